@@ -1,0 +1,47 @@
+# Compiler options shared by everything, and one static library per folder of src/.
+
+add_library(loratrain_options INTERFACE)
+target_compile_features(loratrain_options INTERFACE cxx_std_20)
+target_include_directories(loratrain_options INTERFACE "${PROJECT_SOURCE_DIR}/src")
+target_compile_options(loratrain_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
+                            -Woverloaded-virtual -Wmissing-declarations>)
+if(LORATRAIN_WERROR)
+  target_compile_options(loratrain_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+if(LORATRAIN_NATIVE)
+  target_compile_options(loratrain_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
+endif()
+if(LORATRAIN_SANITIZE)
+  target_compile_options(loratrain_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LORATRAIN_SANITIZE} -fno-omit-frame-pointer
+                              -fno-sanitize-recover=all>)
+  target_link_options(loratrain_options INTERFACE -fsanitize=${LORATRAIN_SANITIZE})
+endif()
+
+# loratrain_module(NAME [LINKS module...] [PRIVATE target...])
+# All .cpp files below src/NAME (and its subfolders) become the library loratrain_NAME.
+function(loratrain_module name)
+  cmake_parse_arguments(ARG "" "" "LINKS;PRIVATE" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${name}/*.cpp")
+  add_library(loratrain_${name} STATIC ${sources})
+  foreach(link IN LISTS ARG_LINKS)
+    target_link_libraries(loratrain_${name} PUBLIC loratrain_${link})
+  endforeach()
+  target_link_libraries(loratrain_${name} PUBLIC loratrain_options PRIVATE ${ARG_PRIVATE})
+endfunction()
+
+# base/version.h's values: project version, git hash (with + when the tree is dirty), build type.
+function(loratrain_version_file)
+  find_package(Git QUIET)
+  set(hash "unknown")
+  if(GIT_FOUND)
+    execute_process(COMMAND ${GIT_EXECUTABLE} describe --always --dirty=+ --abbrev=12 --exclude=*
+                    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE hash
+                    OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  endif()
+  set(LORATRAIN_GIT_HASH "${hash}")
+  configure_file("${PROJECT_SOURCE_DIR}/scripts/cmake/version_values.h.in"
+                 "${PROJECT_BINARY_DIR}/generated/version_values.h")
+  target_include_directories(loratrain_options INTERFACE "${PROJECT_BINARY_DIR}/generated")
+endfunction()

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+
+namespace loratrain {
+
+/// Exit codes of the program.
+enum class ExitCode : int {
+    done = 0,
+    error = 1,
+    bad_input = 2,
+    some_adapters_failed = 3,
+    stopped_resume_me = 75,
+};
+
+/// One thing that is wrong with what the user gave: `where` is file:line, a dataset path or an
+/// option; `what` names the value; `hint` says what to do (may be empty).
+struct Problem {
+    std::string where;
+    std::string what;
+    std::string hint;
+};
+
+/// "where: what (hint)", the form in which every problem reaches the user.
+std::string to_string(const Problem& problem);
+
+/// What the user gave cannot be used; carries every problem found. Leads to exit code 2.
+class InputError : public std::runtime_error {
+  public:
+    explicit InputError(std::vector<Problem> problems);
+    InputError(std::string where, std::string what, std::string hint = "");
+    const std::vector<Problem>& problems() const { return problems_; }
+
+  private:
+    std::vector<Problem> problems_;
+};
+
+/// The environment failed (disk full, library error, a broken invariant). Leads to exit code 1.
+class Error : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+/// Collects problems so that a file's faults are reported at once.
+class Problems {
+  public:
+    void add(std::string where, std::string what, std::string hint = "");
+    void add(const InputError& error);
+    bool empty() const { return problems_.empty(); }
+    const std::vector<Problem>& list() const { return problems_; }
+    /// Throws InputError when there is at least one problem.
+    void throw_if_any() const;
+
+  private:
+    std::vector<Problem> problems_;
+};
+
+[[noreturn]] void fail_check(const char* expression, const char* file, int line,
+                             const std::string& message);
+
+}  // namespace loratrain
+
+/// Invariant of the program itself; the further arguments are printed (base/text.h cat()).
+#define LORATRAIN_CHECK(condition, ...)                                               \
+    do {                                                                              \
+        if (!(condition)) {                                                           \
+            ::loratrain::fail_check(#condition, __FILE__, __LINE__,                   \
+                                    ::loratrain::cat(__VA_ARGS__));                   \
+        }                                                                             \
+    } while (false)

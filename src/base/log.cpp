@@ -1,0 +1,72 @@
+#include "base/log.h"
+
+#include <array>
+#include <ctime>
+#include <fstream>
+#include <iostream>
+
+#include "base/error.h"
+
+namespace loratrain::log {
+
+namespace {
+
+struct State {
+    int rank = 0;
+    std::ofstream file;
+};
+
+State& state() {
+    static State instance;
+    return instance;
+}
+
+std::string clock_text() {
+    const std::time_t now = std::time(nullptr);
+    std::tm local{};
+    localtime_r(&now, &local);
+    std::array<char, 16> text{};
+    std::strftime(text.data(), text.size(), "%H:%M:%S", &local);
+    return text.data();
+}
+
+void write(std::ostream& stream, const std::string& line) {
+    stream << line << std::endl;
+    if (state().file.is_open()) state().file << line << std::endl;
+}
+
+std::string rank_prefix() {
+    return state().rank == 0 ? "" : cat("rank ", state().rank, ": ");
+}
+
+}  // namespace
+
+void set_rank(int rank) {
+    state().rank = rank;
+}
+
+void open_file(const std::string& path) {
+    if (state().rank != 0) return;
+    state().file.close();
+    state().file.clear();
+    state().file.open(path, std::ios::app);
+    if (!state().file) throw Error(path + ": cannot open the log file for writing");
+}
+
+void info(std::string_view text) {
+    if (state().rank == 0) write(std::cout, cat(clock_text(), " ", text));
+}
+
+void warn(std::string_view text) {
+    write(std::cerr, cat(clock_text(), " warning: ", rank_prefix(), text));
+}
+
+void error(std::string_view text) {
+    write(std::cerr, cat("error: ", rank_prefix(), text));
+}
+
+void block(std::string_view text) {
+    if (state().rank == 0) write(std::cout, std::string(text));
+}
+
+}  // namespace loratrain::log

@@ -1,0 +1,66 @@
+#include "base/rng.h"
+
+namespace loratrain {
+
+namespace {
+
+__extension__ using WideWord = unsigned __int128;
+
+struct WidePair {
+    std::uint32_t hi;
+    std::uint32_t lo;
+};
+
+WidePair multiply(std::uint32_t a, std::uint32_t b) {
+    const std::uint64_t product = static_cast<std::uint64_t>(a) * b;
+    return {static_cast<std::uint32_t>(product >> 32U), static_cast<std::uint32_t>(product)};
+}
+
+}  // namespace
+
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::uint64_t key) {
+    auto k0 = static_cast<std::uint32_t>(key);
+    auto k1 = static_cast<std::uint32_t>(key >> 32U);
+    for (int round = 0; round < 10; ++round) {
+        const WidePair p0 = multiply(0xD2511F53U, counter[0]);
+        const WidePair p1 = multiply(0xCD9E8D57U, counter[2]);
+        counter = {p1.hi ^ counter[1] ^ k0, p1.lo, p0.hi ^ counter[3] ^ k1, p0.lo};
+        k0 += 0x9E3779B9U;
+        k1 += 0xBB67AE85U;
+    }
+    return counter;
+}
+
+std::uint64_t hash_name(std::string_view name) {
+    std::uint64_t hash = 0xcbf29ce484222325ULL;
+    for (const char c : name) {
+        hash ^= static_cast<unsigned char>(c);
+        hash *= 0x100000001b3ULL;
+    }
+    return hash;
+}
+
+std::uint64_t mix_key(std::uint64_t a, std::uint64_t b) {
+    std::uint64_t x = a + 0x9e3779b97f4a7c15ULL * (b + 1);
+    x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
+    x ^= x >> 31U;
+    return x ^ (b << 1U);
+}
+
+float uniform_float(std::uint64_t key, std::uint64_t i) {
+    const auto words = philox4x32({static_cast<std::uint32_t>(i >> 2U),
+                                   static_cast<std::uint32_t>(i >> 34U), 0, 0},
+                                  key);
+    return static_cast<float>(words[i & 3U] >> 8U) * 0x1p-24F;
+}
+
+std::uint64_t uniform_int(std::uint64_t key, std::uint64_t i, std::uint64_t bound) {
+    const auto words = philox4x32({static_cast<std::uint32_t>(i),
+                                   static_cast<std::uint32_t>(i >> 32U), 1, 0},
+                                  key);
+    const std::uint64_t wide = (static_cast<std::uint64_t>(words[0]) << 32U) | words[1];
+    return static_cast<std::uint64_t>((static_cast<WideWord>(wide) * bound) >> 64U);
+}
+
+}  // namespace loratrain

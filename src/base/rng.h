@@ -1,0 +1,49 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace loratrain {
+
+/// Counter-based random numbers: a value depends on its key and counter alone, so results do not
+/// depend on ranks, microbatches, co-trained adapters or the order of evaluation.
+
+/// Philox4x32 with 10 rounds (Salmon et al., SC11).
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::uint64_t key);
+
+/// 64-bit FNV-1a of a name; stable across machines.
+std::uint64_t hash_name(std::string_view name);
+
+/// Mixes the words into one key (SplitMix64 finaliser between words).
+std::uint64_t mix_key(std::uint64_t a, std::uint64_t b);
+
+/// Key of one tensor of one adapter.
+inline std::uint64_t tensor_key(std::uint64_t seed, std::string_view adapter,
+                                std::string_view tensor) {
+    return mix_key(mix_key(seed, hash_name(adapter)), hash_name(tensor));
+}
+
+/// Uniform in [0, 1) with 24 bits, element `i` of the stream of `key`.
+float uniform_float(std::uint64_t key, std::uint64_t i);
+
+/// Uniform integer in [0, bound), element `i` of the stream of `key`; bound >= 1.
+std::uint64_t uniform_int(std::uint64_t key, std::uint64_t i, std::uint64_t bound);
+
+/// Dropout of the LoRA input, kept in 16-bit steps: an element is dropped when its 16 random bits
+/// are < threshold; kept elements are multiplied by dropout_scale(threshold).
+inline std::uint32_t dropout_threshold(double p) {
+    return static_cast<std::uint32_t>(p * 65536.0 + 0.5);
+}
+inline float dropout_scale(std::uint32_t threshold) {
+    return 65536.0F / static_cast<float>(65536U - threshold);
+}
+/// The 8 x 16 random bits of columns 8c .. 8c+7 at token `position` of sample `sample` in
+/// optimizer step `step`: word w holds columns 8c+2w (low half) and 8c+2w+1 (high half).
+inline std::array<std::uint32_t, 4> dropout_bits(std::uint64_t key, std::uint32_t step,
+                                                 std::uint32_t sample, std::uint32_t position,
+                                                 std::uint32_t column_block) {
+    return philox4x32({column_block, position, sample, step}, key);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/job_yaml.h"
+
+namespace loratrain {
+
+enum class Command : std::uint8_t { train, import_hf, bench, help, version };
+enum class Restart : std::uint8_t { automatic, never, from_path };
+
+struct CommandLine {
+    Command command = Command::train;
+
+    // train: loratrain JOB.yaml
+    std::string job_path;
+    std::vector<Override> overrides;   ///< --set key=value, repeatable
+    bool dry_run = false;              ///< --dry-run
+    std::optional<int> ranks;          ///< --ranks N, with --dry-run: pretend N ranks
+    Restart restart = Restart::automatic;  ///< --restart auto|never|PATH
+    std::string restart_path;
+    std::optional<int> stop_after;     ///< --stop-after N: checkpoint and exit 75 after run step N
+
+    // import-hf: loratrain import-hf HF_DIR OUT.h5
+    std::string hf_dir;
+    std::string output;
+    bool force = false;                ///< --force: replace an existing OUT.h5
+    bool store_bf16 = false;           ///< --dtype bf16: convert fp32 weights to bf16
+
+    // bench: loratrain bench [--steps N] [--hidden H] [--layers L] [--adapters A] [--rank r]
+    struct Bench {
+        int steps = 5;
+        int hidden = 768;
+        int intermediate = 2048;
+        int layers = 12;
+        int heads = 12;
+        int vocab = 32000;
+        int adapters = 4;
+        int rank = 16;
+        int samples = 8;        ///< samples per adapter and step
+        int sample_tokens = 256;
+        bool json = false;      ///< --json: one JSON line per case
+    } bench;
+};
+
+/// Throws InputError on bad usage. Boost.Program_options stays inside command_line.cpp.
+CommandLine parse_command_line(int argc, const char* const* argv);
+
+/// The text of `loratrain --help`: one screen (at most 40 lines of at most 90 columns).
+std::string help_text();
+
+}  // namespace loratrain

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "config/model_spec.h"
+
+namespace loratrain {
+
+/// The job file tune.yaml as plain typed values (design: section "tune.yaml"). Paths are absolute
+/// or relative to the working directory after reading (the reader resolves them against the job
+/// file's folder). Every field has its documented default here.
+
+enum class Precision : std::uint8_t { automatic, fp32, bf16 };
+enum class BackendKind : std::uint8_t { automatic, cpu, cuda };
+enum class OverLength : std::uint8_t { error, truncate, drop };
+enum class LrSchedule : std::uint8_t { constant, constant_with_warmup, linear, cosine };
+enum class Tokenizer : std::uint8_t { none, bytes };
+
+struct ModelJob {
+    std::string weights;  ///< HDF5 file of the base model
+    Precision precision = Precision::automatic;
+    /// Written into exported adapter_config.json; defaults to the weights path.
+    std::string base_model_name_or_path;
+};
+
+struct RunJob {
+    std::string dir;
+    std::uint64_t seed = 42;
+    BackendKind backend = BackendKind::automatic;
+};
+
+struct ParallelJob {
+    std::optional<int> pipeline_stages;             ///< none = auto: all ranks, one pipeline
+    std::optional<std::int64_t> microbatch_tokens;  ///< none = auto
+};
+
+struct DatasetJob {
+    std::string name;
+    std::string path;       ///< .jsonl or .h5
+    std::string eval_path;  ///< "" = no evaluation
+    Tokenizer tokenizer = Tokenizer::none;  ///< bytes: {"prompt","completion"} or {"text"} lines
+    std::int64_t max_seq_len = 2048;
+    OverLength over_length = OverLength::error;
+    bool shuffle = true;
+};
+
+struct AdapterJob {
+    std::string name;
+    DatasetId dataset{};
+    int r = 16;
+    double lora_alpha = 32.0;
+    double lora_dropout = 0.0;
+    std::array<bool, linear_count> targets{true, true, true, true, true, true, true};
+    bool use_rslora = false;
+    std::string init_from;  ///< PEFT directory, "" = fresh
+    double learning_rate = 2.0e-4;
+    LrSchedule lr_scheduler_type = LrSchedule::cosine;
+    int warmup_steps = 0;
+    double weight_decay = 0.0;
+    double adam_beta1 = 0.9;
+    double adam_beta2 = 0.999;
+    double adam_epsilon = 1.0e-8;
+    double max_grad_norm = 1.0;  ///< 0 = no clipping
+    int global_batch_size = 8;
+    double num_train_epochs = 1.0;
+    std::optional<int> max_steps;  ///< replaces num_train_epochs
+    std::uint64_t seed = 42;       ///< defaults to run.seed
+    int priority = 0;
+
+    bool targets_linear(Linear linear) const { return targets[static_cast<std::size_t>(linear)]; }
+    /// lora_alpha / r, or lora_alpha / sqrt(r) with use_rslora.
+    double scaling() const;
+};
+
+struct CheckpointJob {
+    int every_steps = 200;       ///< 0 = never by steps
+    double every_minutes = 30;   ///< 0 = never by time
+    int keep = 2;
+};
+
+struct EvalJob {
+    int every_steps = 0;  ///< 0 = only before the first and after the last step
+};
+
+struct LoggingJob {
+    int every_steps = 1;
+};
+
+struct Job {
+    std::string path;  ///< the job file, for messages
+    ModelJob model;
+    RunJob run;
+    ParallelJob parallel;
+    std::vector<DatasetJob> datasets;
+    std::vector<AdapterJob> adapters;
+    CheckpointJob checkpoint;
+    EvalJob eval;
+    LoggingJob logging;
+
+    const AdapterJob& adapter(AdapterId id) const { return adapters[index(id)]; }
+    const DatasetJob& dataset(DatasetId id) const { return datasets[index(id)]; }
+};
+
+}  // namespace loratrain

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/job.h"
+
+namespace loratrain {
+
+/// One `--set key=value` of the command line: key is a dotted path ("defaults.learning_rate",
+/// "run.dir", "adapters.math-r8.r", "datasets.math.path"), value is YAML text.
+struct Override {
+    std::string key;
+    std::string value;
+};
+
+/// Reads and checks the job file. Throws InputError with every problem at once: unknown key (names
+/// the nearest known one), wrong type, value out of range, missing required key, duplicate key or
+/// name, unknown dataset or target; `where` is "file:line" or "--set key". Does not look at any
+/// other file.
+Job read_job(const std::string& path, const std::vector<Override>& overrides);
+
+/// The effective job as YAML with every key written out and `defaults` merged into each adapter;
+/// read_job reads it back to the same Job. Written to <run.dir>/resolved.yaml.
+std::string to_yaml(const Job& job);
+
+/// What differs between two resolved jobs, as "key: old -> new" lines; `harmless` keys are those
+/// that may change between a checkpoint and its continuation (logging, checkpoint, eval cadence,
+/// parallel layout, more epochs or steps, run.dir).
+struct JobDifference {
+    std::vector<std::string> harmful;
+    std::vector<std::string> harmless;
+};
+/// `before`, `now`: texts made by to_yaml.
+JobDifference compare_jobs(const std::string& before, const std::string& now);
+
+}  // namespace loratrain

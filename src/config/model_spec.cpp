@@ -1,0 +1,45 @@
+#include "config/model_spec.h"
+
+#include <array>
+
+namespace loratrain {
+
+const char* module_name(Linear linear) {
+    static constexpr std::array<const char*, linear_count> names{
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+    return names[static_cast<std::size_t>(linear)];
+}
+
+LinearShape linear_shape(const ModelSpec& spec, Linear linear) {
+    switch (linear) {
+        case Linear::q: return {spec.hidden_size, spec.q_size()};
+        case Linear::k:
+        case Linear::v: return {spec.hidden_size, spec.kv_size()};
+        case Linear::o: return {spec.q_size(), spec.hidden_size};
+        case Linear::gate:
+        case Linear::up: return {spec.hidden_size, spec.intermediate_size};
+        case Linear::down: return {spec.intermediate_size, spec.hidden_size};
+    }
+    return {};
+}
+
+bool has_bias(const ModelSpec& spec, Linear linear) {
+    switch (linear) {
+        case Linear::q:
+        case Linear::k:
+        case Linear::v: return spec.qkv_bias;
+        case Linear::o: return spec.o_bias;
+        default: return spec.mlp_bias;
+    }
+}
+
+std::int64_t matmul_parameters(const ModelSpec& spec) {
+    std::int64_t per_layer = 0;
+    for (int i = 0; i < linear_count; ++i) {
+        const LinearShape shape = linear_shape(spec, static_cast<Linear>(i));
+        per_layer += shape.in * shape.out;
+    }
+    return spec.layers * per_layer + spec.vocab_size * spec.hidden_size;
+}
+
+}  // namespace loratrain

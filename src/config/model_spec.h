@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace loratrain {
+
+/// How rotary frequencies are made (names of HF `rope_type`). inv_freq_j = theta^(-2j/D), then
+///   linear: inv_freq / factor
+///   llama3: wavelength-dependent interpolation, see model/rope_frequencies.h
+enum class RopeType : std::uint8_t { standard, linear, llama3 };
+
+struct RopeSpec {
+    RopeType type = RopeType::standard;
+    double theta = 10000.0;
+    double factor = 1.0;
+    double low_freq_factor = 1.0;
+    double high_freq_factor = 4.0;
+    std::int64_t original_max_position = 8192;
+};
+
+/// Dimensions of the frozen decoder-only transformer (Llama family). Read from the HF config.json
+/// that is kept in the weights file.
+struct ModelSpec {
+    std::string family;  ///< HF model_type: llama, mistral, qwen2, qwen3
+    std::int64_t vocab_size = 0;
+    std::int64_t hidden_size = 0;
+    std::int64_t intermediate_size = 0;
+    std::int64_t layers = 0;
+    std::int64_t heads = 0;
+    std::int64_t kv_heads = 0;
+    std::int64_t head_dim = 0;
+    double rms_norm_eps = 1e-6;
+    RopeSpec rope;
+    bool qkv_bias = false;
+    bool o_bias = false;
+    bool mlp_bias = false;
+    bool qk_norm = false;              ///< RMSNorm over head_dim on q and k, before RoPE (qwen3)
+    bool tie_word_embeddings = false;  ///< the head is the embedding matrix
+
+    std::int64_t q_size() const { return heads * head_dim; }
+    std::int64_t kv_size() const { return kv_heads * head_dim; }
+};
+
+/// The seven linears of a decoder layer, in this order everywhere.
+enum class Linear : std::uint8_t { q, k, v, o, gate, up, down };
+inline constexpr int linear_count = 7;
+
+/// PEFT name of a linear: "q_proj" ... "down_proj".
+const char* module_name(Linear linear);
+
+/// In- and out-features of a linear.
+struct LinearShape {
+    std::int64_t in = 0;
+    std::int64_t out = 0;
+};
+LinearShape linear_shape(const ModelSpec& spec, Linear linear);
+bool has_bias(const ModelSpec& spec, Linear linear);
+
+/// Parameters in matrix products per token: all linears and the head, without the embedding.
+std::int64_t matmul_parameters(const ModelSpec& spec);
+
+}  // namespace loratrain
