@@ -1,0 +1,304 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/buffer.h"
+#include "base/tensor_view.h"
+
+namespace loratrain {
+
+/// Engine that runs the operators: CPU (cpu/) or CUDA (cuda/), the same op names file by file.
+///
+/// Contract of every op: arguments are views, nothing is owned and nothing is allocated in steady
+/// state; ops run in call order on the backend's one stream (the CPU backend runs them at once);
+/// pointers marked [host] are host memory read during the call, all others are backend memory.
+/// Shapes use the alphabet of base/tensor_view.h; compute type is `compute_dtype()` (fp32 on the
+/// CPU), factors, gradients, moments and sums are fp32 or fp64 as their types say. Results do not
+/// depend on the number of threads; zero rows, segments or columns are legal and do nothing.
+
+/// C = alpha op(A) op(B) + beta C, row-major; op(X) = Xᵀ where transpose_x.
+/// A: [m, k], B: [k, n] after op; C: [m, n]. dtypes: all compute_dtype(). beta = 0 overwrites, also
+/// NaN.
+struct Gemm {
+    TensorView a;
+    TensorView b;
+    TensorView c;
+    bool transpose_a = false;
+    bool transpose_b = false;
+    float alpha = 1.0F;
+    float beta = 0.0F;
+};
+
+/// Samples packed one after another into the T rows of a microbatch.
+struct PackedRows {
+    std::int64_t tokens = 0;
+    std::int64_t samples = 0;
+    const std::int32_t* offsets = nullptr;       ///< [samples + 1], first row of each sample
+    const std::int32_t* host_offsets = nullptr;  ///< the same [host]
+    const std::int32_t* positions = nullptr;     ///< [T], position of each row in its sample
+    const std::int32_t* sample_ids = nullptr;    ///< [T], index of the sample in its dataset
+};
+
+/// One adapter's factors on one linear, as a microbatch needs them. rank 0 = not targeted.
+/// A: [rank, K], B: [N, rank], row-major fp32 masters, gradients of the same shapes (accumulated).
+struct LoraSlot {
+    const float* a = nullptr;
+    const float* b = nullptr;
+    float* grad_a = nullptr;
+    float* grad_b = nullptr;
+    std::int32_t rank = 0;
+    float scale = 1.0F;             ///< lora_alpha / r (or / sqrt(r))
+    std::int32_t column = 0;        ///< first column of this slot in S and dS
+    std::uint32_t dropout = 0;      ///< threshold of base/rng.h; 0 = no dropout
+    std::uint64_t dropout_key = 0;  ///< tensor_key(seed, adapter, module path)
+};
+
+/// Rows [begin, end) of a microbatch belong to slot `slot`; segments are disjoint and ascending.
+struct LoraSegment {
+    std::int32_t slot = 0;
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    std::uint32_t step = 0;  ///< optimizer step, enters the dropout counter
+};
+
+/// The segments and rows of a microbatch, shared by its LoRA ops. [host]
+struct LoraRows {
+    std::span<const LoraSegment> segments;
+    PackedRows rows;
+};
+
+/// One of several linears that read the same X (q,k,v or gate,up). [host]
+/// S, dS: [T, R], compute_dtype().
+struct LoraTarget {
+    std::span<const LoraSlot> slots;
+    TensorView s;
+};
+
+/// S[t, column .. column + rank) = scale * drop(x_t) Aᵀ for the slot that owns row t; every other
+/// column of S is set to 0. drop is per target (independent masks, as PEFT). X: [T, K].
+struct LoraShrink {
+    TensorView x;
+    std::span<const LoraTarget> targets;
+    LoraRows rows;
+};
+
+/// Y += S Bᵀ per segment (segmented path). Y: [T, N].
+struct LoraExpand {
+    LoraTarget target;
+    TensorView y;
+    LoraRows rows;
+};
+
+/// From one pass over dY: dS[t, own columns] = scale * dy_t B, other columns 0;
+/// grad_b += dYᵀ S per segment. dY: [T, N], S and dS: [T, R] (S already carries the scale).
+struct LoraBackward {
+    TensorView dy;
+    LoraTarget target;  ///< .s = S of the forward pass
+    TensorView ds;
+    LoraRows rows;
+};
+
+/// grad_a += dSᵀ drop(X) per segment and target. X: [T, K]; each target's .s is its dS.
+struct LoraGradA {
+    TensorView x;
+    std::span<const LoraTarget> targets;
+    LoraRows rows;
+};
+
+/// dX = (or += with accumulate) sum over targets of drop'(dS A) per segment, where drop' applies
+/// the forward mask of that target and its 1/(1-p). dX: [T, K]; rows outside every segment are set
+/// to 0 (or left).
+struct LoraExpandBackward {
+    TensorView dx;
+    std::span<const LoraTarget> targets;  ///< .s = dS
+    LoraRows rows;
+    bool accumulate = false;
+};
+
+/// Pads of the augmented matrix: b_pad [N, R] gets B of each slot in its columns, a_pad [R, K] gets
+/// A of each slot in its rows, the rest 0. b_pad and a_pad: compute_dtype(). Source: mLoRA
+/// BatchLoRA, design decision 4. Non-finite factors are written as 0 (isolation: 0 x NaN = NaN).
+struct LoraPack {
+    std::span<const LoraSlot> slots;  ///< [host]
+    TensorView b_pad;
+    TensorView a_pad;
+};
+
+/// y[t, :] = x_t / sqrt(mean(x_t²) + eps) * w, separately in each of `groups` equal column groups
+/// of width cols / groups (groups > 1: the q/k norm of qwen3). w: [cols / groups]. y may alias x.
+struct RmsNorm {
+    TensorView x;
+    const void* weight = nullptr;  ///< compute_dtype()
+    float eps = 1e-6F;
+    std::int64_t groups = 1;
+    TensorView y;
+};
+
+/// dx (+)= gradient of RmsNorm with respect to x; no weight gradient (frozen). dx may alias dy when
+/// accumulate is false.
+struct RmsNormBackward {
+    TensorView x;
+    const void* weight = nullptr;
+    float eps = 1e-6F;
+    std::int64_t groups = 1;
+    TensorView dy;
+    TensorView dx;
+    bool accumulate = false;
+};
+
+/// Rotates halves in place (HF rotate_half): for each head of width D and j < D/2,
+///   (x_j, x_{j+D/2}) <- (x_j c - x_{j+D/2} s, x_{j+D/2} c + x_j s), angle = position * inv_freq_j;
+/// backward: the inverse rotation. x: [T, heads * D]; inv_freq: [D/2] fp32.
+struct Rope {
+    TensorView x;
+    std::int64_t head_dim = 0;
+    const float* inv_freq = nullptr;
+    const std::int32_t* positions = nullptr;  ///< [T]
+    bool backward = false;
+};
+
+/// Causal attention inside each sample, grouped queries: head h reads key-value head h / (Q/G).
+/// q: [T, Q*D], k, v: [T, G*D], o: [T, Q*D]; lse: [T, Q] fp32 = log sum exp of the scaled scores.
+struct Attention {
+    TensorView q;
+    TensorView k;
+    TensorView v;
+    TensorView o;
+    float* lse = nullptr;
+    std::int64_t head_dim = 0;
+    float scale = 1.0F;  ///< 1/sqrt(D)
+    PackedRows rows;
+};
+
+/// Gradients of Attention (recomputes the probabilities from lse). dq, dk, dv are overwritten.
+struct AttentionBackward {
+    Attention forward;
+    TensorView d_o;
+    TensorView dq;
+    TensorView dk;
+    TensorView dv;
+};
+
+/// h = silu(gate) * up. All [T, F].
+struct SwiGlu {
+    TensorView gate;
+    TensorView up;
+    TensorView h;
+};
+
+/// dgate, dup from dh; h is recomputed into `h` when h.data is set (it may alias dh). dgate may
+/// alias gate, dup may alias up.
+struct SwiGluBackward {
+    TensorView gate;
+    TensorView up;
+    TensorView dh;
+    TensorView dgate;
+    TensorView dup;
+    TensorView h;
+};
+
+/// Per row i: loss = log sum exp(logits_i) - logits_i[target_i]; then logits_i <- scale_i *
+/// (softmax(logits_i) - onehot(target_i)) in place when `gradient`. loss_sums[bin_i] += loss (fp64)
+/// and wrong_counts[bin_i] += 1 where the largest logit is not the target's (first index wins ties),
+/// both in row order. Source: chunked cross-entropy, reference/performance.md section 7.
+struct CrossEntropy {
+    TensorView logits;                        ///< [n, V]
+    const std::int32_t* targets = nullptr;    ///< [n], in [0, V)
+    const float* scales = nullptr;            ///< [n]
+    const std::int32_t* bins = nullptr;       ///< [n]
+    double* loss_sums = nullptr;              ///< [number of bins]
+    double* wrong_counts = nullptr;           ///< [number of bins]
+    bool gradient = true;
+};
+
+/// AdamW as torch, on the flat parameters of one adapter on this stage (Loshchilov & Hutter):
+///   norm = sqrt(*grad_sumsq); not finite: nothing changes but *skipped_steps += 1. Else
+///   g = grad * min(1, max_grad_norm / (norm + 1e-6))   (max_grad_norm 0: g = grad)
+///   t = ++*applied_steps; p -= lr * weight_decay * p; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g²
+///   p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+/// grad is set to 0 in either case.
+struct AdamW {
+    float* parameters = nullptr;
+    float* gradients = nullptr;
+    float* first_moments = nullptr;
+    float* second_moments = nullptr;
+    std::int64_t count = 0;
+    double learning_rate = 0.0;
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double epsilon = 1e-8;
+    double weight_decay = 0.0;
+    double max_grad_norm = 0.0;
+    const double* grad_sumsq = nullptr;  ///< over all stages
+    std::int64_t* applied_steps = nullptr;
+    std::int64_t* skipped_steps = nullptr;
+};
+
+/// target[target_index[i]] = (or += with add) source[source_index[i]]; index lists are [host].
+struct MoveDoubles {
+    double* target = nullptr;
+    const double* source = nullptr;
+    std::span<const std::int32_t> target_index;
+    std::span<const std::int32_t> source_index;
+    bool add = false;
+};
+
+struct MemoryUse {
+    std::size_t current = 0;  ///< bytes allocated now
+    std::size_t peak = 0;
+};
+
+class Backend {
+  public:
+    virtual ~Backend() = default;
+
+    virtual std::string description() const = 0;  ///< "cpu, 2 threads, oneDNN 2.6.3"
+    virtual DType compute_dtype() const = 0;
+
+    /// Throws Error naming `what` and the bytes when memory is short. Contents are zeroed.
+    virtual Buffer allocate(std::size_t bytes, const char* what) = 0;
+    virtual void release(void* data, std::size_t bytes) = 0;
+    virtual MemoryUse memory() const = 0;
+    virtual void upload(void* target, const void* host_source, std::size_t bytes) = 0;
+    virtual void download(void* host_target, const void* source, std::size_t bytes) = 0;
+    virtual void zero(void* target, std::size_t bytes) = 0;
+    virtual void synchronize() = 0;
+
+    /// Copies [rows, cols] between views of any dtypes and strides, converting.
+    virtual void copy(const TensorView& target, const TensorView& source) = 0;
+    /// y += x, same shape, compute_dtype().
+    virtual void add(const TensorView& y, const TensorView& x) = 0;
+    /// y[t, :] += bias. bias: [cols] compute_dtype().
+    virtual void add_bias(const TensorView& y, const void* bias) = 0;
+    /// y[i, :] = table[ids[i], :]; table may be bf16 or fp32. Also gathers rows of activations.
+    virtual void gather_rows(const TensorView& y, const TensorView& table,
+                             const std::int32_t* ids) = 0;
+    /// y[ids[i], :] = x[i, :], all other rows of y are set to 0. ids ascend.
+    virtual void scatter_rows(const TensorView& y, const TensorView& x,
+                              const std::int32_t* ids) = 0;
+    virtual void gemm(const Gemm& op) = 0;
+    virtual void lora_pack(const LoraPack& op) = 0;
+    virtual void lora_shrink(const LoraShrink& op) = 0;
+    virtual void lora_expand(const LoraExpand& op) = 0;
+    virtual void lora_backward(const LoraBackward& op) = 0;
+    virtual void lora_grad_a(const LoraGradA& op) = 0;
+    virtual void lora_expand_backward(const LoraExpandBackward& op) = 0;
+    virtual void rms_norm(const RmsNorm& op) = 0;
+    virtual void rms_norm_backward(const RmsNormBackward& op) = 0;
+    virtual void rope(const Rope& op) = 0;
+    virtual void attention(const Attention& op) = 0;
+    virtual void attention_backward(const AttentionBackward& op) = 0;
+    virtual void swiglu(const SwiGlu& op) = 0;
+    virtual void swiglu_backward(const SwiGluBackward& op) = 0;
+    virtual void cross_entropy(const CrossEntropy& op) = 0;
+    /// *result = sum of squares (fp64) of `count` floats.
+    virtual void sum_squares(const float* values, std::int64_t count, double* result) = 0;
+    virtual void adamw(const AdamW& op) = 0;
+    virtual void move_doubles(const MoveDoubles& op) = 0;
+};
+
+}  // namespace loratrain

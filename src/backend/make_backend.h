@@ -1,0 +1,18 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+
+namespace loratrain {
+
+struct BackendOptions {
+    int threads = 1;     ///< OpenMP threads of this rank (CPU backend)
+    int local_rank = 0;  ///< rank on this node, chooses the GPU (CUDA backend)
+};
+
+/// `kind`: "cpu" or "cuda". A backend that was not built says so (InputError).
+std::unique_ptr<Backend> make_backend(const std::string& kind, const BackendOptions& options);
+
+}  // namespace loratrain

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <span>
+
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// The static part of the plan: deployment (layers over ranks), groups, microbatch size, memory.
+/// Throws InputError listing every problem: more stages than layers or ranks, rank of an adapter
+/// larger than the smaller side of a matrix it targets, a sample longer than microbatch_tokens,
+/// an empty dataset, a dataset without any target, too little memory (says what is missing and
+/// what would help).
+/// - pipeline_stages auto = all ranks; ranks that would stay unused are a problem.
+/// - layers are split by cost (the head counts as its matmul parameters; earlier stages take the
+///   surplus), every stage gets at least one layer.
+/// - microbatch_tokens auto = max(longest sample, min(2048, largest group batch in tokens)).
+/// - groups: min(stages, adapters) groups of adapters with about equal tokens per step; with fewer
+///   adapters than stages each batch is split over microbatches instead (plain 1F1B).
+/// - max_in_flight = number of stages.
+/// - pad_columns = largest sum of ranks (rounded up to 16) a microbatch of a group can have, if that
+///   is <= 128 (augmented matrix, decision 4); else 0 = segmented path; saved_columns = the S width.
+/// `datasets` is indexed by DatasetId.
+Plan make_plan(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
+               const Cluster& cluster);
+
+}  // namespace loratrain

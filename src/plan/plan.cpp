@@ -1,0 +1,25 @@
+#include "plan/plan.h"
+
+namespace loratrain {
+
+std::int64_t Segment::tokens() const {
+    std::int64_t total = 0;
+    for (const SampleRef& sample : samples) total += sample.tokens;
+    return total;
+}
+
+std::int64_t Microbatch::tokens() const {
+    std::int64_t total = 0;
+    for (const Segment& segment : segments) total += segment.tokens();
+    return total;
+}
+
+std::int64_t Microbatch::samples() const {
+    std::int64_t total = 0;
+    for (const Segment& segment : segments) {
+        total += static_cast<std::int64_t>(segment.samples.size());
+    }
+    return total;
+}
+
+}  // namespace loratrain

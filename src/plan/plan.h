@@ -1,0 +1,153 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "config/job.h"
+#include "config/model_spec.h"
+
+namespace loratrain {
+
+/// Everything the runtime needs to know, decided once on rank 0 and broadcast as text
+/// (plan_text.h). Immutable after planning; the runtime interprets it and never re-decides.
+
+/// What planning knows of one sample: tokens after the over-length policy, and targets = labels
+/// that are trained (label != -100 at positions 1 .. tokens-1, since labels shift by one).
+struct SampleInfo {
+    std::int32_t tokens = 0;
+    std::int32_t targets = 0;
+};
+
+/// Lengths of a dataset's samples in file order (dropped ones are not in it).
+struct DatasetInfo {
+    std::vector<SampleInfo> train;
+    std::vector<SampleInfo> eval;
+};
+
+/// The machine that a plan is made for.
+struct Cluster {
+    int ranks = 1;
+    int ranks_per_node = 1;
+    std::uint64_t bytes_per_rank = 0;  ///< memory one rank may use; 0 = unknown, not checked
+    BackendKind backend = BackendKind::cpu;
+};
+
+/// A contiguous range of layers on one rank. First stage embeds, last stage has the head and loss.
+struct StagePlan {
+    std::int32_t rank = 0;
+    std::int32_t first_layer = 0;
+    std::int32_t layer_count = 0;
+    bool has_embedding = false;
+    bool has_head = false;
+};
+
+struct ReplicaPlan {
+    std::vector<StagePlan> stages;
+};
+
+/// One adapter's training in numbers.
+struct AdapterPlan {
+    std::string name;
+    std::int64_t samples = 0;          ///< of its dataset
+    std::int32_t steps_per_epoch = 0;  ///< ceil(samples / global_batch_size)
+    std::int32_t total_steps = 0;      ///< optimizer steps
+    std::int32_t group = 0;            ///< adapters of one group share microbatches
+};
+
+/// Memory of one rank in bytes, exact for what the backend allocates.
+struct MemoryPlan {
+    std::uint64_t weights = 0;      ///< frozen base incl. LoRA pads
+    std::uint64_t adapters = 0;     ///< masters, gradients, moments
+    std::uint64_t activations = 0;  ///< all slots
+    std::uint64_t workspace = 0;    ///< scratch shared by all layers, logits chunk, message buffers
+    std::uint64_t total() const { return weights + adapters + activations + workspace; }
+};
+
+struct Plan {
+    ModelSpec model;
+    BackendKind backend = BackendKind::cpu;  ///< never automatic
+    Precision precision = Precision::fp32;   ///< storage of the base weights, never automatic
+    std::int64_t microbatch_tokens = 0;      ///< most tokens of a microbatch
+    std::int32_t max_in_flight = 1;          ///< forwarded, not yet backwarded microbatches at stage 0
+    std::int32_t pad_columns = 0;   ///< LoRA pad columns R of the augmented matrix; 0 = segmented only
+    std::int32_t saved_columns = 0; ///< columns of S kept per linear and token
+    std::int32_t groups = 1;
+    ReplicaPlan replica;
+    std::vector<AdapterPlan> adapters;
+    std::vector<MemoryPlan> memory;  ///< per rank
+};
+
+/// A sample as a microbatch refers to it.
+struct SampleRef {
+    std::int32_t index = 0;  ///< in the dataset
+    std::int32_t tokens = 0;
+};
+
+/// Consecutive rows of one adapter inside a microbatch: whole samples of one global batch.
+struct Segment {
+    AdapterId adapter{};
+    std::int32_t step = 0;  ///< the adapter's optimizer step (0-based) these samples belong to
+    std::vector<SampleRef> samples;
+    std::int64_t tokens() const;
+};
+
+/// What one forward handles. At most one segment per adapter.
+struct Microbatch {
+    std::vector<Segment> segments;
+    std::int64_t tokens() const;
+    std::int64_t samples() const;
+};
+
+/// A global batch (a, j) of the window.
+struct BatchPlan {
+    AdapterId adapter{};
+    std::int32_t step = 0;
+    std::int32_t epoch = 0;
+    std::int32_t samples = 0;
+    std::int64_t tokens = 0;
+    std::int64_t targets = 0;            ///< the denominator of its loss
+    MicrobatchId first_microbatch{};     ///< first and last microbatch that hold samples of it
+    MicrobatchId last_microbatch{};
+    bool last_of_adapter = false;
+};
+
+enum class ActionKind : std::uint8_t {
+    recv_forward,    ///< activations of `microbatch` from the stage before
+    forward,         ///< run this stage's layers; last stage: loss and its gradient as well
+    send_forward,    ///< activations to the next stage
+    recv_backward,   ///< gradient of this stage's output from the next stage
+    backward,        ///< run this stage's layers backwards, accumulate adapter gradients
+    send_backward,   ///< gradient of this stage's input to the stage before
+    step,            ///< optimizer step of batch `batch` on this stage
+    recv_norms,      ///< end of window: gradient-norm totals of `carried` from the stage before
+    send_norms,      ///< end of window: the same to the next stage
+    no_op,
+};
+
+/// One thing a stage does. `carried` lists batches (index into Window::batches):
+///   send_backward / recv_backward: partial sums of squared gradients (this stage and above) and
+///     loss sums of batches whose last backward this is ("ride down", design decision 3);
+///   send_forward / recv_forward and send_norms / recv_norms: their totals ("ride up").
+struct Action {
+    ActionKind kind = ActionKind::no_op;
+    MicrobatchId microbatch{};
+    std::int32_t batch = -1;  ///< step only
+    std::vector<std::int32_t> carried;
+};
+
+/// A stretch of the schedule, from empty pipeline to empty pipeline. Consists of rounds: in one
+/// round every unfinished adapter takes one optimizer step. Microbatches never mix rounds, so
+/// results do not depend on where windows are cut.
+struct Window {
+    std::int32_t first_round = 0;
+    std::int32_t rounds = 0;
+    bool evaluation = false;  ///< forward only, over eval samples; batches = one per adapter
+    std::vector<BatchPlan> batches;
+    std::vector<Microbatch> microbatches;
+    std::vector<std::vector<Action>> actions;  ///< per stage
+    std::vector<std::int32_t> peak_in_flight;  ///< per stage
+};
+
+}  // namespace loratrain
