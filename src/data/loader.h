@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "data/dataset.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// A microbatch's rows as host arrays, samples packed in the order of its segments.
+struct PackedBatch {
+    std::vector<std::int32_t> token_ids;   ///< [T]; empty when tokens were not asked for
+    std::vector<std::int32_t> targets;     ///< [T] already shifted: label of the next token of the
+                                           ///< same sample, -100 = none; empty likewise
+    std::vector<std::int32_t> positions;   ///< [T]
+    std::vector<std::int32_t> sample_ids;  ///< [T] index in the dataset
+    std::vector<std::int32_t> offsets;     ///< [samples + 1]
+};
+
+/// Layout only (positions, sample ids, offsets): what stages without embedding and head need.
+PackedBatch pack_layout(const Microbatch& microbatch);
+
+/// Which file of each dataset a window reads.
+struct DatasetFiles {
+    std::vector<Dataset> train;                  ///< per DatasetId
+    std::vector<std::unique_ptr<Dataset>> eval;  ///< per DatasetId, null = none
+};
+
+/// Reads a window's microbatches ahead of their use on one background thread (at most `depth`
+/// ahead). next() returns them in order; errors of the thread are rethrown there.
+class Loader {
+  public:
+    /// `adapters`: dataset of each AdapterId. `with_tokens` = this rank has embedding or head.
+    Loader(const DatasetFiles& files, std::span<const DatasetId> dataset_of_adapter,
+           bool with_tokens, int depth = 4);
+    ~Loader();
+    Loader(const Loader&) = delete;
+    Loader& operator=(const Loader&) = delete;
+
+    /// Starts on a window (which must outlive its reading); drops what was left of the one before.
+    void start(const Window& window);
+    PackedBatch next();
+
+  private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace loratrain

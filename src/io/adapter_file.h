@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/job.h"
+#include "io/safetensors.h"
+
+namespace loratrain {
+
+/// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight".
+std::string peft_tensor_name(std::int64_t layer, Linear linear, bool is_b);
+
+/// Module path without the PEFT prefix, the tensor's key for random numbers:
+/// "model.layers.3.self_attn.q_proj".
+std::string module_path(std::int64_t layer, Linear linear);
+
+/// A PEFT directory: adapter_model.safetensors with lora_A [r, in], lora_B [out, r] of each target,
+/// and adapter_config.json (keys as PEFT writes them, indent 2, sorted). Each file atomically.
+void write_adapter(const std::string& dir, const AdapterJob& adapter,
+                   const std::string& base_model_name_or_path,
+                   const std::vector<NamedTensor>& tensors);
+
+/// A PEFT directory as init_from reads it.
+class AdapterFile {
+  public:
+    /// Checks adapter_config.json and all tensors against the adapter and the model: r, lora_alpha,
+    /// use_rslora, targets and shapes must agree, no DoRA, no lora_bias, no modules_to_save, no
+    /// rank_pattern/alpha_pattern; all problems at once (InputError).
+    AdapterFile(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model);
+    std::vector<float> read(std::int64_t layer, Linear linear, bool is_b) const;
+
+  private:
+    SafetensorsFile file_;
+};
+
+}  // namespace loratrain

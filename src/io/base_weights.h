@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/tensor_view.h"
+#include "config/model_spec.h"
+
+namespace loratrain {
+
+/// Name, shape and row-major order of every tensor the base model must have.
+struct BaseTensor {
+    std::string name;                 ///< HF tensor name = dataset path
+    std::vector<std::int64_t> shape;  ///< [out, in], or [n] for norms and biases
+};
+std::vector<BaseTensor> base_tensors(const ModelSpec& spec);
+
+/// Where frozen weights come from: a file, or a generator for benchmarks.
+class WeightSource {
+  public:
+    virtual ~WeightSource() = default;
+    virtual const ModelSpec& spec() const = 0;
+    /// Identity of the weights for checkpoints and provenance.
+    virtual std::string checksum() const = 0;
+    /// Fills `target` (host memory, f32 or bf16, any ld) with rows [first_row, first_row +
+    /// target.rows) of tensor `name`; a [n] tensor is one row.
+    virtual void read_rows(const std::string& name, std::int64_t first_row,
+                           const TensorView& target) const = 0;
+};
+
+/// base.h5: dataset path = HF tensor name, bf16 as a 16-bit HDF5 float type laid out as bfloat16
+/// (also accepts uint16 with attribute dtype = "bf16"), F32 as IEEE float; root attributes
+/// `config.json` (verbatim), `format` = "loratrain-base-1", `checksum` (over all tensors); each
+/// dataset has attribute `checksum` and the fletcher32 filter where chunked, so that slices are
+/// verified while reading. Opening checks names, shapes and dtypes against the config; every error
+/// is an InputError with "file:dataset".
+std::unique_ptr<WeightSource> open_base_weights(const std::string& path);
+
+/// Random weights from a seed (scaled so that activations stay bounded), for benchmarks.
+std::unique_ptr<WeightSource> synthetic_base_weights(const ModelSpec& spec, std::uint64_t seed);
+
+}  // namespace loratrain

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace loratrain {
+
+/// Streaming XXH64 (seed 0) of bytes: detects truncation and corruption, not tampering.
+class Checksum {
+  public:
+    Checksum();
+    void update(const void* data, std::size_t bytes);
+    std::uint64_t value() const;
+    std::string hex() const;  ///< 16 lower-case hex digits
+
+  private:
+    std::uint64_t lanes_[4];
+    unsigned char pending_[32];
+    std::size_t pending_bytes_ = 0;
+    std::uint64_t total_ = 0;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace loratrain {
+
+/// Whole file as text; throws InputError naming the path when it cannot be read.
+std::string read_text(const std::string& path);
+
+/// Writes to a temporary name beside `path`, flushes to disk, renames: readers see the old file or
+/// the whole new one. Throws Error (path, reason) and leaves nothing behind on failure.
+void write_text_atomic(const std::string& path, const std::string& text);
+
+/// The same for a writer that produces the file at the path it is given.
+void write_file_atomic(const std::string& path,
+                       const std::function<void(const std::string& temporary)>& write);
+
+/// Creates the directory and its parents; throws InputError (cannot be created or is not writable).
+void make_directory(const std::string& path);
+
+/// XXH64-like 64-bit checksum of a file's contents as 16 hex digits (see checksum.h).
+std::string file_checksum(const std::string& path);
+
+/// Exclusive lock on a file, held until destruction or process death (flock).
+class FileLock {
+  public:
+    /// Throws InputError when another live process holds it; `what` names the protected thing.
+    FileLock(const std::string& path, const std::string& what);
+    ~FileLock();
+    FileLock(const FileLock&) = delete;
+    FileLock& operator=(const FileLock&) = delete;
+
+  private:
+    int descriptor_ = -1;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+namespace loratrain {
+
+struct ImportOptions {
+    bool force = false;       ///< replace an existing output
+    bool store_bf16 = false;  ///< convert F32 tensors to bf16
+};
+
+struct ImportReport {
+    std::int64_t tensors = 0;
+    std::uint64_t bytes = 0;  ///< of tensor data written
+    std::string family;
+};
+
+/// Streams the safetensors shards of an HF model directory (model.safetensors, or
+/// model.safetensors.index.json with its shards) into base.h5 (base_weights.h) in blocks of bounded
+/// size (at most 64 MiB held). Checks names, shapes and dtypes against config.json before writing:
+/// all problems at once. F16 is converted to F32. A tied head that is stored all the same must
+/// equal the embedding or is refused. Unknown tensors are refused, except rotary inv_freq buffers.
+/// Written to a temporary name and renamed; nothing is left behind on failure.
+ImportReport import_hf(const std::string& hf_dir, const std::string& output,
+                       const ImportOptions& options);
+
+}  // namespace loratrain

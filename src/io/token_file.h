@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace loratrain {
+
+/// One tokenised sample; labels not yet shifted, -100 = not a target.
+struct TokenSample {
+    std::vector<std::int32_t> input_ids;
+    std::vector<std::int32_t> labels;
+};
+
+/// Random access to a file of samples. Opening scans it once for offsets and lengths (and, for text
+/// lines, tokenises); token data stay in the file and are read on demand. Thread-safe reads.
+class TokenFile {
+  public:
+    virtual ~TokenFile() = default;
+    virtual std::int64_t size() const = 0;
+    virtual std::int64_t length(std::int64_t sample) const = 0;
+    virtual TokenSample read(std::int64_t sample) const = 0;
+    /// "data.jsonl:17" or "data.h5:sample 16", for messages.
+    virtual std::string where(std::int64_t sample) const = 0;
+};
+
+/// How bytes become ids: bytes 0..255, then these.
+inline constexpr std::int32_t byte_bos = 256;
+inline constexpr std::int32_t byte_eos = 257;
+
+/// {"prompt","completion"}: [BOS] prompt completion [EOS], trained: completion and EOS.
+/// {"text"}: [BOS] text [EOS], trained: all but BOS.
+TokenSample tokenize_bytes(const std::string& prompt, const std::string& completion);
+
+/// `path`: .jsonl of {"input_ids","labels"} (labels optional: = input_ids), or with `bytes` of
+/// prompt/completion/text lines; or .h5/.hdf5 with datasets tokens, labels (int32, flat) and offsets
+/// (int64 [samples + 1]). All problems of a file at once, with file:line (at most 20 listed, then a
+/// count): not JSON, wrong types, labels and ids of different length, empty sample, negative ids.
+/// A blank last line is fine; an empty file is a problem.
+std::unique_ptr<TokenFile> open_token_file(const std::string& path, bool bytes);
+
+}  // namespace loratrain
