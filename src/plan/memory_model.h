@@ -1,32 +1,101 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 
+#include "base/dtype.h"
 #include "plan/plan.h"
 
 namespace loratrain {
 
-/// Sizes of what a stage allocates; the model layer allocates with these same functions, so the
-/// prediction is the allocation. All sizes in bytes unless they say columns; `e` below = bytes of
-/// the compute type (4 on the CPU, 2 on CUDA).
+/// Sizes of what a stage allocates. The model layer allocates with these same functions, so the
+/// prediction is the allocation. Bytes unless a name says columns; e = bytes of the compute type
+/// (4 on the CPU, 2 on CUDA).
 
-/// Rounds up to the alignment of every buffer (64 bytes).
+/// Linears that read the same input and so share one augmented matrix (design decision 4).
+enum class LinearGroup : std::uint8_t { qkv, o, gate_up, down };
+inline constexpr int linear_group_count = 4;
+
+struct LinearGroupShape {
+    std::array<Linear, 3> linears{};
+    int count = 0;          ///< linears in the group
+    std::int64_t in = 0;    ///< K
+    std::int64_t out = 0;   ///< sum of N over the group
+};
+LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group);
+
+/// Rounds up to the alignment of every tensor (64 bytes).
 std::uint64_t aligned(std::uint64_t bytes);
 
-/// One decoder layer's activations kept for backward, per slot (design decision 5):
-/// x[T,H] q[T,QD] k,v[T,GD] o[T,QD] lse[T,Q](fp32) x2[T,H] gate,up[T,F] S[T,saved]x7, and with
-/// qk_norm the un-normalised q and k as well.
-std::uint64_t layer_activation_bytes(const Plan& plan);
+std::uint64_t compute_bytes(const Plan& plan);  ///< e
+std::uint64_t weight_bytes(const Plan& plan);   ///< bytes of a stored base weight
 
-/// Whole slot of a stage: layers, the stage's output [T,H] with its message tail, on the last stage
-/// the head's input.
+/// True when base weights are stored narrower than the compute type and are widened into a shared
+/// scratch matrix at each use (bf16 storage on the CPU).
+bool weights_are_staged(const Plan& plan);
+
+/// Byte offsets of one decoder layer's saved activations inside its part of a slot:
+/// qkv [T, QD+2GD], qk_raw [T, QD+GD] (before the q/k norm; only with qk_norm), o [T, QD+R] (its
+/// pad holds S of o), lse [T, Q] fp32, x2 [T, H], gate_up [T, 2F], S of q,k,v [T, 3R], of gate,up
+/// [T, 2R], of down [T, R]. T = microbatch_tokens, R = saved_columns. Source: design decision 5.
+struct LayerSlotLayout {
+    std::uint64_t qkv = 0;
+    std::uint64_t qk_raw = 0;
+    std::uint64_t o = 0;
+    std::uint64_t lse = 0;
+    std::uint64_t x2 = 0;
+    std::uint64_t gate_up = 0;
+    std::uint64_t s_qkv = 0;
+    std::uint64_t s_gate_up = 0;
+    std::uint64_t s_down = 0;
+    std::uint64_t bytes = 0;
+};
+LayerSlotLayout layer_slot_layout(const Plan& plan);
+
+/// x [T, H] between layers, with room for a message tail.
+std::uint64_t boundary_bytes(const Plan& plan);
+
+/// Whole slot of a stage: its layers, layers + 1 boundaries, the microbatch's index tables and, on
+/// the last stage, the loss gradient [T, H].
 std::uint64_t slot_bytes(const Plan& plan, const StagePlan& stage);
+
+/// int32 index tables of a microbatch: ids, targets, positions, samples, offsets, rows, bins, scales.
+std::uint64_t table_bytes(const Plan& plan);
 
 /// Slots a stage needs: max_in_flight - stage index, at least 1.
 std::int32_t slot_count(const Plan& plan, std::size_t stage_index);
 
-/// Doubles in a message tail: for every adapter a sum of squares and a loss sum.
+/// Message tail: two doubles (sum of squares, loss sum) for every adapter.
 std::uint64_t message_tail_bytes(const Plan& plan);
+
+/// Rows and vocabulary columns of one chunk of logits.
+struct LogitsChunk {
+    std::int64_t rows = 0;
+    std::int64_t vocab = 0;  ///< head rows widened at a time when staged, else the vocabulary
+};
+LogitsChunk logits_chunk(const Plan& plan);
+
+/// Scratch shared by all layers of a stage; sizes in bytes, 0 = not needed.
+struct WorkspaceLayout {
+    std::uint64_t input = 0;     ///< X|S of a linear group: [T, max K + R]
+    std::uint64_t gradient = 0;  ///< dY|dS of a group: [T, max(N + count R)]
+    std::uint64_t residual = 0;  ///< running dx with pad: [T, H + R]
+    std::uint64_t inner = 0;     ///< dX of a group: [T, max K]
+    std::uint64_t staged = 0;    ///< one group's augmented matrix, or a block of the head
+    std::uint64_t logits = 0;
+    std::uint64_t head_rows = 0;  ///< labelled rows, normalised rows and their gradients: 3 x [c, H]
+    std::uint64_t messages = 0;   ///< 2 + 2 gradient message buffers
+    std::uint64_t scalars = 0;    ///< per-adapter sums and counters
+    std::uint64_t total() const;
+};
+WorkspaceLayout workspace_layout(const Plan& plan, const StagePlan& stage);
+
+/// Elements of one group's augmented matrix: (N + count R) x (K + R).
+std::int64_t augmented_elements(const Plan& plan, LinearGroup group);
+
+/// Parameters of an adapter in the layers of a stage.
+std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& model,
+                                std::int64_t layers);
 
 MemoryPlan stage_memory(const Job& job, const Plan& plan, std::size_t stage_index);
 
