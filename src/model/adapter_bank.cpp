@@ -1,0 +1,210 @@
+#include "model/adapter_bank.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "io/adapter_file.h"
+
+namespace loratrain {
+
+namespace {
+
+template <class Visit>
+void for_each_linear(const AdapterJob& adapter, const ModelSpec& model, Visit visit) {
+    for (int g = 0; g < linear_group_count; ++g) {
+        const LinearGroupShape group = group_shape(model, static_cast<LinearGroup>(g));
+        for (const bool is_b : {false, true}) {
+            for (int i = 0; i < group.count; ++i) {
+                const Linear linear = group.linears[static_cast<std::size_t>(i)];
+                if (adapter.targets_linear(linear)) visit(linear, is_b);
+            }
+        }
+    }
+}
+
+std::size_t part_index(AdapterBank::Part part) {
+    switch (part) {
+        case AdapterBank::Part::parameters: return 0;
+        case AdapterBank::Part::first_moments: return 1;
+        case AdapterBank::Part::second_moments: return 2;
+        case AdapterBank::Part::gradients: return 3;
+    }
+    return 0;
+}
+
+std::vector<float> fresh_factor_a(const AdapterJob& adapter, std::int64_t layer, Linear linear,
+                                  std::int64_t in) {
+    const std::uint64_t key =
+        tensor_key(adapter.seed, adapter.name, module_path(layer, linear) + ".lora_A");
+    const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(in)));
+    std::vector<float> values(static_cast<std::size_t>(adapter.r * in));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = (2.0F * uniform_float(key, i) - 1.0F) * bound;
+    }
+    return values;
+}
+
+}  // namespace
+
+AdapterBank::AdapterBank(const Job& job, const ModelSpec& model, std::int32_t first_layer,
+                         std::int32_t layer_count, Backend& backend)
+    : job_(job),
+      model_(model),
+      first_layer_(first_layer),
+      layer_count_(layer_count),
+      backend_(backend),
+      states_(job.adapters.size()) {
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+        State& state = states_[i];
+        place_factors(job.adapters[i], state);
+        const auto bytes = aligned(static_cast<std::uint64_t>(state.count) * sizeof(float));
+        for (Buffer& buffer : state.arrays) buffer = backend.allocate(bytes, "adapter state");
+        initialise(job.adapters[i], state);
+    }
+    counters_ = backend.allocate(aligned(2 * states_.size() * sizeof(std::int64_t)),
+                                 "adapter step counters");
+}
+
+void AdapterBank::place_factors(const AdapterJob& adapter, State& state) const {
+    state.layers.resize(static_cast<std::size_t>(layer_count_));
+    for (auto& layer : state.layers) {
+        for_each_linear(adapter, model_, [&](Linear linear, bool is_b) {
+            const LinearShape shape = linear_shape(model_, linear);
+            FactorPlace& place = layer[static_cast<std::size_t>(linear)];
+            place.rank = adapter.r;
+            (is_b ? place.b : place.a) = state.count;
+            state.count += adapter.r * (is_b ? shape.out : shape.in);
+        });
+    }
+}
+
+void AdapterBank::initialise(const AdapterJob& adapter, const State& state) {
+    std::unique_ptr<AdapterFile> file;
+    if (!adapter.init_from.empty()) {
+        file = std::make_unique<AdapterFile>(adapter.init_from, adapter, model_);
+    }
+    for (std::int32_t l = 0; l < layer_count_; ++l) {
+        const std::int64_t layer = first_layer_ + l;
+        for_each_linear(adapter, model_, [&](Linear linear, bool is_b) {
+            const FactorPlace& place =
+                state.layers[static_cast<std::size_t>(l)][static_cast<std::size_t>(linear)];
+            if (is_b && !file) return;
+            const std::vector<float> values =
+                file ? file->read(layer, linear, is_b)
+                     : fresh_factor_a(adapter, layer, linear, linear_shape(model_, linear).in);
+            backend_.upload(state.parameters() + (is_b ? place.b : place.a), values.data(),
+                            values.size() * sizeof(float));
+        });
+    }
+}
+
+LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear) const {
+    const State& state = states_[index(adapter)];
+    const AdapterJob& job = job_.adapter(adapter);
+    const FactorPlace& place =
+        state.layers[static_cast<std::size_t>(layer)][static_cast<std::size_t>(linear)];
+    LoraSlot slot;
+    if (place.rank == 0) return slot;
+    slot.a = state.parameters() + place.a;
+    slot.b = state.parameters() + place.b;
+    slot.grad_a = state.gradients() + place.a;
+    slot.grad_b = state.gradients() + place.b;
+    slot.rank = place.rank;
+    slot.scale = static_cast<float>(job.scaling());
+    slot.dropout = dropout_threshold(job.lora_dropout);
+    if (slot.dropout != 0) {
+        slot.dropout_key = tensor_key(job.seed, job.name, module_path(first_layer_ + layer, linear));
+    }
+    return slot;
+}
+
+bool AdapterBank::targets_group(AdapterId adapter, LinearGroup group) const {
+    const LinearGroupShape shape = group_shape(model_, group);
+    return std::any_of(shape.linears.begin(), shape.linears.begin() + shape.count,
+                       [&](Linear l) { return job_.adapter(adapter).targets_linear(l); });
+}
+
+void AdapterBank::sum_squares(AdapterId adapter, double* result) const {
+    const State& state = states_[index(adapter)];
+    backend_.sum_squares(state.gradients(), state.count, result);
+}
+
+void AdapterBank::step(AdapterId adapter, double learning_rate, const double* grad_sumsq) {
+    const State& state = states_[index(adapter)];
+    const AdapterJob& job = job_.adapter(adapter);
+    AdamW op;
+    op.parameters = state.parameters();
+    op.gradients = state.gradients();
+    op.first_moments = state.first_moments();
+    op.second_moments = state.second_moments();
+    op.count = state.count;
+    op.learning_rate = learning_rate;
+    op.beta1 = job.adam_beta1;
+    op.beta2 = job.adam_beta2;
+    op.epsilon = job.adam_epsilon;
+    op.weight_decay = job.weight_decay;
+    op.max_grad_norm = job.max_grad_norm;
+    op.grad_sumsq = grad_sumsq;
+    op.applied_steps = counters_.as<std::int64_t>() + 2 * index(adapter);
+    op.skipped_steps = op.applied_steps + 1;
+    backend_.adamw(op);
+}
+
+float* AdapterBank::array(AdapterId adapter, Part part) const {
+    return states_[index(adapter)].arrays[part_index(part)].as<float>();
+}
+
+std::vector<NamedTensor> AdapterBank::tensor_table(AdapterId adapter) const {
+    std::vector<NamedTensor> tensors;
+    const AdapterJob& job = job_.adapter(adapter);
+    for (std::int32_t l = 0; l < layer_count_; ++l) {
+        for_each_linear(job, model_, [&](Linear linear, bool is_b) {
+            const LinearShape shape = linear_shape(model_, linear);
+            NamedTensor tensor;
+            tensor.name = peft_tensor_name(first_layer_ + l, linear, is_b);
+            tensor.shape = is_b ? std::vector<std::int64_t>{shape.out, job.r}
+                                : std::vector<std::int64_t>{job.r, shape.in};
+            tensors.push_back(std::move(tensor));
+        });
+    }
+    return tensors;
+}
+
+std::vector<NamedTensor> AdapterBank::download(AdapterId adapter, Part part) const {
+    std::vector<NamedTensor> tensors = tensor_table(adapter);
+    const float* source = array(adapter, part);
+    for (NamedTensor& tensor : tensors) {
+        tensor.values.resize(static_cast<std::size_t>(tensor.shape[0] * tensor.shape[1]));
+        backend_.download(tensor.values.data(), source, tensor.values.size() * sizeof(float));
+        source += tensor.values.size();
+    }
+    return tensors;
+}
+
+void AdapterBank::upload(AdapterId adapter, Part part, const std::vector<NamedTensor>& tensors) {
+    float* target = array(adapter, part);
+    std::int64_t copied = 0;
+    for (const NamedTensor& tensor : tensors) {
+        backend_.upload(target + copied, tensor.values.data(),
+                        tensor.values.size() * sizeof(float));
+        copied += static_cast<std::int64_t>(tensor.values.size());
+    }
+    LORATRAIN_CHECK(copied == parameters(adapter), "adapter state has ", copied,
+                    " values instead of ", parameters(adapter));
+}
+
+AdapterBank::Counters AdapterBank::counters(AdapterId adapter) const {
+    std::int64_t values[2];
+    backend_.download(values, counters_.as<std::int64_t>() + 2 * index(adapter), sizeof(values));
+    return {values[0], values[1]};
+}
+
+void AdapterBank::set_counters(AdapterId adapter, const Counters& counters) {
+    const std::int64_t values[2] = {counters.applied_steps, counters.skipped_steps};
+    backend_.upload(counters_.as<std::int64_t>() + 2 * index(adapter), values, sizeof(values));
+}
+
+}  // namespace loratrain
