@@ -133,7 +133,8 @@ void AdapterBank::sum_squares(AdapterId adapter, double* result) const {
 }
 
 void AdapterBank::step(AdapterId adapter, double learning_rate, const double* grad_sumsq) {
-    const State& state = states_[index(adapter)];
+    State& state = states_[index(adapter)];
+    ++state.version;
     const AdapterJob& job = job_.adapter(adapter);
     AdamW op;
     op.parameters = state.parameters();
@@ -185,6 +186,7 @@ std::vector<NamedTensor> AdapterBank::download(AdapterId adapter, Part part) con
 }
 
 void AdapterBank::upload(AdapterId adapter, Part part, const std::vector<NamedTensor>& tensors) {
+    ++states_[index(adapter)].version;
     float* target = array(adapter, part);
     std::int64_t copied = 0;
     for (const NamedTensor& tensor : tensors) {

@@ -36,6 +36,9 @@ class AdapterBank {
     std::int64_t parameters(AdapterId adapter) const { return states_[index(adapter)].count; }
     const float* gradients(AdapterId adapter) const { return states_[index(adapter)].gradients(); }
 
+    /// Changes whenever the adapter's parameters change: copies made of them can be told stale.
+    std::int64_t version(AdapterId adapter) const { return states_[index(adapter)].version; }
+
     /// Sum of squares of the adapter's gradients on this stage into *result (backend memory).
     void sum_squares(AdapterId adapter, double* result) const;
     /// AdamW on this stage's part with the norm total at *grad_sumsq; zeroes the gradients.
@@ -61,6 +64,7 @@ class AdapterBank {
     struct State {
         Buffer arrays[4];
         std::int64_t count = 0;
+        std::int64_t version = 0;
         std::vector<std::array<FactorPlace, linear_count>> layers;
         float* parameters() const { return arrays[0].as<float>(); }
         float* first_moments() const { return arrays[1].as<float>(); }

@@ -184,8 +184,9 @@ WorkspaceLayout workspace_layout(const Plan& plan, const StagePlan& stage) {
     }
     if (plan.replica.stages.size() > 1) layout.messages = 4 * boundary_bytes(plan);
     const auto adapters = static_cast<std::int64_t>(plan.adapters.size());
-    layout.scalars =
-        6 * bytes_of(adapters, sizeof(double)) + 2 * bytes_of(t + 1, sizeof(double));
+    layout.scalars = 5 * bytes_of(adapters, sizeof(double)) +
+                     bytes_of(2 * adapters, sizeof(std::int64_t)) +
+                     2 * bytes_of(t + 1, sizeof(double));
     return layout;
 }
 

@@ -1,0 +1,123 @@
+#include "model/frozen_weights.h"
+
+#include <algorithm>
+
+#include "io/adapter_file.h"
+#include "model/rope_frequencies.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int64_t block_bytes = 16LL << 20U;
+
+DType storage_dtype(const Plan& plan) {
+    return plan.precision == Precision::bf16 ? DType::bf16 : DType::f32;
+}
+
+std::string layer_name(std::int32_t layer, const char* tensor) {
+    return cat("model.layers.", layer, ".", tensor);
+}
+
+}  // namespace
+
+FrozenWeights::FrozenWeights(const Plan& plan, const StagePlan& stage, const WeightSource& source,
+                             Backend& backend)
+    : plan_(plan), source_(source), backend_(backend) {
+    const ModelSpec& model = plan.model;
+    layers_.resize(static_cast<std::size_t>(stage.layer_count));
+    for (std::int32_t l = 0; l < stage.layer_count; ++l) {
+        load_layer(stage.first_layer + l, layers_[static_cast<std::size_t>(l)]);
+    }
+    if (stage.has_embedding) {
+        embedding_storage_ = load_matrix("model.embed_tokens.weight", embedding_);
+    }
+    if (stage.has_head) {
+        final_norm_ = load_vector("model.norm.weight", model.hidden_size);
+        if (model.tie_word_embeddings && stage.has_embedding) {
+            head_ = embedding_;
+        } else {
+            head_storage_ = load_matrix(
+                model.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight", head_);
+        }
+    }
+    const std::vector<float> frequencies = rope_frequencies(model);
+    inv_freq_ = backend.allocate(aligned(frequencies.size() * sizeof(float)), "rotary table");
+    backend.upload(inv_freq_.data(), frequencies.data(), frequencies.size() * sizeof(float));
+}
+
+void FrozenWeights::load_layer(std::int32_t layer, LayerWeights& weights) {
+    const ModelSpec& model = plan_.model;
+    weights.input_norm =
+        load_vector(layer_name(layer, "input_layernorm.weight"), model.hidden_size);
+    weights.post_attention_norm =
+        load_vector(layer_name(layer, "post_attention_layernorm.weight"), model.hidden_size);
+    if (model.qk_norm) {
+        weights.q_norm = load_vector(layer_name(layer, "self_attn.q_norm.weight"), model.head_dim);
+        weights.k_norm = load_vector(layer_name(layer, "self_attn.k_norm.weight"), model.head_dim);
+    }
+    for (int g = 0; g < linear_group_count; ++g) {
+        load_group(layer, static_cast<LinearGroup>(g), weights.groups[static_cast<std::size_t>(g)]);
+    }
+}
+
+void FrozenWeights::load_group(std::int32_t layer, LinearGroup group, GroupWeights& weights) {
+    const ModelSpec& model = plan_.model;
+    weights.shape = group_shape(model, group);
+    const bool staged = weights_are_staged(plan_);
+    const std::int64_t pad = staged ? 0 : plan_.pad_columns;
+    const std::int64_t rows = weights.shape.out + weights.shape.count * pad;
+    const DType dtype = staged ? storage_dtype(plan_) : backend_.compute_dtype();
+    weights.storage = backend_.allocate(
+        aligned(static_cast<std::uint64_t>(rows * (weights.shape.in + pad)) * size_of(dtype)),
+        "base weights");
+    weights.matrix = matrix(weights.storage.data(), dtype, rows, weights.shape.in + pad);
+    std::int64_t first_row = 0;
+    for (int i = 0; i < weights.shape.count; ++i) {
+        const Linear linear = weights.shape.linears[static_cast<std::size_t>(i)];
+        const LinearShape shape = linear_shape(model, linear);
+        const std::string path = module_path(layer, linear);
+        load_rows(path + ".weight",
+                  weights.matrix.row_range(first_row, shape.out).col_range(0, shape.in));
+        if (has_bias(model, linear)) {
+            weights.bias[static_cast<std::size_t>(i)] = load_vector(path + ".bias", shape.out);
+        }
+        first_row += shape.out;
+    }
+}
+
+Buffer FrozenWeights::load_vector(const std::string& name, std::int64_t size) {
+    const DType dtype = backend_.compute_dtype();
+    Buffer buffer =
+        backend_.allocate(aligned(static_cast<std::uint64_t>(size) * size_of(dtype)), name.c_str());
+    load_rows(name, matrix(buffer.data(), dtype, 1, size));
+    return buffer;
+}
+
+Buffer FrozenWeights::load_matrix(const std::string& name, TensorView& view) {
+    const ModelSpec& model = plan_.model;
+    const DType dtype = storage_dtype(plan_);
+    const auto elements = static_cast<std::uint64_t>(model.vocab_size * model.hidden_size);
+    Buffer buffer = backend_.allocate(aligned(elements * size_of(dtype)), name.c_str());
+    view = matrix(buffer.data(), dtype, model.vocab_size, model.hidden_size);
+    load_rows(name, view);
+    return buffer;
+}
+
+void FrozenWeights::load_rows(const std::string& name, const TensorView& target) {
+    const std::int64_t row_bytes =
+        target.cols * static_cast<std::int64_t>(target.element_size());
+    const std::int64_t rows_at_once = std::clamp<std::int64_t>(block_bytes / row_bytes, 1, target.rows);
+    std::vector<char> host(static_cast<std::size_t>(rows_at_once * row_bytes));
+    Buffer block = backend_.allocate(host.size(), "loading block");
+    for (std::int64_t row = 0; row < target.rows; row += rows_at_once) {
+        const std::int64_t count = std::min(rows_at_once, target.rows - row);
+        source_.read_rows(name, row, matrix(host.data(), target.dtype, count, target.cols));
+        backend_.upload(block.data(), host.data(), static_cast<std::size_t>(count * row_bytes));
+        backend_.copy(target.row_range(row, count),
+                      matrix(block.data(), target.dtype, count, target.cols));
+    }
+    backend_.synchronize();
+}
+
+}  // namespace loratrain
