@@ -42,8 +42,8 @@ void Problems::throw_if_any() const {
 }
 
 void fail_check(const char* expression, const char* file, int line, const std::string& message) {
-    throw Error(cat(file, ":", line, ": check failed: ", expression,
-                    message.empty() ? "" : ": ", message));
+    throw Error(
+        cat(file, ":", line, ": check failed: ", expression, message.empty() ? "" : ": ", message));
 }
 
 }  // namespace loratrain

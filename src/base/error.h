@@ -25,7 +25,7 @@ struct Problem {
     std::string hint;
 };
 
-/// "where: what (hint)", the form in which every problem reaches the user.
+/// "where: what", the hint on an indented line of its own: how every problem reaches the user.
 std::string to_string(const Problem& problem);
 
 /// What the user gave cannot be used; carries every problem found. Leads to exit code 2.
@@ -65,10 +65,10 @@ class Problems {
 }  // namespace loratrain
 
 /// Invariant of the program itself; the further arguments are printed (base/text.h cat()).
-#define LORATRAIN_CHECK(condition, ...)                                               \
-    do {                                                                              \
-        if (!(condition)) {                                                           \
-            ::loratrain::fail_check(#condition, __FILE__, __LINE__,                   \
-                                    ::loratrain::cat(__VA_ARGS__));                   \
-        }                                                                             \
+#define LORATRAIN_CHECK(condition, ...)                             \
+    do {                                                            \
+        if (!(condition)) {                                         \
+            ::loratrain::fail_check(#condition, __FILE__, __LINE__, \
+                                    ::loratrain::cat(__VA_ARGS__)); \
+        }                                                           \
     } while (false)

@@ -25,20 +25,26 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     return row[b.size()];
 }
 
+std::size_t allowed_distance(std::size_t letters) {
+    if (letters < 2) return 0;
+    if (letters < 4) return 1;
+    return std::max<std::size_t>(2, letters / 3);
+}
+
 }  // namespace
 
 std::string join(const std::vector<std::string>& words, std::string_view separator) {
     std::string text;
-    for (const std::string& word : words) {
-        if (!text.empty()) text += separator;
-        text += word;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        if (i > 0) text += separator;
+        text += words[i];
     }
     return text;
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
     std::string best;
-    std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
+    std::size_t best_distance = allowed_distance(word.size()) + 1;
     for (const std::string& candidate : candidates) {
         const std::size_t distance = edit_distance(word, candidate);
         if (distance < best_distance) {
@@ -50,9 +56,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 }
 
 std::string format_fixed(double value, int decimals) {
-    std::array<char, 64> buffer{};
-    std::snprintf(buffer.data(), buffer.size(), "%.*f", decimals, value);
-    return buffer.data();
+    std::array<char, 512> buffer{};
+    const int length = std::snprintf(buffer.data(), buffer.size(), "%.*f", decimals, value);
+    return {buffer.data(), std::min(buffer.size() - 1, static_cast<std::size_t>(length))};
 }
 
 std::string format_exact(double value) {
@@ -65,7 +71,8 @@ std::string human_bytes(std::uint64_t bytes) {
     static constexpr std::array<const char*, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
     auto value = static_cast<double>(bytes);
     std::size_t unit = 0;
-    while (value >= 1024.0 && unit + 1 < units.size()) {
+    // 1023.96 would be printed as 1024.0.
+    while (value >= (unit == 0 ? 1024.0 : 1023.95) && unit + 1 < units.size()) {
         value /= 1024.0;
         ++unit;
     }
@@ -73,6 +80,7 @@ std::string human_bytes(std::uint64_t bytes) {
 }
 
 std::string human_duration(double seconds) {
+    if (!std::isfinite(seconds)) return "unknown";
     const auto total = static_cast<std::int64_t>(std::llround(std::max(0.0, seconds)));
     if (total < 60) return cat(total, " s");
     if (total < 3600) return cat(total / 60, " min ", total % 60, " s");

@@ -16,18 +16,18 @@ struct CommandLine {
 
     // train: loratrain JOB.yaml
     std::string job_path;
-    std::vector<Override> overrides;   ///< --set key=value, repeatable
-    bool dry_run = false;              ///< --dry-run
-    std::optional<int> ranks;          ///< --ranks N, with --dry-run: pretend N ranks
+    std::vector<Override> overrides;       ///< --set key=value, repeatable
+    bool dry_run = false;                  ///< --dry-run
+    std::optional<int> ranks;              ///< --ranks N, with --dry-run: pretend N ranks
     Restart restart = Restart::automatic;  ///< --restart auto|never|PATH
     std::string restart_path;
-    std::optional<int> stop_after;     ///< --stop-after N: checkpoint and exit 75 after run step N
+    std::optional<int> stop_after;  ///< --stop-after N: checkpoint and exit 75 after run step N
 
     // import-hf: loratrain import-hf HF_DIR OUT.h5
     std::string hf_dir;
     std::string output;
-    bool force = false;                ///< --force: replace an existing OUT.h5
-    bool store_bf16 = false;           ///< --dtype bf16: convert fp32 weights to bf16
+    bool force = false;       ///< --force: replace an existing OUT.h5
+    bool store_bf16 = false;  ///< --dtype bf16: convert fp32 weights to bf16
 
     // bench: loratrain bench [--steps N] [--hidden H] [--layers L] [--adapters A] [--rank r]
     struct Bench {
@@ -39,9 +39,9 @@ struct CommandLine {
         int vocab = 32000;
         int adapters = 4;
         int rank = 16;
-        int samples = 8;        ///< samples per adapter and step
+        int samples = 8;  ///< samples per adapter and step
         int sample_tokens = 256;
-        bool json = false;      ///< --json: one JSON line per case
+        bool json = false;  ///< --json: one JSON line per case
     } bench;
 };
 

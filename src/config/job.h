@@ -41,8 +41,8 @@ struct ParallelJob {
 
 struct DatasetJob {
     std::string name;
-    std::string path;       ///< .jsonl or .h5
-    std::string eval_path;  ///< "" = no evaluation
+    std::string path;                       ///< .jsonl or .h5
+    std::string eval_path;                  ///< "" = no evaluation
     Tokenizer tokenizer = Tokenizer::none;  ///< bytes: {"prompt","completion"} or {"text"} lines
     std::int64_t max_seq_len = 2048;
     OverLength over_length = OverLength::error;
@@ -78,8 +78,8 @@ struct AdapterJob {
 };
 
 struct CheckpointJob {
-    int every_steps = 200;       ///< 0 = never by steps
-    double every_minutes = 30;   ///< 0 = never by time
+    int every_steps = 200;      ///< 0 = never by steps
+    double every_minutes = 30;  ///< 0 = never by time
     int keep = 2;
 };
 

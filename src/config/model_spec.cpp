@@ -12,13 +12,18 @@ const char* module_name(Linear linear) {
 
 LinearShape linear_shape(const ModelSpec& spec, Linear linear) {
     switch (linear) {
-        case Linear::q: return {spec.hidden_size, spec.q_size()};
+        case Linear::q:
+            return {spec.hidden_size, spec.q_size()};
         case Linear::k:
-        case Linear::v: return {spec.hidden_size, spec.kv_size()};
-        case Linear::o: return {spec.q_size(), spec.hidden_size};
+        case Linear::v:
+            return {spec.hidden_size, spec.kv_size()};
+        case Linear::o:
+            return {spec.q_size(), spec.hidden_size};
         case Linear::gate:
-        case Linear::up: return {spec.hidden_size, spec.intermediate_size};
-        case Linear::down: return {spec.intermediate_size, spec.hidden_size};
+        case Linear::up:
+            return {spec.hidden_size, spec.intermediate_size};
+        case Linear::down:
+            return {spec.intermediate_size, spec.hidden_size};
     }
     return {};
 }
@@ -27,9 +32,12 @@ bool has_bias(const ModelSpec& spec, Linear linear) {
     switch (linear) {
         case Linear::q:
         case Linear::k:
-        case Linear::v: return spec.qkv_bias;
-        case Linear::o: return spec.o_bias;
-        default: return spec.mlp_bias;
+        case Linear::v:
+            return spec.qkv_bias;
+        case Linear::o:
+            return spec.o_bias;
+        default:
+            return spec.mlp_bias;
     }
 }
 

@@ -1,0 +1,237 @@
+#include "config/adapter_reader.h"
+
+#include <algorithm>
+#include <cctype>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "base/rng.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::size_t max_name_length = 200;
+
+struct Draft {
+    AdapterJob job;
+    bool has_dataset = false;
+};
+
+std::vector<std::string> dataset_names(const AdapterContext& context) {
+    std::vector<std::string> names;
+    for (const DatasetJob& dataset : context.datasets) names.push_back(dataset.name);
+    return names;
+}
+
+std::vector<std::string> module_names() {
+    std::vector<std::string> names;
+    for (int i = 0; i < linear_count; ++i) names.emplace_back(module_name(static_cast<Linear>(i)));
+    return names;
+}
+
+void read_dataset(SectionReader& section, const AdapterContext& context, Draft& draft) {
+    const YamlNode* node = section.find("dataset");
+    if (node == nullptr) return;
+    draft.has_dataset = true;
+    std::string name;
+    section.read("dataset", name);
+    if (node->kind != YamlNode::Kind::scalar || context.datasets.empty()) return;
+    const std::vector<std::string> names = dataset_names(context);
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) {
+        section.problem(node->place, "dataset", "'" + name + "' is not in datasets",
+                        hint_among(name, names));
+        return;
+    }
+    draft.job.dataset = static_cast<DatasetId>(found - names.begin());
+}
+
+void read_target(SectionReader& section, const YamlNode& item, AdapterJob& job) {
+    const std::vector<std::string> names = module_names();
+    const auto found = std::find(names.begin(), names.end(), item.text);
+    if (item.kind != YamlNode::Kind::scalar || found == names.end()) {
+        section.problem(item.place, "target_modules", "'" + item.text + "' is not a target",
+                        hint_among(item.text, names));
+        return;
+    }
+    bool& target = job.targets[static_cast<std::size_t>(found - names.begin())];
+    if (target) {
+        section.problem(item.place, "target_modules", "'" + item.text + "' is given twice",
+                        "name each target once");
+    }
+    target = true;
+}
+
+void read_targets(SectionReader& section, AdapterJob& job) {
+    const YamlNode* node = section.find("target_modules");
+    if (node == nullptr) return;
+    if (node->kind == YamlNode::Kind::scalar && node->text == all_linear_word) {
+        job.targets.fill(true);
+        return;
+    }
+    if (node->kind != YamlNode::Kind::list || node->children.empty()) {
+        const bool scalar = node->kind == YamlNode::Kind::scalar;
+        section.problem(node->place, "target_modules",
+                        scalar ? "'" + node->text + "' is neither all-linear nor a list"
+                               : "is neither all-linear nor a list of targets",
+                        cat("write all-linear, or some of [", join(module_names(), ", "), "]"));
+        return;
+    }
+    job.targets.fill(false);
+    for (const YamlNode& item : node->children) read_target(section, item, job);
+}
+
+void read_dropout(SectionReader& section, AdapterJob& job) {
+    double value = job.lora_dropout;
+    section.read("lora_dropout", value, from_to_below(0.0, 1.0));
+    if (dropout_threshold(value) < 65536) {
+        job.lora_dropout = value;
+    } else {
+        section.problem(section.find("lora_dropout")->place, "lora_dropout",
+                        format_exact(value) + " drops everything",
+                        "give at most 0.99999; it is kept in steps of 1/65536");
+    }
+}
+
+/// One of the two given here replaces whatever the defaults say; both here is a contradiction.
+void read_length(SectionReader& section, AdapterJob& job) {
+    const YamlNode* steps = section.find("max_steps");
+    const YamlNode* epochs = section.find("num_train_epochs");
+    if (steps != nullptr && epochs != nullptr) {
+        const bool steps_later =
+            std::pair(steps->key_place.on_command_line, steps->key_place.line) >
+            std::pair(epochs->key_place.on_command_line, epochs->key_place.line);
+        section.problem((steps_later ? steps : epochs)->key_place, "max_steps",
+                        "is given together with num_train_epochs", "keep one of the two");
+    }
+    if (epochs != nullptr) {
+        section.read("num_train_epochs", job.num_train_epochs, above(0.0));
+        job.max_steps.reset();
+    }
+    if (steps != nullptr) {
+        int value = 1;
+        section.read("max_steps", value, 1);
+        job.max_steps = value;
+        job.num_train_epochs = AdapterJob{}.num_train_epochs;
+    }
+}
+
+/// The keys that `defaults` and every adapter share.
+void read_keys(SectionReader& section, const AdapterContext& context, Draft& draft) {
+    AdapterJob& job = draft.job;
+    read_dataset(section, context, draft);
+    section.read("r", job.r, 1);
+    section.read("lora_alpha", job.lora_alpha, above(0.0));
+    read_dropout(section, job);
+    read_targets(section, job);
+    section.read("use_rslora", job.use_rslora);
+    section.read_path("init_from", job.init_from, context.folder);
+    section.read("learning_rate", job.learning_rate, at_least(0.0));
+    section.read_word("lr_scheduler_type", job.lr_scheduler_type, lr_scheduler_words);
+    section.read("warmup_steps", job.warmup_steps, 0);
+    section.read("weight_decay", job.weight_decay, at_least(0.0));
+    section.read("adam_beta1", job.adam_beta1, from_to_below(0.0, 1.0));
+    section.read("adam_beta2", job.adam_beta2, from_to_below(0.0, 1.0));
+    section.read("adam_epsilon", job.adam_epsilon, above(0.0));
+    section.read("max_grad_norm", job.max_grad_norm, at_least(0.0));
+    section.read("global_batch_size", job.global_batch_size, 1);
+    read_length(section, job);
+    section.read("seed", job.seed);
+    section.read("priority", job.priority, std::numeric_limits<int>::min());
+}
+
+Draft read_defaults(SectionReader& top, const AdapterContext& context) {
+    Draft defaults;
+    defaults.job.seed = context.seed;
+    SectionReader section = top.section("defaults");
+    if (const YamlNode* name = section.find("name")) {
+        section.problem(name->key_place, "name", "cannot be shared by adapters",
+                        "name each adapter in the list 'adapters'");
+    }
+    read_keys(section, context, defaults);
+    section.finish();
+    return defaults;
+}
+
+bool usable_as_folder(const std::string& name) {
+    const auto allowed = [](unsigned char c) {
+        return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
+    };
+    return !name.empty() && name.size() <= max_name_length && name.front() != '.' &&
+           std::all_of(name.begin(), name.end(), allowed);
+}
+
+std::string lower_case(std::string text) {
+    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return text;
+}
+
+class NameCheck {
+  public:
+    void check(SectionReader& section, const std::string& name) {
+        const YamlNode* node = section.find("name");
+        if (node == nullptr || node->kind != YamlNode::Kind::scalar || name.empty()) return;
+        if (!usable_as_folder(name)) {
+            section.problem(node->place, "name", "'" + name + "' cannot name a folder",
+                            cat("use letters, digits, '.', '_' and '-', not '.' first, at most ",
+                                max_name_length, " in all"));
+        }
+        const auto [first, added] = seen_.emplace(lower_case(name), node->place.text);
+        if (added) return;
+        section.problem(node->place, "name", "'" + name + "' is used twice",
+                        "it was already given at " + first->second +
+                            "; upper and lower case count as the same");
+    }
+
+  private:
+    std::map<std::string, std::string> seen_;
+};
+
+void check_has_dataset(SectionReader& section, const AdapterContext& context, const Draft& draft) {
+    if (draft.has_dataset || context.datasets.size() <= 1) return;
+    section.problem(section.place(), "dataset", "is missing",
+                    "name one of: " + join(dataset_names(context), ", "));
+}
+
+std::string adapter_path(const YamlNode& item, std::size_t i) {
+    const YamlNode* name = item.find("name");
+    return name != nullptr && !name->text.empty() ? "adapters." + name->text
+                                                  : cat("adapters[", i, "]");
+}
+
+}  // namespace
+
+std::vector<AdapterJob> read_adapters(SectionReader& top, const AdapterContext& context,
+                                      ProblemLog& log) {
+    const Draft defaults = read_defaults(top, context);
+    const YamlNode* list = top.find("adapters");
+    const bool empty = list == nullptr || list->kind == YamlNode::Kind::null ||
+                       (list->children.empty() && list->kind != YamlNode::Kind::scalar);
+    const std::string hint = "list at least one adapter, as in adapters: [{name: a, r: 8}]";
+    if (empty || list->kind != YamlNode::Kind::list) {
+        log.add(list == nullptr ? top.place() : list->place,
+                list == nullptr ? "adapters: is missing"
+                                : (empty ? "adapters: is empty" : "adapters must be a list"),
+                hint);
+        return {};
+    }
+    std::vector<AdapterJob> adapters;
+    NameCheck names;
+    for (std::size_t i = 0; i < list->children.size(); ++i) {
+        const YamlNode& item = list->children[i];
+        SectionReader section(&item, item.place, adapter_path(item, i), log);
+        Draft draft = defaults;
+        section.require("name", "give each adapter a name of its own");
+        section.read("name", draft.job.name);
+        names.check(section, draft.job.name);
+        read_keys(section, context, draft);
+        check_has_dataset(section, context, draft);
+        section.finish();
+        adapters.push_back(std::move(draft.job));
+    }
+    return adapters;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/job.h"
+#include "config/yaml_reader.h"
+
+namespace loratrain {
+
+/// What reading an adapter needs to know of the rest of the job.
+struct AdapterContext {
+    std::string folder;  ///< of the job file
+    std::uint64_t seed;  ///< run.seed
+    const std::vector<DatasetJob>& datasets;
+};
+
+/// Reads `defaults` and `adapters` of the top level: each adapter is the defaults overlaid with
+/// its own keys.
+std::vector<AdapterJob> read_adapters(SectionReader& top, const AdapterContext& context,
+                                      ProblemLog& log);
+
+}  // namespace loratrain

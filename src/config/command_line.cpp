@@ -1,0 +1,280 @@
+#include "config/command_line.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/program_options.hpp>
+#include <utility>
+
+#include "base/error.h"
+
+namespace loratrain {
+
+namespace {
+
+namespace po = boost::program_options;
+
+using Words = std::vector<std::string>;
+
+constexpr const char* see_help = "see loratrain --help";
+constexpr const char* arguments_key = "argument";
+
+po::options_description train_options(CommandLine& line) {
+    po::options_description options;
+    auto add = options.add_options();
+    add("set", po::value<Words>()->composing());
+    add("dry-run", po::bool_switch(&line.dry_run));
+    add("ranks", po::value<int>());
+    add("restart", po::value<std::string>());
+    add("stop-after", po::value<int>());
+    return options;
+}
+
+po::options_description import_options(CommandLine& line) {
+    po::options_description options;
+    auto add = options.add_options();
+    add("force", po::bool_switch(&line.force));
+    add("dtype", po::value<std::string>());
+    return options;
+}
+
+po::options_description bench_options(CommandLine::Bench& bench) {
+    po::options_description options;
+    auto add = options.add_options();
+    add("steps", po::value(&bench.steps));
+    add("hidden", po::value(&bench.hidden));
+    add("intermediate", po::value(&bench.intermediate));
+    add("layers", po::value(&bench.layers));
+    add("heads", po::value(&bench.heads));
+    add("vocab", po::value(&bench.vocab));
+    add("adapters", po::value(&bench.adapters));
+    add("rank", po::value(&bench.rank));
+    add("samples", po::value(&bench.samples));
+    add("sample-tokens", po::value(&bench.sample_tokens));
+    add("json", po::bool_switch(&bench.json));
+    return options;
+}
+
+Words option_names(const po::options_description& options) {
+    Words names;
+    for (const auto& option : options.options()) names.push_back("--" + option->long_name());
+    return names;
+}
+
+std::string owner_of(const std::string& option) {
+    CommandLine line;
+    const std::array<std::pair<const char*, Words>, 3> commands{{
+        {"loratrain JOB.yaml", option_names(train_options(line))},
+        {"loratrain import-hf", option_names(import_options(line))},
+        {"loratrain bench", option_names(bench_options(line.bench))},
+    }};
+    for (const auto& [command, names] : commands) {
+        if (std::find(names.begin(), names.end(), option) != names.end()) return command;
+    }
+    return "";
+}
+
+std::string unknown_option_hint(const std::string& option, Words known) {
+    known.insert(known.end(), {"--help", "--version"});
+    const std::string owner = owner_of(option);
+    if (!owner.empty()) return "it is an option of: " + owner;
+    const std::string near = nearest(option, known);
+    return near.empty() ? see_help : "did you mean " + near + "?";
+}
+
+struct Parsed {
+    po::variables_map values;
+    Words arguments;
+};
+
+Parsed parse_words(const Words& words, const po::options_description& options) {
+    po::options_description all;
+    all.add(options);
+    all.add_options()(arguments_key, po::value<Words>());
+    po::positional_options_description positions;
+    positions.add(arguments_key, -1);
+    const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
+    Parsed parsed;
+    try {
+        const auto result =
+            po::command_line_parser(words).options(all).positional(positions).style(style).run();
+        po::store(result, parsed.values);
+        po::notify(parsed.values);
+    } catch (const po::unknown_option& error) {
+        const std::string option = error.get_option_name();
+        throw InputError(option, "unknown option",
+                         unknown_option_hint(option, option_names(options)));
+    } catch (const po::error_with_option_name& error) {
+        throw InputError(error.get_option_name(), error.what(), see_help);
+    } catch (const po::error& error) {
+        throw InputError("command line", error.what(), see_help);
+    }
+    if (parsed.values.count(arguments_key) > 0) {
+        parsed.arguments = parsed.values[arguments_key].as<Words>();
+    }
+    return parsed;
+}
+
+void check_at_least_one(const char* option, int value, Problems& problems) {
+    if (value < 1) problems.add(option, cat(value, " is out of range"), "give at least 1");
+}
+
+std::optional<int> read_count(const Parsed& parsed, const char* name, Problems& problems) {
+    if (parsed.values.count(name) == 0) return std::nullopt;
+    const int value = parsed.values[name].as<int>();
+    check_at_least_one(cat("--", name).c_str(), value, problems);
+    return value;
+}
+
+void read_overrides(const Parsed& parsed, CommandLine& line, Problems& problems) {
+    if (parsed.values.count("set") == 0) return;
+    for (const std::string& word : parsed.values["set"].as<Words>()) {
+        const std::size_t equals = word.find('=');
+        if (equals == std::string::npos || equals == 0) {
+            problems.add("--set", "'" + word + "' is not KEY=VALUE",
+                         "write for example --set defaults.learning_rate=1e-4");
+        } else {
+            line.overrides.push_back({word.substr(0, equals), word.substr(equals + 1)});
+        }
+    }
+}
+
+void read_restart(const Parsed& parsed, CommandLine& line, Problems& problems) {
+    if (parsed.values.count("restart") == 0) return;
+    const auto& word = parsed.values["restart"].as<std::string>();
+    if (word.empty()) {
+        problems.add("--restart", "'' names no checkpoint", "give auto, never or a path");
+    } else if (word == "never") {
+        line.restart = Restart::never;
+    } else if (word != "auto") {
+        line.restart = Restart::from_path;
+        line.restart_path = word;
+    }
+}
+
+/// A command that was probably meant by a first word that names no file of a usual form.
+std::string meant_command(const std::string& word) {
+    if (word.find_first_of("./") != std::string::npos) return "";
+    return nearest(word, {"import-hf", "bench", "--help", "--version"});
+}
+
+void read_job_path(const Words& arguments, CommandLine& line, Problems& problems) {
+    if (arguments.empty()) {
+        problems.add("command line", "no job file given",
+                     "write loratrain JOB.yaml, or see loratrain --help");
+        return;
+    }
+    line.job_path = arguments.front();
+    const std::string command = meant_command(line.job_path);
+    if (!command.empty()) {
+        problems.add("command line", "unknown command '" + line.job_path + "'",
+                     "did you mean " + command + "? A job file of this name is ./" + line.job_path);
+        return;
+    }
+    for (std::size_t i = 1; i < arguments.size(); ++i) {
+        problems.add("command line", "unexpected argument '" + arguments[i] + "'",
+                     arguments[i].find('=') != std::string::npos
+                         ? "write --set before each KEY=VALUE"
+                         : "give one job file");
+    }
+}
+
+CommandLine parse_train(const Words& words) {
+    CommandLine line;
+    line.command = Command::train;
+    const Parsed parsed = parse_words(words, train_options(line));
+    Problems problems;
+    read_job_path(parsed.arguments, line, problems);
+    read_overrides(parsed, line, problems);
+    read_restart(parsed, line, problems);
+    line.ranks = read_count(parsed, "ranks", problems);
+    line.stop_after = read_count(parsed, "stop-after", problems);
+    if (line.ranks && !line.dry_run) {
+        problems.add("--ranks", "only goes with --dry-run",
+                     cat("to train on ", *line.ranks, " ranks: mpirun -np ", *line.ranks,
+                         " loratrain ", line.job_path));
+    }
+    problems.throw_if_any();
+    return line;
+}
+
+CommandLine parse_import(const Words& words) {
+    CommandLine line;
+    line.command = Command::import_hf;
+    const Parsed parsed = parse_words(words, import_options(line));
+    Problems problems;
+    if (parsed.arguments.size() == 2) {
+        line.hf_dir = parsed.arguments[0];
+        line.output = parsed.arguments[1];
+    } else {
+        problems.add("import-hf", cat("needs 2 arguments, got ", parsed.arguments.size()),
+                     "write loratrain import-hf HF_DIR OUT.h5");
+    }
+    if (parsed.values.count("dtype") > 0) {
+        const auto& dtype = parsed.values["dtype"].as<std::string>();
+        line.store_bf16 = dtype == "bf16";
+        if (!line.store_bf16) {
+            problems.add("--dtype", "'" + dtype + "' is not known here",
+                         "give bf16, or leave the option out to keep the stored type");
+        }
+    }
+    problems.throw_if_any();
+    return line;
+}
+
+void check_bench(const CommandLine::Bench& bench, Problems& problems) {
+    const std::array<std::pair<const char*, int>, 10> counts{{
+        {"--steps", bench.steps},
+        {"--hidden", bench.hidden},
+        {"--intermediate", bench.intermediate},
+        {"--layers", bench.layers},
+        {"--heads", bench.heads},
+        {"--vocab", bench.vocab},
+        {"--adapters", bench.adapters},
+        {"--rank", bench.rank},
+        {"--samples", bench.samples},
+        {"--sample-tokens", bench.sample_tokens},
+    }};
+    for (const auto& [option, value] : counts) check_at_least_one(option, value, problems);
+    if (problems.empty() && bench.hidden % (2 * bench.heads) != 0) {
+        problems.add("--heads", cat(bench.heads, " does not fit --hidden ", bench.hidden),
+                     "hidden / heads must be an even whole number");
+    }
+}
+
+CommandLine parse_bench(const Words& words) {
+    CommandLine line;
+    line.command = Command::bench;
+    const Parsed parsed = parse_words(words, bench_options(line.bench));
+    Problems problems;
+    for (const std::string& argument : parsed.arguments) {
+        problems.add("bench", "unexpected argument '" + argument + "'", see_help);
+    }
+    check_bench(line.bench, problems);
+    problems.throw_if_any();
+    return line;
+}
+
+bool contains(const Words& words, const char* word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv) {
+    const Words words(argv + std::min(argc, 1), argv + argc);
+    CommandLine line;
+    if (contains(words, "--help") || contains(words, "-h")) {
+        line.command = Command::help;
+        return line;
+    }
+    if (contains(words, "--version")) {
+        line.command = Command::version;
+        return line;
+    }
+    const std::string command = words.empty() ? "" : words.front();
+    if (command == "import-hf") return parse_import({words.begin() + 1, words.end()});
+    if (command == "bench") return parse_bench({words.begin() + 1, words.end()});
+    return parse_train(words);
+}
+
+}  // namespace loratrain

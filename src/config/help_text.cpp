@@ -1,0 +1,45 @@
+#include "config/command_line.h"
+
+namespace loratrain {
+
+std::string help_text() {
+    return R"(loratrain - fine-tune many LoRA adapters of one frozen base model at once
+
+Usage:
+  [mpirun -np N] loratrain JOB.yaml [options]   train all adapters of the job
+  loratrain import-hf HF_DIR OUT.h5 [options]   convert Hugging Face weights, once per model
+  [mpirun -np N] loratrain bench [options]      measure the speed on made-up weights and data
+
+Options for training:
+  --set KEY=VALUE     override any key of the job file; may be repeated
+  --dry-run           print the plan (memory, stages, schedule) and stop
+  --ranks N           with --dry-run: plan for N ranks
+  --restart auto      continue from the newest checkpoint in run.dir if there is one (default)
+  --restart never     start anew
+  --restart PATH      continue from this checkpoint
+  --stop-after N      checkpoint and stop after N steps of this run
+
+Options for import-hf:
+  --force             replace OUT.h5 if it exists
+  --dtype bf16        store fp32 weights as bf16
+
+Options for bench, with their defaults:
+  --steps 5  --layers 12  --hidden 768  --intermediate 2048  --heads 12  --vocab 32000
+  --adapters 4  --rank 16  --samples 8 (per adapter and step)  --sample-tokens 256
+  --json              one JSON line per case
+
+Other options:
+  -h, --help          print this text
+  --version           print version, commit and build
+
+Exit codes: 0 done, 1 error, 2 bad job or usage, 3 some adapters failed (the rest exported),
+  75 stopped cleanly: the same command continues
+
+Examples:
+  loratrain import-hf models/Llama-3.2-1B base.h5
+  loratrain tune.yaml --dry-run --ranks 16
+  mpirun -np 8 loratrain tune.yaml --set run.dir=runs/b --set adapters.math-r8.r=32
+)";
+}
+
+}  // namespace loratrain

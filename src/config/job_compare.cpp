@@ -1,0 +1,151 @@
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "config/job_yaml.h"
+#include "config/yaml_tree.h"
+
+namespace loratrain {
+
+namespace {
+
+/// One key of a resolved job; `item` is a dataset, an adapter or "".
+struct Setting {
+    std::string section;
+    std::string item;
+    std::string key;
+    std::string value;
+
+    std::string name() const {
+        return section + (item.empty() ? "" : "." + item) + (key.empty() ? "" : "." + key);
+    }
+};
+
+struct FlatJob {
+    std::vector<Setting> settings;
+    std::map<std::string, std::string> values;  ///< Setting::name() -> value
+    std::vector<std::string> datasets;
+    std::vector<std::string> adapters;
+
+    bool has_item(const Setting& setting) const {
+        return setting.item.empty() || items.contains(setting.section + "." + setting.item);
+    }
+    std::set<std::string> items;  ///< "datasets.math", "adapters.math-r8"
+};
+
+std::string value_text(const YamlNode& node) {
+    if (node.kind != YamlNode::Kind::list) return node.text.empty() ? "''" : node.text;
+    std::vector<std::string> words;
+    for (const YamlNode& child : node.children) words.push_back(child.text);
+    return cat("[", join(words, ", "), "]");
+}
+
+void flatten(const YamlNode& map, const std::string& section, const std::string& item,
+             FlatJob& job) {
+    if (!item.empty()) job.items.insert(section + "." + item);
+    for (const YamlNode& child : map.children) {
+        job.settings.push_back({section, item, child.key, value_text(child)});
+        job.values.emplace(job.settings.back().name(), job.settings.back().value);
+    }
+}
+
+FlatJob flatten_job(const std::string& text, const std::string& source) {
+    ProblemLog log;
+    const std::optional<YamlNode> root = parse_yaml(text, {source, false}, log);
+    log.throw_if_any();
+    FlatJob job;
+    for (const YamlNode& section : root->children) {
+        if (section.key == "datasets") {
+            for (const YamlNode& dataset : section.children) {
+                job.datasets.push_back(dataset.key);
+                flatten(dataset, section.key, dataset.key, job);
+            }
+        } else if (section.key == "adapters") {
+            for (const YamlNode& adapter : section.children) {
+                const YamlNode* name = adapter.find("name");
+                job.adapters.push_back(name == nullptr ? "" : name->text);
+                flatten(adapter, section.key, job.adapters.back(), job);
+            }
+        } else {
+            flatten(section, section.key, "", job);
+        }
+    }
+    return job;
+}
+
+bool grows(const std::string& before, const std::string& now) {
+    const auto number = [](const std::string& text) {
+        double value = 0.0;
+        std::from_chars(text.data(), text.data() + text.size(), value);
+        return value;
+    };
+    return number(now) > number(before);
+}
+
+bool is_harmless(const Setting& before, const std::string& now) {
+    const std::string& section = before.section;
+    const std::string& key = before.key;
+    if (section == "logging" || section == "checkpoint" || section == "parallel") return true;
+    if (section == "eval") return key == "every_steps";
+    if (section == "run") return key == "dir";
+    if (section != "adapters") return false;
+    if (key == "max_steps" || key == "num_train_epochs") return grows(before.value, now);
+    return key == "priority";
+}
+
+std::vector<std::string> intersection(const std::vector<std::string>& words,
+                                      const std::vector<std::string>& others) {
+    const std::set<std::string> wanted(others.begin(), others.end());
+    std::vector<std::string> common;
+    std::copy_if(words.begin(), words.end(), std::back_inserter(common),
+                 [&](const std::string& word) { return wanted.contains(word); });
+    return common;
+}
+
+void list_missing(const FlatJob& job, const FlatJob& other, const char* what,
+                  std::vector<std::string>& lines) {
+    for (const std::string& item : job.items) {
+        if (!other.items.contains(item)) lines.push_back(item + ": " + what);
+    }
+}
+
+void compare_order(const char* section, const std::vector<std::string>& before,
+                   const std::vector<std::string>& now, std::vector<std::string>& lines) {
+    const std::vector<std::string> old_order = intersection(before, now);
+    const std::vector<std::string> new_order = intersection(now, before);
+    if (old_order == new_order) return;
+    lines.push_back(cat(section, ": order ", join(old_order, ", "), " -> ", join(new_order, ", ")));
+}
+
+}  // namespace
+
+JobDifference compare_jobs(const std::string& before, const std::string& now) {
+    const FlatJob old_job = flatten_job(before, "before");
+    const FlatJob new_job = flatten_job(now, "now");
+    JobDifference difference;
+    for (const Setting& setting : old_job.settings) {
+        const auto found = new_job.values.find(setting.name());
+        if (found != new_job.values.end() && found->second != setting.value) {
+            const bool harmless = is_harmless(setting, found->second);
+            auto& lines = harmless ? difference.harmless : difference.harmful;
+            lines.push_back(setting.name() + ": " + setting.value + " -> " + found->second);
+        } else if (found == new_job.values.end() && new_job.has_item(setting)) {
+            difference.harmful.push_back(setting.name() + ": " + setting.value + " -> not set");
+        }
+    }
+    for (const Setting& setting : new_job.settings) {
+        if (!old_job.has_item(setting) || old_job.values.contains(setting.name())) continue;
+        difference.harmful.push_back(setting.name() + ": not set -> " + setting.value);
+    }
+    list_missing(old_job, new_job, "removed", difference.harmful);
+    list_missing(new_job, old_job, "added", difference.harmful);
+    compare_order("datasets", old_job.datasets, new_job.datasets, difference.harmful);
+    compare_order("adapters", old_job.adapters, new_job.adapters, difference.harmful);
+    return difference;
+}
+
+}  // namespace loratrain

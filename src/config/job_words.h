@@ -1,0 +1,62 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "config/job.h"
+
+namespace loratrain {
+
+/// The spelling of a value in the job file.
+template <class E>
+struct Word {
+    const char* text;
+    E value;
+};
+
+inline constexpr std::array<Word<Precision>, 3> precision_words{{
+    {"auto", Precision::automatic},
+    {"fp32", Precision::fp32},
+    {"bf16", Precision::bf16},
+}};
+inline constexpr std::array<Word<BackendKind>, 3> backend_words{{
+    {"auto", BackendKind::automatic},
+    {"cpu", BackendKind::cpu},
+    {"cuda", BackendKind::cuda},
+}};
+inline constexpr std::array<Word<OverLength>, 3> over_length_words{{
+    {"error", OverLength::error},
+    {"truncate", OverLength::truncate},
+    {"drop", OverLength::drop},
+}};
+inline constexpr std::array<Word<Tokenizer>, 2> tokenizer_words{{
+    {"none", Tokenizer::none},
+    {"bytes", Tokenizer::bytes},
+}};
+inline constexpr std::array<Word<LrSchedule>, 4> lr_scheduler_words{{
+    {"constant", LrSchedule::constant},
+    {"constant_with_warmup", LrSchedule::constant_with_warmup},
+    {"linear", LrSchedule::linear},
+    {"cosine", LrSchedule::cosine},
+}};
+inline constexpr const char* all_linear_word = "all-linear";
+inline constexpr const char* auto_word = "auto";
+
+template <class E, std::size_t N>
+std::string word_of(const std::array<Word<E>, N>& words, E value) {
+    for (const Word<E>& word : words) {
+        if (word.value == value) return word.text;
+    }
+    return "";
+}
+
+template <class E, std::size_t N>
+std::vector<std::string> word_texts(const std::array<Word<E>, N>& words) {
+    std::vector<std::string> texts;
+    for (const Word<E>& word : words) texts.emplace_back(word.text);
+    return texts;
+}
+
+}  // namespace loratrain

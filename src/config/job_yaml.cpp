@@ -1,0 +1,159 @@
+#include "config/job_yaml.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "config/adapter_reader.h"
+#include "config/job_overrides.h"
+#include "config/yaml_reader.h"
+#include "config/yaml_tree.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::uintmax_t max_file_bytes = 16U << 20U;
+
+std::string read_text(const std::string& path) {
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error)) {
+        throw InputError(path, "is a folder, not a job file", "give the path of a YAML file");
+    }
+    const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+    if (!error && bytes > max_file_bytes) {
+        throw InputError(path, human_bytes(bytes) + " is too large for a job file",
+                         "give the path of a YAML file");
+    }
+    std::ifstream file(path, std::ios::binary);
+    if (!file) {
+        throw InputError(path, cat("cannot open the job file: ", std::strerror(errno)),
+                         "check the path and its permissions");
+    }
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::string folder_of(const std::string& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path).parent_path());
+}
+
+YamlNode read_tree(const std::string& path, ProblemLog& log) {
+    std::optional<YamlNode> root = parse_yaml(read_text(path), {path, false}, log);
+    if (root && root->kind == YamlNode::Kind::null) {
+        log.add(root->place, "the job file is empty",
+                "it needs at least model, run, datasets and adapters");
+        root.reset();
+    }
+    if (!root) log.throw_if_any();
+    return std::move(*root);
+}
+
+ModelJob read_model(SectionReader& top, const std::string& folder) {
+    ModelJob model;
+    SectionReader section = top.section("model");
+    section.require("weights", "give the HDF5 file made by: loratrain import-hf HF_DIR OUT.h5");
+    section.read_path("weights", model.weights, folder);
+    section.read_word("precision", model.precision, precision_words);
+    section.read("base_model_name_or_path", model.base_model_name_or_path);
+    if (model.base_model_name_or_path.empty()) model.base_model_name_or_path = model.weights;
+    section.finish();
+    return model;
+}
+
+RunJob read_run(SectionReader& top, const std::string& folder) {
+    RunJob run;
+    SectionReader section = top.section("run");
+    section.require("dir", "give the folder for results, as in run: {dir: runs/first}");
+    section.read_path("dir", run.dir, folder);
+    section.read("seed", run.seed);
+    section.read_word("backend", run.backend, backend_words);
+    section.finish();
+    return run;
+}
+
+ParallelJob read_parallel(SectionReader& top) {
+    ParallelJob parallel;
+    SectionReader section = top.section("parallel");
+    section.read_auto("pipeline_stages", parallel.pipeline_stages, 1);
+    section.read_auto("microbatch_tokens", parallel.microbatch_tokens, 1);
+    section.finish();
+    return parallel;
+}
+
+DatasetJob read_dataset(SectionReader section, const std::string& name, const std::string& folder) {
+    DatasetJob dataset;
+    dataset.name = name;
+    section.require("path", "give a .jsonl or .h5 file");
+    section.read_path("path", dataset.path, folder);
+    section.read_path("eval_path", dataset.eval_path, folder);
+    section.read_word("tokenizer", dataset.tokenizer, tokenizer_words);
+    section.read("max_seq_len", dataset.max_seq_len, 1);
+    section.read_word("over_length", dataset.over_length, over_length_words);
+    section.read("shuffle", dataset.shuffle);
+    section.finish();
+    return dataset;
+}
+
+std::vector<DatasetJob> read_datasets(SectionReader& top, const std::string& folder,
+                                      ProblemLog& log) {
+    std::vector<DatasetJob> datasets;
+    SectionReader section = top.section("datasets");
+    const YamlNode* node = top.find("datasets");
+    if (node == nullptr || (node->kind == YamlNode::Kind::map && node->children.empty()) ||
+        node->kind == YamlNode::Kind::null) {
+        log.add(section.place(), node == nullptr ? "datasets: is missing" : "datasets: is empty",
+                "name at least one dataset, as in datasets: {math: {path: math.jsonl}}");
+        return datasets;
+    }
+    if (node->kind != YamlNode::Kind::map) return datasets;
+    for (const YamlNode& child : node->children) {
+        datasets.push_back(read_dataset(section.section(child.key), child.key, folder));
+    }
+    return datasets;
+}
+
+CheckpointJob read_checkpoint(SectionReader& top) {
+    CheckpointJob checkpoint;
+    SectionReader section = top.section("checkpoint");
+    section.read("every_steps", checkpoint.every_steps, 0);
+    section.read("every_minutes", checkpoint.every_minutes, at_least(0.0));
+    section.read("keep", checkpoint.keep, 1);
+    section.finish();
+    return checkpoint;
+}
+
+int read_every_steps(SectionReader& top, const std::string& name, int value, int least) {
+    SectionReader section = top.section(name);
+    section.read("every_steps", value, least);
+    section.finish();
+    return value;
+}
+
+}  // namespace
+
+Job read_job(const std::string& path, const std::vector<Override>& overrides) {
+    ProblemLog log;
+    YamlNode root = read_tree(path, log);
+    apply_overrides(root, overrides, log);
+    const std::string folder = folder_of(path);
+
+    Job job;
+    job.path = path;
+    SectionReader top(&root, root.place, "", log);
+    job.model = read_model(top, folder);
+    job.run = read_run(top, folder);
+    job.parallel = read_parallel(top);
+    job.datasets = read_datasets(top, folder, log);
+    job.adapters = read_adapters(top, {folder, job.run.seed, job.datasets}, log);
+    job.checkpoint = read_checkpoint(top);
+    job.eval.every_steps = read_every_steps(top, "eval", job.eval.every_steps, 0);
+    job.logging.every_steps = read_every_steps(top, "logging", job.logging.every_steps, 1);
+    top.finish();
+    log.throw_if_any();
+    return job;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,179 @@
+#include <yaml-cpp/yaml.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "base/error.h"
+#include "config/job_words.h"
+#include "config/job_yaml.h"
+
+namespace loratrain {
+
+namespace {
+
+/// With a point in front of the exponent, so that YAML 1.1 readers see a number too.
+std::string number_text(double value) {
+    std::string text = format_exact(value);
+    const std::size_t exponent = text.find('e');
+    if (exponent != std::string::npos && text.find('.') == std::string::npos) {
+        text.insert(exponent, ".0");
+    }
+    return text;
+}
+
+class Writer {
+  public:
+    void begin_map() { out_ << YAML::BeginMap; }
+    void end_map() { out_ << YAML::EndMap; }
+    void begin_list() { out_ << YAML::BeginSeq; }
+    void end_list() { out_ << YAML::EndSeq; }
+    void begin_section(const std::string& name) { out_ << YAML::Key << name << YAML::Value; }
+
+    void put(const char* key, const std::string& value) {
+        out_ << YAML::Key << key << YAML::Value << value;
+    }
+    void put(const char* key, const char* value) = delete;
+    void put(const char* key, bool value) { put(key, std::string(value ? "true" : "false")); }
+    void put(const char* key, double value) { put(key, number_text(value)); }
+    void put(const char* key, int value) { put(key, std::to_string(value)); }
+    void put(const char* key, std::int64_t value) { put(key, std::to_string(value)); }
+    void put(const char* key, std::uint64_t value) { put(key, std::to_string(value)); }
+    template <class T>
+    void put(const char* key, const std::optional<T>& value) {
+        put(key, value ? std::to_string(*value) : std::string(auto_word));
+    }
+    void put_path(const char* key, const std::string& path) {
+        put(key, path.empty() ? path : std::filesystem::absolute(path).string());
+    }
+    void put_list(const char* key, const std::vector<std::string>& words) {
+        out_ << YAML::Key << key << YAML::Value << YAML::Flow << words;
+    }
+    std::string text() const {
+        LORATRAIN_CHECK(out_.good(), out_.GetLastError());
+        return std::string(out_.c_str()) + "\n";
+    }
+
+  private:
+    YAML::Emitter out_;
+};
+
+void write_model(Writer& out, const ModelJob& model) {
+    out.begin_section("model");
+    out.begin_map();
+    out.put_path("weights", model.weights);
+    out.put("precision", word_of(precision_words, model.precision));
+    out.put("base_model_name_or_path", model.base_model_name_or_path);
+    out.end_map();
+}
+
+void write_run(Writer& out, const RunJob& run) {
+    out.begin_section("run");
+    out.begin_map();
+    out.put_path("dir", run.dir);
+    out.put("seed", run.seed);
+    out.put("backend", word_of(backend_words, run.backend));
+    out.end_map();
+}
+
+void write_parallel(Writer& out, const ParallelJob& parallel) {
+    out.begin_section("parallel");
+    out.begin_map();
+    out.put("pipeline_stages", parallel.pipeline_stages);
+    out.put("microbatch_tokens", parallel.microbatch_tokens);
+    out.end_map();
+}
+
+void write_dataset(Writer& out, const DatasetJob& dataset) {
+    out.begin_section(dataset.name);
+    out.begin_map();
+    out.put_path("path", dataset.path);
+    out.put_path("eval_path", dataset.eval_path);
+    out.put("tokenizer", word_of(tokenizer_words, dataset.tokenizer));
+    out.put("max_seq_len", dataset.max_seq_len);
+    out.put("over_length", word_of(over_length_words, dataset.over_length));
+    out.put("shuffle", dataset.shuffle);
+    out.end_map();
+}
+
+void write_targets(Writer& out, const AdapterJob& adapter) {
+    std::vector<std::string> words;
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (adapter.targets_linear(linear)) words.emplace_back(module_name(linear));
+    }
+    if (words.size() == linear_count) {
+        out.put("target_modules", std::string(all_linear_word));
+    } else {
+        out.put_list("target_modules", words);
+    }
+}
+
+void write_adapter(Writer& out, const Job& job, const AdapterJob& adapter) {
+    out.begin_map();
+    out.put("name", adapter.name);
+    out.put("dataset", job.dataset(adapter.dataset).name);
+    out.put("r", adapter.r);
+    out.put("lora_alpha", adapter.lora_alpha);
+    out.put("lora_dropout", adapter.lora_dropout);
+    write_targets(out, adapter);
+    out.put("use_rslora", adapter.use_rslora);
+    out.put_path("init_from", adapter.init_from);
+    out.put("learning_rate", adapter.learning_rate);
+    out.put("lr_scheduler_type", word_of(lr_scheduler_words, adapter.lr_scheduler_type));
+    out.put("warmup_steps", adapter.warmup_steps);
+    out.put("weight_decay", adapter.weight_decay);
+    out.put("adam_beta1", adapter.adam_beta1);
+    out.put("adam_beta2", adapter.adam_beta2);
+    out.put("adam_epsilon", adapter.adam_epsilon);
+    out.put("max_grad_norm", adapter.max_grad_norm);
+    out.put("global_batch_size", adapter.global_batch_size);
+    if (adapter.max_steps) {
+        out.put("max_steps", *adapter.max_steps);
+    } else {
+        out.put("num_train_epochs", adapter.num_train_epochs);
+    }
+    out.put("seed", adapter.seed);
+    out.put("priority", adapter.priority);
+    out.end_map();
+}
+
+void write_checkpoint(Writer& out, const CheckpointJob& checkpoint) {
+    out.begin_section("checkpoint");
+    out.begin_map();
+    out.put("every_steps", checkpoint.every_steps);
+    out.put("every_minutes", checkpoint.every_minutes);
+    out.put("keep", checkpoint.keep);
+    out.end_map();
+}
+
+void write_every_steps(Writer& out, const std::string& section, int every_steps) {
+    out.begin_section(section);
+    out.begin_map();
+    out.put("every_steps", every_steps);
+    out.end_map();
+}
+
+}  // namespace
+
+std::string to_yaml(const Job& job) {
+    Writer out;
+    out.begin_map();
+    write_model(out, job.model);
+    write_run(out, job.run);
+    write_parallel(out, job.parallel);
+    out.begin_section("datasets");
+    out.begin_map();
+    for (const DatasetJob& dataset : job.datasets) write_dataset(out, dataset);
+    out.end_map();
+    out.begin_section("adapters");
+    out.begin_list();
+    for (const AdapterJob& adapter : job.adapters) write_adapter(out, job, adapter);
+    out.end_list();
+    write_checkpoint(out, job.checkpoint);
+    write_every_steps(out, "eval", job.eval.every_steps);
+    write_every_steps(out, "logging", job.logging.every_steps);
+    out.end_map();
+    return out.text();
+}
+
+}  // namespace loratrain

@@ -1,0 +1,26 @@
+#include "config/problem_log.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace loratrain {
+
+void ProblemLog::add(const Place& place, std::string what, std::string hint) {
+    entries_.push_back({place, {place.text, std::move(what), std::move(hint)}});
+}
+
+void ProblemLog::throw_if_any() const {
+    if (entries_.empty()) return;
+    std::vector<Entry> sorted = entries_;
+    std::stable_sort(sorted.begin(), sorted.end(), [](const Entry& a, const Entry& b) {
+        return std::tie(a.place.on_command_line, a.place.line) <
+               std::tie(b.place.on_command_line, b.place.line);
+    });
+    std::vector<Problem> problems;
+    problems.reserve(sorted.size());
+    for (Entry& entry : sorted) problems.push_back(std::move(entry.problem));
+    throw InputError(std::move(problems));
+}
+
+}  // namespace loratrain

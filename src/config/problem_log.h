@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace loratrain {
+
+/// Where something was written: a line of a file or an option of the command line.
+struct Place {
+    std::string text;  ///< "tune.yaml:12" or "--set run.dir"
+    int line = 0;      ///< counted from 1; 0 on the command line
+    bool on_command_line = false;
+};
+
+/// Problems with their places. They are thrown in the order of the lines, those of the command
+/// line last, whatever the order in which they were found.
+class ProblemLog {
+  public:
+    void add(const Place& place, std::string what, std::string hint);
+    /// Throws InputError when there is at least one problem.
+    void throw_if_any() const;
+
+  private:
+    struct Entry {
+        Place place;
+        Problem problem;
+    };
+    std::vector<Entry> entries_;
+};
+
+}  // namespace loratrain

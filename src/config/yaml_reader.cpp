@@ -1,0 +1,265 @@
+#include "config/yaml_reader.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <type_traits>
+#include <utility>
+
+namespace loratrain {
+
+namespace {
+
+struct ForeignKey {
+    const char* theirs;
+    const char* ours;
+};
+
+/// Spellings of other programs, too far from ours for the edit distance to find them.
+constexpr std::array<ForeignKey, 18> foreign_keys{{
+    {"alpha", "lora_alpha"},
+    {"batch_size", "global_batch_size"},
+    {"beta1", "adam_beta1"},
+    {"beta2", "adam_beta2"},
+    {"cutoff_len", "max_seq_len"},
+    {"dropout", "lora_dropout"},
+    {"epochs", "num_train_epochs"},
+    {"eps", "adam_epsilon"},
+    {"lora_r", "r"},
+    {"lora_rank", "r"},
+    {"lora_target", "target_modules"},
+    {"lr", "learning_rate"},
+    {"max_length", "max_seq_len"},
+    {"num_epochs", "num_train_epochs"},
+    {"per_device_train_batch_size", "global_batch_size"},
+    {"rank", "r"},
+    {"steps", "max_steps"},
+    {"train_batch_size", "global_batch_size"},
+}};
+
+bool contains(const std::vector<std::string>& words, const std::string& word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+std::string unknown_key_hint(const std::string& key, const std::vector<std::string>& known) {
+    for (const ForeignKey& foreign : foreign_keys) {
+        if (key == foreign.theirs && contains(known, foreign.ours)) {
+            return cat("did you mean '", foreign.ours, "'?");
+        }
+    }
+    if (key == "<<") return "merge keys are not supported; put shared adapter keys into defaults";
+    return hint_among(key, known);
+}
+
+template <class Int>
+std::string whole_number_words(Int least) {
+    if (std::is_signed_v<Int> && least == std::numeric_limits<Int>::min()) return "a whole number";
+    return cat("a whole number, at least ", least);
+}
+
+std::string quote(const std::string& text) {
+    return "'" + text + "'";
+}
+
+}  // namespace
+
+bool Limits::contain(double value) const {
+    const bool low_ok = low_excluded ? value > low : value >= low;
+    return low_ok && (high_excluded ? value < high : value <= high);
+}
+
+std::string Limits::words() const {
+    std::string text = (low_excluded ? "greater than " : "at least ") + format_exact(low);
+    if (std::isfinite(high)) {
+        text += (high_excluded ? " and less than " : " and at most ") + format_exact(high);
+    }
+    return text;
+}
+
+std::string hint_among(const std::string& word, const std::vector<std::string>& candidates) {
+    const std::string near = nearest(word, candidates);
+    if (!near.empty()) return "did you mean " + quote(near) + "?";
+    return candidates.empty() ? "" : "one of: " + join(candidates, ", ");
+}
+
+SectionReader::SectionReader(const YamlNode* node, const Place& parent, std::string path,
+                             ProblemLog& log)
+    : node_(node),
+      place_(node != nullptr ? node->place : parent),
+      path_(std::move(path)),
+      log_(log) {
+    if (node_ == nullptr || node_->kind == YamlNode::Kind::null ||
+        node_->kind == YamlNode::Kind::map) {
+        return;
+    }
+    usable_ = false;
+    log_.add(place_, (path_.empty() ? "the job file" : path_) + " must be a mapping",
+             "write keys and values, as in {key: value}");
+}
+
+std::string SectionReader::full_name(const std::string& key) const {
+    return path_.empty() ? key : path_ + "." + key;
+}
+
+void SectionReader::problem(const Place& place, const std::string& key, const std::string& what,
+                            const std::string& hint) {
+    log_.add(place, full_name(key) + ": " + what, hint);
+}
+
+const YamlNode* SectionReader::find(const std::string& key) {
+    if (!contains(known_, key)) known_.push_back(key);
+    return node_ == nullptr ? nullptr : node_->find(key);
+}
+
+SectionReader SectionReader::section(const std::string& key) {
+    return {find(key), place_, full_name(key), log_};
+}
+
+const YamlNode* SectionReader::scalar(const std::string& key, const std::string& expected) {
+    const YamlNode* node = find(key);
+    if (node == nullptr || node->kind == YamlNode::Kind::scalar) return node;
+    if (node->kind == YamlNode::Kind::null) {
+        problem(node->place, key, "has no value", "give " + expected);
+    } else {
+        const bool list = node->kind == YamlNode::Kind::list;
+        problem(node->place, key, list ? "is a list" : "is a mapping", "give " + expected);
+    }
+    return nullptr;
+}
+
+void SectionReader::read(const std::string& key, std::string& value) {
+    if (const YamlNode* node = scalar(key, "a text")) value = node->text;
+}
+
+void SectionReader::read(const std::string& key, bool& value) {
+    const YamlNode* node = scalar(key, "true or false");
+    if (node == nullptr) return;
+    const std::string& text = node->text;
+    const bool is_true = text == "true" || text == "True" || text == "TRUE";
+    const bool is_false = text == "false" || text == "False" || text == "FALSE";
+    if (node->quoted || !(is_true || is_false)) {
+        problem(node->place, key, quote(text) + " is not true or false",
+                "write true or false, without quotes");
+        return;
+    }
+    value = is_true;
+}
+
+void SectionReader::read(const std::string& key, double& value, const Limits& limits) {
+    const std::string expected = "a number, " + limits.words();
+    const YamlNode* node = scalar(key, expected);
+    if (node == nullptr) return;
+    const char* end = node->text.data() + node->text.size();
+    double number = 0.0;
+    const auto result = std::from_chars(node->text.data(), end, number);
+    if (node->quoted || result.ec == std::errc::invalid_argument || result.ptr != end) {
+        problem(node->place, key, quote(node->text) + " is not a number", "give " + expected);
+    } else if (result.ec != std::errc{} || !std::isfinite(number) || !limits.contain(number)) {
+        problem(node->place, key, node->text + " is out of range", "give " + expected);
+    } else {
+        value = number;
+    }
+}
+
+template <class Int>
+std::optional<Int> SectionReader::whole_number(const std::string& key, Int least,
+                                               const std::string& expected) {
+    const YamlNode* node = scalar(key, expected);
+    if (node == nullptr) return std::nullopt;
+    const char* begin = node->text.data();
+    const char* end = begin + node->text.size();
+    const bool negative = std::is_unsigned_v<Int> && node->text.starts_with('-');
+    Int number{};
+    const auto result = std::from_chars(begin + (negative ? 1 : 0), end, number);
+    if (node->quoted || result.ec == std::errc::invalid_argument || result.ptr != end) {
+        problem(node->place, key, quote(node->text) + " is not a whole number", "give " + expected);
+    } else if (result.ec != std::errc{}) {
+        problem(node->place, key, node->text + " is out of range",
+                cat("give ", expected, ", up to ", std::numeric_limits<Int>::max()));
+    } else if (negative || number < least) {
+        problem(node->place, key, node->text + " is out of range", "give " + expected);
+    } else {
+        return number;
+    }
+    return std::nullopt;
+}
+
+void SectionReader::read(const std::string& key, int& value, int least) {
+    value = whole_number(key, least, whole_number_words(least)).value_or(value);
+}
+
+void SectionReader::read(const std::string& key, std::int64_t& value, std::int64_t least) {
+    value = whole_number(key, least, whole_number_words(least)).value_or(value);
+}
+
+void SectionReader::read(const std::string& key, std::uint64_t& value) {
+    const std::uint64_t least = 0;
+    value = whole_number(key, least, whole_number_words(least)).value_or(value);
+}
+
+void SectionReader::read_auto(const std::string& key, std::optional<int>& value, int least) {
+    const YamlNode* node = find(key);
+    if (node != nullptr && node->text == auto_word) {
+        value.reset();
+    } else if (const auto number =
+                   whole_number(key, least, "auto, or " + whole_number_words(least))) {
+        value = number;
+    }
+}
+
+void SectionReader::read_auto(const std::string& key, std::optional<std::int64_t>& value,
+                              std::int64_t least) {
+    const YamlNode* node = find(key);
+    if (node != nullptr && node->text == auto_word) {
+        value.reset();
+    } else if (const auto number =
+                   whole_number(key, least, "auto, or " + whole_number_words(least))) {
+        value = number;
+    }
+}
+
+void SectionReader::read_path(const std::string& key, std::string& value,
+                              const std::string& folder) {
+    const YamlNode* node = scalar(key, "a path");
+    if (node == nullptr) return;
+    if (node->text.empty()) {
+        value.clear();
+        return;
+    }
+    const bool from_here = node->place.on_command_line;
+    const std::filesystem::path base(from_here ? std::filesystem::current_path().string() : folder);
+    value = (base / node->text).lexically_normal().string();
+}
+
+std::optional<std::size_t> SectionReader::read_choice(const std::string& key,
+                                                      const std::vector<std::string>& words) {
+    const YamlNode* node = scalar(key, "one of: " + join(words, ", "));
+    if (node == nullptr) return std::nullopt;
+    const auto found = std::find(words.begin(), words.end(), node->text);
+    if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
+    problem(node->place, key, quote(node->text) + " is not known here",
+            hint_among(node->text, words));
+    return std::nullopt;
+}
+
+void SectionReader::require(const std::string& key, const std::string& hint) {
+    if (!usable_) return;
+    const YamlNode* node = find(key);
+    if (node == nullptr) {
+        problem(place_, key, "is missing", hint);
+    } else if (node->kind == YamlNode::Kind::scalar && node->text.empty()) {
+        problem(node->place, key, "is empty", hint);
+    }
+}
+
+void SectionReader::finish() {
+    if (node_ == nullptr || node_->kind != YamlNode::Kind::map) return;
+    for (const YamlNode& child : node_->children) {
+        if (contains(known_, child.key)) continue;
+        log_.add(child.key_place, "unknown key " + quote(full_name(child.key)),
+                 unknown_key_hint(child.key, known_));
+    }
+}
+
+}  // namespace loratrain

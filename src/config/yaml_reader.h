@@ -1,0 +1,95 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/job_words.h"
+#include "config/yaml_tree.h"
+
+namespace loratrain {
+
+/// Values that a floating-point key accepts.
+struct Limits {
+    double low = 0.0;
+    double high = std::numeric_limits<double>::infinity();
+    bool low_excluded = false;
+    bool high_excluded = false;
+
+    bool contain(double value) const;
+    std::string words() const;  ///< "at least 0 and less than 1"
+};
+constexpr Limits at_least(double low) {
+    return {low};
+}
+constexpr Limits above(double low) {
+    return {low, std::numeric_limits<double>::infinity(), true, false};
+}
+constexpr Limits from_to_below(double low, double high) {
+    return {low, high, false, true};
+}
+
+/// Reads one mapping key by key into typed fields. A key that is absent leaves its field as it is;
+/// a wrong one is logged and leaves it too. Every key asked for counts as known; finish() logs all
+/// others. A section that is absent or empty reads like an empty mapping.
+class SectionReader {
+  public:
+    /// `path` prefixes keys in messages ("defaults", "adapters.math-r8", "" for the top level).
+    /// A null `node` stands for an absent section, then problems are placed at `parent`.
+    SectionReader(const YamlNode* node, const Place& parent, std::string path, ProblemLog& log);
+
+    /// The value of `key`, or nullptr.
+    const YamlNode* find(const std::string& key);
+    bool has(const std::string& key) { return find(key) != nullptr; }
+    SectionReader section(const std::string& key);
+
+    void read(const std::string& key, std::string& value);
+    void read(const std::string& key, bool& value);
+    void read(const std::string& key, double& value, const Limits& limits);
+    void read(const std::string& key, int& value, int least);
+    void read(const std::string& key, std::int64_t& value, std::int64_t least);
+    void read(const std::string& key, std::uint64_t& value);
+    /// "auto" gives an empty value.
+    void read_auto(const std::string& key, std::optional<int>& value, int least);
+    void read_auto(const std::string& key, std::optional<std::int64_t>& value, std::int64_t least);
+    /// Relative paths of the file are resolved against `folder`, those of the command line against
+    /// the working directory; "" stays "".
+    void read_path(const std::string& key, std::string& value, const std::string& folder);
+    template <class E, std::size_t N>
+    void read_word(const std::string& key, E& value, const std::array<Word<E>, N>& words) {
+        if (const auto found = read_choice(key, word_texts(words))) value = words[*found].value;
+    }
+
+    /// Logs a problem when `key` is absent or an empty text.
+    void require(const std::string& key, const std::string& hint);
+    void problem(const Place& place, const std::string& key, const std::string& what,
+                 const std::string& hint);
+    /// Logs the keys that nobody asked for. Call last.
+    void finish();
+
+    const Place& place() const { return place_; }
+    const std::string& path() const { return path_; }
+
+  private:
+    const YamlNode* scalar(const std::string& key, const std::string& expected);
+    template <class Int>
+    std::optional<Int> whole_number(const std::string& key, Int least, const std::string& expected);
+    std::optional<std::size_t> read_choice(const std::string& key,
+                                           const std::vector<std::string>& words);
+    std::string full_name(const std::string& key) const;
+
+    const YamlNode* node_;
+    Place place_;
+    std::string path_;
+    ProblemLog& log_;
+    bool usable_ = true;
+    std::vector<std::string> known_;
+};
+
+/// "did you mean 'x'?", or "one of: a, b, c" when none is near.
+std::string hint_among(const std::string& word, const std::vector<std::string>& candidates);
+
+}  // namespace loratrain

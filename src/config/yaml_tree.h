@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/problem_log.h"
+
+namespace loratrain {
+
+/// Where a YAML text comes from: a file, or one option of the command line.
+struct YamlSource {
+    std::string name;
+    bool on_command_line = false;
+
+    Place place(int line) const;
+};
+
+/// A YAML text as a plain tree; aliases are expanded, keys of a mapping are unique texts.
+struct YamlNode {
+    enum class Kind : std::uint8_t { null, scalar, list, map };
+
+    Kind kind = Kind::null;
+    Place place;                     ///< of a scalar its own; of a mapping's other values the key's
+    std::string key;                 ///< in a mapping
+    Place key_place;                 ///< in a mapping
+    std::string text;                ///< of a scalar
+    bool quoted = false;             ///< a scalar in quotes is text, never a number
+    std::vector<YamlNode> children;  ///< of a list or a mapping, in the order written
+
+    /// The child with this key, or nullptr (also when the node is no mapping).
+    const YamlNode* find(const std::string& name) const;
+    YamlNode* find(const std::string& name);
+};
+
+/// Parses one document; an empty text is a null node. Duplicate keys are logged and the first is
+/// kept. A syntax error is logged and nothing returned.
+std::optional<YamlNode> parse_yaml(const std::string& text, const YamlSource& source,
+                                   ProblemLog& log);
+
+}  // namespace loratrain
