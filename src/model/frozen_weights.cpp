@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "io/adapter_file.h"
 #include "model/rope_frequencies.h"
 

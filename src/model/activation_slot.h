@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/backend.h"
+#include "model/microbatch_tables.h"
+#include "plan/memory_model.h"
+
+namespace loratrain {
+
+/// Saved tensors of one decoder layer for a microbatch of `tokens` rows (LayerSlotLayout).
+struct LayerActivations {
+    TensorView x;        ///< [T, H] input of the layer
+    TensorView qkv;      ///< [T, QD + 2 GD] after norm and RoPE
+    TensorView qk_raw;   ///< [T, QD + GD] before the q/k norm; only with qk_norm
+    TensorView o;        ///< [T, QD] attention output, saved_columns writable columns behind it
+    float* lse = nullptr;
+    TensorView x2;       ///< [T, H] after the attention block
+    TensorView gate_up;  ///< [T, 2F]
+    TensorView s_qkv;    ///< [T, 3R]
+    TensorView s_gate_up;
+    TensorView s_down;
+};
+
+/// Everything one in-flight microbatch keeps on a stage from forward to backward. Allocated once;
+/// slots are reused in microbatch order.
+class ActivationSlot {
+  public:
+    ActivationSlot(const Plan& plan, const StagePlan& stage, Backend& backend);
+
+    MicrobatchTables& tables() { return tables_; }
+    LayerActivations layer(std::int32_t local, std::int64_t tokens) const;
+    /// Boundary 0 = the stage's input, boundary layer_count = its output. [T, H], contiguous.
+    TensorView boundary(std::int32_t i, std::int64_t tokens) const;
+    /// Gradient of the last stage's output. [T, H]
+    TensorView loss_gradient(std::int64_t tokens) const;
+
+  private:
+    TensorView view(std::uint64_t offset, std::int64_t tokens, std::int64_t columns,
+                    std::int64_t ld) const;
+
+    const Plan& plan_;
+    DType dtype_;
+    std::int32_t layer_count_;
+    LayerSlotLayout layout_;
+    Buffer memory_;
+    MicrobatchTables tables_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,211 @@
+#include "model/decoder_layer.h"
+
+#include <cmath>
+
+namespace loratrain {
+
+namespace {
+
+/// The LoRA columns of linear i in a saved S of several linears.
+std::array<TensorView, 3> split_columns(const TensorView& s, int count, std::int64_t stride,
+                                        std::int64_t width) {
+    std::array<TensorView, 3> parts;
+    for (int i = 0; i < count; ++i) {
+        parts[static_cast<std::size_t>(i)] = s.col_range(i * stride, width);
+    }
+    return parts;
+}
+
+TensorView pad_of(const TensorView& x, std::int64_t width) {
+    return {x.offset(0, x.cols), x.dtype, x.rows, width, x.ld};
+}
+
+}  // namespace
+
+DecoderLayer::DecoderLayer(const Plan& plan, const AdapterBank& bank, const Workspace& workspace,
+                           const float* inv_freq, Backend& backend)
+    : plan_(plan),
+      workspace_(workspace),
+      inv_freq_(inv_freq),
+      backend_(backend),
+      linear_(plan, bank, workspace, backend) {}
+
+DecoderLayer::Heads DecoderLayer::split_heads(const TensorView& qkv) const {
+    const std::int64_t q = plan_.model.q_size();
+    const std::int64_t kv = plan_.model.kv_size();
+    return {qkv.col_range(0, q), qkv.col_range(q, kv), qkv.col_range(q + kv, kv)};
+}
+
+LoraLinear::Site DecoderLayer::site(std::int32_t layer, LayerWeights& weights, LinearGroup group,
+                                    const MicrobatchTables& tables) const {
+    return {weights.groups[static_cast<std::size_t>(group)], group, layer, tables};
+}
+
+Attention DecoderLayer::attention_op(const LayerActivations& saved,
+                                     const MicrobatchTables& tables) const {
+    const Heads heads = split_heads(saved.qkv);
+    Attention op;
+    op.q = heads.q;
+    op.k = heads.k;
+    op.v = heads.v;
+    op.o = saved.o;
+    op.lse = saved.lse;
+    op.head_dim = plan_.model.head_dim;
+    op.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(plan_.model.head_dim)));
+    op.rows = tables.packed_rows();
+    return op;
+}
+
+void DecoderLayer::norm(const TensorView& x, const Buffer& weight, const TensorView& y) {
+    backend_.rms_norm({x, weight.data(), static_cast<float>(plan_.model.rms_norm_eps), 1, y});
+}
+
+void DecoderLayer::norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy,
+                                 const TensorView& dx) {
+    backend_.rms_norm_backward(
+        {x, weight.data(), static_cast<float>(plan_.model.rms_norm_eps), 1, dy, dx, true});
+}
+
+void DecoderLayer::head_norm(const TensorView& x, const Buffer& weight, const TensorView& y) {
+    backend_.rms_norm({x, weight.data(), static_cast<float>(plan_.model.rms_norm_eps),
+                       x.cols / plan_.model.head_dim, y});
+}
+
+void DecoderLayer::head_norm_backward(const TensorView& x, const Buffer& weight,
+                                      const TensorView& dy) {
+    backend_.rms_norm_backward({x, weight.data(), static_cast<float>(plan_.model.rms_norm_eps),
+                                x.cols / plan_.model.head_dim, dy, dy, false});
+}
+
+void DecoderLayer::rope(const TensorView& x, const MicrobatchTables& tables, bool backward) {
+    backend_.rope(
+        {x, plan_.model.head_dim, inv_freq_, tables.packed_rows().positions, backward});
+}
+
+void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights,
+                               const LayerActivations& saved) {
+    const ModelSpec& model = plan_.model;
+    const std::int64_t t = saved.x.rows;
+    const TensorView h =
+        workspace_.input(t, model.hidden_size, model.hidden_size + plan_.saved_columns);
+    norm(saved.x, weights.input_norm, h);
+    const Heads heads = split_heads(saved.qkv);
+    std::array<TensorView, 3> y{heads.q, heads.k, heads.v};
+    if (model.qk_norm) {
+        y[0] = saved.qk_raw.col_range(0, model.q_size());
+        y[1] = saved.qk_raw.col_range(model.q_size(), model.kv_size());
+    }
+    linear_.forward(at, h, y,
+                    split_columns(saved.s_qkv, 3, plan_.saved_columns, at.tables.width()), false);
+    if (model.qk_norm) {
+        head_norm(y[0], weights.q_norm, heads.q);
+        head_norm(y[1], weights.k_norm, heads.k);
+    }
+    rope(heads.q, at.tables, false);
+    rope(heads.k, at.tables, false);
+}
+
+void DecoderLayer::forward(std::int32_t layer, LayerWeights& weights,
+                           const MicrobatchTables& tables, const LayerActivations& saved,
+                           const TensorView& y) {
+    const ModelSpec& model = plan_.model;
+    const std::int64_t r = plan_.saved_columns;
+    const std::int64_t width = tables.width();
+    const std::int64_t t = saved.x.rows;
+
+    project_qkv(site(layer, weights, LinearGroup::qkv, tables), weights, saved);
+    backend_.attention(attention_op(saved, tables));
+    backend_.copy(saved.x2, saved.x);
+    linear_.forward(site(layer, weights, LinearGroup::o, tables), saved.o, {saved.x2, {}, {}},
+                    {pad_of(saved.o, width), {}, {}}, true);
+
+    const std::int64_t f = model.intermediate_size;
+    const TensorView h2 = workspace_.input(t, model.hidden_size, model.hidden_size + r);
+    norm(saved.x2, weights.post_attention_norm, h2);
+    const TensorView gate = saved.gate_up.col_range(0, f);
+    const TensorView up = saved.gate_up.col_range(f, f);
+    linear_.forward(site(layer, weights, LinearGroup::gate_up, tables), h2, {gate, up, {}},
+                    split_columns(saved.s_gate_up, 2, r, width), false);
+    const TensorView product = workspace_.input(t, f, f + r);
+    backend_.swiglu({gate, up, product});
+    backend_.copy(y, saved.x2);
+    linear_.forward(site(layer, weights, LinearGroup::down, tables), product, {y, {}, {}},
+                    split_columns(saved.s_down, 1, r, width), true);
+}
+
+void DecoderLayer::backward(std::int32_t layer, LayerWeights& weights,
+                            const MicrobatchTables& tables, const LayerActivations& saved,
+                            bool need_dx) {
+    mlp_backward(layer, weights, tables, saved);
+    attention_block_backward(layer, weights, tables, saved, need_dx);
+}
+
+void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights,
+                                const MicrobatchTables& tables, const LayerActivations& saved) {
+    const ModelSpec& model = plan_.model;
+    const std::int64_t r = plan_.saved_columns;
+    const std::int64_t width = tables.width();
+    const std::int64_t t = saved.x.rows;
+    const std::int64_t f = model.intermediate_size;
+    const TensorView dx = workspace_.residual(t);
+    const TensorView gate = saved.gate_up.col_range(0, f);
+    const TensorView up = saved.gate_up.col_range(f, f);
+
+    const LoraLinear::Site down = site(layer, weights, LinearGroup::down, tables);
+    linear_.backward_b(down, dx, split_columns(saved.s_down, 1, r, width));
+    const TensorView d_product = workspace_.inner(t, f);
+    linear_.backward_x(down, dx, d_product);
+    const TensorView d_gate_up = workspace_.gradient(t, 2 * f, 2 * f + 2 * r);
+    const TensorView product = workspace_.input(t, f, f + r);
+    backend_.swiglu_backward({gate, up, d_product, d_gate_up.col_range(0, f),
+                              d_gate_up.col_range(f, f), product});
+    linear_.backward_a(down, product, dx);
+
+    const LoraLinear::Site gate_up = site(layer, weights, LinearGroup::gate_up, tables);
+    linear_.backward_b(gate_up, d_gate_up, split_columns(saved.s_gate_up, 2, r, width));
+    const TensorView h2 = workspace_.input(t, model.hidden_size, model.hidden_size + r);
+    norm(saved.x2, weights.post_attention_norm, h2);
+    linear_.backward_a(gate_up, h2, d_gate_up);
+    const TensorView dh2 = workspace_.inner(t, model.hidden_size);
+    linear_.backward_x(gate_up, d_gate_up, dh2);
+    norm_backward(saved.x2, weights.post_attention_norm, dh2, dx);
+}
+
+void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& weights,
+                                            const MicrobatchTables& tables,
+                                            const LayerActivations& saved, bool need_dx) {
+    const ModelSpec& model = plan_.model;
+    const std::int64_t r = plan_.saved_columns;
+    const std::int64_t width = tables.width();
+    const std::int64_t t = saved.x.rows;
+    const TensorView dx = workspace_.residual(t);
+
+    const LoraLinear::Site o = site(layer, weights, LinearGroup::o, tables);
+    linear_.backward_b(o, dx, {pad_of(saved.o, width), {}, {}});
+    linear_.backward_a(o, saved.o, dx);
+    const TensorView d_o = workspace_.inner(t, model.q_size());
+    linear_.backward_x(o, dx, d_o);
+
+    const TensorView d_qkv = workspace_.gradient(t, saved.qkv.cols, saved.qkv.cols + 3 * r);
+    const Heads grads = split_heads(d_qkv);
+    backend_.attention_backward({attention_op(saved, tables), d_o, grads.q, grads.k, grads.v});
+    rope(grads.q, tables, true);
+    rope(grads.k, tables, true);
+    if (model.qk_norm) {
+        head_norm_backward(saved.qk_raw.col_range(0, model.q_size()), weights.q_norm, grads.q);
+        head_norm_backward(saved.qk_raw.col_range(model.q_size(), model.kv_size()), weights.k_norm,
+                           grads.k);
+    }
+
+    const LoraLinear::Site qkv = site(layer, weights, LinearGroup::qkv, tables);
+    linear_.backward_b(qkv, d_qkv, split_columns(saved.s_qkv, 3, r, width));
+    const TensorView h = workspace_.input(t, model.hidden_size, model.hidden_size + r);
+    norm(saved.x, weights.input_norm, h);
+    linear_.backward_a(qkv, h, d_qkv);
+    if (!need_dx) return;
+    const TensorView dh = workspace_.inner(t, model.hidden_size);
+    linear_.backward_x(qkv, d_qkv, dh);
+    norm_backward(saved.x, weights.input_norm, dh, dx);
+}
+
+}  // namespace loratrain

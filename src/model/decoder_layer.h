@@ -1,0 +1,57 @@
+#pragma once
+
+#include "model/activation_slot.h"
+#include "model/lora_linear.h"
+
+namespace loratrain {
+
+/// One decoder layer of the Llama family over packed samples:
+///   x2 = x + o_proj(attention(rope(norm(q_proj h)), rope(norm(k_proj h)), v_proj h)), h = norm(x)
+///   y  = x2 + down_proj(silu(gate_proj h2) * up_proj h2),                            h2 = norm(x2)
+/// Backward recomputes h, h2 and the SwiGLU product elementwise (design decision 5).
+class DecoderLayer {
+  public:
+    DecoderLayer(const Plan& plan, const AdapterBank& bank, const Workspace& workspace,
+                 const float* inv_freq, Backend& backend);
+
+    /// y: [T, H], the next layer's input. `layer` counts from the stage's first layer.
+    void forward(std::int32_t layer, LayerWeights& weights, const MicrobatchTables& tables,
+                 const LayerActivations& saved, const TensorView& y);
+
+    /// Turns the running gradient (Workspace::residual) from that of y into that of x;
+    /// without `need_dx` only the adapter gradients of the attention inputs are made.
+    void backward(std::int32_t layer, LayerWeights& weights, const MicrobatchTables& tables,
+                  const LayerActivations& saved, bool need_dx);
+
+  private:
+    struct Heads {
+        TensorView q;
+        TensorView k;
+        TensorView v;
+    };
+    Heads split_heads(const TensorView& qkv) const;
+    LoraLinear::Site site(std::int32_t layer, LayerWeights& weights, LinearGroup group,
+                          const MicrobatchTables& tables) const;
+    Attention attention_op(const LayerActivations& saved, const MicrobatchTables& tables) const;
+    void norm(const TensorView& x, const Buffer& weight, const TensorView& y);
+    void norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy,
+                       const TensorView& dx);
+    void head_norm(const TensorView& x, const Buffer& weight, const TensorView& y);
+    void head_norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy);
+    void rope(const TensorView& x, const MicrobatchTables& tables, bool backward);
+    void project_qkv(const LoraLinear::Site& at, LayerWeights& weights,
+                     const LayerActivations& saved);
+    void mlp_backward(std::int32_t layer, LayerWeights& weights, const MicrobatchTables& tables,
+                      const LayerActivations& saved);
+    void attention_block_backward(std::int32_t layer, LayerWeights& weights,
+                                  const MicrobatchTables& tables, const LayerActivations& saved,
+                                  bool need_dx);
+
+    const Plan& plan_;
+    const Workspace& workspace_;
+    const float* inv_freq_;
+    Backend& backend_;
+    LoraLinear linear_;
+};
+
+}  // namespace loratrain

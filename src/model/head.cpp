@@ -1,0 +1,92 @@
+#include "model/head.h"
+
+#include <algorithm>
+
+namespace loratrain {
+
+Head::Head(const Plan& plan, const FrozenWeights& weights, const Workspace& workspace,
+           Backend& backend)
+    : plan_(plan), weights_(weights), workspace_(workspace), backend_(backend) {}
+
+void Head::norm(const TensorView& x, const TensorView& y) {
+    backend_.rms_norm(
+        {x, weights_.final_norm(), static_cast<float>(plan_.model.rms_norm_eps), 1, y});
+}
+
+TensorView Head::head_block(std::int64_t first, std::int64_t count) {
+    const TensorView block = weights_.head().row_range(first, count);
+    if (!weights_are_staged(plan_)) return block;
+    const TensorView wide =
+        matrix(workspace_.staged(), backend_.compute_dtype(), count, block.cols);
+    backend_.copy(wide, block);
+    return wide;
+}
+
+void Head::project(const TensorView& normed, const TensorView& logits) {
+    const std::int64_t block = logits_chunk(plan_).vocab;
+    for (std::int64_t v = 0; v < logits.cols; v += block) {
+        const std::int64_t count = std::min(block, logits.cols - v);
+        Gemm op;
+        op.a = normed;
+        op.b = head_block(v, count);
+        op.c = logits.col_range(v, count);
+        op.transpose_b = true;
+        backend_.gemm(op);
+    }
+}
+
+void Head::project_backward(const TensorView& d_logits, const TensorView& dx) {
+    const std::int64_t block = logits_chunk(plan_).vocab;
+    for (std::int64_t v = 0; v < d_logits.cols; v += block) {
+        const std::int64_t count = std::min(block, d_logits.cols - v);
+        Gemm op;
+        op.a = d_logits.col_range(v, count);
+        op.b = head_block(v, count);
+        op.c = dx;
+        op.beta = v == 0 ? 0.0F : 1.0F;
+        backend_.gemm(op);
+    }
+}
+
+void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* loss_sums,
+                double* wrong_counts, const TensorView& dx) {
+    const bool gradient = dx.data != nullptr;
+    if (gradient && tables.label_chunks().empty()) {
+        backend_.scatter_rows(dx, workspace_.head_rows(0, 0), nullptr);
+    }
+    for (const MicrobatchTables::LabelChunk& chunk : tables.label_chunks()) {
+        const TensorView rows = workspace_.head_rows(0, chunk.labels);
+        const TensorView normed = workspace_.head_rows(1, chunk.labels);
+        const TensorView d_rows = workspace_.head_rows(2, chunk.labels);
+        const TensorView logits = matrix(workspace_.logits(), backend_.compute_dtype(),
+                                         chunk.labels, plan_.model.vocab_size);
+        backend_.gather_rows(rows, x.row_range(chunk.first_row, chunk.row_count), chunk.ids);
+        norm(rows, normed);
+        project(normed, logits);
+        backend_.cross_entropy({logits, chunk.targets, chunk.scales, chunk.bins, loss_sums,
+                                wrong_counts, gradient});
+        if (!gradient) continue;
+        project_backward(logits, d_rows);
+        backend_.rms_norm_backward({rows, weights_.final_norm(),
+                                    static_cast<float>(plan_.model.rms_norm_eps), 1, d_rows, d_rows,
+                                    false});
+        backend_.scatter_rows(dx.row_range(chunk.first_row, chunk.row_count), d_rows, chunk.ids);
+    }
+}
+
+void Head::logits(const TensorView& x, std::int64_t first, std::int64_t rows, float* host) {
+    const std::int64_t chunk = logits_chunk(plan_).rows;
+    const std::int64_t vocab = plan_.model.vocab_size;
+    for (std::int64_t row = 0; row < rows; row += chunk) {
+        const std::int64_t count = std::min(chunk, rows - row);
+        const TensorView normed = workspace_.head_rows(1, count);
+        const TensorView logits =
+            matrix(workspace_.logits(), backend_.compute_dtype(), count, vocab);
+        norm(x.row_range(first + row, count), normed);
+        project(normed, logits);
+        backend_.download(host + row * vocab, logits.data,
+                          static_cast<std::size_t>(count * vocab) * sizeof(float));
+    }
+}
+
+}  // namespace loratrain

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "model/activation_slot.h"
+#include "model/frozen_weights.h"
+#include "model/workspace.h"
+
+namespace loratrain {
+
+/// Final norm, output head and cross-entropy of the last stage, in chunks of the rows that have a
+/// target; other rows are skipped (design decision 5). The head is frozen, so d-logits are made in
+/// place and used at once.
+class Head {
+  public:
+    Head(const Plan& plan, const FrozenWeights& weights, const Workspace& workspace,
+         Backend& backend);
+
+    /// x: [T, H] output of the last layer. Adds losses and wrong counts to the sums; when `dx` has
+    /// data it becomes the gradient of sum over rows of scale * loss with respect to x.
+    void loss(const MicrobatchTables& tables, const TensorView& x, double* loss_sums,
+              double* wrong_counts, const TensorView& dx);
+
+    /// Logits of rows [first, first + rows) of x into host memory, [rows, V] floats.
+    void logits(const TensorView& x, std::int64_t first, std::int64_t rows, float* host);
+
+  private:
+    void norm(const TensorView& x, const TensorView& y);
+    void project(const TensorView& normed, const TensorView& logits);
+    void project_backward(const TensorView& d_logits, const TensorView& dx);
+    /// Head rows [first, first + count) in compute type.
+    TensorView head_block(std::int64_t first, std::int64_t count);
+
+    const Plan& plan_;
+    const FrozenWeights& weights_;
+    const Workspace& workspace_;
+    Backend& backend_;
+};
+
+}  // namespace loratrain

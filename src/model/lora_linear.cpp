@@ -1,0 +1,177 @@
+#include "model/lora_linear.h"
+
+#include <algorithm>
+
+namespace loratrain {
+
+namespace {
+
+/// `count` more columns right behind a view, in the same rows.
+TensorView behind(const TensorView& view, std::int64_t first, std::int64_t count) {
+    TensorView pad = view;
+    pad.data = view.offset(0, view.cols + first);
+    pad.cols = count;
+    return pad;
+}
+
+TensorView widened(const TensorView& view, std::int64_t columns) {
+    TensorView wide = view;
+    wide.cols = columns;
+    return wide;
+}
+
+}  // namespace
+
+LoraLinear::LoraLinear(const Plan& plan, const AdapterBank& bank, const Workspace& workspace,
+                       Backend& backend)
+    : plan_(plan), bank_(bank), workspace_(workspace), backend_(backend) {}
+
+bool LoraLinear::has_lora(const Site& site) const {
+    const auto& adapters = site.tables.adapters();
+    return std::any_of(adapters.begin(), adapters.end(), [&](AdapterId adapter) {
+        return bank_.targets_group(adapter, site.group);
+    });
+}
+
+const std::vector<LoraSlot>& LoraLinear::gather_slots(const Site& site, int i) {
+    std::vector<LoraSlot>& slots = slots_[static_cast<std::size_t>(i)];
+    const Linear linear = site.weights.shape.linears[static_cast<std::size_t>(i)];
+    slots.clear();
+    for (std::size_t s = 0; s < site.tables.adapters().size(); ++s) {
+        LoraSlot slot = bank_.slot(site.tables.adapters()[s], site.layer, linear);
+        slot.column = site.tables.columns()[s];
+        if (site.tables.evaluation()) slot.dropout = 0;
+        slots.push_back(slot);
+    }
+    return slots;
+}
+
+void LoraLinear::gather_targets(const Site& site, const std::array<TensorView, 3>& s) {
+    targets_.clear();
+    for (int i = 0; i < site.weights.shape.count; ++i) {
+        targets_.push_back({gather_slots(site, i), s[static_cast<std::size_t>(i)]});
+    }
+}
+
+TensorView LoraLinear::prepare(const Site& site, bool with_pads) {
+    const GroupWeights& weights = site.weights;
+    TensorView m = weights.matrix;
+    if (weights_are_staged(plan_)) {
+        const std::int64_t pad = plan_.pad_columns;
+        m = matrix(workspace_.staged(), backend_.compute_dtype(),
+                   weights.shape.out + weights.shape.count * pad, weights.shape.in + pad);
+        backend_.copy(m.row_range(0, weights.shape.out).col_range(0, weights.shape.in),
+                      weights.matrix);
+        site.weights.packed_width = -1;
+    }
+    if (with_pads) pack(site, m);
+    return m;
+}
+
+void LoraLinear::pack(const Site& site, const TensorView& m) {
+    GroupWeights& weights = site.weights;
+    wanted_.clear();
+    for (const AdapterId adapter : site.tables.adapters()) {
+        wanted_.emplace_back(number(adapter), bank_.version(adapter));
+    }
+    const std::int64_t width = site.tables.width();
+    if (weights.packed_width == width && weights.packed == wanted_) return;
+    std::int64_t row = 0;
+    for (int i = 0; i < weights.shape.count; ++i) {
+        const LinearShape shape =
+            linear_shape(plan_.model, weights.shape.linears[static_cast<std::size_t>(i)]);
+        LoraPack op;
+        op.slots = gather_slots(site, i);
+        op.b_pad = m.row_range(row, shape.out).col_range(weights.shape.in, width);
+        op.a_pad = m.row_range(weights.shape.out + i * width, width).col_range(0, shape.in);
+        backend_.lora_pack(op);
+        row += shape.out;
+    }
+    weights.packed = wanted_;
+    weights.packed_width = width;
+}
+
+void LoraLinear::forward(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
+                         const std::array<TensorView, 3>& s, bool accumulate) {
+    const GroupWeights& weights = site.weights;
+    const bool lora = has_lora(site);
+    const std::int64_t width = lora && augmented() ? site.tables.width() : 0;
+    if (lora) {
+        gather_targets(site, s);
+        backend_.lora_shrink({x, targets_, site.tables.lora_rows()});
+    }
+    const TensorView m = prepare(site, width > 0);
+    std::int64_t row = 0;
+    for (int i = 0; i < weights.shape.count; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const TensorView pad = behind(x, 0, width);
+        if (width > 0 && s[at].data != pad.data) {
+            backend_.copy(pad, s[at].col_range(0, width));
+        }
+        Gemm op;
+        op.a = widened(x, x.cols + width);
+        op.b = m.row_range(row, y[at].cols).col_range(0, x.cols + width);
+        op.c = y[at];
+        op.transpose_b = true;
+        op.beta = accumulate ? 1.0F : 0.0F;
+        backend_.gemm(op);
+        if (lora && !augmented()) {
+            backend_.lora_expand({targets_[at], y[at], site.tables.lora_rows()});
+        }
+        if (weights.bias[at].data() != nullptr) backend_.add_bias(y[at], weights.bias[at].data());
+        row += y[at].cols;
+    }
+}
+
+TensorView LoraLinear::ds_view(const Site& site, const TensorView& dy, int i) const {
+    return behind(dy, i * site.tables.width(), site.tables.width());
+}
+
+void LoraLinear::backward_b(const Site& site, const TensorView& dy,
+                            const std::array<TensorView, 3>& s) {
+    if (!has_lora(site)) return;
+    std::int64_t column = 0;
+    gather_targets(site, s);
+    for (int i = 0; i < site.weights.shape.count; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const LinearShape shape = linear_shape(plan_.model, site.weights.shape.linears[at]);
+        targets_[at].s.cols = site.tables.width();
+        backend_.lora_backward({dy.col_range(column, shape.out), targets_[at], ds_view(site, dy, i),
+                                site.tables.lora_rows()});
+        column += shape.out;
+    }
+}
+
+void LoraLinear::backward_a(const Site& site, const TensorView& x, const TensorView& dy) {
+    if (!has_lora(site)) return;
+    std::array<TensorView, 3> ds;
+    for (int i = 0; i < site.weights.shape.count; ++i) {
+        ds[static_cast<std::size_t>(i)] = ds_view(site, dy, i);
+    }
+    gather_targets(site, ds);
+    backend_.lora_grad_a({x, targets_, site.tables.lora_rows()});
+}
+
+void LoraLinear::backward_x(const Site& site, const TensorView& dy, const TensorView& dx) {
+    const GroupWeights& weights = site.weights;
+    const bool lora = has_lora(site);
+    const bool one_gemm = lora && augmented() && !site.tables.has_dropout();
+    const std::int64_t pads = one_gemm ? weights.shape.count * site.tables.width() : 0;
+    const TensorView m = prepare(site, one_gemm);
+    if (lora && !one_gemm) {
+        std::array<TensorView, 3> ds;
+        for (int i = 0; i < weights.shape.count; ++i) {
+            ds[static_cast<std::size_t>(i)] = ds_view(site, dy, i);
+        }
+        gather_targets(site, ds);
+        backend_.lora_expand_backward({dx, targets_, site.tables.lora_rows(), false});
+    }
+    Gemm op;
+    op.a = widened(dy, dy.cols + pads);
+    op.b = m.row_range(0, dy.cols + pads).col_range(0, dx.cols);
+    op.c = dx;
+    op.beta = lora && !one_gemm ? 1.0F : 0.0F;
+    backend_.gemm(op);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "model/adapter_bank.h"
+#include "model/frozen_weights.h"
+#include "model/microbatch_tables.h"
+#include "model/workspace.h"
+
+namespace loratrain {
+
+/// Forward and backward of one linear group with the adapters of a microbatch (BatchLoRA, mLoRA
+/// section 3; augmented matrix, design decision 4; beta = 1 form for dropout and for more LoRA
+/// columns than the pad holds, reference/performance.md section 6).
+///
+///   forward:   S_i = scale drop_i(X) A_iᵀ (rows of each adapter only),  Y_i = X W_iᵀ + S_i B_iᵀ + b_i
+///   backward:  dS_i = scale dY_i B_i,  dB_i += dY_iᵀ S_i,  dA_i += dS_iᵀ drop_i(X),
+///              dX = sum_i dY_i W_i + drop_i'(dS_i A_i)
+class LoraLinear {
+  public:
+    LoraLinear(const Plan& plan, const AdapterBank& bank, const Workspace& workspace,
+               Backend& backend);
+
+    /// Where the call happens.
+    struct Site {
+        GroupWeights& weights;
+        LinearGroup group;
+        std::int32_t layer;  ///< counted from the stage's first layer
+        const MicrobatchTables& tables;
+    };
+
+    /// x: [T, K] with saved_columns writable columns after it in each row; y[i]: [T, N_i]
+    /// (accumulate: Y += instead of =); s[i]: [T, R], kept for backward. s[0] may be x's own pad
+    /// when the group has one linear.
+    void forward(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
+                 const std::array<TensorView, 3>& s, bool accumulate);
+
+    /// Fills dS into the columns behind dy and adds to the gradients of B. dy: [T, N] (linears of
+    /// the group side by side) with count * saved_columns writable columns after it.
+    void backward_b(const Site& site, const TensorView& dy, const std::array<TensorView, 3>& s);
+    /// Gradients of A from the group's input x and the dS of backward_b.
+    void backward_a(const Site& site, const TensorView& x, const TensorView& dy);
+    /// dx = gradient of the group's input, from dy and dS of backward_b. dx: [T, K].
+    void backward_x(const Site& site, const TensorView& dy, const TensorView& dx);
+
+  private:
+    bool has_lora(const Site& site) const;
+    bool augmented() const { return plan_.pad_columns > 0; }
+    /// Slots of linear i of the group, one per segment.
+    const std::vector<LoraSlot>& gather_slots(const Site& site, int i);
+    void gather_targets(const Site& site, const std::array<TensorView, 3>& s);
+    /// The matrix to multiply with, in compute type: the resident one, or the staged copy.
+    TensorView prepare(const Site& site, bool with_pads);
+    void pack(const Site& site, const TensorView& m);
+    TensorView ds_view(const Site& site, const TensorView& dy, int i) const;
+
+    const Plan& plan_;
+    const AdapterBank& bank_;
+    const Workspace& workspace_;
+    Backend& backend_;
+    std::array<std::vector<LoraSlot>, 3> slots_;
+    std::vector<LoraTarget> targets_;
+    std::vector<std::pair<std::int32_t, std::int64_t>> wanted_;
+};
+
+}  // namespace loratrain

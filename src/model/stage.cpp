@@ -1,0 +1,101 @@
+#include "model/stage.h"
+
+namespace loratrain {
+
+Stage::Stage(const Job& job, const Plan& plan, std::size_t stage_index, const WeightSource& source,
+             Backend& backend)
+    : job_(job),
+      plan_(plan),
+      stage_(plan.replica.stages[stage_index]),
+      backend_(backend),
+      weights_(plan, stage_, source, backend),
+      bank_(job, plan.model, stage_.first_layer, stage_.layer_count, backend),
+      workspace_(plan, stage_, backend),
+      layer_(plan, bank_, workspace_, weights_.inv_freq(), backend) {
+    for (std::int32_t i = 0; i < slot_count(plan, stage_index); ++i) {
+        slots_.push_back(std::make_unique<ActivationSlot>(plan, stage_, backend));
+    }
+    auto doubles = [&](std::size_t count) {
+        sum_buffers_.push_back(backend.allocate(aligned(count * sizeof(double)), "adapter sums"));
+        return sum_buffers_.back().as<double>();
+    };
+    const std::size_t adapters = plan.adapters.size();
+    sums_.partial = doubles(adapters);
+    sums_.received = doubles(adapters);
+    sums_.total = doubles(adapters);
+    sums_.loss = doubles(adapters);
+    sums_.wrong = doubles(adapters);
+    const auto samples = static_cast<std::size_t>(plan.microbatch_tokens) + 1;
+    sums_.eval_loss = doubles(samples);
+    sums_.eval_wrong = doubles(samples);
+    if (stage_.has_head) head_ = std::make_unique<Head>(plan, weights_, workspace_, backend);
+}
+
+TensorView Stage::input(std::int32_t slot, std::int64_t tokens) const {
+    return slots_[static_cast<std::size_t>(slot)]->boundary(0, tokens);
+}
+
+TensorView Stage::output(std::int32_t slot, std::int64_t tokens) const {
+    return slots_[static_cast<std::size_t>(slot)]->boundary(stage_.layer_count, tokens);
+}
+
+void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
+                    const MicrobatchRows& rows, const LossRule& rule) {
+    ActivationSlot& slot = *slots_[static_cast<std::size_t>(slot_index)];
+    MicrobatchTables& tables = slot.tables();
+    tables.set(job_, microbatch, rows, rule);
+    const std::int64_t t = tables.tokens();
+    if (stage_.has_embedding) {
+        backend_.gather_rows(slot.boundary(0, t), weights_.embedding(), tables.token_ids());
+    }
+    for (std::int32_t l = 0; l < stage_.layer_count; ++l) {
+        layer_.forward(l, weights_.layer(l), tables, slot.layer(l, t), slot.boundary(l + 1, t));
+    }
+    if (!head_) return;
+    const TensorView x = slot.boundary(stage_.layer_count, t);
+    if (rule.evaluation) {
+        backend_.zero(sums_.eval_loss, static_cast<std::size_t>(tables.samples()) * sizeof(double));
+        backend_.zero(sums_.eval_wrong,
+                      static_cast<std::size_t>(tables.samples()) * sizeof(double));
+        head_->loss(tables, x, sums_.eval_loss, sums_.eval_wrong, {});
+    } else {
+        head_->loss(tables, x, sums_.loss, sums_.wrong, slot.loss_gradient(t));
+    }
+}
+
+void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
+                     const TensorView& d_input) {
+    ActivationSlot& slot = *slots_[static_cast<std::size_t>(slot_index)];
+    const MicrobatchTables& tables = slot.tables();
+    const std::int64_t t = tables.tokens();
+    const TensorView gradient = workspace_.residual(t);
+    backend_.copy(gradient, head_ ? slot.loss_gradient(t) : d_output);
+    for (std::int32_t l = stage_.layer_count - 1; l >= 0; --l) {
+        const bool need_dx = l > 0 || !stage_.has_embedding;
+        layer_.backward(l, weights_.layer(l), tables, slot.layer(l, t), need_dx);
+    }
+    if (!stage_.has_embedding) backend_.copy(d_input, gradient);
+}
+
+void Stage::finish_batch(AdapterId adapter, bool add_received) {
+    const auto i = static_cast<std::int32_t>(index(adapter));
+    bank_.sum_squares(adapter, sums_.partial + i);
+    if (add_received) backend_.move_doubles({sums_.partial, sums_.received, {&i, 1}, {&i, 1}, true});
+}
+
+void Stage::step(AdapterId adapter, double learning_rate) {
+    const std::size_t i = index(adapter);
+    bank_.step(adapter, learning_rate, sums_.total + i);
+    backend_.zero(sums_.loss + i, sizeof(double));
+    backend_.zero(sums_.wrong + i, sizeof(double));
+}
+
+std::vector<float> Stage::logits(std::int32_t slot_index) {
+    const ActivationSlot& slot = *slots_[static_cast<std::size_t>(slot_index)];
+    const std::int64_t t = slots_[static_cast<std::size_t>(slot_index)]->tables().tokens();
+    std::vector<float> values(static_cast<std::size_t>(t * plan_.model.vocab_size));
+    head_->logits(slot.boundary(stage_.layer_count, t), 0, t, values.data());
+    return values;
+}
+
+}  // namespace loratrain

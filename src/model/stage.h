@@ -1,0 +1,74 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "model/activation_slot.h"
+#include "model/adapter_bank.h"
+#include "model/decoder_layer.h"
+#include "model/frozen_weights.h"
+#include "model/head.h"
+
+namespace loratrain {
+
+/// Per-adapter sums in backend memory that travel in message tails (design decision 3).
+struct StageSums {
+    double* partial = nullptr;   ///< squared gradients of this stage and the stages above
+    double* received = nullptr;  ///< the stage above's partial
+    double* total = nullptr;     ///< over all stages, once it reached this stage
+    double* loss = nullptr;      ///< token losses of the running batch
+    double* wrong = nullptr;     ///< tokens whose argmax is not the target
+    double* eval_loss = nullptr;   ///< per sample of an evaluation microbatch
+    double* eval_wrong = nullptr;
+};
+
+/// [embedding] layers [head and loss] of one rank, with the adapters' parts in them. Knows no MPI:
+/// the pipeline runner moves `input`, `output` and the gradient messages between stages.
+class Stage {
+  public:
+    Stage(const Job& job, const Plan& plan, std::size_t stage_index, const WeightSource& source,
+          Backend& backend);
+
+    const StagePlan& plan() const { return stage_; }
+    AdapterBank& bank() { return bank_; }
+    const StageSums& sums() const { return sums_; }
+    std::int32_t slots() const { return static_cast<std::int32_t>(slots_.size()); }
+
+    /// Boundary tensors [tokens, H] of a slot, contiguous, each with message_tail_bytes behind it.
+    TensorView input(std::int32_t slot, std::int64_t tokens) const;
+    TensorView output(std::int32_t slot, std::int64_t tokens) const;
+
+    /// Runs a microbatch through the stage's layers. First stage: from token ids; others: from
+    /// input(slot). Last stage: also the loss, and unless rule.evaluation its gradient.
+    void forward(std::int32_t slot, const Microbatch& microbatch, const MicrobatchRows& rows,
+                 const LossRule& rule);
+
+    /// Accumulates the adapter gradients of the microbatch in `slot`. `d_output`: gradient of
+    /// output(slot) (unused on the last stage); `d_input`: receives the gradient of input(slot)
+    /// (unused on the first stage). Both [tokens, H].
+    void backward(std::int32_t slot, const TensorView& d_output, const TensorView& d_input);
+
+    /// partial[adapter] = squares of this stage's gradients (+ received[adapter] with `add`).
+    void finish_batch(AdapterId adapter, bool add_received);
+    /// Optimizer step with total[adapter]; clears the adapter's sums for the next batch.
+    void step(AdapterId adapter, double learning_rate);
+
+    /// Logits of all rows of the microbatch in `slot` after a forward (last stage), [T, V].
+    std::vector<float> logits(std::int32_t slot);
+
+  private:
+    const Job& job_;
+    const Plan& plan_;
+    StagePlan stage_;
+    Backend& backend_;
+    FrozenWeights weights_;
+    AdapterBank bank_;
+    Workspace workspace_;
+    std::vector<std::unique_ptr<ActivationSlot>> slots_;
+    std::vector<Buffer> sum_buffers_;
+    StageSums sums_;
+    DecoderLayer layer_;
+    std::unique_ptr<Head> head_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,40 @@
+#include "model/workspace.h"
+
+namespace loratrain {
+
+Workspace::Workspace(const Plan& plan, const StagePlan& stage, Backend& backend)
+    : plan_(plan), dtype_(backend.compute_dtype()) {
+    const WorkspaceLayout layout = workspace_layout(plan, stage);
+    input_ = backend.allocate(layout.input, "linear input scratch");
+    gradient_ = backend.allocate(layout.gradient, "linear gradient scratch");
+    residual_ = backend.allocate(layout.residual, "residual gradient");
+    inner_ = backend.allocate(layout.inner, "inner gradient scratch");
+    staged_ = backend.allocate(layout.staged, "widened weights");
+    logits_ = backend.allocate(layout.logits, "logits chunk");
+    head_rows_ = backend.allocate(layout.head_rows, "head rows");
+}
+
+TensorView Workspace::input(std::int64_t tokens, std::int64_t columns, std::int64_t ld) const {
+    return {input_.data(), dtype_, tokens, columns, ld};
+}
+
+TensorView Workspace::gradient(std::int64_t tokens, std::int64_t columns, std::int64_t ld) const {
+    return {gradient_.data(), dtype_, tokens, columns, ld};
+}
+
+TensorView Workspace::inner(std::int64_t tokens, std::int64_t columns) const {
+    return matrix(inner_.data(), dtype_, tokens, columns);
+}
+
+TensorView Workspace::residual(std::int64_t tokens) const {
+    const std::int64_t hidden = plan_.model.hidden_size;
+    return {residual_.data(), dtype_, tokens, hidden, hidden + plan_.saved_columns};
+}
+
+TensorView Workspace::head_rows(int part, std::int64_t rows) const {
+    const std::size_t part_bytes = head_rows_.bytes() / 3;
+    return matrix(head_rows_.as<char>() + static_cast<std::size_t>(part) * part_bytes, dtype_, rows,
+                  plan_.model.hidden_size);
+}
+
+}  // namespace loratrain

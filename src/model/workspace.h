@@ -1,0 +1,36 @@
+#pragma once
+
+#include "backend/backend.h"
+#include "plan/memory_model.h"
+
+namespace loratrain {
+
+/// Scratch of a stage, shared by all its layers and microbatches (memory_model.h names the parts).
+class Workspace {
+  public:
+    Workspace(const Plan& plan, const StagePlan& stage, Backend& backend);
+
+    /// [tokens, columns] with the buffer's row stride `ld`.
+    TensorView input(std::int64_t tokens, std::int64_t columns, std::int64_t ld) const;
+    TensorView gradient(std::int64_t tokens, std::int64_t columns, std::int64_t ld) const;
+    TensorView inner(std::int64_t tokens, std::int64_t columns) const;
+    /// Running gradient of the residual stream [tokens, H] inside rows of H + R.
+    TensorView residual(std::int64_t tokens) const;
+    void* staged() const { return staged_.data(); }
+    void* logits() const { return logits_.data(); }
+    /// part 0, 1, 2: three [chunk rows, H] matrices of the head.
+    TensorView head_rows(int part, std::int64_t rows) const;
+
+  private:
+    const Plan& plan_;
+    DType dtype_;
+    Buffer input_;
+    Buffer gradient_;
+    Buffer residual_;
+    Buffer inner_;
+    Buffer staged_;
+    Buffer logits_;
+    Buffer head_rows_;
+};
+
+}  // namespace loratrain
