@@ -1,0 +1,138 @@
+#include "comm/collective.h"
+
+#include <algorithm>
+#include <climits>
+#include <exception>
+
+#include "base/error.h"
+#include "comm/mpi_check.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr char field_end = '\x1f';
+constexpr char record_end = '\x1e';
+constexpr int float_tag = 77;
+constexpr std::size_t block = 1U << 28U;
+
+enum class Outcome : std::uint8_t { good, bad_input, failed };
+
+struct LocalResult {
+    Outcome outcome = Outcome::good;
+    std::vector<Problem> problems;
+};
+
+LocalResult run_locally(const std::function<void()>& work) {
+    LocalResult result;
+    try {
+        work();
+    } catch (const InputError& error) {
+        result = {Outcome::bad_input, error.problems()};
+    } catch (const std::exception& error) {
+        result = {Outcome::failed, {{"", error.what(), ""}}};
+    }
+    return result;
+}
+
+std::string encode(const std::vector<Problem>& problems) {
+    std::string text;
+    for (const Problem& p : problems) {
+        text += p.where + field_end + p.what + field_end + p.hint + field_end + record_end;
+    }
+    return text;
+}
+
+std::vector<Problem> decode(const std::string& text) {
+    std::vector<Problem> problems;
+    std::size_t at = 0;
+    auto field = [&] {
+        const std::size_t end = text.find(field_end, at);
+        std::string value = text.substr(at, end - at);
+        at = end + 1;
+        return value;
+    };
+    while (at < text.size()) {
+        Problem problem{field(), field(), field()};
+        problems.push_back(std::move(problem));
+        ++at;
+    }
+    return problems;
+}
+
+bool same(const Problem& a, const Problem& b) {
+    return a.where == b.where && a.what == b.what && a.hint == b.hint;
+}
+
+}  // namespace
+
+void agree(const MpiSession& mpi, const std::function<void()>& work) {
+    const LocalResult local = run_locally(work);
+    const std::vector<std::uint64_t> outcomes =
+        gather_numbers(mpi, static_cast<std::uint64_t>(local.outcome));
+    const auto worst = static_cast<Outcome>(*std::max_element(outcomes.begin(), outcomes.end()));
+    if (worst == Outcome::good) return;
+    std::vector<Problem> all;
+    for (int rank = 0; rank < mpi.size(); ++rank) {
+        if (outcomes[static_cast<std::size_t>(rank)] != static_cast<std::uint64_t>(worst)) continue;
+        for (Problem& problem : decode(broadcast_text(mpi, encode(local.problems), rank))) {
+            const bool known = std::any_of(all.begin(), all.end(),
+                                           [&](const Problem& p) { return same(p, problem); });
+            if (!known) all.push_back(std::move(problem));
+        }
+    }
+    if (worst == Outcome::bad_input) throw InputError(all);
+    throw Error(to_string(all.front()));
+}
+
+std::string broadcast_text(const MpiSession& mpi, const std::string& text, int root) {
+    std::uint64_t size = text.size();
+    MPI_CHECK(MPI_Bcast(&size, 1, MPI_UINT64_T, root, mpi.world()));
+    std::string result = mpi.rank() == root ? text : std::string(size, '\0');
+    for (std::size_t at = 0; at < size; at += block) {
+        const int count = static_cast<int>(std::min<std::size_t>(block, size - at));
+        MPI_CHECK(MPI_Bcast(result.data() + at, count, MPI_CHAR, root, mpi.world()));
+    }
+    return result;
+}
+
+bool any_rank(const MpiSession& mpi, bool value) {
+    int mine = value ? 1 : 0;
+    int any = 0;
+    MPI_CHECK(MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, mpi.world()));
+    return any != 0;
+}
+
+std::vector<std::uint64_t> gather_numbers(const MpiSession& mpi, std::uint64_t value) {
+    std::vector<std::uint64_t> values(static_cast<std::size_t>(mpi.size()));
+    MPI_CHECK(
+        MPI_Allgather(&value, 1, MPI_UINT64_T, values.data(), 1, MPI_UINT64_T, mpi.world()));
+    return values;
+}
+
+void barrier(const MpiSession& mpi) {
+    MPI_CHECK(MPI_Barrier(mpi.world()));
+}
+
+void send_floats(const MpiSession& mpi, const std::vector<float>& values, int target) {
+    const std::uint64_t size = values.size();
+    MPI_CHECK(MPI_Send(&size, 1, MPI_UINT64_T, target, float_tag, mpi.world()));
+    for (std::size_t at = 0; at < size; at += block) {
+        const int count = static_cast<int>(std::min<std::size_t>(block, size - at));
+        MPI_CHECK(MPI_Send(values.data() + at, count, MPI_FLOAT, target, float_tag, mpi.world()));
+    }
+}
+
+std::vector<float> receive_floats(const MpiSession& mpi, int source) {
+    std::uint64_t size = 0;
+    MPI_CHECK(MPI_Recv(&size, 1, MPI_UINT64_T, source, float_tag, mpi.world(), MPI_STATUS_IGNORE));
+    std::vector<float> values(size);
+    for (std::size_t at = 0; at < size; at += block) {
+        const int count = static_cast<int>(std::min<std::size_t>(block, size - at));
+        MPI_CHECK(MPI_Recv(values.data() + at, count, MPI_FLOAT, source, float_tag, mpi.world(),
+                           MPI_STATUS_IGNORE));
+    }
+    return values;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "comm/mpi_session.h"
+
+namespace loratrain {
+
+/// Runs `work` on every rank; when any rank threw, every rank throws: InputError with all ranks'
+/// problems (each once), else Error with the first failing rank's text. Collective over the world;
+/// for setting up only (first error regime, design decision 9).
+void agree(const MpiSession& mpi, const std::function<void()>& work);
+
+/// Root's text on every rank, any length. Collective.
+std::string broadcast_text(const MpiSession& mpi, const std::string& text, int root = 0);
+
+/// True when any rank says so. Collective.
+bool any_rank(const MpiSession& mpi, bool value);
+
+/// Every rank's number, in rank order. Collective.
+std::vector<std::uint64_t> gather_numbers(const MpiSession& mpi, std::uint64_t value);
+
+void barrier(const MpiSession& mpi);
+
+/// Blocking transfer of floats between two ranks, any count.
+void send_floats(const MpiSession& mpi, const std::vector<float>& values, int target);
+std::vector<float> receive_floats(const MpiSession& mpi, int source);
+
+}  // namespace loratrain

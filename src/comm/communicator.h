@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "comm/mpi_session.h"
+
+namespace loratrain {
+
+/// Direction of a pipeline message; each direction between two ranks is an in-order channel.
+enum class Channel : std::uint8_t { forward, backward, norms };
+
+/// A transfer under way; waiting twice is harmless.
+class Transfer {
+  public:
+    virtual ~Transfer() = default;
+    /// Returns when the buffer may be used again (sender) or holds the data (receiver): for device
+    /// communicators, work queued on the backend's stream afterwards sees it so.
+    virtual void wait() = 0;
+};
+
+/// Non-blocking point-to-point messages between stages, in backend memory: MPI for host memory,
+/// NCCL for device memory. Messages of one channel between two ranks arrive in the order sent.
+class Communicator {
+  public:
+    virtual ~Communicator() = default;
+    virtual std::unique_ptr<Transfer> send(const void* data, std::size_t bytes, int target,
+                                           Channel channel) = 0;
+    virtual std::unique_ptr<Transfer> receive(void* data, std::size_t bytes, int source,
+                                              Channel channel) = 0;
+};
+
+/// Communicator over MPI for host memory.
+std::unique_ptr<Communicator> make_mpi_communicator(const MpiSession& mpi);
+
+}  // namespace loratrain

@@ -1,0 +1,83 @@
+#include <algorithm>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/mpi_check.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::size_t largest_message = 1U << 30U;
+
+int tag_of(Channel channel) {
+    return 100 + static_cast<int>(channel);
+}
+
+class MpiTransfer final : public Transfer {
+  public:
+    explicit MpiTransfer(std::vector<MPI_Request> requests) : requests_(std::move(requests)) {}
+
+    void wait() override {
+        MPI_CHECK(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(),
+                              MPI_STATUSES_IGNORE));
+        requests_.clear();
+    }
+
+  private:
+    std::vector<MPI_Request> requests_;
+};
+
+/// Calls post(offset, count) for consecutive pieces whose byte count fits an int.
+template <class Post>
+std::unique_ptr<Transfer> in_pieces(std::size_t bytes, Post post) {
+    std::vector<MPI_Request> requests;
+    std::size_t at = 0;
+    do {
+        const std::size_t count = std::min(largest_message, bytes - at);
+        requests.push_back(post(at, static_cast<int>(count)));
+        at += count;
+    } while (at < bytes);
+    return std::make_unique<MpiTransfer>(std::move(requests));
+}
+
+class MpiCommunicator final : public Communicator {
+  public:
+    explicit MpiCommunicator(const MpiSession& mpi) {
+        MPI_CHECK(MPI_Comm_dup(mpi.world(), &comm_));
+    }
+    ~MpiCommunicator() override { MPI_Comm_free(&comm_); }
+    MpiCommunicator(const MpiCommunicator&) = delete;
+    MpiCommunicator& operator=(const MpiCommunicator&) = delete;
+
+    std::unique_ptr<Transfer> send(const void* data, std::size_t bytes, int target,
+                                   Channel channel) override {
+        return in_pieces(bytes, [&](std::size_t at, int count) {
+            MPI_Request request = MPI_REQUEST_NULL;
+            MPI_CHECK(MPI_Isend(static_cast<const char*>(data) + at, count, MPI_BYTE, target,
+                                tag_of(channel), comm_, &request));
+            return request;
+        });
+    }
+
+    std::unique_ptr<Transfer> receive(void* data, std::size_t bytes, int source,
+                                      Channel channel) override {
+        return in_pieces(bytes, [&](std::size_t at, int count) {
+            MPI_Request request = MPI_REQUEST_NULL;
+            MPI_CHECK(MPI_Irecv(static_cast<char*>(data) + at, count, MPI_BYTE, source,
+                                tag_of(channel), comm_, &request));
+            return request;
+        });
+    }
+
+  private:
+    MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_mpi_communicator(const MpiSession& mpi) {
+    return std::make_unique<MpiCommunicator>(mpi);
+}
+
+}  // namespace loratrain
