@@ -3,8 +3,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "io/raw_file.h"
 
 namespace loratrain {
 
@@ -18,13 +21,15 @@ struct SafetensorsEntry {
 
 /// Reader of one file; the header is checked in full (offsets cover the buffer without holes or
 /// overlap, sizes match shapes, file not truncated). Every error is an InputError with path and
-/// tensor name.
+/// tensor name. Reads are thread-safe.
 class SafetensorsFile {
   public:
     explicit SafetensorsFile(const std::string& path);
-    const std::string& path() const { return path_; }
+    const std::string& path() const { return file_->path(); }
     const std::map<std::string, SafetensorsEntry>& entries() const { return entries_; }
     const std::map<std::string, std::string>& metadata() const { return metadata_; }
+    /// The tensor's entry; an InputError when the file does not have it.
+    const SafetensorsEntry& entry(const std::string& name) const;
     /// Raw bytes [first, first + bytes) of a tensor.
     void read_bytes(const std::string& name, std::uint64_t first, std::uint64_t bytes,
                     void* target) const;
@@ -32,7 +37,7 @@ class SafetensorsFile {
     std::vector<float> read_floats(const std::string& name) const;
 
   private:
-    std::string path_;
+    std::shared_ptr<const InputFile> file_;
     std::uint64_t data_start_ = 0;
     std::map<std::string, SafetensorsEntry> entries_;
     std::map<std::string, std::string> metadata_;

@@ -34,10 +34,10 @@ inline constexpr std::int32_t byte_eos = 257;
 TokenSample tokenize_bytes(const std::string& prompt, const std::string& completion);
 
 /// `path`: .jsonl of {"input_ids","labels"} (labels optional: = input_ids), or with `bytes` of
-/// prompt/completion/text lines; or .h5/.hdf5 with datasets tokens, labels (int32, flat) and offsets
-/// (int64 [samples + 1]). All problems of a file at once, with file:line (at most 20 listed, then a
-/// count): not JSON, wrong types, labels and ids of different length, empty sample, negative ids.
-/// A blank last line is fine; an empty file is a problem.
+/// prompt/completion/text lines; or .h5/.hdf5 with datasets tokens, labels (int32, flat) and
+/// offsets (int64 [samples + 1]). All problems of a file at once, with file:line (at most 20
+/// listed, then a count): not JSON, wrong types, labels and ids of different length, empty sample,
+/// negative ids. A blank last line is fine; an empty file is a problem.
 std::unique_ptr<TokenFile> open_token_file(const std::string& path, bool bytes);
 
 }  // namespace loratrain

@@ -1,0 +1,138 @@
+#include "io/files.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "base/error.h"
+#include "io/checksum.h"
+#include "io/raw_file.h"
+
+namespace loratrain {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+void flush_to_disk(const std::string& path, int flags) {
+    const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC);
+    if (descriptor < 0) throw Error(path + ": cannot be opened: " + system_reason());
+    const bool flushed = ::fsync(descriptor) == 0;
+    // Some network file systems do not know fsync of a directory.
+    const bool unsupported = errno == EINVAL || errno == ENOTSUP;
+    const std::string reason = flushed ? "" : system_reason();
+    ::close(descriptor);
+    if (!flushed && !unsupported) throw Error(path + ": cannot be flushed to disk: " + reason);
+}
+
+std::string folder_of(const std::string& path) {
+    const std::string folder = fs::path(path).parent_path().string();
+    return folder.empty() ? "." : folder;
+}
+
+std::string holder_text(int descriptor) {
+    std::array<char, 128> text{};
+    const ssize_t got = ::pread(descriptor, text.data(), text.size() - 1, 0);
+    return got > 0 ? " (" + std::string(text.data()) + ")" : "";
+}
+
+void write_holder(int descriptor) {
+    std::array<char, 65> host{};
+    if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
+    const std::string text = cat("process ", ::getpid(), " on ", host.data());
+    // The text only helps a person; the lock itself does not depend on it.
+    if (::ftruncate(descriptor, 0) != 0) return;
+    if (::pwrite(descriptor, text.data(), text.size(), 0) < 0) return;
+}
+
+}  // namespace
+
+std::string read_text(const std::string& path) {
+    const InputFile file(path);
+    std::string text(file.size(), '\0');
+    file.read(0, file.size(), text.data());
+    return text;
+}
+
+void write_text_atomic(const std::string& path, const std::string& text) {
+    write_file_atomic(path, [&](const std::string& temporary) {
+        OutputFile file(temporary);
+        file.write(text.data(), text.size());
+        file.close();
+    });
+}
+
+void write_file_atomic(const std::string& path,
+                       const std::function<void(const std::string& temporary)>& write) {
+    const std::string temporary = cat(path, ".tmp", ::getpid());
+    try {
+        write(temporary);
+        flush_to_disk(temporary, O_RDONLY);
+        if (std::rename(temporary.c_str(), path.c_str()) != 0) {
+            throw Error(path + ": cannot be replaced: " + system_reason());
+        }
+    } catch (...) {
+        ::unlink(temporary.c_str());
+        throw;
+    }
+    flush_to_disk(folder_of(path), O_RDONLY | O_DIRECTORY);
+}
+
+void make_directory(const std::string& path) {
+    std::error_code error;
+    fs::create_directories(path, error);
+    if (error) {
+        throw InputError(path, "directory cannot be created: " + error.message(),
+                         "choose another directory or check its permissions");
+    }
+    if (::access(path.c_str(), W_OK | X_OK) != 0) {
+        throw InputError(path, "directory is not writable: " + system_reason(),
+                         "choose another directory or check its permissions");
+    }
+}
+
+std::string file_checksum(const std::string& path) {
+    const InputFile file(path);
+    Checksum checksum;
+    std::vector<char> block(std::size_t{1} << 20U);
+    for (std::uint64_t done = 0; done < file.size();) {
+        const std::uint64_t bytes = std::min<std::uint64_t>(block.size(), file.size() - done);
+        file.read(done, bytes, block.data());
+        checksum.update(block.data(), bytes);
+        done += bytes;
+    }
+    return checksum.hex();
+}
+
+FileLock::FileLock(const std::string& path, const std::string& what) {
+    descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (descriptor_ < 0) {
+        throw InputError(path, "lock file cannot be opened: " + system_reason(),
+                         "check the directory and its permissions");
+    }
+    if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
+        write_holder(descriptor_);
+        return;
+    }
+    const bool held = errno == EWOULDBLOCK;
+    const std::string reason = system_reason();
+    const std::string holder = holder_text(descriptor_);
+    ::close(descriptor_);
+    if (!held) throw Error(path + ": cannot be locked: " + reason);
+    throw InputError(path, what + " is in use by another process" + holder,
+                     "wait until it has finished, or choose another directory");
+}
+
+FileLock::~FileLock() {
+    ::close(descriptor_);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,100 @@
+#include "io/float_convert.h"
+
+#include <bit>
+#include <cstring>
+
+namespace loratrain {
+
+namespace {
+
+template <class Stored>
+Stored load(const void* source, std::int64_t i) {
+    Stored value;
+    std::memcpy(&value, static_cast<const char*>(source) + i * std::int64_t{sizeof(Stored)},
+                sizeof(Stored));
+    return value;
+}
+
+struct ReadF32 {
+    float operator()(const void* source, std::int64_t i) const { return load<float>(source, i); }
+};
+struct ReadBf16 {
+    float operator()(const void* source, std::int64_t i) const {
+        return to_float(load<BFloat16>(source, i));
+    }
+};
+struct ReadF16 {
+    float operator()(const void* source, std::int64_t i) const {
+        return half_to_float(load<std::uint16_t>(source, i));
+    }
+};
+struct ReadF64 {
+    float operator()(const void* source, std::int64_t i) const {
+        return static_cast<float>(load<double>(source, i));
+    }
+};
+
+template <class Reader, class Writer>
+void convert_all(const Reader& read, const void* source, std::int64_t count, const Writer& write) {
+    for (std::int64_t i = 0; i < count; ++i) write(i, read(source, i));
+}
+
+template <class Writer>
+void convert(FloatFormat format, const void* source, std::int64_t count, const Writer& write) {
+    switch (format) {
+        case FloatFormat::f32:
+            return convert_all(ReadF32{}, source, count, write);
+        case FloatFormat::bf16:
+            return convert_all(ReadBf16{}, source, count, write);
+        case FloatFormat::f16:
+            return convert_all(ReadF16{}, source, count, write);
+        case FloatFormat::f64:
+            return convert_all(ReadF64{}, source, count, write);
+    }
+}
+
+}  // namespace
+
+std::optional<FloatFormat> float_format(const std::string& safetensors_dtype) {
+    if (safetensors_dtype == "F32") return FloatFormat::f32;
+    if (safetensors_dtype == "BF16") return FloatFormat::bf16;
+    if (safetensors_dtype == "F16") return FloatFormat::f16;
+    if (safetensors_dtype == "F64") return FloatFormat::f64;
+    return std::nullopt;
+}
+
+std::size_t size_of(FloatFormat format) {
+    switch (format) {
+        case FloatFormat::f32:
+            return 4;
+        case FloatFormat::f64:
+            return 8;
+        default:
+            return 2;
+    }
+}
+
+float half_to_float(std::uint16_t bits) {
+    const std::uint32_t sign = (bits & 0x8000U) << 16U;
+    const std::uint32_t magnitude = bits & 0x7fffU;
+    if (magnitude >= 0x7c00U) {
+        return std::bit_cast<float>(sign | 0x7f800000U | ((magnitude & 0x3ffU) << 13U));
+    }
+    if (magnitude < 0x400U) {
+        const float small = static_cast<float>(magnitude) * 0x1p-24F;
+        return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(small));
+    }
+    constexpr std::uint32_t bias_difference = (127U - 15U) << 23U;
+    return std::bit_cast<float>(sign | ((magnitude << 13U) + bias_difference));
+}
+
+void convert_to_f32(FloatFormat format, const void* source, std::int64_t count, float* target) {
+    convert(format, source, count, [target](std::int64_t i, float value) { target[i] = value; });
+}
+
+void convert_to_bf16(FloatFormat format, const void* source, std::int64_t count, BFloat16* target) {
+    convert(format, source, count,
+            [target](std::int64_t i, float value) { target[i] = to_bfloat16(value); });
+}
+
+}  // namespace loratrain

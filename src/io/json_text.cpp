@@ -1,0 +1,88 @@
+#include "io/json_text.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "base/error.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::size_t longest_text = 160;
+
+std::string shortened(std::string text) {
+    if (text.size() <= longest_text) return text;
+    return text.substr(0, longest_text) + " ...";
+}
+
+/// The keys seen so far of every open object; reports those given twice.
+class DuplicateKeys {
+  public:
+    bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
+        const auto level = static_cast<std::size_t>(depth);
+        if (event == Json::parse_event_t::object_start) {
+            seen_.resize(std::max(seen_.size(), level + 2));
+            seen_[level + 1].clear();
+        } else if (event == Json::parse_event_t::key) {
+            auto key = parsed.get<std::string>();
+            if (!seen_[level].insert(key).second) duplicates_.push_back(std::move(key));
+        }
+        return true;
+    }
+    const std::vector<std::string>& duplicates() const { return duplicates_; }
+
+  private:
+    std::vector<std::set<std::string>> seen_;
+    std::vector<std::string> duplicates_;
+};
+
+}  // namespace
+
+std::string json_reason(const Json::exception& error) {
+    std::string text = error.what();
+    const std::size_t column = text.find("column ");
+    const std::size_t colon = column == std::string::npos ? column : text.find(": ", column);
+    if (colon != std::string::npos) {
+        text = text.substr(colon + 2);
+    } else if (text.starts_with('[')) {
+        text = text.substr(std::min(text.size(), text.find("] ") + 2));
+    }
+    return shortened(text);
+}
+
+std::string json_kind(const Json& value) {
+    if (value.is_number_float()) return "a fraction";
+    if (value.is_number()) return "a number";
+    if (value.is_null()) return "null";
+    return (value.is_array() || value.is_object() ? "an " : "a ") + std::string(value.type_name());
+}
+
+std::string json_text(const Json& value) {
+    return shortened(value.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+Json parse_json(const std::string& text, const std::string& where) {
+    DuplicateKeys keys;
+    Json document;
+    try {
+        document = Json::parse(text, std::ref(keys));
+    } catch (const Json::parse_error& error) {
+        const auto end =
+            text.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte, text.size()));
+        throw InputError(cat(where, ":", 1 + std::count(text.begin(), end, '\n')),
+                         "not valid JSON: " + json_reason(error),
+                         "the file may be truncated or was edited by hand");
+    } catch (const Json::exception& error) {
+        throw InputError(where, "not valid JSON: " + json_reason(error));
+    }
+    Problems problems;
+    for (const std::string& key : keys.duplicates()) {
+        problems.add(where, "key '" + key + "' is given twice", "remove one of them");
+    }
+    problems.throw_if_any();
+    return document;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace loratrain {
+
+/// A regular file open for reading at any offset; reads are thread-safe. Every error is an
+/// InputError naming the path.
+class InputFile {
+  public:
+    explicit InputFile(const std::string& path);
+    ~InputFile();
+    InputFile(const InputFile&) = delete;
+    InputFile& operator=(const InputFile&) = delete;
+
+    const std::string& path() const { return path_; }
+    std::uint64_t size() const { return size_; }
+    void read(std::uint64_t offset, std::uint64_t bytes, void* target) const;
+
+  private:
+    std::string path_;
+    int descriptor_ = -1;
+    std::uint64_t size_ = 0;
+};
+
+/// A new file written from start to end. Every error is an Error naming path and reason.
+class OutputFile {
+  public:
+    explicit OutputFile(const std::string& path);
+    ~OutputFile();
+    OutputFile(const OutputFile&) = delete;
+    OutputFile& operator=(const OutputFile&) = delete;
+
+    void write(const void* data, std::uint64_t bytes);
+    /// Reports what a delayed write could not do; the destructor only releases.
+    void close();
+
+  private:
+    std::string path_;
+    int descriptor_ = -1;
+};
+
+/// Text of errno.
+std::string system_reason();
+
+}  // namespace loratrain

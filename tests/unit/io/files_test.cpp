@@ -1,0 +1,107 @@
+#include "io/files.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <csignal>
+
+#include "io/checksum.h"
+#include "unit/io/support.h"
+
+namespace loratrain {
+namespace {
+
+using testing::get;
+using testing::has;
+using testing::problem_text;
+using testing::put;
+using testing::TempDir;
+
+TEST(FilesTest, WritesAndReadsText) {
+    const TempDir dir;
+    const std::string path = dir.file("a.txt");
+    write_text_atomic(path, "first");
+    write_text_atomic(path, std::string("second\0with zero", 16));
+    EXPECT_EQ(read_text(path), std::string("second\0with zero", 16));
+    EXPECT_EQ(dir.names(), std::vector<std::string>{"a.txt"});
+}
+
+TEST(FilesTest, ReadingNamesThePath) {
+    const TempDir dir;
+    EXPECT_TRUE(has(problem_text([&] { read_text(dir.file("none")); }), "none: cannot be read"));
+    EXPECT_TRUE(has(problem_text([&] { read_text(dir.path()); }), "is not a regular file"));
+}
+
+TEST(FilesTest, FailedWriteLeavesTheOldFile) {
+    const TempDir dir;
+    const std::string path = dir.file("a.txt");
+    put(path, "old");
+    EXPECT_THROW(write_file_atomic(path,
+                                   [](const std::string& temporary) {
+                                       put(temporary, "half");
+                                       throw Error("stopped");
+                                   }),
+                 Error);
+    EXPECT_EQ(get(path), "old");
+    EXPECT_EQ(dir.names(), std::vector<std::string>{"a.txt"});
+}
+
+TEST(FilesTest, WriteIntoMissingDirectoryNamesThePath) {
+    const TempDir dir;
+    try {
+        write_text_atomic(dir.file("none/a.txt"), "x");
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_TRUE(has(error.what(), "none/a.txt"));
+        EXPECT_TRUE(has(error.what(), "No such file"));
+    }
+}
+
+TEST(FilesTest, FullDiskIsAnErrorAndLeavesNothing) {
+    const TempDir dir;
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{1000, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    EXPECT_THROW(write_text_atomic(dir.file("big"), std::string(100000, 'x')), Error);
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+    EXPECT_TRUE(dir.names().empty());
+}
+
+TEST(FilesTest, MakesDirectories) {
+    const TempDir dir;
+    make_directory(dir.file("a/b/c"));
+    make_directory(dir.file("a/b/c"));
+    EXPECT_TRUE(std::filesystem::is_directory(dir.file("a/b/c")));
+    put(dir.file("f"), "");
+    EXPECT_TRUE(has(problem_text([&] { make_directory(dir.file("f/g")); }), "cannot be created"));
+}
+
+TEST(FilesTest, ChecksumOfAFile) {
+    const TempDir dir;
+    const std::string text(3000000, 'q');
+    put(dir.file("a"), text);
+    Checksum checksum;
+    checksum.update(text.data(), text.size());
+    EXPECT_EQ(file_checksum(dir.file("a")), checksum.hex());
+    put(dir.file("e"), "");
+    EXPECT_EQ(file_checksum(dir.file("e")), "ef46db3751d8e999");
+}
+
+TEST(FilesTest, LockIsExclusiveAndReleased) {
+    const TempDir dir;
+    const std::string path = dir.file("lock");
+    {
+        const FileLock lock(path, "run directory 'x'");
+        const std::string text = problem_text([&] { FileLock(path, "run directory 'x'"); });
+        EXPECT_TRUE(has(text, "run directory 'x' is in use by another process (process "));
+    }
+    EXPECT_NO_THROW(FileLock(path, "run directory 'x'"));
+    EXPECT_TRUE(has(problem_text([&] { FileLock(dir.file("no/lock"), "x"); }), "cannot be opened"));
+}
+
+}  // namespace
+}  // namespace loratrain

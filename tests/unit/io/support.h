@@ -1,0 +1,87 @@
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace loratrain::testing {
+
+/// A directory of its own, removed at the end.
+class TempDir {
+  public:
+    TempDir() {
+        std::string pattern =
+            (std::filesystem::temp_directory_path() / "loratrain-XXXXXX").string();
+        if (::mkdtemp(pattern.data()) == nullptr) throw Error("mkdtemp failed");
+        path_ = pattern;
+    }
+    ~TempDir() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    TempDir(const TempDir&) = delete;
+    TempDir& operator=(const TempDir&) = delete;
+
+    std::string path() const { return path_; }
+    std::string file(const std::string& name) const { return path_ + "/" + name; }
+    std::vector<std::string> names() const {
+        std::vector<std::string> found;
+        for (const auto& entry : std::filesystem::directory_iterator(path_)) {
+            found.push_back(entry.path().filename().string());
+        }
+        std::sort(found.begin(), found.end());
+        return found;
+    }
+
+  private:
+    std::string path_;
+};
+
+inline void put(const std::string& path, const std::string& text) {
+    std::ofstream(path, std::ios::binary) << text;
+}
+
+inline std::string get(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The problems of the InputError that `action` throws; empty and a test failure if none.
+inline std::vector<Problem> problems_of(const std::function<void()>& action) {
+    try {
+        action();
+    } catch (const InputError& error) {
+        return error.problems();
+    }
+    ADD_FAILURE() << "no InputError was thrown";
+    return {};
+}
+
+inline std::string text_of(const std::vector<Problem>& problems) {
+    std::string text;
+    for (const Problem& problem : problems) text += to_string(problem) + "\n";
+    return text;
+}
+
+/// All problems as one text; each must name a place.
+inline std::string problem_text(const std::function<void()>& action) {
+    const std::vector<Problem> problems = problems_of(action);
+    for (const Problem& problem : problems) EXPECT_NE(problem.where, "");
+    return text_of(problems);
+}
+
+inline ::testing::AssertionResult has(const std::string& text, const std::string& part) {
+    if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << "no '" << part << "' in:\n" << text;
+}
+
+}  // namespace loratrain::testing
