@@ -12,7 +12,7 @@ namespace loratrain {
 template <class... Args>
 std::string cat(const Args&... args) {
     std::ostringstream out;
-    (out << ... << args);
+    ((out << args), ...);
     return out.str();
 }
 
