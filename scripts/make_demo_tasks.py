@@ -6,10 +6,10 @@
   make_demo_tasks.py corpus FILE -n N      write N worksheets as {"text": ...} lines
   make_demo_tasks.py show                  print a few samples of everything
 
-The tasks ({"prompt", "completion"} lines, every sample shorter than 64 bytes):
+The tasks ({"prompt", "completion"} lines, at most 65 bytes each):
   add      "317+486="                      -> "803"
-  sort     "sort kgdba: "                  -> "abdgk"
-  units    "37 h -> min: "                 -> "2220 min"
+  sort     "sort kgdba: "                  -> "ABDGK"
+  units    "37 h -> min: "                 -> "37 h = 2220 min"
   json     "Ana (34), Rome: "              -> {"name":"Ana","age":34,"city":"Rome"}
 
 The corpus is made of worksheets that exercise the same abilities (and others) in other words and
@@ -124,12 +124,12 @@ def task_add(rng: Rng, held_out: bool) -> tuple[str, str]:
 
 def task_sort(rng: Rng, held_out: bool) -> tuple[str, str]:
     letters = draw_letters(rng, held_out, 5, 7)
-    return f"sort {letters}: ", "".join(sorted(letters))
+    return f"sort {letters}: ", "".join(sorted(letters)).upper()
 
 
 def task_units(rng: Rng, held_out: bool) -> tuple[str, str]:
     value, (unit, target, factor, _, _) = draw_measure(rng, held_out)
-    return f"{value} {unit} -> {target}: ", f"{value * factor} {target}"
+    return f"{value} {unit} -> {target}: ", f"{value} {unit} = {value * factor} {target}"
 
 
 def task_json(rng: Rng, held_out: bool) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the quickstart's base model from scratch: a byte-level Llama of 2.4 million parameters.
 
-  pretrain_demo_base.py OUT_DIR [--steps 7000] [--batch 512] [--device cuda]
+  pretrain_demo_base.py OUT_DIR [--steps 6500] [--batch 512] [--device cuda]
 
 Reads nothing: the text comes from make_demo_tasks.corpus(seed). Writes a Hugging Face model directory
 (config.json, model.safetensors in bf16, < 8 MB) and training.json with the settings, the loss curve
@@ -103,7 +103,6 @@ def exercise_scores(model: LlamaForCausalLM, count: int = 256) -> dict[str, floa
     rng, scores = random.Random("scores"), {}
     model.eval()
     for name, (_, draw, wordings) in demo.SKILLS.items():
-        right = 0
         ids = torch.full((count, ROW), PAD)
         answers = torch.zeros((count, ROW), dtype=torch.bool)
         for row in range(count):
@@ -122,8 +121,8 @@ def exercise_scores(model: LlamaForCausalLM, count: int = 256) -> dict[str, floa
 def save(model: LlamaForCausalLM, out: Path) -> None:
     """Writes config.json and model.safetensors in bf16; checks the size."""
     model.to(torch.bfloat16).save_pretrained(out)
-    for unneeded in ("generation_config.json",):
-        (out / unneeded).unlink(missing_ok=True)
+    (out / "generation_config.json").unlink(missing_ok=True)
+    (out / "model.safetensors").chmod(0o644)
     size = (out / "model.safetensors").stat().st_size
     if size > 8_000_000:
         raise SystemExit(f"{out}/model.safetensors: {size} bytes, more than 8 MB")
@@ -133,7 +132,7 @@ def save(model: LlamaForCausalLM, out: Path) -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="directory to write")
-    parser.add_argument("--steps", type=int, default=7000)
+    parser.add_argument("--steps", type=int, default=6500)
     parser.add_argument("--batch", type=int, default=512, help="worksheets per step (default 512)")
     parser.add_argument("--learning-rate", type=float, default=3e-3, help="peak rate (default 3e-3)")
     parser.add_argument("--max-minutes", type=float, default=60,
