@@ -1,0 +1,104 @@
+#include <algorithm>
+
+#include "base/text.h"
+#include "plan/plan_text.h"
+#include "plan/plan_window.h"
+
+namespace loratrain {
+
+namespace {
+
+using Row = std::vector<std::string>;
+
+/// Columns as wide as their widest cell; the first `left` of them flush left, the others right.
+std::string table(const std::vector<Row>& rows, std::size_t left) {
+    std::vector<std::size_t> width(rows.front().size(), 0);
+    for (const Row& row : rows) {
+        for (std::size_t c = 0; c < row.size(); ++c) width[c] = std::max(width[c], row[c].size());
+    }
+    std::string text;
+    for (const Row& row : rows) {
+        std::string line;
+        for (std::size_t c = 0; c < row.size(); ++c) {
+            const std::string fill(width[c] - row[c].size(), ' ');
+            line += "  " + (c < left ? row[c] + fill : fill + row[c]);
+        }
+        line.erase(line.find_last_not_of(' ') + 1);
+        text += line + "\n";
+    }
+    return text;
+}
+
+std::string summary(const Plan& plan) {
+    const ModelSpec& model = plan.model;
+    return cat("model       ", model.family, ", ", model.layers, " layers, hidden size ",
+               model.hidden_size, ", vocabulary ", model.vocab_size, ", ",
+               format_fixed(static_cast<double>(matmul_parameters(model)) / 1e6, 1),
+               " M matrix parameters, ", plan.precision == Precision::bf16 ? "bf16" : "fp32",
+               " on ", plan.backend == BackendKind::cuda ? "cuda" : "cpu", "\n");
+}
+
+std::string stage_table(const Plan& plan) {
+    std::vector<Row> rows{{"stage", "rank", "layers", "with", "weights", "adapters", "activations",
+                           "workspace", "total"}};
+    for (std::size_t s = 0; s < plan.replica.stages.size(); ++s) {
+        const StagePlan& stage = plan.replica.stages[s];
+        const MemoryPlan& memory = plan.memory[s];
+        Row ends;
+        if (stage.has_embedding) ends.emplace_back("embedding");
+        if (stage.has_head) ends.emplace_back("head");
+        rows.push_back({std::to_string(s), std::to_string(stage.rank),
+                        cat(stage.first_layer, "-", stage.first_layer + stage.layer_count - 1),
+                        join(ends, ", "), human_bytes(memory.weights), human_bytes(memory.adapters),
+                        human_bytes(memory.activations), human_bytes(memory.workspace),
+                        human_bytes(memory.total())});
+    }
+    return table(rows, 4);
+}
+
+std::string adapter_table(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
+    std::vector<Row> rows{{"adapter", "dataset", "rank", "group", "samples", "batch", "steps/epoch",
+                           "steps", "tokens/epoch", "targets/epoch"}};
+    for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
+        const AdapterJob& spec = job.adapters[a];
+        const AdapterPlan& adapter = plan.adapters[a];
+        std::int64_t tokens = 0;
+        std::int64_t targets = 0;
+        for (const SampleInfo& sample : datasets[index(spec.dataset)].train) {
+            tokens += sample.tokens;
+            targets += sample.targets;
+        }
+        rows.push_back(
+            {adapter.name, job.dataset(spec.dataset).name, std::to_string(spec.r),
+             std::to_string(adapter.group), std::to_string(adapter.samples),
+             std::to_string(spec.global_batch_size), std::to_string(adapter.steps_per_epoch),
+             std::to_string(adapter.total_steps), std::to_string(tokens), std::to_string(targets)});
+    }
+    return table(rows, 2);
+}
+
+std::string microbatch_summary(const Job& job, const Plan& plan,
+                               std::span<const DatasetInfo> datasets) {
+    const Progress start{0, std::vector<std::int32_t>(plan.adapters.size(), 0),
+                         std::vector<bool>(plan.adapters.size(), false)};
+    const Window round = plan_window(job, plan, datasets, start, 1);
+    std::int64_t tokens = 0;
+    for (const Microbatch& microbatch : round.microbatches) tokens += microbatch.tokens();
+    const std::int64_t room = plan.microbatch_tokens * std::ssize(round.microbatches);
+    const double filled = 100.0 * static_cast<double>(tokens) / static_cast<double>(room);
+    std::string lora = cat("augmented matrix, ", plan.pad_columns, " columns");
+    if (plan.pad_columns == 0) lora = cat("segments, ", plan.saved_columns, " columns");
+    return cat("microbatch  at most ", plan.microbatch_tokens, " tokens, ", plan.max_in_flight,
+               " in flight; LoRA by ", lora, "\nfirst round ", round.microbatches.size(),
+               " microbatches of ", plan.groups, plan.groups == 1 ? " group, " : " groups, ",
+               tokens, " tokens, ", format_fixed(filled, 0), "% filled\n");
+}
+
+}  // namespace
+
+std::string describe(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
+    return summary(plan) + microbatch_summary(job, plan, datasets) + "\n" + stage_table(plan) +
+           "\n" + adapter_table(job, plan, datasets);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,315 @@
+#include "plan/make_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "plan/group_adapters.h"
+#include "plan/memory_model.h"
+#include "plan/partition_layers.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int64_t usual_microbatch_tokens = 2048;
+constexpr std::int32_t pad_granule = 16;
+constexpr std::int32_t widest_pad = 128;  ///< beyond it a segmented kernel is faster
+
+std::int32_t round_up_to_granule(std::int32_t columns) {
+    return (columns + pad_granule - 1) / pad_granule * pad_granule;
+}
+
+class Planner {
+  public:
+    Planner(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
+            const Cluster& cluster)
+        : job_(job), datasets_(datasets), cluster_(cluster) {
+        plan_.model = model;
+        plan_.backend = cluster.backend;
+        plan_.precision = job.model.precision;
+        if (plan_.precision == Precision::automatic) {
+            plan_.precision =
+                plan_.backend == BackendKind::cuda ? Precision::bf16 : Precision::fp32;
+        }
+        for (const AdapterJob& adapter : job.adapters) used_.insert(adapter.dataset);
+    }
+
+    Plan run() {
+        place_stages();
+        check_datasets();
+        check_ranks();
+        problems_.throw_if_any();
+        plan_adapters();
+        choose_microbatch_tokens();
+        choose_lora_columns();
+        problems_.throw_if_any();
+        plan_memory();
+        problems_.throw_if_any();
+        return std::move(plan_);
+    }
+
+  private:
+    std::string where(std::string_view key) const { return cat(job_.path, ": ", key); }
+    const DatasetInfo& data_of(const AdapterJob& adapter) const {
+        return datasets_[index(adapter.dataset)];
+    }
+
+    void place_stages() {
+        const bool chosen = job_.parallel.pipeline_stages.has_value();
+        const auto layers = static_cast<int>(plan_.model.layers);
+        const int stages = job_.parallel.pipeline_stages.value_or(cluster_.ranks);
+        const std::string key = where("parallel.pipeline_stages");
+        if (stages < 1) problems_.add(key, cat(stages, " stages"), "at least 1");
+        if (stages > layers) {
+            problems_.add(
+                key, cat(stages, " stages, but the model has ", layers, " layers"),
+                chosen ? cat("at most ", layers) : cat("start at most ", layers, " ranks"));
+        }
+        if (stages > cluster_.ranks) {
+            problems_.add(key, cat(stages, " stages, but only ", cluster_.ranks, " ranks"),
+                          cat("start ", stages, " ranks (mpirun -np ", stages, ")"));
+        }
+        if (stages >= 1 && stages < cluster_.ranks) {
+            problems_.add(key,
+                          cat(cluster_.ranks - stages, " of ", cluster_.ranks,
+                              " ranks would stay unused by ", stages, " stages"),
+                          cat("start ", stages, " ranks, or set pipeline_stages to auto"));
+        }
+        const int usable = std::clamp(stages, 1, layers);
+        plan_.replica.stages = partition_layers(plan_.model, usable);
+        plan_.max_in_flight = usable;
+    }
+
+    void check_datasets() {
+        for (const DatasetId id : used_) {
+            const DatasetJob& dataset = job_.dataset(id);
+            const std::string key = cat("datasets.", dataset.name);
+            const DatasetInfo& info = datasets_[index(id)];
+            check_samples(key + ".path", dataset.path, info.train);
+            if (!dataset.eval_path.empty()) {
+                check_samples(key + ".eval_path", dataset.eval_path, info.eval);
+            }
+        }
+    }
+
+    void check_samples(const std::string& key, const std::string& path,
+                       const std::vector<SampleInfo>& samples) {
+        const bool any_target = std::any_of(samples.begin(), samples.end(),
+                                            [](const SampleInfo& s) { return s.targets > 0; });
+        if (samples.empty()) {
+            problems_.add(where(key), cat(path, " has no samples"),
+                          "an empty file, or over_length: drop dropped them all");
+        } else if (!any_target) {
+            problems_.add(where(key), cat(path, " has no label to train on"),
+                          "all labels are -100, or every sample has one token");
+        }
+        const std::int64_t most =
+            job_.parallel.microbatch_tokens.value_or(std::numeric_limits<std::int64_t>::max());
+        check_lengths(key, samples, most);
+    }
+
+    void check_lengths(const std::string& key, const std::vector<SampleInfo>& samples,
+                       std::int64_t most) {
+        const auto longest = std::max_element(
+            samples.begin(), samples.end(),
+            [](const SampleInfo& a, const SampleInfo& b) { return a.tokens < b.tokens; });
+        if (longest == samples.end() || longest->tokens <= most) return;
+        const auto too_long = std::count_if(samples.begin(), samples.end(),
+                                            [&](const SampleInfo& s) { return s.tokens > most; });
+        problems_.add(
+            where(key),
+            cat(too_long, too_long == 1 ? " sample has" : " samples have",
+                " more tokens than parallel.microbatch_tokens ", most, "; the longest is ",
+                longest - samples.begin(), " with ", longest->tokens),
+            cat("microbatch_tokens: ", longest->tokens,
+                " or auto, or a smaller max_seq_len with over_length: truncate"));
+    }
+
+    void check_ranks() {
+        for (const AdapterJob& adapter : job_.adapters) {
+            std::vector<std::string> too_small;
+            std::int64_t most = std::numeric_limits<std::int64_t>::max();
+            for (int i = 0; i < linear_count; ++i) {
+                const auto linear = static_cast<Linear>(i);
+                const LinearShape shape = linear_shape(plan_.model, linear);
+                const std::int64_t side = std::min(shape.in, shape.out);
+                if (!adapter.targets_linear(linear) || adapter.r <= side) continue;
+                too_small.push_back(cat(module_name(linear), " [", shape.out, ", ", shape.in, "]"));
+                most = std::min(most, side);
+            }
+            if (too_small.empty()) continue;
+            problems_.add(where(cat("adapters.", adapter.name, ".r")),
+                          cat("rank ", adapter.r, " is larger than the smaller side of ",
+                              join(too_small, ", ")),
+                          cat("at most ", most));
+        }
+    }
+
+    void plan_adapters() {
+        std::vector<double> tokens_per_step;
+        for (const AdapterJob& adapter : job_.adapters) {
+            const std::vector<SampleInfo>& samples = data_of(adapter).train;
+            AdapterPlan result;
+            result.name = adapter.name;
+            result.samples = std::ssize(samples);
+            const std::int64_t batch = adapter.global_batch_size;
+            result.steps_per_epoch =
+                static_cast<std::int32_t>((result.samples + batch - 1) / batch);
+            result.total_steps = total_steps(adapter, result.steps_per_epoch);
+            plan_.adapters.push_back(result);
+            tokens_per_step.push_back(static_cast<double>(tokens_of(samples)) /
+                                      result.steps_per_epoch);
+        }
+        plan_.groups =
+            static_cast<std::int32_t>(std::min(plan_.replica.stages.size(), plan_.adapters.size()));
+        const std::vector<std::int32_t> group_of = group_adapters(tokens_per_step, plan_.groups);
+        for (std::size_t a = 0; a < group_of.size(); ++a) plan_.adapters[a].group = group_of[a];
+    }
+
+    std::int32_t total_steps(const AdapterJob& adapter, std::int32_t steps_per_epoch) {
+        const double steps = adapter.max_steps
+                                 ? static_cast<double>(*adapter.max_steps)
+                                 : std::ceil(adapter.num_train_epochs * steps_per_epoch);
+        const bool possible = steps >= 1.0 && steps <= std::numeric_limits<std::int32_t>::max();
+        if (!possible) {
+            problems_.add(where(cat("adapters.", adapter.name,
+                                    adapter.max_steps ? ".max_steps" : ".num_train_epochs")),
+                          cat("leads to ", steps, " optimizer steps"));
+        }
+        return possible ? static_cast<std::int32_t>(steps) : 1;
+    }
+
+    static std::int64_t tokens_of(const std::vector<SampleInfo>& samples) {
+        return std::accumulate(
+            samples.begin(), samples.end(), std::int64_t{0},
+            [](std::int64_t sum, const SampleInfo& s) { return sum + s.tokens; });
+    }
+
+    /// Most tokens that a global batch of the adapter can have.
+    static std::int64_t largest_batch(const AdapterJob& adapter,
+                                      const std::vector<SampleInfo>& samples) {
+        std::vector<std::int64_t> lengths;
+        for (const SampleInfo& sample : samples) lengths.push_back(sample.tokens);
+        const auto size = std::min<std::int64_t>(adapter.global_batch_size, std::ssize(lengths));
+        std::partial_sort(lengths.begin(), lengths.begin() + size, lengths.end(), std::greater<>());
+        return std::accumulate(lengths.begin(), lengths.begin() + size, std::int64_t{0});
+    }
+
+    std::int64_t longest_sample() const {
+        std::int64_t longest = 0;
+        for (const DatasetId id : used_) {
+            const DatasetInfo& info = datasets_[index(id)];
+            for (const SampleInfo& s : info.train)
+                longest = std::max<std::int64_t>(longest, s.tokens);
+            for (const SampleInfo& s : info.eval)
+                longest = std::max<std::int64_t>(longest, s.tokens);
+        }
+        return longest;
+    }
+
+    void choose_microbatch_tokens() {
+        if (job_.parallel.microbatch_tokens) {
+            plan_.microbatch_tokens = *job_.parallel.microbatch_tokens;
+            return;
+        }
+        std::vector<std::int64_t> group_tokens(static_cast<std::size_t>(plan_.groups), 0);
+        for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
+            const AdapterJob& adapter = job_.adapters[a];
+            group_tokens[static_cast<std::size_t>(plan_.adapters[a].group)] +=
+                largest_batch(adapter, data_of(adapter).train);
+        }
+        const std::int64_t largest = *std::max_element(group_tokens.begin(), group_tokens.end());
+        plan_.microbatch_tokens =
+            std::max(longest_sample(), std::min(usual_microbatch_tokens, largest));
+    }
+
+    /// The largest sum of ranks in a microbatch is that of a group: one segment per adapter.
+    void choose_lora_columns() {
+        std::vector<std::int32_t> group_ranks(static_cast<std::size_t>(plan_.groups), 0);
+        std::int32_t largest_rank = 0;
+        for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
+            const std::int32_t rank = job_.adapters[a].r;
+            group_ranks[static_cast<std::size_t>(plan_.adapters[a].group)] += rank;
+            largest_rank = std::max(largest_rank, rank);
+        }
+        const std::int32_t pad =
+            round_up_to_granule(*std::max_element(group_ranks.begin(), group_ranks.end()));
+        plan_.pad_columns = pad <= widest_pad ? pad : 0;
+        plan_.saved_columns =
+            plan_.pad_columns > 0 ? plan_.pad_columns : round_up_to_granule(largest_rank);
+    }
+
+    void plan_memory() {
+        for (std::size_t s = 0; s < plan_.replica.stages.size(); ++s) {
+            plan_.memory.push_back(stage_memory(job_, plan_, s));
+        }
+        if (cluster_.bytes_per_rank == 0) return;
+        for (std::size_t s = 0; s < plan_.memory.size(); ++s) {
+            const MemoryPlan& memory = plan_.memory[s];
+            if (memory.total() <= cluster_.bytes_per_rank) continue;
+            problems_.add(
+                where("parallel"),
+                cat("rank ", plan_.replica.stages[s].rank, " needs ", human_bytes(memory.total()),
+                    " (weights ", human_bytes(memory.weights), ", adapters ",
+                    human_bytes(memory.adapters), ", activations ", human_bytes(memory.activations),
+                    ", workspace ", human_bytes(memory.workspace), "), but has ",
+                    human_bytes(cluster_.bytes_per_rank)),
+                memory_hint());
+        }
+    }
+
+    std::string memory_hint() const {
+        const std::string more_stages = cat("more than ", plan_.replica.stages.size(),
+                                            " pipeline stages (ranks) make each one smaller");
+        const std::int64_t fitting = largest_fitting_microbatch();
+        if (fitting == 0) return more_stages + "; no microbatch_tokens fits";
+        return cat("microbatch_tokens: ", fitting, " would fit (now ", plan_.microbatch_tokens,
+                   "); ", more_stages);
+    }
+
+    /// The most microbatch_tokens with which every rank fits and every sample too; 0 = none.
+    std::int64_t largest_fitting_microbatch() const {
+        const auto fits = [&](std::int64_t tokens) {
+            Plan trial = plan_;
+            trial.microbatch_tokens = tokens;
+            for (std::size_t s = 0; s < trial.replica.stages.size(); ++s) {
+                if (stage_memory(job_, trial, s).total() > cluster_.bytes_per_rank) return false;
+            }
+            return true;
+        };
+        std::int64_t low = longest_sample();
+        std::int64_t high = plan_.microbatch_tokens;
+        if (!fits(low)) return 0;
+        while (high - low > 1) {
+            const std::int64_t middle = low + (high - low) / 2;
+            (fits(middle) ? low : high) = middle;
+        }
+        return low;
+    }
+
+    const Job& job_;
+    std::span<const DatasetInfo> datasets_;
+    const Cluster& cluster_;
+    std::set<DatasetId> used_;
+    Problems problems_;
+    Plan plan_;
+};
+
+}  // namespace
+
+Plan make_plan(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
+               const Cluster& cluster) {
+    LORATRAIN_CHECK(datasets.size() == job.datasets.size(), "one DatasetInfo per dataset");
+    LORATRAIN_CHECK(!job.adapters.empty(), "a job has at least one adapter");
+    LORATRAIN_CHECK(cluster.backend != BackendKind::automatic, "the backend is chosen before");
+    return Planner(job, model, datasets, cluster).run();
+}
+
+}  // namespace loratrain

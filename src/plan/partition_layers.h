@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// Work of a stage per token, in parameters multiplied: its layers' linears, and the head's V*H on
+/// the stage that has it (the embedding is a lookup and costs nothing).
+std::int64_t stage_cost(const ModelSpec& model, const StagePlan& stage);
+
+/// Cuts the layers into `stages` contiguous ranges (1 <= stages <= layers, at least one layer each,
+/// stage i on rank i) with the smallest possible largest stage_cost; among those the most even one,
+/// surplus layers on the earlier stages.
+std::vector<StagePlan> partition_layers(const ModelSpec& model, std::int32_t stages);
+
+}  // namespace loratrain

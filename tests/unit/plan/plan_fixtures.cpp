@@ -1,0 +1,134 @@
+#include "unit/plan/plan_fixtures.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "base/text.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+/// Integers drawn one after another.
+class Draw {
+  public:
+    explicit Draw(std::uint64_t seed) : key_(mix_key(seed, 1)) {}
+    int between(int low, int high) {
+        return low + static_cast<int>(
+                         uniform_int(key_, next_++, static_cast<std::uint64_t>(high - low + 1)));
+    }
+    bool one_in(int n) { return between(1, n) == 1; }
+
+  private:
+    std::uint64_t key_;
+    std::uint64_t next_ = 0;
+};
+
+std::vector<SampleInfo> random_samples(Draw& draw, int count, int longest) {
+    std::vector<SampleInfo> samples;
+    for (int i = 0; i < count; ++i) {
+        const int tokens =
+            draw.one_in(4) ? draw.between(1, longest) : draw.between(1, std::max(1, longest / 4));
+        samples.push_back({tokens, draw.between(0, tokens - 1)});
+    }
+    samples.back() = {std::max(2, longest), 1};
+    return samples;
+}
+
+}  // namespace
+
+ModelSpec small_model(std::int64_t layers) {
+    ModelSpec model;
+    model.family = "llama";
+    model.vocab_size = 8;
+    model.hidden_size = 64;
+    model.intermediate_size = 128;
+    model.layers = layers;
+    model.heads = 4;
+    model.kv_heads = 2;
+    model.head_dim = 16;
+    return model;
+}
+
+std::vector<SampleInfo> equal_samples(std::size_t count, std::int32_t tokens) {
+    return std::vector<SampleInfo>(count, SampleInfo{tokens, tokens - 1});
+}
+
+Case uniform_case(int adapters, int ranks, std::size_t samples, std::int32_t tokens, int batch) {
+    Case result;
+    result.job.path = "tune.yaml";
+    DatasetJob dataset;
+    dataset.name = "data";
+    dataset.path = "data.jsonl";
+    result.job.datasets.push_back(dataset);
+    for (int a = 0; a < adapters; ++a) {
+        AdapterJob adapter;
+        adapter.name = cat("a", a);
+        adapter.r = 8;
+        adapter.global_batch_size = batch;
+        result.job.adapters.push_back(adapter);
+    }
+    result.model = small_model(ranks);
+    result.datasets.push_back({equal_samples(samples, tokens), {}});
+    result.cluster.ranks = ranks;
+    return result;
+}
+
+Case random_case(std::uint64_t seed) {
+    Draw draw(seed);
+    Case result = uniform_case(draw.between(1, 24), draw.between(1, 8), 1, 2, 1);
+    const int capacity = draw.between(2, 300);
+    if (draw.one_in(2)) result.job.parallel.microbatch_tokens = capacity;
+    result.model = small_model(result.cluster.ranks + draw.between(0, 6));
+    result.model.vocab_size = draw.one_in(2) ? 8 : 2000;
+    result.job.datasets.clear();
+    result.datasets.clear();
+    const int datasets = draw.between(1, 4);
+    for (int d = 0; d < datasets; ++d) {
+        DatasetJob dataset;
+        dataset.name = cat("data", d);
+        dataset.path = dataset.name + ".jsonl";
+        dataset.shuffle = !draw.one_in(4);
+        DatasetInfo info;
+        info.train = random_samples(draw, draw.between(1, 60), capacity);
+        if (draw.one_in(2)) {
+            dataset.eval_path = dataset.name + "_eval.jsonl";
+            info.eval = random_samples(draw, draw.between(1, 30), capacity);
+        }
+        result.job.datasets.push_back(dataset);
+        result.datasets.push_back(info);
+    }
+    for (AdapterJob& adapter : result.job.adapters) {
+        adapter.dataset = DatasetId{draw.between(0, datasets - 1)};
+        adapter.r = draw.between(1, 32);
+        adapter.seed = static_cast<std::uint64_t>(draw.between(0, 3));
+        adapter.global_batch_size = draw.between(1, 32);
+        adapter.num_train_epochs = 0.25 * draw.between(1, 10);
+        if (draw.one_in(3)) adapter.max_steps = draw.between(1, 12);
+    }
+    return result;
+}
+
+Progress fresh(const Plan& plan) {
+    return {0, std::vector<std::int32_t>(plan.adapters.size(), 0),
+            std::vector<bool>(plan.adapters.size(), false)};
+}
+
+void advance(Progress& progress, const Window& window) {
+    progress.round += window.rounds;
+    for (const BatchPlan& batch : window.batches) ++progress.steps[index(batch.adapter)];
+}
+
+std::string problems_of(const Case& test_case) {
+    try {
+        test_case.plan();
+    } catch (const InputError& error) {
+        std::vector<std::string> lines;
+        for (const Problem& problem : error.problems()) lines.push_back(to_string(problem));
+        return join(lines, "\n");
+    }
+    return "";
+}
+
+}  // namespace loratrain::plan_test

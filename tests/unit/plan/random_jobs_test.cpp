@@ -1,0 +1,151 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/text.h"
+#include "plan/check_window.h"
+#include "plan/plan_text.h"
+#include "unit/plan/plan_fixtures.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+using Rounds = std::map<std::int32_t, std::vector<std::string>>;
+
+/// Packing of each round in words, in microbatch order.
+void collect_rounds(const Window& window, const Progress& before, Rounds& rounds) {
+    for (const Microbatch& microbatch : window.microbatches) {
+        std::string text;
+        std::int32_t round = -1;
+        for (const Segment& segment : microbatch.segments) {
+            round = before.round + segment.step - before.steps[index(segment.adapter)];
+            text += cat("|", number(segment.adapter), "@", segment.step);
+            for (const SampleRef& sample : segment.samples) text += cat(" ", sample.index);
+        }
+        rounds[round].push_back(text);
+    }
+}
+
+/// Plans everything in windows whose lengths come from `cut`; checks each.
+template <class Cut>
+Rounds train(const Case& test, const Plan& plan, Cut cut) {
+    Rounds rounds;
+    Progress progress = fresh(plan);
+    for (int i = 0;; ++i) {
+        const Window window = plan_window(test.job, plan, test.datasets, progress, cut(i));
+        EXPECT_EQ(join(check_window(plan, window), "\n"), "");
+        if (window.batches.empty()) break;
+        EXPECT_EQ(to_text(window_from_text(to_text(window))), to_text(window));
+        collect_rounds(window, progress, rounds);
+        advance(progress, window);
+    }
+    for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
+        EXPECT_EQ(progress.steps[a], plan.adapters[a].total_steps);
+    }
+    return rounds;
+}
+
+}  // namespace
+
+class RandomJobs : public testing::TestWithParam<int> {
+  protected:
+    Case test_ = random_case(static_cast<std::uint64_t>(GetParam()));
+    Plan plan_ = test_.plan();
+};
+
+TEST_P(RandomJobs, PackingDoesNotDependOnWindowCuts) {
+    const Rounds all = train(test_, plan_, [](int) { return 1000; });
+    const Rounds single = train(test_, plan_, [](int) { return 1; });
+    const int seed = GetParam();
+    const Rounds mixed = train(test_, plan_, [seed](int i) { return 1 + (seed + i * 7) % 5; });
+    EXPECT_EQ(all, single);
+    EXPECT_EQ(all, mixed);
+}
+
+TEST_P(RandomJobs, BatchesHoldTheSamplesOfTheEpochOrder) {
+    const Window window = plan_window(test_.job, plan_, test_.datasets, fresh(plan_), 1000);
+    std::map<std::pair<std::int32_t, std::int32_t>, std::multiset<std::int32_t>> held;
+    for (const Microbatch& microbatch : window.microbatches) {
+        EXPECT_LE(microbatch.tokens(), plan_.microbatch_tokens);
+        for (const Segment& segment : microbatch.segments) {
+            const auto& infos = test_.datasets[index(test_.job.adapter(segment.adapter).dataset)];
+            for (const SampleRef& sample : segment.samples) {
+                EXPECT_EQ(sample.tokens,
+                          infos.train[static_cast<std::size_t>(sample.index)].tokens);
+                held[{number(segment.adapter), segment.step}].insert(sample.index);
+            }
+        }
+    }
+    for (const BatchPlan& batch : window.batches) {
+        const std::vector<std::int32_t> expected =
+            batch_samples(test_.job, plan_, batch.adapter, batch.step);
+        const std::multiset<std::int32_t> samples(expected.begin(), expected.end());
+        EXPECT_EQ((held[{number(batch.adapter), batch.step}]), samples);
+        std::int64_t targets = 0;
+        for (const std::int32_t sample : expected) {
+            targets += test_.datasets[index(test_.job.adapter(batch.adapter).dataset)]
+                           .train[static_cast<std::size_t>(sample)]
+                           .targets;
+        }
+        EXPECT_EQ(batch.targets, targets);
+    }
+}
+
+TEST_P(RandomJobs, EveryEpochVisitsEverySampleOnce) {
+    for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
+        const AdapterPlan& adapter = plan_.adapters[a];
+        const AdapterId id{static_cast<std::int32_t>(a)};
+        std::vector<std::int32_t> visited;
+        for (std::int32_t step = 0; step < adapter.steps_per_epoch; ++step) {
+            const auto batch =
+                batch_samples(test_.job, plan_, id, 2 * adapter.steps_per_epoch + step);
+            visited.insert(visited.end(), batch.begin(), batch.end());
+            const bool last = step + 1 == adapter.steps_per_epoch;
+            if (!last) {
+                EXPECT_EQ(std::ssize(batch), test_.job.adapter(id).global_batch_size);
+            }
+        }
+        std::sort(visited.begin(), visited.end());
+        EXPECT_EQ(std::ssize(visited), adapter.samples);
+        for (std::size_t i = 0; i < visited.size(); ++i) {
+            EXPECT_EQ(visited[i], static_cast<std::int32_t>(i));
+        }
+    }
+}
+
+TEST_P(RandomJobs, StoppedAdaptersAreLeftOut) {
+    Progress progress = fresh(plan_);
+    progress.stopped[0] = true;
+    const Window window = plan_window(test_.job, plan_, test_.datasets, progress, 5);
+    for (const BatchPlan& batch : window.batches) EXPECT_NE(number(batch.adapter), 0);
+    EXPECT_EQ(join(check_window(plan_, window), "\n"), "");
+}
+
+TEST_P(RandomJobs, EvaluationWindowsHoldEveryEvalSample) {
+    std::vector<AdapterId> adapters;
+    std::size_t expected = 0;
+    for (std::size_t a = 0; a < plan_.adapters.size(); a += 2) {
+        adapters.push_back(AdapterId{static_cast<std::int32_t>(a)});
+        expected += test_.datasets[index(test_.job.adapters[a].dataset)].eval.size();
+    }
+    const Window window = plan_eval_window(test_.job, plan_, test_.datasets, adapters);
+    EXPECT_EQ(join(check_window(plan_, window), "\n"), "");
+    std::size_t samples = 0;
+    for (const Microbatch& microbatch : window.microbatches) {
+        samples += static_cast<std::size_t>(microbatch.samples());
+    }
+    EXPECT_EQ(samples, expected);
+    EXPECT_EQ(to_text(window_from_text(to_text(window))), to_text(window));
+}
+
+TEST_P(RandomJobs, PlanTextReadsBack) {
+    EXPECT_EQ(to_text(plan_from_text(to_text(plan_))), to_text(plan_));
+    EXPECT_FALSE(describe(test_.job, plan_, test_.datasets).empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomJobs, testing::Range(0, 150));
+
+}  // namespace loratrain::plan_test
