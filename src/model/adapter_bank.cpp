@@ -49,6 +49,22 @@ std::vector<float> fresh_factor_a(const AdapterJob& adapter, std::int64_t layer,
 
 }  // namespace
 
+std::vector<NamedTensor> adapter_tensors(const AdapterJob& adapter, const ModelSpec& model,
+                                         std::int64_t first_layer, std::int64_t layer_count) {
+    std::vector<NamedTensor> tensors;
+    for (std::int64_t l = 0; l < layer_count; ++l) {
+        for_each_linear(adapter, model, [&](Linear linear, bool is_b) {
+            const LinearShape shape = linear_shape(model, linear);
+            NamedTensor tensor;
+            tensor.name = peft_tensor_name(first_layer + l, linear, is_b);
+            tensor.shape = is_b ? std::vector<std::int64_t>{shape.out, adapter.r}
+                                : std::vector<std::int64_t>{adapter.r, shape.in};
+            tensors.push_back(std::move(tensor));
+        });
+    }
+    return tensors;
+}
+
 AdapterBank::AdapterBank(const Job& job, const ModelSpec& model, std::int32_t first_layer,
                          std::int32_t layer_count, Backend& backend)
     : job_(job),
@@ -158,24 +174,9 @@ float* AdapterBank::array(AdapterId adapter, Part part) const {
     return states_[index(adapter)].arrays[part_index(part)].as<float>();
 }
 
-std::vector<NamedTensor> AdapterBank::tensor_table(AdapterId adapter) const {
-    std::vector<NamedTensor> tensors;
-    const AdapterJob& job = job_.adapter(adapter);
-    for (std::int32_t l = 0; l < layer_count_; ++l) {
-        for_each_linear(job, model_, [&](Linear linear, bool is_b) {
-            const LinearShape shape = linear_shape(model_, linear);
-            NamedTensor tensor;
-            tensor.name = peft_tensor_name(first_layer_ + l, linear, is_b);
-            tensor.shape = is_b ? std::vector<std::int64_t>{shape.out, job.r}
-                                : std::vector<std::int64_t>{job.r, shape.in};
-            tensors.push_back(std::move(tensor));
-        });
-    }
-    return tensors;
-}
-
 std::vector<NamedTensor> AdapterBank::download(AdapterId adapter, Part part) const {
-    std::vector<NamedTensor> tensors = tensor_table(adapter);
+    std::vector<NamedTensor> tensors =
+        adapter_tensors(job_.adapter(adapter), model_, first_layer_, layer_count_);
     const float* source = array(adapter, part);
     for (NamedTensor& tensor : tensors) {
         tensor.values.resize(static_cast<std::size_t>(tensor.shape[0] * tensor.shape[1]));

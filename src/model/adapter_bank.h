@@ -18,6 +18,11 @@ struct FactorPlace {
     std::int32_t rank = 0;
 };
 
+/// Names (PEFT) and shapes, without values, of an adapter's tensors in a range of layers, in the
+/// order of the flat arrays.
+std::vector<NamedTensor> adapter_tensors(const AdapterJob& adapter, const ModelSpec& model,
+                                         std::int64_t first_layer, std::int64_t layer_count);
+
 /// All adapters' trainable state in the layers of one stage: fp32 masters, gradients and both
 /// moments, each one flat array per adapter (so clipping and AdamW are one op per adapter), plus
 /// the per-adapter sums and counters. Order inside an array: layers ascending; in a layer the
@@ -56,9 +61,6 @@ class AdapterBank {
     };
     Counters counters(AdapterId adapter) const;
     void set_counters(AdapterId adapter, const Counters& counters);
-
-    /// Names and shapes of an adapter's tensors on this stage, in flat order.
-    std::vector<NamedTensor> tensor_table(AdapterId adapter) const;
 
   private:
     struct State {

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <vector>
+
+#include "comm/collective.h"
+#include "model/stage.h"
+
+namespace loratrain {
+
+/// An adapter's tensors of one kind from all stages, on the root in layer order; empty elsewhere.
+/// Collective over the world.
+std::vector<NamedTensor> gather_adapter(const MpiSession& mpi, const Job& job, const Plan& plan,
+                                        AdapterBank& bank, AdapterId adapter,
+                                        AdapterBank::Part part);
+
+}  // namespace loratrain

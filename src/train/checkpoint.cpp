@@ -1,0 +1,187 @@
+#include "train/checkpoint.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "config/job_yaml.h"
+#include "io/files.h"
+
+namespace loratrain {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr const char* manifest_name = "manifest.json";
+
+struct StoredPart {
+    AdapterBank::Part part;
+    const char* suffix;
+};
+
+constexpr StoredPart stored_parts[] = {
+    {AdapterBank::Part::parameters, ""},
+    {AdapterBank::Part::first_moments, ".exp_avg"},
+    {AdapterBank::Part::second_moments, ".exp_avg_sq"},
+};
+
+fs::path checkpoint_root(const Job& job) {
+    return fs::path(job.run.dir) / "ckpt";
+}
+
+void write_adapter_state(const MpiSession& mpi, const Job& job, const Plan& plan, AdapterBank& bank,
+                         AdapterId adapter, const fs::path& dir) {
+    std::vector<NamedTensor> stored;
+    for (const StoredPart& part : stored_parts) {
+        for (NamedTensor& tensor : gather_adapter(mpi, job, plan, bank, adapter, part.part)) {
+            tensor.name += part.suffix;
+            stored.push_back(std::move(tensor));
+        }
+    }
+    if (!mpi.is_root()) return;
+    const AdapterBank::Counters counters = bank.counters(adapter);
+    write_safetensors((dir / (job.adapter(adapter).name + ".safetensors")).string(), stored,
+                      {{"applied_steps", std::to_string(counters.applied_steps)},
+                       {"skipped_steps", std::to_string(counters.skipped_steps)}});
+}
+
+void write_manifest(const fs::path& dir, const RunIdentity& identity) {
+    Json manifest;
+    manifest["format"] = "loratrain-checkpoint-1";
+    manifest["weights_checksum"] = identity.weights_checksum;
+    manifest["data_checksums"] = identity.data_checksums;
+    Json& files = manifest["files"] = Json::object();
+    for (const auto& entry : fs::directory_iterator(dir)) {
+        files[entry.path().filename().string()] = file_checksum(entry.path().string());
+    }
+    write_text_atomic((dir / manifest_name).string(), manifest.dump(2) + "\n");
+}
+
+void remove_old(const Job& job) {
+    std::vector<std::int64_t> rounds;
+    for (const auto& entry : fs::directory_iterator(checkpoint_root(job))) {
+        const std::string name = entry.path().filename().string();
+        const bool number = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+            return c >= '0' && c <= '9';
+        });
+        if (number) rounds.push_back(std::stoll(name));
+    }
+    std::sort(rounds.begin(), rounds.end(), std::greater<>());
+    for (std::size_t i = static_cast<std::size_t>(job.checkpoint.keep); i < rounds.size(); ++i) {
+        fs::remove_all(checkpoint_root(job) / std::to_string(rounds[i]));
+    }
+}
+
+void check_files(const fs::path& dir, const Json& manifest) {
+    Problems problems;
+    for (const auto& [name, checksum] : manifest.at("files").items()) {
+        const std::string path = (dir / name).string();
+        if (!fs::exists(path)) {
+            problems.add(path, "is missing from the checkpoint");
+        } else if (file_checksum(path) != checksum.get<std::string>()) {
+            problems.add(path, "is damaged (its checksum differs from the manifest)",
+                         "continue from an older checkpoint with --restart PATH");
+        }
+    }
+    problems.throw_if_any();
+}
+
+void check_identity(const fs::path& dir, const Json& manifest, const RunIdentity& identity) {
+    Problems problems;
+    const JobDifference difference =
+        compare_jobs(read_text((dir / "job.yaml").string()), identity.job_yaml);
+    for (const std::string& line : difference.harmful) {
+        problems.add(dir.string(), "the job has changed since this checkpoint: " + line,
+                     "restore the old value, or use another run.dir, or start over with "
+                     "--restart never");
+    }
+    if (manifest.at("weights_checksum").get<std::string>() != identity.weights_checksum) {
+        problems.add(dir.string(), "was written for other base weights (checksum differs)",
+                     "use the same model.weights, or another run.dir");
+    }
+    if (manifest.at("data_checksums").get<std::vector<std::string>>() != identity.data_checksums) {
+        problems.add(dir.string(), "was written for other training data (checksum differs)",
+                     "use the same data files, or another run.dir");
+    }
+    problems.throw_if_any();
+    for (const std::string& line : difference.harmless) log::info("job changed: " + line);
+}
+
+std::int64_t metadata_number(const SafetensorsFile& file, const char* key) {
+    const auto found = file.metadata().find(key);
+    return found == file.metadata().end() ? 0 : std::stoll(found->second);
+}
+
+}  // namespace
+
+void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, AdapterBank& bank,
+                     const RunState& state, const RunIdentity& identity) {
+    const fs::path root = checkpoint_root(job);
+    const fs::path target = root / std::to_string(state.round);
+    const fs::path temporary = root / (std::to_string(state.round) + ".tmp");
+    if (mpi.is_root()) {
+        fs::remove_all(temporary);
+        make_directory(temporary.string());
+    }
+    for (std::size_t i = 0; i < job.adapters.size(); ++i) {
+        write_adapter_state(mpi, job, plan, bank, static_cast<AdapterId>(i), temporary);
+    }
+    if (!mpi.is_root()) return;
+    write_text_atomic((temporary / "state.json").string(), to_json(state, job));
+    write_text_atomic((temporary / "job.yaml").string(), identity.job_yaml);
+    write_manifest(temporary, identity);
+    fs::remove_all(target);
+    fs::rename(temporary, target);
+    write_text_atomic((root / "LATEST").string(), std::to_string(state.round) + "\n");
+    remove_old(job);
+}
+
+std::optional<std::string> find_checkpoint(const Job& job, const RunIdentity& identity,
+                                           const std::string& asked) {
+    fs::path dir = asked;
+    if (asked.empty()) {
+        const fs::path latest = checkpoint_root(job) / "LATEST";
+        if (!fs::exists(latest)) return std::nullopt;
+        std::string name = read_text(latest.string());
+        while (!name.empty() && name.back() == '\n') name.pop_back();
+        dir = checkpoint_root(job) / name;
+    }
+    const std::string manifest_path = (dir / manifest_name).string();
+    Json manifest;
+    try {
+        manifest = Json::parse(read_text(manifest_path));
+        check_files(dir, manifest);
+        check_identity(dir, manifest, identity);
+    } catch (const nlohmann::json::exception& error) {
+        throw InputError(manifest_path, cat("is damaged: ", error.what()),
+                         "continue from an older checkpoint with --restart PATH");
+    }
+    return dir.string();
+}
+
+RunState load_checkpoint(const std::string& path, const Job& job, const ModelSpec& model,
+                         const StagePlan& stage, AdapterBank& bank) {
+    for (std::size_t i = 0; i < job.adapters.size(); ++i) {
+        const auto adapter = static_cast<AdapterId>(i);
+        const AdapterJob& adapter_job = job.adapters[i];
+        const SafetensorsFile file(
+            (fs::path(path) / (adapter_job.name + ".safetensors")).string());
+        for (const StoredPart& part : stored_parts) {
+            std::vector<NamedTensor> tensors =
+                adapter_tensors(adapter_job, model, stage.first_layer, stage.layer_count);
+            for (NamedTensor& tensor : tensors) {
+                tensor.values = file.read_floats(tensor.name + part.suffix);
+            }
+            bank.upload(adapter, part.part, tensors);
+        }
+        bank.set_counters(adapter, {metadata_number(file, "applied_steps"),
+                                    metadata_number(file, "skipped_steps")});
+    }
+    const std::string state_path = (fs::path(path) / "state.json").string();
+    return run_state_from_json(read_text(state_path), job, state_path);
+}
+
+}  // namespace loratrain

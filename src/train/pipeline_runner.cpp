@@ -1,0 +1,329 @@
+#include "train/pipeline_runner.h"
+
+#include "base/error.h"
+#include "train/learning_rate.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::size_t gradient_buffers = 2;
+
+const char* name_of(ActionKind kind) {
+    switch (kind) {
+        case ActionKind::recv_forward: return "receiving the input";
+        case ActionKind::forward: return "forward";
+        case ActionKind::send_forward: return "sending the output";
+        case ActionKind::recv_backward: return "receiving the output gradient";
+        case ActionKind::backward: return "backward";
+        case ActionKind::send_backward: return "sending the input gradient";
+        case ActionKind::step: return "optimizer step";
+        case ActionKind::recv_norms: return "receiving gradient norms";
+        case ActionKind::send_norms: return "sending gradient norms";
+        case ActionKind::no_op: return "no-op";
+    }
+    return "";
+}
+
+}  // namespace
+
+PipelineRunner::PipelineRunner(const Job& job, const Plan& plan, std::size_t stage_index,
+                               Stage& stage, Communicator& communicator, Backend& backend)
+    : job_(job),
+      plan_(plan),
+      stage_index_(stage_index),
+      stage_(stage),
+      communicator_(communicator),
+      backend_(backend) {
+    if (plan.replica.stages.size() == 1) return;
+    for (std::size_t i = 0; i < gradient_buffers; ++i) {
+        gradient_in_.push_back(backend.allocate(boundary_bytes(plan), "gradient messages"));
+        gradient_out_.push_back(backend.allocate(boundary_bytes(plan), "gradient messages"));
+    }
+}
+
+std::string PipelineRunner::doing() const {
+    if (current_ == nullptr) return "between windows";
+    if (current_->kind == ActionKind::step) return cat("optimizer step of batch ", current_->batch);
+    return cat(name_of(current_->kind), " of microbatch ", number(current_->microbatch));
+}
+
+std::vector<EvalSums> PipelineRunner::run(
+    const Window& window, Loader& loader,
+    const std::function<void(const BatchResult&)>& on_batch) {
+    on_batch_ = &on_batch;
+    start(window);
+    for (const Action& action : window.actions[stage_index_]) {
+        current_ = &action;
+        post_receives();
+        perform(action, loader);
+    }
+    drain();
+    current_ = nullptr;
+    return std::move(evaluation_);
+}
+
+void PipelineRunner::start(const Window& window) {
+    window_ = &window;
+    batch_index_.clear();
+    for (std::size_t b = 0; b < window.batches.size(); ++b) {
+        const BatchPlan& batch = window.batches[b];
+        batch_index_[{number(batch.adapter), batch.step}] = static_cast<std::int32_t>(b);
+    }
+    forward_receives_.clear();
+    backward_receives_.clear();
+    for (const Action& action : window.actions[stage_index_]) {
+        if (action.kind == ActionKind::recv_forward) forward_receives_.push_back(&action);
+        if (action.kind == ActionKind::recv_backward) backward_receives_.push_back(&action);
+    }
+    forward_in_.clear();
+    backward_in_.clear();
+    forward_out_.clear();
+    forward_out_.resize(static_cast<std::size_t>(stage_.slots()));
+    backward_out_.clear();
+    backward_out_.resize(gradient_buffers);
+    freed_slots_ = backwards_done_ = posted_forward_ = posted_backward_ = 0;
+    evaluation_.assign(window.evaluation && last() ? window.batches.size() : 0, {});
+}
+
+void PipelineRunner::perform(const Action& action, Loader& loader) {
+    switch (action.kind) {
+        case ActionKind::recv_forward: return receive_forward(action);
+        case ActionKind::forward: return forward(action, loader);
+        case ActionKind::send_forward: return send_forward(action);
+        case ActionKind::recv_backward: return receive_backward(action);
+        case ActionKind::backward: return backward(action);
+        case ActionKind::send_backward: return send_backward(action);
+        case ActionKind::step: return step(action.batch);
+        case ActionKind::recv_norms: return receive_norms(action);
+        case ActionKind::send_norms: return send_norms(action);
+        case ActionKind::no_op: return;
+    }
+}
+
+void PipelineRunner::post_receives() {
+    const auto forwards = static_cast<std::int32_t>(forward_receives_.size());
+    while (posted_forward_ < forwards && posted_forward_ < freed_slots_ + stage_.slots()) {
+        const Action& action = *forward_receives_[static_cast<std::size_t>(posted_forward_)];
+        const std::int32_t m = number(action.microbatch);
+        const TensorView input = stage_.input(slot_of(m), tokens_of(m));
+        const std::size_t bytes = payload_bytes(input) + action.carried.size() * sizeof(double);
+        forward_in_.push_back(communicator_.receive(input.data, bytes, rank_of(stage_index_ - 1),
+                                                    Channel::forward));
+        ++posted_forward_;
+    }
+    const auto backwards = static_cast<std::int32_t>(backward_receives_.size());
+    while (posted_backward_ < backwards &&
+           posted_backward_ < backwards_done_ + static_cast<std::int32_t>(gradient_buffers)) {
+        const Action& action = *backward_receives_[static_cast<std::size_t>(posted_backward_)];
+        const std::int32_t m = number(action.microbatch);
+        const TensorView gradient =
+            message(gradient_in_[static_cast<std::size_t>(m) % gradient_buffers], m);
+        const std::size_t bytes =
+            payload_bytes(gradient) + 2 * action.carried.size() * sizeof(double);
+        backward_in_.push_back(communicator_.receive(
+            gradient.data, bytes, rank_of(stage_index_ + 1), Channel::backward));
+        ++posted_backward_;
+    }
+}
+
+void PipelineRunner::receive_forward(const Action& action) {
+    const std::int32_t m = number(action.microbatch);
+    forward_in_[static_cast<std::size_t>(m)]->wait();
+    const TensorView input = stage_.input(slot_of(m), tokens_of(m));
+    tail_to_sums(static_cast<char*>(input.data) + payload_bytes(input), action,
+                 {stage_.sums().total});
+}
+
+void PipelineRunner::forward(const Action& action, Loader& loader) {
+    const std::int32_t m = number(action.microbatch);
+    const Microbatch& microbatch = window_->microbatches[static_cast<std::size_t>(m)];
+    const PackedBatch packed = loader.next();
+    LossRule rule;
+    rule.evaluation = window_->evaluation;
+    for (const Segment& segment : microbatch.segments) {
+        const BatchPlan& batch = window_->batches[static_cast<std::size_t>(batch_of(segment))];
+        rule.scales.push_back(
+            batch.targets > 0 ? static_cast<float>(1.0 / static_cast<double>(batch.targets)) : 0.0F);
+    }
+    const std::int32_t slot = slot_of(m);
+    if (auto& sending = forward_out_[static_cast<std::size_t>(slot)]) sending->wait();
+    MicrobatchRows rows;
+    if (first()) rows.token_ids = packed.token_ids;
+    if (last()) rows.targets = packed.targets;
+    rows.positions = packed.positions;
+    rows.sample_ids = packed.sample_ids;
+    rows.offsets = packed.offsets;
+    stage_.forward(slot, microbatch, rows, rule);
+    if (!window_->evaluation) return;
+    if (last()) collect_evaluation(m);
+    ++freed_slots_;
+}
+
+void PipelineRunner::send_forward(const Action& action) {
+    const std::int32_t m = number(action.microbatch);
+    const TensorView output = stage_.output(slot_of(m), tokens_of(m));
+    const std::size_t payload = payload_bytes(output);
+    sums_to_tail(static_cast<char*>(output.data) + payload, action, {stage_.sums().total});
+    forward_out_[static_cast<std::size_t>(slot_of(m))] =
+        communicator_.send(output.data, payload + action.carried.size() * sizeof(double),
+                           rank_of(stage_index_ + 1), Channel::forward);
+}
+
+void PipelineRunner::receive_backward(const Action& action) {
+    const std::int32_t m = number(action.microbatch);
+    backward_in_[static_cast<std::size_t>(m)]->wait();
+    const TensorView gradient =
+        message(gradient_in_[static_cast<std::size_t>(m) % gradient_buffers], m);
+    tail_to_sums(static_cast<char*>(gradient.data) + payload_bytes(gradient), action,
+                 {stage_.sums().received, stage_.sums().loss});
+}
+
+void PipelineRunner::backward(const Action& action) {
+    const std::int32_t m = number(action.microbatch);
+    const std::size_t buffer = static_cast<std::size_t>(m) % gradient_buffers;
+    TensorView d_output;
+    TensorView d_input;
+    if (!last()) d_output = message(gradient_in_[buffer], m);
+    if (!first()) {
+        d_input = message(gradient_out_[buffer], m);
+        if (auto& sending = backward_out_[buffer]) sending->wait();
+    }
+    stage_.backward(slot_of(m), d_output, d_input);
+    ++freed_slots_;
+    ++backwards_done_;
+    finish_batches(m);
+}
+
+void PipelineRunner::finish_batches(std::int32_t microbatch) {
+    for (const Segment& segment :
+         window_->microbatches[static_cast<std::size_t>(microbatch)].segments) {
+        const std::int32_t b = batch_of(segment);
+        const BatchPlan& batch = window_->batches[static_cast<std::size_t>(b)];
+        if (number(batch.last_microbatch) != microbatch) continue;
+        stage_.finish_batch(batch.adapter, !last());
+        if (!first()) continue;
+        const auto a = static_cast<std::int32_t>(index(batch.adapter));
+        const StageSums& sums = stage_.sums();
+        backend_.move_doubles({sums.total, sums.partial, {&a, 1}, {&a, 1}, false});
+        BatchResult result;
+        result.batch = b;
+        backend_.download(&result.loss_sum, sums.loss + a, sizeof(double));
+        backend_.download(&result.grad_sumsq, sums.total + a, sizeof(double));
+        (*on_batch_)(result);
+    }
+}
+
+void PipelineRunner::send_backward(const Action& action) {
+    const std::int32_t m = number(action.microbatch);
+    const std::size_t buffer = static_cast<std::size_t>(m) % gradient_buffers;
+    const TensorView gradient = message(gradient_out_[buffer], m);
+    const std::size_t payload = payload_bytes(gradient);
+    sums_to_tail(static_cast<char*>(gradient.data) + payload, action,
+                 {stage_.sums().partial, stage_.sums().loss});
+    backward_out_[buffer] =
+        communicator_.send(gradient.data, payload + 2 * action.carried.size() * sizeof(double),
+                           rank_of(stage_index_ - 1), Channel::backward);
+}
+
+void PipelineRunner::step(std::int32_t batch_index) {
+    const BatchPlan& batch = window_->batches[static_cast<std::size_t>(batch_index)];
+    const int total_steps = plan_.adapters[index(batch.adapter)].total_steps;
+    stage_.step(batch.adapter, learning_rate(job_.adapter(batch.adapter), total_steps, batch.step));
+}
+
+void PipelineRunner::receive_norms(const Action& action) {
+    void* tail = gradient_in_[0].data();
+    communicator_
+        .receive(tail, action.carried.size() * sizeof(double), rank_of(stage_index_ - 1),
+                 Channel::norms)
+        ->wait();
+    tail_to_sums(tail, action, {stage_.sums().total});
+}
+
+void PipelineRunner::send_norms(const Action& action) {
+    if (backward_out_[0]) backward_out_[0]->wait();
+    void* tail = gradient_out_[0].data();
+    sums_to_tail(tail, action, {stage_.sums().total});
+    norms_out_ = communicator_.send(tail, action.carried.size() * sizeof(double),
+                                    rank_of(stage_index_ + 1), Channel::norms);
+}
+
+void PipelineRunner::collect_evaluation(std::int32_t microbatch) {
+    const Microbatch& mb = window_->microbatches[static_cast<std::size_t>(microbatch)];
+    const auto samples = static_cast<std::size_t>(mb.samples());
+    std::vector<double> losses(samples);
+    std::vector<double> wrong(samples);
+    backend_.download(losses.data(), stage_.sums().eval_loss, samples * sizeof(double));
+    backend_.download(wrong.data(), stage_.sums().eval_wrong, samples * sizeof(double));
+    std::size_t sample = 0;
+    for (const Segment& segment : mb.segments) {
+        EvalSums& sums = evaluation_[static_cast<std::size_t>(batch_of(segment))];
+        for (std::size_t i = 0; i < segment.samples.size(); ++i, ++sample) {
+            sums.loss_sum += losses[sample];
+            sums.exact_samples += wrong[sample] == 0.0 ? 1 : 0;
+            ++sums.samples;
+        }
+    }
+}
+
+void PipelineRunner::drain() {
+    for (auto& transfer : forward_out_) {
+        if (transfer) transfer->wait();
+    }
+    for (auto& transfer : backward_out_) {
+        if (transfer) transfer->wait();
+    }
+    if (norms_out_) norms_out_->wait();
+}
+
+std::int64_t PipelineRunner::tokens_of(std::int32_t microbatch) const {
+    return window_->microbatches[static_cast<std::size_t>(microbatch)].tokens();
+}
+
+TensorView PipelineRunner::message(const Buffer& buffer, std::int32_t microbatch) const {
+    return matrix(buffer.data(), backend_.compute_dtype(), tokens_of(microbatch),
+                  plan_.model.hidden_size);
+}
+
+std::int32_t PipelineRunner::batch_of(const Segment& segment) const {
+    return batch_index_.at({number(segment.adapter), segment.step});
+}
+
+std::size_t PipelineRunner::payload_bytes(const TensorView& payload) const {
+    const std::size_t bytes = static_cast<std::size_t>(payload.numel()) * payload.element_size();
+    return (bytes + sizeof(double) - 1) / sizeof(double) * sizeof(double);
+}
+
+const std::vector<std::int32_t>& PipelineRunner::carried_adapters(const Action& action) {
+    adapters_.clear();
+    for (const std::int32_t batch : action.carried) {
+        adapters_.push_back(number(window_->batches[static_cast<std::size_t>(batch)].adapter));
+    }
+    return adapters_;
+}
+
+void PipelineRunner::tail_to_sums(const void* tail, const Action& action,
+                                  std::initializer_list<double*> sums) {
+    const std::vector<std::int32_t>& adapters = carried_adapters(action);
+    std::int32_t place = 0;
+    for (double* target : sums) {
+        places_.clear();
+        for (std::size_t i = 0; i < adapters.size(); ++i) places_.push_back(place++);
+        backend_.move_doubles(
+            {target, static_cast<const double*>(tail), adapters, places_, false});
+    }
+}
+
+void PipelineRunner::sums_to_tail(void* tail, const Action& action,
+                                  std::initializer_list<double*> sums) {
+    const std::vector<std::int32_t>& adapters = carried_adapters(action);
+    std::int32_t place = 0;
+    for (const double* source : sums) {
+        places_.clear();
+        for (std::size_t i = 0; i < adapters.size(); ++i) places_.push_back(place++);
+        backend_.move_doubles({static_cast<double*>(tail), source, places_, adapters, false});
+    }
+}
+
+}  // namespace loratrain

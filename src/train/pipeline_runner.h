@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "data/loader.h"
+#include "model/stage.h"
+
+namespace loratrain {
+
+/// What the first stage learns when the last backward of a global batch is through.
+struct BatchResult {
+    std::int32_t batch = 0;   ///< index into Window::batches
+    double loss_sum = 0.0;    ///< over its target tokens
+    double grad_sumsq = 0.0;  ///< over all stages, before clipping; not finite = update skipped
+};
+
+/// Sums of an evaluation window per batch (one batch per adapter), on the last stage.
+struct EvalSums {
+    double loss_sum = 0.0;
+    std::int64_t exact_samples = 0;  ///< every target is the argmax (= greedy decoding is exact)
+    std::int64_t samples = 0;
+};
+
+/// Interprets one stage's action lists with a Stage and a Communicator; decides nothing itself.
+class PipelineRunner {
+  public:
+    PipelineRunner(const Job& job, const Plan& plan, std::size_t stage_index, Stage& stage,
+                   Communicator& communicator, Backend& backend);
+
+    /// Runs a window to its end; microbatches come from `loader` (started on this window).
+    /// `on_batch` is called on the first stage. Returns evaluation sums (last stage, else empty).
+    std::vector<EvalSums> run(const Window& window, Loader& loader,
+                              const std::function<void(const BatchResult&)>& on_batch);
+
+    /// "forward of microbatch 3", for messages about a failure.
+    std::string doing() const;
+
+  private:
+    void start(const Window& window);
+    void perform(const Action& action, Loader& loader);
+    void post_receives();
+    void receive_forward(const Action& action);
+    void forward(const Action& action, Loader& loader);
+    void send_forward(const Action& action);
+    void receive_backward(const Action& action);
+    void backward(const Action& action);
+    void send_backward(const Action& action);
+    void finish_batches(std::int32_t microbatch);
+    void step(std::int32_t batch);
+    void receive_norms(const Action& action);
+    void send_norms(const Action& action);
+    void collect_evaluation(std::int32_t microbatch);
+    void drain();
+
+    bool first() const { return stage_index_ == 0; }
+    bool last() const { return stage_index_ + 1 == plan_.replica.stages.size(); }
+    int rank_of(std::size_t stage) const { return plan_.replica.stages[stage].rank; }
+    std::int32_t slot_of(std::int32_t microbatch) const { return microbatch % stage_.slots(); }
+    std::int64_t tokens_of(std::int32_t microbatch) const;
+    TensorView message(const Buffer& buffer, std::int32_t microbatch) const;
+    std::int32_t batch_of(const Segment& segment) const;
+    /// Bytes of a [tokens, H] payload rounded up so that doubles may follow.
+    std::size_t payload_bytes(const TensorView& payload) const;
+    void tail_to_sums(const void* tail, const Action& action, std::initializer_list<double*> sums);
+    void sums_to_tail(void* tail, const Action& action, std::initializer_list<double*> sums);
+    const std::vector<std::int32_t>& carried_adapters(const Action& action);
+
+    const Job& job_;
+    const Plan& plan_;
+    std::size_t stage_index_;
+    Stage& stage_;
+    Communicator& communicator_;
+    Backend& backend_;
+    std::vector<Buffer> gradient_in_;
+    std::vector<Buffer> gradient_out_;
+
+    const Window* window_ = nullptr;
+    const Action* current_ = nullptr;
+    const std::function<void(const BatchResult&)>* on_batch_ = nullptr;
+    std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> batch_index_;
+    std::vector<const Action*> forward_receives_;
+    std::vector<const Action*> backward_receives_;
+    std::vector<std::unique_ptr<Transfer>> forward_in_;
+    std::vector<std::unique_ptr<Transfer>> backward_in_;
+    std::vector<std::unique_ptr<Transfer>> forward_out_;
+    std::vector<std::unique_ptr<Transfer>> backward_out_;
+    std::unique_ptr<Transfer> norms_out_;
+    std::int32_t freed_slots_ = 0;
+    std::int32_t backwards_done_ = 0;
+    std::int32_t posted_forward_ = 0;
+    std::int32_t posted_backward_ = 0;
+    std::vector<EvalSums> evaluation_;
+    std::vector<std::int32_t> adapters_;
+    std::vector<std::int32_t> places_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,84 @@
+#include "train/run_state.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace loratrain {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+AdapterStatus status_from_name(const std::string& name) {
+    for (const AdapterStatus status : {AdapterStatus::done, AdapterStatus::failed}) {
+        if (name == status_name(status)) return status;
+    }
+    return AdapterStatus::running;
+}
+
+}  // namespace
+
+const char* status_name(AdapterStatus status) {
+    switch (status) {
+        case AdapterStatus::running: return "RUNNING";
+        case AdapterStatus::done: return "DONE";
+        case AdapterStatus::failed: return "FAILED";
+    }
+    return "";
+}
+
+bool RunState::finished() const {
+    return std::all_of(adapters.begin(), adapters.end(), [](const AdapterState& a) {
+        return a.status != AdapterStatus::running;
+    });
+}
+
+std::string to_json(const RunState& state, const Job& job) {
+    Json json;
+    json["round"] = state.round;
+    json["elapsed_seconds"] = state.elapsed_seconds;
+    Json& adapters = json["adapters"] = Json::object();
+    for (std::size_t i = 0; i < state.adapters.size(); ++i) {
+        const AdapterState& a = state.adapters[i];
+        adapters[job.adapters[i].name] = {{"steps", a.steps},
+                                          {"status", status_name(a.status)},
+                                          {"bad_steps_in_row", a.bad_steps_in_row},
+                                          {"seed", job.adapters[i].seed},
+                                          {"last_loss", a.last_loss},
+                                          {"first_eval_loss", a.first_eval_loss},
+                                          {"last_eval_loss", a.last_eval_loss},
+                                          {"first_exact_match", a.first_exact_match},
+                                          {"last_exact_match", a.last_exact_match}};
+    }
+    return json.dump(2) + "\n";
+}
+
+RunState run_state_from_json(const std::string& text, const Job& job, const std::string& where) {
+    try {
+        const Json json = Json::parse(text);
+        RunState state;
+        state.round = json.at("round").get<std::int32_t>();
+        state.elapsed_seconds = json.at("elapsed_seconds").get<double>();
+        for (const AdapterJob& adapter : job.adapters) {
+            const Json& entry = json.at("adapters").at(adapter.name);
+            AdapterState a;
+            a.steps = entry.at("steps").get<std::int32_t>();
+            a.bad_steps_in_row = entry.at("bad_steps_in_row").get<std::int32_t>();
+            a.status = status_from_name(entry.at("status").get<std::string>());
+            a.last_loss = entry.at("last_loss").is_number() ? entry["last_loss"].get<double>() : 0.0;
+            a.first_eval_loss = entry.at("first_eval_loss").get<double>();
+            a.last_eval_loss = entry.at("last_eval_loss").get<double>();
+            a.first_exact_match = entry.at("first_exact_match").get<double>();
+            a.last_exact_match = entry.at("last_exact_match").get<double>();
+            state.adapters.push_back(a);
+        }
+        return state;
+    } catch (const nlohmann::json::exception& error) {
+        throw InputError(where, cat("cannot be read as the state of this job: ", error.what()),
+                         "delete this checkpoint directory to continue from the one before it");
+    }
+}
+
+}  // namespace loratrain

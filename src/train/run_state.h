@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "config/job.h"
+
+namespace loratrain {
+
+enum class AdapterStatus : std::uint8_t { running, done, failed };
+const char* status_name(AdapterStatus status);
+
+/// An adapter's progress, the same on every rank.
+struct AdapterState {
+    std::int32_t steps = 0;             ///< optimizer steps taken (skipped ones included)
+    std::int32_t bad_steps_in_row = 0;  ///< consecutive steps with non-finite gradients
+    AdapterStatus status = AdapterStatus::running;
+    double last_loss = 0.0;
+    double first_eval_loss = -1.0;  ///< -1 = not evaluated
+    double last_eval_loss = -1.0;
+    double first_exact_match = -1.0;
+    double last_exact_match = -1.0;
+};
+
+/// The whole run's progress; what a checkpoint keeps besides tensors.
+struct RunState {
+    std::int32_t round = 0;
+    double elapsed_seconds = 0.0;
+    std::vector<AdapterState> adapters;  ///< per AdapterId
+
+    bool finished() const;
+};
+
+/// Consecutive non-finite gradients after which an adapter is given up (FAILED).
+inline constexpr std::int32_t bad_steps_allowed = 5;
+
+std::string to_json(const RunState& state, const Job& job);
+RunState run_state_from_json(const std::string& text, const Job& job, const std::string& where);
+
+}  // namespace loratrain
