@@ -1,0 +1,251 @@
+#include "io/hf_config.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "io/files.h"
+#include "unit/io/support.h"
+
+namespace loratrain {
+namespace {
+
+using nlohmann::json;
+using testing::has;
+using testing::problem_text;
+
+ModelSpec golden(const std::string& family) {
+    const std::string path = LORATRAIN_TEST_DATA "/golden/" + family + "/base/config.json";
+    return parse_hf_config(read_text(path), path);
+}
+
+json config(const std::string& family) {
+    json document = {{"model_type", family},    {"vocab_size", 100},
+                     {"hidden_size", 64},       {"num_hidden_layers", 32},
+                     {"intermediate_size", 96}, {"num_attention_heads", 4},
+                     {"num_key_value_heads", 2}};
+    return document;
+}
+
+json with(json document, const json& changes) {
+    document.merge_patch(changes);
+    return document;
+}
+
+ModelSpec parse(const json& document) {
+    return parse_hf_config(document.dump(), "config.json");
+}
+
+std::string refusal(const json& document) {
+    return problem_text([&] { parse(document); });
+}
+
+std::string refusal_with(const json& changes, const std::string& family = "llama") {
+    return refusal(with(config(family), changes));
+}
+
+TEST(HfConfigTest, GoldenLlama) {
+    const ModelSpec spec = golden("llama");
+    EXPECT_EQ(spec.family, "llama");
+    EXPECT_EQ(spec.vocab_size, 320);
+    EXPECT_EQ(spec.hidden_size, 64);
+    EXPECT_EQ(spec.intermediate_size, 160);
+    EXPECT_EQ(spec.layers, 4);
+    EXPECT_EQ(spec.heads, 8);
+    EXPECT_EQ(spec.kv_heads, 2);
+    EXPECT_EQ(spec.head_dim, 8);
+    EXPECT_EQ(spec.rms_norm_eps, 1e-5);
+    EXPECT_EQ(spec.rope.type, RopeType::llama3);
+    EXPECT_EQ(spec.rope.theta, 500000.0);
+    EXPECT_EQ(spec.rope.factor, 8.0);
+    EXPECT_EQ(spec.rope.low_freq_factor, 1.0);
+    EXPECT_EQ(spec.rope.high_freq_factor, 4.0);
+    EXPECT_EQ(spec.rope.original_max_position, 32);
+    EXPECT_FALSE(spec.qkv_bias || spec.o_bias || spec.mlp_bias || spec.qk_norm);
+    EXPECT_FALSE(spec.tie_word_embeddings);
+}
+
+TEST(HfConfigTest, GoldenQwenAndMistral) {
+    const ModelSpec qwen2 = golden("qwen2");
+    EXPECT_TRUE(qwen2.qkv_bias);
+    EXPECT_FALSE(qwen2.o_bias);
+    EXPECT_TRUE(qwen2.tie_word_embeddings);
+    EXPECT_EQ(qwen2.head_dim, 8);
+    EXPECT_EQ(qwen2.rope.theta, 1e6);
+    EXPECT_EQ(qwen2.rope.type, RopeType::standard);
+    const ModelSpec qwen3 = golden("qwen3");
+    EXPECT_TRUE(qwen3.qk_norm);
+    EXPECT_FALSE(qwen3.qkv_bias);
+    EXPECT_EQ(qwen3.head_dim, 16);
+    const ModelSpec mistral = golden("mistral");
+    EXPECT_EQ(mistral.kv_heads, 1);
+    EXPECT_EQ(mistral.rope.theta, 10000.0);
+}
+
+TEST(HfConfigTest, OlderSpelling) {
+    const json older = {{"rope_theta", 500000.0},
+                        {"torch_dtype", "bfloat16"},
+                        {"architectures", {"LlamaForCausalLM"}}};
+    EXPECT_EQ(parse(with(config("llama"), older)).rope.theta, 500000.0);
+    const json scaled = {{"rope_theta", 20000},
+                         {"rope_scaling", {{"type", "linear"}, {"factor", 4.0}}}};
+    const RopeSpec linear = parse(with(config("llama"), scaled)).rope;
+    EXPECT_EQ(linear.type, RopeType::linear);
+    EXPECT_EQ(linear.factor, 4.0);
+    EXPECT_EQ(linear.theta, 20000.0);
+    const json llama3 = {{"rope_scaling",
+                          {{"rope_type", "llama3"},
+                           {"factor", 8.0},
+                           {"low_freq_factor", 1.0},
+                           {"high_freq_factor", 4.0},
+                           {"original_max_position_embeddings", 8192}}}};
+    EXPECT_EQ(parse(with(config("llama"), llama3)).rope.original_max_position, 8192);
+    EXPECT_EQ(parse(config("llama")).rope.theta, 10000.0);
+}
+
+TEST(HfConfigTest, NewerSpelling) {
+    const json newer = {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 7.0}}},
+                        {"dtype", "bfloat16"}};
+    EXPECT_EQ(parse(with(config("llama"), newer)).rope.theta, 7.0);
+    const json outer = {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 2}}},
+                        {"rope_theta", 9.0}};
+    EXPECT_EQ(parse(with(config("llama"), outer)).rope.theta, 9.0);
+    const json only_theta = {{"rope_parameters", {{"rope_theta", 7.0}}}};
+    EXPECT_EQ(parse(with(config("llama"), only_theta)).rope.theta, 7.0);
+    const json original = {{"original_max_position_embeddings", 4096},
+                           {"rope_parameters",
+                            {{"rope_type", "llama3"},
+                             {"factor", 8.0},
+                             {"low_freq_factor", 1.0},
+                             {"high_freq_factor", 4.0}}}};
+    EXPECT_EQ(parse(with(config("llama"), original)).rope.original_max_position, 4096);
+}
+
+TEST(HfConfigTest, BothSpellingsMustAgree) {
+    json both = {
+        {"rope_theta", 5.0},
+        {"rope_parameters", {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 5.0}}},
+        {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}};
+    EXPECT_EQ(parse(with(config("llama"), both)).rope.factor, 2.0);
+    both["rope_scaling"]["factor"] = 3.0;
+    EXPECT_TRUE(has(refusal_with(both), "contradict each other"));
+}
+
+TEST(HfConfigTest, FamilyDefaults) {
+    const auto without_kv = [](const std::string& family) {
+        json document = config(family);
+        document.erase("num_key_value_heads");
+        document["num_attention_heads"] = 64;
+        document["hidden_size"] = 256;
+        return parse(document).kv_heads;
+    };
+    EXPECT_EQ(without_kv("llama"), 64);
+    EXPECT_EQ(without_kv("mistral"), 8);
+    EXPECT_EQ(without_kv("qwen2"), 32);
+    json null_kv = config("mistral");
+    null_kv["num_key_value_heads"] = nullptr;
+    EXPECT_EQ(parse(null_kv).kv_heads, 4);
+    EXPECT_EQ(parse(config("llama")).head_dim, 16);
+    EXPECT_EQ(parse(config("qwen3")).head_dim, 128);
+    EXPECT_EQ(parse(config("llama")).rms_norm_eps, 1e-6);
+    const json biases = {{"attention_bias", true}, {"mlp_bias", true}};
+    const ModelSpec llama = parse(with(config("llama"), biases));
+    EXPECT_TRUE(llama.qkv_bias && llama.o_bias && llama.mlp_bias);
+    const ModelSpec qwen3 = parse(with(config("qwen3"), biases));
+    EXPECT_TRUE(qwen3.qkv_bias && qwen3.o_bias);
+    EXPECT_FALSE(qwen3.mlp_bias);
+}
+
+TEST(HfConfigTest, RefusesUnreadableDocuments) {
+    EXPECT_TRUE(has(problem_text([] { parse_hf_config("{\n\"a\": ", "config.json"); }),
+                    "config.json:2: not valid JSON"));
+    EXPECT_TRUE(
+        has(problem_text([] { parse_hf_config("[]", "config.json"); }), "must be an object"));
+    EXPECT_TRUE(has(problem_text([] { parse_hf_config(R"({"a":1,"a":2})", "config.json"); }),
+                    "key 'a' is given twice"));
+}
+
+TEST(HfConfigTest, RefusesOtherModels) {
+    EXPECT_TRUE(has(refusal(config("gemma2")), "model_type is \"gemma2\""));
+    json none = config("llama");
+    none.erase("model_type");
+    EXPECT_TRUE(has(refusal(none), "'model_type' is missing"));
+    EXPECT_TRUE(has(refusal_with({{"model_type", 3}}), "must be a string"));
+    EXPECT_TRUE(has(refusal_with({{"architectures", {"LlamaForSequenceClassification"}}}),
+                    "must be [\"LlamaForCausalLM\"]"));
+    EXPECT_TRUE(has(refusal_with({{"hidden_act", "gelu"}}), "hidden_act is \"gelu\""));
+    EXPECT_TRUE(has(refusal_with({{"quantization_config", {{"bits", 4}}}}), "quantised"));
+    EXPECT_TRUE(has(refusal_with({{"num_local_experts", 8}}), "num_local_experts is 8"));
+    EXPECT_TRUE(has(refusal_with({{"num_experts", 8}}), "mixture of experts"));
+    EXPECT_TRUE(has(refusal_with({{"n_routed_experts", 8}}), "n_routed_experts is 8"));
+    EXPECT_TRUE(has(refusal_with({{"layer_types", {"full_attention", "linear_attention"}}}),
+                    "every layer must have full_attention"));
+}
+
+TEST(HfConfigTest, RefusesActiveSlidingWindows) {
+    EXPECT_TRUE(has(refusal_with({{"sliding_window", 4096}}, "mistral"), "sliding_window is 4096"));
+    const json long_window = {{"sliding_window", 4096}, {"max_position_embeddings", 4096}};
+    EXPECT_NO_THROW(parse(with(config("mistral"), long_window)));
+    EXPECT_NO_THROW(parse(with(config("qwen2"), {{"sliding_window", 4096}})));
+    json active = {{"sliding_window", 4096}, {"use_sliding_window", true}};
+    EXPECT_TRUE(has(refusal_with(active, "qwen2"), "sliding_window is 4096"));
+    EXPECT_TRUE(has(refusal_with(active, "qwen3"), "sliding_window is 4096"));
+    active["max_window_layers"] = 32;
+    EXPECT_NO_THROW(parse(with(config("qwen2"), active)));
+    active["max_window_layers"] = 0;
+    EXPECT_TRUE(has(refusal_with(active, "qwen2"), "sliding_window is 4096"));
+    EXPECT_NO_THROW(parse(with(config("llama"), {{"sliding_window", 4096}})));
+}
+
+TEST(HfConfigTest, RefusesRopeTypes) {
+    EXPECT_TRUE(has(refusal_with({{"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}}}),
+                    "rope_scaling.type is \"yarn\""));
+    EXPECT_TRUE(has(refusal_with({{"rope_parameters", {{"rope_type", "dynamic"}}}}),
+                    "rope_parameters.rope_type is \"dynamic\""));
+    EXPECT_TRUE(has(refusal_with({{"rope_scaling", {{"type", "linear"}}}}),
+                    "'rope_scaling.factor' is missing"));
+    EXPECT_TRUE(has(refusal_with({{"rope_scaling", {{"factor", 2.0}}}}), "names no rope_type"));
+    EXPECT_TRUE(has(refusal_with({{"rope_scaling", "x"}}), "must be an object"));
+    EXPECT_TRUE(has(refusal_with({{"rope_theta", -1}}), "rope_theta is -1"));
+    const json llama3 = {{"rope_scaling",
+                          {{"rope_type", "llama3"},
+                           {"factor", 8.0},
+                           {"low_freq_factor", 4.0},
+                           {"high_freq_factor", 4.0}}}};
+    const std::string text = refusal_with(llama3);
+    EXPECT_TRUE(has(text, "'rope_scaling.original_max_position_embeddings' is missing"));
+    EXPECT_TRUE(has(text, "must be greater than low_freq_factor"));
+    EXPECT_TRUE(
+        has(refusal_with({{"partial_rotary_factor", 0.5}}), "partial_rotary_factor is 0.5"));
+}
+
+TEST(HfConfigTest, RefusesBadDimensions) {
+    json missing = config("llama");
+    missing.erase("hidden_size");
+    EXPECT_TRUE(has(refusal(missing), "'hidden_size' is missing"));
+    EXPECT_TRUE(has(refusal_with({{"hidden_size", 64.5}}), "hidden_size is 64.5"));
+    EXPECT_TRUE(has(refusal_with({{"num_hidden_layers", 0}}), "num_hidden_layers is 0"));
+    EXPECT_TRUE(has(refusal_with({{"vocab_size", -5}}), "vocab_size is -5"));
+    EXPECT_TRUE(has(refusal_with({{"vocab_size", "5"}}), "vocab_size is \"5\""));
+    EXPECT_TRUE(has(refusal_with({{"vocab_size", 1e300}}), "vocab_size is"));
+    EXPECT_TRUE(
+        has(refusal_with({{"num_key_value_heads", 3}}), "no multiple of num_key_value_heads 3"));
+    EXPECT_TRUE(has(refusal_with({{"hidden_size", 66}}), "no multiple of num_attention_heads"));
+    EXPECT_TRUE(has(refusal_with({{"head_dim", 7}}), "head_dim 7 is odd"));
+    EXPECT_TRUE(has(refusal_with({{"rms_norm_eps", 0}}), "rms_norm_eps is 0"));
+    EXPECT_TRUE(has(refusal_with({{"tie_word_embeddings", "yes"}}), "must be true or false"));
+}
+
+TEST(HfConfigTest, NamesEverythingAtOnce) {
+    const std::string text = refusal_with({{"model_type", "mixtral"},
+                                           {"num_local_experts", 8},
+                                           {"hidden_act", "gelu"},
+                                           {"hidden_size", 0},
+                                           {"rope_scaling", {{"type", "yarn"}}}});
+    for (const char* part : {"mixtral", "num_local_experts", "gelu", "hidden_size is 0", "yarn"}) {
+        EXPECT_TRUE(has(text, part));
+    }
+}
+
+}  // namespace
+}  // namespace loratrain
