@@ -1,0 +1,123 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "backend/cpu/attention_blocks.h"
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/parallel.h"
+#include "backend/cpu/vector_math.h"
+#include "base/error.h"
+
+namespace loratrain {
+
+namespace {
+
+struct RunningSoftmax {
+    std::array<float, attention_query_block> largest;
+    std::array<float, attention_query_block> sum;
+};
+
+float largest_of(const float* x, std::int64_t count, float start) {
+    float result = start;
+#pragma omp simd reduction(max : result)
+    for (std::int64_t j = 0; j < count; ++j) result = x[j] > result ? x[j] : result;
+    return result;
+}
+
+float exp_in_place(float* x, std::int64_t count, float shift) {
+    float sum = 0.0F;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t j = 0; j < count; ++j) {
+        x[j] = exp_inline(x[j] - shift);
+        sum += x[j];
+    }
+    return sum;
+}
+
+/// Scores of one row to exp(score - largest so far); what was summed before is rescaled.
+void update_row(std::int64_t row, float* scores, std::int64_t visible, std::int64_t keys,
+                RunningSoftmax& softmax, float* o, std::int64_t head_dim) {
+    const float before = softmax.largest[row];
+    const float now = largest_of(scores, visible, before);
+    std::fill(scores + visible, scores + keys, 0.0F);
+    if (visible == 0) return;
+    const float correction = before == now ? 1.0F : std::exp(before - now);
+    softmax.largest[row] = now;
+    softmax.sum[row] = softmax.sum[row] * correction + exp_in_place(scores, visible, now);
+    if (o == nullptr || correction == 1.0F) return;
+#pragma omp simd
+    for (std::int64_t j = 0; j < head_dim; ++j) o[j] *= correction;
+}
+
+void finish_row(float sum, float* o, std::int64_t head_dim) {
+    const float inverse = 1.0F / sum;
+#pragma omp simd
+    for (std::int64_t j = 0; j < head_dim; ++j) o[j] *= inverse;
+}
+
+void attend(const Attention& op, const AttentionBlock& block, std::int64_t group, float* scores) {
+    const std::int64_t rows = block.end - block.begin;
+    const std::int64_t dim = op.head_dim;
+    const std::int64_t first_row = block.first + block.begin;
+    const GemmOperand q{head_rows(op.q, first_row, block.head, dim), op.q.ld, false};
+    float* o = head_rows(op.o, first_row, block.head, dim);
+    RunningSoftmax softmax;
+    softmax.largest.fill(-std::numeric_limits<float>::infinity());
+    softmax.sum.fill(0.0F);
+    for (std::int64_t begin = 0; begin < block.end; begin += attention_key_block) {
+        const std::int64_t keys = std::min(attention_key_block, block.end - begin);
+        const std::int64_t key_row = block.first + begin;
+        sgemm({rows, keys, dim}, op.scale, q,
+              {head_rows(op.k, key_row, block.head / group, dim), op.k.ld, true}, 0.0F, scores,
+              attention_key_block);
+        for (std::int64_t row = 0; row < rows; ++row) {
+            update_row(row, scores + row * attention_key_block,
+                       visible_keys(block.begin + row, begin, keys), keys, softmax,
+                       begin == 0 ? nullptr : o + row * op.o.ld, dim);
+        }
+        sgemm({rows, dim, keys}, 1.0F, {scores, attention_key_block, false},
+              {head_rows(op.v, key_row, block.head / group, dim), op.v.ld, false},
+              begin == 0 ? 0.0F : 1.0F, o, op.o.ld);
+    }
+    const std::int64_t heads = op.q.cols / dim;
+    for (std::int64_t row = 0; row < rows; ++row) {
+        finish_row(softmax.sum[row], o + row * op.o.ld, dim);
+        op.lse[(first_row + row) * heads + block.head] =
+            softmax.largest[row] + std::log(softmax.sum[row]);
+    }
+}
+
+}  // namespace
+
+std::int64_t attention_group(const Attention& op) {
+    LORATRAIN_CHECK(op.head_dim > 0 && op.q.cols % op.head_dim == 0 && op.k.cols > 0 &&
+                        op.k.cols % op.head_dim == 0 && op.q.cols % op.k.cols == 0 &&
+                        op.v.cols == op.k.cols,
+                    "attention of ", op.q.cols, " query and ", op.k.cols,
+                    " key columns with head_dim ", op.head_dim);
+    return op.q.cols / op.k.cols;
+}
+
+void CpuBackend::attention(const Attention& op) {
+    require_f32({&op.q, &op.k, &op.v, &op.o});
+    const std::int64_t group = attention_group(op);
+    const std::int64_t heads = op.q.cols / op.head_dim;
+    attention_blocks_.clear();
+    for (std::int64_t sample = 0; sample < op.rows.samples; ++sample) {
+        const std::int64_t first = op.rows.host_offsets[sample];
+        const std::int64_t length = op.rows.host_offsets[sample + 1] - first;
+        for (std::int64_t head = 0; head < heads; ++head) {
+            for (std::int64_t row = 0; row < length; row += attention_query_block) {
+                attention_blocks_.push_back(
+                    {first, row, std::min(length, row + attention_query_block), head});
+            }
+        }
+    }
+    const Scratch scratch = reserve_scratch(attention_query_block * attention_key_block);
+    parallel_for(threads_, static_cast<std::int64_t>(attention_blocks_.size()),
+                 [&](std::int64_t i) { attend(op, attention_blocks_[i], group, scratch.local()); });
+}
+
+}  // namespace loratrain

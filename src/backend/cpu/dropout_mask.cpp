@@ -1,0 +1,84 @@
+#include "backend/cpu/dropout_mask.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/rng.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int64_t columns_per_word_block = 8;
+constexpr int lanes = 16;
+constexpr std::int64_t columns_per_call = lanes * columns_per_word_block;
+
+/// philox4x32 (base/rng.h) of `lanes` neighbouring column blocks at once; bits[j] are the 16 random
+/// bits of column 8 * first_block + j.
+void random_bits(const DropoutRow& row, std::uint32_t first_block,
+                 std::array<std::uint16_t, columns_per_call>& bits) {
+    std::array<std::uint32_t, lanes> c0;
+    std::array<std::uint32_t, lanes> c1;
+    std::array<std::uint32_t, lanes> c2;
+    std::array<std::uint32_t, lanes> c3;
+    for (int lane = 0; lane < lanes; ++lane) c0[lane] = first_block + lane;
+    c1.fill(row.position);
+    c2.fill(row.sample);
+    c3.fill(row.step);
+    auto k0 = static_cast<std::uint32_t>(row.key);
+    auto k1 = static_cast<std::uint32_t>(row.key >> 32U);
+    for (int round = 0; round < 10; ++round) {
+#pragma omp simd
+        for (int lane = 0; lane < lanes; ++lane) {
+            const std::uint64_t p0 = std::uint64_t{0xD2511F53U} * c0[lane];
+            const std::uint64_t p1 = std::uint64_t{0xCD9E8D57U} * c2[lane];
+            c0[lane] = static_cast<std::uint32_t>(p1 >> 32U) ^ c1[lane] ^ k0;
+            c1[lane] = static_cast<std::uint32_t>(p1);
+            c2[lane] = static_cast<std::uint32_t>(p0 >> 32U) ^ c3[lane] ^ k1;
+            c3[lane] = static_cast<std::uint32_t>(p0);
+        }
+        k0 += 0x9E3779B9U;
+        k1 += 0xBB67AE85U;
+    }
+    for (int lane = 0; lane < lanes; ++lane) {
+        const std::array<std::uint32_t, 4> words{c0[lane], c1[lane], c2[lane], c3[lane]};
+        for (int w = 0; w < 4; ++w) {
+            bits[8 * lane + 2 * w] = static_cast<std::uint16_t>(words[w]);
+            bits[8 * lane + 2 * w + 1] = static_cast<std::uint16_t>(words[w] >> 16U);
+        }
+    }
+}
+
+template <bool accumulate>
+void apply(const DropoutRow& row, std::int64_t first, std::int64_t count, const float* source,
+           float* target) {
+    const float scale = dropout_scale(row.threshold);
+    std::array<std::uint16_t, columns_per_call> bits;
+    for (std::int64_t begin = 0; begin < count; begin += columns_per_call) {
+        random_bits(row, static_cast<std::uint32_t>((first + begin) / columns_per_word_block),
+                    bits);
+        const std::int64_t part = std::min(columns_per_call, count - begin);
+        const float* in = source + begin;
+        float* out = target + begin;
+#pragma omp simd
+        for (std::int64_t j = 0; j < part; ++j) {
+            const float kept = bits[j] >= row.threshold ? in[j] * scale : 0.0F;
+            out[j] = accumulate ? out[j] + kept : kept;
+        }
+    }
+}
+
+}  // namespace
+
+void drop_row(const DropoutRow& row, std::int64_t first, std::int64_t count, const float* source,
+              float* target) {
+    apply<false>(row, first, count, source, target);
+}
+
+void add_dropped_row(const DropoutRow& row, std::int64_t first, std::int64_t count,
+                     const float* source, float* target) {
+    apply<true>(row, first, count, source, target);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,76 @@
+#include "backend/cpu/gemm.h"
+
+#include <algorithm>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/parallel.h"
+#include "base/error.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int64_t tile_rows = 256;
+constexpr std::int64_t tile_cols = 768;
+
+/// A dimension cut into equal tiles of at most `largest`, each but the last a multiple of `unit`.
+struct Cut {
+    Cut(std::int64_t extent, std::int64_t largest, std::int64_t unit) : extent_(extent) {
+        const std::int64_t pieces = (extent + largest - 1) / largest;
+        const std::int64_t even = (extent + pieces - 1) / pieces;
+        size_ = (even + unit - 1) / unit * unit;
+        count = (extent + size_ - 1) / size_;
+    }
+    std::int64_t begin(std::int64_t i) const { return i * size_; }
+    std::int64_t size(std::int64_t i) const { return std::min(size_, extent_ - begin(i)); }
+
+    std::int64_t count = 0;
+
+  private:
+    std::int64_t extent_ = 0;
+    std::int64_t size_ = 0;
+};
+
+const float* shifted(const GemmOperand& x, std::int64_t row, std::int64_t col) {
+    return x.transpose ? x.data + col * x.ld + row : x.data + row * x.ld + col;
+}
+
+}  // namespace
+
+void sgemm(const GemmShape& shape, float alpha, const GemmOperand& a, const GemmOperand& b,
+           float beta, float* c, std::int64_t ldc) {
+    if (shape.m == 0 || shape.n == 0) return;
+    if (shape.k > 0) {
+        detail::library_sgemm(shape, alpha, a, b, beta, c, ldc);
+        return;
+    }
+    for (std::int64_t i = 0; i < shape.m; ++i) {
+        float* row = c + i * ldc;
+        std::transform(row, row + shape.n, row,
+                       [&](float value) { return beta == 0.0F ? 0.0F : beta * value; });
+    }
+}
+
+void CpuBackend::gemm(const Gemm& op) {
+    const GemmShape shape{op.c.rows, op.c.cols, op.transpose_a ? op.a.rows : op.a.cols};
+    LORATRAIN_CHECK((op.transpose_a ? op.a.cols : op.a.rows) == shape.m &&
+                        (op.transpose_b ? op.b.rows : op.b.cols) == shape.n &&
+                        (op.transpose_b ? op.b.cols : op.b.rows) == shape.k,
+                    "gemm: shapes of a, b and c do not fit");
+    require_f32({&op.a, &op.b, &op.c});
+    if (shape.m == 0 || shape.n == 0) return;
+    const GemmOperand a{op.a.f32(), op.a.ld, op.transpose_a};
+    const GemmOperand b{op.b.f32(), op.b.ld, op.transpose_b};
+    const Cut rows(shape.m, tile_rows, 8);
+    const Cut cols(shape.n, tile_cols, 48);
+    parallel_for(threads_, rows.count * cols.count, [&](std::int64_t tile) {
+        const std::int64_t i = tile % rows.count;
+        const std::int64_t j = tile / rows.count;
+        const GemmShape part{rows.size(i), cols.size(j), shape.k};
+        sgemm(part, op.alpha, {shifted(a, rows.begin(i), 0), a.ld, a.transpose},
+              {shifted(b, 0, cols.begin(j)), b.ld, b.transpose}, op.beta,
+              op.c.f32() + rows.begin(i) * op.c.ld + cols.begin(j), op.c.ld);
+    });
+}
+
+}  // namespace loratrain

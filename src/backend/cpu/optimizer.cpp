@@ -1,0 +1,87 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/parallel.h"
+
+namespace loratrain {
+
+namespace {
+
+/// The numbers of one AdamW step that all parameters share.
+struct AdamWStep {
+    explicit AdamWStep(const AdamW& op, double norm, std::int64_t step)
+        : clip(static_cast<float>(
+              op.max_grad_norm > 0.0 ? std::min(1.0, op.max_grad_norm / (norm + 1e-6)) : 1.0)),
+          decay(static_cast<float>(1.0 - op.learning_rate * op.weight_decay)),
+          beta1(static_cast<float>(op.beta1)),
+          beta2(static_cast<float>(op.beta2)),
+          rest1(static_cast<float>(1.0 - op.beta1)),
+          rest2(static_cast<float>(1.0 - op.beta2)),
+          rate(static_cast<float>(op.learning_rate /
+                                  (1.0 - std::pow(op.beta1, static_cast<double>(step))))),
+          root_scale(static_cast<float>(
+              1.0 / std::sqrt(1.0 - std::pow(op.beta2, static_cast<double>(step))))),
+          epsilon(static_cast<float>(op.epsilon)) {}
+
+    float clip, decay, beta1, beta2, rest1, rest2, rate, root_scale, epsilon;
+};
+
+void apply(const AdamW& op, const AdamWStep& step, std::int64_t begin, std::int64_t end) {
+    float* const parameters = op.parameters;
+    float* const gradients = op.gradients;
+    float* const first = op.first_moments;
+    float* const second = op.second_moments;
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) {
+        const float g = gradients[i] * step.clip;
+        const float m = step.beta1 * first[i] + step.rest1 * g;
+        const float v = step.beta2 * second[i] + step.rest2 * g * g;
+        first[i] = m;
+        second[i] = v;
+        parameters[i] = parameters[i] * step.decay -
+                        step.rate * m / (std::sqrt(v) * step.root_scale + step.epsilon);
+        gradients[i] = 0.0F;
+    }
+}
+
+double sum_of_squares(const float* values, std::int64_t count) {
+    double sum = 0.0;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t i = 0; i < count; ++i) {
+        const double value = values[i];
+        sum += value * value;
+    }
+    return sum;
+}
+
+}  // namespace
+
+void CpuBackend::adamw(const AdamW& op) {
+    const double norm = std::sqrt(*op.grad_sumsq);
+    if (!std::isfinite(norm)) {
+        *op.skipped_steps += 1;
+        zero(op.gradients, static_cast<std::size_t>(op.count) * sizeof(float));
+        return;
+    }
+    *op.applied_steps += 1;
+    const AdamWStep step(op, norm, *op.applied_steps);
+    parallel_rows(threads_, op.count, 1,
+                  [&](std::int64_t begin, std::int64_t end) { apply(op, step, begin, end); });
+}
+
+void CpuBackend::sum_squares(const float* values, std::int64_t count, double* result) {
+    constexpr std::int64_t parts = 64;
+    std::array<double, parts> sums{};
+    const std::int64_t size = (count + parts - 1) / parts;
+    parallel_for(threads_, parts, [&](std::int64_t i) {
+        const std::int64_t begin = std::min(count, i * size);
+        sums[i] = sum_of_squares(values + begin, std::min(size, count - begin));
+    });
+    double total = 0.0;
+    for (const double sum : sums) total += sum;
+    *result = total;
+}
+
+}  // namespace loratrain

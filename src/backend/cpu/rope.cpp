@@ -1,0 +1,53 @@
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/parallel.h"
+#include "backend/cpu/vector_math.h"
+#include "base/error.h"
+
+namespace loratrain {
+
+namespace {
+
+/// The angle is rounded to fp32 as Hugging Face's models do, its sine and cosine are exact.
+void fill_rotation(const Rope& op, std::int64_t row, float* cosines, float* sines) {
+    const std::int64_t half = op.head_dim / 2;
+    const auto position = static_cast<float>(op.positions[row]);
+    const double direction = op.backward ? -1.0 : 1.0;
+#pragma omp simd
+    for (std::int64_t j = 0; j < half; ++j) {
+        const SinCos rotation = sin_cos_inline(static_cast<double>(position * op.inv_freq[j]));
+        cosines[j] = static_cast<float>(rotation.cos);
+        sines[j] = static_cast<float>(direction * rotation.sin);
+    }
+}
+
+void rotate_head(const float* cosines, const float* sines, std::int64_t half, float* x) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < half; ++j) {
+        const float low = x[j];
+        const float high = x[j + half];
+        x[j] = low * cosines[j] - high * sines[j];
+        x[j + half] = high * cosines[j] + low * sines[j];
+    }
+}
+
+}  // namespace
+
+void CpuBackend::rope(const Rope& op) {
+    require_f32({&op.x});
+    LORATRAIN_CHECK(op.head_dim > 0 && op.head_dim % 2 == 0 && op.x.cols % op.head_dim == 0,
+                    "rope of ", op.x.cols, " columns with head_dim ", op.head_dim);
+    const std::int64_t half = op.head_dim / 2;
+    const Scratch scratch = reserve_scratch(op.head_dim);
+    parallel_rows(threads_, op.x.rows, op.x.cols, [&](std::int64_t begin, std::int64_t end) {
+        float* cosines = scratch.local();
+        float* sines = cosines + half;
+        for (std::int64_t row = begin; row < end; ++row) {
+            fill_rotation(op, row, cosines, sines);
+            for (std::int64_t col = 0; col < op.x.cols; col += op.head_dim) {
+                rotate_head(cosines, sines, half, op.x.f32() + row * op.x.ld + col);
+            }
+        }
+    });
+}
+
+}  // namespace loratrain

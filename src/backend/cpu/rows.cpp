@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/parallel.h"
+#include "base/error.h"
+
+namespace loratrain {
+
+namespace {
+
+void convert(const float* source, std::int64_t count, BFloat16* target) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) target[i] = to_bfloat16(source[i]);
+}
+
+void convert(const BFloat16* source, std::int64_t count, float* target) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) target[i] = to_float(source[i]);
+}
+
+void copy_row(const TensorView& target, std::int64_t to, const TensorView& source,
+              std::int64_t from) {
+    void* out = target.offset(to, 0);
+    const void* in = source.offset(from, 0);
+    if (target.dtype == source.dtype) {
+        std::memcpy(out, in, static_cast<std::size_t>(target.cols) * target.element_size());
+    } else if (target.dtype == DType::bf16) {
+        convert(static_cast<const float*>(in), target.cols, static_cast<BFloat16*>(out));
+    } else {
+        convert(static_cast<const BFloat16*>(in), target.cols, static_cast<float*>(out));
+    }
+}
+
+void zero_rows(const TensorView& y, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+        std::memset(y.offset(row, 0), 0, static_cast<std::size_t>(y.cols) * y.element_size());
+    }
+}
+
+}  // namespace
+
+void CpuBackend::copy(const TensorView& target, const TensorView& source) {
+    LORATRAIN_CHECK(target.rows == source.rows && target.cols == source.cols, "copy of [",
+                    source.rows, ", ", source.cols, "] to [", target.rows, ", ", target.cols, "]");
+    parallel_rows(threads_, target.rows, target.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) copy_row(target, row, source, row);
+    });
+}
+
+void CpuBackend::add(const TensorView& y, const TensorView& x) {
+    require_f32({&y, &x});
+    LORATRAIN_CHECK(y.rows == x.rows && y.cols == x.cols, "add of [", x.rows, ", ", x.cols,
+                    "] to [", y.rows, ", ", y.cols, "]");
+    parallel_rows(threads_, y.rows, y.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            const float* in = x.f32() + row * x.ld;
+            float* out = y.f32() + row * y.ld;
+#pragma omp simd
+            for (std::int64_t j = 0; j < y.cols; ++j) out[j] += in[j];
+        }
+    });
+}
+
+void CpuBackend::add_bias(const TensorView& y, const void* bias) {
+    require_f32({&y});
+    const auto* in = static_cast<const float*>(bias);
+    parallel_rows(threads_, y.rows, y.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            float* out = y.f32() + row * y.ld;
+#pragma omp simd
+            for (std::int64_t j = 0; j < y.cols; ++j) out[j] += in[j];
+        }
+    });
+}
+
+void CpuBackend::gather_rows(const TensorView& y, const TensorView& table,
+                             const std::int32_t* ids) {
+    LORATRAIN_CHECK(y.cols == table.cols, "gather_rows of ", table.cols, " columns into ", y.cols);
+    parallel_rows(threads_, y.rows, y.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) copy_row(y, row, table, ids[row]);
+    });
+}
+
+void CpuBackend::scatter_rows(const TensorView& y, const TensorView& x, const std::int32_t* ids) {
+    LORATRAIN_CHECK(y.cols == x.cols, "scatter_rows of ", x.cols, " columns into ", y.cols);
+    parallel_rows(threads_, x.rows + 1, y.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            const std::int64_t gap_begin = i == 0 ? 0 : ids[i - 1] + 1;
+            const std::int64_t gap_end = i == x.rows ? y.rows : ids[i];
+            zero_rows(y, gap_begin, gap_end);
+            if (i < x.rows) copy_row(y, ids[i], x, i);
+        }
+    });
+}
+
+void CpuBackend::move_doubles(const MoveDoubles& op) {
+    LORATRAIN_CHECK(op.target_index.size() == op.source_index.size(), "move_doubles of ",
+                    op.source_index.size(), " to ", op.target_index.size(), " elements");
+    for (std::size_t i = 0; i < op.target_index.size(); ++i) {
+        double& out = op.target[op.target_index[i]];
+        const double in = op.source[op.source_index[i]];
+        out = op.add ? out + in : in;
+    }
+}
+
+}  // namespace loratrain

@@ -1,0 +1,76 @@
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/parallel.h"
+#include "backend/cpu/vector_math.h"
+
+namespace loratrain {
+
+namespace {
+
+void backward_row(const float* gate, const float* up, const float* dh, std::int64_t count,
+                  float* dgate, float* dup, float* h) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < count; ++j) {
+        const float g = gate[j];
+        const float u = up[j];
+        const float d = dh[j];
+        const float s = sigmoid_inline(g);
+        const float silu = g * s;
+        dgate[j] = d * u * (s + silu * (1.0F - s));
+        dup[j] = d * silu;
+        h[j] = silu * u;
+    }
+}
+
+void backward_row(const float* gate, const float* up, const float* dh, std::int64_t count,
+                  float* dgate, float* dup) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < count; ++j) {
+        const float g = gate[j];
+        const float u = up[j];
+        const float d = dh[j];
+        const float s = sigmoid_inline(g);
+        const float silu = g * s;
+        dgate[j] = d * u * (s + silu * (1.0F - s));
+        dup[j] = d * silu;
+    }
+}
+
+float* row_of(const TensorView& x, std::int64_t row) {
+    return x.f32() + row * x.ld;
+}
+
+}  // namespace
+
+void CpuBackend::swiglu(const SwiGlu& op) {
+    require_f32({&op.gate, &op.up, &op.h});
+    parallel_rows(threads_, op.gate.rows, op.gate.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            const float* gate = row_of(op.gate, row);
+            const float* up = row_of(op.up, row);
+            float* h = row_of(op.h, row);
+#pragma omp simd
+            for (std::int64_t j = 0; j < op.gate.cols; ++j) {
+                h[j] = gate[j] * sigmoid_inline(gate[j]) * up[j];
+            }
+        }
+    });
+}
+
+void CpuBackend::swiglu_backward(const SwiGluBackward& op) {
+    require_f32({&op.gate, &op.up, &op.dh, &op.dgate, &op.dup});
+    const bool with_h = op.h.data != nullptr;
+    parallel_rows(threads_, op.gate.rows, op.gate.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            if (with_h) {
+                backward_row(row_of(op.gate, row), row_of(op.up, row), row_of(op.dh, row),
+                             op.gate.cols, row_of(op.dgate, row), row_of(op.dup, row),
+                             row_of(op.h, row));
+            } else {
+                backward_row(row_of(op.gate, row), row_of(op.up, row), row_of(op.dh, row),
+                             op.gate.cols, row_of(op.dgate, row), row_of(op.dup, row));
+            }
+        }
+    });
+}
+
+}  // namespace loratrain
