@@ -1,0 +1,304 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "base/text.h"
+#include "plan/action_text.h"
+#include "plan/check_window.h"
+#include "unit/plan/plan_fixtures.h"
+
+namespace loratrain::plan_test {
+
+/// A valid window on three stages whose batches span microbatches; tests break it.
+class CheckWindow : public testing::Test {
+  protected:
+    void SetUp() override {
+        Case test = uniform_case(4, 3, 12, 10, 4);
+        test.job.parallel.microbatch_tokens = 30;
+        plan_ = test.plan();
+        valid_ = plan_window(test.job, plan_, test.datasets, fresh(plan_), 3);
+        ASSERT_EQ(findings(valid_), "");
+    }
+
+    std::string findings(const Window& window) const {
+        return join(check_window(plan_, window), "\n");
+    }
+
+    /// Applies a change to a copy and expects a finding that has `words` in it.
+    void expect_found(const std::string& words, const std::function<void(Window&)>& change) const {
+        Window broken = valid_;
+        change(broken);
+        EXPECT_NE(findings(broken).find(words), std::string::npos)
+            << "expected: " << words << "\nfound: " << findings(broken);
+    }
+
+    /// Position of the n-th action of a kind on a stage.
+    std::size_t find(std::size_t stage, ActionKind kind, int n = 0) const {
+        const std::vector<Action>& actions = valid_.actions[stage];
+        for (std::size_t i = 0; i < actions.size(); ++i) {
+            if (actions[i].kind == kind && n-- == 0) return i;
+        }
+        ADD_FAILURE() << "no such action";
+        return 0;
+    }
+
+    static void move(std::vector<Action>& actions, std::size_t from, std::size_t to) {
+        const Action action = actions[from];
+        actions.erase(actions.begin() + static_cast<std::ptrdiff_t>(from));
+        actions.insert(actions.begin() + static_cast<std::ptrdiff_t>(to), action);
+    }
+
+    Plan plan_;
+    Window valid_;
+};
+
+TEST_F(CheckWindow, FindsAnyMissingAction) {
+    for (std::size_t s = 0; s < valid_.actions.size(); ++s) {
+        for (std::size_t i = 0; i < valid_.actions[s].size(); ++i) {
+            Window broken = valid_;
+            broken.actions[s].erase(broken.actions[s].begin() + static_cast<std::ptrdiff_t>(i));
+            EXPECT_NE(findings(broken), "") << s << " " << action_text(valid_.actions[s][i]);
+        }
+    }
+}
+
+TEST_F(CheckWindow, FindsAnyRepeatedAction) {
+    for (std::size_t s = 0; s < valid_.actions.size(); ++s) {
+        for (std::size_t i = 0; i < valid_.actions[s].size(); ++i) {
+            Window broken = valid_;
+            const Action action = valid_.actions[s][i];
+            broken.actions[s].insert(broken.actions[s].begin() + static_cast<std::ptrdiff_t>(i),
+                                     action);
+            EXPECT_NE(findings(broken), "") << s << " " << action_text(action);
+        }
+    }
+}
+
+TEST_F(CheckWindow, FindsAnyMicrobatchSwap) {
+    for (std::size_t s = 0; s < valid_.actions.size(); ++s) {
+        for (const ActionKind kind : {ActionKind::forward, ActionKind::backward}) {
+            const std::size_t first = find(s, kind, 1);
+            const std::size_t second = find(s, kind, 2);
+            expect_found("out of order",
+                         [&](Window& w) { std::swap(w.actions[s][first], w.actions[s][second]); });
+        }
+    }
+}
+
+TEST_F(CheckWindow, FindsAnyCarriedBatchLostOrAdded) {
+    for (std::size_t s = 0; s < valid_.actions.size(); ++s) {
+        for (std::size_t i = 0; i < valid_.actions[s].size(); ++i) {
+            const std::vector<std::int32_t>& carried = valid_.actions[s][i].carried;
+            for (std::size_t c = 0; c < carried.size(); ++c) {
+                Window broken = valid_;
+                std::vector<std::int32_t>& list = broken.actions[s][i].carried;
+                list.erase(list.begin() + static_cast<std::ptrdiff_t>(c));
+                EXPECT_NE(findings(broken), "");
+            }
+            for (std::int32_t b = 0; b < std::ssize(valid_.batches); ++b) {
+                if (std::count(carried.begin(), carried.end(), b) > 0) continue;
+                Window broken = valid_;
+                broken.actions[s][i].carried.push_back(b);
+                EXPECT_NE(findings(broken), "") << action_text(broken.actions[s][i]);
+            }
+        }
+    }
+}
+
+/// Both ends of a message agree on a wrong list.
+TEST_F(CheckWindow, FindsCarriedListsWrongAtBothEnds) {
+    const auto edit_both = [&](ActionKind send, ActionKind receive, std::size_t sender,
+                               std::size_t receiver, auto edit) {
+        for (const Action& action : valid_.actions[sender]) {
+            if (action.kind != send) continue;
+            Window broken = valid_;
+            bool changed = false;
+            for (const std::size_t s : {sender, receiver}) {
+                for (Action& other : broken.actions[s]) {
+                    const bool end = other.kind == (s == sender ? send : receive);
+                    if (end && other.microbatch == action.microbatch) {
+                        changed = edit(other.carried) || changed;
+                    }
+                }
+            }
+            if (changed) {
+                EXPECT_NE(findings(broken), "") << action_text(action);
+            }
+        }
+    };
+    const auto drop_last = [](std::vector<std::int32_t>& carried) {
+        if (carried.empty()) return false;
+        carried.pop_back();
+        return true;
+    };
+    const auto add_one = [](std::vector<std::int32_t>& carried) {
+        if (std::count(carried.begin(), carried.end(), 2) > 0) return false;
+        carried.push_back(2);
+        return true;
+    };
+    for (std::size_t s = 0; s < 2; ++s) {
+        edit_both(ActionKind::send_forward, ActionKind::recv_forward, s, s + 1, drop_last);
+        edit_both(ActionKind::send_forward, ActionKind::recv_forward, s, s + 1, add_one);
+        edit_both(ActionKind::send_backward, ActionKind::recv_backward, s + 1, s, drop_last);
+        edit_both(ActionKind::send_backward, ActionKind::recv_backward, s + 1, s, add_one);
+        edit_both(ActionKind::send_norms, ActionKind::recv_norms, s, s + 1, drop_last);
+        edit_both(ActionKind::send_norms, ActionKind::recv_norms, s, s + 1, add_one);
+    }
+}
+
+TEST_F(CheckWindow, FindsStaleWeights) {
+    for (std::size_t s = 0; s < valid_.actions.size(); ++s) {
+        const std::size_t step = find(s, ActionKind::step);
+        std::size_t forward = step;
+        while (valid_.actions[s][forward].kind != ActionKind::forward) ++forward;
+        expect_found("stale weights", [&](Window& w) { move(w.actions[s], step, forward); });
+    }
+}
+
+TEST_F(CheckWindow, FindsAStepBeforeItsNorm) {
+    expect_found("its norm has not reached the stage", [&](Window& w) {
+        move(w.actions[1], find(1, ActionKind::step), find(1, ActionKind::forward));
+    });
+}
+
+TEST_F(CheckWindow, FindsAStepBeforeItsLastBackward) {
+    expect_found("backwards are missing", [&](Window& w) {
+        move(w.actions[0], find(0, ActionKind::step), find(0, ActionKind::backward));
+    });
+}
+
+TEST_F(CheckWindow, FindsDeadlock) {
+    expect_found("waits for ever",
+                 [&](Window& w) { move(w.actions[0], find(0, ActionKind::recv_backward), 0); });
+}
+
+TEST_F(CheckWindow, FindsMessagesThatDoNotMatch) {
+    expect_found("receives", [&](Window& w) {
+        std::swap(w.actions[2][find(2, ActionKind::recv_forward, 0)],
+                  w.actions[2][find(2, ActionKind::recv_forward, 1)]);
+    });
+    expect_found("has nothing to send", [&](Window& w) {
+        const std::size_t send = find(0, ActionKind::send_forward);
+        move(w.actions[0], send, send - 1);
+    });
+    expect_found("there is no next stage", [&](Window& w) {
+        w.actions[2].push_back({ActionKind::send_norms, MicrobatchId{}, -1, {}});
+    });
+}
+
+TEST_F(CheckWindow, AcceptsNoOps) {
+    Window window = valid_;
+    for (auto& actions : window.actions) actions.insert(actions.begin() + 2, Action{});
+    EXPECT_EQ(findings(window), "");
+}
+
+TEST_F(CheckWindow, FindsAnyLostSample) {
+    for (std::size_t m = 0; m < valid_.microbatches.size(); ++m) {
+        for (std::size_t i = 0; i < valid_.microbatches[m].segments.size(); ++i) {
+            expect_found("samples",
+                         [&](Window& w) { w.microbatches[m].segments[i].samples.pop_back(); });
+        }
+    }
+}
+
+TEST_F(CheckWindow, FindsDuplicatedSamples) {
+    expect_found("a second time", [](Window& w) {
+        std::vector<SampleRef>& samples = w.microbatches[1].segments[0].samples;
+        samples.push_back(w.microbatches[0].segments[0].samples[0]);
+    });
+    expect_found("a second time", [](Window& w) {  // the count stays right
+        std::vector<SampleRef>& samples = w.microbatches[0].segments[0].samples;
+        ASSERT_GE(samples.size(), 2U);
+        samples[1] = samples[0];
+    });
+}
+
+TEST_F(CheckWindow, FindsASampleOfAnotherBatchOfTheEpoch) {
+    expect_found("a second time", [&](Window& w) {
+        const SampleRef other = w.microbatches.back().segments[0].samples[0];
+        const AdapterId adapter = w.microbatches.back().segments[0].adapter;
+        for (Microbatch& microbatch : w.microbatches) {
+            for (Segment& segment : microbatch.segments) {
+                if (segment.adapter == adapter && segment.step == 0) {
+                    segment.samples[0] = other;
+                    return;
+                }
+            }
+        }
+    });
+}
+
+TEST_F(CheckWindow, FindsForeignSamples) {
+    expect_found("impossible sample",
+                 [](Window& w) { w.microbatches[0].segments[0].samples[0].index = 12; });
+    expect_found("has samples but no entry",
+                 [](Window& w) { w.microbatches[0].segments[0].step = 99; });
+}
+
+TEST_F(CheckWindow, FindsTooManyTokens) {
+    expect_found("more than 30",
+                 [](Window& w) { w.microbatches[0].segments[0].samples[0].tokens = 31; });
+}
+
+TEST_F(CheckWindow, FindsBadMicrobatches) {
+    expect_found("two segments of adapter", [](Window& w) {
+        Segment& segment = w.microbatches[0].segments[0];
+        Segment half{segment.adapter, segment.step, {segment.samples.back()}};
+        segment.samples.pop_back();
+        w.microbatches[0].segments.push_back(half);
+    });
+    expect_found("mixes groups", [](Window& w) {
+        w.microbatches[0].segments.push_back(w.microbatches.back().segments[0]);
+    });
+    expect_found("mixes rounds", [](Window& w) {
+        for (Microbatch& microbatch : w.microbatches) {
+            for (Segment& segment : microbatch.segments) {
+                if (segment.adapter == w.microbatches[0].segments[0].adapter && segment.step == 1) {
+                    w.microbatches[0].segments.push_back(segment);
+                    return;
+                }
+            }
+        }
+    });
+    expect_found("is empty", [](Window& w) { w.microbatches[0].segments.clear(); });
+}
+
+TEST_F(CheckWindow, FindsWrongNumbersOfBatches) {
+    expect_found("says epoch", [](Window& w) { w.batches[0].epoch = 1; });
+    expect_found("last_of_adapter", [](Window& w) { w.batches[0].last_of_adapter = true; });
+    expect_found("samples, its microbatches", [](Window& w) { w.batches[0].samples = 3; });
+    expect_found("tokens, its microbatches", [](Window& w) { ++w.batches[0].tokens; });
+    expect_found("is in microbatches", [](Window& w) { w.batches[0].last_microbatch = {}; });
+    expect_found("impossible counts", [](Window& w) { w.batches[0].targets = -1; });
+    expect_found("is there twice", [](Window& w) { w.batches.push_back(w.batches[0]); });
+    expect_found("steps in 2 rounds", [](Window& w) { w.rounds = 2; });
+}
+
+TEST_F(CheckWindow, FindsWrongPeaks) {
+    expect_found("the window says 7", [](Window& w) { w.peak_in_flight[1] = 7; });
+    Plan tight = plan_;
+    tight.max_in_flight = 2;
+    EXPECT_NE(join(check_window(tight, valid_), "\n").find("more than 2"), std::string::npos);
+}
+
+TEST_F(CheckWindow, FindsReferencesToNothing) {
+    expect_found("names what is not there",
+                 [](Window& w) { w.actions[0][0].microbatch = MicrobatchId{1000}; });
+    expect_found("names an adapter or microbatch",
+                 [](Window& w) { w.batches[0].adapter = AdapterId{50}; });
+    expect_found("action lists for 2", [](Window& w) { w.actions.pop_back(); });
+}
+
+TEST_F(CheckWindow, EvaluationHasNoBackward) {
+    expect_found("evaluation has no backward", [](Window& w) { w.evaluation = true; });
+    expect_found("evaluation has no step", [](Window& w) { w.evaluation = true; });
+}
+
+TEST_F(CheckWindow, ListsAtMostTwentyFindings) {
+    Window broken = valid_;
+    for (BatchPlan& batch : broken.batches) batch.tokens = batch.targets = -1;
+    EXPECT_EQ(check_window(plan_, broken).size(), 21U);
+}
+
+}  // namespace loratrain::plan_test
