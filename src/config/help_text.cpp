@@ -17,7 +17,7 @@ Options for training:
   --restart auto      continue from the newest checkpoint in run.dir if there is one (default)
   --restart never     start anew
   --restart PATH      continue from this checkpoint
-  --stop-after N      checkpoint and stop after N steps of this run
+  --stop-after N      checkpoint and exit with 75 after step N of the run
 
 Options for import-hf:
   --force             replace OUT.h5 if it exists

@@ -234,12 +234,12 @@ void SectionReader::read_path(const std::string& key, std::string& value,
 
 std::optional<std::size_t> SectionReader::read_choice(const std::string& key,
                                                       const std::vector<std::string>& words) {
-    const YamlNode* node = scalar(key, "one of: " + join(words, ", "));
+    const std::string one_of = "one of: " + join(words, ", ");
+    const YamlNode* node = scalar(key, one_of);
     if (node == nullptr) return std::nullopt;
     const auto found = std::find(words.begin(), words.end(), node->text);
     if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
-    problem(node->place, key, quote(node->text) + " is not known here",
-            hint_among(node->text, words));
+    problem(node->place, key, quote(node->text) + " is not known here", "give " + one_of);
     return std::nullopt;
 }
 

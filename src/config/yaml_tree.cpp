@@ -62,7 +62,8 @@ class TreeBuilder {
     int nodes_ = 0;
 };
 
-std::string syntax_hint(const std::string& text, int line) {
+std::string syntax_hint(const std::string& text, const YamlSource& source, int line) {
+    if (source.on_command_line) return "check the quotes and brackets of the value";
     std::istringstream lines(text);
     std::string current;
     for (int i = 0; i < line && std::getline(lines, current); ++i) {
@@ -103,7 +104,8 @@ std::optional<YamlNode> parse_yaml(const std::string& text, const YamlSource& so
         return documents.empty() ? empty : TreeBuilder(source, log).build(documents[0], 0);
     } catch (const YAML::Exception& error) {
         const int line = error.mark.line + 1;
-        log.add(source.place(line), "not valid YAML: " + error.msg, syntax_hint(text, line));
+        log.add(source.place(line), "not valid YAML: " + error.msg,
+                syntax_hint(text, source, line));
         return std::nullopt;
     }
 }

@@ -1,0 +1,93 @@
+#include "base/error.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+namespace loratrain {
+namespace {
+
+TEST(Problem, TextHasPlaceValueAndHint) {
+    EXPECT_EQ(to_string(Problem{"a.yaml:3", "r: 0 is out of range", "give at least 1"}),
+              "a.yaml:3: r: 0 is out of range\n    give at least 1");
+    EXPECT_EQ(to_string(Problem{"a.yaml:3", "bad", ""}), "a.yaml:3: bad");
+    EXPECT_EQ(to_string(Problem{"", "bad", "hint"}), "bad\n    hint");
+}
+
+TEST(InputError, CarriesEveryProblemAndPrintsThemAll) {
+    const InputError error({{"a:1", "first", ""}, {"a:2", "second", "hint"}});
+    ASSERT_EQ(error.problems().size(), 2U);
+    EXPECT_EQ(error.problems()[1].where, "a:2");
+    EXPECT_STREQ(error.what(), "a:1: first\na:2: second\n    hint");
+}
+
+TEST(InputError, OfOneProblem) {
+    const InputError error("file", "missing", "make it");
+    ASSERT_EQ(error.problems().size(), 1U);
+    EXPECT_EQ(error.problems()[0].where, "file");
+    EXPECT_EQ(error.problems()[0].what, "missing");
+    EXPECT_EQ(error.problems()[0].hint, "make it");
+}
+
+TEST(Problems, ThrowsOnlyWhenThereIsOne) {
+    Problems problems;
+    EXPECT_TRUE(problems.empty());
+    EXPECT_NO_THROW(problems.throw_if_any());
+    problems.add("a", "b");
+    EXPECT_FALSE(problems.empty());
+    EXPECT_THROW(problems.throw_if_any(), InputError);
+}
+
+TEST(Problems, TakesOverThoseOfAnotherError) {
+    Problems problems;
+    problems.add("x", "own", "");
+    problems.add(InputError({{"a:1", "first", ""}, {"a:2", "second", ""}}));
+    try {
+        problems.throw_if_any();
+        FAIL() << "did not throw";
+    } catch (const InputError& error) {
+        ASSERT_EQ(error.problems().size(), 3U);
+        EXPECT_EQ(error.problems()[0].where, "x");
+        EXPECT_EQ(error.problems()[2].where, "a:2");
+    }
+}
+
+TEST(Check, PassesSilently) {
+    EXPECT_NO_THROW(LORATRAIN_CHECK(1 + 1 == 2, "arithmetic"));
+    EXPECT_NO_THROW(LORATRAIN_CHECK(true));
+}
+
+TEST(Check, NamesExpressionFileAndValues) {
+    const int rows = 3;
+    try {
+        LORATRAIN_CHECK(rows == 4, "rows ", rows, ", expected ", 4);
+        FAIL() << "did not throw";
+    } catch (const Error& error) {
+        const std::string text = error.what();
+        EXPECT_NE(text.find("error_test.cpp:"), std::string::npos) << text;
+        EXPECT_NE(text.find("check failed: rows == 4: rows 3, expected 4"), std::string::npos)
+            << text;
+    }
+}
+
+TEST(Check, EvaluatesItsMessageOnlyOnFailure) {
+    int calls = 0;
+    const auto message = [&] { return ++calls; };
+    LORATRAIN_CHECK(true, message());
+    EXPECT_EQ(calls, 0);
+}
+
+TEST(Check, IsNoInputError) {
+    try {
+        LORATRAIN_CHECK(false);
+        FAIL() << "did not throw";
+    } catch (const InputError&) {
+        FAIL() << "a broken invariant is not the user's fault";
+    } catch (const Error& error) {
+        EXPECT_EQ(std::strstr(error.what(), ": false:"), nullptr);
+        EXPECT_NE(std::strstr(error.what(), "check failed: false"), nullptr);
+    }
+}
+
+}  // namespace
+}  // namespace loratrain

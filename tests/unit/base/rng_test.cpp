@@ -1,0 +1,169 @@
+#include "base/rng.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace loratrain {
+namespace {
+
+using Words = std::array<std::uint32_t, 4>;
+
+/// Sum over the bins of (count - expected)^2 / expected.
+double chi_square(const std::vector<int>& counts, double expected) {
+    double sum = 0.0;
+    for (const int count : counts) sum += (count - expected) * (count - expected) / expected;
+    return sum;
+}
+
+/// Six standard deviations above the mean of a chi-square with bins - 1 degrees of freedom.
+double chi_square_limit(std::size_t bins) {
+    const double freedom = static_cast<double>(bins) - 1.0;
+    return freedom + 6.0 * std::sqrt(2.0 * freedom);
+}
+
+// The three philox4x32-10 lines of Random123's kat_vectors.
+TEST(Philox, KnownAnswers) {
+    EXPECT_EQ(philox4x32({0, 0, 0, 0}, 0),
+              (Words{0x6627e8d5U, 0xe169c58dU, 0xbc57ac4cU, 0x9b00dbd8U}));
+    EXPECT_EQ(philox4x32({0xffffffffU, 0xffffffffU, 0xffffffffU, 0xffffffffU}, ~0ULL),
+              (Words{0x408f276dU, 0x41c83b0eU, 0xa20bc7c6U, 0x6d5451fdU}));
+    EXPECT_EQ(
+        philox4x32({0x243f6a88U, 0x85a308d3U, 0x13198a2eU, 0x03707344U}, 0x299f31d0a4093822ULL),
+        (Words{0xd16cfe09U, 0x94fdccebU, 0x5001e420U, 0x24126ea1U}));
+}
+
+TEST(Philox, EveryWordOfCounterAndKeyMatters) {
+    std::set<Words> seen{philox4x32({0, 0, 0, 0}, 0), philox4x32({0, 0, 0, 0}, 1),
+                         philox4x32({0, 0, 0, 0}, 1ULL << 32U)};
+    for (std::size_t word = 0; word < 4; ++word) {
+        Words counter{};
+        counter[word] = 1;
+        seen.insert(philox4x32(counter, 0));
+    }
+    EXPECT_EQ(seen.size(), 7U);
+}
+
+// Test vectors of the FNV authors.
+TEST(HashName, KnownAnswers) {
+    EXPECT_EQ(hash_name(""), 0xcbf29ce484222325ULL);
+    EXPECT_EQ(hash_name("a"), 0xaf63dc4c8601ec8cULL);
+    EXPECT_EQ(hash_name("foobar"), 0x85944171f73967e8ULL);
+}
+
+TEST(MixKey, DependsOnBothWordsAndTheirOrder) {
+    std::set<std::uint64_t> seen;
+    for (std::uint64_t a = 0; a < 100; ++a) {
+        for (std::uint64_t b = 0; b < 100; ++b) seen.insert(mix_key(a, b));
+    }
+    EXPECT_EQ(seen.size(), 10000U);
+}
+
+TEST(TensorKey, DependsOnSeedAdapterAndTensor) {
+    const std::set<std::uint64_t> keys{tensor_key(1, "a", "x"), tensor_key(2, "a", "x"),
+                                       tensor_key(1, "b", "x"), tensor_key(1, "a", "y"),
+                                       tensor_key(1, "x", "a"), tensor_key(1, "ax", "")};
+    EXPECT_EQ(keys.size(), 6U);
+    EXPECT_EQ(tensor_key(1, "a", "x"), tensor_key(1, "a", "x"));
+}
+
+TEST(UniformFloat, StaysInRangeOnAGridOf24Bits) {
+    for (std::uint64_t i = 0; i < 100000; ++i) {
+        const float value = uniform_float(3, i);
+        ASSERT_GE(value, 0.0F);
+        ASSERT_LT(value, 1.0F);
+        const float steps = value * 0x1p24F;
+        ASSERT_EQ(steps, std::floor(steps));
+    }
+}
+
+TEST(UniformFloat, IsUniform) {
+    constexpr int samples = 1 << 18;
+    std::vector<int> counts(256, 0);
+    for (std::uint64_t i = 0; i < samples; ++i) {
+        ++counts[static_cast<std::size_t>(uniform_float(42, i) * 256.0F)];
+    }
+    EXPECT_LT(chi_square(counts, samples / 256.0), chi_square_limit(counts.size()));
+}
+
+TEST(UniformFloat, NeighboursAndStreamsAreIndependent) {
+    constexpr int samples = 1 << 16;
+    std::vector<int> neighbours(256, 0);
+    std::vector<int> streams(256, 0);
+    for (std::uint64_t i = 0; i < samples; ++i) {
+        const auto bin = [](float value) { return static_cast<std::size_t>(value * 16.0F); };
+        ++neighbours[16 * bin(uniform_float(5, i)) + bin(uniform_float(5, i + 1))];
+        ++streams[16 * bin(uniform_float(5, i)) + bin(uniform_float(6, i))];
+    }
+    EXPECT_LT(chi_square(neighbours, samples / 256.0), chi_square_limit(256));
+    EXPECT_LT(chi_square(streams, samples / 256.0), chi_square_limit(256));
+}
+
+TEST(UniformFloat, UsesAllBitsOfTheIndex) {
+    std::set<float> seen;
+    for (int bit = 0; bit < 64; ++bit)
+        seen.insert(uniform_float(9, 1ULL << static_cast<unsigned>(bit)));
+    seen.insert(uniform_float(9, 0));
+    EXPECT_EQ(seen.size(), 65U);
+}
+
+TEST(UniformInt, IsUniformAndBelowTheBound) {
+    constexpr int samples = 70000;
+    std::vector<int> counts(7, 0);
+    for (std::uint64_t i = 0; i < samples; ++i) {
+        const std::uint64_t value = uniform_int(1, i, 7);
+        ASSERT_LT(value, 7U);
+        ++counts[value];
+    }
+    EXPECT_LT(chi_square(counts, samples / 7.0), chi_square_limit(counts.size()));
+}
+
+TEST(UniformInt, WorksForSmallAndHugeBounds) {
+    constexpr std::uint64_t huge = std::numeric_limits<std::uint64_t>::max();
+    std::uint64_t largest = 0;
+    for (std::uint64_t i = 0; i < 1000; ++i) {
+        EXPECT_EQ(uniform_int(1, i, 1), 0U);
+        ASSERT_LT(uniform_int(1, i, huge), huge);
+        largest = std::max(largest, uniform_int(1, i, huge));
+    }
+    EXPECT_GT(largest, huge / 100 * 98);
+}
+
+TEST(Dropout, ThresholdAndScaleBelongTogether) {
+    EXPECT_EQ(dropout_threshold(0.0), 0U);
+    EXPECT_EQ(dropout_threshold(0.5), 32768U);
+    EXPECT_EQ(dropout_threshold(0.1), 6554U);
+    EXPECT_EQ(dropout_scale(0), 1.0F);
+    EXPECT_EQ(dropout_scale(32768), 2.0F);
+    EXPECT_FLOAT_EQ(dropout_scale(6554), 65536.0F / 58982.0F);
+}
+
+TEST(Dropout, DropsTheExpectedShare) {
+    const std::uint32_t threshold = dropout_threshold(0.1);
+    constexpr int blocks = 20000;
+    int dropped = 0;
+    for (std::uint32_t i = 0; i < blocks; ++i) {
+        for (const std::uint32_t word : dropout_bits(77, 3, i / 100, i % 100, 5)) {
+            dropped += static_cast<int>((word & 0xffffU) < threshold);
+            dropped += static_cast<int>((word >> 16U) < threshold);
+        }
+    }
+    const double p = threshold / 65536.0;
+    const double deviation = std::sqrt(8.0 * blocks * p * (1.0 - p));
+    EXPECT_NEAR(dropped, 8.0 * blocks * p, 5.0 * deviation);
+}
+
+TEST(Dropout, BitsDependOnStepSamplePositionAndColumns) {
+    const std::set<Words> seen{dropout_bits(1, 0, 0, 0, 0), dropout_bits(1, 1, 0, 0, 0),
+                               dropout_bits(1, 0, 1, 0, 0), dropout_bits(1, 0, 0, 1, 0),
+                               dropout_bits(1, 0, 0, 0, 1), dropout_bits(2, 0, 0, 0, 0)};
+    EXPECT_EQ(seen.size(), 6U);
+}
+
+}  // namespace
+}  // namespace loratrain
