@@ -34,8 +34,9 @@ class WeightSource {
 /// (also accepts uint16 with attribute dtype = "bf16"), F32 as IEEE float; root attributes
 /// `config.json` (verbatim), `format` = "loratrain-base-1", `checksum` (over all tensors); each
 /// dataset has attribute `checksum` and the fletcher32 filter where chunked, so that slices are
-/// verified while reading. Opening checks names, shapes and dtypes against the config; every error
-/// is an InputError with "file:dataset".
+/// verified while reading. The root checksum is that of the lines "NAME DTYPE CHECKSUM\n" of all
+/// tensors, sorted by name (DTYPE fp32 or bf16, CHECKSUM the dataset's attribute). Opening checks
+/// names, shapes and dtypes against the config; every error is an InputError with "file:dataset".
 std::unique_ptr<WeightSource> open_base_weights(const std::string& path);
 
 /// Random weights from a seed (scaled so that activations stay bounded), for benchmarks.

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "io/checksum.h"
+#include "io/hdf5_handle.h"
+
+namespace loratrain {
+
+/// Root attributes and format name of base.h5 (base_weights.h).
+inline constexpr const char* base_format = "loratrain-base-1";
+inline constexpr const char* config_attribute = "config.json";
+inline constexpr const char* format_attribute = "format";
+inline constexpr const char* checksum_attribute = "checksum";
+inline constexpr const char* dtype_attribute = "dtype";
+
+/// What the root checksum covers: name, stored dtype and data checksum of every tensor, by name.
+std::string combined_checksum(const std::map<std::string, std::string>& dtype_and_checksum);
+std::string dtype_and_checksum(DType dtype, const std::string& checksum);
+
+/// Writes base.h5 tensor by tensor, rows in order. Every error is an Error naming file and dataset.
+class BaseWriter {
+  public:
+    BaseWriter(const std::string& path, const std::string& config_json);
+
+    /// Rows that fit well into one write_rows(): whole chunks of the file.
+    static std::int64_t rows_per_block(const std::vector<std::int64_t>& shape, DType dtype);
+
+    void begin(const std::string& name, const std::vector<std::int64_t>& shape, DType dtype);
+    /// The next `count` entries along the first axis, as they are stored.
+    void write_rows(std::int64_t count, const void* data);
+    void end();
+    /// Writes the root checksum and closes the file.
+    void finish();
+
+  private:
+    std::string where() const { return path_ + ":" + name_; }
+
+    std::string path_;
+    Hdf5Handle file_;
+    std::map<std::string, std::string> tensors_;
+
+    std::string name_;
+    std::vector<std::int64_t> shape_;
+    DType dtype_ = DType::f32;
+    std::int64_t written_ = 0;
+    Hdf5Handle dataset_;
+    Hdf5Handle memory_type_;
+    Checksum checksum_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "io/safetensors.h"
+
+namespace loratrain {
+
+/// The tensors of an HF model directory, from model.safetensors or from the shards that
+/// model.safetensors.index.json lists. Opening checks all headers and that index and shards agree:
+/// every problem at once (InputError).
+class HfShards {
+  public:
+    explicit HfShards(const std::string& dir);
+
+    /// Tensor name -> position of its file.
+    const std::map<std::string, std::size_t>& tensors() const { return tensors_; }
+    bool has(const std::string& name) const { return tensors_.count(name) > 0; }
+    const SafetensorsFile& file(const std::string& name) const { return files_[tensors_.at(name)]; }
+    const SafetensorsEntry& entry(const std::string& name) const { return file(name).entry(name); }
+    /// "shard path:tensor", for messages.
+    std::string where(const std::string& name) const { return file(name).path() + ":" + name; }
+
+  private:
+    void open_index(const std::string& dir, const std::string& index_path);
+    void add_file(const std::string& path);
+
+    std::vector<SafetensorsFile> files_;
+    std::map<std::string, std::size_t> tensors_;
+};
+
+}  // namespace loratrain

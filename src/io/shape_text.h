@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+
+namespace loratrain {
+
+/// "[3, 5]".
+inline std::string shape_text(const std::vector<std::int64_t>& shape) {
+    std::vector<std::string> words;
+    for (const std::int64_t extent : shape) words.push_back(std::to_string(extent));
+    return "[" + join(words, ", ") + "]";
+}
+
+}  // namespace loratrain
