@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+#include "train/run_state.h"
+
+namespace loratrain {
+
+/// One log line per logging interval: round, loss of each adapter, tokens/s, time left. Root only.
+class ProgressLog {
+  public:
+    ProgressLog(const Job& job, const Plan& plan);
+
+    /// A batch of `window` is through; prints when its whole round is.
+    void batch_done(const Window& window, std::int32_t batch, double loss, double elapsed);
+    void window_started(const Window& window);
+
+    /// The closing table: steps, losses, evaluation before and after, status.
+    static std::string closing_table(const Job& job, const RunState& state);
+
+  private:
+    void print_round(std::int32_t round, double elapsed);
+
+    const Job& job_;
+    const Plan& plan_;
+    std::int32_t total_rounds_ = 0;
+    std::vector<std::int32_t> round_of_batch_;
+    std::vector<std::int32_t> open_batches_;  ///< per round of the window
+    std::int32_t first_round_ = 0;
+    std::vector<double> losses_;              ///< per adapter, of the last batch; < 0 = none yet
+    std::int64_t tokens_since_ = 0;
+    double time_of_last_line_ = 0.0;
+    std::int32_t round_of_last_line_ = 0;
+};
+
+}  // namespace loratrain

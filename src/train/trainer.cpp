@@ -1,0 +1,333 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/collective.h"
+#include "io/adapter_file.h"
+#include "io/files.h"
+#include "plan/plan_text.h"
+#include "train/learning_rate.h"
+#include "train/stop_request.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int32_t most_rounds = 64;
+constexpr double window_seconds = 20.0;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::string eval_sums_text(const std::vector<EvalSums>& sums) {
+    std::string text;
+    for (const EvalSums& s : sums) {
+        text += cat(format_exact(s.loss_sum), " ", s.exact_samples, " ", s.samples, "\n");
+    }
+    return text;
+}
+
+std::vector<EvalSums> eval_sums_from_text(const std::string& text) {
+    std::istringstream lines(text);
+    std::vector<EvalSums> sums;
+    for (EvalSums s; lines >> s.loss_sum >> s.exact_samples >> s.samples;) sums.push_back(s);
+    return sums;
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainerParts& parts)
+    : parts_(parts),
+      metrics_(parts.job),
+      progress_(parts.job, parts.plan),
+      started_(std::chrono::steady_clock::now()),
+      last_checkpoint_(started_),
+      last_batch_time_(parts.job.adapters.size(), 0.0) {
+    state_.adapters.resize(parts.job.adapters.size());
+}
+
+void Trainer::restore(const RunState& state) {
+    state_ = state;
+    seconds_before_ = state.elapsed_seconds;
+    fresh_ = false;
+    for (std::size_t i = 0; i < state_.adapters.size(); ++i) {
+        AdapterState& adapter = state_.adapters[i];
+        const bool more = adapter.steps < parts_.plan.adapters[i].total_steps;
+        if (adapter.status == AdapterStatus::done && more) adapter.status = AdapterStatus::running;
+    }
+}
+
+ExitCode Trainer::run() {
+    try {
+        install_stop_signals();
+        return parts_.mpi.is_root() ? conduct() : follow();
+    } catch (const std::exception& error) {
+        log::error(cat("on host ", parts_.mpi.host(), ", ", parts_.runner.doing(), ": ",
+                       error.what()));
+        MpiSession::abort(static_cast<int>(ExitCode::error));
+    }
+}
+
+ExitCode Trainer::follow() {
+    for (;;) {
+        const std::string text = broadcast_text(parts_.mpi, "");
+        const auto directive = static_cast<Directive>(text.front());
+        const std::string argument = text.substr(1);
+        if (directive == Directive::finish) return static_cast<ExitCode>(std::stoi(argument));
+        perform(directive, argument);
+    }
+}
+
+void Trainer::issue(Directive directive, const std::string& argument) {
+    broadcast_text(parts_.mpi, std::string(1, static_cast<char>(directive)) + argument);
+    perform(directive, argument);
+}
+
+void Trainer::perform(Directive directive, const std::string& argument) {
+    switch (directive) {
+        case Directive::train: return train(window_from_text(argument));
+        case Directive::evaluate: return evaluate(window_from_text(argument));
+        case Directive::checkpoint:
+            return save_checkpoint(parts_.mpi, parts_.job, parts_.plan, parts_.stage.bank(), state_,
+                                   parts_.identity);
+        case Directive::export_adapter:
+            return export_adapter(static_cast<AdapterId>(std::stoi(argument)));
+        case Directive::finish: return;
+    }
+}
+
+void Trainer::train(const Window& window) {
+    parts_.loader.start(window);
+    progress_.window_started(window);
+    parts_.runner.run(window, parts_.loader,
+                      [&](const BatchResult& result) { on_batch(window, result); });
+    stop_signalled_ = any_rank(parts_.mpi, stop_signalled());
+    if (parts_.mpi.is_root()) settle_window(window);
+}
+
+void Trainer::evaluate(const Window& window) {
+    parts_.loader.start(window);
+    const std::vector<EvalSums> mine = parts_.runner.run(window, parts_.loader, {});
+    const int last_rank = parts_.plan.replica.stages.back().rank;
+    const std::vector<EvalSums> sums =
+        eval_sums_from_text(broadcast_text(parts_.mpi, eval_sums_text(mine), last_rank));
+    if (!parts_.mpi.is_root()) return;
+    for (std::size_t b = 0; b < window.batches.size(); ++b) {
+        const BatchPlan& batch = window.batches[b];
+        AdapterState& adapter = state_.adapters[index(batch.adapter)];
+        const auto targets = static_cast<double>(std::max<std::int64_t>(1, batch.targets));
+        const auto samples = static_cast<double>(std::max<std::int64_t>(1, sums[b].samples));
+        adapter.last_eval_loss = sums[b].loss_sum / targets;
+        adapter.last_exact_match = static_cast<double>(sums[b].exact_samples) / samples;
+        if (adapter.first_eval_loss < 0) {
+            adapter.first_eval_loss = adapter.last_eval_loss;
+            adapter.first_exact_match = adapter.last_exact_match;
+        }
+        metrics_.record_evaluation(batch.adapter, adapter.steps, adapter.last_eval_loss,
+                                   adapter.last_exact_match);
+        log::info(cat("evaluated ", parts_.job.adapter(batch.adapter).name, " at step ",
+                      adapter.steps, ": loss ", format_fixed(adapter.last_eval_loss, 4),
+                      ", exact match ", format_fixed(100.0 * adapter.last_exact_match, 1), "%"));
+    }
+}
+
+void Trainer::export_adapter(AdapterId adapter) {
+    const std::vector<NamedTensor> tensors =
+        gather_adapter(parts_.mpi, parts_.job, parts_.plan, parts_.stage.bank(), adapter,
+                       AdapterBank::Part::parameters);
+    if (!parts_.mpi.is_root()) return;
+    const AdapterJob& job = parts_.job.adapter(adapter);
+    const std::string dir = parts_.job.run.dir + "/adapters/" + job.name;
+    write_adapter(dir, job, parts_.job.model.base_model_name_or_path, tensors);
+    write_text_atomic(dir + "/DONE", cat(state_.adapters[index(adapter)].steps, " steps\n"));
+    log::info("exported " + dir);
+}
+
+double Trainer::elapsed() const {
+    return seconds_before_ + seconds_since(started_);
+}
+
+void Trainer::on_batch(const Window& window, const BatchResult& result) {
+    const BatchPlan& batch = window.batches[static_cast<std::size_t>(result.batch)];
+    const std::size_t a = index(batch.adapter);
+    const AdapterPlan& plan = parts_.plan.adapters[a];
+    AdapterState& adapter = state_.adapters[a];
+    StepMetrics metrics;
+    metrics.step = batch.step + 1;
+    metrics.epoch = static_cast<double>(batch.step + 1) / plan.steps_per_epoch;
+    metrics.loss = batch.targets > 0 ? result.loss_sum / static_cast<double>(batch.targets) : 0.0;
+    metrics.grad_norm = std::sqrt(result.grad_sumsq);
+    metrics.learning_rate =
+        learning_rate(parts_.job.adapter(batch.adapter), plan.total_steps, batch.step);
+    metrics.target_tokens = batch.targets;
+    metrics.tokens = batch.tokens;
+    metrics.elapsed_seconds = elapsed();
+    const double seconds = metrics.elapsed_seconds - std::max(last_batch_time_[a], seconds_before_);
+    metrics.tokens_per_second = static_cast<double>(batch.tokens) / std::max(seconds, 1e-9);
+    last_batch_time_[a] = metrics.elapsed_seconds;
+    metrics_.record(batch.adapter, metrics);
+
+    adapter.steps = batch.step + 1;
+    adapter.last_loss = metrics.loss;
+    if (std::isfinite(result.grad_sumsq)) {
+        adapter.bad_steps_in_row = 0;
+    } else {
+        ++adapter.bad_steps_in_row;
+        log::warn(cat("adapter ", plan.name, ": gradient of step ", adapter.steps,
+                      " is not finite; its update is skipped, the others go on"));
+    }
+    progress_.batch_done(window, result.batch, metrics.loss, metrics.elapsed_seconds);
+}
+
+void Trainer::settle_window(const Window& window) {
+    state_.round = window.first_round + window.rounds;
+    for (std::size_t i = 0; i < state_.adapters.size(); ++i) {
+        AdapterState& adapter = state_.adapters[i];
+        if (adapter.status != AdapterStatus::running) continue;
+        if (adapter.bad_steps_in_row >= bad_steps_allowed) {
+            adapter.status = AdapterStatus::failed;
+            const std::string dir =
+                parts_.job.run.dir + "/adapters/" + parts_.job.adapters[i].name;
+            write_text_atomic(dir + "/FAILED", cat("gradients not finite in ",
+                                                   adapter.bad_steps_in_row,
+                                                   " steps up to step ", adapter.steps, "\n"));
+            log::warn(cat("adapter ", parts_.job.adapters[i].name,
+                          " FAILED: gradients were not finite in ", adapter.bad_steps_in_row,
+                          " steps in a row"));
+        } else if (adapter.steps >= parts_.plan.adapters[i].total_steps) {
+            adapter.status = AdapterStatus::done;
+        }
+    }
+}
+
+std::vector<AdapterId> Trainer::running_adapters() const {
+    std::vector<AdapterId> adapters;
+    for (std::size_t i = 0; i < state_.adapters.size(); ++i) {
+        if (state_.adapters[i].status == AdapterStatus::running) {
+            adapters.push_back(static_cast<AdapterId>(i));
+        }
+    }
+    return adapters;
+}
+
+std::int32_t Trainer::rounds_ahead() const {
+    std::int32_t rounds = most_rounds;
+    if (seconds_per_round_ > 0) {
+        rounds = static_cast<std::int32_t>(
+            std::clamp(window_seconds / seconds_per_round_, 1.0, double{most_rounds}));
+    } else {
+        rounds = 2;
+    }
+    auto up_to_multiple = [&](int every) {
+        if (every > 0) rounds = std::min(rounds, every - state_.round % every);
+    };
+    up_to_multiple(parts_.job.checkpoint.every_steps);
+    up_to_multiple(parts_.job.eval.every_steps);
+    if (parts_.stop_after) rounds = std::min(rounds, *parts_.stop_after - state_.round);
+    for (const AdapterId a : running_adapters()) {
+        const std::int32_t left =
+            parts_.plan.adapters[index(a)].total_steps - state_.adapters[index(a)].steps;
+        rounds = std::min(rounds, left);
+    }
+    return std::max(1, rounds);
+}
+
+void Trainer::train_window() {
+    const std::vector<AdapterId> before = running_adapters();
+    Progress progress;
+    progress.round = state_.round;
+    for (const AdapterState& adapter : state_.adapters) {
+        progress.steps.push_back(adapter.steps);
+        progress.stopped.push_back(adapter.status != AdapterStatus::running);
+    }
+    const auto start = std::chrono::steady_clock::now();
+    const Window window =
+        plan_window(parts_.job, parts_.plan, parts_.datasets, progress, rounds_ahead());
+    issue(Directive::train, to_text(window));
+    seconds_per_round_ = seconds_since(start) / std::max(1, window.rounds);
+
+    std::vector<AdapterId> evaluated;
+    const int every = parts_.job.eval.every_steps;
+    for (const AdapterId a : before) {
+        const AdapterStatus status = state_.adapters[index(a)].status;
+        const bool regular = status == AdapterStatus::running && every > 0 && state_.round % every == 0;
+        if (status == AdapterStatus::done || regular) evaluated.push_back(a);
+    }
+    evaluate_adapters(evaluated);
+    metrics_.flush();
+    for (const AdapterId a : before) {
+        if (state_.adapters[index(a)].status == AdapterStatus::done) {
+            issue(Directive::export_adapter, std::to_string(index(a)));
+        }
+    }
+}
+
+void Trainer::evaluate_adapters(const std::vector<AdapterId>& adapters) {
+    const Window window =
+        plan_eval_window(parts_.job, parts_.plan, parts_.datasets, adapters);
+    if (!window.microbatches.empty()) issue(Directive::evaluate, to_text(window));
+}
+
+bool Trainer::checkpoint_due() const {
+    const CheckpointJob& checkpoint = parts_.job.checkpoint;
+    const bool by_steps =
+        checkpoint.every_steps > 0 && state_.round % checkpoint.every_steps == 0;
+    const bool by_time = checkpoint.every_minutes > 0 &&
+                         seconds_since(last_checkpoint_) > 60.0 * checkpoint.every_minutes;
+    return by_steps || by_time;
+}
+
+bool Trainer::reached_stop() const {
+    return stop_signalled_ || (parts_.stop_after && state_.round >= *parts_.stop_after);
+}
+
+void Trainer::save() {
+    state_.elapsed_seconds = elapsed();
+    issue(Directive::checkpoint);
+    last_checkpoint_ = std::chrono::steady_clock::now();
+    log::info(cat("checkpoint at step ", state_.round));
+}
+
+void Trainer::start_run() {
+    for (std::size_t i = 0; i < state_.adapters.size(); ++i) {
+        const auto adapter = static_cast<AdapterId>(i);
+        const std::string dir = parts_.job.run.dir + "/adapters/" + parts_.job.adapters[i].name;
+        make_directory(dir);
+        if (state_.adapters[i].status == AdapterStatus::running) {
+            std::filesystem::remove(dir + "/DONE");
+        }
+        metrics_.restore(adapter, fresh_ ? -1 : state_.adapters[i].steps);
+    }
+    if (fresh_) {
+        evaluate_adapters(running_adapters());
+        metrics_.flush();
+    }
+}
+
+ExitCode Trainer::conduct() {
+    start_run();
+    ExitCode code = ExitCode::done;
+    while (!state_.finished()) {
+        if (reached_stop()) {
+            code = ExitCode::stopped_resume_me;
+            break;
+        }
+        train_window();
+        if (state_.finished() || checkpoint_due() || reached_stop()) save();
+    }
+    const bool failed = std::any_of(
+        state_.adapters.begin(), state_.adapters.end(),
+        [](const AdapterState& a) { return a.status == AdapterStatus::failed; });
+    if (code == ExitCode::done && failed) code = ExitCode::some_adapters_failed;
+    broadcast_text(parts_.mpi, std::string(1, static_cast<char>(Directive::finish)) +
+                                   std::to_string(static_cast<int>(code)));
+    return code;
+}
+
+}  // namespace loratrain

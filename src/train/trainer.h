@@ -1,0 +1,87 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/loader.h"
+#include "plan/plan_window.h"
+#include "train/checkpoint.h"
+#include "train/metrics.h"
+#include "train/pipeline_runner.h"
+#include "train/progress.h"
+
+namespace loratrain {
+
+/// What a rank brings to training; all of it outlives the trainer.
+struct TrainerParts {
+    const MpiSession& mpi;
+    const Job& job;
+    const Plan& plan;
+    Stage& stage;
+    PipelineRunner& runner;
+    Loader& loader;
+    const std::vector<DatasetInfo>& datasets;  ///< root only, else empty
+    const RunIdentity& identity;
+    std::optional<int> stop_after;  ///< stop cleanly after this round
+};
+
+/// The training loop. Rank 0 conducts: it plans the next window, broadcasts it, decides on
+/// evaluations, checkpoints, exports and the end; every rank performs the same directives in order.
+class Trainer {
+  public:
+    explicit Trainer(const TrainerParts& parts);
+
+    /// Continues from a loaded checkpoint instead of the start.
+    void restore(const RunState& state);
+
+    /// Trains to the end or to a stop. Collective. Failures end the whole job (second error regime).
+    ExitCode run();
+
+    const RunState& state() const { return state_; }  ///< root only
+
+  private:
+    enum class Directive : char {
+        train = 't',
+        evaluate = 'e',
+        checkpoint = 'c',
+        export_adapter = 'x',
+        finish = 'f',
+    };
+
+    ExitCode conduct();
+    ExitCode follow();
+    /// Root: tells every rank, then performs.
+    void issue(Directive directive, const std::string& argument = "");
+    void perform(Directive directive, const std::string& argument);
+    void train(const Window& window);
+    void evaluate(const Window& window);
+    void export_adapter(AdapterId adapter);
+
+    void start_run();
+    void train_window();
+    std::int32_t rounds_ahead() const;
+    void on_batch(const Window& window, const BatchResult& result);
+    void settle_window(const Window& window);
+    void evaluate_adapters(const std::vector<AdapterId>& adapters);
+    std::vector<AdapterId> running_adapters() const;
+    bool checkpoint_due() const;
+    bool reached_stop() const;
+    void save();
+    double elapsed() const;
+
+    TrainerParts parts_;
+    MetricsLog metrics_;
+    ProgressLog progress_;
+    RunState state_;
+    bool stop_signalled_ = false;
+    bool fresh_ = true;
+    double seconds_before_ = 0.0;
+    std::chrono::steady_clock::time_point started_;
+    std::chrono::steady_clock::time_point last_checkpoint_;
+    std::vector<double> last_batch_time_;
+    double seconds_per_round_ = 0.0;
+};
+
+}  // namespace loratrain
