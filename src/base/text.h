@@ -18,8 +18,9 @@ std::string cat(const Args&... args) {
 
 std::string join(const std::vector<std::string>& words, std::string_view separator);
 
-/// The candidate with the smallest edit distance to `word`, or "" when none is near: at most a
-/// third of the letters may differ, two in words of 4 to 8 letters, one in shorter words.
+/// The candidate with the smallest edit distance to `word` (two neighbours swapped count once), or
+/// "" when none is near: at most a third of the letters may differ, two in words of 4 to 8 letters,
+/// one in shorter words.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 /// "512 B", "3.4 MiB", "55.0 GiB".

@@ -7,14 +7,14 @@ std::string help_text() {
 
 Usage:
   [mpirun -np N] loratrain JOB.yaml [options]   train all adapters of the job
-  loratrain import-hf HF_DIR OUT.h5 [options]   convert Hugging Face weights, once per model
-  [mpirun -np N] loratrain bench [options]      measure the speed on made-up weights and data
+  loratrain import-hf HF_DIR OUT.h5 [options]   convert Hugging Face weights, once
+  [mpirun -np N] loratrain bench [options]      measure the speed, with random weights
 
 Options for training:
   --set KEY=VALUE     override any key of the job file; may be repeated
   --dry-run           print the plan (memory, stages, schedule) and stop
   --ranks N           with --dry-run: plan for N ranks
-  --restart auto      continue from the newest checkpoint in run.dir if there is one (default)
+  --restart auto      continue from the newest checkpoint in run.dir, if any (default)
   --restart never     start anew
   --restart PATH      continue from this checkpoint
   --stop-after N      checkpoint and exit with 75 after step N of the run
@@ -32,8 +32,9 @@ Other options:
   -h, --help          print this text
   --version           print version, commit and build
 
-Exit codes: 0 done, 1 error, 2 bad job or usage, 3 some adapters failed (the rest exported),
-  75 stopped cleanly: the same command continues
+Exit codes:
+  0 done, 1 error, 2 bad job or usage, 3 some adapters failed and the rest were exported,
+  75 stopped cleanly; the same command continues
 
 Examples:
   loratrain import-hf models/Llama-3.2-1B base.h5

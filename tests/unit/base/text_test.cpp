@@ -30,6 +30,8 @@ TEST(Nearest, FindsTypingErrors) {
     EXPECT_EQ(nearest("lora_aplha", keys), "lora_alpha");
     EXPECT_EQ(nearest("sed", keys), "seed");
     EXPECT_EQ(nearest("sede", keys), "seed");
+    EXPECT_EQ(nearest("rnu", {"model", "run"}), "run");
+    EXPECT_EQ(nearest("nru", {"run"}), "");
     EXPECT_EQ(nearest("path", keys), "path");
 }
 

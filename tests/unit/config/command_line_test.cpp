@@ -1,0 +1,257 @@
+#include "config/command_line.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "unit/config/job_files.h"
+
+namespace loratrain {
+namespace {
+
+CommandLine parse(std::vector<const char*> words) {
+    words.insert(words.begin(), "loratrain");
+    return parse_command_line(static_cast<int>(words.size()), words.data());
+}
+
+std::vector<Problem> problems_of(const std::vector<const char*>& words) {
+    try {
+        parse(words);
+    } catch (const InputError& error) {
+        return error.problems();
+    }
+    ADD_FAILURE() << "was accepted";
+    return {};
+}
+
+TEST(CommandLineTrain, DefaultsAreThoseOfTheStruct) {
+    const CommandLine line = parse({"tune.yaml"});
+    EXPECT_EQ(line.command, Command::train);
+    EXPECT_EQ(line.job_path, "tune.yaml");
+    EXPECT_TRUE(line.overrides.empty());
+    EXPECT_FALSE(line.dry_run);
+    EXPECT_FALSE(line.ranks);
+    EXPECT_EQ(line.restart, Restart::automatic);
+    EXPECT_EQ(line.restart_path, "");
+    EXPECT_FALSE(line.stop_after);
+}
+
+TEST(CommandLineTrain, ReadsEveryOptionInAnyPlace) {
+    const CommandLine line =
+        parse({"--set", "run.dir=out", "--dry-run", "tune.yaml", "--ranks=16", "--set",
+               "defaults.learning_rate=1e-4", "--stop-after", "3", "--set=a.b=c=d", "--set", "x="});
+    EXPECT_EQ(line.job_path, "tune.yaml");
+    EXPECT_TRUE(line.dry_run);
+    EXPECT_EQ(line.ranks, 16);
+    EXPECT_EQ(line.stop_after, 3);
+    ASSERT_EQ(line.overrides.size(), 4U);
+    EXPECT_EQ(line.overrides[0].key, "run.dir");
+    EXPECT_EQ(line.overrides[0].value, "out");
+    EXPECT_EQ(line.overrides[1].key, "defaults.learning_rate");
+    EXPECT_EQ(line.overrides[1].value, "1e-4");
+    EXPECT_EQ(line.overrides[2].key, "a.b");
+    EXPECT_EQ(line.overrides[2].value, "c=d");
+    EXPECT_EQ(line.overrides[3].key, "x");
+    EXPECT_EQ(line.overrides[3].value, "");
+}
+
+TEST(CommandLineTrain, Restart) {
+    EXPECT_EQ(parse({"t.yaml", "--restart", "auto"}).restart, Restart::automatic);
+    EXPECT_EQ(parse({"t.yaml", "--restart", "never"}).restart, Restart::never);
+    const CommandLine line = parse({"t.yaml", "--restart", "out/ckpt/40"});
+    EXPECT_EQ(line.restart, Restart::from_path);
+    EXPECT_EQ(line.restart_path, "out/ckpt/40");
+}
+
+TEST(CommandLineTrain, NegativeValuesReachAnOverride) {
+    EXPECT_EQ(parse({"t.yaml", "--set", "adapters.a.priority=-1"}).overrides[0].value, "-1");
+}
+
+TEST(CommandLineTrain, BadUsage) {
+    expect_only(problems_of({}), "command line", "no job file given", "loratrain JOB.yaml");
+    expect_only(problems_of({"--dry-run"}), "command line", "no job file given", "--help");
+    expect_only(problems_of({"a.yaml", "b.yaml"}), "command line", "unexpected argument 'b.yaml'",
+                "one job file");
+    expect_only(problems_of({"a.yaml", "run.dir=x"}), "command line",
+                "unexpected argument 'run.dir=x'", "write --set before");
+    expect_only(problems_of({"a.yaml", "--set", "run.dir"}), "--set", "'run.dir' is not KEY=VALUE",
+                "--set defaults.learning_rate=1e-4");
+    expect_only(problems_of({"a.yaml", "--set", "=x"}), "--set", "'=x' is not KEY=VALUE", "--set");
+    expect_only(problems_of({"a.yaml", "--ranks", "4"}), "--ranks", "only goes with --dry-run",
+                "mpirun -np 4 loratrain a.yaml");
+    expect_only(problems_of({"a.yaml", "--dry-run", "--ranks", "0"}), "--ranks",
+                "0 is out of range", "at least 1");
+    expect_only(problems_of({"a.yaml", "--stop-after", "-2"}), "--stop-after", "-2 is out of range",
+                "at least 1");
+    expect_only(problems_of({"a.yaml", "--restart", ""}), "--restart", "'' names no checkpoint",
+                "auto, never or a path");
+}
+
+TEST(CommandLineTrain, ProblemsAreCollected) {
+    EXPECT_EQ(problems_of({"a.yaml", "b.yaml", "--set", "x", "--ranks", "0"}).size(), 4U);
+}
+
+TEST(CommandLineTrain, MalformedValues) {
+    for (const char* value : {"x", "1.5", "99999999999"}) {
+        const std::vector<Problem> found = problems_of({"a.yaml", "--stop-after", value});
+        ASSERT_EQ(found.size(), 1U);
+        EXPECT_EQ(found[0].where, "--stop-after");
+        EXPECT_NE(found[0].what.find(value), std::string::npos);
+    }
+    const std::vector<Problem> missing = problems_of({"a.yaml", "--stop-after"});
+    ASSERT_EQ(missing.size(), 1U);
+    EXPECT_EQ(missing[0].where, "--stop-after");
+    EXPECT_NE(missing[0].what.find("missing"), std::string::npos);
+}
+
+TEST(CommandLineUnknown, OptionsNameTheNearest) {
+    expect_only(problems_of({"a.yaml", "--dryrun"}), "--dryrun", "unknown option",
+                "did you mean --dry-run?");
+    expect_only(problems_of({"a.yaml", "--dry"}), "--dry", "unknown option", "--help");
+    expect_only(problems_of({"a.yaml", "--hepl"}), "--hepl", "unknown option",
+                "did you mean --help?");
+    expect_only(problems_of({"a.yaml", "--optimizer", "sgd"}), "--optimizer", "unknown option",
+                "see loratrain --help");
+    expect_only(problems_of({"a.yaml", "-x"}), "-x", "unknown option", "see loratrain --help");
+}
+
+TEST(CommandLineUnknown, OptionsOfOtherCommandsAreTold) {
+    expect_only(problems_of({"a.yaml", "--force"}), "--force", "unknown option",
+                "it is an option of: loratrain import-hf");
+    expect_only(problems_of({"bench", "--dry-run"}), "--dry-run", "unknown option",
+                "it is an option of: loratrain JOB.yaml");
+    expect_only(problems_of({"import-hf", "a", "b", "--hidden", "3"}), "--hidden", "unknown option",
+                "it is an option of: loratrain bench");
+}
+
+TEST(CommandLineUnknown, CommandsNameTheNearest) {
+    expect_only(problems_of({"bnech"}), "command line", "unknown command 'bnech'",
+                "did you mean bench?");
+    expect_only(problems_of({"import_hf", "a", "b"}), "command line", "unknown command 'import_hf'",
+                "did you mean import-hf?");
+    expect_only(problems_of({"help"}), "command line", "unknown command 'help'",
+                "did you mean --help?");
+    EXPECT_EQ(parse({"./bnech"}).job_path, "./bnech");
+    EXPECT_EQ(parse({"bench.yaml"}).job_path, "bench.yaml");
+    EXPECT_EQ(parse({"myjob"}).job_path, "myjob");
+}
+
+TEST(CommandLineImport, ReadsArgumentsAndOptions) {
+    const CommandLine plain = parse({"import-hf", "models/x", "base.h5"});
+    EXPECT_EQ(plain.command, Command::import_hf);
+    EXPECT_EQ(plain.hf_dir, "models/x");
+    EXPECT_EQ(plain.output, "base.h5");
+    EXPECT_FALSE(plain.force);
+    EXPECT_FALSE(plain.store_bf16);
+    const CommandLine full = parse({"import-hf", "--force", "x", "--dtype", "bf16", "y.h5"});
+    EXPECT_EQ(full.hf_dir, "x");
+    EXPECT_EQ(full.output, "y.h5");
+    EXPECT_TRUE(full.force);
+    EXPECT_TRUE(full.store_bf16);
+}
+
+TEST(CommandLineImport, BadUsage) {
+    expect_only(problems_of({"import-hf", "x"}), "import-hf", "needs 2 arguments, got 1",
+                "loratrain import-hf HF_DIR OUT.h5");
+    expect_only(problems_of({"import-hf", "x", "y", "z"}), "import-hf", "needs 2 arguments, got 3",
+                "HF_DIR OUT.h5");
+    expect_only(problems_of({"import-hf", "x", "y", "--dtype", "fp16"}), "--dtype",
+                "'fp16' is not known here", "give bf16");
+}
+
+TEST(CommandLineBench, ReadsEveryOption) {
+    const CommandLine plain = parse({"bench"});
+    EXPECT_EQ(plain.command, Command::bench);
+    EXPECT_EQ(plain.bench.hidden, CommandLine::Bench{}.hidden);
+    EXPECT_FALSE(plain.bench.json);
+    const CommandLine::Bench bench =
+        parse({"bench", "--steps",         "1",  "--hidden", "64", "--intermediate",
+               "3",     "--layers",        "4",  "--heads",  "2",  "--vocab",
+               "6",     "--adapters",      "7",  "--rank",   "8",  "--samples",
+               "9",     "--sample-tokens", "10", "--json"})
+            .bench;
+    EXPECT_EQ(bench.steps, 1);
+    EXPECT_EQ(bench.hidden, 64);
+    EXPECT_EQ(bench.intermediate, 3);
+    EXPECT_EQ(bench.layers, 4);
+    EXPECT_EQ(bench.heads, 2);
+    EXPECT_EQ(bench.vocab, 6);
+    EXPECT_EQ(bench.adapters, 7);
+    EXPECT_EQ(bench.rank, 8);
+    EXPECT_EQ(bench.samples, 9);
+    EXPECT_EQ(bench.sample_tokens, 10);
+    EXPECT_TRUE(bench.json);
+}
+
+TEST(CommandLineBench, BadUsage) {
+    expect_only(problems_of({"bench", "--rank", "0"}), "--rank", "0 is out of range", "at least 1");
+    expect_only(problems_of({"bench", "--hidden", "100", "--heads", "3"}), "--heads",
+                "3 does not fit --hidden 100", "even whole number");
+    expect_only(problems_of({"bench", "--hidden", "6", "--heads", "2"}), "--heads",
+                "2 does not fit --hidden 6", "even whole number");
+    expect_only(problems_of({"bench", "x"}), "bench", "unexpected argument 'x'", "--help");
+}
+
+TEST(CommandLineOther, HelpAndVersionWorkEverywhere) {
+    EXPECT_EQ(parse({"--help"}).command, Command::help);
+    EXPECT_EQ(parse({"-h"}).command, Command::help);
+    EXPECT_EQ(parse({"bench", "--nonsense", "--help"}).command, Command::help);
+    EXPECT_EQ(parse({"--version"}).command, Command::version);
+}
+
+TEST(CommandLineOther, EmptyArgumentVectorIsNoCrash) {
+    EXPECT_THROW(parse_command_line(0, nullptr), InputError);
+}
+
+TEST(HelpText, FitsOneScreen) {
+    std::istringstream lines(help_text());
+    std::string line;
+    int count = 0;
+    while (std::getline(lines, line)) {
+        ++count;
+        EXPECT_LE(line.size(), 90U) << line;
+        EXPECT_EQ(line.find('\t'), std::string::npos);
+        EXPECT_FALSE(line.ends_with(' ')) << line;
+    }
+    EXPECT_LE(count, 40);
+    EXPECT_GE(count, 20);
+    EXPECT_EQ(help_text().back(), '\n');
+}
+
+TEST(HelpText, NamesEveryOptionAndItsDefault) {
+    const std::string text = help_text();
+    const CommandLine::Bench bench;
+    for (const std::string& word : {std::string("loratrain JOB.yaml"),
+                                    std::string("import-hf HF_DIR OUT.h5"),
+                                    std::string("--set KEY=VALUE"),
+                                    std::string("--dry-run"),
+                                    std::string("--ranks N"),
+                                    std::string("--restart auto"),
+                                    std::string("--restart never"),
+                                    std::string("--restart PATH"),
+                                    std::string("--stop-after N"),
+                                    std::string("--force"),
+                                    std::string("--dtype bf16"),
+                                    std::string("--json"),
+                                    std::string("-h, --help"),
+                                    std::string("--version"),
+                                    cat("--steps ", bench.steps),
+                                    cat("--hidden ", bench.hidden),
+                                    cat("--intermediate ", bench.intermediate),
+                                    cat("--layers ", bench.layers),
+                                    cat("--heads ", bench.heads),
+                                    cat("--vocab ", bench.vocab),
+                                    cat("--adapters ", bench.adapters),
+                                    cat("--rank ", bench.rank),
+                                    cat("--samples ", bench.samples),
+                                    cat("--sample-tokens ", bench.sample_tokens)}) {
+        EXPECT_NE(text.find(word), std::string::npos) << word;
+    }
+    for (const ExitCode code : {ExitCode::done, ExitCode::error, ExitCode::bad_input,
+                                ExitCode::some_adapters_failed, ExitCode::stopped_resume_me}) {
+        EXPECT_NE(text.find(cat(" ", static_cast<int>(code), " ")), std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace loratrain

@@ -1,0 +1,166 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "unit/config/job_files.h"
+
+namespace loratrain {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+Job two_adapters() {
+    Job job;
+    job.model = {"/base.h5", Precision::fp32, "org/model"};
+    job.run.dir = "/out";
+    job.datasets.resize(2);
+    job.datasets[0].name = "math";
+    job.datasets[0].path = "/math.jsonl";
+    job.datasets[1].name = "code";
+    job.datasets[1].path = "/code.jsonl";
+    job.adapters.resize(2);
+    job.adapters[0].name = "a";
+    job.adapters[1].name = "b.r";
+    job.adapters[1].dataset = DatasetId{1};
+    job.adapters[1].max_steps = 10;
+    return job;
+}
+
+JobDifference difference(const std::function<void(Job&)>& change) {
+    Job job = two_adapters();
+    const std::string before = to_yaml(job);
+    change(job);
+    return compare_jobs(before, to_yaml(job));
+}
+
+void expect_harmless(const std::function<void(Job&)>& change, const Lines& lines) {
+    const JobDifference found = difference(change);
+    EXPECT_EQ(found.harmless, lines);
+    EXPECT_EQ(found.harmful, Lines{});
+}
+
+void expect_harmful(const std::function<void(Job&)>& change, const Lines& lines) {
+    const JobDifference found = difference(change);
+    EXPECT_EQ(found.harmful, lines);
+    EXPECT_EQ(found.harmless, Lines{});
+}
+
+TEST(JobCompare, EqualJobsDoNotDiffer) {
+    expect_harmless([](Job&) {}, {});
+}
+
+TEST(JobCompare, WhereAndHowTheRunGoesIsHarmless) {
+    expect_harmless([](Job& job) { job.run.dir = "/new"; }, {"run.dir: /out -> /new"});
+    expect_harmless(
+        [](Job& job) {
+            job.parallel = {2, 512};
+        },
+        {"parallel.pipeline_stages: auto -> 2", "parallel.microbatch_tokens: auto -> 512"});
+    expect_harmless(
+        [](Job& job) {
+            job.checkpoint = {1, 2, 3};
+        },
+        {"checkpoint.every_steps: 200 -> 1", "checkpoint.every_minutes: 30 -> 2",
+         "checkpoint.keep: 2 -> 3"});
+    expect_harmless([](Job& job) { job.eval.every_steps = 5; }, {"eval.every_steps: 0 -> 5"});
+    expect_harmless([](Job& job) { job.logging.every_steps = 5; }, {"logging.every_steps: 1 -> 5"});
+    expect_harmless([](Job& job) { job.adapters[1].priority = 4; },
+                    {"adapters.b.r.priority: 0 -> 4"});
+}
+
+TEST(JobCompare, LongerTrainingIsHarmlessShorterIsNot) {
+    expect_harmless([](Job& job) { job.adapters[1].max_steps = 100; },
+                    {"adapters.b.r.max_steps: 10 -> 100"});
+    expect_harmful([](Job& job) { job.adapters[1].max_steps = 9; },
+                   {"adapters.b.r.max_steps: 10 -> 9"});
+    expect_harmless([](Job& job) { job.adapters[0].num_train_epochs = 1.5; },
+                    {"adapters.a.num_train_epochs: 1 -> 1.5"});
+    expect_harmful([](Job& job) { job.adapters[0].num_train_epochs = 0.5; },
+                   {"adapters.a.num_train_epochs: 1 -> 0.5"});
+}
+
+TEST(JobCompare, StepsInPlaceOfEpochsAreHarmful) {
+    expect_harmful(
+        [](Job& job) { job.adapters[0].max_steps = 100; },
+        {"adapters.a.num_train_epochs: 1 -> not set", "adapters.a.max_steps: not set -> 100"});
+}
+
+TEST(JobCompare, WhatChangesTheResultIsHarmful) {
+    expect_harmful([](Job& job) { job.model.weights = "/x.h5"; },
+                   {"model.weights: /base.h5 -> /x.h5"});
+    expect_harmful([](Job& job) { job.model.precision = Precision::bf16; },
+                   {"model.precision: fp32 -> bf16"});
+    expect_harmful([](Job& job) { job.run.seed = 1; }, {"run.seed: 42 -> 1"});
+    expect_harmful([](Job& job) { job.run.backend = BackendKind::cuda; },
+                   {"run.backend: auto -> cuda"});
+    expect_harmful([](Job& job) { job.datasets[0].eval_path = "/e.jsonl"; },
+                   {"datasets.math.eval_path: '' -> /e.jsonl"});
+    expect_harmful([](Job& job) { job.datasets[1].shuffle = false; },
+                   {"datasets.code.shuffle: true -> false"});
+    expect_harmful([](Job& job) { job.adapters[0].r = 3; }, {"adapters.a.r: 16 -> 3"});
+    expect_harmful([](Job& job) { job.adapters[0].learning_rate = 1e-5; },
+                   {"adapters.a.learning_rate: 2.0e-04 -> 1.0e-05"});
+    expect_harmful([](Job& job) { job.adapters[0].warmup_steps = 3; },
+                   {"adapters.a.warmup_steps: 0 -> 3"});
+    expect_harmful(
+        [](Job& job) { job.adapters[1].targets = {true, true, false, false, false, false, false}; },
+        {"adapters.b.r.target_modules: all-linear -> [q_proj, k_proj]"});
+    expect_harmful([](Job& job) { job.adapters[0].dataset = DatasetId{1}; },
+                   {"adapters.a.dataset: math -> code"});
+}
+
+TEST(JobCompare, AddedAndRemovedAdaptersAreHarmful) {
+    expect_harmful(
+        [](Job& job) {
+            AdapterJob copy = job.adapters[0];
+            copy.name += "2";
+            job.adapters.push_back(copy);
+        },
+        {"adapters.a2: added"});
+    expect_harmful([](Job& job) { job.adapters.erase(job.adapters.begin()); },
+                   {"adapters.a: removed"});
+}
+
+TEST(JobCompare, AddedAndRemovedDatasetsAreHarmful) {
+    expect_harmful(
+        [](Job& job) {
+            DatasetJob copy = job.datasets[0];
+            copy.name += "2";
+            job.datasets.push_back(copy);
+        },
+        {"datasets.math2: added"});
+    expect_harmful(
+        [](Job& job) {
+            job.datasets.pop_back();
+            job.adapters[1].dataset = DatasetId{0};
+        },
+        {"adapters.b.r.dataset: code -> math", "datasets.code: removed"});
+}
+
+TEST(JobCompare, AnotherOrderIsHarmful) {
+    expect_harmful([](Job& job) { std::swap(job.adapters[0], job.adapters[1]); },
+                   {"adapters: order a, b.r -> b.r, a"});
+    expect_harmful(
+        [](Job& job) {
+            std::swap(job.datasets[0], job.datasets[1]);
+            job.adapters[0].dataset = DatasetId{1};
+            job.adapters[1].dataset = DatasetId{0};
+        },
+        {"datasets: order math, code -> code, math"});
+}
+
+TEST(JobCompare, BothKindsAreListedAtOnce) {
+    const JobDifference found = difference([](Job& job) {
+        job.run.dir = "/x";
+        job.adapters[0].r = 1;
+    });
+    EXPECT_EQ(found.harmless, Lines{"run.dir: /out -> /x"});
+    EXPECT_EQ(found.harmful, Lines{"adapters.a.r: 16 -> 1"});
+}
+
+TEST(JobCompare, TextThatIsNoYamlThrows) {
+    EXPECT_THROW(compare_jobs("{", to_yaml(two_adapters())), InputError);
+}
+
+}  // namespace
+}  // namespace loratrain

@@ -1,0 +1,373 @@
+#include <gtest/gtest.h>
+
+#include <ostream>
+
+#include "unit/config/job_files.h"
+
+namespace loratrain {
+namespace {
+
+class JobProblems : public JobFiles {};
+
+struct BadValue {
+    const char* name;  ///< of the case
+    const char* section;
+    const char* entry;  ///< "key: value"
+    const char* what;
+    const char* hint;
+};
+
+std::ostream& operator<<(std::ostream& out, const BadValue& bad) {
+    return out << bad.section << ": {" << bad.entry << "}";
+}
+
+class BadValues : public JobFiles, public ::testing::WithParamInterface<BadValue> {};
+
+/// The section stands in line 7, behind the minimal job, and has this one fault.
+TEST_P(BadValues, AreReportedWithPlaceValueAndHint) {
+    const BadValue& bad = GetParam();
+    const std::string section = std::string(bad.section) + ": {" + bad.entry + "}\n";
+    expect_only(problems(minimal_job + section), at(7), bad.what, bad.hint);
+}
+
+constexpr const char* whole1 = "give a whole number, at least 1";
+constexpr const char* whole0 = "give a whole number, at least 0";
+constexpr const char* below1 = "give a number, at least 0 and less than 1";
+constexpr const char* number0 = "give a number, at least 0";
+constexpr const char* above0 = "give a number, greater than 0";
+
+const BadValue bad_values[] = {
+    {"RankFraction", "defaults", "r: 8.5", "defaults.r: '8.5' is not a whole number", whole1},
+    {"RankZero", "defaults", "r: 0", "defaults.r: 0 is out of range", whole1},
+    {"RankQuoted", "defaults", "r: '8'", "defaults.r: '8' is not a whole number", whole1},
+    {"RankWord", "defaults", "r: many", "defaults.r: 'many' is not a whole number", whole1},
+    {"RankExponent", "defaults", "r: 1e3", "defaults.r: '1e3' is not a whole number", whole1},
+    {"RankHuge", "defaults", "r: 99999999999", "defaults.r: 99999999999 is out of range",
+     "at least 1, up to 2147483647"},
+    {"RankList", "defaults", "r: [8]", "defaults.r: is a list", whole1},
+    {"RankMap", "defaults", "r: {a: 8}", "defaults.r: is a mapping", whole1},
+    {"RankEmpty", "defaults", "r: ", "defaults.r: has no value", whole1},
+    {"RankNull", "defaults", "r: null", "defaults.r: has no value", whole1},
+    {"Alpha", "defaults", "lora_alpha: 0", "defaults.lora_alpha: 0 is out of range", above0},
+    {"DropoutOne", "defaults", "lora_dropout: 1.0", "defaults.lora_dropout: 1.0 is out of range",
+     below1},
+    {"DropoutNearlyOne", "defaults", "lora_dropout: 0.999999",
+     "defaults.lora_dropout: 0.999999 drops everything", "1/65536"},
+    {"DropoutNegative", "defaults", "lora_dropout: -0.1",
+     "defaults.lora_dropout: -0.1 is out of range", below1},
+    {"Rate", "defaults", "learning_rate: -1e-4", "defaults.learning_rate: -1e-4 is out of range",
+     number0},
+    {"RateWord", "defaults", "learning_rate: 1e-4x",
+     "defaults.learning_rate: '1e-4x' is not a number", number0},
+    {"RateNan", "defaults", "learning_rate: nan", "defaults.learning_rate: nan is out of range",
+     number0},
+    {"RateInfinite", "defaults", "learning_rate: inf",
+     "defaults.learning_rate: inf is out of range", number0},
+    {"RateOverflow", "defaults", "learning_rate: 1e999",
+     "defaults.learning_rate: 1e999 is out of range", number0},
+    {"RateQuoted", "defaults", "learning_rate: \"1e-4\"",
+     "defaults.learning_rate: '1e-4' is not a number", number0},
+    {"Scheduler", "defaults", "lr_scheduler_type: cosinus",
+     "defaults.lr_scheduler_type: 'cosinus' is not known here",
+     "give one of: constant, constant_with_warmup, linear, cosine"},
+    {"Warmup", "defaults", "warmup_steps: -1", "defaults.warmup_steps: -1 is out of range", whole0},
+    {"Decay", "defaults", "weight_decay: -1", "defaults.weight_decay: -1 is out of range", number0},
+    {"Beta1", "defaults", "adam_beta1: 1", "defaults.adam_beta1: 1 is out of range", below1},
+    {"Beta2", "defaults", "adam_beta2: 1.5", "defaults.adam_beta2: 1.5 is out of range", below1},
+    {"Epsilon", "defaults", "adam_epsilon: 0", "defaults.adam_epsilon: 0 is out of range", above0},
+    {"GradNorm", "defaults", "max_grad_norm: -1", "defaults.max_grad_norm: -1 is out of range",
+     number0},
+    {"Batch", "defaults", "global_batch_size: 0", "defaults.global_batch_size: 0 is out of range",
+     whole1},
+    {"Epochs", "defaults", "num_train_epochs: 0", "defaults.num_train_epochs: 0 is out of range",
+     above0},
+    {"Steps", "defaults", "max_steps: 0", "defaults.max_steps: 0 is out of range", whole1},
+    {"Priority", "defaults", "priority: high", "defaults.priority: 'high' is not a whole number",
+     "give a whole number"},
+    {"AdapterSeed", "defaults", "seed: -1", "defaults.seed: -1 is out of range", whole0},
+    {"SeedTooLarge", "defaults", "seed: 18446744073709551616",
+     "defaults.seed: 18446744073709551616 is out of range", "up to 18446744073709551615"},
+    {"Rslora", "defaults", "use_rslora: yes", "defaults.use_rslora: 'yes' is not true or false",
+     "write true or false"},
+    {"RsloraQuoted", "defaults", "use_rslora: 'true'",
+     "defaults.use_rslora: 'true' is not true or false", "without quotes"},
+    {"Dataset", "defaults", "dataset: mth", "defaults.dataset: 'mth' is not in datasets",
+     "did you mean 'math'?"},
+    {"NameInDefaults", "defaults", "name: a", "defaults.name: cannot be shared by adapters",
+     "name each adapter"},
+    {"TargetWord", "defaults", "target_modules: all",
+     "defaults.target_modules: 'all' is neither all-linear nor a list", "write all-linear"},
+    {"TargetUnknown", "defaults", "target_modules: [q_proj, k_porj]",
+     "defaults.target_modules: 'k_porj' is not a target", "did you mean 'k_proj'?"},
+    {"TargetTwice", "defaults", "target_modules: [q_proj, q_proj]",
+     "defaults.target_modules: 'q_proj' is given twice", "once"},
+    {"TargetsEmpty", "defaults", "target_modules: []",
+     "defaults.target_modules: is neither all-linear nor a list of targets", "q_proj, k_proj"},
+    {"BothLengths", "defaults", "max_steps: 3, num_train_epochs: 1",
+     "defaults.max_steps: is given together with num_train_epochs", "keep one of the two"},
+    {"UnknownNear", "defaults", "learning_rat: 1", "unknown key 'defaults.learning_rat'",
+     "did you mean 'learning_rate'?"},
+    {"UnknownForeign", "defaults", "lr: 1", "unknown key 'defaults.lr'",
+     "did you mean 'learning_rate'?"},
+    {"UnknownForeignRank", "defaults", "lora_r: 1", "unknown key 'defaults.lora_r'",
+     "did you mean 'r'?"},
+    {"MergeKey", "defaults", "<<: 1", "unknown key 'defaults.<<'", "defaults"},
+    {"UnknownFar", "eval", "optimizer: adam", "unknown key 'eval.optimizer'",
+     "one of: every_steps"},
+    {"Stages", "parallel", "pipeline_stages: 0", "parallel.pipeline_stages: 0 is out of range",
+     "give auto, or a whole number, at least 1"},
+    {"StagesWord", "parallel", "pipeline_stages: all",
+     "parallel.pipeline_stages: 'all' is not a whole number", "give auto, or a whole number"},
+    {"Tokens", "parallel", "microbatch_tokens: 0", "parallel.microbatch_tokens: 0 is out of range",
+     "give auto, or a whole number, at least 1"},
+    {"Keep", "checkpoint", "keep: 0", "checkpoint.keep: 0 is out of range", whole1},
+    {"Minutes", "checkpoint", "every_minutes: -1", "checkpoint.every_minutes: -1 is out of range",
+     number0},
+    {"CheckpointSteps", "checkpoint", "every_steps: -1",
+     "checkpoint.every_steps: -1 is out of range", whole0},
+    {"EvalSteps", "eval", "every_steps: -1", "eval.every_steps: -1 is out of range", whole0},
+    {"LoggingSteps", "logging", "every_steps: 0", "logging.every_steps: 0 is out of range", whole1},
+    {"UnknownSection", "loging", "every_steps: 1", "unknown key 'loging'",
+     "did you mean 'logging'?"},
+};
+
+INSTANTIATE_TEST_SUITE_P(All, BadValues, ::testing::ValuesIn(bad_values),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST_F(JobProblems, ModelRunAndDatasetsAreCheckedToo) {
+    const std::vector<Problem> found = problems(
+        "model: {weights: base.h5, precision: fp16, base_model_name_or_path: [x]}\n"
+        "run: {dir: out, seed: 1.5, backend: gpu}\n"
+        "datasets:\n"
+        "  math:\n"
+        "    path: math.jsonl\n"
+        "    max_seq_len: 0\n"
+        "    over_length: cut\n"
+        "    shuffle: 1\n"
+        "    tokenizer: bpe\n"
+        "    evalpath: x\n"
+        "adapters: [{name: a}]\n");
+    EXPECT_EQ(found.size(), 9U);
+    expect_among(found, at(1), "model.precision: 'fp16' is not known here",
+                 "give one of: auto, fp32, bf16");
+    expect_among(found, at(1), "model.base_model_name_or_path: is a list", "give a text");
+    expect_among(found, at(2), "run.seed: '1.5' is not a whole number", "whole number");
+    expect_among(found, at(2), "run.backend: 'gpu' is not known here",
+                 "give one of: auto, cpu, cuda");
+    expect_among(found, at(6), "datasets.math.max_seq_len: 0 is out of range", "at least 1");
+    expect_among(found, at(7), "datasets.math.over_length: 'cut' is not known here",
+                 "give one of: error, truncate, drop");
+    expect_among(found, at(8), "datasets.math.shuffle: '1' is not true or false", "true or false");
+    expect_among(found, at(9), "datasets.math.tokenizer: 'bpe' is not known here",
+                 "give one of: none, bytes");
+    expect_among(found, at(10), "unknown key 'datasets.math.evalpath'",
+                 "did you mean 'eval_path'?");
+}
+
+TEST_F(JobProblems, ComeInTheOrderOfTheLinesWithTheCommandLineLast) {
+    const std::vector<Problem> found =
+        problems("logging: {every_steps: x}\n" + minimal_job + "nonsense: 1\nrum: 2\n",
+                 {{"run.seed", "x"}, {"defaults.r", "0"}});
+    ASSERT_EQ(found.size(), 5U);
+    EXPECT_EQ(found[0].where, at(1));
+    EXPECT_EQ(found[1].where, at(8));
+    EXPECT_EQ(found[2].where, at(9));
+    EXPECT_EQ(found[3].where, "--set run.seed");
+    EXPECT_EQ(found[4].where, "--set defaults.r");
+}
+
+TEST_F(JobProblems, MissingKeysAndSections) {
+    const std::vector<Problem> found = problems("\neval: {every_steps: 1}\n");
+    EXPECT_EQ(found.size(), 4U);
+    expect_among(found, at(2), "model.weights: is missing", "import-hf");
+    expect_among(found, at(2), "run.dir: is missing", "folder");
+    expect_among(found, at(2), "datasets: is missing", "at least one dataset");
+    expect_among(found, at(2), "adapters: is missing", "at least one adapter");
+}
+
+TEST_F(JobProblems, MissingKeysOfSectionsArePlacedAtTheSection) {
+    const std::vector<Problem> found = problems(
+        "model: {precision: auto}\n"
+        "run:\n"
+        "\n"
+        "datasets:\n"
+        "  math:\n"
+        "  code: {path: ''}\n"
+        "adapters:\n"
+        "  - {dataset: math}\n"
+        "  - name: a\n");
+    EXPECT_EQ(found.size(), 6U);
+    expect_among(found, at(1), "model.weights: is missing", "");
+    expect_among(found, at(2), "run.dir: is missing", "");
+    expect_among(found, at(5), "datasets.math.path: is missing", ".jsonl");
+    expect_among(found, at(6), "datasets.code.path: is empty", ".jsonl");
+    expect_among(found, at(8), "adapters[0].name: is missing", "name");
+    expect_among(found, at(9), "adapters.a.dataset: is missing", "name one of: math, code");
+}
+
+TEST_F(JobProblems, EmptyListsOfDatasetsAndAdapters) {
+    const std::vector<Problem> found =
+        problems("model: {weights: base.h5}\nrun: {dir: out}\ndatasets: {}\nadapters: []\n");
+    EXPECT_EQ(found.size(), 2U);
+    expect_among(found, at(3), "datasets: is empty", "at least one dataset");
+    expect_among(found, at(4), "adapters: is empty", "at least one adapter");
+}
+
+TEST_F(JobProblems, SectionsOfTheWrongKind) {
+    const std::vector<Problem> found = problems(
+        "model: base.h5\n"
+        "run: [out]\n"
+        "datasets: [{path: a.jsonl}]\n"
+        "adapters: {name: a}\n"
+        "defaults: 3\n");
+    EXPECT_EQ(found.size(), 5U);
+    expect_among(found, at(1), "model must be a mapping", "key: value");
+    expect_among(found, at(2), "run must be a mapping", "key: value");
+    expect_among(found, at(3), "datasets must be a mapping", "key: value");
+    expect_among(found, at(4), "adapters must be a list", "adapters: [{name: a");
+    expect_among(found, at(5), "defaults must be a mapping", "key: value");
+}
+
+TEST_F(JobProblems, AdapterOfTheWrongKind) {
+    const std::string head =
+        "model: {weights: b}\nrun: {dir: o}\ndatasets: {d: {path: p}}\nadapters:\n";
+    expect_only(problems(head + "  - {name: a}\n  - b\n"), at(6), "adapters[1] must be a mapping",
+                "key: value");
+}
+
+TEST_F(JobProblems, FaultOfTheDefaultsIsReportedOnce) {
+    const std::string job =
+        "model: {weights: b}\nrun: {dir: o}\ndatasets: {d: {path: p}, e: {path: q}}\n"
+        "defaults: {r: 0, dataset: f}\n"
+        "adapters: [{name: a}, {name: b}]\n";
+    const std::vector<Problem> found = problems(job);
+    EXPECT_EQ(found.size(), 2U);
+    expect_among(found, at(4), "defaults.r: 0 is out of range", "at least 1");
+    expect_among(found, at(4), "defaults.dataset: 'f' is not in datasets", "one of: d, e");
+}
+
+TEST_F(JobProblems, BothLengthsInOneAdapter) {
+    expect_only(problems("model: {weights: b}\nrun: {dir: o}\ndatasets: {d: {path: p}}\n"
+                         "adapters:\n  - name: a\n    num_train_epochs: 2\n    max_steps: 3\n"),
+                at(7), "adapters.a.max_steps: is given together with num_train_epochs", "keep one");
+}
+
+TEST_F(JobProblems, NamesThatCannotBeFolders) {
+    const std::string head =
+        "model: {weights: b}\nrun: {dir: o}\ndatasets: {d: {path: p}}\nadapters:\n";
+    for (const std::string name : {"a/b", ".hidden", "..", "a b", "ä", "a:b"}) {
+        expect_only(problems(head + "  - {name: '" + name + "'}\n"), at(5),
+                    "adapters." + name + ".name: '" + name + "' cannot name a folder",
+                    "letters, digits");
+    }
+    const std::string long_name(201, 'x');
+    EXPECT_EQ(problems(head + "  - {name: " + long_name + "}\n").size(), 1U);
+    EXPECT_NO_THROW(read(head + "  - {name: " + long_name.substr(1) + "}\n"));
+    expect_only(problems(head + "  - {name: ''}\n"), at(5), "adapters[0].name: is empty", "name");
+}
+
+TEST_F(JobProblems, NamesUsedTwice) {
+    const std::string head =
+        "model: {weights: b}\nrun: {dir: o}\ndatasets: {d: {path: p}}\nadapters:\n";
+    expect_only(problems(head + "  - {name: one}\n  - {name: one}\n"), at(6),
+                "adapters.one.name: 'one' is used twice", "given at " + at(5));
+    expect_only(problems(head + "  - {name: one}\n  - {name: two}\n  - {name: ONE}\n"), at(7),
+                "adapters.ONE.name: 'ONE' is used twice", "upper and lower case");
+}
+
+TEST_F(JobProblems, DuplicateKeys) {
+    const std::vector<Problem> found = problems(
+        "model: {weights: base.h5, weights: other.h5}\n"
+        "run: {dir: out}\n"
+        "datasets:\n"
+        "  math: {path: math.jsonl}\n"
+        "  math: {path: more.jsonl}\n"
+        "adapters: [{name: a}]\n"
+        "run: {dir: out}\n");
+    EXPECT_EQ(found.size(), 3U);
+    expect_among(found, at(1), "duplicate key 'weights'", "already given at " + at(1));
+    expect_among(found, at(5), "duplicate key 'math'", "already given at " + at(4));
+    expect_among(found, at(7), "duplicate key 'run'", "already given at " + at(2));
+}
+
+TEST_F(JobProblems, KeysThatAreNoWords) {
+    expect_only(problems(minimal_job + "? [a, b]\n: 1\n"), at(7), "a key must be a plain word",
+                "key: value");
+}
+
+TEST_F(JobProblems, EmptyFile) {
+    for (const std::string text : {"", "\n\n", "# only a comment\n", "---\n"}) {
+        const std::vector<Problem> found = problems(text);
+        ASSERT_EQ(found.size(), 1U) << text;
+        EXPECT_EQ(found[0].where.find(job_path() + ":"), 0U);
+        EXPECT_EQ(found[0].what, "the job file is empty");
+        EXPECT_NE(found[0].hint.find("model, run, datasets and adapters"), std::string::npos);
+    }
+}
+
+TEST_F(JobProblems, FileThatIsNoMapping) {
+    expect_among(problems("just words\n"), at(1), "the job file must be a mapping", "key: value");
+}
+
+TEST_F(JobProblems, FileThatDoesNotExist) {
+    try {
+        read_job(folder() + "/none.yaml", {});
+        FAIL() << "did not throw";
+    } catch (const InputError& error) {
+        expect_only(error.problems(), folder() + "/none.yaml",
+                    "cannot open the job file: No such file or directory", "check the path");
+    }
+}
+
+TEST_F(JobProblems, FolderInPlaceOfAFile) {
+    try {
+        read_job(folder(), {});
+        FAIL() << "did not throw";
+    } catch (const InputError& error) {
+        expect_only(error.problems(), folder(), "is a folder, not a job file", "YAML file");
+    }
+}
+
+TEST_F(JobProblems, WeightsFileInPlaceOfAJob) {
+    write("x");
+    std::filesystem::resize_file(job_path(), std::uintmax_t{3} << 30U);
+    try {
+        read_job(job_path(), {});
+        FAIL() << "did not throw";
+    } catch (const InputError& error) {
+        expect_only(error.problems(), job_path(), "3.0 GiB is too large for a job file", "YAML");
+    }
+}
+
+TEST_F(JobProblems, YamlSyntax) {
+    const std::vector<Problem> colon = problems("model: {weights: b}\nrun: a: b\n");
+    ASSERT_EQ(colon.size(), 1U);
+    EXPECT_EQ(colon[0].where, at(2));
+    EXPECT_EQ(colon[0].what.find("not valid YAML: "), 0U);
+    EXPECT_NE(colon[0].hint.find("indentation"), std::string::npos);
+
+    const std::vector<Problem> tab = problems("model:\n  weights: b\nrun:\n\tdir: out\n");
+    ASSERT_EQ(tab.size(), 1U);
+    EXPECT_EQ(tab[0].where, at(4));
+    EXPECT_EQ(tab[0].hint, "indent with spaces, not with tabs");
+}
+
+TEST_F(JobProblems, UnknownAnchor) {
+    const std::vector<Problem> found = problems(minimal_job + "eval: *nothing\n");
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0].where, at(7));
+}
+
+TEST_F(JobProblems, AliasThatContainsItself) {
+    const std::vector<Problem> found = problems(minimal_job + "eval: &a [*a, *a]\n");
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_NE(found[0].what.find("an alias that contains itself"), std::string::npos);
+}
+
+TEST_F(JobProblems, SecondDocument) {
+    expect_only(problems(minimal_job + "---\nrun: {dir: x}\n"), at(8),
+                "a second YAML document begins", "one job per file");
+}
+
+}  // namespace
+}  // namespace loratrain

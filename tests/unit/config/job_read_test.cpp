@@ -1,0 +1,230 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "unit/config/job_files.h"
+
+namespace loratrain {
+namespace {
+
+class JobRead : public JobFiles {};
+
+TEST_F(JobRead, MinimalJobHasTheDocumentedDefaults) {
+    const Job job = read(minimal_job);
+
+    EXPECT_EQ(job.path, job_path());
+    EXPECT_EQ(job.model.weights, folder() + "/base.h5");
+    EXPECT_EQ(job.model.base_model_name_or_path, folder() + "/base.h5");
+    EXPECT_EQ(job.model.precision, Precision::automatic);
+    EXPECT_EQ(job.run.dir, folder() + "/out");
+    EXPECT_EQ(job.run.seed, 42U);
+    EXPECT_EQ(job.run.backend, BackendKind::automatic);
+    EXPECT_FALSE(job.parallel.pipeline_stages);
+    EXPECT_FALSE(job.parallel.microbatch_tokens);
+    ASSERT_EQ(job.datasets.size(), 1U);
+    EXPECT_EQ(job.datasets[0].name, "math");
+    EXPECT_EQ(job.datasets[0].path, folder() + "/math.jsonl");
+    EXPECT_EQ(job.datasets[0].eval_path, "");
+    EXPECT_EQ(job.datasets[0].max_seq_len, 2048);
+    EXPECT_TRUE(job.datasets[0].shuffle);
+    ASSERT_EQ(job.adapters.size(), 1U);
+    const AdapterJob& adapter = job.adapters[0];
+    EXPECT_EQ(adapter.name, "a");
+    EXPECT_EQ(index(adapter.dataset), 0U);
+    EXPECT_EQ(adapter.r, 16);
+    EXPECT_EQ(adapter.lora_alpha, 32.0);
+    EXPECT_EQ(adapter.learning_rate, 2.0e-4);
+    EXPECT_EQ(adapter.num_train_epochs, 1.0);
+    EXPECT_FALSE(adapter.max_steps);
+    EXPECT_EQ(adapter.seed, 42U);
+    for (const bool target : adapter.targets) EXPECT_TRUE(target);
+    EXPECT_EQ(job.checkpoint.every_steps, 200);
+    EXPECT_EQ(job.checkpoint.every_minutes, 30.0);
+    EXPECT_EQ(job.checkpoint.keep, 2);
+    EXPECT_EQ(job.eval.every_steps, 0);
+    EXPECT_EQ(job.logging.every_steps, 1);
+}
+
+TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
+    const Job job = read(
+        "model: {weights: base.h5, precision: bf16, base_model_name_or_path: org/model}\n"
+        "run: {dir: /abs/out, seed: 18446744073709551615, backend: cuda}\n"
+        "parallel: {pipeline_stages: 3, microbatch_tokens: 4096}\n"
+        "datasets:\n"
+        "  math: {path: math.jsonl, eval_path: sub/eval.h5, tokenizer: bytes, max_seq_len: 1024,\n"
+        "         over_length: truncate, shuffle: false}\n"
+        "adapters: [{name: a}]\n"
+        "checkpoint: {every_steps: 0, every_minutes: 2.5, keep: 7}\n"
+        "eval: {every_steps: 11}\n"
+        "logging: {every_steps: 12}\n");
+
+    EXPECT_EQ(job.model.precision, Precision::bf16);
+    EXPECT_EQ(job.model.base_model_name_or_path, "org/model");
+    EXPECT_EQ(job.run.dir, "/abs/out");
+    EXPECT_EQ(job.run.seed, 18446744073709551615ULL);
+    EXPECT_EQ(job.run.backend, BackendKind::cuda);
+    EXPECT_EQ(job.parallel.pipeline_stages, 3);
+    EXPECT_EQ(job.parallel.microbatch_tokens, 4096);
+    EXPECT_EQ(job.datasets[0].eval_path, folder() + "/sub/eval.h5");
+    EXPECT_EQ(job.datasets[0].tokenizer, Tokenizer::bytes);
+    EXPECT_EQ(job.datasets[0].max_seq_len, 1024);
+    EXPECT_EQ(job.datasets[0].over_length, OverLength::truncate);
+    EXPECT_FALSE(job.datasets[0].shuffle);
+    EXPECT_EQ(job.checkpoint.every_steps, 0);
+    EXPECT_EQ(job.checkpoint.every_minutes, 2.5);
+    EXPECT_EQ(job.checkpoint.keep, 7);
+    EXPECT_EQ(job.eval.every_steps, 11);
+    EXPECT_EQ(job.logging.every_steps, 12);
+}
+
+TEST_F(JobRead, EveryKeyOfAnAdapterIsRead) {
+    const Job job = read(
+        "model: {weights: base.h5}\n"
+        "run: {dir: out}\n"
+        "datasets: {math: {path: a.jsonl}, code: {path: b.jsonl}}\n"
+        "adapters:\n"
+        "  - {name: x.Y_z-1, dataset: code, r: 3, lora_alpha: 0.5, lora_dropout: 0.05,\n"
+        "     target_modules: [down_proj, q_proj], use_rslora: true, init_from: peft,\n"
+        "     learning_rate: 1e-4, lr_scheduler_type: constant_with_warmup, warmup_steps: 5,\n"
+        "     weight_decay: .01, adam_beta1: 0, adam_beta2: 0.95, adam_epsilon: 1.0e-6,\n"
+        "     max_grad_norm: 0, global_batch_size: 2, max_steps: 9, seed: 7, priority: -3}\n");
+
+    const AdapterJob& adapter = job.adapters.at(0);
+    EXPECT_EQ(adapter.name, "x.Y_z-1");
+    EXPECT_EQ(index(adapter.dataset), 1U);
+    EXPECT_EQ(adapter.r, 3);
+    EXPECT_EQ(adapter.lora_alpha, 0.5);
+    EXPECT_EQ(adapter.lora_dropout, 0.05);
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        EXPECT_EQ(adapter.targets_linear(linear), linear == Linear::q || linear == Linear::down);
+    }
+    EXPECT_TRUE(adapter.use_rslora);
+    EXPECT_EQ(adapter.init_from, folder() + "/peft");
+    EXPECT_EQ(adapter.learning_rate, 1e-4);
+    EXPECT_EQ(adapter.lr_scheduler_type, LrSchedule::constant_with_warmup);
+    EXPECT_EQ(adapter.warmup_steps, 5);
+    EXPECT_EQ(adapter.weight_decay, 0.01);
+    EXPECT_EQ(adapter.adam_beta1, 0.0);
+    EXPECT_EQ(adapter.adam_beta2, 0.95);
+    EXPECT_EQ(adapter.adam_epsilon, 1e-6);
+    EXPECT_EQ(adapter.max_grad_norm, 0.0);
+    EXPECT_EQ(adapter.global_batch_size, 2);
+    EXPECT_EQ(adapter.max_steps, 9);
+    EXPECT_EQ(adapter.seed, 7U);
+    EXPECT_EQ(adapter.priority, -3);
+}
+
+TEST_F(JobRead, AutoIsAcceptedForTheLayout) {
+    const Job job =
+        read(minimal_job + "parallel: {pipeline_stages: auto, microbatch_tokens: auto}\n");
+    EXPECT_FALSE(job.parallel.pipeline_stages);
+    EXPECT_FALSE(job.parallel.microbatch_tokens);
+}
+
+TEST_F(JobRead, EmptyOptionalSectionsAreAccepted) {
+    const Job job = read(minimal_job + "defaults:\ncheckpoint:\neval: {}\n");
+    EXPECT_EQ(job.adapters[0].r, 16);
+    EXPECT_EQ(job.checkpoint.keep, 2);
+}
+
+TEST_F(JobRead, DefaultsReachEveryAdapterThatDoesNotSayOtherwise) {
+    const Job job = read(
+        "model: {weights: base.h5}\n"
+        "run: {dir: out, seed: 5}\n"
+        "datasets: {math: {path: a.jsonl}, code: {path: b.jsonl}}\n"
+        "defaults: {dataset: code, r: 4, target_modules: [v_proj], learning_rate: 3e-4,\n"
+        "           init_from: peft, priority: 2}\n"
+        "adapters:\n"
+        "  - {name: a}\n"
+        "  - {name: b, dataset: math, r: 8, target_modules: all-linear, seed: 6, init_from: ''}\n");
+
+    const AdapterJob& a = job.adapters.at(0);
+    EXPECT_EQ(index(a.dataset), 1U);
+    EXPECT_EQ(a.r, 4);
+    EXPECT_TRUE(a.targets_linear(Linear::v));
+    EXPECT_FALSE(a.targets_linear(Linear::q));
+    EXPECT_EQ(a.learning_rate, 3e-4);
+    EXPECT_EQ(a.init_from, folder() + "/peft");
+    EXPECT_EQ(a.priority, 2);
+    EXPECT_EQ(a.seed, 5U);
+    const AdapterJob& b = job.adapters.at(1);
+    EXPECT_EQ(index(b.dataset), 0U);
+    EXPECT_EQ(b.r, 8);
+    EXPECT_TRUE(b.targets_linear(Linear::q));
+    EXPECT_EQ(b.learning_rate, 3e-4);
+    EXPECT_EQ(b.init_from, "");
+    EXPECT_EQ(b.seed, 6U);
+}
+
+TEST_F(JobRead, SeedOfDefaultsPrecedesSeedOfTheRun) {
+    EXPECT_EQ(read(minimal_job + "defaults: {seed: 9}\n").adapters[0].seed, 9U);
+}
+
+TEST_F(JobRead, LengthOfAnAdapterReplacesTheOtherKindOfTheDefaults) {
+    const std::string two =
+        "model: {weights: base.h5}\n"
+        "run: {dir: out}\n"
+        "datasets: {math: {path: a.jsonl}}\n"
+        "adapters: [{name: a}, {name: s, max_steps: 5}, {name: e, num_train_epochs: 0.5}]\n";
+
+    const Job by_epochs = read(two + "defaults: {num_train_epochs: 3}\n");
+    EXPECT_EQ(by_epochs.adapters[0].num_train_epochs, 3.0);
+    EXPECT_FALSE(by_epochs.adapters[0].max_steps);
+    EXPECT_EQ(by_epochs.adapters[1].max_steps, 5);
+    EXPECT_EQ(by_epochs.adapters[2].num_train_epochs, 0.5);
+
+    const Job by_steps = read(two + "defaults: {max_steps: 7}\n");
+    EXPECT_EQ(by_steps.adapters[0].max_steps, 7);
+    EXPECT_EQ(by_steps.adapters[1].max_steps, 5);
+    EXPECT_FALSE(by_steps.adapters[2].max_steps);
+    EXPECT_EQ(by_steps.adapters[2].num_train_epochs, 0.5);
+}
+
+TEST_F(JobRead, AnchorsOfYamlAreExpanded) {
+    const Job job = read(
+        "model: {weights: base.h5}\n"
+        "run: {dir: out}\n"
+        "datasets: {math: {path: a.jsonl}}\n"
+        "adapters:\n"
+        "  - {name: a, target_modules: &some [k_proj]}\n"
+        "  - {name: b, target_modules: *some}\n");
+    EXPECT_TRUE(job.adapters[1].targets_linear(Linear::k));
+    EXPECT_FALSE(job.adapters[1].targets_linear(Linear::q));
+}
+
+TEST_F(JobRead, PathsAreMadeAbsoluteAndPlain) {
+    const Job job = read(
+        "model: {weights: ../w/base.h5}\n"
+        "run: {dir: ./runs/../out}\n"
+        "datasets: {math: {path: /data/a.jsonl}}\n"
+        "adapters: [{name: a}]\n");
+    const std::string parent = std::filesystem::path(folder()).parent_path();
+    EXPECT_EQ(job.model.weights, (std::filesystem::path(parent) / "w/base.h5").string());
+    EXPECT_EQ(job.run.dir, folder() + "/out");
+    EXPECT_EQ(job.datasets[0].path, "/data/a.jsonl");
+}
+
+TEST_F(JobRead, FolderOfTheJobFileMayBeALink) {
+    write(minimal_job);
+    const std::string link = folder() + "/link";
+    std::filesystem::create_directory(folder() + "/deep");
+    std::filesystem::create_directory(folder() + "/deep/jobs");
+    std::ofstream(folder() + "/deep/jobs/tune.yaml")
+        << "model: {weights: ../base.h5}\nrun: {dir: out}\n"
+           "datasets: {math: {path: a.jsonl}}\nadapters: [{name: a}]\n";
+    std::filesystem::create_directory_symlink(folder() + "/deep/jobs", link);
+    EXPECT_EQ(read_job(link + "/tune.yaml", {}).model.weights, folder() + "/deep/base.h5");
+}
+
+TEST_F(JobRead, ScalingFollowsPeft) {
+    AdapterJob adapter;
+    adapter.r = 16;
+    adapter.lora_alpha = 24.0;
+    EXPECT_EQ(adapter.scaling(), 1.5);
+    adapter.use_rslora = true;
+    EXPECT_EQ(adapter.scaling(), 6.0);
+}
+
+}  // namespace
+}  // namespace loratrain

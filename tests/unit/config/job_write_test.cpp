@@ -1,0 +1,190 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/rng.h"
+#include "unit/config/job_files.h"
+
+namespace loratrain {
+namespace {
+
+class JobWrite : public JobFiles {
+  protected:
+    /// Reads what to_yaml wrote, from another folder than the first job file.
+    Job again(const Job& job) const { return read(to_yaml(job)); }
+};
+
+void expect_same(const AdapterJob& a, const AdapterJob& b) {
+    EXPECT_EQ(a.name, b.name);
+    EXPECT_EQ(a.dataset, b.dataset);
+    EXPECT_EQ(a.r, b.r);
+    EXPECT_EQ(a.lora_alpha, b.lora_alpha);
+    EXPECT_EQ(a.lora_dropout, b.lora_dropout);
+    EXPECT_EQ(a.targets, b.targets);
+    EXPECT_EQ(a.use_rslora, b.use_rslora);
+    EXPECT_EQ(a.init_from, b.init_from);
+    EXPECT_EQ(a.learning_rate, b.learning_rate);
+    EXPECT_EQ(a.lr_scheduler_type, b.lr_scheduler_type);
+    EXPECT_EQ(a.warmup_steps, b.warmup_steps);
+    EXPECT_EQ(a.weight_decay, b.weight_decay);
+    EXPECT_EQ(a.adam_beta1, b.adam_beta1);
+    EXPECT_EQ(a.adam_beta2, b.adam_beta2);
+    EXPECT_EQ(a.adam_epsilon, b.adam_epsilon);
+    EXPECT_EQ(a.max_grad_norm, b.max_grad_norm);
+    EXPECT_EQ(a.global_batch_size, b.global_batch_size);
+    EXPECT_EQ(a.num_train_epochs, b.num_train_epochs);
+    EXPECT_EQ(a.max_steps, b.max_steps);
+    EXPECT_EQ(a.seed, b.seed);
+    EXPECT_EQ(a.priority, b.priority);
+}
+
+void expect_same(const DatasetJob& a, const DatasetJob& b) {
+    EXPECT_EQ(a.name, b.name);
+    EXPECT_EQ(a.path, b.path);
+    EXPECT_EQ(a.eval_path, b.eval_path);
+    EXPECT_EQ(a.tokenizer, b.tokenizer);
+    EXPECT_EQ(a.max_seq_len, b.max_seq_len);
+    EXPECT_EQ(a.over_length, b.over_length);
+    EXPECT_EQ(a.shuffle, b.shuffle);
+}
+
+void expect_same(const Job& a, const Job& b) {
+    EXPECT_EQ(a.model.weights, b.model.weights);
+    EXPECT_EQ(a.model.precision, b.model.precision);
+    EXPECT_EQ(a.model.base_model_name_or_path, b.model.base_model_name_or_path);
+    EXPECT_EQ(a.run.dir, b.run.dir);
+    EXPECT_EQ(a.run.seed, b.run.seed);
+    EXPECT_EQ(a.run.backend, b.run.backend);
+    EXPECT_EQ(a.parallel.pipeline_stages, b.parallel.pipeline_stages);
+    EXPECT_EQ(a.parallel.microbatch_tokens, b.parallel.microbatch_tokens);
+    ASSERT_EQ(a.datasets.size(), b.datasets.size());
+    for (std::size_t i = 0; i < a.datasets.size(); ++i) expect_same(a.datasets[i], b.datasets[i]);
+    ASSERT_EQ(a.adapters.size(), b.adapters.size());
+    for (std::size_t i = 0; i < a.adapters.size(); ++i) expect_same(a.adapters[i], b.adapters[i]);
+    EXPECT_EQ(a.checkpoint.every_steps, b.checkpoint.every_steps);
+    EXPECT_EQ(a.checkpoint.every_minutes, b.checkpoint.every_minutes);
+    EXPECT_EQ(a.checkpoint.keep, b.checkpoint.keep);
+    EXPECT_EQ(a.eval.every_steps, b.eval.every_steps);
+    EXPECT_EQ(a.logging.every_steps, b.logging.every_steps);
+}
+
+/// A job in which every field differs from its default.
+Job unusual_job() {
+    Job job;
+    job.model = {"/w/base model.h5", Precision::fp32, "org/model: the #1 \"best\""};
+    job.run = {"/out/ü", 18446744073709551615ULL, BackendKind::cpu};
+    job.parallel = {3, 123456789012};
+    DatasetJob odd{"null", "/d/a.jsonl", "/d/e.h5", Tokenizer::bytes, 77, OverLength::drop, false};
+    job.datasets = {odd, odd};
+    job.datasets[1].name = "org/data set: v1.0";
+    job.datasets[1].over_length = OverLength::truncate;
+    AdapterJob adapter;
+    adapter.name = "null";
+    adapter.dataset = DatasetId{1};
+    adapter.r = 3;
+    adapter.lora_alpha = 0.1;
+    adapter.lora_dropout = 1.0 / 3.0;
+    adapter.targets = {true, false, true, false, false, true, false};
+    adapter.use_rslora = true;
+    adapter.init_from = "/p/'quoted'";
+    adapter.learning_rate = 2.0e-4 / 3.0;
+    adapter.lr_scheduler_type = LrSchedule::constant_with_warmup;
+    adapter.warmup_steps = 4;
+    adapter.weight_decay = 5e-324;
+    adapter.adam_beta1 = 0.1 + 0.2;
+    adapter.adam_beta2 = 0.9999999999999999;
+    adapter.adam_epsilon = 1e-30;
+    adapter.max_grad_norm = std::numeric_limits<double>::max();
+    adapter.global_batch_size = 1;
+    adapter.num_train_epochs = 1e22;
+    adapter.seed = 9007199254740993ULL;
+    adapter.priority = std::numeric_limits<int>::min();
+    job.adapters = {adapter, adapter};
+    job.adapters[1].name = "1e5";
+    job.adapters[1].num_train_epochs = 1.0;
+    job.adapters[1].max_steps = 17;
+    job.checkpoint = {0, 0.7, 1};
+    job.eval.every_steps = 13;
+    job.logging.every_steps = 14;
+    return job;
+}
+
+TEST_F(JobWrite, MinimalJobComesBack) {
+    const Job job = read(minimal_job);
+    expect_same(again(job), job);
+}
+
+TEST_F(JobWrite, EveryFieldComesBackExactly) {
+    const Job job = unusual_job();
+    expect_same(again(job), job);
+}
+
+TEST_F(JobWrite, IsAFixedPoint) {
+    const std::string text = to_yaml(unusual_job());
+    EXPECT_EQ(to_yaml(read(text)), text);
+}
+
+TEST_F(JobWrite, AnyDoubleComesBackExactly) {
+    Job job = read(minimal_job);
+    for (std::uint32_t i = 0; i < 300; ++i) {
+        const auto words = philox4x32({i, 0, 0, 0}, 5);
+        const double mantissa = 1.0 + words[0] * 0x1p-32 + words[1] * 0x1p-52;
+        job.adapters[0].learning_rate =
+            std::ldexp(mantissa, static_cast<int>(words[2] % 600) - 300);
+        ASSERT_EQ(again(job).adapters[0].learning_rate, job.adapters[0].learning_rate);
+    }
+}
+
+TEST_F(JobWrite, RelativePathsAreWrittenAbsolute) {
+    Job job = read(minimal_job);
+    job.model.weights = "base.h5";
+    EXPECT_EQ(again(job).model.weights, (std::filesystem::current_path() / "base.h5").string());
+}
+
+TEST_F(JobWrite, DefaultsAreMergedAndEveryKeyIsWritten) {
+    const std::string text = to_yaml(read(minimal_job + "defaults: {r: 5}\n"));
+    EXPECT_EQ(text.find("defaults"), std::string::npos);
+    for (const std::string key : {"weights: ",
+                                  "precision: auto",
+                                  "base_model_name_or_path: ",
+                                  "dir: ",
+                                  "seed: 42",
+                                  "backend: auto",
+                                  "pipeline_stages: auto",
+                                  "microbatch_tokens: auto",
+                                  "math:",
+                                  "path: ",
+                                  "eval_path: \"\"",
+                                  "tokenizer: none",
+                                  "max_seq_len: 2048",
+                                  "over_length: error",
+                                  "shuffle: true",
+                                  "name: a",
+                                  "dataset: math",
+                                  "r: 5",
+                                  "lora_alpha: 32",
+                                  "lora_dropout: 0",
+                                  "target_modules: all-linear",
+                                  "use_rslora: false",
+                                  "init_from: \"\"",
+                                  "learning_rate: 2.0e-04",
+                                  "lr_scheduler_type: cosine",
+                                  "warmup_steps: 0",
+                                  "weight_decay: 0",
+                                  "adam_beta1: 0.9",
+                                  "adam_beta2: 0.999",
+                                  "adam_epsilon: 1.0e-08",
+                                  "max_grad_norm: 1",
+                                  "global_batch_size: 8",
+                                  "num_train_epochs: 1",
+                                  "priority: 0",
+                                  "every_steps: 200",
+                                  "every_minutes: 30",
+                                  "keep: 2"}) {
+        EXPECT_NE(text.find(key), std::string::npos) << key << " is missing in\n" << text;
+    }
+}
+
+}  // namespace
+}  // namespace loratrain
