@@ -66,11 +66,11 @@ class Planner {
         const auto layers = static_cast<int>(plan_.model.layers);
         const int stages = job_.parallel.pipeline_stages.value_or(cluster_.ranks);
         const std::string key = where("parallel.pipeline_stages");
-        if (stages < 1) problems_.add(key, cat(stages, " stages"), "at least 1");
+        if (stages < 1) problems_.add(key, cat(stages, " stages"), "use at least 1, or auto");
         if (stages > layers) {
             problems_.add(
                 key, cat(stages, " stages, but the model has ", layers, " layers"),
-                chosen ? cat("at most ", layers) : cat("start at most ", layers, " ranks"));
+                chosen ? cat("use at most ", layers) : cat("start at most ", layers, " ranks"));
         }
         if (stages > cluster_.ranks) {
             problems_.add(key, cat(stages, " stages, but only ", cluster_.ranks, " ranks"),
@@ -128,7 +128,7 @@ class Planner {
             cat(too_long, too_long == 1 ? " sample has" : " samples have",
                 " more tokens than parallel.microbatch_tokens ", most, "; the longest is ",
                 longest - samples.begin(), " with ", longest->tokens),
-            cat("microbatch_tokens: ", longest->tokens,
+            cat("use microbatch_tokens: ", longest->tokens,
                 " or auto, or a smaller max_seq_len with over_length: truncate"));
     }
 
@@ -148,7 +148,7 @@ class Planner {
             problems_.add(where(cat("adapters.", adapter.name, ".r")),
                           cat("rank ", adapter.r, " is larger than the smaller side of ",
                               join(too_small, ", ")),
-                          cat("at most ", most));
+                          cat("use at most ", most));
         }
     }
 

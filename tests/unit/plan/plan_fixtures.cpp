@@ -125,7 +125,9 @@ std::string problems_of(const Case& test_case) {
         test_case.plan();
     } catch (const InputError& error) {
         std::vector<std::string> lines;
-        for (const Problem& problem : error.problems()) lines.push_back(to_string(problem));
+        for (const Problem& problem : error.problems()) {
+            lines.push_back(cat(problem.where, ": ", problem.what, " (", problem.hint, ")"));
+        }
         return join(lines, "\n");
     }
     return "";

@@ -39,7 +39,8 @@ Progress fresh(const Plan& plan);
 /// Progress after a window.
 void advance(Progress& progress, const Window& window);
 
-/// All problems of an InputError thrown by make_plan, as text; empty when none is thrown.
+/// All problems of an InputError thrown by make_plan, one "where: what (hint)" a line; empty when
+/// none is thrown.
 std::string problems_of(const Case& test_case);
 
 }  // namespace loratrain::plan_test

@@ -1,0 +1,194 @@
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "plan/memory_model.h"
+#include "unit/plan/plan_fixtures.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+bool has(const std::string& text, const std::string& words) {
+    return text.find(words) != std::string::npos;
+}
+
+}  // namespace
+
+TEST(MakePlan, FillsEveryField) {
+    Case test = uniform_case(3, 2, 20, 10, 8);
+    test.model = small_model(4);
+    const Plan plan = test.plan();
+    EXPECT_EQ(plan.replica.stages.size(), 2U);
+    EXPECT_EQ(plan.max_in_flight, 2);
+    EXPECT_EQ(plan.groups, 2);
+    EXPECT_EQ(plan.backend, BackendKind::cpu);
+    EXPECT_EQ(plan.precision, Precision::fp32);
+    EXPECT_EQ(plan.microbatch_tokens, 160);
+    EXPECT_EQ(plan.pad_columns, 16);
+    EXPECT_EQ(plan.saved_columns, 16);
+    EXPECT_EQ(plan.adapters[1].name, "a1");
+    EXPECT_EQ(plan.adapters[1].samples, 20);
+    EXPECT_EQ(plan.adapters[1].steps_per_epoch, 3);
+    EXPECT_EQ(plan.adapters[1].total_steps, 3);
+    ASSERT_EQ(plan.memory.size(), 2U);
+    EXPECT_EQ(plan.memory[1].total(), stage_memory(test.job, plan, 1).total());
+}
+
+TEST(MakePlan, CudaStoresBf16) {
+    Case test = uniform_case(1, 1, 4, 10, 2);
+    test.cluster.backend = BackendKind::cuda;
+    EXPECT_EQ(test.plan().precision, Precision::bf16);
+    test.job.model.precision = Precision::fp32;
+    EXPECT_EQ(test.plan().precision, Precision::fp32);
+}
+
+TEST(MakePlan, TotalStepsAsHuggingFace) {
+    Case test = uniform_case(1, 1, 20, 10, 8);
+    const auto steps = [&](double epochs) {
+        test.job.adapters[0].num_train_epochs = epochs;
+        return test.plan().adapters[0].total_steps;
+    };
+    EXPECT_EQ(steps(1.0), 3);
+    EXPECT_EQ(steps(1.5), 5);
+    EXPECT_EQ(steps(0.1), 1);
+    EXPECT_EQ(steps(4.0), 12);
+    test.job.adapters[0].max_steps = 7;
+    EXPECT_EQ(steps(1.0), 7);
+}
+
+TEST(MakePlan, MicrobatchTokensAutomatic) {
+    Case test = uniform_case(2, 1, 8, 100, 8);
+    EXPECT_EQ(test.plan().microbatch_tokens, 1600);  // both batches of the only group
+    test.job.adapters[0].global_batch_size = 2;
+    EXPECT_EQ(test.plan().microbatch_tokens, 1000);
+    test.datasets[0].train = equal_samples(100, 1000);
+    EXPECT_EQ(test.plan().microbatch_tokens, 2048);
+    test.datasets[0].train[7].tokens = 3000;
+    EXPECT_EQ(test.plan().microbatch_tokens, 3000);
+    test.datasets[0].eval = equal_samples(1, 4000);
+    EXPECT_EQ(test.plan().microbatch_tokens, 4000);
+}
+
+TEST(MakePlan, WideGroupsGoBySegment) {
+    Case test = uniform_case(4, 1, 8, 10, 8);
+    for (AdapterJob& adapter : test.job.adapters) adapter.r = 32;
+    EXPECT_EQ(test.plan().pad_columns, 128);
+    test.job.adapters.push_back(test.job.adapters[0]);
+    test.job.adapters.back().r = 1;
+    EXPECT_EQ(test.plan().pad_columns, 0);
+    EXPECT_EQ(test.plan().saved_columns, 32);
+    test.job.adapters[0].r = 17;
+    EXPECT_EQ(test.plan().pad_columns, 128);
+}
+
+TEST(MakePlan, RefusesStagesThatDoNotFit) {
+    Case test = uniform_case(1, 4, 8, 10, 8);
+    test.job.parallel.pipeline_stages = 2;
+    EXPECT_TRUE(has(problems_of(test), "tune.yaml: parallel.pipeline_stages: 2 of 4 ranks would"));
+    test.job.parallel.pipeline_stages = 6;
+    EXPECT_TRUE(has(problems_of(test), "6 stages, but the model has 4 layers (use at most 4)"));
+    EXPECT_TRUE(has(problems_of(test), "6 stages, but only 4 ranks"));
+    test.job.parallel.pipeline_stages = 0;
+    EXPECT_TRUE(has(problems_of(test), "0 stages (use at least 1"));
+    test.job.parallel.pipeline_stages.reset();
+    test.cluster.ranks = 5;
+    EXPECT_TRUE(
+        has(problems_of(test), "5 stages, but the model has 4 layers (start at most 4 ranks"));
+}
+
+TEST(MakePlan, RefusesRanksLargerThanAMatrix) {
+    Case test = uniform_case(2, 1, 8, 10, 8);
+    test.job.adapters[1].r = 33;  // k and v are [32, 64]
+    EXPECT_TRUE(has(problems_of(test),
+                    "tune.yaml: adapters.a1.r: rank 33 is larger than the smaller"
+                    " side of k_proj [32, 64], v_proj [32, 64] (use at most 32)"));
+    test.job.adapters[1].targets = {true, false, false, true, true, true, true};
+    EXPECT_EQ(problems_of(test), "");
+    test.job.adapters[1].r = 65;
+    EXPECT_TRUE(has(problems_of(test), "q_proj [64, 64]"));
+}
+
+TEST(MakePlan, RefusesSamplesThatDoNotFit) {
+    Case test = uniform_case(1, 1, 8, 10, 8);
+    test.job.parallel.microbatch_tokens = 40;
+    test.datasets[0].train[3].tokens = 50;
+    test.datasets[0].train[5].tokens = 41;
+    EXPECT_TRUE(has(problems_of(test),
+                    "tune.yaml: datasets.data.path: 2 samples have more tokens"
+                    " than parallel.microbatch_tokens 40; the longest is 3 with"
+                    " 50 (use microbatch_tokens: 50 or auto"));
+    test.datasets[0].train = equal_samples(8, 40);
+    EXPECT_EQ(problems_of(test), "");
+}
+
+TEST(MakePlan, RefusesDataThatCannotBeTrained) {
+    Case test = uniform_case(1, 1, 8, 10, 8);
+    for (SampleInfo& sample : test.datasets[0].train) sample.targets = 0;
+    EXPECT_TRUE(has(problems_of(test), "datasets.data.path: data.jsonl has no label to train on"));
+    test.datasets[0].train.clear();
+    EXPECT_TRUE(has(problems_of(test), "datasets.data.path: data.jsonl has no samples"));
+    test.datasets[0].train = equal_samples(4, 4);
+    test.job.datasets[0].eval_path = "eval.jsonl";
+    EXPECT_TRUE(has(problems_of(test), "datasets.data.eval_path: eval.jsonl has no samples"));
+}
+
+TEST(MakePlan, IgnoresDatasetsThatNobodyUses) {
+    Case test = uniform_case(1, 1, 8, 10, 8);
+    test.job.datasets.push_back(test.job.datasets[0]);
+    test.datasets.emplace_back();
+    EXPECT_EQ(problems_of(test), "");
+}
+
+TEST(MakePlan, RefusesImpossibleStepCounts) {
+    Case test = uniform_case(2, 1, 8, 10, 8);
+    test.job.adapters[0].num_train_epochs = 1e12;
+    test.job.adapters[1].max_steps = 0;
+    EXPECT_TRUE(has(problems_of(test), "adapters.a0.num_train_epochs: leads to 1e+12"));
+    EXPECT_TRUE(has(problems_of(test), "adapters.a1.max_steps: leads to 0"));
+}
+
+TEST(MakePlan, RefusesTooLittleMemory) {
+    Case test = uniform_case(1, 2, 64, 16, 64);
+    const Plan plan = test.plan();
+    const std::uint64_t needed = std::max(plan.memory[0].total(), plan.memory[1].total());
+    test.cluster.bytes_per_rank = needed;
+    EXPECT_EQ(problems_of(test), "");
+    test.cluster.bytes_per_rank = needed - 1;
+    const std::string found = problems_of(test);
+    EXPECT_TRUE(has(found, cat("rank 0 needs ", human_bytes(needed)))) << found;
+    EXPECT_TRUE(has(found, "but has")) << found;
+    EXPECT_TRUE(has(found, "would fit (now 1024); more than 2 pipeline stages")) << found;
+    test.cluster.bytes_per_rank = 1000;
+    EXPECT_TRUE(has(problems_of(test), "rank 1 needs"));
+    EXPECT_TRUE(has(problems_of(test), "no microbatch_tokens fits"));
+}
+
+TEST(MakePlan, TheSuggestedMicrobatchFits) {
+    Case test = uniform_case(1, 2, 64, 16, 64);
+    test.cluster.bytes_per_rank = test.plan().memory[0].total() * 2 / 3;
+    const std::string found = problems_of(test);
+    const std::string words = "(microbatch_tokens: ";
+    const auto at = found.find(words);
+    ASSERT_NE(at, std::string::npos) << found;
+    test.job.parallel.microbatch_tokens = std::stoll(found.substr(at + words.size()));
+    EXPECT_EQ(problems_of(test), "");
+    ++*test.job.parallel.microbatch_tokens;
+    EXPECT_NE(problems_of(test), "");
+}
+
+TEST(MakePlan, ListsEveryProblem) {
+    Case test = uniform_case(2, 2, 8, 10, 8);
+    test.job.parallel.pipeline_stages = 3;
+    test.job.adapters[0].r = 1000;
+    test.job.adapters[1].r = 1000;
+    test.datasets[0].train.clear();
+    try {
+        test.plan();
+        FAIL();
+    } catch (const InputError& error) {
+        EXPECT_EQ(error.problems().size(), 5U);
+    }
+}
+
+}  // namespace loratrain::plan_test

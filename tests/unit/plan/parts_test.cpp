@@ -1,0 +1,183 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "plan/group_adapters.h"
+#include "plan/pack_microbatches.h"
+#include "plan/partition_layers.h"
+#include "plan/sample_order.h"
+#include "unit/plan/plan_fixtures.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+std::vector<std::int32_t> layer_counts(const ModelSpec& model, std::int32_t stages) {
+    std::vector<std::int32_t> counts;
+    for (const StagePlan& stage : partition_layers(model, stages)) {
+        counts.push_back(stage.layer_count);
+    }
+    return counts;
+}
+
+using Counts = std::vector<std::int32_t>;
+
+/// A model whose head costs `layers_worth` layers.
+ModelSpec with_head(std::int64_t layers, double layers_worth) {
+    ModelSpec model = small_model(layers);
+    const std::int64_t head = model.vocab_size * model.hidden_size;
+    const auto layer = static_cast<double>((matmul_parameters(model) - head) / layers);
+    model.vocab_size = static_cast<std::int64_t>(layers_worth * layer) / model.hidden_size;
+    return model;
+}
+
+std::vector<PackItem> items_of(const std::vector<std::int32_t>& tokens, std::int32_t adapter = 0) {
+    std::vector<PackItem> items;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        items.push_back({AdapterId{adapter}, 0, {static_cast<std::int32_t>(i), tokens[i]}});
+    }
+    return items;
+}
+
+std::vector<std::vector<std::int32_t>> sample_lists(const std::vector<Microbatch>& microbatches) {
+    std::vector<std::vector<std::int32_t>> lists;
+    for (const Microbatch& microbatch : microbatches) {
+        std::vector<std::int32_t>& list = lists.emplace_back();
+        for (const Segment& segment : microbatch.segments) {
+            for (const SampleRef& sample : segment.samples) list.push_back(sample.index);
+        }
+    }
+    return lists;
+}
+
+using Lists = std::vector<std::vector<std::int32_t>>;
+
+}  // namespace
+
+TEST(PartitionLayers, EarlierStagesTakeTheSurplus) {
+    EXPECT_EQ(layer_counts(small_model(8), 4), (Counts{2, 2, 2, 2}));
+    EXPECT_EQ(layer_counts(small_model(5), 2), (Counts{3, 2}));
+    EXPECT_EQ(layer_counts(small_model(7), 3), (Counts{3, 2, 2}));
+    EXPECT_EQ(layer_counts(small_model(4), 4), (Counts{1, 1, 1, 1}));
+    EXPECT_EQ(layer_counts(small_model(3), 1), (Counts{3}));
+}
+
+TEST(PartitionLayers, TheHeadCounts) {
+    EXPECT_EQ(layer_counts(with_head(8, 2.0), 2), (Counts{5, 3}));
+    EXPECT_EQ(layer_counts(with_head(16, 4.0), 4), (Counts{5, 5, 5, 1}));
+    EXPECT_EQ(layer_counts(with_head(4, 100.0), 2), (Counts{3, 1}));
+}
+
+TEST(PartitionLayers, StagesAreContiguousAndOptimal) {
+    for (std::int64_t layers = 1; layers <= 12; ++layers) {
+        for (std::int32_t stages = 1; stages <= layers; ++stages) {
+            const ModelSpec model = with_head(layers, 1.5);
+            const std::vector<StagePlan> parts = partition_layers(model, stages);
+            std::int32_t next = 0;
+            std::int64_t most = 0;
+            for (const StagePlan& part : parts) {
+                EXPECT_EQ(part.first_layer, next);
+                EXPECT_GE(part.layer_count, 1);
+                EXPECT_EQ(part.has_embedding, part.rank == 0);
+                EXPECT_EQ(part.has_head, part.rank == stages - 1);
+                next += part.layer_count;
+                most = std::max(most, stage_cost(model, part));
+            }
+            EXPECT_EQ(next, layers);
+            const double layer = static_cast<double>(stage_cost(model, {0, 0, 1, false, false}));
+            const double ideal = static_cast<double>(matmul_parameters(model)) / stages;
+            const double with_one = 2.6 * layer;
+            EXPECT_LT(static_cast<double>(most), std::max(ideal + layer, with_one));
+        }
+    }
+}
+
+TEST(GroupAdapters, BalancesTokens) {
+    const std::vector<double> tokens{5, 1, 1, 1, 1, 1};
+    EXPECT_EQ(group_adapters(tokens, 2), (Counts{0, 1, 1, 1, 1, 1}));
+    EXPECT_EQ(group_adapters(tokens, 6), (Counts{0, 1, 2, 3, 4, 5}));
+    EXPECT_EQ(group_adapters(tokens, 1), (Counts{0, 0, 0, 0, 0, 0}));
+}
+
+TEST(GroupAdapters, LeavesNoGroupEmpty) {
+    const std::vector<double> tokens{0, 0, 0, 0};
+    const Counts groups = group_adapters(tokens, 3);
+    EXPECT_EQ((std::set<std::int32_t>(groups.begin(), groups.end())),
+              (std::set<std::int32_t>{0, 1, 2}));
+}
+
+TEST(PackMicrobatches, FirstFitFillsHoles) {
+    const auto items = items_of({6, 6, 4, 5, 3});
+    EXPECT_EQ(sample_lists(pack_first_fit(items, 10)), (Lists{{0, 2}, {1, 4}, {3}}));
+    EXPECT_TRUE(pack_first_fit({}, 10).empty());
+}
+
+TEST(PackMicrobatches, OneSegmentPerAdapter) {
+    std::vector<PackItem> items = items_of({4, 4, 4}, 0);
+    const std::vector<PackItem> more = items_of({2, 2, 2}, 1);
+    items.insert(items.end(), more.begin(), more.end());
+    const std::vector<Microbatch> packed = pack_first_fit(items, 10);
+    ASSERT_EQ(packed.size(), 2U);
+    ASSERT_EQ(packed[0].segments.size(), 2U);
+    EXPECT_EQ(packed[0].segments[0].tokens(), 8);
+    EXPECT_EQ(packed[0].segments[1].tokens(), 2);
+    EXPECT_EQ(packed[1].segments[1].samples.size(), 2U);
+}
+
+TEST(PackMicrobatches, BalancedGivesEqualTokens) {
+    const auto items = items_of({1, 2, 3, 4, 5, 6, 7, 8});
+    const std::vector<Microbatch> packed = pack_balanced(items, 100, 4);
+    ASSERT_EQ(packed.size(), 4U);
+    for (const Microbatch& microbatch : packed) EXPECT_EQ(microbatch.tokens(), 9);
+    EXPECT_EQ(sample_lists(packed)[0], (std::vector<std::int32_t>{0, 7}));
+}
+
+TEST(PackMicrobatches, BalancedKeepsTheCapacity) {
+    EXPECT_EQ(pack_balanced(items_of({9, 9, 9}), 10, 2).size(), 3U);
+    EXPECT_EQ(pack_balanced(items_of({1, 1}), 10, 8).size(), 2U);
+    EXPECT_EQ(pack_balanced(items_of({5, 5, 5, 5}), 10, 1).size(), 2U);
+    EXPECT_TRUE(pack_balanced({}, 10, 2).empty());
+    const auto uneven = items_of({6, 4, 4, 3, 3});  // first-fit needs 2, longest first fits 10, 10
+    for (const Microbatch& microbatch : pack_balanced(uneven, 10, 2)) {
+        EXPECT_LE(microbatch.tokens(), 10);
+    }
+}
+
+TEST(SampleOrder, IsAPermutationThatDependsOnItsKey) {
+    const Counts order = epoch_order(1, "math", 0, 100, true);
+    Counts sorted = order;
+    std::sort(sorted.begin(), sorted.end());
+    EXPECT_EQ(sorted, epoch_order(1, "math", 0, 100, false));
+    EXPECT_EQ(order, epoch_order(1, "math", 0, 100, true));
+    EXPECT_NE(order, sorted);
+    EXPECT_NE(order, epoch_order(2, "math", 0, 100, true));
+    EXPECT_NE(order, epoch_order(1, "code", 0, 100, true));
+    EXPECT_NE(order, epoch_order(1, "math", 1, 100, true));
+    EXPECT_TRUE(epoch_order(1, "math", 0, 0, true).empty());
+}
+
+/// Resume needs the same order for ever: these values may not change.
+TEST(SampleOrder, IsFrozen) {
+    EXPECT_EQ(epoch_order(42, "math", 0, 8, true), (Counts{2, 1, 0, 4, 7, 5, 3, 6}));
+    EXPECT_EQ(epoch_order(42, "math", 1, 8, true), (Counts{0, 7, 5, 2, 3, 4, 1, 6}));
+}
+
+TEST(SampleOrder, EveryPositionIsAboutEquallyLikely) {
+    std::vector<int> first(8, 0);
+    for (std::int32_t epoch = 0; epoch < 4000; ++epoch) {
+        ++first[static_cast<std::size_t>(epoch_order(7, "math", epoch, 8, true)[0])];
+    }
+    for (const int count : first) EXPECT_NEAR(count, 500, 110);
+}
+
+TEST(BatchSamples, DoNotCrossEpochs) {
+    Case test = uniform_case(1, 1, 10, 4, 4);
+    test.job.datasets[0].shuffle = false;
+    const Plan plan = test.plan();
+    EXPECT_EQ(batch_samples(test.job, plan, AdapterId{0}, 0), (Counts{0, 1, 2, 3}));
+    EXPECT_EQ(batch_samples(test.job, plan, AdapterId{0}, 2), (Counts{8, 9}));
+    EXPECT_EQ(batch_samples(test.job, plan, AdapterId{0}, 3), (Counts{0, 1, 2, 3}));
+}
+
+}  // namespace loratrain::plan_test
