@@ -1,4 +1,4 @@
-# Finds the GEMM library of the CPU backend: target loratrain_cpu_gemm, and the plain C HDF5 target.
+# Targets loratrain_cpu_gemm (GEMM library of the CPU backend) and loratrain_hdf5 (C library).
 
 set(valid_choices auto onednn openblas)
 if(NOT LORATRAIN_CPU_GEMM IN_LIST valid_choices)
@@ -8,10 +8,13 @@ endif()
 add_library(loratrain_cpu_gemm INTERFACE)
 set(LORATRAIN_CPU_GEMM_USED "")
 if(NOT LORATRAIN_CPU_GEMM STREQUAL "openblas")
-  find_package(dnnl QUIET)
-  if(dnnl_FOUND)
+  # Debian's dnnl-config.cmake asks for OpenCL, which the CPU engine does not need.
+  find_library(LORATRAIN_ONEDNN_LIBRARY NAMES dnnl)
+  find_path(LORATRAIN_ONEDNN_INCLUDE NAMES dnnl.hpp)
+  if(LORATRAIN_ONEDNN_LIBRARY AND LORATRAIN_ONEDNN_INCLUDE)
     set(LORATRAIN_CPU_GEMM_USED onednn)
-    target_link_libraries(loratrain_cpu_gemm INTERFACE DNNL::dnnl)
+    target_link_libraries(loratrain_cpu_gemm INTERFACE ${LORATRAIN_ONEDNN_LIBRARY})
+    target_include_directories(loratrain_cpu_gemm SYSTEM INTERFACE ${LORATRAIN_ONEDNN_INCLUDE})
     target_compile_definitions(loratrain_cpu_gemm INTERFACE LORATRAIN_GEMM_ONEDNN)
   endif()
 endif()

@@ -1,6 +1,7 @@
 #include "train/stop_request.h"
 
 #include <csignal>
+#include <initializer_list>
 
 namespace loratrain {
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "data/loader.h"
 #include "plan/plan_window.h"
 #include "train/checkpoint.h"

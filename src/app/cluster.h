@@ -1,0 +1,19 @@
+#pragma once
+
+#include "comm/mpi_session.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// What the ranks of this job have: counts, and the memory each may use (what the host has
+/// available now, shared among its ranks; the smallest over all hosts). Collective.
+Cluster describe_cluster(const MpiSession& mpi, BackendKind backend);
+
+/// Resident memory of this process in bytes: now and at its peak.
+struct ResidentMemory {
+    std::uint64_t now = 0;
+    std::uint64_t peak = 0;
+};
+ResidentMemory resident_memory();
+
+}  // namespace loratrain

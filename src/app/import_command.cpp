@@ -1,0 +1,21 @@
+#include "app/import_command.h"
+
+#include "base/log.h"
+#include "comm/collective.h"
+#include "io/import_hf.h"
+
+namespace loratrain {
+
+ExitCode import_command(const CommandLine& command_line, const MpiSession& mpi) {
+    agree(mpi, [&] {
+        if (!mpi.is_root()) return;
+        const ImportReport report =
+            import_hf(command_line.hf_dir, command_line.output,
+                      {command_line.force, command_line.store_bf16});
+        log::info(cat("wrote ", command_line.output, ": ", report.family, ", ", report.tensors,
+                      " tensors, ", human_bytes(report.bytes)));
+    });
+    return ExitCode::done;
+}
+
+}  // namespace loratrain

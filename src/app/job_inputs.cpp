@@ -1,0 +1,89 @@
+#include "app/job_inputs.h"
+
+#include <functional>
+#include <limits>
+
+#include "base/error.h"
+#include "io/adapter_file.h"
+
+namespace loratrain {
+
+namespace {
+
+void collect(Problems& problems, const std::function<void()>& work) {
+    try {
+        work();
+    } catch (const InputError& error) {
+        problems.add(error);
+    }
+}
+
+void open_dataset(const DatasetJob& job, std::int64_t vocab_size, DatasetFiles& files,
+                  Problems& problems) {
+    collect(problems, [&] { files.train.emplace_back(job.path, job, vocab_size); });
+    files.eval.emplace_back();
+    if (job.eval_path.empty()) return;
+    collect(problems, [&] {
+        files.eval.back() = std::make_unique<Dataset>(job.eval_path, job, vocab_size);
+    });
+}
+
+DatasetFiles open_all(const Job& job, std::int64_t vocab_size, Problems& problems) {
+    DatasetFiles files;
+    for (const DatasetJob& dataset : job.datasets) {
+        open_dataset(dataset, vocab_size, files, problems);
+    }
+    return files;
+}
+
+std::string describe_file(const std::string& name, const LengthReport& report) {
+    std::string text = cat(name, ": ", report.samples, " samples");
+    if (report.truncated > 0) text += cat(", ", report.truncated, " truncated");
+    if (report.dropped > 0) text += cat(", ", report.dropped, " dropped (over length)");
+    if (report.without_target > 0) text += cat(", ", report.without_target, " without a target");
+    return text + '\n';
+}
+
+}  // namespace
+
+DatasetFiles open_datasets(const Job& job, std::int64_t vocab_size) {
+    Problems problems;
+    DatasetFiles files = open_all(job, vocab_size, problems);
+    problems.throw_if_any();
+    return files;
+}
+
+JobInputs open_job_inputs(const Job& job) {
+    JobInputs inputs;
+    Problems problems;
+    collect(problems, [&] { inputs.weights = open_base_weights(job.model.weights); });
+    const std::int64_t vocab_size = inputs.weights ? inputs.weights->spec().vocab_size
+                                                   : std::numeric_limits<std::int32_t>::max();
+    inputs.files = open_all(job, vocab_size, problems);
+    for (const AdapterJob& adapter : job.adapters) {
+        if (adapter.init_from.empty() || !inputs.weights) continue;
+        collect(problems,
+                [&] { AdapterFile(adapter.init_from, adapter, inputs.weights->spec()); });
+    }
+    problems.throw_if_any();
+    for (std::size_t i = 0; i < job.datasets.size(); ++i) {
+        DatasetInfo info;
+        info.train = inputs.files.train[i].infos();
+        if (inputs.files.eval[i]) info.eval = inputs.files.eval[i]->infos();
+        inputs.infos.push_back(std::move(info));
+    }
+    return inputs;
+}
+
+std::string describe_datasets(const Job& job, const DatasetFiles& files) {
+    std::string text;
+    for (std::size_t i = 0; i < job.datasets.size(); ++i) {
+        text += "  " + describe_file(job.datasets[i].name, files.train[i].report());
+        if (files.eval[i]) {
+            text += "  " + describe_file(job.datasets[i].name + " (eval)", files.eval[i]->report());
+        }
+    }
+    return text;
+}
+
+}  // namespace loratrain

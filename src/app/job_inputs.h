@@ -1,0 +1,29 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "data/loader.h"
+#include "io/base_weights.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// The files a job names, opened and checked.
+struct JobInputs {
+    std::unique_ptr<WeightSource> weights;
+    DatasetFiles files;
+    std::vector<DatasetInfo> infos;  ///< per DatasetId
+};
+
+/// Opens base weights, datasets and init_from directories and checks them against each other; every
+/// problem of every file in one InputError.
+JobInputs open_job_inputs(const Job& job);
+
+/// Only the data files, for a rank that reads tokens but does not plan.
+DatasetFiles open_datasets(const Job& job, std::int64_t vocab_size);
+
+/// "math: 1200 samples, 3 truncated, 1 without target" per dataset, for the log.
+std::string describe_datasets(const Job& job, const DatasetFiles& files);
+
+}  // namespace loratrain

@@ -1,0 +1,103 @@
+#include "app/run_directory.h"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "base/version.h"
+#include "config/job_yaml.h"
+#include "plan/plan_text.h"
+
+namespace loratrain {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+std::string time_text(const char* format) {
+    const std::time_t now = std::time(nullptr);
+    std::tm local{};
+    localtime_r(&now, &local);
+    std::array<char, 32> text{};
+    std::strftime(text.data(), text.size(), format, &local);
+    return text.data();
+}
+
+void check_same_job(const std::string& dir, const std::string& job_yaml) {
+    const fs::path resolved = fs::path(dir) / "resolved.yaml";
+    if (!fs::exists(resolved)) return;
+    const JobDifference difference = compare_jobs(read_text(resolved.string()), job_yaml);
+    Problems problems;
+    for (const std::string& line : difference.harmful) {
+        problems.add(dir, "holds the run of another job: " + line,
+                     "choose another run.dir, or start over here with --restart never");
+    }
+    problems.throw_if_any();
+}
+
+}  // namespace
+
+RunDirectory::RunDirectory(const Job& job, const CommandLine& command_line,
+                           const RunIdentity& identity)
+    : dir_(job.run.dir) {
+    make_directory(dir_);
+    lock_.emplace(dir_ + "/.lock", "run directory " + dir_);
+    if (command_line.restart == Restart::never) {
+        move_aside("ckpt");
+        move_aside("adapters");
+        return;
+    }
+    check_same_job(dir_, identity.job_yaml);
+    checkpoint_ = find_checkpoint(job, identity, command_line.restart_path);
+}
+
+void RunDirectory::move_aside(const std::string& name) const {
+    const fs::path path = fs::path(dir_) / name;
+    if (!fs::exists(path)) return;
+    const fs::path target = path.string() + ".before-" + time_text("%Y%m%d-%H%M%S");
+    fs::rename(path, target);
+    log::info("moved " + path.string() + " to " + target.string());
+}
+
+void RunDirectory::write_records(const Job& job, const Plan& plan, const RunIdentity& identity,
+                                 const MpiSession& mpi, const std::string& command,
+                                 const std::string& backend) const {
+    write_text_atomic(dir_ + "/resolved.yaml", identity.job_yaml);
+    write_text_atomic(dir_ + "/plan.yaml", to_text(plan));
+    const std::string path = dir_ + "/provenance.json";
+    Json json = Json::object();
+    if (fs::exists(path)) json = Json::parse(read_text(path), nullptr, false);
+    if (!json.is_object()) json = Json::object();
+    Json start;
+    start["started"] = time_text("%Y-%m-%dT%H:%M:%S%z");
+    start["continues"] = checkpoint_.value_or("");
+    start["command"] = command;
+    start["version"] = version_text();
+    start["git"] = git_hash();
+    start["build"] = build_text();
+    start["mpi"] = MpiSession::library_version();
+    start["backend"] = backend;
+    start["hosts"] = mpi.hosts();
+    json["starts"].push_back(start);
+    json["job"] = identity.job_yaml;
+    json["weights_checksum"] = identity.weights_checksum;
+    for (std::size_t i = 0; i < job.datasets.size(); ++i) {
+        json["data_checksums"][job.datasets[i].name] = identity.data_checksums[i];
+    }
+    for (const AdapterJob& adapter : job.adapters) json["seeds"][adapter.name] = adapter.seed;
+    write_text_atomic(path, json.dump(2) + "\n");
+}
+
+void RunDirectory::write_end(const std::string& reason) const {
+    const std::string path = dir_ + "/provenance.json";
+    Json json = Json::parse(read_text(path));
+    json["starts"].back()["ended"] = time_text("%Y-%m-%dT%H:%M:%S%z");
+    json["starts"].back()["reason"] = reason;
+    write_text_atomic(path, json.dump(2) + "\n");
+}
+
+}  // namespace loratrain

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "comm/mpi_session.h"
+#include "config/command_line.h"
+#include "io/files.h"
+#include "plan/plan.h"
+#include "train/checkpoint.h"
+
+namespace loratrain {
+
+/// <run.dir> while this job lives in it: locked, checked to belong to this job. Root rank only.
+class RunDirectory {
+  public:
+    /// Creates the directory where needed, locks it and decides where to start. Throws InputError:
+    /// not writable, in use by a live job, belongs to a different job (differences listed). With
+    /// Restart::never, what a former run left (ckpt, adapters) is moved aside, not deleted.
+    RunDirectory(const Job& job, const CommandLine& command_line, const RunIdentity& identity);
+
+    /// Checkpoint to continue from; none = start at step 0.
+    const std::optional<std::string>& checkpoint() const { return checkpoint_; }
+
+    /// resolved.yaml, plan.yaml and provenance.json.
+    void write_records(const Job& job, const Plan& plan, const RunIdentity& identity,
+                       const MpiSession& mpi, const std::string& command,
+                       const std::string& backend) const;
+    /// Adds how the run ended to provenance.json.
+    void write_end(const std::string& reason) const;
+
+  private:
+    void move_aside(const std::string& name) const;
+
+    std::string dir_;
+    std::optional<FileLock> lock_;
+    std::optional<std::string> checkpoint_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,179 @@
+#include "app/train_command.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "app/cluster.h"
+#include "app/job_inputs.h"
+#include "app/run_directory.h"
+#include "backend/make_backend.h"
+#include "base/log.h"
+#include "comm/collective.h"
+#include "comm/communicator.h"
+#include "config/job_yaml.h"
+#include "plan/make_plan.h"
+#include "plan/plan_text.h"
+#include "train/trainer.h"
+
+namespace loratrain {
+
+namespace {
+
+std::string command_text(const CommandLine& command_line, int ranks) {
+    std::string text = cat("loratrain ", command_line.job_path);
+    for (const Override& o : command_line.overrides) text += cat(" --set ", o.key, "=", o.value);
+    return cat(text, " (", ranks, " ranks)");
+}
+
+RunIdentity identify(const Job& job, const JobInputs& inputs) {
+    RunIdentity identity;
+    identity.job_yaml = to_yaml(job);
+    identity.weights_checksum = inputs.weights->checksum();
+    for (const Dataset& dataset : inputs.files.train) {
+        identity.data_checksums.push_back(dataset.checksum());
+    }
+    return identity;
+}
+
+std::size_t stage_of(const Plan& plan, int rank) {
+    const auto& stages = plan.replica.stages;
+    const auto found = std::find_if(stages.begin(), stages.end(),
+                                    [&](const StagePlan& stage) { return stage.rank == rank; });
+    LORATRAIN_CHECK(found != stages.end(), "rank ", rank, " has no stage in the plan");
+    return static_cast<std::size_t>(found - stages.begin());
+}
+
+void log_memory(const MpiSession& mpi, const Plan& plan, const Backend& backend,
+                const ResidentMemory& before) {
+    const auto allocated = gather_numbers(mpi, backend.memory().peak);
+    const auto resident = gather_numbers(mpi, resident_memory().peak - before.now);
+    for (std::size_t r = 0; r < allocated.size(); ++r) {
+        log::info(cat("memory of rank ", r, ": planned ", human_bytes(plan.memory[r].total()),
+                      ", allocated ", human_bytes(allocated[r]), ", resident growth ",
+                      human_bytes(resident[r])));
+    }
+}
+
+ExitCode dry_run(const CommandLine& command_line, const MpiSession& mpi, const Job& job) {
+    Cluster cluster = describe_cluster(mpi, job.run.backend);
+    if (command_line.ranks) cluster.ranks = *command_line.ranks;
+    agree(mpi, [&] {
+        if (!mpi.is_root()) return;
+        const JobInputs inputs = open_job_inputs(job);
+        const Plan plan = make_plan(job, inputs.weights->spec(), inputs.infos, cluster);
+        log::block("datasets\n" + describe_datasets(job, inputs.files));
+        log::block(describe(job, plan, inputs.infos));
+    });
+    return ExitCode::done;
+}
+
+/// Everything a rank holds while it trains.
+struct TrainingSession {
+    Job job;
+    JobInputs inputs;
+    RunIdentity identity;
+    std::unique_ptr<RunDirectory> directory;
+    Plan plan;
+    std::unique_ptr<Backend> backend;
+    std::unique_ptr<Stage> stage;
+    std::unique_ptr<Communicator> communicator;
+    std::unique_ptr<PipelineRunner> runner;
+    std::unique_ptr<Loader> loader;
+};
+
+/// Root reads and plans; every rank gets the plan and the checkpoint to continue from.
+std::string plan_run(const CommandLine& command_line, const MpiSession& mpi,
+                     TrainingSession& session) {
+    const Job& job = session.job;
+    const Cluster cluster = describe_cluster(mpi, job.run.backend);
+    std::string plan_text;
+    std::string checkpoint;
+    agree(mpi, [&] {
+        if (!mpi.is_root()) return;
+        session.inputs = open_job_inputs(job);
+        const Plan plan =
+            make_plan(job, session.inputs.weights->spec(), session.inputs.infos, cluster);
+        plan_text = to_text(plan);
+        session.identity = identify(job, session.inputs);
+        session.directory = std::make_unique<RunDirectory>(job, command_line, session.identity);
+        checkpoint = session.directory->checkpoint().value_or("");
+        log::open_file(job.run.dir + "/loratrain.log");
+        log::block("datasets\n" + describe_datasets(job, session.inputs.files));
+        log::block(describe(job, plan, session.inputs.infos));
+    });
+    session.plan = plan_from_text(broadcast_text(mpi, plan_text));
+    return broadcast_text(mpi, checkpoint);
+}
+
+void build_stage(const MpiSession& mpi, TrainingSession& session) {
+    agree(mpi, [&] {
+        const Job& job = session.job;
+        const Plan& plan = session.plan;
+        const std::size_t index = stage_of(plan, mpi.rank());
+        const StagePlan& stage = plan.replica.stages[index];
+        const bool with_tokens = stage.has_embedding || stage.has_head;
+        if (!mpi.is_root()) {
+            session.inputs.weights = open_base_weights(job.model.weights);
+            if (with_tokens) session.inputs.files = open_datasets(job, plan.model.vocab_size);
+        }
+        session.backend = make_backend(plan.backend == BackendKind::cuda ? "cuda" : "cpu",
+                                       {threads_per_rank(mpi), mpi.local_rank()});
+        session.stage = std::make_unique<Stage>(job, plan, index, *session.inputs.weights,
+                                                *session.backend);
+        session.communicator = make_mpi_communicator(mpi);
+        session.runner = std::make_unique<PipelineRunner>(
+            job, plan, index, *session.stage, *session.communicator, *session.backend);
+        std::vector<DatasetId> dataset_of_adapter;
+        for (const AdapterJob& adapter : job.adapters) {
+            dataset_of_adapter.push_back(adapter.dataset);
+        }
+        session.loader =
+            std::make_unique<Loader>(session.inputs.files, dataset_of_adapter, with_tokens);
+    });
+}
+
+std::string end_reason(ExitCode code) {
+    switch (code) {
+        case ExitCode::done: return "done";
+        case ExitCode::some_adapters_failed: return "some adapters failed";
+        case ExitCode::stopped_resume_me: return "stopped; the same command continues";
+        default: return "error";
+    }
+}
+
+}  // namespace
+
+ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
+    TrainingSession session;
+    agree(mpi, [&] { session.job = read_job(command_line.job_path, command_line.overrides); });
+    if (command_line.dry_run) return dry_run(command_line, mpi, session.job);
+
+    const ResidentMemory before = resident_memory();
+    const std::string checkpoint = plan_run(command_line, mpi, session);
+    build_stage(mpi, session);
+    Trainer trainer({mpi, session.job, session.plan, *session.stage, *session.runner,
+                     *session.loader, session.inputs.infos, session.identity,
+                     command_line.stop_after});
+    agree(mpi, [&] {
+        if (!checkpoint.empty()) {
+            trainer.restore(load_checkpoint(checkpoint, session.job, session.plan.model,
+                                            session.stage->plan(), session.stage->bank()));
+            log::info("continuing from " + checkpoint);
+        }
+        if (session.directory) {
+            session.directory->write_records(
+                session.job, session.plan, session.identity, mpi,
+                command_text(command_line, mpi.size()), session.backend->description());
+        }
+    });
+    log::info("backend: " + session.backend->description());
+
+    const ExitCode code = trainer.run();
+    log_memory(mpi, session.plan, *session.backend, before);
+    if (session.directory) session.directory->write_end(end_reason(code));
+    if (mpi.is_root()) log::block(ProgressLog::closing_table(session.job, trainer.state()));
+    log::info(end_reason(code));
+    return code;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "base/error.h"
+#include "comm/mpi_session.h"
+#include "config/command_line.h"
+
+namespace loratrain {
+
+/// `loratrain JOB.yaml`: reads, plans, trains, exports (design section 2); with --dry-run stops
+/// after printing the plan. Collective.
+ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi);
+
+}  // namespace loratrain
