@@ -53,6 +53,10 @@ void convert(FloatFormat format, const void* source, std::int64_t count, const W
     }
 }
 
+void copy(const void* source, std::int64_t bytes, void* target) {
+    if (bytes > 0) std::memcpy(target, source, static_cast<std::size_t>(bytes));
+}
+
 }  // namespace
 
 std::optional<FloatFormat> float_format(const std::string& safetensors_dtype) {
@@ -89,10 +93,12 @@ float half_to_float(std::uint16_t bits) {
 }
 
 void convert_to_f32(FloatFormat format, const void* source, std::int64_t count, float* target) {
+    if (format == FloatFormat::f32) return copy(source, count * 4, target);
     convert(format, source, count, [target](std::int64_t i, float value) { target[i] = value; });
 }
 
 void convert_to_bf16(FloatFormat format, const void* source, std::int64_t count, BFloat16* target) {
+    if (format == FloatFormat::bf16) return copy(source, count * 2, target);
     convert(format, source, count,
             [target](std::int64_t i, float value) { target[i] = to_bfloat16(value); });
 }

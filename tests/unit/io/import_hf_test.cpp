@@ -1,0 +1,289 @@
+#include "io/import_hf.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "io/base_weights.h"
+#include "io/files.h"
+#include "io/safetensors.h"
+#include "unit/io/tiny_model.h"
+
+namespace loratrain {
+namespace {
+
+using nlohmann::json;
+using testing::bytes_of;
+using testing::has;
+using testing::problem_text;
+using testing::put;
+using testing::put_model;
+using testing::put_safetensors;
+using testing::RawTensors;
+using testing::read_all;
+using testing::TempDir;
+using testing::tiny_config;
+using testing::tiny_spec;
+using testing::tiny_tensors;
+using testing::tiny_value;
+using testing::tiny_values;
+
+std::string golden(const std::string& family) {
+    return LORATRAIN_TEST_DATA "/golden/" + family + "/base";
+}
+
+class ImportHfTest : public ::testing::Test {
+  protected:
+    void put_tiny(const RawTensors& tensors, const json& config = tiny_config()) {
+        put_model(hf(), config, tensors);
+    }
+    /// Sharded: tensors alternate between two files.
+    void put_sharded(json weight_map_changes = json::object()) {
+        RawTensors shards[2];
+        json map = json::object();
+        std::size_t i = 0;
+        for (const auto& [name, tensor] : tiny_tensors(tiny_spec())) {
+            shards[i % 2][name] = tensor;
+            map[name] = shard_name(i++ % 2);
+        }
+        map.merge_patch(weight_map_changes);
+        std::filesystem::create_directories(hf());
+        put(hf() + "/config.json", tiny_config().dump());
+        put(hf() + "/model.safetensors.index.json", json{{"weight_map", map}}.dump());
+        for (std::size_t k = 0; k < 2; ++k) put_safetensors(hf() + "/" + shard_name(k), shards[k]);
+    }
+    static std::string shard_name(std::size_t i) {
+        return "model-0000" + std::to_string(i + 1) + "-of-00002.safetensors";
+    }
+    std::string hf() const { return dir_.file("hf"); }
+    std::string out() const { return dir_.file("base.h5"); }
+    ImportReport import(const ImportOptions& options = {}) const {
+        return import_hf(hf(), out(), options);
+    }
+    /// What the import is refused with; nothing may be left behind.
+    std::string refusal(const ImportOptions& options = {}) const {
+        const std::string text = problem_text([&] { import(options); });
+        EXPECT_EQ(dir_.names(), std::vector<std::string>{"hf"});
+        return text;
+    }
+
+    TempDir dir_;
+};
+
+TEST_F(ImportHfTest, GoldenModelsComeOutAsTheyWere) {
+    for (const std::string family : {"llama", "qwen2", "qwen3", "mistral"}) {
+        const ImportReport report = import_hf(golden(family), out(), {.force = true});
+        const auto weights = open_base_weights(out());
+        const SafetensorsFile original(golden(family) + "/model.safetensors");
+        EXPECT_EQ(report.family, family);
+        EXPECT_EQ(weights->spec().family, family);
+        const auto tensors = base_tensors(weights->spec());
+        EXPECT_EQ(report.tensors, static_cast<std::int64_t>(tensors.size()));
+        std::uint64_t bytes = 0;
+        for (const BaseTensor& tensor : tensors) {
+            EXPECT_EQ(read_all(*weights, tensor), original.read_floats(tensor.name)) << tensor.name;
+            bytes += original.read_floats(tensor.name).size() * 4;
+        }
+        EXPECT_EQ(report.bytes, bytes);
+    }
+}
+
+TEST_F(ImportHfTest, Bf16IsKeptOrMade) {
+    import_hf(golden("qwen3"), out(), {.store_bf16 = true});
+    const auto weights = open_base_weights(out());
+    const SafetensorsFile original(golden("qwen3") + "/model.safetensors");
+    RawTensors as_bf16;
+    for (const BaseTensor& tensor : base_tensors(weights->spec())) {
+        std::vector<float> rounded = original.read_floats(tensor.name);
+        std::vector<BFloat16> bits;
+        for (float& value : rounded) {
+            bits.push_back(to_bfloat16(value));
+            value = to_float(bits.back());
+        }
+        EXPECT_EQ(read_all(*weights, tensor), rounded) << tensor.name;
+        as_bf16[tensor.name] = {"BF16", tensor.shape, bytes_of(bits)};
+    }
+    put_model(hf(), json::parse(read_text(golden("qwen3") + "/config.json")), as_bf16);
+    import_hf(hf(), dir_.file("kept.h5"), {});
+    EXPECT_EQ(open_base_weights(dir_.file("kept.h5"))->checksum(), weights->checksum());
+}
+
+TEST_F(ImportHfTest, F16BecomesF32) {
+    RawTensors tensors = tiny_tensors(tiny_spec());
+    const std::vector<std::uint16_t> halves{0x3c00, 0xc000, 0x0001, 0x7bff,
+                                            0,      0x3555, 0x8000, 0x3800};
+    tensors["model.norm.weight"] = {"F16", {8}, bytes_of(halves)};
+    put_tiny(tensors);
+    import({.store_bf16 = false});
+    const auto weights = open_base_weights(out());
+    EXPECT_EQ(read_all(*weights, {"model.norm.weight", {8}}),
+              (std::vector<float>{1, -2, 0x1p-24F, 65504, 0, 0.333251953125F, -0.0F, 0.5F}));
+}
+
+TEST_F(ImportHfTest, ImportsShards) {
+    put_sharded();
+    import();
+    put_tiny(tiny_tensors(tiny_spec()));
+    import_hf(hf(), dir_.file("single.h5"), {});
+    EXPECT_EQ(open_base_weights(out())->checksum(),
+              open_base_weights(dir_.file("single.h5"))->checksum());
+}
+
+TEST_F(ImportHfTest, TensorLargerThanABlock) {
+    json config = tiny_config();
+    config["vocab_size"] = 400001;
+    const ModelSpec spec = tiny_spec(config);
+    put_tiny(tiny_tensors(spec), config);
+    import();
+    const auto weights = open_base_weights(out());
+    const BaseTensor embedding = base_tensors(spec).front();
+    EXPECT_TRUE(read_all(*weights, embedding) == tiny_values(embedding));
+    std::vector<float> row(8);
+    weights->read_rows(embedding.name, 399999, matrix(row.data(), DType::f32, 1, 8));
+    EXPECT_EQ(row[0], tiny_value(embedding.name, 8 * 399999));
+}
+
+TEST_F(ImportHfTest, KeepsTheConfigVerbatim) {
+    json config = tiny_config();
+    config["note"] = std::string(200000, 'n') + "\u00e4";
+    put_tiny(tiny_tensors(tiny_spec()), config);
+    import();
+    EXPECT_EQ(open_base_weights(out())->spec().hidden_size, 8);
+}
+
+TEST_F(ImportHfTest, RotaryBuffersAreSkipped) {
+    RawTensors tensors = tiny_tensors(tiny_spec());
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = {"F32", {2}, std::string(8, '\0')};
+    put_tiny(tensors);
+    EXPECT_NO_THROW(import());
+}
+
+TEST_F(ImportHfTest, TiedHeadMustBeTheEmbedding) {
+    json config = tiny_config();
+    RawTensors tensors = tiny_tensors(tiny_spec());
+    config["tie_word_embeddings"] = true;
+    put_tiny(tensors, config);
+    EXPECT_TRUE(has(refusal(), "lm_head.weight: differs from the embedding although"));
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"];
+    put_tiny(tensors, config);
+    import();
+    EXPECT_TRUE(open_base_weights(out())->spec().tie_word_embeddings);
+    std::filesystem::remove(out());
+    tensors["lm_head.weight"].shape = {8, 10};
+    put_tiny(tensors, config);
+    EXPECT_TRUE(has(refusal(), "differs in shape or dtype"));
+}
+
+TEST_F(ImportHfTest, AllProblemsOfTheTensorsAtOnce) {
+    RawTensors tensors = tiny_tensors(tiny_spec());
+    tensors.erase("lm_head.weight");
+    tensors["model.norm.weight"].shape = {2, 4};
+    tensors["model.layers.0.mlp.up_proj.weight"].dtype = "I32";
+    tensors["model.layers.0.mlp.up_proj.weight_scale"] = {"F32", {1}, std::string(4, '\0')};
+    put_tiny(tensors);
+    const std::string text = refusal();
+    EXPECT_TRUE(has(text, "hf:lm_head.weight: tensor is missing"));
+    EXPECT_TRUE(has(text, "model.norm.weight: has shape [2, 4], config.json needs [8]"));
+    EXPECT_TRUE(has(text, "up_proj.weight: has dtype I32"));
+    EXPECT_TRUE(has(text, "up_proj.weight_scale: is no tensor of a llama model"));
+}
+
+TEST_F(ImportHfTest, LongListsAreCut) {
+    json config = tiny_config();
+    config["num_hidden_layers"] = 7;
+    put_tiny(tiny_tensors(tiny_spec()), config);
+    const auto problems = testing::problems_of([&] { import(); });
+    EXPECT_EQ(problems.size(), 21U);
+    EXPECT_TRUE(has(to_string(problems.back()), "and 34 more problems"));
+}
+
+TEST_F(ImportHfTest, RefusesIncompleteDirectories) {
+    EXPECT_TRUE(has(problem_text([&] { import(); }), "hf/config.json: cannot be read"));
+    put_tiny({});
+    std::filesystem::remove(hf() + "/model.safetensors");
+    EXPECT_TRUE(has(refusal(), "has neither model.safetensors nor"));
+    put(hf() + "/pytorch_model.bin", "x");
+    EXPECT_TRUE(has(refusal(), "safe_serialization"));
+}
+
+TEST_F(ImportHfTest, RefusesWrongConfig) {
+    json config = tiny_config();
+    config["hidden_act"] = "gelu";
+    put_tiny(tiny_tensors(tiny_spec()), config);
+    EXPECT_TRUE(has(refusal(), "hf/config.json: hidden_act is \"gelu\""));
+}
+
+TEST_F(ImportHfTest, RefusesTruncatedWeights) {
+    put_tiny(tiny_tensors(tiny_spec()));
+    const std::string path = hf() + "/model.safetensors";
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) - 5);
+    const std::string text = refusal();
+    EXPECT_TRUE(has(text, "ends beyond the"));
+    EXPECT_TRUE(has(text, "(truncated?)"));
+}
+
+TEST_F(ImportHfTest, RefusesShardsThatDoNotAgreeWithTheIndex) {
+    put_sharded({{"extra.weight", shard_name(0)}, {"lm_head.weight", nullptr}});
+    std::string text = refusal();
+    EXPECT_TRUE(has(text, "extra.weight: tensor is missing, the index says it is here"));
+    EXPECT_TRUE(has(text, "lm_head.weight: tensor is not in the index"));
+    put_sharded({{"lm_head.weight", shard_name(1)}});
+    text = refusal();
+    EXPECT_TRUE(has(text, "tensor is missing, the index says"));
+    EXPECT_TRUE(has(text, "lm_head.weight: tensor is also in"));
+    put_sharded({{"lm_head.weight", "../x.safetensors"}});
+    EXPECT_TRUE(has(refusal(), "must be a file name"));
+    put_sharded();
+    std::filesystem::remove(hf() + "/" + shard_name(1));
+    EXPECT_TRUE(has(refusal(), "model-00002-of-00002.safetensors: cannot be read"));
+    put(hf() + "/model.safetensors.index.json", "{}");
+    EXPECT_TRUE(has(refusal(), "has no 'weight_map'"));
+    put(hf() + "/model.safetensors.index.json", "{\"weight_map\": {");
+    EXPECT_TRUE(has(refusal(), "not valid JSON"));
+}
+
+TEST_F(ImportHfTest, ExistingOutputNeedsForce) {
+    put_tiny(tiny_tensors(tiny_spec()));
+    put(out(), "precious");
+    EXPECT_TRUE(has(problem_text([&] { import(); }), "base.h5: exists already"));
+    EXPECT_EQ(read_text(out()), "precious");
+    import({.force = true});
+    EXPECT_NO_THROW(open_base_weights(out()));
+    EXPECT_TRUE(has(problem_text([&] { import_hf(hf(), dir_.path(), {}); }), "is a directory"));
+    EXPECT_TRUE(has(problem_text([&] { import_hf(hf(), dir_.file("no/b.h5"), {}); }),
+                    "is not a directory"));
+}
+
+TEST_F(ImportHfTest, FullDiskIsAnErrorAndLeavesNothing) {
+    json config = tiny_config();
+    config["vocab_size"] = 100000;
+    put_tiny(tiny_tensors(tiny_spec(config)), config);
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{1U << 20U, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    try {
+        import();
+        ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+        EXPECT_TRUE(has(error.what(), "base.h5"));
+        EXPECT_TRUE(has(error.what(), "cannot"));
+    }
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+    EXPECT_EQ(dir_.names(), std::vector<std::string>{"hf"});
+    EXPECT_NO_THROW(import());
+}
+
+TEST_F(ImportHfTest, SameModelGivesSameBytes) {
+    put_tiny(tiny_tensors(tiny_spec()));
+    import();
+    const std::string first = file_checksum(out());
+    import({.force = true});
+    EXPECT_EQ(file_checksum(out()), first);
+}
+
+}  // namespace
+}  // namespace loratrain
