@@ -1,0 +1,91 @@
+"""Writing samples: JSONL lines or the HDF5 twin; a file appears under its name only when complete."""
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Protocol
+
+from .records import InputError
+from .tokenizer import Sample
+
+
+class Writer(Protocol):
+    def add(self, sample: Sample) -> None: ...
+    def commit(self) -> None: ...
+    def discard(self) -> None: ...
+
+
+class JsonlWriter:
+    """{"input_ids": [...], "labels": [...]} lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._temporary = path, path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self._file = self._temporary.open("w")
+
+    def add(self, sample: Sample) -> None:
+        self._file.write(json.dumps({"input_ids": sample.input_ids, "labels": sample.labels}) + "\n")
+
+    def commit(self) -> None:
+        self._file.close()
+        os.replace(self._temporary, self._path)
+
+    def discard(self) -> None:
+        self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+
+class Hdf5Writer:
+    """Datasets tokens and labels (int32, all samples end to end) and offsets (int64, samples + 1);
+    root attribute format = "loratrain-tokens-1"."""
+
+    FLUSH = 1 << 20  # tokens gathered before they are appended to the file
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import h5py
+        except ImportError as error:
+            raise InputError(f"{path}: HDF5 output needs the Python package h5py; .jsonl needs none") from error
+        self._path, self._temporary = path, path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self._file = h5py.File(self._temporary, "w")
+        self._file.attrs["format"] = "loratrain-tokens-1"
+        self._tokens = self._file.create_dataset("tokens", (0,), "<i4", maxshape=(None,), chunks=(1 << 16,))
+        self._labels = self._file.create_dataset("labels", (0,), "<i4", maxshape=(None,), chunks=(1 << 16,))
+        self._offsets: list[int] = [0]
+        self._pending: tuple[list[int], list[int]] = ([], [])
+
+    def add(self, sample: Sample) -> None:
+        self._pending[0].extend(sample.input_ids)
+        self._pending[1].extend(sample.labels)
+        self._offsets.append(self._offsets[-1] + len(sample.input_ids))
+        if len(self._pending[0]) >= self.FLUSH:
+            self._flush()
+
+    def _flush(self) -> None:
+        for dataset, values in zip((self._tokens, self._labels), self._pending):
+            begin = dataset.shape[0]
+            dataset.resize((begin + len(values),))
+            dataset[begin:] = values
+            values.clear()
+
+    def commit(self) -> None:
+        self._flush()
+        self._file.create_dataset("offsets", data=self._offsets, dtype="<i8")
+        self._file.close()
+        os.replace(self._temporary, self._path)
+
+    def discard(self) -> None:
+        self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+
+def open_writer(path: Path) -> Writer:
+    """A writer by the ending of the name; makes the folder if needed."""
+    kinds = {".jsonl": JsonlWriter, ".h5": Hdf5Writer, ".hdf5": Hdf5Writer}
+    if path.suffix not in kinds:
+        raise InputError(f"{path}: the output's name must end in .jsonl, .h5 or .hdf5")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return kinds[path.suffix](path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error

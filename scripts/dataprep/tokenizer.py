@@ -1,0 +1,190 @@
+"""Text -> token ids and labels, with Hugging Face `tokenizers` or as plain bytes."""
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from .formats import Rendered
+from .records import InputError
+
+IGNORE = -100
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Token ids and, for each, itself where it is trained and -100 where it is not.
+    `straddles`: some token holds both prompt and trained text."""
+
+    where: str
+    input_ids: list[int]
+    labels: list[int]
+    straddles: bool = False
+
+    @property
+    def targets(self) -> int:
+        """How many predictions are trained; the first token is never one."""
+        return sum(label != IGNORE for label in self.labels[1:])
+
+
+class Tokenizer(Protocol):
+    vocab_size: int
+    special_tokens: dict[str, str]  # bos_token, eos_token, ... for chat templates
+    end_tokens: list[str]           # texts of the tokens that can close a turn
+
+    def encode(self, batch: list[Rendered]) -> list[Sample]: ...
+    def decode(self, ids: list[int]) -> str: ...
+
+
+class ByteTokenizer:
+    """A token per byte of UTF-8; 256 = BOS in front, 257 = EOS at the end (trained)."""
+
+    BOS, EOS = 256, 257
+    vocab_size = 264
+    special_tokens: dict[str, str] = {}
+    end_tokens: list[str] = []
+
+    def encode(self, batch: list[Rendered]) -> list[Sample]:
+        return [self._encode(rendered) for rendered in batch]
+
+    def _encode(self, rendered: Rendered) -> Sample:
+        ids, labels, position = [self.BOS], [IGNORE], 0
+        for start, end in rendered.spans:
+            between, trained = rendered.text[position:start].encode(), rendered.text[start:end].encode()
+            ids += [*between, *trained]
+            labels += [IGNORE] * len(between) + [*trained]
+            position = end
+        rest = rendered.text[position:].encode()
+        return Sample(rendered.where, [*ids, *rest, self.EOS], [*labels, *[IGNORE] * len(rest), self.EOS])
+
+    def decode(self, ids: list[int]) -> str:
+        names = {self.BOS: b"<BOS>", self.EOS: b"<EOS>"}
+        return b"".join(names.get(i) or bytes([i]) for i in ids).decode(errors="replace")
+
+
+class HfTokenizer:
+    """tokenizer.json of a Hugging Face directory, with the special tokens of its tokenizer_config.json."""
+
+    def __init__(self, directory: Path, eos_token: str | None = None) -> None:
+        try:
+            import tokenizers
+        except ImportError as error:
+            raise InputError("--tokenizer needs the Python package tokenizers (see scripts/requirements.txt); "
+                             "`--tokenizer bytes` needs none") from error
+        path = directory / "tokenizer.json"
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; --tokenizer takes a Hugging Face directory, or the word bytes")
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises plain Exception
+            raise InputError(f"{path}: {error}") from error
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        config = _read_json(directory / "tokenizer_config.json")
+        self.special_tokens = _special_tokens({**_read_json(directory / "special_tokens_map.json"), **config})
+        if eos_token:
+            self.special_tokens["eos_token"] = eos_token
+        added = self._tokenizer.get_added_tokens_decoder().values()
+        self.end_tokens = [token.content for token in added if token.special]
+        self._end_ids = {self._tokenizer.token_to_id(token) for token in self.end_tokens}
+        self.vocab_size = self._tokenizer.get_vocab_size()
+        self._eos = self._id("eos_token", path)
+        self._bos = self._id("bos_token", path) if config.get("add_bos_token") else None
+
+    def _id(self, name: str, path: Path) -> int | None:
+        text = self.special_tokens.get(name)
+        number = self._tokenizer.token_to_id(text) if text else None
+        if text and number is None:
+            raise InputError(f"{path}: {name} {text!r} is not in the vocabulary")
+        return number
+
+    def encode(self, batch: list[Rendered]) -> list[Sample]:
+        result: list[Sample] = []
+        for is_chat in (False, True):
+            part = [rendered for rendered in batch if rendered.is_chat == is_chat]
+            encodings = self._tokenizer.encode_batch([r.text for r in part], add_special_tokens=not is_chat)
+            result += [self._sample(r, e.ids, e.offsets) for r, e in zip(part, encodings)]
+        order = {rendered.where: i for i, rendered in enumerate(batch)}
+        return sorted(result, key=lambda sample: order[sample.where])  # stable: turns stay in order
+
+    def _sample(self, rendered: Rendered, ids: list[int], offsets: list[tuple[int, int]]) -> Sample:
+        trained = [_overlaps(offset, rendered.spans) for offset in offsets]
+        straddles = any(start < begin < end for start, end in offsets for begin, _ in rendered.spans)
+        ids = list(ids)
+        if self._bos is not None and not rendered.is_chat and ids[:1] != [self._bos]:
+            ids, trained = [self._bos, *ids], [False, *trained]
+        if ids and ids[-1] == self._eos:
+            trained[-1] = True
+        elif not (rendered.is_chat and self._closed(ids, trained)):
+            if self._eos is None:
+                raise InputError("the tokenizer directory names no eos_token; say which with --eos-token TEXT")
+            ids.append(self._eos)
+            trained.append(True)
+        return Sample(rendered.where, ids, [i if t else IGNORE for i, t in zip(ids, trained)], straddles)
+
+    def _closed(self, ids: list[int], trained: list[bool]) -> bool:
+        """Is the last trained token a special one, such as <|im_end|>?"""
+        last = max((i for i, is_trained in enumerate(trained) if is_trained), default=None)
+        return last is not None and ids[last] in self._end_ids
+
+    def decode(self, ids: list[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=False)
+
+
+def _overlaps(offset: tuple[int, int], spans: list[tuple[int, int]]) -> bool:
+    """Does the token hold trained characters? Byte-level tokenizers trim blanks off their offsets, so
+    a token of blanks only has an empty range at its end."""
+    start, end = offset
+    if start == end:
+        return any(begin < end <= stop for begin, stop in spans)
+    return any(start < stop and end > begin for begin, stop in spans)
+
+
+def _read_json(path: Path) -> dict:
+    if not path.is_file():
+        return {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON: {error}") from error
+
+
+def _special_tokens(config: dict) -> dict[str, str]:
+    """{"eos_token": "</s>", ...}; a token may be given as text or as an object with its content."""
+    tokens = {}
+    for key, value in config.items():
+        text = value.get("content") if isinstance(value, dict) else value
+        if key.endswith("_token") and isinstance(text, str):
+            tokens[key] = text
+    return tokens
+
+
+# --- training a tokenizer ----------------------------------------------------------------------------
+
+CHATML = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+          "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+
+
+def train_tokenizer(texts: Iterable[str], entries: int, directory: Path) -> None:
+    """Trains a byte-level BPE of at most `entries` tokens and writes a tokenizer directory: no BOS,
+    <|endoftext|> as EOS, and a ChatML chat template with <|im_start|> and <|im_end|>."""
+    try:
+        from tokenizers import Tokenizer as Bpe, decoders, models, pre_tokenizers, trainers
+    except ImportError as error:
+        raise InputError("--train-tokenizer needs the Python package tokenizers") from error
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    if entries < 256 + len(specials):
+        raise InputError(f"--train-tokenizer {entries}: at least {256 + len(specials)} entries are needed")
+    bpe = Bpe(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    bpe.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=entries, special_tokens=specials,
+                                                       initial_alphabet=alphabet, show_progress=False))
+    directory.mkdir(parents=True, exist_ok=True)
+    bpe.save(str(directory / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": specials[0], "pad_token": specials[0],
+              "chat_template": CHATML, "clean_up_tokenization_spaces": False}
+    (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")

@@ -1,0 +1,330 @@
+#!/usr/bin/env python3
+"""Turns fine-tuning text into the pre-tokenised files that loratrain reads.
+
+  prepare_data.py chat.jsonl -o train.jsonl --tokenizer models/Qwen3-0.6B --max-seq-len 2048
+  prepare_data.py train.jsonl -o gsm8k.h5 --tokenizer models/Llama-3.2-1B \\
+      --prompt-field question --completion-field answer --prompt-template 'Q: {prompt}\\nA:\\n' \\
+      --eval-fraction 0.05 --eval-out gsm8k_eval.h5
+  prepare_data.py chat.jsonl --tokenizer models/Qwen3-0.6B --show 3
+
+Input: JSONL files, or .json files holding an array. Formats, told apart by their keys:
+  messages            {"messages": [{"role", "content"}, ...]}             through the chat template
+  sharegpt            {"conversations": [{"from", "value"}, ...]}          through the chat template
+  alpaca              {"instruction", "input", "output"}                   the Alpaca prompt, or --as-chat
+  prompt-completion   {"prompt", "completion"} (see --prompt-field)        as they are, or --as-chat
+  text                {"text"} (see --text-field)                          everything is trained
+
+What is trained: completions; of conversations the assistant turns with their end tokens, all turns of
+a conversation; EOS, which is appended where the text does not end in it. Everything else gets the
+label -100.
+
+Output: {"input_ids", "labels"} lines (.jsonl), or HDF5 (.h5) with the datasets tokens, labels (int32)
+and offsets (int64). Files appear under their names only when complete. Exit code 2: something in the
+input or on the command line is wrong, with one line for each problem.
+"""
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataprep import formats
+from dataprep.chat_template import ChatTemplate, find_template
+from dataprep.output import Writer, open_writer
+from dataprep.records import InputError, Record, read_records
+from dataprep.tokenizer import IGNORE, ByteTokenizer, HfTokenizer, Sample, Tokenizer, train_tokenizer
+
+BATCH = 1000          # records tokenised at once
+PROBLEMS_SHOWN = 10
+
+
+@dataclass
+class Counts:
+    """What happened, for the report."""
+
+    samples: int = 0
+    tokens: int = 0
+    targets: int = 0
+    longest: int = 0
+    truncated: int = 0
+    dropped: int = 0
+    emptied: int = 0      # truncation left no target
+    straddling: int = 0
+    eval_samples: int = 0
+
+
+class Problems:
+    """Collects errors, so that one run reports them all."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, error: InputError) -> None:
+        self.lines.append(str(error))
+
+    def report(self) -> None:
+        for line in self.lines[:PROBLEMS_SHOWN]:
+            print(f"prepare_data: {line}", file=sys.stderr)
+        if len(self.lines) > PROBLEMS_SHOWN:
+            print(f"prepare_data: ... and {len(self.lines) - PROBLEMS_SHOWN} more problems", file=sys.stderr)
+
+
+# --- records -> samples ------------------------------------------------------------------------------
+
+def records_of(paths: list[Path], problems: Problems) -> Iterator[Record]:
+    for path in paths:
+        for record in read_records(path):
+            if isinstance(record, InputError):
+                problems.add(record)
+            else:
+                yield record
+
+
+def samples_of(records: Iterator[Record], tokenizer: Tokenizer, options: formats.Options,
+               problems: Problems) -> Iterator[tuple[int, Sample]]:
+    """(record number, sample) in order; records that cannot be rendered go to `problems`."""
+    batch: list[tuple[int, formats.Rendered]] = []
+
+    def encoded() -> Iterator[tuple[int, Sample]]:
+        samples = tokenizer.encode([rendered for _, rendered in batch])
+        yield from zip([number for number, _ in batch], samples)
+        batch.clear()
+
+    for number, record in enumerate(records):
+        try:
+            batch += [(number, rendered) for rendered in formats.render(record, options)]
+        except InputError as error:
+            problems.add(error)
+        if len(batch) >= BATCH:
+            yield from encoded()
+    yield from encoded()
+
+
+def fit(sample: Sample, limit: int | None, policy: str, counts: Counts) -> Sample | None:
+    """The sample within `limit` tokens, or None where it is left out; InputError where that is the policy."""
+    if sample.targets == 0:
+        raise InputError(f"{sample.where}: nothing is trained in this sample")
+    if limit is None or len(sample.input_ids) <= limit:
+        return sample
+    if policy == "error":
+        raise InputError(f"{sample.where}: {len(sample.input_ids)} tokens, more than --max-seq-len {limit}; "
+                         "--over-length truncate or drop would accept it")
+    if policy == "drop":
+        counts.dropped += 1
+        return None
+    cut = Sample(sample.where, sample.input_ids[:limit], sample.labels[:limit], sample.straddles)
+    if cut.targets == 0:
+        counts.emptied += 1
+        return None
+    counts.truncated += 1
+    return cut
+
+
+def eval_records(count: int, fraction: float, seed: int) -> set[int]:
+    """Numbers of the records that go to the eval file: round(count * fraction) of them, at least one."""
+    if fraction == 0:
+        return set()
+    return set(random.Random(seed).sample(range(count), min(count, max(1, round(count * fraction)))))
+
+
+# --- showing -----------------------------------------------------------------------------------------
+
+def shown(sample: Sample, tokenizer: Tokenizer, colour: bool) -> str:
+    """The sample's text with its trained parts between [[ and ]] (green and bold on a terminal)."""
+    opening, closing = ("\033[1;32m", "\033[0m") if colour else ("[[", "]]")
+    text, begin = "", 0
+    trained = [label != IGNORE for label in sample.labels]
+    for i in range(1, len(trained) + 1):
+        if i == len(trained) or trained[i] != trained[begin]:
+            part = tokenizer.decode(sample.input_ids[begin:i])
+            text += opening + part + closing if trained[begin] else part
+            begin = i
+    return f"--- {sample.where}: {len(sample.input_ids)} tokens, {sample.targets} trained\n{text}"
+
+
+# --- the run -----------------------------------------------------------------------------------------
+
+def make_tokenizer(args: argparse.Namespace) -> tuple[Tokenizer, formats.Options]:
+    """The tokenizer, and the options of rendering with the chat template found for it."""
+    directory = None if args.tokenizer == "bytes" else Path(args.tokenizer)
+    tokenizer = HfTokenizer(directory, args.eos_token) if directory else ByteTokenizer()
+    found = find_template(args.chat_template, directory)
+    template = ChatTemplate(found[0], tokenizer.special_tokens, found[1]) if found else None
+    if args.as_chat and template is None:
+        raise InputError("--as-chat needs a chat template: --chat-template FILE")
+    return tokenizer, formats.Options(
+        format=args.format, prompt_field=args.prompt_field, completion_field=args.completion_field,
+        text_field=args.text_field, prompt_template=args.prompt_template.replace("\\n", "\n"),
+        as_chat=args.as_chat, template=template, end_tokens=tokenizer.end_tokens)
+
+
+def convert(args: argparse.Namespace, problems: Problems) -> Counts:
+    """Reads, tokenises, shows and writes. Nothing is written where there are problems."""
+    tokenizer, options = make_tokenizer(args)
+    held_out: set[int] = set()
+    if args.eval_fraction:
+        held_out = eval_records(sum(1 for _ in records_of(args.input, Problems())), args.eval_fraction, args.seed)
+    counts, to_show = Counts(), args.show
+    with ExitStack() as stack:
+        main_writer = _writer(args.output, stack)
+        eval_writer = _writer(args.eval_out, stack)
+        for number, whole in samples_of(records_of(args.input, problems), tokenizer, options, problems):
+            try:
+                sample = fit(whole, args.max_seq_len, args.over_length, counts)
+            except InputError as error:
+                problems.add(error)
+                continue
+            if sample is None:
+                continue
+            if to_show:
+                print(shown(sample, tokenizer, sys.stdout.isatty()))
+                to_show -= 1
+            count(sample, number in held_out, counts)
+            writer = eval_writer if number in held_out else main_writer
+            if writer:
+                writer.add(sample)
+            elif not to_show:
+                break  # only showing
+        if not problems.lines:
+            if counts.samples == 0:
+                raise InputError("no samples in the input")
+            if counts.eval_samples == counts.samples and args.output:
+                raise InputError("every sample went to --eval-out; give more records or a smaller --eval-fraction")
+            for writer in (main_writer, eval_writer):
+                if writer:
+                    writer.commit()
+            stack.pop_all()  # complete: nothing to discard
+    return counts
+
+
+def _writer(path: Path | None, stack: ExitStack) -> Writer | None:
+    """A writer that is discarded on leaving the stack."""
+    if path is None:
+        return None
+    writer = open_writer(path)
+    stack.callback(writer.discard)
+    return writer
+
+
+def count(sample: Sample, is_eval: bool, counts: Counts) -> None:
+    counts.samples += 1
+    counts.eval_samples += is_eval
+    counts.tokens += len(sample.input_ids)
+    counts.targets += sample.targets
+    counts.longest = max(counts.longest, len(sample.input_ids))
+    counts.straddling += sample.straddles
+
+
+def report(counts: Counts, args: argparse.Namespace) -> None:
+    """The summary on standard output."""
+    print(f"{args.output}: {counts.samples - counts.eval_samples} samples"
+          + (f"; {args.eval_out}: {counts.eval_samples} samples" if args.eval_out else ""))
+    print(f"{counts.tokens} tokens, {counts.targets} of them trained, longest sample {counts.longest}")
+    if args.max_seq_len:
+        print(f"over {args.max_seq_len} tokens: {counts.truncated} truncated, {counts.dropped} dropped, "
+              f"{counts.emptied} dropped because the cut left no target")
+    if counts.straddling:
+        print(f"note: in {counts.straddling} samples one token holds the end of the prompt and the start of the "
+              "completion; it is trained. Ending prompts with a newline or starting completions with the blank avoids it")
+
+
+def texts_for_tokenizer(args: argparse.Namespace, problems: Problems) -> Iterator[str]:
+    """Every string in the records, however deep, for training a tokenizer."""
+    def strings(value: object) -> Iterator[str]:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, (list, dict)):
+            for part in value.values() if isinstance(value, dict) else value:
+                yield from strings(part)
+
+    for record in records_of(args.input, problems):
+        yield from strings(record.fields)
+
+
+# --- command line ------------------------------------------------------------------------------------
+
+def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="prepare_data.py", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("input", nargs="+", type=Path, help="JSONL files, or .json files with an array")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=".jsonl or .h5 file to write")
+    parser.add_argument("--tokenizer", metavar="DIR|bytes", help="directory with tokenizer.json, or the word bytes")
+    parser.add_argument("--format", choices=formats.FORMATS, help="instead of telling it from each record's keys")
+    fields = parser.add_argument_group("columns")
+    fields.add_argument("--prompt-field", default="prompt", metavar="KEY")
+    fields.add_argument("--completion-field", default="completion", metavar="KEY")
+    fields.add_argument("--text-field", default="text", metavar="KEY")
+    fields.add_argument("--prompt-template", default="{prompt}", metavar="TEXT",
+                        help=r"text around the prompt column, \n is a newline (default: {prompt})")
+    chat = parser.add_argument_group("conversations")
+    chat.add_argument("--chat-template", type=Path, metavar="FILE",
+                      help="Jinja template instead of the tokenizer directory's own")
+    chat.add_argument("--as-chat", action="store_true",
+                      help="render prompt-completion and alpaca records as user and assistant turns")
+    chat.add_argument("--eos-token", metavar="TEXT", help="instead of eos_token in tokenizer_config.json")
+    length = parser.add_argument_group("length")
+    length.add_argument("--max-seq-len", type=int, metavar="N", help="most tokens a sample may have (default: any)")
+    length.add_argument("--over-length", choices=("error", "truncate", "drop"), default="error",
+                        help="what to do with longer samples (default: error)")
+    split = parser.add_argument_group("held-out samples")
+    split.add_argument("--eval-fraction", type=float, default=0.0, metavar="F", help="share of records for --eval-out")
+    split.add_argument("--eval-out", type=Path, metavar="FILE", help="file for them")
+    split.add_argument("--seed", type=int, default=42, help="of the choice of eval records (default 42)")
+    parser.add_argument("--show", type=int, default=0, metavar="N",
+                        help="print the first N samples with the trained parts between [[ and ]]")
+    parser.add_argument("--train-tokenizer", nargs=2, metavar=("N", "DIR"),
+                        help="first train a byte-level BPE tokenizer of N entries on all text of the input and "
+                             "write it to DIR; without --tokenizer it is then used")
+    args = parser.parse_args(argv)
+    check_arguments(parser, args)
+    return args
+
+
+def check_arguments(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Ends the program with exit code 2 and one line where options do not fit together."""
+    if args.train_tokenizer:
+        if not args.train_tokenizer[0].isdigit():
+            parser.error(f"--train-tokenizer: {args.train_tokenizer[0]!r} is not a number of entries")
+        args.tokenizer = args.tokenizer or args.train_tokenizer[1]
+    elif not args.output and not args.show:
+        parser.error("nothing to do: give -o FILE, --show N or --train-tokenizer N DIR")
+    if not args.tokenizer:
+        parser.error("--tokenizer is needed: a Hugging Face directory, or the word bytes")
+    if not 0 <= args.eval_fraction < 1:
+        parser.error("--eval-fraction must be at least 0 and below 1")
+    if bool(args.eval_fraction) != bool(args.eval_out):
+        parser.error("--eval-fraction and --eval-out go together")
+    if args.eval_out and not args.output:
+        parser.error("--eval-out needs -o too")
+    if args.eval_out and args.output and args.eval_out.resolve() == args.output.resolve():
+        parser.error("-o and --eval-out name the same file")
+    if args.max_seq_len is not None and args.max_seq_len < 2:
+        parser.error("--max-seq-len must be at least 2")
+    if "{prompt}" not in args.prompt_template:
+        parser.error("--prompt-template must contain {prompt}")
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = parse_arguments(argv)
+    problems = Problems()
+    try:
+        if args.train_tokenizer:
+            entries, directory = int(args.train_tokenizer[0]), Path(args.train_tokenizer[1])
+            train_tokenizer(texts_for_tokenizer(args, Problems()), entries, directory)
+            print(f"{directory}: tokenizer of at most {entries} entries trained")
+        if args.output or args.show:
+            counts = convert(args, problems)
+            if args.output and not problems.lines:
+                report(counts, args)
+    except InputError as error:
+        problems.add(error)
+    problems.report()
+    return 2 if problems.lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

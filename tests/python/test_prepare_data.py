@@ -1,0 +1,343 @@
+"""scripts/prepare_data.py: formats, masks, lengths, splits, errors. Uses only the standard library, and
+skips what needs a Python package that is not installed."""
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+import prepare_data  # noqa: E402
+
+BOS, EOS = 256, 257
+CHATML = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+          "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+TALK = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "2+2?"},
+        {"role": "assistant", "content": "4"}, {"role": "user", "content": "Sure?"},
+        {"role": "assistant", "content": "Yes, 4."}]
+
+
+def needs(*packages: str):
+    """Skips a test unless all packages are installed."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    return unittest.skipIf(missing, f"Python package not installed: {', '.join(missing)}")
+
+
+class Case(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.out = self.folder / "out.jsonl"
+
+    def write(self, *records: object, name: str = "in.jsonl") -> Path:
+        path = self.folder / name
+        lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+        path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        return path
+
+    def run_script(self, *arguments: object) -> tuple[int, str, str]:
+        """(exit code, standard output, standard error)"""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = prepare_data.main([str(argument) for argument in arguments])
+            except SystemExit as stop:
+                code = stop.code
+        return code, out.getvalue(), err.getvalue()
+
+    def prepare(self, *records: object, options: tuple = ("--tokenizer", "bytes")) -> list[dict]:
+        code, _, err = self.run_script(self.write(*records), "-o", self.out, *options)
+        self.assertEqual(code, 0, err)
+        return [json.loads(line) for line in self.out.read_text().splitlines()]
+
+    def trained_text(self, sample: dict) -> str:
+        """The trained bytes, with | where they are interrupted and $ for EOS."""
+        text, before = "", True
+        for token, label in zip(sample["input_ids"], sample["labels"]):
+            if label != -100:
+                self.assertEqual(token, label)
+                text += ("" if before else "|") + ("$" if token == EOS else chr(token))
+            before = label != -100
+        return text.lstrip("|")
+
+
+class Bytes(Case):
+    def test_prompt_and_completion(self) -> None:
+        [sample] = self.prepare({"prompt": "é?", "completion": "ok"})
+        prompt = list("é?".encode())
+        self.assertEqual(sample["input_ids"], [BOS, *prompt, *b"ok", EOS])
+        self.assertEqual(sample["labels"], [-100] * (1 + len(prompt)) + [*b"ok", EOS])
+
+    def test_text_trains_all_but_bos(self) -> None:
+        [sample] = self.prepare({"text": "abc"})
+        self.assertEqual(sample, {"input_ids": [BOS, *b"abc", EOS], "labels": [-100, *b"abc", EOS]})
+
+    def test_alpaca_with_and_without_input(self) -> None:
+        samples = self.prepare({"instruction": "Add.", "input": "1 2", "output": "3"},
+                               {"instruction": "Sing.", "input": "", "output": "La"})
+        self.assertEqual([self.trained_text(sample) for sample in samples], ["3$", "La$"])
+        texts = [bytes(i for i in sample["input_ids"] if i < 256).decode() for sample in samples]
+        self.assertIn("### Input:\n1 2\n\n### Response:\n3", texts[0])
+        self.assertNotIn("### Input", texts[1])
+
+    def test_column_names_and_prompt_template(self) -> None:
+        [sample] = self.prepare({"question": "Q", "answer": "A", "text": "x"}, options=(
+            "--tokenizer", "bytes", "--prompt-field", "question", "--completion-field", "answer",
+            "--prompt-template", r"<{prompt}>\n"))
+        self.assertEqual(sample["input_ids"], [BOS, *b"<Q>\nA", EOS])
+
+    def test_json_array(self) -> None:
+        path = self.folder / "in.json"
+        path.write_text(json.dumps([{"text": "a"}, {"text": "b"}]))
+        code, _, err = self.run_script(path, "-o", self.out, "--tokenizer", "bytes")
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(len(self.out.read_text().splitlines()), 2)
+
+    def test_show_marks_what_is_trained(self) -> None:
+        path = self.write({"prompt": "p", "completion": "c"}, {"prompt": "q", "completion": "d"})
+        code, out, _ = self.run_script(path, "--tokenizer", "bytes", "--show", 1)
+        self.assertEqual(code, 0)
+        self.assertIn("<BOS>p[[c<EOS>]]", out)
+        self.assertNotIn("q", out.split("\n", 1)[1])
+
+    def test_quickstart_rule_matches_the_demo_tasks(self) -> None:
+        path = ROOT / "inputs" / "demo_tasks" / "sort" / "eval.jsonl"
+        code, out, err = self.run_script(path, "-o", self.out, "--tokenizer", "bytes")
+        self.assertEqual(code, 0, err)
+        self.assertIn("96 samples", out)
+
+
+class Lengths(Case):
+    LONG, SHORT = {"prompt": "pppp", "completion": "cccc"}, {"prompt": "p", "completion": "c"}
+
+    def options(self, policy: str, limit: int = 6) -> tuple:
+        return ("--tokenizer", "bytes", "--max-seq-len", limit, "--over-length", policy)
+
+    def test_error_names_the_line_and_writes_nothing(self) -> None:
+        path = self.write(self.SHORT, self.LONG, self.LONG)
+        code, _, err = self.run_script(path, "-o", self.out, *self.options("error"))
+        self.assertEqual(code, 2)
+        self.assertIn(f"{path}:2: 10 tokens, more than --max-seq-len 6", err)
+        self.assertIn(f"{path}:3:", err)
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["in.jsonl"])
+
+    def test_truncate(self) -> None:
+        samples = self.prepare(self.SHORT, self.LONG, options=self.options("truncate"))
+        self.assertEqual(samples[1], {"input_ids": [BOS, *b"ppppc"], "labels": [-100] * 5 + [*b"c"]})
+
+    def test_truncate_drops_what_keeps_no_target(self) -> None:
+        path = self.write(self.SHORT, self.LONG)
+        code, out, _ = self.run_script(path, "-o", self.out, *self.options("truncate", 5))
+        self.assertEqual(code, 0)
+        self.assertIn("0 truncated, 0 dropped, 1 dropped because the cut left no target", out)
+
+    def test_drop(self) -> None:
+        path = self.write(self.SHORT, self.LONG)
+        code, out, _ = self.run_script(path, "-o", self.out, *self.options("drop"))
+        self.assertEqual(code, 0)
+        self.assertIn("0 truncated, 1 dropped", out)
+        self.assertEqual(len(self.out.read_text().splitlines()), 1)
+
+
+class Split(Case):
+    def split(self, seed: int) -> tuple[list[str], list[str]]:
+        path = self.write(*({"text": f"sample {i}"} for i in range(40)))
+        held_out = self.folder / "eval.jsonl"
+        code, _, err = self.run_script(path, "-o", self.out, "--tokenizer", "bytes", "--eval-fraction", 0.25,
+                                       "--eval-out", held_out, "--seed", seed)
+        self.assertEqual(code, 0, err)
+        return self.out.read_text().splitlines(), held_out.read_text().splitlines()
+
+    def test_sizes_and_disjointness(self) -> None:
+        train, held_out = self.split(1)
+        self.assertEqual((len(train), len(held_out)), (30, 10))
+        self.assertEqual(len(set(train) | set(held_out)), 40)
+
+    def test_seed_decides(self) -> None:
+        self.assertEqual(self.split(1), self.split(1))
+        self.assertNotEqual(self.split(1)[1], self.split(2)[1])
+
+
+class Errors(Case):
+    def problems(self, *records: object, options: tuple = ()) -> list[str]:
+        code, _, err = self.run_script(self.write(*records), "-o", self.out, "--tokenizer", "bytes", *options)
+        self.assertEqual(code, 2)
+        self.assertFalse(self.out.exists())
+        return err.splitlines()
+
+    def test_each_bad_line_is_one_line_of_text(self) -> None:
+        lines = self.problems("{broken", {"text": 3}, "[1]", {"text": "good"}, {"foo": 1}, {"input_ids": [1]})
+        self.assertEqual(len(lines), 5)
+        text = "\n".join(lines)
+        for number, words in [(1, "not JSON"), (2, "\"text\" is not a string"), (3, "not a JSON object"),
+                              (5, "no known format in the keys foo"), (6, "already tokenised")]:
+            self.assertRegex(text, rf"in\.jsonl:{number}: .*{words}")
+
+    def test_conversation_without_template(self) -> None:
+        self.assertIn("needs a chat template", self.problems({"messages": TALK})[0])
+
+    def test_missing_files_and_options(self) -> None:
+        self.assertEqual(self.run_script("nowhere.jsonl", "-o", self.out, "--tokenizer", "bytes")[0], 2)
+        path = self.write({"text": "a"})
+        self.assertEqual(self.run_script(path, "-o", self.folder / "x.txt", "--tokenizer", "bytes")[0], 2)
+        self.assertEqual(self.run_script(path, "-o", self.out)[0], 2)
+        self.assertEqual(self.run_script(path, "-o", self.out, "--tokenizer", "bytes", "--eval-fraction", "0.1")[0], 2)
+
+    def test_empty_input(self) -> None:
+        self.assertIn("no samples", self.problems()[0])
+
+    @needs("tokenizers")
+    def test_tokenizer_directory_without_tokenizer(self) -> None:
+        code, _, err = self.run_script(self.write({"text": "a"}), "-o", self.out, "--tokenizer", self.folder)
+        self.assertEqual(code, 2)
+        self.assertIn("tokenizer.json: no such file", err)
+
+
+@needs("jinja2")
+class ChatWithBytes(Case):
+    """Templates and masks, read off the byte tokens."""
+
+    def chat(self, template: str, *records: object, options: tuple = ()) -> list[str]:
+        file = self.folder / "template.jinja"
+        file.write_text(template)
+        samples = self.prepare(*records, options=("--tokenizer", "bytes", "--chat-template", file, *options))
+        return [self.trained_text(sample) for sample in samples]
+
+    def test_only_assistant_turns_are_trained(self) -> None:
+        trained = self.chat(CHATML, {"messages": TALK})
+        self.assertEqual(trained, ["4<|im_end|>\n|Yes, 4.<|im_end|>\n$"])
+
+    def test_sharegpt_and_alpaca_and_columns_as_chat(self) -> None:
+        sharegpt = {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}
+        alpaca = {"instruction": "Hi", "output": "Hello", "history": [["a", "b"]]}
+        trained = self.chat(CHATML, sharegpt, alpaca, {"prompt": "Hi", "completion": "Hello"}, options=("--as-chat",))
+        self.assertEqual(trained, ["Hello<|im_end|>\n$", "b<|im_end|>\n|Hello<|im_end|>\n$", "Hello<|im_end|>\n$"])
+
+    def test_trailing_user_turn_is_left_out(self) -> None:
+        trained = self.chat(CHATML, {"messages": TALK + [{"role": "user", "content": "Bye"}]})
+        self.assertEqual(trained, ["4<|im_end|>\n|Yes, 4.<|im_end|>\n$"])
+
+    def test_template_that_rewrites_earlier_turns_gives_a_sample_per_turn(self) -> None:
+        rewriting = ("{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'assistant' and not loop.last %}"
+                     "{{ m.content.split('/')[-1] }}{% else %}{{ m.content }}{% endif %};{% endfor %}"
+                     "{% if add_generation_prompt %}a:{% endif %}")
+        talk = [{"role": "user", "content": "1"}, {"role": "assistant", "content": "think/one"},
+                {"role": "user", "content": "2"}, {"role": "assistant", "content": "hm/two"}]
+        self.assertEqual(self.chat(rewriting, {"messages": talk}), ["think/one;$", "hm/two;$"])
+
+    def test_template_without_generation_prompt(self) -> None:
+        plain = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+        self.assertEqual(self.chat(plain, {"messages": TALK[1:3]}), ["4\n$"])
+
+    def test_generation_prompt_with_more_than_the_turn_has(self) -> None:
+        thinking = CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
+        self.assertEqual(self.chat(thinking, {"messages": TALK[1:3]}), ["4<|im_end|>\n$"])
+
+    def test_helpers_of_hugging_face(self) -> None:
+        template = ("{{ bos_token }}{% for m in messages %}{% if m.role == 'tool' %}{% continue %}{% endif %}"
+                    "{{ m.role }} {% generation %}{{ m.content | tojson }}{% endgeneration %}"
+                    "{{ strftime_now('%%') }}{% endfor %}")
+        self.assertEqual(self.chat(template, {"messages": [{"role": "user", "content": "ö"},
+                                                           {"role": "assistant", "content": "x"}]}), ["x\"%$"])
+
+    def test_content_in_parts(self) -> None:
+        parts = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+                 {"role": "assistant", "content": [{"type": "text", "text": "c"}]}]
+        self.assertEqual(self.chat(CHATML, {"messages": parts}), ["c<|im_end|>\n$"])
+
+    def test_template_refusal_and_syntax_are_reported_with_their_place(self) -> None:
+        file = self.folder / "t.jinja"
+        path = self.write({"messages": TALK[1:3]})
+        for source, words in [("{{ raise_exception('roles must alternate') }}", "in.jsonl:1: .*roles must alternate"),
+                              ("{% for %}", "t.jinja: "), ("{{ ''.__class__.__mro__ }}", "in.jsonl:1: .*unsafe")]:
+            file.write_text(source)
+            code, _, err = self.run_script(path, "-o", self.out, "--tokenizer", "bytes", "--chat-template", file)
+            self.assertEqual(code, 2)
+            self.assertRegex(err, words)
+
+    def test_no_assistant_turn(self) -> None:
+        file = self.folder / "t.jinja"
+        file.write_text(CHATML)
+        code, _, err = self.run_script(self.write({"messages": TALK[:2]}), "-o", self.out, "--tokenizer", "bytes",
+                                       "--chat-template", file)
+        self.assertEqual(code, 2)
+        self.assertIn("no assistant turn", err)
+
+
+@needs("tokenizers", "jinja2")
+class HuggingFaceTokenizer(Case):
+    TEXTS = [f"question {i}: what is {i} plus {i}?\nanswer: {2 * i}\n" for i in range(50)]
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.tokenizer = self.folder / "tokenizer"
+        path = self.write(*({"text": text} for text in self.TEXTS), name="corpus.jsonl")
+        code, _, err = self.run_script(path, "--train-tokenizer", 300, self.tokenizer)
+        self.assertEqual(code, 0, err)
+        from tokenizers import Tokenizer
+        self.library = Tokenizer.from_file(str(self.tokenizer / "tokenizer.json"))
+
+    def trained(self, sample: dict) -> str:
+        return self.library.decode([label for label in sample["labels"] if label != -100], skip_special_tokens=False)
+
+    def test_prompt_completion(self) -> None:
+        [sample] = self.prepare({"prompt": "what is 3?\n", "completion": "6\n\n7"}, options=("--tokenizer", self.tokenizer))
+        self.assertEqual(self.library.decode(sample["input_ids"], skip_special_tokens=False), "what is 3?\n6\n\n7<|endoftext|>")
+        self.assertEqual(self.trained(sample), "6\n\n7<|endoftext|>")
+
+    def test_chat_keeps_the_template_s_end_token_and_adds_no_other(self) -> None:
+        [sample] = self.prepare({"messages": TALK}, options=("--tokenizer", self.tokenizer))
+        self.assertEqual(self.trained(sample), "4<|im_end|>Yes, 4.<|im_end|>")
+        self.assertTrue(self.library.decode(sample["input_ids"], skip_special_tokens=False).endswith("Yes, 4.<|im_end|>\n"))
+
+    def test_bos_of_the_configuration_and_eos_option(self) -> None:
+        config = self.tokenizer / "tokenizer_config.json"
+        config.write_text(json.dumps({"add_bos_token": True, "bos_token": {"content": "<|im_start|>"}}))
+        path = self.write({"text": "answer"})
+        code, _, err = self.run_script(path, "-o", self.out, "--tokenizer", self.tokenizer)
+        self.assertEqual(code, 2)
+        self.assertIn("--eos-token", err)
+        [sample] = self.prepare({"text": "answer"}, options=("--tokenizer", self.tokenizer, "--eos-token", "<|im_end|>"))
+        self.assertEqual(self.library.decode(sample["input_ids"], skip_special_tokens=False), "<|im_start|>answer<|im_end|>")
+        self.assertEqual(sample["labels"][0], -100)
+
+    def test_many_batches_keep_their_order(self) -> None:
+        samples = self.prepare(*({"text": f"{i}"} for i in range(2500)), options=("--tokenizer", self.tokenizer))
+        self.assertEqual([self.library.decode(s["input_ids"]) for s in samples], [f"{i}" for i in range(2500)])
+
+    @needs("transformers")
+    def test_agrees_with_transformers(self) -> None:
+        from transformers import AutoTokenizer
+        reference = AutoTokenizer.from_pretrained(self.tokenizer)
+        [sample] = self.prepare({"messages": TALK}, options=("--tokenizer", self.tokenizer))
+        text = reference.apply_chat_template(TALK, tokenize=False)
+        self.assertEqual(sample["input_ids"], reference(text, add_special_tokens=False)["input_ids"])
+
+
+@needs("h5py")
+class Hdf5Output(Case):
+    def test_same_content_as_jsonl(self) -> None:
+        import h5py
+        records = [{"text": "x" * n} for n in range(1, 30)]
+        lines = self.prepare(*records)
+        path = self.folder / "out.h5"
+        code, _, err = self.run_script(self.folder / "in.jsonl", "-o", path, "--tokenizer", "bytes")
+        self.assertEqual(code, 0, err)
+        with h5py.File(path) as file:
+            self.assertEqual(file.attrs["format"], "loratrain-tokens-1")
+            tokens, labels, offsets = (file[name][:] for name in ("tokens", "labels", "offsets"))
+            self.assertEqual((tokens.dtype, labels.dtype, offsets.dtype), ("<i4", "<i4", "<i8"))
+        self.assertEqual(len(offsets), len(lines) + 1)
+        for line, begin, end in zip(lines, offsets, offsets[1:]):
+            self.assertEqual(line, {"input_ids": tokens[begin:end].tolist(), "labels": labels[begin:end].tolist()})
+
+
+if __name__ == "__main__":
+    unittest.main()
