@@ -2,12 +2,14 @@
 """Trains the adapters of a job one after another with Hugging Face PEFT, as a yardstick for loratrain.
 
   tune_with_peft.py JOB.yaml BASE_HF_DIR [--only NAME ...] [--set KEY=VALUE ...] [--out DIR]
+  tune_with_peft.py JOB.yaml BASE_HF_DIR --evaluate RUN_DIR/adapters
 
 Reads the job's datasets, defaults and adapters (only `tokenizer: bytes` data) and prints per adapter
 the eval loss and the exact-match rate before and after training. Exact match: every trained token of
 the sample, EOS included, is the most likely one given the tokens before it, which is the same as
 greedy decoding giving exactly the completion. Order of samples and random numbers differ from
-loratrain's, so losses agree in size, not in digits.
+loratrain's, so losses agree in size, not in digits. With --evaluate nothing is trained: the table is
+that of the adapters which loratrain exported.
 """
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 import yaml
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, get_scheduler
 
 BOS, EOS, PAD, IGNORE = 256, 257, 258, -100
@@ -73,10 +75,21 @@ def batches(samples: list[Sample], size: int, steps: int, seed: int):
         order = order[size:]
 
 
+def load_base(directory: Path, device: str):
+    return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).to(device)
+
+
+def exported(base_dir: Path, adapter_dir: Path, held_out: list[Sample], device: str):
+    """What evaluate() gives for the base and for the base with an exported adapter."""
+    base = load_base(base_dir, device)
+    before = evaluate(base, held_out, device)
+    return before, evaluate(PeftModel.from_pretrained(base, adapter_dir), held_out, device)
+
+
 def tune(base_dir: Path, adapter: dict, train: list[Sample], held_out: list[Sample], device: str, out: Path | None):
-    """Trains one adapter; returns its row of the table."""
+    """Trains one adapter; returns (before, after, steps, seconds), before and after as of evaluate()."""
     torch.manual_seed(adapter["seed"])
-    base = AutoModelForCausalLM.from_pretrained(base_dir, dtype=torch.float32).to(device)
+    base = load_base(base_dir, device)
     before = evaluate(base, held_out, device)
     config = LoraConfig(task_type="CAUSAL_LM", **{key: adapter[key] for key in (
         "r", "lora_alpha", "lora_dropout", "target_modules", "use_rslora")})
@@ -122,6 +135,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="train only these adapters")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="replace a setting of every adapter")
     parser.add_argument("--out", type=Path, help="save the PEFT directories here")
+    parser.add_argument("--evaluate", type=Path, metavar="DIR", help="do not train; use the PEFT directories DIR/<name>")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
@@ -130,8 +144,13 @@ def main() -> None:
     for adapter in adapters:
         data = datasets[adapter["dataset"]]
         train, held_out = (read_samples(args.job.parent / data[key]) for key in ("path", "eval_path"))
-        before, after, steps, seconds = tune(args.base, adapter, train, held_out, args.device, args.out)
-        print(f"{adapter['name']:16} {steps:4} steps {seconds:6.1f} s   eval loss {before[0]:7.4f} -> {after[0]:7.4f}"
+        if args.evaluate:
+            before, after = exported(args.base, args.evaluate / adapter["name"], held_out, args.device)
+            effort = "as exported"
+        else:
+            before, after, steps, seconds = tune(args.base, adapter, train, held_out, args.device, args.out)
+            effort = f"{steps:4} steps {seconds:6.1f} s"
+        print(f"{adapter['name']:16} {effort}   eval loss {before[0]:7.4f} -> {after[0]:7.4f}"
               f"   exact match {100 * before[1]:5.1f}% -> {100 * after[1]:5.1f}%", flush=True)
 
 
