@@ -96,14 +96,11 @@ class Execution {
     bool execute(std::size_t s, const Action& action) {
         switch (action.kind) {
             case ActionKind::recv_forward:
-                return receive(s, action, up_[s]);
             case ActionKind::recv_norms:
                 return receive(s, action, up_[s]);
             case ActionKind::recv_backward:
                 return receive(s, action, down_[s]);
             case ActionKind::send_forward:
-                send_up(s, action);
-                break;
             case ActionKind::send_norms:
                 send_up(s, action);
                 break;

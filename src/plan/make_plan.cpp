@@ -196,6 +196,7 @@ class Planner {
     static std::int64_t largest_batch(const AdapterJob& adapter,
                                       const std::vector<SampleInfo>& samples) {
         std::vector<std::int64_t> lengths;
+        lengths.reserve(samples.size());
         for (const SampleInfo& sample : samples) lengths.push_back(sample.tokens);
         const auto size = std::min<std::int64_t>(adapter.global_batch_size, std::ssize(lengths));
         std::partial_sort(lengths.begin(), lengths.begin() + size, lengths.end(), std::greater<>());

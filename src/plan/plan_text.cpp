@@ -62,9 +62,9 @@ std::string yes_no(bool value) {
 }
 
 std::string numbers(const std::vector<std::int32_t>& values) {
-    std::vector<std::string> words;
-    for (const std::int32_t value : values) words.push_back(std::to_string(value));
-    return cat("[", join(words, ", "), "]");
+    std::string text;
+    for (const std::int32_t value : values) text += cat(text.empty() ? "" : ", ", value);
+    return cat("[", text, "]");
 }
 
 std::string model_text(const ModelSpec& m) {
