@@ -21,12 +21,14 @@ struct Draft {
 
 std::vector<std::string> dataset_names(const AdapterContext& context) {
     std::vector<std::string> names;
+    names.reserve(context.datasets.size());
     for (const DatasetJob& dataset : context.datasets) names.push_back(dataset.name);
     return names;
 }
 
 std::vector<std::string> module_names() {
     std::vector<std::string> names;
+    names.reserve(linear_count);
     for (int i = 0; i < linear_count; ++i) names.emplace_back(module_name(static_cast<Linear>(i)));
     return names;
 }

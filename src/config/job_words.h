@@ -55,6 +55,7 @@ std::string word_of(const std::array<Word<E>, N>& words, E value) {
 template <class E, std::size_t N>
 std::vector<std::string> word_texts(const std::array<Word<E>, N>& words) {
     std::vector<std::string> texts;
+    texts.reserve(N);
     for (const Word<E>& word : words) texts.emplace_back(word.text);
     return texts;
 }

@@ -73,8 +73,10 @@ TEST(Check, NamesExpressionFileAndValues) {
 TEST(Check, EvaluatesItsMessageOnlyOnFailure) {
     int calls = 0;
     const auto message = [&] { return ++calls; };
-    LORATRAIN_CHECK(true, message());
+    LORATRAIN_CHECK(calls == 0, message());
     EXPECT_EQ(calls, 0);
+    EXPECT_THROW(LORATRAIN_CHECK(calls == 1, message()), Error);
+    EXPECT_EQ(calls, 1);
 }
 
 TEST(Check, IsNoInputError) {

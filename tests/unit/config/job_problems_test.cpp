@@ -256,8 +256,8 @@ TEST_F(JobProblems, NamesThatCannotBeFolders) {
     const std::string head =
         "model: {weights: b}\nrun: {dir: o}\ndatasets: {d: {path: p}}\nadapters:\n";
     for (const std::string name : {"a/b", ".hidden", "..", "a b", "ä", "a:b"}) {
-        expect_only(problems(head + "  - {name: '" + name + "'}\n"), at(5),
-                    "adapters." + name + ".name: '" + name + "' cannot name a folder",
+        expect_only(problems(cat(head, "  - {name: '", name, "'}\n")), at(5),
+                    cat("adapters.", name, ".name: '", name, "' cannot name a folder"),
                     "letters, digits");
     }
     const std::string long_name(201, 'x');
