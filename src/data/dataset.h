@@ -13,7 +13,7 @@ namespace loratrain {
 
 /// What the over-length policy did to a file.
 struct LengthReport {
-    std::int64_t samples = 0;    ///< in the file
+    std::int64_t samples = 0;  ///< in the file
     std::int64_t truncated = 0;
     std::int64_t dropped = 0;
     std::int64_t without_target = 0;

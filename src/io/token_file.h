@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +26,10 @@ class TokenFile {
     virtual std::string where(std::int64_t sample) const = 0;
 };
 
+/// Called for every good sample while a file is scanned at opening, in order; `where` as for
+/// messages.
+using SampleVisitor = std::function<void(const std::string& where, const TokenSample& sample)>;
+
 /// How bytes become ids: bytes 0..255, then these.
 inline constexpr std::int32_t byte_bos = 256;
 inline constexpr std::int32_t byte_eos = 257;
@@ -38,6 +43,9 @@ TokenSample tokenize_bytes(const std::string& prompt, const std::string& complet
 /// offsets (int64 [samples + 1]). All problems of a file at once, with file:line (at most 20
 /// listed, then a count): not JSON, wrong types, labels and ids of different length, empty sample,
 /// negative ids. A blank last line is fine; an empty file is a problem.
-std::unique_ptr<TokenFile> open_token_file(const std::string& path, bool bytes);
+///
+/// `visit` (may be empty) spares a caller that must see all tokens a second pass.
+std::unique_ptr<TokenFile> open_token_file(const std::string& path, bool bytes,
+                                           const SampleVisitor& visit = {});
 
 }  // namespace loratrain

@@ -1,0 +1,150 @@
+#include "data/dataset.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "io/capped_problems.h"
+#include "io/checksum.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int32_t no_target = -100;
+
+/// What one pass over a file gathers, sample by sample.
+class Survey {
+  public:
+    Survey(const std::string& path, const DatasetJob& job, std::int64_t vocab_size)
+        : job_(job), vocab_size_(vocab_size), problems_(path) {}
+
+    void take(const std::string& where, const TokenSample& sample) {
+        const auto tokens = static_cast<std::int64_t>(sample.input_ids.size());
+        add_to_checksum(sample);
+        check_ids(where, sample);
+        const std::int64_t position = report_.samples++;
+        if (tokens <= job_.max_seq_len) return keep(position, sample, tokens);
+        switch (job_.over_length) {
+            case OverLength::truncate:
+                ++report_.truncated;
+                return keep(position, sample, job_.max_seq_len);
+            case OverLength::drop:
+                ++report_.dropped;
+                return;
+            case OverLength::error:
+                problems_.add(
+                    where, cat("sample has ", tokens, " tokens, max_seq_len is ", job_.max_seq_len),
+                    "raise max_seq_len, or set over_length to truncate or drop");
+        }
+    }
+
+    std::vector<std::int64_t> kept;
+    std::vector<SampleInfo> infos;
+
+    CappedProblems& problems() { return problems_; }
+    const LengthReport& report() const { return report_; }
+    std::string checksum() const { return checksum_.hex(); }
+
+  private:
+    void add_to_checksum(const TokenSample& sample) {
+        const std::uint64_t tokens = sample.input_ids.size();
+        checksum_.update(&tokens, sizeof(tokens));
+        checksum_.update(sample.input_ids.data(), tokens * sizeof(std::int32_t));
+        checksum_.update(sample.labels.data(), tokens * sizeof(std::int32_t));
+    }
+
+    bool in_vocabulary(std::int32_t id) const { return id >= 0 && id < vocab_size_; }
+
+    /// Names the first bad id and the first bad label of a sample.
+    void check_ids(const std::string& where, const TokenSample& sample) {
+        const std::string hint = "was the file made with the tokenizer of this model?";
+        const auto id = std::find_if_not(sample.input_ids.begin(), sample.input_ids.end(),
+                                         [&](std::int32_t value) { return in_vocabulary(value); });
+        if (id != sample.input_ids.end()) {
+            problems_.add(where,
+                          cat("token ", id - sample.input_ids.begin(), " is ", *id,
+                              ", outside the vocabulary of ", vocab_size_),
+                          hint);
+        }
+        const auto label = std::find_if_not(
+            sample.labels.begin(), sample.labels.end(),
+            [&](std::int32_t value) { return value == no_target || in_vocabulary(value); });
+        if (label != sample.labels.end()) {
+            problems_.add(where,
+                          cat("label ", label - sample.labels.begin(), " is ", *label,
+                              ", neither -100 nor in the vocabulary of ", vocab_size_),
+                          hint);
+        }
+    }
+
+    void keep(std::int64_t position, const TokenSample& sample, std::int64_t tokens) {
+        // Labels shift by one: the first is nobody's target.
+        const auto begin = sample.labels.begin();
+        const auto targets = tokens - 1 - std::count(begin + 1, begin + tokens, no_target);
+        if (targets == 0) ++report_.without_target;
+        kept.push_back(position);
+        infos.push_back({static_cast<std::int32_t>(tokens), static_cast<std::int32_t>(targets)});
+    }
+
+    const DatasetJob& job_;
+    std::int64_t vocab_size_;
+    CappedProblems problems_;
+    LengthReport report_;
+    Checksum checksum_;
+};
+
+void check_outcome(const std::string& path, const Survey& survey, CappedProblems& problems) {
+    if (survey.kept.empty()) {
+        problems.add(path,
+                     cat("all ", survey.report().samples, " samples were dropped as too long"),
+                     "raise max_seq_len, or set over_length to truncate");
+    } else if (survey.report().without_target == static_cast<std::int64_t>(survey.kept.size())) {
+        problems.add(path, "no sample has a target: there is nothing to train on",
+                     "labels must not be -100 everywhere; is max_seq_len long enough?");
+    }
+}
+
+}  // namespace
+
+Dataset::Dataset(const std::string& path, const DatasetJob& job, std::int64_t vocab_size)
+    : max_tokens_(job.max_seq_len) {
+    const bool bytes = job.tokenizer == Tokenizer::bytes;
+    if (bytes && vocab_size <= byte_eos) {
+        throw InputError(path,
+                         cat("tokenizer bytes needs a vocabulary of ", byte_eos + 1,
+                             ", the model has ", vocab_size),
+                         "use another base model, or tokenise the data for this one");
+    }
+    Survey survey(path, job, vocab_size);
+    try {
+        file_ =
+            open_token_file(path, bytes, [&](const std::string& where, const TokenSample& sample) {
+                survey.take(where, sample);
+            });
+    } catch (const InputError& error) {
+        survey.problems().add(error);
+    }
+    if (survey.problems().empty()) check_outcome(path, survey, survey.problems());
+    survey.problems().throw_if_any();
+    kept_ = std::move(survey.kept);
+    infos_ = std::move(survey.infos);
+    report_ = survey.report();
+    checksum_ = survey.checksum();
+}
+
+Dataset::~Dataset() = default;
+Dataset::Dataset(Dataset&&) noexcept = default;
+Dataset& Dataset::operator=(Dataset&&) noexcept = default;
+
+TokenSample Dataset::read(std::int64_t index) const {
+    LORATRAIN_CHECK(index >= 0 && index < static_cast<std::int64_t>(kept_.size()), "sample ",
+                    index);
+    TokenSample sample = file_->read(kept_[static_cast<std::size_t>(index)]);
+    if (static_cast<std::int64_t>(sample.input_ids.size()) > max_tokens_) {
+        sample.input_ids.resize(static_cast<std::size_t>(max_tokens_));
+        sample.labels.resize(static_cast<std::size_t>(max_tokens_));
+    }
+    return sample;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,166 @@
+#include "data/loader.h"
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int32_t no_target = -100;
+
+/// The order of reading and the queue between the two threads.
+class Reader {
+  public:
+    Reader(const DatasetFiles& files, std::span<const DatasetId> dataset_of_adapter,
+           bool with_tokens, std::size_t depth, const Window& window)
+        : files_(files),
+          dataset_of_adapter_(dataset_of_adapter),
+          with_tokens_(with_tokens),
+          depth_(depth),
+          window_(window),
+          remaining_(window.microbatches.size()),
+          thread_([this] { run(); }) {}
+
+    ~Reader() {
+        {
+            const std::lock_guard lock(mutex_);
+            stop_ = true;
+        }
+        room_.notify_one();
+        thread_.join();
+    }
+    Reader(const Reader&) = delete;
+    Reader& operator=(const Reader&) = delete;
+
+    PackedBatch next() {
+        std::unique_lock lock(mutex_);
+        LORATRAIN_CHECK(remaining_ > 0, "all microbatches of the window have been read");
+        ready_.wait(lock, [this] { return !queue_.empty() || error_ != nullptr; });
+        if (queue_.empty()) std::rethrow_exception(error_);
+        PackedBatch batch = std::move(queue_.front());
+        queue_.pop_front();
+        --remaining_;
+        lock.unlock();
+        room_.notify_one();
+        return batch;
+    }
+
+  private:
+    void run() {
+        try {
+            for (const Microbatch& microbatch : window_.microbatches) {
+                if (!wait_for_room()) return;
+                push(read(microbatch));
+            }
+        } catch (...) {
+            const std::lock_guard lock(mutex_);
+            error_ = std::current_exception();
+            ready_.notify_one();
+        }
+    }
+
+    /// False when the reading is to end.
+    bool wait_for_room() {
+        std::unique_lock lock(mutex_);
+        room_.wait(lock, [this] { return stop_ || queue_.size() < depth_; });
+        return !stop_;
+    }
+
+    void push(PackedBatch batch) {
+        {
+            const std::lock_guard lock(mutex_);
+            queue_.push_back(std::move(batch));
+        }
+        ready_.notify_one();
+    }
+
+    const Dataset& dataset(AdapterId adapter) const {
+        LORATRAIN_CHECK(index(adapter) < dataset_of_adapter_.size(), "adapter ", number(adapter));
+        const std::size_t id = index(dataset_of_adapter_[index(adapter)]);
+        if (!window_.evaluation) return files_.train.at(id);
+        const Dataset* eval = files_.eval.at(id).get();
+        LORATRAIN_CHECK(eval != nullptr, "dataset ", id, " has no evaluation file");
+        return *eval;
+    }
+
+    PackedBatch read(const Microbatch& microbatch) const {
+        PackedBatch batch = pack_layout(microbatch);
+        if (!with_tokens_) return batch;
+        batch.token_ids.reserve(batch.positions.size());
+        batch.targets.reserve(batch.positions.size());
+        for (const Segment& segment : microbatch.segments) {
+            const Dataset& source = dataset(segment.adapter);
+            for (const SampleRef& reference : segment.samples) {
+                append(source.read(reference.index), reference, batch);
+            }
+        }
+        return batch;
+    }
+
+    static void append(const TokenSample& sample, const SampleRef& reference, PackedBatch& batch) {
+        LORATRAIN_CHECK(static_cast<std::int64_t>(sample.input_ids.size()) == reference.tokens,
+                        "sample ", reference.index, " has ", sample.input_ids.size(),
+                        " tokens, planned were ", reference.tokens);
+        batch.token_ids.insert(batch.token_ids.end(), sample.input_ids.begin(),
+                               sample.input_ids.end());
+        batch.targets.insert(batch.targets.end(), sample.labels.begin() + 1, sample.labels.end());
+        batch.targets.push_back(no_target);
+    }
+
+    const DatasetFiles& files_;
+    std::span<const DatasetId> dataset_of_adapter_;
+    bool with_tokens_;
+    std::size_t depth_;
+    const Window& window_;
+
+    std::mutex mutex_;
+    std::condition_variable ready_;
+    std::condition_variable room_;
+    std::deque<PackedBatch> queue_;
+    std::exception_ptr error_;
+    bool stop_ = false;
+    std::size_t remaining_;  ///< microbatches that next() has not returned yet
+    std::thread thread_;     ///< last: it uses all of the above
+};
+
+}  // namespace
+
+struct Loader::State {
+    const DatasetFiles& files;
+    std::vector<DatasetId> dataset_of_adapter;
+    bool with_tokens;
+    std::size_t depth;
+    std::unique_ptr<Reader> reader;
+};
+
+Loader::Loader(const DatasetFiles& files, std::span<const DatasetId> dataset_of_adapter,
+               bool with_tokens, int depth)
+    : state_(new State{files,
+                       {dataset_of_adapter.begin(), dataset_of_adapter.end()},
+                       with_tokens,
+                       static_cast<std::size_t>(depth),
+                       nullptr}) {
+    LORATRAIN_CHECK(depth >= 1, "depth ", depth);
+}
+
+Loader::~Loader() = default;
+
+void Loader::start(const Window& window) {
+    state_->reader.reset();
+    state_->reader = std::make_unique<Reader>(state_->files, state_->dataset_of_adapter,
+                                              state_->with_tokens, state_->depth, window);
+}
+
+PackedBatch Loader::next() {
+    LORATRAIN_CHECK(state_->reader != nullptr, "start() comes first");
+    return state_->reader->next();
+}
+
+}  // namespace loratrain

@@ -1,0 +1,152 @@
+#include "data/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include "unit/io/support.h"
+
+namespace loratrain {
+namespace {
+
+using testing::has;
+using testing::problem_text;
+using testing::problems_of;
+using testing::put;
+using testing::TempDir;
+
+using Ids = std::vector<std::int32_t>;
+
+class DatasetTest : public ::testing::Test {
+  protected:
+    Dataset open(const std::string& text, std::int64_t vocabulary = 100) {
+        put(path(), text);
+        return {path(), job_, vocabulary};
+    }
+    std::string refusal(const std::string& text, std::int64_t vocabulary = 100) {
+        return problem_text([&] { open(text, vocabulary); });
+    }
+    std::string path() const { return dir_.file("data.jsonl"); }
+
+    static constexpr const char* three_lengths =
+        "{\"input_ids\":[1,2]}\n"
+        "{\"input_ids\":[1,2,3,4,5],\"labels\":[-100,-100,-100,4,5]}\n"
+        "{\"input_ids\":[7,8,9]}\n";
+
+    TempDir dir_;
+    DatasetJob job_;
+};
+
+TEST_F(DatasetTest, CountsTokensAndTargets) {
+    const Dataset data = open(
+        "{\"input_ids\":[1,2,3],\"labels\":[1,-100,3]}\n"
+        "{\"input_ids\":[5],\"labels\":[5]}\n");
+    ASSERT_EQ(data.infos().size(), 2U);
+    EXPECT_EQ(data.infos()[0].tokens, 3);
+    EXPECT_EQ(data.infos()[0].targets, 1);
+    EXPECT_EQ(data.infos()[1].targets, 0);
+    EXPECT_EQ(data.report().samples, 2);
+    EXPECT_EQ(data.report().without_target, 1);
+    EXPECT_EQ(data.read(0).labels, (Ids{1, -100, 3}));
+    EXPECT_THROW(data.read(2), Error);
+    EXPECT_THROW(data.read(-1), Error);
+}
+
+TEST_F(DatasetTest, OverLengthError) {
+    job_.max_seq_len = 3;
+    const std::string text = refusal(three_lengths);
+    EXPECT_TRUE(has(text, "data.jsonl:2: sample has 5 tokens, max_seq_len is 3"));
+    EXPECT_TRUE(has(text, "set over_length to truncate or drop"));
+    std::string many;
+    for (int i = 0; i < 25; ++i) many += "{\"input_ids\":[1,2,3,4]}\n";
+    put(path(), many);
+    const auto problems = problems_of([&] { Dataset(path(), job_, 100); });
+    ASSERT_EQ(problems.size(), 21U);
+    EXPECT_EQ(problems.back().what, "and 5 more problems");
+}
+
+TEST_F(DatasetTest, OverLengthTruncate) {
+    job_.max_seq_len = 3;
+    job_.over_length = OverLength::truncate;
+    const Dataset data = open(three_lengths);
+    ASSERT_EQ(data.infos().size(), 3U);
+    EXPECT_EQ(data.infos()[1].tokens, 3);
+    EXPECT_EQ(data.infos()[1].targets, 0);
+    EXPECT_EQ(data.read(1).input_ids, (Ids{1, 2, 3}));
+    EXPECT_EQ(data.read(1).labels, (Ids{-100, -100, -100}));
+    EXPECT_EQ(data.report().truncated, 1);
+    EXPECT_EQ(data.report().dropped, 0);
+    EXPECT_EQ(data.report().without_target, 1);
+}
+
+TEST_F(DatasetTest, OverLengthDrop) {
+    job_.max_seq_len = 3;
+    job_.over_length = OverLength::drop;
+    const Dataset data = open(three_lengths);
+    ASSERT_EQ(data.infos().size(), 2U);
+    EXPECT_EQ(data.read(1).input_ids, (Ids{7, 8, 9}));
+    EXPECT_EQ(data.report().samples, 3);
+    EXPECT_EQ(data.report().dropped, 1);
+    job_.max_seq_len = 1;
+    EXPECT_TRUE(has(refusal(three_lengths), "data.jsonl: all 3 samples were dropped"));
+}
+
+TEST_F(DatasetTest, ChecksTheVocabulary) {
+    const std::string text = refusal(
+        "{\"input_ids\":[1,99,100]}\n"
+        "{\"input_ids\":[1,2],\"labels\":[-100,-1]}\n"
+        "{\"input_ids\":[1,2],\"labels\":[500,2]}\n"
+        "{\"input_ids\":[1,2],\"labels\":[-100,99]}\n");
+    EXPECT_TRUE(has(text, "data.jsonl:1: token 2 is 100, outside the vocabulary of 100"));
+    EXPECT_TRUE(has(text, "data.jsonl:2: label 1 is -1, neither -100 nor in the vocabulary"));
+    EXPECT_TRUE(has(text, "data.jsonl:3: label 0 is 500"));
+    EXPECT_FALSE(has(text, "data.jsonl:4"));
+}
+
+TEST_F(DatasetTest, AllKindsOfProblemsAtOnce) {
+    job_.max_seq_len = 2;
+    const std::string text = refusal("{\"input_ids\":[1,2,3]}\nnonsense\n{\"input_ids\":[100]}\n");
+    EXPECT_TRUE(has(text, "data.jsonl:1: sample has 3 tokens"));
+    EXPECT_TRUE(has(text, "data.jsonl:2: not valid JSON"));
+    EXPECT_TRUE(has(text, "data.jsonl:3: token 0 is 100"));
+}
+
+TEST_F(DatasetTest, RefusesDataWithoutAnyTarget) {
+    EXPECT_TRUE(
+        has(refusal("{\"input_ids\":[1,2],\"labels\":[1,-100]}\n"), "no sample has a target"));
+}
+
+TEST_F(DatasetTest, ReadsBytes) {
+    job_.tokenizer = Tokenizer::bytes;
+    const std::string line = "{\"prompt\":\"a\",\"completion\":\"b\"}\n";
+    const Dataset data = open(line, 258);
+    EXPECT_EQ(data.infos()[0].tokens, 4);
+    EXPECT_EQ(data.infos()[0].targets, 2);
+    EXPECT_TRUE(
+        has(refusal(line, 257), "tokenizer bytes needs a vocabulary of 258, the model has 257"));
+}
+
+TEST_F(DatasetTest, ChecksumSeesEveryTokenAndLabel) {
+    const auto checksum = [&](const std::string& text) { return open(text).checksum(); };
+    const std::string first = checksum("{\"input_ids\":[1,2,3],\"labels\":[1,2,3]}\n");
+    EXPECT_EQ(first, checksum("{ \"labels\": [1,2,3], \"input_ids\": [1,2,3] }\n"));
+    EXPECT_NE(first, checksum("{\"input_ids\":[1,2,4],\"labels\":[1,2,3]}\n"));
+    EXPECT_NE(first, checksum("{\"input_ids\":[1,2,3],\"labels\":[-100,2,3]}\n"));
+    EXPECT_NE(checksum("{\"input_ids\":[1,2]}\n{\"input_ids\":[3]}\n"),
+              checksum("{\"input_ids\":[1]}\n{\"input_ids\":[2,3]}\n"));
+}
+
+TEST_F(DatasetTest, MovesWithItsFile) {
+    Dataset data = open(three_lengths);
+    Dataset moved = std::move(data);
+    EXPECT_EQ(moved.read(2).input_ids, (Ids{7, 8, 9}));
+    data = open("{\"input_ids\":[1,2]}\n");
+    EXPECT_EQ(data.infos().size(), 1U);
+}
+
+TEST_F(DatasetTest, GoldenDataFitTheirModel) {
+    const std::string file = LORATRAIN_TEST_DATA "/golden/llama/adapters/a_r4_all/data.jsonl";
+    EXPECT_EQ(Dataset(file, job_, 320).infos().size(), 24U);
+    EXPECT_TRUE(has(problem_text([&] { Dataset(file, job_, 310); }), "outside the vocabulary"));
+}
+
+}  // namespace
+}  // namespace loratrain

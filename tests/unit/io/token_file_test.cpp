@@ -1,0 +1,285 @@
+#include "io/token_file.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "io/hdf5_handle.h"
+#include "unit/io/support.h"
+
+namespace loratrain {
+namespace {
+
+using testing::get;
+using testing::has;
+using testing::problem_text;
+using testing::problems_of;
+using testing::put;
+using testing::TempDir;
+
+using Ids = std::vector<std::int32_t>;
+
+void put_list(hid_t file, const char* name, hid_t type, hid_t memory_type, std::size_t count,
+              const void* data) {
+    const hsize_t extent = count;
+    const Hdf5Handle space(H5Screate_simple(1, &extent, nullptr), H5Sclose);
+    const Hdf5Handle dataset(
+        H5Dcreate2(file, name, type, space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
+    if (count > 0) H5Dwrite(dataset.get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data);
+}
+
+class TokenFileTest : public ::testing::Test {
+  protected:
+    std::unique_ptr<TokenFile> open_lines(const std::string& text, bool bytes = false) {
+        put(jsonl(), text);
+        return open_token_file(jsonl(), bytes);
+    }
+    std::string refusal(const std::string& text, bool bytes = false) {
+        put(jsonl(), text);
+        return problem_text([&] { open_token_file(jsonl(), bytes); });
+    }
+    void put_hdf5(const Ids& tokens, const Ids& labels, const std::vector<std::int64_t>& offsets) {
+        const Hdf5Handle file = create_hdf5_file(h5());
+        put_list(file.get(), "tokens", H5T_STD_I32LE, H5T_NATIVE_INT32, tokens.size(),
+                 tokens.data());
+        put_list(file.get(), "labels", H5T_STD_I32LE, H5T_NATIVE_INT32, labels.size(),
+                 labels.data());
+        put_list(file.get(), "offsets", H5T_STD_I64LE, H5T_NATIVE_INT64, offsets.size(),
+                 offsets.data());
+    }
+    std::string hdf5_refusal() {
+        return problem_text([&] { open_token_file(h5(), false); });
+    }
+    std::string jsonl() const { return dir_.file("data.jsonl"); }
+    std::string h5() const { return dir_.file("data.h5"); }
+
+    TempDir dir_;
+};
+
+TEST_F(TokenFileTest, ReadsLinesInAnyOrder) {
+    const auto file = open_lines(
+        "{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3]}\n"
+        "{\"input_ids\":[7],\"attention_mask\":[1]}\r\n"
+        "{\"labels\": [5, 6], \"input_ids\": [5, 6]}");
+    ASSERT_EQ(file->size(), 3);
+    EXPECT_EQ(file->length(0), 3);
+    EXPECT_EQ(file->length(1), 1);
+    EXPECT_EQ(file->read(2).input_ids, (Ids{5, 6}));
+    EXPECT_EQ(file->read(1).labels, Ids{7});
+    EXPECT_EQ(file->read(0).labels, (Ids{-100, 2, 3}));
+    EXPECT_TRUE(file->where(2).ends_with("data.jsonl:3"));
+    EXPECT_THROW(file->read(3), Error);
+    EXPECT_THROW(file->read(-1), Error);
+}
+
+TEST_F(TokenFileTest, BlankLastLineIsFine) {
+    EXPECT_EQ(open_lines("{\"input_ids\":[1]}\n")->size(), 1);
+    EXPECT_EQ(open_lines("{\"input_ids\":[1]}\n\n")->size(), 1);
+    EXPECT_EQ(open_lines("{\"input_ids\":[1]}\n  ")->size(), 1);
+    EXPECT_TRUE(has(refusal("{\"input_ids\":[1]}\n\n{\"input_ids\":[1]}\n"),
+                    "data.jsonl:2: line is blank"));
+}
+
+TEST_F(TokenFileTest, LinesLongerThanTheScanBuffer) {
+    std::string text;
+    std::vector<std::size_t> counts{3, 2200000, 1, 900000, 2};
+    for (const std::size_t count : counts) {
+        text += "{\"input_ids\":[" + std::to_string(count % 1000);
+        for (std::size_t i = 1; i < count; ++i) text += ",1";
+        text += "]}\n";
+    }
+    const auto file = open_lines(text);
+    ASSERT_EQ(file->size(), 5);
+    for (std::int64_t i = 0; i < 5; ++i) {
+        const std::size_t count = counts[static_cast<std::size_t>(i)];
+        EXPECT_EQ(file->length(i), static_cast<std::int64_t>(count));
+        const TokenSample sample = file->read(i);
+        EXPECT_EQ(sample.input_ids.size(), count);
+        EXPECT_EQ(sample.input_ids[0], static_cast<std::int32_t>(count % 1000));
+    }
+}
+
+TEST_F(TokenFileTest, GoldenData) {
+    const auto file =
+        open_token_file(LORATRAIN_TEST_DATA "/golden/llama/adapters/a_r4_all/data.jsonl", false);
+    EXPECT_EQ(file->size(), 24);
+    EXPECT_EQ(file->read(0).input_ids.size(), file->read(0).labels.size());
+    EXPECT_EQ(file->read(0).input_ids[0], 128);
+}
+
+TEST_F(TokenFileTest, VisitsEverySampleOnce) {
+    put(jsonl(), "{\"input_ids\":[1,2]}\n{\"input_ids\":[3]}\n");
+    std::string seen;
+    const auto visit = [&](const std::string& where, const TokenSample& sample) {
+        seen +=
+            where.substr(where.rfind('/') + 1) + "=" + std::to_string(sample.input_ids[0]) + " ";
+    };
+    open_token_file(jsonl(), false, visit);
+    put_hdf5({1, 2, 3}, {1, 2, 3}, {0, 2, 3});
+    open_token_file(h5(), false, visit);
+    EXPECT_EQ(seen, "data.jsonl:1=1 data.jsonl:2=3 data.h5:sample 0=1 data.h5:sample 1=3 ");
+}
+
+TEST_F(TokenFileTest, ReadsFromSeveralThreads) {
+    std::string text;
+    Ids ids;
+    std::vector<std::int64_t> offsets{0};
+    for (int i = 0; i < 500; ++i) {
+        text += "{\"input_ids\":[" + std::to_string(i) + "," + std::to_string(i) + "]}\n";
+        ids.insert(ids.end(), 2, i);
+        offsets.push_back(2 * (i + 1));
+    }
+    put_hdf5(ids, ids, offsets);
+    const auto lines = open_lines(text);
+    const auto hdf5 = open_token_file(h5(), false);
+    std::vector<int> wrong(4, 0);
+    std::vector<std::thread> threads;
+    for (int& count : wrong) {
+        threads.emplace_back([&] {
+            for (int i = 0; i < 500; ++i) {
+                count += lines->read(i).input_ids != Ids{i, i};
+                count += hdf5->read(i).labels != Ids{i, i};
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(wrong, (std::vector<int>{0, 0, 0, 0}));
+}
+
+TEST_F(TokenFileTest, RefusesBadLines) {
+    const auto line = [&](const std::string& text) { return refusal(text + "\n"); };
+    EXPECT_TRUE(has(line("{\"input_ids\": [1, 2"), "data.jsonl:1: not valid JSON: "));
+    EXPECT_TRUE(has(line("{\"input_ids\": [1, 2"), "may be truncated"));
+    EXPECT_TRUE(has(line("[1, 2]"), "holds an array, must be an object"));
+    EXPECT_TRUE(has(line("{\"ids\": [1]}"), "has no 'input_ids'"));
+    EXPECT_TRUE(has(line("{\"text\": \"a\"}"), "set tokenizer: bytes"));
+    EXPECT_TRUE(has(line("{\"input_ids\": 3}"), "'input_ids' is a number, must be a list"));
+    EXPECT_TRUE(
+        has(line("{\"input_ids\": [1, \"a\"]}"), "'input_ids'[1] is \"a\": not a whole number"));
+    EXPECT_TRUE(has(line("{\"input_ids\": [1.5]}"), "'input_ids'[0] is 1.5: not a whole number"));
+    EXPECT_TRUE(has(line("{\"input_ids\": [4, -2]}"), "'input_ids'[1] is -2: negative"));
+    EXPECT_TRUE(has(line("{\"input_ids\": [2147483648]}"), "2147483648: too large"));
+    EXPECT_TRUE(has(line("{\"input_ids\": [18446744073709551615]}"), "is 18446744073709551615: "));
+    EXPECT_TRUE(has(line("{\"input_ids\": []}"), "sample is empty"));
+    EXPECT_TRUE(has(line("{\"input_ids\": [1, 2], \"labels\": [1]}"), "2 input_ids but 1 labels"));
+    EXPECT_TRUE(has(line("{\"input_ids\": [1], \"labels\": \"x\"}"), "'labels' is a string"));
+    EXPECT_TRUE(has(line("{\"input_ids\": [1], \"labels\": [null]}"), "'labels'[0] is null"));
+    EXPECT_TRUE(has(line("{\"input_ids\": [1], \"label\": [1]}"), "did you mean 'labels'?"));
+    EXPECT_TRUE(has(line("{\"input_ids\": [\"\xff\"]}"), "not valid JSON"));
+}
+
+TEST_F(TokenFileTest, RefusesEmptyAndMissingFiles) {
+    EXPECT_TRUE(has(refusal(""), "data.jsonl: has no samples"));
+    EXPECT_TRUE(has(refusal("\n"), "data.jsonl: has no samples"));
+    EXPECT_TRUE(has(problem_text([&] { open_token_file(dir_.file("no.jsonl"), false); }),
+                    "no.jsonl: cannot be read"));
+    EXPECT_TRUE(has(problem_text([&] { open_token_file(dir_.file("a.txt"), false); }),
+                    "a.txt: has an unknown ending"));
+    EXPECT_TRUE(has(problem_text([&] { open_token_file(dir_.file("a.h5"), true); }),
+                    "remove tokenizer: bytes"));
+}
+
+TEST_F(TokenFileTest, ListsTwentyProblemsAndCountsTheRest) {
+    std::string text = "{\"input_ids\": [1]}\n";
+    for (int i = 0; i < 30; ++i) text += "{}\n";
+    put(jsonl(), text);
+    const auto problems = problems_of([&] { open_token_file(jsonl(), false); });
+    ASSERT_EQ(problems.size(), 21U);
+    EXPECT_TRUE(problems[0].where.ends_with("data.jsonl:2"));
+    EXPECT_EQ(problems[20].what, "and 10 more problems");
+}
+
+TEST_F(TokenFileTest, NoticesAChangedFile) {
+    const auto file = open_lines("{\"input_ids\":[1,2]}\n{\"input_ids\":[3,4]}\n");
+    put(jsonl(), "{\"input_ids\":[1]}  \n{\"input_ids\":[3");
+    EXPECT_THROW(file->read(0), Error);
+    EXPECT_THROW(file->read(1), InputError);
+}
+
+TEST_F(TokenFileTest, BytesTokenizer) {
+    const TokenSample pair = tokenize_bytes("a\xff", "bc");
+    EXPECT_EQ(pair.input_ids, (Ids{256, 97, 255, 98, 99, 257}));
+    EXPECT_EQ(pair.labels, (Ids{-100, -100, -100, 98, 99, 257}));
+    const auto file =
+        open_lines("{\"prompt\": \"a\", \"completion\": \"\\u00e4\"}\n{\"text\": \"hi\"}\n", true);
+    EXPECT_EQ(file->length(0), 5);
+    EXPECT_EQ(file->read(0).input_ids, (Ids{256, 97, 0xc3, 0xa4, 257}));
+    EXPECT_EQ(file->read(0).labels, (Ids{-100, -100, 0xc3, 0xa4, 257}));
+    EXPECT_EQ(file->read(1).labels, (Ids{-100, 104, 105, 257}));
+}
+
+TEST_F(TokenFileTest, BytesTokenizerRefusesOtherLines) {
+    const auto line = [&](const std::string& text) { return refusal(text + "\n", true); };
+    EXPECT_TRUE(has(line("{\"prompt\": \"a\"}"), "has neither 'text' nor"));
+    EXPECT_TRUE(has(line("{\"input_ids\": [1]}"), "remove tokenizer: bytes"));
+    EXPECT_TRUE(has(line("{\"text\": 3}"), "'text' is a number, must be a string"));
+    EXPECT_TRUE(has(line("{\"text\": \"\"}"), "sample is empty"));
+    EXPECT_TRUE(
+        has(line("{\"text\": \"a\", \"prompt\": \"a\", \"completion\": \"b\"}"), "has both"));
+    EXPECT_TRUE(has(line("{\"prompt\": \"a\", \"completion\": null}"), "'completion' is null"));
+}
+
+TEST_F(TokenFileTest, Hdf5Twin) {
+    put_hdf5({1, 2, 3, 4, 5, 6}, {-100, 2, 3, -100, 5, 6}, {0, 3, 4, 6});
+    auto file = open_token_file(h5(), false);
+    ASSERT_EQ(file->size(), 3);
+    EXPECT_EQ(file->length(1), 1);
+    EXPECT_EQ(file->read(2).input_ids, (Ids{5, 6}));
+    EXPECT_EQ(file->read(0).labels, (Ids{-100, 2, 3}));
+    EXPECT_TRUE(file->where(2).ends_with("data.h5:sample 2"));
+    EXPECT_THROW(file->read(3), Error);
+    file.reset();
+    H5Ldelete(Hdf5Handle(H5Fopen(h5().c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose).get(),
+              "labels", H5P_DEFAULT);
+    EXPECT_EQ(open_token_file(h5(), false)->read(0).labels, (Ids{1, 2, 3}));
+}
+
+TEST_F(TokenFileTest, Hdf5RefusesBadLayouts) {
+    put_hdf5({1, 2, -3}, {1, 2, 3}, {0, 2, 3});
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:sample 1: token 0 is -3: negative"));
+    put_hdf5({1, 2, 3}, {1, 2}, {0, 2, 2, 4});
+    const std::string text = hdf5_refusal();
+    EXPECT_TRUE(has(text, "data.h5:labels: 3 tokens but 2 labels"));
+    EXPECT_TRUE(has(text, "data.h5:offsets: run from 0 to 4, must run from 0 to the 3 tokens"));
+    EXPECT_TRUE(has(text, "data.h5:sample 1: sample is empty"));
+    put_hdf5({1, 2, 3}, {1, 2, 3}, {0, 4, 3});
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:sample 1: has -1 tokens by its offsets"));
+    put_hdf5({}, {}, {0});
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5: has no samples"));
+}
+
+TEST_F(TokenFileTest, Hdf5RefusesBadTypesAndFiles) {
+    {
+        const Hdf5Handle file = create_hdf5_file(h5());
+        const std::vector<std::int64_t> list{1, 2};
+        put_list(file.get(), "tokens", H5T_STD_I64LE, H5T_NATIVE_INT64, 2, list.data());
+        put_list(file.get(), "labels", H5T_STD_U32LE, H5T_NATIVE_INT64, 2, list.data());
+    }
+    const std::string text = hdf5_refusal();
+    EXPECT_TRUE(has(text, "data.h5:tokens: must hold signed integers of 32 bits"));
+    EXPECT_TRUE(has(text, "data.h5:labels: must hold signed integers of 32 bits"));
+    EXPECT_TRUE(has(text, "data.h5:offsets: dataset is missing"));
+    put(h5(), "text");
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5: is not an HDF5 file"));
+    put_hdf5(Ids(10000, 1), Ids(10000, 1), {0, 10000});
+    put(h5(), get(h5()).substr(0, 20000));
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5: cannot be opened as HDF5: truncated file"));
+}
+
+TEST_F(TokenFileTest, Hdf5ScansInBlocks) {
+    const std::int64_t count = 700000;
+    Ids tokens(static_cast<std::size_t>(5 * count));
+    for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i % 999);
+    put_hdf5(tokens, tokens, {0, count, 2 * count, 2 * count + 1, 5 * count});
+    std::size_t at = 0;
+    bool same = true;
+    open_token_file(h5(), false, [&](const std::string&, const TokenSample& sample) {
+        for (const std::int32_t id : sample.input_ids) same = same && id == tokens[at++];
+    });
+    EXPECT_TRUE(same);
+    EXPECT_EQ(at, tokens.size());
+}
+
+}  // namespace
+}  // namespace loratrain
