@@ -12,7 +12,7 @@ namespace loratrain {
 inline std::string shape_text(const std::vector<std::int64_t>& shape) {
     std::vector<std::string> words;
     for (const std::int64_t extent : shape) words.push_back(std::to_string(extent));
-    return "[" + join(words, ", ") + "]";
+    return cat("[", join(words, ", "), "]");
 }
 
 }  // namespace loratrain
