@@ -1,0 +1,95 @@
+#include "reference/attention.h"
+
+#include "support/backend_case.h"
+#include "support/device_data.h"
+#include "support/packed_samples.h"
+
+namespace loratrain {
+namespace {
+
+using reference::AttentionInput;
+using reference::HostMatrix;
+
+struct Shape {
+    std::int64_t heads, kv_heads, head_dim;
+    std::vector<std::int32_t> lengths;
+    std::int64_t padding;
+    double query_size;  ///< larger scores make sharper probabilities
+};
+
+const std::vector<Shape> shapes{
+    {1, 1, 8, {}, 0, 1.0},          {1, 1, 8, {1}, 0, 1.0},
+    {2, 1, 16, {1, 1, 5}, 3, 1.0},  {4, 2, 64, {130, 1, 64, 65}, 64, 1.0},
+    {3, 3, 24, {63, 128}, 1, 4.0},  {2, 2, 7, {33}, 0, 1.0},
+    {2, 1, 128, {1100, 3}, 0, 4.0}, {6, 2, 10, {600, 0, 40}, 8, 5.0}};
+
+class AttentionTest : public BackendTest {
+  protected:
+    AttentionInput input(const Shape& shape, const PackedSamples& samples) const {
+        const std::int64_t tokens = samples.rows().tokens;
+        AttentionInput in{random(tokens, shape.heads * shape.head_dim, 1),
+                          random(tokens, shape.kv_heads * shape.head_dim, 2),
+                          random(tokens, shape.kv_heads * shape.head_dim, 3),
+                          shape.head_dim,
+                          static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim))),
+                          samples.offsets()};
+        for (double& value : in.q.values) {
+            value = reference::rounded_to(dtype(), value * shape.query_size);
+        }
+        return in;
+    }
+};
+
+TEST_P(AttentionTest, ForwardAndBackwardAgreeWithLoops) {
+    for (const Shape& shape : shapes) {
+        const PackedSamples samples(backend(), shape.lengths);
+        const AttentionInput in = input(shape, samples);
+        const HostMatrix d_o = random(in.q.rows, in.q.cols, 4);
+        const auto expected = reference::attention(in);
+        const auto gradients = reference::attention_backward(in, d_o);
+        const DeviceMatrix q(backend(), in.q, shape.padding);
+        const DeviceMatrix k(backend(), in.k, shape.padding);
+        const DeviceMatrix v(backend(), in.v, shape.padding);
+        const DeviceMatrix o(backend(), HostMatrix(in.q.rows, in.q.cols, 1.0 / 0.0), 2);
+        const DeviceVector<float> lse(backend(), std::vector<float>(in.q.rows * shape.heads));
+        const Attention op{q.view(),
+                           k.view(),
+                           v.view(),
+                           o.view(),
+                           lse.data(),
+                           shape.head_dim,
+                           static_cast<float>(in.scale),
+                           samples.rows()};
+        backend().attention(op);
+        expect_close(o, expected.o, cat("attention of head_dim ", shape.head_dim));
+        expect_close(lse, expected.lse, dtype(), "log sum exp");
+
+        const DeviceMatrix device_d_o(backend(), d_o, shape.padding);
+        const DeviceMatrix dq(backend(), HostMatrix(in.q.rows, in.q.cols, 1.0 / 0.0), 3);
+        const DeviceMatrix dk(backend(), HostMatrix(in.k.rows, in.k.cols, 1.0 / 0.0), 0);
+        const DeviceMatrix dv(backend(), HostMatrix(in.k.rows, in.k.cols, 1.0 / 0.0), 5);
+        backend().attention_backward({op, device_d_o.view(), dq.view(), dk.view(), dv.view()});
+        expect_close(dq, gradients.dq, cat("dq of head_dim ", shape.head_dim));
+        expect_close(dk, gradients.dk, cat("dk of head_dim ", shape.head_dim));
+        expect_close(dv, gradients.dv, cat("dv of head_dim ", shape.head_dim));
+    }
+}
+
+TEST_P(AttentionTest, LongSampleNeedsLittleMemory) {
+    const PackedSamples samples(backend(), {8192});
+    const DeviceMatrix q(backend(), random(8192, 16, 1));
+    const DeviceMatrix k(backend(), random(8192, 16, 2));
+    const DeviceMatrix v(backend(), HostMatrix(8192, 16, 0.5));
+    const DeviceMatrix o(backend(), HostMatrix(8192, 16));
+    const DeviceVector<float> lse(backend(), std::vector<float>(8192));
+    const std::size_t before = backend().memory().current;
+    backend().attention(
+        {q.view(), k.view(), v.view(), o.view(), lse.data(), 16, 0.25F, samples.rows()});
+    EXPECT_LT(backend().memory().peak - before, std::size_t{8} << 20U);
+    expect_close(o, HostMatrix(8192, 16, 0.5), "mean of equal values");
+}
+
+LORATRAIN_FOR_EACH_BACKEND(AttentionTest);
+
+}  // namespace
+}  // namespace loratrain

@@ -1,0 +1,251 @@
+#include "reference/lora.h"
+
+#include <limits>
+
+#include "support/backend_case.h"
+#include "support/device_data.h"
+#include "support/lora_linear.h"
+#include "support/packed_samples.h"
+
+namespace loratrain {
+namespace {
+
+using reference::HostMatrix;
+
+struct Shape {
+    std::int64_t in, out;
+    std::vector<std::int32_t> lengths;
+    std::vector<LoraSegment> segments;  ///< of the slots below
+};
+
+const std::vector<std::int32_t> ranks{4, 0, 1, 16};
+
+const std::vector<Shape> shapes{
+    {24, 40, {}, {}},
+    {24, 40, {5}, {}},
+    {8, 3, {1}, {{2, 0, 1, 7}}},
+    {30, 17, {4, 0, 9}, {{3, 0, 4, 1}, {0, 4, 13, 9}}},
+    {520, 600, {100, 200, 50}, {{0, 5, 100, 3}, {1, 100, 120, 4}, {3, 120, 349, 5}}},
+    {72, 48, {60, 60}, {{3, 0, 10, 0}, {2, 10, 10, 0}, {3, 12, 90, 1}, {0, 90, 120, 2}}}};
+
+/// Two linears of different ranks that read the same X, without and with dropout.
+class LoraTest : public BackendTest {
+  protected:
+    struct Setting {
+        Setting(Backend& backend, const Shape& shape, std::uint32_t dropout)
+            : samples(backend, shape.lengths),
+              batch{shape.segments, samples.positions(), samples.sample_ids()},
+              first(backend, shape.in, shape.out, ranks, dropout, 1),
+              second(backend, shape.in, shape.out + 1, {2, 3, 0, 5}, dropout, 2) {}
+
+        LoraRows rows() const { return {batch.segments, samples.rows()}; }
+        std::int64_t tokens() const { return samples.rows().tokens; }
+
+        PackedSamples samples;
+        reference::LoraBatch batch;
+        LoraLinear first, second;
+    };
+
+    template <class Body>
+    void for_each_setting(const Body& body) {
+        for (const Shape& shape : shapes) {
+            for (const std::uint32_t dropout : {0U, 20000U}) {
+                body(shape, Setting(backend(), shape, dropout));
+            }
+        }
+    }
+
+    DeviceMatrix junk(std::int64_t rows, std::int64_t cols) {
+        return {backend(), HostMatrix(rows, cols, std::numeric_limits<double>::infinity()), 3};
+    }
+
+    /// The S or dS of a linear with random numbers in the columns of each row's own slot.
+    HostMatrix own_columns(const LoraLinear& linear, const reference::LoraBatch& batch,
+                           std::int64_t rows, std::uint64_t seed) const {
+        const HostMatrix values = random(rows, linear.columns(), seed);
+        HostMatrix result(rows, linear.columns());
+        reference::for_each_lora_row(
+            batch, linear.factors(),
+            [&](std::int64_t row, const LoraSegment&, const reference::LoraFactors& f) {
+                for (std::int32_t i = 0; i < f.rank; ++i) {
+                    result(row, f.column + i) = values(row, f.column + i);
+                }
+            });
+        return result;
+    }
+
+    void expect_gradients(const LoraLinear& linear, const std::vector<HostMatrix>& expected,
+                          bool of_a) {
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+            expect_close(of_a ? linear.grad_a(i) : linear.grad_b(i), expected[i], dtype(),
+                         cat(of_a ? "grad_a" : "grad_b", " of slot ", i));
+        }
+    }
+
+    static std::vector<HostMatrix> gradient_starts(const LoraLinear& linear, bool of_a) {
+        std::vector<HostMatrix> result;
+        for (const auto& f : linear.factors()) {
+            const HostMatrix& like = of_a ? f.a : f.b;
+            result.emplace_back(like.rows, like.cols, LoraLinear::gradient_start);
+        }
+        return result;
+    }
+};
+
+TEST_P(LoraTest, ShrinkServesAllTargetsOfX) {
+    for_each_setting([&](const Shape& shape, const Setting& setting) {
+        const HostMatrix x = random(setting.tokens(), shape.in, 1);
+        const DeviceMatrix device_x(backend(), x, 16);
+        const DeviceMatrix s1 = junk(x.rows, setting.first.columns());
+        const DeviceMatrix s2 = junk(x.rows, setting.second.columns());
+        const std::vector<LoraTarget> targets{setting.first.target(s1.view()),
+                                              setting.second.target(s2.view())};
+        backend().lora_shrink({device_x.view(), targets, setting.rows()});
+        expect_close(s1,
+                     reference::lora_shrink(x, setting.first.factors(), setting.batch,
+                                            setting.first.columns()),
+                     "S of the first linear");
+        expect_close(s2,
+                     reference::lora_shrink(x, setting.second.factors(), setting.batch,
+                                            setting.second.columns()),
+                     "S of the second linear");
+    });
+}
+
+TEST_P(LoraTest, ExpandAddsToY) {
+    for_each_setting([&](const Shape& shape, const Setting& setting) {
+        const HostMatrix s = own_columns(setting.first, setting.batch, setting.tokens(), 2);
+        const HostMatrix y = random(setting.tokens(), shape.out, 3);
+        const DeviceMatrix device_s(backend(), s, 1);
+        const DeviceMatrix device_y(backend(), y, 4);
+        backend().lora_expand(
+            {setting.first.target(device_s.view()), device_y.view(), setting.rows()});
+        expect_close(device_y, reference::lora_expand(y, s, setting.first.factors(), setting.batch),
+                     "Y + S Bᵀ");
+    });
+}
+
+TEST_P(LoraTest, BackwardMakesDsAndGradB) {
+    for_each_setting([&](const Shape& shape, const Setting& setting) {
+        const HostMatrix s = own_columns(setting.first, setting.batch, setting.tokens(), 2);
+        const HostMatrix dy = random(setting.tokens(), shape.out, 3);
+        const DeviceMatrix device_s(backend(), s, 1);
+        const DeviceMatrix device_dy(backend(), dy, 4);
+        const DeviceMatrix ds = junk(dy.rows, setting.first.columns());
+        backend().lora_backward(
+            {device_dy.view(), setting.first.target(device_s.view()), ds.view(), setting.rows()});
+        expect_close(
+            ds,
+            reference::lora_ds(dy, setting.first.factors(), setting.batch, setting.first.columns()),
+            "dS");
+        auto expected = gradient_starts(setting.first, false);
+        reference::add_lora_grad_b(dy, s, setting.first.factors(), setting.batch, expected);
+        expect_gradients(setting.first, expected, false);
+    });
+}
+
+TEST_P(LoraTest, GradA) {
+    for_each_setting([&](const Shape& shape, const Setting& setting) {
+        const HostMatrix x = random(setting.tokens(), shape.in, 1);
+        const HostMatrix ds1 = own_columns(setting.first, setting.batch, x.rows, 2);
+        const HostMatrix ds2 = own_columns(setting.second, setting.batch, x.rows, 3);
+        const DeviceMatrix device_x(backend(), x, 16);
+        const DeviceMatrix device_ds1(backend(), ds1, 1);
+        const DeviceMatrix device_ds2(backend(), ds2, 1);
+        const std::vector<LoraTarget> targets{setting.first.target(device_ds1.view()),
+                                              setting.second.target(device_ds2.view())};
+        backend().lora_grad_a({device_x.view(), targets, setting.rows()});
+        auto expected1 = gradient_starts(setting.first, true);
+        reference::add_lora_grad_a(x, ds1, setting.first.factors(), setting.batch, expected1);
+        expect_gradients(setting.first, expected1, true);
+        auto expected2 = gradient_starts(setting.second, true);
+        reference::add_lora_grad_a(x, ds2, setting.second.factors(), setting.batch, expected2);
+        expect_gradients(setting.second, expected2, true);
+    });
+}
+
+TEST_P(LoraTest, ExpandBackwardOverwritesOrAccumulates) {
+    for_each_setting([&](const Shape& shape, const Setting& setting) {
+        const HostMatrix ds1 = own_columns(setting.first, setting.batch, setting.tokens(), 2);
+        const HostMatrix ds2 = own_columns(setting.second, setting.batch, setting.tokens(), 3);
+        const HostMatrix before = random(setting.tokens(), shape.in, 4);
+        const DeviceMatrix device_ds1(backend(), ds1, 1);
+        const DeviceMatrix device_ds2(backend(), ds2, 1);
+        const std::vector<LoraTarget> targets{setting.first.target(device_ds1.view()),
+                                              setting.second.target(device_ds2.view())};
+        for (const bool accumulate : {false, true}) {
+            HostMatrix expected = accumulate ? before : HostMatrix(before.rows, before.cols);
+            reference::add_lora_dx(ds1, setting.first.factors(), setting.batch, expected);
+            reference::add_lora_dx(ds2, setting.second.factors(), setting.batch, expected);
+            const DeviceMatrix dx(backend(), before, 16);
+            if (!accumulate) {
+                backend().copy(dx.view(), junk(before.rows, before.cols).view());
+            }
+            backend().lora_expand_backward({dx.view(), targets, setting.rows(), accumulate});
+            expect_close(dx, expected, cat("dX, accumulate = ", accumulate));
+        }
+    });
+}
+
+TEST_P(LoraTest, PackPlacesFactorsAndLeavesOutNonFiniteOnes) {
+    LoraLinear linear(backend(), 30, 17, ranks, 0, 1);
+    std::vector<reference::LoraFactors> factors = linear.factors();
+    std::vector<float> a(factors[0].a.values.begin(), factors[0].a.values.end());
+    a[7] = std::numeric_limits<float>::quiet_NaN();
+    a[8] = std::numeric_limits<float>::infinity();
+    factors[0].a.values[7] = 0.0;
+    factors[0].a.values[8] = 0.0;
+    std::vector<float> b(factors[3].b.values.begin(), factors[3].b.values.end());
+    b[5] = -std::numeric_limits<float>::infinity();
+    factors[3].b.values[5] = 0.0;
+    const DeviceVector<float> bad_a(backend(), a);
+    const DeviceVector<float> bad_b(backend(), b);
+    std::vector<LoraSlot> slots = linear.slots();
+    slots[0].a = bad_a.data();
+    slots[3].b = bad_b.data();
+
+    const DeviceMatrix b_pad = junk(17, linear.columns());
+    const DeviceMatrix a_pad = junk(linear.columns(), 30);
+    backend().lora_pack({slots, b_pad.view(), a_pad.view()});
+    HostMatrix expected_b(17, linear.columns());
+    HostMatrix expected_a(linear.columns(), 30);
+    for (const auto& f : factors) {
+        for (std::int32_t i = 0; i < f.rank; ++i) {
+            for (std::int64_t k = 0; k < 30; ++k) {
+                expected_a(f.column + i, k) = reference::rounded_to(dtype(), f.a(i, k));
+            }
+            for (std::int64_t n = 0; n < 17; ++n) {
+                expected_b(n, f.column + i) = reference::rounded_to(dtype(), f.b(n, i));
+            }
+        }
+    }
+    EXPECT_EQ(b_pad.download().values, expected_b.values);
+    EXPECT_EQ(a_pad.download().values, expected_a.values);
+}
+
+TEST_P(LoraTest, OneAdaptersNotANumberStaysWithItsRows) {
+    LoraLinear linear(backend(), 24, 40, {4, 4}, 0, 1);
+    std::vector<LoraSlot> slots = linear.slots();
+    const DeviceVector<float> bad(
+        backend(), std::vector<float>(4 * 40, std::numeric_limits<float>::infinity()));
+    slots[0].a = bad.data();
+    slots[0].b = bad.data();
+    const std::vector<LoraSegment> segments{{0, 0, 30, 0}, {1, 30, 60, 0}};
+    const PackedSamples samples(backend(), {30, 30});
+    const LoraRows rows{segments, samples.rows()};
+    const DeviceMatrix x(backend(), random(60, 24, 1));
+    const DeviceMatrix s(backend(), HostMatrix(60, linear.columns()));
+    const DeviceMatrix y(backend(), random(60, 40, 2));
+    const std::vector<LoraTarget> targets{{slots, s.view()}};
+    backend().lora_shrink({x.view(), targets, rows});
+    backend().lora_expand({targets[0], y.view(), rows});
+    const HostMatrix result = y.download();
+    for (std::int64_t row = 30; row < 60; ++row) {
+        for (std::int64_t j = 0; j < 40; ++j) EXPECT_TRUE(std::isfinite(result(row, j)));
+    }
+}
+
+LORATRAIN_FOR_EACH_BACKEND(LoraTest);
+
+}  // namespace
+}  // namespace loratrain

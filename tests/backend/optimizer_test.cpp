@@ -1,0 +1,118 @@
+#include <limits>
+
+#include "reference/adamw.h"
+#include "support/backend_case.h"
+#include "support/device_data.h"
+
+namespace loratrain {
+namespace {
+
+using reference::HostMatrix;
+
+class OptimizerTest : public BackendTest {
+  protected:
+    /// The buffers of one adapter.
+    struct Adapter {
+        Adapter(Backend& backend, const HostMatrix& start)
+            : parameters(device_floats(backend, start)),
+              gradients(backend, std::vector<float>(start.values.size())),
+              first_moments(backend, std::vector<float>(start.values.size())),
+              second_moments(backend, std::vector<float>(start.values.size())),
+              grad_sumsq(backend, {0.0}),
+              applied_steps(backend, {0}),
+              skipped_steps(backend, {0}) {}
+
+        DeviceVector<float> parameters, gradients, first_moments, second_moments;
+        DeviceVector<double> grad_sumsq;
+        DeviceVector<std::int64_t> applied_steps, skipped_steps;
+    };
+
+    AdamW op_of(const Adapter& adapter, std::int64_t count) const {
+        AdamW op;
+        op.parameters = adapter.parameters.data();
+        op.gradients = adapter.gradients.data();
+        op.first_moments = adapter.first_moments.data();
+        op.second_moments = adapter.second_moments.data();
+        op.count = count;
+        op.grad_sumsq = adapter.grad_sumsq.data();
+        op.applied_steps = adapter.applied_steps.data();
+        op.skipped_steps = adapter.skipped_steps.data();
+        return op;
+    }
+
+    void set_gradients(const Adapter& adapter, const std::vector<float>& gradients) {
+        backend().upload(adapter.gradients.data(), gradients.data(),
+                         gradients.size() * sizeof(float));
+        backend().sum_squares(adapter.gradients.data(), static_cast<std::int64_t>(gradients.size()),
+                              adapter.grad_sumsq.data());
+    }
+};
+
+TEST_P(OptimizerTest, SumSquares) {
+    for (const std::int64_t count : {0, 1, 63, 64, 65, 100000}) {
+        const HostMatrix values = reference::random_matrix(1, count, 1);
+        const DeviceVector<float> device = device_floats(backend(), values);
+        const DeviceVector<double> result(backend(), {-1.0});
+        backend().sum_squares(device.data(), count, result.data());
+        double expected = 0.0;
+        for (const double value : values.values) expected += value * value;
+        EXPECT_NEAR(result.download()[0], expected, 1e-12 * expected);
+    }
+}
+
+TEST_P(OptimizerTest, AdamWFollowsTorchForSeveralSteps) {
+    for (const double max_grad_norm : {0.0, 1.0, 1e9}) {
+        const std::int64_t count = 40001;
+        const HostMatrix start = reference::random_matrix(1, count, 1);
+        const Adapter adapter(backend(), start);
+        AdamW op = op_of(adapter, count);
+        op.weight_decay = 0.1;
+        op.max_grad_norm = max_grad_norm;
+        reference::AdamWState expected{start.values, std::vector<double>(count),
+                                       std::vector<double>(count), 0};
+        for (int step = 0; step < 4; ++step) {
+            op.learning_rate = 1e-3 * step;
+            const HostMatrix g = reference::random_matrix(1, count, 10 + step);
+            set_gradients(adapter, {g.values.begin(), g.values.end()});
+            const double sumsq = adapter.grad_sumsq.download()[0];
+            backend().adamw(op);
+            reference::adamw(op, g.values, sumsq, expected);
+        }
+        HostMatrix parameters(1, count);
+        parameters.values = expected.parameters;
+        expect_close(adapter.parameters, parameters, DType::f32, "parameters");
+        parameters.values = expected.first_moments;
+        expect_close(adapter.first_moments, parameters, DType::f32, "first moments");
+        parameters.values = expected.second_moments;
+        expect_close(adapter.second_moments, parameters, DType::f32, "second moments");
+        EXPECT_EQ(adapter.gradients.download(), std::vector<float>(count, 0.0F));
+        EXPECT_EQ(adapter.applied_steps.download()[0], 4);
+        EXPECT_EQ(adapter.skipped_steps.download()[0], 0);
+    }
+}
+
+TEST_P(OptimizerTest, NonFiniteGradientsAreSkipped) {
+    const HostMatrix start = reference::random_matrix(1, 100, 1);
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+        const Adapter adapter(backend(), start);
+        const auto before = adapter.parameters.download();
+        AdamW op = op_of(adapter, 100);
+        op.learning_rate = 1e-2;
+        std::vector<float> gradients(100, 1.0F);
+        gradients[50] = bad;
+        set_gradients(adapter, gradients);
+        backend().adamw(op);
+        EXPECT_EQ(adapter.parameters.download(), before);
+        EXPECT_EQ(adapter.first_moments.download(), std::vector<float>(100, 0.0F));
+        EXPECT_EQ(adapter.second_moments.download(), std::vector<float>(100, 0.0F));
+        EXPECT_EQ(adapter.gradients.download(), std::vector<float>(100, 0.0F));
+        EXPECT_EQ(adapter.applied_steps.download()[0], 0);
+        EXPECT_EQ(adapter.skipped_steps.download()[0], 1);
+    }
+}
+
+LORATRAIN_FOR_EACH_BACKEND(OptimizerTest);
+
+}  // namespace
+}  // namespace loratrain

@@ -1,0 +1,66 @@
+#include "reference/rms_norm.h"
+
+#include "support/backend_case.h"
+#include "support/device_data.h"
+
+namespace loratrain {
+namespace {
+
+using reference::HostMatrix;
+
+constexpr float eps = 1e-5F;
+
+struct Shape {
+    std::int64_t rows, cols, groups, padding;
+};
+
+const std::vector<Shape> shapes{{0, 16, 1, 0}, {1, 8, 1, 0},     {3, 7, 1, 2},
+                                {5, 48, 3, 4}, {70, 768, 1, 64}, {9, 20000, 1, 0}};
+
+class RmsNormTest : public BackendTest {};
+
+TEST_P(RmsNormTest, AgreesWithLoopsAlsoInPlace) {
+    for (const Shape& shape : shapes) {
+        const HostMatrix x = random(shape.rows, shape.cols, 1);
+        const HostMatrix weight = random(1, shape.cols / shape.groups, 2);
+        const HostMatrix expected = reference::rms_norm(x, weight, eps, shape.groups);
+        const DeviceMatrix device_x(backend(), x, shape.padding);
+        const DeviceMatrix device_w(backend(), weight);
+        const DeviceMatrix y(backend(), HostMatrix(shape.rows, shape.cols), 5);
+        backend().rms_norm({device_x.view(), device_w.data(), eps, shape.groups, y.view()});
+        expect_close(y, expected, cat("rms_norm of ", shape.cols));
+        backend().rms_norm({device_x.view(), device_w.data(), eps, shape.groups, device_x.view()});
+        expect_close(device_x, expected, "rms_norm in place");
+    }
+}
+
+TEST_P(RmsNormTest, BackwardAgreesWithLoops) {
+    for (const Shape& shape : shapes) {
+        const HostMatrix x = random(shape.rows, shape.cols, 1);
+        const HostMatrix weight = random(1, shape.cols / shape.groups, 2);
+        const HostMatrix dy = random(shape.rows, shape.cols, 3);
+        const HostMatrix before = random(shape.rows, shape.cols, 4);
+        HostMatrix expected = reference::rms_norm_backward(x, weight, eps, shape.groups, dy);
+        const DeviceMatrix device_x(backend(), x, shape.padding);
+        const DeviceMatrix device_w(backend(), weight);
+        const DeviceMatrix device_dy(backend(), dy, 1);
+        const DeviceMatrix dx(backend(), before, shape.padding);
+        RmsNormBackward op{device_x.view(),  device_w.data(),  eps,  shape.groups,
+                           device_dy.view(), device_dy.view(), false};
+        backend().rms_norm_backward(op);
+        expect_close(device_dy, expected, "rms_norm_backward over dy");
+        backend().copy(device_dy.view(), DeviceMatrix(backend(), dy).view());
+        op.dx = dx.view();
+        op.accumulate = true;
+        backend().rms_norm_backward(op);
+        for (std::size_t i = 0; i < expected.values.size(); ++i) {
+            expected.values[i] += before.values[i];
+        }
+        expect_close(dx, expected, "rms_norm_backward accumulated");
+    }
+}
+
+LORATRAIN_FOR_EACH_BACKEND(RmsNormTest);
+
+}  // namespace
+}  // namespace loratrain

@@ -1,0 +1,99 @@
+#include "support/backend_case.h"
+#include "support/device_data.h"
+
+namespace loratrain {
+namespace {
+
+using reference::HostMatrix;
+
+class RowsTest : public BackendTest {};
+
+HostMatrix rounded(HostMatrix x, DType dtype) {
+    for (double& value : x.values) value = reference::rounded_to(dtype, value);
+    return x;
+}
+
+TEST_P(RowsTest, CopyConvertsBetweenTypesAndStrides) {
+    for (const DType from : {DType::f32, DType::bf16}) {
+        for (const DType to : {DType::f32, DType::bf16}) {
+            for (const std::int64_t cols : {1, 17, 5000}) {
+                const HostMatrix x = reference::random_matrix(9, cols, 1, from);
+                const DeviceMatrix source(backend(), x, 3, from);
+                const DeviceMatrix target(backend(), HostMatrix(9, cols), 8, to);
+                backend().copy(target.view(), source.view());
+                EXPECT_EQ(target.download().values, rounded(x, to).values);
+            }
+        }
+    }
+    const DeviceMatrix empty(backend(), HostMatrix(0, 4));
+    backend().copy(empty.view(), empty.view());
+}
+
+TEST_P(RowsTest, AddAndAddBias) {
+    const HostMatrix x = random(21, 33, 1);
+    const HostMatrix y = random(21, 33, 2);
+    const HostMatrix bias = random(1, 33, 3);
+    const DeviceMatrix device_x(backend(), x, 2);
+    const DeviceMatrix device_y(backend(), y, 5);
+    const DeviceMatrix device_bias(backend(), bias);
+    HostMatrix expected = y;
+    for (std::int64_t i = 0; i < 21; ++i) {
+        for (std::int64_t j = 0; j < 33; ++j) expected(i, j) += x(i, j);
+    }
+    backend().add(device_y.view(), device_x.view());
+    expect_close(device_y, expected, "add");
+    for (std::int64_t i = 0; i < 21; ++i) {
+        for (std::int64_t j = 0; j < 33; ++j) expected(i, j) += bias(0, j);
+    }
+    backend().add_bias(device_y.view(), device_bias.data());
+    expect_close(device_y, expected, "add_bias");
+}
+
+TEST_P(RowsTest, GatherReadsTablesOfBothTypes) {
+    const std::vector<std::int32_t> ids{5, 0, 99, 5, 7};
+    for (const DType type : {DType::f32, DType::bf16}) {
+        const HostMatrix table = reference::random_matrix(100, 70, 1, type);
+        const DeviceMatrix device_table(backend(), table, 2, type);
+        const DeviceMatrix y(backend(), HostMatrix(5, 70), 3);
+        const DeviceVector<std::int32_t> device_ids(backend(), ids);
+        backend().gather_rows(y.view(), device_table.view(), device_ids.data());
+        HostMatrix expected(5, 70);
+        for (std::int64_t i = 0; i < 5; ++i) {
+            for (std::int64_t j = 0; j < 70; ++j) expected(i, j) = table(ids[i], j);
+        }
+        EXPECT_EQ(y.download().values, rounded(expected, dtype()).values);
+    }
+}
+
+TEST_P(RowsTest, ScatterZeroesAllOtherRows) {
+    for (const auto& ids :
+         std::vector<std::vector<std::int32_t>>{{}, {0}, {1199}, {0, 1, 600, 1199}, {3, 700}}) {
+        const auto rows = static_cast<std::int64_t>(ids.size());
+        const HostMatrix x = random(rows, 40, 1);
+        const DeviceMatrix device_x(backend(), x, 1);
+        const DeviceMatrix y(backend(), HostMatrix(1200, 40, 1.0 / 0.0), 2);
+        const DeviceVector<std::int32_t> device_ids(backend(), ids);
+        backend().scatter_rows(y.view(), device_x.view(), device_ids.data());
+        HostMatrix expected(1200, 40);
+        for (std::int64_t i = 0; i < rows; ++i) {
+            for (std::int64_t j = 0; j < 40; ++j) expected(ids[i], j) = x(i, j);
+        }
+        EXPECT_EQ(y.download().values, expected.values);
+    }
+}
+
+TEST_P(RowsTest, MoveDoubles) {
+    const DeviceVector<double> target(backend(), {1.0, 2.0, 3.0, 4.0});
+    const DeviceVector<double> source(backend(), {10.0, 20.0, 30.0});
+    const std::vector<std::int32_t> to{3, 0};
+    const std::vector<std::int32_t> from{0, 2};
+    backend().move_doubles({target.data(), source.data(), to, from, false});
+    EXPECT_EQ(target.download(), (std::vector<double>{30.0, 2.0, 3.0, 10.0}));
+    backend().move_doubles({target.data(), source.data(), to, from, true});
+    EXPECT_EQ(target.download(), (std::vector<double>{60.0, 2.0, 3.0, 20.0}));
+}
+
+LORATRAIN_FOR_EACH_BACKEND(RowsTest);
+
+}  // namespace
+}  // namespace loratrain

@@ -1,0 +1,18 @@
+# Tests that need more than one module's unit tests, and the bench of the operators.
+
+# Operators of every backend against the plain fp64 loops of tests/reference.
+set(tests_dir "${CMAKE_CURRENT_LIST_DIR}")
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${tests_dir}/backend/*.cpp")
+add_executable(test_backend ${sources})
+target_include_directories(test_backend PRIVATE "${tests_dir}")
+target_link_libraries(test_backend PRIVATE loratrain_backend OpenMP::OpenMP_CXX GTest::gtest
+                                           GTest::gtest_main)
+add_test(NAME unit.backend COMMAND test_backend)
+set_tests_properties(unit.backend PROPERTIES LABELS unit TIMEOUT 300)
+
+option(LORATRAIN_BENCH "Build bench_ops, which times the operators of the CPU backend" OFF)
+if(LORATRAIN_BENCH)
+  add_executable(bench_ops "${tests_dir}/bench/bench_ops.cpp")
+  target_include_directories(bench_ops PRIVATE "${tests_dir}")
+  target_link_libraries(bench_ops PRIVATE loratrain_backend)
+endif()

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+
+#include "reference/lora.h"
+#include "support/device_data.h"
+
+namespace loratrain {
+
+/// The adapters of one linear [N, K], in a backend's memory; slot i has ranks[i] columns of S, one
+/// unused column between neighbours.
+class LoraLinear {
+  public:
+    LoraLinear(Backend& backend, std::int64_t in, std::int64_t out,
+               const std::vector<std::int32_t>& ranks, std::uint32_t dropout, std::uint64_t seed)
+        : columns_(1) {
+        for (std::size_t i = 0; i < ranks.size(); ++i) {
+            const std::uint64_t key = seed * 1000 + i;
+            factors_.push_back({reference::random_matrix(ranks[i], in, 2 * key),
+                                reference::random_matrix(out, ranks[i], 2 * key + 1), ranks[i],
+                                0.5F + static_cast<float>(i), columns_, dropout, key});
+            columns_ += ranks[i] + 1;
+        }
+        for (const auto& factors : factors_) add_slot(backend, factors);
+    }
+
+    std::int64_t columns() const { return columns_; }
+    const std::vector<reference::LoraFactors>& factors() const { return factors_; }
+    const std::vector<LoraSlot>& slots() const { return slots_; }
+    LoraTarget target(const TensorView& s) const { return {slots_, s}; }
+    const DeviceVector<float>& grad_a(std::size_t slot) const { return *grad_a_[slot]; }
+    const DeviceVector<float>& grad_b(std::size_t slot) const { return *grad_b_[slot]; }
+
+  private:
+    using Floats = std::unique_ptr<DeviceVector<float>>;
+
+    void add_slot(Backend& backend, const reference::LoraFactors& f) {
+        const auto floats = [&](const reference::HostMatrix& values) {
+            return std::make_unique<DeviceVector<float>>(device_floats(backend, values));
+        };
+        a_.push_back(floats(f.a));
+        b_.push_back(floats(f.b));
+        grad_a_.push_back(floats(reference::HostMatrix(f.a.rows, f.a.cols, gradient_start)));
+        grad_b_.push_back(floats(reference::HostMatrix(f.b.rows, f.b.cols, gradient_start)));
+        slots_.push_back({a_.back()->data(), b_.back()->data(), grad_a_.back()->data(),
+                          grad_b_.back()->data(), f.rank, f.scale, f.column, f.dropout,
+                          f.dropout_key});
+    }
+
+  public:
+    /// Gradients are accumulated: they start here.
+    static constexpr double gradient_start = 0.75;
+
+  private:
+    std::int32_t columns_;
+    std::vector<reference::LoraFactors> factors_;
+    std::vector<LoraSlot> slots_;
+    std::vector<Floats> a_, b_, grad_a_, grad_b_;
+};
+
+}  // namespace loratrain
