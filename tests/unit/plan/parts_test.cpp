@@ -27,8 +27,9 @@ using Counts = std::vector<std::int32_t>;
 ModelSpec with_head(std::int64_t layers, double layers_worth) {
     ModelSpec model = small_model(layers);
     const std::int64_t head = model.vocab_size * model.hidden_size;
-    const auto layer = static_cast<double>((matmul_parameters(model) - head) / layers);
-    model.vocab_size = static_cast<std::int64_t>(layers_worth * layer) / model.hidden_size;
+    const std::int64_t layer = (matmul_parameters(model) - head) / layers;
+    model.vocab_size =
+        static_cast<std::int64_t>(layers_worth * static_cast<double>(layer)) / model.hidden_size;
     return model;
 }
 

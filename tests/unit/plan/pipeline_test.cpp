@@ -33,11 +33,11 @@ std::string actions_of(const Window& window, std::size_t stage) {
 }
 
 /// `adapters` adapters on `ranks` ranks with batches of `batch` samples of 10 tokens.
-Window window_of(int adapters, int ranks, int batch, std::int32_t rounds, Plan* plan = nullptr) {
-    Case test = uniform_case(adapters, ranks, static_cast<std::size_t>(batch * rounds), 10, batch);
-    const Plan made = test.plan();
-    if (plan != nullptr) *plan = made;
-    return plan_window(test.job, made, test.datasets, fresh(made), rounds);
+Window window_of(int adapters, int ranks, int batch, std::int32_t rounds) {
+    const auto samples = static_cast<std::size_t>(batch) * static_cast<std::size_t>(rounds);
+    const Case test = uniform_case(adapters, ranks, samples, 10, batch);
+    const Plan plan = test.plan();
+    return plan_window(test.job, plan, test.datasets, fresh(plan), rounds);
 }
 
 }  // namespace

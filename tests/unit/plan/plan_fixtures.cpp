@@ -15,8 +15,8 @@ class Draw {
   public:
     explicit Draw(std::uint64_t seed) : key_(mix_key(seed, 1)) {}
     int between(int low, int high) {
-        return low + static_cast<int>(
-                         uniform_int(key_, next_++, static_cast<std::uint64_t>(high - low + 1)));
+        const auto values = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) + 1;
+        return low + static_cast<int>(uniform_int(key_, next_++, values));
     }
     bool one_in(int n) { return between(1, n) == 1; }
 
