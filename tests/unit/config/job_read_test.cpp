@@ -172,6 +172,7 @@ TEST_F(JobRead, LengthOfAnAdapterReplacesTheOtherKindOfTheDefaults) {
     EXPECT_EQ(by_epochs.adapters[0].num_train_epochs, 3.0);
     EXPECT_FALSE(by_epochs.adapters[0].max_steps);
     EXPECT_EQ(by_epochs.adapters[1].max_steps, 5);
+    EXPECT_EQ(by_epochs.adapters[1].num_train_epochs, 1.0);
     EXPECT_EQ(by_epochs.adapters[2].num_train_epochs, 0.5);
 
     const Job by_steps = read(two + "defaults: {max_steps: 7}\n");
