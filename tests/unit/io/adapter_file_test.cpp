@@ -1,0 +1,225 @@
+#include "io/adapter_file.h"
+
+#include <gtest/gtest.h>
+
+#include "io/files.h"
+#include "unit/io/tiny_model.h"
+
+namespace loratrain {
+namespace {
+
+using nlohmann::json;
+using testing::get;
+using testing::has;
+using testing::problem_text;
+using testing::put;
+using testing::put_safetensors;
+using testing::RawTensors;
+using testing::TempDir;
+using testing::tiny_spec;
+
+std::string golden(const std::string& name) {
+    return LORATRAIN_TEST_DATA "/golden/" + name;
+}
+
+ModelSpec golden_spec(const std::string& family) {
+    const std::string path = golden(family + "/base/config.json");
+    return parse_hf_config(read_text(path), path);
+}
+
+class AdapterFileTest : public ::testing::Test {
+  protected:
+    AdapterFileTest() {
+        adapter_.name = "math";
+        adapter_.r = 2;
+        adapter_.lora_alpha = 3.5;
+        adapter_.targets = {true, false, false, false, false, false, true};
+    }
+    std::vector<NamedTensor> tensors() const {
+        std::vector<NamedTensor> list;
+        float value = 0.0F;
+        for (const Linear linear : {Linear::q, Linear::down}) {
+            const LinearShape shape = linear_shape(spec_, linear);
+            for (const bool is_b : {false, true}) {
+                NamedTensor tensor{peft_tensor_name(0, linear, is_b), {}, {}};
+                tensor.shape = is_b ? std::vector<std::int64_t>{shape.out, 2}
+                                    : std::vector<std::int64_t>{2, shape.in};
+                for (std::int64_t i = 0; i < tensor.shape[0] * tensor.shape[1]; ++i) {
+                    tensor.values.push_back(value += 0.5F);
+                }
+                list.push_back(tensor);
+            }
+        }
+        return list;
+    }
+    void write() const { write_adapter(dir(), adapter_, "some/model", tensors()); }
+    void change_config(const json& changes) const {
+        write();
+        json config = json::parse(get(config_path()));
+        config.merge_patch(changes);
+        put(config_path(), config.dump());
+    }
+    std::string refusal() const {
+        return problem_text([&] { AdapterFile(dir(), adapter_, spec_); });
+    }
+    std::string refusal_with(const json& changes) const {
+        change_config(changes);
+        return refusal();
+    }
+    std::string dir() const { return temp_.file("adapters/math"); }
+    std::string config_path() const { return dir() + "/adapter_config.json"; }
+    std::string weights_path() const { return dir() + "/adapter_model.safetensors"; }
+
+    TempDir temp_;
+    ModelSpec spec_ = tiny_spec();
+    AdapterJob adapter_;
+};
+
+TEST_F(AdapterFileTest, Names) {
+    EXPECT_EQ(module_path(3, Linear::q), "model.layers.3.self_attn.q_proj");
+    EXPECT_EQ(module_path(0, Linear::up), "model.layers.0.mlp.up_proj");
+    EXPECT_EQ(peft_tensor_name(3, Linear::o, false),
+              "base_model.model.model.layers.3.self_attn.o_proj.lora_A.weight");
+    EXPECT_EQ(peft_tensor_name(10, Linear::down, true),
+              "base_model.model.model.layers.10.mlp.down_proj.lora_B.weight");
+}
+
+TEST_F(AdapterFileTest, ReadsWhatItWrites) {
+    write();
+    const AdapterFile file(dir(), adapter_, spec_);
+    EXPECT_EQ(file.read(0, Linear::q, false), tensors()[0].values);
+    EXPECT_EQ(file.read(0, Linear::down, true), tensors()[3].values);
+    EXPECT_EQ(SafetensorsFile(weights_path()).metadata().at("format"), "pt");
+}
+
+TEST_F(AdapterFileTest, WritesTheConfigAsPeftDoes) {
+    write();
+    const std::string text = get(config_path());
+    const json config = json::parse(text);
+    EXPECT_EQ(config["peft_type"], "LORA");
+    EXPECT_EQ(config["task_type"], "CAUSAL_LM");
+    EXPECT_EQ(config["base_model_name_or_path"], "some/model");
+    EXPECT_EQ(config["r"], 2);
+    EXPECT_EQ(config["lora_alpha"], 3.5);
+    EXPECT_EQ(config["target_modules"], (json{"down_proj", "q_proj"}));
+    EXPECT_EQ(config["bias"], "none");
+    EXPECT_EQ(text, config.dump(2) + "\n");
+    adapter_.lora_alpha = 16.0;
+    write();
+    EXPECT_TRUE(json::parse(get(config_path()))["lora_alpha"].is_number_integer());
+}
+
+TEST_F(AdapterFileTest, ReadsAdaptersOfPeft) {
+    for (const std::string family : {"llama", "qwen2", "qwen3", "mistral"}) {
+        const ModelSpec spec = golden_spec(family);
+        AdapterJob adapter;
+        adapter.r = 3;
+        adapter.lora_alpha = 12;
+        adapter.targets = {true, false, true, false, false, false, false};
+        const std::string dir = golden(family + "/adapters/c_r3_qv/final");
+        const AdapterFile file(dir, adapter, spec);
+        const auto layer = spec.layers - 1;
+        EXPECT_EQ(file.read(layer, Linear::v, true).size(),
+                  static_cast<std::size_t>(spec.kv_size() * 3));
+        adapter.r = 4;
+        adapter.lora_alpha = 8;
+        adapter.targets.fill(true);
+        EXPECT_NO_THROW(AdapterFile(golden(family + "/adapters/a_r4_all/init"), adapter, spec));
+    }
+}
+
+TEST_F(AdapterFileTest, ReadsBf16) {
+    write();
+    RawTensors raw;
+    for (const NamedTensor& tensor : tensors()) {
+        std::vector<BFloat16> bits;
+        for (const float value : tensor.values) bits.push_back(to_bfloat16(value));
+        raw[tensor.name] = {"BF16", tensor.shape, testing::bytes_of(bits)};
+    }
+    put_safetensors(weights_path(), raw);
+    EXPECT_EQ(AdapterFile(dir(), adapter_, spec_).read(0, Linear::q, true), tensors()[1].values);
+    raw.begin()->second.dtype = "I16";
+    put_safetensors(weights_path(), raw);
+    EXPECT_TRUE(has(refusal(), "has dtype I16"));
+}
+
+TEST_F(AdapterFileTest, SettingsMustAgree) {
+    const std::string text = refusal_with({{"r", 8},
+                                           {"lora_alpha", 16},
+                                           {"use_rslora", true},
+                                           {"target_modules", {"q_proj", "v_proj"}}});
+    EXPECT_TRUE(has(text, "adapter_config.json: r is 8, the job has 2"));
+    EXPECT_TRUE(has(text, "lora_alpha is 16, the job has 3.5"));
+    EXPECT_TRUE(has(text, "use_rslora is true, the job has false"));
+    EXPECT_TRUE(has(text, "target_modules are [q_proj, v_proj], the job has [down_proj, q_proj]"));
+    EXPECT_TRUE(has(text, "adapter 'math'"));
+    EXPECT_TRUE(
+        has(refusal_with({{"target_modules", "all-linear"}}), "target_modules are [down_proj, "));
+    EXPECT_TRUE(has(refusal_with({{"target_modules", 3}}), "must be a list of names"));
+    EXPECT_TRUE(has(refusal_with({{"r", nullptr}}), "r is null, the job has 2"));
+}
+
+TEST_F(AdapterFileTest, TargetsMayBeARegularExpression) {
+    change_config({{"target_modules", ".*\\.(q_proj|down_proj)"}});
+    EXPECT_NO_THROW(AdapterFile(dir(), adapter_, spec_));
+}
+
+TEST_F(AdapterFileTest, RefusesVariants) {
+    EXPECT_TRUE(has(refusal_with({{"peft_type", "IA3"}}), "peft_type is \"IA3\""));
+    EXPECT_TRUE(has(refusal_with({{"use_dora", true}}), "use_dora is true"));
+    EXPECT_TRUE(has(refusal_with({{"lora_bias", true}}), "lora_bias is true"));
+    EXPECT_TRUE(
+        has(refusal_with({{"modules_to_save", {"lm_head"}}}), "modules_to_save is [\"lm_head\"]"));
+    EXPECT_TRUE(
+        has(refusal_with({{"rank_pattern", {{"q_proj", 4}}}}), "rank_pattern is {\"q_proj\":4}"));
+    EXPECT_TRUE(has(refusal_with({{"alpha_pattern", {{"q_proj", 4}}}}), "alpha_pattern is"));
+    EXPECT_TRUE(has(refusal_with({{"layers_to_transform", {0}}}), "layers_to_transform is [0]"));
+    EXPECT_TRUE(has(refusal_with({{"bias", "all"}}), "bias is \"all\""));
+    EXPECT_TRUE(has(refusal_with({{"fan_in_fan_out", true}}), "fan_in_fan_out is true"));
+    EXPECT_TRUE(
+        has(refusal_with({{"init_lora_weights", "pissa_niter_4"}}), "changes the base weights"));
+    EXPECT_NO_THROW({
+        change_config({{"init_lora_weights", "gaussian"}, {"loftq_config", json::object()}});
+        AdapterFile(dir(), adapter_, spec_);
+    });
+}
+
+TEST_F(AdapterFileTest, ChecksEveryTensor) {
+    write();
+    auto list = tensors();
+    list[0].shape = {4, 4};
+    list[1].name = "base_model.model.model.layers.9.self_attn.q_proj.lora_B.weight";
+    write_safetensors(weights_path(), list);
+    const std::string text = refusal();
+    EXPECT_TRUE(has(text, "q_proj.lora_A.weight: has shape [4, 4], the job needs [2, 8]"));
+    EXPECT_TRUE(has(text, "layers.0.self_attn.q_proj.lora_B.weight: tensor is missing"));
+    EXPECT_TRUE(has(text, "layers.9.self_attn.q_proj.lora_B.weight: is no tensor of this adapter"));
+}
+
+TEST_F(AdapterFileTest, RefusesIncompleteDirectories) {
+    EXPECT_TRUE(has(refusal(), "math: is not a directory"));
+    write();
+    std::filesystem::remove(config_path());
+    std::filesystem::remove(weights_path());
+    const std::string text = refusal();
+    EXPECT_TRUE(has(text, "adapter_config.json: cannot be read"));
+    EXPECT_TRUE(has(text, "adapter_model.safetensors: cannot be read"));
+    put(dir() + "/adapter_model.bin", "x");
+    EXPECT_TRUE(has(refusal(), "has adapter_model.bin only"));
+    write();
+    put(config_path(), "[1]");
+    EXPECT_TRUE(has(refusal(), "adapter_config.json: holds an array"));
+    put(config_path(), "{\"r\"");
+    EXPECT_TRUE(has(refusal(), "adapter_config.json:1: not valid JSON"));
+    write();
+    put(weights_path(), get(weights_path()).substr(0, 400));
+    EXPECT_TRUE(has(refusal(), "adapter_model.safetensors: header of"));
+}
+
+TEST_F(AdapterFileTest, UnwritableDirectoryIsNamed) {
+    put(temp_.file("adapters"), "");
+    EXPECT_TRUE(has(problem_text([&] { write(); }), "adapters/math: directory cannot be created"));
+}
+
+}  // namespace
+}  // namespace loratrain
