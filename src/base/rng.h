@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <string_view>
 
@@ -33,7 +34,7 @@ std::uint64_t uniform_int(std::uint64_t key, std::uint64_t i, std::uint64_t boun
 /// Dropout of the LoRA input, kept in 16-bit steps: an element is dropped when its 16 random bits
 /// are < threshold; kept elements are multiplied by dropout_scale(threshold).
 inline std::uint32_t dropout_threshold(double p) {
-    return static_cast<std::uint32_t>(p * 65536.0 + 0.5);
+    return static_cast<std::uint32_t>(std::lround(p * 65536.0));
 }
 inline float dropout_scale(std::uint32_t threshold) {
     return 65536.0F / static_cast<float>(65536U - threshold);

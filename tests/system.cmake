@@ -1,0 +1,14 @@
+# The program as users run it: Python scripts (standard library only) that start loratrain under
+# mpirun. One ctest per script; ranks are stated in the scripts.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+
+function(loratrain_system_test name timeout)
+  add_test(NAME system.${name}
+           COMMAND ${Python3_EXECUTABLE} -m unittest -v test_${name}
+           WORKING_DIRECTORY "${CMAKE_CURRENT_LIST_DIR}/system")
+  set_tests_properties(system.${name} PROPERTIES
+    LABELS system TIMEOUT ${timeout} PROCESSORS 2
+    ENVIRONMENT "LORATRAIN_BIN=$<TARGET_FILE:loratrain>;LORATRAIN_MPIEXEC=${MPIEXEC_EXECUTABLE}")
+endfunction()
+
+loratrain_system_test(golden 900)

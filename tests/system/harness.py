@@ -1,0 +1,122 @@
+"""What the system tests share: running loratrain under mpirun, jobs, reading what it wrote.
+
+The program and mpirun come from the environment (LORATRAIN_BIN, LORATRAIN_MPIEXEC), set by ctest.
+Only the standard library is used."""
+
+import array
+import json
+import math
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+GOLDEN = SOURCE / "tests" / "golden"
+BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))
+MPIEXEC = os.environ.get("LORATRAIN_MPIEXEC", "mpirun")
+
+
+def run(arguments, ranks=1, timeout=300, cwd=None):
+    """Runs `mpirun -np ranks loratrain arguments...`; returns the finished process."""
+    command = [MPIEXEC, "-np", str(ranks)]
+    if ranks > 1:
+        command += ["--oversubscribe", "--bind-to", "none"]
+    environment = dict(os.environ)
+    environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                       OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1")
+    environment.setdefault("OMP_NUM_THREADS", "1")
+    return subprocess.run(command + [BIN] + [str(a) for a in arguments], cwd=cwd, text=True,
+                          capture_output=True, timeout=timeout, env=environment, check=False)
+
+
+def read_safetensors(path):
+    """Name -> list of floats of an F32 safetensors file."""
+    data = pathlib.Path(path).read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + size])
+    tensors = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        assert entry["dtype"] == "F32", (path, name, entry["dtype"])
+        begin, end = entry["data_offsets"]
+        values = array.array("f")
+        values.frombytes(data[8 + size + begin:8 + size + end])
+        tensors[name] = values
+    return tensors
+
+
+def read_metrics(run_dir, adapter):
+    """Lines of adapters/<adapter>/metrics.jsonl as dictionaries."""
+    path = pathlib.Path(run_dir) / "adapters" / adapter / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def step_metrics(run_dir, adapter):
+    """The lines of optimizer steps (step 0 holds only the evaluation before training)."""
+    return [line for line in read_metrics(run_dir, adapter) if "loss" in line]
+
+
+def adapter_weights(run_dir, adapter):
+    return read_safetensors(pathlib.Path(run_dir) / "adapters" / adapter /
+                            "adapter_model.safetensors")
+
+
+def frobenius(a, b):
+    """|a - b| / |b|."""
+    difference = math.fsum((x - y) ** 2 for x, y in zip(a, b, strict=True))
+    return math.sqrt(difference / math.fsum(y * y for y in b))
+
+
+class JobTest(unittest.TestCase):
+    """A test with a temporary directory and helpers to write and run jobs in it."""
+
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="loratrain-test-"))
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+
+    def import_golden(self, family):
+        weights = self.dir / f"{family}.h5"
+        if not weights.exists():
+            self.succeed(run(["import-hf", GOLDEN / family / "base", weights]))
+        return weights
+
+    def succeed(self, process, code=0):
+        self.assertEqual(process.returncode, code, process.stdout + process.stderr)
+        return process
+
+    def write_job(self, job, name="job.yaml"):
+        """JSON is YAML: the job as a dictionary."""
+        path = self.dir / name
+        path.write_text(json.dumps(job, indent=1))
+        return path
+
+    def golden_job(self, family, run_dir, microbatch_tokens, adapters=None, **adapter_keys):
+        """All (or the named) golden adapters of a family in one job."""
+        golden = json.loads((GOLDEN / family / "golden.json").read_text())
+        names = adapters or list(golden["adapters"])
+        job = {"model": {"weights": str(self.import_golden(family))},
+               "run": {"dir": str(self.dir / run_dir)},
+               "parallel": {"microbatch_tokens": microbatch_tokens},
+               "datasets": {}, "adapters": []}
+        for name in names:
+            facts = golden["adapters"][name]
+            job["datasets"][name] = {
+                "path": str(GOLDEN / family / "adapters" / name / "data.jsonl"), "shuffle": False}
+            adapter = {"name": name, "dataset": name, "r": facts["r"],
+                       "lora_alpha": facts["lora_alpha"], "use_rslora": facts["use_rslora"],
+                       "target_modules": facts["target_modules"],
+                       "global_batch_size": facts["global_batch_size"],
+                       "learning_rate": facts["learning_rate"],
+                       "lr_scheduler_type": facts["lr_scheduler"],
+                       "warmup_steps": facts["warmup_steps"],
+                       "weight_decay": facts["weight_decay"],
+                       "max_grad_norm": facts["max_grad_norm"],
+                       "init_from": str(GOLDEN / family / "adapters" / name / "init")}
+            adapter.update(adapter_keys)
+            job["adapters"].append(adapter)
+        return job

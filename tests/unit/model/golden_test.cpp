@@ -1,0 +1,103 @@
+#include "unit/model/golden_fixture.h"
+
+namespace loratrain::test {
+namespace {
+
+MicrobatchRows rows_of(const PackedBatch& batch) {
+    return {batch.token_ids, batch.targets, batch.positions, batch.sample_ids, batch.offsets};
+}
+
+class Golden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Golden, FirstStepGradientsEqualThoseOfPeft) {
+    for (const std::int64_t microbatch_tokens : {64, 4096}) {
+        GoldenStage golden(GetParam(), "init", microbatch_tokens);
+        Progress progress;
+        progress.steps.assign(3, 0);
+        progress.stopped.assign(3, false);
+        const Window window =
+            plan_window(golden.job, golden.plan, golden.infos, progress, 1);
+        Loader loader(golden.files, std::vector<DatasetId>{DatasetId{0}, DatasetId{1}, DatasetId{2}},
+                      true);
+        loader.start(window);
+        for (const Microbatch& microbatch : window.microbatches) {
+            LossRule rule;
+            for (const Segment& segment : microbatch.segments) {
+                for (const BatchPlan& batch : window.batches) {
+                    if (batch.adapter != segment.adapter) continue;
+                    rule.scales.push_back(1.0F / static_cast<float>(batch.targets));
+                }
+            }
+            const PackedBatch packed = loader.next();
+            golden.stage->forward(0, microbatch, rows_of(packed), rule);
+            golden.stage->backward(0, {}, {});
+        }
+        for (std::size_t a = 0; a < golden.job.adapters.size(); ++a) {
+            const std::string& name = golden.job.adapters[a].name;
+            const SafetensorsFile expected(golden_path(GetParam()) + "/adapters/" + name +
+                                           "/grad_step1.safetensors");
+            const auto gradients = golden.stage->bank().download(static_cast<AdapterId>(a),
+                                                                 AdapterBank::Part::gradients);
+            EXPECT_EQ(gradients.size(), expected.entries().size()) << name;
+            for (const NamedTensor& gradient : gradients) {
+                EXPECT_LE(relative_difference(gradient.values, expected.read_floats(gradient.name)),
+                          2e-5)
+                    << name << " " << gradient.name << ", microbatch " << microbatch_tokens;
+            }
+        }
+    }
+}
+
+TEST_P(Golden, LogitsOfFinalAdaptersEqualThoseOfPeft) {
+    GoldenStage golden(GetParam(), "final", 4096);
+    Microbatch microbatch;
+    PackedBatch packed;
+    for (std::size_t a = 0; a < golden.job.adapters.size(); ++a) {
+        Segment segment;
+        segment.adapter = static_cast<AdapterId>(a);
+        for (std::int32_t s = 0; s < 3; ++s) {
+            segment.samples.push_back(
+                {s, golden.infos[a].train[static_cast<std::size_t>(s)].tokens});
+        }
+        microbatch.segments.push_back(segment);
+    }
+    packed = pack_layout(microbatch);
+    for (const Segment& segment : microbatch.segments) {
+        for (const SampleRef& sample : segment.samples) {
+            const TokenSample tokens =
+                golden.files.train[index(segment.adapter)].read(sample.index);
+            packed.token_ids.insert(packed.token_ids.end(), tokens.input_ids.begin(),
+                                    tokens.input_ids.end());
+        }
+    }
+    LossRule rule;
+    rule.evaluation = true;
+    golden.stage->forward(0, microbatch, rows_of(packed), rule);
+    const std::vector<float> logits = golden.stage->logits(0);
+    std::size_t row = 0;
+    const auto vocab = static_cast<std::size_t>(golden.plan.model.vocab_size);
+    for (const Segment& segment : microbatch.segments) {
+        const std::string& name = golden.job.adapter(segment.adapter).name;
+        const SafetensorsFile expected(golden_path(GetParam()) + "/adapters/" + name +
+                                       "/eval_logits.safetensors");
+        for (std::size_t s = 0; s < segment.samples.size(); ++s) {
+            const std::vector<float> want = expected.read_floats("sample" + std::to_string(s));
+            const auto rows = static_cast<std::size_t>(segment.samples[s].tokens);
+            ASSERT_EQ(want.size(), rows * vocab);
+            float largest = 0.0F;
+            float worst = 0.0F;
+            for (std::size_t i = 0; i < want.size(); ++i) {
+                largest = std::max(largest, std::abs(want[i]));
+                worst = std::max(worst, std::abs(want[i] - logits[row * vocab + i]));
+            }
+            EXPECT_LE(worst, 1e-5F * largest) << name << " sample " << s;
+            row += rows;
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(golden_families()),
+                         [](const auto& family) { return family.param; });
+
+}  // namespace
+}  // namespace loratrain::test
