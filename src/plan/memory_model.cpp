@@ -73,7 +73,8 @@ std::uint64_t aligned(std::uint64_t bytes) {
 }
 
 std::uint64_t compute_bytes(const Plan& plan) {
-    return plan.backend == BackendKind::cuda ? size_of(DType::bf16) : size_of(DType::f32);
+    const bool bf16 = plan.backend == BackendKind::cuda && plan.precision == Precision::bf16;
+    return size_of(bf16 ? DType::bf16 : DType::f32);
 }
 
 std::uint64_t weight_bytes(const Plan& plan) {

@@ -10,7 +10,7 @@ namespace loratrain {
 
 /// Sizes of what a stage allocates. The model layer allocates with these same functions, so the
 /// prediction is the allocation. Bytes unless a name says columns; e = bytes of the compute type
-/// (4 on the CPU, 2 on CUDA).
+/// (4 on the CPU and on CUDA with fp32 weights, 2 on CUDA with bf16 weights).
 
 /// Linears that read the same input and so share one augmented matrix (design decision 4).
 enum class LinearGroup : std::uint8_t { qkv, o, gate_up, down };
