@@ -71,13 +71,13 @@ void attend(const Attention& op, const AttentionBlock& block, std::int64_t group
         const std::int64_t key_row = block.first + begin;
         sgemm({rows, keys, dim}, op.scale, q,
               {head_rows(op.k, key_row, block.head / group, dim), op.k.ld, true}, 0.0F, scores,
-              attention_key_block);
+              attention_score_ld);
         for (std::int64_t row = 0; row < rows; ++row) {
-            update_row(row, scores + row * attention_key_block,
+            update_row(row, scores + row * attention_score_ld,
                        visible_keys(block.begin + row, begin, keys), keys, softmax,
                        begin == 0 ? nullptr : o + row * op.o.ld, dim);
         }
-        sgemm({rows, dim, keys}, 1.0F, {scores, attention_key_block, false},
+        sgemm({rows, dim, keys}, 1.0F, {scores, attention_score_ld, false},
               {head_rows(op.v, key_row, block.head / group, dim), op.v.ld, false},
               begin == 0 ? 0.0F : 1.0F, o, op.o.ld);
     }
@@ -115,7 +115,7 @@ void CpuBackend::attention(const Attention& op) {
             }
         }
     }
-    const Scratch scratch = reserve_scratch(attention_query_block * attention_key_block);
+    const Scratch scratch = reserve_scratch(attention_score_floats);
     parallel_for(threads_, static_cast<std::int64_t>(attention_blocks_.size()),
                  [&](std::int64_t i) { attend(op, attention_blocks_[i], group, scratch.local()); });
 }

@@ -11,8 +11,6 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::int64_t block_floats = attention_query_block * attention_key_block;
-
 float dot(const float* x, const float* y, std::int64_t count) {
     float sum = 0.0F;
 #pragma omp simd reduction(+ : sum)
@@ -57,26 +55,26 @@ void attend_backward(const AttentionBackward& op, const AttentionBlock& block, s
         delta[row] = dot(o + row * forward.o.ld, d_o + row * op.d_o.ld, dim);
     }
     float* p = scratch;
-    float* ds = scratch + block_floats;
+    float* ds = scratch + attention_score_floats;
     for (std::int64_t begin = 0; begin < block.end; begin += attention_key_block) {
         const std::int64_t keys = std::min(attention_key_block, block.end - begin);
         const std::int64_t key_row = block.first + begin;
         const float* k = head_rows(forward.k, key_row, kv_head, dim);
         const float* v = head_rows(forward.v, key_row, kv_head, dim);
         sgemm({rows, keys, dim}, forward.scale, {q, forward.q.ld, false}, {k, forward.k.ld, true},
-              0.0F, p, attention_key_block);
+              0.0F, p, attention_score_ld);
         sgemm({rows, keys, dim}, 1.0F, {d_o, op.d_o.ld, false}, {v, forward.v.ld, true}, 0.0F, ds,
-              attention_key_block);
+              attention_score_ld);
         for (std::int64_t row = 0; row < rows; ++row) {
-            probabilities_row(p + row * attention_key_block, ds + row * attention_key_block,
+            probabilities_row(p + row * attention_score_ld, ds + row * attention_score_ld,
                               visible_keys(block.begin + row, begin, keys), keys,
                               forward.lse[(first_row + row) * heads + block.head], delta[row]);
         }
-        sgemm({keys, dim, rows}, 1.0F, {p, attention_key_block, true}, {d_o, op.d_o.ld, false},
-              1.0F, head_rows(op.dv, key_row, kv_head, dim), op.dv.ld);
-        sgemm({keys, dim, rows}, forward.scale, {ds, attention_key_block, true},
+        sgemm({keys, dim, rows}, 1.0F, {p, attention_score_ld, true}, {d_o, op.d_o.ld, false}, 1.0F,
+              head_rows(op.dv, key_row, kv_head, dim), op.dv.ld);
+        sgemm({keys, dim, rows}, forward.scale, {ds, attention_score_ld, true},
               {q, forward.q.ld, false}, 1.0F, head_rows(op.dk, key_row, kv_head, dim), op.dk.ld);
-        sgemm({rows, dim, keys}, forward.scale, {ds, attention_key_block, false},
+        sgemm({rows, dim, keys}, forward.scale, {ds, attention_score_ld, false},
               {k, forward.k.ld, false}, begin == 0 ? 0.0F : 1.0F, dq, op.dq.ld);
     }
 }
@@ -110,7 +108,7 @@ void CpuBackend::attention_backward(const AttentionBackward& op) {
             attention_blocks_.push_back({first, 0, length, head});
         }
     }
-    const Scratch scratch = reserve_scratch(2 * block_floats);
+    const Scratch scratch = reserve_scratch(2 * attention_score_floats);
     parallel_for(threads_, static_cast<std::int64_t>(attention_blocks_.size()),
                  [&](std::int64_t i) {
                      attend_backward_group(op, attention_blocks_[i], group, scratch.local());

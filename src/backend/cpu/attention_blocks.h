@@ -9,7 +9,10 @@ namespace loratrain {
 
 /// Scores are made in blocks of this many query rows by this many keys.
 constexpr std::int64_t attention_query_block = 64;
-constexpr std::int64_t attention_key_block = 512;
+constexpr std::int64_t attention_key_block = 256;
+/// Row stride of a block of scores: not a power of two, or its columns share few cache sets.
+constexpr std::int64_t attention_score_ld = attention_key_block + 16;
+constexpr std::int64_t attention_score_floats = attention_query_block * attention_score_ld;
 
 /// Query heads per key-value head; checks the shapes.
 std::int64_t attention_group(const Attention& op);
