@@ -50,7 +50,7 @@ std::string dtype_and_checksum(DType dtype, const std::string& checksum) {
 std::string combined_checksum(const std::map<std::string, std::string>& dtype_and_checksum) {
     Checksum checksum;
     for (const auto& [name, value] : dtype_and_checksum) {
-        const std::string line = name + " " + value + "\n";
+        const std::string line = cat(name, " ", value, "\n");
         checksum.update(line.data(), line.size());
     }
     return checksum.hex();

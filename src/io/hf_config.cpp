@@ -12,25 +12,41 @@ namespace {
 
 constexpr const char* not_supported = "this kind of model cannot be trained here";
 
+/// What config.json leaves to the family.
 struct Family {
-    const char* name;
-    const char* architecture;
-    bool reads_attention_bias;  ///< key attention_bias decides on q, k, v, o
-    bool reads_mlp_bias;
-    bool qkv_bias;  ///< fixed by the family
-    bool qk_norm;
-    std::int64_t head_dim;       ///< where config.json has none; 0 = hidden / heads
-    std::int64_t kv_heads;       ///< where config.json has none; 0 = heads
-    bool window_needs_a_switch;  ///< sliding_window counts only with use_sliding_window
-    bool has_window;
+    const char* name = "";
+    const char* architecture = "";
+    std::int64_t head_dim = 0;          ///< where config.json has none; 0 = hidden / heads
+    std::int64_t kv_heads = 0;          ///< where config.json has none; 0 = heads
+    bool reads_attention_bias = false;  ///< key attention_bias decides on q, k, v, o
+    bool reads_mlp_bias = false;
+    bool qkv_bias = false;  ///< fixed by the family
+    bool qk_norm = false;
+    bool has_window = false;
+    bool window_needs_a_switch = false;  ///< sliding_window counts only with use_sliding_window
 };
 
 // The defaults of the configuration classes in HF transformers.
 constexpr Family families[] = {
-    {"llama", "LlamaForCausalLM", true, true, false, false, 0, 0, false, false},
-    {"mistral", "MistralForCausalLM", false, false, false, false, 0, 8, false, true},
-    {"qwen2", "Qwen2ForCausalLM", false, false, true, false, 0, 32, true, true},
-    {"qwen3", "Qwen3ForCausalLM", true, false, false, true, 128, 32, true, true},
+    {.name = "llama",
+     .architecture = "LlamaForCausalLM",
+     .reads_attention_bias = true,
+     .reads_mlp_bias = true},
+    {.name = "mistral", .architecture = "MistralForCausalLM", .kv_heads = 8, .has_window = true},
+    {.name = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .kv_heads = 32,
+     .qkv_bias = true,
+     .has_window = true,
+     .window_needs_a_switch = true},
+    {.name = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .head_dim = 128,
+     .kv_heads = 32,
+     .reads_attention_bias = true,
+     .qk_norm = true,
+     .has_window = true,
+     .window_needs_a_switch = true},
 };
 
 std::vector<std::string> family_names() {

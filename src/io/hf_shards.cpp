@@ -34,7 +34,7 @@ ShardMap read_weight_map(const std::string& index_path) {
         if (shard.is_string() && is_plain_name(shard.get<std::string>())) {
             shards[shard.get<std::string>()].push_back(tensor);
         } else {
-            problems.add(index_path + ":" + tensor,
+            problems.add(cat(index_path, ":", tensor),
                          "shard is " + json_text(shard) + ", must be a file name", incomplete_hint);
         }
     }
@@ -76,7 +76,7 @@ void HfShards::open_index(const std::string& dir, const std::string& index_path)
     CappedProblems problems(dir);
     std::map<std::string, std::string> path_of;
     for (const auto& [shard, names] : read_weight_map(index_path)) {
-        const std::string path = dir + "/" + shard;
+        const std::string path = cat(dir, "/", shard);
         try {
             add_file(path);
         } catch (const InputError& error) {
@@ -87,7 +87,7 @@ void HfShards::open_index(const std::string& dir, const std::string& index_path)
         for (const std::string& name : names) {
             path_of[name] = path;
             if (file.entries().count(name) == 0) {
-                problems.add(path + ":" + name, "tensor is missing, the index says it is here",
+                problems.add(cat(path, ":", name), "tensor is missing, the index says it is here",
                              incomplete_hint);
             }
         }
@@ -96,10 +96,10 @@ void HfShards::open_index(const std::string& dir, const std::string& index_path)
         for (const auto& [name, entry] : file.entries()) {
             const auto named = path_of.find(name);
             if (named == path_of.end()) {
-                problems.add(file.path() + ":" + name, "tensor is not in the index",
+                problems.add(cat(file.path(), ":", name), "tensor is not in the index",
                              incomplete_hint);
             } else if (named->second != file.path()) {
-                problems.add(file.path() + ":" + name, "tensor is also in " + named->second,
+                problems.add(cat(file.path(), ":", name), "tensor is also in " + named->second,
                              incomplete_hint);
             }
         }

@@ -110,6 +110,7 @@ std::vector<float> SafetensorsFile::read_floats(const std::string& name) const {
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& extra_metadata) {
     std::vector<const NamedTensor*> sorted;
+    sorted.reserve(tensors.size());
     for (const NamedTensor& tensor : tensors) sorted.push_back(&tensor);
     std::sort(sorted.begin(), sorted.end(),
               [](const NamedTensor* a, const NamedTensor* b) { return a->name < b->name; });

@@ -88,7 +88,7 @@ void check_coverage(const std::map<std::string, SafetensorsEntry>& entries,
     std::uint64_t covered = 0;
     for (const auto& [name, entry] : ordered) {
         if (entry.begin != covered) {
-            problems.add(path + ":" + name,
+            problems.add(cat(path, ":", name),
                          cat("data begin at byte ", entry.begin, ", expected ", covered,
                              entry.begin > covered ? " (hole)" : " (overlap)"),
                          damaged_hint);
@@ -138,7 +138,7 @@ SafetensorsHeader parse_safetensors_header(const std::string& json, std::uint64_
             problem = entry_problem(entry, data_bytes);
             header.entries.emplace(name, std::move(entry));
         }
-        if (!problem.empty()) problems.add(path + ":" + name, problem, damaged_hint);
+        if (!problem.empty()) problems.add(cat(path, ":", name), problem, damaged_hint);
     }
     if (problems.empty()) check_coverage(header.entries, data_bytes, path, problems);
     problems.throw_if_any();

@@ -121,6 +121,7 @@ TEST_F(BaseWeightsTest, ReadsFromSeveralThreads) {
     const std::vector<float> wanted = read_all(*weights, embedding);
     std::array<bool, 4> same{};
     std::vector<std::thread> threads;
+    threads.reserve(same.size());
     for (bool& result : same) {
         threads.emplace_back([&] { result = read_all(*weights, embedding) == wanted; });
     }
@@ -166,6 +167,7 @@ TEST_F(BaseWeightsTest, AcceptsUint16WithAttribute) {
     const std::vector<float> before =
         read_all(*open_base_weights(path()), {"model.norm.weight", {8}});
     std::vector<std::uint16_t> bits;
+    bits.reserve(before.size());
     for (const float value : before) bits.push_back(to_bfloat16(value).bits);
     const auto replace = [&](const char* dtype) {
         const Hdf5Handle file = edit();

@@ -39,7 +39,7 @@ class ImportHfTest : public ::testing::Test {
         put_model(hf(), config, tensors);
     }
     /// Sharded: tensors alternate between two files.
-    void put_sharded(json weight_map_changes = json::object()) {
+    void put_sharded(const json& weight_map_changes = json::object()) {
         RawTensors shards[2];
         json map = json::object();
         std::size_t i = 0;
@@ -63,7 +63,7 @@ class ImportHfTest : public ::testing::Test {
     }
     /// What the import is refused with; nothing may be left behind.
     std::string refusal(const ImportOptions& options = {}) const {
-        const std::string text = problem_text([&] { import(options); });
+        std::string text = problem_text([&] { import(options); });
         EXPECT_EQ(dir_.names(), std::vector<std::string>{"hf"});
         return text;
     }

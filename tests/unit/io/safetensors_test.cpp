@@ -32,7 +32,7 @@ std::string container(const std::string& header, std::size_t data_bytes) {
 std::string refusal(const std::string& header, std::size_t data_bytes) {
     const TempDir dir;
     put(dir.file("m.safetensors"), container(header, data_bytes));
-    const std::string text = problem_text([&] { SafetensorsFile file(dir.file("m.safetensors")); });
+    std::string text = problem_text([&] { SafetensorsFile file(dir.file("m.safetensors")); });
     EXPECT_TRUE(has(text, "m.safetensors"));
     return text;
 }

@@ -135,6 +135,7 @@ TEST_F(TokenFileTest, ReadsFromSeveralThreads) {
     const auto hdf5 = open_token_file(h5(), false);
     std::vector<int> wrong(4, 0);
     std::vector<std::thread> threads;
+    threads.reserve(wrong.size());
     for (int& count : wrong) {
         threads.emplace_back([&] {
             for (int i = 0; i < 500; ++i) {
