@@ -12,3 +12,4 @@ function(loratrain_system_test name timeout)
 endfunction()
 
 loratrain_system_test(golden 900)
+loratrain_system_test(resume 600)

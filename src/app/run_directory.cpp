@@ -45,6 +45,10 @@ void check_same_job(const std::string& dir, const std::string& job_yaml) {
 RunDirectory::RunDirectory(const Job& job, const CommandLine& command_line,
                            const RunIdentity& identity)
     : dir_(job.run.dir) {
+    // Before anything is created, so that a wrong path leaves nothing behind.
+    if (command_line.restart == Restart::from_path) {
+        checkpoint_ = find_checkpoint(job, identity, command_line.restart_path);
+    }
     make_directory(dir_);
     lock_.emplace(dir_ + "/.lock", "run directory " + dir_);
     if (command_line.restart == Restart::never) {
@@ -53,7 +57,7 @@ RunDirectory::RunDirectory(const Job& job, const CommandLine& command_line,
         return;
     }
     check_same_job(dir_, identity.job_yaml);
-    checkpoint_ = find_checkpoint(job, identity, command_line.restart_path);
+    if (!checkpoint_) checkpoint_ = find_checkpoint(job, identity, "");
 }
 
 void RunDirectory::move_aside(const std::string& name) const {

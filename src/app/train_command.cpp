@@ -118,11 +118,11 @@ void build_stage(const MpiSession& mpi, TrainingSession& session) {
         }
         session.backend = make_backend(plan.backend == BackendKind::cuda ? "cuda" : "cpu",
                                        {threads_per_rank(mpi), mpi.local_rank()});
-        session.stage = std::make_unique<Stage>(job, plan, index, *session.inputs.weights,
-                                                *session.backend);
+        session.stage =
+            std::make_unique<Stage>(job, plan, index, *session.inputs.weights, *session.backend);
         session.communicator = make_mpi_communicator(mpi);
-        session.runner = std::make_unique<PipelineRunner>(
-            job, plan, index, *session.stage, *session.communicator, *session.backend);
+        session.runner = std::make_unique<PipelineRunner>(job, plan, index, *session.stage,
+                                                          *session.communicator, *session.backend);
         std::vector<DatasetId> dataset_of_adapter;
         for (const AdapterJob& adapter : job.adapters) {
             dataset_of_adapter.push_back(adapter.dataset);
@@ -134,10 +134,14 @@ void build_stage(const MpiSession& mpi, TrainingSession& session) {
 
 std::string end_reason(ExitCode code) {
     switch (code) {
-        case ExitCode::done: return "done";
-        case ExitCode::some_adapters_failed: return "some adapters failed";
-        case ExitCode::stopped_resume_me: return "stopped; the same command continues";
-        default: return "error";
+        case ExitCode::done:
+            return "done";
+        case ExitCode::some_adapters_failed:
+            return "some adapters failed";
+        case ExitCode::stopped_resume_me:
+            return "stopped; the same command continues";
+        default:
+            return "error";
     }
 }
 
@@ -157,13 +161,14 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     agree(mpi, [&] {
         if (!checkpoint.empty()) {
             trainer.restore(load_checkpoint(checkpoint, session.job, session.plan.model,
-                                            session.stage->plan(), session.stage->bank()));
+                                            session.stage->plan(), session.stage->bank()),
+                            command_line.restart == Restart::from_path);
             log::info("continuing from " + checkpoint);
         }
         if (session.directory) {
-            session.directory->write_records(
-                session.job, session.plan, session.identity, mpi,
-                command_text(command_line, mpi.size()), session.backend->description());
+            session.directory->write_records(session.job, session.plan, session.identity, mpi,
+                                             command_text(command_line, mpi.size()),
+                                             session.backend->description());
         }
     });
     log::info("backend: " + session.backend->description());

@@ -17,6 +17,7 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr const char* manifest_name = "manifest.json";
+constexpr const char* manifest_format = "loratrain-checkpoint-1";
 
 struct StoredPart {
     AdapterBank::Part part;
@@ -51,7 +52,7 @@ void write_adapter_state(const MpiSession& mpi, const Job& job, const Plan& plan
 
 void write_manifest(const fs::path& dir, const RunIdentity& identity) {
     Json manifest;
-    manifest["format"] = "loratrain-checkpoint-1";
+    manifest["format"] = manifest_format;
     manifest["weights_checksum"] = identity.weights_checksum;
     manifest["data_checksums"] = identity.data_checksums;
     Json& files = manifest["files"] = Json::object();
@@ -61,7 +62,9 @@ void write_manifest(const fs::path& dir, const RunIdentity& identity) {
     write_text_atomic((dir / manifest_name).string(), manifest.dump(2) + "\n");
 }
 
-void remove_old(const Job& job) {
+/// All but the newest `keep` up to `round`. Those beyond it belong to a continuation that was given
+/// up by restarting from an older checkpoint.
+void remove_old(const Job& job, std::int64_t round) {
     std::vector<std::int64_t> rounds;
     for (const auto& entry : fs::directory_iterator(checkpoint_root(job))) {
         const std::string name = entry.path().filename().string();
@@ -70,6 +73,12 @@ void remove_old(const Job& job) {
         });
         if (number) rounds.push_back(std::stoll(name));
     }
+    const auto abandoned = std::partition(rounds.begin(), rounds.end(),
+                                          [&](std::int64_t other) { return other <= round; });
+    for (auto other = abandoned; other != rounds.end(); ++other) {
+        fs::remove_all(checkpoint_root(job) / std::to_string(*other));
+    }
+    rounds.erase(abandoned, rounds.end());
     std::sort(rounds.begin(), rounds.end(), std::greater<>());
     for (std::size_t i = static_cast<std::size_t>(job.checkpoint.keep); i < rounds.size(); ++i) {
         fs::remove_all(checkpoint_root(job) / std::to_string(rounds[i]));
@@ -77,6 +86,11 @@ void remove_old(const Job& job) {
 }
 
 void check_files(const fs::path& dir, const Json& manifest) {
+    if (manifest.at("format").get<std::string>() != manifest_format) {
+        throw InputError((dir / manifest_name).string(),
+                         "format is not " + std::string(manifest_format),
+                         "continue from another checkpoint with --restart PATH");
+    }
     Problems problems;
     for (const auto& [name, checksum] : manifest.at("files").items()) {
         const std::string path = (dir / name).string();
@@ -137,7 +151,7 @@ void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, Ad
     fs::remove_all(target);
     fs::rename(temporary, target);
     write_text_atomic((root / "LATEST").string(), std::to_string(state.round) + "\n");
-    remove_old(job);
+    remove_old(job, state.round);
 }
 
 std::optional<std::string> find_checkpoint(const Job& job, const RunIdentity& identity,
@@ -168,8 +182,7 @@ RunState load_checkpoint(const std::string& path, const Job& job, const ModelSpe
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {
         const auto adapter = static_cast<AdapterId>(i);
         const AdapterJob& adapter_job = job.adapters[i];
-        const SafetensorsFile file(
-            (fs::path(path) / (adapter_job.name + ".safetensors")).string());
+        const SafetensorsFile file((fs::path(path) / (adapter_job.name + ".safetensors")).string());
         for (const StoredPart& part : stored_parts) {
             std::vector<NamedTensor> tensors =
                 adapter_tensors(adapter_job, model, stage.first_layer, stage.layer_count);

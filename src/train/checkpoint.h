@@ -10,7 +10,7 @@ namespace loratrain {
 
 /// What must agree between the run that wrote a checkpoint and the one that continues it.
 struct RunIdentity {
-    std::string job_yaml;          ///< to_yaml(job)
+    std::string job_yaml;  ///< to_yaml(job)
     std::string weights_checksum;
     std::vector<std::string> data_checksums;  ///< per DatasetId, training files
 };
@@ -18,13 +18,14 @@ struct RunIdentity {
 /// Writes <dir>/ckpt/<round>/: per adapter one safetensors file (parameters, exp_avg, exp_avg_sq
 /// under PEFT names), state.json, job.yaml and manifest.json with the checksum of every file;
 /// everything under a temporary name first, renamed when complete; then LATEST is moved, then all
-/// but the newest `keep` are removed. The layout does not depend on ranks. Collective.
+/// but the newest `keep` are removed, and any of later rounds (left by a run that was set back).
+/// The layout does not depend on ranks. Collective.
 void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, AdapterBank& bank,
                      const RunState& state, const RunIdentity& identity);
 
 /// The checkpoint to continue from: `asked` (a path, or "" = <run.dir>/ckpt/LATEST). Root only.
-/// None when there is none (asked = ""); InputError when it is damaged (checksums), was written by a
-/// job that differs in a harmful key (the differences are listed), or for other weights or data.
+/// None when there is none (asked = ""); InputError when it is damaged (checksums), was written by
+/// a job that differs in a harmful key (the differences are listed), or for other weights or data.
 std::optional<std::string> find_checkpoint(const Job& job, const RunIdentity& identity,
                                            const std::string& asked);
 

@@ -10,10 +10,10 @@ namespace loratrain {
 
 /// One optimizer step of one adapter as metrics.jsonl records it.
 struct StepMetrics {
-    std::int32_t step = 0;  ///< 1 = after the first update
-    double epoch = 0.0;     ///< fraction of epochs passed
-    double loss = 0.0;      ///< mean over the global batch's target tokens
-    double grad_norm = 0.0; ///< before clipping
+    std::int32_t step = 0;   ///< 1 = after the first update
+    double epoch = 0.0;      ///< fraction of epochs passed
+    double loss = 0.0;       ///< mean over the global batch's target tokens
+    double grad_norm = 0.0;  ///< before clipping
     double learning_rate = 0.0;
     std::int64_t target_tokens = 0;
     std::int64_t tokens = 0;

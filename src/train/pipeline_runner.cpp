@@ -11,16 +11,26 @@ constexpr std::size_t gradient_buffers = 2;
 
 const char* name_of(ActionKind kind) {
     switch (kind) {
-        case ActionKind::recv_forward: return "receiving the input";
-        case ActionKind::forward: return "forward";
-        case ActionKind::send_forward: return "sending the output";
-        case ActionKind::recv_backward: return "receiving the output gradient";
-        case ActionKind::backward: return "backward";
-        case ActionKind::send_backward: return "sending the input gradient";
-        case ActionKind::step: return "optimizer step";
-        case ActionKind::recv_norms: return "receiving gradient norms";
-        case ActionKind::send_norms: return "sending gradient norms";
-        case ActionKind::no_op: return "no-op";
+        case ActionKind::recv_forward:
+            return "receiving the input";
+        case ActionKind::forward:
+            return "forward";
+        case ActionKind::send_forward:
+            return "sending the output";
+        case ActionKind::recv_backward:
+            return "receiving the output gradient";
+        case ActionKind::backward:
+            return "backward";
+        case ActionKind::send_backward:
+            return "sending the input gradient";
+        case ActionKind::step:
+            return "optimizer step";
+        case ActionKind::recv_norms:
+            return "receiving gradient norms";
+        case ActionKind::send_norms:
+            return "sending gradient norms";
+        case ActionKind::no_op:
+            return "no-op";
     }
     return "";
 }
@@ -48,9 +58,8 @@ std::string PipelineRunner::doing() const {
     return cat(name_of(current_->kind), " of microbatch ", number(current_->microbatch));
 }
 
-std::vector<EvalSums> PipelineRunner::run(
-    const Window& window, Loader& loader,
-    const std::function<void(const BatchResult&)>& on_batch) {
+std::vector<EvalSums> PipelineRunner::run(const Window& window, Loader& loader,
+                                          const std::function<void(const BatchResult&)>& on_batch) {
     on_batch_ = &on_batch;
     start(window);
     for (const Action& action : window.actions[stage_index_]) {
@@ -88,16 +97,26 @@ void PipelineRunner::start(const Window& window) {
 
 void PipelineRunner::perform(const Action& action, Loader& loader) {
     switch (action.kind) {
-        case ActionKind::recv_forward: return receive_forward(action);
-        case ActionKind::forward: return forward(action, loader);
-        case ActionKind::send_forward: return send_forward(action);
-        case ActionKind::recv_backward: return receive_backward(action);
-        case ActionKind::backward: return backward(action);
-        case ActionKind::send_backward: return send_backward(action);
-        case ActionKind::step: return step(action.batch);
-        case ActionKind::recv_norms: return receive_norms(action);
-        case ActionKind::send_norms: return send_norms(action);
-        case ActionKind::no_op: return;
+        case ActionKind::recv_forward:
+            return receive_forward(action);
+        case ActionKind::forward:
+            return forward(action, loader);
+        case ActionKind::send_forward:
+            return send_forward(action);
+        case ActionKind::recv_backward:
+            return receive_backward(action);
+        case ActionKind::backward:
+            return backward(action);
+        case ActionKind::send_backward:
+            return send_backward(action);
+        case ActionKind::step:
+            return step(action.batch);
+        case ActionKind::recv_norms:
+            return receive_norms(action);
+        case ActionKind::send_norms:
+            return send_norms(action);
+        case ActionKind::no_op:
+            return;
     }
 }
 
@@ -108,8 +127,8 @@ void PipelineRunner::post_receives() {
         const std::int32_t m = number(action.microbatch);
         const TensorView input = stage_.input(slot_of(m), tokens_of(m));
         const std::size_t bytes = payload_bytes(input) + action.carried.size() * sizeof(double);
-        forward_in_.push_back(communicator_.receive(input.data, bytes, rank_of(stage_index_ - 1),
-                                                    Channel::forward));
+        forward_in_.push_back(
+            communicator_.receive(input.data, bytes, rank_of(stage_index_ - 1), Channel::forward));
         ++posted_forward_;
     }
     const auto backwards = static_cast<std::int32_t>(backward_receives_.size());
@@ -121,8 +140,8 @@ void PipelineRunner::post_receives() {
             message(gradient_in_[static_cast<std::size_t>(m) % gradient_buffers], m);
         const std::size_t bytes =
             payload_bytes(gradient) + 2 * action.carried.size() * sizeof(double);
-        backward_in_.push_back(communicator_.receive(
-            gradient.data, bytes, rank_of(stage_index_ + 1), Channel::backward));
+        backward_in_.push_back(communicator_.receive(gradient.data, bytes,
+                                                     rank_of(stage_index_ + 1), Channel::backward));
         ++posted_backward_;
     }
 }
@@ -143,8 +162,9 @@ void PipelineRunner::forward(const Action& action, Loader& loader) {
     rule.evaluation = window_->evaluation;
     for (const Segment& segment : microbatch.segments) {
         const BatchPlan& batch = window_->batches[static_cast<std::size_t>(batch_of(segment))];
-        rule.scales.push_back(
-            batch.targets > 0 ? static_cast<float>(1.0 / static_cast<double>(batch.targets)) : 0.0F);
+        rule.scales.push_back(batch.targets > 0
+                                  ? static_cast<float>(1.0 / static_cast<double>(batch.targets))
+                                  : 0.0F);
     }
     const std::int32_t slot = slot_of(m);
     if (auto& sending = forward_out_[static_cast<std::size_t>(slot)]) sending->wait();
@@ -310,8 +330,7 @@ void PipelineRunner::tail_to_sums(const void* tail, const Action& action,
     for (double* target : sums) {
         places_.clear();
         for (std::size_t i = 0; i < adapters.size(); ++i) places_.push_back(place++);
-        backend_.move_doubles(
-            {target, static_cast<const double*>(tail), adapters, places_, false});
+        backend_.move_doubles({target, static_cast<const double*>(tail), adapters, places_, false});
     }
 }
 

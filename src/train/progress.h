@@ -30,7 +30,7 @@ class ProgressLog {
     std::vector<std::int32_t> round_of_batch_;
     std::vector<std::int32_t> open_batches_;  ///< per round of the window
     std::int32_t first_round_ = 0;
-    std::vector<double> losses_;              ///< per adapter, of the last batch; < 0 = none yet
+    std::vector<double> losses_;  ///< per adapter, of the last batch; < 0 = none yet
     std::int64_t tokens_since_ = 0;
     double time_of_last_line_ = 0.0;
     std::int32_t round_of_last_line_ = 0;

@@ -1,6 +1,7 @@
 #include "train/run_state.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -18,21 +19,29 @@ AdapterStatus status_from_name(const std::string& name) {
     return AdapterStatus::running;
 }
 
+/// JSON writes a number that is not finite as null.
+double number(const Json& entry, const char* key) {
+    const Json& value = entry.at(key);
+    return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
 }  // namespace
 
 const char* status_name(AdapterStatus status) {
     switch (status) {
-        case AdapterStatus::running: return "RUNNING";
-        case AdapterStatus::done: return "DONE";
-        case AdapterStatus::failed: return "FAILED";
+        case AdapterStatus::running:
+            return "RUNNING";
+        case AdapterStatus::done:
+            return "DONE";
+        case AdapterStatus::failed:
+            return "FAILED";
     }
     return "";
 }
 
 bool RunState::finished() const {
-    return std::all_of(adapters.begin(), adapters.end(), [](const AdapterState& a) {
-        return a.status != AdapterStatus::running;
-    });
+    return std::all_of(adapters.begin(), adapters.end(),
+                       [](const AdapterState& a) { return a.status != AdapterStatus::running; });
 }
 
 std::string to_json(const RunState& state, const Job& job) {
@@ -67,11 +76,11 @@ RunState run_state_from_json(const std::string& text, const Job& job, const std:
             a.steps = entry.at("steps").get<std::int32_t>();
             a.bad_steps_in_row = entry.at("bad_steps_in_row").get<std::int32_t>();
             a.status = status_from_name(entry.at("status").get<std::string>());
-            a.last_loss = entry.at("last_loss").is_number() ? entry["last_loss"].get<double>() : 0.0;
-            a.first_eval_loss = entry.at("first_eval_loss").get<double>();
-            a.last_eval_loss = entry.at("last_eval_loss").get<double>();
-            a.first_exact_match = entry.at("first_exact_match").get<double>();
-            a.last_exact_match = entry.at("last_exact_match").get<double>();
+            a.last_loss = number(entry, "last_loss");
+            a.first_eval_loss = number(entry, "first_eval_loss");
+            a.last_eval_loss = number(entry, "last_eval_loss");
+            a.first_exact_match = number(entry, "first_exact_match");
+            a.last_exact_match = number(entry, "last_exact_match");
             state.adapters.push_back(a);
         }
         return state;

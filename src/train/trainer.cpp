@@ -36,7 +36,11 @@ std::string eval_sums_text(const std::vector<EvalSums>& sums) {
 std::vector<EvalSums> eval_sums_from_text(const std::string& text) {
     std::istringstream lines(text);
     std::vector<EvalSums> sums;
-    for (EvalSums s; lines >> s.loss_sum >> s.exact_samples >> s.samples;) sums.push_back(s);
+    std::string loss;  // streams do not read "nan" as a number
+    for (EvalSums s; lines >> loss >> s.exact_samples >> s.samples;) {
+        s.loss_sum = std::stod(loss);
+        sums.push_back(s);
+    }
     return sums;
 }
 
@@ -52,8 +56,9 @@ Trainer::Trainer(const TrainerParts& parts)
     state_.adapters.resize(parts.job.adapters.size());
 }
 
-void Trainer::restore(const RunState& state) {
+void Trainer::restore(const RunState& state, bool set_back) {
     state_ = state;
+    set_back_ = set_back;
     seconds_before_ = state.elapsed_seconds;
     fresh_ = false;
     for (std::size_t i = 0; i < state_.adapters.size(); ++i) {
@@ -68,8 +73,8 @@ ExitCode Trainer::run() {
         install_stop_signals();
         return parts_.mpi.is_root() ? conduct() : follow();
     } catch (const std::exception& error) {
-        log::error(cat("on host ", parts_.mpi.host(), ", ", parts_.runner.doing(), ": ",
-                       error.what()));
+        log::error(
+            cat("on host ", parts_.mpi.host(), ", ", parts_.runner.doing(), ": ", error.what()));
         MpiSession::abort(static_cast<int>(ExitCode::error));
     }
 }
@@ -91,14 +96,17 @@ void Trainer::issue(Directive directive, const std::string& argument) {
 
 void Trainer::perform(Directive directive, const std::string& argument) {
     switch (directive) {
-        case Directive::train: return train(window_from_text(argument));
-        case Directive::evaluate: return evaluate(window_from_text(argument));
+        case Directive::train:
+            return train(window_from_text(argument));
+        case Directive::evaluate:
+            return evaluate(window_from_text(argument));
         case Directive::checkpoint:
             return save_checkpoint(parts_.mpi, parts_.job, parts_.plan, parts_.stage.bank(), state_,
                                    parts_.identity);
         case Directive::export_adapter:
             return export_adapter(static_cast<AdapterId>(std::stoi(argument)));
-        case Directive::finish: return;
+        case Directive::finish:
+            return;
     }
 }
 
@@ -192,11 +200,10 @@ void Trainer::settle_window(const Window& window) {
         if (adapter.status != AdapterStatus::running) continue;
         if (adapter.bad_steps_in_row >= bad_steps_allowed) {
             adapter.status = AdapterStatus::failed;
-            const std::string dir =
-                parts_.job.run.dir + "/adapters/" + parts_.job.adapters[i].name;
-            write_text_atomic(dir + "/FAILED", cat("gradients not finite in ",
-                                                   adapter.bad_steps_in_row,
-                                                   " steps up to step ", adapter.steps, "\n"));
+            const std::string dir = parts_.job.run.dir + "/adapters/" + parts_.job.adapters[i].name;
+            write_text_atomic(dir + "/FAILED",
+                              cat("gradients not finite in ", adapter.bad_steps_in_row,
+                                  " steps up to step ", adapter.steps, "\n"));
             log::warn(cat("adapter ", parts_.job.adapters[i].name,
                           " FAILED: gradients were not finite in ", adapter.bad_steps_in_row,
                           " steps in a row"));
@@ -256,7 +263,8 @@ void Trainer::train_window() {
     const int every = parts_.job.eval.every_steps;
     for (const AdapterId a : before) {
         const AdapterStatus status = state_.adapters[index(a)].status;
-        const bool regular = status == AdapterStatus::running && every > 0 && state_.round % every == 0;
+        const bool regular =
+            status == AdapterStatus::running && every > 0 && state_.round % every == 0;
         if (status == AdapterStatus::done || regular) evaluated.push_back(a);
     }
     evaluate_adapters(evaluated);
@@ -269,15 +277,13 @@ void Trainer::train_window() {
 }
 
 void Trainer::evaluate_adapters(const std::vector<AdapterId>& adapters) {
-    const Window window =
-        plan_eval_window(parts_.job, parts_.plan, parts_.datasets, adapters);
+    const Window window = plan_eval_window(parts_.job, parts_.plan, parts_.datasets, adapters);
     if (!window.microbatches.empty()) issue(Directive::evaluate, to_text(window));
 }
 
 bool Trainer::checkpoint_due() const {
     const CheckpointJob& checkpoint = parts_.job.checkpoint;
-    const bool by_steps =
-        checkpoint.every_steps > 0 && state_.round % checkpoint.every_steps == 0;
+    const bool by_steps = checkpoint.every_steps > 0 && state_.round % checkpoint.every_steps == 0;
     const bool by_time = checkpoint.every_minutes > 0 &&
                          seconds_since(last_checkpoint_) > 60.0 * checkpoint.every_minutes;
     return by_steps || by_time;
@@ -301,6 +307,7 @@ void Trainer::start_run() {
         make_directory(dir);
         if (state_.adapters[i].status == AdapterStatus::running) {
             std::filesystem::remove(dir + "/DONE");
+            std::filesystem::remove(dir + "/FAILED");
         }
         metrics_.restore(adapter, fresh_ ? -1 : state_.adapters[i].steps);
     }
@@ -311,6 +318,7 @@ void Trainer::start_run() {
 }
 
 ExitCode Trainer::conduct() {
+    if (set_back_) save();
     start_run();
     ExitCode code = ExitCode::done;
     while (!state_.finished()) {
@@ -321,9 +329,9 @@ ExitCode Trainer::conduct() {
         train_window();
         if (state_.finished() || checkpoint_due() || reached_stop()) save();
     }
-    const bool failed = std::any_of(
-        state_.adapters.begin(), state_.adapters.end(),
-        [](const AdapterState& a) { return a.status == AdapterStatus::failed; });
+    const bool failed =
+        std::any_of(state_.adapters.begin(), state_.adapters.end(),
+                    [](const AdapterState& a) { return a.status == AdapterStatus::failed; });
     if (code == ExitCode::done && failed) code = ExitCode::some_adapters_failed;
     broadcast_text(parts_.mpi, std::string(1, static_cast<char>(Directive::finish)) +
                                    std::to_string(static_cast<int>(code)));

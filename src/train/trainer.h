@@ -34,10 +34,12 @@ class Trainer {
   public:
     explicit Trainer(const TrainerParts& parts);
 
-    /// Continues from a loaded checkpoint instead of the start.
-    void restore(const RunState& state);
+    /// Continues from a loaded checkpoint instead of the start. `set_back`: it may be older than
+    /// the newest one, which therefore is replaced before anything else.
+    void restore(const RunState& state, bool set_back);
 
-    /// Trains to the end or to a stop. Collective. Failures end the whole job (second error regime).
+    /// Trains to the end or to a stop. Collective. Failures end the whole job (second error
+    /// regime).
     ExitCode run();
 
     const RunState& state() const { return state_; }  ///< root only
@@ -78,6 +80,7 @@ class Trainer {
     RunState state_;
     bool stop_signalled_ = false;
     bool fresh_ = true;
+    bool set_back_ = false;
     double seconds_before_ = 0.0;
     std::chrono::steady_clock::time_point started_;
     std::chrono::steady_clock::time_point last_checkpoint_;

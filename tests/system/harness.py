@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pathlib
+import random
 import shutil
 import struct
 import subprocess
@@ -20,8 +21,8 @@ BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))
 MPIEXEC = os.environ.get("LORATRAIN_MPIEXEC", "mpirun")
 
 
-def run(arguments, ranks=1, timeout=300, cwd=None):
-    """Runs `mpirun -np ranks loratrain arguments...`; returns the finished process."""
+def mpirun_command(arguments, ranks=1):
+    """`mpirun -np ranks loratrain arguments...` as a list, and the environment it needs."""
     command = [MPIEXEC, "-np", str(ranks)]
     if ranks > 1:
         command += ["--oversubscribe", "--bind-to", "none"]
@@ -29,8 +30,31 @@ def run(arguments, ranks=1, timeout=300, cwd=None):
     environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                        OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1")
     environment.setdefault("OMP_NUM_THREADS", "1")
-    return subprocess.run(command + [BIN] + [str(a) for a in arguments], cwd=cwd, text=True,
-                          capture_output=True, timeout=timeout, env=environment, check=False)
+    return command + [BIN] + [str(a) for a in arguments], environment
+
+
+def run(arguments, ranks=1, timeout=300, cwd=None):
+    """Runs `mpirun -np ranks loratrain arguments...`; returns the finished process."""
+    command, environment = mpirun_command(arguments, ranks)
+    return subprocess.run(command, cwd=cwd, text=True, capture_output=True, timeout=timeout,
+                          env=environment, check=False)
+
+
+def start(arguments, ranks=1):
+    """The same without waiting: a running process whose output is piped."""
+    command, environment = mpirun_command(arguments, ranks)
+    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            env=environment)
+
+
+def write_samples(path, count, seed, vocabulary=300, shortest=6, longest=30):
+    """A JSONL file of random samples whose first two tokens are not trained."""
+    draw = random.Random(seed)
+    with open(path, "w", encoding="utf-8") as file:
+        for _ in range(count):
+            ids = [draw.randrange(vocabulary) for _ in range(draw.randint(shortest, longest))]
+            file.write(json.dumps({"input_ids": ids, "labels": [-100] * 2 + ids[2:]}) + "\n")
+    return str(path)
 
 
 def read_safetensors(path):
@@ -85,6 +109,9 @@ class JobTest(unittest.TestCase):
             self.succeed(run(["import-hf", GOLDEN / family / "base", weights]))
         return weights
 
+    def golden_base(self, family):
+        return GOLDEN / family / "base"
+
     def succeed(self, process, code=0):
         self.assertEqual(process.returncode, code, process.stdout + process.stderr)
         return process
@@ -119,4 +146,22 @@ class JobTest(unittest.TestCase):
                        "init_from": str(GOLDEN / family / "adapters" / name / "init")}
             adapter.update(adapter_keys)
             job["adapters"].append(adapter)
+        return job
+
+    def tiny_job(self, run_dir, adapters, family="llama", **defaults):
+        """A job on a golden base: `adapters` maps a name to its own keys. Datasets a, b, c are
+        random samples (23, 17 and 31 of them), shuffled; adapters take them in turn."""
+        sizes = {"a": 23, "b": 17, "c": 31}
+        job = {"model": {"weights": str(self.import_golden(family))},
+               "run": {"dir": str(self.dir / run_dir), "seed": 7},
+               "parallel": {"microbatch_tokens": 64}, "datasets": {},
+               "defaults": {"r": 4, "lora_alpha": 8, "learning_rate": 1e-3, "warmup_steps": 2,
+                            "global_batch_size": 4, **defaults}, "adapters": []}
+        for seed, (name, size) in enumerate(sizes.items()):
+            path = self.dir / f"{name}.jsonl"
+            if not path.exists():
+                write_samples(path, size, seed)
+            job["datasets"][name] = {"path": str(path)}
+        for i, (name, keys) in enumerate(adapters.items()):
+            job["adapters"].append({"name": name, "dataset": "abc"[i % 3], **keys})
         return job

@@ -1,0 +1,316 @@
+"""A run that was stopped and continued ends with the same bits as one that was not."""
+
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import time
+import unittest
+
+from harness import JobTest, adapter_weights, read_metrics, run, start, step_metrics, write_samples
+
+TIMES = ("tokens_per_second", "elapsed_seconds")
+STOPPED = 75
+ADAPTERS = {
+    "one": {"r": 4, "lora_dropout": 0.1, "num_train_epochs": 3},
+    "two": {"r": 7, "lora_dropout": 0.3, "max_steps": 9, "lr_scheduler_type": "linear",
+            "target_modules": ["q_proj", "v_proj"], "weight_decay": 0.01},
+    "three": {"r": 2, "max_steps": 14, "use_rslora": True, "global_batch_size": 3, "seed": 11,
+              "target_modules": ["o_proj", "up_proj", "down_proj"]},
+}
+ROUNDS = 18  # of adapter one: 3 epochs of 23 samples, 4 a step
+
+
+def without_times(lines):
+    return [{k: v for k, v in line.items() if k not in TIMES} for line in lines]
+
+
+def contents(directory):
+    """Relative path -> bytes of everything below a directory."""
+    return {str(path.relative_to(directory)): path.read_bytes()
+            for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+class ResumeTest(JobTest):
+    def job(self, run_dir, eval_every=5, **more):
+        job = self.tiny_job(run_dir, {name: dict(keys) for name, keys in ADAPTERS.items()})
+        job["datasets"]["a"]["eval_path"] = write_samples(self.dir / "eval.jsonl", 6, 99)
+        job["eval"] = {"every_steps": eval_every}
+        job["checkpoint"] = {"every_steps": 4}
+        job.update(more)
+        return self.write_job(job, f"{run_dir}.yaml")
+
+    def whole(self, ranks=1):
+        """The uninterrupted run."""
+        self.succeed(run([self.job(f"whole-{ranks}")], ranks))
+        return self.dir / f"whole-{ranks}"
+
+    def assert_same_run(self, got, want):
+        for name in ADAPTERS:
+            file = f"adapters/{name}/adapter_model.safetensors"
+            self.assertEqual((got / file).read_bytes(), (want / file).read_bytes(), name)
+            lines = read_metrics(got, name)
+            self.assertEqual(without_times(lines), without_times(read_metrics(want, name)), name)
+            steps = [line["step"] for line in lines if "loss" in line]
+            self.assertEqual(steps, list(range(1, len(steps) + 1)))
+            elapsed = [line["elapsed_seconds"] for line in lines if "loss" in line]
+            self.assertEqual(elapsed, sorted(elapsed))
+            self.assertTrue((got / "adapters" / name / "DONE").exists())
+
+    def assert_refused(self, process, *words):
+        self.succeed(process, 2)
+        message = process.stderr
+        for word in words:
+            self.assertIn(word, message)
+        self.assertEqual(message.count("error: "), 1, message)
+
+
+class StopAndResume(ResumeTest):
+    def check(self, ranks, seed):
+        want = self.whole(ranks)
+        stops = sorted(random.Random(seed).sample(range(1, ROUNDS), 3))
+        job = self.job("cut")
+        for stop in stops:
+            self.succeed(run([job, "--stop-after", stop], ranks), STOPPED)
+            latest = (self.dir / "cut/ckpt/LATEST").read_text().strip()
+            self.assertEqual(latest, str(stop))
+        self.succeed(run([job], ranks))
+        self.assert_same_run(self.dir / "cut", want)
+
+    def test_one_rank(self):
+        self.check(1, 1)
+
+    def test_three_ranks(self):
+        self.check(3, 2)
+
+    def test_other_number_of_ranks_continues(self):
+        want = self.whole(1)
+        job = self.job("moved")
+        self.succeed(run([job, "--stop-after", 3], 2), STOPPED)
+        self.succeed(run([job, "--stop-after", 10], 4), STOPPED)
+        self.succeed(run([job], 1))
+        for name in ADAPTERS:
+            for got, line in zip(step_metrics(self.dir / "moved", name), step_metrics(want, name),
+                                 strict=True):
+                self.assertLess(abs(got["loss"] / line["loss"] - 1), 1e-6, (name, line["step"]))
+
+
+class Signals(ResumeTest):
+    """Every case stops a run in its middle, continues it and compares with one left alone."""
+
+    STEPS = 300
+
+    @staticmethod
+    def ranks_of(process):
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        return [int(child) for child in children.split()]
+
+    def interrupt(self, path, send):
+        """Starts the job on two ranks, sends a signal in its middle; returns the exit code."""
+        process = start([path], 2)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        for line in process.stdout:
+            if re.search(rf"step [4-9]\d/{self.STEPS}", line):
+                break
+        send(process)
+        process.stdout.read()
+        return process.wait(60)
+
+    def check(self, send, regular_stop):
+        keys = {name: {**value, "max_steps": self.STEPS} for name, value in ADAPTERS.items()}
+        keys["one"].pop("num_train_epochs")
+        job = self.tiny_job("stopped", keys)
+        job["checkpoint"] = {"every_steps": 35}
+        path = self.write_job(job)
+        code = self.interrupt(path, send)
+        done = int((self.dir / "stopped/ckpt/LATEST").read_text())
+        self.assertTrue(0 < done < self.STEPS, done)
+        if regular_stop:
+            self.assertEqual(code, STOPPED)
+        else:
+            self.assertNotIn(code, (0, 2))
+        self.succeed(run([path], 2))
+        self.succeed(run([path, "--set", f"run.dir={self.dir / 'whole'}"], 2))
+        self.assert_same_run(self.dir / "stopped", self.dir / "whole")
+
+    def test_sigusr1_to_mpirun(self):
+        """mpirun passes it on."""
+        self.check(lambda process: process.send_signal(signal.SIGUSR1), True)
+
+    def test_sigterm_to_the_ranks(self):
+        def send(process):
+            for rank in self.ranks_of(process):
+                os.kill(rank, signal.SIGTERM)
+        self.check(send, True)
+
+    def test_sigterm_to_mpirun(self):
+        """Open MPI's mpirun passes it on, kills what is left after a second, and exits with a code
+        of its own."""
+        self.check(lambda process: process.send_signal(signal.SIGTERM), False)
+
+    def test_sigkill(self):
+        """Nothing can be saved: continues from the last regular checkpoint."""
+        def send(process):
+            for rank in self.ranks_of(process):
+                os.kill(rank, signal.SIGKILL)
+        self.check(send, False)
+
+
+class Restart(ResumeTest):
+    def test_never_moves_the_old_run_aside(self):
+        job = self.job("run")
+        self.succeed(run([job, "--stop-after", 4]), STOPPED)
+        before = contents(self.dir / "run" / "adapters")
+        self.succeed(run([job, "--restart", "never"]))
+        self.assert_same_run(self.dir / "run", self.whole())
+        aside = sorted(p.name for p in (self.dir / "run").iterdir() if ".before-" in p.name)
+        self.assertEqual([name.split(".before-")[0] for name in aside], ["adapters", "ckpt"])
+        self.assertEqual(contents(self.dir / "run" / aside[0]), before)
+
+    def test_path_continues_from_an_older_checkpoint(self):
+        job = self.job("run", checkpoint={"every_steps": 4, "keep": 2})
+        self.succeed(run([job, "--stop-after", 10]), STOPPED)
+        self.assertEqual(sorted(p.name for p in (self.dir / "run/ckpt").iterdir()),
+                         ["10", "8", "LATEST"])
+        self.succeed(run([job, "--restart", self.dir / "run/ckpt/8", "--stop-after", 9]), STOPPED)
+        self.assertEqual((self.dir / "run/ckpt/LATEST").read_text().strip(), "9")
+        self.assertTrue((self.dir / "run/ckpt/9/manifest.json").exists())
+        self.succeed(run([job]))
+        self.assert_same_run(self.dir / "run", self.whole())
+
+    def test_path_undoes_finished_adapters(self):
+        job = self.job("run", checkpoint={"every_steps": 4, "keep": 9})
+        self.succeed(run([job]))
+        self.succeed(run([job, "--restart", self.dir / "run/ckpt/4", "--stop-after", 6]), STOPPED)
+        for name in ADAPTERS:
+            self.assertFalse((self.dir / "run/adapters" / name / "DONE").exists())
+            self.assertEqual(read_metrics(self.dir / "run", name)[-1]["step"], 6)
+        self.succeed(run([job]))
+        self.assert_same_run(self.dir / "run", self.whole())
+
+    def test_wrong_path_is_refused_and_leaves_nothing(self):
+        job = self.job("run")
+        self.assert_refused(run([job, "--restart", self.dir / "no-such"], 2), "no-such")
+        self.assertFalse((self.dir / "run").exists())
+
+    def test_finished_job_ends_at_once(self):
+        job = self.job("run")
+        self.succeed(run([job]))
+        before = contents(self.dir / "run")
+        begin = time.monotonic()
+        self.succeed(run([job], 2))
+        self.assertLess(time.monotonic() - begin, 10)
+        after = contents(self.dir / "run")
+        for name in ("provenance.json", "loratrain.log", "plan.yaml", ".lock"):
+            before.pop(name), after.pop(name)
+        self.assertEqual(after, before)
+
+    def test_more_epochs_continue(self):
+        """With a constant rate the longer run's beginning is the shorter run."""
+        keys = {"one": {"num_train_epochs": 1}, "two": {"max_steps": 6}}
+        for value in keys.values():
+            value.update(lr_scheduler_type="constant", lora_dropout=0.2)
+        job = self.write_job(self.tiny_job("run", keys))
+        self.succeed(run([job]))
+        more = ["--set", "adapters.one.num_train_epochs=3"]
+        self.succeed(run([job, *more]))
+        self.assertEqual(len(step_metrics(self.dir / "run", "one")), ROUNDS)
+        self.assertEqual(len(step_metrics(self.dir / "run", "two")), 6)
+        self.succeed(run([job, *more, "--set", f"run.dir={self.dir / 'whole'}"]))
+        for name in keys:
+            self.assertEqual(adapter_weights(self.dir / "run", name),
+                             adapter_weights(self.dir / "whole", name))
+            self.assertEqual(without_times(read_metrics(self.dir / "run", name)),
+                             without_times(read_metrics(self.dir / "whole", name)))
+
+
+class Refusals(ResumeTest):
+    def setUp(self):
+        super().setUp()
+        self.path = self.job("run")
+        self.succeed(run([self.path, "--stop-after", 6]), STOPPED)
+        self.before = contents(self.dir / "run")
+
+    def assert_unchanged(self):
+        after = contents(self.dir / "run")
+        self.before.pop(".lock"), after.pop(".lock")
+        self.assertEqual(after, self.before)
+
+    def test_changed_job(self):
+        self.assert_refused(run([self.path, "--set", "adapters.two.learning_rate=0.5",
+                                 "--set", "datasets.b.shuffle=false"], 2),
+                            "adapters.two.learning_rate", "0.5", "datasets.b.shuffle",
+                            "--restart never")
+        self.assert_unchanged()
+
+    def test_fewer_steps_and_removed_adapter(self):
+        self.assert_refused(run([self.path, "--set", "adapters.two.max_steps=5"]),
+                            "adapters.two.max_steps", "9 -> 5")
+        job = json.loads(self.path.read_text())
+        job["adapters"].pop()
+        self.assert_refused(run([self.write_job(job)]), "adapters.three")
+        self.assert_unchanged()
+
+    def test_harmless_changes(self):
+        self.succeed(run([self.path, "--set", "logging.every_steps=5", "--set",
+                          "checkpoint.every_steps=0", "--set", "parallel.microbatch_tokens=48"]))
+
+    def test_other_data(self):
+        write_samples(self.dir / "b.jsonl", 17, 1234)
+        self.assert_refused(run([self.path], 2), "ckpt/6", "training data")
+        self.assert_unchanged()
+
+    def test_other_weights(self):
+        weights = self.import_golden("llama")
+        base = self.dir / "base"
+        shutil.copytree(self.golden_base("llama"), base)
+        data = bytearray((base / "model.safetensors").read_bytes())
+        data[-3] ^= 1
+        (base / "model.safetensors").write_bytes(data)
+        self.succeed(run(["import-hf", base, weights, "--force"]))
+        self.assert_refused(run([self.path]), "ckpt/6", "base weights")
+        self.assert_unchanged()
+
+    def test_damaged_checkpoint(self):
+        ckpt = self.dir / "run/ckpt/6"
+        for name, damage in (("two.safetensors", "truncated"), ("two.safetensors", "missing"),
+                             ("state.json", "flipped"), ("manifest.json", "truncated"),
+                             ("manifest.json", "flipped")):
+            with self.subTest(file=name, damage=damage):
+                good = (ckpt / name).read_bytes()
+                if damage == "truncated":
+                    (ckpt / name).write_bytes(good[:len(good) // 2])
+                elif damage == "flipped":
+                    (ckpt / name).write_bytes(good[:20] + bytes([good[20] ^ 4]) + good[21:])
+                else:
+                    (ckpt / name).unlink()
+                self.assert_refused(run([self.path]), str(ckpt / name))
+                (ckpt / name).write_bytes(good)
+        shutil.rmtree(ckpt)
+        self.assert_refused(run([self.path]), "ckpt/6")
+
+    def test_live_job_on_the_same_directory(self):
+        job = json.loads(self.path.read_text())
+        for adapter in job["adapters"]:
+            adapter.pop("num_train_epochs", None)
+            adapter["max_steps"] = 100000
+        job["run"]["dir"] = str(self.dir / "live")
+        path = self.write_job(job, "long.yaml")
+        first = start([path], 2)
+        self.addCleanup(first.stdout.close)
+        self.addCleanup(first.kill)
+        for line in first.stdout:
+            if "step " in line and "/100000" in line:
+                break
+        self.assert_refused(run([path]), str(self.dir / "live"), "in use", "process")
+        first.send_signal(signal.SIGUSR1)
+        first.stdout.read()
+        self.assertEqual(first.wait(60), STOPPED)
+
+
+if __name__ == "__main__":
+    unittest.main()
