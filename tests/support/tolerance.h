@@ -11,7 +11,7 @@ struct Tolerance {
 };
 
 inline Tolerance tolerance_of(DType compute_dtype) {
-    return compute_dtype == DType::f32 ? Tolerance{5e-6} : Tolerance{2e-2};
+    return compute_dtype == DType::f32 ? Tolerance{2e-5} : Tolerance{2e-2};
 }
 
 /// Of results that are fp64 sums of values computed in `compute_dtype`.
