@@ -12,15 +12,22 @@ constexpr int repetitions = 5;
 constexpr std::int64_t head_rows = 512;
 
 Buffer random_matrix(Backend& backend, std::int64_t elements) {
+    const DType dtype = backend.compute_dtype();
     Buffer buffer =
-        backend.allocate(static_cast<std::size_t>(elements) * sizeof(float), "bench matrix");
+        backend.allocate(static_cast<std::size_t>(elements) * size_of(dtype), "bench matrix");
     std::vector<float> values(static_cast<std::size_t>(elements));
     std::uint32_t state = 1;
     for (float& value : values) {
         state = state * 1664525U + 1013904223U;
         value = static_cast<float>(state >> 8U) * 0x1p-24F - 0.5F;
     }
-    backend.upload(buffer.data(), values.data(), buffer.bytes());
+    if (dtype == DType::f32) {
+        backend.upload(buffer.data(), values.data(), buffer.bytes());
+        return buffer;
+    }
+    std::vector<BFloat16> narrow(values.size());
+    std::transform(values.begin(), values.end(), narrow.begin(), to_bfloat16);
+    backend.upload(buffer.data(), narrow.data(), buffer.bytes());
     return buffer;
 }
 
@@ -30,8 +37,8 @@ double best_seconds(Backend& backend, const Gemm& op) {
         const auto start = std::chrono::steady_clock::now();
         backend.gemm(op);
         backend.synchronize();
-        best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() -
-                                                            start).count());
+        best = std::min(
+            best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }
     return best;
 }

@@ -31,8 +31,8 @@ Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
     cluster.ranks = mpi.size();
     cluster.ranks_per_node = mpi.local_size();
     cluster.backend = backend == BackendKind::automatic ? BackendKind::cpu : backend;
-    const std::uint64_t share = proc_value("/proc/meminfo", "MemAvailable") /
-                                static_cast<std::uint64_t>(mpi.local_size());
+    const std::uint64_t share =
+        proc_value("/proc/meminfo", "MemAvailable") / static_cast<std::uint64_t>(mpi.local_size());
     const auto shares = gather_numbers(mpi, share);
     cluster.bytes_per_rank = *std::min_element(shares.begin(), shares.end());
     return cluster;

@@ -23,9 +23,8 @@ void open_dataset(const DatasetJob& job, std::int64_t vocab_size, DatasetFiles& 
     collect(problems, [&] { files.train.emplace_back(job.path, job, vocab_size); });
     files.eval.emplace_back();
     if (job.eval_path.empty()) return;
-    collect(problems, [&] {
-        files.eval.back() = std::make_unique<Dataset>(job.eval_path, job, vocab_size);
-    });
+    collect(problems,
+            [&] { files.eval.back() = std::make_unique<Dataset>(job.eval_path, job, vocab_size); });
 }
 
 DatasetFiles open_all(const Job& job, std::int64_t vocab_size, Problems& problems) {
@@ -62,8 +61,7 @@ JobInputs open_job_inputs(const Job& job) {
     inputs.files = open_all(job, vocab_size, problems);
     for (const AdapterJob& adapter : job.adapters) {
         if (adapter.init_from.empty() || !inputs.weights) continue;
-        collect(problems,
-                [&] { AdapterFile(adapter.init_from, adapter, inputs.weights->spec()); });
+        collect(problems, [&] { AdapterFile(adapter.init_from, adapter, inputs.weights->spec()); });
     }
     problems.throw_if_any();
     for (std::size_t i = 0; i < job.datasets.size(); ++i) {

@@ -10,14 +10,19 @@ namespace loratrain {
 
 ExitCode run(const CommandLine& command_line, const MpiSession& mpi) {
     switch (command_line.command) {
-        case Command::help: log::block(help_text()); return ExitCode::done;
+        case Command::help:
+            log::block(help_text());
+            return ExitCode::done;
         case Command::version:
             log::block(cat("loratrain ", version_text(), " (", git_hash(), ")\n", build_text(),
                            "\n", MpiSession::library_version()));
             return ExitCode::done;
-        case Command::import_hf: return import_command(command_line, mpi);
-        case Command::bench: return bench_command(command_line, mpi);
-        case Command::train: return train_command(command_line, mpi);
+        case Command::import_hf:
+            return import_command(command_line, mpi);
+        case Command::bench:
+            return bench_command(command_line, mpi);
+        case Command::train:
+            return train_command(command_line, mpi);
     }
     return ExitCode::error;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "config/model_presets.h"
 
 namespace loratrain {
 
@@ -50,6 +51,11 @@ po::options_description bench_options(CommandLine::Bench& bench) {
     add("rank", po::value(&bench.rank));
     add("samples", po::value(&bench.samples));
     add("sample-tokens", po::value(&bench.sample_tokens));
+    add("model", po::value(&bench.model));
+    add("dropout", po::value(&bench.dropout));
+    add("microbatch-tokens", po::value(&bench.microbatch_tokens));
+    add("backend", po::value(&bench.backend));
+    add("precision", po::value(&bench.precision));
     add("json", po::bool_switch(&bench.json));
     return options;
 }
@@ -221,6 +227,12 @@ CommandLine parse_import(const Words& words) {
     return line;
 }
 
+void check_word(const char* option, const std::string& word, const Words& known,
+                Problems& problems) {
+    if (std::find(known.begin(), known.end(), word) != known.end()) return;
+    problems.add(option, "'" + word + "' is not known", "give one of: " + join(known, ", "));
+}
+
 void check_bench(const CommandLine::Bench& bench, Problems& problems) {
     const std::array<std::pair<const char*, int>, 10> counts{{
         {"--steps", bench.steps},
@@ -235,6 +247,17 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
         {"--sample-tokens", bench.sample_tokens},
     }};
     for (const auto& [option, value] : counts) check_at_least_one(option, value, problems);
+    if (bench.dropout < 0.0 || bench.dropout >= 1.0) {
+        problems.add("--dropout", cat(bench.dropout, " is out of range"),
+                     "give at least 0 and less than 1");
+    }
+    if (bench.microbatch_tokens < 0) {
+        problems.add("--microbatch-tokens", cat(bench.microbatch_tokens, " is out of range"),
+                     "give at least 1, or leave the option out");
+    }
+    check_word("--backend", bench.backend, {"cpu", "cuda"}, problems);
+    check_word("--precision", bench.precision, {"auto", "fp32", "bf16"}, problems);
+    if (!bench.model.empty()) check_word("--model", bench.model, model_preset_names(), problems);
     if (problems.empty() && bench.hidden % (2 * bench.heads) != 0) {
         problems.add("--heads", cat(bench.heads, " does not fit --hidden ", bench.hidden),
                      "hidden / heads must be an even whole number");

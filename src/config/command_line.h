@@ -41,7 +41,12 @@ struct CommandLine {
         int rank = 16;
         int samples = 8;  ///< samples per adapter and step
         int sample_tokens = 256;
-        bool json = false;  ///< --json: one JSON line per case
+        std::string model;   ///< --model: a preset (model_presets.h) instead of the five sizes
+        double dropout = 0;  ///< --dropout: lora_dropout of every adapter
+        int microbatch_tokens = 0;       ///< --microbatch-tokens; 0 = as the plan chooses
+        std::string backend = "cpu";     ///< --backend cpu|cuda
+        std::string precision = "auto";  ///< --precision auto|fp32|bf16
+        bool json = false;               ///< --json: one JSON line per case
     } bench;
 };
 

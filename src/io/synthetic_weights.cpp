@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <thread>
+#include <vector>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -10,6 +12,8 @@
 namespace loratrain {
 
 namespace {
+
+constexpr std::int64_t values_per_thread = 1 << 18;
 
 /// A tensor of uniform random numbers in center +- half_width.
 struct RandomTensor {
@@ -70,12 +74,25 @@ class SyntheticWeights : public WeightSource {
         LORATRAIN_CHECK(
             first_row >= 0 && target.cols == tensor.cols && first_row + target.rows <= tensor.rows,
             name, ": rows ", first_row, " + ", target.rows, " of ", tensor.rows);
-        for (std::int64_t row = 0; row < target.rows; ++row) {
-            fill_row(tensor, first_row + row, target.row_range(row, 1));
-        }
+        fill_rows(tensor, first_row, target);
     }
 
   private:
+    static void fill_rows(const RandomTensor& tensor, std::int64_t first_row,
+                          const TensorView& target) {
+        const auto workers =
+            std::clamp<std::int64_t>(target.numel() / values_per_thread, 1,
+                                     std::max(1U, std::thread::hardware_concurrency()));
+        std::vector<std::jthread> threads;
+        for (std::int64_t w = 0; w < workers; ++w) {
+            threads.emplace_back([&, w] {
+                for (std::int64_t row = w; row < target.rows; row += workers) {
+                    fill_row(tensor, first_row + row, target.row_range(row, 1));
+                }
+            });
+        }
+    }
+
     /// Eight 16-bit numbers per block of random words; rows are independent of each other.
     static void fill_row(const RandomTensor& tensor, std::int64_t row, const TensorView& target) {
         for (std::int64_t first = 0; first < tensor.cols; first += 8) {

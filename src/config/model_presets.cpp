@@ -1,0 +1,58 @@
+#include "config/model_presets.h"
+
+#include <array>
+
+namespace loratrain {
+
+namespace {
+
+struct Preset {
+    const char* name;
+    const char* family;
+    std::int64_t vocab;
+    std::int64_t hidden;
+    std::int64_t intermediate;
+    std::int64_t layers;
+    std::int64_t heads;
+    std::int64_t kv_heads;
+    double theta;
+    bool qkv_bias;
+};
+
+constexpr std::array presets{
+    Preset{"tinyllama-1.1b", "llama", 32000, 2048, 5632, 22, 32, 4, 10000.0, false},
+    Preset{"llama-3.1-8b", "llama", 128256, 4096, 14336, 32, 32, 8, 500000.0, false},
+    Preset{"qwen2.5-7b", "qwen2", 152064, 3584, 18944, 28, 28, 4, 1000000.0, true},
+    Preset{"qwen2.5-32b", "qwen2", 152064, 5120, 27648, 64, 40, 8, 1000000.0, true},
+    Preset{"llama-3-70b", "llama", 128256, 8192, 28672, 80, 64, 8, 500000.0, false},
+};
+
+}  // namespace
+
+std::optional<ModelSpec> model_preset(const std::string& name) {
+    for (const Preset& preset : presets) {
+        if (name != preset.name) continue;
+        ModelSpec model;
+        model.family = preset.family;
+        model.vocab_size = preset.vocab;
+        model.hidden_size = preset.hidden;
+        model.intermediate_size = preset.intermediate;
+        model.layers = preset.layers;
+        model.heads = preset.heads;
+        model.kv_heads = preset.kv_heads;
+        model.head_dim = preset.hidden / preset.heads;
+        model.rms_norm_eps = 1e-5;
+        model.rope.theta = preset.theta;
+        model.qkv_bias = preset.qkv_bias;
+        return model;
+    }
+    return std::nullopt;
+}
+
+std::vector<std::string> model_preset_names() {
+    std::vector<std::string> names;
+    for (const Preset& preset : presets) names.emplace_back(preset.name);
+    return names;
+}
+
+}  // namespace loratrain
