@@ -71,6 +71,10 @@ std::string read_fixed_text(hid_t attribute, hid_t type) {
 }  // namespace
 
 Hdf5Lock::Hdf5Lock() : lock_(library_mutex()) {
+    // After a failed write (full disk) HDF5's own cleanup at exit would use freed memory; every
+    // handle is closed by its owner anyway. Only works before the library's first use.
+    static const herr_t without_cleanup = H5dont_atexit();
+    static_cast<void>(without_cleanup);
     H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
