@@ -13,3 +13,4 @@ endfunction()
 
 loratrain_system_test(golden 900)
 loratrain_system_test(resume 600)
+loratrain_system_test(invariance 600)

@@ -106,6 +106,8 @@ std::string plan_run(const CommandLine& command_line, const MpiSession& mpi,
 }
 
 void build_stage(const MpiSession& mpi, TrainingSession& session) {
+    // Collective, so not where a rank may leave early with an error.
+    session.communicator = make_mpi_communicator(mpi);
     agree(mpi, [&] {
         const Job& job = session.job;
         const Plan& plan = session.plan;
@@ -120,7 +122,6 @@ void build_stage(const MpiSession& mpi, TrainingSession& session) {
                                        {threads_per_rank(mpi), mpi.local_rank()});
         session.stage =
             std::make_unique<Stage>(job, plan, index, *session.inputs.weights, *session.backend);
-        session.communicator = make_mpi_communicator(mpi);
         session.runner = std::make_unique<PipelineRunner>(job, plan, index, *session.stage,
                                                           *session.communicator, *session.backend);
         std::vector<DatasetId> dataset_of_adapter;

@@ -184,7 +184,8 @@ void Trainer::on_batch(const Window& window, const BatchResult& result) {
     adapter.steps = batch.step + 1;
     adapter.last_loss = metrics.loss;
     if (std::isfinite(result.grad_sumsq)) {
-        adapter.bad_steps_in_row = 0;
+        // Once too many, it stays so: the verdict must not depend on where windows end.
+        if (adapter.bad_steps_in_row < bad_steps_allowed) adapter.bad_steps_in_row = 0;
     } else {
         ++adapter.bad_steps_in_row;
         log::warn(cat("adapter ", plan.name, ": gradient of step ", adapter.steps,
@@ -193,20 +194,31 @@ void Trainer::on_batch(const Window& window, const BatchResult& result) {
     progress_.batch_done(window, result.batch, metrics.loss, metrics.elapsed_seconds);
 }
 
+/// Why an adapter must be given up; "" = it need not.
+std::string Trainer::failure_of(std::size_t adapter) const {
+    const AdapterState& state = state_.adapters[adapter];
+    if (state.bad_steps_in_row >= bad_steps_allowed) {
+        return cat("gradients were not finite in ", state.bad_steps_in_row,
+                   " steps in a row, up to step ", state.steps);
+    }
+    if (state.steps >= parts_.plan.adapters[adapter].total_steps &&
+        !std::isfinite(state.last_loss)) {
+        return "the loss of the last step is not finite";
+    }
+    return "";
+}
+
 void Trainer::settle_window(const Window& window) {
     state_.round = window.first_round + window.rounds;
     for (std::size_t i = 0; i < state_.adapters.size(); ++i) {
         AdapterState& adapter = state_.adapters[i];
         if (adapter.status != AdapterStatus::running) continue;
-        if (adapter.bad_steps_in_row >= bad_steps_allowed) {
+        const std::string failure = failure_of(i);
+        if (!failure.empty()) {
+            const std::string& name = parts_.job.adapters[i].name;
             adapter.status = AdapterStatus::failed;
-            const std::string dir = parts_.job.run.dir + "/adapters/" + parts_.job.adapters[i].name;
-            write_text_atomic(dir + "/FAILED",
-                              cat("gradients not finite in ", adapter.bad_steps_in_row,
-                                  " steps up to step ", adapter.steps, "\n"));
-            log::warn(cat("adapter ", parts_.job.adapters[i].name,
-                          " FAILED: gradients were not finite in ", adapter.bad_steps_in_row,
-                          " steps in a row"));
+            write_text_atomic(parts_.job.run.dir + "/adapters/" + name + "/FAILED", failure + "\n");
+            log::warn(cat("adapter ", name, " FAILED: ", failure));
         } else if (adapter.steps >= parts_.plan.adapters[i].total_steps) {
             adapter.status = AdapterStatus::done;
         }

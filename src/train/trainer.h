@@ -67,6 +67,7 @@ class Trainer {
     std::int32_t rounds_ahead() const;
     void on_batch(const Window& window, const BatchResult& result);
     void settle_window(const Window& window);
+    std::string failure_of(std::size_t adapter) const;
     void evaluate_adapters(const std::vector<AdapterId>& adapters);
     std::vector<AdapterId> running_adapters() const;
     bool checkpoint_due() const;

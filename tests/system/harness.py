@@ -74,6 +74,21 @@ def read_safetensors(path):
     return tensors
 
 
+def write_safetensors(path, tensors, metadata=None):
+    """The reverse: name -> (dtype, shape, bytes)."""
+    header = {"__metadata__": metadata or {"format": "pt"}}
+    offset = 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + len(data)]}
+        offset += len(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for _, _, data in tensors.values():
+            file.write(data)
+
+
 def read_metrics(run_dir, adapter):
     """Lines of adapters/<adapter>/metrics.jsonl as dictionaries."""
     path = pathlib.Path(run_dir) / "adapters" / adapter / "metrics.jsonl"
@@ -96,6 +111,9 @@ def frobenius(a, b):
     return math.sqrt(difference / math.fsum(y * y for y in b))
 
 
+imported = {}
+
+
 class JobTest(unittest.TestCase):
     """A test with a temporary directory and helpers to write and run jobs in it."""
 
@@ -104,9 +122,14 @@ class JobTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
 
     def import_golden(self, family):
+        """The family's base as a file of this test; imported once per process."""
         weights = self.dir / f"{family}.h5"
-        if not weights.exists():
-            self.succeed(run(["import-hf", GOLDEN / family / "base", weights]))
+        if weights.exists():
+            return weights
+        if family not in imported:
+            self.succeed(run(["import-hf", self.golden_base(family), weights]))
+            imported[family] = weights.read_bytes()
+        weights.write_bytes(imported[family])
         return weights
 
     def golden_base(self, family):
