@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "config/model_presets.h"
 #include "io/adapter_file.h"
 
 namespace loratrain {
@@ -45,6 +46,11 @@ std::string describe_file(const std::string& name, const LengthReport& report) {
 
 }  // namespace
 
+std::unique_ptr<WeightSource> open_weights(const Job& job) {
+    if (job.model.synthetic.empty()) return open_base_weights(job.model.weights);
+    return synthetic_base_weights(*model_preset(job.model.synthetic), job.run.seed);
+}
+
 DatasetFiles open_datasets(const Job& job, std::int64_t vocab_size) {
     Problems problems;
     DatasetFiles files = open_all(job, vocab_size, problems);
@@ -55,7 +61,7 @@ DatasetFiles open_datasets(const Job& job, std::int64_t vocab_size) {
 JobInputs open_job_inputs(const Job& job) {
     JobInputs inputs;
     Problems problems;
-    collect(problems, [&] { inputs.weights = open_base_weights(job.model.weights); });
+    collect(problems, [&] { inputs.weights = open_weights(job); });
     const std::int64_t vocab_size = inputs.weights ? inputs.weights->spec().vocab_size
                                                    : std::numeric_limits<std::int32_t>::max();
     inputs.files = open_all(job, vocab_size, problems);

@@ -20,6 +20,9 @@ struct JobInputs {
 /// problem of every file in one InputError.
 JobInputs open_job_inputs(const Job& job);
 
+/// The base weights alone: the job's file, or the synthetic model it names.
+std::unique_ptr<WeightSource> open_weights(const Job& job);
+
 /// Only the data files, for a rank that reads tokens but does not plan.
 DatasetFiles open_datasets(const Job& job, std::int64_t vocab_size);
 

@@ -115,7 +115,7 @@ void build_stage(const MpiSession& mpi, TrainingSession& session) {
         const StagePlan& stage = plan.replica.stages[index];
         const bool with_tokens = stage.has_embedding || stage.has_head;
         if (!mpi.is_root()) {
-            session.inputs.weights = open_base_weights(job.model.weights);
+            session.inputs.weights = open_weights(job);
             if (with_tokens) session.inputs.files = open_datasets(job, plan.model.vocab_size);
         }
         session.backend = make_backend(plan.backend == BackendKind::cuda ? "cuda" : "cpu",

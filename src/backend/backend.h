@@ -203,15 +203,15 @@ struct SwiGluBackward {
 
 /// Per row i: loss = log sum exp(logits_i) - logits_i[target_i]; then logits_i <- scale_i *
 /// (softmax(logits_i) - onehot(target_i)) in place when `gradient`. loss_sums[bin_i] += loss (fp64)
-/// and wrong_counts[bin_i] += 1 where the largest logit is not the target's (first index wins ties),
-/// both in row order. Source: chunked cross-entropy, reference/performance.md section 7.
+/// and wrong_counts[bin_i] += 1 where the largest logit is not the target's (first index wins
+/// ties), both in row order. Source: chunked cross-entropy, reference/performance.md section 7.
 struct CrossEntropy {
-    TensorView logits;                        ///< [n, V]
-    const std::int32_t* targets = nullptr;    ///< [n], in [0, V)
-    const float* scales = nullptr;            ///< [n]
-    const std::int32_t* bins = nullptr;       ///< [n]
-    double* loss_sums = nullptr;              ///< [number of bins]
-    double* wrong_counts = nullptr;           ///< [number of bins]
+    TensorView logits;                      ///< [n, V]
+    const std::int32_t* targets = nullptr;  ///< [n], in [0, V)
+    const float* scales = nullptr;          ///< [n]
+    const std::int32_t* bins = nullptr;     ///< [n]
+    double* loss_sums = nullptr;            ///< [number of bins]
+    double* wrong_counts = nullptr;         ///< [number of bins]
     bool gradient = true;
 };
 
@@ -258,6 +258,10 @@ class Backend {
 
     virtual std::string description() const = 0;  ///< "cpu, 2 threads, oneDNN 2.6.3"
     virtual DType compute_dtype() const = 0;
+
+    /// The stream that ops are queued on (a cudaStream_t), for communicators of device memory; null
+    /// where ops run at once.
+    virtual void* native_stream() const { return nullptr; }
 
     /// Throws Error naming `what` and the bytes when memory is short. Contents are zeroed.
     virtual Buffer allocate(std::size_t bytes, const char* what) = 0;

@@ -8,8 +8,8 @@
 namespace loratrain {
 
 struct BackendOptions {
-    int threads = 1;     ///< OpenMP threads of this rank (CPU backend)
-    int local_rank = 0;  ///< rank on this node, chooses the GPU (CUDA backend)
+    int threads = 1;             ///< OpenMP threads of this rank (CPU backend)
+    int local_rank = 0;          ///< rank on this node, chooses the GPU (CUDA backend)
     DType compute = DType::f32;  ///< CUDA backend: bf16, or fp32 without TF32; the CPU's is fp32
 };
 

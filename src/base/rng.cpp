@@ -49,16 +49,14 @@ std::uint64_t mix_key(std::uint64_t a, std::uint64_t b) {
 }
 
 float uniform_float(std::uint64_t key, std::uint64_t i) {
-    const auto words = philox4x32({static_cast<std::uint32_t>(i >> 2U),
-                                   static_cast<std::uint32_t>(i >> 34U), 0, 0},
-                                  key);
+    const auto words = philox4x32(
+        {static_cast<std::uint32_t>(i >> 2U), static_cast<std::uint32_t>(i >> 34U), 0, 0}, key);
     return static_cast<float>(words[i & 3U] >> 8U) * 0x1p-24F;
 }
 
 std::uint64_t uniform_int(std::uint64_t key, std::uint64_t i, std::uint64_t bound) {
-    const auto words = philox4x32({static_cast<std::uint32_t>(i),
-                                   static_cast<std::uint32_t>(i >> 32U), 1, 0},
-                                  key);
+    const auto words = philox4x32(
+        {static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32U), 1, 0}, key);
     const std::uint64_t wide = (static_cast<std::uint64_t>(words[0]) << 32U) | words[1];
     return static_cast<std::uint64_t>((static_cast<WideWord>(wide) * bound) >> 64U);
 }

@@ -32,8 +32,7 @@ struct TensorView {
         return {offset(0, first), dtype, rows, count, ld};
     }
     void* offset(std::int64_t row, std::int64_t col) const {
-        return static_cast<char*>(data) +
-               static_cast<std::size_t>(row * ld + col) * element_size();
+        return static_cast<char*>(data) + static_cast<std::size_t>(row * ld + col) * element_size();
     }
     float* f32() const { return static_cast<float*>(data); }
 };

@@ -13,8 +13,8 @@ std::string git_hash() {
 }
 
 std::string build_text() {
-    return std::string(LORATRAIN_COMPILER_TEXT) + ", " + LORATRAIN_BUILD_TYPE_TEXT +
-           ", CPU GEMM " + LORATRAIN_CPU_GEMM_TEXT;
+    return std::string(LORATRAIN_COMPILER_TEXT) + ", " + LORATRAIN_BUILD_TYPE_TEXT + ", CPU GEMM " +
+           LORATRAIN_CPU_GEMM_TEXT;
 }
 
 }  // namespace loratrain

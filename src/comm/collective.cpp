@@ -105,8 +105,7 @@ bool any_rank(const MpiSession& mpi, bool value) {
 
 std::vector<std::uint64_t> gather_numbers(const MpiSession& mpi, std::uint64_t value) {
     std::vector<std::uint64_t> values(static_cast<std::size_t>(mpi.size()));
-    MPI_CHECK(
-        MPI_Allgather(&value, 1, MPI_UINT64_T, values.data(), 1, MPI_UINT64_T, mpi.world()));
+    MPI_CHECK(MPI_Allgather(&value, 1, MPI_UINT64_T, values.data(), 1, MPI_UINT64_T, mpi.world()));
     return values;
 }
 

@@ -9,10 +9,10 @@ namespace loratrain {
 
 }  // namespace loratrain
 
-#define MPI_CHECK(call)                                                                  \
-    do {                                                                                 \
-        const int loratrain_mpi_code = (call);                                           \
-        if (loratrain_mpi_code != MPI_SUCCESS) {                                         \
-            ::loratrain::fail_mpi(loratrain_mpi_code, #call, __FILE__, __LINE__);        \
-        }                                                                                \
+#define MPI_CHECK(call)                                                           \
+    do {                                                                          \
+        const int loratrain_mpi_code = (call);                                    \
+        if (loratrain_mpi_code != MPI_SUCCESS) {                                  \
+            ::loratrain::fail_mpi(loratrain_mpi_code, #call, __FILE__, __LINE__); \
+        }                                                                         \
     } while (false)

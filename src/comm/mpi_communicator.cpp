@@ -19,8 +19,8 @@ class MpiTransfer final : public Transfer {
     explicit MpiTransfer(std::vector<MPI_Request> requests) : requests_(std::move(requests)) {}
 
     void wait() override {
-        MPI_CHECK(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(),
-                              MPI_STATUSES_IGNORE));
+        MPI_CHECK(
+            MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE));
         requests_.clear();
     }
 

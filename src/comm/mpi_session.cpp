@@ -21,8 +21,8 @@ std::vector<std::string> gather_hosts(int size) {
     MPI_CHECK(MPI_Get_processor_name(name.data(), &length));
     std::vector<char> all(static_cast<std::size_t>(size) * name.size());
     const int count = static_cast<int>(name.size());
-    MPI_CHECK(MPI_Allgather(name.data(), count, MPI_CHAR, all.data(), count, MPI_CHAR,
-                            MPI_COMM_WORLD));
+    MPI_CHECK(
+        MPI_Allgather(name.data(), count, MPI_CHAR, all.data(), count, MPI_CHAR, MPI_COMM_WORLD));
     std::vector<std::string> hosts;
     for (int r = 0; r < size; ++r) {
         hosts.emplace_back(all.data() + static_cast<std::size_t>(r) * name.size());
@@ -53,8 +53,8 @@ MpiSession::MpiSession(int* argc, char*** argv) {
     MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
     MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &size_));
     MPI_Comm node = MPI_COMM_NULL;
-    MPI_CHECK(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL,
-                                  &node));
+    MPI_CHECK(
+        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node));
     MPI_CHECK(MPI_Comm_rank(node, &local_rank_));
     MPI_CHECK(MPI_Comm_size(node, &local_size_));
     MPI_CHECK(MPI_Comm_free(&node));

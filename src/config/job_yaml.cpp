@@ -9,6 +9,7 @@
 
 #include "config/adapter_reader.h"
 #include "config/job_overrides.h"
+#include "config/model_presets.h"
 #include "config/yaml_reader.h"
 #include "config/yaml_tree.h"
 
@@ -51,14 +52,27 @@ YamlNode read_tree(const std::string& path, ProblemLog& log) {
     return std::move(*root);
 }
 
-ModelJob read_model(SectionReader& top, const std::string& folder) {
+ModelJob read_model(SectionReader& top, const std::string& folder, ProblemLog& log) {
     ModelJob model;
     SectionReader section = top.section("model");
-    section.require("weights", "give the HDF5 file made by: loratrain import-hf HF_DIR OUT.h5");
+    if (section.has("synthetic")) {
+        section.read("synthetic", model.synthetic);
+        if (section.has("weights")) {
+            log.add(section.place(), "model: has both weights and synthetic", "give one of them");
+        }
+        if (!model_preset(model.synthetic)) {
+            log.add(section.place(), "model.synthetic: '" + model.synthetic + "' is not known",
+                    "must be one of: " + join(model_preset_names(), ", "));
+        }
+    } else {
+        section.require("weights", "give the HDF5 file made by: loratrain import-hf HF_DIR OUT.h5");
+    }
     section.read_path("weights", model.weights, folder);
     section.read_word("precision", model.precision, precision_words);
     section.read("base_model_name_or_path", model.base_model_name_or_path);
-    if (model.base_model_name_or_path.empty()) model.base_model_name_or_path = model.weights;
+    if (model.base_model_name_or_path.empty()) {
+        model.base_model_name_or_path = model.synthetic.empty() ? model.weights : model.synthetic;
+    }
     section.finish();
     return model;
 }
@@ -143,7 +157,7 @@ Job read_job(const std::string& path, const std::vector<Override>& overrides) {
     Job job;
     job.path = path;
     SectionReader top(&root, root.place, "", log);
-    job.model = read_model(top, folder);
+    job.model = read_model(top, folder, log);
     job.run = read_run(top, folder);
     job.parallel = read_parallel(top);
     job.datasets = read_datasets(top, folder, log);

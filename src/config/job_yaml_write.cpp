@@ -60,7 +60,11 @@ class Writer {
 void write_model(Writer& out, const ModelJob& model) {
     out.begin_section("model");
     out.begin_map();
-    out.put_path("weights", model.weights);
+    if (model.synthetic.empty()) {
+        out.put_path("weights", model.weights);
+    } else {
+        out.put("synthetic", model.synthetic);
+    }
     out.put("precision", word_of(precision_words, model.precision));
     out.put("base_model_name_or_path", model.base_model_name_or_path);
     out.end_map();

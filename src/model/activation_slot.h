@@ -11,10 +11,10 @@ namespace loratrain {
 
 /// Saved tensors of one decoder layer for a microbatch of `tokens` rows (LayerSlotLayout).
 struct LayerActivations {
-    TensorView x;        ///< [T, H] input of the layer
-    TensorView qkv;      ///< [T, QD + 2 GD] after norm and RoPE
-    TensorView qk_raw;   ///< [T, QD + GD] before the q/k norm; only with qk_norm
-    TensorView o;        ///< [T, QD] attention output, saved_columns writable columns behind it
+    TensorView x;       ///< [T, H] input of the layer
+    TensorView qkv;     ///< [T, QD + 2 GD] after norm and RoPE
+    TensorView qk_raw;  ///< [T, QD + GD] before the q/k norm; only with qk_norm
+    TensorView o;       ///< [T, QD] attention output, saved_columns writable columns behind it
     float* lse = nullptr;
     TensorView x2;       ///< [T, H] after the attention block
     TensorView gate_up;  ///< [T, 2F]

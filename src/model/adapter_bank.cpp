@@ -27,10 +27,14 @@ void for_each_linear(const AdapterJob& adapter, const ModelSpec& model, Visit vi
 
 std::size_t part_index(AdapterBank::Part part) {
     switch (part) {
-        case AdapterBank::Part::parameters: return 0;
-        case AdapterBank::Part::first_moments: return 1;
-        case AdapterBank::Part::second_moments: return 2;
-        case AdapterBank::Part::gradients: return 3;
+        case AdapterBank::Part::parameters:
+            return 0;
+        case AdapterBank::Part::first_moments:
+            return 1;
+        case AdapterBank::Part::second_moments:
+            return 2;
+        case AdapterBank::Part::gradients:
+            return 3;
     }
     return 0;
 }
@@ -132,7 +136,8 @@ LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear)
     slot.scale = static_cast<float>(job.scaling());
     slot.dropout = dropout_threshold(job.lora_dropout);
     if (slot.dropout != 0) {
-        slot.dropout_key = tensor_key(job.seed, job.name, module_path(first_layer_ + layer, linear));
+        slot.dropout_key =
+            tensor_key(job.seed, job.name, module_path(first_layer_ + layer, linear));
     }
     return slot;
 }

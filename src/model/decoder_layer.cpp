@@ -78,8 +78,7 @@ void DecoderLayer::head_norm_backward(const TensorView& x, const Buffer& weight,
 }
 
 void DecoderLayer::rope(const TensorView& x, const MicrobatchTables& tables, bool backward) {
-    backend_.rope(
-        {x, plan_.model.head_dim, inv_freq_, tables.packed_rows().positions, backward});
+    backend_.rope({x, plan_.model.head_dim, inv_freq_, tables.packed_rows().positions, backward});
 }
 
 void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights,
@@ -95,8 +94,8 @@ void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights
         y[0] = saved.qk_raw.col_range(0, model.q_size());
         y[1] = saved.qk_raw.col_range(model.q_size(), model.kv_size());
     }
-    linear_.forward(at, h, y,
-                    split_columns(saved.s_qkv, 3, plan_.saved_columns, at.tables.width()), false);
+    linear_.forward(at, h, y, split_columns(saved.s_qkv, 3, plan_.saved_columns, at.tables.width()),
+                    false);
     if (model.qk_norm) {
         head_norm(y[0], weights.q_norm, heads.q);
         head_norm(y[1], weights.k_norm, heads.k);
@@ -157,8 +156,8 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights,
     linear_.backward_x(down, dx, d_product);
     const TensorView d_gate_up = workspace_.gradient(t, 2 * f, 2 * f + 2 * r);
     const TensorView product = workspace_.input(t, f, f + r);
-    backend_.swiglu_backward({gate, up, d_product, d_gate_up.col_range(0, f),
-                              d_gate_up.col_range(f, f), product});
+    backend_.swiglu_backward(
+        {gate, up, d_product, d_gate_up.col_range(0, f), d_gate_up.col_range(f, f), product});
     linear_.backward_a(down, product, dx);
 
     const LoraLinear::Site gate_up = site(layer, weights, LinearGroup::gate_up, tables);

@@ -106,9 +106,9 @@ Buffer FrozenWeights::load_matrix(const std::string& name, TensorView& view) {
 }
 
 void FrozenWeights::load_rows(const std::string& name, const TensorView& target) {
-    const std::int64_t row_bytes =
-        target.cols * static_cast<std::int64_t>(target.element_size());
-    const std::int64_t rows_at_once = std::clamp<std::int64_t>(block_bytes / row_bytes, 1, target.rows);
+    const std::int64_t row_bytes = target.cols * static_cast<std::int64_t>(target.element_size());
+    const std::int64_t rows_at_once =
+        std::clamp<std::int64_t>(block_bytes / row_bytes, 1, target.rows);
     std::vector<char> host(static_cast<std::size_t>(rows_at_once * row_bytes));
     Buffer block = backend_.allocate(host.size(), "loading block");
     for (std::int64_t row = 0; row < target.rows; row += rows_at_once) {

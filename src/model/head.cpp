@@ -63,8 +63,8 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
         backend_.gather_rows(rows, x.row_range(chunk.first_row, chunk.row_count), chunk.ids);
         norm(rows, normed);
         project(normed, logits);
-        backend_.cross_entropy({logits, chunk.targets, chunk.scales, chunk.bins, loss_sums,
-                                wrong_counts, gradient});
+        backend_.cross_entropy(
+            {logits, chunk.targets, chunk.scales, chunk.bins, loss_sums, wrong_counts, gradient});
         if (!gradient) continue;
         project_backward(logits, d_rows);
         backend_.rms_norm_backward({rows, weights_.final_norm(),

@@ -28,9 +28,8 @@ LoraLinear::LoraLinear(const Plan& plan, const AdapterBank& bank, const Workspac
 
 bool LoraLinear::has_lora(const Site& site) const {
     const auto& adapters = site.tables.adapters();
-    return std::any_of(adapters.begin(), adapters.end(), [&](AdapterId adapter) {
-        return bank_.targets_group(adapter, site.group);
-    });
+    return std::any_of(adapters.begin(), adapters.end(),
+                       [&](AdapterId adapter) { return bank_.targets_group(adapter, site.group); });
 }
 
 const std::vector<LoraSlot>& LoraLinear::gather_slots(const Site& site, int i) {

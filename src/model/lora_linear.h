@@ -15,8 +15,8 @@ namespace loratrain {
 /// section 3; augmented matrix, design decision 4; beta = 1 form for dropout and for more LoRA
 /// columns than the pad holds, reference/performance.md section 6).
 ///
-///   forward:   S_i = scale drop_i(X) A_iᵀ (rows of each adapter only),  Y_i = X W_iᵀ + S_i B_iᵀ + b_i
-///   backward:  dS_i = scale dY_i B_i,  dB_i += dY_iᵀ S_i,  dA_i += dS_iᵀ drop_i(X),
+///   forward:   S_i = scale drop_i(X) A_iᵀ (rows of each adapter only),  Y_i = X W_iᵀ + S_i B_iᵀ +
+///   b_i backward:  dS_i = scale dY_i B_i,  dB_i += dY_iᵀ S_i,  dA_i += dS_iᵀ drop_i(X),
 ///              dX = sum_i dY_i W_i + drop_i'(dS_i A_i)
 class LoraLinear {
   public:

@@ -80,7 +80,8 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
 void Stage::finish_batch(AdapterId adapter, bool add_received) {
     const auto i = static_cast<std::int32_t>(index(adapter));
     bank_.sum_squares(adapter, sums_.partial + i);
-    if (add_received) backend_.move_doubles({sums_.partial, sums_.received, {&i, 1}, {&i, 1}, true});
+    if (add_received)
+        backend_.move_doubles({sums_.partial, sums_.received, {&i, 1}, {&i, 1}, true});
 }
 
 void Stage::step(AdapterId adapter, double learning_rate) {

@@ -13,12 +13,12 @@ namespace loratrain {
 
 /// Per-adapter sums in backend memory that travel in message tails (design decision 3).
 struct StageSums {
-    double* partial = nullptr;   ///< squared gradients of this stage and the stages above
-    double* received = nullptr;  ///< the stage above's partial
-    double* total = nullptr;     ///< over all stages, once it reached this stage
-    double* loss = nullptr;      ///< token losses of the running batch
-    double* wrong = nullptr;     ///< tokens whose argmax is not the target
-    double* eval_loss = nullptr;   ///< per sample of an evaluation microbatch
+    double* partial = nullptr;    ///< squared gradients of this stage and the stages above
+    double* received = nullptr;   ///< the stage above's partial
+    double* total = nullptr;      ///< over all stages, once it reached this stage
+    double* loss = nullptr;       ///< token losses of the running batch
+    double* wrong = nullptr;      ///< tokens whose argmax is not the target
+    double* eval_loss = nullptr;  ///< per sample of an evaluation microbatch
     double* eval_wrong = nullptr;
 };
 

@@ -141,7 +141,8 @@ LogitsChunk logits_chunk(const Plan& plan) {
     const ModelSpec& model = plan.model;
     LogitsChunk chunk;
     const auto row_bytes = model.vocab_size * static_cast<std::int64_t>(compute_bytes(plan));
-    chunk.rows = std::clamp<std::int64_t>(logits_chunk_bytes / row_bytes, 1, plan.microbatch_tokens);
+    chunk.rows =
+        std::clamp<std::int64_t>(logits_chunk_bytes / row_bytes, 1, plan.microbatch_tokens);
     chunk.vocab = model.vocab_size;
     if (weights_are_staged(plan)) {
         const auto head_row = model.hidden_size * static_cast<std::int64_t>(compute_bytes(plan));

@@ -18,9 +18,9 @@ inline constexpr int linear_group_count = 4;
 
 struct LinearGroupShape {
     std::array<Linear, 3> linears{};
-    int count = 0;          ///< linears in the group
-    std::int64_t in = 0;    ///< K
-    std::int64_t out = 0;   ///< sum of N over the group
+    int count = 0;         ///< linears in the group
+    std::int64_t in = 0;   ///< K
+    std::int64_t out = 0;  ///< sum of N over the group
 };
 LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group);
 
@@ -59,7 +59,8 @@ std::uint64_t boundary_bytes(const Plan& plan);
 /// the last stage, the loss gradient [T, H].
 std::uint64_t slot_bytes(const Plan& plan, const StagePlan& stage);
 
-/// int32 index tables of a microbatch: ids, targets, positions, samples, offsets, rows, bins, scales.
+/// int32 index tables of a microbatch: ids, targets, positions, samples, offsets, rows, bins,
+/// scales.
 std::uint64_t table_bytes(const Plan& plan);
 
 /// Slots a stage needs: max_in_flight - stage index, at least 1.
@@ -83,9 +84,10 @@ struct WorkspaceLayout {
     std::uint64_t inner = 0;     ///< dX of a group: [T, max K]
     std::uint64_t staged = 0;    ///< one group's augmented matrix, or a block of the head
     std::uint64_t logits = 0;
-    std::uint64_t head_rows = 0;  ///< labelled rows, normalised rows and their gradients: 3 x [c, H]
-    std::uint64_t messages = 0;   ///< 2 + 2 gradient message buffers
-    std::uint64_t scalars = 0;    ///< per-adapter sums and counters
+    std::uint64_t head_rows =
+        0;                       ///< labelled rows, normalised rows and their gradients: 3 x [c, H]
+    std::uint64_t messages = 0;  ///< 2 + 2 gradient message buffers
+    std::uint64_t scalars = 0;   ///< per-adapter sums and counters
     std::uint64_t total() const;
 };
 WorkspaceLayout workspace_layout(const Plan& plan, const StagePlan& stage);

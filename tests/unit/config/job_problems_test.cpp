@@ -252,6 +252,14 @@ TEST_F(JobProblems, BothLengthsInOneAdapter) {
                 at(7), "adapters.a.max_steps: is given together with num_train_epochs", "keep one");
 }
 
+TEST_F(JobProblems, SyntheticModel) {
+    const std::string rest = "run: {dir: o}\ndatasets: {d: {path: p}}\nadapters: [{name: a}]\n";
+    expect_only(problems("model: {synthetic: llama-9}\n" + rest), at(1),
+                "model.synthetic: 'llama-9' is not known", "llama-3.1-8b");
+    expect_only(problems("model: {synthetic: llama-3.1-8b, weights: b}\n" + rest), at(1),
+                "model: has both weights and synthetic", "give one of them");
+}
+
 TEST_F(JobProblems, NamesThatCannotBeFolders) {
     const std::string head =
         "model: {weights: b}\nrun: {dir: o}\ndatasets: {d: {path: p}}\nadapters:\n";

@@ -72,7 +72,7 @@ void expect_same(const Job& a, const Job& b) {
 /// A job in which every field differs from its default.
 Job unusual_job() {
     Job job;
-    job.model = {"/w/base model.h5", Precision::fp32, "org/model: the #1 \"best\""};
+    job.model = {"/w/base model.h5", "", Precision::fp32, "org/model: the #1 \"best\""};
     job.run = {"/out/ü", 18446744073709551615ULL, BackendKind::cpu};
     job.parallel = {3, 123456789012};
     DatasetJob odd{"null", "/d/a.jsonl", "/d/e.h5", Tokenizer::bytes, 77, OverLength::drop, false};
@@ -184,6 +184,17 @@ TEST_F(JobWrite, DefaultsAreMergedAndEveryKeyIsWritten) {
                                   "keep: 2"}) {
         EXPECT_NE(text.find(key), std::string::npos) << key << " is missing in\n" << text;
     }
+}
+
+TEST_F(JobWrite, SyntheticModel) {
+    const Job job = read(
+        "model: {synthetic: tinyllama-1.1b}\nrun: {dir: o}\n"
+        "datasets: {d: {path: p}}\nadapters: [{name: a}]\n");
+    EXPECT_EQ(job.model.weights, "");
+    EXPECT_EQ(job.model.base_model_name_or_path, "tinyllama-1.1b");
+    const Job same = again(job);
+    EXPECT_EQ(same.model.synthetic, "tinyllama-1.1b");
+    EXPECT_EQ(to_yaml(same), to_yaml(job));
 }
 
 }  // namespace
