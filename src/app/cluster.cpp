@@ -39,7 +39,9 @@ Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
 }
 
 ResidentMemory resident_memory() {
-    return {proc_value("/proc/self/status", "VmRSS"), proc_value("/proc/self/status", "VmHWM")};
+    const char* file = "/proc/self/status";
+    const std::uint64_t code = proc_value(file, "RssFile");
+    return {proc_value(file, "VmRSS") - code, proc_value(file, "VmHWM") - code};
 }
 
 }  // namespace loratrain

@@ -9,7 +9,8 @@ namespace loratrain {
 /// available now, shared among its ranks; the smallest over all hosts). Collective.
 Cluster describe_cluster(const MpiSession& mpi, BackendKind backend);
 
-/// Resident memory of this process in bytes: now and at its peak.
+/// Resident memory of this process in bytes, now and at its peak, without mapped files: the code of
+/// the program and its libraries is shared by all ranks of a host.
 struct ResidentMemory {
     std::uint64_t now = 0;
     std::uint64_t peak = 0;
