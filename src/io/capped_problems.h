@@ -28,7 +28,9 @@ class CappedProblems {
     bool empty() const { return problems_.empty(); }
 
     void throw_if_any() {
-        if (unlisted_ > 0) problems_.add(file_, cat("and ", unlisted_, " more problems"));
+        if (unlisted_ > 0) {
+            problems_.add(file_, cat("and ", unlisted_, " more problem", unlisted_ > 1 ? "s" : ""));
+        }
         problems_.throw_if_any();
     }
 
