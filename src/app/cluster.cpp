@@ -1,5 +1,7 @@
 #include "app/cluster.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <fstream>
 #include <sstream>
@@ -36,6 +38,13 @@ Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
     const auto shares = gather_numbers(mpi, share);
     cluster.bytes_per_rank = *std::min_element(shares.begin(), shares.end());
     return cluster;
+}
+
+void give_back_large_blocks() {
+#ifdef M_MMAP_THRESHOLD
+    constexpr int large = 1 << 20;
+    mallopt(M_MMAP_THRESHOLD, large);
+#endif
 }
 
 ResidentMemory resident_memory() {

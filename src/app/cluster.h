@@ -9,6 +9,10 @@ namespace loratrain {
 /// available now, shared among its ranks; the smallest over all hosts). Collective.
 Cluster describe_cluster(const MpiSession& mpi, BackendKind backend);
 
+/// Lets freed blocks of a MiB or more go back to the system at once, so that the temporary ones of
+/// loading and checkpointing do not stay resident beside what the plan counts.
+void give_back_large_blocks();
+
 /// Resident memory of this process in bytes, now and at its peak, without mapped files: the code of
 /// the program and its libraries is shared by all ranks of a host.
 struct ResidentMemory {

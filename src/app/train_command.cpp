@@ -153,6 +153,7 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     agree(mpi, [&] { session.job = read_job(command_line.job_path, command_line.overrides); });
     if (command_line.dry_run) return dry_run(command_line, mpi, session.job);
 
+    give_back_large_blocks();
     const ResidentMemory before = resident_memory();
     const std::string checkpoint = plan_run(command_line, mpi, session);
     build_stage(mpi, session);

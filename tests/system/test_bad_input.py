@@ -1,0 +1,287 @@
+"""Bad input ends with exit code 2, one clear message, and nothing left behind."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import unittest
+
+from harness import BIN, GOLDEN, JobTest, mpirun_command, run
+
+
+class BadInputTest(JobTest):
+    def setUp(self):
+        super().setUp()
+        self.job = self.tiny_job("run", {"one": {}, "two": {"r": 2}})
+        self.before = self.files()
+
+    def files(self):
+        return sorted(str(path) for path in self.dir.rglob("*") if path.name != "job.yaml")
+
+    def refused(self, arguments, *words, ranks=1):
+        """Exit code 2; the message comes once and holds every word; no new files."""
+        process = run(arguments, ranks)
+        self.assertEqual(process.returncode, 2, process.stdout + process.stderr)
+        message = process.stderr.split("-----")[0]  # mpirun's own remarks follow
+        self.assertEqual(message.count("error: "), 1, message)
+        for word in words:
+            self.assertEqual(message.count(word), 1, f"{word!r} in:\n{message}")
+        self.assertLess(len(message.splitlines()), 12, message)
+        self.assertNotIn("check failed", message)
+        self.assertEqual(process.stdout, "")
+        self.assertEqual(self.files(), self.before)
+        return message
+
+    def refused_job(self, *words, ranks=1, options=()):
+        return self.refused([self.write_job(self.job), *options], *words, ranks=ranks)
+
+
+class JobFile(BadInputTest):
+    def test_misspelt_key(self):
+        self.job["defaults"]["learning_rat"] = 1
+        self.refused_job("job.yaml:", "learning_rat'", "learning_rate", ranks=2)
+
+    def test_unknown_section(self):
+        self.job["trainer"] = {}
+        self.refused_job("job.yaml:", "trainer")
+
+    def test_several_problems_at_once(self):
+        self.job["adapters"][0]["r"] = "eight"
+        self.job["adapters"][1]["r"] = 0
+        self.job["run"]["backend"] = "gpu"
+        self.refused_job("eight", "adapters.two", "gpu", ranks=2)
+
+    def test_wrong_type_in_override(self):
+        self.refused_job("--set", "'lots'",
+                         options=["--set", "defaults.global_batch_size=lots"])
+
+    def test_duplicate_adapter_name(self):
+        self.job["adapters"][1]["name"] = "one"
+        self.refused_job("'one' is used twice", "already given at")
+
+    def test_unknown_target(self):
+        self.job["adapters"][0]["target_modules"] = ["q_proj", "k_porj"]
+        self.refused_job("'k_porj'", "did you mean 'k_proj'?", ranks=2)
+
+    def test_not_yaml(self):
+        path = self.dir / "job.yaml"
+        path.write_text("model: {weights: base.h5\nrun: [")
+        self.refused([path], "job.yaml:")
+
+    def test_missing_job_file(self):
+        self.refused([self.dir / "none.yaml"], "none.yaml", ranks=2)
+
+    def test_missing_files(self):
+        self.job["model"]["weights"] = str(self.dir / "none.h5")
+        self.job["datasets"]["a"]["path"] = str(self.dir / "none.jsonl")
+        self.refused_job("none.h5", "none.jsonl", ranks=2)
+
+    def test_missing_eval_and_init_from(self):
+        self.job["datasets"]["a"]["eval_path"] = str(self.dir / "none.jsonl")
+        self.job["adapters"][0]["init_from"] = str(self.dir / "adapter")
+        self.refused_job("none.jsonl", f"{self.dir}/adapter")
+
+    def test_rank_larger_than_a_matrix(self):
+        self.job["adapters"][0]["r"] = 17
+        self.refused_job("adapters.one.r", "17", "k_proj [16, 64]", "use at most 16", ranks=2)
+
+
+class CommandLine(BadInputTest):
+    def test_bad_usage(self):
+        for arguments, words in (
+                ([], ["no job file"]),
+                (["--dry-rum"], ["--dry-rum", "did you mean --dry-run"]),
+                (["a.yaml", "b.yaml"], ["b.yaml"]),
+                (["a.yaml", "--ranks", "2"], ["--ranks"]),
+                (["a.yaml", "--stop-after", "0"], ["--stop-after"]),
+                (["a.yaml", "--stop-after", "soon"], ["soon"]),
+                (["import-hf", "dir"], ["needs 2 arguments"]),
+                (["import-hf", "dir", "out.h5", "--dtype", "fp8"], ["'fp8'"]),
+                (["bench", "--heads", "7"], ["--heads"]),
+                (["bnech"], ["did you mean bench"])):
+            with self.subTest(arguments=arguments):
+                process = subprocess.run([BIN, *arguments], text=True, capture_output=True,
+                                         env=mpirun_command([])[1], check=False, timeout=60)
+                self.assertEqual(process.returncode, 2, process.stderr)
+                self.assertEqual(process.stderr.count("error: "), 1, process.stderr)
+                for word in words:
+                    self.assertIn(word, process.stderr)
+
+    def test_once_on_two_ranks(self):
+        self.refused(["--dry-rum"], "did you mean --dry-run", ranks=2)
+
+    def test_more_stages_than_layers(self):
+        self.refused_job("5 stages", "4 layers", ranks=5)
+
+    def test_more_ranks_than_stages(self):
+        self.job["parallel"]["pipeline_stages"] = 2
+        self.refused_job("1 of 3 ranks", ranks=3)
+
+    def test_more_stages_than_ranks(self):
+        self.job["parallel"]["pipeline_stages"] = 4
+        self.refused_job("only 2 ranks", ranks=2)
+
+
+class Data(BadInputTest):
+    def samples(self, *lines):
+        path = self.dir / "a.jsonl"
+        path.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n"
+                                for line in lines))
+
+    def test_empty(self):
+        self.samples()
+        self.refused_job("a.jsonl", ranks=2)
+
+    def test_token_outside_the_vocabulary(self):
+        self.samples({"input_ids": [1, 2, 3]}, {"input_ids": [1, 320, 3]})
+        self.refused_job("a.jsonl:2: token 1 is 320", "outside the vocabulary of 320", "a.jsonl:2: label",
+                         ranks=2)
+
+    def test_labels_longer_than_ids(self):
+        self.samples({"input_ids": [1, 2, 3], "labels": [1, 2, 3, 4]})
+        self.refused_job("a.jsonl:1", "labels", ranks=2)
+
+    def test_not_json(self):
+        self.samples({"input_ids": [1, 2, 3]}, "{\"input_ids\": [1, 2\n")
+        self.refused_job("a.jsonl:2")
+
+    def test_longer_than_max_seq_len(self):
+        self.job["datasets"]["a"]["max_seq_len"] = 10
+        self.samples({"input_ids": [1] * 10}, {"input_ids": [1] * 11})
+        self.refused_job("a.jsonl:2", "11 tokens", "over_length", ranks=2)
+
+    def test_longer_than_a_microbatch(self):
+        self.samples({"input_ids": [1] * 65})
+        self.refused_job("datasets.a.path", "microbatch_tokens 64", "microbatch_tokens: 65",
+                         ranks=2)
+
+    def test_all_dropped(self):
+        self.job["datasets"]["a"].update(max_seq_len=3, over_length="drop")
+        self.refused_job("a.jsonl", "dropped")
+
+    def test_nothing_to_learn(self):
+        self.samples({"input_ids": [1, 2, 3], "labels": [-100] * 3})
+        self.refused_job("a.jsonl", "no sample has a target")
+
+
+class Files(BadInputTest):
+    def test_truncated_weights(self):
+        path = pathlib.Path(self.job["model"]["weights"])
+        path.write_bytes(path.read_bytes()[:100000])
+        self.refused_job("llama.h5", ranks=2)
+
+    def test_weights_that_are_something_else(self):
+        pathlib.Path(self.job["model"]["weights"]).write_text("not HDF5")
+        self.refused_job("llama.h5")
+
+    def test_corrupt_weights(self):
+        """A byte flipped in the middle of a tensor is noticed where the tensor is read."""
+        path = pathlib.Path(self.job["model"]["weights"])
+        good = path.read_bytes()
+        at = good.index((GOLDEN / "llama/base/model.safetensors").read_bytes()[-40000:-39960])
+        path.write_bytes(good[:at] + bytes([good[at] ^ 0x55]) + good[at + 1:])
+        process = run([self.write_job(self.job)], 2)
+        self.assertEqual(process.returncode, 2, process.stdout + process.stderr)
+        self.assertEqual(process.stderr.count("error: "), 1)
+        self.assertIn("llama.h5:model.", process.stderr)
+
+    def test_init_from_truncated(self):
+        adapter = self.dir / "init"
+        shutil.copytree(GOLDEN / "llama/adapters/a_r4_all/init", adapter)
+        self.before = self.files()
+        facts = json.loads((GOLDEN / "llama/golden.json").read_text())["adapters"]["a_r4_all"]
+        self.job["adapters"][0].update(
+            init_from=str(adapter), r=facts["r"], lora_alpha=facts["lora_alpha"],
+            use_rslora=facts["use_rslora"], target_modules=facts["target_modules"])
+        path = adapter / "adapter_model.safetensors"
+        path.write_bytes(path.read_bytes()[:3000])
+        self.refused_job("adapter_model.safetensors", ranks=2)
+
+    def test_init_from_of_another_model(self):
+        facts = json.loads((GOLDEN / "qwen3/golden.json").read_text())["adapters"]["a_r4_all"]
+        self.job["adapters"][0].update(
+            init_from=str(GOLDEN / "qwen3/adapters/a_r4_all/init"), r=facts["r"],
+            lora_alpha=facts["lora_alpha"], use_rslora=facts["use_rslora"],
+            target_modules=facts["target_modules"])
+        process = run([self.write_job(self.job)], 2)
+        self.assertEqual(process.returncode, 2, process.stdout + process.stderr)
+        self.assertEqual(process.stderr.count("error: "), 1)
+        self.assertIn("lora_A", process.stderr)
+        self.assertEqual(self.files(), self.before)
+
+
+class RunDirectories(BadInputTest):
+    def test_below_a_regular_file(self):
+        (self.dir / "file").write_text("")
+        self.before = self.files()
+        self.job["run"]["dir"] = str(self.dir / "file/run")
+        self.refused_job("file/run", "cannot be created", ranks=2)
+
+    def test_of_another_job(self):
+        self.succeed(run([self.write_job(self.job), "--stop-after", 1]), 75)
+        self.before = self.files()
+        self.job["adapters"][1]["r"] = 3
+        self.refused_job("adapters.two.r: 2 -> 3", "another job", ranks=2)
+
+
+class Import(BadInputTest):
+    def setUp(self):
+        super().setUp()
+        self.hf = self.dir / "hf"
+        shutil.copytree(self.golden_base("llama"), self.hf)
+        self.before = self.files()
+
+    def refused_import(self, *words):
+        self.refused(["import-hf", self.hf, self.dir / "new.h5"], *words)
+
+    def change(self, **keys):
+        path = self.hf / "config.json"
+        config = json.loads(path.read_text())
+        config.update(keys)
+        path.write_text(json.dumps(config))
+
+    def test_truncated_safetensors(self):
+        path = self.hf / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:-100])
+        self.refused_import("model.safetensors", "truncated")
+
+    def test_corrupt_header(self):
+        path = self.hf / "model.safetensors"
+        data = bytearray(path.read_bytes())
+        data[8:20] = b"x" * 12
+        path.write_bytes(data)
+        self.refused_import("model.safetensors")
+
+    def test_other_architecture(self):
+        self.change(model_type="gpt2", architectures=["GPT2LMHeadModel"])
+        self.refused_import("gpt2")
+
+    def test_shapes_that_differ_from_the_config(self):
+        self.change(vocab_size=321)
+        self.refused_import("model.embed_tokens.weight", "lm_head.weight")
+
+    def test_unknown_rope(self):
+        self.change(rope_parameters={"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0})
+        self.refused_import("yarn")
+
+    def test_target_exists(self):
+        target = pathlib.Path(self.job["model"]["weights"])
+        good = target.read_bytes()
+        self.refused(["import-hf", self.hf, target], "--force", ranks=2)
+        self.assertEqual(target.read_bytes(), good)
+
+    def test_failed_replacement_keeps_the_old_file(self):
+        target = pathlib.Path(self.job["model"]["weights"])
+        good = target.read_bytes()
+        (self.hf / "model.safetensors").write_bytes(b"")
+        self.refused(["import-hf", self.hf, target, "--force"], "model.safetensors")
+        self.assertEqual(target.read_bytes(), good)
+
+    def test_unwritable_target(self):
+        (self.dir / "file").write_text("")
+        self.before = self.files()
+        self.refused(["import-hf", self.hf, self.dir / "file/new.h5"], f"{self.dir}/file")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,154 @@
+"""The quickstart job, shortened, and the commands a new user tries first."""
+
+import json
+import struct
+import subprocess
+import unittest
+
+from harness import BIN, SOURCE, JobTest, mpirun_command, read_metrics, run
+
+ADAPTERS = {"add-r16": 16, "sort-r8": 8, "units-r4": 4, "json-r32": 32}
+
+
+def direct(*arguments):
+    """loratrain without mpirun."""
+    return subprocess.run([BIN, *map(str, arguments)], text=True, capture_output=True, timeout=120,
+                          env=mpirun_command([])[1], check=False)
+
+
+class QuickstartTest(JobTest):
+    def setUp(self):
+        super().setUp()
+        self.weights = self.dir / "base.h5"
+        self.succeed(direct("import-hf", SOURCE / "inputs/demo_base", self.weights))
+        self.run_dir = self.dir / "run"
+        self.job = [SOURCE / "jobs/quickstart.yaml"]
+        for setting in (f"model.weights={self.weights}", f"run.dir={self.run_dir}",
+                        "defaults.max_steps=4", "eval.every_steps=0",
+                        *(f"datasets.{name}.eval_path=''" for name in ("sort", "units", "json"))):
+            self.job += ["--set", setting]
+
+    def read_json(self, name):
+        return json.loads((self.run_dir / name).read_text())
+
+
+class Quickstart(QuickstartTest):
+    def test_run_directory(self):
+        process = self.succeed(run(self.job, ranks=2))
+        for name in ("resolved.yaml", "plan.yaml", "provenance.json", "loratrain.log",
+                     "ckpt/4/manifest.json"):
+            self.assertGreater((self.run_dir / name).stat().st_size, 0, name)
+        self.assertEqual((self.run_dir / "ckpt/LATEST").read_text(), "4\n")
+        self.assertIn("learning_rate", (self.run_dir / "resolved.yaml").read_text())
+        self.check_provenance()
+        self.check_log(process.stdout)
+        for name, rank in ADAPTERS.items():
+            with self.subTest(adapter=name):
+                self.check_adapter(name, rank)
+        left = [path for path in self.run_dir.rglob("*") if ".tmp" in path.name]
+        self.assertEqual(left, [])
+
+    def check_provenance(self):
+        provenance = self.read_json("provenance.json")
+        self.assertEqual(set(provenance["seeds"]), set(ADAPTERS))
+        self.assertEqual(set(provenance["data_checksums"]), {"add", "sort", "units", "json"})
+        (start,) = provenance["starts"]
+        for key in ("started", "ended", "command", "version", "git", "build", "mpi", "backend"):
+            self.assertTrue(start[key], key)
+        self.assertEqual(start["reason"], "done")
+        self.assertEqual(len(start["hosts"]), 2)
+
+    def check_log(self, stdout):
+        log = (self.run_dir / "loratrain.log").read_text()
+        self.assertEqual(stdout, log)
+        for step in range(1, 5):
+            self.assertEqual(log.count(f" step {step}/4  loss"), 1)
+        self.assertIn("tokens/s", log)
+        table = log[log.index("  adapter"):]
+        for name in ADAPTERS:
+            self.assertIn(f"{name} ", table)
+
+    def check_adapter(self, name, rank):
+        directory = self.run_dir / "adapters" / name
+        self.assertEqual((directory / "DONE").read_text(), "4 steps\n")
+        config = json.loads((directory / "adapter_config.json").read_text())
+        self.assertEqual(config["peft_type"], "LORA")
+        self.assertEqual(config["r"], rank)
+        data = (directory / "adapter_model.safetensors").read_bytes()
+        header = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+        header.pop("__metadata__")
+        self.assertTrue(all(key.startswith("base_model.model.model.layers.") for key in header))
+        self.assertTrue(all(rank in entry["shape"] for entry in header.values()))
+        lines = read_metrics(self.run_dir, name)
+        steps = [line for line in lines if "loss" in line]
+        self.assertEqual([line["step"] for line in steps], [1, 2, 3, 4])
+        for line in steps:
+            for key in ("epoch", "grad_norm", "learning_rate", "target_tokens", "tokens",
+                        "tokens_per_second", "elapsed_seconds"):
+                self.assertGreaterEqual(line[key], 0, key)
+        evaluated = [line["step"] for line in lines if "eval_loss" in line]
+        self.assertEqual(evaluated, [0, 4] if name == "add-r16" else [])
+
+    def test_dry_run_leaves_nothing(self):
+        before = sorted(self.dir.rglob("*"))
+        for ranks, options, stages in ((1, [], 1), (2, [], 2), (1, ["--ranks", 4], 4)):
+            process = self.succeed(run([*self.job, "--dry-run", *options], ranks))
+            for name in ADAPTERS:
+                self.assertIn(name, process.stdout)
+            self.assertIn("add: 1200 samples", process.stdout)
+            self.assertIn("add (eval): 96 samples", process.stdout)
+            rows = [line.split() for line in process.stdout.splitlines() if "iB" in line]
+            self.assertEqual([row[0] for row in rows], [str(s) for s in range(stages)])
+            self.assertEqual(sorted(self.dir.rglob("*")), before)
+
+
+class FirstCommands(JobTest):
+    def test_help_fits_a_screen(self):
+        for option in ("--help", "-h"):
+            lines = self.succeed(direct(option)).stdout.splitlines()
+            self.assertLessEqual(len(lines), 40)
+            self.assertLessEqual(max(map(len, lines)), 90)
+            self.assertTrue(any("--stop-after" in line for line in lines))
+        self.assertEqual(run(["--help"], ranks=2).stdout.count("Usage:"), 1)
+
+    def test_version(self):
+        process = self.succeed(direct("--version"))
+        self.assertRegex(process.stdout, r"^loratrain \d+\.\d+\.\d+ \([0-9a-f]+\+?\)")
+
+    def test_import_twice(self):
+        command = ["import-hf", SOURCE / "inputs/demo_base", self.dir / "base.h5"]
+        self.succeed(direct(*command))
+        first = (self.dir / "base.h5").read_bytes()
+        process = self.succeed(direct(*command), 2)
+        self.assertIn("--force", process.stderr)
+        self.assertEqual((self.dir / "base.h5").read_bytes(), first)
+        self.succeed(direct(*command, "--force"))
+        self.assertEqual([path.name for path in self.dir.iterdir()], ["base.h5"])
+
+
+class Bench(JobTest):
+    TINY = ["bench", "--steps", 2, "--hidden", 32, "--intermediate", 64, "--layers", 2, "--heads",
+            2, "--vocab", 100, "--adapters", 2, "--rank", 4, "--samples", 2, "--sample-tokens", 16]
+
+    def test_table(self):
+        text = self.succeed(run(self.TINY, 2)).stdout
+        for word in ("useful rate", "share of GEMM rate", "LoRA off", "memory"):
+            self.assertEqual(text.count(word), 1, text)
+
+    def test_json(self):
+        process = self.succeed(run([*self.TINY, "--json"]))
+        (line,) = [line for line in process.stdout.splitlines() if line.startswith("{")]
+        result = json.loads(line)
+        self.assertEqual(result["adapters"], 2)
+        for key in ("seconds_per_step", "tokens_per_second", "gflops_per_rank",
+                    "share_of_gemm_rate", "planned_bytes", "allocated_bytes"):
+            self.assertGreater(result[key], 0, key)
+
+    def test_more_ranks_than_layers(self):
+        process = run(self.TINY, 3)
+        self.assertEqual(process.returncode, 2, process.stderr)
+        self.assertEqual(process.stderr.count("error: "), 1, process.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
