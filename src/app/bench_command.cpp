@@ -79,7 +79,7 @@ class RandomData {
         for (int s = 0; s < bench.samples; ++s) {
             text << "{\"input_ids\": [";
             for (int t = 0; t < bench.sample_tokens; ++t) {
-                const auto i = static_cast<std::uint64_t>(s * bench.sample_tokens + t);
+                const auto i = static_cast<std::uint64_t>(s) * bench.sample_tokens + t;
                 text << (t == 0 ? "" : ", ")
                      << uniform_int(1, i, static_cast<std::uint64_t>(vocab));
             }

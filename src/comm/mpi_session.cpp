@@ -24,6 +24,7 @@ std::vector<std::string> gather_hosts(int size) {
     MPI_CHECK(
         MPI_Allgather(name.data(), count, MPI_CHAR, all.data(), count, MPI_CHAR, MPI_COMM_WORLD));
     std::vector<std::string> hosts;
+    hosts.reserve(static_cast<std::size_t>(size));
     for (int r = 0; r < size; ++r) {
         hosts.emplace_back(all.data() + static_cast<std::size_t>(r) * name.size());
     }

@@ -15,7 +15,7 @@ constexpr std::size_t adapters_in_line = 8;
 
 std::string change(double before, double after, int decimals, double factor, const char* unit) {
     if (after < 0) return "-";
-    const std::string now = format_fixed(after * factor, decimals) + unit;
+    std::string now = format_fixed(after * factor, decimals) + unit;
     if (before < 0) return now;
     return format_fixed(before * factor, decimals) + unit + " -> " + now;
 }
