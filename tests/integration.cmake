@@ -11,8 +11,12 @@ add_test(NAME unit.backend COMMAND test_backend)
 set_tests_properties(unit.backend PROPERTIES LABELS unit TIMEOUT 300
                      ENVIRONMENT "ASAN_OPTIONS=allocator_may_return_null=1;OMP_WAIT_POLICY=passive")
 
-option(LORATRAIN_BENCH "Build bench_ops, which times the operators of the CPU backend" OFF)
+option(LORATRAIN_BENCH "Build bench_ops and bench_cuda, which time the operators" OFF)
 if(LORATRAIN_BENCH)
+  if(LORATRAIN_CUDA_USED)
+    add_executable(bench_cuda "${tests_dir}/bench/bench_cuda.cpp")
+    target_link_libraries(bench_cuda PRIVATE loratrain_backend)
+  endif()
   add_executable(bench_ops "${tests_dir}/bench/bench_ops.cpp")
   target_include_directories(bench_ops PRIVATE "${tests_dir}")
   target_link_libraries(bench_ops PRIVATE loratrain_backend)

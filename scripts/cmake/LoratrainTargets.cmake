@@ -23,11 +23,11 @@ if(LORATRAIN_SANITIZE)
   target_link_options(loratrain_options INTERFACE -fsanitize=${LORATRAIN_SANITIZE})
 endif()
 
-# loratrain_module(NAME [EXCLUDE regex] [LINKS module...] [PRIVATE target...])
-# All .cpp files below src/NAME (and its subfolders) whose path does not match EXCLUDE become the
-# library loratrain_NAME.
+# loratrain_module(NAME [LINKS module...] [PRIVATE target...])
+# All .cpp files below src/NAME and its subfolders, but those of the CUDA backend
+# (LoratrainCuda.cmake), become the library loratrain_NAME.
 function(loratrain_module name)
-  cmake_parse_arguments(ARG "" "EXCLUDE" "LINKS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "LINKS;PRIVATE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${name}/*.cpp")
   list(FILTER sources EXCLUDE REGEX "/src/backend/cuda/")
   add_library(loratrain_${name} STATIC ${sources})

@@ -3,14 +3,35 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/error.h"
 
+#ifdef LORATRAIN_WITH_CUDA
+#include "backend/cuda/cuda_backend.h"
+#endif
+
 namespace loratrain {
+
+namespace {
+
+#ifdef LORATRAIN_WITH_CUDA
+std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
+    const int count = cuda_device_count();
+    if (count == 0) {
+        throw InputError("run.backend", "'cuda' asked for, but no CUDA GPU is visible here",
+                         "use run.backend: cpu, or check nvidia-smi and CUDA_VISIBLE_DEVICES");
+    }
+    return std::make_unique<CudaBackend>(options.local_rank % count, options.compute);
+}
+#else
+std::unique_ptr<Backend> make_cuda_backend(const BackendOptions&) {
+    throw InputError("run.backend", "'cuda' asked for, but this program was built without CUDA",
+                     "use run.backend: cpu");
+}
+#endif
+
+}  // namespace
 
 std::unique_ptr<Backend> make_backend(const std::string& kind, const BackendOptions& options) {
     if (kind == "cpu") return std::make_unique<CpuBackend>(options.threads);
-    if (kind == "cuda") {
-        throw InputError("run.backend", "'cuda' asked for, but this program was built without CUDA",
-                         "use run.backend: cpu");
-    }
+    if (kind == "cuda") return make_cuda_backend(options);
     throw InputError("run.backend", cat("unknown backend '", kind, "'"), "must be cpu or cuda");
 }
 

@@ -26,7 +26,8 @@ const std::vector<Shape> shapes{
     {8, 3, {1}, {{2, 0, 1, 7}}},
     {30, 17, {4, 0, 9}, {{3, 0, 4, 1}, {0, 4, 13, 9}}},
     {520, 600, {100, 200, 50}, {{0, 5, 100, 3}, {1, 100, 120, 4}, {3, 120, 349, 5}}},
-    {72, 48, {60, 60}, {{3, 0, 10, 0}, {2, 10, 10, 0}, {3, 12, 90, 1}, {0, 90, 120, 2}}}};
+    {72, 48, {60, 60}, {{3, 0, 10, 0}, {2, 10, 10, 0}, {3, 12, 90, 1}, {0, 90, 120, 2}}},
+    {840, 520, {500, 700}, {{0, 3, 290, 3}, {3, 290, 1100, 4}, {2, 1100, 1200, 5}}}};
 
 /// Two linears of different ranks that read the same X, without and with dropout.
 class LoraTest : public BackendTest {
@@ -130,7 +131,7 @@ TEST_P(LoraTest, BackwardMakesDsAndGradB) {
         const HostMatrix s = own_columns(setting.first, setting.batch, setting.tokens(), 2);
         const HostMatrix dy = random(setting.tokens(), shape.out, 3);
         const DeviceMatrix device_s(backend(), s, 1);
-        const DeviceMatrix device_dy(backend(), dy, 4);
+        const DeviceMatrix device_dy(backend(), dy, 8);
         const DeviceMatrix ds = junk(dy.rows, setting.first.columns());
         backend().lora_backward(
             {device_dy.view(), setting.first.target(device_s.view()), ds.view(), setting.rows()});

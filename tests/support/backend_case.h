@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/make_backend.h"
+#include "base/error.h"
 #include "base/text.h"
 #include "reference/host_matrix.h"
 #include "support/tolerance.h"
@@ -25,11 +26,32 @@ inline std::ostream& operator<<(std::ostream& out, const BackendCase& backend) {
     return out << backend.name;
 }
 
+/// Empty when the CUDA backend can run here, else why not.
+inline std::string missing_cuda() {
+    try {
+        make_backend("cuda", {});
+    } catch (const InputError& error) {
+        return error.problems().front().what;
+    }
+    return "";
+}
+
+/// The CPU, and both compute types of the CUDA backend where there is a GPU (gpu_test.cpp says so
+/// when there is none).
 inline std::vector<BackendCase> backend_cases() {
     const auto cpu = [](int threads) {
         return [threads] { return make_backend("cpu", {threads, 0}); };
     };
-    return {{"cpu_1_thread", cpu(1)}, {"cpu_2_threads", cpu(2)}};
+    const auto cuda = [](DType compute) {
+        return [compute] { return make_backend("cuda", {1, 0, compute}); };
+    };
+    static const bool with_cuda = missing_cuda().empty();
+    std::vector<BackendCase> cases{{"cpu_1_thread", cpu(1)}, {"cpu_2_threads", cpu(2)}};
+    if (with_cuda) {
+        cases.push_back({"cuda_fp32", cuda(DType::f32)});
+        cases.push_back({"cuda_bf16", cuda(DType::bf16)});
+    }
+    return cases;
 }
 
 class BackendTest : public testing::TestWithParam<BackendCase> {

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "matrix.h"
+
+namespace loratrain::kernels {
+
+/// Per row i: loss = log sum exp(logits_i) - logits_i[target_i], then with `gradient`
+/// logits_i <- scale_i * (softmax(logits_i) - onehot(target_i)) in place. Adds losses to
+/// loss_sums[bin_i], and 1 to wrong_counts[bin_i] where the first largest logit is not the
+/// target's, in row order.
+struct CrossEntropyParams {
+    Matrix logits;
+    const std::int32_t* targets = nullptr;
+    const float* scales = nullptr;
+    const std::int32_t* bins = nullptr;
+    double* loss_sums = nullptr;
+    double* wrong_counts = nullptr;
+    bool gradient = true;
+    double* row_losses = nullptr;       ///< workspace [rows]
+    std::int32_t* row_wrong = nullptr;  ///< workspace [rows]
+};
+cudaError_t cross_entropy(cudaStream_t stream, const CrossEntropyParams& params);
+
+}  // namespace loratrain::kernels

@@ -1,0 +1,105 @@
+#include "elementwise.h"
+
+#include "launch.cuh"
+
+namespace loratrain::kernels {
+
+namespace {
+
+template <class To, class From, int N>
+struct CopyBody {
+    To* target;
+    const From* source;
+    std::int64_t target_ld, source_ld;
+    __device__ void operator()(std::int64_t row, std::int64_t col) const {
+        float v[N];
+        load<N>(source + row * source_ld + col, v);
+        store<N>(target + row * target_ld + col, v);
+    }
+};
+
+template <class T, int N>
+struct AddBody {
+    T* y;
+    const T* x;
+    std::int64_t y_ld, x_ld;
+    __device__ void operator()(std::int64_t row, std::int64_t col) const {
+        float sum[N];
+        float term[N];
+        load<N>(y + row * y_ld + col, sum);
+        load<N>(x + row * x_ld + col, term);
+#pragma unroll
+        for (int i = 0; i < N; ++i) sum[i] += term[i];
+        store<N>(y + row * y_ld + col, sum);
+    }
+};
+
+template <class T, int N>
+struct ScaleBody {
+    T* y;
+    std::int64_t ld;
+    float factor;
+    __device__ void operator()(std::int64_t row, std::int64_t col) const {
+        float v[N];
+        load<N>(y + row * ld + col, v);
+#pragma unroll
+        for (int i = 0; i < N; ++i) v[i] = factor == 0.0F ? 0.0F : v[i] * factor;
+        store<N>(y + row * ld + col, v);
+    }
+};
+
+template <class To, class From, int N>
+cudaError_t launch_copy(cudaStream_t stream, const Matrix& target, const Matrix& source) {
+    return launch_elements<N>(
+        stream, target.rows, target.cols,
+        CopyBody<To, From, N>{pointer<To>(target), pointer<const From>(source), target.ld,
+                              source.ld});
+}
+
+}  // namespace
+
+cudaError_t copy(cudaStream_t stream, const Matrix& target, const Matrix& source) {
+    return with_type(target.type, [&](auto to) {
+        return with_type(source.type, [&](auto from) {
+            using To = decltype(to);
+            using From = decltype(from);
+            return all_wide({&target, &source})
+                       ? launch_copy<To, From, wide>(stream, target, source)
+                       : launch_copy<To, From, 1>(stream, target, source);
+        });
+    });
+}
+
+cudaError_t add(cudaStream_t stream, const Matrix& y, const Matrix& x) {
+    return with_type(y.type, [&](auto element) {
+        using T = decltype(element);
+        if (all_wide({&y, &x})) {
+            return launch_elements<wide>(
+                stream, y.rows, y.cols,
+                AddBody<T, wide>{pointer<T>(y), pointer<const T>(x), y.ld, x.ld});
+        }
+        return launch_elements<1>(stream, y.rows, y.cols,
+                                  AddBody<T, 1>{pointer<T>(y), pointer<const T>(x), y.ld, x.ld});
+    });
+}
+
+cudaError_t add_bias(cudaStream_t stream, const Matrix& y, const void* bias) {
+    Matrix row = y;
+    row.data = const_cast<void*>(bias);
+    row.ld = 0;
+    return add(stream, y, row);
+}
+
+cudaError_t scale(cudaStream_t stream, const Matrix& y, float factor) {
+    return with_type(y.type, [&](auto element) {
+        using T = decltype(element);
+        if (all_wide({&y})) {
+            return launch_elements<wide>(stream, y.rows, y.cols,
+                                         ScaleBody<T, wide>{pointer<T>(y), y.ld, factor});
+        }
+        return launch_elements<1>(stream, y.rows, y.cols,
+                                  ScaleBody<T, 1>{pointer<T>(y), y.ld, factor});
+    });
+}
+
+}  // namespace loratrain::kernels

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "matrix.h"
+
+namespace loratrain::kernels {
+
+/// target = source, converting between element types. Same shape.
+cudaError_t copy(cudaStream_t stream, const Matrix& target, const Matrix& source);
+
+/// y += x. Same shape and type.
+cudaError_t add(cudaStream_t stream, const Matrix& y, const Matrix& x);
+
+/// y[t, :] += bias; bias: [cols] of y's type.
+cudaError_t add_bias(cudaStream_t stream, const Matrix& y, const void* bias);
+
+/// y *= factor; factor 0 overwrites, also NaN.
+cudaError_t scale(cudaStream_t stream, const Matrix& y, float factor);
+
+}  // namespace loratrain::kernels

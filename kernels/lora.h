@@ -1,0 +1,71 @@
+#pragma once
+
+#include "lora_table.h"
+
+namespace loratrain::kernels {
+
+/// The LoRA operators on packed rows (backend.h has their formulas). Two implementations: tensor
+/// cores for bf16 rows in multiples of 16 bytes, plain fp32 arithmetic for the rest. A caller asks
+/// for the number of rows per tile, cuts the rows, and asks for the workspace.
+
+/// S[t, column .. column + rank) = scale drop(x_t) Aᵀ for the slot that owns row t, other columns
+/// 0.
+struct LoraShrinkParams {
+    Matrix x;                    ///< [T, K]
+    Matrix s[max_lora_targets];  ///< [T, R] per target, x's type
+    LoraTables tables;
+    void* copies = nullptr;      ///< workspace [copy_rows, lora_copy_ld(K)] bf16
+    std::int64_t copy_rows = 0;  ///< ranks rounded up to lora_copy_row_multiple, summed
+};
+constexpr std::int32_t lora_copy_row_multiple = 8;
+std::int64_t lora_copy_ld(std::int64_t k);
+std::int32_t lora_shrink_tile_rows(const LoraShrinkParams& params);
+std::int64_t lora_shrink_workspace(const LoraShrinkParams& params);
+cudaError_t lora_shrink(cudaStream_t stream, const LoraShrinkParams& params);
+
+/// dS = scale dY B in the slot's own columns, other columns 0, and grad_b += dYᵀ S.
+struct LoraBackwardParams {
+    Matrix dy;          ///< [T, N]
+    Matrix s;           ///< [T, R], of the forward pass, with its scale
+    Matrix ds;          ///< [T, R]
+    LoraTables tables;  ///< one target
+    void* workspace = nullptr;
+};
+std::int32_t lora_backward_tile_rows(const LoraBackwardParams& params, int processors);
+std::int64_t lora_backward_workspace(const LoraBackwardParams& params);
+cudaError_t lora_backward(cudaStream_t stream, const LoraBackwardParams& params);
+
+/// grad_a += dSᵀ drop(X) per segment and target.
+struct LoraGradAParams {
+    Matrix x;                     ///< [T, K]
+    Matrix ds[max_lora_targets];  ///< [T, R] per target
+    LoraTables tables;
+    void* workspace = nullptr;
+};
+std::int32_t lora_grad_a_tile_rows(const LoraGradAParams& params, int processors);
+std::int64_t lora_grad_a_workspace(const LoraGradAParams& params);
+cudaError_t lora_grad_a(cudaStream_t stream, const LoraGradAParams& params);
+
+/// Y += S Bᵀ (forward) or dX = / += sum over targets of drop'(dS A); not accumulated rows of no
+/// segment become 0.
+struct LoraExpandParams {
+    Matrix y;  ///< Y [T, N] or dX [T, K]
+    Matrix s[max_lora_targets];
+    LoraTables tables;
+    bool of_a = false;  ///< the factor is A and dropout applies
+    bool accumulate = true;
+};
+std::int32_t lora_expand_tile_rows();
+cudaError_t lora_expand(cudaStream_t stream, const LoraExpandParams& params);
+
+/// b_pad [N, R] gets B of each slot in its columns, a_pad [R, K] gets A in its rows, the rest is 0;
+/// factors that are not finite become 0.
+struct LoraPackParams {
+    const LoraSlotEntry* slots = nullptr;  ///< device memory
+    std::int32_t slot_count = 0;
+    Matrix b_pad;
+    Matrix a_pad;
+};
+cudaError_t lora_pack(cudaStream_t stream, const LoraPackParams& params);
+
+}  // namespace loratrain::kernels

@@ -1,0 +1,23 @@
+#pragma once
+
+#include "lora.h"
+
+namespace loratrain::kernels {
+
+/// The implementations of lora.h on tensor cores (mma.sync m16n8k16, bf16 in, fp32 sums).
+
+/// bf16 rows that can be read in pieces of 16 bytes.
+bool lora_tensor_fits(const Matrix& x);
+
+constexpr std::int32_t lora_tensor_shrink_rows = 64;
+std::int64_t lora_tensor_copy_ld(std::int64_t k);
+cudaError_t lora_shrink_tensor(cudaStream_t stream, const LoraShrinkParams& params);
+
+/// Rows per tile that give each of `processors` a block.
+std::int32_t lora_tensor_sweep_rows(const Matrix& x, int processors);
+std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& params);
+cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& params);
+std::int64_t lora_grad_a_tensor_workspace(const LoraGradAParams& params);
+cudaError_t lora_grad_a_tensor(cudaStream_t stream, const LoraGradAParams& params);
+
+}  // namespace loratrain::kernels

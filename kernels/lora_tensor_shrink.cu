@@ -1,0 +1,320 @@
+#include <algorithm>
+
+#include "dropout.cuh"
+#include "launch.cuh"
+#include "lora_tensor.h"
+#include "tensor_core.cuh"
+
+namespace loratrain::kernels {
+
+namespace {
+
+constexpr int threads = 256;
+constexpr int warps = threads / 32;
+constexpr int rows = lora_tensor_shrink_rows;
+constexpr int row_pieces = rows / 8;  ///< 16-byte pieces of X per lane and chunk
+constexpr int strip_columns = 8;
+
+/// 8 neighbouring columns of one target's S.
+struct Strip {
+    int target;  ///< -1: none
+    int column;
+    int columns;
+    std::int64_t copy_row;
+    float scale;
+    std::uint32_t dropout;
+    std::uint64_t key;
+};
+
+__device__ Strip find_strip(const LoraTables& tables, std::int32_t slot, int index) {
+    for (int target = 0; target < tables.target_count; ++target) {
+        const LoraSlotEntry& entry = tables.slots[target * tables.slot_count + slot];
+        const int strips = (entry.rank + strip_columns - 1) / strip_columns;
+        if (index < strips) {
+            const int first = index * strip_columns;
+            return {target,
+                    entry.column + first,
+                    min(strip_columns, entry.rank - first),
+                    entry.copy_row + first,
+                    entry.scale * dropout_scale(entry.dropout),
+                    entry.dropout,
+                    entry.dropout_key};
+        }
+        index -= strips;
+    }
+    return {-1, 0, 0, 0, 0.0F, 0, 0};
+}
+
+__device__ void clear_other_columns(const LoraShrinkParams& p, const LoraTile& tile) {
+    for (int target = 0; target < p.tables.target_count; ++target) {
+        const Matrix& s = p.s[target];
+        int own_begin = 0;
+        int own_end = 0;
+        if (tile.segment >= 0) {
+            const std::int32_t slot = p.tables.segments[tile.segment].slot;
+            const LoraSlotEntry& entry = p.tables.slots[target * p.tables.slot_count + slot];
+            own_begin = entry.column;
+            own_end = entry.column + entry.rank;
+        }
+        const int columns = static_cast<int>(s.cols);
+        const int count = (tile.end - tile.begin) * columns;
+        for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) {
+            const int column = i % columns;
+            if (column >= own_begin && column < own_end) continue;
+            static_cast<Bf16*>(s.data)[(tile.begin + i / columns) * s.ld + column] =
+                from_float<Bf16>(0.0F);
+        }
+    }
+}
+
+/// The pieces of X and of the factor strips that a lane needs for one chunk of columns.
+template <int strip_count>
+struct Feeder {
+    static constexpr int pieces = row_pieces + strip_count;
+    static constexpr int stages = strip_count <= 4 ? 4 : 3;
+    static constexpr int bytes = stages * pieces * threads * 16;
+
+    uint4* staging;
+    const Bf16* x;  ///< first row and column of this lane
+    const Bf16* safe;
+    std::int64_t ld;
+    int column;  ///< first column of this lane in chunk 0
+    int columns;
+    int valid_rows;  ///< pieces 0 .. valid_rows - 1 are inside the tile
+    const Bf16* factors[strip_count];
+
+    __device__ __forceinline__ uint4& piece(int stage, int i) const {
+        return staging[(stage * pieces + i) * threads + threadIdx.x];
+    }
+    __device__ __forceinline__ void fetch(int stage, int chunk) const {
+        const int first = chunk * chunk_columns;
+        const int bytes_left = min(16, max(0, (columns - column - first) * 2));
+#pragma unroll
+        for (int i = 0; i < row_pieces; ++i) {
+            const bool valid = i < valid_rows && bytes_left > 0;
+            copy_piece_async(&piece(stage, i), valid ? x + i * 8 * ld + first : safe,
+                             valid ? bytes_left : 0);
+        }
+#pragma unroll
+        for (int i = 0; i < strip_count; ++i) {
+            if (factors[i] == nullptr) continue;
+            copy_piece_async(&piece(stage, row_pieces + i), factors[i] + first, 16);
+        }
+    }
+};
+
+/// Zeroes the dropped elements of a lane's 8 columns.
+__device__ __forceinline__ uint4 masked(const uint4& x, const uint4& bits,
+                                        std::uint32_t threshold) {
+    return make_uint4(x.x & kept_halves(bits.x, threshold), x.y & kept_halves(bits.y, threshold),
+                      x.z & kept_halves(bits.z, threshold), x.w & kept_halves(bits.w, threshold));
+}
+
+template <int strip_count>
+using Sums = float[rows / 16][strip_count][4];
+
+/// sums of one chunk; `x` are the lane's pieces of the 64 rows.
+template <int strip_count, bool with_dropout>
+__device__ __forceinline__ void add_chunk(const Feeder<strip_count>& feeder, int stage, int chunk,
+                                          const Strip* strips, const int2* row_ids,
+                                          std::uint32_t step, Sums<strip_count>& sums) {
+    uint4 x[row_pieces];
+#pragma unroll
+    for (int i = 0; i < row_pieces; ++i) x[i] = feeder.piece(stage, i);
+    uint4 used[row_pieces];
+    int masked_for = -1;
+#pragma unroll
+    for (int strip = 0; strip < strip_count; ++strip) {
+        if (feeder.factors[strip] == nullptr) break;
+        if (with_dropout && strips[strip].target != masked_for) {
+            masked_for = strips[strip].target;
+            const std::uint32_t threshold = strips[strip].dropout;
+            const auto block =
+                static_cast<std::uint32_t>((feeder.column + chunk * chunk_columns) / 8);
+#pragma unroll
+            for (int i = 0; i < row_pieces; ++i) {
+                const int2 ids = row_ids[i * 8 + threadIdx.x % 32 / 4];
+                used[i] = threshold == 0
+                              ? x[i]
+                              : masked(x[i],
+                                       dropout_bits(strips[strip].key, step,
+                                                    static_cast<std::uint32_t>(ids.x),
+                                                    static_cast<std::uint32_t>(ids.y), block),
+                                       threshold);
+            }
+        }
+        const uint4 f = feeder.piece(stage, row_pieces + strip);
+#pragma unroll
+        for (int m = 0; m < rows / 16; ++m) {
+            const uint4 top = with_dropout ? used[2 * m] : x[2 * m];
+            const uint4 bottom = with_dropout ? used[2 * m + 1] : x[2 * m + 1];
+            multiply_add(sums[m][strip], top.x, bottom.x, top.y, bottom.y, f.x, f.y);
+            multiply_add(sums[m][strip], top.z, bottom.z, top.w, bottom.w, f.z, f.w);
+        }
+    }
+}
+
+/// Adds the sums of the warps (each has a share of the columns of X) and writes S.
+template <int strip_count>
+__device__ __forceinline__ void write_sums(const LoraShrinkParams& p, const LoraTile& tile,
+                                           const Strip* strips, const Sums<strip_count>& sums,
+                                           float* scratch) {
+    constexpr int width = strip_count * strip_columns;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+    const int q = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+    for (int m = 0; m < rows / 16; ++m) {
+#pragma unroll
+        for (int strip = 0; strip < strip_count; ++strip) {
+            float* target =
+                scratch + (warp * rows + m * 16 + g) * width + strip * strip_columns + 2 * q;
+            *reinterpret_cast<float2*>(target) = make_float2(sums[m][strip][0], sums[m][strip][1]);
+            *reinterpret_cast<float2*>(target + 8 * width) =
+                make_float2(sums[m][strip][2], sums[m][strip][3]);
+        }
+    }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < rows * width; i += threads) {
+        const int row = i / width;
+        const Strip& strip = strips[i % width / strip_columns];
+        const int column = i % strip_columns;
+        if (strip.target < 0 || column >= strip.columns || tile.begin + row >= tile.end) continue;
+        float sum = 0.0F;
+#pragma unroll
+        for (int w = 0; w < warps; ++w) sum += scratch[w * rows * width + i];
+        const Matrix& s = p.s[strip.target];
+        static_cast<Bf16*>(s.data)[(tile.begin + row) * s.ld + strip.column + column] =
+            from_float<Bf16>(strip.scale * sum);
+    }
+}
+
+/// One tile of 64 rows and `strip_count` strips; the warps share the columns of X.
+template <int strip_count, bool with_dropout>
+__global__ void __launch_bounds__(threads, 1) shrink_kernel(LoraShrinkParams p) {
+    extern __shared__ uint4 staging[];
+    __shared__ Strip strips[strip_count];
+    __shared__ int2 row_ids[rows];
+    const LoraTile tile = p.tables.tiles[blockIdx.x];
+    if (blockIdx.y == 0) clear_other_columns(p, tile);
+    if (tile.segment < 0) return;
+    const LoraSegmentEntry segment = p.tables.segments[tile.segment];
+    if (threadIdx.x < strip_count) {
+        strips[threadIdx.x] = find_strip(p.tables, segment.slot,
+                                         static_cast<int>(blockIdx.y * strip_count + threadIdx.x));
+    }
+    if (with_dropout && threadIdx.x < rows) {
+        const int row = min(tile.begin + static_cast<int>(threadIdx.x), tile.end - 1);
+        row_ids[threadIdx.x] = make_int2(p.tables.sample_ids[row], p.tables.positions[row]);
+    }
+    __syncthreads();
+    if (strips[0].target < 0) return;
+
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+    const int q = static_cast<int>(threadIdx.x) % 4;
+    const std::int64_t copy_ld = (p.x.cols + chunk_columns - 1) / chunk_columns * chunk_columns;
+    Feeder<strip_count> feeder;
+    feeder.staging = staging;
+    feeder.safe = static_cast<const Bf16*>(p.x.data);
+    feeder.x = feeder.safe + (tile.begin + g) * p.x.ld + 8 * q;
+    feeder.ld = p.x.ld;
+    feeder.column = 8 * q;
+    feeder.columns = static_cast<int>(p.x.cols);
+    feeder.valid_rows = (tile.end - tile.begin - g + 7) / 8;
+#pragma unroll
+    for (int i = 0; i < strip_count; ++i) {
+        feeder.factors[i] = strips[i].target < 0 ? nullptr
+                                                 : static_cast<const Bf16*>(p.copies) +
+                                                       (strips[i].copy_row + g) * copy_ld + 8 * q;
+    }
+
+    constexpr int stages = Feeder<strip_count>::stages;
+    const int chunks = static_cast<int>(copy_ld) / chunk_columns;
+    Sums<strip_count> sums = {};
+#pragma unroll
+    for (int i = 0; i < stages - 1; ++i) {
+        if (warp + i * warps < chunks) feeder.fetch(i, warp + i * warps);
+        commit_pieces();
+    }
+    int stage = 0;
+    for (int chunk = warp; chunk < chunks; chunk += warps) {
+        const int ahead = chunk + (stages - 1) * warps;
+        if (ahead < chunks) feeder.fetch((stage + stages - 1) % stages, ahead);
+        commit_pieces();
+        wait_for_pieces<stages - 1>();
+        add_chunk<strip_count, with_dropout>(feeder, stage, chunk, strips, row_ids, segment.step,
+                                             sums);
+        stage = (stage + 1) % stages;
+    }
+    wait_for_pieces<0>();
+    __syncthreads();
+    write_sums<strip_count>(p, tile, strips, sums, reinterpret_cast<float*>(staging));
+}
+
+/// A in bf16, rows and columns padded with zeros.
+__global__ void __launch_bounds__(threads)
+    copy_factors(LoraTables tables, Bf16* copies, std::int64_t ld, std::int64_t k) {
+    const LoraSlotEntry& slot = tables.slots[blockIdx.z];
+    const std::int64_t padded =
+        (slot.rank + lora_copy_row_multiple - 1) / lora_copy_row_multiple * lora_copy_row_multiple;
+    const std::int64_t row = blockIdx.y;
+    const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x) * 4;
+    if (row >= padded || column >= ld) return;
+    Bf16* target = copies + (slot.copy_row + row) * ld + column;
+    const float* source = slot.a + row * k + column;
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v[i] = row < slot.rank && column + i < k ? source[i] : 0.0F;
+    *reinterpret_cast<uint2*>(target) =
+        make_uint2(pack_halves(v[0], v[1]), pack_halves(v[2], v[3]));
+}
+
+template <int strip_count, bool with_dropout>
+cudaError_t launch(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
+    constexpr int reduction = warps * rows * strip_count * strip_columns * 4;
+    constexpr int shared = std::max(Feeder<strip_count>::bytes, reduction);
+    const auto kernel = shrink_kernel<strip_count, with_dropout>;
+    static const cudaError_t raised =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    if (raised != cudaSuccess) return raised;
+    const dim3 grid(static_cast<unsigned>(p.tables.tile_count),
+                    static_cast<unsigned>(std::max(1, (strips + strip_count - 1) / strip_count)));
+    kernel<<<grid, threads, shared, stream>>>(p);
+    return cudaGetLastError();
+}
+
+template <bool with_dropout>
+cudaError_t launch_for(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
+    if (strips <= 2) return launch<2, with_dropout>(stream, p, strips);
+    if (strips <= 4) return launch<4, with_dropout>(stream, p, strips);
+    return launch<6, with_dropout>(stream, p, strips);
+}
+
+}  // namespace
+
+std::int64_t lora_tensor_copy_ld(std::int64_t k) {
+    return (k + chunk_columns - 1) / chunk_columns * chunk_columns;
+}
+
+bool lora_tensor_fits(const Matrix& x) {
+    return x.type == Element::bf16 && rows_aligned(x);
+}
+
+cudaError_t lora_shrink_tensor(cudaStream_t stream, const LoraShrinkParams& p) {
+    if (p.tables.tile_count == 0 || p.tables.target_count == 0) return cudaSuccess;
+    const std::int64_t ld = lora_tensor_copy_ld(p.x.cols);
+    if (p.copy_rows > 0) {
+        const dim3 grid(static_cast<unsigned>((ld / 4 + threads - 1) / threads),
+                        static_cast<unsigned>((p.tables.largest_rank + strip_columns - 1) /
+                                              strip_columns * strip_columns),
+                        static_cast<unsigned>(p.tables.target_count * p.tables.slot_count));
+        copy_factors<<<grid, threads, 0, stream>>>(p.tables, static_cast<Bf16*>(p.copies), ld,
+                                                   p.x.cols);
+    }
+    const int strips = p.tables.largest_rank_sum / strip_columns;
+    return p.tables.dropout ? launch_for<true>(stream, p, strips)
+                            : launch_for<false>(stream, p, strips);
+}
+
+}  // namespace loratrain::kernels

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "matrix.h"
+
+namespace loratrain::kernels {
+
+/// Doubles of workspace that sum_squares needs.
+constexpr std::int64_t sum_squares_parts = 1024;
+
+/// *result = sum of values² in fp64, parts first, the parts in their order.
+cudaError_t sum_squares(cudaStream_t stream, const float* values, std::int64_t count,
+                        double* result, double* workspace);
+
+/// AdamW as torch on flat fp32 arrays; everything that decides about the step is in device memory:
+///   norm = sqrt(*grad_sumsq); not finite: *skipped_steps += 1, nothing else changes; otherwise
+///   t = ++*applied_steps, g = grad * min(1, max_grad_norm / (norm + 1e-6)) (0: no clipping),
+///   p -= lr * decay * p, m = b1 m + (1-b1) g, v = b2 v + (1-b2) g²,
+///   p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps).
+/// grad is set to 0 in either case.
+struct AdamWParams {
+    float* parameters = nullptr;
+    float* gradients = nullptr;
+    float* first_moments = nullptr;
+    float* second_moments = nullptr;
+    std::int64_t count = 0;
+    double learning_rate = 0.0;
+    double beta1 = 0.0;
+    double beta2 = 0.0;
+    double epsilon = 0.0;
+    double weight_decay = 0.0;
+    double max_grad_norm = 0.0;
+    const double* grad_sumsq = nullptr;
+    std::int64_t* applied_steps = nullptr;
+    std::int64_t* skipped_steps = nullptr;
+    void* workspace = nullptr;  ///< adamw_workspace_bytes
+};
+constexpr std::int64_t adamw_workspace_bytes = 64;
+cudaError_t adamw(cudaStream_t stream, const AdamWParams& params);
+
+}  // namespace loratrain::kernels

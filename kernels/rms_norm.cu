@@ -1,0 +1,175 @@
+#include "launch.cuh"
+#include "rms_norm.h"
+
+namespace loratrain::kernels {
+
+namespace {
+
+/// One group of one row, handled by `lanes` threads: a warp or the whole block.
+struct Place {
+    std::int64_t row;
+    std::int64_t first;
+    int lane;
+    bool valid;
+};
+
+template <int lanes>
+__device__ __forceinline__ Place place_of(std::int64_t rows, std::int64_t groups,
+                                          std::int64_t width) {
+    constexpr int per_block = block_threads / lanes;
+    const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * per_block + threadIdx.x / lanes;
+    return {i / groups, i % groups * width, static_cast<int>(threadIdx.x % lanes),
+            i < rows * groups};
+}
+
+template <int lanes>
+__device__ __forceinline__ float group_sum(float value, float* scratch) {
+    if constexpr (lanes == 32) {
+        return warp_sum(value);
+    } else {
+        return block_sum(value, scratch);
+    }
+}
+
+template <class T, int N, int lanes>
+__global__ void __launch_bounds__(block_threads)
+    forward_kernel(RmsNormParams p, std::int64_t width) {
+    __shared__ float scratch[block_threads / 32];
+    const Place at = place_of<lanes>(p.x.rows, p.groups, width);
+    if (!at.valid) return;
+    const T* x = static_cast<const T*>(p.x.data) + at.row * p.x.ld + at.first;
+    T* y = static_cast<T*>(p.y.data) + at.row * p.y.ld + at.first;
+    const T* weight = static_cast<const T*>(p.weight);
+    float sum = 0.0F;
+    for (std::int64_t j = at.lane * N; j < width; j += lanes * N) {
+        float v[N];
+        load<N>(x + j, v);
+#pragma unroll
+        for (int i = 0; i < N; ++i) sum += v[i] * v[i];
+    }
+    sum = group_sum<lanes>(sum, scratch);
+    const float inverse = 1.0F / sqrtf(sum / static_cast<float>(width) + p.eps);
+    for (std::int64_t j = at.lane * N; j < width; j += lanes * N) {
+        float v[N];
+        float w[N];
+        load<N>(x + j, v);
+        load<N>(weight + j, w);
+#pragma unroll
+        for (int i = 0; i < N; ++i) v[i] *= inverse * w[i];
+        store<N>(y + j, v);
+    }
+}
+
+template <class T, int N>
+__device__ __forceinline__ void store_gradient(T* dx, float (&v)[N], bool accumulate) {
+    if (accumulate) {
+        float before[N];
+        load<N>(dx, before);
+#pragma unroll
+        for (int i = 0; i < N; ++i) v[i] += before[i];
+    }
+    store<N>(dx, v);
+}
+
+template <class T, int N, int lanes>
+__global__ void __launch_bounds__(block_threads)
+    backward_kernel(RmsNormBackwardParams p, std::int64_t width) {
+    __shared__ float scratch[block_threads / 32];
+    const Place at = place_of<lanes>(p.x.rows, p.groups, width);
+    if (!at.valid) return;
+    const T* x = static_cast<const T*>(p.x.data) + at.row * p.x.ld + at.first;
+    const T* dy = static_cast<const T*>(p.dy.data) + at.row * p.dy.ld + at.first;
+    T* dx = static_cast<T*>(p.dx.data) + at.row * p.dx.ld + at.first;
+    const T* weight = static_cast<const T*>(p.weight);
+    float sum = 0.0F;
+    float dot = 0.0F;
+    for (std::int64_t j = at.lane * N; j < width; j += lanes * N) {
+        float v[N];
+        float w[N];
+        float d[N];
+        load<N>(x + j, v);
+        load<N>(weight + j, w);
+        load<N>(dy + j, d);
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            sum += v[i] * v[i];
+            dot += v[i] * w[i] * d[i];
+        }
+    }
+    sum = group_sum<lanes>(sum, scratch);
+    dot = group_sum<lanes>(dot, scratch);
+    const auto count = static_cast<float>(width);
+    const float inverse = 1.0F / sqrtf(sum / count + p.eps);
+    const float along = dot * inverse * inverse / count;
+    for (std::int64_t j = at.lane * N; j < width; j += lanes * N) {
+        float v[N];
+        float w[N];
+        float d[N];
+        load<N>(x + j, v);
+        load<N>(weight + j, w);
+        load<N>(dy + j, d);
+#pragma unroll
+        for (int i = 0; i < N; ++i) v[i] = inverse * (w[i] * d[i] - v[i] * along);
+        store_gradient<T, N>(dx + j, v, p.accumulate);
+    }
+}
+
+constexpr std::int64_t widest_of_a_warp = 512;
+
+unsigned blocks_for(std::int64_t row_groups, std::int64_t width) {
+    const std::int64_t per_block = width <= widest_of_a_warp ? block_threads / 32 : 1;
+    return static_cast<unsigned>((row_groups + per_block - 1) / per_block);
+}
+
+template <class T, int N>
+cudaError_t launch_forward(cudaStream_t stream, const RmsNormParams& p, std::int64_t width) {
+    const unsigned blocks = blocks_for(p.x.rows * p.groups, width);
+    if (width <= widest_of_a_warp) {
+        forward_kernel<T, N, 32><<<blocks, block_threads, 0, stream>>>(p, width);
+    } else {
+        forward_kernel<T, N, block_threads><<<blocks, block_threads, 0, stream>>>(p, width);
+    }
+    return cudaGetLastError();
+}
+
+template <class T, int N>
+cudaError_t launch_backward(cudaStream_t stream, const RmsNormBackwardParams& p,
+                            std::int64_t width) {
+    const unsigned blocks = blocks_for(p.x.rows * p.groups, width);
+    if (width <= widest_of_a_warp) {
+        backward_kernel<T, N, 32><<<blocks, block_threads, 0, stream>>>(p, width);
+    } else {
+        backward_kernel<T, N, block_threads><<<blocks, block_threads, 0, stream>>>(p, width);
+    }
+    return cudaGetLastError();
+}
+
+bool wide_weight(const void* weight, std::int64_t width) {
+    return aligned_16(weight) && width % wide == 0;
+}
+
+}  // namespace
+
+cudaError_t rms_norm(cudaStream_t stream, const RmsNormParams& p) {
+    if (p.x.rows == 0 || p.x.cols == 0) return cudaSuccess;
+    const std::int64_t width = p.x.cols / p.groups;
+    return with_type(p.x.type, [&](auto element) {
+        using T = decltype(element);
+        return all_wide({&p.x, &p.y}) && wide_weight(p.weight, width)
+                   ? launch_forward<T, wide>(stream, p, width)
+                   : launch_forward<T, 1>(stream, p, width);
+    });
+}
+
+cudaError_t rms_norm_backward(cudaStream_t stream, const RmsNormBackwardParams& p) {
+    if (p.x.rows == 0 || p.x.cols == 0) return cudaSuccess;
+    const std::int64_t width = p.x.cols / p.groups;
+    return with_type(p.x.type, [&](auto element) {
+        using T = decltype(element);
+        return all_wide({&p.x, &p.dy, &p.dx}) && wide_weight(p.weight, width)
+                   ? launch_backward<T, wide>(stream, p, width)
+                   : launch_backward<T, 1>(stream, p, width);
+    });
+}
+
+}  // namespace loratrain::kernels

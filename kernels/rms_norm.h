@@ -1,0 +1,30 @@
+#pragma once
+
+#include "matrix.h"
+
+namespace loratrain::kernels {
+
+/// y[t, :] = x_t / sqrt(mean(x_t²) + eps) * weight in each of `groups` equal column groups; weight:
+/// [cols / groups] of x's type. y may alias x.
+struct RmsNormParams {
+    Matrix x;
+    const void* weight = nullptr;
+    float eps = 0.0F;
+    std::int64_t groups = 1;
+    Matrix y;
+};
+cudaError_t rms_norm(cudaStream_t stream, const RmsNormParams& params);
+
+/// dx (+)= gradient with respect to x. dx may alias dy when accumulate is false.
+struct RmsNormBackwardParams {
+    Matrix x;
+    const void* weight = nullptr;
+    float eps = 0.0F;
+    std::int64_t groups = 1;
+    Matrix dy;
+    Matrix dx;
+    bool accumulate = false;
+};
+cudaError_t rms_norm_backward(cudaStream_t stream, const RmsNormBackwardParams& params);
+
+}  // namespace loratrain::kernels

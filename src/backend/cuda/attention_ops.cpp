@@ -1,0 +1,14 @@
+#include "backend/cuda/attention.h"
+#include "backend/cuda/cuda_backend.h"
+
+namespace loratrain {
+
+void CudaBackend::attention(const Attention& op) {
+    attention_->forward(op);
+}
+
+void CudaBackend::attention_backward(const AttentionBackward& op) {
+    attention_->backward(op);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,118 @@
+#include "backend/cuda/cuda_backend.h"
+
+#include <algorithm>
+
+#include "backend/cuda/attention.h"
+#include "backend/cuda/check.h"
+#include "backend/cuda/gemm_cublaslt.h"
+#include "backend/cuda/staging_ring.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::size_t gemm_workspace_bytes = std::size_t{32} << 20U;
+constexpr std::size_t transfer_sectors = 4;
+constexpr std::size_t transfer_sector_bytes = std::size_t{8} << 20U;
+constexpr std::size_t table_sectors = 8;
+constexpr std::size_t table_sector_bytes = std::size_t{512} << 10U;
+
+}  // namespace
+
+int cuda_device_count() {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+    static_cast<void>(cudaGetLastError());
+    return 0;
+}
+
+kernels::Matrix matrix_of(const TensorView& view) {
+    return {view.data, view.dtype == DType::f32 ? kernels::Element::f32 : kernels::Element::bf16,
+            view.rows, view.cols, view.ld};
+}
+
+CudaBackend::CudaBackend(int device, DType compute) : device_(device), compute_(compute) {
+    CUDA_CHECK(cudaSetDevice(device_));
+    cudaDeviceProp properties{};
+    CUDA_CHECK(cudaGetDeviceProperties(&properties, device_));
+    name_ = properties.name;
+    processors_ = properties.multiProcessorCount;
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    transfers_ =
+        std::make_unique<StagingRing>(stream_, transfer_sectors, transfer_sector_bytes, false);
+    tables_ = std::make_unique<StagingRing>(stream_, table_sectors, table_sector_bytes, true);
+    gemm_workspace_ = allocate(gemm_workspace_bytes, "GEMM workspace");
+    gemm_ = std::make_unique<GemmCublasLt>(stream_, compute_, name_, gemm_workspace_.data(),
+                                           gemm_workspace_bytes);
+    attention_ = std::make_unique<CudaAttention>(stream_, compute_);
+}
+
+CudaBackend::~CudaBackend() {
+    cudaStreamSynchronize(stream_);
+    attention_.reset();
+    gemm_.reset();
+    workspace_ = Buffer();
+    gemm_workspace_ = Buffer();
+    tables_.reset();
+    transfers_.reset();
+    cudaStreamDestroy(stream_);
+}
+
+std::string CudaBackend::description() const {
+    return cat("cuda, ", name_, ", ", to_string(compute_), ", ", GemmCublasLt::library(), ", ",
+               attention_->description());
+}
+
+Buffer CudaBackend::allocate(std::size_t bytes, const char* what) {
+    if (bytes == 0) return {};
+    void* data = nullptr;
+    if (cudaMalloc(&data, bytes) != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+        throw Error(cat("out of GPU memory: ", what, " needs ", human_bytes(bytes), " (", bytes,
+                        " bytes), this rank holds ", human_bytes(memory_.current)));
+    }
+    memory_.current += bytes;
+    memory_.peak = std::max(memory_.peak, memory_.current);
+    zero(data, bytes);
+    return {this, data, bytes};
+}
+
+void CudaBackend::release(void* data, std::size_t bytes) {
+    if (data == nullptr) return;
+    cudaStreamSynchronize(stream_);
+    cudaFree(data);
+    memory_.current -= bytes;
+}
+
+void CudaBackend::upload(void* target, const void* host_source, std::size_t bytes) {
+    transfers_->upload(target, host_source, bytes);
+}
+
+void CudaBackend::download(void* host_target, const void* source, std::size_t bytes) {
+    transfers_->download(host_target, source, bytes);
+}
+
+void CudaBackend::zero(void* target, std::size_t bytes) {
+    if (bytes > 0) CUDA_CHECK(cudaMemsetAsync(target, 0, bytes, stream_));
+}
+
+void CudaBackend::synchronize() {
+    CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
+
+void CudaBackend::require_compute(std::initializer_list<const TensorView*> views) const {
+    for (const TensorView* view : views) {
+        LORATRAIN_CHECK(view->dtype == compute_, "the CUDA backend computes in ",
+                        to_string(compute_), ", got ", to_string(view->dtype));
+    }
+}
+
+void* CudaBackend::reserve_workspace(std::size_t bytes) {
+    if (bytes > workspace_.bytes()) {
+        workspace_ = Buffer();
+        workspace_ = allocate(bytes, "scratch of the CUDA operators");
+    }
+    return workspace_.data();
+}
+
+}  // namespace loratrain

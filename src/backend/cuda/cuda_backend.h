@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "kernels/lora.h"
+
+namespace loratrain {
+
+class CudaAttention;
+class GemmCublasLt;
+class StagingRing;
+
+/// One GPU, one stream, computing in bf16 (fp32 sums) or fp32 (no TF32): kernels/, cuBLASLt and
+/// CudaAttention. Ops return when queued; download() and synchronize() wait. Repeatable to the bit
+/// for the same sequence of shapes and the same choice of GEMM algorithms (gemm_cublaslt.h).
+class CudaBackend final : public Backend {
+  public:
+    /// `device` is a CUDA device number.
+    CudaBackend(int device, DType compute);
+    ~CudaBackend() override;
+    CudaBackend(const CudaBackend&) = delete;
+    CudaBackend& operator=(const CudaBackend&) = delete;
+
+    /// "cuda, NVIDIA H200, bf16, cuBLASLt 13.0.2, own kernels"
+    std::string description() const override;
+    DType compute_dtype() const override { return compute_; }
+    cudaStream_t stream() const { return stream_; }
+
+    Buffer allocate(std::size_t bytes, const char* what) override;
+    void release(void* data, std::size_t bytes) override;
+    MemoryUse memory() const override { return memory_; }
+    void upload(void* target, const void* host_source, std::size_t bytes) override;
+    void download(void* host_target, const void* source, std::size_t bytes) override;
+    void zero(void* target, std::size_t bytes) override;
+    void synchronize() override;
+
+    void copy(const TensorView& target, const TensorView& source) override;
+    void add(const TensorView& y, const TensorView& x) override;
+    void add_bias(const TensorView& y, const void* bias) override;
+    void gather_rows(const TensorView& y, const TensorView& table,
+                     const std::int32_t* ids) override;
+    void scatter_rows(const TensorView& y, const TensorView& x, const std::int32_t* ids) override;
+    void gemm(const Gemm& op) override;
+    void lora_pack(const LoraPack& op) override;
+    void lora_shrink(const LoraShrink& op) override;
+    void lora_expand(const LoraExpand& op) override;
+    void lora_backward(const LoraBackward& op) override;
+    void lora_grad_a(const LoraGradA& op) override;
+    void lora_expand_backward(const LoraExpandBackward& op) override;
+    void rms_norm(const RmsNorm& op) override;
+    void rms_norm_backward(const RmsNormBackward& op) override;
+    void rope(const Rope& op) override;
+    void attention(const Attention& op) override;
+    void attention_backward(const AttentionBackward& op) override;
+    void swiglu(const SwiGlu& op) override;
+    void swiglu_backward(const SwiGluBackward& op) override;
+    void cross_entropy(const CrossEntropy& op) override;
+    void sum_squares(const float* values, std::int64_t count, double* result) override;
+    void adamw(const AdamW& op) override;
+    void move_doubles(const MoveDoubles& op) override;
+
+  private:
+    void require_compute(std::initializer_list<const TensorView*> views) const;
+    /// Device scratch of one op, valid until the next call; grows, so that a steady state allocates
+    /// nothing.
+    void* reserve_workspace(std::size_t bytes);
+    /// Cuts `rows` rows at segment borders into tiles and puts all tables of an op on the device.
+    kernels::LoraTables lora_tables(std::span<const LoraTarget> targets, const LoraRows& lora,
+                                    std::int64_t rows, std::int32_t tile_rows);
+    void add_slots(std::span<const LoraTarget> targets, kernels::LoraTables& tables);
+    void add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_t tile_rows);
+
+    int device_;
+    DType compute_;
+    std::string name_;
+    int processors_ = 0;
+    cudaStream_t stream_ = nullptr;
+    MemoryUse memory_;
+    std::unique_ptr<StagingRing> transfers_;
+    std::unique_ptr<StagingRing> tables_;
+    Buffer gemm_workspace_;
+    Buffer workspace_;
+    std::unique_ptr<GemmCublasLt> gemm_;
+    std::unique_ptr<CudaAttention> attention_;
+    std::vector<kernels::LoraSlotEntry> slots_;
+    std::vector<kernels::LoraSegmentEntry> segments_;
+    std::vector<kernels::LoraTile> tiles_;
+    std::vector<std::int32_t> rank_sums_;
+    std::vector<char> table_bytes_;
+    std::int64_t copy_rows_ = 0;
+};
+
+/// The GPUs that this process sees, 0 where there is no driver.
+int cuda_device_count();
+
+/// A view as the kernels see it.
+kernels::Matrix matrix_of(const TensorView& view);
+
+}  // namespace loratrain

@@ -1,0 +1,53 @@
+#include "backend/cuda/check.h"
+#include "backend/cuda/cuda_backend.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rope.h"
+#include "kernels/swiglu.h"
+
+namespace loratrain {
+
+namespace {
+
+void check_groups(std::int64_t cols, std::int64_t groups) {
+    LORATRAIN_CHECK(groups >= 1 && cols % groups == 0, "rms_norm of ", cols, " columns in ", groups,
+                    " groups");
+}
+
+}  // namespace
+
+void CudaBackend::rms_norm(const RmsNorm& op) {
+    require_compute({&op.x, &op.y});
+    check_groups(op.x.cols, op.groups);
+    CUDA_CHECK(kernels::rms_norm(stream_,
+                                 {matrix_of(op.x), op.weight, op.eps, op.groups, matrix_of(op.y)}));
+}
+
+void CudaBackend::rms_norm_backward(const RmsNormBackward& op) {
+    require_compute({&op.x, &op.dy, &op.dx});
+    check_groups(op.x.cols, op.groups);
+    CUDA_CHECK(
+        kernels::rms_norm_backward(stream_, {matrix_of(op.x), op.weight, op.eps, op.groups,
+                                             matrix_of(op.dy), matrix_of(op.dx), op.accumulate}));
+}
+
+void CudaBackend::rope(const Rope& op) {
+    require_compute({&op.x});
+    LORATRAIN_CHECK(op.head_dim > 0 && op.head_dim % 2 == 0 && op.x.cols % op.head_dim == 0,
+                    "rope of ", op.x.cols, " columns with head_dim ", op.head_dim);
+    CUDA_CHECK(kernels::rope(
+        stream_, {matrix_of(op.x), op.head_dim, op.inv_freq, op.positions, op.backward}));
+}
+
+void CudaBackend::swiglu(const SwiGlu& op) {
+    require_compute({&op.gate, &op.up, &op.h});
+    CUDA_CHECK(kernels::swiglu(stream_, matrix_of(op.gate), matrix_of(op.up), matrix_of(op.h)));
+}
+
+void CudaBackend::swiglu_backward(const SwiGluBackward& op) {
+    require_compute({&op.gate, &op.up, &op.dh, &op.dgate, &op.dup});
+    CUDA_CHECK(kernels::swiglu_backward(
+        stream_, {matrix_of(op.gate), matrix_of(op.up), matrix_of(op.dh), matrix_of(op.dgate),
+                  matrix_of(op.dup), matrix_of(op.h)}));
+}
+
+}  // namespace loratrain

@@ -1,0 +1,271 @@
+#include "backend/cuda/gemm_cublaslt.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "backend/cuda/check.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr int most_proposals = 24;
+constexpr int timed_runs = 3;
+constexpr std::uint64_t best_alignment = 256;
+
+cudaDataType_t cuda_type(DType dtype) {
+    return dtype == DType::f32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+std::int64_t alignment_of(const TensorView& view) {
+    const std::uint64_t bits = reinterpret_cast<std::uintptr_t>(view.data) | best_alignment;
+    return static_cast<std::int64_t>(bits & (~bits + 1));
+}
+
+/// The column-major view of row-major memory of `rows` rows.
+cublasLtMatrixLayout_t layout_of(const TensorView& view) {
+    cublasLtMatrixLayout_t layout = nullptr;
+    CUBLAS_CHECK(cublasLtMatrixLayoutCreate(
+        &layout, cuda_type(view.dtype), static_cast<std::uint64_t>(view.cols),
+        static_cast<std::uint64_t>(view.rows), std::max<std::int64_t>(view.ld, view.cols)));
+    return layout;
+}
+
+template <class T>
+void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, T value) {
+    CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof(value)));
+}
+
+template <class T>
+void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+         T value) {
+    CUBLAS_CHECK(
+        cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)));
+}
+
+std::string without_spaces(std::string text) {
+    std::replace(text.begin(), text.end(), ' ', '_');
+    return text;
+}
+
+}  // namespace
+
+/// Cᵀ = op(B)ᵀ op(A)ᵀ in column-major terms: the library's A is B, its B is A.
+struct GemmCublasLt::Problem {
+    Problem() = default;
+    Problem(const Problem&) = delete;
+    Problem& operator=(const Problem&) = delete;
+    ~Problem() {
+        if (c != nullptr) cublasLtMatrixLayoutDestroy(c);
+        if (b != nullptr) cublasLtMatrixLayoutDestroy(b);
+        if (a != nullptr) cublasLtMatrixLayoutDestroy(a);
+        if (desc != nullptr) cublasLtMatmulDescDestroy(desc);
+    }
+
+    cublasLtMatmulDesc_t desc = nullptr;
+    cublasLtMatrixLayout_t a = nullptr;
+    cublasLtMatrixLayout_t b = nullptr;
+    cublasLtMatrixLayout_t c = nullptr;
+    cublasLtMatmulAlgo_t algo{};
+};
+
+GemmCublasLt::GemmCublasLt(cudaStream_t stream, DType dtype, const std::string& device,
+                           void* workspace, std::size_t workspace_bytes)
+    : stream_(stream), dtype_(dtype), workspace_(workspace), workspace_bytes_(workspace_bytes) {
+    CUBLAS_CHECK(cublasLtCreate(&handle_));
+    CUDA_CHECK(cudaEventCreate(&begin_));
+    CUDA_CHECK(cudaEventCreate(&end_));
+    cache_tag_ = without_spaces(cat(library(), "/", device, "/", to_string(dtype)));
+    const char* path = std::getenv("LORATRAIN_ALGO_CACHE");
+    if (path != nullptr) cache_path_ = path;
+    read_cache();
+}
+
+GemmCublasLt::~GemmCublasLt() {
+    problems_.clear();
+    if (end_ != nullptr) cudaEventDestroy(end_);
+    if (begin_ != nullptr) cudaEventDestroy(begin_);
+    if (handle_ != nullptr) cublasLtDestroy(handle_);
+}
+
+std::string GemmCublasLt::library() {
+    const std::size_t version = cublasLtGetVersion();
+    return cat("cuBLASLt ", version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+GemmCublasLt::Key GemmCublasLt::key_of(const Gemm& op) {
+    return {op.c.rows,
+            op.c.cols,
+            op.transpose_a ? op.a.rows : op.a.cols,
+            op.a.ld,
+            op.b.ld,
+            op.c.ld,
+            op.transpose_a ? 1 : 0,
+            op.transpose_b ? 1 : 0,
+            op.beta == 0.0F ? 0 : 1,
+            alignment_of(op.a),
+            alignment_of(op.b),
+            alignment_of(op.c)};
+}
+
+GemmCublasLt::Key GemmCublasLt::bucket_of(Key key) {
+    const auto rows = static_cast<std::uint64_t>(key[0]);
+    const std::uint64_t step = std::max<std::uint64_t>(1, std::bit_floor(rows) / 8);
+    key[0] = static_cast<std::int64_t>((rows + step - 1) / step * step);
+    return key;
+}
+
+std::unique_ptr<GemmCublasLt::Problem> GemmCublasLt::make_problem(const Gemm& op) {
+    auto problem = std::make_unique<Problem>();
+    CUBLAS_CHECK(cublasLtMatmulDescCreate(&problem->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    set(problem->desc, CUBLASLT_MATMUL_DESC_TRANSA, op.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(problem->desc, CUBLASLT_MATMUL_DESC_TRANSB, op.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    problem->a = layout_of(op.b);
+    problem->b = layout_of(op.a);
+    problem->c = layout_of(op.c);
+    return problem;
+}
+
+std::vector<cublasLtMatmulHeuristicResult_t> GemmCublasLt::proposals(const Problem& problem,
+                                                                     const Key& key) const {
+    cublasLtMatmulPreference_t preference = nullptr;
+    CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference));
+    set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes_);
+    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+        static_cast<std::uint32_t>(key[10]));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(key[9]));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+        static_cast<std::uint32_t>(key[11]));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+        static_cast<std::uint32_t>(key[11]));
+    std::vector<cublasLtMatmulHeuristicResult_t> found(most_proposals);
+    int count = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle_, problem.desc, problem.a, problem.b, problem.c,
+                                       problem.c, preference, most_proposals, found.data(), &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
+        throw Error(cat("no cuBLASLt algorithm (", cublas_name(status), ") for ", to_string(dtype_),
+                        " gemm ", key[0], " x ", key[1], " x ", key[2], ", row strides ", key[3],
+                        ", ", key[4], ", ", key[5]));
+    }
+    found.resize(static_cast<std::size_t>(count));
+    return found;
+}
+
+cublasStatus_t GemmCublasLt::launch(const Problem& problem, const Gemm& op,
+                                    const cublasLtMatmulAlgo_t& algo, void* target) const {
+    return cublasLtMatmul(handle_, problem.desc, &op.alpha, op.b.data, problem.a, op.a.data,
+                          problem.b, &op.beta, op.c.data, problem.c, target, problem.c, &algo,
+                          workspace_, workspace_bytes_, stream_);
+}
+
+float GemmCublasLt::milliseconds(const Problem& problem, const Gemm& op,
+                                 const cublasLtMatmulAlgo_t& algo, void* target) const {
+    if (launch(problem, op, algo, target) != CUBLAS_STATUS_SUCCESS) {
+        return std::numeric_limits<float>::infinity();
+    }
+    float best = std::numeric_limits<float>::infinity();
+    for (int i = 0; i < timed_runs; ++i) {
+        CUDA_CHECK(cudaEventRecord(begin_, stream_));
+        CUBLAS_CHECK(launch(problem, op, algo, target));
+        CUDA_CHECK(cudaEventRecord(end_, stream_));
+        CUDA_CHECK(cudaEventSynchronize(end_));
+        float time = 0.0F;
+        CUDA_CHECK(cudaEventElapsedTime(&time, begin_, end_));
+        best = std::min(best, time);
+    }
+    return best;
+}
+
+cublasLtMatmulAlgo_t GemmCublasLt::fastest(
+    const Problem& problem, const Gemm& op,
+    const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
+    void* target = op.c.data;
+    void* scratch = nullptr;
+    if (op.beta != 0.0F) {
+        const auto bytes = static_cast<std::size_t>(op.c.rows * op.c.ld) * op.c.element_size();
+        if (cudaMalloc(&scratch, bytes) != cudaSuccess) {
+            static_cast<void>(cudaGetLastError());
+            return candidates.front().algo;
+        }
+        target = scratch;
+    }
+    std::size_t best = 0;
+    float best_time = std::numeric_limits<float>::infinity();
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+        const float time = milliseconds(problem, op, candidates[i].algo, target);
+        if (time < best_time) {
+            best_time = time;
+            best = i;
+        }
+    }
+    if (scratch != nullptr) CUDA_CHECK(cudaFree(scratch));
+    return candidates[best].algo;
+}
+
+cublasLtMatmulAlgo_t GemmCublasLt::choose(const Problem& problem, const Gemm& op, const Key& key) {
+    const Key bucket = bucket_of(key);
+    const auto known = chosen_.find(bucket);
+    if (known != chosen_.end()) {
+        cublasLtMatmulHeuristicResult_t check{};
+        const cublasStatus_t status =
+            cublasLtMatmulAlgoCheck(handle_, problem.desc, problem.a, problem.b, problem.c,
+                                    problem.c, &known->second, &check);
+        if (status == CUBLAS_STATUS_SUCCESS && check.workspaceSize <= workspace_bytes_) {
+            return known->second;
+        }
+        return proposals(problem, key).front().algo;
+    }
+    const std::vector<cublasLtMatmulHeuristicResult_t> candidates = proposals(problem, key);
+    const cublasLtMatmulAlgo_t algo =
+        dtype_ == DType::f32 ? candidates.front().algo : fastest(problem, op, candidates);
+    chosen_.emplace(bucket, algo);
+    append_to_cache(bucket, algo);
+    return algo;
+}
+
+void GemmCublasLt::run(const Gemm& op) {
+    const Key key = key_of(op);
+    std::unique_ptr<Problem>& problem = problems_[key];
+    if (problem == nullptr) {
+        std::unique_ptr<Problem> made = make_problem(op);
+        made->algo = choose(*made, op, key);
+        problem = std::move(made);
+    }
+    CUBLAS_CHECK(launch(*problem, op, problem->algo, op.c.data));
+}
+
+void GemmCublasLt::read_cache() {
+    if (cache_path_.empty()) return;
+    std::ifstream file(cache_path_);
+    std::string line;
+    while (std::getline(file, line)) {
+        std::istringstream words(line);
+        std::string tag;
+        Key key{};
+        cublasLtMatmulAlgo_t algo{};
+        words >> tag;
+        for (std::int64_t& number : key) words >> number;
+        for (std::uint64_t& part : algo.data) words >> part;
+        if (words && tag == cache_tag_) chosen_.insert_or_assign(key, algo);
+    }
+}
+
+void GemmCublasLt::append_to_cache(const Key& key, const cublasLtMatmulAlgo_t& algo) const {
+    if (cache_path_.empty()) return;
+    std::ostringstream line;
+    line << cache_tag_;
+    for (const std::int64_t number : key) line << ' ' << number;
+    for (const std::uint64_t part : algo.data) line << ' ' << part;
+    line << '\n';
+    std::ofstream(cache_path_, std::ios::app) << line.str();
+}
+
+}  // namespace loratrain

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace loratrain {
+
+/// Row-major Gemm of backend.h on cuBLASLt: fp32 sums, no TF32, no reduction whose order depends on
+/// timing. The algorithm of a shape is chosen at its first use: in bf16 by timing the library's
+/// proposals on the real operands (never into C when beta != 0), in fp32 the library's first.
+/// Numbers of rows within about 12% of each other share a choice.
+///
+/// LORATRAIN_ALGO_CACHE=FILE: choices are read from FILE and appended to it, so that runs repeat to
+/// the bit and start without timing. Lines of another cuBLAS or GPU are ignored.
+class GemmCublasLt {
+  public:
+    GemmCublasLt(cudaStream_t stream, DType dtype, const std::string& device, void* workspace,
+                 std::size_t workspace_bytes);
+    ~GemmCublasLt();
+    GemmCublasLt(const GemmCublasLt&) = delete;
+    GemmCublasLt& operator=(const GemmCublasLt&) = delete;
+
+    /// m, n, k >= 1.
+    void run(const Gemm& op);
+    /// "cuBLASLt 13.0.2"
+    static std::string library();
+
+  private:
+    struct Problem;
+    /// m, n, k, row strides, transpositions, accumulation, alignments.
+    using Key = std::array<std::int64_t, 12>;
+
+    static Key key_of(const Gemm& op);
+    static Key bucket_of(Key key);
+    static std::unique_ptr<Problem> make_problem(const Gemm& op);
+    cublasLtMatmulAlgo_t choose(const Problem& problem, const Gemm& op, const Key& key);
+    std::vector<cublasLtMatmulHeuristicResult_t> proposals(const Problem& problem,
+                                                           const Key& key) const;
+    cublasLtMatmulAlgo_t fastest(const Problem& problem, const Gemm& op,
+                                 const std::vector<cublasLtMatmulHeuristicResult_t>& candidates);
+    cublasStatus_t launch(const Problem& problem, const Gemm& op, const cublasLtMatmulAlgo_t& algo,
+                          void* target) const;
+    /// Of one run after a first one; infinite when the algorithm fails.
+    float milliseconds(const Problem& problem, const Gemm& op, const cublasLtMatmulAlgo_t& algo,
+                       void* target) const;
+    void read_cache();
+    void append_to_cache(const Key& key, const cublasLtMatmulAlgo_t& algo) const;
+
+    cudaStream_t stream_;
+    DType dtype_;
+    void* workspace_;
+    std::size_t workspace_bytes_;
+    cublasLtHandle_t handle_ = nullptr;
+    cudaEvent_t begin_ = nullptr;
+    cudaEvent_t end_ = nullptr;
+    std::string cache_path_;
+    std::string cache_tag_;  ///< library, GPU and type, first word of a line of the file
+    std::map<Key, cublasLtMatmulAlgo_t> chosen_;
+    std::map<Key, std::unique_ptr<Problem>> problems_;
+};
+
+}  // namespace loratrain

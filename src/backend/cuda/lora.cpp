@@ -1,0 +1,193 @@
+#include "kernels/lora.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cuda/check.h"
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/staging_ring.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int32_t rank_multiple = 16;
+
+std::int32_t round_up(std::int32_t value, std::int32_t multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+kernels::LoraSlotEntry entry_of(const LoraSlot& slot) {
+    kernels::LoraSlotEntry entry{};
+    entry.a = slot.a;
+    entry.b = slot.b;
+    entry.grad_a = slot.grad_a;
+    entry.grad_b = slot.grad_b;
+    entry.dropout_key = slot.dropout_key;
+    entry.rank = slot.rank;
+    entry.scale = slot.scale;
+    entry.column = slot.column;
+    entry.dropout = slot.dropout;
+    return entry;
+}
+
+/// Appends an array, 16-byte aligned; returns where it starts.
+template <class T>
+std::size_t append(std::vector<char>& bytes, const std::vector<T>& values) {
+    const std::size_t start = (bytes.size() + 15) / 16 * 16;
+    bytes.resize(start + values.size() * sizeof(T));
+    if (!values.empty())
+        std::memcpy(bytes.data() + start, values.data(), values.size() * sizeof(T));
+    return start;
+}
+
+}  // namespace
+
+void CudaBackend::add_slots(std::span<const LoraTarget> targets, kernels::LoraTables& tables) {
+    const std::size_t count = targets.empty() ? 0 : targets.front().slots.size();
+    std::vector<std::int32_t>& sums = rank_sums_;
+    sums.assign(count, 0);
+    slots_.clear();
+    copy_rows_ = 0;
+    for (const LoraTarget& target : targets) {
+        LORATRAIN_CHECK(target.slots.size() == count, "targets of ", count, " and ",
+                        target.slots.size(), " slots");
+        require_compute({&target.s});
+        for (std::size_t i = 0; i < count; ++i) {
+            kernels::LoraSlotEntry entry = entry_of(target.slots[i]);
+            entry.copy_row = copy_rows_;
+            slots_.push_back(entry);
+            copy_rows_ += round_up(entry.rank, kernels::lora_copy_row_multiple);
+            sums[i] += round_up(entry.rank, rank_multiple);
+            tables.largest_rank = std::max(tables.largest_rank, entry.rank);
+            tables.largest_rank_sum = std::max(tables.largest_rank_sum, sums[i]);
+            tables.dropout = tables.dropout || (entry.rank > 0 && entry.dropout > 0);
+        }
+    }
+    tables.target_count = static_cast<std::int32_t>(targets.size());
+    tables.slot_count = static_cast<std::int32_t>(count);
+}
+
+void CudaBackend::add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_t tile_rows) {
+    segments_.clear();
+    tiles_.clear();
+    const auto cut = [&](std::int64_t begin, std::int64_t end, std::int32_t segment) {
+        for (std::int64_t row = begin; row < end; row += tile_rows) {
+            tiles_.push_back({static_cast<std::int32_t>(row),
+                              static_cast<std::int32_t>(std::min(end, row + tile_rows)), segment});
+        }
+    };
+    std::int64_t done = 0;
+    for (const LoraSegment& segment : lora.segments) {
+        LORATRAIN_CHECK(
+            segment.begin >= done && segment.end >= segment.begin && segment.end <= rows,
+            "LoRA segment [", segment.begin, ", ", segment.end, ") of ", rows, " rows");
+        cut(done, segment.begin, -1);
+        cut(segment.begin, segment.end, static_cast<std::int32_t>(segments_.size()));
+        segments_.push_back({static_cast<std::int32_t>(segment.begin),
+                             static_cast<std::int32_t>(segment.end), segment.slot, segment.step});
+        done = segment.end;
+    }
+    cut(done, rows, -1);
+}
+
+kernels::LoraTables CudaBackend::lora_tables(std::span<const LoraTarget> targets,
+                                             const LoraRows& lora, std::int64_t rows,
+                                             std::int32_t tile_rows) {
+    LORATRAIN_CHECK(targets.size() <= kernels::max_lora_targets, targets.size(), " LoRA targets");
+    kernels::LoraTables tables;
+    add_slots(targets, tables);
+    add_tiles(lora, rows, tile_rows);
+    table_bytes_.clear();
+    const std::size_t slots = append(table_bytes_, slots_);
+    const std::size_t segments = append(table_bytes_, segments_);
+    const std::size_t tiles = append(table_bytes_, tiles_);
+    if (table_bytes_.empty()) return tables;
+    const auto* device =
+        static_cast<const char*>(tables_->upload_table(table_bytes_.data(), table_bytes_.size()));
+    tables.slots = reinterpret_cast<const kernels::LoraSlotEntry*>(device + slots);
+    tables.segments = reinterpret_cast<const kernels::LoraSegmentEntry*>(device + segments);
+    tables.tiles = reinterpret_cast<const kernels::LoraTile*>(device + tiles);
+    tables.segment_count = static_cast<std::int32_t>(segments_.size());
+    tables.tile_count = static_cast<std::int32_t>(tiles_.size());
+    tables.positions = lora.rows.positions;
+    tables.sample_ids = lora.rows.sample_ids;
+    return tables;
+}
+
+void CudaBackend::lora_shrink(const LoraShrink& op) {
+    require_compute({&op.x});
+    kernels::LoraShrinkParams params;
+    params.x = matrix_of(op.x);
+    params.tables = lora_tables(op.targets, op.rows, op.x.rows, lora_shrink_tile_rows(params));
+    for (std::size_t i = 0; i < op.targets.size(); ++i) params.s[i] = matrix_of(op.targets[i].s);
+    params.copy_rows = copy_rows_;
+    params.copies =
+        reserve_workspace(static_cast<std::size_t>(kernels::lora_shrink_workspace(params)));
+    CUDA_CHECK(kernels::lora_shrink(stream_, params));
+}
+
+void CudaBackend::lora_expand(const LoraExpand& op) {
+    require_compute({&op.y});
+    kernels::LoraExpandParams params;
+    params.y = matrix_of(op.y);
+    params.tables =
+        lora_tables({&op.target, 1}, op.rows, op.y.rows, kernels::lora_expand_tile_rows());
+    params.s[0] = matrix_of(op.target.s);
+    CUDA_CHECK(kernels::lora_expand(stream_, params));
+}
+
+void CudaBackend::lora_backward(const LoraBackward& op) {
+    require_compute({&op.dy, &op.ds});
+    kernels::LoraBackwardParams params;
+    params.dy = matrix_of(op.dy);
+    params.s = matrix_of(op.target.s);
+    params.ds = matrix_of(op.ds);
+    params.tables = lora_tables({&op.target, 1}, op.rows, op.dy.rows,
+                                lora_backward_tile_rows(params, processors_));
+    params.workspace =
+        reserve_workspace(static_cast<std::size_t>(kernels::lora_backward_workspace(params)));
+    CUDA_CHECK(kernels::lora_backward(stream_, params));
+}
+
+void CudaBackend::lora_grad_a(const LoraGradA& op) {
+    require_compute({&op.x});
+    kernels::LoraGradAParams params;
+    params.x = matrix_of(op.x);
+    params.tables =
+        lora_tables(op.targets, op.rows, op.x.rows, lora_grad_a_tile_rows(params, processors_));
+    for (std::size_t i = 0; i < op.targets.size(); ++i) params.ds[i] = matrix_of(op.targets[i].s);
+    params.workspace =
+        reserve_workspace(static_cast<std::size_t>(kernels::lora_grad_a_workspace(params)));
+    CUDA_CHECK(kernels::lora_grad_a(stream_, params));
+}
+
+void CudaBackend::lora_expand_backward(const LoraExpandBackward& op) {
+    require_compute({&op.dx});
+    kernels::LoraExpandParams params;
+    params.y = matrix_of(op.dx);
+    params.tables = lora_tables(op.targets, op.rows, op.dx.rows, kernels::lora_expand_tile_rows());
+    for (std::size_t i = 0; i < op.targets.size(); ++i) params.s[i] = matrix_of(op.targets[i].s);
+    params.of_a = true;
+    params.accumulate = op.accumulate;
+    CUDA_CHECK(kernels::lora_expand(stream_, params));
+}
+
+void CudaBackend::lora_pack(const LoraPack& op) {
+    require_compute({&op.b_pad, &op.a_pad});
+    LORATRAIN_CHECK(op.b_pad.cols == op.a_pad.rows, "lora_pack: pads of ", op.b_pad.cols, " and ",
+                    op.a_pad.rows, " columns");
+    slots_.clear();
+    for (const LoraSlot& slot : op.slots) slots_.push_back(entry_of(slot));
+    kernels::LoraPackParams params;
+    params.slot_count = static_cast<std::int32_t>(slots_.size());
+    params.b_pad = matrix_of(op.b_pad);
+    params.a_pad = matrix_of(op.a_pad);
+    if (!slots_.empty()) {
+        params.slots = static_cast<const kernels::LoraSlotEntry*>(
+            tables_->upload_table(slots_.data(), slots_.size() * sizeof(kernels::LoraSlotEntry)));
+    }
+    CUDA_CHECK(kernels::lora_pack(stream_, params));
+}
+
+}  // namespace loratrain

@@ -1,0 +1,34 @@
+#include "kernels/optimizer.h"
+
+#include "backend/cuda/check.h"
+#include "backend/cuda/cuda_backend.h"
+
+namespace loratrain {
+
+void CudaBackend::sum_squares(const float* values, std::int64_t count, double* result) {
+    auto* parts = static_cast<double*>(
+        reserve_workspace(static_cast<std::size_t>(kernels::sum_squares_parts) * sizeof(double)));
+    CUDA_CHECK(kernels::sum_squares(stream_, values, count, result, parts));
+}
+
+void CudaBackend::adamw(const AdamW& op) {
+    kernels::AdamWParams params;
+    params.parameters = op.parameters;
+    params.gradients = op.gradients;
+    params.first_moments = op.first_moments;
+    params.second_moments = op.second_moments;
+    params.count = op.count;
+    params.learning_rate = op.learning_rate;
+    params.beta1 = op.beta1;
+    params.beta2 = op.beta2;
+    params.epsilon = op.epsilon;
+    params.weight_decay = op.weight_decay;
+    params.max_grad_norm = op.max_grad_norm;
+    params.grad_sumsq = op.grad_sumsq;
+    params.applied_steps = op.applied_steps;
+    params.skipped_steps = op.skipped_steps;
+    params.workspace = reserve_workspace(kernels::adamw_workspace_bytes);
+    CUDA_CHECK(kernels::adamw(stream_, params));
+}
+
+}  // namespace loratrain

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <vector>
+
+namespace loratrain {
+
+/// Pinned host memory that copies to and from the device pass through, in sectors used in turn: a
+/// sector is written again once the stream is past the copies made from it, so that uploads do not
+/// wait for the stream. Each sector has device memory of its own for small tables.
+class StagingRing {
+  public:
+    /// with_tables: `upload_table` will be used.
+    StagingRing(cudaStream_t stream, std::size_t sectors, std::size_t sector_bytes,
+                bool with_tables);
+    ~StagingRing();
+    StagingRing(const StagingRing&) = delete;
+    StagingRing& operator=(const StagingRing&) = delete;
+
+    /// target[device] = source[host]; `source` may be changed after the call.
+    void upload(void* target, const void* source, std::size_t bytes);
+    /// target[host] = source[device]; waits for the stream.
+    void download(void* target, const void* source, std::size_t bytes);
+    /// A device copy of a table of at most sector_bytes. It stays until the stream is past what was
+    /// queued before the ring has gone round once.
+    const void* upload_table(const void* source, std::size_t bytes);
+
+  private:
+    struct Sector {
+        char* host = nullptr;
+        char* device = nullptr;
+        cudaEvent_t done = nullptr;
+        std::size_t used = 0;
+    };
+
+    /// Room for `bytes` in the current sector, or in the next once it is free.
+    std::size_t reserve(std::size_t bytes);
+
+    cudaStream_t stream_;
+    std::size_t sector_bytes_;
+    std::vector<Sector> sectors_;
+    std::size_t current_ = 0;
+};
+
+}  // namespace loratrain
