@@ -1,0 +1,63 @@
+#include "attention.h"
+
+#include <initializer_list>
+
+#include "attention_launch.h"
+
+namespace loratrain::kernels {
+
+namespace {
+
+bool aligned(std::initializer_list<Matrix> matrices) {
+    for (const Matrix& matrix : matrices) {
+        if (reinterpret_cast<std::uintptr_t>(matrix.data) % 16 != 0 || matrix.ld % 8 != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool fits_tensor_cores(const AttentionParams& p) {
+    return p.q.type == Element::bf16 && p.head_dim % 8 == 0 && p.head_dim <= 128 &&
+           aligned({p.q, p.k, p.v, p.o});
+}
+
+bool fits_tensor_cores(const AttentionBackwardParams& p) {
+    return fits_tensor_cores(p.forward) && aligned({p.d_o, p.dq, p.dk, p.dv});
+}
+
+AttentionTileRows tile_rows(bool tensor_cores) {
+    if (!tensor_cores) return {attention_plain_rows, attention_plain_rows, attention_plain_rows};
+    return {attention_forward_rows, attention_backward_rows, attention_backward_rows};
+}
+
+bool valid(const AttentionParams& p) {
+    return p.head_dim > 0 && p.head_dim <= attention_max_head_dim && p.kv_heads > 0 &&
+           p.heads % p.kv_heads == 0;
+}
+
+}  // namespace
+
+AttentionTileRows attention_tile_rows(const AttentionParams& params) {
+    return tile_rows(fits_tensor_cores(params));
+}
+
+AttentionTileRows attention_tile_rows(const AttentionBackwardParams& params) {
+    return tile_rows(fits_tensor_cores(params));
+}
+
+cudaError_t attention_forward(cudaStream_t stream, const AttentionParams& params) {
+    if (!valid(params)) return cudaErrorInvalidValue;
+    if (params.tile_count == 0) return cudaSuccess;
+    return fits_tensor_cores(params) ? attention_forward_tensor(stream, params)
+                                     : attention_forward_plain(stream, params);
+}
+
+cudaError_t attention_backward(cudaStream_t stream, const AttentionBackwardParams& params) {
+    if (!valid(params.forward)) return cudaErrorInvalidValue;
+    if (params.query_tile_count == 0) return cudaSuccess;
+    return fits_tensor_cores(params) ? attention_backward_tensor(stream, params)
+                                     : attention_backward_plain(stream, params);
+}
+
+}  // namespace loratrain::kernels

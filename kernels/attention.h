@@ -1,0 +1,64 @@
+#pragma once
+
+#include "matrix.h"
+
+namespace loratrain::kernels {
+
+/// Rows [begin, begin + tile size) of the sample whose `length` rows start at row `first` of the
+/// packed matrices; cut off at the end of the sample.
+struct AttentionTile {
+    std::int32_t first;
+    std::int32_t begin;
+    std::int32_t length;
+};
+
+/// Causal attention inside each sample, grouped queries: head h reads key-value head
+/// h / (heads / kv_heads). q, o: [tokens, heads * head_dim], k, v: [tokens, kv_heads * head_dim],
+/// all of one element type; lse: [tokens, heads] = log sum exp of the scaled scores.
+struct AttentionParams {
+    Matrix q;
+    Matrix k;
+    Matrix v;
+    Matrix o;
+    float* lse;
+    std::int32_t heads;
+    std::int32_t kv_heads;
+    std::int32_t head_dim;
+    float scale;
+    const AttentionTile* tiles;  ///< query tiles of attention_tile_rows().forward rows
+    std::int32_t tile_count;
+};
+
+/// Overwrites dq, dk, dv. Sums in a fixed order, without atomics: repeatable to the bit.
+struct AttentionBackwardParams {
+    AttentionParams forward;  ///< its tiles are not read
+    Matrix d_o;
+    Matrix dq;
+    Matrix dk;
+    Matrix dv;
+    float2* row_stats;  ///< workspace [heads, tokens]
+    const AttentionTile* query_tiles;
+    std::int32_t query_tile_count;
+    const AttentionTile* key_tiles;
+    std::int32_t key_tile_count;
+};
+
+struct AttentionTileRows {
+    std::int32_t forward;
+    std::int32_t query;
+    std::int32_t key;
+};
+
+/// Wider heads are refused.
+constexpr std::int32_t attention_max_head_dim = 256;
+
+/// The tile sizes that the launchers below expect for these operands.
+AttentionTileRows attention_tile_rows(const AttentionParams& params);
+AttentionTileRows attention_tile_rows(const AttentionBackwardParams& params);
+
+/// bf16 with head_dim <= 128 and a multiple of 8, everything in multiples of 16 bytes: tensor
+/// cores. Anything else: plain fp32 arithmetic.
+cudaError_t attention_forward(cudaStream_t stream, const AttentionParams& params);
+cudaError_t attention_backward(cudaStream_t stream, const AttentionBackwardParams& params);
+
+}  // namespace loratrain::kernels

@@ -1,0 +1,172 @@
+#include <cmath>
+
+#include "attention_launch.h"
+#include "attention_tile.cuh"
+
+namespace loratrain::kernels {
+
+namespace {
+
+constexpr int query_rows = attention_forward_rows;
+constexpr int key_rows = 64;
+constexpr int warp_rows = 32;
+constexpr int stages = 2;
+
+template <int dim>
+constexpr int shared_bytes = Tile<dim>::bytes(query_rows + 2 * stages * key_rows);
+
+/// Running softmax of a warp's 32 query rows; `sum` holds this thread's columns only.
+template <int dim>
+struct Rows {
+    float o[2][dim / 8][4] = {};
+    float largest[2][2];
+    float sum[2][2] = {};
+};
+
+/// Scores to probabilities; what was summed before is rescaled.
+template <int dim>
+__device__ __forceinline__ void update_softmax(Rows<dim>& rows, float (&scores)[2][key_rows / 8][4],
+                                               float scale) {
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float largest = rows.largest[m][half];
+#pragma unroll
+            for (int n = 0; n < key_rows / 8; ++n) {
+                largest = fmaxf(largest, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+            }
+            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffU, largest, 1));
+            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffU, largest, 2));
+            const float correction = exp2_fast((rows.largest[m][half] - largest) * scale);
+            rows.largest[m][half] = largest;
+            const float shift = largest * scale;
+            float sum = 0.0F;
+#pragma unroll
+            for (int n = 0; n < key_rows / 8; ++n) {
+#pragma unroll
+                for (int i = 2 * half; i < 2 * half + 2; ++i) {
+                    scores[m][n][i] = exp2_fast(fmaf(scores[m][n][i], scale, -shift));
+                    sum += scores[m][n][i];
+                }
+            }
+            rows.sum[m][half] = rows.sum[m][half] * correction + sum;
+#pragma unroll
+            for (int n = 0; n < dim / 8; ++n) {
+                rows.o[m][n][2 * half] *= correction;
+                rows.o[m][n][2 * half + 1] *= correction;
+            }
+        }
+    }
+}
+
+/// Keys after the query become -inf. `ahead` = first query row of the warp - first key.
+__device__ __forceinline__ void hide_future(float (&scores)[2][key_rows / 8][4], int ahead,
+                                            int lane) {
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+        for (int n = 0; n < key_rows / 8; ++n) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int row = ahead + m * 16 + (lane >> 2) + (i >> 1) * 8;
+                const int key = n * 8 + ((lane & 3) << 1) + (i & 1);
+                if (key > row) scores[m][n][i] = -INFINITY;
+            }
+        }
+    }
+}
+
+template <int dim>
+__global__ void __launch_bounds__(attention_threads, 2)
+    forward_kernel(const __grid_constant__ AttentionParams p) {
+    extern __shared__ __align__(1024) char shared[];
+    const std::uint32_t q_tile = shared_address(shared);
+    const std::uint32_t kv_tiles = q_tile + Tile<dim>::bytes(query_rows);
+    constexpr int stage_bytes = Tile<dim>::bytes(2 * key_rows);
+    const int lane = static_cast<int>(threadIdx.x) & 31;
+    const int warp = static_cast<int>(threadIdx.x) >> 5;
+
+    const AttentionTile tile = p.tiles[blockIdx.x / p.heads];
+    const int head = static_cast<int>(blockIdx.x) % p.heads;
+    const int kv_head = head / (p.heads / p.kv_heads);
+    const HeadRows k = head_rows(p.k, tile, kv_head, p.head_dim);
+    const HeadRows v = head_rows(p.v, tile, kv_head, p.head_dim);
+    const int warp_begin = tile.begin + warp * warp_rows;
+    const int key_end = min(tile.begin + query_rows, tile.length);
+    const float scale = p.scale * log2_e;
+
+    Tile<dim>::template load<query_rows>(q_tile, head_rows(p.q, tile, head, p.head_dim),
+                                         tile.begin);
+    Tile<dim>::template load<key_rows>(kv_tiles, k, 0);
+    Tile<dim>::template load<key_rows>(kv_tiles + Tile<dim>::bytes(key_rows), v, 0);
+    commit_copies();
+
+    Rows<dim> rows;
+#pragma unroll
+    for (int m = 0; m < 2; ++m) rows.largest[m][0] = rows.largest[m][1] = -INFINITY;
+    std::uint32_t k_tile = kv_tiles;
+    std::uint32_t other_tile = kv_tiles + stage_bytes;
+    for (int key = 0; key < key_end; key += key_rows) {
+        wait_for_copies();
+        __syncthreads();
+        if (key + key_rows < key_end) {
+            Tile<dim>::template load<key_rows>(other_tile, k, key + key_rows);
+            Tile<dim>::template load<key_rows>(other_tile + Tile<dim>::bytes(key_rows), v,
+                                               key + key_rows);
+            commit_copies();
+        }
+        if (key < warp_begin + warp_rows) {
+            float scores[2][key_rows / 8][4] = {};
+            multiply_rows<dim>(scores, q_tile + warp * Tile<dim>::bytes(warp_rows), k_tile, lane);
+            if (key + key_rows - 1 > warp_begin) hide_future(scores, warp_begin - key, lane);
+            update_softmax(rows, scores, scale);
+            multiply_columns<dim>(rows.o, scores, k_tile + Tile<dim>::bytes(key_rows), lane);
+        }
+        const std::uint32_t next = other_tile;
+        other_tile = k_tile;
+        k_tile = next;
+    }
+
+    // Only this warp reads its rows of q_tile, so they may take its output.
+    __syncwarp();
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+        float inverse[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float sum = rows.sum[m][half];
+            sum += __shfl_xor_sync(0xffffffffU, sum, 1);
+            sum += __shfl_xor_sync(0xffffffffU, sum, 2);
+            inverse[half] = 1.0F / sum;
+            const int row = warp_begin + m * 16 + half * 8 + (lane >> 2);
+            if ((lane & 3) == 0 && row < tile.length) {
+                p.lse[static_cast<std::int64_t>(tile.first + row) * p.heads + head] =
+                    rows.largest[m][half] * p.scale + logf(sum);
+            }
+        }
+        Tile<dim>::store(q_tile + Tile<dim>::bytes(warp * warp_rows + m * 16), rows.o[m], inverse,
+                         lane);
+    }
+    __syncwarp();
+    Tile<dim>::template copy_out<warp_rows>(head_rows(p.o, tile, head, p.head_dim), warp_begin,
+                                            q_tile + Tile<dim>::bytes(warp * warp_rows), lane);
+}
+
+template <int dim>
+cudaError_t launch(cudaStream_t stream, const AttentionParams& params) {
+    const cudaError_t error = cudaFuncSetAttribute(
+        forward_kernel<dim>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<dim>);
+    if (error != cudaSuccess) return error;
+    forward_kernel<dim><<<static_cast<unsigned>(params.tile_count) * params.heads,
+                          attention_threads, shared_bytes<dim>, stream>>>(params);
+    return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t attention_forward_tensor(cudaStream_t stream, const AttentionParams& params) {
+    return params.head_dim <= 64 ? launch<64>(stream, params) : launch<128>(stream, params);
+}
+
+}  // namespace loratrain::kernels

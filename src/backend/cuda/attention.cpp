@@ -1,0 +1,127 @@
+#include "backend/cuda/attention.h"
+
+#include <cstdlib>
+#include <string>
+
+#include "backend/cuda/attention_cudnn.h"
+#include "backend/cuda/check.h"
+#include "base/error.h"
+#include "kernels/attention.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::size_t staging_sectors = 4;
+constexpr std::size_t staging_bytes = 256U << 10U;
+
+kernels::Matrix matrix_of(const TensorView& view) {
+    return {view.data, view.dtype == DType::f32 ? kernels::Element::f32 : kernels::Element::bf16,
+            view.rows, view.cols, view.ld};
+}
+
+kernels::AttentionParams params_of(const Attention& op) {
+    kernels::AttentionParams params{};
+    params.q = matrix_of(op.q);
+    params.k = matrix_of(op.k);
+    params.v = matrix_of(op.v);
+    params.o = matrix_of(op.o);
+    params.lse = op.lse;
+    params.heads = static_cast<std::int32_t>(op.q.cols / op.head_dim);
+    params.kv_heads = static_cast<std::int32_t>(op.k.cols / op.head_dim);
+    params.head_dim = static_cast<std::int32_t>(op.head_dim);
+    params.scale = op.scale;
+    return params;
+}
+
+void check_shapes(const Attention& op, DType compute) {
+    LORATRAIN_CHECK(op.head_dim > 0 && op.head_dim <= kernels::attention_max_head_dim &&
+                        op.k.cols > 0 && op.k.cols % op.head_dim == 0 &&
+                        op.q.cols % op.k.cols == 0 && op.v.cols == op.k.cols &&
+                        op.o.cols == op.q.cols,
+                    "attention of ", op.q.cols, " query and ", op.k.cols,
+                    " key columns with head_dim ", op.head_dim);
+    for (const TensorView* x : {&op.q, &op.k, &op.v, &op.o}) {
+        LORATRAIN_CHECK(x->dtype == compute, "attention on ", to_string(x->dtype));
+    }
+}
+
+std::string forced_choice() {
+    const char* value = std::getenv("LORATRAIN_ATTENTION");
+    const std::string choice = value == nullptr ? "" : value;
+    if (!choice.empty() && choice != "own" && choice != "cudnn") {
+        throw InputError("LORATRAIN_ATTENTION", cat("unknown value '", choice, "'"),
+                         "must be own or cudnn, or not set");
+    }
+    if (choice == "cudnn" && !cudnn_attention_built()) {
+        throw InputError("LORATRAIN_ATTENTION",
+                         "'cudnn' asked for, but this program was built without cuDNN",
+                         "configure with -DCUDNN_FRONTEND_INCLUDE=, or use own");
+    }
+    return choice;
+}
+
+}  // namespace
+
+CudaAttention::CudaAttention(cudaStream_t stream, DType compute)
+    : stream_(stream), compute_(compute), staging_(stream, staging_sectors, staging_bytes, false) {
+    const std::string choice = forced_choice();
+    must_use_cudnn_ = choice == "cudnn" && compute == DType::bf16;
+    if (choice != "own" && compute == DType::bf16) cudnn_ = make_cudnn_attention(stream, staging_);
+}
+
+CudaAttention::~CudaAttention() = default;
+
+const char* CudaAttention::description() const {
+    return cudnn_ ? cudnn_->description() : "own kernels";
+}
+
+void CudaAttention::allow_any_order() {
+    if (cudnn_) cudnn_->allow_any_order();
+}
+
+void CudaAttention::forward(const Attention& op) {
+    if (op.rows.tokens == 0) return;
+    check_shapes(op, compute_);
+    if (cudnn_ && cudnn_->forward(op)) return;
+    if (must_use_cudnn_) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
+    own_forward(op);
+}
+
+void CudaAttention::backward(const AttentionBackward& op) {
+    if (op.forward.rows.tokens == 0) return;
+    check_shapes(op.forward, compute_);
+    if (cudnn_ && cudnn_->backward(op)) return;
+    if (must_use_cudnn_) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
+    own_backward(op);
+}
+
+void CudaAttention::own_forward(const Attention& op) {
+    kernels::AttentionParams params = params_of(op);
+    forward_tiles_.update(op.rows, kernels::attention_tile_rows(params).forward, staging_);
+    params.tiles = forward_tiles_.data();
+    params.tile_count = forward_tiles_.count();
+    CUDA_CHECK(kernels::attention_forward(stream_, params));
+}
+
+void CudaAttention::own_backward(const AttentionBackward& op) {
+    kernels::AttentionBackwardParams params{};
+    params.forward = params_of(op.forward);
+    params.d_o = matrix_of(op.d_o);
+    params.dq = matrix_of(op.dq);
+    params.dk = matrix_of(op.dk);
+    params.dv = matrix_of(op.dv);
+    const kernels::AttentionTileRows tile_rows = kernels::attention_tile_rows(params);
+    query_tiles_.update(op.forward.rows, tile_rows.query, staging_);
+    key_tiles_.update(op.forward.rows, tile_rows.key, staging_);
+    params.query_tiles = query_tiles_.data();
+    params.query_tile_count = query_tiles_.count();
+    params.key_tiles = key_tiles_.data();
+    params.key_tile_count = key_tiles_.count();
+    const auto stats = static_cast<std::size_t>(op.forward.q.rows * params.forward.heads);
+    params.row_stats = static_cast<float2*>(
+        row_stats_.reserve(stats * sizeof(float2), "attention row statistics"));
+    CUDA_CHECK(kernels::attention_backward(stream_, params));
+}
+
+}  // namespace loratrain

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "backend/backend.h"
+#include "backend/cuda/attention_tiles.h"
+#include "backend/cuda/growing_memory.h"
+
+namespace loratrain {
+
+class CudnnAttention;
+
+/// Attention and its gradients on one stream: cuDNN's fused graphs where they apply (bf16), else
+/// the kernels of this program. LORATRAIN_ATTENTION=own or cudnn forces one of them (InputError
+/// when it was not built). Both are repeatable to the bit. Workspace grows when a larger size
+/// first appears.
+class CudaAttention {
+  public:
+    CudaAttention(cudaStream_t stream, DType compute);
+    ~CudaAttention();
+    CudaAttention(const CudaAttention&) = delete;
+    CudaAttention& operator=(const CudaAttention&) = delete;
+
+    void forward(const Attention& op);
+    void backward(const AttentionBackward& op);
+
+    /// "own kernels" or "cuDNN 9.19.0"
+    const char* description() const;
+    /// Lets cuDNN sum dQ in any order: faster, not repeatable.
+    void allow_any_order();
+
+  private:
+    void own_forward(const Attention& op);
+    void own_backward(const AttentionBackward& op);
+
+    cudaStream_t stream_;
+    DType compute_;
+    bool must_use_cudnn_ = false;
+    std::unique_ptr<CudnnAttention> cudnn_;
+    StagingRing staging_;
+    AttentionTiles forward_tiles_{TileOrder::queries};
+    AttentionTiles query_tiles_{TileOrder::queries};
+    AttentionTiles key_tiles_{TileOrder::keys};
+    GrowingMemory row_stats_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,369 @@
+#include "backend/cuda/attention_cudnn.h"
+
+#ifdef LORATRAIN_WITH_CUDNN
+
+#include <cudnn_frontend.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/cuda/growing_memory.h"
+#include "base/error.h"
+
+namespace loratrain {
+
+namespace {
+
+namespace graph = cudnn_frontend::graph;
+using GraphTensor = std::shared_ptr<graph::Tensor_attributes>;
+
+/// What a graph reads and writes; also its tensor ids.
+enum Operand : std::int64_t { q, k, v, o, stats, d_o, dq, dk, dv, operand_count };
+constexpr std::int64_t lengths_id = 100;
+constexpr std::int64_t offsets_id = 200;  ///< + operand
+
+/// Repeatable gradients need a matrix of scores per head in memory: heads are taken in parts so
+/// that those stay below this many bytes.
+constexpr std::int64_t score_bytes_limit = INT64_C(4) << 30;
+constexpr std::int64_t shortest_length = 128;
+
+/// Up to the next of 4, 5, 6, 7 times a power of two, so that few graphs serve all microbatches.
+std::int64_t rounded_up(std::int64_t value) {
+    if (value <= 4) return value;
+    const std::int64_t step = std::int64_t{1}
+                              << (std::bit_width(static_cast<std::uint64_t>(value - 1)) - 3);
+    return (value + step - 1) / step * step;
+}
+
+struct Shape {
+    std::int64_t samples = 0;
+    std::int64_t length = 0;
+    std::int64_t tokens = 0;
+    std::int64_t heads = 0;  ///< of one part
+    std::int64_t kv_heads = 0;
+    std::int64_t head_dim = 0;
+    float scale = 0.0F;
+    bool backward = false;
+    bool any_order = false;
+    std::array<std::int64_t, operand_count> ld{};
+
+    auto operator<=>(const Shape&) const = default;
+
+    std::int64_t heads_of(Operand operand) const {
+        const bool keys = operand == k || operand == v || operand == dk || operand == dv;
+        return keys ? kv_heads : heads;
+    }
+    std::int64_t score_bytes() const { return samples * heads * length * length * 2; }
+};
+
+struct Graph {
+    std::unique_ptr<graph::Graph> graph;
+    std::int64_t workspace = 0;
+    std::string refusal;
+};
+
+/// Lengths, and per operand the first element of each sample, in device memory.
+class SampleTable {
+  public:
+    void update(const PackedRows& rows, const Shape& shape, StagingRing& staging) {
+        const std::int32_t* begin = rows.host_offsets;
+        const std::int32_t* end = begin + rows.samples + 1;
+        if (shape.samples == samples_ && shape.ld == ld_ &&
+            std::equal(begin, end, offsets_.begin(), offsets_.end())) {
+            return;
+        }
+        samples_ = shape.samples;
+        ld_ = shape.ld;
+        offsets_.assign(begin, end);
+        std::vector<std::int32_t> host(section() * (1 + operand_count), 0);
+        for (std::int64_t i = 0; i <= samples_; ++i) {
+            const std::int32_t first = begin[std::min(i, rows.samples)];
+            if (i < samples_) host[i] = begin[std::min(i + 1, rows.samples)] - first;
+            for (std::int64_t operand = 0; operand < operand_count; ++operand) {
+                host[section() * (1 + operand) + i] =
+                    static_cast<std::int32_t>(first * ld_[operand]);
+            }
+        }
+        const std::size_t bytes = host.size() * sizeof(std::int32_t);
+        staging.upload(table_.reserve(bytes, "attention offsets"), host.data(), bytes);
+    }
+    void* lengths() const { return static_cast<std::int32_t*>(table_.data()); }
+    void* offsets(std::int64_t operand) const {
+        return static_cast<std::int32_t*>(table_.data()) + section() * (1 + operand);
+    }
+
+  private:
+    std::int64_t section() const { return (samples_ + 1 + 15) / 16 * 16; }
+
+    GrowingMemory table_;
+    std::vector<std::int32_t> offsets_;
+    std::array<std::int64_t, operand_count> ld_{};
+    std::int64_t samples_ = 0;
+};
+
+void check_cudnn(cudnnStatus_t status, const char* what) {
+    if (status != CUDNN_STATUS_SUCCESS) {
+        throw Error(cat(what, ": ", cudnnGetErrorString(status)));
+    }
+}
+
+class GraphBuilder {
+  public:
+    explicit GraphBuilder(const Shape& shape) : shape_(shape), graph_(new graph::Graph()) {
+        graph_->set_io_data_type(cudnn_frontend::DataType_t::BFLOAT16)
+            .set_intermediate_data_type(cudnn_frontend::DataType_t::FLOAT)
+            .set_compute_data_type(cudnn_frontend::DataType_t::FLOAT);
+        lengths_ = index_tensor(lengths_id, shape.samples);
+    }
+
+    void forward() {
+        auto options = graph::SDPA_attributes().set_generate_stats(true);
+        set_common(options);
+        const auto [out, out_stats] = graph_->sdpa(input(q), input(k), input(v), options);
+        describe(o, *out);
+        describe(stats, *out_stats);
+    }
+
+    void backward() {
+        auto options =
+            graph::SDPA_backward_attributes().set_deterministic_algorithm(!shape_.any_order);
+        set_common(options);
+        const auto [out_dq, out_dk, out_dv] = graph_->sdpa_backward(
+            input(q), input(k), input(v), input(o), input(d_o), input(stats), options);
+        describe(dq, *out_dq);
+        describe(dk, *out_dk);
+        describe(dv, *out_dv);
+    }
+
+    Graph finish(cudnnHandle_t handle) {
+        Graph result;
+        auto built = graph_->build(handle, {cudnn_frontend::HeurMode_t::A});
+        if (built.is_bad()) {
+            result.refusal = built.get_message();
+            return result;
+        }
+        auto sized = graph_->get_workspace_size(result.workspace);
+        if (sized.is_bad()) {
+            result.refusal = sized.get_message();
+        } else {
+            result.graph = std::move(graph_);
+        }
+        return result;
+    }
+
+  private:
+    template <class Options>
+    void set_common(Options& options) const {
+        options.set_attn_scale(shape_.scale)
+            .set_causal_mask(true)
+            .set_padding_mask(true)
+            .set_seq_len_q(lengths_)
+            .set_seq_len_kv(lengths_)
+            .set_max_total_seq_len_q(shape_.tokens)
+            .set_max_total_seq_len_kv(shape_.tokens);
+    }
+
+    GraphTensor index_tensor(std::int64_t id, std::int64_t count) {
+        return graph_->tensor(graph::Tensor_attributes()
+                                  .set_uid(id)
+                                  .set_dim({count, 1, 1, 1})
+                                  .set_stride({1, 1, 1, 1})
+                                  .set_data_type(cudnn_frontend::DataType_t::INT32));
+    }
+
+    void set_layout(Operand operand, graph::Tensor_attributes& tensor) {
+        const bool is_stats = operand == stats;
+        const std::int64_t dim = is_stats ? 1 : shape_.head_dim;
+        const std::int64_t ld = shape_.ld[operand];
+        tensor.set_uid(operand + 1)
+            .set_dim({shape_.samples, shape_.heads_of(operand), shape_.length, dim})
+            .set_stride({shape_.length * ld, dim, ld, 1})
+            .set_data_type(is_stats ? cudnn_frontend::DataType_t::FLOAT
+                                    : cudnn_frontend::DataType_t::BFLOAT16)
+            .set_ragged_offset(index_tensor(offsets_id + operand, shape_.samples + 1));
+    }
+
+    GraphTensor input(Operand operand) {
+        graph::Tensor_attributes tensor;
+        set_layout(operand, tensor);
+        return graph_->tensor(tensor);
+    }
+
+    void describe(Operand operand, graph::Tensor_attributes& tensor) {
+        set_layout(operand, tensor);
+        tensor.set_output(true);
+    }
+
+    const Shape& shape_;
+    std::unique_ptr<graph::Graph> graph_;
+    GraphTensor lengths_;
+};
+
+class CudnnAttentionGraphs final : public CudnnAttention {
+  public:
+    CudnnAttentionGraphs(cudaStream_t stream, StagingRing& staging) : staging_(staging) {
+        check_cudnn(cudnnCreate(&handle_), "create cuDNN handle");
+        check_cudnn(cudnnSetStream(handle_, stream), "set cuDNN stream");
+        const std::size_t version = cudnnGetVersion();
+        description_ = cat("cuDNN ", version / 10000, ".", version / 100 % 100, ".", version % 100);
+    }
+    ~CudnnAttentionGraphs() override {
+        graphs_.clear();
+        cudnnDestroy(handle_);
+    }
+    CudnnAttentionGraphs(const CudnnAttentionGraphs&) = delete;
+    CudnnAttentionGraphs& operator=(const CudnnAttentionGraphs&) = delete;
+
+    bool forward(const Attention& op) override {
+        return run(op, {{q, &op.q}, {k, &op.k}, {v, &op.v}, {o, &op.o}}, false, forward_table_);
+    }
+    bool backward(const AttentionBackward& op) override {
+        const Attention& f = op.forward;
+        return run(f,
+                   {{q, &f.q},
+                    {k, &f.k},
+                    {v, &f.v},
+                    {o, &f.o},
+                    {d_o, &op.d_o},
+                    {dq, &op.dq},
+                    {dk, &op.dk},
+                    {dv, &op.dv}},
+                   true, backward_table_);
+    }
+    const std::string& refusal() const override { return refusal_; }
+    const char* description() const override { return description_.c_str(); }
+    void allow_any_order() override { any_order_ = true; }
+
+  private:
+    struct Bound {
+        Operand operand;
+        const TensorView* view;
+    };
+
+    bool refuse(std::string why) {
+        refusal_ = std::move(why);
+        return false;
+    }
+
+    bool run(const Attention& op, const std::vector<Bound>& operands, bool backward,
+             SampleTable& table) {
+        if (op.head_dim % 8 != 0 || op.head_dim > 128) {
+            return refuse(cat("head_dim ", op.head_dim));
+        }
+        Shape shape = shape_of(op, backward);
+        while (backward && !any_order_ && shape.score_bytes() > score_bytes_limit) {
+            if (shape.kv_heads % 2 != 0) {
+                return refuse(cat("needs ", shape.score_bytes(), " bytes for scores"));
+            }
+            shape.heads /= 2;
+            shape.kv_heads /= 2;
+        }
+        std::unordered_map<std::int64_t, void*> pointers;
+        for (const auto& [operand, view] : operands) {
+            const bool aligned =
+                view->ld % 8 == 0 && reinterpret_cast<std::uintptr_t>(view->data) % 16 == 0;
+            if (!aligned) return refuse("rows do not start at multiples of 16 bytes");
+            if (op.rows.tokens * view->ld > INT32_MAX) return refuse("more than 2^31 elements");
+            shape.ld[operand] = view->ld;
+        }
+        const Graph& found = graph_of(shape);
+        if (found.graph == nullptr) return refuse(found.refusal);
+        void* workspace = workspace_.try_reserve(static_cast<std::size_t>(found.workspace));
+        if (workspace == nullptr && found.workspace > 0) {
+            return refuse(cat("no memory for ", found.workspace, " bytes of workspace"));
+        }
+        table.update(op.rows, shape, staging_);
+        pointers[offsets_id + stats] = table.offsets(stats);
+        pointers[lengths_id] = table.lengths();
+        for (const Bound& bound : operands) {
+            pointers[offsets_id + bound.operand] = table.offsets(bound.operand);
+        }
+        const std::int64_t parts = op.k.cols / op.head_dim / shape.kv_heads;
+        for (std::int64_t part = 0; part < parts; ++part) {
+            pointers[stats + 1] = op.lse + part * shape.heads;
+            for (const auto& [operand, view] : operands) {
+                pointers[operand + 1] =
+                    view->offset(0, part * shape.heads_of(operand) * shape.head_dim);
+            }
+            auto status = found.graph->execute(handle_, pointers, workspace);
+            if (status.is_bad()) throw Error(cat("cuDNN attention: ", status.get_message()));
+        }
+        return true;
+    }
+
+    Shape shape_of(const Attention& op, bool backward) const {
+        Shape shape;
+        std::int64_t longest = shortest_length;
+        for (std::int64_t i = 0; i < op.rows.samples; ++i) {
+            longest = std::max<std::int64_t>(longest,
+                                             op.rows.host_offsets[i + 1] - op.rows.host_offsets[i]);
+        }
+        shape.samples = rounded_up(op.rows.samples);
+        shape.length = rounded_up(longest);
+        shape.tokens = rounded_up(std::max(op.rows.tokens, shape.length));
+        shape.heads = op.q.cols / op.head_dim;
+        shape.kv_heads = op.k.cols / op.head_dim;
+        shape.head_dim = op.head_dim;
+        shape.scale = op.scale;
+        shape.backward = backward;
+        shape.any_order = any_order_;
+        shape.ld[stats] = op.q.cols / op.head_dim;
+        return shape;
+    }
+
+    const Graph& graph_of(const Shape& shape) {
+        const auto found = graphs_.find(shape);
+        if (found != graphs_.end()) return found->second;
+        Graph& result = graphs_[shape];
+        GraphBuilder builder(shape);
+        if (shape.backward) {
+            builder.backward();
+        } else {
+            builder.forward();
+        }
+        result = builder.finish(handle_);
+        return result;
+    }
+
+    StagingRing& staging_;
+    cudnnHandle_t handle_ = nullptr;
+    std::string description_;
+    std::string refusal_;
+    bool any_order_ = false;
+    std::map<Shape, Graph> graphs_;
+    GrowingMemory workspace_;
+    SampleTable forward_table_;
+    SampleTable backward_table_;
+};
+
+}  // namespace
+
+bool cudnn_attention_built() {
+    return true;
+}
+
+std::unique_ptr<CudnnAttention> make_cudnn_attention(cudaStream_t stream, StagingRing& staging) {
+    return std::make_unique<CudnnAttentionGraphs>(stream, staging);
+}
+
+}  // namespace loratrain
+
+#else
+
+namespace loratrain {
+
+bool cudnn_attention_built() {
+    return false;
+}
+
+std::unique_ptr<CudnnAttention> make_cudnn_attention(cudaStream_t, StagingRing&) {
+    return nullptr;
+}
+
+}  // namespace loratrain
+
+#endif

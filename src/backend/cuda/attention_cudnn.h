@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "backend/cuda/staging_ring.h"
+
+namespace loratrain {
+
+/// cuDNN's fused attention graphs on packed samples (bf16). Graphs are built when a shape first
+/// appears and kept.
+class CudnnAttention {
+  public:
+    virtual ~CudnnAttention() = default;
+
+    /// False, with nothing done, when cuDNN does not take these operands; refusal() says why.
+    virtual bool forward(const Attention& op) = 0;
+    virtual bool backward(const AttentionBackward& op) = 0;
+    virtual const std::string& refusal() const = 0;
+
+    virtual const char* description() const = 0;  ///< "cuDNN 9.19.0"
+    /// Lets dQ be summed in any order: faster and less workspace, not repeatable.
+    virtual void allow_any_order() = 0;
+};
+
+bool cudnn_attention_built();
+
+/// nullptr when this program was built without cuDNN.
+std::unique_ptr<CudnnAttention> make_cudnn_attention(cudaStream_t stream, StagingRing& staging);
+
+}  // namespace loratrain

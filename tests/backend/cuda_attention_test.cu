@@ -1,0 +1,345 @@
+#include <cmath>
+#include <cstring>
+#include <iostream>
+#include <limits>
+#include <memory>
+
+#include "backend/cuda/attention.h"
+#include "backend/cuda/attention_cudnn.h"
+#include "base/error.h"
+#include "reference/attention.h"
+#include "support/cuda_device.h"
+#include "support/device_data.h"
+
+namespace loratrain {
+namespace {
+
+using reference::AttentionInput;
+using reference::HostMatrix;
+
+struct Shape {
+    std::int64_t heads, kv_heads, head_dim;
+    std::vector<std::int32_t> lengths;
+    std::int64_t padding;  ///< columns between the rows of every matrix
+    double query_size;     ///< larger scores make sharper probabilities
+};
+
+std::vector<std::int32_t> many_lengths() {
+    std::vector<std::int32_t> lengths;
+    for (std::int32_t i = 0; i < 150; ++i) lengths.push_back(i * 37 % 23);
+    return lengths;
+}
+
+const std::vector<std::int32_t> ragged{1, 2, 63, 64, 65, 127, 300};
+
+std::vector<Shape> aligned_shapes() {
+    return {{4, 1, 8, ragged, 8, 1.0},          {8, 1, 16, ragged, 0, 2.0},
+            {4, 4, 64, ragged, 64, 1.0},        {2, 2, 80, ragged, 0, 4.0},
+            {8, 2, 128, ragged, 64, 4.0},       {8, 1, 128, {130, 5, 1}, 0, 1.0},
+            {4, 1, 64, many_lengths(), 0, 1.0}, {4, 1, 128, many_lengths(), 8, 1.0}};
+}
+
+Shape long_shape() {
+    return {2, 1, 128, {2048, 17}, 0, 4.0};
+}
+
+/// Shapes without tensor cores: rows that start anywhere, odd and wide heads.
+std::vector<Shape> odd_shapes() {
+    return {{2, 1, 7, {33, 1}, 0, 1.0},
+            {4, 2, 64, {130, 65}, 3, 1.0},
+            {2, 1, 136, {70, 20}, 0, 2.0},
+            {2, 1, 256, {100}, 0, 1.0}};
+}
+
+struct Case {
+    std::string name;
+    const char* choice;
+    DType dtype;
+    std::vector<Shape> shapes;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& at) {
+    return out << at.name;
+}
+
+std::vector<Case> cases() {
+    std::vector<Case> result{{"own_bf16", "own", DType::bf16, aligned_shapes()},
+                             {"own_bf16_long", "own", DType::bf16, {long_shape()}},
+                             {"own_bf16_odd", "own", DType::bf16, odd_shapes()},
+                             {"own_fp32", "own", DType::f32, aligned_shapes()},
+                             {"own_fp32_long", "own", DType::f32, {long_shape()}},
+                             {"own_fp32_odd", "own", DType::f32, odd_shapes()},
+                             {"auto_bf16_odd", "", DType::bf16, odd_shapes()}};
+    if (cudnn_attention_built()) {
+        result.push_back({"cudnn_bf16", "cudnn", DType::bf16, aligned_shapes()});
+        result.push_back({"cudnn_bf16_long", "cudnn", DType::bf16, {long_shape()}});
+    }
+    return result;
+}
+
+/// A strided matrix in GPU memory with NaN between its rows; as tests see it, fp64.
+class GpuMatrix {
+  public:
+    GpuMatrix(const HostMatrix& values, std::int64_t padding, DType dtype)
+        : view_{nullptr, dtype, values.rows, values.cols, values.cols + padding},
+          bytes_(packed(values)) {
+        view_.data = bytes_.data();
+    }
+
+    const TensorView& view() const { return view_; }
+    std::vector<char> raw() const { return bytes_.download(); }
+    std::vector<double> download() const {
+        const std::vector<char> host = raw();
+        std::vector<double> result;
+        std::int64_t touched = 0;
+        for (std::int64_t row = 0; row < view_.rows; ++row) {
+            for (std::int64_t col = 0; col < view_.ld; ++col) {
+                const double value = load(host, row * view_.ld + col);
+                if (col < view_.cols) {
+                    result.push_back(value);
+                } else {
+                    touched += std::isnan(value) ? 0 : 1;
+                }
+            }
+        }
+        EXPECT_EQ(touched, 0) << "padding was written";
+        return result;
+    }
+
+  private:
+    std::vector<char> packed(const HostMatrix& values) const {
+        std::vector<char> host(static_cast<std::size_t>(view_.rows * view_.ld) *
+                               view_.element_size());
+        for (std::int64_t row = 0; row < view_.rows; ++row) {
+            for (std::int64_t col = 0; col < view_.ld; ++col) {
+                const double value =
+                    col < view_.cols ? values(row, col) : std::numeric_limits<double>::quiet_NaN();
+                const auto single = static_cast<float>(value);
+                const BFloat16 half = to_bfloat16(single);
+                std::memcpy(host.data() + (row * view_.ld + col) * size(),
+                            view_.dtype == DType::f32 ? static_cast<const void*>(&single) : &half,
+                            view_.element_size());
+            }
+        }
+        return host;
+    }
+    double load(const std::vector<char>& host, std::int64_t i) const {
+        float single = 0.0F;
+        BFloat16 half{};
+        std::memcpy(view_.dtype == DType::f32 ? static_cast<void*>(&single) : &half,
+                    host.data() + i * size(), view_.element_size());
+        return view_.dtype == DType::f32 ? single : to_float(half);
+    }
+    std::int64_t size() const { return static_cast<std::int64_t>(view_.element_size()); }
+
+    TensorView view_;
+    GpuArray<char> bytes_;
+};
+
+HostMatrix unwritten(const HostMatrix& like) {
+    return {like.rows, like.cols, std::nan("")};
+}
+
+struct Gradients {
+    Gradients(const AttentionInput& in, DType dtype)
+        : dq(unwritten(in.q), 8, dtype),
+          dk(unwritten(in.k), 0, dtype),
+          dv(unwritten(in.k), 16, dtype) {}
+
+    GpuMatrix dq;
+    GpuMatrix dk;
+    GpuMatrix dv;
+};
+
+/// One attention in GPU memory.
+class Operands {
+  public:
+    Operands(const AttentionInput& in, const HostMatrix& d_o, std::int64_t padding, DType dtype)
+        : in_(in),
+          dtype_(dtype),
+          q_(in.q, padding, dtype),
+          k_(in.k, padding, dtype),
+          v_(in.v, padding, dtype),
+          o_(unwritten(in.q), padding, dtype),
+          d_o_(d_o, padding, dtype),
+          lse_(std::vector<float>(in.q.rows * in.q.cols / in.head_dim, std::nanf(""))),
+          offsets_(in.offsets) {}
+
+    void forward(CudaAttention& attention) const { attention.forward(op()); }
+    Gradients backward(CudaAttention& attention) const {
+        Gradients result(in_, dtype_);
+        attention.backward(
+            {op(), d_o_.view(), result.dq.view(), result.dk.view(), result.dv.view()});
+        return result;
+    }
+    std::vector<double> o() const { return o_.download(); }
+    std::vector<double> lse() const {
+        const std::vector<float> values = lse_.download();
+        return {values.begin(), values.end()};
+    }
+
+  private:
+    Attention op() const {
+        Attention result;
+        result.q = q_.view();
+        result.k = k_.view();
+        result.v = v_.view();
+        result.o = o_.view();
+        result.lse = lse_.data();
+        result.head_dim = in_.head_dim;
+        result.scale = static_cast<float>(in_.scale);
+        result.rows.tokens = in_.q.rows;
+        result.rows.samples = static_cast<std::int64_t>(in_.offsets.size()) - 1;
+        result.rows.offsets = offsets_.data();
+        result.rows.host_offsets = in_.offsets.data();
+        return result;
+    }
+
+    const AttentionInput& in_;
+    DType dtype_;
+    GpuMatrix q_;
+    GpuMatrix k_;
+    GpuMatrix v_;
+    GpuMatrix o_;
+    GpuMatrix d_o_;
+    GpuArray<float> lse_;
+    GpuArray<std::int32_t> offsets_;
+};
+
+HostMatrix random(std::int64_t rows, std::int64_t cols, std::uint64_t seed, DType dtype) {
+    return reference::random_matrix(rows, cols, seed, dtype);
+}
+
+AttentionInput input(const Shape& shape, DType dtype) {
+    std::vector<std::int32_t> offsets{0};
+    for (const std::int32_t length : shape.lengths) offsets.push_back(offsets.back() + length);
+    const std::int64_t tokens = offsets.back();
+    AttentionInput in{random(tokens, shape.heads * shape.head_dim, 1, dtype),
+                      random(tokens, shape.kv_heads * shape.head_dim, 2, dtype),
+                      random(tokens, shape.kv_heads * shape.head_dim, 3, dtype),
+                      shape.head_dim,
+                      static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim))),
+                      offsets};
+    for (double& value : in.q.values) {
+        value = reference::rounded_to(dtype, value * shape.query_size);
+    }
+    return in;
+}
+
+std::unique_ptr<CudaAttention> make_attention(const char* choice, DType dtype) {
+    setenv("LORATRAIN_ATTENTION", choice, 1);
+    auto result = std::make_unique<CudaAttention>(nullptr, dtype);
+    unsetenv("LORATRAIN_ATTENTION");
+    return result;
+}
+
+/// Relative error of the whole (root of the sums of squares), and of the worst element relative to
+/// itself plus the root mean square. The latter is large where bf16 probabilities of the first rows
+/// of a long sample, far above the mean, cancel.
+void expect_near(const std::vector<double>& values, const std::vector<double>& expected,
+                 DType dtype, const std::string& what) {
+    ASSERT_EQ(values.size(), expected.size());
+    const double mean = root_mean_square(expected);
+    double error = 0.0;
+    double worst = 0.0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const double difference = std::fabs(values[i] - expected[i]);
+        error += difference * difference;
+        worst = std::max(worst, difference / (mean + std::fabs(expected[i])));
+    }
+    const double whole = std::sqrt(error / static_cast<double>(values.size())) / mean;
+    std::cout << what << ": relative error " << whole << ", worst element " << worst << "\n";
+    EXPECT_LE(whole, dtype == DType::f32 ? 2e-6 : 4e-3) << what;
+    EXPECT_LE(worst, dtype == DType::f32 ? 1e-5 : 1e-1) << what;
+}
+
+class CudaAttentionTest : public testing::TestWithParam<Case> {
+  protected:
+    void SetUp() override {
+        LORATRAIN_NEED_GPU();
+        attention_ = make_attention(GetParam().choice, GetParam().dtype);
+    }
+
+    void check(const Shape& shape) const {
+        const DType dtype = GetParam().dtype;
+        const AttentionInput in = input(shape, dtype);
+        const HostMatrix d_o = random(in.q.rows, in.q.cols, 4, dtype);
+        const std::string of =
+            cat(" of ", shape.heads, "/", shape.kv_heads, " heads of ", shape.head_dim, ", ",
+                shape.lengths.size(), " samples, ", GetParam().name);
+        const Operands operands(in, d_o, shape.padding, dtype);
+
+        const auto expected = reference::attention(in);
+        operands.forward(*attention_);
+        expect_near(operands.o(), expected.o.values, dtype, "o" + of);
+        expect_close(operands.lse(), expected.lse.values, Tolerance{2e-5}, "lse" + of);
+
+        const auto gradients = reference::attention_backward(in, d_o);
+        const Gradients first = operands.backward(*attention_);
+        expect_near(first.dq.download(), gradients.dq.values, dtype, "dq" + of);
+        expect_near(first.dk.download(), gradients.dk.values, dtype, "dk" + of);
+        expect_near(first.dv.download(), gradients.dv.values, dtype, "dv" + of);
+
+        const Gradients second = operands.backward(*attention_);
+        EXPECT_EQ(first.dq.raw(), second.dq.raw()) << "not repeatable: dq" << of;
+        EXPECT_EQ(first.dk.raw(), second.dk.raw()) << "not repeatable: dk" << of;
+        EXPECT_EQ(first.dv.raw(), second.dv.raw()) << "not repeatable: dv" << of;
+    }
+
+    std::unique_ptr<CudaAttention> attention_;
+};
+
+TEST_P(CudaAttentionTest, AgreesWithLoopsAndRepeatsToTheBit) {
+    for (const Shape& shape : GetParam().shapes) check(shape);
+}
+
+INSTANTIATE_TEST_SUITE_P(Implementations, CudaAttentionTest, testing::ValuesIn(cases()),
+                         [](const auto& at) { return at.param.name; });
+
+/// So long that the repeatable gradients of cuDNN are made head by head.
+TEST(CudaAttentionPartsTest, CudnnAgreesWithOwnKernels) {
+    if (!cudnn_attention_built()) GTEST_SKIP() << "built without cuDNN";
+    LORATRAIN_NEED_GPU();
+    const AttentionInput in = input({2, 2, 64, {28000, 100}, 0, 8.0}, DType::bf16);
+    const HostMatrix d_o = random(in.q.rows, in.q.cols, 4, DType::bf16);
+    const Operands operands(in, d_o, 0, DType::bf16);
+    const auto own = make_attention("own", DType::bf16);
+    const auto cudnn = make_attention("cudnn", DType::bf16);
+    operands.forward(*own);
+    const std::vector<double> o = operands.o();
+    const std::vector<double> lse = operands.lse();
+    const Gradients expected = operands.backward(*own);
+    operands.forward(*cudnn);
+    expect_near(operands.o(), o, DType::bf16, "o in parts");
+    expect_close(operands.lse(), lse, Tolerance{2e-5}, "lse in parts");
+    const Gradients got = operands.backward(*cudnn);
+    expect_near(got.dq.download(), expected.dq.download(), DType::bf16, "dq in parts");
+    expect_near(got.dk.download(), expected.dk.download(), DType::bf16, "dk in parts");
+    expect_near(got.dv.download(), expected.dv.download(), DType::bf16, "dv in parts");
+}
+
+TEST(CudaAttentionChoiceTest, UnknownValueIsAnInputError) {
+    setenv("LORATRAIN_ATTENTION", "flash", 1);
+    EXPECT_THROW(CudaAttention(nullptr, DType::bf16), InputError);
+    unsetenv("LORATRAIN_ATTENTION");
+}
+
+TEST(AttentionTilesTest, CoverTheSamplesMostWorkFirst) {
+    const std::vector<std::int32_t> offsets{0, 130, 130, 131};
+    PackedRows rows;
+    rows.tokens = 131;
+    rows.samples = 3;
+    rows.host_offsets = offsets.data();
+    const auto queries = attention_tiles(rows, 64, TileOrder::queries);
+    ASSERT_EQ(queries.size(), 4U);
+    EXPECT_EQ(queries[0].begin, 128);
+    EXPECT_EQ(queries[3].first, 130);
+    const auto keys = attention_tiles(rows, 64, TileOrder::keys);
+    ASSERT_EQ(keys.size(), 4U);
+    EXPECT_EQ(keys[0].begin, 0);
+    EXPECT_EQ(keys[0].length, 130);
+    EXPECT_EQ(keys[3].length, 1);
+}
+
+}  // namespace
+}  // namespace loratrain
