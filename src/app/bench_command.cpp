@@ -127,7 +127,7 @@ BenchResult time_steps(const CommandLine::Bench& bench, const MpiSession& mpi,
     const Plan plan = make_plan(job, weights->spec(), infos, describe_cluster(mpi, kind_of(bench)));
     const auto index = static_cast<std::size_t>(mpi.rank());
     Stage stage(job, plan, index, *weights, backend);
-    const std::unique_ptr<Communicator> communicator = make_mpi_communicator(mpi);
+    const std::unique_ptr<Communicator> communicator = make_communicator(mpi, backend);
     PipelineRunner runner(job, plan, index, stage, *communicator, backend);
     Loader loader(files, std::vector<DatasetId>(job.adapters.size()), true);
     auto run = [&](int from, int rounds) {

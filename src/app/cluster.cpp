@@ -6,7 +6,10 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
+#include "backend/gpu_info.h"
+#include "base/error.h"
 #include "comm/collective.h"
 
 namespace loratrain {
@@ -26,18 +29,59 @@ std::uint64_t proc_value(const char* file, const std::string& name) {
     return 0;
 }
 
+/// Collective, but called inside agree(): gathers first, throws after.
+void check_gpus(const MpiSession& mpi, const GpuInfo& gpu) {
+    const std::string device = gpu.visible > 0 ? mpi.host() + " " + gpu.bus_id : "";
+    const std::vector<std::string> devices = gather_texts(mpi, device);
+    Problems problems;
+    for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+        const auto first = std::find(devices.begin(), devices.end(), devices[rank]);
+        const auto other = static_cast<std::size_t>(first - devices.begin());
+        if (devices[rank].empty()) {
+            problems.add("run.backend",
+                         cat("rank ", rank, " on host ", mpi.hosts()[rank],
+                             " sees no GPU, or the program was built without CUDA"),
+                         "use run.backend: cpu, or check nvidia-smi and CUDA_VISIBLE_DEVICES");
+        } else if (other < rank) {
+            problems.add("run.backend",
+                         cat("ranks ", other, " and ", rank, " would share GPU ", devices[rank]),
+                         "start one rank per GPU");
+        }
+    }
+    problems.throw_if_any();
+}
+
 }  // namespace
 
 Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
     Cluster cluster;
     cluster.ranks = mpi.size();
     cluster.ranks_per_node = mpi.local_size();
-    cluster.backend = backend == BackendKind::automatic ? BackendKind::cpu : backend;
-    const std::uint64_t share =
-        proc_value("/proc/meminfo", "MemAvailable") / static_cast<std::uint64_t>(mpi.local_size());
+    const GpuInfo gpu = backend == BackendKind::cpu ? GpuInfo{} : gpu_info(mpi.local_rank());
+    const bool all_have_gpus = !any_rank(mpi, gpu.visible == 0);
+    if (backend == BackendKind::automatic) {
+        backend = all_have_gpus ? BackendKind::cuda : BackendKind::cpu;
+    }
+    cluster.backend = backend;
+    if (backend == BackendKind::cuda) agree(mpi, [&] { check_gpus(mpi, gpu); });
+    const std::uint64_t share = backend == BackendKind::cuda
+                                    ? gpu.free_bytes
+                                    : proc_value("/proc/meminfo", "MemAvailable") /
+                                          static_cast<std::uint64_t>(mpi.local_size());
     const auto shares = gather_numbers(mpi, share);
     cluster.bytes_per_rank = *std::min_element(shares.begin(), shares.end());
     return cluster;
+}
+
+std::string describe_devices(const MpiSession& mpi, BackendKind backend) {
+    const GpuInfo gpu = backend == BackendKind::cuda ? gpu_info(mpi.local_rank()) : GpuInfo{};
+    const std::string mine = gpu.visible > 0 ? ", " + gpu.name + " " + gpu.bus_id : "";
+    std::string text;
+    int rank = 0;
+    for (const std::string& device : gather_texts(mpi, mpi.host() + mine)) {
+        text += cat("  rank ", rank++, ": ", device, "\n");
+    }
+    return text;
 }
 
 void give_back_large_blocks() {

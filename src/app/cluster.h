@@ -5,9 +5,14 @@
 
 namespace loratrain {
 
-/// What the ranks of this job have: counts, and the memory each may use (what the host has
-/// available now, shared among its ranks; the smallest over all hosts). Collective.
+/// What the ranks of this job have: counts, the backend (automatic: CUDA when every rank sees a
+/// GPU), and the memory each may use: of its GPU, or what the host has available now shared among
+/// its ranks; the smallest over all ranks. Throws InputError when CUDA is asked for and a rank sees
+/// no GPU, or two ranks would use the same one. Collective.
 Cluster describe_cluster(const MpiSession& mpi, BackendKind backend);
+
+/// "rank 0: node01, NVIDIA H200 0000:18:00.0" a line, or hosts alone without GPUs. Collective.
+std::string describe_devices(const MpiSession& mpi, BackendKind backend);
 
 /// Lets freed blocks of a MiB or more go back to the system at once, so that the temporary ones of
 /// loading and checkpointing do not stay resident beside what the plan counts.

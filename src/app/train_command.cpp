@@ -105,9 +105,17 @@ std::string plan_run(const CommandLine& command_line, const MpiSession& mpi,
     return broadcast_text(mpi, checkpoint);
 }
 
+std::unique_ptr<Backend> make_backend_for(const Plan& plan, const MpiSession& mpi) {
+    const bool cuda = plan.backend == BackendKind::cuda;
+    const bool bf16 = cuda && plan.precision == Precision::bf16;
+    return make_backend(cuda ? "cuda" : "cpu",
+                        {threads_per_rank(mpi), mpi.local_rank(), bf16 ? DType::bf16 : DType::f32});
+}
+
 void build_stage(const MpiSession& mpi, TrainingSession& session) {
+    agree(mpi, [&] { session.backend = make_backend_for(session.plan, mpi); });
     // Collective, so not where a rank may leave early with an error.
-    session.communicator = make_mpi_communicator(mpi);
+    session.communicator = make_communicator(mpi, *session.backend);
     agree(mpi, [&] {
         const Job& job = session.job;
         const Plan& plan = session.plan;
@@ -118,8 +126,6 @@ void build_stage(const MpiSession& mpi, TrainingSession& session) {
             session.inputs.weights = open_weights(job);
             if (with_tokens) session.inputs.files = open_datasets(job, plan.model.vocab_size);
         }
-        session.backend = make_backend(plan.backend == BackendKind::cuda ? "cuda" : "cpu",
-                                       {threads_per_rank(mpi), mpi.local_rank()});
         session.stage =
             std::make_unique<Stage>(job, plan, index, *session.inputs.weights, *session.backend);
         session.runner = std::make_unique<PipelineRunner>(job, plan, index, *session.stage,
@@ -174,6 +180,8 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
         }
     });
     log::info("backend: " + session.backend->description());
+    const std::string devices = describe_devices(mpi, session.plan.backend);
+    log::block(devices);
 
     const ExitCode code = trainer.run();
     log_memory(mpi, session.plan, *session.backend, before);

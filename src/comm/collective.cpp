@@ -109,6 +109,13 @@ std::vector<std::uint64_t> gather_numbers(const MpiSession& mpi, std::uint64_t v
     return values;
 }
 
+std::vector<std::string> gather_texts(const MpiSession& mpi, const std::string& text) {
+    std::vector<std::string> texts;
+    texts.reserve(static_cast<std::size_t>(mpi.size()));
+    for (int rank = 0; rank < mpi.size(); ++rank) texts.push_back(broadcast_text(mpi, text, rank));
+    return texts;
+}
+
 void barrier(const MpiSession& mpi) {
     MPI_CHECK(MPI_Barrier(mpi.world()));
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "backend/backend.h"
 #include "comm/mpi_session.h"
 
 namespace loratrain {
@@ -30,6 +31,9 @@ class Communicator {
     virtual std::unique_ptr<Transfer> receive(void* data, std::size_t bytes, int source,
                                               Channel channel) = 0;
 };
+
+/// NCCL where the backend has a stream and there is more than one rank, else MPI. Collective.
+std::unique_ptr<Communicator> make_communicator(const MpiSession& mpi, const Backend& backend);
 
 /// Communicator over MPI for host memory.
 std::unique_ptr<Communicator> make_mpi_communicator(const MpiSession& mpi);

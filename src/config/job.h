@@ -22,8 +22,9 @@ enum class LrSchedule : std::uint8_t { constant, constant_with_warmup, linear, c
 enum class Tokenizer : std::uint8_t { none, bytes };
 
 struct ModelJob {
-    std::string weights;    ///< HDF5 file of the base model; "" with `synthetic`
-    std::string synthetic;  ///< random weights of this shape instead (model_presets.h), to benchmark
+    std::string weights;  ///< HDF5 file of the base model; "" with `synthetic`
+    std::string
+        synthetic;  ///< random weights of this shape instead (model_presets.h), to benchmark
     Precision precision = Precision::automatic;
     /// Written into exported adapter_config.json; defaults to the weights path, or `synthetic`.
     std::string base_model_name_or_path;

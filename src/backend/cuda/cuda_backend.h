@@ -31,6 +31,7 @@ class CudaBackend final : public Backend {
     std::string description() const override;
     DType compute_dtype() const override { return compute_; }
     cudaStream_t stream() const { return stream_; }
+    void* native_stream() const override { return stream_; }
 
     Buffer allocate(std::size_t bytes, const char* what) override;
     void release(void* data, std::size_t bytes) override;

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace loratrain {
+
+/// What this process can see of GPUs.
+struct GpuInfo {
+    int visible = 0;               ///< 0 when there is none or the program was built without CUDA
+    std::string bus_id;            ///< PCI bus id of the one this rank would use
+    std::string name;              ///< "NVIDIA H200"
+    std::uint64_t free_bytes = 0;  ///< of that one
+};
+
+/// The GPU of a rank is local_rank modulo the visible ones, so it works both when every rank sees
+/// all GPUs of the host and when each sees its own as number 0.
+GpuInfo gpu_info(int local_rank);
+
+}  // namespace loratrain
