@@ -23,6 +23,18 @@ const std::vector<Shape> shapes{
     {3, 3, 24, {63, 128}, 1, 4.0},  {2, 2, 7, {33}, 0, 1.0},
     {2, 1, 128, {1100, 3}, 0, 4.0}, {6, 2, 10, {600, 0, 40}, 8, 5.0}};
 
+/// Wider than for other operators: bf16 rounds the probabilities, and those of the first rows of a
+/// long sample are far above the mean that errors are measured by; an error of a score, which grows
+/// with the score, is an error of its probability.
+Tolerance attention_tolerance(DType dtype) {
+    return dtype == DType::f32 ? Tolerance{1e-5} : Tolerance{1e-1};
+}
+
+void expect_near(const DeviceMatrix& got, const HostMatrix& expected, const std::string& what) {
+    expect_close(got.download().values, expected.values, attention_tolerance(got.view().dtype),
+                 what);
+}
+
 class AttentionTest : public BackendTest {
   protected:
     AttentionInput input(const Shape& shape, const PackedSamples& samples) const {
@@ -61,7 +73,7 @@ TEST_P(AttentionTest, ForwardAndBackwardAgreeWithLoops) {
                            static_cast<float>(in.scale),
                            samples.rows()};
         backend().attention(op);
-        expect_close(o, expected.o, cat("attention of head_dim ", shape.head_dim));
+        expect_near(o, expected.o, cat("attention of head_dim ", shape.head_dim));
         expect_close(lse, expected.lse, dtype(), "log sum exp");
 
         const DeviceMatrix device_d_o(backend(), d_o, shape.padding);
@@ -69,9 +81,9 @@ TEST_P(AttentionTest, ForwardAndBackwardAgreeWithLoops) {
         const DeviceMatrix dk(backend(), HostMatrix(in.k.rows, in.k.cols, 1.0 / 0.0), 0);
         const DeviceMatrix dv(backend(), HostMatrix(in.k.rows, in.k.cols, 1.0 / 0.0), 5);
         backend().attention_backward({op, device_d_o.view(), dq.view(), dk.view(), dv.view()});
-        expect_close(dq, gradients.dq, cat("dq of head_dim ", shape.head_dim));
-        expect_close(dk, gradients.dk, cat("dk of head_dim ", shape.head_dim));
-        expect_close(dv, gradients.dv, cat("dv of head_dim ", shape.head_dim));
+        expect_near(dq, gradients.dq, cat("dq of head_dim ", shape.head_dim));
+        expect_near(dk, gradients.dk, cat("dk of head_dim ", shape.head_dim));
+        expect_near(dv, gradients.dv, cat("dv of head_dim ", shape.head_dim));
     }
 }
 

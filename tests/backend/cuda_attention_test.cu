@@ -69,6 +69,7 @@ std::vector<Case> cases() {
                              {"own_fp32", "own", DType::f32, aligned_shapes()},
                              {"own_fp32_long", "own", DType::f32, {long_shape()}},
                              {"own_fp32_odd", "own", DType::f32, odd_shapes()},
+                             {"auto_bf16", "", DType::bf16, aligned_shapes()},
                              {"auto_bf16_odd", "", DType::bf16, odd_shapes()}};
     if (cudnn_attention_built()) {
         result.push_back({"cudnn_bf16", "cudnn", DType::bf16, aligned_shapes()});

@@ -5,6 +5,7 @@
 
 #include "backend/cuda/attention_cudnn.h"
 #include "backend/cuda/check.h"
+#include "backend/cuda/cuda_backend.h"
 #include "base/error.h"
 #include "kernels/attention.h"
 
@@ -15,9 +16,19 @@ namespace {
 constexpr std::size_t staging_sectors = 4;
 constexpr std::size_t staging_bytes = 256U << 10U;
 
-kernels::Matrix matrix_of(const TensorView& view) {
-    return {view.data, view.dtype == DType::f32 ? kernels::Element::f32 : kernels::Element::bf16,
-            view.rows, view.cols, view.ld};
+/// cuDNN's graphs are used where the samples are longer than this, measured on an H200: below, its
+/// padded tiles and extra passes cost more than its faster products save.
+constexpr double cudnn_forward_length = 100.0;
+constexpr double cudnn_backward_length = 400.0;
+
+/// Length of the sample that a token is in, averaged over tokens.
+double typical_length(const PackedRows& rows) {
+    double squares = 0.0;
+    for (std::int64_t i = 0; i < rows.samples; ++i) {
+        const double length = rows.host_offsets[i + 1] - rows.host_offsets[i];
+        squares += length * length;
+    }
+    return squares / static_cast<double>(rows.tokens);
 }
 
 kernels::AttentionParams params_of(const Attention& op) {
@@ -83,16 +94,23 @@ void CudaAttention::allow_any_order() {
 void CudaAttention::forward(const Attention& op) {
     if (op.rows.tokens == 0) return;
     check_shapes(op, compute_);
-    if (cudnn_ && cudnn_->forward(op)) return;
-    if (must_use_cudnn_) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
+    if (cudnn_ && (must_use_cudnn_ || typical_length(op.rows) > cudnn_forward_length)) {
+        if (cudnn_->forward(op)) return;
+        if (must_use_cudnn_) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
+    }
     own_forward(op);
 }
 
 void CudaAttention::backward(const AttentionBackward& op) {
     if (op.forward.rows.tokens == 0) return;
     check_shapes(op.forward, compute_);
-    if (cudnn_ && cudnn_->backward(op)) return;
-    if (must_use_cudnn_) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
+    LORATRAIN_CHECK(op.d_o.cols == op.forward.q.cols && op.dq.cols == op.forward.q.cols &&
+                        op.dk.cols == op.forward.k.cols && op.dv.cols == op.forward.k.cols,
+                    "attention gradients of ", op.dq.cols, " and ", op.dk.cols, " columns");
+    if (cudnn_ && (must_use_cudnn_ || typical_length(op.forward.rows) > cudnn_backward_length)) {
+        if (cudnn_->backward(op)) return;
+        if (must_use_cudnn_) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
+    }
     own_backward(op);
 }
 

@@ -13,10 +13,10 @@ namespace loratrain {
 
 class CudnnAttention;
 
-/// Attention and its gradients on one stream: cuDNN's fused graphs where they apply (bf16), else
-/// the kernels of this program. LORATRAIN_ATTENTION=own or cudnn forces one of them (InputError
-/// when it was not built). Both are repeatable to the bit. Workspace grows when a larger size
-/// first appears.
+/// Attention and its gradients on one stream: cuDNN's fused graphs where they apply and are faster
+/// (bf16, long samples), else the kernels of this program. LORATRAIN_ATTENTION=own or cudnn forces
+/// one of them (InputError when it was not built). Both are repeatable to the bit. Workspace grows
+/// when a larger size first appears.
 class CudaAttention {
   public:
     CudaAttention(cudaStream_t stream, DType compute);
