@@ -70,9 +70,10 @@ struct Plan {
     BackendKind backend = BackendKind::cpu;  ///< never automatic
     Precision precision = Precision::fp32;   ///< storage of the base weights, never automatic
     std::int64_t microbatch_tokens = 0;      ///< most tokens of a microbatch
-    std::int32_t max_in_flight = 1;          ///< forwarded, not yet backwarded microbatches at stage 0
-    std::int32_t pad_columns = 0;   ///< LoRA pad columns R of the augmented matrix; 0 = segmented only
-    std::int32_t saved_columns = 0; ///< columns of S kept per linear and token
+    std::int32_t max_in_flight = 1;  ///< forwarded, not yet backwarded microbatches at stage 0
+    std::int32_t pad_columns =
+        0;  ///< LoRA pad columns R of the augmented matrix; 0 = segmented only
+    std::int32_t saved_columns = 0;  ///< columns of S kept per linear and token
     std::int32_t groups = 1;
     ReplicaPlan replica;
     std::vector<AdapterPlan> adapters;
@@ -107,22 +108,22 @@ struct BatchPlan {
     std::int32_t epoch = 0;
     std::int32_t samples = 0;
     std::int64_t tokens = 0;
-    std::int64_t targets = 0;            ///< the denominator of its loss
-    MicrobatchId first_microbatch{};     ///< first and last microbatch that hold samples of it
+    std::int64_t targets = 0;         ///< the denominator of its loss
+    MicrobatchId first_microbatch{};  ///< first and last microbatch that hold samples of it
     MicrobatchId last_microbatch{};
     bool last_of_adapter = false;
 };
 
 enum class ActionKind : std::uint8_t {
-    recv_forward,    ///< activations of `microbatch` from the stage before
-    forward,         ///< run this stage's layers; last stage: loss and its gradient as well
-    send_forward,    ///< activations to the next stage
-    recv_backward,   ///< gradient of this stage's output from the next stage
-    backward,        ///< run this stage's layers backwards, accumulate adapter gradients
-    send_backward,   ///< gradient of this stage's input to the stage before
-    step,            ///< optimizer step of batch `batch` on this stage
-    recv_norms,      ///< end of window: gradient-norm totals of `carried` from the stage before
-    send_norms,      ///< end of window: the same to the next stage
+    recv_forward,   ///< activations of `microbatch` from the stage before
+    forward,        ///< run this stage's layers; last stage: loss and its gradient as well
+    send_forward,   ///< activations to the next stage
+    recv_backward,  ///< gradient of this stage's output from the next stage
+    backward,       ///< run this stage's layers backwards, accumulate adapter gradients
+    send_backward,  ///< gradient of this stage's input to the stage before
+    step,           ///< optimizer step of batch `batch` on this stage
+    recv_norms,     ///< end of window: gradient-norm totals of `carried` from the stage before
+    send_norms,     ///< end of window: the same to the next stage
     no_op,
 };
 

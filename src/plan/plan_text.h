@@ -7,8 +7,8 @@
 
 namespace loratrain {
 
-/// The one text form (YAML) of plans and windows: for --dry-run, plan.yaml, the broadcast and tests.
-/// Reading what was written gives the same value.
+/// The one text form (YAML) of plans and windows: for --dry-run, plan.yaml, the broadcast and
+/// tests. Reading what was written gives the same value.
 std::string to_text(const Plan& plan);
 Plan plan_from_text(const std::string& text);
 std::string to_text(const Window& window);

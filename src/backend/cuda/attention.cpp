@@ -57,28 +57,37 @@ void check_shapes(const Attention& op, DType compute) {
     }
 }
 
-std::string forced_choice() {
+}  // namespace
+
+CudaAttention::Choice CudaAttention::forced_choice() {
     const char* value = std::getenv("LORATRAIN_ATTENTION");
-    const std::string choice = value == nullptr ? "" : value;
-    if (!choice.empty() && choice != "own" && choice != "cudnn") {
-        throw InputError("LORATRAIN_ATTENTION", cat("unknown value '", choice, "'"),
+    const std::string name = value == nullptr ? "" : value;
+    if (name.empty()) return Choice::fastest;
+    if (name == "own") return Choice::own;
+    if (name != "cudnn") {
+        throw InputError("LORATRAIN_ATTENTION", cat("unknown value '", name, "'"),
                          "must be own or cudnn, or not set");
     }
-    if (choice == "cudnn" && !cudnn_attention_built()) {
+    if (!cudnn_attention_built()) {
         throw InputError("LORATRAIN_ATTENTION",
                          "'cudnn' asked for, but this program was built without cuDNN",
                          "configure with -DCUDNN_FRONTEND_INCLUDE=, or use own");
     }
-    return choice;
+    return Choice::cudnn;
 }
 
-}  // namespace
-
 CudaAttention::CudaAttention(cudaStream_t stream, DType compute)
-    : stream_(stream), compute_(compute), staging_(stream, staging_sectors, staging_bytes, false) {
-    const std::string choice = forced_choice();
-    must_use_cudnn_ = choice == "cudnn" && compute == DType::bf16;
-    if (choice != "own" && compute == DType::bf16) cudnn_ = make_cudnn_attention(stream, staging_);
+    : choice_(forced_choice()),
+      stream_(stream),
+      compute_(compute),
+      staging_(stream, staging_sectors, staging_bytes, false) {
+    if (choice_ != Choice::own && compute == DType::bf16) {
+        cudnn_ = make_cudnn_attention(stream, staging_);
+    }
+}
+
+bool CudaAttention::prefers_cudnn(const PackedRows& rows, double length) const {
+    return cudnn_ && (choice_ == Choice::cudnn || typical_length(rows) > length);
 }
 
 CudaAttention::~CudaAttention() = default;
@@ -94,9 +103,9 @@ void CudaAttention::allow_any_order() {
 void CudaAttention::forward(const Attention& op) {
     if (op.rows.tokens == 0) return;
     check_shapes(op, compute_);
-    if (cudnn_ && (must_use_cudnn_ || typical_length(op.rows) > cudnn_forward_length)) {
+    if (prefers_cudnn(op.rows, cudnn_forward_length)) {
         if (cudnn_->forward(op)) return;
-        if (must_use_cudnn_) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
+        if (choice_ == Choice::cudnn) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
     }
     own_forward(op);
 }
@@ -107,9 +116,9 @@ void CudaAttention::backward(const AttentionBackward& op) {
     LORATRAIN_CHECK(op.d_o.cols == op.forward.q.cols && op.dq.cols == op.forward.q.cols &&
                         op.dk.cols == op.forward.k.cols && op.dv.cols == op.forward.k.cols,
                     "attention gradients of ", op.dq.cols, " and ", op.dk.cols, " columns");
-    if (cudnn_ && (must_use_cudnn_ || typical_length(op.forward.rows) > cudnn_backward_length)) {
+    if (prefers_cudnn(op.forward.rows, cudnn_backward_length)) {
         if (cudnn_->backward(op)) return;
-        if (must_use_cudnn_) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
+        if (choice_ == Choice::cudnn) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
     }
     own_backward(op);
 }

@@ -36,9 +36,14 @@ class CudaAttention {
     void own_forward(const Attention& op);
     void own_backward(const AttentionBackward& op);
 
+    enum class Choice : std::uint8_t { fastest, own, cudnn };
+
+    static Choice forced_choice();
+    bool prefers_cudnn(const PackedRows& rows, double length) const;
+
+    Choice choice_;
     cudaStream_t stream_;
     DType compute_;
-    bool must_use_cudnn_ = false;
     std::unique_ptr<CudnnAttention> cudnn_;
     StagingRing staging_;
     AttentionTiles forward_tiles_{TileOrder::queries};

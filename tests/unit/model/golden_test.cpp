@@ -15,10 +15,9 @@ TEST_P(Golden, FirstStepGradientsEqualThoseOfPeft) {
         Progress progress;
         progress.steps.assign(3, 0);
         progress.stopped.assign(3, false);
-        const Window window =
-            plan_window(golden.job, golden.plan, golden.infos, progress, 1);
-        Loader loader(golden.files, std::vector<DatasetId>{DatasetId{0}, DatasetId{1}, DatasetId{2}},
-                      true);
+        const Window window = plan_window(golden.job, golden.plan, golden.infos, progress, 1);
+        Loader loader(golden.files,
+                      std::vector<DatasetId>{DatasetId{0}, DatasetId{1}, DatasetId{2}}, true);
         loader.start(window);
         for (const Microbatch& microbatch : window.microbatches) {
             LossRule rule;

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Checks that includes follow the layers of the program.
+
+  check_layers.py [ROOT]     exit code 1 and one line per violation
+
+A folder of src/ may include itself and the folders named in LAYERS; a third-party header may be
+included only where THIRD_PARTY allows it; kernels/ includes nothing of src/.
+"""
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+LAYERS: dict[str, set[str]] = {
+    "base": set(),
+    "config": {"base"},
+    "plan": {"config", "base"},
+    "backend": {"base"},
+    "comm": {"backend", "base"},
+    "io": {"config", "base"},
+    "data": {"plan", "io", "config", "base"},
+    "model": {"plan", "config", "backend", "io", "base"},
+    "train": {"model", "data", "plan", "comm", "io", "backend", "config", "base"},
+    "report": {"plan", "base"},
+}
+EVERYTHING = set(LAYERS) | {"app"}
+LAYERS["app"] = EVERYTHING
+LAYERS["main.cpp"] = EVERYTHING
+
+# Made by the build.
+GENERATED = {"version_values.h"}
+
+# Header (regular expression) -> path prefixes below src/ that may include it.
+THIRD_PARTY: list[tuple[str, tuple[str, ...]]] = [
+    (r"yaml-cpp/", ("config/", "plan/")),
+    (r"boost/", ("config/command_line.cpp",)),
+    (r"mpi\.h", ("comm/",)),
+    (r"nccl\.h", ("comm/",)),
+    (r"hdf5\.h|H5.*\.h", ("io/",)),
+    (r"(oneapi/)?dnnl.*|cblas\.h|openblas.*|mkl.*", ("backend/cpu/",)),
+    (r"cuda.*|cublas.*|cudnn.*", ("backend/cuda/", "comm/nccl_")),
+    (r"omp\.h", ("backend/cpu/",)),
+    (r"nlohmann/.*", ("io/", "train/", "app/", "report/")),
+]
+KERNEL_USERS = ("backend/cuda/",)
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def includes(path: Path) -> list[tuple[int, str, bool]]:
+    """Line, header and whether it was written with <> of every include."""
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        match = INCLUDE.match(line)
+        if match:
+            found.append((number, match[2], match[1] == "<"))
+    return found
+
+
+def own_target(header: str, root: Path) -> str | None:
+    """Path below src/ or "kernels/..." of one of the program's own headers."""
+    if (root / "src" / header).exists():
+        return header
+    if header.startswith("kernels/"):
+        return header
+    return None
+
+
+def third_party_fault(name: str, header: str) -> str | None:
+    for pattern, allowed in THIRD_PARTY:
+        if re.fullmatch(pattern if pattern.endswith(("*", "h")) else pattern + ".*", header):
+            if not name.startswith(allowed):
+                return f"<{header}> belongs in {' or '.join(allowed)}"
+    return None
+
+
+def check_source(path: Path, root: Path) -> list[str]:
+    """Violations of one file of src/."""
+    name = path.relative_to(root / "src").as_posix()
+    layer = name.split("/")[0]
+    faults = []
+    if layer not in LAYERS:
+        return [f"src/{name}:1: the folder {layer} has no place among the layers"]
+    for line, header, angled in includes(path):
+        target = own_target(header, root)
+        fault = None
+        if target is None:
+            fault = third_party_fault(name, header)
+            if fault is None and not angled and header not in GENERATED:
+                fault = f'"{header}" is not found below src/'
+        elif target.startswith("kernels/"):
+            if not name.startswith(KERNEL_USERS):
+                fault = f"only {', '.join(KERNEL_USERS)} may include {target}"
+        elif target.split("/")[0] not in LAYERS[layer] | {layer}:
+            fault = f"{layer} may not include {target}"
+        if fault:
+            faults.append(f"src/{name}:{line}: {fault}")
+    return faults
+
+
+def check_kernel(path: Path, root: Path) -> list[str]:
+    """kernels/ is a leaf."""
+    name = path.relative_to(root).as_posix()
+    return [f"{name}:{line}: kernels may not include {header} of src/"
+            for line, header, _ in includes(path) if (root / "src" / header).exists()]
+
+
+def sources(folder: Path) -> list[Path]:
+    if not folder.exists():
+        return []
+    return sorted(p for p in folder.rglob("*") if p.suffix in {".h", ".cpp", ".cu", ".cuh"})
+
+
+def check(root: Path) -> list[str]:
+    faults = []
+    for path in sources(root / "src"):
+        faults += check_source(path, root)
+    for path in sources(root / "kernels"):
+        faults += check_kernel(path, root)
+    return faults
+
+
+def main() -> int:
+    faults = check(Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT)
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

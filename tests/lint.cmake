@@ -1,0 +1,10 @@
+# Checks of the sources, and the tests of the scripts.
+
+function(loratrain_script_test name)
+  add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+  set_tests_properties(${name} PROPERTIES LABELS script TIMEOUT 120 SKIP_RETURN_CODE 77)
+endfunction()
+
+loratrain_script_test(lint.layers ${Python3_EXECUTABLE} scripts/check_layers.py)
+loratrain_script_test(lint.format ${Python3_EXECUTABLE} scripts/check_format.py)
+loratrain_script_test(python.scripts ${Python3_EXECUTABLE} -m unittest discover -s tests/python)

@@ -1,0 +1,21 @@
+# Programs that run under MPI with a stated number of ranks; each has its own main() (mpi_main.h).
+
+# loratrain_mpi_test(NAME RANKS n...): tests/mpi/NAME_test.cpp as mpi.NAME.n for every n.
+function(loratrain_mpi_test name)
+  cmake_parse_arguments(ARG "" "" "RANKS" ${ARGN})
+  add_executable(test_mpi_${name} "${CMAKE_CURRENT_LIST_DIR}/mpi/${name}_test.cpp")
+  target_include_directories(test_mpi_${name} PRIVATE "${CMAKE_CURRENT_LIST_DIR}")
+  target_link_libraries(test_mpi_${name} PRIVATE loratrain_train GTest::gtest)
+  foreach(ranks IN LISTS ARG_RANKS)
+    add_test(NAME mpi.${name}.${ranks}
+             COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} --oversubscribe
+                     --bind-to none $<TARGET_FILE:test_mpi_${name}>)
+    set_tests_properties(mpi.${name}.${ranks} PROPERTIES
+      LABELS "mpi;ranks_${ranks}" TIMEOUT 120 PROCESSORS 2
+      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMP_NUM_THREADS=1;OMPI_MCA_mpi_yield_when_idle=1")
+  endforeach()
+endfunction()
+
+loratrain_mpi_test(collective RANKS 1 2 3 4)
+loratrain_mpi_test(communicator RANKS 2 3)
+loratrain_mpi_test(adapter_transfer RANKS 1 2 3 4)

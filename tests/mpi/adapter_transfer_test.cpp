@@ -1,0 +1,84 @@
+#include "train/adapter_transfer.h"
+
+#include "backend/make_backend.h"
+#include "base/rng.h"
+#include "mpi/mpi_main.h"
+#include "plan/partition_layers.h"
+
+namespace loratrain::mpi_test {
+namespace {
+
+ModelSpec small_model() {
+    ModelSpec model;
+    model.family = "llama";
+    model.vocab_size = 50;
+    model.hidden_size = 16;
+    model.intermediate_size = 24;
+    model.layers = 5;
+    model.heads = 2;
+    model.kv_heads = 1;
+    model.head_dim = 8;
+    return model;
+}
+
+Job two_adapters() {
+    Job job;
+    AdapterJob adapter;
+    adapter.name = "all";
+    adapter.r = 3;
+    job.adapters.push_back(adapter);
+    adapter.name = "some";
+    adapter.r = 5;
+    adapter.targets = {true, false, true, false, false, false, true};
+    job.adapters.push_back(adapter);
+    return job;
+}
+
+/// Values that depend on a tensor's name alone, not on where it lies.
+std::vector<NamedTensor> marked(std::vector<NamedTensor> tensors, std::uint64_t part) {
+    for (NamedTensor& tensor : tensors) {
+        tensor.values.resize(static_cast<std::size_t>(tensor.shape[0] * tensor.shape[1]));
+        for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+            tensor.values[i] = uniform_float(mix_key(hash_name(tensor.name), part), i);
+        }
+    }
+    return tensors;
+}
+
+TEST(GatherAdapter, EqualsTheLayoutOfOneRank) {
+    const Job job = two_adapters();
+    Plan plan;
+    plan.model = small_model();
+    plan.replica.stages = partition_layers(plan.model, session().size());
+    const auto stage_index = static_cast<std::size_t>(session().rank());
+    const StagePlan& stage = plan.replica.stages[stage_index];
+    const auto backend = make_backend("cpu", {1, 0});
+    AdapterBank bank(job, plan.model, stage.first_layer, stage.layer_count, *backend);
+    constexpr AdapterBank::Part parts[] = {
+        AdapterBank::Part::parameters, AdapterBank::Part::first_moments,
+        AdapterBank::Part::second_moments, AdapterBank::Part::gradients};
+    for (const AdapterId adapter : {AdapterId{0}, AdapterId{1}}) {
+        for (std::uint64_t p = 0; p < std::size(parts); ++p) {
+            bank.upload(adapter, parts[p],
+                        marked(adapter_tensors(job.adapter(adapter), plan.model, stage.first_layer,
+                                               stage.layer_count),
+                               p));
+            const auto got = gather_adapter(session(), job, plan, bank, adapter, parts[p]);
+            if (!session().is_root()) {
+                EXPECT_TRUE(got.empty());
+                continue;
+            }
+            const auto want =
+                marked(adapter_tensors(job.adapter(adapter), plan.model, 0, plan.model.layers), p);
+            ASSERT_EQ(got.size(), want.size());
+            for (std::size_t i = 0; i < want.size(); ++i) {
+                EXPECT_EQ(got[i].name, want[i].name);
+                EXPECT_EQ(got[i].shape, want[i].shape);
+                EXPECT_EQ(got[i].values, want[i].values) << got[i].name;
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace loratrain::mpi_test

@@ -1,0 +1,124 @@
+#include "comm/communicator.h"
+
+#include <numeric>
+
+#include "mpi/mpi_main.h"
+
+namespace loratrain::mpi_test {
+namespace {
+
+/// Messages travel in a ring: to the next rank, from the one before.
+class Ring : public ::testing::Test {
+  protected:
+    int next() const { return (session().rank() + 1) % session().size(); }
+    int before() const { return (session().rank() + session().size() - 1) % session().size(); }
+
+    std::unique_ptr<Communicator> communicator_ = make_mpi_communicator(session());
+};
+
+std::vector<int> numbers(std::size_t count, int first) {
+    std::vector<int> values(count);
+    std::iota(values.begin(), values.end(), first);
+    return values;
+}
+
+TEST_F(Ring, ManyOutstandingMessagesArriveInOrder) {
+    constexpr std::size_t count = 200;
+    std::vector<std::vector<int>> sent;
+    std::vector<std::vector<int>> received;
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t length = 1 + 37 * i % 5000;  // eager and rendezvous mixed
+        sent.push_back(numbers(length, 1000 * session().rank() + static_cast<int>(i)));
+        received.emplace_back(length, -1);
+    }
+    std::vector<std::unique_ptr<Transfer>> transfers;
+    for (std::size_t i = 0; i < count; ++i) {
+        transfers.push_back(communicator_->send(sent[i].data(), sent[i].size() * sizeof(int),
+                                                next(), Channel::forward));
+    }
+    for (auto& values : received) {
+        transfers.push_back(communicator_->receive(values.data(), values.size() * sizeof(int),
+                                                   before(), Channel::forward));
+    }
+    for (auto& transfer : transfers) transfer->wait();
+    for (std::size_t i = 0; i < count; ++i) {
+        EXPECT_EQ(received[i], numbers(received[i].size(), 1000 * before() + static_cast<int>(i)));
+    }
+}
+
+TEST_F(Ring, ChannelsDoNotMix) {
+    const std::vector<int> sent{1, 2, 3};
+    std::vector<int> received(3, 0);
+    std::vector<std::unique_ptr<Transfer>> sends;
+    for (std::size_t i = 0; i < 3; ++i) {
+        sends.push_back(
+            communicator_->send(&sent[i], sizeof(int), next(), static_cast<Channel>(i)));
+    }
+    for (std::size_t i = 3; i-- > 0;) {  // asked for in the reverse order
+        communicator_->receive(&received[i], sizeof(int), before(), static_cast<Channel>(i))
+            ->wait();
+    }
+    for (auto& send : sends) send->wait();
+    EXPECT_EQ(received, sent);
+}
+
+TEST_F(Ring, EmptyMessages) {
+    int value = session().rank();
+    int got = -1;
+    const auto empty_out = communicator_->send(nullptr, 0, next(), Channel::norms);
+    const auto out = communicator_->send(&value, sizeof(int), next(), Channel::norms);
+    communicator_->receive(nullptr, 0, before(), Channel::norms)->wait();
+    communicator_->receive(&got, sizeof(int), before(), Channel::norms)->wait();
+    empty_out->wait();
+    out->wait();
+    EXPECT_EQ(got, before());
+}
+
+TEST_F(Ring, LargeMessage) {
+    const std::vector<int> sent = numbers(8U << 20U, session().rank());
+    std::vector<int> received(sent.size());
+    const std::size_t bytes = sent.size() * sizeof(int);
+    const auto in = communicator_->receive(received.data(), bytes, before(), Channel::backward);
+    const auto out = communicator_->send(sent.data(), bytes, next(), Channel::backward);
+    in->wait();
+    out->wait();
+    EXPECT_EQ(received, numbers(sent.size(), before()));
+}
+
+TEST_F(Ring, WaitingTwiceIsHarmless) {
+    int value = session().rank();
+    int got = -1;
+    const auto in = communicator_->receive(&got, sizeof(int), before(), Channel::forward);
+    const auto out = communicator_->send(&value, sizeof(int), next(), Channel::forward);
+    for (int i = 0; i < 2; ++i) {
+        in->wait();
+        out->wait();
+    }
+    EXPECT_EQ(got, before());
+}
+
+TEST_F(Ring, TwoCommunicatorsDoNotMix) {
+    const auto other = make_mpi_communicator(session());
+    const std::vector<int> sent{5, 6};
+    std::vector<int> received(2, 0);
+    const auto first = communicator_->send(&sent[0], sizeof(int), next(), Channel::forward);
+    const auto second = other->send(&sent[1], sizeof(int), next(), Channel::forward);
+    other->receive(&received[1], sizeof(int), before(), Channel::forward)->wait();
+    communicator_->receive(&received[0], sizeof(int), before(), Channel::forward)->wait();
+    first->wait();
+    second->wait();
+    EXPECT_EQ(received, sent);
+}
+
+TEST(Floats, AnyCount) {
+    for (const std::size_t count : {0U, 1U, 100000U}) {
+        const std::vector<float> values(count, 1.5F);
+        if (session().rank() == 1) send_floats(session(), values, 0);
+        if (session().rank() == 0) {
+            EXPECT_EQ(receive_floats(session(), 1), values);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace loratrain::mpi_test

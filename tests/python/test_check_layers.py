@@ -1,0 +1,57 @@
+"""The check of include directions finds what it should."""
+from __future__ import annotations
+
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+import check_layers  # noqa: E402
+
+
+class CheckLayers(unittest.TestCase):
+    def faults(self, files: dict[str, str]) -> list[str]:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in files.items():
+                path = Path(folder) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            return check_layers.check(Path(folder))
+
+    def test_the_program_itself(self) -> None:
+        self.assertEqual(check_layers.check(ROOT), [])
+
+    def test_wrong_direction(self) -> None:
+        faults = self.faults({"src/plan/a.h": '#pragma once\n#include "io/b.h"\n',
+                              "src/io/b.h": "", "src/io/c.cpp": '#include "io/b.h"\n',
+                              "src/app/d.cpp": '#include "plan/a.h"\n'})
+        self.assertEqual(faults, ["src/plan/a.h:2: plan may not include io/b.h"])
+
+    def test_third_parties_stay_in_their_place(self) -> None:
+        faults = self.faults({"src/train/a.cpp": "#include <mpi.h>\n#include <vector>\n",
+                              "src/config/b.cpp": "#include <boost/program_options.hpp>\n",
+                              "src/config/command_line.cpp": "#include <boost/any.hpp>\n",
+                              "src/app/c.cpp": "#include <yaml-cpp/yaml.h>\n#include <hdf5.h>\n",
+                              "src/backend/cpu/d.cpp": "#include <oneapi/dnnl/dnnl.h>\n",
+                              "src/model/e.cpp": "#include <cblas.h>\n"})
+        self.assertEqual([fault.split(": ")[0] for fault in faults],
+                         ["src/app/c.cpp:1", "src/app/c.cpp:2", "src/config/b.cpp:1",
+                          "src/model/e.cpp:1", "src/train/a.cpp:1"])
+
+    def test_kernels_are_a_leaf(self) -> None:
+        faults = self.faults({"kernels/k.cu": '#include "base/b.h"\n#include "kernels/k.h"\n',
+                              "kernels/k.h": "", "src/base/b.h": "",
+                              "src/backend/cuda/c.cpp": '#include "kernels/k.h"\n',
+                              "src/model/m.cpp": '#include "kernels/k.h"\n'})
+        self.assertEqual([fault.split(": ")[0] for fault in faults],
+                         ["src/model/m.cpp:1", "kernels/k.cu:1"])
+
+    def test_unknown_folder_and_header(self) -> None:
+        faults = self.faults({"src/util/a.h": "", "src/base/b.cpp": '#include "base/none.h"\n'})
+        self.assertEqual(len(faults), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

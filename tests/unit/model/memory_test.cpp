@@ -1,0 +1,65 @@
+#include "unit/model/small_stage.h"
+
+namespace loratrain::test {
+namespace {
+
+/// What the backend allocates for every stage is what the plan says, to the byte; the buffers of
+/// gradient messages belong to the pipeline runner.
+void expect_exact(const SmallCase& test_case) {
+    const Plan& plan = test_case.plan;
+    for (std::size_t s = 0; s < plan.replica.stages.size(); ++s) {
+        const auto backend = make_backend("cpu", {1, 0});
+        const auto stage = test_case.stage(*backend, s);
+        const MemoryPlan memory = stage_memory(test_case.job, plan, s);
+        const auto messages = workspace_layout(plan, plan.replica.stages[s]).messages;
+        EXPECT_EQ(backend->memory().current, memory.total() - messages) << "stage " << s;
+        EXPECT_EQ(memory.total(), plan.memory[s].total());
+    }
+}
+
+std::vector<AdapterJob> two_adapters() {
+    std::vector<AdapterJob> adapters{small_adapter("a", 5), small_adapter("b", 3, 0.1)};
+    adapters[1].targets = {true, false, true, false, false, true, false};
+    return adapters;
+}
+
+TEST(StageMemory, Plain) {
+    for (const int ranks : {1, 2, 3}) expect_exact({small_model(), two_adapters(), ranks});
+}
+
+TEST(StageMemory, QueryAndKeyNorms) {
+    ModelSpec model = small_model();
+    model.qk_norm = true;
+    model.head_dim = 12;
+    for (const int ranks : {1, 3}) expect_exact({model, two_adapters(), ranks});
+}
+
+TEST(StageMemory, Biases) {
+    ModelSpec model = small_model();
+    model.qkv_bias = model.o_bias = model.mlp_bias = true;
+    expect_exact({model, two_adapters(), 2});
+}
+
+TEST(StageMemory, TiedHead) {
+    ModelSpec model = small_model();
+    model.tie_word_embeddings = true;
+    for (const int ranks : {1, 2}) expect_exact({model, two_adapters(), ranks});
+}
+
+TEST(StageMemory, StagedBf16) {
+    for (const int ranks : {1, 3}) {
+        expect_exact({small_model(), two_adapters(), ranks, Precision::bf16});
+    }
+}
+
+TEST(StageMemory, Segmented) {
+    std::vector<AdapterJob> adapters;
+    for (int i = 0; i < 10; ++i) adapters.push_back(small_adapter(cat("a", i), 16));
+    const SmallCase test_case(small_model(), adapters);
+    EXPECT_EQ(test_case.plan.pad_columns, 0);
+    expect_exact(test_case);
+    expect_exact({small_model(), adapters, 1, Precision::bf16});
+}
+
+}  // namespace
+}  // namespace loratrain::test

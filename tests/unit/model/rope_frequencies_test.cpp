@@ -1,0 +1,68 @@
+#include "model/rope_frequencies.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace loratrain {
+namespace {
+
+ModelSpec spec_of(std::int64_t head_dim, const RopeSpec& rope) {
+    ModelSpec spec;
+    spec.head_dim = head_dim;
+    spec.rope = rope;
+    return spec;
+}
+
+TEST(RopeFrequencies, Standard) {
+    const auto frequencies = rope_frequencies(spec_of(8, {}));
+    ASSERT_EQ(frequencies.size(), 4U);
+    EXPECT_FLOAT_EQ(frequencies[0], 1.0F);
+    EXPECT_FLOAT_EQ(frequencies[1], 0.1F);
+    EXPECT_FLOAT_EQ(frequencies[2], 0.01F);
+    EXPECT_FLOAT_EQ(frequencies[3], 0.001F);
+}
+
+TEST(RopeFrequencies, LinearDividesByTheFactor) {
+    RopeSpec rope;
+    rope.type = RopeType::linear;
+    rope.factor = 4.0;
+    const auto frequencies = rope_frequencies(spec_of(8, rope));
+    EXPECT_FLOAT_EQ(frequencies[0], 0.25F);
+    EXPECT_FLOAT_EQ(frequencies[3], 0.00025F);
+}
+
+TEST(RopeFrequencies, Llama3) {
+    RopeSpec rope;
+    rope.type = RopeType::llama3;
+    rope.theta = 500000.0;
+    rope.factor = 8.0;
+    rope.low_freq_factor = 1.0;
+    rope.high_freq_factor = 4.0;
+    rope.original_max_position = 8192;
+    const auto frequencies = rope_frequencies(spec_of(128, rope));
+    ASSERT_EQ(frequencies.size(), 64U);
+    int kept = 0;
+    int between = 0;
+    for (std::size_t j = 0; j < frequencies.size(); ++j) {
+        const double base = std::pow(500000.0, -static_cast<double>(j) / 64.0);
+        const double wavelength = 2.0 * std::acos(-1.0) / base;
+        double expected = base;
+        if (wavelength > 8192.0) {
+            expected = base / 8.0;
+        } else if (wavelength >= 8192.0 / 4.0) {
+            const double smooth = (8192.0 / wavelength - 1.0) / 3.0;
+            expected = base * ((1.0 - smooth) / 8.0 + smooth);
+            ++between;
+        } else {
+            ++kept;
+        }
+        EXPECT_NEAR(frequencies[j], expected, 1e-6 * expected) << j;
+    }
+    EXPECT_GT(kept, 20);
+    EXPECT_GT(between, 3);
+    EXPECT_FLOAT_EQ(frequencies[0], 1.0F);
+}
+
+}  // namespace
+}  // namespace loratrain

@@ -1,0 +1,143 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "backend/make_backend.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "data/loader.h"
+#include "io/base_weights.h"
+#include "model/stage.h"
+#include "plan/make_plan.h"
+
+namespace loratrain::test {
+
+inline ModelSpec small_model() {
+    ModelSpec model;
+    model.family = "llama";
+    model.vocab_size = 61;
+    model.hidden_size = 32;
+    model.intermediate_size = 48;
+    model.layers = 3;
+    model.heads = 4;
+    model.kv_heads = 2;
+    model.head_dim = 8;
+    model.rms_norm_eps = 1e-5;
+    return model;
+}
+
+inline AdapterJob small_adapter(const std::string& name, int r, double dropout = 0.0) {
+    AdapterJob adapter;
+    adapter.name = name;
+    adapter.r = r;
+    adapter.lora_alpha = 2.0 * r;
+    adapter.lora_dropout = dropout;
+    adapter.global_batch_size = 2;
+    return adapter;
+}
+
+/// A job of `adapters` on one dataset of ten samples of 12 tokens, planned for `ranks` ranks.
+struct SmallCase {
+    SmallCase(const ModelSpec& model, const std::vector<AdapterJob>& adapters, int ranks = 1,
+              Precision precision = Precision::fp32) {
+        job.adapters = adapters;
+        job.datasets.emplace_back();
+        job.datasets.back().name = "samples";
+        job.model.precision = precision;
+        job.parallel.microbatch_tokens = 64;
+        infos.push_back({std::vector<SampleInfo>(10, {12, 11}), {}});
+        Cluster cluster;
+        cluster.ranks = ranks;
+        plan = make_plan(job, model, infos, cluster);
+        weights = synthetic_base_weights(model, 5);
+    }
+
+    std::unique_ptr<Stage> stage(Backend& backend, std::size_t index = 0) const {
+        return std::make_unique<Stage>(job, plan, index, *weights, backend);
+    }
+
+    Job job;
+    std::vector<DatasetInfo> infos;
+    Plan plan;
+    std::unique_ptr<WeightSource> weights;
+};
+
+/// A stage that holds the whole model, and one microbatch with a sample of every adapter.
+struct WholeStage {
+    explicit WholeStage(const SmallCase& test_case)
+        : job(test_case.job),
+          plan(test_case.plan),
+          backend(make_backend("cpu", {1, 0})),
+          stage(std::make_unique<Stage>(job, plan, 0, *test_case.weights, *backend)) {
+        for (std::size_t a = 0; a < job.adapters.size(); ++a) {
+            Segment segment;
+            segment.adapter = static_cast<AdapterId>(a);
+            segment.step = 3;
+            segment.samples.push_back({static_cast<std::int32_t>(a), 12});
+            microbatch.segments.push_back(segment);
+            rule.scales.push_back(1.0F / 11.0F);
+        }
+        packed = pack_layout(microbatch);
+        for (std::size_t row = 0; row < packed.positions.size(); ++row) {
+            packed.token_ids.push_back(static_cast<std::int32_t>(uniform_int(1, row, 61)));
+            const bool last = packed.positions[row] == 11;
+            packed.targets.push_back(last ? -100
+                                          : static_cast<std::int32_t>(uniform_int(2, row, 61)));
+        }
+        fill_factors();
+    }
+
+    /// A and B random, so that every gradient is different from zero.
+    void fill_factors() {
+        for (std::size_t a = 0; a < job.adapters.size(); ++a) {
+            auto tensors = parameters(a);
+            for (NamedTensor& tensor : tensors) {
+                for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+                    tensor.values[i] = 0.3F * uniform_float(hash_name(tensor.name) + a, i) - 0.15F;
+                }
+            }
+            upload(a, tensors);
+        }
+    }
+
+    std::vector<NamedTensor> parameters(std::size_t adapter) const {
+        return stage->bank().download(static_cast<AdapterId>(adapter),
+                                      AdapterBank::Part::parameters);
+    }
+    std::vector<NamedTensor> gradients(std::size_t adapter) const {
+        return stage->bank().download(static_cast<AdapterId>(adapter),
+                                      AdapterBank::Part::gradients);
+    }
+    void upload(std::size_t adapter, const std::vector<NamedTensor>& tensors) const {
+        stage->bank().upload(static_cast<AdapterId>(adapter), AdapterBank::Part::parameters,
+                             tensors);
+    }
+
+    /// Mean token loss of an adapter's samples.
+    double forward(std::size_t adapter) {
+        const std::size_t bytes = job.adapters.size() * sizeof(double);
+        backend->zero(stage->sums().loss, bytes);
+        stage->forward(
+            0, microbatch,
+            {packed.token_ids, packed.targets, packed.positions, packed.sample_ids, packed.offsets},
+            rule);
+        double sum = 0.0;
+        backend->download(&sum, stage->sums().loss + adapter, sizeof(double));
+        return sum / 11.0;
+    }
+    void backward() { stage->backward(0, {}, {}); }
+
+    Job job;
+    Plan plan;
+    std::unique_ptr<Backend> backend;
+    std::unique_ptr<Stage> stage;
+    Microbatch microbatch;
+    PackedBatch packed;
+    LossRule rule;
+};
+
+}  // namespace loratrain::test

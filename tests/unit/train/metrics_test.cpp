@@ -1,0 +1,97 @@
+#include "train/metrics.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "unit/train/run_folder.h"
+
+namespace loratrain::test {
+namespace {
+
+class Metrics : public ::testing::Test {
+  protected:
+    void record(std::int32_t step, double loss) {
+        StepMetrics metrics;
+        metrics.step = step;
+        metrics.loss = loss;
+        metrics.tokens = 100 + step;
+        log_.record(AdapterId{0}, metrics);
+    }
+    std::vector<nlohmann::json> lines() const {
+        std::istringstream text(folder_.read(file_));
+        std::vector<nlohmann::json> found;
+        for (std::string line; std::getline(text, line);) {
+            found.push_back(nlohmann::json::parse(line));
+        }
+        return found;
+    }
+
+    const std::string file_ = "adapters/first/metrics.jsonl";
+    RunFolder folder_;
+    MetricsLog log_{folder_.job};
+};
+
+TEST_F(Metrics, OneLinePerStepAfterFlush) {
+    record(1, 2.5);
+    record(2, 0.1);
+    EXPECT_EQ(folder_.read(file_), "");
+    log_.flush();
+    record(3, 0.05);
+    log_.flush();
+    log_.flush();
+    const auto found = lines();
+    ASSERT_EQ(found.size(), 3U);
+    EXPECT_EQ(found[0]["step"], 1);
+    EXPECT_EQ(found[1]["loss"].get<double>(), 0.1);
+    EXPECT_EQ(found[2]["tokens"], 103);
+    for (const char* key : {"epoch", "grad_norm", "learning_rate", "target_tokens",
+                            "tokens_per_second", "elapsed_seconds"}) {
+        EXPECT_TRUE(found[0].contains(key)) << key;
+    }
+    EXPECT_FALSE(std::filesystem::exists(folder_.path("adapters/second/metrics.jsonl")));
+}
+
+TEST_F(Metrics, EvaluationJoinsItsStep) {
+    log_.record_evaluation(AdapterId{0}, 0, 3.0, 0.25);
+    log_.flush();
+    record(1, 2.5);
+    record(2, 2.25);
+    log_.record_evaluation(AdapterId{0}, 2, 2.75, 0.5);
+    log_.flush();
+    const auto found = lines();
+    ASSERT_EQ(found.size(), 3U);
+    EXPECT_EQ(found[0]["eval_loss"], 3.0);
+    EXPECT_FALSE(found[0].contains("loss"));
+    EXPECT_FALSE(found[1].contains("eval_loss"));
+    EXPECT_EQ(found[2]["loss"], 2.25);
+    EXPECT_EQ(found[2]["eval_exact_match"], 0.5);
+}
+
+TEST_F(Metrics, NumbersThatAreNotFiniteBecomeNull) {
+    record(1, std::numeric_limits<double>::quiet_NaN());
+    log_.record_evaluation(AdapterId{0}, 1, std::numeric_limits<double>::infinity(), 0.0);
+    log_.flush();
+    EXPECT_TRUE(lines()[0]["loss"].is_null());
+    EXPECT_TRUE(lines()[0]["eval_loss"].is_null());
+}
+
+TEST_F(Metrics, RestoreDropsLaterAndTornLines) {
+    for (std::int32_t step = 1; step <= 4; ++step) record(step, 1.0 / step);
+    log_.flush();
+    const std::string whole = folder_.read(file_);
+    const std::string upto2 = whole.substr(0, whole.find("{\"step\": 3"));
+    folder_.write(file_, whole + "{\"step\": 2, \"lo");
+    log_.restore(AdapterId{0}, 2);
+    EXPECT_EQ(folder_.read(file_), upto2);
+    log_.restore(AdapterId{0}, 4);
+    EXPECT_EQ(folder_.read(file_), upto2);
+    folder_.write(file_, upto2 + "{\"step\": 3, \"epoch\": 0.");
+    log_.restore(AdapterId{0}, 3);
+    EXPECT_EQ(folder_.read(file_), upto2);
+    log_.restore(AdapterId{0}, -1);
+    EXPECT_EQ(folder_.read(file_), "");
+    log_.restore(AdapterId{1}, 3);
+}
+
+}  // namespace
+}  // namespace loratrain::test

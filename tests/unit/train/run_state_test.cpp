@@ -1,0 +1,73 @@
+#include "train/run_state.h"
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "unit/train/run_folder.h"
+
+namespace loratrain::test {
+namespace {
+
+RunState example() {
+    RunState state;
+    state.round = 17;
+    state.elapsed_seconds = 12.34567890123;
+    state.adapters.resize(2);
+    state.adapters[0] = {17, 0, AdapterStatus::running, 0.1, 2.5, 1.25, 0.0, 0.75};
+    state.adapters[1] = {9, 5, AdapterStatus::failed, 0.3, -1.0, -1.0, -1.0, -1.0};
+    return state;
+}
+
+TEST(RunState, RoundTrip) {
+    const RunFolder folder;
+    const RunState state = example();
+    const RunState read = run_state_from_json(to_json(state, folder.job), folder.job, "state.json");
+    EXPECT_EQ(read.round, 17);
+    EXPECT_EQ(read.elapsed_seconds, state.elapsed_seconds);
+    ASSERT_EQ(read.adapters.size(), 2U);
+    for (std::size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(read.adapters[i].steps, state.adapters[i].steps);
+        EXPECT_EQ(read.adapters[i].bad_steps_in_row, state.adapters[i].bad_steps_in_row);
+        EXPECT_EQ(read.adapters[i].status, state.adapters[i].status);
+        EXPECT_EQ(read.adapters[i].last_loss, state.adapters[i].last_loss);
+        EXPECT_EQ(read.adapters[i].first_eval_loss, state.adapters[i].first_eval_loss);
+        EXPECT_EQ(read.adapters[i].last_eval_loss, state.adapters[i].last_eval_loss);
+        EXPECT_EQ(read.adapters[i].first_exact_match, state.adapters[i].first_exact_match);
+        EXPECT_EQ(read.adapters[i].last_exact_match, state.adapters[i].last_exact_match);
+    }
+    EXPECT_FALSE(read.finished());
+}
+
+TEST(RunState, NumbersThatAreNotFiniteSurvive) {
+    const RunFolder folder;
+    RunState state = example();
+    state.adapters[0].last_loss = std::numeric_limits<double>::quiet_NaN();
+    state.adapters[0].first_eval_loss = std::numeric_limits<double>::quiet_NaN();
+    const RunState read = run_state_from_json(to_json(state, folder.job), folder.job, "state.json");
+    EXPECT_TRUE(std::isnan(read.adapters[0].last_loss));
+    EXPECT_TRUE(std::isnan(read.adapters[0].first_eval_loss));
+}
+
+TEST(RunState, Finished) {
+    RunState state = example();
+    state.adapters[0].status = AdapterStatus::done;
+    EXPECT_TRUE(state.finished());
+}
+
+TEST(RunState, DamageIsAnInputErrorThatNamesTheFile) {
+    const RunFolder folder;
+    std::string text = to_json(example(), folder.job);
+    for (const std::string& bad :
+         {text.substr(0, text.size() / 2), std::string("{}"), std::string("[]"), std::string()}) {
+        try {
+            run_state_from_json(bad, folder.job, "ckpt/17/state.json");
+            FAIL() << bad;
+        } catch (const InputError& error) {
+            EXPECT_EQ(error.problems().front().where, "ckpt/17/state.json");
+        }
+    }
+}
+
+}  // namespace
+}  // namespace loratrain::test
