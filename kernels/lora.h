@@ -55,7 +55,7 @@ struct LoraExpandParams {
     bool of_a = false;  ///< the factor is A and dropout applies
     bool accumulate = true;
 };
-std::int32_t lora_expand_tile_rows();
+std::int32_t lora_expand_tile_rows(const LoraExpandParams& params);
 cudaError_t lora_expand(cudaStream_t stream, const LoraExpandParams& params);
 
 /// b_pad [N, R] gets B of each slot in its columns, a_pad [R, K] gets A in its rows, the rest is 0;

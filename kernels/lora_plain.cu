@@ -298,11 +298,7 @@ cudaError_t lora_grad_a_plain(cudaStream_t stream, const LoraGradAParams& p) {
     return add_gradient(stream, operands(p.x, p.tables, true, p.ds));
 }
 
-std::int32_t lora_expand_tile_rows() {
-    return tile_rows;
-}
-
-cudaError_t lora_expand(cudaStream_t stream, const LoraExpandParams& p) {
+cudaError_t lora_expand_plain(cudaStream_t stream, const LoraExpandParams& p) {
     Operands op = operands(p.y, p.tables, p.of_a, p.s);
     op.accumulate = p.accumulate;
     const dim3 grid(static_cast<unsigned>(p.tables.tile_count), pieces(p.y.cols, tile_cols));

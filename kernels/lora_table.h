@@ -28,12 +28,13 @@ struct LoraSegmentEntry {
     std::uint32_t step;
 };
 
-/// Rows [begin, end) of one segment, or (segment -1) of none. The tiles of a launch are ascending
-/// and cover every row.
+/// Rows [begin, end) of one segment, or (segment -1, slot -1) of none. The tiles of a launch are
+/// ascending and cover every row.
 struct LoraTile {
     std::int32_t begin;
     std::int32_t end;
     std::int32_t segment;
+    std::int32_t slot;  ///< of the segment
 };
 
 /// What a microbatch's LoRA launch works on. Pointers are device memory.

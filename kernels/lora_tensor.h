@@ -13,6 +13,9 @@ constexpr std::int32_t lora_tensor_shrink_rows = 64;
 std::int64_t lora_tensor_copy_ld(std::int64_t k);
 cudaError_t lora_shrink_tensor(cudaStream_t stream, const LoraShrinkParams& params);
 
+constexpr std::int32_t lora_tensor_expand_rows = 64;
+cudaError_t lora_expand_tensor(cudaStream_t stream, const LoraExpandParams& params);
+
 /// Rows per tile that give each of `processors` a block.
 std::int32_t lora_tensor_sweep_rows(const Matrix& x, int processors);
 std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& params);

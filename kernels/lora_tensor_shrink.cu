@@ -51,8 +51,7 @@ __device__ void clear_other_columns(const LoraShrinkParams& p, const LoraTile& t
         int own_begin = 0;
         int own_end = 0;
         if (tile.segment >= 0) {
-            const std::int32_t slot = p.tables.segments[tile.segment].slot;
-            const LoraSlotEntry& entry = p.tables.slots[target * p.tables.slot_count + slot];
+            const LoraSlotEntry& entry = p.tables.slots[target * p.tables.slot_count + tile.slot];
             own_begin = entry.column;
             own_end = entry.column + entry.rank;
         }
@@ -67,38 +66,35 @@ __device__ void clear_other_columns(const LoraShrinkParams& p, const LoraTile& t
     }
 }
 
-/// The pieces of X and of the factor strips that a lane needs for one chunk of columns.
+/// Brings one line of columns of X (64 rows) and of the factor strips to a warp's own stage.
 template <int strip_count>
 struct Feeder {
-    static constexpr int pieces = row_pieces + strip_count;
-    static constexpr int stages = strip_count <= 4 ? 4 : 3;
-    static constexpr int bytes = stages * pieces * threads * 16;
+    static constexpr int stages = 2;
+    static constexpr int stage_pieces = (rows + strip_count * strip_columns) * line_pieces;
+    static constexpr int bytes = stages * stage_pieces * warps * 16;
 
-    uint4* staging;
-    const Bf16* x;  ///< first row and column of this lane
-    const Bf16* safe;
+    uint4* staging;  ///< of this warp
+    const Bf16* x;   ///< first row of the tile
     std::int64_t ld;
-    int column;  ///< first column of this lane in chunk 0
     int columns;
-    int valid_rows;  ///< pieces 0 .. valid_rows - 1 are inside the tile
-    const Bf16* factors[strip_count];
+    int valid_rows;
+    const Bf16* factors[strip_count];  ///< nullptr from the first strip on that is none
+    std::int64_t factor_ld;
 
-    __device__ __forceinline__ uint4& piece(int stage, int i) const {
-        return staging[(stage * pieces + i) * threads + threadIdx.x];
+    __device__ __forceinline__ uint4* rows_of(int stage) const {
+        return staging + stage * stage_pieces;
     }
-    __device__ __forceinline__ void fetch(int stage, int chunk) const {
-        const int first = chunk * chunk_columns;
-        const int bytes_left = min(16, max(0, (columns - column - first) * 2));
-#pragma unroll
-        for (int i = 0; i < row_pieces; ++i) {
-            const bool valid = i < valid_rows && bytes_left > 0;
-            copy_piece_async(&piece(stage, i), valid ? x + i * 8 * ld + first : safe,
-                             valid ? bytes_left : 0);
-        }
+    __device__ __forceinline__ uint4* strip_of(int stage, int strip) const {
+        return rows_of(stage) + (rows + strip * strip_columns) * line_pieces;
+    }
+    __device__ __forceinline__ void fetch(int stage, int line) const {
+        const int first = line * line_columns;
+        copy_line_async<rows>(rows_of(stage), x + first, x, ld, valid_rows, columns - first);
 #pragma unroll
         for (int i = 0; i < strip_count; ++i) {
-            if (factors[i] == nullptr) continue;
-            copy_piece_async(&piece(stage, row_pieces + i), factors[i] + first, 16);
+            if (factors[i] == nullptr) break;
+            copy_line_async<strip_columns>(strip_of(stage, i), factors[i] + first, factors[i],
+                                           factor_ld, strip_columns, line_columns);
         }
     }
 };
@@ -113,14 +109,18 @@ __device__ __forceinline__ uint4 masked(const uint4& x, const uint4& bits,
 template <int strip_count>
 using Sums = float[rows / 16][strip_count][4];
 
-/// sums of one chunk; `x` are the lane's pieces of the 64 rows.
+/// Adds one chunk of 32 columns, half `half` of the staged line.
 template <int strip_count, bool with_dropout>
-__device__ __forceinline__ void add_chunk(const Feeder<strip_count>& feeder, int stage, int chunk,
-                                          const Strip* strips, const int2* row_ids,
+__device__ __forceinline__ void add_chunk(const Feeder<strip_count>& feeder, int stage, int line,
+                                          int half, const Strip* strips, const int2* row_ids,
                                           std::uint32_t step, Sums<strip_count>& sums) {
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+    const int piece = half * 4 + static_cast<int>(threadIdx.x) % 4;
     uint4 x[row_pieces];
 #pragma unroll
-    for (int i = 0; i < row_pieces; ++i) x[i] = feeder.piece(stage, i);
+    for (int i = 0; i < row_pieces; ++i) {
+        x[i] = feeder.rows_of(stage)[staged_piece(i * 8 + g, piece)];
+    }
     uint4 used[row_pieces];
     int masked_for = -1;
 #pragma unroll
@@ -129,11 +129,10 @@ __device__ __forceinline__ void add_chunk(const Feeder<strip_count>& feeder, int
         if (with_dropout && strips[strip].target != masked_for) {
             masked_for = strips[strip].target;
             const std::uint32_t threshold = strips[strip].dropout;
-            const auto block =
-                static_cast<std::uint32_t>((feeder.column + chunk * chunk_columns) / 8);
+            const auto block = static_cast<std::uint32_t>(line * line_pieces + piece);
 #pragma unroll
             for (int i = 0; i < row_pieces; ++i) {
-                const int2 ids = row_ids[i * 8 + threadIdx.x % 32 / 4];
+                const int2 ids = row_ids[i * 8 + g];
                 used[i] = threshold == 0
                               ? x[i]
                               : masked(x[i],
@@ -143,7 +142,7 @@ __device__ __forceinline__ void add_chunk(const Feeder<strip_count>& feeder, int
                                        threshold);
             }
         }
-        const uint4 f = feeder.piece(stage, row_pieces + strip);
+        const uint4 f = feeder.strip_of(stage, strip)[staged_piece(g, piece)];
 #pragma unroll
         for (int m = 0; m < rows / 16; ++m) {
             const uint4 top = with_dropout ? used[2 * m] : x[2 * m];
@@ -191,16 +190,18 @@ __device__ __forceinline__ void write_sums(const LoraShrinkParams& p, const Lora
 
 /// One tile of 64 rows and `strip_count` strips; the warps share the columns of X.
 template <int strip_count, bool with_dropout>
-__global__ void __launch_bounds__(threads, 1) shrink_kernel(LoraShrinkParams p) {
+__global__ void __launch_bounds__(threads, 1)
+    shrink_kernel(LoraShrinkParams p, std::int64_t copy_ld) {
     extern __shared__ uint4 staging[];
     __shared__ Strip strips[strip_count];
     __shared__ int2 row_ids[rows];
     const LoraTile tile = p.tables.tiles[blockIdx.x];
-    if (blockIdx.y == 0) clear_other_columns(p, tile);
-    if (tile.segment < 0) return;
-    const LoraSegmentEntry segment = p.tables.segments[tile.segment];
+    if (tile.segment < 0) {
+        if (blockIdx.y == 0) clear_other_columns(p, tile);
+        return;
+    }
     if (threadIdx.x < strip_count) {
-        strips[threadIdx.x] = find_strip(p.tables, segment.slot,
+        strips[threadIdx.x] = find_strip(p.tables, tile.slot,
                                          static_cast<int>(blockIdx.y * strip_count + threadIdx.x));
     }
     if (with_dropout && threadIdx.x < rows) {
@@ -208,44 +209,49 @@ __global__ void __launch_bounds__(threads, 1) shrink_kernel(LoraShrinkParams p) 
         row_ids[threadIdx.x] = make_int2(p.tables.sample_ids[row], p.tables.positions[row]);
     }
     __syncthreads();
-    if (strips[0].target < 0) return;
+    if (strips[0].target < 0) {
+        if (blockIdx.y == 0) clear_other_columns(p, tile);
+        return;
+    }
 
+    using Feed = Feeder<strip_count>;
     const int warp = static_cast<int>(threadIdx.x) / 32;
-    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
-    const int q = static_cast<int>(threadIdx.x) % 4;
-    const std::int64_t copy_ld = (p.x.cols + chunk_columns - 1) / chunk_columns * chunk_columns;
-    Feeder<strip_count> feeder;
-    feeder.staging = staging;
-    feeder.safe = static_cast<const Bf16*>(p.x.data);
-    feeder.x = feeder.safe + (tile.begin + g) * p.x.ld + 8 * q;
+    Feed feeder;
+    feeder.staging = staging + warp * Feed::stages * Feed::stage_pieces;
+    feeder.x = static_cast<const Bf16*>(p.x.data) + tile.begin * p.x.ld;
     feeder.ld = p.x.ld;
-    feeder.column = 8 * q;
     feeder.columns = static_cast<int>(p.x.cols);
-    feeder.valid_rows = (tile.end - tile.begin - g + 7) / 8;
+    feeder.valid_rows = tile.end - tile.begin;
+    feeder.factor_ld = copy_ld;
 #pragma unroll
     for (int i = 0; i < strip_count; ++i) {
-        feeder.factors[i] = strips[i].target < 0 ? nullptr
-                                                 : static_cast<const Bf16*>(p.copies) +
-                                                       (strips[i].copy_row + g) * copy_ld + 8 * q;
+        feeder.factors[i] = strips[i].target < 0
+                                ? nullptr
+                                : static_cast<const Bf16*>(p.copies) + strips[i].copy_row * copy_ld;
     }
 
-    constexpr int stages = Feeder<strip_count>::stages;
-    const int chunks = static_cast<int>(copy_ld) / chunk_columns;
+    const int lines = static_cast<int>(copy_ld) / line_columns;
     Sums<strip_count> sums = {};
 #pragma unroll
-    for (int i = 0; i < stages - 1; ++i) {
-        if (warp + i * warps < chunks) feeder.fetch(i, warp + i * warps);
+    for (int i = 0; i < Feed::stages; ++i) {
+        if (warp + i * warps < lines) feeder.fetch(i, warp + i * warps);
         commit_pieces();
     }
+    if (blockIdx.y == 0) clear_other_columns(p, tile);
+    const std::uint32_t step = with_dropout ? p.tables.segments[tile.segment].step : 0;
     int stage = 0;
-    for (int chunk = warp; chunk < chunks; chunk += warps) {
-        const int ahead = chunk + (stages - 1) * warps;
-        if (ahead < chunks) feeder.fetch((stage + stages - 1) % stages, ahead);
+    for (int line = warp; line < lines; line += warps) {
+        wait_for_pieces<Feed::stages - 1>();
+        __syncwarp();
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            add_chunk<strip_count, with_dropout>(feeder, stage, line, half, strips, row_ids, step,
+                                                 sums);
+        }
+        __syncwarp();
+        if (line + Feed::stages * warps < lines) feeder.fetch(stage, line + Feed::stages * warps);
         commit_pieces();
-        wait_for_pieces<stages - 1>();
-        add_chunk<strip_count, with_dropout>(feeder, stage, chunk, strips, row_ids, segment.step,
-                                             sums);
-        stage = (stage + 1) % stages;
+        stage = (stage + 1) % Feed::stages;
     }
     wait_for_pieces<0>();
     __syncthreads();
@@ -280,7 +286,7 @@ cudaError_t launch(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
     if (raised != cudaSuccess) return raised;
     const dim3 grid(static_cast<unsigned>(p.tables.tile_count),
                     static_cast<unsigned>(std::max(1, (strips + strip_count - 1) / strip_count)));
-    kernel<<<grid, threads, shared, stream>>>(p);
+    kernel<<<grid, threads, shared, stream>>>(p, lora_tensor_copy_ld(p.x.cols));
     return cudaGetLastError();
 }
 
@@ -294,7 +300,7 @@ cudaError_t launch_for(cudaStream_t stream, const LoraShrinkParams& p, int strip
 }  // namespace
 
 std::int64_t lora_tensor_copy_ld(std::int64_t k) {
-    return (k + chunk_columns - 1) / chunk_columns * chunk_columns;
+    return (k + line_columns - 1) / line_columns * line_columns;
 }
 
 bool lora_tensor_fits(const Matrix& x) {

@@ -14,8 +14,11 @@ constexpr int warps = threads / 32;
 constexpr int block_columns = 256;  ///< features that one thread block sweeps
 constexpr int block_rows = 32;      ///< tokens that a warp takes at once
 constexpr int block_ranks = 16;
-constexpr int stages = 8;
-constexpr int stage_pieces = block_rows / 8;
+constexpr int row_pieces = block_rows / 8;
+constexpr int stages = 4;
+constexpr int stage_pieces = block_rows * line_pieces;  ///< of one warp, 16 bytes each
+constexpr int s_slots = 4;                              ///< row blocks whose S is staged
+constexpr int s_pieces = block_rows * 2;                ///< of one warp and rank block
 constexpr int scratch_ld = block_columns + 4;
 
 int pieces(std::int64_t count, std::int64_t size) {
@@ -24,30 +27,37 @@ int pieces(std::int64_t count, std::int64_t size) {
 
 /// 16 neighbouring ranks of one target.
 struct RankBlock {
-    int target;  ///< -1: none
-    int first;   ///< first rank
-    int ranks;
-    int column;  ///< of `first` in S
+    int first;               ///< first rank
+    int ranks;               ///< 0: none
+    const std::uint16_t* s;  ///< row 0 of `first` in S
+    std::int64_t s_ld;
+    bool aligned;  ///< S can be read in pieces of 16 bytes
     std::uint32_t dropout;
     std::uint64_t key;
 };
 
-__device__ RankBlock find_block(const LoraTables& tables, std::int32_t slot, int index) {
+__device__ RankBlock find_block(const LoraTables& tables, const Matrix* s, std::int32_t slot,
+                                int index) {
     for (int target = 0; target < tables.target_count; ++target) {
         const LoraSlotEntry& entry = tables.slots[target * tables.slot_count + slot];
         const int blocks = (entry.rank + block_ranks - 1) / block_ranks;
         if (index < blocks) {
             const int first = index * block_ranks;
-            return {target,
-                    first,
+            const auto* start =
+                static_cast<const std::uint16_t*>(s[target].data) + entry.column + first;
+            const bool aligned =
+                reinterpret_cast<std::uintptr_t>(start) % 16 == 0 && s[target].ld % 8 == 0;
+            return {first,
                     min(block_ranks, entry.rank - first),
-                    entry.column + first,
+                    start,
+                    s[target].ld,
+                    aligned,
                     entry.dropout,
                     entry.dropout_key};
         }
         index -= blocks;
     }
-    return {-1, 0, 0, 0, 0, 0};
+    return {0, 0, nullptr, 0, false, 0, 0};
 }
 
 /// What both gradients of a linear need from one pass over X or dY:
@@ -68,67 +78,64 @@ struct Split {
     static constexpr int column_warps = blocks == 1 ? 1 : blocks == 2 ? 2 : 4;
     static constexpr int row_warps = warps / column_warps;
     static constexpr int chunks = block_columns / chunk_columns / column_warps;
+    static constexpr int lines = chunks / 2;
+    static constexpr int warp_pieces = stages * stage_pieces + s_slots * blocks * s_pieces;
     static constexpr int scratch_bytes = row_warps * blocks * block_ranks * scratch_ld * 4;
-    static constexpr int bytes = std::max(stages * stage_pieces * threads * 16, scratch_bytes);
+    static constexpr int bytes = std::max(warps * warp_pieces * 16, scratch_bytes);
 };
 
-/// The two bf16 of S at (row, column) and (row, column + 1), zero outside.
-__device__ __forceinline__ std::uint32_t s_pair(const Matrix& s, std::int64_t row, std::int64_t end,
-                                                const RankBlock& block, int rank) {
-    std::uint32_t pair = 0;
-    if (row >= end) return pair;
-    const auto* source =
-        static_cast<const std::uint16_t*>(s.data) + row * s.ld + block.column + rank;
-    if (rank < block.ranks) pair = source[0];
-    if (rank + 1 < block.ranks) pair |= static_cast<std::uint32_t>(source[1]) << 16U;
-    return pair;
-}
-
-/// Sᵀ of 16 rows as A fragment: rows are ranks, summed columns are tokens.
-__device__ __forceinline__ void load_transposed_s(const Matrix& s, const RankBlock& block,
-                                                  std::int64_t first, std::int64_t end,
-                                                  std::uint32_t (&fragment)[4]) {
-    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
-    const int q = static_cast<int>(threadIdx.x) % 4;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int part = 0; part < 2; ++part) {
-            fragment[2 * half + part] =
-                transposed(s_pair(s, first + half * 8 + g, end, block, part * 8 + 2 * q));
-        }
+/// 8 ranks of one row of S to shared memory, 0 outside the block and from `end` on.
+__device__ __forceinline__ void stage_s_piece(uint4* staged, const RankBlock& block, int row,
+                                              int end, int half) {
+    const int ranks = row < end ? min(8, max(0, block.ranks - half * 8)) : 0;
+    const auto* source = ranks == 0 ? block.s : block.s + row * block.s_ld + half * 8;
+    if (block.aligned) {
+        copy_piece_async(staged, source, ranks * 2);
+        return;
     }
+    auto* target = reinterpret_cast<std::uint16_t*>(staged);
+    for (int i = 0; i < 8; ++i) target[i] = i < ranks ? source[i] : std::uint16_t{0};
 }
 
-/// Brings rows of X in pieces of 16 bytes; step i of a warp is chunk i % chunks of row block
-/// i / chunks.
+/// Brings rows of X, a line of 64 columns per step, and of S to a warp's own stage; step i is line
+/// i % lines of row block i / lines.
 template <int blocks>
 struct Feeder {
-    uint4* staging;
-    const Bf16* x;  ///< first row and column of this lane
+    using Shape = Split<blocks>;
+    uint4* staging;  ///< of this warp
+    const Bf16* x;   ///< first row and column of this warp
     const Bf16* safe;
     std::int64_t ld;
-    int column;
-    int columns;
-    int first_row;  ///< of this lane
+    int columns;  ///< from this warp's first to the last of X
+    int first_row;
     int end_row;
+    const RankBlock* rank_blocks;
 
-    __device__ __forceinline__ uint4& piece(int step, int i) const {
-        return staging[(step % stages * stage_pieces + i) * threads + threadIdx.x];
+    __device__ __forceinline__ uint4* stage_of(int step) const {
+        return staging + step % stages * stage_pieces;
+    }
+    __device__ __forceinline__ uint4* s_of(int row_block, int block) const {
+        return staging + stages * stage_pieces + (row_block % s_slots * blocks + block) * s_pieces;
     }
     __device__ __forceinline__ void fetch(int step) const {
-        constexpr int chunks = Split<blocks>::chunks;
-        const int chunk = step % chunks;
-        const int down = step / chunks * Split<blocks>::row_warps * block_rows;
-        const int first = chunk * chunk_columns;
-        const int bytes_left = min(16, max(0, (columns - column - first) * 2));
+        const int row_block = step / Shape::lines;
+        const int first = step % Shape::lines * line_columns;
+        const int down = row_block * Shape::row_warps * block_rows;
+        copy_line_async<block_rows>(stage_of(step), x + down * ld + first, safe, ld,
+                                    end_row - first_row - down, columns - first);
+        if (step % Shape::lines == 0) fetch_s(row_block, first_row + down);
+    }
+    __device__ __forceinline__ void fetch_s(int row_block, int row) const {
+        const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-        for (int i = 0; i < stage_pieces; ++i) {
-            const bool valid = first_row + down + i * 8 < end_row && bytes_left > 0;
-            copy_piece_async(
-                &piece(step, i),
-                valid ? x + static_cast<std::int64_t>(down + i * 8) * ld + first : safe,
-                valid ? bytes_left : 0);
+        for (int b = 0; b < blocks; ++b) {
+            if (rank_blocks[b].ranks == 0) break;
+#pragma unroll
+            for (int i = 0; i < s_pieces / 32; ++i) {
+                const int piece = i * 32 + lane;
+                stage_s_piece(s_of(row_block, b) + piece, rank_blocks[b], row + piece / 2, end_row,
+                              piece % 2);
+            }
         }
     }
 };
@@ -150,10 +157,10 @@ __device__ void stage_factor(const SweepParams& p, const LoraSlotEntry& slot,
 
 __device__ __forceinline__ void mask_rows(const SweepParams& p, const RankBlock& block,
                                           std::uint32_t step, int first_row, int end_row,
-                                          int column, const uint4 (&x)[stage_pieces],
-                                          uint4 (&kept)[stage_pieces]) {
+                                          int column, const uint4 (&x)[row_pieces],
+                                          uint4 (&kept)[row_pieces]) {
 #pragma unroll
-    for (int i = 0; i < stage_pieces; ++i) {
+    for (int i = 0; i < row_pieces; ++i) {
         kept[i] = x[i];
         if (block.dropout == 0) continue;
         const int row = min(first_row + i * 8, end_row - 1);
@@ -223,6 +230,38 @@ __device__ __forceinline__ void write_gradients(
     }
 }
 
+/// dS [32, 16] of a row block += dY B of one chunk of columns.
+__device__ __forceinline__ void add_ds(const uint4* factor, int chunk, const uint4 (&x)[row_pieces],
+                                       float (&ds)[block_rows / 16][2][4]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const uint4 f = factor[(chunk * 2 + half) * 32 + threadIdx.x % 32];
+#pragma unroll
+        for (int m = 0; m < block_rows / 16; ++m) {
+            const uint4& top = x[2 * m];
+            const uint4& bottom = x[2 * m + 1];
+            multiply_add(ds[m][half], top.x, bottom.x, top.y, bottom.y, f.x, f.y);
+            multiply_add(ds[m][half], top.z, bottom.z, top.w, bottom.w, f.z, f.w);
+        }
+    }
+}
+
+/// `row`: of this lane, the first of the row block.
+__device__ __forceinline__ void write_ds(const SweepParams& p, int row, int end,
+                                         const float (&ds)[block_rows / 16][2][4]) {
+    const auto part = static_cast<std::int64_t>(blockIdx.z * gridDim.x + blockIdx.x);
+    float* target = p.ds + (part * p.x.rows + row) * block_ranks + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < row_pieces; ++i) {
+        if (row + i * 8 >= end) continue;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            *reinterpret_cast<float2*>(target + i * 8 * block_ranks + half * 8) =
+                make_float2(ds[i / 2][half][i % 2 * 2], ds[i / 2][half][i % 2 * 2 + 1]);
+        }
+    }
+}
+
 template <int blocks, bool with_ds, bool with_dropout>
 __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
     using Shape = Split<blocks>;
@@ -231,135 +270,98 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
     __shared__ uint4 factor[with_ds ? block_columns / chunk_columns * 2 * 32 : 1];
     const LoraTile tile = p.tables.tiles[blockIdx.y];
     if (tile.segment < 0) return;
-    const LoraSegmentEntry segment = p.tables.segments[tile.segment];
     if (threadIdx.x < blocks) {
-        rank_blocks[threadIdx.x] =
-            find_block(p.tables, segment.slot, static_cast<int>(blockIdx.z * blocks + threadIdx.x));
+        rank_blocks[threadIdx.x] = find_block(p.tables, p.s, tile.slot,
+                                              static_cast<int>(blockIdx.z * blocks + threadIdx.x));
     }
     __syncthreads();
     int block_count = 0;
 #pragma unroll
-    for (int b = 0; b < blocks; ++b) block_count += rank_blocks[b].target >= 0 ? 1 : 0;
+    for (int b = 0; b < blocks; ++b) block_count += rank_blocks[b].ranks > 0 ? 1 : 0;
     if (block_count == 0) return;
 
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
     const int q = static_cast<int>(threadIdx.x) % 4;
-    const int row_warp = warp / Shape::column_warps;
     const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * block_columns;
-    const int first_row = tile.begin + row_warp * block_rows;
+    const int warp_column =
+        static_cast<int>(first_column) + warp % Shape::column_warps * Shape::chunks * chunk_columns;
+    const int first_row = tile.begin + warp / Shape::column_warps * block_rows;
     Feeder<blocks> feeder;
-    feeder.staging = staging;
+    feeder.staging = staging + warp * Shape::warp_pieces;
     feeder.safe = static_cast<const Bf16*>(p.x.data);
-    feeder.column = static_cast<int>(first_column) +
-                    warp % Shape::column_warps * Shape::chunks * chunk_columns + 8 * q;
-    feeder.x = feeder.safe + (first_row + g) * p.x.ld + feeder.column;
+    feeder.x = feeder.safe + first_row * p.x.ld + warp_column;
     feeder.ld = p.x.ld;
-    feeder.columns = static_cast<int>(p.x.cols);
-    feeder.first_row = first_row + g;
+    feeder.columns = static_cast<int>(p.x.cols) - warp_column;
+    feeder.first_row = first_row;
     feeder.end_row = tile.end;
+    feeder.rank_blocks = rank_blocks;
     constexpr int rows_apart = Shape::row_warps * block_rows;
     const int row_blocks = max(0, (tile.end - first_row + rows_apart - 1) / rows_apart);
-    const int steps = row_blocks * Shape::chunks;
+    const int steps = row_blocks * Shape::lines;
 #pragma unroll
-    for (int i = 0; i < stages - 1; ++i) {
+    for (int i = 0; i < stages; ++i) {
         if (i < steps) feeder.fetch(i);
         commit_pieces();
     }
     if constexpr (with_ds) {
-        stage_factor(p, p.tables.slots[segment.slot], rank_blocks[0], first_column,
+        stage_factor(p, p.tables.slots[tile.slot], rank_blocks[0], first_column,
                      reinterpret_cast<Bf16*>(factor));
         __syncthreads();
     }
 
+    const std::uint32_t step_of_rows = with_dropout ? p.tables.segments[tile.segment].step : 0;
     float sums[blocks][Shape::chunks][4][4] = {};
     for (int row_block = 0; row_block < row_blocks; ++row_block) {
         const int row = first_row + row_block * rows_apart;
         std::uint32_t s[blocks][block_rows / 16][4] = {};
-#pragma unroll
-        for (int b = 0; b < blocks; ++b) {
-            if (rank_blocks[b].target < 0) continue;
-#pragma unroll
-            for (int m = 0; m < block_rows / 16; ++m) {
-                load_transposed_s(p.s[rank_blocks[b].target], rank_blocks[b], row + m * 16,
-                                  tile.end, s[b][m]);
-            }
-        }
         float ds[block_rows / 16][2][4] = {};
 #pragma unroll
-        for (int c = 0; c < Shape::chunks; ++c) {
-            const int step = row_block * Shape::chunks + c;
-            if (step + stages - 1 < steps) feeder.fetch(step + stages - 1);
-            commit_pieces();
+        for (int line = 0; line < Shape::lines; ++line) {
+            const int step = row_block * Shape::lines + line;
             wait_for_pieces<stages - 1>();
-            uint4 x[stage_pieces];
+            __syncwarp();
 #pragma unroll
-            for (int i = 0; i < stage_pieces; ++i) x[i] = feeder.piece(step, i);
-            if constexpr (with_ds) {
+            for (int b = 0; line == 0 && b < blocks; ++b) {
+                if (rank_blocks[b].ranks == 0) continue;
 #pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const uint4 f = factor[(c * 2 + half) * 32 + threadIdx.x % 32];
-#pragma unroll
-                    for (int m = 0; m < block_rows / 16; ++m) {
-                        const uint4& top = x[2 * m];
-                        const uint4& bottom = x[2 * m + 1];
-                        multiply_add(ds[m][half], top.x, bottom.x, top.y, bottom.y, f.x, f.y);
-                        multiply_add(ds[m][half], top.z, bottom.z, top.w, bottom.w, f.z, f.w);
-                    }
+                for (int m = 0; m < block_rows / 16; ++m) {
+                    load_transposed_block(feeder.s_of(row_block, b) + m * 32, s[b][m]);
                 }
             }
 #pragma unroll
-            for (int b = 0; b < blocks; ++b) {
-                if (with_dropout) {
-                    uint4 kept[stage_pieces];
-                    mask_rows(p, rank_blocks[b], segment.step, row + g, tile.end,
-                              feeder.column + c * chunk_columns, x, kept);
+            for (int half = 0; half < 2; ++half) {
+                const int chunk = line * 2 + half;
+                uint4 x[row_pieces];
 #pragma unroll
-                    for (int m = 0; m < block_rows / 16; ++m) {
-                        add_outer(s[b][m], kept[2 * m], kept[2 * m + 1], sums[b][c]);
+                for (int i = 0; i < row_pieces; ++i) {
+                    x[i] = feeder.stage_of(step)[staged_piece(i * 8 + g, half * 4 + q)];
+                }
+                if constexpr (with_ds) add_ds(factor, chunk, x, ds);
+#pragma unroll
+                for (int b = 0; b < blocks; ++b) {
+                    uint4 kept[row_pieces];
+                    if constexpr (with_dropout) {
+                        mask_rows(p, rank_blocks[b], step_of_rows, row + g, tile.end,
+                                  warp_column + chunk * chunk_columns + 8 * q, x, kept);
                     }
-                } else {
 #pragma unroll
                     for (int m = 0; m < block_rows / 16; ++m) {
-                        add_outer(s[b][m], x[2 * m], x[2 * m + 1], sums[b][c]);
+                        add_outer(s[b][m], with_dropout ? kept[2 * m] : x[2 * m],
+                                  with_dropout ? kept[2 * m + 1] : x[2 * m + 1], sums[b][chunk]);
                     }
                 }
             }
+            __syncwarp();
+            if (step + stages < steps) feeder.fetch(step + stages);
+            commit_pieces();
         }
-        if constexpr (with_ds) {
-            float* target =
-                p.ds +
-                (static_cast<std::int64_t>(blockIdx.z * gridDim.x + blockIdx.x) * p.x.rows + row +
-                 g) *
-                    block_ranks +
-                2 * q;
-#pragma unroll
-            for (int i = 0; i < stage_pieces; ++i) {
-                if (row + g + i * 8 >= tile.end) continue;
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    *reinterpret_cast<float2*>(target + i * 8 * block_ranks + half * 8) =
-                        make_float2(ds[i / 2][half][i % 2 * 2], ds[i / 2][half][i % 2 * 2 + 1]);
-                }
-            }
-        }
+        if constexpr (with_ds) write_ds(p, row + g, tile.end, ds);
     }
     wait_for_pieces<0>();
     __syncthreads();
     write_gradients<blocks, with_ds>(p, first_column, block_count, sums,
                                      reinterpret_cast<float*>(staging));
-}
-
-/// Sum of a partial gradient over the tiles of one slot, in their order.
-__device__ __forceinline__ float sum_of_tiles(const SweepParams& p, std::int32_t slot,
-                                              std::int64_t first, std::int64_t stride) {
-    float sum = 0.0F;
-    for (int tile = 0; tile < p.tables.tile_count; ++tile) {
-        const std::int32_t segment = p.tables.tiles[tile].segment;
-        if (segment < 0 || p.tables.segments[segment].slot != slot) continue;
-        sum += p.gradients[first + tile * stride];
-    }
-    return sum;
 }
 
 __global__ void __launch_bounds__(threads) finish_grad_a(SweepParams p) {
@@ -373,54 +375,119 @@ __global__ void __launch_bounds__(threads) finish_grad_a(SweepParams p) {
         block += (p.tables.slots[i * p.tables.slot_count + slot_index].rank + block_ranks - 1) /
                  block_ranks;
     }
-    const std::int64_t ranks = static_cast<std::int64_t>(p.rank_blocks) * block_ranks;
-    const float sum =
-        sum_of_tiles(p, slot_index, (block * block_ranks + rank % block_ranks) * p.x.cols + column,
-                     ranks * p.x.cols);
+    const std::int64_t stride = static_cast<std::int64_t>(p.rank_blocks) * block_ranks * p.x.cols;
+    const float* part =
+        p.gradients + (block * block_ranks + rank % block_ranks) * p.x.cols + column;
+    float sum = 0.0F;
+#pragma unroll 8
+    for (int tile = 0; tile < p.tables.tile_count; ++tile) {
+        if (p.tables.tiles[tile].slot == slot_index) sum += part[tile * stride];
+    }
     slot.grad_a[rank * p.x.cols + column] += sum * dropout_scale(slot.dropout);
 }
 
-__device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds, std::int64_t i) {
-    const std::int64_t row = i / ds.cols;
-    const std::int64_t column = i % ds.cols;
+constexpr int group_ranks = 4;  ///< that one thread of finish_backward adds up
+constexpr int groups_of_block = block_ranks / group_ranks;
+
+/// Sum of part[i * stride] over the i < count that `wanted` accepts; 8 loads at a time.
+template <class Wanted>
+__device__ __forceinline__ float4 sum_of_groups(const float* part, std::int64_t stride, int count,
+                                                const Wanted& wanted) {
+    constexpr int batch = 8;
+    float4 sum = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+    for (int first = 0; first < count; first += batch) {
+        float4 terms[batch];
+#pragma unroll
+        for (int i = 0; i < batch; ++i) {
+            terms[i] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+            if (first + i < count && wanted(first + i)) {
+                terms[i] = *reinterpret_cast<const float4*>(part + (first + i) * stride);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < batch; ++i) {
+            sum.x += terms[i].x;
+            sum.y += terms[i].y;
+            sum.z += terms[i].z;
+            sum.w += terms[i].w;
+        }
+    }
+    return sum;
+}
+
+struct EveryPart {
+    __device__ bool operator()(int) const { return true; }
+};
+struct TilesOfSlot {
+    const LoraTile* tiles;
+    int slot;
+    __device__ bool operator()(int i) const { return tiles[i].slot == slot; }
+};
+
+/// Four ranks of dS, and a quarter of the row's columns of other slots. i counts the groups of 4
+/// ranks of all rows of one rank block.
+__device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds, int rank_block,
+                                          int i) {
+    const int row = i / groups_of_block;
+    const int group = i % groups_of_block;
     if (row >= ds.rows) return;
-    float value = 0.0F;
+    int slot_index = -1;
     for (int g = 0; g < p.tables.segment_count; ++g) {
         const LoraSegmentEntry& segment = p.tables.segments[g];
-        if (row < segment.begin || row >= segment.end) continue;
-        const LoraSlotEntry& slot = p.tables.slots[segment.slot];
-        const std::int64_t rank = column - slot.column;
-        if (rank < 0 || rank >= slot.rank) break;
-        const std::int64_t parts = (p.x.cols + block_columns - 1) / block_columns;
-        const float* part =
-            p.ds + (rank / block_ranks * parts * p.x.rows + row) * block_ranks + rank % block_ranks;
-#pragma unroll 8
-        for (std::int64_t j = 0; j < parts; ++j) value += part[j * p.x.rows * block_ranks];
-        value *= slot.scale;
-        break;
+        if (row >= segment.begin && row < segment.end) slot_index = segment.slot;
     }
-    static_cast<Bf16*>(ds.data)[row * ds.ld + column] = from_float<Bf16>(value);
+    auto* target = static_cast<Bf16*>(ds.data) + row * ds.ld;
+    const LoraSlotEntry* slot = slot_index < 0 ? nullptr : p.tables.slots + slot_index;
+    const int begin = slot == nullptr ? 0 : slot->column;
+    const int end = slot == nullptr ? 0 : begin + slot->rank;
+    for (int column = group; rank_block == 0 && column < ds.cols; column += groups_of_block) {
+        if (column < begin || column >= end) target[column] = from_float<Bf16>(0.0F);
+    }
+    const int first = rank_block * block_ranks + group * group_ranks;
+    if (slot == nullptr || first >= slot->rank) return;
+    const int parts = (static_cast<int>(p.x.cols) + block_columns - 1) / block_columns;
+    const std::int64_t stride = p.x.rows * block_ranks;
+    const float* part = p.ds + rank_block * parts * stride +
+                        static_cast<std::int64_t>(row) * block_ranks + group * group_ranks;
+    const float4 sum = sum_of_groups(part, stride, parts, EveryPart{});
+    const float values[group_ranks] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+    for (int j = 0; j < group_ranks; ++j) {
+        if (first + j < slot->rank) {
+            target[begin + first + j] = from_float<Bf16>(slot->scale * values[j]);
+        }
+    }
 }
 
-__device__ __forceinline__ void finish_grad_b(const SweepParams& p, std::int32_t slot_index,
-                                              std::int64_t i) {
+/// Four ranks of one row of the gradient of B. i counts the groups of 4 ranks of all rows.
+__device__ __forceinline__ void finish_grad_b(const SweepParams& p, int slot_index, int rank_block,
+                                              int i) {
     const LoraSlotEntry& slot = p.tables.slots[slot_index];
-    if (i >= slot.rank * p.x.cols) return;
-    const std::int64_t column = i / slot.rank;
-    const std::int64_t rank = i % slot.rank;
-    const std::int64_t first =
-        (rank / block_ranks * p.x.cols + column) * block_ranks + rank % block_ranks;
-    slot.grad_b[i] += sum_of_tiles(
-        p, slot_index, first, static_cast<std::int64_t>(p.rank_blocks) * p.x.cols * block_ranks);
+    const int row = i / groups_of_block;
+    const int group = i % groups_of_block;
+    const int first = rank_block * block_ranks + group * group_ranks;
+    if (row >= p.x.cols || first >= slot.rank) return;
+    const std::int64_t stride = static_cast<std::int64_t>(p.rank_blocks) * p.x.cols * block_ranks;
+    const float* part =
+        p.gradients + (rank_block * p.x.cols + row) * block_ranks + group * group_ranks;
+    const float4 sum =
+        sum_of_groups(part, stride, p.tables.tile_count, TilesOfSlot{p.tables.tiles, slot_index});
+    const float values[group_ranks] = {sum.x, sum.y, sum.z, sum.w};
+    float* target = slot.grad_b + static_cast<std::int64_t>(row) * slot.rank + first;
+#pragma unroll
+    for (int j = 0; j < group_ranks; ++j) {
+        if (first + j < slot.rank) target[j] += values[j];
+    }
 }
 
-/// blockIdx.y = 0: dS; y > 0: the gradient of B of slot y - 1.
+/// blockIdx.y: rank block; blockIdx.z = 0: dS, z > 0: the gradient of B of slot z - 1.
 __global__ void __launch_bounds__(threads) finish_backward(SweepParams p, Matrix ds) {
-    const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-    if (blockIdx.y == 0) {
-        finish_ds(p, ds, i);
+    const int i = static_cast<int>(blockIdx.x * threads + threadIdx.x);
+    const int rank_block = static_cast<int>(blockIdx.y);
+    if (blockIdx.z == 0) {
+        finish_ds(p, ds, rank_block, i);
     } else {
-        finish_grad_b(p, static_cast<std::int32_t>(blockIdx.y) - 1, i);
+        finish_grad_b(p, static_cast<int>(blockIdx.z) - 1, rank_block, i);
     }
 }
 
@@ -512,10 +579,9 @@ cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& 
         const cudaError_t status = launch_sweep<1, true, false>(stream, sweep);
         if (status != cudaSuccess) return status;
     }
-    const std::int64_t largest =
-        std::max(p.ds.rows * p.ds.cols, std::int64_t{p.tables.largest_rank} * p.dy.cols);
-    if (largest == 0) return cudaSuccess;
+    const std::int64_t largest = std::max(p.ds.rows, p.dy.cols) * groups_of_block;
     const dim3 grid(static_cast<unsigned>(pieces(largest, threads)),
+                    static_cast<unsigned>(std::max(1, sweep.rank_blocks)),
                     static_cast<unsigned>(1 + p.tables.slot_count));
     finish_backward<<<grid, threads, 0, stream>>>(sweep, p.ds);
     return cudaGetLastError();

@@ -38,6 +38,45 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], std::uint32_t a0, st
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+/// A warp's staged rows of 64 columns (128 bytes, a cache line): lanes copy 4 rows at once, 8 lanes
+/// a row. The 16-byte pieces of odd rows are exchanged in halves, so that 8 lanes that read pieces
+/// 4h .. 4h+3 of two neighbouring rows do not meet in a bank.
+constexpr int line_columns = 64;
+constexpr int line_pieces = line_columns / 8;
+
+__device__ __forceinline__ int staged_piece(int row, int piece) {
+    return row * line_pieces + (piece ^ (row & 1) * 4);
+}
+
+/// Copies `row_count` rows of one line; those from `valid_rows` on and columns from `columns_left`
+/// on become 0. `source`: row 0, first column of the line; `safe`: any valid address.
+template <int row_count, class T>
+__device__ __forceinline__ void copy_line_async(uint4* staged, const T* source, const T* safe,
+                                                std::int64_t ld, int valid_rows, int columns_left) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int piece = lane % line_pieces;
+    const int bytes = min(16, max(0, (columns_left - piece * 8) * 2));
+#pragma unroll
+    for (int i = 0; i < row_count / 4; ++i) {
+        const int row = i * 4 + lane / line_pieces;
+        const bool valid = row < valid_rows && bytes > 0;
+        copy_piece_async(staged + staged_piece(row, piece),
+                         valid ? source + row * ld + piece * 8 : safe, valid ? bytes : 0);
+    }
+}
+
+/// Transposed 8 x 8 blocks, A fragment of the transpose of a [16, 16] block in rows of 32 bytes.
+__device__ __forceinline__ void load_transposed_block(const void* block,
+                                                      std::uint32_t (&fragment)[4]) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const auto address =
+        static_cast<std::uint32_t>(__cvta_generic_to_shared(block)) +
+        static_cast<std::uint32_t>((lane / 16 * 8 + lane % 8) * 32 + lane / 8 % 2 * 16);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+                 : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+                 : "r"(address));
+}
+
 /// Transposes an 8 x 8 block of 16-bit elements held as lane -> row lane/4, columns
 /// 2(lane%4)+{0,1}.
 __device__ __forceinline__ std::uint32_t transposed(std::uint32_t block) {

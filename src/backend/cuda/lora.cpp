@@ -71,10 +71,12 @@ void CudaBackend::add_slots(std::span<const LoraTarget> targets, kernels::LoraTa
 void CudaBackend::add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_t tile_rows) {
     segments_.clear();
     tiles_.clear();
-    const auto cut = [&](std::int64_t begin, std::int64_t end, std::int32_t segment) {
+    const auto cut = [&](std::int64_t begin, std::int64_t end, std::int32_t segment,
+                         std::int32_t slot) {
         for (std::int64_t row = begin; row < end; row += tile_rows) {
             tiles_.push_back({static_cast<std::int32_t>(row),
-                              static_cast<std::int32_t>(std::min(end, row + tile_rows)), segment});
+                              static_cast<std::int32_t>(std::min(end, row + tile_rows)), segment,
+                              slot});
         }
     };
     std::int64_t done = 0;
@@ -82,13 +84,13 @@ void CudaBackend::add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_
         LORATRAIN_CHECK(
             segment.begin >= done && segment.end >= segment.begin && segment.end <= rows,
             "LoRA segment [", segment.begin, ", ", segment.end, ") of ", rows, " rows");
-        cut(done, segment.begin, -1);
-        cut(segment.begin, segment.end, static_cast<std::int32_t>(segments_.size()));
+        cut(done, segment.begin, -1, -1);
+        cut(segment.begin, segment.end, static_cast<std::int32_t>(segments_.size()), segment.slot);
         segments_.push_back({static_cast<std::int32_t>(segment.begin),
                              static_cast<std::int32_t>(segment.end), segment.slot, segment.step});
         done = segment.end;
     }
-    cut(done, rows, -1);
+    cut(done, rows, -1, -1);
 }
 
 kernels::LoraTables CudaBackend::lora_tables(std::span<const LoraTarget> targets,
@@ -131,8 +133,7 @@ void CudaBackend::lora_expand(const LoraExpand& op) {
     require_compute({&op.y});
     kernels::LoraExpandParams params;
     params.y = matrix_of(op.y);
-    params.tables =
-        lora_tables({&op.target, 1}, op.rows, op.y.rows, kernels::lora_expand_tile_rows());
+    params.tables = lora_tables({&op.target, 1}, op.rows, op.y.rows, lora_expand_tile_rows(params));
     params.s[0] = matrix_of(op.target.s);
     CUDA_CHECK(kernels::lora_expand(stream_, params));
 }
@@ -166,7 +167,7 @@ void CudaBackend::lora_expand_backward(const LoraExpandBackward& op) {
     require_compute({&op.dx});
     kernels::LoraExpandParams params;
     params.y = matrix_of(op.dx);
-    params.tables = lora_tables(op.targets, op.rows, op.dx.rows, kernels::lora_expand_tile_rows());
+    params.tables = lora_tables(op.targets, op.rows, op.dx.rows, lora_expand_tile_rows(params));
     for (std::size_t i = 0; i < op.targets.size(); ++i) params.s[i] = matrix_of(op.targets[i].s);
     params.of_a = true;
     params.accumulate = op.accumulate;

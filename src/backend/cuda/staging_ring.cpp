@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backend/cuda/check.h"
+#include "kernels/small_table.h"
 
 namespace loratrain {
 
@@ -76,6 +77,10 @@ void StagingRing::download(void* target, const void* source, std::size_t bytes) 
 const void* StagingRing::upload_table(const void* source, std::size_t bytes) {
     const std::size_t offset = reserve(bytes);
     const Sector& sector = sectors_[current_];
+    if (bytes <= kernels::small_table_bytes) {
+        CUDA_CHECK(kernels::store_small_table(stream_, sector.device + offset, source, bytes));
+        return sector.device + offset;
+    }
     std::memcpy(sector.host + offset, source, bytes);
     CUDA_CHECK(cudaMemcpyAsync(sector.device + offset, sector.host + offset, bytes,
                                cudaMemcpyHostToDevice, stream_));
