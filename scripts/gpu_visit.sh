@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds on a machine with a GPU, runs the tests that need it and times the operators: one call, so
-# that little of the machine's time is used. Logs and results go to ${OUT:-gpu_visit_out}.
-#   gpu_visit.sh [cmake options...]
+# Builds the operators on a machine with a GPU, runs their tests and times them: one call, so that
+# little of the machine's time is used. Logs and results go to ${OUT:-gpu_visit_out}.
+#   gpu_visit.sh [cmake options...]      -DLORATRAIN_BACKEND_ONLY=OFF builds the whole program
 set -uo pipefail
 root="$(cd "$(dirname "$0")/.." && pwd)"
 out="${OUT:-$root/gpu_visit_out}"
@@ -12,7 +12,7 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | 
 generator=()
 command -v ninja >/dev/null && generator=(-G Ninja)
 cmake -S "$root" -B "$build" "${generator[@]}" -DLORATRAIN_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90 \
-  -DLORATRAIN_BENCH=ON "$@" >"$out/configure.log" 2>&1 &&
+  -DLORATRAIN_BACKEND_ONLY=ON -DLORATRAIN_BENCH=ON "$@" >"$out/configure.log" 2>&1 &&
   cmake --build "$build" --parallel "$(nproc)" >"$out/build.log" 2>&1
 status=$?
 if [ "$status" -ne 0 ]; then
