@@ -46,6 +46,9 @@ function(loratrain_version_file)
                     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE hash
                     OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   endif()
+  if(NOT hash)
+    set(hash "unknown")
+  endif()
   set(LORATRAIN_GIT_HASH "${hash}")
   configure_file("${PROJECT_SOURCE_DIR}/scripts/cmake/version_values.h.in"
                  "${PROJECT_BINARY_DIR}/generated/version_values.h")

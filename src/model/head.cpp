@@ -1,6 +1,7 @@
 #include "model/head.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace loratrain {
 
@@ -74,6 +75,17 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
     }
 }
 
+void Head::download_floats(const TensorView& values, float* host) {
+    const auto count = static_cast<std::size_t>(values.numel());
+    if (values.dtype == DType::f32) {
+        backend_.download(host, values.data, count * sizeof(float));
+        return;
+    }
+    std::vector<BFloat16> narrow(count);
+    backend_.download(narrow.data(), values.data, count * sizeof(BFloat16));
+    std::transform(narrow.begin(), narrow.end(), host, [](BFloat16 v) { return to_float(v); });
+}
+
 void Head::logits(const TensorView& x, std::int64_t first, std::int64_t rows, float* host) {
     const std::int64_t chunk = logits_chunk(plan_).rows;
     const std::int64_t vocab = plan_.model.vocab_size;
@@ -84,8 +96,7 @@ void Head::logits(const TensorView& x, std::int64_t first, std::int64_t rows, fl
             matrix(workspace_.logits(), backend_.compute_dtype(), count, vocab);
         norm(x.row_range(first + row, count), normed);
         project(normed, logits);
-        backend_.download(host + row * vocab, logits.data,
-                          static_cast<std::size_t>(count * vocab) * sizeof(float));
+        download_floats(logits, host + row * vocab);
     }
 }
 

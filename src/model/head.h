@@ -26,6 +26,7 @@ class Head {
     void norm(const TensorView& x, const TensorView& y);
     void project(const TensorView& normed, const TensorView& logits);
     void project_backward(const TensorView& d_logits, const TensorView& dx);
+    void download_floats(const TensorView& values, float* host);
     /// Head rows [first, first + count) in compute type.
     TensorView head_block(std::int64_t first, std::int64_t count);
 
