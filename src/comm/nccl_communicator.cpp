@@ -6,7 +6,9 @@
 #include <nccl.h>
 
 #include <array>
+#include <deque>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -28,7 +30,7 @@ void check_nccl(ncclResult_t code, const char* what) {
     if (code != ncclSuccess) throw Error(cat(what, ": ", ncclGetErrorString(code)));
 }
 
-/// An event without timing, reused for the next transfer of its channel.
+/// An event without timing.
 class Event {
   public:
     Event() {
@@ -37,29 +39,99 @@ class Event {
     ~Event() { cudaEventDestroy(event_); }
     Event(const Event&) = delete;
     Event& operator=(const Event&) = delete;
-    cudaEvent_t get() const { return event_; }
+    void record(cudaStream_t stream) {
+        check_cuda(cudaEventRecord(event_, stream), "event record");
+    }
+    void block(cudaStream_t stream) const {
+        check_cuda(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
+    }
 
   private:
     cudaEvent_t event_ = nullptr;
 };
 
 /// Events waiting for their next use.
-using EventPool = std::vector<std::unique_ptr<Event>>;
-
-class NcclTransfer final : public Transfer {
+class EventPool {
   public:
-    NcclTransfer(std::unique_ptr<Event> done, cudaStream_t compute, EventPool& pool)
-        : done_(std::move(done)), compute_(compute), pool_(pool) {}
-    ~NcclTransfer() override {
-        if (done_) pool_.push_back(std::move(done_));
+    std::unique_ptr<Event> take() {
+        if (free_.empty()) return std::make_unique<Event>();
+        std::unique_ptr<Event> event = std::move(free_.back());
+        free_.pop_back();
+        return event;
     }
-    NcclTransfer(const NcclTransfer&) = delete;
-    NcclTransfer& operator=(const NcclTransfer&) = delete;
+    void give(std::unique_ptr<Event> event) {
+        if (event) free_.push_back(std::move(event));
+    }
+
+  private:
+    std::vector<std::unique_ptr<Event>> free_;
+};
+
+/// One direction between two ranks: a two-rank communicator with a stream of its own. The
+/// constructor moves one byte from `sender` to the other rank: NCCL connects at the first message
+/// and blocks the host for it, which must not happen while the other rank waits elsewhere.
+class Link {
+  public:
+    Link(const ncclUniqueId& id, int place, bool sender) : peer_(1 - place) {
+        int least = 0;
+        int greatest = 0;
+        check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream priorities");
+        check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest),
+                   "cudaStreamCreate");
+        check_nccl(ncclCommInitRank(&comm_, 2, id, place), "ncclCommInitRank");
+        void* byte = nullptr;
+        check_cuda(cudaMalloc(&byte, 1), "cudaMalloc");
+        sender ? send(byte, 1) : receive(byte, 1);
+        check_cuda(cudaStreamSynchronize(stream_), "first message over NCCL");
+        check_cuda(cudaFree(byte), "cudaFree");
+    }
+    ~Link() {
+        ncclCommDestroy(comm_);
+        cudaStreamDestroy(stream_);
+    }
+    Link(const Link&) = delete;
+    Link& operator=(const Link&) = delete;
+    cudaStream_t stream() const { return stream_; }
+    void send(const void* data, std::size_t bytes) {
+        check_nccl(ncclSend(data, bytes, ncclUint8, peer_, comm_, stream_), "ncclSend");
+    }
+    void receive(void* data, std::size_t bytes) {
+        check_nccl(ncclRecv(data, bytes, ncclUint8, peer_, comm_, stream_), "ncclRecv");
+    }
+
+  private:
+    int peer_;
+    ncclComm_t comm_ = nullptr;
+    cudaStream_t stream_ = nullptr;
+};
+
+/// A receive from its announcement to the end of its use.
+struct Receive {
+    void* data = nullptr;
+    std::size_t bytes = 0;
+    MPI_Request token = MPI_REQUEST_NULL;  ///< arrives once the sender has queued its ncclSend
+    std::unique_ptr<Event> ready;          ///< the buffer is free
+    std::unique_ptr<Event> done;           ///< set when ncclRecv is queued
+};
+
+/// Receives of one link that wait for their token, in order.
+struct Inbox {
+    Link* link = nullptr;
+    std::deque<std::shared_ptr<Receive>> waiting;
+};
+
+class NcclSend final : public Transfer {
+  public:
+    NcclSend(std::unique_ptr<Event> done, cudaStream_t compute, EventPool& pool)
+        : done_(std::move(done)), compute_(compute), pool_(pool) {}
+    ~NcclSend() override { pool_.give(std::move(done_)); }
+    NcclSend(const NcclSend&) = delete;
+    NcclSend& operator=(const NcclSend&) = delete;
 
     void wait() override {
         if (!done_) return;
-        check_cuda(cudaStreamWaitEvent(compute_, done_->get(), 0), "cudaStreamWaitEvent");
-        pool_.push_back(std::move(done_));
+        done_->block(compute_);
+        pool_.give(std::move(done_));
     }
 
   private:
@@ -68,59 +140,52 @@ class NcclTransfer final : public Transfer {
     EventPool& pool_;
 };
 
-/// One direction between two ranks.
-class Link {
-  public:
-    Link(const ncclUniqueId& id, int place) {
-        int least = 0;
-        int greatest = 0;
-        check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream priorities");
-        check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest),
-                   "cudaStreamCreate");
-        check_nccl(ncclCommInitRank(&comm_, 2, id, place), "ncclCommInitRank");
-    }
-    ~Link() {
-        ncclCommDestroy(comm_);
-        cudaStreamDestroy(stream_);
-    }
-    Link(const Link&) = delete;
-    Link& operator=(const Link&) = delete;
-    ncclComm_t comm() const { return comm_; }
-    cudaStream_t stream() const { return stream_; }
-
-  private:
-    ncclComm_t comm_ = nullptr;
-    cudaStream_t stream_ = nullptr;
-};
-
 class NcclCommunicator final : public Communicator {
   public:
     NcclCommunicator(const MpiSession& mpi, cudaStream_t compute)
         : rank_(mpi.rank()), compute_(compute) {
+        MPI_CHECK(MPI_Comm_dup(mpi.world(), &tokens_));
         for (int low = 0; low + 1 < mpi.size(); ++low) {
             if (rank_ == low || rank_ == low + 1) connect(mpi, low);
         }
     }
+    ~NcclCommunicator() override { MPI_Comm_free(&tokens_); }
+    NcclCommunicator(const NcclCommunicator&) = delete;
+    NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
     std::unique_ptr<Transfer> send(const void* data, std::size_t bytes, int target,
                                    Channel channel) override {
-        const Link& link = order_after_compute(target, channel);
-        check_nccl(ncclSend(data, bytes, ncclUint8, place(target), link.comm(), link.stream()),
-                   "ncclSend");
-        return finish(link);
+        Link& link = *links_.at({target, channel});
+        std::unique_ptr<Event> ready = pool_.take();
+        ready->record(compute_);
+        ready->block(link.stream());
+        pool_.give(std::move(ready));
+        link.send(data, bytes);
+        std::unique_ptr<Event> done = pool_.take();
+        done->record(link.stream());
+        MPI_Request token = MPI_REQUEST_NULL;
+        MPI_CHECK(MPI_Isend(nullptr, 0, MPI_BYTE, target, token_tag(channel), tokens_, &token));
+        MPI_CHECK(MPI_Request_free(&token));
+        queue_arrived();
+        return std::make_unique<NcclSend>(std::move(done), compute_, pool_);
     }
 
     std::unique_ptr<Transfer> receive(void* data, std::size_t bytes, int source,
-                                      Channel channel) override {
-        const Link& link = order_after_compute(source, channel);
-        check_nccl(ncclRecv(data, bytes, ncclUint8, place(source), link.comm(), link.stream()),
-                   "ncclRecv");
-        return finish(link);
+                                      Channel channel) override;
+
+    /// Makes later compute wait for a receive; waits for its token on the host where needed.
+    void finish(Inbox& inbox, Receive& receive) {
+        queue_arrived();
+        while (!receive.done) {
+            MPI_CHECK(MPI_Wait(&inbox.waiting.front()->token, MPI_STATUS_IGNORE));
+            queue_front(inbox);
+        }
+        receive.done->block(compute_);
+        pool_.give(std::move(receive.ready));
     }
 
   private:
-    /// Place of a neighbour in the two-rank communicator shared with it: the lower rank is 0.
-    int place(int neighbour) const { return neighbour < rank_ ? 0 : 1; }
+    static int token_tag(Channel channel) { return 120 + static_cast<int>(channel); }
 
     void connect(const MpiSession& mpi, int low) {
         const bool is_low = rank_ == low;
@@ -134,37 +199,71 @@ class NcclCommunicator final : public Communicator {
                 MPI_CHECK(MPI_Recv(&id, sizeof(id), MPI_BYTE, neighbour, id_tag, mpi.world(),
                                    MPI_STATUS_IGNORE));
             }
-            links_[{neighbour, channel}] = std::make_unique<Link>(id, is_low ? 0 : 1);
+            const bool sender = is_low == (channel != Channel::backward);
+            auto& link = links_[{neighbour, channel}];
+            link = std::make_unique<Link>(id, is_low ? 0 : 1, sender);
+            inboxes_[{neighbour, channel}].link = link.get();
         }
     }
 
-    std::unique_ptr<Event> take_event() {
-        if (pool_.empty()) return std::make_unique<Event>();
-        std::unique_ptr<Event> event = std::move(pool_.back());
-        pool_.pop_back();
-        return event;
+    void queue_arrived() {
+        for (auto& [key, inbox] : inboxes_) {
+            while (!inbox.waiting.empty()) {
+                int arrived = 0;
+                MPI_CHECK(MPI_Test(&inbox.waiting.front()->token, &arrived, MPI_STATUS_IGNORE));
+                if (arrived == 0) break;
+                queue_front(inbox);
+            }
+        }
     }
 
-    const Link& order_after_compute(int neighbour, Channel channel) {
-        const Link& link = *links_.at({neighbour, channel});
-        std::unique_ptr<Event> ready = take_event();
-        check_cuda(cudaEventRecord(ready->get(), compute_), "cudaEventRecord");
-        check_cuda(cudaStreamWaitEvent(link.stream(), ready->get(), 0), "cudaStreamWaitEvent");
-        pool_.push_back(std::move(ready));
-        return link;
-    }
-
-    std::unique_ptr<Transfer> finish(const Link& link) {
-        std::unique_ptr<Event> done = take_event();
-        check_cuda(cudaEventRecord(done->get(), link.stream()), "cudaEventRecord");
-        return std::make_unique<NcclTransfer>(std::move(done), compute_, pool_);
+    void queue_front(Inbox& inbox) {
+        Receive& receive = *inbox.waiting.front();
+        receive.ready->block(inbox.link->stream());
+        inbox.link->receive(receive.data, receive.bytes);
+        receive.done = pool_.take();
+        receive.done->record(inbox.link->stream());
+        inbox.waiting.pop_front();
     }
 
     int rank_;
     cudaStream_t compute_;
+    MPI_Comm tokens_ = MPI_COMM_NULL;
     EventPool pool_;
     std::map<std::pair<int, Channel>, std::unique_ptr<Link>> links_;
+    std::map<std::pair<int, Channel>, Inbox> inboxes_;
 };
+
+class NcclReceive final : public Transfer {
+  public:
+    NcclReceive(NcclCommunicator& owner, Inbox& inbox, std::shared_ptr<Receive> receive)
+        : owner_(owner), inbox_(inbox), receive_(std::move(receive)) {}
+
+    void wait() override {
+        if (receive_) owner_.finish(inbox_, *receive_);
+        receive_.reset();
+    }
+
+  private:
+    NcclCommunicator& owner_;
+    Inbox& inbox_;
+    std::shared_ptr<Receive> receive_;
+};
+
+std::unique_ptr<Transfer> NcclCommunicator::receive(void* data, std::size_t bytes, int source,
+                                                    Channel channel) {
+    auto receive = std::make_shared<Receive>();
+    receive->data = data;
+    receive->bytes = bytes;
+    receive->ready = pool_.take();
+    receive->ready->record(compute_);
+    MPI_CHECK(
+        MPI_Irecv(nullptr, 0, MPI_BYTE, source, token_tag(channel), tokens_, &receive->token));
+    Inbox& inbox = inboxes_.at({source, channel});
+    inbox.waiting.push_back(receive);
+    queue_arrived();
+    return std::make_unique<NcclReceive>(*this, inbox, std::move(receive));
+}
 
 }  // namespace
 

@@ -10,8 +10,10 @@ namespace loratrain {
 /// two-rank NCCL communicator with a stream of its own, so messages overlap with compute and
 /// channels cannot block each other. Transfers are ordered against `compute_stream` by events: a
 /// send waits for the work queued before it, Transfer::wait() makes later work wait for the
-/// transfer; the host never blocks. Collective; ids travel over MPI. Throws InputError when the
-/// program was built without NCCL.
+/// transfer. A receive is queued on the GPU only once the sender's send is (an empty MPI message
+/// says so), so no kernel spins for a message that the peer's host has yet to issue: calls that
+/// synchronise a device (first use of a kernel, growing memory) cannot deadlock with it.
+/// Collective; throws InputError when the program was built without NCCL.
 std::unique_ptr<Communicator> make_nccl_communicator(const MpiSession& mpi, void* compute_stream);
 
 }  // namespace loratrain
