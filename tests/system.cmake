@@ -2,19 +2,20 @@
 # mpirun. One ctest per script; ranks are stated in the scripts.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
+# loratrain_system_test(NAME TIMEOUT [label...]); label sanitize: also run under the sanitizers.
 function(loratrain_system_test name timeout)
   add_test(NAME system.${name}
            COMMAND ${Python3_EXECUTABLE} -m unittest -v test_${name}
            WORKING_DIRECTORY "${CMAKE_CURRENT_LIST_DIR}/system")
   set_tests_properties(system.${name} PROPERTIES
-    LABELS system TIMEOUT ${timeout} PROCESSORS 2
+    LABELS "system;${ARGN}" TIMEOUT ${timeout} PROCESSORS 2
     ENVIRONMENT "LORATRAIN_BIN=$<TARGET_FILE:loratrain>;LORATRAIN_MPIEXEC=${MPIEXEC_EXECUTABLE}")
 endfunction()
 
-loratrain_system_test(golden 900)
+loratrain_system_test(golden 900 sanitize)
 loratrain_system_test(resume 600)
 loratrain_system_test(invariance 600)
-loratrain_system_test(bad_input 600)
+loratrain_system_test(bad_input 600 sanitize)
 loratrain_system_test(quickstart 300)
 loratrain_system_test(memory 300)
 loratrain_system_test(gpu 900)
