@@ -51,6 +51,7 @@ std::optional<ModelSpec> model_preset(const std::string& name) {
 
 std::vector<std::string> model_preset_names() {
     std::vector<std::string> names;
+    names.reserve(presets.size());
     for (const Preset& preset : presets) names.emplace_back(preset.name);
     return names;
 }
