@@ -35,13 +35,15 @@ __device__ __forceinline__ float dropout_factor(const Operands& op, const LoraSl
                                                 std::int64_t col) {
     if (!op.of_a || slot.dropout == 0) return 1.0F;
     const uint4 bits = dropout_bits(
-        slot.dropout_key, step, static_cast<std::uint32_t>(op.tables.sample_ids[row]),
-        static_cast<std::uint32_t>(op.tables.positions[row]), static_cast<std::uint32_t>(col / 8));
+        slot.dropout_key,
+        dropout_row(slot.dropout_key, static_cast<std::uint32_t>(op.tables.sample_ids[row]),
+                    static_cast<std::uint32_t>(op.tables.positions[row])),
+        dropout_column(slot.dropout_key, step, static_cast<std::uint32_t>(col / 8)));
     const std::uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
     std::uint32_t word = words[0];
 #pragma unroll
     for (int w = 1; w < 4; ++w) word = col % 8 / 2 == w ? words[w] : word;
-    const std::uint32_t random = col % 2 == 0 ? word & 0xffffU : word >> 16U;
+    const std::uint32_t random = (col % 2 == 0 ? word : word >> 16U) & 0x7fffU;
     return random < slot.dropout ? 0.0F : dropout_scale(slot.dropout);
 }
 

@@ -13,7 +13,7 @@ constexpr std::int32_t lora_tensor_shrink_rows = 64;
 std::int64_t lora_tensor_copy_ld(std::int64_t k);
 cudaError_t lora_shrink_tensor(cudaStream_t stream, const LoraShrinkParams& params);
 
-constexpr std::int32_t lora_tensor_expand_rows = 64;
+constexpr std::int32_t lora_tensor_expand_rows = 128;
 cudaError_t lora_expand_tensor(cudaStream_t stream, const LoraExpandParams& params);
 
 /// Rows per tile that give each of `processors` a block.

@@ -2,6 +2,7 @@
 
 #include "dropout.cuh"
 #include "launch.cuh"
+#include "lora_columns.cuh"
 #include "lora_tensor.h"
 #include "tensor_core.cuh"
 
@@ -24,6 +25,7 @@ struct Strip {
     float scale;
     std::uint32_t dropout;
     std::uint64_t key;
+    int place;  ///< of its target among those of the strips before
 };
 
 __device__ Strip find_strip(const LoraTables& tables, std::int32_t slot, int index) {
@@ -38,11 +40,12 @@ __device__ Strip find_strip(const LoraTables& tables, std::int32_t slot, int ind
                     entry.copy_row + first,
                     entry.scale * dropout_scale(entry.dropout),
                     entry.dropout,
-                    entry.dropout_key};
+                    entry.dropout_key,
+                    0};
         }
         index -= strips;
     }
-    return {-1, 0, 0, 0, 0.0F, 0, 0};
+    return {-1, 0, 0, 0, 0.0F, 0, 0, 0};
 }
 
 __device__ void clear_other_columns(const LoraShrinkParams& p, const LoraTile& tile) {
@@ -55,14 +58,11 @@ __device__ void clear_other_columns(const LoraShrinkParams& p, const LoraTile& t
             own_begin = entry.column;
             own_end = entry.column + entry.rank;
         }
-        const int columns = static_cast<int>(s.cols);
-        const int count = (tile.end - tile.begin) * columns;
-        for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) {
-            const int column = i % columns;
-            if (column >= own_begin && column < own_end) continue;
-            static_cast<Bf16*>(s.data)[(tile.begin + i / columns) * s.ld + column] =
-                from_float<Bf16>(0.0F);
-        }
+        constexpr int threads_of_row = threads / rows;
+        const int row = tile.begin + static_cast<int>(threadIdx.x) / threads_of_row;
+        if (row >= tile.end) continue;
+        clear_outside(static_cast<Bf16*>(s.data) + row * s.ld, static_cast<int>(s.cols), own_begin,
+                      own_end, static_cast<int>(threadIdx.x) % threads_of_row, threads_of_row);
     }
 }
 
@@ -89,21 +89,37 @@ struct Feeder {
     }
     __device__ __forceinline__ void fetch(int stage, int line) const {
         const int first = line * line_columns;
-        copy_line_async<rows>(rows_of(stage), x + first, x, ld, valid_rows, columns - first);
+        copy_line_async<rows>(rows_of(stage), x + first, ld, valid_rows, columns - first);
 #pragma unroll
         for (int i = 0; i < strip_count; ++i) {
             if (factors[i] == nullptr) break;
-            copy_line_async<strip_columns>(strip_of(stage, i), factors[i] + first, factors[i],
-                                           factor_ld, strip_columns, line_columns);
+            copy_line_async<strip_columns>(strip_of(stage, i), factors[i] + first, factor_ld,
+                                           strip_columns, line_columns);
         }
     }
 };
 
-/// Zeroes the dropped elements of a lane's 8 columns.
-__device__ __forceinline__ uint4 masked(const uint4& x, const uint4& bits,
-                                        std::uint32_t threshold) {
-    return make_uint4(x.x & kept_halves(bits.x, threshold), x.y & kept_halves(bits.y, threshold),
-                      x.z & kept_halves(bits.z, threshold), x.w & kept_halves(bits.w, threshold));
+/// What dropout needs of the tile's rows, once for each target of the strips.
+template <int strip_count>
+__device__ __forceinline__ void stage_dropout_rows(const LoraTables& tables, const LoraTile& tile,
+                                                   Strip* strips, uint4 (*staged)[rows]) {
+    if (threadIdx.x < rows) {
+        const int row = min(tile.begin + static_cast<int>(threadIdx.x), tile.end - 1);
+        int place = -1;
+        for (int i = 0; i < strip_count && strips[i].target >= 0; ++i) {
+            if (i > 0 && strips[i].target == strips[i - 1].target) continue;
+            staged[++place][threadIdx.x] =
+                dropout_row(strips[i].key, static_cast<std::uint32_t>(tables.sample_ids[row]),
+                            static_cast<std::uint32_t>(tables.positions[row]));
+        }
+    }
+    if (threadIdx.x == 0) {
+        for (int i = 1; i < strip_count; ++i) {
+            strips[i].place =
+                strips[i - 1].place + (strips[i].target == strips[i - 1].target ? 0 : 1);
+        }
+    }
+    __syncthreads();
 }
 
 template <int strip_count>
@@ -112,8 +128,9 @@ using Sums = float[rows / 16][strip_count][4];
 /// Adds one chunk of 32 columns, half `half` of the staged line.
 template <int strip_count, bool with_dropout>
 __device__ __forceinline__ void add_chunk(const Feeder<strip_count>& feeder, int stage, int line,
-                                          int half, const Strip* strips, const int2* row_ids,
-                                          std::uint32_t step, Sums<strip_count>& sums) {
+                                          int half, const Strip* strips,
+                                          const uint4 (*dropout_rows)[rows], std::uint32_t step,
+                                          Sums<strip_count>& sums) {
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
     const int piece = half * 4 + static_cast<int>(threadIdx.x) % 4;
     uint4 x[row_pieces];
@@ -128,18 +145,16 @@ __device__ __forceinline__ void add_chunk(const Feeder<strip_count>& feeder, int
         if (feeder.factors[strip] == nullptr) break;
         if (with_dropout && strips[strip].target != masked_for) {
             masked_for = strips[strip].target;
-            const std::uint32_t threshold = strips[strip].dropout;
-            const auto block = static_cast<std::uint32_t>(line * line_pieces + piece);
+            const Strip& target = strips[strip];
+            const uint4 column = dropout_column(
+                target.key, step, static_cast<std::uint32_t>(line * line_pieces + piece));
+            const uint4* of_rows = dropout_rows[target.place];
 #pragma unroll
             for (int i = 0; i < row_pieces; ++i) {
-                const int2 ids = row_ids[i * 8 + g];
-                used[i] = threshold == 0
-                              ? x[i]
-                              : masked(x[i],
-                                       dropout_bits(strips[strip].key, step,
-                                                    static_cast<std::uint32_t>(ids.x),
-                                                    static_cast<std::uint32_t>(ids.y), block),
-                                       threshold);
+                used[i] = x[i];
+                if (target.dropout == 0) continue;
+                used[i] = masked(x[i], dropout_bits(target.key, of_rows[i * 8 + g], column),
+                                 target.dropout);
             }
         }
         const uint4 f = feeder.strip_of(stage, strip)[staged_piece(g, piece)];
@@ -194,7 +209,8 @@ __global__ void __launch_bounds__(threads, 1)
     shrink_kernel(LoraShrinkParams p, std::int64_t copy_ld) {
     extern __shared__ uint4 staging[];
     __shared__ Strip strips[strip_count];
-    __shared__ int2 row_ids[rows];
+    constexpr int most_targets = strip_count < max_lora_targets ? strip_count : max_lora_targets;
+    __shared__ uint4 dropout_rows[with_dropout ? most_targets : 1][rows];
     const LoraTile tile = p.tables.tiles[blockIdx.x];
     if (tile.segment < 0) {
         if (blockIdx.y == 0) clear_other_columns(p, tile);
@@ -204,11 +220,8 @@ __global__ void __launch_bounds__(threads, 1)
         strips[threadIdx.x] = find_strip(p.tables, tile.slot,
                                          static_cast<int>(blockIdx.y * strip_count + threadIdx.x));
     }
-    if (with_dropout && threadIdx.x < rows) {
-        const int row = min(tile.begin + static_cast<int>(threadIdx.x), tile.end - 1);
-        row_ids[threadIdx.x] = make_int2(p.tables.sample_ids[row], p.tables.positions[row]);
-    }
     __syncthreads();
+    if (with_dropout) stage_dropout_rows<strip_count>(p.tables, tile, strips, dropout_rows);
     if (strips[0].target < 0) {
         if (blockIdx.y == 0) clear_other_columns(p, tile);
         return;
@@ -245,8 +258,8 @@ __global__ void __launch_bounds__(threads, 1)
         __syncwarp();
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            add_chunk<strip_count, with_dropout>(feeder, stage, line, half, strips, row_ids, step,
-                                                 sums);
+            add_chunk<strip_count, with_dropout>(feeder, stage, line, half, strips, dropout_rows,
+                                                 step, sums);
         }
         __syncwarp();
         if (line + Feed::stages * warps < lines) feeder.fetch(stage, line + Feed::stages * warps);

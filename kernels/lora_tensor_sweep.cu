@@ -2,6 +2,7 @@
 
 #include "dropout.cuh"
 #include "launch.cuh"
+#include "lora_columns.cuh"
 #include "lora_tensor.h"
 #include "tensor_core.cuh"
 
@@ -104,7 +105,6 @@ struct Feeder {
     using Shape = Split<blocks>;
     uint4* staging;  ///< of this warp
     const Bf16* x;   ///< first row and column of this warp
-    const Bf16* safe;
     std::int64_t ld;
     int columns;  ///< from this warp's first to the last of X
     int first_row;
@@ -121,7 +121,7 @@ struct Feeder {
         const int row_block = step / Shape::lines;
         const int first = step % Shape::lines * line_columns;
         const int down = row_block * Shape::row_warps * block_rows;
-        copy_line_async<block_rows>(stage_of(step), x + down * ld + first, safe, ld,
+        copy_line_async<block_rows>(stage_of(step), x + down * ld + first, ld,
                                     end_row - first_row - down, columns - first);
         if (step % Shape::lines == 0) fetch_s(row_block, first_row + down);
     }
@@ -155,23 +155,33 @@ __device__ void stage_factor(const SweepParams& p, const LoraSlotEntry& slot,
     }
 }
 
-__device__ __forceinline__ void mask_rows(const SweepParams& p, const RankBlock& block,
-                                          std::uint32_t step, int first_row, int end_row,
-                                          int column, const uint4 (&x)[row_pieces],
-                                          uint4 (&kept)[row_pieces]) {
+/// What dropout needs of a lane's rows first_row, first_row + 8, ...
+template <int blocks>
+__device__ __forceinline__ void find_dropout_rows(const SweepParams& p,
+                                                  const RankBlock (&rank_blocks)[blocks],
+                                                  int first_row, int end_row,
+                                                  uint4 (&rows)[blocks][row_pieces]) {
+#pragma unroll
+    for (int i = 0; i < row_pieces; ++i) {
+        const int row = min(first_row + i * 8, end_row - 1);
+        const auto sample = static_cast<std::uint32_t>(p.tables.sample_ids[row]);
+        const auto position = static_cast<std::uint32_t>(p.tables.positions[row]);
+#pragma unroll
+        for (int b = 0; b < blocks; ++b) {
+            rows[b][i] = dropout_row(rank_blocks[b].key, sample, position);
+        }
+    }
+}
+
+__device__ __forceinline__ void mask_rows(const RankBlock& block, std::uint32_t step, int column,
+                                          const uint4 (&rows)[row_pieces],
+                                          const uint4 (&x)[row_pieces], uint4 (&kept)[row_pieces]) {
+    const uint4 columns = dropout_column(block.key, step, static_cast<std::uint32_t>(column / 8));
 #pragma unroll
     for (int i = 0; i < row_pieces; ++i) {
         kept[i] = x[i];
         if (block.dropout == 0) continue;
-        const int row = min(first_row + i * 8, end_row - 1);
-        const uint4 bits =
-            dropout_bits(block.key, step, static_cast<std::uint32_t>(p.tables.sample_ids[row]),
-                         static_cast<std::uint32_t>(p.tables.positions[row]),
-                         static_cast<std::uint32_t>(column / 8));
-        kept[i].x &= kept_halves(bits.x, block.dropout);
-        kept[i].y &= kept_halves(bits.y, block.dropout);
-        kept[i].z &= kept_halves(bits.z, block.dropout);
-        kept[i].w &= kept_halves(bits.w, block.dropout);
+        kept[i] = masked(x[i], dropout_bits(block.key, rows[i], columns), block.dropout);
     }
 }
 
@@ -289,8 +299,7 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
     const int first_row = tile.begin + warp / Shape::column_warps * block_rows;
     Feeder<blocks> feeder;
     feeder.staging = staging + warp * Shape::warp_pieces;
-    feeder.safe = static_cast<const Bf16*>(p.x.data);
-    feeder.x = feeder.safe + first_row * p.x.ld + warp_column;
+    feeder.x = static_cast<const Bf16*>(p.x.data) + first_row * p.x.ld + warp_column;
     feeder.ld = p.x.ld;
     feeder.columns = static_cast<int>(p.x.cols) - warp_column;
     feeder.first_row = first_row;
@@ -316,6 +325,10 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
         const int row = first_row + row_block * rows_apart;
         std::uint32_t s[blocks][block_rows / 16][4] = {};
         float ds[block_rows / 16][2][4] = {};
+        uint4 dropout_rows[blocks][row_pieces];
+        if (with_dropout) {
+            find_dropout_rows<blocks>(p, rank_blocks, row + g, tile.end, dropout_rows);
+        }
 #pragma unroll
         for (int line = 0; line < Shape::lines; ++line) {
             const int step = row_block * Shape::lines + line;
@@ -342,8 +355,9 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
                 for (int b = 0; b < blocks; ++b) {
                     uint4 kept[row_pieces];
                     if constexpr (with_dropout) {
-                        mask_rows(p, rank_blocks[b], step_of_rows, row + g, tile.end,
-                                  warp_column + chunk * chunk_columns + 8 * q, x, kept);
+                        mask_rows(rank_blocks[b], step_of_rows,
+                                  warp_column + chunk * chunk_columns + 8 * q, dropout_rows[b], x,
+                                  kept);
                     }
 #pragma unroll
                     for (int m = 0; m < block_rows / 16; ++m) {
@@ -440,8 +454,8 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
     const LoraSlotEntry* slot = slot_index < 0 ? nullptr : p.tables.slots + slot_index;
     const int begin = slot == nullptr ? 0 : slot->column;
     const int end = slot == nullptr ? 0 : begin + slot->rank;
-    for (int column = group; rank_block == 0 && column < ds.cols; column += groups_of_block) {
-        if (column < begin || column >= end) target[column] = from_float<Bf16>(0.0F);
+    if (rank_block == 0) {
+        clear_outside(target, static_cast<int>(ds.cols), begin, end, group, groups_of_block);
     }
     const int first = rank_block * block_ranks + group * group_ranks;
     if (slot == nullptr || first >= slot->rank) return;

@@ -49,19 +49,23 @@ __device__ __forceinline__ int staged_piece(int row, int piece) {
 }
 
 /// Copies `row_count` rows of one line; those from `valid_rows` on and columns from `columns_left`
-/// on become 0. `source`: row 0, first column of the line; `safe`: any valid address.
+/// on become 0 and are not read. `source`: row 0, first column of the line.
 template <int row_count, class T>
-__device__ __forceinline__ void copy_line_async(uint4* staged, const T* source, const T* safe,
-                                                std::int64_t ld, int valid_rows, int columns_left) {
+__device__ __forceinline__ void copy_line_async(uint4* staged, const T* source, std::int64_t ld,
+                                                int valid_rows, int columns_left) {
+    constexpr int rows_at_once = 32 / line_pieces;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int piece = lane % line_pieces;
     const int bytes = min(16, max(0, (columns_left - piece * 8) * 2));
+    const int rows_left = valid_rows - lane / line_pieces;
+    const T* from = source + lane / line_pieces * ld + piece * 8;
+    uint4* to = staged + staged_piece(lane / line_pieces, piece);
+    const std::int64_t stride = rows_at_once * ld;
 #pragma unroll
-    for (int i = 0; i < row_count / 4; ++i) {
-        const int row = i * 4 + lane / line_pieces;
-        const bool valid = row < valid_rows && bytes > 0;
-        copy_piece_async(staged + staged_piece(row, piece),
-                         valid ? source + row * ld + piece * 8 : safe, valid ? bytes : 0);
+    for (int i = 0; i < row_count / rows_at_once; ++i) {
+        copy_piece_async(to + i * rows_at_once * line_pieces, from,
+                         i * rows_at_once < rows_left ? bytes : 0);
+        from += stride;
     }
 }
 
@@ -73,6 +77,16 @@ __device__ __forceinline__ void load_transposed_block(const void* block,
         static_cast<std::uint32_t>(__cvta_generic_to_shared(block)) +
         static_cast<std::uint32_t>((lane / 16 * 8 + lane % 8) * 32 + lane / 8 % 2 * 16);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+                 : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+                 : "r"(address));
+}
+
+/// A fragment of a [16, 16] block in rows of 32 bytes.
+__device__ __forceinline__ void load_block(const void* block, std::uint32_t (&fragment)[4]) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(block)) +
+                         static_cast<std::uint32_t>(lane % 16 * 32 + lane / 16 * 16);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                  : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
                  : "r"(address));
 }

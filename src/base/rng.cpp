@@ -18,10 +18,11 @@ WidePair multiply(std::uint32_t a, std::uint32_t b) {
 
 }  // namespace
 
-std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::uint64_t key) {
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::uint64_t key,
+                                        int rounds) {
     auto k0 = static_cast<std::uint32_t>(key);
     auto k1 = static_cast<std::uint32_t>(key >> 32U);
-    for (int round = 0; round < 10; ++round) {
+    for (int round = 0; round < rounds; ++round) {
         const WidePair p0 = multiply(0xD2511F53U, counter[0]);
         const WidePair p1 = multiply(0xCD9E8D57U, counter[2]);
         counter = {p1.hi ^ counter[1] ^ k0, p1.lo, p0.hi ^ counter[3] ^ k1, p0.lo};

@@ -10,8 +10,9 @@ namespace loratrain {
 /// Counter-based random numbers: a value depends on its key and counter alone, so results do not
 /// depend on ranks, microbatches, co-trained adapters or the order of evaluation.
 
-/// Philox4x32 with 10 rounds (Salmon et al., SC11).
-std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::uint64_t key);
+/// Philox4x32 (Salmon et al., SC11); 7 is the smallest number of rounds that passes BigCrush there.
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::uint64_t key,
+                                        int rounds = 10);
 
 /// 64-bit FNV-1a of a name; stable across machines.
 std::uint64_t hash_name(std::string_view name);
@@ -31,20 +32,25 @@ float uniform_float(std::uint64_t key, std::uint64_t i);
 /// Uniform integer in [0, bound), element `i` of the stream of `key`; bound >= 1.
 std::uint64_t uniform_int(std::uint64_t key, std::uint64_t i, std::uint64_t bound);
 
-/// Dropout of the LoRA input, kept in 16-bit steps: an element is dropped when its 16 random bits
-/// are < threshold; kept elements are multiplied by dropout_scale(threshold).
+/// Dropout of the LoRA input, kept in 15-bit steps: an element is dropped when its 15 random bits
+/// are < threshold; kept elements are multiplied by dropout_scale(threshold). The largest threshold
+/// lets GPUs compare the bits as fp16 numbers, two at once.
+inline constexpr double largest_dropout = 0.96875;
+inline constexpr int dropout_rounds = 7;
 inline std::uint32_t dropout_threshold(double p) {
-    return static_cast<std::uint32_t>(std::lround(p * 65536.0));
+    return static_cast<std::uint32_t>(std::lround(p * 32768.0));
 }
 inline float dropout_scale(std::uint32_t threshold) {
-    return 65536.0F / static_cast<float>(65536U - threshold);
+    return 32768.0F / static_cast<float>(32768U - threshold);
 }
-/// The 8 x 16 random bits of columns 8c .. 8c+7 at token `position` of sample `sample` in
+/// The 8 x 15 random bits of columns 8c .. 8c+7 at token `position` of sample `sample` in
 /// optimizer step `step`: word w holds columns 8c+2w (low half) and 8c+2w+1 (high half).
 inline std::array<std::uint32_t, 4> dropout_bits(std::uint64_t key, std::uint32_t step,
                                                  std::uint32_t sample, std::uint32_t position,
                                                  std::uint32_t column_block) {
-    return philox4x32({column_block, position, sample, step}, key);
+    auto words = philox4x32({column_block, position, sample, step}, key, dropout_rounds);
+    for (std::uint32_t& word : words) word &= 0x7fff7fffU;
+    return words;
 }
 
 }  // namespace loratrain

@@ -88,12 +88,12 @@ void read_targets(SectionReader& section, AdapterJob& job) {
 void read_dropout(SectionReader& section, AdapterJob& job) {
     double value = job.lora_dropout;
     section.read("lora_dropout", value, from_to_below(0.0, 1.0));
-    if (dropout_threshold(value) < 65536) {
+    if (value <= largest_dropout) {
         job.lora_dropout = value;
     } else {
         section.problem(section.find("lora_dropout")->place, "lora_dropout",
-                        format_exact(value) + " drops everything",
-                        "give at most 0.99999; it is kept in steps of 1/65536");
+                        format_exact(value) + " drops nearly everything",
+                        cat("give at most ", largest_dropout));
     }
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/rng.h"
 #include "config/model_presets.h"
 
 namespace loratrain {
@@ -247,9 +248,9 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
         {"--sample-tokens", bench.sample_tokens},
     }};
     for (const auto& [option, value] : counts) check_at_least_one(option, value, problems);
-    if (bench.dropout < 0.0 || bench.dropout >= 1.0) {
+    if (bench.dropout < 0.0 || bench.dropout > largest_dropout) {
         problems.add("--dropout", cat(bench.dropout, " is out of range"),
-                     "give at least 0 and less than 1");
+                     cat("give at least 0 and at most ", largest_dropout));
     }
     if (bench.microbatch_tokens < 0) {
         problems.add("--microbatch-tokens", cat(bench.microbatch_tokens, " is out of range"),

@@ -94,7 +94,7 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
                          const std::array<TensorView, 3>& s, bool accumulate) {
     const GroupWeights& weights = site.weights;
     const bool lora = has_lora(site);
-    const std::int64_t width = lora && augmented() ? site.tables.width() : 0;
+    const std::int64_t width = lora && site.tables.augmented() ? site.tables.width() : 0;
     if (lora) {
         gather_targets(site, s);
         backend_.lora_shrink({x, targets_, site.tables.lora_rows()});
@@ -114,7 +114,7 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
         op.transpose_b = true;
         op.beta = accumulate ? 1.0F : 0.0F;
         backend_.gemm(op);
-        if (lora && !augmented()) {
+        if (lora && !site.tables.augmented()) {
             backend_.lora_expand({targets_[at], y[at], site.tables.lora_rows()});
         }
         if (weights.bias[at].data() != nullptr) backend_.add_bias(y[at], weights.bias[at].data());
@@ -154,7 +154,7 @@ void LoraLinear::backward_a(const Site& site, const TensorView& x, const TensorV
 void LoraLinear::backward_x(const Site& site, const TensorView& dy, const TensorView& dx) {
     const GroupWeights& weights = site.weights;
     const bool lora = has_lora(site);
-    const bool one_gemm = lora && augmented() && !site.tables.has_dropout();
+    const bool one_gemm = lora && site.tables.augmented() && !site.tables.has_dropout();
     const std::int64_t pads = one_gemm ? weights.shape.count * site.tables.width() : 0;
     const TensorView m = prepare(site, one_gemm);
     if (lora && !one_gemm) {

@@ -47,7 +47,6 @@ class LoraLinear {
 
   private:
     bool has_lora(const Site& site) const;
-    bool augmented() const { return plan_.pad_columns > 0; }
     /// Slots of linear i of the group, one per segment.
     const std::vector<LoraSlot>& gather_slots(const Site& site, int i);
     void gather_targets(const Site& site, const std::array<TensorView, 3>& s);

@@ -58,22 +58,28 @@ void MicrobatchTables::set_segments(const Job& job, const Microbatch& microbatch
     adapters_.clear();
     columns_.clear();
     has_dropout_ = false;
+    std::int32_t rank_sum = 0;
+    std::int32_t largest_rank = 0;
+    for (const Segment& segment : microbatch.segments) {
+        const std::int32_t rank = job.adapter(segment.adapter).r;
+        rank_sum += rank;
+        largest_rank = std::max(largest_rank, rank);
+    }
+    augmented_ = round_up(rank_sum) <= plan_.pad_columns;
+    width_ = round_up(augmented_ ? rank_sum : largest_rank);
     std::int64_t row = 0;
     std::int32_t column = 0;
-    std::int32_t largest_rank = 0;
     for (const Segment& segment : microbatch.segments) {
         const std::int64_t count = segment.tokens();
         segments_.push_back({static_cast<std::int32_t>(segments_.size()), row, row + count,
                              static_cast<std::uint32_t>(segment.step)});
         adapters_.push_back(segment.adapter);
         const AdapterJob& adapter = job.adapter(segment.adapter);
-        columns_.push_back(plan_.pad_columns > 0 ? column : 0);
+        columns_.push_back(augmented_ ? column : 0);
         column += adapter.r;
-        largest_rank = std::max(largest_rank, adapter.r);
         has_dropout_ = has_dropout_ || (adapter.lora_dropout > 0 && !evaluation_);
         row += count;
     }
-    width_ = round_up(plan_.pad_columns > 0 ? column : largest_rank);
     LORATRAIN_CHECK(row == tokens_, row, " rows in segments, ", tokens_, " in the microbatch");
     LORATRAIN_CHECK(width_ <= plan_.saved_columns, width_, " LoRA columns, planned ",
                     plan_.saved_columns);

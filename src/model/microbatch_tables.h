@@ -45,6 +45,9 @@ class MicrobatchTables {
 
     /// Adapter of each segment; slot number of a segment = its position.
     const std::vector<AdapterId>& adapters() const { return adapters_; }
+    /// True when the plan's pad holds the columns of all segments side by side; else each segment's
+    /// columns start at 0 and LoRA goes by segment.
+    bool augmented() const { return augmented_; }
     /// First LoRA column of each segment's slot, and the padded width of all together.
     const std::vector<std::int32_t>& columns() const { return columns_; }
     std::int64_t width() const { return width_; }
@@ -77,6 +80,7 @@ class MicrobatchTables {
     std::vector<LoraSegment> segments_;
     std::vector<AdapterId> adapters_;
     std::vector<std::int32_t> columns_;
+    bool augmented_ = false;
     std::int64_t width_ = 0;
     bool has_dropout_ = false;
     std::vector<LabelChunk> chunks_;

@@ -86,7 +86,7 @@ std::string microbatch_summary(const Job& job, const Plan& plan,
     for (const Microbatch& microbatch : round.microbatches) tokens += microbatch.tokens();
     const std::int64_t room = plan.microbatch_tokens * std::ssize(round.microbatches);
     const double filled = 100.0 * static_cast<double>(tokens) / static_cast<double>(room);
-    std::string lora = cat("augmented matrix, ", plan.pad_columns, " columns");
+    std::string lora = cat("augmented matrix, up to ", plan.pad_columns, " columns");
     if (plan.pad_columns == 0) lora = cat("segments, ", plan.saved_columns, " columns");
     return cat("microbatch  at most ", plan.microbatch_tokens, " tokens, ", plan.max_in_flight,
                " in flight; LoRA by ", lora, "\nfirst round ", round.microbatches.size(),

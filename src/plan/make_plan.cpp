@@ -20,7 +20,11 @@ namespace {
 
 constexpr std::int64_t usual_microbatch_tokens = 2048;
 constexpr std::int32_t pad_granule = 16;
-constexpr std::int32_t widest_pad = 128;  ///< beyond it a segmented kernel is faster
+
+/// Sum of ranks in a microbatch beyond which segments are faster than the augmented matrix.
+std::int32_t widest_pad(BackendKind backend) {
+    return backend == BackendKind::cuda ? 512 : 128;
+}
 
 std::int32_t round_up_to_granule(std::int32_t columns) {
     return (columns + pad_granule - 1) / pad_granule * pad_granule;
@@ -231,7 +235,7 @@ class Planner {
             std::max(longest_sample(), std::min(usual_microbatch_tokens, largest));
     }
 
-    /// The largest sum of ranks in a microbatch is that of a group: one segment per adapter.
+    /// No microbatch has a larger sum of ranks than its group: one segment per adapter.
     void choose_lora_columns() {
         std::vector<std::int32_t> group_ranks(static_cast<std::size_t>(plan_.groups), 0);
         std::int32_t largest_rank = 0;
@@ -242,9 +246,10 @@ class Planner {
         }
         const std::int32_t pad =
             round_up_to_granule(*std::max_element(group_ranks.begin(), group_ranks.end()));
-        plan_.pad_columns = pad <= widest_pad ? pad : 0;
-        plan_.saved_columns =
-            plan_.pad_columns > 0 ? plan_.pad_columns : round_up_to_granule(largest_rank);
+        const std::int32_t widest = widest_pad(plan_.backend);
+        const std::int32_t compact = round_up_to_granule(largest_rank);
+        plan_.pad_columns = compact <= widest ? std::min(pad, widest) : 0;
+        plan_.saved_columns = std::max(plan_.pad_columns, compact);
     }
 
     void plan_memory() {

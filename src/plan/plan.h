@@ -71,8 +71,8 @@ struct Plan {
     Precision precision = Precision::fp32;   ///< storage of the base weights, never automatic
     std::int64_t microbatch_tokens = 0;      ///< most tokens of a microbatch
     std::int32_t max_in_flight = 1;  ///< forwarded, not yet backwarded microbatches at stage 0
-    std::int32_t pad_columns =
-        0;  ///< LoRA pad columns R of the augmented matrix; 0 = segmented only
+    /// LoRA pad columns R of the augmented matrix; microbatches with more go by segment.
+    std::int32_t pad_columns = 0;
     std::int32_t saved_columns = 0;  ///< columns of S kept per linear and token
     std::int32_t groups = 1;
     ReplicaPlan replica;

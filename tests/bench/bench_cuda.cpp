@@ -63,8 +63,10 @@ class Bench {
         linear(inter, hidden);
         shared_input(3, 0);
         shared_input(3, dropout_threshold(0.1));
-        expand(0);
-        expand(dropout_threshold(0.1));
+        expand(1, 0);
+        expand(1, dropout_threshold(0.1));
+        expand(3, dropout_threshold(0.1));
+        for (const std::int32_t count : {4, 8, 16, 24, 32}) crossover(count);
         elementwise();
         attention();
         loss();
@@ -242,20 +244,77 @@ class Bench {
         buffers_.resize(kept_);
     }
 
-    void expand(std::uint32_t dropout) {
-        const std::string name = dropout > 0 ? "dropout, " : "";
+    void expand(int count, std::uint32_t dropout) {
+        const std::string name =
+            cat(count, count == 1 ? " target" : " targets", dropout > 0 ? ", dropout, " : ", ");
         const TensorView y = random(tokens_, hidden, pad);
-        const TensorView s = random(tokens_, pad);
-        const std::vector<LoraSlot> factors = slots(hidden, hidden, dropout);
-        const std::vector<LoraTarget> target{{factors, s}};
+        const TensorView s = random(tokens_, count * pad);
+        std::vector<std::vector<LoraSlot>> factors;
+        std::vector<LoraTarget> targets;
+        for (int i = 0; i < count; ++i) factors.push_back(slots(hidden, hidden, dropout));
+        for (int i = 0; i < count; ++i) {
+            targets.push_back({factors[static_cast<std::size_t>(i)], s.col_range(i * pad, pad)});
+        }
         const LoraRows lora{segments_, rows_};
         const double y_bytes = 2.0 * static_cast<double>(tokens_ * hidden);
         bytes(name + "lora_expand 4096", 2.0 * y_bytes, [&] {
-            backend_->lora_expand({target[0], y, lora});
+            backend_->lora_expand({targets[0], y, lora});
         });
         bytes(name + "lora_expand_backward 4096", y_bytes, [&] {
-            backend_->lora_expand_backward({y, target, lora, false});
+            backend_->lora_expand_backward({y, targets, lora, false});
         });
+        buffers_.resize(kept_);
+    }
+
+    /// Forward and backward of a linear without weight gradients: `count` adapters side by side in
+    /// the pad, against one set of columns and a product per segment.
+    void crossover(std::int32_t count) {
+        const std::int64_t columns = std::int64_t{count} * rank;
+        const TensorView x = random(tokens_, hidden, columns);
+        const TensorView dy = random(tokens_, hidden, columns);
+        const TensorView y = random(tokens_, hidden, columns);
+        const TensorView dx = random(tokens_, hidden);
+        const TensorView w = random(hidden + columns, hidden + columns);
+        std::vector<LoraSlot> side_by_side;
+        std::vector<LoraSegment> segments;
+        for (std::int32_t i = 0; i < count; ++i) {
+            side_by_side.push_back({floats(rank * hidden, 0.02F), floats(rank * hidden, 0.02F),
+                                    floats(rank * hidden), floats(rank * hidden), rank, 2.0F,
+                                    i * rank, 0, 0});
+            segments.push_back({i, tokens_ * i / count, tokens_ * (i + 1) / count, 0});
+        }
+        std::vector<LoraSlot> stacked = side_by_side;
+        for (LoraSlot& slot : stacked) slot.column = 0;
+        const LoraRows lora{segments, rows_};
+        const auto linear = [&](const std::vector<LoraSlot>& slots, std::int64_t width,
+                                bool padded) {
+            const std::int64_t more = padded ? width : 0;
+            const auto behind = [&](const TensorView& view) {
+                return TensorView{view.offset(0, view.cols), view.dtype, view.rows, width, view.ld};
+            };
+            const std::vector<LoraTarget> s{{slots, behind(x)}};
+            const std::vector<LoraTarget> ds{{slots, behind(dy)}};
+            const auto widened = [&](TensorView view) {
+                view.cols += more;
+                return view;
+            };
+            return time([&] {
+                backend_->lora_shrink({x, s, lora});
+                backend_->gemm({widened(x), w.row_range(0, hidden).col_range(0, hidden + more), y,
+                                false, true, 1.0F, 0.0F});
+                if (!padded) backend_->lora_expand({s[0], y, lora});
+                backend_->lora_backward({dy, s[0], ds[0].s, lora});
+                backend_->lora_grad_a({x, ds, lora});
+                if (!padded) backend_->lora_expand_backward({dx, ds, lora, false});
+                backend_->gemm({widened(dy), w.row_range(0, hidden + more).col_range(0, hidden), dx,
+                                false, false, 1.0F, padded ? 0.0F : 1.0F});
+            });
+        };
+        const double padded = linear(side_by_side, columns, true);
+        const double segmented = linear(stacked, rank, false);
+        std::printf("%-44s %10.1f us padded, %.1f by segment\n",
+                    cat(count, " adapters, LoRA linear 4096").c_str(), padded * 1e6,
+                    segmented * 1e6);
         buffers_.resize(kept_);
     }
 

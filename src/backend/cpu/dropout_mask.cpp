@@ -14,7 +14,7 @@ constexpr std::int64_t columns_per_word_block = 8;
 constexpr int lanes = 16;
 constexpr std::int64_t columns_per_call = lanes * columns_per_word_block;
 
-/// philox4x32 (base/rng.h) of `lanes` neighbouring column blocks at once; bits[j] are the 16 random
+/// dropout_bits (base/rng.h) of `lanes` neighbouring column blocks at once; bits[j] are the 15 random
 /// bits of column 8 * first_block + j.
 void random_bits(const DropoutRow& row, std::uint32_t first_block,
                  std::array<std::uint16_t, columns_per_call>& bits) {
@@ -28,7 +28,7 @@ void random_bits(const DropoutRow& row, std::uint32_t first_block,
     c3.fill(row.step);
     auto k0 = static_cast<std::uint32_t>(row.key);
     auto k1 = static_cast<std::uint32_t>(row.key >> 32U);
-    for (int round = 0; round < 10; ++round) {
+    for (int round = 0; round < dropout_rounds; ++round) {
 #pragma omp simd
         for (int lane = 0; lane < lanes; ++lane) {
             const std::uint64_t p0 = std::uint64_t{0xD2511F53U} * c0[lane];
@@ -44,8 +44,8 @@ void random_bits(const DropoutRow& row, std::uint32_t first_block,
     for (int lane = 0; lane < lanes; ++lane) {
         const std::array<std::uint32_t, 4> words{c0[lane], c1[lane], c2[lane], c3[lane]};
         for (int w = 0; w < 4; ++w) {
-            bits[8 * lane + 2 * w] = static_cast<std::uint16_t>(words[w]);
-            bits[8 * lane + 2 * w + 1] = static_cast<std::uint16_t>(words[w] >> 16U);
+            bits[8 * lane + 2 * w] = static_cast<std::uint16_t>(words[w] & 0x7fffU);
+            bits[8 * lane + 2 * w + 1] = static_cast<std::uint16_t>(words[w] >> 16U & 0x7fffU);
         }
     }
 }

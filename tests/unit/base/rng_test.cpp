@@ -27,7 +27,7 @@ double chi_square_limit(std::size_t bins) {
     return freedom + 6.0 * std::sqrt(2.0 * freedom);
 }
 
-// The three philox4x32-10 lines of Random123's kat_vectors.
+// The philox4x32 lines of Random123's kat_vectors.
 TEST(Philox, KnownAnswers) {
     EXPECT_EQ(philox4x32({0, 0, 0, 0}, 0),
               (Words{0x6627e8d5U, 0xe169c58dU, 0xbc57ac4cU, 0x9b00dbd8U}));
@@ -36,6 +36,8 @@ TEST(Philox, KnownAnswers) {
     EXPECT_EQ(
         philox4x32({0x243f6a88U, 0x85a308d3U, 0x13198a2eU, 0x03707344U}, 0x299f31d0a4093822ULL),
         (Words{0xd16cfe09U, 0x94fdccebU, 0x5001e420U, 0x24126ea1U}));
+    EXPECT_EQ(philox4x32({0, 0, 0, 0}, 0, 7),
+              (Words{0x5f6fb709U, 0x0d893f64U, 0x4f121f81U, 0x4f730a48U}));
 }
 
 TEST(Philox, EveryWordOfCounterAndKeyMatters) {
@@ -136,11 +138,12 @@ TEST(UniformInt, WorksForSmallAndHugeBounds) {
 
 TEST(Dropout, ThresholdAndScaleBelongTogether) {
     EXPECT_EQ(dropout_threshold(0.0), 0U);
-    EXPECT_EQ(dropout_threshold(0.5), 32768U);
-    EXPECT_EQ(dropout_threshold(0.1), 6554U);
+    EXPECT_EQ(dropout_threshold(0.5), 16384U);
+    EXPECT_EQ(dropout_threshold(0.1), 3277U);
+    EXPECT_EQ(dropout_threshold(largest_dropout), 0x7c00U);  // infinity in fp16
     EXPECT_EQ(dropout_scale(0), 1.0F);
-    EXPECT_EQ(dropout_scale(32768), 2.0F);
-    EXPECT_FLOAT_EQ(dropout_scale(6554), 65536.0F / 58982.0F);
+    EXPECT_EQ(dropout_scale(16384), 2.0F);
+    EXPECT_FLOAT_EQ(dropout_scale(3277), 32768.0F / 29491.0F);
 }
 
 TEST(Dropout, DropsTheExpectedShare) {
@@ -153,7 +156,7 @@ TEST(Dropout, DropsTheExpectedShare) {
             dropped += static_cast<int>((word >> 16U) < threshold);
         }
     }
-    const double p = threshold / 65536.0;
+    const double p = threshold / 32768.0;
     const double deviation = std::sqrt(8.0 * blocks * p * (1.0 - p));
     EXPECT_NEAR(dropped, 8.0 * blocks * p, 5.0 * deviation);
 }

@@ -52,7 +52,7 @@ const BadValue bad_values[] = {
     {"DropoutOne", "defaults", "lora_dropout: 1.0", "defaults.lora_dropout: 1.0 is out of range",
      below1},
     {"DropoutNearlyOne", "defaults", "lora_dropout: 0.999999",
-     "defaults.lora_dropout: 0.999999 drops everything", "1/65536"},
+     "defaults.lora_dropout: 0.999999 drops nearly everything", "0.96875"},
     {"DropoutNegative", "defaults", "lora_dropout: -0.1",
      "defaults.lora_dropout: -0.1 is out of range", below1},
     {"Rate", "defaults", "learning_rate: -1e-4", "defaults.learning_rate: -1e-4 is out of range",

@@ -52,11 +52,11 @@ TEST(StageMemory, StagedBf16) {
     }
 }
 
-TEST(StageMemory, Segmented) {
+TEST(StageMemory, PadNarrowerThanTheGroup) {
     std::vector<AdapterJob> adapters;
     for (int i = 0; i < 10; ++i) adapters.push_back(small_adapter(cat("a", i), 16));
     const SmallCase test_case(small_model(), adapters);
-    EXPECT_EQ(test_case.plan.pad_columns, 0);
+    EXPECT_EQ(test_case.plan.pad_columns, 128);
     expect_exact(test_case);
     expect_exact({small_model(), adapters, 1, Precision::bf16});
 }

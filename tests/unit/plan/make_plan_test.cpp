@@ -70,16 +70,20 @@ TEST(MakePlan, MicrobatchTokensAutomatic) {
     EXPECT_EQ(test.plan().microbatch_tokens, 4000);
 }
 
-TEST(MakePlan, WideGroupsGoBySegment) {
+TEST(MakePlan, PadIsBounded) {
     Case test = uniform_case(4, 1, 8, 10, 8);
     for (AdapterJob& adapter : test.job.adapters) adapter.r = 32;
     EXPECT_EQ(test.plan().pad_columns, 128);
     test.job.adapters.push_back(test.job.adapters[0]);
     test.job.adapters.back().r = 1;
-    EXPECT_EQ(test.plan().pad_columns, 0);
-    EXPECT_EQ(test.plan().saved_columns, 32);
-    test.job.adapters[0].r = 17;
     EXPECT_EQ(test.plan().pad_columns, 128);
+    EXPECT_EQ(test.plan().saved_columns, 128);
+    test.cluster.backend = BackendKind::cuda;
+    EXPECT_EQ(test.plan().pad_columns, 144);
+    for (AdapterJob& adapter : test.job.adapters) adapter.r = 32;
+    while (test.job.adapters.size() < 17) test.job.adapters.push_back(test.job.adapters[0]);
+    EXPECT_EQ(test.plan().pad_columns, 512);
+    EXPECT_EQ(test.plan().saved_columns, 512);
 }
 
 TEST(MakePlan, RefusesStagesThatDoNotFit) {
