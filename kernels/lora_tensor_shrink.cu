@@ -99,18 +99,33 @@ struct Feeder {
     }
 };
 
+/// dropout_row of the tile's rows for each target of the strips; x is the same for all targets.
+struct DropoutRows {
+    std::uint32_t x[rows];
+    uint2 yz[max_lora_targets][rows];
+
+    __device__ __forceinline__ uint4 row(int target, int i) const {
+        return make_uint4(x[i], yz[target][i].x, yz[target][i].y, 0);
+    }
+    __device__ __forceinline__ void set(int target, int i, const uint4& words) {
+        x[i] = words.x;
+        yz[target][i] = make_uint2(words.y, words.z);
+    }
+};
+
 /// What dropout needs of the tile's rows, once for each target of the strips.
 template <int strip_count>
 __device__ __forceinline__ void stage_dropout_rows(const LoraTables& tables, const LoraTile& tile,
-                                                   Strip* strips, uint4 (*staged)[rows]) {
+                                                   Strip* strips, DropoutRows& staged) {
     if (threadIdx.x < rows) {
         const int row = min(tile.begin + static_cast<int>(threadIdx.x), tile.end - 1);
         int place = -1;
         for (int i = 0; i < strip_count && strips[i].target >= 0; ++i) {
             if (i > 0 && strips[i].target == strips[i - 1].target) continue;
-            staged[++place][threadIdx.x] =
+            staged.set(
+                ++place, static_cast<int>(threadIdx.x),
                 dropout_row(strips[i].key, static_cast<std::uint32_t>(tables.sample_ids[row]),
-                            static_cast<std::uint32_t>(tables.positions[row]));
+                            static_cast<std::uint32_t>(tables.positions[row])));
         }
     }
     if (threadIdx.x == 0) {
@@ -129,7 +144,7 @@ using Sums = float[rows / 16][strip_count][4];
 template <int strip_count, bool with_dropout>
 __device__ __forceinline__ void add_chunk(const Feeder<strip_count>& feeder, int stage, int line,
                                           int half, const Strip* strips,
-                                          const uint4 (*dropout_rows)[rows], std::uint32_t step,
+                                          const DropoutRows& dropout_rows, std::uint32_t step,
                                           Sums<strip_count>& sums) {
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
     const int piece = half * 4 + static_cast<int>(threadIdx.x) % 4;
@@ -148,13 +163,14 @@ __device__ __forceinline__ void add_chunk(const Feeder<strip_count>& feeder, int
             const Strip& target = strips[strip];
             const uint4 column = dropout_column(
                 target.key, step, static_cast<std::uint32_t>(line * line_pieces + piece));
-            const uint4* of_rows = dropout_rows[target.place];
 #pragma unroll
             for (int i = 0; i < row_pieces; ++i) {
                 used[i] = x[i];
                 if (target.dropout == 0) continue;
-                used[i] = masked(x[i], dropout_bits(target.key, of_rows[i * 8 + g], column),
-                                 target.dropout);
+                used[i] = masked(
+                    x[i],
+                    dropout_bits(target.key, dropout_rows.row(target.place, i * 8 + g), column),
+                    target.dropout);
             }
         }
         const uint4 f = feeder.strip_of(stage, strip)[staged_piece(g, piece)];
@@ -209,8 +225,7 @@ __global__ void __launch_bounds__(threads, 1)
     shrink_kernel(LoraShrinkParams p, std::int64_t copy_ld) {
     extern __shared__ uint4 staging[];
     __shared__ Strip strips[strip_count];
-    constexpr int most_targets = strip_count < max_lora_targets ? strip_count : max_lora_targets;
-    __shared__ uint4 dropout_rows[with_dropout ? most_targets : 1][rows];
+    __shared__ DropoutRows dropout_rows;
     const LoraTile tile = p.tables.tiles[blockIdx.x];
     if (tile.segment < 0) {
         if (blockIdx.y == 0) clear_other_columns(p, tile);

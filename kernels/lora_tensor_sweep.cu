@@ -16,9 +16,8 @@ constexpr int block_columns = 256;  ///< features that one thread block sweeps
 constexpr int block_rows = 32;      ///< tokens that a warp takes at once
 constexpr int block_ranks = 16;
 constexpr int row_pieces = block_rows / 8;
-constexpr int stages = 4;
 constexpr int stage_pieces = block_rows * line_pieces;  ///< of one warp, 16 bytes each
-constexpr int s_slots = 4;                              ///< row blocks whose S is staged
+constexpr int chunk_pieces = block_rows * 4;            ///< of a chunk after dropout
 constexpr int s_pieces = block_rows * 2;                ///< of one warp and rank block
 constexpr int scratch_ld = block_columns + 4;
 
@@ -74,13 +73,16 @@ struct SweepParams {
 };
 
 /// How the 8 warps share rows and columns: `blocks` rank blocks need registers for their sums.
-template <int blocks>
+template <int blocks, bool with_ds, bool with_dropout>
 struct Split {
-    static constexpr int column_warps = blocks == 1 ? 1 : blocks == 2 ? 2 : 4;
+    static constexpr int stages = with_dropout ? 3 : 4;  ///< also of S, a row block each
+    static constexpr int column_warps = with_ds ? 1 : blocks == 1 ? 2 : 4;
     static constexpr int row_warps = warps / column_warps;
     static constexpr int chunks = block_columns / chunk_columns / column_warps;
     static constexpr int lines = chunks / 2;
-    static constexpr int warp_pieces = stages * stage_pieces + s_slots * blocks * s_pieces;
+    static constexpr int s_start = stages * stage_pieces;
+    static constexpr int masked_start = s_start + stages * blocks * s_pieces;
+    static constexpr int warp_pieces = masked_start + (with_dropout ? chunk_pieces : 0);
     static constexpr int scratch_bytes = row_warps * blocks * block_ranks * scratch_ld * 4;
     static constexpr int bytes = std::max(warps * warp_pieces * 16, scratch_bytes);
 };
@@ -100,9 +102,8 @@ __device__ __forceinline__ void stage_s_piece(uint4* staged, const RankBlock& bl
 
 /// Brings rows of X, a line of 64 columns per step, and of S to a warp's own stage; step i is line
 /// i % lines of row block i / lines.
-template <int blocks>
+template <class Shape, int blocks>
 struct Feeder {
-    using Shape = Split<blocks>;
     uint4* staging;  ///< of this warp
     const Bf16* x;   ///< first row and column of this warp
     std::int64_t ld;
@@ -112,11 +113,12 @@ struct Feeder {
     const RankBlock* rank_blocks;
 
     __device__ __forceinline__ uint4* stage_of(int step) const {
-        return staging + step % stages * stage_pieces;
+        return staging + step % Shape::stages * stage_pieces;
     }
     __device__ __forceinline__ uint4* s_of(int row_block, int block) const {
-        return staging + stages * stage_pieces + (row_block % s_slots * blocks + block) * s_pieces;
+        return staging + Shape::s_start + (row_block % Shape::stages * blocks + block) * s_pieces;
     }
+    __device__ __forceinline__ uint4* masked() const { return staging + Shape::masked_start; }
     __device__ __forceinline__ void fetch(int step) const {
         const int row_block = step / Shape::lines;
         const int first = step % Shape::lines * line_columns;
@@ -173,46 +175,92 @@ __device__ __forceinline__ void find_dropout_rows(const SweepParams& p,
     }
 }
 
+/// A lane's pieces of a chunk, half `half` of a staged line: rows g, g + 8, ..., columns 8q ...
+__device__ __forceinline__ void load_rows(const uint4* staged, int half, uint4 (&x)[row_pieces]) {
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+    const int q = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+    for (int i = 0; i < row_pieces; ++i) x[i] = staged[staged_piece(i * 8 + g, half * 4 + q)];
+}
+
+/// Where a chunk of 4 pieces per row lies after dropout, permuted like staged_piece.
+__device__ __forceinline__ int masked_piece(int row, int piece) {
+    return row * 4 + (piece ^ row / 2 % 4);
+}
+
+/// Writes what dropout keeps of a chunk for all lanes to read; `column`: first of this lane.
 __device__ __forceinline__ void mask_rows(const RankBlock& block, std::uint32_t step, int column,
-                                          const uint4 (&rows)[row_pieces],
-                                          const uint4 (&x)[row_pieces], uint4 (&kept)[row_pieces]) {
+                                          const uint4 (&rows)[row_pieces], const uint4* staged,
+                                          int half, uint4* kept) {
     const uint4 columns = dropout_column(block.key, step, static_cast<std::uint32_t>(column / 8));
+    uint4 x[row_pieces];
+    load_rows(staged, half, x);
+    __syncwarp();
 #pragma unroll
     for (int i = 0; i < row_pieces; ++i) {
-        kept[i] = x[i];
-        if (block.dropout == 0) continue;
-        kept[i] = masked(x[i], dropout_bits(block.key, rows[i], columns), block.dropout);
+        if (block.dropout > 0) {
+            x[i] = masked(x[i], dropout_bits(block.key, rows[i], columns), block.dropout);
+        }
+        kept[masked_piece(i * 8 + static_cast<int>(threadIdx.x) % 32 / 4,
+                          static_cast<int>(threadIdx.x) % 4)] = x[i];
+    }
+    __syncwarp();
+}
+
+/// B fragments of a chunk of X: [row block of 16][columns 8w ..][rows 0-7 and 8-15].
+using Columns = std::uint32_t[block_rows / 16][4][2];
+
+/// `piece_at(row, piece)`: where the 16 bytes of columns 8 piece .. 8 piece + 7 are.
+template <class PieceAt>
+__device__ __forceinline__ void load_columns(const PieceAt& piece_at, Columns& columns) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int m = 0; m < block_rows / 16; ++m) {
+#pragma unroll
+        for (int pair = 0; pair < 2; ++pair) {
+            std::uint32_t blocks[4];
+            load_transposed(piece_at(m * 16 + lane % 16, pair * 2 + lane / 16), blocks);
+            columns[m][2 * pair][0] = blocks[0];
+            columns[m][2 * pair][1] = blocks[1];
+            columns[m][2 * pair + 1][0] = blocks[2];
+            columns[m][2 * pair + 1][1] = blocks[3];
+        }
     }
 }
 
-/// sums [16 ranks, 32 columns] += Sᵀ X for 16 rows.
-__device__ __forceinline__ void add_outer(const std::uint32_t (&s)[4], const uint4& top,
-                                          const uint4& bottom, float (&sums)[4][4]) {
-    multiply_add(sums[0], s[0], s[1], s[2], s[3], transposed(top.x), transposed(bottom.x));
-    multiply_add(sums[1], s[0], s[1], s[2], s[3], transposed(top.y), transposed(bottom.y));
-    multiply_add(sums[2], s[0], s[1], s[2], s[3], transposed(top.z), transposed(bottom.z));
-    multiply_add(sums[3], s[0], s[1], s[2], s[3], transposed(top.w), transposed(bottom.w));
+/// sums [16 ranks, 32 columns] += Sᵀ X.
+__device__ __forceinline__ void add_outer(const std::uint32_t (&s)[block_rows / 16][4],
+                                          const Columns& columns, float (&sums)[4][4]) {
+#pragma unroll
+    for (int m = 0; m < block_rows / 16; ++m) {
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+            multiply_add(sums[w], s[m][0], s[m][1], s[m][2], s[m][3], columns[m][w][0],
+                         columns[m][w][1]);
+        }
+    }
 }
 
 /// Adds the row warps' sums and writes this tile's partial gradients.
-template <int blocks, bool with_ds>
-__device__ __forceinline__ void write_gradients(
-    const SweepParams& p, std::int64_t first_column, int block_count,
-    const float (&sums)[blocks][Split<blocks>::chunks][4][4], float* scratch) {
+template <class Shape, int blocks, bool with_ds>
+__device__ __forceinline__ void write_gradients(const SweepParams& p, std::int64_t first_column,
+                                                int block_count,
+                                                const float (&sums)[blocks][Shape::chunks][4][4],
+                                                float* scratch) {
     constexpr int ranks = blocks * block_ranks;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
     const int q = static_cast<int>(threadIdx.x) % 4;
-    const int row_warp = warp / Split<blocks>::column_warps;
-    const int left = warp % Split<blocks>::column_warps * Split<blocks>::chunks * chunk_columns;
+    const int row_warp = warp / Shape::column_warps;
+    const int left = warp % Shape::column_warps * Shape::chunks * chunk_columns;
 #pragma unroll
     for (int b = 0; b < blocks; ++b) {
 #pragma unroll
-        for (int c = 0; c < Split<blocks>::chunks; ++c) {
+        for (int c = 0; c < Shape::chunks; ++c) {
 #pragma unroll
             for (int w = 0; w < 4; ++w) {
                 float* target = scratch + (row_warp * ranks + b * block_ranks + g) * scratch_ld +
-                                left + c * chunk_columns + 8 * q + 2 * w;
+                                left + c * chunk_columns + 8 * w + 2 * q;
                 *reinterpret_cast<float2*>(target) =
                     make_float2(sums[b][c][w][0], sums[b][c][w][1]);
                 *reinterpret_cast<float2*>(target + 8 * scratch_ld) =
@@ -230,7 +278,7 @@ __device__ __forceinline__ void write_gradients(
         if (first_column + column >= p.x.cols) continue;
         float sum = 0.0F;
 #pragma unroll
-        for (int w = 0; w < Split<blocks>::row_warps; ++w) {
+        for (int w = 0; w < Shape::row_warps; ++w) {
             sum += scratch[(w * ranks + rank) * scratch_ld + column];
         }
         const std::int64_t at =
@@ -274,7 +322,7 @@ __device__ __forceinline__ void write_ds(const SweepParams& p, int row, int end,
 
 template <int blocks, bool with_ds, bool with_dropout>
 __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
-    using Shape = Split<blocks>;
+    using Shape = Split<blocks, with_ds, with_dropout>;
     extern __shared__ uint4 staging[];
     __shared__ RankBlock rank_blocks[blocks];
     __shared__ uint4 factor[with_ds ? block_columns / chunk_columns * 2 * 32 : 1];
@@ -297,7 +345,7 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
     const int warp_column =
         static_cast<int>(first_column) + warp % Shape::column_warps * Shape::chunks * chunk_columns;
     const int first_row = tile.begin + warp / Shape::column_warps * block_rows;
-    Feeder<blocks> feeder;
+    Feeder<Shape, blocks> feeder;
     feeder.staging = staging + warp * Shape::warp_pieces;
     feeder.x = static_cast<const Bf16*>(p.x.data) + first_row * p.x.ld + warp_column;
     feeder.ld = p.x.ld;
@@ -309,7 +357,7 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
     const int row_blocks = max(0, (tile.end - first_row + rows_apart - 1) / rows_apart);
     const int steps = row_blocks * Shape::lines;
 #pragma unroll
-    for (int i = 0; i < stages; ++i) {
+    for (int i = 0; i < Shape::stages; ++i) {
         if (i < steps) feeder.fetch(i);
         commit_pieces();
     }
@@ -332,7 +380,7 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
 #pragma unroll
         for (int line = 0; line < Shape::lines; ++line) {
             const int step = row_block * Shape::lines + line;
-            wait_for_pieces<stages - 1>();
+            wait_for_pieces<Shape::stages - 1>();
             __syncwarp();
 #pragma unroll
             for (int b = 0; line == 0 && b < blocks; ++b) {
@@ -345,37 +393,45 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int chunk = line * 2 + half;
-                uint4 x[row_pieces];
-#pragma unroll
-                for (int i = 0; i < row_pieces; ++i) {
-                    x[i] = feeder.stage_of(step)[staged_piece(i * 8 + g, half * 4 + q)];
+                const uint4* staged = feeder.stage_of(step);
+                if constexpr (with_ds) {
+                    uint4 x[row_pieces];
+                    load_rows(staged, half, x);
+                    add_ds(factor, chunk, x, ds);
                 }
-                if constexpr (with_ds) add_ds(factor, chunk, x, ds);
+                Columns columns;
+                if constexpr (!with_dropout) {
+                    load_columns(
+                        [&](int r, int piece) {
+                            return staged + staged_piece(r, half * 4 + piece);
+                        },
+                        columns);
+                }
 #pragma unroll
                 for (int b = 0; b < blocks; ++b) {
-                    uint4 kept[row_pieces];
                     if constexpr (with_dropout) {
                         mask_rows(rank_blocks[b], step_of_rows,
-                                  warp_column + chunk * chunk_columns + 8 * q, dropout_rows[b], x,
-                                  kept);
+                                  warp_column + chunk * chunk_columns + 8 * q, dropout_rows[b],
+                                  staged, half, feeder.masked());
+                        load_columns(
+                            [&](int r, int piece) {
+                                return feeder.masked() + masked_piece(r, piece);
+                            },
+                            columns);
                     }
-#pragma unroll
-                    for (int m = 0; m < block_rows / 16; ++m) {
-                        add_outer(s[b][m], with_dropout ? kept[2 * m] : x[2 * m],
-                                  with_dropout ? kept[2 * m + 1] : x[2 * m + 1], sums[b][chunk]);
-                    }
+                    add_outer(s[b], columns, sums[b][chunk]);
                 }
             }
             __syncwarp();
-            if (step + stages < steps) feeder.fetch(step + stages);
+            if (step + Shape::stages < steps) feeder.fetch(step + Shape::stages);
             commit_pieces();
         }
         if constexpr (with_ds) write_ds(p, row + g, tile.end, ds);
     }
     wait_for_pieces<0>();
     __syncthreads();
-    write_gradients<blocks, with_ds>(p, first_column, block_count, sums,
-                                     reinterpret_cast<float*>(staging));
+    write_gradients<Shape, blocks, with_ds>(p, first_column, block_count, sums,
+                                            reinterpret_cast<float*>(staging));
 }
 
 __global__ void __launch_bounds__(threads) finish_grad_a(SweepParams p) {
@@ -507,7 +563,7 @@ __global__ void __launch_bounds__(threads) finish_backward(SweepParams p, Matrix
 
 template <int blocks, bool with_ds, bool with_dropout>
 cudaError_t launch_sweep(cudaStream_t stream, const SweepParams& p) {
-    constexpr int shared = Split<blocks>::bytes;
+    constexpr int shared = Split<blocks, with_ds, with_dropout>::bytes;
     const auto kernel = sweep_kernel<blocks, with_ds, with_dropout>;
     static const cudaError_t raised =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);

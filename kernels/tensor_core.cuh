@@ -39,13 +39,14 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], std::uint32_t a0, st
 }
 
 /// A warp's staged rows of 64 columns (128 bytes, a cache line): lanes copy 4 rows at once, 8 lanes
-/// a row. The 16-byte pieces of odd rows are exchanged in halves, so that 8 lanes that read pieces
-/// 4h .. 4h+3 of two neighbouring rows do not meet in a bank.
+/// a row. The 16-byte pieces of a row are permuted, so that no two of 8 lanes meet in a bank,
+/// whether they read one piece of 8 rows (ldmatrix) or the pieces 4h .. 4h+3 of two neighbouring
+/// rows.
 constexpr int line_columns = 64;
 constexpr int line_pieces = line_columns / 8;
 
 __device__ __forceinline__ int staged_piece(int row, int piece) {
-    return row * line_pieces + (piece ^ (row & 1) * 4);
+    return row * line_pieces + (piece ^ ((row & 1) * 4 + row / 2 % 4));
 }
 
 /// Copies `row_count` rows of one line; those from `valid_rows` on and columns from `columns_left`
@@ -59,26 +60,32 @@ __device__ __forceinline__ void copy_line_async(uint4* staged, const T* source, 
     const int bytes = min(16, max(0, (columns_left - piece * 8) * 2));
     const int rows_left = valid_rows - lane / line_pieces;
     const T* from = source + lane / line_pieces * ld + piece * 8;
-    uint4* to = staged + staged_piece(lane / line_pieces, piece);
+    uint4* even = staged + staged_piece(lane / line_pieces, piece);
+    uint4* odd = staged + staged_piece(lane / line_pieces + rows_at_once, piece);
     const std::int64_t stride = rows_at_once * ld;
 #pragma unroll
     for (int i = 0; i < row_count / rows_at_once; ++i) {
-        copy_piece_async(to + i * rows_at_once * line_pieces, from,
+        copy_piece_async((i % 2 == 0 ? even : odd) + i / 2 * 2 * rows_at_once * line_pieces, from,
                          i * rows_at_once < rows_left ? bytes : 0);
         from += stride;
     }
+}
+
+/// Four transposed 8 x 8 blocks; lane i gives the 16 bytes of row i % 8 of block i / 8.
+__device__ __forceinline__ void load_transposed(const void* piece, std::uint32_t (&blocks)[4]) {
+    const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(piece));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+                 : "=r"(blocks[0]), "=r"(blocks[1]), "=r"(blocks[2]), "=r"(blocks[3])
+                 : "r"(address));
 }
 
 /// Transposed 8 x 8 blocks, A fragment of the transpose of a [16, 16] block in rows of 32 bytes.
 __device__ __forceinline__ void load_transposed_block(const void* block,
                                                       std::uint32_t (&fragment)[4]) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const auto address =
-        static_cast<std::uint32_t>(__cvta_generic_to_shared(block)) +
-        static_cast<std::uint32_t>((lane / 16 * 8 + lane % 8) * 32 + lane / 8 % 2 * 16);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-                 : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
-                 : "r"(address));
+    load_transposed(
+        static_cast<const char*>(block) + ((lane / 16 * 8 + lane % 8) * 32 + lane / 8 % 2 * 16),
+        fragment);
 }
 
 /// A fragment of a [16, 16] block in rows of 32 bytes.
@@ -89,14 +96,6 @@ __device__ __forceinline__ void load_block(const void* block, std::uint32_t (&fr
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                  : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
                  : "r"(address));
-}
-
-/// Transposes an 8 x 8 block of 16-bit elements held as lane -> row lane/4, columns
-/// 2(lane%4)+{0,1}.
-__device__ __forceinline__ std::uint32_t transposed(std::uint32_t block) {
-    std::uint32_t result = 0;
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(result) : "r"(block));
-    return result;
 }
 
 }  // namespace loratrain::kernels
