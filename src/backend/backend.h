@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/buffer.h"
+#include "base/random_matrix.h"
 #include "base/tensor_view.h"
 
 namespace loratrain {
@@ -284,6 +285,8 @@ class Backend {
     /// y[ids[i], :] = x[i, :], all other rows of y are set to 0. ids ascend.
     virtual void scatter_rows(const TensorView& y, const TensorView& x,
                               const std::int32_t* ids) = 0;
+    /// The matrix of base/random_matrix.h: equal bits on every backend. target: f32 or bf16.
+    virtual void fill_random(const TensorView& target, const RandomMatrix& random) = 0;
     virtual void gemm(const Gemm& op) = 0;
     virtual void lora_pack(const LoraPack& op) = 0;
     virtual void lora_shrink(const LoraShrink& op) = 0;

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/random_matrix.h"
 #include "base/tensor_view.h"
 #include "config/model_spec.h"
 
@@ -28,6 +30,10 @@ class WeightSource {
     /// target.rows) of tensor `name`; a [n] tensor is one row.
     virtual void read_rows(const std::string& name, std::int64_t first_row,
                            const TensorView& target) const = 0;
+    /// The whole tensor as a random matrix, which a backend can fill in place; none = read_rows.
+    virtual std::optional<RandomMatrix> random_matrix(const std::string& /*name*/) const {
+        return std::nullopt;
+    }
 };
 
 /// base.h5: dataset path = HF tensor name, bf16 as a 16-bit HDF5 float type laid out as bfloat16

@@ -15,13 +15,10 @@ namespace {
 
 constexpr std::int64_t values_per_thread = 1 << 18;
 
-/// A tensor of uniform random numbers in center +- half_width.
 struct RandomTensor {
     std::int64_t rows = 0;
     std::int64_t cols = 0;
-    std::uint64_t key = 0;
-    float center = 0.0F;
-    float half_width = 0.0F;
+    RandomMatrix values;
 };
 
 bool is_norm(const std::string& name) {
@@ -57,9 +54,11 @@ class SyntheticWeights : public WeightSource {
         : spec_(spec), checksum_(identity(spec, seed)) {
         for (const BaseTensor& tensor : base_tensors(spec)) {
             const bool vector = tensor.shape.size() == 1;
-            tensors_[tensor.name] = {vector ? 1 : tensor.shape[0], tensor.shape.back(),
-                                     tensor_key(seed, "base", tensor.name),
-                                     is_norm(tensor.name) ? 1.0F : 0.0F, half_width(tensor, spec)};
+            tensors_[tensor.name] = {
+                vector ? 1 : tensor.shape[0],
+                tensor.shape.back(),
+                {tensor_key(seed, "base", tensor.name), is_norm(tensor.name) ? 1.0F : 0.0F,
+                 half_width(tensor, spec)}};
         }
     }
 
@@ -68,17 +67,25 @@ class SyntheticWeights : public WeightSource {
 
     void read_rows(const std::string& name, std::int64_t first_row,
                    const TensorView& target) const override {
-        const auto found = tensors_.find(name);
-        LORATRAIN_CHECK(found != tensors_.end(), name);
-        const RandomTensor& tensor = found->second;
+        const RandomTensor& tensor = at(name);
         LORATRAIN_CHECK(
             first_row >= 0 && target.cols == tensor.cols && first_row + target.rows <= tensor.rows,
             name, ": rows ", first_row, " + ", target.rows, " of ", tensor.rows);
-        fill_rows(tensor, first_row, target);
+        fill_rows(tensor.values, first_row, target);
+    }
+
+    std::optional<RandomMatrix> random_matrix(const std::string& name) const override {
+        return at(name).values;
     }
 
   private:
-    static void fill_rows(const RandomTensor& tensor, std::int64_t first_row,
+    const RandomTensor& at(const std::string& name) const {
+        const auto found = tensors_.find(name);
+        LORATRAIN_CHECK(found != tensors_.end(), name);
+        return found->second;
+    }
+
+    static void fill_rows(const RandomMatrix& values, std::int64_t first_row,
                           const TensorView& target) {
         const auto workers =
             std::clamp<std::int64_t>(target.numel() / values_per_thread, 1,
@@ -86,32 +93,10 @@ class SyntheticWeights : public WeightSource {
         std::vector<std::jthread> threads;
         for (std::int64_t w = 0; w < workers; ++w) {
             threads.emplace_back([&, w] {
-                for (std::int64_t row = w; row < target.rows; row += workers) {
-                    fill_row(tensor, first_row + row, target.row_range(row, 1));
-                }
+                const std::int64_t begin = target.rows * w / workers;
+                const std::int64_t end = target.rows * (w + 1) / workers;
+                fill_random_rows(values, first_row + begin, target.row_range(begin, end - begin));
             });
-        }
-    }
-
-    /// Eight 16-bit numbers per block of random words; rows are independent of each other.
-    static void fill_row(const RandomTensor& tensor, std::int64_t row, const TensorView& target) {
-        for (std::int64_t first = 0; first < tensor.cols; first += 8) {
-            const auto words =
-                philox4x32({static_cast<std::uint32_t>(first / 8), static_cast<std::uint32_t>(row),
-                            static_cast<std::uint32_t>(row >> 32), 0},
-                           tensor.key);
-            const std::int64_t end = std::min<std::int64_t>(first + 8, tensor.cols);
-            for (std::int64_t col = first; col < end; ++col) {
-                const auto i = static_cast<std::uint32_t>(col - first);
-                const std::uint32_t bits = (words[i / 2] >> (16U * (i % 2))) & 0xffffU;
-                const float unit = (static_cast<float>(bits) + 0.5F) / 32768.0F - 1.0F;
-                const float value = tensor.center + tensor.half_width * unit;
-                if (target.dtype == DType::f32) {
-                    target.f32()[col] = value;
-                } else {
-                    static_cast<BFloat16*>(target.data)[col] = to_bfloat16(value);
-                }
-            }
         }
     }
 

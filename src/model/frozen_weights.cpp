@@ -106,6 +106,10 @@ Buffer FrozenWeights::load_matrix(const std::string& name, TensorView& view) {
 }
 
 void FrozenWeights::load_rows(const std::string& name, const TensorView& target) {
+    if (const auto random = source_.random_matrix(name)) {
+        backend_.fill_random(target, *random);
+        return;
+    }
     const std::int64_t row_bytes = target.cols * static_cast<std::int64_t>(target.element_size());
     const std::int64_t rows_at_once =
         std::clamp<std::int64_t>(block_bytes / row_bytes, 1, target.rows);

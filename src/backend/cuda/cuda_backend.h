@@ -47,6 +47,7 @@ class CudaBackend final : public Backend {
     void gather_rows(const TensorView& y, const TensorView& table,
                      const std::int32_t* ids) override;
     void scatter_rows(const TensorView& y, const TensorView& x, const std::int32_t* ids) override;
+    void fill_random(const TensorView& target, const RandomMatrix& random) override;
     void gemm(const Gemm& op) override;
     void lora_pack(const LoraPack& op) override;
     void lora_shrink(const LoraShrink& op) override;

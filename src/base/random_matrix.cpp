@@ -1,0 +1,48 @@
+#include "base/random_matrix.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/rng.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int64_t block_cols = 8;
+
+std::array<float, block_cols> random_block(const RandomMatrix& random, std::int64_t row,
+                                           std::int64_t block) {
+    const auto words =
+        philox4x32({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(row),
+                    static_cast<std::uint32_t>(row >> 32), 0},
+                   random.key);
+    std::array<float, block_cols> values{};
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const std::uint32_t bits = (words[i / 2] >> (16U * (i % 2))) & 0xffffU;
+        const float unit = (static_cast<float>(bits) + 0.5F) / 32768.0F - 1.0F;
+        values[i] = std::fma(random.half_width, unit, random.center);
+    }
+    return values;
+}
+
+}  // namespace
+
+void fill_random_rows(const RandomMatrix& random, std::int64_t first_row,
+                      const TensorView& target) {
+    for (std::int64_t row = 0; row < target.rows; ++row) {
+        for (std::int64_t first = 0; first < target.cols; first += block_cols) {
+            const auto values = random_block(random, first_row + row, first / block_cols);
+            const std::int64_t count = std::min(block_cols, target.cols - first);
+            void* place = target.offset(row, first);
+            if (target.dtype == DType::f32) {
+                std::copy_n(values.begin(), count, static_cast<float*>(place));
+            } else {
+                std::transform(values.begin(), values.begin() + count,
+                               static_cast<BFloat16*>(place), to_bfloat16);
+            }
+        }
+    }
+}
+
+}  // namespace loratrain
