@@ -42,6 +42,7 @@ THIRD_PARTY: list[tuple[str, tuple[str, ...]]] = [
     (r"hdf5\.h|H5.*\.h", ("io/",)),
     (r"(oneapi/)?dnnl.*|cblas\.h|openblas.*|mkl.*", ("backend/cpu/",)),
     (r"cuda.*|cublas.*|cudnn.*", ("backend/cuda/", "backend/gpu_info.cpp", "comm/nccl_")),
+    (r"nvtx3/.*", ("backend/cuda/",)),
     (r"omp\.h", ("backend/cpu/",)),
     (r"nlohmann/.*", ("io/", "train/", "app/", "report/")),
 ]

@@ -6,11 +6,14 @@
 
 namespace loratrain {
 
-/// `loratrain bench`: training steps of a synthetic model, the fastest one's time; the same with
-/// LoRA off; the rate of the GEMM library alone on the same shapes (fastest of five). Useful work
-/// per token: 4 FLOP per weight in a matrix product (forward and input gradient; a frozen base has
-/// no weight gradient) and 3 x 2 L Q D s for causal attention over samples of s tokens; LoRA's own
-/// work is not counted. Collective.
+/// `loratrain bench`: trains a synthetic model and reports its speed and memory.
+///   window: `steps` optimizer steps after a warm-up, planned as one window, so that the pipeline
+///     fills and drains once; on one rank also the fastest step of as many windows of one step;
+///   LoRA off: the same window of the same microbatches without adapters;
+///   GEMM library: its rate alone on the same shapes (fastest of five);
+///   profile: another window with every op timed (backend/op_timer.h), which the figures above do
+///     not see.
+/// Rates count the work of bench_rates.h. Collective.
 ExitCode bench_command(const CommandLine& command_line, const MpiSession& mpi);
 
 }  // namespace loratrain

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <vector>
 
 namespace loratrain {
 
@@ -11,23 +10,11 @@ namespace {
 constexpr int repetitions = 5;
 constexpr std::int64_t head_rows = 512;
 
-Buffer random_matrix(Backend& backend, std::int64_t elements) {
+Buffer random_matrix(Backend& backend, std::int64_t rows, std::int64_t cols) {
     const DType dtype = backend.compute_dtype();
     Buffer buffer =
-        backend.allocate(static_cast<std::size_t>(elements) * size_of(dtype), "bench matrix");
-    std::vector<float> values(static_cast<std::size_t>(elements));
-    std::uint32_t state = 1;
-    for (float& value : values) {
-        state = state * 1664525U + 1013904223U;
-        value = static_cast<float>(state >> 8U) * 0x1p-24F - 0.5F;
-    }
-    if (dtype == DType::f32) {
-        backend.upload(buffer.data(), values.data(), buffer.bytes());
-        return buffer;
-    }
-    std::vector<BFloat16> narrow(values.size());
-    std::transform(values.begin(), values.end(), narrow.begin(), to_bfloat16);
-    backend.upload(buffer.data(), narrow.data(), buffer.bytes());
+        backend.allocate(static_cast<std::size_t>(rows * cols) * size_of(dtype), "bench matrix");
+    backend.fill_random(matrix(buffer.data(), dtype, rows, cols), {1, 0.0F, 0.5F});
     return buffer;
 }
 
@@ -46,9 +33,9 @@ double best_seconds(Backend& backend, const Gemm& op) {
 /// Forward [m, k] x [n, k]ᵀ and input gradient [m, n] x [n, k].
 double linear_seconds(Backend& backend, std::int64_t m, LinearShape shape) {
     const DType dtype = backend.compute_dtype();
-    const Buffer x = random_matrix(backend, m * shape.in);
-    const Buffer w = random_matrix(backend, shape.out * shape.in);
-    const Buffer y = random_matrix(backend, m * shape.out);
+    const Buffer x = random_matrix(backend, m, shape.in);
+    const Buffer w = random_matrix(backend, shape.out, shape.in);
+    const Buffer y = random_matrix(backend, m, shape.out);
     Gemm forward;
     forward.a = matrix(x.data(), dtype, m, shape.in);
     forward.b = matrix(w.data(), dtype, shape.out, shape.in);

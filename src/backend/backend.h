@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/buffer.h"
+#include "backend/stream_clock.h"
 #include "base/random_matrix.h"
 #include "base/tensor_view.h"
 
@@ -272,6 +273,13 @@ class Backend {
     virtual void download(void* host_target, const void* source, std::size_t bytes) = 0;
     virtual void zero(void* target, std::size_t bytes) = 0;
     virtual void synchronize() = 0;
+
+    /// A clock of the stream; it must not outlive the backend.
+    virtual std::unique_ptr<StreamClock> make_clock() = 0;
+    /// Names the work queued until pop_range() for a profiler (backend/range.h); `name` must live
+    /// as long as the program.
+    virtual void push_range(const char* /*name*/, std::int64_t /*number*/) {}
+    virtual void pop_range() {}
 
     /// Copies [rows, cols] between views of any dtypes and strides, converting.
     virtual void copy(const TensorView& target, const TensorView& source) = 0;

@@ -1,5 +1,7 @@
 #include "model/stage.h"
 
+#include "backend/range.h"
+
 namespace loratrain {
 
 Stage::Stage(const Job& job, const Plan& plan, std::size_t stage_index, const WeightSource& source,
@@ -49,6 +51,7 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
         backend_.gather_rows(slot.boundary(0, t), weights_.embedding(), tables.token_ids());
     }
     for (std::int32_t l = 0; l < stage_.layer_count; ++l) {
+        const Range range(backend_, "layer forward", stage_.first_layer + l);
         layer_.forward(l, weights_.layer(l), tables, slot.layer(l, t), slot.boundary(l + 1, t));
     }
     if (!head_) return;
@@ -71,6 +74,7 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
     const TensorView gradient = workspace_.residual(t);
     backend_.copy(gradient, head_ ? slot.loss_gradient(t) : d_output);
     for (std::int32_t l = stage_.layer_count - 1; l >= 0; --l) {
+        const Range range(backend_, "layer backward", stage_.first_layer + l);
         const bool need_dx = l > 0 || !stage_.has_embedding;
         layer_.backward(l, weights_.layer(l), tables, slot.layer(l, t), need_dx);
     }

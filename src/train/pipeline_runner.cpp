@@ -1,5 +1,6 @@
 #include "train/pipeline_runner.h"
 
+#include "backend/range.h"
 #include "base/error.h"
 #include "train/learning_rate.h"
 
@@ -64,6 +65,7 @@ std::vector<EvalSums> PipelineRunner::run(const Window& window, Loader& loader,
     start(window);
     for (const Action& action : window.actions[stage_index_]) {
         current_ = &action;
+        const Range range(backend_, name_of(action.kind), number(action.microbatch));
         post_receives();
         perform(action, loader);
     }

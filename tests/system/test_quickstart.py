@@ -132,17 +132,41 @@ class Bench(JobTest):
 
     def test_table(self):
         text = self.succeed(run(self.TINY, 2)).stdout
-        for word in ("useful rate", "share of GEMM rate", "LoRA off", "memory"):
+        for word in ("useful rate", "share of GEMM rate", "LoRA off", "memory", "idle share"):
             self.assertEqual(text.count(word), 1, text)
+        self.assertNotIn("fastest step", text)
+        self.assertNotIn("MFU", text)
 
     def test_json(self):
-        process = self.succeed(run([*self.TINY, "--json"]))
-        (line,) = [line for line in process.stdout.splitlines() if line.startswith("{")]
-        result = json.loads(line)
+        result = self.result_of(1)
         self.assertEqual(result["adapters"], 2)
+        self.assertEqual(result["tokens_per_step"], 2 * 2 * 16)
         for key in ("seconds_per_step", "tokens_per_second", "gflops_per_rank",
-                    "share_of_gemm_rate", "planned_bytes", "allocated_bytes"):
+                    "share_of_gemm_rate", "planned_bytes", "allocated_bytes", "peak_bytes",
+                    "fastest_step_seconds", "lora_off_seconds_per_step"):
             self.assertGreater(result[key], 0, key)
+        self.assertIsNone(result["mfu"])
+        (profile,) = result["profile_of_ranks"]
+        self.assertNotIn("wait_receive", profile["ops"])
+        self.assertEqual(profile["ops"]["attention"]["calls"], 2 * result["profile_steps"])
+
+    def test_profile_of_two_ranks_accounts_for_all_time(self):
+        result = self.result_of(2)
+        self.assertIsNone(result["fastest_step_seconds"])
+        profiles = result["profile_of_ranks"]
+        self.assertEqual(len(profiles), 2)
+        for profile in profiles:
+            self.assertAlmostEqual(sum(profile["parts"].values()), result["profile_seconds"])
+            self.assertGreaterEqual(profile["idle_share"], 0)
+            self.assertGreater(profile["ops"]["gemm"]["seconds"], 0)
+            self.assertGreater(profile["ops"]["wait_receive"]["calls"], 0)
+        self.assertNotIn("cross_entropy", profiles[0]["ops"])
+        self.assertIn("cross_entropy", profiles[1]["ops"])
+
+    def result_of(self, ranks):
+        process = self.succeed(run([*self.TINY, "--json"], ranks))
+        (line,) = [line for line in process.stdout.splitlines() if line.startswith("{")]
+        return json.loads(line)
 
     def test_more_ranks_than_layers(self):
         process = run(self.TINY, 3)

@@ -49,6 +49,7 @@ class CpuBackend final : public Backend {
     void download(void* host_target, const void* source, std::size_t bytes) override;
     void zero(void* target, std::size_t bytes) override;
     void synchronize() override {}
+    std::unique_ptr<StreamClock> make_clock() override;
 
     void copy(const TensorView& target, const TensorView& source) override;
     void add(const TensorView& y, const TensorView& x) override;

@@ -40,6 +40,9 @@ class CudaBackend final : public Backend {
     void download(void* host_target, const void* source, std::size_t bytes) override;
     void zero(void* target, std::size_t bytes) override;
     void synchronize() override;
+    std::unique_ptr<StreamClock> make_clock() override;
+    void push_range(const char* name, std::int64_t number) override;
+    void pop_range() override;
 
     void copy(const TensorView& target, const TensorView& source) override;
     void add(const TensorView& y, const TensorView& x) override;

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/bench_profile.h"
+#include "config/command_line.h"
+
+namespace loratrain {
+
+/// What a bench measured; rates follow from it.
+struct BenchResult {
+    std::string backend;  ///< Backend::description()
+    std::string device;   ///< CUDA name of rank 0's GPU, "" on the CPU
+    DType compute = DType::f32;
+    ModelSpec model;
+    std::int64_t microbatch_tokens = 0;
+    WindowTime window;                   ///< one window of --steps rounds
+    WindowTime lora_off;                 ///< the same without adapters, same microbatches
+    std::optional<double> fastest_step;  ///< seconds, of windows of one round; one rank only
+    double gemm_seconds = 0.0;           ///< of the base GEMMs of one microbatch on all layers
+    std::vector<std::uint64_t> planned_bytes;    ///< per rank
+    std::vector<std::uint64_t> allocated_bytes;  ///< per rank, after the window
+    std::vector<std::uint64_t> peak_bytes;       ///< per rank
+    BenchProfile profile;
+};
+
+/// Tables for people.
+std::string bench_text(const CommandLine::Bench& bench, const BenchResult& result);
+
+/// One line with everything.
+std::string bench_json(const CommandLine::Bench& bench, const BenchResult& result);
+
+}  // namespace loratrain

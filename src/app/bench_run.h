@@ -1,0 +1,39 @@
+#pragma once
+
+#include "app/bench_case.h"
+#include "backend/backend.h"
+#include "backend/op_timer.h"
+#include "comm/communicator.h"
+#include "train/pipeline_runner.h"
+
+namespace loratrain {
+
+/// Tokens trained on by all ranks, and the time from a barrier before to a barrier after.
+struct WindowTime {
+    double seconds = 0.0;
+    double tokens = 0.0;
+};
+
+/// A pipeline that trains a bench case, window by window. Collective.
+class BenchRun {
+  public:
+    BenchRun(const BenchCase& bench_case, const MpiSession& mpi, Communicator& communicator,
+             Backend& backend);
+
+    /// The next `rounds` rounds (optimizer steps of every adapter) as one window. Planning it is
+    /// not in its time; filling and draining the pipeline is.
+    WindowTime run(int rounds);
+
+  private:
+    Window next_window(int rounds);
+
+    const BenchCase& case_;
+    const MpiSession& mpi_;
+    Backend& backend_;
+    Stage stage_;
+    PipelineRunner runner_;
+    Loader loader_;
+    int done_ = 0;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,86 @@
+#include "backend/op_timer.h"
+
+namespace loratrain {
+
+namespace {
+
+struct OpEntry {
+    const char* name;
+    TimedPart part;
+};
+
+constexpr std::array<OpEntry, timed_op_count> op_table{{
+    {"gemm", TimedPart::gemm},
+    {"attention", TimedPart::attention},
+    {"attention_backward", TimedPart::attention},
+    {"lora_pack", TimedPart::lora},
+    {"lora_shrink", TimedPart::lora},
+    {"lora_expand", TimedPart::lora},
+    {"lora_backward", TimedPart::lora},
+    {"lora_grad_a", TimedPart::lora},
+    {"lora_expand_backward", TimedPart::lora},
+    {"rms_norm", TimedPart::elementwise},
+    {"rms_norm_backward", TimedPart::elementwise},
+    {"swiglu", TimedPart::elementwise},
+    {"swiglu_backward", TimedPart::elementwise},
+    {"rope", TimedPart::elementwise},
+    {"copy", TimedPart::elementwise},
+    {"add", TimedPart::elementwise},
+    {"add_bias", TimedPart::elementwise},
+    {"gather_rows", TimedPart::elementwise},
+    {"scatter_rows", TimedPart::elementwise},
+    {"cross_entropy", TimedPart::loss},
+    {"sum_squares", TimedPart::optimizer},
+    {"adamw", TimedPart::optimizer},
+    {"fill", TimedPart::other},
+    {"transfer", TimedPart::other},
+    {"move_doubles", TimedPart::other},
+    {"wait_receive", TimedPart::communication},
+    {"wait_send", TimedPart::communication},
+}};
+
+constexpr std::array<const char*, timed_part_count> part_names{
+    "gemm", "attention", "lora", "elementwise", "loss", "optimizer", "other", "communication"};
+
+}  // namespace
+
+const char* name_of(TimedOp op) {
+    return op_table[static_cast<std::size_t>(op)].name;
+}
+
+const char* name_of(TimedPart part) {
+    return part_names[static_cast<std::size_t>(part)];
+}
+
+TimedPart part_of(TimedOp op) {
+    return op_table[static_cast<std::size_t>(op)].part;
+}
+
+double OpTimes::of(TimedPart part) const {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < timed_op_count; ++i) {
+        if (op_table[i].part == part) sum += seconds[i];
+    }
+    return sum;
+}
+
+double OpTimes::total() const {
+    double sum = 0.0;
+    for (const double value : seconds) sum += value;
+    return sum;
+}
+
+OpTimes OpTimer::stop() {
+    running_ = false;
+    const std::vector<double> points = clock_->read();
+    OpTimes times;
+    for (std::size_t i = 0; i < ops_.size(); ++i) {
+        const auto op = static_cast<std::size_t>(ops_[i]);
+        times.seconds[op] += points[2 * i + 1] - points[2 * i];
+        ++times.calls[op];
+    }
+    ops_.clear();
+    return times;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/stream_clock.h"
+
+namespace loratrain {
+
+/// What a rank's time can go to; ops of backend.h, and waits for other ranks.
+enum class TimedOp : std::uint8_t {
+    gemm,
+    attention,
+    attention_backward,
+    lora_pack,
+    lora_shrink,
+    lora_expand,
+    lora_backward,
+    lora_grad_a,
+    lora_expand_backward,
+    rms_norm,
+    rms_norm_backward,
+    swiglu,
+    swiglu_backward,
+    rope,
+    copy,
+    add,
+    add_bias,
+    gather_rows,
+    scatter_rows,
+    cross_entropy,
+    sum_squares,
+    adamw,
+    fill,      ///< zero, fill_random
+    transfer,  ///< upload, download
+    move_doubles,
+    wait_receive,
+    wait_send,
+};
+inline constexpr std::size_t timed_op_count = 27;
+
+/// Ops that belong together in a report.
+enum class TimedPart : std::uint8_t {
+    gemm,
+    attention,
+    lora,
+    elementwise,
+    loss,
+    optimizer,
+    other,  ///< small transfers and sums
+    communication,
+};
+inline constexpr std::size_t timed_part_count = 8;
+
+const char* name_of(TimedOp op);
+const char* name_of(TimedPart part);
+TimedPart part_of(TimedOp op);
+
+struct OpTimes {
+    std::array<double, timed_op_count> seconds{};
+    std::array<std::int64_t, timed_op_count> calls{};
+    double of(TimedPart part) const;
+    double total() const;
+};
+
+/// Adds up the stream time of ops between start() and stop(); does nothing outside. Ops do not
+/// nest. On a GPU an op's time is from the end of the work before it to its own end, as far as the
+/// host was ahead; where the host was late, the gap before the op is nobody's and the gaps between
+/// the op's kernels are the op's.
+class OpTimer {
+  public:
+    explicit OpTimer(Backend& backend) : clock_(backend.make_clock()) {}
+
+    void start() { running_ = true; }
+    void begin(TimedOp op) {
+        if (!running_) return;
+        clock_->mark();
+        ops_.push_back(op);
+    }
+    void end() {
+        if (running_) clock_->mark();
+    }
+    /// Waits for the stream.
+    OpTimes stop();
+
+  private:
+    std::unique_ptr<StreamClock> clock_;
+    std::vector<TimedOp> ops_;
+    bool running_ = false;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,126 @@
+#pragma once
+
+#include "backend/backend.h"
+#include "backend/op_timer.h"
+#include "backend/range.h"
+
+namespace loratrain {
+
+/// Another backend with its ops timed and named for a profiler. Buffers belong to the other one.
+class TimedBackend final : public Backend {
+  public:
+    TimedBackend(Backend& inner, OpTimer& timer) : inner_(inner), timer_(timer) {}
+
+    std::string description() const override { return inner_.description(); }
+    DType compute_dtype() const override { return inner_.compute_dtype(); }
+    void* native_stream() const override { return inner_.native_stream(); }
+
+    Buffer allocate(std::size_t bytes, const char* what) override {
+        return inner_.allocate(bytes, what);
+    }
+    void release(void* data, std::size_t bytes) override { inner_.release(data, bytes); }
+    MemoryUse memory() const override { return inner_.memory(); }
+    void synchronize() override { inner_.synchronize(); }
+    std::unique_ptr<StreamClock> make_clock() override { return inner_.make_clock(); }
+    void push_range(const char* name, std::int64_t number) override {
+        inner_.push_range(name, number);
+    }
+    void pop_range() override { inner_.pop_range(); }
+
+    void upload(void* target, const void* host_source, std::size_t bytes) override {
+        timed(TimedOp::transfer, [&] { inner_.upload(target, host_source, bytes); });
+    }
+    void download(void* host_target, const void* source, std::size_t bytes) override {
+        timed(TimedOp::transfer, [&] { inner_.download(host_target, source, bytes); });
+    }
+    void zero(void* target, std::size_t bytes) override {
+        timed(TimedOp::fill, [&] { inner_.zero(target, bytes); });
+    }
+    void copy(const TensorView& target, const TensorView& source) override {
+        timed(TimedOp::copy, [&] { inner_.copy(target, source); });
+    }
+    void add(const TensorView& y, const TensorView& x) override {
+        timed(TimedOp::add, [&] { inner_.add(y, x); });
+    }
+    void add_bias(const TensorView& y, const void* bias) override {
+        timed(TimedOp::add_bias, [&] { inner_.add_bias(y, bias); });
+    }
+    void gather_rows(const TensorView& y, const TensorView& table,
+                     const std::int32_t* ids) override {
+        timed(TimedOp::gather_rows, [&] { inner_.gather_rows(y, table, ids); });
+    }
+    void scatter_rows(const TensorView& y, const TensorView& x, const std::int32_t* ids) override {
+        timed(TimedOp::scatter_rows, [&] { inner_.scatter_rows(y, x, ids); });
+    }
+    void fill_random(const TensorView& target, const RandomMatrix& random) override {
+        timed(TimedOp::fill, [&] { inner_.fill_random(target, random); });
+    }
+    void gemm(const Gemm& op) override {
+        timed(TimedOp::gemm, [&] { inner_.gemm(op); });
+    }
+    void lora_pack(const LoraPack& op) override {
+        timed(TimedOp::lora_pack, [&] { inner_.lora_pack(op); });
+    }
+    void lora_shrink(const LoraShrink& op) override {
+        timed(TimedOp::lora_shrink, [&] { inner_.lora_shrink(op); });
+    }
+    void lora_expand(const LoraExpand& op) override {
+        timed(TimedOp::lora_expand, [&] { inner_.lora_expand(op); });
+    }
+    void lora_backward(const LoraBackward& op) override {
+        timed(TimedOp::lora_backward, [&] { inner_.lora_backward(op); });
+    }
+    void lora_grad_a(const LoraGradA& op) override {
+        timed(TimedOp::lora_grad_a, [&] { inner_.lora_grad_a(op); });
+    }
+    void lora_expand_backward(const LoraExpandBackward& op) override {
+        timed(TimedOp::lora_expand_backward, [&] { inner_.lora_expand_backward(op); });
+    }
+    void rms_norm(const RmsNorm& op) override {
+        timed(TimedOp::rms_norm, [&] { inner_.rms_norm(op); });
+    }
+    void rms_norm_backward(const RmsNormBackward& op) override {
+        timed(TimedOp::rms_norm_backward, [&] { inner_.rms_norm_backward(op); });
+    }
+    void rope(const Rope& op) override {
+        timed(TimedOp::rope, [&] { inner_.rope(op); });
+    }
+    void attention(const Attention& op) override {
+        timed(TimedOp::attention, [&] { inner_.attention(op); });
+    }
+    void attention_backward(const AttentionBackward& op) override {
+        timed(TimedOp::attention_backward, [&] { inner_.attention_backward(op); });
+    }
+    void swiglu(const SwiGlu& op) override {
+        timed(TimedOp::swiglu, [&] { inner_.swiglu(op); });
+    }
+    void swiglu_backward(const SwiGluBackward& op) override {
+        timed(TimedOp::swiglu_backward, [&] { inner_.swiglu_backward(op); });
+    }
+    void cross_entropy(const CrossEntropy& op) override {
+        timed(TimedOp::cross_entropy, [&] { inner_.cross_entropy(op); });
+    }
+    void sum_squares(const float* values, std::int64_t count, double* result) override {
+        timed(TimedOp::sum_squares, [&] { inner_.sum_squares(values, count, result); });
+    }
+    void adamw(const AdamW& op) override {
+        timed(TimedOp::adamw, [&] { inner_.adamw(op); });
+    }
+    void move_doubles(const MoveDoubles& op) override {
+        timed(TimedOp::move_doubles, [&] { inner_.move_doubles(op); });
+    }
+
+  private:
+    template <class Work>
+    void timed(TimedOp op, const Work& work) {
+        const Range range(inner_, name_of(op));
+        timer_.begin(op);
+        work();
+        timer_.end();
+    }
+
+    Backend& inner_;
+    OpTimer& timer_;
+};
+
+}  // namespace loratrain
