@@ -6,6 +6,7 @@
 #include "backend/cuda/check.h"
 #include "backend/cuda/gemm_cublaslt.h"
 #include "backend/cuda/staging_ring.h"
+#include "backend/cuda/table_cache.h"
 
 namespace loratrain {
 
@@ -16,6 +17,7 @@ constexpr std::size_t transfer_sectors = 4;
 constexpr std::size_t transfer_sector_bytes = std::size_t{8} << 20U;
 constexpr std::size_t table_sectors = 8;
 constexpr std::size_t table_sector_bytes = std::size_t{512} << 10U;
+constexpr std::size_t lora_table_bytes = std::size_t{4} << 20U;
 
 }  // namespace
 
@@ -41,6 +43,7 @@ CudaBackend::CudaBackend(int device, DType compute) : device_(device), compute_(
     transfers_ =
         std::make_unique<StagingRing>(stream_, transfer_sectors, transfer_sector_bytes, false);
     tables_ = std::make_unique<StagingRing>(stream_, table_sectors, table_sector_bytes, true);
+    lora_tables_ = std::make_unique<TableCache>(stream_, *transfers_, lora_table_bytes);
     gemm_workspace_ = allocate(gemm_workspace_bytes, "GEMM workspace");
     gemm_ = std::make_unique<GemmCublasLt>(stream_, compute_, name_, gemm_workspace_.data(),
                                            gemm_workspace_bytes);
@@ -53,6 +56,7 @@ CudaBackend::~CudaBackend() {
     gemm_.reset();
     workspace_ = Buffer();
     gemm_workspace_ = Buffer();
+    lora_tables_.reset();
     tables_.reset();
     transfers_.reset();
     cudaStreamDestroy(stream_);

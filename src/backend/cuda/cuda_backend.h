@@ -15,6 +15,7 @@ namespace loratrain {
 class CudaAttention;
 class GemmCublasLt;
 class StagingRing;
+class TableCache;
 
 /// One GPU, one stream, computing in bf16 (fp32 sums) or fp32 (no TF32): kernels/, cuBLASLt and
 /// CudaAttention. Ops return when queued; download() and synchronize() wait. Repeatable to the bit
@@ -89,6 +90,7 @@ class CudaBackend final : public Backend {
     MemoryUse memory_;
     std::unique_ptr<StagingRing> transfers_;
     std::unique_ptr<StagingRing> tables_;
+    std::unique_ptr<TableCache> lora_tables_;
     Buffer gemm_workspace_;
     Buffer workspace_;
     std::unique_ptr<GemmCublasLt> gemm_;
@@ -97,7 +99,6 @@ class CudaBackend final : public Backend {
     std::vector<kernels::LoraSegmentEntry> segments_;
     std::vector<kernels::LoraTile> tiles_;
     std::vector<std::int32_t> rank_sums_;
-    std::vector<char> table_bytes_;
     std::int64_t copy_rows_ = 0;
 };
 

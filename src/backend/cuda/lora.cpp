@@ -1,11 +1,10 @@
 #include "kernels/lora.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/staging_ring.h"
+#include "backend/cuda/table_cache.h"
 
 namespace loratrain {
 
@@ -29,16 +28,6 @@ kernels::LoraSlotEntry entry_of(const LoraSlot& slot) {
     entry.column = slot.column;
     entry.dropout = slot.dropout;
     return entry;
-}
-
-/// Appends an array, 16-byte aligned; returns where it starts.
-template <class T>
-std::size_t append(std::vector<char>& bytes, const std::vector<T>& values) {
-    const std::size_t start = (bytes.size() + 15) / 16 * 16;
-    bytes.resize(start + values.size() * sizeof(T));
-    if (!values.empty())
-        std::memcpy(bytes.data() + start, values.data(), values.size() * sizeof(T));
-    return start;
 }
 
 }  // namespace
@@ -100,16 +89,9 @@ kernels::LoraTables CudaBackend::lora_tables(std::span<const LoraTarget> targets
     kernels::LoraTables tables;
     add_slots(targets, tables);
     add_tiles(lora, rows, tile_rows);
-    table_bytes_.clear();
-    const std::size_t slots = append(table_bytes_, slots_);
-    const std::size_t segments = append(table_bytes_, segments_);
-    const std::size_t tiles = append(table_bytes_, tiles_);
-    if (table_bytes_.empty()) return tables;
-    const auto* device =
-        static_cast<const char*>(tables_->upload_table(table_bytes_.data(), table_bytes_.size()));
-    tables.slots = reinterpret_cast<const kernels::LoraSlotEntry*>(device + slots);
-    tables.segments = reinterpret_cast<const kernels::LoraSegmentEntry*>(device + segments);
-    tables.tiles = reinterpret_cast<const kernels::LoraTile*>(device + tiles);
+    tables.slots = lora_tables_->find(slots_);
+    tables.segments = lora_tables_->find(segments_);
+    tables.tiles = lora_tables_->find(tiles_);
     tables.segment_count = static_cast<std::int32_t>(segments_.size());
     tables.tile_count = static_cast<std::int32_t>(tiles_.size());
     tables.positions = lora.rows.positions;
@@ -184,10 +166,7 @@ void CudaBackend::lora_pack(const LoraPack& op) {
     params.slot_count = static_cast<std::int32_t>(slots_.size());
     params.b_pad = matrix_of(op.b_pad);
     params.a_pad = matrix_of(op.a_pad);
-    if (!slots_.empty()) {
-        params.slots = static_cast<const kernels::LoraSlotEntry*>(
-            tables_->upload_table(slots_.data(), slots_.size() * sizeof(kernels::LoraSlotEntry)));
-    }
+    params.slots = lora_tables_->find(slots_);
     CUDA_CHECK(kernels::lora_pack(stream_, params));
 }
 
