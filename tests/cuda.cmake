@@ -21,4 +21,8 @@ set_tests_properties(unit.cuda PROPERTIES LABELS unit TIMEOUT 300)
 
 if(LORATRAIN_BENCH)
   loratrain_cuda_program(bench_attention "${tests_dir}/bench/bench_attention.cu")
+  if(NOT LORATRAIN_BACKEND_ONLY)
+    loratrain_cuda_program(bench_graph "${tests_dir}/bench/bench_graph.cpp" loratrain_app
+                           loratrain_options)
+  endif()
 endif()

@@ -1,0 +1,105 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+#include "app/bench_case.h"
+#include "app/cluster.h"
+#include "backend/make_backend.h"
+#include "model/stage.h"
+#include "plan/plan_window.h"
+
+// What CUDA graphs would gain: forward and backward of one microbatch of a model preset, queued op
+// by op as the program does, and replayed as one captured graph (which needs equal shapes every
+// time). bench_graph [preset] [samples] [sample tokens]
+
+namespace loratrain {
+namespace {
+
+void check(cudaError_t code) {
+    if (code != cudaSuccess) throw std::runtime_error(cudaGetErrorString(code));
+}
+
+double seconds_now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+double best_of_batches(Backend& backend, const std::function<void()>& call) {
+    constexpr int batches = 5;
+    constexpr int calls = 10;
+    double best = 1e30;
+    for (int batch = 0; batch < batches; ++batch) {
+        const double start = seconds_now();
+        for (int i = 0; i < calls; ++i) call();
+        backend.synchronize();
+        best = std::min(best, (seconds_now() - start) / calls);
+    }
+    return best;
+}
+
+void run(const CommandLine::Bench& bench, const MpiSession& mpi) {
+    const auto backend = make_backend("cuda", {threads_per_rank(mpi), 0, DType::bf16});
+    const RandomData data(bench);
+    const BenchCase bench_case(bench, mpi, data, true);
+    Stage stage(bench_case.job, bench_case.plan, 0, *bench_case.weights, *backend);
+    const Progress start{0, {0}, {false}};
+    const Window window = plan_window(bench_case.job, bench_case.plan, bench_case.infos, start, 1);
+    Loader loader(bench_case.files, std::vector<DatasetId>{DatasetId{0}}, true);
+    loader.start(window);
+    const PackedBatch packed = loader.next();
+    LossRule rule;
+    rule.scales.assign(window.microbatches[0].segments.size(), 1e-4F);
+    const MicrobatchRows rows{packed.token_ids, packed.targets, packed.positions, packed.sample_ids,
+                              packed.offsets};
+    const auto microbatch = [&] {
+        stage.forward(0, window.microbatches[0], rows, rule);
+        stage.backward(0, {}, {});
+    };
+    microbatch();
+    const double eager = best_of_batches(*backend, microbatch);
+
+    auto* stream = static_cast<cudaStream_t>(backend->native_stream());
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    microbatch();
+    check(cudaStreamEndCapture(stream, &graph));
+    std::size_t nodes = 0;
+    check(cudaGraphGetNodes(graph, nullptr, &nodes));
+    check(cudaGraphInstantiate(&executable, graph, 0));
+    const double replayed =
+        best_of_batches(*backend, [&] { check(cudaGraphLaunch(executable, stream)); });
+    std::printf(
+        "%s, microbatch of %d x %d tokens: %zu kernels and copies, %.3f ms queued one by "
+        "one, %.3f ms as a graph (%+.1f%%)\n",
+        bench.model.c_str(), bench.samples, bench.sample_tokens, nodes, eager * 1e3, replayed * 1e3,
+        (replayed / eager - 1.0) * 100.0);
+    check(cudaGraphExecDestroy(executable));
+    check(cudaGraphDestroy(graph));
+}
+
+}  // namespace
+}  // namespace loratrain
+
+int main(int argc, char** argv) {
+    const loratrain::MpiSession mpi(&argc, &argv);
+    loratrain::CommandLine::Bench bench;
+    bench.backend = "cuda";
+    bench.adapters = 1;
+    bench.model = argc > 1 ? argv[1] : "tinyllama-1.1b";
+    bench.samples = argc > 2 ? std::stoi(argv[2]) : 8;
+    bench.sample_tokens = argc > 3 ? std::stoi(argv[3]) : 512;
+    bench.microbatch_tokens = bench.samples * bench.sample_tokens;
+    try {
+        loratrain::run(bench, mpi);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return 1;
+    }
+    return 0;
+}
