@@ -20,6 +20,7 @@ enum class BackendKind : std::uint8_t { automatic, cpu, cuda };
 enum class OverLength : std::uint8_t { error, truncate, drop };
 enum class LrSchedule : std::uint8_t { constant, constant_with_warmup, linear, cosine };
 enum class Tokenizer : std::uint8_t { none, bytes };
+enum class Recompute : std::uint8_t { automatic, none, layer };
 
 struct ModelJob {
     std::string weights;  ///< HDF5 file of the base model; "" with `synthetic`
@@ -39,6 +40,9 @@ struct RunJob {
 struct ParallelJob {
     std::optional<int> pipeline_stages;             ///< none = auto: all ranks, one pipeline
     std::optional<std::int64_t> microbatch_tokens;  ///< none = auto
+    /// layer: keep only the layers' inputs of a microbatch and run each layer's forward once more
+    /// before its backward; auto: only where memory is short.
+    Recompute recompute = Recompute::automatic;
 };
 
 struct DatasetJob {

@@ -86,10 +86,14 @@ bool grows(const std::string& before, const std::string& now) {
     return number(now) > number(before);
 }
 
+bool all_keys_harmless(const std::string& section) {
+    return section == "logging" || section == "checkpoint" || section == "parallel";
+}
+
 bool is_harmless(const Setting& before, const std::string& now) {
     const std::string& section = before.section;
     const std::string& key = before.key;
-    if (section == "logging" || section == "checkpoint" || section == "parallel") return true;
+    if (all_keys_harmless(section)) return true;
     if (section == "eval") return key == "every_steps";
     if (section == "run") return key == "dir";
     if (section != "adapters") return false;
@@ -139,7 +143,9 @@ JobDifference compare_jobs(const std::string& before, const std::string& now) {
     }
     for (const Setting& setting : new_job.settings) {
         if (!old_job.has_item(setting) || old_job.values.contains(setting.name())) continue;
-        difference.harmful.push_back(setting.name() + ": not set -> " + setting.value);
+        auto& lines =
+            all_keys_harmless(setting.section) ? difference.harmless : difference.harmful;
+        lines.push_back(setting.name() + ": not set -> " + setting.value);
     }
     list_missing(old_job, new_job, "removed", difference.harmful);
     list_missing(new_job, old_job, "added", difference.harmful);

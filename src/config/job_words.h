@@ -35,6 +35,11 @@ inline constexpr std::array<Word<Tokenizer>, 2> tokenizer_words{{
     {"none", Tokenizer::none},
     {"bytes", Tokenizer::bytes},
 }};
+inline constexpr std::array<Word<Recompute>, 3> recompute_words{{
+    {"auto", Recompute::automatic},
+    {"none", Recompute::none},
+    {"layer", Recompute::layer},
+}};
 inline constexpr std::array<Word<LrSchedule>, 4> lr_scheduler_words{{
     {"constant", LrSchedule::constant},
     {"constant_with_warmup", LrSchedule::constant_with_warmup},

@@ -93,6 +93,7 @@ ParallelJob read_parallel(SectionReader& top) {
     SectionReader section = top.section("parallel");
     section.read_auto("pipeline_stages", parallel.pipeline_stages, 1);
     section.read_auto("microbatch_tokens", parallel.microbatch_tokens, 1);
+    section.read_word("recompute", parallel.recompute, recompute_words);
     section.finish();
     return parallel;
 }

@@ -84,6 +84,7 @@ void write_parallel(Writer& out, const ParallelJob& parallel) {
     out.begin_map();
     out.put("pipeline_stages", parallel.pipeline_stages);
     out.put("microbatch_tokens", parallel.microbatch_tokens);
+    out.put("recompute", word_of(recompute_words, parallel.recompute));
     out.end_map();
 }
 

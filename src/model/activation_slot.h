@@ -5,6 +5,7 @@
 
 #include "backend/backend.h"
 #include "model/microbatch_tables.h"
+#include "model/workspace.h"
 #include "plan/memory_model.h"
 
 namespace loratrain {
@@ -27,9 +28,11 @@ struct LayerActivations {
 /// slots are reused in microbatch order.
 class ActivationSlot {
   public:
-    ActivationSlot(const Plan& plan, const StagePlan& stage, Backend& backend);
+    ActivationSlot(const Plan& plan, const StagePlan& stage, const Workspace& workspace,
+                   Backend& backend);
 
     MicrobatchTables& tables() { return tables_; }
+    /// With recomputation all but `x` is Workspace::layer, the same for all layers and slots.
     LayerActivations layer(std::int32_t local, std::int64_t tokens) const;
     /// Boundary 0 = the stage's input, boundary layer_count = its output. [T, H], contiguous.
     TensorView boundary(std::int32_t i, std::int64_t tokens) const;
@@ -39,10 +42,13 @@ class ActivationSlot {
   private:
     TensorView view(std::uint64_t offset, std::int64_t tokens, std::int64_t columns,
                     std::int64_t ld) const;
+    std::uint64_t layer_offset(std::int32_t local) const;
 
     const Plan& plan_;
     DType dtype_;
     std::int32_t layer_count_;
+    std::int32_t kept_layers_;
+    const Workspace& workspace_;
     LayerSlotLayout layout_;
     Buffer memory_;
     MicrobatchTables tables_;

@@ -104,32 +104,49 @@ void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights
     rope(heads.k, at.tables, false);
 }
 
-void DecoderLayer::forward(std::int32_t layer, LayerWeights& weights,
-                           const MicrobatchTables& tables, const LayerActivations& saved,
-                           const TensorView& y) {
-    const ModelSpec& model = plan_.model;
-    const std::int64_t r = plan_.saved_columns;
-    const std::int64_t width = tables.width();
-    const std::int64_t t = saved.x.rows;
-
+void DecoderLayer::attention_block(std::int32_t layer, LayerWeights& weights,
+                                   const MicrobatchTables& tables, const LayerActivations& saved) {
     project_qkv(site(layer, weights, LinearGroup::qkv, tables), weights, saved);
     backend_.attention(attention_op(saved, tables));
     backend_.copy(saved.x2, saved.x);
     linear_.forward(site(layer, weights, LinearGroup::o, tables), saved.o, {saved.x2, {}, {}},
-                    {pad_of(saved.o, width), {}, {}}, true);
+                    {pad_of(saved.o, tables.width()), {}, {}}, true);
+}
 
+TensorView DecoderLayer::gated_product(std::int32_t layer, LayerWeights& weights,
+                                       const MicrobatchTables& tables,
+                                       const LayerActivations& saved) {
+    const ModelSpec& model = plan_.model;
+    const std::int64_t r = plan_.saved_columns;
+    const std::int64_t t = saved.x.rows;
     const std::int64_t f = model.intermediate_size;
     const TensorView h2 = workspace_.input(t, model.hidden_size, model.hidden_size + r);
     norm(saved.x2, weights.post_attention_norm, h2);
     const TensorView gate = saved.gate_up.col_range(0, f);
     const TensorView up = saved.gate_up.col_range(f, f);
     linear_.forward(site(layer, weights, LinearGroup::gate_up, tables), h2, {gate, up, {}},
-                    split_columns(saved.s_gate_up, 2, r, width), false);
+                    split_columns(saved.s_gate_up, 2, r, tables.width()), false);
     const TensorView product = workspace_.input(t, f, f + r);
     backend_.swiglu({gate, up, product});
+    return product;
+}
+
+void DecoderLayer::forward(std::int32_t layer, LayerWeights& weights,
+                           const MicrobatchTables& tables, const LayerActivations& saved,
+                           const TensorView& y) {
+    attention_block(layer, weights, tables, saved);
+    const TensorView product = gated_product(layer, weights, tables, saved);
     backend_.copy(y, saved.x2);
     linear_.forward(site(layer, weights, LinearGroup::down, tables), product, {y, {}, {}},
-                    split_columns(saved.s_down, 1, r, width), true);
+                    split_columns(saved.s_down, 1, plan_.saved_columns, tables.width()), true);
+}
+
+void DecoderLayer::recompute(std::int32_t layer, LayerWeights& weights,
+                             const MicrobatchTables& tables, const LayerActivations& saved) {
+    attention_block(layer, weights, tables, saved);
+    const TensorView product = gated_product(layer, weights, tables, saved);
+    linear_.shrink(site(layer, weights, LinearGroup::down, tables), product,
+                   split_columns(saved.s_down, 1, plan_.saved_columns, tables.width()));
 }
 
 void DecoderLayer::backward(std::int32_t layer, LayerWeights& weights,

@@ -8,7 +8,9 @@ namespace loratrain {
 /// One decoder layer of the Llama family over packed samples:
 ///   x2 = x + o_proj(attention(rope(norm(q_proj h)), rope(norm(k_proj h)), v_proj h)), h = norm(x)
 ///   y  = x2 + down_proj(silu(gate_proj h2) * up_proj h2),                            h2 = norm(x2)
-/// Backward recomputes h, h2 and the SwiGLU product elementwise (design decision 5).
+/// Backward recomputes h, h2 and the SwiGLU product elementwise (design decision 5), and with
+/// Recompute::layer everything else but x: Chen et al. 2016, "Training Deep Nets with Sublinear
+/// Memory Cost".
 class DecoderLayer {
   public:
     DecoderLayer(const Plan& plan, const AdapterBank& bank, const Workspace& workspace,
@@ -17,6 +19,10 @@ class DecoderLayer {
     /// y: [T, H], the next layer's input. `layer` counts from the stage's first layer.
     void forward(std::int32_t layer, LayerWeights& weights, const MicrobatchTables& tables,
                  const LayerActivations& saved, const TensorView& y);
+
+    /// Fills `saved` from saved.x again, to the bit as forward did, without making y.
+    void recompute(std::int32_t layer, LayerWeights& weights, const MicrobatchTables& tables,
+                   const LayerActivations& saved);
 
     /// Turns the running gradient (Workspace::residual) from that of y into that of x;
     /// without `need_dx` only the adapter gradients of the attention inputs are made.
@@ -41,6 +47,12 @@ class DecoderLayer {
     void rope(const TensorView& x, const MicrobatchTables& tables, bool backward);
     void project_qkv(const LoraLinear::Site& at, LayerWeights& weights,
                      const LayerActivations& saved);
+    /// Everything up to x2.
+    void attention_block(std::int32_t layer, LayerWeights& weights, const MicrobatchTables& tables,
+                         const LayerActivations& saved);
+    /// gate, up and their SwiGLU product, which is in scratch (Workspace::input).
+    TensorView gated_product(std::int32_t layer, LayerWeights& weights,
+                             const MicrobatchTables& tables, const LayerActivations& saved);
     void mlp_backward(std::int32_t layer, LayerWeights& weights, const MicrobatchTables& tables,
                       const LayerActivations& saved);
     void attention_block_backward(std::int32_t layer, LayerWeights& weights,

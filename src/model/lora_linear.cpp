@@ -122,6 +122,13 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
     }
 }
 
+void LoraLinear::shrink(const Site& site, const TensorView& x,
+                        const std::array<TensorView, 3>& s) {
+    if (!has_lora(site)) return;
+    gather_targets(site, s);
+    backend_.lora_shrink({x, targets_, site.tables.lora_rows()});
+}
+
 TensorView LoraLinear::ds_view(const Site& site, const TensorView& dy, int i) const {
     return behind(dy, i * site.tables.width(), site.tables.width());
 }

@@ -37,6 +37,9 @@ class LoraLinear {
     void forward(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
                  const std::array<TensorView, 3>& s, bool accumulate);
 
+    /// The S of forward alone, for a backward whose activations are recomputed.
+    void shrink(const Site& site, const TensorView& x, const std::array<TensorView, 3>& s);
+
     /// Fills dS into the columns behind dy and adds to the gradients of B. dy: [T, N] (linears of
     /// the group side by side) with count * saved_columns writable columns after it.
     void backward_b(const Site& site, const TensorView& dy, const std::array<TensorView, 3>& s);

@@ -15,7 +15,7 @@ Stage::Stage(const Job& job, const Plan& plan, std::size_t stage_index, const We
       workspace_(plan, stage_, backend),
       layer_(plan, bank_, workspace_, weights_.inv_freq(), backend) {
     for (std::int32_t i = 0; i < slot_count(plan, stage_index); ++i) {
-        slots_.push_back(std::make_unique<ActivationSlot>(plan, stage_, backend));
+        slots_.push_back(std::make_unique<ActivationSlot>(plan, stage_, workspace_, backend));
     }
     auto doubles = [&](std::size_t count) {
         sum_buffers_.push_back(backend.allocate(aligned(count * sizeof(double)), "adapter sums"));
@@ -54,6 +54,7 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
         const Range range(backend_, "layer forward", stage_.first_layer + l);
         layer_.forward(l, weights_.layer(l), tables, slot.layer(l, t), slot.boundary(l + 1, t));
     }
+    resident_slot_ = slot_index;
     if (!head_) return;
     const TensorView x = slot.boundary(stage_.layer_count, t);
     if (rule.evaluation) {
@@ -66,6 +67,11 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
     }
 }
 
+bool Stage::is_lost(std::int32_t slot, std::int32_t l) const {
+    if (plan_.recompute != Recompute::layer) return false;
+    return l != stage_.layer_count - 1 || slot != resident_slot_;
+}
+
 void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
                      const TensorView& d_input) {
     ActivationSlot& slot = *slots_[static_cast<std::size_t>(slot_index)];
@@ -76,8 +82,11 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
     for (std::int32_t l = stage_.layer_count - 1; l >= 0; --l) {
         const Range range(backend_, "layer backward", stage_.first_layer + l);
         const bool need_dx = l > 0 || !stage_.has_embedding;
-        layer_.backward(l, weights_.layer(l), tables, slot.layer(l, t), need_dx);
+        const LayerActivations saved = slot.layer(l, t);
+        if (is_lost(slot_index, l)) layer_.recompute(l, weights_.layer(l), tables, saved);
+        layer_.backward(l, weights_.layer(l), tables, saved, need_dx);
     }
+    resident_slot_ = -1;
     if (!stage_.has_embedding) backend_.copy(d_input, gradient);
 }
 

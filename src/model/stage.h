@@ -57,6 +57,9 @@ class Stage {
     std::vector<float> logits(std::int32_t slot);
 
   private:
+    /// Whether the activations of layer `l` of the slot have to be made again for its backward.
+    bool is_lost(std::int32_t slot, std::int32_t l) const;
+
     const Job& job_;
     const Plan& plan_;
     StagePlan stage_;
@@ -65,6 +68,8 @@ class Stage {
     AdapterBank bank_;
     Workspace workspace_;
     std::vector<std::unique_ptr<ActivationSlot>> slots_;
+    /// With recomputation: the slot whose last layer is in Workspace::layer, -1 = none.
+    std::int32_t resident_slot_ = -1;
     std::vector<Buffer> sum_buffers_;
     StageSums sums_;
     DecoderLayer layer_;

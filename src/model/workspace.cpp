@@ -9,6 +9,7 @@ Workspace::Workspace(const Plan& plan, const StagePlan& stage, Backend& backend)
     gradient_ = backend.allocate(layout.gradient, "linear gradient scratch");
     residual_ = backend.allocate(layout.residual, "residual gradient");
     inner_ = backend.allocate(layout.inner, "inner gradient scratch");
+    layer_ = backend.allocate(layout.layer, "activations of one layer");
     staged_ = backend.allocate(layout.staged, "widened weights");
     logits_ = backend.allocate(layout.logits, "logits chunk");
     head_rows_ = backend.allocate(layout.head_rows, "head rows");

@@ -16,6 +16,8 @@ class Workspace {
     TensorView inner(std::int64_t tokens, std::int64_t columns) const;
     /// Running gradient of the residual stream [tokens, H] inside rows of H + R.
     TensorView residual(std::int64_t tokens) const;
+    /// Activations of one layer (LayerSlotLayout); null unless the plan recomputes them.
+    void* layer() const { return layer_.data(); }
     void* staged() const { return staged_.data(); }
     void* logits() const { return logits_.data(); }
     /// part 0, 1, 2: three [chunk rows, H] matrices of the head.
@@ -28,6 +30,7 @@ class Workspace {
     Buffer gradient_;
     Buffer residual_;
     Buffer inner_;
+    Buffer layer_;
     Buffer staged_;
     Buffer logits_;
     Buffer head_rows_;

@@ -40,7 +40,7 @@ std::string summary(const Plan& plan) {
 
 std::string stage_table(const Plan& plan) {
     std::vector<Row> rows{{"stage", "rank", "layers", "with", "weights", "adapters", "activations",
-                           "workspace", "total"}};
+                           "workspace", "engine", "total"}};
     for (std::size_t s = 0; s < plan.replica.stages.size(); ++s) {
         const StagePlan& stage = plan.replica.stages[s];
         const MemoryPlan& memory = plan.memory[s];
@@ -51,7 +51,7 @@ std::string stage_table(const Plan& plan) {
                         cat(stage.first_layer, "-", stage.first_layer + stage.layer_count - 1),
                         join(ends, ", "), human_bytes(memory.weights), human_bytes(memory.adapters),
                         human_bytes(memory.activations), human_bytes(memory.workspace),
-                        human_bytes(memory.total())});
+                        human_bytes(memory.engine), human_bytes(memory.total())});
     }
     return table(rows, 4);
 }
@@ -77,6 +77,29 @@ std::string adapter_table(const Job& job, const Plan& plan, std::span<const Data
     return table(rows, 2);
 }
 
+std::string recompute_summary(const Job& job, const Plan& plan) {
+    const bool layer = plan.recompute == Recompute::layer;
+    std::string why = "as the job says";
+    if (job.parallel.recompute == Recompute::automatic) {
+        why = layer ? "too little memory for the activations of all layers"
+                    : "the activations of all layers fit";
+        if (plan.bytes_per_rank == 0) why = "memory is not known";
+    }
+    return cat("recompute   ", layer ? "layer" : "none", ": ", why, "\n");
+}
+
+std::string tokens_text(std::int64_t tokens) {
+    return cat(tokens, tokens >= most_fitting_tokens ? " or more" : "");
+}
+
+/// "memory" line: what would fit.
+std::string fitting_summary(const Plan& plan) {
+    if (plan.bytes_per_rank == 0) return "";
+    return cat("memory      ", human_bytes(plan.bytes_per_rank),
+               " a rank; microbatch_tokens that fit: ", tokens_text(plan.fitting.none),
+               " with recompute none, ", tokens_text(plan.fitting.layer), " with layer\n");
+}
+
 std::string microbatch_summary(const Job& job, const Plan& plan,
                                std::span<const DatasetInfo> datasets) {
     const Progress start{0, std::vector<std::int32_t>(plan.adapters.size(), 0),
@@ -97,8 +120,9 @@ std::string microbatch_summary(const Job& job, const Plan& plan,
 }  // namespace
 
 std::string describe(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
-    return summary(plan) + microbatch_summary(job, plan, datasets) + "\n" + stage_table(plan) +
-           "\n" + adapter_table(job, plan, datasets);
+    return summary(plan) + microbatch_summary(job, plan, datasets) + recompute_summary(job, plan) +
+           fitting_summary(plan) + "\n" + stage_table(plan) + "\n" +
+           adapter_table(job, plan, datasets);
 }
 
 }  // namespace loratrain

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "plan/fit_memory.h"
 #include "plan/group_adapters.h"
 #include "plan/memory_model.h"
 #include "plan/partition_layers.h"
@@ -18,7 +19,9 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::int64_t usual_microbatch_tokens = 2048;
+/// Enough rows for the matrix products to run at full speed.
+constexpr std::int64_t usual_microbatch_tokens_cpu = 2048;
+constexpr std::int64_t usual_microbatch_tokens_cuda = 8192;
 constexpr std::int32_t pad_granule = 16;
 
 /// Sum of ranks in a microbatch beyond which segments are faster than the augmented matrix.
@@ -51,9 +54,10 @@ class Planner {
         check_ranks();
         problems_.throw_if_any();
         plan_adapters();
-        choose_microbatch_tokens();
+        find_sample_bounds();
         choose_lora_columns();
         problems_.throw_if_any();
+        choose_microbatches();
         plan_memory();
         problems_.throw_if_any();
         return std::move(plan_);
@@ -219,20 +223,49 @@ class Planner {
         return longest;
     }
 
-    void choose_microbatch_tokens() {
-        if (job_.parallel.microbatch_tokens) {
-            plan_.microbatch_tokens = *job_.parallel.microbatch_tokens;
-            return;
+    void find_sample_bounds() {
+        SampleBounds& bounds = plan_.samples;
+        bounds.shortest = std::numeric_limits<std::int64_t>::max();
+        for (const DatasetId id : used_) {
+            for (const SampleInfo& s : datasets_[index(id)].train) {
+                bounds.longest = std::max<std::int64_t>(bounds.longest, s.tokens);
+                bounds.shortest = std::min<std::int64_t>(bounds.shortest, s.tokens);
+            }
         }
+        std::vector<std::int64_t> group_samples(static_cast<std::size_t>(plan_.groups), 0);
+        for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
+            group_samples[static_cast<std::size_t>(plan_.adapters[a].group)] +=
+                std::min<std::int64_t>(job_.adapters[a].global_batch_size,
+                                       plan_.adapters[a].samples);
+        }
+        bounds.per_round = *std::max_element(group_samples.begin(), group_samples.end());
+    }
+
+    /// Tokens of the largest round of a group: a larger microbatch cannot be filled.
+    std::int64_t largest_round() const {
         std::vector<std::int64_t> group_tokens(static_cast<std::size_t>(plan_.groups), 0);
         for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
             const AdapterJob& adapter = job_.adapters[a];
             group_tokens[static_cast<std::size_t>(plan_.adapters[a].group)] +=
                 largest_batch(adapter, data_of(adapter).train);
         }
-        const std::int64_t largest = *std::max_element(group_tokens.begin(), group_tokens.end());
-        plan_.microbatch_tokens =
-            std::max(longest_sample(), std::min(usual_microbatch_tokens, largest));
+        return *std::max_element(group_tokens.begin(), group_tokens.end());
+    }
+
+    void choose_microbatches() {
+        const std::int64_t longest = longest_sample();
+        plan_.bytes_per_rank = cluster_.bytes_per_rank;
+        if (plan_.bytes_per_rank > 0) {
+            plan_.fitting.none = largest_fitting_tokens(job_, plan_, Recompute::none, longest);
+            plan_.fitting.layer = largest_fitting_tokens(job_, plan_, Recompute::layer, longest);
+        }
+        const std::int64_t usual = plan_.backend == BackendKind::cuda
+                                       ? usual_microbatch_tokens_cuda
+                                       : usual_microbatch_tokens_cpu;
+        const MicrobatchChoice choice =
+            choose_microbatch(job_, plan_, std::min(usual, largest_round()), longest);
+        plan_.microbatch_tokens = choice.tokens;
+        plan_.recompute = choice.recompute;
     }
 
     /// No microbatch has a larger sum of ranks than its group: one segment per adapter.
@@ -265,39 +298,11 @@ class Planner {
                 cat("rank ", plan_.replica.stages[s].rank, " needs ", human_bytes(memory.total()),
                     " (weights ", human_bytes(memory.weights), ", adapters ",
                     human_bytes(memory.adapters), ", activations ", human_bytes(memory.activations),
-                    ", workspace ", human_bytes(memory.workspace), "), but has ",
-                    human_bytes(cluster_.bytes_per_rank)),
-                memory_hint());
+                    ", workspace ", human_bytes(memory.workspace), ", engine ",
+                    human_bytes(memory.engine), "), but has ", human_bytes(cluster_.bytes_per_rank),
+                    ", ", human_bytes(memory.total() - cluster_.bytes_per_rank), " too little"),
+                memory_hint(job_, plan_, longest_sample()));
         }
-    }
-
-    std::string memory_hint() const {
-        const std::string more_stages = cat("more than ", plan_.replica.stages.size(),
-                                            " pipeline stages (ranks) make each one smaller");
-        const std::int64_t fitting = largest_fitting_microbatch();
-        if (fitting == 0) return more_stages + "; no microbatch_tokens fits";
-        return cat("microbatch_tokens: ", fitting, " would fit (now ", plan_.microbatch_tokens,
-                   "); ", more_stages);
-    }
-
-    /// The most microbatch_tokens with which every rank fits and every sample too; 0 = none.
-    std::int64_t largest_fitting_microbatch() const {
-        const auto fits = [&](std::int64_t tokens) {
-            Plan trial = plan_;
-            trial.microbatch_tokens = tokens;
-            for (std::size_t s = 0; s < trial.replica.stages.size(); ++s) {
-                if (stage_memory(job_, trial, s).total() > cluster_.bytes_per_rank) return false;
-            }
-            return true;
-        };
-        std::int64_t low = longest_sample();
-        std::int64_t high = plan_.microbatch_tokens;
-        if (!fits(low)) return 0;
-        while (high - low > 1) {
-            const std::int64_t middle = low + (high - low) / 2;
-            (fits(middle) ? low : high) = middle;
-        }
-        return low;
     }
 
     const Job& job_;

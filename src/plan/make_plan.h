@@ -10,11 +10,13 @@ namespace loratrain {
 /// Throws InputError listing every problem: more stages than layers or ranks, rank of an adapter
 /// larger than the smaller side of a matrix it targets, a sample longer than microbatch_tokens,
 /// an empty dataset, a dataset without any target, too little memory (says what is missing and
-/// what would help).
+/// what would help: smaller microbatches, recompute: layer, more stages).
 /// - pipeline_stages auto = all ranks; ranks that would stay unused are a problem.
 /// - layers are split by cost (the head counts as its matmul parameters; earlier stages take the
 ///   surplus), every stage gets at least one layer.
-/// - microbatch_tokens auto = max(longest sample, min(2048, largest group batch in tokens)).
+/// - microbatch_tokens auto = max(longest sample, min(2048 on the CPU or 8192 on CUDA, largest
+///   group batch in tokens, what fits in memory)); recompute auto = none where that fits
+///   (fit_memory.h has both rules).
 /// - groups: min(stages, adapters) groups of adapters with about equal tokens per step; with fewer
 ///   adapters than stages each batch is split over microbatches instead (plain 1F1B).
 /// - max_in_flight = number of stages.

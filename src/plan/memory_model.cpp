@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "plan/engine_memory.h"
+
 namespace loratrain {
 
 namespace {
 
-constexpr std::uint64_t alignment = 64;
+constexpr std::uint64_t alignment = 256;
 constexpr std::int64_t logits_chunk_bytes = 64LL << 20U;
 constexpr std::int64_t staged_head_bytes = 64LL << 20U;
 
@@ -119,10 +121,15 @@ std::uint64_t table_bytes(const Plan& plan) {
            tables * alignment;
 }
 
+std::int32_t kept_layers(const Plan& plan, const StagePlan& stage) {
+    return plan.recompute == Recompute::layer ? 0 : stage.layer_count;
+}
+
 std::uint64_t slot_bytes(const Plan& plan, const StagePlan& stage) {
-    const auto layers = static_cast<std::uint64_t>(stage.layer_count);
+    const auto boundaries = static_cast<std::uint64_t>(stage.layer_count + 1);
+    const auto layers = static_cast<std::uint64_t>(kept_layers(plan, stage));
     std::uint64_t bytes = layers * layer_slot_layout(plan).bytes +
-                          (layers + 1) * boundary_bytes(plan) + table_bytes(plan);
+                          boundaries * boundary_bytes(plan) + table_bytes(plan);
     if (stage.has_head) {
         bytes += bytes_of(plan.microbatch_tokens * plan.model.hidden_size, compute_bytes(plan));
     }
@@ -152,7 +159,8 @@ LogitsChunk logits_chunk(const Plan& plan) {
 }
 
 std::uint64_t WorkspaceLayout::total() const {
-    return input + gradient + residual + inner + staged + logits + head_rows + messages + scalars;
+    return input + gradient + residual + inner + layer + staged + logits + head_rows + messages +
+           scalars;
 }
 
 WorkspaceLayout workspace_layout(const Plan& plan, const StagePlan& stage) {
@@ -175,6 +183,7 @@ WorkspaceLayout workspace_layout(const Plan& plan, const StagePlan& stage) {
     layout.gradient = bytes_of(t * widest_out, e);
     layout.residual = bytes_of(t * (model.hidden_size + r), e);
     layout.inner = bytes_of(t * widest_in, e);
+    if (plan.recompute == Recompute::layer) layout.layer = layer_slot_layout(plan).bytes;
     const LogitsChunk chunk = logits_chunk(plan);
     if (weights_are_staged(plan)) {
         const std::int64_t head = stage.has_head ? chunk.vocab * model.hidden_size : 0;
@@ -229,6 +238,7 @@ MemoryPlan stage_memory(const Job& job, const Plan& plan, std::size_t stage_inde
     memory.activations =
         static_cast<std::uint64_t>(slot_count(plan, stage_index)) * slot_bytes(plan, stage);
     memory.workspace = workspace_layout(plan, stage).total();
+    memory.engine = engine_layout(job, plan, stage).total();
     return memory;
 }
 

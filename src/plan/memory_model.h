@@ -24,7 +24,8 @@ struct LinearGroupShape {
 };
 LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group);
 
-/// Rounds up to the alignment of every tensor (64 bytes).
+/// Rounds up to the alignment of every tensor (256 bytes, the finest that GEMM libraries tell apart:
+/// an op gets the same algorithm wherever its tensors lie).
 std::uint64_t aligned(std::uint64_t bytes);
 
 std::uint64_t compute_bytes(const Plan& plan);  ///< e
@@ -55,8 +56,11 @@ LayerSlotLayout layer_slot_layout(const Plan& plan);
 /// x [T, H] between layers, with room for a message tail.
 std::uint64_t boundary_bytes(const Plan& plan);
 
-/// Whole slot of a stage: its layers, layers + 1 boundaries, the microbatch's index tables and, on
-/// the last stage, the loss gradient [T, H].
+/// Layers of a stage whose activations a slot keeps: all, or with recomputation none.
+std::int32_t kept_layers(const Plan& plan, const StagePlan& stage);
+
+/// Whole slot of a stage: its kept layers, layers + 1 boundaries, the microbatch's index tables
+/// and, on the last stage, the loss gradient [T, H].
 std::uint64_t slot_bytes(const Plan& plan, const StagePlan& stage);
 
 /// int32 index tables of a microbatch: ids, targets, positions, samples, offsets, rows, bins,
@@ -82,6 +86,7 @@ struct WorkspaceLayout {
     std::uint64_t gradient = 0;  ///< dY|dS of a group: [T, max(N + count R)]
     std::uint64_t residual = 0;  ///< running dx with pad: [T, H + R]
     std::uint64_t inner = 0;     ///< dX of a group: [T, max K]
+    std::uint64_t layer = 0;     ///< activations of one layer, with recomputation
     std::uint64_t staged = 0;    ///< one group's augmented matrix, or a block of the head
     std::uint64_t logits = 0;
     std::uint64_t head_rows =
@@ -99,6 +104,7 @@ std::int64_t augmented_elements(const Plan& plan, LinearGroup group);
 std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& model,
                                 std::int64_t layers);
 
+/// All of a stage's rank: the above, and engine_memory.h.
 MemoryPlan stage_memory(const Job& job, const Plan& plan, std::size_t stage_index);
 
 }  // namespace loratrain

@@ -56,25 +56,47 @@ struct AdapterPlan {
     std::int32_t group = 0;            ///< adapters of one group share microbatches
 };
 
-/// Memory of one rank in bytes, exact for what the backend allocates.
+/// Memory of one rank in bytes; exact for what a stage allocates, an upper bound in `engine`.
 struct MemoryPlan {
     std::uint64_t weights = 0;      ///< frozen base incl. LoRA pads
     std::uint64_t adapters = 0;     ///< masters, gradients, moments
     std::uint64_t activations = 0;  ///< all slots
     std::uint64_t workspace = 0;    ///< scratch shared by all layers, logits chunk, message buffers
-    std::uint64_t total() const { return weights + adapters + activations + workspace; }
+    std::uint64_t engine = 0;       ///< what the CUDA backend takes for itself (engine_memory.h)
+    std::uint64_t total() const { return weights + adapters + activations + workspace + engine; }
 };
+
+/// What bounds the training samples of one microbatch.
+struct SampleBounds {
+    std::int64_t longest = 0;    ///< tokens
+    std::int64_t shortest = 0;   ///< tokens
+    std::int64_t per_round = 0;  ///< samples of all adapters of a group, largest group
+};
+
+/// The largest microbatch_tokens with which every rank fits, without and with recomputation; 0 =
+/// not even the longest sample does. At most most_fitting_tokens.
+struct FittingTokens {
+    std::int64_t none = 0;
+    std::int64_t layer = 0;
+};
+inline constexpr std::int64_t most_fitting_tokens = std::int64_t{1} << 20U;
 
 struct Plan {
     ModelSpec model;
     BackendKind backend = BackendKind::cpu;  ///< never automatic
     Precision precision = Precision::fp32;   ///< storage of the base weights, never automatic
     std::int64_t microbatch_tokens = 0;      ///< most tokens of a microbatch
+    /// Never automatic. layer: a slot keeps only the inputs of its layers, and backward runs each
+    /// layer's forward again into activations that all layers and microbatches share.
+    Recompute recompute = Recompute::none;
     std::int32_t max_in_flight = 1;  ///< forwarded, not yet backwarded microbatches at stage 0
     /// LoRA pad columns R of the augmented matrix; microbatches with more go by segment.
     std::int32_t pad_columns = 0;
     std::int32_t saved_columns = 0;  ///< columns of S kept per linear and token
     std::int32_t groups = 1;
+    SampleBounds samples;
+    std::uint64_t bytes_per_rank = 0;  ///< as Cluster's
+    FittingTokens fitting;             ///< unless bytes_per_rank is 0
     ReplicaPlan replica;
     std::vector<AdapterPlan> adapters;
     std::vector<MemoryPlan> memory;  ///< per rank

@@ -27,6 +27,9 @@ constexpr std::array<Word<BackendKind>, 3> backends{
     {{BackendKind::automatic, "auto"}, {BackendKind::cpu, "cpu"}, {BackendKind::cuda, "cuda"}}};
 constexpr std::array<Word<Precision>, 3> precisions{
     {{Precision::automatic, "auto"}, {Precision::fp32, "fp32"}, {Precision::bf16, "bf16"}}};
+constexpr std::array<Word<Recompute>, 3> recomputes{{{Recompute::automatic, "auto"},
+                                                     {Recompute::none, "none"},
+                                                     {Recompute::layer, "layer"}}};
 
 // ---- writing
 
@@ -250,7 +253,23 @@ MemoryPlan read_memory(const Map& map) {
     map.read("adapters", memory.adapters);
     map.read("activations", memory.activations);
     map.read("workspace", memory.workspace);
+    map.read("engine", memory.engine);
     return memory;
+}
+
+SampleBounds read_samples(const Map& map) {
+    SampleBounds samples;
+    map.read("longest", samples.longest);
+    map.read("shortest", samples.shortest);
+    map.read("per_round", samples.per_round);
+    return samples;
+}
+
+FittingTokens read_fitting(const Map& map) {
+    FittingTokens fitting;
+    map.read("none", fitting.none);
+    map.read("layer", fitting.layer);
+    return fitting;
 }
 
 Plan read_plan(const YAML::Node& root) {
@@ -260,10 +279,16 @@ Plan read_plan(const YAML::Node& root) {
     plan.backend = parse_word(backends, map.text("backend"));
     plan.precision = parse_word(precisions, map.text("precision"));
     map.read("microbatch_tokens", plan.microbatch_tokens);
+    plan.recompute = parse_word(recomputes, map.text("recompute"));
     map.read("max_in_flight", plan.max_in_flight);
     map.read("pad_columns", plan.pad_columns);
     map.read("saved_columns", plan.saved_columns);
     map.read("groups", plan.groups);
+    const YAML::Node samples = map.at("sample_bounds");
+    plan.samples = read_samples(Map(samples));
+    map.read("bytes_per_rank", plan.bytes_per_rank);
+    const YAML::Node fitting = map.at("fitting_tokens");
+    plan.fitting = read_fitting(Map(fitting));
     for (const auto& node : map.at("stages")) plan.replica.stages.push_back(read_stage(Map(node)));
     for (const auto& node : map.at("adapters")) plan.adapters.push_back(read_adapter(Map(node)));
     for (const auto& node : map.at("memory")) plan.memory.push_back(read_memory(Map(node)));
@@ -336,8 +361,14 @@ std::string to_text(const Plan& plan) {
     text += cat("backend: ", word(backends, plan.backend),
                 "\nprecision: ", word(precisions, plan.precision),
                 "\nmicrobatch_tokens: ", plan.microbatch_tokens,
+                "\nrecompute: ", word(recomputes, plan.recompute),
                 "\nmax_in_flight: ", plan.max_in_flight, "\npad_columns: ", plan.pad_columns,
-                "\nsaved_columns: ", plan.saved_columns, "\ngroups: ", plan.groups, "\nstages:\n");
+                "\nsaved_columns: ", plan.saved_columns, "\ngroups: ", plan.groups,
+                "\nsample_bounds: {longest: ", plan.samples.longest,
+                ", shortest: ", plan.samples.shortest, ", per_round: ", plan.samples.per_round,
+                "}\nbytes_per_rank: ", plan.bytes_per_rank,
+                "\nfitting_tokens: {none: ", plan.fitting.none, ", layer: ", plan.fitting.layer,
+                "}\nstages:\n");
     for (const StagePlan& stage : plan.replica.stages) {
         text += cat("  - {rank: ", stage.rank, ", first_layer: ", stage.first_layer,
                     ", layer_count: ", stage.layer_count,
@@ -352,9 +383,9 @@ std::string to_text(const Plan& plan) {
     }
     text += "memory:  # bytes of each rank\n";
     for (const MemoryPlan& memory : plan.memory) {
-        text +=
-            cat("  - {weights: ", memory.weights, ", adapters: ", memory.adapters,
-                ", activations: ", memory.activations, ", workspace: ", memory.workspace, "}\n");
+        text += cat("  - {weights: ", memory.weights, ", adapters: ", memory.adapters,
+                    ", activations: ", memory.activations, ", workspace: ", memory.workspace,
+                    ", engine: ", memory.engine, "}\n");
     }
     return text;
 }

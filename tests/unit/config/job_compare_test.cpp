@@ -53,9 +53,10 @@ TEST(JobCompare, WhereAndHowTheRunGoesIsHarmless) {
     expect_harmless([](Job& job) { job.run.dir = "/new"; }, {"run.dir: /out -> /new"});
     expect_harmless(
         [](Job& job) {
-            job.parallel = {2, 512};
+            job.parallel = {2, 512, Recompute::layer};
         },
-        {"parallel.pipeline_stages: auto -> 2", "parallel.microbatch_tokens: auto -> 512"});
+        {"parallel.pipeline_stages: auto -> 2", "parallel.microbatch_tokens: auto -> 512",
+         "parallel.recompute: auto -> layer"});
     expect_harmless(
         [](Job& job) {
             job.checkpoint = {1, 2, 3};
@@ -66,6 +67,16 @@ TEST(JobCompare, WhereAndHowTheRunGoesIsHarmless) {
     expect_harmless([](Job& job) { job.logging.every_steps = 5; }, {"logging.every_steps: 1 -> 5"});
     expect_harmless([](Job& job) { job.adapters[1].priority = 4; },
                     {"adapters.b.r.priority: 0 -> 4"});
+}
+
+TEST(JobCompare, ALayoutKeyThatAnOlderVersionDidNotWriteIsHarmless) {
+    const std::string now = to_yaml(two_adapters());
+    const std::string line = "  recompute: auto\n";
+    std::string before = now;
+    before.erase(before.find(line), line.size());
+    const JobDifference found = compare_jobs(before, now);
+    EXPECT_EQ(found.harmless, Lines{"parallel.recompute: not set -> auto"});
+    EXPECT_EQ(found.harmful, Lines{});
 }
 
 TEST(JobCompare, LongerTrainingIsHarmlessShorterIsNot) {

@@ -120,6 +120,8 @@ const BadValue bad_values[] = {
      "parallel.pipeline_stages: 'all' is not a whole number", "give auto, or a whole number"},
     {"Tokens", "parallel", "microbatch_tokens: 0", "parallel.microbatch_tokens: 0 is out of range",
      "give auto, or a whole number, at least 1"},
+    {"Recompute", "parallel", "recompute: full", "parallel.recompute: 'full' is not known here",
+     "give one of: auto, none, layer"},
     {"Keep", "checkpoint", "keep: 0", "checkpoint.keep: 0 is out of range", whole1},
     {"Minutes", "checkpoint", "every_minutes: -1", "checkpoint.every_minutes: -1 is out of range",
      number0},

@@ -21,6 +21,7 @@ TEST_F(JobRead, MinimalJobHasTheDocumentedDefaults) {
     EXPECT_EQ(job.run.backend, BackendKind::automatic);
     EXPECT_FALSE(job.parallel.pipeline_stages);
     EXPECT_FALSE(job.parallel.microbatch_tokens);
+    EXPECT_EQ(job.parallel.recompute, Recompute::automatic);
     ASSERT_EQ(job.datasets.size(), 1U);
     EXPECT_EQ(job.datasets[0].name, "math");
     EXPECT_EQ(job.datasets[0].path, folder() + "/math.jsonl");
@@ -49,7 +50,7 @@ TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
     const Job job = read(
         "model: {weights: base.h5, precision: bf16, base_model_name_or_path: org/model}\n"
         "run: {dir: /abs/out, seed: 18446744073709551615, backend: cuda}\n"
-        "parallel: {pipeline_stages: 3, microbatch_tokens: 4096}\n"
+        "parallel: {pipeline_stages: 3, microbatch_tokens: 4096, recompute: layer}\n"
         "datasets:\n"
         "  math: {path: math.jsonl, eval_path: sub/eval.h5, tokenizer: bytes, max_seq_len: 1024,\n"
         "         over_length: truncate, shuffle: false}\n"
@@ -65,6 +66,7 @@ TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
     EXPECT_EQ(job.run.backend, BackendKind::cuda);
     EXPECT_EQ(job.parallel.pipeline_stages, 3);
     EXPECT_EQ(job.parallel.microbatch_tokens, 4096);
+    EXPECT_EQ(job.parallel.recompute, Recompute::layer);
     EXPECT_EQ(job.datasets[0].eval_path, folder() + "/sub/eval.h5");
     EXPECT_EQ(job.datasets[0].tokenizer, Tokenizer::bytes);
     EXPECT_EQ(job.datasets[0].max_seq_len, 1024);

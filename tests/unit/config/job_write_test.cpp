@@ -58,6 +58,7 @@ void expect_same(const Job& a, const Job& b) {
     EXPECT_EQ(a.run.backend, b.run.backend);
     EXPECT_EQ(a.parallel.pipeline_stages, b.parallel.pipeline_stages);
     EXPECT_EQ(a.parallel.microbatch_tokens, b.parallel.microbatch_tokens);
+    EXPECT_EQ(a.parallel.recompute, b.parallel.recompute);
     ASSERT_EQ(a.datasets.size(), b.datasets.size());
     for (std::size_t i = 0; i < a.datasets.size(); ++i) expect_same(a.datasets[i], b.datasets[i]);
     ASSERT_EQ(a.adapters.size(), b.adapters.size());
@@ -74,7 +75,7 @@ Job unusual_job() {
     Job job;
     job.model = {"/w/base model.h5", "", Precision::fp32, "org/model: the #1 \"best\""};
     job.run = {"/out/ü", 18446744073709551615ULL, BackendKind::cpu};
-    job.parallel = {3, 123456789012};
+    job.parallel = {3, 123456789012, Recompute::layer};
     DatasetJob odd{"null", "/d/a.jsonl", "/d/e.h5", Tokenizer::bytes, 77, OverLength::drop, false};
     job.datasets = {odd, odd};
     job.datasets[1].name = "org/data set: v1.0";
@@ -153,6 +154,7 @@ TEST_F(JobWrite, DefaultsAreMergedAndEveryKeyIsWritten) {
                                   "backend: auto",
                                   "pipeline_stages: auto",
                                   "microbatch_tokens: auto",
+                                  "recompute: auto",
                                   "math:",
                                   "path: ",
                                   "eval_path: \"\"",

@@ -5,8 +5,9 @@ namespace {
 
 /// What the backend allocates for every stage is what the plan says, to the byte; the buffers of
 /// gradient messages belong to the pipeline runner.
-void expect_exact(const SmallCase& test_case) {
+void expect_exact(const SmallCase& test_case, Recompute recompute) {
     const Plan& plan = test_case.plan;
+    EXPECT_EQ(plan.recompute, recompute);
     for (std::size_t s = 0; s < plan.replica.stages.size(); ++s) {
         const auto backend = make_backend("cpu", {1, 0});
         const auto stage = test_case.stage(*backend, s);
@@ -15,6 +16,13 @@ void expect_exact(const SmallCase& test_case) {
         EXPECT_EQ(backend->memory().current, memory.total() - messages) << "stage " << s;
         EXPECT_EQ(memory.total(), plan.memory[s].total());
     }
+}
+
+void expect_exact(SmallCase test_case) {
+    expect_exact(test_case, Recompute::none);
+    test_case.job.parallel.recompute = Recompute::layer;
+    test_case.make_plan_again();
+    expect_exact(test_case, Recompute::layer);
 }
 
 std::vector<AdapterJob> two_adapters() {
@@ -55,9 +63,9 @@ TEST(StageMemory, StagedBf16) {
 TEST(StageMemory, PadNarrowerThanTheGroup) {
     std::vector<AdapterJob> adapters;
     for (int i = 0; i < 10; ++i) adapters.push_back(small_adapter(cat("a", i), 16));
-    const SmallCase test_case(small_model(), adapters);
+    SmallCase test_case(small_model(), adapters);
     EXPECT_EQ(test_case.plan.pad_columns, 128);
-    expect_exact(test_case);
+    expect_exact(std::move(test_case));
     expect_exact({small_model(), adapters, 1, Precision::bf16});
 }
 

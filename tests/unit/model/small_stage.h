@@ -50,11 +50,13 @@ struct SmallCase {
         job.model.precision = precision;
         job.parallel.microbatch_tokens = 64;
         infos.push_back({std::vector<SampleInfo>(10, {12, 11}), {}});
-        Cluster cluster;
         cluster.ranks = ranks;
         plan = make_plan(job, model, infos, cluster);
         weights = synthetic_base_weights(model, 5);
     }
+
+    /// After a change of the job.
+    void make_plan_again() { plan = make_plan(job, weights->spec(), infos, cluster); }
 
     std::unique_ptr<Stage> stage(Backend& backend, std::size_t index = 0) const {
         return std::make_unique<Stage>(job, plan, index, *weights, backend);
@@ -62,6 +64,7 @@ struct SmallCase {
 
     Job job;
     std::vector<DatasetInfo> infos;
+    Cluster cluster;
     Plan plan;
     std::unique_ptr<WeightSource> weights;
 };
@@ -121,13 +124,16 @@ struct WholeStage {
     double forward(std::size_t adapter) {
         const std::size_t bytes = job.adapters.size() * sizeof(double);
         backend->zero(stage->sums().loss, bytes);
-        stage->forward(
-            0, microbatch,
-            {packed.token_ids, packed.targets, packed.positions, packed.sample_ids, packed.offsets},
-            rule);
+        forward_in_slot(0);
         double sum = 0.0;
         backend->download(&sum, stage->sums().loss + adapter, sizeof(double));
         return sum / 11.0;
+    }
+    void forward_in_slot(std::int32_t slot) {
+        stage->forward(
+            slot, microbatch,
+            {packed.token_ids, packed.targets, packed.positions, packed.sample_ids, packed.offsets},
+            rule);
     }
     void backward() { stage->backward(0, {}, {}); }
 

@@ -22,6 +22,11 @@ Plan odd_plan() {
     plan.adapters[1].name = "true";
     plan.adapters[2].name = "1e3";
     plan.memory[0].weights = 18446744073709551615U;
+    plan.memory[1].engine = 77;
+    plan.recompute = Recompute::layer;
+    plan.samples = {12, 3, 45};
+    plan.bytes_per_rank = 9876543210;
+    plan.fitting = {100, 2000};
     return plan;
 }
 
@@ -47,6 +52,14 @@ TEST(PlanText, KeepsEveryFieldOfAPlan) {
     EXPECT_EQ(read.adapters[2].name, "1e3");
     EXPECT_EQ(read.adapters[2].group, plan.adapters[2].group);
     EXPECT_EQ(read.memory[0].weights, plan.memory[0].weights);
+    EXPECT_EQ(read.memory[1].engine, 77U);
+    EXPECT_EQ(read.recompute, Recompute::layer);
+    EXPECT_EQ(read.samples.longest, 12);
+    EXPECT_EQ(read.samples.shortest, 3);
+    EXPECT_EQ(read.samples.per_round, 45);
+    EXPECT_EQ(read.bytes_per_rank, 9876543210U);
+    EXPECT_EQ(read.fitting.none, 100);
+    EXPECT_EQ(read.fitting.layer, 2000);
     EXPECT_EQ(read.replica.stages[1].first_layer, 1);
     EXPECT_TRUE(read.replica.stages[1].has_head);
     EXPECT_EQ(to_text(read), to_text(plan));

@@ -1,0 +1,190 @@
+#include "plan/engine_memory.h"
+
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::uint64_t gemm_workspace = std::uint64_t{32} << 20U;
+constexpr std::uint64_t table_ring = std::uint64_t{8} * (std::uint64_t{512} << 10U);
+constexpr std::int64_t most_processors = 192;  ///< multiprocessors; more on no GPU known in 2026
+constexpr std::int64_t sweep_columns = 256;
+constexpr std::int64_t sweep_rows = 256;
+constexpr std::int64_t sweep_ranks = 16;
+constexpr std::int64_t copy_ranks = 8;
+constexpr std::int64_t copy_columns = 64;
+constexpr std::int64_t least_scratch = 1024 * 8;
+constexpr std::int64_t score_limit = std::int64_t{4} << 30U;
+constexpr std::int64_t shortest_cudnn_length = 128;
+constexpr std::int64_t widest_cudnn_head = 128;
+
+std::int64_t pieces(std::int64_t count, std::int64_t size) {
+    return (count + size - 1) / size;
+}
+
+std::int64_t rounded_up(std::int64_t count, std::int64_t size) {
+    return pieces(count, size) * size;
+}
+
+/// Up to the next of 4, 5, 6, 7 times a power of two, as attention_cudnn.cpp does.
+std::int64_t coarsely_rounded_up(std::int64_t value) {
+    if (value <= 4) return value;
+    const auto bits = std::bit_width(static_cast<std::uint64_t>(value - 1));
+    return rounded_up(value, std::int64_t{1} << (bits - 3));
+}
+
+bool on_cuda(const Plan& plan) {
+    return plan.backend == BackendKind::cuda;
+}
+
+bool in_bf16(const Plan& plan) {
+    return on_cuda(plan) && plan.precision == Precision::bf16;
+}
+
+std::int64_t most_samples(const Plan& plan) {
+    const SampleBounds& samples = plan.samples;
+    const std::int64_t room = std::max<std::int64_t>(0, plan.microbatch_tokens - samples.longest);
+    return std::max<std::int64_t>(
+        1,
+        std::min(samples.per_round, 1 + room / std::max<std::int64_t>(1, samples.shortest)));
+}
+
+/// The adapters that may share a microbatch.
+std::vector<std::vector<const AdapterJob*>> adapters_by_group(const Job& job, const Plan& plan) {
+    std::vector<std::vector<const AdapterJob*>> groups(static_cast<std::size_t>(plan.groups));
+    for (std::size_t a = 0; a < job.adapters.size(); ++a) {
+        groups[static_cast<std::size_t>(plan.adapters[a].group)].push_back(&job.adapters[a]);
+    }
+    return groups;
+}
+
+std::int64_t most_tiles(const Plan& plan, std::int64_t columns, std::int64_t segments) {
+    const std::int64_t row_tiles =
+        std::max<std::int64_t>(1, most_processors / pieces(columns, sweep_columns));
+    return std::min(row_tiles, pieces(plan.microbatch_tokens, sweep_rows)) + segments;
+}
+
+/// lora_shrink and lora_grad_a of the linears of `shape` together.
+std::int64_t group_scratch(const Plan& plan, const LinearGroupShape& shape,
+                           const std::vector<const AdapterJob*>& adapters) {
+    std::int64_t copied = 0;
+    std::int64_t ranks = 0;
+    for (const AdapterJob* adapter : adapters) {
+        std::int64_t targets = 0;
+        for (int i = 0; i < shape.count; ++i) {
+            if (adapter->targets_linear(shape.linears[static_cast<std::size_t>(i)])) ++targets;
+        }
+        copied += targets * rounded_up(adapter->r, copy_ranks);
+        ranks = std::max(ranks, targets * rounded_up(adapter->r, sweep_ranks));
+    }
+    const std::int64_t copies = copied * rounded_up(shape.in, copy_columns) * 2;
+    const std::int64_t gradients =
+        most_tiles(plan, shape.in, std::ssize(adapters)) * ranks * shape.in * 4;
+    return std::max(copies, gradients);
+}
+
+/// lora_backward of one linear.
+std::int64_t linear_scratch(const Plan& plan, Linear linear,
+                            const std::vector<const AdapterJob*>& adapters) {
+    std::int64_t ranks = 0;
+    for (const AdapterJob* adapter : adapters) {
+        if (!adapter->targets_linear(linear)) continue;
+        ranks = std::max(ranks, rounded_up(adapter->r, sweep_ranks));
+    }
+    const std::int64_t out = linear_shape(plan.model, linear).out;
+    const std::int64_t gradients = most_tiles(plan, out, std::ssize(adapters)) * out;
+    const std::int64_t ds = pieces(out, sweep_columns) * plan.microbatch_tokens;
+    return ranks * (gradients + ds) * 4;
+}
+
+}  // namespace
+
+std::uint64_t gemm_workspace_bytes(const Plan& plan) {
+    return on_cuda(plan) ? gemm_workspace : 0;
+}
+
+std::uint64_t gemm_timing_bytes(const Plan& plan) {
+    if (!in_bf16(plan)) return 0;
+    std::int64_t widest = 0;
+    for (int g = 0; g < linear_group_count; ++g) {
+        widest = std::max(widest, group_shape(plan.model, static_cast<LinearGroup>(g)).in);
+    }
+    return static_cast<std::uint64_t>(plan.microbatch_tokens * (widest + plan.saved_columns)) *
+           compute_bytes(plan);
+}
+
+std::uint64_t table_ring_bytes(const Plan& plan) {
+    return on_cuda(plan) ? table_ring : 0;
+}
+
+std::uint64_t operator_scratch_bytes(const Job& job, const Plan& plan, const StagePlan& stage) {
+    if (!on_cuda(plan)) return 0;
+    std::int64_t bytes = least_scratch;
+    if (stage.has_head) bytes = std::max(bytes, logits_chunk(plan).rows * 12);
+    if (!in_bf16(plan)) return static_cast<std::uint64_t>(bytes);
+    for (const auto& adapters : adapters_by_group(job, plan)) {
+        for (int g = 0; g < linear_group_count; ++g) {
+            const LinearGroupShape shape = group_shape(plan.model, static_cast<LinearGroup>(g));
+            bytes = std::max(bytes, group_scratch(plan, shape, adapters));
+        }
+        for (int i = 0; i < linear_count; ++i) {
+            bytes = std::max(bytes, linear_scratch(plan, static_cast<Linear>(i), adapters));
+        }
+    }
+    return static_cast<std::uint64_t>(bytes);
+}
+
+std::uint64_t own_attention_bytes(const Plan& plan) {
+    if (!on_cuda(plan)) return 0;
+    constexpr std::int64_t tile_tables = 3;
+    constexpr std::int64_t tile_bytes = 12;
+    constexpr std::int64_t fewest_tile_rows = 32;
+    constexpr std::int64_t statistics_bytes = 8;
+    const std::int64_t t = plan.microbatch_tokens;
+    // Evaluation packs samples of any number, each of one token or more.
+    const std::int64_t tiles = t / fewest_tile_rows + t;
+    return static_cast<std::uint64_t>(t * plan.model.heads * statistics_bytes +
+                                      tile_tables * tiles * tile_bytes);
+}
+
+std::uint64_t cudnn_attention_bytes(const Plan& plan) {
+    const ModelSpec& model = plan.model;
+    if (!in_bf16(plan) || model.head_dim % 8 != 0 || model.head_dim > widest_cudnn_head) return 0;
+    constexpr std::int64_t operands = 9;
+    const std::int64_t length =
+        coarsely_rounded_up(std::max(plan.samples.longest, shortest_cudnn_length));
+    const std::int64_t tokens = coarsely_rounded_up(std::max(plan.microbatch_tokens, length));
+    const std::int64_t samples = coarsely_rounded_up(most_samples(plan));
+    const std::int64_t scores = std::min(score_limit, samples * model.heads * length * length * 2);
+    const double padding = static_cast<double>(rounded_up(length, 64) * rounded_up(length, 128)) /
+                           static_cast<double>(length * length);
+    const std::int64_t sums = tokens * model.heads * 4;
+    const std::int64_t queries_per_key = model.heads / model.kv_heads;
+    const std::int64_t ld = model.q_size() + 2 * model.kv_size() + 3 * plan.saved_columns;
+    const std::int64_t all_heads =
+        queries_per_key > 1 ? 2 * tokens * ld * queries_per_key * 4 : 0;
+    const std::int64_t tables = 2 * (1 + operands) * (plan.microbatch_tokens + 32) * 4;
+    return static_cast<std::uint64_t>(static_cast<double>(scores) * padding) +
+           static_cast<std::uint64_t>(sums + all_heads + tables);
+}
+
+std::uint64_t EngineLayout::total() const {
+    return gemm_workspace + gemm_timing + table_ring + operator_scratch + own_attention +
+           cudnn_attention;
+}
+
+EngineLayout engine_layout(const Job& job, const Plan& plan, const StagePlan& stage) {
+    EngineLayout layout;
+    layout.gemm_workspace = gemm_workspace_bytes(plan);
+    layout.gemm_timing = gemm_timing_bytes(plan);
+    layout.table_ring = table_ring_bytes(plan);
+    layout.operator_scratch = operator_scratch_bytes(job, plan, stage);
+    layout.own_attention = own_attention_bytes(plan);
+    layout.cudnn_attention = cudnn_attention_bytes(plan);
+    return layout;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+
+#include "plan/memory_model.h"
+
+namespace loratrain {
+
+/// What the CUDA backend allocates for itself, in bytes, as upper bounds over all microbatches the
+/// plan can lead to; all 0 on the CPU. T = microbatch_tokens, e = bytes of the compute type. Each
+/// part names the allocation it follows. Not in here: the CUDA context, code of cuBLASLt and cuDNN,
+/// NCCL's buffers (app/cluster.h keeps room for those).
+
+/// cuBLASLt's workspace. Source: backend/cuda/cuda_backend.cpp.
+std::uint64_t gemm_workspace_bytes(const Plan& plan);
+
+/// A copy of C while algorithms of a GEMM with beta != 0 are timed, at the first use of a shape:
+/// [T, max K + R]. Source: GemmCublasLt::fastest; fp32 times nothing.
+std::uint64_t gemm_timing_bytes(const Plan& plan);
+
+/// Device side of the ring of small tables. Source: backend/cuda/cuda_backend.cpp.
+std::uint64_t table_ring_bytes(const Plan& plan);
+
+/// CudaBackend::reserve_workspace, the largest of its uses:
+/// - lora_shrink: bf16 copies of the factors A of a group, [sum of ranks in 8s, K in 64s];
+/// - lora_backward of a linear: per tile of rows a partial gradient [rank in 16s, N], and partial
+///   dS [ceil(N / 256), rank in 16s, T], fp32;
+/// - lora_grad_a of a group: per tile a partial gradient [sum of ranks of a slot in 16s, K], fp32;
+///   tiles <= min(ceil(T / 256), processors / ceil(columns / 256)) + adapters of the group
+///   (kernels/lora_tensor_*.cu; the fp32 kernels use none);
+/// - cross_entropy: 12 bytes per row of a chunk; sum_squares: 1024 doubles; adamw: 64 bytes.
+std::uint64_t operator_scratch_bytes(const Job& job, const Plan& plan, const StagePlan& stage);
+
+/// Own attention kernels: row statistics [Q, T] x 8 and three tables of tiles of 12 bytes, at most
+/// T / 32 + samples each. Source: backend/cuda/attention.cpp.
+std::uint64_t own_attention_bytes(const Plan& plan);
+
+/// cuDNN's attention, bf16 with head_dim <= 128 only. With s samples in the microbatch, l tokens in
+/// the longest (both rounded up to 4, 5, 6, 7 times a power of two), Q query and G key heads:
+/// - scores of the repeatable backward s Q l² 2, cut into parts of at most 4 GiB
+///   (backend/cuda/attention_cudnn.cpp), l in 64s times l in 128s;
+/// - softmax sums T Q 4;
+/// - with G < Q dK and dV of all query heads, 2 T ld (Q / G) 4, ld = columns of the rows dQ|dK|dV
+///   with their LoRA pad (cudnn_frontend, scaled_dot_product_flash_attention.h: *_fullhead_size);
+/// - tables of lengths and offsets, forward and backward, 10 x int32 per sample.
+/// s <= min(samples of a round, 1 + (T - l) / shortest sample). cuDNN is counted also where it was
+/// not built in, or samples are too short for it to be chosen.
+std::uint64_t cudnn_attention_bytes(const Plan& plan);
+
+struct EngineLayout {
+    std::uint64_t gemm_workspace = 0;
+    std::uint64_t gemm_timing = 0;
+    std::uint64_t table_ring = 0;
+    std::uint64_t operator_scratch = 0;
+    std::uint64_t own_attention = 0;
+    std::uint64_t cudnn_attention = 0;
+    std::uint64_t total() const;
+};
+EngineLayout engine_layout(const Job& job, const Plan& plan, const StagePlan& stage);
+
+}  // namespace loratrain

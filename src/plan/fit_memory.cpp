@@ -1,0 +1,105 @@
+#include "plan/fit_memory.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/text.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int64_t recompute_below_share = 8;
+
+bool may_use(const Job& job, Recompute recompute) {
+    const Recompute wanted = job.parallel.recompute;
+    return wanted == Recompute::automatic || wanted == recompute;
+}
+
+Recompute choose_recompute(const Job& job, const Plan& plan, std::int64_t least) {
+    if (!may_use(job, Recompute::layer)) return Recompute::none;
+    if (!may_use(job, Recompute::none)) return Recompute::layer;
+    if (fits_memory(job, plan, least, Recompute::none)) return Recompute::none;
+    return plan.fitting.layer > plan.fitting.none ? Recompute::layer : Recompute::none;
+}
+
+std::string hint_for_given_tokens(const Job& job, const Plan& plan) {
+    std::vector<std::string> hints;
+    const std::int64_t now = plan.microbatch_tokens;
+    const std::int64_t fitting =
+        may_use(job, Recompute::layer) ? plan.fitting.layer : plan.fitting.none;
+    if (fitting > 0) {
+        hints.push_back(cat("microbatch_tokens: ", fitting, " would fit (now ", now, ")"));
+    }
+    if (!may_use(job, Recompute::layer) && plan.fitting.layer > fitting) {
+        hints.push_back(fits_memory(job, plan, now, Recompute::layer)
+                            ? std::string("recompute: layer would fit")
+                            : cat("recompute: layer with microbatch_tokens: ", plan.fitting.layer,
+                                  " would fit"));
+    }
+    return join(hints, "; ");
+}
+
+}  // namespace
+
+bool fits_memory(const Job& job, const Plan& plan, std::int64_t tokens, Recompute recompute) {
+    if (plan.bytes_per_rank == 0) return true;
+    Plan trial = plan;
+    trial.microbatch_tokens = tokens;
+    trial.recompute = recompute;
+    for (std::size_t s = 0; s < trial.replica.stages.size(); ++s) {
+        if (stage_memory(job, trial, s).total() > plan.bytes_per_rank) return false;
+    }
+    return true;
+}
+
+std::int64_t largest_fitting_tokens(const Job& job, const Plan& plan, Recompute recompute,
+                                    std::int64_t least) {
+    const auto fits = [&](std::int64_t tokens) {
+        return fits_memory(job, plan, tokens, recompute);
+    };
+    std::int64_t low = least;
+    std::int64_t high = std::max(least, most_fitting_tokens);
+    if (!fits(low)) return 0;
+    if (fits(high)) return high;
+    while (high - low > 1) {
+        const std::int64_t middle = low + (high - low) / 2;
+        (fits(middle) ? low : high) = middle;
+    }
+    return low;
+}
+
+MicrobatchChoice choose_microbatch(const Job& job, const Plan& plan, std::int64_t usual,
+                                   std::int64_t longest) {
+    MicrobatchChoice choice;
+    if (job.parallel.microbatch_tokens) {
+        choice.tokens = *job.parallel.microbatch_tokens;
+        choice.recompute = choose_recompute(job, plan, choice.tokens);
+        return choice;
+    }
+    usual = std::max(usual, longest);
+    choice.recompute =
+        choose_recompute(job, plan, std::max(longest, usual / recompute_below_share));
+    choice.tokens = usual;
+    if (!fits_memory(job, plan, usual, choice.recompute)) {
+        const bool layer = choice.recompute == Recompute::layer;
+        choice.tokens = std::max(longest, layer ? plan.fitting.layer : plan.fitting.none);
+    }
+    return choice;
+}
+
+std::string memory_hint(const Job& job, const Plan& plan, std::int64_t longest) {
+    std::string hint;
+    if (plan.fitting.layer == 0) {
+        hint = cat("no microbatch_tokens fits, not even the ", longest,
+                   " of the longest sample with recompute: layer");
+    } else if (job.parallel.microbatch_tokens) {
+        hint = hint_for_given_tokens(job, plan);
+    } else {
+        hint = "recompute: layer would fit";
+    }
+    return cat(hint, "; more than ", plan.replica.stages.size(),
+               " pipeline stages (ranks) make each one smaller");
+}
+
+}  // namespace loratrain

@@ -1,0 +1,59 @@
+"""Recomputed activations train to the same bits as kept ones, and need less memory."""
+
+import re
+import unittest
+
+from harness import GOLDEN, JobTest, adapter_weights, read_metrics, run
+
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+class Recompute(JobTest):
+    def train(self, family, recompute, ranks, dropout):
+        """The golden adapters of a family with evaluation; returns the run's folder and log."""
+        run_dir = f"{family}-{recompute}-{ranks}-{dropout}"
+        job = self.golden_job(family, run_dir, 64, lora_dropout=dropout)
+        job["parallel"]["recompute"] = recompute
+        job["eval"] = {"every_steps": 2}
+        for name, dataset in job["datasets"].items():
+            dataset["eval_path"] = str(GOLDEN / family / "adapters" / name / "data.jsonl")
+        process = self.succeed(run([self.write_job(job, f"{run_dir}.yaml")], ranks))
+        self.assertIn(f"recompute   {recompute}: as the job says", process.stdout)
+        return self.dir / run_dir, process.stdout
+
+    def activation_bytes(self, log):
+        """Planned activations of the first stage."""
+        number, unit = re.search(r"^ +0 +0 +\S+ +embedding(?:, head)?(?: +\S+ \S+){2} +(\S+) (\S+)",
+                                 log, re.MULTILINE).groups()
+        return float(number) * UNITS[unit]
+
+    def numbers(self, run_dir, name):
+        keys = ("step", "loss", "grad_norm", "eval_loss")
+        return [{key: line[key] for key in keys if key in line}
+                for line in read_metrics(run_dir, name)]
+
+    def check_family(self, family):
+        for ranks in (1, 2):
+            for dropout in (0.0, 0.2):
+                with self.subTest(ranks=ranks, dropout=dropout):
+                    kept, kept_log = self.train(family, "none", ranks, dropout)
+                    again, again_log = self.train(family, "layer", ranks, dropout)
+                    names = [path.name for path in (kept / "adapters").iterdir()]
+                    self.assertEqual(len(names), 3)
+                    for name in names:
+                        self.assertEqual(adapter_weights(kept, name), adapter_weights(again, name))
+                        numbers = self.numbers(kept, name)
+                        self.assertEqual(numbers, self.numbers(again, name))
+                        self.assertEqual(sum("eval_loss" in line for line in numbers), 4)
+                    self.assertLess(self.activation_bytes(again_log),
+                                    self.activation_bytes(kept_log))
+
+    def test_llama(self):
+        self.check_family("llama")
+
+    def test_qwen3(self):
+        self.check_family("qwen3")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,77 @@
+#include "unit/model/small_stage.h"
+
+namespace loratrain::test {
+namespace {
+
+/// Every adapter's gradients, one after another.
+std::vector<std::vector<float>> all_gradients(const WholeStage& whole) {
+    std::vector<std::vector<float>> result;
+    for (std::size_t a = 0; a < whole.job.adapters.size(); ++a) {
+        for (const NamedTensor& tensor : whole.gradients(a)) result.push_back(tensor.values);
+    }
+    return result;
+}
+
+/// Three microbatches in two slots: the backward of the first comes after the forward of the
+/// second, that of the third right after its own forward.
+std::vector<std::vector<float>> train(SmallCase& test_case, Recompute recompute) {
+    test_case.plan.recompute = recompute;
+    test_case.plan.max_in_flight = 2;
+    WholeStage whole(test_case);
+    whole.forward_in_slot(0);
+    for (Segment& segment : whole.microbatch.segments) ++segment.step;
+    whole.forward_in_slot(1);
+    whole.stage->backward(0, {}, {});
+    whole.stage->backward(1, {}, {});
+    for (Segment& segment : whole.microbatch.segments) ++segment.step;
+    whole.forward_in_slot(0);
+    whole.stage->backward(0, {}, {});
+    return all_gradients(whole);
+}
+
+void expect_equal_to_the_bit(SmallCase test_case) {
+    const auto kept = train(test_case, Recompute::none);
+    const auto recomputed = train(test_case, Recompute::layer);
+    EXPECT_EQ(kept, recomputed);
+    for (const auto& gradient : kept) {
+        EXPECT_TRUE(std::any_of(gradient.begin(), gradient.end(), [](float g) { return g != 0; }));
+    }
+}
+
+std::vector<AdapterJob> mixed_adapters() {
+    std::vector<AdapterJob> adapters{small_adapter("half", 4, 0.5), small_adapter("none", 3),
+                                     small_adapter("some", 5, 0.2)};
+    adapters[1].targets = {true, false, true, false, false, true, false};
+    return adapters;
+}
+
+TEST(Recompute, EqualsKeptActivationsToTheBit) {
+    expect_equal_to_the_bit({small_model(), mixed_adapters()});
+    expect_equal_to_the_bit({small_model(), {small_adapter("a", 5), small_adapter("b", 3)}});
+}
+
+TEST(Recompute, QueryAndKeyNormsAndBiases) {
+    ModelSpec model = small_model();
+    model.qk_norm = true;
+    model.qkv_bias = model.o_bias = model.mlp_bias = true;
+    expect_equal_to_the_bit({model, mixed_adapters()});
+}
+
+TEST(Recompute, StagedBf16) {
+    expect_equal_to_the_bit({small_model(), mixed_adapters(), 1, Precision::bf16});
+}
+
+TEST(Recompute, SegmentedPath) {
+    SmallCase test_case(small_model(), mixed_adapters());
+    test_case.plan.pad_columns = 0;
+    expect_equal_to_the_bit(std::move(test_case));
+}
+
+TEST(Recompute, OneLayer) {
+    ModelSpec model = small_model();
+    model.layers = 1;
+    expect_equal_to_the_bit({model, mixed_adapters()});
+}
+
+}  // namespace
+}  // namespace loratrain::test

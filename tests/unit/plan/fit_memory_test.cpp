@@ -1,0 +1,230 @@
+#include "plan/fit_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "plan/plan_text.h"
+#include "unit/plan/plan_fixtures.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+bool has(const std::string& text, const std::string& words) {
+    return text.find(words) != std::string::npos;
+}
+
+/// 4 adapters on samples of 10 and, one of them, 100 tokens: 2048 tokens a microbatch where memory
+/// allows. `ranks` stages of six layers.
+Case deep_case(int ranks) {
+    Case test = uniform_case(4, ranks, 800, 10, 600);
+    test.model = small_model(std::int64_t{6} * ranks);
+    test.datasets[0].train[3].tokens = 100;
+    return test;
+}
+
+/// What the largest rank needs.
+std::uint64_t bytes_needed(const Case& test, std::int64_t tokens, Recompute recompute) {
+    Case given = test;
+    given.cluster.bytes_per_rank = 0;
+    given.job.parallel.microbatch_tokens = tokens;
+    given.job.parallel.recompute = recompute;
+    std::uint64_t most = 0;
+    for (const MemoryPlan& memory : given.plan().memory) most = std::max(most, memory.total());
+    return most;
+}
+
+struct Wanted {
+    std::int64_t tokens = 0;
+    Recompute recompute = Recompute::none;
+};
+
+void expect_choice(Case& test, std::uint64_t bytes, const Wanted& wanted) {
+    test.cluster.bytes_per_rank = bytes;
+    const Plan plan = test.plan();
+    EXPECT_EQ(plan.microbatch_tokens, wanted.tokens);
+    EXPECT_EQ(plan.recompute, wanted.recompute);
+    for (const MemoryPlan& memory : plan.memory) EXPECT_LE(memory.total(), bytes);
+}
+
+}  // namespace
+
+TEST(FitMemory, RecomputationKeepsOnlyBoundaries) {
+    const Case test = deep_case(1);
+    Plan plan = test.plan();
+    const StagePlan& stage = plan.replica.stages[0];
+    const std::uint64_t kept = slot_bytes(plan, stage);
+    plan.recompute = Recompute::layer;
+    EXPECT_EQ(kept - slot_bytes(plan, stage), 6 * layer_slot_layout(plan).bytes);
+    EXPECT_EQ(workspace_layout(plan, stage).layer, layer_slot_layout(plan).bytes);
+}
+
+TEST(FitMemory, AutomaticDoesNotRecomputeWhereAllFits) {
+    for (const int ranks : {1, 3}) {
+        Case test = deep_case(ranks);
+        expect_choice(test, bytes_needed(test, 2048, Recompute::none),
+                      {2048, Recompute::none});
+    }
+}
+
+TEST(FitMemory, AutomaticTakesSmallerMicrobatchesFirst) {
+    for (const int ranks : {1, 3}) {
+        Case test = deep_case(ranks);
+        const std::uint64_t bytes = bytes_needed(test, 2048, Recompute::none) - 1;
+        test.cluster.bytes_per_rank = bytes;
+        const std::int64_t fitting = test.plan().fitting.none;
+        EXPECT_LT(fitting, 2048);
+        EXPECT_GT(fitting, 1900);
+        expect_choice(test, bytes, {fitting, Recompute::none});
+        expect_choice(test, bytes_needed(test, 256, Recompute::none), {256, Recompute::none});
+    }
+}
+
+TEST(FitMemory, AutomaticRecomputesBeforeMicrobatchesGetTooSmall) {
+    for (const int ranks : {1, 3}) {
+        Case test = deep_case(ranks);
+        const std::uint64_t bytes = bytes_needed(test, 256, Recompute::none) - 1;
+        test.cluster.bytes_per_rank = bytes;
+        const Plan plan = test.plan();
+        EXPECT_LE(plan.fitting.none, 255);
+        EXPECT_GT(plan.fitting.layer, 255);
+        expect_choice(test, bytes, {std::min<std::int64_t>(2048, plan.fitting.layer),
+                                    Recompute::layer});
+    }
+}
+
+TEST(FitMemory, NeverLessThanTheLongestSample) {
+    Case test = deep_case(1);
+    const std::uint64_t bytes = bytes_needed(test, 100, Recompute::layer);
+    expect_choice(test, bytes, {100, Recompute::layer});
+    test.cluster.bytes_per_rank = bytes - 1;
+    EXPECT_NE(problems_of(test), "");
+    test.datasets[0].train[3].tokens = 99;
+    EXPECT_EQ(problems_of(test), "");
+    test.datasets[0].eval = equal_samples(2, 100);
+    EXPECT_NE(problems_of(test), "");
+}
+
+TEST(FitMemory, TheFittingTokensAreTheLargest) {
+    for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
+        Case test = deep_case(2);
+        test.job.parallel.recompute = recompute;
+        test.cluster.bytes_per_rank = bytes_needed(test, 777, recompute);
+        const Plan plan = test.plan();
+        const bool layer = recompute == Recompute::layer;
+        const std::int64_t fitting = layer ? plan.fitting.layer : plan.fitting.none;
+        EXPECT_GE(fitting, 777);  // tensors are rounded up to whole lines
+        EXPECT_EQ(plan.microbatch_tokens, fitting);
+        EXPECT_LE(bytes_needed(test, fitting, recompute), test.cluster.bytes_per_rank);
+        EXPECT_GT(bytes_needed(test, fitting + 1, recompute), test.cluster.bytes_per_rank);
+    }
+}
+
+TEST(FitMemory, GivenTokensAreKept) {
+    Case test = deep_case(1);
+    test.job.parallel.microbatch_tokens = 1500;
+    expect_choice(test, bytes_needed(test, 1500, Recompute::none), {1500, Recompute::none});
+    expect_choice(test, bytes_needed(test, 1500, Recompute::none) - 1, {1500, Recompute::layer});
+    expect_choice(test, bytes_needed(test, 1500, Recompute::layer), {1500, Recompute::layer});
+    test.cluster.bytes_per_rank = bytes_needed(test, 1500, Recompute::layer) - 1;
+    EXPECT_TRUE(has(problems_of(test), "would fit (now 1500); more than 1 pipeline stages"));
+}
+
+TEST(FitMemory, GivenRecomputationIsKept) {
+    Case test = deep_case(1);
+    test.job.parallel.recompute = Recompute::layer;
+    expect_choice(test, std::uint64_t{1} << 40U, {2048, Recompute::layer});
+    EXPECT_EQ(test.plan().fitting.none, most_fitting_tokens);
+    test.job.parallel.recompute = Recompute::none;
+    const std::uint64_t bytes = bytes_needed(test, 120, Recompute::none);
+    test.cluster.bytes_per_rank = bytes;
+    expect_choice(test, bytes, {test.plan().fitting.none, Recompute::none});
+}
+
+TEST(FitMemory, UnknownMemoryIsNotChecked) {
+    const Plan plan = deep_case(1).plan();
+    EXPECT_EQ(plan.microbatch_tokens, 2048);
+    EXPECT_EQ(plan.recompute, Recompute::none);
+    EXPECT_EQ(plan.fitting.layer, 0);
+}
+
+TEST(FitMemory, OneLayerOfOneMicrobatchGainsNothing) {
+    Case test = uniform_case(1, 1, 200, 16, 200);
+    ASSERT_EQ(test.model.layers, 1);
+    const std::uint64_t bytes = bytes_needed(test, 64, Recompute::none);
+    test.cluster.bytes_per_rank = bytes;
+    expect_choice(test, bytes, {test.plan().fitting.none, Recompute::none});
+    EXPECT_EQ(test.plan().fitting.none, test.plan().fitting.layer);
+}
+
+TEST(FitMemory, RefusalNamesWhatIsMissing) {
+    Case test = uniform_case(1, 2, 64, 16, 64);
+    test.job.parallel = {std::nullopt, 1024, Recompute::none};
+    const Plan plan = test.plan();
+    const std::uint64_t needed = std::max(plan.memory[0].total(), plan.memory[1].total());
+    test.cluster.bytes_per_rank = needed;
+    EXPECT_EQ(problems_of(test), "");
+    test.cluster.bytes_per_rank = needed - 1;
+    const std::string found = problems_of(test);
+    EXPECT_TRUE(has(found, cat("rank 0 needs ", human_bytes(needed)))) << found;
+    EXPECT_TRUE(has(found, cat("but has ", human_bytes(needed - 1), ", 1 B too little"))) << found;
+    EXPECT_TRUE(has(found, "would fit (now 1024); recompute: layer would fit; more than 2 pipeline"))
+        << found;
+    test.cluster.bytes_per_rank = 1000;
+    EXPECT_TRUE(has(problems_of(test), "rank 1 needs"));
+    EXPECT_TRUE(has(problems_of(test), "no microbatch_tokens fits, not even the 16 of the longest"
+                                       " sample with recompute: layer"));
+}
+
+TEST(FitMemory, RefusalNamesRecomputation) {
+    Case test = deep_case(1);
+    test.job.parallel.recompute = Recompute::none;
+    test.cluster.bytes_per_rank = bytes_needed(test, 100, Recompute::none) - 1;
+    EXPECT_TRUE(has(problems_of(test), "(recompute: layer would fit; more than"));
+    test.job.parallel.microbatch_tokens = 200;
+    EXPECT_TRUE(has(problems_of(test), "(recompute: layer would fit; more than"));
+    test.job.parallel.microbatch_tokens = 200000;
+    const std::string found = problems_of(test);
+    EXPECT_TRUE(has(found, "(recompute: layer with microbatch_tokens: ")) << found;
+}
+
+TEST(FitMemory, TheSuggestedMicrobatchFits) {
+    for (const Recompute recompute : {Recompute::none, Recompute::automatic}) {
+        Case test = uniform_case(1, 2, 64, 16, 64);
+        test.job.parallel = {std::nullopt, 1024, recompute};
+        test.cluster.bytes_per_rank = test.plan().memory[0].total() / 2;
+        const std::string found = problems_of(test);
+        const std::string words = "(microbatch_tokens: ";
+        const auto at = found.find(words);
+        ASSERT_NE(at, std::string::npos) << found;
+        test.job.parallel.microbatch_tokens = std::stoll(found.substr(at + words.size()));
+        EXPECT_EQ(problems_of(test), "");
+        ++*test.job.parallel.microbatch_tokens;
+        EXPECT_NE(problems_of(test), "");
+    }
+}
+
+TEST(FitMemory, TheDescriptionSaysWhichAndWhy) {
+    Case test = deep_case(1);
+    EXPECT_TRUE(has(describe(test.job, test.plan(), test.datasets),
+                    "recompute   none: memory is not known\n"));
+    test.cluster.bytes_per_rank = bytes_needed(test, 256, Recompute::none) - 1;
+    const Plan plan = test.plan();
+    const std::string text = describe(test.job, plan, test.datasets);
+    EXPECT_TRUE(
+        has(text, "recompute   layer: too little memory for the activations of all layers\n"))
+        << text;
+    EXPECT_TRUE(has(text, cat(human_bytes(plan.bytes_per_rank),
+                              " a rank; microbatch_tokens that fit: ", plan.fitting.none,
+                              " with recompute none, ", plan.fitting.layer, " with layer\n")))
+        << text;
+    test.cluster.bytes_per_rank = std::uint64_t{1} << 40U;
+    const std::string roomy = describe(test.job, test.plan(), test.datasets);
+    EXPECT_TRUE(has(roomy, "recompute   none: the activations of all layers fit\n")) << roomy;
+    EXPECT_TRUE(has(roomy, "that fit: 1048576 or more with")) << roomy;
+    test.job.parallel.recompute = Recompute::layer;
+    EXPECT_TRUE(has(describe(test.job, test.plan(), test.datasets),
+                    "recompute   layer: as the job says\n"));
+}
+
+}  // namespace loratrain::plan_test
