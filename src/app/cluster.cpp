@@ -16,6 +16,11 @@ namespace loratrain {
 
 namespace {
 
+/// Kept free on a GPU for what no plan counts: code that cuBLASLt and cuDNN load at first use (the
+/// CUDA context is there when free memory is measured), and with several ranks NCCL's buffers.
+constexpr std::uint64_t gpu_library_bytes = std::uint64_t{512} << 20U;
+constexpr std::uint64_t nccl_bytes = std::uint64_t{512} << 20U;
+
 /// Value in bytes of a "Name:   123 kB" line of a /proc file; 0 when absent.
 std::uint64_t proc_value(const char* file, const std::string& name) {
     std::ifstream in(file);
@@ -27,6 +32,11 @@ std::uint64_t proc_value(const char* file, const std::string& name) {
         return kilobytes * 1024;
     }
     return 0;
+}
+
+std::uint64_t usable_gpu_bytes(const GpuInfo& gpu, int ranks) {
+    const std::uint64_t kept = gpu_library_bytes + (ranks > 1 ? nccl_bytes : 0);
+    return gpu.free_bytes > kept ? gpu.free_bytes - kept : 1;
 }
 
 /// Collective, but called inside agree(): gathers first, throws after.
@@ -65,7 +75,7 @@ Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
     cluster.backend = backend;
     if (backend == BackendKind::cuda) agree(mpi, [&] { check_gpus(mpi, gpu); });
     const std::uint64_t share = backend == BackendKind::cuda
-                                    ? gpu.free_bytes
+                                    ? usable_gpu_bytes(gpu, mpi.size())
                                     : proc_value("/proc/meminfo", "MemAvailable") /
                                           static_cast<std::uint64_t>(mpi.local_size());
     const auto shares = gather_numbers(mpi, share);

@@ -6,9 +6,10 @@
 namespace loratrain {
 
 /// What the ranks of this job have: counts, the backend (automatic: CUDA when every rank sees a
-/// GPU), and the memory each may use: of its GPU, or what the host has available now shared among
-/// its ranks; the smallest over all ranks. Throws InputError when CUDA is asked for and a rank sees
-/// no GPU, or two ranks would use the same one. Collective.
+/// GPU), and the memory each may use: what its GPU has free, less some for libraries and NCCL, or
+/// what the host has available now shared among its ranks; the smallest over all ranks. Throws
+/// InputError when CUDA is asked for and a rank sees no GPU, or two ranks would use the same one.
+/// Collective.
 Cluster describe_cluster(const MpiSession& mpi, BackendKind backend);
 
 /// "rank 0: node01, NVIDIA H200 0000:18:00.0" a line, or hosts alone without GPUs. Collective.

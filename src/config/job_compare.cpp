@@ -143,8 +143,7 @@ JobDifference compare_jobs(const std::string& before, const std::string& now) {
     }
     for (const Setting& setting : new_job.settings) {
         if (!old_job.has_item(setting) || old_job.values.contains(setting.name())) continue;
-        auto& lines =
-            all_keys_harmless(setting.section) ? difference.harmless : difference.harmful;
+        auto& lines = all_keys_harmless(setting.section) ? difference.harmless : difference.harmful;
         lines.push_back(setting.name() + ": not set -> " + setting.value);
     }
     list_missing(old_job, new_job, "removed", difference.harmful);

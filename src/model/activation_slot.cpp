@@ -2,8 +2,8 @@
 
 namespace loratrain {
 
-ActivationSlot::ActivationSlot(const Plan& plan, const StagePlan& stage,
-                               const Workspace& workspace, Backend& backend)
+ActivationSlot::ActivationSlot(const Plan& plan, const StagePlan& stage, const Workspace& workspace,
+                               Backend& backend)
     : plan_(plan),
       dtype_(backend.compute_dtype()),
       layer_count_(stage.layer_count),

@@ -122,8 +122,7 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
     }
 }
 
-void LoraLinear::shrink(const Site& site, const TensorView& x,
-                        const std::array<TensorView, 3>& s) {
+void LoraLinear::shrink(const Site& site, const TensorView& x, const std::array<TensorView, 3>& s) {
     if (!has_lora(site)) return;
     gather_targets(site, s);
     backend_.lora_shrink({x, targets_, site.tables.lora_rows()});

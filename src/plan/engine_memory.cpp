@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::uint64_t gemm_workspace = std::uint64_t{32} << 20U;
 constexpr std::uint64_t table_ring = std::uint64_t{8} * (std::uint64_t{512} << 10U);
+constexpr std::uint64_t table_cache = std::uint64_t{2} * (std::uint64_t{4} << 20U);
 constexpr std::int64_t most_processors = 192;  ///< multiprocessors; more on no GPU known in 2026
 constexpr std::int64_t sweep_columns = 256;
 constexpr std::int64_t sweep_rows = 256;
@@ -48,8 +49,7 @@ std::int64_t most_samples(const Plan& plan) {
     const SampleBounds& samples = plan.samples;
     const std::int64_t room = std::max<std::int64_t>(0, plan.microbatch_tokens - samples.longest);
     return std::max<std::int64_t>(
-        1,
-        std::min(samples.per_round, 1 + room / std::max<std::int64_t>(1, samples.shortest)));
+        1, std::min(samples.per_round, 1 + room / std::max<std::int64_t>(1, samples.shortest)));
 }
 
 /// The adapters that may share a microbatch.
@@ -117,7 +117,7 @@ std::uint64_t gemm_timing_bytes(const Plan& plan) {
 }
 
 std::uint64_t table_ring_bytes(const Plan& plan) {
-    return on_cuda(plan) ? table_ring : 0;
+    return on_cuda(plan) ? table_ring + table_cache : 0;
 }
 
 std::uint64_t operator_scratch_bytes(const Job& job, const Plan& plan, const StagePlan& stage) {
@@ -164,8 +164,7 @@ std::uint64_t cudnn_attention_bytes(const Plan& plan) {
     const std::int64_t sums = tokens * model.heads * 4;
     const std::int64_t queries_per_key = model.heads / model.kv_heads;
     const std::int64_t ld = model.q_size() + 2 * model.kv_size() + 3 * plan.saved_columns;
-    const std::int64_t all_heads =
-        queries_per_key > 1 ? 2 * tokens * ld * queries_per_key * 4 : 0;
+    const std::int64_t all_heads = queries_per_key > 1 ? 2 * tokens * ld * queries_per_key * 4 : 0;
     const std::int64_t tables = 2 * (1 + operands) * (plan.microbatch_tokens + 32) * 4;
     return static_cast<std::uint64_t>(static_cast<double>(scores) * padding) +
            static_cast<std::uint64_t>(sums + all_heads + tables);

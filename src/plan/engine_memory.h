@@ -9,7 +9,7 @@ namespace loratrain {
 /// What the CUDA backend allocates for itself, in bytes, as upper bounds over all microbatches the
 /// plan can lead to; all 0 on the CPU. T = microbatch_tokens, e = bytes of the compute type. Each
 /// part names the allocation it follows. Not in here: the CUDA context, code of cuBLASLt and cuDNN,
-/// NCCL's buffers (app/cluster.h keeps room for those).
+/// NCCL's buffers (app/cluster.cpp keeps room for those).
 
 /// cuBLASLt's workspace. Source: backend/cuda/cuda_backend.cpp.
 std::uint64_t gemm_workspace_bytes(const Plan& plan);
@@ -18,7 +18,7 @@ std::uint64_t gemm_workspace_bytes(const Plan& plan);
 /// [T, max K + R]. Source: GemmCublasLt::fastest; fp32 times nothing.
 std::uint64_t gemm_timing_bytes(const Plan& plan);
 
-/// Device side of the ring of small tables. Source: backend/cuda/cuda_backend.cpp.
+/// Device side of the ring of small tables, and the cache of LoRA tables. Source: backend/cuda/cuda_backend.cpp.
 std::uint64_t table_ring_bytes(const Plan& plan);
 
 /// CudaBackend::reserve_workspace, the largest of its uses:

@@ -10,6 +10,7 @@ namespace loratrain {
 namespace {
 
 constexpr std::int64_t recompute_below_share = 8;
+constexpr std::int64_t token_granule = 128;
 
 bool may_use(const Job& job, Recompute recompute) {
     const Recompute wanted = job.parallel.recompute;
@@ -83,7 +84,8 @@ MicrobatchChoice choose_microbatch(const Job& job, const Plan& plan, std::int64_
     choice.tokens = usual;
     if (!fits_memory(job, plan, usual, choice.recompute)) {
         const bool layer = choice.recompute == Recompute::layer;
-        choice.tokens = std::max(longest, layer ? plan.fitting.layer : plan.fitting.none);
+        const std::int64_t fitting = layer ? plan.fitting.layer : plan.fitting.none;
+        choice.tokens = std::max(longest, fitting / token_granule * token_granule);
     }
     return choice;
 }

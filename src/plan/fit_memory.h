@@ -19,8 +19,8 @@ std::int64_t largest_fitting_tokens(const Job& job, const Plan& plan, Recompute 
 /// Size of the microbatches and whether to recompute: what the job says, and where that is auto
 /// - recompute: none, unless memory then leaves less than 1/8 of `usual` tokens (about where small
 ///   matrix products cost what recomputation does, 2/5 of a step), layer otherwise;
-/// - tokens: `usual`, or as many as fit when that is less, and at least `longest`, the tokens of
-///   the longest sample.
+/// - tokens: `usual`, or when that does not fit what does, in whole 128s so that a little more or
+///   less free memory seldom changes results; at least `longest`, the tokens of the longest sample.
 /// Where nothing fits, the smallest choice that the job leaves; fits_memory then says so.
 /// `plan` has everything else that memory depends on, and `fitting` filled in.
 struct MicrobatchChoice {

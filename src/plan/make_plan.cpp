@@ -259,9 +259,8 @@ class Planner {
             plan_.fitting.none = largest_fitting_tokens(job_, plan_, Recompute::none, longest);
             plan_.fitting.layer = largest_fitting_tokens(job_, plan_, Recompute::layer, longest);
         }
-        const std::int64_t usual = plan_.backend == BackendKind::cuda
-                                       ? usual_microbatch_tokens_cuda
-                                       : usual_microbatch_tokens_cpu;
+        const std::int64_t usual = plan_.backend == BackendKind::cuda ? usual_microbatch_tokens_cuda
+                                                                      : usual_microbatch_tokens_cpu;
         const MicrobatchChoice choice =
             choose_microbatch(job_, plan_, std::min(usual, largest_round()), longest);
         plan_.microbatch_tokens = choice.tokens;

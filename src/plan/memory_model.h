@@ -24,8 +24,8 @@ struct LinearGroupShape {
 };
 LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group);
 
-/// Rounds up to the alignment of every tensor (256 bytes, the finest that GEMM libraries tell apart:
-/// an op gets the same algorithm wherever its tensors lie).
+/// Rounds up to the alignment of every tensor (256 bytes, the finest that GEMM libraries tell
+/// apart: an op gets the same algorithm wherever its tensors lie).
 std::uint64_t aligned(std::uint64_t bytes);
 
 std::uint64_t compute_bytes(const Plan& plan);  ///< e

@@ -27,9 +27,8 @@ constexpr std::array<Word<BackendKind>, 3> backends{
     {{BackendKind::automatic, "auto"}, {BackendKind::cpu, "cpu"}, {BackendKind::cuda, "cuda"}}};
 constexpr std::array<Word<Precision>, 3> precisions{
     {{Precision::automatic, "auto"}, {Precision::fp32, "fp32"}, {Precision::bf16, "bf16"}}};
-constexpr std::array<Word<Recompute>, 3> recomputes{{{Recompute::automatic, "auto"},
-                                                     {Recompute::none, "none"},
-                                                     {Recompute::layer, "layer"}}};
+constexpr std::array<Word<Recompute>, 3> recomputes{
+    {{Recompute::automatic, "auto"}, {Recompute::none, "none"}, {Recompute::layer, "layer"}}};
 
 // ---- writing
 
@@ -358,17 +357,16 @@ Window read_window(const YAML::Node& root) {
 
 std::string to_text(const Plan& plan) {
     std::string text = model_text(plan.model);
-    text += cat("backend: ", word(backends, plan.backend),
-                "\nprecision: ", word(precisions, plan.precision),
-                "\nmicrobatch_tokens: ", plan.microbatch_tokens,
-                "\nrecompute: ", word(recomputes, plan.recompute),
-                "\nmax_in_flight: ", plan.max_in_flight, "\npad_columns: ", plan.pad_columns,
-                "\nsaved_columns: ", plan.saved_columns, "\ngroups: ", plan.groups,
-                "\nsample_bounds: {longest: ", plan.samples.longest,
-                ", shortest: ", plan.samples.shortest, ", per_round: ", plan.samples.per_round,
-                "}\nbytes_per_rank: ", plan.bytes_per_rank,
-                "\nfitting_tokens: {none: ", plan.fitting.none, ", layer: ", plan.fitting.layer,
-                "}\nstages:\n");
+    text += cat(
+        "backend: ", word(backends, plan.backend),
+        "\nprecision: ", word(precisions, plan.precision),
+        "\nmicrobatch_tokens: ", plan.microbatch_tokens,
+        "\nrecompute: ", word(recomputes, plan.recompute), "\nmax_in_flight: ", plan.max_in_flight,
+        "\npad_columns: ", plan.pad_columns, "\nsaved_columns: ", plan.saved_columns,
+        "\ngroups: ", plan.groups, "\nsample_bounds: {longest: ", plan.samples.longest,
+        ", shortest: ", plan.samples.shortest, ", per_round: ", plan.samples.per_round,
+        "}\nbytes_per_rank: ", plan.bytes_per_rank, "\nfitting_tokens: {none: ", plan.fitting.none,
+        ", layer: ", plan.fitting.layer, "}\nstages:\n");
     for (const StagePlan& stage : plan.replica.stages) {
         text += cat("  - {rank: ", stage.rank, ", first_layer: ", stage.first_layer,
                     ", layer_count: ", stage.layer_count,

@@ -9,6 +9,7 @@ import math
 import os
 import pathlib
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -18,6 +19,7 @@ import unittest
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = SOURCE / "tests" / "golden"
 BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))
+BYTE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 MPIEXEC = os.environ.get("LORATRAIN_MPIEXEC", "mpirun")
 
 
@@ -109,6 +111,18 @@ def frobenius(a, b):
     """|a - b| / |b|."""
     difference = math.fsum((x - y) ** 2 for x, y in zip(a, b, strict=True))
     return math.sqrt(difference / math.fsum(y * y for y in b))
+
+
+def bytes_of(text):
+    """Bytes of "1.5 MiB"."""
+    number, unit = text.split()
+    return float(number) * BYTE_UNITS[unit]
+
+
+def memory_report(text):
+    """Per rank (planned, allocated, resident growth) in bytes, from the log."""
+    pattern = r"memory of rank \d+: planned (\S+ \S+), allocated (\S+ \S+), resident growth (.*)"
+    return [tuple(map(bytes_of, match.groups())) for match in re.finditer(pattern, text)]
 
 
 imported = {}

@@ -1,15 +1,16 @@
 """Golden trajectories on GPUs, one rank per GPU: fp32 mode within 1e-4 of PEFT in float64, bf16
-within 2e-2; two runs and stop/resume equal to the bit. Skipped without a GPU; set
-LORATRAIN_TEST_REQUIRE_GPUS=n to make fewer than n GPUs a failure."""
+within 2e-2; two runs, stop/resume and recomputation equal to the bit; memory within the plan.
+Skipped without a GPU; set LORATRAIN_TEST_REQUIRE_GPUS=n to make fewer than n GPUs a failure."""
 
 import json
 import os
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
-from harness import (GOLDEN, JobTest, adapter_weights, frobenius, read_safetensors, run,
-                     step_metrics)
+from harness import (GOLDEN, JobTest, adapter_weights, frobenius, memory_report, read_safetensors,
+                     run, step_metrics)
 
 
 def visible_gpus():
@@ -81,6 +82,31 @@ class Gpu(JobTest):
             first = adapter_weights(self.dir / "first", name)
             self.assertEqual(first, adapter_weights(self.dir / "second", name), name)
             self.assertEqual(first, adapter_weights(self.dir / "resumed", name), name)
+
+    def test_recomputation_is_equal_to_the_bit(self):
+        """With a shared file of GEMM algorithms, so that timing does not choose others."""
+        cache = {"LORATRAIN_ALGO_CACHE": str(self.dir / "algorithms")}
+        with unittest.mock.patch.dict(os.environ, cache):
+            for precision in ("bf16", "fp32"):
+                for recompute in ("none", "layer"):
+                    job = self.golden_job("llama", f"{precision}-{recompute}", 64,
+                                          lora_dropout=0.1)
+                    job["run"]["backend"] = "cuda"
+                    job["model"]["precision"] = precision
+                    job["parallel"]["recompute"] = recompute
+                    self.succeed(run([self.write_job(job)]))
+                for name in ("a_r4_all", "b_r8_attn", "c_r3_qv"):
+                    self.assertEqual(adapter_weights(self.dir / f"{precision}-none", name),
+                                     adapter_weights(self.dir / f"{precision}-layer", name),
+                                     (precision, name))
+
+    def test_memory_stays_within_the_plan(self):
+        for precision in ("bf16", "fp32"):
+            process = self.succeed(run([self.gpu_job("llama", f"memory-{precision}", precision)]))
+            for planned, allocated, _ in memory_report(process.stdout):
+                print(f"{precision}: planned {planned:.0f} bytes, allocated {allocated:.0f}",
+                      file=sys.stderr)
+                self.assertLessEqual(allocated, 1.005 * planned)  # both are printed rounded
 
 
 if __name__ == "__main__":

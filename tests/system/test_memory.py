@@ -8,21 +8,9 @@ import struct
 import sys
 import unittest
 
-from harness import BIN, JobTest, run, start, write_samples
+from harness import BIN, JobTest, memory_report, run, start, write_samples
 
 MIB = 1 << 20
-UNITS = {"B": 1, "KiB": 1 << 10, "MiB": MIB, "GiB": 1 << 30}
-
-
-def bytes_of(text):
-    number, unit = text.split()
-    return float(number) * UNITS[unit]
-
-
-def memory_report(text):
-    """Per rank (planned, allocated, resident growth) in bytes, from the log."""
-    pattern = r"memory of rank \d+: planned (\S+ \S+), allocated (\S+ \S+), resident growth (.*)"
-    return [tuple(map(bytes_of, match.groups())) for match in re.finditer(pattern, text)]
 
 
 def ranks_below(pid):
@@ -110,10 +98,10 @@ class Prediction(JobTest):
         self.succeed(run(["import-hf", directory, weights]))
         return weights
 
-    def check(self, dtype, precision, ranks):
+    def check(self, dtype, precision, ranks, recompute="none", tokens=1024):
         job = self.tiny_job("run", {})
         job["model"] = {"weights": str(self.write_base(dtype)), "precision": precision}
-        job["parallel"] = {"microbatch_tokens": 1024}
+        job["parallel"] = {"microbatch_tokens": tokens, "recompute": recompute}
         path = write_samples(self.dir / "long.jsonl", 24, 5, 8000, 200, 500)
         job["datasets"] = {"d": {"path": path}}
         job["adapters"] = [{"name": f"a{i}", "r": 16, "dataset": "d", "max_steps": 3,
@@ -122,8 +110,8 @@ class Prediction(JobTest):
         report = memory_report(process.stdout)
         self.assertEqual(len(report), ranks)
         for rank, (planned, allocated, growth) in enumerate(report):
-            print(f"{dtype} stored as {precision}, rank {rank} of {ranks}: planned "
-                  f"{planned / MIB:.1f} MiB, allocated {100 * (allocated / planned - 1):+.2f}%, "
+            print(f"{dtype} stored as {precision}, recompute {recompute}, rank {rank} of {ranks}: "
+                  f"planned {planned / MIB:.1f} MiB, allocated {100 * (allocated / planned - 1):+.2f}%, "
                   f"resident growth {100 * (growth / planned - 1):+.1f}%", file=sys.stderr)
         for planned, allocated, growth in report:
             self.assertLess(abs(allocated / planned - 1), 0.01)
@@ -137,6 +125,9 @@ class Prediction(JobTest):
 
     def test_fp32_on_one_rank(self):
         self.check("F32", "fp32", 1)
+
+    def test_recomputed_on_two_ranks(self):
+        self.check("F32", "fp32", 2, "layer", 2048)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,7 @@
 import re
 import unittest
 
-from harness import GOLDEN, JobTest, adapter_weights, read_metrics, run
-
-UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+from harness import GOLDEN, JobTest, adapter_weights, bytes_of, read_metrics, run
 
 
 class Recompute(JobTest):
@@ -23,9 +21,8 @@ class Recompute(JobTest):
 
     def activation_bytes(self, log):
         """Planned activations of the first stage."""
-        number, unit = re.search(r"^ +0 +0 +\S+ +embedding(?:, head)?(?: +\S+ \S+){2} +(\S+) (\S+)",
-                                 log, re.MULTILINE).groups()
-        return float(number) * UNITS[unit]
+        return bytes_of(re.search(r"^ +0 +0 +\S+ +embedding(?:, head)?(?: +\S+ \S+){2} +(\S+ \S+)",
+                                  log, re.MULTILINE)[1])
 
     def numbers(self, run_dir, name):
         keys = ("step", "loss", "grad_norm", "eval_loss")

@@ -76,13 +76,17 @@ CudaAttention::Choice CudaAttention::forced_choice() {
     return Choice::cudnn;
 }
 
-CudaAttention::CudaAttention(cudaStream_t stream, DType compute)
+CudaAttention::CudaAttention(cudaStream_t stream, DType compute, MemoryUse* use)
     : choice_(forced_choice()),
       stream_(stream),
       compute_(compute),
-      staging_(stream, staging_sectors, staging_bytes, false) {
+      staging_(stream, staging_sectors, staging_bytes, false),
+      forward_tiles_(TileOrder::queries, use),
+      query_tiles_(TileOrder::queries, use),
+      key_tiles_(TileOrder::keys, use),
+      row_stats_(use) {
     if (choice_ != Choice::own && compute == DType::bf16) {
-        cudnn_ = make_cudnn_attention(stream, staging_);
+        cudnn_ = make_cudnn_attention(stream, staging_, use);
     }
 }
 

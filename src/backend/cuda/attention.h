@@ -16,10 +16,10 @@ class CudnnAttention;
 /// Attention and its gradients on one stream: cuDNN's fused graphs where they apply and are faster
 /// (bf16, long samples), else the kernels of this program. LORATRAIN_ATTENTION=own or cudnn forces
 /// one of them (InputError when it was not built). Both are repeatable to the bit. Workspace grows
-/// when a larger size first appears.
+/// when a larger size first appears, counted in `use` (plan/engine_memory.h bounds it).
 class CudaAttention {
   public:
-    CudaAttention(cudaStream_t stream, DType compute);
+    CudaAttention(cudaStream_t stream, DType compute, MemoryUse* use = nullptr);
     ~CudaAttention();
     CudaAttention(const CudaAttention&) = delete;
     CudaAttention& operator=(const CudaAttention&) = delete;
@@ -46,9 +46,9 @@ class CudaAttention {
     DType compute_;
     std::unique_ptr<CudnnAttention> cudnn_;
     StagingRing staging_;
-    AttentionTiles forward_tiles_{TileOrder::queries};
-    AttentionTiles query_tiles_{TileOrder::queries};
-    AttentionTiles key_tiles_{TileOrder::keys};
+    AttentionTiles forward_tiles_;
+    AttentionTiles query_tiles_;
+    AttentionTiles key_tiles_;
     GrowingMemory row_stats_;
 };
 

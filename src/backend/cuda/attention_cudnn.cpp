@@ -69,6 +69,8 @@ struct Graph {
 /// Lengths, and per operand the first element of each sample, in device memory.
 class SampleTable {
   public:
+    explicit SampleTable(MemoryUse* use) : table_(use) {}
+
     void update(const PackedRows& rows, const Shape& shape, StagingRing& staging) {
         const std::int32_t* begin = rows.host_offsets;
         const std::int32_t* end = begin + rows.samples + 1;
@@ -205,7 +207,8 @@ class GraphBuilder {
 
 class CudnnAttentionGraphs final : public CudnnAttention {
   public:
-    CudnnAttentionGraphs(cudaStream_t stream, StagingRing& staging) : staging_(staging) {
+    CudnnAttentionGraphs(cudaStream_t stream, StagingRing& staging, MemoryUse* use)
+        : staging_(staging), workspace_(use), forward_table_(use), backward_table_(use) {
         check_cudnn(cudnnCreate(&handle_), "create cuDNN handle");
         check_cudnn(cudnnSetStream(handle_, stream), "set cuDNN stream");
         const std::size_t version = cudnnGetVersion();
@@ -346,8 +349,9 @@ bool cudnn_attention_built() {
     return true;
 }
 
-std::unique_ptr<CudnnAttention> make_cudnn_attention(cudaStream_t stream, StagingRing& staging) {
-    return std::make_unique<CudnnAttentionGraphs>(stream, staging);
+std::unique_ptr<CudnnAttention> make_cudnn_attention(cudaStream_t stream, StagingRing& staging,
+                                                     MemoryUse* use) {
+    return std::make_unique<CudnnAttentionGraphs>(stream, staging, use);
 }
 
 }  // namespace loratrain
@@ -360,7 +364,7 @@ bool cudnn_attention_built() {
     return false;
 }
 
-std::unique_ptr<CudnnAttention> make_cudnn_attention(cudaStream_t, StagingRing&) {
+std::unique_ptr<CudnnAttention> make_cudnn_attention(cudaStream_t, StagingRing&, MemoryUse*) {
     return nullptr;
 }
 

@@ -28,7 +28,8 @@ class CudnnAttention {
 
 bool cudnn_attention_built();
 
-/// nullptr when this program was built without cuDNN.
-std::unique_ptr<CudnnAttention> make_cudnn_attention(cudaStream_t stream, StagingRing& staging);
+/// nullptr when this program was built without cuDNN. Device memory is counted in `use`.
+std::unique_ptr<CudnnAttention> make_cudnn_attention(cudaStream_t stream, StagingRing& staging,
+                                                     MemoryUse* use);
 
 }  // namespace loratrain

@@ -22,7 +22,8 @@ std::vector<kernels::AttentionTile> attention_tiles(const PackedRows& rows, std:
 /// The same in device memory, made anew only when the samples change.
 class AttentionTiles {
   public:
-    explicit AttentionTiles(TileOrder order) : order_(order) {}
+    explicit AttentionTiles(TileOrder order, MemoryUse* use = nullptr)
+        : order_(order), table_(use) {}
 
     void update(const PackedRows& rows, std::int64_t tile_rows, StagingRing& staging);
     const kernels::AttentionTile* data() const {

@@ -1,9 +1,8 @@
 #include "backend/cuda/cuda_backend.h"
 
-#include <algorithm>
-
 #include "backend/cuda/attention.h"
 #include "backend/cuda/check.h"
+#include "backend/cuda/counted_memory.h"
 #include "backend/cuda/gemm_cublaslt.h"
 #include "backend/cuda/staging_ring.h"
 #include "backend/cuda/table_cache.h"
@@ -42,12 +41,12 @@ CudaBackend::CudaBackend(int device, DType compute) : device_(device), compute_(
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     transfers_ =
         std::make_unique<StagingRing>(stream_, transfer_sectors, transfer_sector_bytes, false);
-    tables_ = std::make_unique<StagingRing>(stream_, table_sectors, table_sector_bytes, true);
-    lora_tables_ = std::make_unique<TableCache>(stream_, *transfers_, lora_table_bytes);
+    tables_ =
+        std::make_unique<StagingRing>(stream_, table_sectors, table_sector_bytes, true, &memory_);
+    lora_tables_ = std::make_unique<TableCache>(stream_, *transfers_, lora_table_bytes, &memory_);
     gemm_workspace_ = allocate(gemm_workspace_bytes, "GEMM workspace");
-    gemm_ = std::make_unique<GemmCublasLt>(stream_, compute_, name_, gemm_workspace_.data(),
-                                           gemm_workspace_bytes);
-    attention_ = std::make_unique<CudaAttention>(stream_, compute_);
+    gemm_ = std::make_unique<GemmCublasLt>(stream_, compute_, name_, gemm_workspace_, &memory_);
+    attention_ = std::make_unique<CudaAttention>(stream_, compute_, &memory_);
 }
 
 CudaBackend::~CudaBackend() {
@@ -69,14 +68,11 @@ std::string CudaBackend::description() const {
 
 Buffer CudaBackend::allocate(std::size_t bytes, const char* what) {
     if (bytes == 0) return {};
-    void* data = nullptr;
-    if (cudaMalloc(&data, bytes) != cudaSuccess) {
-        static_cast<void>(cudaGetLastError());
+    void* data = allocate_counted(bytes, &memory_);
+    if (data == nullptr) {
         throw Error(cat("out of GPU memory: ", what, " needs ", human_bytes(bytes), " (", bytes,
                         " bytes), this rank holds ", human_bytes(memory_.current)));
     }
-    memory_.current += bytes;
-    memory_.peak = std::max(memory_.peak, memory_.current);
     zero(data, bytes);
     return {this, data, bytes};
 }
@@ -84,8 +80,7 @@ Buffer CudaBackend::allocate(std::size_t bytes, const char* what) {
 void CudaBackend::release(void* data, std::size_t bytes) {
     if (data == nullptr) return;
     cudaStreamSynchronize(stream_);
-    cudaFree(data);
-    memory_.current -= bytes;
+    free_counted(data, bytes, &memory_);
 }
 
 void CudaBackend::upload(void* target, const void* host_source, std::size_t bytes) {

@@ -36,6 +36,7 @@ class CudaBackend final : public Backend {
 
     Buffer allocate(std::size_t bytes, const char* what) override;
     void release(void* data, std::size_t bytes) override;
+    /// Everything this class and its parts allocate on the device.
     MemoryUse memory() const override { return memory_; }
     void upload(void* target, const void* host_source, std::size_t bytes) override;
     void download(void* host_target, const void* source, std::size_t bytes) override;

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/counted_memory.h"
 
 namespace loratrain {
 
@@ -74,8 +75,12 @@ struct GemmCublasLt::Problem {
 };
 
 GemmCublasLt::GemmCublasLt(cudaStream_t stream, DType dtype, const std::string& device,
-                           void* workspace, std::size_t workspace_bytes)
-    : stream_(stream), dtype_(dtype), workspace_(workspace), workspace_bytes_(workspace_bytes) {
+                           const Buffer& workspace, MemoryUse* use)
+    : stream_(stream),
+      dtype_(dtype),
+      workspace_(workspace.data()),
+      workspace_bytes_(workspace.bytes()),
+      use_(use) {
     CUBLAS_CHECK(cublasLtCreate(&handle_));
     CUDA_CHECK(cudaEventCreate(&begin_));
     CUDA_CHECK(cudaEventCreate(&end_));
@@ -189,12 +194,10 @@ cublasLtMatmulAlgo_t GemmCublasLt::fastest(
     const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
     void* target = op.c.data;
     void* scratch = nullptr;
+    const auto bytes = static_cast<std::size_t>(op.c.rows * op.c.ld) * op.c.element_size();
     if (op.beta != 0.0F) {
-        const auto bytes = static_cast<std::size_t>(op.c.rows * op.c.ld) * op.c.element_size();
-        if (cudaMalloc(&scratch, bytes) != cudaSuccess) {
-            static_cast<void>(cudaGetLastError());
-            return candidates.front().algo;
-        }
+        scratch = allocate_counted(bytes, use_);
+        if (scratch == nullptr) return candidates.front().algo;
         target = scratch;
     }
     std::size_t best = 0;
@@ -206,7 +209,7 @@ cublasLtMatmulAlgo_t GemmCublasLt::fastest(
             best = i;
         }
     }
-    if (scratch != nullptr) CUDA_CHECK(cudaFree(scratch));
+    free_counted(scratch, bytes, use_);
     return candidates[best].algo;
 }
 

@@ -23,8 +23,9 @@ namespace loratrain {
 /// the bit and start without timing. Lines of another cuBLAS or GPU are ignored.
 class GemmCublasLt {
   public:
-    GemmCublasLt(cudaStream_t stream, DType dtype, const std::string& device, void* workspace,
-                 std::size_t workspace_bytes);
+    /// `use` counts the copies of C that timing takes.
+    GemmCublasLt(cudaStream_t stream, DType dtype, const std::string& device,
+                 const Buffer& workspace, MemoryUse* use);
     ~GemmCublasLt();
     GemmCublasLt(const GemmCublasLt&) = delete;
     GemmCublasLt& operator=(const GemmCublasLt&) = delete;
@@ -59,6 +60,7 @@ class GemmCublasLt {
     DType dtype_;
     void* workspace_;
     std::size_t workspace_bytes_;
+    MemoryUse* use_;
     cublasLtHandle_t handle_ = nullptr;
     cudaEvent_t begin_ = nullptr;
     cudaEvent_t end_ = nullptr;

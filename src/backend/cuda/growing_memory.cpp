@@ -1,26 +1,19 @@
 #include "backend/cuda/growing_memory.h"
 
-#include "backend/cuda/check.h"
+#include "backend/cuda/counted_memory.h"
+#include "base/error.h"
 
 namespace loratrain {
 
 GrowingMemory::~GrowingMemory() {
-    cudaFree(data_);
+    free_counted(data_, bytes_, use_);
 }
 
 void* GrowingMemory::try_reserve(std::size_t bytes) {
     if (bytes <= bytes_) return data_;
-    CUDA_CHECK(cudaFree(data_));
-    data_ = nullptr;
-    bytes_ = 0;
-    const cudaError_t error = cudaMalloc(&data_, bytes);
-    if (error == cudaErrorMemoryAllocation) {
-        cudaGetLastError();
-        data_ = nullptr;
-        return nullptr;
-    }
-    CUDA_CHECK(error);
-    bytes_ = bytes;
+    free_counted(data_, bytes_, use_);
+    data_ = allocate_counted(bytes, use_);
+    bytes_ = data_ == nullptr ? 0 : bytes;
     return data_;
 }
 

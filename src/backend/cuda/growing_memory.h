@@ -2,13 +2,15 @@
 
 #include <cstddef>
 
+#include "backend/backend.h"
+
 namespace loratrain {
 
 /// Device memory that is replaced by a larger piece when more is asked for; its contents are lost
-/// then. In the steady state it allocates nothing.
+/// then. In the steady state it allocates nothing. Counted in `use` unless that is null.
 class GrowingMemory {
   public:
-    GrowingMemory() = default;
+    explicit GrowingMemory(MemoryUse* use = nullptr) : use_(use) {}
     ~GrowingMemory();
     GrowingMemory(const GrowingMemory&) = delete;
     GrowingMemory& operator=(const GrowingMemory&) = delete;
@@ -20,6 +22,7 @@ class GrowingMemory {
     void* data() const { return data_; }
 
   private:
+    MemoryUse* use_;
     void* data_ = nullptr;
     std::size_t bytes_ = 0;
 };

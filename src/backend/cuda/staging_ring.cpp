@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/counted_memory.h"
 #include "kernels/small_table.h"
 
 namespace loratrain {
@@ -15,12 +16,13 @@ constexpr std::size_t alignment = 256;
 }  // namespace
 
 StagingRing::StagingRing(cudaStream_t stream, std::size_t sectors, std::size_t sector_bytes,
-                         bool with_tables)
-    : stream_(stream), sector_bytes_(sector_bytes), sectors_(sectors) {
+                         bool with_tables, MemoryUse* use)
+    : stream_(stream), sector_bytes_(sector_bytes), use_(use), sectors_(sectors) {
     for (Sector& sector : sectors_) {
         CUDA_CHECK(cudaMallocHost(reinterpret_cast<void**>(&sector.host), sector_bytes));
         if (with_tables) {
-            CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&sector.device), sector_bytes));
+            sector.device = static_cast<char*>(allocate_counted(sector_bytes, use_));
+            if (sector.device == nullptr) throw Error("out of GPU memory: tables of the operators");
         }
         CUDA_CHECK(cudaEventCreateWithFlags(&sector.done, cudaEventDisableTiming));
     }
@@ -29,7 +31,7 @@ StagingRing::StagingRing(cudaStream_t stream, std::size_t sectors, std::size_t s
 StagingRing::~StagingRing() {
     for (const Sector& sector : sectors_) {
         if (sector.done != nullptr) cudaEventDestroy(sector.done);
-        cudaFree(sector.device);
+        free_counted(sector.device, sector_bytes_, use_);
         cudaFreeHost(sector.host);
     }
 }

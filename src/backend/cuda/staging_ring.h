@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "backend/backend.h"
+
 namespace loratrain {
 
 /// Pinned host memory that copies to and from the device pass through, in sectors used in turn: a
@@ -12,9 +14,9 @@ namespace loratrain {
 /// wait for the stream. Each sector has device memory of its own for small tables.
 class StagingRing {
   public:
-    /// with_tables: `upload_table` will be used.
+    /// with_tables: `upload_table` will be used. Device memory is counted in `use`.
     StagingRing(cudaStream_t stream, std::size_t sectors, std::size_t sector_bytes,
-                bool with_tables);
+                bool with_tables, MemoryUse* use = nullptr);
     ~StagingRing();
     StagingRing(const StagingRing&) = delete;
     StagingRing& operator=(const StagingRing&) = delete;
@@ -40,6 +42,7 @@ class StagingRing {
 
     cudaStream_t stream_;
     std::size_t sector_bytes_;
+    MemoryUse* use_;
     std::vector<Sector> sectors_;
     std::size_t current_ = 0;
 };

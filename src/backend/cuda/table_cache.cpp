@@ -1,6 +1,7 @@
 #include "backend/cuda/table_cache.h"
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/counted_memory.h"
 #include "backend/cuda/staging_ring.h"
 #include "kernels/small_table.h"
 
@@ -12,13 +13,17 @@ constexpr std::size_t alignment = 16;
 
 }  // namespace
 
-TableCache::TableCache(cudaStream_t stream, StagingRing& transfers, std::size_t capacity)
-    : stream_(stream), transfers_(transfers), capacity_(capacity) {
-    CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&memory_), 2 * capacity));
+TableCache::TableCache(cudaStream_t stream, StagingRing& transfers, std::size_t capacity,
+                       MemoryUse* use)
+    : stream_(stream), transfers_(transfers), capacity_(capacity), use_(use) {
+    memory_ = static_cast<char*>(allocate_counted(2 * capacity_, use_));
+    if (memory_ == nullptr) {
+        throw Error(cat("out of GPU memory: LoRA tables need ", human_bytes(2 * capacity_)));
+    }
 }
 
 TableCache::~TableCache() {
-    cudaFree(memory_);
+    free_counted(memory_, 2 * capacity_, use_);
 }
 
 char* TableCache::reserve(std::size_t bytes) {

@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "backend/backend.h"
+
 namespace loratrain {
 
 class StagingRing;
@@ -18,8 +20,8 @@ class StagingRing;
 class TableCache {
   public:
     /// `transfers` carries the tables that are too large for a kernel's arguments. Device memory:
-    /// 2 * capacity bytes.
-    TableCache(cudaStream_t stream, StagingRing& transfers, std::size_t capacity);
+    /// 2 * capacity bytes, counted in `use`.
+    TableCache(cudaStream_t stream, StagingRing& transfers, std::size_t capacity, MemoryUse* use);
     ~TableCache();
     TableCache(const TableCache&) = delete;
     TableCache& operator=(const TableCache&) = delete;
@@ -47,6 +49,7 @@ class TableCache {
     cudaStream_t stream_;
     StagingRing& transfers_;
     std::size_t capacity_;
+    MemoryUse* use_;
     char* memory_ = nullptr;
     std::size_t used_ = 0;
     std::size_t half_ = 0;  ///< of memory_, being filled; the other one is still valid

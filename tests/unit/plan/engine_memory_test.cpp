@@ -1,0 +1,101 @@
+#include "plan/engine_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "unit/plan/plan_fixtures.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20U;
+
+/// Four adapters of rank 16 on an 8-billion-parameter Llama, samples of 512 and one of 2048 tokens,
+/// batches of 8.
+Case large_case() {
+    Case test = uniform_case(4, 1, 16, 512, 8);
+    test.model.vocab_size = 128256;
+    test.model.hidden_size = 4096;
+    test.model.intermediate_size = 14336;
+    test.model.layers = 32;
+    test.model.heads = 32;
+    test.model.kv_heads = 8;
+    test.model.head_dim = 128;
+    test.datasets[0].train[5].tokens = 2048;
+    for (AdapterJob& adapter : test.job.adapters) adapter.r = 16;
+    test.cluster.backend = BackendKind::cuda;
+    return test;
+}
+
+EngineLayout layout_of(const Case& test) {
+    const Plan plan = test.plan();
+    return engine_layout(test.job, plan, plan.replica.stages[0]);
+}
+
+}  // namespace
+
+TEST(EngineMemory, TheCpuTakesNothing) {
+    Case test = large_case();
+    test.cluster.backend = BackendKind::cpu;
+    EXPECT_EQ(layout_of(test).total(), 0U);
+}
+
+TEST(EngineMemory, PartsByHand) {
+    const Case test = large_case();
+    const Plan plan = test.plan();
+    ASSERT_EQ(plan.microbatch_tokens, 8192);
+    ASSERT_EQ(plan.saved_columns, 64);
+    const EngineLayout layout = layout_of(test);
+    EXPECT_EQ(layout.gemm_workspace, 32 * mib);
+    EXPECT_EQ(layout.table_ring, 12 * mib);
+    EXPECT_EQ(layout.gemm_timing, 8192U * (14336 + 64) * 2);
+    // gate: 56 column blocks of dS for 8192 rows, 3 + 4 tiles of gradients, 16 ranks, fp32
+    EXPECT_EQ(layout.operator_scratch, 16U * 4 * (56 * 8192 + (3 + 4) * 14336));
+    EXPECT_EQ(layout.own_attention, 8192U * 32 * 8 + 3U * 12 * (8192 / 32 + 8192));
+    // 1 + (8192 - 2048) / 512 = 13 samples, rounded to 14, of 2048 tokens, 32 heads
+    const std::uint64_t scores = 14ULL * 32 * 2048 * 2048 * 2;
+    const std::uint64_t heads = 2ULL * 8192 * (6144 + 3 * 64) * 4 * 4;
+    EXPECT_EQ(layout.cudnn_attention, scores + 8192U * 32 * 4 + heads + 2U * 10 * (8192 + 32) * 4);
+    EXPECT_EQ(plan.memory[0].engine, layout.total());
+}
+
+TEST(EngineMemory, SamplesOfARoundBoundTheScores) {
+    Case test = large_case();
+    const std::uint64_t before = layout_of(test).cudnn_attention;
+    test.datasets[0].train[6].tokens = 8;
+    const std::uint64_t scores = 14ULL * 32 * 2048 * 2048 * 2;
+    EXPECT_EQ(layout_of(test).cudnn_attention, before - scores + (std::uint64_t{4} << 30U));
+    test.job.parallel.microbatch_tokens = 8192;
+    for (AdapterJob& adapter : test.job.adapters) adapter.global_batch_size = 2;
+    EXPECT_EQ(test.plan().samples.per_round, 8);
+    EXPECT_EQ(layout_of(test).cudnn_attention, before - scores / 14 * 6);
+}
+
+TEST(EngineMemory, Fp32HasNoTensorCoreScratch) {
+    Case test = large_case();
+    test.job.model.precision = Precision::fp32;
+    const EngineLayout layout = layout_of(test);
+    EXPECT_EQ(layout.cudnn_attention, 0U);
+    EXPECT_EQ(layout.gemm_timing, 0U);
+    EXPECT_EQ(layout.operator_scratch, 8192U);
+    EXPECT_EQ(layout.gemm_workspace, 32 * mib);
+}
+
+TEST(EngineMemory, WideHeadsAreNotForCudnn) {
+    Case test = large_case();
+    test.model.head_dim = 256;
+    EXPECT_EQ(layout_of(test).cudnn_attention, 0U);
+}
+
+TEST(EngineMemory, GrowsWithTheTokens) {
+    Case test = large_case();
+    std::uint64_t last = 0;
+    for (std::int64_t tokens = 2048; tokens < 70000; tokens += 977) {
+        test.job.parallel.microbatch_tokens = tokens;
+        const std::uint64_t now = layout_of(test).total();
+        EXPECT_GE(now, last) << tokens;
+        last = now;
+    }
+}
+
+}  // namespace loratrain::plan_test
