@@ -83,7 +83,10 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
         const Range range(backend_, "layer backward", stage_.first_layer + l);
         const bool need_dx = l > 0 || !stage_.has_embedding;
         const LayerActivations saved = slot.layer(l, t);
-        if (is_lost(slot_index, l)) layer_.recompute(l, weights_.layer(l), tables, saved);
+        if (is_lost(slot_index, l)) {
+            const Range again(backend_, "layer recompute", stage_.first_layer + l);
+            layer_.recompute(l, weights_.layer(l), tables, saved);
+        }
         layer_.backward(l, weights_.layer(l), tables, saved, need_dx);
     }
     resident_slot_ = -1;

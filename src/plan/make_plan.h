@@ -20,9 +20,10 @@ namespace loratrain {
 /// - groups: min(stages, adapters) groups of adapters with about equal tokens per step; with fewer
 ///   adapters than stages each batch is split over microbatches instead (plain 1F1B).
 /// - max_in_flight = number of stages.
-/// - pad_columns = sum of the ranks of a group (rounded up to 16), at most 128 on the CPU and 512 on
-///   CUDA (measured: beyond it segments are faster): microbatches with at most that sum of ranks use
-///   the augmented matrix (decision 4), the others go by segment. 0 where one rank is larger.
+/// - pad_columns = sum of the ranks of a group (rounded up to 16), at most 128 on the CPU and 512
+/// on
+///   CUDA (measured: beyond it segments are faster): microbatches with at most that sum of ranks
+///   use the augmented matrix (decision 4), the others go by segment. 0 where one rank is larger.
 ///   saved_columns = width of S, for either.
 /// `datasets` is indexed by DatasetId.
 Plan make_plan(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
