@@ -21,8 +21,7 @@ namespace loratrain {
 ///   adapters than stages each batch is split over microbatches instead (plain 1F1B).
 /// - max_in_flight = number of stages.
 /// - pad_columns = sum of the ranks of a group (rounded up to 16), at most 128 on the CPU and 512
-/// on
-///   CUDA (measured: beyond it segments are faster): microbatches with at most that sum of ranks
+///   on CUDA (measured: beyond it segments are faster): microbatches with at most that sum of ranks
 ///   use the augmented matrix (decision 4), the others go by segment. 0 where one rank is larger.
 ///   saved_columns = width of S, for either.
 /// `datasets` is indexed by DatasetId.

@@ -319,6 +319,27 @@ TEST(CudaAttentionPartsTest, CudnnAgreesWithOwnKernels) {
     expect_near(got.dv.download(), expected.dv.download(), DType::bf16, "dv in parts");
 }
 
+/// Numbers to hold against cudnn_attention_bytes of plan/engine_memory.h.
+TEST(CudaAttentionPartsTest, CountsItsDeviceMemory) {
+    LORATRAIN_NEED_GPU();
+    const AttentionInput in = input({8, 2, 128, {2048, 700, 512, 600}, 0, 8.0}, DType::bf16);
+    const HostMatrix d_o = random(in.q.rows, in.q.cols, 4, DType::bf16);
+    const Operands operands(in, d_o, 0, DType::bf16);
+    MemoryUse use;
+    {
+        CudaAttention attention(nullptr, DType::bf16, &use);
+        operands.forward(attention);
+        const std::size_t forward = use.current;
+        operands.backward(attention);
+        std::cout << attention.description() << ", 8/2 heads of 128, samples of 2048, 700, 512, "
+                  << "600: forward " << forward << " bytes, with backward " << use.current << "\n";
+        EXPECT_GT(forward, 0U);
+        EXPECT_GT(use.current, forward);
+    }
+    EXPECT_EQ(use.current, 0U);
+    EXPECT_GT(use.peak, 0U);
+}
+
 TEST(CudaAttentionChoiceTest, UnknownValueIsAnInputError) {
     setenv("LORATRAIN_ATTENTION", "flash", 1);
     EXPECT_THROW(CudaAttention(nullptr, DType::bf16), InputError);
