@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/buffer.h"
+#include "backend/readback.h"
 #include "backend/stream_clock.h"
 #include "base/random_matrix.h"
 #include "base/tensor_view.h"
@@ -271,6 +272,9 @@ class Backend {
     virtual MemoryUse memory() const = 0;
     virtual void upload(void* target, const void* host_source, std::size_t bytes) = 0;
     virtual void download(void* host_target, const void* source, std::size_t bytes) = 0;
+    /// Reads the parts as they are when the stream comes to this call, without waiting for it; no
+    /// part at all marks the place. Results become ready in the order of the calls.
+    virtual std::unique_ptr<Readback> read_later(std::span<const ReadPart> parts) = 0;
     virtual void zero(void* target, std::size_t bytes) = 0;
     virtual void synchronize() = 0;
 

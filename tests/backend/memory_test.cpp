@@ -1,3 +1,6 @@
+#include <memory>
+#include <numeric>
+
 #include "base/error.h"
 #include "support/backend_case.h"
 #include "support/device_data.h"
@@ -38,6 +41,33 @@ TEST_P(MemoryTest, ZeroClearsARange) {
     backend().zero(values.data() + 1, sizeof(float));
     EXPECT_EQ(values.download(), (std::vector<float>{1.0F, 0.0F, 3.0F}));
     backend().zero(values.data(), 0);
+}
+
+TEST_P(MemoryTest, ReadLaterGivesWhatWasThereAtTheCall) {
+    std::vector<double> numbers(5000);
+    std::iota(numbers.begin(), numbers.end(), 1.0);
+    const DeviceVector<double> values(backend(), numbers);
+    std::vector<std::unique_ptr<Readback>> reads;
+    for (std::size_t round = 0; round < 300; ++round) {
+        const ReadPart parts[] = {{values.data() + round, sizeof(double)},
+                                  {values.data() + 300, 4700 * (round % 2) * sizeof(double)}};
+        reads.push_back(backend().read_later(parts));
+        backend().zero(values.data() + round, sizeof(double));
+    }
+    const std::unique_ptr<Readback> mark = backend().read_later({});
+    backend().synchronize();
+    EXPECT_TRUE(mark->ready());
+    for (std::size_t round = 0; round < reads.size(); ++round) {
+        EXPECT_TRUE(reads[round]->ready());
+        const auto* read = static_cast<const double*>(reads[round]->value());
+        EXPECT_EQ(read[0], numbers[round]);
+        if (round % 2 == 1) {
+            EXPECT_EQ(read[4700], 5000.0);
+        }
+        reads[round].reset();
+    }
+    const ReadPart last[] = {{values.data() + 4999, sizeof(double)}};
+    EXPECT_EQ(*static_cast<const double*>(backend().read_later(last)->value()), 5000.0);
 }
 
 TEST(MakeBackend, RefusesWhatWasNotBuilt) {

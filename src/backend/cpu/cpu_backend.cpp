@@ -20,6 +20,22 @@ std::size_t padded(std::size_t bytes) {
     return (bytes + alignment - 1) / alignment * alignment;
 }
 
+/// Memory of the CPU backend was read at once.
+class CopiedBytes final : public Readback {
+  public:
+    explicit CopiedBytes(std::span<const ReadPart> parts) {
+        for (const ReadPart& part : parts) {
+            const auto* source = static_cast<const char*>(part.source);
+            bytes_.insert(bytes_.end(), source, source + part.bytes);
+        }
+    }
+    bool ready() override { return true; }
+    const void* value() override { return bytes_.data(); }
+
+  private:
+    std::vector<char> bytes_;
+};
+
 }  // namespace
 
 float* Scratch::local() const {
@@ -68,6 +84,10 @@ void CpuBackend::upload(void* target, const void* host_source, std::size_t bytes
 
 void CpuBackend::download(void* host_target, const void* source, std::size_t bytes) {
     if (bytes > 0) std::memcpy(host_target, source, bytes);
+}
+
+std::unique_ptr<Readback> CpuBackend::read_later(std::span<const ReadPart> parts) {
+    return std::make_unique<CopiedBytes>(parts);
 }
 
 void CpuBackend::zero(void* target, std::size_t bytes) {

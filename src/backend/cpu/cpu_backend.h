@@ -47,6 +47,7 @@ class CpuBackend final : public Backend {
     MemoryUse memory() const override { return memory_; }
     void upload(void* target, const void* host_source, std::size_t bytes) override;
     void download(void* host_target, const void* source, std::size_t bytes) override;
+    std::unique_ptr<Readback> read_later(std::span<const ReadPart> parts) override;
     void zero(void* target, std::size_t bytes) override;
     void synchronize() override {}
     std::unique_ptr<StreamClock> make_clock() override;

@@ -4,6 +4,7 @@
 #include "backend/cuda/check.h"
 #include "backend/cuda/counted_memory.h"
 #include "backend/cuda/gemm_cublaslt.h"
+#include "backend/cuda/readback_pool.h"
 #include "backend/cuda/staging_ring.h"
 #include "backend/cuda/table_cache.h"
 
@@ -44,6 +45,7 @@ CudaBackend::CudaBackend(int device, DType compute) : device_(device), compute_(
     tables_ =
         std::make_unique<StagingRing>(stream_, table_sectors, table_sector_bytes, true, &memory_);
     lora_tables_ = std::make_unique<TableCache>(stream_, *transfers_, lora_table_bytes, &memory_);
+    readbacks_ = std::make_unique<ReadbackPool>(stream_);
     gemm_workspace_ = allocate(gemm_workspace_bytes, "GEMM workspace");
     gemm_ = std::make_unique<GemmCublasLt>(stream_, compute_, name_, gemm_workspace_, &memory_);
     attention_ = std::make_unique<CudaAttention>(stream_, compute_, &memory_);
@@ -56,6 +58,7 @@ CudaBackend::~CudaBackend() {
     workspace_ = Buffer();
     gemm_workspace_ = Buffer();
     lora_tables_.reset();
+    readbacks_.reset();
     tables_.reset();
     transfers_.reset();
     cudaStreamDestroy(stream_);
@@ -89,6 +92,10 @@ void CudaBackend::upload(void* target, const void* host_source, std::size_t byte
 
 void CudaBackend::download(void* host_target, const void* source, std::size_t bytes) {
     transfers_->download(host_target, source, bytes);
+}
+
+std::unique_ptr<Readback> CudaBackend::read_later(std::span<const ReadPart> parts) {
+    return readbacks_->read(parts);
 }
 
 void CudaBackend::zero(void* target, std::size_t bytes) {

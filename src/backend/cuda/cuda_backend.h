@@ -14,6 +14,7 @@ namespace loratrain {
 
 class CudaAttention;
 class GemmCublasLt;
+class ReadbackPool;
 class StagingRing;
 class TableCache;
 
@@ -40,6 +41,7 @@ class CudaBackend final : public Backend {
     MemoryUse memory() const override { return memory_; }
     void upload(void* target, const void* host_source, std::size_t bytes) override;
     void download(void* host_target, const void* source, std::size_t bytes) override;
+    std::unique_ptr<Readback> read_later(std::span<const ReadPart> parts) override;
     void zero(void* target, std::size_t bytes) override;
     void synchronize() override;
     std::unique_ptr<StreamClock> make_clock() override;
@@ -92,6 +94,7 @@ class CudaBackend final : public Backend {
     std::unique_ptr<StagingRing> transfers_;
     std::unique_ptr<StagingRing> tables_;
     std::unique_ptr<TableCache> lora_tables_;
+    std::unique_ptr<ReadbackPool> readbacks_;
     Buffer gemm_workspace_;
     Buffer workspace_;
     std::unique_ptr<GemmCublasLt> gemm_;

@@ -5,12 +5,19 @@
 
 namespace loratrain {
 
+namespace {
+
+constexpr std::size_t step = std::size_t{64} << 10U;  ///< so that small tables grow once
+
+}  // namespace
+
 GrowingMemory::~GrowingMemory() {
     free_counted(data_, bytes_, use_);
 }
 
 void* GrowingMemory::try_reserve(std::size_t bytes) {
     if (bytes <= bytes_) return data_;
+    bytes = (bytes + step - 1) / step * step;
     free_counted(data_, bytes_, use_);
     data_ = allocate_counted(bytes, use_);
     bytes_ = data_ == nullptr ? 0 : bytes;
