@@ -4,6 +4,7 @@
 #include <climits>
 #include <exception>
 
+#include "base/activity.h"
 #include "base/error.h"
 #include "comm/mpi_check.h"
 
@@ -86,6 +87,7 @@ void agree(const MpiSession& mpi, const std::function<void()>& work) {
 }
 
 std::string broadcast_text(const MpiSession& mpi, const std::string& text, int root) {
+    const activity::Waiting waiting;
     std::uint64_t size = text.size();
     MPI_CHECK(MPI_Bcast(&size, 1, MPI_UINT64_T, root, mpi.world()));
     std::string result = mpi.rank() == root ? text : std::string(size, '\0');
@@ -97,6 +99,7 @@ std::string broadcast_text(const MpiSession& mpi, const std::string& text, int r
 }
 
 bool any_rank(const MpiSession& mpi, bool value) {
+    const activity::Waiting waiting;
     int mine = value ? 1 : 0;
     int any = 0;
     MPI_CHECK(MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, mpi.world()));
@@ -104,6 +107,7 @@ bool any_rank(const MpiSession& mpi, bool value) {
 }
 
 std::vector<std::uint64_t> gather_numbers(const MpiSession& mpi, std::uint64_t value) {
+    const activity::Waiting waiting;
     std::vector<std::uint64_t> values(static_cast<std::size_t>(mpi.size()));
     MPI_CHECK(MPI_Allgather(&value, 1, MPI_UINT64_T, values.data(), 1, MPI_UINT64_T, mpi.world()));
     return values;
@@ -117,10 +121,12 @@ std::vector<std::string> gather_texts(const MpiSession& mpi, const std::string& 
 }
 
 void barrier(const MpiSession& mpi) {
+    const activity::Waiting waiting;
     MPI_CHECK(MPI_Barrier(mpi.world()));
 }
 
 void send_floats(const MpiSession& mpi, const std::vector<float>& values, int target) {
+    const activity::Waiting waiting;
     const std::uint64_t size = values.size();
     MPI_CHECK(MPI_Send(&size, 1, MPI_UINT64_T, target, float_tag, mpi.world()));
     for (std::size_t at = 0; at < size; at += block) {
@@ -130,6 +136,7 @@ void send_floats(const MpiSession& mpi, const std::vector<float>& values, int ta
 }
 
 std::vector<float> receive_floats(const MpiSession& mpi, int source) {
+    const activity::Waiting waiting;
     std::uint64_t size = 0;
     MPI_CHECK(MPI_Recv(&size, 1, MPI_UINT64_T, source, float_tag, mpi.world(), MPI_STATUS_IGNORE));
     std::vector<float> values(size);

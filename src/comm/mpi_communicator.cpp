@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/activity.h"
 #include "comm/communicator.h"
 #include "comm/mpi_check.h"
 
@@ -19,6 +20,8 @@ class MpiTransfer final : public Transfer {
     explicit MpiTransfer(std::vector<MPI_Request> requests) : requests_(std::move(requests)) {}
 
     void wait() override {
+        if (requests_.empty()) return;
+        const activity::Waiting waiting;
         MPI_CHECK(
             MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE));
         requests_.clear();

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace loratrain {
+
+/// What the main thread of this process is at, for messages about failures and for other threads
+/// (the watchdog): one state per process, written by the main thread, read by any.
+namespace activity {
+
+enum class Task : std::uint8_t {
+    set_up,
+    plan,
+    follow,
+    load_rows,
+    receive_input,
+    forward,
+    send_output,
+    receive_gradient,
+    backward,
+    send_gradient,
+    step,
+    receive_norms,
+    send_norms,
+    end_window,
+    checkpoint,
+    export_adapter,
+    finish,
+};
+
+struct State {
+    Task task = Task::set_up;
+    bool on_device = false;    ///< queues work on a GPU and waits for it: takes a bounded time
+    bool waiting = false;      ///< for another rank
+    std::int32_t number = -1;  ///< of a microbatch, batch, adapter or step; -1 = none
+};
+
+/// "backward of microbatch 3"
+std::string to_string(const State& state);
+
+/// The main thread starts on something new; counts as progress.
+void begin(Task task, std::int32_t number = -1, bool on_device = false);
+/// Progress inside what was begun.
+void advance();
+
+State now();
+/// Grows with every sign of progress.
+std::uint64_t progress();
+
+/// The main thread waits for another rank as long as the object lives; the end counts as progress.
+class Waiting {
+  public:
+    Waiting();
+    ~Waiting();
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+};
+
+/// Work that takes any time (files) amid work on a device, as long as the object lives.
+class OffDevice {
+  public:
+    OffDevice();
+    ~OffDevice();
+    OffDevice(const OffDevice&) = delete;
+    OffDevice& operator=(const OffDevice&) = delete;
+
+  private:
+    bool before_;
+};
+
+}  // namespace activity
+}  // namespace loratrain
