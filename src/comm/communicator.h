@@ -30,6 +30,8 @@ class Communicator {
                                            Channel channel) = 0;
     virtual std::unique_ptr<Transfer> receive(void* data, std::size_t bytes, int source,
                                               Channel channel) = 0;
+    /// Throws Error naming the link when one is known to have failed; does not wait.
+    virtual void check() {}
 };
 
 /// NCCL where the backend has a stream and there is more than one rank, else MPI. Collective.

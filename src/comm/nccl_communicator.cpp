@@ -9,9 +9,11 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/activity.h"
 #include "base/error.h"
 #include "comm/mpi_check.h"
 
@@ -21,6 +23,19 @@ namespace {
 
 constexpr int id_tag = 90;
 constexpr std::array channels{Channel::forward, Channel::backward, Channel::norms};
+constexpr int polls_between_checks = 4096;
+
+const char* name_of(Channel channel) {
+    switch (channel) {
+        case Channel::forward:
+            return "forward";
+        case Channel::backward:
+            return "backward";
+        case Channel::norms:
+            return "norms";
+    }
+    return "";
+}
 
 void check_cuda(cudaError_t code, const char* what) {
     if (code != cudaSuccess) throw Error(cat(what, ": ", cudaGetErrorString(code)));
@@ -92,6 +107,14 @@ class Link {
     Link(const Link&) = delete;
     Link& operator=(const Link&) = delete;
     cudaStream_t stream() const { return stream_; }
+    /// What NCCL found wrong meanwhile; null = nothing.
+    const char* failure() const {
+        ncclResult_t state = ncclSuccess;
+        ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+        if (asked == ncclSuccess) asked = state;
+        const bool good = asked == ncclSuccess || asked == ncclInProgress;
+        return good ? nullptr : ncclGetErrorString(asked);
+    }
     void send(const void* data, std::size_t bytes) {
         check_nccl(ncclSend(data, bytes, ncclUint8, peer_, comm_, stream_), "ncclSend");
     }
@@ -174,14 +197,21 @@ class NcclCommunicator final : public Communicator {
                                       Channel channel) override;
 
     /// Makes later compute wait for a receive; waits for its token on the host where needed.
-    void finish(Inbox& inbox, Receive& receive) {
+    void finish(Receive& receive) {
         queue_arrived();
-        while (!receive.done) {
-            MPI_CHECK(MPI_Wait(&inbox.waiting.front()->token, MPI_STATUS_IGNORE));
-            queue_front(inbox);
-        }
+        if (!receive.done) wait_for_token(receive);
         receive.done->block(compute_);
         pool_.give(std::move(receive.ready));
+        pool_.give(std::move(receive.done));
+    }
+
+    void check() override {
+        for (const auto& [key, link] : links_) {
+            if (const char* failure = link->failure()) {
+                throw Error(cat("the NCCL link between ranks ", rank_, " and ", key.first,
+                                ", channel ", name_of(key.second), ", failed: ", failure));
+            }
+        }
     }
 
   private:
@@ -203,6 +233,15 @@ class NcclCommunicator final : public Communicator {
             auto& link = links_[{neighbour, channel}];
             link = std::make_unique<Link>(id, is_low ? 0 : 1, sender);
             inboxes_[{neighbour, channel}].link = link.get();
+        }
+    }
+
+    void wait_for_token(const Receive& receive) {
+        const activity::Waiting waiting;
+        for (int polls = 1; !receive.done; ++polls) {
+            if (polls % polls_between_checks == 0) check();
+            std::this_thread::yield();
+            queue_arrived();
         }
     }
 
@@ -236,17 +275,16 @@ class NcclCommunicator final : public Communicator {
 
 class NcclReceive final : public Transfer {
   public:
-    NcclReceive(NcclCommunicator& owner, Inbox& inbox, std::shared_ptr<Receive> receive)
-        : owner_(owner), inbox_(inbox), receive_(std::move(receive)) {}
+    NcclReceive(NcclCommunicator& owner, std::shared_ptr<Receive> receive)
+        : owner_(owner), receive_(std::move(receive)) {}
 
     void wait() override {
-        if (receive_) owner_.finish(inbox_, *receive_);
+        if (receive_) owner_.finish(*receive_);
         receive_.reset();
     }
 
   private:
     NcclCommunicator& owner_;
-    Inbox& inbox_;
     std::shared_ptr<Receive> receive_;
 };
 
@@ -259,10 +297,9 @@ std::unique_ptr<Transfer> NcclCommunicator::receive(void* data, std::size_t byte
     receive->ready->record(compute_);
     MPI_CHECK(
         MPI_Irecv(nullptr, 0, MPI_BYTE, source, token_tag(channel), tokens_, &receive->token));
-    Inbox& inbox = inboxes_.at({source, channel});
-    inbox.waiting.push_back(receive);
+    inboxes_.at({source, channel}).waiting.push_back(receive);
     queue_arrived();
-    return std::make_unique<NcclReceive>(*this, inbox, std::move(receive));
+    return std::make_unique<NcclReceive>(*this, std::move(receive));
 }
 
 }  // namespace
