@@ -13,6 +13,20 @@ static_assert(sizeof(State) == 8);
 std::atomic<State> state{State{}};
 std::atomic<std::uint64_t> count{0};
 
+void set_waiting(bool waiting) {
+    State changed = now();
+    changed.waiting = waiting;
+    state.store(changed, std::memory_order_relaxed);
+}
+
+void set_on_device(bool on_device) {
+    State changed = now();
+    changed.on_device = on_device;
+    state.store(changed, std::memory_order_relaxed);
+}
+
+}  // namespace
+
 const char* words_of(Task task) {
     switch (task) {
         case Task::set_up:
@@ -52,20 +66,6 @@ const char* words_of(Task task) {
     }
     return "";
 }
-
-void set_waiting(bool waiting) {
-    State changed = now();
-    changed.waiting = waiting;
-    state.store(changed, std::memory_order_relaxed);
-}
-
-void set_on_device(bool on_device) {
-    State changed = now();
-    changed.on_device = on_device;
-    state.store(changed, std::memory_order_relaxed);
-}
-
-}  // namespace
 
 std::string to_string(const State& s) {
     return s.number < 0 ? words_of(s.task) : cat(words_of(s.task), " ", s.number);

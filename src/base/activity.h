@@ -36,6 +36,8 @@ struct State {
     std::int32_t number = -1;  ///< of a microbatch, batch, adapter or step; -1 = none
 };
 
+/// "backward of microbatch", without the number; lives as long as the program.
+const char* words_of(Task task);
 /// "backward of microbatch 3"
 std::string to_string(const State& state);
 

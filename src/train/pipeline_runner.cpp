@@ -1,6 +1,7 @@
 #include "train/pipeline_runner.h"
 
 #include "backend/range.h"
+#include "base/activity.h"
 #include "base/error.h"
 #include "train/learning_rate.h"
 
@@ -10,30 +11,42 @@ namespace {
 
 constexpr std::size_t gradient_buffers = 2;
 
-const char* name_of(ActionKind kind) {
+activity::Task task_of(ActionKind kind) {
     switch (kind) {
         case ActionKind::recv_forward:
-            return "receiving the input";
+            return activity::Task::receive_input;
         case ActionKind::forward:
-            return "forward";
-        case ActionKind::send_forward:
-            return "sending the output";
-        case ActionKind::recv_backward:
-            return "receiving the output gradient";
-        case ActionKind::backward:
-            return "backward";
-        case ActionKind::send_backward:
-            return "sending the input gradient";
-        case ActionKind::step:
-            return "optimizer step";
-        case ActionKind::recv_norms:
-            return "receiving gradient norms";
-        case ActionKind::send_norms:
-            return "sending gradient norms";
         case ActionKind::no_op:
-            return "no-op";
+            return activity::Task::forward;
+        case ActionKind::send_forward:
+            return activity::Task::send_output;
+        case ActionKind::recv_backward:
+            return activity::Task::receive_gradient;
+        case ActionKind::backward:
+            return activity::Task::backward;
+        case ActionKind::send_backward:
+            return activity::Task::send_gradient;
+        case ActionKind::step:
+            return activity::Task::step;
+        case ActionKind::recv_norms:
+            return activity::Task::receive_norms;
+        case ActionKind::send_norms:
+            return activity::Task::send_norms;
     }
-    return "";
+    return activity::Task::forward;
+}
+
+/// The number that words of the task are followed by; -1 = none.
+std::int32_t number_of(const Action& action) {
+    switch (action.kind) {
+        case ActionKind::step:
+            return action.batch;
+        case ActionKind::recv_norms:
+        case ActionKind::send_norms:
+            return -1;
+        default:
+            return number(action.microbatch);
+    }
 }
 
 }  // namespace
@@ -45,7 +58,9 @@ PipelineRunner::PipelineRunner(const Job& job, const Plan& plan, std::size_t sta
       stage_index_(stage_index),
       stage_(stage),
       communicator_(communicator),
-      backend_(backend) {
+      backend_(backend),
+      on_device_(backend.native_stream() != nullptr),
+      reads_(backend, communicator) {
     if (plan.replica.stages.size() == 1) return;
     for (std::size_t i = 0; i < gradient_buffers; ++i) {
         gradient_in_.push_back(backend.allocate(boundary_bytes(plan), "gradient messages"));
@@ -53,29 +68,26 @@ PipelineRunner::PipelineRunner(const Job& job, const Plan& plan, std::size_t sta
     }
 }
 
-std::string PipelineRunner::doing() const {
-    if (current_ == nullptr) return "between windows";
-    if (current_->kind == ActionKind::step) return cat("optimizer step of batch ", current_->batch);
-    return cat(name_of(current_->kind), " of microbatch ", number(current_->microbatch));
-}
-
 std::vector<EvalSums> PipelineRunner::run(const Window& window, Loader& loader,
                                           const std::function<void(const BatchResult&)>& on_batch) {
     on_batch_ = &on_batch;
     start(window);
     for (const Action& action : window.actions[stage_index_]) {
-        current_ = &action;
-        const Range range(backend_, name_of(action.kind), number(action.microbatch));
+        const activity::Task task = task_of(action.kind);
+        activity::begin(task, number_of(action), on_device_);
+        const Range range(backend_, activity::words_of(task), number_of(action));
         post_receives();
         perform(action, loader);
+        reads_.poll();
     }
+    activity::begin(activity::Task::end_window, -1, on_device_);
     drain();
-    current_ = nullptr;
     return std::move(evaluation_);
 }
 
 void PipelineRunner::start(const Window& window) {
     window_ = &window;
+    reads_.clear();
     batch_index_.clear();
     for (std::size_t b = 0; b < window.batches.size(); ++b) {
         const BatchPlan& batch = window.batches[b];
@@ -152,14 +164,16 @@ void PipelineRunner::receive_forward(const Action& action) {
     const std::int32_t m = number(action.microbatch);
     forward_in_[static_cast<std::size_t>(m)]->wait();
     const TensorView input = stage_.input(slot_of(m), tokens_of(m));
-    tail_to_sums(static_cast<char*>(input.data) + payload_bytes(input), action,
-                 {stage_.sums().total});
+    move_tail(Tail::received, static_cast<char*>(input.data) + payload_bytes(input), action,
+              {stage_.sums().total});
 }
 
 void PipelineRunner::forward(const Action& action, Loader& loader) {
     const std::int32_t m = number(action.microbatch);
     const Microbatch& microbatch = window_->microbatches[static_cast<std::size_t>(m)];
+    activity::begin(activity::Task::load_rows, m);
     const PackedBatch packed = loader.next();
+    activity::begin(activity::Task::forward, m, on_device_);
     LossRule rule;
     rule.evaluation = window_->evaluation;
     for (const Segment& segment : microbatch.segments) {
@@ -178,7 +192,11 @@ void PipelineRunner::forward(const Action& action, Loader& loader) {
     rows.offsets = packed.offsets;
     stage_.forward(slot, microbatch, rows, rule);
     if (!window_->evaluation) return;
-    if (last()) collect_evaluation(m);
+    if (last()) {
+        collect_evaluation(m);
+    } else {
+        reads_.mark();
+    }
     ++freed_slots_;
 }
 
@@ -186,7 +204,7 @@ void PipelineRunner::send_forward(const Action& action) {
     const std::int32_t m = number(action.microbatch);
     const TensorView output = stage_.output(slot_of(m), tokens_of(m));
     const std::size_t payload = payload_bytes(output);
-    sums_to_tail(static_cast<char*>(output.data) + payload, action, {stage_.sums().total});
+    move_tail(Tail::sent, static_cast<char*>(output.data) + payload, action, {stage_.sums().total});
     forward_out_[static_cast<std::size_t>(slot_of(m))] =
         communicator_.send(output.data, payload + action.carried.size() * sizeof(double),
                            rank_of(stage_index_ + 1), Channel::forward);
@@ -197,8 +215,8 @@ void PipelineRunner::receive_backward(const Action& action) {
     backward_in_[static_cast<std::size_t>(m)]->wait();
     const TensorView gradient =
         message(gradient_in_[static_cast<std::size_t>(m) % gradient_buffers], m);
-    tail_to_sums(static_cast<char*>(gradient.data) + payload_bytes(gradient), action,
-                 {stage_.sums().received, stage_.sums().loss});
+    move_tail(Tail::received, static_cast<char*>(gradient.data) + payload_bytes(gradient), action,
+              {stage_.sums().received, stage_.sums().loss});
 }
 
 void PipelineRunner::backward(const Action& action) {
@@ -214,6 +232,7 @@ void PipelineRunner::backward(const Action& action) {
     stage_.backward(slot_of(m), d_output, d_input);
     ++freed_slots_;
     ++backwards_done_;
+    reads_.mark();
     finish_batches(m);
 }
 
@@ -224,16 +243,19 @@ void PipelineRunner::finish_batches(std::int32_t microbatch) {
         const BatchPlan& batch = window_->batches[static_cast<std::size_t>(b)];
         if (number(batch.last_microbatch) != microbatch) continue;
         stage_.finish_batch(batch.adapter, !last());
-        if (!first()) continue;
-        const auto a = static_cast<std::int32_t>(index(batch.adapter));
-        const StageSums& sums = stage_.sums();
-        backend_.move_doubles({sums.total, sums.partial, {&a, 1}, {&a, 1}, false});
-        BatchResult result;
-        result.batch = b;
-        backend_.download(&result.loss_sum, sums.loss + a, sizeof(double));
-        backend_.download(&result.grad_sumsq, sums.total + a, sizeof(double));
-        (*on_batch_)(result);
+        if (first()) report_batch(b);
     }
+}
+
+void PipelineRunner::report_batch(std::int32_t b) {
+    const BatchPlan& batch = window_->batches[static_cast<std::size_t>(b)];
+    const auto a = static_cast<std::int32_t>(index(batch.adapter));
+    const StageSums& sums = stage_.sums();
+    backend_.move_doubles({sums.total, sums.partial, {&a, 1}, {&a, 1}, false});
+    reads_.read({{sums.loss + a, sizeof(double)}, {sums.total + a, sizeof(double)}},
+                [this, b](const double* values) {
+                    (*on_batch_)({b, values[0], values[1]});
+                });
 }
 
 void PipelineRunner::send_backward(const Action& action) {
@@ -241,8 +263,8 @@ void PipelineRunner::send_backward(const Action& action) {
     const std::size_t buffer = static_cast<std::size_t>(m) % gradient_buffers;
     const TensorView gradient = message(gradient_out_[buffer], m);
     const std::size_t payload = payload_bytes(gradient);
-    sums_to_tail(static_cast<char*>(gradient.data) + payload, action,
-                 {stage_.sums().partial, stage_.sums().loss});
+    move_tail(Tail::sent, static_cast<char*>(gradient.data) + payload, action,
+              {stage_.sums().partial, stage_.sums().loss});
     backward_out_[buffer] =
         communicator_.send(gradient.data, payload + 2 * action.carried.size() * sizeof(double),
                            rank_of(stage_index_ - 1), Channel::backward);
@@ -260,13 +282,13 @@ void PipelineRunner::receive_norms(const Action& action) {
         .receive(tail, action.carried.size() * sizeof(double), rank_of(stage_index_ - 1),
                  Channel::norms)
         ->wait();
-    tail_to_sums(tail, action, {stage_.sums().total});
+    move_tail(Tail::received, tail, action, {stage_.sums().total});
 }
 
 void PipelineRunner::send_norms(const Action& action) {
     if (backward_out_[0]) backward_out_[0]->wait();
     void* tail = gradient_out_[0].data();
-    sums_to_tail(tail, action, {stage_.sums().total});
+    move_tail(Tail::sent, tail, action, {stage_.sums().total});
     norms_out_ = communicator_.send(tail, action.carried.size() * sizeof(double),
                                     rank_of(stage_index_ + 1), Channel::norms);
 }
@@ -274,10 +296,16 @@ void PipelineRunner::send_norms(const Action& action) {
 void PipelineRunner::collect_evaluation(std::int32_t microbatch) {
     const Microbatch& mb = window_->microbatches[static_cast<std::size_t>(microbatch)];
     const auto samples = static_cast<std::size_t>(mb.samples());
-    std::vector<double> losses(samples);
-    std::vector<double> wrong(samples);
-    backend_.download(losses.data(), stage_.sums().eval_loss, samples * sizeof(double));
-    backend_.download(wrong.data(), stage_.sums().eval_wrong, samples * sizeof(double));
+    const std::size_t bytes = samples * sizeof(double);
+    reads_.read({{stage_.sums().eval_loss, bytes}, {stage_.sums().eval_wrong, bytes}},
+                [this, microbatch, samples](const double* values) {
+                    add_evaluation(microbatch, values, values + samples);
+                });
+}
+
+void PipelineRunner::add_evaluation(std::int32_t microbatch, const double* losses,
+                                    const double* wrong) {
+    const Microbatch& mb = window_->microbatches[static_cast<std::size_t>(microbatch)];
     std::size_t sample = 0;
     for (const Segment& segment : mb.segments) {
         EvalSums& sums = evaluation_[static_cast<std::size_t>(batch_of(segment))];
@@ -297,6 +325,7 @@ void PipelineRunner::drain() {
         if (transfer) transfer->wait();
     }
     if (norms_out_) norms_out_->wait();
+    reads_.finish();
 }
 
 std::int64_t PipelineRunner::tokens_of(std::int32_t microbatch) const {
@@ -325,25 +354,19 @@ const std::vector<std::int32_t>& PipelineRunner::carried_adapters(const Action& 
     return adapters_;
 }
 
-void PipelineRunner::tail_to_sums(const void* tail, const Action& action,
-                                  std::initializer_list<double*> sums) {
+void PipelineRunner::move_tail(Tail direction, void* tail, const Action& action,
+                               std::initializer_list<double*> sums) {
     const std::vector<std::int32_t>& adapters = carried_adapters(action);
+    auto* doubles = static_cast<double*>(tail);
     std::int32_t place = 0;
-    for (double* target : sums) {
+    for (double* of_adapter : sums) {
         places_.clear();
         for (std::size_t i = 0; i < adapters.size(); ++i) places_.push_back(place++);
-        backend_.move_doubles({target, static_cast<const double*>(tail), adapters, places_, false});
-    }
-}
-
-void PipelineRunner::sums_to_tail(void* tail, const Action& action,
-                                  std::initializer_list<double*> sums) {
-    const std::vector<std::int32_t>& adapters = carried_adapters(action);
-    std::int32_t place = 0;
-    for (const double* source : sums) {
-        places_.clear();
-        for (std::size_t i = 0; i < adapters.size(); ++i) places_.push_back(place++);
-        backend_.move_doubles({static_cast<double*>(tail), source, places_, adapters, false});
+        if (direction == Tail::received) {
+            backend_.move_doubles({of_adapter, doubles, adapters, places_, false});
+        } else {
+            backend_.move_doubles({doubles, of_adapter, places_, adapters, false});
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 #include "comm/communicator.h"
 #include "data/loader.h"
 #include "model/stage.h"
+#include "train/late_reads.h"
 
 namespace loratrain {
 
@@ -27,18 +28,18 @@ struct EvalSums {
 };
 
 /// Interprets one stage's action lists with a Stage and a Communicator; decides nothing itself.
+/// Says in base/activity.h what it is at. In the steady state the host does not wait for the
+/// backend: sums are read late.
 class PipelineRunner {
   public:
     PipelineRunner(const Job& job, const Plan& plan, std::size_t stage_index, Stage& stage,
                    Communicator& communicator, Backend& backend);
 
     /// Runs a window to its end; microbatches come from `loader` (started on this window).
-    /// `on_batch` is called on the first stage. Returns evaluation sums (last stage, else empty).
+    /// `on_batch` is called on the first stage, in the order in which batches end, once their sums
+    /// have arrived. Returns evaluation sums (last stage, else empty).
     std::vector<EvalSums> run(const Window& window, Loader& loader,
                               const std::function<void(const BatchResult&)>& on_batch);
-
-    /// "forward of microbatch 3", for messages about a failure.
-    std::string doing() const;
 
   private:
     void start(const Window& window);
@@ -51,10 +52,12 @@ class PipelineRunner {
     void backward(const Action& action);
     void send_backward(const Action& action);
     void finish_batches(std::int32_t microbatch);
+    void report_batch(std::int32_t batch);
     void step(std::int32_t batch);
     void receive_norms(const Action& action);
     void send_norms(const Action& action);
     void collect_evaluation(std::int32_t microbatch);
+    void add_evaluation(std::int32_t microbatch, const double* losses, const double* wrong);
     void drain();
 
     bool first() const { return stage_index_ == 0; }
@@ -66,8 +69,10 @@ class PipelineRunner {
     std::int32_t batch_of(const Segment& segment) const;
     /// Bytes of a [tokens, H] payload rounded up so that doubles may follow.
     std::size_t payload_bytes(const TensorView& payload) const;
-    void tail_to_sums(const void* tail, const Action& action, std::initializer_list<double*> sums);
-    void sums_to_tail(void* tail, const Action& action, std::initializer_list<double*> sums);
+    enum class Tail : std::uint8_t { received, sent };
+    /// Copies the carried adapters' sums from a received message's tail, or into one to be sent.
+    void move_tail(Tail direction, void* tail, const Action& action,
+                   std::initializer_list<double*> sums);
     const std::vector<std::int32_t>& carried_adapters(const Action& action);
 
     const Job& job_;
@@ -76,11 +81,12 @@ class PipelineRunner {
     Stage& stage_;
     Communicator& communicator_;
     Backend& backend_;
+    bool on_device_;
+    LateReads reads_;
     std::vector<Buffer> gradient_in_;
     std::vector<Buffer> gradient_out_;
 
     const Window* window_ = nullptr;
-    const Action* current_ = nullptr;
     const std::function<void(const BatchResult&)>* on_batch_ = nullptr;
     std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> batch_index_;
     std::vector<const Action*> forward_receives_;

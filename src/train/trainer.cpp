@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "base/activity.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/collective.h"
@@ -73,14 +74,15 @@ ExitCode Trainer::run() {
         install_stop_signals();
         return parts_.mpi.is_root() ? conduct() : follow();
     } catch (const std::exception& error) {
-        log::error(
-            cat("on host ", parts_.mpi.host(), ", ", parts_.runner.doing(), ": ", error.what()));
+        log::error(cat("on host ", parts_.mpi.host(), ", ", to_string(activity::now()), ": ",
+                       error.what()));
         MpiSession::abort(static_cast<int>(ExitCode::error));
     }
 }
 
 ExitCode Trainer::follow() {
     for (;;) {
+        activity::begin(activity::Task::follow);
         const std::string text = broadcast_text(parts_.mpi, "");
         const auto directive = static_cast<Directive>(text.front());
         const std::string argument = text.substr(1);
@@ -101,6 +103,7 @@ void Trainer::perform(Directive directive, const std::string& argument) {
         case Directive::evaluate:
             return evaluate(window_from_text(argument));
         case Directive::checkpoint:
+            activity::begin(activity::Task::checkpoint);
             return save_checkpoint(parts_.mpi, parts_.job, parts_.plan, parts_.stage.bank(), state_,
                                    parts_.identity);
         case Directive::export_adapter:
@@ -146,6 +149,7 @@ void Trainer::evaluate(const Window& window) {
 }
 
 void Trainer::export_adapter(AdapterId adapter) {
+    activity::begin(activity::Task::export_adapter, number(adapter));
     const std::vector<NamedTensor> tensors =
         gather_adapter(parts_.mpi, parts_.job, parts_.plan, parts_.stage.bank(), adapter,
                        AdapterBank::Part::parameters);
@@ -258,6 +262,7 @@ std::int32_t Trainer::rounds_ahead() const {
 }
 
 void Trainer::train_window() {
+    activity::begin(activity::Task::plan);
     const std::vector<AdapterId> before = running_adapters();
     Progress progress;
     progress.round = state_.round;
@@ -289,6 +294,7 @@ void Trainer::train_window() {
 }
 
 void Trainer::evaluate_adapters(const std::vector<AdapterId>& adapters) {
+    activity::begin(activity::Task::plan);
     const Window window = plan_eval_window(parts_.job, parts_.plan, parts_.datasets, adapters);
     if (!window.microbatches.empty()) issue(Directive::evaluate, to_text(window));
 }
