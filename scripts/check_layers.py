@@ -36,7 +36,8 @@ GENERATED = {"version_values.h"}
 # Header (regular expression) -> path prefixes below src/ that may include it.
 THIRD_PARTY: list[tuple[str, tuple[str, ...]]] = [
     (r"yaml-cpp/", ("config/", "plan/")),
-    (r"boost/", ("config/command_line.cpp",)),
+    (r"boost/asio.*", ("comm/",)),
+    (r"boost/program_options.*", ("config/command_line.cpp",)),
     (r"mpi\.h", ("comm/",)),
     (r"nccl\.h", ("comm/",)),
     (r"hdf5\.h|H5.*\.h", ("io/",)),

@@ -7,6 +7,7 @@
 #include "app/job_inputs.h"
 #include "app/run_directory.h"
 #include "backend/make_backend.h"
+#include "base/activity.h"
 #include "base/log.h"
 #include "comm/collective.h"
 #include "comm/communicator.h"
@@ -14,6 +15,7 @@
 #include "plan/make_plan.h"
 #include "plan/plan_text.h"
 #include "train/trainer.h"
+#include "train/watchdog.h"
 
 namespace loratrain {
 
@@ -112,10 +114,21 @@ std::unique_ptr<Backend> make_backend_for(const Plan& plan, const MpiSession& mp
                         {threads_per_rank(mpi), mpi.local_rank(), bf16 ? DType::bf16 : DType::f32});
 }
 
+/// Collective: a rank that fails in it alone ends the job, as the others wait for it.
+std::unique_ptr<Communicator> connect(const MpiSession& mpi, const Backend& backend) {
+    try {
+        return make_communicator(mpi, backend);
+    } catch (const InputError&) {
+        throw;
+    } catch (const std::exception& error) {
+        log::error(cat("on host ", mpi.host(), ", connecting the ranks: ", error.what()));
+        MpiSession::abort(static_cast<int>(ExitCode::error));
+    }
+}
+
 void build_stage(const MpiSession& mpi, TrainingSession& session) {
     agree(mpi, [&] { session.backend = make_backend_for(session.plan, mpi); });
-    // Collective, so not where a rank may leave early with an error.
-    session.communicator = make_communicator(mpi, *session.backend);
+    session.communicator = connect(mpi, *session.backend);
     agree(mpi, [&] {
         const Job& job = session.job;
         const Plan& plan = session.plan;
@@ -159,6 +172,7 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     agree(mpi, [&] { session.job = read_job(command_line.job_path, command_line.overrides); });
     if (command_line.dry_run) return dry_run(command_line, mpi, session.job);
 
+    Watchdog watchdog(mpi, session.job.run.peer_timeout);
     give_back_large_blocks();
     const ResidentMemory before = resident_memory();
     const std::string checkpoint = plan_run(command_line, mpi, session);
@@ -184,6 +198,8 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     log::block(devices);
 
     const ExitCode code = trainer.run();
+    activity::begin(activity::Task::finish);
+    watchdog.dismiss();
     log_memory(mpi, session.plan, *session.backend, before);
     if (session.directory) session.directory->write_end(end_reason(code));
     if (mpi.is_root()) log::block(ProgressLog::closing_table(session.job, trainer.state()));

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <fstream>
 #include <iostream>
+#include <mutex>
 
 #include "base/error.h"
 
@@ -14,6 +15,7 @@ namespace {
 struct State {
     int rank = 0;
     std::ofstream file;
+    std::mutex writing;  ///< the watchdog writes too
 };
 
 State& state() {
@@ -31,6 +33,7 @@ std::string clock_text() {
 }
 
 void write(std::ostream& stream, const std::string& line) {
+    const std::lock_guard lock(state().writing);
     stream << line << std::endl;
     if (state().file.is_open()) state().file << line << std::endl;
 }

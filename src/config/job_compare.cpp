@@ -95,7 +95,7 @@ bool is_harmless(const Setting& before, const std::string& now) {
     const std::string& key = before.key;
     if (all_keys_harmless(section)) return true;
     if (section == "eval") return key == "every_steps";
-    if (section == "run") return key == "dir";
+    if (section == "run") return key == "dir" || key == "peer_timeout";
     if (section != "adapters") return false;
     if (key == "max_steps" || key == "num_train_epochs") return grows(before.value, now);
     return key == "priority";
@@ -143,7 +143,8 @@ JobDifference compare_jobs(const std::string& before, const std::string& now) {
     }
     for (const Setting& setting : new_job.settings) {
         if (!old_job.has_item(setting) || old_job.values.contains(setting.name())) continue;
-        auto& lines = all_keys_harmless(setting.section) ? difference.harmless : difference.harmful;
+        const bool harmless = is_harmless({setting.section, setting.item, setting.key, ""}, "");
+        auto& lines = harmless ? difference.harmless : difference.harmful;
         lines.push_back(setting.name() + ": not set -> " + setting.value);
     }
     list_missing(old_job, new_job, "removed", difference.harmful);

@@ -51,6 +51,7 @@ TEST(JobCompare, EqualJobsDoNotDiffer) {
 
 TEST(JobCompare, WhereAndHowTheRunGoesIsHarmless) {
     expect_harmless([](Job& job) { job.run.dir = "/new"; }, {"run.dir: /out -> /new"});
+    expect_harmless([](Job& job) { job.run.peer_timeout = 5; }, {"run.peer_timeout: 30 -> 5"});
     expect_harmless(
         [](Job& job) {
             job.parallel = {2, 512, Recompute::layer};
@@ -69,14 +70,20 @@ TEST(JobCompare, WhereAndHowTheRunGoesIsHarmless) {
                     {"adapters.b.r.priority: 0 -> 4"});
 }
 
-TEST(JobCompare, ALayoutKeyThatAnOlderVersionDidNotWriteIsHarmless) {
+TEST(JobCompare, AKeyThatIsNewInThisVersionIsJudgedLikeAChange) {
     const std::string now = to_yaml(two_adapters());
-    const std::string line = "  recompute: auto\n";
-    std::string before = now;
-    before.erase(before.find(line), line.size());
-    const JobDifference found = compare_jobs(before, now);
-    EXPECT_EQ(found.harmless, Lines{"parallel.recompute: not set -> auto"});
-    EXPECT_EQ(found.harmful, Lines{});
+    const auto without = [&](const std::string& line) {
+        std::string before = now;
+        before.erase(before.find(line), line.size());
+        return compare_jobs(before, now);
+    };
+    const JobDifference timeout = without("  peer_timeout: 30\n");
+    EXPECT_EQ(timeout.harmless, Lines{"run.peer_timeout: not set -> 30"});
+    EXPECT_EQ(timeout.harmful, Lines{});
+    const JobDifference recompute = without("  recompute: auto\n");
+    EXPECT_EQ(recompute.harmless, Lines{"parallel.recompute: not set -> auto"});
+    const JobDifference seed = without("  seed: 42\n");
+    EXPECT_EQ(seed.harmful, Lines{"run.seed: not set -> 42"});
 }
 
 TEST(JobCompare, LongerTrainingIsHarmlessShorterIsNot) {

@@ -152,6 +152,7 @@ TEST_F(JobWrite, DefaultsAreMergedAndEveryKeyIsWritten) {
                                   "dir: ",
                                   "seed: 42",
                                   "backend: auto",
+                                  "peer_timeout: 30",
                                   "pipeline_stages: auto",
                                   "microbatch_tokens: auto",
                                   "recompute: auto",
