@@ -285,6 +285,7 @@ void Trainer::train_window() {
         if (status == AdapterStatus::done || regular) evaluated.push_back(a);
     }
     evaluate_adapters(evaluated);
+    activity::begin(activity::Task::end_window);
     metrics_.flush();
     for (const AdapterId a : before) {
         if (state_.adapters[index(a)].status == AdapterStatus::done) {
