@@ -24,6 +24,7 @@ class TimedCommunicator final : public Communicator {
         return std::make_unique<TimedTransfer>(inner_.receive(data, bytes, source, channel), timer_,
                                                TimedOp::wait_receive);
     }
+    void check() override { inner_.check(); }
 
   private:
     class TimedTransfer final : public Transfer {
