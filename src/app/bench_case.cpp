@@ -26,6 +26,8 @@ Job bench_job(const CommandLine::Bench& bench, const std::string& data, bool lor
     job.path = "bench";
     if (bench.precision == "fp32") job.model.precision = Precision::fp32;
     if (bench.precision == "bf16") job.model.precision = Precision::bf16;
+    if (bench.recompute == "none") job.parallel.recompute = Recompute::none;
+    if (bench.recompute == "layer") job.parallel.recompute = Recompute::layer;
     if (bench.microbatch_tokens > 0) job.parallel.microbatch_tokens = bench.microbatch_tokens;
     DatasetJob dataset;
     dataset.name = "random";

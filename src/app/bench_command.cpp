@@ -31,6 +31,7 @@ class BenchCommand {
         result.compute = backend_->compute_dtype();
         result.model = bench_model(bench_);
         result.microbatch_tokens = tokens;
+        result.recompute = with_lora.plan.recompute == Recompute::layer;
         measure_window(with_lora, result);
         result.lora_off = measure_without(lora_off);
         result.gemm_seconds = gemm_seconds(result.model, tokens, *backend_);

@@ -53,6 +53,7 @@ Json case_json(const CommandLine::Bench& bench, const BenchResult& result, int r
             {"dropout", bench.dropout},
             {"precision", to_string(result.compute)},
             {"microbatch_tokens", result.microbatch_tokens},
+            {"recompute", result.recompute},
             {"steps", bench.steps}};
 }
 

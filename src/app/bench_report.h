@@ -16,6 +16,7 @@ struct BenchResult {
     DType compute = DType::f32;
     ModelSpec model;
     std::int64_t microbatch_tokens = 0;
+    bool recompute = false;              ///< layers are run forward again before their backward
     WindowTime window;                   ///< one window of --steps rounds
     WindowTime lora_off;                 ///< the same without adapters, same microbatches
     std::optional<double> fastest_step;  ///< seconds, of windows of one round; one rank only

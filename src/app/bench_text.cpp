@@ -112,9 +112,10 @@ std::string head_lines(const CommandLine::Bench& bench, const BenchResult& resul
     return line("backend", cat(result.backend, ", ", summary.ranks, " rank(s)")) +
            line("model", cat(result.model.layers, " layers, hidden ", result.model.hidden_size,
                              ", ", format_fixed(weights, 1), " M weights in matrix products")) +
-           line("step", cat(bench.adapters, " adapters r=", bench.rank, ", ",
-                            format_fixed(summary.tokens_per_step, 0), " tokens, microbatches of ",
-                            result.microbatch_tokens));
+           line("step",
+                cat(bench.adapters, " adapters r=", bench.rank, ", ",
+                    format_fixed(summary.tokens_per_step, 0), " tokens, microbatches of ",
+                    result.microbatch_tokens, result.recompute ? ", layers recomputed" : ""));
 }
 
 std::string rate_lines(const CommandLine::Bench& bench, const BenchResult& result,

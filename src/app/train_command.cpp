@@ -107,11 +107,12 @@ std::string plan_run(const CommandLine& command_line, const MpiSession& mpi,
     return broadcast_text(mpi, checkpoint);
 }
 
-std::unique_ptr<Backend> make_backend_for(const Plan& plan, const MpiSession& mpi) {
+std::unique_ptr<Backend> make_backend_for(const Job& job, const Plan& plan, const MpiSession& mpi) {
     const bool cuda = plan.backend == BackendKind::cuda;
     const bool bf16 = cuda && plan.precision == Precision::bf16;
     return make_backend(cuda ? "cuda" : "cpu",
-                        {threads_per_rank(mpi), mpi.local_rank(), bf16 ? DType::bf16 : DType::f32});
+                        {threads_per_rank(mpi), mpi.local_rank(), bf16 ? DType::bf16 : DType::f32,
+                         cat(job.run.dir, "/gemm_algorithms.rank", mpi.rank())});
 }
 
 /// Collective: a rank that fails in it alone ends the job, as the others wait for it.
@@ -127,7 +128,7 @@ std::unique_ptr<Communicator> connect(const MpiSession& mpi, const Backend& back
 }
 
 void build_stage(const MpiSession& mpi, TrainingSession& session) {
-    agree(mpi, [&] { session.backend = make_backend_for(session.plan, mpi); });
+    agree(mpi, [&] { session.backend = make_backend_for(session.job, session.plan, mpi); });
     session.communicator = connect(mpi, *session.backend);
     agree(mpi, [&] {
         const Job& job = session.job;

@@ -18,7 +18,8 @@ std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
         throw InputError("run.backend", "'cuda' asked for, but no CUDA GPU is visible here",
                          "use run.backend: cpu, or check nvidia-smi and CUDA_VISIBLE_DEVICES");
     }
-    return std::make_unique<CudaBackend>(options.local_rank % count, options.compute);
+    return std::make_unique<CudaBackend>(options.local_rank % count, options.compute,
+                                         options.algorithm_file);
 }
 #else
 std::unique_ptr<Backend> make_cuda_backend(const BackendOptions&) {

@@ -11,6 +11,8 @@ struct BackendOptions {
     int threads = 1;             ///< OpenMP threads of this rank (CPU backend)
     int local_rank = 0;          ///< rank on this node, chooses the GPU (CUDA backend)
     DType compute = DType::f32;  ///< CUDA backend: bf16, or fp32 without TF32; the CPU's is fp32
+    /// CUDA backend: where the choices of GEMM algorithms are kept (gemm_cublaslt.h); "" = nowhere.
+    std::string algorithm_file = {};
 };
 
 /// `kind`: "cpu" or "cuda". A backend that was not built says so (InputError).

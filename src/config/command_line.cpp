@@ -57,6 +57,7 @@ po::options_description bench_options(CommandLine::Bench& bench) {
     add("microbatch-tokens", po::value(&bench.microbatch_tokens));
     add("backend", po::value(&bench.backend));
     add("precision", po::value(&bench.precision));
+    add("recompute", po::value(&bench.recompute));
     add("json", po::bool_switch(&bench.json));
     return options;
 }
@@ -258,6 +259,7 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
     }
     check_word("--backend", bench.backend, {"cpu", "cuda"}, problems);
     check_word("--precision", bench.precision, {"auto", "fp32", "bf16"}, problems);
+    check_word("--recompute", bench.recompute, {"auto", "none", "layer"}, problems);
     if (!bench.model.empty()) check_word("--model", bench.model, model_preset_names(), problems);
     if (problems.empty() && bench.hidden % (2 * bench.heads) != 0) {
         problems.add("--heads", cat(bench.heads, " does not fit --hidden ", bench.hidden),

@@ -46,6 +46,7 @@ struct CommandLine {
         int microbatch_tokens = 0;       ///< --microbatch-tokens; 0 = as the plan chooses
         std::string backend = "cpu";     ///< --backend cpu|cuda
         std::string precision = "auto";  ///< --precision auto|fp32|bf16
+        std::string recompute = "auto";  ///< --recompute auto|none|layer
         bool json = false;               ///< --json: one JSON line per case
     } bench;
 };

@@ -18,7 +18,8 @@ std::uint64_t gemm_workspace_bytes(const Plan& plan);
 /// [T, max K + R]. Source: GemmCublasLt::fastest; fp32 times nothing.
 std::uint64_t gemm_timing_bytes(const Plan& plan);
 
-/// Device side of the ring of small tables, and the cache of LoRA tables. Source: backend/cuda/cuda_backend.cpp.
+/// Device side of the ring of small tables, and the cache of LoRA tables. Source:
+/// backend/cuda/cuda_backend.cpp.
 std::uint64_t table_ring_bytes(const Plan& plan);
 
 /// CudaBackend::reserve_workspace, the largest of its uses:

@@ -14,8 +14,8 @@ constexpr std::int64_t columns_per_word_block = 8;
 constexpr int lanes = 16;
 constexpr std::int64_t columns_per_call = lanes * columns_per_word_block;
 
-/// dropout_bits (base/rng.h) of `lanes` neighbouring column blocks at once; bits[j] are the 15 random
-/// bits of column 8 * first_block + j.
+/// dropout_bits (base/rng.h) of `lanes` neighbouring column blocks at once; bits[j] are the 15
+/// random bits of column 8 * first_block + j.
 void random_bits(const DropoutRow& row, std::uint32_t first_block,
                  std::array<std::uint16_t, columns_per_call>& bits) {
     std::array<std::uint32_t, lanes> c0;

@@ -33,7 +33,8 @@ kernels::Matrix matrix_of(const TensorView& view) {
             view.rows, view.cols, view.ld};
 }
 
-CudaBackend::CudaBackend(int device, DType compute) : device_(device), compute_(compute) {
+CudaBackend::CudaBackend(int device, DType compute, const std::string& algorithm_file)
+    : device_(device), compute_(compute) {
     CUDA_CHECK(cudaSetDevice(device_));
     cudaDeviceProp properties{};
     CUDA_CHECK(cudaGetDeviceProperties(&properties, device_));
@@ -47,7 +48,8 @@ CudaBackend::CudaBackend(int device, DType compute) : device_(device), compute_(
     lora_tables_ = std::make_unique<TableCache>(stream_, *transfers_, lora_table_bytes, &memory_);
     readbacks_ = std::make_unique<ReadbackPool>(stream_);
     gemm_workspace_ = allocate(gemm_workspace_bytes, "GEMM workspace");
-    gemm_ = std::make_unique<GemmCublasLt>(stream_, compute_, name_, gemm_workspace_, &memory_);
+    gemm_ = std::make_unique<GemmCublasLt>(stream_, compute_, name_, gemm_workspace_, &memory_,
+                                           algorithm_file);
     attention_ = std::make_unique<CudaAttention>(stream_, compute_, &memory_);
 }
 

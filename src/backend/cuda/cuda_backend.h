@@ -23,8 +23,8 @@ class TableCache;
 /// for the same sequence of shapes and the same choice of GEMM algorithms (gemm_cublaslt.h).
 class CudaBackend final : public Backend {
   public:
-    /// `device` is a CUDA device number.
-    CudaBackend(int device, DType compute);
+    /// `device` is a CUDA device number; `algorithm_file` as in gemm_cublaslt.h.
+    CudaBackend(int device, DType compute, const std::string& algorithm_file);
     ~CudaBackend() override;
     CudaBackend(const CudaBackend&) = delete;
     CudaBackend& operator=(const CudaBackend&) = delete;

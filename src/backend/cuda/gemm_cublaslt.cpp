@@ -75,19 +75,26 @@ struct GemmCublasLt::Problem {
 };
 
 GemmCublasLt::GemmCublasLt(cudaStream_t stream, DType dtype, const std::string& device,
-                           const Buffer& workspace, MemoryUse* use)
+                           const Buffer& workspace, MemoryUse* use,
+                           const std::string& algorithm_file)
     : stream_(stream),
       dtype_(dtype),
       workspace_(workspace.data()),
       workspace_bytes_(workspace.bytes()),
-      use_(use) {
+      use_(use),
+      algorithm_file_(algorithm_file) {
     CUBLAS_CHECK(cublasLtCreate(&handle_));
     CUDA_CHECK(cudaEventCreate(&begin_));
     CUDA_CHECK(cudaEventCreate(&end_));
-    cache_tag_ = without_spaces(cat(library(), "/", device, "/", to_string(dtype)));
+    tag_ = without_spaces(cat(library(), "/", device, "/", to_string(dtype)));
     const char* path = std::getenv("LORATRAIN_ALGO_CACHE");
-    if (path != nullptr) cache_path_ = path;
-    read_cache();
+    if (path != nullptr) shared_file_ = path;
+    read_choices(algorithm_file_);
+    const auto own = chosen_;
+    read_choices(shared_file_);
+    for (const auto& [key, algo] : chosen_) {
+        if (!own.contains(key)) append_choice(algorithm_file_, key, algo);
+    }
 }
 
 GemmCublasLt::~GemmCublasLt() {
@@ -230,7 +237,8 @@ cublasLtMatmulAlgo_t GemmCublasLt::choose(const Problem& problem, const Gemm& op
     const cublasLtMatmulAlgo_t algo =
         dtype_ == DType::f32 ? candidates.front().algo : fastest(problem, op, candidates);
     chosen_.emplace(bucket, algo);
-    append_to_cache(bucket, algo);
+    append_choice(algorithm_file_, bucket, algo);
+    append_choice(shared_file_, bucket, algo);
     return algo;
 }
 
@@ -245,9 +253,9 @@ void GemmCublasLt::run(const Gemm& op) {
     CUBLAS_CHECK(launch(*problem, op, problem->algo, op.c.data));
 }
 
-void GemmCublasLt::read_cache() {
-    if (cache_path_.empty()) return;
-    std::ifstream file(cache_path_);
+void GemmCublasLt::read_choices(const std::string& path) {
+    if (path.empty()) return;
+    std::ifstream file(path);
     std::string line;
     while (std::getline(file, line)) {
         std::istringstream words(line);
@@ -257,18 +265,19 @@ void GemmCublasLt::read_cache() {
         words >> tag;
         for (std::int64_t& number : key) words >> number;
         for (std::uint64_t& part : algo.data) words >> part;
-        if (words && tag == cache_tag_) chosen_.insert_or_assign(key, algo);
+        if (words && tag == tag_) chosen_.emplace(key, algo);
     }
 }
 
-void GemmCublasLt::append_to_cache(const Key& key, const cublasLtMatmulAlgo_t& algo) const {
-    if (cache_path_.empty()) return;
+void GemmCublasLt::append_choice(const std::string& path, const Key& key,
+                                 const cublasLtMatmulAlgo_t& algo) const {
+    if (path.empty()) return;
     std::ostringstream line;
-    line << cache_tag_;
+    line << tag_;
     for (const std::int64_t number : key) line << ' ' << number;
     for (const std::uint64_t part : algo.data) line << ' ' << part;
     line << '\n';
-    std::ofstream(cache_path_, std::ios::app) << line.str();
+    std::ofstream(path, std::ios::app) << line.str();
 }
 
 }  // namespace loratrain

@@ -19,13 +19,15 @@ namespace loratrain {
 /// proposals on the real operands (never into C when beta != 0), in fp32 the library's first.
 /// Numbers of rows within about 12% of each other share a choice.
 ///
-/// LORATRAIN_ALGO_CACHE=FILE: choices are read from FILE and appended to it, so that runs repeat to
-/// the bit and start without timing. Lines of another cuBLAS or GPU are ignored.
+/// Choices are read from `algorithm_file` (one per rank: a stopped run continues to the bit) and
+/// the file that LORATRAIN_ALGO_CACHE names (shared: runs repeat to the bit and start without
+/// timing), the first line about a shape counts, and appended to both. Lines of another cuBLAS or
+/// GPU are ignored.
 class GemmCublasLt {
   public:
     /// `use` counts the copies of C that timing takes.
     GemmCublasLt(cudaStream_t stream, DType dtype, const std::string& device,
-                 const Buffer& workspace, MemoryUse* use);
+                 const Buffer& workspace, MemoryUse* use, const std::string& algorithm_file);
     ~GemmCublasLt();
     GemmCublasLt(const GemmCublasLt&) = delete;
     GemmCublasLt& operator=(const GemmCublasLt&) = delete;
@@ -53,8 +55,9 @@ class GemmCublasLt {
     /// Of one run after a first one; infinite when the algorithm fails.
     float milliseconds(const Problem& problem, const Gemm& op, const cublasLtMatmulAlgo_t& algo,
                        void* target) const;
-    void read_cache();
-    void append_to_cache(const Key& key, const cublasLtMatmulAlgo_t& algo) const;
+    void read_choices(const std::string& path);
+    void append_choice(const std::string& path, const Key& key,
+                       const cublasLtMatmulAlgo_t& algo) const;
 
     cudaStream_t stream_;
     DType dtype_;
@@ -64,8 +67,9 @@ class GemmCublasLt {
     cublasLtHandle_t handle_ = nullptr;
     cudaEvent_t begin_ = nullptr;
     cudaEvent_t end_ = nullptr;
-    std::string cache_path_;
-    std::string cache_tag_;  ///< library, GPU and type, first word of a line of the file
+    std::string algorithm_file_;
+    std::string shared_file_;
+    std::string tag_;  ///< library, GPU and type, first word of a line of the files
     std::map<Key, cublasLtMatmulAlgo_t> chosen_;
     std::map<Key, std::unique_ptr<Problem>> problems_;
 };
