@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""How fast Hugging Face transformers + PEFT train one LoRA adapter on several GPUs with PyTorch's
+FSDP2, as a yardstick for a pipeline of `loratrain bench`.
+
+  torchrun --nproc-per-node 4 peer_fsdp.py --model llama-3-70b --batch 4 --sequence 2048
+
+Random weights, everything in bf16, rank 16 on all seven linears, activations recomputed unless
+--keep-activations. --batch is per GPU. --device cpu tries it out with gloo. Rank 0 prints one JSON
+line; seconds_per_step is the median, tokens count all GPUs."""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+
+import peft
+import torch
+import torch.distributed as dist
+import transformers
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from peer_model import add_adapter, make_config, make_model, presets, randomise, useful_flop
+
+WARMUP_STEPS = 2
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="llama-3-70b", choices=list(presets()))
+    parser.add_argument("--batch", type=int, default=4, help="samples per GPU and step")
+    parser.add_argument("--sequence", type=int, default=2048, help="tokens per sample")
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--keep-activations", action="store_true")
+    return parser.parse_args()
+
+
+def build(arguments, config):
+    """(model, optimizer): every layer sharded over all ranks, then filled shard by shard."""
+    mesh = init_device_mesh(arguments.device, (dist.get_world_size(),))
+    model = add_adapter(make_model(config), arguments.rank, 0.0, autocast_adapter_dtype=False,
+                        low_cpu_mem_usage=True).to(torch.bfloat16)
+    for layer in model.base_model.model.model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    model.to_empty(device=arguments.device)
+    randomise(model, arguments.device)
+    model.train()
+    if not arguments.keep_activations:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.enable_input_require_grads()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return model, torch.optim.AdamW(trained, lr=1e-4, fused=arguments.device == "cuda")
+
+
+def measure(arguments, config) -> list[float]:
+    """Seconds of each step, all ranks together."""
+    model, optimizer = build(arguments, config)
+    ids = torch.randint(0, config.vocab_size, (arguments.batch, arguments.sequence),
+                        device=arguments.device)
+
+    def synchronize():
+        if arguments.device == "cuda":
+            torch.cuda.synchronize()
+        dist.barrier()
+
+    seconds = []
+    for _ in range(WARMUP_STEPS + arguments.steps):
+        synchronize()
+        start = time.perf_counter()
+        loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        synchronize()
+        seconds.append(time.perf_counter() - start)
+    if not torch.isfinite(loss):
+        raise SystemExit(f"error: the loss is {loss.item()}")
+    return seconds[WARMUP_STEPS:]
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    cuda = arguments.device == "cuda"
+    if cuda:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if cuda else "gloo")
+    config = make_config(arguments.model, arguments.sequence)
+    seconds = statistics.median(measure(arguments, config))
+    ranks = dist.get_world_size()
+    tokens = ranks * arguments.batch * arguments.sequence
+    weights, attention = useful_flop(config, arguments.batch, arguments.sequence)
+    if dist.get_rank() == 0:
+        print(json.dumps({
+            "case": "peer-fsdp", "model": arguments.model, "batch": arguments.batch,
+            "sample_tokens": arguments.sequence, "rank": arguments.rank,
+            "checkpointing": not arguments.keep_activations,
+            "device": torch.cuda.get_device_name() if cuda else "cpu", "ranks": ranks,
+            "steps": arguments.steps, "seconds_per_step": seconds,
+            "tokens_per_second": tokens / seconds,
+            "tokens_per_second_per_rank": tokens / seconds / ranks,
+            "weight_gflops_per_rank": weights / seconds * 1e-9,
+            "attention_gflops_per_rank": attention / seconds * 1e-9,
+            "peak_bytes": torch.cuda.max_memory_allocated() if cuda else None,
+            "versions": {"torch": torch.__version__, "transformers": transformers.__version__,
+                         "peft": peft.__version__}}), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""What the peer benchmarks share: presets of `loratrain bench --model` as Hugging Face models with
+random weights and one PEFT adapter on all seven linears, and the count of useful work."""
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+import transformers
+from peft import LoraConfig, get_peft_model
+
+PRESETS = Path(__file__).resolve().parents[2] / "src" / "config" / "model_presets.cpp"
+TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+FIELDS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+          "num_key_value_heads")
+TINY = ("llama", 320, 64, 160, 2, 4, 2, 10000.0)  # for trying the scripts out without a GPU
+
+
+def presets() -> dict[str, tuple]:
+    """Name -> (family, the six FIELDS, rope theta), read from the program's own table."""
+    found = {"tiny": TINY}
+    pattern = r'Preset\{"([^"]+)", "([^"]+)", (\d+), (\d+), (\d+), (\d+), (\d+), (\d+), ([\d.]+), \w+\}'
+    for name, family, *sizes, theta in re.findall(pattern, PRESETS.read_text()):
+        found[name] = (family, *map(int, sizes), float(theta))
+    if len(found) == 1:
+        raise SystemExit(f"error: no presets found in {PRESETS}")
+    return found
+
+
+def make_config(name: str, longest: int):
+    """The Hugging Face config of a preset, for samples of up to `longest` tokens."""
+    family, *sizes, theta = presets()[name]
+    config_class = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config}[family]
+    return config_class(**dict(zip(FIELDS, sizes, strict=True)), max_position_embeddings=max(8192, longest),
+                        rope_parameters={"rope_type": "default", "rope_theta": theta}, rms_norm_eps=1e-5,
+                        tie_word_embeddings=False, use_cache=False, attn_implementation="sdpa")
+
+
+def make_model(config):
+    """On the meta device, bf16, without data."""
+    with torch.device("meta"):
+        return transformers.AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
+
+
+def add_adapter(model, rank: int, dropout: float, **options):
+    """One PEFT adapter; `options` go to get_peft_model."""
+    return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=dropout,
+                                            target_modules=TARGETS, task_type="CAUSAL_LM"), **options)
+
+
+@torch.no_grad()
+def randomise(model, device: str, seed: int = 0) -> None:
+    """Fills parameters that to_empty() left undefined, and recomputes the rotary frequencies, which
+    are no parameters."""
+    torch.manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            parameter.fill_(0.0 if name.endswith("bias") else 1.0)
+        else:
+            parameter.normal_(0.0, 0.02)
+    for module in model.modules():
+        rotary = getattr(module, "rotary_emb", None)
+        if rotary is not None:
+            with torch.device(device):
+                module.rotary_emb = type(rotary)(model.config)
+
+
+def useful_flop(config, batch: int, sequence: int) -> tuple[float, float]:
+    """(weights, attention) of a step: 4 FLOP per weight in a matrix product and token, as loratrain
+    bench counts; attention 3 x 2 L Q D s per token, causal."""
+    hidden, layers = config.hidden_size, config.num_hidden_layers
+    head = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
+    query, key = head * config.num_attention_heads, head * config.num_key_value_heads
+    per_layer = 2 * hidden * query + 2 * hidden * key + 3 * hidden * config.intermediate_size
+    tokens = batch * sequence
+    return (4.0 * tokens * (layers * per_layer + hidden * config.vocab_size),
+            6.0 * tokens * layers * query * sequence)

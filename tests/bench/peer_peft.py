@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""How fast Hugging Face transformers + PEFT train one LoRA adapter on one GPU, as a yardstick for
+`loratrain bench`. Random weights, bf16 base, rank 16 on all seven linears, SDPA attention.
+
+  peer_peft.py --model llama-3.1-8b --batch 4 --sequence 2048 [--compile] [--checkpointing]
+
+The adapter is kept in fp32, as PEFT does by default, and multiplied in fp32; --autocast multiplies it
+in bf16 (what Trainer does with bf16=True), --bf16-adapter also keeps it in bf16. Prints one JSON line;
+seconds_per_step is the median."""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import time
+
+import peft
+import torch
+import transformers
+
+from peer_model import add_adapter, make_config, make_model, presets, randomise, useful_flop
+
+WARMUP_STEPS = 3
+BATCHES = 4
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="llama-3.1-8b", choices=list(presets()))
+    parser.add_argument("--batch", type=int, default=4, help="samples per step")
+    parser.add_argument("--sequence", type=int, default=2048, help="tokens per sample")
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--compile", action="store_true", help="torch.compile the model")
+    parser.add_argument("--checkpointing", action="store_true", help="recompute activations")
+    parser.add_argument("--autocast", action="store_true")
+    parser.add_argument("--bf16-adapter", action="store_true")
+    return parser.parse_args()
+
+
+def build(arguments, config):
+    """(model, optimizer)"""
+    model = make_model(config).to_empty(device=arguments.device)
+    randomise(model, arguments.device)
+    model = add_adapter(model, arguments.rank, arguments.dropout,
+                        autocast_adapter_dtype=not arguments.bf16_adapter)
+    model.to(arguments.device).train()
+    if arguments.checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.enable_input_require_grads()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return model, torch.optim.AdamW(trained, lr=1e-4, fused=arguments.device == "cuda")
+
+
+def measure(arguments, config) -> list[float]:
+    """Seconds of each step."""
+    model, optimizer = build(arguments, config)
+    forward = torch.compile(model) if arguments.compile else model
+    autocast = (torch.autocast(arguments.device, torch.bfloat16) if arguments.autocast
+                else contextlib.nullcontext())
+    batches = [torch.randint(0, config.vocab_size, (arguments.batch, arguments.sequence),
+                             device=arguments.device) for _ in range(BATCHES)]
+    synchronize = torch.cuda.synchronize if arguments.device == "cuda" else lambda: None
+    seconds = []
+    for step in range(WARMUP_STEPS + arguments.steps):
+        if step == WARMUP_STEPS and arguments.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        synchronize()
+        start = time.perf_counter()
+        ids = batches[step % BATCHES]
+        with autocast:
+            loss = forward(input_ids=ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        synchronize()
+        seconds.append(time.perf_counter() - start)
+    if not torch.isfinite(loss):
+        raise SystemExit(f"error: the loss is {loss.item()}")
+    return seconds[WARMUP_STEPS:]
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    config = make_config(arguments.model, arguments.sequence)
+    seconds = statistics.median(measure(arguments, config))
+    tokens = arguments.batch * arguments.sequence
+    weights, attention = useful_flop(config, arguments.batch, arguments.sequence)
+    cuda = arguments.device == "cuda"
+    print(json.dumps({
+        "case": "peer-peft", "model": arguments.model, "batch": arguments.batch,
+        "sample_tokens": arguments.sequence, "rank": arguments.rank, "dropout": arguments.dropout,
+        "compile": arguments.compile, "checkpointing": arguments.checkpointing,
+        "autocast": arguments.autocast, "bf16_adapter": arguments.bf16_adapter,
+        "device": torch.cuda.get_device_name() if cuda else "cpu", "ranks": 1, "steps": arguments.steps,
+        "seconds_per_step": seconds, "tokens_per_second": tokens / seconds,
+        "weight_gflops_per_rank": weights / seconds * 1e-9,
+        "attention_gflops_per_rank": attention / seconds * 1e-9,
+        "peak_bytes": torch.cuda.max_memory_allocated() if cuda else None,
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__,
+                     "peft": peft.__version__}}))
+
+
+if __name__ == "__main__":
+    main()
