@@ -1,6 +1,8 @@
 """Golden trajectories on GPUs, one rank per GPU: fp32 mode within 1e-4 of PEFT in float64, bf16
 within 2e-2; two runs, stop/resume and recomputation equal to the bit; memory within the plan.
-Skipped without a GPU; set LORATRAIN_TEST_REQUIRE_GPUS=n to make fewer than n GPUs a failure."""
+Skipped without a GPU; set LORATRAIN_TEST_REQUIRE_GPUS=n to make fewer than n GPUs a failure, and
+LORATRAIN_TEST_REPORT=FILE to append the errors as JSON lines (tests/golden/peft_bf16_distance.py
+reads them)."""
 
 import json
 import os
@@ -23,6 +25,7 @@ def visible_gpus():
 
 GPUS = visible_gpus()
 REQUIRED = int(os.environ.get("LORATRAIN_TEST_REQUIRE_GPUS", "0"))
+REPORT = os.environ.get("LORATRAIN_TEST_REPORT")
 LAYERS = {"llama": 4, "qwen2": 3, "qwen3": 3, "mistral": 2}
 
 
@@ -64,6 +67,11 @@ class Gpu(JobTest):
                     print(f"{family} {precision} on {ranks} GPU(s): losses {worst['loss']:.1e}, "
                           f"grad norms {worst['grad_norm']:.1e}, "
                           f"weights {worst['weights']:.1e}", file=sys.stderr)
+                    if REPORT:
+                        line = {"case": "golden", "family": family, "precision": precision,
+                                "ranks": ranks, "limit": limit, **worst}
+                        with open(REPORT, "a", encoding="utf-8") as file:
+                            file.write(json.dumps(line) + "\n")
                     self.assertLessEqual(worst["loss"], limit)
 
     def test_fp32_golden(self):
