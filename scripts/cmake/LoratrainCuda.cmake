@@ -9,6 +9,20 @@ if(LORATRAIN_CUDA)
   include(CheckLanguage)
   check_language(CUDA)
   find_package(CUDAToolkit QUIET)
+  include(LoratrainWheels)
+  if(CUDAToolkit_FOUND AND NOT TARGET CUDA::cublasLt)
+    loratrain_wheel_folders(cublas_wheels "cu[0-9]*" cublas)
+    find_library(LORATRAIN_CUBLASLT NAMES "libcublasLt.so.${CUDAToolkit_VERSION_MAJOR}"
+                 HINTS ${cublas_wheels} PATH_SUFFIXES lib)
+    find_path(LORATRAIN_CUBLASLT_INCLUDE NAMES cublasLt.h HINTS ${cublas_wheels}
+              PATH_SUFFIXES include)
+    if(LORATRAIN_CUBLASLT AND LORATRAIN_CUBLASLT_INCLUDE)
+      add_library(CUDA::cublasLt UNKNOWN IMPORTED)
+      set_target_properties(CUDA::cublasLt PROPERTIES
+        IMPORTED_LOCATION "${LORATRAIN_CUBLASLT}"
+        INTERFACE_INCLUDE_DIRECTORIES "${LORATRAIN_CUBLASLT_INCLUDE}")
+    endif()
+  endif()
   if(CMAKE_CUDA_COMPILER AND TARGET CUDA::cublasLt)
     set(LORATRAIN_CUDA_USED ON)
   elseif(NOT LORATRAIN_CUDA STREQUAL "AUTO")

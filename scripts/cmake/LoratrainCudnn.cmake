@@ -8,26 +8,14 @@ set(LORATRAIN_CUDNN_USED OFF)
 
 find_path(CUDNN_FRONTEND_INCLUDE NAMES cudnn_frontend.h)
 if(CUDNN_FRONTEND_INCLUDE)
-  # cuDNN and NVRTC may be there only as Python wheels, whose libraries have no plain .so name.
-  find_program(LORATRAIN_PYTHON NAMES python3)
-  set(wheels "")
-  if(LORATRAIN_PYTHON)
-    execute_process(
-      COMMAND ${LORATRAIN_PYTHON} -c "import nvidia; print(';'.join(nvidia.__path__))"
-      OUTPUT_VARIABLE wheels OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-  endif()
-  set(cudnn_hints ${CUDAToolkit_LIBRARY_ROOT} ${CUDAToolkit_TARGET_DIR})
-  set(nvrtc_hints ${CUDAToolkit_LIBRARY_DIR})
-  foreach(wheel IN LISTS wheels)
-    list(APPEND cudnn_hints "${wheel}/cudnn")
-    file(GLOB folders "${wheel}/cu*/lib" "${wheel}/cuda_nvrtc/lib")
-    list(APPEND nvrtc_hints ${folders})
-  endforeach()
+  loratrain_wheel_folders(cudnn_wheels cudnn)
+  loratrain_wheel_folders(nvrtc_wheels "cu[0-9]*" cuda_nvrtc)
+  set(cudnn_hints ${CUDAToolkit_LIBRARY_ROOT} ${CUDAToolkit_TARGET_DIR} ${cudnn_wheels})
   find_path(CUDNN_INCLUDE NAMES cudnn_graph.h HINTS ${cudnn_hints} PATH_SUFFIXES include)
   find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 NAMES_PER_DIR HINTS ${cudnn_hints}
                PATH_SUFFIXES lib lib64)
   find_library(LORATRAIN_NVRTC NAMES nvrtc libnvrtc.so.13 libnvrtc.so.12 NAMES_PER_DIR
-               HINTS ${nvrtc_hints})
+               HINTS ${CUDAToolkit_LIBRARY_DIR} ${nvrtc_wheels} PATH_SUFFIXES lib)
   if(CUDNN_INCLUDE AND CUDNN_LIBRARY AND LORATRAIN_NVRTC)
     set(LORATRAIN_CUDNN_USED ON)
     target_include_directories(loratrain_cudnn SYSTEM INTERFACE
