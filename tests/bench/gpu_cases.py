@@ -1,0 +1,80 @@
+"""The cases of the GPU table: what `loratrain bench` and the peers run on 1, 2 and 4 GPUs, and the
+bars that results are held against. Only data; run_gpu_cases.py runs them, gpu_table.py prints them."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+# PEFT trains several adapters one after another, at the same rate.
+PEFT_8B = "peer_peft.py --model llama-3.1-8b"
+PEFT_1B = "peer_peft.py --model tinyllama-1.1b"
+
+
+@dataclass(frozen=True)
+class Case:
+    """`options` are those of `loratrain bench`; `peers` are scripts of this folder with options, the
+    most important first. `bars` say what passes: a key of the result line, "peer" (rate over the
+    fastest peer's), "waiting" (largest share of a stage's time) or "rate" (over another case's)
+    -> ("at least" | "at most", value) or ("share of", case, value)."""
+    name: str
+    options: str
+    peers: tuple[str, ...] = ()
+    bars: dict[str, tuple] = field(default_factory=dict)
+
+
+def equal_tokens(adapters: int) -> Case:
+    """32768 tokens per step in samples of 1024, shared by so many adapters."""
+    bars = {} if adapters == 1 else {"rate": ("share of", "8B, 1 adapter x 32 x 1024", 0.97)}
+    plural = "" if adapters == 1 else "s"
+    return Case(f"8B, {adapters} adapter{plural} x {32 // adapters} x 1024",
+                f"--model llama-3.1-8b --adapters {adapters} --samples {32 // adapters} --sample-tokens 1024 "
+                "--microbatch-tokens 8192 --steps 2", bars=bars)
+
+
+ONE_GPU = (
+    Case("8B, 4 adapters x 4 x 2048",
+         "--model llama-3.1-8b --adapters 4 --samples 4 --sample-tokens 2048 --microbatch-tokens 8192 --steps 3",
+         (f"{PEFT_8B} --batch 4 --sequence 2048 --compile", f"{PEFT_8B} --batch 4 --sequence 2048"),
+         {"tokens_per_second": ("at least", 16800), "lora_overhead": ("at most", 0.10),
+          "peer": ("at least", 1.0)}),
+    Case("8B, 4 x 4 x 2048, dropout 0.1",
+         "--model llama-3.1-8b --adapters 4 --samples 4 --sample-tokens 2048 --microbatch-tokens 8192 "
+         "--dropout 0.1 --steps 3",
+         (f"{PEFT_8B} --batch 4 --sequence 2048 --dropout 0.1 --compile",), {"peer": ("at least", 1.0)}),
+    equal_tokens(1), equal_tokens(4), equal_tokens(16), equal_tokens(32),
+    Case("8B, 4 adapters x 1 x 8192",
+         "--model llama-3.1-8b --adapters 4 --samples 1 --sample-tokens 8192 --microbatch-tokens 8192 --steps 3",
+         (f"{PEFT_8B} --batch 1 --sequence 8192 --compile",), {"peer": ("at least", 1.0)}),
+    Case("1.1B, 1 adapter x 8 x 512",
+         "--model tinyllama-1.1b --adapters 1 --samples 8 --sample-tokens 512 --steps 20",
+         (f"{PEFT_1B} --batch 8 --sequence 512 --compile", f"{PEFT_1B} --batch 8 --sequence 512"),
+         {"peer": ("at least", 1.0)}),
+    Case("1.1B, 32 adapters x 1 x 512",
+         "--model tinyllama-1.1b --adapters 32 --samples 1 --sample-tokens 512 --steps 10",
+         (f"{PEFT_1B} --batch 1 --sequence 512",), {"peer": ("at least", 1.0)}),
+)
+
+
+def pipeline_8b(adapters: int, peers: tuple[str, ...] = ()) -> Case:
+    """131072 tokens per step."""
+    bars = {"waiting": ("at most", 0.11)}
+    if peers:
+        bars["peer"] = ("at least", 1.0)
+    return Case(f"8B, {adapters} adapters x {64 // adapters} x 2048",
+                f"--model llama-3.1-8b --adapters {adapters} --samples {64 // adapters} --sample-tokens 2048 "
+                "--microbatch-tokens 8192 --steps 2", peers, bars)
+
+
+def pipeline_70b(microbatch: int, peers: tuple[str, ...] = ()) -> Case:
+    return Case(f"70B, 4 adapters x 4 x 2048 by {microbatch}",
+                "--model llama-3-70b --adapters 4 --samples 4 --sample-tokens 2048 "
+                f"--microbatch-tokens {microbatch} --steps 2", peers,
+                {"peer": ("at least", 1.0)} if peers else {})
+
+
+FSDP_8B = ("peer_fsdp.py --model llama-3.1-8b --batch 4 --keep-activations",)
+FSDP_70B = ("peer_fsdp.py --model llama-3-70b --batch 4 --steps 3",)
+CASES = {
+    1: ONE_GPU,
+    2: (pipeline_8b(4, FSDP_8B), pipeline_8b(8)),
+    4: (pipeline_8b(4, FSDP_8B), pipeline_8b(8), pipeline_70b(2048, FSDP_70B), pipeline_70b(4096)),
+}
