@@ -37,6 +37,47 @@ inline bool all_wide(std::initializer_list<const Matrix*> operands) {
     return true;
 }
 
+/// Lets the next kernel of the stream start where there is room, if launch_early queued it.
+__device__ __forceinline__ void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+/// Returns when the kernel before has ended and what it wrote can be read.
+__device__ __forceinline__ void wait_for_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+#endif
+}
+
+/// Launches a kernel whose blocks may start before the kernel queued ahead has ended (programmatic
+/// dependent launch, from sm_90 on); it calls wait_for_kernel_before() before it touches anything
+/// that one writes.
+template <class... Parameters, class... Arguments>
+cudaError_t launch_early(cudaStream_t stream, void (*kernel)(Parameters...), dim3 grid,
+                         unsigned threads, std::size_t shared, const Arguments&... arguments) {
+    static const bool supported = [] {
+        int device = 0;
+        int major = 0;
+        return cudaGetDevice(&device) == cudaSuccess &&
+               cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+                   cudaSuccess &&
+               major >= 9;
+    }();
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = supported ? 1 : 0;
+    return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
 template <int N, class Body>
 __global__ void __launch_bounds__(block_threads)
     for_each_element(std::uint32_t count, std::uint32_t per_row, Body body) {

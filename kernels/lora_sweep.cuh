@@ -1,5 +1,6 @@
 #pragma once
 
+#include "launch.cuh"
 #include "lora_sweep_tile.cuh"
 
 /// The sweep itself: partial sums of the gradients per tile of rows, and with_ds of dS per block of
@@ -107,6 +108,7 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
     extern __shared__ uint4 staging[];
     __shared__ RankBlock rank_blocks[blocks];
     __shared__ uint4 factor[with_ds ? block_columns / chunk_columns * 2 * 32 : 1];
+    let_next_kernel_start();
     const LoraTile tile = p.tables.tiles[blockIdx.y];
     if (tile.segment < 0) return;
     if (threadIdx.x < blocks) {

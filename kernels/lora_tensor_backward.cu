@@ -107,6 +107,7 @@ __device__ __forceinline__ void finish_grad_b(const SweepParams& p, int slot_ind
 
 /// blockIdx.y: rank block; blockIdx.z = 0: dS, z > 0: the gradient of B of slot z - 1.
 __global__ void __launch_bounds__(threads) finish_backward(SweepParams p, Matrix ds) {
+    wait_for_kernel_before();
     const int i = static_cast<int>(blockIdx.x * threads + threadIdx.x);
     const int rank_block = static_cast<int>(blockIdx.y);
     if (blockIdx.z == 0) {
@@ -147,8 +148,7 @@ cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& 
     const dim3 grid(static_cast<unsigned>(pieces(largest, threads)),
                     static_cast<unsigned>(std::max(1, sweep.rank_blocks)),
                     static_cast<unsigned>(1 + p.tables.slot_count));
-    finish_backward<<<grid, threads, 0, stream>>>(sweep, p.ds);
-    return cudaGetLastError();
+    return launch_early(stream, finish_backward, grid, threads, 0, sweep, p.ds);
 }
 
 }  // namespace loratrain::kernels

@@ -11,6 +11,7 @@ using namespace sweep;
 namespace {
 
 __global__ void __launch_bounds__(threads) finish_grad_a(SweepParams p) {
+    wait_for_kernel_before();
     const auto slot_index = static_cast<std::int32_t>(blockIdx.z % p.tables.slot_count);
     const LoraSlotEntry& slot = p.tables.slots[blockIdx.z];
     const int rank = static_cast<int>(blockIdx.y);
@@ -77,8 +78,7 @@ cudaError_t lora_grad_a_tensor(cudaStream_t stream, const LoraGradAParams& p) {
     const dim3 grid(static_cast<unsigned>(pieces(p.x.cols, threads)),
                     static_cast<unsigned>(p.tables.largest_rank),
                     static_cast<unsigned>(p.tables.target_count * p.tables.slot_count));
-    finish_grad_a<<<grid, threads, 0, stream>>>(sweep);
-    return cudaGetLastError();
+    return launch_early(stream, finish_grad_a, grid, threads, 0, sweep);
 }
 
 }  // namespace loratrain::kernels

@@ -226,6 +226,7 @@ __global__ void __launch_bounds__(threads, 1)
     extern __shared__ uint4 staging[];
     __shared__ Strip strips[strip_count];
     __shared__ DropoutRows dropout_rows;
+    wait_for_kernel_before();
     const LoraTile tile = p.tables.tiles[blockIdx.x];
     if (tile.segment < 0) {
         if (blockIdx.y == 0) clear_other_columns(p, tile);
@@ -289,6 +290,7 @@ __global__ void __launch_bounds__(threads, 1)
 /// A in bf16, rows and columns padded with zeros.
 __global__ void __launch_bounds__(threads)
     copy_factors(LoraTables tables, Bf16* copies, std::int64_t ld, std::int64_t k) {
+    let_next_kernel_start();
     const LoraSlotEntry& slot = tables.slots[blockIdx.z];
     const std::int64_t padded =
         (slot.rank + lora_copy_row_multiple - 1) / lora_copy_row_multiple * lora_copy_row_multiple;
@@ -314,8 +316,7 @@ cudaError_t launch(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
     if (raised != cudaSuccess) return raised;
     const dim3 grid(static_cast<unsigned>(p.tables.tile_count),
                     static_cast<unsigned>(std::max(1, (strips + strip_count - 1) / strip_count)));
-    kernel<<<grid, threads, shared, stream>>>(p, lora_tensor_copy_ld(p.x.cols));
-    return cudaGetLastError();
+    return launch_early(stream, kernel, grid, threads, shared, p, lora_tensor_copy_ld(p.x.cols));
 }
 
 template <bool with_dropout>
