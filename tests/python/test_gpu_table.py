@@ -63,13 +63,13 @@ class Table(unittest.TestCase):
         self.assertEqual(self.row(text, name + ": tokens_per_second")[-1], "not measured")
 
     def test_rate_over_another_case_and_idle_share_of_the_worst_stage(self):
-        many = "8B, 32 adapters x 1 x 1024"
+        many = "8B, 32 adapters x 1 x 512"
         stages = [{"idle_share": 0.02, "wait_share": 0.03}, {"idle_share": 0.02, "wait_share": 0.1}]
         pipeline = gpu_cases.CASES[2][0].name
-        code, text = self.print_lines([ours("8B, 1 adapter x 32 x 1024", 1000.0), ours(many, 960.0),
+        code, text = self.print_lines([ours("8B, 1 adapter x 32 x 512", 1000.0), ours(many, 840.0),
                                        ours(pipeline, 1.0, gpus=2, profile_of_ranks=stages)])
         self.assertEqual(code, 1)
-        self.assertEqual(self.row(text, many + ": rate over")[-2:], ["0.96", "MISSED"])
+        self.assertEqual(self.row(text, many + ": rate over")[-2:], ["0.84", "MISSED"])
         self.assertEqual(self.row(text, pipeline + ": idle")[-2:], ["0.12", "MISSED"])
         self.assertIn("5% 12%", text)
 
