@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Collects packages of this machine that the machine with the GPUs lacks into a small folder, for
-# LORATRAIN_GPU_PREFIX of gpu_visit.sh: Boost.Program_options (headers by bcp, Debian's
+# LORATRAIN_GPU_PREFIX of gpu_visit.sh: Boost.Program_options and Asio (headers by bcp, Debian's
 # libboost-tools-dev, and the shared library), and with a second argument cudnn-frontend's headers.
 #   make_gpu_prefix.sh DIR [CUDNN_FRONTEND_INCLUDE]
 set -euo pipefail
@@ -25,7 +25,7 @@ boost="$(printf '#include <boost/version.hpp>\n' | "${CXX:-c++}" -x c++ -M - |
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
-bcp --boost="${boost%/boost/version.hpp}" program_options "$work" >"$work/log" 2>&1 ||
+bcp --boost="${boost%/boost/version.hpp}" program_options boost/asio.hpp "$work" >"$work/log" 2>&1 ||
   fail "bcp: $(tail -n 3 "$work/log")"
 mkdir -p "$prefix/include" "$prefix/lib"
 rm -rf "$prefix/include/boost"
