@@ -223,16 +223,28 @@ class Bench {
         buffers_.resize(kept_);
     }
 
+    struct Targets {
+        std::vector<std::vector<LoraSlot>> factors;
+        std::vector<LoraTarget> targets;  ///< of `factors`
+    };
+
+    /// `count` linears of hidden x hidden whose S lie side by side in `s`.
+    Targets make_targets(int count, const TensorView& s, std::uint32_t dropout) {
+        Targets result;
+        for (int i = 0; i < count; ++i) result.factors.push_back(slots(hidden, hidden, dropout));
+        for (int i = 0; i < count; ++i) {
+            result.targets.push_back(
+                {result.factors[static_cast<std::size_t>(i)], s.col_range(i * pad, pad)});
+        }
+        return result;
+    }
+
     void shared_input(int count, std::uint32_t dropout) {
         const std::string name = cat(count, " targets", dropout > 0 ? ", dropout," : ",");
         const TensorView x = random(tokens_, hidden, pad);
         const TensorView s = random(tokens_, count * pad);
-        std::vector<std::vector<LoraSlot>> factors;
-        std::vector<LoraTarget> targets;
-        for (int i = 0; i < count; ++i) factors.push_back(slots(hidden, hidden, dropout));
-        for (int i = 0; i < count; ++i) {
-            targets.push_back({factors[static_cast<std::size_t>(i)], s.col_range(i * pad, pad)});
-        }
+        const Targets operands = make_targets(count, s, dropout);
+        const std::vector<LoraTarget>& targets = operands.targets;
         const LoraRows lora{segments_, rows_};
         const double x_bytes = 2.0 * static_cast<double>(tokens_ * hidden);
         bytes(name + " lora_shrink 4096", x_bytes, [&] {
@@ -249,12 +261,8 @@ class Bench {
             cat(count, count == 1 ? " target" : " targets", dropout > 0 ? ", dropout, " : ", ");
         const TensorView y = random(tokens_, hidden, pad);
         const TensorView s = random(tokens_, count * pad);
-        std::vector<std::vector<LoraSlot>> factors;
-        std::vector<LoraTarget> targets;
-        for (int i = 0; i < count; ++i) factors.push_back(slots(hidden, hidden, dropout));
-        for (int i = 0; i < count; ++i) {
-            targets.push_back({factors[static_cast<std::size_t>(i)], s.col_range(i * pad, pad)});
-        }
+        const Targets operands = make_targets(count, s, dropout);
+        const std::vector<LoraTarget>& targets = operands.targets;
         const LoraRows lora{segments_, rows_};
         const double y_bytes = 2.0 * static_cast<double>(tokens_ * hidden);
         bytes(name + "lora_expand 4096", 2.0 * y_bytes, [&] {

@@ -10,21 +10,15 @@ line; seconds_per_step is the median, tokens count all GPUs."""
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import statistics
-import time
 
-import peft
 import torch
 import torch.distributed as dist
-import transformers
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from peer_model import add_adapter, make_config, make_model, presets, randomise, useful_flop
-
-WARMUP_STEPS = 2
+from peer_model import (add_adapter, make_config, make_model, presets, randomise, result_line,
+                        train_steps)
 
 
 def parse_arguments():
@@ -58,29 +52,19 @@ def build(arguments, config):
 
 
 def measure(arguments, config) -> list[float]:
-    """Seconds of each step, all ranks together."""
+    """Of all ranks together."""
     model, optimizer = build(arguments, config)
     ids = torch.randint(0, config.vocab_size, (arguments.batch, arguments.sequence),
                         device=arguments.device)
+    cuda = arguments.device == "cuda"
 
     def synchronize():
-        if arguments.device == "cuda":
+        if cuda:
             torch.cuda.synchronize()
         dist.barrier()
 
-    seconds = []
-    for _ in range(WARMUP_STEPS + arguments.steps):
-        synchronize()
-        start = time.perf_counter()
-        loss = model(input_ids=ids, labels=ids).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        synchronize()
-        seconds.append(time.perf_counter() - start)
-    if not torch.isfinite(loss):
-        raise SystemExit(f"error: the loss is {loss.item()}")
-    return seconds[WARMUP_STEPS:]
+    return train_steps(lambda batch: model(input_ids=batch, labels=batch).loss, optimizer, [ids],
+                       synchronize, arguments.steps, cuda)
 
 
 def main() -> None:
@@ -90,24 +74,10 @@ def main() -> None:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if cuda else "gloo")
     config = make_config(arguments.model, arguments.sequence)
-    seconds = statistics.median(measure(arguments, config))
-    ranks = dist.get_world_size()
-    tokens = ranks * arguments.batch * arguments.sequence
-    weights, attention = useful_flop(config, arguments.batch, arguments.sequence)
+    seconds = measure(arguments, config)
     if dist.get_rank() == 0:
-        print(json.dumps({
-            "case": "peer-fsdp", "model": arguments.model, "batch": arguments.batch,
-            "sample_tokens": arguments.sequence, "rank": arguments.rank,
-            "checkpointing": not arguments.keep_activations,
-            "device": torch.cuda.get_device_name() if cuda else "cpu", "ranks": ranks,
-            "steps": arguments.steps, "seconds_per_step": seconds,
-            "tokens_per_second": tokens / seconds,
-            "tokens_per_second_per_rank": tokens / seconds / ranks,
-            "weight_gflops_per_rank": weights / seconds * 1e-9,
-            "attention_gflops_per_rank": attention / seconds * 1e-9,
-            "peak_bytes": torch.cuda.max_memory_allocated() if cuda else None,
-            "versions": {"torch": torch.__version__, "transformers": transformers.__version__,
-                         "peft": peft.__version__}}), flush=True)
+        print(result_line("peer-fsdp", arguments, config, seconds, dist.get_world_size(),
+                          checkpointing=not arguments.keep_activations), flush=True)
     dist.destroy_process_group()
 
 

@@ -1,15 +1,20 @@
 """What the peer benchmarks share: presets of `loratrain bench --model` as Hugging Face models with
-random weights and one PEFT adapter on all seven linears, and the count of useful work."""
+random weights and one PEFT adapter on all seven linears, timed steps, and the line of results."""
 from __future__ import annotations
 
+import json
 import re
+import statistics
+import time
 from pathlib import Path
 
+import peft
 import torch
 import transformers
 from peft import LoraConfig, get_peft_model
 
 PRESETS = Path(__file__).resolve().parents[2] / "src" / "config" / "model_presets.cpp"
+WARMUP_STEPS = 3
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 FIELDS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
           "num_key_value_heads")
@@ -75,3 +80,41 @@ def useful_flop(config, batch: int, sequence: int) -> tuple[float, float]:
     tokens = batch * sequence
     return (4.0 * tokens * (layers * per_layer + hidden * config.vocab_size),
             6.0 * tokens * layers * query * sequence)
+
+
+def train_steps(forward, optimizer, batches, synchronize, steps: int, cuda: bool) -> list[float]:
+    """Seconds of each of `steps` steps after the warm-up; `forward(ids)` gives the loss."""
+    seconds = []
+    for step in range(WARMUP_STEPS + steps):
+        if step == WARMUP_STEPS and cuda:
+            torch.cuda.reset_peak_memory_stats()
+        synchronize()
+        start = time.perf_counter()
+        loss = forward(batches[step % len(batches)])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        synchronize()
+        seconds.append(time.perf_counter() - start)
+    if not torch.isfinite(loss):
+        raise SystemExit(f"error: the loss is {loss.item()}")
+    return seconds[WARMUP_STEPS:]
+
+
+def result_line(case: str, arguments, config, step_seconds: list[float], ranks: int, **more) -> str:
+    """One JSON line with the median step."""
+    seconds = statistics.median(step_seconds)
+    tokens = ranks * arguments.batch * arguments.sequence
+    weights, attention = useful_flop(config, arguments.batch, arguments.sequence)
+    cuda = arguments.device == "cuda"
+    return json.dumps({
+        "case": case, "model": arguments.model, "batch": arguments.batch,
+        "sample_tokens": arguments.sequence, "rank": arguments.rank, **more,
+        "device": torch.cuda.get_device_name() if cuda else "cpu", "ranks": ranks,
+        "steps": arguments.steps, "seconds_per_step": seconds, "tokens_per_second": tokens / seconds,
+        "tokens_per_second_per_rank": tokens / seconds / ranks,
+        "weight_gflops_per_rank": weights / seconds * 1e-9,
+        "attention_gflops_per_rank": attention / seconds * 1e-9,
+        "peak_bytes": torch.cuda.max_memory_allocated() if cuda else None,
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__,
+                     "peft": peft.__version__}})

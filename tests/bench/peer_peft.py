@@ -11,17 +11,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import statistics
-import time
 
-import peft
 import torch
-import transformers
 
-from peer_model import add_adapter, make_config, make_model, presets, randomise, useful_flop
+from peer_model import (add_adapter, make_config, make_model, presets, randomise, result_line,
+                        train_steps)
 
-WARMUP_STEPS = 3
 BATCHES = 4
 
 
@@ -56,52 +51,29 @@ def build(arguments, config):
 
 
 def measure(arguments, config) -> list[float]:
-    """Seconds of each step."""
     model, optimizer = build(arguments, config)
-    forward = torch.compile(model) if arguments.compile else model
+    compiled = torch.compile(model) if arguments.compile else model
     autocast = (torch.autocast(arguments.device, torch.bfloat16) if arguments.autocast
                 else contextlib.nullcontext())
     batches = [torch.randint(0, config.vocab_size, (arguments.batch, arguments.sequence),
                              device=arguments.device) for _ in range(BATCHES)]
-    synchronize = torch.cuda.synchronize if arguments.device == "cuda" else lambda: None
-    seconds = []
-    for step in range(WARMUP_STEPS + arguments.steps):
-        if step == WARMUP_STEPS and arguments.device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        synchronize()
-        start = time.perf_counter()
-        ids = batches[step % BATCHES]
+    cuda = arguments.device == "cuda"
+
+    def forward(ids):
         with autocast:
-            loss = forward(input_ids=ids, labels=ids).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        synchronize()
-        seconds.append(time.perf_counter() - start)
-    if not torch.isfinite(loss):
-        raise SystemExit(f"error: the loss is {loss.item()}")
-    return seconds[WARMUP_STEPS:]
+            return compiled(input_ids=ids, labels=ids).loss
+
+    return train_steps(forward, optimizer, batches, torch.cuda.synchronize if cuda else lambda: None,
+                       arguments.steps, cuda)
 
 
 def main() -> None:
     arguments = parse_arguments()
     config = make_config(arguments.model, arguments.sequence)
-    seconds = statistics.median(measure(arguments, config))
-    tokens = arguments.batch * arguments.sequence
-    weights, attention = useful_flop(config, arguments.batch, arguments.sequence)
-    cuda = arguments.device == "cuda"
-    print(json.dumps({
-        "case": "peer-peft", "model": arguments.model, "batch": arguments.batch,
-        "sample_tokens": arguments.sequence, "rank": arguments.rank, "dropout": arguments.dropout,
-        "compile": arguments.compile, "checkpointing": arguments.checkpointing,
-        "autocast": arguments.autocast, "bf16_adapter": arguments.bf16_adapter,
-        "device": torch.cuda.get_device_name() if cuda else "cpu", "ranks": 1, "steps": arguments.steps,
-        "seconds_per_step": seconds, "tokens_per_second": tokens / seconds,
-        "weight_gflops_per_rank": weights / seconds * 1e-9,
-        "attention_gflops_per_rank": attention / seconds * 1e-9,
-        "peak_bytes": torch.cuda.max_memory_allocated() if cuda else None,
-        "versions": {"torch": torch.__version__, "transformers": transformers.__version__,
-                     "peft": peft.__version__}}))
+    print(result_line("peer-peft", arguments, config, measure(arguments, config), 1,
+                      dropout=arguments.dropout, compile=arguments.compile,
+                      checkpointing=arguments.checkpointing, autocast=arguments.autocast,
+                      bf16_adapter=arguments.bf16_adapter))
 
 
 if __name__ == "__main__":
