@@ -153,14 +153,14 @@ void build_stage(const MpiSession& mpi, TrainingSession& session) {
     });
 }
 
-std::string end_reason(ExitCode code) {
+std::string end_reason(ExitCode code, const std::string& stop_reason) {
     switch (code) {
         case ExitCode::done:
             return "done";
         case ExitCode::some_adapters_failed:
             return "some adapters failed";
         case ExitCode::stopped_resume_me:
-            return "stopped; the same command continues";
+            return "stopped: " + stop_reason + "; the same command continues";
         default:
             return "error";
     }
@@ -173,14 +173,14 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     agree(mpi, [&] { session.job = read_job(command_line.job_path, command_line.overrides); });
     if (command_line.dry_run) return dry_run(command_line, mpi, session.job);
 
+    StopConditions stop(session.job, command_line.stop_after);
     Watchdog watchdog(mpi, session.job.run.peer_timeout);
     give_back_large_blocks();
     const ResidentMemory before = resident_memory();
     const std::string checkpoint = plan_run(command_line, mpi, session);
     build_stage(mpi, session);
     Trainer trainer({mpi, session.job, session.plan, *session.stage, *session.runner,
-                     *session.loader, session.inputs.infos, session.identity,
-                     command_line.stop_after});
+                     *session.loader, session.inputs.infos, session.identity, stop});
     agree(mpi, [&] {
         if (!checkpoint.empty()) {
             trainer.restore(load_checkpoint(checkpoint, session.job, session.plan.model,
@@ -202,9 +202,10 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     activity::begin(activity::Task::finish);
     watchdog.dismiss();
     log_memory(mpi, session.plan, *session.backend, before);
-    if (session.directory) session.directory->write_end(end_reason(code));
+    const std::string reason = end_reason(code, trainer.stop_reason());
+    if (session.directory) session.directory->write_end(reason);
     if (mpi.is_root()) log::block(ProgressLog::closing_table(session.job, trainer.state()));
-    log::info(end_reason(code));
+    log::info(reason);
     return code;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/program_options.hpp>
+#include <cmath>
 #include <utility>
 
 #include "base/error.h"
@@ -28,6 +29,7 @@ po::options_description train_options(CommandLine& line) {
     add("ranks", po::value<int>());
     add("restart", po::value<std::string>());
     add("stop-after", po::value<int>());
+    add("max-hours", po::value<double>());
     return options;
 }
 
@@ -159,6 +161,16 @@ void read_restart(const Parsed& parsed, CommandLine& line, Problems& problems) {
     }
 }
 
+void read_max_hours(const Parsed& parsed, CommandLine& line, Problems& problems) {
+    if (parsed.values.count("max-hours") == 0) return;
+    const auto hours = parsed.values["max-hours"].as<double>();
+    if (std::isfinite(hours) && hours > 0) {
+        line.overrides.push_back({"run.max_hours", format_exact(hours)});
+    } else {
+        problems.add("--max-hours", cat(hours, " is out of range"), "give hours above 0, as in 7.5");
+    }
+}
+
 /// A command that was probably meant by a first word that names no file of a usual form.
 std::string meant_command(const std::string& word) {
     if (word.find_first_of("./") != std::string::npos) return "";
@@ -194,6 +206,7 @@ CommandLine parse_train(const Words& words) {
     read_job_path(parsed.arguments, line, problems);
     read_overrides(parsed, line, problems);
     read_restart(parsed, line, problems);
+    read_max_hours(parsed, line, problems);
     line.ranks = read_count(parsed, "ranks", problems);
     line.stop_after = read_count(parsed, "stop-after", problems);
     if (line.ranks && !line.dry_run) {

@@ -16,7 +16,7 @@ struct CommandLine {
 
     // train: loratrain JOB.yaml
     std::string job_path;
-    std::vector<Override> overrides;       ///< --set key=value, repeatable
+    std::vector<Override> overrides;       ///< --set key=value, repeatable; --max-hours
     bool dry_run = false;                  ///< --dry-run
     std::optional<int> ranks;              ///< --ranks N, with --dry-run: pretend N ranks
     Restart restart = Restart::automatic;  ///< --restart auto|never|PATH

@@ -18,6 +18,7 @@ Options for training:
   --restart never     start anew
   --restart PATH      continue from this checkpoint
   --stop-after N      checkpoint and exit with 75 after step N of the run
+  --max-hours H       the same before H hours are over (run.max_hours)
 
 Options for import-hf:
   --force             replace OUT.h5 if it exists

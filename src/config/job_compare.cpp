@@ -95,7 +95,7 @@ bool is_harmless(const Setting& before, const std::string& now) {
     const std::string& key = before.key;
     if (all_keys_harmless(section)) return true;
     if (section == "eval") return key == "every_steps";
-    if (section == "run") return key == "dir" || key == "peer_timeout";
+    if (section == "run") return key == "dir" || key == "max_hours" || key == "peer_timeout";
     if (section != "adapters") return false;
     if (key == "max_steps" || key == "num_train_epochs") return grows(before.value, now);
     return key == "priority";

@@ -84,6 +84,7 @@ RunJob read_run(SectionReader& top, const std::string& folder) {
     section.read_path("dir", run.dir, folder);
     section.read("seed", run.seed);
     section.read_word("backend", run.backend, backend_words);
+    section.read("max_hours", run.max_hours, at_least(0.0));
     section.read("peer_timeout", run.peer_timeout, 0);
     section.finish();
     return run;

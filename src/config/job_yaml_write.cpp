@@ -76,6 +76,7 @@ void write_run(Writer& out, const RunJob& run) {
     out.put_path("dir", run.dir);
     out.put("seed", run.seed);
     out.put("backend", word_of(backend_words, run.backend));
+    out.put("max_hours", run.max_hours);
     out.put("peer_timeout", run.peer_timeout);
     out.end_map();
 }

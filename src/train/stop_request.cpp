@@ -1,16 +1,38 @@
 #include "train/stop_request.h"
 
 #include <csignal>
+#include <ctime>
 #include <initializer_list>
+
+#include "base/text.h"
 
 namespace loratrain {
 
 namespace {
 
-volatile std::sig_atomic_t signalled = 0;
+constexpr double same_request_seconds = 1.0;
 
-extern "C" void remember_signal(int /*signal*/) {
-    signalled = 1;
+volatile std::sig_atomic_t first_signal = 0;
+volatile std::sig_atomic_t termination_asked = 0;
+timespec asked_at{};
+
+double seconds_since_asked() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<double>(now.tv_sec - asked_at.tv_sec) +
+           1e-9 * static_cast<double>(now.tv_nsec - asked_at.tv_nsec);
+}
+
+extern "C" void remember_signal(int signal) {
+    if (first_signal == 0) first_signal = signal;
+    if (signal == SIGUSR1) return;
+    if (termination_asked == 0) {
+        clock_gettime(CLOCK_MONOTONIC, &asked_at);
+        termination_asked = 1;
+    } else if (seconds_since_asked() > same_request_seconds) {
+        std::signal(signal, SIG_DFL);
+        std::raise(signal);
+    }
 }
 
 }  // namespace
@@ -19,12 +41,20 @@ void install_stop_signals() {
     for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
         struct sigaction action {};
         action.sa_handler = remember_signal;
+        for (const int other : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&action.sa_mask, other);
         sigaction(signal, &action, nullptr);
     }
 }
 
-bool stop_signalled() {
-    return signalled != 0;
+int stop_signal() {
+    return first_signal;
+}
+
+std::string signal_text(int signal) {
+    if (signal == SIGTERM) return "signal SIGTERM";
+    if (signal == SIGINT) return "signal SIGINT";
+    if (signal == SIGUSR1) return "signal SIGUSR1";
+    return cat("signal ", signal);
 }
 
 }  // namespace loratrain

@@ -20,10 +20,16 @@ namespace loratrain {
 namespace {
 
 constexpr std::int32_t most_rounds = 64;
-constexpr double window_seconds = 20.0;
+constexpr double window_seconds = 10.0;  // a stop waits for its window to end
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// The signal that asked any rank to stop. Collective.
+int signal_to_any_rank(const MpiSession& mpi) {
+    const auto signals = gather_numbers(mpi, static_cast<std::uint64_t>(stop_signal()));
+    return static_cast<int>(*std::max_element(signals.begin(), signals.end()));
 }
 
 std::string eval_sums_text(const std::vector<EvalSums>& sums) {
@@ -71,7 +77,7 @@ void Trainer::restore(const RunState& state, bool set_back) {
 
 ExitCode Trainer::run() {
     try {
-        install_stop_signals();
+        stop_signal_ = signal_to_any_rank(parts_.mpi);
         return parts_.mpi.is_root() ? conduct() : follow();
     } catch (const std::exception& error) {
         log::error(cat("on host ", parts_.mpi.host(), ", ", to_string(activity::now()), ": ",
@@ -118,7 +124,7 @@ void Trainer::train(const Window& window) {
     progress_.window_started(window);
     parts_.runner.run(window, parts_.loader,
                       [&](const BatchResult& result) { on_batch(window, result); });
-    stop_signalled_ = any_rank(parts_.mpi, stop_signalled());
+    stop_signal_ = signal_to_any_rank(parts_.mpi);
     if (parts_.mpi.is_root()) settle_window(window);
 }
 
@@ -243,7 +249,8 @@ std::int32_t Trainer::rounds_ahead() const {
     std::int32_t rounds = most_rounds;
     if (seconds_per_round_ > 0) {
         rounds = static_cast<std::int32_t>(
-            std::clamp(window_seconds / seconds_per_round_, 1.0, double{most_rounds}));
+            std::clamp(std::min(window_seconds, parts_.stop.seconds_left()) / seconds_per_round_,
+                       1.0, double{most_rounds}));
     } else {
         rounds = 2;
     }
@@ -252,7 +259,7 @@ std::int32_t Trainer::rounds_ahead() const {
     };
     up_to_multiple(parts_.job.checkpoint.every_steps);
     up_to_multiple(parts_.job.eval.every_steps);
-    if (parts_.stop_after) rounds = std::min(rounds, *parts_.stop_after - state_.round);
+    rounds = std::min(rounds, parts_.stop.rounds_left(state_.round).value_or(rounds));
     for (const AdapterId a : running_adapters()) {
         const std::int32_t left =
             parts_.plan.adapters[index(a)].total_steps - state_.adapters[index(a)].steps;
@@ -292,6 +299,7 @@ void Trainer::train_window() {
             issue(Directive::export_adapter, std::to_string(index(a)));
         }
     }
+    parts_.stop.window_took(seconds_since(start));
 }
 
 void Trainer::evaluate_adapters(const std::vector<AdapterId>& adapters) {
@@ -308,14 +316,16 @@ bool Trainer::checkpoint_due() const {
     return by_steps || by_time;
 }
 
-bool Trainer::reached_stop() const {
-    return stop_signalled_ || (parts_.stop_after && state_.round >= *parts_.stop_after);
+std::string Trainer::reason_to_stop(bool trained) const {
+    return parts_.stop.reason(stop_signal_, state_.round, trained);
 }
 
 void Trainer::save() {
+    const auto start = std::chrono::steady_clock::now();
     state_.elapsed_seconds = elapsed();
     issue(Directive::checkpoint);
     last_checkpoint_ = std::chrono::steady_clock::now();
+    parts_.stop.checkpoint_took(seconds_since(start));
     log::info(cat("checkpoint at step ", state_.round));
 }
 
@@ -338,16 +348,15 @@ void Trainer::start_run() {
 
 ExitCode Trainer::conduct() {
     if (set_back_) save();
-    start_run();
-    ExitCode code = ExitCode::done;
-    while (!state_.finished()) {
-        if (reached_stop()) {
-            code = ExitCode::stopped_resume_me;
-            break;
-        }
+    stop_reason_ = reason_to_stop(false);
+    if (state_.finished() || stop_reason_.empty()) start_run();
+    while (!state_.finished() && stop_reason_.empty()) {
         train_window();
-        if (state_.finished() || checkpoint_due() || reached_stop()) save();
+        stop_reason_ = reason_to_stop(true);
+        if (state_.finished() || checkpoint_due() || !stop_reason_.empty()) save();
     }
+    parts_.stop.obeyed();
+    ExitCode code = state_.finished() ? ExitCode::done : ExitCode::stopped_resume_me;
     const bool failed =
         std::any_of(state_.adapters.begin(), state_.adapters.end(),
                     [](const AdapterState& a) { return a.status == AdapterStatus::failed; });

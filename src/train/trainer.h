@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "train/metrics.h"
 #include "train/pipeline_runner.h"
 #include "train/progress.h"
+#include "train/stop_conditions.h"
 
 namespace loratrain {
 
@@ -25,7 +25,7 @@ struct TrainerParts {
     Loader& loader;
     const std::vector<DatasetInfo>& datasets;  ///< root only, else empty
     const RunIdentity& identity;
-    std::optional<int> stop_after;  ///< stop cleanly after this round
+    StopConditions& stop;
 };
 
 /// The training loop. Rank 0 conducts: it plans the next window, broadcasts it, decides on
@@ -43,6 +43,8 @@ class Trainer {
     ExitCode run();
 
     const RunState& state() const { return state_; }  ///< root only
+    /// Why run() ended with ExitCode::stopped_resume_me; root only.
+    const std::string& stop_reason() const { return stop_reason_; }
 
   private:
     enum class Directive : char {
@@ -71,7 +73,7 @@ class Trainer {
     void evaluate_adapters(const std::vector<AdapterId>& adapters);
     std::vector<AdapterId> running_adapters() const;
     bool checkpoint_due() const;
-    bool reached_stop() const;
+    std::string reason_to_stop(bool trained) const;
     void save();
     double elapsed() const;
 
@@ -79,7 +81,8 @@ class Trainer {
     MetricsLog metrics_;
     ProgressLog progress_;
     RunState state_;
-    bool stop_signalled_ = false;
+    int stop_signal_ = 0;
+    std::string stop_reason_;
     bool fresh_ = true;
     bool set_back_ = false;
     double seconds_before_ = 0.0;

@@ -55,6 +55,17 @@ TEST(CommandLineTrain, ReadsEveryOptionInAnyPlace) {
     EXPECT_EQ(line.overrides[3].value, "");
 }
 
+TEST(CommandLineTrain, MaxHoursOverridesTheJob) {
+    const CommandLine line = parse({"t.yaml", "--set", "run.max_hours=3", "--max-hours", "7.5"});
+    ASSERT_EQ(line.overrides.size(), 2U);
+    EXPECT_EQ(line.overrides[1].key, "run.max_hours");
+    EXPECT_EQ(line.overrides[1].value, "7.5");
+    expect_only(problems_of({"t.yaml", "--max-hours", "0"}), "--max-hours", "0 is out of range",
+                "above 0");
+    EXPECT_EQ(problems_of({"t.yaml", "--max-hours", "nan"}).size(), 1U);
+    EXPECT_EQ(problems_of({"t.yaml", "--max-hours", "7:30"}).size(), 1U);
+}
+
 TEST(CommandLineTrain, Restart) {
     EXPECT_EQ(parse({"t.yaml", "--restart", "auto"}).restart, Restart::automatic);
     EXPECT_EQ(parse({"t.yaml", "--restart", "never"}).restart, Restart::never);
@@ -230,6 +241,7 @@ TEST(HelpText, NamesEveryOptionAndItsDefault) {
                                     std::string("--restart never"),
                                     std::string("--restart PATH"),
                                     std::string("--stop-after N"),
+                                    std::string("--max-hours H"),
                                     std::string("--force"),
                                     std::string("--dtype bf16"),
                                     std::string("--json"),

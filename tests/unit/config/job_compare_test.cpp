@@ -51,6 +51,7 @@ TEST(JobCompare, EqualJobsDoNotDiffer) {
 
 TEST(JobCompare, WhereAndHowTheRunGoesIsHarmless) {
     expect_harmless([](Job& job) { job.run.dir = "/new"; }, {"run.dir: /out -> /new"});
+    expect_harmless([](Job& job) { job.run.max_hours = 7.5; }, {"run.max_hours: 0 -> 7.5"});
     expect_harmless([](Job& job) { job.run.peer_timeout = 5; }, {"run.peer_timeout: 30 -> 5"});
     expect_harmless(
         [](Job& job) {

@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(All, BadValues, ::testing::ValuesIn(bad_values),
 TEST_F(JobProblems, ModelRunAndDatasetsAreCheckedToo) {
     const std::vector<Problem> found = problems(
         "model: {weights: base.h5, precision: fp16, base_model_name_or_path: [x]}\n"
-        "run: {dir: out, seed: 1.5, backend: gpu, peer_timeout: -1}\n"
+        "run: {dir: out, seed: 1.5, backend: gpu, peer_timeout: -1, max_hours: -2}\n"
         "datasets:\n"
         "  math:\n"
         "    path: math.jsonl\n"
@@ -149,7 +149,7 @@ TEST_F(JobProblems, ModelRunAndDatasetsAreCheckedToo) {
         "    tokenizer: bpe\n"
         "    evalpath: x\n"
         "adapters: [{name: a}]\n");
-    EXPECT_EQ(found.size(), 10U);
+    EXPECT_EQ(found.size(), 11U);
     expect_among(found, at(1), "model.precision: 'fp16' is not known here",
                  "give one of: auto, fp32, bf16");
     expect_among(found, at(1), "model.base_model_name_or_path: is a list", "give a text");
@@ -157,6 +157,7 @@ TEST_F(JobProblems, ModelRunAndDatasetsAreCheckedToo) {
     expect_among(found, at(2), "run.backend: 'gpu' is not known here",
                  "give one of: auto, cpu, cuda");
     expect_among(found, at(2), "run.peer_timeout: -1 is out of range", "at least 0");
+    expect_among(found, at(2), "run.max_hours: -2 is out of range", "at least 0");
     expect_among(found, at(6), "datasets.math.max_seq_len: 0 is out of range", "at least 1");
     expect_among(found, at(7), "datasets.math.over_length: 'cut' is not known here",
                  "give one of: error, truncate, drop");

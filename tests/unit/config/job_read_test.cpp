@@ -49,7 +49,8 @@ TEST_F(JobRead, MinimalJobHasTheDocumentedDefaults) {
 TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
     const Job job = read(
         "model: {weights: base.h5, precision: bf16, base_model_name_or_path: org/model}\n"
-        "run: {dir: /abs/out, seed: 18446744073709551615, backend: cuda, peer_timeout: 0}\n"
+        "run: {dir: /abs/out, seed: 18446744073709551615, backend: cuda, peer_timeout: 0,\n"
+        "      max_hours: 7.5}\n"
         "parallel: {pipeline_stages: 3, microbatch_tokens: 4096, recompute: layer}\n"
         "datasets:\n"
         "  math: {path: math.jsonl, eval_path: sub/eval.h5, tokenizer: bytes, max_seq_len: 1024,\n"
@@ -65,6 +66,7 @@ TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
     EXPECT_EQ(job.run.seed, 18446744073709551615ULL);
     EXPECT_EQ(job.run.backend, BackendKind::cuda);
     EXPECT_EQ(job.run.peer_timeout, 0);
+    EXPECT_EQ(job.run.max_hours, 7.5);
     EXPECT_EQ(job.parallel.pipeline_stages, 3);
     EXPECT_EQ(job.parallel.microbatch_tokens, 4096);
     EXPECT_EQ(job.parallel.recompute, Recompute::layer);

@@ -56,6 +56,7 @@ void expect_same(const Job& a, const Job& b) {
     EXPECT_EQ(a.run.dir, b.run.dir);
     EXPECT_EQ(a.run.seed, b.run.seed);
     EXPECT_EQ(a.run.backend, b.run.backend);
+    EXPECT_EQ(a.run.max_hours, b.run.max_hours);
     EXPECT_EQ(a.parallel.pipeline_stages, b.parallel.pipeline_stages);
     EXPECT_EQ(a.parallel.microbatch_tokens, b.parallel.microbatch_tokens);
     EXPECT_EQ(a.parallel.recompute, b.parallel.recompute);
@@ -152,6 +153,7 @@ TEST_F(JobWrite, DefaultsAreMergedAndEveryKeyIsWritten) {
                                   "dir: ",
                                   "seed: 42",
                                   "backend: auto",
+                                  "max_hours: 0",
                                   "peer_timeout: 30",
                                   "pipeline_stages: auto",
                                   "microbatch_tokens: auto",

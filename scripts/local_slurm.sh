@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# A real Slurm of one node on this machine, to try batch scripts and for the tests; run as root.
+#   scripts/local_slurm.sh start DIR     munge, slurmctld and slurmd live in DIR (made if missing)
+#   export SLURM_CONF=DIR/slurm.conf     then sbatch, squeue, scancel, ... talk to it
+#   scripts/local_slurm.sh stop DIR      ends them; DIR stays
+set -euo pipefail
+
+usage() {
+    echo "usage: scripts/local_slurm.sh start|stop DIR" >&2
+    exit 2
+}
+
+fail() {
+    echo "error: $1" >&2
+    exit "${2:-1}"
+}
+
+free_port() {
+    python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
+}
+
+# Generous: at least 8 CPUs and 8 GPUs are counted out, whatever the machine has.
+write_conf() {
+    local cpus host mpi
+    cpus=$(nproc)
+    [ "$cpus" -ge 8 ] || cpus=8
+    host=$(hostname -s)
+    mpi=none
+    if ls /usr/lib/*/slurm*/mpi_pmix.so >/dev/null 2>&1; then mpi=pmix; fi
+    cat >slurm.conf <<END
+ClusterName=local
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=$(free_port)
+SlurmdPort=$(free_port)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=$PWD/munge.socket,cred_expire=5
+StateSaveLocation=$PWD/state
+SlurmdSpoolDir=$PWD/spool
+SlurmctldPidFile=$PWD/slurmctld.pid
+SlurmdPidFile=$PWD/slurmd.pid
+SlurmctldLogFile=$PWD/slurmctld.log
+SlurmdLogFile=$PWD/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=$mpi
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SchedulerParameters=batch_sched_delay=0,sched_interval=2
+SlurmdParameters=config_overrides
+ReturnToService=2
+GresTypes=gpu
+MinJobAge=300
+KillWait=30
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$cpus Gres=gpu:8 State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+END
+    touch gpu{0..7}
+    echo "Name=gpu File=$PWD/gpu[0-7]" >gres.conf
+}
+
+wait_until_idle() {
+    for _ in $(seq 60); do
+        [ "$(sinfo -h -o %t 2>/dev/null)" = idle ] && return
+        sleep 0.5
+    done
+    tail -n 5 "$PWD"/slurm*.log >&2
+    fail "the node does not come up; see the logs in $PWD"
+}
+
+start() {
+    local program
+    for program in munged slurmctld slurmd sbatch; do
+        command -v "$program" >/dev/null ||
+            fail "$program is not installed (Debian packages munge and slurm-wlm)" 2
+    done
+    [ "$(id -u)" -eq 0 ] || fail "a local Slurm needs root" 2
+    mkdir -p "$1"
+    cd "$1"
+    chmod 755 .
+    [ ! -e slurmctld.pid ] || fail "$PWD holds a running Slurm; stop it first" 2
+    mkdir -p state spool
+    [ -e munge.key ] || (umask 077 && head -c 1024 /dev/urandom >munge.key)
+    munged --force --key-file="$PWD/munge.key" --socket="$PWD/munge.socket" \
+        --pid-file="$PWD/munged.pid" --log-file="$PWD/munged.log" --seed-file="$PWD/munge.seed" \
+        2>>munged.err || fail "munged does not start: $(tail -n 1 munged.err)"
+    write_conf
+    export SLURM_CONF="$PWD/slurm.conf"
+    slurmctld
+    slurmd
+    wait_until_idle
+    echo "Slurm runs; export SLURM_CONF=$PWD/slurm.conf"
+}
+
+stop() {
+    local pid name
+    cd "$1"
+    SLURM_CONF="$PWD/slurm.conf" scancel --full --signal=KILL --user=root 2>/dev/null || true
+    for name in slurmd slurmctld munged; do
+        [ -e "$name.pid" ] || continue
+        pid=$(cat "$name.pid")
+        kill "$pid" 2>/dev/null || true
+        for _ in $(seq 100); do
+            kill -0 "$pid" 2>/dev/null || break
+            sleep 0.1
+        done
+        kill -KILL "$pid" 2>/dev/null || true
+        rm -f "$name.pid"
+    done
+}
+
+[ $# -eq 2 ] || usage
+case "$1" in
+    start) start "$2" ;;
+    stop) stop "$2" ;;
+    *) usage ;;
+esac

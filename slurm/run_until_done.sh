@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# What the batch scripts here do inside a job: loratrain under srun, with a clean stop before the
+# time limit, and the job back in the queue while loratrain ends with 75 (stopped, continue me).
+#   slurm/run_until_done.sh tune.yaml [options of loratrain]
+# Set by slurm/machine.sh or before sbatch:
+#   LORATRAIN               the program (default: build/loratrain of the repository)
+#   LORATRAIN_LAUNCHER      default: srun --mpi=pmix; or: mpirun --bind-to none
+#   LORATRAIN_MAX_RESTARTS  the job is put back at most so often (default 20)
+set -uo pipefail
+root="${LORATRAIN_ROOT:-$(cd "$(dirname "$0")/.." && pwd)}"
+if [ -e "$root/slurm/machine.sh" ]; then . "$root/slurm/machine.sh"; fi
+
+program="${LORATRAIN:-$root/build/loratrain}"
+launcher="${LORATRAIN_LAUNCHER:-srun --mpi=pmix}"
+most_restarts="${LORATRAIN_MAX_RESTARTS:-20}"
+restarts="${SLURM_RESTART_COUNT:-0}"
+if ! command -v "$program" >/dev/null; then
+    echo "error: $program is not here; build it (scripts/build.sh) or set LORATRAIN" >&2
+    exit 2
+fi
+
+# srun does not take these two from the job; loratrain stops by itself before the end of the job.
+if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"; fi
+if [ -z "${SLURM_JOB_END_TIME:-}" ]; then
+    end=$(date -d "$(squeue -h -j "$SLURM_JOB_ID" -o %e)" +%s 2>/dev/null) &&
+        export SLURM_JOB_END_TIME="$end"
+fi
+
+# Launchers hand SIGUSR1 on to every rank. SIGTERM comes from scancel, or when time is over.
+asked=yes
+ended=
+trap 'asked=yes; kill -USR1 "$pid" 2>/dev/null' USR1
+trap 'asked=yes; ended=yes; kill -USR1 "$pid" 2>/dev/null' TERM
+
+$launcher "$program" "$@" &
+pid=$!
+while [ -n "$asked" ]; do # a signal interrupts wait
+    asked=
+    wait "$pid"
+    code=$?
+done
+
+if [ "$code" -ne 75 ]; then exit "$code"; fi
+if [ -n "$ended" ]; then
+    echo "cancelled or out of time; to continue: sbatch the same again"
+elif [ "$restarts" -ge "$most_restarts" ]; then
+    echo "not put back into the queue: $restarts restarts; to continue: sbatch the same again"
+else
+    echo "back into the queue (restart $((restarts + 1)) of at most $most_restarts)"
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"
