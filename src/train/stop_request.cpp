@@ -1,6 +1,8 @@
 #include "train/stop_request.h"
 
+#include <array>
 #include <csignal>
+#include <cstddef>
 #include <ctime>
 #include <initializer_list>
 
@@ -35,12 +37,24 @@ extern "C" void remember_signal(int signal) {
     }
 }
 
+/// oneDNN's GEMM kernels point the stack pointer into heap memory; the frame of a handler must not
+/// go there.
+void use_signal_stack() {
+    static std::array<char, std::size_t{64} << 10U> memory;
+    stack_t stack{};
+    stack.ss_sp = memory.data();
+    stack.ss_size = memory.size();
+    sigaltstack(&stack, nullptr);
+}
+
 }  // namespace
 
 void install_stop_signals() {
+    use_signal_stack();
     for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
         struct sigaction action {};
         action.sa_handler = remember_signal;
+        action.sa_flags = SA_ONSTACK;
         for (const int other : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&action.sa_mask, other);
         sigaction(signal, &action, nullptr);
     }
