@@ -97,6 +97,7 @@ struct EvalJob {
 
 struct LoggingJob {
     int every_steps = 1;
+    bool tensorboard = false;  ///< event files in <run.dir>/tensorboard
 };
 
 struct Job {

@@ -142,6 +142,15 @@ CheckpointJob read_checkpoint(SectionReader& top) {
     return checkpoint;
 }
 
+LoggingJob read_logging(SectionReader& top) {
+    LoggingJob logging;
+    SectionReader section = top.section("logging");
+    section.read("every_steps", logging.every_steps, 1);
+    section.read("tensorboard", logging.tensorboard);
+    section.finish();
+    return logging;
+}
+
 int read_every_steps(SectionReader& top, const std::string& name, int value, int least) {
     SectionReader section = top.section(name);
     section.read("every_steps", value, least);
@@ -167,7 +176,7 @@ Job read_job(const std::string& path, const std::vector<Override>& overrides) {
     job.adapters = read_adapters(top, {folder, job.run.seed, job.datasets}, log);
     job.checkpoint = read_checkpoint(top);
     job.eval.every_steps = read_every_steps(top, "eval", job.eval.every_steps, 0);
-    job.logging.every_steps = read_every_steps(top, "logging", job.logging.every_steps, 1);
+    job.logging = read_logging(top);
     top.finish();
     log.throw_if_any();
     return job;

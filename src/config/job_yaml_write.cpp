@@ -153,6 +153,14 @@ void write_checkpoint(Writer& out, const CheckpointJob& checkpoint) {
     out.end_map();
 }
 
+void write_logging(Writer& out, const LoggingJob& logging) {
+    out.begin_section("logging");
+    out.begin_map();
+    out.put("every_steps", logging.every_steps);
+    out.put("tensorboard", logging.tensorboard);
+    out.end_map();
+}
+
 void write_every_steps(Writer& out, const std::string& section, int every_steps) {
     out.begin_section(section);
     out.begin_map();
@@ -178,7 +186,7 @@ std::string to_yaml(const Job& job) {
     out.end_list();
     write_checkpoint(out, job.checkpoint);
     write_every_steps(out, "eval", job.eval.every_steps);
-    write_every_steps(out, "logging", job.logging.every_steps);
+    write_logging(out, job.logging);
     out.end_map();
     return out.text();
 }

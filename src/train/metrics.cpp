@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/error.h"
@@ -28,13 +27,6 @@ std::string step_fields(const StepMetrics& m) {
                ", \"elapsed_seconds\": ", format_fixed(m.elapsed_seconds, 3));
 }
 
-/// Step of a complete line; -1 when it is torn (the writer died in it).
-std::int32_t step_of(const std::string& line) {
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (json.is_discarded() || !json.contains("step")) return -1;
-    return json["step"].get<std::int32_t>();
-}
-
 }  // namespace
 
 MetricsLog::MetricsLog(const Job& job) : job_(job), pending_(job.adapters.size()) {}
@@ -43,16 +35,20 @@ std::string MetricsLog::path(AdapterId adapter) const {
     return job_.run.dir + "/adapters/" + job_.adapter(adapter).name + "/metrics.jsonl";
 }
 
-void MetricsLog::restore(AdapterId adapter, std::int32_t steps) {
+std::vector<MetricsRow> MetricsLog::restore(AdapterId adapter, std::int32_t steps) {
+    std::vector<MetricsRow> rows;
     const std::string file = path(adapter);
-    if (!std::filesystem::exists(file)) return;
+    if (!std::filesystem::exists(file)) return rows;
     std::istringstream lines(read_text(file));
     std::string kept;
     for (std::string line; std::getline(lines, line);) {
-        const std::int32_t step = step_of(line);
-        if (step >= 0 && step <= steps) kept += line + '\n';
+        const std::optional<MetricsRow> row = metrics_row(line);
+        if (!row || row->step > steps) continue;
+        kept += line + '\n';
+        rows.push_back(*row);
     }
     write_text_atomic(file, kept);
+    return rows;
 }
 
 void MetricsLog::record(AdapterId adapter, const StepMetrics& metrics) {
@@ -73,16 +69,22 @@ void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double 
     }
 }
 
-void MetricsLog::flush() {
+std::vector<std::vector<MetricsRow>> MetricsLog::flush() {
+    std::vector<std::vector<MetricsRow>> rows(pending_.size());
     for (std::size_t i = 0; i < pending_.size(); ++i) {
         if (pending_[i].empty()) continue;
         const std::string file = path(static_cast<AdapterId>(i));
         std::ofstream out(file, std::ios::app);
-        for (const Line& line : pending_[i]) out << '{' << line.fields << "}\n";
+        for (const Line& line : pending_[i]) {
+            const std::string text = "{" + line.fields + "}";
+            out << text << '\n';
+            rows[i].push_back(metrics_row(text).value());
+        }
         out.flush();
         if (!out) throw Error(file + ": cannot be written");
         pending_[i].clear();
     }
+    return rows;
 }
 
 }  // namespace loratrain

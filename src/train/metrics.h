@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config/job.h"
+#include "io/metrics_file.h"
 
 namespace loratrain {
 
@@ -29,13 +30,13 @@ class MetricsLog {
     explicit MetricsLog(const Job& job);
 
     /// Drops lines after step `steps` of an adapter (a checkpoint's), so that the file continues
-    /// without duplicates or gaps; steps = -1 drops the file.
-    void restore(AdapterId adapter, std::int32_t steps);
+    /// without duplicates or gaps; steps = -1 drops the file. Returns what was kept.
+    std::vector<MetricsRow> restore(AdapterId adapter, std::int32_t steps);
     void record(AdapterId adapter, const StepMetrics& metrics);
     void record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
                            double exact_match);
-    /// Appends what was recorded to the files.
-    void flush();
+    /// Appends what was recorded to the files; returns it per adapter.
+    std::vector<std::vector<MetricsRow>> flush();
 
   private:
     struct Line {

@@ -57,6 +57,7 @@ Trainer::Trainer(const TrainerParts& parts)
     : parts_(parts),
       metrics_(parts.job),
       progress_(parts.job, parts.plan),
+      records_(parts.job, parts.plan, parts.mpi.size()),
       started_(std::chrono::steady_clock::now()),
       last_checkpoint_(started_),
       last_batch_time_(parts.job.adapters.size(), 0.0) {
@@ -82,6 +83,7 @@ ExitCode Trainer::run() {
     } catch (const std::exception& error) {
         log::error(cat("on host ", parts_.mpi.host(), ", ", to_string(activity::now()), ": ",
                        error.what()));
+        if (parts_.mpi.is_root()) records_.end(state_, elapsed(), "failed", error.what());
         MpiSession::abort(static_cast<int>(ExitCode::error));
     }
 }
@@ -202,6 +204,7 @@ void Trainer::on_batch(const Window& window, const BatchResult& result) {
                       " is not finite; its update is skipped, the others go on"));
     }
     progress_.batch_done(window, result.batch, metrics.loss, metrics.elapsed_seconds);
+    records_.beat(state_, metrics.elapsed_seconds, batch.tokens);
 }
 
 /// Why an adapter must be given up; "" = it need not.
@@ -293,7 +296,7 @@ void Trainer::train_window() {
     }
     evaluate_adapters(evaluated);
     activity::begin(activity::Task::end_window);
-    metrics_.flush();
+    flush_metrics();
     for (const AdapterId a : before) {
         if (state_.adapters[index(a)].status == AdapterStatus::done) {
             issue(Directive::export_adapter, std::to_string(index(a)));
@@ -327,9 +330,17 @@ void Trainer::save() {
     last_checkpoint_ = std::chrono::steady_clock::now();
     parts_.stop.checkpoint_took(seconds_since(start));
     log::info(cat("checkpoint at step ", state_.round));
+    records_.write_results(state_);
+}
+
+void Trainer::flush_metrics() {
+    const auto rows = metrics_.flush();
+    for (std::size_t i = 0; i < rows.size(); ++i) records_.add(static_cast<AdapterId>(i), rows[i]);
+    records_.beat(state_, elapsed(), 0);
 }
 
 void Trainer::start_run() {
+    std::vector<std::vector<MetricsRow>> rows;
     for (std::size_t i = 0; i < state_.adapters.size(); ++i) {
         const auto adapter = static_cast<AdapterId>(i);
         const std::string dir = parts_.job.run.dir + "/adapters/" + parts_.job.adapters[i].name;
@@ -338,11 +349,12 @@ void Trainer::start_run() {
             std::filesystem::remove(dir + "/DONE");
             std::filesystem::remove(dir + "/FAILED");
         }
-        metrics_.restore(adapter, fresh_ ? -1 : state_.adapters[i].steps);
+        rows.push_back(metrics_.restore(adapter, fresh_ ? -1 : state_.adapters[i].steps));
     }
+    records_.start(state_, elapsed(), rows);
     if (fresh_) {
         evaluate_adapters(running_adapters());
-        metrics_.flush();
+        flush_metrics();
     }
 }
 
@@ -361,6 +373,9 @@ ExitCode Trainer::conduct() {
         std::any_of(state_.adapters.begin(), state_.adapters.end(),
                     [](const AdapterState& a) { return a.status == AdapterStatus::failed; });
     if (code == ExitCode::done && failed) code = ExitCode::some_adapters_failed;
+    const bool stopped = code == ExitCode::stopped_resume_me;
+    records_.end(state_, elapsed(), stopped ? "stopped" : "done",
+                 failed ? "some adapters failed" : "");
     broadcast_text(parts_.mpi, std::string(1, static_cast<char>(Directive::finish)) +
                                    std::to_string(static_cast<int>(code)));
     return code;

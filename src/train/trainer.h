@@ -11,6 +11,7 @@
 #include "train/metrics.h"
 #include "train/pipeline_runner.h"
 #include "train/progress.h"
+#include "train/run_records.h"
 #include "train/stop_conditions.h"
 
 namespace loratrain {
@@ -65,6 +66,7 @@ class Trainer {
     void export_adapter(AdapterId adapter);
 
     void start_run();
+    void flush_metrics();
     void train_window();
     std::int32_t rounds_ahead() const;
     void on_batch(const Window& window, const BatchResult& result);
@@ -80,6 +82,7 @@ class Trainer {
     TrainerParts parts_;
     MetricsLog metrics_;
     ProgressLog progress_;
+    RunRecords records_;
     RunState state_;
     int stop_signal_ = 0;
     std::string stop_reason_;

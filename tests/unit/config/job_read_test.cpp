@@ -44,6 +44,7 @@ TEST_F(JobRead, MinimalJobHasTheDocumentedDefaults) {
     EXPECT_EQ(job.checkpoint.keep, 2);
     EXPECT_EQ(job.eval.every_steps, 0);
     EXPECT_EQ(job.logging.every_steps, 1);
+    EXPECT_FALSE(job.logging.tensorboard);
 }
 
 TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
@@ -58,7 +59,7 @@ TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
         "adapters: [{name: a}]\n"
         "checkpoint: {every_steps: 0, every_minutes: 2.5, keep: 7}\n"
         "eval: {every_steps: 11}\n"
-        "logging: {every_steps: 12}\n");
+        "logging: {every_steps: 12, tensorboard: true}\n");
 
     EXPECT_EQ(job.model.precision, Precision::bf16);
     EXPECT_EQ(job.model.base_model_name_or_path, "org/model");
@@ -80,6 +81,7 @@ TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
     EXPECT_EQ(job.checkpoint.keep, 7);
     EXPECT_EQ(job.eval.every_steps, 11);
     EXPECT_EQ(job.logging.every_steps, 12);
+    EXPECT_TRUE(job.logging.tensorboard);
 }
 
 TEST_F(JobRead, EveryKeyOfAnAdapterIsRead) {

@@ -69,6 +69,7 @@ void expect_same(const Job& a, const Job& b) {
     EXPECT_EQ(a.checkpoint.keep, b.checkpoint.keep);
     EXPECT_EQ(a.eval.every_steps, b.eval.every_steps);
     EXPECT_EQ(a.logging.every_steps, b.logging.every_steps);
+    EXPECT_EQ(a.logging.tensorboard, b.logging.tensorboard);
 }
 
 /// A job in which every field differs from its default.
@@ -108,7 +109,7 @@ Job unusual_job() {
     job.adapters[1].max_steps = 17;
     job.checkpoint = {0, 0.7, 1};
     job.eval.every_steps = 13;
-    job.logging.every_steps = 14;
+    job.logging = {14, true};
     return job;
 }
 

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace loratrain {
+
+/// Where one adapter stands.
+struct AdapterProgress {
+    std::string name;
+    std::string status;  ///< status_name(): RUNNING, DONE, FAILED, ...
+    std::int32_t step = 0;
+    std::int32_t total_steps = 0;
+    std::optional<double> loss;  ///< of the last step
+    std::optional<double> eval_loss;
+    std::optional<double> eval_exact_match;
+};
+
+/// <run.dir>/status.json, the heartbeat that rank 0 writes every few seconds.
+struct RunStatus {
+    std::string state;   ///< running, stopped, done, failed
+    std::string reason;  ///< why it failed or stopped; may be empty
+    std::int32_t round = 0;
+    std::int32_t rounds = 0;
+    double elapsed_seconds = 0.0;    ///< of training, over all continuations
+    double tokens_per_second = 0.0;  ///< of all adapters, lately
+    std::optional<double> seconds_left;
+    double seconds_per_round = 0.0;  ///< lately; 0 = not known
+    std::string host;
+    std::int64_t pid = 0;
+    int ranks = 1;
+    double updated = 0.0;  ///< seconds since 1970
+    std::vector<AdapterProgress> adapters;
+};
+
+inline constexpr const char* status_file_name = "status.json";
+
+/// Numbers that are not finite become null and come back empty.
+std::string to_json(const RunStatus& status);
+/// Throws InputError at `where`.
+RunStatus run_status_from_json(const std::string& text, const std::string& where);
+
+/// Seconds since 1970.
+double unix_time();
+/// "2026-03-01 14:05:09", local time.
+std::string time_text(double unix_seconds);
+std::string host_name();
+
+}  // namespace loratrain

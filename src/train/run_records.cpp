@@ -1,0 +1,138 @@
+#include "train/run_records.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "io/files.h"
+#include "io/results_file.h"
+
+namespace loratrain {
+
+namespace {
+
+/// Seconds over which the rates are averaged.
+constexpr double rate_memory = 30.0;
+
+std::optional<double> evaluated(double value) {
+    return value < 0 ? std::nullopt : std::optional(value);
+}
+
+}  // namespace
+
+RunRecords::RunRecords(const Job& job, const Plan& plan, int ranks)
+    : job_(job), plan_(plan), ranks_(ranks), summaries_(job.adapters.size()) {}
+
+void RunRecords::guarded(const std::function<void()>& write) {
+    try {
+        write();
+    } catch (const std::exception& error) {
+        if (!warned_) log::warn(cat("the training goes on, but: ", error.what()));
+        warned_ = true;
+    }
+}
+
+void RunRecords::start(const RunState& state, double elapsed_seconds,
+                       const std::vector<std::vector<MetricsRow>>& rows) {
+    events_ = std::make_unique<EventLog>(job_, elapsed_seconds);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        for (const MetricsRow& row : rows[i]) summaries_[i].add(row);
+        guarded([&] { events_->restart(static_cast<AdapterId>(i), rows[i]); });
+    }
+    last_beat_ = Clock::now();
+    round_of_beat_ = state.round;
+    write_status(state, elapsed_seconds, "running", "");
+}
+
+void RunRecords::add(AdapterId adapter, const std::vector<MetricsRow>& rows) {
+    for (const MetricsRow& row : rows) summaries_[index(adapter)].add(row);
+    guarded([&] { events_->append(adapter, rows); });
+}
+
+void RunRecords::measure(const RunState& state) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - last_beat_).count();
+    const double weight = 1.0 - std::exp(-seconds / rate_memory);
+    const auto blend = [&](double& mean, double value) {
+        mean = mean > 0 ? mean + weight * (value - mean) : value;
+    };
+    const std::int32_t rounds = state.round - round_of_beat_;
+    if (rounds > 0) {
+        blend(seconds_per_round_, seconds / rounds);
+        round_of_beat_ = state.round;
+    }
+    blend(tokens_per_second_, static_cast<double>(tokens_since_) / seconds);
+    tokens_since_ = 0;
+    last_beat_ = Clock::now();
+}
+
+std::optional<double> RunRecords::seconds_left(const RunState& state) const {
+    if (tokens_per_second_ <= 0) return std::nullopt;
+    double tokens = 0.0;
+    for (std::size_t i = 0; i < summaries_.size(); ++i) {
+        if (state.adapters[i].status != AdapterStatus::running) continue;
+        const MetricsSummary& done = summaries_[i];
+        if (done.steps == 0) return std::nullopt;
+        tokens += done.tokens / done.steps *
+                  (plan_.adapters[i].total_steps - state.adapters[i].steps);
+    }
+    return tokens / tokens_per_second_;
+}
+
+void RunRecords::beat(const RunState& state, double elapsed_seconds, std::int64_t tokens) {
+    tokens_since_ += tokens;
+    if (Clock::now() - last_beat_ < std::chrono::duration<double>(beat_seconds)) return;
+    measure(state);
+    write_status(state, elapsed_seconds, "running", "");
+}
+
+void RunRecords::write_status(const RunState& state, double elapsed_seconds, const std::string& how,
+                              const std::string& reason) {
+    RunStatus status;
+    status.state = how;
+    status.reason = reason;
+    status.round = state.round;
+    status.elapsed_seconds = elapsed_seconds;
+    status.tokens_per_second = tokens_per_second_;
+    status.seconds_per_round = seconds_per_round_;
+    if (how == "running") status.seconds_left = seconds_left(state);
+    status.host = host_name();
+    status.pid = ::getpid();
+    status.ranks = ranks_;
+    status.updated = unix_time();
+    for (std::size_t i = 0; i < state.adapters.size(); ++i) {
+        const AdapterState& a = state.adapters[i];
+        const std::int32_t total = plan_.adapters[i].total_steps;
+        status.rounds = std::max(status.rounds, total);
+        status.round = std::max(status.round, a.steps);
+        status.adapters.push_back({job_.adapters[i].name, status_name(a.status), a.steps, total,
+                                   a.steps > 0 ? std::optional(a.last_loss) : std::nullopt,
+                                   evaluated(a.last_eval_loss), evaluated(a.last_exact_match)});
+    }
+    guarded([&] {
+        write_text_atomic(job_.run.dir + "/" + status_file_name, to_json(status));
+    });
+}
+
+void RunRecords::write_results(const RunState& state) {
+    std::vector<AdapterResult> results;
+    for (std::size_t i = 0; i < summaries_.size(); ++i) {
+        results.push_back({static_cast<AdapterId>(i), status_name(state.adapters[i].status),
+                           summaries_[i]});
+    }
+    sort_results(results);
+    guarded([&] {
+        write_text_atomic(job_.run.dir + "/" + results_file_name, results_csv(job_, results));
+    });
+}
+
+void RunRecords::end(const RunState& state, double elapsed_seconds, const std::string& how,
+                     const std::string& reason) {
+    if (tokens_since_ > 0) measure(state);
+    write_results(state);
+    write_status(state, elapsed_seconds, how, reason);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/status_file.h"
+#include "plan/plan.h"
+#include "train/event_log.h"
+#include "train/run_state.h"
+
+namespace loratrain {
+
+/// What a run leaves for people to watch it by, besides the log: status.json (the heartbeat, at
+/// most every `beat_seconds`), results.csv and the event files. A file of these that cannot be
+/// written is a warning, once, not the end of the training. Root rank only.
+class RunRecords {
+  public:
+    static constexpr double beat_seconds = 3.0;
+
+    RunRecords(const Job& job, const Plan& plan, int ranks);
+
+    /// The rows of every adapter that this run begins with (none for a fresh one).
+    void start(const RunState& state, double elapsed_seconds,
+               const std::vector<std::vector<MetricsRow>>& rows);
+    /// Rows that have been written to an adapter's metrics.jsonl.
+    void add(AdapterId adapter, const std::vector<MetricsRow>& rows);
+
+    /// A sign of life, written when the last one is old enough. `tokens`: trained on since the call
+    /// before.
+    void beat(const RunState& state, double elapsed_seconds, std::int64_t tokens);
+    void write_results(const RunState& state);
+    /// The last status of this process: done, stopped or failed, and why.
+    void end(const RunState& state, double elapsed_seconds, const std::string& how,
+             const std::string& reason);
+
+  private:
+    using Clock = std::chrono::steady_clock;
+
+    void write_status(const RunState& state, double elapsed_seconds, const std::string& how,
+                      const std::string& reason);
+    void measure(const RunState& state);
+    std::optional<double> seconds_left(const RunState& state) const;
+    void guarded(const std::function<void()>& write);
+
+    const Job& job_;
+    const Plan& plan_;
+    int ranks_;
+    std::vector<MetricsSummary> summaries_;
+    std::unique_ptr<EventLog> events_;
+    Clock::time_point last_beat_;
+    std::int64_t tokens_since_ = 0;
+    std::int32_t round_of_beat_ = 0;
+    double tokens_per_second_ = 0.0;
+    double seconds_per_round_ = 0.0;
+    bool warned_ = false;
+};
+
+}  // namespace loratrain
