@@ -24,7 +24,7 @@ LAYERS: dict[str, set[str]] = {
     "data": {"plan", "io", "config", "base"},
     "model": {"plan", "config", "backend", "io", "base"},
     "train": {"model", "data", "plan", "comm", "io", "backend", "config", "base"},
-    "report": {"plan", "base"},
+    "report": {"plan", "io", "config", "base"},
 }
 EVERYTHING = set(LAYERS) | {"app"}
 LAYERS["app"] = EVERYTHING

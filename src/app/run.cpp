@@ -2,6 +2,7 @@
 
 #include "app/bench_command.h"
 #include "app/import_command.h"
+#include "app/report_command.h"
 #include "app/train_command.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -21,6 +22,10 @@ ExitCode run(const CommandLine& command_line, const MpiSession& mpi) {
             return import_command(command_line, mpi);
         case Command::bench:
             return bench_command(command_line, mpi);
+        case Command::status:
+            return status_command(command_line, mpi);
+        case Command::report:
+            return report_command(command_line, mpi);
         case Command::train:
             return train_command(command_line, mpi);
     }

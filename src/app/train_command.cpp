@@ -14,6 +14,7 @@
 #include "config/job_yaml.h"
 #include "plan/make_plan.h"
 #include "plan/plan_text.h"
+#include "report/run_record.h"
 #include "train/trainer.h"
 #include "train/watchdog.h"
 
@@ -45,10 +46,19 @@ std::size_t stage_of(const Plan& plan, int rank) {
     return static_cast<std::size_t>(found - stages.begin());
 }
 
-void log_memory(const MpiSession& mpi, const Plan& plan, const Backend& backend,
-                const ResidentMemory& before) {
+void write_memory(const std::string& dir, const std::vector<std::uint64_t>& allocated,
+                  const std::vector<std::uint64_t>& resident) {
+    std::vector<MeasuredMemory> ranks;
+    for (std::size_t r = 0; r < allocated.size(); ++r) ranks.push_back({allocated[r], resident[r]});
+    write_text_atomic(dir + "/" + memory_file_name, memory_to_json(ranks));
+}
+
+/// Also to <run.dir>/memory.json.
+void log_memory(const MpiSession& mpi, const std::string& dir, const Plan& plan,
+                const Backend& backend, const ResidentMemory& before) {
     const auto allocated = gather_numbers(mpi, backend.memory().peak);
     const auto resident = gather_numbers(mpi, resident_memory().peak - before.now);
+    if (mpi.is_root()) write_memory(dir, allocated, resident);
     for (std::size_t r = 0; r < allocated.size(); ++r) {
         log::info(cat("memory of rank ", r, ": planned ", human_bytes(plan.memory[r].total()),
                       ", allocated ", human_bytes(allocated[r]), ", resident growth ",
@@ -201,7 +211,7 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     const ExitCode code = trainer.run();
     activity::begin(activity::Task::finish);
     watchdog.dismiss();
-    log_memory(mpi, session.plan, *session.backend, before);
+    log_memory(mpi, session.job.run.dir, session.plan, *session.backend, before);
     const std::string reason = end_reason(code, trainer.stop_reason());
     if (session.directory) session.directory->write_end(reason);
     if (mpi.is_root()) log::block(ProgressLog::closing_table(session.job, trainer.state()));

@@ -41,6 +41,12 @@ po::options_description import_options(CommandLine& line) {
     return options;
 }
 
+po::options_description report_options(CommandLine& line) {
+    po::options_description options;
+    options.add_options()("out", po::value(&line.output));
+    return options;
+}
+
 po::options_description bench_options(CommandLine::Bench& bench) {
     po::options_description options;
     auto add = options.add_options();
@@ -72,10 +78,11 @@ Words option_names(const po::options_description& options) {
 
 std::string owner_of(const std::string& option) {
     CommandLine line;
-    const std::array<std::pair<const char*, Words>, 3> commands{{
+    const std::array<std::pair<const char*, Words>, 4> commands{{
         {"loratrain JOB.yaml", option_names(train_options(line))},
         {"loratrain import-hf", option_names(import_options(line))},
         {"loratrain bench", option_names(bench_options(line.bench))},
+        {"loratrain report", option_names(report_options(line))},
     }};
     for (const auto& [command, names] : commands) {
         if (std::find(names.begin(), names.end(), option) != names.end()) return command;
@@ -174,7 +181,7 @@ void read_max_hours(const Parsed& parsed, CommandLine& line, Problems& problems)
 /// A command that was probably meant by a first word that names no file of a usual form.
 std::string meant_command(const std::string& word) {
     if (word.find_first_of("./") != std::string::npos) return "";
-    return nearest(word, {"import-hf", "bench", "--help", "--version"});
+    return nearest(word, {"import-hf", "bench", "status", "report", "--help", "--version"});
 }
 
 void read_job_path(const Words& arguments, CommandLine& line, Problems& problems) {
@@ -239,6 +246,22 @@ CommandLine parse_import(const Words& words) {
         }
     }
     problems.throw_if_any();
+    return line;
+}
+
+CommandLine parse_about_run(Command command, const Words& words) {
+    CommandLine line;
+    line.command = command;
+    const bool report = command == Command::report;
+    const Parsed parsed =
+        parse_words(words, report ? report_options(line) : po::options_description());
+    if (parsed.arguments.size() != 1) {
+        throw InputError(report ? "report" : "status",
+                         cat("needs 1 argument, got ", parsed.arguments.size()),
+                         report ? "write loratrain report RUN_DIR [--out FILE]"
+                                : "write loratrain status RUN_DIR");
+    }
+    line.run_dir = parsed.arguments.front();
     return line;
 }
 
@@ -313,6 +336,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     const std::string command = words.empty() ? "" : words.front();
     if (command == "import-hf") return parse_import({words.begin() + 1, words.end()});
     if (command == "bench") return parse_bench({words.begin() + 1, words.end()});
+    if (command == "status")
+        return parse_about_run(Command::status, {words.begin() + 1, words.end()});
+    if (command == "report")
+        return parse_about_run(Command::report, {words.begin() + 1, words.end()});
     return parse_train(words);
 }
 

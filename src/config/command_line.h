@@ -8,7 +8,7 @@
 
 namespace loratrain {
 
-enum class Command : std::uint8_t { train, import_hf, bench, help, version };
+enum class Command : std::uint8_t { train, import_hf, bench, status, report, help, version };
 enum class Restart : std::uint8_t { automatic, never, from_path };
 
 struct CommandLine {
@@ -25,9 +25,12 @@ struct CommandLine {
 
     // import-hf: loratrain import-hf HF_DIR OUT.h5
     std::string hf_dir;
-    std::string output;
+    std::string output;       ///< also report's --out; there "" = RUN_DIR/report.html
     bool force = false;       ///< --force: replace an existing OUT.h5
     bool store_bf16 = false;  ///< --dtype bf16: convert fp32 weights to bf16
+
+    // status, report: loratrain status RUN_DIR, loratrain report RUN_DIR [--out FILE]
+    std::string run_dir;
 
     // bench: loratrain bench [--steps N] [--hidden H] [--layers L] [--adapters A] [--rank r]
     struct Bench {

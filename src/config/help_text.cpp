@@ -9,6 +9,8 @@ Usage:
   [mpirun -np N] loratrain JOB.yaml [options]   train all adapters of the job
   loratrain import-hf HF_DIR OUT.h5 [options]   convert Hugging Face weights, once
   [mpirun -np N] loratrain bench [options]      measure the speed, with random weights
+  loratrain status RUN_DIR                      how a run is doing
+  loratrain report RUN_DIR [--out FILE]         its curves and tables as a web page
 
 Options for training:
   --set KEY=VALUE     override any key of the job file; may be repeated
@@ -20,9 +22,7 @@ Options for training:
   --stop-after N      checkpoint and exit with 75 after step N of the run
   --max-hours H       the same before H hours are over (run.max_hours)
 
-Options for import-hf:
-  --force             replace OUT.h5 if it exists
-  --dtype bf16        store fp32 weights as bf16
+Options for import-hf: --force (replace OUT.h5), --dtype bf16 (store fp32 weights as bf16)
 
 Options for bench, with their defaults:
   --steps 5  --layers 12  --hidden 768  --intermediate 2048  --heads 12  --vocab 32000

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "base/error.h"
+#include "comm/mpi_session.h"
+#include "config/command_line.h"
+
+namespace loratrain {
+
+/// `loratrain status RUN_DIR`: how a run is doing, from its heartbeat. Needs no mpirun.
+ExitCode status_command(const CommandLine& command_line, const MpiSession& mpi);
+
+/// `loratrain report RUN_DIR [--out FILE]`: writes the page of report/report_page.h. Likewise.
+ExitCode report_command(const CommandLine& command_line, const MpiSession& mpi);
+
+}  // namespace loratrain

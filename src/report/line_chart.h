@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace loratrain {
+
+struct Point {
+    double x = 0.0;
+    double y = 0.0;
+};
+
+/// One line of a chart; points in order of x, those with a y that is not finite break the line.
+struct Series {
+    std::string name;
+    std::size_t color = 0;  ///< index into the page's palette (classes c0 .. c7)
+    std::vector<Point> points;
+};
+
+struct LineChart {
+    std::string title;
+    std::string x_label;
+    std::string y_label;
+    std::vector<Series> series;
+    bool logarithm = false;  ///< where the values span enough for it
+    bool smooth = false;     ///< a faint line of the values and a strong one of their running mean
+    bool markers = false;    ///< a dot at each point, where they are not too many
+    bool from_zero = false;
+};
+
+inline constexpr std::size_t palette_size = 8;
+
+/// The chart as one <figure> with inline SVG, colours by CSS class; names are escaped. Every line
+/// is thinned to at most 600 points that keep the highest and the lowest of each stretch.
+std::string to_svg(const LineChart& chart);
+
+/// Exponential running mean whose memory is a twentieth of the points.
+std::vector<Point> running_mean(const std::vector<Point>& points);
+
+/// At most about `most` points, keeping first, last and each stretch's extremes.
+std::vector<Point> thinned(const std::vector<Point>& points, std::size_t most);
+
+}  // namespace loratrain

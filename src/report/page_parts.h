@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "report/run_record.h"
+#include "report/status_text.h"
+
+namespace loratrain {
+
+/// The sections of the report page, each "" when the run has nothing for it.
+namespace report {
+
+std::string style();  ///< CSS
+std::string summary(const RunRecord& run, const Pulse& pulse);
+std::string adapters(const RunRecord& run);
+std::string curves(const RunRecord& run);
+std::string throughput(const RunRecord& run);
+std::string memory(const RunRecord& run);
+std::string provenance(const RunRecord& run);
+
+}  // namespace report
+}  // namespace loratrain

@@ -1,0 +1,83 @@
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "report/html.h"
+#include "report/page_parts.h"
+
+namespace loratrain::report {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using html::Cell;
+
+std::string plain_text(const Json& value) {
+    if (value.is_string()) return value.get<std::string>();
+    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// Any JSON as nested definition lists; lists of plain values line by line.
+std::string value_markup(const Json& value) {
+    if (value.is_object()) {
+        std::string markup = "<dl>";
+        for (const auto& [key, entry] : value.items()) {
+            markup += "<dt>" + html::escape(key) + "</dt><dd>" + value_markup(entry) + "</dd>\n";
+        }
+        return markup + "</dl>";
+    }
+    if (value.is_array()) {
+        std::string markup;
+        for (const Json& entry : value) {
+            if (!markup.empty() && !entry.is_object()) markup += "\n";
+            markup += value_markup(entry);
+        }
+        return markup;
+    }
+    return html::escape(plain_text(value));
+}
+
+std::string text_of(const Json& object, const char* key) {
+    const auto found = object.find(key);
+    return found == object.end() ? "" : plain_text(*found);
+}
+
+std::string starts_markup(const Json& starts) {
+    std::vector<std::vector<Cell>> rows;
+    for (const Json& start : starts) {
+        if (!start.is_object()) continue;
+        rows.push_back(
+            {html::number_cell(std::to_string(rows.size() + 1)),
+             html::text_cell(text_of(start, "started")), html::text_cell(text_of(start, "ended")),
+             html::text_cell(text_of(start, "reason")),
+             html::text_cell(text_of(start, "continues")), html::text_cell(text_of(start, "git"))});
+    }
+    return html::table(
+        {html::number_cell("start"), html::text_cell("started"), html::text_cell("ended"),
+         html::text_cell("reason"), html::text_cell("continues"), html::text_cell("commit")},
+        rows);
+}
+
+std::string details(const std::string& title, const std::string& markup) {
+    return "<details><summary>" + html::escape(title) + "</summary>\n" + markup + "</details>\n";
+}
+
+}  // namespace
+
+std::string provenance(const RunRecord& run) {
+    std::string markup = "<h2>Provenance</h2>\n";
+    Json json = Json::parse(run.provenance_json, nullptr, false);
+    if (json.is_object()) {
+        const Json starts = json.value("starts", Json::array());
+        markup += starts_markup(starts);
+        for (std::size_t i = 0; i < starts.size(); ++i) {
+            markup += details(cat("Start ", i + 1, ": command, versions, hosts"),
+                              value_markup(starts[i]));
+        }
+        json.erase("starts");
+        json.erase("job");
+        markup += details("Checksums and seeds", value_markup(json));
+    }
+    return markup + details("Job (resolved.yaml)", "<pre>" + html::escape(run.job_yaml) + "</pre>");
+}
+
+}  // namespace loratrain::report

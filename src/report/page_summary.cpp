@@ -1,0 +1,124 @@
+#include <cmath>
+
+#include "base/text.h"
+#include "config/job_words.h"
+#include "report/html.h"
+#include "report/page_parts.h"
+
+namespace loratrain::report {
+
+namespace {
+
+using html::Cell;
+using html::number_cell;
+using html::text_cell;
+
+std::string badge_class(const RunStatus& status, const Pulse& pulse) {
+    if (pulse.life == Life::alive) return "badge live";
+    if (pulse.life == Life::silent || pulse.life == Life::vanished) return "badge bad";
+    if (status.state == "done") return status.reason.empty() ? "badge good" : "badge wait";
+    return status.state == "failed" ? "badge bad" : "badge wait";
+}
+
+std::string badge_word(const RunStatus& status, const Pulse& pulse) {
+    if (pulse.life == Life::silent) return "silent";
+    if (pulse.life == Life::vanished) return "vanished";
+    return status.state;
+}
+
+std::string tile(const std::string& value, const std::string& name) {
+    return "<div class=\"tile\"><b>" + html::escape(value) + "</b><span>" + html::escape(name) +
+           "</span></div>\n";
+}
+
+std::string status_tiles(const RunStatus& status, const Pulse& pulse) {
+    std::string tiles = tile(cat(status.round, " / ", status.rounds), "step");
+    tiles += tile(human_duration(status.elapsed_seconds), "training time");
+    if (status.tokens_per_second > 0) {
+        tiles += tile(format_fixed(status.tokens_per_second, 0), "tokens/s, all adapters, lately");
+    }
+    if (pulse.life == Life::alive && status.seconds_left) {
+        tiles += tile(human_duration(*status.seconds_left), "left, about");
+    }
+    tiles += tile(std::to_string(status.ranks), status.ranks == 1 ? "rank" : "ranks");
+    return tiles;
+}
+
+std::string run_tiles(const RunRecord& run) {
+    std::size_t done = 0;
+    double tokens = 0.0;
+    for (const AdapterResult& result : run.results) {
+        if (result.status == "DONE") ++done;
+        tokens += result.summary.tokens;
+    }
+    std::string tiles = tile(cat(done, " / ", run.results.size()), "adapters done");
+    tiles += tile(tokens < 1e5 ? format_fixed(tokens, 0) : format_fixed(tokens / 1e6, 2) + " M",
+                  "tokens trained");
+    if (!run.plan) return tiles;
+    const Plan& plan = *run.plan;
+    tiles +=
+        tile(cat(plan.model.family, ", ", plan.model.layers, " layers x ", plan.model.hidden_size),
+             "base model, " + run.job.model.base_model_name_or_path);
+    tiles += tile(
+        cat(word_of(backend_words, plan.backend), ", ", word_of(precision_words, plan.precision)),
+        cat("backend, ", plan.replica.stages.size(),
+            plan.replica.stages.size() == 1 ? " stage, " : " stages, ", plan.microbatch_tokens,
+            " tokens a microbatch"));
+    return tiles;
+}
+
+Cell loss_cell(const std::optional<double>& value) {
+    if (!value) return number_cell("-");
+    return number_cell(std::isfinite(*value) ? format_fixed(*value, 4) : "not finite");
+}
+
+std::vector<Cell> adapter_row(const RunRecord& run, const AdapterResult& result) {
+    const AdapterJob& adapter = run.job.adapter(result.adapter);
+    const MetricsSummary& s = result.summary;
+    const std::string total =
+        run.plan ? cat(" / ", run.plan->adapters[index(result.adapter)].total_steps) : "";
+    return {
+        text_cell(adapter.name),
+        text_cell(result.status),
+        text_cell(run.job.dataset(adapter.dataset).name),
+        number_cell(std::to_string(adapter.r)),
+        number_cell(format_exact(adapter.lora_alpha)),
+        number_cell(format_exact(adapter.learning_rate)),
+        number_cell(cat(s.steps, total)),
+        loss_cell(s.last_loss),
+        loss_cell(s.first_eval_loss),
+        loss_cell(s.last_eval_loss),
+        loss_cell(s.best_eval_loss),
+        number_cell(s.last_exact_match ? format_fixed(100 * *s.last_exact_match, 1) + "%" : "-"),
+        number_cell(format_fixed(s.tokens, 0))};
+}
+
+}  // namespace
+
+std::string summary(const RunRecord& run, const Pulse& pulse) {
+    std::string markup = "<h1>" + html::escape(run.dir) + "</h1>\n";
+    if (run.status) {
+        markup += cat("<div><span class=\"", badge_class(*run.status, pulse), "\">",
+                      html::escape(badge_word(*run.status, pulse)), "</span> ",
+                      html::escape(pulse_text(*run.status, pulse)), "</div>\n");
+    } else {
+        markup += "<div><span class=\"badge\">starting</span> no heartbeat yet</div>\n";
+    }
+    markup += "<div class=\"tiles\">\n";
+    if (run.status) markup += status_tiles(*run.status, pulse);
+    return markup + run_tiles(run) + "</div>\n";
+}
+
+std::string adapters(const RunRecord& run) {
+    const std::vector<Cell> head{
+        text_cell("adapter"),     text_cell("status"),       text_cell("dataset"),
+        number_cell("r"),         number_cell("alpha"),      number_cell("learning rate"),
+        number_cell("steps"),     number_cell("train loss"), number_cell("eval before"),
+        number_cell("eval loss"), number_cell("best eval"),  number_cell("exact match"),
+        number_cell("tokens")};
+    std::vector<std::vector<Cell>> rows;
+    for (const AdapterResult& result : run.results) rows.push_back(adapter_row(run, result));
+    return "<h2>Adapters, by eval loss</h2>\n" + html::table(head, rows);
+}
+
+}  // namespace loratrain::report

@@ -1,0 +1,89 @@
+#include "report/run_record.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "config/job_yaml.h"
+#include "io/files.h"
+#include "plan/plan_text.h"
+
+namespace loratrain {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* resolved_name = "/resolved.yaml";
+
+void check_run_directory(const std::string& dir) {
+    if (!fs::is_directory(dir)) {
+        throw InputError(dir, "is no directory", "give the run.dir of a job");
+    }
+    if (!fs::exists(dir + resolved_name)) {
+        throw InputError(dir, "is no run directory: it has no resolved.yaml",
+                         "give the run.dir of a job that has started");
+    }
+}
+
+std::string text_or_empty(const std::string& path) {
+    return fs::exists(path) ? read_text(path) : "";
+}
+
+std::vector<MeasuredMemory> read_memory(const std::string& path) {
+    std::vector<MeasuredMemory> ranks;
+    const auto json = nlohmann::json::parse(text_or_empty(path), nullptr, false);
+    if (!json.is_array()) return ranks;
+    for (const auto& rank : json) {
+        ranks.push_back({rank.value("allocated", std::uint64_t{0}),
+                         rank.value("resident_growth", std::uint64_t{0})});
+    }
+    return ranks;
+}
+
+std::string status_of(const RunRecord& run, std::size_t adapter) {
+    if (run.status && adapter < run.status->adapters.size()) {
+        return run.status->adapters[adapter].status;
+    }
+    return "";
+}
+
+}  // namespace
+
+std::string memory_to_json(const std::vector<MeasuredMemory>& ranks) {
+    auto json = nlohmann::ordered_json::array();
+    for (const MeasuredMemory& rank : ranks) {
+        json.push_back({{"allocated", rank.allocated}, {"resident_growth", rank.resident_growth}});
+    }
+    return json.dump(2) + "\n";
+}
+
+std::optional<RunStatus> read_status(const std::string& dir) {
+    check_run_directory(dir);
+    const std::string path = dir + "/" + status_file_name;
+    if (!fs::exists(path)) return std::nullopt;
+    return run_status_from_json(read_text(path), path);
+}
+
+RunRecord read_run(const std::string& dir) {
+    RunRecord run;
+    run.status = read_status(dir);
+    run.dir = dir;
+    run.job = read_job(dir + resolved_name, {});
+    run.job_yaml = read_text(dir + resolved_name);
+    const std::string plan = text_or_empty(dir + "/plan.yaml");
+    if (!plan.empty()) run.plan = plan_from_text(plan);
+    run.provenance_json = text_or_empty(dir + "/provenance.json");
+    run.memory = read_memory(dir + "/" + memory_file_name);
+    for (std::size_t i = 0; i < run.job.adapters.size(); ++i) {
+        run.metrics.push_back(
+            read_metrics(dir + "/adapters/" + run.job.adapters[i].name + "/metrics.jsonl"));
+        AdapterResult result{static_cast<AdapterId>(i), status_of(run, i), {}};
+        for (const MetricsRow& row : run.metrics.back()) result.summary.add(row);
+        run.results.push_back(result);
+    }
+    sort_results(run.results);
+    return run;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/job.h"
+#include "io/results_file.h"
+#include "io/status_file.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// Memory of a rank as it came out, in bytes.
+struct MeasuredMemory {
+    std::uint64_t allocated = 0;
+    std::uint64_t resident_growth = 0;
+};
+
+inline constexpr const char* memory_file_name = "memory.json";
+std::string memory_to_json(const std::vector<MeasuredMemory>& ranks);
+
+/// What a run directory tells about its run, whatever state that is in.
+struct RunRecord {
+    std::string dir;
+    Job job;
+    std::string job_yaml;
+    std::optional<Plan> plan;
+    std::optional<RunStatus> status;               ///< none before the first heartbeat
+    std::string provenance_json;                   ///< "" = none
+    std::vector<std::vector<MetricsRow>> metrics;  ///< per AdapterId
+    std::vector<AdapterResult> results;            ///< sorted (io/results_file.h)
+    std::vector<MeasuredMemory> memory;            ///< per rank; empty = none measured
+};
+
+/// Throws InputError when `dir` is no run directory or one of its files is damaged.
+RunRecord read_run(const std::string& dir);
+
+/// Only the heartbeat; none when the run has not written one yet. Throws InputError likewise.
+std::optional<RunStatus> read_status(const std::string& dir);
+
+}  // namespace loratrain
