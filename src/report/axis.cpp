@@ -10,7 +10,7 @@ namespace loratrain {
 
 namespace {
 
-constexpr double wanted_ticks = 5.0;
+constexpr double wanted_ticks = 6.0;
 constexpr double rounding = 1e-9;
 
 struct Range {
@@ -81,6 +81,13 @@ Axis::Axis(const std::vector<double>& values, bool logarithmic, bool from_zero) 
     high_ = step_ * std::ceil(range.high / step_ - rounding);
 }
 
+void Axis::fit_tightly(const std::vector<double>& values) {
+    const Range range = range_of(values);
+    if (range.empty() || range.low >= range.high) return;
+    low_ = std::max(low_, range.low);
+    high_ = std::min(high_, range.high);
+}
+
 double Axis::position(double value) const {
     if (logarithmic_) return std::log(value / low_) / std::log(high_ / low_);
     return (value - low_) / (high_ - low_);
@@ -92,9 +99,10 @@ std::vector<Tick> Axis::ticks() const {
 
 std::vector<Tick> Axis::linear_ticks() const {
     std::vector<Tick> ticks;
-    const auto count = static_cast<int>(std::lround((high_ - low_) / step_));
+    const double first = std::ceil(low_ / step_ - rounding);
+    const auto count = static_cast<int>(std::floor(high_ / step_ + rounding) - first);
     for (int i = 0; i <= count; ++i) {
-        double value = low_ + i * step_;
+        double value = (first + i) * step_;
         if (std::abs(value) < step_ * rounding) value = 0.0;
         ticks.push_back({value, tick_label(value)});
     }
@@ -132,6 +140,9 @@ std::string tick_label(double value) {
         }
     }
     std::snprintf(text.data(), text.size(), "%.4g", value);
+    if (value == 0 || std::abs(value) >= 1e-3) return text.data();
+    const auto exponent = static_cast<int>(std::floor(std::log10(std::abs(value)) + rounding));
+    std::snprintf(text.data(), text.size(), "%.3ge%d", value / std::pow(10.0, exponent), exponent);
     return text.data();
 }
 

@@ -27,7 +27,9 @@ class Axis {
     double low() const { return low_; }
     double high() const { return high_; }
     double position(double value) const;
-    /// About five numbered ones.
+    /// Ends where the values end, with the ticks inside.
+    void fit_tightly(const std::vector<double>& values);
+    /// About six numbered ones.
     std::vector<Tick> ticks() const;
 
   private:
@@ -40,7 +42,7 @@ class Axis {
     double step_ = 0.2;
 };
 
-/// Short: "0", "0.25", "1200", from 10 000 on "15k" or "2.5M", "3e-05".
+/// Short: "0", "0.25", "1200", from 10 000 on "15k" or "2.5M", below 0.001 "2.5e-4".
 std::string tick_label(double value);
 
 }  // namespace loratrain

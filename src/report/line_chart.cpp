@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "base/text.h"
 #include "report/axis.h"
@@ -46,7 +47,9 @@ Frame frame_of(const LineChart& chart) {
         }
     }
     const bool logarithm = chart.logarithm && Axis::wants_logarithm(ys);
-    return {Axis(xs, false), Axis(ys, logarithm, chart.from_zero)};
+    Axis x(xs, false);
+    x.fit_tightly(xs);
+    return {x, Axis(ys, logarithm, chart.from_zero)};
 }
 
 std::string line_markup(double x1, double y1, double x2, double y2, const char* css) {
@@ -71,7 +74,8 @@ std::string axes_markup(const LineChart& chart, const Frame& frame) {
     for (const Tick& tick : frame.x.ticks()) {
         const double x = frame.px(tick.value);
         markup += line_markup(x, floor, x, floor + 4, "axis");
-        markup += text_markup(x, floor + 16, "middle", tick.label);
+        const bool at_edge = x > width - right - 10.0;
+        markup += text_markup(x, floor + 16, at_edge ? "end" : "middle", tick.label);
     }
     markup += line_markup(left, floor, width - right, floor, "axis");
     const double middle = left + (width - left - right) / 2;
@@ -114,7 +118,8 @@ std::string series_markup(const LineChart& chart, const Frame& frame, const Seri
     const std::size_t count = series.points.size();
     if (chart.smooth && count >= fewest_smoothed) {
         return path_markup(frame, series.points, series.color, "raw") +
-               path_markup(frame, running_mean(series.points), series.color, "line");
+               path_markup(frame, running_mean(series.points, frame.y.logarithmic()), series.color,
+                           "line");
     }
     std::string markup = path_markup(frame, series.points, series.color, "line");
     if ((chart.markers && count <= most_markers) || count == 1) {
@@ -125,18 +130,20 @@ std::string series_markup(const LineChart& chart, const Frame& frame, const Seri
 
 }  // namespace
 
-std::vector<Point> running_mean(const std::vector<Point>& points) {
-    const double weight = 1.0 / std::max(1.0, static_cast<double>(points.size()) / 20.0);
-    std::vector<Point> means;
-    bool first = true;
-    double mean = 0.0;
-    for (const Point& point : points) {
-        if (!std::isfinite(point.y)) continue;
-        mean = first ? point.y : mean + weight * (point.y - mean);
-        first = false;
-        means.push_back({point.x, mean});
+std::vector<Point> running_mean(const std::vector<Point>& points, bool geometric) {
+    std::vector<Point> finite;
+    std::copy_if(points.begin(), points.end(), std::back_inserter(finite),
+                 [&](const Point& p) { return std::isfinite(p.y) && (!geometric || p.y > 0); });
+    std::vector<double> sums{0.0};
+    for (const Point& p : finite) sums.push_back(sums.back() + (geometric ? std::log(p.y) : p.y));
+    const std::size_t reach = std::max<std::size_t>(1, finite.size() / 40);
+    for (std::size_t i = 0; i < finite.size(); ++i) {
+        const std::size_t half = std::min({reach, i, finite.size() - 1 - i});
+        const double sum = sums[i + half + 1] - sums[i - half];
+        const double mean = sum / static_cast<double>(2 * half + 1);
+        finite[i].y = geometric ? std::exp(mean) : mean;
     }
-    return means;
+    return finite;
 }
 
 std::vector<Point> thinned(const std::vector<Point>& points, std::size_t most) {

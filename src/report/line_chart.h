@@ -34,8 +34,9 @@ inline constexpr std::size_t palette_size = 8;
 /// is thinned to at most 600 points that keep the highest and the lowest of each stretch.
 std::string to_svg(const LineChart& chart);
 
-/// Exponential running mean whose memory is a twentieth of the points.
-std::vector<Point> running_mean(const std::vector<Point>& points);
+/// Every finite point replaced by the mean over a twentieth of the points around it (fewer near the
+/// ends, always as many before as after it); `geometric`: of the logarithms of those above 0.
+std::vector<Point> running_mean(const std::vector<Point>& points, bool geometric);
 
 /// At most about `most` points, keeping first, last and each stretch's extremes.
 std::vector<Point> thinned(const std::vector<Point>& points, std::size_t most);

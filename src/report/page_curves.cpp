@@ -92,7 +92,7 @@ std::vector<Point> throughput_points(const RunRecord& run) {
         for (const MetricsRow& row : rows) end = std::max(end, row.elapsed_seconds.value_or(0.0));
         steps = std::max(steps, rows.size());
     }
-    const std::size_t bins = std::clamp<std::size_t>(steps / 3, 1, most_bins);
+    const std::size_t bins = std::clamp<std::size_t>(steps / 5, 1, most_bins);
     if (end <= 0) return {};
     std::vector<double> tokens(bins, 0.0);
     for (const auto& rows : run.metrics) {

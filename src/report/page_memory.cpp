@@ -71,7 +71,7 @@ std::string memory(const RunRecord& run) {
     }
     if (!run.memory.empty()) markup += "<span><i class=\"c7\"></i>allocated (below)</span>\n";
     const std::size_t ranks = run.plan->memory.size();
-    markup += cat("</div>\n<figure style=\"max-width:none\"><svg viewBox=\"0 0 1040 ",
+    markup += cat("</div>\n<figure><svg viewBox=\"0 0 1040 ",
                   row_height * static_cast<double>(ranks) + 6, "\" role=\"img\">\n");
     for (std::size_t r = 0; r < ranks; ++r) markup += rank_bars(run, r, scale);
     markup += "</svg></figure>\n";

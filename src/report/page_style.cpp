@@ -23,16 +23,16 @@ td.wrap{white-space:normal;overflow-wrap:anywhere;min-width:320px}
 th{background:#eef1f5;font-weight:600}
 .n{text-align:right;font-variant-numeric:tabular-nums}
 tbody tr:hover{background:#f3f7fb}
-.charts{display:flex;flex-wrap:wrap;gap:12px}
+.charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(380px,1fr));gap:12px}
 figure{margin:0;background:#fff;border:1px solid #dde1e7;border-radius:6px;padding:8px 8px 2px;
-  flex:1 1 380px;max-width:628px;box-sizing:border-box}
+  box-sizing:border-box}
 figcaption{font-weight:600;font-size:13px;padding-left:6px}
 svg{display:block;width:100%;height:auto}
 svg text{font-size:11px;fill:#4a5565}
 svg .label{font-size:12px}
 .grid{stroke:#e3e7ec}.minor{stroke:#f1f3f6}.axis{stroke:#8a94a3}
 path{fill:none;stroke-linejoin:round}
-.line{stroke-width:1.8}.raw{stroke-width:1;opacity:.28}
+.line{stroke-width:1.8}.raw{stroke-width:1;opacity:.22}
 .legend{display:flex;flex-wrap:wrap;gap:4px 16px;margin:4px 0 8px;font-size:13px}
 .legend i{display:inline-block;width:18px;height:4px;border-radius:2px;margin-right:6px;
   vertical-align:middle}
@@ -50,6 +50,7 @@ pre{overflow-x:auto;font:12px/1.4 "DejaVu Sans Mono",monospace;margin:8px 0}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:2px 16px;margin:8px 0}
 dt{color:#5b6675}dd{margin:0;overflow-wrap:anywhere;white-space:pre-wrap}
 dd dl{margin:0}
+.FAILED{color:#b3261e;font-weight:600}.DONE{color:#1a7f45}
 footer{margin:28px 0 8px;color:#5b6675;font-size:12px}
 )";
 }

@@ -31,6 +31,11 @@ std::string tile(const std::string& value, const std::string& name) {
            "</span></div>\n";
 }
 
+/// The file's name of an absolute path; names of models have a / of their own.
+std::string base_name(const std::string& model) {
+    return model.starts_with('/') ? model.substr(model.rfind('/') + 1) : model;
+}
+
 std::string status_tiles(const RunStatus& status, const Pulse& pulse) {
     std::string tiles = tile(cat(status.round, " / ", status.rounds), "step");
     tiles += tile(human_duration(status.elapsed_seconds), "training time");
@@ -58,7 +63,7 @@ std::string run_tiles(const RunRecord& run) {
     const Plan& plan = *run.plan;
     tiles +=
         tile(cat(plan.model.family, ", ", plan.model.layers, " layers x ", plan.model.hidden_size),
-             "base model, " + run.job.model.base_model_name_or_path);
+             "base model, " + base_name(run.job.model.base_model_name_or_path));
     tiles += tile(
         cat(word_of(backend_words, plan.backend), ", ", word_of(precision_words, plan.precision)),
         cat("backend, ", plan.replica.stages.size(),
@@ -72,6 +77,11 @@ Cell loss_cell(const std::optional<double>& value) {
     return number_cell(std::isfinite(*value) ? format_fixed(*value, 4) : "not finite");
 }
 
+Cell status_cell(const std::string& status) {
+    const std::string text = html::escape(status);
+    return html::markup_cell("<span class=\"" + text + "\">" + text + "</span>");
+}
+
 std::vector<Cell> adapter_row(const RunRecord& run, const AdapterResult& result) {
     const AdapterJob& adapter = run.job.adapter(result.adapter);
     const MetricsSummary& s = result.summary;
@@ -79,7 +89,7 @@ std::vector<Cell> adapter_row(const RunRecord& run, const AdapterResult& result)
         run.plan ? cat(" / ", run.plan->adapters[index(result.adapter)].total_steps) : "";
     return {
         text_cell(adapter.name),
-        text_cell(result.status),
+        status_cell(result.status),
         text_cell(run.job.dataset(adapter.dataset).name),
         number_cell(std::to_string(adapter.r)),
         number_cell(format_exact(adapter.lora_alpha)),

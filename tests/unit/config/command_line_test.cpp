@@ -265,5 +265,27 @@ TEST(HelpText, NamesEveryOptionAndItsDefault) {
     }
 }
 
+TEST(CommandLineRun, StatusAndReport) {
+    const CommandLine status = parse({"status", "runs/a"});
+    EXPECT_EQ(status.command, Command::status);
+    EXPECT_EQ(status.run_dir, "runs/a");
+    const CommandLine report = parse({"report", "--out", "page.html", "runs/a"});
+    EXPECT_EQ(report.command, Command::report);
+    EXPECT_EQ(report.run_dir, "runs/a");
+    EXPECT_EQ(report.output, "page.html");
+    EXPECT_EQ(parse({"report", "runs/a"}).output, "");
+}
+
+TEST(CommandLineRun, Misuse) {
+    for (const char* command : {"status", "report"}) {
+        EXPECT_EQ(problems_of({command}).size(), 1U);
+        EXPECT_EQ(problems_of({command, "a", "b"}).size(), 1U);
+    }
+    EXPECT_EQ(problems_of({"status", "a", "--out", "b"}).at(0).hint,
+              "it is an option of: loratrain report");
+    EXPECT_NE(problems_of({"stauts", "a"}).at(0).hint.find("did you mean status?"),
+              std::string::npos);
+}
+
 }  // namespace
 }  // namespace loratrain

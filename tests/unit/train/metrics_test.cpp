@@ -1,5 +1,6 @@
 #include "train/metrics.h"
 
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -91,6 +92,25 @@ TEST_F(Metrics, RestoreDropsLaterAndTornLines) {
     log_.restore(AdapterId{0}, -1);
     EXPECT_EQ(folder_.read(file_), "");
     log_.restore(AdapterId{1}, 3);
+}
+
+TEST_F(Metrics, RowsWrittenAndKeptAreReturned) {
+    log_.record_evaluation(AdapterId{0}, 0, 3.0, 0.25);
+    record(1, 2.5);
+    record(2, std::numeric_limits<double>::infinity());
+    const auto written = log_.flush();
+    ASSERT_EQ(written.size(), 2U);
+    ASSERT_EQ(written[0].size(), 3U);
+    EXPECT_TRUE(written[1].empty());
+    EXPECT_EQ(written[0][0].eval_loss, 3.0);
+    EXPECT_FALSE(written[0][0].loss);
+    EXPECT_EQ(written[0][1].loss, 2.5);
+    EXPECT_EQ(written[0][1].tokens, 101.0);
+    EXPECT_TRUE(std::isnan(written[0][2].loss.value()));
+    const auto kept = log_.restore(AdapterId{0}, 1);
+    ASSERT_EQ(kept.size(), 2U);
+    EXPECT_EQ(kept[1].loss, 2.5);
+    EXPECT_TRUE(log_.restore(AdapterId{1}, 5).empty());
 }
 
 }  // namespace

@@ -1,0 +1,143 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "io/results_file.h"
+#include "io/status_file.h"
+
+namespace loratrain {
+namespace {
+
+const double nan_value = std::numeric_limits<double>::quiet_NaN();
+
+MetricsSummary summary_of(const std::vector<std::string>& lines) {
+    MetricsSummary summary;
+    for (const std::string& line : lines) summary.add(metrics_row(line).value());
+    return summary;
+}
+
+TEST(MetricsFile, TornLinesAreNoRows) {
+    EXPECT_FALSE(metrics_row("{\"step\": 2, \"lo"));
+    EXPECT_FALSE(metrics_row("[]"));
+    EXPECT_FALSE(metrics_row("{\"loss\": 1}"));
+    EXPECT_FALSE(metrics_row(""));
+}
+
+TEST(MetricsFile, NullIsNotFiniteAndAbsentIsEmpty) {
+    const MetricsRow row = metrics_row("{\"step\": 7, \"loss\": null}").value();
+    EXPECT_EQ(row.step, 7);
+    EXPECT_TRUE(std::isnan(row.loss.value()));
+    EXPECT_FALSE(row.eval_loss);
+}
+
+TEST(MetricsFile, Summary) {
+    const MetricsSummary s = summary_of({
+        R"({"step": 0, "eval_loss": 4.0, "eval_exact_match": 0.0})",
+        R"({"step": 1, "loss": 3.0, "tokens": 10, "elapsed_seconds": 1.5})",
+        R"({"step": 2, "loss": 1.0, "tokens": 20, "elapsed_seconds": 2.5, "eval_loss": 2.0})",
+        R"({"step": 3, "loss": null, "tokens": 30, "elapsed_seconds": 3.5})",
+        R"({"step": 4, "loss": 2.0, "tokens": 5, "elapsed_seconds": 4.5, "eval_loss": 3.0,
+            "eval_exact_match": 0.5})",
+    });
+    EXPECT_EQ(s.steps, 4);
+    EXPECT_EQ(s.last_loss, 2.0);
+    EXPECT_EQ(s.best_loss, 1.0);
+    EXPECT_EQ(s.first_eval_loss, 4.0);
+    EXPECT_EQ(s.last_eval_loss, 3.0);
+    EXPECT_EQ(s.best_eval_loss, 2.0);
+    EXPECT_EQ(s.last_exact_match, 0.5);
+    EXPECT_EQ(s.tokens, 65.0);
+    EXPECT_EQ(s.seconds, 4.5);
+}
+
+AdapterResult result(int adapter, std::optional<double> loss, std::optional<double> eval) {
+    AdapterResult made{static_cast<AdapterId>(adapter), "DONE", {}};
+    made.summary.last_loss = loss;
+    made.summary.last_eval_loss = eval;
+    return made;
+}
+
+TEST(ResultsFile, SortedByEvalLossThenTrainingLoss) {
+    std::vector<AdapterResult> results{
+        result(0, 1.0, {}),  result(1, 0.5, nan_value), result(2, 9.0, 2.0),
+        result(3, 9.0, 1.0), result(4, {}, {}),
+    };
+    sort_results(results);
+    std::vector<std::size_t> order;
+    for (const AdapterResult& r : results) order.push_back(index(r.adapter));
+    EXPECT_EQ(order, (std::vector<std::size_t>{3, 2, 1, 0, 4}));
+}
+
+TEST(ResultsFile, QuotesAndEmptyFields) {
+    Job job;
+    job.datasets.resize(1);
+    job.datasets[0].name = "org/\"set\", v1";
+    job.adapters.resize(1);
+    job.adapters[0].name = "a";
+    job.adapters[0].r = 8;
+    job.adapters[0].lora_alpha = 16;
+    job.adapters[0].learning_rate = 2.5e-3;
+    AdapterResult r = result(0, 0.5, nan_value);
+    r.status = "FAILED";
+    r.summary.steps = 3;
+    r.summary.tokens = 1234567.0;
+    r.summary.seconds = 1.25;
+    const std::string text = results_csv(job, {r});
+    EXPECT_EQ(text.substr(text.find('\n') + 1),
+              "a,FAILED,\"org/\"\"set\"\", v1\",8,16,0.0025,3,0.5,,,nan,,,1234567,1.250,"
+              "adapters/a\n");
+    const std::string head = text.substr(0, text.find('\n'));
+    EXPECT_EQ(std::count(head.begin(), head.end(), ','), 15);
+}
+
+TEST(StatusFile, ComesBack) {
+    RunStatus status;
+    status.state = "running";
+    status.reason = "a \"reason\"\n\xff";
+    status.round = 3;
+    status.rounds = 9;
+    status.elapsed_seconds = 12.5;
+    status.tokens_per_second = 99.5;
+    status.seconds_per_round = 0.25;
+    status.host = "node";
+    status.pid = 42;
+    status.ranks = 2;
+    status.updated = 1700000000.25;
+    status.adapters = {{"z", "RUNNING", 3, 9, nan_value, {}, 0.5},
+                       {"a", "DONE", 4, 4, 1.0, 2.0, {}}};
+    const RunStatus again = run_status_from_json(to_json(status), "here");
+    EXPECT_EQ(again.state, "running");
+    EXPECT_EQ(again.reason, "a \"reason\"\n\xef\xbf\xbd");
+    EXPECT_EQ(again.round, 3);
+    EXPECT_EQ(again.rounds, 9);
+    EXPECT_EQ(again.elapsed_seconds, 12.5);
+    EXPECT_EQ(again.tokens_per_second, 99.5);
+    EXPECT_EQ(again.seconds_per_round, 0.25);
+    EXPECT_FALSE(again.seconds_left);
+    EXPECT_EQ(again.host, "node");
+    EXPECT_EQ(again.pid, 42);
+    EXPECT_EQ(again.ranks, 2);
+    EXPECT_EQ(again.updated, 1700000000.25);
+    ASSERT_EQ(again.adapters.size(), 2U);
+    EXPECT_EQ(again.adapters[0].name, "z");
+    EXPECT_FALSE(again.adapters[0].loss);
+    EXPECT_EQ(again.adapters[0].eval_exact_match, 0.5);
+    EXPECT_EQ(again.adapters[1].eval_loss, 2.0);
+    EXPECT_EQ(again.adapters[1].total_steps, 4);
+}
+
+TEST(StatusFile, DamageIsNamed) {
+    for (const char* text : {"", "{\"state\": \"running\"}", "[]", "{\"state\": 1}"}) {
+        try {
+            run_status_from_json(text, "runs/a/status.json");
+            ADD_FAILURE() << text;
+        } catch (const InputError& error) {
+            EXPECT_EQ(error.problems().front().where, "runs/a/status.json");
+        }
+    }
+}
+
+}  // namespace
+}  // namespace loratrain

@@ -1,0 +1,104 @@
+#include "report/status_text.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "report/html.h"
+
+namespace loratrain {
+namespace {
+
+bool there(std::int64_t) {
+    return true;
+}
+bool gone(std::int64_t) {
+    return false;
+}
+
+RunStatus running() {
+    RunStatus status;
+    status.state = "running";
+    status.round = 5;
+    status.rounds = 20;
+    status.host = "node01";
+    status.pid = 812;
+    status.ranks = 4;
+    status.updated = 1000.0;
+    status.tokens_per_second = 1234.4;
+    status.seconds_left = 3700.0;
+    status.adapters = {{"math", "RUNNING", 5, 20, 1.5, 2.5, 0.25},
+                       {"new", "RUNNING", 0, 20, {}, {}, {}}};
+    return status;
+}
+
+TEST(Pulse, YoungOldAndGone) {
+    const RunStatus status = running();
+    EXPECT_EQ(pulse_of(status, 1059.0, "login", gone).life, Life::alive);
+    EXPECT_EQ(pulse_of(status, 1061.0, "login", gone).life, Life::silent);
+    EXPECT_EQ(pulse_of(status, 1061.0, "node01", there).life, Life::silent);
+    EXPECT_EQ(pulse_of(status, 1001.0, "node01", gone).life, Life::vanished);
+    EXPECT_EQ(pulse_of(status, 990.0, "login", there).age, 0.0);
+}
+
+TEST(Pulse, LongRoundsMayBeSilentLonger) {
+    RunStatus status = running();
+    status.seconds_per_round = 100.0;
+    EXPECT_EQ(pulse_of(status, 1499.0, "login", there).life, Life::alive);
+    EXPECT_EQ(pulse_of(status, 1501.0, "login", there).life, Life::silent);
+}
+
+TEST(Pulse, AnEndedRunIsNotJudged) {
+    RunStatus status = running();
+    status.state = "stopped";
+    EXPECT_EQ(pulse_of(status, 1e9, "node01", gone).life, Life::ended);
+}
+
+TEST(Pulse, Words) {
+    RunStatus status = running();
+    const std::string silent = pulse_text(status, {Life::silent, 723.0});
+    EXPECT_NE(silent.find("no sign of life for 12 min 3 s (process 812 on node01"),
+              std::string::npos)
+        << silent;
+    EXPECT_NE(pulse_text(status, {Life::vanished, 5.0}).find("ended without a word"),
+              std::string::npos);
+    status.state = "failed";
+    status.reason = "disk full";
+    const std::string failed = pulse_text(status, {Life::ended, 5.0});
+    EXPECT_TRUE(failed.starts_with("failed ")) << failed;
+    EXPECT_TRUE(failed.ends_with(": disk full")) << failed;
+}
+
+TEST(StatusText, TableAndTimeLeft) {
+    const std::string text = status_text("runs/a", running(), {Life::alive, 2.0});
+    EXPECT_TRUE(text.starts_with("runs/a: running, last sign of life 2 s ago")) << text;
+    EXPECT_NE(text.find("step 5/20"), std::string::npos) << text;
+    EXPECT_NE(text.find("1234 tokens/s, about 1 h 1 min left"), std::string::npos) << text;
+    EXPECT_NE(text.find("5/20      1.5000      2.5000        25.0%"), std::string::npos) << text;
+    EXPECT_NE(text.find("0/20           -           -            -"), std::string::npos) << text;
+    const std::string silent = status_text("runs/a", running(), {Life::silent, 200.0});
+    EXPECT_EQ(silent.find("left"), std::string::npos) << silent;
+}
+
+TEST(ProcessExists, MineDoesAndAnImpossibleOneDoesNot) {
+    EXPECT_TRUE(process_exists(::getpid()));
+    EXPECT_FALSE(process_exists(0x7ffffff0));
+}
+
+TEST(Html, Escape) {
+    EXPECT_EQ(html::escape("<a href='x'>&\"\n\t"), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;\n\t");
+    EXPECT_EQ(html::escape(std::string("a\0b\x1b", 4)),
+              "a\xef\xbf\xbd"
+              "b\xef\xbf\xbd");
+    EXPECT_EQ(html::escape("ü"), "ü");
+}
+
+TEST(Html, Table) {
+    EXPECT_EQ(html::table({html::text_cell("<"), html::number_cell("n")},
+                          {{html::text_cell("a&b"), html::number_cell("1")}}),
+              "<div class=\"scroll\"><table>\n<thead><tr><th>&lt;</th><th class=\"n\">n</th></tr>\n"
+              "</thead>\n<tbody>\n<tr><td>a&amp;b</td><td class=\"n\">1</td></tr>\n"
+              "</tbody></table></div>\n");
+}
+
+}  // namespace
+}  // namespace loratrain

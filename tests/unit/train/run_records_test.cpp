@@ -1,0 +1,137 @@
+#include "train/run_records.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "io/event_file.h"
+#include "unit/train/run_folder.h"
+
+namespace loratrain::test {
+namespace {
+
+class Records : public ::testing::Test {
+  protected:
+    Records() {
+        folder_.job.datasets.resize(1);
+        folder_.job.datasets[0].name = "data";
+        for (const AdapterJob& adapter : folder_.job.adapters) {
+            AdapterPlan plan;
+            plan.name = adapter.name;
+            plan.total_steps = 10;
+            plan_.adapters.push_back(plan);
+        }
+        state_.adapters.resize(2);
+    }
+
+    static MetricsRow row(std::int32_t step, double loss) {
+        MetricsRow made;
+        made.step = step;
+        made.loss = loss;
+        made.tokens = 100.0;
+        made.elapsed_seconds = 0.5 * step;
+        return made;
+    }
+
+    RunStatus status() const { return run_status_from_json(folder_.read("status.json"), "status"); }
+
+    /// The one event file of an adapter; "" = none.
+    std::string events(const std::string& adapter) const {
+        const std::filesystem::path dir = folder_.path("tensorboard/" + adapter);
+        if (!std::filesystem::exists(dir)) return "";
+        std::vector<std::string> files;
+        for (const auto& entry : std::filesystem::directory_iterator(dir)) {
+            files.push_back("tensorboard/" + adapter + "/" + entry.path().filename().string());
+        }
+        EXPECT_EQ(files.size(), 1U);
+        return files.empty() ? "" : folder_.read(files.front());
+    }
+
+    /// Records of a file with whole framing.
+    static std::size_t records_in(const std::string& file) {
+        std::size_t records = 0;
+        for (std::size_t at = 0; at < file.size(); ++records) {
+            std::uint64_t length = 0;
+            for (std::size_t i = 8; i-- > 0;) {
+                length = length << 8U | static_cast<unsigned char>(file.at(at + i));
+            }
+            const std::string record = file.substr(at, 16 + length);
+            EXPECT_EQ(record, tf_record(record.substr(12, length)));
+            at += record.size();
+        }
+        return records;
+    }
+
+    RunFolder folder_;
+    Plan plan_;
+    RunState state_;
+};
+
+TEST_F(Records, StartEndAndWhy) {
+    RunRecords records(folder_.job, plan_, 3);
+    records.start(state_, 0.0, {{}, {}});
+    EXPECT_EQ(status().state, "running");
+    EXPECT_EQ(status().ranks, 3);
+    EXPECT_EQ(status().rounds, 10);
+    EXPECT_FALSE(status().adapters[0].loss);
+    state_.adapters[1].steps = 4;
+    state_.adapters[1].last_loss = 0.75;
+    state_.adapters[1].last_eval_loss = 1.5;
+    records.beat(state_, 1.0, 100);
+    EXPECT_EQ(status().round, 0) << "the second beat came too early";
+    records.end(state_, 2.0, "failed", "disk on fire");
+    EXPECT_EQ(status().state, "failed");
+    EXPECT_EQ(status().reason, "disk on fire");
+    EXPECT_EQ(status().round, 4);
+    EXPECT_EQ(status().adapters[1].loss, 0.75);
+    EXPECT_EQ(status().adapters[1].eval_loss, 1.5);
+    EXPECT_FALSE(status().adapters[0].eval_loss);
+    EXPECT_FALSE(status().seconds_left);
+    EXPECT_EQ(events("first"), "");
+}
+
+TEST_F(Records, ResultsCoverWhatWasBeforeAContinuation) {
+    RunRecords records(folder_.job, plan_, 1);
+    state_.adapters[1].status = AdapterStatus::done;
+    records.start(state_, 5.0, {{row(1, 3.0)}, {row(1, 0.25), row(2, 0.5)}});
+    records.add(AdapterId{0}, {row(2, 2.0)});
+    records.write_results(state_);
+    std::istringstream lines(folder_.read("results.csv"));
+    std::vector<std::string> found;
+    for (std::string line; std::getline(lines, line);) found.push_back(line);
+    ASSERT_EQ(found.size(), 3U);
+    EXPECT_TRUE(found[1].starts_with("second,DONE,data,16,32,")) << found[1];
+    EXPECT_NE(found[1].find(",2,0.5,0.25,,,,,200,1.000,adapters/second"), std::string::npos)
+        << found[1];
+    EXPECT_NE(found[2].find(",2,2,2,,,,,200,1.000,adapters/first"), std::string::npos) << found[2];
+}
+
+TEST_F(Records, AContinuationWritesEventsAnew) {
+    folder_.job.logging.tensorboard = true;
+    {
+        RunRecords records(folder_.job, plan_, 1);
+        records.start(state_, 0.0, {{}, {}});
+        records.add(AdapterId{0}, {row(1, 3.0), row(2, 2.0), row(3, 1.0)});
+    }
+    EXPECT_EQ(records_in(events("first")), 4U);
+    EXPECT_EQ(records_in(events("second")), 1U);
+    folder_.write("tensorboard/first/events.out.tfevents.1.other.2", "left by an earlier process");
+    RunRecords records(folder_.job, plan_, 1);
+    records.start(state_, 1.0, {{row(1, 3.0), row(2, 2.0)}, {}});
+    EXPECT_EQ(records_in(events("first")), 3U);
+    records.add(AdapterId{0}, {row(3, 1.5)});
+    EXPECT_EQ(records_in(events("first")), 4U);
+}
+
+TEST_F(Records, AFileThatCannotBeWrittenDoesNotEndTheRun) {
+    folder_.job.logging.tensorboard = true;
+    folder_.write("tensorboard", "a file where a folder must be");
+    std::filesystem::create_directories(folder_.path("status.json/in-the-way"));
+    RunRecords records(folder_.job, plan_, 1);
+    records.start(state_, 0.0, {{}, {}});
+    records.add(AdapterId{0}, {row(1, 3.0)});
+    records.end(state_, 1.0, "done", "");
+    EXPECT_NE(folder_.read("results.csv"), "");
+}
+
+}  // namespace
+}  // namespace loratrain::test
