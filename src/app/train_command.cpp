@@ -46,23 +46,27 @@ std::size_t stage_of(const Plan& plan, int rank) {
     return static_cast<std::size_t>(found - stages.begin());
 }
 
-void write_memory(const std::string& dir, const std::vector<std::uint64_t>& allocated,
-                  const std::vector<std::uint64_t>& resident) {
-    std::vector<MeasuredMemory> ranks;
-    for (std::size_t r = 0; r < allocated.size(); ++r) ranks.push_back({allocated[r], resident[r]});
-    write_text_atomic(dir + "/" + memory_file_name, memory_to_json(ranks));
-}
-
-/// Also to <run.dir>/memory.json.
-void log_memory(const MpiSession& mpi, const std::string& dir, const Plan& plan,
-                const Backend& backend, const ResidentMemory& before) {
+/// Writes <run.dir>/memory.json; that it cannot be written is only a warning. Collective.
+std::vector<MeasuredMemory> record_memory(const MpiSession& mpi, const std::string& dir,
+                                          const Backend& backend, const ResidentMemory& before) {
     const auto allocated = gather_numbers(mpi, backend.memory().peak);
     const auto resident = gather_numbers(mpi, resident_memory().peak - before.now);
-    if (mpi.is_root()) write_memory(dir, allocated, resident);
-    for (std::size_t r = 0; r < allocated.size(); ++r) {
+    std::vector<MeasuredMemory> ranks;
+    for (std::size_t r = 0; r < allocated.size(); ++r) ranks.push_back({allocated[r], resident[r]});
+    if (!mpi.is_root()) return ranks;
+    try {
+        write_text_atomic(dir + "/" + memory_file_name, memory_to_json(ranks));
+    } catch (const std::exception& error) {
+        log::warn(error.what());
+    }
+    return ranks;
+}
+
+void log_memory(const Plan& plan, const std::vector<MeasuredMemory>& ranks) {
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
         log::info(cat("memory of rank ", r, ": planned ", human_bytes(plan.memory[r].total()),
-                      ", allocated ", human_bytes(allocated[r]), ", resident growth ",
-                      human_bytes(resident[r])));
+                      ", allocated ", human_bytes(ranks[r].allocated), ", resident growth ",
+                      human_bytes(ranks[r].resident_growth)));
     }
 }
 
@@ -208,10 +212,12 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     const std::string devices = describe_devices(mpi, session.plan.backend);
     log::block(devices);
 
+    record_memory(mpi, session.job.run.dir, *session.backend, before);
+
     const ExitCode code = trainer.run();
     activity::begin(activity::Task::finish);
     watchdog.dismiss();
-    log_memory(mpi, session.job.run.dir, session.plan, *session.backend, before);
+    log_memory(session.plan, record_memory(mpi, session.job.run.dir, *session.backend, before));
     const std::string reason = end_reason(code, trainer.stop_reason());
     if (session.directory) session.directory->write_end(reason);
     if (mpi.is_root()) log::block(ProgressLog::closing_table(session.job, trainer.state()));

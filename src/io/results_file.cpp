@@ -45,23 +45,22 @@ std::string results_csv(const Job& job, const std::vector<AdapterResult>& result
     for (const AdapterResult& result : results) {
         const AdapterJob& adapter = job.adapter(result.adapter);
         const MetricsSummary& s = result.summary;
-        const std::vector<std::string> fields{
-            field(adapter.name),
-            field(result.status),
-            field(job.dataset(adapter.dataset).name),
-            std::to_string(adapter.r),
-            format_exact(adapter.lora_alpha),
-            format_exact(adapter.learning_rate),
-            std::to_string(s.steps),
-            field(s.last_loss),
-            field(s.best_loss),
-            field(s.first_eval_loss),
-            field(s.last_eval_loss),
-            field(s.best_eval_loss),
-            field(s.last_exact_match),
-            format_fixed(s.tokens, 0),
-            format_fixed(s.seconds, 3),
-            field("adapters/" + adapter.name)};
+        const std::vector<std::string> fields{field(adapter.name),
+                                              field(result.status),
+                                              field(job.dataset(adapter.dataset).name),
+                                              std::to_string(adapter.r),
+                                              format_exact(adapter.lora_alpha),
+                                              format_exact(adapter.learning_rate),
+                                              std::to_string(s.steps),
+                                              field(s.last_loss),
+                                              field(s.best_loss),
+                                              field(s.first_eval_loss),
+                                              field(s.last_eval_loss),
+                                              field(s.best_eval_loss),
+                                              field(s.last_exact_match),
+                                              format_fixed(s.tokens, 0),
+                                              format_fixed(s.seconds, 3),
+                                              field("adapters/" + adapter.name)};
         text += join(fields, ",") + "\n";
     }
     return text;

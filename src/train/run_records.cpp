@@ -75,8 +75,8 @@ std::optional<double> RunRecords::seconds_left(const RunState& state) const {
         if (state.adapters[i].status != AdapterStatus::running) continue;
         const MetricsSummary& done = summaries_[i];
         if (done.steps == 0) return std::nullopt;
-        tokens += done.tokens / done.steps *
-                  (plan_.adapters[i].total_steps - state.adapters[i].steps);
+        tokens +=
+            done.tokens / done.steps * (plan_.adapters[i].total_steps - state.adapters[i].steps);
     }
     return tokens / tokens_per_second_;
 }
@@ -111,16 +111,14 @@ void RunRecords::write_status(const RunState& state, double elapsed_seconds, con
                                    a.steps > 0 ? std::optional(a.last_loss) : std::nullopt,
                                    evaluated(a.last_eval_loss), evaluated(a.last_exact_match)});
     }
-    guarded([&] {
-        write_text_atomic(job_.run.dir + "/" + status_file_name, to_json(status));
-    });
+    guarded([&] { write_text_atomic(job_.run.dir + "/" + status_file_name, to_json(status)); });
 }
 
 void RunRecords::write_results(const RunState& state) {
     std::vector<AdapterResult> results;
     for (std::size_t i = 0; i < summaries_.size(); ++i) {
-        results.push_back({static_cast<AdapterId>(i), status_name(state.adapters[i].status),
-                           summaries_[i]});
+        results.push_back(
+            {static_cast<AdapterId>(i), status_name(state.adapters[i].status), summaries_[i]});
     }
     sort_results(results);
     guarded([&] {
