@@ -205,7 +205,8 @@ class Restart(ResumeTest):
         self.succeed(run([job], 2))
         self.assertLess(time.monotonic() - begin, 10)
         after = contents(self.dir / "run")
-        for name in ("provenance.json", "loratrain.log", "plan.yaml", ".lock"):
+        for name in ("provenance.json", "loratrain.log", "plan.yaml", ".lock", "status.json",
+                     "memory.json"):
             before.pop(name), after.pop(name)
         self.assertEqual(after, before)
 
