@@ -38,6 +38,7 @@ AuthType=auth/munge
 AuthInfo=socket=$PWD/munge.socket,cred_expire=5
 StateSaveLocation=$PWD/state
 SlurmdSpoolDir=$PWD/spool
+TmpFS=$PWD/tmp
 SlurmctldPidFile=$PWD/slurmctld.pid
 SlurmdPidFile=$PWD/slurmd.pid
 SlurmctldLogFile=$PWD/slurmctld.log
@@ -80,7 +81,7 @@ start() {
     cd "$1"
     chmod 755 .
     [ ! -e slurmctld.pid ] || fail "$PWD holds a running Slurm; stop it first" 2
-    mkdir -p state spool
+    mkdir -p state spool tmp
     [ -e munge.key ] || (umask 077 && head -c 1024 /dev/urandom >munge.key)
     munged --force --key-file="$PWD/munge.key" --socket="$PWD/munge.socket" \
         --pid-file="$PWD/munged.pid" --log-file="$PWD/munged.log" --seed-file="$PWD/munge.seed" \

@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install_packages.sh
+scripts/install_packages.sh scripts/debian_packages_tests.txt
 . scripts/mpi_environment.sh
 
 # Open MPI keeps memory until exit, which the leak checker would report for MPI programs; unit tests

@@ -26,9 +26,10 @@ if [ -z "${SLURM_JOB_END_TIME:-}" ]; then
         export SLURM_JOB_END_TIME="$end"
 fi
 
-# Launchers hand SIGUSR1 on to every rank. SIGTERM comes from scancel, or when time is over.
+# The launcher hands SIGUSR1 on to every rank. SIGTERM comes from scancel, or when time is over.
 asked=yes
 ended=
+pid=
 trap 'asked=yes; kill -USR1 "$pid" 2>/dev/null' USR1
 trap 'asked=yes; ended=yes; kill -USR1 "$pid" 2>/dev/null' TERM
 

@@ -1,0 +1,216 @@
+"""The batch scripts of slurm/ under a real Slurm on this machine (scripts/local_slurm.sh): normal
+runs, time limits, requeueing, scancel, arrays, and faults of the user."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+from harness import BIN, MPIEXEC, SOURCE, JobTest, run, step_metrics
+
+LOCAL_SLURM = SOURCE / "scripts/local_slurm.sh"
+NEEDED = ("munged", "slurmctld", "slurmd", "sbatch")
+MISSING = [name for name in NEEDED if not shutil.which(name)]
+SOON = 15
+SLOW = 60
+LONG = 3000
+ENDLESS = 1000000
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
+ADAPTERS = {"one": {"lora_dropout": 0.1}, "two": {"r": 2}}
+
+
+@unittest.skipIf(MISSING, f"not installed: {' '.join(MISSING)} (scripts/debian_packages_tests.txt)")
+@unittest.skipIf(os.geteuid() != 0, "a local Slurm needs root")
+class SlurmTest(JobTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.slurm = pathlib.Path(tempfile.mkdtemp(prefix="loratrain-slurm-"))
+        cls.addClassCleanup(shutil.rmtree, cls.slurm, ignore_errors=True)
+        cls.addClassCleanup(subprocess.run, [LOCAL_SLURM, "stop", cls.slurm], check=True)
+        subprocess.run([LOCAL_SLURM, "start", cls.slurm], check=True, timeout=60,
+                       stdout=subprocess.DEVNULL)
+
+    def setUp(self):
+        super().setUp()
+        self.environment = {
+            **os.environ, "SLURM_CONF": str(self.slurm / "slurm.conf"), "LORATRAIN": BIN,
+            "LORATRAIN_ROOT": str(SOURCE), "OMP_NUM_THREADS": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMPI_MCA_mpi_yield_when_idle": "1"}
+
+    def job(self, run_dir, steps):
+        job = self.tiny_job(run_dir, {name: {**keys, "max_steps": steps}
+                                      for name, keys in ADAPTERS.items()})
+        job["defaults"]["lr_scheduler_type"] = "constant"
+        job["logging"] = {"every_steps": 20 if steps > 20 else 1}
+        job["checkpoint"] = {"every_steps": 0, "every_minutes": 0}
+        return self.write_job(job, f"{run_dir}.yaml")
+
+    def command(self, *words):
+        process = subprocess.run([str(word) for word in words], env=self.environment, text=True,
+                                 capture_output=True, timeout=60, check=False, cwd=self.dir)
+        self.assertEqual(process.returncode, 0, process.stderr)
+        return process.stdout
+
+    def submit(self, script, *arguments, options=()):
+        """Two ranks of one core each, whatever the script asks for; returns the job's id."""
+        return self.command("sbatch", "--parsable", "--ntasks-per-node=2", "--cpus-per-task=1",
+                            *options, SOURCE / "slurm" / script, *arguments).strip()
+
+    def facts(self, job):
+        text = self.command("scontrol", "show", "job", "-o", job)
+        return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+    def log(self, job):
+        path = self.dir / f"loratrain-{job}.log"
+        return path.read_text() if path.exists() else ""
+
+    def starts(self, job, count):
+        """The log cut where the job started; at least `count` pieces."""
+        pieces = self.log(job).split("datasets\n  a:")[1:]
+        return pieces + [""] * (count - len(pieces))
+
+    def wait(self, job, done, seconds):
+        end = time.monotonic() + seconds
+        while not done():
+            self.assertLess(time.monotonic(), end, self.log(job))
+            time.sleep(0.2)
+
+    def wait_for_end(self, job, seconds=SLOW):
+        self.wait(job, lambda: self.facts(job)["JobState"] in ENDED, seconds)
+        return self.facts(job)
+
+    def assert_done(self, job, facts):
+        self.assertEqual((facts["JobState"], facts["ExitCode"]), ("COMPLETED", "0:0"),
+                         self.log(job))
+
+    def assert_same_adapters(self, got, want):
+        for name in ADAPTERS:
+            file = f"adapters/{name}/adapter_model.safetensors"
+            self.assertEqual((self.dir / got / file).read_bytes(),
+                             (self.dir / want / file).read_bytes(), name)
+
+    def whole(self, steps):
+        """What an undisturbed run gives."""
+        self.succeed(run([self.job("whole", steps)], 2))
+
+    def assert_refused_soon(self, job, *words):
+        begin = time.monotonic()
+        facts = self.wait_for_end(job, SOON)
+        self.assertLess(time.monotonic() - begin, SOON)
+        text = self.log(job)
+        self.assertEqual((facts["JobState"], facts["ExitCode"], facts["Restarts"]),
+                         ("FAILED", "2:0", "0"), text)
+        self.assertEqual(text.count("error: ") - text.count("srun: error: "), 1, text)
+        for word in words:
+            self.assertIn(word, text)
+
+
+class Train(SlurmTest):
+    def test_runs_to_the_end(self):
+        job = self.submit("train.sbatch", self.job("run", 20), options=["--gpus-per-node=2"])
+        facts = self.wait_for_end(job)
+        self.assert_done(job, facts)
+        self.assertEqual(facts["TresPerNode"], "gres:gpu:2")
+        self.assertEqual(facts["Restarts"], "0")
+        self.whole(20)
+        self.assert_same_adapters("run", "whole")
+
+    def test_requeues_until_done(self):
+        """Slurm sends the same signal before a time limit, but its limits are whole minutes."""
+        job = self.submit("cpu.sbatch", self.job("run", LONG))
+        for restart in range(3):
+            self.wait(job, lambda: "step " in self.starts(job, restart + 1)[restart], SLOW)
+            self.command("scancel", "--batch", "--signal=USR1", job)
+            text = f"back into the queue (restart {restart + 1} of at most 20)"
+            self.wait(job, lambda: text in self.log(job), SLOW)
+        facts = self.wait_for_end(job, 2 * SLOW)
+        self.assert_done(job, facts)
+        self.assertEqual(facts["Restarts"], "3")
+        self.assertEqual(self.log(job).count("stopped: signal SIGUSR1 received"), 3)
+        self.whole(LONG)
+        self.assert_same_adapters("run", "whole")
+
+    def test_time_limit_requeues_until_done_or_often_enough(self):
+        self.environment["LORATRAIN_MAX_RESTARTS"] = "1"
+        job = self.submit("cpu.sbatch", self.job("run", ENDLESS), "--max-hours", 0.001)
+        facts = self.wait_for_end(job, SLOW)
+        text = self.log(job)
+        self.assertEqual((facts["ExitCode"], facts["Restarts"]), ("75:0", "1"), text)
+        self.assertEqual(text.count("stopped: time limit run.max_hours 0.001 h reached"), 2, text)
+        self.assertIn("not put back into the queue: 1 restarts", text)
+
+    def test_scancel_saves_and_ends(self):
+        job = self.submit("cpu.sbatch", self.job("run", ENDLESS))
+        self.wait(job, lambda: "step " in self.log(job), SLOW)
+        self.command("scancel", job)
+        facts = self.wait_for_end(job, SOON)
+        self.wait(job, lambda: "to continue: sbatch the same again" in self.log(job), SOON)
+        self.assertEqual((facts["JobState"], facts["Restarts"]), ("CANCELLED", "0"))
+        self.assertIn("stopped: signal SIGTERM received", self.log(job))
+        self.assertGreater(int((self.dir / "run/ckpt/LATEST").read_text()), 0)
+
+    def test_mpirun_as_the_launcher(self):
+        self.environment["LORATRAIN_LAUNCHER"] = f"{MPIEXEC} --bind-to none"
+        job = self.submit("cpu.sbatch", self.job("run", LONG))
+        self.wait(job, lambda: "step " in self.log(job), SLOW)
+        self.command("scancel", "--batch", "--signal=USR1", job)
+        facts = self.wait_for_end(job, 2 * SLOW)
+        self.assert_done(job, facts)
+        self.assertEqual(facts["Restarts"], "1")
+
+
+class Array(SlurmTest):
+    def submit_array(self, *arguments):
+        return self.submit("array.sbatch", *arguments, options=["--array=1-2", "--gpus-per-node=2"])
+
+    def ends(self, array):
+        return [self.wait_for_end(f"{array}_{index}") for index in (1, 2)]
+
+    def test_one_job_file(self):
+        array = self.submit_array(self.job("run", 10), "--set", f"run.dir={self.dir}/run%a",
+                                  "--set", "defaults.learning_rate=1e-%a")
+        for index, facts in enumerate(self.ends(array), 1):
+            self.assert_done(f"{array}_{index}", facts)
+            rates = [line["learning_rate"] for line in step_metrics(self.dir / f"run{index}", "one")]
+            self.assertAlmostEqual(max(rates) / 10**-index, 1, 1)
+
+    def test_list_of_jobs(self):
+        listed = self.dir / "list.txt"
+        first, second = self.job("first", 10), self.job("second", 10)
+        listed.write_text(f"{first}\n{second} --set 'logging.every_steps=2'\n")
+        array = self.submit_array(listed)
+        for index, facts in enumerate(self.ends(array), 1):
+            self.assert_done(f"{array}_{index}", facts)
+        self.assertNotIn("step 9/10", self.log(f"{array}_2"))
+        self.assert_same_adapters("first", "second")
+
+    def test_list_too_short(self):
+        listed = self.dir / "list.txt"
+        listed.write_text("a.yaml\n")
+        job = self.submit("array.sbatch", listed, options=["--array=2", "--gpus-per-node=2"])
+        self.assert_refused_soon(f"{job}_2", "list.txt", "no line 2", "1 lines")
+
+
+class BadInput(SlurmTest):
+    def test_typo_in_the_job_file(self):
+        path = self.job("run", 10)
+        path.write_text(path.read_text().replace("learning_rate", "learning_rat"))
+        job = self.submit("train.sbatch", path, options=["--gpus-per-node=2"])
+        self.assert_refused_soon(job, "run.yaml:", "learning_rat", "learning_rate")
+        self.assertFalse((self.dir / "run").exists())
+
+    def test_too_many_ranks(self):
+        job = self.submit("cpu.sbatch", self.job("run", 10), options=["--ntasks-per-node=5"])
+        self.assert_refused_soon(job, "5 stages", "4 layers")
+
+    def test_no_program(self):
+        self.environment["LORATRAIN"] = "/none/loratrain"
+        self.assert_refused_soon(self.submit("cpu.sbatch", self.job("run", 10)), "/none/loratrain")
+
+
+if __name__ == "__main__":
+    unittest.main()
