@@ -58,7 +58,7 @@ class TimeLimit(StopTest):
         begin = time.monotonic()
         process = self.succeed(run([path, "--max-hours", 0.0003], 2), STOPPED)
         self.assertLess(time.monotonic() - begin, 6)
-        reason = "stopped: time limit run.max_hours 0.0003 h reached; the same command continues"
+        reason = "stopped: time limit run.max_hours 3e-04 h reached; the same command continues"
         self.assertIn(reason, process.stdout)
         self.assertEqual(self.last_start()["reason"], reason)
         self.assert_continues_like_undisturbed()
