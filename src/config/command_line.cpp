@@ -174,7 +174,8 @@ void read_max_hours(const Parsed& parsed, CommandLine& line, Problems& problems)
     if (std::isfinite(hours) && hours > 0) {
         line.overrides.push_back({"run.max_hours", format_exact(hours)});
     } else {
-        problems.add("--max-hours", cat(hours, " is out of range"), "give hours above 0, as in 7.5");
+        problems.add("--max-hours", cat(hours, " is out of range"),
+                     "give hours above 0, as in 7.5");
     }
 }
 

@@ -41,8 +41,8 @@ std::vector<TimeLimit> time_limits(double max_hours, const char* slurm_end, cons
                                    double now) {
     std::vector<TimeLimit> limits;
     if (max_hours > 0) {
-        limits.push_back({cat("time limit run.max_hours ", format_exact(max_hours), " h"),
-                          3600.0 * max_hours});
+        limits.push_back(
+            {cat("time limit run.max_hours ", format_exact(max_hours), " h"), 3600.0 * max_hours});
     }
     if (slurm_end == nullptr) return limits;
     double end = 0.0;

@@ -1,5 +1,5 @@
-"""Ways to stop a run: limits of time, a file STOP, a second signal. Every one leaves a run directory
-that the same command continues to the same bits."""
+"""Ways to stop a run: limits of time, a file STOP, a second signal. Every one leaves a run
+directory that the same command continues to the same bits."""
 
 import json
 import os
