@@ -47,17 +47,43 @@ RunDirectory::RunDirectory(const Job& job, const CommandLine& command_line,
     : dir_(job.run.dir) {
     // Before anything is created, so that a wrong path leaves nothing behind.
     if (command_line.restart == Restart::from_path) {
-        checkpoint_ = find_checkpoint(job, identity, command_line.restart_path);
+        found_ = find_checkpoint(job, identity, command_line.restart_path);
     }
     make_directory(dir_);
     lock_.emplace(dir_ + "/.lock", "run directory " + dir_);
     if (command_line.restart == Restart::never) {
         move_aside("ckpt");
         move_aside("adapters");
-        return;
+    } else {
+        check_same_job(dir_, identity.job_yaml);
+        if (!found_) found_ = find_checkpoint(job, identity, "");
     }
-    check_same_job(dir_, identity.job_yaml);
-    if (!checkpoint_) checkpoint_ = find_checkpoint(job, identity, "");
+    log::open_file(dir_ + "/loratrain.log");
+    report_what_happened_before();
+    remove_unfinished_writes(dir_);
+    for (const AdapterJob& adapter : job.adapters) {
+        const std::string folder = dir_ + "/adapters/" + adapter.name;
+        if (fs::is_directory(folder)) remove_unfinished_writes(folder);
+    }
+}
+
+std::string RunDirectory::checkpoint() const {
+    return found_ ? found_->path : "";
+}
+
+bool RunDirectory::set_back() const {
+    return found_ && found_->set_back;
+}
+
+void RunDirectory::report_what_happened_before() const {
+    if (!lock_->left_behind().empty()) {
+        log::info(cat("the run before this one (", lock_->left_behind(),
+                      ") died without releasing ", dir_, "; this one takes it over"));
+    }
+    if (!found_) return;
+    for (const std::string& text : found_->damaged) {
+        log::warn(cat("checkpoint cannot be used: ", text, "; the one before it is tried"));
+    }
 }
 
 void RunDirectory::move_aside(const std::string& name) const {
@@ -79,7 +105,7 @@ void RunDirectory::write_records(const Job& job, const Plan& plan, const RunIden
     if (!json.is_object()) json = Json::object();
     Json start;
     start["started"] = time_text("%Y-%m-%dT%H:%M:%S%z");
-    start["continues"] = checkpoint_.value_or("");
+    start["continues"] = checkpoint();
     start["command"] = command;
     start["version"] = version_text();
     start["git"] = git_hash();

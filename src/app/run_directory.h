@@ -16,11 +16,15 @@ class RunDirectory {
   public:
     /// Creates the directory where needed, locks it and decides where to start. Throws InputError:
     /// not writable, in use by a live job, belongs to a different job (differences listed). With
-    /// Restart::never, what a former run left (ckpt, adapters) is moved aside, not deleted.
+    /// Restart::never, what a former run left (ckpt, adapters) is moved aside, not deleted. From
+    /// then on the log goes to loratrain.log too; it says when the lock of a dead job is taken over
+    /// and which damaged checkpoints are passed by.
     RunDirectory(const Job& job, const CommandLine& command_line, const RunIdentity& identity);
 
-    /// Checkpoint to continue from; none = start at step 0.
-    const std::optional<std::string>& checkpoint() const { return checkpoint_; }
+    /// Checkpoint to continue from; "" = start at step 0.
+    std::string checkpoint() const;
+    /// It may be older than the newest one (asked for, or newer ones are damaged).
+    bool set_back() const;
 
     /// resolved.yaml, plan.yaml and provenance.json.
     void write_records(const Job& job, const Plan& plan, const RunIdentity& identity,
@@ -30,11 +34,12 @@ class RunDirectory {
     void write_end(const std::string& reason) const;
 
   private:
+    void report_what_happened_before() const;
     void move_aside(const std::string& name) const;
 
     std::string dir_;
     std::optional<FileLock> lock_;
-    std::optional<std::string> checkpoint_;
+    std::optional<FoundCheckpoint> found_;
 };
 
 }  // namespace loratrain

@@ -112,8 +112,7 @@ std::string plan_run(const CommandLine& command_line, const MpiSession& mpi,
         plan_text = to_text(plan);
         session.identity = identify(job, session.inputs);
         session.directory = std::make_unique<RunDirectory>(job, command_line, session.identity);
-        checkpoint = session.directory->checkpoint().value_or("");
-        log::open_file(job.run.dir + "/loratrain.log");
+        checkpoint = session.directory->checkpoint();
         log::block("datasets\n" + describe_datasets(job, session.inputs.files));
         log::block(describe(job, plan, session.inputs.infos));
     });
@@ -199,7 +198,7 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
         if (!checkpoint.empty()) {
             trainer.restore(load_checkpoint(checkpoint, session.job, session.plan.model,
                                             session.stage->plan(), session.stage->bank()),
-                            command_line.restart == Restart::from_path);
+                            session.directory && session.directory->set_back());
             log::info("continuing from " + checkpoint);
         }
         if (session.directory) {

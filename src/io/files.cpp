@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <vector>
@@ -21,6 +22,8 @@ namespace loratrain {
 namespace fs = std::filesystem;
 
 namespace {
+
+constexpr const char* temporary_suffix = ".tmp";
 
 void flush_to_disk(const std::string& path, int flags) {
     const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC);
@@ -41,13 +44,16 @@ std::string folder_of(const std::string& path) {
 std::string holder_text(int descriptor) {
     std::array<char, 128> text{};
     const ssize_t got = ::pread(descriptor, text.data(), text.size() - 1, 0);
-    return got > 0 ? " (" + std::string(text.data()) + ")" : "";
+    return got > 0 ? text.data() : "";
 }
 
 void write_holder(int descriptor) {
     std::array<char, 65> host{};
     if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
-    const std::string text = cat("process ", ::getpid(), " on ", host.data());
+    const char* slurm_job = std::getenv("SLURM_JOB_ID");
+    const std::string text =
+        cat("process ", ::getpid(), " on ", host.data(), slurm_job != nullptr ? ", Slurm job " : "",
+            slurm_job != nullptr ? slurm_job : "");
     // The text only helps a person; the lock itself does not depend on it.
     if (::ftruncate(descriptor, 0) != 0) return;
     if (::pwrite(descriptor, text.data(), text.size(), 0) < 0) return;
@@ -72,7 +78,7 @@ void write_text_atomic(const std::string& path, const std::string& text) {
 
 void write_file_atomic(const std::string& path,
                        const std::function<void(const std::string& temporary)>& write) {
-    const std::string temporary = cat(path, ".tmp", ::getpid());
+    const std::string temporary = cat(path, temporary_suffix, ::getpid());
     try {
         write(temporary);
         flush_to_disk(temporary, O_RDONLY);
@@ -99,6 +105,17 @@ void make_directory(const std::string& path) {
     }
 }
 
+std::vector<std::string> remove_unfinished_writes(const std::string& dir) {
+    std::vector<std::string> removed;
+    for (const auto& entry : fs::directory_iterator(dir)) {
+        const std::string extension = entry.path().extension().string();
+        if (!entry.is_regular_file() || !extension.starts_with(temporary_suffix)) continue;
+        removed.push_back(entry.path().string());
+    }
+    for (const std::string& path : removed) fs::remove(path);
+    return removed;
+}
+
 std::string file_checksum(const std::string& path) {
     const InputFile file(path);
     Checksum checksum;
@@ -119,6 +136,7 @@ FileLock::FileLock(const std::string& path, const std::string& what) {
                          "check the directory and its permissions");
     }
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
+        left_behind_ = holder_text(descriptor_);
         write_holder(descriptor_);
         return;
     }
@@ -127,11 +145,14 @@ FileLock::FileLock(const std::string& path, const std::string& what) {
     const std::string holder = holder_text(descriptor_);
     ::close(descriptor_);
     if (!held) throw Error(path + ": cannot be locked: " + reason);
-    throw InputError(path, what + " is in use by another process" + holder,
-                     "wait until it has finished, or choose another directory");
+    throw InputError(
+        path, what + " is in use by another process" + (holder.empty() ? "" : " (" + holder + ")"),
+        "wait until it has finished, or choose another directory");
 }
 
 FileLock::~FileLock() {
+    // An empty file says that the holder has ended in order.
+    if (::ftruncate(descriptor_, 0) != 0) left_behind_.clear();
     ::close(descriptor_);
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace loratrain {
 
@@ -16,6 +17,9 @@ void write_text_atomic(const std::string& path, const std::string& text);
 /// The same for a writer that produces the file at the path it is given.
 void write_file_atomic(const std::string& path,
                        const std::function<void(const std::string& temporary)>& write);
+
+/// Removes the temporary files that writers which died have left in a directory; returns them.
+std::vector<std::string> remove_unfinished_writes(const std::string& dir);
 
 /// Creates the directory and its parents; throws InputError (cannot be created or is not writable).
 void make_directory(const std::string& path);
@@ -32,8 +36,12 @@ class FileLock {
     FileLock(const FileLock&) = delete;
     FileLock& operator=(const FileLock&) = delete;
 
+    /// The holder before ("process 7 on node3") where it died without releasing the lock, else "".
+    const std::string& left_behind() const { return left_behind_; }
+
   private:
     int descriptor_ = -1;
+    std::string left_behind_;
 };
 
 }  // namespace loratrain

@@ -1,5 +1,8 @@
 #include "train/checkpoint.h"
 
+#include <fcntl.h>
+#include <stdio.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -16,7 +19,9 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
+constexpr const char* latest_name = "LATEST";
 constexpr const char* manifest_name = "manifest.json";
+constexpr const char* temporary_suffix = ".tmp";
 constexpr const char* manifest_format = "loratrain-checkpoint-1";
 
 struct StoredPart {
@@ -62,17 +67,41 @@ void write_manifest(const fs::path& dir, const RunIdentity& identity) {
     write_text_atomic((dir / manifest_name).string(), manifest.dump(2) + "\n");
 }
 
+/// -1 when the name is no round.
+std::int64_t round_of(const std::string& name) {
+    const bool number =
+        !name.empty() && name.size() < 10 &&
+        std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+    return number ? std::stoll(name) : -1;
+}
+
+/// Rounds whose checkpoints were completed, newest first.
+std::vector<std::int64_t> stored_rounds(const Job& job) {
+    std::vector<std::int64_t> rounds;
+    if (!fs::is_directory(checkpoint_root(job))) return rounds;
+    for (const auto& entry : fs::directory_iterator(checkpoint_root(job))) {
+        const std::int64_t round = round_of(entry.path().filename().string());
+        if (round >= 0) rounds.push_back(round);
+    }
+    std::sort(rounds.begin(), rounds.end(), std::greater<>());
+    return rounds;
+}
+
+/// What a job that died while writing a checkpoint has left.
+void remove_unfinished(const Job& job) {
+    std::vector<fs::path> unfinished;
+    for (const auto& entry : fs::directory_iterator(checkpoint_root(job))) {
+        if (entry.path().extension().string().starts_with(temporary_suffix)) {
+            unfinished.push_back(entry.path());
+        }
+    }
+    for (const fs::path& path : unfinished) fs::remove_all(path);
+}
+
 /// All but the newest `keep` up to `round`. Those beyond it belong to a continuation that was given
 /// up by restarting from an older checkpoint.
 void remove_old(const Job& job, std::int64_t round) {
-    std::vector<std::int64_t> rounds;
-    for (const auto& entry : fs::directory_iterator(checkpoint_root(job))) {
-        const std::string name = entry.path().filename().string();
-        const bool number = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-            return c >= '0' && c <= '9';
-        });
-        if (number) rounds.push_back(std::stoll(name));
-    }
+    std::vector<std::int64_t> rounds = stored_rounds(job);
     const auto abandoned = std::partition(rounds.begin(), rounds.end(),
                                           [&](std::int64_t other) { return other <= round; });
     for (auto other = abandoned; other != rounds.end(); ++other) {
@@ -80,7 +109,7 @@ void remove_old(const Job& job, std::int64_t round) {
     }
     rounds.erase(abandoned, rounds.end());
     std::sort(rounds.begin(), rounds.end(), std::greater<>());
-    for (std::size_t i = static_cast<std::size_t>(job.checkpoint.keep); i < rounds.size(); ++i) {
+    for (auto i = static_cast<std::size_t>(job.checkpoint.keep); i < rounds.size(); ++i) {
         fs::remove_all(checkpoint_root(job) / std::to_string(rounds[i]));
     }
 }
@@ -88,8 +117,7 @@ void remove_old(const Job& job, std::int64_t round) {
 void check_files(const fs::path& dir, const Json& manifest) {
     if (manifest.at("format").get<std::string>() != manifest_format) {
         throw InputError((dir / manifest_name).string(),
-                         "format is not " + std::string(manifest_format),
-                         "continue from another checkpoint with --restart PATH");
+                         "format is not " + std::string(manifest_format));
     }
     Problems problems;
     for (const auto& [name, checksum] : manifest.at("files").items()) {
@@ -97,8 +125,7 @@ void check_files(const fs::path& dir, const Json& manifest) {
         if (!fs::exists(path)) {
             problems.add(path, "is missing from the checkpoint");
         } else if (file_checksum(path) != checksum.get<std::string>()) {
-            problems.add(path, "is damaged (its checksum differs from the manifest)",
-                         "continue from an older checkpoint with --restart PATH");
+            problems.add(path, "is damaged (its checksum differs from the manifest)");
         }
     }
     problems.throw_if_any();
@@ -125,6 +152,69 @@ void check_identity(const fs::path& dir, const Json& manifest, const RunIdentity
     for (const std::string& line : difference.harmless) log::info("job changed: " + line);
 }
 
+/// The manifest of an undamaged checkpoint; InputError names every damaged file.
+Json checked_manifest(const fs::path& dir) {
+    const std::string path = (dir / manifest_name).string();
+    try {
+        Json manifest = Json::parse(read_text(path));
+        check_files(dir, manifest);
+        return manifest;
+    } catch (const nlohmann::json::exception& error) {
+        throw InputError(path, cat("is damaged: ", error.what()));
+    }
+}
+
+/// Where to look when no checkpoint is asked for, in this order.
+std::vector<std::int64_t> rounds_to_try(const Job& job) {
+    std::vector<std::int64_t> rounds = stored_rounds(job);
+    const fs::path latest = checkpoint_root(job) / latest_name;
+    if (!fs::exists(latest)) return rounds;
+    std::string name = read_text(latest.string());
+    while (!name.empty() && name.back() == '\n') name.pop_back();
+    const std::int64_t newest = round_of(name);
+    if (newest < 0) return rounds;
+    std::erase_if(rounds, [&](std::int64_t round) { return round >= newest; });
+    rounds.insert(rounds.begin(), newest);
+    return rounds;
+}
+
+FoundCheckpoint newest_undamaged(const Job& job, const RunIdentity& identity,
+                                 const std::vector<std::int64_t>& rounds) {
+    FoundCheckpoint found;
+    Problems damage;
+    for (const std::int64_t round : rounds) {
+        const fs::path dir = checkpoint_root(job) / std::to_string(round);
+        Json manifest;
+        try {
+            manifest = checked_manifest(dir);
+        } catch (const InputError& error) {
+            damage.add(error);
+            found.damaged.push_back(dir.string() + ": " + error.what());
+            continue;
+        }
+        check_identity(dir, manifest, identity);
+        found.path = dir.string();
+        found.set_back = !found.damaged.empty();
+        return found;
+    }
+    damage.add(checkpoint_root(job).string(), "holds no checkpoint that can be used",
+               "start over with --restart never");
+    damage.throw_if_any();
+    return found;
+}
+
+/// `target` becomes `temporary`; at no moment is there neither the old nor the new one, unless the
+/// file system cannot exchange names.
+void put_in_place(const fs::path& temporary, const fs::path& target) {
+    if (fs::exists(target)) {
+        const bool exchanged = ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(),
+                                           RENAME_EXCHANGE) == 0;
+        fs::remove_all(exchanged ? temporary : target);
+        if (exchanged) return;
+    }
+    fs::rename(temporary, target);
+}
+
 std::int64_t metadata_number(const SafetensorsFile& file, const char* key) {
     const auto found = file.metadata().find(key);
     return found == file.metadata().end() ? 0 : std::stoll(found->second);
@@ -136,9 +226,10 @@ void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, Ad
                      const RunState& state, const RunIdentity& identity) {
     const fs::path root = checkpoint_root(job);
     const fs::path target = root / std::to_string(state.round);
-    const fs::path temporary = root / (std::to_string(state.round) + ".tmp");
+    const fs::path temporary = root / (std::to_string(state.round) + temporary_suffix);
     if (mpi.is_root()) {
-        fs::remove_all(temporary);
+        make_directory(root.string());
+        remove_unfinished(job);
         make_directory(temporary.string());
     }
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {
@@ -148,33 +239,20 @@ void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, Ad
     write_text_atomic((temporary / "state.json").string(), to_json(state, job));
     write_text_atomic((temporary / "job.yaml").string(), identity.job_yaml);
     write_manifest(temporary, identity);
-    fs::remove_all(target);
-    fs::rename(temporary, target);
-    write_text_atomic((root / "LATEST").string(), std::to_string(state.round) + "\n");
+    put_in_place(temporary, target);
+    write_text_atomic((root / latest_name).string(), std::to_string(state.round) + "\n");
     remove_old(job, state.round);
 }
 
-std::optional<std::string> find_checkpoint(const Job& job, const RunIdentity& identity,
-                                           const std::string& asked) {
-    fs::path dir = asked;
-    if (asked.empty()) {
-        const fs::path latest = checkpoint_root(job) / "LATEST";
-        if (!fs::exists(latest)) return std::nullopt;
-        std::string name = read_text(latest.string());
-        while (!name.empty() && name.back() == '\n') name.pop_back();
-        dir = checkpoint_root(job) / name;
+std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const RunIdentity& identity,
+                                               const std::string& asked) {
+    if (!asked.empty()) {
+        check_identity(asked, checked_manifest(asked), identity);
+        return FoundCheckpoint{asked, true, {}};
     }
-    const std::string manifest_path = (dir / manifest_name).string();
-    Json manifest;
-    try {
-        manifest = Json::parse(read_text(manifest_path));
-        check_files(dir, manifest);
-        check_identity(dir, manifest, identity);
-    } catch (const nlohmann::json::exception& error) {
-        throw InputError(manifest_path, cat("is damaged: ", error.what()),
-                         "continue from an older checkpoint with --restart PATH");
-    }
-    return dir.string();
+    const std::vector<std::int64_t> rounds = rounds_to_try(job);
+    if (rounds.empty()) return std::nullopt;
+    return newest_undamaged(job, identity, rounds);
 }
 
 RunState load_checkpoint(const std::string& path, const Job& job, const ModelSpec& model,

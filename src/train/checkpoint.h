@@ -19,15 +19,23 @@ struct RunIdentity {
 /// under PEFT names), state.json, job.yaml and manifest.json with the checksum of every file;
 /// everything under a temporary name first, renamed when complete; then LATEST is moved, then all
 /// but the newest `keep` are removed, and any of later rounds (left by a run that was set back).
+/// A job that dies in it, or a full disk (Error), leaves the checkpoints before it as they were.
 /// The layout does not depend on ranks. Collective.
 void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, AdapterBank& bank,
                      const RunState& state, const RunIdentity& identity);
 
-/// The checkpoint to continue from: `asked` (a path, or "" = <run.dir>/ckpt/LATEST). Root only.
-/// None when there is none (asked = ""); InputError when it is damaged (checksums), was written by
-/// a job that differs in a harmful key (the differences are listed), or for other weights or data.
-std::optional<std::string> find_checkpoint(const Job& job, const RunIdentity& identity,
-                                           const std::string& asked);
+struct FoundCheckpoint {
+    std::string path;
+    bool set_back = false;             ///< newer ones may exist, asked away or damaged
+    std::vector<std::string> damaged;  ///< newer ones that cannot be used: path and reason
+};
+
+/// The checkpoint to continue from: `asked` (a path), or with "" the newest undamaged one of
+/// <run.dir>/ckpt, from LATEST backwards. Root only. None when there is none (asked = "");
+/// InputError when it is damaged (checksums; asked = "": when all are), was written by a job that
+/// differs in a harmful key (the differences are listed), or for other weights or data.
+std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const RunIdentity& identity,
+                                               const std::string& asked);
 
 /// Loads the stage's part of every adapter from checkpoint directory `path`; returns the state.
 RunState load_checkpoint(const std::string& path, const Job& job, const ModelSpec& model,

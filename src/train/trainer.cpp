@@ -82,7 +82,7 @@ ExitCode Trainer::run() {
         return parts_.mpi.is_root() ? conduct() : follow();
     } catch (const std::exception& error) {
         log::error(cat("on host ", parts_.mpi.host(), ", ", to_string(activity::now()), ": ",
-                       error.what()));
+                       error.what(), "; the same command continues from the last checkpoint"));
         if (parts_.mpi.is_root()) records_.end(state_, elapsed(), "failed", error.what());
         MpiSession::abort(static_cast<int>(ExitCode::error));
     }

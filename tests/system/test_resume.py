@@ -289,10 +289,10 @@ class Refusals(ResumeTest):
                     (ckpt / name).write_bytes(good[:20] + bytes([good[20] ^ 4]) + good[21:])
                 else:
                     (ckpt / name).unlink()
-                self.assert_refused(run([self.path]), str(ckpt / name))
+                self.assert_refused(run([self.path, "--restart", ckpt]), str(ckpt / name))
                 (ckpt / name).write_bytes(good)
         shutil.rmtree(ckpt)
-        self.assert_refused(run([self.path]), "ckpt/6")
+        self.assert_refused(run([self.path, "--restart", ckpt]), "ckpt/6")
 
     def test_live_job_on_the_same_directory(self):
         job = json.loads(self.path.read_text())

@@ -71,6 +71,16 @@ TEST(FilesTest, FullDiskIsAnErrorAndLeavesNothing) {
     EXPECT_TRUE(dir.names().empty());
 }
 
+TEST(FilesTest, RemovesUnfinishedWritesOnly) {
+    const TempDir dir;
+    put(dir.file("a.txt"), "whole");
+    put(dir.file("a.txt.tmp123"), "half");
+    make_directory(dir.file("b.tmp"));
+    EXPECT_EQ(remove_unfinished_writes(dir.path()),
+              std::vector<std::string>{dir.file("a.txt.tmp123")});
+    EXPECT_EQ(dir.names(), (std::vector<std::string>{"a.txt", "b.tmp"}));
+}
+
 TEST(FilesTest, MakesDirectories) {
     const TempDir dir;
     make_directory(dir.file("a/b/c"));
@@ -99,7 +109,10 @@ TEST(FilesTest, LockIsExclusiveAndReleased) {
         const std::string text = problem_text([&] { FileLock(path, "run directory 'x'"); });
         EXPECT_TRUE(has(text, "run directory 'x' is in use by another process (process "));
     }
-    EXPECT_NO_THROW(FileLock(path, "run directory 'x'"));
+    EXPECT_EQ(FileLock(path, "run directory 'x'").left_behind(), "");
+    put(path, "process 7 on node3");
+    EXPECT_EQ(FileLock(path, "run directory 'x'").left_behind(), "process 7 on node3");
+    EXPECT_EQ(FileLock(path, "run directory 'x'").left_behind(), "");
     EXPECT_TRUE(has(problem_text([&] { FileLock(dir.file("no/lock"), "x"); }), "cannot be opened"));
 }
 

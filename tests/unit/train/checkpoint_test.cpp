@@ -38,12 +38,13 @@ class FindCheckpoint : public ::testing::Test {
         folder_.write(dir + "manifest.json", manifest.dump());
     }
     std::optional<std::string> find(const std::string& asked = "") const {
-        return find_checkpoint(folder_.job, identity_, asked);
+        const auto found = find_checkpoint(folder_.job, identity_, asked);
+        return found ? std::optional(found->path) : std::nullopt;
     }
     /// Text of the problems that finding raises.
-    std::string problem() const {
+    std::string problem(const std::string& asked = "") const {
         try {
-            find();
+            find(asked);
         } catch (const InputError& error) {
             return error.what();
         }
@@ -57,21 +58,43 @@ class FindCheckpoint : public ::testing::Test {
 TEST_F(FindCheckpoint, LatestOrTheOneAskedFor) {
     EXPECT_EQ(find(), folder_.path("ckpt/8"));
     EXPECT_EQ(find(folder_.path("ckpt/4")), folder_.path("ckpt/4"));
+    folder_.write("ckpt/LATEST", "4\n");
+    EXPECT_EQ(find(), folder_.path("ckpt/4"));
     std::filesystem::remove(folder_.path("ckpt/LATEST"));
+    EXPECT_EQ(find(), folder_.path("ckpt/8"));
+    std::filesystem::remove_all(folder_.path("ckpt"));
     EXPECT_EQ(find(), std::nullopt);
+}
+
+TEST_F(FindCheckpoint, TheOneBeforeADamagedOne) {
+    EXPECT_FALSE(find_checkpoint(folder_.job, identity_, "")->set_back);
+    folder_.write("ckpt/8/first.safetensors", "numbert");
+    const auto found = find_checkpoint(folder_.job, identity_, "");
+    EXPECT_EQ(found->path, folder_.path("ckpt/4"));
+    EXPECT_TRUE(found->set_back);
+    ASSERT_EQ(found->damaged.size(), 1U);
+    EXPECT_NE(found->damaged[0].find(folder_.path("ckpt/8/first.safetensors")), std::string::npos);
+    std::filesystem::remove_all(folder_.path("ckpt/8"));
+    EXPECT_EQ(find(), folder_.path("ckpt/4"));
+    folder_.write("ckpt/LATEST", "");
+    EXPECT_EQ(find(), folder_.path("ckpt/4"));
+    folder_.write("ckpt/4/manifest.json", "{\"format\": ");
+    EXPECT_NE(problem().find("--restart never"), std::string::npos);
 }
 
 TEST_F(FindCheckpoint, DamageNamesTheFile) {
     folder_.write("ckpt/8/first.safetensors", "numbert");
-    EXPECT_NE(problem().find(folder_.path("ckpt/8/first.safetensors")), std::string::npos);
+    EXPECT_NE(problem(folder_.path("ckpt/8")).find(folder_.path("ckpt/8/first.safetensors")),
+              std::string::npos);
     std::filesystem::remove(folder_.path("ckpt/8/first.safetensors"));
-    EXPECT_NE(problem().find("missing"), std::string::npos);
+    EXPECT_NE(problem(folder_.path("ckpt/8")).find("missing"), std::string::npos);
     folder_.write("ckpt/8/manifest.json", "{\"format\": ");
-    EXPECT_NE(problem().find(folder_.path("ckpt/8/manifest.json")), std::string::npos);
+    EXPECT_NE(problem(folder_.path("ckpt/8")).find(folder_.path("ckpt/8/manifest.json")),
+              std::string::npos);
     folder_.write("ckpt/8/manifest.json", "{\"format\": \"loratrain-checkpoint-9\"}");
-    EXPECT_NE(problem().find("format"), std::string::npos);
+    EXPECT_NE(problem(folder_.path("ckpt/8")).find("format"), std::string::npos);
     std::filesystem::remove_all(folder_.path("ckpt/8"));
-    EXPECT_NE(problem().find(folder_.path("ckpt/8")), std::string::npos);
+    EXPECT_NE(problem(folder_.path("ckpt/8")).find(folder_.path("ckpt/8")), std::string::npos);
     EXPECT_EQ(find(folder_.path("ckpt/4")), folder_.path("ckpt/4"));
 }
 
