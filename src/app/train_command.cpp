@@ -15,6 +15,7 @@
 #include "plan/make_plan.h"
 #include "plan/plan_text.h"
 #include "report/run_record.h"
+#include "train/best_adapter.h"
 #include "train/trainer.h"
 #include "train/watchdog.h"
 
@@ -202,6 +203,7 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
             log::info("continuing from " + checkpoint);
         }
         if (session.directory) {
+            restore_best_adapters(session.job, trainer.state(), checkpoint);
             session.directory->write_records(session.job, session.plan, session.identity, mpi,
                                              command_text(command_line, mpi.size()),
                                              session.backend->description());

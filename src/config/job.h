@@ -92,7 +92,11 @@ struct CheckpointJob {
 };
 
 struct EvalJob {
-    int every_steps = 0;  ///< 0 = only before the first and after the last step
+    int every_steps = 0;     ///< 0 = only before the first and after the last step
+    bool keep_best = false;  ///< export an adapter's state of lowest eval loss as best/ too
+    int early_stopping_patience = 0;  ///< evaluations without improvement that end an adapter; 0 =
+                                      ///< none do
+    double early_stopping_threshold = 0.0;  ///< a smaller decrease is no improvement
 };
 
 struct LoggingJob {

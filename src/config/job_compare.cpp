@@ -87,14 +87,14 @@ bool grows(const std::string& before, const std::string& now) {
 }
 
 bool all_keys_harmless(const std::string& section) {
-    return section == "logging" || section == "checkpoint" || section == "parallel";
+    return section == "logging" || section == "checkpoint" || section == "parallel" ||
+           section == "eval";
 }
 
 bool is_harmless(const Setting& before, const std::string& now) {
     const std::string& section = before.section;
     const std::string& key = before.key;
     if (all_keys_harmless(section)) return true;
-    if (section == "eval") return key == "every_steps";
     if (section == "run") return key == "dir" || key == "max_hours" || key == "peer_timeout";
     if (section != "adapters") return false;
     if (key == "max_steps" || key == "num_train_epochs") return grows(before.value, now);

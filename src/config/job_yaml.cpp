@@ -1,5 +1,6 @@
 #include "config/job_yaml.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -142,6 +143,28 @@ CheckpointJob read_checkpoint(SectionReader& top) {
     return checkpoint;
 }
 
+EvalJob read_eval(SectionReader& top, const std::vector<DatasetJob>& datasets, ProblemLog& log) {
+    EvalJob eval;
+    SectionReader section = top.section("eval");
+    section.read("every_steps", eval.every_steps, 0);
+    section.read("keep_best", eval.keep_best);
+    section.read("early_stopping_patience", eval.early_stopping_patience, 0);
+    section.read("early_stopping_threshold", eval.early_stopping_threshold, at_least(0.0));
+    section.finish();
+    if (!eval.keep_best && eval.early_stopping_patience == 0) return eval;
+    const std::string key = eval.keep_best ? "eval.keep_best" : "eval.early_stopping_patience";
+    if (eval.every_steps == 0) {
+        log.add(section.place(), key + ": needs evaluations during training",
+                "set eval.every_steps, as in eval: {every_steps: 50, keep_best: true}");
+    }
+    if (std::none_of(datasets.begin(), datasets.end(),
+                     [](const DatasetJob& dataset) { return !dataset.eval_path.empty(); })) {
+        log.add(section.place(), key + ": no dataset has data to evaluate on",
+                "give a dataset an eval_path");
+    }
+    return eval;
+}
+
 LoggingJob read_logging(SectionReader& top) {
     LoggingJob logging;
     SectionReader section = top.section("logging");
@@ -149,13 +172,6 @@ LoggingJob read_logging(SectionReader& top) {
     section.read("tensorboard", logging.tensorboard);
     section.finish();
     return logging;
-}
-
-int read_every_steps(SectionReader& top, const std::string& name, int value, int least) {
-    SectionReader section = top.section(name);
-    section.read("every_steps", value, least);
-    section.finish();
-    return value;
 }
 
 }  // namespace
@@ -175,7 +191,7 @@ Job read_job(const std::string& path, const std::vector<Override>& overrides) {
     job.datasets = read_datasets(top, folder, log);
     job.adapters = read_adapters(top, {folder, job.run.seed, job.datasets}, log);
     job.checkpoint = read_checkpoint(top);
-    job.eval.every_steps = read_every_steps(top, "eval", job.eval.every_steps, 0);
+    job.eval = read_eval(top, job.datasets, log);
     job.logging = read_logging(top);
     top.finish();
     log.throw_if_any();

@@ -153,18 +153,21 @@ void write_checkpoint(Writer& out, const CheckpointJob& checkpoint) {
     out.end_map();
 }
 
+void write_eval(Writer& out, const EvalJob& eval) {
+    out.begin_section("eval");
+    out.begin_map();
+    out.put("every_steps", eval.every_steps);
+    out.put("keep_best", eval.keep_best);
+    out.put("early_stopping_patience", eval.early_stopping_patience);
+    out.put("early_stopping_threshold", eval.early_stopping_threshold);
+    out.end_map();
+}
+
 void write_logging(Writer& out, const LoggingJob& logging) {
     out.begin_section("logging");
     out.begin_map();
     out.put("every_steps", logging.every_steps);
     out.put("tensorboard", logging.tensorboard);
-    out.end_map();
-}
-
-void write_every_steps(Writer& out, const std::string& section, int every_steps) {
-    out.begin_section(section);
-    out.begin_map();
-    out.put("every_steps", every_steps);
     out.end_map();
 }
 
@@ -185,7 +188,7 @@ std::string to_yaml(const Job& job) {
     for (const AdapterJob& adapter : job.adapters) write_adapter(out, job, adapter);
     out.end_list();
     write_checkpoint(out, job.checkpoint);
-    write_every_steps(out, "eval", job.eval.every_steps);
+    write_eval(out, job.eval);
     write_logging(out, job.logging);
     out.end_map();
     return out.text();

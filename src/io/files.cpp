@@ -105,6 +105,16 @@ void make_directory(const std::string& path) {
     }
 }
 
+void replace_directory(const std::string& temporary, const std::string& path) {
+    if (fs::exists(path)) {
+        const bool exchanged =
+            ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0;
+        fs::remove_all(exchanged ? temporary : path);
+        if (exchanged) return;
+    }
+    fs::rename(temporary, path);
+}
+
 std::vector<std::string> remove_unfinished_writes(const std::string& dir) {
     std::vector<std::string> removed;
     for (const auto& entry : fs::directory_iterator(dir)) {

@@ -18,6 +18,10 @@ void write_text_atomic(const std::string& path, const std::string& text);
 void write_file_atomic(const std::string& path,
                        const std::function<void(const std::string& temporary)>& write);
 
+/// The complete directory `temporary` becomes `path`; what was there is removed. At no moment is
+/// there neither, unless the file system cannot exchange names.
+void replace_directory(const std::string& temporary, const std::string& path);
+
 /// Removes the temporary files that writers which died have left in a directory; returns them.
 std::vector<std::string> remove_unfinished_writes(const std::string& dir);
 

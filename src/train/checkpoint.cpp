@@ -1,8 +1,5 @@
 #include "train/checkpoint.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -11,6 +8,7 @@
 #include "base/log.h"
 #include "config/job_yaml.h"
 #include "io/files.h"
+#include "train/best_adapter.h"
 
 namespace loratrain {
 
@@ -203,18 +201,6 @@ FoundCheckpoint newest_undamaged(const Job& job, const RunIdentity& identity,
     return found;
 }
 
-/// `target` becomes `temporary`; at no moment is there neither the old nor the new one, unless the
-/// file system cannot exchange names.
-void put_in_place(const fs::path& temporary, const fs::path& target) {
-    if (fs::exists(target)) {
-        const bool exchanged = ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(),
-                                           RENAME_EXCHANGE) == 0;
-        fs::remove_all(exchanged ? temporary : target);
-        if (exchanged) return;
-    }
-    fs::rename(temporary, target);
-}
-
 std::int64_t metadata_number(const SafetensorsFile& file, const char* key) {
     const auto found = file.metadata().find(key);
     return found == file.metadata().end() ? 0 : std::stoll(found->second);
@@ -238,8 +224,9 @@ void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, Ad
     if (!mpi.is_root()) return;
     write_text_atomic((temporary / "state.json").string(), to_json(state, job));
     write_text_atomic((temporary / "job.yaml").string(), identity.job_yaml);
+    keep_best_adapters(job, state, temporary.string());
     write_manifest(temporary, identity);
-    put_in_place(temporary, target);
+    replace_directory(temporary.string(), target.string());
     write_text_atomic((root / latest_name).string(), std::to_string(state.round) + "\n");
     remove_old(job, state.round);
 }

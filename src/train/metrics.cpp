@@ -58,6 +58,7 @@ void MetricsLog::record(AdapterId adapter, const StepMetrics& metrics) {
 void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
                                    double exact_match) {
     const std::string fields = cat("\"eval_loss\": ", json_number(eval_loss),
+                                   ", \"eval_perplexity\": ", json_number(std::exp(eval_loss)),
                                    ", \"eval_exact_match\": ", json_number(exact_match));
     auto& lines = pending_[index(adapter)];
     const auto line =

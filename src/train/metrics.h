@@ -23,8 +23,9 @@ struct StepMetrics {
 };
 
 /// adapters/<name>/metrics.jsonl of all adapters: one JSON object per line and step, keys as
-/// StepMetrics plus eval_loss and eval_exact_match where evaluated (step 0 = before training). Root
-/// rank only. Lines are kept until flush() so that an evaluation joins its step's line.
+/// StepMetrics plus eval_loss, eval_perplexity = exp(eval_loss) and eval_exact_match where
+/// evaluated (step 0 = before training). Root rank only. Lines are kept until flush() so that an
+/// evaluation joins its step's line.
 class MetricsLog {
   public:
     explicit MetricsLog(const Job& job);

@@ -83,7 +83,7 @@ std::string ProgressLog::closing_table(const Job& job, const RunState& state) {
     auto row = [&](const std::string& name, const std::string& status, const std::string& steps,
                    const std::string& loss, const std::string& eval, const std::string& exact) {
         table << "  " << std::left << std::setw(static_cast<int>(widest) + 2) << name
-              << std::setw(9) << status << std::right << std::setw(6) << steps << std::setw(12)
+              << std::setw(15) << status << std::right << std::setw(6) << steps << std::setw(12)
               << loss << std::setw(20) << eval << std::setw(20) << exact << '\n';
     };
     row("adapter", "status", "steps", "train loss", "eval loss", "exact match");

@@ -13,7 +13,8 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 AdapterStatus status_from_name(const std::string& name) {
-    for (const AdapterStatus status : {AdapterStatus::done, AdapterStatus::failed}) {
+    for (const AdapterStatus status :
+         {AdapterStatus::done, AdapterStatus::stopped_early, AdapterStatus::failed}) {
         if (name == status_name(status)) return status;
     }
     return AdapterStatus::running;
@@ -33,6 +34,8 @@ const char* status_name(AdapterStatus status) {
             return "RUNNING";
         case AdapterStatus::done:
             return "DONE";
+        case AdapterStatus::stopped_early:
+            return "STOPPED EARLY";
         case AdapterStatus::failed:
             return "FAILED";
     }
@@ -59,7 +62,10 @@ std::string to_json(const RunState& state, const Job& job) {
                                           {"first_eval_loss", a.first_eval_loss},
                                           {"last_eval_loss", a.last_eval_loss},
                                           {"first_exact_match", a.first_exact_match},
-                                          {"last_exact_match", a.last_exact_match}};
+                                          {"last_exact_match", a.last_exact_match},
+                                          {"best_eval_loss", a.best_eval_loss},
+                                          {"best_step", a.best_step},
+                                          {"evaluations_without_gain", a.evaluations_without_gain}};
     }
     return json.dump(2) + "\n";
 }
@@ -81,6 +87,11 @@ RunState run_state_from_json(const std::string& text, const Job& job, const std:
             a.last_eval_loss = number(entry, "last_eval_loss");
             a.first_exact_match = number(entry, "first_exact_match");
             a.last_exact_match = number(entry, "last_exact_match");
+            // Absent from checkpoints of versions before 0.2.
+            a.best_eval_loss = entry.value("best_eval_loss", a.best_eval_loss);
+            a.best_step = entry.value("best_step", a.best_step);
+            a.evaluations_without_gain =
+                entry.value("evaluations_without_gain", a.evaluations_without_gain);
             state.adapters.push_back(a);
         }
         return state;

@@ -9,7 +9,7 @@
 
 namespace loratrain {
 
-enum class AdapterStatus : std::uint8_t { running, done, failed };
+enum class AdapterStatus : std::uint8_t { running, done, stopped_early, failed };
 const char* status_name(AdapterStatus status);
 
 /// An adapter's progress, the same on every rank.
@@ -22,7 +22,15 @@ struct AdapterState {
     double last_eval_loss = -1.0;
     double first_exact_match = -1.0;
     double last_exact_match = -1.0;
+    double best_eval_loss = -1.0;  ///< of the evaluations during training; -1 = none
+    std::int32_t best_step = 0;    ///< its step
+    std::int32_t evaluations_without_gain = 0;
 };
+
+/// Status of an adapter that is to be exported.
+inline bool is_complete(AdapterStatus status) {
+    return status == AdapterStatus::done || status == AdapterStatus::stopped_early;
+}
 
 /// The whole run's progress; what a checkpoint keeps besides tensors.
 struct RunState {

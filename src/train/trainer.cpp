@@ -12,6 +12,8 @@
 #include "io/adapter_file.h"
 #include "io/files.h"
 #include "plan/plan_text.h"
+#include "train/best_adapter.h"
+#include "train/early_stopping.h"
 #include "train/learning_rate.h"
 #include "train/stop_request.h"
 
@@ -116,6 +118,8 @@ void Trainer::perform(Directive directive, const std::string& argument) {
                                    parts_.identity);
         case Directive::export_adapter:
             return export_adapter(static_cast<AdapterId>(std::stoi(argument)));
+        case Directive::keep_best:
+            return keep_best(static_cast<AdapterId>(std::stoi(argument)));
         case Directive::finish:
             return;
     }
@@ -152,6 +156,7 @@ void Trainer::evaluate(const Window& window) {
                                    adapter.last_exact_match);
         log::info(cat("evaluated ", parts_.job.adapter(batch.adapter).name, " at step ",
                       adapter.steps, ": loss ", format_fixed(adapter.last_eval_loss, 4),
+                      ", perplexity ", format_fixed(std::exp(adapter.last_eval_loss), 2),
                       ", exact match ", format_fixed(100.0 * adapter.last_exact_match, 1), "%"));
     }
 }
@@ -165,8 +170,22 @@ void Trainer::export_adapter(AdapterId adapter) {
     const AdapterJob& job = parts_.job.adapter(adapter);
     const std::string dir = parts_.job.run.dir + "/adapters/" + job.name;
     write_adapter(dir, job, parts_.job.model.base_model_name_or_path, tensors);
-    write_text_atomic(dir + "/DONE", cat(state_.adapters[index(adapter)].steps, " steps\n"));
+    const AdapterState& state = state_.adapters[index(adapter)];
+    std::string done = cat(state.steps, " steps");
+    if (state.status == AdapterStatus::stopped_early) {
+        done += ", stopped early: " + early_stop_reason(parts_.job.eval, state);
+    }
+    write_text_atomic(dir + "/DONE", done + "\n");
     log::info("exported " + dir);
+}
+
+void Trainer::keep_best(AdapterId adapter) {
+    activity::begin(activity::Task::export_adapter, number(adapter));
+    const std::vector<NamedTensor> tensors =
+        gather_adapter(parts_.mpi, parts_.job, parts_.plan, parts_.stage.bank(), adapter,
+                       AdapterBank::Part::parameters);
+    if (!parts_.mpi.is_root()) return;
+    write_best_adapter(parts_.job, state_.adapters[index(adapter)], adapter, tensors);
 }
 
 double Trainer::elapsed() const {
@@ -295,10 +314,11 @@ void Trainer::train_window() {
         if (status == AdapterStatus::done || regular) evaluated.push_back(a);
     }
     evaluate_adapters(evaluated);
+    judge_evaluations(evaluated);
     activity::begin(activity::Task::end_window);
     flush_metrics();
     for (const AdapterId a : before) {
-        if (state_.adapters[index(a)].status == AdapterStatus::done) {
+        if (is_complete(state_.adapters[index(a)].status)) {
             issue(Directive::export_adapter, std::to_string(index(a)));
         }
     }
@@ -309,6 +329,22 @@ void Trainer::evaluate_adapters(const std::vector<AdapterId>& adapters) {
     activity::begin(activity::Task::plan);
     const Window window = plan_eval_window(parts_.job, parts_.plan, parts_.datasets, adapters);
     if (!window.microbatches.empty()) issue(Directive::evaluate, to_text(window));
+}
+
+void Trainer::judge_evaluations(const std::vector<AdapterId>& adapters) {
+    const EvalJob& eval = parts_.job.eval;
+    for (const AdapterId a : adapters) {
+        const AdapterJob& job = parts_.job.adapter(a);
+        if (parts_.datasets[index(job.dataset)].eval.empty()) continue;
+        AdapterState& state = state_.adapters[index(a)];
+        if (note_evaluation(eval, state) && eval.keep_best) {
+            issue(Directive::keep_best, std::to_string(index(a)));
+        }
+        const std::string reason = early_stop_reason(eval, state);
+        if (reason.empty() || state.status != AdapterStatus::running) continue;
+        state.status = AdapterStatus::stopped_early;
+        log::info(cat("adapter ", job.name, " stopped early at step ", state.steps, ": ", reason));
+    }
 }
 
 bool Trainer::checkpoint_due() const {

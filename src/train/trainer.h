@@ -53,6 +53,7 @@ class Trainer {
         evaluate = 'e',
         checkpoint = 'c',
         export_adapter = 'x',
+        keep_best = 'b',
         finish = 'f',
     };
 
@@ -64,6 +65,7 @@ class Trainer {
     void train(const Window& window);
     void evaluate(const Window& window);
     void export_adapter(AdapterId adapter);
+    void keep_best(AdapterId adapter);
 
     void start_run();
     void flush_metrics();
@@ -73,6 +75,7 @@ class Trainer {
     void settle_window(const Window& window);
     std::string failure_of(std::size_t adapter) const;
     void evaluate_adapters(const std::vector<AdapterId>& adapters);
+    void judge_evaluations(const std::vector<AdapterId>& adapters);
     std::vector<AdapterId> running_adapters() const;
     bool checkpoint_due() const;
     std::string reason_to_stop(bool trained) const;

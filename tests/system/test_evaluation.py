@@ -1,0 +1,138 @@
+"""Evaluation during training: the best state of an adapter is kept, one that gets worse ends."""
+
+import json
+import math
+import unittest
+
+from harness import JobTest, adapter_weights, read_metrics, read_safetensors, run, write_samples
+
+STOPPED = 75
+EVERY = 3
+STEPS = 30
+PATIENCE = 3
+# On random samples a low rate still gains at the end, a high one learns them by heart early.
+ADAPTERS = {"calm": {"learning_rate": 1e-3}, "wild": {"learning_rate": 1e-2}}
+
+
+def evaluations(run_dir, adapter):
+    """(step, eval loss) of the evaluations during training."""
+    return [(line["step"], line["eval_loss"]) for line in read_metrics(run_dir, adapter)
+            if "eval_loss" in line and line["step"] > 0]
+
+
+def expected_stop(losses, patience):
+    """Step at which Hugging Face's EarlyStoppingCallback would stop; None = never."""
+    best, waited = math.inf, 0
+    for step, loss in losses:
+        waited = 0 if loss < best else waited + 1
+        best = min(best, loss)
+        if waited >= patience:
+            return step
+    return None
+
+
+class Evaluation(JobTest):
+    def job(self, run_dir, **evaluation):
+        adapters = {name: {"max_steps": STEPS, "lr_scheduler_type": "constant", **keys}
+                    for name, keys in ADAPTERS.items()}
+        job = self.tiny_job(run_dir, adapters)
+        for seed, name in enumerate("ab"):
+            job["datasets"][name]["eval_path"] = write_samples(self.dir / f"eval-{name}.jsonl", 6,
+                                                               90 + seed)
+        job["eval"] = {"every_steps": EVERY, **evaluation}
+        job["checkpoint"] = {"every_steps": EVERY, "keep": 100}
+        return self.write_job(job, f"{run_dir}.yaml")
+
+    def parameters(self, run_dir, round_number, adapter):
+        tensors = read_safetensors(run_dir / "ckpt" / str(round_number) / f"{adapter}.safetensors")
+        return {name: values for name, values in tensors.items() if ".exp_avg" not in name}
+
+    def contents(self, run_dir):
+        """Everything that a job leaves per adapter, metrics without times."""
+        found = {}
+        for name in ADAPTERS:
+            folder = run_dir / "adapters" / name
+            for path in sorted(folder.rglob("*")):
+                if path.is_file() and path.name != "metrics.jsonl":
+                    found[str(path.relative_to(folder.parent))] = path.read_bytes()
+            found[name] = [{key: value for key, value in line.items()
+                            if key not in ("tokens_per_second", "elapsed_seconds")}
+                           for line in read_metrics(run_dir, name)]
+        return found
+
+    def assert_best(self, run_dir, name):
+        best = min(evaluations(run_dir, name), key=lambda pair: pair[1])
+        folder = run_dir / "adapters" / name / "best"
+        step, loss = (folder / "BEST").read_text().removeprefix("step ").split(", eval loss ")
+        self.assertEqual((int(step), float(loss)), best)
+        self.assertEqual(read_safetensors(folder / "adapter_model.safetensors"),
+                         self.parameters(run_dir, best[0], name))
+        self.assertEqual((folder / "adapter_config.json").read_text(),
+                         (folder.parent / "adapter_config.json").read_text())
+        return best[0]
+
+    def test_best_and_early_stop(self):
+        path = self.job("run", keep_best=True, early_stopping_patience=PATIENCE)
+        process = self.succeed(run([path], 2))
+        run_dir = self.dir / "run"
+        for name in ADAPTERS:
+            self.assert_best(run_dir, name)
+            for line in read_metrics(run_dir, name):
+                if "eval_loss" in line:
+                    self.assertAlmostEqual(line["eval_perplexity"] / math.exp(line["eval_loss"]), 1,
+                                           places=9)
+        stop = expected_stop(evaluations(run_dir, "wild"), PATIENCE)
+        self.assertEqual(stop, read_metrics(run_dir, "wild")[-1]["step"])
+        self.assertTrue(PATIENCE * EVERY < stop < STEPS, stop)
+        self.assertIn(f"adapter wild stopped early at step {stop}: no better", process.stdout)
+        self.assertRegex(process.stdout, r"wild +STOPPED EARLY")
+        self.assertTrue((run_dir / "adapters/wild/DONE").read_text().startswith(
+            f"{stop} steps, stopped early: no better eval loss in {PATIENCE} evaluations; the best"))
+        self.assertEqual(adapter_weights(run_dir, "wild"), self.parameters(run_dir, stop, "wild"))
+        self.assertEqual((run_dir / "adapters/calm/DONE").read_text(), f"{STEPS} steps\n")
+
+    def test_resume_keeps_both(self):
+        options = {"keep_best": True, "early_stopping_patience": PATIENCE}
+        self.succeed(run([self.job("whole", **options)], 2))
+        path = self.job("cut", **options)
+        for stop in (4, 10, 14, 25):
+            self.succeed(run([path, "--stop-after", stop], 2), STOPPED)
+        self.succeed(run([path], 2))
+        self.assertEqual(self.contents(self.dir / "cut"), self.contents(self.dir / "whole"))
+
+    def test_best_goes_back_with_the_checkpoint(self):
+        path = self.job("run", keep_best=True)
+        self.succeed(run([path]))
+        run_dir = self.dir / "run"
+        after = self.contents(run_dir)
+        self.assertGreater(self.assert_best(run_dir, "calm"), EVERY)
+        self.succeed(run([path, "--restart", run_dir / f"ckpt/{EVERY}", "--stop-after", EVERY + 1]),
+                     STOPPED)
+        self.assertEqual(self.assert_best(run_dir, "calm"), EVERY)
+        self.succeed(run([path]))
+        self.assertEqual(self.contents(run_dir), after)
+        self.succeed(run([path, "--restart", "never", "--stop-after", 1]), STOPPED)
+        self.assertFalse((run_dir / "adapters/calm/best").exists())
+
+    def test_threshold_ends_all_at_the_patience(self):
+        path = self.job("run", early_stopping_patience=2, early_stopping_threshold=100.0)
+        self.succeed(run([path]))
+        for name in ADAPTERS:
+            self.assertTrue((self.dir / "run/adapters" / name / "DONE").read_text().startswith(
+                f"{3 * EVERY} steps, stopped early"))
+            self.assertFalse((self.dir / "run/adapters" / name / "best").exists())
+
+    def test_needs_evaluations_and_their_data(self):
+        job = json.loads(self.job("run").read_text())
+        job["eval"] = {"early_stopping_patience": 2}
+        for dataset in job["datasets"].values():
+            dataset.pop("eval_path", None)
+        process = self.succeed(run([self.write_job(job)], 2), 2)
+        self.assertIn("eval.early_stopping_patience: needs evaluations during training",
+                      process.stderr)
+        self.assertIn("no dataset has data to evaluate on", process.stderr)
+        self.assertFalse((self.dir / "run").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
