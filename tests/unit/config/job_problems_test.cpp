@@ -127,6 +127,10 @@ const BadValue bad_values[] = {
      number0},
     {"CheckpointSteps", "checkpoint", "every_steps: -1",
      "checkpoint.every_steps: -1 is out of range", whole0},
+    {"Patience", "eval", "early_stopping_patience: -1",
+     "eval.early_stopping_patience: -1 is out of range", whole0},
+    {"Threshold", "eval", "early_stopping_threshold: -1",
+     "eval.early_stopping_threshold: -1 is out of range", number0},
     {"EvalSteps", "eval", "every_steps: -1", "eval.every_steps: -1 is out of range", whole0},
     {"LoggingSteps", "logging", "every_steps: 0", "logging.every_steps: 0 is out of range", whole1},
     {"UnknownSection", "loging", "every_steps: 1", "unknown key 'loging'",
@@ -178,6 +182,17 @@ TEST_F(JobProblems, ComeInTheOrderOfTheLinesWithTheCommandLineLast) {
     EXPECT_EQ(found[2].where, at(9));
     EXPECT_EQ(found[3].where, "--set run.seed");
     EXPECT_EQ(found[4].where, "--set defaults.r");
+}
+
+TEST_F(JobProblems, BestAndEarlyStoppingNeedEvaluations) {
+    for (const char* key : {"keep_best: true", "early_stopping_patience: 2"}) {
+        const std::string name = std::string("eval.") + key;
+        const std::vector<Problem> found = problems(cat("eval: {", key, "}\n", minimal_job));
+        EXPECT_EQ(found.size(), 2U);
+        const std::string until = name.substr(0, name.find(':'));
+        expect_among(found, at(1), until + ": needs evaluations during training", "every_steps");
+        expect_among(found, at(1), until + ": no dataset has data to evaluate on", "eval_path");
+    }
 }
 
 TEST_F(JobProblems, MissingKeysAndSections) {

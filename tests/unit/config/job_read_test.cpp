@@ -43,6 +43,8 @@ TEST_F(JobRead, MinimalJobHasTheDocumentedDefaults) {
     EXPECT_EQ(job.checkpoint.every_minutes, 30.0);
     EXPECT_EQ(job.checkpoint.keep, 2);
     EXPECT_EQ(job.eval.every_steps, 0);
+    EXPECT_FALSE(job.eval.keep_best);
+    EXPECT_EQ(job.eval.early_stopping_patience, 0);
     EXPECT_EQ(job.logging.every_steps, 1);
     EXPECT_FALSE(job.logging.tensorboard);
 }
@@ -58,7 +60,8 @@ TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
         "         over_length: truncate, shuffle: false}\n"
         "adapters: [{name: a}]\n"
         "checkpoint: {every_steps: 0, every_minutes: 2.5, keep: 7}\n"
-        "eval: {every_steps: 11}\n"
+        "eval: {every_steps: 11, keep_best: true, early_stopping_patience: 3,\n"
+        "       early_stopping_threshold: 0.01}\n"
         "logging: {every_steps: 12, tensorboard: true}\n");
 
     EXPECT_EQ(job.model.precision, Precision::bf16);
@@ -80,6 +83,9 @@ TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
     EXPECT_EQ(job.checkpoint.every_minutes, 2.5);
     EXPECT_EQ(job.checkpoint.keep, 7);
     EXPECT_EQ(job.eval.every_steps, 11);
+    EXPECT_TRUE(job.eval.keep_best);
+    EXPECT_EQ(job.eval.early_stopping_patience, 3);
+    EXPECT_EQ(job.eval.early_stopping_threshold, 0.01);
     EXPECT_EQ(job.logging.every_steps, 12);
     EXPECT_TRUE(job.logging.tensorboard);
 }

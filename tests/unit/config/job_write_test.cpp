@@ -68,6 +68,9 @@ void expect_same(const Job& a, const Job& b) {
     EXPECT_EQ(a.checkpoint.every_minutes, b.checkpoint.every_minutes);
     EXPECT_EQ(a.checkpoint.keep, b.checkpoint.keep);
     EXPECT_EQ(a.eval.every_steps, b.eval.every_steps);
+    EXPECT_EQ(a.eval.keep_best, b.eval.keep_best);
+    EXPECT_EQ(a.eval.early_stopping_patience, b.eval.early_stopping_patience);
+    EXPECT_EQ(a.eval.early_stopping_threshold, b.eval.early_stopping_threshold);
     EXPECT_EQ(a.logging.every_steps, b.logging.every_steps);
     EXPECT_EQ(a.logging.tensorboard, b.logging.tensorboard);
 }
@@ -108,7 +111,7 @@ Job unusual_job() {
     job.adapters[1].num_train_epochs = 1.0;
     job.adapters[1].max_steps = 17;
     job.checkpoint = {0, 0.7, 1};
-    job.eval.every_steps = 13;
+    job.eval = {13, true, 4, 0.125};
     job.logging = {14, true};
     return job;
 }

@@ -14,8 +14,8 @@ RunState example() {
     state.round = 17;
     state.elapsed_seconds = 12.34567890123;
     state.adapters.resize(2);
-    state.adapters[0] = {17, 0, AdapterStatus::running, 0.1, 2.5, 1.25, 0.0, 0.75};
-    state.adapters[1] = {9, 5, AdapterStatus::failed, 0.3, -1.0, -1.0, -1.0, -1.0};
+    state.adapters[0] = {17, 0, AdapterStatus::running, 0.1, 2.5, 1.25, 0.0, 0.75, 1.125, 12, 2};
+    state.adapters[1] = {9, 5, AdapterStatus::failed, 0.3, -1.0, -1.0, -1.0, -1.0, -1.0, 0, 0};
     return state;
 }
 
@@ -35,6 +35,10 @@ TEST(RunState, RoundTrip) {
         EXPECT_EQ(read.adapters[i].last_eval_loss, state.adapters[i].last_eval_loss);
         EXPECT_EQ(read.adapters[i].first_exact_match, state.adapters[i].first_exact_match);
         EXPECT_EQ(read.adapters[i].last_exact_match, state.adapters[i].last_exact_match);
+        EXPECT_EQ(read.adapters[i].best_eval_loss, state.adapters[i].best_eval_loss);
+        EXPECT_EQ(read.adapters[i].best_step, state.adapters[i].best_step);
+        EXPECT_EQ(read.adapters[i].evaluations_without_gain,
+                  state.adapters[i].evaluations_without_gain);
     }
     EXPECT_FALSE(read.finished());
 }
@@ -51,8 +55,15 @@ TEST(RunState, NumbersThatAreNotFiniteSurvive) {
 
 TEST(RunState, Finished) {
     RunState state = example();
-    state.adapters[0].status = AdapterStatus::done;
-    EXPECT_TRUE(state.finished());
+    for (const AdapterStatus status : {AdapterStatus::done, AdapterStatus::stopped_early}) {
+        state.adapters[0].status = status;
+        EXPECT_TRUE(state.finished());
+        EXPECT_TRUE(is_complete(status));
+        const RunFolder folder;
+        const RunState read = run_state_from_json(to_json(state, folder.job), folder.job, "x");
+        EXPECT_EQ(read.adapters[0].status, status);
+    }
+    EXPECT_FALSE(is_complete(AdapterStatus::failed));
 }
 
 TEST(RunState, DamageIsAnInputErrorThatNamesTheFile) {

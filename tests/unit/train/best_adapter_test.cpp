@@ -1,0 +1,56 @@
+#include "train/best_adapter.h"
+
+#include "io/files.h"
+#include "unit/train/run_folder.h"
+
+namespace loratrain::test {
+namespace {
+
+class BestAdapter : public ::testing::Test {
+  protected:
+    void SetUp() override { state_.adapters.resize(2); }
+    void write(std::int32_t step, float value) {
+        state_.adapters[0].best_step = step;
+        state_.adapters[0].best_eval_loss = 0.5 * step;
+        write_best_adapter(folder_.job, state_.adapters[0], AdapterId{0}, {{"x", {1}, {value}}});
+    }
+    float value() const {
+        const SafetensorsFile file(folder_.path("adapters/first/best/adapter_model.safetensors"));
+        return file.read_floats("x").at(0);
+    }
+    bool has(const std::string& name) const { return std::filesystem::exists(folder_.path(name)); }
+
+    RunFolder folder_;
+    RunState state_;
+};
+
+TEST_F(BestAdapter, IsReplacedAsAWhole) {
+    write(3, 1.0F);
+    folder_.write("adapters/first/best.tmp/torn", "half");
+    write(5, 2.0F);
+    EXPECT_EQ(value(), 2.0F);
+    EXPECT_EQ(folder_.read("adapters/first/best/BEST"), "step 5, eval loss 2.5\n");
+    EXPECT_TRUE(has("adapters/first/best/adapter_config.json"));
+    EXPECT_FALSE(has("adapters/first/best/torn"));
+    EXPECT_FALSE(has("adapters/first/best.tmp"));
+}
+
+TEST_F(BestAdapter, GoesBackToTheCheckpoint) {
+    write(3, 1.0F);
+    make_directory(folder_.path("ckpt/4"));
+    keep_best_adapters(folder_.job, state_, folder_.path("ckpt/4"));
+    EXPECT_TRUE(has("ckpt/4/first.best"));
+    EXPECT_FALSE(has("ckpt/4/second.best"));
+    const RunState kept = state_;
+    write(5, 2.0F);
+    folder_.write("adapters/second/best/BEST", "of a run that was given up");
+    restore_best_adapters(folder_.job, kept, folder_.path("ckpt/4"));
+    EXPECT_EQ(value(), 1.0F);
+    EXPECT_EQ(folder_.read("adapters/first/best/BEST"), "step 3, eval loss 1.5\n");
+    EXPECT_FALSE(has("adapters/second/best"));
+    restore_best_adapters(folder_.job, RunState{0, 0.0, std::vector<AdapterState>(2)}, "");
+    EXPECT_FALSE(has("adapters/first/best"));
+}
+
+}  // namespace
+}  // namespace loratrain::test
