@@ -2,6 +2,7 @@
 
 #include "app/bench_command.h"
 #include "app/import_command.h"
+#include "app/libraries.h"
 #include "app/report_command.h"
 #include "app/train_command.h"
 #include "base/log.h"
@@ -9,14 +10,25 @@
 
 namespace loratrain {
 
+namespace {
+
+std::string version_block() {
+    std::string text = cat("loratrain ", version_text(), " (", git_hash(), ")\n", build_text());
+    for (const Library& library : all_libraries()) {
+        text += cat("\n  ", library.name, " ", library.version);
+    }
+    return text;
+}
+
+}  // namespace
+
 ExitCode run(const CommandLine& command_line, const MpiSession& mpi) {
     switch (command_line.command) {
         case Command::help:
             log::block(help_text());
             return ExitCode::done;
         case Command::version:
-            log::block(cat("loratrain ", version_text(), " (", git_hash(), ")\n", build_text(),
-                           "\n", MpiSession::library_version()));
+            log::block(version_block());
             return ExitCode::done;
         case Command::import_hf:
             return import_command(command_line, mpi);

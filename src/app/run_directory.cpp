@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "app/libraries.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -38,6 +41,31 @@ void check_same_job(const std::string& dir, const std::string& job_yaml) {
                      "choose another run.dir, or start over here with --restart never");
     }
     problems.throw_if_any();
+}
+
+/// What does not depend on the job: versions and options.
+Json program_record() {
+    Json record;
+    record["version"] = version_text();
+    record["git"] = git_hash();
+    record["build"] = build_text();
+    for (const Library& library : all_libraries()) {
+        record["libraries"][library.name] = library.version;
+    }
+    return record;
+}
+
+/// A start without an end was killed: nobody was left to write it.
+void note_a_death(Json& starts) {
+    if (!starts.is_array() || starts.empty() || starts.back().contains("ended")) return;
+    starts.back()["reason"] = "killed or failed, see loratrain.log";
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream >> std::ws, line);) lines.push_back(line);
+    return lines;
 }
 
 }  // namespace
@@ -96,29 +124,34 @@ void RunDirectory::move_aside(const std::string& name) const {
 
 void RunDirectory::write_records(const Job& job, const Plan& plan, const RunIdentity& identity,
                                  const MpiSession& mpi, const std::string& command,
-                                 const std::string& backend) const {
+                                 const std::string& backend, const std::string& devices) const {
     write_text_atomic(dir_ + "/resolved.yaml", identity.job_yaml);
     write_text_atomic(dir_ + "/plan.yaml", to_text(plan));
     const std::string path = dir_ + "/provenance.json";
     Json json = Json::object();
     if (fs::exists(path)) json = Json::parse(read_text(path), nullptr, false);
     if (!json.is_object()) json = Json::object();
-    Json start;
+    note_a_death(json["starts"]);
+    Json start = program_record();
     start["started"] = time_text("%Y-%m-%dT%H:%M:%S%z");
     start["continues"] = checkpoint();
     start["command"] = command;
-    start["version"] = version_text();
-    start["git"] = git_hash();
-    start["build"] = build_text();
-    start["mpi"] = MpiSession::library_version();
+    start["directory"] = fs::current_path().string();
     start["backend"] = backend;
     start["hosts"] = mpi.hosts();
+    start["devices"] = lines_of(devices);
+    if (const char* slurm_job = std::getenv("SLURM_JOB_ID")) start["slurm_job"] = slurm_job;
     json["starts"].push_back(start);
     json["job"] = identity.job_yaml;
+    json["weights"] = job.model.weights.empty() ? job.model.synthetic : job.model.weights;
     json["weights_checksum"] = identity.weights_checksum;
     for (std::size_t i = 0; i < job.datasets.size(); ++i) {
-        json["data_checksums"][job.datasets[i].name] = identity.data_checksums[i];
+        const std::string& name = job.datasets[i].name;
+        json["data_checksums"][name] = identity.data_checksums[i];
+        const std::string& eval = identity.eval_checksums[i];
+        if (!eval.empty()) json["eval_checksums"][name] = eval;
     }
+    json["run_seed"] = job.run.seed;
     for (const AdapterJob& adapter : job.adapters) json["seeds"][adapter.name] = adapter.seed;
     write_text_atomic(path, json.dump(2) + "\n");
 }

@@ -29,7 +29,7 @@ class RunDirectory {
     /// resolved.yaml, plan.yaml and provenance.json.
     void write_records(const Job& job, const Plan& plan, const RunIdentity& identity,
                        const MpiSession& mpi, const std::string& command,
-                       const std::string& backend) const;
+                       const std::string& backend, const std::string& devices) const;
     /// Adds how the run ended to provenance.json.
     void write_end(const std::string& reason) const;
 

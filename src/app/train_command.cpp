@@ -24,9 +24,7 @@ namespace loratrain {
 namespace {
 
 std::string command_text(const CommandLine& command_line, int ranks) {
-    std::string text = cat("loratrain ", command_line.job_path);
-    for (const Override& o : command_line.overrides) text += cat(" --set ", o.key, "=", o.value);
-    return cat(text, " (", ranks, " ranks)");
+    return cat("loratrain ", join(command_line.arguments, " "), " (", ranks, " ranks)");
 }
 
 RunIdentity identify(const Job& job, const JobInputs& inputs) {
@@ -35,6 +33,9 @@ RunIdentity identify(const Job& job, const JobInputs& inputs) {
     identity.weights_checksum = inputs.weights->checksum();
     for (const Dataset& dataset : inputs.files.train) {
         identity.data_checksums.push_back(dataset.checksum());
+    }
+    for (const auto& dataset : inputs.files.eval) {
+        identity.eval_checksums.push_back(dataset ? dataset->checksum() : "");
     }
     return identity;
 }
@@ -193,6 +194,7 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     const ResidentMemory before = resident_memory();
     const std::string checkpoint = plan_run(command_line, mpi, session);
     build_stage(mpi, session);
+    const std::string devices = describe_devices(mpi, session.plan.backend);
     Trainer trainer({mpi, session.job, session.plan, *session.stage, *session.runner,
                      *session.loader, session.inputs.infos, session.identity, stop});
     agree(mpi, [&] {
@@ -206,11 +208,10 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
             restore_best_adapters(session.job, trainer.state(), checkpoint);
             session.directory->write_records(session.job, session.plan, session.identity, mpi,
                                              command_text(command_line, mpi.size()),
-                                             session.backend->description());
+                                             session.backend->description(), devices);
         }
     });
     log::info("backend: " + session.backend->description());
-    const std::string devices = describe_devices(mpi, session.plan.backend);
     log::block(devices);
 
     record_memory(mpi, session.job.run.dir, *session.backend, before);

@@ -2,8 +2,10 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
+#include "base/version.h"
 
 namespace loratrain {
 
@@ -17,5 +19,8 @@ struct BackendOptions {
 
 /// `kind`: "cpu" or "cuda". A backend that was not built says so (InputError).
 std::unique_ptr<Backend> make_backend(const std::string& kind, const BackendOptions& options);
+
+/// The libraries that compute, as loaded, and where built with CUDA its versions and the driver's.
+std::vector<Library> backend_libraries();
 
 }  // namespace loratrain

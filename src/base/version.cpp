@@ -1,5 +1,7 @@
 #include "base/version.h"
 
+#include <string_view>
+
 #include "version_values.h"
 
 namespace loratrain {
@@ -13,8 +15,18 @@ std::string git_hash() {
 }
 
 std::string build_text() {
-    return std::string(LORATRAIN_COMPILER_TEXT) + ", " + LORATRAIN_BUILD_TYPE_TEXT + ", CPU GEMM " +
-           LORATRAIN_CPU_GEMM_TEXT;
+    std::string text = std::string(LORATRAIN_COMPILER_TEXT) + ", " + LORATRAIN_BUILD_TYPE_TEXT +
+                       ", CPU GEMM " + LORATRAIN_CPU_GEMM_TEXT + ", -march=native " +
+                       LORATRAIN_NATIVE_TEXT + ", CUDA " + LORATRAIN_CUDA_TEXT;
+    if (std::string_view(LORATRAIN_CUDA_TEXT) == "ON") {
+        text += std::string(" for ") + LORATRAIN_CUDA_ARCHITECTURES_TEXT;
+    }
+    if (std::string_view(LORATRAIN_SANITIZE_TEXT).empty()) return text;
+    return text + ", sanitizers " + LORATRAIN_SANITIZE_TEXT;
+}
+
+std::vector<Library> libraries_of_the_build() {
+    return {{"yaml-cpp", LORATRAIN_YAML_CPP_TEXT}, {"Boost", LORATRAIN_BOOST_TEXT}};
 }
 
 }  // namespace loratrain

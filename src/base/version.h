@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace loratrain {
 
@@ -8,7 +9,15 @@ namespace loratrain {
 std::string version_text();
 /// Commit the program was built from, "+" appended when the tree had changes.
 std::string git_hash();
-/// Compiler, build type and CPU GEMM library, for `--version` and provenance.json.
+/// Compiler, build type and options, for `--version` and provenance.json.
 std::string build_text();
+
+/// A library that the program uses: "HDF5", "1.10.8".
+struct Library {
+    std::string name;
+    std::string version;
+};
+/// Those that cannot be asked at run time, as the build found them.
+std::vector<Library> libraries_of_the_build();
 
 }  // namespace loratrain

@@ -308,6 +308,12 @@ std::unique_ptr<Communicator> make_nccl_communicator(const MpiSession& mpi, void
     return std::make_unique<NcclCommunicator>(mpi, static_cast<cudaStream_t>(compute_stream));
 }
 
+std::string nccl_version() {
+    int version = 0;
+    if (ncclGetVersion(&version) != ncclSuccess) return "unknown";
+    return cat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
 }  // namespace loratrain
 
 #else
@@ -321,6 +327,10 @@ std::unique_ptr<Communicator> make_nccl_communicator(const MpiSession& /*mpi*/,
     throw InputError("run.backend",
                      "several GPUs asked for, but this program was built without NCCL",
                      "install NCCL and build again, or use one rank");
+}
+
+std::string nccl_version() {
+    return "";
 }
 
 }  // namespace loratrain

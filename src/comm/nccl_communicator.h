@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "comm/communicator.h"
 
@@ -15,5 +16,8 @@ namespace loratrain {
 /// synchronise a device (first use of a kernel, growing memory) cannot deadlock with it.
 /// Collective; throws InputError when the program was built without NCCL.
 std::unique_ptr<Communicator> make_nccl_communicator(const MpiSession& mpi, void* compute_stream);
+
+/// "2.27.3", of the library that is loaded; "" when the program was built without NCCL.
+std::string nccl_version();
 
 }  // namespace loratrain

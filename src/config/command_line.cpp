@@ -341,7 +341,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         return parse_about_run(Command::status, {words.begin() + 1, words.end()});
     if (command == "report")
         return parse_about_run(Command::report, {words.begin() + 1, words.end()});
-    return parse_train(words);
+    line = parse_train(words);
+    line.arguments = words;
+    return line;
 }
 
 }  // namespace loratrain

@@ -13,6 +13,7 @@ enum class Restart : std::uint8_t { automatic, never, from_path };
 
 struct CommandLine {
     Command command = Command::train;
+    std::vector<std::string> arguments;  ///< as given, for the records
 
     // train: loratrain JOB.yaml
     std::string job_path;

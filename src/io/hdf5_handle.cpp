@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "io/hdf5_version.h"
 #include "io/raw_file.h"
 
 namespace loratrain {
@@ -69,6 +70,14 @@ std::string read_fixed_text(hid_t attribute, hid_t type) {
 }
 
 }  // namespace
+
+std::string hdf5_version() {
+    unsigned major = 0;
+    unsigned minor = 0;
+    unsigned release = 0;
+    H5get_libversion(&major, &minor, &release);
+    return cat(major, ".", minor, ".", release);
+}
 
 Hdf5Lock::Hdf5Lock() : lock_(library_mutex()) {
     // After a failed write (full disk) HDF5's own cleanup at exit would use freed memory; every

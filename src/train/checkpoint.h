@@ -13,6 +13,7 @@ struct RunIdentity {
     std::string job_yaml;  ///< to_yaml(job)
     std::string weights_checksum;
     std::vector<std::string> data_checksums;  ///< per DatasetId, training files
+    std::vector<std::string> eval_checksums;  ///< per DatasetId, "" = none; may differ
 };
 
 /// Writes <dir>/ckpt/<round>/: per adapter one safetensors file (parameters, exp_avg, exp_avg_sq

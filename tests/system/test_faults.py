@@ -297,6 +297,10 @@ class Directory(JobTest):
         third = self.succeed(run([long, "--stop-after", 400]), STOPPED)
         self.assertRegex(third.stdout, r"the run before this one \(process \d+ on .*\) died without "
                                        r"releasing .*takes it over")
+        starts = json.loads((self.run_dir / "provenance.json").read_text())["starts"]
+        self.assertEqual([start["reason"] for start in starts],
+                         ["killed or failed, see loratrain.log",
+                          "stopped; the same command continues"])
         fourth = self.succeed(run([long, "--stop-after", 402]), STOPPED)
         self.assertNotIn("takes it over", fourth.stdout)
 

@@ -53,10 +53,21 @@ class Quickstart(QuickstartTest):
         self.assertEqual(set(provenance["seeds"]), set(ADAPTERS))
         self.assertEqual(set(provenance["data_checksums"]), {"add", "sort", "units", "json"})
         (start,) = provenance["starts"]
-        for key in ("started", "ended", "command", "version", "git", "build", "mpi", "backend"):
+        for key in ("started", "ended", "command", "version", "git", "build", "backend",
+                    "directory"):
             self.assertTrue(start[key], key)
+        for name in ("MPI", "HDF5", "CPU GEMM", "yaml-cpp", "Boost"):
+            self.assertRegex(start["libraries"][name], r"\d\.\d", name)
+        self.assertEqual([line.split(":")[0] for line in start["devices"]], ["rank 0", "rank 1"])
+        self.assertIn("quickstart.yaml", start["command"])
         self.assertEqual(start["reason"], "done")
         self.assertEqual(len(start["hosts"]), 2)
+
+        version = self.succeed(run(["--version"])).stdout
+        for name, number in start["libraries"].items():
+            self.assertIn(f"  {name} {number}\n", version)
+        for text in (start["version"], start["git"], start["build"]):
+            self.assertIn(text, version)
 
     def check_log(self, stdout):
         log = (self.run_dir / "loratrain.log").read_text()

@@ -19,7 +19,7 @@ class FindCheckpoint : public ::testing::Test {
         dataset.path = "data.jsonl";
         folder_.job.datasets.push_back(dataset);
         folder_.job.model.weights = "base.h5";
-        identity_ = {to_yaml(folder_.job), "weights", {"data"}};
+        identity_ = {to_yaml(folder_.job), "weights", {"data"}, {}};
         folder_.write("ckpt/LATEST", "8\n");
         write(8);
         write(4);
