@@ -5,8 +5,38 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <fstream>
+
+#include "base/text.h"
 
 namespace loratrain {
+
+namespace {
+
+/// 12090 -> "12.9".
+std::string cuda_version(int number) {
+    return number > 0 ? cat(number / 1000, ".", number / 10 % 100) : "none";
+}
+
+/// First line of what the kernel module says; "none" without one.
+std::string driver_text() {
+    std::ifstream file("/proc/driver/nvidia/version");
+    std::string line;
+    std::getline(file, line);
+    return line.empty() ? "none" : line;
+}
+
+}  // namespace
+
+std::vector<Library> gpu_libraries() {
+    int runtime = 0;
+    int driver = 0;
+    if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) runtime = 0;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+    return {{"CUDA runtime", cuda_version(runtime)},
+            {"CUDA of the driver", cuda_version(driver)},
+            {"NVIDIA driver", driver_text()}};
+}
 
 GpuInfo gpu_info(int local_rank) {
     GpuInfo info;
@@ -39,6 +69,10 @@ GpuInfo gpu_info(int local_rank) {
 #else
 
 namespace loratrain {
+
+std::vector<Library> gpu_libraries() {
+    return {};
+}
 
 GpuInfo gpu_info(int /*local_rank*/) {
     return {};

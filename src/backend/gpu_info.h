@@ -2,6 +2,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "base/version.h"
 
 namespace loratrain {
 
@@ -16,5 +19,8 @@ struct GpuInfo {
 /// The GPU of a rank is local_rank modulo the visible ones, so it works both when every rank sees
 /// all GPUs of the host and when each sees its own as number 0.
 GpuInfo gpu_info(int local_rank);
+
+/// CUDA's runtime and the driver, as loaded; empty when the program was built without CUDA.
+std::vector<Library> gpu_libraries();
 
 }  // namespace loratrain

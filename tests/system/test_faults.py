@@ -15,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-from harness import JobTest, mpirun_command, read_metrics, run, start
+from harness import JobTest, mpirun_command, read_metrics, run, start, write_samples
 
 STOPPED = 75
 RANKS = 3
@@ -105,6 +105,8 @@ class RandomKills(JobTest):
         keys["two"].update(r=7, target_modules=["q_proj", "v_proj"], weight_decay=0.01)
         job = self.tiny_job("whole", keys)
         job["checkpoint"] = {"every_steps": self.EVERY}
+        job["datasets"]["a"]["eval_path"] = write_samples(self.dir / "eval.jsonl", 4, 99)
+        job["eval"] = {"every_steps": 10, "keep_best": True}
         self.path = self.write_job(job)
         self.succeed(run([self.path], RANKS))
         self.whole = self.dir / "whole"
@@ -182,6 +184,9 @@ class RandomKills(JobTest):
             got = [line["loss"] for line in read_metrics(run_dir, name) if "loss" in line]
             want = [line["loss"] for line in read_metrics(self.whole, name) if "loss" in line]
             self.assertEqual((len(got), got), (steps, want))
+        for file in (*FILES, "BEST"):
+            self.assertEqual((run_dir / "adapters/one/best" / file).read_bytes(),
+                             (self.whole / "adapters/one/best" / file).read_bytes())
         self.assertEqual([path for path in run_dir.rglob("*") if ".tmp" in path.name], [])
 
     def kill_once(self, run_dir, draw):
