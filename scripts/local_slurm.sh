@@ -35,7 +35,7 @@ SlurmdPort=$(free_port)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$PWD/munge.socket,cred_expire=3
+AuthInfo=socket=$PWD/munge.socket,cred_expire=5
 StateSaveLocation=$PWD/state
 SlurmdSpoolDir=$PWD/spool
 TmpFS=$PWD/tmp
