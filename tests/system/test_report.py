@@ -221,7 +221,9 @@ class StopAndContinue(Watching):
                      "Throughput", "Memory per rank", "Provenance"):
             self.assertTrue(any(word in part for part in check.text), word)
         self.assertRegex(text, r"planned [\d.]+ \w+, allocated [\d.]+ \w+")
-        self.assertEqual(check.text.count("stopped; the same command continues"), 2)
+        stops = [part for part in check.text if part.startswith("stopped: ")]
+        self.assertTrue(all(part.endswith("; the same command continues") for part in stops), stops)
+        self.assertEqual(len(stops), 2)
         self.succeed(direct("report", self.run_dir))
         self.assertGreater((self.run_dir / "report.html").stat().st_size, 10000)
 
