@@ -305,7 +305,7 @@ class Directory(JobTest):
         starts = json.loads((self.run_dir / "provenance.json").read_text())["starts"]
         self.assertEqual([start["reason"] for start in starts],
                          ["killed or failed, see loratrain.log",
-                          "stopped; the same command continues"])
+                          "stopped: --stop-after 400 reached; the same command continues"])
         fourth = self.succeed(run([long, "--stop-after", 402]), STOPPED)
         self.assertNotIn("takes it over", fourth.stdout)
 
