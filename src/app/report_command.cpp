@@ -1,6 +1,7 @@
 #include "app/report_command.h"
 
 #include "base/log.h"
+#include "base/system.h"
 #include "comm/collective.h"
 #include "io/files.h"
 #include "report/report_page.h"

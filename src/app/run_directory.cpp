@@ -1,9 +1,7 @@
 #include "app/run_directory.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -11,6 +9,7 @@
 #include "app/libraries.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/system.h"
 #include "base/version.h"
 #include "config/job_yaml.h"
 #include "plan/plan_text.h"
@@ -22,13 +21,8 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-std::string time_text(const char* format) {
-    const std::time_t now = std::time(nullptr);
-    std::tm local{};
-    localtime_r(&now, &local);
-    std::array<char, 32> text{};
-    std::strftime(text.data(), text.size(), format, &local);
-    return text.data();
+std::string moment_text() {
+    return local_time(unix_time(), "%Y-%m-%dT%H:%M:%S%z");
 }
 
 void check_same_job(const std::string& dir, const std::string& job_yaml) {
@@ -117,7 +111,7 @@ void RunDirectory::report_what_happened_before() const {
 void RunDirectory::move_aside(const std::string& name) const {
     const fs::path path = fs::path(dir_) / name;
     if (!fs::exists(path)) return;
-    const fs::path target = path.string() + ".before-" + time_text("%Y%m%d-%H%M%S");
+    const fs::path target = path.string() + ".before-" + local_time(unix_time(), "%Y%m%d-%H%M%S");
     fs::rename(path, target);
     log::info("moved " + path.string() + " to " + target.string());
 }
@@ -133,7 +127,7 @@ void RunDirectory::write_records(const Job& job, const Plan& plan, const RunIden
     if (!json.is_object()) json = Json::object();
     note_a_death(json["starts"]);
     Json start = program_record();
-    start["started"] = time_text("%Y-%m-%dT%H:%M:%S%z");
+    start["started"] = moment_text();
     start["continues"] = checkpoint();
     start["command"] = command;
     start["directory"] = fs::current_path().string();
@@ -159,7 +153,7 @@ void RunDirectory::write_records(const Job& job, const Plan& plan, const RunIden
 void RunDirectory::write_end(const std::string& reason) const {
     const std::string path = dir_ + "/provenance.json";
     Json json = Json::parse(read_text(path));
-    json["starts"].back()["ended"] = time_text("%Y-%m-%dT%H:%M:%S%z");
+    json["starts"].back()["ended"] = moment_text();
     json["starts"].back()["reason"] = reason;
     write_text_atomic(path, json.dump(2) + "\n");
 }

@@ -1,12 +1,11 @@
 #include "base/log.h"
 
-#include <array>
-#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <mutex>
 
 #include "base/error.h"
+#include "base/system.h"
 
 namespace loratrain::log {
 
@@ -24,12 +23,7 @@ State& state() {
 }
 
 std::string clock_text() {
-    const std::time_t now = std::time(nullptr);
-    std::tm local{};
-    localtime_r(&now, &local);
-    std::array<char, 16> text{};
-    std::strftime(text.data(), text.size(), "%H:%M:%S", &local);
-    return text.data();
+    return local_time(unix_time(), "%H:%M:%S");
 }
 
 void write(std::ostream& stream, const std::string& line) {

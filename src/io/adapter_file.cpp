@@ -15,7 +15,6 @@ namespace loratrain {
 
 namespace {
 
-constexpr const char* weights_name = "/adapter_model.safetensors";
 constexpr const char* config_name = "/adapter_config.json";
 
 bool in_attention(Linear linear) {
@@ -69,7 +68,7 @@ void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const
 
 /// The weights; where they cannot be opened, none and a problem.
 std::optional<SafetensorsFile> open_weights(const std::string& dir, CappedProblems& problems) {
-    const std::string path = dir + weights_name;
+    const std::string path = cat(dir, "/", adapter_weights_name);
     if (!std::filesystem::exists(path) && std::filesystem::exists(dir + "/adapter_model.bin")) {
         problems.add(dir, "has adapter_model.bin only",
                      "save the adapter with safe_serialization=True");
@@ -116,7 +115,7 @@ void write_adapter(const std::string& dir, const AdapterJob& adapter,
                    const std::string& base_model_name_or_path,
                    const std::vector<NamedTensor>& tensors) {
     make_directory(dir);
-    write_safetensors(dir + weights_name, tensors);
+    write_safetensors(cat(dir, "/", adapter_weights_name), tensors);
     write_text_atomic(dir + config_name, peft_config_text(adapter, base_model_name_or_path));
 }
 

@@ -15,6 +15,8 @@ std::string peft_tensor_name(std::int64_t layer, Linear linear, bool is_b);
 /// "model.layers.3.self_attn.q_proj".
 std::string module_path(std::int64_t layer, Linear linear);
 
+inline constexpr const char* adapter_weights_name = "adapter_model.safetensors";
+
 /// A PEFT directory: adapter_model.safetensors with lora_A [r, in], lora_B [out, r] of each target,
 /// and adapter_config.json (keys as PEFT writes them, indent 2, sorted). Each file atomically.
 void write_adapter(const std::string& dir, const AdapterJob& adapter,

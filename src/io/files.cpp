@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/system.h"
 #include "io/checksum.h"
 #include "io/raw_file.h"
 
@@ -48,11 +49,9 @@ std::string holder_text(int descriptor) {
 }
 
 void write_holder(int descriptor) {
-    std::array<char, 65> host{};
-    if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
     const char* slurm_job = std::getenv("SLURM_JOB_ID");
     const std::string text =
-        cat("process ", ::getpid(), " on ", host.data(), slurm_job != nullptr ? ", Slurm job " : "",
+        cat("process ", ::getpid(), " on ", host_name(), slurm_job != nullptr ? ", Slurm job " : "",
             slurm_job != nullptr ? slurm_job : "");
     // The text only helps a person; the lock itself does not depend on it.
     if (::ftruncate(descriptor, 0) != 0) return;

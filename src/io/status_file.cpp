@@ -1,14 +1,10 @@
 #include "io/status_file.h"
 
-#include <unistd.h>
-
-#include <array>
-#include <chrono>
 #include <cmath>
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/system.h"
 
 namespace loratrain {
 
@@ -93,23 +89,8 @@ RunStatus run_status_from_json(const std::string& text, const std::string& where
     }
 }
 
-double unix_time() {
-    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
-        .count();
-}
-
 std::string time_text(double unix_seconds) {
-    const auto seconds = static_cast<std::time_t>(unix_seconds);
-    std::tm local{};
-    localtime_r(&seconds, &local);
-    std::array<char, 32> text{};
-    std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &local);
-    return text.data();
-}
-
-std::string host_name() {
-    std::array<char, 256> name{};
-    return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+    return local_time(unix_seconds, "%Y-%m-%d %H:%M:%S");
 }
 
 }  // namespace loratrain

@@ -42,10 +42,7 @@ std::string to_json(const RunStatus& status);
 /// Throws InputError at `where`.
 RunStatus run_status_from_json(const std::string& text, const std::string& where);
 
-/// Seconds since 1970.
-double unix_time();
 /// "2026-03-01 14:05:09", local time.
 std::string time_text(double unix_seconds);
-std::string host_name();
 
 }  // namespace loratrain

@@ -12,8 +12,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* weights_name = "adapter_model.safetensors";
-
 fs::path best_dir(const Job& job, std::size_t adapter) {
     return fs::path(job.run.dir) / "adapters" / job.adapters[adapter].name / "best";
 }
@@ -46,7 +44,7 @@ void write_best_adapter(const Job& job, const AdapterState& state, AdapterId ada
 
 void keep_best_adapters(const Job& job, const RunState& state, const std::string& checkpoint) {
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {
-        const fs::path weights = best_dir(job, i) / weights_name;
+        const fs::path weights = best_dir(job, i) / adapter_weights_name;
         if (state.adapters[i].best_step == 0 || !fs::exists(weights)) continue;
         const fs::path kept = kept_file(job, i, checkpoint);
         std::error_code unsupported;

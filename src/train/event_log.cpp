@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/system.h"
 #include "io/event_file.h"
 #include "io/files.h"
 #include "io/status_file.h"

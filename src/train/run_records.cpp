@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/system.h"
 #include "io/files.h"
 #include "io/results_file.h"
 

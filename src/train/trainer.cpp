@@ -161,11 +161,14 @@ void Trainer::evaluate(const Window& window) {
     }
 }
 
-void Trainer::export_adapter(AdapterId adapter) {
+std::vector<NamedTensor> Trainer::gather_parameters(AdapterId adapter) {
     activity::begin(activity::Task::export_adapter, number(adapter));
-    const std::vector<NamedTensor> tensors =
-        gather_adapter(parts_.mpi, parts_.job, parts_.plan, parts_.stage.bank(), adapter,
-                       AdapterBank::Part::parameters);
+    return gather_adapter(parts_.mpi, parts_.job, parts_.plan, parts_.stage.bank(), adapter,
+                          AdapterBank::Part::parameters);
+}
+
+void Trainer::export_adapter(AdapterId adapter) {
+    const std::vector<NamedTensor> tensors = gather_parameters(adapter);
     if (!parts_.mpi.is_root()) return;
     const AdapterJob& job = parts_.job.adapter(adapter);
     const std::string dir = parts_.job.run.dir + "/adapters/" + job.name;
@@ -180,10 +183,7 @@ void Trainer::export_adapter(AdapterId adapter) {
 }
 
 void Trainer::keep_best(AdapterId adapter) {
-    activity::begin(activity::Task::export_adapter, number(adapter));
-    const std::vector<NamedTensor> tensors =
-        gather_adapter(parts_.mpi, parts_.job, parts_.plan, parts_.stage.bank(), adapter,
-                       AdapterBank::Part::parameters);
+    const std::vector<NamedTensor> tensors = gather_parameters(adapter);
     if (!parts_.mpi.is_root()) return;
     write_best_adapter(parts_.job, state_.adapters[index(adapter)], adapter, tensors);
 }

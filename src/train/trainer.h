@@ -64,6 +64,8 @@ class Trainer {
     void perform(Directive directive, const std::string& argument);
     void train(const Window& window);
     void evaluate(const Window& window);
+    /// All stages' tensors, on the root; collective.
+    std::vector<NamedTensor> gather_parameters(AdapterId adapter);
     void export_adapter(AdapterId adapter);
     void keep_best(AdapterId adapter);
 

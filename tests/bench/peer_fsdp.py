@@ -17,8 +17,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from peer_model import (add_adapter, make_config, make_model, presets, randomise, result_line,
-                        train_steps)
+from peer_model import (add_adapter, make_config, make_model, make_trainable, presets, randomise,
+                        result_line, train_steps)
 
 
 def parse_arguments():
@@ -43,12 +43,7 @@ def build(arguments, config):
     fully_shard(model, mesh=mesh)
     model.to_empty(device=arguments.device)
     randomise(model, arguments.device)
-    model.train()
-    if not arguments.keep_activations:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        model.enable_input_require_grads()
-    trained = [p for p in model.parameters() if p.requires_grad]
-    return model, torch.optim.AdamW(trained, lr=1e-4, fused=arguments.device == "cuda")
+    return make_trainable(model, arguments.device, not arguments.keep_activations)
 
 
 def measure(arguments, config) -> list[float]:

@@ -82,6 +82,16 @@ def useful_flop(config, batch: int, sequence: int) -> tuple[float, float]:
             6.0 * tokens * layers * query * sequence)
 
 
+def make_trainable(model, device: str, checkpointing: bool):
+    """(model, optimizer) of a placed model with its adapter."""
+    model.train()
+    if checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.enable_input_require_grads()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return model, torch.optim.AdamW(trained, lr=1e-4, fused=device == "cuda")
+
+
 def train_steps(forward, optimizer, batches, synchronize, steps: int, cuda: bool) -> list[float]:
     """Seconds of each of `steps` steps after the warm-up; `forward(ids)` gives the loss."""
     seconds = []

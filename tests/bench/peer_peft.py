@@ -14,8 +14,8 @@ import contextlib
 
 import torch
 
-from peer_model import (add_adapter, make_config, make_model, presets, randomise, result_line,
-                        train_steps)
+from peer_model import (add_adapter, make_config, make_model, make_trainable, presets, randomise,
+                        result_line, train_steps)
 
 BATCHES = 4
 
@@ -42,12 +42,7 @@ def build(arguments, config):
     randomise(model, arguments.device)
     model = add_adapter(model, arguments.rank, arguments.dropout,
                         autocast_adapter_dtype=not arguments.bf16_adapter)
-    model.to(arguments.device).train()
-    if arguments.checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        model.enable_input_require_grads()
-    trained = [p for p in model.parameters() if p.requires_grad]
-    return model, torch.optim.AdamW(trained, lr=1e-4, fused=arguments.device == "cuda")
+    return make_trainable(model.to(arguments.device), arguments.device, arguments.checkpointing)
 
 
 def measure(arguments, config) -> list[float]:

@@ -49,6 +49,29 @@ def start(arguments, ranks=1):
                             env=environment)
 
 
+def direct(*arguments):
+    """loratrain without mpirun; returns the finished process."""
+    return subprocess.run([BIN, *map(str, arguments)], text=True, capture_output=True, timeout=120,
+                          env=mpirun_command([])[1], check=False)
+
+
+def children(pid):
+    """The processes that a process has started; none when it is gone."""
+    try:
+        text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    return [int(child) for child in text.split()]
+
+
+def is_alive(pid):
+    """False also for what waits for its parent to notice."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def write_samples(path, count, seed, vocabulary=300, shortest=6, longest=30):
     """A JSONL file of random samples whose first two tokens are not trained."""
     draw = random.Random(seed)
@@ -152,6 +175,13 @@ class JobTest(unittest.TestCase):
     def succeed(self, process, code=0):
         self.assertEqual(process.returncode, code, process.stdout + process.stderr)
         return process
+
+    def assert_same_weights(self, got, want, adapters):
+        """Two run directories below self.dir hold the same exported weights, to the byte."""
+        for name in adapters:
+            file = f"adapters/{name}/adapter_model.safetensors"
+            self.assertEqual((self.dir / got / file).read_bytes(),
+                             (self.dir / want / file).read_bytes(), name)
 
     def write_job(self, job, name="job.yaml"):
         """JSON is YAML: the job as a dictionary."""

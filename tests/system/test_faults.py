@@ -5,7 +5,6 @@ LORATRAIN_FAULTS is the number of random kills (default 8), LORATRAIN_FAULTS_SEE
 import errno
 import json
 import os
-import pathlib
 import random
 import re
 import resource
@@ -15,28 +14,13 @@ import tempfile
 import time
 import unittest
 
-from harness import JobTest, mpirun_command, read_metrics, run, start, write_samples
+from harness import (JobTest, children, is_alive, mpirun_command, read_metrics, run, start,
+                     write_samples)
 
 STOPPED = 75
 RANKS = 3
 LONGEST_END = 60  # seconds from a signal to the end of mpirun and of every rank
 FILES = ("adapter_model.safetensors", "adapter_config.json")
-
-
-def children(pid):
-    try:
-        text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except OSError:
-        return []
-    return [int(child) for child in text.split()]
-
-
-def alive(pid):
-    """Neither gone nor a zombie."""
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def latest(run_dir):
@@ -143,7 +127,7 @@ class RandomKills(JobTest):
                 pass
         begin = time.monotonic()
         process.wait(LONGEST_END)
-        while any(map(alive, ranks)):
+        while any(map(is_alive, ranks)):
             self.assertLess(time.monotonic() - begin, LONGEST_END, "a rank outlived mpirun")
             time.sleep(0.01)
         return f"{number.name} to rank {rank}", number, time.monotonic() - begin

@@ -2,18 +2,11 @@
 
 import json
 import struct
-import subprocess
 import unittest
 
-from harness import BIN, SOURCE, JobTest, mpirun_command, read_metrics, run
+from harness import SOURCE, JobTest, direct, read_metrics, run
 
 ADAPTERS = {"add-r16": 16, "sort-r8": 8, "units-r4": 4, "json-r32": 32}
-
-
-def direct(*arguments):
-    """loratrain without mpirun."""
-    return subprocess.run([BIN, *map(str, arguments)], text=True, capture_output=True, timeout=120,
-                          env=mpirun_command([])[1], check=False)
 
 
 class QuickstartTest(JobTest):

@@ -6,20 +6,13 @@ import json
 import os
 import signal
 import struct
-import subprocess
 import time
 import unittest
 
-from harness import BIN, JobTest, mpirun_command, read_metrics, run, start, step_metrics
+from harness import JobTest, direct, read_metrics, run, start, step_metrics
 
 VOID = {"meta", "line", "circle", "rect", "path", "br"}
 FIXED64, BYTES, FIXED32 = 1, 2, 5
-
-
-def direct(*arguments):
-    """loratrain without mpirun."""
-    return subprocess.run([BIN, *map(str, arguments)], text=True, capture_output=True, timeout=120,
-                          env=mpirun_command([])[1], check=False)
 
 
 def crc32c(data):

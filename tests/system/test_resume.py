@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import random
 import re
 import shutil
@@ -10,7 +9,8 @@ import signal
 import time
 import unittest
 
-from harness import JobTest, adapter_weights, read_metrics, run, start, step_metrics, write_samples
+from harness import (JobTest, adapter_weights, children, read_metrics, run, start, step_metrics,
+                     write_samples)
 
 TIMES = ("tokens_per_second", "elapsed_seconds")
 STOPPED = 75
@@ -103,11 +103,6 @@ class Signals(ResumeTest):
 
     STEPS = 300
 
-    @staticmethod
-    def ranks_of(process):
-        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-        return [int(child) for child in children.split()]
-
     def interrupt(self, path, send):
         """Starts the job on two ranks, sends a signal in its middle; returns the exit code."""
         process = start([path], 2)
@@ -143,7 +138,7 @@ class Signals(ResumeTest):
 
     def test_sigterm_to_the_ranks(self):
         def send(process):
-            for rank in self.ranks_of(process):
+            for rank in children(process.pid):
                 os.kill(rank, signal.SIGTERM)
         self.check(send, True)
 
@@ -155,7 +150,7 @@ class Signals(ResumeTest):
     def test_sigkill(self):
         """Nothing can be saved: continues from the last regular checkpoint."""
         def send(process):
-            for rank in self.ranks_of(process):
+            for rank in children(process.pid):
                 os.kill(rank, signal.SIGKILL)
         self.check(send, False)
 

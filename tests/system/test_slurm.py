@@ -87,12 +87,6 @@ class SlurmTest(JobTest):
         self.assertEqual((facts["JobState"], facts["ExitCode"]), ("COMPLETED", "0:0"),
                          self.log(job))
 
-    def assert_same_adapters(self, got, want):
-        for name in ADAPTERS:
-            file = f"adapters/{name}/adapter_model.safetensors"
-            self.assertEqual((self.dir / got / file).read_bytes(),
-                             (self.dir / want / file).read_bytes(), name)
-
     def whole(self, steps):
         """What an undisturbed run gives."""
         self.succeed(run([self.job("whole", steps)], 2))
@@ -117,7 +111,7 @@ class Train(SlurmTest):
         self.assertEqual(facts["TresPerNode"], "gres:gpu:2")
         self.assertEqual(facts["Restarts"], "0")
         self.whole(20)
-        self.assert_same_adapters("run", "whole")
+        self.assert_same_weights("run", "whole", ADAPTERS)
 
     def test_requeues_until_done(self):
         """Slurm sends the same signal before a time limit, but its limits are whole minutes."""
@@ -132,7 +126,7 @@ class Train(SlurmTest):
         self.assertEqual(facts["Restarts"], "3")
         self.assertEqual(self.log(job).count("stopped: signal SIGUSR1 received"), 3)
         self.whole(LONG)
-        self.assert_same_adapters("run", "whole")
+        self.assert_same_weights("run", "whole", ADAPTERS)
 
     def test_time_limit_requeues_until_done_or_often_enough(self):
         self.environment["LORATRAIN_MAX_RESTARTS"] = "1"
@@ -186,7 +180,7 @@ class Array(SlurmTest):
         for index, facts in enumerate(self.ends(array), 1):
             self.assert_done(f"{array}_{index}", facts)
         self.assertNotIn("step 9/10", self.log(f"{array}_2"))
-        self.assert_same_adapters("first", "second")
+        self.assert_same_weights("first", "second", ADAPTERS)
 
     def test_list_too_short(self):
         listed = self.dir / "list.txt"

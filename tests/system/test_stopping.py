@@ -46,10 +46,7 @@ class StopTest(JobTest):
         self.assertLess(self.saved_step(), LONG)
         self.succeed(run([self.job("run", LONG)], 2))
         self.succeed(run([self.job("whole", LONG)], 2))
-        for name in ADAPTERS:
-            file = f"adapters/{name}/adapter_model.safetensors"
-            self.assertEqual((self.dir / "run" / file).read_bytes(),
-                             (self.dir / "whole" / file).read_bytes(), name)
+        self.assert_same_weights("run", "whole", ADAPTERS)
 
 
 class TimeLimit(StopTest):
@@ -140,10 +137,7 @@ class Signals(StopTest):
         self.assertEqual(self.saved_step(), 1)
         self.succeed(run([self.slow_job("run")], 2))
         self.succeed(run([self.slow_job("whole")], 2))
-        for name in ADAPTERS:
-            file = f"adapters/{name}/adapter_model.safetensors"
-            self.assertEqual((self.dir / "run" / file).read_bytes(),
-                             (self.dir / "whole" / file).read_bytes(), name)
+        self.assert_same_weights("run", "whole", ADAPTERS)
 
 
 if __name__ == "__main__":

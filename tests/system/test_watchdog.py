@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from harness import JobTest, run, start
+from harness import JobTest, children, is_alive, run, start
 
 TIMEOUT = 3
 SOON = 20
@@ -23,22 +23,13 @@ ACTIONS = re.compile("of (microbatch|batch) [0-9]+$|gradient norms$|the end of a
 
 def ranks_of(process):
     """The process ids of the ranks below mpirun, in rank order."""
-    children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     ranks = {}
-    for child in children.split():
+    for child in children(process.pid):
         environment = pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
         for entry in environment:
             if entry.startswith(b"OMPI_COMM_WORLD_RANK="):
-                ranks[int(entry.split(b"=")[1])] = int(child)
+                ranks[int(entry.split(b"=")[1])] = child
     return [ranks[rank] for rank in sorted(ranks)]
-
-
-def is_alive(pid):
-    """False also for what waits for its parent to notice."""
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 class WatchdogTest(JobTest):

@@ -1,0 +1,30 @@
+#include "base/system.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <ctime>
+
+namespace loratrain {
+
+double unix_time() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+        .count();
+}
+
+std::string local_time(double unix_seconds, const char* format) {
+    const auto seconds = static_cast<std::time_t>(unix_seconds);
+    std::tm local{};
+    localtime_r(&seconds, &local);
+    std::array<char, 64> text{};
+    std::strftime(text.data(), text.size(), format, &local);
+    return text.data();
+}
+
+std::string host_name() {
+    std::array<char, 256> name{};
+    return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+}  // namespace loratrain

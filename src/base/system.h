@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+namespace loratrain {
+
+/// Seconds since 1970.
+double unix_time();
+/// That moment in local time, in a format of strftime (at most 63 characters come out).
+std::string local_time(double unix_seconds, const char* format);
+/// Of this machine; "unknown" when it has none.
+std::string host_name();
+
+}  // namespace loratrain
