@@ -21,6 +21,14 @@ enum class OverLength : std::uint8_t { error, truncate, drop };
 enum class LrSchedule : std::uint8_t { constant, constant_with_warmup, linear, cosine };
 enum class Tokenizer : std::uint8_t { none, bytes };
 enum class Recompute : std::uint8_t { automatic, none, layer };
+/// sequential: one adapter after another, one microbatch at a time. one_f_one_b ("1f1b"): one
+/// adapter after another, its batch as a 1F1B pipeline. mlora: adapters in turn fill the pipeline,
+/// a microbatch holds samples of one adapter. balanced: adapters are grouped and share
+/// microbatches.
+enum class SchedulePolicy : std::uint8_t { sequential, one_f_one_b, mlora, balanced };
+/// How policy balanced fills microbatches. bucketed pads samples to the lengths of a few buckets.
+enum class Packing : std::uint8_t { milp, greedy, bucketed };
+enum class CostSource : std::uint8_t { automatic, built_in };
 
 struct ModelJob {
     std::string weights;  ///< HDF5 file of the base model; "" with `synthetic`
@@ -45,6 +53,18 @@ struct ParallelJob {
     /// layer: keep only the layers' inputs of a microbatch and run each layer's forward once more
     /// before its backward; auto: only where memory is short.
     Recompute recompute = Recompute::automatic;
+};
+
+/// How rank 0 plans (plan/).
+struct ScheduleJob {
+    SchedulePolicy policy = SchedulePolicy::balanced;
+    Packing packing = Packing::milp;
+    /// Adapters that train at the same time; none = auto: as many as memory allows. The policies
+    /// sequential and 1f1b take one.
+    std::optional<int> max_adapters;
+    double solver_seconds = 1.0;  ///< longest time of one MILP; the greedy packing stands in
+    /// auto: costs measured on this hardware (profiled at the start unless they are known).
+    CostSource costs = CostSource::automatic;
 };
 
 struct DatasetJob {
@@ -102,6 +122,7 @@ struct EvalJob {
 struct LoggingJob {
     int every_steps = 1;
     bool tensorboard = false;  ///< event files in <run.dir>/tensorboard
+    bool trace = false;        ///< <run.dir>/trace.json: what every rank did when (Chrome trace)
 };
 
 struct Job {
@@ -109,6 +130,7 @@ struct Job {
     ModelJob model;
     RunJob run;
     ParallelJob parallel;
+    ScheduleJob schedule;
     std::vector<DatasetJob> datasets;
     std::vector<AdapterJob> adapters;
     CheckpointJob checkpoint;

@@ -88,7 +88,7 @@ bool grows(const std::string& before, const std::string& now) {
 
 bool all_keys_harmless(const std::string& section) {
     return section == "logging" || section == "checkpoint" || section == "parallel" ||
-           section == "eval";
+           section == "schedule" || section == "eval";
 }
 
 bool is_harmless(const Setting& before, const std::string& now) {

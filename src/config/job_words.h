@@ -40,6 +40,21 @@ inline constexpr std::array<Word<Recompute>, 3> recompute_words{{
     {"none", Recompute::none},
     {"layer", Recompute::layer},
 }};
+inline constexpr std::array<Word<SchedulePolicy>, 4> schedule_policy_words{{
+    {"sequential", SchedulePolicy::sequential},
+    {"1f1b", SchedulePolicy::one_f_one_b},
+    {"mlora", SchedulePolicy::mlora},
+    {"balanced", SchedulePolicy::balanced},
+}};
+inline constexpr std::array<Word<Packing>, 3> packing_words{{
+    {"milp", Packing::milp},
+    {"greedy", Packing::greedy},
+    {"bucketed", Packing::bucketed},
+}};
+inline constexpr std::array<Word<CostSource>, 2> cost_source_words{{
+    {"auto", CostSource::automatic},
+    {"built-in", CostSource::built_in},
+}};
 inline constexpr std::array<Word<LrSchedule>, 4> lr_scheduler_words{{
     {"constant", LrSchedule::constant},
     {"constant_with_warmup", LrSchedule::constant_with_warmup},

@@ -101,6 +101,18 @@ ParallelJob read_parallel(SectionReader& top) {
     return parallel;
 }
 
+ScheduleJob read_schedule(SectionReader& top) {
+    ScheduleJob schedule;
+    SectionReader section = top.section("schedule");
+    section.read_word("policy", schedule.policy, schedule_policy_words);
+    section.read_word("packing", schedule.packing, packing_words);
+    section.read_auto("max_adapters", schedule.max_adapters, 1);
+    section.read("solver_seconds", schedule.solver_seconds, above(0.0));
+    section.read_word("costs", schedule.costs, cost_source_words);
+    section.finish();
+    return schedule;
+}
+
 DatasetJob read_dataset(SectionReader section, const std::string& name, const std::string& folder) {
     DatasetJob dataset;
     dataset.name = name;
@@ -170,6 +182,7 @@ LoggingJob read_logging(SectionReader& top) {
     SectionReader section = top.section("logging");
     section.read("every_steps", logging.every_steps, 1);
     section.read("tensorboard", logging.tensorboard);
+    section.read("trace", logging.trace);
     section.finish();
     return logging;
 }
@@ -188,6 +201,7 @@ Job read_job(const std::string& path, const std::vector<Override>& overrides) {
     job.model = read_model(top, folder, log);
     job.run = read_run(top, folder);
     job.parallel = read_parallel(top);
+    job.schedule = read_schedule(top);
     job.datasets = read_datasets(top, folder, log);
     job.adapters = read_adapters(top, {folder, job.run.seed, job.datasets}, log);
     job.checkpoint = read_checkpoint(top);

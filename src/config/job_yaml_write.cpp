@@ -90,6 +90,17 @@ void write_parallel(Writer& out, const ParallelJob& parallel) {
     out.end_map();
 }
 
+void write_schedule(Writer& out, const ScheduleJob& schedule) {
+    out.begin_section("schedule");
+    out.begin_map();
+    out.put("policy", word_of(schedule_policy_words, schedule.policy));
+    out.put("packing", word_of(packing_words, schedule.packing));
+    out.put("max_adapters", schedule.max_adapters);
+    out.put("solver_seconds", schedule.solver_seconds);
+    out.put("costs", word_of(cost_source_words, schedule.costs));
+    out.end_map();
+}
+
 void write_dataset(Writer& out, const DatasetJob& dataset) {
     out.begin_section(dataset.name);
     out.begin_map();
@@ -168,6 +179,7 @@ void write_logging(Writer& out, const LoggingJob& logging) {
     out.begin_map();
     out.put("every_steps", logging.every_steps);
     out.put("tensorboard", logging.tensorboard);
+    out.put("trace", logging.trace);
     out.end_map();
 }
 
@@ -179,6 +191,7 @@ std::string to_yaml(const Job& job) {
     write_model(out, job.model);
     write_run(out, job.run);
     write_parallel(out, job.parallel);
+    write_schedule(out, job.schedule);
     out.begin_section("datasets");
     out.begin_map();
     for (const DatasetJob& dataset : job.datasets) write_dataset(out, dataset);

@@ -47,6 +47,11 @@ TEST_F(JobRead, MinimalJobHasTheDocumentedDefaults) {
     EXPECT_EQ(job.eval.early_stopping_patience, 0);
     EXPECT_EQ(job.logging.every_steps, 1);
     EXPECT_FALSE(job.logging.tensorboard);
+    EXPECT_FALSE(job.logging.trace);
+    EXPECT_EQ(job.schedule.policy, SchedulePolicy::balanced);
+    EXPECT_EQ(job.schedule.packing, Packing::milp);
+    EXPECT_FALSE(job.schedule.max_adapters);
+    EXPECT_EQ(job.schedule.costs, CostSource::automatic);
 }
 
 TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
@@ -62,7 +67,9 @@ TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
         "checkpoint: {every_steps: 0, every_minutes: 2.5, keep: 7}\n"
         "eval: {every_steps: 11, keep_best: true, early_stopping_patience: 3,\n"
         "       early_stopping_threshold: 0.01}\n"
-        "logging: {every_steps: 12, tensorboard: true}\n");
+        "logging: {every_steps: 12, tensorboard: true, trace: true}\n"
+        "schedule: {policy: 1f1b, packing: greedy, max_adapters: 3, solver_seconds: 0.5, "
+        "costs: built-in}\n");
 
     EXPECT_EQ(job.model.precision, Precision::bf16);
     EXPECT_EQ(job.model.base_model_name_or_path, "org/model");
@@ -88,6 +95,12 @@ TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
     EXPECT_EQ(job.eval.early_stopping_threshold, 0.01);
     EXPECT_EQ(job.logging.every_steps, 12);
     EXPECT_TRUE(job.logging.tensorboard);
+    EXPECT_TRUE(job.logging.trace);
+    EXPECT_EQ(job.schedule.policy, SchedulePolicy::one_f_one_b);
+    EXPECT_EQ(job.schedule.packing, Packing::greedy);
+    EXPECT_EQ(job.schedule.max_adapters, 3);
+    EXPECT_EQ(job.schedule.solver_seconds, 0.5);
+    EXPECT_EQ(job.schedule.costs, CostSource::built_in);
 }
 
 TEST_F(JobRead, EveryKeyOfAnAdapterIsRead) {

@@ -73,6 +73,12 @@ void expect_same(const Job& a, const Job& b) {
     EXPECT_EQ(a.eval.early_stopping_threshold, b.eval.early_stopping_threshold);
     EXPECT_EQ(a.logging.every_steps, b.logging.every_steps);
     EXPECT_EQ(a.logging.tensorboard, b.logging.tensorboard);
+    EXPECT_EQ(a.logging.trace, b.logging.trace);
+    EXPECT_EQ(a.schedule.policy, b.schedule.policy);
+    EXPECT_EQ(a.schedule.packing, b.schedule.packing);
+    EXPECT_EQ(a.schedule.max_adapters, b.schedule.max_adapters);
+    EXPECT_EQ(a.schedule.solver_seconds, b.schedule.solver_seconds);
+    EXPECT_EQ(a.schedule.costs, b.schedule.costs);
 }
 
 /// A job in which every field differs from its default.

@@ -1,0 +1,87 @@
+#include "plan/cost_model.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/text.h"
+
+namespace loratrain {
+
+namespace {
+
+/// Sustained rates of one device in FLOP/s, and times in seconds. Those of the H200 are fitted to
+/// `loratrain bench` (llama-3.1-8b, r = 16 on all linears: 1.73 us a token and layer, the head as
+/// much as 1.73 layers); others are scaled by the maker's peak rates.
+struct DeviceRates {
+    std::string_view name;
+    double matrix;     ///< linears with their adapters, norms and elementwise work
+    double head;       ///< the head's plain products
+    double attention;  ///< causal attention, forward and backward
+    double layer_fixed;
+    double message_fixed;
+    double message_bytes;  ///< per second
+};
+
+constexpr std::array<DeviceRates, 4> devices{{
+    {"h200", 560e12, 700e12, 300e12, 60e-6, 20e-6, 200e9},
+    {"h100", 560e12, 700e12, 300e12, 60e-6, 20e-6, 200e9},
+    {"a100", 180e12, 220e12, 100e12, 60e-6, 20e-6, 150e9},
+    {"cpu", 300e9, 350e9, 100e9, 20e-6, 5e-6, 5e9},
+}};
+
+constexpr double fp32_on_gpu = 1.0 / 20.0;  // no TF32
+constexpr double forward_share = 0.42;      // of a layer's matrix time
+constexpr double forward_of_attention = 1.0 / 3.5;
+constexpr double bytes_per_stepped_parameter = 32.0;
+constexpr double memory_rate_gpu = 2.5e12;
+constexpr double memory_rate_cpu = 10e9;
+
+}  // namespace
+
+CostModel built_in_costs(const ModelSpec& model, Precision precision, std::string_view device) {
+    const auto* found = std::find_if(devices.begin(), devices.end(),
+                                     [&](const DeviceRates& d) { return d.name == device; });
+    const bool known = found != devices.end();
+    const DeviceRates& rates = known ? *found : devices[1];
+    const bool cpu = rates.name == "cpu";
+    const double speed = !cpu && precision == Precision::fp32 ? fp32_on_gpu : 1.0;
+
+    const auto head = static_cast<double>(model.vocab_size * model.hidden_size);
+    const double layer =
+        (static_cast<double>(matmul_parameters(model)) - head) / static_cast<double>(model.layers);
+    const double linear = 4.0 * layer / (rates.matrix * speed);
+    const double attention = 6.0 * static_cast<double>(model.q_size()) / (rates.attention * speed);
+
+    CostModel costs;
+    costs.layer_forward = {rates.layer_fixed * forward_share, linear * forward_share,
+                           attention * forward_of_attention};
+    costs.layer_backward = {rates.layer_fixed * (1.0 - forward_share),
+                            linear * (1.0 - forward_share),
+                            attention * (1.0 - forward_of_attention)};
+    costs.head = {rates.layer_fixed, 4.0 * head / (rates.head * speed), 0.0};
+    costs.step_fixed = rates.layer_fixed;
+    costs.step_per_parameter =
+        bytes_per_stepped_parameter / (cpu ? memory_rate_cpu : memory_rate_gpu);
+    costs.message_fixed = rates.message_fixed;
+    costs.message_per_byte = 1.0 / rates.message_bytes;
+    costs.source = cat("built in for ", rates.name,
+                       known ? std::string() : cat(", as '", device, "' is not known"));
+    return costs;
+}
+
+double forward_seconds(const CostModel& costs, const StagePlan& stage, const MicrobatchLoad& load) {
+    const auto tokens = static_cast<double>(load.tokens);
+    double seconds = stage.layer_count * costs.layer_forward.seconds(tokens, load.squares);
+    if (stage.has_head) seconds += costs.head.seconds(static_cast<double>(load.targets), 0.0);
+    return seconds;
+}
+
+double backward_seconds(const CostModel& costs, const StagePlan& stage, const MicrobatchLoad& load,
+                        Recompute recompute) {
+    const auto tokens = static_cast<double>(load.tokens);
+    double layer = costs.layer_backward.seconds(tokens, load.squares);
+    if (recompute == Recompute::layer) layer += costs.layer_forward.seconds(tokens, load.squares);
+    return stage.layer_count * layer;
+}
+
+}  // namespace loratrain
