@@ -10,6 +10,7 @@
 #include "reference/attention.h"
 #include "support/cuda_device.h"
 #include "support/device_data.h"
+#include "support/quick_lengths.h"
 
 namespace loratrain {
 namespace {
@@ -213,7 +214,8 @@ HostMatrix random(std::int64_t rows, std::int64_t cols, std::uint64_t seed, DTyp
 
 AttentionInput input(const Shape& shape, DType dtype) {
     std::vector<std::int32_t> offsets{0};
-    for (const std::int32_t length : shape.lengths) offsets.push_back(offsets.back() + length);
+    for (const std::int32_t length : quick_lengths(shape.lengths))
+        offsets.push_back(offsets.back() + length);
     const std::int64_t tokens = offsets.back();
     AttentionInput in{random(tokens, shape.heads * shape.head_dim, 1, dtype),
                       random(tokens, shape.kv_heads * shape.head_dim, 2, dtype),
