@@ -69,6 +69,12 @@ CostModel built_in_costs(const ModelSpec& model, Precision precision, std::strin
     return costs;
 }
 
+std::vector<std::string> device_names() {
+    std::vector<std::string> names;
+    for (const DeviceRates& rates : devices) names.emplace_back(rates.name);
+    return names;
+}
+
 double forward_seconds(const CostModel& costs, const StagePlan& stage, const MicrobatchLoad& load) {
     const auto tokens = static_cast<double>(load.tokens);
     double seconds = stage.layer_count * costs.layer_forward.seconds(tokens, load.squares);

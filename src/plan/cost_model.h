@@ -1,48 +1,22 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/job.h"
 #include "config/model_spec.h"
+#include "plan/costs.h"
 #include "plan/plan.h"
 
 namespace loratrain {
 
-/// What the time of a microbatch depends on.
-struct MicrobatchLoad {
-    std::int64_t tokens = 0;
-    double squares = 0.0;      ///< sum over samples of tokens² (causal attention)
-    std::int64_t targets = 0;  ///< rows that the head computes; others are skipped
-};
-
-/// Seconds = fixed + per_token * rows + per_square * squares; no coefficient is negative. The form
-/// of LobRA's cost model and of mLoRA's Eq. 5 (systems.md, sections 3.1 and 5.3).
-struct CostLine {
-    double fixed = 0.0;
-    double per_token = 0.0;
-    double per_square = 0.0;
-    double seconds(double rows, double squares) const {
-        return fixed + per_token * rows + per_square * squares;
-    }
-};
-
-/// Times of one rank for one model, precision and device.
-struct CostModel {
-    CostLine layer_forward;           ///< one decoder layer with its adapters; rows = tokens
-    CostLine layer_backward;          ///< the same; without recomputation
-    CostLine head;                    ///< head, loss and its gradient; rows = targets
-    double step_per_parameter = 0.0;  ///< an optimizer step: sum of squares and AdamW
-    double step_fixed = 0.0;
-    double message_fixed = 0.0;     ///< latency of a message between neighbours
-    double message_per_byte = 0.0;  ///< and what it costs beside computation
-    std::string source;             ///< "built in for h200", "measured on NVIDIA H200", ...
-};
-
 /// Estimate from the sizes of the model and rates of the device: "h200", "h100", "a100", "cpu";
 /// any other name counts as h100 (CUDA) and says so in `source`. Depends on its arguments alone.
 CostModel built_in_costs(const ModelSpec& model, Precision precision, std::string_view device);
+
+/// The devices whose costs are built in: "h200", "h100", "a100", "cpu".
+std::vector<std::string> device_names();
 
 /// Seconds of a stage; forward of the stage with the head includes loss and its gradient, backward
 /// includes the second forward of `Recompute::layer`.

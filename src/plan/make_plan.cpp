@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "plan/cost_model.h"
 #include "plan/fit_memory.h"
 #include "plan/group_adapters.h"
 #include "plan/memory_model.h"
@@ -33,6 +34,11 @@ std::int32_t round_up_to_granule(std::int32_t columns) {
     return (columns + pad_granule - 1) / pad_granule * pad_granule;
 }
 
+std::string_view device_of(const Cluster& cluster) {
+    if (!cluster.device.empty()) return cluster.device;
+    return cluster.backend == BackendKind::cuda ? "h100" : "cpu";
+}
+
 class Planner {
   public:
     Planner(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
@@ -49,10 +55,13 @@ class Planner {
     }
 
     Plan run() {
-        place_stages();
+        choose_stages();
         check_datasets();
         check_ranks();
         problems_.throw_if_any();
+        plan_.costs = cluster_.costs.value_or(
+            built_in_costs(plan_.model, plan_.precision, device_of(cluster_)));
+        place_stages(job_.parallel.recompute == Recompute::layer);
         plan_adapters();
         find_sample_bounds();
         choose_lora_columns();
@@ -69,7 +78,7 @@ class Planner {
         return datasets_[index(adapter.dataset)];
     }
 
-    void place_stages() {
+    void choose_stages() {
         const bool chosen = job_.parallel.pipeline_stages.has_value();
         const auto layers = static_cast<int>(plan_.model.layers);
         const int stages = job_.parallel.pipeline_stages.value_or(cluster_.ranks);
@@ -90,9 +99,38 @@ class Planner {
                               " ranks would stay unused by ", stages, " stages"),
                           cat("start ", stages, " ranks, or set pipeline_stages to auto"));
         }
-        const int usable = std::clamp(stages, 1, layers);
-        plan_.replica.stages = partition_layers(plan_.model, usable);
-        plan_.max_in_flight = usable;
+        plan_.max_in_flight = std::clamp(stages, 1, layers);
+    }
+
+    void place_stages(bool recompute) {
+        plan_.replica.stages = partition_layers(static_cast<std::int32_t>(plan_.model.layers),
+                                                plan_.max_in_flight, plan_.costs, usual_load(),
+                                                recompute ? Recompute::layer : Recompute::none);
+    }
+
+    std::int64_t usual_tokens() const {
+        return plan_.backend == BackendKind::cuda ? usual_microbatch_tokens_cuda
+                                                  : usual_microbatch_tokens_cpu;
+    }
+
+    /// A microbatch of usual size with the mix of samples that all adapters' steps have together.
+    MicrobatchLoad usual_load() const {
+        double tokens = 0.0;
+        double squares = 0.0;
+        double targets = 0.0;
+        for (const AdapterJob& adapter : job_.adapters) {
+            const std::vector<SampleInfo>& samples = data_of(adapter).train;
+            const auto count = static_cast<double>(samples.size());
+            const double share = std::min<double>(adapter.global_batch_size, count) / count;
+            for (const SampleInfo& sample : samples) {
+                tokens += share * sample.tokens;
+                squares += share * sample.tokens * static_cast<double>(sample.tokens);
+                targets += share * sample.targets;
+            }
+        }
+        const std::int64_t rows = job_.parallel.microbatch_tokens.value_or(usual_tokens());
+        const double scale = static_cast<double>(rows) / tokens;
+        return {rows, squares * scale, std::llround(targets * scale)};
     }
 
     void check_datasets() {
@@ -252,17 +290,24 @@ class Planner {
         return *std::max_element(group_tokens.begin(), group_tokens.end());
     }
 
+    /// Recomputation makes layers cost more, so they are split anew when it turns out necessary.
     void choose_microbatches() {
-        const std::int64_t longest = longest_sample();
         plan_.bytes_per_rank = cluster_.bytes_per_rank;
+        choose_microbatch_size();
+        if (job_.parallel.recompute != Recompute::automatic) return;
+        if (plan_.recompute != Recompute::layer) return;
+        place_stages(true);
+        choose_microbatch_size();
+    }
+
+    void choose_microbatch_size() {
+        const std::int64_t longest = longest_sample();
         if (plan_.bytes_per_rank > 0) {
             plan_.fitting.none = largest_fitting_tokens(job_, plan_, Recompute::none, longest);
             plan_.fitting.layer = largest_fitting_tokens(job_, plan_, Recompute::layer, longest);
         }
-        const std::int64_t usual = plan_.backend == BackendKind::cuda ? usual_microbatch_tokens_cuda
-                                                                      : usual_microbatch_tokens_cpu;
         const MicrobatchChoice choice =
-            choose_microbatch(job_, plan_, std::min(usual, largest_round()), longest);
+            choose_microbatch(job_, plan_, std::min(usual_tokens(), largest_round()), longest);
         plan_.microbatch_tokens = choice.tokens;
         plan_.recompute = choice.recompute;
     }

@@ -12,8 +12,8 @@ namespace loratrain {
 /// an empty dataset, a dataset without any target, too little memory (says what is missing and
 /// what would help: smaller microbatches, recompute: layer, more stages).
 /// - pipeline_stages auto = all ranks; ranks that would stay unused are a problem.
-/// - layers are split by cost (the head counts as its matmul parameters; earlier stages take the
-///   surplus), every stage gets at least one layer.
+/// - layers are split by cost: the largest time of a stage for a microbatch of usual size (or the
+///   given one) with the job's mix of samples is as small as possible (partition_layers.h).
 /// - microbatch_tokens auto = max(longest sample, min(2048 on the CPU or 8192 on CUDA, largest
 ///   group batch in tokens, what fits in memory)); recompute auto = none where that fits
 ///   (fit_memory.h has both rules).

@@ -1,7 +1,9 @@
 #include "plan/partition_layers.h"
 
 #include <algorithm>
-#include <tuple>
+#include <utility>
+
+#include "plan/cost_model.h"
 
 namespace loratrain {
 
@@ -25,14 +27,16 @@ std::vector<StagePlan> split(std::int32_t layers, std::int32_t stages, std::int3
     return result;
 }
 
-/// (largest cost, spread of the costs)
-std::pair<std::int64_t, std::int64_t> badness(const ModelSpec& model,
-                                              const std::vector<StagePlan>& stages) {
-    std::int64_t most = 0;
-    std::int64_t least = stage_cost(model, stages.front());
+/// (largest time, spread of the times)
+std::pair<double, double> badness(const std::vector<StagePlan>& stages, const CostModel& costs,
+                                  const MicrobatchLoad& load, Recompute recompute) {
+    double most = 0.0;
+    double least = 0.0;
     for (const StagePlan& stage : stages) {
-        most = std::max(most, stage_cost(model, stage));
-        least = std::min(least, stage_cost(model, stage));
+        const double seconds =
+            forward_seconds(costs, stage, load) + backward_seconds(costs, stage, load, recompute);
+        most = std::max(most, seconds);
+        least = stage.rank == 0 ? seconds : std::min(least, seconds);
     }
     return {most, most - least};
 }
@@ -45,13 +49,16 @@ std::int64_t stage_cost(const ModelSpec& model, const StagePlan& stage) {
     return stage.layer_count * layer + (stage.has_head ? head : 0);
 }
 
-std::vector<StagePlan> partition_layers(const ModelSpec& model, std::int32_t stages) {
-    const auto layers = static_cast<std::int32_t>(model.layers);
+std::vector<StagePlan> partition_layers(std::int32_t layers, std::int32_t stages,
+                                        const CostModel& costs, const MicrobatchLoad& load,
+                                        Recompute recompute) {
     if (stages == 1) return split(layers, 1, layers);
     std::vector<StagePlan> best = split(layers, stages, 1);
     for (std::int32_t last = 2; last <= layers - (stages - 1); ++last) {
         std::vector<StagePlan> candidate = split(layers, stages, last);
-        if (badness(model, candidate) < badness(model, best)) best = std::move(candidate);
+        if (badness(candidate, costs, load, recompute) < badness(best, costs, load, recompute)) {
+            best = std::move(candidate);
+        }
     }
     return best;
 }

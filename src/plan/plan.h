@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
 #include "config/job.h"
 #include "config/model_spec.h"
+#include "plan/costs.h"
 
 namespace loratrain {
 
@@ -32,6 +34,9 @@ struct Cluster {
     int ranks_per_node = 1;
     std::uint64_t bytes_per_rank = 0;  ///< memory one rank may use; 0 = unknown, not checked
     BackendKind backend = BackendKind::cpu;
+    /// "h200" and so on (cost_model.h), for the costs built in; "" = "cpu" or "h100" by backend.
+    std::string device;
+    std::optional<CostModel> costs;  ///< measured ones; none = those built in for `device`
 };
 
 /// A contiguous range of layers on one rank. First stage embeds, last stage has the head and loss.
@@ -97,6 +102,7 @@ struct Plan {
     SampleBounds samples;
     std::uint64_t bytes_per_rank = 0;  ///< as Cluster's
     FittingTokens fitting;             ///< unless bytes_per_rank is 0
+    CostModel costs;                   ///< as Cluster's, or built in for its device
     ReplicaPlan replica;
     std::vector<AdapterPlan> adapters;
     std::vector<MemoryPlan> memory;  ///< per rank

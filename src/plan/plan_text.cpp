@@ -84,6 +84,25 @@ std::string model_text(const ModelSpec& m) {
                ", original_max_position: ", m.rope.original_max_position, "}\n");
 }
 
+std::string line_text(const CostLine& line) {
+    return cat("[", format_exact(line.fixed), ", ", format_exact(line.per_token), ", ",
+               format_exact(line.per_square), "]");
+}
+
+std::string pair_text(double first, double second) {
+    return cat("[", format_exact(first), ", ", format_exact(second), "]");
+}
+
+std::string costs_text(const CostModel& c) {
+    return cat(
+        "costs:  # seconds: fixed, per row, per square; step per parameter, message per byte",
+        "\n  {layer_forward: ", line_text(c.layer_forward),
+        ",\n  layer_backward: ", line_text(c.layer_backward), ",\n  head: ", line_text(c.head),
+        ",\n  step: ", pair_text(c.step_fixed, c.step_per_parameter),
+        ", message: ", pair_text(c.message_fixed, c.message_per_byte),
+        ",\n  source: ", quoted(c.source), "}\n");
+}
+
 std::string microbatch_text(const Microbatch& microbatch) {
     std::string text;
     for (const Segment& segment : microbatch.segments) {
@@ -271,6 +290,33 @@ FittingTokens read_fitting(const Map& map) {
     return fitting;
 }
 
+std::vector<double> read_doubles(const YAML::Node& node, std::size_t count) {
+    std::vector<double> values;
+    for (const auto& value : node) values.push_back(parse_number<double>(value.as<std::string>()));
+    if (values.size() != count) fail(cat("expected ", count, " numbers, got ", values.size()));
+    return values;
+}
+
+CostLine read_line(const YAML::Node& node) {
+    const std::vector<double> values = read_doubles(node, 3);
+    return {values[0], values[1], values[2]};
+}
+
+CostModel read_costs(const Map& map) {
+    CostModel costs;
+    costs.layer_forward = read_line(map.at("layer_forward"));
+    costs.layer_backward = read_line(map.at("layer_backward"));
+    costs.head = read_line(map.at("head"));
+    const std::vector<double> step = read_doubles(map.at("step"), 2);
+    costs.step_fixed = step[0];
+    costs.step_per_parameter = step[1];
+    const std::vector<double> message = read_doubles(map.at("message"), 2);
+    costs.message_fixed = message[0];
+    costs.message_per_byte = message[1];
+    map.read("source", costs.source);
+    return costs;
+}
+
 Plan read_plan(const YAML::Node& root) {
     const Map map(root);
     Plan plan;
@@ -288,6 +334,8 @@ Plan read_plan(const YAML::Node& root) {
     map.read("bytes_per_rank", plan.bytes_per_rank);
     const YAML::Node fitting = map.at("fitting_tokens");
     plan.fitting = read_fitting(Map(fitting));
+    const YAML::Node costs = map.at("costs");
+    plan.costs = read_costs(Map(costs));
     for (const auto& node : map.at("stages")) plan.replica.stages.push_back(read_stage(Map(node)));
     for (const auto& node : map.at("adapters")) plan.adapters.push_back(read_adapter(Map(node)));
     for (const auto& node : map.at("memory")) plan.memory.push_back(read_memory(Map(node)));
@@ -366,7 +414,8 @@ std::string to_text(const Plan& plan) {
         "\ngroups: ", plan.groups, "\nsample_bounds: {longest: ", plan.samples.longest,
         ", shortest: ", plan.samples.shortest, ", per_round: ", plan.samples.per_round,
         "}\nbytes_per_rank: ", plan.bytes_per_rank, "\nfitting_tokens: {none: ", plan.fitting.none,
-        ", layer: ", plan.fitting.layer, "}\nstages:\n");
+        ", layer: ", plan.fitting.layer, "}\n");
+    text += costs_text(plan.costs) + "stages:\n";
     for (const StagePlan& stage : plan.replica.stages) {
         text += cat("  - {rank: ", stage.rank, ", first_layer: ", stage.first_layer,
                     ", layer_count: ", stage.layer_count,

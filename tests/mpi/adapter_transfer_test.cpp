@@ -49,7 +49,8 @@ TEST(GatherAdapter, EqualsTheLayoutOfOneRank) {
     const Job job = two_adapters();
     Plan plan;
     plan.model = small_model();
-    plan.replica.stages = partition_layers(plan.model, session().size());
+    plan.replica.stages = partition_layers(static_cast<std::int32_t>(plan.model.layers),
+                                           session().size(), CostModel{}, MicrobatchLoad{});
     const auto stage_index = static_cast<std::size_t>(session().rank());
     const StagePlan& stage = plan.replica.stages[stage_index];
     const auto backend = make_backend("cpu", {1, 0});

@@ -13,25 +13,28 @@ namespace loratrain::plan_test {
 
 namespace {
 
-std::vector<std::int32_t> layer_counts(const ModelSpec& model, std::int32_t stages) {
+/// A layer takes one second forwards and two backwards, the head 3 * `head_layers`.
+CostModel costs_with_head(double head_layers) {
+    CostModel costs;
+    costs.layer_forward.fixed = 1.0;
+    costs.layer_backward.fixed = 2.0;
+    costs.head.per_token = 3.0 * head_layers;
+    return costs;
+}
+constexpr MicrobatchLoad one_target{2, 4.0, 1};
+
+std::vector<std::int32_t> layer_counts(std::int32_t layers, std::int32_t stages,
+                                       double head_layers = 0.0,
+                                       Recompute recompute = Recompute::none) {
     std::vector<std::int32_t> counts;
-    for (const StagePlan& stage : partition_layers(model, stages)) {
+    for (const StagePlan& stage :
+         partition_layers(layers, stages, costs_with_head(head_layers), one_target, recompute)) {
         counts.push_back(stage.layer_count);
     }
     return counts;
 }
 
 using Counts = std::vector<std::int32_t>;
-
-/// A model whose head costs `layers_worth` layers.
-ModelSpec with_head(std::int64_t layers, double layers_worth) {
-    ModelSpec model = small_model(layers);
-    const std::int64_t head = model.vocab_size * model.hidden_size;
-    const std::int64_t layer = (matmul_parameters(model) - head) / layers;
-    model.vocab_size =
-        static_cast<std::int64_t>(layers_worth * static_cast<double>(layer)) / model.hidden_size;
-    return model;
-}
 
 std::vector<PackItem> items_of(const std::vector<std::int32_t>& tokens, std::int32_t adapter = 0) {
     std::vector<PackItem> items;
@@ -57,39 +60,47 @@ using Lists = std::vector<std::vector<std::int32_t>>;
 }  // namespace
 
 TEST(PartitionLayers, EarlierStagesTakeTheSurplus) {
-    EXPECT_EQ(layer_counts(small_model(8), 4), (Counts{2, 2, 2, 2}));
-    EXPECT_EQ(layer_counts(small_model(5), 2), (Counts{3, 2}));
-    EXPECT_EQ(layer_counts(small_model(7), 3), (Counts{3, 2, 2}));
-    EXPECT_EQ(layer_counts(small_model(4), 4), (Counts{1, 1, 1, 1}));
-    EXPECT_EQ(layer_counts(small_model(3), 1), (Counts{3}));
+    EXPECT_EQ(layer_counts(8, 4), (Counts{2, 2, 2, 2}));
+    EXPECT_EQ(layer_counts(5, 2), (Counts{3, 2}));
+    EXPECT_EQ(layer_counts(7, 3), (Counts{3, 2, 2}));
+    EXPECT_EQ(layer_counts(4, 4), (Counts{1, 1, 1, 1}));
+    EXPECT_EQ(layer_counts(3, 1), (Counts{3}));
 }
 
 TEST(PartitionLayers, TheHeadCounts) {
-    EXPECT_EQ(layer_counts(with_head(8, 2.0), 2), (Counts{5, 3}));
-    EXPECT_EQ(layer_counts(with_head(16, 4.0), 4), (Counts{5, 5, 5, 1}));
-    EXPECT_EQ(layer_counts(with_head(4, 100.0), 2), (Counts{3, 1}));
+    EXPECT_EQ(layer_counts(8, 2, 2.0), (Counts{5, 3}));
+    EXPECT_EQ(layer_counts(16, 4, 4.0), (Counts{5, 5, 5, 1}));
+    EXPECT_EQ(layer_counts(4, 2, 100.0), (Counts{3, 1}));
+}
+
+TEST(PartitionLayers, RecomputationMakesTheHeadCheaperInLayers) {
+    EXPECT_EQ(layer_counts(10, 2, 6.0), (Counts{8, 2}));
+    EXPECT_EQ(layer_counts(10, 2, 6.0, Recompute::layer), (Counts{7, 3}));
+}
+
+TEST(PartitionLayers, OnlyTargetsCostTheHeadAnything) {
+    const CostModel costs = costs_with_head(4.0);
+    const auto parts = partition_layers(8, 2, costs, {100, 10000.0, 0});
+    EXPECT_EQ(parts[1].layer_count, 4);
 }
 
 TEST(PartitionLayers, StagesAreContiguousAndOptimal) {
-    for (std::int64_t layers = 1; layers <= 12; ++layers) {
+    const CostModel costs = costs_with_head(1.5);
+    for (std::int32_t layers = 1; layers <= 12; ++layers) {
         for (std::int32_t stages = 1; stages <= layers; ++stages) {
-            const ModelSpec model = with_head(layers, 1.5);
-            const std::vector<StagePlan> parts = partition_layers(model, stages);
+            const auto parts = partition_layers(layers, stages, costs, one_target);
             std::int32_t next = 0;
-            std::int64_t most = 0;
+            double most = 0;
             for (const StagePlan& part : parts) {
                 EXPECT_EQ(part.first_layer, next);
                 EXPECT_GE(part.layer_count, 1);
                 EXPECT_EQ(part.has_embedding, part.rank == 0);
                 EXPECT_EQ(part.has_head, part.rank == stages - 1);
                 next += part.layer_count;
-                most = std::max(most, stage_cost(model, part));
+                most = std::max(most, part.layer_count + (part.has_head ? 1.5 : 0.0));
             }
             EXPECT_EQ(next, layers);
-            const double layer = static_cast<double>(stage_cost(model, {0, 0, 1, false, false}));
-            const double ideal = static_cast<double>(matmul_parameters(model)) / stages;
-            const double with_one = 2.6 * layer;
-            EXPECT_LT(static_cast<double>(most), std::max(ideal + layer, with_one));
+            EXPECT_LT(most, std::max((layers + 1.5) / stages + 1.0, 2.6));
         }
     }
 }

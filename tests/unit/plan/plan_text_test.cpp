@@ -27,6 +27,7 @@ Plan odd_plan() {
     plan.samples = {12, 3, 45};
     plan.bytes_per_rank = 9876543210;
     plan.fitting = {100, 2000};
+    plan.costs = {{0.1 + 0.2, 1e-300, 1.0 / 3.0}, {4, 5, 6}, {7, 8, 9}, 10, 11, 12, 13, "\"x\": #"};
     return plan;
 }
 
@@ -60,6 +61,16 @@ TEST(PlanText, KeepsEveryFieldOfAPlan) {
     EXPECT_EQ(read.bytes_per_rank, 9876543210U);
     EXPECT_EQ(read.fitting.none, 100);
     EXPECT_EQ(read.fitting.layer, 2000);
+    EXPECT_EQ(read.costs.layer_forward.fixed, 0.1 + 0.2);
+    EXPECT_EQ(read.costs.layer_forward.per_token, 1e-300);
+    EXPECT_EQ(read.costs.layer_forward.per_square, 1.0 / 3.0);
+    EXPECT_EQ(read.costs.layer_backward.per_token, 5);
+    EXPECT_EQ(read.costs.head.per_square, 9);
+    EXPECT_EQ(read.costs.step_per_parameter, 10);
+    EXPECT_EQ(read.costs.step_fixed, 11);
+    EXPECT_EQ(read.costs.message_fixed, 12);
+    EXPECT_EQ(read.costs.message_per_byte, 13);
+    EXPECT_EQ(read.costs.source, "\"x\": #");
     EXPECT_EQ(read.replica.stages[1].first_layer, 1);
     EXPECT_TRUE(read.replica.stages[1].has_head);
     EXPECT_EQ(to_text(read), to_text(plan));

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace loratrain {
+
+/// What the time of a microbatch depends on.
+struct MicrobatchLoad {
+    std::int64_t tokens = 0;
+    double squares = 0.0;      ///< sum over samples of tokens² (causal attention)
+    std::int64_t targets = 0;  ///< rows that the head computes; others are skipped
+};
+
+/// Seconds = fixed + per_token * rows + per_square * squares; no coefficient is negative. The form
+/// of LobRA's cost model and of mLoRA's Eq. 5 (systems.md, sections 3.1 and 5.3).
+struct CostLine {
+    double fixed = 0.0;
+    double per_token = 0.0;
+    double per_square = 0.0;
+    double seconds(double rows, double squares) const {
+        return fixed + per_token * rows + per_square * squares;
+    }
+};
+
+/// Times of one rank for one model, precision and device.
+struct CostModel {
+    CostLine layer_forward;           ///< one decoder layer with its adapters; rows = tokens
+    CostLine layer_backward;          ///< the same; without recomputation
+    CostLine head;                    ///< head, loss and its gradient; rows = targets
+    double step_per_parameter = 0.0;  ///< an optimizer step: sum of squares and AdamW
+    double step_fixed = 0.0;
+    double message_fixed = 0.0;     ///< latency of a message between neighbours
+    double message_per_byte = 0.0;  ///< and what it costs beside computation
+    std::string source;             ///< "built in for h200", "measured on NVIDIA H200", ...
+};
+
+}  // namespace loratrain
