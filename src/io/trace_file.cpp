@@ -1,0 +1,112 @@
+#include "io/trace_file.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+
+#include "base/error.h"
+
+namespace loratrain {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double micro = 1e6;
+constexpr double nano = 1e9;
+
+double microseconds(double seconds) {
+    return std::round(seconds * nano) / (nano / micro);
+}
+
+std::string dump(const Json& json) {
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Json args_json(const std::vector<std::pair<std::string, std::string>>& args) {
+    Json json = Json::object();
+    for (const auto& [key, value] : args) json[key] = value;
+    return json;
+}
+
+Json span_json(const TraceSpan& span) {
+    const double start = microseconds(span.start_s);
+    const double duration = std::max(0.0, microseconds(span.end_s - span.start_s));
+    return {{"name", span.name},  {"cat", span.category},
+            {"ph", "X"},          {"ts", start},
+            {"dur", duration},    {"pid", span.rank},
+            {"tid", span.thread}, {"args", args_json(span.args)}};
+}
+
+Json name_json(const char* what, std::int32_t rank, std::int32_t thread, const std::string& name) {
+    return {{"name", what},
+            {"ph", "M"},
+            {"pid", rank},
+            {"tid", thread},
+            {"args", Json{{"name", name}}}};
+}
+
+std::string thread_name(std::int32_t thread) {
+    if (thread == 0) return "computation";
+    return thread == 1 ? "messages" : "thread " + std::to_string(thread);
+}
+
+std::vector<std::string> name_lines(const std::vector<TraceSpan>& spans) {
+    std::set<std::pair<std::int32_t, std::int32_t>> threads;
+    for (const TraceSpan& span : spans) threads.insert({span.rank, span.thread});
+    std::vector<std::string> lines;
+    std::int32_t named = -1;
+    for (const auto& [rank, thread] : threads) {
+        if (rank != named) {
+            lines.push_back(
+                dump(name_json("process_name", rank, 0, "rank " + std::to_string(rank))));
+            named = rank;
+        }
+        lines.push_back(dump(name_json("thread_name", rank, thread, thread_name(thread))));
+    }
+    return lines;
+}
+
+TraceSpan span_of(const Json& event) {
+    TraceSpan span;
+    span.rank = event.at("pid").get<std::int32_t>();
+    span.thread = event.at("tid").get<std::int32_t>();
+    span.name = event.at("name").get<std::string>();
+    span.category = event.at("cat").get<std::string>();
+    span.start_s = event.at("ts").get<double>() / micro;
+    span.end_s = span.start_s + event.at("dur").get<double>() / micro;
+    for (const auto& [key, value] : event.at("args").items()) {
+        span.args.emplace_back(key, value.get<std::string>());
+    }
+    return span;
+}
+
+}  // namespace
+
+std::string trace_to_json(std::vector<TraceSpan> spans,
+                          const std::vector<std::pair<std::string, std::string>>& about) {
+    std::stable_sort(spans.begin(), spans.end(), [](const TraceSpan& a, const TraceSpan& b) {
+        return std::tie(a.rank, a.start_s) < std::tie(b.rank, b.start_s);
+    });
+    std::vector<std::string> lines = name_lines(spans);
+    for (const TraceSpan& span : spans) lines.push_back(dump(span_json(span)));
+    return cat("{\"displayTimeUnit\": \"ms\",\n\"otherData\": ", dump(args_json(about)),
+               ",\n\"traceEvents\": [\n", join(lines, ",\n"), "\n]}\n");
+}
+
+std::vector<TraceSpan> trace_from_json(const std::string& text, const std::string& where) {
+    try {
+        const Json json = Json::parse(text);
+        std::vector<TraceSpan> spans;
+        for (const Json& event : json.at("traceEvents")) {
+            if (event.at("ph") == "X") spans.push_back(span_of(event));
+        }
+        return spans;
+    } catch (const Json::exception& error) {
+        throw InputError(where, cat("is no trace of this program: ", error.what()));
+    }
+}
+
+}  // namespace loratrain
