@@ -1,0 +1,214 @@
+#include "plan/simulate.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "plan/cost_model.h"
+#include "plan/memory_model.h"
+
+namespace loratrain {
+
+namespace {
+
+template <class Item>
+const Item& item(const std::vector<Item>& items, std::int32_t i) {
+    return items[static_cast<std::size_t>(i)];
+}
+
+}  // namespace
+
+MicrobatchLoad load_of(const Job& job, std::span<const DatasetInfo> datasets,
+                       const Microbatch& microbatch, bool evaluation) {
+    MicrobatchLoad load;
+    for (const Segment& segment : microbatch.segments) {
+        const DatasetInfo& data = datasets[index(job.adapter(segment.adapter).dataset)];
+        const std::vector<SampleInfo>& infos = evaluation ? data.eval : data.train;
+        for (const SampleRef& sample : segment.samples) {
+            const auto tokens = static_cast<double>(sample.tokens);
+            load.tokens += sample.tokens;
+            load.squares += tokens * tokens;
+            load.targets += item(infos, sample.index).targets;
+        }
+    }
+    return load;
+}
+
+double Timeline::makespan() const {
+    double end = 0.0;
+    for (const auto& spans : stages) {
+        if (!spans.empty()) end = std::max(end, spans.back().end);
+    }
+    return end;
+}
+
+double Timeline::busy(std::size_t stage) const {
+    double seconds = 0.0;
+    for (const TimelineSpan& span : stages[stage]) seconds += span.end - span.start;
+    return seconds;
+}
+
+double Timeline::idle_share(std::size_t stage) const {
+    const double whole = makespan();
+    return whole > 0.0 ? std::max(0.0, 1.0 - busy(stage) / whole) : 0.0;
+}
+
+double Timeline::idle_share() const {
+    double sum = 0.0;
+    for (std::size_t s = 0; s < stages.size(); ++s) sum += idle_share(s);
+    return stages.empty() ? 0.0 : sum / static_cast<double>(stages.size());
+}
+
+std::int64_t Timeline::tokens() const {
+    std::int64_t sum = 0;
+    for (const Microbatch& microbatch : microbatches) sum += microbatch.tokens();
+    return sum;
+}
+
+double Timeline::tokens_per_second() const {
+    const double whole = makespan();
+    return whole > 0.0 ? static_cast<double>(tokens()) / whole : 0.0;
+}
+
+Simulator::Simulator(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+                     const CostModel& costs)
+    : job_(job),
+      plan_(plan),
+      datasets_(datasets),
+      costs_(costs),
+      stages_(plan.replica.stages.size()) {
+    timeline_.stages.resize(stages_.size());
+}
+
+void Simulator::add(const Window& window) {
+    queue_actions(window);
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (std::size_t s = 0; s < stages_.size(); ++s) moved = advance(s) || moved;
+    }
+}
+
+const Timeline& Simulator::timeline() const {
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+        LORATRAIN_CHECK(stages_[s].actions.empty(), "simulation: stage ", s, " waits for ever, ",
+                        stages_[s].actions.size(), " actions are left");
+    }
+    return timeline_;
+}
+
+void Simulator::queue_actions(const Window& window) {
+    stream_microbatches_ = static_cast<std::int32_t>(timeline_.microbatches.size());
+    stream_batches_ = static_cast<std::int32_t>(timeline_.batches.size());
+    for (const Microbatch& microbatch : window.microbatches) {
+        loads_.push_back(load_of(job_, datasets_, microbatch, window.evaluation));
+        timeline_.microbatches.push_back(microbatch);
+    }
+    const auto shifted = [&](MicrobatchId id) {
+        return MicrobatchId{number(id) + stream_microbatches_};
+    };
+    for (BatchPlan batch : window.batches) {
+        batch.first_microbatch = shifted(batch.first_microbatch);
+        batch.last_microbatch = shifted(batch.last_microbatch);
+        timeline_.batches.push_back(batch);
+    }
+    for (std::size_t s = 0; s < window.actions.size(); ++s) {
+        for (Action action : window.actions[s]) {
+            action.microbatch = shifted(action.microbatch);
+            if (action.kind == ActionKind::step) action.batch += stream_batches_;
+            stages_[s].actions.push_back(std::move(action));
+        }
+    }
+}
+
+bool Simulator::advance(std::size_t stage) {
+    std::deque<Action>& actions = stages_[stage].actions;
+    bool moved = false;
+    while (!actions.empty() && perform(stage, actions.front())) {
+        actions.pop_front();
+        moved = true;
+    }
+    return moved;
+}
+
+bool Simulator::perform(std::size_t stage, const Action& action) {
+    switch (action.kind) {
+        case ActionKind::forward:
+        case ActionKind::backward:
+        case ActionKind::step:
+            compute(stage, action);
+            return true;
+        case ActionKind::send_forward:
+        case ActionKind::send_norms:
+            send(stage, stages_[stage].up, action);
+            return true;
+        case ActionKind::send_backward:
+            send(stage, stages_[stage].down, action);
+            return true;
+        case ActionKind::recv_forward:
+            return receive(stage, stages_[stage - 1].up, ActionKind::send_forward, action);
+        case ActionKind::recv_norms:
+            return receive(stage, stages_[stage - 1].up, ActionKind::send_norms, action);
+        case ActionKind::recv_backward:
+            return receive(stage, stages_[stage + 1].down, ActionKind::send_backward, action);
+        case ActionKind::no_op:
+            return true;
+    }
+    return true;
+}
+
+void Simulator::compute(std::size_t stage, const Action& action) {
+    StageState& state = stages_[stage];
+    TimelineSpan span;
+    span.kind = action.kind;
+    if (action.kind == ActionKind::step) {
+        span.batch = action.batch;
+    } else {
+        span.microbatch = number(action.microbatch);
+    }
+    span.start = state.now;
+    span.end = state.now += seconds_of(stage, action);
+    timeline_.stages[stage].push_back(span);
+}
+
+void Simulator::send(std::size_t stage, Channel& channel, const Action& action) {
+    const double start = std::max(stages_[stage].now, channel.free_at);
+    channel.free_at = start + costs_.message_per_byte * bytes_of(action);
+    channel.under_way.push_back(
+        {action.kind, number(action.microbatch), channel.free_at + costs_.message_fixed});
+}
+
+bool Simulator::receive(std::size_t stage, Channel& channel, ActionKind sent,
+                        const Action& action) {
+    if (channel.under_way.empty()) return false;
+    const Message message = channel.under_way.front();
+    const bool expected = message.kind == sent && (sent == ActionKind::send_norms ||
+                                                   message.microbatch == number(action.microbatch));
+    LORATRAIN_CHECK(expected, "simulation: stage ", stage, " gets microbatch ", message.microbatch,
+                    " where it expects ", number(action.microbatch));
+    channel.under_way.pop_front();
+    stages_[stage].now = std::max(stages_[stage].now, message.arrival);
+    return true;
+}
+
+double Simulator::seconds_of(std::size_t stage, const Action& action) const {
+    const StagePlan& part = plan_.replica.stages[stage];
+    if (action.kind == ActionKind::step) {
+        const AdapterId adapter = item(timeline_.batches, action.batch).adapter;
+        const std::int64_t parameters =
+            adapter_parameters(job_.adapter(adapter), plan_.model, part.layer_count);
+        return costs_.step_fixed + costs_.step_per_parameter * static_cast<double>(parameters);
+    }
+    const MicrobatchLoad& load = item(loads_, number(action.microbatch));
+    return action.kind == ActionKind::forward
+               ? forward_seconds(costs_, part, load)
+               : backward_seconds(costs_, part, load, plan_.recompute);
+}
+
+double Simulator::bytes_of(const Action& action) const {
+    const auto tail = static_cast<double>(message_tail_bytes(plan_));
+    if (action.kind == ActionKind::send_norms) return tail;
+    const auto row =
+        static_cast<double>(plan_.model.hidden_size) * static_cast<double>(compute_bytes(plan_));
+    return tail + row * static_cast<double>(item(loads_, number(action.microbatch)).tokens);
+}
+
+}  // namespace loratrain

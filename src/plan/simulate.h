@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "plan/costs.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// What a microbatch costs; `evaluation`: its samples are those of the eval files.
+MicrobatchLoad load_of(const Job& job, std::span<const DatasetInfo> datasets,
+                       const Microbatch& microbatch, bool evaluation = false);
+
+/// A stage's computation: kind is forward, backward or step.
+struct TimelineSpan {
+    ActionKind kind = ActionKind::no_op;
+    std::int32_t microbatch = -1;  ///< index into Timeline::microbatches; -1 with step
+    std::int32_t batch = -1;       ///< index into Timeline::batches, with step
+    double start = 0.0;            ///< seconds since the first action
+    double end = 0.0;
+};
+
+/// What came of playing windows. Microbatches and batches are those of all windows, one after the
+/// other; first_microbatch and last_microbatch of a batch index them.
+struct Timeline {
+    std::vector<std::vector<TimelineSpan>> stages;  ///< in order of time
+    std::vector<Microbatch> microbatches;
+    std::vector<BatchPlan> batches;
+
+    double makespan() const;  ///< end of the last span; 0 without any
+    double busy(std::size_t stage) const;
+    /// Share of the makespan in which a stage computes nothing; 0 without a makespan.
+    double idle_share(std::size_t stage) const;
+    double idle_share() const;  ///< mean over the stages
+    std::int64_t tokens() const;
+    double tokens_per_second() const;  ///< 0 without a makespan
+};
+
+/// Plays action lists, the same that the runtime interprets, in the time of a cost model. A stage
+/// does one thing after the other. A send takes it no time: messages travel beside computation,
+/// one after the other per direction between two neighbours (message_per_byte), and arrive
+/// message_fixed later; a receive waits until its message is there. Pure and deterministic.
+class Simulator {
+  public:
+    /// `job`, `plan` and `datasets` are kept by reference.
+    Simulator(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+              const CostModel& costs);
+
+    /// Continues every stage with its list of the window. What waits for a message that a later
+    /// window sends stays until then. Throws Error when a receive meets a message that it did not
+    /// expect.
+    void add(const Window& window);
+
+    /// Throws Error when actions wait that no window has served.
+    const Timeline& timeline() const;
+
+  private:
+    struct Message {
+        ActionKind kind = ActionKind::no_op;
+        std::int32_t microbatch = -1;
+        double arrival = 0.0;
+    };
+    struct Channel {
+        std::deque<Message> under_way;
+        double free_at = 0.0;
+    };
+    struct StageState {
+        std::deque<Action> actions;
+        double now = 0.0;
+        Channel up;    ///< to the next stage
+        Channel down;  ///< to the stage before
+    };
+
+    void queue_actions(const Window& window);
+    bool advance(std::size_t stage);
+    bool perform(std::size_t stage, const Action& action);
+    void compute(std::size_t stage, const Action& action);
+    void send(std::size_t stage, Channel& channel, const Action& action);
+    bool receive(std::size_t stage, Channel& channel, ActionKind sent, const Action& action);
+    double seconds_of(std::size_t stage, const Action& action) const;
+    double bytes_of(const Action& action) const;
+
+    const Job& job_;
+    const Plan& plan_;
+    std::span<const DatasetInfo> datasets_;
+    CostModel costs_;
+    std::vector<StageState> stages_;
+    std::vector<MicrobatchLoad> loads_;
+    std::int32_t stream_microbatches_ = 0;  ///< before the stream of the newest window
+    std::int32_t stream_batches_ = 0;
+    Timeline timeline_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,260 @@
+#include "plan/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "unit/plan/plan_fixtures.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+/// A layer takes one second forwards and two backwards whatever it holds; all else is free.
+CostModel unit_costs() {
+    CostModel costs;
+    costs.layer_forward.fixed = 1.0;
+    costs.layer_backward.fixed = 2.0;
+    return costs;
+}
+
+/// One layer a rank; each adapter's batch is cut into `microbatches` of one sample.
+Case pipeline_case(int adapters, int ranks, int microbatches) {
+    Case test =
+        uniform_case(adapters, ranks, static_cast<std::size_t>(2 * microbatches), 10, microbatches);
+    test.job.parallel.microbatch_tokens = 10;
+    return test;
+}
+
+struct Played {
+    Plan plan;
+    Window window;
+    loratrain::Timeline timeline;
+};
+
+Played play(const Case& test, const CostModel& costs, std::int32_t rounds = 1) {
+    Played played;
+    played.plan = test.plan();
+    played.window = plan_window(test.job, played.plan, test.datasets, fresh(played.plan), rounds);
+    Simulator simulator(test.job, played.plan, test.datasets, costs);
+    simulator.add(played.window);
+    played.timeline = simulator.timeline();
+    return played;
+}
+
+std::vector<Action> actions(std::initializer_list<std::pair<ActionKind, int>> list) {
+    std::vector<Action> result;
+    for (const auto& [kind, microbatch] : list) {
+        result.push_back({kind, MicrobatchId{microbatch}, -1, {}});
+    }
+    return result;
+}
+
+/// All forwards, then all backwards, on two stages.
+Window gpipe_window(const Window& window) {
+    Window gpipe = window;
+    gpipe.actions.assign(2, {});
+    const int count = static_cast<int>(window.microbatches.size());
+    for (int m = 0; m < count; ++m) {
+        for (const Action& action :
+             actions({{ActionKind::forward, m}, {ActionKind::send_forward, m}})) {
+            gpipe.actions[0].push_back(action);
+        }
+        for (const Action& action :
+             actions({{ActionKind::recv_forward, m}, {ActionKind::forward, m}})) {
+            gpipe.actions[1].push_back(action);
+        }
+    }
+    for (int m = 0; m < count; ++m) {
+        for (const Action& action :
+             actions({{ActionKind::recv_backward, m}, {ActionKind::backward, m}})) {
+            gpipe.actions[0].push_back(action);
+        }
+        for (const Action& action :
+             actions({{ActionKind::backward, m}, {ActionKind::send_backward, m}})) {
+            gpipe.actions[1].push_back(action);
+        }
+    }
+    return gpipe;
+}
+
+}  // namespace
+
+TEST(Load, CountsTokensSquaresAndTargets) {
+    Case test = uniform_case(2, 1, 4, 10, 2);
+    test.datasets[0].train[3] = {7, 2};
+    test.datasets[0].eval = {{5, 4}};
+    const Microbatch microbatch{
+        {{AdapterId{0}, 0, {{3, 7}, {0, 10}}}, {AdapterId{1}, 0, {{1, 10}}}}};
+    const MicrobatchLoad load = load_of(test.job, test.datasets, microbatch);
+    EXPECT_EQ(load.tokens, 27);
+    EXPECT_EQ(load.squares, 249.0);
+    EXPECT_EQ(load.targets, 20);
+    EXPECT_EQ(load_of(test.job, test.datasets, {{{AdapterId{0}, 0, {{0, 5}}}}}, true).targets, 4);
+}
+
+TEST(Simulator, OneStageNeverIdles) {
+    const Played played = play(pipeline_case(2, 1, 3), unit_costs());
+    EXPECT_EQ(played.timeline.microbatches.size(), 6U);
+    EXPECT_DOUBLE_EQ(played.timeline.makespan(), 18.0);
+    EXPECT_DOUBLE_EQ(played.timeline.busy(0), 18.0);
+    EXPECT_DOUBLE_EQ(played.timeline.idle_share(), 0.0);
+    EXPECT_EQ(played.timeline.tokens(), 60);
+    EXPECT_DOUBLE_EQ(played.timeline.tokens_per_second(), 60.0 / 18.0);
+}
+
+TEST(Simulator, TwoStagesOfOneForwardOneBackward) {
+    const Played played = play(pipeline_case(1, 2, 4), unit_costs());
+    ASSERT_EQ(played.timeline.microbatches.size(), 4U);
+    const auto& last = played.timeline.stages[1];
+    std::vector<double> starts;
+    for (const TimelineSpan& span : last) {
+        if (span.kind != ActionKind::step) starts.push_back(span.start);
+    }
+    EXPECT_EQ(starts, (std::vector<double>{1, 2, 4, 5, 7, 8, 10, 11}));
+    // Filling costs a forward, emptying a backward: (m + p - 1) (f + b).
+    EXPECT_DOUBLE_EQ(played.timeline.makespan(), 15.0);
+    EXPECT_DOUBLE_EQ(played.timeline.busy(0), 12.0);
+    EXPECT_DOUBLE_EQ(played.timeline.idle_share(0), 0.2);
+}
+
+TEST(Simulator, BubbleOfAllForwardsFirst) {
+    const Case test = pipeline_case(1, 2, 6);
+    const Plan plan = test.plan();
+    Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 1);
+    Simulator simulator(test.job, plan, test.datasets, unit_costs());
+    simulator.add(gpipe_window(window));
+    const loratrain::Timeline& timeline = simulator.timeline();
+    EXPECT_DOUBLE_EQ(timeline.makespan(), (6 + 2 - 1) * 3.0);
+    EXPECT_DOUBLE_EQ(timeline.idle_share(), 1.0 / 7.0);
+}
+
+TEST(Simulator, MessagesTravelBesideComputation) {
+    const Case test = pipeline_case(1, 2, 4);
+    CostModel costs = unit_costs();
+    costs.message_fixed = 0.25;
+    const Played free = play(test, unit_costs());
+    const Played late = play(test, costs);
+    // First forward and last backward message are waited for; and so is the flush of the norms.
+    EXPECT_DOUBLE_EQ(late.timeline.stages[1][0].start, 1.25);
+    EXPECT_DOUBLE_EQ(late.timeline.busy(0), free.timeline.busy(0));
+    EXPECT_GT(late.timeline.makespan(), free.timeline.makespan() + 0.49);
+    costs.message_fixed = 0.0;
+    const double bytes = 10.0 * 64 * 4 + 256;
+    costs.message_per_byte = 3.0 / bytes;
+    const Played slow = play(test, costs);
+    // The channel is busy for three seconds with each of the four.
+    EXPECT_DOUBLE_EQ(slow.timeline.stages[1][0].start, 4.0);
+    const Case one_way = test;
+    const Plan plan = one_way.plan();
+    Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 1);
+    Simulator simulator(test.job, plan, test.datasets, costs);
+    simulator.add(gpipe_window(window));
+    EXPECT_DOUBLE_EQ(simulator.timeline().stages[1][3].start, 13.0);
+}
+
+TEST(Simulator, TheHeadAndTheStepsCost) {
+    CostModel costs = unit_costs();
+    costs.head = {0.5, 0.1, 0.0};
+    costs.step_fixed = 7.0;
+    costs.step_per_parameter = 1.0;
+    const Played played = play(pipeline_case(1, 1, 1), costs);
+    const auto& spans = played.timeline.stages[0];
+    ASSERT_EQ(spans.size(), 3U);
+    EXPECT_DOUBLE_EQ(spans[0].end - spans[0].start, 1.0 + 0.5 + 0.1 * 9);
+    EXPECT_DOUBLE_EQ(spans[1].end - spans[1].start, 2.0);
+    EXPECT_EQ(spans[2].kind, ActionKind::step);
+    EXPECT_EQ(spans[2].batch, 0);
+    // r = 8 on all linears: q, o 64+64; k, v 64+32; gate, up, down 64+128.
+    EXPECT_DOUBLE_EQ(spans[2].end - spans[2].start, 7.0 + 8 * (2 * 128 + 2 * 96 + 3 * 192));
+}
+
+TEST(Simulator, RecomputationMakesBackwardsLonger) {
+    Case test = pipeline_case(1, 1, 1);
+    test.job.parallel.recompute = Recompute::layer;
+    EXPECT_DOUBLE_EQ(play(test, unit_costs()).timeline.makespan(), 4.0);
+}
+
+TEST(Simulator, WindowsFollowEachOther) {
+    const Case test = pipeline_case(2, 2, 3);
+    const Plan plan = test.plan();
+    Progress progress = fresh(plan);
+    Simulator simulator(test.job, plan, test.datasets, unit_costs());
+    const Window first = plan_window(test.job, plan, test.datasets, progress, 1);
+    simulator.add(first);
+    const double once = simulator.timeline().makespan();
+    advance(progress, first);
+    simulator.add(plan_window(test.job, plan, test.datasets, progress, 1));
+    const loratrain::Timeline& both = simulator.timeline();
+    EXPECT_EQ(both.microbatches.size(), 2 * first.microbatches.size());
+    EXPECT_EQ(both.batches.size(), 4U);
+    EXPECT_EQ(number(both.batches[2].first_microbatch),
+              static_cast<int>(first.microbatches.size()));
+    EXPECT_EQ(both.stages[0].back().batch, 3);
+    EXPECT_GT(both.makespan(), once + 3.0 * static_cast<double>(first.microbatches.size()));
+    EXPECT_LE(both.makespan(), 2 * once);
+}
+
+TEST(Simulator, AnEmptyWindowTakesNoTime) {
+    const Case test = pipeline_case(1, 2, 1);
+    const Plan plan = test.plan();
+    Simulator simulator(test.job, plan, test.datasets, unit_costs());
+    simulator.add({});
+    EXPECT_EQ(simulator.timeline().makespan(), 0.0);
+    EXPECT_EQ(simulator.timeline().idle_share(), 0.0);
+    EXPECT_EQ(simulator.timeline().tokens_per_second(), 0.0);
+}
+
+TEST(Simulator, FindsWhatNeverEndsAndWhatComesInTheWrongOrder) {
+    const Case test = pipeline_case(1, 2, 2);
+    const Plan plan = test.plan();
+    const Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 1);
+    Window waiting = window;
+    waiting.actions[0].pop_back();
+    waiting.actions[0].clear();
+    Simulator simulator(test.job, plan, test.datasets, unit_costs());
+    simulator.add(waiting);
+    EXPECT_THROW(simulator.timeline(), Error);
+    Window crossed = window;
+    crossed.actions = {actions({{ActionKind::send_forward, 1}}),
+                       actions({{ActionKind::recv_forward, 0}})};
+    Simulator second(test.job, plan, test.datasets, unit_costs());
+    EXPECT_THROW(second.add(crossed), Error);
+}
+
+TEST(Simulator, WaitsForTheNextWindow) {
+    const Case test = pipeline_case(1, 2, 1);
+    const Plan plan = test.plan();
+    const Window whole = plan_window(test.job, plan, test.datasets, fresh(plan), 1);
+    Window early;
+    early.microbatches = whole.microbatches;
+    early.actions = {{}, actions({{ActionKind::recv_forward, 1}, {ActionKind::forward, 1}})};
+    Window late = early;
+    late.actions = {actions({{ActionKind::forward, 0}, {ActionKind::send_forward, 0}}), {}};
+    Simulator simulator(test.job, plan, test.datasets, unit_costs());
+    simulator.add(early);
+    EXPECT_THROW(simulator.timeline(), Error);
+    simulator.add(late);
+    EXPECT_DOUBLE_EQ(simulator.timeline().makespan(), 2.0);
+}
+
+TEST(Simulator, AgreesWithItselfOnRandomJobs) {
+    for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+        const Case test = random_case(seed);
+        const Plan plan = test.plan();
+        const Played first = play(test, plan.costs, 3);
+        const Played again = play(test, plan.costs, 3);
+        EXPECT_EQ(first.timeline.makespan(), again.timeline.makespan());
+        for (std::size_t s = 0; s < first.timeline.stages.size(); ++s) {
+            double before = 0.0;
+            for (const TimelineSpan& span : first.timeline.stages[s]) {
+                EXPECT_GE(span.start, before);
+                EXPECT_GE(span.end, span.start);
+                before = span.end;
+            }
+            EXPECT_GE(first.timeline.idle_share(s), 0.0);
+            EXPECT_LT(first.timeline.idle_share(s), 1.0);
+        }
+    }
+}
+
+}  // namespace loratrain::plan_test
