@@ -1,9 +1,11 @@
 #include "io/trace_file.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <tuple>
 
 #include "base/error.h"
@@ -16,6 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr double micro = 1e6;
 constexpr double nano = 1e9;
+constexpr std::string_view separator = ", ";
 
 double microseconds(double seconds) {
     return std::round(seconds * nano) / (nano / micro);
@@ -84,6 +87,34 @@ TraceSpan span_of(const Json& event) {
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> share_args(const std::vector<TraceShare>& shares) {
+    std::int64_t tokens = 0;
+    std::vector<std::string> words;
+    for (const TraceShare& share : shares) {
+        tokens += share.tokens;
+        words.push_back(cat(share.adapter, " ", share.tokens));
+    }
+    return {{"tokens", std::to_string(tokens)}, {"adapters", join(words, separator)}};
+}
+
+std::vector<TraceShare> shares_of(const TraceSpan& span) {
+    std::vector<TraceShare> shares;
+    const auto found = std::find_if(span.args.begin(), span.args.end(),
+                                    [](const auto& arg) { return arg.first == "adapters"; });
+    if (found == span.args.end()) return shares;
+    std::string_view rest = found->second;
+    while (!rest.empty()) {
+        const std::string_view word = rest.substr(0, rest.find(separator));
+        rest.remove_prefix(std::min(rest.size(), word.size() + separator.size()));
+        const std::size_t blank = std::min(word.rfind(' '), word.size());
+        TraceShare share{std::string(word.substr(0, blank)), 0};
+        const std::string_view digits = word.substr(std::min(blank + 1, word.size()));
+        std::from_chars(digits.data(), digits.data() + digits.size(), share.tokens);
+        shares.push_back(std::move(share));
+    }
+    return shares;
+}
 
 std::string trace_to_json(std::vector<TraceSpan> spans,
                           const std::vector<std::pair<std::string, std::string>>& about) {

@@ -55,6 +55,24 @@ TEST(TraceFile, ReadsWhatItWrote) {
     EXPECT_TRUE(trace_from_json(trace_to_json({}, {}), "x").empty());
 }
 
+TEST(TraceFile, KeepsTheSharesOfAdapters) {
+    TraceSpan span;
+    EXPECT_TRUE(shares_of(span).empty());
+    span.args = share_args({{"math r8", 200}, {"b", 100}});
+    EXPECT_EQ(span.args[0].second, "300");
+    EXPECT_EQ(span.args[1].second, "math r8 200, b 100");
+    const auto shares = shares_of(span);
+    ASSERT_EQ(shares.size(), 2U);
+    EXPECT_EQ(shares[0].adapter, "math r8");
+    EXPECT_EQ(shares[0].tokens, 200);
+    EXPECT_EQ(shares[1].adapter, "b");
+    EXPECT_EQ(shares[1].tokens, 100);
+    span.args = {{"adapters", "odd"}};
+    ASSERT_EQ(shares_of(span).size(), 1U);
+    EXPECT_EQ(shares_of(span)[0].adapter, "odd");
+    EXPECT_EQ(shares_of(span)[0].tokens, 0);
+}
+
 TEST(TraceFile, RefusesOtherFiles) {
     for (const char* text : {"", "[]", "{}", R"({"traceEvents": [{"ph": "X"}]})"}) {
         EXPECT_THROW(trace_from_json(text, "run/trace.json"), InputError) << text;
