@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "comm/collective.h"
 #include "plan/cost_model.h"
+#include "plan/device.h"
 
 namespace loratrain {
 
@@ -36,9 +37,9 @@ std::uint64_t proc_value(const char* file, const std::string& name) {
     return 0;
 }
 
-std::uint64_t usable_gpu_bytes(const GpuInfo& gpu, int ranks) {
+std::uint64_t usable_gpu_bytes(std::uint64_t free_bytes, int ranks) {
     const std::uint64_t kept = gpu_library_bytes + (ranks > 1 ? nccl_bytes : 0);
-    return gpu.free_bytes > kept ? gpu.free_bytes - kept : 1;
+    return free_bytes > kept ? free_bytes - kept : 1;
 }
 
 /// Collective, but called inside agree(): gathers first, throws after.
@@ -90,11 +91,26 @@ Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
     cluster.device = backend == BackendKind::cuda ? known_device(gpu) : "cpu";
     if (backend == BackendKind::cuda) agree(mpi, [&] { check_gpus(mpi, gpu); });
     const std::uint64_t share = backend == BackendKind::cuda
-                                    ? usable_gpu_bytes(gpu, mpi.size())
+                                    ? usable_gpu_bytes(gpu.free_bytes, mpi.size())
                                     : proc_value("/proc/meminfo", "MemAvailable") /
                                           static_cast<std::uint64_t>(mpi.local_size());
     const auto shares = gather_numbers(mpi, share);
     cluster.bytes_per_rank = *std::min_element(shares.begin(), shares.end());
+    return cluster;
+}
+
+Cluster imagined_cluster(const std::string& name, int ranks, const MpiSession& mpi) {
+    const auto device = find_device(name);
+    if (!device) {
+        throw InputError("--device", cat("'", name, "' is not known"),
+                         cat("give one of: ", join(device_names(), ", ")));
+    }
+    Cluster cluster;
+    if (device->backend == BackendKind::cpu) cluster = describe_cluster(mpi, BackendKind::cpu);
+    cluster.ranks = ranks;
+    cluster.backend = device->backend;
+    cluster.device = device->name;
+    if (device->bytes > 0) cluster.bytes_per_rank = usable_gpu_bytes(device->bytes, ranks);
     return cluster;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "comm/mpi_session.h"
 #include "plan/plan.h"
 
@@ -11,6 +13,10 @@ namespace loratrain {
 /// InputError when CUDA is asked for and a rank sees no GPU, or two ranks would use the same one.
 /// Collective.
 Cluster describe_cluster(const MpiSession& mpi, BackendKind backend);
+
+/// `ranks` ranks on devices that need not be there (plan/device.h), empty of other programs; "cpu":
+/// on this host's memory. Throws InputError where no device of this name is known.
+Cluster imagined_cluster(const std::string& device, int ranks, const MpiSession& mpi);
 
 /// "rank 0: node01, NVIDIA H200 0000:18:00.0" a line, or hosts alone without GPUs. Collective.
 std::string describe_devices(const MpiSession& mpi, BackendKind backend);

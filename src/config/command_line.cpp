@@ -27,6 +27,8 @@ po::options_description train_options(CommandLine& line) {
     add("set", po::value<Words>()->composing());
     add("dry-run", po::bool_switch(&line.dry_run));
     add("ranks", po::value<int>());
+    add("device", po::value<std::string>());
+    add("out", po::value(&line.output));
     add("restart", po::value<std::string>());
     add("stop-after", po::value<int>());
     add("max-hours", po::value<double>());
@@ -79,10 +81,10 @@ Words option_names(const po::options_description& options) {
 std::string owner_of(const std::string& option) {
     CommandLine line;
     const std::array<std::pair<const char*, Words>, 4> commands{{
+        {"loratrain report", option_names(report_options(line))},
         {"loratrain JOB.yaml", option_names(train_options(line))},
         {"loratrain import-hf", option_names(import_options(line))},
         {"loratrain bench", option_names(bench_options(line.bench))},
-        {"loratrain report", option_names(report_options(line))},
     }};
     for (const auto& [command, names] : commands) {
         if (std::find(names.begin(), names.end(), option) != names.end()) return command;
@@ -206,6 +208,26 @@ void read_job_path(const Words& arguments, CommandLine& line, Problems& problems
     }
 }
 
+/// Options that only a dry run has.
+void read_preview(const Parsed& parsed, CommandLine& line, Problems& problems) {
+    line.ranks = read_count(parsed, "ranks", problems);
+    if (parsed.values.count("device") > 0) {
+        line.device = parsed.values["device"].as<std::string>();
+        if (line.device.empty()) problems.add("--device", "'' names no device", see_help);
+    }
+    if (line.dry_run) return;
+    if (line.ranks) {
+        problems.add("--ranks", "only goes with --dry-run",
+                     cat("to train on ", *line.ranks, " ranks: mpirun -np ", *line.ranks,
+                         " loratrain ", line.job_path));
+    }
+    for (const char* option : {"device", "out"}) {
+        if (parsed.values.count(option) == 0) continue;
+        problems.add(cat("--", option), "only goes with --dry-run",
+                     "training uses what is there and writes to run.dir");
+    }
+}
+
 CommandLine parse_train(const Words& words) {
     CommandLine line;
     line.command = Command::train;
@@ -215,13 +237,8 @@ CommandLine parse_train(const Words& words) {
     read_overrides(parsed, line, problems);
     read_restart(parsed, line, problems);
     read_max_hours(parsed, line, problems);
-    line.ranks = read_count(parsed, "ranks", problems);
     line.stop_after = read_count(parsed, "stop-after", problems);
-    if (line.ranks && !line.dry_run) {
-        problems.add("--ranks", "only goes with --dry-run",
-                     cat("to train on ", *line.ranks, " ranks: mpirun -np ", *line.ranks,
-                         " loratrain ", line.job_path));
-    }
+    read_preview(parsed, line, problems);
     problems.throw_if_any();
     return line;
 }

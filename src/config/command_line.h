@@ -20,13 +20,16 @@ struct CommandLine {
     std::vector<Override> overrides;       ///< --set key=value, repeatable; --max-hours
     bool dry_run = false;                  ///< --dry-run
     std::optional<int> ranks;              ///< --ranks N, with --dry-run: pretend N ranks
+    std::string device;  ///< --device NAME, with --dry-run: pretend such devices; "" = those here
     Restart restart = Restart::automatic;  ///< --restart auto|never|PATH
     std::string restart_path;
     std::optional<int> stop_after;  ///< --stop-after N: checkpoint and exit 75 after run step N
 
     // import-hf: loratrain import-hf HF_DIR OUT.h5
     std::string hf_dir;
-    std::string output;       ///< also report's --out; there "" = RUN_DIR/report.html
+    /// Also report's --out; there "" = RUN_DIR/report.html. And a dry run's: a directory; "" = with
+    /// --device <run.dir>/preview, else no files are written.
+    std::string output;
     bool force = false;       ///< --force: replace an existing OUT.h5
     bool store_bf16 = false;  ///< --dtype bf16: convert fp32 weights to bf16
 

@@ -14,8 +14,8 @@ Usage:
 
 Options for training:
   --set KEY=VALUE     override any key of the job file; may be repeated
-  --dry-run           print the plan (memory, stages, schedule) and stop
-  --ranks N           with --dry-run: plan for N ranks
+  --dry-run           print plan, memory, predicted speed and idle time; with it:
+    --ranks N  --device h200|h100|a100|cpu  --out DIR (<run.dir>/preview)
   --restart auto      continue from the newest checkpoint in run.dir, if any (default)
   --restart never     start anew
   --restart PATH      continue from this checkpoint
@@ -40,7 +40,7 @@ Exit codes:
 
 Examples:
   loratrain import-hf models/Llama-3.2-1B base.h5
-  loratrain tune.yaml --dry-run --ranks 16
+  loratrain tune.yaml --dry-run --ranks 8 --device h200
   mpirun -np 8 loratrain tune.yaml --set run.dir=runs/b --set adapters.math-r8.r=32
 )";
 }

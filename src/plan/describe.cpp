@@ -1,33 +1,11 @@
-#include <algorithm>
-
 #include "base/text.h"
+#include "base/text_table.h"
 #include "plan/plan_text.h"
 #include "plan/plan_window.h"
 
 namespace loratrain {
 
 namespace {
-
-using Row = std::vector<std::string>;
-
-/// Columns as wide as their widest cell; the first `left` of them flush left, the others right.
-std::string table(const std::vector<Row>& rows, std::size_t left) {
-    std::vector<std::size_t> width(rows.front().size(), 0);
-    for (const Row& row : rows) {
-        for (std::size_t c = 0; c < row.size(); ++c) width[c] = std::max(width[c], row[c].size());
-    }
-    std::string text;
-    for (const Row& row : rows) {
-        std::string line;
-        for (std::size_t c = 0; c < row.size(); ++c) {
-            const std::string fill(width[c] - row[c].size(), ' ');
-            line += "  " + (c < left ? row[c] + fill : fill + row[c]);
-        }
-        line.erase(line.find_last_not_of(' ') + 1);
-        text += line + "\n";
-    }
-    return text;
-}
 
 std::string summary(const Plan& plan) {
     const ModelSpec& model = plan.model;
@@ -39,12 +17,13 @@ std::string summary(const Plan& plan) {
 }
 
 std::string stage_table(const Plan& plan) {
-    std::vector<Row> rows{{"stage", "rank", "layers", "with", "weights", "adapters", "activations",
-                           "workspace", "engine", "total"}};
+    std::vector<TextRow> rows{{"stage", "rank", "layers", "with", "weights", "adapters",
+                               "activations", "workspace", "engine", "total"}};
+    if (plan.bytes_per_rank > 0) rows.front().emplace_back("of capacity");
     for (std::size_t s = 0; s < plan.replica.stages.size(); ++s) {
         const StagePlan& stage = plan.replica.stages[s];
         const MemoryPlan& memory = plan.memory[s];
-        Row ends;
+        TextRow ends;
         if (stage.has_embedding) ends.emplace_back("embedding");
         if (stage.has_head) ends.emplace_back("head");
         rows.push_back({std::to_string(s), std::to_string(stage.rank),
@@ -52,13 +31,17 @@ std::string stage_table(const Plan& plan) {
                         join(ends, ", "), human_bytes(memory.weights), human_bytes(memory.adapters),
                         human_bytes(memory.activations), human_bytes(memory.workspace),
                         human_bytes(memory.engine), human_bytes(memory.total())});
+        if (plan.bytes_per_rank == 0) continue;
+        const double used =
+            static_cast<double>(memory.total()) / static_cast<double>(plan.bytes_per_rank);
+        rows.back().push_back(format_fixed(100.0 * used, 1) + "%");
     }
-    return table(rows, 4);
+    return text_table(rows, 4);
 }
 
 std::string adapter_table(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
-    std::vector<Row> rows{{"adapter", "dataset", "rank", "group", "samples", "batch", "steps/epoch",
-                           "steps", "tokens/epoch", "targets/epoch"}};
+    std::vector<TextRow> rows{{"adapter", "dataset", "rank", "group", "samples", "batch",
+                               "steps/epoch", "steps", "tokens/epoch", "targets/epoch"}};
     for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
         const AdapterJob& spec = job.adapters[a];
         const AdapterPlan& adapter = plan.adapters[a];
@@ -74,7 +57,7 @@ std::string adapter_table(const Job& job, const Plan& plan, std::span<const Data
              std::to_string(spec.global_batch_size), std::to_string(adapter.steps_per_epoch),
              std::to_string(adapter.total_steps), std::to_string(tokens), std::to_string(targets)});
     }
-    return table(rows, 2);
+    return text_table(rows, 2);
 }
 
 std::string recompute_summary(const Job& job, const Plan& plan) {

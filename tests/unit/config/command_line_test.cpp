@@ -31,6 +31,7 @@ TEST(CommandLineTrain, DefaultsAreThoseOfTheStruct) {
     EXPECT_TRUE(line.overrides.empty());
     EXPECT_FALSE(line.dry_run);
     EXPECT_FALSE(line.ranks);
+    EXPECT_EQ(line.device + line.output, "");
     EXPECT_EQ(line.restart, Restart::automatic);
     EXPECT_EQ(line.restart_path, "");
     EXPECT_FALSE(line.stop_after);
@@ -53,6 +54,18 @@ TEST(CommandLineTrain, ReadsEveryOptionInAnyPlace) {
     EXPECT_EQ(line.overrides[2].value, "c=d");
     EXPECT_EQ(line.overrides[3].key, "x");
     EXPECT_EQ(line.overrides[3].value, "");
+}
+
+TEST(CommandLineTrain, ADryRunTakesADeviceAndAPlaceForItsFiles) {
+    const CommandLine line = parse({"t.yaml", "--dry-run", "--device", "h200", "--out=pictures"});
+    EXPECT_EQ(line.device, "h200");
+    EXPECT_EQ(line.output, "pictures");
+    expect_only(problems_of({"t.yaml", "--device", "h200"}), "--device", "only goes with --dry-run",
+                "what is there");
+    expect_only(problems_of({"t.yaml", "--out", "x"}), "--out", "only goes with --dry-run",
+                "run.dir");
+    expect_only(problems_of({"t.yaml", "--dry-run", "--device", ""}), "--device",
+                "'' names no device", "--help");
 }
 
 TEST(CommandLineTrain, MaxHoursOverridesTheJob) {
@@ -237,6 +250,8 @@ TEST(HelpText, NamesEveryOptionAndItsDefault) {
                                     std::string("--set KEY=VALUE"),
                                     std::string("--dry-run"),
                                     std::string("--ranks N"),
+                                    std::string("--device h200|h100|a100|cpu"),
+                                    std::string("--out DIR"),
                                     std::string("--restart auto"),
                                     std::string("--restart never"),
                                     std::string("--restart PATH"),

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "config/job.h"
+
+namespace loratrain {
+
+/// A device to plan for where none is at hand.
+struct Device {
+    std::string name;  ///< as device_names() (cost_model.h)
+    BackendKind backend = BackendKind::cpu;
+    std::uint64_t bytes =
+        0;  ///< memory of an empty one, its driver's context taken off; 0 = a host
+};
+
+/// None for a name that device_names() does not have.
+std::optional<Device> find_device(std::string_view name);
+
+}  // namespace loratrain

@@ -1,0 +1,170 @@
+#include "plan/predict.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "plan/make_plan.h"
+#include "plan/plan_window.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr int most_stretches = 8;
+
+std::int64_t tokens_of_job(const Job& job, const Plan& plan,
+                           std::span<const DatasetInfo> datasets) {
+    double sum = 0.0;
+    for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
+        std::int64_t epoch = 0;
+        for (const SampleInfo& sample : datasets[index(job.adapters[a].dataset)].train) {
+            epoch += sample.tokens;
+        }
+        sum += static_cast<double>(epoch) * plan.adapters[a].total_steps /
+               plan.adapters[a].steps_per_epoch;
+    }
+    return static_cast<std::int64_t>(sum);
+}
+
+std::vector<std::int32_t> steps_in(const Window& window, std::size_t adapters) {
+    std::vector<std::int32_t> steps(adapters, 0);
+    for (const BatchPlan& batch : window.batches) ++steps[index(batch.adapter)];
+    return steps;
+}
+
+/// How often rounds like these can go on until the first of their adapters ends; at least once.
+std::int32_t repetitions(const Plan& plan, const Progress& progress,
+                         const std::vector<std::int32_t>& steps) {
+    std::int32_t times = 0;
+    for (std::size_t a = 0; a < steps.size(); ++a) {
+        if (steps[a] == 0) continue;
+        const std::int32_t left = plan.adapters[a].total_steps - progress.steps[a];
+        times = times == 0 ? left / steps[a] : std::min(times, left / steps[a]);
+    }
+    return std::max(times, 1);
+}
+
+/// When the first stage is through with the first `count` batches.
+double end_of_batches(const Timeline& timeline, std::size_t count) {
+    std::int32_t last = 0;
+    for (std::size_t b = 0; b < count; ++b) {
+        last = std::max(last, number(timeline.batches[b].last_microbatch));
+    }
+    for (const TimelineSpan& span : timeline.stages.front()) {
+        if (span.kind == ActionKind::backward && span.microbatch == last) return span.end;
+    }
+    return 0.0;
+}
+
+/// Seconds of one more repetition of what was played, at the pace of its later half.
+double repeated_seconds(const Timeline& timeline) {
+    const std::size_t half = timeline.batches.size() / 2;
+    if (half == 0) return timeline.makespan();
+    std::int64_t later = 0;
+    for (std::size_t b = half; b < timeline.batches.size(); ++b)
+        later += timeline.batches[b].tokens;
+    const double pace =
+        (timeline.makespan() - end_of_batches(timeline, half)) / static_cast<double>(later);
+    return pace * static_cast<double>(timeline.tokens());
+}
+
+class Predictor {
+  public:
+    Predictor(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets)
+        : job_(job),
+          plan_(plan),
+          datasets_(datasets),
+          progress_{0, std::vector<std::int32_t>(plan.adapters.size(), 0),
+                    std::vector<bool>(plan.adapters.size(), false)},
+          busy_(plan.replica.stages.size(), 0.0) {}
+
+    Prediction run(std::int32_t rounds) {
+        int stretches = 0;
+        while (stretches < most_stretches && play(rounds)) ++stretches;
+        result_.tokens = tokens_of_job(job_, plan_, datasets_);
+        if (tokens_ <= 0.0) return std::move(result_);
+        for (const double busy : busy_) {
+            result_.idle_share.push_back(std::max(0.0, 1.0 - busy / seconds_));
+        }
+        result_.seconds = seconds_ * static_cast<double>(result_.tokens) / tokens_;
+        result_.rounds = rounds_in_all();
+        return std::move(result_);
+    }
+
+  private:
+    /// False when nothing is left.
+    bool play(std::int32_t rounds) {
+        const Window window = plan_window(job_, plan_, datasets_, progress_, rounds);
+        if (window.batches.empty()) return false;
+        Simulator simulator(job_, plan_, datasets_, plan_.costs);
+        simulator.add(window);
+        const Timeline& timeline = simulator.timeline();
+        const std::vector<std::int32_t> steps = steps_in(window, plan_.adapters.size());
+        const std::int32_t times = repetitions(plan_, progress_, steps);
+        seconds_ += timeline.makespan() + (times - 1) * repeated_seconds(timeline);
+        tokens_ += times * static_cast<double>(timeline.tokens());
+        for (std::size_t s = 0; s < busy_.size(); ++s) busy_[s] += times * timeline.busy(s);
+        if (result_.rounds_played == 0) result_.start = timeline;
+        result_.rounds_played += window.rounds;
+        progress_.round += times * window.rounds;
+        for (std::size_t a = 0; a < steps.size(); ++a) progress_.steps[a] += times * steps[a];
+        return true;
+    }
+
+    /// Rounds in all if every adapter left takes part in each.
+    std::int32_t rounds_in_all() const {
+        std::int32_t most = 0;
+        for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
+            most = std::max(most, plan_.adapters[a].total_steps - progress_.steps[a]);
+        }
+        return progress_.round + most;
+    }
+
+    const Job& job_;
+    const Plan& plan_;
+    std::span<const DatasetInfo> datasets_;
+    Progress progress_;
+    double seconds_ = 0.0;
+    double tokens_ = 0.0;
+    std::vector<double> busy_;
+    Prediction result_;
+};
+
+}  // namespace
+
+double Prediction::tokens_per_second() const {
+    return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
+}
+
+double Prediction::mean_idle_share() const {
+    if (idle_share.empty()) return 0.0;
+    return std::accumulate(idle_share.begin(), idle_share.end(), 0.0) /
+           static_cast<double>(idle_share.size());
+}
+
+Prediction predict(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+                   std::int32_t rounds) {
+    return Predictor(job, plan, datasets).run(rounds);
+}
+
+std::vector<PolicyPrediction> compare_policies(const Job& job, const ModelSpec& model,
+                                               std::span<const DatasetInfo> datasets,
+                                               const Cluster& cluster, std::int32_t rounds) {
+    std::vector<PolicyPrediction> results;
+    Job other = job;
+    for (const SchedulePolicy policy : {SchedulePolicy::sequential, SchedulePolicy::one_f_one_b,
+                                        SchedulePolicy::mlora, SchedulePolicy::balanced}) {
+        other.schedule.policy = policy;
+        results.push_back({policy, std::nullopt});
+        try {
+            const Plan plan = make_plan(other, model, datasets, cluster);
+            results.back().prediction = predict(other, plan, datasets, rounds);
+        } catch (const InputError&) {
+            continue;
+        }
+    }
+    return results;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,147 @@
+#include "plan/predict.h"
+
+#include <gtest/gtest.h>
+
+#include "plan/cost_model.h"
+#include "plan/describe_prediction.h"
+#include "plan/device.h"
+#include "unit/plan/plan_fixtures.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+/// Every layer takes three seconds for forward and backward, all else is free.
+Case timed_case(int adapters, int ranks, std::size_t samples, int batch) {
+    Case test = uniform_case(adapters, ranks, samples, 10, batch);
+    test.job.parallel.microbatch_tokens = 10;
+    CostModel costs;
+    costs.layer_forward.fixed = 1.0;
+    costs.layer_backward.fixed = 2.0;
+    costs.source = "made up";
+    test.cluster.costs = costs;
+    return test;
+}
+
+double whole_makespan(const Case& test, const Plan& plan) {
+    Simulator simulator(test.job, plan, test.datasets, plan.costs);
+    simulator.add(plan_window(test.job, plan, test.datasets, fresh(plan), 100000));
+    return simulator.timeline().makespan();
+}
+
+}  // namespace
+
+TEST(Predict, OneRankTakesTheSumOfItsMicrobatches) {
+    const Case test = timed_case(2, 1, 40, 4);
+    const Plan plan = test.plan();
+    EXPECT_EQ(plan.costs.source, "made up");
+    const Prediction prediction = predict(test.job, plan, test.datasets, 3);
+    EXPECT_EQ(prediction.rounds, 10);
+    EXPECT_EQ(prediction.rounds_played, 4);  // 3 that repeat three times, and the last
+    EXPECT_EQ(prediction.tokens, 800);
+    EXPECT_DOUBLE_EQ(prediction.seconds, 80 * 3.0);
+    EXPECT_DOUBLE_EQ(prediction.tokens_per_second(), 10.0 / 3.0);
+    EXPECT_DOUBLE_EQ(prediction.mean_idle_share(), 0.0);
+    EXPECT_DOUBLE_EQ(prediction.start.makespan(), 72.0);
+}
+
+TEST(Predict, AShortJobIsSimulatedWhole) {
+    const Case test = timed_case(3, 2, 12, 4);
+    const Plan plan = test.plan();
+    const Prediction prediction = predict(test.job, plan, test.datasets, 8);
+    EXPECT_EQ(prediction.rounds_played, prediction.rounds);
+    EXPECT_DOUBLE_EQ(prediction.seconds, whole_makespan(test, plan));
+    EXPECT_DOUBLE_EQ(prediction.idle_share[0], prediction.start.idle_share(0));
+}
+
+TEST(Predict, LongJobsAreExtrapolatedWell) {
+    Case test = timed_case(4, 3, 64, 4);
+    test.job.adapters[0].num_train_epochs = 5.0;
+    test.job.adapters[1].num_train_epochs = 0.5;
+    test.job.adapters[2].max_steps = 37;
+    const Plan plan = test.plan();
+    const Prediction prediction = predict(test.job, plan, test.datasets, 8);
+    EXPECT_EQ(prediction.rounds, 80);
+    EXPECT_LT(prediction.rounds_played, 50);
+    EXPECT_EQ(prediction.tokens, 10 * (5 * 64 + 32 + 37 * 4 + 64));
+    const double whole = whole_makespan(test, plan);
+    EXPECT_NEAR(prediction.seconds, whole, 0.03 * whole);
+}
+
+TEST(Predict, ManyEndsGoByTokensAtLast) {
+    Case test = timed_case(24, 2, 40, 1);
+    for (std::size_t a = 0; a < 24; ++a) {
+        test.job.adapters[a].max_steps = static_cast<int>(5 + 9 * a);
+    }
+    const Plan plan = test.plan();
+    const Prediction prediction = predict(test.job, plan, test.datasets, 4);
+    EXPECT_EQ(prediction.rounds, 5 + 9 * 23);
+    EXPECT_LE(prediction.rounds_played, 32);
+    const double whole = whole_makespan(test, plan);
+    EXPECT_NEAR(prediction.seconds, whole, 0.1 * whole);
+}
+
+TEST(ComparePolicies, HasAllInOrder) {
+    const Case test = timed_case(2, 2, 12, 4);
+    const auto results = compare_policies(test.job, test.model, test.datasets, test.cluster, 2);
+    ASSERT_EQ(results.size(), 4U);
+    EXPECT_EQ(results[0].policy, SchedulePolicy::sequential);
+    EXPECT_EQ(results[3].policy, SchedulePolicy::balanced);
+    const Plan plan = test.plan();
+    ASSERT_TRUE(results[3].prediction);
+    EXPECT_EQ(results[3].prediction->seconds, predict(test.job, plan, test.datasets, 2).seconds);
+    Case small = test;
+    small.cluster.bytes_per_rank = 1000;
+    EXPECT_FALSE(
+        compare_policies(small.job, small.model, small.datasets, small.cluster, 2)[0].prediction);
+}
+
+TEST(DescribePrediction, SaysWhatIsKnown) {
+    const Case test = timed_case(2, 2, 400, 4);
+    const Plan plan = test.plan();
+    const std::string text = describe(plan, predict(test.job, plan, test.datasets, 2), 0.125);
+    for (const char* word : {"costs made up", " tokens/s", "whole job", "8000 tokens in 100 rounds",
+                             "extrapolated", "; by stage ", "planned in"}) {
+        EXPECT_NE(text.find(word), std::string::npos) << word << "\n" << text;
+    }
+    Prediction slow;
+    slow.tokens = 100;
+    slow.seconds = 10.0;
+    Prediction fast = slow;
+    fast.seconds = 4.0;
+    const std::string table = describe({{SchedulePolicy::sequential, slow},
+                                        {SchedulePolicy::one_f_one_b, std::nullopt},
+                                        {SchedulePolicy::balanced, fast}},
+                                       SchedulePolicy::balanced);
+    EXPECT_NE(table.find("2.50 x as fast"), std::string::npos) << table;
+    EXPECT_NE(table.find("does not fit"), std::string::npos) << table;
+}
+
+TEST(FindDevice, KnowsTheDevicesWithCosts) {
+    for (const std::string& name : device_names()) {
+        const auto device = find_device(name);
+        ASSERT_TRUE(device) << name;
+        EXPECT_EQ(device->name, name);
+        EXPECT_EQ(device->backend == BackendKind::cpu, name == "cpu");
+        EXPECT_EQ(device->bytes == 0, name == "cpu");
+    }
+    EXPECT_GT(find_device("h200")->bytes, find_device("h100")->bytes);
+    EXPECT_FALSE(find_device("b200"));
+    EXPECT_FALSE(find_device(""));
+}
+
+TEST(MakePlan, CostsAreThoseOfTheDeviceUnlessMeasured) {
+    Case test = uniform_case(1, 1, 4, 10, 4);
+    EXPECT_EQ(test.plan().costs.source, "built in for cpu");
+    test.cluster.backend = BackendKind::cuda;
+    EXPECT_EQ(test.plan().costs.source, "built in for h100");
+    test.cluster.device = "h200";
+    EXPECT_EQ(test.plan().costs.source, "built in for h200");
+    test.cluster.device = "NVIDIA T4";
+    EXPECT_NE(test.plan().costs.source.find("'NVIDIA T4' is not known"), std::string::npos);
+    test.cluster.costs = CostModel{};
+    test.cluster.costs->source = "measured";
+    EXPECT_EQ(test.plan().costs.source, "measured");
+}
+
+}  // namespace loratrain::plan_test
