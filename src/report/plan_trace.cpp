@@ -1,0 +1,49 @@
+#include "report/plan_trace.h"
+
+#include "base/text.h"
+
+namespace loratrain {
+
+namespace {
+
+std::vector<TraceShare> shares_in(const Job& job, const Microbatch& microbatch) {
+    std::vector<TraceShare> shares;
+    for (const Segment& segment : microbatch.segments) {
+        shares.push_back({job.adapter(segment.adapter).name, segment.tokens()});
+    }
+    return shares;
+}
+
+TraceSpan trace_span(const Job& job, const Timeline& timeline, const TimelineSpan& span) {
+    TraceSpan trace;
+    trace.start_s = span.start;
+    trace.end_s = span.end;
+    if (span.kind == ActionKind::step) {
+        const BatchPlan& batch = timeline.batches[static_cast<std::size_t>(span.batch)];
+        const std::string& adapter = job.adapter(batch.adapter).name;
+        trace.category = "step";
+        trace.name = cat("step ", adapter, " ", batch.step + 1);
+        trace.args = share_args({{adapter, batch.tokens}});
+        return trace;
+    }
+    trace.category = span.kind == ActionKind::forward ? "forward" : "backward";
+    trace.name = cat(trace.category, " ", span.microbatch);
+    trace.args = share_args(
+        shares_in(job, timeline.microbatches[static_cast<std::size_t>(span.microbatch)]));
+    return trace;
+}
+
+}  // namespace
+
+std::vector<TraceSpan> trace_of(const Job& job, const Plan& plan, const Timeline& timeline) {
+    std::vector<TraceSpan> spans;
+    for (std::size_t s = 0; s < timeline.stages.size(); ++s) {
+        for (const TimelineSpan& span : timeline.stages[s]) {
+            spans.push_back(trace_span(job, timeline, span));
+            spans.back().rank = plan.replica.stages[s].rank;
+        }
+    }
+    return spans;
+}
+
+}  // namespace loratrain

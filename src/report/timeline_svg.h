@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "io/trace_file.h"
+
+namespace loratrain {
+
+/// The stretch of a trace that a picture shows, in seconds.
+struct TimeRange {
+    double from = 0.0;
+    double to = 0.0;
+};
+
+/// From the first span on, as far as no rank has more than `most` forwards, backwards and steps.
+TimeRange first_stretch(const std::vector<TraceSpan>& spans, std::size_t most = 64);
+
+/// Share of the range in which a rank does no forward, backward or step.
+double idle_share(const std::vector<TraceSpan>& spans, std::int32_t rank, const TimeRange& range);
+
+/// A picture of what every rank does when: a row per rank; a forward is pale, a backward full, in
+/// the colour of its adapter or in bands of those that share the microbatch (by tokens); steps are
+/// dark, what is left grey is idle. Complete in itself (no scripts, styles or fonts from
+/// elsewhere); texts are escaped. Times count from the start of the range.
+std::string timeline_svg(const std::vector<TraceSpan>& spans, const TimeRange& range,
+                         const std::string& title);
+
+}  // namespace loratrain
