@@ -5,6 +5,7 @@
 
 #include "app/cluster.h"
 #include "app/job_inputs.h"
+#include "app/preview.h"
 #include "app/run_directory.h"
 #include "backend/make_backend.h"
 #include "base/activity.h"
@@ -70,19 +71,6 @@ void log_memory(const Plan& plan, const std::vector<MeasuredMemory>& ranks) {
                       ", allocated ", human_bytes(ranks[r].allocated), ", resident growth ",
                       human_bytes(ranks[r].resident_growth)));
     }
-}
-
-ExitCode dry_run(const CommandLine& command_line, const MpiSession& mpi, const Job& job) {
-    Cluster cluster = describe_cluster(mpi, job.run.backend);
-    if (command_line.ranks) cluster.ranks = *command_line.ranks;
-    agree(mpi, [&] {
-        if (!mpi.is_root()) return;
-        const JobInputs inputs = open_job_inputs(job);
-        const Plan plan = make_plan(job, inputs.weights->spec(), inputs.infos, cluster);
-        log::block("datasets\n" + describe_datasets(job, inputs.files));
-        log::block(describe(job, plan, inputs.infos));
-    });
-    return ExitCode::done;
 }
 
 /// Everything a rank holds while it trains.
@@ -186,7 +174,7 @@ std::string end_reason(ExitCode code, const std::string& stop_reason) {
 ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     TrainingSession session;
     agree(mpi, [&] { session.job = read_job(command_line.job_path, command_line.overrides); });
-    if (command_line.dry_run) return dry_run(command_line, mpi, session.job);
+    if (command_line.dry_run) return preview(command_line, mpi, session.job);
 
     StopConditions stop(session.job, command_line.stop_after);
     Watchdog watchdog(mpi, session.job.run.peer_timeout);

@@ -1,0 +1,83 @@
+#include "app/preview.h"
+
+#include <chrono>
+
+#include "app/cluster.h"
+#include "app/job_inputs.h"
+#include "base/log.h"
+#include "comm/collective.h"
+#include "config/job_words.h"
+#include "io/files.h"
+#include "plan/describe_prediction.h"
+#include "plan/make_plan.h"
+#include "plan/plan_text.h"
+#include "plan/predict.h"
+#include "report/plan_trace.h"
+#include "report/timeline_svg.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int32_t rounds_played = 8;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+Cluster wanted_cluster(const CommandLine& command_line, const MpiSession& mpi, const Job& job) {
+    const int ranks = command_line.ranks.value_or(mpi.size());
+    if (!command_line.device.empty()) return imagined_cluster(command_line.device, ranks, mpi);
+    Cluster cluster = describe_cluster(mpi, job.run.backend);
+    cluster.ranks = ranks;
+    return cluster;
+}
+
+std::string output_directory(const CommandLine& command_line, const Job& job) {
+    if (!command_line.output.empty()) return command_line.output;
+    return command_line.device.empty() ? "" : job.run.dir + "/preview";
+}
+
+void write_pictures(const std::string& dir, const Job& job, const Plan& plan,
+                    const Prediction& prediction) {
+    if (dir.empty()) return;
+    make_directory(dir);
+    const std::vector<TraceSpan> spans = trace_of(job, plan, prediction.start);
+    const std::string policy = word_of(schedule_policy_words, job.schedule.policy);
+    const std::string title = cat("Simulated start on ", plan.replica.stages.size(),
+                                  " ranks, policy ", policy, ", costs ", plan.costs.source);
+    const std::string svg = dir + "/timeline.svg";
+    const std::string trace = dir + "/" + trace_file_name;
+    write_text_atomic(svg, timeline_svg(spans, first_stretch(spans), title));
+    write_text_atomic(trace, trace_to_json(spans, {{"times", "simulated"},
+                                                   {"costs", plan.costs.source},
+                                                   {"policy", policy}}));
+    log::info(cat("wrote ", svg, " and ", trace));
+}
+
+void plan_and_predict(const CommandLine& command_line, const Cluster& cluster, const Job& job) {
+    const JobInputs inputs = open_job_inputs(job);
+    const auto start = std::chrono::steady_clock::now();
+    const ModelSpec model = inputs.weights->spec();
+    const Plan plan = make_plan(job, model, inputs.infos, cluster);
+    const Prediction prediction = predict(job, plan, inputs.infos, rounds_played);
+    const double planning_seconds = seconds_since(start);
+    log::block("datasets\n" + describe_datasets(job, inputs.files));
+    log::block(describe(job, plan, inputs.infos));
+    log::block(describe(plan, prediction, planning_seconds));
+    log::block(describe(compare_policies(job, model, inputs.infos, cluster, rounds_played),
+                        job.schedule.policy));
+    write_pictures(output_directory(command_line, job), job, plan, prediction);
+}
+
+}  // namespace
+
+ExitCode preview(const CommandLine& command_line, const MpiSession& mpi, const Job& job) {
+    const Cluster cluster = wanted_cluster(command_line, mpi, job);
+    agree(mpi, [&] {
+        if (mpi.is_root()) plan_and_predict(command_line, cluster, job);
+    });
+    return ExitCode::done;
+}
+
+}  // namespace loratrain

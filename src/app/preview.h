@@ -1,0 +1,16 @@
+#pragma once
+
+#include "base/error.h"
+#include "comm/mpi_session.h"
+#include "config/command_line.h"
+
+namespace loratrain {
+
+/// `loratrain JOB.yaml --dry-run [--ranks N] [--device NAME] [--out DIR]`: plans for the ranks and
+/// devices at hand or the named ones and prints plan, memory, predicted speed and idle time, of the
+/// other policies too. With --device or --out it writes timeline.svg and trace.json into --out or
+/// <run.dir>/preview; nothing else is written. Throws InputError where the job does not fit, or
+/// --device names none that is known. Collective; with --device it needs neither GPU nor mpirun.
+ExitCode preview(const CommandLine& command_line, const MpiSession& mpi, const Job& job);
+
+}  // namespace loratrain

@@ -1,0 +1,125 @@
+"""--dry-run: plans for machines that are not there, predicts, and draws what it predicts."""
+
+import json
+import re
+import unittest
+import xml.etree.ElementTree
+
+from harness import JobTest, direct, run, write_samples
+
+ADAPTERS = ("short", "medium", "long", "longer")
+
+
+class DryRun(JobTest):
+    def job_for(self, model):
+        datasets = {}
+        for name, longest in (("small", 600), ("large", 3000)):
+            path = self.dir / f"{name}.jsonl"
+            write_samples(path, 160, 3, shortest=100, longest=longest)
+            datasets[name] = {"path": str(path), "max_seq_len": 4096}
+        return {"model": {"synthetic": model}, "run": {"dir": str(self.dir / "run")},
+                "datasets": datasets, "defaults": {"r": 16, "global_batch_size": 8},
+                "adapters": [{"name": name, "dataset": "large" if "long" in name else "small"}
+                             for name in ADAPTERS]}
+
+    def preview(self, model, *options):
+        return direct(self.write_job(self.job_for(model)), "--dry-run", *options)
+
+    def number(self, pattern, text):
+        found = re.search(pattern, text)
+        self.assertTrue(found, f"{pattern} in:\n{text}")
+        return float(found.group(1))
+
+    def check_text(self, text):
+        self.assertIn("costs built in for h200", text)
+        self.assertGreater(self.number(r"speed +(\d+) tokens/s", text), 0)
+        self.assertRegex(text, r"whole job +\d.* tokens in 20 rounds \(\d+ simulated, the others")
+        idle = re.search(r"idle +([\d.]+)% of all ranks' time; by stage (.*)", text)
+        stages = [float(share.rstrip("%")) for share in idle.group(2).split(", ")]
+        self.assertEqual(len(stages), 4)
+        self.assertAlmostEqual(float(idle.group(1)), sum(stages) / 4, delta=0.11)
+        self.assertTrue(all(0 <= share < 100 for share in stages))
+        self.assertLess(self.number(r"planned in +([\d.]+) s", text), 5)
+        self.assertIn("of capacity", text)
+        for policy in ("sequential", "1f1b", "mlora", "balanced"):
+            self.assertGreater(self.number(rf"(?m)^  {policy} +(\d+) ", text), 0)
+
+    def check_trace(self, path):
+        """Every rank computes its microbatches one after the other; returns the spans of rank 0."""
+        trace = json.loads(path.read_text())
+        self.assertEqual(trace["otherData"]["times"], "simulated")
+        spans = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+        kinds = [sorted(event["name"] for event in spans
+                        if event["pid"] == rank and event["cat"] in ("forward", "backward"))
+                 for rank in range(4)]
+        self.assertGreater(len(kinds[0]), 50)
+        self.assertEqual(kinds[1:], [kinds[0]] * 3)
+        for rank in range(4):
+            end = 0
+            for event in (event for event in spans if event["pid"] == rank):
+                self.assertGreaterEqual(event["ts"], end - 0.01)
+                end = event["ts"] + event["dur"]
+        text = json.dumps(spans)
+        for name in ADAPTERS:
+            self.assertIn(name, text)
+
+    def check_picture(self, path):
+        svg = xml.etree.ElementTree.fromstring(path.read_text())
+        space = "{http://www.w3.org/2000/svg}"
+        self.assertEqual(svg.tag, space + "svg")
+        texts = [element.text for element in svg.iter(space + "text")]
+        for text in ("rank 0", "rank 3", "idle", *ADAPTERS):
+            self.assertIn(text, texts)
+        self.assertGreater(len(list(svg.iter(space + "g"))), 100)
+
+    def test_llama_8b_on_four_gpus_that_are_not_here(self):
+        process = self.succeed(self.preview("llama-3.1-8b", "--ranks", 4, "--device", "h200"))
+        self.check_text(process.stdout)
+        self.assertEqual(sorted(path.name for path in (self.dir / "run").rglob("*")),
+                         ["preview", "timeline.svg", "trace.json"])
+        self.check_trace(self.dir / "run/preview/trace.json")
+        self.check_picture(self.dir / "run/preview/timeline.svg")
+
+    def test_llama_70b_takes_most_of_four_gpus(self):
+        out = self.dir / "pictures"
+        process = self.succeed(self.preview("llama-3-70b", "--ranks", 4, "--device", "h200",
+                                            "--out", out))
+        self.check_text(process.stdout)
+        self.check_trace(out / "trace.json")
+        self.check_picture(out / "timeline.svg")
+        self.assertFalse((self.dir / "run").exists())
+        shares = [float(share) for share in re.findall(r"iB +([\d.]+)%$", process.stdout, re.M)]
+        self.assertEqual(len(shares), 4)
+        self.assertGreater(max(shares), 50)
+        self.assertLessEqual(max(shares), 100)
+
+    def test_what_cannot_fit_is_refused_with_a_way_out(self):
+        before = sorted(self.dir.rglob("*"))
+        process = self.preview("llama-3-70b", "--device", "h100")
+        self.assertEqual(process.returncode, 2)
+        self.assertEqual(process.stdout, "")
+        message = process.stderr
+        self.assertRegex(message, r"rank 0 needs .* but has 7\d\.\d GiB, [\d.]+ GiB too little")
+        self.assertIn("pipeline stages", message)
+        names = {path.name for path in set(self.dir.rglob("*")) - set(before)}
+        self.assertEqual(names, {"job.yaml", "small.jsonl", "large.jsonl"})
+
+    def test_faster_devices_are_predicted_faster(self):
+        speeds = [self.number(r"speed +(\d+) tokens/s", self.succeed(self.preview(
+            "tinyllama-1.1b", "--ranks", 2, "--device", device)).stdout)
+            for device in ("h200", "a100", "cpu")]
+        self.assertEqual(speeds, sorted(speeds, reverse=True))
+        self.assertGreater(speeds[1], 100 * speeds[2])
+
+    def test_unknown_device(self):
+        process = self.preview("tinyllama-1.1b", "--device", "b200")
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("--device: 'b200' is not known", process.stderr)
+        self.assertIn("h200, h100, a100, cpu", process.stderr)
+        process = run([self.write_job(self.job_for("tinyllama-1.1b")), "--device", "h200"], 2)
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("--device: only goes with --dry-run", process.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
