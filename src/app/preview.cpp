@@ -11,6 +11,7 @@
 #include "plan/describe_prediction.h"
 #include "plan/make_plan.h"
 #include "plan/plan_text.h"
+#include "plan/plan_window.h"
 #include "plan/predict.h"
 #include "report/plan_trace.h"
 #include "report/timeline_svg.h"
@@ -20,6 +21,8 @@ namespace loratrain {
 namespace {
 
 constexpr std::int32_t rounds_played = 8;
+constexpr std::int32_t rounds_drawn = 4;
+constexpr const char* preview_folder = "/preview";
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -35,24 +38,22 @@ Cluster wanted_cluster(const CommandLine& command_line, const MpiSession& mpi, c
 
 std::string output_directory(const CommandLine& command_line, const Job& job) {
     if (!command_line.output.empty()) return command_line.output;
-    return command_line.device.empty() ? "" : job.run.dir + "/preview";
+    return command_line.device.empty() ? "" : job.run.dir + preview_folder;
 }
 
+/// <dir>/timeline.svg and <dir>/trace.json.
 void write_pictures(const std::string& dir, const Job& job, const Plan& plan,
-                    const Prediction& prediction) {
-    if (dir.empty()) return;
+                    const Timeline& timeline) {
     make_directory(dir);
-    const std::vector<TraceSpan> spans = trace_of(job, plan, prediction.start);
+    const std::vector<TraceSpan> spans = trace_of(job, plan, timeline);
     const std::string policy = word_of(schedule_policy_words, job.schedule.policy);
     const std::string title = cat("Simulated start on ", plan.replica.stages.size(),
                                   " ranks, policy ", policy, ", costs ", plan.costs.source);
-    const std::string svg = dir + "/timeline.svg";
-    const std::string trace = dir + "/" + trace_file_name;
-    write_text_atomic(svg, timeline_svg(spans, first_stretch(spans), title));
-    write_text_atomic(trace, trace_to_json(spans, {{"times", "simulated"},
-                                                   {"costs", plan.costs.source},
-                                                   {"policy", policy}}));
-    log::info(cat("wrote ", svg, " and ", trace));
+    write_text_atomic(dir + "/timeline.svg", timeline_svg(spans, first_stretch(spans), title));
+    write_text_atomic(
+        dir + "/" + trace_file_name,
+        trace_to_json(spans,
+                      {{"times", "simulated"}, {"costs", plan.costs.source}, {"policy", policy}}));
 }
 
 void plan_and_predict(const CommandLine& command_line, const Cluster& cluster, const Job& job) {
@@ -67,7 +68,10 @@ void plan_and_predict(const CommandLine& command_line, const Cluster& cluster, c
     log::block(describe(plan, prediction, planning_seconds));
     log::block(describe(compare_policies(job, model, inputs.infos, cluster, rounds_played),
                         job.schedule.policy));
-    write_pictures(output_directory(command_line, job), job, plan, prediction);
+    const std::string dir = output_directory(command_line, job);
+    if (dir.empty()) return;
+    write_pictures(dir, job, plan, prediction.start);
+    log::info(cat("wrote ", dir, "/timeline.svg and ", dir, "/", trace_file_name));
 }
 
 }  // namespace
@@ -78,6 +82,18 @@ ExitCode preview(const CommandLine& command_line, const MpiSession& mpi, const J
         if (mpi.is_root()) plan_and_predict(command_line, cluster, job);
     });
     return ExitCode::done;
+}
+
+void write_preview(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
+    try {
+        const Progress start{0, std::vector<std::int32_t>(plan.adapters.size(), 0),
+                             std::vector<bool>(plan.adapters.size(), false)};
+        Simulator simulator(job, plan, datasets, plan.costs);
+        simulator.add(plan_window(job, plan, datasets, start, rounds_drawn));
+        write_pictures(job.run.dir + preview_folder, job, plan, simulator.timeline());
+    } catch (const std::exception& error) {
+        log::warn(cat("no preview: ", error.what()));
+    }
 }
 
 }  // namespace loratrain

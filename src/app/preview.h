@@ -1,8 +1,11 @@
 #pragma once
 
+#include <span>
+
 #include "base/error.h"
 #include "comm/mpi_session.h"
 #include "config/command_line.h"
+#include "plan/plan.h"
 
 namespace loratrain {
 
@@ -12,5 +15,9 @@ namespace loratrain {
 /// <run.dir>/preview; nothing else is written. Throws InputError where the job does not fit, or
 /// --device names none that is known. Collective; with --device it needs neither GPU nor mpirun.
 ExitCode preview(const CommandLine& command_line, const MpiSession& mpi, const Job& job);
+
+/// The same files in <run.dir>/preview for a run that starts, for its report: how the start should
+/// look. That they cannot be written is only a warning.
+void write_preview(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets);
 
 }  // namespace loratrain

@@ -197,6 +197,9 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
             session.directory->write_records(session.job, session.plan, session.identity, mpi,
                                              command_text(command_line, mpi.size()),
                                              session.backend->description(), devices);
+            if (checkpoint.empty()) {
+                write_preview(session.job, session.plan, session.inputs.infos);
+            }
         }
     });
     log::info("backend: " + session.backend->description());

@@ -17,9 +17,9 @@ struct CommandLine {
 
     // train: loratrain JOB.yaml
     std::string job_path;
-    std::vector<Override> overrides;       ///< --set key=value, repeatable; --max-hours
-    bool dry_run = false;                  ///< --dry-run
-    std::optional<int> ranks;              ///< --ranks N, with --dry-run: pretend N ranks
+    std::vector<Override> overrides;  ///< --set key=value, repeatable; --max-hours
+    bool dry_run = false;             ///< --dry-run
+    std::optional<int> ranks;         ///< --ranks N, with --dry-run: pretend N ranks
     std::string device;  ///< --device NAME, with --dry-run: pretend such devices; "" = those here
     Restart restart = Restart::automatic;  ///< --restart auto|never|PATH
     std::string restart_path;

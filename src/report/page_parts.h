@@ -15,6 +15,7 @@ std::string summary(const RunRecord& run, const Pulse& pulse);
 std::string adapters(const RunRecord& run);
 std::string curves(const RunRecord& run);
 std::string throughput(const RunRecord& run);
+std::string timeline(const RunRecord& run);
 std::string memory(const RunRecord& run);
 std::string provenance(const RunRecord& run);
 

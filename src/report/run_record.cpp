@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "base/error.h"
 #include "config/job_yaml.h"
@@ -41,6 +42,18 @@ std::vector<MeasuredMemory> read_memory(const std::string& path) {
     return ranks;
 }
 
+/// What logging.trace wrote, else the preview.
+void read_trace(RunRecord& run) {
+    for (const char* folder : {"/", "/preview/"}) {
+        const std::string path = run.dir + folder + trace_file_name;
+        const std::string text = text_or_empty(path);
+        if (text.empty()) continue;
+        run.trace = trace_from_json(text, path);
+        run.trace_measured = std::string_view(folder) == "/";
+        return;
+    }
+}
+
 std::string status_of(const RunRecord& run, std::size_t adapter) {
     if (run.status && adapter < run.status->adapters.size()) {
         return run.status->adapters[adapter].status;
@@ -75,6 +88,7 @@ RunRecord read_run(const std::string& dir) {
     if (!plan.empty()) run.plan = plan_from_text(plan);
     run.provenance_json = text_or_empty(dir + "/provenance.json");
     run.memory = read_memory(dir + "/" + memory_file_name);
+    read_trace(run);
     for (std::size_t i = 0; i < run.job.adapters.size(); ++i) {
         run.metrics.push_back(
             read_metrics(dir + "/adapters/" + run.job.adapters[i].name + "/metrics.jsonl"));

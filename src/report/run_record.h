@@ -8,6 +8,7 @@
 #include "config/job.h"
 #include "io/results_file.h"
 #include "io/status_file.h"
+#include "io/trace_file.h"
 #include "plan/plan.h"
 
 namespace loratrain {
@@ -32,6 +33,8 @@ struct RunRecord {
     std::vector<std::vector<MetricsRow>> metrics;  ///< per AdapterId
     std::vector<AdapterResult> results;            ///< sorted (io/results_file.h)
     std::vector<MeasuredMemory> memory;            ///< per rank; empty = none measured
+    std::vector<TraceSpan> trace;                  ///< measured, else simulated before the start
+    bool trace_measured = false;
 };
 
 /// Throws InputError when `dir` is no run directory or one of its files is damaged.

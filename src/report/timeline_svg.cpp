@@ -45,6 +45,9 @@ constexpr std::array<Shade, 12> palette{{{"#0072b2", "#99c9e6"},
                                          {"#3f51b5", "#b0b8e2"},
                                          {"#c2185b", "#ebaac3"}}};
 constexpr Shade unknown_shade{"#5b6675", "#b9c0ca"};
+constexpr const char* pale_label = " style=\"font-size:10px;fill:#1c2430\"";
+constexpr const char* full_label = " style=\"font-size:10px;fill:#ffffff\"";
+constexpr const char* title_style = " style=\"font-size:14px;font-weight:600;fill:#1c2430\"";
 constexpr const char* step_color = "#1c2430";
 constexpr const char* idle_color = "#e9ebef";
 
@@ -102,7 +105,7 @@ class TimelinePicture {
                 "\" font-family=\"system-ui, DejaVu Sans, sans-serif\" font-size=\"12\" "
                 "fill=\"#1c2430\">\n",
                 rectangle(0, 0, width, height, "#ffffff"), "\n");
-        markup += text_at(left, 20, "start", title, " font-size=\"14\" font-weight=\"600\"");
+        markup += text_at(left, 20, "start", title, title_style);
         markup += text_at(width - 6, 20, "end", "idle");
         for (const auto& [rank, row] : row_of_) markup += row_markup(rank, row);
         for (const TraceSpan& span : spans_) {
@@ -151,7 +154,7 @@ class TimelinePicture {
             const std::string label = span.name.substr(span.name.rfind(' ') + 1);
             const bool pale = span.category == "forward";
             markup += text_at(x + w / 2, y + bar_height / 2 + 4, "middle", label,
-                              pale ? " font-size=\"10\"" : " font-size=\"10\" fill=\"#ffffff\"");
+                              pale ? pale_label : full_label);
         }
         return markup + "</g>\n";
     }

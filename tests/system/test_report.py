@@ -211,12 +211,19 @@ class StopAndContinue(Watching):
         check, text = self.page()
         self.assertGreaterEqual(check.tags.count("svg"), 5)
         for word in ("done", "one", "two", "Training loss", "Eval loss", "Learning rate",
-                     "Throughput", "Memory per rank", "Provenance"):
+                     "Throughput", "Timeline of the first steps", "Simulated, the first",
+                     "rank 1", "backward 0", "Memory per rank", "Provenance"):
             self.assertTrue(any(word in part for part in check.text), word)
         self.assertRegex(text, r"planned [\d.]+ \w+, allocated [\d.]+ \w+")
         stops = [part for part in check.text if part.startswith("stopped: ")]
         self.assertTrue(all(part.endswith("; the same command continues") for part in stops), stops)
         self.assertEqual(len(stops), 2)
+        trace = self.run_dir / "preview/trace.json"
+        (self.run_dir / "trace.json").write_text(trace.read_text())
+        self.assertIn("Measured, the first", self.page()[1])
+        trace.unlink()
+        (self.run_dir / "trace.json").unlink()
+        self.assertNotIn("Timeline", self.page()[1])
         self.succeed(direct("report", self.run_dir))
         self.assertGreater((self.run_dir / "report.html").stat().st_size, 10000)
 
