@@ -49,7 +49,8 @@ void write_pictures(const std::string& dir, const Job& job, const Plan& plan,
     const std::string policy = word_of(schedule_policy_words, job.schedule.policy);
     const std::string title = cat("Simulated start on ", plan.replica.stages.size(),
                                   " ranks, policy ", policy, ", costs ", plan.costs.source);
-    write_text_atomic(dir + "/timeline.svg", timeline_svg(spans, first_stretch(spans), title));
+    write_text_atomic(dir + "/timeline.svg",
+                      timeline_svg(spans, first_stretch(spans), title, adapter_names(job)));
     write_text_atomic(
         dir + "/" + trace_file_name,
         trace_to_json(spans,

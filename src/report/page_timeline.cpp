@@ -1,5 +1,6 @@
 #include "base/text.h"
 #include "report/page_parts.h"
+#include "report/plan_trace.h"
 #include "report/timeline_svg.h"
 
 namespace loratrain::report {
@@ -10,7 +11,7 @@ std::string timeline(const RunRecord& run) {
     const std::string title = cat(run.trace_measured ? "Measured" : "Simulated", ", the first ",
                                   format_fixed(range.to - range.from, 3), " s of training");
     return cat("<h2>Timeline of the first steps</h2>\n<figure>",
-               timeline_svg(run.trace, range, title), "</figure>\n");
+               timeline_svg(run.trace, range, title, adapter_names(run.job)), "</figure>\n");
 }
 
 }  // namespace loratrain::report

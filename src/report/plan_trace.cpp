@@ -46,4 +46,10 @@ std::vector<TraceSpan> trace_of(const Job& job, const Plan& plan, const Timeline
     return spans;
 }
 
+std::vector<std::string> adapter_names(const Job& job) {
+    std::vector<std::string> names;
+    for (const AdapterJob& adapter : job.adapters) names.push_back(adapter.name);
+    return names;
+}
+
 }  // namespace loratrain

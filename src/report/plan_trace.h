@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "io/trace_file.h"
@@ -9,5 +10,8 @@ namespace loratrain {
 
 /// What a simulation found, as the spans that a run would trace.
 std::vector<TraceSpan> trace_of(const Job& job, const Plan& plan, const Timeline& timeline);
+
+/// In the order of the job.
+std::vector<std::string> adapter_names(const Job& job);
 
 }  // namespace loratrain

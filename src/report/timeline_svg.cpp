@@ -27,23 +27,19 @@ constexpr double narrowest_bar = 0.3;
 constexpr double narrowest_step = 1.6;
 constexpr std::size_t most_named = 16;
 
-/// Full colours of adapters and pale ones for forwards.
+/// Full colours of adapters, those of the report page, and pale ones for forwards.
 struct Shade {
     const char* full;
     const char* pale;
 };
-constexpr std::array<Shade, 12> palette{{{"#0072b2", "#99c9e6"},
-                                         {"#d55e00", "#f3bd96"},
-                                         {"#009e73", "#95d8c5"},
-                                         {"#cc5f9f", "#ecc3db"},
-                                         {"#e0a000", "#f5dc9c"},
-                                         {"#7b4fb5", "#cbb8e3"},
-                                         {"#8c5a2b", "#d6bda4"},
-                                         {"#2f8fa8", "#a9d5e0"},
-                                         {"#b3261e", "#e6a9a6"},
-                                         {"#6b8e23", "#c4d3a2"},
-                                         {"#3f51b5", "#b0b8e2"},
-                                         {"#c2185b", "#ebaac3"}}};
+constexpr std::array<Shade, 8> palette{{{"#0072b2", "#99c9e6"},
+                                        {"#d55e00", "#f3bd96"},
+                                        {"#009e73", "#95d8c5"},
+                                        {"#cc5f9f", "#ecc3db"},
+                                        {"#e0a000", "#f5dc9c"},
+                                        {"#56b4e9", "#bfe2f7"},
+                                        {"#7b4fb5", "#cbb8e3"},
+                                        {"#5b6675", "#b9c0ca"}}};
 constexpr Shade unknown_shade{"#5b6675", "#b9c0ca"};
 constexpr const char* pale_label = " style=\"font-size:10px;fill:#1c2430\"";
 constexpr const char* full_label = " style=\"font-size:10px;fill:#ffffff\"";
@@ -82,8 +78,9 @@ TimeUnit unit_for(double seconds) {
 
 class TimelinePicture {
   public:
-    TimelinePicture(const std::vector<TraceSpan>& spans, const TimeRange& range)
-        : spans_(spans), range_(range) {
+    TimelinePicture(const std::vector<TraceSpan>& spans, const TimeRange& range,
+                    const std::vector<std::string>& adapters)
+        : spans_(spans), range_(range), adapters_(adapters) {
         std::set<std::int32_t> ranks;
         for (const TraceSpan& span : spans) {
             ranks.insert(span.rank);
@@ -281,8 +278,8 @@ double idle_share(const std::vector<TraceSpan>& spans, std::int32_t rank, const 
 }
 
 std::string timeline_svg(const std::vector<TraceSpan>& spans, const TimeRange& range,
-                         const std::string& title) {
-    return TimelinePicture(spans, range).draw(title);
+                         const std::string& title, const std::vector<std::string>& adapters) {
+    return TimelinePicture(spans, range, adapters).draw(title);
 }
 
 }  // namespace loratrain

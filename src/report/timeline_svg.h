@@ -23,8 +23,9 @@ double idle_share(const std::vector<TraceSpan>& spans, std::int32_t rank, const 
 /// A picture of what every rank does when: a row per rank; a forward is pale, a backward full, in
 /// the colour of its adapter or in bands of those that share the microbatch (by tokens); steps are
 /// dark, what is left grey is idle. Complete in itself (no scripts, styles or fonts from
-/// elsewhere); texts are escaped. Times count from the start of the range.
+/// elsewhere); texts are escaped. Times count from the start of the range. `adapters` come first in
+/// the order of colours, which is that of the report page; others follow as they appear.
 std::string timeline_svg(const std::vector<TraceSpan>& spans, const TimeRange& range,
-                         const std::string& title);
+                         const std::string& title, const std::vector<std::string>& adapters = {});
 
 }  // namespace loratrain

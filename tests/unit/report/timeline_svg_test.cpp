@@ -76,6 +76,13 @@ TEST(TimelineSvg, ManyAdaptersHaveAShortLegend) {
     EXPECT_EQ(svg.find(">adapter16</text>"), std::string::npos);
 }
 
+TEST(TimelineSvg, ColoursFollowTheGivenOrder) {
+    const auto spans = two_ranks();
+    const std::string svg = timeline_svg(spans, first_stretch(spans), "", {"c", "b"});
+    EXPECT_NE(svg.find("height=\"22.50\" fill=\"#d55e00\""), std::string::npos);  // b
+    EXPECT_NE(svg.find("height=\"7.50\" fill=\"#009e73\""), std::string::npos);   // a
+}
+
 TEST(TimelineSvg, NothingIsAPictureToo) {
     EXPECT_NE(timeline_svg({}, first_stretch({}), "").find("</svg>"), std::string::npos);
 }
