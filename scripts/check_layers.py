@@ -36,6 +36,7 @@ GENERATED = {"version_values.h"}
 # Header (regular expression) -> path prefixes below src/ that may include it.
 THIRD_PARTY: list[tuple[str, tuple[str, ...]]] = [
     (r"yaml-cpp/", ("config/", "plan/")),
+    (r"coin/.*", ("plan/milp.cpp",)),
     (r"boost/asio.*", ("comm/",)),
     (r"boost/program_options.*", ("config/command_line.cpp",)),
     (r"mpi\.h", ("comm/",)),

@@ -14,6 +14,7 @@ namespace loratrain {
 namespace {
 
 constexpr std::int32_t no_target = -100;
+constexpr std::int32_t pad_token = 0;
 
 /// The order of reading and the queue between the two threads.
 class Reader {
@@ -105,13 +106,15 @@ class Reader {
     }
 
     static void append(const TokenSample& sample, const SampleRef& reference, PackedBatch& batch) {
-        LORATRAIN_CHECK(static_cast<std::int64_t>(sample.input_ids.size()) == reference.tokens,
-                        "sample ", reference.index, " has ", sample.input_ids.size(),
+        const auto tokens = static_cast<std::int64_t>(sample.input_ids.size());
+        LORATRAIN_CHECK(tokens <= reference.tokens, "sample ", reference.index, " has ", tokens,
                         " tokens, planned were ", reference.tokens);
+        const auto pads = static_cast<std::size_t>(reference.tokens - tokens);
         batch.token_ids.insert(batch.token_ids.end(), sample.input_ids.begin(),
                                sample.input_ids.end());
+        batch.token_ids.insert(batch.token_ids.end(), pads, pad_token);
         batch.targets.insert(batch.targets.end(), sample.labels.begin() + 1, sample.labels.end());
-        batch.targets.push_back(no_target);
+        batch.targets.insert(batch.targets.end(), pads + 1, no_target);
     }
 
     const DatasetFiles& files_;

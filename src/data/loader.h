@@ -10,7 +10,9 @@
 
 namespace loratrain {
 
-/// A microbatch's rows as host arrays, samples packed in the order of its segments.
+/// A microbatch's rows as host arrays, samples packed in the order of its segments. A sample that
+/// is shorter than its SampleRef says (packing `bucketed`) is padded at its end: id 0, target -100,
+/// positions go on; attention is causal, so pads change nothing that is trained.
 struct PackedBatch {
     std::vector<std::int32_t> token_ids;   ///< [T]; empty when tokens were not asked for
     std::vector<std::int32_t> targets;     ///< [T] already shifted: label of the next token of the

@@ -65,6 +65,17 @@ TEST_F(LoaderTest, ReadsAWindowInOrder) {
     EXPECT_THROW(loader.next(), Error);
 }
 
+TEST_F(LoaderTest, PadsShorterSamples) {
+    window_.microbatches[0].segments[0].samples = {{1, 4}, {0, 3}};
+    Loader loader(files_, datasets_, true);
+    loader.start(window_);
+    const PackedBatch batch = loader.next();
+    EXPECT_EQ(batch.token_ids, (Ids{4, 5, 0, 0, 1, 2, 3, 6, 7}));
+    EXPECT_EQ(batch.targets, (Ids{5, -100, -100, -100, -100, 3, -100, 7, -100}));
+    EXPECT_EQ(batch.positions, (Ids{0, 1, 2, 3, 0, 1, 2, 0, 1}));
+    EXPECT_EQ(batch.offsets, (Ids{0, 4, 7, 9}));
+}
+
 TEST_F(LoaderTest, LayoutOnlyForStagesInTheMiddle) {
     Loader loader(files_, datasets_, false);
     loader.start(window_);
@@ -110,7 +121,7 @@ TEST_F(LoaderTest, StartDropsWhatWasLeft) {
 }
 
 TEST_F(LoaderTest, ErrorsComeAfterTheGoodBatches) {
-    window_.microbatches[1].segments[0].samples[0].tokens = 5;
+    window_.microbatches[1].segments[0].samples[0] = {0, 1};
     Loader loader(files_, datasets_, true);
     loader.start(window_);
     EXPECT_NO_THROW(loader.next());

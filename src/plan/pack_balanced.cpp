@@ -1,0 +1,212 @@
+#include "plan/pack_balanced.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "plan/milp.h"
+#include "plan/parallel_for.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::array group_counts{1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64};
+constexpr std::array capacity_shares{1.0, 1.15, 1.3, 1.5, 1.75, 2.0,  2.5,
+                                     3.0, 3.75, 5.0, 7.0, 9.0,  12.0, 16.0};
+constexpr std::array orders{BinOrder::falling, BinOrder::rising, BinOrder::peak};
+constexpr std::array finer{0.88, 0.94, 0.97, 1.03, 1.06, 1.12};
+constexpr std::size_t probed_samples = 512;  // of the rough comparison, at least
+constexpr std::int32_t probed_rounds = 6;
+constexpr std::size_t kept = 6;  // variants compared over the whole block
+constexpr double near_best = 1.1;
+constexpr double as_good = 1.003;
+constexpr std::size_t steady_microbatches = 24;  // per stage
+constexpr int most_repeats = 8;
+
+struct Tried {
+    PackVariant variant;
+    Bins bins;
+    std::int64_t makespan = 0;
+};
+
+BlockItems first_rounds(const BlockItems& block) {
+    BlockItems part;
+    part.capacity = block.capacity;
+    for (const BlockBatch& batch : block.batches) {
+        const bool enough = part.items.size() >= probed_samples && part.rounds >= probed_rounds;
+        if (batch.round >= part.rounds && enough) break;
+        part.rounds = batch.round + 1;
+        part.batches.push_back(batch);
+        for (std::int32_t i = 0; i < batch.item_count; ++i) {
+            part.items.push_back(block.item(batch.first_item + i));
+            part.cost += part.items.back().cost;
+            part.tokens += part.items.back().tokens;
+        }
+    }
+    return part;
+}
+
+class Search {
+  public:
+    Search(const PackRules& rules, const BlockItems& block) : rules_(rules), block_(block) {
+        std::set<AdapterId> adapters;
+        for (const BlockBatch& batch : block.batches) adapters.insert(batch.adapter);
+        adapters_ = static_cast<std::int32_t>(adapters.size());
+    }
+
+    BalancedPacking run() {
+        const BlockItems part = first_rounds(block_);
+        std::vector<Tried> tried = all_variants();
+        evaluate(part, tried);
+        sort(tried);
+        tried.resize(std::min(tried.size(), kept));
+        if (part.rounds < block_.rounds) {
+            evaluate(block_, tried);
+            sort(tried);
+        }
+        refine(tried);
+        if (rules_.packing != Packing::greedy && milp_available()) add_fewest(tried);
+        return result(fewest_of_the_best(tried));
+    }
+
+  private:
+    std::vector<std::int32_t> groups() const {
+        std::vector<std::int32_t> counts;
+        for (const int count : group_counts) {
+            if (count < adapters_) counts.push_back(count);
+        }
+        counts.push_back(adapters_);
+        return counts;
+    }
+
+    std::vector<Tried> all_variants() const {
+        std::vector<Tried> all;
+        const double full = static_cast<double>(block_.cost) / static_cast<double>(block_.tokens) *
+                            static_cast<double>(block_.capacity);
+        const double least =
+            static_cast<double>(block_.cost) / static_cast<double>(block_.items.size()) / 2.0;
+        for (const std::int32_t count : groups()) {
+            all.push_back({{Filling::filled, count, 0}, {}, 0});
+            for (const double share : capacity_shares) {
+                const double target = full / share;
+                if (share > 1.0 && target < least) break;
+                const auto wanted = static_cast<std::int64_t>(target);
+                for (const BinOrder order : orders) {
+                    add(all, {Filling::evened, count, wanted, order});
+                }
+                add(all, {Filling::streamed, count, wanted});
+            }
+        }
+        return all;
+    }
+
+    /// The same number of microbatches, but none left over.
+    void add(std::vector<Tried>& all, PackVariant variant) const {
+        const std::int64_t wanted = std::max<std::int64_t>(1, variant.target);
+        const std::int64_t count = (block_.cost + wanted - 1) / wanted;
+        variant.target = (block_.cost + count - 1) / count;
+        all.push_back({variant, {}, 0});
+    }
+
+    int repeats(const BlockItems& block) const {
+        const std::size_t most = rules_.stages.size() * steady_microbatches;
+        const double full = static_cast<double>(block.tokens) / static_cast<double>(block.capacity);
+        const auto wanted = static_cast<int>(static_cast<double>(most) / std::max(1.0, full));
+        return std::clamp(wanted, 1, most_repeats);
+    }
+
+    void evaluate(const BlockItems& block, std::vector<Tried>& tried) const {
+        PackRules alone = rules_;
+        alone.threads = 1;
+        parallel_for(tried.size(), rules_.threads, [&](std::size_t i) {
+            tried[i].bins = pack_variant(alone, block, tried[i].variant);
+            tried[i].makespan =
+                pipeline_time(pipeline_load(rules_, block, tried[i].bins, repeats(block))).makespan;
+        });
+    }
+
+    static void sort(std::vector<Tried>& tried) {
+        std::stable_sort(tried.begin(), tried.end(),
+                         [](const Tried& a, const Tried& b) { return a.makespan < b.makespan; });
+    }
+
+    void refine(std::vector<Tried>& tried) const {
+        const PackVariant best = tried.front().variant;
+        if (best.target == 0) return;
+        std::vector<Tried> around;
+        for (const double factor : finer) {
+            PackVariant variant = best;
+            variant.target = static_cast<std::int64_t>(static_cast<double>(best.target) * factor);
+            add(around, variant);
+        }
+        evaluate(block_, around);
+        tried.insert(tried.end(), around.begin(), around.end());
+    }
+
+    void add_fewest(std::vector<Tried>& tried) const {
+        std::int64_t best = tried.front().makespan;
+        for (const Tried& one : tried) best = std::min(best, one.makespan);
+        const std::size_t count = tried.size();
+        for (std::size_t i = 0; i < count; ++i) {
+            const double limit = near_best * static_cast<double>(best);
+            const Tried& one = tried[i];
+            if (one.variant.filling != Filling::filled) continue;
+            if (static_cast<double>(one.makespan) > limit) continue;
+            Tried milp{{Filling::fewest, one.variant.groups, 0}, {}, 0};
+            milp.bins = pack_variant(rules_, block_, milp.variant);
+            milp.makespan =
+                pipeline_time(pipeline_load(rules_, block_, milp.bins, repeats(block_))).makespan;
+            tried.push_back(std::move(milp));
+        }
+    }
+
+    static Tried fewest_of_the_best(std::vector<Tried>& tried) {
+        sort(tried);
+        const double limit = as_good * static_cast<double>(tried.front().makespan);
+        const auto end = std::find_if(tried.begin(), tried.end(), [&](const Tried& one) {
+            return static_cast<double>(one.makespan) > limit;
+        });
+        return std::move(*std::min_element(tried.begin(), end, [](const auto& a, const auto& b) {
+            return a.bins.size() < b.bins.size();
+        }));
+    }
+
+    BalancedPacking result(Tried best) const {
+        BalancedPacking packing;
+        packing.variant = best.variant;
+        packing.repeats = repeats(block_);
+        packing.time = pipeline_time(pipeline_load(rules_, block_, best.bins, packing.repeats));
+        packing.bins = std::move(best.bins);
+        return packing;
+    }
+
+    const PackRules& rules_;
+    const BlockItems& block_;
+    std::int32_t adapters_ = 0;
+};
+
+}  // namespace
+
+Bins pack_variant(const PackRules& rules, const BlockItems& block, const PackVariant& variant) {
+    const std::vector<Portion> parts = portions(block, variant.groups);
+    switch (variant.filling) {
+        case Filling::filled:
+        case Filling::fewest: {
+            const bool milp = variant.filling == Filling::fewest;
+            return merge_portions(rules, block, pack_filled(block, parts, rules, milp)).bins;
+        }
+        case Filling::evened:
+            return concatenate(pack_evened(block, parts, variant.target, variant.order));
+        case Filling::streamed:
+            return pack_stream(block, parts, variant.target);
+    }
+    return {};
+}
+
+BalancedPacking pack_balanced_block(const PackRules& rules, const BlockItems& block) {
+    if (block.items.empty()) return {};
+    return Search(rules, block).run();
+}
+
+}  // namespace loratrain

@@ -1,0 +1,286 @@
+#include "plan/pack_block.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "plan/check_packing.h"
+#include "plan/length_buckets.h"
+#include "plan/pack_balanced.h"
+#include "plan/repair_packing.h"
+#include "unit/plan/pack_fixtures.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+constexpr SchedulePolicy policies[] = {SchedulePolicy::sequential, SchedulePolicy::one_f_one_b,
+                                       SchedulePolicy::mlora, SchedulePolicy::balanced};
+
+/// Batches of `lengths` tokens for each adapter and round; all tokens but one are targets.
+std::vector<Round> equal_rounds(std::int32_t rounds, std::int32_t adapters,
+                                const std::vector<std::int32_t>& lengths) {
+    std::vector<Round> result(static_cast<std::size_t>(rounds));
+    for (std::int32_t r = 0; r < rounds; ++r) {
+        for (std::int32_t a = 0; a < adapters; ++a) {
+            PendingBatch batch{AdapterId{a}, r, {}};
+            for (const std::int32_t tokens : lengths) {
+                const auto index = static_cast<std::int32_t>(batch.samples.size());
+                batch.samples.push_back({{index, tokens}, tokens - 1});
+            }
+            result[static_cast<std::size_t>(r)].push_back(batch);
+        }
+    }
+    return result;
+}
+
+std::vector<std::string> packed(PackRules rules, SchedulePolicy policy,
+                                const std::vector<Round>& rounds) {
+    rules.policy = policy;
+    return packing_text(pack_block(rules, rounds));
+}
+
+using Lines = std::vector<std::string>;
+
+}  // namespace
+
+class RandomPackings : public testing::TestWithParam<int> {
+  protected:
+    PackCase test_ = random_pack_case(static_cast<std::uint64_t>(GetParam()), 1500);
+};
+
+/// Counts and order by plain loops, beside the checker.
+TEST_P(RandomPackings, HoldEverySampleOnceInOrderWithinCapacity) {
+    std::map<std::pair<AdapterId, std::int32_t>, std::multiset<std::int32_t>> expected;
+    for (const Round& round : test_.rounds) {
+        for (const PendingBatch& batch : round) {
+            for (const PackSample& sample : batch.samples) {
+                expected[{batch.adapter, batch.step}].insert(sample.sample.index);
+            }
+        }
+    }
+    for (const SchedulePolicy policy : policies) {
+        test_.rules.policy = policy;
+        const std::vector<Microbatch> microbatches = pack_block(test_.rules, test_.rounds);
+        EXPECT_EQ(join(check_packing(test_.rules.capacity, test_.rounds, microbatches), "\n"), "");
+        std::map<std::pair<AdapterId, std::int32_t>, std::multiset<std::int32_t>> held;
+        std::map<AdapterId, std::int32_t> newest;
+        for (const Microbatch& microbatch : microbatches) {
+            EXPECT_LE(microbatch.tokens(), test_.rules.capacity);
+            for (const Segment& segment : microbatch.segments) {
+                EXPECT_GE(segment.step, newest[segment.adapter]);
+                newest[segment.adapter] = segment.step;
+                for (const SampleRef& s : segment.samples) {
+                    held[{segment.adapter, segment.step}].insert(s.index);
+                }
+            }
+        }
+        EXPECT_EQ(held, expected);
+    }
+}
+
+TEST_P(RandomPackings, DoNotDependOnThreads) {
+    test_.rules.threads = 1;
+    const Lines one = packing_text(pack_block(test_.rules, test_.rounds));
+    test_.rules.threads = 4;
+    EXPECT_EQ(packing_text(pack_block(test_.rules, test_.rounds)), one);
+}
+
+TEST_P(RandomPackings, EveryVariantIsValid) {
+    const BlockItems block = block_items(test_.rules, test_.rounds);
+    std::set<AdapterId> adapters;
+    for (const BlockBatch& batch : block.batches) adapters.insert(batch.adapter);
+    const auto most = static_cast<std::int32_t>(adapters.size());
+    for (const std::int32_t groups : {1, (most + 1) / 2, most}) {
+        for (const Filling filling : {Filling::filled, Filling::evened, Filling::streamed}) {
+            for (const std::int64_t share : {1, 3, 20}) {
+                const std::int64_t target = std::max<std::int64_t>(1, block.cost / share / 8);
+                const Bins bins =
+                    pack_variant(test_.rules, block, {filling, groups, target, BinOrder::peak});
+                const auto microbatches = to_microbatches(test_.rounds, block, bins);
+                EXPECT_EQ(
+                    join(check_packing(test_.rules.capacity, test_.rounds, microbatches), "\n"),
+                    "");
+            }
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomPackings, testing::Range(0, 40));
+
+TEST(PackBlock, SequentialTakesOneAdapterAfterAnother) {
+    const std::vector<Round> rounds = equal_rounds(2, 2, {6, 5, 4});
+    EXPECT_EQ(packed(small_rules(2, 10), SchedulePolicy::sequential, rounds),
+              (Lines{"0@0 0*6 2*4|", "0@0 1*5|", "0@1 0*6 2*4|", "0@1 1*5|", "1@0 0*6 2*4|",
+                     "1@0 1*5|", "1@1 0*6 2*4|", "1@1 1*5|"}));
+}
+
+TEST(PackBlock, OneFOneBCutsABatchForEveryStage) {
+    const std::vector<Round> rounds = equal_rounds(1, 1, {3, 3, 3, 3, 3, 3});
+    EXPECT_EQ(packed(small_rules(2, 100), SchedulePolicy::one_f_one_b, rounds),
+              (Lines{"0@0 0*3 1*3 2*3|", "0@0 3*3 4*3 5*3|"}));
+    EXPECT_EQ(packed(small_rules(2, 8), SchedulePolicy::one_f_one_b, rounds),
+              (Lines{"0@0 0*3 1*3|", "0@0 2*3 3*3|", "0@0 4*3 5*3|"}));
+    EXPECT_EQ(packed(small_rules(8, 100), SchedulePolicy::one_f_one_b, rounds).size(), 6U);
+}
+
+TEST(PackBlock, MloraTakesAdaptersInTurn) {
+    const std::vector<Round> rounds = equal_rounds(2, 2, {6, 5, 4});
+    EXPECT_EQ(packed(small_rules(2, 10), SchedulePolicy::mlora, rounds),
+              (Lines{"0@0 0*6 2*4|", "0@0 1*5|", "1@0 0*6 2*4|", "1@0 1*5|", "0@1 0*6 2*4|",
+                     "0@1 1*5|", "1@1 0*6 2*4|", "1@1 1*5|"}));
+    EXPECT_EQ(packed(small_rules(4, 100), SchedulePolicy::mlora, rounds).size(), 12U);
+}
+
+TEST(PackBlock, BalancedSplitsALonelyAdapterOverTheStages) {
+    const std::vector<Round> rounds = equal_rounds(3, 1, std::vector<std::int32_t>(16, 3000));
+    const Lines lines = packed(small_rules(4, 60000), SchedulePolicy::balanced, rounds);
+    EXPECT_GE(lines.size(), 12U);
+}
+
+TEST(PackBlock, BalancedIsNotSlowerThanTheBaselines) {
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+        PackCase test = random_pack_case(seed, 800);
+        test.rules.packing = Packing::milp;
+        const BlockItems block = block_items(test.rules, test.rounds);
+        if (block.items.empty()) continue;
+        const BalancedPacking best = pack_balanced_block(test.rules, block);
+        const PackVariant alone{Filling::filled, 1, 0, BinOrder::falling};
+        const Bins filled = pack_variant(test.rules, block, alone);
+        const PipelineTime time =
+            pipeline_time(pipeline_load(test.rules, block, filled, best.repeats));
+        EXPECT_LE(static_cast<double>(best.time.makespan),
+                  1.05 * static_cast<double>(time.makespan));
+    }
+}
+
+TEST(PackBlock, MergesAcrossRoundsOnlyBetweenAdapters) {
+    const std::vector<Round> rounds = equal_rounds(30, 4, {1500, 900, 700, 400, 300});
+    PackRules rules = small_rules(4, 4096);
+    const std::vector<Microbatch> microbatches = pack_block(rules, rounds);
+    const auto shared = std::count_if(microbatches.begin(), microbatches.end(),
+                                      [](const auto& m) { return m.segments.size() > 1; });
+    EXPECT_GT(shared, 0);
+}
+
+TEST(PackBlock, BucketedPadsToAtMostSixteenLengths) {
+    std::vector<std::int32_t> lengths;
+    for (std::int32_t i = 1; i <= 60; ++i) lengths.push_back(17 * i);
+    const std::vector<Round> rounds = equal_rounds(2, 3, lengths);
+    PackRules rules = small_rules(2, 2000);
+    rules.packing = Packing::bucketed;
+    std::set<std::int32_t> padded;
+    for (const Microbatch& microbatch : pack_block(rules, rounds)) {
+        for (const Segment& segment : microbatch.segments) {
+            for (const SampleRef& sample : segment.samples) {
+                EXPECT_GE(sample.tokens, 17 * (sample.index + 1));
+                padded.insert(sample.tokens);
+            }
+        }
+    }
+    EXPECT_EQ(padded.size(), 16U);
+    EXPECT_EQ(*padded.rbegin(), 17 * 60);
+}
+
+TEST(PackBlock, NothingToPack) {
+    for (const SchedulePolicy policy : policies) {
+        PackRules rules = small_rules(3, 10);
+        rules.policy = policy;
+        EXPECT_TRUE(pack_block(rules, {}).empty());
+    }
+}
+
+TEST(PackBlock, RefusesSamplesAboveTheCapacity) {
+    EXPECT_THROW(pack_block(small_rules(2, 10), equal_rounds(1, 1, {11})), Error);
+}
+
+class CheckPacking : public testing::Test {
+  protected:
+    std::string findings() const { return join(check_packing(10, rounds_, good_), "\n"); }
+
+    std::vector<Round> rounds_ = equal_rounds(2, 2, {4, 3});
+    std::vector<Microbatch> good_ = {
+        {{{AdapterId{0}, 0, {{0, 4}, {1, 3}}}}},
+        {{{AdapterId{1}, 0, {{0, 4}, {1, 3}}}, {AdapterId{0}, 1, {{1, 3}}}}},
+        {{{AdapterId{0}, 1, {{0, 4}}}, {AdapterId{1}, 1, {{0, 4}}}}},
+        {{{AdapterId{1}, 1, {{1, 3}}}}}};
+};
+
+TEST_F(CheckPacking, AcceptsAGoodPacking) {
+    EXPECT_EQ(findings(), "");
+}
+TEST_F(CheckPacking, FindsALostSample) {
+    good_.pop_back();
+    EXPECT_EQ(findings(), "batch (1, 1) lacks sample 1");
+}
+TEST_F(CheckPacking, FindsADoubledSample) {
+    good_.push_back(good_.back());
+    EXPECT_NE(findings().find("a second time"), std::string::npos);
+}
+TEST_F(CheckPacking, FindsAForeignSample) {
+    good_[3].segments[0].samples[0].index = 9;
+    EXPECT_NE(findings().find("foreign sample 9"), std::string::npos);
+}
+TEST_F(CheckPacking, FindsAForeignStep) {
+    good_[3].segments[0].step = 2;
+    EXPECT_NE(findings().find("not of these rounds"), std::string::npos);
+}
+TEST_F(CheckPacking, FindsTooManyTokens) {
+    good_[1].segments[1].samples[0].tokens = 4;
+    EXPECT_NE(findings().find("has 11 tokens, more than 10"), std::string::npos);
+}
+TEST_F(CheckPacking, FindsACutSample) {
+    good_[3].segments[0].samples[0].tokens = 2;
+    EXPECT_NE(findings().find("cuts sample 1"), std::string::npos);
+}
+TEST_F(CheckPacking, FindsTwoSegmentsOfAnAdapter) {
+    good_[2].segments[1].samples.push_back({1, 3});
+    good_.pop_back();
+    EXPECT_NE(findings().find("more than 10"), std::string::npos);
+    good_[0].segments = {{AdapterId{0}, 0, {{0, 4}}}, {AdapterId{0}, 0, {{1, 3}}}};
+    EXPECT_NE(findings().find("two segments of adapter 0"), std::string::npos);
+}
+TEST_F(CheckPacking, FindsSamplesOutOfOrder) {
+    std::swap(good_[0].segments[0].samples[0], good_[0].segments[0].samples[1]);
+    EXPECT_NE(findings().find("out of order"), std::string::npos);
+}
+TEST_F(CheckPacking, FindsAStepBeforeTheOneBefore) {
+    std::swap(good_[0], good_[1]);
+    EXPECT_NE(findings().find("does not come after step"), std::string::npos);
+}
+TEST_F(CheckPacking, FindsTwoStepsInOneMicrobatch) {
+    good_[0].segments[0].samples.pop_back();
+    good_[1].segments = {{AdapterId{0}, 0, {{1, 3}}}, {AdapterId{0}, 1, {{1, 3}}}};
+    EXPECT_NE(findings().find("does not come after step 0"), std::string::npos);
+}
+TEST_F(CheckPacking, FindsEmptyMicrobatchesAndSegments) {
+    good_.emplace_back();
+    good_[0].segments.push_back({AdapterId{1}, 0, {}});
+    EXPECT_NE(findings().find("microbatch 4 is empty"), std::string::npos);
+    EXPECT_NE(findings().find("empty segment"), std::string::npos);
+}
+
+TEST_F(CheckPacking, RepairSplitsWhatMixesRounds) {
+    std::swap(good_[0], good_[1]);
+    ASSERT_NE(findings(), "");
+    good_ = repair_packing(10, rounds_, good_);
+    EXPECT_EQ(findings(), "");
+    EXPECT_EQ(good_.size(), 5U);
+    EXPECT_EQ(packing_text(repair_packing(10, rounds_, good_)), packing_text(good_));
+}
+
+TEST_F(CheckPacking, RepairHandlesAnyOrder) {
+    std::vector<Microbatch> order = good_;
+    std::vector<int> places{0, 1, 2, 3};
+    do {
+        good_.clear();
+        for (const int p : places) good_.push_back(order[static_cast<std::size_t>(p)]);
+        good_ = repair_packing(10, rounds_, good_);
+        EXPECT_EQ(findings(), "");
+    } while (std::next_permutation(places.begin(), places.end()));
+}
+
+}  // namespace loratrain::plan_test
