@@ -15,6 +15,11 @@ bool within(std::int64_t value, std::size_t size) {
     return value >= 0 && value < static_cast<std::int64_t>(size);
 }
 
+/// A number of the stream up to the end of a window that begins at `first`.
+bool known(std::int64_t value, std::int32_t first, std::size_t size) {
+    return value >= 0 && value < first + static_cast<std::int64_t>(size);
+}
+
 std::string batch_name(AdapterId adapter, std::int32_t step) {
     return cat("batch (", number(adapter), ", ", step, ")");
 }
@@ -26,17 +31,19 @@ bool action_references_exist(const Window& window, const Action& action) {
     bool valid = true;
     switch (action.kind) {
         case ActionKind::step:
-            valid = within(action.batch, window.batches.size());
+            valid = known(action.batch, window.first_batch, window.batches.size());
             break;
         case ActionKind::recv_norms:
         case ActionKind::send_norms:
         case ActionKind::no_op:
             break;
         default:
-            valid = within(number(action.microbatch), window.microbatches.size());
+            valid = known(number(action.microbatch), window.first_microbatch,
+                          window.microbatches.size());
     }
-    return valid && std::all_of(action.carried.begin(), action.carried.end(),
-                                [&](std::int32_t b) { return within(b, window.batches.size()); });
+    return valid && std::all_of(action.carried.begin(), action.carried.end(), [&](std::int32_t b) {
+               return known(b, window.first_batch, window.batches.size());
+           });
 }
 
 /// What the microbatches really hold of a batch.
@@ -55,13 +62,11 @@ class ContentCheck {
           window_(window),
           batch_of_(batch_of),
           findings_(findings),
-          held_(window.batches.size()),
-          round_(window.batches.size()) {}
+          held_(window.batches.size()) {}
 
     void run() {
         check_steps();
         for (std::size_t m = 0; m < window_.microbatches.size(); ++m) check_microbatch(m);
-        check_round_order();
         for (std::size_t b = 0; b < window_.batches.size(); ++b) check_batch(b);
         if (!window_.evaluation) check_full_epochs();
     }
@@ -70,12 +75,20 @@ class ContentCheck {
     void check_steps() {
         std::vector<std::int32_t> seen(plan_.adapters.size(), 0);
         std::vector<const BatchPlan*> newest(plan_.adapters.size(), nullptr);
-        for (std::size_t b = 0; b < window_.batches.size(); ++b) {
-            const BatchPlan& batch = window_.batches[b];
+        for (const BatchPlan& batch : window_.batches) {
             const std::size_t a = index(batch.adapter);
-            round_[b] = seen[a]++;
+            ++seen[a];
+            if (batch.round < window_.first_round ||
+                batch.round >= window_.first_round + window_.rounds) {
+                findings_.add(batch_name(batch), " is of round ", batch.round,
+                              ", which is not in the window");
+            }
             if (newest[a] != nullptr && batch.step != newest[a]->step + 1) {
                 findings_.add(batch_name(batch), " does not follow ", batch_name(*newest[a]));
+            }
+            if (newest[a] != nullptr && batch.first_microbatch <= newest[a]->last_microbatch) {
+                findings_.add(batch_name(batch), " does not come behind all of ",
+                              batch_name(*newest[a]));
             }
             newest[a] = &batch;
             if (!window_.evaluation) check_numbers(batch);
@@ -110,23 +123,17 @@ class ContentCheck {
                           plan_.microbatch_tokens);
         }
         std::set<AdapterId> adapters;
-        std::set<std::int32_t> groups;
-        std::set<std::int32_t> rounds;
         for (std::size_t i = 0; i < microbatch.segments.size(); ++i) {
             const Segment& segment = microbatch.segments[i];
             if (!adapters.insert(segment.adapter).second) {
                 findings_.add("microbatch ", m, " has two segments of adapter ",
                               number(segment.adapter));
             }
-            groups.insert(plan_.adapters[index(segment.adapter)].group);
             const std::int32_t batch = batch_of_[m][i];
             if (batch < 0) continue;
-            rounds.insert(round_[static_cast<std::size_t>(batch)]);
             collect(segment, window_.batches[static_cast<std::size_t>(batch)],
                     held_[static_cast<std::size_t>(batch)], static_cast<std::int32_t>(m));
         }
-        if (groups.size() > 1) findings_.add("microbatch ", m, " mixes groups");
-        if (rounds.size() > 1) findings_.add("microbatch ", m, " mixes rounds");
     }
 
     void collect(const Segment& segment, const BatchPlan& batch, Held& held, std::int32_t m) {
@@ -153,18 +160,6 @@ class ContentCheck {
         return plan_.adapters[index(batch.adapter)].samples;
     }
 
-    void check_round_order() {
-        std::int32_t newest = 0;
-        for (std::size_t m = 0; m < batch_of_.size(); ++m) {
-            for (const std::int32_t batch : batch_of_[m]) {
-                if (batch < 0) continue;
-                const std::int32_t round = round_[static_cast<std::size_t>(batch)];
-                if (round < newest) findings_.add("microbatch ", m, " is of an earlier round");
-                newest = std::max(newest, round);
-            }
-        }
-    }
-
     void check_batch(std::size_t b) {
         const BatchPlan& batch = window_.batches[b];
         const Held& held = held_[b];
@@ -176,11 +171,11 @@ class ContentCheck {
             findings_.add(batch_name(batch), " has ", batch.tokens, " tokens, its microbatches ",
                           held.tokens);
         }
-        if (held.first != number(batch.first_microbatch) ||
-            held.last != number(batch.last_microbatch)) {
+        const std::int32_t first = number(batch.first_microbatch) - window_.first_microbatch;
+        const std::int32_t last = number(batch.last_microbatch) - window_.first_microbatch;
+        if (held.first != first || held.last != last) {
             findings_.add(batch_name(batch), " is in microbatches ", held.first, " to ", held.last,
-                          ", not ", number(batch.first_microbatch), " to ",
-                          number(batch.last_microbatch));
+                          ", not ", first, " to ", last);
         }
         if (batch.samples < 1 || batch.targets < 0 || batch.targets > batch.tokens) {
             findings_.add(batch_name(batch), " has impossible counts");
@@ -206,7 +201,6 @@ class ContentCheck {
     const SegmentBatches& batch_of_;
     Findings& findings_;
     std::vector<Held> held_;
-    std::vector<std::int32_t> round_;  ///< of each batch, counted from the start of the window
     std::map<std::pair<AdapterId, std::int32_t>, std::set<std::int32_t>> seen_;
 };
 
@@ -222,8 +216,10 @@ bool check_references(const Plan& plan, const Window& window, Findings& findings
     bool valid = true;
     for (const BatchPlan& batch : window.batches) {
         valid = valid && within(number(batch.adapter), plan.adapters.size()) &&
-                within(number(batch.first_microbatch), window.microbatches.size()) &&
-                within(number(batch.last_microbatch), window.microbatches.size());
+                within(number(batch.first_microbatch) - window.first_microbatch,
+                       window.microbatches.size()) &&
+                within(number(batch.last_microbatch) - window.first_microbatch,
+                       window.microbatches.size());
     }
     for (const Microbatch& microbatch : window.microbatches) {
         for (const Segment& segment : microbatch.segments) {

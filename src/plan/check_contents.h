@@ -18,7 +18,7 @@ bool check_references(const Plan& plan, const Window& window, Findings& findings
 SegmentBatches find_segment_batches(const Window& window, Findings& findings);
 
 /// Everything about batches and microbatches that does not need the action lists: capacity, one
-/// segment per adapter, one group and one round per microbatch, sample multisets, counts, steps and
+/// segment per adapter, order of its steps, sample multisets, counts, steps and
 /// epochs. References must be valid.
 void check_contents(const Plan& plan, const Window& window, const SegmentBatches& batch_of,
                     Findings& findings);

@@ -14,6 +14,7 @@ namespace {
 
 /// One stage while its action list is executed symbolically.
 struct StageState {
+    std::vector<Action> actions;  ///< of the newest window
     std::size_t next_action = 0;
     std::int32_t forwarded = 0;
     std::int32_t backwarded = 0;
@@ -28,66 +29,79 @@ struct StageState {
     std::vector<bool> stepped;                    ///< per batch
 };
 
+/// The stages of a stream; numbers are those of the stream.
 class Execution {
   public:
-    Execution(const Plan& plan, const Window& window, const SegmentBatches& batch_of,
-              Findings& findings)
+    explicit Execution(const Plan& plan)
         : plan_(plan),
-          window_(window),
-          batch_of_(batch_of),
-          findings_(findings),
-          stages_(window.actions.size()),
-          up_(window.actions.size()),
-          down_(window.actions.size()) {
-        const std::size_t batches = window.batches.size();
-        StageState start;
-        start.backwards_left.assign(batches, 0);
-        start.partial_received.assign(batches, false);
-        start.total_received.assign(batches, false);
-        start.stepped.assign(batches, false);
-        for (const std::vector<std::int32_t>& microbatch : batch_of) {
-            for (const std::int32_t b : microbatch) ++start.backwards_left[position(b)];
-        }
-        std::fill(stages_.begin(), stages_.end(), start);
-        find_predecessors();
-    }
+          stages_(plan.replica.stages.size()),
+          up_(stages_.size()),
+          down_(stages_.size()),
+          newest_(plan.adapters.size(), -1) {}
 
-    void run() {
+    void run(const Window& window, const SegmentBatches& batch_of, Findings& findings) {
+        findings_ = &findings;
+        evaluation_ = window.evaluation;
+        append(window, batch_of);
         for (bool progress = true; progress;) {
             progress = false;
             for (std::size_t s = 0; s < stages_.size(); ++s) {
                 while (advance(s)) progress = true;
             }
         }
-        for (std::size_t s = 0; s < stages_.size(); ++s) check_end(s);
+        for (std::size_t s = 0; s < stages_.size(); ++s) {
+            check_ends(s);
+            if (window.drains) check_drained(s);
+            check_peak(s, window);
+        }
     }
 
   private:
-    using Channel = std::deque<const Action*>;  ///< the send actions under way
+    using Channel = std::deque<Action>;  ///< the send actions under way
 
     static std::size_t position(std::int32_t i) { return static_cast<std::size_t>(i); }
     bool is_last(std::size_t s) const { return s + 1 == stages_.size(); }
 
     template <class... Args>
     void complain(std::size_t s, const Action& action, const Args&... args) {
-        findings_.add("stage ", s, ", action ", stages_[s].next_action, " (", action_text(action),
-                      "): ", args...);
+        findings_->add("stage ", s, ", action ", stages_[s].next_action, " (", action_text(action),
+                       "): ", args...);
     }
 
-    void find_predecessors() {
-        std::vector<std::int32_t> newest(plan_.adapters.size(), -1);
-        for (std::size_t b = 0; b < window_.batches.size(); ++b) {
-            std::int32_t& before = newest[index(window_.batches[b].adapter)];
+    void append(const Window& window, const SegmentBatches& batch_of) {
+        for (const BatchPlan& batch : window.batches) {
+            std::int32_t& before = newest_[index(batch.adapter)];
             predecessor_.push_back(before);
-            before = static_cast<std::int32_t>(b);
+            before = static_cast<std::int32_t>(batches_.size());
+            batches_.push_back(batch);
+        }
+        std::vector<std::int32_t> backwards(batches_.size(), 0);
+        for (const std::vector<std::int32_t>& microbatch : batch_of) {
+            std::vector<std::int32_t>& numbers = batch_of_.emplace_back();
+            for (const std::int32_t b : microbatch) {
+                numbers.push_back(window.first_batch + b);
+                ++backwards[position(numbers.back())];
+            }
+        }
+        for (std::size_t s = 0; s < stages_.size(); ++s) {
+            StageState& stage = stages_[s];
+            stage.next_action = 0;
+            stage.actions = window.actions[s];
+            stage.backwards_left.resize(batches_.size(), 0);
+            stage.partial_received.resize(batches_.size(), false);
+            stage.total_received.resize(batches_.size(), false);
+            stage.stepped.resize(batches_.size(), false);
+            for (std::size_t b = 0; b < backwards.size(); ++b) {
+                stage.backwards_left[b] += backwards[b];
+            }
         }
     }
 
     /// Executes the next action of a stage; false when there is none or it has to wait.
     bool advance(std::size_t s) {
         StageState& stage = stages_[s];
-        if (stage.next_action == window_.actions[s].size()) return false;
-        const Action& action = window_.actions[s][stage.next_action];
+        if (stage.next_action == stage.actions.size()) return false;
+        const Action action = stage.actions[stage.next_action];
         if (!execute(s, action)) return false;
         ++stage.next_action;
         return true;
@@ -132,7 +146,7 @@ class Execution {
 
     bool receive(std::size_t s, const Action& action, Channel& channel) {
         if (channel.empty()) return false;
-        const Action& sent = *channel.front();
+        const Action sent = std::move(channel.front());
         channel.pop_front();
         const bool matches = sent.microbatch == action.microbatch &&
                              sent.carried == action.carried &&
@@ -179,7 +193,7 @@ class Execution {
         if (is_last(s)) {
             complain(s, action, "there is no next stage");
         } else {
-            up_[s + 1].push_back(&action);
+            up_[s + 1].push_back(action);
         }
     }
 
@@ -188,7 +202,7 @@ class Execution {
         check_carried(s, action);
         std::set<std::int32_t> due;
         for (const std::int32_t b : batch_of_[index(action.microbatch)]) {
-            if (window_.batches[position(b)].last_microbatch == action.microbatch) due.insert(b);
+            if (batches_[position(b)].last_microbatch == action.microbatch) due.insert(b);
         }
         if (due != std::set<std::int32_t>(action.carried.begin(), action.carried.end())) {
             complain(s, action, "carries other batches than those whose last backward it follows");
@@ -201,7 +215,7 @@ class Execution {
         if (s == 0) {
             complain(s, action, "there is no stage before");
         } else {
-            down_[s - 1].push_back(&action);
+            down_[s - 1].push_back(action);
         }
     }
 
@@ -214,7 +228,7 @@ class Execution {
     void check_carried(std::size_t s, const Action& action) {
         std::set<AdapterId> adapters;
         for (const std::int32_t b : action.carried) {
-            if (!adapters.insert(window_.batches[position(b)].adapter).second) {
+            if (!adapters.insert(batches_[position(b)].adapter).second) {
                 complain(s, action, "carries two batches of one adapter");
             }
         }
@@ -237,7 +251,7 @@ class Execution {
         stage.input.reset();
         if (stage.output) complain(s, action, "the output before it was not sent");
         if (!is_last(s)) stage.output = microbatch;
-        const std::int32_t held = window_.evaluation ? 1 : stage.forwarded - stage.backwarded;
+        const std::int32_t held = evaluation_ ? 1 : stage.forwarded - stage.backwarded;
         stage.peak = std::max(stage.peak, held);
         for (const std::int32_t b : batch_of_[index(action.microbatch)]) check_fresh(s, action, b);
     }
@@ -255,7 +269,7 @@ class Execution {
     void backward(std::size_t s, const Action& action) {
         StageState& stage = stages_[s];
         const std::int32_t microbatch = number(action.microbatch);
-        if (window_.evaluation) complain(s, action, "evaluation has no backward");
+        if (evaluation_) complain(s, action, "evaluation has no backward");
         if (microbatch != stage.backwarded) complain(s, action, "out of order or a second time");
         if (microbatch >= stage.forwarded) complain(s, action, "was not forwarded");
         ++stage.backwarded;
@@ -274,71 +288,105 @@ class Execution {
     void step(std::size_t s, const Action& action) {
         StageState& stage = stages_[s];
         const std::int32_t b = action.batch;
-        if (window_.evaluation) complain(s, action, "evaluation has no step");
+        if (evaluation_) complain(s, action, "evaluation has no step");
         if (stage.stepped[position(b)]) complain(s, action, "is stepped a second time");
         if (stage.backwards_left[position(b)] != 0) complain(s, action, "backwards are missing");
         if (!total_known(s, b)) complain(s, action, "its norm has not reached the stage");
         stage.stepped[position(b)] = true;
     }
 
-    void check_end(std::size_t s) {
+    void check_ends(std::size_t s) {
         const StageState& stage = stages_[s];
-        if (stage.next_action < window_.actions[s].size()) {
-            complain(s, window_.actions[s][stage.next_action], "waits for ever");
-            return;
+        if (stage.next_action < stage.actions.size()) {
+            complain(s, stage.actions[stage.next_action], "waits for ever");
         }
-        const auto count = static_cast<std::int32_t>(window_.microbatches.size());
-        const std::int32_t backwards = window_.evaluation ? 0 : count;
-        if (stage.forwarded != count || stage.backwarded != backwards) {
-            findings_.add("stage ", s, " does ", stage.forwarded, " forwards and ",
-                          stage.backwarded, " backwards of ", count, " microbatches");
-        }
-        if (stage.input || stage.output || stage.output_gradient || stage.input_gradient) {
-            findings_.add("stage ", s, " ends with a tensor that was not used or not sent");
-        }
-        if (!up_[s].empty() || !down_[s].empty()) {
-            findings_.add("stage ", s, " ends with messages that it did not receive");
-        }
-        for (std::size_t b = 0; b < stage.stepped.size() && !window_.evaluation; ++b) {
-            if (!stage.stepped[b]) findings_.add("stage ", s, " never steps batch ", b);
-        }
-        check_peak(s);
     }
 
-    void check_peak(std::size_t s) {
+    void check_drained(std::size_t s) {
+        const StageState& stage = stages_[s];
+        const auto count = static_cast<std::int32_t>(batch_of_.size());
+        const std::int32_t backwards = evaluation_ ? 0 : count;
+        if (stage.next_action < stage.actions.size()) return;
+        if (stage.forwarded != count || stage.backwarded != backwards) {
+            findings_->add("stage ", s, " does ", stage.forwarded, " forwards and ",
+                           stage.backwarded, " backwards of ", count, " microbatches");
+        }
+        if (stage.input || stage.output || stage.output_gradient || stage.input_gradient) {
+            findings_->add("stage ", s, " ends with a tensor that was not used or not sent");
+        }
+        if (!up_[s].empty() || !down_[s].empty()) {
+            findings_->add("stage ", s, " ends with messages that it did not receive");
+        }
+        for (std::size_t b = 0; b < stage.stepped.size() && !evaluation_; ++b) {
+            if (!stage.stepped[b]) findings_->add("stage ", s, " never steps batch ", b);
+        }
+    }
+
+    void check_peak(std::size_t s, const Window& window) {
         const std::int32_t peak = stages_[s].peak;
         const std::int32_t slots = std::max(1, plan_.max_in_flight - static_cast<std::int32_t>(s));
-        if (peak != window_.peak_in_flight[s]) {
-            findings_.add("stage ", s, " has ", peak, " microbatches in flight, the window says ",
-                          window_.peak_in_flight[s]);
+        if (peak != window.peak_in_flight[s]) {
+            findings_->add("stage ", s, " has ", peak, " microbatches in flight, the window says ",
+                           window.peak_in_flight[s]);
         }
         if (peak > slots) {
-            findings_.add("stage ", s, " has ", peak, " microbatches in flight, more than ", slots);
+            findings_->add("stage ", s, " has ", peak, " microbatches in flight, more than ",
+                           slots);
         }
     }
 
     const Plan& plan_;
-    const Window& window_;
-    const SegmentBatches& batch_of_;
-    Findings& findings_;
+    Findings* findings_ = nullptr;
+    bool evaluation_ = false;
+    std::vector<BatchPlan> batches_;
+    SegmentBatches batch_of_;
     std::vector<StageState> stages_;
     std::vector<Channel> up_;                ///< to stage s from stage s - 1
     std::vector<Channel> down_;              ///< to stage s from stage s + 1
     std::vector<std::int32_t> predecessor_;  ///< batch of the same adapter before, or -1
+    std::vector<std::int32_t> newest_;       ///< per adapter: its last batch so far, or -1
 };
 
 }  // namespace
 
-std::vector<std::string> check_window(const Plan& plan, const Window& window) {
+struct StreamChecker::State {
+    const Plan& plan;
+    std::unique_ptr<Execution> execution;
+    std::int32_t batches = 0;
+    std::int32_t microbatches = 0;
+};
+
+StreamChecker::StreamChecker(const Plan& plan) : state_(new State{plan, nullptr}) {}
+StreamChecker::~StreamChecker() = default;
+
+std::vector<std::string> StreamChecker::check(const Window& window) {
     Findings findings;
-    if (check_references(plan, window, findings)) {
+    State& state = *state_;
+    if (window.begins) {
+        state.execution = std::make_unique<Execution>(state.plan);
+        state.batches = state.microbatches = 0;
+    }
+    if (!state.execution || window.first_batch != state.batches ||
+        window.first_microbatch != state.microbatches) {
+        findings.add("the window does not continue the one before");
+        return findings.take();
+    }
+    if (check_references(state.plan, window, findings)) {
         const SegmentBatches batch_of = find_segment_batches(window, findings);
         if (findings.empty()) {
-            check_contents(plan, window, batch_of, findings);
-            Execution(plan, window, batch_of, findings).run();
+            check_contents(state.plan, window, batch_of, findings);
+            state.execution->run(window, batch_of, findings);
         }
     }
+    state.batches += static_cast<std::int32_t>(window.batches.size());
+    state.microbatches += static_cast<std::int32_t>(window.microbatches.size());
+    if (window.drains) state.execution.reset();
     return findings.take();
+}
+
+std::vector<std::string> check_window(const Plan& plan, const Window& window) {
+    StreamChecker checker(plan);
+    return checker.check(window);
 }
 
 }  // namespace loratrain

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,26 @@ namespace loratrain {
 ///   (evaluation: forwarded only); every batch is stepped exactly once per stage;
 /// - every batch holds exactly its samples, each once (multiset), in microbatches between
 ///   first_microbatch and last_microbatch; its counts agree;
-/// - no microbatch exceeds microbatch_tokens; at most one segment per adapter;
+/// - no microbatch exceeds microbatch_tokens; at most one segment per adapter; all of (a, j) is in
+///   earlier microbatches than (a, j+1);
 /// - peak in flight per stage equals peak_in_flight and is <= max_in_flight.
+/// For a window that begins and drains.
 std::vector<std::string> check_window(const Plan& plan, const Window& window);
+
+/// The same for the windows of a stream, given one after the other: what waits for a later window
+/// is accepted until the one that drains, all else at once.
+class StreamChecker {
+  public:
+    explicit StreamChecker(const Plan& plan);  ///< kept by reference
+    ~StreamChecker();
+    StreamChecker(const StreamChecker&) = delete;
+    StreamChecker& operator=(const StreamChecker&) = delete;
+
+    std::vector<std::string> check(const Window& window);
+
+  private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
 
 }  // namespace loratrain

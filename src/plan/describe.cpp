@@ -40,8 +40,8 @@ std::string stage_table(const Plan& plan) {
 }
 
 std::string adapter_table(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
-    std::vector<TextRow> rows{{"adapter", "dataset", "rank", "group", "samples", "batch",
-                               "steps/epoch", "steps", "tokens/epoch", "targets/epoch"}};
+    std::vector<TextRow> rows{{"adapter", "dataset", "rank", "samples", "batch", "steps/epoch",
+                               "steps", "tokens/epoch", "targets/epoch"}};
     for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
         const AdapterJob& spec = job.adapters[a];
         const AdapterPlan& adapter = plan.adapters[a];
@@ -51,11 +51,11 @@ std::string adapter_table(const Job& job, const Plan& plan, std::span<const Data
             tokens += sample.tokens;
             targets += sample.targets;
         }
-        rows.push_back(
-            {adapter.name, job.dataset(spec.dataset).name, std::to_string(spec.r),
-             std::to_string(adapter.group), std::to_string(adapter.samples),
-             std::to_string(spec.global_batch_size), std::to_string(adapter.steps_per_epoch),
-             std::to_string(adapter.total_steps), std::to_string(tokens), std::to_string(targets)});
+        rows.push_back({adapter.name, job.dataset(spec.dataset).name, std::to_string(spec.r),
+                        std::to_string(adapter.samples), std::to_string(spec.global_batch_size),
+                        std::to_string(adapter.steps_per_epoch),
+                        std::to_string(adapter.total_steps), std::to_string(tokens),
+                        std::to_string(targets)});
     }
     return text_table(rows, 2);
 }
@@ -96,8 +96,7 @@ std::string microbatch_summary(const Job& job, const Plan& plan,
     if (plan.pad_columns == 0) lora = cat("segments, ", plan.saved_columns, " columns");
     return cat("microbatch  at most ", plan.microbatch_tokens, " tokens, ", plan.max_in_flight,
                " in flight; LoRA by ", lora, "\nfirst round ", round.microbatches.size(),
-               " microbatches of ", plan.groups, plan.groups == 1 ? " group, " : " groups, ",
-               tokens, " tokens, ", format_fixed(filled, 0), "% filled\n");
+               " microbatches, ", tokens, " tokens, ", format_fixed(filled, 0), "% filled\n");
 }
 
 }  // namespace

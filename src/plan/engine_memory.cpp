@@ -52,13 +52,10 @@ std::int64_t most_samples(const Plan& plan) {
         1, std::min(samples.per_round, 1 + room / std::max<std::int64_t>(1, samples.shortest)));
 }
 
-/// The adapters that may share a microbatch.
-std::vector<std::vector<const AdapterJob*>> adapters_by_group(const Job& job, const Plan& plan) {
-    std::vector<std::vector<const AdapterJob*>> groups(static_cast<std::size_t>(plan.groups));
-    for (std::size_t a = 0; a < job.adapters.size(); ++a) {
-        groups[static_cast<std::size_t>(plan.adapters[a].group)].push_back(&job.adapters[a]);
-    }
-    return groups;
+std::vector<const AdapterJob*> all_adapters(const Job& job) {
+    std::vector<const AdapterJob*> adapters;
+    for (const AdapterJob& adapter : job.adapters) adapters.push_back(&adapter);
+    return adapters;
 }
 
 std::int64_t most_tiles(const Plan& plan, std::int64_t columns, std::int64_t segments) {
@@ -125,14 +122,13 @@ std::uint64_t operator_scratch_bytes(const Job& job, const Plan& plan, const Sta
     std::int64_t bytes = least_scratch;
     if (stage.has_head) bytes = std::max(bytes, logits_chunk(plan).rows * 12);
     if (!in_bf16(plan)) return static_cast<std::uint64_t>(bytes);
-    for (const auto& adapters : adapters_by_group(job, plan)) {
-        for (int g = 0; g < linear_group_count; ++g) {
-            const LinearGroupShape shape = group_shape(plan.model, static_cast<LinearGroup>(g));
-            bytes = std::max(bytes, group_scratch(plan, shape, adapters));
-        }
-        for (int i = 0; i < linear_count; ++i) {
-            bytes = std::max(bytes, linear_scratch(plan, static_cast<Linear>(i), adapters));
-        }
+    const std::vector<const AdapterJob*> adapters = all_adapters(job);
+    for (int g = 0; g < linear_group_count; ++g) {
+        const LinearGroupShape shape = group_shape(plan.model, static_cast<LinearGroup>(g));
+        bytes = std::max(bytes, group_scratch(plan, shape, adapters));
+    }
+    for (int i = 0; i < linear_count; ++i) {
+        bytes = std::max(bytes, linear_scratch(plan, static_cast<Linear>(i), adapters));
     }
     return static_cast<std::uint64_t>(bytes);
 }

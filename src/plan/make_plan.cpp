@@ -12,7 +12,6 @@
 #include "base/text.h"
 #include "plan/cost_model.h"
 #include "plan/fit_memory.h"
-#include "plan/group_adapters.h"
 #include "plan/memory_model.h"
 #include "plan/partition_layers.h"
 
@@ -199,7 +198,6 @@ class Planner {
     }
 
     void plan_adapters() {
-        std::vector<double> tokens_per_step;
         for (const AdapterJob& adapter : job_.adapters) {
             const std::vector<SampleInfo>& samples = data_of(adapter).train;
             AdapterPlan result;
@@ -210,13 +208,7 @@ class Planner {
                 static_cast<std::int32_t>((result.samples + batch - 1) / batch);
             result.total_steps = total_steps(adapter, result.steps_per_epoch);
             plan_.adapters.push_back(result);
-            tokens_per_step.push_back(static_cast<double>(tokens_of(samples)) /
-                                      result.steps_per_epoch);
         }
-        plan_.groups =
-            static_cast<std::int32_t>(std::min(plan_.replica.stages.size(), plan_.adapters.size()));
-        const std::vector<std::int32_t> group_of = group_adapters(tokens_per_step, plan_.groups);
-        for (std::size_t a = 0; a < group_of.size(); ++a) plan_.adapters[a].group = group_of[a];
     }
 
     std::int32_t total_steps(const AdapterJob& adapter, std::int32_t steps_per_epoch) {
@@ -270,24 +262,19 @@ class Planner {
                 bounds.shortest = std::min<std::int64_t>(bounds.shortest, s.tokens);
             }
         }
-        std::vector<std::int64_t> group_samples(static_cast<std::size_t>(plan_.groups), 0);
         for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
-            group_samples[static_cast<std::size_t>(plan_.adapters[a].group)] +=
-                std::min<std::int64_t>(job_.adapters[a].global_batch_size,
-                                       plan_.adapters[a].samples);
+            bounds.per_round += std::min<std::int64_t>(job_.adapters[a].global_batch_size,
+                                                       plan_.adapters[a].samples);
         }
-        bounds.per_round = *std::max_element(group_samples.begin(), group_samples.end());
     }
 
-    /// Tokens of the largest round of a group: a larger microbatch cannot be filled.
+    /// Tokens of the largest round: a larger microbatch cannot be filled.
     std::int64_t largest_round() const {
-        std::vector<std::int64_t> group_tokens(static_cast<std::size_t>(plan_.groups), 0);
-        for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
-            const AdapterJob& adapter = job_.adapters[a];
-            group_tokens[static_cast<std::size_t>(plan_.adapters[a].group)] +=
-                largest_batch(adapter, data_of(adapter).train);
+        std::int64_t tokens = 0;
+        for (const AdapterJob& adapter : job_.adapters) {
+            tokens += largest_batch(adapter, data_of(adapter).train);
         }
-        return *std::max_element(group_tokens.begin(), group_tokens.end());
+        return tokens;
     }
 
     /// Recomputation makes layers cost more, so they are split anew when it turns out necessary.
@@ -312,17 +299,15 @@ class Planner {
         plan_.recompute = choice.recompute;
     }
 
-    /// No microbatch has a larger sum of ranks than its group: one segment per adapter.
+    /// No microbatch has a larger sum of ranks than all adapters: one segment per adapter.
     void choose_lora_columns() {
-        std::vector<std::int32_t> group_ranks(static_cast<std::size_t>(plan_.groups), 0);
+        std::int32_t ranks = 0;
         std::int32_t largest_rank = 0;
-        for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
-            const std::int32_t rank = job_.adapters[a].r;
-            group_ranks[static_cast<std::size_t>(plan_.adapters[a].group)] += rank;
-            largest_rank = std::max(largest_rank, rank);
+        for (const AdapterJob& adapter : job_.adapters) {
+            ranks += adapter.r;
+            largest_rank = std::max(largest_rank, adapter.r);
         }
-        const std::int32_t pad =
-            round_up_to_granule(*std::max_element(group_ranks.begin(), group_ranks.end()));
+        const std::int32_t pad = round_up_to_granule(ranks);
         const std::int32_t widest = widest_pad(plan_.backend);
         const std::int32_t compact = round_up_to_granule(largest_rank);
         plan_.pad_columns = compact <= widest ? std::min(pad, widest) : 0;

@@ -6,7 +6,7 @@
 
 namespace loratrain {
 
-/// The static part of the plan: deployment (layers over ranks), groups, microbatch size, memory.
+/// The static part of the plan: deployment (layers over ranks), microbatch size, memory.
 /// Throws InputError listing every problem: more stages than layers or ranks, rank of an adapter
 /// larger than the smaller side of a matrix it targets, a sample longer than microbatch_tokens,
 /// an empty dataset, a dataset without any target, too little memory (says what is missing and
@@ -15,12 +15,10 @@ namespace loratrain {
 /// - layers are split by cost: the largest time of a stage for a microbatch of usual size (or the
 ///   given one) with the job's mix of samples is as small as possible (partition_layers.h).
 /// - microbatch_tokens auto = max(longest sample, min(2048 on the CPU or 8192 on CUDA, largest
-///   group batch in tokens, what fits in memory)); recompute auto = none where that fits
+///   round in tokens, what fits in memory)); recompute auto = none where that fits
 ///   (fit_memory.h has both rules).
-/// - groups: min(stages, adapters) groups of adapters with about equal tokens per step; with fewer
-///   adapters than stages each batch is split over microbatches instead (plain 1F1B).
-/// - max_in_flight = number of stages.
-/// - pad_columns = sum of the ranks of a group (rounded up to 16), at most 128 on the CPU and 512
+/// - max_in_flight = number of stages; 1 with policy sequential.
+/// - pad_columns = sum of the ranks (rounded up to 16), at most 128 on the CPU and 512
 ///   on CUDA (measured: beyond it segments are faster): microbatches with at most that sum of ranks
 ///   use the augmented matrix (decision 4), the others go by segment. 0 where one rank is larger.
 ///   saved_columns = width of S, for either.

@@ -1,5 +1,6 @@
 #include "plan/pipeline_actions.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace loratrain {
@@ -8,62 +9,29 @@ namespace {
 
 using BatchList = std::vector<std::int32_t>;
 
-/// Which batches' sums travel with which message.
-struct Carried {
-    std::vector<BatchList> up;    ///< per microbatch: totals with its forward
-    std::vector<BatchList> down;  ///< per microbatch: partial sums with its backward
-    BatchList flush;              ///< totals at the end of the window
-};
-
-Carried carried_sums(const Plan& plan, const Window& window) {
-    Carried carried;
-    carried.up.resize(window.microbatches.size());
-    carried.down.resize(window.microbatches.size());
-    if (window.evaluation) return carried;
-    std::vector<bool> stepped(window.batches.size(), false);
-    BatchList previous(plan.adapters.size(), -1);
-    for (std::size_t b = 0; b < window.batches.size(); ++b) {
-        const BatchPlan& batch = window.batches[b];
-        std::int32_t& before = previous[index(batch.adapter)];
-        if (before >= 0) {
-            carried.up[index(batch.first_microbatch)].push_back(before);
-            stepped[static_cast<std::size_t>(before)] = true;
-        }
-        before = static_cast<std::int32_t>(b);
-        carried.down[index(batch.last_microbatch)].push_back(before);
-    }
-    for (std::size_t b = 0; b < stepped.size(); ++b) {
-        if (!stepped[b]) carried.flush.push_back(static_cast<std::int32_t>(b));
-    }
-    return carried;
-}
-
 class StageActions {
   public:
-    StageActions(const Carried& carried, bool first, bool last)
-        : carried_(carried), first_(first), last_(last) {}
+    StageActions(bool first, bool last) : first_(first), last_(last) {}
 
-    void forward(std::int32_t microbatch) {
-        const BatchList& up = carried_.up[static_cast<std::size_t>(microbatch)];
+    void forward(std::int32_t microbatch, const BatchList& up) {
         if (!first_) add(ActionKind::recv_forward, microbatch, up);
         step(up);
         add(ActionKind::forward, microbatch);
         if (!last_) add(ActionKind::send_forward, microbatch, up);
     }
 
-    void backward(std::int32_t microbatch) {
-        const BatchList& down = carried_.down[static_cast<std::size_t>(microbatch)];
+    void backward(std::int32_t microbatch, const BatchList& down) {
         if (!last_) add(ActionKind::recv_backward, microbatch, down);
         add(ActionKind::backward, microbatch);
         if (!first_) add(ActionKind::send_backward, microbatch, down);
     }
 
-    void flush() {
-        if (carried_.flush.empty()) return;
-        if (first_) step(carried_.flush);
-        if (!first_) add(ActionKind::recv_norms, 0, carried_.flush);
-        if (!last_) add(ActionKind::send_norms, 0, carried_.flush);
-        if (!first_) step(carried_.flush);
+    void flush(const BatchList& left) {
+        if (left.empty()) return;
+        if (first_) step(left);
+        if (!first_) add(ActionKind::recv_norms, 0, left);
+        if (!last_) add(ActionKind::send_norms, 0, left);
+        if (!first_) step(left);
     }
 
     std::vector<Action> take() { return std::move(actions_); }
@@ -78,7 +46,6 @@ class StageActions {
         }
     }
 
-    const Carried& carried_;
     bool first_;
     bool last_;
     std::vector<Action> actions_;
@@ -86,23 +53,42 @@ class StageActions {
 
 }  // namespace
 
-void add_pipeline_actions(const Plan& plan, Window& window) {
-    ComputeOrder order = compute_order(plan, window);
-    const Carried carried = carried_sums(plan, window);
+PipelineActions::PipelineActions(const Plan& plan, bool evaluation)
+    : stages_(plan.replica.stages.size()), evaluation_(evaluation), order_(plan, evaluation) {}
+
+void PipelineActions::note_carried(const Window& window) {
+    if (evaluation_) return;
+    for (std::size_t i = 0; i < window.batches.size(); ++i) {
+        const BatchPlan& batch = window.batches[i];
+        const std::int32_t b = window.first_batch + static_cast<std::int32_t>(i);
+        const auto [before, first] = newest_.try_emplace(batch.adapter, b);
+        if (!first) up_[number(batch.first_microbatch)].push_back(before->second);
+        before->second = b;
+        down_[number(batch.last_microbatch)].push_back(b);
+    }
+}
+
+void PipelineActions::add_to(Window& window) {
+    note_carried(window);
+    order_.add(window);
+    const ComputeOrder order = order_.advance(window.drains);
+    BatchList left;
+    for (const auto& [adapter, batch] : newest_) left.push_back(batch);
+    std::sort(left.begin(), left.end());
     window.actions.clear();
-    for (std::size_t s = 0; s < order.stages.size(); ++s) {
-        StageActions stage(carried, s == 0, s + 1 == order.stages.size());
-        for (const ComputeStep& compute : order.stages[s]) {
+    for (std::size_t s = 0; s < stages_; ++s) {
+        StageActions stage(s == 0, s + 1 == stages_);
+        for (const ComputeStep& compute : order[s]) {
             if (compute.backward) {
-                stage.backward(compute.microbatch);
+                stage.backward(compute.microbatch, down_[compute.microbatch]);
             } else {
-                stage.forward(compute.microbatch);
+                stage.forward(compute.microbatch, up_[compute.microbatch]);
             }
         }
-        stage.flush();
+        if (window.drains) stage.flush(left);
         window.actions.push_back(stage.take());
     }
-    window.peak_in_flight = std::move(order.peak_in_flight);
+    window.peak_in_flight = order_.peak_in_flight();
 }
 
 }  // namespace loratrain

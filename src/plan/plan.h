@@ -58,7 +58,6 @@ struct AdapterPlan {
     std::int64_t samples = 0;          ///< of its dataset
     std::int32_t steps_per_epoch = 0;  ///< ceil(samples / global_batch_size)
     std::int32_t total_steps = 0;      ///< optimizer steps
-    std::int32_t group = 0;            ///< adapters of one group share microbatches
 };
 
 /// Memory of one rank in bytes; exact for what a stage allocates, an upper bound in `engine`.
@@ -75,7 +74,7 @@ struct MemoryPlan {
 struct SampleBounds {
     std::int64_t longest = 0;    ///< tokens
     std::int64_t shortest = 0;   ///< tokens
-    std::int64_t per_round = 0;  ///< samples of all adapters of a group, largest group
+    std::int64_t per_round = 0;  ///< samples of all adapters
 };
 
 /// The largest microbatch_tokens with which every rank fits, without and with recomputation; 0 =
@@ -98,7 +97,6 @@ struct Plan {
     /// LoRA pad columns R of the augmented matrix; microbatches with more go by segment.
     std::int32_t pad_columns = 0;
     std::int32_t saved_columns = 0;  ///< columns of S kept per linear and token
-    std::int32_t groups = 1;
     SampleBounds samples;
     std::uint64_t bytes_per_rank = 0;  ///< as Cluster's
     FittingTokens fitting;             ///< unless bytes_per_rank is 0
@@ -133,6 +131,7 @@ struct Microbatch {
 struct BatchPlan {
     AdapterId adapter{};
     std::int32_t step = 0;
+    std::int32_t round = 0;  ///< of the run: in a round every active adapter takes a step
     std::int32_t epoch = 0;
     std::int32_t samples = 0;
     std::int64_t tokens = 0;
@@ -155,28 +154,35 @@ enum class ActionKind : std::uint8_t {
     no_op,
 };
 
-/// One thing a stage does. `carried` lists batches (index into Window::batches):
+/// One thing a stage does. `carried` lists batches (numbers in the stream):
 ///   send_backward / recv_backward: partial sums of squared gradients (this stage and above) and
 ///     loss sums of batches whose last backward this is ("ride down", design decision 3);
 ///   send_forward / recv_forward and send_norms / recv_norms: their totals ("ride up").
 struct Action {
     ActionKind kind = ActionKind::no_op;
     MicrobatchId microbatch{};
-    std::int32_t batch = -1;  ///< step only
+    std::int32_t batch = -1;  ///< step only; number in the stream, as all of `carried`
     std::vector<std::int32_t> carried;
 };
 
-/// A stretch of the schedule, from empty pipeline to empty pipeline. Consists of rounds: in one
-/// round every unfinished adapter takes one optimizer step. Microbatches never mix rounds, so
-/// results do not depend on where windows are cut.
+/// A stretch of the schedule: the next rounds (in a round every active adapter takes one optimizer
+/// step). Windows follow each other as a stream that the pipeline is never emptied for: numbers of
+/// batches and microbatches count from the window that `begins` with an empty pipeline, actions
+/// may refer to those of the windows before, and what is under way at the end of a window is ended
+/// by the next ones, up to the one that `drains`. Microbatches do not depend on where windows are
+/// cut (plan_window.h).
 struct Window {
     std::int32_t first_round = 0;
     std::int32_t rounds = 0;
-    bool evaluation = false;  ///< forward only, over eval samples; batches = one per adapter
+    bool evaluation = false;            ///< forward only, over eval samples; one batch per adapter
+    bool begins = true;                 ///< from an empty pipeline
+    bool drains = true;                 ///< to an empty pipeline, every batch stepped
+    std::int32_t first_batch = 0;       ///< number of batches[0] in the stream
+    std::int32_t first_microbatch = 0;  ///< number of microbatches[0] in the stream
     std::vector<BatchPlan> batches;
     std::vector<Microbatch> microbatches;
     std::vector<std::vector<Action>> actions;  ///< per stage
-    std::vector<std::int32_t> peak_in_flight;  ///< per stage
+    std::vector<std::int32_t> peak_in_flight;  ///< per stage, since the stream began
 };
 
 }  // namespace loratrain

@@ -115,9 +115,9 @@ std::string microbatch_text(const Microbatch& microbatch) {
 }
 
 std::string batch_text(const BatchPlan& b) {
-    return cat("[", number(b.adapter), ", ", b.step, ", ", b.epoch, ", ", b.samples, ", ", b.tokens,
-               ", ", b.targets, ", ", number(b.first_microbatch), ", ", number(b.last_microbatch),
-               ", ", yes_no(b.last_of_adapter), "]");
+    return cat("[", number(b.adapter), ", ", b.step, ", ", b.round, ", ", b.epoch, ", ", b.samples,
+               ", ", b.tokens, ", ", b.targets, ", ", number(b.first_microbatch), ", ",
+               number(b.last_microbatch), ", ", yes_no(b.last_of_adapter), "]");
 }
 
 /// One stage's list as a block of wrapped lines.
@@ -261,7 +261,6 @@ AdapterPlan read_adapter(const Map& map) {
     map.read("samples", adapter.samples);
     map.read("steps_per_epoch", adapter.steps_per_epoch);
     map.read("total_steps", adapter.total_steps);
-    map.read("group", adapter.group);
     return adapter;
 }
 
@@ -328,7 +327,6 @@ Plan read_plan(const YAML::Node& root) {
     map.read("max_in_flight", plan.max_in_flight);
     map.read("pad_columns", plan.pad_columns);
     map.read("saved_columns", plan.saved_columns);
-    map.read("groups", plan.groups);
     const YAML::Node samples = map.at("sample_bounds");
     plan.samples = read_samples(Map(samples));
     map.read("bytes_per_rank", plan.bytes_per_rank);
@@ -345,17 +343,18 @@ Plan read_plan(const YAML::Node& root) {
 BatchPlan read_batch(const YAML::Node& node) {
     std::vector<std::string> fields;
     for (const auto& field : node) fields.push_back(field.as<std::string>());
-    if (fields.size() != 9) fail("a batch has 9 fields");
+    if (fields.size() != 10) fail("a batch has 10 fields");
     BatchPlan batch;
     batch.adapter = AdapterId{parse_number<std::int32_t>(fields[0])};
     batch.step = parse_number<std::int32_t>(fields[1]);
-    batch.epoch = parse_number<std::int32_t>(fields[2]);
-    batch.samples = parse_number<std::int32_t>(fields[3]);
-    batch.tokens = parse_number<std::int64_t>(fields[4]);
-    batch.targets = parse_number<std::int64_t>(fields[5]);
-    batch.first_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[6])};
-    batch.last_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[7])};
-    batch.last_of_adapter = parse_bool(fields[8]);
+    batch.round = parse_number<std::int32_t>(fields[2]);
+    batch.epoch = parse_number<std::int32_t>(fields[3]);
+    batch.samples = parse_number<std::int32_t>(fields[4]);
+    batch.tokens = parse_number<std::int64_t>(fields[5]);
+    batch.targets = parse_number<std::int64_t>(fields[6]);
+    batch.first_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[7])};
+    batch.last_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[8])};
+    batch.last_of_adapter = parse_bool(fields[9]);
     return batch;
 }
 
@@ -388,6 +387,10 @@ Window read_window(const YAML::Node& root) {
     map.read("first_round", window.first_round);
     map.read("rounds", window.rounds);
     map.read("evaluation", window.evaluation);
+    map.read("begins", window.begins);
+    map.read("drains", window.drains);
+    map.read("first_batch", window.first_batch);
+    map.read("first_microbatch", window.first_microbatch);
     for (const auto& node : map.at("batches")) window.batches.push_back(read_batch(node));
     for (const auto& node : map.at("microbatches")) {
         window.microbatches.push_back(read_microbatch(node.as<std::string>()));
@@ -411,10 +414,9 @@ std::string to_text(const Plan& plan) {
         "\nmicrobatch_tokens: ", plan.microbatch_tokens,
         "\nrecompute: ", word(recomputes, plan.recompute), "\nmax_in_flight: ", plan.max_in_flight,
         "\npad_columns: ", plan.pad_columns, "\nsaved_columns: ", plan.saved_columns,
-        "\ngroups: ", plan.groups, "\nsample_bounds: {longest: ", plan.samples.longest,
-        ", shortest: ", plan.samples.shortest, ", per_round: ", plan.samples.per_round,
-        "}\nbytes_per_rank: ", plan.bytes_per_rank, "\nfitting_tokens: {none: ", plan.fitting.none,
-        ", layer: ", plan.fitting.layer, "}\n");
+        "\nsample_bounds: {longest: ", plan.samples.longest, ", shortest: ", plan.samples.shortest,
+        ", per_round: ", plan.samples.per_round, "}\nbytes_per_rank: ", plan.bytes_per_rank,
+        "\nfitting_tokens: {none: ", plan.fitting.none, ", layer: ", plan.fitting.layer, "}\n");
     text += costs_text(plan.costs) + "stages:\n";
     for (const StagePlan& stage : plan.replica.stages) {
         text += cat("  - {rank: ", stage.rank, ", first_layer: ", stage.first_layer,
@@ -426,7 +428,7 @@ std::string to_text(const Plan& plan) {
     for (const AdapterPlan& adapter : plan.adapters) {
         text += cat("  - {name: ", quoted(adapter.name), ", samples: ", adapter.samples,
                     ", steps_per_epoch: ", adapter.steps_per_epoch,
-                    ", total_steps: ", adapter.total_steps, ", group: ", adapter.group, "}\n");
+                    ", total_steps: ", adapter.total_steps, "}\n");
     }
     text += "memory:  # bytes of each rank\n";
     for (const MemoryPlan& memory : plan.memory) {
@@ -446,10 +448,13 @@ Plan plan_from_text(const std::string& text) {
 }
 
 std::string to_text(const Window& window) {
-    std::string text = cat("first_round: ", window.first_round, "\nrounds: ", window.rounds,
-                           "\nevaluation: ", yes_no(window.evaluation),
-                           "\nbatches:  # adapter, step, epoch, samples, tokens, targets, first and"
-                           " last microbatch, last of adapter\n");
+    std::string text =
+        cat("first_round: ", window.first_round, "\nrounds: ", window.rounds,
+            "\nevaluation: ", yes_no(window.evaluation), "\nbegins: ", yes_no(window.begins),
+            "\ndrains: ", yes_no(window.drains), "\nfirst_batch: ", window.first_batch,
+            "\nfirst_microbatch: ", window.first_microbatch,
+            "\nbatches:  # adapter, step, round, epoch, samples, tokens, targets, first and"
+            " last microbatch, last of adapter\n");
     for (const BatchPlan& batch : window.batches) text += "  - " + batch_text(batch) + "\n";
     text += "microbatches:  # a<adapter>@<step> <sample>:<tokens> ...\n";
     for (const Microbatch& microbatch : window.microbatches) {

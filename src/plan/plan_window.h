@@ -16,16 +16,8 @@ struct Progress {
 };
 
 /// The next `rounds` rounds (fewer when all adapters finish earlier; an empty window when nothing
-/// is left). Pure and deterministic; the packing of a round depends on the plan, the seeds and the
-/// adapters' steps alone, not on where the window starts. Checked (check_window) before return.
-///
-/// Packing: first-fit of a group's samples of one round into microbatches of microbatch_tokens, in
-/// global-batch order; with fewer groups than stages a batch is cut into at least
-/// min(samples, stages) microbatches of about equal tokens. Sequence: round by round, groups in
-/// cyclic order, so that a batch and the next one of the same adapter are far apart.
-/// Actions: 1F1B with other adapters filling the bubbles (LoRAPP, mLoRA section 3): first stage
-/// prefers a forward, the other stages a backward; forwards and backwards are both in microbatch
-/// order at every stage; at most max_in_flight in flight.
+/// is left) as a stream of one window (schedule_stream.h), from an empty pipeline to an empty one.
+/// The last block ends with the window.
 Window plan_window(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                    const Progress& progress, std::int32_t rounds);
 

@@ -96,8 +96,10 @@ const Timeline& Simulator::timeline() const {
 }
 
 void Simulator::queue_actions(const Window& window) {
-    stream_microbatches_ = static_cast<std::int32_t>(timeline_.microbatches.size());
-    stream_batches_ = static_cast<std::int32_t>(timeline_.batches.size());
+    if (window.begins) {
+        stream_microbatches_ = static_cast<std::int32_t>(timeline_.microbatches.size());
+        stream_batches_ = static_cast<std::int32_t>(timeline_.batches.size());
+    }
     for (const Microbatch& microbatch : window.microbatches) {
         loads_.push_back(load_of(job_, datasets_, microbatch, window.evaluation));
         timeline_.microbatches.push_back(microbatch);

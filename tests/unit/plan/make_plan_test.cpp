@@ -21,16 +21,15 @@ TEST(MakePlan, FillsEveryField) {
     const Plan plan = test.plan();
     EXPECT_EQ(plan.replica.stages.size(), 2U);
     EXPECT_EQ(plan.max_in_flight, 2);
-    EXPECT_EQ(plan.groups, 2);
     EXPECT_EQ(plan.backend, BackendKind::cpu);
     EXPECT_EQ(plan.precision, Precision::fp32);
-    EXPECT_EQ(plan.microbatch_tokens, 160);
-    EXPECT_EQ(plan.pad_columns, 16);
-    EXPECT_EQ(plan.saved_columns, 16);
+    EXPECT_EQ(plan.microbatch_tokens, 240);
+    EXPECT_EQ(plan.pad_columns, 32);  // 3 x 8, rounded up
+    EXPECT_EQ(plan.saved_columns, 32);
     EXPECT_EQ(plan.recompute, Recompute::none);
     EXPECT_EQ(plan.samples.longest, 10);
     EXPECT_EQ(plan.samples.shortest, 10);
-    EXPECT_EQ(plan.samples.per_round, 16);  // a group of two adapters, eight samples each
+    EXPECT_EQ(plan.samples.per_round, 24);  // three adapters, eight samples each
     EXPECT_EQ(plan.adapters[1].name, "a1");
     EXPECT_EQ(plan.adapters[1].samples, 20);
     EXPECT_EQ(plan.adapters[1].steps_per_epoch, 3);

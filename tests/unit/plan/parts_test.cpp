@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "plan/group_adapters.h"
 #include "plan/pack_microbatches.h"
 #include "plan/partition_layers.h"
 #include "plan/sample_order.h"
@@ -103,20 +102,6 @@ TEST(PartitionLayers, StagesAreContiguousAndOptimal) {
             EXPECT_LT(most, std::max((layers + 1.5) / stages + 1.0, 2.6));
         }
     }
-}
-
-TEST(GroupAdapters, BalancesTokens) {
-    const std::vector<double> tokens{5, 1, 1, 1, 1, 1};
-    EXPECT_EQ(group_adapters(tokens, 2), (Counts{0, 1, 1, 1, 1, 1}));
-    EXPECT_EQ(group_adapters(tokens, 6), (Counts{0, 1, 2, 3, 4, 5}));
-    EXPECT_EQ(group_adapters(tokens, 1), (Counts{0, 0, 0, 0, 0, 0}));
-}
-
-TEST(GroupAdapters, LeavesNoGroupEmpty) {
-    const std::vector<double> tokens{0, 0, 0, 0};
-    const Counts groups = group_adapters(tokens, 3);
-    EXPECT_EQ((std::set<std::int32_t>(groups.begin(), groups.end())),
-              (std::set<std::int32_t>{0, 1, 2}));
 }
 
 TEST(PackMicrobatches, FirstFitFillsHoles) {

@@ -35,7 +35,8 @@ std::string actions_of(const Window& window, std::size_t stage) {
 /// `adapters` adapters on `ranks` ranks with batches of `batch` samples of 10 tokens.
 Window window_of(int adapters, int ranks, int batch, std::int32_t rounds) {
     const auto samples = static_cast<std::size_t>(batch) * static_cast<std::size_t>(rounds);
-    const Case test = uniform_case(adapters, ranks, samples, 10, batch);
+    Case test = uniform_case(adapters, ranks, samples, 10, batch);
+    if (ranks > 1) test.job.schedule.policy = SchedulePolicy::mlora;
     const Plan plan = test.plan();
     return plan_window(test.job, plan, test.datasets, fresh(plan), rounds);
 }
@@ -94,8 +95,8 @@ TEST(Pipeline, NormsRideWithTheMessages) {
 
 TEST(Pipeline, AMessageMayCarrySeveralBatches) {
     Case test = uniform_case(4, 2, 4, 10, 1);
+    test.job.parallel.microbatch_tokens = 20;
     const Plan plan = test.plan();
-    ASSERT_EQ(plan.groups, 2);
     const Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 2);
     ASSERT_EQ(window.microbatches.size(), 4U);
     EXPECT_EQ(actions_of(window, 1),
@@ -119,6 +120,7 @@ TEST(Pipeline, EvaluationHasForwardsOnly) {
 TEST(Pipeline, RemainingAdapterIsSplitOverTheStages) {
     Case test = uniform_case(2, 2, 8, 10, 4);
     test.job.adapters[1].max_steps = 1;
+    test.job.schedule.policy = SchedulePolicy::mlora;
     const Plan plan = test.plan();
     const Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 2);
     EXPECT_EQ(window.microbatches.size(), 4U);

@@ -51,7 +51,6 @@ TEST(PlanText, KeepsEveryFieldOfAPlan) {
     EXPECT_EQ(read.saved_columns, plan.saved_columns);
     EXPECT_EQ(read.adapters[1].name, "true");
     EXPECT_EQ(read.adapters[2].name, "1e3");
-    EXPECT_EQ(read.adapters[2].group, plan.adapters[2].group);
     EXPECT_EQ(read.memory[0].weights, plan.memory[0].weights);
     EXPECT_EQ(read.memory[1].engine, 77U);
     EXPECT_EQ(read.recompute, Recompute::layer);
@@ -126,7 +125,7 @@ TEST(PlanText, RefusesWhatItDidNotWrite) {
     EXPECT_THROW(plan_from_text("[1, 2"), Error);
     EXPECT_THROW(plan_from_text("7"), Error);
     EXPECT_THROW(plan_from_text(with(good, "backend: cuda", "backend: gpu")), Error);
-    EXPECT_THROW(plan_from_text(with(good, "groups: ", "groups: x")), Error);
+    EXPECT_THROW(plan_from_text(with(good, "max_in_flight: ", "max_in_flight: x")), Error);
     EXPECT_THROW(plan_from_text(with(good, "qk_norm: true", "qk_norm: 1")), Error);
     EXPECT_THROW(plan_from_text(with(good, "pad_columns", "columns")), Error);
     const std::string window = to_text(Window{});
@@ -147,7 +146,7 @@ TEST(ActionText, ReadsBack) {
 TEST(Describe, ShowsStagesAndAdapters) {
     const Case test = uniform_case(3, 2, 20, 10, 8);
     const std::string text = describe(test.job, test.plan(), test.datasets);
-    for (const char* words : {"2 layers", "a2", "embedding", "head", "2 microbatches of 2 groups",
+    for (const char* words : {"2 layers", "a2", "embedding", "head", "first round 2 microbatches, 240 tokens",
                               "steps/epoch", "200", "workspace"}) {
         EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
     }

@@ -7,45 +7,51 @@
 #include "base/text.h"
 #include "plan/check_window.h"
 #include "plan/plan_text.h"
+#include "plan/schedule_stream.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
 
 namespace {
 
-using Rounds = std::map<std::int32_t, std::vector<std::string>>;
-
-/// Packing of each round in words, in microbatch order.
-void collect_rounds(const Window& window, const Progress& before, Rounds& rounds) {
-    for (const Microbatch& microbatch : window.microbatches) {
-        std::string text;
-        std::int32_t round = -1;
-        for (const Segment& segment : microbatch.segments) {
-            round = before.round + segment.step - before.steps[index(segment.adapter)];
-            text += cat("|", number(segment.adapter), "@", segment.step);
-            for (const SampleRef& sample : segment.samples) text += cat(" ", sample.index);
-        }
-        rounds[round].push_back(text);
+/// A microbatch in words.
+std::string words(const Microbatch& microbatch) {
+    std::string text;
+    for (const Segment& segment : microbatch.segments) {
+        text += cat("|", number(segment.adapter), "@", segment.step);
+        for (const SampleRef& sample : segment.samples) text += cat(" ", sample.index);
     }
+    return text;
 }
 
-/// Plans everything in windows whose lengths come from `cut`; checks each.
-template <class Cut>
-Rounds train(const Case& test, const Plan& plan, Cut cut) {
-    Rounds rounds;
+/// How a job is planned: rounds asked for at a time, and windows between drains.
+struct Cuts {
+    std::int32_t rounds = 1;
+    int windows = 1;
+};
+
+/// Plans everything; checks every window's text. Returns all microbatches.
+std::vector<std::string> train(const Case& test, const Plan& plan, const Cuts& cuts) {
+    std::vector<std::string> all;
     Progress progress = fresh(plan);
-    for (int i = 0;; ++i) {
-        const Window window = plan_window(test.job, plan, test.datasets, progress, cut(i));
-        EXPECT_EQ(join(check_window(plan, window), "\n"), "");
-        if (window.batches.empty()) break;
-        EXPECT_EQ(to_text(window_from_text(to_text(window))), to_text(window));
-        collect_rounds(window, progress, rounds);
-        advance(progress, window);
+    for (bool more = true; more;) {
+        ScheduleStream stream(test.job, plan, test.datasets, progress);
+        StreamChecker checker(plan);
+        for (int i = 1; i <= cuts.windows; ++i) {
+            const Window window = stream.next(cuts.rounds, i == cuts.windows);
+            more = window.rounds > 0;
+            EXPECT_EQ(join(checker.check(window), "\n"), "");
+            EXPECT_EQ(to_text(window_from_text(to_text(window))), to_text(window));
+            for (const Microbatch& microbatch : window.microbatches) {
+                all.push_back(words(microbatch));
+            }
+            advance(progress, window);
+        }
     }
     for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
         EXPECT_EQ(progress.steps[a], plan.adapters[a].total_steps);
     }
-    return rounds;
+    return all;
 }
 
 }  // namespace
@@ -57,12 +63,10 @@ class RandomJobs : public testing::TestWithParam<int> {
 };
 
 TEST_P(RandomJobs, PackingDoesNotDependOnWindowCuts) {
-    const Rounds all = train(test_, plan_, [](int) { return 1000; });
-    const Rounds single = train(test_, plan_, [](int) { return 1; });
-    const int seed = GetParam();
-    const Rounds mixed = train(test_, plan_, [seed](int i) { return 1 + (seed + i * 7) % 5; });
-    EXPECT_EQ(all, single);
-    EXPECT_EQ(all, mixed);
+    const std::vector<std::string> all = train(test_, plan_, {1000, 1});
+    EXPECT_EQ(train(test_, plan_, {1, 1}), all);
+    EXPECT_EQ(train(test_, plan_, {1, 1000}), all);
+    EXPECT_EQ(train(test_, plan_, {1 + GetParam() % 5, 2 + GetParam() % 3}), all);
 }
 
 TEST_P(RandomJobs, BatchesHoldTheSamplesOfTheEpochOrder) {

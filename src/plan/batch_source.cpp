@@ -1,0 +1,26 @@
+#include "plan/batch_source.h"
+
+#include <algorithm>
+
+#include "plan/sample_order.h"
+
+namespace loratrain {
+
+BatchSource::BatchSource(const Job& job, const Plan& plan, AdapterId adapter)
+    : spec_(job.adapter(adapter)),
+      dataset_(job.dataset(spec_.dataset)),
+      plan_(plan.adapters[index(adapter)]) {}
+
+std::vector<std::int32_t> BatchSource::samples(std::int32_t step) {
+    const std::int32_t epoch = step / plan_.steps_per_epoch;
+    if (epoch != epoch_) {
+        order_ = epoch_order(spec_.seed, dataset_.name, epoch, plan_.samples, dataset_.shuffle);
+        epoch_ = epoch;
+    }
+    const std::int64_t size = spec_.global_batch_size;
+    const std::int64_t first = (step % plan_.steps_per_epoch) * size;
+    const std::int64_t last = std::min(first + size, plan_.samples);
+    return {order_.begin() + first, order_.begin() + last};
+}
+
+}  // namespace loratrain
