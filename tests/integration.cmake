@@ -11,7 +11,8 @@ add_test(NAME unit.backend COMMAND test_backend)
 set_tests_properties(unit.backend PROPERTIES LABELS unit TIMEOUT 300
                      ENVIRONMENT "ASAN_OPTIONS=allocator_may_return_null=1;OMP_WAIT_POLICY=passive")
 
-option(LORATRAIN_BENCH "Build bench_ops and bench_cuda, which time the operators" OFF)
+option(LORATRAIN_BENCH "Build bench_ops and bench_cuda, which time the operators, and \
+bench_packing" OFF)
 if(LORATRAIN_BENCH)
   if(LORATRAIN_CUDA_USED)
     add_executable(bench_cuda "${tests_dir}/bench/bench_cuda.cpp")
@@ -20,4 +21,8 @@ if(LORATRAIN_BENCH)
   add_executable(bench_ops "${tests_dir}/bench/bench_ops.cpp")
   target_include_directories(bench_ops PRIVATE "${tests_dir}")
   target_link_libraries(bench_ops PRIVATE loratrain_backend)
+  if(NOT LORATRAIN_BACKEND_ONLY)
+    add_executable(bench_packing "${tests_dir}/bench/bench_packing.cpp")
+    target_link_libraries(bench_packing PRIVATE loratrain_plan)
+  endif()
 endif()

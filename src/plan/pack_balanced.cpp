@@ -18,11 +18,13 @@ constexpr std::array orders{BinOrder::falling, BinOrder::rising, BinOrder::peak}
 constexpr std::array finer{0.88, 0.94, 0.97, 1.03, 1.06, 1.12};
 constexpr std::size_t probed_samples = 512;  // of the rough comparison, at least
 constexpr std::int32_t probed_rounds = 6;
-constexpr std::size_t kept = 6;  // variants compared over the whole block
-constexpr double near_best = 1.1;
+constexpr std::size_t many_samples = 4096;  // that suffice in any number of rounds
+constexpr std::int32_t ordered_groups = 3;  // orders matter where the pipeline drains
+constexpr std::size_t kept = 6;             // variants compared over the whole block
+constexpr double near_best = 1.03;
 constexpr double as_good = 1.003;
-constexpr std::size_t steady_microbatches = 24;  // per stage
-constexpr int most_repeats = 8;
+constexpr std::size_t steady_microbatches = 16;  // per stage
+constexpr int most_repeats = 4;
 
 struct Tried {
     PackVariant variant;
@@ -34,7 +36,8 @@ BlockItems first_rounds(const BlockItems& block) {
     BlockItems part;
     part.capacity = block.capacity;
     for (const BlockBatch& batch : block.batches) {
-        const bool enough = part.items.size() >= probed_samples && part.rounds >= probed_rounds;
+        const bool enough = part.items.size() >= many_samples ||
+                            (part.items.size() >= probed_samples && part.rounds >= probed_rounds);
         if (batch.round >= part.rounds && enough) break;
         part.rounds = batch.round + 1;
         part.batches.push_back(batch);
@@ -73,10 +76,12 @@ class Search {
   private:
     std::vector<std::int32_t> groups() const {
         std::vector<std::int32_t> counts;
+        const auto stages = static_cast<std::int32_t>(rules_.stages.size());
+        const std::int32_t most = std::min(adapters_, std::max(8, 2 * stages));
         for (const int count : group_counts) {
-            if (count < adapters_) counts.push_back(count);
+            if (count < most) counts.push_back(count);
         }
-        counts.push_back(adapters_);
+        counts.push_back(most);
         return counts;
     }
 
@@ -93,6 +98,7 @@ class Search {
                 if (share > 1.0 && target < least) break;
                 const auto wanted = static_cast<std::int64_t>(target);
                 for (const BinOrder order : orders) {
+                    if (order != BinOrder::falling && count > ordered_groups) break;
                     add(all, {Filling::evened, count, wanted, order});
                 }
                 add(all, {Filling::streamed, count, wanted});

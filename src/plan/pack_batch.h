@@ -16,7 +16,7 @@ using Bins = std::vector<std::vector<std::int32_t>>;
 Bins pack_greedy(std::span<const std::int64_t> tokens, std::int64_t capacity);
 
 /// Fewest bins that the tokens need at least: the larger of the sum's bound and Martello and Toth's
-/// L2 (items that cannot share a bin).
+/// L2 (items that cannot share a bin), from at most 64 thresholds.
 std::int64_t least_bins(std::span<const std::int64_t> tokens, std::int64_t capacity);
 
 struct FillEffort {

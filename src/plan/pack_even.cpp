@@ -7,7 +7,7 @@ namespace loratrain {
 
 namespace {
 
-constexpr int most_improvements = 200;
+constexpr std::int64_t most_considered = 200000;  // exchanges in all
 
 class Evening {
   public:
@@ -19,7 +19,7 @@ class Evening {
 
     std::optional<Bins> run() {
         if (!spread()) return std::nullopt;
-        for (int i = 0; i < most_improvements && improve(); ++i) {
+        while (considered_ < most_considered && improve()) {
         }
         return sorted();
     }
@@ -92,7 +92,8 @@ class Evening {
         return true;
     }
 
-    void consider(std::size_t top, Exchange exchange, Exchange& best) const {
+    void consider(std::size_t top, Exchange exchange, Exchange& best) {
+        ++considered_;
         const PackSize none;
         const PackSize& give = item(exchange.give);
         const PackSize& back = exchange.back < 0 ? none : item(exchange.back);
@@ -123,6 +124,7 @@ class Evening {
     std::int64_t capacity_;
     Bins bins_;
     std::vector<PackSize> load_;
+    std::int64_t considered_ = 0;
 };
 
 }  // namespace

@@ -11,9 +11,10 @@ namespace {
 
 constexpr std::int64_t exact_tokens = 16384;      // subset sums count single tokens up to here
 constexpr std::size_t most_summed = 64;           // values of one subset sum
+constexpr std::size_t most_thresholds = 64;       // of the lower bound
 constexpr std::size_t most_milp_variables = 320;  // items * bins
-constexpr std::int64_t milp_nodes = 100;
-constexpr std::int64_t negligible = 64;  // 1/64 of the capacity in the emptiest bin
+constexpr std::int64_t milp_work = 8000;          // nodes * variables of one solve
+constexpr std::int64_t negligible = 64;           // 1/64 of the capacity in the emptiest bin
 
 std::vector<std::int32_t> longest_first(std::span<const std::int64_t> tokens) {
     std::vector<std::int32_t> order(tokens.size());
@@ -165,7 +166,7 @@ class Filling {
 
     Bins solve(const Model& model, std::size_t bins, MilpLimits limits,
                const FillEffort& effort) const {
-        limits.nodes = milp_nodes;
+        limits.nodes = milp_work / std::ssize(model.milp.columns);
         limits.seconds = effort.seconds;
         const std::optional<MilpSolution> solution = solve_milp(model.milp, limits);
         if (!solution) return {};
@@ -263,9 +264,10 @@ Bins pack_greedy(std::span<const std::int64_t> tokens, std::int64_t capacity) {
 
 std::int64_t least_bins(std::span<const std::int64_t> tokens, std::int64_t capacity) {
     std::int64_t bound = bound_of_threshold(tokens, capacity, 0);
-    for (const std::int64_t length : tokens) {
-        if (2 * length > capacity) continue;
-        bound = std::max(bound, bound_of_threshold(tokens, capacity, length));
+    const std::size_t stride = 1 + tokens.size() / most_thresholds;
+    for (std::size_t i = 0; i < tokens.size(); i += stride) {
+        if (2 * tokens[i] > capacity) continue;
+        bound = std::max(bound, bound_of_threshold(tokens, capacity, tokens[i]));
     }
     return bound;
 }

@@ -26,9 +26,13 @@ class Pipeline {
 
     PipelineTime run() {
         PipelineTime time;
+        for (Stage& stage : stages_) stage.woken = true;
         for (std::int64_t now = 0; now != never; now = next_end(now)) {
             time.makespan = now;
-            for (std::size_t s = 0; s < stages_.size(); ++s) start_ready(s, now);
+            for (std::size_t s = 0; s < stages_.size(); ++s) {
+                if (stages_[s].woken) start_ready(s, now);
+                stages_[s].woken = false;
+            }
         }
         for (const Stage& stage : stages_) {
             LORATRAIN_CHECK(stage.forwarded == count_ && stage.backwarded == count_,
@@ -45,6 +49,7 @@ class Pipeline {
         std::int32_t forwarded = 0;
         std::int32_t backwarded = 0;
         std::int32_t limit = 1;
+        bool woken = false;  ///< it or a neighbour has just ended something
     };
 
     std::size_t at(std::int32_t microbatch, std::size_t stage) const {
@@ -84,10 +89,16 @@ class Pipeline {
         return s + 1 == stages_.size() || backward_end_[at(stage.backwarded, s + 1)] <= now;
     }
 
-    std::int64_t next_end(std::int64_t now) const {
+    std::int64_t next_end(std::int64_t now) {
         std::int64_t next = never;
         for (const Stage& stage : stages_) {
             if (stage.busy_until > now) next = std::min(next, stage.busy_until);
+        }
+        for (std::size_t s = 0; s < stages_.size(); ++s) {
+            if (stages_[s].busy_until != next) continue;
+            stages_[s].woken = true;
+            if (s > 0) stages_[s - 1].woken = true;
+            if (s + 1 < stages_.size()) stages_[s + 1].woken = true;
         }
         return next;
     }

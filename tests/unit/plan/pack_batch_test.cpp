@@ -187,11 +187,11 @@ TEST_P(RandomBatches, BucketsPadTheLeast) {
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomBatches, testing::Range(0, 30));
 
 TEST(PackBatch, MilpFindsWhatGreedyMisses) {
-    const Lengths tokens{44, 24, 24, 22, 21, 17, 8, 8, 6, 6};  // 180 = 3 * 60
-    EXPECT_EQ(pack_greedy(tokens, 60).size(), 4U);
-    EXPECT_EQ(least_bins(tokens, 60), 3);
+    const Lengths tokens{4, 4, 3, 3, 3, 3};
+    EXPECT_EQ(pack_greedy(tokens, 10).size(), 3U);
+    EXPECT_EQ(least_bins(tokens, 10), 2);
     if (!milp_available()) GTEST_SKIP() << "built without CBC";
-    EXPECT_EQ(pack_fewest(tokens, 60, {true, 20.0}).size(), 3U);
+    EXPECT_EQ(pack_fewest(tokens, 10, {true, 20.0}).size(), 2U);
 }
 
 TEST(PackBatch, LeastBinsCountsWhatCannotShare) {
@@ -232,7 +232,8 @@ class SolveMilp : public testing::Test {
 TEST_F(SolveMilp, Knapsack) {
     const std::optional<MilpSolution> solution = solve_milp(problem_, {});
     ASSERT_TRUE(solution);
-    EXPECT_EQ(solution->values, (std::vector<double>{1, 1, 0, 0}));
+    EXPECT_GT(std::min(solution->values[0], solution->values[1]), 0.5);
+    EXPECT_LT(std::max(solution->values[2], solution->values[3]), 0.5);
     EXPECT_EQ(solution->objective, -23.0);
     EXPECT_TRUE(solution->optimal);
 }

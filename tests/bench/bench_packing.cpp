@@ -1,0 +1,344 @@
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/rng.h"
+#include "config/model_presets.h"
+#include "plan/milp.h"
+#include "plan/pack_balanced.h"
+
+// What the packings of a block are worth: llama-3.1-8b with its head on H200s, four adapters with
+// global batch 8, sample lengths drawn from log-normal distributions like those of XSum,
+// CNN/DailyMail and WikiSum. Idle shares by simulation, from an empty pipeline to an empty one.
+// bench_packing [rounds [threads]]
+
+namespace loratrain {
+namespace {
+
+constexpr std::int32_t adapters = 4;
+constexpr std::int32_t global_batch = 8;
+constexpr double shortest = 16.0;
+constexpr double longest = 4096.0;
+constexpr std::int32_t milp_rounds = 32;  // rows with MILP stop here: they are for comparison
+constexpr std::int32_t block_rounds = 32;
+constexpr std::int32_t planned_samples = 25600;
+constexpr std::int64_t padding_multiple = 128;
+
+/// Lengths exp(N(mu, sigma)), clipped; mean of the unclipped distribution exp(mu + sigma^2 / 2).
+struct Lengths {
+    const char* name;
+    double mu;
+    double sigma;
+};
+constexpr Lengths datasets[] = {
+    {"XSum", 6.035, 0.6},     // mean 500
+    {"CNN/DM", 6.677, 0.5},   // mean 900
+    {"WikiSum", 7.193, 0.7},  // mean 1,700 before clipping
+    {"mixed", 0.0, 0.0},      // adapters 0 and 3 XSum, 1 CNN/DM, 2 WikiSum
+};
+
+double seconds_now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+double normal(std::uint64_t key, std::uint64_t i) {
+    const double u =
+        (0.5 + static_cast<double>(uniform_float(key, 2 * i)) * 16777216.0) / 16777217.0;
+    const double v = static_cast<double>(uniform_float(key, 2 * i + 1));
+    return std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586 * v);
+}
+
+std::int32_t draw(const Lengths& lengths, std::uint64_t key, std::uint64_t i) {
+    const double tokens = std::exp(lengths.mu + lengths.sigma * normal(key, i));
+    return static_cast<std::int32_t>(std::clamp(tokens, shortest, longest));
+}
+
+const Lengths& lengths_of(const Lengths& dataset, std::int32_t adapter) {
+    return dataset.sigma > 0.0 ? dataset : datasets[adapter % 3];
+}
+
+std::vector<Round> make_rounds(const Lengths& dataset, std::int32_t count) {
+    std::vector<Round> rounds(static_cast<std::size_t>(count));
+    for (std::int32_t r = 0; r < count; ++r) {
+        for (std::int32_t a = 0; a < adapters; ++a) {
+            PendingBatch batch{AdapterId{a}, r, {}};
+            for (std::int32_t i = r * global_batch; i < (r + 1) * global_batch; ++i) {
+                const std::int32_t tokens =
+                    draw(lengths_of(dataset, a), mix_key(2026, static_cast<std::uint64_t>(a)),
+                         static_cast<std::uint64_t>(i));
+                batch.samples.push_back({{i, tokens}, tokens - 1});
+            }
+            rounds[static_cast<std::size_t>(r)].push_back(std::move(batch));
+        }
+    }
+    return rounds;
+}
+
+std::vector<StagePlan> split_layers(std::int32_t layers, std::int32_t stages, std::int32_t last) {
+    std::vector<StagePlan> split;
+    const std::int32_t others = stages - 1;
+    std::int32_t first = 0;
+    for (std::int32_t s = 0; s < stages; ++s) {
+        const std::int32_t shared = (layers - last) / others;
+        const std::int32_t more = s < (layers - last) % others ? 1 : 0;
+        const std::int32_t count = s == others ? last : shared + more;
+        split.push_back({s, first, count, s == 0, s == others});
+        first += count;
+    }
+    return split;
+}
+
+/// The split of the layers with the smallest largest time of a stage for `load`, among those the
+/// most even one.
+std::vector<StagePlan> best_split(const PackRules& rules, std::int32_t layers, std::int32_t stages,
+                                  const MicrobatchLoad& load) {
+    std::vector<StagePlan> best;
+    std::pair<double, double> least;
+    for (std::int32_t last = 1; last <= layers - stages + 1; ++last) {
+        std::vector<StagePlan> split = split_layers(layers, stages, last);
+        std::vector<double> times;
+        for (const StagePlan& stage : split) {
+            times.push_back(forward_seconds(rules.costs, stage, load) +
+                            backward_seconds(rules.costs, stage, load, rules.recompute));
+        }
+        const double most = *std::max_element(times.begin(), times.end());
+        const std::pair badness(most, most - *std::min_element(times.begin(), times.end()));
+        if (!best.empty() && badness >= least) continue;
+        best = std::move(split);
+        least = badness;
+    }
+    return best;
+}
+
+class Case {
+  public:
+    Case(const Lengths& dataset, std::int32_t stages, std::int64_t capacity, std::int32_t rounds,
+         int threads)
+        : rounds_(make_rounds(dataset, rounds)) {
+        const ModelSpec model = *model_preset("llama-3.1-8b");
+        rules_.capacity = capacity;
+        rules_.max_in_flight = stages;
+        rules_.costs = built_in_costs(model, Precision::bf16, "h200");
+        rules_.threads = threads;
+        MicrobatchLoad load;
+        for (const Round& round : rounds_) {
+            for (const PendingBatch& batch : round) {
+                for (const PackSample& sample : batch.samples) {
+                    const double tokens = sample.sample.tokens;
+                    load.tokens += sample.sample.tokens;
+                    load.targets += sample.targets;
+                    load.squares += tokens * tokens;
+                }
+            }
+        }
+        rules_.stages = best_split(rules_, static_cast<std::int32_t>(model.layers), stages, load);
+        block_ = block_items(rules_, rounds_);
+    }
+
+    void print(const char* dataset) {
+        std::printf("\n%s: mean %.0f tokens, %zu stages of", dataset,
+                    static_cast<double>(block_.tokens) / static_cast<double>(block_.items.size()),
+                    rules_.stages.size());
+        for (const StagePlan& stage : rules_.stages) std::printf(" %d", stage.layer_count);
+        std::printf(" layers, capacity %ld; idle by the split alone %.2f%%\n",
+                    static_cast<long>(rules_.capacity), 100.0 * split_share());
+        std::printf("  %-22s %6s %8s %8s %7s %10s\n", "", "mb", "smallest", "idle", "groups",
+                    "tokens/s");
+        baseline("sequential", SchedulePolicy::sequential, 1);
+        baseline("1f1b", SchedulePolicy::one_f_one_b, rules_.max_in_flight);
+        baseline("mlora", SchedulePolicy::mlora, rules_.max_in_flight);
+        filled(false);
+        if (milp_available()) filled(true);
+        const BalancedPacking best = blocks();
+        row("balanced", best.bins, block_, best.variant.groups);
+        if (name(best.variant.filling) != nullptr) {
+            std::printf("  (last block: %s)\n", name(best.variant.filling));
+        }
+    }
+
+  private:
+    static const char* name(Filling filling) {
+        constexpr const char* names[] = {"filled, merged", "MILP, merged", "evened", "streamed"};
+        return names[static_cast<int>(filling)];
+    }
+
+    /// Idle share if the busiest stage never paused.
+    double split_share() const {
+        Bins all(1);
+        for (std::size_t i = 0; i < block_.items.size(); ++i) {
+            all[0].push_back(static_cast<std::int32_t>(i));
+        }
+        const PipelineLoad load = pipeline_load(rules_, block_, all);
+        double total = 0.0;
+        double most = 0.0;
+        for (std::size_t s = 0; s < rules_.stages.size(); ++s) {
+            const auto time = static_cast<double>(load.forward[s] + load.backward[s]);
+            total += time;
+            most = std::max(most, time);
+        }
+        return 1.0 - total / (most * static_cast<double>(rules_.stages.size()));
+    }
+
+    void baseline(const char* label, SchedulePolicy policy, std::int32_t in_flight) {
+        PackRules rules = rules_;
+        rules.policy = policy;
+        rules.max_in_flight = in_flight;
+        std::swap(rules, rules_);
+        row(label, bins_of(pack_block(rules_, rounds_)), block_, adapters);
+        std::swap(rules, rules_);
+    }
+
+    /// Microbatches back as bins of items; sample index = its number in the adapter's batches.
+    Bins bins_of(const std::vector<Microbatch>& microbatches) const {
+        Bins bins;
+        for (const Microbatch& microbatch : microbatches) {
+            std::vector<std::int32_t>& bin = bins.emplace_back();
+            for (const Segment& segment : microbatch.segments) {
+                const std::int32_t batch = segment.step * adapters + number(segment.adapter);
+                const std::int32_t first = block_.batch(batch).first_item;
+                for (const SampleRef& sample : segment.samples) {
+                    bin.push_back(first + sample.index - segment.step * global_batch);
+                }
+            }
+        }
+        return bins;
+    }
+
+    /// Filled microbatches, without and with the merge pass, at the best number of groups.
+    void filled(bool milp) {
+        const std::int32_t count = milp ? std::min(milp_rounds, block_.rounds) : block_.rounds;
+        const std::span<const Round> some(rounds_.data(), static_cast<std::size_t>(count));
+        const BlockItems block = block_items(rules_, some);
+        Bins plain;
+        Bins merged;
+        std::int64_t least = 0;
+        std::int32_t best = 0;
+        double seconds = 0.0;
+        for (std::int32_t groups = 1; groups <= adapters; ++groups) {
+            const double start = seconds_now();
+            const auto packed = pack_filled(block, portions(block, groups), rules_, milp);
+            const Bins candidate = merge_portions(rules_, block, packed).bins;
+            const std::int64_t time =
+                pipeline_time(pipeline_load(rules_, block, candidate)).makespan;
+            if (best > 0 && time >= least) continue;
+            seconds = seconds_now() - start;
+            least = time;
+            best = groups;
+            plain = concatenate(packed);
+            merged = candidate;
+        }
+        row(milp ? "MILP" : "greedy", plain, block, best);
+        row(milp ? "MILP + merge" : "greedy + merge", merged, block, best);
+        if (milp) std::printf("  (MILP rows: %d rounds, packed in %.2f s)\n", count, seconds);
+    }
+
+    /// As a run plans: block after block.
+    BalancedPacking blocks() {
+        BalancedPacking all;
+        for (std::int32_t first = 0; first < block_.rounds; first += block_rounds) {
+            const std::int32_t count = std::min(block_rounds, block_.rounds - first);
+            const std::span<const Round> some(rounds_.data() + first,
+                                              static_cast<std::size_t>(count));
+            const BlockItems block = block_items(rules_, some);
+            BalancedPacking packing = pack_balanced_block(rules_, block);
+            const std::int32_t offset = first * adapters * global_batch;
+            for (auto& bin : packing.bins) {
+                for (std::int32_t& item : bin) item += offset;
+                all.bins.push_back(bin);
+            }
+            all.variant = packing.variant;
+        }
+        return all;
+    }
+
+    void row(const char* label, const Bins& bins, const BlockItems& block, std::int32_t groups) {
+        std::int64_t smallest = rules_.capacity;
+        for (const auto& bin : bins) {
+            std::int64_t tokens = 0;
+            for (const std::int32_t item : bin) tokens += block.item(item).tokens;
+            smallest = std::min(smallest, tokens);
+        }
+        const PipelineTime time = pipeline_time(pipeline_load(rules_, block, bins));
+        const auto stages = static_cast<std::int32_t>(rules_.stages.size());
+        std::printf("  %-22s %6zu %8ld %7.2f%% %7d %10.0f\n", label, bins.size(),
+                    static_cast<long>(smallest), 100.0 * time.idle_share(stages), groups,
+                    1e9 * static_cast<double>(block.tokens) / static_cast<double>(time.makespan));
+    }
+
+    PackRules rules_;
+    std::vector<Round> rounds_;
+    BlockItems block_;
+};
+
+/// Tokens that a padding multiple would add: each adapter's part of a microbatch is rounded up.
+void print_padding(const Lengths& dataset) {
+    const std::vector<Round> rounds = make_rounds(dataset, 100);
+    PackRules rules;
+    rules.capacity = 6144;
+    rules.max_in_flight = 4;
+    rules.costs = built_in_costs(*model_preset("llama-3.1-8b"), Precision::bf16, "h200");
+    for (std::int32_t s = 0; s < 4; ++s) rules.stages.push_back({s, s * 8, 8, s == 0, s == 3});
+    std::int64_t tokens = 0;
+    std::int64_t padded = 0;
+    for (const Microbatch& microbatch : pack_block(rules, rounds)) {
+        for (const Segment& segment : microbatch.segments) {
+            tokens += segment.tokens();
+            padded +=
+                (segment.tokens() + padding_multiple - 1) / padding_multiple * padding_multiple;
+        }
+    }
+    std::printf("  %-8s %.2f%% of the tokens\n", dataset.name,
+                100.0 * static_cast<double>(padded - tokens) / static_cast<double>(tokens));
+}
+
+void print_planning(const Lengths& dataset, int threads) {
+    const std::int32_t count = planned_samples / (adapters * global_batch);
+    const std::vector<Round> rounds = make_rounds(dataset, count);
+    PackRules rules;
+    rules.capacity = 6144;
+    rules.max_in_flight = 4;
+    rules.threads = threads;
+    rules.costs = built_in_costs(*model_preset("llama-3.1-8b"), Precision::bf16, "h200");
+    for (std::int32_t s = 0; s < 4; ++s) rules.stages.push_back({s, s * 8, 8, s == 0, s == 3});
+    const double start = seconds_now();
+    std::size_t microbatches = 0;
+    for (std::int32_t first = 0; first < count; first += block_rounds) {
+        const std::span<const Round> some(
+            rounds.data() + first, static_cast<std::size_t>(std::min(block_rounds, count - first)));
+        microbatches += pack_block(rules, some).size();
+    }
+    std::printf("  %-8s %.2f s, %zu microbatches\n", dataset.name, seconds_now() - start,
+                microbatches);
+}
+
+void run(std::int32_t rounds, int threads) {
+    for (const std::int32_t stages : {4, 2}) {
+        for (const Lengths& dataset : datasets) {
+            for (const std::int64_t capacity : {6144, 7168}) {
+                Case(dataset, stages, capacity, rounds, threads).print(dataset.name);
+            }
+        }
+    }
+    std::printf("\nplanning %d samples in blocks of %d rounds, 4 stages, %d threads:\n",
+                planned_samples, block_rounds, threads);
+    for (const Lengths& dataset : datasets) print_planning(dataset, threads);
+    std::printf("\nwhat a padding multiple of %ld would add (4 stages, capacity 6144):\n",
+                static_cast<long>(padding_multiple));
+    for (const Lengths& dataset : datasets) print_padding(dataset);
+}
+
+}  // namespace
+}  // namespace loratrain
+
+int main(int argc, char** argv) {
+    const int rounds = argc > 1 ? std::atoi(argv[1]) : 100;
+    const int threads = argc > 2 ? std::atoi(argv[2]) : 2;
+    loratrain::run(std::max(1, rounds), std::max(1, threads));
+    return 0;
+}
