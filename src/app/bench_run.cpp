@@ -35,7 +35,7 @@ WindowTime BenchRun::run(int rounds) {
     barrier(mpi_);
     const auto start = std::chrono::steady_clock::now();
     loader_.start(window);
-    runner_.run(window, loader_, [](const BatchResult&) {});
+    runner_.run(window, loader_, {});
     backend_.synchronize();
     barrier(mpi_);
     time.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -4,6 +4,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -20,14 +21,22 @@ constexpr std::int32_t pad_token = 0;
 class Reader {
   public:
     Reader(const DatasetFiles& files, std::span<const DatasetId> dataset_of_adapter,
-           bool with_tokens, std::size_t depth, const Window& window)
+           bool with_tokens, std::size_t depth, bool evaluation)
         : files_(files),
           dataset_of_adapter_(dataset_of_adapter),
           with_tokens_(with_tokens),
           depth_(depth),
-          window_(window),
-          remaining_(window.microbatches.size()),
+          evaluation_(evaluation),
           thread_([this] { run(); }) {}
+
+    void add(const std::vector<Microbatch>& microbatches) {
+        {
+            const std::lock_guard lock(mutex_);
+            unread_.insert(unread_.end(), microbatches.begin(), microbatches.end());
+            remaining_ += microbatches.size();
+        }
+        room_.notify_one();
+    }
 
     ~Reader() {
         {
@@ -42,7 +51,7 @@ class Reader {
 
     PackedBatch next() {
         std::unique_lock lock(mutex_);
-        LORATRAIN_CHECK(remaining_ > 0, "all microbatches of the window have been read");
+        LORATRAIN_CHECK(remaining_ > 0, "all microbatches have been read");
         ready_.wait(lock, [this] { return !queue_.empty() || error_ != nullptr; });
         if (queue_.empty()) std::rethrow_exception(error_);
         PackedBatch batch = std::move(queue_.front());
@@ -56,9 +65,8 @@ class Reader {
   private:
     void run() {
         try {
-            for (const Microbatch& microbatch : window_.microbatches) {
-                if (!wait_for_room()) return;
-                push(read(microbatch));
+            while (const std::optional<Microbatch> microbatch = next_to_read()) {
+                push(read(*microbatch));
             }
         } catch (...) {
             const std::lock_guard lock(mutex_);
@@ -67,11 +75,15 @@ class Reader {
         }
     }
 
-    /// False when the reading is to end.
-    bool wait_for_room() {
+    /// Waits for room and work; none when the reading is to end.
+    std::optional<Microbatch> next_to_read() {
         std::unique_lock lock(mutex_);
-        room_.wait(lock, [this] { return stop_ || queue_.size() < depth_; });
-        return !stop_;
+        room_.wait(lock,
+                   [this] { return stop_ || (!unread_.empty() && queue_.size() < depth_); });
+        if (stop_) return std::nullopt;
+        Microbatch next = std::move(unread_.front());
+        unread_.pop_front();
+        return next;
     }
 
     void push(PackedBatch batch) {
@@ -85,7 +97,7 @@ class Reader {
     const Dataset& dataset(AdapterId adapter) const {
         LORATRAIN_CHECK(index(adapter) < dataset_of_adapter_.size(), "adapter ", number(adapter));
         const std::size_t id = index(dataset_of_adapter_[index(adapter)]);
-        if (!window_.evaluation) return files_.train.at(id);
+        if (!evaluation_) return files_.train.at(id);
         const Dataset* eval = files_.eval.at(id).get();
         LORATRAIN_CHECK(eval != nullptr, "dataset ", id, " has no evaluation file");
         return *eval;
@@ -121,15 +133,16 @@ class Reader {
     std::span<const DatasetId> dataset_of_adapter_;
     bool with_tokens_;
     std::size_t depth_;
-    const Window& window_;
+    bool evaluation_;
 
     std::mutex mutex_;
     std::condition_variable ready_;
     std::condition_variable room_;
+    std::deque<Microbatch> unread_;
     std::deque<PackedBatch> queue_;
     std::exception_ptr error_;
     bool stop_ = false;
-    std::size_t remaining_;  ///< microbatches that next() has not returned yet
+    std::size_t remaining_ = 0;  ///< microbatches that next() has not returned yet
     std::thread thread_;     ///< last: it uses all of the above
 };
 
@@ -156,9 +169,14 @@ Loader::Loader(const DatasetFiles& files, std::span<const DatasetId> dataset_of_
 Loader::~Loader() = default;
 
 void Loader::start(const Window& window) {
-    state_->reader.reset();
-    state_->reader = std::make_unique<Reader>(state_->files, state_->dataset_of_adapter,
-                                              state_->with_tokens, state_->depth, window);
+    if (window.begins) {
+        state_->reader.reset();
+        state_->reader =
+            std::make_unique<Reader>(state_->files, state_->dataset_of_adapter,
+                                     state_->with_tokens, state_->depth, window.evaluation);
+    }
+    LORATRAIN_CHECK(state_->reader != nullptr, "the window continues none");
+    state_->reader->add(window.microbatches);
 }
 
 PackedBatch Loader::next() {

@@ -31,7 +31,7 @@ struct DatasetFiles {
     std::vector<std::unique_ptr<Dataset>> eval;  ///< per DatasetId, null = none
 };
 
-/// Reads a window's microbatches ahead of their use on one background thread (at most `depth`
+/// Reads the microbatches of windows ahead of their use on one background thread (at most `depth`
 /// ahead). next() returns them in order; errors of the thread are rethrown there.
 class Loader {
   public:
@@ -42,7 +42,8 @@ class Loader {
     Loader(const Loader&) = delete;
     Loader& operator=(const Loader&) = delete;
 
-    /// Starts on a window (which must outlive its reading); drops what was left of the one before.
+    /// Starts on a window; one that begins drops what was left of those before, others go on behind
+    /// them.
     void start(const Window& window);
     PackedBatch next();
 

@@ -69,9 +69,12 @@ PipelineRunner::PipelineRunner(const Job& job, const Plan& plan, std::size_t sta
 }
 
 std::vector<EvalSums> PipelineRunner::run(const Window& window, Loader& loader,
-                                          const std::function<void(const BatchResult&)>& on_batch) {
-    on_batch_ = &on_batch;
-    start(window);
+                                          const Hooks& hooks) {
+    if (window.begins) {
+        hooks_ = hooks;
+        begin_stream(window);
+    }
+    append(window);
     for (const Action& action : window.actions[stage_index_]) {
         const activity::Task task = task_of(action.kind);
         activity::begin(task, number_of(action), on_device_);
@@ -79,26 +82,22 @@ std::vector<EvalSums> PipelineRunner::run(const Window& window, Loader& loader,
         post_receives();
         perform(action, loader);
         reads_.poll();
+        if (hooks_.between_actions) hooks_.between_actions();
     }
+    if (!window.drains) return {};
     activity::begin(activity::Task::end_window, -1, on_device_);
     drain();
     return std::move(evaluation_);
 }
 
-void PipelineRunner::start(const Window& window) {
-    window_ = &window;
+void PipelineRunner::begin_stream(const Window& window) {
     reads_.clear();
+    evaluating_ = window.evaluation;
+    batches_.clear();
+    microbatches_.clear();
     batch_index_.clear();
-    for (std::size_t b = 0; b < window.batches.size(); ++b) {
-        const BatchPlan& batch = window.batches[b];
-        batch_index_[{number(batch.adapter), batch.step}] = static_cast<std::int32_t>(b);
-    }
     forward_receives_.clear();
     backward_receives_.clear();
-    for (const Action& action : window.actions[stage_index_]) {
-        if (action.kind == ActionKind::recv_forward) forward_receives_.push_back(&action);
-        if (action.kind == ActionKind::recv_backward) backward_receives_.push_back(&action);
-    }
     forward_in_.clear();
     backward_in_.clear();
     forward_out_.clear();
@@ -106,7 +105,24 @@ void PipelineRunner::start(const Window& window) {
     backward_out_.clear();
     backward_out_.resize(gradient_buffers);
     freed_slots_ = backwards_done_ = posted_forward_ = posted_backward_ = 0;
-    evaluation_.assign(window.evaluation && last() ? window.batches.size() : 0, {});
+    evaluation_.assign(evaluating_ && last() ? window.batches.size() : 0, {});
+}
+
+void PipelineRunner::append(const Window& window) {
+    LORATRAIN_CHECK(std::ssize(batches_) == window.first_batch &&
+                        std::ssize(microbatches_) == window.first_microbatch,
+                    "the window does not continue the one before");
+    for (const BatchPlan& batch : window.batches) {
+        batch_index_[{number(batch.adapter), batch.step}] =
+            static_cast<std::int32_t>(batches_.size());
+        batches_.push_back(batch);
+    }
+    microbatches_.insert(microbatches_.end(), window.microbatches.begin(),
+                         window.microbatches.end());
+    for (const Action& action : window.actions[stage_index_]) {
+        if (action.kind == ActionKind::recv_forward) forward_receives_.push_back(action);
+        if (action.kind == ActionKind::recv_backward) backward_receives_.push_back(action);
+    }
 }
 
 void PipelineRunner::perform(const Action& action, Loader& loader) {
@@ -137,7 +153,7 @@ void PipelineRunner::perform(const Action& action, Loader& loader) {
 void PipelineRunner::post_receives() {
     const auto forwards = static_cast<std::int32_t>(forward_receives_.size());
     while (posted_forward_ < forwards && posted_forward_ < freed_slots_ + stage_.slots()) {
-        const Action& action = *forward_receives_[static_cast<std::size_t>(posted_forward_)];
+        const Action& action = forward_receives_[static_cast<std::size_t>(posted_forward_)];
         const std::int32_t m = number(action.microbatch);
         const TensorView input = stage_.input(slot_of(m), tokens_of(m));
         const std::size_t bytes = payload_bytes(input) + action.carried.size() * sizeof(double);
@@ -148,7 +164,7 @@ void PipelineRunner::post_receives() {
     const auto backwards = static_cast<std::int32_t>(backward_receives_.size());
     while (posted_backward_ < backwards &&
            posted_backward_ < backwards_done_ + static_cast<std::int32_t>(gradient_buffers)) {
-        const Action& action = *backward_receives_[static_cast<std::size_t>(posted_backward_)];
+        const Action& action = backward_receives_[static_cast<std::size_t>(posted_backward_)];
         const std::int32_t m = number(action.microbatch);
         const TensorView gradient =
             message(gradient_in_[static_cast<std::size_t>(m) % gradient_buffers], m);
@@ -170,14 +186,14 @@ void PipelineRunner::receive_forward(const Action& action) {
 
 void PipelineRunner::forward(const Action& action, Loader& loader) {
     const std::int32_t m = number(action.microbatch);
-    const Microbatch& microbatch = window_->microbatches[static_cast<std::size_t>(m)];
+    const Microbatch& microbatch = microbatches_[static_cast<std::size_t>(m)];
     activity::begin(activity::Task::load_rows, m);
     const PackedBatch packed = loader.next();
     activity::begin(activity::Task::forward, m, on_device_);
     LossRule rule;
-    rule.evaluation = window_->evaluation;
+    rule.evaluation = evaluating_;
     for (const Segment& segment : microbatch.segments) {
-        const BatchPlan& batch = window_->batches[static_cast<std::size_t>(batch_of(segment))];
+        const BatchPlan& batch = batches_[static_cast<std::size_t>(batch_of(segment))];
         rule.scales.push_back(batch.targets > 0
                                   ? static_cast<float>(1.0 / static_cast<double>(batch.targets))
                                   : 0.0F);
@@ -191,7 +207,7 @@ void PipelineRunner::forward(const Action& action, Loader& loader) {
     rows.sample_ids = packed.sample_ids;
     rows.offsets = packed.offsets;
     stage_.forward(slot, microbatch, rows, rule);
-    if (!window_->evaluation) return;
+    if (!evaluating_) return;
     if (last()) {
         collect_evaluation(m);
     } else {
@@ -238,9 +254,9 @@ void PipelineRunner::backward(const Action& action) {
 
 void PipelineRunner::finish_batches(std::int32_t microbatch) {
     for (const Segment& segment :
-         window_->microbatches[static_cast<std::size_t>(microbatch)].segments) {
+         microbatches_[static_cast<std::size_t>(microbatch)].segments) {
         const std::int32_t b = batch_of(segment);
-        const BatchPlan& batch = window_->batches[static_cast<std::size_t>(b)];
+        const BatchPlan& batch = batches_[static_cast<std::size_t>(b)];
         if (number(batch.last_microbatch) != microbatch) continue;
         stage_.finish_batch(batch.adapter, !last());
         if (first()) report_batch(b);
@@ -248,13 +264,14 @@ void PipelineRunner::finish_batches(std::int32_t microbatch) {
 }
 
 void PipelineRunner::report_batch(std::int32_t b) {
-    const BatchPlan& batch = window_->batches[static_cast<std::size_t>(b)];
+    const BatchPlan& batch = batches_[static_cast<std::size_t>(b)];
     const auto a = static_cast<std::int32_t>(index(batch.adapter));
     const StageSums& sums = stage_.sums();
     backend_.move_doubles({sums.total, sums.partial, {&a, 1}, {&a, 1}, false});
     reads_.read({{sums.loss + a, sizeof(double)}, {sums.total + a, sizeof(double)}},
                 [this, b](const double* values) {
-                    (*on_batch_)({b, values[0], values[1]});
+                    if (!hooks_.on_batch) return;
+                    hooks_.on_batch({batches_[static_cast<std::size_t>(b)], values[0], values[1]});
                 });
 }
 
@@ -271,7 +288,7 @@ void PipelineRunner::send_backward(const Action& action) {
 }
 
 void PipelineRunner::step(std::int32_t batch_index) {
-    const BatchPlan& batch = window_->batches[static_cast<std::size_t>(batch_index)];
+    const BatchPlan& batch = batches_[static_cast<std::size_t>(batch_index)];
     const int total_steps = plan_.adapters[index(batch.adapter)].total_steps;
     stage_.step(batch.adapter, learning_rate(job_.adapter(batch.adapter), total_steps, batch.step));
 }
@@ -294,7 +311,7 @@ void PipelineRunner::send_norms(const Action& action) {
 }
 
 void PipelineRunner::collect_evaluation(std::int32_t microbatch) {
-    const Microbatch& mb = window_->microbatches[static_cast<std::size_t>(microbatch)];
+    const Microbatch& mb = microbatches_[static_cast<std::size_t>(microbatch)];
     const auto samples = static_cast<std::size_t>(mb.samples());
     const std::size_t bytes = samples * sizeof(double);
     reads_.read({{stage_.sums().eval_loss, bytes}, {stage_.sums().eval_wrong, bytes}},
@@ -305,7 +322,7 @@ void PipelineRunner::collect_evaluation(std::int32_t microbatch) {
 
 void PipelineRunner::add_evaluation(std::int32_t microbatch, const double* losses,
                                     const double* wrong) {
-    const Microbatch& mb = window_->microbatches[static_cast<std::size_t>(microbatch)];
+    const Microbatch& mb = microbatches_[static_cast<std::size_t>(microbatch)];
     std::size_t sample = 0;
     for (const Segment& segment : mb.segments) {
         EvalSums& sums = evaluation_[static_cast<std::size_t>(batch_of(segment))];
@@ -329,7 +346,7 @@ void PipelineRunner::drain() {
 }
 
 std::int64_t PipelineRunner::tokens_of(std::int32_t microbatch) const {
-    return window_->microbatches[static_cast<std::size_t>(microbatch)].tokens();
+    return microbatches_[static_cast<std::size_t>(microbatch)].tokens();
 }
 
 TensorView PipelineRunner::message(const Buffer& buffer, std::int32_t microbatch) const {
@@ -349,7 +366,7 @@ std::size_t PipelineRunner::payload_bytes(const TensorView& payload) const {
 const std::vector<std::int32_t>& PipelineRunner::carried_adapters(const Action& action) {
     adapters_.clear();
     for (const std::int32_t batch : action.carried) {
-        adapters_.push_back(number(window_->batches[static_cast<std::size_t>(batch)].adapter));
+        adapters_.push_back(number(batches_[static_cast<std::size_t>(batch)].adapter));
     }
     return adapters_;
 }

@@ -15,7 +15,7 @@ namespace loratrain {
 
 /// What the first stage learns when the last backward of a global batch is through.
 struct BatchResult {
-    std::int32_t batch = 0;   ///< index into Window::batches
+    BatchPlan batch;
     double loss_sum = 0.0;    ///< over its target tokens
     double grad_sumsq = 0.0;  ///< over all stages, before clipping; not finite = update skipped
 };
@@ -35,14 +35,22 @@ class PipelineRunner {
     PipelineRunner(const Job& job, const Plan& plan, std::size_t stage_index, Stage& stage,
                    Communicator& communicator, Backend& backend);
 
-    /// Runs a window to its end; microbatches come from `loader` (started on this window).
-    /// `on_batch` is called on the first stage, in the order in which batches end, once their sums
-    /// have arrived. Returns evaluation sums (last stage, else empty).
-    std::vector<EvalSums> run(const Window& window, Loader& loader,
-                              const std::function<void(const BatchResult&)>& on_batch);
+    /// Called with what batches came to, and between actions.
+    struct Hooks {
+        std::function<void(const BatchResult&)> on_batch;
+        std::function<void()> between_actions;
+    };
+
+    /// Performs the actions of a window; microbatches come from `loader` (started on this window).
+    /// What is under way at its end goes on with the stream's next window, until one drains.
+    /// `hooks` are those of the window that begins: on_batch is called on the first stage, in the
+    /// order in which batches end, once their sums have arrived. Returns evaluation sums (last
+    /// stage, else empty).
+    std::vector<EvalSums> run(const Window& window, Loader& loader, const Hooks& hooks);
 
   private:
-    void start(const Window& window);
+    void begin_stream(const Window& window);
+    void append(const Window& window);
     void perform(const Action& action, Loader& loader);
     void post_receives();
     void receive_forward(const Action& action);
@@ -86,11 +94,13 @@ class PipelineRunner {
     std::vector<Buffer> gradient_in_;
     std::vector<Buffer> gradient_out_;
 
-    const Window* window_ = nullptr;
-    const std::function<void(const BatchResult&)>* on_batch_ = nullptr;
+    Hooks hooks_;
+    bool evaluating_ = false;
+    std::vector<BatchPlan> batches_;        ///< of the stream
+    std::vector<Microbatch> microbatches_;  ///< of the stream
     std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> batch_index_;
-    std::vector<const Action*> forward_receives_;
-    std::vector<const Action*> backward_receives_;
+    std::vector<Action> forward_receives_;
+    std::vector<Action> backward_receives_;
     std::vector<std::unique_ptr<Transfer>> forward_in_;
     std::vector<std::unique_ptr<Transfer>> backward_in_;
     std::vector<std::unique_ptr<Transfer>> forward_out_;
