@@ -1,46 +1,45 @@
 #include "app/bench_case.h"
 
-#include <unistd.h>
-
-#include <filesystem>
-#include <sstream>
-
 #include "app/cluster.h"
-#include "base/rng.h"
 #include "base/text.h"
-#include "config/model_presets.h"
-#include "io/files.h"
+#include "config/job_words.h"
 #include "plan/make_plan.h"
 
 namespace loratrain {
 
 namespace {
 
-/// More rounds than any run of a bench takes from one job.
-int planned_rounds(const CommandLine::Bench& bench) {
-    return bench_warmup_rounds + 2 * bench.steps;
+template <class E, std::size_t N>
+E value_of(const std::array<Word<E>, N>& words, const std::string& text) {
+    for (const Word<E>& word : words) {
+        if (text == word.text) return word.value;
+    }
+    return words.front().value;
 }
 
-Job bench_job(const CommandLine::Bench& bench, const std::string& data, bool lora) {
+Job bench_job(const CommandLine::Bench& bench, const std::vector<std::string>& data, bool lora) {
     Job job;
     job.path = "bench";
-    if (bench.precision == "fp32") job.model.precision = Precision::fp32;
-    if (bench.precision == "bf16") job.model.precision = Precision::bf16;
-    if (bench.recompute == "none") job.parallel.recompute = Recompute::none;
-    if (bench.recompute == "layer") job.parallel.recompute = Recompute::layer;
+    job.model.precision = value_of(precision_words, bench.precision);
+    job.parallel.recompute = value_of(recompute_words, bench.recompute);
+    job.schedule.policy = value_of(schedule_policy_words, bench.policy);
+    job.schedule.packing = value_of(packing_words, bench.packing);
     if (bench.microbatch_tokens > 0) job.parallel.microbatch_tokens = bench.microbatch_tokens;
-    DatasetJob dataset;
-    dataset.name = "random";
-    dataset.path = data;
-    dataset.max_seq_len = bench.sample_tokens;
-    dataset.shuffle = false;
-    job.datasets.push_back(dataset);
+    for (std::size_t d = 0; d < data.size(); ++d) {
+        DatasetJob dataset;
+        dataset.name = cat("random-", d);
+        dataset.path = data[d];
+        dataset.max_seq_len = bench.sample_tokens;
+        dataset.shuffle = false;
+        job.datasets.push_back(dataset);
+    }
     for (int i = 0; i < bench.adapters; ++i) {
         AdapterJob adapter;
         adapter.name = cat("adapter-", i);
+        adapter.dataset = static_cast<DatasetId>(static_cast<std::size_t>(i) % data.size());
         adapter.r = bench.rank;
         adapter.global_batch_size = bench.samples;
-        adapter.max_steps = planned_rounds(bench);
+        adapter.max_steps = bench_rounds(bench);
         adapter.lora_dropout = bench.dropout;
         if (!lora) adapter.targets.fill(false);
         job.adapters.push_back(adapter);
@@ -50,49 +49,16 @@ Job bench_job(const CommandLine::Bench& bench, const std::string& data, bool lor
 
 }  // namespace
 
-ModelSpec bench_model(const CommandLine::Bench& bench) {
-    if (const auto preset = model_preset(bench.model)) return *preset;
-    ModelSpec model;
-    model.family = "llama";
-    model.vocab_size = bench.vocab;
-    model.hidden_size = bench.hidden;
-    model.intermediate_size = bench.intermediate;
-    model.layers = bench.layers;
-    model.heads = bench.heads;
-    model.kv_heads = bench.heads;
-    model.head_dim = bench.hidden / bench.heads;
-    model.rms_norm_eps = 1e-5;
-    return model;
-}
-
-RandomData::RandomData(const CommandLine::Bench& bench)
-    : path_((std::filesystem::temp_directory_path() / cat("loratrain-bench-", getpid(), ".jsonl"))
-                .string()) {
-    const auto vocab = static_cast<std::uint64_t>(bench_model(bench).vocab_size);
-    std::ostringstream text;
-    for (int s = 0; s < bench.samples; ++s) {
-        text << "{\"input_ids\": [";
-        for (int t = 0; t < bench.sample_tokens; ++t) {
-            const auto i = static_cast<std::uint64_t>(s) * bench.sample_tokens + t;
-            text << (t == 0 ? "" : ", ") << uniform_int(1, i, vocab);
-        }
-        text << "]}\n";
-    }
-    write_text_atomic(path_, text.str());
-}
-
-RandomData::~RandomData() {
-    std::filesystem::remove(path_);
-}
-
 BenchCase::BenchCase(const CommandLine::Bench& bench, const MpiSession& mpi, const RandomData& data,
                      bool lora, std::optional<std::int64_t> microbatch_tokens)
-    : job(bench_job(bench, data.path(), lora)),
+    : job(bench_job(bench, data.paths(), lora)),
       weights(synthetic_base_weights(bench_model(bench), 1)) {
     if (microbatch_tokens) job.parallel.microbatch_tokens = microbatch_tokens;
-    files.train.emplace_back(data.path(), job.datasets[0], weights->spec().vocab_size);
-    files.eval.emplace_back();
-    infos.push_back({files.train[0].infos(), {}});
+    for (const DatasetJob& dataset : job.datasets) {
+        files.train.emplace_back(dataset.path, dataset, weights->spec().vocab_size);
+        files.eval.emplace_back();
+        infos.push_back({files.train.back().infos(), {}});
+    }
     const BackendKind kind = bench.backend == "cuda" ? BackendKind::cuda : BackendKind::cpu;
     plan = make_plan(job, weights->spec(), infos, describe_cluster(mpi, kind));
 }

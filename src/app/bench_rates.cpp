@@ -2,10 +2,9 @@
 
 namespace loratrain {
 
-TokenFlop token_flop(const ModelSpec& model, std::int64_t sample_tokens) {
+TokenFlop token_flop(const ModelSpec& model, double sample_tokens) {
     const auto heads = static_cast<double>(model.layers * model.q_size());
-    return {4.0 * static_cast<double>(matmul_parameters(model)),
-            3.0 * 2.0 * heads * static_cast<double>(sample_tokens)};
+    return {4.0 * static_cast<double>(matmul_parameters(model)), 3.0 * 2.0 * heads * sample_tokens};
 }
 
 std::optional<double> peak_flop_rate(const std::string& device, DType compute) {

@@ -8,6 +8,32 @@
 
 namespace loratrain {
 
+namespace {
+
+bool trains_one_by_one(SchedulePolicy policy) {
+    return policy == SchedulePolicy::sequential || policy == SchedulePolicy::one_f_one_b;
+}
+
+void add_load(const Window& window, WindowTime& time) {
+    for (const Microbatch& microbatch : window.microbatches) {
+        for (const Segment& segment : microbatch.segments) {
+            for (const SampleRef& sample : segment.samples) {
+                const double tokens = sample.tokens;
+                time.tokens += tokens;
+                time.squares += tokens * tokens;
+            }
+        }
+    }
+}
+
+std::vector<DatasetId> datasets_of(const Job& job) {
+    std::vector<DatasetId> datasets;
+    for (const AdapterJob& adapter : job.adapters) datasets.push_back(adapter.dataset);
+    return datasets;
+}
+
+}  // namespace
+
 BenchRun::BenchRun(const BenchCase& bench_case, const MpiSession& mpi, Communicator& communicator,
                    Backend& backend)
     : case_(bench_case),
@@ -16,26 +42,36 @@ BenchRun::BenchRun(const BenchCase& bench_case, const MpiSession& mpi, Communica
       stage_(case_.job, case_.plan, static_cast<std::size_t>(mpi.rank()), *case_.weights, backend),
       runner_(case_.job, case_.plan, static_cast<std::size_t>(mpi.rank()), stage_, communicator,
               backend),
-      loader_(case_.files, std::vector<DatasetId>(case_.job.adapters.size()), true) {}
+      loader_(case_.files, datasets_of(case_.job), true) {}
 
-Window BenchRun::next_window(int rounds) {
-    Progress progress;
-    progress.round = done_;
-    progress.steps.assign(case_.job.adapters.size(), done_);
-    progress.stopped.assign(case_.job.adapters.size(), false);
+std::vector<Window> BenchRun::next_windows(int rounds) {
+    const std::size_t adapters = case_.job.adapters.size();
+    const bool one_by_one = trains_one_by_one(case_.job.schedule.policy);
+    std::vector<Window> windows;
+    for (std::size_t turn = 0; turn < (one_by_one ? adapters : 1); ++turn) {
+        Progress progress;
+        progress.round = done_;
+        progress.steps.assign(adapters, done_);
+        progress.stopped.assign(adapters, one_by_one);
+        progress.stopped[turn] = false;
+        windows.push_back(plan_window(case_.job, case_.plan, case_.infos, progress, rounds));
+        LORATRAIN_CHECK(windows.back().rounds == rounds, "planned ", windows.back().rounds,
+                        " rounds of ", rounds);
+    }
     done_ += rounds;
-    return plan_window(case_.job, case_.plan, case_.infos, progress, rounds);
+    return windows;
 }
 
 WindowTime BenchRun::run(int rounds) {
-    const Window window = next_window(rounds);
-    LORATRAIN_CHECK(window.rounds == rounds, "planned ", window.rounds, " rounds of ", rounds);
+    const std::vector<Window> windows = next_windows(rounds);
     WindowTime time;
-    for (const BatchPlan& batch : window.batches) time.tokens += static_cast<double>(batch.tokens);
+    for (const Window& window : windows) add_load(window, time);
     barrier(mpi_);
     const auto start = std::chrono::steady_clock::now();
-    loader_.start(window);
-    runner_.run(window, loader_, {});
+    for (const Window& window : windows) {
+        loader_.start(window);
+        runner_.run(window, loader_, [](const BatchResult&) {});
+    }
     backend_.synchronize();
     barrier(mpi_);
     time.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -12,6 +12,7 @@ namespace loratrain {
 struct WindowTime {
     double seconds = 0.0;
     double tokens = 0.0;
+    double squares = 0.0;  ///< sum over samples of tokens²
 };
 
 /// A pipeline that trains a bench case, window by window. Collective.
@@ -20,12 +21,13 @@ class BenchRun {
     BenchRun(const BenchCase& bench_case, const MpiSession& mpi, Communicator& communicator,
              Backend& backend);
 
-    /// The next `rounds` rounds (optimizer steps of every adapter) as one window. Planning it is
-    /// not in its time; filling and draining the pipeline is.
+    /// The next `rounds` rounds (optimizer steps of every adapter) as one window, or as one window
+    /// per adapter where the policy trains one adapter after another. Planning is not in the time;
+    /// filling and draining the pipeline is.
     WindowTime run(int rounds);
 
   private:
-    Window next_window(int rounds);
+    std::vector<Window> next_windows(int rounds);
 
     const BenchCase& case_;
     const MpiSession& mpi_;

@@ -12,7 +12,7 @@ BenchSummary::BenchSummary(const CommandLine::Bench& bench, const BenchResult& r
       tokens_per_second(result.window.tokens / result.window.seconds),
       tokens_per_second_per_rank(tokens_per_second / ranks),
       peak_flop_rate(loratrain::peak_flop_rate(result.device, result.compute)) {
-    const TokenFlop flop = token_flop(result.model, bench.sample_tokens);
+    const TokenFlop flop = token_flop(result.model, result.window.squares / result.window.tokens);
     weight_flop_rate = flop.weights * tokens_per_second_per_rank;
     attention_flop_rate = flop.attention * tokens_per_second_per_rank;
     gemm_flop_rate =

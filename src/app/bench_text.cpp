@@ -115,7 +115,9 @@ std::string head_lines(const CommandLine::Bench& bench, const BenchResult& resul
            line("step",
                 cat(bench.adapters, " adapters r=", bench.rank, ", ",
                     format_fixed(summary.tokens_per_step, 0), " tokens, microbatches of ",
-                    result.microbatch_tokens, result.recompute ? ", layers recomputed" : ""));
+                    result.microbatch_tokens, result.recompute ? ", layers recomputed" : "")) +
+           line("samples", cat("lengths ", bench.lengths, ", up to ", bench.sample_tokens,
+                               " tokens; policy ", bench.policy));
 }
 
 std::string rate_lines(const CommandLine::Bench& bench, const BenchResult& result,

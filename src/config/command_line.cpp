@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "config/job_words.h"
 #include "config/model_presets.h"
 
 namespace loratrain {
@@ -20,6 +21,7 @@ using Words = std::vector<std::string>;
 
 constexpr const char* see_help = "see loratrain --help";
 constexpr const char* arguments_key = "argument";
+constexpr int longest_random_sample = 4096;
 
 po::options_description train_options(CommandLine& line) {
     po::options_description options;
@@ -62,6 +64,9 @@ po::options_description bench_options(CommandLine::Bench& bench) {
     add("rank", po::value(&bench.rank));
     add("samples", po::value(&bench.samples));
     add("sample-tokens", po::value(&bench.sample_tokens));
+    add("lengths", po::value(&bench.lengths));
+    add("policy", po::value(&bench.policy));
+    add("packing", po::value(&bench.packing));
     add("model", po::value(&bench.model));
     add("dropout", po::value(&bench.dropout));
     add("microbatch-tokens", po::value(&bench.microbatch_tokens));
@@ -314,6 +319,9 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
     check_word("--backend", bench.backend, {"cpu", "cuda"}, problems);
     check_word("--precision", bench.precision, {"auto", "fp32", "bf16"}, problems);
     check_word("--recompute", bench.recompute, {"auto", "none", "layer"}, problems);
+    check_word("--lengths", bench.lengths, {"fixed", "xsum", "cnn", "wikisum", "mix"}, problems);
+    check_word("--policy", bench.policy, word_texts(schedule_policy_words), problems);
+    check_word("--packing", bench.packing, word_texts(packing_words), problems);
     if (!bench.model.empty()) check_word("--model", bench.model, model_preset_names(), problems);
     if (problems.empty() && bench.hidden % (2 * bench.heads) != 0) {
         problems.add("--heads", cat(bench.heads, " does not fit --hidden ", bench.hidden),
@@ -328,6 +336,9 @@ CommandLine parse_bench(const Words& words) {
     Problems problems;
     for (const std::string& argument : parsed.arguments) {
         problems.add("bench", "unexpected argument '" + argument + "'", see_help);
+    }
+    if (line.bench.lengths != "fixed" && parsed.values.count("sample-tokens") == 0) {
+        line.bench.sample_tokens = longest_random_sample;
     }
     check_bench(line.bench, problems);
     problems.throw_if_any();

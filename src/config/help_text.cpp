@@ -29,10 +29,9 @@ Options for bench, with their defaults:
   --adapters 4  --rank 16  --samples 8 (per adapter and step)  --sample-tokens 256
   --model PRESET (llama-3.1-8b, ...)  --dropout 0  --microbatch-tokens N  --json
   --backend cpu|cuda  --precision auto|fp32|bf16  --recompute auto|none|layer
+  --lengths fixed|xsum|cnn|wikisum|mix  --policy, --packing (as schedule.* of the job)
 
-Other options:
-  -h, --help          print this text
-  --version           print version, commit and build
+Other options: -h, --help (this text), --version (version, commit and build)
 
 Exit codes:
   0 done, 1 error, 2 bad job or usage, 3 some adapters failed and the rest were exported,

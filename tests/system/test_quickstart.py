@@ -156,6 +156,16 @@ class Bench(JobTest):
         self.assertNotIn("wait_receive", profile["ops"])
         self.assertEqual(profile["ops"]["attention"]["calls"], 2 * result["profile_steps"])
 
+    def test_adapters_one_after_another_count_all_their_tokens(self):
+        result = self.result_of(2, "--policy", "1f1b")
+        self.assertEqual(result["tokens_per_step"], 2 * 2 * 16)
+        self.assertEqual(result["policy"], "1f1b")
+
+    def test_random_lengths(self):
+        result = self.result_of(2, "--lengths", "mix")
+        self.assertLess(result["tokens_per_step"], 2 * 2 * 16 + 1)
+        self.assertGreater(result["tokens_per_step"], 2 * 2 * 4)
+
     def test_profile_of_two_ranks_accounts_for_all_time(self):
         result = self.result_of(2)
         self.assertIsNone(result["fastest_step_seconds"])
@@ -169,8 +179,8 @@ class Bench(JobTest):
         self.assertNotIn("cross_entropy", profiles[0]["ops"])
         self.assertIn("cross_entropy", profiles[1]["ops"])
 
-    def result_of(self, ranks):
-        process = self.succeed(run([*self.TINY, "--json"], ranks))
+    def result_of(self, ranks, *options):
+        process = self.succeed(run([*self.TINY, "--json", *options], ranks))
         (line,) = [line for line in process.stdout.splitlines() if line.startswith("{")]
         return json.loads(line)
 

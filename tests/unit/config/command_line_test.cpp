@@ -207,7 +207,17 @@ TEST(CommandLineBench, ReadsEveryOption) {
     EXPECT_TRUE(bench.json);
 }
 
+TEST(CommandLineBench, RandomLengthsGoUpToALongerSample) {
+    EXPECT_EQ(parse({"bench", "--lengths", "cnn"}).bench.sample_tokens, 4096);
+    EXPECT_EQ(parse({"bench", "--lengths", "mix", "--sample-tokens", "64"}).bench.sample_tokens,
+              64);
+    EXPECT_EQ(parse({"bench", "--policy", "1f1b"}).bench.policy, "1f1b");
+}
+
 TEST(CommandLineBench, BadUsage) {
+    expect_only(problems_of({"bench", "--policy", "gpipe"}), "--policy", "'gpipe' is not known",
+                "sequential, 1f1b, mlora, balanced");
+    expect_only(problems_of({"bench", "--lengths", "x"}), "--lengths", "'x' is not known", "cnn");
     expect_only(problems_of({"bench", "--rank", "0"}), "--rank", "0 is out of range", "at least 1");
     expect_only(problems_of({"bench", "--hidden", "100", "--heads", "3"}), "--heads",
                 "3 does not fit --hidden 100", "even whole number");
