@@ -10,10 +10,10 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "plan/choose_split.h"
 #include "plan/cost_model.h"
 #include "plan/fit_memory.h"
 #include "plan/memory_model.h"
-#include "plan/partition_layers.h"
 
 namespace loratrain {
 
@@ -58,8 +58,8 @@ class Planner {
         check_datasets();
         check_ranks();
         problems_.throw_if_any();
-        plan_.costs = cluster_.costs.value_or(
-            built_in_costs(plan_.model, plan_.precision, device_of(cluster_)));
+        built_in_ = built_in_costs(plan_.model, plan_.precision, device_of(cluster_));
+        plan_.costs = cluster_.costs.value_or(built_in_);
         place_stages(job_.parallel.recompute == Recompute::layer);
         plan_adapters();
         find_sample_bounds();
@@ -102,9 +102,9 @@ class Planner {
     }
 
     void place_stages(bool recompute) {
-        plan_.replica.stages = partition_layers(static_cast<std::int32_t>(plan_.model.layers),
-                                                plan_.max_in_flight, plan_.costs, usual_load(),
-                                                recompute ? Recompute::layer : Recompute::none);
+        plan_.replica.stages = choose_split(
+            static_cast<std::int32_t>(plan_.model.layers), plan_.max_in_flight, built_in_,
+            plan_.costs, usual_load(), recompute ? Recompute::layer : Recompute::none);
     }
 
     std::int64_t usual_tokens() const {
@@ -339,6 +339,7 @@ class Planner {
     const Cluster& cluster_;
     std::set<DatasetId> used_;
     Problems problems_;
+    CostModel built_in_;
     Plan plan_;
 };
 
