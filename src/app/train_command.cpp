@@ -5,6 +5,7 @@
 
 #include "app/cluster.h"
 #include "app/job_inputs.h"
+#include "app/measured_costs.h"
 #include "app/preview.h"
 #include "app/run_directory.h"
 #include "backend/make_backend.h"
@@ -80,6 +81,7 @@ struct TrainingSession {
     RunIdentity identity;
     std::unique_ptr<RunDirectory> directory;
     Plan plan;
+    MeasuredCosts costs;  ///< the root's
     std::unique_ptr<Backend> backend;
     std::unique_ptr<Stage> stage;
     std::unique_ptr<Communicator> communicator;
@@ -87,35 +89,52 @@ struct TrainingSession {
     std::unique_ptr<Loader> loader;
 };
 
-/// Root reads and plans; every rank gets the plan and the checkpoint to continue from.
-std::string plan_run(const CommandLine& command_line, const MpiSession& mpi,
-                     TrainingSession& session) {
-    const Job& job = session.job;
-    const Cluster cluster = describe_cluster(mpi, job.run.backend);
-    std::string plan_text;
-    std::string checkpoint;
-    agree(mpi, [&] {
-        if (!mpi.is_root()) return;
-        session.inputs = open_job_inputs(job);
-        const Plan plan =
-            make_plan(job, session.inputs.weights->spec(), session.inputs.infos, cluster);
-        plan_text = to_text(plan);
-        session.identity = identify(job, session.inputs);
-        session.directory = std::make_unique<RunDirectory>(job, command_line, session.identity);
-        checkpoint = session.directory->checkpoint();
-        log::block("datasets\n" + describe_datasets(job, session.inputs.files));
-        log::block(describe(job, plan, session.inputs.infos));
-    });
-    session.plan = plan_from_text(broadcast_text(mpi, plan_text));
-    return broadcast_text(mpi, checkpoint);
-}
-
 std::unique_ptr<Backend> make_backend_for(const Job& job, const Plan& plan, const MpiSession& mpi) {
     const bool cuda = plan.backend == BackendKind::cuda;
     const bool bf16 = cuda && plan.precision == Precision::bf16;
     return make_backend(cuda ? "cuda" : "cpu",
                         {threads_per_rank(mpi), mpi.local_rank(), bf16 ? DType::bf16 : DType::f32,
                          cat(job.run.dir, "/gemm_algorithms.rank", mpi.rank())});
+}
+
+/// The plan with measured costs; where the split by them does not fit in memory, the one before.
+Plan plan_again(const TrainingSession& session, Cluster cluster, const Plan& plan) {
+    if (!session.costs.known()) return plan;
+    cluster.costs = session.costs.costs;
+    try {
+        return make_plan(session.job, plan.model, session.inputs.infos, cluster);
+    } catch (const InputError&) {
+        return plan;
+    }
+}
+
+/// Root reads and plans; every rank gets the plan and the checkpoint to continue from.
+std::string plan_run(const CommandLine& command_line, const MpiSession& mpi,
+                     TrainingSession& session) {
+    const Job& job = session.job;
+    const Cluster cluster = describe_cluster(mpi, job.run.backend);
+    Plan plan;
+    std::string checkpoint;
+    agree(mpi, [&] {
+        if (!mpi.is_root()) return;
+        session.inputs = open_job_inputs(job);
+        plan = make_plan(job, session.inputs.weights->spec(), session.inputs.infos, cluster);
+        session.identity = identify(job, session.inputs);
+        session.directory = std::make_unique<RunDirectory>(job, command_line, session.identity);
+        checkpoint = session.directory->checkpoint();
+    });
+    session.costs =
+        measure_costs(mpi, job, plan, [&](const Plan& p) { return make_backend_for(job, p, mpi); });
+    std::string plan_text;
+    agree(mpi, [&] {
+        if (!mpi.is_root()) return;
+        plan = plan_again(session, cluster, plan);
+        plan_text = to_text(plan);
+        log::block("datasets\n" + describe_datasets(job, session.inputs.files));
+        log::block(describe(job, plan, session.inputs.infos));
+    });
+    session.plan = plan_from_text(broadcast_text(mpi, plan_text));
+    return broadcast_text(mpi, checkpoint);
 }
 
 /// Collective: a rank that fails in it alone ends the job, as the others wait for it.
@@ -133,6 +152,8 @@ std::unique_ptr<Communicator> connect(const MpiSession& mpi, const Backend& back
 void build_stage(const MpiSession& mpi, TrainingSession& session) {
     agree(mpi, [&] { session.backend = make_backend_for(session.job, session.plan, mpi); });
     session.communicator = connect(mpi, *session.backend);
+    settle_costs(mpi, session.job, session.plan, *session.communicator, *session.backend,
+                 session.costs);
     agree(mpi, [&] {
         const Job& job = session.job;
         const Plan& plan = session.plan;

@@ -4,6 +4,7 @@ The program and mpirun come from the environment (LORATRAIN_BIN, LORATRAIN_MPIEX
 Only the standard library is used."""
 
 import array
+import atexit
 import json
 import math
 import os
@@ -21,6 +22,9 @@ GOLDEN = SOURCE / "tests" / "golden"
 BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))
 BYTE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 MPIEXEC = os.environ.get("LORATRAIN_MPIEXEC", "mpirun")
+# Costs measured by the first run of a process hold for the others, so that they are planned alike.
+COST_CACHE = pathlib.Path(tempfile.gettempdir()) / f"loratrain-test-costs-{os.getpid()}.json"
+atexit.register(COST_CACHE.unlink, missing_ok=True)
 
 
 def mpirun_command(arguments, ranks=1):
@@ -32,6 +36,7 @@ def mpirun_command(arguments, ranks=1):
     environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                        OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1")
     environment.setdefault("OMP_NUM_THREADS", "1")
+    environment.setdefault("LORATRAIN_COST_CACHE", str(COST_CACHE))
     return command + [BIN] + [str(a) for a in arguments], environment
 
 

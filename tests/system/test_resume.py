@@ -201,7 +201,7 @@ class Restart(ResumeTest):
         self.assertLess(time.monotonic() - begin, 10)
         after = contents(self.dir / "run")
         for name in ("provenance.json", "loratrain.log", "plan.yaml", ".lock", "status.json",
-                     "memory.json"):
+                     "memory.json", "costs.json"):
             before.pop(name), after.pop(name)
         self.assertEqual(after, before)
 

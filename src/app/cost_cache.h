@@ -1,0 +1,41 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// Measured costs by what they hold for (cost_key).
+using CostTable = std::map<std::string, CostModel>;
+
+/// {"format": "loratrain-costs-1", "costs": {KEY: {"layer_forward": [fixed, per_token, per_square],
+/// "layer_backward", "head", "step": [fixed, per_parameter], "message": [fixed, per_byte],
+/// "source"}}}, in seconds.
+std::string costs_to_json(const CostTable& table);
+/// Throws InputError naming `where` when the text is damaged or a number is negative.
+CostTable costs_from_json(const std::string& text, const std::string& where);
+
+/// What costs depend on, as one line: program, device and threads, ranks that share a host,
+/// precision, sizes of a layer and of the head, parameters and columns of the adapters that share
+/// microbatches. `device`: rank_device().
+std::string cost_key(const Job& job, const Plan& plan, const std::string& device,
+                     int ranks_per_node);
+
+/// The GPU's name, or the processor's with the threads of this rank.
+std::string rank_device(BackendKind backend, int local_rank, int threads);
+
+/// $LORATRAIN_COST_CACHE where set, else loratrain/costs.json in $XDG_CACHE_HOME or ~/.cache; "" =
+/// nowhere (an empty LORATRAIN_COST_CACHE, no HOME).
+std::string cost_cache_path();
+
+/// The costs of a file under a key; none when it has none. A damaged file is a warning.
+std::optional<CostModel> find_costs(const std::string& path, const std::string& key);
+
+/// Adds or replaces the costs of a key in a file, whose folder is made where needed; that it cannot
+/// be written is a warning. Of two programs that write at the same time one may be lost.
+void keep_costs(const std::string& path, const std::string& key, const CostModel& costs);
+
+}  // namespace loratrain

@@ -1,0 +1,72 @@
+#include "app/measured_costs.h"
+
+#include <chrono>
+
+#include "app/cost_cache.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "comm/collective.h"
+#include "plan/plan_text.h"
+#include "train/profile_costs.h"
+
+namespace loratrain {
+
+namespace {
+
+std::string run_file(const Job& job) {
+    return job.run.dir + "/" + costs_file_name;
+}
+
+/// Root.
+MeasuredCosts known_costs(const MpiSession& mpi, const Job& job, const Plan& plan) {
+    MeasuredCosts measured;
+    measured.costs = plan.costs;
+    if (job.schedule.costs == CostSource::built_in) return measured;
+    const std::string device = rank_device(plan.backend, mpi.local_rank(), threads_per_rank(mpi));
+    measured.key = cost_key(job, plan, device, mpi.local_size());
+    for (const std::string& path : {run_file(job), cost_cache_path()}) {
+        const auto found = find_costs(path, measured.key);
+        if (!found) continue;
+        measured.costs = *found;
+        log::info(cat("costs: ", found->source, ", from ", path));
+        return measured;
+    }
+    measured.fresh = true;
+    return measured;
+}
+
+}  // namespace
+
+MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
+                            const std::function<std::unique_ptr<Backend>(const Plan&)>& backend) {
+    MeasuredCosts measured;
+    if (mpi.is_root()) measured = known_costs(mpi, job, plan);
+    const std::string text = broadcast_text(mpi, measured.fresh ? to_text(plan) : "");
+    if (text.empty()) return measured;
+    measured.fresh = true;
+    const auto start = std::chrono::steady_clock::now();
+    try {
+        const Plan built_in = plan_from_text(text);
+        measured.costs = profile_costs(job, built_in, *backend(built_in));
+        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+        log::info(
+            cat("costs: ", measured.costs.source, " in ", format_fixed(seconds.count(), 1), " s"));
+    } catch (const std::exception& error) {
+        log::warn(cat("costs cannot be measured, built-in ones are used: ", error.what()));
+        measured.key.clear();
+    }
+    measured.fresh = !any_rank(mpi, mpi.is_root() && !measured.known());
+    return measured;
+}
+
+void settle_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
+                  Communicator& communicator, Backend& backend, MeasuredCosts& measured) {
+    if (measured.fresh) {
+        profile_messages(plan, mpi.rank(), communicator, backend, measured.costs);
+    }
+    if (!mpi.is_root() || !measured.known()) return;
+    keep_costs(run_file(job), measured.key, measured.costs);
+    if (measured.fresh) keep_costs(cost_cache_path(), measured.key, measured.costs);
+}
+
+}  // namespace loratrain

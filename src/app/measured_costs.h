@@ -1,0 +1,38 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "comm/communicator.h"
+#include "comm/mpi_session.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+inline constexpr const char* costs_file_name = "costs.json";  ///< in <run.dir>
+
+/// What is known of the costs of a job on these ranks; without a key they are built in, and nothing
+/// is kept.
+struct MeasuredCosts {
+    CostModel costs;
+    std::string key;     ///< of cost_cache.h
+    bool fresh = false;  ///< measured just now
+    bool known() const { return !key.empty(); }
+};
+
+/// Costs as schedule.costs says. auto: those of <run.dir>/costs.json, so that a resumed run plans
+/// as before; else of the cache; else every rank profiles its own backend at the same time, as they
+/// share hosts, and the root's figures count. A profile that fails leaves the built-in costs, with
+/// a warning. `plan`: made with built-in costs (root). The result is the root's; others get `fresh`
+/// alone. Collective.
+MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
+                            const std::function<std::unique_ptr<Backend>(const Plan&)>& backend);
+
+/// Measures messages when the costs are fresh, and keeps them in <run.dir> and, when fresh, in the
+/// cache. Collective.
+void settle_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
+                  Communicator& communicator, Backend& backend, MeasuredCosts& measured);
+
+}  // namespace loratrain

@@ -1,0 +1,285 @@
+#include "train/profile_costs.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <vector>
+
+#include "base/rng.h"
+#include "data/loader.h"
+#include "model/stage.h"
+#include "plan/cost_model.h"
+#include "plan/fit_costs.h"
+#include "plan/memory_model.h"
+
+namespace loratrain {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double budget_seconds = 0.8;
+constexpr int repeats = 3;
+constexpr std::int32_t profiled_layers = 2;
+constexpr std::int64_t longest_sample = 4096;
+constexpr std::int64_t shortest_sample = 64;
+constexpr std::size_t most_adapters = 8;
+constexpr double weak_prior = 0.02;
+constexpr std::size_t enough_loads = 4;  // to tell three coefficients
+constexpr std::size_t layer_stage = 0;
+constexpr std::size_t head_stage = 1;
+constexpr int small_messages = 20;
+constexpr int large_messages = 4;
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+    const auto middle = values.begin() + std::ssize(values) / 2;
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+/// The job's adapters that share a microbatch, as fresh ones.
+Job profile_job(const Job& job, const Plan& plan) {
+    Job result = job;
+    result.adapters.clear();
+    const bool share = job.schedule.policy == SchedulePolicy::balanced;
+    for (std::size_t a = 0; a < job.adapters.size(); ++a) {
+        if (plan.adapters[a].group != 0) continue;
+        result.adapters.push_back(job.adapters[a]);
+        result.adapters.back().init_from.clear();
+        if (!share || result.adapters.size() == most_adapters) break;
+    }
+    return result;
+}
+
+/// A stage of layers alone, and one of the head alone.
+Plan profile_plan(const Job& job, const Plan& plan) {
+    Plan result = plan;
+    result.recompute = Recompute::none;
+    result.max_in_flight = 1;
+    result.model.layers = profiled_layers;
+    result.adapters.assign(job.adapters.size(), {});
+    result.replica.stages = {{0, 0, profiled_layers, false, false},
+                             {0, profiled_layers, 0, false, true}};
+    return result;
+}
+
+/// Samples of equal length, shared out among the adapters.
+Microbatch equal_samples(std::int64_t tokens, std::int64_t length, std::size_t adapters) {
+    const auto samples = static_cast<std::size_t>(std::max<std::int64_t>(1, tokens / length));
+    const std::size_t segments = std::min(adapters, samples);
+    Microbatch microbatch;
+    for (std::size_t i = 0; i < segments; ++i) {
+        Segment segment;
+        segment.adapter = static_cast<AdapterId>(i);
+        for (std::size_t s = samples * i / segments; s < samples * (i + 1) / segments; ++s) {
+            segment.samples.push_back({static_cast<std::int32_t>(s),
+                                       static_cast<std::int32_t>(std::min(tokens, length))});
+        }
+        microbatch.segments.push_back(segment);
+    }
+    return microbatch;
+}
+
+class CostProfile {
+  public:
+    CostProfile(const Job& job, const Plan& plan, Backend& backend)
+        : job_(profile_job(job, plan)),
+          plan_(profile_plan(job_, plan)),
+          prior_(plan.costs),
+          backend_(backend),
+          clock_(backend.make_clock()),
+          start_(Clock::now()) {}
+
+    CostModel run() {
+        const auto weights = synthetic_base_weights(plan_.model, 1);
+        CostModel costs = prior_;
+        costs.source = "measured on " + backend_.description();
+        profile_layers(*weights, costs);
+        profile_head(*weights, costs);
+        return costs;
+    }
+
+  private:
+    bool late() const { return seconds_since(start_) > budget_seconds; }
+
+    void profile_layers(const WeightSource& weights, CostModel& costs) {
+        Stage stage(job_, plan_, layer_stage, weights, backend_);
+        Buffer gradient_in = backend_.allocate(boundary_bytes(plan_), "profile");
+        Buffer gradient_out = backend_.allocate(boundary_bytes(plan_), "profile");
+        std::vector<CostObservation> forward;
+        std::vector<CostObservation> backward;
+        const std::int64_t most = plan_.microbatch_tokens;
+        for (const std::int64_t tokens : {most, (most + 3) / 4, (most + 1) / 2}) {
+            const std::int64_t longest = std::min(tokens, longest_sample);
+            const std::int64_t shortest = std::clamp<std::int64_t>(longest / 8, 1, shortest_sample);
+            for (const std::int64_t length : {longest, shortest}) {
+                if (late() && !forward.empty()) break;
+                const Microbatch microbatch = equal_samples(tokens, length, job_.adapters.size());
+                const auto rows = static_cast<double>(microbatch.tokens());
+                const double squares = rows * static_cast<double>(std::min(tokens, length));
+                const auto [f, b] = time_layers(stage, microbatch, gradient_in, gradient_out);
+                forward.push_back({rows, squares, f / profiled_layers});
+                backward.push_back({rows, squares, b / profiled_layers});
+            }
+        }
+        costs.layer_forward = fit(forward, prior_.layer_forward);
+        costs.layer_backward = fit(backward, prior_.layer_backward);
+        profile_steps(stage, costs);
+    }
+
+    std::pair<double, double> time_layers(Stage& stage, const Microbatch& microbatch,
+                                          const Buffer& gradient_in, const Buffer& gradient_out) {
+        const PackedBatch packed = pack_layout(microbatch);
+        const MicrobatchRows rows{{}, {}, packed.positions, packed.sample_ids, packed.offsets};
+        const std::int64_t tokens = microbatch.tokens();
+        const LossRule rule{std::vector<float>(microbatch.segments.size(), 1.0F), false};
+        const TensorView d_output = boundary(gradient_in, tokens);
+        const TensorView d_input = boundary(gradient_out, tokens);
+        backend_.fill_random(stage.input(0, tokens), {1, 0.0F, 1.0F});
+        backend_.fill_random(d_output, {2, 0.0F, 1e-3F});
+        const auto times = repeat<2>([&](std::size_t part) {
+            if (part == 0) stage.forward(0, microbatch, rows, rule);
+            if (part == 1) stage.backward(0, d_output, d_input);
+        });
+        return {times[0], times[1]};
+    }
+
+    void profile_steps(Stage& stage, CostModel& costs) {
+        std::vector<CostObservation> observations;
+        for (std::size_t a = 0; a < job_.adapters.size(); ++a) {
+            const auto adapter = static_cast<AdapterId>(a);
+            const auto times = repeat<1>([&](std::size_t) {
+                stage.finish_batch(adapter, false);
+                stage.step(adapter, 1e-4);
+            });
+            observations.push_back(
+                {static_cast<double>(stage.bank().parameters(adapter)), 0.0, times[0]});
+        }
+        const CostLine line = fit(observations, {prior_.step_fixed, prior_.step_per_parameter, 0});
+        costs.step_fixed = line.fixed;
+        costs.step_per_parameter = line.per_token;
+    }
+
+    void profile_head(const WeightSource& weights, CostModel& costs) {
+        Stage stage(job_, plan_, head_stage, weights, backend_);
+        std::vector<CostObservation> observations;
+        const std::int64_t most = plan_.microbatch_tokens;
+        const Microbatch microbatch = equal_samples(most, longest_sample, job_.adapters.size());
+        const std::int64_t tokens = microbatch.tokens();
+        const PackedBatch packed = pack_layout(microbatch);
+        const LossRule rule{std::vector<float>(microbatch.segments.size(), 1e-3F), false};
+        backend_.fill_random(stage.input(0, tokens), {3, 0.0F, 1.0F});
+        for (const std::int64_t labels : {tokens, (tokens + 3) / 4, (tokens + 1) / 2}) {
+            if (late() && !observations.empty()) break;
+            const std::vector<std::int32_t> targets = random_targets(tokens, labels);
+            const MicrobatchRows rows{
+                {}, targets, packed.positions, packed.sample_ids, packed.offsets};
+            const auto times =
+                repeat<1>([&](std::size_t) { stage.forward(0, microbatch, rows, rule); });
+            observations.push_back({static_cast<double>(labels), 0.0, times[0]});
+        }
+        costs.head = fit(observations, prior_.head);
+    }
+
+    /// Every n-th row has a target.
+    std::vector<std::int32_t> random_targets(std::int64_t rows, std::int64_t labels) const {
+        std::vector<std::int32_t> targets(static_cast<std::size_t>(rows), -100);
+        const auto vocab = static_cast<std::uint64_t>(plan_.model.vocab_size);
+        for (std::int64_t i = 0; i < labels; ++i) {
+            targets[static_cast<std::size_t>(i * rows / labels)] =
+                static_cast<std::int32_t>(uniform_int(4, static_cast<std::uint64_t>(i), vocab));
+        }
+        return targets;
+    }
+
+    /// Median seconds of the parts of a piece of work, after a first time that is not counted
+    /// unless time is short.
+    template <std::size_t parts, class Work>
+    std::array<double, parts> repeat(const Work& work) {
+        std::array<std::vector<double>, parts> seconds;
+        for (int i = 0; i <= repeats && (i == 0 || !late()); ++i) {
+            if (i == 1) {
+                for (auto& of_part : seconds) of_part.clear();
+            }
+            backend_.synchronize();
+            clock_->mark();
+            for (std::size_t part = 0; part < parts; ++part) {
+                work(part);
+                clock_->mark();
+            }
+            const std::vector<double> points = clock_->read();
+            for (std::size_t part = 0; part < parts; ++part) {
+                seconds[part].push_back(points[part + 1] - points[part]);
+            }
+        }
+        std::array<double, parts> result{};
+        for (std::size_t part = 0; part < parts; ++part) result[part] = median(seconds[part]);
+        return result;
+    }
+
+    static CostLine fit(const std::vector<CostObservation>& observations, const CostLine& prior) {
+        if (observations.size() >= enough_loads) return *fit_cost_line(observations);
+        CostFit scaled(prior, weak_prior);
+        for (const CostObservation& observation : observations) scaled.add(observation);
+        return scaled.refined();
+    }
+
+    TensorView boundary(const Buffer& buffer, std::int64_t tokens) const {
+        return matrix(buffer.data(), backend_.compute_dtype(), tokens, plan_.model.hidden_size);
+    }
+
+    Job job_;
+    Plan plan_;
+    CostModel prior_;
+    Backend& backend_;
+    std::unique_ptr<StreamClock> clock_;
+    Clock::time_point start_;
+};
+
+/// Seconds of one way of `count` messages to and fro, after a first that is not counted.
+double message_seconds(int rank, Communicator& communicator, Backend& backend, const Buffer& buffer,
+                       std::size_t bytes, int count) {
+    const int other = 1 - rank;
+    Clock::time_point start;
+    for (int i = 0; i <= count; ++i) {
+        if (i == 1) {
+            backend.synchronize();
+            start = Clock::now();
+        }
+        for (const int sender : {0, 1}) {
+            const auto transfer =
+                sender == rank
+                    ? communicator.send(buffer.data(), bytes, other, Channel::forward)
+                    : communicator.receive(buffer.data(), bytes, other, Channel::forward);
+            transfer->wait();
+        }
+    }
+    backend.synchronize();
+    return seconds_since(start) / (2.0 * count);
+}
+
+}  // namespace
+
+CostModel profile_costs(const Job& job, const Plan& plan, Backend& backend) {
+    return CostProfile(job, plan, backend).run();
+}
+
+void profile_messages(const Plan& plan, int rank, Communicator& communicator, Backend& backend,
+                      CostModel& costs) {
+    if (plan.replica.stages.size() < 2 || rank > 1) return;
+    const std::size_t large = boundary_bytes(plan);
+    constexpr std::size_t small = 64;
+    const Buffer buffer = backend.allocate(large, "profile of messages");
+    const double fixed =
+        message_seconds(rank, communicator, backend, buffer, small, small_messages);
+    const double whole =
+        message_seconds(rank, communicator, backend, buffer, large, large_messages);
+    costs.message_fixed = fixed;
+    costs.message_per_byte = std::max(0.0, whole - fixed) / static_cast<double>(large);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,70 @@
+"""Costs are measured once, kept, and used again; damaged or unwritable files do not matter."""
+
+import json
+import os
+import unittest
+from unittest import mock
+
+from harness import JobTest, run
+
+
+class Costs(JobTest):
+    def setUp(self):
+        super().setUp()
+        self.cache = self.dir / "cache" / "costs.json"
+        environment = mock.patch.dict(os.environ, {"LORATRAIN_COST_CACHE": str(self.cache)})
+        environment.start()
+        self.addCleanup(environment.stop)
+
+    def train(self, run_dir, ranks=2, **sections):
+        job = self.tiny_job(run_dir, {"one": {"r": 4}, "two": {"r": 8}}, max_steps=3)
+        for section, keys in sections.items():
+            job.setdefault(section, {}).update(keys)
+        process = self.succeed(run([self.write_job(job)], ranks))
+        return process.stdout + process.stderr
+
+    def costs_of(self, path):
+        (costs,) = json.loads(path.read_text())["costs"].values()
+        return costs
+
+    def test_measured_once(self):
+        first = self.train("a")
+        self.assertIn("costs: measured on cpu", first)
+        self.assertIn("costs: measured on cpu", self.train("b"))
+        kept = self.costs_of(self.cache)
+        self.assertGreater(kept["layer_forward"][1] + kept["layer_forward"][0], 0)
+        self.assertGreater(kept["message"][0], 0)
+        self.assertIn(f"from {self.cache}", self.train("c"))
+        self.assertEqual(self.costs_of(self.cache), kept)
+        self.assertEqual(self.costs_of(self.dir / "c" / "costs.json"), kept)
+
+    def test_a_run_keeps_its_own(self):
+        self.train("a")
+        self.cache.unlink()
+        kept = self.costs_of(self.dir / "a" / "costs.json")
+        text = self.train("a", run={"seed": 7}, defaults={"max_steps": 6})
+        self.assertIn(f"from {self.dir / 'a' / 'costs.json'}", text)
+        self.assertEqual(self.costs_of(self.dir / "a" / "costs.json"), kept)
+        self.assertFalse(self.cache.exists())
+
+    def test_damaged_cache(self):
+        self.cache.parent.mkdir()
+        self.cache.write_text('{"format": "loratrain-costs-1", "costs": {"x"')
+        self.assertIn("cannot be read as measured costs", self.train("a"))
+        self.assertTrue(self.costs_of(self.cache))
+
+    def test_unwritable_cache(self):
+        (self.dir / "file").write_text("")
+        with mock.patch.dict(os.environ, {"LORATRAIN_COST_CACHE": str(self.dir / "file" / "x")}):
+            self.train("a")
+        self.assertTrue((self.dir / "a" / "costs.json").exists())
+
+    def test_built_in(self):
+        text = self.train("a", schedule={"costs": "built-in"})
+        self.assertNotIn("costs: measured", text)
+        self.assertFalse(self.cache.exists())
+        self.assertFalse((self.dir / "a" / "costs.json").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()

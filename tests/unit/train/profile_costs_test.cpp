@@ -1,0 +1,85 @@
+#include "train/profile_costs.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "plan/cost_model.h"
+#include "unit/model/small_stage.h"
+
+namespace loratrain {
+namespace {
+
+using test::small_adapter;
+using test::small_model;
+using test::SmallCase;
+
+ModelSpec medium_model() {
+    ModelSpec model = small_model();
+    model.hidden_size = 128;
+    model.intermediate_size = 256;
+    model.head_dim = 32;
+    model.vocab_size = 2000;
+    return model;
+}
+
+/// Seconds of a forward and a backward of the whole model, as it trains; fastest of some.
+double measured_seconds(const SmallCase& test_case, std::int64_t tokens) {
+    test::WholeStage whole(test_case);
+    whole.microbatch.segments.resize(1);
+    whole.microbatch.segments[0].samples = {{0, static_cast<std::int32_t>(tokens)}};
+    whole.rule.scales = {1e-3F};
+    whole.packed = pack_layout(whole.microbatch);
+    whole.packed.token_ids.assign(static_cast<std::size_t>(tokens), 7);
+    whole.packed.targets.assign(static_cast<std::size_t>(tokens), 9);
+    double fastest = 1e9;
+    for (int i = 0; i < 5; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        whole.forward_in_slot(0);
+        whole.backward();
+        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+        fastest = std::min(fastest, seconds.count());
+    }
+    return fastest;
+}
+
+class ProfileCosts : public testing::Test {
+  protected:
+    ProfileCosts() : test_case_(medium_model(), {small_adapter("a", 8), small_adapter("b", 4)}) {
+        test_case_.job.parallel.microbatch_tokens = 512;
+        test_case_.make_plan_again();
+    }
+    CostModel profile() { return profile_costs(test_case_.job, test_case_.plan, *backend_); }
+
+    SmallCase test_case_;
+    std::unique_ptr<Backend> backend_ = make_backend("cpu", {1, 0});
+};
+
+TEST_F(ProfileCosts, CostsAreThoseOfTraining) {
+    const CostModel costs = profile();
+    const StagePlan& stage = test_case_.plan.replica.stages[0];
+    const MicrobatchLoad load{512, 512.0 * 512.0, 512};
+    const double predicted =
+        forward_seconds(costs, stage, load) + backward_seconds(costs, stage, load, Recompute::none);
+    const double measured = measured_seconds(test_case_, 512);
+    EXPECT_GT(predicted, 0.3 * measured);
+    EXPECT_LT(predicted, 5.0 * measured);
+    EXPECT_GT(costs.head.seconds(512, 0), 0.0);
+    EXPECT_GT(costs.step_fixed + costs.step_per_parameter, 0.0);
+    EXPECT_EQ(costs.source, "measured on " + backend_->description());
+}
+
+TEST_F(ProfileCosts, NothingStaysAllocated) {
+    profile();
+    const std::size_t before = backend_->memory().current;
+    profile();
+    EXPECT_EQ(backend_->memory().current, before);
+}
+
+TEST_F(ProfileCosts, NeedsNoFilesOfTheJob) {
+    test_case_.job.adapters[0].init_from = "/nowhere";
+    EXPECT_GT(profile().layer_forward.seconds(100, 1e4), 0.0);
+}
+
+}  // namespace
+}  // namespace loratrain
