@@ -70,13 +70,17 @@ JobInputs open_job_inputs(const Job& job) {
         collect(problems, [&] { AdapterFile(adapter.init_from, adapter, inputs.weights->spec()); });
     }
     problems.throw_if_any();
-    for (std::size_t i = 0; i < job.datasets.size(); ++i) {
-        DatasetInfo info;
-        info.train = inputs.files.train[i].infos();
-        if (inputs.files.eval[i]) info.eval = inputs.files.eval[i]->infos();
-        inputs.infos.push_back(std::move(info));
-    }
+    inputs.infos = infos_of(inputs.files);
     return inputs;
+}
+
+std::vector<DatasetInfo> infos_of(const DatasetFiles& files) {
+    std::vector<DatasetInfo> infos;
+    for (std::size_t i = 0; i < files.train.size(); ++i) {
+        infos.push_back({files.train[i].infos(), {}});
+        if (files.eval[i]) infos.back().eval = files.eval[i]->infos();
+    }
+    return infos;
 }
 
 std::string describe_datasets(const Job& job, const DatasetFiles& files) {

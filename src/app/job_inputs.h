@@ -26,6 +26,9 @@ std::unique_ptr<WeightSource> open_weights(const Job& job);
 /// Only the data files, for a rank that reads tokens but does not plan.
 DatasetFiles open_datasets(const Job& job, std::int64_t vocab_size);
 
+/// Lengths of the files' samples, per DatasetId.
+std::vector<DatasetInfo> infos_of(const DatasetFiles& files);
+
 /// "math: 1200 samples, 3 truncated, 1 without target" per dataset, for the log.
 std::string describe_datasets(const Job& job, const DatasetFiles& files);
 

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "comm/collective.h"
 #include "plan/plan_text.h"
+#include "train/measured_trace.h"
 #include "train/profile_costs.h"
 
 namespace loratrain {
@@ -67,6 +68,13 @@ void settle_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
     if (!mpi.is_root() || !measured.known()) return;
     keep_costs(run_file(job), measured.key, measured.costs);
     if (measured.fresh) keep_costs(cost_cache_path(), measured.key, measured.costs);
+}
+
+void refine_costs(const MpiSession& mpi, const Job& job, const Plan& plan, TraceRecorder& recorder,
+                  const MeasuredCosts& measured) {
+    const auto refined = gather_refined_costs(mpi, plan, recorder);
+    if (!mpi.is_root() || !measured.known() || !refined) return;
+    keep_costs(run_file(job), "refined: " + measured.key, *refined);
 }
 
 }  // namespace loratrain

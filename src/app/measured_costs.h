@@ -8,6 +8,7 @@
 #include "comm/communicator.h"
 #include "comm/mpi_session.h"
 #include "plan/plan.h"
+#include "train/trace_recorder.h"
 
 namespace loratrain {
 
@@ -34,5 +35,10 @@ MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& p
 /// cache. Collective.
 void settle_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
                   Communicator& communicator, Backend& backend, MeasuredCosts& measured);
+
+/// Keeps the costs refined by what the run has observed in <run.dir>/costs.json, beside those that
+/// it was planned with. Collective.
+void refine_costs(const MpiSession& mpi, const Job& job, const Plan& plan, TraceRecorder& recorder,
+                  const MeasuredCosts& measured);
 
 }  // namespace loratrain

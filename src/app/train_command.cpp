@@ -18,6 +18,7 @@
 #include "plan/plan_text.h"
 #include "report/run_record.h"
 #include "train/best_adapter.h"
+#include "train/recording_communicator.h"
 #include "train/trainer.h"
 #include "train/watchdog.h"
 
@@ -85,6 +86,8 @@ struct TrainingSession {
     std::unique_ptr<Backend> backend;
     std::unique_ptr<Stage> stage;
     std::unique_ptr<Communicator> communicator;
+    std::unique_ptr<TraceRecorder> recorder;
+    std::unique_ptr<RecordingCommunicator> recording;
     std::unique_ptr<PipelineRunner> runner;
     std::unique_ptr<Loader> loader;
 };
@@ -166,8 +169,13 @@ void build_stage(const MpiSession& mpi, TrainingSession& session) {
         }
         session.stage =
             std::make_unique<Stage>(job, plan, index, *session.inputs.weights, *session.backend);
+        session.recorder = std::make_unique<TraceRecorder>(
+            job, plan, index, infos_of(session.inputs.files), *session.backend, job.logging.trace);
+        session.recording =
+            std::make_unique<RecordingCommunicator>(*session.communicator, *session.recorder);
         session.runner = std::make_unique<PipelineRunner>(job, plan, index, *session.stage,
-                                                          *session.communicator, *session.backend);
+                                                          *session.recording, *session.backend);
+        session.runner->record_with(*session.recorder);
         std::vector<DatasetId> dataset_of_adapter;
         for (const AdapterJob& adapter : job.adapters) {
             dataset_of_adapter.push_back(adapter.dataset);
@@ -205,7 +213,8 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     build_stage(mpi, session);
     const std::string devices = describe_devices(mpi, session.plan.backend);
     Trainer trainer({mpi, session.job, session.plan, *session.stage, *session.runner,
-                     *session.loader, session.inputs.infos, session.identity, stop});
+                     *session.loader, session.inputs.infos, session.identity, stop,
+                     *session.recorder});
     agree(mpi, [&] {
         if (!checkpoint.empty()) {
             trainer.restore(load_checkpoint(checkpoint, session.job, session.plan.model,
@@ -228,10 +237,15 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
 
     record_memory(mpi, session.job.run.dir, *session.backend, before);
 
+    session.backend->synchronize();
+    barrier(mpi);
+    session.recorder->set_zero();
     const ExitCode code = trainer.run();
     activity::begin(activity::Task::finish);
     watchdog.dismiss();
     log_memory(session.plan, record_memory(mpi, session.job.run.dir, *session.backend, before));
+    if (trainer.makespan().compared()) log::info("training " + trainer.makespan().text());
+    refine_costs(mpi, session.job, session.plan, *session.recorder, session.costs);
     const std::string reason = end_reason(code, trainer.stop_reason());
     if (session.directory) session.directory->write_end(reason);
     if (mpi.is_root()) log::block(ProgressLog::closing_table(session.job, trainer.state()));

@@ -79,6 +79,7 @@ std::vector<EvalSums> PipelineRunner::run(const Window& window, Loader& loader,
         const activity::Task task = task_of(action.kind);
         activity::begin(task, number_of(action), on_device_);
         const Range range(backend_, activity::words_of(task), number_of(action));
+        const RecordedAction recorded(recorder_, action);
         post_receives();
         perform(action, loader);
         reads_.poll();
@@ -112,6 +113,7 @@ void PipelineRunner::append(const Window& window) {
     LORATRAIN_CHECK(std::ssize(batches_) == window.first_batch &&
                         std::ssize(microbatches_) == window.first_microbatch,
                     "the window does not continue the one before");
+    if (recorder_ != nullptr) recorder_->start(window);
     for (const BatchPlan& batch : window.batches) {
         batch_index_[{number(batch.adapter), batch.step}] =
             static_cast<std::int32_t>(batches_.size());

@@ -10,6 +10,7 @@
 #include "data/loader.h"
 #include "model/stage.h"
 #include "train/late_reads.h"
+#include "train/trace_recorder.h"
 
 namespace loratrain {
 
@@ -47,6 +48,9 @@ class PipelineRunner {
     /// order in which batches end, once their sums have arrived. Returns evaluation sums (last
     /// stage, else empty).
     std::vector<EvalSums> run(const Window& window, Loader& loader, const Hooks& hooks);
+
+    /// Records actions from now on; `recorder` outlives the runner's work.
+    void record_with(TraceRecorder& recorder) { recorder_ = &recorder; }
 
   private:
     void begin_stream(const Window& window);
@@ -91,6 +95,7 @@ class PipelineRunner {
     Backend& backend_;
     bool on_device_;
     LateReads reads_;
+    TraceRecorder* recorder_ = nullptr;
     std::vector<Buffer> gradient_in_;
     std::vector<Buffer> gradient_out_;
 

@@ -15,6 +15,7 @@
 #include "train/best_adapter.h"
 #include "train/early_stopping.h"
 #include "train/learning_rate.h"
+#include "train/measured_trace.h"
 #include "train/stop_request.h"
 
 namespace loratrain {
@@ -60,6 +61,7 @@ Trainer::Trainer(const TrainerParts& parts)
       metrics_(parts.job),
       progress_(parts.job, parts.plan),
       records_(parts.job, parts.plan, parts.mpi.size()),
+      makespan_(parts.job, parts.plan, parts.datasets),
       started_(std::chrono::steady_clock::now()),
       last_checkpoint_(started_),
       last_batch_time_(parts.job.adapters.size(), 0.0) {
@@ -114,6 +116,9 @@ void Trainer::perform(Directive directive, const std::string& argument) {
             return evaluate(window_from_text(argument));
         case Directive::checkpoint:
             activity::begin(activity::Task::checkpoint);
+            if (parts_.job.logging.trace) {
+                write_trace(parts_.mpi, parts_.job, parts_.plan, parts_.recorder);
+            }
             return save_checkpoint(parts_.mpi, parts_.job, parts_.plan, parts_.stage.bank(), state_,
                                    parts_.identity);
         case Directive::export_adapter:
@@ -128,8 +133,10 @@ void Trainer::perform(Directive directive, const std::string& argument) {
 void Trainer::train(const Window& window) {
     parts_.loader.start(window);
     progress_.window_started(window);
+    const auto start = std::chrono::steady_clock::now();
     parts_.runner.run(window, parts_.loader,
                       [&](const BatchResult& result) { on_batch(window, result); });
+    if (parts_.mpi.is_root()) makespan_.add(window, seconds_since(start));
     stop_signal_ = signal_to_any_rank(parts_.mpi);
     if (parts_.mpi.is_root()) settle_window(window);
 }

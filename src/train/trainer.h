@@ -8,6 +8,7 @@
 #include "data/loader.h"
 #include "plan/plan_window.h"
 #include "train/checkpoint.h"
+#include "train/makespan_check.h"
 #include "train/metrics.h"
 #include "train/pipeline_runner.h"
 #include "train/progress.h"
@@ -27,6 +28,7 @@ struct TrainerParts {
     const std::vector<DatasetInfo>& datasets;  ///< root only, else empty
     const RunIdentity& identity;
     StopConditions& stop;
+    TraceRecorder& recorder;
 };
 
 /// The training loop. Rank 0 conducts: it plans the next window, broadcasts it, decides on
@@ -46,6 +48,8 @@ class Trainer {
     const RunState& state() const { return state_; }  ///< root only
     /// Why run() ended with ExitCode::stopped_resume_me; root only.
     const std::string& stop_reason() const { return stop_reason_; }
+    /// Predicted against measured time of training; root only.
+    const MakespanCheck& makespan() const { return makespan_; }
 
   private:
     enum class Directive : char {
@@ -88,6 +92,7 @@ class Trainer {
     MetricsLog metrics_;
     ProgressLog progress_;
     RunRecords records_;
+    MakespanCheck makespan_;
     RunState state_;
     int stop_signal_ = 0;
     std::string stop_reason_;
