@@ -60,7 +60,13 @@ BenchCase::BenchCase(const CommandLine::Bench& bench, const MpiSession& mpi, con
         infos.push_back({files.train.back().infos(), {}});
     }
     const BackendKind kind = bench.backend == "cuda" ? BackendKind::cuda : BackendKind::cpu;
-    plan = make_plan(job, weights->spec(), infos, describe_cluster(mpi, kind));
+    cluster = describe_cluster(mpi, kind);
+    plan = make_plan(job, weights->spec(), infos, cluster);
+}
+
+void BenchCase::plan_with(const CostModel& costs) {
+    cluster.costs = costs;
+    plan = make_plan(job, weights->spec(), infos, cluster);
 }
 
 }  // namespace loratrain

@@ -19,10 +19,14 @@ struct BenchCase {
     BenchCase(const CommandLine::Bench& bench, const MpiSession& mpi, const RandomData& data,
               bool lora, std::optional<std::int64_t> microbatch_tokens = {});
 
+    /// Plans again with measured costs, which have to be equal on all ranks.
+    void plan_with(const CostModel& costs);
+
     Job job;
     std::unique_ptr<WeightSource> weights;
     DatasetFiles files;
     std::vector<DatasetInfo> infos;
+    Cluster cluster;
     Plan plan;
 };
 

@@ -10,6 +10,8 @@
 #include "backend/make_backend.h"
 #include "base/log.h"
 #include "comm/collective.h"
+#include "plan/plan_text.h"
+#include "train/profile_costs.h"
 
 namespace loratrain {
 
@@ -21,10 +23,11 @@ class BenchCommand {
         : bench_(bench), mpi_(mpi), backend_(make_bench_backend()), data_(bench) {}
 
     BenchResult measure() {
-        const BenchCase with_lora(bench_, mpi_, data_, true);
+        BenchCase with_lora(bench_, mpi_, data_, true);
         const std::int64_t tokens = with_lora.plan.microbatch_tokens;
         const BenchCase lora_off(bench_, mpi_, data_, false, tokens);
         communicator_ = make_communicator(mpi_, *backend_);
+        if (bench_.predict) profile(with_lora);
         BenchResult result;
         result.backend = backend_->description();
         if (bench_.backend == "cuda") result.device = gpu_info(mpi_.local_rank()).name;
@@ -40,6 +43,16 @@ class BenchCommand {
     }
 
   private:
+    /// The root's costs count.
+    void profile(BenchCase& bench_case) {
+        barrier(mpi_);
+        CostModel costs = profile_costs(bench_case.job, bench_case.plan, *backend_);
+        profile_messages(bench_case.plan, mpi_.rank(), *communicator_, *backend_, costs);
+        Plan plan = bench_case.plan;
+        plan.costs = costs;
+        bench_case.plan_with(plan_from_text(broadcast_text(mpi_, to_text(plan))).costs);
+    }
+
     std::unique_ptr<Backend> make_bench_backend() const {
         const bool bf16 = bench_.backend == "cuda" && bench_.precision != "fp32";
         return make_backend(bench_.backend, {threads_per_rank(mpi_), mpi_.local_rank(),
@@ -47,9 +60,16 @@ class BenchCommand {
     }
 
     void measure_window(const BenchCase& with_lora, BenchResult& result) {
-        BenchRun run(with_lora, mpi_, *communicator_, *backend_);
+        BenchRun run(with_lora, mpi_, *communicator_, *backend_, bench_.predict);
         run.run(bench_warmup_rounds);
+        std::optional<CostModel> refined;
+        if (bench_.predict) refined = run.refined_costs();
         result.window = run.run(bench_.steps);
+        if (bench_.predict) {
+            const CostModel& costs = with_lora.plan.costs;
+            result.prediction = {run.predicted_seconds(costs), {}, costs.source};
+            if (refined) result.prediction->refined_seconds = run.predicted_seconds(*refined);
+        }
         if (mpi_.size() == 1) {
             double fastest = run.run(1).seconds;
             for (int i = 1; i < bench_.steps; ++i) fastest = std::min(fastest, run.run(1).seconds);

@@ -81,6 +81,15 @@ std::string bench_json(const CommandLine::Bench& bench, const BenchResult& resul
     json["share_of_gemm_rate"] = summary.share_of_gemm_rate();
     json["lora_off_seconds_per_step"] = summary.lora_off_seconds_per_step;
     json["lora_overhead"] = summary.lora_overhead();
+    if (result.prediction) {
+        json["predicted_seconds"] = result.prediction->seconds;
+        json["predicted_refined_seconds"] = or_null(result.prediction->refined_seconds);
+        json["window_seconds"] = result.window.seconds;
+        json["prediction_error"] = or_null(summary.prediction_error);
+        json["refined_prediction_error"] = or_null(summary.refined_error);
+        json["costs"] = result.prediction->source;
+    }
+    json["memory_error"] = summary.memory_error;
     json["planned_bytes"] = largest(result.planned_bytes);
     json["allocated_bytes"] = largest(result.allocated_bytes);
     json["peak_bytes"] = largest(result.peak_bytes);

@@ -9,6 +9,13 @@
 
 namespace loratrain {
 
+/// What the simulator makes of the measured window, from empty pipeline to empty pipeline.
+struct BenchPrediction {
+    double seconds = 0.0;                   ///< by costs profiled before any window
+    std::optional<double> refined_seconds;  ///< by those that the warm-up has refined
+    std::string source;
+};
+
 /// What a bench measured; rates follow from it.
 struct BenchResult {
     std::string backend;  ///< Backend::description()
@@ -24,6 +31,7 @@ struct BenchResult {
     std::vector<std::uint64_t> planned_bytes;    ///< per rank
     std::vector<std::uint64_t> allocated_bytes;  ///< per rank, after the window
     std::vector<std::uint64_t> peak_bytes;       ///< per rank
+    std::optional<BenchPrediction> prediction;   ///< --predict
     BenchProfile profile;
 };
 

@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "comm/collective.h"
 #include "plan/plan_window.h"
+#include "train/makespan_check.h"
+#include "train/measured_trace.h"
 
 namespace loratrain {
 
@@ -35,14 +37,19 @@ std::vector<DatasetId> datasets_of(const Job& job) {
 }  // namespace
 
 BenchRun::BenchRun(const BenchCase& bench_case, const MpiSession& mpi, Communicator& communicator,
-                   Backend& backend)
+                   Backend& backend, bool observe)
     : case_(bench_case),
       mpi_(mpi),
       backend_(backend),
       stage_(case_.job, case_.plan, static_cast<std::size_t>(mpi.rank()), *case_.weights, backend),
-      runner_(case_.job, case_.plan, static_cast<std::size_t>(mpi.rank()), stage_, communicator,
-              backend),
-      loader_(case_.files, datasets_of(case_.job), true) {}
+      recorder_(case_.job, case_.plan, static_cast<std::size_t>(mpi.rank()), case_.infos, backend,
+                false),
+      recording_(communicator, recorder_),
+      runner_(case_.job, case_.plan, static_cast<std::size_t>(mpi.rank()), stage_,
+              observe ? recording_ : communicator, backend),
+      loader_(case_.files, datasets_of(case_.job), true) {
+    if (observe) runner_.record_with(recorder_);
+}
 
 std::vector<Window> BenchRun::next_windows(int rounds) {
     const std::size_t adapters = case_.job.adapters.size();
@@ -63,12 +70,12 @@ std::vector<Window> BenchRun::next_windows(int rounds) {
 }
 
 WindowTime BenchRun::run(int rounds) {
-    const std::vector<Window> windows = next_windows(rounds);
+    windows_ = next_windows(rounds);
     WindowTime time;
-    for (const Window& window : windows) add_load(window, time);
+    for (const Window& window : windows_) add_load(window, time);
     barrier(mpi_);
     const auto start = std::chrono::steady_clock::now();
-    for (const Window& window : windows) {
+    for (const Window& window : windows_) {
         loader_.start(window);
         runner_.run(window, loader_, [](const BatchResult&) {});
     }
@@ -76,6 +83,18 @@ WindowTime BenchRun::run(int rounds) {
     barrier(mpi_);
     time.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return time;
+}
+
+double BenchRun::predicted_seconds(const CostModel& costs) const {
+    double seconds = 0.0;
+    for (const Window& window : windows_) {
+        seconds += loratrain::predicted_seconds(case_.job, case_.plan, case_.infos, costs, window);
+    }
+    return seconds;
+}
+
+std::optional<CostModel> BenchRun::refined_costs() {
+    return gather_refined_costs(mpi_, case_.plan, recorder_);
 }
 
 }  // namespace loratrain

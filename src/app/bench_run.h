@@ -1,10 +1,14 @@
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "app/bench_case.h"
 #include "backend/backend.h"
 #include "backend/op_timer.h"
 #include "comm/communicator.h"
 #include "train/pipeline_runner.h"
+#include "train/recording_communicator.h"
 
 namespace loratrain {
 
@@ -18,13 +22,18 @@ struct WindowTime {
 /// A pipeline that trains a bench case, window by window. Collective.
 class BenchRun {
   public:
+    /// `observe`: record what microbatches take.
     BenchRun(const BenchCase& bench_case, const MpiSession& mpi, Communicator& communicator,
-             Backend& backend);
+             Backend& backend, bool observe = false);
 
     /// The next `rounds` rounds (optimizer steps of every adapter) as one window, or as one window
     /// per adapter where the policy trains one adapter after another. Planning is not in the time;
     /// filling and draining the pipeline is.
     WindowTime run(int rounds);
+    /// What the simulator makes of the last run, by some costs.
+    double predicted_seconds(const CostModel& costs) const;
+    /// The plan's costs refined by what all ranks have observed; none without. Collective.
+    std::optional<CostModel> refined_costs();
 
   private:
     std::vector<Window> next_windows(int rounds);
@@ -33,8 +42,11 @@ class BenchRun {
     const MpiSession& mpi_;
     Backend& backend_;
     Stage stage_;
+    TraceRecorder recorder_;
+    RecordingCommunicator recording_;
     PipelineRunner runner_;
     Loader loader_;
+    std::vector<Window> windows_;
     int done_ = 0;
 };
 

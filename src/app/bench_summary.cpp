@@ -1,5 +1,7 @@
 #include "app/bench_summary.h"
 
+#include <cmath>
+
 #include "app/bench_rates.h"
 
 namespace loratrain {
@@ -17,6 +19,18 @@ BenchSummary::BenchSummary(const CommandLine::Bench& bench, const BenchResult& r
     attention_flop_rate = flop.attention * tokens_per_second_per_rank;
     gemm_flop_rate =
         flop.weights * static_cast<double>(result.microbatch_tokens) / result.gemm_seconds;
+    for (std::size_t r = 0; r < result.peak_bytes.size(); ++r) {
+        const double error = static_cast<double>(result.peak_bytes[r]) /
+                                 static_cast<double>(result.planned_bytes[r]) -
+                             1.0;
+        if (std::abs(error) > std::abs(memory_error)) memory_error = error;
+    }
+    if (result.prediction) {
+        prediction_error = result.prediction->seconds / result.window.seconds - 1.0;
+        if (result.prediction->refined_seconds) {
+            refined_error = *result.prediction->refined_seconds / result.window.seconds - 1.0;
+        }
+    }
     if (!peak_flop_rate) return;
     mfu = weight_flop_rate / *peak_flop_rate;
     mfu_with_attention = useful_flop_rate() / *peak_flop_rate;

@@ -24,6 +24,9 @@ struct BenchSummary {
     std::optional<double> mfu_with_attention;  ///< both / peak
     double useful_flop_rate() const { return weight_flop_rate + attention_flop_rate; }
     double share_of_gemm_rate() const { return useful_flop_rate() / gemm_flop_rate; }
+    std::optional<double> prediction_error;  ///< predicted / measured - 1
+    std::optional<double> refined_error;     ///< with refined costs
+    double memory_error = 0.0;               ///< peak / planned - 1, of the rank farthest off
     double lora_overhead() const { return seconds_per_step / lora_off_seconds_per_step - 1.0; }
 };
 

@@ -145,13 +145,33 @@ std::string rate_lines(const CommandLine::Bench& bench, const BenchResult& resul
                                 " s per step; LoRA costs ", percent(summary.lora_overhead())));
 }
 
-std::string memory_line(const BenchResult& result) {
+std::string signed_percent(double share) {
+    return (share < 0 ? "" : "+") + percent(share);
+}
+
+std::string prediction_line(const CommandLine::Bench& bench, const BenchResult& result,
+                            const BenchSummary& summary) {
+    if (!result.prediction) return "";
+    auto seconds = [&](double of_window) {
+        return format_fixed(of_window / bench.steps, 4) + " s";
+    };
+    std::string text = cat(seconds(result.prediction->seconds), " per step (",
+                           signed_percent(*summary.prediction_error), ") by profiled costs");
+    if (summary.refined_error) {
+        text += cat(", ", seconds(*result.prediction->refined_seconds), " (",
+                    signed_percent(*summary.refined_error), ") refined in the warm-up");
+    }
+    return line("predicted", text);
+}
+
+std::string memory_line(const BenchResult& result, const BenchSummary& summary) {
     auto largest = [](const std::vector<std::uint64_t>& bytes) {
         return human_bytes(*std::max_element(bytes.begin(), bytes.end()));
     };
     return line("memory",
                 cat("planned ", largest(result.planned_bytes), ", allocated ",
-                    largest(result.allocated_bytes), ", peak ", largest(result.peak_bytes)));
+                    largest(result.allocated_bytes), ", peak ", largest(result.peak_bytes), " (",
+                    signed_percent(summary.memory_error), " at most)"));
 }
 
 }  // namespace
@@ -161,7 +181,8 @@ std::string bench_text(const CommandLine::Bench& bench, const BenchResult& resul
     const double slower =
         result.profile.seconds / result.profile.rounds / summary.seconds_per_step - 1.0;
     std::string text = head_lines(bench, result, summary) + rate_lines(bench, result, summary) +
-                       memory_line(result) + "\n" +
+                       prediction_line(bench, result, summary) + memory_line(result, summary) +
+                       "\n" +
                        cat("profile of another window of ", result.profile.rounds,
                            " steps, timing it cost ", percent(slower), "\n") +
                        ProfileTable(result.profile).text();

@@ -72,8 +72,10 @@ void settle_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
 
 void refine_costs(const MpiSession& mpi, const Job& job, const Plan& plan, TraceRecorder& recorder,
                   const MeasuredCosts& measured) {
-    const auto refined = gather_refined_costs(mpi, plan, recorder);
+    auto refined = gather_refined_costs(mpi, plan, recorder);
     if (!mpi.is_root() || !measured.known() || !refined) return;
+    refined->message_fixed = measured.costs.message_fixed;
+    refined->message_per_byte = measured.costs.message_per_byte;
     keep_costs(run_file(job), "refined: " + measured.key, *refined);
 }
 

@@ -157,6 +157,7 @@ void build_stage(const MpiSession& mpi, TrainingSession& session) {
     session.communicator = connect(mpi, *session.backend);
     settle_costs(mpi, session.job, session.plan, *session.communicator, *session.backend,
                  session.costs);
+    if (session.costs.known()) session.plan.costs = session.costs.costs;
     agree(mpi, [&] {
         const Job& job = session.job;
         const Plan& plan = session.plan;

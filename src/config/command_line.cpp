@@ -73,6 +73,7 @@ po::options_description bench_options(CommandLine::Bench& bench) {
     add("backend", po::value(&bench.backend));
     add("precision", po::value(&bench.precision));
     add("recompute", po::value(&bench.recompute));
+    add("predict", po::bool_switch(&bench.predict));
     add("json", po::bool_switch(&bench.json));
     return options;
 }

@@ -57,6 +57,7 @@ struct CommandLine {
         std::string backend = "cpu";     ///< --backend cpu|cuda
         std::string precision = "auto";  ///< --precision auto|fp32|bf16
         std::string recompute = "auto";  ///< --recompute auto|none|layer
+        bool predict = false;            ///< --predict: simulate the window with measured costs
         bool json = false;               ///< --json: one JSON line per case
     } bench;
 };

@@ -66,6 +66,28 @@ class Costs(JobTest):
         self.assertFalse(self.cache.exists())
         self.assertFalse((self.dir / "a" / "costs.json").exists())
 
+    def test_trace_and_refined_costs(self):
+        text = self.train("a", logging={"trace": True}, checkpoint={"every_steps": 1})
+        self.assertRegex(text, r"training predicted [0-9.]+ s, measured [0-9.]+ s")
+        costs = json.loads((self.dir / "a" / "costs.json").read_text())["costs"]
+        (refined,) = [value for key, value in costs.items() if key.startswith("refined: ")]
+        self.assertIn("refined by", refined["source"])
+        events = json.loads((self.dir / "a" / "trace.json").read_text())["traceEvents"]
+        spans = [event for event in events if event["ph"] == "X"]
+        for kind in ("forward", "backward"):
+            names = [[e["name"] for e in spans if e["pid"] == rank and e["cat"] == kind]
+                     for rank in range(2)]
+            self.assertEqual(names[0], names[1])
+            self.assertEqual(len(names[0]), len(set(names[0])))
+            self.assertGreaterEqual(len(names[0]), 3)
+        steps = [e["name"] for e in spans if e["pid"] == 0 and e["cat"] == "step"]
+        self.assertCountEqual(steps, [f"step {a} {i}" for a in ("one", "two") for i in (1, 2, 3)])
+        for name in ("forward 0", "backward 0"):
+            first, last = [next(e for e in spans if e["pid"] == rank and e["name"] == name)
+                           for rank in range(2)]
+            early, late = (first, last) if name == "forward 0" else (last, first)
+            self.assertLess(early["ts"], late["ts"] + 1000, name)
+
 
 if __name__ == "__main__":
     unittest.main()

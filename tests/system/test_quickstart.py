@@ -161,6 +161,15 @@ class Bench(JobTest):
         self.assertEqual(result["tokens_per_step"], 2 * 2 * 16)
         self.assertEqual(result["policy"], "1f1b")
 
+    def test_prediction(self):
+        result = self.result_of(2, "--predict")
+        self.assertGreater(result["predicted_seconds"], 0)
+        self.assertGreater(result["window_seconds"], 0)
+        self.assertAlmostEqual(result["prediction_error"],
+                               result["predicted_seconds"] / result["window_seconds"] - 1)
+        self.assertLess(abs(result["memory_error"]), 0.2)
+        self.assertIn("measured on cpu", result["costs"])
+
     def test_random_lengths(self):
         result = self.result_of(2, "--lengths", "mix")
         self.assertLess(result["tokens_per_step"], 2 * 2 * 16 + 1)
