@@ -12,13 +12,31 @@ double predicted_seconds(const Job& job, const Plan& plan, std::span<const Datas
 }
 
 void MakespanCheck::add(const Window& window, double measured_seconds) {
-    if (microbatches_ >= most_microbatches || window.evaluation) return;
-    if (warm_) {
-        microbatches_ += window.microbatches.size();
-        predicted_ += predicted_seconds(job_, plan_, datasets_, plan_.costs, window);
-        measured_ += measured_seconds;
+    if (window.evaluation) return;
+    if (window.begins) {
+        stretch_ = std::make_unique<Simulator>(job_, plan_, datasets_, plan_.costs);
+        stretch_seconds_ = 0.0;
+        stretch_microbatches_ = 0;
     }
-    warm_ = true;
+    if (!stretch_) return;
+    stretch_->add(window);
+    stretch_seconds_ += measured_seconds;
+    stretch_microbatches_ += window.microbatches.size();
+    if (stretch_microbatches_ > most_microbatches) stretch_.reset();
+    if (stretch_ && window.drains) end_stretch();
+}
+
+void MakespanCheck::end_stretch() {
+    const bool forget_first = compared() && !warm_;
+    if (forget_first) {
+        microbatches_ = 0;
+        predicted_ = measured_ = 0.0;
+        warm_ = true;
+    }
+    microbatches_ += stretch_microbatches_;
+    predicted_ += stretch_->timeline().makespan();
+    measured_ += stretch_seconds_;
+    stretch_.reset();
 }
 
 std::string MakespanCheck::text() const {

@@ -255,8 +255,7 @@ void PipelineRunner::backward(const Action& action) {
 }
 
 void PipelineRunner::finish_batches(std::int32_t microbatch) {
-    for (const Segment& segment :
-         microbatches_[static_cast<std::size_t>(microbatch)].segments) {
+    for (const Segment& segment : microbatches_[static_cast<std::size_t>(microbatch)].segments) {
         const std::int32_t b = batch_of(segment);
         const BatchPlan& batch = batches_[static_cast<std::size_t>(b)];
         if (number(batch.last_microbatch) != microbatch) continue;

@@ -71,9 +71,15 @@ std::size_t TraceRecorder::mark() {
 }
 
 void TraceRecorder::start(const Window& window) {
-    window_ = &window;
-    microbatches_before_ += microbatches_of_window_;
-    microbatches_of_window_ = static_cast<std::int32_t>(window.microbatches.size());
+    if (window.begins) {
+        microbatches_before_ += static_cast<std::int32_t>(microbatches_.size());
+        batches_.clear();
+        microbatches_.clear();
+        evaluation_ = window.evaluation;
+    }
+    batches_.insert(batches_.end(), window.batches.begin(), window.batches.end());
+    microbatches_.insert(microbatches_.end(), window.microbatches.begin(),
+                         window.microbatches.end());
     if (before_.points > 0) read(before_);
     mark();
     std::swap(now_, before_);
@@ -117,16 +123,16 @@ void TraceRecorder::end_wait() {
 }
 
 void TraceRecorder::describe(const Action& action, Entry& entry) const {
-    entry.evaluation = window_->evaluation;
+    entry.evaluation = evaluation_;
     if (action.kind == ActionKind::step) {
-        const BatchPlan& batch = window_->batches[static_cast<std::size_t>(action.batch)];
+        const BatchPlan& batch = batches_[static_cast<std::size_t>(action.batch)];
         const std::string& adapter = job_.adapter(batch.adapter).name;
         if (!keeping()) return;
         entry.name = cat("step ", adapter, " ", batch.step + 1);
         entry.args = share_args({{adapter, batch.tokens}});
         return;
     }
-    const Microbatch& microbatch = window_->microbatches[index(action.microbatch)];
+    const Microbatch& microbatch = microbatches_[index(action.microbatch)];
     entry.load = load_of_microbatch(microbatch);
     if (!keeping()) return;
     const char* word = action.kind == ActionKind::backward ? "backward"
@@ -137,7 +143,7 @@ void TraceRecorder::describe(const Action& action, Entry& entry) const {
 }
 
 MicrobatchLoad TraceRecorder::load_of_microbatch(const Microbatch& microbatch) const {
-    if (!datasets_.empty()) return load_of(job_, datasets_, microbatch, window_->evaluation);
+    if (!datasets_.empty()) return load_of(job_, datasets_, microbatch, evaluation_);
     MicrobatchLoad load;
     for (const Segment& segment : microbatch.segments) {
         for (const SampleRef& sample : segment.samples) {

@@ -70,9 +70,10 @@ class TraceRecorder {
     StagePlan stage_;
     std::vector<DatasetInfo> datasets_;
     bool keep_spans_;
-    const Window* window_ = nullptr;
-    std::int32_t microbatches_before_ = 0;
-    std::int32_t microbatches_of_window_ = 0;
+    bool evaluation_ = false;
+    std::vector<BatchPlan> batches_;        ///< of the stream
+    std::vector<Microbatch> microbatches_;  ///< of the stream
+    std::int32_t microbatches_before_ = 0;  ///< in streams before
     Stretch now_;
     Stretch before_;
     double start_of_before_ = 0.0;  ///< seconds since zero
