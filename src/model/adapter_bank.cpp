@@ -69,23 +69,96 @@ std::vector<NamedTensor> adapter_tensors(const AdapterJob& adapter, const ModelS
     return tensors;
 }
 
-AdapterBank::AdapterBank(const Job& job, const ModelSpec& model, std::int32_t first_layer,
-                         std::int32_t layer_count, Backend& backend)
+AdapterBank::AdapterBank(const Job& job, const Plan& plan, const StagePlan& stage, Backend& backend)
     : job_(job),
-      model_(model),
-      first_layer_(first_layer),
-      layer_count_(layer_count),
-      backend_(backend),
-      states_(job.adapters.size()) {
-    for (std::size_t i = 0; i < states_.size(); ++i) {
-        State& state = states_[i];
-        place_factors(job.adapters[i], state);
-        const auto bytes = aligned(static_cast<std::uint64_t>(state.count) * sizeof(float));
-        for (Buffer& buffer : state.arrays) buffer = backend.allocate(bytes, "adapter state");
-        initialise(job.adapters[i], state);
+      model_(plan.model),
+      first_layer_(stage.first_layer),
+      layer_count_(stage.layer_count),
+      capacity_(static_cast<std::size_t>(plan.adapter_capacity)),
+      backend_(backend) {
+    append();
+    counters_ =
+        backend.allocate(aligned(2 * capacity_ * sizeof(std::int64_t)), "adapter step counters");
+    for (const AdapterId adapter : plan.first_admitted) reside(adapter);
+}
+
+void AdapterBank::append() {
+    const std::size_t known = states_.size();
+    LORATRAIN_CHECK(job_.adapters.size() <= capacity_, job_.adapters.size(),
+                    " adapters, but room for ", capacity_);
+    states_.resize(job_.adapters.size());
+    for (std::size_t i = known; i < states_.size(); ++i) {
+        place_factors(job_.adapters[i], states_[i]);
     }
-    counters_ = backend.allocate(aligned(2 * states_.size() * sizeof(std::int64_t)),
-                                 "adapter step counters");
+}
+
+void AdapterBank::reside(AdapterId adapter) {
+    State& state = states_[index(adapter)];
+    LORATRAIN_CHECK(state.residence == Residence::absent || state.residence == Residence::suspended,
+                    "adapter ", number(adapter), " cannot become resident");
+    const auto bytes = aligned(static_cast<std::uint64_t>(state.count) * sizeof(float));
+    for (Buffer& buffer : state.arrays) buffer = backend_.allocate(bytes, "adapter state");
+    if (state.residence == Residence::absent) {
+        initialise(job_.adapter(adapter), state);
+    } else {
+        for (std::size_t p = 0; p < state.suspended.arrays.size(); ++p) {
+            const std::vector<float>& values = state.suspended.arrays[p];
+            backend_.upload(state.arrays[p].data(), values.data(), values.size() * sizeof(float));
+        }
+    }
+    state.residence = Residence::resident;
+    set_counters(adapter, state.suspended.counters);
+    state.suspended = {};
+    ++state.version;
+    backend_.synchronize();
+}
+
+void AdapterBank::suspend(AdapterId adapter) {
+    check_gradients_are_zero(adapter);
+    State& state = states_[index(adapter)];
+    state.suspended.counters = counters(adapter);
+    for (std::size_t p = 0; p < state.suspended.arrays.size(); ++p) {
+        std::vector<float>& values = state.suspended.arrays[p];
+        values.resize(static_cast<std::size_t>(state.count));
+        backend_.download(values.data(), state.arrays[p].data(), values.size() * sizeof(float));
+    }
+    for (Buffer& buffer : state.arrays) buffer = {};
+    state.residence = Residence::suspended;
+}
+
+void AdapterBank::admit(const std::vector<AdapterId>& admitted) {
+    const auto wanted = [&](AdapterId adapter) {
+        return std::find(admitted.begin(), admitted.end(), adapter) != admitted.end();
+    };
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+        const auto adapter = static_cast<AdapterId>(i);
+        if (residence(adapter) == Residence::resident && !wanted(adapter)) suspend(adapter);
+    }
+    for (const AdapterId adapter : admitted) {
+        if (residence(adapter) != Residence::resident) reside(adapter);
+    }
+}
+
+void AdapterBank::release(AdapterId adapter) {
+    State& state = states_[index(adapter)];
+    for (Buffer& buffer : state.arrays) buffer = {};
+    state.suspended = {};
+    state.residence = Residence::released;
+}
+
+void AdapterBank::check_gradients_are_zero(AdapterId adapter) const {
+    const State& state = resident(adapter);
+    std::vector<float> values(static_cast<std::size_t>(state.count));
+    backend_.download(values.data(), state.gradients(), values.size() * sizeof(float));
+    LORATRAIN_CHECK(std::all_of(values.begin(), values.end(), [](float v) { return v == 0.0F; }),
+                    "adapter ", number(adapter), " is in the middle of a global batch");
+}
+
+const AdapterBank::State& AdapterBank::resident(AdapterId adapter) const {
+    const State& state = states_[index(adapter)];
+    LORATRAIN_CHECK(state.residence == Residence::resident, "adapter ", number(adapter),
+                    " is not in backend memory");
+    return state;
 }
 
 void AdapterBank::place_factors(const AdapterJob& adapter, State& state) const {
@@ -122,7 +195,7 @@ void AdapterBank::initialise(const AdapterJob& adapter, const State& state) {
 }
 
 LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear) const {
-    const State& state = states_[index(adapter)];
+    const State& state = resident(adapter);
     const AdapterJob& job = job_.adapter(adapter);
     const FactorPlace& place =
         state.layers[static_cast<std::size_t>(layer)][static_cast<std::size_t>(linear)];
@@ -149,13 +222,13 @@ bool AdapterBank::targets_group(AdapterId adapter, LinearGroup group) const {
 }
 
 void AdapterBank::sum_squares(AdapterId adapter, double* result) const {
-    const State& state = states_[index(adapter)];
+    const State& state = resident(adapter);
     backend_.sum_squares(state.gradients(), state.count, result);
 }
 
 void AdapterBank::step(AdapterId adapter, double learning_rate, const double* grad_sumsq) {
-    State& state = states_[index(adapter)];
-    ++state.version;
+    const State& state = resident(adapter);
+    ++states_[index(adapter)].version;
     const AdapterJob& job = job_.adapter(adapter);
     AdamW op;
     op.parameters = state.parameters();
@@ -170,49 +243,72 @@ void AdapterBank::step(AdapterId adapter, double learning_rate, const double* gr
     op.weight_decay = job.weight_decay;
     op.max_grad_norm = job.max_grad_norm;
     op.grad_sumsq = grad_sumsq;
-    op.applied_steps = counters_.as<std::int64_t>() + 2 * index(adapter);
+    op.applied_steps = counters_of(adapter);
     op.skipped_steps = op.applied_steps + 1;
     backend_.adamw(op);
 }
 
-float* AdapterBank::array(AdapterId adapter, Part part) const {
-    return states_[index(adapter)].arrays[part_index(part)].as<float>();
-}
-
 std::vector<NamedTensor> AdapterBank::download(AdapterId adapter, Part part) const {
+    const State& state = states_[index(adapter)];
+    const std::size_t p = part_index(part);
+    const bool on_host = state.residence == Residence::suspended;
+    if (!on_host) resident(adapter);
     std::vector<NamedTensor> tensors =
         adapter_tensors(job_.adapter(adapter), model_, first_layer_, layer_count_);
-    const float* source = array(adapter, part);
+    std::size_t at = 0;
     for (NamedTensor& tensor : tensors) {
-        tensor.values.resize(static_cast<std::size_t>(tensor.shape[0] * tensor.shape[1]));
-        backend_.download(tensor.values.data(), source, tensor.values.size() * sizeof(float));
-        source += tensor.values.size();
+        const auto count = static_cast<std::size_t>(tensor.shape[0] * tensor.shape[1]);
+        tensor.values.resize(count);
+        if (!on_host) {
+            backend_.download(tensor.values.data(), state.arrays[p].as<float>() + at,
+                              count * sizeof(float));
+        } else if (part != Part::gradients) {
+            std::copy_n(state.suspended.arrays[p].data() + at, count, tensor.values.data());
+        }
+        at += count;
     }
     return tensors;
 }
 
 void AdapterBank::upload(AdapterId adapter, Part part, const std::vector<NamedTensor>& tensors) {
-    ++states_[index(adapter)].version;
-    float* target = array(adapter, part);
-    std::int64_t copied = 0;
+    State& state = states_[index(adapter)];
+    std::vector<float> values;
     for (const NamedTensor& tensor : tensors) {
-        backend_.upload(target + copied, tensor.values.data(),
-                        tensor.values.size() * sizeof(float));
-        copied += static_cast<std::int64_t>(tensor.values.size());
+        values.insert(values.end(), tensor.values.begin(), tensor.values.end());
     }
-    LORATRAIN_CHECK(copied == parameters(adapter), "adapter state has ", copied,
-                    " values instead of ", parameters(adapter));
+    LORATRAIN_CHECK(std::ssize(values) == state.count, "adapter state has ", values.size(),
+                    " values instead of ", state.count);
+    ++state.version;
+    const std::size_t p = part_index(part);
+    if (state.residence == Residence::resident) {
+        backend_.upload(state.arrays[p].data(), values.data(), values.size() * sizeof(float));
+        return;
+    }
+    LORATRAIN_CHECK(part != Part::gradients && state.residence != Residence::released, "adapter ",
+                    number(adapter), " is not in backend memory");
+    for (std::vector<float>& array : state.suspended.arrays) array.resize(values.size());
+    state.suspended.arrays[p] = std::move(values);
+    state.residence = Residence::suspended;
 }
 
 AdapterBank::Counters AdapterBank::counters(AdapterId adapter) const {
+    const State& state = states_[index(adapter)];
+    if (state.residence == Residence::suspended) return state.suspended.counters;
+    resident(adapter);
     std::int64_t values[2];
-    backend_.download(values, counters_.as<std::int64_t>() + 2 * index(adapter), sizeof(values));
+    backend_.download(values, counters_of(adapter), sizeof(values));
     return {values[0], values[1]};
 }
 
 void AdapterBank::set_counters(AdapterId adapter, const Counters& counters) {
+    State& state = states_[index(adapter)];
+    if (state.residence == Residence::suspended) {
+        state.suspended.counters = counters;
+        return;
+    }
+    resident(adapter);
     const std::int64_t values[2] = {counters.applied_steps, counters.skipped_steps};
-    backend_.upload(counters_.as<std::int64_t>() + 2 * index(adapter), values, sizeof(values));
+    backend_.upload(counters_of(adapter), values, sizeof(values));
 }
 
 }  // namespace loratrain

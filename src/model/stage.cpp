@@ -11,7 +11,7 @@ Stage::Stage(const Job& job, const Plan& plan, std::size_t stage_index, const We
       stage_(plan.replica.stages[stage_index]),
       backend_(backend),
       weights_(plan, stage_, source, backend),
-      bank_(job, plan.model, stage_.first_layer, stage_.layer_count, backend),
+      bank_(job, plan, stage_, backend),
       workspace_(plan, stage_, backend),
       layer_(plan, bank_, workspace_, weights_.inv_freq(), backend) {
     for (std::int32_t i = 0; i < slot_count(plan, stage_index); ++i) {
@@ -21,7 +21,7 @@ Stage::Stage(const Job& job, const Plan& plan, std::size_t stage_index, const We
         sum_buffers_.push_back(backend.allocate(aligned(count * sizeof(double)), "adapter sums"));
         return sum_buffers_.back().as<double>();
     };
-    const std::size_t adapters = plan.adapters.size();
+    const auto adapters = static_cast<std::size_t>(plan.adapter_capacity);
     sums_.partial = doubles(adapters);
     sums_.received = doubles(adapters);
     sums_.total = doubles(adapters);

@@ -1,5 +1,6 @@
 #include "base/text.h"
 #include "base/text_table.h"
+#include "plan/admission.h"
 #include "plan/plan_text.h"
 #include "plan/plan_window.h"
 
@@ -60,6 +61,14 @@ std::string adapter_table(const Job& job, const Plan& plan, std::span<const Data
     return text_table(rows, 2);
 }
 
+std::string admission_summary(const Job& job, const Plan& plan) {
+    const std::size_t first = plan.first_admitted.size();
+    if (first == plan.adapters.size()) return "";
+    const bool by_rule = first == most_admitted(job);
+    return cat("at once      ", first, " of ", plan.adapters.size(), " adapters, the others wait: ",
+               by_rule ? "schedule.policy or max_adapters says so" : "memory is full", "\n");
+}
+
 std::string recompute_summary(const Job& job, const Plan& plan) {
     const bool layer = plan.recompute == Recompute::layer;
     std::string why = "as the job says";
@@ -103,7 +112,7 @@ std::string microbatch_summary(const Job& job, const Plan& plan,
 
 std::string describe(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
     return summary(plan) + microbatch_summary(job, plan, datasets) + recompute_summary(job, plan) +
-           fitting_summary(plan) + "\n" + stage_table(plan) + "\n" +
+           fitting_summary(plan) + admission_summary(job, plan) + "\n" + stage_table(plan) + "\n" +
            adapter_table(job, plan, datasets);
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "plan/admission.h"
 #include "plan/choose_split.h"
 #include "plan/cost_model.h"
 #include "plan/fit_memory.h"
@@ -23,6 +24,8 @@ namespace {
 constexpr std::int64_t usual_microbatch_tokens_cpu = 2048;
 constexpr std::int64_t usual_microbatch_tokens_cuda = 8192;
 constexpr std::int32_t pad_granule = 16;
+/// Of the usual microbatch, below which fewer adapters at once are the better choice.
+constexpr std::int64_t crowded_share = 8;
 
 /// Sum of ranks in a microbatch beyond which segments are faster than the augmented matrix.
 std::int32_t widest_pad(BackendKind backend) {
@@ -65,7 +68,7 @@ class Planner {
         find_sample_bounds();
         choose_lora_columns();
         problems_.throw_if_any();
-        choose_microbatches();
+        admit_first();
         plan_memory();
         problems_.throw_if_any();
         return std::move(plan_);
@@ -209,6 +212,7 @@ class Planner {
             result.total_steps = total_steps(adapter, result.steps_per_epoch);
             plan_.adapters.push_back(result);
         }
+        plan_.adapter_capacity = static_cast<std::int32_t>(plan_.adapters.size()) + spare_adapters;
     }
 
     std::int32_t total_steps(const AdapterJob& adapter, std::int32_t steps_per_epoch) {
@@ -275,6 +279,30 @@ class Planner {
             tokens += largest_batch(adapter, data_of(adapter).train);
         }
         return tokens;
+    }
+
+    /// All that may train at once, or when they do not fit as many of the first as do: if possible
+    /// beside microbatches of a fair size.
+    void admit_first() {
+        std::vector<AdapterId> all =
+            admission_order(job_, std::vector<AdapterClaim>(job_.adapters.size()));
+        all.resize(std::min(all.size(), most_admitted(job_)));
+        for (const bool with_fair_size : {true, false}) {
+            for (std::size_t count = all.size(); count > 0; --count) {
+                plan_.first_admitted.assign(all.begin(),
+                                            all.begin() + static_cast<std::ptrdiff_t>(count));
+                place_stages(job_.parallel.recompute == Recompute::layer);
+                choose_microbatches();
+                const bool fair = count == all.size() || !with_fair_size || has_fair_size();
+                const std::int64_t tokens = plan_.microbatch_tokens;
+                if (fair && fits_memory(job_, plan_, tokens, plan_.recompute)) return;
+            }
+        }
+    }
+
+    bool has_fair_size() const {
+        return job_.parallel.microbatch_tokens ||
+               plan_.microbatch_tokens >= std::min(usual_tokens(), largest_round()) / crowded_share;
     }
 
     /// Recomputation makes layers cost more, so they are split anew when it turns out necessary.

@@ -9,8 +9,11 @@ namespace loratrain {
 /// The static part of the plan: deployment (layers over ranks), microbatch size, memory.
 /// Throws InputError listing every problem: more stages than layers or ranks, rank of an adapter
 /// larger than the smaller side of a matrix it targets, a sample longer than microbatch_tokens,
-/// an empty dataset, a dataset without any target, too little memory (says what is missing and
-/// what would help: smaller microbatches, recompute: layer, more stages).
+/// an empty dataset, a dataset without any target, too little memory for the largest adapter alone
+/// (says what is missing and what would help: smaller microbatches, recompute: layer, more stages).
+/// - first_admitted: all adapters (admission.h: at most most_admitted); where these do not fit into
+///   memory at all, the longest part of admission_order that fits beside microbatches of at least
+///   1/8 of the usual tokens, or else the longest that fits. The others wait.
 /// - pipeline_stages auto = all ranks; ranks that would stay unused are a problem.
 /// - layers are split by cost: the largest time of a stage for a microbatch of usual size (or the
 ///   given one) with the job's mix of samples is as small as possible (partition_layers.h).

@@ -141,7 +141,7 @@ std::int32_t slot_count(const Plan& plan, std::size_t stage_index) {
 }
 
 std::uint64_t message_tail_bytes(const Plan& plan) {
-    return aligned(2 * plan.adapters.size() * sizeof(double));
+    return aligned(2 * static_cast<std::uint64_t>(plan.adapter_capacity) * sizeof(double));
 }
 
 LogitsChunk logits_chunk(const Plan& plan) {
@@ -194,7 +194,7 @@ WorkspaceLayout workspace_layout(const Plan& plan, const StagePlan& stage) {
         layout.head_rows = 3 * bytes_of(chunk.rows * model.hidden_size, e);
     }
     if (plan.replica.stages.size() > 1) layout.messages = 4 * boundary_bytes(plan);
-    const auto adapters = static_cast<std::int64_t>(plan.adapters.size());
+    const std::int64_t adapters = plan.adapter_capacity;
     layout.scalars = 5 * bytes_of(adapters, sizeof(double)) +
                      bytes_of(2 * adapters, sizeof(std::int64_t)) +
                      2 * bytes_of(t + 1, sizeof(double));
@@ -219,6 +219,12 @@ std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& mode
     return per_layer * layers;
 }
 
+std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model,
+                            std::int64_t layers) {
+    constexpr std::uint64_t arrays = 4;
+    return arrays * bytes_of(adapter_parameters(adapter, model, layers), size_of(DType::f32));
+}
+
 MemoryPlan stage_memory(const Job& job, const Plan& plan, std::size_t stage_index) {
     const StagePlan& stage = plan.replica.stages[stage_index];
     const ModelSpec& model = plan.model;
@@ -231,9 +237,12 @@ MemoryPlan stage_memory(const Job& job, const Plan& plan, std::size_t stage_inde
         memory.weights += matrix;
     }
     memory.weights += bytes_of(model.head_dim / 2, size_of(DType::f32));
+    for (const AdapterId adapter : plan.first_admitted) {
+        memory.adapters += adapter_bytes(job.adapter(adapter), model, stage.layer_count);
+    }
     for (const AdapterJob& adapter : job.adapters) {
-        const std::int64_t count = adapter_parameters(adapter, model, stage.layer_count);
-        memory.adapters += 4 * bytes_of(count, size_of(DType::f32));
+        memory.adapters =
+            std::max(memory.adapters, adapter_bytes(adapter, model, stage.layer_count));
     }
     memory.activations =
         static_cast<std::uint64_t>(slot_count(plan, stage_index)) * slot_bytes(plan, stage);

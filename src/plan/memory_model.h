@@ -70,7 +70,7 @@ std::uint64_t table_bytes(const Plan& plan);
 /// Slots a stage needs: max_in_flight - stage index, at least 1.
 std::int32_t slot_count(const Plan& plan, std::size_t stage_index);
 
-/// Message tail: two doubles (sum of squares, loss sum) for every adapter.
+/// Message tail: two doubles (sum of squares, loss sum) for every adapter that may come to be.
 std::uint64_t message_tail_bytes(const Plan& plan);
 
 /// Rows and vocabulary columns of one chunk of logits.
@@ -103,6 +103,9 @@ std::int64_t augmented_elements(const Plan& plan, LinearGroup group);
 /// Parameters of an adapter in the layers of a stage.
 std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& model,
                                 std::int64_t layers);
+
+/// What a resident adapter takes in the layers of a stage: masters, gradients, both moments, fp32.
+std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers);
 
 /// All of a stage's rank: the above, and engine_memory.h.
 MemoryPlan stage_memory(const Job& job, const Plan& plan, std::size_t stage_index);

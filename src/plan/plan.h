@@ -62,8 +62,9 @@ struct AdapterPlan {
 
 /// Memory of one rank in bytes; exact for what a stage allocates, an upper bound in `engine`.
 struct MemoryPlan {
-    std::uint64_t weights = 0;      ///< frozen base incl. LoRA pads
-    std::uint64_t adapters = 0;     ///< masters, gradients, moments
+    std::uint64_t weights = 0;  ///< frozen base incl. LoRA pads
+    /// Masters, gradients and moments of the adapters admitted first, at least of the largest one.
+    std::uint64_t adapters = 0;
     std::uint64_t activations = 0;  ///< all slots
     std::uint64_t workspace = 0;    ///< scratch shared by all layers, logits chunk, message buffers
     std::uint64_t engine = 0;       ///< what the CUDA backend takes for itself (engine_memory.h)
@@ -85,6 +86,9 @@ struct FittingTokens {
 };
 inline constexpr std::int64_t most_fitting_tokens = std::int64_t{1} << 20U;
 
+/// Adapters that may be added while the job runs.
+inline constexpr std::int32_t spare_adapters = 256;
+
 struct Plan {
     ModelSpec model;
     BackendKind backend = BackendKind::cpu;  ///< never automatic
@@ -103,7 +107,10 @@ struct Plan {
     CostModel costs;                   ///< as Cluster's, or built in for its device
     ReplicaPlan replica;
     std::vector<AdapterPlan> adapters;
-    std::vector<MemoryPlan> memory;  ///< per rank
+    /// Adapters that sums, counters and message tails have room for.
+    std::int32_t adapter_capacity = 0;
+    std::vector<AdapterId> first_admitted;  ///< those that train from the start (admission.h)
+    std::vector<MemoryPlan> memory;         ///< per rank
 };
 
 /// A sample as a microbatch refers to it.

@@ -69,6 +69,12 @@ std::string numbers(const std::vector<std::int32_t>& values) {
     return cat("[", text, "]");
 }
 
+std::vector<std::int32_t> numbers_of(const std::vector<AdapterId>& adapters) {
+    std::vector<std::int32_t> values;
+    for (const AdapterId adapter : adapters) values.push_back(number(adapter));
+    return values;
+}
+
 std::string model_text(const ModelSpec& m) {
     return cat("model: {family: ", quoted(m.family), ", vocab_size: ", m.vocab_size,
                ", hidden_size: ", m.hidden_size, ",\n  intermediate_size: ", m.intermediate_size,
@@ -336,6 +342,11 @@ Plan read_plan(const YAML::Node& root) {
     plan.costs = read_costs(Map(costs));
     for (const auto& node : map.at("stages")) plan.replica.stages.push_back(read_stage(Map(node)));
     for (const auto& node : map.at("adapters")) plan.adapters.push_back(read_adapter(Map(node)));
+    map.read("adapter_capacity", plan.adapter_capacity);
+    for (const auto& node : map.at("first_admitted")) {
+        plan.first_admitted.push_back(
+            AdapterId{parse_number<std::int32_t>(node.as<std::string>())});
+    }
     for (const auto& node : map.at("memory")) plan.memory.push_back(read_memory(Map(node)));
     return plan;
 }
@@ -430,6 +441,8 @@ std::string to_text(const Plan& plan) {
                     ", steps_per_epoch: ", adapter.steps_per_epoch,
                     ", total_steps: ", adapter.total_steps, "}\n");
     }
+    text += cat("adapter_capacity: ", plan.adapter_capacity,
+                "\nfirst_admitted: ", numbers(numbers_of(plan.first_admitted)), "\n");
     text += "memory:  # bytes of each rank\n";
     for (const MemoryPlan& memory : plan.memory) {
         text += cat("  - {weights: ", memory.weights, ", adapters: ", memory.adapters,

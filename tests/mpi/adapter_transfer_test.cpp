@@ -54,7 +54,9 @@ TEST(GatherAdapter, EqualsTheLayoutOfOneRank) {
     const auto stage_index = static_cast<std::size_t>(session().rank());
     const StagePlan& stage = plan.replica.stages[stage_index];
     const auto backend = make_backend("cpu", {1, 0});
-    AdapterBank bank(job, plan.model, stage.first_layer, stage.layer_count, *backend);
+    plan.adapter_capacity = 2;
+    plan.first_admitted = {AdapterId{0}, AdapterId{1}};
+    AdapterBank bank(job, plan, stage, *backend);
     constexpr AdapterBank::Part parts[] = {
         AdapterBank::Part::parameters, AdapterBank::Part::first_moments,
         AdapterBank::Part::second_moments, AdapterBank::Part::gradients};

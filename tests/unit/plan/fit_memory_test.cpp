@@ -14,10 +14,10 @@ bool has(const std::string& text, const std::string& words) {
     return text.find(words) != std::string::npos;
 }
 
-/// 4 adapters on samples of 10 and, one of them, 100 tokens: 2048 tokens a microbatch where memory
+/// Adapters on samples of 10 and, one of them, 100 tokens: 2048 tokens a microbatch where memory
 /// allows. `ranks` stages of six layers.
-Case deep_case(int ranks) {
-    Case test = uniform_case(4, ranks, 800, 10, 600);
+Case deep_case(int ranks, int adapters = 4) {
+    Case test = uniform_case(adapters, ranks, 800, 10, 600);
     test.model = small_model(std::int64_t{6} * ranks);
     test.datasets[0].train[3].tokens = 100;
     return test;
@@ -93,7 +93,7 @@ TEST(FitMemory, AutomaticRecomputesBeforeMicrobatchesGetTooSmall) {
 }
 
 TEST(FitMemory, NeverLessThanTheLongestSample) {
-    Case test = deep_case(1);
+    Case test = deep_case(1, 1);
     const std::uint64_t bytes = bytes_needed(test, 100, Recompute::layer);
     expect_choice(test, bytes, {100, Recompute::layer});
     test.cluster.bytes_per_rank = bytes - 1;
@@ -120,7 +120,7 @@ TEST(FitMemory, TheFittingTokensAreTheLargest) {
 }
 
 TEST(FitMemory, GivenTokensAreKept) {
-    Case test = deep_case(1);
+    Case test = deep_case(1, 1);
     test.job.parallel.microbatch_tokens = 1500;
     expect_choice(test, bytes_needed(test, 1500, Recompute::none), {1500, Recompute::none});
     expect_choice(test, bytes_needed(test, 1500, Recompute::none) - 1, {1500, Recompute::layer});
@@ -178,7 +178,7 @@ TEST(FitMemory, RefusalNamesWhatIsMissing) {
 }
 
 TEST(FitMemory, RefusalNamesRecomputation) {
-    Case test = deep_case(1);
+    Case test = deep_case(1, 1);
     test.job.parallel.recompute = Recompute::none;
     test.cluster.bytes_per_rank = bytes_needed(test, 100, Recompute::none) - 1;
     EXPECT_TRUE(has(problems_of(test), "(recompute: layer would fit; more than"));

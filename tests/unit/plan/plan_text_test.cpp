@@ -28,6 +28,8 @@ Plan odd_plan() {
     plan.bytes_per_rank = 9876543210;
     plan.fitting = {100, 2000};
     plan.costs = {{0.1 + 0.2, 1e-300, 1.0 / 3.0}, {4, 5, 6}, {7, 8, 9}, 10, 11, 12, 13, "\"x\": #"};
+    plan.adapter_capacity = 19;
+    plan.first_admitted = {AdapterId{2}, AdapterId{0}};
     return plan;
 }
 
@@ -36,6 +38,8 @@ Plan odd_plan() {
 TEST(PlanText, KeepsEveryFieldOfAPlan) {
     const Plan plan = odd_plan();
     const Plan read = plan_from_text(to_text(plan));
+    EXPECT_EQ(read.adapter_capacity, 19);
+    EXPECT_EQ(read.first_admitted, plan.first_admitted);
     EXPECT_EQ(read.model.family, plan.model.family);
     EXPECT_EQ(read.model.intermediate_size, plan.model.intermediate_size);
     EXPECT_EQ(read.model.head_dim, plan.model.head_dim);

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// What admission asks of an adapter's progress.
+struct AdapterClaim {
+    bool unfinished = true;  ///< it has optimizer steps left and was not ended
+    bool begun = false;      ///< it has taken an optimizer step
+};
+
+/// The unfinished adapters in the order in which they get to train: higher priority first; among
+/// equals those that have begun, then first come (lower AdapterId) first. So a higher priority
+/// preempts, an equal one waits (mLoRA section 3, task scheduler).
+std::vector<AdapterId> admission_order(const Job& job, std::span<const AdapterClaim> claims);
+
+/// Adapters that may train at once whatever the memory: one with the policies sequential and 1f1b,
+/// else schedule.max_adapters.
+std::size_t most_admitted(const Job& job);
+
+/// Bytes of a stage's rank that resident adapters may take together: what everything else leaves of
+/// plan.bytes_per_rank.
+std::uint64_t adapter_room(const Plan& plan, std::size_t stage_index);
+
+/// Who trains now: adapters in admission_order until most_admitted is reached or the next one does
+/// not fit into adapter_room of every stage beside those before it. Nobody is passed by: a smaller
+/// adapter further behind would otherwise keep a larger one waiting for ever. At least the first
+/// one is admitted (make_plan and extend_plan refuse an adapter that does not fit alone); empty
+/// when all are finished. `claims`: per AdapterId of `job`. Memory is not checked where
+/// plan.bytes_per_rank is 0. Depends on nothing else, so it is the same at every restart.
+std::vector<AdapterId> admit(const Job& job, const Plan& plan,
+                             std::span<const AdapterClaim> claims);
+
+}  // namespace loratrain
