@@ -110,10 +110,26 @@ std::vector<std::string> intersection(const std::vector<std::string>& words,
     return common;
 }
 
-void list_missing(const FlatJob& job, const FlatJob& other, const char* what,
-                  std::vector<std::string>& lines) {
-    for (const std::string& item : job.items) {
-        if (!other.items.contains(item)) lines.push_back(item + ": " + what);
+void list_removed(const FlatJob& before, const FlatJob& now, std::vector<std::string>& lines) {
+    for (const std::string& item : before.items) {
+        if (!now.items.contains(item)) lines.push_back(item + ": removed");
+    }
+}
+
+/// What comes after all old items starts afresh; between them it would renumber those behind it.
+void list_added(const std::string& section, const std::vector<std::string>& before,
+                const std::vector<std::string>& now, JobDifference& difference) {
+    const std::set<std::string> known(before.begin(), before.end());
+    const auto is_known = [&](const std::string& item) { return known.contains(item); };
+    const auto end_of_known = std::find_if(now.rbegin(), now.rend(), is_known).base();
+    for (auto item = now.begin(); item != now.end(); ++item) {
+        if (is_known(*item)) continue;
+        const std::string line = cat(section, ".", *item, ": added");
+        if (item >= end_of_known) {
+            difference.harmless.push_back(line);
+        } else {
+            difference.harmful.push_back(line + ", not at the end");
+        }
     }
 }
 
@@ -147,8 +163,9 @@ JobDifference compare_jobs(const std::string& before, const std::string& now) {
         auto& lines = harmless ? difference.harmless : difference.harmful;
         lines.push_back(setting.name() + ": not set -> " + setting.value);
     }
-    list_missing(old_job, new_job, "removed", difference.harmful);
-    list_missing(new_job, old_job, "added", difference.harmful);
+    list_removed(old_job, new_job, difference.harmful);
+    list_added("datasets", old_job.datasets, new_job.datasets, difference);
+    list_added("adapters", old_job.adapters, new_job.adapters, difference);
     compare_order("datasets", old_job.datasets, new_job.datasets, difference.harmful);
     compare_order("adapters", old_job.adapters, new_job.adapters, difference.harmful);
     return difference;

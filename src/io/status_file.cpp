@@ -31,6 +31,7 @@ AdapterProgress adapter_progress(const std::string& name, const Json& json) {
     adapter.loss = optional_number(json, "loss");
     adapter.eval_loss = optional_number(json, "eval_loss");
     adapter.eval_exact_match = optional_number(json, "eval_exact_match");
+    adapter.priority = json.value("priority", 0);  // absent from files of earlier versions
     return adapter;
 }
 
@@ -58,7 +59,8 @@ std::string to_json(const RunStatus& status) {
                                   {"total_steps", adapter.total_steps},
                                   {"loss", json_number(adapter.loss)},
                                   {"eval_loss", json_number(adapter.eval_loss)},
-                                  {"eval_exact_match", json_number(adapter.eval_exact_match)}};
+                                  {"eval_exact_match", json_number(adapter.eval_exact_match)},
+                                  {"priority", adapter.priority}};
     }
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -10,12 +10,13 @@ namespace loratrain {
 /// Where one adapter stands.
 struct AdapterProgress {
     std::string name;
-    std::string status;  ///< status_name(): RUNNING, DONE, FAILED, ...
+    std::string status;  ///< status_name(): RUNNING, WAITING, DONE, FAILED, ...
     std::int32_t step = 0;
     std::int32_t total_steps = 0;
     std::optional<double> loss;  ///< of the last step
     std::optional<double> eval_loss;
     std::optional<double> eval_exact_match;
+    int priority = 0;
 };
 
 /// <run.dir>/status.json, the heartbeat that rank 0 writes every few seconds.

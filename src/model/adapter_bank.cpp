@@ -76,13 +76,13 @@ AdapterBank::AdapterBank(const Job& job, const Plan& plan, const StagePlan& stag
       layer_count_(stage.layer_count),
       capacity_(static_cast<std::size_t>(plan.adapter_capacity)),
       backend_(backend) {
-    append();
+    add_adapters();
     counters_ =
         backend.allocate(aligned(2 * capacity_ * sizeof(std::int64_t)), "adapter step counters");
     for (const AdapterId adapter : plan.first_admitted) reside(adapter);
 }
 
-void AdapterBank::append() {
+void AdapterBank::add_adapters() {
     const std::size_t known = states_.size();
     LORATRAIN_CHECK(job_.adapters.size() <= capacity_, job_.adapters.size(),
                     " adapters, but room for ", capacity_);

@@ -39,7 +39,7 @@ enum class Residence : std::uint8_t {
 class AdapterBank {
   public:
     /// Makes plan.first_admitted resident; plan.adapter_capacity bounds the adapters that `job`,
-    /// which may grow (append()), ever has. All three outlive the bank.
+    /// which may grow (add_adapters()), ever has. All three outlive the bank.
     AdapterBank(const Job& job, const Plan& plan, const StagePlan& stage, Backend& backend);
 
     Residence residence(AdapterId adapter) const { return states_[index(adapter)].residence; }
@@ -57,7 +57,7 @@ class AdapterBank {
     /// Frees all memory of an adapter that has ended and is exported and in a checkpoint.
     void release(AdapterId adapter);
     /// The job has got more adapters; they are absent.
-    void append();
+    void add_adapters();
 
     /// The factors as an op's slot; `layer` counts from the stage's first layer.
     LoraSlot slot(AdapterId adapter, std::int32_t layer, Linear linear) const;

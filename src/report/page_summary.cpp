@@ -53,7 +53,7 @@ std::string run_tiles(const RunRecord& run) {
     std::size_t done = 0;
     double tokens = 0.0;
     for (const AdapterResult& result : run.results) {
-        if (result.status == "DONE") ++done;
+        if (result.status == "DONE" || result.status.starts_with("STOPPED")) ++done;
         tokens += result.summary.tokens;
     }
     std::string tiles = tile(cat(done, " / ", run.results.size()), "adapters done");

@@ -76,18 +76,27 @@ std::string status_text(const std::string& dir, const RunStatus& status, const P
     text << dir << ": " << pulse_text(status, pulse) << '\n'
          << progress_line(status, pulse) << "\n\n";
     std::size_t widest = 7;
-    for (const AdapterProgress& a : status.adapters) widest = std::max(widest, a.name.size());
-    const auto row = [&](const std::string& name, const std::string& state, const std::string& step,
+    std::size_t widest_state = 7;
+    bool with_priority = false;
+    for (const AdapterProgress& a : status.adapters) {
+        widest = std::max(widest, a.name.size());
+        widest_state = std::max(widest_state, a.status.size());
+        with_priority = with_priority || a.priority != 0;
+    }
+    const auto row = [&](const std::string& name, const std::string& state,
+                         const std::string& priority, const std::string& step,
                          const std::string& loss, const std::string& eval,
                          const std::string& exact) {
-        text << "  " << std::left << std::setw(static_cast<int>(widest) + 2) << name << std::setw(9)
-             << state << std::right << std::setw(13) << step << std::setw(12) << loss
-             << std::setw(12) << eval << std::setw(13) << exact << '\n';
+        text << "  " << std::left << std::setw(static_cast<int>(widest) + 2) << name
+             << std::setw(static_cast<int>(widest_state) + 2) << state << std::right;
+        if (with_priority) text << std::setw(8) << priority;
+        text << std::setw(13) << step << std::setw(12) << loss << std::setw(12) << eval
+             << std::setw(13) << exact << '\n';
     };
-    row("adapter", "status", "step", "train loss", "eval loss", "exact match");
+    row("adapter", "status", "priority", "step", "train loss", "eval loss", "exact match");
     for (const AdapterProgress& a : status.adapters) {
-        row(a.name, a.status, cat(a.step, "/", a.total_steps), number_or_dash(a.loss, 1, 4, ""),
-            number_or_dash(a.eval_loss, 1, 4, ""),
+        row(a.name, a.status, std::to_string(a.priority), cat(a.step, "/", a.total_steps),
+            number_or_dash(a.loss, 1, 4, ""), number_or_dash(a.eval_loss, 1, 4, ""),
             number_or_dash(a.eval_exact_match, 100.0, 1, "%"));
     }
     return text.str();

@@ -19,6 +19,7 @@ namespace {
 
 constexpr const char* latest_name = "LATEST";
 constexpr const char* manifest_name = "manifest.json";
+constexpr const char* tensors_suffix = ".safetensors";
 constexpr const char* temporary_suffix = ".tmp";
 constexpr const char* manifest_format = "loratrain-checkpoint-1";
 
@@ -48,7 +49,7 @@ void write_adapter_state(const MpiSession& mpi, const Job& job, const Plan& plan
     }
     if (!mpi.is_root()) return;
     const AdapterBank::Counters counters = bank.counters(adapter);
-    write_safetensors((dir / (job.adapter(adapter).name + ".safetensors")).string(), stored,
+    write_safetensors((dir / (job.adapter(adapter).name + tensors_suffix)).string(), stored,
                       {{"applied_steps", std::to_string(counters.applied_steps)},
                        {"skipped_steps", std::to_string(counters.skipped_steps)}});
 }
@@ -63,6 +64,25 @@ void write_manifest(const fs::path& dir, const RunIdentity& identity) {
         files[entry.path().filename().string()] = file_checksum(entry.path().string());
     }
     write_text_atomic((dir / manifest_name).string(), manifest.dump(2) + "\n");
+}
+
+/// LATEST; "" when there is none.
+std::string latest_round(const Job& job) {
+    const fs::path latest = checkpoint_root(job) / latest_name;
+    if (!fs::exists(latest)) return "";
+    std::string name = read_text(latest.string());
+    while (!name.empty() && name.back() == '\n') name.pop_back();
+    return name;
+}
+
+/// A released adapter has not changed since the last checkpoint.
+void copy_from_latest(const Job& job, AdapterId adapter, const fs::path& dir) {
+    const std::string name = job.adapter(adapter).name + tensors_suffix;
+    const fs::path source = checkpoint_root(job) / latest_round(job) / name;
+    std::error_code error;
+    if (!fs::copy_file(source, dir / name, error)) {
+        throw Error(cat(source.string(), ": cannot be copied: ", error.message()));
+    }
 }
 
 /// -1 when the name is no round.
@@ -142,7 +162,9 @@ void check_identity(const fs::path& dir, const Json& manifest, const RunIdentity
         problems.add(dir.string(), "was written for other base weights (checksum differs)",
                      "use the same model.weights, or another run.dir");
     }
-    if (manifest.at("data_checksums").get<std::vector<std::string>>() != identity.data_checksums) {
+    const auto data = manifest.at("data_checksums").get<std::vector<std::string>>();
+    const auto& data_now = identity.data_checksums;
+    if (data.size() > data_now.size() || !std::equal(data.begin(), data.end(), data_now.begin())) {
         problems.add(dir.string(), "was written for other training data (checksum differs)",
                      "use the same data files, or another run.dir");
     }
@@ -165,11 +187,7 @@ Json checked_manifest(const fs::path& dir) {
 /// Where to look when no checkpoint is asked for, in this order.
 std::vector<std::int64_t> rounds_to_try(const Job& job) {
     std::vector<std::int64_t> rounds = stored_rounds(job);
-    const fs::path latest = checkpoint_root(job) / latest_name;
-    if (!fs::exists(latest)) return rounds;
-    std::string name = read_text(latest.string());
-    while (!name.empty() && name.back() == '\n') name.pop_back();
-    const std::int64_t newest = round_of(name);
+    const std::int64_t newest = round_of(latest_round(job));
     if (newest < 0) return rounds;
     std::erase_if(rounds, [&](std::int64_t round) { return round >= newest; });
     rounds.insert(rounds.begin(), newest);
@@ -206,6 +224,21 @@ std::int64_t metadata_number(const SafetensorsFile& file, const char* key) {
     return found == file.metadata().end() ? 0 : std::stoll(found->second);
 }
 
+void load_adapter(const std::string& path, const AdapterJob& job, const ModelSpec& model,
+                  const StagePlan& stage, AdapterId adapter, AdapterBank& bank) {
+    const SafetensorsFile file(path);
+    for (const StoredPart& part : stored_parts) {
+        std::vector<NamedTensor> tensors =
+            adapter_tensors(job, model, stage.first_layer, stage.layer_count);
+        for (NamedTensor& tensor : tensors) {
+            tensor.values = file.read_floats(tensor.name + part.suffix);
+        }
+        bank.upload(adapter, part.part, tensors);
+    }
+    bank.set_counters(
+        adapter, {metadata_number(file, "applied_steps"), metadata_number(file, "skipped_steps")});
+}
+
 }  // namespace
 
 void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, AdapterBank& bank,
@@ -219,7 +252,14 @@ void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, Ad
         make_directory(temporary.string());
     }
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {
-        write_adapter_state(mpi, job, plan, bank, static_cast<AdapterId>(i), temporary);
+        const auto adapter = static_cast<AdapterId>(i);
+        const Residence residence = bank.residence(adapter);
+        if (residence == Residence::absent) continue;
+        if (residence != Residence::released) {
+            write_adapter_state(mpi, job, plan, bank, adapter, temporary);
+        } else if (mpi.is_root()) {
+            copy_from_latest(job, adapter, temporary);
+        }
     }
     if (!mpi.is_root()) return;
     write_text_atomic((temporary / "state.json").string(), to_json(state, job));
@@ -244,23 +284,16 @@ std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const RunIdentity
 
 RunState load_checkpoint(const std::string& path, const Job& job, const ModelSpec& model,
                          const StagePlan& stage, AdapterBank& bank) {
-    for (std::size_t i = 0; i < job.adapters.size(); ++i) {
-        const auto adapter = static_cast<AdapterId>(i);
-        const AdapterJob& adapter_job = job.adapters[i];
-        const SafetensorsFile file((fs::path(path) / (adapter_job.name + ".safetensors")).string());
-        for (const StoredPart& part : stored_parts) {
-            std::vector<NamedTensor> tensors =
-                adapter_tensors(adapter_job, model, stage.first_layer, stage.layer_count);
-            for (NamedTensor& tensor : tensors) {
-                tensor.values = file.read_floats(tensor.name + part.suffix);
-            }
-            bank.upload(adapter, part.part, tensors);
-        }
-        bank.set_counters(adapter, {metadata_number(file, "applied_steps"),
-                                    metadata_number(file, "skipped_steps")});
-    }
     const std::string state_path = (fs::path(path) / "state.json").string();
-    return run_state_from_json(read_text(state_path), job, state_path);
+    const RunState state = run_state_from_json(read_text(state_path), job, state_path);
+    for (std::size_t i = 0; i < job.adapters.size(); ++i) {
+        const std::string file =
+            (fs::path(path) / (job.adapters[i].name + tensors_suffix)).string();
+        const bool begun = state.adapters[i].steps > 0;
+        if (!begun && !fs::exists(file)) continue;
+        load_adapter(file, job.adapters[i], model, stage, static_cast<AdapterId>(i), bank);
+    }
+    return state;
 }
 
 }  // namespace loratrain

@@ -16,12 +16,13 @@ struct RunIdentity {
     std::vector<std::string> eval_checksums;  ///< per DatasetId, "" = none; may differ
 };
 
-/// Writes <dir>/ckpt/<round>/: per adapter one safetensors file (parameters, exp_avg, exp_avg_sq
-/// under PEFT names), state.json, job.yaml and manifest.json with the checksum of every file;
-/// everything under a temporary name first, renamed when complete; then LATEST is moved, then all
-/// but the newest `keep` are removed, and any of later rounds (left by a run that was set back).
-/// A job that dies in it, or a full disk (Error), leaves the checkpoints before it as they were.
-/// The layout does not depend on ranks. Collective.
+/// Writes <dir>/ckpt/<round>/: per adapter that has begun (the bank holds a state of it, or
+/// released it: then the file of the checkpoint before) one safetensors file (parameters, exp_avg,
+/// exp_avg_sq under PEFT names), state.json, job.yaml and manifest.json with the checksum of every
+/// file; everything under a temporary name first, renamed when complete; then LATEST is moved, then
+/// all but the newest `keep` are removed, and any of later rounds (left by a run that was set
+/// back). A job that dies in it, or a full disk (Error), leaves the checkpoints before it as they
+/// were. The layout does not depend on ranks. Collective.
 void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, AdapterBank& bank,
                      const RunState& state, const RunIdentity& identity);
 
@@ -34,11 +35,14 @@ struct FoundCheckpoint {
 /// The checkpoint to continue from: `asked` (a path), or with "" the newest undamaged one of
 /// <run.dir>/ckpt, from LATEST backwards. Root only. None when there is none (asked = "");
 /// InputError when it is damaged (checksums; asked = "": when all are), was written by a job that
-/// differs in a harmful key (the differences are listed), or for other weights or data.
+/// differs in a harmful key (the differences are listed), or for other weights or data. Datasets
+/// added at the end are no difference.
 std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const RunIdentity& identity,
                                                const std::string& asked);
 
-/// Loads the stage's part of every adapter from checkpoint directory `path`; returns the state.
+/// Loads the stage's part of every adapter that has a file in checkpoint directory `path`, those
+/// that are not resident into host memory; returns the state. InputError when an adapter that has
+/// taken steps has no file.
 RunState load_checkpoint(const std::string& path, const Job& job, const ModelSpec& model,
                          const StagePlan& stage, AdapterBank& bank);
 

@@ -35,12 +35,19 @@ std::vector<Scalar> scalars_of(const MetricsRow& row) {
 }  // namespace
 
 EventLog::EventLog(const Job& job, double elapsed_seconds)
-    : job_(job), start_(unix_time() - elapsed_seconds), files_(job.adapters.size()) {
-    if (!job.logging.tensorboard) return;
-    const std::string name = cat("/events.out.tfevents.", static_cast<std::int64_t>(unix_time()),
-                                 ".", host_name(), ".", ::getpid());
-    for (std::size_t i = 0; i < files_.size(); ++i) {
-        files_[i] = cat(job.run.dir, "/tensorboard/", job.adapters[i].name, name);
+    : job_(job),
+      start_(unix_time() - elapsed_seconds),
+      file_name_(cat("/events.out.tfevents.", static_cast<std::int64_t>(unix_time()), ".",
+                     host_name(), ".", ::getpid())) {
+    add_adapters();
+}
+
+void EventLog::add_adapters() {
+    const std::size_t known = files_.size();
+    files_.resize(job_.adapters.size());
+    if (!job_.logging.tensorboard) return;
+    for (std::size_t i = known; i < files_.size(); ++i) {
+        files_[i] = cat(job_.run.dir, "/tensorboard/", job_.adapters[i].name, file_name_);
     }
 }
 

@@ -20,6 +20,8 @@ class EventLog {
 
     /// Begins the adapter's file, replacing what is in its folder.
     void restart(AdapterId adapter, const std::vector<MetricsRow>& rows);
+    /// The job has got more adapters.
+    void add_adapters();
     void append(AdapterId adapter, const std::vector<MetricsRow>& rows);
 
   private:
@@ -28,6 +30,7 @@ class EventLog {
     const Job& job_;
     double start_ = 0.0;      ///< seconds since 1970 at which elapsed_seconds was 0
     double last_time_ = 0.0;  ///< of a row; rows of evaluations have none of their own
+    std::string file_name_;
     std::vector<std::string> files_;
 };
 

@@ -31,6 +31,10 @@ std::string step_fields(const StepMetrics& m) {
 
 MetricsLog::MetricsLog(const Job& job) : job_(job), pending_(job.adapters.size()) {}
 
+void MetricsLog::add_adapters() {
+    pending_.resize(job_.adapters.size());
+}
+
 std::string MetricsLog::path(AdapterId adapter) const {
     return job_.run.dir + "/adapters/" + job_.adapter(adapter).name + "/metrics.jsonl";
 }

@@ -30,6 +30,9 @@ class MetricsLog {
   public:
     explicit MetricsLog(const Job& job);
 
+    /// The job has got more adapters.
+    void add_adapters();
+
     /// Drops lines after step `steps` of an adapter (a checkpoint's), so that the file continues
     /// without duplicates or gaps; steps = -1 drops the file. Returns what was kept.
     std::vector<MetricsRow> restore(AdapterId adapter, std::int32_t steps);

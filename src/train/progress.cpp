@@ -22,9 +22,13 @@ std::string change(double before, double after, int decimals, double factor, con
 
 }  // namespace
 
-ProgressLog::ProgressLog(const Job& job, const Plan& plan)
-    : job_(job), plan_(plan), losses_(job.adapters.size(), -1.0) {
-    for (const AdapterPlan& adapter : plan.adapters) {
+ProgressLog::ProgressLog(const Job& job, const Plan& plan) : job_(job), plan_(plan) {
+    add_adapters();
+}
+
+void ProgressLog::add_adapters() {
+    losses_.resize(job_.adapters.size(), -1.0);
+    for (const AdapterPlan& adapter : plan_.adapters) {
         total_rounds_ = std::max(total_rounds_, adapter.total_steps);
     }
 }

@@ -14,6 +14,9 @@ class ProgressLog {
   public:
     ProgressLog(const Job& job, const Plan& plan);
 
+    /// The job and the plan have got more adapters.
+    void add_adapters();
+
     /// A batch of `window` is through; prints when its whole round is.
     void batch_done(const Window& window, std::int32_t batch, double loss, double elapsed);
     void window_started(const Window& window);

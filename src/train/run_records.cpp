@@ -10,6 +10,7 @@
 #include "base/system.h"
 #include "io/files.h"
 #include "io/results_file.h"
+#include "plan/admission.h"
 
 namespace loratrain {
 
@@ -69,15 +70,32 @@ void RunRecords::measure(const RunState& state) {
     last_beat_ = Clock::now();
 }
 
+void RunRecords::add_adapters() {
+    const std::size_t known = summaries_.size();
+    summaries_.resize(job_.adapters.size());
+    if (!events_) return;
+    events_->add_adapters();
+    for (std::size_t i = known; i < summaries_.size(); ++i) {
+        guarded([&] { events_->restart(static_cast<AdapterId>(i), {}); });
+    }
+}
+
+/// An adapter that has not begun counts like the mean of those that have.
 std::optional<double> RunRecords::seconds_left(const RunState& state) const {
-    if (tokens_per_second_ <= 0) return std::nullopt;
+    double tokens_done = 0.0;
+    double steps_done = 0.0;
+    for (const MetricsSummary& done : summaries_) {
+        tokens_done += done.tokens;
+        steps_done += done.steps;
+    }
+    if (tokens_per_second_ <= 0 || steps_done == 0) return std::nullopt;
     double tokens = 0.0;
     for (std::size_t i = 0; i < summaries_.size(); ++i) {
-        if (state.adapters[i].status != AdapterStatus::running) continue;
+        if (!is_unfinished(state.adapters[i].status)) continue;
         const MetricsSummary& done = summaries_[i];
-        if (done.steps == 0) return std::nullopt;
-        tokens +=
-            done.tokens / done.steps * (plan_.adapters[i].total_steps - state.adapters[i].steps);
+        const double per_step =
+            done.steps > 0 ? done.tokens / done.steps : tokens_done / steps_done;
+        tokens += per_step * (plan_.adapters[i].total_steps - state.adapters[i].steps);
     }
     return tokens / tokens_per_second_;
 }
@@ -87,6 +105,20 @@ void RunRecords::beat(const RunState& state, double elapsed_seconds, std::int64_
     if (Clock::now() - last_beat_ < std::chrono::duration<double>(beat_seconds)) return;
     measure(state);
     write_status(state, elapsed_seconds, "running", "");
+}
+
+/// At least so many, more where adapters wait for each other.
+std::int32_t RunRecords::rounds_left(const RunState& state) const {
+    std::int32_t most = 0;
+    std::int32_t sum = 0;
+    for (std::size_t i = 0; i < state.adapters.size(); ++i) {
+        const AdapterState& adapter = state.adapters[i];
+        if (!is_unfinished(adapter.status)) continue;
+        const std::int32_t left = plan_.adapters[i].total_steps - adapter.steps;
+        most = std::max(most, left);
+        sum += left;
+    }
+    return most_admitted(job_) == 1 ? sum : most;
 }
 
 void RunRecords::write_status(const RunState& state, double elapsed_seconds, const std::string& how,
@@ -106,12 +138,13 @@ void RunRecords::write_status(const RunState& state, double elapsed_seconds, con
     for (std::size_t i = 0; i < state.adapters.size(); ++i) {
         const AdapterState& a = state.adapters[i];
         const std::int32_t total = plan_.adapters[i].total_steps;
-        status.rounds = std::max(status.rounds, total);
         status.round = std::max(status.round, a.steps);
         status.adapters.push_back({job_.adapters[i].name, status_name(a.status), a.steps, total,
                                    a.steps > 0 ? std::optional(a.last_loss) : std::nullopt,
-                                   evaluated(a.last_eval_loss), evaluated(a.last_exact_match)});
+                                   evaluated(a.last_eval_loss), evaluated(a.last_exact_match),
+                                   job_.adapters[i].priority});
     }
+    status.rounds = status.round + rounds_left(state);
     guarded([&] { write_text_atomic(job_.run.dir + "/" + status_file_name, to_json(status)); });
 }
 

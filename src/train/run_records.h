@@ -25,6 +25,8 @@ class RunRecords {
     /// The rows of every adapter that this run begins with (none for a fresh one).
     void start(const RunState& state, double elapsed_seconds,
                const std::vector<std::vector<MetricsRow>>& rows);
+    /// The job and the plan have got more adapters.
+    void add_adapters();
     /// Rows that have been written to an adapter's metrics.jsonl.
     void add(AdapterId adapter, const std::vector<MetricsRow>& rows);
 
@@ -42,6 +44,7 @@ class RunRecords {
     void write_status(const RunState& state, double elapsed_seconds, const std::string& how,
                       const std::string& reason);
     void measure(const RunState& state);
+    std::int32_t rounds_left(const RunState& state) const;
     std::optional<double> seconds_left(const RunState& state) const;
     void guarded(const std::function<void()>& write);
 

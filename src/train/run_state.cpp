@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "train/early_stopping.h"
 
 namespace loratrain {
 
@@ -14,7 +15,8 @@ namespace {
 
 AdapterStatus status_from_name(const std::string& name) {
     for (const AdapterStatus status :
-         {AdapterStatus::done, AdapterStatus::stopped_early, AdapterStatus::failed}) {
+         {AdapterStatus::waiting, AdapterStatus::done, AdapterStatus::stopped_early,
+          AdapterStatus::stopped, AdapterStatus::failed}) {
         if (name == status_name(status)) return status;
     }
     return AdapterStatus::running;
@@ -32,10 +34,14 @@ const char* status_name(AdapterStatus status) {
     switch (status) {
         case AdapterStatus::running:
             return "RUNNING";
+        case AdapterStatus::waiting:
+            return "WAITING";
         case AdapterStatus::done:
             return "DONE";
         case AdapterStatus::stopped_early:
             return "STOPPED EARLY";
+        case AdapterStatus::stopped:
+            return "STOPPED";
         case AdapterStatus::failed:
             return "FAILED";
     }
@@ -43,8 +49,17 @@ const char* status_name(AdapterStatus status) {
 }
 
 bool RunState::finished() const {
-    return std::all_of(adapters.begin(), adapters.end(),
-                       [](const AdapterState& a) { return a.status != AdapterStatus::running; });
+    return std::none_of(adapters.begin(), adapters.end(),
+                        [](const AdapterState& a) { return is_unfinished(a.status); });
+}
+
+std::string done_text(const EvalJob& eval, const AdapterState& adapter) {
+    std::string text = cat(adapter.steps, " steps");
+    if (adapter.status == AdapterStatus::stopped_early) {
+        text += ", stopped early: " + early_stop_reason(eval, adapter);
+    }
+    if (adapter.status == AdapterStatus::stopped) text += ", stopped by the user";
+    return text + "\n";
 }
 
 std::string to_json(const RunState& state, const Job& job) {
@@ -77,8 +92,14 @@ RunState run_state_from_json(const std::string& text, const Job& job, const std:
         state.round = json.at("round").get<std::int32_t>();
         state.elapsed_seconds = json.at("elapsed_seconds").get<double>();
         for (const AdapterJob& adapter : job.adapters) {
-            const Json& entry = json.at("adapters").at(adapter.name);
             AdapterState a;
+            const Json& entries = json.at("adapters");
+            if (!entries.contains(adapter.name)) {
+                a.status = AdapterStatus::waiting;
+                state.adapters.push_back(a);
+                continue;
+            }
+            const Json& entry = entries.at(adapter.name);
             a.steps = entry.at("steps").get<std::int32_t>();
             a.bad_steps_in_row = entry.at("bad_steps_in_row").get<std::int32_t>();
             a.status = status_from_name(entry.at("status").get<std::string>());

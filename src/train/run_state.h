@@ -9,7 +9,14 @@
 
 namespace loratrain {
 
-enum class AdapterStatus : std::uint8_t { running, done, stopped_early, failed };
+enum class AdapterStatus : std::uint8_t {
+    running,        ///< admitted: it trains
+    waiting,        ///< not admitted: it has not begun, or makes room for others
+    done,           ///< all its steps are taken
+    stopped_early,  ///< its eval loss gained no more
+    stopped,        ///< by the user (inbox.h)
+    failed,
+};
 const char* status_name(AdapterStatus status);
 
 /// An adapter's progress, the same on every rank.
@@ -27,10 +34,19 @@ struct AdapterState {
     std::int32_t evaluations_without_gain = 0;
 };
 
-/// Status of an adapter that is to be exported.
+/// Status of an adapter that is to be exported, provided that it has taken a step.
 inline bool is_complete(AdapterStatus status) {
-    return status == AdapterStatus::done || status == AdapterStatus::stopped_early;
+    return status == AdapterStatus::done || status == AdapterStatus::stopped_early ||
+           status == AdapterStatus::stopped;
 }
+
+/// Status of an adapter that is to train further.
+inline bool is_unfinished(AdapterStatus status) {
+    return status == AdapterStatus::running || status == AdapterStatus::waiting;
+}
+
+/// What the file DONE of an exported adapter says: "12 steps, stopped early: ...".
+std::string done_text(const EvalJob& eval, const AdapterState& adapter);
 
 /// The whole run's progress; what a checkpoint keeps besides tensors.
 struct RunState {
@@ -45,6 +61,7 @@ struct RunState {
 inline constexpr std::int32_t bad_steps_allowed = 5;
 
 std::string to_json(const RunState& state, const Job& job);
+/// Adapters of the job that the text does not know were added after it: they wait, at step 0.
 RunState run_state_from_json(const std::string& text, const Job& job, const std::string& where);
 
 }  // namespace loratrain

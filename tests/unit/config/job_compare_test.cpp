@@ -39,10 +39,11 @@ void expect_harmless(const std::function<void(Job&)>& change, const Lines& lines
     EXPECT_EQ(found.harmful, Lines{});
 }
 
-void expect_harmful(const std::function<void(Job&)>& change, const Lines& lines) {
+void expect_harmful(const std::function<void(Job&)>& change, const Lines& lines,
+                    const Lines& harmless = {}) {
     const JobDifference found = difference(change);
     EXPECT_EQ(found.harmful, lines);
-    EXPECT_EQ(found.harmless, Lines{});
+    EXPECT_EQ(found.harmless, harmless);
 }
 
 TEST(JobCompare, EqualJobsDoNotDiffer) {
@@ -128,26 +129,36 @@ TEST(JobCompare, WhatChangesTheResultIsHarmful) {
                    {"adapters.a.dataset: math -> code"});
 }
 
-TEST(JobCompare, AddedAndRemovedAdaptersAreHarmful) {
-    expect_harmful(
-        [](Job& job) {
-            AdapterJob copy = job.adapters[0];
-            copy.name += "2";
-            job.adapters.push_back(copy);
-        },
-        {"adapters.a2: added"});
+TEST(JobCompare, AdaptersAddedAtTheEndAreHarmless) {
+    const auto copy = [](const Job& job) {
+        AdapterJob adapter = job.adapters[0];
+        adapter.name += "2";
+        return adapter;
+    };
+    expect_harmless([&](Job& job) { job.adapters.push_back(copy(job)); }, {"adapters.a2: added"});
+    expect_harmful([&](Job& job) { job.adapters.insert(job.adapters.begin() + 1, copy(job)); },
+                   {"adapters.a2: added, not at the end"});
+    expect_harmful([&](Job& job) { job.adapters = {copy(job)}; },
+                   {"adapters.a: removed", "adapters.b.r: removed"}, {"adapters.a2: added"});
+}
+
+TEST(JobCompare, RemovedAdaptersAreHarmful) {
     expect_harmful([](Job& job) { job.adapters.erase(job.adapters.begin()); },
                    {"adapters.a: removed"});
 }
 
-TEST(JobCompare, AddedAndRemovedDatasetsAreHarmful) {
-    expect_harmful(
-        [](Job& job) {
-            DatasetJob copy = job.datasets[0];
-            copy.name += "2";
-            job.datasets.push_back(copy);
-        },
-        {"datasets.math2: added"});
+TEST(JobCompare, DatasetsAddedAtTheEndAreHarmless) {
+    const auto add = [](Job& job, std::ptrdiff_t at) {
+        DatasetJob copy = job.datasets[0];
+        copy.name += "2";
+        job.datasets.insert(job.datasets.begin() + at, copy);
+        if (at <= 1) job.adapters[1].dataset = DatasetId{2};
+    };
+    expect_harmless([&](Job& job) { add(job, 2); }, {"datasets.math2: added"});
+    expect_harmful([&](Job& job) { add(job, 1); }, {"datasets.math2: added, not at the end"});
+}
+
+TEST(JobCompare, RemovedDatasetsAreHarmful) {
     expect_harmful(
         [](Job& job) {
             job.datasets.pop_back();

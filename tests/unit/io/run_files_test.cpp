@@ -105,7 +105,7 @@ TEST(StatusFile, ComesBack) {
     status.pid = 42;
     status.ranks = 2;
     status.updated = 1700000000.25;
-    status.adapters = {{"z", "RUNNING", 3, 9, nan_value, {}, 0.5},
+    status.adapters = {{"z", "RUNNING", 3, 9, nan_value, {}, 0.5, 7},
                        {"a", "DONE", 4, 4, 1.0, 2.0, {}}};
     const RunStatus again = run_status_from_json(to_json(status), "here");
     EXPECT_EQ(again.state, "running");
@@ -124,6 +124,8 @@ TEST(StatusFile, ComesBack) {
     EXPECT_EQ(again.adapters[0].name, "z");
     EXPECT_FALSE(again.adapters[0].loss);
     EXPECT_EQ(again.adapters[0].eval_exact_match, 0.5);
+    EXPECT_EQ(again.adapters[0].priority, 7);
+    EXPECT_EQ(again.adapters[1].priority, 0);
     EXPECT_EQ(again.adapters[1].eval_loss, 2.0);
     EXPECT_EQ(again.adapters[1].total_steps, 4);
 }

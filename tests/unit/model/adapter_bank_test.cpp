@@ -206,7 +206,7 @@ TEST(AdapterBank, TheJobGrows) {
     AdapterBank bank(test.job, test.plan, test.plan.replica.stages[0], *backend);
     const auto before = state_of(bank, first);
     test.job.adapters.push_back(small_adapter("c", 5));
-    bank.append();
+    bank.add_adapters();
     constexpr AdapterId third{2};
     EXPECT_EQ(bank.residence(third), Residence::absent);
     EXPECT_EQ(state_of(bank, first), before);
@@ -215,7 +215,7 @@ TEST(AdapterBank, TheJobGrows) {
     expect_counters(bank, third, 0);
     test.job.adapters.resize(static_cast<std::size_t>(test.plan.adapter_capacity) + 1,
                              small_adapter("d", 1));
-    EXPECT_THROW(bank.append(), Error);
+    EXPECT_THROW(bank.add_adapters(), Error);
 }
 
 }  // namespace

@@ -79,6 +79,20 @@ TEST(StatusText, TableAndTimeLeft) {
     EXPECT_EQ(silent.find("left"), std::string::npos) << silent;
 }
 
+TEST(StatusText, PrioritiesWhereThereAreAny) {
+    RunStatus status = running();
+    EXPECT_EQ(status_text("a", status, {}).find("priority"), std::string::npos);
+    status.adapters[1].priority = -2;
+    status.adapters[1].status = "STOPPED EARLY";
+    const std::string text = status_text("a", status, {});
+    EXPECT_NE(text.find("  adapter  status         priority         step"), std::string::npos)
+        << text;
+    EXPECT_NE(text.find("  math     RUNNING               0         5/20"), std::string::npos)
+        << text;
+    EXPECT_NE(text.find("  new      STOPPED EARLY        -2         0/20"), std::string::npos)
+        << text;
+}
+
 TEST(ProcessExists, MineDoesAndAnImpossibleOneDoesNot) {
     EXPECT_TRUE(process_exists(::getpid()));
     EXPECT_FALSE(process_exists(0x7ffffff0));

@@ -110,6 +110,14 @@ TEST_F(FindCheckpoint, OtherWeightsDataOrJob) {
     identity_ = good;
     identity_.job_yaml = to_yaml(changed);
     EXPECT_NE(problem().find("adapters.second.learning_rate"), std::string::npos);
+    identity_ = good;
+    identity_.data_checksums = {"data", "added"};
+    EXPECT_EQ(problem(), "");
+    identity_.data_checksums = {"added", "data"};
+    EXPECT_NE(problem().find("training data"), std::string::npos);
+    identity_.data_checksums = {};
+    EXPECT_NE(problem().find("training data"), std::string::npos);
+    identity_ = good;
     changed = folder_.job;
     changed.logging.every_steps = 7;
     identity_.job_yaml = to_yaml(changed);

@@ -105,6 +105,47 @@ TEST_F(Records, ResultsCoverWhatWasBeforeAContinuation) {
     EXPECT_NE(found[2].find(",2,2,2,,,,,200,1.000,adapters/first"), std::string::npos) << found[2];
 }
 
+TEST_F(Records, AdaptersThatWaitCountInTheRoundsLeft) {
+    RunRecords records(folder_.job, plan_, 1);
+    state_.adapters[0].steps = 4;
+    state_.adapters[1].status = AdapterStatus::waiting;
+    state_.round = 4;
+    folder_.job.schedule.policy = SchedulePolicy::sequential;
+    records.start(state_, 0.0, {{}, {}});
+    EXPECT_EQ(status().round, 4);
+    EXPECT_EQ(status().rounds, 4 + 6 + 10);
+    EXPECT_EQ(status().adapters[1].status, "WAITING");
+    folder_.job.schedule.policy = SchedulePolicy::balanced;
+    state_.adapters[1].status = AdapterStatus::stopped;
+    folder_.job.adapters[0].priority = 3;
+    records.start(state_, 0.0, {{}, {}});
+    EXPECT_EQ(status().rounds, 10);
+    EXPECT_EQ(status().adapters[0].priority, 3);
+}
+
+TEST_F(Records, AddedAdaptersGetTheirRecords) {
+    folder_.job.logging.tensorboard = true;
+    RunRecords records(folder_.job, plan_, 1);
+    records.start(state_, 0.0, {{}, {}});
+    records.add(AdapterId{0}, {row(1, 3.0)});
+    AdapterJob third = folder_.job.adapters[0];
+    third.name = "third";
+    folder_.job.adapters.push_back(third);
+    AdapterPlan plan = plan_.adapters[0];
+    plan.name = "third";
+    plan.total_steps = 12;
+    plan_.adapters.push_back(plan);
+    state_.adapters.emplace_back();
+    records.add_adapters();
+    records.add(AdapterId{2}, {row(1, 2.0)});
+    records.end(state_, 1.0, "stopped", "");
+    EXPECT_EQ(records_in(events("third")), 2U);
+    EXPECT_EQ(records_in(events("first")), 2U);
+    EXPECT_EQ(status().adapters.size(), 3U);
+    EXPECT_EQ(status().rounds, 12);
+    EXPECT_NE(folder_.read("results.csv").find("third,RUNNING"), std::string::npos);
+}
+
 TEST_F(Records, AContinuationWritesEventsAnew) {
     folder_.job.logging.tensorboard = true;
     {

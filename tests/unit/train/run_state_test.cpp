@@ -55,7 +55,8 @@ TEST(RunState, NumbersThatAreNotFiniteSurvive) {
 
 TEST(RunState, Finished) {
     RunState state = example();
-    for (const AdapterStatus status : {AdapterStatus::done, AdapterStatus::stopped_early}) {
+    for (const AdapterStatus status :
+         {AdapterStatus::done, AdapterStatus::stopped_early, AdapterStatus::stopped}) {
         state.adapters[0].status = status;
         EXPECT_TRUE(state.finished());
         EXPECT_TRUE(is_complete(status));
@@ -64,6 +65,47 @@ TEST(RunState, Finished) {
         EXPECT_EQ(read.adapters[0].status, status);
     }
     EXPECT_FALSE(is_complete(AdapterStatus::failed));
+}
+
+TEST(RunState, WaitingIsUnfinished) {
+    const RunFolder folder;
+    RunState state = example();
+    state.adapters[0].status = AdapterStatus::waiting;
+    EXPECT_FALSE(state.finished());
+    EXPECT_FALSE(is_complete(AdapterStatus::waiting));
+    EXPECT_TRUE(is_unfinished(AdapterStatus::waiting));
+    EXPECT_TRUE(is_unfinished(AdapterStatus::running));
+    EXPECT_FALSE(is_unfinished(AdapterStatus::stopped));
+    const RunState read = run_state_from_json(to_json(state, folder.job), folder.job, "x");
+    EXPECT_EQ(read.adapters[0].status, AdapterStatus::waiting);
+}
+
+TEST(RunState, AddedAdaptersWaitAtTheStart) {
+    RunFolder folder;
+    const std::string text = to_json(example(), folder.job);
+    folder.job.adapters.emplace_back();
+    folder.job.adapters.back().name = "added";
+    const RunState read = run_state_from_json(text, folder.job, "x");
+    ASSERT_EQ(read.adapters.size(), 3U);
+    EXPECT_EQ(read.adapters[0].steps, 17);
+    EXPECT_EQ(read.adapters[1].status, AdapterStatus::failed);
+    EXPECT_EQ(read.adapters[2].steps, 0);
+    EXPECT_EQ(read.adapters[2].status, AdapterStatus::waiting);
+    EXPECT_FALSE(read.finished());
+}
+
+TEST(RunState, WhatDoneSays) {
+    AdapterState state = example().adapters[0];
+    EvalJob eval;
+    state.status = AdapterStatus::done;
+    EXPECT_EQ(done_text(eval, state), "17 steps\n");
+    state.status = AdapterStatus::stopped;
+    EXPECT_EQ(done_text(eval, state), "17 steps, stopped by the user\n");
+    state.status = AdapterStatus::stopped_early;
+    eval.early_stopping_patience = 2;
+    EXPECT_EQ(done_text(eval, state),
+              "17 steps, stopped early: no better eval loss in 2 evaluations; the best was 1.1250"
+              " at step 12\n");
 }
 
 TEST(RunState, DamageIsAnInputErrorThatNamesTheFile) {

@@ -1,0 +1,196 @@
+#include "train/checkpoint.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "backend/make_backend.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "config/job_yaml.h"
+#include "mpi/mpi_main.h"
+#include "plan/partition_layers.h"
+
+namespace loratrain::mpi_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr AdapterBank::Part parts[] = {AdapterBank::Part::parameters,
+                                       AdapterBank::Part::first_moments,
+                                       AdapterBank::Part::second_moments};
+
+ModelSpec small_model() {
+    ModelSpec model;
+    model.family = "llama";
+    model.vocab_size = 50;
+    model.hidden_size = 16;
+    model.intermediate_size = 24;
+    model.layers = 3;
+    model.heads = 2;
+    model.kv_heads = 1;
+    model.head_dim = 8;
+    return model;
+}
+
+/// A run directory with a job of three adapters; of one backend and bank after another.
+class Checkpoints : public ::testing::Test {
+  protected:
+    Checkpoints() : backend_(make_backend("cpu", {1, 0})) {
+        const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+        job_.run.dir =
+            (fs::path(::testing::TempDir()) /
+             cat("loratrain-", info->test_suite_name(), "-", info->name(), "-", session().size()))
+                .string();
+        for (const char* name : {"a", "b", "c"}) {
+            job_.adapters.emplace_back();
+            job_.adapters.back().name = name;
+            job_.adapters.back().r = 3;
+        }
+        job_.datasets.emplace_back();
+        job_.datasets.back().name = "data";
+        plan_.model = small_model();
+        plan_.replica.stages = partition_layers(plan_.model, session().size());
+        plan_.adapter_capacity = 8;
+        plan_.first_admitted = {AdapterId{0}, AdapterId{1}};
+        identity_ = {to_yaml(job_), "weights", {"data"}, {""}};
+        state_.adapters.resize(3);
+        state_.adapters[0].steps = 5;
+        state_.adapters[1].steps = 4;
+        state_.adapters[2].status = AdapterStatus::waiting;
+        if (session().is_root()) fs::remove_all(job_.run.dir);
+        barrier(session());
+    }
+    ~Checkpoints() override {
+        barrier(session());
+        if (session().is_root()) fs::remove_all(job_.run.dir);
+    }
+
+    const StagePlan& stage() const {
+        return plan_.replica.stages[static_cast<std::size_t>(session().rank())];
+    }
+    std::unique_ptr<AdapterBank> bank() const {
+        return std::make_unique<AdapterBank>(job_, plan_, stage(), *backend_);
+    }
+    void fill(AdapterBank& bank, AdapterId adapter, std::uint64_t key) const {
+        for (std::size_t p = 0; p < std::size(parts); ++p) {
+            auto tensors = bank.download(adapter, parts[p]);
+            for (NamedTensor& tensor : tensors) {
+                const std::uint64_t tensor_key_ = mix_key(hash_name(tensor.name), key + p);
+                for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+                    tensor.values[i] = uniform_float(tensor_key_, i);
+                }
+            }
+            bank.upload(adapter, parts[p], tensors);
+        }
+        bank.set_counters(adapter, {static_cast<std::int64_t>(key), 1});
+    }
+    void save(AdapterBank& bank, std::int32_t round) {
+        state_.round = round;
+        save_checkpoint(session(), job_, plan_, bank, state_, identity_);
+        barrier(session());
+    }
+    RunState load(AdapterBank& bank, int round) const {
+        return load_checkpoint(path(round), job_, plan_.model, stage(), bank);
+    }
+    std::string path(int round) const { return cat(job_.run.dir, "/ckpt/", round); }
+    bool has_file(int round, const char* name) const {
+        return fs::exists(cat(path(round), "/", name, ".safetensors"));
+    }
+    static void expect_equal(const AdapterBank& got, const AdapterBank& want, AdapterId adapter) {
+        for (const AdapterBank::Part part : parts) {
+            const auto a = got.download(adapter, part);
+            const auto b = want.download(adapter, part);
+            ASSERT_EQ(a.size(), b.size());
+            for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].values, b[i].values);
+        }
+        EXPECT_EQ(got.counters(adapter).applied_steps, want.counters(adapter).applied_steps);
+        EXPECT_EQ(got.counters(adapter).skipped_steps, want.counters(adapter).skipped_steps);
+    }
+
+    Job job_;
+    Plan plan_;
+    RunIdentity identity_;
+    RunState state_;
+    std::unique_ptr<Backend> backend_;
+};
+
+TEST_F(Checkpoints, AdaptersWhereverTheyAre) {
+    const auto saved = bank();
+    fill(*saved, AdapterId{0}, 11);
+    fill(*saved, AdapterId{1}, 22);
+    saved->suspend(AdapterId{1});
+    save(*saved, 5);
+    EXPECT_TRUE(has_file(5, "a"));
+    EXPECT_TRUE(has_file(5, "b"));
+    EXPECT_FALSE(has_file(5, "c"));
+
+    plan_.first_admitted = {AdapterId{1}, AdapterId{2}};
+    const auto loaded = bank();
+    const RunState state = load(*loaded, 5);
+    EXPECT_EQ(state.round, 5);
+    EXPECT_EQ(state.adapters[2].status, AdapterStatus::waiting);
+    EXPECT_EQ(loaded->residence(AdapterId{0}), Residence::suspended);
+    EXPECT_EQ(loaded->residence(AdapterId{1}), Residence::resident);
+    EXPECT_EQ(loaded->residence(AdapterId{2}), Residence::resident);
+    for (const AdapterId adapter : {AdapterId{0}, AdapterId{1}}) {
+        expect_equal(*loaded, *saved, adapter);
+    }
+    saved->reside(AdapterId{2});
+    expect_equal(*loaded, *saved, AdapterId{2});
+}
+
+TEST_F(Checkpoints, AReleasedAdapterIsCarriedAlong) {
+    const auto saved = bank();
+    fill(*saved, AdapterId{0}, 11);
+    fill(*saved, AdapterId{1}, 22);
+    save(*saved, 5);
+    saved->release(AdapterId{0});
+    fill(*saved, AdapterId{1}, 33);
+    save(*saved, 6);
+    save(*saved, 6);
+    job_.checkpoint.keep = 1;
+    save(*saved, 7);
+    EXPECT_FALSE(fs::exists(path(5)));
+    const auto loaded = bank();
+    load(*loaded, 7);
+    const auto want = bank();
+    fill(*want, AdapterId{0}, 11);
+    fill(*want, AdapterId{1}, 33);
+    expect_equal(*loaded, *want, AdapterId{0});
+    expect_equal(*loaded, *want, AdapterId{1});
+    if (session().is_root()) {
+        EXPECT_EQ(find_checkpoint(job_, identity_, "")->path, path(7));
+    }
+}
+
+TEST_F(Checkpoints, AnAdapterAddedSinceThenStartsAfresh) {
+    const auto saved = bank();
+    fill(*saved, AdapterId{0}, 11);
+    save(*saved, 5);
+    job_.adapters.push_back(job_.adapters[0]);
+    job_.adapters.back().name = "added";
+    plan_.first_admitted = {AdapterId{3}};
+    const auto loaded = bank();
+    const RunState state = load(*loaded, 5);
+    ASSERT_EQ(state.adapters.size(), 4U);
+    EXPECT_EQ(state.adapters[3].steps, 0);
+    EXPECT_EQ(loaded->residence(AdapterId{3}), Residence::resident);
+    expect_equal(*loaded, *saved, AdapterId{0});
+    identity_.job_yaml = to_yaml(job_);
+    if (session().is_root()) {
+        EXPECT_TRUE(find_checkpoint(job_, identity_, "").has_value());
+    }
+}
+
+TEST_F(Checkpoints, AMissingFileOfABegunAdapterIsAnError) {
+    const auto saved = bank();
+    save(*saved, 5);
+    barrier(session());
+    if (session().is_root()) fs::remove(path(5) + "/b.safetensors");
+    barrier(session());
+    const auto loaded = bank();
+    EXPECT_THROW(load(*loaded, 5), InputError);
+}
+
+}  // namespace
+}  // namespace loratrain::mpi_test
