@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "config/model_presets.h"
+#include "data/dataset_files.h"
 #include "io/adapter_file.h"
 
 namespace loratrain {
@@ -17,23 +18,6 @@ void collect(Problems& problems, const std::function<void()>& work) {
     } catch (const InputError& error) {
         problems.add(error);
     }
-}
-
-void open_dataset(const DatasetJob& job, std::int64_t vocab_size, DatasetFiles& files,
-                  Problems& problems) {
-    collect(problems, [&] { files.train.emplace_back(job.path, job, vocab_size); });
-    files.eval.emplace_back();
-    if (job.eval_path.empty()) return;
-    collect(problems,
-            [&] { files.eval.back() = std::make_unique<Dataset>(job.eval_path, job, vocab_size); });
-}
-
-DatasetFiles open_all(const Job& job, std::int64_t vocab_size, Problems& problems) {
-    DatasetFiles files;
-    for (const DatasetJob& dataset : job.datasets) {
-        open_dataset(dataset, vocab_size, files, problems);
-    }
-    return files;
 }
 
 std::string describe_file(const std::string& name, const LengthReport& report) {
@@ -53,7 +37,8 @@ std::unique_ptr<WeightSource> open_weights(const Job& job) {
 
 DatasetFiles open_datasets(const Job& job, std::int64_t vocab_size) {
     Problems problems;
-    DatasetFiles files = open_all(job, vocab_size, problems);
+    DatasetFiles files;
+    open_datasets(job, vocab_size, files, problems);
     problems.throw_if_any();
     return files;
 }
@@ -64,7 +49,7 @@ JobInputs open_job_inputs(const Job& job) {
     collect(problems, [&] { inputs.weights = open_weights(job); });
     const std::int64_t vocab_size = inputs.weights ? inputs.weights->spec().vocab_size
                                                    : std::numeric_limits<std::int32_t>::max();
-    inputs.files = open_all(job, vocab_size, problems);
+    open_datasets(job, vocab_size, inputs.files, problems);
     for (const AdapterJob& adapter : job.adapters) {
         if (adapter.init_from.empty() || !inputs.weights) continue;
         collect(problems, [&] { AdapterFile(adapter.init_from, adapter, inputs.weights->spec()); });

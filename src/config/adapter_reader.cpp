@@ -14,11 +14,6 @@ namespace {
 
 constexpr std::size_t max_name_length = 200;
 
-struct Draft {
-    AdapterJob job;
-    bool has_dataset = false;
-};
-
 std::vector<std::string> dataset_names(const AdapterContext& context) {
     std::vector<std::string> names;
     names.reserve(context.datasets.size());
@@ -33,7 +28,7 @@ std::vector<std::string> module_names() {
     return names;
 }
 
-void read_dataset(SectionReader& section, const AdapterContext& context, Draft& draft) {
+void read_dataset(SectionReader& section, const AdapterContext& context, AdapterDefaults& draft) {
     const YamlNode* node = section.find("dataset");
     if (node == nullptr) return;
     draft.has_dataset = true;
@@ -47,7 +42,7 @@ void read_dataset(SectionReader& section, const AdapterContext& context, Draft& 
                         hint_among(name, names));
         return;
     }
-    draft.job.dataset = static_cast<DatasetId>(found - names.begin());
+    draft.adapter.dataset = static_cast<DatasetId>(found - names.begin());
 }
 
 void read_target(SectionReader& section, const YamlNode& item, AdapterJob& job) {
@@ -121,8 +116,8 @@ void read_length(SectionReader& section, AdapterJob& job) {
 }
 
 /// The keys that `defaults` and every adapter share.
-void read_keys(SectionReader& section, const AdapterContext& context, Draft& draft) {
-    AdapterJob& job = draft.job;
+void read_keys(SectionReader& section, const AdapterContext& context, AdapterDefaults& draft) {
+    AdapterJob& job = draft.adapter;
     read_dataset(section, context, draft);
     section.read("r", job.r, 1);
     section.read("lora_alpha", job.lora_alpha, above(0.0));
@@ -144,9 +139,10 @@ void read_keys(SectionReader& section, const AdapterContext& context, Draft& dra
     section.read("priority", job.priority, std::numeric_limits<int>::min());
 }
 
-Draft read_defaults(SectionReader& top, const AdapterContext& context) {
-    Draft defaults;
-    defaults.job.seed = context.seed;
+AdapterDefaults read_defaults(SectionReader& top, const AdapterContext& context) {
+    AdapterDefaults defaults;
+    defaults.adapter.seed = context.seed;
+    if (context.defaults != nullptr) defaults = *context.defaults;
     SectionReader section = top.section("defaults");
     if (const YamlNode* name = section.find("name")) {
         section.problem(name->key_place, "name", "cannot be shared by adapters",
@@ -172,6 +168,11 @@ std::string lower_case(std::string text) {
 
 class NameCheck {
   public:
+    explicit NameCheck(std::span<const AdapterJob> others) {
+        for (const AdapterJob& other : others) {
+            seen_.emplace(lower_case(other.name), "the run has an adapter of this name");
+        }
+    }
     void check(SectionReader& section, const std::string& name) {
         const YamlNode* node = section.find("name");
         if (node == nullptr || node->kind != YamlNode::Kind::scalar || name.empty()) return;
@@ -180,18 +181,19 @@ class NameCheck {
                             cat("use letters, digits, '.', '_' and '-', not '.' first, at most ",
                                 max_name_length, " in all"));
         }
-        const auto [first, added] = seen_.emplace(lower_case(name), node->place.text);
+        const auto [first, added] =
+            seen_.emplace(lower_case(name), "it was already given at " + node->place.text);
         if (added) return;
         section.problem(node->place, "name", "'" + name + "' is used twice",
-                        "it was already given at " + first->second +
-                            "; upper and lower case count as the same");
+                        first->second + "; upper and lower case count as the same");
     }
 
   private:
-    std::map<std::string, std::string> seen_;
+    std::map<std::string, std::string> seen_;  ///< where
 };
 
-void check_has_dataset(SectionReader& section, const AdapterContext& context, const Draft& draft) {
+void check_has_dataset(SectionReader& section, const AdapterContext& context,
+                       const AdapterDefaults& draft) {
     if (draft.has_dataset || context.datasets.size() <= 1) return;
     section.problem(section.place(), "dataset", "is missing",
                     "name one of: " + join(dataset_names(context), ", "));
@@ -205,9 +207,9 @@ std::string adapter_path(const YamlNode& item, std::size_t i) {
 
 }  // namespace
 
-std::vector<AdapterJob> read_adapters(SectionReader& top, const AdapterContext& context,
-                                      ProblemLog& log) {
-    const Draft defaults = read_defaults(top, context);
+AdapterList read_adapters(SectionReader& top, const AdapterContext& context, ProblemLog& log) {
+    AdapterList result;
+    result.defaults = read_defaults(top, context);
     const YamlNode* list = top.find("adapters");
     const bool empty = list == nullptr || list->kind == YamlNode::Kind::null ||
                        (list->children.empty() && list->kind != YamlNode::Kind::scalar);
@@ -217,23 +219,22 @@ std::vector<AdapterJob> read_adapters(SectionReader& top, const AdapterContext& 
                 list == nullptr ? "adapters: is missing"
                                 : (empty ? "adapters: is empty" : "adapters must be a list"),
                 hint);
-        return {};
+        return result;
     }
-    std::vector<AdapterJob> adapters;
-    NameCheck names;
+    NameCheck names(context.others);
     for (std::size_t i = 0; i < list->children.size(); ++i) {
         const YamlNode& item = list->children[i];
         SectionReader section(&item, item.place, adapter_path(item, i), log);
-        Draft draft = defaults;
+        AdapterDefaults draft = result.defaults;
         section.require("name", "give each adapter a name of its own");
-        section.read("name", draft.job.name);
-        names.check(section, draft.job.name);
+        section.read("name", draft.adapter.name);
+        names.check(section, draft.adapter.name);
         read_keys(section, context, draft);
         check_has_dataset(section, context, draft);
         section.finish();
-        adapters.push_back(std::move(draft.job));
+        result.adapters.push_back(std::move(draft.adapter));
     }
-    return adapters;
+    return result;
 }
 
 }  // namespace loratrain

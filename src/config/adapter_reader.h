@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,11 +15,19 @@ struct AdapterContext {
     std::string folder;  ///< of the job file
     std::uint64_t seed;  ///< run.seed
     const std::vector<DatasetJob>& datasets;
+    /// Where `defaults` start from; null = at the documented values.
+    const AdapterDefaults* defaults = nullptr;
+    /// Adapters whose names are taken.
+    std::span<const AdapterJob> others;
+};
+
+struct AdapterList {
+    AdapterDefaults defaults;
+    std::vector<AdapterJob> adapters;
 };
 
 /// Reads `defaults` and `adapters` of the top level: each adapter is the defaults overlaid with
 /// its own keys.
-std::vector<AdapterJob> read_adapters(SectionReader& top, const AdapterContext& context,
-                                      ProblemLog& log);
+AdapterList read_adapters(SectionReader& top, const AdapterContext& context, ProblemLog& log);
 
 }  // namespace loratrain

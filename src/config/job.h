@@ -105,6 +105,12 @@ struct AdapterJob {
     double scaling() const;
 };
 
+/// What adapters share unless they say otherwise (`defaults` of the job file).
+struct AdapterDefaults {
+    AdapterJob adapter;
+    bool has_dataset = false;  ///< the dataset was named
+};
+
 struct CheckpointJob {
     int every_steps = 200;      ///< 0 = never by steps
     double every_minutes = 30;  ///< 0 = never by time
@@ -133,6 +139,7 @@ struct Job {
     ScheduleJob schedule;
     std::vector<DatasetJob> datasets;
     std::vector<AdapterJob> adapters;
+    AdapterDefaults defaults;  ///< merged into `adapters`; for those added later
     CheckpointJob checkpoint;
     EvalJob eval;
     LoggingJob logging;

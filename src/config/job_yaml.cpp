@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/adapter_reader.h"
+#include "config/dataset_reader.h"
 #include "config/job_overrides.h"
 #include "config/model_presets.h"
 #include "config/yaml_reader.h"
@@ -36,10 +37,6 @@ std::string read_text(const std::string& path) {
                          "check the path and its permissions");
     }
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-std::string folder_of(const std::string& path) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(path).parent_path());
 }
 
 YamlNode read_tree(const std::string& path, ProblemLog& log) {
@@ -113,38 +110,6 @@ ScheduleJob read_schedule(SectionReader& top) {
     return schedule;
 }
 
-DatasetJob read_dataset(SectionReader section, const std::string& name, const std::string& folder) {
-    DatasetJob dataset;
-    dataset.name = name;
-    section.require("path", "give a .jsonl or .h5 file");
-    section.read_path("path", dataset.path, folder);
-    section.read_path("eval_path", dataset.eval_path, folder);
-    section.read_word("tokenizer", dataset.tokenizer, tokenizer_words);
-    section.read("max_seq_len", dataset.max_seq_len, 1);
-    section.read_word("over_length", dataset.over_length, over_length_words);
-    section.read("shuffle", dataset.shuffle);
-    section.finish();
-    return dataset;
-}
-
-std::vector<DatasetJob> read_datasets(SectionReader& top, const std::string& folder,
-                                      ProblemLog& log) {
-    std::vector<DatasetJob> datasets;
-    SectionReader section = top.section("datasets");
-    const YamlNode* node = top.find("datasets");
-    if (node == nullptr || (node->kind == YamlNode::Kind::map && node->children.empty()) ||
-        node->kind == YamlNode::Kind::null) {
-        log.add(section.place(), node == nullptr ? "datasets: is missing" : "datasets: is empty",
-                "name at least one dataset, as in datasets: {math: {path: math.jsonl}}");
-        return datasets;
-    }
-    if (node->kind != YamlNode::Kind::map) return datasets;
-    for (const YamlNode& child : node->children) {
-        datasets.push_back(read_dataset(section.section(child.key), child.key, folder));
-    }
-    return datasets;
-}
-
 CheckpointJob read_checkpoint(SectionReader& top) {
     CheckpointJob checkpoint;
     SectionReader section = top.section("checkpoint");
@@ -203,7 +168,9 @@ Job read_job(const std::string& path, const std::vector<Override>& overrides) {
     job.parallel = read_parallel(top);
     job.schedule = read_schedule(top);
     job.datasets = read_datasets(top, folder, log);
-    job.adapters = read_adapters(top, {folder, job.run.seed, job.datasets}, log);
+    AdapterList list = read_adapters(top, {folder, job.run.seed, job.datasets, nullptr, {}}, log);
+    job.defaults = std::move(list.defaults);
+    job.adapters = std::move(list.adapters);
     job.checkpoint = read_checkpoint(top);
     job.eval = read_eval(top, job.datasets, log);
     job.logging = read_logging(top);

@@ -77,6 +77,10 @@ std::string Limits::words() const {
     return text;
 }
 
+std::string folder_of(const std::string& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path).parent_path());
+}
+
 std::string hint_among(const std::string& word, const std::vector<std::string>& candidates) {
     const std::string near = nearest(word, candidates);
     if (!near.empty()) return "did you mean " + quote(near) + "?";

@@ -89,6 +89,9 @@ class SectionReader {
     std::vector<std::string> known_;
 };
 
+/// The folder of a file, absolute: what the paths in it are relative to.
+std::string folder_of(const std::string& path);
+
 /// "did you mean 'x'?", or "one of: a, b, c" when none is near.
 std::string hint_among(const std::string& word, const std::vector<std::string>& candidates);
 

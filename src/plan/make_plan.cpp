@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "plan/adapter_checks.h"
 #include "plan/admission.h"
 #include "plan/choose_split.h"
 #include "plan/cost_model.h"
@@ -45,7 +46,10 @@ class Planner {
   public:
     Planner(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
             const Cluster& cluster)
-        : job_(job), datasets_(datasets), cluster_(cluster) {
+        : job_(job),
+          datasets_(datasets),
+          cluster_(cluster),
+          checks_(job, model, job.path, problems_) {
         plan_.model = model;
         plan_.backend = cluster.backend;
         plan_.precision = job.model.precision;
@@ -136,102 +140,20 @@ class Planner {
     }
 
     void check_datasets() {
-        for (const DatasetId id : used_) {
-            const DatasetJob& dataset = job_.dataset(id);
-            const std::string key = cat("datasets.", dataset.name);
-            const DatasetInfo& info = datasets_[index(id)];
-            check_samples(key + ".path", dataset.path, info.train);
-            if (!dataset.eval_path.empty()) {
-                check_samples(key + ".eval_path", dataset.eval_path, info.eval);
-            }
-        }
-    }
-
-    void check_samples(const std::string& key, const std::string& path,
-                       const std::vector<SampleInfo>& samples) {
-        const bool any_target = std::any_of(samples.begin(), samples.end(),
-                                            [](const SampleInfo& s) { return s.targets > 0; });
-        if (samples.empty()) {
-            problems_.add(where(key), cat(path, " has no samples"),
-                          "an empty file, or over_length: drop dropped them all");
-        } else if (!any_target) {
-            problems_.add(where(key), cat(path, " has no label to train on"),
-                          "all labels are -100, or every sample has one token");
-        }
         const std::int64_t most =
             job_.parallel.microbatch_tokens.value_or(std::numeric_limits<std::int64_t>::max());
-        check_lengths(key, samples, most);
-    }
-
-    void check_lengths(const std::string& key, const std::vector<SampleInfo>& samples,
-                       std::int64_t most) {
-        const auto longest = std::max_element(
-            samples.begin(), samples.end(),
-            [](const SampleInfo& a, const SampleInfo& b) { return a.tokens < b.tokens; });
-        if (longest == samples.end() || longest->tokens <= most) return;
-        const auto too_long = std::count_if(samples.begin(), samples.end(),
-                                            [&](const SampleInfo& s) { return s.tokens > most; });
-        problems_.add(
-            where(key),
-            cat(too_long, too_long == 1 ? " sample has" : " samples have",
-                " more tokens than parallel.microbatch_tokens ", most, "; the longest is ",
-                longest - samples.begin(), " with ", longest->tokens),
-            cat("use microbatch_tokens: ", longest->tokens,
-                " or auto, or a smaller max_seq_len with over_length: truncate"));
+        for (const DatasetId id : used_) checks_.dataset(id, datasets_[index(id)], most);
     }
 
     void check_ranks() {
-        for (const AdapterJob& adapter : job_.adapters) {
-            std::vector<std::string> too_small;
-            std::int64_t most = std::numeric_limits<std::int64_t>::max();
-            for (int i = 0; i < linear_count; ++i) {
-                const auto linear = static_cast<Linear>(i);
-                const LinearShape shape = linear_shape(plan_.model, linear);
-                const std::int64_t side = std::min(shape.in, shape.out);
-                if (!adapter.targets_linear(linear) || adapter.r <= side) continue;
-                too_small.push_back(cat(module_name(linear), " [", shape.out, ", ", shape.in, "]"));
-                most = std::min(most, side);
-            }
-            if (too_small.empty()) continue;
-            problems_.add(where(cat("adapters.", adapter.name, ".r")),
-                          cat("rank ", adapter.r, " is larger than the smaller side of ",
-                              join(too_small, ", ")),
-                          cat("use at most ", most));
-        }
+        for (const AdapterJob& adapter : job_.adapters) checks_.rank(adapter);
     }
 
     void plan_adapters() {
         for (const AdapterJob& adapter : job_.adapters) {
-            const std::vector<SampleInfo>& samples = data_of(adapter).train;
-            AdapterPlan result;
-            result.name = adapter.name;
-            result.samples = std::ssize(samples);
-            const std::int64_t batch = adapter.global_batch_size;
-            result.steps_per_epoch =
-                static_cast<std::int32_t>((result.samples + batch - 1) / batch);
-            result.total_steps = total_steps(adapter, result.steps_per_epoch);
-            plan_.adapters.push_back(result);
+            plan_.adapters.push_back(checks_.plan(adapter, data_of(adapter)));
         }
         plan_.adapter_capacity = static_cast<std::int32_t>(plan_.adapters.size()) + spare_adapters;
-    }
-
-    std::int32_t total_steps(const AdapterJob& adapter, std::int32_t steps_per_epoch) {
-        const double steps = adapter.max_steps
-                                 ? static_cast<double>(*adapter.max_steps)
-                                 : std::ceil(adapter.num_train_epochs * steps_per_epoch);
-        const bool possible = steps >= 1.0 && steps <= std::numeric_limits<std::int32_t>::max();
-        if (!possible) {
-            problems_.add(where(cat("adapters.", adapter.name,
-                                    adapter.max_steps ? ".max_steps" : ".num_train_epochs")),
-                          cat("leads to ", steps, " optimizer steps"));
-        }
-        return possible ? static_cast<std::int32_t>(steps) : 1;
-    }
-
-    static std::int64_t tokens_of(const std::vector<SampleInfo>& samples) {
-        return std::accumulate(
-            samples.begin(), samples.end(), std::int64_t{0},
-            [](std::int64_t sum, const SampleInfo& s) { return sum + s.tokens; });
     }
 
     /// Most tokens that a global batch of the adapter can have.
@@ -260,16 +182,8 @@ class Planner {
     void find_sample_bounds() {
         SampleBounds& bounds = plan_.samples;
         bounds.shortest = std::numeric_limits<std::int64_t>::max();
-        for (const DatasetId id : used_) {
-            for (const SampleInfo& s : datasets_[index(id)].train) {
-                bounds.longest = std::max<std::int64_t>(bounds.longest, s.tokens);
-                bounds.shortest = std::min<std::int64_t>(bounds.shortest, s.tokens);
-            }
-        }
-        for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
-            bounds.per_round += std::min<std::int64_t>(job_.adapters[a].global_batch_size,
-                                                       plan_.adapters[a].samples);
-        }
+        for (const DatasetId id : used_) widen(bounds, datasets_[index(id)]);
+        bounds.per_round = samples_per_round(job_, plan_);
     }
 
     /// Tokens of the largest round: a larger microbatch cannot be filled.
@@ -368,6 +282,7 @@ class Planner {
     std::set<DatasetId> used_;
     Problems problems_;
     CostModel built_in_;
+    AdapterChecks checks_;
     Plan plan_;
 };
 

@@ -1,0 +1,65 @@
+#include "config/dataset_reader.h"
+
+#include <algorithm>
+
+namespace loratrain {
+
+namespace {
+
+DatasetJob read_dataset(SectionReader section, const std::string& name, const std::string& folder) {
+    DatasetJob dataset;
+    dataset.name = name;
+    section.require("path", "give a .jsonl or .h5 file");
+    section.read_path("path", dataset.path, folder);
+    section.read_path("eval_path", dataset.eval_path, folder);
+    section.read_word("tokenizer", dataset.tokenizer, tokenizer_words);
+    section.read("max_seq_len", dataset.max_seq_len, 1);
+    section.read_word("over_length", dataset.over_length, over_length_words);
+    section.read("shuffle", dataset.shuffle);
+    section.finish();
+    return dataset;
+}
+
+std::vector<DatasetJob> read_dataset_map(SectionReader& section, const YamlNode& node,
+                                         const std::string& folder) {
+    std::vector<DatasetJob> datasets;
+    if (node.kind != YamlNode::Kind::map) return datasets;
+    for (const YamlNode& child : node.children) {
+        datasets.push_back(read_dataset(section.section(child.key), child.key, folder));
+    }
+    return datasets;
+}
+
+}  // namespace
+
+std::vector<DatasetJob> read_datasets(SectionReader& top, const std::string& folder,
+                                      ProblemLog& log) {
+    std::vector<DatasetJob> datasets;
+    SectionReader section = top.section("datasets");
+    const YamlNode* node = top.find("datasets");
+    if (node == nullptr || (node->kind == YamlNode::Kind::map && node->children.empty()) ||
+        node->kind == YamlNode::Kind::null) {
+        log.add(section.place(), node == nullptr ? "datasets: is missing" : "datasets: is empty",
+                "name at least one dataset, as in datasets: {math: {path: math.jsonl}}");
+        return datasets;
+    }
+    return read_dataset_map(section, *node, folder);
+}
+
+std::vector<DatasetJob> read_added_datasets(SectionReader& top, const std::string& folder,
+                                            std::span<const DatasetJob> others, ProblemLog& log) {
+    SectionReader section = top.section("datasets");
+    const YamlNode* node = top.find("datasets");
+    if (node == nullptr) return {};
+    for (const YamlNode& child : node->children) {
+        const bool taken = std::any_of(others.begin(), others.end(), [&](const DatasetJob& other) {
+            return other.name == child.key;
+        });
+        if (!taken) continue;
+        log.add(child.key_place, "datasets." + child.key + ": the run has a dataset of this name",
+                "leave it out to use that one, or choose another name");
+    }
+    return read_dataset_map(section, *node, folder);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "base/error.h"
+#include "data/loader.h"
+
+namespace loratrain {
+
+/// Opens the files of the job's datasets that `files` does not have yet, in order; every problem of
+/// every file goes to `problems` (then `files` is of no use).
+void open_datasets(const Job& job, std::int64_t vocab_size, DatasetFiles& files,
+                   Problems& problems);
+
+/// What planning knows of dataset `id` of `files`.
+DatasetInfo dataset_info(const DatasetFiles& files, DatasetId id);
+
+}  // namespace loratrain

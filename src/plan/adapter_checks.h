@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string>
+
+#include "base/error.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// Checks of adapters and their data that hold at the start and for what is added later; problems
+/// are placed at "<source>: <key>".
+class AdapterChecks {
+  public:
+    AdapterChecks(const Job& job, const ModelSpec& model, std::string source, Problems& problems);
+
+    /// Samples to train on, none with more than `most` tokens. `hint_longer`: what else to do about
+    /// those than to cut them.
+    void dataset(DatasetId id, const DatasetInfo& info, std::int64_t most,
+                 const std::string& hint_longer = "use microbatch_tokens: # or auto");
+    /// Its rank is at most the smaller side of every matrix it targets.
+    void rank(const AdapterJob& adapter);
+    /// The adapter's training in numbers.
+    AdapterPlan plan(const AdapterJob& adapter, const DatasetInfo& info);
+
+    std::string where(const std::string& key) const { return source_ + ": " + key; }
+
+  private:
+    void samples(const std::string& key, const std::string& path,
+                 const std::vector<SampleInfo>& samples);
+    void lengths(const std::string& key, const std::vector<SampleInfo>& samples, std::int64_t most,
+                 const std::string& hint_longer);
+
+    const Job& job_;
+    const ModelSpec& model_;
+    std::string source_;
+    Problems& problems_;
+};
+
+/// Mean tokens of a global batch.
+double tokens_per_step(const AdapterPlan& plan, const DatasetInfo& info);
+
+/// Takes the training samples' lengths into `bounds`.
+void widen(SampleBounds& bounds, const DatasetInfo& info);
+/// SampleBounds::per_round of the plan's adapters.
+std::int64_t samples_per_round(const Job& job, const Plan& plan);
+
+}  // namespace loratrain

@@ -1,0 +1,147 @@
+#include "plan/extend_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "plan/memory_model.h"
+#include "plan/plan_text.h"
+#include "unit/plan/plan_fixtures.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+bool has(const std::string& text, const std::string& words) {
+    return text.find(words) != std::string::npos;
+}
+
+/// A planned job to which one adapter like its first is added.
+struct Growth {
+    Growth(int adapters, int ranks) : test(uniform_case(adapters, ranks, 20, 10, 8)) {
+        test.job.parallel.microbatch_tokens = 64;
+        replan();
+    }
+    void replan() { plan = test.plan(); }
+    AdapterJob& add(const std::string& name) {
+        AdapterJob adapter = test.job.adapters[0];
+        adapter.name = name;
+        test.job.adapters.push_back(adapter);
+        return test.job.adapters.back();
+    }
+    void extend() { extend_plan(plan, test.job, test.datasets, "new.yaml"); }
+    /// Every problem; the plan must not have changed.
+    std::string problems() {
+        const std::string before = to_text(plan);
+        std::string found;
+        try {
+            extend();
+        } catch (const InputError& error) {
+            for (const Problem& problem : error.problems()) found += to_string(problem) + "\n";
+        }
+        EXPECT_EQ(to_text(plan), before);
+        return found;
+    }
+
+    Case test;
+    Plan plan;
+};
+
+}  // namespace
+
+TEST(ExtendPlan, NumbersOfTheNewOnes) {
+    Growth growth(3, 1);
+    const Plan before = growth.plan;
+    growth.add("x").max_steps = 7;
+    growth.add("y").global_batch_size = 4;
+    growth.extend();
+    ASSERT_EQ(growth.plan.adapters.size(), 5U);
+    EXPECT_EQ(growth.plan.adapters[3].name, "x");
+    EXPECT_EQ(growth.plan.adapters[3].total_steps, 7);
+    EXPECT_EQ(growth.plan.adapters[4].steps_per_epoch, 5);
+    EXPECT_EQ(growth.plan.adapters[4].total_steps, 5);
+    EXPECT_EQ(growth.plan.adapter_capacity, before.adapter_capacity);
+    EXPECT_EQ(growth.plan.microbatch_tokens, before.microbatch_tokens);
+    EXPECT_EQ(growth.plan.saved_columns, before.saved_columns);
+    EXPECT_EQ(growth.plan.samples.per_round, before.samples.per_round + 8 + 4);
+    const Window window =
+        plan_window(growth.test.job, growth.plan, growth.test.datasets, fresh(growth.plan), 1);
+    EXPECT_EQ(window.batches.size(), 5U);
+}
+
+TEST(ExtendPlan, AGroupOfItsOwnWhileThereAreFewerThanStages) {
+    Growth growth(2, 3);
+    EXPECT_EQ(growth.plan.groups, 2);
+    growth.add("x");
+    growth.add("y").global_batch_size = 2;
+    growth.add("z");
+    growth.extend();
+    EXPECT_EQ(growth.plan.groups, 3);
+    EXPECT_EQ(growth.plan.adapters[2].group, 2);
+    EXPECT_EQ(growth.plan.adapters[3].group, 0);
+    EXPECT_EQ(growth.plan.adapters[4].group, 1);
+}
+
+TEST(ExtendPlan, NewDatasetsWidenTheBounds) {
+    Growth growth(1, 1);
+    DatasetJob dataset;
+    dataset.name = "more";
+    growth.test.job.datasets.push_back(dataset);
+    growth.test.datasets.push_back({{{64, 3}, {2, 1}}, {}});
+    growth.add("x").dataset = DatasetId{1};
+    growth.extend();
+    EXPECT_EQ(growth.plan.samples.longest, 64);
+    EXPECT_EQ(growth.plan.samples.shortest, 2);
+    EXPECT_EQ(growth.plan.adapters[1].samples, 2);
+}
+
+TEST(ExtendPlan, EveryProblemAtOnce) {
+    Growth growth(1, 1);
+    DatasetJob dataset;
+    dataset.name = "long";
+    dataset.path = "long.jsonl";
+    growth.test.job.datasets.push_back(dataset);
+    growth.test.datasets.push_back({{{65, 3}}, {}});
+    growth.add("wide").r = 40;
+    growth.add("wider").r = 17;
+    growth.add("long").dataset = DatasetId{1};
+    const std::string found = growth.problems();
+    EXPECT_TRUE(has(found, "new.yaml: adapters.wide.r: rank 40 is larger than the smaller side"))
+        << found;
+    EXPECT_TRUE(has(found, "new.yaml: adapters.wider.r: rank 17 is larger than the 16 columns"))
+        << found;
+    EXPECT_TRUE(has(found,
+                    "new.yaml: datasets.long.path: 1 sample has more tokens than"
+                    " parallel.microbatch_tokens 64; the longest is 0 with 65"))
+        << found;
+    EXPECT_TRUE(has(found, "start a run with microbatch_tokens: 65 or more")) << found;
+}
+
+TEST(ExtendPlan, NoMoreThanTheCapacity) {
+    Growth growth(1, 1);
+    while (std::ssize(growth.test.job.adapters) < growth.plan.adapter_capacity) growth.add("x");
+    growth.add("one too many");
+    EXPECT_TRUE(has(growth.problems(), "258 adapters in all, but this run has room for 257"));
+    growth.test.job.adapters.pop_back();
+    growth.extend();
+    EXPECT_EQ(std::ssize(growth.plan.adapters), growth.plan.adapter_capacity);
+}
+
+TEST(ExtendPlan, RefusesWhatWouldNeverFit) {
+    Growth growth(2, 1);
+    growth.test.cluster.bytes_per_rank = growth.plan.memory[0].total();
+    growth.test.job.parallel.recompute = Recompute::none;
+    growth.replan();
+    const std::uint64_t room = growth.plan.memory[0].adapters;
+    growth.add("as large").r = 16;
+    growth.extend();
+    EXPECT_EQ(growth.plan.memory[0].adapters, room);
+    growth.test.job.adapters.back().r = 8;
+    growth.plan.bytes_per_rank -=
+        room - adapter_bytes(growth.test.job.adapters[0], growth.plan.model, 1);
+    growth.add("one").r = 9;
+    const std::string found = growth.problems();
+    EXPECT_TRUE(has(found, "new.yaml: adapters: rank 0 has ")) << found;
+    EXPECT_TRUE(has(found, "too little")) << found;
+}
+
+}  // namespace loratrain::plan_test
