@@ -1,0 +1,171 @@
+#include "train/inbox.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <iomanip>
+#include <sstream>
+#include <tuple>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "io/files.h"
+
+namespace loratrain {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* inbox_name = "inbox";
+constexpr const char* accepted_name = "accepted";
+constexpr const char* rejected_name = "rejected";
+constexpr const char* stop_suffix = ".stop";
+constexpr std::uintmax_t largest_file = 16U << 20U;
+
+bool adds(const fs::path& path) {
+    return path.extension() == ".yaml" || path.extension() == ".yml";
+}
+
+/// Clocks of file servers differ: a time far in the future says nothing.
+bool is_settled(fs::file_time_type changed) {
+    const auto age = fs::file_time_type::clock::now() - changed;
+    return std::chrono::abs(age) > std::chrono::seconds(1);
+}
+
+/// The files of a folder by `wanted`, hidden ones and folders left out.
+template <class Wanted>
+std::vector<fs::path> files_of(const fs::path& dir, Wanted wanted) {
+    std::vector<fs::path> files;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(dir, error)) {
+        const bool hidden = entry.path().filename().string().starts_with('.');
+        if (!hidden && entry.is_regular_file(error) && wanted(entry.path())) {
+            files.push_back(entry.path());
+        }
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+}
+
+/// The number at the start of "0012-name.yaml"; 0 = none.
+int number_of(const fs::path& path) {
+    const std::string name = path.filename().string();
+    const std::size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+    const bool numbered = digits > 0 && digits < 9 && name.substr(digits, 1) == "-";
+    return numbered ? std::stoi(name.substr(0, digits)) : 0;
+}
+
+std::vector<fs::path> accepted_files(const fs::path& inbox) {
+    std::vector<fs::path> files = files_of(inbox / accepted_name, adds);
+    std::stable_sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) {
+        return number_of(a) < number_of(b);
+    });
+    return files;
+}
+
+std::string read_order(const fs::path& path) {
+    if (fs::file_size(path) > largest_file) {
+        throw InputError(path.string(), human_bytes(fs::file_size(path)) + " is too large");
+    }
+    return read_text(path.string());
+}
+
+}  // namespace
+
+Inbox::Inbox(const std::string& run_dir) : dir_((fs::path(run_dir) / inbox_name).string()) {
+    make_directory(dir_);
+}
+
+void Inbox::attempt(const std::string& path, const std::function<void()>& work) {
+    try {
+        work();
+    } catch (const std::exception& error) {
+        log::warn(cat(path, " is left alone: ", error.what()));
+        left_alone_.insert(fs::path(path).filename().string());
+    }
+}
+
+std::vector<std::string> Inbox::settled_files() {
+    std::vector<std::tuple<fs::file_time_type, std::string>> found;
+    for (const fs::path& path : files_of(dir_, adds)) {
+        if (left_alone_.contains(path.filename().string())) continue;
+        std::error_code error;
+        const fs::file_time_type changed = fs::last_write_time(path, error);
+        if (!error && is_settled(changed)) found.emplace_back(changed, path.string());
+    }
+    std::sort(found.begin(), found.end());
+    std::vector<std::string> paths;
+    for (const auto& [changed, path] : found) paths.push_back(path);
+    return paths;
+}
+
+Inbox::Orders Inbox::look() {
+    Orders orders;
+    for (const std::string& path : settled_files()) {
+        attempt(path, [&] { orders.additions.push_back({path, read_order(path)}); });
+    }
+    const auto stops = [](const fs::path& path) { return path.extension() == stop_suffix; };
+    for (const fs::path& path : files_of(dir_, stops)) {
+        if (left_alone_.contains(path.filename().string())) continue;
+        orders.stops.push_back(path.stem().string());
+    }
+    return orders;
+}
+
+std::string Inbox::accept(const InboxFile& file) {
+    std::string target = file.path;
+    attempt(file.path, [&] {
+        const fs::path accepted = fs::path(dir_) / accepted_name;
+        make_directory(accepted.string());
+        const std::vector<fs::path> before = accepted_files(dir_);
+        std::ostringstream name;
+        name << std::setw(4) << std::setfill('0')
+             << (before.empty() ? 1 : number_of(before.back()) + 1) << '-'
+             << fs::path(file.path).filename().string();
+        fs::rename(file.path, accepted / name.str());
+        target = (accepted / name.str()).string();
+    });
+    return target;
+}
+
+void Inbox::reject_path(const std::string& path, const std::string& why) {
+    attempt(path, [&] {
+        const fs::path rejected = fs::path(dir_) / rejected_name;
+        make_directory(rejected.string());
+        const fs::path target = rejected / fs::path(path).filename();
+        write_text_atomic(target.string() + ".error", why + "\n");
+        fs::rename(path, target);
+        log::warn(cat(path, " is rejected, the run goes on without it (moved to ", target.string(),
+                      "): ", why));
+    });
+}
+
+void Inbox::reject(const InboxFile& file, const std::string& why) {
+    reject_path(file.path, why);
+}
+
+void Inbox::obeyed(const std::string& adapter) {
+    const std::string path = (fs::path(dir_) / (adapter + stop_suffix)).string();
+    attempt(path, [&] { fs::remove(path); });
+}
+
+void Inbox::reject_stop(const std::string& adapter, const std::string& why) {
+    reject_path((fs::path(dir_) / (adapter + stop_suffix)).string(), why);
+}
+
+std::vector<InboxFile> accepted_additions(const std::string& run_dir) {
+    std::vector<InboxFile> files;
+    for (const fs::path& path : accepted_files(fs::path(run_dir) / inbox_name)) {
+        files.push_back({path.string(), read_order(path)});
+    }
+    return files;
+}
+
+void request_stop(const std::string& run_dir, const std::string& adapter) {
+    const fs::path inbox = fs::path(run_dir) / inbox_name;
+    make_directory(inbox.string());
+    write_text_atomic((inbox / (adapter + stop_suffix)).string(), "");
+}
+
+}  // namespace loratrain

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace loratrain {
+
+/// A file that adds adapters to a run (config/inbox_yaml.h).
+struct InboxFile {
+    std::string path;
+    std::string text;
+};
+
+/// <run.dir>/inbox/, through which a running job is given orders: NAME.yaml or .yml adds adapters,
+/// ADAPTER.stop ends one. Other names, hidden files and folders are left alone, so that a file can
+/// be written under another name and then renamed; one that changed within the last second is
+/// looked at later. What was taken goes to accepted/0001-NAME.yaml, in order (a restarted job reads
+/// these again), what was not to rejected/ with its reason in NAME.yaml.error. Trouble with the
+/// file system is a warning, once per file, and the file is left alone from then on. Root only.
+class Inbox {
+  public:
+    /// Creates the folder.
+    explicit Inbox(const std::string& run_dir);
+
+    struct Orders {
+        std::vector<InboxFile> additions;  ///< the oldest first
+        std::vector<std::string> stops;    ///< names of adapters, sorted
+    };
+    Orders look();
+
+    /// The additions are in the run. Returns the new path.
+    std::string accept(const InboxFile& file);
+    /// Logs `why` as a warning.
+    void reject(const InboxFile& file, const std::string& why);
+
+    /// The adapter has ended, so that no restart trains it again: its stop file is removed.
+    void obeyed(const std::string& adapter);
+    void reject_stop(const std::string& adapter, const std::string& why);
+
+  private:
+    /// Warns and leaves the file alone where `work` fails.
+    void attempt(const std::string& path, const std::function<void()>& work);
+    std::vector<std::string> settled_files();
+    void reject_path(const std::string& path, const std::string& why);
+
+    std::string dir_;
+    std::set<std::string> left_alone_;  ///< file names
+};
+
+/// What the run has accepted so far, in order.
+std::vector<InboxFile> accepted_additions(const std::string& run_dir);
+
+/// Asks the run in `run_dir` to end an adapter of it.
+void request_stop(const std::string& run_dir, const std::string& adapter);
+
+}  // namespace loratrain

@@ -1,0 +1,144 @@
+#include "train/grow_run.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "config/job_yaml.h"
+#include "data/dataset_files.h"
+#include "mpi/mpi_main.h"
+#include "plan/make_plan.h"
+#include "plan/plan_text.h"
+
+namespace loratrain::mpi_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+ModelSpec small_model() {
+    ModelSpec model;
+    model.family = "llama";
+    model.vocab_size = 50;
+    model.hidden_size = 16;
+    model.intermediate_size = 24;
+    model.layers = 3;
+    model.heads = 2;
+    model.kv_heads = 1;
+    model.head_dim = 8;
+    return model;
+}
+
+/// A job of one adapter and one dataset, planned for all ranks; only the root and the last rank
+/// have its data open.
+class GrowRun : public ::testing::Test {
+  protected:
+    GrowRun() {
+        const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+        dir_ = (fs::path(::testing::TempDir()) /
+                cat("loratrain-grow-", info->name(), "-", session().size()))
+                   .string();
+        barrier(session());
+        if (session().is_root()) {
+            fs::create_directories(dir_ + "/run");
+            write("a.jsonl", "{\"input_ids\":[1,2,3]}\n{\"input_ids\":[4,5]}\n");
+            write("b.jsonl", "{\"input_ids\":[6,7,8,9]}\n");
+            write("long.jsonl", "{\"input_ids\":[6,7,8,9,10,11,12,13,14]}\n");
+            write("tune.yaml",
+                  "model: {weights: base.h5}\n"
+                  "run: {dir: run}\n"
+                  "parallel: {microbatch_tokens: 8}\n"
+                  "datasets: {a: {path: a.jsonl}}\n"
+                  "defaults: {r: 2, global_batch_size: 2}\n"
+                  "adapters: [{name: one}]\n");
+        }
+        barrier(session());
+        job_ = read_job(dir_ + "/tune.yaml", {});
+        with_tokens_ = session().rank() + 1 == session().size();
+        Problems problems;
+        if (session().is_root() || with_tokens_) open_datasets(job_, 50, files_, problems);
+        problems.throw_if_any();
+        std::string text;
+        if (session().is_root()) {
+            datasets_.push_back(dataset_info(files_, DatasetId{0}));
+            text = to_text(make_plan(job_, small_model(), datasets_,
+                                     {session().size(), 1, 0, BackendKind::cpu}));
+            identity_ = {to_yaml(job_), "weights", {files_.train[0].checksum()}, {""}};
+        }
+        plan_ = plan_from_text(broadcast_text(session(), text));
+    }
+    ~GrowRun() override {
+        barrier(session());
+        if (session().is_root()) fs::remove_all(dir_);
+    }
+    void write(const std::string& name, const std::string& text) const {
+        std::ofstream(dir_ + "/" + name) << text;
+    }
+    void grow(const std::string& text) {
+        grow_run(session(), {job_, plan_, files_, datasets_, identity_, with_tokens_}, text,
+                 "new.yaml");
+    }
+    std::string problems(const std::string& text) {
+        const std::string before = to_yaml(job_) + to_text(plan_);
+        std::string found;
+        try {
+            grow(text);
+        } catch (const InputError& error) {
+            found = error.what();
+        }
+        EXPECT_EQ(to_yaml(job_) + to_text(plan_), before);
+        EXPECT_EQ(files_.train.size(), session().is_root() || with_tokens_ ? 1U : 0U);
+        return found;
+    }
+    static bool has(const std::string& text, const std::string& words) {
+        return text.find(words) != std::string::npos;
+    }
+
+    std::string dir_;
+    Job job_;
+    Plan plan_;
+    DatasetFiles files_;
+    std::vector<DatasetInfo> datasets_;
+    RunIdentity identity_;
+    bool with_tokens_ = false;
+};
+
+TEST_F(GrowRun, AlikeOnEveryRank) {
+    grow("adapters: [{name: two, r: 3}]\n");
+    grow("datasets: {b: {path: b.jsonl}}\nadapters: [{name: three, dataset: b}]\n");
+    ASSERT_EQ(job_.adapters.size(), 3U);
+    EXPECT_EQ(job_.adapters[1].global_batch_size, 2);
+    EXPECT_EQ(job_.adapters[2].dataset, DatasetId{1});
+    ASSERT_EQ(plan_.adapters.size(), 3U);
+    EXPECT_EQ(plan_.adapters[2].samples, 1);
+    EXPECT_EQ(plan_.samples.longest, 4);
+    for (const std::string& text : gather_texts(session(), to_yaml(job_) + to_text(plan_))) {
+        EXPECT_EQ(text, to_yaml(job_) + to_text(plan_));
+    }
+    if (session().is_root() || with_tokens_) {
+        ASSERT_EQ(files_.train.size(), 2U);
+        EXPECT_EQ(files_.train[1].read(0).input_ids.size(), 4U);
+    } else {
+        EXPECT_TRUE(files_.train.empty());
+    }
+    if (!session().is_root()) return;
+    EXPECT_EQ(datasets_.size(), 2U);
+    EXPECT_EQ(identity_.job_yaml, to_yaml(job_));
+    EXPECT_EQ(identity_.data_checksums.size(), 2U);
+    EXPECT_EQ(identity_.eval_checksums.size(), 2U);
+    EXPECT_EQ(to_yaml(read_job(dir_ + "/run/resolved.yaml", {})), to_yaml(job_));
+}
+
+TEST_F(GrowRun, ProblemsChangeNothing) {
+    EXPECT_TRUE(has(problems("adapters: [{name: one}]\n"), "'one' is used twice"));
+    EXPECT_TRUE(has(problems("datasets: {c: {path: missing.jsonl}}\n"
+                             "adapters: [{name: two, dataset: c, init_from: nowhere}]\n"),
+                    "missing.jsonl"));
+    EXPECT_TRUE(has(problems("datasets: {c: {path: long.jsonl}}\n"
+                             "adapters: [{name: two, dataset: c, r: 17}]\n"),
+                    "more tokens than parallel.microbatch_tokens 8; the longest is 0 with 9"));
+    EXPECT_TRUE(has(problems("adapters: [{name: two, r: 17}]\n"), "rank 17 is larger than"));
+    EXPECT_TRUE(has(problems("adapters: {"), "not valid YAML"));
+}
+
+}  // namespace
+}  // namespace loratrain::mpi_test

@@ -1,0 +1,109 @@
+#include "train/inbox.h"
+
+#include <chrono>
+
+#include "unit/train/run_folder.h"
+
+namespace loratrain::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Names = std::vector<std::string>;
+
+class InboxTest : public ::testing::Test {
+  protected:
+    /// A file in the inbox that was last changed some seconds ago.
+    void put(const std::string& name, const std::string& text, int seconds_ago = 5) const {
+        folder_.write("inbox/" + name, text);
+        fs::last_write_time(folder_.path("inbox/" + name),
+                            fs::file_time_type::clock::now() - std::chrono::seconds(seconds_ago));
+    }
+    bool has(const std::string& name) const { return fs::exists(folder_.path("inbox/" + name)); }
+    Names texts(const Inbox::Orders& orders) const {
+        Names found;
+        for (const InboxFile& file : orders.additions) found.push_back(file.text);
+        return found;
+    }
+
+    RunFolder folder_;
+    Inbox inbox_{folder_.job.run.dir};
+};
+
+TEST_F(InboxTest, AdditionsTheOldestFirst) {
+    EXPECT_TRUE(inbox_.look().additions.empty());
+    put("a.yaml", "third", 3);
+    put("b.yml", "first", 9);
+    put("c.yaml", "second", 5);
+    EXPECT_EQ(texts(inbox_.look()), (Names{"first", "second", "third"}));
+    EXPECT_EQ(texts(inbox_.look()).size(), 3U) << "looking takes nothing away";
+}
+
+TEST_F(InboxTest, UnfinishedFilesAreLeftAlone) {
+    put(".hidden.yaml", "x");
+    put("new.yaml.part", "x");
+    put("notes.txt", "x");
+    fs::create_directories(folder_.path("inbox/folder.yaml"));
+    put("young.yaml", "x", 0);
+    EXPECT_TRUE(inbox_.look().additions.empty());
+    put("young.yaml", "whole", 2);
+    EXPECT_EQ(texts(inbox_.look()), Names{"whole"});
+    put("young.yaml", "of a clock that is ahead", -100);
+    EXPECT_EQ(texts(inbox_.look()).size(), 1U);
+}
+
+TEST_F(InboxTest, AcceptedFilesKeepTheirOrder) {
+    put("z.yaml", "one", 9);
+    put("a.yaml", "two", 8);
+    for (const InboxFile& file : inbox_.look().additions) inbox_.accept(file);
+    EXPECT_TRUE(inbox_.look().additions.empty());
+    EXPECT_TRUE(has("accepted/0001-z.yaml"));
+    EXPECT_TRUE(has("accepted/0002-a.yaml"));
+    Inbox again(folder_.job.run.dir);
+    put("a.yaml", "three");
+    EXPECT_EQ(again.accept(again.look().additions.at(0)),
+              folder_.path("inbox/accepted/0003-a.yaml"));
+    Names found;
+    for (const InboxFile& file : accepted_additions(folder_.job.run.dir)) {
+        found.push_back(file.text);
+    }
+    EXPECT_EQ(found, (Names{"one", "two", "three"}));
+    fs::rename(folder_.path("inbox/accepted/0003-a.yaml"),
+               folder_.path("inbox/accepted/10000-a.yaml"));
+    EXPECT_EQ(accepted_additions(folder_.job.run.dir).back().text, "three");
+    EXPECT_TRUE(accepted_additions(folder_.path("nowhere")).empty());
+}
+
+TEST_F(InboxTest, RejectedFilesSayWhy) {
+    put("bad.yaml", "text");
+    inbox_.reject(inbox_.look().additions.at(0), "bad.yaml:1: unknown key 'x'");
+    EXPECT_TRUE(inbox_.look().additions.empty());
+    EXPECT_EQ(folder_.read("inbox/rejected/bad.yaml"), "text");
+    EXPECT_EQ(folder_.read("inbox/rejected/bad.yaml.error"), "bad.yaml:1: unknown key 'x'\n");
+}
+
+TEST_F(InboxTest, Stops) {
+    request_stop(folder_.job.run.dir, "second.v2");
+    request_stop(folder_.job.run.dir, "first");
+    EXPECT_EQ(inbox_.look().stops, (Names{"first", "second.v2"}));
+    inbox_.obeyed("first");
+    inbox_.obeyed("first");
+    EXPECT_EQ(inbox_.look().stops, Names{"second.v2"});
+    inbox_.reject_stop("second.v2", "no such adapter");
+    EXPECT_TRUE(inbox_.look().stops.empty());
+    EXPECT_EQ(folder_.read("inbox/rejected/second.v2.stop.error"), "no such adapter\n");
+}
+
+TEST_F(InboxTest, AFileThatCannotBeMovedIsLeftAloneFromThenOn) {
+    folder_.write("inbox/rejected", "a file where a folder must be");
+    folder_.write("inbox/accepted", "another");
+    put("a.yaml", "text");
+    put("b.yaml", "text");
+    const Inbox::Orders orders = inbox_.look();
+    inbox_.reject(orders.additions.at(0), "why");
+    EXPECT_EQ(inbox_.accept(orders.additions.at(1)), folder_.path("inbox/b.yaml"));
+    EXPECT_TRUE(has("a.yaml"));
+    EXPECT_TRUE(inbox_.look().additions.empty());
+}
+
+}  // namespace
+}  // namespace loratrain::test
