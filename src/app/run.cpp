@@ -4,6 +4,7 @@
 #include "app/import_command.h"
 #include "app/libraries.h"
 #include "app/report_command.h"
+#include "app/stop_command.h"
 #include "app/train_command.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -38,6 +39,8 @@ ExitCode run(const CommandLine& command_line, const MpiSession& mpi) {
             return status_command(command_line, mpi);
         case Command::report:
             return report_command(command_line, mpi);
+        case Command::stop:
+            return stop_command(command_line, mpi);
         case Command::train:
             return train_command(command_line, mpi);
     }

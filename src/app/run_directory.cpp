@@ -76,6 +76,7 @@ RunDirectory::RunDirectory(const Job& job, const CommandLine& command_line,
     if (command_line.restart == Restart::never) {
         move_aside("ckpt");
         move_aside("adapters");
+        move_aside("inbox/accepted");
     } else {
         check_same_job(dir_, identity.job_yaml);
         if (!found_) found_ = find_checkpoint(job, identity, "");

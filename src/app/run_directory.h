@@ -16,7 +16,8 @@ class RunDirectory {
   public:
     /// Creates the directory where needed, locks it and decides where to start. Throws InputError:
     /// not writable, in use by a live job, belongs to a different job (differences listed). With
-    /// Restart::never, what a former run left (ckpt, adapters) is moved aside, not deleted. From
+    /// Restart::never, what a former run left (ckpt, adapters,
+    /// accepted additions) is moved aside, not deleted. From
     /// then on the log goes to loratrain.log too; it says when the lock of a dead job is taken over
     /// and which damaged checkpoints are passed by.
     RunDirectory(const Job& job, const CommandLine& command_line, const RunIdentity& identity);

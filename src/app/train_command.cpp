@@ -13,11 +13,13 @@
 #include "base/log.h"
 #include "comm/collective.h"
 #include "comm/communicator.h"
+#include "config/inbox_yaml.h"
 #include "config/job_yaml.h"
 #include "plan/make_plan.h"
 #include "plan/plan_text.h"
 #include "report/run_record.h"
 #include "train/best_adapter.h"
+#include "train/inbox.h"
 #include "train/recording_communicator.h"
 #include "train/trainer.h"
 #include "train/watchdog.h"
@@ -72,6 +74,21 @@ void log_memory(const Plan& plan, const std::vector<MeasuredMemory>& ranks) {
         log::info(cat("memory of rank ", r, ": planned ", human_bytes(plan.memory[r].total()),
                       ", allocated ", human_bytes(ranks[r].allocated), ", resident growth ",
                       human_bytes(ranks[r].resident_growth)));
+    }
+}
+
+/// Takes into the job what its run has accepted through the inbox before this start. Collective.
+void add_accepted(const CommandLine& command_line, const MpiSession& mpi, Job& job) {
+    if (command_line.restart == Restart::never) return;
+    std::vector<InboxFile> files;
+    agree(mpi, [&] {
+        if (mpi.is_root()) files = accepted_additions(job.run.dir);
+    });
+    files.resize(std::stoul(broadcast_text(mpi, std::to_string(files.size()))));
+    for (InboxFile& file : files) {
+        file.path = broadcast_text(mpi, file.path);
+        file.text = broadcast_text(mpi, file.text);
+        agree(mpi, [&] { add_to_job(job, read_inbox(file.text, file.path, job)); });
     }
 }
 
@@ -204,6 +221,7 @@ std::string end_reason(ExitCode code, const std::string& stop_reason) {
 ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     TrainingSession session;
     agree(mpi, [&] { session.job = read_job(command_line.job_path, command_line.overrides); });
+    add_accepted(command_line, mpi, session.job);
     if (command_line.dry_run) return preview(command_line, mpi, session.job);
 
     StopConditions stop(session.job, command_line.stop_after);

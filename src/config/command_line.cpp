@@ -190,7 +190,7 @@ void read_max_hours(const Parsed& parsed, CommandLine& line, Problems& problems)
 /// A command that was probably meant by a first word that names no file of a usual form.
 std::string meant_command(const std::string& word) {
     if (word.find_first_of("./") != std::string::npos) return "";
-    return nearest(word, {"import-hf", "bench", "status", "report", "--help", "--version"});
+    return nearest(word, {"import-hf", "bench", "status", "report", "stop", "--help", "--version"});
 }
 
 void read_job_path(const Words& arguments, CommandLine& line, Problems& problems) {
@@ -289,6 +289,19 @@ CommandLine parse_about_run(Command command, const Words& words) {
     return line;
 }
 
+CommandLine parse_stop(const Words& words) {
+    CommandLine line;
+    line.command = Command::stop;
+    const Parsed parsed = parse_words(words, po::options_description());
+    if (parsed.arguments.size() != 2) {
+        throw InputError("stop", cat("needs 2 arguments, got ", parsed.arguments.size()),
+                         "write loratrain stop RUN_DIR ADAPTER");
+    }
+    line.run_dir = parsed.arguments[0];
+    line.adapter = parsed.arguments[1];
+    return line;
+}
+
 void check_word(const char* option, const std::string& word, const Words& known,
                 Problems& problems) {
     if (std::find(known.begin(), known.end(), word) != known.end()) return;
@@ -370,6 +383,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         return parse_about_run(Command::status, {words.begin() + 1, words.end()});
     if (command == "report")
         return parse_about_run(Command::report, {words.begin() + 1, words.end()});
+    if (command == "stop") return parse_stop({words.begin() + 1, words.end()});
     line = parse_train(words);
     line.arguments = words;
     return line;

@@ -8,7 +8,7 @@
 
 namespace loratrain {
 
-enum class Command : std::uint8_t { train, import_hf, bench, status, report, help, version };
+enum class Command : std::uint8_t { train, import_hf, bench, status, report, stop, help, version };
 enum class Restart : std::uint8_t { automatic, never, from_path };
 
 struct CommandLine {
@@ -33,8 +33,10 @@ struct CommandLine {
     bool force = false;       ///< --force: replace an existing OUT.h5
     bool store_bf16 = false;  ///< --dtype bf16: convert fp32 weights to bf16
 
-    // status, report: loratrain status RUN_DIR, loratrain report RUN_DIR [--out FILE]
+    // status, report, stop: loratrain status RUN_DIR, loratrain report RUN_DIR [--out FILE],
+    // loratrain stop RUN_DIR ADAPTER
     std::string run_dir;
+    std::string adapter;
 
     // bench: loratrain bench [--steps N] [--hidden H] [--layers L] [--adapters A] [--rank r]
     struct Bench {

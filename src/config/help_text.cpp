@@ -11,6 +11,7 @@ Usage:
   [mpirun -np N] loratrain bench [options]      measure the speed, with random weights
   loratrain status RUN_DIR                      how a run is doing
   loratrain report RUN_DIR [--out FILE]         its curves and tables as a web page
+  loratrain stop RUN_DIR ADAPTER                end one adapter of a run; it is exported
 
 Options for training:
   --set KEY=VALUE     override any key of the job file; may be repeated

@@ -91,12 +91,6 @@ AdapterPlan AdapterChecks::plan(const AdapterJob& adapter, const DatasetInfo& in
     return result;
 }
 
-double tokens_per_step(const AdapterPlan& plan, const DatasetInfo& info) {
-    std::int64_t tokens = 0;
-    for (const SampleInfo& sample : info.train) tokens += sample.tokens;
-    return static_cast<double>(tokens) / plan.steps_per_epoch;
-}
-
 void widen(SampleBounds& bounds, const DatasetInfo& info) {
     for (const SampleInfo& s : info.train) {
         bounds.longest = std::max<std::int64_t>(bounds.longest, s.tokens);

@@ -36,9 +36,6 @@ class AdapterChecks {
     Problems& problems_;
 };
 
-/// Mean tokens of a global batch.
-double tokens_per_step(const AdapterPlan& plan, const DatasetInfo& info);
-
 /// Takes the training samples' lengths into `bounds`.
 void widen(SampleBounds& bounds, const DatasetInfo& info);
 /// SampleBounds::per_round of the plan's adapters.

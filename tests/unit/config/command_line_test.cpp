@@ -37,6 +37,21 @@ TEST(CommandLineTrain, DefaultsAreThoseOfTheStruct) {
     EXPECT_FALSE(line.stop_after);
 }
 
+TEST(CommandLineStop, NeedsRunAndAdapter) {
+    const CommandLine line = parse({"stop", "runs/a", "math"});
+    EXPECT_EQ(line.command, Command::stop);
+    EXPECT_EQ(line.run_dir, "runs/a");
+    EXPECT_EQ(line.adapter, "math");
+    for (const auto& words :
+         {std::vector<const char*>{"stop", "runs/a"}, {"stop", "runs/a", "math", "code"}}) {
+        expect_only(problems_of(words), "stop",
+                    "needs 2 arguments, got " + std::to_string(words.size() - 1),
+                    "write loratrain stop RUN_DIR ADAPTER");
+    }
+    expect_only(problems_of({"stp"}), "command line", "unknown command 'stp'",
+                "did you mean stop?");
+}
+
 TEST(CommandLineTrain, ReadsEveryOptionInAnyPlace) {
     const CommandLine line =
         parse({"--set", "run.dir=out", "--dry-run", "tune.yaml", "--ranks=16", "--set",
