@@ -77,7 +77,7 @@ WindowTime BenchRun::run(int rounds) {
     const auto start = std::chrono::steady_clock::now();
     for (const Window& window : windows_) {
         loader_.start(window);
-        runner_.run(window, loader_, [](const BatchResult&) {});
+        runner_.run(window, loader_, {});
     }
     backend_.synchronize();
     barrier(mpi_);

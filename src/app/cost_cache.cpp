@@ -69,12 +69,11 @@ std::string processor_name() {
     return "cpu";
 }
 
-/// Parameters a layer of the adapters in the first group.
-std::int64_t group_parameters(const Job& job, const Plan& plan) {
+/// Parameters a layer of the adapters that train first.
+std::int64_t admitted_parameters(const Job& job, const Plan& plan) {
     std::int64_t count = 0;
-    for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
-        if (plan.adapters[a].group != 0) continue;
-        count += adapter_parameters(job.adapters[a], plan.model, 1);
+    for (const AdapterId id : plan.first_admitted) {
+        count += adapter_parameters(job.adapter(id), plan.model, 1);
     }
     return count;
 }
@@ -114,7 +113,7 @@ std::string cost_key(const Job& job, const Plan& plan, const std::string& device
                plan.precision == Precision::bf16 ? "bf16" : "fp32", "; ", m.family, " hidden ",
                m.hidden_size, " intermediate ", m.intermediate_size, " heads ", m.heads, "/",
                m.kv_heads, " x ", m.head_dim, " vocabulary ", m.vocab_size, "; LoRA ",
-               group_parameters(job, plan), " in ", plan.pad_columns, " columns");
+               admitted_parameters(job, plan), " in ", plan.pad_columns, " columns");
 }
 
 std::string rank_device(BackendKind backend, int local_rank, int threads) {

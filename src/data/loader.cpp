@@ -179,6 +179,15 @@ void Loader::start(const Window& window) {
     state_->reader->add(window.microbatches);
 }
 
+void Loader::stop() {
+    state_->reader.reset();
+}
+
+void Loader::restart(std::span<const DatasetId> dataset_of_adapter) {
+    stop();
+    state_->dataset_of_adapter.assign(dataset_of_adapter.begin(), dataset_of_adapter.end());
+}
+
 PackedBatch Loader::next() {
     LORATRAIN_CHECK(state_->reader != nullptr, "start() comes first");
     return state_->reader->next();

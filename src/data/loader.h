@@ -47,6 +47,11 @@ class Loader {
     void start(const Window& window);
     PackedBatch next();
 
+    /// Stops reading, so that files can be added; the next window must be one that begins.
+    void stop();
+    /// Stops reading; `dataset_of_adapter` as at construction, for the adapters there are now.
+    void restart(std::span<const DatasetId> dataset_of_adapter);
+
   private:
     struct State;
     std::unique_ptr<State> state_;

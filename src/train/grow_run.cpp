@@ -52,7 +52,6 @@ std::string extended_plan(const GrowingRun& run, const JobAdditions& additions,
 
 void take_plan(const Plan& grown, Plan& plan) {
     plan.adapters = grown.adapters;
-    plan.groups = grown.groups;
     plan.samples = grown.samples;
     plan.memory = grown.memory;
 }

@@ -15,7 +15,7 @@ class MakespanCheck {
   public:
     static constexpr std::size_t most_microbatches = 20000;
 
-    MakespanCheck(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets)
+    MakespanCheck(const Job& job, const Plan& plan, const std::vector<DatasetInfo>& datasets)
         : job_(job), plan_(plan), datasets_(datasets) {}
 
     /// The next window of training, and the time since the one before ended.
@@ -31,7 +31,7 @@ class MakespanCheck {
 
     const Job& job_;
     const Plan& plan_;
-    std::span<const DatasetInfo> datasets_;
+    const std::vector<DatasetInfo>& datasets_;  ///< may grow
     std::unique_ptr<Simulator> stretch_;
     double stretch_seconds_ = 0.0;
     std::size_t stretch_microbatches_ = 0;

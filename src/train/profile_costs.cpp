@@ -46,9 +46,8 @@ Job profile_job(const Job& job, const Plan& plan) {
     Job result = job;
     result.adapters.clear();
     const bool share = job.schedule.policy == SchedulePolicy::balanced;
-    for (std::size_t a = 0; a < job.adapters.size(); ++a) {
-        if (plan.adapters[a].group != 0) continue;
-        result.adapters.push_back(job.adapters[a]);
+    for (const AdapterId id : plan.first_admitted) {
+        result.adapters.push_back(job.adapter(id));
         result.adapters.back().init_from.clear();
         if (!share || result.adapters.size() == most_adapters) break;
     }

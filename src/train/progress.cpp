@@ -35,25 +35,15 @@ void ProgressLog::add_adapters() {
 
 void ProgressLog::window_started(const Window& window) {
     if (round_of_last_line_ == 0) round_of_last_line_ = window.first_round;
-    first_round_ = window.first_round;
-    open_batches_.assign(static_cast<std::size_t>(window.rounds), 0);
-    round_of_batch_.assign(window.batches.size(), 0);
-    std::vector<std::int32_t> seen(job_.adapters.size(), 0);
-    for (std::size_t b = 0; b < window.batches.size(); ++b) {
-        const std::int32_t round = seen[index(window.batches[b].adapter)]++;
-        round_of_batch_[b] = round;
-        ++open_batches_[static_cast<std::size_t>(round)];
-    }
+    for (const BatchPlan& batch : window.batches) ++open_batches_[batch.round];
 }
 
-void ProgressLog::batch_done(const Window& window, std::int32_t batch, double loss,
-                             double elapsed) {
-    const BatchPlan& plan = window.batches[static_cast<std::size_t>(batch)];
-    losses_[index(plan.adapter)] = loss;
-    tokens_since_ += plan.tokens;
-    const std::int32_t round = round_of_batch_[static_cast<std::size_t>(batch)];
-    if (--open_batches_[static_cast<std::size_t>(round)] > 0) return;
-    const std::int32_t done = first_round_ + round + 1;
+void ProgressLog::batch_done(const BatchPlan& batch, double loss, double elapsed) {
+    losses_[index(batch.adapter)] = loss;
+    tokens_since_ += batch.tokens;
+    if (--open_batches_[batch.round] > 0) return;
+    open_batches_.erase(batch.round);
+    const std::int32_t done = batch.round + 1;
     if (done % job_.logging.every_steps == 0 || done == total_rounds_) print_round(done, elapsed);
 }
 

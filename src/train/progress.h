@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,8 @@ class ProgressLog {
     /// The job and the plan have got more adapters.
     void add_adapters();
 
-    /// A batch of `window` is through; prints when its whole round is.
-    void batch_done(const Window& window, std::int32_t batch, double loss, double elapsed);
+    /// A batch is through; prints when its whole round is.
+    void batch_done(const BatchPlan& batch, double loss, double elapsed);
     void window_started(const Window& window);
 
     /// The closing table: steps, losses, evaluation before and after, status.
@@ -30,9 +31,7 @@ class ProgressLog {
     const Job& job_;
     const Plan& plan_;
     std::int32_t total_rounds_ = 0;
-    std::vector<std::int32_t> round_of_batch_;
-    std::vector<std::int32_t> open_batches_;  ///< per round of the window
-    std::int32_t first_round_ = 0;
+    std::map<std::int32_t, std::int32_t> open_batches_;  ///< per round under way
     std::vector<double> losses_;  ///< per adapter, of the last batch; < 0 = none yet
     std::int64_t tokens_since_ = 0;
     double time_of_last_line_ = 0.0;

@@ -143,7 +143,11 @@ void TraceRecorder::describe(const Action& action, Entry& entry) const {
 }
 
 MicrobatchLoad TraceRecorder::load_of_microbatch(const Microbatch& microbatch) const {
-    if (!datasets_.empty()) return load_of(job_, datasets_, microbatch, evaluation_);
+    const bool known = std::all_of(
+        microbatch.segments.begin(), microbatch.segments.end(), [&](const Segment& segment) {
+            return index(job_.adapter(segment.adapter).dataset) < datasets_.size();
+        });
+    if (known) return load_of(job_, datasets_, microbatch, evaluation_);
     MicrobatchLoad load;
     for (const Segment& segment : microbatch.segments) {
         for (const SampleRef& sample : segment.samples) {

@@ -68,19 +68,6 @@ TEST(ExtendPlan, NumbersOfTheNewOnes) {
     EXPECT_EQ(window.batches.size(), 5U);
 }
 
-TEST(ExtendPlan, AGroupOfItsOwnWhileThereAreFewerThanStages) {
-    Growth growth(2, 3);
-    EXPECT_EQ(growth.plan.groups, 2);
-    growth.add("x");
-    growth.add("y").global_batch_size = 2;
-    growth.add("z");
-    growth.extend();
-    EXPECT_EQ(growth.plan.groups, 3);
-    EXPECT_EQ(growth.plan.adapters[2].group, 2);
-    EXPECT_EQ(growth.plan.adapters[3].group, 0);
-    EXPECT_EQ(growth.plan.adapters[4].group, 1);
-}
-
 TEST(ExtendPlan, NewDatasetsWidenTheBounds) {
     Growth growth(1, 1);
     DatasetJob dataset;

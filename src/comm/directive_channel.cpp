@@ -1,0 +1,102 @@
+#include "comm/directive_channel.h"
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <thread>
+#include <utility>
+
+#include "base/activity.h"
+#include "base/error.h"
+#include "comm/mpi_check.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr int text_tag = 1;
+constexpr int report_tag = 2;
+constexpr int root = 0;
+constexpr std::chrono::microseconds poll_interval{50};
+
+bool all_done(std::vector<MPI_Request>& requests) {
+    int done = 0;
+    MPI_CHECK(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
+                          MPI_STATUSES_IGNORE));
+    return done != 0;
+}
+
+}  // namespace
+
+DirectiveChannel::DirectiveChannel(const MpiSession& mpi) : mpi_(mpi) {
+    MPI_CHECK(MPI_Comm_dup(mpi.world(), &comm_));
+}
+
+DirectiveChannel::~DirectiveChannel() {
+    MPI_Comm_free(&comm_);
+}
+
+void DirectiveChannel::post(std::string text) {
+    LORATRAIN_CHECK(text.size() <= INT_MAX, "a directive of ", text.size(), " bytes");
+    progress();
+    Posted posted{std::make_unique<std::string>(std::move(text)), {}};
+    for (int rank = 1; rank < mpi_.size(); ++rank) {
+        posted.requests.push_back(MPI_REQUEST_NULL);
+        MPI_CHECK(MPI_Isend(posted.text->data(), static_cast<int>(posted.text->size()), MPI_CHAR,
+                            rank, text_tag, comm_, &posted.requests.back()));
+    }
+    posted_.push_back(std::move(posted));
+}
+
+void DirectiveChannel::progress() {
+    while (!posted_.empty() && all_done(posted_.front().requests)) posted_.pop_front();
+}
+
+void DirectiveChannel::finish() {
+    const activity::Waiting waiting;
+    for (Posted& posted : posted_) {
+        MPI_CHECK(MPI_Waitall(static_cast<int>(posted.requests.size()), posted.requests.data(),
+                              MPI_STATUSES_IGNORE));
+    }
+    posted_.clear();
+}
+
+std::string DirectiveChannel::next(const std::function<void()>& meanwhile) {
+    const activity::Waiting waiting;
+    for (;;) {
+        int arrived = 0;
+        MPI_Message message = MPI_MESSAGE_NULL;
+        MPI_Status status;
+        MPI_CHECK(MPI_Improbe(root, text_tag, comm_, &arrived, &message, &status));
+        if (arrived != 0) {
+            int size = 0;
+            MPI_CHECK(MPI_Get_count(&status, MPI_CHAR, &size));
+            std::string text(static_cast<std::size_t>(size), '\0');
+            MPI_CHECK(MPI_Mrecv(text.data(), size, MPI_CHAR, &message, MPI_STATUS_IGNORE));
+            return text;
+        }
+        meanwhile();
+        std::this_thread::sleep_for(poll_interval);
+    }
+}
+
+void DirectiveChannel::report(int number) {
+    reports_.emplace_back(std::make_unique<int>(number), MPI_REQUEST_NULL);
+    auto& [value, request] = reports_.back();
+    MPI_CHECK(MPI_Isend(value.get(), 1, MPI_INT, root, report_tag, comm_, &request));
+}
+
+int DirectiveChannel::reported() {
+    for (;;) {
+        int arrived = 0;
+        MPI_Status status;
+        MPI_CHECK(MPI_Iprobe(MPI_ANY_SOURCE, report_tag, comm_, &arrived, &status));
+        if (arrived == 0) return reported_;
+        int number = 0;
+        MPI_CHECK(MPI_Recv(&number, 1, MPI_INT, status.MPI_SOURCE, report_tag, comm_,
+                           MPI_STATUS_IGNORE));
+        reported_ = std::max(reported_, number);
+    }
+}
+
+}  // namespace loratrain

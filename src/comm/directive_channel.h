@@ -1,0 +1,49 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/mpi_session.h"
+
+namespace loratrain {
+
+/// Texts from rank 0 to all others, in order, which it does not wait for; and numbers back to it.
+/// Main threads only. Construction and destruction are collective.
+class DirectiveChannel {
+  public:
+    explicit DirectiveChannel(const MpiSession& mpi);
+    ~DirectiveChannel();
+    DirectiveChannel(const DirectiveChannel&) = delete;
+    DirectiveChannel& operator=(const DirectiveChannel&) = delete;
+
+    /// Root: on its way to every rank when it returns.
+    void post(std::string text);
+    /// Root: lets texts travel on; to be called now and then while some are under way.
+    void progress();
+    /// Root: waits until all that was posted has been taken.
+    void finish();
+
+    /// Other ranks: waits for the next text; calls `meanwhile` now and then.
+    std::string next(const std::function<void()>& meanwhile);
+    /// Other ranks: a number for the root, which does not have to wait for it.
+    void report(int number);
+    /// Root: the largest number reported so far; 0 = none.
+    int reported();
+
+  private:
+    struct Posted {
+        std::unique_ptr<std::string> text;
+        std::vector<MPI_Request> requests;
+    };
+
+    const MpiSession& mpi_;
+    MPI_Comm comm_ = MPI_COMM_NULL;
+    std::deque<Posted> posted_;
+    std::deque<std::pair<std::unique_ptr<int>, MPI_Request>> reports_;
+    int reported_ = 0;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,52 @@
+#include "train/stream_planner.h"
+
+#include "base/error.h"
+#include "plan/plan_text.h"
+
+namespace loratrain {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+StreamPlanner::StreamPlanner(const Job& job, const Plan& plan,
+                             std::span<const DatasetInfo> datasets, const Progress& start,
+                             int threads, PlanningTime& time)
+    : stream_(job, plan, datasets, start, threads), time_(time) {}
+
+StreamPlanner::~StreamPlanner() {
+    if (future_.valid()) future_.wait();
+}
+
+void StreamPlanner::start(std::int32_t rounds, bool drain) {
+    LORATRAIN_CHECK(!future_.valid(), "a window is under way");
+    future_ = std::async(std::launch::async, [this, rounds, drain] {
+        const Clock::time_point start = Clock::now();
+        PlannedWindow planned{stream_.next(rounds, drain), ""};
+        planned.text = to_text(planned.window);
+        planned_seconds_ = seconds_since(start);
+        return planned;
+    });
+}
+
+bool StreamPlanner::ready() const {
+    return future_.valid() &&
+           future_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+PlannedWindow StreamPlanner::take() {
+    const Clock::time_point start = Clock::now();
+    PlannedWindow planned = future_.get();
+    time_.waited_seconds += seconds_since(start);
+    time_.seconds += planned_seconds_;
+    ++time_.windows;
+    return planned;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <chrono>
+#include <future>
+#include <string>
+
+#include "plan/schedule_stream.h"
+
+namespace loratrain {
+
+/// A window with its text form.
+struct PlannedWindow {
+    Window window;
+    std::string text;
+};
+
+/// How long planning took, and how much of it training had to wait for.
+struct PlanningTime {
+    int windows = 0;
+    double seconds = 0.0;
+    double waited_seconds = 0.0;
+};
+
+/// Plans the windows of a stream, each on a thread of its own while the one before trains. What it
+/// is made of must not change as long as it lives.
+class StreamPlanner {
+  public:
+    StreamPlanner(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+                  const Progress& start, int threads, PlanningTime& time);
+    ~StreamPlanner();
+    StreamPlanner(const StreamPlanner&) = delete;
+    StreamPlanner& operator=(const StreamPlanner&) = delete;
+
+    /// Starts on the next window (ScheduleStream::next); the one before must have been taken.
+    void start(std::int32_t rounds, bool drain);
+    /// The window under way is done: take() would not wait.
+    bool ready() const;
+    /// Waits for the window; rethrows what its planning threw.
+    PlannedWindow take();
+
+    /// The round that the next window begins with; none may be under way.
+    std::int32_t round() const { return stream_.round(); }
+
+  private:
+    ScheduleStream stream_;
+    PlanningTime& time_;
+    double planned_seconds_ = 0.0;
+    std::future<PlannedWindow> future_;
+};
+
+}  // namespace loratrain
