@@ -24,7 +24,6 @@ constexpr std::int32_t adapters = 4;
 constexpr std::int32_t global_batch = 8;
 constexpr double shortest = 16.0;
 constexpr double longest = 4096.0;
-constexpr std::int32_t milp_rounds = 32;  // rows with MILP stop here: they are for comparison
 constexpr std::int32_t block_rounds = 32;
 constexpr std::int32_t planned_samples = 25600;
 constexpr std::int64_t padding_multiple = 128;
@@ -212,9 +211,6 @@ class Case {
 
     /// Filled microbatches, without and with the merge pass, at the best number of groups.
     void filled(bool milp) {
-        const std::int32_t count = milp ? std::min(milp_rounds, block_.rounds) : block_.rounds;
-        const std::span<const Round> some(rounds_.data(), static_cast<std::size_t>(count));
-        const BlockItems block = block_items(rules_, some);
         Bins plain;
         Bins merged;
         std::int64_t least = 0;
@@ -222,10 +218,10 @@ class Case {
         double seconds = 0.0;
         for (std::int32_t groups = 1; groups <= adapters; ++groups) {
             const double start = seconds_now();
-            const auto packed = pack_filled(block, portions(block, groups), rules_, milp);
-            const Bins candidate = merge_portions(rules_, block, packed).bins;
+            const auto packed = pack_filled(block_, portions(block_, groups), rules_, milp);
+            const Bins candidate = merge_portions(rules_, block_, packed).bins;
             const std::int64_t time =
-                pipeline_time(pipeline_load(rules_, block, candidate)).makespan;
+                pipeline_time(pipeline_load(rules_, block_, candidate)).makespan;
             if (best > 0 && time >= least) continue;
             seconds = seconds_now() - start;
             least = time;
@@ -233,9 +229,9 @@ class Case {
             plain = concatenate(packed);
             merged = candidate;
         }
-        row(milp ? "MILP" : "greedy", plain, block, best);
-        row(milp ? "MILP + merge" : "greedy + merge", merged, block, best);
-        if (milp) std::printf("  (MILP rows: %d rounds, packed in %.2f s)\n", count, seconds);
+        row(milp ? "MILP" : "greedy", plain, block_, best);
+        row(milp ? "MILP + merge" : "greedy + merge", merged, block_, best);
+        if (milp) std::printf("  (packed by MILP in %.2f s)\n", seconds);
     }
 
     /// As a run plans: block after block.
