@@ -15,7 +15,8 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::int32_t most_rounds_per_block = 4;
+constexpr std::int64_t most_rounds_per_block = 32;
+constexpr std::int64_t microbatches_per_stage = 8;
 
 std::int64_t mean_step_tokens(const Job& job, const Plan& plan,
                               std::span<const DatasetInfo> datasets, std::size_t adapter) {
@@ -42,7 +43,8 @@ std::int32_t rounds_per_block(const Job& job, const Plan& plan,
     }
     const std::int64_t microbatches = std::max<std::int64_t>(1, tokens / plan.microbatch_tokens);
     return static_cast<std::int32_t>(
-        std::clamp<std::int64_t>((2 * stages) / microbatches, 1, most_rounds_per_block));
+        std::clamp<std::int64_t>(microbatches_per_stage * stages / microbatches, 1,
+                                 most_rounds_per_block));
 }
 
 static PackRules pack_rules(const Job& job, const Plan& plan, int threads) {

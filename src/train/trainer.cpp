@@ -22,9 +22,6 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::int32_t most_rounds = 64;
-constexpr double window_seconds = 10.0;  // a stop waits for its window to end
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -33,6 +30,13 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 int signal_to_any_rank(const MpiSession& mpi) {
     const auto signals = gather_numbers(mpi, static_cast<std::uint64_t>(stop_signal()));
     return static_cast<int>(*std::max_element(signals.begin(), signals.end()));
+}
+
+std::vector<AdapterId> adapters_from_text(const std::string& text) {
+    std::istringstream numbers(text);
+    std::vector<AdapterId> adapters;
+    for (std::int32_t a = 0; numbers >> a;) adapters.push_back(AdapterId{a});
+    return adapters;
 }
 
 std::string eval_sums_text(const std::vector<EvalSums>& sums) {
@@ -58,13 +62,15 @@ std::vector<EvalSums> eval_sums_from_text(const std::string& text) {
 
 Trainer::Trainer(const TrainerParts& parts)
     : parts_(parts),
+      channel_(parts.mpi),
       metrics_(parts.job),
       progress_(parts.job, parts.plan),
       records_(parts.job, parts.plan, parts.mpi.size()),
       makespan_(parts.job, parts.plan, parts.datasets),
       started_(std::chrono::steady_clock::now()),
       last_checkpoint_(started_),
-      last_batch_time_(parts.job.adapters.size(), 0.0) {
+      last_batch_time_(parts.job.adapters.size(), 0.0),
+      released_(parts.job.adapters.size(), false) {
     state_.adapters.resize(parts.job.adapters.size());
 }
 
@@ -95,7 +101,7 @@ ExitCode Trainer::run() {
 ExitCode Trainer::follow() {
     for (;;) {
         activity::begin(activity::Task::follow);
-        const std::string text = broadcast_text(parts_.mpi, "");
+        const std::string text = channel_.next([this] { report_signal(); });
         const auto directive = static_cast<Directive>(text.front());
         const std::string argument = text.substr(1);
         if (directive == Directive::finish) return static_cast<ExitCode>(std::stoi(argument));
@@ -103,12 +109,20 @@ ExitCode Trainer::follow() {
     }
 }
 
+void Trainer::report_signal() {
+    const int signal = stop_signal();
+    if (signal == stop_signal_) return;
+    stop_signal_ = signal;
+    channel_.report(signal);
+}
+
 void Trainer::issue(Directive directive, const std::string& argument) {
-    broadcast_text(parts_.mpi, std::string(1, static_cast<char>(directive)) + argument);
+    channel_.post(std::string(1, static_cast<char>(directive)) + argument);
     perform(directive, argument);
 }
 
 void Trainer::perform(Directive directive, const std::string& argument) {
+    AdapterBank& bank = parts_.stage.bank();
     switch (directive) {
         case Directive::train:
             return train(window_from_text(argument));
@@ -119,12 +133,20 @@ void Trainer::perform(Directive directive, const std::string& argument) {
             if (parts_.job.logging.trace) {
                 write_trace(parts_.mpi, parts_.job, parts_.plan, parts_.recorder);
             }
-            return save_checkpoint(parts_.mpi, parts_.job, parts_.plan, parts_.stage.bank(), state_,
+            return save_checkpoint(parts_.mpi, parts_.job, parts_.plan, bank, state_,
                                    parts_.identity);
         case Directive::export_adapter:
             return export_adapter(static_cast<AdapterId>(std::stoi(argument)));
         case Directive::keep_best:
             return keep_best(static_cast<AdapterId>(std::stoi(argument)));
+        case Directive::admit:
+            activity::begin(activity::Task::admit);
+            return bank.admit(adapters_from_text(argument));
+        case Directive::release:
+            return bank.release(static_cast<AdapterId>(std::stoi(argument)));
+        case Directive::grow:
+            activity::begin(activity::Task::admit);
+            return grow(argument);
         case Directive::finish:
             return;
     }
@@ -132,13 +154,7 @@ void Trainer::perform(Directive directive, const std::string& argument) {
 
 void Trainer::train(const Window& window) {
     parts_.loader.start(window);
-    progress_.window_started(window);
-    const auto start = std::chrono::steady_clock::now();
-    parts_.runner.run(window, parts_.loader,
-                      [&](const BatchResult& result) { on_batch(window, result); });
-    if (parts_.mpi.is_root()) makespan_.add(window, seconds_since(start));
-    stop_signal_ = signal_to_any_rank(parts_.mpi);
-    if (parts_.mpi.is_root()) settle_window(window);
+    parts_.runner.run(window, parts_.loader, {{}, [this] { report_signal(); }});
 }
 
 void Trainer::evaluate(const Window& window) {
@@ -199,8 +215,8 @@ double Trainer::elapsed() const {
     return seconds_before_ + seconds_since(started_);
 }
 
-void Trainer::on_batch(const Window& window, const BatchResult& result) {
-    const BatchPlan& batch = window.batches[static_cast<std::size_t>(result.batch)];
+void Trainer::on_batch(const BatchResult& result) {
+    const BatchPlan& batch = result.batch;
     const std::size_t a = index(batch.adapter);
     const AdapterPlan& plan = parts_.plan.adapters[a];
     AdapterState& adapter = state_.adapters[a];
@@ -229,7 +245,8 @@ void Trainer::on_batch(const Window& window, const BatchResult& result) {
         log::warn(cat("adapter ", plan.name, ": gradient of step ", adapter.steps,
                       " is not finite; its update is skipped, the others go on"));
     }
-    progress_.batch_done(window, result.batch, metrics.loss, metrics.elapsed_seconds);
+    ++batches_done_;
+    progress_.batch_done(batch, metrics.loss, metrics.elapsed_seconds);
     records_.beat(state_, metrics.elapsed_seconds, batch.tokens);
 }
 
@@ -247,23 +264,6 @@ std::string Trainer::failure_of(std::size_t adapter) const {
     return "";
 }
 
-void Trainer::settle_window(const Window& window) {
-    state_.round = window.first_round + window.rounds;
-    for (std::size_t i = 0; i < state_.adapters.size(); ++i) {
-        AdapterState& adapter = state_.adapters[i];
-        if (adapter.status != AdapterStatus::running) continue;
-        const std::string failure = failure_of(i);
-        if (!failure.empty()) {
-            const std::string& name = parts_.job.adapters[i].name;
-            adapter.status = AdapterStatus::failed;
-            write_text_atomic(parts_.job.run.dir + "/adapters/" + name + "/FAILED", failure + "\n");
-            log::warn(cat("adapter ", name, " FAILED: ", failure));
-        } else if (adapter.steps >= parts_.plan.adapters[i].total_steps) {
-            adapter.status = AdapterStatus::done;
-        }
-    }
-}
-
 std::vector<AdapterId> Trainer::running_adapters() const {
     std::vector<AdapterId> adapters;
     for (std::size_t i = 0; i < state_.adapters.size(); ++i) {
@@ -272,64 +272,6 @@ std::vector<AdapterId> Trainer::running_adapters() const {
         }
     }
     return adapters;
-}
-
-std::int32_t Trainer::rounds_ahead() const {
-    std::int32_t rounds = most_rounds;
-    if (seconds_per_round_ > 0) {
-        rounds = static_cast<std::int32_t>(
-            std::clamp(std::min(window_seconds, parts_.stop.seconds_left()) / seconds_per_round_,
-                       1.0, double{most_rounds}));
-    } else {
-        rounds = 2;
-    }
-    auto up_to_multiple = [&](int every) {
-        if (every > 0) rounds = std::min(rounds, every - state_.round % every);
-    };
-    up_to_multiple(parts_.job.checkpoint.every_steps);
-    up_to_multiple(parts_.job.eval.every_steps);
-    rounds = std::min(rounds, parts_.stop.rounds_left(state_.round).value_or(rounds));
-    for (const AdapterId a : running_adapters()) {
-        const std::int32_t left =
-            parts_.plan.adapters[index(a)].total_steps - state_.adapters[index(a)].steps;
-        rounds = std::min(rounds, left);
-    }
-    return std::max(1, rounds);
-}
-
-void Trainer::train_window() {
-    activity::begin(activity::Task::plan);
-    const std::vector<AdapterId> before = running_adapters();
-    Progress progress;
-    progress.round = state_.round;
-    for (const AdapterState& adapter : state_.adapters) {
-        progress.steps.push_back(adapter.steps);
-        progress.stopped.push_back(adapter.status != AdapterStatus::running);
-    }
-    const auto start = std::chrono::steady_clock::now();
-    const Window window =
-        plan_window(parts_.job, parts_.plan, parts_.datasets, progress, rounds_ahead());
-    issue(Directive::train, to_text(window));
-    seconds_per_round_ = seconds_since(start) / std::max(1, window.rounds);
-
-    std::vector<AdapterId> evaluated;
-    const int every = parts_.job.eval.every_steps;
-    for (const AdapterId a : before) {
-        const AdapterStatus status = state_.adapters[index(a)].status;
-        const bool regular =
-            status == AdapterStatus::running && every > 0 && state_.round % every == 0;
-        if (status == AdapterStatus::done || regular) evaluated.push_back(a);
-    }
-    evaluate_adapters(evaluated);
-    judge_evaluations(evaluated);
-    activity::begin(activity::Task::end_window);
-    flush_metrics();
-    for (const AdapterId a : before) {
-        if (is_complete(state_.adapters[index(a)].status)) {
-            issue(Directive::export_adapter, std::to_string(index(a)));
-        }
-    }
-    parts_.stop.window_took(seconds_since(start));
 }
 
 void Trainer::evaluate_adapters(const std::vector<AdapterId>& adapters) {
@@ -354,16 +296,20 @@ void Trainer::judge_evaluations(const std::vector<AdapterId>& adapters) {
     }
 }
 
-bool Trainer::checkpoint_due() const {
-    const CheckpointJob& checkpoint = parts_.job.checkpoint;
-    const bool by_steps = checkpoint.every_steps > 0 && state_.round % checkpoint.every_steps == 0;
-    const bool by_time = checkpoint.every_minutes > 0 &&
-                         seconds_since(last_checkpoint_) > 60.0 * checkpoint.every_minutes;
-    return by_steps || by_time;
+bool Trainer::checkpoint_due_by_time() const {
+    const double minutes = parts_.job.checkpoint.every_minutes;
+    return minutes > 0 && seconds_since(last_checkpoint_) > 60.0 * minutes;
 }
 
-std::string Trainer::reason_to_stop(bool trained) const {
-    return parts_.stop.reason(stop_signal_, state_.round, trained);
+bool Trainer::checkpoint_due() const {
+    const int every = parts_.job.checkpoint.every_steps;
+    return (every > 0 && state_.round % every == 0) || checkpoint_due_by_time();
+}
+
+/// Time limits only count once this start has got further.
+std::string Trainer::reason_to_stop() {
+    stop_signal_ = std::max({stop_signal_, stop_signal(), channel_.reported()});
+    return parts_.stop.reason(stop_signal_, state_.round, batches_done_ > 0);
 }
 
 void Trainer::save() {
@@ -374,6 +320,11 @@ void Trainer::save() {
     parts_.stop.checkpoint_took(seconds_since(start));
     log::info(cat("checkpoint at step ", state_.round));
     records_.write_results(state_);
+    for (std::size_t i = 0; i < state_.adapters.size(); ++i) {
+        if (is_unfinished(state_.adapters[i].status) || released_[i]) continue;
+        released_[i] = true;
+        issue(Directive::release, std::to_string(i));
+    }
 }
 
 void Trainer::flush_metrics() {
@@ -388,29 +339,36 @@ void Trainer::start_run() {
         const auto adapter = static_cast<AdapterId>(i);
         const std::string dir = parts_.job.run.dir + "/adapters/" + parts_.job.adapters[i].name;
         make_directory(dir);
-        if (state_.adapters[i].status == AdapterStatus::running) {
+        if (is_unfinished(state_.adapters[i].status)) {
             std::filesystem::remove(dir + "/DONE");
             std::filesystem::remove(dir + "/FAILED");
         }
         rows.push_back(metrics_.restore(adapter, fresh_ ? -1 : state_.adapters[i].steps));
     }
+    inbox_.emplace(parts_.job.run.dir);
     records_.start(state_, elapsed(), rows);
-    if (fresh_) {
-        evaluate_adapters(running_adapters());
-        flush_metrics();
-    }
 }
 
 ExitCode Trainer::conduct() {
     if (set_back_) save();
-    stop_reason_ = reason_to_stop(false);
+    stop_reason_ = reason_to_stop();
     if (state_.finished() || stop_reason_.empty()) start_run();
     while (!state_.finished() && stop_reason_.empty()) {
-        train_window();
-        stop_reason_ = reason_to_stop(true);
+        admit_adapters();
+        evaluate_newcomers();
+        const std::vector<AdapterId> before = running_adapters();
+        train_stream();
+        end_adapters(before);
+        obey_orders();
+        stop_reason_ = reason_to_stop();
         if (state_.finished() || checkpoint_due() || !stop_reason_.empty()) save();
     }
     parts_.stop.obeyed();
+    if (planning_.windows > 0) {
+        log::info(cat("planned ", planning_.windows, " windows in ",
+                      format_fixed(planning_.seconds, 2), " s, ",
+                      format_fixed(planning_.waited_seconds, 2), " s of it waited for"));
+    }
     ExitCode code = state_.finished() ? ExitCode::done : ExitCode::stopped_resume_me;
     const bool failed =
         std::any_of(state_.adapters.begin(), state_.adapters.end(),
@@ -419,8 +377,9 @@ ExitCode Trainer::conduct() {
     const bool stopped = code == ExitCode::stopped_resume_me;
     records_.end(state_, elapsed(), stopped ? "stopped" : "done",
                  failed ? "some adapters failed" : "");
-    broadcast_text(parts_.mpi, std::string(1, static_cast<char>(Directive::finish)) +
-                                   std::to_string(static_cast<int>(code)));
+    channel_.post(std::string(1, static_cast<char>(Directive::finish)) +
+                  std::to_string(static_cast<int>(code)));
+    channel_.finish();
     return code;
 }
 
