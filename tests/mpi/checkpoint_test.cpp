@@ -49,7 +49,8 @@ class Checkpoints : public ::testing::Test {
         job_.datasets.emplace_back();
         job_.datasets.back().name = "data";
         plan_.model = small_model();
-        plan_.replica.stages = partition_layers(plan_.model, session().size());
+        plan_.replica.stages = partition_layers(static_cast<std::int32_t>(plan_.model.layers),
+                                                session().size(), CostModel{}, MicrobatchLoad{});
         plan_.adapter_capacity = 8;
         plan_.first_admitted = {AdapterId{0}, AdapterId{1}};
         identity_ = {to_yaml(job_), "weights", {"data"}, {""}};

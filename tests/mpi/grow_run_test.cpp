@@ -60,8 +60,9 @@ class GrowRun : public ::testing::Test {
         std::string text;
         if (session().is_root()) {
             datasets_.push_back(dataset_info(files_, DatasetId{0}));
-            text = to_text(make_plan(job_, small_model(), datasets_,
-                                     {session().size(), 1, 0, BackendKind::cpu}));
+            Cluster cluster;
+            cluster.ranks = session().size();
+            text = to_text(make_plan(job_, small_model(), datasets_, cluster));
             identity_ = {to_yaml(job_), "weights", {files_.train[0].checksum()}, {""}};
         }
         plan_ = plan_from_text(broadcast_text(session(), text));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "plan/memory_model.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
@@ -139,7 +140,7 @@ TEST(Simulator, MessagesTravelBesideComputation) {
     EXPECT_DOUBLE_EQ(late.timeline.busy(0), free.timeline.busy(0));
     EXPECT_GT(late.timeline.makespan(), free.timeline.makespan() + 0.49);
     costs.message_fixed = 0.0;
-    const double bytes = 10.0 * 64 * 4 + 256;
+    const double bytes = 10.0 * 64 * 4 + static_cast<double>(message_tail_bytes(test.plan()));
     costs.message_per_byte = 3.0 / bytes;
     const Played slow = play(test, costs);
     // The channel is busy for three seconds with each of the four.
