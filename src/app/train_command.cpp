@@ -203,6 +203,10 @@ void build_stage(const MpiSession& mpi, TrainingSession& session) {
     });
 }
 
+bool reads_tokens(const Stage& stage) {
+    return stage.plan().has_embedding || stage.plan().has_head;
+}
+
 std::string end_reason(ExitCode code, const std::string& stop_reason) {
     switch (code) {
         case ExitCode::done:
@@ -231,9 +235,9 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     const std::string checkpoint = plan_run(command_line, mpi, session);
     build_stage(mpi, session);
     const std::string devices = describe_devices(mpi, session.plan.backend);
-    Trainer trainer({mpi, session.job, session.plan, *session.stage, *session.runner,
-                     *session.loader, session.inputs.infos, session.identity, stop,
-                     *session.recorder});
+    Trainer trainer({mpi, session.job, session.plan, session.inputs.files, session.inputs.infos,
+                     session.identity, reads_tokens(*session.stage), *session.stage,
+                     *session.runner, *session.loader, stop, *session.recorder});
     agree(mpi, [&] {
         if (!checkpoint.empty()) {
             trainer.restore(load_checkpoint(checkpoint, session.job, session.plan.model,

@@ -57,6 +57,8 @@ const char* words_of(Task task) {
             return "sending gradient norms";
         case Task::end_window:
             return "the end of a window";
+        case Task::admit:
+            return "admission of adapters";
         case Task::checkpoint:
             return "writing a checkpoint";
         case Task::export_adapter:

@@ -24,6 +24,7 @@ enum class Task : std::uint8_t {
     receive_norms,
     send_norms,
     end_window,
+    admit,
     checkpoint,
     export_adapter,
     finish,

@@ -93,8 +93,8 @@ int DirectiveChannel::reported() {
         MPI_CHECK(MPI_Iprobe(MPI_ANY_SOURCE, report_tag, comm_, &arrived, &status));
         if (arrived == 0) return reported_;
         int number = 0;
-        MPI_CHECK(MPI_Recv(&number, 1, MPI_INT, status.MPI_SOURCE, report_tag, comm_,
-                           MPI_STATUS_IGNORE));
+        MPI_CHECK(
+            MPI_Recv(&number, 1, MPI_INT, status.MPI_SOURCE, report_tag, comm_, MPI_STATUS_IGNORE));
         reported_ = std::max(reported_, number);
     }
 }

@@ -78,8 +78,7 @@ class Reader {
     /// Waits for room and work; none when the reading is to end.
     std::optional<Microbatch> next_to_read() {
         std::unique_lock lock(mutex_);
-        room_.wait(lock,
-                   [this] { return stop_ || (!unread_.empty() && queue_.size() < depth_); });
+        room_.wait(lock, [this] { return stop_ || (!unread_.empty() && queue_.size() < depth_); });
         if (stop_) return std::nullopt;
         Microbatch next = std::move(unread_.front());
         unread_.pop_front();
@@ -143,7 +142,7 @@ class Reader {
     std::exception_ptr error_;
     bool stop_ = false;
     std::size_t remaining_ = 0;  ///< microbatches that next() has not returned yet
-    std::thread thread_;     ///< last: it uses all of the above
+    std::thread thread_;         ///< last: it uses all of the above
 };
 
 }  // namespace
@@ -172,8 +171,8 @@ void Loader::start(const Window& window) {
     if (window.begins) {
         state_->reader.reset();
         state_->reader =
-            std::make_unique<Reader>(state_->files, state_->dataset_of_adapter,
-                                     state_->with_tokens, state_->depth, window.evaluation);
+            std::make_unique<Reader>(state_->files, state_->dataset_of_adapter, state_->with_tokens,
+                                     state_->depth, window.evaluation);
     }
     LORATRAIN_CHECK(state_->reader != nullptr, "the window continues none");
     state_->reader->add(window.microbatches);

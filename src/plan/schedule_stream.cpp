@@ -42,9 +42,8 @@ std::int32_t rounds_per_block(const Job& job, const Plan& plan,
         tokens += mean_step_tokens(job, plan, datasets, a);
     }
     const std::int64_t microbatches = std::max<std::int64_t>(1, tokens / plan.microbatch_tokens);
-    return static_cast<std::int32_t>(
-        std::clamp<std::int64_t>(microbatches_per_stage * stages / microbatches, 1,
-                                 most_rounds_per_block));
+    return static_cast<std::int32_t>(std::clamp<std::int64_t>(
+        microbatches_per_stage * stages / microbatches, 1, most_rounds_per_block));
 }
 
 static PackRules pack_rules(const Job& job, const Plan& plan, int threads) {

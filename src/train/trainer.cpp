@@ -14,7 +14,6 @@
 #include "plan/plan_text.h"
 #include "train/best_adapter.h"
 #include "train/early_stopping.h"
-#include "train/learning_rate.h"
 #include "train/measured_trace.h"
 #include "train/stop_request.h"
 
@@ -197,11 +196,7 @@ void Trainer::export_adapter(AdapterId adapter) {
     const std::string dir = parts_.job.run.dir + "/adapters/" + job.name;
     write_adapter(dir, job, parts_.job.model.base_model_name_or_path, tensors);
     const AdapterState& state = state_.adapters[index(adapter)];
-    std::string done = cat(state.steps, " steps");
-    if (state.status == AdapterStatus::stopped_early) {
-        done += ", stopped early: " + early_stop_reason(parts_.job.eval, state);
-    }
-    write_text_atomic(dir + "/DONE", done + "\n");
+    write_text_atomic(dir + "/DONE", done_text(parts_.job.eval, state) + "\n");
     log::info("exported " + dir);
 }
 
@@ -215,55 +210,6 @@ double Trainer::elapsed() const {
     return seconds_before_ + seconds_since(started_);
 }
 
-void Trainer::on_batch(const BatchResult& result) {
-    const BatchPlan& batch = result.batch;
-    const std::size_t a = index(batch.adapter);
-    const AdapterPlan& plan = parts_.plan.adapters[a];
-    AdapterState& adapter = state_.adapters[a];
-    StepMetrics metrics;
-    metrics.step = batch.step + 1;
-    metrics.epoch = static_cast<double>(batch.step + 1) / plan.steps_per_epoch;
-    metrics.loss = batch.targets > 0 ? result.loss_sum / static_cast<double>(batch.targets) : 0.0;
-    metrics.grad_norm = std::sqrt(result.grad_sumsq);
-    metrics.learning_rate =
-        learning_rate(parts_.job.adapter(batch.adapter), plan.total_steps, batch.step);
-    metrics.target_tokens = batch.targets;
-    metrics.tokens = batch.tokens;
-    metrics.elapsed_seconds = elapsed();
-    const double seconds = metrics.elapsed_seconds - std::max(last_batch_time_[a], seconds_before_);
-    metrics.tokens_per_second = static_cast<double>(batch.tokens) / std::max(seconds, 1e-9);
-    last_batch_time_[a] = metrics.elapsed_seconds;
-    metrics_.record(batch.adapter, metrics);
-
-    adapter.steps = batch.step + 1;
-    adapter.last_loss = metrics.loss;
-    if (std::isfinite(result.grad_sumsq)) {
-        // Once too many, it stays so: the verdict must not depend on where windows end.
-        if (adapter.bad_steps_in_row < bad_steps_allowed) adapter.bad_steps_in_row = 0;
-    } else {
-        ++adapter.bad_steps_in_row;
-        log::warn(cat("adapter ", plan.name, ": gradient of step ", adapter.steps,
-                      " is not finite; its update is skipped, the others go on"));
-    }
-    ++batches_done_;
-    progress_.batch_done(batch, metrics.loss, metrics.elapsed_seconds);
-    records_.beat(state_, metrics.elapsed_seconds, batch.tokens);
-}
-
-/// Why an adapter must be given up; "" = it need not.
-std::string Trainer::failure_of(std::size_t adapter) const {
-    const AdapterState& state = state_.adapters[adapter];
-    if (state.bad_steps_in_row >= bad_steps_allowed) {
-        return cat("gradients were not finite in ", state.bad_steps_in_row,
-                   " steps in a row, up to step ", state.steps);
-    }
-    if (state.steps >= parts_.plan.adapters[adapter].total_steps &&
-        !std::isfinite(state.last_loss)) {
-        return "the loss of the last step is not finite";
-    }
-    return "";
-}
-
 std::vector<AdapterId> Trainer::running_adapters() const {
     std::vector<AdapterId> adapters;
     for (std::size_t i = 0; i < state_.adapters.size(); ++i) {
@@ -272,6 +218,28 @@ std::vector<AdapterId> Trainer::running_adapters() const {
         }
     }
     return adapters;
+}
+
+/// Evaluates and exports those that trained, as it is due.
+void Trainer::end_adapters(const std::vector<AdapterId>& before) {
+    std::vector<AdapterId> evaluated;
+    const int every = parts_.job.eval.every_steps;
+    for (const AdapterId a : before) {
+        const AdapterStatus status = state_.adapters[index(a)].status;
+        const bool regular =
+            status == AdapterStatus::running && every > 0 && state_.round % every == 0;
+        if (status == AdapterStatus::done || regular) evaluated.push_back(a);
+    }
+    evaluate_adapters(evaluated);
+    judge_evaluations(evaluated);
+    activity::begin(activity::Task::end_window);
+    flush_metrics();
+    for (const AdapterId a : before) {
+        if (is_complete(state_.adapters[index(a)].status)) {
+            issue(Directive::export_adapter, std::to_string(index(a)));
+        }
+    }
+    parts_.stop.window_took(seconds_since(window_started_));
 }
 
 void Trainer::evaluate_adapters(const std::vector<AdapterId>& adapters) {
@@ -321,10 +289,14 @@ void Trainer::save() {
     log::info(cat("checkpoint at step ", state_.round));
     records_.write_results(state_);
     for (std::size_t i = 0; i < state_.adapters.size(); ++i) {
-        if (is_unfinished(state_.adapters[i].status) || released_[i]) continue;
+        const auto adapter = static_cast<AdapterId>(i);
+        const bool absent = parts_.stage.bank().residence(adapter) == Residence::absent;
+        if (is_unfinished(state_.adapters[i].status) || released_[i] || absent) continue;
         released_[i] = true;
         issue(Directive::release, std::to_string(i));
     }
+    for (const std::string& name : stopping_) inbox_->obeyed(name);
+    stopping_.clear();
 }
 
 void Trainer::flush_metrics() {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,7 @@ namespace loratrain {
 /// What a rank brings to training; all of it outlives the trainer.
 struct TrainerParts {
     const MpiSession& mpi;
-    Job& job;    ///< grows with what comes through the inbox, as all of the next four
+    Job& job;  ///< grows with what comes through the inbox, as all of the next four
     Plan& plan;
     DatasetFiles& files;
     std::vector<DatasetInfo>& datasets;  ///< root only, else empty
@@ -108,6 +109,7 @@ class Trainer {
     void end_adapters(const std::vector<AdapterId>& before);
     void evaluate_adapters(const std::vector<AdapterId>& adapters);
     void judge_evaluations(const std::vector<AdapterId>& adapters);
+    void look_for_orders();
     void obey_orders();
     void stop_adapter(const std::string& name);
     std::vector<AdapterId> running_adapters() const;
@@ -125,6 +127,9 @@ class Trainer {
     MakespanCheck makespan_;
     std::optional<Inbox> inbox_;  ///< root only
     Inbox::Orders orders_;
+    std::string admitted_;            ///< the last directive admit
+    std::set<std::string> stopping_;  ///< adapters whose stop files are obeyed
+    std::string rejection_;           ///< why grow() failed
     RunState state_;
     int stop_signal_ = 0;  ///< root: the first that came to any rank; others: what they reported
     std::string stop_reason_;
