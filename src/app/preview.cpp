@@ -11,7 +11,6 @@
 #include "plan/describe_prediction.h"
 #include "plan/make_plan.h"
 #include "plan/plan_text.h"
-#include "plan/plan_window.h"
 #include "plan/predict.h"
 #include "report/plan_trace.h"
 #include "report/timeline_svg.h"
@@ -87,10 +86,8 @@ ExitCode preview(const CommandLine& command_line, const MpiSession& mpi, const J
 
 void write_preview(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
     try {
-        const Progress start{0, std::vector<std::int32_t>(plan.adapters.size(), 0),
-                             std::vector<bool>(plan.adapters.size(), false)};
         Simulator simulator(job, plan, datasets, plan.costs);
-        simulator.add(plan_window(job, plan, datasets, start, rounds_drawn));
+        simulator.add(plan_window(job, plan, datasets, at_start(plan), rounds_drawn));
         write_pictures(job.run.dir + preview_folder, job, plan, simulator.timeline());
     } catch (const std::exception& error) {
         log::warn(cat("no preview: ", error.what()));

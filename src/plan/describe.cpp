@@ -2,7 +2,7 @@
 #include "base/text_table.h"
 #include "plan/admission.h"
 #include "plan/plan_text.h"
-#include "plan/plan_window.h"
+#include "plan/predict.h"
 
 namespace loratrain {
 
@@ -94,9 +94,7 @@ std::string fitting_summary(const Plan& plan) {
 
 std::string microbatch_summary(const Job& job, const Plan& plan,
                                std::span<const DatasetInfo> datasets) {
-    const Progress start{0, std::vector<std::int32_t>(plan.adapters.size(), 0),
-                         std::vector<bool>(plan.adapters.size(), false)};
-    const Window round = plan_window(job, plan, datasets, start, 1);
+    const Window round = plan_window(job, plan, datasets, at_start(plan), 1);
     std::int64_t tokens = 0;
     for (const Microbatch& microbatch : round.microbatches) tokens += microbatch.tokens();
     const std::int64_t room = plan.microbatch_tokens * std::ssize(round.microbatches);

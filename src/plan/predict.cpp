@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "plan/make_plan.h"
-#include "plan/plan_window.h"
 
 namespace loratrain {
 
@@ -75,8 +74,7 @@ class Predictor {
         : job_(job),
           plan_(plan),
           datasets_(datasets),
-          progress_{0, std::vector<std::int32_t>(plan.adapters.size(), 0),
-                    std::vector<bool>(plan.adapters.size(), false)},
+          progress_(at_start(plan)),
           busy_(plan.replica.stages.size(), 0.0) {}
 
     Prediction run(std::int32_t rounds) {
@@ -132,6 +130,11 @@ class Predictor {
 };
 
 }  // namespace
+
+Progress at_start(const Plan& plan) {
+    return {0, std::vector<std::int32_t>(plan.adapters.size(), 0),
+            std::vector<bool>(plan.adapters.size(), false)};
+}
 
 double Prediction::tokens_per_second() const {
     return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;

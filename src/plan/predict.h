@@ -6,9 +6,13 @@
 #include <vector>
 
 #include "plan/plan.h"
+#include "plan/plan_window.h"
 #include "plan/simulate.h"
 
 namespace loratrain {
+
+/// No step taken yet, nothing stopped.
+Progress at_start(const Plan& plan);
 
 /// What a whole job will probably take, evaluation and checkpoints not counted.
 struct Prediction {
