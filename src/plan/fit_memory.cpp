@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "plan/partition_layers.h"
 
 namespace loratrain {
 
@@ -39,6 +40,21 @@ std::string hint_for_given_tokens(const Job& job, const Plan& plan) {
                                   " would fit"));
     }
     return join(hints, "; ");
+}
+
+/// Number of stages, more than the plan's, with which the smallest choice fits; 0 = none.
+std::int32_t fewest_fitting_stages(const Job& job, const Plan& plan, std::int64_t longest) {
+    const auto layers = static_cast<std::int32_t>(plan.model.layers);
+    const std::int64_t tokens = job.parallel.microbatch_tokens.value_or(longest);
+    const auto load = MicrobatchLoad{tokens, 0.0, tokens};
+    const Recompute recompute = may_use(job, Recompute::layer) ? Recompute::layer : Recompute::none;
+    Plan trial = plan;
+    for (auto n = static_cast<std::int32_t>(plan.replica.stages.size()) + 1; n <= layers; ++n) {
+        trial.replica.stages = partition_layers(layers, n, plan.costs, load, recompute);
+        trial.max_in_flight = n;
+        if (fits_memory(job, trial, tokens, recompute)) return n;
+    }
+    return 0;
 }
 
 }  // namespace
@@ -100,8 +116,10 @@ std::string memory_hint(const Job& job, const Plan& plan, std::int64_t longest) 
     } else {
         hint = "recompute: layer would fit";
     }
+    const std::int32_t enough = fewest_fitting_stages(job, plan, longest);
     return cat(hint, "; more than ", plan.replica.stages.size(),
-               " pipeline stages (ranks) make each one smaller");
+               " pipeline stages (ranks) make each one smaller",
+               enough > 0 ? cat(", ", enough, " would fit") : std::string());
 }
 
 }  // namespace loratrain

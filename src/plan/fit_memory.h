@@ -30,7 +30,8 @@ struct MicrobatchChoice {
 MicrobatchChoice choose_microbatch(const Job& job, const Plan& plan, std::int64_t usual,
                                    std::int64_t longest);
 
-/// What would make a plan fit that does not: "microbatch_tokens: 512 would fit (now 1024); ...".
+/// What would make a plan fit that does not: "microbatch_tokens: 512 would fit (now 1024); more
+/// than 1 pipeline stages (ranks) make each one smaller, 3 would fit".
 std::string memory_hint(const Job& job, const Plan& plan, std::int64_t longest);
 
 }  // namespace loratrain

@@ -94,15 +94,18 @@ class DryRun(JobTest):
         self.assertLessEqual(max(shares), 100)
 
     def test_what_cannot_fit_is_refused_with_a_way_out(self):
-        before = sorted(self.dir.rglob("*"))
         process = self.preview("llama-3-70b", "--device", "h100")
         self.assertEqual(process.returncode, 2)
         self.assertEqual(process.stdout, "")
         message = process.stderr
         self.assertRegex(message, r"rank 0 needs .* but has 7\d\.\d GiB, [\d.]+ GiB too little")
-        self.assertIn("pipeline stages", message)
-        names = {path.name for path in set(self.dir.rglob("*")) - set(before)}
-        self.assertEqual(names, {"job.yaml", "small.jsonl", "large.jsonl"})
+        enough = int(re.search(r"pipeline stages .*, (\d+) would fit", message).group(1))
+        self.assertIn(enough, range(3, 6))
+        fewer = self.preview("llama-3-70b", "--ranks", enough - 1, "--device", "h100")
+        self.assertEqual(fewer.returncode, 2)
+        self.succeed(self.preview("llama-3-70b", "--ranks", enough, "--device", "h100",
+                                  "--out", self.dir / "enough"))
+        self.assertFalse((self.dir / "run").exists())
 
     def test_faster_devices_are_predicted_faster(self):
         speeds = [self.number(r"speed +(\d+) tokens/s", self.succeed(self.preview(
