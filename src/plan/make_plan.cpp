@@ -16,8 +16,6 @@
 #include "plan/cost_model.h"
 #include "plan/fit_memory.h"
 #include "plan/memory_model.h"
-#include "plan/partition_layers.h"
-#include "plan/search_layout.h"
 
 namespace loratrain {
 
@@ -75,7 +73,6 @@ class Planner {
         choose_lora_columns();
         problems_.throw_if_any();
         admit_first();
-        search_microbatch_size();
         plan_memory();
         problems_.throw_if_any();
         return std::move(plan_);
@@ -242,21 +239,6 @@ class Planner {
             choose_microbatch(job_, plan_, std::min(usual_tokens(), largest_round()), longest);
         plan_.microbatch_tokens = choice.tokens;
         plan_.recompute = choice.recompute;
-    }
-
-    /// Where the size is free. By built-in costs: with measured ones, which differ from time to
-    /// time, results would too. What does not fit is reported by plan_memory.
-    void search_microbatch_size() {
-        if (job_.parallel.microbatch_tokens) return;
-        if (!fits_memory(job_, plan_, plan_.microbatch_tokens, plan_.recompute)) return;
-        Plan trial = plan_;
-        trial.costs = built_in_;
-        trial.replica.stages =
-            partition_layers(static_cast<std::int32_t>(plan_.model.layers), plan_.max_in_flight,
-                             built_in_, usual_load(), plan_.recompute);
-        const std::int64_t tokens =
-            search_microbatch_tokens(job_, trial, datasets_, longest_sample());
-        if (fits_memory(job_, plan_, tokens, plan_.recompute)) plan_.microbatch_tokens = tokens;
     }
 
     /// No microbatch has a larger sum of ranks than all adapters: one segment per adapter.

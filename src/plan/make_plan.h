@@ -19,8 +19,9 @@ namespace loratrain {
 ///   given one) with the job's mix of samples is as small as possible (partition_layers.h).
 /// - microbatch_tokens auto = max(longest sample, min(2048 on the CPU or 8192 on CUDA, largest
 ///   round in tokens, what fits in memory)); recompute auto = none where that fits
-///   (fit_memory.h has both rules). Then a pipeline that needs several microbatches for a round
-///   takes a size near it that the simulator finds faster (search_layout.h).
+///   (fit_memory.h has both rules).
+/// - max_in_flight = number of stages; 1 with policy sequential.
+/// - pad_columns = sum of the ranks (rounded up to 16), at most 128 on the CPU and 512
 ///   on CUDA (measured: beyond it segments are faster): microbatches with at most that sum of ranks
 ///   use the augmented matrix (decision 4), the others go by segment. 0 where one rank is larger.
 ///   saved_columns = width of S, for either.

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "plan/admission.h"
 #include "plan/make_plan.h"
 
 namespace loratrain {
@@ -24,6 +25,13 @@ std::int64_t tokens_of_job(const Job& job, const Plan& plan,
                plan.adapters[a].steps_per_epoch;
     }
     return static_cast<std::int64_t>(sum);
+}
+
+/// Per adapter, whether it is none of those.
+std::vector<bool> all_but(const Plan& plan, const std::vector<AdapterId>& those) {
+    std::vector<bool> others(plan.adapters.size(), true);
+    for (const AdapterId adapter : those) others[index(adapter)] = false;
+    return others;
 }
 
 std::vector<std::int32_t> steps_in(const Window& window, std::size_t adapters) {
@@ -91,8 +99,18 @@ class Predictor {
     }
 
   private:
+    void admit_next() {
+        std::vector<AdapterClaim> claims;
+        for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
+            claims.push_back(
+                {progress_.steps[a]<plan_.adapters[a].total_steps, progress_.steps[a]> 0});
+        }
+        progress_.stopped = all_but(plan_, admit(job_, plan_, claims));
+    }
+
     /// False when nothing is left.
     bool play(std::int32_t rounds) {
+        admit_next();
         const Window window = plan_window(job_, plan_, datasets_, progress_, rounds);
         if (window.batches.empty()) return false;
         Simulator simulator(job_, plan_, datasets_, plan_.costs);
@@ -110,13 +128,19 @@ class Predictor {
         return true;
     }
 
-    /// Rounds in all if every adapter left takes part in each.
+    /// As many as the longest adapter left takes, or where they take turns all of them together.
     std::int32_t rounds_in_all() const {
-        std::int32_t most = 0;
+        std::int64_t most = 0;
+        std::int64_t sum = 0;
         for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
-            most = std::max(most, plan_.adapters[a].total_steps - progress_.steps[a]);
+            const std::int64_t left = plan_.adapters[a].total_steps - progress_.steps[a];
+            most = std::max(most, left);
+            sum += left;
         }
-        return progress_.round + most;
+        const auto at_once =
+            static_cast<std::int64_t>(std::max<std::size_t>(1, plan_.first_admitted.size()));
+        return progress_.round +
+               static_cast<std::int32_t>(std::max(most, (sum + at_once - 1) / at_once));
     }
 
     const Job& job_;
@@ -133,7 +157,7 @@ class Predictor {
 
 Progress at_start(const Plan& plan) {
     return {0, std::vector<std::int32_t>(plan.adapters.size(), 0),
-            std::vector<bool>(plan.adapters.size(), false)};
+            all_but(plan, plan.first_admitted)};
 }
 
 double Prediction::tokens_per_second() const {

@@ -11,7 +11,7 @@
 
 namespace loratrain {
 
-/// No step taken yet, nothing stopped.
+/// No step taken yet; adapters that are not among the first admitted do not train.
 Progress at_start(const Plan& plan);
 
 /// What a whole job will probably take, evaluation and checkpoints not counted.

@@ -42,10 +42,7 @@ struct Wanted {
 void expect_choice(Case& test, std::uint64_t bytes, const Wanted& wanted) {
     test.cluster.bytes_per_rank = bytes;
     const Plan plan = test.plan();
-    const MicrobatchChoice choice = choose_microbatch(test.job, plan, 2048, plan.samples.longest);
-    EXPECT_EQ(choice.tokens, wanted.tokens);
-    const bool searched = plan.replica.stages.size() > 1;  // search_layout.h
-    EXPECT_TRUE(searched || plan.microbatch_tokens == wanted.tokens);
+    EXPECT_EQ(plan.microbatch_tokens, wanted.tokens);
     EXPECT_EQ(plan.recompute, wanted.recompute);
     for (const MemoryPlan& memory : plan.memory) EXPECT_LE(memory.total(), bytes);
 }
@@ -116,7 +113,7 @@ TEST(FitMemory, TheFittingTokensAreTheLargest) {
         const bool layer = recompute == Recompute::layer;
         const std::int64_t fitting = layer ? plan.fitting.layer : plan.fitting.none;
         EXPECT_GE(fitting, 777);  // tensors are rounded up to whole lines
-        EXPECT_EQ(choose_microbatch(test.job, plan, 2048, 100).tokens, 768);
+        EXPECT_EQ(plan.microbatch_tokens, 768);
         EXPECT_LE(bytes_needed(test, fitting, recompute), test.cluster.bytes_per_rank);
         EXPECT_GT(bytes_needed(test, fitting + 1, recompute), test.cluster.bytes_per_rank);
     }
