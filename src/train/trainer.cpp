@@ -196,7 +196,7 @@ void Trainer::export_adapter(AdapterId adapter) {
     const std::string dir = parts_.job.run.dir + "/adapters/" + job.name;
     write_adapter(dir, job, parts_.job.model.base_model_name_or_path, tensors);
     const AdapterState& state = state_.adapters[index(adapter)];
-    write_text_atomic(dir + "/DONE", done_text(parts_.job.eval, state) + "\n");
+    write_text_atomic(dir + "/DONE", done_text(parts_.job.eval, state));
     log::info("exported " + dir);
 }
 

@@ -96,6 +96,7 @@ TEST(CostKey, TellsModelsDevicesAndAdaptersApart) {
     Plan plan;
     plan.model = *model_preset("llama-3.1-8b");
     plan.adapters.emplace_back();
+    plan.first_admitted.push_back(AdapterId{0});
     plan.pad_columns = 16;
     const std::string key = cost_key(job, plan, "H200", 8);
     EXPECT_EQ(cost_key(job, plan, "H200", 8), key);
