@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "config/job_words.h"
 #include "plan/make_plan.h"
+#include "plan/memory_model.h"
 
 namespace loratrain {
 
@@ -61,12 +62,23 @@ BenchCase::BenchCase(const CommandLine::Bench& bench, const MpiSession& mpi, con
     }
     const BackendKind kind = bench.backend == "cuda" ? BackendKind::cuda : BackendKind::cpu;
     cluster = describe_cluster(mpi, kind);
-    plan = make_plan(job, weights->spec(), infos, cluster);
+    make();
 }
 
 void BenchCase::plan_with(const CostModel& costs) {
     cluster.costs = costs;
+    make();
+}
+
+void BenchCase::make() {
     plan = make_plan(job, weights->spec(), infos, cluster);
+    plan.first_admitted.clear();
+    for (std::size_t a = 0; a < job.adapters.size(); ++a) {
+        plan.first_admitted.push_back(static_cast<AdapterId>(a));
+    }
+    for (std::size_t s = 0; s < plan.memory.size(); ++s) {
+        plan.memory[s] = stage_memory(job, plan, s);
+    }
 }
 
 }  // namespace loratrain

@@ -27,7 +27,10 @@ struct BenchCase {
     DatasetFiles files;
     std::vector<DatasetInfo> infos;
     Cluster cluster;
-    Plan plan;
+    Plan plan;  ///< with all adapters resident, also where the policy trains one at a time
+
+  private:
+    void make();
 };
 
 }  // namespace loratrain

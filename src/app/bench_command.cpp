@@ -98,9 +98,17 @@ class BenchCommand {
 
 ExitCode bench_command(const CommandLine& command_line, const MpiSession& mpi) {
     const CommandLine::Bench& bench = command_line.bench;
-    const BenchResult result = BenchCommand(bench, mpi).measure();
-    log::block(bench.json ? bench_json(bench, result) : bench_text(bench, result));
-    return ExitCode::done;
+    try {
+        const BenchResult result = BenchCommand(bench, mpi).measure();
+        log::block(bench.json ? bench_json(bench, result) : bench_text(bench, result));
+        return ExitCode::done;
+    } catch (const InputError&) {
+        throw;
+    } catch (const std::exception& error) {
+        if (mpi.size() == 1) throw;
+        log::error(cat("on host ", mpi.host(), ": ", error.what()));
+        MpiSession::abort(static_cast<int>(ExitCode::error));
+    }
 }
 
 }  // namespace loratrain

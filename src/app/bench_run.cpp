@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "comm/collective.h"
+#include "plan/plan_text.h"
 #include "plan/plan_window.h"
 #include "train/makespan_check.h"
 #include "train/measured_trace.h"
@@ -61,7 +62,10 @@ std::vector<Window> BenchRun::next_windows(int rounds) {
         progress.steps.assign(adapters, done_);
         progress.stopped.assign(adapters, one_by_one);
         progress.stopped[turn] = false;
-        windows.push_back(plan_window(case_.job, case_.plan, case_.infos, progress, rounds));
+        windows.push_back(window_from_text(broadcast_text(
+            mpi_, mpi_.is_root()
+                      ? to_text(plan_window(case_.job, case_.plan, case_.infos, progress, rounds))
+                      : "")));
         LORATRAIN_CHECK(windows.back().rounds == rounds, "planned ", windows.back().rounds,
                         " rounds of ", rounds);
     }

@@ -20,7 +20,7 @@ Options for training:
   --restart auto      continue from the newest checkpoint in run.dir, if any (default)
   --restart never     start anew
   --restart PATH      continue from this checkpoint
-  --stop-after N      checkpoint and exit with 75 after step N of the run
+  --stop-after N      checkpoint and exit with 75 at the first block end from step N
   --max-hours H       the same before H hours are over (run.max_hours)
 
 Options for import-hf: --force (replace OUT.h5), --dtype bf16 (store fp32 weights as bf16)

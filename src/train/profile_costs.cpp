@@ -61,6 +61,10 @@ Plan profile_plan(const Job& job, const Plan& plan) {
     result.max_in_flight = 1;
     result.model.layers = profiled_layers;
     result.adapters.assign(job.adapters.size(), {});
+    result.first_admitted.clear();
+    for (std::size_t a = 0; a < job.adapters.size(); ++a) {
+        result.first_admitted.push_back(static_cast<AdapterId>(a));
+    }
     result.replica.stages = {{0, 0, profiled_layers, false, false},
                              {0, profiled_layers, 0, false, true}};
     return result;
@@ -250,10 +254,11 @@ double message_seconds(int rank, Communicator& communicator, Backend& backend, c
             start = Clock::now();
         }
         for (const int sender : {0, 1}) {
-            const auto transfer =
-                sender == rank
-                    ? communicator.send(buffer.data(), bytes, other, Channel::forward)
-                    : communicator.receive(buffer.data(), bytes, other, Channel::forward);
+            // A channel goes one way.
+            const Channel channel = sender == 0 ? Channel::forward : Channel::backward;
+            const auto transfer = sender == rank
+                                      ? communicator.send(buffer.data(), bytes, other, channel)
+                                      : communicator.receive(buffer.data(), bytes, other, channel);
             transfer->wait();
         }
     }
@@ -269,7 +274,8 @@ CostModel profile_costs(const Job& job, const Plan& plan, Backend& backend) {
 
 void profile_messages(const Plan& plan, int rank, Communicator& communicator, Backend& backend,
                       CostModel& costs) {
-    if (plan.replica.stages.size() < 2 || rank > 1) return;
+    const bool on_device = backend.native_stream() != nullptr;  // built-in costs do there
+    if (plan.replica.stages.size() < 2 || rank > 1 || on_device) return;
     const std::size_t large = boundary_bytes(plan);
     constexpr std::size_t small = 64;
     const Buffer buffer = backend.allocate(large, "profile of messages");

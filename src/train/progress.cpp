@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "plan/admission.h"
 
 namespace loratrain {
 
@@ -28,8 +29,11 @@ ProgressLog::ProgressLog(const Job& job, const Plan& plan) : job_(job), plan_(pl
 
 void ProgressLog::add_adapters() {
     losses_.resize(job_.adapters.size(), -1.0);
+    const bool in_turn = most_admitted(job_) == 1;
+    total_rounds_ = 0;
     for (const AdapterPlan& adapter : plan_.adapters) {
-        total_rounds_ = std::max(total_rounds_, adapter.total_steps);
+        total_rounds_ = in_turn ? total_rounds_ + adapter.total_steps
+                                : std::max(total_rounds_, adapter.total_steps);
     }
 }
 
@@ -48,6 +52,8 @@ void ProgressLog::batch_done(const BatchPlan& batch, double loss, double elapsed
 }
 
 void ProgressLog::print_round(std::int32_t round, double elapsed) {
+    // Adapters that had to wait take rounds of their own.
+    total_rounds_ = std::max(total_rounds_, round);
     std::ostringstream line;
     line << "step " << round << '/' << total_rounds_ << "  loss";
     for (std::size_t i = 0; i < losses_.size() && i < adapters_in_line; ++i) {

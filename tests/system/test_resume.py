@@ -76,7 +76,10 @@ class StopAndResume(ResumeTest):
         for stop in stops:
             self.succeed(run([job, "--stop-after", stop], ranks), STOPPED)
             latest = (self.dir / "cut/ckpt/LATEST").read_text().strip()
-            self.assertEqual(latest, str(stop))
+            # Rounds are packed in blocks, and a stop waits for the end of its block.
+            self.assertGreaterEqual(int(latest), stop)
+            if ranks == 1:
+                self.assertEqual(int(latest), stop)
         self.succeed(run([job], ranks))
         self.assert_same_run(self.dir / "cut", want)
 

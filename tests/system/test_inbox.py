@@ -1,0 +1,103 @@
+"""Orders for a running job: adapters dropped into its inbox, priorities, `loratrain stop`; what is
+preempted ends as if it had been left alone."""
+
+import json
+import time
+import unittest
+
+from harness import JobTest, direct, read_metrics, run, start
+
+STEPS = 1500  # some seconds
+
+
+class Orders(JobTest):
+    def job(self, run_dir, adapters, **schedule):
+        job = self.tiny_job(run_dir, adapters, max_steps=STEPS, global_batch_size=12)
+        job["parallel"]["microbatch_tokens"] = 256
+        job["schedule"] = schedule
+        job["checkpoint"] = {"every_steps": 0, "every_minutes": 0}
+        return job
+
+    def drop(self, run_dir, name, additions):
+        """As a user should: written under another name, then renamed."""
+        inbox = self.dir / run_dir / "inbox"
+        hidden = inbox / f".{name}.part"
+        hidden.write_text(json.dumps(additions))
+        hidden.rename(inbox / f"{name}.yaml")
+
+    def wait_for_step(self, run_dir, adapter, step, seconds=120):
+        path = self.dir / run_dir / "adapters" / adapter / "metrics.jsonl"
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if path.exists() and len(path.read_text().splitlines()) >= step:
+                return
+            time.sleep(0.02)
+        self.fail(f"{adapter} took no {step} steps in {seconds} s")
+
+    def finish(self, process, code=0):
+        output, _ = process.communicate(timeout=300)
+        self.assertEqual(process.returncode, code, output)
+        return output
+
+    def test_high_priority_preempts_and_others_end_as_if_undisturbed(self):
+        usual = {"low": {"dataset": "a"}, "other": {"dataset": "b", "max_steps": 100}}
+        self.succeed(run([self.write_job(self.job("alone", usual, max_adapters=1))]))
+        process = start([self.write_job(self.job("disturbed", usual, max_adapters=1))])
+        self.wait_for_step("disturbed", "low", 2)
+        self.drop("disturbed", "urgent", {"adapters": [
+            {"name": "urgent", "dataset": "c", "priority": 5, "max_steps": 40}]})
+        output = self.finish(process)
+        self.assertIn("took 1 more adapters", output)
+        done = {name: read_metrics(self.dir / "disturbed", name) for name in
+                ("low", "other", "urgent")}
+        self.assertEqual([len(done[n]) for n in ("low", "other", "urgent")], [STEPS, 100, 40])
+        # Preempted: all of urgent's steps lie in one gap of low's.
+        first, last = (done["urgent"][i]["elapsed_seconds"] for i in (0, -1))
+        times = [line["elapsed_seconds"] for line in done["low"]]
+        self.assertFalse([t for t in times if first < t < last])
+        self.assertLess(times[0], first)
+        self.assertGreater(times[-1], last)
+        # One place only: other waited for low.
+        self.assertGreater(done["other"][0]["elapsed_seconds"], times[-1])
+        self.assert_same_weights("disturbed", "alone", usual)
+
+    def test_addition_bad_addition_and_stop_on_two_ranks(self):
+        process = start([self.write_job(self.job("run", {"first": {}, "second": {}}))], 2)
+        self.wait_for_step("run", "first", 1)
+        self.drop("run", "bad", {"adapters": [{"name": "first", "dataset": "nowhere"}]})
+        self.drop("run", "good", {"adapters": [{"name": "late", "dataset": "b", "max_steps": 8}]})
+        stop = direct("stop", self.dir / "run", "second")
+        self.assertEqual(stop.returncode, 0, stop.stderr)
+        output = self.finish(process)
+        self.assertIn("bad.yaml is rejected", output)
+        rejected = self.dir / "run/inbox/rejected"
+        self.assertIn("nowhere", (rejected / "bad.yaml.error").read_text())
+        self.assertEqual(len(read_metrics(self.dir / "run", "late")), 8)
+        self.assertIn("stopped", (self.dir / "run/adapters/second/DONE").read_text())
+        self.assertLess(len(read_metrics(self.dir / "run", "second")), STEPS)
+        self.assertTrue((self.dir / "run/adapters/second/adapter_model.safetensors").exists())
+        self.assertEqual(len(read_metrics(self.dir / "run", "first")), STEPS)
+        # The same command knows what was added and has nothing left to do.
+        self.succeed(run([self.dir / "job.yaml"], 2))
+
+    def test_stop_names_what_is_there(self):
+        self.succeed(run([self.write_job(self.job("run", {"only": {"max_steps": 2}}))]))
+        unknown = direct("stop", self.dir / "run", "onyl")
+        self.assertEqual(unknown.returncode, 2)
+        self.assertIn("only", unknown.stderr)
+        ended = direct("stop", self.dir / "run", "only")
+        self.assertEqual(ended.returncode, 2)
+
+    def test_stopped_and_continued_run_keeps_its_additions(self):
+        process = start([self.write_job(self.job("run", {"first": {}}))])
+        self.wait_for_step("run", "first", 1)
+        self.drop("run", "good", {"adapters": [{"name": "late", "dataset": "b"}]})
+        self.wait_for_step("run", "late", 1)
+        (self.dir / "run/STOP").touch()
+        self.finish(process, 75)
+        self.succeed(run([self.dir / "job.yaml"]))
+        self.assertEqual(len(read_metrics(self.dir / "run", "late")), STEPS)
+
+
+if __name__ == "__main__":
+    unittest.main()
