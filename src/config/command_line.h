@@ -23,7 +23,7 @@ struct CommandLine {
     std::string device;  ///< --device NAME, with --dry-run: pretend such devices; "" = those here
     Restart restart = Restart::automatic;  ///< --restart auto|never|PATH
     std::string restart_path;
-    std::optional<int> stop_after;  ///< --stop-after N: checkpoint and exit 75 at the first block end from run step N
+    std::optional<int> stop_after;  ///< --stop-after N: exit 75 at the first block end from step N
 
     // import-hf: loratrain import-hf HF_DIR OUT.h5
     std::string hf_dir;

@@ -82,6 +82,7 @@ Case random_case(std::uint64_t seed) {
     if (draw.one_in(2)) result.job.parallel.microbatch_tokens = capacity;
     result.model = small_model(result.cluster.ranks + draw.between(0, 6));
     result.model.vocab_size = draw.one_in(2) ? 8 : 2000;
+    if (seed % 8 != 0) result.job.schedule.packing = Packing::greedy;
     result.job.datasets.clear();
     result.datasets.clear();
     const int datasets = draw.between(1, 4);
