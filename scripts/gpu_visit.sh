@@ -173,7 +173,7 @@ if has sanitize; then
       if [ "$tool" = memcheck ]; then attention='Implementations/*-*_long'; fi
       if [ "$tool" = racecheck ]; then
         kernels=(--kernel-name kns=loratrain)
-        quick="$quick:*GemmTest*"
+        quick="$quick:*GemmTest*:*FiniteDifferences*" # the latter takes a minute
         export LORATRAIN_TEST_QUICK=1
       fi
       sanitize "$tool" test_backend "Backends/*/cuda_*-$quick" "$share" "${kernels[@]}"

@@ -74,9 +74,11 @@ class StopAndResume(ResumeTest):
         stops = sorted(random.Random(seed).sample(range(1, ROUNDS), 3))
         job = self.job("cut")
         for stop in stops:
-            self.succeed(run([job, "--stop-after", stop], ranks), STOPPED)
+            process = run([job, "--stop-after", stop], ranks)
+            # With several stages rounds are packed in blocks, and a stop waits for the end of its
+            # block, which may be the end of the job.
+            self.assertIn(process.returncode, (STOPPED, 0) if ranks > 1 else (STOPPED,))
             latest = (self.dir / "cut/ckpt/LATEST").read_text().strip()
-            # Rounds are packed in blocks, and a stop waits for the end of its block.
             self.assertGreaterEqual(int(latest), stop)
             if ranks == 1:
                 self.assertEqual(int(latest), stop)
