@@ -55,7 +55,7 @@ static PackRules pack_rules(const Job& job, const Plan& plan, int threads) {
     rules.max_in_flight = plan.max_in_flight;
     rules.costs = built_in_costs(plan.model, plan.precision,
                                  plan.backend == BackendKind::cuda ? "h100" : "cpu");
-    rules.recompute = plan.recompute;
+    rules.recompute = Recompute::none;  // recomputation must not change results
     rules.solver_seconds = job.schedule.solver_seconds;
     rules.threads = threads;
     return rules;
