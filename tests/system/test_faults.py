@@ -311,6 +311,7 @@ class FullDisk(JobTest):
             self.addCleanup(subprocess.run, ["umount", str(self.disk)], check=True)
         self.mounted = done
         job = self.tiny_job("whole", {"one": {"max_steps": 12}, "two": {"max_steps": 5}})
+        job["schedule"] = {"policy": "mlora"}  # a block is one round: it stops at any step
         job["checkpoint"] = {"every_steps": 4}
         self.path = self.write_job(job)
         self.on_disk = [self.path, "--set", f"run.dir={self.disk / 'run'}"]

@@ -121,6 +121,7 @@ class Watching(JobTest):
     def setUp(self):
         super().setUp()
         job = self.tiny_job("run", self.ADAPTERS, max_steps=6)
+        job["schedule"] = {"policy": "mlora"}  # a block is one round: it stops at any step
         job["datasets"]["a"]["eval_path"] = job["datasets"]["b"]["path"]
         job["eval"] = {"every_steps": 2}
         job["logging"] = {"tensorboard": True}
