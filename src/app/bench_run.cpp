@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "comm/collective.h"
+#include "plan/admission.h"
 #include "plan/plan_text.h"
 #include "plan/plan_window.h"
 #include "train/makespan_check.h"
@@ -12,10 +13,6 @@
 namespace loratrain {
 
 namespace {
-
-bool trains_one_by_one(SchedulePolicy policy) {
-    return policy == SchedulePolicy::sequential || policy == SchedulePolicy::one_f_one_b;
-}
 
 void add_load(const Window& window, WindowTime& time) {
     for (const Microbatch& microbatch : window.microbatches) {
@@ -27,12 +24,6 @@ void add_load(const Window& window, WindowTime& time) {
             }
         }
     }
-}
-
-std::vector<DatasetId> datasets_of(const Job& job) {
-    std::vector<DatasetId> datasets;
-    for (const AdapterJob& adapter : job.adapters) datasets.push_back(adapter.dataset);
-    return datasets;
 }
 
 }  // namespace
@@ -48,13 +39,13 @@ BenchRun::BenchRun(const BenchCase& bench_case, const MpiSession& mpi, Communica
       recording_(communicator, recorder_),
       runner_(case_.job, case_.plan, static_cast<std::size_t>(mpi.rank()), stage_,
               observe ? recording_ : communicator, backend),
-      loader_(case_.files, datasets_of(case_.job), true) {
+      loader_(case_.files, datasets_of_adapters(case_.job), true) {
     if (observe) runner_.record_with(recorder_);
 }
 
 std::vector<Window> BenchRun::next_windows(int rounds) {
     const std::size_t adapters = case_.job.adapters.size();
-    const bool one_by_one = trains_one_by_one(case_.job.schedule.policy);
+    const bool one_by_one = most_admitted(case_.job) == 1;
     std::vector<Window> windows;
     for (std::size_t turn = 0; turn < (one_by_one ? adapters : 1); ++turn) {
         Progress progress;

@@ -5,6 +5,7 @@
 #include "app/cluster.h"
 #include "app/job_inputs.h"
 #include "base/log.h"
+#include "base/system.h"
 #include "comm/collective.h"
 #include "config/job_words.h"
 #include "io/files.h"
@@ -22,10 +23,6 @@ namespace {
 constexpr std::int32_t rounds_played = 8;
 constexpr std::int32_t rounds_drawn = 4;
 constexpr const char* preview_folder = "/preview";
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 Cluster wanted_cluster(const CommandLine& command_line, const MpiSession& mpi, const Job& job) {
     const int ranks = command_line.ranks.value_or(mpi.size());

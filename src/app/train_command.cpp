@@ -169,6 +169,10 @@ std::unique_ptr<Communicator> connect(const MpiSession& mpi, const Backend& back
     }
 }
 
+bool reads_tokens(const StagePlan& stage) {
+    return stage.has_embedding || stage.has_head;
+}
+
 void build_stage(const MpiSession& mpi, TrainingSession& session) {
     agree(mpi, [&] { session.backend = make_backend_for(session.job, session.plan, mpi); });
     session.communicator = connect(mpi, *session.backend);
@@ -180,7 +184,7 @@ void build_stage(const MpiSession& mpi, TrainingSession& session) {
         const Plan& plan = session.plan;
         const std::size_t index = stage_of(plan, mpi.rank());
         const StagePlan& stage = plan.replica.stages[index];
-        const bool with_tokens = stage.has_embedding || stage.has_head;
+        const bool with_tokens = reads_tokens(stage);
         if (!mpi.is_root()) {
             session.inputs.weights = open_weights(job);
             if (with_tokens) session.inputs.files = open_datasets(job, plan.model.vocab_size);
@@ -194,17 +198,9 @@ void build_stage(const MpiSession& mpi, TrainingSession& session) {
         session.runner = std::make_unique<PipelineRunner>(job, plan, index, *session.stage,
                                                           *session.recording, *session.backend);
         session.runner->record_with(*session.recorder);
-        std::vector<DatasetId> dataset_of_adapter;
-        for (const AdapterJob& adapter : job.adapters) {
-            dataset_of_adapter.push_back(adapter.dataset);
-        }
         session.loader =
-            std::make_unique<Loader>(session.inputs.files, dataset_of_adapter, with_tokens);
+            std::make_unique<Loader>(session.inputs.files, datasets_of_adapters(job), with_tokens);
     });
-}
-
-bool reads_tokens(const Stage& stage) {
-    return stage.plan().has_embedding || stage.plan().has_head;
 }
 
 std::string end_reason(ExitCode code, const std::string& stop_reason) {
@@ -236,7 +232,7 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     build_stage(mpi, session);
     const std::string devices = describe_devices(mpi, session.plan.backend);
     Trainer trainer({mpi, session.job, session.plan, session.inputs.files, session.inputs.infos,
-                     session.identity, reads_tokens(*session.stage), *session.stage,
+                     session.identity, reads_tokens(session.stage->plan()), *session.stage,
                      *session.runner, *session.loader, stop, *session.recorder});
     agree(mpi, [&] {
         if (!checkpoint.empty()) {

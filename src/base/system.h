@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 
 namespace loratrain {
@@ -10,5 +11,8 @@ double unix_time();
 std::string local_time(double unix_seconds, const char* format);
 /// Of this machine; "unknown" when it has none.
 std::string host_name();
+
+/// Seconds that a steady clock has run since `start`.
+double seconds_since(std::chrono::steady_clock::time_point start);
 
 }  // namespace loratrain

@@ -147,6 +147,12 @@ class Reader {
 
 }  // namespace
 
+std::vector<DatasetId> datasets_of_adapters(const Job& job) {
+    std::vector<DatasetId> datasets;
+    for (const AdapterJob& adapter : job.adapters) datasets.push_back(adapter.dataset);
+    return datasets;
+}
+
 struct Loader::State {
     const DatasetFiles& files;
     std::vector<DatasetId> dataset_of_adapter;

@@ -31,6 +31,9 @@ struct DatasetFiles {
     std::vector<std::unique_ptr<Dataset>> eval;  ///< per DatasetId, null = none
 };
 
+/// Dataset of each AdapterId.
+std::vector<DatasetId> datasets_of_adapters(const Job& job);
+
 /// Reads the microbatches of windows ahead of their use on one background thread (at most `depth`
 /// ahead). next() returns them in order; errors of the thread are rethrown there.
 class Loader {

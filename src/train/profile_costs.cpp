@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "base/system.h"
 #include "data/loader.h"
 #include "model/stage.h"
 #include "plan/cost_model.h"
@@ -30,10 +31,6 @@ constexpr std::size_t layer_stage = 0;
 constexpr std::size_t head_stage = 1;
 constexpr int small_messages = 20;
 constexpr int large_messages = 4;
-
-double seconds_since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 double median(std::vector<double> values) {
     const auto middle = values.begin() + std::ssize(values) / 2;

@@ -1,6 +1,7 @@
 #include "train/stream_planner.h"
 
 #include "base/error.h"
+#include "base/system.h"
 #include "plan/plan_text.h"
 
 namespace loratrain {
@@ -8,10 +9,6 @@ namespace loratrain {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include "base/activity.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/system.h"
 #include "comm/collective.h"
 #include "io/adapter_file.h"
 #include "io/files.h"
@@ -20,10 +21,6 @@
 namespace loratrain {
 
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// The signal that asked any rank to stop. Collective.
 int signal_to_any_rank(const MpiSession& mpi) {

@@ -89,11 +89,7 @@ void Trainer::grow(const std::string& argument) {
         rejection_ = error.what();
         return;
     }
-    std::vector<DatasetId> dataset_of_adapter;
-    for (const AdapterJob& adapter : parts_.job.adapters) {
-        dataset_of_adapter.push_back(adapter.dataset);
-    }
-    parts_.loader.restart(dataset_of_adapter);
+    parts_.loader.restart(datasets_of_adapters(parts_.job));
     parts_.stage.bank().add_adapters();
     AdapterState waiting;
     waiting.status = AdapterStatus::waiting;

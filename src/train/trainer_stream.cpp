@@ -6,6 +6,7 @@
 #include "base/activity.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/system.h"
 #include "io/files.h"
 #include "train/learning_rate.h"
 #include "train/trainer.h"
@@ -20,10 +21,6 @@ constexpr std::int32_t first_rounds = 2;  // nothing is known of their time
 constexpr std::int32_t most_rounds = 64;
 constexpr double window_seconds = 2.0;  // an order or a stop waits for about two windows
 constexpr int most_planning_threads = 4;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 int planning_threads() {
     const auto processors = static_cast<int>(std::thread::hardware_concurrency());

@@ -3,23 +3,11 @@
 #include "backend/make_backend.h"
 #include "base/rng.h"
 #include "mpi/mpi_main.h"
+#include "mpi/small_model.h"
 #include "plan/partition_layers.h"
 
 namespace loratrain::mpi_test {
 namespace {
-
-ModelSpec small_model() {
-    ModelSpec model;
-    model.family = "llama";
-    model.vocab_size = 50;
-    model.hidden_size = 16;
-    model.intermediate_size = 24;
-    model.layers = 5;
-    model.heads = 2;
-    model.kv_heads = 1;
-    model.head_dim = 8;
-    return model;
-}
 
 Job two_adapters() {
     Job job;
@@ -48,7 +36,7 @@ std::vector<NamedTensor> marked(std::vector<NamedTensor> tensors, std::uint64_t 
 TEST(GatherAdapter, EqualsTheLayoutOfOneRank) {
     const Job job = two_adapters();
     Plan plan;
-    plan.model = small_model();
+    plan.model = small_model(5);
     plan.replica.stages = partition_layers(static_cast<std::int32_t>(plan.model.layers),
                                            session().size(), CostModel{}, MicrobatchLoad{});
     const auto stage_index = static_cast<std::size_t>(session().rank());

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "config/job_yaml.h"
 #include "mpi/mpi_main.h"
+#include "mpi/small_model.h"
 #include "plan/partition_layers.h"
 
 namespace loratrain::mpi_test {
@@ -18,19 +19,6 @@ namespace fs = std::filesystem;
 constexpr AdapterBank::Part parts[] = {AdapterBank::Part::parameters,
                                        AdapterBank::Part::first_moments,
                                        AdapterBank::Part::second_moments};
-
-ModelSpec small_model() {
-    ModelSpec model;
-    model.family = "llama";
-    model.vocab_size = 50;
-    model.hidden_size = 16;
-    model.intermediate_size = 24;
-    model.layers = 3;
-    model.heads = 2;
-    model.kv_heads = 1;
-    model.head_dim = 8;
-    return model;
-}
 
 /// A run directory with a job of three adapters; of one backend and bank after another.
 class Checkpoints : public ::testing::Test {

@@ -7,6 +7,7 @@
 #include "config/job_yaml.h"
 #include "data/dataset_files.h"
 #include "mpi/mpi_main.h"
+#include "mpi/small_model.h"
 #include "plan/make_plan.h"
 #include "plan/plan_text.h"
 
@@ -14,19 +15,6 @@ namespace loratrain::mpi_test {
 namespace {
 
 namespace fs = std::filesystem;
-
-ModelSpec small_model() {
-    ModelSpec model;
-    model.family = "llama";
-    model.vocab_size = 50;
-    model.hidden_size = 16;
-    model.intermediate_size = 24;
-    model.layers = 3;
-    model.heads = 2;
-    model.kv_heads = 1;
-    model.head_dim = 8;
-    return model;
-}
 
 /// A job of one adapter and one dataset, planned for all ranks; only the root and the last rank
 /// have its data open.
