@@ -32,6 +32,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t longest_line = 256;
 constexpr std::chrono::seconds connect_time{2};
+constexpr std::chrono::milliseconds farewell_time{500};
 
 /// IPv4 addresses of this host's network devices, without the loopback device.
 std::vector<std::string> own_addresses() {
@@ -160,11 +161,21 @@ class StarNetwork::Impl {
         });
     }
 
+    /// Closing a socket that holds unread lines would reset the connection, and what the farewell
+    /// waits behind would be lost: each side reads until the other has closed too.
     void stop() {
         asio::post(io_, [this] {
             if (!farewell_.empty()) send(farewell_);
-            peers_.clear();
-            io_.stop();
+            leaving_ = true;
+            Failure ignored;
+            for (auto& [rank, peer] : peers_) {
+                peer->socket.shutdown(tcp::socket::shutdown_send, ignored);
+            }
+            if (peers_.empty() || farewell_.empty()) return io_.stop();
+            timer_.expires_after(farewell_time);
+            timer_.async_wait([this](const Failure& cancelled) {
+                if (!cancelled) io_.stop();
+            });
         });
         thread_.join();
     }
@@ -243,16 +254,20 @@ class StarNetwork::Impl {
 
     void read(int rank, const Peer& peer) {
         read_line(peer, [this, rank, peer](const std::string& line) {
-            if (line.empty()) {
-                peers_.erase(rank);
-                return events_.lost(rank);
-            }
-            events_.received(rank, line);
+            if (line.empty()) return lose(rank);
+            if (!leaving_) events_.received(rank, line);
             read(rank, peer);
         });
     }
 
+    void lose(int rank) {
+        peers_.erase(rank);
+        if (!leaving_) return events_.lost(rank);
+        if (peers_.empty()) io_.stop();
+    }
+
     void tick() {
+        if (leaving_) return;
         const Clock::time_point now = Clock::now();
         events_.ticked(std::chrono::duration<double>(now - last_tick_).count());
         last_tick_ = now;
@@ -273,6 +288,7 @@ class StarNetwork::Impl {
     std::promise<bool> connected_;
     StarEvents events_;
     std::string farewell_;
+    bool leaving_ = false;
     Clock::duration interval_{};
     Clock::time_point last_tick_;
     std::thread thread_;

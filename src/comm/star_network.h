@@ -25,7 +25,8 @@ class StarNetwork {
   public:
     /// Connects; collective. Ranks that cannot be reached within a few seconds are left out.
     explicit StarNetwork(const MpiSession& mpi);
-    /// Sends `farewell` to all, closes the connections, ends the thread.
+    /// Sends `farewell` to all, waits up to half a second until they have read it, closes the
+    /// connections, ends the thread.
     ~StarNetwork();
     StarNetwork(const StarNetwork&) = delete;
     StarNetwork& operator=(const StarNetwork&) = delete;
