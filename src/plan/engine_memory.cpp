@@ -1,8 +1,9 @@
 #include "plan/engine_memory.h"
 
 #include <algorithm>
-#include <bit>
 #include <vector>
+
+#include "base/attention_shape.h"
 
 namespace loratrain {
 
@@ -19,7 +20,6 @@ constexpr std::int64_t copy_ranks = 8;
 constexpr std::int64_t copy_columns = 64;
 constexpr std::int64_t least_scratch = 1024 * 8;
 constexpr std::int64_t score_limit = std::int64_t{4} << 30U;
-constexpr std::int64_t shortest_cudnn_length = 128;
 constexpr std::int64_t widest_cudnn_head = 128;
 
 std::int64_t pieces(std::int64_t count, std::int64_t size) {
@@ -28,13 +28,6 @@ std::int64_t pieces(std::int64_t count, std::int64_t size) {
 
 std::int64_t rounded_up(std::int64_t count, std::int64_t size) {
     return pieces(count, size) * size;
-}
-
-/// Up to the next of 4, 5, 6, 7 times a power of two, as attention_cudnn.cpp does.
-std::int64_t coarsely_rounded_up(std::int64_t value) {
-    if (value <= 4) return value;
-    const auto bits = std::bit_width(static_cast<std::uint64_t>(value - 1));
-    return rounded_up(value, std::int64_t{1} << (bits - 3));
 }
 
 bool on_cuda(const Plan& plan) {
@@ -150,10 +143,8 @@ std::uint64_t cudnn_attention_bytes(const Plan& plan) {
     const ModelSpec& model = plan.model;
     if (!in_bf16(plan) || model.head_dim % 8 != 0 || model.head_dim > widest_cudnn_head) return 0;
     constexpr std::int64_t operands = 9;
-    const std::int64_t length =
-        coarsely_rounded_up(std::max(plan.samples.longest, shortest_cudnn_length));
-    const std::int64_t tokens = coarsely_rounded_up(std::max(plan.microbatch_tokens, length));
-    const std::int64_t samples = coarsely_rounded_up(most_samples(plan));
+    const auto [samples, length, tokens] =
+        attention_shape(most_samples(plan), plan.samples.longest, plan.microbatch_tokens);
     const std::int64_t scores = std::min(score_limit, samples * model.heads * length * length * 2);
     const double padding = static_cast<double>(rounded_up(length, 64) * rounded_up(length, 128)) /
                            static_cast<double>(length * length);

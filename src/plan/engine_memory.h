@@ -37,7 +37,7 @@ std::uint64_t operator_scratch_bytes(const Job& job, const Plan& plan, const Sta
 std::uint64_t own_attention_bytes(const Plan& plan);
 
 /// cuDNN's attention, bf16 with head_dim <= 128 only. With s samples in the microbatch, l tokens in
-/// the longest (both rounded up to 4, 5, 6, 7 times a power of two), Q query and G key heads:
+/// the longest, T in all (rounded up as base/attention_shape.h says), Q query and G key heads:
 /// - scores of the repeatable backward s Q l² 2, cut into parts of at most 4 GiB
 ///   (backend/cuda/attention_cudnn.cpp), l in 64s times l in 128s;
 /// - softmax sums T Q 4;

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <map>
 #include <unordered_map>
 #include <vector>
 
 #include "backend/cuda/growing_memory.h"
+#include "base/attention_shape.h"
 #include "base/error.h"
 
 namespace loratrain {
@@ -29,15 +29,6 @@ constexpr std::int64_t offsets_id = 200;  ///< + operand
 /// Repeatable gradients need a matrix of scores per head in memory: heads are taken in parts so
 /// that those stay below this many bytes.
 constexpr std::int64_t score_bytes_limit = INT64_C(4) << 30;
-constexpr std::int64_t shortest_length = 128;
-
-/// Up to the next of 4, 5, 6, 7 times a power of two, so that few graphs serve all microbatches.
-std::int64_t rounded_up(std::int64_t value) {
-    if (value <= 4) return value;
-    const std::int64_t step = std::int64_t{1}
-                              << (std::bit_width(static_cast<std::uint64_t>(value - 1)) - 3);
-    return (value + step - 1) / step * step;
-}
 
 struct Shape {
     std::int64_t samples = 0;
@@ -300,14 +291,15 @@ class CudnnAttentionGraphs final : public CudnnAttention {
 
     Shape shape_of(const Attention& op, bool backward) const {
         Shape shape;
-        std::int64_t longest = shortest_length;
+        std::int64_t longest = 0;
         for (std::int64_t i = 0; i < op.rows.samples; ++i) {
             longest = std::max<std::int64_t>(longest,
                                              op.rows.host_offsets[i + 1] - op.rows.host_offsets[i]);
         }
-        shape.samples = rounded_up(op.rows.samples);
-        shape.length = rounded_up(longest);
-        shape.tokens = rounded_up(std::max(op.rows.tokens, shape.length));
+        const AttentionShape sizes = attention_shape(op.rows.samples, longest, op.rows.tokens);
+        shape.samples = sizes.samples;
+        shape.length = sizes.length;
+        shape.tokens = sizes.tokens;
         shape.heads = op.q.cols / op.head_dim;
         shape.kv_heads = op.k.cols / op.head_dim;
         shape.head_dim = op.head_dim;

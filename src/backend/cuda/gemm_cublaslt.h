@@ -17,7 +17,8 @@ namespace loratrain {
 /// Row-major Gemm of backend.h on cuBLASLt: fp32 sums, no TF32, no reduction whose order depends on
 /// timing. The algorithm of a shape is chosen at its first use: in bf16 by timing the library's
 /// proposals on the real operands (never into C when beta != 0), in fp32 the library's first.
-/// Numbers of rows within about 12% of each other share a choice.
+/// Sizes within about 12% of each other, or in one tile, share a choice: microbatches of packed
+/// samples hardly ever repeat their tokens or the total rank of their adapters.
 ///
 /// Choices are read from `algorithm_file` (one per rank: a stopped run continues to the bit) and
 /// the file that LORATRAIN_ALGO_CACHE names (shared: runs repeat to the bit and start without
@@ -52,9 +53,10 @@ class GemmCublasLt {
                                  const std::vector<cublasLtMatmulHeuristicResult_t>& candidates);
     cublasStatus_t launch(const Problem& problem, const Gemm& op, const cublasLtMatmulAlgo_t& algo,
                           void* target) const;
-    /// Of one run after a first one; infinite when the algorithm fails.
+    /// Of one run after a first one, fewer runs where it is far above the best so far; infinite
+    /// when the algorithm fails.
     float milliseconds(const Problem& problem, const Gemm& op, const cublasLtMatmulAlgo_t& algo,
-                       void* target) const;
+                       void* target, float best_so_far) const;
     void read_choices(const std::string& path);
     void append_choice(const std::string& path, const Key& key,
                        const cublasLtMatmulAlgo_t& algo) const;

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+namespace loratrain {
+
+/// Sizes that cuDNN's attention graphs are built for (backend/cuda/attention_cudnn.cpp) and their
+/// workspace is planned for (plan/engine_memory.h): each up to the next of 4, 5, 6, 7 times a power
+/// of two, so that few graphs serve all microbatches.
+struct AttentionShape {
+    std::int64_t samples = 0;
+    std::int64_t length = 0;  ///< of the longest sample, at least 128
+    std::int64_t tokens = 0;  ///< at least `length`
+};
+
+inline AttentionShape attention_shape(std::int64_t samples, std::int64_t longest,
+                                      std::int64_t tokens) {
+    constexpr std::int64_t shortest_length = 128;
+    const auto rounded_up = [](std::int64_t value) {
+        if (value <= 4) return value;
+        const auto bits = std::bit_width(static_cast<std::uint64_t>(value - 1));
+        const std::int64_t step = std::int64_t{1} << (bits - 3);
+        return (value + step - 1) / step * step;
+    };
+    const std::int64_t length = rounded_up(std::max(longest, shortest_length));
+    return {rounded_up(samples), length, rounded_up(std::max(tokens, length))};
+}
+
+}  // namespace loratrain
