@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# A real Slurm of one node on this machine, to try batch scripts and for the tests; run as root.
-#   scripts/local_slurm.sh start DIR     munge, slurmctld and slurmd live in DIR (made if missing)
-#   export SLURM_CONF=DIR/slurm.conf     then sbatch, squeue, scancel, ... talk to it
-#   scripts/local_slurm.sh stop DIR      ends them; DIR stays
+# A real Slurm on this machine, to try batch scripts and for the tests; run as root.
+#   scripts/local_slurm.sh start DIR [NODES]   munge, slurmctld and slurmd live in DIR (made if
+#                                              missing); one slurmd for each node (default: 1)
+#   export SLURM_CONF=DIR/slurm.conf           then sbatch, squeue, scancel, ... talk to it
+#   scripts/local_slurm.sh stop DIR            ends them; DIR stays
 set -euo pipefail
 
 usage() {
-    echo "usage: scripts/local_slurm.sh start|stop DIR" >&2
+    echo "usage: scripts/local_slurm.sh start DIR [NODES] | stop DIR" >&2
     exit 2
 }
 
@@ -19,9 +20,9 @@ free_port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
 }
 
-# Generous: at least 8 CPUs and 8 GPUs are counted out, whatever the machine has.
+# Generous: at least 8 CPUs and 8 GPUs of each node are counted out, whatever the machine has.
 write_conf() {
-    local cpus host mpi
+    local cpus host mpi node
     cpus=$(nproc)
     [ "$cpus" -ge 8 ] || cpus=8
     host=$(hostname -s)
@@ -31,18 +32,17 @@ write_conf() {
 ClusterName=local
 SlurmctldHost=$host(127.0.0.1)
 SlurmctldPort=$(free_port)
-SlurmdPort=$(free_port)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket=$PWD/munge.socket,cred_expire=5
 StateSaveLocation=$PWD/state
-SlurmdSpoolDir=$PWD/spool
-TmpFS=$PWD/tmp
+SlurmdSpoolDir=$PWD/spool/%n
+TmpFS=$PWD/tmp/%n
 SlurmctldPidFile=$PWD/slurmctld.pid
-SlurmdPidFile=$PWD/slurmd.pid
+SlurmdPidFile=$PWD/slurmd.%n.pid
 SlurmctldLogFile=$PWD/slurmctld.log
-SlurmdLogFile=$PWD/slurmd.log
+SlurmdLogFile=$PWD/slurmd.%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=$mpi
@@ -54,24 +54,27 @@ ReturnToService=2
 GresTypes=gpu
 MinJobAge=300
 KillWait=30
-NodeName=$host NodeAddr=127.0.0.1 CPUs=$cpus Gres=gpu:8 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 END
+    for node in $1; do
+        echo "NodeName=$node NodeHostname=$host NodeAddr=127.0.0.1 Port=$(free_port)" \
+            "CPUs=$cpus Gres=gpu:8 State=UNKNOWN" >>slurm.conf
+    done
     touch gpu{0..7}
     echo "Name=gpu File=$PWD/gpu[0-7]" >gres.conf
 }
 
 wait_until_idle() {
-    for _ in $(seq 60); do
+    for _ in $(seq 150); do
         [ "$(sinfo -h -o %t 2>/dev/null)" = idle ] && return
-        sleep 0.5
+        sleep 0.2
     done
     tail -n 5 "$PWD"/slurm*.log >&2
-    fail "the node does not come up; see the logs in $PWD"
+    fail "the nodes do not come up; see the logs in $PWD"
 }
 
 start() {
-    local program
+    local node nodes program
     for program in munged slurmctld slurmd sbatch; do
         command -v "$program" >/dev/null ||
             fail "$program is not installed (Debian packages munge and slurm-wlm)" 2
@@ -81,15 +84,16 @@ start() {
     cd "$1"
     chmod 755 .
     [ ! -e slurmctld.pid ] || fail "$PWD holds a running Slurm; stop it first" 2
-    mkdir -p state spool tmp
+    nodes=$(seq -f node%g "${2:-1}")
+    for node in $nodes; do mkdir -p state "spool/$node" "tmp/$node"; done
     [ -e munge.key ] || (umask 077 && head -c 1024 /dev/urandom >munge.key)
     munged --force --key-file="$PWD/munge.key" --socket="$PWD/munge.socket" \
         --pid-file="$PWD/munged.pid" --log-file="$PWD/munged.log" --seed-file="$PWD/munge.seed" \
         2>>munged.err || fail "munged does not start: $(tail -n 1 munged.err)"
-    write_conf
+    write_conf "$nodes"
     export SLURM_CONF="$PWD/slurm.conf"
     slurmctld
-    slurmd
+    for node in $nodes; do slurmd -N "$node"; done
     wait_until_idle
     echo "Slurm runs; export SLURM_CONF=$PWD/slurm.conf"
 }
@@ -98,22 +102,21 @@ stop() {
     local pid name
     cd "$1"
     SLURM_CONF="$PWD/slurm.conf" scancel --full --signal=KILL --user=root 2>/dev/null || true
-    for name in slurmd slurmctld munged; do
-        [ -e "$name.pid" ] || continue
-        pid=$(cat "$name.pid")
+    for name in slurmd*.pid slurmctld.pid munged.pid; do
+        [ -e "$name" ] || continue
+        pid=$(cat "$name")
         kill "$pid" 2>/dev/null || true
         for _ in $(seq 100); do
             kill -0 "$pid" 2>/dev/null || break
             sleep 0.1
         done
         kill -KILL "$pid" 2>/dev/null || true
-        rm -f "$name.pid"
+        rm -f "$name"
     done
 }
 
-[ $# -eq 2 ] || usage
-case "$1" in
-    start) start "$2" ;;
-    stop) stop "$2" ;;
+case "${1:-}:$#" in
+    start:[23]) start "${@:2}" ;;
+    stop:2) stop "$2" ;;
     *) usage ;;
 esac

@@ -10,7 +10,8 @@ scripts/install_packages.sh scripts/debian_packages_tests.txt
 # Open MPI keeps memory until exit, which the leak checker would report for MPI programs; unit tests
 # are checked for leaks by themselves.
 scripts/build.sh build-sanitize -DLORATRAIN_TESTS=ON -DLORATRAIN_CUDA=OFF \
-    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DLORATRAIN_SANITIZE=address,undefined
+    -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -DNDEBUG" \
+    -DLORATRAIN_SANITIZE=address,undefined
 ctest --test-dir build-sanitize --output-on-failure -j "$(nproc)" -L unit
 ASAN_OPTIONS=detect_leaks=0 ctest --test-dir build-sanitize --output-on-failure -j "$(nproc)" \
     -L 'mpi|sanitize'

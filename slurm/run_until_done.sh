@@ -7,6 +7,20 @@
 #   LORATRAIN_LAUNCHER      default: srun --mpi=pmix; or: mpirun --bind-to none
 #   LORATRAIN_MAX_RESTARTS  the job is put back at most so often (default 20)
 set -uo pipefail
+
+# The launcher hands SIGUSR1 on to every rank. SIGTERM comes from scancel, or when time is over.
+asked=
+ended=
+interrupted=
+pid=
+pass_on() {
+    asked=yes
+    interrupted=yes
+    if [ -n "$pid" ]; then kill -USR1 "$pid" 2>/dev/null; fi
+}
+trap pass_on USR1
+trap 'ended=yes; pass_on' TERM
+
 root="${LORATRAIN_ROOT:-$(cd "$(dirname "$0")/.." && pwd)}"
 if [ -e "$root/slurm/machine.sh" ]; then . "$root/slurm/machine.sh"; fi
 
@@ -26,20 +40,33 @@ if [ -z "${SLURM_JOB_END_TIME:-}" ]; then
         export SLURM_JOB_END_TIME="$end"
 fi
 
-# The launcher hands SIGUSR1 on to every rank. SIGTERM comes from scancel, or when time is over.
-asked=yes
-ended=
-pid=
-trap 'asked=yes; kill -USR1 "$pid" 2>/dev/null' USR1
-trap 'asked=yes; ended=yes; kill -USR1 "$pid" 2>/dev/null' TERM
+# Here loratrain says how it ended: srun may end with 0 although a node could not start its task.
+export LORATRAIN_EXIT_FILE="$PWD/.loratrain-$SLURM_JOB_ID.exit"
+if [ ! -w . ]; then LORATRAIN_EXIT_FILE="$(mktemp -u)"; fi
+rm -f "$LORATRAIN_EXIT_FILE"
 
-$launcher "$program" "$@" &
-pid=$!
-while [ -n "$asked" ]; do # a signal interrupts wait
-    asked=
+code=75
+if [ -z "$asked" ]; then
+    $launcher "$program" "$@" &
+    pid=$!
+    if [ -n "$asked" ]; then kill -USR1 "$pid" 2>/dev/null; fi
+    interrupted=yes
+fi
+while [ -n "$interrupted" ] && [ -n "$pid" ]; do # a signal interrupts wait
+    interrupted=
     wait "$pid"
     code=$?
 done
+
+if [ -s "$LORATRAIN_EXIT_FILE" ]; then
+    code=$(cat "$LORATRAIN_EXIT_FILE")
+elif [ -n "$asked" ] && [ ! -e "$LORATRAIN_EXIT_FILE" ]; then
+    code=75 # before it had started
+elif [ "$code" -eq 0 ]; then
+    echo "error: the launcher ended with 0, but loratrain did not run to its end; see above" >&2
+    code=1
+fi
+rm -f "$LORATRAIN_EXIT_FILE"
 
 if [ "$code" -ne 75 ]; then exit "$code"; fi
 if [ -n "$ended" ]; then

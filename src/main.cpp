@@ -1,23 +1,33 @@
 #include <exception>
 
+#include "app/exit_file.h"
 #include "app/run.h"
-#include "base/error.h"
 #include "base/log.h"
-#include "comm/mpi_session.h"
-#include "config/command_line.h"
+#include "train/stop_request.h"
+
+namespace loratrain {
+namespace {
+
+ExitCode run_and_report(int argc, char** argv, const MpiSession& mpi) {
+    try {
+        return run(parse_command_line(argc, argv), mpi);
+    } catch (const InputError& error) {
+        if (mpi.is_root()) log::error(error.what());
+        return ExitCode::bad_input;
+    } catch (const std::exception& error) {
+        if (mpi.is_root()) log::error(error.what());
+        return ExitCode::error;
+    }
+}
+
+}  // namespace
+}  // namespace loratrain
 
 int main(int argc, char** argv) {
-    using loratrain::ExitCode;
+    loratrain::install_stop_signals();
     loratrain::MpiSession mpi(&argc, &argv);
+    loratrain::install_stop_signals();
     loratrain::log::set_rank(mpi.rank());
-    try {
-        const loratrain::CommandLine command_line = loratrain::parse_command_line(argc, argv);
-        return static_cast<int>(loratrain::run(command_line, mpi));
-    } catch (const loratrain::InputError& error) {
-        if (mpi.is_root()) loratrain::log::error(error.what());
-        return static_cast<int>(ExitCode::bad_input);
-    } catch (const std::exception& error) {
-        if (mpi.is_root()) loratrain::log::error(error.what());
-        return static_cast<int>(ExitCode::error);
-    }
+    const loratrain::ExitFile exit_file(mpi);
+    return exit_file.leave(loratrain::run_and_report(argc, argv, mpi));
 }

@@ -29,17 +29,17 @@ OpTimes from_text(const std::string& text) {
 
 }  // namespace
 
-BenchProfile profile_window(const BenchCase& bench_case, const MpiSession& mpi,
-                            Communicator& communicator, Backend& backend, int rounds) {
+BenchProfile profile_window(const CommandLine::Bench& bench, const BenchCase& bench_case,
+                            const MpiSession& mpi, Communicator& communicator, Backend& backend) {
     OpTimer timer(backend);
     TimedBackend timed_backend(backend, timer);
     TimedCommunicator timed_communicator(communicator, timer);
     BenchRun run(bench_case, mpi, timed_communicator, timed_backend);
-    run.run(bench_warmup_rounds);
+    run.run(bench_warmup_rounds(bench));
     timer.start();
     BenchProfile profile;
-    profile.rounds = rounds;
-    profile.seconds = run.run(rounds).seconds;
+    profile.rounds = bench.steps;
+    profile.seconds = run.run(bench.steps).seconds;
     for (const std::string& text : gather_texts(mpi, to_text(timer.stop()))) {
         profile.ranks.push_back(from_text(text));
     }

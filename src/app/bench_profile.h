@@ -13,9 +13,9 @@ struct BenchProfile {
     std::vector<OpTimes> ranks;  ///< idle time of a rank: `seconds` - its total()
 };
 
-/// Runs the warm-up and then a window of `rounds` rounds of a fresh pipeline with every op timed.
+/// Runs the warm-up and then a window of --steps rounds of a fresh pipeline with every op timed.
 /// Collective; every rank gets all ranks' times.
-BenchProfile profile_window(const BenchCase& bench_case, const MpiSession& mpi,
-                            Communicator& communicator, Backend& backend, int rounds);
+BenchProfile profile_window(const CommandLine::Bench& bench, const BenchCase& bench_case,
+                            const MpiSession& mpi, Communicator& communicator, Backend& backend);
 
 }  // namespace loratrain

@@ -16,13 +16,9 @@ namespace {
 
 void add_load(const Window& window, WindowTime& time) {
     for (const Microbatch& microbatch : window.microbatches) {
-        for (const Segment& segment : microbatch.segments) {
-            for (const SampleRef& sample : segment.samples) {
-                const double tokens = sample.tokens;
-                time.tokens += tokens;
-                time.squares += tokens * tokens;
-            }
-        }
+        const MicrobatchLoad load = load_of(microbatch);
+        time.tokens += static_cast<double>(load.tokens);
+        time.squares += load.squares;
     }
 }
 
@@ -34,8 +30,7 @@ BenchRun::BenchRun(const BenchCase& bench_case, const MpiSession& mpi, Communica
       mpi_(mpi),
       backend_(backend),
       stage_(case_.job, case_.plan, static_cast<std::size_t>(mpi.rank()), *case_.weights, backend),
-      recorder_(case_.job, case_.plan, static_cast<std::size_t>(mpi.rank()), case_.infos, backend,
-                false),
+      recorder_(case_.job, case_.plan, static_cast<std::size_t>(mpi.rank()), backend, false),
       recording_(communicator, recorder_),
       runner_(case_.job, case_.plan, static_cast<std::size_t>(mpi.rank()), stage_,
               observe ? recording_ : communicator, backend),
@@ -83,7 +78,7 @@ WindowTime BenchRun::run(int rounds) {
 double BenchRun::predicted_seconds(const CostModel& costs) const {
     double seconds = 0.0;
     for (const Window& window : windows_) {
-        seconds += loratrain::predicted_seconds(case_.job, case_.plan, case_.infos, costs, window);
+        seconds += loratrain::predicted_seconds(case_.job, case_.plan, costs, window);
     }
     return seconds;
 }

@@ -83,7 +83,7 @@ ExitCode preview(const CommandLine& command_line, const MpiSession& mpi, const J
 
 void write_preview(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
     try {
-        Simulator simulator(job, plan, datasets, plan.costs);
+        Simulator simulator(job, plan, plan.costs);
         simulator.add(plan_window(job, plan, datasets, at_start(plan), rounds_drawn));
         write_pictures(job.run.dir + preview_folder, job, plan, simulator.timeline());
     } catch (const std::exception& error) {

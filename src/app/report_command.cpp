@@ -1,5 +1,12 @@
 #include "app/report_command.h"
 
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
 #include "base/log.h"
 #include "base/system.h"
 #include "comm/collective.h"
@@ -10,9 +17,63 @@ namespace loratrain {
 
 namespace {
 
-Pulse pulse_now(const std::optional<RunStatus>& status) {
-    if (!status) return {};
-    return pulse_of(*status, unix_time(), host_name(), process_exists);
+constexpr std::chrono::milliseconds between_looks{500};
+
+Pulse pulse_now(const RunStatus& status) {
+    return pulse_of(status, unix_time(), host_name(), process_exists);
+}
+
+struct Sight {
+    std::optional<RunStatus> status;
+    Pulse pulse;
+
+    bool over() const {
+        return status && (pulse.life == Life::ended || pulse.life == Life::vanished);
+    }
+};
+
+Sight look_at(const std::string& dir) {
+    Sight sight;
+    sight.status = read_status(dir);
+    if (sight.status) sight.pulse = pulse_now(*sight.status);
+    return sight;
+}
+
+std::string text_of(const std::string& dir, const Sight& sight) {
+    if (!sight.status) return dir + ": starting, no heartbeat yet";
+    return status_text(dir, *sight.status, sight.pulse);
+}
+
+void show(const std::string& dir, const Sight& sight) {
+    const std::size_t rows = log::live_rows();
+    log::show_live(sight.status ? status_lines(dir, *sight.status, sight.pulse, rows)
+                                : std::vector{text_of(dir, sight)});
+}
+
+/// The same for two sights between which only time has passed.
+std::string news_of(Sight sight) {
+    sight.pulse.age = 0.0;
+    if (!sight.status) return "";
+    RunStatus& status = *sight.status;
+    status.elapsed_seconds = status.tokens_per_second = 0.0;
+    status.seconds_left.reset();
+    return text_of("", sight);
+}
+
+void follow(const std::string& dir) {
+    const bool live = log::start_live();
+    std::optional<std::string> known;
+    for (Sight sight = look_at(dir);; sight = look_at(dir)) {
+        if (live) {
+            show(dir, sight);
+        } else if (std::string news = news_of(sight); news != known) {
+            known = std::move(news);
+            log::block(text_of(dir, sight));
+        }
+        if (sight.over()) break;
+        std::this_thread::sleep_for(between_looks);
+    }
+    log::end_live();
 }
 
 }  // namespace
@@ -21,9 +82,8 @@ ExitCode status_command(const CommandLine& command_line, const MpiSession& mpi) 
     agree(mpi, [&] {
         if (!mpi.is_root()) return;
         const std::string& dir = command_line.run_dir;
-        const auto status = read_status(dir);
-        log::block(status ? status_text(dir, *status, pulse_now(status))
-                          : dir + ": starting, no heartbeat yet");
+        if (command_line.follow) return follow(dir);
+        log::block(text_of(dir, look_at(dir)));
     });
     return ExitCode::done;
 }
@@ -32,9 +92,10 @@ ExitCode report_command(const CommandLine& command_line, const MpiSession& mpi) 
     agree(mpi, [&] {
         if (!mpi.is_root()) return;
         const RunRecord run = read_run(command_line.run_dir);
+        const Pulse pulse = run.status ? pulse_now(*run.status) : Pulse{};
         const std::string out = command_line.output.empty() ? command_line.run_dir + "/report.html"
                                                             : command_line.output;
-        write_text_atomic(out, report_page(run, pulse_now(run.status), unix_time()));
+        write_text_atomic(out, report_page(run, pulse, unix_time()));
         log::info("wrote " + out);
     });
     return ExitCode::done;

@@ -8,6 +8,7 @@
 #include "app/train_command.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "train/stop_request.h"
 
 namespace loratrain {
 
@@ -24,6 +25,8 @@ std::string version_block() {
 }  // namespace
 
 ExitCode run(const CommandLine& command_line, const MpiSession& mpi) {
+    const bool can_continue = command_line.command == Command::train && !command_line.dry_run;
+    if (!can_continue) release_stop_signals();
     switch (command_line.command) {
         case Command::help:
             log::block(help_text());

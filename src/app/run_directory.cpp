@@ -99,6 +99,7 @@ bool RunDirectory::set_back() const {
 }
 
 void RunDirectory::report_what_happened_before() const {
+    if (!lock_->substitute().empty()) log::info(lock_->substitute());
     if (!lock_->left_behind().empty()) {
         log::info(cat("the run before this one (", lock_->left_behind(),
                       ") died without releasing ", dir_, "; this one takes it over"));

@@ -5,6 +5,7 @@
 
 #include "comm/mpi_session.h"
 #include "config/command_line.h"
+#include "io/file_lock.h"
 #include "io/files.h"
 #include "plan/plan.h"
 #include "train/checkpoint.h"

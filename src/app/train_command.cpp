@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "app/cluster.h"
 #include "app/job_inputs.h"
@@ -15,12 +16,16 @@
 #include "comm/communicator.h"
 #include "config/inbox_yaml.h"
 #include "config/job_yaml.h"
+#include "io/files.h"
 #include "plan/make_plan.h"
 #include "plan/plan_text.h"
 #include "report/run_record.h"
+#include "report/status_text.h"
 #include "train/best_adapter.h"
+#include "train/held_out.h"
 #include "train/inbox.h"
 #include "train/recording_communicator.h"
+#include "train/stop_request.h"
 #include "train/trainer.h"
 #include "train/watchdog.h"
 
@@ -99,7 +104,8 @@ struct TrainingSession {
     RunIdentity identity;
     std::unique_ptr<RunDirectory> directory;
     Plan plan;
-    MeasuredCosts costs;  ///< the root's
+    std::optional<Plan> former;  ///< of the run that is continued, the root's
+    MeasuredCosts costs;         ///< the root's
     std::unique_ptr<Backend> backend;
     std::unique_ptr<Stage> stage;
     std::unique_ptr<Communicator> communicator;
@@ -118,43 +124,64 @@ std::unique_ptr<Backend> make_backend_for(const Job& job, const Plan& plan, cons
 }
 
 /// The plan with measured costs; where the split by them does not fit in memory, the one before.
-Plan plan_again(const TrainingSession& session, Cluster cluster, const Plan& plan) {
-    if (!session.costs.known()) return plan;
+Plan plan_again(const TrainingSession& session, Cluster cluster) {
+    if (!session.costs.known()) return session.plan;
     cluster.costs = session.costs.costs;
+    const Plan* former = session.former ? &*session.former : nullptr;
     try {
-        return make_plan(session.job, plan.model, session.inputs.infos, cluster);
+        return make_plan(session.job, session.plan.model, session.inputs.infos, cluster, former);
     } catch (const InputError&) {
-        return plan;
+        return session.plan;
     }
 }
 
-/// Root reads and plans; every rank gets the plan and the checkpoint to continue from.
-std::string plan_run(const CommandLine& command_line, const MpiSession& mpi,
+/// The plan of the run that is continued; none where it cannot be read, by a version before.
+std::optional<Plan> former_plan(const Job& job) {
+    try {
+        return plan_from_text(read_text(job.run.dir + "/plan.yaml"));
+    } catch (const std::exception& error) {
+        log::warn(cat("sizes of microbatches are chosen anew: ", error.what()));
+        return std::nullopt;
+    }
+}
+
+/// Root reads, plans with built-in costs and takes the run directory; every rank gets the
+/// checkpoint to continue from.
+std::string open_run(const CommandLine& command_line, const MpiSession& mpi, const Cluster& cluster,
                      TrainingSession& session) {
     const Job& job = session.job;
-    const Cluster cluster = describe_cluster(mpi, job.run.backend);
-    Plan plan;
     std::string checkpoint;
     agree(mpi, [&] {
         if (!mpi.is_root()) return;
         session.inputs = open_job_inputs(job);
-        plan = make_plan(job, session.inputs.weights->spec(), session.inputs.infos, cluster);
+        session.plan =
+            make_plan(job, session.inputs.weights->spec(), session.inputs.infos, cluster);
         session.identity = identify(job, session.inputs);
         session.directory = std::make_unique<RunDirectory>(job, command_line, session.identity);
         checkpoint = session.directory->checkpoint();
+        if (checkpoint.empty()) return;
+        session.former = former_plan(job);
+        if (!session.former) return;
+        session.plan =
+            make_plan(job, session.plan.model, session.inputs.infos, cluster, &*session.former);
     });
-    session.costs =
-        measure_costs(mpi, job, plan, [&](const Plan& p) { return make_backend_for(job, p, mpi); });
+    return broadcast_text(mpi, checkpoint);
+}
+
+/// Every rank gets the plan by measured costs.
+void settle_plan(const MpiSession& mpi, const Cluster& cluster, TrainingSession& session) {
+    const Job& job = session.job;
+    session.costs = measure_costs(
+        mpi, job, session.plan, [&](const Plan& plan) { return make_backend_for(job, plan, mpi); });
     std::string plan_text;
     agree(mpi, [&] {
         if (!mpi.is_root()) return;
-        plan = plan_again(session, cluster, plan);
-        plan_text = to_text(plan);
+        session.plan = plan_again(session, cluster);
+        plan_text = to_text(session.plan);
         log::block("datasets\n" + describe_datasets(job, session.inputs.files));
-        log::block(describe(job, plan, session.inputs.infos));
+        log::block(describe(job, session.plan, session.inputs.infos));
     });
     session.plan = plan_from_text(broadcast_text(mpi, plan_text));
-    return broadcast_text(mpi, checkpoint);
 }
 
 /// Collective: a rank that fails in it alone ends the job, as the others wait for it.
@@ -167,6 +194,15 @@ std::unique_ptr<Communicator> connect(const MpiSession& mpi, const Backend& back
         log::error(cat("on host ", mpi.host(), ", connecting the ranks: ", error.what()));
         MpiSession::abort(static_cast<int>(ExitCode::error));
     }
+}
+
+/// A stop that was asked for while the run starts: there is nothing to save yet. Collective.
+bool stop_asked(const MpiSession& mpi) {
+    const int signal = stop_signal_of_any_rank(mpi);
+    if (signal == 0) return false;
+    log::info(cat("stopped: ", signal_text(signal),
+                  " received before this start trained; the same command continues"));
+    return true;
 }
 
 bool reads_tokens(const StagePlan& stage) {
@@ -191,8 +227,8 @@ void build_stage(const MpiSession& mpi, TrainingSession& session) {
         }
         session.stage =
             std::make_unique<Stage>(job, plan, index, *session.inputs.weights, *session.backend);
-        session.recorder = std::make_unique<TraceRecorder>(
-            job, plan, index, infos_of(session.inputs.files), *session.backend, job.logging.trace);
+        session.recorder =
+            std::make_unique<TraceRecorder>(job, plan, index, *session.backend, job.logging.trace);
         session.recording =
             std::make_unique<RecordingCommunicator>(*session.communicator, *session.recorder);
         session.runner = std::make_unique<PipelineRunner>(job, plan, index, *session.stage,
@@ -216,6 +252,15 @@ std::string end_reason(ExitCode code, const std::string& stop_reason) {
     }
 }
 
+/// The table of the run on the root's terminal, if there is one.
+StatusView live_table(const Job& job) {
+    if (job.logging.live == LiveTable::never || !log::start_live()) return {};
+    return [dir = job.run.dir](const RunStatus& status) {
+        const Pulse pulse{status.state == "running" ? Life::alive : Life::ended};
+        log::show_live(status_lines(dir, status, pulse, log::live_rows()));
+    };
+}
+
 }  // namespace
 
 ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
@@ -228,12 +273,18 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     Watchdog watchdog(mpi, session.job.run.peer_timeout);
     give_back_large_blocks();
     const ResidentMemory before = resident_memory();
-    const std::string checkpoint = plan_run(command_line, mpi, session);
+    const Cluster cluster = describe_cluster(mpi, session.job.run.backend);
+    const std::string checkpoint = open_run(command_line, mpi, cluster, session);
+    if (stop_asked(mpi)) return ExitCode::stopped_resume_me;
+    settle_plan(mpi, cluster, session);
+    if (stop_asked(mpi)) return ExitCode::stopped_resume_me;
     build_stage(mpi, session);
+    if (stop_asked(mpi)) return ExitCode::stopped_resume_me;
     const std::string devices = describe_devices(mpi, session.plan.backend);
     Trainer trainer({mpi, session.job, session.plan, session.inputs.files, session.inputs.infos,
                      session.identity, reads_tokens(session.stage->plan()), *session.stage,
-                     *session.runner, *session.loader, stop, *session.recorder});
+                     *session.runner, *session.loader, stop, *session.recorder,
+                     live_table(session.job)});
     agree(mpi, [&] {
         if (!checkpoint.empty()) {
             trainer.restore(load_checkpoint(checkpoint, session.job, session.plan.model,
@@ -246,6 +297,7 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
             session.directory->write_records(session.job, session.plan, session.identity, mpi,
                                              command_text(command_line, mpi.size()),
                                              session.backend->description(), devices);
+            write_held_out(session.job, session.inputs.files);
             if (checkpoint.empty()) {
                 write_preview(session.job, session.plan, session.inputs.infos);
             }
@@ -260,6 +312,7 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     barrier(mpi);
     session.recorder->set_zero();
     const ExitCode code = trainer.run();
+    log::end_live();
     activity::begin(activity::Task::finish);
     watchdog.dismiss();
     log_memory(session.plan, record_memory(mpi, session.job.run.dir, *session.backend, before));

@@ -3,8 +3,10 @@
 #include <fstream>
 #include <iostream>
 #include <mutex>
+#include <utility>
 
 #include "base/error.h"
+#include "base/live_region.h"
 #include "base/system.h"
 
 namespace loratrain::log {
@@ -15,6 +17,19 @@ struct State {
     int rank = 0;
     std::ofstream file;
     std::mutex writing;  ///< the watchdog writes too
+
+    std::unique_ptr<Terminal> terminal;  ///< while there is a live table
+    bool shows_errors = false;           ///< standard error leads to it as well
+    LiveRegion region;
+    std::vector<std::string> lines;
+
+    /// In the background other programs write to the terminal.
+    bool is_live() {
+        if (!terminal) return false;
+        const bool live = terminal->in_foreground();
+        if (!live) region.leave();
+        return live;
+    }
 };
 
 State& state() {
@@ -26,10 +41,20 @@ std::string clock_text() {
     return local_time(unix_time(), "%H:%M:%S");
 }
 
+/// All of a live table's terminal goes through standard output, to keep the order.
 void write(std::ostream& stream, const std::string& line) {
-    const std::lock_guard lock(state().writing);
-    stream << line << std::endl;
-    if (state().file.is_open()) state().file << line << std::endl;
+    State& all = state();
+    const std::lock_guard lock(all.writing);
+    if (all.file.is_open()) all.file << line << std::endl;
+    if (all.is_live() && (&stream == &std::cout || all.shows_errors)) {
+        std::cout << all.region.draw(line + '\n', all.lines, all.terminal->size()) << std::flush;
+    } else {
+        stream << line << std::endl;
+    }
+}
+
+std::string info_line(std::string_view text) {
+    return cat(clock_text(), " ", text);
 }
 
 std::string rank_prefix() {
@@ -51,7 +76,20 @@ void open_file(const std::string& path) {
 }
 
 void info(std::string_view text) {
-    if (state().rank == 0) write(std::cout, cat(clock_text(), " ", text));
+    if (state().rank == 0) write(std::cout, info_line(text));
+}
+
+void progress(std::string_view text) {
+    State& all = state();
+    if (all.rank != 0) return;
+    {
+        const std::lock_guard lock(all.writing);
+        if (all.is_live()) {
+            if (all.file.is_open()) all.file << info_line(text) << std::endl;
+            return;
+        }
+    }
+    info(text);
 }
 
 void warn(std::string_view text) {
@@ -59,11 +97,43 @@ void warn(std::string_view text) {
 }
 
 void error(std::string_view text) {
+    end_live();
     write(std::cerr, cat("error: ", rank_prefix(), text));
 }
 
 void block(std::string_view text) {
     if (state().rank == 0) write(std::cout, std::string(text));
+}
+
+bool start_live() {
+    State& all = state();
+    if (all.rank != 0) return false;
+    const std::lock_guard lock(all.writing);
+    all.terminal = Terminal::of_output();
+    all.shows_errors = all.terminal && all.terminal->shows_errors();
+    return all.terminal != nullptr;
+}
+
+std::size_t live_rows() {
+    State& all = state();
+    const std::lock_guard lock(all.writing);
+    return all.terminal ? static_cast<std::size_t>(all.terminal->size().rows - 1) : 0;
+}
+
+void show_live(std::vector<std::string> lines) {
+    State& all = state();
+    const std::lock_guard lock(all.writing);
+    if (!all.is_live()) return;
+    all.lines = std::move(lines);
+    std::cout << all.region.draw("", all.lines, all.terminal->size()) << std::flush;
+}
+
+void end_live() {
+    State& all = state();
+    const std::lock_guard lock(all.writing);
+    all.terminal.reset();
+    all.region.leave();
+    all.lines.clear();
 }
 
 }  // namespace loratrain::log

@@ -1,8 +1,9 @@
 #pragma once
 
-#include <memory>
+#include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace loratrain {
 
@@ -14,10 +15,23 @@ void set_rank(int rank);
 /// Appends everything from now on to `path` too (root rank only); throws Error if not writable.
 void open_file(const std::string& path);
 void info(std::string_view text);
+/// An info line that a live table on the terminal replaces: then it goes to the file alone.
+void progress(std::string_view text);
 void warn(std::string_view text);
+/// Ends the live table.
 void error(std::string_view text);
 /// Without the time: tables and listings that a person reads as a block.
 void block(std::string_view text);
+
+/// A live table: lines at the foot of the terminal, drawn anew in place; what is logged scrolls by
+/// above them. Never written to the file. False when standard output is no terminal
+/// (base/terminal.h) or this is not the root rank; then the next three do nothing.
+bool start_live();
+/// Lines that have room now; 0 without a live table.
+std::size_t live_rows();
+void show_live(std::vector<std::string> lines);
+/// Leaves the last table on the screen.
+void end_live();
 
 }  // namespace log
 }  // namespace loratrain

@@ -45,6 +45,12 @@ po::options_description import_options(CommandLine& line) {
     return options;
 }
 
+po::options_description status_options(CommandLine& line) {
+    po::options_description options;
+    options.add_options()("follow", po::bool_switch(&line.follow));
+    return options;
+}
+
 po::options_description report_options(CommandLine& line) {
     po::options_description options;
     options.add_options()("out", po::value(&line.output));
@@ -86,7 +92,8 @@ Words option_names(const po::options_description& options) {
 
 std::string owner_of(const std::string& option) {
     CommandLine line;
-    const std::array<std::pair<const char*, Words>, 4> commands{{
+    const std::array<std::pair<const char*, Words>, 5> commands{{
+        {"loratrain status", option_names(status_options(line))},
         {"loratrain report", option_names(report_options(line))},
         {"loratrain JOB.yaml", option_names(train_options(line))},
         {"loratrain import-hf", option_names(import_options(line))},
@@ -277,13 +284,12 @@ CommandLine parse_about_run(Command command, const Words& words) {
     CommandLine line;
     line.command = command;
     const bool report = command == Command::report;
-    const Parsed parsed =
-        parse_words(words, report ? report_options(line) : po::options_description());
+    const Parsed parsed = parse_words(words, report ? report_options(line) : status_options(line));
     if (parsed.arguments.size() != 1) {
         throw InputError(report ? "report" : "status",
                          cat("needs 1 argument, got ", parsed.arguments.size()),
                          report ? "write loratrain report RUN_DIR [--out FILE]"
-                                : "write loratrain status RUN_DIR");
+                                : "write loratrain status RUN_DIR [--follow]");
     }
     line.run_dir = parsed.arguments.front();
     return line;

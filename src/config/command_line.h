@@ -33,10 +33,11 @@ struct CommandLine {
     bool force = false;       ///< --force: replace an existing OUT.h5
     bool store_bf16 = false;  ///< --dtype bf16: convert fp32 weights to bf16
 
-    // status, report, stop: loratrain status RUN_DIR, loratrain report RUN_DIR [--out FILE],
-    // loratrain stop RUN_DIR ADAPTER
+    // status, report, stop: loratrain status RUN_DIR [--follow],
+    // loratrain report RUN_DIR [--out FILE], loratrain stop RUN_DIR ADAPTER
     std::string run_dir;
     std::string adapter;
+    bool follow = false;  ///< status --follow: until the run ends
 
     // bench: loratrain bench [--steps N] [--hidden H] [--layers L] [--adapters A] [--rank r]
     struct Bench {

@@ -16,6 +16,11 @@ DatasetJob read_dataset(SectionReader section, const std::string& name, const st
     section.read("max_seq_len", dataset.max_seq_len, 1);
     section.read_word("over_length", dataset.over_length, over_length_words);
     section.read("shuffle", dataset.shuffle);
+    section.read("eval_split", dataset.eval_split);
+    if (!dataset.eval_path.empty() && section.has("eval_split")) {
+        section.problem(section.find("eval_split")->place, "eval_split",
+                        "goes not with an eval_path", "give one of them");
+    }
     section.finish();
     return dataset;
 }
@@ -60,6 +65,12 @@ std::vector<DatasetJob> read_added_datasets(SectionReader& top, const std::strin
                 "leave it out to use that one, or choose another name");
     }
     return read_dataset_map(section, *node, folder);
+}
+
+void split_by_default(const EvalSplit& split, std::vector<DatasetJob>& datasets) {
+    for (DatasetJob& dataset : datasets) {
+        if (!dataset.has_eval()) dataset.eval_split = split;
+    }
 }
 
 }  // namespace loratrain

@@ -17,4 +17,7 @@ std::vector<DatasetJob> read_datasets(SectionReader& top, const std::string& fol
 std::vector<DatasetJob> read_added_datasets(SectionReader& top, const std::string& folder,
                                             std::span<const DatasetJob> others, ProblemLog& log);
 
+/// Gives `split` to those that have nothing to be evaluated on.
+void split_by_default(const EvalSplit& split, std::vector<DatasetJob>& datasets);
+
 }  // namespace loratrain

@@ -9,7 +9,7 @@ Usage:
   [mpirun -np N] loratrain JOB.yaml [options]   train all adapters of the job
   loratrain import-hf HF_DIR OUT.h5 [options]   convert Hugging Face weights, once
   [mpirun -np N] loratrain bench [options]      measure the speed, with random weights
-  loratrain status RUN_DIR                      how a run is doing
+  loratrain status RUN_DIR [--follow]           how a run is doing (until it ends)
   loratrain report RUN_DIR [--out FILE]         its curves and tables as a web page
   loratrain stop RUN_DIR ADAPTER                end one adapter of a run; it is exported
 

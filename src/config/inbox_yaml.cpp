@@ -17,6 +17,7 @@ JobAdditions read_inbox(const std::string& text, const std::string& source, cons
     SectionReader top(&*root, root->place, "", log);
     JobAdditions additions;
     additions.datasets = read_added_datasets(top, folder, job.datasets, log);
+    split_by_default(job.eval.split, additions.datasets);
     std::vector<DatasetJob> datasets = job.datasets;
     datasets.insert(datasets.end(), additions.datasets.begin(), additions.datasets.end());
     additions.adapters =

@@ -29,6 +29,7 @@ enum class SchedulePolicy : std::uint8_t { sequential, one_f_one_b, mlora, balan
 /// How policy balanced fills microbatches. bucketed pads samples to the lengths of a few buckets.
 enum class Packing : std::uint8_t { milp, greedy, bucketed };
 enum class CostSource : std::uint8_t { automatic, built_in };
+enum class LiveTable : std::uint8_t { automatic, never };
 
 struct ModelJob {
     std::string weights;  ///< HDF5 file of the base model; "" with `synthetic`
@@ -48,8 +49,10 @@ struct RunJob {
 };
 
 struct ParallelJob {
-    std::optional<int> pipeline_stages;             ///< none = auto: all ranks, one pipeline
-    std::optional<std::int64_t> microbatch_tokens;  ///< none = auto
+    std::optional<int> pipeline_stages;  ///< none = auto: all ranks, one pipeline
+    /// None = auto: what makes a pipeline fastest by simulation and fits in memory; a run that is
+    /// continued keeps the size that it had (make_plan.h, search_layout.h).
+    std::optional<std::int64_t> microbatch_tokens;
     /// layer: keep only the layers' inputs of a microbatch and run each layer's forward once more
     /// before its backward; auto: only where memory is short.
     Recompute recompute = Recompute::automatic;
@@ -67,14 +70,28 @@ struct ScheduleJob {
     CostSource costs = CostSource::automatic;
 };
 
+/// Samples held out of a dataset for its evaluation: so many, or this fraction, rounded up to whole
+/// samples (axolotl's val_set_size). run.seed draws them; they are not trained on.
+struct EvalSplit {
+    std::int64_t samples = 0;
+    double fraction = 0.0;
+
+    bool any() const { return samples > 0 || fraction > 0; }
+};
+
 struct DatasetJob {
     std::string name;
     std::string path;                       ///< .jsonl or .h5
-    std::string eval_path;                  ///< "" = no evaluation
+    std::string eval_path;                  ///< "" = eval_split
     Tokenizer tokenizer = Tokenizer::none;  ///< bytes: {"prompt","completion"} or {"text"} lines
     std::int64_t max_seq_len = 2048;
     OverLength over_length = OverLength::error;
     bool shuffle = true;
+    /// 0.05 or 200: evaluated on instead of an eval_path; defaults to eval.split. Without both
+    /// there is no evaluation.
+    EvalSplit eval_split{};
+
+    bool has_eval() const { return !eval_path.empty() || eval_split.any(); }
 };
 
 struct AdapterJob {
@@ -123,10 +140,13 @@ struct EvalJob {
     int early_stopping_patience = 0;  ///< evaluations without improvement that end an adapter; 0 =
                                       ///< none do
     double early_stopping_threshold = 0.0;  ///< a smaller decrease is no improvement
+    EvalSplit split{};  ///< eval_split of datasets that have neither that nor an eval_path
 };
 
 struct LoggingJob {
     int every_steps = 1;
+    /// auto: on a terminal, one table drawn anew in place stands for the lines of every_steps.
+    LiveTable live = LiveTable::automatic;
     bool tensorboard = false;  ///< event files in <run.dir>/tensorboard
     bool trace = false;        ///< <run.dir>/trace.json: what every rank did when (Chrome trace)
 };

@@ -55,6 +55,10 @@ inline constexpr std::array<Word<CostSource>, 2> cost_source_words{{
     {"auto", CostSource::automatic},
     {"built-in", CostSource::built_in},
 }};
+inline constexpr std::array<Word<LiveTable>, 2> live_table_words{{
+    {"auto", LiveTable::automatic},
+    {"never", LiveTable::never},
+}};
 inline constexpr std::array<Word<LrSchedule>, 4> lr_scheduler_words{{
     {"constant", LrSchedule::constant},
     {"constant_with_warmup", LrSchedule::constant_with_warmup},

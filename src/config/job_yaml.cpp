@@ -120,14 +120,17 @@ CheckpointJob read_checkpoint(SectionReader& top) {
     return checkpoint;
 }
 
-EvalJob read_eval(SectionReader& top, const std::vector<DatasetJob>& datasets, ProblemLog& log) {
+/// Its split goes to the datasets.
+EvalJob read_eval(SectionReader& top, std::vector<DatasetJob>& datasets, ProblemLog& log) {
     EvalJob eval;
     SectionReader section = top.section("eval");
     section.read("every_steps", eval.every_steps, 0);
     section.read("keep_best", eval.keep_best);
     section.read("early_stopping_patience", eval.early_stopping_patience, 0);
     section.read("early_stopping_threshold", eval.early_stopping_threshold, at_least(0.0));
+    section.read("split", eval.split);
     section.finish();
+    split_by_default(eval.split, datasets);
     if (!eval.keep_best && eval.early_stopping_patience == 0) return eval;
     const std::string key = eval.keep_best ? "eval.keep_best" : "eval.early_stopping_patience";
     if (eval.every_steps == 0) {
@@ -135,9 +138,9 @@ EvalJob read_eval(SectionReader& top, const std::vector<DatasetJob>& datasets, P
                 "set eval.every_steps, as in eval: {every_steps: 50, keep_best: true}");
     }
     if (std::none_of(datasets.begin(), datasets.end(),
-                     [](const DatasetJob& dataset) { return !dataset.eval_path.empty(); })) {
+                     [](const DatasetJob& dataset) { return dataset.has_eval(); })) {
         log.add(section.place(), key + ": no dataset has data to evaluate on",
-                "give a dataset an eval_path");
+                "give a dataset an eval_path or an eval_split");
     }
     return eval;
 }
@@ -146,6 +149,7 @@ LoggingJob read_logging(SectionReader& top) {
     LoggingJob logging;
     SectionReader section = top.section("logging");
     section.read("every_steps", logging.every_steps, 1);
+    section.read_word("live", logging.live, live_table_words);
     section.read("tensorboard", logging.tensorboard);
     section.read("trace", logging.trace);
     section.finish();

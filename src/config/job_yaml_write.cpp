@@ -101,6 +101,14 @@ void write_schedule(Writer& out, const ScheduleJob& schedule) {
     out.end_map();
 }
 
+void put_split(Writer& out, const char* key, const EvalSplit& split) {
+    if (split.samples > 0) {
+        out.put(key, split.samples);
+    } else if (split.any()) {
+        out.put(key, split.fraction);
+    }
+}
+
 void write_dataset(Writer& out, const DatasetJob& dataset) {
     out.begin_section(dataset.name);
     out.begin_map();
@@ -110,6 +118,7 @@ void write_dataset(Writer& out, const DatasetJob& dataset) {
     out.put("max_seq_len", dataset.max_seq_len);
     out.put("over_length", word_of(over_length_words, dataset.over_length));
     out.put("shuffle", dataset.shuffle);
+    put_split(out, "eval_split", dataset.eval_split);
     out.end_map();
 }
 
@@ -171,6 +180,7 @@ void write_eval(Writer& out, const EvalJob& eval) {
     out.put("keep_best", eval.keep_best);
     out.put("early_stopping_patience", eval.early_stopping_patience);
     out.put("early_stopping_threshold", eval.early_stopping_threshold);
+    put_split(out, "split", eval.split);
     out.end_map();
 }
 
@@ -178,6 +188,7 @@ void write_logging(Writer& out, const LoggingJob& logging) {
     out.begin_section("logging");
     out.begin_map();
     out.put("every_steps", logging.every_steps);
+    out.put("live", word_of(live_table_words, logging.live));
     out.put("tensorboard", logging.tensorboard);
     out.put("trace", logging.trace);
     out.end_map();

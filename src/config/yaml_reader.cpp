@@ -17,7 +17,7 @@ struct ForeignKey {
 };
 
 /// Spellings of other programs, too far from ours for the edit distance to find them.
-constexpr std::array<ForeignKey, 18> foreign_keys{{
+constexpr std::array<ForeignKey, 22> foreign_keys{{
     {"alpha", "lora_alpha"},
     {"batch_size", "global_batch_size"},
     {"beta1", "adam_beta1"},
@@ -36,6 +36,10 @@ constexpr std::array<ForeignKey, 18> foreign_keys{{
     {"rank", "r"},
     {"steps", "max_steps"},
     {"train_batch_size", "global_batch_size"},
+    {"val_set_size", "eval_split"},
+    {"val_set_size", "split"},
+    {"val_size", "eval_split"},
+    {"val_size", "split"},
 }};
 
 bool contains(const std::vector<std::string>& words, const std::string& word) {
@@ -200,6 +204,30 @@ void SectionReader::read(const std::string& key, std::int64_t& value, std::int64
 void SectionReader::read(const std::string& key, std::uint64_t& value) {
     const std::uint64_t least = 0;
     value = whole_number(key, least, whole_number_words(least)).value_or(value);
+}
+
+void SectionReader::read(const std::string& key, EvalSplit& value) {
+    const std::string expected =
+        "a fraction, greater than 0 and less than 1, or a number of samples, at least 1";
+    const YamlNode* node = scalar(key, expected);
+    if (node == nullptr) return;
+    const char* begin = node->text.data();
+    const char* end = begin + node->text.size();
+    EvalSplit split;
+    const bool whole = std::from_chars(begin, end, split.samples).ptr == end;
+    if (whole && split.samples >= 1 && !node->quoted) {
+        value = split;
+        return;
+    }
+    split.samples = 0;
+    const auto result = std::from_chars(begin, end, split.fraction);
+    if (node->quoted || result.ec == std::errc::invalid_argument || result.ptr != end) {
+        problem(node->place, key, quote(node->text) + " is not a number", "give " + expected);
+    } else if (!(split.fraction > 0.0 && split.fraction < 1.0)) {
+        problem(node->place, key, node->text + " is out of range", "give " + expected);
+    } else {
+        value = split;
+    }
 }
 
 void SectionReader::read_auto(const std::string& key, std::optional<int>& value, int least) {

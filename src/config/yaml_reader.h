@@ -52,6 +52,8 @@ class SectionReader {
     void read(const std::string& key, int& value, int least);
     void read(const std::string& key, std::int64_t& value, std::int64_t least);
     void read(const std::string& key, std::uint64_t& value);
+    /// A number of samples, or a fraction of them.
+    void read(const std::string& key, EvalSplit& value);
     /// "auto" gives an empty value.
     void read_auto(const std::string& key, std::optional<int>& value, int least);
     void read_auto(const std::string& key, std::optional<std::int64_t>& value, std::int64_t least);

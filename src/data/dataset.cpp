@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "io/capped_problems.h"
 #include "io/checksum.h"
+#include "plan/sample_order.h"
 
 namespace loratrain {
 
@@ -130,6 +131,37 @@ Dataset::Dataset(const std::string& path, const DatasetJob& job, std::int64_t vo
     infos_ = std::move(survey.infos);
     report_ = survey.report();
     checksum_ = survey.checksum();
+}
+
+Dataset::Dataset(const Dataset& whole, const std::vector<bool>& marks, bool mark)
+    : file_(whole.file_), max_tokens_(whole.max_tokens_) {
+    Checksum checksum;
+    checksum.update(whole.checksum_.data(), whole.checksum_.size());
+    for (std::size_t i = 0; i < marks.size(); ++i) {
+        if (marks[i] != mark) continue;
+        kept_.push_back(whole.kept_[i]);
+        infos_.push_back(whole.infos_[i]);
+        if (infos_.back().targets == 0) ++report_.without_target;
+        checksum.update(&kept_.back(), sizeof(kept_.back()));
+    }
+    report_.samples = std::ssize(kept_);
+    checksum_ = checksum.hex();
+}
+
+Dataset Dataset::hold_out(std::int64_t count, std::uint64_t seed) {
+    LORATRAIN_CHECK(count >= 1 && count < std::ssize(kept_), count, " of ", kept_.size());
+    constexpr std::int32_t before_all_epochs = -1;
+    const auto order = epoch_order(seed, "eval_split", before_all_epochs, std::ssize(kept_), true);
+    std::vector<bool> marks(kept_.size());
+    for (std::int64_t i = 0; i < count; ++i) {
+        marks[static_cast<std::size_t>(order[static_cast<std::size_t>(i)])] = true;
+    }
+    Dataset held_out(*this, marks, true);
+    LengthReport report = report_;
+    report.held_out = count;
+    *this = Dataset(*this, marks, false);
+    report_ = report;
+    return held_out;
 }
 
 Dataset::~Dataset() = default;

@@ -17,6 +17,7 @@ struct LengthReport {
     std::int64_t truncated = 0;
     std::int64_t dropped = 0;
     std::int64_t without_target = 0;
+    std::int64_t held_out = 0;  ///< of those that were kept, for evaluation
 };
 
 /// A token file seen through max_seq_len and over_length: sample i here is the i-th that was kept.
@@ -29,15 +30,26 @@ class Dataset {
     Dataset(Dataset&&) noexcept;
     Dataset& operator=(Dataset&&) noexcept;
 
+    /// Takes `count` samples out of this dataset, at least 1 and fewer than it has: the first of a
+    /// random order that depends on `seed` and its size alone. Both parts stay in the order of the
+    /// file and have checksums of their own.
+    Dataset hold_out(std::int64_t count, std::uint64_t seed);
+
     const std::vector<SampleInfo>& infos() const { return infos_; }
     const LengthReport& report() const { return report_; }
-    /// Checksum over all ids and labels, for provenance and resume.
+    /// Where each sample stands in the file, counted from 0.
+    const std::vector<std::int64_t>& positions() const { return kept_; }
+    /// Checksum over all ids and labels (of a part: and which samples it has), for provenance and
+    /// resume.
     const std::string& checksum() const { return checksum_; }
     /// Sample `index`, truncated where the policy says so.
     TokenSample read(std::int64_t index) const;
 
   private:
-    std::unique_ptr<TokenFile> file_;
+    /// The samples of `whole` whose mark is `mark`.
+    Dataset(const Dataset& whole, const std::vector<bool>& marks, bool mark);
+
+    std::shared_ptr<const TokenFile> file_;
     std::vector<std::int64_t> kept_;
     std::vector<SampleInfo> infos_;
     LengthReport report_;

@@ -1,20 +1,16 @@
 #include "io/files.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <vector>
 
 #include "base/error.h"
-#include "base/system.h"
 #include "io/checksum.h"
 #include "io/raw_file.h"
 
@@ -40,22 +36,6 @@ void flush_to_disk(const std::string& path, int flags) {
 std::string folder_of(const std::string& path) {
     const std::string folder = fs::path(path).parent_path().string();
     return folder.empty() ? "." : folder;
-}
-
-std::string holder_text(int descriptor) {
-    std::array<char, 128> text{};
-    const ssize_t got = ::pread(descriptor, text.data(), text.size() - 1, 0);
-    return got > 0 ? text.data() : "";
-}
-
-void write_holder(int descriptor) {
-    const char* slurm_job = std::getenv("SLURM_JOB_ID");
-    const std::string text =
-        cat("process ", ::getpid(), " on ", host_name(), slurm_job != nullptr ? ", Slurm job " : "",
-            slurm_job != nullptr ? slurm_job : "");
-    // The text only helps a person; the lock itself does not depend on it.
-    if (::ftruncate(descriptor, 0) != 0) return;
-    if (::pwrite(descriptor, text.data(), text.size(), 0) < 0) return;
 }
 
 }  // namespace
@@ -136,33 +116,6 @@ std::string file_checksum(const std::string& path) {
         done += bytes;
     }
     return checksum.hex();
-}
-
-FileLock::FileLock(const std::string& path, const std::string& what) {
-    descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (descriptor_ < 0) {
-        throw InputError(path, "lock file cannot be opened: " + system_reason(),
-                         "check the directory and its permissions");
-    }
-    if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
-        left_behind_ = holder_text(descriptor_);
-        write_holder(descriptor_);
-        return;
-    }
-    const bool held = errno == EWOULDBLOCK;
-    const std::string reason = system_reason();
-    const std::string holder = holder_text(descriptor_);
-    ::close(descriptor_);
-    if (!held) throw Error(path + ": cannot be locked: " + reason);
-    throw InputError(
-        path, what + " is in use by another process" + (holder.empty() ? "" : " (" + holder + ")"),
-        "wait until it has finished, or choose another directory");
-}
-
-FileLock::~FileLock() {
-    // An empty file says that the holder has ended in order.
-    if (::ftruncate(descriptor_, 0) != 0) left_behind_.clear();
-    ::close(descriptor_);
 }
 
 }  // namespace loratrain

@@ -31,21 +31,4 @@ void make_directory(const std::string& path);
 /// XXH64-like 64-bit checksum of a file's contents as 16 hex digits (see checksum.h).
 std::string file_checksum(const std::string& path);
 
-/// Exclusive lock on a file, held until destruction or process death (flock).
-class FileLock {
-  public:
-    /// Throws InputError when another live process holds it; `what` names the protected thing.
-    FileLock(const std::string& path, const std::string& what);
-    ~FileLock();
-    FileLock(const FileLock&) = delete;
-    FileLock& operator=(const FileLock&) = delete;
-
-    /// The holder before ("process 7 on node3") where it died without releasing the lock, else "".
-    const std::string& left_behind() const { return left_behind_; }
-
-  private:
-    int descriptor_ = -1;
-    std::string left_behind_;
-};
-
 }  // namespace loratrain

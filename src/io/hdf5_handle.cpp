@@ -127,8 +127,11 @@ Hdf5Handle create_hdf5_file(const std::string& path) {
     const Hdf5Lock lock;
     const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
     H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_V18);
-    return checked({H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), H5Fclose},
-                   path, "create the file");
+    const Hdf5Handle root_group(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
+    H5Pset_obj_track_times(root_group.get(), false);  // the same contents, the same bytes
+    return checked(
+        {H5Fcreate(path.c_str(), H5F_ACC_TRUNC, root_group.get(), access.get()), H5Fclose}, path,
+        "create the file");
 }
 
 Hdf5Handle checked(Hdf5Handle handle, const std::string& where, const std::string& action) {

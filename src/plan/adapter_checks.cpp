@@ -19,9 +19,11 @@ void AdapterChecks::dataset(DatasetId id, const DatasetInfo& info, std::int64_t 
     const std::string key = cat("datasets.", dataset.name);
     samples(key + ".path", dataset.path, info.train);
     lengths(key + ".path", info.train, most, hint_longer);
-    if (dataset.eval_path.empty()) return;
-    samples(key + ".eval_path", dataset.eval_path, info.eval);
-    lengths(key + ".eval_path", info.eval, most, hint_longer);
+    if (!dataset.has_eval()) return;
+    const bool own_file = !dataset.eval_path.empty();
+    const std::string eval_key = key + (own_file ? ".eval_path" : ".eval_split");
+    samples(eval_key, own_file ? dataset.eval_path : "the split", info.eval);
+    lengths(eval_key, info.eval, most, hint_longer);
 }
 
 void AdapterChecks::samples(const std::string& key, const std::string& path,

@@ -12,10 +12,6 @@ namespace {
 
 constexpr double nanoseconds = 1e9;
 
-std::int64_t rounded(double seconds) {
-    return std::llround(seconds * nanoseconds);
-}
-
 double square(std::int64_t tokens) {
     return static_cast<double>(tokens) * static_cast<double>(tokens);
 }
@@ -30,14 +26,14 @@ std::int64_t variable_cost(const PackRules& rules, const MicrobatchLoad& load) {
                    backward_seconds(rules.costs, stage, load, rules.recompute) -
                    backward_seconds(rules.costs, stage, nothing, rules.recompute);
     }
-    return std::max<std::int64_t>(1, rounded(seconds));
+    return std::max<std::int64_t>(1, std::llround(seconds * nanoseconds));
 }
 
 void add_batch(const PackRules& rules, const PendingBatch& pending, BlockItems& block) {
     const auto number_of_batch = static_cast<std::int32_t>(block.batches.size()) - 1;
     for (std::size_t place = 0; place < pending.samples.size(); ++place) {
-        const PackSample& sample = pending.samples[place];
-        const std::int64_t tokens = sample.sample.tokens;
+        const SampleRef& sample = pending.samples[place];
+        const std::int64_t tokens = sample.tokens;
         LORATRAIN_CHECK(tokens >= 1 && tokens <= rules.capacity, "a sample of ", tokens,
                         " tokens, capacity ", rules.capacity);
         const std::int64_t cost = variable_cost(rules, {tokens, square(tokens), sample.targets});
@@ -130,11 +126,7 @@ PipelineLoad pipeline_load(const PackRules& rules, const BlockItems& block, cons
             work.targets += block.item(item).targets;
             work.squares += square(block.item(item).tokens);
         }
-        for (const StagePlan& stage : rules.stages) {
-            load.forward.push_back(rounded(forward_seconds(rules.costs, stage, work)));
-            load.backward.push_back(
-                rounded(backward_seconds(rules.costs, stage, work, rules.recompute)));
-        }
+        add_times(load, rules.costs, rules.stages, rules.recompute, work);
     }
     load.required = required_backwards(block, bins, false);
     const std::vector<std::int32_t> again = required_backwards(block, bins, true);
@@ -170,7 +162,7 @@ std::vector<Microbatch> to_microbatches(std::span<const Round> rounds, const Blo
             const PendingBatch& source = *pending[static_cast<std::size_t>(item.batch)];
             if (item.batch != batch) segments.push_back({source.adapter, source.step, {}});
             batch = item.batch;
-            SampleRef sample = source.samples[static_cast<std::size_t>(item.place)].sample;
+            SampleRef sample = source.samples[static_cast<std::size_t>(item.place)];
             sample.tokens = static_cast<std::int32_t>(item.tokens);
             segments.back().samples.push_back(sample);
         }

@@ -50,6 +50,7 @@ bool action_references_exist(const Window& window, const Action& action) {
 struct Held {
     std::int32_t samples = 0;
     std::int64_t tokens = 0;
+    std::int64_t targets = 0;
     std::int32_t first = -1;
     std::int32_t last = -1;
 };
@@ -140,6 +141,7 @@ class ContentCheck {
         if (held.first < 0) held.first = m;
         held.last = m;
         held.tokens += segment.tokens();
+        for (const SampleRef& sample : segment.samples) held.targets += sample.targets;
         held.samples += static_cast<std::int32_t>(segment.samples.size());
         if (segment.samples.empty()) {
             findings_.add("microbatch ", m, " has an empty segment of ", batch_name(batch));
@@ -170,6 +172,10 @@ class ContentCheck {
         if (held.tokens != batch.tokens) {
             findings_.add(batch_name(batch), " has ", batch.tokens, " tokens, its microbatches ",
                           held.tokens);
+        }
+        if (held.targets != batch.targets) {
+            findings_.add(batch_name(batch), " has ", batch.targets, " targets, its microbatches ",
+                          held.targets);
         }
         const std::int32_t first = number(batch.first_microbatch) - window_.first_microbatch;
         const std::int32_t last = number(batch.last_microbatch) - window_.first_microbatch;

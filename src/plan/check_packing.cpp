@@ -16,9 +16,9 @@ class PackingCheck {
         for (const Round& round : rounds) {
             for (const PendingBatch& batch : round) {
                 Expected& expected = batches_[{batch.adapter, batch.step}];
-                for (const PackSample& sample : batch.samples) {
-                    expected.place.emplace(sample.sample.index, expected.samples.size());
-                    expected.samples.push_back(sample.sample);
+                for (const SampleRef& sample : batch.samples) {
+                    expected.place.emplace(sample.index, expected.samples.size());
+                    expected.samples.push_back(sample);
                 }
                 expected.seen.assign(expected.samples.size(), 0);
             }
@@ -102,6 +102,10 @@ class PackingCheck {
             if (sample.tokens < expected.samples[place].tokens) {
                 findings_.add(name, " cuts sample ", sample.index, " to ", sample.tokens,
                               " tokens");
+            }
+            if (sample.targets != expected.samples[place].targets) {
+                findings_.add(name, " has sample ", sample.index, " with ", sample.targets,
+                              " targets");
             }
             return;
         }

@@ -75,6 +75,19 @@ std::vector<std::string> device_names() {
     return names;
 }
 
+MicrobatchLoad load_of(const Microbatch& microbatch) {
+    MicrobatchLoad load;
+    for (const Segment& segment : microbatch.segments) {
+        for (const SampleRef& sample : segment.samples) {
+            const auto tokens = static_cast<double>(sample.tokens);
+            load.tokens += sample.tokens;
+            load.squares += tokens * tokens;
+            load.targets += sample.targets;
+        }
+    }
+    return load;
+}
+
 double forward_seconds(const CostModel& costs, const StagePlan& stage, const MicrobatchLoad& load) {
     const auto tokens = static_cast<double>(load.tokens);
     double seconds = stage.layer_count * costs.layer_forward.seconds(tokens, load.squares);

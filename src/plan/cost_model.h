@@ -18,6 +18,8 @@ CostModel built_in_costs(const ModelSpec& model, Precision precision, std::strin
 /// The devices whose costs are built in: "h200", "h100", "a100", "cpu".
 std::vector<std::string> device_names();
 
+MicrobatchLoad load_of(const Microbatch& microbatch);
+
 /// Seconds of a stage; forward of the stage with the head includes loss and its gradient, backward
 /// includes the second forward of `Recompute::layer`.
 double forward_seconds(const CostModel& costs, const StagePlan& stage, const MicrobatchLoad& load);

@@ -80,6 +80,21 @@ std::string recompute_summary(const Job& job, const Plan& plan) {
     return cat("recompute   ", layer ? "layer" : "none", ": ", why, "\n");
 }
 
+/// "looked at" lines: sizes of microbatches that were compared.
+std::string trials_summary(const Plan& plan) {
+    if (plan.trials.empty()) return "";
+    std::vector<std::string> words;
+    for (const LayoutTrial& trial : plan.trials) {
+        std::string& text = words.emplace_back(std::to_string(trial.microbatch_tokens));
+        if (trial.adapters != plan.trials.front().adapters) {
+            text += cat(" beside ", trial.adapters, " adapters");
+        }
+        text += cat(" (", format_fixed(trial.tokens_per_second, 0), ")");
+    }
+    return cat("looked at   microbatch_tokens (tokens/s by simulation): took ", join(words, ", "),
+               "\n");
+}
+
 std::string tokens_text(std::int64_t tokens) {
     return cat(tokens, tokens >= most_fitting_tokens ? " or more" : "");
 }
@@ -109,9 +124,9 @@ std::string microbatch_summary(const Job& job, const Plan& plan,
 }  // namespace
 
 std::string describe(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
-    return summary(plan) + microbatch_summary(job, plan, datasets) + recompute_summary(job, plan) +
-           fitting_summary(plan) + admission_summary(job, plan) + "\n" + stage_table(plan) + "\n" +
-           adapter_table(job, plan, datasets);
+    return summary(plan) + microbatch_summary(job, plan, datasets) + trials_summary(plan) +
+           recompute_summary(job, plan) + fitting_summary(plan) + admission_summary(job, plan) +
+           "\n" + stage_table(plan) + "\n" + adapter_table(job, plan, datasets);
 }
 
 }  // namespace loratrain

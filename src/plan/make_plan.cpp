@@ -16,6 +16,7 @@
 #include "plan/cost_model.h"
 #include "plan/fit_memory.h"
 #include "plan/memory_model.h"
+#include "plan/search_layout.h"
 
 namespace loratrain {
 
@@ -45,8 +46,9 @@ std::string_view device_of(const Cluster& cluster) {
 class Planner {
   public:
     Planner(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
-            const Cluster& cluster)
+            const Cluster& cluster, const Plan* former)
         : job_(job),
+          sized_job_(job),
           datasets_(datasets),
           cluster_(cluster),
           checks_(job, model, job.path, problems_) {
@@ -58,6 +60,7 @@ class Planner {
                 plan_.backend == BackendKind::cuda ? Precision::bf16 : Precision::fp32;
         }
         for (const AdapterJob& adapter : job.adapters) used_.insert(adapter.dataset);
+        if (former != nullptr) keep_sizes(*former);
     }
 
     Plan run() {
@@ -73,6 +76,7 @@ class Planner {
         choose_lora_columns();
         problems_.throw_if_any();
         admit_first();
+        search_sizes();
         plan_memory();
         problems_.throw_if_any();
         return std::move(plan_);
@@ -195,9 +199,23 @@ class Planner {
         return tokens;
     }
 
-    /// All that may train at once, or when they do not fit as many of the first as do: if possible
-    /// beside microbatches of a fair size.
+    void keep_sizes(const Plan& former) {
+        if (job_.parallel.microbatch_tokens || former.microbatch_tokens < longest_sample()) return;
+        sized_job_.parallel.microbatch_tokens = former.microbatch_tokens;
+        if (job_.parallel.recompute == Recompute::automatic) {
+            sized_job_.parallel.recompute = former.recompute;
+        }
+    }
+
     void admit_first() {
+        if (admit_fitting()) return;
+        sized_job_.parallel = job_.parallel;
+        admit_fitting();
+    }
+
+    /// All that may train at once, or when they do not fit as many of the first as do: if possible
+    /// beside microbatches of a fair size. False when not even one fits.
+    bool admit_fitting() {
         std::vector<AdapterId> all =
             admission_order(job_, std::vector<AdapterClaim>(job_.adapters.size()));
         all.resize(std::min(all.size(), most_admitted(job_)));
@@ -209,13 +227,29 @@ class Planner {
                 choose_microbatches();
                 const bool fair = count == all.size() || !with_fair_size || has_fair_size();
                 const std::int64_t tokens = plan_.microbatch_tokens;
-                if (fair && fits_memory(job_, plan_, tokens, plan_.recompute)) return;
+                if (fair && fits_memory(job_, plan_, tokens, plan_.recompute)) return true;
             }
         }
+        return false;
+    }
+
+    /// Where sizes are free. By the costs built in: measured ones differ from time to time. What
+    /// does not fit is left to plan_memory.
+    void search_sizes() {
+        if (sized_job_.parallel.microbatch_tokens) return;
+        if (!fits_memory(job_, plan_, plan_.microbatch_tokens, plan_.recompute)) return;
+        plan_.trials = search_layout(job_, plan_, datasets_, built_in_,
+                                     std::min(usual_tokens(), largest_round()), longest_sample());
+        if (plan_.trials.empty()) return;
+        const LayoutTrial& best = plan_.trials.front();
+        plan_.microbatch_tokens = best.microbatch_tokens;
+        plan_.first_admitted =
+            admission_order(job_, std::vector<AdapterClaim>(job_.adapters.size()));
+        plan_.first_admitted.resize(static_cast<std::size_t>(best.adapters));
     }
 
     bool has_fair_size() const {
-        return job_.parallel.microbatch_tokens ||
+        return sized_job_.parallel.microbatch_tokens ||
                plan_.microbatch_tokens >= std::min(usual_tokens(), largest_round()) / crowded_share;
     }
 
@@ -235,8 +269,8 @@ class Planner {
             plan_.fitting.none = largest_fitting_tokens(job_, plan_, Recompute::none, longest);
             plan_.fitting.layer = largest_fitting_tokens(job_, plan_, Recompute::layer, longest);
         }
-        const MicrobatchChoice choice =
-            choose_microbatch(job_, plan_, std::min(usual_tokens(), largest_round()), longest);
+        const MicrobatchChoice choice = choose_microbatch(
+            sized_job_, plan_, std::min(usual_tokens(), largest_round()), longest);
         plan_.microbatch_tokens = choice.tokens;
         plan_.recompute = choice.recompute;
     }
@@ -277,6 +311,7 @@ class Planner {
     }
 
     const Job& job_;
+    Job sized_job_;  ///< with the sizes of the former plan, while these fit
     std::span<const DatasetInfo> datasets_;
     const Cluster& cluster_;
     std::set<DatasetId> used_;
@@ -289,11 +324,11 @@ class Planner {
 }  // namespace
 
 Plan make_plan(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
-               const Cluster& cluster) {
+               const Cluster& cluster, const Plan* former) {
     LORATRAIN_CHECK(datasets.size() == job.datasets.size(), "one DatasetInfo per dataset");
     LORATRAIN_CHECK(!job.adapters.empty(), "a job has at least one adapter");
     LORATRAIN_CHECK(cluster.backend != BackendKind::automatic, "the backend is chosen before");
-    return Planner(job, model, datasets, cluster).run();
+    return Planner(job, model, datasets, cluster, former).run();
 }
 
 }  // namespace loratrain

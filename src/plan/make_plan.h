@@ -19,14 +19,17 @@ namespace loratrain {
 ///   given one) with the job's mix of samples is as small as possible (partition_layers.h).
 /// - microbatch_tokens auto = max(longest sample, min(2048 on the CPU or 8192 on CUDA, largest
 ///   round in tokens, what fits in memory)); recompute auto = none where that fits
-///   (fit_memory.h has both rules).
+///   (fit_memory.h has both rules). A pipeline takes another size, and with it another number of
+///   adapters at once, where that is faster by simulation (search_layout.h).
 /// - max_in_flight = number of stages; 1 with policy sequential.
 /// - pad_columns = sum of the ranks (rounded up to 16), at most 128 on the CPU and 512
 ///   on CUDA (measured: beyond it segments are faster): microbatches with at most that sum of ranks
 ///   use the augmented matrix (decision 4), the others go by segment. 0 where one rank is larger.
 ///   saved_columns = width of S, for either.
-/// `datasets` is indexed by DatasetId.
+/// `datasets` is indexed by DatasetId. `former`: of the run that is continued, or null; what is
+/// auto in microbatch_tokens and recompute stays as it was then, if that still fits, so that
+/// results do not depend on the memory that is free now.
 Plan make_plan(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
-               const Cluster& cluster);
+               const Cluster& cluster, const Plan* former = nullptr);
 
 }  // namespace loratrain

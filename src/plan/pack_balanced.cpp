@@ -18,7 +18,8 @@ constexpr std::array orders{BinOrder::falling, BinOrder::rising, BinOrder::peak}
 constexpr std::array finer{0.88, 0.94, 0.97, 1.03, 1.06, 1.12};
 constexpr std::size_t probed_samples = 512;  // of the rough comparison, at least
 constexpr std::int32_t probed_rounds = 6;
-constexpr std::size_t many_samples = 4096;  // that suffice in any number of rounds
+constexpr std::size_t many_samples = 1024;  // that suffice in any number of rounds
+constexpr std::size_t rough_stride = 3;
 constexpr std::int32_t ordered_groups = 3;  // orders matter where the pipeline drains
 constexpr std::size_t kept = 12;            // variants compared over the whole block
 constexpr double near_best = 1.03;
@@ -32,16 +33,31 @@ struct Tried {
     std::int64_t makespan = 0;
 };
 
+std::int32_t most_batches_of_a_round(const BlockItems& block) {
+    std::int32_t most = 0;
+    std::int32_t count = 0;
+    for (std::size_t b = 0; b < block.batches.size(); ++b) {
+        count = b > 0 && block.batches[b].round == block.batches[b - 1].round ? count + 1 : 1;
+        most = std::max(most, count);
+    }
+    return most;
+}
+
+/// Of a large round the first samples of every batch.
 BlockItems first_rounds(const BlockItems& block) {
     BlockItems part;
     part.capacity = block.capacity;
+    const std::int32_t most_of_a_batch =
+        std::max(1, static_cast<std::int32_t>(many_samples) / most_batches_of_a_round(block));
     for (const BlockBatch& batch : block.batches) {
         const bool enough = part.items.size() >= many_samples ||
                             (part.items.size() >= probed_samples && part.rounds >= probed_rounds);
         if (batch.round >= part.rounds && enough) break;
         part.rounds = batch.round + 1;
         part.batches.push_back(batch);
-        for (std::int32_t i = 0; i < batch.item_count; ++i) {
+        part.batches.back().first_item = static_cast<std::int32_t>(part.items.size());
+        part.batches.back().item_count = std::min(batch.item_count, most_of_a_batch);
+        for (std::int32_t i = 0; i < part.batches.back().item_count; ++i) {
             part.items.push_back(block.item(batch.first_item + i));
             part.cost += part.items.back().cost;
             part.tokens += part.items.back().tokens;
@@ -60,11 +76,11 @@ class Search {
 
     BalancedPacking run() {
         const BlockItems part = first_rounds(block_);
-        std::vector<Tried> tried = all_variants();
+        std::vector<Tried> tried = variants(rules_.rough ? rough_stride : 1);
         evaluate(part, tried);
         sort(tried);
         tried.resize(std::min(tried.size(), kept));
-        if (part.rounds < block_.rounds) {
+        if (part.items.size() < block_.items.size()) {
             evaluate(block_, tried);
             sort(tried);
         }
@@ -85,34 +101,40 @@ class Search {
         return counts;
     }
 
-    std::vector<Tried> all_variants() const {
+    /// Every `stride`-th number of groups and target; all orders with stride 1.
+    std::vector<Tried> variants(std::size_t stride) const {
         std::vector<Tried> all;
         const double full = static_cast<double>(block_.cost) / static_cast<double>(block_.tokens) *
                             static_cast<double>(block_.capacity);
         const double least =
             static_cast<double>(block_.cost) / static_cast<double>(block_.items.size()) / 2.0;
-        for (const std::int32_t count : groups()) {
+        const std::vector<std::int32_t> counts = groups();
+        for (std::size_t g = 0; g < counts.size(); g += stride) {
+            const std::int32_t count = counts[g];
             all.push_back({{Filling::filled, count, 0}, {}, 0});
-            for (const double share : capacity_shares) {
-                const double target = full / share;
-                if (share > 1.0 && target < least) break;
-                const auto wanted = static_cast<std::int64_t>(target);
+            std::int64_t before = 0;
+            for (std::size_t c = 0; c < capacity_shares.size(); c += stride) {
+                const double share = capacity_shares[c];
+                if (share > 1.0 && full / share < least) break;
+                const std::int64_t target = leveled(full / share);
+                if (target == before) continue;
+                before = target;
                 for (const BinOrder order : orders) {
-                    if (order != BinOrder::falling && count > ordered_groups) break;
-                    add(all, {Filling::evened, count, wanted, order});
+                    const bool matters = stride == 1 && count <= ordered_groups;
+                    if (order != BinOrder::falling && !matters) break;
+                    all.push_back({{Filling::evened, count, target, order}, {}, 0});
                 }
-                add(all, {Filling::streamed, count, wanted});
+                all.push_back({{Filling::streamed, count, target}, {}, 0});
             }
         }
         return all;
     }
 
     /// The same number of microbatches, but none left over.
-    void add(std::vector<Tried>& all, PackVariant variant) const {
-        const std::int64_t wanted = std::max<std::int64_t>(1, variant.target);
+    std::int64_t leveled(double target) const {
+        const auto wanted = std::max<std::int64_t>(1, static_cast<std::int64_t>(target));
         const std::int64_t count = (block_.cost + wanted - 1) / wanted;
-        variant.target = (block_.cost + count - 1) / count;
-        all.push_back({variant, {}, 0});
+        return (block_.cost + count - 1) / count;
     }
 
     int repeats(const BlockItems& block) const {
@@ -143,8 +165,8 @@ class Search {
         std::vector<Tried> around;
         for (const double factor : finer) {
             PackVariant variant = best;
-            variant.target = static_cast<std::int64_t>(static_cast<double>(best.target) * factor);
-            add(around, variant);
+            variant.target = leveled(static_cast<double>(best.target) * factor);
+            around.push_back({variant, {}, 0});
         }
         evaluate(block_, around);
         tried.insert(tried.end(), around.begin(), around.end());

@@ -14,6 +14,8 @@ namespace loratrain {
 
 namespace {
 
+constexpr int blocks_timed = 4;
+
 /// First-fit in order.
 void add_first_fit(const BlockItems& block, const BlockBatch& batch, Bins& bins) {
     const std::size_t first = bins.size();
@@ -108,17 +110,21 @@ Bins pack(const PackRules& rules, const BlockItems& block) {
     return pack_balanced_block(rules, block).bins;
 }
 
+bool pads(const PackRules& rules) {
+    return rules.policy == SchedulePolicy::balanced && rules.packing == Packing::bucketed;
+}
+
 std::vector<Round> padded(std::span<const Round> rounds) {
     std::vector<Round> result(rounds.begin(), rounds.end());
     for (Round& round : result) {
         std::vector<std::int32_t> lengths;
         for (const PendingBatch& batch : round) {
-            for (const PackSample& sample : batch.samples) lengths.push_back(sample.sample.tokens);
+            for (const SampleRef& sample : batch.samples) lengths.push_back(sample.tokens);
         }
         const std::vector<std::int32_t> bounds = length_buckets(lengths, default_buckets);
         for (PendingBatch& batch : round) {
-            for (PackSample& sample : batch.samples) {
-                sample.sample.tokens = padded_length(bounds, sample.sample.tokens);
+            for (SampleRef& sample : batch.samples) {
+                sample.tokens = padded_length(bounds, sample.tokens);
             }
         }
     }
@@ -131,7 +137,7 @@ std::vector<Microbatch> pack_block(const PackRules& rules, std::span<const Round
     LORATRAIN_CHECK(rules.capacity >= 1 && !rules.stages.empty(), "capacity ", rules.capacity, ", ",
                     rules.stages.size(), " stages");
     std::vector<Round> longer;
-    if (rules.policy == SchedulePolicy::balanced && rules.packing == Packing::bucketed) {
+    if (pads(rules)) {
         longer = padded(rounds);
         rounds = longer;
     }
@@ -145,6 +151,14 @@ std::vector<Microbatch> pack_block(const PackRules& rules, std::span<const Round
     if (!findings.empty())
         throw Error(cat("the packing is not valid:\n  ", join(findings, "\n  ")));
     return microbatches;
+}
+
+double block_time(const PackRules& rules, std::span<const Round> rounds) {
+    const std::vector<Round> longer = pads(rules) ? padded(rounds) : std::vector<Round>();
+    const BlockItems block = block_items(rules, pads(rules) ? longer : rounds);
+    const Bins bins = pack(rules, block);
+    const PipelineLoad load = pipeline_load(rules, block, bins, blocks_timed);
+    return static_cast<double>(pipeline_time(load).makespan) / blocks_timed;
 }
 
 }  // namespace loratrain

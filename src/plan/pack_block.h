@@ -11,17 +11,11 @@
 
 namespace loratrain {
 
-/// A sample waiting for its microbatch. `targets` = labels that are trained (SampleInfo).
-struct PackSample {
-    SampleRef sample;
-    std::int32_t targets = 0;
-};
-
 /// A global batch (adapter, step) before packing; samples in its order.
 struct PendingBatch {
     AdapterId adapter{};
     std::int32_t step = 0;
-    std::vector<PackSample> samples;
+    std::vector<SampleRef> samples;
 };
 
 /// Every active adapter's next optimizer step; at most one batch per adapter.
@@ -38,6 +32,7 @@ struct PackRules {
     Recompute recompute = Recompute::none;
     double solver_seconds = 1.0;  ///< safety limit of one MILP
     int threads = 1;              ///< the result does not depend on it
+    bool rough = false;           ///< balanced: compare a tenth of the packings
 };
 
 /// Which samples share a microbatch, and the order of the microbatches, for a block of consecutive
@@ -59,5 +54,9 @@ struct PackRules {
 /// adapter, adapters ascending in a microbatch, samples in batch order; every segment of (a, j)
 /// in an earlier microbatch than all of (a, j+1). Proved by check_packing before return.
 std::vector<Microbatch> pack_block(const PackRules& rules, std::span<const Round> rounds);
+
+/// Simulated nanoseconds that pack_block's microbatches take (pipeline_time.h), where such blocks
+/// follow each other: the mean of a few.
+double block_time(const PackRules& rules, std::span<const Round> rounds);
 
 }  // namespace loratrain

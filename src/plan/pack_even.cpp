@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <queue>
+#include <utility>
 
 #include "plan/pack_batch.h"
 
@@ -8,6 +11,7 @@ namespace loratrain {
 namespace {
 
 constexpr std::int64_t most_considered = 200000;  // exchanges in all
+constexpr std::int64_t nearly_even = 512;         // 1/512 of the mean above it: good enough
 
 class Evening {
   public:
@@ -19,6 +23,8 @@ class Evening {
 
     std::optional<Bins> run() {
         if (!spread()) return std::nullopt;
+        for (const PackSize& load : load_) mean_ += load.cost;
+        mean_ /= std::ssize(load_);
         while (considered_ < most_considered && improve()) {
         }
         return sorted();
@@ -33,17 +39,36 @@ class Evening {
         std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
             return item(a).cost > item(b).cost;
         });
+        CheapestBins cheapest;
+        for (std::size_t b = 0; b < bins_.size(); ++b) cheapest.emplace(0, b);
         for (const std::int32_t i : order) {
-            std::size_t best = bins_.size();
-            for (std::size_t b = 0; b < bins_.size(); ++b) {
-                if (load_[b].tokens + item(i).tokens > capacity_) continue;
-                if (best == bins_.size() || load_[b].cost < load_[best].cost) best = b;
-            }
-            if (best == bins_.size()) return false;
-            add(best, i);
+            const std::size_t bin = take_with_room(cheapest, item(i).tokens);
+            if (bin == bins_.size()) return false;
+            add(bin, i);
+            cheapest.emplace(load_[bin].cost, bin);
         }
         return std::none_of(bins_.begin(), bins_.end(),
                             [](const auto& bin) { return bin.empty(); });
+    }
+
+    using CostOfBin = std::pair<std::int64_t, std::size_t>;
+    using CheapestBins = std::priority_queue<CostOfBin, std::vector<CostOfBin>, std::greater<>>;
+
+    /// Takes the cheapest bin with room out of the queue; the number of bins when there is none.
+    std::size_t take_with_room(CheapestBins& cheapest, std::int64_t tokens) const {
+        std::vector<CostOfBin> full;
+        std::size_t found = bins_.size();
+        while (!cheapest.empty() && found == bins_.size()) {
+            const CostOfBin top = cheapest.top();
+            cheapest.pop();
+            if (load_[top.second].tokens + tokens <= capacity_) {
+                found = top.second;
+            } else {
+                full.push_back(top);
+            }
+        }
+        for (const CostOfBin& bin : full) cheapest.push(bin);
+        return found;
     }
 
     void add(std::size_t bin, std::int32_t i) {
@@ -71,6 +96,7 @@ class Evening {
             std::max_element(load_.begin(), load_.end(),
                              [](const auto& a, const auto& b) { return a.cost < b.cost; }) -
             load_.begin());
+        if (load_[top].cost - mean_ <= mean_ / nearly_even) return false;
         Exchange best;
         best.larger = load_[top].cost;
         for (std::size_t other = 0; other < bins_.size(); ++other) {
@@ -124,6 +150,7 @@ class Evening {
     std::int64_t capacity_;
     Bins bins_;
     std::vector<PackSize> load_;
+    std::int64_t mean_ = 0;  ///< cost of a bin
     std::int64_t considered_ = 0;
 };
 

@@ -13,18 +13,20 @@ namespace {
 
 using Bins = std::vector<std::size_t>;  ///< bin of each item
 
-Bins first_fit(std::span<const PackItem> items, std::int64_t capacity) {
+/// Microbatches that first-fit in order needs.
+std::size_t first_fit_count(std::span<const PackItem> items, std::int64_t capacity) {
     std::vector<std::int64_t> room;
-    Bins bin_of;
     for (const PackItem& item : items) {
         const std::int64_t tokens = item.sample.tokens;
         const auto found = std::find_if(room.begin(), room.end(),
                                         [&](std::int64_t left) { return left >= tokens; });
-        bin_of.push_back(static_cast<std::size_t>(found - room.begin()));
-        if (found == room.end()) room.push_back(capacity);
-        room[bin_of.back()] -= tokens;
+        if (found == room.end()) {
+            room.push_back(capacity - tokens);
+        } else {
+            *found -= tokens;
+        }
     }
-    return bin_of;
+    return room.size();
 }
 
 std::vector<std::size_t> longest_first(std::span<const PackItem> items) {
@@ -74,16 +76,11 @@ std::vector<Microbatch> build(std::span<const PackItem> items, const Bins& bin_o
 
 }  // namespace
 
-std::vector<Microbatch> pack_first_fit(std::span<const PackItem> items, std::int64_t capacity) {
-    return build(items, first_fit(items, capacity));
-}
-
 std::vector<Microbatch> pack_balanced(std::span<const PackItem> items, std::int64_t capacity,
                                       std::int64_t at_least) {
     if (items.empty()) return {};
-    const Bins fitted = first_fit(items, capacity);
     const std::size_t wanted = std::min(items.size(), static_cast<std::size_t>(at_least));
-    std::size_t bins = std::max(wanted, *std::max_element(fitted.begin(), fitted.end()) + 1);
+    std::size_t bins = std::max(wanted, first_fit_count(items, capacity));
     while (bins < items.size()) {
         if (const std::optional<Bins> bin_of = balance(items, capacity, bins)) {
             return build(items, *bin_of);

@@ -15,14 +15,11 @@ struct PackItem {
     SampleRef sample;
 };
 
-/// First-fit in the given order: a sample goes into the first microbatch that still has room.
-/// Every sample must fit into `capacity` tokens alone; items of one adapter are adjacent and belong
-/// to one step. Segments and samples inside a microbatch keep the order of the items.
-std::vector<Microbatch> pack_first_fit(std::span<const PackItem> items, std::int64_t capacity);
-
 /// Microbatches of about equal tokens, none above `capacity`, at least min(items, at_least) of them
 /// and not fewer than first-fit needs: longest sample first into the lightest microbatch (LPT),
-/// with more microbatches until they fit. Numbered by their first item.
+/// with more microbatches until they fit. Every sample must fit into `capacity` alone; items of one
+/// adapter are adjacent and belong to one step. Segments and samples inside a microbatch keep the
+/// order of the items; microbatches are numbered by their first item.
 std::vector<Microbatch> pack_balanced(std::span<const PackItem> items, std::int64_t capacity,
                                       std::int64_t at_least);
 

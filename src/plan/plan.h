@@ -86,6 +86,13 @@ struct FittingTokens {
 };
 inline constexpr std::int64_t most_fitting_tokens = std::int64_t{1} << 20U;
 
+/// A size of microbatches that was looked at (search_layout.h).
+struct LayoutTrial {
+    std::int64_t microbatch_tokens = 0;
+    std::int32_t adapters = 0;  ///< that train at once beside such microbatches
+    double tokens_per_second = 0.0;
+};
+
 /// Adapters that may be added while the job runs.
 inline constexpr std::int32_t spare_adapters = 256;
 
@@ -110,13 +117,15 @@ struct Plan {
     /// Adapters that sums, counters and message tails have room for.
     std::int32_t adapter_capacity = 0;
     std::vector<AdapterId> first_admitted;  ///< those that train from the start (admission.h)
+    std::vector<LayoutTrial> trials;        ///< sizes of microbatches compared, the chosen first
     std::vector<MemoryPlan> memory;         ///< per rank
 };
 
 /// A sample as a microbatch refers to it.
 struct SampleRef {
-    std::int32_t index = 0;  ///< in the dataset
-    std::int32_t tokens = 0;
+    std::int32_t index = 0;    ///< in the dataset
+    std::int32_t tokens = 0;   ///< rows it takes: more than it has where it is padded
+    std::int32_t targets = 0;  ///< as SampleInfo's
 };
 
 /// Consecutive rows of one adapter inside a microbatch: whole samples of one global batch.

@@ -114,10 +114,15 @@ std::string microbatch_text(const Microbatch& microbatch) {
     for (const Segment& segment : microbatch.segments) {
         text += cat(text.empty() ? "" : " ", "a", number(segment.adapter), "@", segment.step);
         for (const SampleRef& sample : segment.samples) {
-            text += cat(" ", sample.index, ":", sample.tokens);
+            text += cat(" ", sample.index, ":", sample.tokens, ":", sample.targets);
         }
     }
     return text;
+}
+
+std::string trial_text(const LayoutTrial& trial) {
+    return cat("  - [", trial.microbatch_tokens, ", ", trial.adapters, ", ",
+               format_exact(trial.tokens_per_second), "]\n");
 }
 
 std::string batch_text(const BatchPlan& b) {
@@ -322,6 +327,19 @@ CostModel read_costs(const Map& map) {
     return costs;
 }
 
+std::vector<std::string> fields_of(const YAML::Node& node) {
+    std::vector<std::string> fields;
+    for (const auto& field : node) fields.push_back(field.as<std::string>());
+    return fields;
+}
+
+LayoutTrial read_trial(const YAML::Node& node) {
+    const std::vector<std::string> fields = fields_of(node);
+    if (fields.size() != 3) fail("a trial needs 3 numbers");
+    return {parse_number<std::int64_t>(fields[0]), parse_number<std::int32_t>(fields[1]),
+            parse_number<double>(fields[2])};
+}
+
 Plan read_plan(const YAML::Node& root) {
     const Map map(root);
     Plan plan;
@@ -347,13 +365,13 @@ Plan read_plan(const YAML::Node& root) {
         plan.first_admitted.push_back(
             AdapterId{parse_number<std::int32_t>(node.as<std::string>())});
     }
+    for (const auto& node : map.at("trials")) plan.trials.push_back(read_trial(node));
     for (const auto& node : map.at("memory")) plan.memory.push_back(read_memory(Map(node)));
     return plan;
 }
 
 BatchPlan read_batch(const YAML::Node& node) {
-    std::vector<std::string> fields;
-    for (const auto& field : node) fields.push_back(field.as<std::string>());
+    const std::vector<std::string> fields = fields_of(node);
     if (fields.size() != 10) fail("a batch has 10 fields");
     BatchPlan batch;
     batch.adapter = AdapterId{parse_number<std::int32_t>(fields[0])};
@@ -369,6 +387,13 @@ BatchPlan read_batch(const YAML::Node& node) {
     return batch;
 }
 
+SampleRef read_sample(std::string_view text) {
+    const std::size_t last = text.rfind(':');
+    if (last == std::string_view::npos) fail(cat("'", text, "' is no sample"));
+    const auto [sample, tokens] = parse_pair(text.substr(0, last), ':');
+    return {sample, tokens, parse_number<std::int32_t>(text.substr(last + 1))};
+}
+
 Microbatch read_microbatch(const std::string& text) {
     Microbatch microbatch;
     for (const std::string_view word_text : words_of(text)) {
@@ -377,8 +402,7 @@ Microbatch read_microbatch(const std::string& text) {
             microbatch.segments.push_back({AdapterId{adapter}, step, {}});
         } else {
             if (microbatch.segments.empty()) fail("a sample before its adapter");
-            const auto [sample, tokens] = parse_pair(word_text, ':');
-            microbatch.segments.back().samples.push_back({sample, tokens});
+            microbatch.segments.back().samples.push_back(read_sample(word_text));
         }
     }
     return microbatch;
@@ -443,6 +467,8 @@ std::string to_text(const Plan& plan) {
     }
     text += cat("adapter_capacity: ", plan.adapter_capacity,
                 "\nfirst_admitted: ", numbers(numbers_of(plan.first_admitted)), "\n");
+    text += "trials:  # microbatch_tokens, adapters at once, tokens/s; the chosen one first\n";
+    for (const LayoutTrial& trial : plan.trials) text += trial_text(trial);
     text += "memory:  # bytes of each rank\n";
     for (const MemoryPlan& memory : plan.memory) {
         text += cat("  - {weights: ", memory.weights, ", adapters: ", memory.adapters,
@@ -469,7 +495,7 @@ std::string to_text(const Window& window) {
             "\nbatches:  # adapter, step, round, epoch, samples, tokens, targets, first and"
             " last microbatch, last of adapter\n");
     for (const BatchPlan& batch : window.batches) text += "  - " + batch_text(batch) + "\n";
-    text += "microbatches:  # a<adapter>@<step> <sample>:<tokens> ...\n";
+    text += "microbatches:  # a<adapter>@<step> <sample>:<tokens>:<targets> ...\n";
     for (const Microbatch& microbatch : window.microbatches) {
         text += "  - \"" + microbatch_text(microbatch) + "\"\n";
     }

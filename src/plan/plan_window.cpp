@@ -58,7 +58,8 @@ Window plan_eval_window(const Job& job, const Plan& plan, std::span<const Datase
         if (samples.empty()) continue;
         window.batches.push_back(eval_batch(id, samples));
         for (std::size_t i = 0; i < samples.size(); ++i) {
-            items.push_back({id, 0, {static_cast<std::int32_t>(i), samples[i].tokens}});
+            items.push_back(
+                {id, 0, {static_cast<std::int32_t>(i), samples[i].tokens, samples[i].targets}});
         }
     }
     const auto stages = static_cast<std::int64_t>(plan.replica.stages.size());

@@ -113,7 +113,7 @@ class Predictor {
         admit_next();
         const Window window = plan_window(job_, plan_, datasets_, progress_, rounds);
         if (window.batches.empty()) return false;
-        Simulator simulator(job_, plan_, datasets_, plan_.costs);
+        Simulator simulator(job_, plan_, plan_.costs);
         simulator.add(window);
         const Timeline& timeline = simulator.timeline();
         const std::vector<std::int32_t> steps = steps_in(window, plan_.adapters.size());

@@ -134,7 +134,7 @@ Round ScheduleStream::State::take_round(Window& window) {
         const std::vector<SampleInfo>& infos = datasets[index(job.adapter(id).dataset)].train;
         for (const std::int32_t sample : sources[a].samples(pending.step)) {
             const SampleInfo& info = infos[static_cast<std::size_t>(sample)];
-            pending.samples.push_back({{sample, info.tokens}, info.targets});
+            pending.samples.push_back({sample, info.tokens, info.targets});
             batch.targets += info.targets;
         }
         batch.samples = static_cast<std::int32_t>(pending.samples.size());

@@ -17,22 +17,6 @@ const Item& item(const std::vector<Item>& items, std::int32_t i) {
 
 }  // namespace
 
-MicrobatchLoad load_of(const Job& job, std::span<const DatasetInfo> datasets,
-                       const Microbatch& microbatch, bool evaluation) {
-    MicrobatchLoad load;
-    for (const Segment& segment : microbatch.segments) {
-        const DatasetInfo& data = datasets[index(job.adapter(segment.adapter).dataset)];
-        const std::vector<SampleInfo>& infos = evaluation ? data.eval : data.train;
-        for (const SampleRef& sample : segment.samples) {
-            const auto tokens = static_cast<double>(sample.tokens);
-            load.tokens += sample.tokens;
-            load.squares += tokens * tokens;
-            load.targets += item(infos, sample.index).targets;
-        }
-    }
-    return load;
-}
-
 double Timeline::makespan() const {
     double end = 0.0;
     for (const auto& spans : stages) {
@@ -69,13 +53,8 @@ double Timeline::tokens_per_second() const {
     return whole > 0.0 ? static_cast<double>(tokens()) / whole : 0.0;
 }
 
-Simulator::Simulator(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-                     const CostModel& costs)
-    : job_(job),
-      plan_(plan),
-      datasets_(datasets),
-      costs_(costs),
-      stages_(plan.replica.stages.size()) {
+Simulator::Simulator(const Job& job, const Plan& plan, const CostModel& costs)
+    : job_(job), plan_(plan), costs_(costs), stages_(plan.replica.stages.size()) {
     timeline_.stages.resize(stages_.size());
 }
 
@@ -101,7 +80,7 @@ void Simulator::queue_actions(const Window& window) {
         stream_batches_ = static_cast<std::int32_t>(timeline_.batches.size());
     }
     for (const Microbatch& microbatch : window.microbatches) {
-        loads_.push_back(load_of(job_, datasets_, microbatch, window.evaluation));
+        loads_.push_back(load_of(microbatch));
         timeline_.microbatches.push_back(microbatch);
     }
     const auto shifted = [&](MicrobatchId id) {

@@ -2,17 +2,12 @@
 
 #include <cstdint>
 #include <deque>
-#include <span>
 #include <vector>
 
 #include "plan/costs.h"
 #include "plan/plan.h"
 
 namespace loratrain {
-
-/// What a microbatch costs; `evaluation`: its samples are those of the eval files.
-MicrobatchLoad load_of(const Job& job, std::span<const DatasetInfo> datasets,
-                       const Microbatch& microbatch, bool evaluation = false);
 
 /// A stage's computation: kind is forward, backward or step.
 struct TimelineSpan {
@@ -45,9 +40,8 @@ struct Timeline {
 /// message_fixed later; a receive waits until its message is there. Pure and deterministic.
 class Simulator {
   public:
-    /// `job`, `plan` and `datasets` are kept by reference.
-    Simulator(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-              const CostModel& costs);
+    /// `job` and `plan` are kept by reference.
+    Simulator(const Job& job, const Plan& plan, const CostModel& costs);
 
     /// Continues every stage with its list of the window. What waits for a message that a later
     /// window sends stays until then. Throws Error when a receive meets a message that it did not
@@ -85,7 +79,6 @@ class Simulator {
 
     const Job& job_;
     const Plan& plan_;
-    std::span<const DatasetInfo> datasets_;
     CostModel costs_;
     std::vector<StageState> stages_;
     std::vector<MicrobatchLoad> loads_;

@@ -1,6 +1,7 @@
 #include "plan/subset_sum.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 
 namespace loratrain {
@@ -9,23 +10,51 @@ namespace {
 
 constexpr std::int32_t unreached = -1;
 
+constexpr std::size_t word_bits = 64;
+
+/// Sums that can be reached, one bit each.
+class SumSet {
+  public:
+    explicit SumSet(std::size_t most) : most_(most), words_(most / word_bits + 1), fresh_(words_) {
+        words_[0] = 1;
+    }
+
+    /// Adds every sum plus `value`; `use` gets those that are new.
+    template <class Use>
+    void add(std::size_t value, Use&& use) {
+        const std::size_t skipped = value / word_bits;
+        const std::size_t shift = value % word_bits;
+        for (std::size_t w = skipped; w < words_.size(); ++w) {
+            const std::uint64_t low = words_[w - skipped] << shift;
+            const std::uint64_t carry =
+                shift == 0 || w == skipped ? 0 : words_[w - skipped - 1] >> (word_bits - shift);
+            fresh_[w] = (low | carry) & ~words_[w];
+        }
+        for (std::size_t w = skipped; w < words_.size(); ++w) {
+            words_[w] |= fresh_[w];
+            for (std::uint64_t bits = fresh_[w]; bits != 0; bits &= bits - 1) {
+                const std::size_t sum =
+                    w * word_bits + static_cast<std::size_t>(std::countr_zero(bits));
+                if (sum <= most_) use(sum);
+            }
+        }
+    }
+
+  private:
+    std::size_t most_;
+    std::vector<std::uint64_t> words_;
+    std::vector<std::uint64_t> fresh_;
+};
+
 /// Per sum 0 .. most: the first value that completes it from a sum of earlier values.
 std::vector<std::int32_t> reach(std::span<const std::int64_t> values, std::int64_t unit,
                                 std::size_t most) {
     std::vector<std::int32_t> completed_by(most + 1, unreached);
-    std::size_t largest = 0;
+    SumSet sums(most);
     for (std::size_t i = 0; i < values.size(); ++i) {
         const auto value = static_cast<std::size_t>((values[i] + unit - 1) / unit);
         if (value > most) continue;
-        const std::size_t top = std::min(most, largest + value);
-        for (std::size_t sum = top; sum >= value; --sum) {
-            const std::size_t before = sum - value;
-            const bool reached = before == 0 || completed_by[before] != unreached;
-            if (reached && completed_by[sum] == unreached) {
-                completed_by[sum] = static_cast<std::int32_t>(i);
-            }
-        }
-        largest = top;
+        sums.add(value, [&](std::size_t sum) { completed_by[sum] = static_cast<std::int32_t>(i); });
     }
     return completed_by;
 }

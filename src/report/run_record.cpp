@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "config/job_yaml.h"
 #include "io/files.h"
 #include "plan/plan_text.h"
@@ -40,6 +41,18 @@ std::vector<MeasuredMemory> read_memory(const std::string& path) {
                          rank.value("resident_growth", std::uint64_t{0})});
     }
     return ranks;
+}
+
+/// Without it, as when another version of the program wrote it, a page still shows the rest.
+void read_plan(RunRecord& run) {
+    const std::string path = run.dir + "/plan.yaml";
+    const std::string text = text_or_empty(path);
+    if (text.empty()) return;
+    try {
+        run.plan = plan_from_text(text);
+    } catch (const std::exception& error) {
+        log::warn(cat(path, ": cannot be read, the page does without: ", error.what()));
+    }
 }
 
 /// What logging.trace wrote, else the preview.
@@ -84,8 +97,7 @@ RunRecord read_run(const std::string& dir) {
     run.dir = dir;
     run.job = read_job(dir + resolved_name, {});
     run.job_yaml = read_text(dir + resolved_name);
-    const std::string plan = text_or_empty(dir + "/plan.yaml");
-    if (!plan.empty()) run.plan = plan_from_text(plan);
+    read_plan(run);
     run.provenance_json = text_or_empty(dir + "/provenance.json");
     run.memory = read_memory(dir + "/" + memory_file_name);
     read_trace(run);

@@ -27,7 +27,7 @@ struct RunRecord {
     std::string dir;
     Job job;
     std::string job_yaml;
-    std::optional<Plan> plan;
+    std::optional<Plan> plan;                      ///< none = not there, or unreadable (a warning)
     std::optional<RunStatus> status;               ///< none before the first heartbeat
     std::string provenance_json;                   ///< "" = none
     std::vector<std::vector<MetricsRow>> metrics;  ///< per AdapterId
@@ -37,7 +37,7 @@ struct RunRecord {
     bool trace_measured = false;
 };
 
-/// Throws InputError when `dir` is no run directory or one of its files is damaged.
+/// Throws InputError when `dir` is no run directory or another of its files is damaged.
 RunRecord read_run(const std::string& dir);
 
 /// Only the heartbeat; none when the run has not written one yet. Throws InputError likewise.

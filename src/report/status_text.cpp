@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <iomanip>
+#include <limits>
+#include <map>
+#include <span>
 #include <sstream>
 
 #include "base/text.h"
@@ -34,6 +37,69 @@ std::string progress_line(const RunStatus& status, const Pulse& pulse) {
     return line;
 }
 
+/// Lays out a table whose columns keep their places while numbers change.
+class AdapterTable {
+  public:
+    explicit AdapterTable(const std::vector<AdapterProgress>& adapters) {
+        for (const AdapterProgress& a : adapters) {
+            name_width_ = std::max(name_width_, a.name.size() + 2);
+            status_width_ = std::max(status_width_, a.status.size() + 2);
+            priorities_ = priorities_ || a.priority != 0;
+        }
+    }
+
+    std::string header() const {
+        return row("adapter", "status", "priority", "step", "train loss", "eval loss",
+                   "exact match");
+    }
+
+    std::string row(const AdapterProgress& a) const {
+        return row(a.name, a.status, std::to_string(a.priority), cat(a.step, "/", a.total_steps),
+                   number_or_dash(a.loss, 1, 4, ""), number_or_dash(a.eval_loss, 1, 4, ""),
+                   number_or_dash(a.eval_exact_match, 100.0, 1, "%"));
+    }
+
+  private:
+    std::string row(const std::string& name, const std::string& state, const std::string& priority,
+                    const std::string& step, const std::string& loss, const std::string& eval,
+                    const std::string& exact) const {
+        std::ostringstream text;
+        text << "  " << std::left << std::setw(static_cast<int>(name_width_)) << name
+             << std::setw(static_cast<int>(status_width_)) << state << std::right;
+        if (priorities_) text << std::setw(8) << priority;
+        text << std::setw(13) << step << std::setw(12) << loss << std::setw(12) << eval
+             << std::setw(13) << exact;
+        return text.str();
+    }
+
+    std::size_t name_width_ = 9;
+    std::size_t status_width_ = 9;
+    bool priorities_ = false;
+};
+
+/// "  ... 37 more: 30 WAITING, 7 DONE".
+std::string rest_line(std::span<const AdapterProgress> rest) {
+    std::map<std::string, int> counts;
+    for (const AdapterProgress& a : rest) ++counts[a.status];
+    std::vector<std::string> words;
+    for (const auto& [state, count] : counts) words.push_back(cat(count, " ", state));
+    return cat("  ... ", rest.size(), " more: ", join(words, ", "));
+}
+
+std::vector<std::string> adapter_lines(std::vector<AdapterProgress> adapters, std::size_t most) {
+    const AdapterTable table(adapters);
+    std::vector<std::string> lines{table.header()};
+    std::size_t shown = adapters.size();
+    if (shown + 1 > most) {
+        shown = most < 2 ? 0 : most - 2;
+        std::stable_partition(adapters.begin(), adapters.end(),
+                              [](const AdapterProgress& a) { return a.status == "RUNNING"; });
+    }
+    for (std::size_t i = 0; i < shown; ++i) lines.push_back(table.row(adapters[i]));
+    if (shown < adapters.size()) lines.push_back(rest_line(std::span(adapters).subspan(shown)));
+    return lines;
+}
+
 }  // namespace
 
 bool process_exists(std::int64_t pid) {
@@ -54,6 +120,7 @@ std::string pulse_text(const RunStatus& status, const Pulse& pulse) {
     const std::string process = cat("process ", status.pid, " on ", status.host);
     switch (pulse.life) {
         case Life::alive:
+            if (!(pulse.age > 0)) return cat("running (", process, ")");
             return cat("running, last sign of life ", human_duration(pulse.age), " ago (", process,
                        ")");
         case Life::silent:
@@ -71,35 +138,20 @@ std::string pulse_text(const RunStatus& status, const Pulse& pulse) {
     return text;
 }
 
+std::vector<std::string> status_lines(const std::string& dir, const RunStatus& status,
+                                      const Pulse& pulse, std::size_t most_lines) {
+    std::vector<std::string> lines{dir + ": " + pulse_text(status, pulse),
+                                   progress_line(status, pulse), ""};
+    const auto table =
+        adapter_lines(status.adapters, most_lines - std::min(most_lines, lines.size()));
+    lines.insert(lines.end(), table.begin(), table.end());
+    lines.resize(std::min(lines.size(), most_lines));
+    return lines;
+}
+
 std::string status_text(const std::string& dir, const RunStatus& status, const Pulse& pulse) {
-    std::ostringstream text;
-    text << dir << ": " << pulse_text(status, pulse) << '\n'
-         << progress_line(status, pulse) << "\n\n";
-    std::size_t widest = 7;
-    std::size_t widest_state = 7;
-    bool with_priority = false;
-    for (const AdapterProgress& a : status.adapters) {
-        widest = std::max(widest, a.name.size());
-        widest_state = std::max(widest_state, a.status.size());
-        with_priority = with_priority || a.priority != 0;
-    }
-    const auto row = [&](const std::string& name, const std::string& state,
-                         const std::string& priority, const std::string& step,
-                         const std::string& loss, const std::string& eval,
-                         const std::string& exact) {
-        text << "  " << std::left << std::setw(static_cast<int>(widest) + 2) << name
-             << std::setw(static_cast<int>(widest_state) + 2) << state << std::right;
-        if (with_priority) text << std::setw(8) << priority;
-        text << std::setw(13) << step << std::setw(12) << loss << std::setw(12) << eval
-             << std::setw(13) << exact << '\n';
-    };
-    row("adapter", "status", "priority", "step", "train loss", "eval loss", "exact match");
-    for (const AdapterProgress& a : status.adapters) {
-        row(a.name, a.status, std::to_string(a.priority), cat(a.step, "/", a.total_steps),
-            number_or_dash(a.loss, 1, 4, ""), number_or_dash(a.eval_loss, 1, 4, ""),
-            number_or_dash(a.eval_exact_match, 100.0, 1, "%"));
-    }
-    return text.str();
+    const std::size_t all = std::numeric_limits<std::size_t>::max();
+    return join(status_lines(dir, status, pulse, all), "\n") + "\n";
 }
 
 }  // namespace loratrain

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "io/status_file.h"
 
@@ -24,11 +26,16 @@ Pulse pulse_of(const RunStatus& status, double now, const std::string& host,
                bool (*process_exists)(std::int64_t pid));
 bool process_exists(std::int64_t pid);
 
-/// One line: "running, last sign of life 2 s ago", "no sign of life for 12 min 3 s (process 812 on
-/// node01 may be dead)", "done 2026-03-01 14:05:09".
+/// One line: "running, last sign of life 2 s ago" (age 0: "running"), "no sign of life for
+/// 12 min 3 s (process 812 on node01 may be dead)", "done 2026-03-01 14:05:09".
 std::string pulse_text(const RunStatus& status, const Pulse& pulse);
 
-/// What `loratrain status` prints: the pulse, how far the run is, a line per adapter.
+/// The table of a run: the pulse, how far the run is, a line per adapter. Where they are more than
+/// `most_lines`, those that train come first and the last line counts the others.
+std::vector<std::string> status_lines(const std::string& dir, const RunStatus& status,
+                                      const Pulse& pulse, std::size_t most_lines);
+
+/// What `loratrain status` prints: all of it.
 std::string status_text(const std::string& dir, const RunStatus& status, const Pulse& pulse);
 
 }  // namespace loratrain

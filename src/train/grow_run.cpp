@@ -11,18 +11,21 @@
 #include "io/files.h"
 #include "plan/extend_plan.h"
 #include "plan/plan_text.h"
+#include "train/held_out.h"
 
 namespace loratrain {
 
 namespace {
 
 /// The added part of DatasetFiles: opened with a job of the added datasets alone.
-DatasetFiles open_added(const JobAdditions& additions, std::int64_t vocab_size,
-                        Problems& problems) {
+DatasetFiles open_added(const GrowingRun& run, const JobAdditions& additions,
+                        const std::string& source, Problems& problems) {
     Job job;
+    job.path = source;
+    job.run = run.job.run;
     job.datasets = additions.datasets;
     DatasetFiles files;
-    open_datasets(job, vocab_size, files, problems);
+    open_datasets(job, run.plan.model.vocab_size, files, problems);
     return files;
 }
 
@@ -83,7 +86,7 @@ void grow_run(const MpiSession& mpi, const GrowingRun& run, const std::string& t
         additions = read_inbox(text, source, run.job);
         Problems problems;
         if (mpi.is_root() || run.with_tokens) {
-            added = open_added(additions, run.plan.model.vocab_size, problems);
+            added = open_added(run, additions, source, problems);
         }
         check_starts(additions, run.plan.model, problems);
         problems.throw_if_any();
@@ -93,6 +96,7 @@ void grow_run(const MpiSession& mpi, const GrowingRun& run, const std::string& t
     add_to_job(run.job, additions);
     if (mpi.is_root()) record(run, added);
     take_files(std::move(added), run.files);
+    if (mpi.is_root()) write_held_out(run.job, run.files);
 }
 
 }  // namespace loratrain

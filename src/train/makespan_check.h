@@ -15,8 +15,7 @@ class MakespanCheck {
   public:
     static constexpr std::size_t most_microbatches = 20000;
 
-    MakespanCheck(const Job& job, const Plan& plan, const std::vector<DatasetInfo>& datasets)
-        : job_(job), plan_(plan), datasets_(datasets) {}
+    MakespanCheck(const Job& job, const Plan& plan) : job_(job), plan_(plan) {}
 
     /// The next window of training, and the time since the one before ended.
     void add(const Window& window, double measured_seconds);
@@ -31,7 +30,6 @@ class MakespanCheck {
 
     const Job& job_;
     const Plan& plan_;
-    const std::vector<DatasetInfo>& datasets_;  ///< may grow
     std::unique_ptr<Simulator> stretch_;
     double stretch_seconds_ = 0.0;
     std::size_t stretch_microbatches_ = 0;
@@ -42,7 +40,7 @@ class MakespanCheck {
 };
 
 /// What the simulator makes of a window from empty pipeline to empty pipeline, in seconds.
-double predicted_seconds(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-                         const CostModel& costs, const Window& window);
+double predicted_seconds(const Job& job, const Plan& plan, const CostModel& costs,
+                         const Window& window);
 
 }  // namespace loratrain

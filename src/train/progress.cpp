@@ -70,7 +70,7 @@ void ProgressLog::print_round(std::int32_t round, double elapsed) {
              << " tokens/s  " << human_duration(seconds / rounds * (total_rounds_ - round))
              << " left";
     }
-    log::info(line.str());
+    log::progress(line.str());
     tokens_since_ = 0;
     time_of_last_line_ = elapsed;
     round_of_last_line_ = round;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -25,8 +26,12 @@ std::optional<double> evaluated(double value) {
 
 }  // namespace
 
-RunRecords::RunRecords(const Job& job, const Plan& plan, int ranks)
-    : job_(job), plan_(plan), ranks_(ranks), summaries_(job.adapters.size()) {}
+RunRecords::RunRecords(const Job& job, const Plan& plan, int ranks, StatusView view)
+    : job_(job),
+      plan_(plan),
+      ranks_(ranks),
+      view_(std::move(view)),
+      summaries_(job.adapters.size()) {}
 
 void RunRecords::guarded(const std::function<void()>& write) {
     try {
@@ -46,7 +51,7 @@ void RunRecords::start(const RunState& state, double elapsed_seconds,
     }
     last_beat_ = Clock::now();
     round_of_beat_ = state.round;
-    write_status(state, elapsed_seconds, "running", "");
+    write_status(status(state, elapsed_seconds, "running", ""));
 }
 
 void RunRecords::add(AdapterId adapter, const std::vector<MetricsRow>& rows) {
@@ -55,7 +60,7 @@ void RunRecords::add(AdapterId adapter, const std::vector<MetricsRow>& rows) {
 }
 
 void RunRecords::measure(const RunState& state) {
-    const double seconds = std::chrono::duration<double>(Clock::now() - last_beat_).count();
+    const double seconds = seconds_since(last_beat_);
     const double weight = 1.0 - std::exp(-seconds / rate_memory);
     const auto blend = [&](double& mean, double value) {
         mean = mean > 0 ? mean + weight * (value - mean) : value;
@@ -102,9 +107,12 @@ std::optional<double> RunRecords::seconds_left(const RunState& state) const {
 
 void RunRecords::beat(const RunState& state, double elapsed_seconds, std::int64_t tokens) {
     tokens_since_ += tokens;
-    if (Clock::now() - last_beat_ < std::chrono::duration<double>(beat_seconds)) return;
-    measure(state);
-    write_status(state, elapsed_seconds, "running", "");
+    if (seconds_since(last_beat_) >= beat_seconds) {
+        measure(state);
+        write_status(status(state, elapsed_seconds, "running", ""));
+    } else if (view_ && seconds_since(last_view_) >= view_seconds) {
+        view(status(state, elapsed_seconds, "running", ""));
+    }
 }
 
 /// At least so many, more where adapters wait for each other.
@@ -121,8 +129,8 @@ std::int32_t RunRecords::rounds_left(const RunState& state) const {
     return most_admitted(job_) == 1 ? sum : most;
 }
 
-void RunRecords::write_status(const RunState& state, double elapsed_seconds, const std::string& how,
-                              const std::string& reason) {
+RunStatus RunRecords::status(const RunState& state, double elapsed_seconds, const std::string& how,
+                             const std::string& reason) const {
     RunStatus status;
     status.state = how;
     status.reason = reason;
@@ -145,6 +153,16 @@ void RunRecords::write_status(const RunState& state, double elapsed_seconds, con
                                    job_.adapters[i].priority});
     }
     status.rounds = status.round + rounds_left(state);
+    return status;
+}
+
+void RunRecords::view(const RunStatus& status) {
+    if (view_) view_(status);
+    last_view_ = Clock::now();
+}
+
+void RunRecords::write_status(const RunStatus& status) {
+    view(status);
     guarded([&] { write_text_atomic(job_.run.dir + "/" + status_file_name, to_json(status)); });
 }
 
@@ -164,7 +182,7 @@ void RunRecords::end(const RunState& state, double elapsed_seconds, const std::s
                      const std::string& reason) {
     if (tokens_since_ > 0) measure(state);
     write_results(state);
-    write_status(state, elapsed_seconds, how, reason);
+    write_status(status(state, elapsed_seconds, how, reason));
 }
 
 }  // namespace loratrain

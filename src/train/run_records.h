@@ -13,14 +13,19 @@
 
 namespace loratrain {
 
+/// Shows a person how the run is; called often.
+using StatusView = std::function<void(const RunStatus&)>;
+
 /// What a run leaves for people to watch it by, besides the log: status.json (the heartbeat, at
 /// most every `beat_seconds`), results.csv and the event files. A file of these that cannot be
 /// written is a warning, once, not the end of the training. Root rank only.
 class RunRecords {
   public:
     static constexpr double beat_seconds = 3.0;
+    static constexpr double view_seconds = 0.3;
 
-    RunRecords(const Job& job, const Plan& plan, int ranks);
+    /// `view` (may be empty) gets what status.json gets, and more often.
+    RunRecords(const Job& job, const Plan& plan, int ranks, StatusView view = {});
 
     /// The rows of every adapter that this run begins with (none for a fresh one).
     void start(const RunState& state, double elapsed_seconds,
@@ -41,8 +46,10 @@ class RunRecords {
   private:
     using Clock = std::chrono::steady_clock;
 
-    void write_status(const RunState& state, double elapsed_seconds, const std::string& how,
-                      const std::string& reason);
+    RunStatus status(const RunState& state, double elapsed_seconds, const std::string& how,
+                     const std::string& reason) const;
+    void view(const RunStatus& status);
+    void write_status(const RunStatus& status);
     void measure(const RunState& state);
     std::int32_t rounds_left(const RunState& state) const;
     std::optional<double> seconds_left(const RunState& state) const;
@@ -51,9 +58,11 @@ class RunRecords {
     const Job& job_;
     const Plan& plan_;
     int ranks_;
+    StatusView view_;
     std::vector<MetricsSummary> summaries_;
     std::unique_ptr<EventLog> events_;
     Clock::time_point last_beat_;
+    Clock::time_point last_view_;
     std::int64_t tokens_since_ = 0;
     std::int32_t round_of_beat_ = 0;
     double tokens_per_second_ = 0.0;

@@ -15,9 +15,7 @@ StopConditions::StopConditions(const Job& job, std::optional<int> stop_after)
       stop_after_(stop_after),
       limits_(time_limits(job.run.max_hours, std::getenv("SLURM_JOB_END_TIME"),
                           std::getenv("SLURM_JOB_ID"), static_cast<double>(std::time(nullptr)))),
-      started_(std::chrono::steady_clock::now()) {
-    install_stop_signals();
-}
+      started_(std::chrono::steady_clock::now()) {}
 
 double StopConditions::elapsed() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();

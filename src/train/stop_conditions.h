@@ -16,7 +16,7 @@ namespace loratrain {
 /// windows and its answer goes for all ranks.
 class StopConditions {
   public:
-    /// From here time counts and signals ask for a stop.
+    /// From here time counts.
     StopConditions(const Job& job, std::optional<int> stop_after);
 
     /// Why to stop now; "" = go on. `signal`: the one that came to any rank, 0 = none. Limits of

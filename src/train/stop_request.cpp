@@ -1,12 +1,18 @@
 #include "train/stop_request.h"
 
-#include <array>
-#include <csignal>
-#include <cstddef>
-#include <ctime>
-#include <initializer_list>
+#include <pthread.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <initializer_list>
+#include <optional>
+#include <thread>
+
+#include "base/system.h"
 #include "base/text.h"
+#include "comm/collective.h"
 
 namespace loratrain {
 
@@ -14,54 +20,66 @@ namespace {
 
 constexpr double same_request_seconds = 1.0;
 
-volatile std::sig_atomic_t first_signal = 0;
-volatile std::sig_atomic_t termination_asked = 0;
-timespec asked_at{};
+std::atomic<int> first_signal{0};
+std::atomic<bool> released{false};
 
-double seconds_since_asked() {
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<double>(now.tv_sec - asked_at.tv_sec) +
-           1e-9 * static_cast<double>(now.tv_nsec - asked_at.tv_nsec);
+sigset_t set_of(std::initializer_list<int> signals) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : signals) sigaddset(&set, signal);
+    return set;
 }
 
-extern "C" void remember_signal(int signal) {
-    if (first_signal == 0) first_signal = signal;
-    if (signal == SIGUSR1) return;
-    if (termination_asked == 0) {
-        clock_gettime(CLOCK_MONOTONIC, &asked_at);
-        termination_asked = 1;
-    } else if (seconds_since_asked() > same_request_seconds) {
-        std::signal(signal, SIG_DFL);
-        std::raise(signal);
+sigset_t stop_signals() {
+    return set_of({SIGTERM, SIGINT, SIGUSR1});
+}
+
+void end_process_by(int signal) {
+    const sigset_t set = set_of({signal});
+    std::signal(signal, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+    std::raise(signal);
+}
+
+[[noreturn]] void take_signals() {
+    const sigset_t set = stop_signals();
+    std::optional<std::chrono::steady_clock::time_point> termination_asked;
+    for (;;) {
+        int signal = 0;
+        if (sigwait(&set, &signal) != 0) continue;
+        int none = 0;
+        first_signal.compare_exchange_strong(none, signal);
+        if (released) end_process_by(signal);
+        if (signal == SIGUSR1) continue;
+        if (!termination_asked) {
+            termination_asked = std::chrono::steady_clock::now();
+        } else if (seconds_since(*termination_asked) > same_request_seconds) {
+            end_process_by(signal);
+        }
     }
-}
-
-/// oneDNN's GEMM kernels point the stack pointer into heap memory; the frame of a handler must not
-/// go there.
-void use_signal_stack() {
-    static std::array<char, std::size_t{64} << 10U> memory;
-    stack_t stack{};
-    stack.ss_sp = memory.data();
-    stack.ss_size = memory.size();
-    sigaltstack(&stack, nullptr);
 }
 
 }  // namespace
 
 void install_stop_signals() {
-    use_signal_stack();
-    for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
-        struct sigaction action {};
-        action.sa_handler = remember_signal;
-        action.sa_flags = SA_ONSTACK;
-        for (const int other : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&action.sa_mask, other);
-        sigaction(signal, &action, nullptr);
-    }
+    static std::atomic<bool> taken{false};
+    const sigset_t set = stop_signals();
+    pthread_sigmask(SIG_BLOCK, &set, nullptr);
+    if (!taken.exchange(true)) std::thread(take_signals).detach();
+}
+
+void release_stop_signals() {
+    released = true;
+    if (const int signal = first_signal) end_process_by(signal);
 }
 
 int stop_signal() {
     return first_signal;
+}
+
+int stop_signal_of_any_rank(const MpiSession& mpi) {
+    const auto signals = gather_numbers(mpi, static_cast<std::uint64_t>(stop_signal()));
+    return static_cast<int>(*std::max_element(signals.begin(), signals.end()));
 }
 
 std::string signal_text(int signal) {

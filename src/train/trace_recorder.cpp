@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "plan/simulate.h"
+#include "plan/cost_model.h"
 
 namespace loratrain {
 
@@ -41,11 +41,10 @@ bool computes(ActionKind kind) {
 }  // namespace
 
 TraceRecorder::TraceRecorder(const Job& job, const Plan& plan, std::size_t stage_index,
-                             std::vector<DatasetInfo> datasets, Backend& backend, bool keep_spans)
+                             Backend& backend, bool keep_spans)
     : job_(job),
       plan_(plan),
       stage_(plan.replica.stages[stage_index]),
-      datasets_(std::move(datasets)),
       keep_spans_(keep_spans),
       observer_(plan.costs, stage_, plan.replica.stages.size(), plan.recompute) {
     now_.clock = backend.make_clock();
@@ -133,29 +132,13 @@ void TraceRecorder::describe(const Action& action, Entry& entry) const {
         return;
     }
     const Microbatch& microbatch = microbatches_[index(action.microbatch)];
-    entry.load = load_of_microbatch(microbatch);
+    entry.load = load_of(microbatch);
     if (!keeping()) return;
     const char* word = action.kind == ActionKind::backward ? "backward"
                        : entry.evaluation                  ? "evaluate"
                                                            : "forward";
     entry.name = cat(word, " ", microbatches_before_ + number(action.microbatch));
     entry.args = share_args(shares_in(job_, microbatch));
-}
-
-MicrobatchLoad TraceRecorder::load_of_microbatch(const Microbatch& microbatch) const {
-    const bool known = std::all_of(
-        microbatch.segments.begin(), microbatch.segments.end(), [&](const Segment& segment) {
-            return index(job_.adapter(segment.adapter).dataset) < datasets_.size();
-        });
-    if (known) return load_of(job_, datasets_, microbatch, evaluation_);
-    MicrobatchLoad load;
-    for (const Segment& segment : microbatch.segments) {
-        for (const SampleRef& sample : segment.samples) {
-            load.tokens += sample.tokens;
-            load.squares += static_cast<double>(sample.tokens) * sample.tokens;
-        }
-    }
-    return load;
 }
 
 void TraceRecorder::read(Stretch& stretch) {

@@ -20,10 +20,9 @@ class TraceRecorder {
     /// Spans of the first actions alone are kept.
     static constexpr std::size_t most_spans = 20000;
 
-    /// `datasets`: on a stage with the head, to know targets; else may be empty. `keep_spans`:
-    /// logging.trace.
-    TraceRecorder(const Job& job, const Plan& plan, std::size_t stage_index,
-                  std::vector<DatasetInfo> datasets, Backend& backend, bool keep_spans);
+    /// `keep_spans`: logging.trace.
+    TraceRecorder(const Job& job, const Plan& plan, std::size_t stage_index, Backend& backend,
+                  bool keep_spans);
 
     /// Time zero of the spans: to be called on all ranks at the same moment, with an idle stream.
     void set_zero();
@@ -62,13 +61,11 @@ class TraceRecorder {
     void read(Stretch& stretch);
     void use(const Entry& entry, double start, double end);
     void describe(const Action& action, Entry& entry) const;
-    MicrobatchLoad load_of_microbatch(const Microbatch& microbatch) const;
     bool keeping() const { return keep_spans_ && spans_.size() < most_spans; }
 
     const Job& job_;
     const Plan& plan_;
     StagePlan stage_;
-    std::vector<DatasetInfo> datasets_;
     bool keep_spans_;
     bool evaluation_ = false;
     std::vector<BatchPlan> batches_;        ///< of the stream

@@ -22,12 +22,6 @@ namespace loratrain {
 
 namespace {
 
-/// The signal that asked any rank to stop. Collective.
-int signal_to_any_rank(const MpiSession& mpi) {
-    const auto signals = gather_numbers(mpi, static_cast<std::uint64_t>(stop_signal()));
-    return static_cast<int>(*std::max_element(signals.begin(), signals.end()));
-}
-
 std::vector<AdapterId> adapters_from_text(const std::string& text) {
     std::istringstream numbers(text);
     std::vector<AdapterId> adapters;
@@ -61,8 +55,8 @@ Trainer::Trainer(const TrainerParts& parts)
       channel_(parts.mpi),
       metrics_(parts.job),
       progress_(parts.job, parts.plan),
-      records_(parts.job, parts.plan, parts.mpi.size()),
-      makespan_(parts.job, parts.plan, parts.datasets),
+      records_(parts.job, parts.plan, parts.mpi.size(), parts.view),
+      makespan_(parts.job, parts.plan),
       started_(std::chrono::steady_clock::now()),
       last_checkpoint_(started_),
       last_batch_time_(parts.job.adapters.size(), 0.0),
@@ -84,7 +78,7 @@ void Trainer::restore(const RunState& state, bool set_back) {
 
 ExitCode Trainer::run() {
     try {
-        stop_signal_ = signal_to_any_rank(parts_.mpi);
+        stop_signal_ = stop_signal_of_any_rank(parts_.mpi);
         return parts_.mpi.is_root() ? conduct() : follow();
     } catch (const std::exception& error) {
         log::error(cat("on host ", parts_.mpi.host(), ", ", to_string(activity::now()), ": ",

@@ -36,6 +36,7 @@ struct TrainerParts {
     Loader& loader;
     StopConditions& stop;
     TraceRecorder& recorder;
+    StatusView view;  ///< root only, may be empty
 };
 
 /// The training loop. Rank 0 conducts: it decides who trains, plans windows while the ones before

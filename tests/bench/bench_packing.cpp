@@ -71,7 +71,7 @@ std::vector<Round> make_rounds(const Lengths& dataset, std::int32_t count) {
                 const std::int32_t tokens =
                     draw(lengths_of(dataset, a), mix_key(2026, static_cast<std::uint64_t>(a)),
                          static_cast<std::uint64_t>(i));
-                batch.samples.push_back({{i, tokens}, tokens - 1});
+                batch.samples.push_back({i, tokens, tokens - 1});
             }
             rounds[static_cast<std::size_t>(r)].push_back(std::move(batch));
         }
@@ -128,9 +128,9 @@ class Case {
         MicrobatchLoad load;
         for (const Round& round : rounds_) {
             for (const PendingBatch& batch : round) {
-                for (const PackSample& sample : batch.samples) {
-                    const double tokens = sample.sample.tokens;
-                    load.tokens += sample.sample.tokens;
+                for (const SampleRef& sample : batch.samples) {
+                    const double tokens = sample.tokens;
+                    load.tokens += sample.tokens;
                     load.targets += sample.targets;
                     load.squares += tokens * tokens;
                 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "config/job_yaml.h"
 #include "data/dataset_files.h"
+#include "io/files.h"
 #include "mpi/mpi_main.h"
 #include "mpi/small_model.h"
 #include "plan/make_plan.h"
@@ -117,11 +118,33 @@ TEST_F(GrowRun, AlikeOnEveryRank) {
     EXPECT_EQ(to_yaml(read_job(dir_ + "/run/resolved.yaml", {})), to_yaml(job_));
 }
 
+TEST_F(GrowRun, SplitsAreAlikeToo) {
+    grow("datasets: {s: {path: a.jsonl, eval_split: 0.5}}\nadapters: [{name: two, dataset: s}]\n");
+    std::string held_out = "no file";
+    if (session().is_root() || with_tokens_) {
+        ASSERT_TRUE(files_.eval.at(1));
+        EXPECT_EQ(files_.train[1].infos().size(), 1U);
+        ASSERT_EQ(files_.eval[1]->positions().size(), 1U);
+        held_out = cat("{\"s\":[", files_.eval[1]->positions()[0], "]}\n");
+    }
+    const std::string of_root = broadcast_text(session(), held_out);
+    if (with_tokens_) {
+        EXPECT_EQ(held_out, of_root);
+    }
+    if (!session().is_root()) return;
+    EXPECT_EQ(datasets_[1].eval.size(), 1U);
+    EXPECT_NE(identity_.eval_checksums[1], "");
+    EXPECT_EQ(read_text(dir_ + "/run/held_out.json"), held_out);
+}
+
 TEST_F(GrowRun, ProblemsChangeNothing) {
     EXPECT_TRUE(has(problems("adapters: [{name: one}]\n"), "'one' is used twice"));
     EXPECT_TRUE(has(problems("datasets: {c: {path: missing.jsonl}}\n"
                              "adapters: [{name: two, dataset: c, init_from: nowhere}]\n"),
                     "missing.jsonl"));
+    EXPECT_TRUE(has(problems("datasets: {c: {path: b.jsonl, eval_split: 1}}\n"
+                             "adapters: [{name: two, dataset: c}]\n"),
+                    "new.yaml: datasets.c.eval_split: leaves nothing to train on"));
     EXPECT_TRUE(has(problems("datasets: {c: {path: long.jsonl}}\n"
                              "adapters: [{name: two, dataset: c, r: 17}]\n"),
                     "more tokens than parallel.microbatch_tokens 8; the longest is 0 with 9"));

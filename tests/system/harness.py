@@ -36,6 +36,7 @@ def mpirun_command(arguments, ranks=1):
     environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                        OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1")
     environment.setdefault("OMP_NUM_THREADS", "1")
+    environment.setdefault("OMPI_MCA_pml", "ob1")  # what it finds here, without the search
     environment.setdefault("LORATRAIN_COST_CACHE", str(COST_CACHE))
     return command + [BIN] + [str(a) for a in arguments], environment
 

@@ -122,6 +122,70 @@ class Evaluation(JobTest):
                 f"{3 * EVERY} steps, stopped early"))
             self.assertFalse((self.dir / "run/adapters" / name / "best").exists())
 
+    def split_job(self, run_dir, **keys):
+        """Dataset a with a split of its own, b with the default."""
+        job = json.loads(self.job(run_dir, split=0.2).read_text())
+        for dataset in job["datasets"].values():
+            dataset.pop("eval_path", None)
+        job["datasets"]["a"].update({"eval_split": 6, **keys})
+        del job["datasets"]["c"]
+        return job
+
+    def held_out(self, run_dir="split"):
+        return json.loads((self.dir / run_dir / "held_out.json").read_text())
+
+    def test_split_is_like_two_files(self):
+        job = self.split_job("split")
+        process = self.succeed(run([self.write_job(job)], 2))
+        for line in ("a: 23 samples, 6 held out for evaluation", "a (eval): 6 samples",
+                     "b: 17 samples, 4 held out for evaluation", "b (eval): 4 samples"):
+            self.assertIn(f"  {line}\n", process.stdout)
+        held_out = self.held_out()
+        self.assertEqual({name: len(set(rows)) for name, rows in held_out.items()},
+                         {"a": 6, "b": 4})
+        job["run"]["dir"] = str(self.dir / "files")
+        del job["eval"]["split"], job["datasets"]["a"]["eval_split"]
+        for name, rows in held_out.items():
+            lines = (self.dir / f"{name}.jsonl").read_text().splitlines(keepends=True)
+            for key, wanted in (("path", False), ("eval_path", True)):
+                path = self.dir / f"{name}-{key}.jsonl"
+                path.write_text("".join(line for i, line in enumerate(lines)
+                                        if (i in rows) == wanted))
+                job["datasets"][name][key] = str(path)
+        self.succeed(run([self.write_job(job)], 2))
+        self.assertEqual(self.contents(self.dir / "split"), self.contents(self.dir / "files"))
+        self.assertFalse((self.dir / "files/held_out.json").exists())
+        self.assertEqual(len(evaluations(self.dir / "split", "calm")), STEPS // EVERY)
+
+    def test_split_on_resume_and_other_ranks(self):
+        whole = self.write_job(self.split_job("whole"), "whole.yaml")
+        cut = self.write_job(self.split_job("split"), "split.yaml")
+        self.succeed(run([whole], 2))
+        self.succeed(run([cut, "--stop-after", 8], 2), STOPPED)
+        before = self.held_out()
+        records = json.loads((self.dir / "split/provenance.json").read_text())
+        self.assertEqual(set(records["eval_checksums"]), {"a", "b"})
+        self.assertIn("eval_split: 6\n", records["job"])
+        self.assertIn("eval_split: 0.2\n", (self.dir / "split/resolved.yaml").read_text())
+        for change, line in (("datasets.a.eval_split=7", "datasets.a.eval_split: 6 -> 7"),
+                             ("eval.split=0.25", "datasets.b.eval_split: 0.2 -> 0.25"),
+                             ("run.seed=8", "run.seed: 7 -> 8")):
+            process = self.succeed(run([cut, "--set", change], 2), 2)
+            self.assertIn("holds the run of another job: " + line, process.stderr)
+        self.succeed(run([cut], 2))
+        self.assertEqual(self.held_out(), before)
+        self.assertEqual(self.contents(self.dir / "split"), self.contents(self.dir / "whole"))
+        self.succeed(run([cut, "--set", f"run.dir={self.dir}/single"]))
+        self.assertEqual(self.held_out("single"), before)
+
+    def test_split_takes_all(self):
+        job = self.write_job(self.split_job("run", eval_split=23))
+        for options in ((), ("--dry-run",)):
+            process = self.succeed(run([job, *options], 2), 2)
+            self.assertIn(f"error: {job}: datasets.a.eval_split: leaves nothing to train on; samples in ",
+                          process.stderr)
+        self.assertFalse((self.dir / "run").exists())
+
     def test_needs_evaluations_and_their_data(self):
         job = json.loads(self.job("run").read_text())
         job["eval"] = {"early_stopping_patience": 2}

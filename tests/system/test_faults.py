@@ -20,6 +20,7 @@ from harness import (JobTest, children, is_alive, mpirun_command, read_metrics, 
 STOPPED = 75
 RANKS = 3
 LONGEST_END = 60  # seconds from a signal to the end of mpirun and of every rank
+NO_FLOCK = os.environ.get("LORATRAIN_NO_FLOCK", "")
 FILES = ("adapter_model.safetensors", "adapter_config.json")
 
 
@@ -266,10 +267,14 @@ class Directory(JobTest):
         self.succeed(run([self.path, "--restart", "never"]))
         self.assert_same_adapters()
 
-    def test_lock_of_a_dead_job_is_taken_over(self):
+    def long_job(self):
         job = json.loads(self.path.read_text())
         job["adapters"][0]["max_steps"] = 100000
-        long = self.write_job(job, "long.yaml")
+        job["checkpoint"] = {"every_steps": 50}
+        return self.write_job(job, "long.yaml")
+
+    def start_and_kill(self, long):
+        """A job that holds the directory until it is killed; what a second one says to that."""
         first = start([long], 2)
         self.addCleanup(first.stdout.close)
         self.addCleanup(first.kill)
@@ -279,18 +284,44 @@ class Directory(JobTest):
         ranks = children(first.pid)
         second = self.succeed(run([long]), 2)
         self.assertIn("is in use by another process (process ", second.stderr)
+        self.assertEqual(second.stderr.count("error: "), 1)
         for rank in ranks:
             os.kill(rank, signal.SIGKILL)
         first.stdout.read()
         first.wait(LONGEST_END)
-        third = self.succeed(run([long, "--stop-after", 400]), STOPPED)
-        self.assertRegex(third.stdout, r"the run before this one \(process \d+ on .*\) died without "
-                                       r"releasing .*takes it over")
+
+    def continue_for(self, long, steps):
+        stop = latest(self.run_dir) + steps
+        return stop, self.succeed(run([long, "--stop-after", stop]), STOPPED)
+
+    def assert_takes_over(self, process):
+        self.assertRegex(process.stdout, r"the run before this one \(process \d+ on .*\) died "
+                                         r"without releasing .*takes it over")
+
+    def test_lock_of_a_dead_job_is_taken_over(self):
+        long = self.long_job()
+        self.start_and_kill(long)
+        stop, third = self.continue_for(long, 50)
+        self.assert_takes_over(third)
         starts = json.loads((self.run_dir / "provenance.json").read_text())["starts"]
         self.assertEqual([start["reason"] for start in starts],
                          ["killed or failed, see loratrain.log",
-                          "stopped: --stop-after 400 reached; the same command continues"])
-        fourth = self.succeed(run([long, "--stop-after", 402]), STOPPED)
+                          f"stopped: --stop-after {stop} reached; the same command continues"])
+        _, fourth = self.continue_for(long, 2)
+        self.assertNotIn("takes it over", fourth.stdout)
+
+    @unittest.skipUnless(NO_FLOCK, "LORATRAIN_NO_FLOCK names no library (ctest sets it)")
+    def test_file_system_without_locks(self):
+        os.environ["LD_PRELOAD"] = NO_FLOCK
+        self.addCleanup(os.environ.pop, "LD_PRELOAD")
+        long = self.long_job()
+        self.start_and_kill(long)
+        _, third = self.continue_for(long, 50)
+        self.assert_takes_over(third)
+        self.assertEqual(third.stdout.count("has no locks (flock: Function not implemented)"), 1)
+        self.assertNotIn("error: ", third.stderr)
+        self.assertFalse((self.run_dir / ".lock.held").exists())
+        _, fourth = self.continue_for(long, 2)
         self.assertNotIn("takes it over", fourth.stdout)
 
 

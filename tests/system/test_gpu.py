@@ -16,6 +16,9 @@ from harness import (GOLDEN, JobTest, adapter_weights, frobenius, memory_report,
 
 
 def visible_gpus():
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return len([device for device in chosen.split(",") if device.strip()])
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
     except FileNotFoundError:

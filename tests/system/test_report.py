@@ -268,6 +268,16 @@ class OtherStates(Watching):
         self.assertTrue(any(dataset in part for part in check.text))
         self.assertTrue(any("9 to 9 of 9" in part for part in check.text))
 
+    def test_plan_of_another_version(self):
+        self.job["adapters"] = [{"name": "one", "dataset": "a", "max_steps": 1}]
+        self.train(ranks=1)
+        plan = self.run_dir / "plan.yaml"
+        plan.write_text("\n".join(plan.read_text().splitlines()[:5]))
+        process = self.succeed(direct("report", self.run_dir))
+        self.assertIn("plan.yaml: cannot be read", process.stdout + process.stderr)
+        check, _ = self.page()
+        self.assertTrue(any("one" in part for part in check.text))
+
     def test_no_run_directory(self):
         for command in ("status", "report"):
             for path in (self.dir, self.dir / "nowhere"):

@@ -1,11 +1,14 @@
 """A run that was stopped and continued ends with the same bits as one that was not."""
 
+import atexit
 import json
 import os
+import pathlib
 import random
 import re
 import shutil
 import signal
+import tempfile
 import time
 import unittest
 
@@ -28,6 +31,10 @@ def without_times(lines):
     return [{k: v for k, v in line.items() if k not in TIMES} for line in lines]
 
 
+# What was not interrupted is trained once per process: name -> directory.
+undisturbed = {}
+
+
 def contents(directory):
     """Relative path -> bytes of everything below a directory."""
     return {str(path.relative_to(directory)): path.read_bytes()
@@ -43,10 +50,17 @@ class ResumeTest(JobTest):
         job.update(more)
         return self.write_job(job, f"{run_dir}.yaml")
 
+    def undisturbed(self, name, job, ranks):
+        """The run of a job that nothing interrupts; jobs of one name are the same job."""
+        if name not in undisturbed:
+            directory = tempfile.mkdtemp(prefix="loratrain-test-whole-")
+            atexit.register(shutil.rmtree, directory, ignore_errors=True)
+            self.succeed(run([job, "--set", f"run.dir={directory}/run"], ranks))
+            undisturbed[name] = pathlib.Path(directory, "run")
+        return undisturbed[name]
+
     def whole(self, ranks=1):
-        """The uninterrupted run."""
-        self.succeed(run([self.job(f"whole-{ranks}")], ranks))
-        return self.dir / f"whole-{ranks}"
+        return self.undisturbed(f"whole-{ranks}", self.job("whole"), ranks)
 
     def assert_same_run(self, got, want):
         for name in ADAPTERS:
@@ -103,6 +117,27 @@ class StopAndResume(ResumeTest):
                 self.assertLess(abs(got["loss"] / line["loss"] - 1), 1e-6, (name, line["step"]))
 
 
+class Sizes(ResumeTest):
+    def size(self):
+        text = (self.dir / "run/plan.yaml").read_text()
+        return int(re.search(r"(?m)^microbatch_tokens: (\d+)$", text).group(1))
+
+    def test_automatic_microbatches_stay_as_they_were(self):
+        """As if more memory had been free at the first start than there is now."""
+        job = self.job("run", parallel={"microbatch_tokens": "auto"})
+        self.succeed(run([job, "--stop-after", 4], 2), STOPPED)
+        usual = self.size()
+        plan = self.dir / "run/plan.yaml"
+        plan.write_text(plan.read_text().replace(f"microbatch_tokens: {usual}\n",
+                                                 f"microbatch_tokens: {usual + 13}\n", 1))
+        self.succeed(run([job, "--stop-after", 8], 2), STOPPED)
+        self.assertEqual(self.size(), usual + 13)
+        plan.write_text("model: none\n")
+        process = self.succeed(run([job], 2))
+        self.assertEqual(self.size(), usual)
+        self.assertIn("chosen anew", process.stdout + process.stderr)
+
+
 class Signals(ResumeTest):
     """Every case stops a run in its middle, continues it and compares with one left alone."""
 
@@ -134,8 +169,7 @@ class Signals(ResumeTest):
         else:
             self.assertNotIn(code, (0, 2))
         self.succeed(run([path], 2))
-        self.succeed(run([path, "--set", f"run.dir={self.dir / 'whole'}"], 2))
-        self.assert_same_run(self.dir / "stopped", self.dir / "whole")
+        self.assert_same_run(self.dir / "stopped", self.undisturbed("long", path, 2))
 
     def test_sigusr1_to_mpirun(self):
         """mpirun passes it on."""

@@ -1,8 +1,12 @@
 """The batch scripts of slurm/ under a real Slurm on this machine (scripts/local_slurm.sh): normal
-runs, time limits, requeueing, scancel, arrays, and faults of the user."""
+runs, several nodes, time limits, requeueing, scancel, arrays, and faults of the user.
 
+LORATRAIN_EARLY_STOPS is the number of stops during the start (default 4)."""
+
+import json
 import os
 import pathlib
+import random
 import shutil
 import subprocess
 import tempfile
@@ -16,30 +20,37 @@ NEEDED = ("munged", "slurmctld", "slurmd", "sbatch")
 MISSING = [name for name in NEEDED if not shutil.which(name)]
 SOON = 15
 SLOW = 60
-LONG = 1500
+LONG = 800
 ENDLESS = 1000000
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 ADAPTERS = {"one": {"lora_dropout": 0.1}, "two": {"r": 2}}
 
 
-@unittest.skipIf(MISSING, f"not installed: {' '.join(MISSING)} (scripts/debian_packages_tests.txt)")
-@unittest.skipIf(os.geteuid() != 0, "a local Slurm needs root")
+slurm = pathlib.Path(tempfile.gettempdir()) / f"loratrain-slurm-{os.getpid()}"
+
+
+def setUpModule():
+    """One Slurm of two nodes for all tests."""
+    if MISSING:
+        raise unittest.SkipTest(f"not installed: {' '.join(MISSING)} "
+                                "(scripts/debian_packages_tests.txt)")
+    if os.geteuid() != 0:
+        raise unittest.SkipTest("a local Slurm needs root")
+    unittest.addModuleCleanup(shutil.rmtree, slurm, ignore_errors=True)
+    unittest.addModuleCleanup(subprocess.run, [LOCAL_SLURM, "stop", slurm], check=True)
+    subprocess.run([LOCAL_SLURM, "start", slurm, "2"], check=True, timeout=60,
+                   stdout=subprocess.DEVNULL)
+
+
 class SlurmTest(JobTest):
-    @classmethod
-    def setUpClass(cls):
-        cls.slurm = pathlib.Path(tempfile.mkdtemp(prefix="loratrain-slurm-"))
-        cls.addClassCleanup(shutil.rmtree, cls.slurm, ignore_errors=True)
-        cls.addClassCleanup(subprocess.run, [LOCAL_SLURM, "stop", cls.slurm], check=True)
-        subprocess.run([LOCAL_SLURM, "start", cls.slurm], check=True, timeout=60,
-                       stdout=subprocess.DEVNULL)
 
     def setUp(self):
         super().setUp()
         self.environment = {
-            **os.environ, "SLURM_CONF": str(self.slurm / "slurm.conf"), "LORATRAIN": BIN,
+            **os.environ, "SLURM_CONF": str(slurm / "slurm.conf"), "LORATRAIN": BIN,
             "LORATRAIN_ROOT": str(SOURCE), "OMP_NUM_THREADS": "1",
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-            "OMPI_MCA_mpi_yield_when_idle": "1"}
+            "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_pml": "ob1"}
 
     def job(self, run_dir, steps):
         job = self.tiny_job(run_dir, {name: {**keys, "max_steps": steps}
@@ -78,6 +89,14 @@ class SlurmTest(JobTest):
         while not done():
             self.assertLess(time.monotonic(), end, self.log(job))
             time.sleep(0.2)
+
+    def hurry(self, job, restart, most):
+        """Waits for that restart, without the seconds for which Slurm lets a job wait again."""
+        text = f"back into the queue (restart {restart} of at most {most})"
+        self.wait(job, lambda: text in self.log(job), SLOW)
+        self.wait(job, lambda: self.facts(job)["JobState"] == "PENDING", SLOW)
+        time.sleep(1.1)  # in the second of its end the nodes still refuse the job
+        self.command("scontrol", "update", f"JobId={job}", "StartTime=now")
 
     def wait_for_end(self, job, seconds=SLOW):
         self.wait(job, lambda: self.facts(job)["JobState"] in ENDED, seconds)
@@ -119,8 +138,7 @@ class Train(SlurmTest):
         for restart in range(3):
             self.wait(job, lambda: "step " in self.starts(job, restart + 1)[restart], SLOW)
             self.command("scancel", "--batch", "--signal=USR1", job)
-            text = f"back into the queue (restart {restart + 1} of at most 20)"
-            self.wait(job, lambda: text in self.log(job), SLOW)
+            self.hurry(job, restart + 1, 20)
         facts = self.wait_for_end(job, 2 * SLOW)
         self.assert_done(job, facts)
         self.assertEqual(facts["Restarts"], "3")
@@ -130,11 +148,12 @@ class Train(SlurmTest):
 
     def test_time_limit_requeues_until_done_or_often_enough(self):
         self.environment["LORATRAIN_MAX_RESTARTS"] = "1"
-        job = self.submit("cpu.sbatch", self.job("run", ENDLESS), "--max-hours", 0.001)
+        job = self.submit("cpu.sbatch", self.job("run", ENDLESS), "--max-hours", 0.0003)
+        self.hurry(job, 1, 1)
         facts = self.wait_for_end(job, SLOW)
         text = self.log(job)
         self.assertEqual((facts["ExitCode"], facts["Restarts"]), ("75:0", "1"), text)
-        self.assertEqual(text.count("stopped: time limit run.max_hours 0.001 h reached"), 2, text)
+        self.assertEqual(text.count("stopped: time limit run.max_hours 3e-04 h reached"), 2, text)
         self.assertIn("not put back into the queue: 1 restarts", text)
 
     def test_scancel_saves_and_ends(self):
@@ -153,9 +172,69 @@ class Train(SlurmTest):
         job = self.submit("cpu.sbatch", self.job("run", LONG))
         self.wait(job, lambda: "step " in self.log(job), SLOW)
         self.command("scancel", "--batch", "--signal=USR1", job)
+        self.hurry(job, 1, 20)
         facts = self.wait_for_end(job, 2 * SLOW)
         self.assert_done(job, facts)
         self.assertEqual(facts["Restarts"], "1")
+
+
+    def test_two_nodes(self):
+        job = self.submit("cpu.sbatch", self.job("run", 20),
+                          options=["--nodes=2", "--ntasks-per-node=1"])
+        facts = self.wait_for_end(job)
+        self.assert_done(job, facts)
+        self.assertEqual((facts["NumNodes"], facts["NodeList"]), ("2", "node[1-2]"))
+        self.whole(20)
+        self.assert_same_weights("run", "whole", ADAPTERS)
+
+    def test_node_that_cannot_start_its_rank(self):
+        """A directory where PMIx wants to make one does it here."""
+        job = self.submit("cpu.sbatch", self.job("run", 20),
+                          options=["--nodes=2", "--ntasks-per-node=1", "--hold"])
+        (slurm / f"tmp/node2/spmix_appdir_0_{job}.0").mkdir()
+        self.command("scontrol", "release", job)
+        facts = self.wait_for_end(job)
+        text = self.log(job)
+        self.assertEqual((facts["JobState"], facts["Restarts"]), ("FAILED", "0"), text)
+        self.assertIn("launch failed", text)
+        self.assertFalse((self.dir / "run").exists())
+
+    def test_launcher_that_claims_success(self):
+        """As srun may when a node could not start its rank."""
+        self.environment["LORATRAIN_LAUNCHER"] = "true"
+        job = self.submit("cpu.sbatch", self.job("run", 20))
+        facts = self.wait_for_end(job)
+        self.assertEqual((facts["JobState"], facts["ExitCode"], facts["Restarts"]),
+                         ("FAILED", "1:0", "0"))
+        self.assertIn("error: the launcher ended with 0, but loratrain did not", self.log(job))
+
+    def test_asked_to_stop_while_it_starts(self):
+        """From the first line of the script on, before and after srun has started the ranks."""
+        self.environment["LORATRAIN_MAX_RESTARTS"] = "0"
+        ready = self.dir / "ready"
+        self.environment["LORATRAIN_ROOT"] = str(self.root_that_tells(ready))
+        draw = random.Random(3)
+        for i in range(int(os.environ.get("LORATRAIN_EARLY_STOPS", "4"))):
+            ready.unlink(missing_ok=True)
+            job = self.submit("cpu.sbatch", self.job(f"run{i}", ENDLESS))
+            while not ready.exists():
+                time.sleep(0.01)
+            delay = draw.uniform(0, 1.5)
+            time.sleep(delay)
+            self.command("scancel", "--batch", "--signal=USR1", job)
+            facts = self.wait_for_end(job, SOON)
+            with self.subTest(delay=delay):
+                self.assertEqual(facts["ExitCode"], "75:0", self.log(job))
+                self.assertIn("not put back into the queue: 0 restarts", self.log(job))
+            self.assertEqual(list(self.dir.glob(".loratrain-*")), [])
+
+    def root_that_tells(self, path):
+        """A repository whose machine.sh, which the script reads first, leaves a file."""
+        root = self.dir / "root"
+        (root / "slurm").mkdir(parents=True)
+        shutil.copy(SOURCE / "slurm/run_until_done.sh", root / "slurm")
+        (root / "slurm/machine.sh").write_text(f"touch {path}\n")
+        return root
 
 
 class Array(SlurmTest):
@@ -201,6 +280,13 @@ class BadInput(SlurmTest):
     def test_too_many_ranks(self):
         job = self.submit("cpu.sbatch", self.job("run", 10), options=["--ntasks-per-node=5"])
         self.assert_refused_soon(job, "5 stages", "4 layers")
+
+    def test_too_few_ranks(self):
+        path = self.job("run", 10)
+        job = json.loads(path.read_text())
+        job["parallel"]["pipeline_stages"] = 4
+        job = self.submit("cpu.sbatch", self.write_job(job, "run.yaml"))
+        self.assert_refused_soon(job, "pipeline_stages", "4", "2 ranks")
 
     def test_no_program(self):
         self.environment["LORATRAIN"] = "/none/loratrain"

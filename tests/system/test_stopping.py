@@ -1,19 +1,26 @@
 """Ways to stop a run: limits of time, a file STOP, a second signal. Every one leaves a run
-directory that the same command continues to the same bits."""
+directory that the same command continues to the same bits.
 
+LORATRAIN_EARLY_STOPS is the number of stops during the start (default 6)."""
+
+import contextlib
 import json
 import os
+import pathlib
+import random
 import signal
 import time
 import unittest
 
-from harness import JobTest, run, start, write_samples
+from harness import JobTest, children, run, start
 from test_watchdog import ranks_of
 
 STOPPED = 75
-LONG = 1500
+LONG = 300
 ENDLESS = 1000000
 ADAPTERS = {"one": {"lora_dropout": 0.1}, "two": {"r": 2}}
+
+undisturbed = {}  # the weights of a run of LONG steps, once per process
 
 
 class StopTest(JobTest):
@@ -22,7 +29,7 @@ class StopTest(JobTest):
                                       for name, keys in ADAPTERS.items()})
         job["defaults"]["lr_scheduler_type"] = "constant"
         job["logging"] = {"every_steps": 10}
-        job["checkpoint"] = {"every_steps": 0, "every_minutes": 0}
+        job["checkpoint"] = {"every_steps": 40, "every_minutes": 0}
         job.update(more)
         return self.write_job(job, f"{run_dir}.yaml")
 
@@ -45,24 +52,29 @@ class StopTest(JobTest):
     def assert_continues_like_undisturbed(self):
         self.assertLess(self.saved_step(), LONG)
         self.succeed(run([self.job("run", LONG)], 2))
-        self.succeed(run([self.job("whole", LONG)], 2))
-        self.assert_same_weights("run", "whole", ADAPTERS)
+        file = "adapters/{}/adapter_model.safetensors"
+        if not undisturbed:
+            self.succeed(run([self.job("whole", LONG)], 2))
+            for name in ADAPTERS:
+                undisturbed[name] = (self.dir / "whole" / file.format(name)).read_bytes()
+        for name in ADAPTERS:
+            self.assertEqual((self.dir / "run" / file.format(name)).read_bytes(), undisturbed[name])
 
 
 class TimeLimit(StopTest):
     def test_max_hours(self):
         path = self.job("run", LONG)
         begin = time.monotonic()
-        process = self.succeed(run([path, "--max-hours", 0.0003], 2), STOPPED)
+        process = self.succeed(run([path, "--max-hours", 0.0001], 2), STOPPED)
         self.assertLess(time.monotonic() - begin, 6)
-        reason = "stopped: time limit run.max_hours 3e-04 h reached; the same command continues"
+        reason = "stopped: time limit run.max_hours 1e-04 h reached; the same command continues"
         self.assertIn(reason, process.stdout)
         self.assertEqual(self.last_start()["reason"], reason)
         self.assert_continues_like_undisturbed()
 
     def test_end_of_the_slurm_job(self):
         path = self.job("run", ENDLESS)
-        os.environ.update(SLURM_JOB_END_TIME=str(int(time.time()) + 6))
+        os.environ.update(SLURM_JOB_END_TIME=str(int(time.time()) + 3))
         self.addCleanup(os.environ.pop, "SLURM_JOB_END_TIME")
         process = self.succeed(run([path], 2), STOPPED)
         self.assertIn("time limit of Slurm job", process.stdout)
@@ -108,36 +120,87 @@ class Signals(StopTest):
         self.assertEqual(process.wait(60), STOPPED)
         self.assertIn("signal SIG", self.last_start()["reason"])
 
-    def slow_job(self, run_dir):
-        """Steps of some seconds, so that a request waits; each is saved."""
-        data = str(self.dir / "many.jsonl")
-        if not os.path.exists(data):
-            write_samples(data, 4000, 5)
-        job = json.loads(self.job(run_dir, 3).read_text())
-        job["datasets"]["a"]["path"] = job["datasets"]["b"]["path"] = data
-        job["defaults"]["global_batch_size"] = 2000
-        job["logging"] = {"every_steps": 1}
-        job["checkpoint"] = {"every_steps": 1}
-        return self.write_job(job, f"{run_dir}.yaml")
-
     def test_second_ends_at_once_and_corrupts_nothing(self):
-        process = start([self.slow_job("run")], 2)
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.kill)
-        for line in process.stdout:
-            if "checkpoint at step 1" in line:
-                break
-        self.send(process, signal.SIGTERM)
+        """The other rank is stopped, so that the first request waits for it."""
+        process = self.started(self.job("run", LONG))
+        first, second = ranks_of(process)
+        os.kill(second, signal.SIGSTOP)
+        os.kill(first, signal.SIGTERM)
         time.sleep(1.3)
-        self.assertIsNone(process.poll(), "the step is too short for this test")
-        self.send(process, signal.SIGTERM)
+        self.assertIsNone(process.poll())
+        os.kill(first, signal.SIGTERM)
         output = process.stdout.read()
         self.assertNotIn(process.wait(20), (0, 2, STOPPED))
         self.assertNotIn("stopped: ", output)
-        self.assertEqual(self.saved_step(), 1)
-        self.succeed(run([self.slow_job("run")], 2))
-        self.succeed(run([self.slow_job("whole")], 2))
-        self.assert_same_weights("run", "whole", ADAPTERS)
+        self.assert_continues_like_undisturbed()
+
+
+def has_begun(pid):
+    """Whether a rank has come to its first statement, which blocks the signals."""
+    try:
+        text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    facts = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    return facts["Name"] == "loratrain" and bool(int(facts["SigBlk"], 16) >> signal.SIGTERM - 1 & 1)
+
+
+class DuringTheStart(StopTest):
+    STEPS = 60
+
+    def start(self, run_dir):
+        """The job, as soon as both ranks have begun."""
+        process = start([self.job(run_dir, self.STEPS)], 2)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        while sum(map(has_begun, children(process.pid))) < 2:
+            self.assertIsNone(process.poll())
+            time.sleep(0.001)
+        return process
+
+    def test_at_any_moment(self):
+        process = self.start("whole")
+        begin = time.monotonic()
+        for line in process.stdout:
+            if "step 10/" in line:
+                break
+        longest = time.monotonic() - begin
+        rest, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, rest)
+        draw = random.Random(5)
+        codes = []
+        for i in range(int(os.environ.get("LORATRAIN_EARLY_STOPS", "6"))):
+            process = self.start(f"run{i}")
+            ranks = children(process.pid)
+            delay = draw.uniform(0, longest)
+            number = draw.choice([signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+            time.sleep(delay)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(draw.choice(ranks), number)
+            output, _ = process.communicate(timeout=60)
+            codes.append(process.returncode)
+            with self.subTest(signal=number.name, delay=delay, longest=longest):
+                self.assertIn(process.returncode, (0, STOPPED), output)
+                self.assertNotIn("error", output)
+                if process.returncode == STOPPED:
+                    self.assertIn(f"stopped: signal {number.name} received", output)
+        print(f"  {codes.count(STOPPED)} stopped, {codes.count(0)} were done; "
+              f"the start takes {longest:.2f} s")
+        self.assertIn(STOPPED, codes)
+        again = f"run{codes.index(STOPPED)}"
+        self.succeed(run([self.job(again, self.STEPS)], 2))
+        self.assert_same_weights(again, "whole", ADAPTERS)
+
+    def test_others_end_by_the_signal(self):
+        """What leaves nothing to continue from dies as programs do."""
+        process = start([self.job("run", self.STEPS), "--dry-run"])
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        while not any(map(has_begun, children(process.pid))):
+            self.assertIsNone(process.poll())
+        os.kill(children(process.pid)[0], signal.SIGTERM)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -309,6 +309,10 @@ TEST(CommandLineRun, StatusAndReport) {
     const CommandLine status = parse({"status", "runs/a"});
     EXPECT_EQ(status.command, Command::status);
     EXPECT_EQ(status.run_dir, "runs/a");
+    EXPECT_FALSE(status.follow);
+    EXPECT_TRUE(parse({"status", "--follow", "runs/a"}).follow);
+    EXPECT_EQ(problems_of({"report", "a", "--follow"}).at(0).hint,
+              "it is an option of: loratrain status");
     const CommandLine report = parse({"report", "--out", "page.html", "runs/a"});
     EXPECT_EQ(report.command, Command::report);
     EXPECT_EQ(report.run_dir, "runs/a");

@@ -45,6 +45,16 @@ TEST_F(Inbox, DefaultsOfTheJobApply) {
     EXPECT_EQ(added.adapters[1].dataset, DatasetId{0});
 }
 
+TEST_F(Inbox, TheSplitOfTheJobIsTheDefault) {
+    const JobAdditions added = read_inbox(
+        "datasets: {a: {path: a}, b: {path: b, eval_split: 3}}\n"
+        "adapters: [{name: second, dataset: a}]\n",
+        "new.yaml", job("eval: {split: 0.25}\n"));
+    ASSERT_EQ(added.datasets.size(), 2U);
+    EXPECT_EQ(added.datasets[0].eval_split.fraction, 0.25);
+    EXPECT_EQ(added.datasets[1].eval_split.samples, 3);
+}
+
 TEST_F(Inbox, OwnDefaultsAreLaidOverThose) {
     const Job given = job("defaults: {r: 4, lora_alpha: 3, max_steps: 9, seed: 8}\n");
     const JobAdditions added = read_inbox(

@@ -115,6 +115,8 @@ TEST(JobCompare, WhatChangesTheResultIsHarmful) {
                    {"run.backend: auto -> cuda"});
     expect_harmful([](Job& job) { job.datasets[0].eval_path = "/e.jsonl"; },
                    {"datasets.math.eval_path: '' -> /e.jsonl"});
+    expect_harmful([](Job& job) { job.datasets[0].eval_split.samples = 3; },
+                   {"datasets.math.eval_split: not set -> 3"});
     expect_harmful([](Job& job) { job.datasets[1].shuffle = false; },
                    {"datasets.code.shuffle: true -> false"});
     expect_harmful([](Job& job) { job.adapters[0].r = 3; }, {"adapters.a.r: 16 -> 3"});

@@ -34,6 +34,8 @@ constexpr const char* whole1 = "give a whole number, at least 1";
 constexpr const char* whole0 = "give a whole number, at least 0";
 constexpr const char* below1 = "give a number, at least 0 and less than 1";
 constexpr const char* number0 = "give a number, at least 0";
+constexpr const char* split =
+    "give a fraction, greater than 0 and less than 1, or a number of samples, at least 1";
 constexpr const char* above0 = "give a number, greater than 0";
 
 const BadValue bad_values[] = {
@@ -129,6 +131,17 @@ const BadValue bad_values[] = {
      "checkpoint.every_steps: -1 is out of range", whole0},
     {"Patience", "eval", "early_stopping_patience: -1",
      "eval.early_stopping_patience: -1 is out of range", whole0},
+    {"SplitZero", "eval", "split: 0", "eval.split: 0 is out of range", split},
+    {"SplitZeroFraction", "eval", "split: 0.0", "eval.split: 0.0 is out of range", split},
+    {"SplitOne", "eval", "split: 1.0", "eval.split: 1.0 is out of range", split},
+    {"SplitNegative", "eval", "split: -0.1", "eval.split: -0.1 is out of range", split},
+    {"SplitNegativeNumber", "eval", "split: -3", "eval.split: -3 is out of range", split},
+    {"SplitMoreThanOne", "eval", "split: 1.5", "eval.split: 1.5 is out of range", split},
+    {"SplitNan", "eval", "split: nan", "eval.split: nan is out of range", split},
+    {"SplitPercent", "eval", "split: 5%", "eval.split: '5%' is not a number", split},
+    {"SplitQuoted", "eval", "split: '5'", "eval.split: '5' is not a number", split},
+    {"SplitOfAxolotl", "eval", "val_set_size: 0.1", "unknown key 'eval.val_set_size'",
+     "did you mean 'split'?"},
     {"Threshold", "eval", "early_stopping_threshold: -1",
      "eval.early_stopping_threshold: -1 is out of range", number0},
     {"EvalSteps", "eval", "every_steps: -1", "eval.every_steps: -1 is out of range", whole0},
@@ -377,6 +390,27 @@ TEST_F(JobProblems, YamlSyntax) {
     ASSERT_EQ(tab.size(), 1U);
     EXPECT_EQ(tab[0].where, at(4));
     EXPECT_EQ(tab[0].hint, "indent with spaces, not with tabs");
+}
+
+TEST_F(JobProblems, SplitsOfDatasets) {
+    const std::vector<Problem> found = problems(
+        "model: {weights: base.h5}\n"
+        "run: {dir: out}\n"
+        "datasets:\n"
+        "  both: {path: a, eval_path: b,\n"
+        "         eval_split: 0.1}\n"
+        "  none: {path: a, eval_split: 0}\n"
+        "  list: {path: a, eval_split: [1]}\n"
+        "  other: {path: a, val_set_size: 0.1}\n"
+        "defaults: {dataset: none}\n"
+        "adapters: [{name: a}]\n");
+    ASSERT_EQ(found.size(), 4U);
+    expect_among(found, at(5), "datasets.both.eval_split: goes not with an eval_path",
+                 "give one of them");
+    expect_among(found, at(6), "datasets.none.eval_split: 0 is out of range", split);
+    expect_among(found, at(7), "datasets.list.eval_split: is a list", split);
+    expect_among(found, at(8), "unknown key 'datasets.other.val_set_size'",
+                 "did you mean 'eval_split'?");
 }
 
 TEST_F(JobProblems, UnknownAnchor) {

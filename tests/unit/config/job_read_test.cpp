@@ -46,12 +46,37 @@ TEST_F(JobRead, MinimalJobHasTheDocumentedDefaults) {
     EXPECT_FALSE(job.eval.keep_best);
     EXPECT_EQ(job.eval.early_stopping_patience, 0);
     EXPECT_EQ(job.logging.every_steps, 1);
+    EXPECT_EQ(job.logging.live, LiveTable::automatic);
     EXPECT_FALSE(job.logging.tensorboard);
     EXPECT_FALSE(job.logging.trace);
     EXPECT_EQ(job.schedule.policy, SchedulePolicy::balanced);
     EXPECT_EQ(job.schedule.packing, Packing::milp);
     EXPECT_FALSE(job.schedule.max_adapters);
     EXPECT_EQ(job.schedule.costs, CostSource::automatic);
+}
+
+TEST_F(JobRead, EvalSplitIsAFractionOrANumberAndHasADefault) {
+    const std::string datasets =
+        "model: {weights: base.h5}\n"
+        "run: {dir: out}\n"
+        "datasets:\n"
+        "  tenth: {path: a, eval_split: 0.1}\n"
+        "  five: {path: a, eval_split: 5}\n"
+        "  file: {path: a, eval_path: b}\n"
+        "  plain: {path: a}\n"
+        "defaults: {dataset: five}\n"
+        "adapters: [{name: a}]\n";
+    Job job = read(datasets);
+    EXPECT_EQ(job.datasets[0].eval_split.fraction, 0.1);
+    EXPECT_EQ(job.datasets[0].eval_split.samples, 0);
+    EXPECT_EQ(job.datasets[1].eval_split.samples, 5);
+    EXPECT_EQ(job.datasets[1].eval_split.fraction, 0.0);
+    EXPECT_FALSE(job.datasets[3].has_eval());
+    job = read(datasets + "eval: {split: 2.5e-2}\n");
+    EXPECT_EQ(job.datasets[0].eval_split.fraction, 0.1);
+    EXPECT_EQ(job.datasets[1].eval_split.samples, 5);
+    EXPECT_FALSE(job.datasets[2].eval_split.any());
+    EXPECT_EQ(job.datasets[3].eval_split.fraction, 0.025);
 }
 
 TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
@@ -66,8 +91,8 @@ TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
         "adapters: [{name: a}]\n"
         "checkpoint: {every_steps: 0, every_minutes: 2.5, keep: 7}\n"
         "eval: {every_steps: 11, keep_best: true, early_stopping_patience: 3,\n"
-        "       early_stopping_threshold: 0.01}\n"
-        "logging: {every_steps: 12, tensorboard: true, trace: true}\n"
+        "       early_stopping_threshold: 0.01, split: 20}\n"
+        "logging: {every_steps: 12, live: never, tensorboard: true, trace: true}\n"
         "schedule: {policy: 1f1b, packing: greedy, max_adapters: 3, solver_seconds: 0.5, "
         "costs: built-in}\n");
 
@@ -93,7 +118,10 @@ TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
     EXPECT_TRUE(job.eval.keep_best);
     EXPECT_EQ(job.eval.early_stopping_patience, 3);
     EXPECT_EQ(job.eval.early_stopping_threshold, 0.01);
+    EXPECT_EQ(job.eval.split.samples, 20);
+    EXPECT_FALSE(job.datasets[0].eval_split.any()) << "it has an eval_path";
     EXPECT_EQ(job.logging.every_steps, 12);
+    EXPECT_EQ(job.logging.live, LiveTable::never);
     EXPECT_TRUE(job.logging.tensorboard);
     EXPECT_TRUE(job.logging.trace);
     EXPECT_EQ(job.schedule.policy, SchedulePolicy::one_f_one_b);

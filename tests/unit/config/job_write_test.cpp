@@ -39,10 +39,16 @@ void expect_same(const AdapterJob& a, const AdapterJob& b) {
     EXPECT_EQ(a.priority, b.priority);
 }
 
+void expect_same(const EvalSplit& a, const EvalSplit& b) {
+    EXPECT_EQ(a.samples, b.samples);
+    EXPECT_EQ(a.fraction, b.fraction);
+}
+
 void expect_same(const DatasetJob& a, const DatasetJob& b) {
     EXPECT_EQ(a.name, b.name);
     EXPECT_EQ(a.path, b.path);
     EXPECT_EQ(a.eval_path, b.eval_path);
+    expect_same(a.eval_split, b.eval_split);
     EXPECT_EQ(a.tokenizer, b.tokenizer);
     EXPECT_EQ(a.max_seq_len, b.max_seq_len);
     EXPECT_EQ(a.over_length, b.over_length);
@@ -71,7 +77,9 @@ void expect_same(const Job& a, const Job& b) {
     EXPECT_EQ(a.eval.keep_best, b.eval.keep_best);
     EXPECT_EQ(a.eval.early_stopping_patience, b.eval.early_stopping_patience);
     EXPECT_EQ(a.eval.early_stopping_threshold, b.eval.early_stopping_threshold);
+    expect_same(a.eval.split, b.eval.split);
     EXPECT_EQ(a.logging.every_steps, b.logging.every_steps);
+    EXPECT_EQ(a.logging.live, b.logging.live);
     EXPECT_EQ(a.logging.tensorboard, b.logging.tensorboard);
     EXPECT_EQ(a.logging.trace, b.logging.trace);
     EXPECT_EQ(a.schedule.policy, b.schedule.policy);
@@ -87,7 +95,8 @@ Job unusual_job() {
     job.model = {"/w/base model.h5", "", Precision::fp32, "org/model: the #1 \"best\""};
     job.run = {"/out/ü", 18446744073709551615ULL, BackendKind::cpu};
     job.parallel = {3, 123456789012, Recompute::layer};
-    DatasetJob odd{"null", "/d/a.jsonl", "/d/e.h5", Tokenizer::bytes, 77, OverLength::drop, false};
+    DatasetJob odd{"null", "/d/a.jsonl",     "/d/e.h5", Tokenizer::bytes,
+                   77,     OverLength::drop, false,     {}};
     job.datasets = {odd, odd};
     job.datasets[1].name = "org/data set: v1.0";
     job.datasets[1].over_length = OverLength::truncate;
@@ -117,8 +126,10 @@ Job unusual_job() {
     job.adapters[1].num_train_epochs = 1.0;
     job.adapters[1].max_steps = 17;
     job.checkpoint = {0, 0.7, 1};
-    job.eval = {13, true, 4, 0.125};
-    job.logging = {14, true};
+    job.datasets[1].eval_path = "";
+    job.datasets[1].eval_split.fraction = 1e-3;
+    job.eval = {13, true, 4, 0.125, {7, 0.0}};
+    job.logging = {14, LiveTable::never, true};
     return job;
 }
 

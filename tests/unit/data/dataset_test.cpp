@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "unit/io/support.h"
 
 namespace loratrain {
@@ -140,6 +143,79 @@ TEST_F(DatasetTest, MovesWithItsFile) {
     EXPECT_EQ(moved.read(2).input_ids, (Ids{7, 8, 9}));
     data = open("{\"input_ids\":[1,2]}\n");
     EXPECT_EQ(data.infos().size(), 1U);
+}
+
+/// Sample i is [i, i, ...], of i + 2 tokens.
+std::string numbered(int samples) {
+    std::string text;
+    for (int i = 0; i < samples; ++i) {
+        std::string ids = std::to_string(i);
+        for (int k = 0; k <= i; ++k) ids += cat(",", i);
+        text += cat("{\"input_ids\":[", ids, "]}\n");
+    }
+    return text;
+}
+
+TEST_F(DatasetTest, HoldsOutSamplesOfTheFile) {
+    Dataset train = open(numbered(40));
+    const Dataset eval = train.hold_out(9, 42);
+    ASSERT_EQ(eval.infos().size(), 9U);
+    ASSERT_EQ(train.infos().size(), 31U);
+    std::vector<std::int64_t> all;
+    for (const Dataset* part : {&std::as_const(train), &eval}) {
+        EXPECT_TRUE(std::is_sorted(part->positions().begin(), part->positions().end()));
+        for (std::size_t i = 0; i < part->infos().size(); ++i) {
+            const std::int64_t position = part->positions()[i];
+            EXPECT_EQ(part->read(static_cast<std::int64_t>(i)).input_ids.front(), position);
+            EXPECT_EQ(part->infos()[i].tokens, position + 2);
+            all.push_back(position);
+        }
+    }
+    std::sort(all.begin(), all.end());
+    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], static_cast<int>(i));
+    EXPECT_EQ(train.report().samples, 40);
+    EXPECT_EQ(train.report().held_out, 9);
+    EXPECT_EQ(eval.report().samples, 9);
+    EXPECT_NE(eval.positions().back(), 8) << "not simply the first";
+}
+
+TEST_F(DatasetTest, WhatIsHeldOutDependsOnSeedNumberAndDataOnly) {
+    struct Parts {
+        std::vector<std::int64_t> held_out;
+        std::string train;
+        std::string eval;
+    };
+    const auto parts = [&](int samples, std::int64_t count, std::uint64_t seed) {
+        Dataset train = open(numbered(samples));
+        const Dataset eval = train.hold_out(count, seed);
+        return Parts{eval.positions(), train.checksum(), eval.checksum()};
+    };
+    const Parts first = parts(40, 9, 42);
+    EXPECT_EQ(first.held_out, parts(40, 9, 42).held_out);
+    EXPECT_EQ(first.train, parts(40, 9, 42).train);
+    EXPECT_EQ(first.eval, parts(40, 9, 42).eval);
+    EXPECT_NE(first.eval, first.train);
+    EXPECT_NE(first.eval, parts(41, 9, 42).eval);
+    EXPECT_NE(first.train, open(numbered(40)).checksum());
+    for (const Parts& other : {parts(40, 10, 42), parts(40, 9, 43)}) {
+        EXPECT_NE(first.held_out, other.held_out);
+        EXPECT_NE(first.train, other.train);
+        EXPECT_NE(first.eval, other.eval);
+    }
+    // A change would move samples from training to evaluation when an old run is continued.
+    EXPECT_EQ(parts(8, 3, 42).held_out, (std::vector<std::int64_t>{0, 3, 6}));
+}
+
+TEST_F(DatasetTest, HoldsOutOfWhatWasKept) {
+    job_.max_seq_len = 12;
+    job_.over_length = OverLength::drop;
+    Dataset train = open(numbered(40));
+    ASSERT_EQ(train.infos().size(), 11U);
+    const Dataset eval = train.hold_out(10, 42);
+    EXPECT_LE(eval.positions().back(), 10);
+    EXPECT_EQ(train.infos().size(), 1U);
+    EXPECT_THROW(train.hold_out(1, 42), Error);
+    EXPECT_THROW(train.hold_out(0, 42), Error);
 }
 
 TEST_F(DatasetTest, GoldenDataFitTheirModel) {

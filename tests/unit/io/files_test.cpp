@@ -101,20 +101,5 @@ TEST(FilesTest, ChecksumOfAFile) {
     EXPECT_EQ(file_checksum(dir.file("e")), "ef46db3751d8e999");
 }
 
-TEST(FilesTest, LockIsExclusiveAndReleased) {
-    const TempDir dir;
-    const std::string path = dir.file("lock");
-    {
-        const FileLock lock(path, "run directory 'x'");
-        const std::string text = problem_text([&] { FileLock(path, "run directory 'x'"); });
-        EXPECT_TRUE(has(text, "run directory 'x' is in use by another process (process "));
-    }
-    EXPECT_EQ(FileLock(path, "run directory 'x'").left_behind(), "");
-    put(path, "process 7 on node3");
-    EXPECT_EQ(FileLock(path, "run directory 'x'").left_behind(), "process 7 on node3");
-    EXPECT_EQ(FileLock(path, "run directory 'x'").left_behind(), "");
-    EXPECT_TRUE(has(problem_text([&] { FileLock(dir.file("no/lock"), "x"); }), "cannot be opened"));
-}
-
 }  // namespace
 }  // namespace loratrain

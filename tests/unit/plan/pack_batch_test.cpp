@@ -14,6 +14,7 @@
 #include "plan/parallel_for.h"
 #include "plan/pipeline_time.h"
 #include "plan/subset_sum.h"
+#include "support/sanitized.h"
 
 namespace loratrain {
 namespace {
@@ -184,7 +185,7 @@ TEST_P(RandomBatches, BucketsPadTheLeast) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomBatches, testing::Range(0, 30));
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomBatches, testing::Range(0, random_cases(30)));
 
 TEST(PackBatch, MilpFindsWhatGreedyMisses) {
     const Lengths tokens{4, 4, 3, 3, 3, 3};
@@ -264,7 +265,7 @@ TEST_F(SolveMilp, SeveralThreadsAtOnce) {
         const Lengths tokens = random_lengths(1000 + i, 24, 500);
         return pack_fewest(tokens, 500, {true, 60.0});
     };
-    std::vector<Bins> alone(48);
+    std::vector<Bins> alone(random_cases(48));
     std::vector<Bins> together(alone.size());
     for (std::size_t i = 0; i < alone.size(); ++i) alone[i] = solve(i);
     parallel_for(together.size(), 6, [&](std::size_t i) { together[i] = solve(i); });

@@ -12,6 +12,7 @@
 #include "plan/length_buckets.h"
 #include "plan/pack_balanced.h"
 #include "plan/repair_packing.h"
+#include "support/sanitized.h"
 #include "unit/plan/pack_fixtures.h"
 
 namespace loratrain::plan_test {
@@ -30,7 +31,7 @@ std::vector<Round> equal_rounds(std::int32_t rounds, std::int32_t adapters,
             PendingBatch batch{AdapterId{a}, r, {}};
             for (const std::int32_t tokens : lengths) {
                 const auto index = static_cast<std::int32_t>(batch.samples.size());
-                batch.samples.push_back({{index, tokens}, tokens - 1});
+                batch.samples.push_back({index, tokens, tokens - 1});
             }
             result[static_cast<std::size_t>(r)].push_back(batch);
         }
@@ -62,8 +63,8 @@ TEST_P(RandomPackings, HoldEverySampleOnceInOrderWithinCapacity) {
     std::map<std::pair<AdapterId, std::int32_t>, std::multiset<std::int32_t>> expected;
     for (const Round& round : test_.rounds) {
         for (const PendingBatch& batch : round) {
-            for (const PackSample& sample : batch.samples) {
-                expected[{batch.adapter, batch.step}].insert(sample.sample.index);
+            for (const SampleRef& sample : batch.samples) {
+                expected[{batch.adapter, batch.step}].insert(sample.index);
             }
         }
     }
@@ -114,7 +115,7 @@ TEST_P(RandomPackings, EveryVariantIsValid) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomPackings, testing::Range(0, 10));
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomPackings, testing::Range(0, random_cases(10)));
 
 TEST(PackBlock, SequentialTakesOneAdapterAfterAnother) {
     const std::vector<Round> rounds = equal_rounds(2, 2, {6, 5, 4});
@@ -147,8 +148,8 @@ TEST(PackBlock, BalancedSplitsALonelyAdapterOverTheStages) {
 }
 
 TEST(PackBlock, BalancedIsNotSlowerThanTheBaselines) {
-    for (std::uint64_t seed = 0; seed < 12; ++seed) {
-        PackCase test = random_pack_case(seed, 400);
+    for (int seed = 0; seed < random_cases(12); ++seed) {
+        PackCase test = random_pack_case(static_cast<std::uint64_t>(seed), 400);
         test.rules.packing = Packing::greedy;
         const BlockItems block = block_items(test.rules, test.rounds);
         if (block.items.empty()) continue;
@@ -229,10 +230,10 @@ class CheckPacking : public testing::Test {
 
     std::vector<Round> rounds_ = equal_rounds(2, 2, {4, 3});
     std::vector<Microbatch> good_ = {
-        {{{AdapterId{0}, 0, {{0, 4}, {1, 3}}}}},
-        {{{AdapterId{1}, 0, {{0, 4}, {1, 3}}}, {AdapterId{0}, 1, {{1, 3}}}}},
-        {{{AdapterId{0}, 1, {{0, 4}}}, {AdapterId{1}, 1, {{0, 4}}}}},
-        {{{AdapterId{1}, 1, {{1, 3}}}}}};
+        {{{AdapterId{0}, 0, {{0, 4, 3}, {1, 3, 2}}}}},
+        {{{AdapterId{1}, 0, {{0, 4, 3}, {1, 3, 2}}}, {AdapterId{0}, 1, {{1, 3, 2}}}}},
+        {{{AdapterId{0}, 1, {{0, 4, 3}}}, {AdapterId{1}, 1, {{0, 4, 3}}}}},
+        {{{AdapterId{1}, 1, {{1, 3, 2}}}}}};
 };
 
 TEST_F(CheckPacking, AcceptsAGoodPacking) {
@@ -262,11 +263,15 @@ TEST_F(CheckPacking, FindsACutSample) {
     good_[3].segments[0].samples[0].tokens = 2;
     EXPECT_NE(findings().find("cuts sample 1"), std::string::npos);
 }
+TEST_F(CheckPacking, FindsWrongTargets) {
+    good_[3].segments[0].samples[0].targets = 1;
+    EXPECT_NE(findings().find("has sample 1 with 1 targets"), std::string::npos);
+}
 TEST_F(CheckPacking, FindsTwoSegmentsOfAnAdapter) {
-    good_[2].segments[1].samples.push_back({1, 3});
+    good_[2].segments[1].samples.push_back({1, 3, 2});
     good_.pop_back();
     EXPECT_NE(findings().find("more than 10"), std::string::npos);
-    good_[0].segments = {{AdapterId{0}, 0, {{0, 4}}}, {AdapterId{0}, 0, {{1, 3}}}};
+    good_[0].segments = {{AdapterId{0}, 0, {{0, 4, 3}}}, {AdapterId{0}, 0, {{1, 3, 2}}}};
     EXPECT_NE(findings().find("two segments of adapter 0"), std::string::npos);
 }
 TEST_F(CheckPacking, FindsSamplesOutOfOrder) {
@@ -279,7 +284,7 @@ TEST_F(CheckPacking, FindsAStepBeforeTheOneBefore) {
 }
 TEST_F(CheckPacking, FindsTwoStepsInOneMicrobatch) {
     good_[0].segments[0].samples.pop_back();
-    good_[1].segments = {{AdapterId{0}, 0, {{1, 3}}}, {AdapterId{0}, 1, {{1, 3}}}};
+    good_[1].segments = {{AdapterId{0}, 0, {{1, 3, 2}}}, {AdapterId{0}, 1, {{1, 3, 2}}}};
     EXPECT_NE(findings().find("does not come after step 0"), std::string::npos);
 }
 TEST_F(CheckPacking, FindsEmptyMicrobatchesAndSegments) {

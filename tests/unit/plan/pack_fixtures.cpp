@@ -49,7 +49,7 @@ PendingBatch random_batch(Dice& dice, std::int32_t adapter, std::int32_t step,
         const std::int64_t tokens = extreme ? dice.pick({std::int64_t{1}, capacity})
                                             : dice.roll(1, std::min(longest, capacity));
         const auto index = static_cast<std::int32_t>(step * 64 + (i * 37) % 64);
-        batch.samples.push_back({{index, static_cast<std::int32_t>(tokens)},
+        batch.samples.push_back({index, static_cast<std::int32_t>(tokens),
                                  static_cast<std::int32_t>(dice.roll(0, tokens - 1))});
     }
     return batch;

@@ -104,22 +104,16 @@ TEST(PartitionLayers, StagesAreContiguousAndOptimal) {
     }
 }
 
-TEST(PackMicrobatches, FirstFitFillsHoles) {
-    const auto items = items_of({6, 6, 4, 5, 3});
-    EXPECT_EQ(sample_lists(pack_first_fit(items, 10)), (Lists{{0, 2}, {1, 4}, {3}}));
-    EXPECT_TRUE(pack_first_fit({}, 10).empty());
-}
-
 TEST(PackMicrobatches, OneSegmentPerAdapter) {
     std::vector<PackItem> items = items_of({4, 4, 4}, 0);
     const std::vector<PackItem> more = items_of({2, 2, 2}, 1);
     items.insert(items.end(), more.begin(), more.end());
-    const std::vector<Microbatch> packed = pack_first_fit(items, 10);
+    const std::vector<Microbatch> packed = pack_balanced(items, 10, 2);
     ASSERT_EQ(packed.size(), 2U);
-    ASSERT_EQ(packed[0].segments.size(), 2U);
+    for (const Microbatch& microbatch : packed) ASSERT_EQ(microbatch.segments.size(), 2U);
+    EXPECT_EQ(sample_lists(packed), (Lists{{0, 2, 2}, {1, 0, 1}}));
     EXPECT_EQ(packed[0].segments[0].tokens(), 8);
     EXPECT_EQ(packed[0].segments[1].tokens(), 2);
-    EXPECT_EQ(packed[1].segments[1].samples.size(), 2U);
 }
 
 TEST(PackMicrobatches, BalancedGivesEqualTokens) {

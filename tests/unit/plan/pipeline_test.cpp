@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "plan/action_text.h"
 #include "plan/check_window.h"
+#include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"
 #include "unit/plan/replay.h"
 
@@ -141,8 +142,8 @@ TEST(Pipeline, NothingLeftGivesAnEmptyWindow) {
 
 /// Forward outputs stay in their slots until the backward; gradients need one send buffer only.
 TEST(Pipeline, OneGradientSendBufferIsEnough) {
-    for (std::uint64_t seed = 0; seed < 10; ++seed) {
-        const Case test = random_case(seed);
+    for (int seed = 0; seed < random_cases(10); ++seed) {
+        const Case test = random_case(static_cast<std::uint64_t>(seed));
         const Plan plan = test.plan();
         const Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 20);
         EXPECT_TRUE(replay(window, {unlimited, 1}).finished) << "seed " << seed;

@@ -30,6 +30,7 @@ Plan odd_plan() {
     plan.costs = {{0.1 + 0.2, 1e-300, 1.0 / 3.0}, {4, 5, 6}, {7, 8, 9}, 10, 11, 12, 13, "\"x\": #"};
     plan.adapter_capacity = 19;
     plan.first_admitted = {AdapterId{2}, AdapterId{0}};
+    plan.trials = {{4096, 3, 1.0 / 3.0}, {8192, 1, 12345.6}};
     return plan;
 }
 
@@ -40,6 +41,10 @@ TEST(PlanText, KeepsEveryFieldOfAPlan) {
     const Plan read = plan_from_text(to_text(plan));
     EXPECT_EQ(read.adapter_capacity, 19);
     EXPECT_EQ(read.first_admitted, plan.first_admitted);
+    ASSERT_EQ(read.trials.size(), 2U);
+    EXPECT_EQ(read.trials[0].tokens_per_second, 1.0 / 3.0);
+    EXPECT_EQ(read.trials[1].microbatch_tokens, 8192);
+    EXPECT_EQ(read.trials[1].adapters, 1);
     EXPECT_EQ(read.model.family, plan.model.family);
     EXPECT_EQ(read.model.intermediate_size, plan.model.intermediate_size);
     EXPECT_EQ(read.model.head_dim, plan.model.head_dim);

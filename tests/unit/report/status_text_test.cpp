@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+
+#include "base/text.h"
 #include "report/html.h"
 
 namespace loratrain {
@@ -91,6 +94,71 @@ TEST(StatusText, PrioritiesWhereThereAreAny) {
         << text;
     EXPECT_NE(text.find("  new      STOPPED EARLY        -2         0/20"), std::string::npos)
         << text;
+}
+
+RunStatus many() {
+    RunStatus status = running();
+    status.adapters.clear();
+    for (int i = 0; i < 9; ++i) {
+        status.adapters.push_back({cat("a", i),
+                                   i < 2   ? "DONE"
+                                   : i < 5 ? "RUNNING"
+                                           : "WAITING",
+                                   i,
+                                   20,
+                                   {},
+                                   {},
+                                   {}});
+    }
+    return status;
+}
+
+std::vector<std::string> first_words(const std::vector<std::string>& lines, std::size_t from) {
+    std::vector<std::string> words;
+    for (std::size_t i = from; i < lines.size(); ++i) {
+        words.push_back(lines[i].substr(2, lines[i].find(' ', 2) - 2));
+    }
+    return words;
+}
+
+constexpr Pulse just_now{Life::alive, 0.0};
+
+TEST(StatusLines, AllWhereTheyFit) {
+    const auto lines = status_lines("runs/a", many(), just_now, 13);
+    ASSERT_EQ(lines.size(), 13U);
+    EXPECT_EQ(lines[0], "runs/a: running (process 812 on node01)");
+    EXPECT_EQ(lines[2], "");
+    EXPECT_EQ(first_words(lines, 3), (std::vector<std::string>{"adapter", "a0", "a1", "a2", "a3",
+                                                               "a4", "a5", "a6", "a7", "a8"}));
+}
+
+TEST(StatusLines, ThoseThatTrainWhereTheyDoNot) {
+    const auto lines = status_lines("runs/a", many(), just_now, 9);
+    EXPECT_EQ(first_words(lines, 3),
+              (std::vector<std::string>{"adapter", "a2", "a3", "a4", "a0", "..."}));
+    EXPECT_EQ(lines.back(), "  ... 5 more: 1 DONE, 4 WAITING");
+    EXPECT_EQ(status_lines("runs/a", many(), just_now, 12).back(), "  ... 2 more: 2 WAITING");
+}
+
+TEST(StatusLines, NeverMoreThanAsked) {
+    for (std::size_t most = 0; most < 20; ++most) {
+        EXPECT_EQ(status_lines("runs/a", many(), just_now, most).size(),
+                  std::min<std::size_t>(most, 13));
+    }
+}
+
+TEST(StatusLines, ColumnsKeepTheirPlaces) {
+    RunStatus status = running();
+    const auto before = status_lines("runs/a", status, just_now, 20);
+    status.adapters[0].step = 19;
+    status.adapters[0].loss = 12.25;
+    const auto after = status_lines("runs/a", status, just_now, 20);
+    EXPECT_EQ(before[4].size(), after[4].size());
+    EXPECT_EQ(before[4].find("2.5000"), after[4].find("2.5000"));
+}
+
+TEST(StatusText, IsPlain) {
+    EXPECT_EQ(status_text("runs/a", many(), just_now).find_first_of("\r\x1b"), std::string::npos);
 }
 
 TEST(ProcessExists, MineDoesAndAnImpossibleOneDoesNot) {

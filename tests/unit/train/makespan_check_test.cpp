@@ -16,15 +16,14 @@ TEST(MakespanCheck, OneStagePredictsTheSumOfItsWork) {
     progress.stopped.assign(1, false);
     const Window window = plan_window(small.job, small.plan, small.infos, progress, 1);
     ASSERT_EQ(window.microbatches.size(), 1U);
-    const MicrobatchLoad load = load_of(small.job, small.infos, window.microbatches[0]);
+    const MicrobatchLoad load = load_of(window.microbatches[0]);
     const StagePlan& stage = small.plan.replica.stages[0];
     const double work = forward_seconds(small.plan.costs, stage, load) +
                         backward_seconds(small.plan.costs, stage, load, Recompute::none);
-    const double predicted =
-        predicted_seconds(small.job, small.plan, small.infos, small.plan.costs, window);
+    const double predicted = predicted_seconds(small.job, small.plan, small.plan.costs, window);
     EXPECT_GE(predicted, work);
 
-    MakespanCheck check(small.job, small.plan, small.infos);
+    MakespanCheck check(small.job, small.plan);
     EXPECT_FALSE(check.compared());
     check.add(window, 5.0);  // alone, it counts
     EXPECT_DOUBLE_EQ(check.measured(), 5.0);

@@ -1,7 +1,9 @@
 #include "train/run_records.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
+#include <thread>
 
 #include "io/event_file.h"
 #include "unit/train/run_folder.h"
@@ -87,6 +89,24 @@ TEST_F(Records, StartEndAndWhy) {
     EXPECT_FALSE(status().adapters[0].eval_loss);
     EXPECT_FALSE(status().seconds_left);
     EXPECT_EQ(events("first"), "");
+}
+
+TEST_F(Records, AViewSeesWhatTheFileDoesAndMore) {
+    std::vector<RunStatus> seen;
+    RunRecords records(folder_.job, plan_, 1, [&](const RunStatus& s) { seen.push_back(s); });
+    records.start(state_, 0.0, {{}, {}});
+    state_.adapters[1].steps = 4;
+    records.beat(state_, 0.1, 100);
+    ASSERT_EQ(seen.size(), 1U) << "the second came too early";
+    std::this_thread::sleep_for(std::chrono::duration<double>(1.1 * RunRecords::view_seconds));
+    records.beat(state_, 0.5, 100);
+    ASSERT_EQ(seen.size(), 2U);
+    EXPECT_EQ(seen[1].round, 4);
+    EXPECT_EQ(status().round, 0) << "the file has its own pace";
+    records.end(state_, 1.0, "stopped", "enough");
+    ASSERT_EQ(seen.size(), 3U);
+    EXPECT_EQ(seen[2].state, "stopped");
+    EXPECT_EQ(to_json(seen[2]), folder_.read("status.json"));
 }
 
 TEST_F(Records, ResultsCoverWhatWasBeforeAContinuation) {

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// Compares sizes of microbatches by simulation; first comes the one to take: that of the plan
+/// unless another is at least 2% faster. Looked at are eighths of `usual` that are not below
+/// `longest` and, where products would run slower than the model says, 2048 tokens on CUDA or 512
+/// on the CPU. Smaller microbatches fill and drain the pipeline faster and level its stages better,
+/// larger ones have less overhead but leave less memory: as many adapters train at once as fit
+/// beside them (with plan.recompute, in admission_order; none = the size is left out). Empty where
+/// there is no choice: with one stage, where large ones are the best, or when no size is left.
+///
+/// Played is a block of the first rounds again and again, by `costs`, with the job's policy and
+/// packing (but not MILP); at most 1024 samples for policy balanced, of large batches the first
+/// ones. Few packings of each size are compared first, then all of the two sizes that matter. So
+/// the work is bounded, and the result depends on the arguments alone. `plan` is complete but for
+/// its memory.
+std::vector<LayoutTrial> search_layout(const Job& job, const Plan& plan,
+                                       std::span<const DatasetInfo> datasets,
+                                       const CostModel& costs, std::int64_t usual,
+                                       std::int64_t longest);
+
+}  // namespace loratrain

@@ -1,0 +1,135 @@
+#include "plan/search_layout.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "config/model_presets.h"
+#include "plan/fit_memory.h"
+#include "plan/predict.h"
+#include "unit/plan/plan_fixtures.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+/// Two adapters on `ranks` GPUs whose samples of 300 to 1,600 tokens come in batches of 8.
+Case many_lengths(int ranks, SchedulePolicy policy) {
+    Case test = uniform_case(2, ranks, 64, 300, 8);
+    for (std::size_t i = 0; i < 64; ++i) {
+        test.datasets[0].train[i].tokens += static_cast<std::int32_t>(i * 37 % 64) * 20;
+    }
+    test.model = *model_preset("llama-3.1-8b");
+    test.cluster.backend = BackendKind::cuda;
+    test.job.schedule.policy = policy;
+    test.job.schedule.packing = Packing::greedy;
+    return test;
+}
+
+double speed_of(Case test, std::int64_t tokens) {
+    test.job.parallel.microbatch_tokens = tokens;
+    return predict(test.job, test.plan(), test.datasets, 8).tokens_per_second();
+}
+
+}  // namespace
+
+TEST(SearchLayout, OneStageAndSmallRoundsLeaveNoChoice) {
+    EXPECT_TRUE(many_lengths(1, SchedulePolicy::balanced).plan().trials.empty());
+    EXPECT_EQ(many_lengths(1, SchedulePolicy::balanced).plan().microbatch_tokens, 8192);
+    Case small = uniform_case(2, 2, 8, 20, 8);
+    EXPECT_TRUE(small.plan().trials.empty());
+    Case given = many_lengths(4, SchedulePolicy::mlora);
+    given.job.parallel.microbatch_tokens = 5000;
+    EXPECT_TRUE(given.plan().trials.empty());
+}
+
+TEST(SearchLayout, LooksAtEighthsThatHoldTheLongestSample) {
+    const Plan plan = many_lengths(4, SchedulePolicy::balanced).plan();
+    std::vector<std::int64_t> sizes;
+    for (const LayoutTrial& trial : plan.trials) sizes.push_back(trial.microbatch_tokens);
+    EXPECT_EQ(sizes.front(), plan.microbatch_tokens);
+    std::sort(sizes.begin(), sizes.end());
+    EXPECT_EQ(sizes, (std::vector<std::int64_t>{2048, 3072, 4096, 5120, 6144, 7168, 8192}));
+    for (const LayoutTrial& trial : plan.trials) EXPECT_EQ(trial.adapters, 2);
+}
+
+TEST(SearchLayout, TakesWhatIsFasterOverTheWholeJobToo) {
+    for (const int batch : {64, 10}) {
+        Case test =
+            many_lengths(4, batch == 64 ? SchedulePolicy::one_f_one_b : SchedulePolicy::mlora);
+        for (int a = 2; a < 4; ++a) test.job.adapters.push_back(test.job.adapters[0]);
+        for (AdapterJob& adapter : test.job.adapters) adapter.global_batch_size = batch;
+        const Plan plan = test.plan();
+        EXPECT_LT(plan.microbatch_tokens, 8192);
+        EXPECT_GT(speed_of(test, plan.microbatch_tokens), 1.02 * speed_of(test, 8192));
+    }
+}
+
+TEST(SearchLayout, KeepsTheUsualSizeUnlessAnotherGainsSomething) {
+    for (const int ranks : {2, 4, 8}) {
+        const Plan plan = many_lengths(ranks, SchedulePolicy::balanced).plan();
+        double fastest = 0.0;
+        for (const LayoutTrial& trial : plan.trials) {
+            if (trial.microbatch_tokens == 8192 && plan.microbatch_tokens != 8192) {
+                EXPECT_LT(trial.tokens_per_second * 1.02,
+                          plan.trials.front().tokens_per_second * 1.0001);
+            }
+            fastest = std::max(fastest, trial.tokens_per_second);
+        }
+        EXPECT_GT(plan.trials.front().tokens_per_second * 1.05, fastest);
+    }
+}
+
+TEST(SearchLayout, LargerMicrobatchesLeaveRoomForFewerAdapters) {
+    Case test = many_lengths(2, SchedulePolicy::balanced);
+    for (int a = 2; a < 8; ++a) test.job.adapters.push_back(test.job.adapters[0]);
+    for (AdapterJob& adapter : test.job.adapters) adapter.r = 32;
+    test.job.parallel.microbatch_tokens = 3072;
+    test.job.parallel.recompute = Recompute::none;
+    const Plan roomy = test.plan();
+    for (const MemoryPlan& memory : roomy.memory) {
+        test.cluster.bytes_per_rank = std::max(test.cluster.bytes_per_rank, memory.total());
+    }
+    test.job.parallel.microbatch_tokens.reset();
+    const Plan plan = test.plan();
+    ASSERT_FALSE(plan.trials.empty());
+    bool fewer = false;
+    for (const LayoutTrial& trial : plan.trials) {
+        Plan other = plan;
+        other.first_admitted.clear();
+        for (std::int32_t a = 0; a < trial.adapters; ++a) {
+            other.first_admitted.push_back(AdapterId{a});
+        }
+        EXPECT_TRUE(fits_memory(test.job, other, trial.microbatch_tokens, plan.recompute));
+        if (trial.adapters == 8) continue;
+        fewer = true;
+        other.first_admitted.push_back(AdapterId{trial.adapters});
+        EXPECT_FALSE(fits_memory(test.job, other, trial.microbatch_tokens, plan.recompute));
+    }
+    EXPECT_TRUE(fewer);
+    EXPECT_EQ(std::ssize(plan.first_admitted), plan.trials.front().adapters);
+}
+
+TEST(SearchLayout, ARunThatIsContinuedKeepsItsSizes) {
+    Case test = many_lengths(4, SchedulePolicy::mlora);
+    const auto continued = [&](const Plan& former) {
+        return make_plan(test.job, test.model, test.datasets, test.cluster, &former);
+    };
+    Plan former = test.plan();
+    former.microbatch_tokens = 2345;
+    former.recompute = Recompute::layer;
+    const Plan kept = continued(former);
+    EXPECT_EQ(kept.microbatch_tokens, 2345);
+    EXPECT_EQ(kept.recompute, Recompute::layer);
+    EXPECT_TRUE(kept.trials.empty());
+    former.microbatch_tokens = 1000;  // less than the longest sample
+    EXPECT_EQ(continued(former).microbatch_tokens, test.plan().microbatch_tokens);
+    former.microbatch_tokens = 8192;
+    former.recompute = Recompute::none;
+    test.cluster.bytes_per_rank = kept.memory[0].total();  // no longer fits
+    EXPECT_EQ(continued(former).microbatch_tokens, test.plan().microbatch_tokens);
+    test.job.parallel.microbatch_tokens = 2000;
+    EXPECT_EQ(continued(former).microbatch_tokens, 2000);
+}
+
+}  // namespace loratrain::plan_test
