@@ -1,26 +1,24 @@
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "app/bench_report.h"
 #include "app/bench_summary.h"
 #include "base/version.h"
+#include "io/json_text.h"
 
 namespace loratrain {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json or_null(const std::optional<double>& value) {
-    return value ? Json(*value) : Json();
+OrderedJson or_null(const std::optional<double>& value) {
+    return value ? OrderedJson(*value) : OrderedJson();
 }
 
 std::uint64_t largest(const std::vector<std::uint64_t>& values) {
     return *std::max_element(values.begin(), values.end());
 }
 
-Json profile_json(const OpTimes& times, double seconds) {
-    Json json;
+OrderedJson profile_json(const OpTimes& times, double seconds) {
+    OrderedJson json;
     for (std::size_t p = 0; p < timed_part_count; ++p) {
         const auto part = static_cast<TimedPart>(p);
         json["parts"][name_of(part)] = times.of(part);
@@ -36,7 +34,7 @@ Json profile_json(const OpTimes& times, double seconds) {
     return json;
 }
 
-Json case_json(const CommandLine::Bench& bench, const BenchResult& result, int ranks) {
+OrderedJson case_json(const CommandLine::Bench& bench, const BenchResult& result, int ranks) {
     return {{"case", bench.backend + "-step"},
             {"git", git_hash()},
             {"backend", result.backend},
@@ -64,7 +62,7 @@ Json case_json(const CommandLine::Bench& bench, const BenchResult& result, int r
 
 std::string bench_json(const CommandLine::Bench& bench, const BenchResult& result) {
     const BenchSummary summary(bench, result);
-    Json json = case_json(bench, result, summary.ranks);
+    OrderedJson json = case_json(bench, result, summary.ranks);
     json["tokens_per_step"] = summary.tokens_per_step;
     json["seconds_per_step"] = summary.seconds_per_step;
     json["fastest_step_seconds"] = or_null(result.fastest_step);
@@ -74,7 +72,7 @@ std::string bench_json(const CommandLine::Bench& bench, const BenchResult& resul
     json["weight_gflops_per_rank"] = summary.weight_flop_rate * 1e-9;
     json["attention_gflops_per_rank"] = summary.attention_flop_rate * 1e-9;
     json["peak_gflops_per_rank"] =
-        summary.peak_flop_rate ? Json(*summary.peak_flop_rate * 1e-9) : Json();
+        summary.peak_flop_rate ? OrderedJson(*summary.peak_flop_rate * 1e-9) : OrderedJson();
     json["mfu"] = or_null(summary.mfu);
     json["mfu_with_attention"] = or_null(summary.mfu_with_attention);
     json["gemm_gflops_per_rank"] = summary.gemm_flop_rate * 1e-9;
@@ -99,7 +97,7 @@ std::string bench_json(const CommandLine::Bench& bench, const BenchResult& resul
     for (const OpTimes& times : result.profile.ranks) {
         json["profile_of_ranks"].push_back(profile_json(times, result.profile.seconds));
     }
-    return json.dump();
+    return dump_json(json);
 }
 
 }  // namespace loratrain

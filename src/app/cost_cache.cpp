@@ -4,38 +4,36 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "backend/gpu_info.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "io/files.h"
+#include "io/json_text.h"
 #include "plan/memory_model.h"
 
 namespace loratrain {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr const char* format_name = "loratrain-costs-1";
 
-Json line_json(const CostLine& line) {
+OrderedJson line_json(const CostLine& line) {
     return {line.fixed, line.per_token, line.per_square};
 }
 
-double non_negative(const Json& value) {
+double non_negative(const OrderedJson& value) {
     const double number = value.get<double>();
     if (!std::isfinite(number) || number < 0) throw Error(cat(number, " is no cost"));
     return number;
 }
 
-CostLine line_from(const Json& json) {
+CostLine line_from(const OrderedJson& json) {
     return {non_negative(json.at(0)), non_negative(json.at(1)), non_negative(json.at(2))};
 }
 
-CostModel model_from(const Json& json) {
+CostModel model_from(const OrderedJson& json) {
     CostModel costs;
     costs.layer_forward = line_from(json.at("layer_forward"));
     costs.layer_backward = line_from(json.at("layer_backward"));
@@ -81,7 +79,7 @@ std::int64_t admitted_parameters(const Job& job, const Plan& plan) {
 }  // namespace
 
 std::string costs_to_json(const CostTable& table) {
-    Json json{{"format", format_name}, {"costs", Json::object()}};
+    OrderedJson json{{"format", format_name}, {"costs", OrderedJson::object()}};
     for (const auto& [key, costs] : table) {
         json["costs"][key] = {{"source", costs.source},
                               {"layer_forward", line_json(costs.layer_forward)},
@@ -90,12 +88,12 @@ std::string costs_to_json(const CostTable& table) {
                               {"step", {costs.step_fixed, costs.step_per_parameter}},
                               {"message", {costs.message_fixed, costs.message_per_byte}}};
     }
-    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return dump_json(json, 2) + "\n";
 }
 
 CostTable costs_from_json(const std::string& text, const std::string& where) {
     try {
-        const Json json = Json::parse(text);
+        const OrderedJson json = parse_ordered_json(text);
         if (json.at("format") != format_name) throw Error("another format");
         CostTable table;
         for (const auto& [key, costs] : json.at("costs").items()) table[key] = model_from(costs);

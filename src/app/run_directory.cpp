@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "app/libraries.h"
@@ -12,13 +11,12 @@
 #include "base/system.h"
 #include "base/version.h"
 #include "config/job_yaml.h"
+#include "io/json_text.h"
 #include "plan/plan_text.h"
 
 namespace loratrain {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-
 namespace {
 
 std::string moment_text() {
@@ -38,8 +36,8 @@ void check_same_job(const std::string& dir, const std::string& job_yaml) {
 }
 
 /// What does not depend on the job: versions and options.
-Json program_record() {
-    Json record;
+OrderedJson program_record() {
+    OrderedJson record;
     record["version"] = version_text();
     record["git"] = git_hash();
     record["build"] = build_text();
@@ -50,7 +48,7 @@ Json program_record() {
 }
 
 /// A start without an end was killed: nobody was left to write it.
-void note_a_death(Json& starts) {
+void note_a_death(OrderedJson& starts) {
     if (!starts.is_array() || starts.empty() || starts.back().contains("ended")) return;
     starts.back()["reason"] = "killed or failed, see loratrain.log";
 }
@@ -124,11 +122,11 @@ void RunDirectory::write_records(const Job& job, const Plan& plan, const RunIden
     write_text_atomic(dir_ + "/resolved.yaml", identity.job_yaml);
     write_text_atomic(dir_ + "/plan.yaml", to_text(plan));
     const std::string path = dir_ + "/provenance.json";
-    Json json = Json::object();
-    if (fs::exists(path)) json = Json::parse(read_text(path), nullptr, false);
-    if (!json.is_object()) json = Json::object();
+    OrderedJson json = OrderedJson::object();
+    if (fs::exists(path)) json = parse_json_or_discard(read_text(path));
+    if (!json.is_object()) json = OrderedJson::object();
     note_a_death(json["starts"]);
-    Json start = program_record();
+    OrderedJson start = program_record();
     start["started"] = moment_text();
     start["continues"] = checkpoint();
     start["command"] = command;
@@ -149,15 +147,15 @@ void RunDirectory::write_records(const Job& job, const Plan& plan, const RunIden
     }
     json["run_seed"] = job.run.seed;
     for (const AdapterJob& adapter : job.adapters) json["seeds"][adapter.name] = adapter.seed;
-    write_text_atomic(path, json.dump(2) + "\n");
+    write_text_atomic(path, dump_json(json, 2) + "\n");
 }
 
 void RunDirectory::write_end(const std::string& reason) const {
     const std::string path = dir_ + "/provenance.json";
-    Json json = Json::parse(read_text(path));
+    OrderedJson json = parse_ordered_json(read_text(path));
     json["starts"].back()["ended"] = moment_text();
     json["starts"].back()["reason"] = reason;
-    write_text_atomic(path, json.dump(2) + "\n");
+    write_text_atomic(path, dump_json(json, 2) + "\n");
 }
 
 }  // namespace loratrain

@@ -12,20 +12,19 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <utility>
 
 #include "base/log.h"
 #include "base/system.h"
+#include "io/json_text.h"
 #include "io/raw_file.h"
 
 namespace loratrain {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr double longest_look = 1.0;
@@ -70,7 +69,7 @@ std::int64_t start_of_process(std::int64_t process) {
 }
 
 std::string describe_this_process() {
-    Json json;
+    OrderedJson json;
     json["holder"] = this_process_text();
     json["process_table"] = process_table();
     json["process"] = ::getpid();
@@ -78,17 +77,17 @@ std::string describe_this_process() {
     json["slurm_job"] = environment("SLURM_JOB_ID");
     json["slurm_restarts"] = environment("SLURM_RESTART_COUNT");
     json["taken"] = ticks();
-    return json.dump() + "\n";
+    return dump_json(json) + "\n";
 }
 
 std::string holder_of(const std::string& contents) {
-    const Json json = Json::parse(contents, nullptr, false);
+    const OrderedJson json = parse_json_or_discard(contents);
     return json.is_object() ? json.value("holder", "") : "";
 }
 
 /// Whether the writer of the contents is known to be alive or dead; nullopt = only time can tell.
 std::optional<bool> known_to_live(const std::string& contents) {
-    const Json json = Json::parse(contents, nullptr, false);
+    const OrderedJson json = parse_json_or_discard(contents);
     if (!json.is_object()) return std::nullopt;
     const std::string job = json.value("slurm_job", "");
     const bool same_job = !job.empty() && job == environment("SLURM_JOB_ID");

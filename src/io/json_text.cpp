@@ -60,7 +60,23 @@ std::string json_kind(const Json& value) {
 }
 
 std::string json_text(const Json& value) {
-    return shortened(value.dump(-1, ' ', false, Json::error_handler_t::replace));
+    return shortened(dump_json(value));
+}
+
+std::string dump_json(const Json& value, int indent) {
+    return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string dump_json(const OrderedJson& value, int indent) {
+    return value.dump(indent, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+OrderedJson parse_ordered_json(std::string_view text) {
+    return OrderedJson::parse(text);
+}
+
+OrderedJson parse_json_or_discard(std::string_view text) {
+    return OrderedJson::parse(text, nullptr, false);
 }
 
 Json parse_json(const std::string& text, const std::string& where) {

@@ -2,13 +2,26 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 namespace loratrain {
 
 using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;  ///< keys in the order in which they were added
 
 /// Parses a JSON document; bad syntax and keys given twice are InputErrors at "where:line".
 Json parse_json(const std::string& text, const std::string& where);
+
+/// Parses what the program itself has written; bad syntax is an OrderedJson::exception.
+OrderedJson parse_ordered_json(std::string_view text);
+
+/// The same; bad syntax gives a value with is_discarded().
+OrderedJson parse_json_or_discard(std::string_view text);
+
+/// As it is written to files: on one line, or indented by that many spaces; bytes that are not
+/// UTF-8 become the replacement character.
+std::string dump_json(const Json& value, int indent = -1);
+std::string dump_json(const OrderedJson& value, int indent = -1);
 
 /// What is wrong, in words, without the library's prefix.
 std::string json_reason(const Json::exception& error);

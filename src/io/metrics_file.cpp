@@ -4,16 +4,16 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "io/files.h"
+#include "io/json_text.h"
 
 namespace loratrain {
 
 namespace {
 
-std::optional<double> number(const nlohmann::json& object, const char* key) {
+std::optional<double> number(const OrderedJson& object, const char* key) {
     const auto found = object.find(key);
     if (found == object.end()) return std::nullopt;
     if (found->is_null()) return std::numeric_limits<double>::quiet_NaN();
@@ -28,7 +28,7 @@ void keep_smallest(std::optional<double>& best, double value) {
 }  // namespace
 
 std::optional<MetricsRow> metrics_row(std::string_view line) {
-    const auto json = nlohmann::json::parse(line, nullptr, false);
+    const auto json = parse_json_or_discard(line);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
         return std::nullopt;
     }

@@ -124,7 +124,7 @@ std::string peft_config_text(const AdapterJob& adapter,
                          {"task_type", "CAUSAL_LM"},
                          {"use_dora", false},
                          {"use_rslora", adapter.use_rslora}};
-    return config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return dump_json(config, 2) + "\n";
 }
 
 void check_peft_config(const std::string& path, const AdapterJob& adapter,

@@ -62,7 +62,7 @@ std::string header_text(const std::vector<const NamedTensor*>& tensors,
             {"dtype", "F32"}, {"shape", tensor->shape}, {"data_offsets", {begin, end}}};
         begin = end;
     }
-    std::string text = header.dump();
+    std::string text = dump_json(header);
     text.resize((text.size() + 7) / 8 * 8, ' ');
     return text;
 }

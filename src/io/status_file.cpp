@@ -1,28 +1,26 @@
 #include "io/status_file.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/system.h"
+#include "io/json_text.h"
 
 namespace loratrain {
 
-using Json = nlohmann::ordered_json;
-
 namespace {
 
-Json json_number(const std::optional<double>& value) {
-    return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
+OrderedJson json_number(const std::optional<double>& value) {
+    return value && std::isfinite(*value) ? OrderedJson(*value) : OrderedJson(nullptr);
 }
 
-std::optional<double> optional_number(const Json& object, const char* key) {
+std::optional<double> optional_number(const OrderedJson& object, const char* key) {
     const auto found = object.find(key);
     if (found == object.end() || !found->is_number()) return std::nullopt;
     return found->get<double>();
 }
 
-AdapterProgress adapter_progress(const std::string& name, const Json& json) {
+AdapterProgress adapter_progress(const std::string& name, const OrderedJson& json) {
     AdapterProgress adapter;
     adapter.name = name;
     adapter.status = json.at("status").get<std::string>();
@@ -38,7 +36,7 @@ AdapterProgress adapter_progress(const std::string& name, const Json& json) {
 }  // namespace
 
 std::string to_json(const RunStatus& status) {
-    Json json;
+    OrderedJson json;
     json["state"] = status.state;
     json["reason"] = status.reason;
     json["round"] = status.round;
@@ -52,7 +50,7 @@ std::string to_json(const RunStatus& status) {
     json["ranks"] = status.ranks;
     json["updated"] = status.updated;
     json["updated_text"] = time_text(status.updated);
-    Json& adapters = json["adapters"] = Json::object();
+    OrderedJson& adapters = json["adapters"] = OrderedJson::object();
     for (const AdapterProgress& adapter : status.adapters) {
         adapters[adapter.name] = {{"status", adapter.status},
                                   {"step", adapter.step},
@@ -62,12 +60,12 @@ std::string to_json(const RunStatus& status) {
                                   {"eval_exact_match", json_number(adapter.eval_exact_match)},
                                   {"priority", adapter.priority}};
     }
-    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return dump_json(json, 2) + "\n";
 }
 
 RunStatus run_status_from_json(const std::string& text, const std::string& where) {
     try {
-        const Json json = Json::parse(text);
+        const OrderedJson json = parse_ordered_json(text);
         RunStatus status;
         status.state = json.at("state").get<std::string>();
         status.reason = json.at("reason").get<std::string>();
@@ -85,7 +83,7 @@ RunStatus run_status_from_json(const std::string& text, const std::string& where
             status.adapters.push_back(adapter_progress(name, adapter));
         }
         return status;
-    } catch (const nlohmann::json::exception& error) {
+    } catch (const OrderedJson::exception& error) {
         throw InputError(where, cat("cannot be read as the status of a run: ", error.what()),
                          "delete the file; a running job writes it anew");
     }

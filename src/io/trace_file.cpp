@@ -3,18 +3,16 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 #include <tuple>
 
 #include "base/error.h"
+#include "io/json_text.h"
 
 namespace loratrain {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr double micro = 1e6;
 constexpr double nano = 1e9;
@@ -24,17 +22,17 @@ double microseconds(double seconds) {
     return std::round(seconds * nano) / (nano / micro);
 }
 
-std::string dump(const Json& json) {
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string dump(const OrderedJson& json) {
+    return dump_json(json);
 }
 
-Json args_json(const std::vector<std::pair<std::string, std::string>>& args) {
-    Json json = Json::object();
+OrderedJson args_json(const std::vector<std::pair<std::string, std::string>>& args) {
+    OrderedJson json = OrderedJson::object();
     for (const auto& [key, value] : args) json[key] = value;
     return json;
 }
 
-Json span_json(const TraceSpan& span) {
+OrderedJson span_json(const TraceSpan& span) {
     const double start = microseconds(span.start_s);
     const double duration = std::max(0.0, microseconds(span.end_s - span.start_s));
     return {{"name", span.name},  {"cat", span.category},
@@ -43,12 +41,13 @@ Json span_json(const TraceSpan& span) {
             {"tid", span.thread}, {"args", args_json(span.args)}};
 }
 
-Json name_json(const char* what, std::int32_t rank, std::int32_t thread, const std::string& name) {
+OrderedJson name_json(const char* what, std::int32_t rank, std::int32_t thread,
+                      const std::string& name) {
     return {{"name", what},
             {"ph", "M"},
             {"pid", rank},
             {"tid", thread},
-            {"args", Json{{"name", name}}}};
+            {"args", OrderedJson{{"name", name}}}};
 }
 
 std::string thread_name(std::int32_t thread) {
@@ -72,7 +71,7 @@ std::vector<std::string> name_lines(const std::vector<TraceSpan>& spans) {
     return lines;
 }
 
-TraceSpan span_of(const Json& event) {
+TraceSpan span_of(const OrderedJson& event) {
     TraceSpan span;
     span.rank = event.at("pid").get<std::int32_t>();
     span.thread = event.at("tid").get<std::int32_t>();
@@ -129,13 +128,13 @@ std::string trace_to_json(std::vector<TraceSpan> spans,
 
 std::vector<TraceSpan> trace_from_json(const std::string& text, const std::string& where) {
     try {
-        const Json json = Json::parse(text);
+        const OrderedJson json = parse_ordered_json(text);
         std::vector<TraceSpan> spans;
-        for (const Json& event : json.at("traceEvents")) {
+        for (const OrderedJson& event : json.at("traceEvents")) {
             if (event.at("ph") == "X") spans.push_back(span_of(event));
         }
         return spans;
-    } catch (const Json::exception& error) {
+    } catch (const OrderedJson::exception& error) {
         throw InputError(where, cat("is no trace of this program: ", error.what()));
     }
 }

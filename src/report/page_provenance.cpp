@@ -1,6 +1,5 @@
-#include <nlohmann/json.hpp>
-
 #include "base/text.h"
+#include "io/json_text.h"
 #include "report/html.h"
 #include "report/page_parts.h"
 
@@ -8,16 +7,15 @@ namespace loratrain::report {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
 using html::Cell;
 
-std::string plain_text(const Json& value) {
+std::string plain_text(const OrderedJson& value) {
     if (value.is_string()) return value.get<std::string>();
-    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return dump_json(value);
 }
 
 /// Any JSON as nested definition lists; lists of plain values line by line.
-std::string value_markup(const Json& value) {
+std::string value_markup(const OrderedJson& value) {
     if (value.is_object()) {
         std::string markup = "<dl>";
         for (const auto& [key, entry] : value.items()) {
@@ -27,7 +25,7 @@ std::string value_markup(const Json& value) {
     }
     if (value.is_array()) {
         std::string markup;
-        for (const Json& entry : value) {
+        for (const OrderedJson& entry : value) {
             if (!markup.empty() && !entry.is_object()) markup += "\n";
             markup += value_markup(entry);
         }
@@ -36,14 +34,14 @@ std::string value_markup(const Json& value) {
     return html::escape(plain_text(value));
 }
 
-std::string text_of(const Json& object, const char* key) {
+std::string text_of(const OrderedJson& object, const char* key) {
     const auto found = object.find(key);
     return found == object.end() ? "" : plain_text(*found);
 }
 
-std::string starts_markup(const Json& starts) {
+std::string starts_markup(const OrderedJson& starts) {
     std::vector<std::vector<Cell>> rows;
-    for (const Json& start : starts) {
+    for (const OrderedJson& start : starts) {
         if (!start.is_object()) continue;
         rows.push_back(
             {html::number_cell(std::to_string(rows.size() + 1)),
@@ -65,9 +63,9 @@ std::string details(const std::string& title, const std::string& markup) {
 
 std::string provenance(const RunRecord& run) {
     std::string markup = "<h2>Provenance</h2>\n";
-    Json json = Json::parse(run.provenance_json, nullptr, false);
+    OrderedJson json = parse_json_or_discard(run.provenance_json);
     if (json.is_object()) {
-        const Json starts = json.value("starts", Json::array());
+        const OrderedJson starts = json.value("starts", OrderedJson::array());
         markup += starts_markup(starts);
         for (std::size_t i = 0; i < starts.size(); ++i) {
             markup += details(cat("Start ", i + 1, ": command, versions, hosts"),

@@ -1,13 +1,13 @@
 #include "report/run_record.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "config/job_yaml.h"
 #include "io/files.h"
+#include "io/json_text.h"
 #include "plan/plan_text.h"
 
 namespace loratrain {
@@ -34,7 +34,7 @@ std::string text_or_empty(const std::string& path) {
 
 std::vector<MeasuredMemory> read_memory(const std::string& path) {
     std::vector<MeasuredMemory> ranks;
-    const auto json = nlohmann::json::parse(text_or_empty(path), nullptr, false);
+    const auto json = parse_json_or_discard(text_or_empty(path));
     if (!json.is_array()) return ranks;
     for (const auto& rank : json) {
         ranks.push_back({rank.value("allocated", std::uint64_t{0}),
@@ -77,11 +77,11 @@ std::string status_of(const RunRecord& run, std::size_t adapter) {
 }  // namespace
 
 std::string memory_to_json(const std::vector<MeasuredMemory>& ranks) {
-    auto json = nlohmann::ordered_json::array();
+    auto json = OrderedJson::array();
     for (const MeasuredMemory& rank : ranks) {
         json.push_back({{"allocated", rank.allocated}, {"resident_growth", rank.resident_growth}});
     }
-    return json.dump(2) + "\n";
+    return dump_json(json, 2) + "\n";
 }
 
 std::optional<RunStatus> read_status(const std::string& dir) {

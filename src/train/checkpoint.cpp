@@ -2,19 +2,17 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "config/job_yaml.h"
 #include "io/files.h"
+#include "io/json_text.h"
 #include "train/best_adapter.h"
 
 namespace loratrain {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-
 namespace {
 
 constexpr const char* latest_name = "LATEST";
@@ -55,15 +53,15 @@ void write_adapter_state(const MpiSession& mpi, const Job& job, const Plan& plan
 }
 
 void write_manifest(const fs::path& dir, const RunIdentity& identity) {
-    Json manifest;
+    OrderedJson manifest;
     manifest["format"] = manifest_format;
     manifest["weights_checksum"] = identity.weights_checksum;
     manifest["data_checksums"] = identity.data_checksums;
-    Json& files = manifest["files"] = Json::object();
+    OrderedJson& files = manifest["files"] = OrderedJson::object();
     for (const auto& entry : fs::directory_iterator(dir)) {
         files[entry.path().filename().string()] = file_checksum(entry.path().string());
     }
-    write_text_atomic((dir / manifest_name).string(), manifest.dump(2) + "\n");
+    write_text_atomic((dir / manifest_name).string(), dump_json(manifest, 2) + "\n");
 }
 
 /// LATEST; "" when there is none.
@@ -132,7 +130,7 @@ void remove_old(const Job& job, std::int64_t round) {
     }
 }
 
-void check_files(const fs::path& dir, const Json& manifest) {
+void check_files(const fs::path& dir, const OrderedJson& manifest) {
     if (manifest.at("format").get<std::string>() != manifest_format) {
         throw InputError((dir / manifest_name).string(),
                          "format is not " + std::string(manifest_format));
@@ -149,7 +147,7 @@ void check_files(const fs::path& dir, const Json& manifest) {
     problems.throw_if_any();
 }
 
-void check_identity(const fs::path& dir, const Json& manifest, const RunIdentity& identity) {
+void check_identity(const fs::path& dir, const OrderedJson& manifest, const RunIdentity& identity) {
     Problems problems;
     const JobDifference difference =
         compare_jobs(read_text((dir / "job.yaml").string()), identity.job_yaml);
@@ -173,13 +171,13 @@ void check_identity(const fs::path& dir, const Json& manifest, const RunIdentity
 }
 
 /// The manifest of an undamaged checkpoint; InputError names every damaged file.
-Json checked_manifest(const fs::path& dir) {
+OrderedJson checked_manifest(const fs::path& dir) {
     const std::string path = (dir / manifest_name).string();
     try {
-        Json manifest = Json::parse(read_text(path));
+        OrderedJson manifest = parse_ordered_json(read_text(path));
         check_files(dir, manifest);
         return manifest;
-    } catch (const nlohmann::json::exception& error) {
+    } catch (const OrderedJson::exception& error) {
         throw InputError(path, cat("is damaged: ", error.what()));
     }
 }
@@ -200,7 +198,7 @@ FoundCheckpoint newest_undamaged(const Job& job, const RunIdentity& identity,
     Problems damage;
     for (const std::int64_t round : rounds) {
         const fs::path dir = checkpoint_root(job) / std::to_string(round);
-        Json manifest;
+        OrderedJson manifest;
         try {
             manifest = checked_manifest(dir);
         } catch (const InputError& error) {

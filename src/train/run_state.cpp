@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "io/json_text.h"
 #include "train/early_stopping.h"
 
 namespace loratrain {
-
-using Json = nlohmann::ordered_json;
 
 namespace {
 
@@ -23,8 +21,8 @@ AdapterStatus status_from_name(const std::string& name) {
 }
 
 /// JSON writes a number that is not finite as null.
-double number(const Json& entry, const char* key) {
-    const Json& value = entry.at(key);
+double number(const OrderedJson& entry, const char* key) {
+    const OrderedJson& value = entry.at(key);
     return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
@@ -63,10 +61,10 @@ std::string done_text(const EvalJob& eval, const AdapterState& adapter) {
 }
 
 std::string to_json(const RunState& state, const Job& job) {
-    Json json;
+    OrderedJson json;
     json["round"] = state.round;
     json["elapsed_seconds"] = state.elapsed_seconds;
-    Json& adapters = json["adapters"] = Json::object();
+    OrderedJson& adapters = json["adapters"] = OrderedJson::object();
     for (std::size_t i = 0; i < state.adapters.size(); ++i) {
         const AdapterState& a = state.adapters[i];
         adapters[job.adapters[i].name] = {{"steps", a.steps},
@@ -82,24 +80,24 @@ std::string to_json(const RunState& state, const Job& job) {
                                           {"best_step", a.best_step},
                                           {"evaluations_without_gain", a.evaluations_without_gain}};
     }
-    return json.dump(2) + "\n";
+    return dump_json(json, 2) + "\n";
 }
 
 RunState run_state_from_json(const std::string& text, const Job& job, const std::string& where) {
     try {
-        const Json json = Json::parse(text);
+        const OrderedJson json = parse_ordered_json(text);
         RunState state;
         state.round = json.at("round").get<std::int32_t>();
         state.elapsed_seconds = json.at("elapsed_seconds").get<double>();
         for (const AdapterJob& adapter : job.adapters) {
             AdapterState a;
-            const Json& entries = json.at("adapters");
+            const OrderedJson& entries = json.at("adapters");
             if (!entries.contains(adapter.name)) {
                 a.status = AdapterStatus::waiting;
                 state.adapters.push_back(a);
                 continue;
             }
-            const Json& entry = entries.at(adapter.name);
+            const OrderedJson& entry = entries.at(adapter.name);
             a.steps = entry.at("steps").get<std::int32_t>();
             a.bad_steps_in_row = entry.at("bad_steps_in_row").get<std::int32_t>();
             a.status = status_from_name(entry.at("status").get<std::string>());
@@ -116,7 +114,7 @@ RunState run_state_from_json(const std::string& text, const Job& job, const std:
             state.adapters.push_back(a);
         }
         return state;
-    } catch (const nlohmann::json::exception& error) {
+    } catch (const OrderedJson::exception& error) {
         throw InputError(where, cat("cannot be read as the state of this job: ", error.what()),
                          "delete this checkpoint directory to continue from the one before it");
     }
