@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "base/text.h"
-#include "plan/partition_layers.h"
 
 namespace loratrain {
 
@@ -43,14 +42,14 @@ std::string hint_for_given_tokens(const Job& job, const Plan& plan) {
 }
 
 /// Number of stages, more than the plan's, with which the smallest choice fits; 0 = none.
-std::int32_t fewest_fitting_stages(const Job& job, const Plan& plan, std::int64_t longest) {
+std::int32_t fewest_fitting_stages(const Job& job, const Plan& plan, std::int64_t longest,
+                                   const LayerSplit& split) {
     const auto layers = static_cast<std::int32_t>(plan.model.layers);
     const std::int64_t tokens = job.parallel.microbatch_tokens.value_or(longest);
-    const auto load = MicrobatchLoad{tokens, 0.0, tokens};
     const Recompute recompute = may_use(job, Recompute::layer) ? Recompute::layer : Recompute::none;
     Plan trial = plan;
     for (auto n = static_cast<std::int32_t>(plan.replica.stages.size()) + 1; n <= layers; ++n) {
-        trial.replica.stages = partition_layers(layers, n, plan.costs, load, recompute);
+        trial.replica.stages = split(n, recompute);
         trial.max_in_flight = n;
         if (fits_memory(job, trial, tokens, recompute)) return n;
     }
@@ -106,7 +105,8 @@ MicrobatchChoice choose_microbatch(const Job& job, const Plan& plan, std::int64_
     return choice;
 }
 
-std::string memory_hint(const Job& job, const Plan& plan, std::int64_t longest) {
+std::string memory_hint(const Job& job, const Plan& plan, std::int64_t longest,
+                        const LayerSplit& split) {
     std::string hint;
     if (plan.fitting.layer == 0) {
         hint = cat("no microbatch_tokens fits, not even the ", longest,
@@ -116,7 +116,7 @@ std::string memory_hint(const Job& job, const Plan& plan, std::int64_t longest) 
     } else {
         hint = "recompute: layer would fit";
     }
-    const std::int32_t enough = fewest_fitting_stages(job, plan, longest);
+    const std::int32_t enough = fewest_fitting_stages(job, plan, longest, split);
     return cat(hint, "; more than ", plan.replica.stages.size(),
                " pipeline stages (ranks) make each one smaller",
                enough > 0 ? cat(", ", enough, " would fit") : std::string());

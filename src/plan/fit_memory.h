@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "plan/memory_model.h"
 
@@ -30,8 +32,12 @@ struct MicrobatchChoice {
 MicrobatchChoice choose_microbatch(const Job& job, const Plan& plan, std::int64_t usual,
                                    std::int64_t longest);
 
+/// How the planner splits the layers over that many stages.
+using LayerSplit = std::function<std::vector<StagePlan>(std::int32_t stages, Recompute recompute)>;
+
 /// What would make a plan fit that does not: "microbatch_tokens: 512 would fit (now 1024); more
 /// than 1 pipeline stages (ranks) make each one smaller, 3 would fit".
-std::string memory_hint(const Job& job, const Plan& plan, std::int64_t longest);
+std::string memory_hint(const Job& job, const Plan& plan, std::int64_t longest,
+                        const LayerSplit& split);
 
 }  // namespace loratrain

@@ -113,9 +113,13 @@ class Planner {
     }
 
     void place_stages(bool recompute) {
-        plan_.replica.stages = choose_split(
-            static_cast<std::int32_t>(plan_.model.layers), plan_.max_in_flight, built_in_,
-            plan_.costs, usual_load(), recompute ? Recompute::layer : Recompute::none);
+        plan_.replica.stages =
+            split(plan_.max_in_flight, recompute ? Recompute::layer : Recompute::none);
+    }
+
+    std::vector<StagePlan> split(std::int32_t stages, Recompute recompute) const {
+        return choose_split(static_cast<std::int32_t>(plan_.model.layers), stages, built_in_,
+                            plan_.costs, usual_load(), recompute);
     }
 
     std::int64_t usual_tokens() const {
@@ -295,6 +299,9 @@ class Planner {
             plan_.memory.push_back(stage_memory(job_, plan_, s));
         }
         if (cluster_.bytes_per_rank == 0) return;
+        const LayerSplit by_this = [&](std::int32_t stages, Recompute recompute) {
+            return split(stages, recompute);
+        };
         for (std::size_t s = 0; s < plan_.memory.size(); ++s) {
             const MemoryPlan& memory = plan_.memory[s];
             if (memory.total() <= cluster_.bytes_per_rank) continue;
@@ -306,7 +313,7 @@ class Planner {
                     ", workspace ", human_bytes(memory.workspace), ", engine ",
                     human_bytes(memory.engine), "), but has ", human_bytes(cluster_.bytes_per_rank),
                     ", ", human_bytes(memory.total() - cluster_.bytes_per_rank), " too little"),
-                memory_hint(job_, plan_, longest_sample()));
+                memory_hint(job_, plan_, longest_sample(), by_this));
         }
     }
 

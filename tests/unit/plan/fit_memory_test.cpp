@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <regex>
+
 #include "base/text.h"
 #include "plan/plan_text.h"
 #include "unit/plan/plan_fixtures.h"
@@ -175,6 +177,30 @@ TEST(FitMemory, RefusalNamesWhatIsMissing) {
     EXPECT_TRUE(has(problems_of(test),
                     "no microbatch_tokens fits, not even the 16 of the longest"
                     " sample with recompute: layer"));
+}
+
+TEST(FitMemory, TheNumberOfStagesThatRefusalNamesIsTheSmallest) {
+    int named = 0;
+    for (const auto recompute : {Recompute::automatic, Recompute::none, Recompute::layer}) {
+        for (int part = 4; part < 100; ++part) {
+            Case test = deep_case(1, 2);
+            test.job.parallel.recompute = recompute;
+            test.cluster.bytes_per_rank =
+                bytes_needed(test, 2048, Recompute::none) * static_cast<std::uint64_t>(part) / 400;
+            const std::string found = problems_of(test);
+            std::smatch number;
+            if (!std::regex_search(found, number, std::regex("smaller, ([0-9]+) would fit"))) {
+                continue;
+            }
+            const int enough = std::stoi(number[1]);
+            test.cluster.ranks = enough;
+            EXPECT_EQ(problems_of(test), "") << enough << " stages, " << part;
+            test.cluster.ranks = enough - 1;
+            EXPECT_NE(problems_of(test), "") << enough << " stages, " << part;
+            ++named;
+        }
+    }
+    EXPECT_GT(named, 10);
 }
 
 TEST(FitMemory, RefusalNamesRecomputation) {
