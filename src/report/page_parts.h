@@ -12,7 +12,7 @@ namespace report {
 
 std::string style();  ///< CSS
 std::string summary(const RunRecord& run, const Pulse& pulse);
-std::string adapters(const RunRecord& run);
+std::string adapters(const RunRecord& run, const Pulse& pulse);
 std::string curves(const RunRecord& run);
 std::string throughput(const RunRecord& run);
 std::string timeline(const RunRecord& run);

@@ -82,14 +82,15 @@ Cell status_cell(const std::string& status) {
     return html::markup_cell("<span class=\"" + text + "\">" + text + "</span>");
 }
 
-std::vector<Cell> adapter_row(const RunRecord& run, const AdapterResult& result) {
+std::vector<Cell> adapter_row(const RunRecord& run, const AdapterResult& result,
+                              const Pulse& pulse) {
     const AdapterJob& adapter = run.job.adapter(result.adapter);
     const MetricsSummary& s = result.summary;
     const std::string total =
         run.plan ? cat(" / ", run.plan->adapters[index(result.adapter)].total_steps) : "";
     return {
         text_cell(adapter.name),
-        status_cell(result.status),
+        status_cell(shown_status(result.status, pulse)),
         text_cell(run.job.dataset(adapter.dataset).name),
         number_cell(std::to_string(adapter.r)),
         number_cell(format_exact(adapter.lora_alpha)),
@@ -119,7 +120,7 @@ std::string summary(const RunRecord& run, const Pulse& pulse) {
     return markup + run_tiles(run) + "</div>\n";
 }
 
-std::string adapters(const RunRecord& run) {
+std::string adapters(const RunRecord& run, const Pulse& pulse) {
     const std::vector<Cell> head{
         text_cell("adapter"),     text_cell("status"),       text_cell("dataset"),
         number_cell("r"),         number_cell("alpha"),      number_cell("learning rate"),
@@ -127,7 +128,7 @@ std::string adapters(const RunRecord& run) {
         number_cell("eval loss"), number_cell("best eval"),  number_cell("exact match"),
         number_cell("tokens")};
     std::vector<std::vector<Cell>> rows;
-    for (const AdapterResult& result : run.results) rows.push_back(adapter_row(run, result));
+    for (const AdapterResult& result : run.results) rows.push_back(adapter_row(run, result, pulse));
     return "<h2>Adapters, by eval loss</h2>\n" + html::table(head, rows);
 }
 

@@ -138,12 +138,19 @@ std::string pulse_text(const RunStatus& status, const Pulse& pulse) {
     return text;
 }
 
+std::string shown_status(const std::string& status, const Pulse& pulse) {
+    const bool over = pulse.life == Life::ended || pulse.life == Life::vanished;
+    return over && status == "RUNNING" ? "INTERRUPTED" : status;
+}
+
 std::vector<std::string> status_lines(const std::string& dir, const RunStatus& status,
                                       const Pulse& pulse, std::size_t most_lines) {
     std::vector<std::string> lines{dir + ": " + pulse_text(status, pulse),
                                    progress_line(status, pulse), ""};
+    std::vector<AdapterProgress> adapters = status.adapters;
+    for (AdapterProgress& adapter : adapters) adapter.status = shown_status(adapter.status, pulse);
     const auto table =
-        adapter_lines(status.adapters, most_lines - std::min(most_lines, lines.size()));
+        adapter_lines(std::move(adapters), most_lines - std::min(most_lines, lines.size()));
     lines.insert(lines.end(), table.begin(), table.end());
     lines.resize(std::min(lines.size(), most_lines));
     return lines;

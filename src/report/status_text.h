@@ -30,6 +30,9 @@ bool process_exists(std::int64_t pid);
 /// 12 min 3 s (process 812 on node01 may be dead)", "done 2026-03-01 14:05:09".
 std::string pulse_text(const RunStatus& status, const Pulse& pulse);
 
+/// An adapter's status for people to read: RUNNING is INTERRUPTED where its run has ended.
+std::string shown_status(const std::string& status, const Pulse& pulse);
+
 /// The table of a run: the pulse, how far the run is, a line per adapter. Where they are more than
 /// `most_lines`, those that train come first and the last line counts the others.
 std::vector<std::string> status_lines(const std::string& dir, const RunStatus& status,

@@ -154,9 +154,11 @@ class StopAndContinue(Watching):
         self.assertEqual(self.status()["state"], "stopped")
         text = self.succeed(direct("status", self.run_dir)).stdout
         self.assertIn("the same command continues", text)
-        self.assertRegex(text, r"one +RUNNING +3/6")
+        self.assertRegex(text, r"one +INTERRUPTED +3/6")
         stopped, _ = self.page()
         self.assertIn("stopped", stopped.text)
+        self.assertIn("INTERRUPTED", stopped.text)
+        self.assertNotIn("RUNNING", stopped.text)
         self.assertEqual([s for s, _ in self.events("one")["train/loss"]], [1, 2, 3])
 
         self.train()

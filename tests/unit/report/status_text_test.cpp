@@ -56,6 +56,20 @@ TEST(Pulse, AnEndedRunIsNotJudged) {
     EXPECT_EQ(pulse_of(status, 1e9, "node01", gone).life, Life::ended);
 }
 
+TEST(ShownStatus, NobodyRunsInARunThatHasEnded) {
+    for (const Life life : {Life::ended, Life::vanished}) {
+        EXPECT_EQ(shown_status("RUNNING", {life, 0.0}), "INTERRUPTED");
+        EXPECT_EQ(shown_status("DONE", {life, 0.0}), "DONE");
+    }
+    for (const Life life : {Life::alive, Life::silent}) {
+        EXPECT_EQ(shown_status("RUNNING", {life, 0.0}), "RUNNING");
+    }
+    RunStatus status = running();
+    status.state = "stopped";
+    const std::string text = status_text("d", status, {Life::ended, 0.0});
+    EXPECT_NE(text.find("math     INTERRUPTED"), std::string::npos) << text;
+}
+
 TEST(Pulse, Words) {
     RunStatus status = running();
     const std::string silent = pulse_text(status, {Life::silent, 723.0});
@@ -87,7 +101,7 @@ TEST(StatusText, PrioritiesWhereThereAreAny) {
     EXPECT_EQ(status_text("a", status, {}).find("priority"), std::string::npos);
     status.adapters[1].priority = -2;
     status.adapters[1].status = "STOPPED EARLY";
-    const std::string text = status_text("a", status, {});
+    const std::string text = status_text("a", status, {Life::alive, 0.0});
     EXPECT_NE(text.find("  adapter  status         priority         step"), std::string::npos)
         << text;
     EXPECT_NE(text.find("  math     RUNNING               0         5/20"), std::string::npos)
