@@ -19,14 +19,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double budget_seconds = 0.8;
+constexpr double budget_seconds = 2.0;
+constexpr double limit_seconds = 15.0;
 constexpr int repeats = 3;
 constexpr std::int32_t profiled_layers = 2;
-constexpr std::int64_t longest_sample = 4096;
-constexpr std::int64_t shortest_sample = 64;
+constexpr std::int64_t longest_profiled = 4096;
+constexpr std::int64_t short_sample = 64;
 constexpr std::size_t most_adapters = 8;
 constexpr double weak_prior = 0.02;
-constexpr std::size_t enough_loads = 4;  // to tell three coefficients
+constexpr std::size_t enough_loads = 4;   // to tell three coefficients
+constexpr std::size_t enough_labels = 2;  // to tell two
 constexpr std::size_t layer_stage = 0;
 constexpr std::size_t head_stage = 1;
 constexpr int small_messages = 20;
@@ -102,42 +104,71 @@ class CostProfile {
         return costs;
     }
 
+    double probe() {
+        const auto weights = synthetic_base_weights(plan_.model, 1);
+        Layers layers(job_, plan_, *weights, backend_);
+        const std::int64_t most = plan_.microbatch_tokens;
+        const auto [forward, backward] =
+            time_layers(layers, equal_samples(most, longest_of(most), job_.adapters.size()));
+        return forward + backward;
+    }
+
   private:
+    struct Layers {
+        Layers(const Job& job, const Plan& plan, const WeightSource& weights, Backend& backend)
+            : stage(job, plan, layer_stage, weights, backend),
+              gradient_in(backend.allocate(boundary_bytes(plan), "profile")),
+              gradient_out(backend.allocate(boundary_bytes(plan), "profile")) {}
+        Stage stage;
+        Buffer gradient_in;
+        Buffer gradient_out;
+    };
+
     bool late() const { return spent_seconds_ > budget_seconds; }
+    bool too_late() const { return spent_seconds_ > limit_seconds; }
+    /// Whether `count` loads, of which so many were wanted, must do.
+    bool must_do(std::size_t count, std::size_t wanted) const {
+        return count > 0 && (too_late() || (late() && count >= wanted));
+    }
+    /// Whether there is time for one more after `times`; the first of them only warms up.
+    bool may_repeat(int times) const { return times == 0 || (times == 1 ? !too_late() : !late()); }
+    /// As long as samples of the job are.
+    std::int64_t longest_of(std::int64_t tokens) const {
+        return std::min(
+            {tokens, longest_profiled, std::max<std::int64_t>(1, plan_.samples.longest)});
+    }
 
     void profile_layers(const WeightSource& weights, CostModel& costs) {
-        Stage stage(job_, plan_, layer_stage, weights, backend_);
-        Buffer gradient_in = backend_.allocate(boundary_bytes(plan_), "profile");
-        Buffer gradient_out = backend_.allocate(boundary_bytes(plan_), "profile");
+        Layers layers(job_, plan_, weights, backend_);
         std::vector<CostObservation> forward;
         std::vector<CostObservation> backward;
         const std::int64_t most = plan_.microbatch_tokens;
         for (const std::int64_t tokens : {most, (most + 3) / 4, (most + 1) / 2}) {
-            const std::int64_t longest = std::min(tokens, longest_sample);
-            const std::int64_t shortest = std::clamp<std::int64_t>(longest / 8, 1, shortest_sample);
+            const std::int64_t longest = longest_of(tokens);
+            const std::int64_t shortest = std::clamp<std::int64_t>(longest / 8, 1, short_sample);
             for (const std::int64_t length : {longest, shortest}) {
-                if (late() && !forward.empty()) break;
+                if (must_do(forward.size(), enough_loads)) break;
                 const Microbatch microbatch = equal_samples(tokens, length, job_.adapters.size());
                 const auto rows = static_cast<double>(microbatch.tokens());
                 const double squares = rows * static_cast<double>(std::min(tokens, length));
-                const auto [f, b] = time_layers(stage, microbatch, gradient_in, gradient_out);
+                const auto [f, b] = time_layers(layers, microbatch);
                 forward.push_back({rows, squares, f / profiled_layers});
                 backward.push_back({rows, squares, b / profiled_layers});
             }
         }
         costs.layer_forward = fit(forward, prior_.layer_forward);
         costs.layer_backward = fit(backward, prior_.layer_backward);
-        profile_steps(stage, costs);
+        profile_steps(layers.stage, costs);
     }
 
-    std::pair<double, double> time_layers(Stage& stage, const Microbatch& microbatch,
-                                          const Buffer& gradient_in, const Buffer& gradient_out) {
+    std::pair<double, double> time_layers(Layers& layers, const Microbatch& microbatch) {
         const PackedBatch packed = pack_layout(microbatch);
         const MicrobatchRows rows{{}, {}, packed.positions, packed.sample_ids, packed.offsets};
         const std::int64_t tokens = microbatch.tokens();
         const LossRule rule{std::vector<float>(microbatch.segments.size(), 1.0F), false};
-        const TensorView d_output = boundary(gradient_in, tokens);
-        const TensorView d_input = boundary(gradient_out, tokens);
+        const TensorView d_output = boundary(layers.gradient_in, tokens);
+        const TensorView d_input = boundary(layers.gradient_out, tokens);
+        Stage& stage = layers.stage;
         backend_.fill_random(stage.input(0, tokens), {1, 0.0F, 1.0F});
         backend_.fill_random(d_output, {2, 0.0F, 1e-3F});
         const auto times = repeat<2>([&](std::size_t part) {
@@ -167,13 +198,13 @@ class CostProfile {
         Stage stage(job_, plan_, head_stage, weights, backend_);
         std::vector<CostObservation> observations;
         const std::int64_t most = plan_.microbatch_tokens;
-        const Microbatch microbatch = equal_samples(most, longest_sample, job_.adapters.size());
+        const Microbatch microbatch = equal_samples(most, longest_of(most), job_.adapters.size());
         const std::int64_t tokens = microbatch.tokens();
         const PackedBatch packed = pack_layout(microbatch);
         const LossRule rule{std::vector<float>(microbatch.segments.size(), 1e-3F), false};
         backend_.fill_random(stage.input(0, tokens), {3, 0.0F, 1.0F});
         for (const std::int64_t labels : {tokens, (tokens + 3) / 4, (tokens + 1) / 2}) {
-            if (late() && !observations.empty()) break;
+            if (must_do(observations.size(), enough_labels)) break;
             const std::vector<std::int32_t> targets = random_targets(tokens, labels);
             const MicrobatchRows rows{
                 {}, targets, packed.positions, packed.sample_ids, packed.offsets};
@@ -196,12 +227,12 @@ class CostProfile {
     }
 
     /// Median seconds of the parts of a piece of work, after a first time that is not counted
-    /// unless time is short. On a GPU the first time, in which algorithms are chosen, costs no
-    /// budget: training needs them too.
+    /// unless there is no time for a second. On a GPU the first time, in which algorithms are
+    /// chosen, costs no budget: training needs them too.
     template <std::size_t parts, class Work>
     std::array<double, parts> repeat(const Work& work) {
         std::array<std::vector<double>, parts> seconds;
-        for (int i = 0; i <= repeats && (i == 0 || !late()); ++i) {
+        for (int i = 0; i <= repeats && may_repeat(i); ++i) {
             if (i == 1) {
                 for (auto& of_part : seconds) of_part.clear();
             }
@@ -270,6 +301,10 @@ double message_seconds(int rank, Communicator& communicator, Backend& backend, c
 
 CostModel profile_costs(const Job& job, const Plan& plan, Backend& backend) {
     return CostProfile(job, plan, backend).run();
+}
+
+double probe_seconds(const Job& job, const Plan& plan, Backend& backend) {
+    return CostProfile(job, plan, backend).probe();
 }
 
 void profile_messages(const Plan& plan, int rank, Communicator& communicator, Backend& backend,

@@ -8,10 +8,16 @@ namespace loratrain {
 
 /// Measured costs of one rank: two layers and a head with random weights of the plan's model and
 /// the adapters of its first group run a few microbatches of up to microbatch_tokens, as samples as
-/// long as can be and as short ones; lines are fitted to the medians (fit_costs.h). Takes about a
-/// second, beside the timing of GEMM algorithms on a GPU: what is slower than that is measured with
-/// fewer loads, down to one. Messages are taken from `plan.costs`. Frees what it allocates.
+/// long as the job's can be and as short ones; lines are fitted to the medians (fit_costs.h). Takes
+/// about two seconds, beside the timing of GEMM algorithms on a GPU. What is slower than that is
+/// measured with fewer loads and repeats, as few as tell what grows with the tokens from what grows
+/// with the length of samples; after 15 s with what there is. Messages are taken from `plan.costs`.
+/// Frees what it allocates.
 CostModel profile_costs(const Job& job, const Plan& plan, Backend& backend);
+
+/// Seconds of a forward and a backward of those layers with one of those microbatches, of
+/// microbatch_tokens: what changes with what else the host computes meanwhile.
+double probe_seconds(const Job& job, const Plan& plan, Backend& backend);
 
 /// Sets the message costs to those between ranks 0 and 1, by sending small and boundary-sized
 /// messages to and fro; does nothing on other ranks and with one stage. Times of rank 0 count.
