@@ -12,6 +12,7 @@
 #include "comm/collective.h"
 #include "plan/plan_text.h"
 #include "train/profile_costs.h"
+#include "train/profile_ranks.h"
 
 namespace loratrain {
 
@@ -46,7 +47,8 @@ class BenchCommand {
     /// The root's costs count; a backend of its own keeps them out of the memory that is measured.
     void profile(BenchCase& bench_case) {
         barrier(mpi_);
-        CostModel costs = profile_costs(bench_case.job, bench_case.plan, *make_bench_backend());
+        CostModel costs =
+            profile_ranks(mpi_, bench_case.job, bench_case.plan, *make_bench_backend());
         profile_messages(bench_case.plan, mpi_.rank(), *communicator_, *backend_, costs);
         Plan plan = bench_case.plan;
         plan.costs = costs;

@@ -7,6 +7,7 @@
 #include "plan/admission.h"
 #include "plan/plan_text.h"
 #include "plan/plan_window.h"
+#include "plan/simulate.h"
 #include "train/makespan_check.h"
 #include "train/measured_trace.h"
 
@@ -83,8 +84,16 @@ double BenchRun::predicted_seconds(const CostModel& costs) const {
     return seconds;
 }
 
+/// What was observed side by side, less what the simulator takes for the effect of that.
 std::optional<CostModel> BenchRun::refined_costs() {
-    return gather_refined_costs(mpi_, case_.plan, recorder_);
+    auto refined = gather_refined_costs(mpi_, case_.plan, recorder_);
+    const CostModel& costs = case_.plan.costs;
+    if (!refined || costs.full_speed_ranks <= 0.0) return refined;
+    Simulator simulator(case_.job, case_.plan, costs);
+    for (const Window& window : windows_) simulator.add(window);
+    refined = scaled(*refined, 1.0 / simulator.timeline().slowdown());
+    refined->full_speed_ranks = costs.full_speed_ranks;
+    return refined;
 }
 
 }  // namespace loratrain

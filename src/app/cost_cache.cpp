@@ -42,6 +42,10 @@ CostModel model_from(const OrderedJson& json) {
     costs.step_per_parameter = non_negative(json.at("step").at(1));
     costs.message_fixed = non_negative(json.at("message").at(0));
     costs.message_per_byte = non_negative(json.at("message").at(1));
+    if (json.contains("host")) {  // not in files of earlier versions
+        costs.full_speed_ranks = non_negative(json["host"].at(0));
+        costs.ranks_per_host = json["host"].at(1).get<std::int32_t>();
+    }
     costs.source = json.at("source").get<std::string>();
     return costs;
 }
@@ -86,7 +90,8 @@ std::string costs_to_json(const CostTable& table) {
                               {"layer_backward", line_json(costs.layer_backward)},
                               {"head", line_json(costs.head)},
                               {"step", {costs.step_fixed, costs.step_per_parameter}},
-                              {"message", {costs.message_fixed, costs.message_per_byte}}};
+                              {"message", {costs.message_fixed, costs.message_per_byte}},
+                              {"host", {costs.full_speed_ranks, costs.ranks_per_host}}};
     }
     return dump_json(json, 2) + "\n";
 }

@@ -13,7 +13,7 @@ using CostTable = std::map<std::string, CostModel>;
 
 /// {"format": "loratrain-costs-1", "costs": {KEY: {"layer_forward": [fixed, per_token, per_square],
 /// "layer_backward", "head", "step": [fixed, per_parameter], "message": [fixed, per_byte],
-/// "source"}}}, in seconds.
+/// "host": [full_speed_ranks, ranks_per_host], "source"}}}, in seconds.
 std::string costs_to_json(const CostTable& table);
 /// Throws InputError naming `where` when the text is damaged or a number is negative.
 CostTable costs_from_json(const std::string& text, const std::string& where);

@@ -9,6 +9,7 @@
 #include "plan/plan_text.h"
 #include "train/measured_trace.h"
 #include "train/profile_costs.h"
+#include "train/profile_ranks.h"
 
 namespace loratrain {
 
@@ -48,7 +49,7 @@ MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& p
     const auto start = std::chrono::steady_clock::now();
     try {
         const Plan built_in = plan_from_text(text);
-        measured.costs = profile_costs(job, built_in, *backend(built_in));
+        measured.costs = profile_ranks(mpi, job, built_in, *backend(built_in));
         const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
         log::info(
             cat("costs: ", measured.costs.source, " in ", format_fixed(seconds.count(), 1), " s"));

@@ -24,10 +24,9 @@ struct MeasuredCosts {
 };
 
 /// Costs as schedule.costs says. auto: those of <run.dir>/costs.json, so that a resumed run plans
-/// as before; else of the cache; else every rank profiles its own backend at the same time, as they
-/// share hosts, and the root's figures count. A profile that fails leaves the built-in costs, with
-/// a warning. `plan`: made with built-in costs (root). The result is the root's; others get `fresh`
-/// alone. Collective.
+/// as before; else of the cache; else what profile_ranks measures. A profile that fails leaves the
+/// built-in costs, with a warning. `plan`: made with built-in costs (root). The result is the
+/// root's; others get `fresh` alone. Collective.
 MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
                             const std::function<std::unique_ptr<Backend>(const Plan&)>& backend);
 

@@ -1,12 +1,14 @@
 #include "comm/collective.h"
 
 #include <algorithm>
+#include <chrono>
 #include <climits>
 #include <exception>
 
 #include "base/activity.h"
 #include "base/error.h"
 #include "comm/mpi_check.h"
+#include "comm/quiet_wait.h"
 
 namespace loratrain {
 
@@ -123,6 +125,13 @@ std::vector<std::string> gather_texts(const MpiSession& mpi, const std::string& 
 void barrier(const MpiSession& mpi) {
     const activity::Waiting waiting;
     MPI_CHECK(MPI_Barrier(mpi.world()));
+}
+
+void quiet_barrier(const MpiSession& mpi) {
+    const activity::Waiting waiting;
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_CHECK(MPI_Ibarrier(mpi.world(), &request));
+    quiet_wait({&request, 1}, std::chrono::milliseconds(1));
 }
 
 void send_floats(const MpiSession& mpi, const std::vector<float>& values, int target) {

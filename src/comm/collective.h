@@ -28,6 +28,9 @@ std::vector<std::string> gather_texts(const MpiSession& mpi, const std::string& 
 
 void barrier(const MpiSession& mpi);
 
+/// The same, but looks only every millisecond: who waits leaves the processor to others.
+void quiet_barrier(const MpiSession& mpi);
+
 /// Blocking transfer of floats between two ranks, any count.
 void send_floats(const MpiSession& mpi, const std::vector<float>& values, int target);
 std::vector<float> receive_floats(const MpiSession& mpi, int source);

@@ -1,15 +1,18 @@
 #include <algorithm>
+#include <chrono>
 #include <vector>
 
 #include "base/activity.h"
 #include "comm/communicator.h"
 #include "comm/mpi_check.h"
+#include "comm/quiet_wait.h"
 
 namespace loratrain {
 
 namespace {
 
 constexpr std::size_t largest_message = 1U << 30U;
+constexpr std::chrono::microseconds between_looks{50};
 
 int tag_of(Channel channel) {
     return 100 + static_cast<int>(channel);
@@ -17,23 +20,29 @@ int tag_of(Channel channel) {
 
 class MpiTransfer final : public Transfer {
   public:
-    explicit MpiTransfer(std::vector<MPI_Request> requests) : requests_(std::move(requests)) {}
+    MpiTransfer(std::vector<MPI_Request> requests, bool quiet)
+        : requests_(std::move(requests)), quiet_(quiet) {}
 
     void wait() override {
         if (requests_.empty()) return;
         const activity::Waiting waiting;
-        MPI_CHECK(
-            MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE));
+        if (quiet_) {
+            quiet_wait(requests_, between_looks);
+        } else {
+            MPI_CHECK(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(),
+                                  MPI_STATUSES_IGNORE));
+        }
         requests_.clear();
     }
 
   private:
     std::vector<MPI_Request> requests_;
+    bool quiet_;
 };
 
 /// Calls post(offset, count) for consecutive pieces whose byte count fits an int.
 template <class Post>
-std::unique_ptr<Transfer> in_pieces(std::size_t bytes, Post post) {
+std::unique_ptr<Transfer> in_pieces(std::size_t bytes, bool quiet, Post post) {
     std::vector<MPI_Request> requests;
     std::size_t at = 0;
     do {
@@ -41,12 +50,14 @@ std::unique_ptr<Transfer> in_pieces(std::size_t bytes, Post post) {
         requests.push_back(post(at, static_cast<int>(count)));
         at += count;
     } while (at < bytes);
-    return std::make_unique<MpiTransfer>(std::move(requests));
+    return std::make_unique<MpiTransfer>(std::move(requests), quiet);
 }
 
+/// Where the ranks of a host are more than its processors, who waits leaves them to the others.
 class MpiCommunicator final : public Communicator {
   public:
-    explicit MpiCommunicator(const MpiSession& mpi) {
+    explicit MpiCommunicator(const MpiSession& mpi)
+        : quiet_(threads_per_rank(mpi) * mpi.local_size() > mpi.host_processors()) {
         MPI_CHECK(MPI_Comm_dup(mpi.world(), &comm_));
     }
     ~MpiCommunicator() override { MPI_Comm_free(&comm_); }
@@ -55,7 +66,7 @@ class MpiCommunicator final : public Communicator {
 
     std::unique_ptr<Transfer> send(const void* data, std::size_t bytes, int target,
                                    Channel channel) override {
-        return in_pieces(bytes, [&](std::size_t at, int count) {
+        return in_pieces(bytes, quiet_, [&](std::size_t at, int count) {
             MPI_Request request = MPI_REQUEST_NULL;
             MPI_CHECK(MPI_Isend(static_cast<const char*>(data) + at, count, MPI_BYTE, target,
                                 tag_of(channel), comm_, &request));
@@ -65,7 +76,7 @@ class MpiCommunicator final : public Communicator {
 
     std::unique_ptr<Transfer> receive(void* data, std::size_t bytes, int source,
                                       Channel channel) override {
-        return in_pieces(bytes, [&](std::size_t at, int count) {
+        return in_pieces(bytes, quiet_, [&](std::size_t at, int count) {
             MPI_Request request = MPI_REQUEST_NULL;
             MPI_CHECK(MPI_Irecv(static_cast<char*>(data) + at, count, MPI_BYTE, source,
                                 tag_of(channel), comm_, &request));
@@ -75,6 +86,7 @@ class MpiCommunicator final : public Communicator {
 
   private:
     MPI_Comm comm_ = MPI_COMM_NULL;
+    bool quiet_;
 };
 
 }  // namespace

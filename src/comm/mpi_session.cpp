@@ -1,7 +1,6 @@
 #include "comm/mpi_session.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -31,11 +30,18 @@ std::vector<std::string> gather_hosts(int size) {
     return hosts;
 }
 
-int bound_processors() {
+/// Those that this process may run on.
+cpu_set_t bound_processors() {
     cpu_set_t set;
     CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-    return std::max(1, CPU_COUNT(&set));
+    if (sched_getaffinity(0, sizeof(set), &set) != 0) CPU_SET(0, &set);
+    return set;
+}
+
+int processors_of_all(MPI_Comm node) {
+    cpu_set_t set = bound_processors();
+    MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, &set, sizeof(set), MPI_BYTE, MPI_BOR, node));
+    return CPU_COUNT(&set);
 }
 
 }  // namespace
@@ -58,6 +64,7 @@ MpiSession::MpiSession(int* argc, char*** argv) {
         MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node));
     MPI_CHECK(MPI_Comm_rank(node, &local_rank_));
     MPI_CHECK(MPI_Comm_size(node, &local_size_));
+    host_processors_ = processors_of_all(node);
     MPI_CHECK(MPI_Comm_free(&node));
     hosts_ = gather_hosts(size_);
     host_ = hosts_[static_cast<std::size_t>(rank_)];
@@ -83,10 +90,10 @@ void MpiSession::abort(int exit_code) {
 int threads_per_rank(const MpiSession& mpi) {
     const char* wanted = std::getenv("OMP_NUM_THREADS");
     if (wanted != nullptr && std::atoi(wanted) > 0) return std::atoi(wanted);
-    const int bound = bound_processors();
-    const int online = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-    const bool bound_apart = bound < online && bound * mpi.local_size() <= online;
-    return bound_apart ? bound : std::max(1, bound / mpi.local_size());
+    const cpu_set_t set = bound_processors();
+    const int bound = CPU_COUNT(&set);
+    const bool bound_apart = bound * mpi.local_size() <= mpi.host_processors();
+    return bound_apart ? bound : std::max(1, mpi.host_processors() / mpi.local_size());
 }
 
 }  // namespace loratrain

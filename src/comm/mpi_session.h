@@ -21,6 +21,8 @@ class MpiSession {
     bool is_root() const { return rank_ == 0; }
     int local_rank() const { return local_rank_; }  ///< rank among those of this host
     int local_size() const { return local_size_; }
+    /// Processors that this host's ranks may run on, all together.
+    int host_processors() const { return host_processors_; }
     const std::string& host() const { return host_; }
     /// Hosts of all ranks, in rank order.
     const std::vector<std::string>& hosts() const { return hosts_; }
@@ -34,6 +36,7 @@ class MpiSession {
     int size_ = 1;
     int local_rank_ = 0;
     int local_size_ = 1;
+    int host_processors_ = 1;
     std::string host_;
     std::vector<std::string> hosts_;
 };

@@ -103,4 +103,15 @@ double backward_seconds(const CostModel& costs, const StagePlan& stage, const Mi
     return stage.layer_count * layer;
 }
 
+CostModel scaled(CostModel costs, double factor) {
+    for (CostLine* line : {&costs.layer_forward, &costs.layer_backward, &costs.head}) {
+        line->fixed *= factor;
+        line->per_token *= factor;
+        line->per_square *= factor;
+    }
+    costs.step_fixed *= factor;
+    costs.step_per_parameter *= factor;
+    return costs;
+}
+
 }  // namespace loratrain

@@ -26,4 +26,7 @@ double forward_seconds(const CostModel& costs, const StagePlan& stage, const Mic
 double backward_seconds(const CostModel& costs, const StagePlan& stage, const MicrobatchLoad& load,
                         Recompute recompute);
 
+/// Costs of computation `factor` times as high.
+CostModel scaled(CostModel costs, double factor);
+
 }  // namespace loratrain

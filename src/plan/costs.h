@@ -32,7 +32,11 @@ struct CostModel {
     double step_fixed = 0.0;
     double message_fixed = 0.0;     ///< latency of a message between neighbours
     double message_per_byte = 0.0;  ///< and what it costs beside computation
-    std::string source;             ///< "built in for h200", "measured on NVIDIA H200", ...
+    /// Of the `ranks_per_host` consecutive ranks of a host as many compute at full speed at the
+    /// same time; k of them, where k is more, at full_speed_ranks / k of it. 0 = all, whatever k.
+    double full_speed_ranks = 0.0;
+    std::int32_t ranks_per_host = 1;
+    std::string source;  ///< "built in for h200", "measured on NVIDIA H200", ...
 };
 
 }  // namespace loratrain

@@ -106,7 +106,8 @@ std::string costs_text(const CostModel& c) {
         ",\n  layer_backward: ", line_text(c.layer_backward), ",\n  head: ", line_text(c.head),
         ",\n  step: ", pair_text(c.step_fixed, c.step_per_parameter),
         ", message: ", pair_text(c.message_fixed, c.message_per_byte),
-        ",\n  source: ", quoted(c.source), "}\n");
+        ",\n  full_speed_ranks: ", format_exact(c.full_speed_ranks),
+        ", ranks_per_host: ", c.ranks_per_host, ",\n  source: ", quoted(c.source), "}\n");
 }
 
 std::string microbatch_text(const Microbatch& microbatch) {
@@ -323,6 +324,8 @@ CostModel read_costs(const Map& map) {
     const std::vector<double> message = read_doubles(map.at("message"), 2);
     costs.message_fixed = message[0];
     costs.message_per_byte = message[1];
+    map.read("full_speed_ranks", costs.full_speed_ranks);
+    map.read("ranks_per_host", costs.ranks_per_host);
     map.read("source", costs.source);
     return costs;
 }

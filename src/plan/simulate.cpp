@@ -1,6 +1,8 @@
 #include "plan/simulate.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "plan/cost_model.h"
@@ -42,6 +44,12 @@ double Timeline::idle_share() const {
     return stages.empty() ? 0.0 : sum / static_cast<double>(stages.size());
 }
 
+double Timeline::slowdown() const {
+    double all_busy = 0.0;
+    for (std::size_t s = 0; s < stages.size(); ++s) all_busy += busy(s);
+    return full_speed_seconds > 0.0 ? all_busy / full_speed_seconds : 1.0;
+}
+
 std::int64_t Timeline::tokens() const {
     std::int64_t sum = 0;
     for (const Microbatch& microbatch : microbatches) sum += microbatch.tokens();
@@ -56,17 +64,20 @@ double Timeline::tokens_per_second() const {
 Simulator::Simulator(const Job& job, const Plan& plan, const CostModel& costs)
     : job_(job), plan_(plan), costs_(costs), stages_(plan.replica.stages.size()) {
     timeline_.stages.resize(stages_.size());
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+        const std::int32_t host = plan.replica.stages[s].rank / std::max(1, costs.ranks_per_host);
+        stages_[s].host = static_cast<std::size_t>(host);
+        computing_.resize(std::max(computing_.size(), stages_[s].host + 1));
+    }
 }
 
 void Simulator::add(const Window& window) {
     queue_actions(window);
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (std::size_t s = 0; s < stages_.size(); ++s) moved = advance(s) || moved;
-    }
+    advance(false);
 }
 
-const Timeline& Simulator::timeline() const {
+const Timeline& Simulator::timeline() {
+    advance(true);
     for (std::size_t s = 0; s < stages_.size(); ++s) {
         LORATRAIN_CHECK(stages_[s].actions.empty(), "simulation: stage ", s, " waits for ever, ",
                         stages_[s].actions.size(), " actions are left");
@@ -100,14 +111,62 @@ void Simulator::queue_actions(const Window& window) {
     }
 }
 
-bool Simulator::advance(std::size_t stage) {
-    std::deque<Action>& actions = stages_[stage].actions;
-    bool moved = false;
-    while (!actions.empty() && perform(stage, actions.front())) {
-        actions.pop_front();
-        moved = true;
+void Simulator::advance(bool to_the_end) {
+    while (true) {
+        start_what_can();
+        const bool some_idle = std::any_of(stages_.begin(), stages_.end(),
+                                           [](const StageState& stage) { return stage.idle(); });
+        if ((some_idle && !to_the_end) || !next_event()) return;
     }
-    return moved;
+}
+
+/// What one stage sends may serve another at the same moment.
+void Simulator::start_what_can() {
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (std::size_t s = 0; s < stages_.size(); ++s) {
+            StageState& stage = stages_[s];
+            while (!stage.computing && !stage.actions.empty() &&
+                   perform(s, stage.actions.front())) {
+                stage.actions.pop_front();
+                moved = true;
+            }
+        }
+    }
+}
+
+/// Goes to the next end of a computation or arrival of a message that is waited for; false if none
+/// is to come.
+bool Simulator::next_event() {
+    double next = std::numeric_limits<double>::infinity();
+    const auto end_of = [&](const StageState& stage) {
+        return now_ + stage.left / speed(stage.host);
+    };
+    for (const StageState& stage : stages_) {
+        if (stage.computing) next = std::min(next, end_of(stage));
+        if (!stage.computing && stage.wakes > now_) next = std::min(next, stage.wakes);
+    }
+    if (std::isinf(next)) return false;
+    std::vector<std::size_t> ended;
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+        StageState& stage = stages_[s];
+        if (!stage.computing) continue;
+        if (end_of(stage) <= next) ended.push_back(s);
+        stage.left -= (next - now_) * speed(stage.host);
+    }
+    now_ = next;
+    for (const std::size_t s : ended) {
+        stages_[s].computing = false;
+        --computing_[stages_[s].host];
+        timeline_.stages[s].back().end = now_;
+    }
+    return true;
+}
+
+double Simulator::speed(std::size_t host) const {
+    const double computing = computing_[host];
+    const bool shared = costs_.full_speed_ranks > 0.0 && computing > costs_.full_speed_ranks;
+    return shared ? costs_.full_speed_ranks / computing : 1.0;
 }
 
 bool Simulator::perform(std::size_t stage, const Action& action) {
@@ -119,10 +178,10 @@ bool Simulator::perform(std::size_t stage, const Action& action) {
             return true;
         case ActionKind::send_forward:
         case ActionKind::send_norms:
-            send(stage, stages_[stage].up, action);
+            send(stages_[stage].up, action);
             return true;
         case ActionKind::send_backward:
-            send(stage, stages_[stage].down, action);
+            send(stages_[stage].down, action);
             return true;
         case ActionKind::recv_forward:
             return receive(stage, stages_[stage - 1].up, ActionKind::send_forward, action);
@@ -145,14 +204,16 @@ void Simulator::compute(std::size_t stage, const Action& action) {
     } else {
         span.microbatch = number(action.microbatch);
     }
-    span.start = state.now;
-    span.end = state.now += seconds_of(stage, action);
+    span.start = now_;
     timeline_.stages[stage].push_back(span);
+    state.left = seconds_of(stage, action);
+    timeline_.full_speed_seconds += state.left;
+    state.computing = true;
+    ++computing_[state.host];
 }
 
-void Simulator::send(std::size_t stage, Channel& channel, const Action& action) {
-    const double start = std::max(stages_[stage].now, channel.free_at);
-    channel.free_at = start + costs_.message_per_byte * bytes_of(action);
+void Simulator::send(Channel& channel, const Action& action) {
+    channel.free_at = std::max(now_, channel.free_at) + costs_.message_per_byte * bytes_of(action);
     channel.under_way.push_back(
         {action.kind, number(action.microbatch), channel.free_at + costs_.message_fixed});
 }
@@ -165,8 +226,9 @@ bool Simulator::receive(std::size_t stage, Channel& channel, ActionKind sent,
                                                    message.microbatch == number(action.microbatch));
     LORATRAIN_CHECK(expected, "simulation: stage ", stage, " gets microbatch ", message.microbatch,
                     " where it expects ", number(action.microbatch));
+    stages_[stage].wakes = message.arrival;
+    if (message.arrival > now_) return false;
     channel.under_way.pop_front();
-    stages_[stage].now = std::max(stages_[stage].now, message.arrival);
     return true;
 }
 

@@ -24,18 +24,22 @@ struct Timeline {
     std::vector<std::vector<TimelineSpan>> stages;  ///< in order of time
     std::vector<Microbatch> microbatches;
     std::vector<BatchPlan> batches;
+    double full_speed_seconds = 0.0;  ///< of all spans, had no stage slowed another down
 
     double makespan() const;  ///< end of the last span; 0 without any
     double busy(std::size_t stage) const;
     /// Share of the makespan in which a stage computes nothing; 0 without a makespan.
     double idle_share(std::size_t stage) const;
     double idle_share() const;  ///< mean over the stages
+    /// How many times longer the spans are for sharing processors; 1 without any.
+    double slowdown() const;
     std::int64_t tokens() const;
     double tokens_per_second() const;  ///< 0 without a makespan
 };
 
 /// Plays action lists, the same that the runtime interprets, in the time of a cost model. A stage
-/// does one thing after the other. A send takes it no time: messages travel beside computation,
+/// does one thing after the other; stages of one host share its processors
+/// (CostModel::full_speed_ranks). A send takes a stage no time: messages travel beside computation,
 /// one after the other per direction between two neighbours (message_per_byte), and arrive
 /// message_fixed later; a receive waits until its message is there. Pure and deterministic.
 class Simulator {
@@ -43,13 +47,14 @@ class Simulator {
     /// `job` and `plan` are kept by reference.
     Simulator(const Job& job, const Plan& plan, const CostModel& costs);
 
-    /// Continues every stage with its list of the window. What waits for a message that a later
-    /// window sends stays until then. Throws Error when a receive meets a message that it did not
-    /// expect.
+    /// Continues every stage with its list of the window, up to the time at which the first stage
+    /// has nothing more to do: what it does next may slow the others down. Throws Error when a
+    /// receive meets a message that it did not expect.
     void add(const Window& window);
 
-    /// Throws Error when actions wait that no window has served.
-    const Timeline& timeline() const;
+    /// Plays what is left, then gives it; a window added later goes on from there. Throws Error
+    /// when actions wait that no window has served.
+    const Timeline& timeline();
 
   private:
     struct Message {
@@ -62,25 +67,34 @@ class Simulator {
         double free_at = 0.0;
     };
     struct StageState {
+        std::size_t host = 0;
         std::deque<Action> actions;
-        double now = 0.0;
-        Channel up;    ///< to the next stage
-        Channel down;  ///< to the stage before
+        bool computing = false;
+        double left = 0.0;   ///< seconds at full speed of what is being computed
+        double wakes = 0.0;  ///< when the message arrives that is waited for; only later than now
+        Channel up;          ///< to the next stage
+        Channel down;        ///< to the stage before
+        bool idle() const { return !computing && actions.empty(); }
     };
 
     void queue_actions(const Window& window);
-    bool advance(std::size_t stage);
+    void advance(bool to_the_end);
+    void start_what_can();
+    bool next_event();
     bool perform(std::size_t stage, const Action& action);
     void compute(std::size_t stage, const Action& action);
-    void send(std::size_t stage, Channel& channel, const Action& action);
+    void send(Channel& channel, const Action& action);
     bool receive(std::size_t stage, Channel& channel, ActionKind sent, const Action& action);
+    double speed(std::size_t host) const;
     double seconds_of(std::size_t stage, const Action& action) const;
     double bytes_of(const Action& action) const;
 
     const Job& job_;
     const Plan& plan_;
     CostModel costs_;
+    double now_ = 0.0;
     std::vector<StageState> stages_;
+    std::vector<int> computing_;  ///< stages per host
     std::vector<MicrobatchLoad> loads_;
     std::int32_t stream_microbatches_ = 0;  ///< before the stream of the newest window
     std::int32_t stream_batches_ = 0;

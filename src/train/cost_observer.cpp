@@ -103,6 +103,7 @@ CostModel CostObserver::refined() const {
     costs.layer_forward = forward_.refined();
     costs.layer_backward = backward_.refined();
     costs.head = head_.refined();
+    costs.full_speed_ranks = 0.0;  // what was observed is already slowed down
     costs.source = cat(prior_.source, ", refined by ", observations(), " microbatches");
     return costs;
 }

@@ -23,6 +23,8 @@ CostModel some_costs() {
     costs.step_per_parameter = 4e-11;
     costs.message_fixed = 5e-6;
     costs.message_per_byte = 6e-12;
+    costs.full_speed_ranks = 1.5;
+    costs.ranks_per_host = 4;
     costs.source = "measured on \"cpu\"";
     return costs;
 }
@@ -48,6 +50,8 @@ TEST_F(CostCache, KeepsCostsToTheBit) {
     expect_equal(*find_costs(path_, "one"), some_costs());
     EXPECT_EQ(find_costs(path_, "one")->layer_forward.per_token, 0.1 / 3.0);
     EXPECT_EQ(find_costs(path_, "two")->step_fixed, 1.0);
+    EXPECT_EQ(find_costs(path_, "two")->full_speed_ranks, 1.5);
+    EXPECT_EQ(find_costs(path_, "two")->ranks_per_host, 4);
     EXPECT_FALSE(find_costs(path_, "three"));
     EXPECT_FALSE(find_costs(folder_ + "/none.json", "one"));
 }

@@ -27,7 +27,8 @@ Plan odd_plan() {
     plan.samples = {12, 3, 45};
     plan.bytes_per_rank = 9876543210;
     plan.fitting = {100, 2000};
-    plan.costs = {{0.1 + 0.2, 1e-300, 1.0 / 3.0}, {4, 5, 6}, {7, 8, 9}, 10, 11, 12, 13, "\"x\": #"};
+    plan.costs = {
+        {0.1 + 0.2, 1e-300, 1.0 / 3.0}, {4, 5, 6}, {7, 8, 9}, 10, 11, 12, 13, 1.5, 4, "\"x\": #"};
     plan.adapter_capacity = 19;
     plan.first_admitted = {AdapterId{2}, AdapterId{0}};
     plan.trials = {{4096, 3, 1.0 / 3.0}, {8192, 1, 12345.6}};
@@ -78,6 +79,8 @@ TEST(PlanText, KeepsEveryFieldOfAPlan) {
     EXPECT_EQ(read.costs.step_fixed, 11);
     EXPECT_EQ(read.costs.message_fixed, 12);
     EXPECT_EQ(read.costs.message_per_byte, 13);
+    EXPECT_EQ(read.costs.full_speed_ranks, 1.5);
+    EXPECT_EQ(read.costs.ranks_per_host, 4);
     EXPECT_EQ(read.costs.source, "\"x\": #");
     EXPECT_EQ(read.replica.stages[1].first_layer, 1);
     EXPECT_TRUE(read.replica.stages[1].has_head);

@@ -150,6 +150,61 @@ TEST(Simulator, MessagesTravelBesideComputation) {
     EXPECT_DOUBLE_EQ(simulator.timeline().stages[1][3].start, 13.0);
 }
 
+TEST(Simulator, StagesOfAHostShareItsProcessors) {
+    const Case test = pipeline_case(1, 2, 4);
+    CostModel costs = unit_costs();
+    costs.ranks_per_host = 2;
+    costs.full_speed_ranks = 1.0;
+    const Played shared = play(test, costs);
+    const auto& last = shared.timeline.stages[1];
+    // The first forward of stage 1 and the second of stage 0 take turns.
+    EXPECT_DOUBLE_EQ(last[0].start, 1.0);
+    EXPECT_DOUBLE_EQ(last[0].end, 3.0);
+    EXPECT_DOUBLE_EQ(shared.timeline.stages[0][1].end, 3.0);
+    // Somebody computes at any time, so that all work is done one after the other.
+    EXPECT_DOUBLE_EQ(shared.timeline.makespan(), 2 * 4 * 3.0);
+    EXPECT_DOUBLE_EQ(shared.timeline.full_speed_seconds, 2 * 4 * 3.0);
+    // Each computes alone for 3 s at its end of the pipeline.
+    EXPECT_DOUBLE_EQ(shared.timeline.busy(0) + shared.timeline.busy(1), 2 * 24.0 - 2 * 3.0);
+    EXPECT_DOUBLE_EQ(shared.timeline.slowdown(), 42.0 / 24.0);
+    costs.full_speed_ranks = 2.0;
+    EXPECT_DOUBLE_EQ(play(test, costs).timeline.makespan(), 15.0);
+    EXPECT_DOUBLE_EQ(play(test, costs).timeline.slowdown(), 1.0);
+    costs.full_speed_ranks = 1.5;
+    const double between = play(test, costs).timeline.makespan();
+    EXPECT_GT(between, 15.0);
+    EXPECT_LT(between, 15.0 * 2 / 1.5);
+    costs.full_speed_ranks = 1.0;
+    costs.ranks_per_host = 1;
+    EXPECT_DOUBLE_EQ(play(test, costs).timeline.makespan(), 15.0);
+}
+
+TEST(Simulator, WhatIsAddedInPiecesTakesTheSameTime) {
+    const Case test = pipeline_case(3, 4, 3);
+    CostModel costs = unit_costs();
+    costs.message_fixed = 0.125;
+    costs.ranks_per_host = 4;
+    costs.full_speed_ranks = 2.0;
+    const Played whole = play(test, costs);
+    Window rest = whole.window;
+    Simulator simulator(test.job, whole.plan, costs);
+    for (const std::size_t part : {3U, 2U, 1U}) {
+        Window piece = rest;
+        for (std::size_t s = 0; s < 4; ++s) {
+            auto& left = rest.actions[s];
+            const auto count = static_cast<std::ptrdiff_t>(left.size() / part);
+            piece.actions[s].assign(left.begin(), left.begin() + count);
+            left.erase(left.begin(), left.begin() + count);
+        }
+        simulator.add(piece);
+        rest.begins = false;
+        rest.microbatches.clear();
+        rest.batches.clear();
+    }
+    EXPECT_DOUBLE_EQ(simulator.timeline().makespan(), whole.timeline.makespan());
+    EXPECT_DOUBLE_EQ(simulator.timeline().busy(2), whole.timeline.busy(2));
+}
+
 TEST(Simulator, TheHeadAndTheStepsCost) {
     CostModel costs = unit_costs();
     costs.head = {0.5, 0.1, 0.0};

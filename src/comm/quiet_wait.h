@@ -1,0 +1,14 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <chrono>
+#include <span>
+
+namespace loratrain {
+
+/// Waits for all of the requests, which become MPI_REQUEST_NULL. Looks after them only every
+/// `interval` and leaves the processor to others meanwhile, where MPI_Waitall keeps it busy.
+void quiet_wait(std::span<MPI_Request> requests, std::chrono::microseconds interval);
+
+}  // namespace loratrain
