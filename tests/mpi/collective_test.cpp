@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
 #include "base/error.h"
 #include "mpi/mpi_main.h"
 
@@ -92,6 +96,24 @@ TEST(Numbers, AnyRank) {
     EXPECT_TRUE(any_rank(session(), true));
     for (int r = 0; r < session().size(); ++r) {
         EXPECT_TRUE(any_rank(session(), session().rank() == r));
+    }
+}
+
+/// Nanoseconds of the clock that all processes of a host share.
+std::uint64_t nanoseconds() {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+TEST(QuietBarrier, NobodyLeavesBeforeTheLastComes) {
+    for (int late = 0; late < session().size(); ++late) {
+        if (session().rank() == late) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        const std::uint64_t entered = nanoseconds();
+        quiet_barrier(session());
+        const std::uint64_t left = nanoseconds();
+        const auto all = gather_numbers(session(), entered);
+        EXPECT_GE(left, *std::max_element(all.begin(), all.end()));
     }
 }
 
