@@ -42,9 +42,14 @@ void ProgressLog::window_started(const Window& window) {
     for (const BatchPlan& batch : window.batches) ++open_batches_[batch.round];
 }
 
+void ProgressLog::training_resumed(double elapsed) {
+    time_of_last_line_ += elapsed - time_of_last_batch_;
+}
+
 void ProgressLog::batch_done(const BatchPlan& batch, double loss, double elapsed) {
     losses_[index(batch.adapter)] = loss;
     tokens_since_ += batch.tokens;
+    time_of_last_batch_ = elapsed;
     if (--open_batches_[batch.round] > 0) return;
     open_batches_.erase(batch.round);
     const std::int32_t done = batch.round + 1;
@@ -66,9 +71,10 @@ void ProgressLog::print_round(std::int32_t round, double elapsed) {
     const double seconds = elapsed - time_of_last_line_;
     const std::int32_t rounds = std::max(1, round - round_of_last_line_);
     if (seconds > 0) {
+        seconds_per_round_.add(seconds / rounds, seconds);
         line << "  " << format_fixed(static_cast<double>(tokens_since_) / seconds, 0)
-             << " tokens/s  " << human_duration(seconds / rounds * (total_rounds_ - round))
-             << " left";
+             << " tokens/s  "
+             << human_duration(seconds_per_round_.value() * (total_rounds_ - round)) << " left";
     }
     log::progress(line.str());
     tokens_since_ = 0;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/recent_mean.h"
 #include "plan/plan.h"
 #include "train/run_state.h"
 
@@ -21,6 +22,9 @@ class ProgressLog {
     /// A batch is through; prints when its whole round is.
     void batch_done(const BatchPlan& batch, double loss, double elapsed);
     void window_started(const Window& window);
+    /// Training goes on after something else (loading, evaluation, a checkpoint), whose time is not
+    /// counted; `elapsed` as with batch_done.
+    void training_resumed(double elapsed);
 
     /// The closing table: steps, losses, evaluation before and after, status.
     static std::string closing_table(const Job& job, const RunState& state);
@@ -35,6 +39,8 @@ class ProgressLog {
     std::vector<double> losses_;  ///< per adapter, of the last batch; < 0 = none yet
     std::int64_t tokens_since_ = 0;
     double time_of_last_line_ = 0.0;
+    double time_of_last_batch_ = 0.0;
+    RecentMean seconds_per_round_;
     std::int32_t round_of_last_line_ = 0;
 };
 

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/error.h"
@@ -16,9 +15,6 @@
 namespace loratrain {
 
 namespace {
-
-/// Seconds over which the rates are averaged.
-constexpr double rate_memory = 30.0;
 
 std::optional<double> evaluated(double value) {
     return value < 0 ? std::nullopt : std::optional(value);
@@ -61,16 +57,12 @@ void RunRecords::add(AdapterId adapter, const std::vector<MetricsRow>& rows) {
 
 void RunRecords::measure(const RunState& state) {
     const double seconds = seconds_since(last_beat_);
-    const double weight = 1.0 - std::exp(-seconds / rate_memory);
-    const auto blend = [&](double& mean, double value) {
-        mean = mean > 0 ? mean + weight * (value - mean) : value;
-    };
     const std::int32_t rounds = state.round - round_of_beat_;
     if (rounds > 0) {
-        blend(seconds_per_round_, seconds / rounds);
+        seconds_per_round_.add(seconds / rounds, seconds);
         round_of_beat_ = state.round;
     }
-    blend(tokens_per_second_, static_cast<double>(tokens_since_) / seconds);
+    tokens_per_second_.add(static_cast<double>(tokens_since_) / seconds, seconds);
     tokens_since_ = 0;
     last_beat_ = Clock::now();
 }
@@ -93,7 +85,7 @@ std::optional<double> RunRecords::seconds_left(const RunState& state) const {
         tokens_done += done.tokens;
         steps_done += done.steps;
     }
-    if (tokens_per_second_ <= 0 || steps_done == 0) return std::nullopt;
+    if (tokens_per_second_.value() <= 0 || steps_done == 0) return std::nullopt;
     double tokens = 0.0;
     for (std::size_t i = 0; i < summaries_.size(); ++i) {
         if (!is_unfinished(state.adapters[i].status)) continue;
@@ -102,7 +94,7 @@ std::optional<double> RunRecords::seconds_left(const RunState& state) const {
             done.steps > 0 ? done.tokens / done.steps : tokens_done / steps_done;
         tokens += per_step * (plan_.adapters[i].total_steps - state.adapters[i].steps);
     }
-    return tokens / tokens_per_second_;
+    return tokens / tokens_per_second_.value();
 }
 
 void RunRecords::beat(const RunState& state, double elapsed_seconds, std::int64_t tokens) {
@@ -136,8 +128,8 @@ RunStatus RunRecords::status(const RunState& state, double elapsed_seconds, cons
     status.reason = reason;
     status.round = state.round;
     status.elapsed_seconds = elapsed_seconds;
-    status.tokens_per_second = tokens_per_second_;
-    status.seconds_per_round = seconds_per_round_;
+    status.tokens_per_second = tokens_per_second_.value();
+    status.seconds_per_round = seconds_per_round_.value();
     if (how == "running") status.seconds_left = seconds_left(state);
     status.host = host_name();
     status.pid = ::getpid();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/recent_mean.h"
 #include "io/status_file.h"
 #include "plan/plan.h"
 #include "train/event_log.h"
@@ -65,8 +66,8 @@ class RunRecords {
     Clock::time_point last_view_;
     std::int64_t tokens_since_ = 0;
     std::int32_t round_of_beat_ = 0;
-    double tokens_per_second_ = 0.0;
-    double seconds_per_round_ = 0.0;
+    RecentMean tokens_per_second_;
+    RecentMean seconds_per_round_;
     bool warned_ = false;
 };
 

@@ -34,6 +34,7 @@ void Trainer::train_stream() {
                           planning_);
     last_round_ = state_.round + rounds_to_event();
     stream_started_ = window_started_ = std::chrono::steady_clock::now();
+    progress_.training_resumed(elapsed());
     const std::int64_t batches_before = batches_done_;
     const auto active = static_cast<std::int64_t>(running_adapters().size());
     planner.start(std::min(first_rounds, last_round_ - state_.round), false);

@@ -1,0 +1,68 @@
+#include "train/progress.h"
+
+#include <gtest/gtest.h>
+
+namespace loratrain {
+namespace {
+
+/// One adapter of a hundred steps of 100 tokens.
+class Progressing : public testing::Test {
+  protected:
+    Progressing() {
+        job_.adapters.resize(1);
+        job_.adapters[0].name = "one";
+        plan_.adapters.resize(1);
+        plan_.adapters[0].total_steps = 100;
+    }
+
+    /// What is printed when a step ends.
+    std::string step(ProgressLog& log, std::int32_t number, double elapsed) {
+        BatchPlan batch;
+        batch.round = batch.step = number;
+        batch.tokens = 100;
+        Window window;
+        window.first_round = number;
+        window.batches = {batch};
+        log.window_started(window);
+        testing::internal::CaptureStdout();
+        log.batch_done(batch, 1.5, elapsed);
+        return testing::internal::GetCapturedStdout();
+    }
+
+    static bool has(const std::string& line, const std::string& words) {
+        return line.find(words) != std::string::npos;
+    }
+
+    Job job_;
+    Plan plan_;
+};
+
+TEST_F(Progressing, SpeedAndTimeLeft) {
+    ProgressLog log(job_, plan_);
+    log.training_resumed(0.0);
+    EXPECT_TRUE(
+        has(step(log, 0, 2.0), "step 1/100  loss  one 1.5000  50 tokens/s  3 min 18 s left"));
+    EXPECT_TRUE(
+        has(step(log, 1, 4.0), "step 2/100  loss  one 1.5000  50 tokens/s  3 min 16 s left"));
+}
+
+TEST_F(Progressing, TimeOfEarlierStartsAndOfPausesIsNotCounted) {
+    ProgressLog log(job_, plan_);
+    log.training_resumed(5000.0);
+    EXPECT_TRUE(
+        has(step(log, 50, 5002.0), "step 51/100  loss  one 1.5000  50 tokens/s  1 min 38 s"));
+    log.training_resumed(6000.0);
+    EXPECT_TRUE(
+        has(step(log, 51, 6002.0), "step 52/100  loss  one 1.5000  50 tokens/s  1 min 36 s"));
+}
+
+TEST_F(Progressing, OneSlowStepDoesNotMoveTheEnd) {
+    ProgressLog log(job_, plan_);
+    log.training_resumed(0.0);
+    for (int i = 0; i < 40; ++i) step(log, i, 1.0 + i);
+    const std::string slow = step(log, 40, 43.0);
+    EXPECT_TRUE(has(slow, "33 tokens/s  1 min ")) << slow;
+}
+
+}  // namespace
+}  // namespace loratrain
