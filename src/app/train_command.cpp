@@ -261,6 +261,36 @@ StatusView live_table(const Job& job) {
     };
 }
 
+void restore(const std::string& checkpoint, const TrainingSession& session, Trainer& trainer) {
+    trainer.restore(load_checkpoint(checkpoint, session.job, session.plan.model,
+                                    session.stage->plan(), session.stage->bank()),
+                    session.directory && session.directory->set_back());
+    log::info("continuing from " + checkpoint);
+}
+
+/// What the run directory holds before the first step. Root only.
+void write_start(const CommandLine& command_line, const MpiSession& mpi,
+                 const TrainingSession& session, const RunState& state,
+                 const std::string& checkpoint, const std::string& devices) {
+    restore_best_adapters(session.job, state, checkpoint);
+    session.directory->write_records(session.job, session.plan, session.identity, mpi,
+                                     command_text(command_line, mpi.size()),
+                                     session.backend->description(), devices);
+    write_held_out(session.job, session.inputs.files);
+    if (checkpoint.empty()) write_preview(session.job, session.plan, session.inputs.infos);
+}
+
+/// What the run has cost and how it ended. Collective.
+void write_end(const MpiSession& mpi, const ResidentMemory& before, const Trainer& trainer,
+               const std::string& reason, TrainingSession& session) {
+    log_memory(session.plan, record_memory(mpi, session.job.run.dir, *session.backend, before));
+    if (trainer.makespan().compared()) log::info("training " + trainer.makespan().text());
+    refine_costs(mpi, session.job, session.plan, *session.recorder, session.costs);
+    if (session.directory) session.directory->write_end(reason);
+    if (mpi.is_root()) log::block(ProgressLog::closing_table(session.job, trainer.state()));
+    log::info(reason);
+}
+
 }  // namespace
 
 ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
@@ -286,21 +316,9 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
                      *session.runner, *session.loader, stop, *session.recorder,
                      live_table(session.job)});
     agree(mpi, [&] {
-        if (!checkpoint.empty()) {
-            trainer.restore(load_checkpoint(checkpoint, session.job, session.plan.model,
-                                            session.stage->plan(), session.stage->bank()),
-                            session.directory && session.directory->set_back());
-            log::info("continuing from " + checkpoint);
-        }
+        if (!checkpoint.empty()) restore(checkpoint, session, trainer);
         if (session.directory) {
-            restore_best_adapters(session.job, trainer.state(), checkpoint);
-            session.directory->write_records(session.job, session.plan, session.identity, mpi,
-                                             command_text(command_line, mpi.size()),
-                                             session.backend->description(), devices);
-            write_held_out(session.job, session.inputs.files);
-            if (checkpoint.empty()) {
-                write_preview(session.job, session.plan, session.inputs.infos);
-            }
+            write_start(command_line, mpi, session, trainer.state(), checkpoint, devices);
         }
     });
     log::info("backend: " + session.backend->description());
@@ -315,13 +333,7 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     log::end_live();
     activity::begin(activity::Task::finish);
     watchdog.dismiss();
-    log_memory(session.plan, record_memory(mpi, session.job.run.dir, *session.backend, before));
-    if (trainer.makespan().compared()) log::info("training " + trainer.makespan().text());
-    refine_costs(mpi, session.job, session.plan, *session.recorder, session.costs);
-    const std::string reason = end_reason(code, trainer.stop_reason());
-    if (session.directory) session.directory->write_end(reason);
-    if (mpi.is_root()) log::block(ProgressLog::closing_table(session.job, trainer.state()));
-    log::info(reason);
+    write_end(mpi, before, trainer, end_reason(code, trainer.stop_reason()), session);
     return code;
 }
 

@@ -30,7 +30,7 @@ void write_holder(int descriptor) {
 
 /// As Lustre and NFS say it when they are mounted without locks.
 bool means_no_locks(int error) {
-    return error == ENOSYS || error == ENOTSUP || error == EOPNOTSUPP || error == ENOLCK;
+    return error == ENOSYS || error == ENOTSUP || error == ENOLCK;
 }
 
 }  // namespace

@@ -113,6 +113,7 @@ class Search {
                                    order_.begin() + static_cast<std::ptrdiff_t>(adapters));
         std::sort(ids.begin(), ids.end());
         std::vector<BatchSource> sources;
+        sources.reserve(ids.size());
         for (const AdapterId id : ids) sources.emplace_back(job_, plan_, id);
         const std::size_t most =
             job_.schedule.policy == SchedulePolicy::balanced ? most_samples_balanced : most_samples;
