@@ -17,12 +17,12 @@ struct CommandLine {
 
     // train: loratrain JOB.yaml
     std::string job_path;
-    std::vector<Override> overrides;  ///< --set key=value, repeatable; --max-hours
-    bool dry_run = false;             ///< --dry-run
-    std::optional<int> ranks;         ///< --ranks N, with --dry-run: pretend N ranks
-    std::string device;  ///< --device NAME, with --dry-run: pretend such devices; "" = those here
+    std::vector<Override> overrides;       ///< --set key=value, repeatable; --max-hours
+    bool dry_run = false;                  ///< --dry-run
     Restart restart = Restart::automatic;  ///< --restart auto|never|PATH
     std::string restart_path;
+    std::optional<int> ranks;  ///< --ranks N, with --dry-run: pretend N ranks
+    std::string device;  ///< --device NAME, with --dry-run: pretend such devices; "" = those here
     std::optional<int> stop_after;  ///< --stop-after N: exit 75 at the first block end from step N
 
     // import-hf: loratrain import-hf HF_DIR OUT.h5
@@ -35,9 +35,9 @@ struct CommandLine {
 
     // status, report, stop: loratrain status RUN_DIR [--follow],
     // loratrain report RUN_DIR [--out FILE], loratrain stop RUN_DIR ADAPTER
+    bool follow = false;  ///< status --follow: until the run ends
     std::string run_dir;
     std::string adapter;
-    bool follow = false;  ///< status --follow: until the run ends
 
     // bench: loratrain bench [--steps N] [--hidden H] [--layers L] [--adapters A] [--rank r]
     struct Bench {

@@ -34,7 +34,7 @@ struct Tried {
 };
 
 std::int32_t most_batches_of_a_round(const BlockItems& block) {
-    std::int32_t most = 0;
+    std::int32_t most = 1;
     std::int32_t count = 0;
     for (std::size_t b = 0; b < block.batches.size(); ++b) {
         count = b > 0 && block.batches[b].round == block.batches[b - 1].round ? count + 1 : 1;

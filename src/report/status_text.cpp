@@ -82,6 +82,7 @@ std::string rest_line(std::span<const AdapterProgress> rest) {
     std::map<std::string, int> counts;
     for (const AdapterProgress& a : rest) ++counts[a.status];
     std::vector<std::string> words;
+    words.reserve(counts.size());
     for (const auto& [state, count] : counts) words.push_back(cat(count, " ", state));
     return cat("  ... ", rest.size(), " more: ", join(words, ", "));
 }
