@@ -5,9 +5,9 @@
 #include "base/error.h"
 #include "comm/collective.h"
 #include "plan/admission.h"
-#include "plan/plan_text.h"
 #include "plan/plan_window.h"
 #include "plan/simulate.h"
+#include "plan/window_text.h"
 #include "train/makespan_check.h"
 #include "train/measured_trace.h"
 

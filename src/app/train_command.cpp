@@ -17,6 +17,7 @@
 #include "config/inbox_yaml.h"
 #include "config/job_yaml.h"
 #include "io/files.h"
+#include "plan/describe.h"
 #include "plan/make_plan.h"
 #include "plan/plan_text.h"
 #include "report/run_record.h"

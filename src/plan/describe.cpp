@@ -1,7 +1,8 @@
+#include "plan/describe.h"
+
 #include "base/text.h"
 #include "base/text_table.h"
 #include "plan/admission.h"
-#include "plan/plan_text.h"
 #include "plan/predict.h"
 
 namespace loratrain {

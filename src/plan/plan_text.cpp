@@ -1,20 +1,16 @@
 #include "plan/plan_text.h"
 
-#include <yaml-cpp/yaml.h>
-
 #include <array>
-#include <charconv>
 #include <string_view>
+#include <vector>
 
-#include "base/error.h"
-#include "base/text.h"
-#include "plan/action_text.h"
+#include "plan/yaml_values.h"
 
 namespace loratrain {
 
 namespace {
 
-constexpr std::size_t line_width = 96;
+using namespace plan_yaml;
 
 template <class Enum>
 struct Word {
@@ -56,17 +52,7 @@ std::string word(const std::array<Word<Enum>, size>& words, Enum value) {
     for (const auto& entry : words) {
         if (entry.value == value) return entry.text;
     }
-    throw Error("plan text: a value without a name");
-}
-
-std::string yes_no(bool value) {
-    return value ? "true" : "false";
-}
-
-std::string numbers(const std::vector<std::int32_t>& values) {
-    std::string text;
-    for (const std::int32_t value : values) text += cat(text.empty() ? "" : ", ", value);
-    return cat("[", text, "]");
+    fail("a value without a name");
 }
 
 std::vector<std::int32_t> numbers_of(const std::vector<AdapterId>& adapters) {
@@ -110,64 +96,12 @@ std::string costs_text(const CostModel& c) {
         ", ranks_per_host: ", c.ranks_per_host, ",\n  source: ", quoted(c.source), "}\n");
 }
 
-std::string microbatch_text(const Microbatch& microbatch) {
-    std::string text;
-    for (const Segment& segment : microbatch.segments) {
-        text += cat(text.empty() ? "" : " ", "a", number(segment.adapter), "@", segment.step);
-        for (const SampleRef& sample : segment.samples) {
-            text += cat(" ", sample.index, ":", sample.tokens, ":", sample.targets);
-        }
-    }
-    return text;
-}
-
 std::string trial_text(const LayoutTrial& trial) {
     return cat("  - [", trial.microbatch_tokens, ", ", trial.adapters, ", ",
                format_exact(trial.tokens_per_second), "]\n");
 }
 
-std::string batch_text(const BatchPlan& b) {
-    return cat("[", number(b.adapter), ", ", b.step, ", ", b.round, ", ", b.epoch, ", ", b.samples,
-               ", ", b.tokens, ", ", b.targets, ", ", number(b.first_microbatch), ", ",
-               number(b.last_microbatch), ", ", yes_no(b.last_of_adapter), "]");
-}
-
-/// One stage's list as a block of wrapped lines.
-std::string actions_text(const std::vector<Action>& actions) {
-    if (actions.empty()) return "  - \"\"\n";
-    std::string text = "  - |\n";
-    std::string line;
-    for (const Action& action : actions) {
-        const std::string word_text = action_text(action);
-        if (!line.empty() && line.size() + 1 + word_text.size() > line_width) {
-            text += "   " + line + "\n";
-            line.clear();
-        }
-        line += " " + word_text;
-    }
-    return text + "   " + line + "\n";
-}
-
 // ---- reading
-
-[[noreturn]] void fail(std::string_view what) {
-    throw Error(cat("plan text: ", what));
-}
-
-template <class Number>
-Number parse_number(std::string_view text) {
-    Number value{};
-    const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (result.ec != std::errc{} || result.ptr != text.data() + text.size()) {
-        fail(cat("'", text, "' is no number"));
-    }
-    return value;
-}
-
-bool parse_bool(std::string_view text) {
-    if (text != "true" && text != "false") fail(cat("'", text, "' is neither true nor false"));
-    return text == "true";
-}
 
 template <class Enum, std::size_t size>
 Enum parse_word(const std::array<Word<Enum>, size>& words, std::string_view text) {
@@ -175,57 +109,6 @@ Enum parse_word(const std::array<Word<Enum>, size>& words, std::string_view text
         if (text == entry.text) return entry.value;
     }
     fail(cat("'", text, "' is not known"));
-}
-
-/// The parts of a text between blanks and line ends.
-std::vector<std::string_view> words_of(std::string_view text) {
-    std::vector<std::string_view> words;
-    constexpr std::string_view blanks = " \n";
-    for (auto at = text.find_first_not_of(blanks); at != std::string_view::npos;) {
-        const auto end = std::min(text.find_first_of(blanks, at), text.size());
-        words.push_back(text.substr(at, end - at));
-        at = text.find_first_not_of(blanks, end);
-    }
-    return words;
-}
-
-/// "a<separator>b" as two integers.
-std::pair<std::int32_t, std::int32_t> parse_pair(std::string_view text, char separator) {
-    const auto at = text.find(separator);
-    if (at == std::string_view::npos) fail(cat("'", text, "' has no '", separator, "'"));
-    return {parse_number<std::int32_t>(text.substr(0, at)),
-            parse_number<std::int32_t>(text.substr(at + 1))};
-}
-
-/// A map whose keys must be there.
-class Map {
-  public:
-    explicit Map(const YAML::Node& node) : node_(node) {
-        if (!node.IsMap()) fail("expected a map");
-    }
-    YAML::Node at(const char* key) const {
-        const YAML::Node found = node_[key];
-        if (!found) fail(cat("key ", key, " is missing"));
-        return found;
-    }
-    std::string text(const char* key) const { return at(key).as<std::string>(); }
-    void read(const char* key, std::string& value) const { value = text(key); }
-    void read(const char* key, bool& value) const { value = parse_bool(text(key)); }
-    template <class Number>
-    void read(const char* key, Number& value) const {
-        value = parse_number<Number>(text(key));
-    }
-
-  private:
-    const YAML::Node& node_;
-};
-
-YAML::Node load(const std::string& text) {
-    try {
-        return YAML::Load(text);
-    } catch (const YAML::Exception& error) {
-        fail(error.what());
-    }
 }
 
 ModelSpec read_model(const YAML::Node& root) {
@@ -330,12 +213,6 @@ CostModel read_costs(const Map& map) {
     return costs;
 }
 
-std::vector<std::string> fields_of(const YAML::Node& node) {
-    std::vector<std::string> fields;
-    for (const auto& field : node) fields.push_back(field.as<std::string>());
-    return fields;
-}
-
 LayoutTrial read_trial(const YAML::Node& node) {
     const std::vector<std::string> fields = fields_of(node);
     if (fields.size() != 3) fail("a trial needs 3 numbers");
@@ -371,75 +248,6 @@ Plan read_plan(const YAML::Node& root) {
     for (const auto& node : map.at("trials")) plan.trials.push_back(read_trial(node));
     for (const auto& node : map.at("memory")) plan.memory.push_back(read_memory(Map(node)));
     return plan;
-}
-
-BatchPlan read_batch(const YAML::Node& node) {
-    const std::vector<std::string> fields = fields_of(node);
-    if (fields.size() != 10) fail("a batch has 10 fields");
-    BatchPlan batch;
-    batch.adapter = AdapterId{parse_number<std::int32_t>(fields[0])};
-    batch.step = parse_number<std::int32_t>(fields[1]);
-    batch.round = parse_number<std::int32_t>(fields[2]);
-    batch.epoch = parse_number<std::int32_t>(fields[3]);
-    batch.samples = parse_number<std::int32_t>(fields[4]);
-    batch.tokens = parse_number<std::int64_t>(fields[5]);
-    batch.targets = parse_number<std::int64_t>(fields[6]);
-    batch.first_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[7])};
-    batch.last_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[8])};
-    batch.last_of_adapter = parse_bool(fields[9]);
-    return batch;
-}
-
-SampleRef read_sample(std::string_view text) {
-    const std::size_t last = text.rfind(':');
-    if (last == std::string_view::npos) fail(cat("'", text, "' is no sample"));
-    const auto [sample, tokens] = parse_pair(text.substr(0, last), ':');
-    return {sample, tokens, parse_number<std::int32_t>(text.substr(last + 1))};
-}
-
-Microbatch read_microbatch(const std::string& text) {
-    Microbatch microbatch;
-    for (const std::string_view word_text : words_of(text)) {
-        if (word_text.starts_with('a')) {
-            const auto [adapter, step] = parse_pair(word_text.substr(1), '@');
-            microbatch.segments.push_back({AdapterId{adapter}, step, {}});
-        } else {
-            if (microbatch.segments.empty()) fail("a sample before its adapter");
-            microbatch.segments.back().samples.push_back(read_sample(word_text));
-        }
-    }
-    return microbatch;
-}
-
-std::vector<Action> read_actions(const std::string& text) {
-    std::vector<Action> actions;
-    for (const std::string_view word_text : words_of(text)) {
-        actions.push_back(action_from_text(word_text));
-    }
-    return actions;
-}
-
-Window read_window(const YAML::Node& root) {
-    const Map map(root);
-    Window window;
-    map.read("first_round", window.first_round);
-    map.read("rounds", window.rounds);
-    map.read("evaluation", window.evaluation);
-    map.read("begins", window.begins);
-    map.read("drains", window.drains);
-    map.read("first_batch", window.first_batch);
-    map.read("first_microbatch", window.first_microbatch);
-    for (const auto& node : map.at("batches")) window.batches.push_back(read_batch(node));
-    for (const auto& node : map.at("microbatches")) {
-        window.microbatches.push_back(read_microbatch(node.as<std::string>()));
-    }
-    for (const auto& node : map.at("peak_in_flight")) {
-        window.peak_in_flight.push_back(parse_number<std::int32_t>(node.as<std::string>()));
-    }
-    for (const auto& node : map.at("actions")) {
-        window.actions.push_back(read_actions(node.as<std::string>()));
-    }
-    return window;
 }
 
 }  // namespace
@@ -482,37 +290,7 @@ std::string to_text(const Plan& plan) {
 }
 
 Plan plan_from_text(const std::string& text) {
-    try {
-        return read_plan(load(text));
-    } catch (const YAML::Exception& error) {
-        fail(error.what());
-    }
-}
-
-std::string to_text(const Window& window) {
-    std::string text =
-        cat("first_round: ", window.first_round, "\nrounds: ", window.rounds,
-            "\nevaluation: ", yes_no(window.evaluation), "\nbegins: ", yes_no(window.begins),
-            "\ndrains: ", yes_no(window.drains), "\nfirst_batch: ", window.first_batch,
-            "\nfirst_microbatch: ", window.first_microbatch,
-            "\nbatches:  # adapter, step, round, epoch, samples, tokens, targets, first and"
-            " last microbatch, last of adapter\n");
-    for (const BatchPlan& batch : window.batches) text += "  - " + batch_text(batch) + "\n";
-    text += "microbatches:  # a<adapter>@<step> <sample>:<tokens>:<targets> ...\n";
-    for (const Microbatch& microbatch : window.microbatches) {
-        text += "  - \"" + microbatch_text(microbatch) + "\"\n";
-    }
-    text += cat("peak_in_flight: ", numbers(window.peak_in_flight), "\nactions:  # per stage\n");
-    for (const std::vector<Action>& stage : window.actions) text += actions_text(stage);
-    return text;
-}
-
-Window window_from_text(const std::string& text) {
-    try {
-        return read_window(load(text));
-    } catch (const YAML::Exception& error) {
-        fail(error.what());
-    }
+    return plan_yaml::parse(text, read_plan);
 }
 
 }  // namespace loratrain

@@ -12,7 +12,7 @@
 #include "comm/collective.h"
 #include "io/adapter_file.h"
 #include "io/files.h"
-#include "plan/plan_text.h"
+#include "plan/window_text.h"
 #include "train/best_adapter.h"
 #include "train/early_stopping.h"
 #include "train/measured_trace.h"

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "plan/describe.h"
 #include "plan/memory_model.h"
-#include "plan/plan_text.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {

@@ -5,7 +5,7 @@
 #include <regex>
 
 #include "base/text.h"
-#include "plan/plan_text.h"
+#include "plan/describe.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {

@@ -6,8 +6,10 @@
 
 #include "base/text.h"
 #include "plan/check_window.h"
+#include "plan/describe.h"
 #include "plan/plan_text.h"
 #include "plan/schedule_stream.h"
+#include "plan/window_text.h"
 #include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"
 

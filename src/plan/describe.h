@@ -1,0 +1,14 @@
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// What --dry-run and the log print for a person: stages and layers, groups, adapters with samples,
+/// steps and tokens, memory per rank.
+std::string describe(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets);
+
+}  // namespace loratrain

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <yaml-cpp/yaml.h>
+
+#include <charconv>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/text.h"
+
+/// Values in the text form of plans and windows: internal to plan_text.cpp and window_text.cpp.
+/// Reading throws Error ("plan text: ...") on anything that the writers would not have written.
+namespace loratrain::plan_yaml {
+
+std::string yes_no(bool value);
+
+/// "[1, 2]".
+std::string numbers(const std::vector<std::int32_t>& values);
+
+[[noreturn]] void fail(std::string_view what);
+
+bool parse_bool(std::string_view text);
+
+template <class Number>
+Number parse_number(std::string_view text) {
+    Number value{};
+    const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (result.ec != std::errc{} || result.ptr != text.data() + text.size()) {
+        fail(cat("'", text, "' is no number"));
+    }
+    return value;
+}
+
+/// The texts of a sequence.
+std::vector<std::string> fields_of(const YAML::Node& node);
+
+/// A map whose keys must be there; `node` is kept by reference.
+class Map {
+  public:
+    explicit Map(const YAML::Node& node);
+    YAML::Node at(const char* key) const;
+    std::string text(const char* key) const { return at(key).as<std::string>(); }
+    void read(const char* key, std::string& value) const { value = text(key); }
+    void read(const char* key, bool& value) const { value = parse_bool(text(key)); }
+    template <class Number>
+    void read(const char* key, Number& value) const {
+        value = parse_number<Number>(text(key));
+    }
+
+  private:
+    const YAML::Node& node_;
+};
+
+/// What `read` makes of the text's root node.
+template <class Read>
+auto parse(const std::string& text, Read read) {
+    try {
+        return read(YAML::Load(text));
+    } catch (const YAML::Exception& error) {
+        fail(error.what());
+    }
+}
+
+}  // namespace loratrain::plan_yaml

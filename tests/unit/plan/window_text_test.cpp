@@ -1,0 +1,72 @@
+#include "plan/window_text.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "plan/action_text.h"
+#include "unit/plan/plan_fixtures.h"
+
+namespace loratrain::plan_test {
+
+TEST(WindowText, KeepsEveryField) {
+    const Case test = random_case(3);
+    const Plan plan = test.plan();
+    const Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 4);
+    const Window read = window_from_text(to_text(window));
+    EXPECT_EQ(read.rounds, window.rounds);
+    EXPECT_EQ(read.peak_in_flight, window.peak_in_flight);
+    ASSERT_EQ(read.batches.size(), window.batches.size());
+    for (std::size_t b = 0; b < read.batches.size(); ++b) {
+        EXPECT_EQ(read.batches[b].adapter, window.batches[b].adapter);
+        EXPECT_EQ(read.batches[b].targets, window.batches[b].targets);
+        EXPECT_EQ(read.batches[b].last_microbatch, window.batches[b].last_microbatch);
+        EXPECT_EQ(read.batches[b].last_of_adapter, window.batches[b].last_of_adapter);
+    }
+    ASSERT_EQ(read.microbatches.size(), window.microbatches.size());
+    for (std::size_t m = 0; m < read.microbatches.size(); ++m) {
+        EXPECT_EQ(read.microbatches[m].tokens(), window.microbatches[m].tokens());
+        EXPECT_EQ(read.microbatches[m].samples(), window.microbatches[m].samples());
+    }
+    ASSERT_EQ(read.actions.size(), window.actions.size());
+    for (std::size_t s = 0; s < read.actions.size(); ++s) {
+        ASSERT_EQ(read.actions[s].size(), window.actions[s].size());
+        for (std::size_t i = 0; i < read.actions[s].size(); ++i) {
+            EXPECT_EQ(read.actions[s][i].kind, window.actions[s][i].kind);
+            EXPECT_EQ(read.actions[s][i].microbatch, window.actions[s][i].microbatch);
+            EXPECT_EQ(read.actions[s][i].batch, window.actions[s][i].batch);
+            EXPECT_EQ(read.actions[s][i].carried, window.actions[s][i].carried);
+        }
+    }
+}
+
+TEST(WindowText, KeepsAnEmptyOne) {
+    Window window;
+    window.first_round = 7;
+    window.actions.resize(2);
+    window.peak_in_flight = {0, 0};
+    const Window read = window_from_text(to_text(window));
+    EXPECT_EQ(read.first_round, 7);
+    EXPECT_EQ(read.actions.size(), 2U);
+    EXPECT_TRUE(read.batches.empty() && read.microbatches.empty());
+}
+
+TEST(WindowText, RefusesWhatItDidNotWrite) {
+    const std::string good = to_text(Window{});
+    std::string broken = good;
+    broken.replace(broken.find("rounds: 0"), 9, "rounds: 1.5");
+    EXPECT_THROW(window_from_text(broken), Error);
+    EXPECT_THROW(window_from_text(good + "  - \"X1\"\n"), Error);
+    EXPECT_THROW(window_from_text("[1, 2"), Error);
+}
+
+TEST(ActionText, ReadsBack) {
+    for (const char* text :
+         {"F3", "B12", "S4", "rf3", "sf3[0,2]", "rb3[1]", "sb0", "rn[5]", "sn[0,1,2]", "N"}) {
+        EXPECT_EQ(action_text(action_from_text(text)), text);
+    }
+    for (const char* text : {"", "F", "X3", "F3[", "F3[]", "F3[1", "F3 ", "F3[1]x", "Sx"}) {
+        EXPECT_THROW(action_from_text(text), Error) << text;
+    }
+}
+
+}  // namespace loratrain::plan_test
