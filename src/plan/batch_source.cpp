@@ -7,7 +7,8 @@
 namespace loratrain {
 
 BatchSource::BatchSource(const Job& job, const Plan& plan, AdapterId adapter)
-    : spec_(job.adapter(adapter)),
+    : adapter_(adapter),
+      spec_(job.adapter(adapter)),
       dataset_(job.dataset(spec_.dataset)),
       plan_(plan.adapters[index(adapter)]) {}
 
@@ -21,6 +22,19 @@ std::vector<std::int32_t> BatchSource::samples(std::int32_t step) {
     const std::int64_t first = (step % plan_.steps_per_epoch) * size;
     const std::int64_t last = std::min(first + size, plan_.samples);
     return {order_.begin() + first, order_.begin() + last};
+}
+
+PendingBatch BatchSource::batch(std::int32_t step, std::span<const DatasetInfo> datasets,
+                                std::size_t most) {
+    const std::vector<SampleInfo>& infos = datasets[index(spec_.dataset)].train;
+    std::vector<std::int32_t> positions = samples(step);
+    positions.resize(std::min(positions.size(), most));
+    PendingBatch pending{adapter_, step, {}};
+    for (const std::int32_t position : positions) {
+        const SampleInfo& info = infos[static_cast<std::size_t>(position)];
+        pending.samples.push_back({position, info.tokens, info.targets});
+    }
+    return pending;
 }
 
 }  // namespace loratrain

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <span>
 #include <vector>
 
+#include "plan/pack_block.h"
 #include "plan/plan.h"
 
 namespace loratrain {
@@ -12,13 +15,18 @@ namespace loratrain {
 /// the epoch it was asked for last.
 class BatchSource {
   public:
-    /// All kept by reference.
+    /// Job and plan are kept by reference.
     BatchSource(const Job& job, const Plan& plan, AdapterId adapter);
 
     /// Positions in the dataset of global batch (adapter, step).
     std::vector<std::int32_t> samples(std::int32_t step);
 
+    /// Global batch (adapter, step) for packing; of its samples at most the first `most`.
+    PendingBatch batch(std::int32_t step, std::span<const DatasetInfo> datasets,
+                       std::size_t most = std::numeric_limits<std::size_t>::max());
+
   private:
+    AdapterId adapter_;
     const AdapterJob& spec_;
     const DatasetJob& dataset_;
     const AdapterPlan& plan_;

@@ -123,20 +123,14 @@ Round ScheduleStream::State::take_round(Window& window) {
     Round round;
     for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
         if (!trains(a)) continue;
-        const AdapterId id{static_cast<std::int32_t>(a)};
-        PendingBatch pending{id, progress.steps[a], {}};
+        PendingBatch pending = sources[a].batch(progress.steps[a], datasets);
         BatchPlan batch;
-        batch.adapter = id;
+        batch.adapter = pending.adapter;
         batch.step = pending.step;
         batch.round = progress.round;
         batch.epoch = pending.step / plan.adapters[a].steps_per_epoch;
         batch.last_of_adapter = pending.step + 1 == plan.adapters[a].total_steps;
-        const std::vector<SampleInfo>& infos = datasets[index(job.adapter(id).dataset)].train;
-        for (const std::int32_t sample : sources[a].samples(pending.step)) {
-            const SampleInfo& info = infos[static_cast<std::size_t>(sample)];
-            pending.samples.push_back({sample, info.tokens, info.targets});
-            batch.targets += info.targets;
-        }
+        for (const SampleRef& sample : pending.samples) batch.targets += sample.targets;
         batch.samples = static_cast<std::int32_t>(pending.samples.size());
         window.batches.push_back(batch);
         round.push_back(std::move(pending));

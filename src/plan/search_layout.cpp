@@ -123,25 +123,13 @@ class Search {
             Round round;
             for (std::size_t i = 0; i < ids.size(); ++i) {
                 if (r >= plan_.adapters[index(ids[i])].total_steps) continue;
-                round.push_back(batch_of(ids[i], r, sources[i].samples(r), most_of_a_batch));
+                round.push_back(sources[i].batch(r, datasets_, most_of_a_batch));
                 samples += round.back().samples.size();
             }
             if (round.empty()) break;
             known->second.push_back(std::move(round));
         }
         return known->second;
-    }
-
-    PendingBatch batch_of(AdapterId adapter, std::int32_t step,
-                          const std::vector<std::int32_t>& samples, std::size_t most) const {
-        const std::vector<SampleInfo>& infos =
-            datasets_[index(job_.adapter(adapter).dataset)].train;
-        PendingBatch batch{adapter, step, {}};
-        for (std::size_t i = 0; i < std::min(samples.size(), most); ++i) {
-            const SampleInfo& info = infos[static_cast<std::size_t>(samples[i])];
-            batch.samples.push_back({samples[i], info.tokens, info.targets});
-        }
-        return batch;
     }
 
     static std::int64_t tokens_of(const std::vector<Round>& rounds) {
