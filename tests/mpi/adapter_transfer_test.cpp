@@ -3,11 +3,13 @@
 #include "backend/make_backend.h"
 #include "base/rng.h"
 #include "mpi/mpi_main.h"
-#include "mpi/small_model.h"
 #include "plan/partition_layers.h"
+#include "support/small_model.h"
 
 namespace loratrain::mpi_test {
 namespace {
+
+using test::small_model;
 
 Job two_adapters() {
     Job job;

@@ -8,11 +8,13 @@
 #include "base/rng.h"
 #include "config/job_yaml.h"
 #include "mpi/mpi_main.h"
-#include "mpi/small_model.h"
 #include "plan/partition_layers.h"
+#include "support/small_model.h"
 
 namespace loratrain::mpi_test {
 namespace {
+
+using test::small_model;
 
 namespace fs = std::filesystem;
 

@@ -8,12 +8,14 @@
 #include "data/dataset_files.h"
 #include "io/files.h"
 #include "mpi/mpi_main.h"
-#include "mpi/small_model.h"
 #include "plan/make_plan.h"
 #include "plan/plan_text.h"
+#include "support/small_model.h"
 
 namespace loratrain::mpi_test {
 namespace {
+
+using test::small_model;
 
 namespace fs = std::filesystem;
 
@@ -44,7 +46,9 @@ class GrowRun : public ::testing::Test {
         job_ = read_job(dir_ + "/tune.yaml", {});
         with_tokens_ = session().rank() + 1 == session().size();
         Problems problems;
-        if (session().is_root() || with_tokens_) open_datasets(job_, 50, files_, problems);
+        if (session().is_root() || with_tokens_) {
+            open_datasets(job_, small_model().vocab_size, files_, problems);
+        }
         problems.throw_if_any();
         std::string text;
         if (session().is_root()) {

@@ -13,22 +13,9 @@
 #include "io/base_weights.h"
 #include "model/stage.h"
 #include "plan/make_plan.h"
+#include "support/small_model.h"
 
 namespace loratrain::test {
-
-inline ModelSpec small_model() {
-    ModelSpec model;
-    model.family = "llama";
-    model.vocab_size = 61;
-    model.hidden_size = 32;
-    model.intermediate_size = 48;
-    model.layers = 3;
-    model.heads = 4;
-    model.kv_heads = 2;
-    model.head_dim = 8;
-    model.rms_norm_eps = 1e-5;
-    return model;
-}
 
 inline AdapterJob small_adapter(const std::string& name, int r, double dropout = 0.0) {
     AdapterJob adapter;

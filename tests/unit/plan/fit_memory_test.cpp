@@ -20,7 +20,7 @@ bool has(const std::string& text, const std::string& words) {
 /// allows. `ranks` stages of six layers.
 Case deep_case(int ranks, int adapters = 4) {
     Case test = uniform_case(adapters, ranks, 800, 10, 600);
-    test.model = small_model(std::int64_t{6} * ranks);
+    test.model = cheap_head_model(std::int64_t{6} * ranks);
     test.datasets[0].train[3].tokens = 100;
     return test;
 }

@@ -17,7 +17,7 @@ bool has(const std::string& text, const std::string& words) {
 
 TEST(MakePlan, FillsEveryField) {
     Case test = uniform_case(3, 2, 20, 10, 8);
-    test.model = small_model(4);
+    test.model = cheap_head_model(4);
     const Plan plan = test.plan();
     EXPECT_EQ(plan.replica.stages.size(), 2U);
     EXPECT_EQ(plan.max_in_flight, 2);

@@ -26,7 +26,7 @@ class Dice {
     std::uint64_t next_ = 0;
 };
 
-ModelSpec small_model() {
+ModelSpec costed_model() {
     ModelSpec model;
     model.family = "llama";
     model.vocab_size = 2048;
@@ -62,7 +62,7 @@ PackRules small_rules(std::int32_t stages, std::int64_t capacity, std::int32_t l
     rules.capacity = capacity;
     rules.max_in_flight = stages;
     rules.solver_seconds = 100.0;
-    rules.costs = built_in_costs(small_model(), Precision::bf16, "h200");
+    rules.costs = built_in_costs(costed_model(), Precision::bf16, "h200");
     for (std::int32_t s = 0; s < stages; ++s) {
         rules.stages.push_back({s, s * layers, layers, s == 0, s + 1 == stages});
     }

@@ -38,7 +38,7 @@ std::vector<SampleInfo> random_samples(Draw& draw, int count, int longest) {
 
 }  // namespace
 
-ModelSpec small_model(std::int64_t layers) {
+ModelSpec cheap_head_model(std::int64_t layers) {
     ModelSpec model;
     model.family = "llama";
     model.vocab_size = 8;
@@ -69,7 +69,7 @@ Case uniform_case(int adapters, int ranks, std::size_t samples, std::int32_t tok
         adapter.global_batch_size = batch;
         result.job.adapters.push_back(adapter);
     }
-    result.model = small_model(ranks);
+    result.model = cheap_head_model(ranks);
     result.datasets.push_back({equal_samples(samples, tokens), {}});
     result.cluster.ranks = ranks;
     return result;
@@ -80,7 +80,7 @@ Case random_case(std::uint64_t seed) {
     Case result = uniform_case(draw.between(1, 24), draw.between(1, 8), 1, 2, 1);
     const int capacity = draw.between(2, 300);
     if (draw.one_in(2)) result.job.parallel.microbatch_tokens = capacity;
-    result.model = small_model(result.cluster.ranks + draw.between(0, 6));
+    result.model = cheap_head_model(result.cluster.ranks + draw.between(0, 6));
     result.model.vocab_size = draw.one_in(2) ? 8 : 2000;
     if (seed % 8 != 0) result.job.schedule.packing = Packing::greedy;
     result.job.datasets.clear();

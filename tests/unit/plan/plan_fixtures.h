@@ -12,7 +12,7 @@
 namespace loratrain::plan_test {
 
 /// A small model; the head costs little against a layer.
-ModelSpec small_model(std::int64_t layers);
+ModelSpec cheap_head_model(std::int64_t layers);
 
 /// A job with its data, everything that planning needs.
 struct Case {

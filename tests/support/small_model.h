@@ -1,0 +1,22 @@
+#pragma once
+
+#include "config/model_spec.h"
+
+namespace loratrain::test {
+
+/// A model for tests that hold its tensors or compute with it.
+inline ModelSpec small_model(std::int64_t layers = 3) {
+    ModelSpec model;
+    model.family = "llama";
+    model.vocab_size = 61;
+    model.hidden_size = 32;
+    model.intermediate_size = 48;
+    model.layers = layers;
+    model.heads = 4;
+    model.kv_heads = 2;
+    model.head_dim = 8;
+    model.rms_norm_eps = 1e-5;
+    return model;
+}
+
+}  // namespace loratrain::test
