@@ -9,7 +9,7 @@
 
 namespace loratrain {
 
-/// The spelling of a value in the job file.
+/// The spelling of a value in the job file and in plan.yaml.
 template <class E>
 struct Word {
     const char* text;

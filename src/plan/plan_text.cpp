@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/job_words.h"
 #include "plan/yaml_values.h"
 
 namespace loratrain {
@@ -12,19 +13,8 @@ namespace {
 
 using namespace plan_yaml;
 
-template <class Enum>
-struct Word {
-    Enum value;
-    const char* text;
-};
-constexpr std::array<Word<RopeType>, 3> rope_types{
-    {{RopeType::standard, "standard"}, {RopeType::linear, "linear"}, {RopeType::llama3, "llama3"}}};
-constexpr std::array<Word<BackendKind>, 3> backends{
-    {{BackendKind::automatic, "auto"}, {BackendKind::cpu, "cpu"}, {BackendKind::cuda, "cuda"}}};
-constexpr std::array<Word<Precision>, 3> precisions{
-    {{Precision::automatic, "auto"}, {Precision::fp32, "fp32"}, {Precision::bf16, "bf16"}}};
-constexpr std::array<Word<Recompute>, 3> recomputes{
-    {{Recompute::automatic, "auto"}, {Recompute::none, "none"}, {Recompute::layer, "layer"}}};
+constexpr std::array<Word<RopeType>, 3> rope_words{
+    {{"standard", RopeType::standard}, {"linear", RopeType::linear}, {"llama3", RopeType::llama3}}};
 
 // ---- writing
 
@@ -47,14 +37,6 @@ std::string quoted(std::string_view text) {
     return result + '"';
 }
 
-template <class Enum, std::size_t size>
-std::string word(const std::array<Word<Enum>, size>& words, Enum value) {
-    for (const auto& entry : words) {
-        if (entry.value == value) return entry.text;
-    }
-    fail("a value without a name");
-}
-
 std::vector<std::int32_t> numbers_of(const std::vector<AdapterId>& adapters) {
     std::vector<std::int32_t> values;
     for (const AdapterId adapter : adapters) values.push_back(number(adapter));
@@ -69,7 +51,7 @@ std::string model_text(const ModelSpec& m) {
                ", qkv_bias: ", yes_no(m.qkv_bias), ", o_bias: ", yes_no(m.o_bias),
                ", mlp_bias: ", yes_no(m.mlp_bias), ", qk_norm: ", yes_no(m.qk_norm),
                ",\n  tie_word_embeddings: ", yes_no(m.tie_word_embeddings),
-               "}\nrope: {type: ", word(rope_types, m.rope.type),
+               "}\nrope: {type: ", word_of(rope_words, m.rope.type),
                ", theta: ", format_exact(m.rope.theta), ", factor: ", format_exact(m.rope.factor),
                ", low_freq_factor: ", format_exact(m.rope.low_freq_factor),
                ",\n  high_freq_factor: ", format_exact(m.rope.high_freq_factor),
@@ -131,7 +113,7 @@ ModelSpec read_model(const YAML::Node& root) {
     model.read("mlp_bias", m.mlp_bias);
     model.read("qk_norm", m.qk_norm);
     model.read("tie_word_embeddings", m.tie_word_embeddings);
-    m.rope.type = parse_word(rope_types, rope.text("type"));
+    m.rope.type = parse_word(rope_words, rope.text("type"));
     rope.read("theta", m.rope.theta);
     rope.read("factor", m.rope.factor);
     rope.read("low_freq_factor", m.rope.low_freq_factor);
@@ -224,10 +206,10 @@ Plan read_plan(const YAML::Node& root) {
     const Map map(root);
     Plan plan;
     plan.model = read_model(root);
-    plan.backend = parse_word(backends, map.text("backend"));
-    plan.precision = parse_word(precisions, map.text("precision"));
+    plan.backend = parse_word(backend_words, map.text("backend"));
+    plan.precision = parse_word(precision_words, map.text("precision"));
     map.read("microbatch_tokens", plan.microbatch_tokens);
-    plan.recompute = parse_word(recomputes, map.text("recompute"));
+    plan.recompute = parse_word(recompute_words, map.text("recompute"));
     map.read("max_in_flight", plan.max_in_flight);
     map.read("pad_columns", plan.pad_columns);
     map.read("saved_columns", plan.saved_columns);
@@ -255,11 +237,12 @@ Plan read_plan(const YAML::Node& root) {
 std::string to_text(const Plan& plan) {
     std::string text = model_text(plan.model);
     text += cat(
-        "backend: ", word(backends, plan.backend),
-        "\nprecision: ", word(precisions, plan.precision),
+        "backend: ", word_of(backend_words, plan.backend),
+        "\nprecision: ", word_of(precision_words, plan.precision),
         "\nmicrobatch_tokens: ", plan.microbatch_tokens,
-        "\nrecompute: ", word(recomputes, plan.recompute), "\nmax_in_flight: ", plan.max_in_flight,
-        "\npad_columns: ", plan.pad_columns, "\nsaved_columns: ", plan.saved_columns,
+        "\nrecompute: ", word_of(recompute_words, plan.recompute),
+        "\nmax_in_flight: ", plan.max_in_flight, "\npad_columns: ", plan.pad_columns,
+        "\nsaved_columns: ", plan.saved_columns,
         "\nsample_bounds: {longest: ", plan.samples.longest, ", shortest: ", plan.samples.shortest,
         ", per_round: ", plan.samples.per_round, "}\nbytes_per_rank: ", plan.bytes_per_rank,
         "\nfitting_tokens: {none: ", plan.fitting.none, ", layer: ", plan.fitting.layer, "}\n");
