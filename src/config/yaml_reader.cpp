@@ -230,7 +230,9 @@ void SectionReader::read(const std::string& key, EvalSplit& value) {
     }
 }
 
-void SectionReader::read_auto(const std::string& key, std::optional<int>& value, int least) {
+template <class Int>
+void SectionReader::read_whole_or_auto(const std::string& key, std::optional<Int>& value,
+                                       Int least) {
     const YamlNode* node = find(key);
     if (node != nullptr && node->text == auto_word) {
         value.reset();
@@ -240,15 +242,13 @@ void SectionReader::read_auto(const std::string& key, std::optional<int>& value,
     }
 }
 
+void SectionReader::read_auto(const std::string& key, std::optional<int>& value, int least) {
+    read_whole_or_auto(key, value, least);
+}
+
 void SectionReader::read_auto(const std::string& key, std::optional<std::int64_t>& value,
                               std::int64_t least) {
-    const YamlNode* node = find(key);
-    if (node != nullptr && node->text == auto_word) {
-        value.reset();
-    } else if (const auto number =
-                   whole_number(key, least, "auto, or " + whole_number_words(least))) {
-        value = number;
-    }
+    read_whole_or_auto(key, value, least);
 }
 
 void SectionReader::read_path(const std::string& key, std::string& value,

@@ -79,6 +79,8 @@ class SectionReader {
     const YamlNode* scalar(const std::string& key, const std::string& expected);
     template <class Int>
     std::optional<Int> whole_number(const std::string& key, Int least, const std::string& expected);
+    template <class Int>
+    void read_whole_or_auto(const std::string& key, std::optional<Int>& value, Int least);
     std::optional<std::size_t> read_choice(const std::string& key,
                                            const std::vector<std::string>& words);
     std::string full_name(const std::string& key) const;
