@@ -8,9 +8,21 @@ namespace loratrain {
 
 namespace {
 
-void check_groups(std::int64_t cols, std::int64_t groups) {
-    LORATRAIN_CHECK(groups >= 1 && cols % groups == 0, "rms_norm of ", cols, " columns in ", groups,
-                    " groups");
+/// body(row, first column, columns) for every group of columns of every row.
+template <class Body>
+void for_groups(int threads, const TensorView& x, std::int64_t groups, const Body& body) {
+    LORATRAIN_CHECK(groups >= 1 && x.cols % groups == 0, "rms_norm of ", x.cols, " columns in ",
+                    groups, " groups");
+    const std::int64_t width = x.cols / groups;
+    parallel_rows(threads, x.rows, x.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            for (std::int64_t col = 0; col < x.cols; col += width) body(row, col, width);
+        }
+    });
+}
+
+float* at(const TensorView& x, std::int64_t row, std::int64_t col) {
+    return x.f32() + row * x.ld + col;
 }
 
 float inverse_rms(const float* x, std::int64_t width, float eps) {
@@ -44,33 +56,21 @@ void normalize_backward(const float* x, const float* weight, const float* dy, st
 
 void CpuBackend::rms_norm(const RmsNorm& op) {
     require_f32({&op.x, &op.y});
-    check_groups(op.x.cols, op.groups);
-    const std::int64_t width = op.x.cols / op.groups;
     const auto* weight = static_cast<const float*>(op.weight);
-    parallel_rows(threads_, op.x.rows, op.x.cols, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-            for (std::int64_t col = 0; col < op.x.cols; col += width) {
-                normalize(op.x.f32() + row * op.x.ld + col, weight, width, op.eps,
-                          op.y.f32() + row * op.y.ld + col);
-            }
-        }
-    });
+    for_groups(threads_, op.x, op.groups,
+               [&](std::int64_t row, std::int64_t col, std::int64_t width) {
+                   normalize(at(op.x, row, col), weight, width, op.eps, at(op.y, row, col));
+               });
 }
 
 void CpuBackend::rms_norm_backward(const RmsNormBackward& op) {
     require_f32({&op.x, &op.dy, &op.dx});
-    check_groups(op.x.cols, op.groups);
-    const std::int64_t width = op.x.cols / op.groups;
     const auto* weight = static_cast<const float*>(op.weight);
-    parallel_rows(threads_, op.x.rows, op.x.cols, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-            for (std::int64_t col = 0; col < op.x.cols; col += width) {
-                normalize_backward(op.x.f32() + row * op.x.ld + col, weight,
-                                   op.dy.f32() + row * op.dy.ld + col, width, op.eps, op.accumulate,
-                                   op.dx.f32() + row * op.dx.ld + col);
-            }
-        }
-    });
+    for_groups(threads_, op.x, op.groups,
+               [&](std::int64_t row, std::int64_t col, std::int64_t width) {
+                   normalize_backward(at(op.x, row, col), weight, at(op.dy, row, col), width,
+                                      op.eps, op.accumulate, at(op.dx, row, col));
+               });
 }
 
 }  // namespace loratrain

@@ -6,8 +6,10 @@ namespace loratrain {
 
 namespace {
 
+/// Writes h only where it is kept.
+template <bool keep_h>
 void backward_row(const float* gate, const float* up, const float* dh, std::int64_t count,
-                  float* dgate, float* dup, float* h) {
+                  float* dgate, float* dup, [[maybe_unused]] float* h) {
 #pragma omp simd
     for (std::int64_t j = 0; j < count; ++j) {
         const float g = gate[j];
@@ -17,21 +19,7 @@ void backward_row(const float* gate, const float* up, const float* dh, std::int6
         const float silu = g * s;
         dgate[j] = d * u * (s + silu * (1.0F - s));
         dup[j] = d * silu;
-        h[j] = silu * u;
-    }
-}
-
-void backward_row(const float* gate, const float* up, const float* dh, std::int64_t count,
-                  float* dgate, float* dup) {
-#pragma omp simd
-    for (std::int64_t j = 0; j < count; ++j) {
-        const float g = gate[j];
-        const float u = up[j];
-        const float d = dh[j];
-        const float s = sigmoid_inline(g);
-        const float silu = g * s;
-        dgate[j] = d * u * (s + silu * (1.0F - s));
-        dup[j] = d * silu;
+        if constexpr (keep_h) h[j] = silu * u;
     }
 }
 
@@ -61,13 +49,15 @@ void CpuBackend::swiglu_backward(const SwiGluBackward& op) {
     const bool with_h = op.h.data != nullptr;
     parallel_rows(threads_, op.gate.rows, op.gate.cols, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
+            const float* gate = row_of(op.gate, row);
+            const float* up = row_of(op.up, row);
+            const float* dh = row_of(op.dh, row);
+            float* dgate = row_of(op.dgate, row);
+            float* dup = row_of(op.dup, row);
             if (with_h) {
-                backward_row(row_of(op.gate, row), row_of(op.up, row), row_of(op.dh, row),
-                             op.gate.cols, row_of(op.dgate, row), row_of(op.dup, row),
-                             row_of(op.h, row));
+                backward_row<true>(gate, up, dh, op.gate.cols, dgate, dup, row_of(op.h, row));
             } else {
-                backward_row(row_of(op.gate, row), row_of(op.up, row), row_of(op.dh, row),
-                             op.gate.cols, row_of(op.dgate, row), row_of(op.dup, row));
+                backward_row<false>(gate, up, dh, op.gate.cols, dgate, dup, nullptr);
             }
         }
     });
