@@ -39,6 +39,7 @@ std::string quoted(std::string_view text) {
 
 std::vector<std::int32_t> numbers_of(const std::vector<AdapterId>& adapters) {
     std::vector<std::int32_t> values;
+    values.reserve(adapters.size());
     for (const AdapterId adapter : adapters) values.push_back(number(adapter));
     return values;
 }
