@@ -219,7 +219,7 @@ class OnATerminal(LiveTest):
         screen.write(shown.data[shown.data.rindex(b"\x1b[J"):])
         table = self.table(screen.text())[:6]
         self.assertTrue(all(len(line) <= 39 for line in table), table)
-        self.assertTrue(table[4].startswith("  one      RUNNING "), table)
+        self.assertTrue(table[4].startswith("  one      INTERRUPTED "), table)
 
     def test_a_stop_leaves_the_last_table(self):
         shown = Terminal([BIN, self.job(ENDLESS)])
@@ -301,7 +301,7 @@ class Follow(LiveTest):
         lines = shown.screen().text()
         self.assertEqual(self.table(lines), lines, "one table, from the top")
         self.assertIn("/run: stopped ", lines[0])
-        self.assertRegex(lines[4], r"^  one +RUNNING +\d+/1000000 ")
+        self.assertRegex(lines[4], r"^  one +INTERRUPTED +\d+/1000000 ")
         self.assertEqual(lines[6:], [""])
         self.assertIn(b"/run: running, last sign of life ", shown.data)
 
@@ -314,7 +314,7 @@ class Follow(LiveTest):
         self.assertGreater(len(blocks), 2)
         self.assertTrue(all("/run: running" in block for block in blocks[:-1]))
         self.assertIn("/run: stopped ", blocks[-1])
-        steps = [re.search(r"one +RUNNING +(\d+)/", block)[1] for block in blocks]
+        steps = [re.search(r"one +(?:RUNNING|INTERRUPTED) +(\d+)/", block)[1] for block in blocks]
         self.assertEqual(len(set(steps[:-1])), len(steps) - 1, steps)
 
     def test_of_an_ended_run_is_its_status(self):
