@@ -13,8 +13,9 @@ PEFT_1B = "peer_peft.py --model tinyllama-1.1b"
 class Case:
     """`options` are those of `loratrain bench`; `peers` are scripts of this folder with options, the
     most important first. `bars` say what passes: a key of the result line, "peer" (rate over the
-    fastest peer's), "waiting" (largest share of a stage's time) or "rate" (over another case's)
-    -> ("at least" | "at most", value) or ("share of", case, value)."""
+    fastest peer's), "waiting" (largest share of a stage's time) or "rate..." (over another case's)
+    -> ("at least" | "at most" | "within", value) or ("share of", case, value); within: not further
+    from zero."""
     name: str
     options: str
     peers: tuple[str, ...] = ()
@@ -77,10 +78,31 @@ def pipeline_70b(microbatch: int, peers: tuple[str, ...] = ()) -> Case:
                 {"tokens_per_second": ("at least", 6000), **({"peer": ("at least", 1.0)} if peers else {})})
 
 
+def policies(label: str, options: str, over_mlora: float | None = None,
+             over_1f1b: float | None = None) -> tuple[Case, ...]:
+    """Four adapters whose samples differ in length, under every policy; what was predicted before
+    the run, and what memory was planned. The figures are those that `balanced` must gain."""
+    def name(policy: str) -> str:
+        return f"{label} mixed lengths, {policy}"
+
+    def case(policy: str) -> Case:
+        bars: dict[str, tuple] = {"prediction_error": ("within", 0.10), "memory_error": ("within", 0.03)}
+        if policy == "balanced" and over_mlora and over_1f1b:
+            bars |= {"rate over mlora": ("share of", name("mlora"), over_mlora),
+                     "rate over 1f1b": ("share of", name("1f1b"), over_1f1b)}
+        return Case(name(policy), f"{options} --adapters 4 --lengths mix --sample-tokens 4096 "
+                    f"--microbatch-tokens 7168 --policy {policy} --predict", bars=bars)
+
+    return tuple(case(policy) for policy in ("balanced", "mlora", "1f1b", "sequential"))
+
+
 FSDP_8B = ("peer_fsdp.py --model llama-3.1-8b --batch 4 --keep-activations",)
 FSDP_70B = ("peer_fsdp.py --model llama-3-70b --batch 4 --steps 3",)
 CASES = {
     1: ONE_GPU,
-    2: (pipeline_8b(4, FSDP_8B), pipeline_8b(8)),
-    4: (pipeline_8b(4, FSDP_8B), pipeline_8b(8), pipeline_70b(2048, FSDP_70B), pipeline_70b(4096)),
+    2: (pipeline_8b(4, FSDP_8B), pipeline_8b(8),
+        *policies("8B", "--model llama-3.1-8b --samples 8 --steps 8")),
+    4: (pipeline_8b(4, FSDP_8B), pipeline_8b(8), pipeline_70b(2048, FSDP_70B), pipeline_70b(4096),
+        *policies("8B", "--model llama-3.1-8b --samples 8 --steps 8", 1.25, 1.45),
+        *policies("70B", "--model llama-3-70b --samples 8 --steps 2", 1.25, 1.45)),
 }

@@ -44,7 +44,7 @@ class Results:
         line = self.ours.get((gpus, case.name), {})
         if key == "peer":
             return quotient(self.rate(gpus, case.name), self.best_peer(gpus, case.name))
-        if key == "rate":
+        if key.startswith("rate"):
             return quotient(self.rate(gpus, case.name), self.rate(gpus, case.bars[key][1]))
         if key == "waiting":
             return max(waiting_shares(line), default=None)
@@ -117,16 +117,21 @@ def print_peers(results: Results, gpus: int) -> None:
         print_table(("peer", "tokens/s", "peak GiB", "loratrain's case", "loratrain / peer"), rows)
 
 
+def holds(relation: str, value: float, limit: float) -> bool:
+    return {"at most": value <= limit, "within": abs(value) <= limit}.get(relation, value >= limit)
+
+
 def bar_rows(results: Results, gpus: int) -> list[tuple[str, str, str, bool | None]]:
     rows = []
     for case in CASES[gpus]:
         for key, (relation, *_, limit) in case.bars.items():
             value = results.value(gpus, case, key)
-            passed = None if value is None else value <= limit if relation == "at most" else value >= limit
-            what = {"peer": "rate over the fastest peer's", "waiting": "idle + waiting, largest stage",
-                    "rate": f"rate over that of {case.bars[key][1]}"}.get(key, key)
+            passed = None if value is None else holds(relation, value, limit)
+            what = {"peer": "rate over the fastest peer's", "waiting": "idle + waiting, largest stage"}.get(key, key)
+            if key.startswith("rate"):
+                what = f"rate over that of {case.bars[key][1]}"
             shown = "" if value is None else f"{value:,.3g}" if value < 1000 else thousands(value)
-            bound = "at most" if relation == "at most" else "at least"
+            bound = "at least" if relation == "share of" else relation
             rows.append((f"{case.name}: {what}", f"{bound} {limit:,}", shown, passed))
     return rows
 

@@ -73,6 +73,22 @@ class Table(unittest.TestCase):
         self.assertEqual(self.row(text, pipeline + ": idle")[-2:], ["0.12", "MISSED"])
         self.assertIn("5% 12%", text)
 
+    def test_gain_of_a_policy_and_what_was_predicted(self):
+        names = {case.name.rpartition(" ")[2]: case.name for case in gpu_cases.CASES[4]
+                 if case.name.startswith("8B mixed")}
+        self.assertEqual(set(names), {"balanced", "mlora", "1f1b", "sequential"})
+        lines = [ours(name, rate, gpus=4, prediction_error=error, memory_error=-0.02, profile_of_ranks=[])
+                 for name, rate, error in ((names["balanced"], 130.0, -0.09), (names["mlora"], 100.0, 0.1),
+                                           (names["1f1b"], 90.0, -0.11), (names["sequential"], 50.0, 0.0))]
+        code, text = self.print_lines(lines)
+        self.assertEqual(code, 1)
+        gains = f"{names['balanced']}: rate over that of "
+        self.assertEqual(self.row(text, gains + names["mlora"])[-2:], ["1.3", "ok"])
+        self.assertEqual(self.row(text, gains + names["1f1b"])[-2:], ["1.44", "MISSED"])
+        for policy, mark in (("balanced", "ok"), ("mlora", "ok"), ("1f1b", "MISSED")):
+            self.assertEqual(self.row(text, names[policy] + ": prediction")[-1], mark)
+        self.assertEqual(self.row(text, names["mlora"] + ": memory")[-3:], ["within 0.03", "-0.02", "ok"])
+
     def test_failed_test_fails(self):
         check = {"case": "test", "name": "unit.cuda", "result": "FAILED after 2 s", "passed": False}
         self.assertEqual(self.print_lines([check])[0], 1)
@@ -115,8 +131,8 @@ class Runs(unittest.TestCase):
             for case in cases:
                 for text in case.peers:
                     self.assertTrue((BENCH / text.split()[0]).is_file(), text)
-                if "rate" in case.bars:
-                    self.assertIn(case.bars["rate"][1], names)
+                for key in (key for key in case.bars if key.startswith("rate")):
+                    self.assertIn(case.bars[key][1], names)
 
 
 if __name__ == "__main__":
