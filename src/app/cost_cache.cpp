@@ -8,6 +8,7 @@
 #include "backend/gpu_info.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/system.h"
 #include "base/version.h"
 #include "io/files.h"
 #include "io/json_text.h"
@@ -125,13 +126,9 @@ std::string rank_device(BackendKind backend, int local_rank, int threads) {
 }
 
 std::string cost_cache_path() {
-    auto variable = [](const char* name) {
-        const char* value = std::getenv(name);
-        return value == nullptr ? std::string() : std::string(value);
-    };
-    if (std::getenv("LORATRAIN_COST_CACHE") != nullptr) return variable("LORATRAIN_COST_CACHE");
-    const std::string xdg = variable("XDG_CACHE_HOME");
-    const std::string home = variable("HOME");
+    if (const char* path = std::getenv("LORATRAIN_COST_CACHE")) return path;
+    const std::string xdg = environment("XDG_CACHE_HOME");
+    const std::string home = environment("HOME");
     if (xdg.empty() && home.empty()) return "";
     return (xdg.empty() ? home + "/.cache" : xdg) + "/loratrain/costs.json";
 }

@@ -1,17 +1,15 @@
 #include "app/exit_file.h"
 
-#include <cstdlib>
 #include <exception>
 
 #include "base/log.h"
+#include "base/system.h"
 #include "io/files.h"
 
 namespace loratrain {
 
 ExitFile::ExitFile(const MpiSession& mpi) {
-    const char* path = std::getenv("LORATRAIN_EXIT_FILE");
-    if (path == nullptr || !mpi.is_root()) return;
-    path_ = path;
+    if (mpi.is_root()) path_ = environment("LORATRAIN_EXIT_FILE");
     write("");
 }
 

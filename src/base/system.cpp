@@ -4,6 +4,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <ctime>
 
 namespace loratrain {
@@ -25,6 +26,11 @@ std::string local_time(double unix_seconds, const char* format) {
 std::string host_name() {
     std::array<char, 256> name{};
     return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {

@@ -11,6 +11,8 @@ double unix_time();
 std::string local_time(double unix_seconds, const char* format);
 /// Of this machine; "unknown" when it has none.
 std::string host_name();
+/// An environment variable; "" where it is not set.
+std::string environment(const char* name);
 
 /// Seconds that a steady clock has run since `start`.
 double seconds_since(std::chrono::steady_clock::time_point start);

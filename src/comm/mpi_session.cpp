@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <thread>
 
 #include "base/error.h"
 #include "comm/mpi_check.h"

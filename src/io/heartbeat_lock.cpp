@@ -38,11 +38,6 @@ std::int64_t ticks() {
     return Clock::now().time_since_epoch().count();
 }
 
-std::string environment(const char* name) {
-    const char* value = std::getenv(name);
-    return value == nullptr ? "" : value;
-}
-
 /// Where process ids mean the same: this start of this machine, this container.
 std::string process_table() {
     std::string boot;

@@ -13,6 +13,7 @@
 namespace loratrain {
 
 namespace fs = std::filesystem;
+
 namespace {
 
 constexpr const char* latest_name = "LATEST";
