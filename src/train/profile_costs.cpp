@@ -95,13 +95,13 @@ class CostProfile {
           backend_(backend),
           clock_(backend.make_clock()) {}
 
-    CostModel run() {
+    ProfiledCosts run() {
         const auto weights = synthetic_base_weights(plan_.model, 1);
         CostModel costs = prior_;
         costs.source = "measured on " + backend_.description();
         profile_layers(*weights, costs);
         profile_head(*weights, costs);
-        return costs;
+        return {costs, largest_seconds_};
     }
 
     double probe() {
@@ -152,6 +152,7 @@ class CostProfile {
                 const auto rows = static_cast<double>(microbatch.tokens());
                 const double squares = rows * static_cast<double>(std::min(tokens, length));
                 const auto [f, b] = time_layers(layers, microbatch);
+                if (forward.empty()) largest_seconds_ = f + b;
                 forward.push_back({rows, squares, f / profiled_layers});
                 backward.push_back({rows, squares, b / profiled_layers});
             }
@@ -272,6 +273,7 @@ class CostProfile {
     std::unique_ptr<StreamClock> clock_;
     bool on_gpu_ = backend_.native_stream() != nullptr;
     double spent_seconds_ = 0.0;
+    double largest_seconds_ = 0.0;
 };
 
 /// Seconds of one way of `count` messages to and fro, after a first that is not counted.
@@ -299,7 +301,7 @@ double message_seconds(int rank, Communicator& communicator, Backend& backend, c
 
 }  // namespace
 
-CostModel profile_costs(const Job& job, const Plan& plan, Backend& backend) {
+ProfiledCosts profile_costs(const Job& job, const Plan& plan, Backend& backend) {
     return CostProfile(job, plan, backend).run();
 }
 

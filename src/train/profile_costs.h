@@ -6,6 +6,11 @@
 
 namespace loratrain {
 
+struct ProfiledCosts {
+    CostModel costs;
+    double probe_seconds = 0.0;  ///< what probe_seconds() measures, met on the way
+};
+
 /// Measured costs of one rank: two layers and a head with random weights of the plan's model and
 /// the adapters of its first group run a few microbatches of up to microbatch_tokens, as samples as
 /// long as the job's can be and as short ones; lines are fitted to the medians (fit_costs.h). Takes
@@ -13,7 +18,7 @@ namespace loratrain {
 /// measured with fewer loads and repeats, as few as tell what grows with the tokens from what grows
 /// with the length of samples; after 15 s with what there is. Messages are taken from `plan.costs`.
 /// Frees what it allocates.
-CostModel profile_costs(const Job& job, const Plan& plan, Backend& backend);
+ProfiledCosts profile_costs(const Job& job, const Plan& plan, Backend& backend);
 
 /// Seconds of a forward and a backward of those layers with one of those microbatches, of
 /// microbatch_tokens: what changes with what else the host computes meanwhile.

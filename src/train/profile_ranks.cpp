@@ -27,25 +27,22 @@ void keep_failure(std::exception_ptr& failure, const Measure& measure) {
 
 CostModel profile_ranks(const MpiSession& mpi, const Job& job, const Plan& plan, Backend& backend) {
     if (plan.backend == BackendKind::cuda || mpi.size() == 1) {
-        return profile_costs(job, plan, backend);
+        return profile_costs(job, plan, backend).costs;
     }
-    CostModel costs;
-    double alone = 0.0;
+    ProfiledCosts alone;
     std::exception_ptr failure;
     if (mpi.is_root()) {
-        keep_failure(failure, [&] {
-            costs = profile_costs(job, plan, backend);
-            alone = probe_seconds(job, plan, backend);
-        });
+        keep_failure(failure, [&] { alone = profile_costs(job, plan, backend); });
     }
     quiet_barrier(mpi);
     keep_failure(failure, [&] {
         const double together = probe_seconds(job, plan, backend);
-        costs.ranks_per_host = mpi.local_size();
-        costs.full_speed_ranks = full_speed_ranks(mpi.local_size(), alone, together);
+        alone.costs.ranks_per_host = mpi.local_size();
+        alone.costs.full_speed_ranks =
+            full_speed_ranks(mpi.local_size(), alone.probe_seconds, together);
     });
     if (failure) std::rethrow_exception(failure);
-    return costs;
+    return alone.costs;
 }
 
 double full_speed_ranks(int ranks, double alone, double together) {

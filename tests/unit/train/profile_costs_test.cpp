@@ -49,7 +49,7 @@ class ProfileCosts : public testing::Test {
         test_case_.job.parallel.microbatch_tokens = 512;
         test_case_.make_plan_again();
     }
-    CostModel profile() { return profile_costs(test_case_.job, test_case_.plan, *backend_); }
+    CostModel profile() { return profile_costs(test_case_.job, test_case_.plan, *backend_).costs; }
 
     SmallCase test_case_;
     std::unique_ptr<Backend> backend_ = make_backend("cpu", {1, 0});
