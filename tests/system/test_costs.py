@@ -2,10 +2,11 @@
 
 import json
 import os
+import re
 import unittest
 from unittest import mock
 
-from harness import JobTest, run
+from harness import JobTest, bytes_of, direct, run
 
 
 class Costs(JobTest):
@@ -47,6 +48,25 @@ class Costs(JobTest):
         self.assertIn(f"from {self.dir / 'a' / 'costs.json'}", text)
         self.assertEqual(self.costs_of(self.dir / "a" / "costs.json"), kept)
         self.assertFalse(self.cache.exists())
+
+    def preview(self, run_dir, ranks):
+        job = self.tiny_job(run_dir, {"one": {"r": 4}, "two": {"r": 8}}, max_steps=3)
+        process = self.succeed(direct(self.write_job(job), "--dry-run", "--ranks", ranks))
+        self.assertFalse((self.dir / run_dir).exists())
+        return process.stdout
+
+    def test_a_dry_run_takes_those_of_such_ranks(self):
+        self.assertIn("prediction  costs built in for cpu", self.preview("b", 2))
+        self.train("a", ranks=2)
+        text = self.preview("b", 2)
+        self.assertIn(f"from {self.cache}", text)
+        self.assertIn("prediction  costs measured on cpu", text)
+        self.assertIn("prediction  costs built in for cpu", self.preview("b", 3))
+
+    def test_ranks_of_a_dry_run_share_the_memory(self):
+        shares = [bytes_of(re.search(r"memory +(\S+ \S+) a rank", self.preview("a", ranks))[1])
+                  for ranks in (1, 4)]
+        self.assertAlmostEqual(shares[0] / shares[1], 4, delta=1)
 
     def test_damaged_cache(self):
         self.cache.parent.mkdir()

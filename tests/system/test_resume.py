@@ -141,7 +141,7 @@ class Sizes(ResumeTest):
 class Signals(ResumeTest):
     """Every case stops a run in its middle, continues it and compares with one left alone."""
 
-    STEPS = 300
+    STEPS = 1000
 
     def interrupt(self, path, send):
         """Starts the job on two ranks, sends a signal in its middle; returns the exit code."""

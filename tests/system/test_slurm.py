@@ -20,7 +20,7 @@ NEEDED = ("munged", "slurmctld", "slurmd", "sbatch")
 MISSING = [name for name in NEEDED if not shutil.which(name)]
 SOON = 15
 SLOW = 60
-LONG = 800
+LONG = 3000  # steps: some seconds, so that a signal comes before the end
 ENDLESS = 1000000
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 ADAPTERS = {"one": {"lora_dropout": 0.1}, "two": {"r": 2}}
@@ -88,7 +88,7 @@ class SlurmTest(JobTest):
         end = time.monotonic() + seconds
         while not done():
             self.assertLess(time.monotonic(), end, self.log(job))
-            time.sleep(0.2)
+            time.sleep(0.05)
 
     def hurry(self, job, restart, most):
         """Waits for that restart, without the seconds for which Slurm lets a job wait again."""
@@ -176,7 +176,6 @@ class Train(SlurmTest):
         facts = self.wait_for_end(job, 2 * SLOW)
         self.assert_done(job, facts)
         self.assertEqual(facts["Restarts"], "1")
-
 
     def test_two_nodes(self):
         job = self.submit("cpu.sbatch", self.job("run", 20),

@@ -16,7 +16,7 @@ from harness import JobTest, children, run, start
 from test_watchdog import ranks_of
 
 STOPPED = 75
-LONG = 300
+LONG = 1500  # steps: seconds, so that a stop comes before the end
 ENDLESS = 1000000
 ADAPTERS = {"one": {"lora_dropout": 0.1}, "two": {"r": 2}}
 
