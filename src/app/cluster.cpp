@@ -99,6 +99,18 @@ Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
     return cluster;
 }
 
+Cluster with_ranks(Cluster cluster, int ranks) {
+    if (ranks == cluster.ranks) return cluster;
+    if (cluster.backend == BackendKind::cpu) {
+        const auto started = static_cast<std::uint64_t>(cluster.ranks_per_node);
+        cluster.bytes_per_rank =
+            cluster.bytes_per_rank * started / static_cast<std::uint64_t>(ranks);
+    }
+    cluster.ranks = ranks;
+    cluster.ranks_per_node = ranks;
+    return cluster;
+}
+
 Cluster imagined_cluster(const std::string& name, int ranks, const MpiSession& mpi) {
     const auto device = find_device(name);
     if (!device) {
@@ -107,7 +119,7 @@ Cluster imagined_cluster(const std::string& name, int ranks, const MpiSession& m
     }
     Cluster cluster;
     if (device->backend == BackendKind::cpu) cluster = describe_cluster(mpi, BackendKind::cpu);
-    cluster.ranks = ranks;
+    cluster = with_ranks(cluster, ranks);
     cluster.backend = device->backend;
     cluster.device = device->name;
     if (device->bytes > 0) cluster.bytes_per_rank = usable_gpu_bytes(device->bytes, ranks);

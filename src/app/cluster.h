@@ -14,6 +14,9 @@ namespace loratrain {
 /// Collective.
 Cluster describe_cluster(const MpiSession& mpi, BackendKind backend);
 
+/// As if `ranks` ranks had been started instead: all on this host, whose memory CPU ranks share.
+Cluster with_ranks(Cluster cluster, int ranks);
+
 /// `ranks` ranks on devices that need not be there (plan/device.h), empty of other programs; "cpu":
 /// on this host's memory. Throws InputError where no device of this name is known.
 Cluster imagined_cluster(const std::string& device, int ranks, const MpiSession& mpi);

@@ -3,9 +3,11 @@
 #include <chrono>
 
 #include "app/cost_cache.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/collective.h"
+#include "plan/make_plan.h"
 #include "plan/plan_text.h"
 #include "train/measured_trace.h"
 #include "train/profile_costs.h"
@@ -19,25 +21,40 @@ std::string run_file(const Job& job) {
     return job.run.dir + "/" + costs_file_name;
 }
 
+/// What costs of so many ranks on this host are kept under; "" where none are.
+std::string key_of(const MpiSession& mpi, const Job& job, const Plan& plan, int local_size) {
+    if (job.schedule.costs == CostSource::built_in) return "";
+    const int threads = threads_per_rank(mpi, local_size);
+    return cost_key(job, plan, rank_device(plan.backend, mpi.local_rank(), threads), local_size);
+}
+
+std::optional<CostModel> find_kept(const Job& job, const std::string& key) {
+    if (key.empty()) return std::nullopt;
+    for (const std::string& path : {run_file(job), cost_cache_path()}) {
+        auto found = find_costs(path, key);
+        if (!found) continue;
+        log::info(cat("costs: ", found->source, ", from ", path));
+        return found;
+    }
+    return std::nullopt;
+}
+
 /// Root.
 MeasuredCosts known_costs(const MpiSession& mpi, const Job& job, const Plan& plan) {
     MeasuredCosts measured;
-    measured.costs = plan.costs;
-    if (job.schedule.costs == CostSource::built_in) return measured;
-    const std::string device = rank_device(plan.backend, mpi.local_rank(), threads_per_rank(mpi));
-    measured.key = cost_key(job, plan, device, mpi.local_size());
-    for (const std::string& path : {run_file(job), cost_cache_path()}) {
-        const auto found = find_costs(path, measured.key);
-        if (!found) continue;
-        measured.costs = *found;
-        log::info(cat("costs: ", found->source, ", from ", path));
-        return measured;
-    }
-    measured.fresh = true;
+    measured.key = key_of(mpi, job, plan, mpi.local_size());
+    const auto found = find_kept(job, measured.key);
+    measured.costs = found ? *found : plan.costs;
+    measured.fresh = !found && measured.known();
     return measured;
 }
 
 }  // namespace
+
+std::optional<CostModel> kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
+                                    int local_size) {
+    return find_kept(job, key_of(mpi, job, plan, local_size));
+}
 
 MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
                             const std::function<std::unique_ptr<Backend>(const Plan&)>& backend) {
@@ -59,6 +76,16 @@ MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& p
     }
     measured.fresh = !any_rank(mpi, mpi.is_root() && !measured.known());
     return measured;
+}
+
+Plan plan_again(const Plan& plan, const CostModel& costs, const Job& job,
+                std::span<const DatasetInfo> datasets, Cluster cluster, const Plan* former) {
+    cluster.costs = costs;
+    try {
+        return make_plan(job, plan.model, datasets, cluster, former);
+    } catch (const InputError&) {
+        return plan;
+    }
 }
 
 void settle_costs(const MpiSession& mpi, const Job& job, const Plan& plan,

@@ -2,6 +2,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "backend/backend.h"
@@ -23,12 +25,23 @@ struct MeasuredCosts {
     bool known() const { return !key.empty(); }
 };
 
+/// Costs that runs of `local_size` ranks on this host have measured for such a job, from
+/// <run.dir>/costs.json, else the cache; none where neither has any or schedule.costs says
+/// built-in. Says in the log where they are from.
+std::optional<CostModel> kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
+                                    int local_size);
+
 /// Costs as schedule.costs says. auto: those of <run.dir>/costs.json, so that a resumed run plans
 /// as before; else of the cache; else what profile_ranks measures. A profile that fails leaves the
 /// built-in costs, with a warning. `plan`: made with built-in costs (root). The result is the
 /// root's; others get `fresh` alone. Collective.
 MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
                             const std::function<std::unique_ptr<Backend>(const Plan&)>& backend);
+
+/// `plan`, made for the cluster with built-in costs, made again with measured ones; itself where
+/// the split by them does not fit in memory. `former`: as make_plan takes it.
+Plan plan_again(const Plan& plan, const CostModel& costs, const Job& job,
+                std::span<const DatasetInfo> datasets, Cluster cluster, const Plan* former);
 
 /// Measures messages when the costs are fresh, and keeps them in <run.dir> and, when fresh, in the
 /// cache. Collective.

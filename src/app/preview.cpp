@@ -4,6 +4,7 @@
 
 #include "app/cluster.h"
 #include "app/job_inputs.h"
+#include "app/measured_costs.h"
 #include "base/log.h"
 #include "base/system.h"
 #include "comm/collective.h"
@@ -27,9 +28,7 @@ constexpr const char* preview_folder = "/preview";
 Cluster wanted_cluster(const CommandLine& command_line, const MpiSession& mpi, const Job& job) {
     const int ranks = command_line.ranks.value_or(mpi.size());
     if (!command_line.device.empty()) return imagined_cluster(command_line.device, ranks, mpi);
-    Cluster cluster = describe_cluster(mpi, job.run.backend);
-    cluster.ranks = ranks;
-    return cluster;
+    return with_ranks(describe_cluster(mpi, job.run.backend), ranks);
 }
 
 std::string output_directory(const CommandLine& command_line, const Job& job) {
@@ -53,11 +52,18 @@ void write_pictures(const std::string& dir, const Job& job, const Plan& plan,
                       {{"times", "simulated"}, {"costs", plan.costs.source}, {"policy", policy}}));
 }
 
-void plan_and_predict(const CommandLine& command_line, const Cluster& cluster, const Job& job) {
+void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, const Job& job,
+                      Cluster cluster) {
     const JobInputs inputs = open_job_inputs(job);
     const auto start = std::chrono::steady_clock::now();
     const ModelSpec model = inputs.weights->spec();
-    const Plan plan = make_plan(job, model, inputs.infos, cluster);
+    Plan plan = make_plan(job, model, inputs.infos, cluster);
+    if (command_line.device.empty()) {
+        cluster.costs = kept_costs(mpi, job, plan, cluster.ranks_per_node);
+    }
+    if (cluster.costs) {
+        plan = plan_again(plan, *cluster.costs, job, inputs.infos, cluster, nullptr);
+    }
     const Prediction prediction = predict(job, plan, inputs.infos, rounds_played);
     const double planning_seconds = seconds_since(start);
     log::block("datasets\n" + describe_datasets(job, inputs.files));
@@ -76,7 +82,7 @@ void plan_and_predict(const CommandLine& command_line, const Cluster& cluster, c
 ExitCode preview(const CommandLine& command_line, const MpiSession& mpi, const Job& job) {
     const Cluster cluster = wanted_cluster(command_line, mpi, job);
     agree(mpi, [&] {
-        if (mpi.is_root()) plan_and_predict(command_line, cluster, job);
+        if (mpi.is_root()) plan_and_predict(command_line, mpi, job, cluster);
     });
     return ExitCode::done;
 }

@@ -11,8 +11,10 @@ namespace loratrain {
 
 /// `loratrain JOB.yaml --dry-run [--ranks N] [--device NAME] [--out DIR]`: plans for the ranks and
 /// devices at hand or the named ones and prints plan, memory, predicted speed and idle time, of the
-/// other policies too. With --device or --out it writes timeline.svg and trace.json into --out or
-/// <run.dir>/preview; nothing else is written. Throws InputError where the job does not fit, or
+/// other policies too. Without --device the costs are those that runs of so many ranks on this host
+/// have measured, where any are kept; else built-in ones. With --device or --out it writes
+/// timeline.svg and trace.json into --out or <run.dir>/preview; nothing else is written. Throws
+/// InputError where the job does not fit, or
 /// --device names none that is known. Collective; with --device it needs neither GPU nor mpirun.
 ExitCode preview(const CommandLine& command_line, const MpiSession& mpi, const Job& job);
 

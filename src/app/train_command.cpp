@@ -124,18 +124,6 @@ std::unique_ptr<Backend> make_backend_for(const Job& job, const Plan& plan, cons
                          cat(job.run.dir, "/gemm_algorithms.rank", mpi.rank())});
 }
 
-/// The plan with measured costs; where the split by them does not fit in memory, the one before.
-Plan plan_again(const TrainingSession& session, Cluster cluster) {
-    if (!session.costs.known()) return session.plan;
-    cluster.costs = session.costs.costs;
-    const Plan* former = session.former ? &*session.former : nullptr;
-    try {
-        return make_plan(session.job, session.plan.model, session.inputs.infos, cluster, former);
-    } catch (const InputError&) {
-        return session.plan;
-    }
-}
-
 /// The plan of the run that is continued; none where it cannot be read, by a version before.
 std::optional<Plan> former_plan(const Job& job) {
     try {
@@ -177,7 +165,10 @@ void settle_plan(const MpiSession& mpi, const Cluster& cluster, TrainingSession&
     std::string plan_text;
     agree(mpi, [&] {
         if (!mpi.is_root()) return;
-        session.plan = plan_again(session, cluster);
+        if (session.costs.known()) {
+            session.plan = plan_again(session.plan, session.costs.costs, job, session.inputs.infos,
+                                      cluster, session.former ? &*session.former : nullptr);
+        }
         plan_text = to_text(session.plan);
         log::block("datasets\n" + describe_datasets(job, session.inputs.files));
         log::block(describe(job, session.plan, session.inputs.infos));

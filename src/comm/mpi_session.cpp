@@ -87,12 +87,16 @@ void MpiSession::abort(int exit_code) {
 }
 
 int threads_per_rank(const MpiSession& mpi) {
+    return threads_per_rank(mpi, mpi.local_size());
+}
+
+int threads_per_rank(const MpiSession& mpi, int local_size) {
     const char* wanted = std::getenv("OMP_NUM_THREADS");
     if (wanted != nullptr && std::atoi(wanted) > 0) return std::atoi(wanted);
     const cpu_set_t set = bound_processors();
     const int bound = CPU_COUNT(&set);
-    const bool bound_apart = bound * mpi.local_size() <= mpi.host_processors();
-    return bound_apart ? bound : std::max(1, mpi.host_processors() / mpi.local_size());
+    const bool bound_apart = bound * local_size <= mpi.host_processors();
+    return bound_apart ? bound : std::max(1, mpi.host_processors() / local_size);
 }
 
 }  // namespace loratrain

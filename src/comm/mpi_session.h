@@ -44,5 +44,7 @@ class MpiSession {
 /// OpenMP threads for this rank: OMP_NUM_THREADS where set; else the processors this process is
 /// bound to, shared among the ranks of the host when they are not bound apart.
 int threads_per_rank(const MpiSession& mpi);
+/// The same if so many ranks had been started on this host.
+int threads_per_rank(const MpiSession& mpi, int local_size);
 
 }  // namespace loratrain
