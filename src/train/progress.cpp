@@ -38,7 +38,7 @@ void ProgressLog::add_adapters() {
 }
 
 void ProgressLog::window_started(const Window& window) {
-    if (round_of_last_line_ == 0) round_of_last_line_ = window.first_round;
+    if (!round_of_last_line_) round_of_last_line_ = window.first_round;
     for (const BatchPlan& batch : window.batches) ++open_batches_[batch.round];
 }
 
@@ -69,7 +69,7 @@ void ProgressLog::print_round(std::int32_t round, double elapsed) {
         line << "  and " << losses_.size() - adapters_in_line << " more";
     }
     const double seconds = elapsed - time_of_last_line_;
-    const std::int32_t rounds = std::max(1, round - round_of_last_line_);
+    const std::int32_t rounds = std::max(1, round - round_of_last_line_.value_or(0));
     if (seconds > 0) {
         seconds_per_round_.add(seconds / rounds, seconds);
         line << "  " << format_fixed(static_cast<double>(tokens_since_) / seconds, 0)

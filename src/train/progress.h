@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,7 @@ class ProgressLog {
     double time_of_last_line_ = 0.0;
     double time_of_last_batch_ = 0.0;
     RecentMean seconds_per_round_;
-    std::int32_t round_of_last_line_ = 0;
+    std::optional<std::int32_t> round_of_last_line_;  ///< none before the first window
 };
 
 }  // namespace loratrain

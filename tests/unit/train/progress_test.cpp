@@ -15,18 +15,30 @@ class Progressing : public testing::Test {
         plan_.adapters[0].total_steps = 100;
     }
 
-    /// What is printed when a step ends.
-    std::string step(ProgressLog& log, std::int32_t number, double elapsed) {
+    static BatchPlan batch(std::int32_t number) {
         BatchPlan batch;
         batch.round = batch.step = number;
         batch.tokens = 100;
+        return batch;
+    }
+
+    static void start(ProgressLog& log, std::int32_t first, std::int32_t last) {
         Window window;
-        window.first_round = number;
-        window.batches = {batch};
+        window.first_round = first;
+        for (std::int32_t i = first; i <= last; ++i) window.batches.push_back(batch(i));
         log.window_started(window);
+    }
+
+    /// What is printed when a step of a window that has started ends.
+    static std::string end(ProgressLog& log, std::int32_t number, double elapsed) {
         testing::internal::CaptureStdout();
-        log.batch_done(batch, 1.5, elapsed);
+        log.batch_done(batch(number), 1.5, elapsed);
         return testing::internal::GetCapturedStdout();
+    }
+
+    static std::string step(ProgressLog& log, std::int32_t number, double elapsed) {
+        start(log, number, number);
+        return end(log, number, elapsed);
     }
 
     static bool has(const std::string& line, const std::string& words) {
@@ -54,6 +66,17 @@ TEST_F(Progressing, TimeOfEarlierStartsAndOfPausesIsNotCounted) {
     log.training_resumed(6000.0);
     EXPECT_TRUE(
         has(step(log, 51, 6002.0), "step 52/100  loss  one 1.5000  50 tokens/s  1 min 36 s"));
+}
+
+TEST_F(Progressing, TheNextWindowStartsWhileTheFirstOneTrains) {
+    job_.logging.every_steps = 10;
+    ProgressLog log(job_, plan_);
+    log.training_resumed(0.0);
+    start(log, 0, 9);
+    for (int i = 0; i < 9; ++i) EXPECT_EQ(end(log, i, 2.0 * (i + 1)), "");
+    start(log, 10, 19);
+    const std::string line = end(log, 9, 20.0);
+    EXPECT_TRUE(has(line, "step 10/100  loss  one 1.5000  50 tokens/s  3 min 0 s left")) << line;
 }
 
 TEST_F(Progressing, OneSlowStepDoesNotMoveTheEnd) {
