@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "config/job_yaml.h"
-#include "mpi/mpi_main.h"
+#include "mpi/shared_temp_dir.h"
 #include "plan/partition_layers.h"
 #include "support/small_model.h"
 
@@ -26,11 +26,7 @@ constexpr AdapterBank::Part parts[] = {AdapterBank::Part::parameters,
 class Checkpoints : public ::testing::Test {
   protected:
     Checkpoints() : backend_(make_backend("cpu", {1, 0})) {
-        const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-        job_.run.dir =
-            (fs::path(::testing::TempDir()) /
-             cat("loratrain-", info->test_suite_name(), "-", info->name(), "-", session().size()))
-                .string();
+        job_.run.dir = folder_.path();
         for (const char* name : {"a", "b", "c"}) {
             job_.adapters.emplace_back();
             job_.adapters.back().name = name;
@@ -48,12 +44,6 @@ class Checkpoints : public ::testing::Test {
         state_.adapters[0].steps = 5;
         state_.adapters[1].steps = 4;
         state_.adapters[2].status = AdapterStatus::waiting;
-        if (session().is_root()) fs::remove_all(job_.run.dir);
-        barrier(session());
-    }
-    ~Checkpoints() override {
-        barrier(session());
-        if (session().is_root()) fs::remove_all(job_.run.dir);
     }
 
     const StagePlan& stage() const {
@@ -98,6 +88,7 @@ class Checkpoints : public ::testing::Test {
         EXPECT_EQ(got.counters(adapter).skipped_steps, want.counters(adapter).skipped_steps);
     }
 
+    SharedTempDir folder_;
     Job job_;
     Plan plan_;
     RunIdentity identity_;

@@ -7,7 +7,7 @@
 #include "config/job_yaml.h"
 #include "data/dataset_files.h"
 #include "io/files.h"
-#include "mpi/mpi_main.h"
+#include "mpi/shared_temp_dir.h"
 #include "plan/make_plan.h"
 #include "plan/plan_text.h"
 #include "support/small_model.h"
@@ -24,11 +24,6 @@ namespace fs = std::filesystem;
 class GrowRun : public ::testing::Test {
   protected:
     GrowRun() {
-        const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-        dir_ = (fs::path(::testing::TempDir()) /
-                cat("loratrain-grow-", info->name(), "-", session().size()))
-                   .string();
-        barrier(session());
         if (session().is_root()) {
             fs::create_directories(dir_ + "/run");
             write("a.jsonl", "{\"input_ids\":[1,2,3]}\n{\"input_ids\":[4,5]}\n");
@@ -60,10 +55,6 @@ class GrowRun : public ::testing::Test {
         }
         plan_ = plan_from_text(broadcast_text(session(), text));
     }
-    ~GrowRun() override {
-        barrier(session());
-        if (session().is_root()) fs::remove_all(dir_);
-    }
     void write(const std::string& name, const std::string& text) const {
         std::ofstream(dir_ + "/" + name) << text;
     }
@@ -87,7 +78,8 @@ class GrowRun : public ::testing::Test {
         return text.find(words) != std::string::npos;
     }
 
-    std::string dir_;
+    SharedTempDir folder_;
+    std::string dir_ = folder_.path();
     Job job_;
     Plan plan_;
     DatasetFiles files_;

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -18,6 +17,7 @@
 #include "model/stage.h"
 #include "plan/make_plan.h"
 #include "plan/plan_window.h"
+#include "unit/io/support.h"
 
 namespace loratrain::test {
 
@@ -40,8 +40,7 @@ struct GoldenStage {
     /// `start`: "init" or "final", the PEFT directories the adapters start from.
     GoldenStage(const std::string& family, const std::string& start,
                 std::int64_t microbatch_tokens) {
-        const std::string base =
-            (std::filesystem::path(::testing::TempDir()) / ("golden-" + family + ".h5")).string();
+        const std::string base = folder.file("base.h5");
         import_hf(golden_path(family) + "/base", base, {true, false});
         weights = open_base_weights(base);
         const auto golden =
@@ -83,6 +82,7 @@ struct GoldenStage {
         job.adapters.push_back(adapter);
     }
 
+    testing::TempDir folder;
     Job job;
     std::unique_ptr<WeightSource> weights;
     DatasetFiles files;

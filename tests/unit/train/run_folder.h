@@ -1,24 +1,19 @@
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
 
 #include "config/job.h"
+#include "unit/io/support.h"
 
 namespace loratrain::test {
 
 /// A job of two adapters whose run directory exists, empty.
 struct RunFolder {
     RunFolder() {
-        const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-        job.run.dir = (std::filesystem::path(::testing::TempDir()) /
-                       (std::string("loratrain-") + info->test_suite_name() + "-" + info->name()))
-                          .string();
-        std::filesystem::remove_all(job.run.dir);
+        job.run.dir = folder_.path();
         for (const char* name : {"first", "second"}) {
             AdapterJob adapter;
             adapter.name = name;
@@ -26,9 +21,6 @@ struct RunFolder {
             std::filesystem::create_directories(job.run.dir + "/adapters/" + name);
         }
     }
-    ~RunFolder() { std::filesystem::remove_all(job.run.dir); }
-    RunFolder(const RunFolder&) = delete;
-    RunFolder& operator=(const RunFolder&) = delete;
 
     std::string path(const std::string& name) const { return job.run.dir + "/" + name; }
     std::string read(const std::string& name) const {
@@ -42,6 +34,9 @@ struct RunFolder {
     }
 
     Job job;
+
+  private:
+    testing::TempDir folder_;
 };
 
 }  // namespace loratrain::test
