@@ -22,11 +22,13 @@ std::optional<double> evaluated(double value) {
 
 }  // namespace
 
-RunRecords::RunRecords(const Job& job, const Plan& plan, int ranks, StatusView view)
+RunRecords::RunRecords(const Job& job, const Plan& plan, int ranks, StatusView view,
+                       RecordPace pace)
     : job_(job),
       plan_(plan),
       ranks_(ranks),
       view_(std::move(view)),
+      pace_(pace),
       summaries_(job.adapters.size()) {}
 
 void RunRecords::guarded(const std::function<void()>& write) {
@@ -99,10 +101,10 @@ std::optional<double> RunRecords::seconds_left(const RunState& state) const {
 
 void RunRecords::beat(const RunState& state, double elapsed_seconds, std::int64_t tokens) {
     tokens_since_ += tokens;
-    if (seconds_since(last_beat_) >= beat_seconds) {
+    if (seconds_since(last_beat_) >= pace_.beat) {
         measure(state);
         write_status(status(state, elapsed_seconds, "running", ""));
-    } else if (view_ && seconds_since(last_view_) >= view_seconds) {
+    } else if (view_ && seconds_since(last_view_) >= pace_.view) {
         view(status(state, elapsed_seconds, "running", ""));
     }
 }

@@ -17,16 +17,20 @@ namespace loratrain {
 /// Shows a person how the run is; called often.
 using StatusView = std::function<void(const RunStatus&)>;
 
-/// What a run leaves for people to watch it by, besides the log: status.json (the heartbeat, at
-/// most every `beat_seconds`), results.csv and the event files. A file of these that cannot be
+/// Least seconds between two of the kind.
+struct RecordPace {
+    double beat = 3.0;  ///< of status.json
+    double view = 0.3;  ///< of the view
+};
+
+/// What a run leaves for people to watch it by, besides the log: status.json (the heartbeat, at the
+/// pace of beats), results.csv and the event files. A file of these that cannot be
 /// written is a warning, once, not the end of the training. Root rank only.
 class RunRecords {
   public:
-    static constexpr double beat_seconds = 3.0;
-    static constexpr double view_seconds = 0.3;
-
     /// `view` (may be empty) gets what status.json gets, and more often.
-    RunRecords(const Job& job, const Plan& plan, int ranks, StatusView view = {});
+    RunRecords(const Job& job, const Plan& plan, int ranks, StatusView view = {},
+               RecordPace pace = {});
 
     /// The rows of every adapter that this run begins with (none for a fresh one).
     void start(const RunState& state, double elapsed_seconds,
@@ -60,6 +64,7 @@ class RunRecords {
     const Plan& plan_;
     int ranks_;
     StatusView view_;
+    RecordPace pace_;
     std::vector<MetricsSummary> summaries_;
     std::unique_ptr<EventLog> events_;
     Clock::time_point last_beat_;

@@ -1,15 +1,15 @@
 #include "train/run_records.h"
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
-#include <thread>
 
 #include "io/event_file.h"
 #include "unit/train/run_folder.h"
 
 namespace loratrain::test {
 namespace {
+
+constexpr double never = 1e9;  // seconds
 
 class Records : public ::testing::Test {
   protected:
@@ -69,7 +69,7 @@ class Records : public ::testing::Test {
 };
 
 TEST_F(Records, StartEndAndWhy) {
-    RunRecords records(folder_.job, plan_, 3);
+    RunRecords records(folder_.job, plan_, 3, {}, {never, never});
     records.start(state_, 0.0, {{}, {}});
     EXPECT_EQ(status().state, "running");
     EXPECT_EQ(status().ranks, 3);
@@ -93,12 +93,15 @@ TEST_F(Records, StartEndAndWhy) {
 
 TEST_F(Records, AViewSeesWhatTheFileDoesAndMore) {
     std::vector<RunStatus> seen;
-    RunRecords records(folder_.job, plan_, 1, [&](const RunStatus& s) { seen.push_back(s); });
+    const auto see = [&](const RunStatus& s) { seen.push_back(s); };
+    RunRecords slow(folder_.job, plan_, 1, see, {never, never});
+    slow.start(state_, 0.0, {{}, {}});
+    slow.beat(state_, 0.1, 100);
+    ASSERT_EQ(seen.size(), 1U) << "the second came too early";
+    seen.clear();
+    RunRecords records(folder_.job, plan_, 1, see, {never, 0.0});
     records.start(state_, 0.0, {{}, {}});
     state_.adapters[1].steps = 4;
-    records.beat(state_, 0.1, 100);
-    ASSERT_EQ(seen.size(), 1U) << "the second came too early";
-    std::this_thread::sleep_for(std::chrono::duration<double>(1.1 * RunRecords::view_seconds));
     records.beat(state_, 0.5, 100);
     ASSERT_EQ(seen.size(), 2U);
     EXPECT_EQ(seen[1].round, 4);
@@ -107,6 +110,15 @@ TEST_F(Records, AViewSeesWhatTheFileDoesAndMore) {
     ASSERT_EQ(seen.size(), 3U);
     EXPECT_EQ(seen[2].state, "stopped");
     EXPECT_EQ(to_json(seen[2]), folder_.read("status.json"));
+}
+
+TEST_F(Records, TheFileIsWrittenAgainWhenItIsOldEnough) {
+    RunRecords records(folder_.job, plan_, 1, {}, {0.0, never});
+    records.start(state_, 0.0, {{}, {}});
+    state_.adapters[1].steps = 4;
+    records.beat(state_, 1.0, 100);
+    EXPECT_EQ(status().round, 4);
+    EXPECT_GT(status().tokens_per_second, 0.0);
 }
 
 TEST_F(Records, ResultsCoverWhatWasBeforeAContinuation) {
