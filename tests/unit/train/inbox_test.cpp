@@ -43,7 +43,7 @@ TEST_F(InboxTest, UnfinishedFilesAreLeftAlone) {
     put("new.yaml.part", "x");
     put("notes.txt", "x");
     fs::create_directories(folder_.path("inbox/folder.yaml"));
-    put("young.yaml", "x", 0);
+    put("young.yaml", "x", -1);  // a second ahead: young for two seconds from now
     EXPECT_TRUE(inbox_.look().additions.empty());
     put("young.yaml", "whole", 2);
     EXPECT_EQ(texts(inbox_.look()), Names{"whole"});
