@@ -11,7 +11,7 @@ function(loratrain_mpi_test name)
              COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} --oversubscribe
                      --bind-to none $<TARGET_FILE:test_mpi_${name}>)
     set_tests_properties(mpi.${name}.${ranks} PROPERTIES
-      LABELS "mpi;ranks_${ranks}" TIMEOUT 120 PROCESSORS 2
+      LABELS "mpi;ranks_${ranks}" TIMEOUT 300 PROCESSORS 2
       ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMP_NUM_THREADS=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_pml=ob1")
   endforeach()
 endfunction()
