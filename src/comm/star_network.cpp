@@ -31,7 +31,7 @@ using Failure = boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t longest_line = 256;
-constexpr std::chrono::seconds connect_time{2};
+constexpr std::chrono::seconds connect_time{5};
 constexpr std::chrono::milliseconds farewell_time{500};
 
 /// IPv4 addresses of this host's network devices, without the loopback device.
@@ -231,9 +231,10 @@ class StarNetwork::Impl {
         if (number == meeting_.addresses.size()) return connected_.set_value(false);
         const auto peer = std::make_shared<Connection>(tcp::socket(io_));
         const auto deadline = std::make_shared<asio::steady_timer>(io_, connect_time);
-        deadline->async_wait([peer](const Failure& cancelled) {
+        deadline->async_wait([this, peer](const Failure& cancelled) {
             Failure ignored;
-            if (!cancelled) peer->socket.close(ignored);
+            // An answer just before the deadline comes too late to cancel it.
+            if (!cancelled && !peers_.contains(0)) peer->socket.close(ignored);
         });
         const auto answered = [this, number, peer, deadline](const std::string& line) {
             deadline->cancel();
