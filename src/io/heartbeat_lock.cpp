@@ -131,11 +131,12 @@ bool create(const std::string& path, const std::string& contents) {
     return true;
 }
 
-/// Watches until there is a sign of life or a change (true), or the patience ends (false).
+/// Watches until there is a sign of life or a change (true), or the patience ends (false). Only the
+/// time between looks counts: the holder may have been suspended together with this process.
 bool changes(const std::string& path, const Sight& first, const HeartbeatOptions& options) {
-    const auto start = Clock::now();
-    while (seconds_since(start) < options.patience) {
-        std::this_thread::sleep_for(seconds(std::min(longest_look, options.beat / looks_per_beat)));
+    const double pause = std::min(longest_look, options.beat / looks_per_beat);
+    for (double watched = 0.0; watched < options.patience; watched += pause) {
+        std::this_thread::sleep_for(seconds(pause));
         const std::optional<Sight> now = look_at(path);
         if (!now || now->contents != first.contents || now->touched != first.touched) return true;
     }
