@@ -176,14 +176,15 @@ void settle_plan(const MpiSession& mpi, const Cluster& cluster, TrainingSession&
     session.plan = plan_from_text(broadcast_text(mpi, plan_text));
 }
 
-/// Collective: a rank that fails in it alone ends the job, as the others wait for it.
-std::unique_ptr<Communicator> connect(const MpiSession& mpi, const Backend& backend) {
+/// Does collective work: a rank that fails in it alone ends the job, as the others wait for it.
+template <class Work>
+auto together(const MpiSession& mpi, const char* what, const Work& work) {
     try {
-        return make_communicator(mpi, backend);
+        return work();
     } catch (const InputError&) {
         throw;
     } catch (const std::exception& error) {
-        log::error(cat("on host ", mpi.host(), ", connecting the ranks: ", error.what()));
+        log::error(cat("on host ", mpi.host(), ", ", what, ": ", error.what()));
         MpiSession::abort(static_cast<int>(ExitCode::error));
     }
 }
@@ -203,9 +204,12 @@ bool reads_tokens(const StagePlan& stage) {
 
 void build_stage(const MpiSession& mpi, TrainingSession& session) {
     agree(mpi, [&] { session.backend = make_backend_for(session.job, session.plan, mpi); });
-    session.communicator = connect(mpi, *session.backend);
-    settle_costs(mpi, session.job, session.plan, *session.communicator, *session.backend,
-                 session.costs);
+    session.communicator = together(mpi, "connecting the ranks",
+                                    [&] { return make_communicator(mpi, *session.backend); });
+    together(mpi, "measuring messages", [&] {
+        settle_costs(mpi, session.job, session.plan, *session.communicator, *session.backend,
+                     session.costs);
+    });
     if (session.costs.known()) session.plan.costs = session.costs.costs;
     agree(mpi, [&] {
         const Job& job = session.job;
@@ -318,9 +322,11 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
 
     record_memory(mpi, session.job.run.dir, *session.backend, before);
 
-    session.backend->synchronize();
-    barrier(mpi);
-    session.recorder->set_zero();
+    together(mpi, "before the first step", [&] {
+        session.backend->synchronize();
+        barrier(mpi);
+        session.recorder->set_zero();
+    });
     const ExitCode code = trainer.run();
     log::end_live();
     activity::begin(activity::Task::finish);
