@@ -111,7 +111,9 @@ void RunDirectory::report_what_happened_before() const {
 void RunDirectory::move_aside(const std::string& name) const {
     const fs::path path = fs::path(dir_) / name;
     if (!fs::exists(path)) return;
-    const fs::path target = path.string() + ".before-" + local_time(unix_time(), "%Y%m%d-%H%M%S");
+    const std::string now = local_time(unix_time(), "%Y%m%d-%H%M%S");
+    fs::path target = cat(path.string(), ".before-", now);
+    for (int i = 2; fs::exists(target); ++i) target = cat(path.string(), ".before-", now, "-", i);
     fs::rename(path, target);
     log::info("moved " + path.string() + " to " + target.string());
 }

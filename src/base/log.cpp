@@ -68,11 +68,13 @@ void set_rank(int rank) {
 }
 
 void open_file(const std::string& path) {
-    if (state().rank != 0) return;
-    state().file.close();
-    state().file.clear();
-    state().file.open(path, std::ios::app);
-    if (!state().file) throw Error(path + ": cannot open the log file for writing");
+    State& all = state();
+    if (all.rank != 0) return;
+    const std::lock_guard lock(all.writing);
+    all.file.close();
+    all.file.clear();
+    all.file.open(path, std::ios::app);
+    if (!all.file) throw Error(path + ": cannot open the log file for writing");
 }
 
 void info(std::string_view text) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
@@ -57,7 +58,9 @@ void write_text_atomic(const std::string& path, const std::string& text) {
 
 void write_file_atomic(const std::string& path,
                        const std::function<void(const std::string& temporary)>& write) {
-    const std::string temporary = cat(path, temporary_suffix, ::getpid());
+    // Process ids are the same on several hosts or in several containers.
+    const auto moment = std::chrono::system_clock::now().time_since_epoch().count();
+    const std::string temporary = cat(path, temporary_suffix, ::getpid(), "-", moment);
     try {
         write(temporary);
         flush_to_disk(temporary, O_RDONLY);

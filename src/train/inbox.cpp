@@ -38,10 +38,12 @@ template <class Wanted>
 std::vector<fs::path> files_of(const fs::path& dir, Wanted wanted) {
     std::vector<fs::path> files;
     std::error_code error;
-    for (const auto& entry : fs::directory_iterator(dir, error)) {
-        const bool hidden = entry.path().filename().string().starts_with('.');
-        if (!hidden && entry.is_regular_file(error) && wanted(entry.path())) {
-            files.push_back(entry.path());
+    std::error_code none;
+    for (fs::directory_iterator entry(dir, error), end; !error && entry != end;
+         entry.increment(error)) {
+        const bool hidden = entry->path().filename().string().starts_with('.');
+        if (!hidden && entry->is_regular_file(none) && wanted(entry->path())) {
+            files.push_back(entry->path());
         }
     }
     std::sort(files.begin(), files.end());
