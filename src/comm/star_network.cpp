@@ -233,12 +233,11 @@ class StarNetwork::Impl {
         const auto deadline = std::make_shared<asio::steady_timer>(io_, connect_time);
         deadline->async_wait([this, peer](const Failure& cancelled) {
             Failure ignored;
-            // An answer just before the deadline comes too late to cancel it.
             if (!cancelled && !peers_.contains(0)) peer->socket.close(ignored);
         });
         const auto answered = [this, number, peer, deadline](const std::string& line) {
-            deadline->cancel();
-            if (line != greeting(0)) return try_address(number + 1);
+            deadline->cancel();  // unless it is due too: then who comes first decides
+            if (line != greeting(0) || !peer->socket.is_open()) return try_address(number + 1);
             peers_[0] = peer;
             connected_.set_value(true);
         };
