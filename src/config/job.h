@@ -65,7 +65,7 @@ struct ScheduleJob {
     /// Adapters that train at the same time; none = auto: as many as memory allows. The policies
     /// sequential and 1f1b take one.
     std::optional<int> max_adapters;
-    double solver_seconds = 1.0;  ///< longest time of one MILP; the greedy packing stands in
+    double solver_seconds = 10.0;  ///< safety limit of one MILP; the greedy packing stands in
     /// auto: costs measured on this hardware (profiled at the start unless they are known).
     CostSource costs = CostSource::automatic;
 };

@@ -31,7 +31,9 @@ struct Milp {
 /// Where the search ends before it has proved an optimum; the best solution found counts then.
 struct MilpLimits {
     std::int64_t nodes = 1000;  ///< of branch and bound: what normally ends it, deterministic
-    double seconds = 1.0;       ///< wall clock, a safety net only
+    /// Wall clock, a safety net only: generous, as planning shares the processors with training and
+    /// what a solve finds must not depend on that.
+    double seconds = 10.0;
     /// Only solutions with an objective below this one are of interest.
     double cutoff = std::numeric_limits<double>::infinity();
 };

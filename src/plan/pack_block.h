@@ -30,7 +30,7 @@ struct PackRules {
     std::int32_t max_in_flight = 1;
     CostModel costs;  ///< built in, never measured: packings must repeat after a resume
     Recompute recompute = Recompute::none;
-    double solver_seconds = 1.0;  ///< safety limit of one MILP
+    double solver_seconds = 10.0;  ///< safety limit of one MILP
     int threads = 1;              ///< the result does not depend on it
     bool rough = false;           ///< balanced: compare a tenth of the packings
 };
