@@ -12,7 +12,8 @@ function(loratrain_mpi_test name)
                      --bind-to none $<TARGET_FILE:test_mpi_${name}>)
     set_tests_properties(mpi.${name}.${ranks} PROPERTIES
       LABELS "mpi;ranks_${ranks}" TIMEOUT 300 PROCESSORS 2
-      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMP_NUM_THREADS=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_pml=ob1")
+      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMP_NUM_THREADS=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_pml=ob1;\
+OMPI_MCA_orte_tmpdir_base=${CMAKE_CURRENT_BINARY_DIR}/mpi.${name}.${ranks}")  # as harness.py
   endforeach()
 endfunction()
 

@@ -5,6 +5,7 @@ Only the standard library is used."""
 
 import array
 import atexit
+import contextlib
 import json
 import math
 import os
@@ -22,9 +23,16 @@ GOLDEN = SOURCE / "tests" / "golden"
 BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))
 BYTE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 MPIEXEC = os.environ.get("LORATRAIN_MPIEXEC", "mpirun")
+SCRATCH = pathlib.Path(tempfile.mkdtemp(prefix="loratrain-tests-"))  # of this process
+atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
 # Costs measured by the first run of a process hold for the others, so that they are planned alike.
-COST_CACHE = pathlib.Path(tempfile.gettempdir()) / f"loratrain-test-costs-{os.getpid()}.json"
-atexit.register(COST_CACHE.unlink, missing_ok=True)
+COST_CACHE = SCRATCH / "costs.json"
+
+
+def session_directory():
+    """Where one run of Open MPI keeps its files. One that ends deletes the folder that all runs of
+    a user share by default, even while another starts, which fails then."""
+    return tempfile.mkdtemp(dir=SCRATCH)
 
 
 def mpirun_command(arguments, ranks=1):
@@ -37,6 +45,7 @@ def mpirun_command(arguments, ranks=1):
                        OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1")
     environment.setdefault("OMP_NUM_THREADS", "1")
     environment.setdefault("OMPI_MCA_pml", "ob1")  # what it finds here, without the search
+    environment["OMPI_MCA_orte_tmpdir_base"] = session_directory()
     environment.setdefault("LORATRAIN_COST_CACHE", str(COST_CACHE))
     return command + [BIN] + [str(a) for a in arguments], environment
 
@@ -68,6 +77,13 @@ def children(pid):
     except OSError:
         return []
     return [int(child) for child in text.split()]
+
+
+def send(pids, number):
+    """Signals processes, those that are gone left out."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def is_alive(pid):
