@@ -60,6 +60,14 @@ std::vector<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
+/// Says when; starts within one second are told apart by a number.
+fs::path name_aside(const fs::path& path) {
+    const std::string name = path.string() + ".before-" + local_time(unix_time(), "%Y%m%d-%H%M%S");
+    fs::path target = name;
+    for (int i = 2; fs::exists(target); ++i) target = cat(name, "-", i);
+    return target;
+}
+
 }  // namespace
 
 RunDirectory::RunDirectory(const Job& job, const CommandLine& command_line,
@@ -111,9 +119,7 @@ void RunDirectory::report_what_happened_before() const {
 void RunDirectory::move_aside(const std::string& name) const {
     const fs::path path = fs::path(dir_) / name;
     if (!fs::exists(path)) return;
-    const std::string now = local_time(unix_time(), "%Y%m%d-%H%M%S");
-    fs::path target = cat(path.string(), ".before-", now);
-    for (int i = 2; fs::exists(target); ++i) target = cat(path.string(), ".before-", now, "-", i);
+    const fs::path target = name_aside(path);
     fs::rename(path, target);
     log::info("moved " + path.string() + " to " + target.string());
 }
