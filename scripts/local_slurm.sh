@@ -16,22 +16,37 @@ fail() {
     exit "${2:-1}"
 }
 
-free_port() {
-    python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
+# COUNT ports, not of those that the system gives out itself: it might before they are used.
+free_ports() {
+    python3 - "$1" <<'END'
+import random, socket, sys
+found = []
+for port in random.sample(range(20000, 32000), 12000):
+    if len(found) == int(sys.argv[1]):
+        break
+    try:
+        socket.socket().bind(("", port))
+        found.append(port)
+    except OSError:
+        pass
+print(*found)
+END
 }
 
 # Generous: at least 8 CPUs and 8 GPUs of each node are counted out, whatever the machine has.
+# Open MPI names shared memory after the job's id: another Slurm's jobs here must have other ids.
 write_conf() {
-    local cpus host mpi node
+    local cpus host mpi node ports
     cpus=$(nproc)
     [ "$cpus" -ge 8 ] || cpus=8
     host=$(hostname -s)
+    read -ra ports <<<"$(free_ports $(($(wc -w <<<"$1") + 1)))"
     mpi=none
     if ls /usr/lib/*/slurm*/mpi_pmix.so >/dev/null 2>&1; then mpi=pmix; fi
     cat >slurm.conf <<END
 ClusterName=local
 SlurmctldHost=$host(127.0.0.1)
-SlurmctldPort=$(free_port)
+SlurmctldPort=${ports[0]}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -52,12 +67,14 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=2
 SlurmdParameters=config_overrides
 ReturnToService=2
 GresTypes=gpu
+FirstJobId=$((1 + 1000 * RANDOM))
 MinJobAge=300
 KillWait=30
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 END
     for node in $1; do
-        echo "NodeName=$node NodeHostname=$host NodeAddr=127.0.0.1 Port=$(free_port)" \
+        ports=("${ports[@]:1}")
+        echo "NodeName=$node NodeHostname=$host NodeAddr=127.0.0.1 Port=${ports[0]}" \
             "CPUs=$cpus Gres=gpu:8 State=UNKNOWN" >>slurm.conf
     done
     touch gpu{0..7}
