@@ -4,6 +4,7 @@ import json
 import pathlib
 import random
 import re
+import signal
 import struct
 import sys
 import unittest
@@ -11,6 +12,7 @@ import unittest
 from harness import BIN, JobTest, memory_report, run, start, write_samples
 
 MIB = 1 << 20
+STOPPED = 75
 
 
 def ranks_below(pid):
@@ -27,7 +29,7 @@ def resident(pid):
 
 class Growth(JobTest):
     def test_thousand_steps(self):
-        keys = {"lora_dropout": 0.1, "max_steps": 1100}
+        keys = {"lora_dropout": 0.1, "max_steps": 100000, "lr_scheduler_type": "constant"}
         job = self.tiny_job("run", {"one": {**keys, "r": 4}, "two": {**keys, "r": 7},
                                     "three": {**keys, "target_modules": ["o_proj"]}})
         job["datasets"]["a"]["eval_path"] = write_samples(self.dir / "eval.jsonl", 6, 99)
@@ -38,15 +40,17 @@ class Growth(JobTest):
         self.addCleanup(process.kill)
         samples = {}
         for line in process.stdout:
-            match = re.search(r"step (\d+)/1100", line)
-            if match and int(match[1]) in (300, 700, 1095):
+            match = re.search(r"step (\d+)/100000", line)
+            if match and int(match[1]) in (300, 700, 1100):
                 samples[int(match[1])] = [resident(pid) for pid in ranks_below(process.pid)]
-        self.assertEqual(process.wait(60), 0)
+                if len(samples) == 3:  # not before: what has ended has no memory
+                    process.send_signal(signal.SIGUSR1)
+        self.assertEqual(process.wait(60), STOPPED)
         print("resident MiB at steps", {step: [round(b / MIB, 2) for b in values]
                                         for step, values in samples.items()}, file=sys.stderr)
         self.assertEqual([len(values) for values in samples.values()], [2, 2, 2])
         for rank in range(2):
-            self.assertLess(samples[1095][rank] - samples[300][rank], MIB)
+            self.assertLess(samples[1100][rank] - samples[300][rank], MIB)
 
 
 class Prediction(JobTest):
