@@ -14,7 +14,7 @@ import tempfile
 import time
 import unittest
 
-from harness import (JobTest, children, is_alive, mpirun_command, read_metrics, run, start,
+from harness import (JobTest, children, is_alive, mpirun_command, read_metrics, run, send, start,
                      write_samples)
 
 STOPPED = 75
@@ -122,10 +122,7 @@ class RandomKills(JobTest):
         if not ranks:
             process.send_signal(number)  # mpirun has started none yet
         else:
-            try:
-                os.kill(ranks[rank % len(ranks)], number)
-            except ProcessLookupError:
-                pass
+            send([ranks[rank % len(ranks)]], number)
         begin = time.monotonic()
         process.wait(LONGEST_END)
         while any(map(is_alive, ranks)):
@@ -285,8 +282,7 @@ class Directory(JobTest):
         second = self.succeed(run([long]), 2)
         self.assertIn("is in use by another process (process ", second.stderr)
         self.assertEqual(second.stderr.count("error: "), 1)
-        for rank in ranks:
-            os.kill(rank, signal.SIGKILL)
+        send(ranks, signal.SIGKILL)
         first.stdout.read()
         first.wait(LONGEST_END)
 

@@ -7,6 +7,7 @@ import pty
 import re
 import signal
 import struct
+import subprocess
 import termios
 import threading
 import time
@@ -308,10 +309,20 @@ class Follow(LiveTest):
 
     def test_into_a_pipe(self):
         self.running()
-        threading.Timer(8, self.stop).start()
-        process = self.succeed(direct("status", self.dir / "run", "--follow"))
-        self.assert_plain(process.stdout)
-        blocks = re.split(r"^(?=/.*/run: )", process.stdout, flags=re.M)[1:]
+        process = subprocess.Popen([BIN, "status", self.dir / "run", "--follow"], text=True,
+                                   stdout=subprocess.PIPE, env=mpirun_command([])[1])
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        text = ""
+        while text.count("/run: running") < 2:
+            line = process.stdout.readline()
+            self.assertTrue(line, text)
+            text += line
+        self.stop()
+        text += process.stdout.read()
+        self.assertEqual(process.wait(60), 0)
+        self.assert_plain(text)
+        blocks = re.split(r"^(?=/.*/run: )", text, flags=re.M)[1:]
         self.assertGreater(len(blocks), 2)
         self.assertTrue(all("/run: running" in block for block in blocks[:-1]))
         self.assertIn("/run: stopped ", blocks[-1])

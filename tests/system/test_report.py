@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import struct
+import threading
 import time
 import unittest
 
@@ -236,8 +237,11 @@ class OtherStates(Watching):
         for adapter in self.job["adapters"]:
             adapter["max_steps"] = 100000
         process = start([self.write_job(self.job)])
+        reader = threading.Thread(target=process.stdout.read)  # a full pipe holds up the run
+        reader.start()
         self.addCleanup(process.stdout.close)
-        self.addCleanup(process.wait)
+        self.addCleanup(reader.join)
+        self.addCleanup(process.kill)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             path = self.run_dir / "status.json"

@@ -3,7 +3,6 @@ directory that the same command continues to the same bits.
 
 LORATRAIN_EARLY_STOPS is the number of stops during the start (default 6)."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -12,7 +11,7 @@ import signal
 import time
 import unittest
 
-from harness import JobTest, children, run, start
+from harness import JobTest, children, run, send, start
 from test_watchdog import ranks_of
 
 STOPPED = 75
@@ -64,9 +63,8 @@ class StopTest(JobTest):
 class TimeLimit(StopTest):
     def test_max_hours(self):
         path = self.job("run", LONG)
-        begin = time.monotonic()
         process = self.succeed(run([path, "--max-hours", 0.0001], 2), STOPPED)
-        self.assertLess(time.monotonic() - begin, 6)
+        self.assertLess(self.saved_step(), LONG // 2)
         reason = "stopped: time limit run.max_hours 1e-04 h reached; the same command continues"
         self.assertIn(reason, process.stdout)
         self.assertEqual(self.last_start()["reason"], reason)
@@ -109,8 +107,7 @@ class StopFile(StopTest):
 class Signals(StopTest):
     @staticmethod
     def send(process, number):
-        for rank in ranks_of(process):
-            os.kill(rank, number)
+        send(ranks_of(process), number)
 
     def test_copies_of_the_first_are_one_request(self):
         process = self.started(self.job("run", ENDLESS))
@@ -126,11 +123,11 @@ class Signals(StopTest):
         first, second = ranks_of(process)
         os.kill(second, signal.SIGSTOP)
         os.kill(first, signal.SIGTERM)
-        time.sleep(1.3)
+        time.sleep(2)
         self.assertIsNone(process.poll())
         os.kill(first, signal.SIGTERM)
         output = process.stdout.read()
-        self.assertNotIn(process.wait(20), (0, 2, STOPPED))
+        self.assertNotIn(process.wait(60), (0, 2, STOPPED))
         self.assertNotIn("stopped: ", output)
         self.assert_continues_like_undisturbed()
 
@@ -175,8 +172,7 @@ class DuringTheStart(StopTest):
             delay = draw.uniform(0, longest)
             number = draw.choice([signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
             time.sleep(delay)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(draw.choice(ranks), number)
+            send([draw.choice(ranks)], number)
             output, _ = process.communicate(timeout=60)
             codes.append(process.returncode)
             with self.subTest(signal=number.name, delay=delay, longest=longest):
@@ -196,9 +192,10 @@ class DuringTheStart(StopTest):
         process = start([self.job("run", self.STEPS), "--dry-run"])
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.kill)
-        while not any(map(has_begun, children(process.pid))):
+        while not (begun := list(filter(has_begun, children(process.pid)))):
             self.assertIsNone(process.poll())
-        os.kill(children(process.pid)[0], signal.SIGTERM)
+            time.sleep(0.001)
+        os.kill(begun[0], signal.SIGTERM)
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, 128 + signal.SIGTERM)
 
