@@ -16,7 +16,13 @@ pid=
 pass_on() {
     asked=yes
     interrupted=yes
-    if [ -n "$pid" ]; then kill -USR1 "$pid" 2>/dev/null; fi
+    if [ -z "$pid" ]; then return; fi
+    # A rank that has not begun would die of it, and the others would wait for that rank.
+    for _ in {1..100}; do
+        if [ -e "$LORATRAIN_EXIT_FILE" ] || ! kill -0 "$pid" 2>/dev/null; then break; fi
+        sleep 0.2
+    done
+    kill -USR1 "$pid" 2>/dev/null
 }
 trap pass_on USR1
 trap 'ended=yes; pass_on' TERM
@@ -49,7 +55,7 @@ code=75
 if [ -z "$asked" ]; then
     $launcher "$program" "$@" &
     pid=$!
-    if [ -n "$asked" ]; then kill -USR1 "$pid" 2>/dev/null; fi
+    if [ -n "$asked" ]; then pass_on; fi
     interrupted=yes
 fi
 while [ -n "$interrupted" ] && [ -n "$pid" ]; do # a signal interrupts wait

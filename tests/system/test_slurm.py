@@ -231,6 +231,20 @@ class Train(SlurmTest):
                 self.assertIn("not put back into the queue: 0 restarts", self.log(job))
             self.assertEqual(list(self.dir.glob(".loratrain-*")), [])
 
+    def test_asked_to_stop_while_one_rank_has_not_begun(self):
+        """Where the signal would end it, and the other would wait for it."""
+        self.environment["LORATRAIN_MAX_RESTARTS"] = "0"
+        late, slow = self.dir / "late", self.dir / "slow"
+        wait = f"sleep 1; touch {late}; sleep 2"
+        slow.write_text(f'#!/bin/sh\nif [ "$SLURM_PROCID" = 1 ]; then {wait}; fi\n'
+                        f'exec {BIN} "$@"\n')
+        slow.chmod(0o755)
+        self.environment["LORATRAIN"] = str(slow)
+        job = self.submit("cpu.sbatch", self.job("run", ENDLESS))
+        self.wait(job, late.exists, SLOW)
+        self.command("scancel", "--batch", "--signal=USR1", job)
+        self.assertEqual(self.wait_for_end(job)["ExitCode"], "75:0", self.log(job))
+
     def root_that_tells(self, path):
         """A repository whose machine.sh, which the script reads first, leaves a file."""
         root = self.dir / "root"
