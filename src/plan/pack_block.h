@@ -31,8 +31,8 @@ struct PackRules {
     CostModel costs;  ///< built in, never measured: packings must repeat after a resume
     Recompute recompute = Recompute::none;
     double solver_seconds = 10.0;  ///< safety limit of one MILP
-    int threads = 1;              ///< the result does not depend on it
-    bool rough = false;           ///< balanced: compare a tenth of the packings
+    int threads = 1;               ///< the result does not depend on it
+    bool rough = false;            ///< balanced: compare a tenth of the packings
 };
 
 /// Which samples share a microbatch, and the order of the microbatches, for a block of consecutive
