@@ -60,9 +60,9 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, co
     Plan plan = make_plan(job, model, inputs.infos, cluster);
     if (command_line.device.empty()) {
         cluster.costs = kept_costs(mpi, job, plan, cluster.ranks_per_node);
-    }
-    if (cluster.costs) {
-        plan = plan_again(plan, *cluster.costs, job, inputs.infos, cluster, nullptr);
+        if (cluster.costs) {
+            plan = plan_again(plan, *cluster.costs, job, inputs.infos, cluster, nullptr);
+        }
     }
     const Prediction prediction = predict(job, plan, inputs.infos, rounds_played);
     const double planning_seconds = seconds_since(start);

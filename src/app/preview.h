@@ -14,8 +14,8 @@ namespace loratrain {
 /// other policies too. Without --device the costs are those that runs of so many ranks on this host
 /// have measured, where any are kept; else built-in ones. With --device or --out it writes
 /// timeline.svg and trace.json into --out or <run.dir>/preview; nothing else is written. Throws
-/// InputError where the job does not fit, or
-/// --device names none that is known. Collective; with --device it needs neither GPU nor mpirun.
+/// InputError where the job does not fit, or --device names none that is known. Collective; with
+/// --device it needs neither GPU nor mpirun.
 ExitCode preview(const CommandLine& command_line, const MpiSession& mpi, const Job& job);
 
 /// The same files in <run.dir>/preview for a run that starts, for its report: how the start should

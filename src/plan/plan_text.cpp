@@ -168,8 +168,7 @@ FittingTokens read_fitting(const Map& map) {
 }
 
 std::vector<double> read_doubles(const YAML::Node& node, std::size_t count) {
-    std::vector<double> values;
-    for (const auto& value : node) values.push_back(parse_number<double>(value.as<std::string>()));
+    std::vector<double> values = parse_numbers<double>(node);
     if (values.size() != count) fail(cat("expected ", count, " numbers, got ", values.size()));
     return values;
 }
@@ -224,9 +223,8 @@ Plan read_plan(const YAML::Node& root) {
     for (const auto& node : map.at("stages")) plan.replica.stages.push_back(read_stage(Map(node)));
     for (const auto& node : map.at("adapters")) plan.adapters.push_back(read_adapter(Map(node)));
     map.read("adapter_capacity", plan.adapter_capacity);
-    for (const auto& node : map.at("first_admitted")) {
-        plan.first_admitted.push_back(
-            AdapterId{parse_number<std::int32_t>(node.as<std::string>())});
+    for (const auto id : parse_numbers<std::int32_t>(map.at("first_admitted"))) {
+        plan.first_admitted.push_back(AdapterId{id});
     }
     for (const auto& node : map.at("trials")) plan.trials.push_back(read_trial(node));
     for (const auto& node : map.at("memory")) plan.memory.push_back(read_memory(Map(node)));

@@ -133,9 +133,7 @@ Window read_window(const YAML::Node& root) {
     for (const auto& node : map.at("microbatches")) {
         window.microbatches.push_back(read_microbatch(node.as<std::string>()));
     }
-    for (const auto& node : map.at("peak_in_flight")) {
-        window.peak_in_flight.push_back(parse_number<std::int32_t>(node.as<std::string>()));
-    }
+    window.peak_in_flight = parse_numbers<std::int32_t>(map.at("peak_in_flight"));
     for (const auto& node : map.at("actions")) {
         window.actions.push_back(read_actions(node.as<std::string>()));
     }

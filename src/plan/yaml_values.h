@@ -36,6 +36,14 @@ Number parse_number(std::string_view text) {
 /// The texts of a sequence.
 std::vector<std::string> fields_of(const YAML::Node& node);
 
+/// The numbers of a sequence.
+template <class Number>
+std::vector<Number> parse_numbers(const YAML::Node& node) {
+    std::vector<Number> values;
+    for (const std::string& field : fields_of(node)) values.push_back(parse_number<Number>(field));
+    return values;
+}
+
 /// A map whose keys must be there; `node` is kept by reference.
 class Map {
   public:

@@ -24,8 +24,8 @@ struct RecordPace {
 };
 
 /// What a run leaves for people to watch it by, besides the log: status.json (the heartbeat, at the
-/// pace of beats), results.csv and the event files. A file of these that cannot be
-/// written is a warning, once, not the end of the training. Root rank only.
+/// pace of beats), results.csv and the event files. A file of these that cannot be written is a
+/// warning, once, not the end of the training. Root rank only.
 class RunRecords {
   public:
     /// `view` (may be empty) gets what status.json gets, and more often.
