@@ -21,6 +21,8 @@ import unittest
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = SOURCE / "tests" / "golden"
 BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))
+STOPPED = 75  # exit code: the same command continues
+ENDLESS = 1000000  # steps
 BYTE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 MPIEXEC = os.environ.get("LORATRAIN_MPIEXEC", "mpirun")
 SCRATCH = pathlib.Path(tempfile.mkdtemp(prefix="loratrain-tests-"))  # of this process

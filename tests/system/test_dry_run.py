@@ -39,7 +39,7 @@ class DryRun(JobTest):
         self.assertEqual(len(stages), 4)
         self.assertAlmostEqual(float(idle.group(1)), sum(stages) / 4, delta=0.11)
         self.assertTrue(all(0 <= share < 100 for share in stages))
-        self.assertLess(self.number(r"planned in +([\d.]+) s", text), 60)
+        self.assertLess(self.number(r"planned in +([\d.]+) s", text), 5)
         self.assertIn("of capacity", text)
         for policy in ("sequential", "1f1b", "mlora", "balanced"):
             self.assertGreater(self.number(rf"(?m)^  {policy} +(\d+) ", text), 0)

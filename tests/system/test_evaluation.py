@@ -4,9 +4,9 @@ import json
 import math
 import unittest
 
-from harness import JobTest, adapter_weights, read_metrics, read_safetensors, run, write_samples
+from harness import (STOPPED, JobTest, adapter_weights, read_metrics, read_safetensors, run,
+                     write_samples)
 
-STOPPED = 75
 EVERY = 3
 STEPS = 30
 PATIENCE = 3

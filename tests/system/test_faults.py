@@ -14,10 +14,9 @@ import tempfile
 import time
 import unittest
 
-from harness import (JobTest, children, is_alive, mpirun_command, read_metrics, run, send, start,
-                     write_samples)
+from harness import (STOPPED, JobTest, children, is_alive, mpirun_command, read_metrics, run, send,
+                     start, write_samples)
 
-STOPPED = 75
 RANKS = 3
 LONGEST_END = 60  # seconds from a signal to the end of mpirun and of every rank
 NO_FLOCK = os.environ.get("LORATRAIN_NO_FLOCK", "")

@@ -5,10 +5,9 @@ import json
 import time
 import unittest
 
-from harness import JobTest, direct, read_metrics, run, start
+from harness import ENDLESS, JobTest, direct, read_metrics, run, start
 
 STEPS = 1500  # some seconds
-ENDLESS = 1000000
 
 
 class Orders(JobTest):

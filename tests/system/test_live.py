@@ -13,10 +13,9 @@ import threading
 import time
 import unittest
 
-from harness import BIN, JobTest, direct, mpirun_command, run, start, write_samples
+from harness import (BIN, ENDLESS, STOPPED, JobTest, direct, mpirun_command, run, start,
+                     write_samples)
 
-STOPPED = 75
-ENDLESS = 1000000
 PROGRESS = re.compile(r"\d\d:\d\d:\d\d step \d+/\d+  loss")
 TAG = re.compile(r"\[\d+,\d+\]<std(?:out|err)>:")  # mpirun's, also inside a line: one a chunk
 

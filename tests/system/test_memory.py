@@ -9,10 +9,9 @@ import struct
 import sys
 import unittest
 
-from harness import BIN, JobTest, memory_report, run, start, write_samples
+from harness import BIN, STOPPED, JobTest, memory_report, run, start, write_samples
 
 MIB = 1 << 20
-STOPPED = 75
 
 
 def ranks_below(pid):

@@ -11,11 +11,10 @@ import tempfile
 import time
 import unittest
 
-from harness import (JobTest, adapter_weights, children, read_metrics, run, send, start,
+from harness import (STOPPED, JobTest, adapter_weights, children, read_metrics, run, send, start,
                      step_metrics, write_samples)
 
 TIMES = ("tokens_per_second", "elapsed_seconds")
-STOPPED = 75
 ADAPTERS = {
     "one": {"r": 4, "lora_dropout": 0.1, "num_train_epochs": 3},
     "two": {"r": 7, "lora_dropout": 0.3, "max_steps": 9, "lr_scheduler_type": "linear",

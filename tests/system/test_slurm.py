@@ -14,15 +14,15 @@ import tempfile
 import time
 import unittest
 
-from harness import (BIN, COST_CACHE, MPIEXEC, SOURCE, JobTest, run, session_directory,
+from harness import (BIN, COST_CACHE, ENDLESS, MPIEXEC, SOURCE, JobTest, run, session_directory,
                      step_metrics)
 
 LOCAL_SLURM = SOURCE / "scripts/local_slurm.sh"
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch")
 MISSING = [name for name in NEEDED if not shutil.which(name)]
+SOON = 15
 SLOW = 60
 LONG = 3000  # steps: some seconds, so that a signal comes before the end
-ENDLESS = 1000000
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 ADAPTERS = {"one": {"lora_dropout": 0.1}, "two": {"r": 2}}
 
@@ -116,8 +116,8 @@ class SlurmTest(JobTest):
         """What an undisturbed run gives."""
         self.succeed(run([self.job("whole", steps)], 2))
 
-    def assert_refused(self, job, *words):
-        facts = self.wait_for_end(job)
+    def assert_refused_soon(self, job, *words):
+        facts = self.wait_for_end(job, SOON)
         text = self.log(job)
         self.assertEqual((facts["JobState"], facts["ExitCode"], facts["Restarts"]),
                          ("FAILED", "2:0", "0"), text)
@@ -283,7 +283,7 @@ class Array(SlurmTest):
         listed = self.dir / "list.txt"
         listed.write_text("a.yaml\n")
         job = self.submit("array.sbatch", listed, options=["--array=2", "--gpus-per-node=2"])
-        self.assert_refused(f"{job}_2", "list.txt", "no line 2", "1 lines")
+        self.assert_refused_soon(f"{job}_2", "list.txt", "no line 2", "1 lines")
 
 
 class BadInput(SlurmTest):
@@ -291,23 +291,23 @@ class BadInput(SlurmTest):
         path = self.job("run", 10)
         path.write_text(path.read_text().replace("learning_rate", "learning_rat"))
         job = self.submit("train.sbatch", path, options=["--gpus-per-node=2"])
-        self.assert_refused(job, "run.yaml:", "learning_rat", "learning_rate")
+        self.assert_refused_soon(job, "run.yaml:", "learning_rat", "learning_rate")
         self.assertFalse((self.dir / "run").exists())
 
     def test_too_many_ranks(self):
         job = self.submit("cpu.sbatch", self.job("run", 10), options=["--ntasks-per-node=5"])
-        self.assert_refused(job, "5 stages", "4 layers")
+        self.assert_refused_soon(job, "5 stages", "4 layers")
 
     def test_too_few_ranks(self):
         path = self.job("run", 10)
         job = json.loads(path.read_text())
         job["parallel"]["pipeline_stages"] = 4
         job = self.submit("cpu.sbatch", self.write_job(job, "run.yaml"))
-        self.assert_refused(job, "pipeline_stages", "4", "2 ranks")
+        self.assert_refused_soon(job, "pipeline_stages", "4", "2 ranks")
 
     def test_no_program(self):
         self.environment["LORATRAIN"] = "/none/loratrain"
-        self.assert_refused(self.submit("cpu.sbatch", self.job("run", 10)), "/none/loratrain")
+        self.assert_refused_soon(self.submit("cpu.sbatch", self.job("run", 10)), "/none/loratrain")
 
 
 if __name__ == "__main__":

@@ -11,12 +11,10 @@ import signal
 import time
 import unittest
 
-from harness import JobTest, children, run, send, start
+from harness import ENDLESS, STOPPED, JobTest, children, run, send, start
 from test_watchdog import ranks_of
 
-STOPPED = 75
 LONG = 1500  # steps: seconds, so that a stop comes before the end
-ENDLESS = 1000000
 ADAPTERS = {"one": {"lora_dropout": 0.1}, "two": {"r": 2}}
 
 undisturbed = {}  # the weights of a run of LONG steps, once per process

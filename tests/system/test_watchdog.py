@@ -9,12 +9,11 @@ import subprocess
 import time
 import unittest
 
-from harness import JobTest, children, is_alive, run, start
+from harness import STOPPED, JobTest, children, is_alive, run, start
 
 TIMEOUT = 2
 SOON = 60  # where waiting for a dead peer lasts for ever
 STEPS = 100000
-STOPPED = 75
 MESSAGE = re.compile(r"error: (?:rank \d+: )?rank (\d+) on host (\S+): (.*), last seen in (.+)")
 ACTIONS = re.compile("of (microbatch|batch) [0-9]+$|gradient norms$|the end of a window$|"
                      "planning the next window$|waiting for what rank 0 says next$|"
