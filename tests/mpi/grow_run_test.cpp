@@ -10,12 +10,14 @@
 #include "mpi/shared_temp_dir.h"
 #include "plan/make_plan.h"
 #include "plan/plan_text.h"
+#include "support/problems.h"
 #include "support/small_model.h"
 
 namespace loratrain::mpi_test {
 namespace {
 
 using test::small_model;
+using testing::has;
 
 namespace fs = std::filesystem;
 
@@ -73,9 +75,6 @@ class GrowRun : public ::testing::Test {
         EXPECT_EQ(to_yaml(job_) + to_text(plan_), before);
         EXPECT_EQ(files_.train.size(), session().is_root() || with_tokens_ ? 1U : 0U);
         return found;
-    }
-    static bool has(const std::string& text, const std::string& words) {
-        return text.find(words) != std::string::npos;
     }
 
     SharedTempDir folder_;

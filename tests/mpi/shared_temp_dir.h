@@ -4,7 +4,7 @@
 #include <string>
 
 #include "mpi/mpi_main.h"
-#include "unit/io/support.h"
+#include "support/files.h"
 
 namespace loratrain::mpi_test {
 

@@ -1,12 +1,10 @@
 #pragma once
 
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -53,35 +51,6 @@ inline void put(const std::string& path, const std::string& text) {
 inline std::string get(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
-}
-
-/// The problems of the InputError that `action` throws; empty and a test failure if none.
-inline std::vector<Problem> problems_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const InputError& error) {
-        return error.problems();
-    }
-    ADD_FAILURE() << "no InputError was thrown";
-    return {};
-}
-
-inline std::string text_of(const std::vector<Problem>& problems) {
-    std::string text;
-    for (const Problem& problem : problems) text += to_string(problem) + "\n";
-    return text;
-}
-
-/// All problems as one text; each must name a place.
-inline std::string problem_text(const std::function<void()>& action) {
-    const std::vector<Problem> problems = problems_of(action);
-    for (const Problem& problem : problems) EXPECT_NE(problem.where, "");
-    return text_of(problems);
-}
-
-inline ::testing::AssertionResult has(const std::string& text, const std::string& part) {
-    if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
-    return ::testing::AssertionFailure() << "no '" << part << "' in:\n" << text;
 }
 
 }  // namespace loratrain::testing

@@ -1,15 +1,14 @@
 #include "app/cost_cache.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "config/model_presets.h"
 #include "io/files.h"
+#include "support/files.h"
 
 namespace loratrain {
 namespace {
@@ -33,13 +32,10 @@ void expect_equal(const CostModel& a, const CostModel& b) {
     EXPECT_EQ(costs_to_json({{"k", a}}), costs_to_json({{"k", b}}));
 }
 
-class CostCache : public testing::Test {
+class CostCache : public ::testing::Test {
   protected:
-    CostCache() { std::filesystem::create_directories(folder_); }
-    ~CostCache() override { std::filesystem::remove_all(folder_); }
-    std::string folder_ =
-        (std::filesystem::temp_directory_path() / cat("loratrain-cost-cache-", getpid())).string();
-    std::string path_ = folder_ + "/a/costs.json";
+    testing::TempDir folder_;
+    std::string path_ = folder_.file("a/costs.json");
 };
 
 TEST_F(CostCache, KeepsCostsToTheBit) {
@@ -53,7 +49,7 @@ TEST_F(CostCache, KeepsCostsToTheBit) {
     EXPECT_EQ(find_costs(path_, "two")->full_speed_ranks, 1.5);
     EXPECT_EQ(find_costs(path_, "two")->ranks_per_host, 4);
     EXPECT_FALSE(find_costs(path_, "three"));
-    EXPECT_FALSE(find_costs(folder_ + "/none.json", "one"));
+    EXPECT_FALSE(find_costs(folder_.file("none.json"), "one"));
 }
 
 TEST_F(CostCache, DamagedFilesAreReplaced) {
@@ -77,8 +73,8 @@ TEST_F(CostCache, NegativeCostsAreRefused) {
 
 TEST_F(CostCache, UnwritableIsNoError) {
     keep_costs("", "one", some_costs());
-    write_text_atomic(folder_ + "/file", "");
-    EXPECT_NO_THROW(keep_costs(folder_ + "/file/costs.json", "one", some_costs()));
+    write_text_atomic(folder_.file("file"), "");
+    EXPECT_NO_THROW(keep_costs(folder_.file("file/costs.json"), "one", some_costs()));
 }
 
 TEST_F(CostCache, IsWhereTheEnvironmentSays) {

@@ -1,33 +1,13 @@
 #include "unit/config/job_files.h"
 
-#include <cstdlib>
-#include <fstream>
+#include "support/problems.h"
 
 namespace loratrain {
 
-namespace {
-
-std::string list(const std::vector<Problem>& problems) {
-    std::string text;
-    for (const Problem& problem : problems) text += to_string(problem) + "\n";
-    return text;
-}
-
-}  // namespace
-
-JobFiles::JobFiles() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "loratrain-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw Error(pattern + ": cannot be made");
-    folder_ = std::filesystem::canonical(pattern);
-}
-
-JobFiles::~JobFiles() {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-}
+using testing::text_of;
 
 void JobFiles::write(const std::string& text) const {
-    std::ofstream(job_path(), std::ios::binary) << text;
+    testing::put(job_path(), text);
 }
 
 Job JobFiles::read(const std::string& text, const std::vector<Override>& overrides) const {
@@ -48,7 +28,7 @@ std::vector<Problem> JobFiles::problems(const std::string& text,
 
 void expect_only(const std::vector<Problem>& problems, const std::string& where,
                  const std::string& what, const std::string& hint) {
-    EXPECT_EQ(problems.size(), 1U) << list(problems);
+    EXPECT_EQ(problems.size(), 1U) << text_of(problems);
     expect_among(problems, where, what, hint);
 }
 
@@ -59,7 +39,7 @@ void expect_among(const std::vector<Problem>& problems, const std::string& where
         EXPECT_NE(problem.hint.find(hint), std::string::npos) << to_string(problem);
         return;
     }
-    ADD_FAILURE() << "not found: " << where << ": " << what << "\namong\n" << list(problems);
+    ADD_FAILURE() << "not found: " << where << ": " << what << "\namong\n" << text_of(problems);
 }
 
 }  // namespace loratrain

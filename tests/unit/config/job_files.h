@@ -8,15 +8,13 @@
 
 #include "base/error.h"
 #include "config/job_yaml.h"
+#include "support/files.h"
 
 namespace loratrain {
 
 /// A folder of its own for one test, removed at the end, in which job files are written.
 class JobFiles : public ::testing::Test {
   protected:
-    JobFiles();
-    ~JobFiles() override;
-
     std::string folder() const { return folder_.string(); }
     std::string job_path() const { return (folder_ / "tune.yaml").string(); }
     /// `where` of a problem in line `line` of the job file.
@@ -28,7 +26,8 @@ class JobFiles : public ::testing::Test {
                                   const std::vector<Override>& overrides = {}) const;
 
   private:
-    std::filesystem::path folder_;
+    testing::TempDir temp_;
+    std::filesystem::path folder_ = std::filesystem::canonical(temp_.path());
 };
 
 /// Expects that exactly this one problem was found; the hint need only contain `hint`.

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "unit/io/support.h"
+#include "support/files.h"
 
 namespace loratrain {
 namespace {

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "unit/io/support.h"
+#include "support/files.h"
+#include "support/problems.h"
 
 namespace loratrain {
 namespace {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "io/files.h"
+#include "support/problems.h"
 #include "unit/io/tiny_model.h"
 
 namespace loratrain {

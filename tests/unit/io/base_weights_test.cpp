@@ -10,6 +10,7 @@
 #include "io/base_writer.h"
 #include "io/hdf5_handle.h"
 #include "io/import_hf.h"
+#include "support/problems.h"
 #include "unit/io/tiny_model.h"
 
 namespace loratrain {

@@ -17,7 +17,8 @@
 #include "base/system.h"
 #include "io/files.h"
 #include "io/heartbeat_lock.h"
-#include "unit/io/support.h"
+#include "support/files.h"
+#include "support/problems.h"
 
 namespace {
 int flock_error = 0;

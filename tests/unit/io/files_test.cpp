@@ -7,7 +7,8 @@
 #include <csignal>
 
 #include "io/checksum.h"
-#include "unit/io/support.h"
+#include "support/files.h"
+#include "support/problems.h"
 
 namespace loratrain {
 namespace {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/files.h"
-#include "unit/io/support.h"
+#include "support/problems.h"
 
 namespace loratrain {
 namespace {

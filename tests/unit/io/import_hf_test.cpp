@@ -10,6 +10,7 @@
 #include "io/base_weights.h"
 #include "io/files.h"
 #include "io/safetensors.h"
+#include "support/problems.h"
 #include "unit/io/tiny_model.h"
 
 namespace loratrain {

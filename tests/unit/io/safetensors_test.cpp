@@ -7,7 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/dtype.h"
-#include "unit/io/support.h"
+#include "support/files.h"
+#include "support/problems.h"
 
 namespace loratrain {
 namespace {

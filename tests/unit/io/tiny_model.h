@@ -9,7 +9,7 @@
 #include "base/dtype.h"
 #include "io/base_weights.h"
 #include "io/hf_config.h"
-#include "unit/io/support.h"
+#include "support/files.h"
 
 namespace loratrain::testing {
 

@@ -6,7 +6,8 @@
 #include <thread>
 
 #include "io/hdf5_handle.h"
-#include "unit/io/support.h"
+#include "support/files.h"
+#include "support/problems.h"
 
 namespace loratrain {
 namespace {

@@ -17,7 +17,7 @@
 #include "model/stage.h"
 #include "plan/make_plan.h"
 #include "plan/plan_window.h"
-#include "unit/io/support.h"
+#include "support/files.h"
 
 namespace loratrain::test {
 

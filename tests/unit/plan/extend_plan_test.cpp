@@ -5,15 +5,14 @@
 #include "base/error.h"
 #include "plan/memory_model.h"
 #include "plan/plan_text.h"
+#include "support/problems.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
 
 namespace {
 
-bool has(const std::string& text, const std::string& words) {
-    return text.find(words) != std::string::npos;
-}
+using testing::has;
 
 /// A planned job to which one adapter like its first is added.
 struct Growth {

@@ -6,15 +6,14 @@
 
 #include "base/text.h"
 #include "plan/describe.h"
+#include "support/problems.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
 
 namespace {
 
-bool has(const std::string& text, const std::string& words) {
-    return text.find(words) != std::string::npos;
-}
+using testing::has;
 
 /// Adapters on samples of 10 and, one of them, 100 tokens: 2048 tokens a microbatch where memory
 /// allows. `ranks` stages of six layers.

@@ -3,15 +3,14 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "plan/memory_model.h"
+#include "support/problems.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
 
 namespace {
 
-bool has(const std::string& text, const std::string& words) {
-    return text.find(words) != std::string::npos;
-}
+using testing::has;
 
 }  // namespace
 

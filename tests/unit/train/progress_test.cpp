@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include "support/problems.h"
+
 namespace loratrain {
 namespace {
 
+using testing::has;
+
 /// One adapter of a hundred steps of 100 tokens.
-class Progressing : public testing::Test {
+class Progressing : public ::testing::Test {
   protected:
     Progressing() {
         job_.adapters.resize(1);
@@ -31,18 +35,14 @@ class Progressing : public testing::Test {
 
     /// What is printed when a step of a window that has started ends.
     static std::string end(ProgressLog& log, std::int32_t number, double elapsed) {
-        testing::internal::CaptureStdout();
+        ::testing::internal::CaptureStdout();
         log.batch_done(batch(number), 1.5, elapsed);
-        return testing::internal::GetCapturedStdout();
+        return ::testing::internal::GetCapturedStdout();
     }
 
     static std::string step(ProgressLog& log, std::int32_t number, double elapsed) {
         start(log, number, number);
         return end(log, number, elapsed);
-    }
-
-    static bool has(const std::string& line, const std::string& words) {
-        return line.find(words) != std::string::npos;
     }
 
     Job job_;

@@ -1,12 +1,12 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 
 #include "config/job.h"
-#include "unit/io/support.h"
+#include "support/files.h"
 
 namespace loratrain::test {
 
@@ -23,14 +23,10 @@ struct RunFolder {
     }
 
     std::string path(const std::string& name) const { return job.run.dir + "/" + name; }
-    std::string read(const std::string& name) const {
-        std::ostringstream text;
-        text << std::ifstream(path(name)).rdbuf();
-        return text.str();
-    }
+    std::string read(const std::string& name) const { return testing::get(path(name)); }
     void write(const std::string& name, const std::string& text) const {
         std::filesystem::create_directories(std::filesystem::path(path(name)).parent_path());
-        std::ofstream(path(name)) << text;
+        testing::put(path(name), text);
     }
 
     Job job;
