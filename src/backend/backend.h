@@ -255,6 +255,12 @@ struct MemoryUse {
     std::size_t peak = 0;
 };
 
+/// Scratch that operators need, in bytes, at most (plan/engine_memory.h).
+struct ScratchSizes {
+    std::size_t operators = 0;
+    std::size_t attention = 0;  ///< of cuDNN
+};
+
 class Backend {
   public:
     virtual ~Backend() = default;
@@ -268,6 +274,9 @@ class Backend {
 
     /// Throws Error naming `what` and the bytes when memory is short. Contents are zeroed.
     virtual Buffer allocate(std::size_t bytes, const char* what) = 0;
+    /// Allocates scratch now instead of when an operator first asks for it, so that a run uses from
+    /// its start the memory that was planned. Throws as allocate() does.
+    virtual void prepare_scratch(const ScratchSizes& /*sizes*/) {}
     virtual void release(void* data, std::size_t bytes) = 0;
     virtual MemoryUse memory() const = 0;
     virtual void upload(void* target, const void* host_source, std::size_t bytes) = 0;

@@ -1,6 +1,7 @@
 #include "model/stage.h"
 
 #include "backend/range.h"
+#include "plan/engine_memory.h"
 
 namespace loratrain {
 
@@ -31,6 +32,8 @@ Stage::Stage(const Job& job, const Plan& plan, std::size_t stage_index, const We
     sums_.eval_loss = doubles(samples);
     sums_.eval_wrong = doubles(samples);
     if (stage_.has_head) head_ = std::make_unique<Head>(plan, weights_, workspace_, backend);
+    const EngineLayout engine = engine_layout(job, plan, stage_);
+    backend.prepare_scratch({engine.operator_scratch, engine.cudnn_workspace});
 }
 
 TensorView Stage::input(std::int32_t slot, std::int64_t tokens) const {

@@ -38,6 +38,11 @@ bool in_bf16(const Plan& plan) {
     return on_cuda(plan) && plan.precision == Precision::bf16;
 }
 
+bool takes_cudnn(const Plan& plan) {
+    const std::int64_t width = plan.model.head_dim;
+    return in_bf16(plan) && width % 8 == 0 && width <= widest_cudnn_head;
+}
+
 std::int64_t most_samples(const Plan& plan) {
     const SampleBounds& samples = plan.samples;
     const std::int64_t room = std::max<std::int64_t>(0, plan.microbatch_tokens - samples.longest);
@@ -139,10 +144,9 @@ std::uint64_t own_attention_bytes(const Plan& plan) {
                                       tile_tables * tiles * tile_bytes);
 }
 
-std::uint64_t cudnn_attention_bytes(const Plan& plan) {
+std::uint64_t cudnn_workspace_bytes(const Plan& plan) {
+    if (!takes_cudnn(plan)) return 0;
     const ModelSpec& model = plan.model;
-    if (!in_bf16(plan) || model.head_dim % 8 != 0 || model.head_dim > widest_cudnn_head) return 0;
-    constexpr std::int64_t operands = 9;
     const auto [samples, length, tokens] =
         attention_shape(most_samples(plan), plan.samples.longest, plan.microbatch_tokens);
     const std::int64_t scores = std::min(score_limit, samples * model.heads * length * length * 2);
@@ -152,14 +156,20 @@ std::uint64_t cudnn_attention_bytes(const Plan& plan) {
     const std::int64_t queries_per_key = model.heads / model.kv_heads;
     const std::int64_t ld = model.q_size() + 2 * model.kv_size() + 3 * plan.saved_columns;
     const std::int64_t all_heads = queries_per_key > 1 ? 2 * tokens * ld * queries_per_key * 4 : 0;
-    const std::int64_t tables = 2 * (1 + operands) * (plan.microbatch_tokens + 32) * 4;
     return static_cast<std::uint64_t>(static_cast<double>(scores) * padding) +
-           static_cast<std::uint64_t>(sums + all_heads + tables);
+           static_cast<std::uint64_t>(sums + all_heads);
+}
+
+std::uint64_t cudnn_table_bytes(const Plan& plan) {
+    if (!takes_cudnn(plan)) return 0;
+    constexpr std::uint64_t operands = 9;
+    const auto rows = static_cast<std::uint64_t>(plan.microbatch_tokens) + 32;
+    return 2 * (1 + operands) * rows * 4;
 }
 
 std::uint64_t EngineLayout::total() const {
     return gemm_workspace + gemm_timing + table_ring + operator_scratch + own_attention +
-           cudnn_attention;
+           cudnn_workspace + cudnn_tables;
 }
 
 EngineLayout engine_layout(const Job& job, const Plan& plan, const StagePlan& stage) {
@@ -169,7 +179,8 @@ EngineLayout engine_layout(const Job& job, const Plan& plan, const StagePlan& st
     layout.table_ring = table_ring_bytes(plan);
     layout.operator_scratch = operator_scratch_bytes(job, plan, stage);
     layout.own_attention = own_attention_bytes(plan);
-    layout.cudnn_attention = cudnn_attention_bytes(plan);
+    layout.cudnn_workspace = cudnn_workspace_bytes(plan);
+    layout.cudnn_tables = cudnn_table_bytes(plan);
     return layout;
 }
 

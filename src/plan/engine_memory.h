@@ -36,17 +36,19 @@ std::uint64_t operator_scratch_bytes(const Job& job, const Plan& plan, const Sta
 /// T / 32 + samples each. Source: backend/cuda/attention.cpp.
 std::uint64_t own_attention_bytes(const Plan& plan);
 
-/// cuDNN's attention, bf16 with head_dim <= 128 only. With s samples in the microbatch, l tokens in
-/// the longest, T in all (rounded up as base/attention_shape.h says), Q query and G key heads:
+/// Workspace of cuDNN's attention, bf16 with head_dim <= 128 only. With s samples in the
+/// microbatch, l tokens in the longest, T in all (rounded up as base/attention_shape.h says), Q
+/// query and G key heads:
 /// - scores of the repeatable backward s Q l² 2, cut into parts of at most 4 GiB
 ///   (backend/cuda/attention_cudnn.cpp), l in 64s times l in 128s;
 /// - softmax sums T Q 4;
 /// - with G < Q dK and dV of all query heads, 2 T ld (Q / G) 4, ld = columns of the rows dQ|dK|dV
-///   with their LoRA pad (cudnn_frontend, scaled_dot_product_flash_attention.h: *_fullhead_size);
-/// - tables of lengths and offsets, forward and backward, 10 x int32 per sample.
+///   with their LoRA pad (cudnn_frontend, scaled_dot_product_flash_attention.h: *_fullhead_size).
 /// s <= min(samples of a round, 1 + (T - l) / shortest sample). cuDNN is counted also where it was
 /// not built in, or samples are too short for it to be chosen.
-std::uint64_t cudnn_attention_bytes(const Plan& plan);
+std::uint64_t cudnn_workspace_bytes(const Plan& plan);
+/// Its tables of lengths and offsets, forward and backward: 10 x int32 per sample.
+std::uint64_t cudnn_table_bytes(const Plan& plan);
 
 struct EngineLayout {
     std::uint64_t gemm_workspace = 0;
@@ -54,7 +56,8 @@ struct EngineLayout {
     std::uint64_t table_ring = 0;
     std::uint64_t operator_scratch = 0;
     std::uint64_t own_attention = 0;
-    std::uint64_t cudnn_attention = 0;
+    std::uint64_t cudnn_workspace = 0;
+    std::uint64_t cudnn_tables = 0;
     std::uint64_t total() const;
 };
 EngineLayout engine_layout(const Job& job, const Plan& plan, const StagePlan& stage);

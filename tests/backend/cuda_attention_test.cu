@@ -321,7 +321,7 @@ TEST(CudaAttentionPartsTest, CudnnAgreesWithOwnKernels) {
     expect_near(got.dv.download(), expected.dv.download(), DType::bf16, "dv in parts");
 }
 
-/// Numbers to hold against cudnn_attention_bytes of plan/engine_memory.h.
+/// Numbers to hold against cudnn_workspace_bytes of plan/engine_memory.h.
 TEST(CudaAttentionPartsTest, CountsItsDeviceMemory) {
     LORATRAIN_NEED_GPU();
     const AttentionInput in = input({8, 2, 128, {2048, 700, 512, 600}, 0, 8.0}, DType::bf16);

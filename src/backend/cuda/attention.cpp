@@ -104,6 +104,10 @@ void CudaAttention::allow_any_order() {
     if (cudnn_) cudnn_->allow_any_order();
 }
 
+void CudaAttention::reserve(std::size_t workspace_bytes) {
+    if (cudnn_) cudnn_->reserve(workspace_bytes);
+}
+
 void CudaAttention::forward(const Attention& op) {
     if (op.rows.tokens == 0) return;
     check_shapes(op, compute_);

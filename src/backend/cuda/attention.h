@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -24,6 +25,8 @@ class CudaAttention {
     CudaAttention(const CudaAttention&) = delete;
     CudaAttention& operator=(const CudaAttention&) = delete;
 
+    /// Allocates so much of cuDNN's workspace now, if this program was built with cuDNN.
+    void reserve(std::size_t workspace_bytes);
     void forward(const Attention& op);
     void backward(const AttentionBackward& op);
 

@@ -212,6 +212,9 @@ class CudnnAttentionGraphs final : public CudnnAttention {
     CudnnAttentionGraphs(const CudnnAttentionGraphs&) = delete;
     CudnnAttentionGraphs& operator=(const CudnnAttentionGraphs&) = delete;
 
+    void reserve(std::size_t workspace_bytes) override {
+        workspace_.reserve(workspace_bytes, "cuDNN's workspace");
+    }
     bool forward(const Attention& op) override {
         return run(op, {{q, &op.q}, {k, &op.k}, {v, &op.v}, {o, &op.o}}, false, forward_table_);
     }

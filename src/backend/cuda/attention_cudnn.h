@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -16,6 +17,7 @@ class CudnnAttention {
   public:
     virtual ~CudnnAttention() = default;
 
+    virtual void reserve(std::size_t workspace_bytes) = 0;
     /// False, with nothing done, when cuDNN does not take these operands; refusal() says why.
     virtual bool forward(const Attention& op) = 0;
     virtual bool backward(const AttentionBackward& op) = 0;

@@ -88,6 +88,11 @@ void CudaBackend::release(void* data, std::size_t bytes) {
     free_counted(data, bytes, &memory_);
 }
 
+void CudaBackend::prepare_scratch(const ScratchSizes& sizes) {
+    reserve_workspace(sizes.operators);
+    attention_->reserve(sizes.attention);
+}
+
 void CudaBackend::upload(void* target, const void* host_source, std::size_t bytes) {
     transfers_->upload(target, host_source, bytes);
 }

@@ -36,6 +36,7 @@ class CudaBackend final : public Backend {
     void* native_stream() const override { return stream_; }
 
     Buffer allocate(std::size_t bytes, const char* what) override;
+    void prepare_scratch(const ScratchSizes& sizes) override;
     void release(void* data, std::size_t bytes) override;
     /// Everything this class and its parts allocate on the device.
     MemoryUse memory() const override { return memory_; }

@@ -55,27 +55,28 @@ TEST(EngineMemory, PartsByHand) {
     // 1 + (8192 - 2048) / 512 = 13 samples, rounded to 14, of 2048 tokens, 32 heads
     const std::uint64_t scores = 14ULL * 32 * 2048 * 2048 * 2;
     const std::uint64_t heads = 2ULL * 8192 * (6144 + 3 * 64) * 4 * 4;
-    EXPECT_EQ(layout.cudnn_attention, scores + 8192U * 32 * 4 + heads + 2U * 10 * (8192 + 32) * 4);
+    EXPECT_EQ(layout.cudnn_workspace, scores + 8192U * 32 * 4 + heads);
+    EXPECT_EQ(layout.cudnn_tables, 2U * 10 * (8192 + 32) * 4);
     EXPECT_EQ(plan.memory[0].engine, layout.total());
 }
 
 TEST(EngineMemory, SamplesOfARoundBoundTheScores) {
     Case test = large_case();
-    const std::uint64_t before = layout_of(test).cudnn_attention;
+    const std::uint64_t before = layout_of(test).cudnn_workspace;
     test.datasets[0].train[6].tokens = 8;
     const std::uint64_t scores = 14ULL * 32 * 2048 * 2048 * 2;
-    EXPECT_EQ(layout_of(test).cudnn_attention, before - scores + (std::uint64_t{4} << 30U));
+    EXPECT_EQ(layout_of(test).cudnn_workspace, before - scores + (std::uint64_t{4} << 30U));
     test.job.parallel.microbatch_tokens = 8192;
     for (AdapterJob& adapter : test.job.adapters) adapter.global_batch_size = 2;
     EXPECT_EQ(test.plan().samples.per_round, 8);
-    EXPECT_EQ(layout_of(test).cudnn_attention, before - scores / 14 * 6);
+    EXPECT_EQ(layout_of(test).cudnn_workspace, before - scores / 14 * 6);
 }
 
 TEST(EngineMemory, Fp32HasNoTensorCoreScratch) {
     Case test = large_case();
     test.job.model.precision = Precision::fp32;
     const EngineLayout layout = layout_of(test);
-    EXPECT_EQ(layout.cudnn_attention, 0U);
+    EXPECT_EQ(layout.cudnn_workspace, 0U);
     EXPECT_EQ(layout.gemm_timing, 0U);
     EXPECT_EQ(layout.operator_scratch, 8192U);
     EXPECT_EQ(layout.gemm_workspace, 32 * mib);
@@ -84,7 +85,7 @@ TEST(EngineMemory, Fp32HasNoTensorCoreScratch) {
 TEST(EngineMemory, WideHeadsAreNotForCudnn) {
     Case test = large_case();
     test.model.head_dim = 256;
-    EXPECT_EQ(layout_of(test).cudnn_attention, 0U);
+    EXPECT_EQ(layout_of(test).cudnn_workspace, 0U);
 }
 
 TEST(EngineMemory, GrowsWithTheTokens) {
