@@ -24,7 +24,13 @@ constexpr double limit_seconds = 15.0;
 constexpr int repeats = 3;
 constexpr std::int32_t profiled_layers = 2;
 constexpr std::int64_t longest_profiled = 4096;
-constexpr std::int64_t short_sample = 64;
+/// Shares of microbatch_tokens; processors, which are slow, run the first few.
+constexpr std::array<double, 6> shares{1.0, 0.25, 0.5, 0.75, 0.375, 0.625};
+constexpr std::size_t processor_shares = 3;
+constexpr std::int64_t processor_short_sample = 64;
+/// What sizes on a GPU are short of the shares: they fill the tiles of GEMMs as badly as others do.
+constexpr std::array<std::int64_t, shares.size()> shortfalls{64, 16, 112, 32, 96, 48};
+constexpr double hot_seconds = 1.5;  ///< until a GPU's clock has come down to what it can sustain
 constexpr std::size_t most_adapters = 8;
 constexpr double weak_prior = 0.02;
 constexpr std::size_t enough_loads = 4;   // to tell three coefficients
@@ -69,17 +75,30 @@ Plan profile_plan(const Job& job, const Plan& plan) {
     return result;
 }
 
-/// Samples of equal length, shared out among the adapters.
-Microbatch equal_samples(std::int64_t tokens, std::int64_t length, std::size_t adapters) {
-    const auto samples = static_cast<std::size_t>(std::max<std::int64_t>(1, tokens / length));
+/// So many tokens in samples as long as `longest`, half as long and so on down to `shortest`, and
+/// again.
+std::vector<std::int64_t> sample_lengths(std::int64_t tokens, std::int64_t longest,
+                                         std::int64_t shortest) {
+    std::vector<std::int64_t> lengths;
+    std::int64_t next = longest;
+    for (; tokens > 0; tokens -= lengths.back()) {
+        lengths.push_back(std::min(next, tokens));
+        next = next / 2 >= shortest ? next / 2 : longest;
+    }
+    return lengths;
+}
+
+/// Samples of those lengths, shared out among the adapters.
+Microbatch microbatch_of(const std::vector<std::int64_t>& lengths, std::size_t adapters) {
+    const std::size_t samples = lengths.size();
     const std::size_t segments = std::min(adapters, samples);
     Microbatch microbatch;
     for (std::size_t i = 0; i < segments; ++i) {
         Segment segment;
         segment.adapter = static_cast<AdapterId>(i);
         for (std::size_t s = samples * i / segments; s < samples * (i + 1) / segments; ++s) {
-            segment.samples.push_back({static_cast<std::int32_t>(s),
-                                       static_cast<std::int32_t>(std::min(tokens, length))});
+            segment.samples.push_back(
+                {static_cast<std::int32_t>(s), static_cast<std::int32_t>(lengths[s])});
         }
         microbatch.segments.push_back(segment);
     }
@@ -107,9 +126,7 @@ class CostProfile {
     double probe() {
         const auto weights = synthetic_base_weights(plan_.model, 1);
         Layers layers(job_, plan_, *weights, backend_);
-        const std::int64_t most = plan_.microbatch_tokens;
-        const auto [forward, backward] =
-            time_layers(layers, equal_samples(most, longest_of(most), job_.adapters.size()));
+        const auto [forward, backward] = time_layers(layers, loads().front());
         return forward + backward;
     }
 
@@ -132,37 +149,49 @@ class CostProfile {
     }
     /// Whether there is time for one more after `times`; the first of them only warms up.
     bool may_repeat(int times) const { return times == 0 || (times == 1 ? !too_late() : !late()); }
-    /// As long as samples of the job are.
-    std::int64_t longest_of(std::int64_t tokens) const {
-        return std::min(
-            {tokens, longest_profiled, std::max<std::int64_t>(1, plan_.samples.longest)});
+    /// Of several sizes, each in samples of mixed lengths up to the job's longest and in short
+    /// ones.
+    std::vector<Microbatch> loads() const {
+        std::vector<Microbatch> result;
+        for (std::size_t i = 0; i < (on_gpu_ ? shares.size() : processor_shares); ++i) {
+            const double share = shares[i] * static_cast<double>(plan_.microbatch_tokens);
+            const auto whole = std::max<std::int64_t>(1, static_cast<std::int64_t>(share));
+            const std::int64_t tokens = whole - (on_gpu_ ? std::min(shortfalls[i], whole / 16) : 0);
+            const std::int64_t longest = std::min(
+                {tokens, longest_profiled, std::max<std::int64_t>(1, plan_.samples.longest)});
+            const std::int64_t shortest = std::clamp<std::int64_t>(
+                longest / 8, 1, on_gpu_ ? longest : processor_short_sample);
+            for (const std::int64_t from : {longest, shortest}) {
+                result.push_back(
+                    microbatch_of(sample_lengths(tokens, from, shortest), job_.adapters.size()));
+            }
+        }
+        return result;
     }
 
     void profile_layers(const WeightSource& weights, CostModel& costs) {
         Layers layers(job_, plan_, weights, backend_);
         std::vector<CostObservation> forward;
         std::vector<CostObservation> backward;
-        const std::int64_t most = plan_.microbatch_tokens;
-        for (const std::int64_t tokens : {most, (most + 3) / 4, (most + 1) / 2}) {
-            const std::int64_t longest = longest_of(tokens);
-            const std::int64_t shortest = std::clamp<std::int64_t>(longest / 8, 1, short_sample);
-            for (const std::int64_t length : {longest, shortest}) {
-                if (must_do(forward.size(), enough_loads)) break;
-                const Microbatch microbatch = equal_samples(tokens, length, job_.adapters.size());
-                const auto rows = static_cast<double>(microbatch.tokens());
-                const double squares = rows * static_cast<double>(std::min(tokens, length));
-                const auto [f, b] = time_layers(layers, microbatch);
-                if (forward.empty()) largest_seconds_ = f + b;
-                forward.push_back({rows, squares, f / profiled_layers});
-                backward.push_back({rows, squares, b / profiled_layers});
-            }
+        const std::vector<Microbatch> microbatches = loads();
+        warm_up(layers, microbatches);
+        for (const Microbatch& microbatch : microbatches) {
+            if (must_do(forward.size(), enough_loads)) break;
+            const MicrobatchLoad load = load_of(microbatch);
+            const auto rows = static_cast<double>(load.tokens);
+            const auto [f, b] = time_layers(layers, microbatch);
+            if (forward.empty()) largest_seconds_ = f + b;
+            forward.push_back({rows, load.squares, f / profiled_layers});
+            backward.push_back({rows, load.squares, b / profiled_layers});
         }
         costs.layer_forward = fit(forward, prior_.layer_forward);
         costs.layer_backward = fit(backward, prior_.layer_backward);
         profile_steps(layers.stage, costs);
     }
 
-    std::pair<double, double> time_layers(Layers& layers, const Microbatch& microbatch) {
+    /// Calls work(run), where run(0) is a forward of the microbatch and run(1) its backward.
+    template <class Work>
+    auto with_layers(Layers& layers, const Microbatch& microbatch, const Work& work) {
         const PackedBatch packed = pack_layout(microbatch);
         const MicrobatchRows rows{{}, {}, packed.positions, packed.sample_ids, packed.offsets};
         const std::int64_t tokens = microbatch.tokens();
@@ -172,11 +201,36 @@ class CostProfile {
         Stage& stage = layers.stage;
         backend_.fill_random(stage.input(0, tokens), {1, 0.0F, 1.0F});
         backend_.fill_random(d_output, {2, 0.0F, 1e-3F});
-        const auto times = repeat<2>([&](std::size_t part) {
+        return work([&](std::size_t part) {
             if (part == 0) stage.forward(0, microbatch, rows, rule);
             if (part == 1) stage.backward(0, d_output, d_input);
         });
-        return {times[0], times[1]};
+    }
+
+    std::array<double, 2> time_layers(Layers& layers, const Microbatch& microbatch) {
+        return with_layers(layers, microbatch, [&](const auto& run) { return repeat<2>(run); });
+    }
+
+    /// Chooses the algorithms for all loads, then computes until the GPU is as slow as in training.
+    void warm_up(Layers& layers, const std::vector<Microbatch>& microbatches) {
+        if (!on_gpu_) return;
+        for (const Microbatch& microbatch : microbatches) {
+            with_layers(layers, microbatch, [&](const auto& run) {
+                run(0);
+                run(1);
+            });
+        }
+        with_layers(layers, microbatches.front(), [&](const auto& run) { heat<2>(run); });
+    }
+
+    template <std::size_t parts, class Work>
+    void heat(const Work& work) {
+        if (!on_gpu_) return;
+        const Clock::time_point start = Clock::now();
+        while (seconds_since(start) < hot_seconds) {
+            for (std::size_t part = 0; part < parts; ++part) work(part);
+            backend_.synchronize();
+        }
     }
 
     void profile_steps(Stage& stage, CostModel& costs) {
@@ -198,8 +252,7 @@ class CostProfile {
     void profile_head(const WeightSource& weights, CostModel& costs) {
         Stage stage(job_, plan_, head_stage, weights, backend_);
         std::vector<CostObservation> observations;
-        const std::int64_t most = plan_.microbatch_tokens;
-        const Microbatch microbatch = equal_samples(most, longest_of(most), job_.adapters.size());
+        const Microbatch microbatch = loads().front();
         const std::int64_t tokens = microbatch.tokens();
         const PackedBatch packed = pack_layout(microbatch);
         const LossRule rule{std::vector<float>(microbatch.segments.size(), 1e-3F), false};
@@ -209,8 +262,9 @@ class CostProfile {
             const std::vector<std::int32_t> targets = random_targets(tokens, labels);
             const MicrobatchRows rows{
                 {}, targets, packed.positions, packed.sample_ids, packed.offsets};
-            const auto times =
-                repeat<1>([&](std::size_t) { stage.forward(0, microbatch, rows, rule); });
+            const auto run = [&](std::size_t) { stage.forward(0, microbatch, rows, rule); };
+            if (observations.empty()) heat<1>(run);
+            const auto times = repeat<1>(run);
             observations.push_back({static_cast<double>(labels), 0.0, times[0]});
         }
         costs.head = fit(observations, prior_.head);

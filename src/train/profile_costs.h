@@ -12,12 +12,13 @@ struct ProfiledCosts {
 };
 
 /// Measured costs of one rank: two layers and a head with random weights of the plan's model and
-/// the adapters of its first group run a few microbatches of up to microbatch_tokens, as samples as
-/// long as the job's can be and as short ones; lines are fitted to the medians (fit_costs.h). Takes
-/// about two seconds, beside the timing of GEMM algorithms on a GPU. What is slower than that is
-/// measured with fewer loads and repeats, as few as tell what grows with the tokens from what grows
-/// with the length of samples; after 15 s with what there is. Messages are taken from `plan.costs`.
-/// Frees what it allocates.
+/// the adapters of its first group run a few microbatches of up to microbatch_tokens, in samples of
+/// mixed lengths up to the job's longest and in short ones; lines are fitted to the medians
+/// (fit_costs.h). A GPU is kept busy before, until its clock is what its power sustains: a cold one
+/// is a tenth faster than training is. Takes about two seconds, on a GPU five beside the timing of
+/// GEMM algorithms. What is slower than that is measured with fewer loads and repeats, as few as
+/// tell what grows with the tokens from what grows with the length of samples; after 15 s with what
+/// there is. Messages are taken from `plan.costs`. Frees what it allocates.
 ProfiledCosts profile_costs(const Job& job, const Plan& plan, Backend& backend);
 
 /// Seconds of a forward and a backward of those layers with one of those microbatches, of
