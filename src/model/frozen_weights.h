@@ -11,6 +11,14 @@
 
 namespace loratrain {
 
+/// A column block of pads: whose factors, where, and which version of them (AdapterBank::version).
+struct PackedFactors {
+    AdapterId adapter{};
+    std::int32_t column = 0;
+    std::int64_t version = 0;
+    bool operator==(const PackedFactors&) const = default;
+};
+
 /// One linear group of one layer. `matrix` is the augmented matrix of design decision 4,
 ///   M = [[W_1 | B_1], ..., [W_n | B_n], [A_1], ..., [A_n]]: rows N + n R, columns K + R, ld K + R
 /// (forward: Y_i = [X | S_i] [W_i | B_i]ᵀ; backward: dX = [dY | dS] [W; A]), or, when weights are
@@ -20,8 +28,8 @@ struct GroupWeights {
     Buffer storage;
     TensorView matrix;
     std::array<Buffer, 3> bias;  ///< per linear, empty = none
-    /// What the pads hold now: adapter and parameter version of each column block, and their width.
-    std::vector<std::pair<std::int32_t, std::int64_t>> packed;
+    /// What the pads hold now, and their width.
+    std::vector<PackedFactors> packed;
     std::int64_t packed_width = -1;
 };
 

@@ -45,6 +45,18 @@ const std::vector<LoraSlot>& LoraLinear::gather_slots(const Site& site, int i) {
     return slots;
 }
 
+const std::vector<LoraSlot>& LoraLinear::gather_pads(const Site& site, int i) {
+    const Linear linear = site.weights.shape.linears[static_cast<std::size_t>(i)];
+    pads_.clear();
+    for (const auto& [adapter, column] : site.tables.pads()) {
+        if (bank_.residence(adapter) != Residence::resident) continue;
+        LoraSlot slot = bank_.slot(adapter, site.layer, linear);
+        slot.column = column;
+        pads_.push_back(slot);
+    }
+    return pads_;
+}
+
 void LoraLinear::gather_targets(const Site& site, const std::array<TensorView, 3>& s) {
     targets_.clear();
     for (int i = 0; i < site.weights.shape.count; ++i) {
@@ -70,8 +82,9 @@ TensorView LoraLinear::prepare(const Site& site, bool with_pads) {
 void LoraLinear::pack(const Site& site, const TensorView& m) {
     GroupWeights& weights = site.weights;
     wanted_.clear();
-    for (const AdapterId adapter : site.tables.adapters()) {
-        wanted_.emplace_back(number(adapter), bank_.version(adapter));
+    for (const auto& [adapter, column] : site.tables.pads()) {
+        if (bank_.residence(adapter) != Residence::resident) continue;
+        wanted_.push_back({adapter, column, bank_.version(adapter)});
     }
     const std::int64_t width = site.tables.width();
     if (weights.packed_width == width && weights.packed == wanted_) return;
@@ -80,7 +93,7 @@ void LoraLinear::pack(const Site& site, const TensorView& m) {
         const LinearShape shape =
             linear_shape(plan_.model, weights.shape.linears[static_cast<std::size_t>(i)]);
         LoraPack op;
-        op.slots = gather_slots(site, i);
+        op.slots = gather_pads(site, i);
         op.b_pad = m.row_range(row, shape.out).col_range(weights.shape.in, width);
         op.a_pad = m.row_range(weights.shape.out + i * width, width).col_range(0, shape.in);
         backend_.lora_pack(op);

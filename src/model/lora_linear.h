@@ -52,6 +52,8 @@ class LoraLinear {
     bool has_lora(const Site& site) const;
     /// Slots of linear i of the group, one per segment.
     const std::vector<LoraSlot>& gather_slots(const Site& site, int i);
+    /// Slots of linear i of the group whose factors its pads hold.
+    const std::vector<LoraSlot>& gather_pads(const Site& site, int i);
     void gather_targets(const Site& site, const std::array<TensorView, 3>& s);
     /// The matrix to multiply with, in compute type: the resident one, or the staged copy.
     TensorView prepare(const Site& site, bool with_pads);
@@ -63,8 +65,9 @@ class LoraLinear {
     const Workspace& workspace_;
     Backend& backend_;
     std::array<std::vector<LoraSlot>, 3> slots_;
+    std::vector<LoraSlot> pads_;
     std::vector<LoraTarget> targets_;
-    std::vector<std::pair<std::int32_t, std::int64_t>> wanted_;
+    std::vector<PackedFactors> wanted_;
 };
 
 }  // namespace loratrain

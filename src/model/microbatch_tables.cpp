@@ -9,6 +9,7 @@ namespace loratrain {
 namespace {
 
 constexpr std::int32_t pad_multiple = 16;
+constexpr std::int32_t free_columns = 64;  // one step of a GEMM kernel along its inner dimension
 
 enum Table : std::uint8_t { ids, positions, sample_ids, offsets, rows, targets, bins, scales };
 
@@ -53,31 +54,51 @@ void MicrobatchTables::set(const Job& job, const Microbatch& microbatch, const M
     set_labels(microbatch, rows, rule);
 }
 
+void MicrobatchTables::set_columns(const Job& job, const Microbatch& microbatch) {
+    pads_.clear();
+    columns_.clear();
+    std::int32_t column = 0;
+    const auto add = [&](AdapterId adapter) {
+        pads_.push_back({adapter, column});
+        column += job.adapter(adapter).r;
+    };
+    if (plan_.backend == BackendKind::cuda) {
+        for (std::size_t a = 0; a < job.adapters.size(); ++a) add(static_cast<AdapterId>(a));
+        if (round_up(column) <= std::min(plan_.pad_columns, free_columns)) {
+            augmented_ = true;
+            width_ = round_up(column);
+            for (const Segment& segment : microbatch.segments) {
+                columns_.push_back(pads_[index(segment.adapter)].column);
+            }
+            return;
+        }
+        pads_.clear();
+        column = 0;
+    }
+    std::int32_t largest_rank = 0;
+    for (const Segment& segment : microbatch.segments) {
+        columns_.push_back(column);
+        add(segment.adapter);
+        largest_rank = std::max(largest_rank, job.adapter(segment.adapter).r);
+    }
+    augmented_ = round_up(column) <= plan_.pad_columns;
+    width_ = round_up(augmented_ ? column : largest_rank);
+    if (!augmented_) std::fill(columns_.begin(), columns_.end(), 0);
+}
+
 void MicrobatchTables::set_segments(const Job& job, const Microbatch& microbatch) {
     segments_.clear();
     adapters_.clear();
-    columns_.clear();
     has_dropout_ = false;
-    std::int32_t rank_sum = 0;
-    std::int32_t largest_rank = 0;
-    for (const Segment& segment : microbatch.segments) {
-        const std::int32_t rank = job.adapter(segment.adapter).r;
-        rank_sum += rank;
-        largest_rank = std::max(largest_rank, rank);
-    }
-    augmented_ = round_up(rank_sum) <= plan_.pad_columns;
-    width_ = round_up(augmented_ ? rank_sum : largest_rank);
+    set_columns(job, microbatch);
     std::int64_t row = 0;
-    std::int32_t column = 0;
     for (const Segment& segment : microbatch.segments) {
         const std::int64_t count = segment.tokens();
         segments_.push_back({static_cast<std::int32_t>(segments_.size()), row, row + count,
                              static_cast<std::uint32_t>(segment.step)});
         adapters_.push_back(segment.adapter);
-        const AdapterJob& adapter = job.adapter(segment.adapter);
-        columns_.push_back(augmented_ ? column : 0);
-        column += adapter.r;
-        has_dropout_ = has_dropout_ || (adapter.lora_dropout > 0 && !evaluation_);
+        const bool dropout = job.adapter(segment.adapter).lora_dropout > 0;
+        has_dropout_ = has_dropout_ || (dropout && !evaluation_);
         row += count;
     }
     LORATRAIN_CHECK(row == tokens_, row, " rows in segments, ", tokens_, " in the microbatch");

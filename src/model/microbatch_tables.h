@@ -51,6 +51,14 @@ class MicrobatchTables {
     /// First LoRA column of each segment's slot, and the padded width of all together.
     const std::vector<std::int32_t>& columns() const { return columns_; }
     std::int64_t width() const { return width_; }
+    /// Whose factors the pads of weight matrices hold, and in which columns: on a GPU those of all
+    /// the job's adapters where they fit in so few columns that products take no longer by them.
+    /// So pads hold for microbatches of other adapters too, until one is stepped.
+    struct PadPlace {
+        AdapterId adapter{};
+        std::int32_t column = 0;
+    };
+    const std::vector<PadPlace>& pads() const { return pads_; }
     bool has_dropout() const { return has_dropout_; }
 
     /// Rows with a target are handled in chunks of the logits buffer. A chunk owns the rows
@@ -67,6 +75,7 @@ class MicrobatchTables {
     const std::vector<LabelChunk>& label_chunks() const { return chunks_; }
 
   private:
+    void set_columns(const Job& job, const Microbatch& microbatch);
     void set_segments(const Job& job, const Microbatch& microbatch);
     void set_labels(const Microbatch& microbatch, const MicrobatchRows& rows, const LossRule& rule);
     void upload(std::int32_t* table, std::span<const std::int32_t> values);
@@ -80,6 +89,7 @@ class MicrobatchTables {
     std::vector<LoraSegment> segments_;
     std::vector<AdapterId> adapters_;
     std::vector<std::int32_t> columns_;
+    std::vector<PadPlace> pads_;
     bool augmented_ = false;
     std::int64_t width_ = 0;
     bool has_dropout_ = false;

@@ -71,6 +71,12 @@ struct WholeStage {
             microbatch.segments.push_back(segment);
             rule.scales.push_back(1.0F / 11.0F);
         }
+        pack();
+        fill_factors();
+    }
+
+    /// The rows of the microbatch, after a change of its segments.
+    void pack() {
         packed = pack_layout(microbatch);
         for (std::size_t row = 0; row < packed.positions.size(); ++row) {
             packed.token_ids.push_back(static_cast<std::int32_t>(uniform_int(1, row, 61)));
@@ -78,7 +84,6 @@ struct WholeStage {
             packed.targets.push_back(last ? -100
                                           : static_cast<std::int32_t>(uniform_int(2, row, 61)));
         }
-        fill_factors();
     }
 
     /// A and B random, so that every gradient is different from zero.

@@ -107,6 +107,40 @@ TEST(Stage, SegmentedPathEqualsAugmentedMatrix) {
     }
 }
 
+/// Forward and backward of the microbatch with the segments of these adapters.
+void run_segments(WholeStage& whole, const std::vector<std::size_t>& adapters) {
+    std::vector<Segment> segments;
+    for (const std::size_t a : adapters) segments.push_back(whole.microbatch.segments[a]);
+    std::swap(segments, whole.microbatch.segments);
+    whole.pack();
+    whole.forward_in_slot(0);
+    whole.backward();
+    std::swap(segments, whole.microbatch.segments);
+}
+
+TEST(Stage, ColumnsOfTheirOwnOnAGpuEqualThoseOfTheMicrobatch) {
+    SmallCase test_case(small_model(), {small_adapter("a", 5), small_adapter("b", 7, 0.3),
+                                        small_adapter("c", 4), small_adapter("d", 2)});
+    test_case.job.adapters[1].targets = {true, true, false, true, false, true, true};
+    WholeStage side_by_side(test_case);
+    test_case.plan.backend = BackendKind::cuda;
+    WholeStage own(test_case);
+    double sum = 9.0;
+    for (const std::vector<std::size_t>& adapters :
+         {std::vector<std::size_t>{0, 2}, {2, 0}, {1}, {3, 1, 0}, {0, 1, 2, 3}, {2}}) {
+        for (WholeStage* whole : {&side_by_side, &own}) {
+            run_segments(*whole, adapters);
+            whole->backend->upload(whole->stage->sums().total + 2, &sum, sizeof(sum));
+            whole->stage->step(static_cast<AdapterId>(2), 1e-2);
+        }
+    }
+    for (const std::size_t a : {0U, 1U, 2U, 3U}) {
+        EXPECT_LE(distance(flat(own.parameters(a)), flat(side_by_side.parameters(a))), 2e-6);
+        if (a == 2) continue;  // none since its last step
+        EXPECT_LE(distance(flat(own.gradients(a)), flat(side_by_side.gradients(a))), 2e-6);
+    }
+}
+
 TEST(Stage, StagedBf16IsCloseToFp32) {
     const std::vector<AdapterJob> adapters{small_adapter("a", 5), small_adapter("b", 7, 0.3)};
     WholeStage full(SmallCase(small_model(), adapters));
