@@ -9,6 +9,7 @@
 #include "backend/gpu_info.h"
 #include "backend/make_backend.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "comm/collective.h"
 #include "plan/plan_text.h"
 #include "train/profile_costs.h"
@@ -37,6 +38,7 @@ class BenchCommand {
         result.microbatch_tokens = tokens;
         result.recompute = with_lora.plan.recompute == Recompute::layer;
         measure_window(with_lora, result);
+        if (bench_.quick) return result;
         result.lora_off = measure_without(lora_off);
         result.gemm_seconds = gemm_seconds(result.model, tokens, *backend_);
         result.profile = profile_window(bench_, with_lora, mpi_, *communicator_, *backend_);
@@ -64,7 +66,7 @@ class BenchCommand {
     void measure_window(const BenchCase& with_lora, BenchResult& result) {
         meet_shapes(with_lora);
         BenchRun run(with_lora, mpi_, *communicator_, *backend_, bench_.predict);
-        run.run(bench_warmup_rounds(bench_));
+        run.run(bench_warmup_rounds);
         std::optional<CostModel> refined;
         if (bench_.predict) refined = run.refined_costs();
         result.window = run.run(bench_.steps);
@@ -72,6 +74,10 @@ class BenchCommand {
             const CostModel& costs = with_lora.plan.costs;
             result.prediction = {run.predicted_seconds(costs), {}, costs.source};
             if (refined) result.prediction->refined_seconds = run.predicted_seconds(*refined);
+            const double idle = 1.0 - run.busy_seconds() / result.window.seconds;
+            for (const std::string& share : gather_texts(mpi_, format_exact(idle))) {
+                result.idle_shares.push_back(std::stod(share));
+            }
         }
         if (mpi_.size() == 1) {
             double fastest = run.run(1).seconds;
@@ -85,18 +91,18 @@ class BenchCommand {
     }
 
     /// Where lengths differ a GPU meets new shapes for minutes, and chooses algorithms for each:
-    /// what is measured is the time after that.
+    /// what is measured is the time after that, with the microbatches of this first time.
     void meet_shapes(const BenchCase& bench_case) {
         if (bench_.lengths == "fixed" || bench_.backend != "cuda") return;
         BenchRun run(bench_case, mpi_, *communicator_, *backend_);
-        run.run(bench_warmup_rounds(bench_));
+        run.skip(bench_warmup_rounds);
         run.run(bench_.steps);
     }
 
     WindowTime measure_without(const BenchCase& lora_off) {
         meet_shapes(lora_off);
         BenchRun run(lora_off, mpi_, *communicator_, *backend_);
-        run.run(bench_warmup_rounds(bench_));
+        run.run(bench_warmup_rounds);
         return run.run(bench_.steps);
     }
 

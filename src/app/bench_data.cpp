@@ -76,13 +76,8 @@ ModelSpec bench_model(const CommandLine::Bench& bench) {
     return model;
 }
 
-int bench_warmup_rounds(const CommandLine::Bench& bench) {
-    constexpr int fewest = 2;
-    return bench.lengths == "fixed" ? fewest : std::max(fewest, bench.steps);
-}
-
 int bench_rounds(const CommandLine::Bench& bench) {
-    return bench_warmup_rounds(bench) + 2 * bench.steps;
+    return bench_warmup_rounds + 2 * bench.steps;
 }
 
 std::vector<int> bench_lengths(const std::string& lengths, int count, int longest) {

@@ -12,8 +12,8 @@ namespace loratrain {
 /// The preset of --model, or a llama of the five sizes.
 ModelSpec bench_model(const CommandLine::Bench& bench);
 
-/// Rounds that a bench runs before it measures: 2, or as many as it measures where lengths differ.
-int bench_warmup_rounds(const CommandLine::Bench& bench);
+/// Rounds that a bench runs before it measures.
+inline constexpr int bench_warmup_rounds = 2;
 /// More rounds than any run of a bench takes from one job.
 int bench_rounds(const CommandLine::Bench& bench);
 

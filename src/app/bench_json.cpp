@@ -75,10 +75,11 @@ std::string bench_json(const CommandLine::Bench& bench, const BenchResult& resul
         summary.peak_flop_rate ? OrderedJson(*summary.peak_flop_rate * 1e-9) : OrderedJson();
     json["mfu"] = or_null(summary.mfu);
     json["mfu_with_attention"] = or_null(summary.mfu_with_attention);
-    json["gemm_gflops_per_rank"] = summary.gemm_flop_rate * 1e-9;
-    json["share_of_gemm_rate"] = summary.share_of_gemm_rate();
-    json["lora_off_seconds_per_step"] = summary.lora_off_seconds_per_step;
-    json["lora_overhead"] = summary.lora_overhead();
+    json["gemm_gflops_per_rank"] =
+        summary.gemm_flop_rate ? OrderedJson(*summary.gemm_flop_rate * 1e-9) : OrderedJson();
+    json["share_of_gemm_rate"] = or_null(summary.share_of_gemm_rate);
+    json["lora_off_seconds_per_step"] = or_null(summary.lora_off_seconds_per_step);
+    json["lora_overhead"] = or_null(summary.lora_overhead);
     if (result.prediction) {
         json["predicted_seconds"] = result.prediction->seconds;
         json["predicted_refined_seconds"] = or_null(result.prediction->refined_seconds);
@@ -86,16 +87,18 @@ std::string bench_json(const CommandLine::Bench& bench, const BenchResult& resul
         json["prediction_error"] = or_null(summary.prediction_error);
         json["refined_prediction_error"] = or_null(summary.refined_error);
         json["costs"] = result.prediction->source;
+        json["idle_share_of_ranks"] = result.idle_shares;
     }
     json["memory_error"] = summary.memory_error;
     json["planned_bytes"] = largest(result.planned_bytes);
     json["allocated_bytes"] = largest(result.allocated_bytes);
     json["peak_bytes"] = largest(result.peak_bytes);
     json["peak_bytes_of_ranks"] = result.peak_bytes;
-    json["profile_steps"] = result.profile.rounds;
-    json["profile_seconds"] = result.profile.seconds;
-    for (const OpTimes& times : result.profile.ranks) {
-        json["profile_of_ranks"].push_back(profile_json(times, result.profile.seconds));
+    if (!result.profile) return dump_json(json);
+    json["profile_steps"] = result.profile->rounds;
+    json["profile_seconds"] = result.profile->seconds;
+    for (const OpTimes& times : result.profile->ranks) {
+        json["profile_of_ranks"].push_back(profile_json(times, result.profile->seconds));
     }
     return dump_json(json);
 }

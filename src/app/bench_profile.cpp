@@ -35,7 +35,7 @@ BenchProfile profile_window(const CommandLine::Bench& bench, const BenchCase& be
     TimedBackend timed_backend(backend, timer);
     TimedCommunicator timed_communicator(communicator, timer);
     BenchRun run(bench_case, mpi, timed_communicator, timed_backend);
-    run.run(bench_warmup_rounds(bench));
+    run.run(bench_warmup_rounds);
     timer.start();
     BenchProfile profile;
     profile.rounds = bench.steps;

@@ -16,7 +16,8 @@ struct BenchPrediction {
     std::string source;
 };
 
-/// What a bench measured; rates follow from it.
+/// What a bench measured; rates follow from it. --quick leaves out what is optional, but the
+/// prediction.
 struct BenchResult {
     std::string backend;  ///< Backend::description()
     std::string device;   ///< CUDA name of rank 0's GPU, "" on the CPU
@@ -25,14 +26,15 @@ struct BenchResult {
     std::int64_t microbatch_tokens = 0;
     bool recompute = false;              ///< layers are run forward again before their backward
     WindowTime window;                   ///< one window of --steps rounds
-    WindowTime lora_off;                 ///< the same without adapters, same microbatches
+    std::optional<WindowTime> lora_off;  ///< the same without adapters, same microbatches
     std::optional<double> fastest_step;  ///< seconds, of windows of one round; one rank only
-    double gemm_seconds = 0.0;           ///< of the base GEMMs of one microbatch on all layers
+    std::optional<double> gemm_seconds;  ///< of the base GEMMs of one microbatch on all layers
     std::vector<std::uint64_t> planned_bytes;    ///< per rank
     std::vector<std::uint64_t> allocated_bytes;  ///< per rank, after the window
     std::vector<std::uint64_t> peak_bytes;       ///< per rank
     std::optional<BenchPrediction> prediction;   ///< --predict
-    BenchProfile profile;
+    std::vector<double> idle_shares;             ///< --predict: per rank, of the window
+    std::optional<BenchProfile> profile;
 };
 
 /// Tables for people.

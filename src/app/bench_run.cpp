@@ -64,6 +64,8 @@ WindowTime BenchRun::run(int rounds) {
     windows_ = next_windows(rounds);
     WindowTime time;
     for (const Window& window : windows_) add_load(window, time);
+    recorder_.settle();
+    const double computed_before = recorder_.computed_seconds();
     barrier(mpi_);
     const auto start = std::chrono::steady_clock::now();
     for (const Window& window : windows_) {
@@ -73,6 +75,8 @@ WindowTime BenchRun::run(int rounds) {
     backend_.synchronize();
     barrier(mpi_);
     time.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    recorder_.settle();
+    busy_seconds_ = recorder_.computed_seconds() - computed_before;
     return time;
 }
 

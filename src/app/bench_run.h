@@ -30,6 +30,10 @@ class BenchRun {
     /// per adapter where the policy trains one adapter after another. Planning is not in the time;
     /// filling and draining the pipeline is.
     WindowTime run(int rounds);
+    /// Leaves out the next `rounds` rounds.
+    void skip(int rounds) { done_ += rounds; }
+    /// Seconds of the last run in which this rank computed; 0 without `observe`.
+    double busy_seconds() const { return busy_seconds_; }
     /// What the simulator makes of the last run, by some costs.
     double predicted_seconds(const CostModel& costs) const;
     /// The plan's costs refined by what all ranks have observed; none without. Collective.
@@ -48,6 +52,7 @@ class BenchRun {
     Loader loader_;
     std::vector<Window> windows_;
     int done_ = 0;
+    double busy_seconds_ = 0.0;
 };
 
 }  // namespace loratrain

@@ -10,15 +10,21 @@ BenchSummary::BenchSummary(const CommandLine::Bench& bench, const BenchResult& r
     : ranks(static_cast<int>(result.planned_bytes.size())),
       tokens_per_step(result.window.tokens / bench.steps),
       seconds_per_step(result.window.seconds / bench.steps),
-      lora_off_seconds_per_step(result.lora_off.seconds / bench.steps),
       tokens_per_second(result.window.tokens / result.window.seconds),
       tokens_per_second_per_rank(tokens_per_second / ranks),
       peak_flop_rate(loratrain::peak_flop_rate(result.device, result.compute)) {
     const TokenFlop flop = token_flop(result.model, result.window.squares / result.window.tokens);
     weight_flop_rate = flop.weights * tokens_per_second_per_rank;
     attention_flop_rate = flop.attention * tokens_per_second_per_rank;
-    gemm_flop_rate =
-        flop.weights * static_cast<double>(result.microbatch_tokens) / result.gemm_seconds;
+    if (result.gemm_seconds) {
+        gemm_flop_rate =
+            flop.weights * static_cast<double>(result.microbatch_tokens) / *result.gemm_seconds;
+        share_of_gemm_rate = useful_flop_rate() / *gemm_flop_rate;
+    }
+    if (result.lora_off) {
+        lora_off_seconds_per_step = result.lora_off->seconds / bench.steps;
+        lora_overhead = seconds_per_step / *lora_off_seconds_per_step - 1.0;
+    }
     for (std::size_t r = 0; r < result.peak_bytes.size(); ++r) {
         const double error = static_cast<double>(result.peak_bytes[r]) /
                                  static_cast<double>(result.planned_bytes[r]) -

@@ -138,19 +138,24 @@ std::string rate_lines(const CommandLine::Bench& bench, const BenchResult& resul
                                 format_fixed(*summary.peak_flop_rate * 1e-12, 0), " TFLOP/s; ",
                                 percent(*summary.mfu_with_attention), " with attention"));
     }
-    return text +
-           line("GEMM library", giga(summary.gemm_flop_rate) + " per rank on the same shapes") +
-           line("share of GEMM rate", percent(summary.share_of_gemm_rate())) +
-           line("LoRA off", cat(format_fixed(summary.lora_off_seconds_per_step, 4),
-                                " s per step; LoRA costs ", percent(summary.lora_overhead())));
+    if (summary.gemm_flop_rate) {
+        text +=
+            line("GEMM library", giga(*summary.gemm_flop_rate) + " per rank on the same shapes");
+        text += line("share of GEMM rate", percent(*summary.share_of_gemm_rate));
+    }
+    if (summary.lora_overhead) {
+        text += line("LoRA off", cat(format_fixed(*summary.lora_off_seconds_per_step, 4),
+                                     " s per step; LoRA costs ", percent(*summary.lora_overhead)));
+    }
+    return text;
 }
 
 std::string signed_percent(double share) {
     return (share < 0 ? "" : "+") + percent(share);
 }
 
-std::string prediction_line(const CommandLine::Bench& bench, const BenchResult& result,
-                            const BenchSummary& summary) {
+std::string prediction_lines(const CommandLine::Bench& bench, const BenchResult& result,
+                             const BenchSummary& summary) {
     if (!result.prediction) return "";
     auto seconds = [&](double of_window) {
         return format_fixed(of_window / bench.steps, 4) + " s";
@@ -161,7 +166,9 @@ std::string prediction_line(const CommandLine::Bench& bench, const BenchResult& 
         text += cat(", ", seconds(*result.prediction->refined_seconds), " (",
                     signed_percent(*summary.refined_error), ") refined in the warm-up");
     }
-    return line("predicted", text);
+    std::string idle;
+    for (const double share : result.idle_shares) idle += percent(share) + " ";
+    return line("predicted", text) + line("idle", idle + "of the ranks' time in the window");
 }
 
 std::string memory_line(const BenchResult& result, const BenchSummary& summary) {
@@ -178,14 +185,14 @@ std::string memory_line(const BenchResult& result, const BenchSummary& summary) 
 
 std::string bench_text(const CommandLine::Bench& bench, const BenchResult& result) {
     const BenchSummary summary(bench, result);
-    const double slower =
-        result.profile.seconds / result.profile.rounds / summary.seconds_per_step - 1.0;
     std::string text = head_lines(bench, result, summary) + rate_lines(bench, result, summary) +
-                       prediction_line(bench, result, summary) + memory_line(result, summary) +
-                       "\n" +
-                       cat("profile of another window of ", result.profile.rounds,
-                           " steps, timing it cost ", percent(slower), "\n") +
-                       ProfileTable(result.profile).text();
+                       prediction_lines(bench, result, summary) + memory_line(result, summary);
+    if (result.profile) {
+        const BenchProfile& profile = *result.profile;
+        const double slower = profile.seconds / profile.rounds / summary.seconds_per_step - 1.0;
+        text += cat("\nprofile of another window of ", profile.rounds, " steps, timing it cost ",
+                    percent(slower), "\n", ProfileTable(profile).text());
+    }
     text.pop_back();
     return text;
 }

@@ -80,6 +80,7 @@ po::options_description bench_options(CommandLine::Bench& bench) {
     add("precision", po::value(&bench.precision));
     add("recompute", po::value(&bench.recompute));
     add("predict", po::bool_switch(&bench.predict));
+    add("quick", po::bool_switch(&bench.quick));
     add("json", po::bool_switch(&bench.json));
     return options;
 }

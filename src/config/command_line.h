@@ -61,6 +61,7 @@ struct CommandLine {
         std::string precision = "auto";  ///< --precision auto|fp32|bf16
         std::string recompute = "auto";  ///< --recompute auto|none|layer
         bool predict = false;            ///< --predict: simulate the window with measured costs
+        bool quick = false;              ///< --quick: that window alone
         bool json = false;               ///< --json: one JSON line per case
     } bench;
 };

@@ -31,6 +31,7 @@ Options for bench, with their defaults:
   --model PRESET (llama-3.1-8b, ...)  --dropout 0  --microbatch-tokens N  --json
   --backend cpu|cuda  --precision auto|fp32|bf16  --recompute auto|none|layer  --predict
   --lengths fixed|xsum|cnn|wikisum|mix  --policy, --packing (as schedule.* of the job)
+  --quick (leaves out the window without LoRA, the GEMM library's rate and the profile)
 
 Other options: -h, --help (this text), --version (version, commit and build)
 

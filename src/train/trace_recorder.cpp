@@ -153,6 +153,7 @@ void TraceRecorder::read(Stretch& stretch) {
 
 void TraceRecorder::use(const Entry& entry, double start, double end) {
     if (!entry.wait && !computes(entry.kind)) return;
+    if (!entry.wait) computed_seconds_ += end - start;
     if (!entry.wait && !entry.evaluation && entry.kind != ActionKind::step &&
         ++observed_ > warm_up_observations) {
         if (entry.kind == ActionKind::forward) observer_.forward(entry.load, end - start);

@@ -37,6 +37,8 @@ class TraceRecorder {
     /// Waits for the stream and reads all that is recorded.
     void settle();
     const std::vector<TraceSpan>& spans() const { return spans_; }
+    /// Of all actions read so far, without their waits.
+    double computed_seconds() const { return computed_seconds_; }
     CostObserver& observer() { return observer_; }
 
   private:
@@ -77,6 +79,7 @@ class TraceRecorder {
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
     std::size_t open_ = none;  ///< entry of the action under way
     int observed_ = 0;
+    double computed_seconds_ = 0.0;
     std::vector<TraceSpan> spans_;
     CostObserver observer_;
 };

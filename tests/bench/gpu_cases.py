@@ -91,7 +91,7 @@ def policies(label: str, options: str, over_mlora: float | None = None,
             bars |= {"rate over mlora": ("share of", name("mlora"), over_mlora),
                      "rate over 1f1b": ("share of", name("1f1b"), over_1f1b)}
         return Case(name(policy), f"{options} --adapters 4 --lengths mix --sample-tokens 4096 "
-                    f"--microbatch-tokens 7168 --policy {policy} --predict", bars=bars)
+                    f"--microbatch-tokens 7168 --policy {policy} --predict --quick", bars=bars)
 
     return tuple(case(policy) for policy in ("balanced", "mlora", "1f1b", "sequential"))
 
@@ -101,8 +101,8 @@ FSDP_70B = ("peer_fsdp.py --model llama-3-70b --batch 4 --steps 3",)
 CASES = {
     1: ONE_GPU,
     2: (pipeline_8b(4, FSDP_8B), pipeline_8b(8),
-        *policies("8B", "--model llama-3.1-8b --samples 8 --steps 8")),
+        *policies("8B", "--model llama-3.1-8b --samples 8 --steps 16")),
     4: (pipeline_8b(4, FSDP_8B), pipeline_8b(8), pipeline_70b(2048, FSDP_70B), pipeline_70b(4096),
-        *policies("8B", "--model llama-3.1-8b --samples 8 --steps 8", 1.25, 1.45),
+        *policies("8B", "--model llama-3.1-8b --samples 8 --steps 16", 1.25, 1.45),
         *policies("70B", "--model llama-3-70b --samples 8 --steps 2", 1.25, 1.45)),
 }

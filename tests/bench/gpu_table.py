@@ -57,7 +57,9 @@ def quotient(a: float | None, b: float | None) -> float | None:
 
 def waiting_shares(line: dict) -> list[float]:
     """Per stage: time without any operator, or in one that waits for another rank."""
-    return [profile["idle_share"] + profile["wait_share"] for profile in line.get("profile_of_ranks", [])]
+    if "profile_of_ranks" not in line:
+        return line.get("idle_share_of_ranks", [])
+    return [profile["idle_share"] + profile["wait_share"] for profile in line["profile_of_ranks"]]
 
 
 def percent(value: float | None) -> str:
