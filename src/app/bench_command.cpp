@@ -95,7 +95,7 @@ class BenchCommand {
     void meet_shapes(const BenchCase& bench_case) {
         if (bench_.lengths == "fixed" || bench_.backend != "cuda") return;
         BenchRun run(bench_case, mpi_, *communicator_, *backend_);
-        run.skip(bench_warmup_rounds);
+        run.run(bench_warmup_rounds);
         run.run(bench_.steps);
     }
 

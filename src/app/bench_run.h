@@ -30,8 +30,6 @@ class BenchRun {
     /// per adapter where the policy trains one adapter after another. Planning is not in the time;
     /// filling and draining the pipeline is.
     WindowTime run(int rounds);
-    /// Leaves out the next `rounds` rounds.
-    void skip(int rounds) { done_ += rounds; }
     /// Seconds of the last run in which this rank computed; 0 without `observe`.
     double busy_seconds() const { return busy_seconds_; }
     /// What the simulator makes of the last run, by some costs.
