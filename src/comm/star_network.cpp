@@ -104,6 +104,7 @@ class StarNetwork::Impl {
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
+    ~Impl() { stop(); }
     Impl(const Impl&) = delete;
     Impl& operator=(const Impl&) = delete;
 
@@ -161,6 +162,13 @@ class StarNetwork::Impl {
         });
     }
 
+    void send(const std::string& line) {
+        for (auto& [rank, peer] : peers_) send_to(*peer, line);
+    }
+
+  private:
+    using Peer = std::shared_ptr<Connection>;
+
     /// Closing a socket that holds unread lines would reset the connection, and what the farewell
     /// waits behind would be lost: each side reads until the other has closed too.
     void stop() {
@@ -179,13 +187,6 @@ class StarNetwork::Impl {
         });
         thread_.join();
     }
-
-    void send(const std::string& line) {
-        for (auto& [rank, peer] : peers_) send_to(*peer, line);
-    }
-
-  private:
-    using Peer = std::shared_ptr<Connection>;
 
     static void send_to(Connection& peer, const std::string& line) {
         Failure dropped;
@@ -304,9 +305,7 @@ StarNetwork::StarNetwork(const MpiSession& mpi) : impl_(new Impl) {
     }
 }
 
-StarNetwork::~StarNetwork() {
-    impl_->stop();
-}
+StarNetwork::~StarNetwork() = default;
 
 void StarNetwork::start(StarEvents events, double interval, std::string farewell) {
     impl_->start(connected_, std::move(events), interval, std::move(farewell));
