@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import unittest
 
-from harness import BIN, GOLDEN, JobTest, mpirun_command, run
+from harness import BIN, GOLDEN, STOPPED, JobTest, mpirun_command, run
 
 
 class BadInputTest(JobTest):
@@ -218,7 +218,7 @@ class RunDirectories(BadInputTest):
         self.refused_job("file/run", "cannot be created", ranks=2)
 
     def test_of_another_job(self):
-        self.succeed(run([self.write_job(self.job), "--stop-after", 1]), 75)
+        self.succeed(run([self.write_job(self.job), "--stop-after", 1]), STOPPED)
         self.before = self.files()
         self.job["adapters"][1]["r"] = 3
         self.refused_job("adapters.two.r: 2 -> 3", "another job", ranks=2)

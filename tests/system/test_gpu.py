@@ -11,7 +11,7 @@ import sys
 import unittest
 import unittest.mock
 
-from harness import (GOLDEN, JobTest, adapter_weights, frobenius, memory_report, read_safetensors,
+from harness import (GOLDEN, STOPPED, JobTest, adapter_weights, frobenius, memory_report, read_safetensors,
                      run, step_metrics)
 
 
@@ -87,7 +87,7 @@ class Gpu(JobTest):
         for run_dir in ("first", "second", "resumed"):
             job = self.gpu_job("llama", run_dir, "bf16", 64)
             if run_dir == "resumed":
-                self.succeed(run([job, "--stop-after", "3"]), 75)
+                self.succeed(run([job, "--stop-after", "3"]), STOPPED)
             self.succeed(run([job]))
         for name in ("a_r4_all", "b_r8_attn", "c_r3_qv"):
             first = adapter_weights(self.dir / "first", name)

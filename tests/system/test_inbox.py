@@ -5,7 +5,7 @@ import json
 import time
 import unittest
 
-from harness import ENDLESS, JobTest, direct, read_metrics, run, start
+from harness import ENDLESS, STOPPED, JobTest, direct, read_metrics, run, start
 
 STEPS = 1500  # some seconds
 
@@ -96,7 +96,7 @@ class Orders(JobTest):
         self.drop("run", "good", {"adapters": [{"name": "late", "dataset": "b"}]})
         self.wait_for_step("run", "late", 1)
         (self.dir / "run/STOP").touch()
-        self.finish(process, 75)
+        self.finish(process, STOPPED)
         self.succeed(run([self.dir / "job.yaml"]))
         self.assertEqual(len(read_metrics(self.dir / "run", "late")), STEPS)
 

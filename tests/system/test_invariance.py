@@ -7,7 +7,7 @@ import shutil
 import sys
 import unittest
 
-from harness import (GOLDEN, JobTest, adapter_weights, read_metrics, read_safetensors, run,
+from harness import (GOLDEN, STOPPED, JobTest, adapter_weights, read_metrics, read_safetensors, run,
                      step_metrics, write_safetensors, write_samples)
 
 LIMIT = 1e-6
@@ -216,7 +216,7 @@ class NotFinite(InvarianceTest):
         job = self.write_job(job, "run.yaml")
         self.train("good", self.GOOD)
         for stop in (3, 8):
-            self.succeed(run([job, "--stop-after", stop], 2), 75)
+            self.succeed(run([job, "--stop-after", stop], 2), STOPPED)
         self.succeed(run([job], 2), 3)
         self.compare("run", "good", self.GOOD)
         for name in self.GOOD:

@@ -171,6 +171,21 @@ class Bench(JobTest):
                                result["predicted_seconds"] / result["window_seconds"] - 1)
         self.assertIn("measured on cpu", result["costs"])
 
+    def test_quick_leaves_out_all_but_the_window(self):
+        result = self.result_of(2, "--predict", "--quick")
+        self.assertGreater(result["tokens_per_second"], 0)
+        self.assertGreater(result["predicted_seconds"], 0)
+        self.assertEqual(len(result["idle_share_of_ranks"]), 2)
+        for share in result["idle_share_of_ranks"]:
+            self.assertGreaterEqual(share, 0)
+            self.assertLess(share, 1)
+        for key in ("lora_overhead", "lora_off_seconds_per_step", "share_of_gemm_rate"):
+            self.assertIsNone(result[key], key)
+        self.assertNotIn("profile_of_ranks", result)
+        text = self.succeed(run([*self.TINY, "--quick"], 1)).stdout
+        self.assertNotIn("LoRA off", text)
+        self.assertEqual(text.count("memory"), 1, text)
+
     def test_random_lengths(self):
         result = self.result_of(2, "--lengths", "mix")
         self.assertLess(result["tokens_per_step"], 2 * 2 * 16 + 1)

@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 
-from harness import JobTest, direct, read_metrics, run, start, step_metrics
+from harness import STOPPED, JobTest, direct, read_metrics, run, start, step_metrics
 
 VOID = {"meta", "line", "circle", "rect", "path", "br"}
 FIXED64, BYTES, FIXED32 = 1, 2, 5
@@ -151,7 +151,7 @@ class Watching(JobTest):
 
 class StopAndContinue(Watching):
     def test_all_records(self):
-        self.train("--stop-after", 3, code=75)
+        self.train("--stop-after", 3, code=STOPPED)
         self.assertEqual(self.status()["state"], "stopped")
         text = self.succeed(direct("status", self.run_dir)).stdout
         self.assertIn("the same command continues", text)

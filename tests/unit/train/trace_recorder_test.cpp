@@ -96,6 +96,7 @@ TEST_F(TraceRecorderTest, WaitsAreNoWork) {
     EXPECT_EQ(wait.category, "wait");
     EXPECT_GE(wait.end_s - wait.start_s, 0.003);
     EXPECT_GE(work.start_s, wait.end_s);
+    EXPECT_DOUBLE_EQ(recorder.computed_seconds(), work.end_s - work.start_s);
 }
 
 TEST_F(TraceRecorderTest, WithoutSpansCostsAreObserved) {
