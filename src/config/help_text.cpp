@@ -28,10 +28,9 @@ Options for import-hf: --force (replace OUT.h5), --dtype bf16 (store fp32 weight
 Options for bench, with their defaults:
   --steps 5  --layers 12  --hidden 768  --intermediate 2048  --heads 12  --vocab 32000
   --adapters 4  --rank 16  --samples 8 (per adapter and step)  --sample-tokens 256
-  --model PRESET (llama-3.1-8b, ...)  --dropout 0  --microbatch-tokens N  --json
+  --model PRESET (llama-3.1-8b, ...)  --dropout 0  --microbatch-tokens N  --json  --quick
   --backend cpu|cuda  --precision auto|fp32|bf16  --recompute auto|none|layer  --predict
   --lengths fixed|xsum|cnn|wikisum|mix  --policy, --packing (as schedule.* of the job)
-  --quick (leaves out the window without LoRA, the GEMM library's rate and the profile)
 
 Other options: -h, --help (this text), --version (version, commit and build)
 
