@@ -9,8 +9,8 @@ namespace loratrain {
 
 namespace {
 
-OrderedJson or_null(const std::optional<double>& value) {
-    return value ? OrderedJson(*value) : OrderedJson();
+OrderedJson or_null(const std::optional<double>& value, double unit = 1.0) {
+    return value ? OrderedJson(*value * unit) : OrderedJson();
 }
 
 std::uint64_t largest(const std::vector<std::uint64_t>& values) {
@@ -71,12 +71,10 @@ std::string bench_json(const CommandLine::Bench& bench, const BenchResult& resul
     json["gflops_per_rank"] = summary.useful_flop_rate() * 1e-9;
     json["weight_gflops_per_rank"] = summary.weight_flop_rate * 1e-9;
     json["attention_gflops_per_rank"] = summary.attention_flop_rate * 1e-9;
-    json["peak_gflops_per_rank"] =
-        summary.peak_flop_rate ? OrderedJson(*summary.peak_flop_rate * 1e-9) : OrderedJson();
+    json["peak_gflops_per_rank"] = or_null(summary.peak_flop_rate, 1e-9);
     json["mfu"] = or_null(summary.mfu);
     json["mfu_with_attention"] = or_null(summary.mfu_with_attention);
-    json["gemm_gflops_per_rank"] =
-        summary.gemm_flop_rate ? OrderedJson(*summary.gemm_flop_rate * 1e-9) : OrderedJson();
+    json["gemm_gflops_per_rank"] = or_null(summary.gemm_flop_rate, 1e-9);
     json["share_of_gemm_rate"] = or_null(summary.share_of_gemm_rate);
     json["lora_off_seconds_per_step"] = or_null(summary.lora_off_seconds_per_step);
     json["lora_overhead"] = or_null(summary.lora_overhead);

@@ -48,11 +48,9 @@ const std::vector<LoraSlot>& LoraLinear::gather_slots(const Site& site, int i) {
 const std::vector<LoraSlot>& LoraLinear::gather_pads(const Site& site, int i) {
     const Linear linear = site.weights.shape.linears[static_cast<std::size_t>(i)];
     pads_.clear();
-    for (const auto& [adapter, column] : site.tables.pads()) {
-        if (bank_.residence(adapter) != Residence::resident) continue;
-        LoraSlot slot = bank_.slot(adapter, site.layer, linear);
-        slot.column = column;
-        pads_.push_back(slot);
+    for (const PackedFactors& block : wanted_) {
+        pads_.push_back(bank_.slot(block.adapter, site.layer, linear));
+        pads_.back().column = block.column;
     }
     return pads_;
 }

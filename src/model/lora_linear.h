@@ -52,7 +52,7 @@ class LoraLinear {
     bool has_lora(const Site& site) const;
     /// Slots of linear i of the group, one per segment.
     const std::vector<LoraSlot>& gather_slots(const Site& site, int i);
-    /// Slots of linear i of the group whose factors its pads hold.
+    /// Slots of linear i of the group whose factors its pads are to hold (wanted_).
     const std::vector<LoraSlot>& gather_pads(const Site& site, int i);
     void gather_targets(const Site& site, const std::array<TensorView, 3>& s);
     /// The matrix to multiply with, in compute type: the resident one, or the staged copy.

@@ -63,7 +63,9 @@ void MicrobatchTables::set_columns(const Job& job, const Microbatch& microbatch)
         column += job.adapter(adapter).r;
     };
     if (plan_.backend == BackendKind::cuda) {
-        for (std::size_t a = 0; a < job.adapters.size(); ++a) add(static_cast<AdapterId>(a));
+        for (std::size_t a = 0; a < job.adapters.size() && column <= free_columns; ++a) {
+            add(static_cast<AdapterId>(a));
+        }
         if (round_up(column) <= std::min(plan_.pad_columns, free_columns)) {
             augmented_ = true;
             width_ = round_up(column);

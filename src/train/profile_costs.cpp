@@ -223,6 +223,7 @@ class CostProfile {
         with_layers(layers, microbatches.front(), [&](const auto& run) { heat<2>(run); });
     }
 
+    /// On a GPU, the parts again and again for hot_seconds.
     template <std::size_t parts, class Work>
     void heat(const Work& work) {
         if (!on_gpu_) return;
