@@ -11,7 +11,7 @@ ActivationSlot::ActivationSlot(const Plan& plan, const StagePlan& stage, const W
       workspace_(workspace),
       layout_(layer_slot_layout(plan)),
       memory_(backend.allocate(slot_bytes(plan, stage), "activation slot")),
-      tables_(plan, backend, memory_.data()) {}
+      tables_(plan, stage, backend, memory_.data()) {}
 
 TensorView ActivationSlot::view(std::uint64_t offset, std::int64_t tokens, std::int64_t columns,
                                 std::int64_t ld) const {
@@ -35,8 +35,10 @@ TensorView ActivationSlot::loss_gradient(std::int64_t tokens) const {
                 plan_.model.hidden_size);
 }
 
-LayerActivations ActivationSlot::layer(std::int32_t local, std::int64_t tokens) const {
+LayerActivations ActivationSlot::layer(std::int32_t local) const {
     const ModelSpec& model = plan_.model;
+    const LayerRows& rows = tables_.in_layer(local);
+    const std::int64_t tokens = rows.tokens;
     char* start = kept_layers_ > 0 ? memory_.as<char>() + layer_offset(local)
                                    : static_cast<char*>(workspace_.layer());
     const auto part = [&](std::uint64_t offset, std::int64_t columns, std::int64_t ld) {
@@ -46,7 +48,7 @@ LayerActivations ActivationSlot::layer(std::int32_t local, std::int64_t tokens) 
     const std::int64_t qk = model.q_size() + model.kv_size();
     const std::int64_t r = plan_.saved_columns;
     LayerActivations saved;
-    saved.x = boundary(local, tokens);
+    saved.x = boundary(local, tables_.tokens()).row_range(rows.first_row, tokens);
     saved.qkv = part(layout_.qkv, qkv, qkv);
     if (model.qk_norm) saved.qk_raw = part(layout_.qk_raw, qk, qk);
     saved.o = part(layout_.o, model.q_size(), model.q_size() + r);

@@ -32,8 +32,10 @@ class ActivationSlot {
                    Backend& backend);
 
     MicrobatchTables& tables() { return tables_; }
-    /// With recomputation all but `x` is Workspace::layer, the same for all layers and slots.
-    LayerActivations layer(std::int32_t local, std::int64_t tokens) const;
+    const MicrobatchTables& tables() const { return tables_; }
+    /// Of the rows that the layer computes; with recomputation all but `x` is Workspace::layer, the
+    /// same for all layers and slots.
+    LayerActivations layer(std::int32_t local) const;
     /// Boundary 0 = the stage's input, boundary layer_count = its output. [T, H], contiguous.
     TensorView boundary(std::int32_t i, std::int64_t tokens) const;
     /// Gradient of the last stage's output. [T, H]

@@ -54,13 +54,13 @@ std::vector<float> fresh_factor_a(const AdapterJob& adapter, std::int64_t layer,
 }  // namespace
 
 std::vector<NamedTensor> adapter_tensors(const AdapterJob& adapter, const ModelSpec& model,
-                                         std::int64_t first_layer, std::int64_t layer_count) {
+                                         const LayerRange& layers) {
     std::vector<NamedTensor> tensors;
-    for (std::int64_t l = 0; l < layer_count; ++l) {
+    for (std::int32_t l = 0; l < layers.count; ++l) {
         for_each_linear(adapter, model, [&](Linear linear, bool is_b) {
             const LinearShape shape = linear_shape(model, linear);
             NamedTensor tensor;
-            tensor.name = peft_tensor_name(first_layer + l, linear, is_b);
+            tensor.name = peft_tensor_name(layers.first + l, linear, is_b);
             tensor.shape = is_b ? std::vector<std::int64_t>{shape.out, adapter.r}
                                 : std::vector<std::int64_t>{adapter.r, shape.in};
             tensors.push_back(std::move(tensor));
@@ -72,8 +72,7 @@ std::vector<NamedTensor> adapter_tensors(const AdapterJob& adapter, const ModelS
 AdapterBank::AdapterBank(const Job& job, const Plan& plan, const StagePlan& stage, Backend& backend)
     : job_(job),
       model_(plan.model),
-      first_layer_(stage.first_layer),
-      layer_count_(stage.layer_count),
+      stage_(stage),
       capacity_(static_cast<std::size_t>(plan.adapter_capacity)),
       backend_(backend) {
     add_adapters();
@@ -88,7 +87,7 @@ void AdapterBank::add_adapters() {
                     " adapters, but room for ", capacity_);
     states_.resize(job_.adapters.size());
     for (std::size_t i = known; i < states_.size(); ++i) {
-        place_factors(job_.adapters[i], states_[i]);
+        place_factors(static_cast<AdapterId>(i));
     }
 }
 
@@ -99,7 +98,7 @@ void AdapterBank::reside(AdapterId adapter) {
     const auto bytes = aligned(static_cast<std::uint64_t>(state.count) * sizeof(float));
     for (Buffer& buffer : state.arrays) buffer = backend_.allocate(bytes, "adapter state");
     if (state.residence == Residence::absent) {
-        initialise(job_.adapter(adapter), state);
+        initialise(adapter);
     } else {
         for (std::size_t p = 0; p < state.suspended.arrays.size(); ++p) {
             const std::vector<float>& values = state.suspended.arrays[p];
@@ -161,33 +160,39 @@ const AdapterBank::State& AdapterBank::resident(AdapterId adapter) const {
     return state;
 }
 
-void AdapterBank::place_factors(const AdapterJob& adapter, State& state) const {
-    state.layers.resize(static_cast<std::size_t>(layer_count_));
-    for (auto& layer : state.layers) {
-        for_each_linear(adapter, model_, [&](Linear linear, bool is_b) {
+void AdapterBank::place_factors(AdapterId adapter) {
+    const AdapterJob& job = job_.adapter(adapter);
+    State& state = states_[index(adapter)];
+    state.layers.resize(static_cast<std::size_t>(stage_.layer_count));
+    const LayerRange own = layers_of(stage_, adapter);
+    for (std::int32_t l = own.first; l < own.first + own.count; ++l) {
+        auto& layer = state.layers[static_cast<std::size_t>(l - stage_.first_layer)];
+        for_each_linear(job, model_, [&](Linear linear, bool is_b) {
             const LinearShape shape = linear_shape(model_, linear);
             FactorPlace& place = layer[static_cast<std::size_t>(linear)];
-            place.rank = adapter.r;
+            place.rank = job.r;
             (is_b ? place.b : place.a) = state.count;
-            state.count += adapter.r * (is_b ? shape.out : shape.in);
+            state.count += job.r * (is_b ? shape.out : shape.in);
         });
     }
 }
 
-void AdapterBank::initialise(const AdapterJob& adapter, const State& state) {
+void AdapterBank::initialise(AdapterId adapter) {
+    const AdapterJob& job = job_.adapter(adapter);
+    const State& state = states_[index(adapter)];
     std::unique_ptr<AdapterFile> file;
-    if (!adapter.init_from.empty()) {
-        file = std::make_unique<AdapterFile>(adapter.init_from, adapter, model_);
+    if (!job.init_from.empty()) {
+        file = std::make_unique<AdapterFile>(job.init_from, job, model_);
     }
-    for (std::int32_t l = 0; l < layer_count_; ++l) {
-        const std::int64_t layer = first_layer_ + l;
-        for_each_linear(adapter, model_, [&](Linear linear, bool is_b) {
-            const FactorPlace& place =
-                state.layers[static_cast<std::size_t>(l)][static_cast<std::size_t>(linear)];
+    const LayerRange own = layers_of(stage_, adapter);
+    for (std::int32_t layer = own.first; layer < own.first + own.count; ++layer) {
+        const auto& places = state.layers[static_cast<std::size_t>(layer - stage_.first_layer)];
+        for_each_linear(job, model_, [&](Linear linear, bool is_b) {
+            const FactorPlace& place = places[static_cast<std::size_t>(linear)];
             if (is_b && !file) return;
             const std::vector<float> values =
                 file ? file->read(layer, linear, is_b)
-                     : fresh_factor_a(adapter, layer, linear, linear_shape(model_, linear).in);
+                     : fresh_factor_a(job, layer, linear, linear_shape(model_, linear).in);
             backend_.upload(state.parameters() + (is_b ? place.b : place.a), values.data(),
                             values.size() * sizeof(float));
         });
@@ -210,7 +215,7 @@ LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear)
     slot.dropout = dropout_threshold(job.lora_dropout);
     if (slot.dropout != 0) {
         slot.dropout_key =
-            tensor_key(job.seed, job.name, module_path(first_layer_ + layer, linear));
+            tensor_key(job.seed, job.name, module_path(stage_.first_layer + layer, linear));
     }
     return slot;
 }
@@ -254,7 +259,7 @@ std::vector<NamedTensor> AdapterBank::download(AdapterId adapter, Part part) con
     const bool on_host = state.residence == Residence::suspended;
     if (!on_host) resident(adapter);
     std::vector<NamedTensor> tensors =
-        adapter_tensors(job_.adapter(adapter), model_, first_layer_, layer_count_);
+        adapter_tensors(job_.adapter(adapter), model_, layers_of(stage_, adapter));
     std::size_t at = 0;
     for (NamedTensor& tensor : tensors) {
         const auto count = static_cast<std::size_t>(tensor.shape[0] * tensor.shape[1]);

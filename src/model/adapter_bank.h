@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "io/safetensors.h"
 #include "plan/memory_model.h"
+#include "plan/stage_layers.h"
 
 namespace loratrain {
 
@@ -21,7 +22,7 @@ struct FactorPlace {
 /// Names (PEFT) and shapes, without values, of an adapter's tensors in a range of layers, in the
 /// order of the flat arrays.
 std::vector<NamedTensor> adapter_tensors(const AdapterJob& adapter, const ModelSpec& model,
-                                         std::int64_t first_layer, std::int64_t layer_count);
+                                         const LayerRange& layers);
 
 /// Where an adapter's state is.
 enum class Residence : std::uint8_t {
@@ -31,11 +32,11 @@ enum class Residence : std::uint8_t {
     released,   ///< given up here: a checkpoint keeps it
 };
 
-/// All adapters' trainable state in the layers of one stage: fp32 masters, gradients and both
-/// moments, each one flat array per adapter (so clipping and AdamW are one op per adapter), plus
-/// the per-adapter sums and counters. Order inside an array: layers ascending; in a layer the
-/// linear groups in order, in a group first every A, then every B. Only resident adapters take
-/// backend memory; what is done to one must be done on every stage.
+/// All adapters' trainable state in the layers where one stage computes them: fp32 masters,
+/// gradients and both moments, each one flat array per adapter (so clipping and AdamW are one op
+/// per adapter), plus the per-adapter sums and counters. Order inside an array: layers ascending;
+/// in a layer the linear groups in order, in a group first every A, then every B. Only resident
+/// adapters take backend memory; what is done to one must be done on every stage.
 class AdapterBank {
   public:
     /// Makes plan.first_admitted resident; plan.adapter_capacity bounds the adapters that `job`,
@@ -108,8 +109,8 @@ class AdapterBank {
         float* gradients() const { return arrays[3].as<float>(); }
     };
 
-    void place_factors(const AdapterJob& adapter, State& state) const;
-    void initialise(const AdapterJob& adapter, const State& state);
+    void place_factors(AdapterId adapter);
+    void initialise(AdapterId adapter);
     /// The state of an adapter that must be resident.
     const State& resident(AdapterId adapter) const;
     void check_gradients_are_zero(AdapterId adapter) const;
@@ -119,8 +120,7 @@ class AdapterBank {
 
     const Job& job_;
     const ModelSpec& model_;
-    std::int32_t first_layer_;
-    std::int32_t layer_count_;
+    StagePlan stage_;
     std::size_t capacity_;
     Backend& backend_;
     std::vector<State> states_;

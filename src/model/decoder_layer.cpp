@@ -37,12 +37,11 @@ DecoderLayer::Heads DecoderLayer::split_heads(const TensorView& qkv) const {
 }
 
 LoraLinear::Site DecoderLayer::site(std::int32_t layer, LayerWeights& weights, LinearGroup group,
-                                    const MicrobatchTables& tables) const {
-    return {weights.groups[static_cast<std::size_t>(group)], group, layer, tables};
+                                    const LayerRows& rows) const {
+    return {weights.groups[static_cast<std::size_t>(group)], group, layer, rows};
 }
 
-Attention DecoderLayer::attention_op(const LayerActivations& saved,
-                                     const MicrobatchTables& tables) const {
+Attention DecoderLayer::attention_op(const LayerActivations& saved, const LayerRows& rows) const {
     const Heads heads = split_heads(saved.qkv);
     Attention op;
     op.q = heads.q;
@@ -52,7 +51,7 @@ Attention DecoderLayer::attention_op(const LayerActivations& saved,
     op.lse = saved.lse;
     op.head_dim = plan_.model.head_dim;
     op.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(plan_.model.head_dim)));
-    op.rows = tables.packed_rows();
+    op.rows = rows.packed;
     return op;
 }
 
@@ -77,8 +76,8 @@ void DecoderLayer::head_norm_backward(const TensorView& x, const Buffer& weight,
                                 x.cols / plan_.model.head_dim, dy, dy, false});
 }
 
-void DecoderLayer::rope(const TensorView& x, const MicrobatchTables& tables, bool backward) {
-    backend_.rope({x, plan_.model.head_dim, inv_freq_, tables.packed_rows().positions, backward});
+void DecoderLayer::rope(const TensorView& x, const LayerRows& rows, bool backward) {
+    backend_.rope({x, plan_.model.head_dim, inv_freq_, rows.packed.positions, backward});
 }
 
 void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights,
@@ -94,28 +93,27 @@ void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights
         y[0] = saved.qk_raw.col_range(0, model.q_size());
         y[1] = saved.qk_raw.col_range(model.q_size(), model.kv_size());
     }
-    linear_.forward(at, h, y, split_columns(saved.s_qkv, 3, plan_.saved_columns, at.tables.width()),
+    linear_.forward(at, h, y, split_columns(saved.s_qkv, 3, plan_.saved_columns, at.rows.width),
                     false);
     if (model.qk_norm) {
         head_norm(y[0], weights.q_norm, heads.q);
         head_norm(y[1], weights.k_norm, heads.k);
     }
-    rope(heads.q, at.tables, false);
-    rope(heads.k, at.tables, false);
+    rope(heads.q, at.rows, false);
+    rope(heads.k, at.rows, false);
 }
 
-void DecoderLayer::attention_block(std::int32_t layer, LayerWeights& weights,
-                                   const MicrobatchTables& tables, const LayerActivations& saved) {
-    project_qkv(site(layer, weights, LinearGroup::qkv, tables), weights, saved);
-    backend_.attention(attention_op(saved, tables));
+void DecoderLayer::attention_block(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
+                                   const LayerActivations& saved) {
+    project_qkv(site(layer, weights, LinearGroup::qkv, rows), weights, saved);
+    backend_.attention(attention_op(saved, rows));
     backend_.copy(saved.x2, saved.x);
-    linear_.forward(site(layer, weights, LinearGroup::o, tables), saved.o, {saved.x2, {}, {}},
-                    {pad_of(saved.o, tables.width()), {}, {}}, true);
+    linear_.forward(site(layer, weights, LinearGroup::o, rows), saved.o, {saved.x2, {}, {}},
+                    {pad_of(saved.o, rows.width), {}, {}}, true);
 }
 
 TensorView DecoderLayer::gated_product(std::int32_t layer, LayerWeights& weights,
-                                       const MicrobatchTables& tables,
-                                       const LayerActivations& saved) {
+                                       const LayerRows& rows, const LayerActivations& saved) {
     const ModelSpec& model = plan_.model;
     const std::int64_t r = plan_.saved_columns;
     const std::int64_t t = saved.x.rows;
@@ -124,50 +122,48 @@ TensorView DecoderLayer::gated_product(std::int32_t layer, LayerWeights& weights
     norm(saved.x2, weights.post_attention_norm, h2);
     const TensorView gate = saved.gate_up.col_range(0, f);
     const TensorView up = saved.gate_up.col_range(f, f);
-    linear_.forward(site(layer, weights, LinearGroup::gate_up, tables), h2, {gate, up, {}},
-                    split_columns(saved.s_gate_up, 2, r, tables.width()), false);
+    linear_.forward(site(layer, weights, LinearGroup::gate_up, rows), h2, {gate, up, {}},
+                    split_columns(saved.s_gate_up, 2, r, rows.width), false);
     const TensorView product = workspace_.input(t, f, f + r);
     backend_.swiglu({gate, up, product});
     return product;
 }
 
-void DecoderLayer::forward(std::int32_t layer, LayerWeights& weights,
-                           const MicrobatchTables& tables, const LayerActivations& saved,
-                           const TensorView& y) {
-    attention_block(layer, weights, tables, saved);
-    const TensorView product = gated_product(layer, weights, tables, saved);
+void DecoderLayer::forward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
+                           const LayerActivations& saved, const TensorView& y) {
+    attention_block(layer, weights, rows, saved);
+    const TensorView product = gated_product(layer, weights, rows, saved);
     backend_.copy(y, saved.x2);
-    linear_.forward(site(layer, weights, LinearGroup::down, tables), product, {y, {}, {}},
-                    split_columns(saved.s_down, 1, plan_.saved_columns, tables.width()), true);
+    linear_.forward(site(layer, weights, LinearGroup::down, rows), product, {y, {}, {}},
+                    split_columns(saved.s_down, 1, plan_.saved_columns, rows.width), true);
 }
 
-void DecoderLayer::recompute(std::int32_t layer, LayerWeights& weights,
-                             const MicrobatchTables& tables, const LayerActivations& saved) {
-    attention_block(layer, weights, tables, saved);
-    const TensorView product = gated_product(layer, weights, tables, saved);
-    linear_.shrink(site(layer, weights, LinearGroup::down, tables), product,
-                   split_columns(saved.s_down, 1, plan_.saved_columns, tables.width()));
+void DecoderLayer::recompute(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
+                             const LayerActivations& saved) {
+    attention_block(layer, weights, rows, saved);
+    const TensorView product = gated_product(layer, weights, rows, saved);
+    linear_.shrink(site(layer, weights, LinearGroup::down, rows), product,
+                   split_columns(saved.s_down, 1, plan_.saved_columns, rows.width));
 }
 
-void DecoderLayer::backward(std::int32_t layer, LayerWeights& weights,
-                            const MicrobatchTables& tables, const LayerActivations& saved,
-                            bool need_dx) {
-    mlp_backward(layer, weights, tables, saved);
-    attention_block_backward(layer, weights, tables, saved, need_dx);
+void DecoderLayer::backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
+                            const LayerActivations& saved, bool need_dx) {
+    mlp_backward(layer, weights, rows, saved);
+    attention_block_backward(layer, weights, rows, saved, need_dx);
 }
 
-void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights,
-                                const MicrobatchTables& tables, const LayerActivations& saved) {
+void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
+                                const LayerActivations& saved) {
     const ModelSpec& model = plan_.model;
     const std::int64_t r = plan_.saved_columns;
-    const std::int64_t width = tables.width();
+    const std::int64_t width = rows.width;
     const std::int64_t t = saved.x.rows;
     const std::int64_t f = model.intermediate_size;
-    const TensorView dx = workspace_.residual(t);
+    const TensorView dx = workspace_.residual(rows.first_row, t);
     const TensorView gate = saved.gate_up.col_range(0, f);
     const TensorView up = saved.gate_up.col_range(f, f);
 
-    const LoraLinear::Site down = site(layer, weights, LinearGroup::down, tables);
+    const LoraLinear::Site down = site(layer, weights, LinearGroup::down, rows);
     linear_.backward_b(down, dx, split_columns(saved.s_down, 1, r, width));
     const TensorView d_product = workspace_.inner(t, f);
     linear_.backward_x(down, dx, d_product);
@@ -177,7 +173,7 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights,
         {gate, up, d_product, d_gate_up.col_range(0, f), d_gate_up.col_range(f, f), product});
     linear_.backward_a(down, product, dx);
 
-    const LoraLinear::Site gate_up = site(layer, weights, LinearGroup::gate_up, tables);
+    const LoraLinear::Site gate_up = site(layer, weights, LinearGroup::gate_up, rows);
     linear_.backward_b(gate_up, d_gate_up, split_columns(saved.s_gate_up, 2, r, width));
     const TensorView h2 = workspace_.input(t, model.hidden_size, model.hidden_size + r);
     norm(saved.x2, weights.post_attention_norm, h2);
@@ -188,15 +184,15 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights,
 }
 
 void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& weights,
-                                            const MicrobatchTables& tables,
-                                            const LayerActivations& saved, bool need_dx) {
+                                            const LayerRows& rows, const LayerActivations& saved,
+                                            bool need_dx) {
     const ModelSpec& model = plan_.model;
     const std::int64_t r = plan_.saved_columns;
-    const std::int64_t width = tables.width();
+    const std::int64_t width = rows.width;
     const std::int64_t t = saved.x.rows;
-    const TensorView dx = workspace_.residual(t);
+    const TensorView dx = workspace_.residual(rows.first_row, t);
 
-    const LoraLinear::Site o = site(layer, weights, LinearGroup::o, tables);
+    const LoraLinear::Site o = site(layer, weights, LinearGroup::o, rows);
     linear_.backward_b(o, dx, {pad_of(saved.o, width), {}, {}});
     linear_.backward_a(o, saved.o, dx);
     const TensorView d_o = workspace_.inner(t, model.q_size());
@@ -204,16 +200,16 @@ void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& we
 
     const TensorView d_qkv = workspace_.gradient(t, saved.qkv.cols, saved.qkv.cols + 3 * r);
     const Heads grads = split_heads(d_qkv);
-    backend_.attention_backward({attention_op(saved, tables), d_o, grads.q, grads.k, grads.v});
-    rope(grads.q, tables, true);
-    rope(grads.k, tables, true);
+    backend_.attention_backward({attention_op(saved, rows), d_o, grads.q, grads.k, grads.v});
+    rope(grads.q, rows, true);
+    rope(grads.k, rows, true);
     if (model.qk_norm) {
         head_norm_backward(saved.qk_raw.col_range(0, model.q_size()), weights.q_norm, grads.q);
         head_norm_backward(saved.qk_raw.col_range(model.q_size(), model.kv_size()), weights.k_norm,
                            grads.k);
     }
 
-    const LoraLinear::Site qkv = site(layer, weights, LinearGroup::qkv, tables);
+    const LoraLinear::Site qkv = site(layer, weights, LinearGroup::qkv, rows);
     linear_.backward_b(qkv, d_qkv, split_columns(saved.s_qkv, 3, r, width));
     const TensorView h = workspace_.input(t, model.hidden_size, model.hidden_size + r);
     norm(saved.x, weights.input_norm, h);

@@ -16,17 +16,17 @@ class DecoderLayer {
     DecoderLayer(const Plan& plan, const AdapterBank& bank, const Workspace& workspace,
                  const float* inv_freq, Backend& backend);
 
-    /// y: [T, H], the next layer's input. `layer` counts from the stage's first layer.
-    void forward(std::int32_t layer, LayerWeights& weights, const MicrobatchTables& tables,
+    /// y: [T, H], the next layer's input, T = rows.tokens. `layer` counts from the stage's first.
+    void forward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                  const LayerActivations& saved, const TensorView& y);
 
     /// Fills `saved` from saved.x again, to the bit as forward did, without making y.
-    void recompute(std::int32_t layer, LayerWeights& weights, const MicrobatchTables& tables,
+    void recompute(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                    const LayerActivations& saved);
 
     /// Turns the running gradient (Workspace::residual) from that of y into that of x;
     /// without `need_dx` only the adapter gradients of the attention inputs are made.
-    void backward(std::int32_t layer, LayerWeights& weights, const MicrobatchTables& tables,
+    void backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                   const LayerActivations& saved, bool need_dx);
 
   private:
@@ -37,27 +37,26 @@ class DecoderLayer {
     };
     Heads split_heads(const TensorView& qkv) const;
     LoraLinear::Site site(std::int32_t layer, LayerWeights& weights, LinearGroup group,
-                          const MicrobatchTables& tables) const;
-    Attention attention_op(const LayerActivations& saved, const MicrobatchTables& tables) const;
+                          const LayerRows& rows) const;
+    Attention attention_op(const LayerActivations& saved, const LayerRows& rows) const;
     void norm(const TensorView& x, const Buffer& weight, const TensorView& y);
     void norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy,
                        const TensorView& dx);
     void head_norm(const TensorView& x, const Buffer& weight, const TensorView& y);
     void head_norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy);
-    void rope(const TensorView& x, const MicrobatchTables& tables, bool backward);
+    void rope(const TensorView& x, const LayerRows& rows, bool backward);
     void project_qkv(const LoraLinear::Site& at, LayerWeights& weights,
                      const LayerActivations& saved);
     /// Everything up to x2.
-    void attention_block(std::int32_t layer, LayerWeights& weights, const MicrobatchTables& tables,
+    void attention_block(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                          const LayerActivations& saved);
     /// gate, up and their SwiGLU product, which is in scratch (Workspace::input).
-    TensorView gated_product(std::int32_t layer, LayerWeights& weights,
-                             const MicrobatchTables& tables, const LayerActivations& saved);
-    void mlp_backward(std::int32_t layer, LayerWeights& weights, const MicrobatchTables& tables,
+    TensorView gated_product(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
+                             const LayerActivations& saved);
+    void mlp_backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                       const LayerActivations& saved);
-    void attention_block_backward(std::int32_t layer, LayerWeights& weights,
-                                  const MicrobatchTables& tables, const LayerActivations& saved,
-                                  bool need_dx);
+    void attention_block_backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
+                                  const LayerActivations& saved, bool need_dx);
 
     const Plan& plan_;
     const Workspace& workspace_;

@@ -27,7 +27,7 @@ LoraLinear::LoraLinear(const Plan& plan, const AdapterBank& bank, const Workspac
     : plan_(plan), bank_(bank), workspace_(workspace), backend_(backend) {}
 
 bool LoraLinear::has_lora(const Site& site) const {
-    const auto& adapters = site.tables.adapters();
+    const auto& adapters = site.rows.adapters;
     return std::any_of(adapters.begin(), adapters.end(),
                        [&](AdapterId adapter) { return bank_.targets_group(adapter, site.group); });
 }
@@ -36,10 +36,10 @@ const std::vector<LoraSlot>& LoraLinear::gather_slots(const Site& site, int i) {
     std::vector<LoraSlot>& slots = slots_[static_cast<std::size_t>(i)];
     const Linear linear = site.weights.shape.linears[static_cast<std::size_t>(i)];
     slots.clear();
-    for (std::size_t s = 0; s < site.tables.adapters().size(); ++s) {
-        LoraSlot slot = bank_.slot(site.tables.adapters()[s], site.layer, linear);
-        slot.column = site.tables.columns()[s];
-        if (site.tables.evaluation()) slot.dropout = 0;
+    for (std::size_t s = 0; s < site.rows.adapters.size(); ++s) {
+        LoraSlot slot = bank_.slot(site.rows.adapters[s], site.layer, linear);
+        slot.column = site.rows.columns[s];
+        if (site.rows.evaluation) slot.dropout = 0;
         slots.push_back(slot);
     }
     return slots;
@@ -80,11 +80,11 @@ TensorView LoraLinear::prepare(const Site& site, bool with_pads) {
 void LoraLinear::pack(const Site& site, const TensorView& m) {
     GroupWeights& weights = site.weights;
     wanted_.clear();
-    for (const auto& [adapter, column] : site.tables.pads()) {
+    for (const auto& [adapter, column] : site.rows.pads) {
         if (bank_.residence(adapter) != Residence::resident) continue;
         wanted_.push_back({adapter, column, bank_.version(adapter)});
     }
-    const std::int64_t width = site.tables.width();
+    const std::int64_t width = site.rows.width;
     if (weights.packed_width == width && weights.packed == wanted_) return;
     std::int64_t row = 0;
     for (int i = 0; i < weights.shape.count; ++i) {
@@ -105,10 +105,10 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
                          const std::array<TensorView, 3>& s, bool accumulate) {
     const GroupWeights& weights = site.weights;
     const bool lora = has_lora(site);
-    const std::int64_t width = lora && site.tables.augmented() ? site.tables.width() : 0;
+    const std::int64_t width = lora && site.rows.augmented ? site.rows.width : 0;
     if (lora) {
         gather_targets(site, s);
-        backend_.lora_shrink({x, targets_, site.tables.lora_rows()});
+        backend_.lora_shrink({x, targets_, site.rows.lora_rows()});
     }
     const TensorView m = prepare(site, width > 0);
     std::int64_t row = 0;
@@ -125,8 +125,8 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
         op.transpose_b = true;
         op.beta = accumulate ? 1.0F : 0.0F;
         backend_.gemm(op);
-        if (lora && !site.tables.augmented()) {
-            backend_.lora_expand({targets_[at], y[at], site.tables.lora_rows()});
+        if (lora && !site.rows.augmented) {
+            backend_.lora_expand({targets_[at], y[at], site.rows.lora_rows()});
         }
         if (weights.bias[at].data() != nullptr) backend_.add_bias(y[at], weights.bias[at].data());
         row += y[at].cols;
@@ -136,11 +136,11 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
 void LoraLinear::shrink(const Site& site, const TensorView& x, const std::array<TensorView, 3>& s) {
     if (!has_lora(site)) return;
     gather_targets(site, s);
-    backend_.lora_shrink({x, targets_, site.tables.lora_rows()});
+    backend_.lora_shrink({x, targets_, site.rows.lora_rows()});
 }
 
 TensorView LoraLinear::ds_view(const Site& site, const TensorView& dy, int i) const {
-    return behind(dy, i * site.tables.width(), site.tables.width());
+    return behind(dy, i * site.rows.width, site.rows.width);
 }
 
 void LoraLinear::backward_b(const Site& site, const TensorView& dy,
@@ -151,9 +151,9 @@ void LoraLinear::backward_b(const Site& site, const TensorView& dy,
     for (int i = 0; i < site.weights.shape.count; ++i) {
         const auto at = static_cast<std::size_t>(i);
         const LinearShape shape = linear_shape(plan_.model, site.weights.shape.linears[at]);
-        targets_[at].s.cols = site.tables.width();
+        targets_[at].s.cols = site.rows.width;
         backend_.lora_backward({dy.col_range(column, shape.out), targets_[at], ds_view(site, dy, i),
-                                site.tables.lora_rows()});
+                                site.rows.lora_rows()});
         column += shape.out;
     }
 }
@@ -165,14 +165,14 @@ void LoraLinear::backward_a(const Site& site, const TensorView& x, const TensorV
         ds[static_cast<std::size_t>(i)] = ds_view(site, dy, i);
     }
     gather_targets(site, ds);
-    backend_.lora_grad_a({x, targets_, site.tables.lora_rows()});
+    backend_.lora_grad_a({x, targets_, site.rows.lora_rows()});
 }
 
 void LoraLinear::backward_x(const Site& site, const TensorView& dy, const TensorView& dx) {
     const GroupWeights& weights = site.weights;
     const bool lora = has_lora(site);
-    const bool one_gemm = lora && site.tables.augmented() && !site.tables.has_dropout();
-    const std::int64_t pads = one_gemm ? weights.shape.count * site.tables.width() : 0;
+    const bool one_gemm = lora && site.rows.augmented && !site.rows.has_dropout;
+    const std::int64_t pads = one_gemm ? weights.shape.count * site.rows.width : 0;
     const TensorView m = prepare(site, one_gemm);
     if (lora && !one_gemm) {
         std::array<TensorView, 3> ds;
@@ -180,7 +180,7 @@ void LoraLinear::backward_x(const Site& site, const TensorView& dy, const Tensor
             ds[static_cast<std::size_t>(i)] = ds_view(site, dy, i);
         }
         gather_targets(site, ds);
-        backend_.lora_expand_backward({dx, targets_, site.tables.lora_rows(), false});
+        backend_.lora_expand_backward({dx, targets_, site.rows.lora_rows(), false});
     }
     Gemm op;
     op.a = widened(dy, dy.cols + pads);

@@ -6,7 +6,7 @@
 
 #include "model/adapter_bank.h"
 #include "model/frozen_weights.h"
-#include "model/microbatch_tables.h"
+#include "model/layer_rows.h"
 #include "model/workspace.h"
 
 namespace loratrain {
@@ -28,7 +28,7 @@ class LoraLinear {
         GroupWeights& weights;
         LinearGroup group;
         std::int32_t layer;  ///< counted from the stage's first layer
-        const MicrobatchTables& tables;
+        const LayerRows& rows;
     };
 
     /// x: [T, K] with saved_columns writable columns after it in each row; y[i]: [T, N_i]

@@ -11,7 +11,18 @@ namespace {
 constexpr std::int32_t pad_multiple = 16;
 constexpr std::int32_t free_columns = 64;  // one step of a GEMM kernel along its inner dimension
 
-enum Table : std::uint8_t { ids, positions, sample_ids, offsets, rows, targets, bins, scales };
+enum Table : std::uint8_t {
+    ids,
+    positions,
+    sample_ids,
+    offsets,
+    rows,
+    targets,
+    bins,
+    scales,
+    first_offsets,
+    last_offsets
+};
 
 std::int32_t round_up(std::int32_t value) {
     return (value + pad_multiple - 1) / pad_multiple * pad_multiple;
@@ -19,8 +30,9 @@ std::int32_t round_up(std::int32_t value) {
 
 }  // namespace
 
-MicrobatchTables::MicrobatchTables(const Plan& plan, Backend& backend, void* memory)
-    : plan_(plan), backend_(backend), tables_{} {
+MicrobatchTables::MicrobatchTables(const Plan& plan, const StagePlan& stage, Backend& backend,
+                                   void* memory)
+    : plan_(plan), stage_(stage), backend_(backend), tables_{} {
     const std::uint64_t bytes =
         aligned(static_cast<std::uint64_t>(plan.microbatch_tokens + 1) * sizeof(std::int32_t));
     for (std::size_t i = 0; i < std::size(tables_); ++i) {
@@ -28,84 +40,126 @@ MicrobatchTables::MicrobatchTables(const Plan& plan, Backend& backend, void* mem
     }
 }
 
-PackedRows MicrobatchTables::packed_rows() const {
-    PackedRows packed;
-    packed.tokens = tokens_;
-    packed.samples = samples();
-    packed.offsets = tables_[offsets];
-    packed.host_offsets = offsets_.data();
-    packed.positions = tables_[positions];
-    packed.sample_ids = tables_[sample_ids];
-    return packed;
+const LayerRows& MicrobatchTables::in_layer(std::int32_t layer) const {
+    if (layer == 0 && !stage_.first_layer_adapters.is_all()) return first_;
+    const bool last = layer + 1 == stage_.layer_count;
+    return last && !stage_.last_layer_adapters.is_all() ? last_ : whole_;
 }
 
-void MicrobatchTables::set(const Job& job, const Microbatch& microbatch, const MicrobatchRows& rows,
+void MicrobatchTables::set(const Job& job, const Microbatch& microbatch, const MicrobatchRows& from,
                            const LossRule& rule) {
-    tokens_ = static_cast<std::int64_t>(rows.positions.size());
-    LORATRAIN_CHECK(tokens_ <= plan_.microbatch_tokens, tokens_, " tokens in a microbatch of ",
-                    plan_.microbatch_tokens);
-    evaluation_ = rule.evaluation;
-    offsets_.assign(rows.offsets.begin(), rows.offsets.end());
-    upload(tables_[ids], rows.token_ids);
-    upload(tables_[positions], rows.positions);
-    upload(tables_[sample_ids], rows.sample_ids);
-    upload(tables_[offsets], rows.offsets);
+    whole_.tokens = static_cast<std::int64_t>(from.positions.size());
+    LORATRAIN_CHECK(whole_.tokens <= plan_.microbatch_tokens, whole_.tokens,
+                    " tokens in a microbatch of ", plan_.microbatch_tokens);
+    whole_.evaluation = rule.evaluation;
+    whole_.offsets.assign(from.offsets.begin(), from.offsets.end());
+    upload(tables_[ids], from.token_ids);
+    upload(tables_[positions], from.positions);
+    upload(tables_[sample_ids], from.sample_ids);
+    upload(tables_[offsets], from.offsets);
+    whole_.packed = {whole_.tokens,      std::ssize(whole_.offsets) - 1,
+                     tables_[offsets],   whole_.offsets.data(),
+                     tables_[positions], tables_[sample_ids]};
+    set_columns(job, microbatch);
     set_segments(job, microbatch);
-    set_labels(microbatch, rows, rule);
+    set_part(job, stage_.first_layer_adapters, tables_[first_offsets], first_);
+    set_part(job, stage_.last_layer_adapters, tables_[last_offsets], last_);
+    set_labels(microbatch, from, rule);
+}
+
+bool MicrobatchTables::set_lasting_columns(const Job& job, const Microbatch& microbatch) {
+    std::int32_t column = 0;
+    for (std::size_t a = 0; a < job.adapters.size() && column <= free_columns; ++a) {
+        whole_.pads.push_back({static_cast<AdapterId>(a), column});
+        column += job.adapters[a].r;
+    }
+    if (round_up(column) > std::min(plan_.pad_columns, free_columns)) {
+        whole_.pads.clear();
+        return false;
+    }
+    whole_.augmented = true;
+    whole_.width = round_up(column);
+    for (const Segment& segment : microbatch.segments) {
+        whole_.columns.push_back(whole_.pads[index(segment.adapter)].column);
+    }
+    return true;
 }
 
 void MicrobatchTables::set_columns(const Job& job, const Microbatch& microbatch) {
-    pads_.clear();
-    columns_.clear();
+    whole_.pads.clear();
+    whole_.columns.clear();
+    if (plan_.backend == BackendKind::cuda && set_lasting_columns(job, microbatch)) return;
     std::int32_t column = 0;
-    const auto add = [&](AdapterId adapter) {
-        pads_.push_back({adapter, column});
-        column += job.adapter(adapter).r;
-    };
-    if (plan_.backend == BackendKind::cuda) {
-        for (std::size_t a = 0; a < job.adapters.size() && column <= free_columns; ++a) {
-            add(static_cast<AdapterId>(a));
-        }
-        if (round_up(column) <= std::min(plan_.pad_columns, free_columns)) {
-            augmented_ = true;
-            width_ = round_up(column);
-            for (const Segment& segment : microbatch.segments) {
-                columns_.push_back(pads_[index(segment.adapter)].column);
-            }
-            return;
-        }
-        pads_.clear();
-        column = 0;
-    }
     std::int32_t largest_rank = 0;
     for (const Segment& segment : microbatch.segments) {
-        columns_.push_back(column);
-        add(segment.adapter);
-        largest_rank = std::max(largest_rank, job.adapter(segment.adapter).r);
+        const std::int32_t rank = job.adapter(segment.adapter).r;
+        whole_.columns.push_back(column);
+        whole_.pads.push_back({segment.adapter, column});
+        column += rank;
+        largest_rank = std::max(largest_rank, rank);
     }
-    augmented_ = round_up(column) <= plan_.pad_columns;
-    width_ = round_up(augmented_ ? column : largest_rank);
-    if (!augmented_) std::fill(columns_.begin(), columns_.end(), 0);
+    whole_.augmented = round_up(column) <= plan_.pad_columns;
+    whole_.width = round_up(whole_.augmented ? column : largest_rank);
+    if (!whole_.augmented) std::fill(whole_.columns.begin(), whole_.columns.end(), 0);
 }
 
 void MicrobatchTables::set_segments(const Job& job, const Microbatch& microbatch) {
-    segments_.clear();
-    adapters_.clear();
-    has_dropout_ = false;
-    set_columns(job, microbatch);
+    whole_.segments.clear();
+    whole_.adapters.clear();
+    whole_.has_dropout = false;
     std::int64_t row = 0;
     for (const Segment& segment : microbatch.segments) {
         const std::int64_t count = segment.tokens();
-        segments_.push_back({static_cast<std::int32_t>(segments_.size()), row, row + count,
-                             static_cast<std::uint32_t>(segment.step)});
-        adapters_.push_back(segment.adapter);
+        whole_.segments.push_back({static_cast<std::int32_t>(whole_.segments.size()), row,
+                                   row + count, static_cast<std::uint32_t>(segment.step)});
+        whole_.adapters.push_back(segment.adapter);
         const bool dropout = job.adapter(segment.adapter).lora_dropout > 0;
-        has_dropout_ = has_dropout_ || (dropout && !evaluation_);
+        whole_.has_dropout = whole_.has_dropout || (dropout && !whole_.evaluation);
         row += count;
     }
-    LORATRAIN_CHECK(row == tokens_, row, " rows in segments, ", tokens_, " in the microbatch");
-    LORATRAIN_CHECK(width_ <= plan_.saved_columns, width_, " LoRA columns, planned ",
+    LORATRAIN_CHECK(row == whole_.tokens, row, " rows in segments, ", whole_.tokens,
+                    " in the microbatch");
+    LORATRAIN_CHECK(whole_.width <= plan_.saved_columns, whole_.width, " LoRA columns, planned ",
                     plan_.saved_columns);
+}
+
+void MicrobatchTables::set_part(const Job& job, const AdapterSpan& adapters,
+                                std::int32_t* device_offsets, LayerRows& part) {
+    if (adapters.is_all()) return;
+    part = whole_;
+    part.segments.clear();
+    part.adapters.clear();
+    part.columns.clear();
+    part.offsets.clear();
+    part.has_dropout = false;
+    part.tokens = 0;
+    for (std::size_t s = 0; s < whole_.segments.size(); ++s) {
+        if (!adapters.contains(whole_.adapters[s])) continue;
+        LoraSegment segment = whole_.segments[s];
+        if (part.segments.empty()) part.first_row = segment.begin;
+        LORATRAIN_CHECK(segment.begin == part.first_row + part.tokens,
+                        "the adapters of a shared layer are not neighbours in a microbatch");
+        part.tokens += segment.end - segment.begin;
+        segment.slot = static_cast<std::int32_t>(part.segments.size());
+        segment.begin -= part.first_row;
+        segment.end -= part.first_row;
+        part.segments.push_back(segment);
+        part.adapters.push_back(whole_.adapters[s]);
+        part.columns.push_back(whole_.columns[s]);
+        const bool dropout = job.adapter(whole_.adapters[s]).lora_dropout > 0;
+        part.has_dropout = part.has_dropout || (dropout && !part.evaluation);
+    }
+    for (const std::int32_t offset : whole_.offsets) {
+        const std::int64_t row = offset - part.first_row;
+        if (row >= 0 && row <= part.tokens) part.offsets.push_back(static_cast<std::int32_t>(row));
+    }
+    upload(device_offsets, part.offsets);
+    part.packed = {part.tokens,
+                   std::ssize(part.offsets) - 1,
+                   device_offsets,
+                   part.offsets.data(),
+                   tables_[positions] + part.first_row,
+                   tables_[sample_ids] + part.first_row};
 }
 
 void MicrobatchTables::set_labels(const Microbatch& microbatch, const MicrobatchRows& rows,
@@ -118,10 +172,10 @@ void MicrobatchTables::set_labels(const Microbatch& microbatch, const Microbatch
     if (rows.targets.empty()) return;
     const std::int64_t chunk_rows = logits_chunk(plan_).rows;
     std::int32_t sample = 0;
-    for (std::size_t s = 0; s < segments_.size(); ++s) {
+    for (std::size_t s = 0; s < whole_.segments.size(); ++s) {
         const auto adapter = static_cast<std::int32_t>(number(microbatch.segments[s].adapter));
-        for (std::int64_t row = segments_[s].begin; row < segments_[s].end; ++row) {
-            while (row >= offsets_[static_cast<std::size_t>(sample) + 1]) ++sample;
+        for (std::int64_t row = whole_.segments[s].begin; row < whole_.segments[s].end; ++row) {
+            while (row >= whole_.offsets[static_cast<std::size_t>(sample) + 1]) ++sample;
             const std::int32_t target = rows.targets[static_cast<std::size_t>(row)];
             if (target < 0) continue;
             if (chunks_.empty() || chunks_.back().labels == chunk_rows) {
@@ -139,7 +193,7 @@ void MicrobatchTables::set_labels(const Microbatch& microbatch, const Microbatch
             label_scales_.push_back(rule.evaluation ? 0.0F : rule.scales[s]);
         }
     }
-    if (!chunks_.empty()) chunks_.back().row_count = tokens_ - chunks_.back().first_row;
+    if (!chunks_.empty()) chunks_.back().row_count = tokens() - chunks_.back().first_row;
     upload(tables_[Table::rows], label_rows_);
     upload(tables_[Table::targets], label_targets_);
     upload(tables_[bins], label_bins_);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "model/layer_rows.h"
 #include "plan/memory_model.h"
 
 namespace loratrain {
@@ -31,35 +32,17 @@ struct LossRule {
 class MicrobatchTables {
   public:
     /// `memory`: table_bytes(plan) of backend memory.
-    MicrobatchTables(const Plan& plan, Backend& backend, void* memory);
+    MicrobatchTables(const Plan& plan, const StagePlan& stage, Backend& backend, void* memory);
 
     void set(const Job& job, const Microbatch& microbatch, const MicrobatchRows& rows,
              const LossRule& rule);
 
-    std::int64_t tokens() const { return tokens_; }
-    bool evaluation() const { return evaluation_; }
-    std::int64_t samples() const { return static_cast<std::int64_t>(offsets_.size()) - 1; }
-    PackedRows packed_rows() const;
-    LoraRows lora_rows() const { return {segments_, packed_rows()}; }
+    std::int64_t tokens() const { return whole_.tokens; }
+    std::int64_t samples() const { return whole_.packed.samples; }
     const std::int32_t* token_ids() const { return tables_[0]; }
 
-    /// Adapter of each segment; slot number of a segment = its position.
-    const std::vector<AdapterId>& adapters() const { return adapters_; }
-    /// True when the plan's pad holds the columns of all segments side by side; else each segment's
-    /// columns start at 0 and LoRA goes by segment.
-    bool augmented() const { return augmented_; }
-    /// First LoRA column of each segment's slot, and the padded width of all together.
-    const std::vector<std::int32_t>& columns() const { return columns_; }
-    std::int64_t width() const { return width_; }
-    /// Whose factors the pads of weight matrices hold, and in which columns: on a GPU those of all
-    /// the job's adapters where they fit in so few columns that products take no longer by them.
-    /// So pads hold for microbatches of other adapters too, until one is stepped.
-    struct PadPlace {
-        AdapterId adapter{};
-        std::int32_t column = 0;
-    };
-    const std::vector<PadPlace>& pads() const { return pads_; }
-    bool has_dropout() const { return has_dropout_; }
+    /// What a layer, counted from the stage's first one, computes; maybe no rows.
+    const LayerRows& in_layer(std::int32_t layer) const;
 
     /// Rows with a target are handled in chunks of the logits buffer. A chunk owns the rows
     /// [first_row, first_row + row_count) of the microbatch; `ids` count from first_row.
@@ -76,23 +59,20 @@ class MicrobatchTables {
 
   private:
     void set_columns(const Job& job, const Microbatch& microbatch);
+    bool set_lasting_columns(const Job& job, const Microbatch& microbatch);
     void set_segments(const Job& job, const Microbatch& microbatch);
+    void set_part(const Job& job, const AdapterSpan& adapters, std::int32_t* offsets,
+                  LayerRows& part);
     void set_labels(const Microbatch& microbatch, const MicrobatchRows& rows, const LossRule& rule);
     void upload(std::int32_t* table, std::span<const std::int32_t> values);
 
     const Plan& plan_;
+    StagePlan stage_;
     Backend& backend_;
-    std::int32_t* tables_[8];
-    std::int64_t tokens_ = 0;
-    bool evaluation_ = false;
-    std::vector<std::int32_t> offsets_;
-    std::vector<LoraSegment> segments_;
-    std::vector<AdapterId> adapters_;
-    std::vector<std::int32_t> columns_;
-    std::vector<PadPlace> pads_;
-    bool augmented_ = false;
-    std::int64_t width_ = 0;
-    bool has_dropout_ = false;
+    std::int32_t* tables_[10];
+    LayerRows whole_;
+    LayerRows first_;  ///< of the first and the last layer where these are shared
+    LayerRows last_;
     std::vector<LabelChunk> chunks_;
     std::vector<std::int32_t> label_rows_;
     std::vector<std::int32_t> label_targets_;

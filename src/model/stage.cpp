@@ -55,7 +55,11 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
     }
     for (std::int32_t l = 0; l < stage_.layer_count; ++l) {
         const Range range(backend_, "layer forward", stage_.first_layer + l);
-        layer_.forward(l, weights_.layer(l), tables, slot.layer(l, t), slot.boundary(l + 1, t));
+        const LayerRows& computed = tables.in_layer(l);
+        pass_others(slot, l);
+        if (computed.tokens == 0) continue;
+        layer_.forward(l, weights_.layer(l), computed, slot.layer(l),
+                       slot.boundary(l + 1, t).row_range(computed.first_row, computed.tokens));
     }
     resident_slot_ = slot_index;
     if (!head_) return;
@@ -70,6 +74,18 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
     }
 }
 
+void Stage::pass_others(const ActivationSlot& slot, std::int32_t l) {
+    const std::int64_t t = slot.tables().tokens();
+    const LayerRows& computed = slot.tables().in_layer(l);
+    const std::int64_t end = computed.first_row + computed.tokens;
+    for (const auto& [first, count] :
+         {std::pair(std::int64_t{0}, computed.first_row), std::pair(end, t - end)}) {
+        if (count == 0) continue;
+        backend_.copy(slot.boundary(l + 1, t).row_range(first, count),
+                      slot.boundary(l, t).row_range(first, count));
+    }
+}
+
 bool Stage::is_lost(std::int32_t slot, std::int32_t l) const {
     if (plan_.recompute != Recompute::layer) return false;
     return l != stage_.layer_count - 1 || slot != resident_slot_;
@@ -79,18 +95,19 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
                      const TensorView& d_input) {
     ActivationSlot& slot = *slots_[static_cast<std::size_t>(slot_index)];
     const MicrobatchTables& tables = slot.tables();
-    const std::int64_t t = tables.tokens();
-    const TensorView gradient = workspace_.residual(t);
-    backend_.copy(gradient, head_ ? slot.loss_gradient(t) : d_output);
+    const TensorView gradient = workspace_.residual(0, tables.tokens());
+    backend_.copy(gradient, head_ ? slot.loss_gradient(tables.tokens()) : d_output);
     for (std::int32_t l = stage_.layer_count - 1; l >= 0; --l) {
         const Range range(backend_, "layer backward", stage_.first_layer + l);
         const bool need_dx = l > 0 || !stage_.has_embedding;
-        const LayerActivations saved = slot.layer(l, t);
+        const LayerRows& computed = tables.in_layer(l);
+        if (computed.tokens == 0) continue;
+        const LayerActivations saved = slot.layer(l);
         if (is_lost(slot_index, l)) {
             const Range again(backend_, "layer recompute", stage_.first_layer + l);
-            layer_.recompute(l, weights_.layer(l), tables, saved);
+            layer_.recompute(l, weights_.layer(l), computed, saved);
         }
-        layer_.backward(l, weights_.layer(l), tables, saved, need_dx);
+        layer_.backward(l, weights_.layer(l), computed, saved, need_dx);
     }
     resident_slot_ = -1;
     if (!stage_.has_embedding) backend_.copy(d_input, gradient);

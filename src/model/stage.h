@@ -57,6 +57,8 @@ class Stage {
     std::vector<float> logits(std::int32_t slot);
 
   private:
+    /// Copies the rows that a shared layer does not compute here to its output.
+    void pass_others(const ActivationSlot& slot, std::int32_t l);
     /// Whether the activations of layer `l` of the slot have to be made again for its backward.
     bool is_lost(std::int32_t slot, std::int32_t l) const;
 

@@ -27,9 +27,11 @@ TensorView Workspace::inner(std::int64_t tokens, std::int64_t columns) const {
     return matrix(inner_.data(), dtype_, tokens, columns);
 }
 
-TensorView Workspace::residual(std::int64_t tokens) const {
+TensorView Workspace::residual(std::int64_t first, std::int64_t tokens) const {
     const std::int64_t hidden = plan_.model.hidden_size;
-    return {residual_.data(), dtype_, tokens, hidden, hidden + plan_.saved_columns};
+    const TensorView all{residual_.data(), dtype_, first + tokens, hidden,
+                         hidden + plan_.saved_columns};
+    return all.row_range(first, tokens);
 }
 
 TensorView Workspace::head_rows(int part, std::int64_t rows) const {

@@ -14,8 +14,8 @@ class Workspace {
     TensorView input(std::int64_t tokens, std::int64_t columns, std::int64_t ld) const;
     TensorView gradient(std::int64_t tokens, std::int64_t columns, std::int64_t ld) const;
     TensorView inner(std::int64_t tokens, std::int64_t columns) const;
-    /// Running gradient of the residual stream [tokens, H] inside rows of H + R.
-    TensorView residual(std::int64_t tokens) const;
+    /// Running gradient of the residual stream [tokens, H], rows from `first` of H + R columns.
+    TensorView residual(std::int64_t first, std::int64_t tokens) const;
     /// Activations of one layer (LayerSlotLayout); null unless the plan recomputes them.
     void* layer() const { return layer_.data(); }
     void* staged() const { return staged_.data(); }

@@ -45,8 +45,7 @@ std::vector<AdapterId> admit(const Job& job, const Plan& plan,
         if (plan.bytes_per_rank == 0) return true;
         bool all = true;
         for (std::size_t s = 0; s < stages; ++s) {
-            taken[s] +=
-                adapter_bytes(job.adapter(adapter), plan.model, plan.replica.stages[s].layer_count);
+            taken[s] += adapter_bytes_on(plan.replica.stages[s], adapter, job, plan.model);
             all = all && taken[s] <= adapter_room(plan, s);
         }
         return all;

@@ -17,9 +17,9 @@ double square(std::int64_t tokens) {
 }
 
 /// Time that depends on the load; what every microbatch costs is left out.
-std::int64_t variable_cost(const PackRules& rules, const MicrobatchLoad& load) {
+std::int64_t variable_cost(const PackRules& rules, const AdapterLoads& load) {
     double seconds = 0.0;
-    const MicrobatchLoad nothing;
+    const AdapterLoads nothing;
     for (const StagePlan& stage : rules.stages) {
         seconds += forward_seconds(rules.costs, stage, load) -
                    forward_seconds(rules.costs, stage, nothing) +
@@ -36,7 +36,9 @@ void add_batch(const PackRules& rules, const PendingBatch& pending, BlockItems& 
         const std::int64_t tokens = sample.tokens;
         LORATRAIN_CHECK(tokens >= 1 && tokens <= rules.capacity, "a sample of ", tokens,
                         " tokens, capacity ", rules.capacity);
-        const std::int64_t cost = variable_cost(rules, {tokens, square(tokens), sample.targets});
+        AdapterLoads load;
+        load.add(pending.adapter, {tokens, square(tokens), sample.targets});
+        const std::int64_t cost = variable_cost(rules, load);
         block.items.push_back(
             {number_of_batch, static_cast<std::int32_t>(place), tokens, sample.targets, cost});
         block.cost += cost;
@@ -120,11 +122,10 @@ PipelineLoad pipeline_load(const PackRules& rules, const BlockItems& block, cons
     load.stages = static_cast<std::int32_t>(rules.stages.size());
     load.max_in_flight = rules.max_in_flight;
     for (const auto& bin : bins) {
-        MicrobatchLoad work;
-        for (const std::int32_t item : bin) {
-            work.tokens += block.item(item).tokens;
-            work.targets += block.item(item).targets;
-            work.squares += square(block.item(item).tokens);
+        AdapterLoads work;
+        for (const std::int32_t i : bin) {
+            const BlockItem& item = block.item(i);
+            work.add(block.batch_of(i).adapter, {item.tokens, square(item.tokens), item.targets});
         }
         add_times(load, rules.costs, rules.stages, rules.recompute, work);
     }

@@ -24,7 +24,7 @@ PipelineOrder::PipelineOrder(const Plan& plan, bool evaluation)
 
 void PipelineOrder::add(const Window& window) {
     for (const Microbatch& microbatch : window.microbatches) {
-        add_times(load_, plan_.costs, plan_.replica.stages, plan_.recompute, load_of(microbatch));
+        add_times(load_, plan_.costs, plan_.replica.stages, plan_.recompute, loads_of(microbatch));
         load_.required.push_back(0);
     }
     for (const BatchPlan& batch : window.batches) {

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "plan/stage_layers.h"
 
 namespace loratrain {
 
@@ -78,32 +79,82 @@ std::vector<std::string> device_names() {
     return names;
 }
 
-MicrobatchLoad load_of(const Microbatch& microbatch) {
-    MicrobatchLoad load;
-    for (const Segment& segment : microbatch.segments) {
-        for (const SampleRef& sample : segment.samples) {
-            const auto tokens = static_cast<double>(sample.tokens);
-            load.tokens += sample.tokens;
-            load.squares += tokens * tokens;
-            load.targets += sample.targets;
-        }
+void AdapterLoads::add(AdapterId adapter, const MicrobatchLoad& load) {
+    total += load;
+    const auto known = std::find_if(parts.begin(), parts.end(),
+                                    [&](const Part& part) { return part.adapter == adapter; });
+    if (known == parts.end()) {
+        parts.push_back({adapter, load});
+    } else {
+        known->load += load;
     }
-    return load;
 }
 
-double forward_seconds(const CostModel& costs, const StagePlan& stage, const MicrobatchLoad& load) {
-    const auto tokens = static_cast<double>(load.tokens);
-    double seconds = stage.layer_count * costs.layer_forward.seconds(tokens, load.squares);
-    if (stage.has_head) seconds += costs.head.seconds(static_cast<double>(load.targets), 0.0);
+MicrobatchLoad AdapterLoads::of(const AdapterSpan& adapters) const {
+    MicrobatchLoad sum;
+    for (const Part& part : parts) {
+        if (adapters.contains(part.adapter)) sum += part.load;
+    }
+    return sum;
+}
+
+AdapterLoads loads_of(const Microbatch& microbatch) {
+    AdapterLoads loads;
+    for (const Segment& segment : microbatch.segments) {
+        MicrobatchLoad load;
+        for (const SampleRef& sample : segment.samples) {
+            const auto tokens = static_cast<double>(sample.tokens);
+            load += {sample.tokens, tokens * tokens, sample.targets};
+        }
+        loads.add(segment.adapter, load);
+    }
+    return loads;
+}
+
+MicrobatchLoad load_of(const Microbatch& microbatch) {
+    return loads_of(microbatch).total;
+}
+
+double layers_seconds(const CostLine& layer, const StagePlan& stage, const AdapterLoads& loads) {
+    const auto seconds = [&](const MicrobatchLoad& load) {
+        return layer.seconds(static_cast<double>(load.tokens), load.squares);
+    };
+    double sum = whole_layers(stage) * seconds(loads.total);
+    for (const AdapterSpan& shared : {stage.first_layer_adapters, stage.last_layer_adapters}) {
+        if (shared.is_all()) continue;
+        const MicrobatchLoad load = loads.of(shared);
+        if (load.tokens > 0) sum += seconds(load);
+    }
+    return sum;
+}
+
+double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {
+    double seconds = layers_seconds(costs.layer_forward, stage, loads);
+    if (stage.has_head) {
+        seconds += costs.head.seconds(static_cast<double>(loads.total.targets), 0.0);
+    }
     return seconds;
 }
 
-double backward_seconds(const CostModel& costs, const StagePlan& stage, const MicrobatchLoad& load,
+double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                         Recompute recompute) {
-    const auto tokens = static_cast<double>(load.tokens);
-    double layer = costs.layer_backward.seconds(tokens, load.squares);
-    if (recompute == Recompute::layer) layer += costs.layer_forward.seconds(tokens, load.squares);
-    return stage.layer_count * layer;
+    double seconds = layers_seconds(costs.layer_backward, stage, loads);
+    if (recompute == Recompute::layer) seconds += layers_seconds(costs.layer_forward, stage, loads);
+    return seconds;
+}
+
+double stage_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
+                     Recompute recompute) {
+    return forward_seconds(costs, stage, loads) + backward_seconds(costs, stage, loads, recompute);
+}
+
+double slowest_seconds(const CostModel& costs, const std::vector<StagePlan>& stages,
+                       const AdapterLoads& loads, Recompute recompute) {
+    double most = 0.0;
+    for (const StagePlan& stage : stages) {
+        most = std::max(most, stage_seconds(costs, stage, loads, recompute));
+    }
+    return most;
 }
 
 CostModel scaled(CostModel costs, double factor) {

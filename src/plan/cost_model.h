@@ -19,12 +19,20 @@ CostModel built_in_costs(const ModelSpec& model, Precision precision, std::strin
 std::vector<std::string> device_names();
 
 MicrobatchLoad load_of(const Microbatch& microbatch);
+AdapterLoads loads_of(const Microbatch& microbatch);
 
 /// Seconds of a stage; forward of the stage with the head includes loss and its gradient, backward
 /// includes the second forward of `Recompute::layer`.
-double forward_seconds(const CostModel& costs, const StagePlan& stage, const MicrobatchLoad& load);
-double backward_seconds(const CostModel& costs, const StagePlan& stage, const MicrobatchLoad& load,
+double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads);
+double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                         Recompute recompute);
+/// Both, and the largest of several stages.
+double stage_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
+                     Recompute recompute);
+double slowest_seconds(const CostModel& costs, const std::vector<StagePlan>& stages,
+                       const AdapterLoads& loads, Recompute recompute);
+/// What the stage's layers take of either, with `layer` the costs of one.
+double layers_seconds(const CostLine& layer, const StagePlan& stage, const AdapterLoads& loads);
 
 /// Costs of computation `factor` times as high.
 CostModel scaled(CostModel costs, double factor);

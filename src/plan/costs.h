@@ -2,6 +2,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "base/ids.h"
 
 namespace loratrain {
 
@@ -10,6 +13,31 @@ struct MicrobatchLoad {
     std::int64_t tokens = 0;
     double squares = 0.0;      ///< sum over samples of tokens² (causal attention)
     std::int64_t targets = 0;  ///< rows that the head computes; others are skipped
+
+    MicrobatchLoad& operator+=(const MicrobatchLoad& other) {
+        tokens += other.tokens;
+        squares += other.squares;
+        targets += other.targets;
+        return *this;
+    }
+};
+
+/// The load of a microbatch and of each adapter's rows in it. A MicrobatchLoad alone does for
+/// stages that compute every adapter in all their layers.
+struct AdapterLoads {
+    struct Part {
+        AdapterId adapter{};
+        MicrobatchLoad load;
+    };
+    MicrobatchLoad total;
+    std::vector<Part> parts;  ///< one per adapter
+
+    AdapterLoads() = default;
+    AdapterLoads(const MicrobatchLoad& load)  // NOLINT(google-explicit-constructor)
+        : total(load) {}
+    void add(AdapterId adapter, const MicrobatchLoad& load);
+    /// The total of these adapters' rows.
+    MicrobatchLoad of(const AdapterSpan& adapters) const;
 };
 
 /// Seconds = fixed + per_token * rows + per_square * squares; no coefficient is negative. The form

@@ -4,6 +4,7 @@
 #include "base/text_table.h"
 #include "plan/admission.h"
 #include "plan/predict.h"
+#include "plan/stage_layers.h"
 
 namespace loratrain {
 
@@ -18,6 +19,36 @@ std::string summary(const Plan& plan) {
                " on ", plan.backend == BackendKind::cuda ? "cuda" : "cpu", "\n");
 }
 
+std::string range_text(std::int32_t first, std::int32_t count) {
+    return count == 1 ? std::to_string(first) : cat(first, "-", first + count - 1);
+}
+
+/// "8 of a, b": a layer in which the stage computes these adapters only.
+std::string shared_layer_text(const Plan& plan, std::int32_t layer, const AdapterSpan& adapters) {
+    constexpr std::size_t most_names = 3;
+    std::vector<std::string> names;
+    for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
+        if (adapters.contains(static_cast<AdapterId>(a))) names.push_back(plan.adapters[a].name);
+    }
+    const bool few = names.size() <= most_names;
+    return cat(layer, " of ", few ? join(names, ", ") : cat(names.size(), " adapters"));
+}
+
+/// "9-15, 8 of c, d, 16 of a": whole layers, then shared ones.
+std::string layers_text(const Plan& plan, const StagePlan& stage) {
+    const bool first_shared = !stage.first_layer_adapters.is_all();
+    std::vector<std::string> words{
+        range_text(stage.first_layer + (first_shared ? 1 : 0), whole_layers(stage))};
+    if (first_shared) {
+        words.push_back(shared_layer_text(plan, stage.first_layer, stage.first_layer_adapters));
+    }
+    if (!stage.last_layer_adapters.is_all()) {
+        words.push_back(shared_layer_text(plan, stage.first_layer + stage.layer_count - 1,
+                                          stage.last_layer_adapters));
+    }
+    return join(words, ", ");
+}
+
 std::string stage_table(const Plan& plan) {
     std::vector<TextRow> rows{{"stage", "rank", "layers", "with", "weights", "adapters",
                                "activations", "workspace", "engine", "total"}};
@@ -28,8 +59,7 @@ std::string stage_table(const Plan& plan) {
         TextRow ends;
         if (stage.has_embedding) ends.emplace_back("embedding");
         if (stage.has_head) ends.emplace_back("head");
-        rows.push_back({std::to_string(s), std::to_string(stage.rank),
-                        cat(stage.first_layer, "-", stage.first_layer + stage.layer_count - 1),
+        rows.push_back({std::to_string(s), std::to_string(stage.rank), layers_text(plan, stage),
                         join(ends, ", "), human_bytes(memory.weights), human_bytes(memory.adapters),
                         human_bytes(memory.activations), human_bytes(memory.workspace),
                         human_bytes(memory.engine), human_bytes(memory.total())});

@@ -83,10 +83,7 @@ class Extension {
             MemoryPlan& memory = plan_.memory[s];
             const StagePlan& stage = plan_.replica.stages[s];
             memory.engine = engine_layout(job_, plan_, stage).total();
-            std::uint64_t largest = 0;
-            for (const AdapterJob& adapter : job_.adapters) {
-                largest = std::max(largest, adapter_bytes(adapter, plan_.model, stage.layer_count));
-            }
+            const std::uint64_t largest = largest_adapter_bytes(stage, job_, plan_.model);
             if (plan_.bytes_per_rank > 0) {
                 const std::uint64_t room = adapter_room(plan_, s);
                 if (largest > room) refuse(stage.rank, largest, room);

@@ -16,7 +16,7 @@ constexpr double nanoseconds = 1e9;
 }  // namespace
 
 void add_times(PipelineLoad& load, const CostModel& costs, std::span<const StagePlan> stages,
-               Recompute recompute, const MicrobatchLoad& microbatch) {
+               Recompute recompute, const AdapterLoads& microbatch) {
     for (const StagePlan& stage : stages) {
         load.forward.push_back(
             std::llround(nanoseconds * forward_seconds(costs, stage, microbatch)));

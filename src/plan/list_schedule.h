@@ -30,7 +30,7 @@ struct PipelineLoad {
 
 /// Appends the times of one more microbatch on every stage; `required` is left to the caller.
 void add_times(PipelineLoad& load, const CostModel& costs, std::span<const StagePlan> stages,
-               Recompute recompute, const MicrobatchLoad& microbatch);
+               Recompute recompute, const AdapterLoads& microbatch);
 
 /// List scheduling: all stages are simulated; messages are free. A free stage starts what is ready;
 /// the first stage prefers a forward, the others a backward (mLoRA section 3, priority rules).

@@ -77,6 +77,8 @@ class Planner {
         problems_.throw_if_any();
         admit_first();
         search_sizes();
+        share_layers_where_they_fit();
+        choose_depth();
         plan_memory();
         problems_.throw_if_any();
         return std::move(plan_);
@@ -88,10 +90,12 @@ class Planner {
         return datasets_[index(adapter.dataset)];
     }
 
+    int stages_wanted() const { return job_.parallel.pipeline_stages.value_or(cluster_.ranks); }
+
     void choose_stages() {
         const bool chosen = job_.parallel.pipeline_stages.has_value();
         const auto layers = static_cast<int>(plan_.model.layers);
-        const int stages = job_.parallel.pipeline_stages.value_or(cluster_.ranks);
+        const int stages = stages_wanted();
         const std::string key = where("parallel.pipeline_stages");
         if (stages < 1) problems_.add(key, cat(stages, " stages"), "use at least 1, or auto");
         if (stages > layers) {
@@ -119,7 +123,31 @@ class Planner {
 
     std::vector<StagePlan> split(std::int32_t stages, Recompute recompute) const {
         return choose_split(static_cast<std::int32_t>(plan_.model.layers), stages, built_in_,
-                            plan_.costs, usual_load(), recompute);
+                            plan_.costs, usual_loads().total, recompute);
+    }
+
+    /// Where every adapter trains from the start: with some waiting, which ones load a stage would
+    /// change as they end.
+    void share_layers_where_they_fit() {
+        if (plan_.first_admitted.size() < job_.adapters.size()) return;
+        const std::vector<StagePlan> whole = plan_.replica.stages;
+        plan_.replica.stages =
+            choose_split(static_cast<std::int32_t>(plan_.model.layers), plan_.max_in_flight,
+                         built_in_, plan_.costs, usual_loads(), plan_.recompute);
+        if (!fits_memory(job_, plan_, plan_.microbatch_tokens, plan_.recompute)) {
+            plan_.replica.stages = whole;
+        }
+    }
+
+    void choose_depth() {
+        if (!fits_memory(job_, plan_, plan_.microbatch_tokens, plan_.recompute)) return;
+        Plan former = plan_;
+        former.max_in_flight = former_depth_;
+        const bool kept = former_depth_ >= plan_.max_in_flight &&
+                          fits_memory(job_, former, plan_.microbatch_tokens, plan_.recompute);
+        plan_.max_in_flight =
+            kept ? former_depth_ : search_depth(job_, plan_, datasets_, built_in_);
+        find_fitting_tokens();
     }
 
     std::int64_t usual_tokens() const {
@@ -128,23 +156,36 @@ class Planner {
     }
 
     /// A microbatch of usual size with the mix of samples that all adapters' steps have together.
-    MicrobatchLoad usual_load() const {
+    AdapterLoads usual_loads() const {
+        struct Step {
+            double tokens = 0.0;
+            double squares = 0.0;
+            double targets = 0.0;
+        };
+        std::vector<Step> steps;
         double tokens = 0.0;
-        double squares = 0.0;
-        double targets = 0.0;
         for (const AdapterJob& adapter : job_.adapters) {
             const std::vector<SampleInfo>& samples = data_of(adapter).train;
             const auto count = static_cast<double>(samples.size());
             const double share = std::min<double>(adapter.global_batch_size, count) / count;
+            Step& step = steps.emplace_back();
             for (const SampleInfo& sample : samples) {
-                tokens += share * sample.tokens;
-                squares += share * sample.tokens * static_cast<double>(sample.tokens);
-                targets += share * sample.targets;
+                step.tokens += share * sample.tokens;
+                step.squares += share * sample.tokens * static_cast<double>(sample.tokens);
+                step.targets += share * sample.targets;
             }
+            tokens += step.tokens;
         }
         const std::int64_t rows = job_.parallel.microbatch_tokens.value_or(usual_tokens());
         const double scale = static_cast<double>(rows) / tokens;
-        return {rows, squares * scale, std::llround(targets * scale)};
+        AdapterLoads loads;
+        for (std::size_t a = 0; a < steps.size(); ++a) {
+            const Step& step = steps[a];
+            loads.add(static_cast<AdapterId>(a),
+                      {std::llround(step.tokens * scale), step.squares * scale,
+                       std::llround(step.targets * scale)});
+        }
+        return loads;
     }
 
     void check_datasets() {
@@ -204,6 +245,9 @@ class Planner {
     }
 
     void keep_sizes(const Plan& former) {
+        if (former.replica.stages.size() == static_cast<std::size_t>(stages_wanted())) {
+            former_depth_ = former.max_in_flight;
+        }
         if (job_.parallel.microbatch_tokens || former.microbatch_tokens < longest_sample()) return;
         sized_job_.parallel.microbatch_tokens = former.microbatch_tokens;
         if (job_.parallel.recompute == Recompute::automatic) {
@@ -267,12 +311,16 @@ class Planner {
         choose_microbatch_size();
     }
 
+    void find_fitting_tokens() {
+        if (plan_.bytes_per_rank == 0) return;
+        const std::int64_t longest = longest_sample();
+        plan_.fitting.none = largest_fitting_tokens(job_, plan_, Recompute::none, longest);
+        plan_.fitting.layer = largest_fitting_tokens(job_, plan_, Recompute::layer, longest);
+    }
+
     void choose_microbatch_size() {
         const std::int64_t longest = longest_sample();
-        if (plan_.bytes_per_rank > 0) {
-            plan_.fitting.none = largest_fitting_tokens(job_, plan_, Recompute::none, longest);
-            plan_.fitting.layer = largest_fitting_tokens(job_, plan_, Recompute::layer, longest);
-        }
+        find_fitting_tokens();
         const MicrobatchChoice choice = choose_microbatch(
             sized_job_, plan_, std::min(usual_tokens(), largest_round()), longest);
         plan_.microbatch_tokens = choice.tokens;
@@ -318,7 +366,8 @@ class Planner {
     }
 
     const Job& job_;
-    Job sized_job_;  ///< with the sizes of the former plan, while these fit
+    Job sized_job_;                  ///< with the sizes of the former plan, while these fit
+    std::int32_t former_depth_ = 0;  ///< the former plan's max_in_flight
     std::span<const DatasetInfo> datasets_;
     const Cluster& cluster_;
     std::set<DatasetId> used_;

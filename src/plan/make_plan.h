@@ -21,14 +21,16 @@ namespace loratrain {
 ///   round in tokens, what fits in memory)); recompute auto = none where that fits
 ///   (fit_memory.h has both rules). A pipeline takes another size, and with it another number of
 ///   adapters at once, where that is faster by simulation (search_layout.h).
-/// - max_in_flight = number of stages; 1 with policy sequential.
+/// - neighbouring stages share the layer between them where every adapter trains from the start,
+///   both fit in memory with it and it is faster (share_layers.h).
+/// - max_in_flight = number of stages, or with policy balanced more (search_layout.h).
 /// - pad_columns = sum of the ranks (rounded up to 16), at most 128 on the CPU and 512
 ///   on CUDA (measured: beyond it segments are faster): microbatches with at most that sum of ranks
 ///   use the augmented matrix (decision 4), the others go by segment. 0 where one rank is larger.
 ///   saved_columns = width of S, for either.
 /// `datasets` is indexed by DatasetId. `former`: of the run that is continued, or null; what is
-/// auto in microbatch_tokens and recompute stays as it was then, if that still fits, so that
-/// results do not depend on the memory that is free now.
+/// auto in microbatch_tokens and recompute, and max_in_flight with as many stages, stay as they
+/// were then, if that still fits, so that results do not depend on the memory that is free now.
 Plan make_plan(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                const Cluster& cluster, const Plan* former = nullptr);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/engine_memory.h"
+#include "plan/stage_layers.h"
 
 namespace loratrain {
 
@@ -116,7 +117,7 @@ std::uint64_t boundary_bytes(const Plan& plan) {
 }
 
 std::uint64_t table_bytes(const Plan& plan) {
-    constexpr std::int64_t tables = 8;
+    constexpr std::int64_t tables = 10;
     return bytes_of(tables * (plan.microbatch_tokens + 1), sizeof(std::int32_t)) +
            tables * alignment;
 }
@@ -225,6 +226,20 @@ std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model,
     return arrays * bytes_of(adapter_parameters(adapter, model, layers), size_of(DType::f32));
 }
 
+std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const Job& job,
+                               const ModelSpec& model) {
+    return adapter_bytes(job.adapter(adapter), model, layers_of(stage, adapter).count);
+}
+
+std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job,
+                                    const ModelSpec& model) {
+    std::uint64_t largest = 0;
+    for (std::size_t a = 0; a < job.adapters.size(); ++a) {
+        largest = std::max(largest, adapter_bytes_on(stage, static_cast<AdapterId>(a), job, model));
+    }
+    return largest;
+}
+
 MemoryPlan stage_memory(const Job& job, const Plan& plan, std::size_t stage_index) {
     const StagePlan& stage = plan.replica.stages[stage_index];
     const ModelSpec& model = plan.model;
@@ -238,12 +253,9 @@ MemoryPlan stage_memory(const Job& job, const Plan& plan, std::size_t stage_inde
     }
     memory.weights += bytes_of(model.head_dim / 2, size_of(DType::f32));
     for (const AdapterId adapter : plan.first_admitted) {
-        memory.adapters += adapter_bytes(job.adapter(adapter), model, stage.layer_count);
+        memory.adapters += adapter_bytes_on(stage, adapter, job, model);
     }
-    for (const AdapterJob& adapter : job.adapters) {
-        memory.adapters =
-            std::max(memory.adapters, adapter_bytes(adapter, model, stage.layer_count));
-    }
+    memory.adapters = std::max(memory.adapters, largest_adapter_bytes(stage, job, model));
     memory.activations =
         static_cast<std::uint64_t>(slot_count(plan, stage_index)) * slot_bytes(plan, stage);
     memory.workspace = workspace_layout(plan, stage).total();

@@ -64,7 +64,7 @@ std::int32_t kept_layers(const Plan& plan, const StagePlan& stage);
 std::uint64_t slot_bytes(const Plan& plan, const StagePlan& stage);
 
 /// int32 index tables of a microbatch: ids, targets, positions, samples, offsets, rows, bins,
-/// scales.
+/// scales, and offsets in the rows of a shared first and last layer.
 std::uint64_t table_bytes(const Plan& plan);
 
 /// Slots a stage needs: max_in_flight - stage index, at least 1.
@@ -104,8 +104,12 @@ std::int64_t augmented_elements(const Plan& plan, LinearGroup group);
 std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& model,
                                 std::int64_t layers);
 
-/// What a resident adapter takes in the layers of a stage: masters, gradients, both moments, fp32.
+/// What a resident adapter takes in so many layers: masters, gradients, both moments, fp32.
 std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers);
+/// In the layers of a stage, and the most of any adapter.
+std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const Job& job,
+                               const ModelSpec& model);
+std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job, const ModelSpec& model);
 
 /// All of a stage's rank: the above, and engine_memory.h.
 MemoryPlan stage_memory(const Job& job, const Plan& plan, std::size_t stage_index);

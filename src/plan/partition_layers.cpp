@@ -33,8 +33,7 @@ std::pair<double, double> badness(const std::vector<StagePlan>& stages, const Co
     double most = 0.0;
     double least = 0.0;
     for (const StagePlan& stage : stages) {
-        const double seconds =
-            forward_seconds(costs, stage, load) + backward_seconds(costs, stage, load, recompute);
+        const double seconds = stage_seconds(costs, stage, load, recompute);
         most = std::max(most, seconds);
         least = stage.rank == 0 ? seconds : std::min(least, seconds);
     }

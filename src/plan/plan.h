@@ -40,12 +40,16 @@ struct Cluster {
 };
 
 /// A contiguous range of layers on one rank. First stage embeds, last stage has the head and loss.
+/// Two neighbours may share the layer between them: both hold its frozen weights, and each adapter
+/// is computed in it, and has its factors, on one of the two (share_layers.h).
 struct StagePlan {
     std::int32_t rank = 0;
     std::int32_t first_layer = 0;
     std::int32_t layer_count = 0;
     bool has_embedding = false;
     bool has_head = false;
+    AdapterSpan first_layer_adapters = {};  ///< computed in the first layer; in the others all are
+    AdapterSpan last_layer_adapters = {};   ///< and in the last one
 };
 
 struct ReplicaPlan {

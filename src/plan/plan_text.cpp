@@ -84,6 +84,10 @@ std::string trial_text(const LayoutTrial& trial) {
                format_exact(trial.tokens_per_second), "]\n");
 }
 
+std::string span_text(const AdapterSpan& span) {
+    return cat("[", span.begin, ", ", span.end, "]");
+}
+
 // ---- reading
 
 template <class Enum, std::size_t size>
@@ -123,6 +127,12 @@ ModelSpec read_model(const YAML::Node& root) {
     return m;
 }
 
+AdapterSpan read_span(const YAML::Node& node) {
+    const std::vector<std::int32_t> ends = parse_numbers<std::int32_t>(node);
+    if (ends.size() != 2) fail(cat("expected 2 numbers, got ", ends.size()));
+    return {ends[0], ends[1]};
+}
+
 StagePlan read_stage(const Map& map) {
     StagePlan stage;
     map.read("rank", stage.rank);
@@ -130,6 +140,8 @@ StagePlan read_stage(const Map& map) {
     map.read("layer_count", stage.layer_count);
     map.read("has_embedding", stage.has_embedding);
     map.read("has_head", stage.has_head);
+    stage.first_layer_adapters = read_span(map.at("first_layer_adapters"));
+    stage.last_layer_adapters = read_span(map.at("last_layer_adapters"));
     return stage;
 }
 
@@ -245,12 +257,14 @@ std::string to_text(const Plan& plan) {
         "\nsample_bounds: {longest: ", plan.samples.longest, ", shortest: ", plan.samples.shortest,
         ", per_round: ", plan.samples.per_round, "}\nbytes_per_rank: ", plan.bytes_per_rank,
         "\nfitting_tokens: {none: ", plan.fitting.none, ", layer: ", plan.fitting.layer, "}\n");
-    text += costs_text(plan.costs) + "stages:\n";
+    text += costs_text(plan.costs) + "stages:  # adapters: first, and one past the last\n";
     for (const StagePlan& stage : plan.replica.stages) {
         text += cat("  - {rank: ", stage.rank, ", first_layer: ", stage.first_layer,
                     ", layer_count: ", stage.layer_count,
                     ", has_embedding: ", yes_no(stage.has_embedding),
-                    ", has_head: ", yes_no(stage.has_head), "}\n");
+                    ", has_head: ", yes_no(stage.has_head),
+                    ",\n    first_layer_adapters: ", span_text(stage.first_layer_adapters),
+                    ", last_layer_adapters: ", span_text(stage.last_layer_adapters), "}\n");
     }
     text += "adapters:\n";
     for (const AdapterPlan& adapter : plan.adapters) {

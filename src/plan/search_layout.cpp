@@ -18,6 +18,7 @@ constexpr std::int64_t fewest_tokens_cpu = 512;
 constexpr std::int64_t parts_of_usual = 8;
 constexpr std::int64_t fewest_parts = 2;
 constexpr double least_gain = 0.02;
+constexpr double depth_tolerance = 0.01;
 constexpr std::size_t most_samples_balanced = 1024;
 constexpr std::size_t most_samples = 16384;  // the other policies pack in no time
 constexpr std::int32_t most_rounds = 32;
@@ -52,7 +53,29 @@ class Search {
         return trials;
     }
 
+    std::int32_t depth() {
+        std::vector<double> speeds;
+        const std::int32_t least = plan_.max_in_flight;
+        for (std::int32_t depth = least; depth <= 2 * least && fits_with(depth); ++depth) {
+            rules_.max_in_flight = depth;
+            speeds.push_back(play(plan_.microbatch_tokens, plan_.first_admitted.size(), false)
+                                 .tokens_per_second);
+        }
+        if (speeds.empty()) return least;
+        const double wanted =
+            (1.0 - depth_tolerance) * *std::max_element(speeds.begin(), speeds.end());
+        const auto enough = std::find_if(speeds.begin(), speeds.end(),
+                                         [&](double speed) { return speed >= wanted; });
+        return least + static_cast<std::int32_t>(enough - speeds.begin());
+    }
+
   private:
+    bool fits_with(std::int32_t depth) const {
+        Plan trial = plan_;
+        trial.max_in_flight = depth;
+        return fits_memory(job_, trial, plan_.microbatch_tokens, plan_.recompute);
+    }
+
     std::vector<std::int64_t> candidates(std::int64_t usual, std::int64_t longest) const {
         const bool cuda = plan_.backend == BackendKind::cuda;
         const std::int64_t fewest =
@@ -157,6 +180,13 @@ std::vector<LayoutTrial> search_layout(const Job& job, const Plan& plan,
                                        const CostModel& costs, std::int64_t usual,
                                        std::int64_t longest) {
     return Search(job, plan, datasets, costs).run(usual, longest);
+}
+
+std::int32_t search_depth(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+                          const CostModel& costs) {
+    const bool free = job.schedule.policy == SchedulePolicy::balanced;
+    if (!free || plan.replica.stages.size() == 1) return plan.max_in_flight;
+    return Search(job, plan, datasets, costs).depth();
 }
 
 }  // namespace loratrain

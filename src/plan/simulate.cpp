@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "plan/cost_model.h"
 #include "plan/memory_model.h"
+#include "plan/stage_layers.h"
 
 namespace loratrain {
 
@@ -91,7 +92,7 @@ void Simulator::queue_actions(const Window& window) {
         stream_batches_ = static_cast<std::int32_t>(timeline_.batches.size());
     }
     for (const Microbatch& microbatch : window.microbatches) {
-        loads_.push_back(load_of(microbatch));
+        loads_.push_back(loads_of(microbatch));
         timeline_.microbatches.push_back(microbatch);
     }
     const auto shifted = [&](MicrobatchId id) {
@@ -237,13 +238,13 @@ double Simulator::seconds_of(std::size_t stage, const Action& action) const {
     if (action.kind == ActionKind::step) {
         const AdapterId adapter = item(timeline_.batches, action.batch).adapter;
         const std::int64_t parameters =
-            adapter_parameters(job_.adapter(adapter), plan_.model, part.layer_count);
+            adapter_parameters(job_.adapter(adapter), plan_.model, layers_of(part, adapter).count);
         return costs_.step_fixed + costs_.step_per_parameter * static_cast<double>(parameters);
     }
-    const MicrobatchLoad& load = item(loads_, number(action.microbatch));
+    const AdapterLoads& loads = item(loads_, number(action.microbatch));
     return action.kind == ActionKind::forward
-               ? forward_seconds(costs_, part, load)
-               : backward_seconds(costs_, part, load, plan_.recompute);
+               ? forward_seconds(costs_, part, loads)
+               : backward_seconds(costs_, part, loads, plan_.recompute);
 }
 
 double Simulator::bytes_of(const Action& action) const {
@@ -251,7 +252,7 @@ double Simulator::bytes_of(const Action& action) const {
     if (action.kind == ActionKind::send_norms) return tail;
     const auto row =
         static_cast<double>(plan_.model.hidden_size) * static_cast<double>(compute_bytes(plan_));
-    return tail + row * static_cast<double>(item(loads_, number(action.microbatch)).tokens);
+    return tail + row * static_cast<double>(item(loads_, number(action.microbatch)).total.tokens);
 }
 
 }  // namespace loratrain

@@ -95,7 +95,7 @@ class Simulator {
     double now_ = 0.0;
     std::vector<StageState> stages_;
     std::vector<int> computing_;  ///< stages per host
-    std::vector<MicrobatchLoad> loads_;
+    std::vector<AdapterLoads> loads_;
     std::int32_t stream_microbatches_ = 0;  ///< before the stream of the newest window
     std::int32_t stream_batches_ = 0;
     Timeline timeline_;

@@ -37,8 +37,8 @@ std::vector<NamedTensor> gather_adapter(const MpiSession& mpi, const Job& job, c
     for (const StagePlan& stage : plan.replica.stages) {
         std::vector<NamedTensor> part_tensors = mine;
         if (stage.rank != 0) {
-            part_tensors = adapter_tensors(job.adapter(adapter), plan.model, stage.first_layer,
-                                           stage.layer_count);
+            part_tensors =
+                adapter_tensors(job.adapter(adapter), plan.model, layers_of(stage, adapter));
             unflatten(receive_floats(mpi, stage.rank), part_tensors);
         }
         all.insert(all.end(), std::make_move_iterator(part_tensors.begin()),

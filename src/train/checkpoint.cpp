@@ -227,8 +227,7 @@ void load_adapter(const std::string& path, const AdapterJob& job, const ModelSpe
                   const StagePlan& stage, AdapterId adapter, AdapterBank& bank) {
     const SafetensorsFile file(path);
     for (const StoredPart& part : stored_parts) {
-        std::vector<NamedTensor> tensors =
-            adapter_tensors(job, model, stage.first_layer, stage.layer_count);
+        std::vector<NamedTensor> tensors = adapter_tensors(job, model, layers_of(stage, adapter));
         for (NamedTensor& tensor : tensors) {
             tensor.values = file.read_floats(tensor.name + part.suffix);
         }

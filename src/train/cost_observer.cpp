@@ -52,37 +52,39 @@ CostObserver::CostObserver(const CostModel& prior, const StagePlan& stage, std::
       backward_(prior.layer_backward),
       head_(prior.head) {}
 
-double CostObserver::scale_of_layers(const MicrobatchLoad& load) const {
-    const auto rows = static_cast<double>(load.tokens);
-    const double prior = prior_.layer_backward.seconds(rows, load.squares);
-    return prior > 0 ? backward_.refined().seconds(rows, load.squares) / prior : 1.0;
+double CostObserver::one_layer(const CostLine& line, const AdapterLoads& loads) {
+    return line.seconds(static_cast<double>(loads.total.tokens), loads.total.squares);
 }
 
-void CostObserver::forward(const MicrobatchLoad& load, double seconds) {
-    const auto rows = static_cast<double>(load.tokens);
-    const double one_layer = prior_.layer_forward.seconds(rows, load.squares);
-    if (!stage_.has_head) {
-        add_if_plausible(forward_, {rows, load.squares, seconds / stage_.layer_count});
-        return;
-    }
-    const auto targets = static_cast<double>(load.targets);
-    if (stages_ > 1) {
-        const double layers = stage_.layer_count * one_layer * scale_of_layers(load);
+double CostObserver::scale_of_layers(const AdapterLoads& loads) const {
+    const double prior = one_layer(prior_.layer_backward, loads);
+    return prior > 0 ? one_layer(backward_.refined(), loads) / prior : 1.0;
+}
+
+void CostObserver::forward(const AdapterLoads& loads, double seconds) {
+    const auto rows = static_cast<double>(loads.total.tokens);
+    const double squares = loads.total.squares;
+    const auto targets = static_cast<double>(loads.total.targets);
+    if (stage_.has_head && stages_ > 1) {
+        const double layers =
+            layers_seconds(prior_.layer_forward, stage_, loads) * scale_of_layers(loads);
         add_if_plausible(head_, {targets, 0.0, std::max(0.0, seconds - layers)});
         return;
     }
-    const double whole = forward_seconds(prior_, stage_, load);
+    const double whole = forward_seconds(prior_, stage_, loads);
     if (!(whole > 0)) return;
-    add_if_plausible(forward_, {rows, load.squares, seconds * one_layer / whole});
+    const double share = one_layer(prior_.layer_forward, loads) / whole;
+    add_if_plausible(forward_, {rows, squares, seconds * share});
+    if (!stage_.has_head) return;
     add_if_plausible(head_, {targets, 0.0, seconds * prior_.head.seconds(targets, 0.0) / whole});
 }
 
-void CostObserver::backward(const MicrobatchLoad& load, double seconds) {
-    const auto rows = static_cast<double>(load.tokens);
-    const double whole = backward_seconds(prior_, stage_, load, recompute_);
+void CostObserver::backward(const AdapterLoads& loads, double seconds) {
+    const double whole = backward_seconds(prior_, stage_, loads, recompute_);
     if (!(whole > 0)) return;
-    const double share = prior_.layer_backward.seconds(rows, load.squares) / whole;
-    add_if_plausible(backward_, {rows, load.squares, seconds * share});
+    const double share = one_layer(prior_.layer_backward, loads) / whole;
+    add_if_plausible(
+        backward_, {static_cast<double>(loads.total.tokens), loads.total.squares, seconds * share});
 }
 
 std::int64_t CostObserver::observations() const {

@@ -19,8 +19,8 @@ class CostObserver {
 
     /// Seconds of a forward and a backward of this stage. Times far off those so far are left out
     /// (the first run of a shape, a pause of the host).
-    void forward(const MicrobatchLoad& load, double seconds);
-    void backward(const MicrobatchLoad& load, double seconds);
+    void forward(const AdapterLoads& loads, double seconds);
+    void backward(const AdapterLoads& loads, double seconds);
     std::int64_t observations() const;
 
     /// Sums of this stage as a line of numbers, and what other stages' lines add.
@@ -31,7 +31,8 @@ class CostObserver {
     CostModel refined() const;
 
   private:
-    double scale_of_layers(const MicrobatchLoad& load) const;
+    static double one_layer(const CostLine& line, const AdapterLoads& loads);
+    double scale_of_layers(const AdapterLoads& loads) const;
 
     CostModel prior_;
     StagePlan stage_;

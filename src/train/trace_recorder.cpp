@@ -132,7 +132,7 @@ void TraceRecorder::describe(const Action& action, Entry& entry) const {
         return;
     }
     const Microbatch& microbatch = microbatches_[index(action.microbatch)];
-    entry.load = load_of(microbatch);
+    entry.load = loads_of(microbatch);
     if (!keeping()) return;
     const char* word = action.kind == ActionKind::backward ? "backward"
                        : entry.evaluation                  ? "evaluate"

@@ -49,7 +49,7 @@ class TraceRecorder {
         bool evaluation = false;
         std::string name;
         std::vector<std::pair<std::string, std::string>> args;
-        MicrobatchLoad load;
+        AdapterLoads load;
         std::size_t first = 0;  ///< points
         std::size_t last = 0;
     };

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/ids.h"
+
+namespace loratrain {
+
+/// The consecutive rows of a microbatch that a layer computes: all, or in a layer shared with a
+/// neighbour those of the adapters that this stage computes in it. Rows of `segments` and `packed`
+/// count from first_row.
+struct LayerRows {
+    std::int64_t first_row = 0;  ///< in the microbatch
+    std::int64_t tokens = 0;
+    std::vector<LoraSegment> segments;
+    std::vector<std::int32_t> offsets;  ///< packed.host_offsets
+    PackedRows packed;
+
+    /// Adapter of each segment; slot number of a segment = its position.
+    std::vector<AdapterId> adapters;
+    /// First LoRA column of each segment's slot, and the padded width of all the microbatch's.
+    std::vector<std::int32_t> columns;
+    std::int64_t width = 0;
+    /// True when the plan's pad holds the columns of all the microbatch's segments side by side;
+    /// else each segment's columns start at 0 and LoRA goes by segment.
+    bool augmented = false;
+    bool has_dropout = false;
+    bool evaluation = false;
+
+    /// Whose factors the pads of weight matrices hold, and in which columns: on a GPU those of all
+    /// the job's adapters where they fit in so few columns that products take no longer by them.
+    /// So pads hold for microbatches of other adapters too, until one is stepped.
+    struct PadPlace {
+        AdapterId adapter{};
+        std::int32_t column = 0;
+    };
+    std::vector<PadPlace> pads;
+
+    LoraRows lora_rows() const { return {segments, packed}; }
+};
+
+}  // namespace loratrain

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// Layers [first, first + count) of the model.
+struct LayerRange {
+    std::int32_t first = 0;
+    std::int32_t count = 0;
+};
+
+/// The layers in which a stage computes the adapter.
+LayerRange layers_of(const StagePlan& stage, AdapterId adapter);
+
+/// The adapters that a stage computes in a layer, counted from its first one.
+AdapterSpan adapters_in(const StagePlan& stage, std::int32_t layer);
+
+/// Layers of the stage that compute all adapters.
+std::int32_t whole_layers(const StagePlan& stage);
+
+}  // namespace loratrain
