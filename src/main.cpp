@@ -2,6 +2,7 @@
 
 #include "app/exit_file.h"
 #include "app/run.h"
+#include "backend/gpu_info.h"
 #include "base/log.h"
 #include "train/stop_request.h"
 
@@ -25,6 +26,7 @@ ExitCode run_and_report(int argc, char** argv, const MpiSession& mpi) {
 
 int main(int argc, char** argv) {
     loratrain::install_stop_signals();
+    loratrain::prepare_gpu_environment();
     loratrain::MpiSession mpi(&argc, &argv);
     loratrain::install_stop_signals();
     loratrain::log::set_rank(mpi.rank());

@@ -19,6 +19,7 @@ endfunction()
 
 loratrain_mpi_test(collective RANKS 1 2 3 4)
 loratrain_mpi_test(communicator RANKS 2 3)
+loratrain_mpi_test(shared_page RANKS 2 3)
 loratrain_mpi_test(star_network RANKS 1 2 4)
 loratrain_mpi_test(adapter_transfer RANKS 1 2 3 4)
 loratrain_mpi_test(checkpoint RANKS 1 2)

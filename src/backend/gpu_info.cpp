@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <cstdlib>
 #include <fstream>
 
 #include "base/text.h"
@@ -36,6 +37,12 @@ std::vector<Library> gpu_libraries() {
     return {{"CUDA runtime", cuda_version(runtime)},
             {"CUDA of the driver", cuda_version(driver)},
             {"NVIDIA driver", driver_text()}};
+}
+
+void prepare_gpu_environment() {
+    // The most there are. Streams that share a connection wait for each other's heads: one that
+    // waits for another rank (comm/stream_flags.h) could hold up what that rank waits for.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
 }
 
 GpuInfo gpu_info(int local_rank) {
@@ -73,6 +80,8 @@ namespace loratrain {
 std::vector<Library> gpu_libraries() {
     return {};
 }
+
+void prepare_gpu_environment() {}
 
 GpuInfo gpu_info(int /*local_rank*/) {
     return {};

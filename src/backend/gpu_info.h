@@ -16,6 +16,10 @@ struct GpuInfo {
     std::uint64_t free_bytes = 0;  ///< of that one
 };
 
+/// Sets what CUDA reads of the environment when a process first uses it. Call before that, and
+/// before there are threads: MPI may be the first to use CUDA.
+void prepare_gpu_environment();
+
 /// The GPU of a rank is local_rank modulo the visible ones, so it works both when every rank sees
 /// all GPUs of the host and when each sees its own as number 0.
 GpuInfo gpu_info(int local_rank);
