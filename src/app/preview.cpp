@@ -21,7 +21,7 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::int32_t rounds_played = 8;
+constexpr std::int32_t rounds_played = 16;
 constexpr std::int32_t rounds_drawn = 4;
 constexpr const char* preview_folder = "/preview";
 

@@ -52,30 +52,6 @@ std::int32_t repetitions(const Plan& plan, const Progress& progress,
     return std::max(times, 1);
 }
 
-/// When the first stage is through with the first `count` batches.
-double end_of_batches(const Timeline& timeline, std::size_t count) {
-    std::int32_t last = 0;
-    for (std::size_t b = 0; b < count; ++b) {
-        last = std::max(last, number(timeline.batches[b].last_microbatch));
-    }
-    for (const TimelineSpan& span : timeline.stages.front()) {
-        if (span.kind == ActionKind::backward && span.microbatch == last) return span.end;
-    }
-    return 0.0;
-}
-
-/// Seconds of one more repetition of what was played, at the pace of its later half.
-double repeated_seconds(const Timeline& timeline) {
-    const std::size_t half = timeline.batches.size() / 2;
-    if (half == 0) return timeline.makespan();
-    std::int64_t later = 0;
-    for (std::size_t b = half; b < timeline.batches.size(); ++b)
-        later += timeline.batches[b].tokens;
-    const double pace =
-        (timeline.makespan() - end_of_batches(timeline, half)) / static_cast<double>(later);
-    return pace * static_cast<double>(timeline.tokens());
-}
-
 class Predictor {
   public:
     Predictor(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets)
@@ -108,17 +84,33 @@ class Predictor {
         progress_.stopped = all_but(plan_, admit(job_, plan_, claims));
     }
 
+    Timeline simulate(const Window& window) const {
+        Simulator simulator(job_, plan_, plan_.costs);
+        simulator.add(window);
+        return simulator.timeline();
+    }
+
+    /// Seconds of one more repetition of `whole`. A shorter run from the same start, which fills
+    /// and drains the pipeline as well, tells what the rounds beyond it take in between.
+    double repeated_seconds(const Timeline& whole, std::int32_t fewer_rounds) const {
+        if (fewer_rounds == 0) return whole.makespan();
+        const Timeline part =
+            simulate(plan_window(job_, plan_, datasets_, progress_, fewer_rounds));
+        const auto tokens = static_cast<double>(whole.tokens());
+        const double more = tokens - static_cast<double>(part.tokens());
+        return more > 0.0 ? (whole.makespan() - part.makespan()) * tokens / more : whole.makespan();
+    }
+
     /// False when nothing is left.
     bool play(std::int32_t rounds) {
         admit_next();
         const Window window = plan_window(job_, plan_, datasets_, progress_, rounds);
         if (window.batches.empty()) return false;
-        Simulator simulator(job_, plan_, plan_.costs);
-        simulator.add(window);
-        const Timeline& timeline = simulator.timeline();
+        const Timeline timeline = simulate(window);
         const std::vector<std::int32_t> steps = steps_in(window, plan_.adapters.size());
         const std::int32_t times = repetitions(plan_, progress_, steps);
-        seconds_ += timeline.makespan() + (times - 1) * repeated_seconds(timeline);
+        seconds_ += timeline.makespan();
+        if (times > 1) seconds_ += (times - 1) * repeated_seconds(timeline, window.rounds / 2);
         tokens_ += times * static_cast<double>(timeline.tokens());
         for (std::size_t s = 0; s < busy_.size(); ++s) busy_[s] += times * timeline.busy(s);
         if (result_.rounds_played == 0) result_.start = timeline;
