@@ -258,7 +258,11 @@ struct MemoryUse {
 /// Scratch that operators need, in bytes, at most (plan/engine_memory.h).
 struct ScratchSizes {
     std::size_t operators = 0;
-    std::size_t attention = 0;  ///< of cuDNN
+    std::size_t gemm_timing = 0;
+    std::size_t attention_rows = 0;  ///< of own kernels
+    std::size_t attention_tiles = 0;
+    std::size_t cudnn_workspace = 0;
+    std::size_t cudnn_tables = 0;
 };
 
 class Backend {

@@ -29,8 +29,8 @@ constexpr int polls_between_checks = 4096;
 /// no StreamFlags (different hosts), also while it waits for its other end. On four H200s without
 /// StreamFlags two and four trained 4 and 5% faster than NCCL's own number.
 constexpr int multiprocessors = 4;
-/// Bytes. Smaller sends fit into NCCL's buffers and end without their receiver.
-constexpr std::size_t smallest_meeting = std::size_t{16} << 10U;
+/// Smaller sends end without their receiver, in NCCL's buffers: meeting would make them wait.
+constexpr std::size_t smallest_meeting = std::size_t{4} << 20U;
 
 const char* name_of(Channel channel) {
     switch (channel) {

@@ -13,16 +13,16 @@ namespace loratrain {
 /// send waits for the work queued before it, Transfer::wait() makes later work wait for the
 /// transfer.
 ///
-/// Between ranks of one host a message of 16 KiB or more starts only when the streams of both ends
+/// Between ranks of one host a message of 4 MiB or more starts only when the streams of both ends
 /// have come to it (StreamFlags); elsewhere the end that comes first waits in a kernel. Either way,
 /// what is queued on a link's stream ends only when the peer's host has queued the other end:
 /// - a receive is queued on the GPU only once the sender's send is (an empty MPI message says so):
 ///   a call that synchronises a device (first use of a kernel, growing memory) cannot deadlock
 ///   with the receives queued there;
 /// - a send that is larger than NCCL's buffers ends only once the receiver's host has queued the
-///   receive. The receiver does so in send(), receive() and Transfer::wait(): two
-///   ranks that synchronise their devices at the same time, each with a send that the other has yet
-///   to queue the receive of, would deadlock.
+///   receive, which it does in send(), receive() and Transfer::wait(). Two ranks that synchronise
+///   their devices at the same time, each with a send that the other has yet to queue the receive
+///   of, would deadlock: nothing is to be allocated or freed between messages (engine_memory.h).
 /// Collective; throws InputError when the program was built without NCCL.
 std::unique_ptr<Communicator> make_nccl_communicator(const MpiSession& mpi, void* compute_stream);
 

@@ -33,7 +33,8 @@ Stage::Stage(const Job& job, const Plan& plan, std::size_t stage_index, const We
     sums_.eval_wrong = doubles(samples);
     if (stage_.has_head) head_ = std::make_unique<Head>(plan, weights_, workspace_, backend);
     const EngineLayout engine = engine_layout(job, plan, stage_);
-    backend.prepare_scratch({engine.operator_scratch, engine.cudnn_workspace});
+    backend.prepare_scratch({engine.operator_scratch, engine.gemm_timing, engine.attention_rows,
+                             engine.attention_tiles, engine.cudnn_workspace, engine.cudnn_tables});
 }
 
 TensorView Stage::input(std::int32_t slot, std::int64_t tokens) const {

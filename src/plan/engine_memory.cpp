@@ -19,6 +19,7 @@ constexpr std::int64_t sweep_ranks = 16;
 constexpr std::int64_t copy_ranks = 8;
 constexpr std::int64_t copy_columns = 64;
 constexpr std::int64_t least_scratch = 1024 * 8;
+constexpr std::int64_t growing_step = std::int64_t{64} << 10U;
 constexpr std::int64_t score_limit = std::int64_t{4} << 30U;
 constexpr std::int64_t widest_cudnn_head = 128;
 
@@ -28,6 +29,10 @@ std::int64_t pieces(std::int64_t count, std::int64_t size) {
 
 std::int64_t rounded_up(std::int64_t count, std::int64_t size) {
     return pieces(count, size) * size;
+}
+
+std::uint64_t grown(std::int64_t bytes) {
+    return static_cast<std::uint64_t>(rounded_up(bytes, growing_step));
 }
 
 bool on_cuda(const Plan& plan) {
@@ -107,8 +112,8 @@ std::uint64_t gemm_timing_bytes(const Plan& plan) {
     for (int g = 0; g < linear_group_count; ++g) {
         widest = std::max(widest, group_shape(plan.model, static_cast<LinearGroup>(g)).in);
     }
-    return static_cast<std::uint64_t>(plan.microbatch_tokens * (widest + plan.saved_columns)) *
-           compute_bytes(plan);
+    return grown(plan.microbatch_tokens * (widest + plan.saved_columns) *
+                 static_cast<std::int64_t>(compute_bytes(plan)));
 }
 
 std::uint64_t table_ring_bytes(const Plan& plan) {
@@ -131,17 +136,20 @@ std::uint64_t operator_scratch_bytes(const Job& job, const Plan& plan, const Sta
     return static_cast<std::uint64_t>(bytes);
 }
 
-std::uint64_t own_attention_bytes(const Plan& plan) {
+std::uint64_t attention_row_bytes(const Plan& plan) {
     if (!on_cuda(plan)) return 0;
-    constexpr std::int64_t tile_tables = 3;
+    constexpr std::int64_t statistics_bytes = 8;
+    return grown(plan.microbatch_tokens * plan.model.heads * statistics_bytes);
+}
+
+std::uint64_t attention_tile_bytes(const Plan& plan) {
+    if (!on_cuda(plan)) return 0;
+    constexpr std::uint64_t tile_tables = 3;
     constexpr std::int64_t tile_bytes = 12;
     constexpr std::int64_t fewest_tile_rows = 32;
-    constexpr std::int64_t statistics_bytes = 8;
     const std::int64_t t = plan.microbatch_tokens;
     // Evaluation packs samples of any number, each of one token or more.
-    const std::int64_t tiles = t / fewest_tile_rows + t;
-    return static_cast<std::uint64_t>(t * plan.model.heads * statistics_bytes +
-                                      tile_tables * tiles * tile_bytes);
+    return tile_tables * grown((t / fewest_tile_rows + t) * tile_bytes);
 }
 
 std::uint64_t cudnn_workspace_bytes(const Plan& plan) {
@@ -156,20 +164,20 @@ std::uint64_t cudnn_workspace_bytes(const Plan& plan) {
     const std::int64_t queries_per_key = model.heads / model.kv_heads;
     const std::int64_t ld = model.q_size() + 2 * model.kv_size() + 3 * plan.saved_columns;
     const std::int64_t all_heads = queries_per_key > 1 ? 2 * tokens * ld * queries_per_key * 4 : 0;
-    return static_cast<std::uint64_t>(static_cast<double>(scores) * padding) +
-           static_cast<std::uint64_t>(sums + all_heads);
+    return grown(static_cast<std::int64_t>(static_cast<double>(scores) * padding) + sums +
+                 all_heads);
 }
 
 std::uint64_t cudnn_table_bytes(const Plan& plan) {
     if (!takes_cudnn(plan)) return 0;
-    constexpr std::uint64_t operands = 9;
-    const auto rows = static_cast<std::uint64_t>(plan.microbatch_tokens) + 32;
-    return 2 * (1 + operands) * rows * 4;
+    constexpr std::int64_t operands = 9;
+    const std::int64_t rows = plan.microbatch_tokens + 32;
+    return 2 * grown((1 + operands) * rows * 4);
 }
 
 std::uint64_t EngineLayout::total() const {
-    return gemm_workspace + gemm_timing + table_ring + operator_scratch + own_attention +
-           cudnn_workspace + cudnn_tables;
+    return gemm_workspace + gemm_timing + table_ring + operator_scratch + attention_rows +
+           attention_tiles + cudnn_workspace + cudnn_tables;
 }
 
 EngineLayout engine_layout(const Job& job, const Plan& plan, const StagePlan& stage) {
@@ -178,7 +186,8 @@ EngineLayout engine_layout(const Job& job, const Plan& plan, const StagePlan& st
     layout.gemm_timing = gemm_timing_bytes(plan);
     layout.table_ring = table_ring_bytes(plan);
     layout.operator_scratch = operator_scratch_bytes(job, plan, stage);
-    layout.own_attention = own_attention_bytes(plan);
+    layout.attention_rows = attention_row_bytes(plan);
+    layout.attention_tiles = attention_tile_bytes(plan);
     layout.cudnn_workspace = cudnn_workspace_bytes(plan);
     layout.cudnn_tables = cudnn_table_bytes(plan);
     return layout;

@@ -7,15 +7,17 @@
 namespace loratrain {
 
 /// What the CUDA backend allocates for itself, in bytes, as upper bounds over all microbatches the
-/// plan can lead to; all 0 on the CPU. T = microbatch_tokens, e = bytes of the compute type. Each
-/// part names the allocation it follows. Not in here: the CUDA context, code of cuBLASLt and cuDNN,
+/// plan can lead to; all 0 on the CPU. A stage allocates all of it at its start: to allocate while
+/// it trains would wait for the whole device, messages included. T = microbatch_tokens, e = bytes
+/// of the compute type. Each part names the allocation it follows; most come in whole 64 KiB
+/// (backend/cuda/growing_memory.cpp). Not in here: the CUDA context, code of cuBLASLt and cuDNN,
 /// NCCL's buffers (app/cluster.cpp keeps room for those).
 
 /// cuBLASLt's workspace. Source: backend/cuda/cuda_backend.cpp.
 std::uint64_t gemm_workspace_bytes(const Plan& plan);
 
-/// A copy of C while algorithms of a GEMM with beta != 0 are timed, at the first use of a shape:
-/// [T, max K + R]. Source: GemmCublasLt::fastest; fp32 times nothing.
+/// A copy of C while algorithms of a GEMM with beta != 0 are timed: [T, max K + R]. Source:
+/// GemmCublasLt::fastest; fp32 times nothing.
 std::uint64_t gemm_timing_bytes(const Plan& plan);
 
 /// Device side of the ring of small tables, and the cache of LoRA tables. Source:
@@ -32,9 +34,10 @@ std::uint64_t table_ring_bytes(const Plan& plan);
 /// - cross_entropy: 12 bytes per row of a chunk; sum_squares: 1024 doubles; adamw: 64 bytes.
 std::uint64_t operator_scratch_bytes(const Job& job, const Plan& plan, const StagePlan& stage);
 
-/// Own attention kernels: row statistics [Q, T] x 8 and three tables of tiles of 12 bytes, at most
+/// Own attention kernels: row statistics [Q, T] x 8, and three tables of tiles of 12 bytes, at most
 /// T / 32 + samples each. Source: backend/cuda/attention.cpp.
-std::uint64_t own_attention_bytes(const Plan& plan);
+std::uint64_t attention_row_bytes(const Plan& plan);
+std::uint64_t attention_tile_bytes(const Plan& plan);
 
 /// Workspace of cuDNN's attention, bf16 with head_dim <= 128 only. With s samples in the
 /// microbatch, l tokens in the longest, T in all (rounded up as base/attention_shape.h says), Q
@@ -55,7 +58,8 @@ struct EngineLayout {
     std::uint64_t gemm_timing = 0;
     std::uint64_t table_ring = 0;
     std::uint64_t operator_scratch = 0;
-    std::uint64_t own_attention = 0;
+    std::uint64_t attention_rows = 0;
+    std::uint64_t attention_tiles = 0;
     std::uint64_t cudnn_workspace = 0;
     std::uint64_t cudnn_tables = 0;
     std::uint64_t total() const;

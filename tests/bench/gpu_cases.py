@@ -101,8 +101,8 @@ FSDP_70B = ("peer_fsdp.py --model llama-3-70b --batch 4 --steps 3",)
 CASES = {
     1: ONE_GPU,
     2: (pipeline_8b(4, FSDP_8B), pipeline_8b(8),
-        *policies("8B", "--model llama-3.1-8b --samples 8 --steps 16")),
+        *policies("8B", "--model llama-3.1-8b --samples 8 --steps 32")),
     4: (pipeline_8b(4, FSDP_8B), pipeline_8b(8), pipeline_70b(2048, FSDP_70B), pipeline_70b(4096),
-        *policies("8B", "--model llama-3.1-8b --samples 8 --steps 16", 1.25, 1.45),
-        *policies("70B", "--model llama-3-70b --samples 8 --steps 2", 1.25, 1.45)),
+        *policies("8B", "--model llama-3.1-8b --samples 8 --steps 32", 1.25, 1.45),
+        *policies("70B", "--model llama-3-70b --samples 8 --steps 4", 1.25, 1.45)),
 }

@@ -1,5 +1,6 @@
 #include "backend/cuda/attention.h"
 
+#include <array>
 #include <cstdlib>
 #include <string>
 
@@ -15,6 +16,7 @@ namespace {
 
 constexpr std::size_t staging_sectors = 4;
 constexpr std::size_t staging_bytes = 256U << 10U;
+constexpr const char* row_stats_name = "attention row statistics";
 
 /// cuDNN's graphs are used where the samples are longer than this, measured on an H200: below, its
 /// padded tiles and extra passes cost more than its faster products save.
@@ -104,8 +106,11 @@ void CudaAttention::allow_any_order() {
     if (cudnn_) cudnn_->allow_any_order();
 }
 
-void CudaAttention::reserve(std::size_t workspace_bytes) {
-    if (cudnn_) cudnn_->reserve(workspace_bytes);
+void CudaAttention::reserve(const ScratchSizes& sizes) {
+    row_stats_.reserve(sizes.attention_rows, row_stats_name);
+    const std::array tables{&forward_tiles_, &query_tiles_, &key_tiles_};
+    for (AttentionTiles* tiles : tables) tiles->reserve(sizes.attention_tiles / tables.size());
+    if (cudnn_) cudnn_->reserve(sizes.cudnn_workspace, sizes.cudnn_tables);
 }
 
 void CudaAttention::forward(const Attention& op) {
@@ -154,8 +159,8 @@ void CudaAttention::own_backward(const AttentionBackward& op) {
     params.key_tiles = key_tiles_.data();
     params.key_tile_count = key_tiles_.count();
     const auto stats = static_cast<std::size_t>(op.forward.q.rows * params.forward.heads);
-    params.row_stats = static_cast<float2*>(
-        row_stats_.reserve(stats * sizeof(float2), "attention row statistics"));
+    params.row_stats =
+        static_cast<float2*>(row_stats_.reserve(stats * sizeof(float2), row_stats_name));
     CUDA_CHECK(kernels::attention_backward(stream_, params));
 }
 

@@ -25,8 +25,8 @@ class CudaAttention {
     CudaAttention(const CudaAttention&) = delete;
     CudaAttention& operator=(const CudaAttention&) = delete;
 
-    /// Allocates so much of cuDNN's workspace now, if this program was built with cuDNN.
-    void reserve(std::size_t workspace_bytes);
+    /// Allocates what is for attention now; cuDNN's parts if this program was built with it.
+    void reserve(const ScratchSizes& sizes);
     void forward(const Attention& op);
     void backward(const AttentionBackward& op);
 

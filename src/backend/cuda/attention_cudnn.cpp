@@ -82,8 +82,10 @@ class SampleTable {
             }
         }
         const std::size_t bytes = host.size() * sizeof(std::int32_t);
-        staging.upload(table_.reserve(bytes, "attention offsets"), host.data(), bytes);
+        reserve(bytes);
+        staging.upload(table_.data(), host.data(), bytes);
     }
+    void reserve(std::size_t bytes) { table_.reserve(bytes, "attention offsets"); }
     void* lengths() const { return static_cast<std::int32_t*>(table_.data()); }
     void* offsets(std::int64_t operand) const {
         return static_cast<std::int32_t*>(table_.data()) + section() * (1 + operand);
@@ -212,8 +214,10 @@ class CudnnAttentionGraphs final : public CudnnAttention {
     CudnnAttentionGraphs(const CudnnAttentionGraphs&) = delete;
     CudnnAttentionGraphs& operator=(const CudnnAttentionGraphs&) = delete;
 
-    void reserve(std::size_t workspace_bytes) override {
+    void reserve(std::size_t workspace_bytes, std::size_t table_bytes) override {
         workspace_.reserve(workspace_bytes, "cuDNN's workspace");
+        forward_table_.reserve(table_bytes / 2);
+        backward_table_.reserve(table_bytes / 2);
     }
     bool forward(const Attention& op) override {
         return run(op, {{q, &op.q}, {k, &op.k}, {v, &op.v}, {o, &op.o}}, false, forward_table_);

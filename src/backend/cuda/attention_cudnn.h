@@ -17,7 +17,8 @@ class CudnnAttention {
   public:
     virtual ~CudnnAttention() = default;
 
-    virtual void reserve(std::size_t workspace_bytes) = 0;
+    /// Allocates the workspace and the tables of both directions now.
+    virtual void reserve(std::size_t workspace_bytes, std::size_t table_bytes) = 0;
     /// False, with nothing done, when cuDNN does not take these operands; refusal() says why.
     virtual bool forward(const Attention& op) = 0;
     virtual bool backward(const AttentionBackward& op) = 0;

@@ -29,7 +29,8 @@ void AttentionTiles::update(const PackedRows& rows, std::int64_t tile_rows, Stag
     if (tile_rows == tile_rows_ && std::equal(begin, end, offsets_.begin(), offsets_.end())) return;
     const std::vector<kernels::AttentionTile> tiles = attention_tiles(rows, tile_rows, order_);
     const std::size_t bytes = tiles.size() * sizeof(kernels::AttentionTile);
-    staging.upload(table_.reserve(bytes, "attention tiles"), tiles.data(), bytes);
+    reserve(bytes);
+    staging.upload(table_.data(), tiles.data(), bytes);
     count_ = static_cast<std::int32_t>(tiles.size());
     tile_rows_ = tile_rows;
     offsets_.assign(begin, end);

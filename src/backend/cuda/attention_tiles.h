@@ -25,6 +25,7 @@ class AttentionTiles {
     explicit AttentionTiles(TileOrder order, MemoryUse* use = nullptr)
         : order_(order), table_(use) {}
 
+    void reserve(std::size_t bytes) { table_.reserve(bytes, "attention tiles"); }
     void update(const PackedRows& rows, std::int64_t tile_rows, StagingRing& staging);
     const kernels::AttentionTile* data() const {
         return static_cast<const kernels::AttentionTile*>(table_.data());

@@ -90,7 +90,8 @@ void CudaBackend::release(void* data, std::size_t bytes) {
 
 void CudaBackend::prepare_scratch(const ScratchSizes& sizes) {
     reserve_workspace(sizes.operators);
-    attention_->reserve(sizes.attention);
+    gemm_->reserve_timing(sizes.gemm_timing);
+    attention_->reserve(sizes);
 }
 
 void CudaBackend::upload(void* target, const void* host_source, std::size_t bytes) {

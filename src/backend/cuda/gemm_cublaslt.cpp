@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "backend/cuda/check.h"
-#include "backend/cuda/counted_memory.h"
 
 namespace loratrain {
 
@@ -96,7 +95,7 @@ GemmCublasLt::GemmCublasLt(cudaStream_t stream, DType dtype, const std::string& 
       dtype_(dtype),
       workspace_(workspace.data()),
       workspace_bytes_(workspace.bytes()),
-      use_(use),
+      timing_(use),
       algorithm_file_(algorithm_file) {
     CUBLAS_CHECK(cublasLtCreate(&handle_));
     CUDA_CHECK(cudaEventCreate(&begin_));
@@ -188,6 +187,10 @@ std::vector<cublasLtMatmulHeuristicResult_t> GemmCublasLt::proposals(const Probl
     return found;
 }
 
+void GemmCublasLt::reserve_timing(std::size_t bytes) {
+    timing_.try_reserve(bytes);
+}
+
 cublasStatus_t GemmCublasLt::launch(const Problem& problem, const Gemm& op,
                                     const cublasLtMatmulAlgo_t& algo, void* target) const {
     return cublasLtMatmul(handle_, problem.desc, &op.alpha, op.b.data, problem.a, op.a.data,
@@ -218,12 +221,10 @@ cublasLtMatmulAlgo_t GemmCublasLt::fastest(
     const Problem& problem, const Gemm& op,
     const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
     void* target = op.c.data;
-    void* scratch = nullptr;
-    const auto bytes = static_cast<std::size_t>(op.c.rows * op.c.ld) * op.c.element_size();
     if (op.beta != 0.0F) {
-        scratch = allocate_counted(bytes, use_);
-        if (scratch == nullptr) return candidates.front().algo;
-        target = scratch;
+        const auto bytes = static_cast<std::size_t>(op.c.rows * op.c.ld) * op.c.element_size();
+        target = timing_.try_reserve(bytes);
+        if (target == nullptr) return candidates.front().algo;
     }
     std::size_t best = 0;
     float best_time = std::numeric_limits<float>::infinity();
@@ -234,7 +235,6 @@ cublasLtMatmulAlgo_t GemmCublasLt::fastest(
             best = i;
         }
     }
-    free_counted(scratch, bytes, use_);
     return candidates[best].algo;
 }
 

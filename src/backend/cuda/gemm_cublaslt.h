@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cuda/growing_memory.h"
 
 namespace loratrain {
 
@@ -32,6 +33,10 @@ class GemmCublasLt {
     ~GemmCublasLt();
     GemmCublasLt(const GemmCublasLt&) = delete;
     GemmCublasLt& operator=(const GemmCublasLt&) = delete;
+
+    /// Memory for a copy of C while the algorithms of a GEMM with beta != 0 are timed, at the first
+    /// use of a shape; where there is none it is allocated then, which waits for the whole device.
+    void reserve_timing(std::size_t bytes);
 
     /// m, n, k >= 1.
     void run(const Gemm& op);
@@ -65,7 +70,7 @@ class GemmCublasLt {
     DType dtype_;
     void* workspace_;
     std::size_t workspace_bytes_;
-    MemoryUse* use_;
+    GrowingMemory timing_;
     cublasLtHandle_t handle_ = nullptr;
     cudaEvent_t begin_ = nullptr;
     cudaEvent_t end_ = nullptr;

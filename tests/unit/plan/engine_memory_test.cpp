@@ -27,6 +27,11 @@ Case large_case() {
     return test;
 }
 
+/// In whole 64 KiB.
+std::uint64_t grown(std::uint64_t bytes) {
+    return (bytes + 65535) / 65536 * 65536;
+}
+
 EngineLayout layout_of(const Case& test) {
     const Plan plan = test.plan();
     return engine_layout(test.job, plan, plan.replica.stages[0]);
@@ -51,12 +56,13 @@ TEST(EngineMemory, PartsByHand) {
     EXPECT_EQ(layout.gemm_timing, 8192U * (14336 + 64) * 2);
     // gate: 56 column blocks of dS for 8192 rows, 3 + 4 tiles of gradients, 16 ranks, fp32
     EXPECT_EQ(layout.operator_scratch, 16U * 4 * (56 * 8192 + (3 + 4) * 14336));
-    EXPECT_EQ(layout.own_attention, 8192U * 32 * 8 + 3U * 12 * (8192 / 32 + 8192));
+    EXPECT_EQ(layout.attention_rows, 8192U * 32 * 8);
+    EXPECT_EQ(layout.attention_tiles, 3U * grown(12 * (8192 / 32 + 8192)));
     // 1 + (8192 - 2048) / 512 = 13 samples, rounded to 14, of 2048 tokens, 32 heads
     const std::uint64_t scores = 14ULL * 32 * 2048 * 2048 * 2;
     const std::uint64_t heads = 2ULL * 8192 * (6144 + 3 * 64) * 4 * 4;
     EXPECT_EQ(layout.cudnn_workspace, scores + 8192U * 32 * 4 + heads);
-    EXPECT_EQ(layout.cudnn_tables, 2U * 10 * (8192 + 32) * 4);
+    EXPECT_EQ(layout.cudnn_tables, 2U * grown(10 * (8192 + 32) * 4));
     EXPECT_EQ(plan.memory[0].engine, layout.total());
 }
 
