@@ -134,12 +134,16 @@ class Planner {
         plan_.replica.stages =
             choose_split(static_cast<std::int32_t>(plan_.model.layers), plan_.max_in_flight,
                          built_in_, plan_.costs, usual_loads(), plan_.recompute);
-        if (!fits_memory(job_, plan_, plan_.microbatch_tokens, plan_.recompute)) {
+        if (fits_memory(job_, plan_, plan_.microbatch_tokens, plan_.recompute)) {
+            find_fitting_tokens();
+        } else {
             plan_.replica.stages = whole;
         }
     }
 
+    /// 1F1B and mLoRA are defined by as many microbatches in flight as stages.
     void choose_depth() {
+        if (job_.schedule.policy != SchedulePolicy::balanced) return;
         if (!fits_memory(job_, plan_, plan_.microbatch_tokens, plan_.recompute)) return;
         Plan former = plan_;
         former.max_in_flight = former_depth_;

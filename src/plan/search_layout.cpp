@@ -184,8 +184,7 @@ std::vector<LayoutTrial> search_layout(const Job& job, const Plan& plan,
 
 std::int32_t search_depth(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                           const CostModel& costs) {
-    const bool free = job.schedule.policy == SchedulePolicy::balanced;
-    if (!free || plan.replica.stages.size() == 1) return plan.max_in_flight;
+    if (plan.replica.stages.size() == 1) return plan.max_in_flight;
     return Search(job, plan, datasets, costs).depth();
 }
 

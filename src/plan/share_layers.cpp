@@ -1,9 +1,7 @@
 #include "plan/share_layers.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "plan/cost_model.h"
 #include "plan/stage_layers.h"
