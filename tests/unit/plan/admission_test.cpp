@@ -92,6 +92,25 @@ TEST(Admission, TheFullestStageDecides) {
     EXPECT_EQ(numbers(admit(test.job, plan, fresh_claims(test))), (Ids{0}));
 }
 
+TEST(Admission, SharedLayersCountWhereTheAdapterIs) {
+    Case test = ranked_case({8, 8, 8});
+    test.model = cheap_head_model(4);
+    const auto bytes = [&](std::int64_t layers) {
+        return adapter_bytes(test.job.adapters[0], test.model, layers);
+    };
+    const auto admitted = [&](std::int32_t divider, std::uint64_t room) {
+        Plan plan = plan_with_room(test, room);
+        share_first_layer(plan, 0, divider);
+        return numbers(admit(test.job, plan, fresh_claims(test)));
+    };
+    EXPECT_EQ(admitted(1, bytes(3) + 2 * bytes(2)), (Ids{0, 1, 2}));
+    EXPECT_EQ(admitted(1, bytes(3) + 2 * bytes(2) - 1), (Ids{0, 1}));
+    EXPECT_EQ(admitted(1, bytes(3) + bytes(2) - 1), (Ids{0}));
+    // Room for two of the three that have the third layer on the first stage.
+    EXPECT_EQ(admitted(3, 3 * bytes(3) - 1), (Ids{0, 1}));
+    EXPECT_EQ(admitted(3, 3 * bytes(3)), (Ids{0, 1, 2}));
+}
+
 TEST(Admission, NobodyIsPassedBy) {
     const Case test = ranked_case({8, 32, 8});
     const std::uint64_t room = bytes_of_rank(test, 32) + bytes_of_rank(test, 8) - 1;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "plan/cost_model.h"
 #include "plan/partition_layers.h"
 
 namespace loratrain {
@@ -47,6 +48,48 @@ TEST(ChooseSplit, OneStageHasAllLayers) {
         choose_split(7, 1, costs_with_head(0), costs_with_head(9), load, Recompute::layer);
     ASSERT_EQ(stages.size(), 1U);
     EXPECT_EQ(stages[0].layer_count, 7);
+}
+
+/// Four adapters of 250 tokens.
+AdapterLoads four_adapters() {
+    AdapterLoads loads;
+    for (int a = 0; a < 4; ++a) loads.add(AdapterId{a}, {250, 0.0, 250});
+    return loads;
+}
+
+/// A token takes a millisecond in a layer, and `head_layers` in the head.
+CostModel token_costs(double head_layers) {
+    CostModel costs;
+    costs.layer_forward.per_token = 0.4e-3;
+    costs.layer_backward.per_token = 0.6e-3;
+    costs.head.per_token = head_layers * 1e-3;
+    return costs;
+}
+
+/// Layers of the first stage, a shared one by its share of the adapters.
+double first_layers(double usual_head, double measured_head, const AdapterLoads& loads,
+                    std::int32_t layers = 10) {
+    const std::vector<StagePlan> stages = choose_split(
+        layers, 2, token_costs(usual_head), token_costs(measured_head), loads, Recompute::none);
+    return forward_seconds(token_costs(0.0), stages[0], loads) / 0.4;
+}
+
+TEST(ChooseSplit, SharesLayersByUsualCosts) {
+    EXPECT_NEAR(first_layers(1.0, 1.0, four_adapters()), 5.5, 1e-9);
+    EXPECT_NEAR(first_layers(1.5, 1.5, four_adapters()), 5.75, 1e-9);
+    EXPECT_NEAR(first_layers(1.0, 1.0, four_adapters().total), 6.0, 1e-9);
+}
+
+TEST(ChooseSplit, SmallDifferencesKeepWhatIsShared) {
+    EXPECT_NEAR(first_layers(1.0, 0.5, four_adapters()), 5.5, 1e-9);
+    EXPECT_NEAR(first_layers(1.0, 0.0, four_adapters(), 20), 10.5, 1e-9);
+    EXPECT_NEAR(first_layers(1.0, 1.5, four_adapters()), 5.5, 1e-9);
+}
+
+TEST(ChooseSplit, LargeGainsShareOtherwise) {
+    EXPECT_NEAR(first_layers(1.0, 0.0, four_adapters()), 5.0, 1e-9);
+    EXPECT_NEAR(first_layers(1.0, 3.0, four_adapters()), 6.5, 1e-9);
+    EXPECT_NEAR(first_layers(0.0, 1.5, four_adapters()), 5.75, 1e-9);
 }
 
 }  // namespace

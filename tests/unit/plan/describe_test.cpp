@@ -16,4 +16,22 @@ TEST(Describe, ShowsStagesAndAdapters) {
     }
 }
 
+TEST(Describe, NamesFewAdaptersOfASharedLayerAndCountsMany) {
+    Case test = uniform_case(7, 3, 20, 10, 8);
+    test.model = cheap_head_model(6);
+    test.job.parallel.microbatch_tokens = 64;
+    Plan plan = test.plan();
+    const auto shows = [&](const std::string& words) {
+        return describe(test.job, plan, test.datasets).find(words) != std::string::npos;
+    };
+    EXPECT_TRUE(shows(" 2-3  "));
+    share_first_layer(plan, 0, 3);
+    EXPECT_TRUE(shows(" 0-1, 2 of a0, a1, a2  "));
+    EXPECT_TRUE(shows(" 3, 2 of 4 adapters  "));
+    EXPECT_TRUE(shows(" 4-5  "));
+    share_first_layer(plan, 1, 4);
+    EXPECT_TRUE(shows(" 3, 2 of 4 adapters, 4 of 4 adapters  "));
+    EXPECT_TRUE(shows(" 5, 4 of a4, a5, a6  "));
+}
+
 }  // namespace loratrain::plan_test

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "plan/memory_model.h"
 #include "plan/plan_text.h"
+#include "plan/stage_layers.h"
 #include "support/problems.h"
 #include "unit/plan/plan_fixtures.h"
 
@@ -110,6 +111,51 @@ TEST(ExtendPlan, NoMoreThanTheCapacity) {
     growth.test.job.adapters.pop_back();
     growth.extend();
     EXPECT_EQ(std::ssize(growth.plan.adapters), growth.plan.adapter_capacity);
+}
+
+TEST(ExtendPlan, NewAdaptersAreOnOneStageInASharedLayer) {
+    Growth growth(3, 2);
+    growth.test.model = cheap_head_model(4);
+    growth.replan();
+    share_first_layer(growth.plan, 0, 1);
+    const ReplicaPlan before = growth.plan.replica;
+    growth.add("x").r = 16;
+    growth.extend();
+    ASSERT_TRUE(cover_every_layer(growth.plan.replica.stages, 4, 4));
+    EXPECT_EQ(layers_of(growth.plan.replica.stages[0], AdapterId{3}).count, 2);
+    EXPECT_EQ(layers_of(growth.plan.replica.stages[1], AdapterId{3}).count, 2);
+    for (std::size_t s = 0; s < 2; ++s) {
+        const StagePlan& stage = growth.plan.replica.stages[s];
+        EXPECT_EQ(stage.layer_count, before.stages[s].layer_count);
+        EXPECT_EQ(stage.first_layer_adapters, before.stages[s].first_layer_adapters);
+        EXPECT_EQ(stage.last_layer_adapters, before.stages[s].last_layer_adapters);
+    }
+}
+
+TEST(ExtendPlan, ASharedLayerNeedsRoomOnOneStage) {
+    Growth growth(3, 2);
+    growth.test.model = cheap_head_model(4);
+    growth.replan();
+    share_first_layer(growth.plan, 0, 1);
+    growth.add("x").r = 16;
+    const auto largest = [&](std::size_t s) {
+        return largest_adapter_bytes(growth.plan.replica.stages[s], growth.test.job,
+                                     growth.plan.model);
+    };
+    EXPECT_EQ(largest(0), adapter_bytes(growth.test.job.adapters[3], growth.plan.model, 2));
+    EXPECT_EQ(largest(1), largest(0));
+    for (MemoryPlan& memory : growth.plan.memory) {
+        memory = {};
+        memory.weights = 1000;
+        memory.adapters = largest(0) - 1;
+    }
+    growth.plan.bytes_per_rank = 1000 + largest(0) - 1;
+    const std::string found = growth.problems();
+    EXPECT_TRUE(has(found, "1 B too little")) << found;
+    ++growth.plan.bytes_per_rank;
+    growth.extend();
+    EXPECT_EQ(growth.plan.memory[0].adapters, largest(0));
+    EXPECT_EQ(growth.plan.memory[1].adapters, largest(1));
 }
 
 TEST(ExtendPlan, RefusesWhatWouldNeverFit) {

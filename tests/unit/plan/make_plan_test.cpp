@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "plan/memory_model.h"
@@ -11,6 +13,29 @@ namespace loratrain::plan_test {
 namespace {
 
 using testing::has;
+
+/// Four adapters on three layers and two ranks: whole layers are 2 and 1.
+Case uneven_case() {
+    Case test = uniform_case(4, 2, 20, 10, 8);
+    test.model = cheap_head_model(3);
+    test.job.schedule.packing = Packing::greedy;
+    return test;
+}
+
+bool shares_layers(const Plan& plan) {
+    return !plan.replica.stages.front().last_layer_adapters.is_all();
+}
+
+/// The most that a rank needs with these stages and as many microbatches in flight.
+std::uint64_t bytes_with(const Case& test, Plan plan, const std::vector<StagePlan>& stages) {
+    plan.replica.stages = stages;
+    plan.max_in_flight = static_cast<std::int32_t>(stages.size());
+    std::uint64_t most = 0;
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+        most = std::max(most, stage_memory(test.job, plan, s).total());
+    }
+    return most;
+}
 
 }  // namespace
 
@@ -35,6 +60,75 @@ TEST(MakePlan, FillsEveryField) {
     EXPECT_EQ(plan.adapters[1].total_steps, 3);
     ASSERT_EQ(plan.memory.size(), 2U);
     EXPECT_EQ(plan.memory[1].total(), stage_memory(test.job, plan, 1).total());
+}
+
+TEST(MakePlan, SharesLayersWhereAllTrainFromTheStart) {
+    Case test = uneven_case();
+    const std::vector<StagePlan> stages = test.plan().replica.stages;
+    EXPECT_TRUE(cover_every_layer(stages, 3, 4));
+    EXPECT_EQ(stages[0].layer_count, 2);
+    EXPECT_EQ(stages[1].first_layer, 1);
+    EXPECT_EQ(stages[1].layer_count, 2);
+    EXPECT_TRUE(stages[0].last_layer_adapters == (AdapterSpan{0, 2}) ||
+                stages[0].last_layer_adapters == (AdapterSpan{2}));
+    test.job.schedule.max_adapters = 4;
+    EXPECT_TRUE(shares_layers(test.plan()));
+    test.job.schedule.max_adapters = 3;
+    EXPECT_FALSE(shares_layers(test.plan()));
+    EXPECT_EQ(test.plan().replica.stages[0].layer_count, 2);
+    EXPECT_EQ(test.plan().replica.stages[1].first_layer, 2);
+}
+
+TEST(MakePlan, SharesNothingOneAdapterAtATime) {
+    Case test = uneven_case();
+    for (const auto& [policy, shares] :
+         {std::pair(SchedulePolicy::balanced, true), std::pair(SchedulePolicy::mlora, true),
+          std::pair(SchedulePolicy::one_f_one_b, false),
+          std::pair(SchedulePolicy::sequential, false)}) {
+        test.job.schedule.policy = policy;
+        EXPECT_EQ(shares_layers(test.plan()), shares) << static_cast<int>(policy);
+    }
+}
+
+TEST(MakePlan, SharesByTheRowsOfEachAdapter) {
+    Case test = uneven_case();
+    test.job.adapters[0].global_batch_size = 16;
+    test.job.adapters[1].global_batch_size = 1;
+    test.job.adapters[2].global_batch_size = 1;
+    test.job.adapters[3].global_batch_size = 14;
+    const AdapterSpan below = test.plan().replica.stages[0].last_layer_adapters;
+    EXPECT_TRUE(below == (AdapterSpan{0, 1}) || below == AdapterSpan{1});
+}
+
+TEST(MakePlan, SharesNothingThatDoesNotFit) {
+    // A head of half a layer: whole layers are 2 and 2, shared ones 3 and 2.
+    Case test = uneven_case();
+    test.model = cheap_head_model(4);
+    test.model.vocab_size = 300;
+    for (const bool given : {true, false}) {
+        if (given) test.job.parallel.microbatch_tokens = 64;
+        const Plan roomy = test.plan();
+        ASSERT_TRUE(shares_layers(roomy));
+        std::vector<StagePlan> whole = roomy.replica.stages;
+        ASSERT_EQ(whole[0].layer_count, 3);
+        whole[0].layer_count = 2;
+        whole[0].last_layer_adapters = whole[1].first_layer_adapters = {};
+        const std::uint64_t least = bytes_with(test, roomy, roomy.replica.stages);
+        ASSERT_LT(bytes_with(test, roomy, whole), least);
+        test.cluster.bytes_per_rank = least;
+        EXPECT_TRUE(shares_layers(test.plan()));
+        for (const std::uint64_t bytes : {least - 1, bytes_with(test, roomy, whole)}) {
+            test.cluster.bytes_per_rank = bytes;
+            const Plan plan = test.plan();
+            EXPECT_FALSE(shares_layers(plan));
+            EXPECT_EQ(plan.replica.stages[0].layer_count, 2);
+            EXPECT_EQ(plan.microbatch_tokens, roomy.microbatch_tokens);
+            EXPECT_EQ(plan.recompute, Recompute::none);
+            EXPECT_EQ(plan.first_admitted.size(), 4U);
+        }
+        test.cluster.bytes_per_rank = 0;
+        test.job.parallel.microbatch_tokens.reset();
+    }
 }
 
 TEST(MakePlan, CudaStoresBf16) {

@@ -1,29 +1,16 @@
 #include "unit/plan/plan_fixtures.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "plan/stage_layers.h"
 
 namespace loratrain::plan_test {
 
 namespace {
-
-/// Integers drawn one after another.
-class Draw {
-  public:
-    explicit Draw(std::uint64_t seed) : key_(mix_key(seed, 1)) {}
-    int between(int low, int high) {
-        const auto values = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) + 1;
-        return low + static_cast<int>(uniform_int(key_, next_++, values));
-    }
-    bool one_in(int n) { return between(1, n) == 1; }
-
-  private:
-    std::uint64_t key_;
-    std::uint64_t next_ = 0;
-};
 
 std::vector<SampleInfo> random_samples(Draw& draw, int count, int longest) {
     std::vector<SampleInfo> samples;
@@ -36,7 +23,25 @@ std::vector<SampleInfo> random_samples(Draw& draw, int count, int longest) {
     return samples;
 }
 
+bool covers_every_layer(const std::vector<StagePlan>& stages, std::int32_t layers,
+                        AdapterId adapter) {
+    std::int32_t next = 0;
+    for (const StagePlan& stage : stages) {
+        const LayerRange range = layers_of(stage, adapter);
+        if (range.first != next || range.count < 1) return false;
+        next += range.count;
+    }
+    return next == layers;
+}
+
 }  // namespace
+
+Draw::Draw(std::uint64_t seed) : key_(mix_key(seed, 1)) {}
+
+int Draw::between(int low, int high) {
+    const auto values = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) + 1;
+    return low + static_cast<int>(uniform_int(key_, next_++, values));
+}
 
 ModelSpec cheap_head_model(std::int64_t layers) {
     ModelSpec model;
@@ -109,6 +114,23 @@ Case random_case(std::uint64_t seed) {
         if (draw.one_in(3)) adapter.max_steps = draw.between(1, 12);
     }
     return result;
+}
+
+void share_first_layer(Plan& plan, std::size_t s, std::int32_t divider) {
+    StagePlan& below = plan.replica.stages[s];
+    ++below.layer_count;
+    below.last_layer_adapters = {0, divider};
+    plan.replica.stages[s + 1].first_layer_adapters = {divider};
+}
+
+bool cover_every_layer(const std::vector<StagePlan>& stages, std::int32_t layers, int adapters) {
+    std::vector<AdapterId> ids{AdapterId{1000},
+                               AdapterId{std::numeric_limits<std::int32_t>::max() - 1}};
+    for (int a = 0; a < adapters; ++a) ids.push_back(AdapterId{a});
+    return std::all_of(stages.begin(), stages.end(),
+                       [](const StagePlan& stage) { return whole_layers(stage) >= 1; }) &&
+           std::all_of(ids.begin(), ids.end(),
+                       [&](AdapterId id) { return covers_every_layer(stages, layers, id); });
 }
 
 Progress fresh(const Plan& plan) {

@@ -11,6 +11,18 @@
 
 namespace loratrain::plan_test {
 
+/// Integers drawn one after another.
+class Draw {
+  public:
+    explicit Draw(std::uint64_t seed);
+    int between(int low, int high);
+    bool one_in(int n) { return between(1, n) == 1; }
+
+  private:
+    std::uint64_t key_;
+    std::uint64_t next_ = 0;
+};
+
 /// A small model; the head costs little against a layer.
 ModelSpec cheap_head_model(std::int64_t layers);
 
@@ -33,6 +45,13 @@ Case uniform_case(int adapters, int ranks, std::size_t samples, std::int32_t tok
 /// A job drawn at random from `seed`: 1-8 ranks, 1-24 adapters on 1-4 datasets of samples between
 /// one token and the capacity, batches of 1-32.
 Case random_case(std::uint64_t seed);
+
+/// Stage s + 1 leaves its first layer to stage `s` for the adapters below `divider`.
+void share_first_layer(Plan& plan, std::size_t s, std::int32_t divider);
+
+/// Whether the stages compute each of so many adapters, and any other that may come to be, once in
+/// every layer, in order, and every stage has a layer that it does not share.
+bool cover_every_layer(const std::vector<StagePlan>& stages, std::int32_t layers, int adapters);
 
 Progress fresh(const Plan& plan);
 

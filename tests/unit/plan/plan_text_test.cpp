@@ -30,6 +30,8 @@ Plan odd_plan() {
         {0.1 + 0.2, 1e-300, 1.0 / 3.0}, {4, 5, 6}, {7, 8, 9}, 10, 11, 12, 13, 1.5, 4, "\"x\": #"};
     plan.adapter_capacity = 19;
     plan.first_admitted = {AdapterId{2}, AdapterId{0}};
+    plan.replica.stages[0].last_layer_adapters = {2};
+    plan.replica.stages[1].first_layer_adapters = {0, 2};
     plan.trials = {{4096, 3, 1.0 / 3.0}, {8192, 1, 12345.6}};
     return plan;
 }
@@ -83,6 +85,10 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.costs.source, "\"x\": #");
     EXPECT_EQ(read.replica.stages[1].first_layer, 1);
     EXPECT_TRUE(read.replica.stages[1].has_head);
+    EXPECT_TRUE(read.replica.stages[0].first_layer_adapters.is_all());
+    EXPECT_EQ(read.replica.stages[0].last_layer_adapters, AdapterSpan{2});
+    EXPECT_EQ(read.replica.stages[1].first_layer_adapters, (AdapterSpan{0, 2}));
+    EXPECT_TRUE(read.replica.stages[1].last_layer_adapters.is_all());
     EXPECT_EQ(to_text(read), to_text(plan));
 }
 
@@ -97,6 +103,9 @@ TEST(PlanText, RefusesWhatItDidNotWrite) {
     EXPECT_THROW(plan_from_text(with(good, "max_in_flight: ", "max_in_flight: x")), Error);
     EXPECT_THROW(plan_from_text(with(good, "qk_norm: true", "qk_norm: 1")), Error);
     EXPECT_THROW(plan_from_text(with(good, "pad_columns", "columns")), Error);
+    EXPECT_THROW(plan_from_text(with(good, "last_layer_adapters: [2, ", "last_layer_adapters: [")),
+                 Error);
+    EXPECT_THROW(plan_from_text(with(good, "first_layer_adapters", "adapters")), Error);
 }
 
 }  // namespace loratrain::plan_test

@@ -71,8 +71,16 @@ Case short_enough(Case test) {
 
 class RandomJobs : public testing::TestWithParam<int> {
   protected:
+    /// The suite's tests of a seed share its plan: the search for one takes longer than they do.
+    static const Plan& planned(int seed, const Case& test) {
+        static std::map<int, Plan> plans;
+        const auto [known, fresh] = plans.try_emplace(seed);
+        if (fresh) known->second = test.plan();
+        return known->second;
+    }
+
     Case test_ = short_enough(random_case(static_cast<std::uint64_t>(GetParam())));
-    Plan plan_ = test_.plan();
+    const Plan& plan_ = planned(GetParam(), test_);
 };
 
 TEST_P(RandomJobs, PackingDoesNotDependOnWindowCuts) {
@@ -83,6 +91,22 @@ TEST_P(RandomJobs, PackingDoesNotDependOnWindowCuts) {
         EXPECT_EQ(train(test_, plan_, {1, 1000}), all);
     }
     EXPECT_EQ(train(test_, plan_, {1 + GetParam() % 5, 2 + GetParam() % 3}), all);
+}
+
+TEST_P(RandomJobs, StagesComputeEveryAdapterOnceInEveryLayer) {
+    const std::vector<StagePlan>& stages = plan_.replica.stages;
+    EXPECT_TRUE(cover_every_layer(stages, static_cast<std::int32_t>(plan_.model.layers),
+                                  static_cast<int>(plan_.adapters.size())));
+    EXPECT_GE(plan_.max_in_flight, std::ssize(stages));
+    EXPECT_LE(plan_.max_in_flight, stages.size() == 1 ? 1 : 2 * std::ssize(stages));
+}
+
+TEST_P(RandomJobs, OneAdapterAMicrobatchOnSharedLayers) {
+    Case test = test_;
+    test.job.schedule.policy = SchedulePolicy::mlora;
+    const Plan plan = test.plan();
+    EXPECT_EQ(plan.max_in_flight, std::ssize(plan.replica.stages));
+    train(test, plan, {1 + GetParam() % 5, 2 + GetParam() % 3});
 }
 
 TEST_P(RandomJobs, BatchesHoldTheSamplesOfTheEpochOrder) {
@@ -164,6 +188,18 @@ TEST_P(RandomJobs, EvaluationWindowsHoldEveryEvalSample) {
 TEST_P(RandomJobs, PlanTextReadsBack) {
     EXPECT_EQ(to_text(plan_from_text(to_text(plan_))), to_text(plan_));
     EXPECT_FALSE(describe(test_.job, plan_, test_.datasets).empty());
+}
+
+/// Among the seeds of the suite.
+TEST(RandomCases, ShareLayersAndKeepMoreInFlight) {
+    for (const std::uint64_t seed : {2U, 9U, 14U}) {
+        const Plan plan = random_case(seed).plan();
+        const std::vector<StagePlan>& stages = plan.replica.stages;
+        EXPECT_GT(plan.max_in_flight, std::ssize(stages)) << seed;
+        EXPECT_TRUE(std::any_of(stages.begin(), stages.end(), [](const StagePlan& stage) {
+            return !stage.last_layer_adapters.is_all();
+        })) << seed;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomJobs, testing::Range(0, random_cases(20)));

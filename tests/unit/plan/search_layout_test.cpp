@@ -6,6 +6,7 @@
 
 #include "config/model_presets.h"
 #include "plan/fit_memory.h"
+#include "plan/memory_model.h"
 #include "plan/predict.h"
 #include "unit/plan/plan_fixtures.h"
 
@@ -24,6 +25,38 @@ Case many_lengths(int ranks, SchedulePolicy policy) {
     test.job.schedule.policy = policy;
     test.job.schedule.packing = Packing::greedy;
     return test;
+}
+
+/// Six such adapters on four GPUs.
+Case deep_case(SchedulePolicy policy = SchedulePolicy::balanced, int ranks = 4) {
+    Case test = many_lengths(ranks, policy);
+    while (test.job.adapters.size() < 6) test.job.adapters.push_back(test.job.adapters[0]);
+    test.job.parallel.microbatch_tokens = 8192;
+    test.job.parallel.recompute = Recompute::none;
+    return test;
+}
+
+/// The most that a rank needs with so many microbatches in flight.
+std::uint64_t bytes_at(const Case& test, Plan plan, std::int32_t depth) {
+    plan.max_in_flight = depth;
+    std::uint64_t most = 0;
+    for (std::size_t s = 0; s < plan.replica.stages.size(); ++s) {
+        most = std::max(most, stage_memory(test.job, plan, s).total());
+    }
+    return most;
+}
+
+Plan continued(const Case& test, const Plan& former) {
+    return make_plan(test.job, test.model, test.datasets, test.cluster, &former);
+}
+
+void expect_right_fitting(const Case& test, const Plan& plan) {
+    for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
+        const std::int64_t tokens =
+            recompute == Recompute::none ? plan.fitting.none : plan.fitting.layer;
+        EXPECT_TRUE(fits_memory(test.job, plan, tokens, recompute));
+        EXPECT_FALSE(fits_memory(test.job, plan, tokens + 1, recompute));
+    }
 }
 
 double speed_of(Case test, std::int64_t tokens) {
@@ -112,24 +145,100 @@ TEST(SearchLayout, LargerMicrobatchesLeaveRoomForFewerAdapters) {
 
 TEST(SearchLayout, ARunThatIsContinuedKeepsItsSizes) {
     Case test = many_lengths(4, SchedulePolicy::mlora);
-    const auto continued = [&](const Plan& former) {
-        return make_plan(test.job, test.model, test.datasets, test.cluster, &former);
-    };
     Plan former = test.plan();
     former.microbatch_tokens = 2345;
     former.recompute = Recompute::layer;
-    const Plan kept = continued(former);
+    const Plan kept = continued(test, former);
     EXPECT_EQ(kept.microbatch_tokens, 2345);
     EXPECT_EQ(kept.recompute, Recompute::layer);
     EXPECT_TRUE(kept.trials.empty());
     former.microbatch_tokens = 1000;  // less than the longest sample
-    EXPECT_EQ(continued(former).microbatch_tokens, test.plan().microbatch_tokens);
+    EXPECT_EQ(continued(test, former).microbatch_tokens, test.plan().microbatch_tokens);
     former.microbatch_tokens = 8192;
     former.recompute = Recompute::none;
     test.cluster.bytes_per_rank = kept.memory[0].total();  // no longer fits
-    EXPECT_EQ(continued(former).microbatch_tokens, test.plan().microbatch_tokens);
+    EXPECT_EQ(continued(test, former).microbatch_tokens, test.plan().microbatch_tokens);
     test.job.parallel.microbatch_tokens = 2000;
-    EXPECT_EQ(continued(former).microbatch_tokens, 2000);
+    EXPECT_EQ(continued(test, former).microbatch_tokens, 2000);
+}
+
+TEST(SearchDepth, BalancedAloneKeepsMoreInFlightThanStages) {
+    for (const SchedulePolicy policy :
+         {SchedulePolicy::mlora, SchedulePolicy::one_f_one_b, SchedulePolicy::sequential}) {
+        EXPECT_EQ(deep_case(policy).plan().max_in_flight, 4);
+    }
+    EXPECT_EQ(deep_case(SchedulePolicy::balanced, 1).plan().max_in_flight, 1);
+    const std::int32_t depth = deep_case().plan().max_in_flight;
+    EXPECT_GT(depth, 4);
+    EXPECT_LE(depth, 8);
+}
+
+TEST(SearchDepth, TheFewestThatComeCloseToTheFastest) {
+    Case test = deep_case();
+    for (AdapterJob& adapter : test.job.adapters) adapter.num_train_epochs = 8;
+    Plan plan = test.plan();
+    const std::int32_t chosen = plan.max_in_flight;
+    std::vector<double> speeds;
+    for (plan.max_in_flight = 4; plan.max_in_flight <= 8; ++plan.max_in_flight) {
+        speeds.push_back(predict(test.job, plan, test.datasets, 64).tokens_per_second());
+    }
+    const double fastest = *std::max_element(speeds.begin(), speeds.end());
+    EXPECT_GT(speeds[static_cast<std::size_t>(chosen - 4)], 0.98 * fastest);
+    EXPECT_LT(speeds[static_cast<std::size_t>(chosen - 5)], 0.995 * fastest);
+}
+
+TEST(SearchDepth, WhatGainsLittleIsLeft) {
+    for (const std::size_t adapters : {1U, 2U, 4U}) {
+        Case test = deep_case();
+        test.job.adapters.resize(adapters);
+        EXPECT_EQ(test.plan().max_in_flight, 4) << adapters;
+    }
+}
+
+TEST(SearchDepth, AsDeepAsFits) {
+    Case test = deep_case();
+    const Plan free = test.plan();
+    for (std::int32_t depth = 4; depth <= free.max_in_flight; ++depth) {
+        for (const std::uint64_t bytes :
+             {bytes_at(test, free, depth), bytes_at(test, free, depth + 1) - 1}) {
+            test.cluster.bytes_per_rank = bytes;
+            const Plan plan = test.plan();
+            EXPECT_LE(plan.max_in_flight, depth);
+            EXPECT_GE(plan.max_in_flight, std::min(depth, 5));
+            EXPECT_EQ(plan.microbatch_tokens, 8192);
+            expect_right_fitting(test, plan);
+        }
+    }
+}
+
+TEST(SearchDepth, ARunThatIsContinuedKeepsItsDepth) {
+    Case test = deep_case();
+    const Plan free = test.plan();
+    Plan former = free;
+    for (const std::int32_t depth : {4, 5, 7, 8}) {
+        former.max_in_flight = depth;
+        EXPECT_EQ(continued(test, former).max_in_flight, depth);
+    }
+    test.cluster.bytes_per_rank = bytes_at(test, free, 7);
+    former.max_in_flight = 7;
+    EXPECT_EQ(continued(test, former).max_in_flight, 7);
+    expect_right_fitting(test, continued(test, former));
+    --test.cluster.bytes_per_rank;
+    const std::int32_t searched = test.plan().max_in_flight;
+    ASSERT_LT(searched, 7);
+    EXPECT_EQ(continued(test, former).max_in_flight, searched);
+    expect_right_fitting(test, continued(test, former));
+    former.max_in_flight = 1;
+    EXPECT_EQ(continued(test, former).max_in_flight, searched);
+}
+
+TEST(SearchDepth, OtherStagesAreSearchedAnew) {
+    Case test = deep_case();
+    const Plan former = test.plan();
+    test.cluster.ranks = 2;
+    const std::int32_t fresh_depth = test.plan().max_in_flight;
+    ASSERT_LT(fresh_depth, former.max_in_flight);
+    EXPECT_EQ(continued(test, former).max_in_flight, fresh_depth);
 }
 
 }  // namespace loratrain::plan_test

@@ -34,14 +34,18 @@ struct Played {
     loratrain::Timeline timeline;
 };
 
-Played play(const Case& test, const CostModel& costs, std::int32_t rounds = 1) {
+Played play(const Case& test, const Plan& plan, const CostModel& costs, std::int32_t rounds) {
     Played played;
-    played.plan = test.plan();
+    played.plan = plan;
     played.window = plan_window(test.job, played.plan, test.datasets, fresh(played.plan), rounds);
     Simulator simulator(test.job, played.plan, costs);
     simulator.add(played.window);
     played.timeline = simulator.timeline();
     return played;
+}
+
+Played play(const Case& test, const CostModel& costs, std::int32_t rounds = 1) {
+    return play(test, test.plan(), costs, rounds);
 }
 
 std::vector<Action> actions(std::initializer_list<std::pair<ActionKind, int>> list) {
@@ -50,6 +54,19 @@ std::vector<Action> actions(std::initializer_list<std::pair<ActionKind, int>> li
         result.push_back({kind, MicrobatchId{microbatch}, -1, {}});
     }
     return result;
+}
+
+AdapterId adapter_of(const Window& window, const TimelineSpan& span) {
+    if (span.kind == ActionKind::step) {
+        return window.batches[static_cast<std::size_t>(span.batch)].adapter;
+    }
+    return window.microbatches[index(span.microbatch)].segments.front().adapter;
+}
+
+/// By unit_costs() and a second for every stepped parameter of an adapter with r = 8.
+double seconds_of_a_layer(ActionKind kind) {
+    if (kind == ActionKind::step) return 8 * (2 * 128 + 2 * 96 + 3 * 192);
+    return kind == ActionKind::forward ? 1.0 : 2.0;
 }
 
 /// All forwards, then all backwards, on two stages.
@@ -221,6 +238,29 @@ TEST(Simulator, TheHeadAndTheStepsCost) {
     EXPECT_DOUBLE_EQ(spans[2].end - spans[2].start, 7.0 + 8 * (2 * 128 + 2 * 96 + 3 * 192));
 }
 
+TEST(Simulator, SharedLayersTakeTheTimeOfTheirAdapters) {
+    Case test = pipeline_case(2, 2, 1);
+    test.model = cheap_head_model(4);
+    Plan plan = test.plan();
+    share_first_layer(plan, 0, 1);
+    CostModel costs = unit_costs();
+    costs.step_per_parameter = 1.0;
+    const Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 1);
+    ASSERT_EQ(window.microbatches.size(), 2U);
+    Simulator simulator(test.job, plan, costs);
+    simulator.add(window);
+    for (std::size_t s = 0; s < 2; ++s) {
+        const auto& spans = simulator.timeline().stages[s];
+        EXPECT_EQ(spans.size(), 6U);
+        for (const TimelineSpan& span : spans) {
+            const bool first = adapter_of(window, span) == AdapterId{0};
+            const int layers = first ? (s == 0 ? 3 : 1) : 2;
+            EXPECT_DOUBLE_EQ(span.end - span.start, layers * seconds_of_a_layer(span.kind))
+                << "stage " << s;
+        }
+    }
+}
+
 TEST(Simulator, RecomputationMakesBackwardsLonger) {
     Case test = pipeline_case(1, 1, 1);
     test.job.parallel.recompute = Recompute::layer;
@@ -294,8 +334,8 @@ TEST(Simulator, AgreesWithItselfOnRandomJobs) {
     for (int seed = 1; seed <= random_cases(6); ++seed) {
         const Case test = random_case(static_cast<std::uint64_t>(seed));
         const Plan plan = test.plan();
-        const Played first = play(test, plan.costs, 3);
-        const Played again = play(test, plan.costs, 3);
+        const Played first = play(test, plan, plan.costs, 3);
+        const Played again = play(test, plan, plan.costs, 3);
         EXPECT_EQ(first.timeline.makespan(), again.timeline.makespan());
         for (std::size_t s = 0; s < first.timeline.stages.size(); ++s) {
             double before = 0.0;

@@ -19,12 +19,22 @@ CostModel some_costs(double layers, double head) {
 
 const StagePlan first_stage{0, 0, 4, true, false};
 const StagePlan last_stage{1, 4, 3, false, true};
+/// Both with a third of a layer more or less than three: adapter 0 of layer 3 is on the first.
+const StagePlan first_shared{0, 0, 4, true, false, {}, {0, 1}};
+const StagePlan last_shared{1, 3, 3, false, true, {1}, {}};
 const StagePlan whole_model{0, 0, 7, true, true};
 
-MicrobatchLoad load(int i) {
+/// Two adapters' rows, of either none in every fourth.
+AdapterLoads load(int i) {
     const std::int64_t tokens = 200 + 100 * (i % 5);
     const auto length = static_cast<double>(20 + 30 * (i % 3));
-    return {tokens, static_cast<double>(tokens) * length, tokens / (1 + i % 2)};
+    const std::int64_t first = tokens * (i * 7 % 4) / 3;
+    AdapterLoads loads;
+    for (const std::int64_t rows : {first, tokens - first}) {
+        loads.add(static_cast<AdapterId>(loads.parts.size()),
+                  {rows, static_cast<double>(rows) * length, rows / (1 + i % 2)});
+    }
+    return loads;
 }
 
 void observe(CostObserver& observer, const StagePlan& stage, const CostModel& truth,
@@ -73,6 +83,35 @@ TEST(CostObserver, RecomputationIsNotTheBackwardItself) {
     CostObserver observer(some_costs(1.0, 1.0), first_stage, 2, Recompute::layer);
     observe(observer, first_stage, truth, Recompute::layer);
     expect_like(observer.refined(), truth, first_stage);
+}
+
+TEST(CostObserver, SharedLayersCountByTheirRows) {
+    for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
+        const CostModel truth = some_costs(1.6, 0.5);
+        CostObserver first(some_costs(1.0, 1.0), first_shared, 2, recompute);
+        CostObserver last(some_costs(1.0, 1.0), last_shared, 2, recompute);
+        observe(first, first_shared, truth, recompute);
+        observe(last, last_shared, truth, recompute);
+        first.add(last.to_text());
+        EXPECT_EQ(first.observations(), 400);
+        const CostModel refined = first.refined();
+        EXPECT_NEAR(refined.layer_forward.seconds(300, 9000),
+                    truth.layer_forward.seconds(300, 9000),
+                    0.01 * truth.layer_forward.seconds(300, 9000));
+        for (const StagePlan& stage : {first_stage, last_stage, first_shared, last_shared}) {
+            expect_like(refined, truth, stage);
+        }
+    }
+}
+
+TEST(CostObserver, SharedLayersOfOtherCostsThanThePrior) {
+    CostModel truth = some_costs(1.0, 1.0);
+    truth.layer_forward.fixed *= 3.0;
+    truth.layer_backward.per_token *= 0.7;
+    CostObserver first(some_costs(1.0, 1.0), first_shared, 2, Recompute::none);
+    observe(first, first_shared, truth);
+    expect_like(first.refined(), truth, first_stage);
+    expect_like(first.refined(), truth, first_shared);
 }
 
 TEST(CostObserver, PausesAreLeftOut) {

@@ -1,0 +1,139 @@
+#include "plan/cost_model.h"
+
+#include <gtest/gtest.h>
+
+namespace loratrain {
+namespace {
+
+AdapterLoads three_adapters() {
+    AdapterLoads loads;
+    loads.add(AdapterId{0}, {10, 100.0, 1});
+    loads.add(AdapterId{1}, {20, 400.0, 2});
+    loads.add(AdapterId{2}, {30, 900.0, 3});
+    return loads;
+}
+
+/// Four layers; the first one computes adapters 2 and up, the last one adapter 0.
+StagePlan shared_stage() {
+    StagePlan stage;
+    stage.first_layer = 4;
+    stage.layer_count = 4;
+    stage.first_layer_adapters = {2};
+    stage.last_layer_adapters = {0, 1};
+    return stage;
+}
+
+CostModel some_costs() {
+    CostModel costs;
+    costs.layer_forward = {1.0, 0.1, 0.01};
+    costs.layer_backward = {2.0, 0.0, 0.02};
+    costs.head = {5.0, 0.5, 0.0};
+    return costs;
+}
+
+void expect_load(const MicrobatchLoad& load, std::int64_t tokens, double squares,
+                 std::int64_t targets) {
+    EXPECT_EQ(load.tokens, tokens);
+    EXPECT_EQ(load.squares, squares);
+    EXPECT_EQ(load.targets, targets);
+}
+
+constexpr double all_forward = 1.0 + 6.0 + 14.0;
+constexpr double all_backward = 2.0 + 28.0;
+constexpr double shared_forward = (1.0 + 3.0 + 9.0) + (1.0 + 1.0 + 1.0);
+constexpr double shared_backward = (2.0 + 18.0) + (2.0 + 2.0);
+
+}  // namespace
+
+TEST(AdapterLoads, AddsUpWhatIsOfOneAdapter) {
+    AdapterLoads loads = three_adapters();
+    loads.add(AdapterId{1}, {5, 25.0, 4});
+    ASSERT_EQ(loads.parts.size(), 3U);
+    EXPECT_EQ(loads.parts[1].adapter, AdapterId{1});
+    expect_load(loads.parts[1].load, 25, 425.0, 6);
+    expect_load(loads.parts[2].load, 30, 900.0, 3);
+    expect_load(loads.total, 65, 1425.0, 10);
+}
+
+TEST(AdapterLoads, OfASpan) {
+    const AdapterLoads loads = three_adapters();
+    expect_load(loads.of({}), 60, 1400.0, 6);
+    expect_load(loads.of({1}), 50, 1300.0, 5);
+    expect_load(loads.of({0, 2}), 30, 500.0, 3);
+    expect_load(loads.of({1, 2}), 20, 400.0, 2);
+    expect_load(loads.of({3}), 0, 0.0, 0);
+}
+
+TEST(AdapterLoads, OfAMicrobatch) {
+    const AdapterLoads loads =
+        loads_of({{{AdapterId{1}, 0, {{3, 7, 2}, {0, 10, 9}}}, {AdapterId{4}, 0, {{1, 10, 9}}}}});
+    ASSERT_EQ(loads.parts.size(), 2U);
+    EXPECT_EQ(loads.parts[0].adapter, AdapterId{1});
+    EXPECT_EQ(loads.parts[1].adapter, AdapterId{4});
+    expect_load(loads.parts[0].load, 17, 149.0, 11);
+    expect_load(loads.parts[1].load, 10, 100.0, 9);
+    expect_load(loads.total, 27, 249.0, 20);
+}
+
+TEST(StageSeconds, SharedLayersTakeTheirAdaptersAlone) {
+    const CostModel costs = some_costs();
+    const StagePlan stage = shared_stage();
+    const AdapterLoads loads = three_adapters();
+    const double forward = 2 * all_forward + shared_forward;
+    const double backward = 2 * all_backward + shared_backward;
+    EXPECT_DOUBLE_EQ(layers_seconds(costs.layer_forward, stage, loads), forward);
+    EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads), forward);
+    EXPECT_DOUBLE_EQ(backward_seconds(costs, stage, loads, Recompute::none), backward);
+    EXPECT_DOUBLE_EQ(backward_seconds(costs, stage, loads, Recompute::layer), backward + forward);
+    EXPECT_DOUBLE_EQ(stage_seconds(costs, stage, loads, Recompute::none), forward + backward);
+    EXPECT_DOUBLE_EQ(stage_seconds(costs, stage, loads, Recompute::layer), 2 * forward + backward);
+}
+
+TEST(StageSeconds, TheHeadTakesEveryTarget) {
+    const CostModel costs = some_costs();
+    StagePlan stage = shared_stage();
+    stage.has_head = true;
+    const AdapterLoads loads = three_adapters();
+    const double forward = 2 * all_forward + shared_forward + 5.0 + 3.0;
+    EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads), forward);
+    EXPECT_DOUBLE_EQ(backward_seconds(costs, stage, loads, Recompute::none),
+                     2 * all_backward + shared_backward);
+}
+
+TEST(StageSeconds, NoRowsInASharedLayerTakeNoTime) {
+    const CostModel costs = some_costs();
+    const StagePlan stage = shared_stage();
+    AdapterLoads loads;
+    loads.add(AdapterId{1}, {20, 400.0, 2});
+    const double forward = 2 * (1.0 + 2.0 + 4.0);
+    const double backward = 2 * (2.0 + 8.0);
+    EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads), forward);
+    EXPECT_DOUBLE_EQ(backward_seconds(costs, stage, loads, Recompute::none), backward);
+    EXPECT_DOUBLE_EQ(backward_seconds(costs, stage, loads, Recompute::layer), backward + forward);
+    loads.add(AdapterId{7}, {10, 100.0, 1});
+    EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads), 2 * (1.0 + 3.0 + 5.0) + 3.0);
+}
+
+TEST(StageSeconds, WholeLayersNeedNoParts) {
+    const CostModel costs = some_costs();
+    StagePlan stage;
+    stage.layer_count = 4;
+    const AdapterLoads loads = three_adapters();
+    EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads), 4 * all_forward);
+    EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads.total), 4 * all_forward);
+}
+
+TEST(StageSeconds, TheSlowestOfSeveral) {
+    const CostModel costs = some_costs();
+    const AdapterLoads loads = three_adapters();
+    StagePlan small;
+    small.layer_count = 1;
+    const double shared = 2 * (all_forward + all_backward) + shared_forward + shared_backward;
+    EXPECT_DOUBLE_EQ(slowest_seconds(costs, {small, shared_stage(), small}, loads, Recompute::none),
+                     shared);
+    small.layer_count = 4;
+    EXPECT_DOUBLE_EQ(slowest_seconds(costs, {shared_stage(), small}, loads, Recompute::none),
+                     4 * (all_forward + all_backward));
+}
+
+}  // namespace loratrain

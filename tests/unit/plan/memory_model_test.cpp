@@ -1,0 +1,85 @@
+#include "plan/memory_model.h"
+
+#include <gtest/gtest.h>
+
+#include "unit/plan/plan_fixtures.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+/// Three adapters on two stages of two layers; adapter 0 has the third layer on the first stage.
+struct SharedCase {
+    SharedCase() : test(uniform_case(3, 2, 20, 10, 8)) {
+        test.model = cheap_head_model(4);
+        test.job.adapters[1].r = 11;
+        test.job.parallel.microbatch_tokens = 64;
+        plan = test.plan();
+        share_first_layer(plan, 0, 1);
+    }
+    const StagePlan& stage(std::size_t s) const { return plan.replica.stages[s]; }
+    std::uint64_t bytes(int adapter, std::int64_t layers) const {
+        return adapter_bytes(test.job.adapter(AdapterId{adapter}), test.model, layers);
+    }
+    std::uint64_t bytes_on(std::size_t s, int adapter) const {
+        return adapter_bytes_on(stage(s), AdapterId{adapter}, test.job, test.model);
+    }
+    MemoryPlan memory(std::size_t s) const { return stage_memory(test.job, plan, s); }
+
+    Case test;
+    Plan plan;
+};
+
+}  // namespace
+
+TEST(MemoryModel, AnAdapterIsOnOneStageInASharedLayer) {
+    const SharedCase shared;
+    EXPECT_EQ(shared.bytes_on(0, 0), shared.bytes(0, 3));
+    EXPECT_EQ(shared.bytes_on(1, 0), shared.bytes(0, 1));
+    for (const int adapter : {1, 2}) {
+        EXPECT_EQ(shared.bytes_on(0, adapter), shared.bytes(adapter, 2));
+        EXPECT_EQ(shared.bytes_on(1, adapter), shared.bytes(adapter, 2));
+    }
+}
+
+TEST(MemoryModel, TheLargestAdapterOfAStage) {
+    SharedCase shared;
+    const auto largest = [&](std::size_t s) {
+        return largest_adapter_bytes(shared.stage(s), shared.test.job, shared.test.model);
+    };
+    EXPECT_EQ(largest(0), shared.bytes(0, 3));  // 3 x 8 > 2 x 11
+    EXPECT_EQ(largest(1), shared.bytes(1, 2));
+    shared.test.job.adapters[2].r = 13;
+    EXPECT_EQ(largest(0), shared.bytes(2, 2));
+}
+
+TEST(MemoryModel, BothStagesHoldASharedLayer) {
+    const SharedCase shared;
+    SharedCase whole;
+    for (StagePlan& stage : whole.plan.replica.stages) {
+        stage.first_layer_adapters = {};
+        stage.last_layer_adapters = {};
+    }
+    for (const std::size_t s : {0U, 1U}) {
+        EXPECT_EQ(shared.memory(s).weights, whole.memory(s).weights);
+        EXPECT_EQ(shared.memory(s).activations, whole.memory(s).activations);
+        EXPECT_EQ(shared.memory(s).workspace, whole.memory(s).workspace);
+    }
+    const MemoryPlan first = shared.memory(0);
+    whole.plan.replica.stages[0].layer_count = 2;
+    EXPECT_GT(first.weights, whole.memory(0).weights);
+    EXPECT_GT(first.activations, whole.memory(0).activations);
+}
+
+TEST(MemoryModel, AdaptersOfASharedStage) {
+    SharedCase shared;
+    EXPECT_EQ(shared.memory(0).adapters,
+              shared.bytes(0, 3) + shared.bytes(1, 2) + shared.bytes(2, 2));
+    EXPECT_EQ(shared.memory(1).adapters,
+              shared.bytes(0, 1) + shared.bytes(1, 2) + shared.bytes(2, 2));
+    shared.plan.first_admitted = {AdapterId{2}};
+    EXPECT_EQ(shared.memory(0).adapters, shared.bytes(0, 3));
+    EXPECT_EQ(shared.memory(1).adapters, shared.bytes(1, 2));
+}
+
+}  // namespace loratrain::plan_test
