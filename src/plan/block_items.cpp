@@ -16,21 +16,27 @@ double square(std::int64_t tokens) {
     return static_cast<double>(tokens) * static_cast<double>(tokens);
 }
 
-/// Time that depends on the load; what every microbatch costs is left out.
-std::int64_t variable_cost(const PackRules& rules, const AdapterLoads& load) {
+/// What every microbatch costs is left out.
+CostModel variable_costs(CostModel costs) {
+    for (CostLine* line : {&costs.layer_forward, &costs.layer_backward, &costs.head}) {
+        line->fixed = 0.0;
+    }
+    return costs;
+}
+
+/// Time that depends on the load, on all stages.
+std::int64_t variable_cost(const PackRules& rules, const CostModel& variable,
+                           const AdapterLoads& load) {
     double seconds = 0.0;
-    const AdapterLoads nothing;
     for (const StagePlan& stage : rules.stages) {
-        seconds += forward_seconds(rules.costs, stage, load) -
-                   forward_seconds(rules.costs, stage, nothing) +
-                   backward_seconds(rules.costs, stage, load, rules.recompute) -
-                   backward_seconds(rules.costs, stage, nothing, rules.recompute);
+        seconds += stage_seconds(variable, stage, load, rules.recompute);
     }
     return std::max<std::int64_t>(1, std::llround(seconds * nanoseconds));
 }
 
 void add_batch(const PackRules& rules, const PendingBatch& pending, BlockItems& block) {
     const auto number_of_batch = static_cast<std::int32_t>(block.batches.size()) - 1;
+    const CostModel variable = variable_costs(rules.costs);
     for (std::size_t place = 0; place < pending.samples.size(); ++place) {
         const SampleRef& sample = pending.samples[place];
         const std::int64_t tokens = sample.tokens;
@@ -38,7 +44,7 @@ void add_batch(const PackRules& rules, const PendingBatch& pending, BlockItems& 
                         " tokens, capacity ", rules.capacity);
         AdapterLoads load;
         load.add(pending.adapter, {tokens, square(tokens), sample.targets});
-        const std::int64_t cost = variable_cost(rules, load);
+        const std::int64_t cost = variable_cost(rules, variable, load);
         block.items.push_back(
             {number_of_batch, static_cast<std::int32_t>(place), tokens, sample.targets, cost});
         block.cost += cost;

@@ -129,16 +129,21 @@ class Planner {
     /// Where every adapter trains from the start: with some waiting, which ones load a stage would
     /// change as they end.
     void share_layers_where_they_fit() {
+        if (take_stages_that_fit(former_stages_)) return;
         if (plan_.first_admitted.size() < job_.adapters.size()) return;
-        const std::vector<StagePlan> whole = plan_.replica.stages;
-        plan_.replica.stages =
-            choose_split(static_cast<std::int32_t>(plan_.model.layers), plan_.max_in_flight,
-                         built_in_, plan_.costs, usual_loads(), plan_.recompute);
-        if (fits_memory(job_, plan_, plan_.microbatch_tokens, plan_.recompute)) {
-            find_fitting_tokens();
-        } else {
-            plan_.replica.stages = whole;
-        }
+        take_stages_that_fit(choose_split(static_cast<std::int32_t>(plan_.model.layers),
+                                          plan_.max_in_flight, built_in_, plan_.costs,
+                                          usual_loads(), plan_.recompute));
+    }
+
+    bool take_stages_that_fit(const std::vector<StagePlan>& stages) {
+        if (stages.empty()) return false;
+        Plan trial = plan_;
+        trial.replica.stages = stages;
+        if (!fits_memory(job_, trial, plan_.microbatch_tokens, plan_.recompute)) return false;
+        plan_.replica.stages = stages;
+        find_fitting_tokens();
+        return true;
     }
 
     /// 1F1B and mLoRA are defined by as many microbatches in flight as stages.
@@ -251,6 +256,7 @@ class Planner {
     void keep_sizes(const Plan& former) {
         if (former.replica.stages.size() == static_cast<std::size_t>(stages_wanted())) {
             former_depth_ = former.max_in_flight;
+            former_stages_ = former.replica.stages;
         }
         if (job_.parallel.microbatch_tokens || former.microbatch_tokens < longest_sample()) return;
         sized_job_.parallel.microbatch_tokens = former.microbatch_tokens;
@@ -371,7 +377,8 @@ class Planner {
 
     const Job& job_;
     Job sized_job_;                  ///< with the sizes of the former plan, while these fit
-    std::int32_t former_depth_ = 0;  ///< the former plan's max_in_flight
+    std::int32_t former_depth_ = 0;  ///< of the former plan, when that has as many stages
+    std::vector<StagePlan> former_stages_;
     std::span<const DatasetInfo> datasets_;
     const Cluster& cluster_;
     std::set<DatasetId> used_;

@@ -29,8 +29,9 @@ namespace loratrain {
 ///   use the augmented matrix (decision 4), the others go by segment. 0 where one rank is larger.
 ///   saved_columns = width of S, for either.
 /// `datasets` is indexed by DatasetId. `former`: of the run that is continued, or null; what is
-/// auto in microbatch_tokens and recompute, and max_in_flight with as many stages, stay as they
-/// were then, if that still fits, so that results do not depend on the memory that is free now.
+/// auto in microbatch_tokens and recompute, and with as many stages these and max_in_flight, stay
+/// as they were then, if that still fits, so that results do not depend on the memory that is free
+/// now.
 Plan make_plan(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                const Cluster& cluster, const Plan* former = nullptr);
 
