@@ -5,11 +5,15 @@
 #include "mpi/mpi_main.h"
 #include "plan/partition_layers.h"
 #include "support/small_model.h"
+#include "unit/model/shared_stages.h"
 
 namespace loratrain::mpi_test {
 namespace {
 
+using test::sharing_stages;
 using test::small_model;
+
+constexpr std::int32_t layers = 7;
 
 Job two_adapters() {
     Job job;
@@ -35,14 +39,13 @@ std::vector<NamedTensor> marked(std::vector<NamedTensor> tensors, std::uint64_t 
     return tensors;
 }
 
-TEST(GatherAdapter, EqualsTheLayoutOfOneRank) {
+/// What the root gathers from stages that hold marked values is the whole marked adapter.
+void expect_whole_adapters(const std::vector<StagePlan>& stages) {
     const Job job = two_adapters();
     Plan plan;
-    plan.model = small_model(5);
-    plan.replica.stages = partition_layers(static_cast<std::int32_t>(plan.model.layers),
-                                           session().size(), CostModel{}, MicrobatchLoad{});
-    const auto stage_index = static_cast<std::size_t>(session().rank());
-    const StagePlan& stage = plan.replica.stages[stage_index];
+    plan.model = small_model(layers);
+    plan.replica.stages = stages;
+    const StagePlan& stage = stages[static_cast<std::size_t>(session().rank())];
     const auto backend = make_backend("cpu", {1, 0});
     plan.adapter_capacity = 2;
     plan.first_admitted = {AdapterId{0}, AdapterId{1}};
@@ -51,18 +54,16 @@ TEST(GatherAdapter, EqualsTheLayoutOfOneRank) {
         AdapterBank::Part::parameters, AdapterBank::Part::first_moments,
         AdapterBank::Part::second_moments, AdapterBank::Part::gradients};
     for (const AdapterId adapter : {AdapterId{0}, AdapterId{1}}) {
+        const AdapterJob& spec = job.adapter(adapter);
         for (std::uint64_t p = 0; p < std::size(parts); ++p) {
             bank.upload(adapter, parts[p],
-                        marked(adapter_tensors(job.adapter(adapter), plan.model, stage.first_layer,
-                                               stage.layer_count),
-                               p));
+                        marked(adapter_tensors(spec, plan.model, layers_of(stage, adapter)), p));
             const auto got = gather_adapter(session(), job, plan, bank, adapter, parts[p]);
             if (!session().is_root()) {
                 EXPECT_TRUE(got.empty());
                 continue;
             }
-            const auto want =
-                marked(adapter_tensors(job.adapter(adapter), plan.model, 0, plan.model.layers), p);
+            const auto want = marked(adapter_tensors(spec, plan.model, {0, layers}), p);
             ASSERT_EQ(got.size(), want.size());
             for (std::size_t i = 0; i < want.size(); ++i) {
                 EXPECT_EQ(got[i].name, want[i].name);
@@ -71,6 +72,15 @@ TEST(GatherAdapter, EqualsTheLayoutOfOneRank) {
             }
         }
     }
+}
+
+TEST(GatherAdapter, EqualsTheLayoutOfOneRank) {
+    expect_whole_adapters(
+        partition_layers(layers, session().size(), CostModel{}, MicrobatchLoad{}));
+}
+
+TEST(GatherAdapter, FromStagesThatShareLayers) {
+    expect_whole_adapters(sharing_stages(layers, session().size(), 1));
 }
 
 }  // namespace

@@ -10,10 +10,12 @@
 #include "mpi/shared_temp_dir.h"
 #include "plan/partition_layers.h"
 #include "support/small_model.h"
+#include "unit/model/shared_stages.h"
 
 namespace loratrain::mpi_test {
 namespace {
 
+using test::sharing_stages;
 using test::small_model;
 
 namespace fs = std::filesystem;
@@ -76,6 +78,29 @@ class Checkpoints : public ::testing::Test {
     std::string path(int round) const { return cat(job_.run.dir, "/ckpt/", round); }
     bool has_file(int round, const char* name) const {
         return fs::exists(cat(path(round), "/", name, ".safetensors"));
+    }
+    /// Saves three adapters on stages like `writers`, one of them suspended; any stage of `readers`
+    /// can continue.
+    void expect_loadable(const std::vector<StagePlan>& writers,
+                         const std::vector<StagePlan>& readers) {
+        plan_.first_admitted = {AdapterId{0}, AdapterId{1}, AdapterId{2}};
+        plan_.replica.stages = writers;
+        const auto saved = bank();
+        for (const AdapterId adapter : plan_.first_admitted) {
+            fill(*saved, adapter, 11 * index(adapter) + 7);
+        }
+        saved->suspend(AdapterId{1});
+        save(*saved, 5);
+        for (const StagePlan& reader : readers) {
+            AdapterBank loaded(job_, plan_, reader, *backend_);
+            load_checkpoint(path(5), job_, plan_.model, reader, loaded);
+            AdapterBank want(job_, plan_, reader, *backend_);
+            for (const AdapterId adapter : plan_.first_admitted) {
+                fill(want, adapter, 11 * index(adapter) + 7);
+                expect_equal(loaded, want, adapter);
+            }
+        }
+        barrier(session());
     }
     static void expect_equal(const AdapterBank& got, const AdapterBank& want, AdapterId adapter) {
         for (const AdapterBank::Part part : parts) {
@@ -172,6 +197,26 @@ TEST_F(Checkpoints, AMissingFileOfABegunAdapterIsAnError) {
     barrier(session());
     const auto loaded = bank();
     EXPECT_THROW(load(*loaded, 5), InputError);
+}
+
+TEST_F(Checkpoints, SharedLayersGoWithEveryDivisionIntoStages) {
+    constexpr std::int32_t layers = 7;
+    plan_.model = small_model(layers);
+    state_.adapters[2].status = AdapterStatus::running;
+    state_.adapters[2].steps = 3;
+    const auto whole = [&](int count) {
+        return partition_layers(layers, count, CostModel{}, MicrobatchLoad{});
+    };
+    for (const std::int32_t writer_number : {1, 2}) {
+        const auto shared = sharing_stages(layers, session().size(), writer_number);
+        for (const int count : {1, 2, 3, 4}) {
+            SCOPED_TRACE(cat(count, " stages read what was divided at ", writer_number));
+            expect_loadable(shared, whole(count));
+            expect_loadable(shared, sharing_stages(layers, count, 1));
+            expect_loadable(shared, sharing_stages(layers, count, 2));
+            expect_loadable(whole(session().size()), sharing_stages(layers, count, 2));
+        }
+    }
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ GOLDEN = SOURCE / "tests" / "golden"
 BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))
 STOPPED = 75  # exit code: the same command continues
 ENDLESS = 1000000  # steps
+DEMO_VOCABULARY = 264
 BYTE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 MPIEXEC = os.environ.get("LORATRAIN_MPIEXEC", "mpirun")
 SCRATCH = pathlib.Path(tempfile.mkdtemp(prefix="loratrain-tests-"))  # of this process
@@ -160,6 +161,12 @@ def frobenius(a, b):
     return math.sqrt(difference / math.fsum(y * y for y in b))
 
 
+def shared_layers(run_dir):
+    """How many layers of the run's plan neighbouring stages share, adapter by adapter."""
+    text = (pathlib.Path(run_dir) / "plan.yaml").read_text()
+    return len(re.findall(r"first_layer_adapters: \[(?!0, 2147483647\])", text))
+
+
 def bytes_of(text):
     """Bytes of "1.5 MiB"."""
     number, unit = text.split()
@@ -194,7 +201,8 @@ class JobTest(unittest.TestCase):
         return weights
 
     def golden_base(self, family):
-        return GOLDEN / family / "base"
+        """Or the quickstart's base, "demo": four ranks share two of its six layers."""
+        return SOURCE / "inputs/demo_base" if family == "demo" else GOLDEN / family / "base"
 
     def succeed(self, process, code=0):
         self.assertEqual(process.returncode, code, process.stdout + process.stderr)
@@ -251,7 +259,7 @@ class JobTest(unittest.TestCase):
         for seed, (name, size) in enumerate(sizes.items()):
             path = self.dir / f"{name}.jsonl"
             if not path.exists():
-                write_samples(path, size, seed)
+                write_samples(path, size, seed, DEMO_VOCABULARY if family == "demo" else 300)
             job["datasets"][name] = {"path": str(path)}
         for i, (name, keys) in enumerate(adapters.items()):
             job["adapters"].append({"name": name, "dataset": "abc"[i % 3], **keys})

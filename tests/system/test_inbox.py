@@ -2,17 +2,19 @@
 preempted ends as if it had been left alone."""
 
 import json
+import math
 import time
 import unittest
 
-from harness import ENDLESS, STOPPED, JobTest, direct, read_metrics, run, start
+from harness import (ENDLESS, STOPPED, JobTest, adapter_weights, direct, read_metrics, run,
+                     shared_layers, start, step_metrics)
 
 STEPS = 1500  # some seconds
 
 
 class Orders(JobTest):
-    def job(self, run_dir, adapters, **schedule):
-        job = self.tiny_job(run_dir, adapters, max_steps=STEPS, global_batch_size=12)
+    def job(self, run_dir, adapters, family="llama", **schedule):
+        job = self.tiny_job(run_dir, adapters, family, max_steps=STEPS, global_batch_size=12)
         job["parallel"]["microbatch_tokens"] = 256
         job["schedule"] = schedule
         job["checkpoint"] = {"every_steps": 0, "every_minutes": 0}
@@ -81,6 +83,28 @@ class Orders(JobTest):
         self.assertEqual(len(read_metrics(self.dir / "run", "first")), STEPS)
         # The same command knows what was added and has nothing left to do.
         self.succeed(run([self.dir / "job.yaml"], 2))
+
+    def test_addition_to_ranks_that_share_layers(self):
+        few = {"max_steps": ENDLESS, "global_batch_size": 3}
+        adapters = {"first": few, "second": {**few, "r": 6}}
+        late = {**few, "name": "late", "dataset": "b", "max_steps": 12,
+                "target_modules": "all-linear"}
+        process = start([self.write_job(self.job("run", adapters, "demo", costs="built-in"))], 4)
+        self.wait_for_step("run", "second", 1)
+        self.assertGreater(shared_layers(self.dir / "run"), 0)
+        self.drop("run", "good", {"adapters": [late]})
+        self.wait_for_step("run", "late", late["max_steps"])
+        for name in adapters:
+            self.assertEqual(direct("stop", self.dir / "run", name).returncode, 0)
+        self.finish(process)
+        tensors = adapter_weights(self.dir / "run", "late")
+        self.assertEqual(len(tensors), 6 * 7 * 2)
+        for name, values in tensors.items():
+            self.assertTrue(all(map(math.isfinite, values)) and any(values), name)
+        self.succeed(run([self.write_job(self.job("alone", {"late": late}, "demo"))]))
+        for got, want in zip(step_metrics(self.dir / "run", "late"),
+                             step_metrics(self.dir / "alone", "late"), strict=True):
+            self.assertLess(abs(got["loss"] / want["loss"] - 1), 1e-6, want["step"])
 
     def test_stop_names_what_is_there(self):
         self.succeed(run([self.write_job(self.job("run", {"only": {"max_steps": 2}}))]))

@@ -7,10 +7,12 @@ import shutil
 import sys
 import unittest
 
-from harness import (GOLDEN, STOPPED, JobTest, adapter_weights, read_metrics, read_safetensors, run,
-                     step_metrics, write_safetensors, write_samples)
+from harness import (GOLDEN, STOPPED, JobTest, adapter_weights, frobenius, read_metrics,
+                     read_safetensors, run, shared_layers, step_metrics, write_safetensors,
+                     write_samples)
 
 LIMIT = 1e-6
+WEIGHTS = 5e-5
 MIXED = {
     "one": {"r": 4, "lora_dropout": 0.1, "max_steps": 8},
     "two": {"r": 7, "lora_dropout": 0.3, "target_modules": ["q_proj", "v_proj"], "max_steps": 5},
@@ -90,6 +92,30 @@ class Layout(InvarianceTest):
         self.report("ranks 1-4, microbatches of 30, 64 and 4096 tokens",
                     self.check(MIXED, [(1, 4096), (2, 30), (2, 4096), (3, 64), (4, 30),
                                        (4, 4096)]))
+
+    def test_shared_layers(self):
+        four = {**MIXED, "four": {"r": 16, "target_modules": "all-linear", "max_steps": 4}}
+        layouts = [(4, 30), (4, 4096)]
+        self.report("shared layers on four ranks",
+                    self.check(four, layouts, keys={"family": "demo"},
+                               schedule={"costs": "built-in"}))
+        self.assertEqual(shared_layers(self.dir / "first"), 0)
+        worst = 0.0
+        for ranks, tokens in layouts:
+            self.assertGreater(shared_layers(self.dir / f"run-{ranks}-{tokens}"), 0)
+            for name in four:
+                worst = max(worst, self.compare_weights(f"run-{ranks}-{tokens}", "first", name))
+        print(f"shared layers on four ranks: worst relative error of weights {worst:.1e}",
+              file=sys.stderr)
+
+    def compare_weights(self, got, want, name):
+        """Largest relative difference of exported tensors; fails beyond the limit."""
+        tensors, wanted = (adapter_weights(self.dir / run_dir, name) for run_dir in (got, want))
+        self.assertEqual(sorted(tensors), sorted(wanted))
+        errors = {tensor: frobenius(tensors[tensor], values) for tensor, values in wanted.items()}
+        for tensor, error in errors.items():
+            self.assertLessEqual(error, WEIGHTS, (got, want, name, tensor))
+        return max(errors.values())
 
     def test_one_adapter_on_three_ranks(self):
         one = {"one": MIXED["one"]}

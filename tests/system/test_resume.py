@@ -11,8 +11,8 @@ import tempfile
 import time
 import unittest
 
-from harness import (STOPPED, JobTest, adapter_weights, children, read_metrics, run, send, start,
-                     step_metrics, write_samples)
+from harness import (DEMO_VOCABULARY, STOPPED, JobTest, adapter_weights, children, read_metrics,
+                     run, send, shared_layers, start, step_metrics, write_samples)
 
 TIMES = ("tokens_per_second", "elapsed_seconds")
 ADAPTERS = {
@@ -40,9 +40,10 @@ def contents(directory):
 
 
 class ResumeTest(JobTest):
-    def job(self, run_dir, eval_every=5, **more):
-        job = self.tiny_job(run_dir, {name: dict(keys) for name, keys in ADAPTERS.items()})
-        job["datasets"]["a"]["eval_path"] = write_samples(self.dir / "eval.jsonl", 6, 99)
+    def job(self, run_dir, eval_every=5, family="llama", **more):
+        job = self.tiny_job(run_dir, {name: dict(keys) for name, keys in ADAPTERS.items()}, family)
+        job["datasets"]["a"]["eval_path"] = write_samples(self.dir / "eval.jsonl", 6, 99,
+                                                          DEMO_VOCABULARY)
         job["eval"] = {"every_steps": eval_every}
         job["checkpoint"] = {"every_steps": 4}
         job.update(more)
@@ -71,6 +72,12 @@ class ResumeTest(JobTest):
             elapsed = [line["elapsed_seconds"] for line in lines if "loss" in line]
             self.assertEqual(elapsed, sorted(elapsed))
             self.assertTrue((got / "adapters" / name / "DONE").exists())
+
+    def assert_losses_alike(self, got, want):
+        for name in ADAPTERS:
+            for line, wanted in zip(step_metrics(got, name), step_metrics(want, name), strict=True):
+                self.assertLess(abs(line["loss"] / wanted["loss"] - 1), 1e-6,
+                                (name, line["step"]))
 
     def assert_refused(self, process, *words):
         self.succeed(process, 2)
@@ -109,10 +116,36 @@ class StopAndResume(ResumeTest):
         self.succeed(run([job, "--stop-after", 3], 2), STOPPED)
         self.succeed(run([job, "--stop-after", 10], 4), STOPPED)
         self.succeed(run([job], 1))
-        for name in ADAPTERS:
-            for got, line in zip(step_metrics(self.dir / "moved", name), step_metrics(want, name),
-                                 strict=True):
-                self.assertLess(abs(got["loss"] / line["loss"] - 1), 1e-6, (name, line["step"]))
+        self.assert_losses_alike(self.dir / "moved", want)
+
+
+class SharedLayers(ResumeTest):
+    """Four ranks that share layers, adapter by adapter."""
+
+    def demo_job(self, run_dir):
+        return self.job(run_dir, family="demo", schedule={"costs": "built-in"})
+
+    def whole(self, ranks=4):
+        want = self.undisturbed(f"shared-{ranks}", self.demo_job("whole"), ranks)
+        self.assertGreater(shared_layers(want), 0)
+        return want
+
+    def test_stop_and_resume(self):
+        want = self.whole()
+        job = self.demo_job("cut")
+        for stop in (3, 10):
+            self.succeed(run([job, "--stop-after", stop], 4), STOPPED)
+        self.succeed(run([job], 4))
+        self.assertGreater(shared_layers(self.dir / "cut"), 0)
+        self.assert_same_run(self.dir / "cut", want)
+
+    def test_other_number_of_ranks_continues(self):
+        job = self.demo_job("moved")
+        for stop, ranks in ((3, 4), (10, 2)):
+            self.succeed(run([job, "--stop-after", stop], ranks), STOPPED)
+            self.assertEqual(shared_layers(self.dir / "moved") > 0, ranks == 4)
+        self.succeed(run([job], 4))
+        self.assert_losses_alike(self.dir / "moved", self.whole())
 
 
 class Sizes(ResumeTest):

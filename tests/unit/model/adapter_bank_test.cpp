@@ -1,6 +1,8 @@
 #include "model/adapter_bank.h"
 
 #include "base/error.h"
+#include "unit/model/golden_fixture.h"
+#include "unit/model/shared_stages.h"
 #include "unit/model/small_stage.h"
 
 namespace loratrain::test {
@@ -216,6 +218,176 @@ TEST(AdapterBank, TheJobGrows) {
     test.job.adapters.resize(static_cast<std::size_t>(test.plan.adapter_capacity) + 1,
                              small_adapter("d", 1));
     EXPECT_THROW(bank.add_adapters(), Error);
+}
+
+/// The banks of stages that share layers, three adapters in all.
+class SharedBanks : public ::testing::Test {
+  protected:
+    static constexpr std::int32_t layers = 5;
+
+    SharedBanks() {
+        test_.job.adapters[1].targets = {true, false, true, false, true, true, false};
+        test_.plan.replica.stages = cut_layers(layers, {{1, from(2)}, {3, up_to(1)}});
+        for (const StagePlan& stage : test_.plan.replica.stages) add_bank(stage);
+    }
+
+    void add_bank(const StagePlan& stage) {
+        backends_.push_back(make_backend("cpu", {1, 0}));
+        banks_.push_back(
+            std::make_unique<AdapterBank>(test_.job, test_.plan, stage, *backends_.back()));
+    }
+
+    const StagePlan& stage(std::size_t s) const { return test_.plan.replica.stages[s]; }
+
+    /// Each stage's tensors, one after another.
+    std::vector<NamedTensor> all(AdapterId adapter, AdapterBank::Part part) const {
+        std::vector<NamedTensor> tensors;
+        for (const auto& bank : banks_) {
+            for (NamedTensor& tensor : bank->download(adapter, part)) tensors.push_back(tensor);
+        }
+        return tensors;
+    }
+
+    SmallCase test_{small_model(layers),
+                    {small_adapter("a", 4, 0.1), small_adapter("b", 3), small_adapter("c", 5)}};
+    std::vector<std::unique_ptr<Backend>> backends_;
+    std::vector<std::unique_ptr<AdapterBank>> banks_;
+};
+
+constexpr AdapterId third{2};
+
+TEST_F(SharedBanks, FactorsAreWhereTheAdapterIsComputed) {
+    // Per stage the layers, counted from its first one, that each adapter has factors in.
+    const std::vector<std::vector<std::vector<std::int32_t>>> want{
+        {{0}, {0}, {0, 1}}, {{0, 1, 2}, {0, 1}, {1}}, {{1}, {0, 1}, {0, 1}}};
+    for (std::size_t s = 0; s < banks_.size(); ++s) {
+        for (const AdapterId adapter : {first, second, third}) {
+            SCOPED_TRACE(cat("stage ", s, ", adapter ", number(adapter)));
+            std::vector<std::int32_t> got;
+            for (std::int32_t l = 0; l < stage(s).layer_count; ++l) {
+                const LoraSlot slot = banks_[s]->slot(adapter, l, Linear::q);
+                EXPECT_EQ(slot.rank > 0, slot.a != nullptr);
+                EXPECT_EQ(slot.rank, banks_[s]->slot(adapter, l, Linear::v).rank);
+                if (slot.rank == 0) continue;
+                got.push_back(l);
+                EXPECT_EQ(slot.rank, test_.job.adapter(adapter).r);
+            }
+            EXPECT_EQ(got, want[s][index(adapter)]);
+        }
+    }
+}
+
+TEST_F(SharedBanks, ParametersAndMemoryAsPlanned) {
+    for (const AdapterId adapter : {first, second, third}) {
+        const AdapterJob& job = test_.job.adapter(adapter);
+        std::int64_t parameters = 0;
+        for (std::size_t s = 0; s < banks_.size(); ++s) {
+            SCOPED_TRACE(cat("stage ", s, ", adapter ", number(adapter)));
+            const std::int64_t count = banks_[s]->parameters(adapter);
+            EXPECT_EQ(count, adapter_parameters(job, test_.plan.model,
+                                                layers_of(stage(s), adapter).count));
+            EXPECT_EQ(std::ssize(flat(banks_[s]->download(adapter, all_parts[0]))), count);
+            parameters += count;
+            const auto bytes = backends_[s]->memory().current;
+            banks_[s]->suspend(adapter);
+            EXPECT_EQ(bytes - backends_[s]->memory().current,
+                      adapter_bytes_on(stage(s), adapter, test_.job, test_.plan.model));
+        }
+        EXPECT_EQ(parameters, adapter_parameters(job, test_.plan.model, layers));
+    }
+}
+
+TEST_F(SharedBanks, TogetherTheyHoldTheWholeAdapter) {
+    const auto backend = make_backend("cpu", {1, 0});
+    const AdapterBank whole(test_.job, test_.plan, cut_layers(layers, {})[0], *backend);
+    for (const AdapterId adapter : {first, second, third}) {
+        const auto got = all(adapter, AdapterBank::Part::parameters);
+        const auto want = whole.download(adapter, AdapterBank::Part::parameters);
+        ASSERT_EQ(got.size(), want.size());
+        for (std::size_t i = 0; i < want.size(); ++i) {
+            EXPECT_EQ(got[i].name, want[i].name);
+            EXPECT_EQ(got[i].shape, want[i].shape);
+            EXPECT_EQ(got[i].values, want[i].values) << want[i].name;
+        }
+    }
+}
+
+TEST_F(SharedBanks, DropoutKeysAreThoseOfTheLayer) {
+    const auto backend = make_backend("cpu", {1, 0});
+    const AdapterBank whole(test_.job, test_.plan, cut_layers(layers, {})[0], *backend);
+    for (std::size_t s = 0; s < banks_.size(); ++s) {
+        const LayerRange own = layers_of(stage(s), first);
+        for (std::int32_t l = own.first; l < own.first + own.count; ++l) {
+            EXPECT_EQ(banks_[s]->slot(first, l - stage(s).first_layer, Linear::up).dropout_key,
+                      whole.slot(first, l, Linear::up).dropout_key);
+        }
+    }
+}
+
+TEST_F(SharedBanks, SuspensionKeepsTheExactState) {
+    for (std::size_t s = 0; s < banks_.size(); ++s) {
+        AdapterBank& bank = *banks_[s];
+        fill_factors(test_.job, bank);
+        for (const AdapterId adapter : {first, second, third}) {
+            bank.upload(adapter, AdapterBank::Part::second_moments,
+                        bank.download(adapter, AdapterBank::Part::parameters));
+            const auto before = state_of(bank, adapter);
+            const auto bytes = backends_[s]->memory().current;
+            bank.suspend(adapter);
+            EXPECT_EQ(state_of(bank, adapter), before);
+            bank.reside(adapter);
+            EXPECT_EQ(state_of(bank, adapter), before);
+            EXPECT_EQ(backends_[s]->memory().current, bytes);
+        }
+    }
+}
+
+TEST_F(SharedBanks, UploadTakesTheTensorsOfTheStageOnly) {
+    const auto whole = all(first, AdapterBank::Part::parameters);
+    for (const auto& bank : banks_) {
+        auto tensors = bank->download(first, AdapterBank::Part::parameters);
+        for (NamedTensor& tensor : tensors) {
+            const std::uint64_t key = hash_name(tensor.name);
+            for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+                tensor.values[i] = uniform_float(key, i);
+            }
+        }
+        bank->upload(first, AdapterBank::Part::first_moments, tensors);
+        EXPECT_EQ(flat(bank->download(first, AdapterBank::Part::first_moments)), flat(tensors));
+        EXPECT_THROW(bank->upload(first, AdapterBank::Part::first_moments, whole), Error);
+        tensors.pop_back();
+        EXPECT_THROW(bank->upload(first, AdapterBank::Part::first_moments, tensors), Error);
+    }
+}
+
+TEST_F(SharedBanks, AnAdapterThatIsAddedGoesWhereThoseAboveItAre) {
+    test_.job.adapters.push_back(small_adapter("d", 6));
+    constexpr AdapterId fourth{3};
+    for (std::size_t s = 0; s < banks_.size(); ++s) {
+        banks_[s]->add_adapters();
+        banks_[s]->reside(fourth);
+        EXPECT_EQ(banks_[s]->slot(fourth, 0, Linear::q).rank, s == 1 ? 0 : 6);
+        EXPECT_EQ(banks_[s]->slot(fourth, 1, Linear::q).rank, 6);
+    }
+    EXPECT_EQ(banks_[1]->slot(fourth, 2, Linear::q).rank, 0);
+    const auto names = adapter_tensors(test_.job.adapters[3], test_.plan.model, {0, layers});
+    EXPECT_EQ(all(fourth, AdapterBank::Part::parameters).size(), names.size());
+}
+
+TEST(SharedAdapterBanks, StartFromAFile) {
+    GoldenStage golden("llama", "final", 64);
+    const std::vector<StagePlan> stages = cut_layers(4, {{1, up_to(1)}, {2, from(2)}});
+    for (const AdapterId adapter : {first, second, third}) {
+        std::vector<float> got;
+        for (const StagePlan& stage : stages) {
+            const auto backend = make_backend("cpu", {1, 0});
+            const AdapterBank bank(golden.job, golden.plan, stage, *backend);
+            const auto values = flat(bank.download(adapter, AdapterBank::Part::parameters));
+            got.insert(got.end(), values.begin(), values.end());
+        }
+        EXPECT_EQ(got, flat(golden.stage->bank().download(adapter, all_parts[0])));
+        EXPECT_GT(norm(got), 1.0);
+    }
 }
 
 }  // namespace

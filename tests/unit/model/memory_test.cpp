@@ -1,3 +1,4 @@
+#include "unit/model/shared_stages.h"
 #include "unit/model/small_stage.h"
 
 namespace loratrain::test {
@@ -33,6 +34,25 @@ std::vector<AdapterJob> two_adapters() {
 
 TEST(StageMemory, Plain) {
     for (const int ranks : {1, 2, 3}) expect_exact({small_model(), two_adapters(), ranks});
+}
+
+TEST(StageMemory, SharedLayers) {
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+        SmallCase test_case(small_model(5), two_adapters(), 3, precision);
+        Plan& plan = test_case.plan;
+        for (const std::vector<Cut>& cuts : {std::vector<Cut>{{1, up_to(1)}, {3, from(1)}},
+                                             {{1, from(1)}, {3, from(1)}},
+                                             {{2, up_to(1)}, {4}}}) {
+            plan.replica.stages = cut_layers(5, cuts);
+            for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
+                plan.recompute = recompute;
+                for (std::size_t s = 0; s < 3; ++s) {
+                    plan.memory[s] = stage_memory(test_case.job, plan, s);
+                }
+                expect_exact(test_case, recompute);
+            }
+        }
+    }
 }
 
 TEST(StageMemory, QueryAndKeyNorms) {

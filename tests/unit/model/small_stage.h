@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -53,8 +54,42 @@ struct SmallCase {
     std::vector<DatasetInfo> infos;
     Cluster cluster;
     Plan plan;
-    std::unique_ptr<WeightSource> weights;
+    std::shared_ptr<WeightSource> weights;
 };
+
+/// A and B random, so that every gradient is different from zero; by name, wherever they lie.
+inline void fill_factors(const Job& job, AdapterBank& bank) {
+    for (std::size_t a = 0; a < job.adapters.size(); ++a) {
+        const auto adapter = static_cast<AdapterId>(a);
+        auto tensors = bank.download(adapter, AdapterBank::Part::parameters);
+        for (NamedTensor& tensor : tensors) {
+            for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+                tensor.values[i] = 0.3F * uniform_float(hash_name(tensor.name) + a, i) - 0.15F;
+            }
+        }
+        bank.upload(adapter, AdapterBank::Part::parameters, tensors);
+    }
+}
+
+inline std::vector<float> flat(const std::vector<NamedTensor>& tensors) {
+    std::vector<float> values;
+    for (const NamedTensor& tensor : tensors) {
+        values.insert(values.end(), tensor.values.begin(), tensor.values.end());
+    }
+    return values;
+}
+
+inline double norm(const std::vector<float>& values) {
+    double sum = 0.0;
+    for (const float value : values) sum += static_cast<double>(value) * value;
+    return std::sqrt(sum);
+}
+
+inline double distance(const std::vector<float>& a, const std::vector<float>& b) {
+    std::vector<float> difference(a.size());
+    for (std::size_t i = 0; i < a.size(); ++i) difference[i] = a[i] - b[i];
+    return norm(difference) / norm(b);
+}
 
 /// A stage that holds the whole model, and one microbatch with a sample of every adapter.
 struct WholeStage {
@@ -72,7 +107,7 @@ struct WholeStage {
             rule.scales.push_back(1.0F / 11.0F);
         }
         pack();
-        fill_factors();
+        fill_factors(job, stage->bank());
     }
 
     /// The rows of the microbatch, after a change of its segments.
@@ -80,22 +115,9 @@ struct WholeStage {
         packed = pack_layout(microbatch);
         for (std::size_t row = 0; row < packed.positions.size(); ++row) {
             packed.token_ids.push_back(static_cast<std::int32_t>(uniform_int(1, row, 61)));
-            const bool last = packed.positions[row] == 11;
+            const bool last = row + 1 == packed.positions.size() || packed.positions[row + 1] == 0;
             packed.targets.push_back(last ? -100
                                           : static_cast<std::int32_t>(uniform_int(2, row, 61)));
-        }
-    }
-
-    /// A and B random, so that every gradient is different from zero.
-    void fill_factors() {
-        for (std::size_t a = 0; a < job.adapters.size(); ++a) {
-            auto tensors = parameters(a);
-            for (NamedTensor& tensor : tensors) {
-                for (std::size_t i = 0; i < tensor.values.size(); ++i) {
-                    tensor.values[i] = 0.3F * uniform_float(hash_name(tensor.name) + a, i) - 0.15F;
-                }
-            }
-            upload(a, tensors);
         }
     }
 

@@ -1,29 +1,7 @@
-#include <cmath>
-
 #include "unit/model/small_stage.h"
 
 namespace loratrain::test {
 namespace {
-
-std::vector<float> flat(const std::vector<NamedTensor>& tensors) {
-    std::vector<float> values;
-    for (const NamedTensor& tensor : tensors) {
-        values.insert(values.end(), tensor.values.begin(), tensor.values.end());
-    }
-    return values;
-}
-
-double norm(const std::vector<float>& values) {
-    double sum = 0.0;
-    for (const float value : values) sum += static_cast<double>(value) * value;
-    return std::sqrt(sum);
-}
-
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-    std::vector<float> difference(a.size());
-    for (std::size_t i = 0; i < a.size(); ++i) difference[i] = a[i] - b[i];
-    return norm(difference) / norm(b);
-}
 
 /// Loss after moving one tensor of an adapter by `h` along `direction`.
 double moved_loss(WholeStage& whole, std::size_t adapter, std::size_t tensor,
