@@ -18,7 +18,7 @@ class DryRun(JobTest):
             write_samples(path, 160, 3, shortest=100, longest=longest)
             datasets[name] = {"path": str(path), "max_seq_len": 4096}
         return {"model": {"synthetic": model}, "run": {"dir": str(self.dir / "run")},
-                "datasets": datasets, "defaults": {"r": 16, "global_batch_size": 8},
+                "datasets": datasets, "defaults": {"r": 16, "global_batch_size": 8, "max_steps": 64},
                 "adapters": [{"name": name, "dataset": "large" if "long" in name else "small"}
                              for name in ADAPTERS]}
 
@@ -33,7 +33,7 @@ class DryRun(JobTest):
     def check_text(self, text):
         self.assertIn("costs built in for h200", text)
         self.assertGreater(self.number(r"speed +(\d+) tokens/s", text), 0)
-        self.assertRegex(text, r"whole job +\d.* tokens in 20 rounds \(\d+ simulated, the others")
+        self.assertRegex(text, r"whole job +\d.* tokens in 64 rounds \(\d+ simulated, the others")
         idle = re.search(r"idle +([\d.]+)% of all ranks' time; by stage (.*)", text)
         stages = [float(share.rstrip("%")) for share in idle.group(2).split(", ")]
         self.assertEqual(len(stages), 4)
