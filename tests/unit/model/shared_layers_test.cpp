@@ -5,7 +5,7 @@ namespace loratrain::test {
 namespace {
 
 constexpr std::int32_t layers = 5;
-constexpr double limit = 2e-6;
+constexpr double limit = 1e-5;
 
 const std::vector<std::vector<Cut>>& all_cuts() {
     static const std::vector<std::vector<Cut>> cuts{
