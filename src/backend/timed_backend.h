@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include "backend/backend.h"
 #include "backend/op_timer.h"
 #include "backend/range.h"
@@ -17,6 +19,10 @@ class TimedBackend final : public Backend {
 
     Buffer allocate(std::size_t bytes, const char* what) override {
         return inner_.allocate(bytes, what);
+    }
+    void prepare_scratch(const ScratchSizes& sizes) override { inner_.prepare_scratch(sizes); }
+    void before_stalls(std::function<void()> call) override {
+        inner_.before_stalls(std::move(call));
     }
     void release(void* data, std::size_t bytes) override { inner_.release(data, bytes); }
     MemoryUse memory() const override { return inner_.memory(); }

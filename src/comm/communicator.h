@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "backend/backend.h"
@@ -30,6 +31,10 @@ class Communicator {
                                            Channel channel) = 0;
     virtual std::unique_ptr<Transfer> receive(void* data, std::size_t bytes, int source,
                                               Channel channel) = 0;
+    /// Waits until all sends have left, at most some seconds, and calls `meanwhile` (may be empty)
+    /// now and then; receives go on. To be called before what waits for the whole device: with
+    /// sends under way that would wait for the peers' hosts, which may be at the same.
+    virtual void settle(const std::function<void()>& /*meanwhile*/) {}
     /// Throws Error naming the link when one is known to have failed; does not wait.
     virtual void check() {}
 };

@@ -20,9 +20,10 @@ namespace loratrain {
 ///   a call that synchronises a device (first use of a kernel, growing memory) cannot deadlock
 ///   with the receives queued there;
 /// - a send that is larger than NCCL's buffers ends only once the receiver's host has queued the
-///   receive, which it does in send(), receive() and Transfer::wait(). Two ranks that synchronise
-///   their devices at the same time, each with a send that the other has yet to queue the receive
-///   of, would deadlock: nothing is to be allocated or freed between messages (engine_memory.h).
+///   receive, which it does in send(), receive(), settle() and Transfer::wait(). Two ranks that
+///   synchronise their devices at the same time, each with a send that the other has yet to queue
+///   the receive of, would deadlock: so settle() goes before the first use of code, and nothing is
+///   allocated or freed between messages (engine_memory.h).
 /// Collective; throws InputError when the program was built without NCCL.
 std::unique_ptr<Communicator> make_nccl_communicator(const MpiSession& mpi, void* compute_stream);
 

@@ -24,6 +24,7 @@ class TimedCommunicator final : public Communicator {
         return std::make_unique<TimedTransfer>(inner_.receive(data, bytes, source, channel), timer_,
                                                TimedOp::wait_receive);
     }
+    void settle(const std::function<void()>& meanwhile) override { inner_.settle(meanwhile); }
     void check() override { inner_.check(); }
 
   private:

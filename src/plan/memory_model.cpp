@@ -10,7 +10,9 @@ namespace loratrain {
 namespace {
 
 constexpr std::uint64_t alignment = 256;
-constexpr std::int64_t logits_chunk_bytes = 64LL << 20U;
+constexpr std::int64_t logits_chunk_bytes_cpu = 64LL << 20U;
+constexpr std::int64_t logits_chunk_bytes_cuda = 256LL << 20U;
+constexpr std::int64_t logits_chunk_rows = 256;  ///< or a multiple: whole tiles of a product
 constexpr std::int64_t staged_head_bytes = 64LL << 20U;
 
 std::uint64_t bytes_of(std::int64_t elements, std::uint64_t element_bytes) {
@@ -149,8 +151,10 @@ LogitsChunk logits_chunk(const Plan& plan) {
     const ModelSpec& model = plan.model;
     LogitsChunk chunk;
     const auto row_bytes = model.vocab_size * static_cast<std::int64_t>(compute_bytes(plan));
-    chunk.rows =
-        std::clamp<std::int64_t>(logits_chunk_bytes / row_bytes, 1, plan.microbatch_tokens);
+    const bool cuda = plan.backend == BackendKind::cuda;
+    chunk.rows = (cuda ? logits_chunk_bytes_cuda : logits_chunk_bytes_cpu) / row_bytes;
+    if (chunk.rows > logits_chunk_rows) chunk.rows -= chunk.rows % logits_chunk_rows;
+    chunk.rows = std::clamp<std::int64_t>(chunk.rows, 1, plan.microbatch_tokens);
     chunk.vocab = model.vocab_size;
     if (weights_are_staged(plan)) {
         const auto head_row = model.hidden_size * static_cast<std::int64_t>(compute_bytes(plan));

@@ -62,10 +62,15 @@ PipelineRunner::PipelineRunner(const Job& job, const Plan& plan, std::size_t sta
       on_device_(backend.native_stream() != nullptr),
       reads_(backend, communicator) {
     if (plan.replica.stages.size() == 1) return;
+    backend.before_stalls([this] { communicator_.settle(hooks_.between_actions); });
     for (std::size_t i = 0; i < gradient_buffers; ++i) {
         gradient_in_.push_back(backend.allocate(boundary_bytes(plan), "gradient messages"));
         gradient_out_.push_back(backend.allocate(boundary_bytes(plan), "gradient messages"));
     }
+}
+
+PipelineRunner::~PipelineRunner() {
+    backend_.before_stalls({});
 }
 
 std::vector<EvalSums> PipelineRunner::run(const Window& window, Loader& loader,

@@ -36,6 +36,10 @@ class PipelineRunner {
     PipelineRunner(const Job& job, const Plan& plan, std::size_t stage_index, Stage& stage,
                    Communicator& communicator, Backend& backend);
 
+    ~PipelineRunner();
+    PipelineRunner(const PipelineRunner&) = delete;
+    PipelineRunner& operator=(const PipelineRunner&) = delete;
+
     /// Called with what batches came to, and between actions.
     struct Hooks {
         std::function<void(const BatchResult&)> on_batch;

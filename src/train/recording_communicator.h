@@ -22,6 +22,7 @@ class RecordingCommunicator final : public Communicator {
                                       Channel channel) override {
         return std::make_unique<Recorded>(inner_.receive(data, bytes, source, channel), recorder_);
     }
+    void settle(const std::function<void()>& meanwhile) override { inner_.settle(meanwhile); }
     void check() override { inner_.check(); }
 
   private:

@@ -219,6 +219,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
         forward_table_.reserve(table_bytes / 2);
         backward_table_.reserve(table_bytes / 2);
     }
+    void before_stalls(std::function<void()> call) override { before_stall_ = std::move(call); }
     bool forward(const Attention& op) override {
         return run(op, {{q, &op.q}, {k, &op.k}, {v, &op.v}, {o, &op.o}}, false, forward_table_);
     }
@@ -320,6 +321,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
     const Graph& graph_of(const Shape& shape) {
         const auto found = graphs_.find(shape);
         if (found != graphs_.end()) return found->second;
+        if (before_stall_) before_stall_();
         Graph& result = graphs_[shape];
         GraphBuilder builder(shape);
         if (shape.backward) {
@@ -336,6 +338,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
     std::string description_;
     std::string refusal_;
     bool any_order_ = false;
+    std::function<void()> before_stall_;
     std::map<Shape, Graph> graphs_;
     GrowingMemory workspace_;
     SampleTable forward_table_;

@@ -240,6 +240,7 @@ cublasLtMatmulAlgo_t GemmCublasLt::fastest(
 
 cublasLtMatmulAlgo_t GemmCublasLt::choose(const Problem& problem, const Gemm& op, const Key& key) {
     const Key bucket = bucket_of(key);
+    if (used_.insert(bucket).second && before_stall_) before_stall_();
     const auto known = chosen_.find(bucket);
     if (known != chosen_.end()) {
         cublasLtMatmulHeuristicResult_t check{};
@@ -249,6 +250,7 @@ cublasLtMatmulAlgo_t GemmCublasLt::choose(const Problem& problem, const Gemm& op
         if (status == CUBLAS_STATUS_SUCCESS && check.workspaceSize <= workspace_bytes_) {
             return known->second;
         }
+        if (before_stall_) before_stall_();
         return proposals(problem, key).front().algo;
     }
     const std::vector<cublasLtMatmulHeuristicResult_t> candidates = proposals(problem, key);

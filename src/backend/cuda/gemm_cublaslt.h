@@ -5,8 +5,10 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,6 +39,9 @@ class GemmCublasLt {
     /// Memory for a copy of C while the algorithms of a GEMM with beta != 0 are timed, at the first
     /// use of a shape; where there is none it is allocated then, which waits for the whole device.
     void reserve_timing(std::size_t bytes);
+
+    /// Before an algorithm runs that has not run yet.
+    void before_stalls(std::function<void()> call) { before_stall_ = std::move(call); }
 
     /// m, n, k >= 1.
     void run(const Gemm& op);
@@ -78,6 +83,8 @@ class GemmCublasLt {
     std::string shared_file_;
     std::string tag_;  ///< library, GPU and type, first word of a line of the files
     std::map<Key, cublasLtMatmulAlgo_t> chosen_;
+    std::set<Key> used_;  ///< buckets
+    std::function<void()> before_stall_;
     std::map<Key, std::unique_ptr<Problem>> problems_;
 };
 
