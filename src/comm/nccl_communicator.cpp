@@ -125,8 +125,10 @@ class Link {
     bool is_sending() const {
         if (!sender_) return false;
         const cudaError_t state = cudaStreamQuery(stream_);
+        if (state == cudaSuccess) return false;
+        static_cast<void>(cudaGetLastError());
         if (state != cudaErrorNotReady) check_cuda(state, "cudaStreamQuery");
-        return state == cudaErrorNotReady;
+        return true;
     }
     /// From now on messages start when both ends have come to them; null = when one has.
     void meet_with(std::unique_ptr<StreamFlags> flags) { flags_ = std::move(flags); }
