@@ -284,7 +284,7 @@ class Backend {
     virtual void prepare_scratch(const ScratchSizes& /*sizes*/) {}
     /// `call` is called from now on before what may wait for the whole device: the first use of
     /// code, which the driver loads then. An empty function ends that.
-    virtual void before_stalls(std::function<void()> /*call*/) {}
+    virtual void before_stalls(const std::function<void()>& /*call*/) {}
     virtual void release(void* data, std::size_t bytes) = 0;
     virtual MemoryUse memory() const = 0;
     virtual void upload(void* target, const void* host_source, std::size_t bytes) = 0;

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <utility>
-
 #include "backend/backend.h"
 #include "backend/op_timer.h"
 #include "backend/range.h"
@@ -21,9 +19,7 @@ class TimedBackend final : public Backend {
         return inner_.allocate(bytes, what);
     }
     void prepare_scratch(const ScratchSizes& sizes) override { inner_.prepare_scratch(sizes); }
-    void before_stalls(std::function<void()> call) override {
-        inner_.before_stalls(std::move(call));
-    }
+    void before_stalls(const std::function<void()>& call) override { inner_.before_stalls(call); }
     void release(void* data, std::size_t bytes) override { inner_.release(data, bytes); }
     MemoryUse memory() const override { return inner_.memory(); }
     void synchronize() override { inner_.synchronize(); }

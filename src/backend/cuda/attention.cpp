@@ -113,8 +113,8 @@ void CudaAttention::reserve(const ScratchSizes& sizes) {
     if (cudnn_) cudnn_->reserve(sizes.cudnn_workspace, sizes.cudnn_tables);
 }
 
-void CudaAttention::before_stalls(std::function<void()> call) {
-    if (cudnn_) cudnn_->before_stalls(std::move(call));
+void CudaAttention::before_stalls(const std::function<void()>& call) {
+    if (cudnn_) cudnn_->before_stalls(call);
 }
 
 void CudaAttention::forward(const Attention& op) {

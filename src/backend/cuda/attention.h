@@ -28,7 +28,7 @@ class CudaAttention {
     /// Allocates what is for attention now; cuDNN's parts if this program was built with it.
     void reserve(const ScratchSizes& sizes);
     /// Before cuDNN builds a graph.
-    void before_stalls(std::function<void()> call);
+    void before_stalls(const std::function<void()>& call);
     void forward(const Attention& op);
     void backward(const AttentionBackward& op);
 

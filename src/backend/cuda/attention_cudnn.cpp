@@ -219,7 +219,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
         forward_table_.reserve(table_bytes / 2);
         backward_table_.reserve(table_bytes / 2);
     }
-    void before_stalls(std::function<void()> call) override { before_stall_ = std::move(call); }
+    void before_stalls(const std::function<void()>& call) override { before_stall_ = call; }
     bool forward(const Attention& op) override {
         return run(op, {{q, &op.q}, {k, &op.k}, {v, &op.v}, {o, &op.o}}, false, forward_table_);
     }

@@ -94,9 +94,9 @@ void CudaBackend::prepare_scratch(const ScratchSizes& sizes) {
     attention_->reserve(sizes);
 }
 
-void CudaBackend::before_stalls(std::function<void()> call) {
+void CudaBackend::before_stalls(const std::function<void()>& call) {
     gemm_->before_stalls(call);
-    attention_->before_stalls(std::move(call));
+    attention_->before_stalls(call);
 }
 
 void CudaBackend::upload(void* target, const void* host_source, std::size_t bytes) {

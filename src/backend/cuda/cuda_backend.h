@@ -37,7 +37,7 @@ class CudaBackend final : public Backend {
 
     Buffer allocate(std::size_t bytes, const char* what) override;
     void prepare_scratch(const ScratchSizes& sizes) override;
-    void before_stalls(std::function<void()> call) override;
+    void before_stalls(const std::function<void()>& call) override;
     void release(void* data, std::size_t bytes) override;
     /// Everything this class and its parts allocate on the device.
     MemoryUse memory() const override { return memory_; }

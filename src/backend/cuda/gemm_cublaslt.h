@@ -41,7 +41,7 @@ class GemmCublasLt {
     void reserve_timing(std::size_t bytes);
 
     /// Before an algorithm runs that has not run yet.
-    void before_stalls(std::function<void()> call) { before_stall_ = std::move(call); }
+    void before_stalls(const std::function<void()>& call) { before_stall_ = call; }
 
     /// m, n, k >= 1.
     void run(const Gemm& op);
