@@ -95,6 +95,7 @@ std::vector<EvalSums> PipelineRunner::run(const Window& window, Loader& loader,
     if (!window.drains) return {};
     activity::begin(activity::Task::end_window, -1, on_device_);
     drain();
+    hooks_ = {};
     return std::move(evaluation_);
 }
 
