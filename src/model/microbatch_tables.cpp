@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "plan/stage_layers.h"
 
 namespace loratrain {
 
@@ -28,6 +29,12 @@ std::int32_t round_up(std::int32_t value) {
     return (value + pad_multiple - 1) / pad_multiple * pad_multiple;
 }
 
+bool drops_out(const Job& job, const LayerRows& rows) {
+    return !rows.evaluation &&
+           std::any_of(rows.adapters.begin(), rows.adapters.end(),
+                       [&](AdapterId adapter) { return job.adapter(adapter).lora_dropout > 0; });
+}
+
 }  // namespace
 
 MicrobatchTables::MicrobatchTables(const Plan& plan, const StagePlan& stage, Backend& backend,
@@ -41,9 +48,8 @@ MicrobatchTables::MicrobatchTables(const Plan& plan, const StagePlan& stage, Bac
 }
 
 const LayerRows& MicrobatchTables::in_layer(std::int32_t layer) const {
-    if (layer == 0 && !stage_.first_layer_adapters.is_all()) return first_;
-    const bool last = layer + 1 == stage_.layer_count;
-    return last && !stage_.last_layer_adapters.is_all() ? last_ : whole_;
+    if (adapters_in(stage_, layer).is_all()) return whole_;
+    return layer == 0 ? first_ : last_;
 }
 
 void MicrobatchTables::set(const Job& job, const Microbatch& microbatch, const MicrobatchRows& from,
@@ -106,17 +112,15 @@ void MicrobatchTables::set_columns(const Job& job, const Microbatch& microbatch)
 void MicrobatchTables::set_segments(const Job& job, const Microbatch& microbatch) {
     whole_.segments.clear();
     whole_.adapters.clear();
-    whole_.has_dropout = false;
     std::int64_t row = 0;
     for (const Segment& segment : microbatch.segments) {
         const std::int64_t count = segment.tokens();
         whole_.segments.push_back({static_cast<std::int32_t>(whole_.segments.size()), row,
                                    row + count, static_cast<std::uint32_t>(segment.step)});
         whole_.adapters.push_back(segment.adapter);
-        const bool dropout = job.adapter(segment.adapter).lora_dropout > 0;
-        whole_.has_dropout = whole_.has_dropout || (dropout && !whole_.evaluation);
         row += count;
     }
+    whole_.has_dropout = drops_out(job, whole_);
     LORATRAIN_CHECK(row == whole_.tokens, row, " rows in segments, ", whole_.tokens,
                     " in the microbatch");
     LORATRAIN_CHECK(whole_.width <= plan_.saved_columns, whole_.width, " LoRA columns, planned ",
@@ -131,7 +135,6 @@ void MicrobatchTables::set_part(const Job& job, const AdapterSpan& adapters,
     part.adapters.clear();
     part.columns.clear();
     part.offsets.clear();
-    part.has_dropout = false;
     part.tokens = 0;
     for (std::size_t s = 0; s < whole_.segments.size(); ++s) {
         if (!adapters.contains(whole_.adapters[s])) continue;
@@ -146,9 +149,8 @@ void MicrobatchTables::set_part(const Job& job, const AdapterSpan& adapters,
         part.segments.push_back(segment);
         part.adapters.push_back(whole_.adapters[s]);
         part.columns.push_back(whole_.columns[s]);
-        const bool dropout = job.adapter(whole_.adapters[s]).lora_dropout > 0;
-        part.has_dropout = part.has_dropout || (dropout && !part.evaluation);
     }
+    part.has_dropout = drops_out(job, part);
     for (const std::int32_t offset : whole_.offsets) {
         const std::int64_t row = offset - part.first_row;
         if (row >= 0 && row <= part.tokens) part.offsets.push_back(static_cast<std::int32_t>(row));
