@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "plan/fit_layers.h"
 
 namespace loratrain {
 
@@ -51,7 +52,7 @@ std::int32_t fewest_fitting_stages(const Job& job, const Plan& plan, std::int64_
     for (auto n = static_cast<std::int32_t>(plan.replica.stages.size()) + 1; n <= layers; ++n) {
         trial.replica.stages = split(n, recompute);
         trial.max_in_flight = n;
-        if (fits_memory(job, trial, tokens, recompute)) return n;
+        if (!fit_layers(job, trial, tokens, recompute).empty()) return n;
     }
     return 0;
 }

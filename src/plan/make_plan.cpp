@@ -14,6 +14,7 @@
 #include "plan/admission.h"
 #include "plan/choose_split.h"
 #include "plan/cost_model.h"
+#include "plan/fit_layers.h"
 #include "plan/fit_memory.h"
 #include "plan/memory_model.h"
 #include "plan/search_layout.h"
@@ -268,7 +269,22 @@ class Planner {
     void admit_first() {
         if (admit_fitting()) return;
         sized_job_.parallel = job_.parallel;
-        admit_fitting();
+        if (!admit_fitting()) split_by_memory();
+    }
+
+    /// The last resort for the one adapter that is left: the split that costs least does not fit.
+    void split_by_memory() {
+        const std::int64_t tokens = job_.parallel.microbatch_tokens.value_or(longest_sample());
+        for (const Recompute recompute : {Recompute::layer, Recompute::none}) {
+            const Recompute wanted = job_.parallel.recompute;
+            if (wanted != Recompute::automatic && wanted != recompute) continue;
+            place_stages(recompute == Recompute::layer);
+            std::vector<StagePlan> stages = fit_layers(job_, plan_, tokens, recompute);
+            if (stages.empty()) continue;
+            plan_.replica.stages = std::move(stages);
+            break;
+        }
+        choose_microbatch_size();
     }
 
     /// All that may train at once, or when they do not fit as many of the first as do: if possible

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <limits>
 #include <regex>
 
 #include "base/text.h"
@@ -33,6 +35,27 @@ std::uint64_t bytes_needed(const Case& test, std::int64_t tokens, Recompute reco
     std::uint64_t most = 0;
     for (const MemoryPlan& memory : given.plan().memory) most = std::max(most, memory.total());
     return most;
+}
+
+/// What the largest of three ranks needs, with whatever split of the layers that is least.
+std::uint64_t smallest_bytes(const Case& test, Recompute recompute) {
+    Case given = test;
+    given.job.parallel.recompute = recompute;
+    Plan plan = given.plan();
+    std::uint64_t smallest = std::numeric_limits<std::uint64_t>::max();
+    const auto layers = static_cast<std::int32_t>(test.model.layers);
+    for (std::int32_t first = 1; first < layers - 1; ++first) {
+        for (std::int32_t second = 1; first + second < layers; ++second) {
+            const std::array counts{first, second, layers - first - second};
+            std::uint64_t most = 0;
+            for (std::size_t s = 0; s < counts.size(); ++s) {
+                plan.replica.stages[s].layer_count = counts[s];
+                most = std::max(most, stage_memory(given.job, plan, s).total());
+            }
+            smallest = std::min(smallest, most);
+        }
+    }
+    return smallest;
 }
 
 struct Wanted {
@@ -91,6 +114,31 @@ TEST(FitMemory, AutomaticRecomputesBeforeMicrobatchesGetTooSmall) {
         const std::int64_t whole = plan.fitting.layer / 128 * 128;
         expect_choice(test, bytes, {std::min<std::int64_t>(2048, whole), Recompute::layer});
     }
+}
+
+TEST(FitMemory, LayersMoveWhereTheCheapestSplitDoesNotFit) {
+    int moved = 0;
+    for (const std::int64_t vocabulary : {8, 3000, 6000, 20000}) {
+        Case test = deep_case(3, 1);
+        test.job.schedule.policy = SchedulePolicy::one_f_one_b;
+        test.model.vocab_size = vocabulary;
+        test.job.parallel.microbatch_tokens = 100;
+        const std::vector<StagePlan> cheapest = test.plan().replica.stages;
+        test.cluster.bytes_per_rank =
+            std::min(smallest_bytes(test, Recompute::none), smallest_bytes(test, Recompute::layer));
+        const Plan plan = test.plan();
+        std::int32_t next = 0;
+        for (std::size_t s = 0; s < plan.replica.stages.size(); ++s) {
+            EXPECT_LE(plan.memory[s].total(), test.cluster.bytes_per_rank);
+            EXPECT_EQ(plan.replica.stages[s].first_layer, next);
+            next += plan.replica.stages[s].layer_count;
+            moved += std::abs(plan.replica.stages[s].layer_count - cheapest[s].layer_count);
+        }
+        EXPECT_EQ(next, test.model.layers);
+        --test.cluster.bytes_per_rank;
+        EXPECT_TRUE(has(problems_of(test), "too little"));
+    }
+    EXPECT_GT(moved, 0);
 }
 
 TEST(FitMemory, NeverLessThanTheLongestSample) {
