@@ -72,7 +72,7 @@ class BenchCommand {
         result.window = run.run(bench_.steps);
         if (bench_.predict) {
             const CostModel& costs = with_lora.plan.costs;
-            result.prediction = {run.predicted_seconds(costs), {}, costs.source};
+            result.prediction = {costs, run.predicted_seconds(costs), refined, {}};
             if (refined) result.prediction->refined_seconds = run.predicted_seconds(*refined);
             const double idle = 1.0 - run.busy_seconds() / result.window.seconds;
             for (const std::string& share : gather_texts(mpi_, format_exact(idle))) {

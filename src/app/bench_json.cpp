@@ -2,6 +2,7 @@
 
 #include "app/bench_report.h"
 #include "app/bench_summary.h"
+#include "app/cost_cache.h"
 #include "base/version.h"
 #include "io/json_text.h"
 
@@ -84,7 +85,10 @@ std::string bench_json(const CommandLine::Bench& bench, const BenchResult& resul
         json["window_seconds"] = result.window.seconds;
         json["prediction_error"] = or_null(summary.prediction_error);
         json["refined_prediction_error"] = or_null(summary.refined_error);
-        json["costs"] = result.prediction->source;
+        json["costs"] = cost_json(result.prediction->costs);
+        if (result.prediction->refined) {
+            json["refined_costs"] = cost_json(*result.prediction->refined);
+        }
         json["idle_share_of_ranks"] = result.idle_shares;
     }
     json["memory_error"] = summary.memory_error;

@@ -6,14 +6,16 @@
 
 #include "app/bench_profile.h"
 #include "config/command_line.h"
+#include "plan/costs.h"
 
 namespace loratrain {
 
 /// What the simulator makes of the measured window, from empty pipeline to empty pipeline.
 struct BenchPrediction {
-    double seconds = 0.0;                   ///< by costs profiled before any window
-    std::optional<double> refined_seconds;  ///< by those that the warm-up has refined
-    std::string source;
+    CostModel costs;                        ///< profiled before any window
+    double seconds = 0.0;                   ///< by them
+    std::optional<CostModel> refined;       ///< what the warm-up made of them
+    std::optional<double> refined_seconds;  ///< by those
 };
 
 /// What a bench measured; rates follow from it. --quick leaves out what is optional, but the

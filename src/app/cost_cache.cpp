@@ -83,17 +83,19 @@ std::int64_t admitted_parameters(const Job& job, const Plan& plan) {
 
 }  // namespace
 
+OrderedJson cost_json(const CostModel& costs) {
+    return {{"source", costs.source},
+            {"layer_forward", line_json(costs.layer_forward)},
+            {"layer_backward", line_json(costs.layer_backward)},
+            {"head", line_json(costs.head)},
+            {"step", {costs.step_fixed, costs.step_per_parameter}},
+            {"message", {costs.message_fixed, costs.message_per_byte}},
+            {"host", {costs.full_speed_ranks, costs.ranks_per_host}}};
+}
+
 std::string costs_to_json(const CostTable& table) {
     OrderedJson json{{"format", format_name}, {"costs", OrderedJson::object()}};
-    for (const auto& [key, costs] : table) {
-        json["costs"][key] = {{"source", costs.source},
-                              {"layer_forward", line_json(costs.layer_forward)},
-                              {"layer_backward", line_json(costs.layer_backward)},
-                              {"head", line_json(costs.head)},
-                              {"step", {costs.step_fixed, costs.step_per_parameter}},
-                              {"message", {costs.message_fixed, costs.message_per_byte}},
-                              {"host", {costs.full_speed_ranks, costs.ranks_per_host}}};
-    }
+    for (const auto& [key, costs] : table) json["costs"][key] = cost_json(costs);
     return dump_json(json, 2) + "\n";
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "io/json_text.h"
 #include "plan/plan.h"
 
 namespace loratrain {
@@ -11,9 +12,12 @@ namespace loratrain {
 /// Measured costs by what they hold for (cost_key).
 using CostTable = std::map<std::string, CostModel>;
 
-/// {"format": "loratrain-costs-1", "costs": {KEY: {"layer_forward": [fixed, per_token, per_square],
-/// "layer_backward", "head", "step": [fixed, per_parameter], "message": [fixed, per_byte],
-/// "host": [full_speed_ranks, ranks_per_host], "source"}}}, in seconds.
+/// {"layer_forward": [fixed, per_token, per_square], "layer_backward", "head", "step": [fixed,
+/// per_parameter], "message": [fixed, per_byte], "host": [full_speed_ranks, ranks_per_host],
+/// "source"}, in seconds.
+OrderedJson cost_json(const CostModel& costs);
+
+/// {"format": "loratrain-costs-1", "costs": {KEY: cost_json()}}.
 std::string costs_to_json(const CostTable& table);
 /// Throws InputError naming `where` when the text is damaged or a number is negative.
 CostTable costs_from_json(const std::string& text, const std::string& where);

@@ -169,7 +169,7 @@ class Bench(JobTest):
         self.assertGreater(result["window_seconds"], 0)
         self.assertAlmostEqual(result["prediction_error"],
                                result["predicted_seconds"] / result["window_seconds"] - 1)
-        self.assertIn("measured on cpu", result["costs"])
+        self.assertIn("measured on cpu", result["costs"]["source"])
 
     def test_quick_leaves_out_all_but_the_window(self):
         result = self.result_of(2, "--predict", "--quick")
