@@ -42,6 +42,11 @@ std::uint64_t usable_gpu_bytes(std::uint64_t free_bytes, int ranks) {
     return free_bytes > kept ? free_bytes - kept : 1;
 }
 
+std::uint64_t ranks_per_gpu(const MpiSession& mpi, const GpuInfo& gpu) {
+    const int ranks = ranks_may_share_gpus() ? (mpi.local_size() - 1) / gpu.visible + 1 : 1;
+    return static_cast<std::uint64_t>(ranks);
+}
+
 /// Collective, but called inside agree(): gathers first, throws after.
 void check_gpus(const MpiSession& mpi, const GpuInfo& gpu) {
     const std::string device = gpu.visible > 0 ? mpi.host() + " " + gpu.bus_id : "";
@@ -55,7 +60,7 @@ void check_gpus(const MpiSession& mpi, const GpuInfo& gpu) {
                          cat("rank ", rank, " on host ", mpi.hosts()[rank],
                              " sees no GPU, or the program was built without CUDA"),
                          "use run.backend: cpu, or check nvidia-smi and CUDA_VISIBLE_DEVICES");
-        } else if (other < rank) {
+        } else if (other < rank && !ranks_may_share_gpus()) {
             problems.add("run.backend",
                          cat("ranks ", other, " and ", rank, " would share GPU ", devices[rank]),
                          "start one rank per GPU");
@@ -90,10 +95,11 @@ Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
     cluster.backend = backend;
     cluster.device = backend == BackendKind::cuda ? known_device(gpu) : "cpu";
     if (backend == BackendKind::cuda) agree(mpi, [&] { check_gpus(mpi, gpu); });
-    const std::uint64_t share = backend == BackendKind::cuda
-                                    ? usable_gpu_bytes(gpu.free_bytes, mpi.size())
-                                    : proc_value("/proc/meminfo", "MemAvailable") /
-                                          static_cast<std::uint64_t>(mpi.local_size());
+    const std::uint64_t share =
+        backend == BackendKind::cuda
+            ? usable_gpu_bytes(gpu.free_bytes / ranks_per_gpu(mpi, gpu), mpi.size())
+            : proc_value("/proc/meminfo", "MemAvailable") /
+                  static_cast<std::uint64_t>(mpi.local_size());
     const auto shares = gather_numbers(mpi, share);
     cluster.bytes_per_rank = *std::min_element(shares.begin(), shares.end());
     return cluster;

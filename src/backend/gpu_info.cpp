@@ -1,8 +1,19 @@
 #include "backend/gpu_info.h"
 
+#include "base/system.h"
+
+namespace loratrain {
+
+bool ranks_may_share_gpus() {
+    return !environment("LORATRAIN_SHARE_GPU").empty();
+}
+
+}  // namespace loratrain
+
 #ifdef LORATRAIN_WITH_CUDA
 
 #include <cuda_runtime_api.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdlib>
@@ -43,6 +54,8 @@ void prepare_gpu_environment() {
     // The most there are. Streams that share a connection wait for each other's heads: one that
     // waits for another rank (comm/stream_flags.h) could hold up what that rank waits for.
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+    // NCCL refuses two ranks of a host on one GPU.
+    if (ranks_may_share_gpus()) setenv("NCCL_HOSTID", cat("loratrain-", getpid()).c_str(), 1);
 }
 
 GpuInfo gpu_info(int local_rank) {

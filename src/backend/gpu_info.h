@@ -20,6 +20,10 @@ struct GpuInfo {
 /// before there are threads: MPI may be the first to use CUDA.
 void prepare_gpu_environment();
 
+/// LORATRAIN_SHARE_GPU is set: ranks may share a GPU. Only for tests of pipelines where there are
+/// fewer GPUs than ranks: messages go through the host, and the ranks take turns.
+bool ranks_may_share_gpus();
+
 /// The GPU of a rank is local_rank modulo the visible ones, so it works both when every rank sees
 /// all GPUs of the host and when each sees its own as number 0.
 GpuInfo gpu_info(int local_rank);

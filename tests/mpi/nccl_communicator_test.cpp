@@ -1,0 +1,167 @@
+#include "comm/nccl_communicator.h"
+
+#include <chrono>
+#include <numeric>
+#include <thread>
+
+#include "backend/gpu_info.h"
+#include "backend/make_backend.h"
+#include "base/system.h"
+#include "mpi/mpi_main.h"
+
+namespace loratrain::mpi_test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t small_count = 1000;                   // such messages end in NCCL's buffers
+constexpr std::size_t large_count = std::size_t{4} << 20U;  // these wait for their receivers
+
+std::vector<std::int32_t> numbers(std::size_t count, int first) {
+    std::vector<std::int32_t> values(count);
+    std::iota(values.begin(), values.end(), first);
+    return values;
+}
+
+/// Ranks in a row, each with a GPU. Skipped where there are fewer GPUs, unless ranks may share
+/// them.
+class Row : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        prepare_gpu_environment();
+        const GpuInfo gpu = gpu_info(session().local_rank());
+        const bool few = gpu.visible < session().local_size() && !ranks_may_share_gpus();
+        if (any_rank(session(), gpu.visible == 0 || few)) GTEST_SKIP() << "too few GPUs";
+        backend_ = make_backend("cuda", {1, session().local_rank(), DType::f32});
+        communicator_ = make_nccl_communicator(session(), backend_->native_stream());
+    }
+
+    static bool has_below() { return session().rank() > 0; }
+    static bool has_above() { return session().rank() + 1 < session().size(); }
+    static int below() { return session().rank() - 1; }
+    static int above() { return session().rank() + 1; }
+
+    Buffer on_device(const std::vector<std::int32_t>& values) {
+        Buffer buffer = backend_->allocate(values.size() * sizeof(std::int32_t), "test");
+        backend_->upload(buffer.data(), values.data(), buffer.bytes());
+        backend_->synchronize();
+        return buffer;
+    }
+
+    std::vector<std::int32_t> on_host(const Buffer& buffer) {
+        std::vector<std::int32_t> values(buffer.bytes() / sizeof(std::int32_t));
+        backend_->download(values.data(), buffer.data(), buffer.bytes());
+        backend_->synchronize();
+        return values;
+    }
+
+    auto send(const Buffer& buffer, int target, Channel channel) {
+        return communicator_->send(buffer.data(), buffer.bytes(), target, channel);
+    }
+
+    auto receive(const Buffer& buffer, int source, Channel channel) {
+        return communicator_->receive(buffer.data(), buffer.bytes(), source, channel);
+    }
+
+    /// For which the driver waits for the whole device.
+    void free_something() { backend_->allocate(1, "test"); }
+
+    std::unique_ptr<Backend> backend_;
+    std::unique_ptr<Communicator> communicator_;
+};
+
+TEST_F(Row, MessagesOfAChannelArriveInOrder) {
+    constexpr int count = 12;
+    std::vector<Buffer> buffers;
+    std::vector<std::unique_ptr<Transfer>> transfers;
+    const auto values = [](int rank, int message) {
+        return numbers(message % 3 == 1 ? large_count : small_count, rank + 10 * message);
+    };
+    for (int i = 0; i < count && has_above(); ++i) {
+        buffers.push_back(on_device(values(session().rank(), i)));
+        transfers.push_back(send(buffers.back(), above(), Channel::forward));
+    }
+    const std::size_t sent = buffers.size();
+    for (int i = 0; i < count && has_below(); ++i) {
+        buffers.push_back(on_device(std::vector<std::int32_t>(values(0, i).size(), -1)));
+        transfers.push_back(receive(buffers.back(), below(), Channel::forward));
+    }
+    for (auto& transfer : transfers) transfer->wait();
+    for (std::size_t i = sent; i < buffers.size(); ++i) {
+        EXPECT_EQ(on_host(buffers[i]), values(below(), static_cast<int>(i - sent))) << i;
+    }
+}
+
+TEST_F(Row, NeighboursThatWaitForTheirDevicesAfterSettling) {
+    const std::vector<std::int32_t> mine = numbers(large_count, session().rank());
+    for (int round = 0; round < 3; ++round) {
+        const Buffer sent = on_device(mine);
+        const Buffer from_below = on_device(std::vector<std::int32_t>(large_count, -1));
+        const Buffer from_above = on_device(std::vector<std::int32_t>(large_count, -1));
+        std::vector<std::unique_ptr<Transfer>> transfers;
+        if (has_below()) transfers.push_back(receive(from_below, below(), Channel::forward));
+        if (has_above()) transfers.push_back(receive(from_above, above(), Channel::backward));
+        if (has_above()) transfers.push_back(send(sent, above(), Channel::forward));
+        if (has_below()) transfers.push_back(send(sent, below(), Channel::backward));
+        communicator_->settle({});
+        free_something();
+        for (auto& transfer : transfers) transfer->wait();
+        if (has_below()) {
+            EXPECT_EQ(on_host(from_below), numbers(large_count, below()));
+        }
+        if (has_above()) {
+            EXPECT_EQ(on_host(from_above), numbers(large_count, above()));
+        }
+    }
+}
+
+TEST_F(Row, SettlingWaitsForALateReceiver) {
+    const Buffer buffer = on_device(numbers(large_count, session().rank()));
+    const auto now = [] { return static_cast<std::uint64_t>(1e6 * unix_time()); };
+    std::uint64_t moment = 0;
+    barrier(session());
+    if (session().rank() == 0 && has_above()) {
+        const auto transfer = send(buffer, above(), Channel::forward);
+        int calls = 0;
+        communicator_->settle([&] { ++calls; });
+        moment = now();
+        EXPECT_GT(calls, 0);
+        free_something();
+        transfer->wait();
+    }
+    if (session().rank() == 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        moment = now();
+        receive(buffer, below(), Channel::forward)->wait();
+        EXPECT_EQ(on_host(buffer), numbers(large_count, 0));
+    }
+    const std::vector<std::uint64_t> moments = gather_numbers(session(), moment);
+    if (has_above() || has_below()) {
+        EXPECT_GE(moments[0], moments[1]);
+    }
+}
+
+TEST_F(Row, SettlingEndsWhereNobodyReceives) {
+    const Buffer buffer = on_device(numbers(large_count, session().rank()));
+    std::unique_ptr<Transfer> transfer;
+    if (session().rank() == 0 && has_above()) {
+        transfer = send(buffer, above(), Channel::forward);
+        communicator_->settle({});
+    }
+    barrier(session());
+    if (session().rank() == 1) {
+        receive(buffer, below(), Channel::forward)->wait();
+        EXPECT_EQ(on_host(buffer), numbers(large_count, 0));
+    }
+    if (transfer) transfer->wait();
+    backend_->synchronize();
+}
+
+TEST_F(Row, NothingToSettle) {
+    int calls = 0;
+    communicator_->settle([&] { ++calls; });
+    EXPECT_EQ(calls, 0);
+}
+
+}  // namespace
+}  // namespace loratrain::mpi_test
