@@ -282,8 +282,8 @@ class Backend {
     /// Allocates scratch now instead of when an operator first asks for it, so that a run uses from
     /// its start the memory that was planned. Throws as allocate() does.
     virtual void prepare_scratch(const ScratchSizes& /*sizes*/) {}
-    /// `call` is called from now on before what may wait for the whole device: the first use of
-    /// code, which the driver loads then. An empty function ends that.
+    /// `call` is called from now on before what may wait for the whole device: the first use of a
+    /// library's code, which the driver loads then. An empty function ends that.
     virtual void before_stalls(const std::function<void()>& /*call*/) {}
     virtual void release(void* data, std::size_t bytes) = 0;
     virtual MemoryUse memory() const = 0;

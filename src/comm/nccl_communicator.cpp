@@ -232,22 +232,19 @@ class NcclCommunicator final : public Communicator {
     /// Makes later compute wait for a receive; waits for its token on the host where needed.
     void finish(Receive& receive) {
         queue_arrived();
-        if (!receive.done) wait_for_token(receive);
+        if (!receive.done) wait_until([&] { return receive.done != nullptr; });
         receive.done->block(compute_);
         pool_.give(std::move(receive.ready));
         pool_.give(std::move(receive.done));
     }
 
     void settle(const std::function<void()>& meanwhile) override {
-        const activity::Waiting waiting;
         const auto end = std::chrono::steady_clock::now() + longest_settling;
-        for (int polls = 1; sends_under_way(); ++polls) {
-            if (std::chrono::steady_clock::now() > end) return;
-            if (polls % polls_between_checks == 0) check();
+        wait_until([&] {
+            if (!sends_under_way() || std::chrono::steady_clock::now() > end) return true;
             if (meanwhile) meanwhile();
-            std::this_thread::yield();
-            queue_arrived();
-        }
+            return false;
+        });
     }
 
     void check() override {
@@ -287,9 +284,11 @@ class NcclCommunicator final : public Communicator {
                            [](const auto& entry) { return entry.second->is_sending(); });
     }
 
-    void wait_for_token(const Receive& receive) {
+    /// Meanwhile receives are queued as their tokens arrive.
+    template <class Condition>
+    void wait_until(const Condition& holds) {
         const activity::Waiting waiting;
-        for (int polls = 1; !receive.done; ++polls) {
+        for (int polls = 1; !holds(); ++polls) {
             if (polls % polls_between_checks == 0) check();
             std::this_thread::yield();
             queue_arrived();

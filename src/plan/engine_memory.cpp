@@ -4,12 +4,14 @@
 #include <vector>
 
 #include "base/attention_shape.h"
+#include "base/gemm_shape.h"
 
 namespace loratrain {
 
 namespace {
 
 constexpr std::uint64_t gemm_workspace = std::uint64_t{32} << 20U;
+constexpr std::int64_t gemm_alignment = 256;
 constexpr std::uint64_t table_ring = std::uint64_t{8} * (std::uint64_t{512} << 10U);
 constexpr std::uint64_t table_cache = std::uint64_t{2} * (std::uint64_t{4} << 20U);
 constexpr std::int64_t most_processors = 192;  ///< multiprocessors; more on no GPU known in 2026
@@ -106,14 +108,19 @@ std::uint64_t gemm_workspace_bytes(const Plan& plan) {
     return on_cuda(plan) ? gemm_workspace : 0;
 }
 
-std::uint64_t gemm_timing_bytes(const Plan& plan) {
+std::uint64_t gemm_timing_bytes(const Plan& plan, const StagePlan& stage) {
     if (!in_bf16(plan)) return 0;
     std::int64_t widest = 0;
     for (int g = 0; g < linear_group_count; ++g) {
-        widest = std::max(widest, group_shape(plan.model, static_cast<LinearGroup>(g)).in);
+        const LinearGroupShape shape = group_shape(plan.model, static_cast<LinearGroup>(g));
+        widest = std::max(widest, shape.in + shape.out + (1 + shape.count) * plan.saved_columns);
     }
-    return grown(plan.microbatch_tokens * (widest + plan.saved_columns) *
-                 static_cast<std::int64_t>(compute_bytes(plan)));
+    std::int64_t elements = sizes_alike(plan.microbatch_tokens).largest * widest;
+    if (stage.has_head) {
+        const std::int64_t rows = sizes_alike(logits_chunk(plan).rows).largest;
+        elements = std::max(elements, rows * (plan.model.hidden_size + plan.model.vocab_size));
+    }
+    return grown(elements * static_cast<std::int64_t>(compute_bytes(plan)) + 2 * gemm_alignment);
 }
 
 std::uint64_t table_ring_bytes(const Plan& plan) {
@@ -183,7 +190,7 @@ std::uint64_t EngineLayout::total() const {
 EngineLayout engine_layout(const Job& job, const Plan& plan, const StagePlan& stage) {
     EngineLayout layout;
     layout.gemm_workspace = gemm_workspace_bytes(plan);
-    layout.gemm_timing = gemm_timing_bytes(plan);
+    layout.gemm_timing = gemm_timing_bytes(plan, stage);
     layout.table_ring = table_ring_bytes(plan);
     layout.operator_scratch = operator_scratch_bytes(job, plan, stage);
     layout.attention_rows = attention_row_bytes(plan);

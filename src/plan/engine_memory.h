@@ -16,9 +16,10 @@ namespace loratrain {
 /// cuBLASLt's workspace. Source: backend/cuda/cuda_backend.cpp.
 std::uint64_t gemm_workspace_bytes(const Plan& plan);
 
-/// A copy of C while algorithms of a GEMM with beta != 0 are timed: [T, max K + R]. Source:
-/// GemmCublasLt::fastest; fp32 times nothing.
-std::uint64_t gemm_timing_bytes(const Plan& plan);
+/// A and C of a GEMM whose algorithms are timed, with the most rows that share the choice
+/// (sizes_alike): [T, K + R] and [T, N + R per linear] of a group of linears; [rows of a chunk,
+/// H] and [rows, V] of the head. Source: GemmCublasLt::gemms_to_time; fp32 times nothing.
+std::uint64_t gemm_timing_bytes(const Plan& plan, const StagePlan& stage);
 
 /// Device side of the ring of small tables, and the cache of LoRA tables. Source:
 /// backend/cuda/cuda_backend.cpp.

@@ -10,8 +10,6 @@ namespace loratrain {
 namespace {
 
 constexpr std::size_t gradient_buffers = 2;
-/// Forwards and backwards of a run before which its sends leave first: most code is new then.
-constexpr int careful_actions = 24;
 
 activity::Task task_of(ActionKind kind) {
     switch (kind) {
@@ -64,7 +62,7 @@ PipelineRunner::PipelineRunner(const Job& job, const Plan& plan, std::size_t sta
       on_device_(backend.native_stream() != nullptr),
       reads_(backend, communicator) {
     if (plan.replica.stages.size() == 1) return;
-    backend.before_stalls([this] { settle(); });
+    backend.before_stalls([this] { communicator_.settle(hooks_.between_actions); });
     for (std::size_t i = 0; i < gradient_buffers; ++i) {
         gradient_in_.push_back(backend.allocate(boundary_bytes(plan), "gradient messages"));
         gradient_out_.push_back(backend.allocate(boundary_bytes(plan), "gradient messages"));
@@ -135,16 +133,7 @@ void PipelineRunner::append(const Window& window) {
     }
 }
 
-void PipelineRunner::settle() {
-    communicator_.settle(hooks_.between_actions);
-}
-
 void PipelineRunner::perform(const Action& action, Loader& loader) {
-    const bool computes = action.kind == ActionKind::forward || action.kind == ActionKind::backward;
-    if (computes && computed_ < careful_actions) {
-        ++computed_;
-        settle();
-    }
     switch (action.kind) {
         case ActionKind::recv_forward:
             return receive_forward(action);

@@ -60,7 +60,6 @@ class PipelineRunner {
     void begin_stream(const Window& window);
     void append(const Window& window);
     void perform(const Action& action, Loader& loader);
-    void settle();
     void post_receives();
     void receive_forward(const Action& action);
     void forward(const Action& action, Loader& loader);
@@ -116,7 +115,6 @@ class PipelineRunner {
     std::vector<std::unique_ptr<Transfer>> forward_out_;
     std::vector<std::unique_ptr<Transfer>> backward_out_;
     std::unique_ptr<Transfer> norms_out_;
-    int computed_ = 0;  ///< forwards and backwards, counted up to careful_actions
     std::int32_t freed_slots_ = 0;
     std::int32_t backwards_done_ = 0;
     std::int32_t posted_forward_ = 0;

@@ -47,6 +47,16 @@ TEST_P(GemmTest, AgreesWithLoopsForEveryTransposition) {
     }
 }
 
+TEST_P(GemmTest, RowsThatShareAnAlgorithm) {
+    for (const float beta : {0.0F, 1.0F}) {
+        for (const std::int64_t rows : {961, 1024, 1000, 449, 500, 512, 65, 128}) {
+            check({rows, 136, 24, false, false, 1.0F, beta, 8});
+            check({rows, 40, 72, false, true, 1.0F, beta, 0});
+        }
+        for (const std::int64_t rows : {65, 128}) check({24, 40, rows, true, false, 1.0F, beta, 8});
+    }
+}
+
 TEST_P(GemmTest, EmptyShapes) {
     check({0, 5, 3, false, true, 1.0F, 0.0F, 0});
     check({5, 0, 3, false, false, 1.0F, 0.0F, 0});

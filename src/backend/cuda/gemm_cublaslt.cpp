@@ -4,10 +4,13 @@
 #include <bit>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <limits>
+#include <numeric>
 #include <sstream>
 
 #include "backend/cuda/check.h"
+#include "base/gemm_shape.h"
 
 namespace loratrain {
 
@@ -18,7 +21,6 @@ constexpr int timed_runs = 3;
 constexpr float hopeless = 1.15F;  // a first time so far above the best is not repeated
 constexpr std::uint64_t best_alignment = 256;
 constexpr std::int64_t vector_elements = 8;  // of the widest loads, in bf16
-constexpr std::uint64_t smallest_tile = 64;
 
 cudaDataType_t cuda_type(DType dtype) {
     return dtype == DType::f32 ? CUDA_R_32F : CUDA_R_16BF;
@@ -32,13 +34,6 @@ std::int64_t alignment_of(std::uint64_t number) {
 
 std::int64_t alignment_of(const TensorView& view) {
     return alignment_of(reinterpret_cast<std::uintptr_t>(view.data));
-}
-
-/// Up to the next eighth of a power of two, and of the smallest tile.
-std::int64_t bucket_of_size(std::int64_t size) {
-    const auto number = static_cast<std::uint64_t>(size);
-    const std::uint64_t step = std::max(smallest_tile, std::bit_floor(number) / 8);
-    return static_cast<std::int64_t>((number + step - 1) / step * step);
 }
 
 /// The column-major view of row-major memory of `rows` rows.
@@ -60,6 +55,20 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
          T value) {
     CUBLAS_CHECK(
         cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)));
+}
+
+/// Up to the best alignment.
+std::size_t bytes_of(const TensorView& view) {
+    const auto bytes = static_cast<std::size_t>(view.rows * view.ld) * view.element_size();
+    return (bytes + best_alignment - 1) / best_alignment * best_alignment;
+}
+
+bool is_same(const cublasLtMatmulAlgo_t& a, const cublasLtMatmulAlgo_t& b) {
+    return std::equal(std::begin(a.data), std::end(a.data), std::begin(b.data));
+}
+
+float sum(const std::vector<float>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0F);
 }
 
 std::string without_spaces(std::string text) {
@@ -139,7 +148,7 @@ GemmCublasLt::Key GemmCublasLt::key_of(const Gemm& op) {
 }
 
 GemmCublasLt::Key GemmCublasLt::bucket_of(Key key) {
-    for (std::size_t size = 0; size < 3; ++size) key[size] = bucket_of_size(key[size]);
+    for (std::size_t size = 0; size < 3; ++size) key[size] = sizes_alike(key[size]).largest;
     for (std::size_t stride = 3; stride < 6; ++stride) {
         key[stride] = std::min<std::int64_t>(alignment_of(static_cast<std::uint64_t>(key[stride])),
                                              vector_elements);
@@ -192,22 +201,21 @@ void GemmCublasLt::reserve_timing(std::size_t bytes) {
 }
 
 cublasStatus_t GemmCublasLt::launch(const Problem& problem, const Gemm& op,
-                                    const cublasLtMatmulAlgo_t& algo, void* target) const {
+                                    const cublasLtMatmulAlgo_t& algo) const {
     return cublasLtMatmul(handle_, problem.desc, &op.alpha, op.b.data, problem.a, op.a.data,
-                          problem.b, &op.beta, op.c.data, problem.c, target, problem.c, &algo,
+                          problem.b, &op.beta, op.c.data, problem.c, op.c.data, problem.c, &algo,
                           workspace_, workspace_bytes_, stream_);
 }
 
 float GemmCublasLt::milliseconds(const Problem& problem, const Gemm& op,
-                                 const cublasLtMatmulAlgo_t& algo, void* target,
-                                 float best_so_far) const {
-    if (launch(problem, op, algo, target) != CUBLAS_STATUS_SUCCESS) {
+                                 const cublasLtMatmulAlgo_t& algo, float best_so_far) const {
+    if (launch(problem, op, algo) != CUBLAS_STATUS_SUCCESS) {
         return std::numeric_limits<float>::infinity();
     }
     float best = std::numeric_limits<float>::infinity();
     for (int i = 0; i < timed_runs && (i == 0 || best < hopeless * best_so_far); ++i) {
         CUDA_CHECK(cudaEventRecord(begin_, stream_));
-        CUBLAS_CHECK(launch(problem, op, algo, target));
+        CUBLAS_CHECK(launch(problem, op, algo));
         CUDA_CHECK(cudaEventRecord(end_, stream_));
         CUDA_CHECK(cudaEventSynchronize(end_));
         float time = 0.0F;
@@ -217,49 +225,72 @@ float GemmCublasLt::milliseconds(const Problem& problem, const Gemm& op,
     return best;
 }
 
-cublasLtMatmulAlgo_t GemmCublasLt::fastest(
-    const Problem& problem, const Gemm& op,
-    const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
-    void* target = op.c.data;
-    if (op.beta != 0.0F) {
-        const auto bytes = static_cast<std::size_t>(op.c.rows * op.c.ld) * op.c.element_size();
-        target = timing_.try_reserve(bytes);
-        if (target == nullptr) return candidates.front().algo;
-    }
-    std::size_t best = 0;
-    float best_time = std::numeric_limits<float>::infinity();
-    for (std::size_t i = 0; i < candidates.size(); ++i) {
-        const float time = milliseconds(problem, op, candidates[i].algo, target, best_time);
-        if (time < best_time) {
-            best_time = time;
-            best = i;
+std::vector<Gemm> GemmCublasLt::gemms_to_time(const Gemm& op) {
+    const SizesAlike rows = sizes_alike(op.c.rows);
+    const bool alone = op.transpose_a || op.c.rows == rows.largest;
+    if (alone && op.beta == 0.0F) return {op};
+    Gemm largest = op;
+    if (!alone) largest.a.rows = largest.c.rows = rows.largest;
+    const std::size_t a_bytes = alone ? 0 : bytes_of(largest.a);
+    auto* memory = static_cast<char*>(timing_.try_reserve(a_bytes + bytes_of(largest.c)));
+    if (memory == nullptr) return op.beta == 0.0F ? std::vector<Gemm>{op} : std::vector<Gemm>{};
+    if (!alone) largest.a.data = memory;
+    largest.c.data = memory + a_bytes;
+    if (alone) return {largest};
+    Gemm smallest = largest;
+    smallest.a.rows = smallest.c.rows = rows.smallest;
+    return {smallest, largest};
+}
+
+cublasLtMatmulAlgo_t GemmCublasLt::fastest(const std::vector<Gemm>& gemms, const Key& key) const {
+    std::vector<std::unique_ptr<Problem>> problems;
+    std::vector<cublasLtMatmulAlgo_t> candidates;
+    for (const Gemm& gemm : gemms) {
+        problems.push_back(make_problem(gemm));
+        for (const auto& proposal : proposals(*problems.back(), key)) {
+            const bool known =
+                std::any_of(candidates.begin(), candidates.end(),
+                            [&](const auto& c) { return is_same(c, proposal.algo); });
+            if (!known) candidates.push_back(proposal.algo);
         }
     }
-    return candidates[best].algo;
+    std::size_t best = 0;
+    std::vector<float> best_times(gemms.size(), std::numeric_limits<float>::infinity());
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+        std::vector<float> times;
+        for (std::size_t g = 0; g < gemms.size() && sum(times) < sum(best_times); ++g) {
+            times.push_back(milliseconds(*problems[g], gemms[g], candidates[i], best_times[g]));
+        }
+        if (!(sum(times) < sum(best_times))) continue;
+        best_times = times;
+        best = i;
+    }
+    return candidates[best];
+}
+
+bool GemmCublasLt::can_use(const cublasLtMatmulAlgo_t& algo, const Problem& problem) const {
+    cublasLtMatmulHeuristicResult_t check{};
+    const cublasStatus_t status = cublasLtMatmulAlgoCheck(
+        handle_, problem.desc, problem.a, problem.b, problem.c, problem.c, &algo, &check);
+    return status == CUBLAS_STATUS_SUCCESS && check.workspaceSize <= workspace_bytes_;
 }
 
 cublasLtMatmulAlgo_t GemmCublasLt::choose(const Problem& problem, const Gemm& op, const Key& key) {
     const Key bucket = bucket_of(key);
     if (used_.insert(bucket).second && before_stall_) before_stall_();
-    const auto known = chosen_.find(bucket);
-    if (known != chosen_.end()) {
-        cublasLtMatmulHeuristicResult_t check{};
-        const cublasStatus_t status =
-            cublasLtMatmulAlgoCheck(handle_, problem.desc, problem.a, problem.b, problem.c,
-                                    problem.c, &known->second, &check);
-        if (status == CUBLAS_STATUS_SUCCESS && check.workspaceSize <= workspace_bytes_) {
-            return known->second;
-        }
-        if (before_stall_) before_stall_();
-        return proposals(problem, key).front().algo;
+    auto known = chosen_.find(bucket);
+    if (known == chosen_.end()) {
+        std::vector<Gemm> timed;
+        if (dtype_ != DType::f32) timed = gemms_to_time(op);
+        const cublasLtMatmulAlgo_t algo =
+            timed.empty() ? proposals(problem, key).front().algo : fastest(timed, key);
+        known = chosen_.emplace(bucket, algo).first;
+        append_choice(algorithm_file_, bucket, algo);
+        append_choice(shared_file_, bucket, algo);
     }
-    const std::vector<cublasLtMatmulHeuristicResult_t> candidates = proposals(problem, key);
-    const cublasLtMatmulAlgo_t algo =
-        dtype_ == DType::f32 ? candidates.front().algo : fastest(problem, op, candidates);
-    chosen_.emplace(bucket, algo);
-    append_choice(algorithm_file_, bucket, algo);
-    append_choice(shared_file_, bucket, algo);
-    return algo;
+    if (can_use(known->second, problem)) return known->second;
+    if (before_stall_) before_stall_();
+    return proposals(problem, key).front().algo;
 }
 
 void GemmCublasLt::run(const Gemm& op) {
@@ -270,7 +301,7 @@ void GemmCublasLt::run(const Gemm& op) {
         made->algo = choose(*made, op, key);
         problem = std::move(made);
     }
-    CUBLAS_CHECK(launch(*problem, op, problem->algo, op.c.data));
+    CUBLAS_CHECK(launch(*problem, op, problem->algo));
 }
 
 void GemmCublasLt::read_choices(const std::string& path) {

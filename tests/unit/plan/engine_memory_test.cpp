@@ -53,7 +53,8 @@ TEST(EngineMemory, PartsByHand) {
     const EngineLayout layout = layout_of(test);
     EXPECT_EQ(layout.gemm_workspace, 32 * mib);
     EXPECT_EQ(layout.table_ring, 12 * mib);
-    EXPECT_EQ(layout.gemm_timing, 8192U * (14336 + 64) * 2);
+    // gate and up: x with its LoRA columns, both outputs with theirs
+    EXPECT_EQ(layout.gemm_timing, grown(8192U * (4096 + 64 + 2 * (14336 + 64)) * 2 + 512));
     // gate: 56 column blocks of dS for 8192 rows, 3 + 4 tiles of gradients, 16 ranks, fp32
     EXPECT_EQ(layout.operator_scratch, 16U * 4 * (56 * 8192 + (3 + 4) * 14336));
     EXPECT_EQ(layout.attention_rows, 8192U * 32 * 8);
@@ -64,6 +65,15 @@ TEST(EngineMemory, PartsByHand) {
     EXPECT_EQ(layout.cudnn_workspace, scores + 8192U * 32 * 4 + heads);
     EXPECT_EQ(layout.cudnn_tables, 2U * grown(10 * (8192 + 32) * 4));
     EXPECT_EQ(plan.memory[0].engine, layout.total());
+}
+
+TEST(EngineMemory, GemmsAreTimedWithTheMostRowsAlike) {
+    Case test = large_case();
+    test.job.parallel.microbatch_tokens = 4200;
+    EXPECT_EQ(layout_of(test).gemm_timing, grown(4352U * (4096 + 64 + 2 * (14336 + 64)) * 2 + 512));
+    test.model.intermediate_size = 16;
+    const std::int64_t rows = (256 << 20) / (2 * 128256) / 256 * 256;
+    EXPECT_EQ(layout_of(test).gemm_timing, grown(rows * (4096 + 128256) * 2 + 512));
 }
 
 TEST(EngineMemory, SamplesOfARoundBoundTheScores) {
