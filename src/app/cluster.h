@@ -10,8 +10,8 @@ namespace loratrain {
 /// What the ranks of this job have: counts, the backend (automatic: CUDA when every rank sees a
 /// GPU), and the memory each may use: what its GPU has free, less some for libraries and NCCL, or
 /// what the host has available now shared among its ranks; the smallest over all ranks. Throws
-/// InputError when CUDA is asked for and a rank sees no GPU, or two ranks would use the same one.
-/// Collective.
+/// InputError when CUDA is asked for and a rank sees no GPU, or two ranks would use the same one
+/// (unless ranks_may_share_gpus: each has its share of the memory then). Collective.
 Cluster describe_cluster(const MpiSession& mpi, BackendKind backend);
 
 /// As if `ranks` ranks had been started instead: all on this host, whose memory CPU ranks share.
