@@ -55,7 +55,7 @@ void prepare_gpu_environment() {
     // waits for another rank (comm/stream_flags.h) could hold up what that rank waits for.
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
     // A kernel loaded at its first use waits for the whole device then, messages included.
-    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     // NCCL refuses two ranks of a host on one GPU.
     if (ranks_may_share_gpus()) setenv("NCCL_HOSTID", cat("loratrain-", getpid()).c_str(), 1);
 }
