@@ -2,25 +2,20 @@
 
 #include <algorithm>
 
+#include "base/bisect.h"
 #include "plan/memory_model.h"
 
 namespace loratrain {
 
 namespace {
 
-/// By bisection: memory grows with the layers. 0 = not even one fits.
+/// Memory grows with the layers. 0 = not even one fits.
 std::int32_t most_layers(const Job& job, Plan trial, std::size_t stage) {
-    const auto fits = [&](std::int32_t layers) {
-        trial.replica.stages[stage].layer_count = layers;
+    const auto fits = [&](std::int64_t layers) {
+        trial.replica.stages[stage].layer_count = static_cast<std::int32_t>(layers);
         return stage_memory(job, trial, stage).total() <= trial.bytes_per_rank;
     };
-    std::int32_t low = 0;
-    auto high = static_cast<std::int32_t>(trial.model.layers) + 1;
-    while (high - low > 1) {
-        const std::int32_t middle = low + (high - low) / 2;
-        (fits(middle) ? low : high) = middle;
-    }
-    return low;
+    return static_cast<std::int32_t>(last_that_holds(0, trial.model.layers + 1, fits));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/bisect.h"
 #include "base/text.h"
 #include "plan/fit_layers.h"
 
@@ -12,11 +13,6 @@ namespace {
 
 constexpr std::int64_t recompute_below_share = 8;
 constexpr std::int64_t token_granule = 128;
-
-bool may_use(const Job& job, Recompute recompute) {
-    const Recompute wanted = job.parallel.recompute;
-    return wanted == Recompute::automatic || wanted == recompute;
-}
 
 Recompute choose_recompute(const Job& job, const Plan& plan, std::int64_t least) {
     if (!may_use(job, Recompute::layer)) return Recompute::none;
@@ -59,6 +55,11 @@ std::int32_t fewest_fitting_stages(const Job& job, const Plan& plan, std::int64_
 
 }  // namespace
 
+bool may_use(const Job& job, Recompute recompute) {
+    const Recompute wanted = job.parallel.recompute;
+    return wanted == Recompute::automatic || wanted == recompute;
+}
+
 bool fits_memory(const Job& job, const Plan& plan, std::int64_t tokens, Recompute recompute) {
     if (plan.bytes_per_rank == 0) return true;
     Plan trial = plan;
@@ -75,15 +76,9 @@ std::int64_t largest_fitting_tokens(const Job& job, const Plan& plan, Recompute 
     const auto fits = [&](std::int64_t tokens) {
         return fits_memory(job, plan, tokens, recompute);
     };
-    std::int64_t low = least;
-    std::int64_t high = std::max(least, most_fitting_tokens);
-    if (!fits(low)) return 0;
-    if (fits(high)) return high;
-    while (high - low > 1) {
-        const std::int64_t middle = low + (high - low) / 2;
-        (fits(middle) ? low : high) = middle;
-    }
-    return low;
+    if (!fits(least)) return 0;
+    const std::int64_t most = std::max(least, most_fitting_tokens);
+    return fits(most) ? most : last_that_holds(least, most, fits);
 }
 
 MicrobatchChoice choose_microbatch(const Job& job, const Plan& plan, std::int64_t usual,

@@ -9,6 +9,9 @@
 
 namespace loratrain {
 
+/// Whether the job leaves this choice: it says so, or auto.
+bool may_use(const Job& job, Recompute recompute);
+
 /// Whether every rank of the plan stays within plan.bytes_per_rank (always, when that is 0) with
 /// these microbatches and this recomputation in place of the plan's own.
 bool fits_memory(const Job& job, const Plan& plan, std::int64_t tokens, Recompute recompute);

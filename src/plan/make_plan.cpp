@@ -276,8 +276,7 @@ class Planner {
     void split_by_memory() {
         const std::int64_t tokens = job_.parallel.microbatch_tokens.value_or(longest_sample());
         for (const Recompute recompute : {Recompute::layer, Recompute::none}) {
-            const Recompute wanted = job_.parallel.recompute;
-            if (wanted != Recompute::automatic && wanted != recompute) continue;
+            if (!may_use(job_, recompute)) continue;
             place_stages(recompute == Recompute::layer);
             std::vector<StagePlan> stages = fit_layers(job_, plan_, tokens, recompute);
             if (stages.empty()) continue;

@@ -12,8 +12,6 @@
 namespace loratrain::mpi_test {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::size_t small_count = 1000;                   // such messages end in NCCL's buffers
 constexpr std::size_t large_count = std::size_t{4} << 20U;  // these wait for their receivers
 

@@ -215,6 +215,21 @@ class JobTest(unittest.TestCase):
             self.assertEqual((self.dir / got / file).read_bytes(),
                              (self.dir / want / file).read_bytes(), name)
 
+    def step_losses(self, run_dir, name):
+        """Of an adapter, per step, in a run directory below self.dir."""
+        return [line["loss"] for line in step_metrics(self.dir / run_dir, name)]
+
+    def compare_losses(self, got, want, names, limit):
+        """Largest relative difference between two run directories; fails beyond the limit."""
+        worst = 0.0
+        for name in names:
+            pairs = list(zip(self.step_losses(got, name), self.step_losses(want, name), strict=True))
+            self.assertTrue(pairs)
+            for step, (a, b) in enumerate(pairs, 1):
+                worst = max(worst, abs(a / b - 1))
+                self.assertLessEqual(abs(a / b - 1), limit, (got, want, name, step))
+        return worst
+
     def write_job(self, job, name="job.yaml"):
         """JSON is YAML: the job as a dictionary."""
         path = self.dir / name

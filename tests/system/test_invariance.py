@@ -30,19 +30,8 @@ class InvarianceTest(JobTest):
             job.setdefault(section, {}).update(values)
         return self.succeed(run([self.write_job(job, f"{run_dir}.yaml")], ranks), code)
 
-    def losses(self, run_dir, name):
-        return [line["loss"] for line in step_metrics(self.dir / run_dir, name)]
-
     def compare(self, got, want, names, limit=LIMIT):
-        """Largest relative difference of losses; fails beyond the limit."""
-        worst = 0.0
-        for name in names:
-            pairs = list(zip(self.losses(got, name), self.losses(want, name), strict=True))
-            self.assertTrue(pairs)
-            for step, (a, b) in enumerate(pairs, 1):
-                worst = max(worst, abs(a / b - 1))
-                self.assertLessEqual(abs(a / b - 1), limit, (got, want, name, step))
-        return worst
+        return self.compare_losses(got, want, names, limit)
 
     def report(self, text, worst):
         print(f"{text}: worst relative difference of losses {worst:.1e}", file=sys.stderr)
@@ -153,7 +142,7 @@ class Lengths(InvarianceTest):
         }, ranks=2)
         steps = {"short": 3, "epochs": 2 * 5, "long": 14, "part": 3}  # 17 and 23 samples, 4 a step
         for name, count in steps.items():
-            self.assertEqual(len(self.losses("run", name)), count, name)
+            self.assertEqual(len(self.step_losses("run", name)), count, name)
             done = self.dir / "run/adapters" / name / "DONE"
             self.assertEqual(done.read_text(), f"{count} steps\n")
         lines = process.stdout.splitlines()
@@ -249,7 +238,7 @@ class NotFinite(InvarianceTest):
             self.assertTrue(all(line["eval_loss"] > 0
                                 for line in read_metrics(self.dir / "run", name)
                                 if "eval_loss" in line))
-        self.assertIn(len(self.losses("run", "bad")), range(5, 9))
+        self.assertIn(len(self.step_losses("run", "bad")), range(5, 9))
 
 
 if __name__ == "__main__":
