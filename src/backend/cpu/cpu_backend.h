@@ -35,7 +35,7 @@ struct AttentionBlock {
 };
 
 /// fp32 on the cores of one rank: OpenMP, a GEMM library (gemm.h), one file per op family.
-class CpuBackend final : public Backend {
+class CpuBackend : public Backend {
   public:
     explicit CpuBackend(int threads);
 

@@ -3,16 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
+#include <array>
 #include <vector>
 
-#include "base/system.h"
 #include "plan/cost_model.h"
 #include "unit/model/small_stage.h"
+#include "unit/train/metered_backend.h"
 
 namespace loratrain {
 namespace {
 
+using test::MeteredBackend;
 using test::small_adapter;
 using test::small_model;
 using test::SmallCase;
@@ -26,33 +27,8 @@ ModelSpec medium_model() {
     return model;
 }
 
-/// Seconds of a forward and a backward of the whole model, as it trains; median of some.
-double measured_seconds(const SmallCase& test_case, std::int64_t tokens) {
-    test::WholeStage whole(test_case);
-    whole.microbatch.segments.resize(1);
-    whole.microbatch.segments[0].samples = {{0, static_cast<std::int32_t>(tokens)}};
-    whole.rule.scales = {1e-3F};
-    whole.packed = pack_layout(whole.microbatch);
-    whole.packed.token_ids.assign(static_cast<std::size_t>(tokens), 7);
-    whole.packed.targets.assign(static_cast<std::size_t>(tokens), 9);
-    std::vector<double> times;
-    for (int i = 0; i < 5; ++i) {
-        const auto start = std::chrono::steady_clock::now();
-        whole.forward_in_slot(0);
-        whole.backward();
-        times.push_back(seconds_since(start));
-    }
-    std::nth_element(times.begin(), times.begin() + 2, times.end());
-    return times[2];
-}
-
-double predicted_seconds(const SmallCase& test_case, const CostModel& costs, std::int64_t tokens) {
-    const StagePlan& stage = test_case.plan.replica.stages[0];
-    const auto rows = static_cast<double>(tokens);
-    const MicrobatchLoad load{tokens, rows * rows, tokens};
-    return forward_seconds(costs, stage, load) +
-           backward_seconds(costs, stage, load, Recompute::none);
-}
+constexpr StagePlan layers_alone{0, 0, 3, false, false};
+constexpr StagePlan head_alone{0, 3, 0, false, true};
 
 class ProfileCosts : public testing::Test {
   protected:
@@ -60,32 +36,122 @@ class ProfileCosts : public testing::Test {
         test_case_.job.parallel.microbatch_tokens = 512;
         test_case_.make_plan_again();
     }
-    CostModel profile() { return profile_costs(test_case_.job, test_case_.plan, *backend_).costs; }
+    CostModel profile(double slowness = 1.0) const {
+        MeteredBackend backend(slowness);
+        return profile_costs(test_case_.job, test_case_.plan, backend).costs;
+    }
 
     SmallCase test_case_;
-    std::unique_ptr<Backend> backend_ = make_backend("cpu", {1, 0});
+};
+
+/// One microbatch, every row of which has a target, as a stage trains with it.
+struct Training {
+    Training(const SmallCase& test_case, const StagePlan& trained,
+             const std::vector<std::int32_t>& lengths, double slowness)
+        : backend(slowness), stage_case(test_case) {
+        stage_case.plan.replica.stages = {trained};
+        const auto stage = stage_case.stage(backend);
+        Microbatch microbatch;
+        microbatch.segments.push_back({AdapterId{0}, 0, {}});
+        for (std::size_t i = 0; i < lengths.size(); ++i) {
+            microbatch.segments[0].samples.push_back({static_cast<std::int32_t>(i), lengths[i]});
+        }
+        const PackedBatch packed = pack_layout(microbatch);
+        const std::vector<std::int32_t> targets(packed.positions.size(), 9);
+        load = load_of(microbatch);
+        load.targets = load.tokens;
+        const std::int64_t columns = stage_case.plan.model.hidden_size;
+        std::vector<float> gradient(targets.size() * static_cast<std::size_t>(columns));
+        const TensorView message{gradient.data(), DType::f32, load.tokens, columns, columns};
+        forward = seconds([&] {
+            stage->forward(0, microbatch,
+                           {{}, targets, packed.positions, packed.sample_ids, packed.offsets},
+                           {{1e-3F}, false});
+        });
+        if (trained.layer_count == 0) return;
+        backward = seconds([&] { stage->backward(0, message, message); });
+        step = seconds([&] { stage->step(AdapterId{0}, 1e-4); });
+        parameters = static_cast<double>(stage->bank().parameters(AdapterId{0}));
+    }
+
+    template <class Work>
+    double seconds(const Work& work) const {
+        const double before = backend.seconds();
+        work();
+        return backend.seconds() - before;
+    }
+
+    MeteredBackend backend;
+    SmallCase stage_case;
+    MicrobatchLoad load;
+    double forward = 0.0;
+    double backward = 0.0;
+    double step = 0.0;
+    double parameters = 0.0;
 };
 
 TEST_F(ProfileCosts, CostsAreThoseOfTraining) {
-    CostModel costs;
-    double ratio = 0.0;
-    // Other programs on the machine may slow down one of the two.
-    for (int attempt = 0; attempt < 10 && (ratio < 0.3 || ratio > 5.0); ++attempt) {
-        costs = profile();
-        ratio = predicted_seconds(test_case_, costs, 512) / measured_seconds(test_case_, 512);
+    // All loads are measured, and after more than two seconds four.
+    for (const double slowness : {1.0, 8.0}) {
+        SCOPED_TRACE(slowness);
+        const CostModel costs = profile(slowness);
+        for (const std::vector<std::int32_t>& lengths :
+             {std::vector<std::int32_t>{512}, {12, 12, 5}, {1}, {200, 100, 100}}) {
+            const Training training(test_case_, layers_alone, lengths, slowness);
+            const MicrobatchLoad& load = training.load;
+            EXPECT_NEAR(forward_seconds(costs, layers_alone, load) / training.forward, 1.0, 1e-6);
+            EXPECT_NEAR(backward_seconds(costs, layers_alone, load, Recompute::none),
+                        training.backward, 1e-6 * training.backward);
+            EXPECT_NEAR(
+                (costs.step_fixed + costs.step_per_parameter * training.parameters) / training.step,
+                1.0, 0.15);
+        }
+        // Of two or three observations, which leave something to what was known before.
+        for (const int tokens : {512, 200}) {
+            const Training training(test_case_, head_alone, {tokens}, slowness);
+            EXPECT_NEAR(forward_seconds(costs, head_alone, training.load) / training.forward, 1.0,
+                        0.05);
+        }
     }
-    EXPECT_GT(ratio, 0.3);
-    EXPECT_LT(ratio, 5.0);
-    EXPECT_GT(costs.head.seconds(512, 0), 0.0);
-    EXPECT_GT(costs.step_fixed + costs.step_per_parameter, 0.0);
-    EXPECT_EQ(costs.source, "measured on " + backend_->description());
+}
+
+TEST_F(ProfileCosts, WhatIsVerySlowIsMeasuredOnce) {
+    constexpr double slowness = 300.0;
+    const CostModel costs = profile(slowness);
+    // The first load, in samples of mixed lengths up to the longest, tells what all cost together.
+    std::vector<std::int32_t> lengths;
+    for (int tokens = 512; tokens > 0; tokens -= lengths.back()) {
+        constexpr std::array<std::int32_t, 4> repeated{12, 6, 3, 1};
+        lengths.push_back(std::min(repeated[lengths.size() % 4], tokens));
+    }
+    const Training training(test_case_, layers_alone, lengths, slowness);
+    EXPECT_NEAR(forward_seconds(costs, layers_alone, training.load) / training.forward, 1.0, 0.01);
+    EXPECT_NEAR(
+        backward_seconds(costs, layers_alone, training.load, Recompute::none) / training.backward,
+        1.0, 0.01);
+}
+
+TEST_F(ProfileCosts, ProbeIsOfTheLargestLoad) {
+    MeteredBackend backend;
+    const double probed = probe_seconds(test_case_.job, test_case_.plan, backend);
+    EXPECT_GT(probed, 0.0);
+    EXPECT_NEAR(profile_costs(test_case_.job, test_case_.plan, backend).probe_seconds, probed,
+                1e-9 * probed);
+}
+
+TEST_F(ProfileCosts, NameTheBackend) {
+    const auto backend = make_backend("cpu", {1, 0});
+    const CostModel costs = profile_costs(test_case_.job, test_case_.plan, *backend).costs;
+    EXPECT_EQ(costs.source, "measured on " + backend->description());
+    EXPECT_GT(costs.layer_forward.seconds(512, 0), 0.0);
 }
 
 TEST_F(ProfileCosts, NothingStaysAllocated) {
-    profile();
-    const std::size_t before = backend_->memory().current;
-    profile();
-    EXPECT_EQ(backend_->memory().current, before);
+    MeteredBackend backend;
+    profile_costs(test_case_.job, test_case_.plan, backend);
+    const std::size_t before = backend.memory().current;
+    profile_costs(test_case_.job, test_case_.plan, backend);
+    EXPECT_EQ(backend.memory().current, before);
 }
 
 TEST_F(ProfileCosts, NeedsNoFilesOfTheJob) {
