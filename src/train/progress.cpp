@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "plan/admission.h"
 
 namespace loratrain {
 
@@ -23,22 +22,15 @@ std::string change(double before, double after, int decimals, double factor, con
 
 }  // namespace
 
-ProgressLog::ProgressLog(const Job& job, const Plan& plan) : job_(job), plan_(plan) {
+ProgressLog::ProgressLog(const Job& job) : job_(job) {
     add_adapters();
 }
 
 void ProgressLog::add_adapters() {
     losses_.resize(job_.adapters.size(), -1.0);
-    const bool in_turn = most_admitted(job_) == 1;
-    total_rounds_ = 0;
-    for (const AdapterPlan& adapter : plan_.adapters) {
-        total_rounds_ = in_turn ? total_rounds_ + adapter.total_steps
-                                : std::max(total_rounds_, adapter.total_steps);
-    }
 }
 
 void ProgressLog::window_started(const Window& window) {
-    if (!round_of_last_line_) round_of_last_line_ = window.first_round;
     for (const BatchPlan& batch : window.batches) ++open_batches_[batch.round];
 }
 
@@ -46,21 +38,20 @@ void ProgressLog::training_resumed(double elapsed) {
     time_of_last_line_ += elapsed - time_of_last_batch_;
 }
 
-void ProgressLog::batch_done(const BatchPlan& batch, double loss, double elapsed) {
+void ProgressLog::batch_done(const BatchPlan& batch, double loss, double elapsed,
+                             const WorkLeft& left) {
     losses_[index(batch.adapter)] = loss;
     tokens_since_ += batch.tokens;
     time_of_last_batch_ = elapsed;
     if (--open_batches_[batch.round] > 0) return;
     open_batches_.erase(batch.round);
     const std::int32_t done = batch.round + 1;
-    if (done % job_.logging.every_steps == 0 || done == total_rounds_) print_round(done, elapsed);
+    if (done % job_.logging.every_steps == 0 || left.rounds == 0) print_round(done, elapsed, left);
 }
 
-void ProgressLog::print_round(std::int32_t round, double elapsed) {
-    // Adapters that had to wait take rounds of their own.
-    total_rounds_ = std::max(total_rounds_, round);
+void ProgressLog::print_round(std::int32_t round, double elapsed, const WorkLeft& left) {
     std::ostringstream line;
-    line << "step " << round << '/' << total_rounds_ << "  loss";
+    line << "step " << round << '/' << round + left.rounds << "  loss";
     for (std::size_t i = 0; i < losses_.size() && i < adapters_in_line; ++i) {
         line << "  " << job_.adapters[i].name << ' '
              << (losses_[i] < 0 ? "-" : format_fixed(losses_[i], 4));
@@ -69,17 +60,15 @@ void ProgressLog::print_round(std::int32_t round, double elapsed) {
         line << "  and " << losses_.size() - adapters_in_line << " more";
     }
     const double seconds = elapsed - time_of_last_line_;
-    const std::int32_t rounds = std::max(1, round - round_of_last_line_.value_or(0));
-    if (seconds > 0) {
-        seconds_per_round_.add(seconds / rounds, seconds);
-        line << "  " << format_fixed(static_cast<double>(tokens_since_) / seconds, 0)
-             << " tokens/s  "
-             << human_duration(seconds_per_round_.value() * (total_rounds_ - round)) << " left";
+    if (seconds > 0 && tokens_since_ > 0) {
+        const double speed = static_cast<double>(tokens_since_) / seconds;
+        tokens_per_second_.add(speed, seconds);
+        line << "  " << format_fixed(speed, 0) << " tokens/s  "
+             << human_duration(left.tokens / tokens_per_second_.value()) << " left";
     }
     log::progress(line.str());
     tokens_since_ = 0;
     time_of_last_line_ = elapsed;
-    round_of_last_line_ = round;
 }
 
 std::string ProgressLog::closing_table(const Job& job, const RunState& state) {

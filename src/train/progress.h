@@ -2,26 +2,26 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/recent_mean.h"
 #include "plan/plan.h"
 #include "train/run_state.h"
+#include "train/work_left.h"
 
 namespace loratrain {
 
 /// One log line per logging interval: round, loss of each adapter, tokens/s, time left. Root only.
 class ProgressLog {
   public:
-    ProgressLog(const Job& job, const Plan& plan);
+    explicit ProgressLog(const Job& job);
 
-    /// The job and the plan have got more adapters.
+    /// The job has got more adapters.
     void add_adapters();
 
-    /// A batch is through; prints when its whole round is.
-    void batch_done(const BatchPlan& batch, double loss, double elapsed);
+    /// A batch is through, with so much to go; prints when its whole round is.
+    void batch_done(const BatchPlan& batch, double loss, double elapsed, const WorkLeft& left);
     void window_started(const Window& window);
     /// Training goes on after something else (loading, evaluation, a checkpoint), whose time is not
     /// counted; `elapsed` as with batch_done.
@@ -31,18 +31,15 @@ class ProgressLog {
     static std::string closing_table(const Job& job, const RunState& state);
 
   private:
-    void print_round(std::int32_t round, double elapsed);
+    void print_round(std::int32_t round, double elapsed, const WorkLeft& left);
 
     const Job& job_;
-    const Plan& plan_;
-    std::int32_t total_rounds_ = 0;
     std::map<std::int32_t, std::int32_t> open_batches_;  ///< per round under way
     std::vector<double> losses_;  ///< per adapter, of the last batch; < 0 = none yet
     std::int64_t tokens_since_ = 0;
     double time_of_last_line_ = 0.0;
     double time_of_last_batch_ = 0.0;
-    RecentMean seconds_per_round_;
-    std::optional<std::int32_t> round_of_last_line_;  ///< none before the first window
+    RecentMean tokens_per_second_;
 };
 
 }  // namespace loratrain

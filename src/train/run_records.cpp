@@ -10,7 +10,6 @@
 #include "base/system.h"
 #include "io/files.h"
 #include "io/results_file.h"
-#include "plan/admission.h"
 
 namespace loratrain {
 
@@ -22,10 +21,11 @@ std::optional<double> evaluated(double value) {
 
 }  // namespace
 
-RunRecords::RunRecords(const Job& job, const Plan& plan, int ranks, StatusView view,
-                       RecordPace pace)
+RunRecords::RunRecords(const Job& job, const Plan& plan, const WorkCounter& work, int ranks,
+                       StatusView view, RecordPace pace)
     : job_(job),
       plan_(plan),
+      work_(work),
       ranks_(ranks),
       view_(std::move(view)),
       pace_(pace),
@@ -79,26 +79,6 @@ void RunRecords::add_adapters() {
     }
 }
 
-/// An adapter that has not begun counts like the mean of those that have.
-std::optional<double> RunRecords::seconds_left(const RunState& state) const {
-    double tokens_done = 0.0;
-    double steps_done = 0.0;
-    for (const MetricsSummary& done : summaries_) {
-        tokens_done += done.tokens;
-        steps_done += done.steps;
-    }
-    if (tokens_per_second_.value() <= 0 || steps_done == 0) return std::nullopt;
-    double tokens = 0.0;
-    for (std::size_t i = 0; i < summaries_.size(); ++i) {
-        if (!is_unfinished(state.adapters[i].status)) continue;
-        const MetricsSummary& done = summaries_[i];
-        const double per_step =
-            done.steps > 0 ? done.tokens / done.steps : tokens_done / steps_done;
-        tokens += per_step * (plan_.adapters[i].total_steps - state.adapters[i].steps);
-    }
-    return tokens / tokens_per_second_.value();
-}
-
 void RunRecords::beat(const RunState& state, double elapsed_seconds, std::int64_t tokens) {
     tokens_since_ += tokens;
     if (seconds_since(last_beat_) >= pace_.beat) {
@@ -107,20 +87,6 @@ void RunRecords::beat(const RunState& state, double elapsed_seconds, std::int64_
     } else if (view_ && seconds_since(last_view_) >= pace_.view) {
         view(status(state, elapsed_seconds, "running", ""));
     }
-}
-
-/// At least so many, more where adapters wait for each other.
-std::int32_t RunRecords::rounds_left(const RunState& state) const {
-    std::int32_t most = 0;
-    std::int32_t sum = 0;
-    for (std::size_t i = 0; i < state.adapters.size(); ++i) {
-        const AdapterState& adapter = state.adapters[i];
-        if (!is_unfinished(adapter.status)) continue;
-        const std::int32_t left = plan_.adapters[i].total_steps - adapter.steps;
-        most = std::max(most, left);
-        sum += left;
-    }
-    return most_admitted(job_) == 1 ? sum : most;
 }
 
 RunStatus RunRecords::status(const RunState& state, double elapsed_seconds, const std::string& how,
@@ -132,7 +98,10 @@ RunStatus RunRecords::status(const RunState& state, double elapsed_seconds, cons
     status.elapsed_seconds = elapsed_seconds;
     status.tokens_per_second = tokens_per_second_.value();
     status.seconds_per_round = seconds_per_round_.value();
-    if (how == "running") status.seconds_left = seconds_left(state);
+    const WorkLeft left = work_.left(state);
+    if (how == "running" && status.tokens_per_second > 0) {
+        status.seconds_left = left.tokens / status.tokens_per_second;
+    }
     status.host = host_name();
     status.pid = ::getpid();
     status.ranks = ranks_;
@@ -146,7 +115,7 @@ RunStatus RunRecords::status(const RunState& state, double elapsed_seconds, cons
                                    evaluated(a.last_eval_loss), evaluated(a.last_exact_match),
                                    job_.adapters[i].priority});
     }
-    status.rounds = status.round + rounds_left(state);
+    status.rounds = status.round + left.rounds;
     return status;
 }
 

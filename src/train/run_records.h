@@ -11,6 +11,7 @@
 #include "plan/plan.h"
 #include "train/event_log.h"
 #include "train/run_state.h"
+#include "train/work_left.h"
 
 namespace loratrain {
 
@@ -29,8 +30,8 @@ struct RecordPace {
 class RunRecords {
   public:
     /// `view` (may be empty) gets what status.json gets, and more often.
-    RunRecords(const Job& job, const Plan& plan, int ranks, StatusView view = {},
-               RecordPace pace = {});
+    RunRecords(const Job& job, const Plan& plan, const WorkCounter& work, int ranks,
+               StatusView view = {}, RecordPace pace = {});
 
     /// The rows of every adapter that this run begins with (none for a fresh one).
     void start(const RunState& state, double elapsed_seconds,
@@ -56,12 +57,11 @@ class RunRecords {
     void view(const RunStatus& status);
     void write_status(const RunStatus& status);
     void measure(const RunState& state);
-    std::int32_t rounds_left(const RunState& state) const;
-    std::optional<double> seconds_left(const RunState& state) const;
     void guarded(const std::function<void()>& write);
 
     const Job& job_;
     const Plan& plan_;
+    const WorkCounter& work_;
     int ranks_;
     StatusView view_;
     RecordPace pace_;

@@ -123,6 +123,7 @@ class Trainer {
     TrainerParts parts_;
     DirectiveChannel channel_;
     MetricsLog metrics_;
+    WorkCounter work_;  ///< root only
     ProgressLog progress_;
     RunRecords records_;
     MakespanCheck makespan_;

@@ -98,6 +98,7 @@ void Trainer::grow(const std::string& argument) {
     released_.resize(state_.adapters.size(), false);
     if (!parts_.mpi.is_root()) return;
     metrics_.add_adapters();
+    work_.add_adapters();
     progress_.add_adapters();
     records_.add_adapters();
     for (std::size_t i = known; i < state_.adapters.size(); ++i) {

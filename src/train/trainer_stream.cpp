@@ -153,7 +153,7 @@ void Trainer::on_batch(const BatchResult& result) {
                       " is not finite; its update is skipped, the others go on"));
     }
     ++batches_done_;
-    progress_.batch_done(batch, metrics.loss, metrics.elapsed_seconds);
+    progress_.batch_done(batch, metrics.loss, metrics.elapsed_seconds, work_.left(state_));
     records_.beat(state_, metrics.elapsed_seconds, batch.tokens);
 }
 

@@ -21,8 +21,17 @@ TEST(RecentMean, ForgetsByTimeNotByCount) {
     often.add(0.0, 1.0);
     once.add(1.0, 30.0);
     for (int i = 0; i < 300; ++i) often.add(1.0, 0.1);
-    EXPECT_NEAR(once.value(), 1.0 - std::exp(-1.0), 1e-12);
+    const double before = (1.0 - std::exp(-1.0 / 30.0)) * std::exp(-1.0);
+    EXPECT_NEAR(once.value(), 1.0 - before / (before + 1.0 - std::exp(-1.0)), 1e-12);
     EXPECT_NEAR(often.value(), once.value(), 1e-12);
+}
+
+TEST(RecentMean, WhatComesFirstCountsNoMoreThanItLasts) {
+    RecentMean mean(30.0);
+    mean.add(1.0, 0.5);
+    mean.add(2.0, 0.5);
+    mean.add(2.0, 0.5);
+    EXPECT_NEAR(mean.value(), 5.0 / 3.0, 0.01);
 }
 
 TEST(RecentMean, OneOutlierHardlyCounts) {

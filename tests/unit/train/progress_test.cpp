@@ -15,8 +15,6 @@ class Progressing : public ::testing::Test {
     Progressing() {
         job_.adapters.resize(1);
         job_.adapters[0].name = "one";
-        plan_.adapters.resize(1);
-        plan_.adapters[0].total_steps = 100;
     }
 
     static BatchPlan batch(std::int32_t number) {
@@ -36,7 +34,8 @@ class Progressing : public ::testing::Test {
     /// What is printed when a step of a window that has started ends.
     static std::string end(ProgressLog& log, std::int32_t number, double elapsed) {
         ::testing::internal::CaptureStdout();
-        log.batch_done(batch(number), 1.5, elapsed);
+        const int left = 99 - number;
+        log.batch_done(batch(number), 1.5, elapsed, {left, 100.0 * left});
         return ::testing::internal::GetCapturedStdout();
     }
 
@@ -46,11 +45,10 @@ class Progressing : public ::testing::Test {
     }
 
     Job job_;
-    Plan plan_;
 };
 
 TEST_F(Progressing, SpeedAndTimeLeft) {
-    ProgressLog log(job_, plan_);
+    ProgressLog log(job_);
     log.training_resumed(0.0);
     EXPECT_TRUE(
         has(step(log, 0, 2.0), "step 1/100  loss  one 1.5000  50 tokens/s  3 min 18 s left"));
@@ -59,7 +57,7 @@ TEST_F(Progressing, SpeedAndTimeLeft) {
 }
 
 TEST_F(Progressing, TimeOfEarlierStartsAndOfPausesIsNotCounted) {
-    ProgressLog log(job_, plan_);
+    ProgressLog log(job_);
     log.training_resumed(5000.0);
     EXPECT_TRUE(
         has(step(log, 50, 5002.0), "step 51/100  loss  one 1.5000  50 tokens/s  1 min 38 s"));
@@ -70,7 +68,7 @@ TEST_F(Progressing, TimeOfEarlierStartsAndOfPausesIsNotCounted) {
 
 TEST_F(Progressing, TheNextWindowStartsWhileTheFirstOneTrains) {
     job_.logging.every_steps = 10;
-    ProgressLog log(job_, plan_);
+    ProgressLog log(job_);
     log.training_resumed(0.0);
     start(log, 0, 9);
     for (int i = 0; i < 9; ++i) EXPECT_EQ(end(log, i, 2.0 * (i + 1)), "");
@@ -80,7 +78,7 @@ TEST_F(Progressing, TheNextWindowStartsWhileTheFirstOneTrains) {
 }
 
 TEST_F(Progressing, OneSlowStepDoesNotMoveTheEnd) {
-    ProgressLog log(job_, plan_);
+    ProgressLog log(job_);
     log.training_resumed(0.0);
     for (int i = 0; i < 40; ++i) step(log, i, 1.0 + i);
     const std::string slow = step(log, 40, 43.0);

@@ -16,13 +16,15 @@ class Records : public ::testing::Test {
     Records() {
         folder_.job.datasets.resize(1);
         folder_.job.datasets[0].name = "data";
-        for (const AdapterJob& adapter : folder_.job.adapters) {
-            AdapterPlan plan;
-            plan.name = adapter.name;
-            plan.total_steps = 10;
-            plan_.adapters.push_back(plan);
-        }
         state_.adapters.resize(2);
+    }
+
+    static Plan plan_of(const Job& job) {
+        Plan plan;
+        for (const AdapterJob& adapter : job.adapters) {
+            plan.adapters.push_back({adapter.name, 2, 1, 10});
+        }
+        return plan;
     }
 
     static MetricsRow row(std::int32_t step, double loss) {
@@ -64,12 +66,14 @@ class Records : public ::testing::Test {
     }
 
     RunFolder folder_;
-    Plan plan_;
+    Plan plan_ = plan_of(folder_.job);
+    std::vector<DatasetInfo> datasets_{{{{300, 200}, {100, 50}}, {}}};
+    WorkCounter work_{folder_.job, plan_, datasets_};
     RunState state_;
 };
 
 TEST_F(Records, StartEndAndWhy) {
-    RunRecords records(folder_.job, plan_, 3, {}, {never, never});
+    RunRecords records(folder_.job, plan_, work_, 3, {}, {never, never});
     records.start(state_, 0.0, {{}, {}});
     EXPECT_EQ(status().state, "running");
     EXPECT_EQ(status().ranks, 3);
@@ -94,12 +98,12 @@ TEST_F(Records, StartEndAndWhy) {
 TEST_F(Records, AViewSeesWhatTheFileDoesAndMore) {
     std::vector<RunStatus> seen;
     const auto see = [&](const RunStatus& s) { seen.push_back(s); };
-    RunRecords slow(folder_.job, plan_, 1, see, {never, never});
+    RunRecords slow(folder_.job, plan_, work_, 1, see, {never, never});
     slow.start(state_, 0.0, {{}, {}});
     slow.beat(state_, 0.1, 100);
     ASSERT_EQ(seen.size(), 1U) << "the second came too early";
     seen.clear();
-    RunRecords records(folder_.job, plan_, 1, see, {never, 0.0});
+    RunRecords records(folder_.job, plan_, work_, 1, see, {never, 0.0});
     records.start(state_, 0.0, {{}, {}});
     state_.adapters[1].steps = 4;
     records.beat(state_, 0.5, 100);
@@ -113,16 +117,18 @@ TEST_F(Records, AViewSeesWhatTheFileDoesAndMore) {
 }
 
 TEST_F(Records, TheFileIsWrittenAgainWhenItIsOldEnough) {
-    RunRecords records(folder_.job, plan_, 1, {}, {0.0, never});
+    RunRecords records(folder_.job, plan_, work_, 1, {}, {0.0, never});
     records.start(state_, 0.0, {{}, {}});
     state_.adapters[1].steps = 4;
     records.beat(state_, 1.0, 100);
     EXPECT_EQ(status().round, 4);
     EXPECT_GT(status().tokens_per_second, 0.0);
+    EXPECT_DOUBLE_EQ(status().seconds_left.value(),
+                     work_.left(state_).tokens / status().tokens_per_second);
 }
 
 TEST_F(Records, ResultsCoverWhatWasBeforeAContinuation) {
-    RunRecords records(folder_.job, plan_, 1);
+    RunRecords records(folder_.job, plan_, work_, 1);
     state_.adapters[1].status = AdapterStatus::done;
     records.start(state_, 5.0, {{row(1, 3.0)}, {row(1, 0.25), row(2, 0.5)}});
     records.add(AdapterId{0}, {row(2, 2.0)});
@@ -138,7 +144,7 @@ TEST_F(Records, ResultsCoverWhatWasBeforeAContinuation) {
 }
 
 TEST_F(Records, AdaptersThatWaitCountInTheRoundsLeft) {
-    RunRecords records(folder_.job, plan_, 1);
+    RunRecords records(folder_.job, plan_, work_, 1);
     state_.adapters[0].steps = 4;
     state_.adapters[1].status = AdapterStatus::waiting;
     state_.round = 4;
@@ -157,7 +163,7 @@ TEST_F(Records, AdaptersThatWaitCountInTheRoundsLeft) {
 
 TEST_F(Records, AddedAdaptersGetTheirRecords) {
     folder_.job.logging.tensorboard = true;
-    RunRecords records(folder_.job, plan_, 1);
+    RunRecords records(folder_.job, plan_, work_, 1);
     records.start(state_, 0.0, {{}, {}});
     records.add(AdapterId{0}, {row(1, 3.0)});
     AdapterJob third = folder_.job.adapters[0];
@@ -168,6 +174,7 @@ TEST_F(Records, AddedAdaptersGetTheirRecords) {
     plan.total_steps = 12;
     plan_.adapters.push_back(plan);
     state_.adapters.emplace_back();
+    work_.add_adapters();
     records.add_adapters();
     records.add(AdapterId{2}, {row(1, 2.0)});
     records.end(state_, 1.0, "stopped", "");
@@ -181,14 +188,14 @@ TEST_F(Records, AddedAdaptersGetTheirRecords) {
 TEST_F(Records, AContinuationWritesEventsAnew) {
     folder_.job.logging.tensorboard = true;
     {
-        RunRecords records(folder_.job, plan_, 1);
+        RunRecords records(folder_.job, plan_, work_, 1);
         records.start(state_, 0.0, {{}, {}});
         records.add(AdapterId{0}, {row(1, 3.0), row(2, 2.0), row(3, 1.0)});
     }
     EXPECT_EQ(records_in(events("first")), 4U);
     EXPECT_EQ(records_in(events("second")), 1U);
     folder_.write("tensorboard/first/events.out.tfevents.1.other.2", "left by an earlier process");
-    RunRecords records(folder_.job, plan_, 1);
+    RunRecords records(folder_.job, plan_, work_, 1);
     records.start(state_, 1.0, {{row(1, 3.0), row(2, 2.0)}, {}});
     EXPECT_EQ(records_in(events("first")), 3U);
     records.add(AdapterId{0}, {row(3, 1.5)});
@@ -199,7 +206,7 @@ TEST_F(Records, AFileThatCannotBeWrittenDoesNotEndTheRun) {
     folder_.job.logging.tensorboard = true;
     folder_.write("tensorboard", "a file where a folder must be");
     std::filesystem::create_directories(folder_.path("status.json/in-the-way"));
-    RunRecords records(folder_.job, plan_, 1);
+    RunRecords records(folder_.job, plan_, work_, 1);
     records.start(state_, 0.0, {{}, {}});
     records.add(AdapterId{0}, {row(1, 3.0)});
     records.end(state_, 1.0, "done", "");
