@@ -43,7 +43,11 @@ CostModel model_from(const OrderedJson& json) {
     costs.step_per_parameter = non_negative(json.at("step").at(1));
     costs.message_fixed = non_negative(json.at("message").at(0));
     costs.message_per_byte = non_negative(json.at("message").at(1));
-    if (json.contains("host")) {  // not in files of earlier versions
+    // These are not in files of earlier versions.
+    if (json.contains("first_layer_saving")) {
+        costs.first_layer_saving = non_negative(json["first_layer_saving"]);
+    }
+    if (json.contains("host")) {
         costs.full_speed_ranks = non_negative(json["host"].at(0));
         costs.ranks_per_host = json["host"].at(1).get<std::int32_t>();
     }
@@ -87,6 +91,7 @@ OrderedJson cost_json(const CostModel& costs) {
     return {{"source", costs.source},
             {"layer_forward", line_json(costs.layer_forward)},
             {"layer_backward", line_json(costs.layer_backward)},
+            {"first_layer_saving", costs.first_layer_saving},
             {"head", line_json(costs.head)},
             {"step", {costs.step_fixed, costs.step_per_parameter}},
             {"message", {costs.message_fixed, costs.message_per_byte}},

@@ -62,6 +62,8 @@ CostModel built_in_costs(const ModelSpec& model, Precision precision, std::strin
                            attention * forward_of_attention};
     costs.layer_backward = {fixed * (1.0 - forward_share), linear * (1.0 - forward_share),
                             attention * (1.0 - forward_of_attention)};
+    const std::int64_t qkv = model.hidden_size * (model.q_size() + 2 * model.kv_size());
+    costs.first_layer_saving = static_cast<double>(qkv) / layer;
     costs.head = {rates.layer_fixed, 4.0 * head / (rates.head * speed), 0.0};
     costs.step_fixed = rates.layer_fixed;
     costs.step_per_parameter =
@@ -139,6 +141,10 @@ double forward_seconds(const CostModel& costs, const StagePlan& stage, const Ada
 double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                         Recompute recompute) {
     double seconds = layers_seconds(costs.layer_backward, stage, loads);
+    if (stage.has_embedding) {
+        seconds -= costs.first_layer_saving * costs.layer_backward.per_token *
+                   static_cast<double>(loads.total.tokens);
+    }
     if (recompute == Recompute::layer) seconds += layers_seconds(costs.layer_forward, stage, loads);
     return seconds;
 }

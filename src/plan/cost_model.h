@@ -22,7 +22,8 @@ MicrobatchLoad load_of(const Microbatch& microbatch);
 AdapterLoads loads_of(const Microbatch& microbatch);
 
 /// Seconds of a stage; forward of the stage with the head includes loss and its gradient, backward
-/// includes the second forward of `Recompute::layer`.
+/// includes the second forward of `Recompute::layer`, and in the model's first layer no gradient of
+/// its input.
 double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads);
 double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                         Recompute recompute);

@@ -53,8 +53,11 @@ struct CostLine {
 
 /// Times of one rank for one model, precision and device.
 struct CostModel {
-    CostLine layer_forward;           ///< one decoder layer with its adapters; rows = tokens
-    CostLine layer_backward;          ///< the same; without recomputation
+    CostLine layer_forward;   ///< one decoder layer with its adapters; rows = tokens
+    CostLine layer_backward;  ///< the same; without recomputation
+    /// Of layer_backward.per_token, what the model's first layer does without: nothing asks for the
+    /// gradient of its input.
+    double first_layer_saving = 0.0;
     CostLine head;                    ///< head, loss and its gradient; rows = targets
     double step_per_parameter = 0.0;  ///< an optimizer step: sum of squares and AdamW
     double step_fixed = 0.0;

@@ -72,7 +72,9 @@ std::string costs_text(const CostModel& c) {
     return cat(
         "costs:  # seconds: fixed, per row, per square; step per parameter, message per byte",
         "\n  {layer_forward: ", line_text(c.layer_forward),
-        ",\n  layer_backward: ", line_text(c.layer_backward), ",\n  head: ", line_text(c.head),
+        ",\n  layer_backward: ", line_text(c.layer_backward),
+        ", first_layer_saving: ", format_exact(c.first_layer_saving),
+        ",\n  head: ", line_text(c.head),
         ",\n  step: ", pair_text(c.step_fixed, c.step_per_parameter),
         ", message: ", pair_text(c.message_fixed, c.message_per_byte),
         ",\n  full_speed_ranks: ", format_exact(c.full_speed_ranks),
@@ -194,6 +196,7 @@ CostModel read_costs(const Map& map) {
     CostModel costs;
     costs.layer_forward = read_line(map.at("layer_forward"));
     costs.layer_backward = read_line(map.at("layer_backward"));
+    map.read("first_layer_saving", costs.first_layer_saving);
     costs.head = read_line(map.at("head"));
     const std::vector<double> step = read_doubles(map.at("step"), 2);
     costs.step_fixed = step[0];

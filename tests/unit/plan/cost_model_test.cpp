@@ -75,6 +75,24 @@ TEST(AdapterLoads, OfAMicrobatch) {
     expect_load(loads.total, 27, 249.0, 20);
 }
 
+TEST(StageSeconds, TheFirstLayerSavesTheGradientOfItsInput) {
+    CostModel costs = some_costs();
+    costs.layer_backward.per_token = 0.5;
+    CostModel saving = costs;
+    saving.first_layer_saving = 0.2;
+    StagePlan stage = shared_stage();
+    for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
+        const auto saved = [&] {
+            return backward_seconds(costs, stage, three_adapters(), recompute) -
+                   backward_seconds(saving, stage, three_adapters(), recompute);
+        };
+        stage.has_embedding = true;
+        EXPECT_NEAR(saved(), 0.2 * 0.5 * 60, 1e-12);
+        stage.has_embedding = false;
+        EXPECT_EQ(saved(), 0.0);
+    }
+}
+
 TEST(StageSeconds, SharedLayersTakeTheirAdaptersAlone) {
     const CostModel costs = some_costs();
     const StagePlan stage = shared_stage();

@@ -92,10 +92,10 @@ TEST(MakePlan, SharesNothingOneAdapterAtATime) {
 
 TEST(MakePlan, SharesByTheRowsOfEachAdapter) {
     Case test = uneven_case();
-    test.job.adapters[0].global_batch_size = 16;
+    test.job.adapters[0].global_batch_size = 18;
     test.job.adapters[1].global_batch_size = 1;
     test.job.adapters[2].global_batch_size = 1;
-    test.job.adapters[3].global_batch_size = 14;
+    test.job.adapters[3].global_batch_size = 12;
     const AdapterSpan below = test.plan().replica.stages[0].last_layer_adapters;
     EXPECT_TRUE(below == (AdapterSpan{0, 1}) || below == AdapterSpan{1});
 }

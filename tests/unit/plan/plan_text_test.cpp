@@ -26,8 +26,17 @@ Plan odd_plan() {
     plan.samples = {12, 3, 45};
     plan.bytes_per_rank = 9876543210;
     plan.fitting = {100, 2000};
-    plan.costs = {
-        {0.1 + 0.2, 1e-300, 1.0 / 3.0}, {4, 5, 6}, {7, 8, 9}, 10, 11, 12, 13, 1.5, 4, "\"x\": #"};
+    plan.costs = {{0.1 + 0.2, 1e-300, 1.0 / 3.0},
+                  {4, 5, 6},
+                  0.7,
+                  {7, 8, 9},
+                  10,
+                  11,
+                  12,
+                  13,
+                  1.5,
+                  4,
+                  "\"x\": #"};
     plan.adapter_capacity = 19;
     plan.first_admitted = {AdapterId{2}, AdapterId{0}};
     plan.replica.stages[0].last_layer_adapters = {2};
@@ -75,6 +84,7 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.costs.layer_forward.per_token, 1e-300);
     EXPECT_EQ(read.costs.layer_forward.per_square, 1.0 / 3.0);
     EXPECT_EQ(read.costs.layer_backward.per_token, 5);
+    EXPECT_EQ(read.costs.first_layer_saving, 0.7);
     EXPECT_EQ(read.costs.head.per_square, 9);
     EXPECT_EQ(read.costs.step_per_parameter, 10);
     EXPECT_EQ(read.costs.step_fixed, 11);
