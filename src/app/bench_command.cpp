@@ -22,12 +22,14 @@ namespace {
 class BenchCommand {
   public:
     BenchCommand(const CommandLine::Bench& bench, const MpiSession& mpi)
-        : bench_(bench), mpi_(mpi), backend_(make_bench_backend()), data_(bench) {}
+        : bench_(bench), mpi_(mpi), backend_(make_bench_backend()) {}
 
     BenchResult measure() {
-        BenchCase with_lora(bench_, mpi_, data_, true);
+        auto data = std::make_unique<RandomData>(bench_);
+        BenchCase with_lora(bench_, mpi_, *data, true);
         const std::int64_t tokens = with_lora.plan.microbatch_tokens;
-        const BenchCase lora_off(bench_, mpi_, data_, false, tokens);
+        const BenchCase lora_off(bench_, mpi_, *data, false, tokens);
+        data.reset();  // the files stay open, and a bench that is killed leaves none
         communicator_ = make_communicator(mpi_, *backend_);
         if (bench_.predict) profile(with_lora);
         BenchResult result;
@@ -109,7 +111,6 @@ class BenchCommand {
     const CommandLine::Bench& bench_;
     const MpiSession& mpi_;
     std::unique_ptr<Backend> backend_;
-    RandomData data_;
     std::unique_ptr<Communicator> communicator_;
 };
 

@@ -22,9 +22,10 @@ int bench_rounds(const CommandLine::Bench& bench);
 ///   mean 0.122, 0.22 and 0.415 `longest` (500, 900 and 1700 of 4096) and sigma 0.6, 0.5 and 0.6.
 std::vector<int> bench_lengths(const std::string& lengths, int count, int longest);
 
-/// Files of random samples, removed with the object: one data set for all adapters, or three of
-/// different lengths that adapters take in turn (--lengths mix). With fixed lengths as many samples
-/// as a step of one adapter has, else as many as all its steps.
+/// Files of random samples, removed with the object; what has been opened can be read further. One
+/// data set for all adapters, or three of different lengths that adapters take in turn (--lengths
+/// mix). With fixed lengths as many samples as a step of one adapter has, else as many as all its
+/// steps.
 class RandomData {
   public:
     explicit RandomData(const CommandLine::Bench& bench);
