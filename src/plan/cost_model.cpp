@@ -77,6 +77,7 @@ CostModel built_in_costs(const ModelSpec& model, Precision precision, std::strin
 
 std::vector<std::string> device_names() {
     std::vector<std::string> names;
+    names.reserve(devices.size());
     for (const DeviceRates& rates : devices) names.emplace_back(rates.name);
     return names;
 }
