@@ -42,6 +42,7 @@ double normal(std::uint64_t key, std::uint64_t i) {
 std::vector<std::string> length_names(const CommandLine::Bench& bench) {
     if (bench.lengths != "mix") return {bench.lengths};
     std::vector<std::string> names;
+    names.reserve(shapes.size());
     for (const LengthShape& shape : shapes) names.emplace_back(shape.name);
     return names;
 }

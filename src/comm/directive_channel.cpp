@@ -39,13 +39,13 @@ DirectiveChannel::~DirectiveChannel() {
 void DirectiveChannel::post(std::string text) {
     LORATRAIN_CHECK(text.size() <= INT_MAX, "a directive of ", text.size(), " bytes");
     progress();
-    Posted posted{std::make_unique<std::string>(std::move(text)), {}};
+    Posted& posted = posted_.emplace_back();
+    posted.text = std::make_unique<std::string>(std::move(text));
     for (int rank = 1; rank < mpi_.size(); ++rank) {
         posted.requests.push_back(MPI_REQUEST_NULL);
         MPI_CHECK(MPI_Isend(posted.text->data(), static_cast<int>(posted.text->size()), MPI_CHAR,
                             rank, text_tag, comm_, &posted.requests.back()));
     }
-    posted_.push_back(std::move(posted));
 }
 
 void DirectiveChannel::progress() {

@@ -135,8 +135,10 @@ bool create(const std::string& path, const std::string& contents) {
 /// time between looks counts: the holder may have been suspended together with this process.
 bool changes(const std::string& path, const Sight& first, const HeartbeatOptions& options) {
     const double pause = std::min(longest_look, options.beat / looks_per_beat);
-    for (double watched = 0.0; watched < options.patience; watched += pause) {
+    double watched = 0.0;
+    while (watched < options.patience) {
         std::this_thread::sleep_for(seconds(pause));
+        watched += pause;
         const std::optional<Sight> now = look_at(path);
         if (!now || now->contents != first.contents || now->touched != first.touched) return true;
     }

@@ -129,7 +129,7 @@ std::int32_t kept_layers(const Plan& plan, const StagePlan& stage) {
 }
 
 std::uint64_t slot_bytes(const Plan& plan, const StagePlan& stage) {
-    const auto boundaries = static_cast<std::uint64_t>(stage.layer_count + 1);
+    const auto boundaries = static_cast<std::uint64_t>(stage.layer_count) + 1;
     const auto layers = static_cast<std::uint64_t>(kept_layers(plan, stage));
     std::uint64_t bytes = layers * layer_slot_layout(plan).bytes +
                           boundaries * boundary_bytes(plan) + table_bytes(plan);

@@ -33,6 +33,7 @@ std::vector<AdapterLengths> adapter_lengths(const BlockItems& block) {
         }
     }
     std::vector<AdapterLengths> result;
+    result.reserve(lengths.size());
     for (const auto& [adapter, of] : lengths) result.push_back(of);
     return result;
 }

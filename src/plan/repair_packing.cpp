@@ -64,6 +64,7 @@ std::vector<Microbatch> split(const RoundOf& rounds, const std::vector<Microbatc
     std::stable_sort(parts.begin(), parts.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<Microbatch> result;
+    result.reserve(parts.size());
     for (auto& [round, part] : parts) result.push_back(std::move(part));
     return result;
 }

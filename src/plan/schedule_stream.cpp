@@ -144,6 +144,7 @@ Round ScheduleStream::State::take_round(Window& window) {
 void ScheduleStream::State::add_block(std::int32_t rounds, Window& window) {
     const std::size_t first_batch = window.batches.size();
     std::vector<Round> block;
+    block.reserve(static_cast<std::size_t>(rounds));
     for (std::int32_t r = 0; r < rounds; ++r) block.push_back(take_round(window));
     place(window, first_batch, pack_block(rules, block));
 }

@@ -1,5 +1,7 @@
 #include "report/html.h"
 
+#include "base/text.h"
+
 namespace loratrain::html {
 
 namespace {
@@ -7,8 +9,7 @@ namespace {
 std::string row(const std::vector<Cell>& cells, const std::string& tag) {
     std::string markup = "<tr>";
     for (const Cell& cell : cells) {
-        markup +=
-            "<" + tag + (cell.number ? " class=\"n\">" : ">") + cell.markup + "</" + tag + ">";
+        markup += cat("<", tag, cell.number ? " class=\"n\">" : ">", cell.markup, "</", tag, ">");
     }
     return markup + "</tr>\n";
 }

@@ -61,7 +61,7 @@ std::string legend(const Job& job, const Group& group) {
     return markup + "</div>\n";
 }
 
-std::string chart_markup(LineChart chart) {
+std::string chart_markup(const LineChart& chart) {
     return chart.series.empty() ? "" : to_svg(chart);
 }
 

@@ -221,9 +221,9 @@ class TimelinePicture {
         }
         for (std::size_t a = 0; a < named(); ++a) {
             const Shade shade = shade_of(adapters_[a]);
-            const auto row = static_cast<double>(a / columns() + 1);
-            markup += legend_entry(a % columns(), y + legend_row * row, shade.pale, shade.full,
-                                   adapters_[a]);
+            const std::size_t row = a / columns() + 1;
+            markup += legend_entry(a % columns(), y + legend_row * static_cast<double>(row),
+                                   shade.pale, shade.full, adapters_[a]);
         }
         return markup;
     }

@@ -283,7 +283,7 @@ std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const RunIdentity
 RunState load_checkpoint(const std::string& path, const Job& job, const ModelSpec& model,
                          const StagePlan& stage, AdapterBank& bank) {
     const std::string state_path = (fs::path(path) / "state.json").string();
-    const RunState state = run_state_from_json(read_text(state_path), job, state_path);
+    RunState state = run_state_from_json(read_text(state_path), job, state_path);
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {
         const std::string file =
             (fs::path(path) / (job.adapters[i].name + tensors_suffix)).string();

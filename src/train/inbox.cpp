@@ -98,6 +98,7 @@ std::vector<std::string> Inbox::settled_files() {
     }
     std::sort(found.begin(), found.end());
     std::vector<std::string> paths;
+    paths.reserve(found.size());
     for (const auto& [changed, path] : found) paths.push_back(path);
     return paths;
 }

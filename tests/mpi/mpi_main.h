@@ -33,6 +33,7 @@ inline int run(int argc, char** argv) {
 
 }  // namespace loratrain::mpi_test
 
+// NOLINTNEXTLINE(misc-definitions-in-headers): each of the test programs is one file.
 int main(int argc, char** argv) {
     return loratrain::mpi_test::run(argc, argv);
 }

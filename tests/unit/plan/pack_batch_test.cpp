@@ -290,7 +290,7 @@ TEST(ParallelFor, RunsEachOnceAndRethrowsTheFirst) {
 PipelineLoad equal_load(std::int32_t stages, std::int32_t microbatches, std::int32_t batch) {
     PipelineLoad load;
     load.stages = load.max_in_flight = stages;
-    const auto count = static_cast<std::size_t>(stages * microbatches);
+    const auto count = static_cast<std::size_t>(stages) * static_cast<std::size_t>(microbatches);
     load.forward.assign(count, 1);
     load.backward.assign(count, 2);
     for (std::int32_t m = 0; m < microbatches; ++m) load.required.push_back(m / batch * batch);

@@ -23,7 +23,7 @@ CostModel unit_costs() {
 /// One layer a rank; each adapter's batch is cut into `microbatches` of one sample.
 Case pipeline_case(int adapters, int ranks, int microbatches) {
     Case test =
-        uniform_case(adapters, ranks, static_cast<std::size_t>(2 * microbatches), 10, microbatches);
+        uniform_case(adapters, ranks, 2 * static_cast<std::size_t>(microbatches), 10, microbatches);
     test.job.parallel.microbatch_tokens = 10;
     return test;
 }

@@ -27,7 +27,9 @@ class PeerJudgeTest : public ::testing::Test {
     /// ends it.
     template <class BeatAll>
     std::optional<Verdict> pass(double seconds, BeatAll beat) {
-        for (double t = 0.0; t < seconds; t += interval) {
+        double passed = 0.0;
+        while (passed < seconds) {
+            passed += interval;
             beat();
             if (auto verdict = judge_.pass(interval, 2 * interval)) return verdict;
         }
