@@ -2,6 +2,12 @@
 
 namespace loratrain {
 
+std::int64_t DatasetInfo::train_tokens() const {
+    std::int64_t sum = 0;
+    for (const SampleInfo& sample : train) sum += sample.tokens;
+    return sum;
+}
+
 std::int64_t Segment::tokens() const {
     std::int64_t total = 0;
     for (const SampleRef& sample : samples) total += sample.tokens;

@@ -26,6 +26,7 @@ struct SampleInfo {
 struct DatasetInfo {
     std::vector<SampleInfo> train;
     std::vector<SampleInfo> eval;
+    std::int64_t train_tokens() const;
 };
 
 /// The machine that a plan is made for.

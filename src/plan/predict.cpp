@@ -17,10 +17,7 @@ std::int64_t tokens_of_job(const Job& job, const Plan& plan,
                            std::span<const DatasetInfo> datasets) {
     double sum = 0.0;
     for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
-        std::int64_t epoch = 0;
-        for (const SampleInfo& sample : datasets[index(job.adapters[a].dataset)].train) {
-            epoch += sample.tokens;
-        }
+        const std::int64_t epoch = datasets[index(job.adapters[a].dataset)].train_tokens();
         sum += static_cast<double>(epoch) * plan.adapters[a].total_steps /
                plan.adapters[a].steps_per_epoch;
     }

@@ -20,10 +20,7 @@ constexpr std::int64_t microbatches_per_stage = 8;
 
 std::int64_t mean_step_tokens(const Job& job, const Plan& plan,
                               std::span<const DatasetInfo> datasets, std::size_t adapter) {
-    std::int64_t tokens = 0;
-    for (const SampleInfo& s : datasets[index(job.adapters[adapter].dataset)].train) {
-        tokens += s.tokens;
-    }
+    const std::int64_t tokens = datasets[index(job.adapters[adapter].dataset)].train_tokens();
     return tokens / std::max(1, plan.adapters[adapter].steps_per_epoch);
 }
 

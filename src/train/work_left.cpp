@@ -12,16 +12,10 @@ WorkCounter::WorkCounter(const Job& job, const Plan& plan, const std::vector<Dat
 }
 
 void WorkCounter::add_adapters() {
-    std::vector<double> tokens;
-    for (const DatasetInfo& dataset : datasets_) {
-        tokens.push_back(0.0);
-        for (const SampleInfo& sample : dataset.train) tokens.back() += sample.tokens;
-    }
-    if (tokens.empty()) return;
-    tokens_per_step_.clear();
-    for (std::size_t i = 0; i < job_.adapters.size(); ++i) {
-        const std::int32_t steps = std::max(1, plan_.adapters[i].steps_per_epoch);
-        tokens_per_step_.push_back(tokens[index(job_.adapters[i].dataset)] / steps);
+    if (datasets_.empty()) return;  // not the root
+    for (std::size_t i = tokens_per_step_.size(); i < job_.adapters.size(); ++i) {
+        const std::int64_t tokens = datasets_[index(job_.adapters[i].dataset)].train_tokens();
+        tokens_per_step_.push_back(static_cast<double>(tokens) / plan_.adapters[i].steps_per_epoch);
     }
 }
 

@@ -49,7 +49,8 @@ class ProfileCosts : public testing::Test {
 struct Training {
     Training(const SmallCase& test_case, const StagePlan& trained,
              const std::vector<std::int32_t>& lengths, double slowness)
-        : backend(slowness), stage_case(test_case) {
+        : backend(slowness) {
+        SmallCase stage_case = test_case;
         stage_case.plan.replica.stages = {trained};
         const auto stage = stage_case.stage(backend);
         Microbatch microbatch;
@@ -86,7 +87,6 @@ struct Training {
     }
 
     MeteredBackend backend;
-    SmallCase stage_case;
     MicrobatchLoad load;
     double forward = 0.0;
     double backward = 0.0;
