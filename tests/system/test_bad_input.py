@@ -25,12 +25,17 @@ class BadInputTest(JobTest):
         message = process.stderr.split("-----")[0]  # mpirun's own remarks follow
         self.assertEqual(message.count("error: "), 1, message)
         for word in words:
-            self.assertEqual(message.count(word), 1, f"{word!r} in:\n{message}")
+            self.assertEqual(self.count(word, message), 1, f"{word!r} in:\n{message}")
         self.assertLess(len(message.splitlines()), 12, message)
         self.assertNotIn("check failed", message)
         self.assertEqual(process.stdout, "")
         self.assertEqual(self.files(), self.before)
         return message
+
+    def count(self, word, message):
+        """The folder's random name counts for no word: it may hold any short one."""
+        hidden = [text.replace(str(self.dir), "FOLDER") for text in (message, word)]
+        return hidden[0].count(hidden[1])
 
     def refused_job(self, *words, ranks=1, options=()):
         return self.refused([self.write_job(self.job), *options], *words, ranks=ranks)

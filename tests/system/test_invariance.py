@@ -173,8 +173,9 @@ class NotFinite(InvarianceTest):
         self.assertIn("not finite", (directory / "FAILED").read_text())
         self.assertFalse((directory / "DONE").exists())
         self.assertIn("bad FAILED", process.stdout + process.stderr)
-        self.assertNotIn("bad", [line for line in process.stdout.splitlines()
-                                 if "exported" in line])
+        exported = [line.rpartition("/")[2] for line in process.stdout.splitlines()
+                    if "exported " in line]
+        self.assertEqual(sorted(exported), sorted(self.GOOD))
         for name in self.GOOD:
             self.assertTrue((self.dir / "run/adapters" / name / "DONE").exists())
             for values in adapter_weights(self.dir / "run", name).values():
