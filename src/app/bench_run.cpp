@@ -15,11 +15,19 @@ namespace loratrain {
 
 namespace {
 
-void add_load(const Window& window, WindowTime& time) {
+/// Adds the tokens of a window's samples and their squares, padding left out.
+void add_load(const BenchCase& bench_case, const Window& window, WindowTime& time) {
     for (const Microbatch& microbatch : window.microbatches) {
-        const MicrobatchLoad load = load_of(microbatch);
-        time.tokens += static_cast<double>(load.tokens);
-        time.squares += load.squares;
+        for (const Segment& segment : microbatch.segments) {
+            const DatasetId dataset = bench_case.job.adapter(segment.adapter).dataset;
+            for (const SampleRef& sample : segment.samples) {
+                const double tokens = bench_case.infos[index(dataset)]
+                                          .train[static_cast<std::size_t>(sample.index)]
+                                          .tokens;
+                time.tokens += tokens;
+                time.squares += tokens * tokens;
+            }
+        }
     }
 }
 
@@ -63,7 +71,7 @@ std::vector<Window> BenchRun::next_windows(int rounds) {
 WindowTime BenchRun::run(int rounds) {
     windows_ = next_windows(rounds);
     WindowTime time;
-    for (const Window& window : windows_) add_load(window, time);
+    for (const Window& window : windows_) add_load(case_, window, time);
     recorder_.settle();
     const double computed_before = recorder_.computed_seconds();
     barrier(mpi_);

@@ -169,9 +169,9 @@ class ContentCheck {
             findings_.add(batch_name(batch), " has ", batch.samples, " samples, its microbatches ",
                           held.samples);
         }
-        if (held.tokens != batch.tokens) {
-            findings_.add(batch_name(batch), " has ", batch.tokens, " tokens, its microbatches ",
-                          held.tokens);
+        if (held.tokens != batch.tokens + batch.padding) {
+            findings_.add(batch_name(batch), " has ", batch.tokens, " tokens and ", batch.padding,
+                          " of padding, its microbatches ", held.tokens);
         }
         if (held.targets != batch.targets) {
             findings_.add(batch_name(batch), " has ", batch.targets, " targets, its microbatches ",
@@ -183,7 +183,8 @@ class ContentCheck {
             findings_.add(batch_name(batch), " is in microbatches ", held.first, " to ", held.last,
                           ", not ", first, " to ", last);
         }
-        if (batch.samples < 1 || batch.targets < 0 || batch.targets > batch.tokens) {
+        if (batch.samples < 1 || batch.padding < 0 || batch.targets < 0 ||
+            batch.targets > batch.tokens) {
             findings_.add(batch_name(batch), " has impossible counts");
         }
     }

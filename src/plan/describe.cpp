@@ -142,14 +142,20 @@ std::string microbatch_summary(const Job& job, const Plan& plan,
                                std::span<const DatasetInfo> datasets) {
     const Window round = plan_window(job, plan, datasets, at_start(plan), 1);
     std::int64_t tokens = 0;
-    for (const Microbatch& microbatch : round.microbatches) tokens += microbatch.tokens();
+    std::int64_t padding = 0;
+    for (const BatchPlan& batch : round.batches) {
+        tokens += batch.tokens;
+        padding += batch.padding;
+    }
     const std::int64_t room = plan.microbatch_tokens * std::ssize(round.microbatches);
-    const double filled = 100.0 * static_cast<double>(tokens) / static_cast<double>(room);
+    const double filled = 100.0 * static_cast<double>(tokens + padding) / static_cast<double>(room);
     std::string lora = cat("augmented matrix, up to ", plan.pad_columns, " columns");
     if (plan.pad_columns == 0) lora = cat("segments, ", plan.saved_columns, " columns");
     return cat("microbatch  at most ", plan.microbatch_tokens, " tokens, ", plan.max_in_flight,
                " in flight; LoRA by ", lora, "\nfirst round ", round.microbatches.size(),
-               " microbatches, ", tokens, " tokens, ", format_fixed(filled, 0), "% filled\n");
+               " microbatches, ", tokens, " tokens, ",
+               padding > 0 ? cat(padding, " of padding, ") : "", format_fixed(filled, 0),
+               "% filled\n");
 }
 
 }  // namespace

@@ -155,7 +155,8 @@ struct BatchPlan {
     std::int32_t round = 0;  ///< of the run: in a round every active adapter takes a step
     std::int32_t epoch = 0;
     std::int32_t samples = 0;
-    std::int64_t tokens = 0;
+    std::int64_t tokens = 0;          ///< that its samples have
+    std::int64_t padding = 0;         ///< rows that they take beyond them
     std::int64_t targets = 0;         ///< the denominator of its loss
     MicrobatchId first_microbatch{};  ///< first and last microbatch that hold samples of it
     MicrobatchId last_microbatch{};

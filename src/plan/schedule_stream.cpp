@@ -127,7 +127,11 @@ Round ScheduleStream::State::take_round(Window& window) {
         batch.round = progress.round;
         batch.epoch = pending.step / plan.adapters[a].steps_per_epoch;
         batch.last_of_adapter = pending.step + 1 == plan.adapters[a].total_steps;
-        for (const SampleRef& sample : pending.samples) batch.targets += sample.targets;
+        for (const SampleRef& sample : pending.samples) {
+            batch.tokens += sample.tokens;
+            batch.targets += sample.targets;
+        }
+        batch.padding = -batch.tokens;
         batch.samples = static_cast<std::int32_t>(pending.samples.size());
         window.batches.push_back(batch);
         round.push_back(std::move(pending));
@@ -162,7 +166,7 @@ void ScheduleStream::State::place(Window& window, std::size_t first_batch,
             BatchPlan& batch = *batch_of.at({segment.adapter, segment.step});
             if (number(batch.first_microbatch) < 0) batch.first_microbatch = id;
             batch.last_microbatch = id;
-            batch.tokens += segment.tokens();
+            batch.padding += segment.tokens();
         }
         window.microbatches.push_back(std::move(microbatch));
     }

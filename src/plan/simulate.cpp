@@ -53,7 +53,7 @@ double Timeline::slowdown() const {
 
 std::int64_t Timeline::tokens() const {
     std::int64_t sum = 0;
-    for (const Microbatch& microbatch : microbatches) sum += microbatch.tokens();
+    for (const BatchPlan& batch : batches) sum += batch.tokens;
     return sum;
 }
 

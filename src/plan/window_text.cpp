@@ -31,8 +31,8 @@ std::string microbatch_text(const Microbatch& microbatch) {
 
 std::string batch_text(const BatchPlan& b) {
     return cat("[", number(b.adapter), ", ", b.step, ", ", b.round, ", ", b.epoch, ", ", b.samples,
-               ", ", b.tokens, ", ", b.targets, ", ", number(b.first_microbatch), ", ",
-               number(b.last_microbatch), ", ", yes_no(b.last_of_adapter), "]");
+               ", ", b.tokens, ", ", b.padding, ", ", b.targets, ", ", number(b.first_microbatch),
+               ", ", number(b.last_microbatch), ", ", yes_no(b.last_of_adapter), "]");
 }
 
 /// One stage's list as a block of wrapped lines.
@@ -75,7 +75,7 @@ std::pair<std::int32_t, std::int32_t> parse_pair(std::string_view text, char sep
 
 BatchPlan read_batch(const YAML::Node& node) {
     const std::vector<std::string> fields = fields_of(node);
-    if (fields.size() != 10) fail("a batch has 10 fields");
+    if (fields.size() != 11) fail("a batch has 11 fields");
     BatchPlan batch;
     batch.adapter = AdapterId{parse_number<std::int32_t>(fields[0])};
     batch.step = parse_number<std::int32_t>(fields[1]);
@@ -83,10 +83,11 @@ BatchPlan read_batch(const YAML::Node& node) {
     batch.epoch = parse_number<std::int32_t>(fields[3]);
     batch.samples = parse_number<std::int32_t>(fields[4]);
     batch.tokens = parse_number<std::int64_t>(fields[5]);
-    batch.targets = parse_number<std::int64_t>(fields[6]);
-    batch.first_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[7])};
-    batch.last_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[8])};
-    batch.last_of_adapter = parse_bool(fields[9]);
+    batch.padding = parse_number<std::int64_t>(fields[6]);
+    batch.targets = parse_number<std::int64_t>(fields[7]);
+    batch.first_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[8])};
+    batch.last_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[9])};
+    batch.last_of_adapter = parse_bool(fields[10]);
     return batch;
 }
 

@@ -154,7 +154,7 @@ class RandomKills(JobTest):
         """A run that came to train began where the checkpoint before it ended."""
         if "backend: " not in text:
             return
-        found = re.search(r"continuing from \S+/ckpt/(\d+)", text)
+        found = re.search(r"continuing from .+/ckpt/(\d+)", text)
         self.assertEqual(int(found.group(1)) if found else 0, before, text)
 
     def finish(self, run_dir):

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import struct
 import subprocess
@@ -266,7 +267,7 @@ class NotOnATerminal(LiveTest):
         path = self.job(300)
         mpirun = mpirun_command([path, "--restart", "never"], 2)[0]
         tagged = mpirun[:1] + ["--tag-output"] + mpirun[1:]
-        piped = ["sh", "-c", " ".join(mpirun) + " | cat"]
+        piped = ["sh", "-c", shlex.join(mpirun) + " | cat"]
         never = [BIN, path, "--restart", "never", "--set", "logging.live=never"]
         for command, kind in ((piped, "xterm"), (tagged, "xterm"), (never, "xterm"),
                               ([BIN, path, "--restart", "never"], "dumb")):

@@ -270,9 +270,14 @@ TEST_F(CheckWindow, FindsWrongNumbersOfBatches) {
     expect_found("says epoch", [](Window& w) { w.batches[0].epoch = 1; });
     expect_found("last_of_adapter", [](Window& w) { w.batches[0].last_of_adapter = true; });
     expect_found("samples, its microbatches", [](Window& w) { w.batches[0].samples = 3; });
-    expect_found("tokens, its microbatches", [](Window& w) { ++w.batches[0].tokens; });
+    expect_found("0 of padding, its microbatches", [](Window& w) { ++w.batches[0].tokens; });
+    expect_found("1 of padding, its microbatches", [](Window& w) { ++w.batches[0].padding; });
     expect_found("is in microbatches", [](Window& w) { w.batches[0].last_microbatch = {}; });
     expect_found("impossible counts", [](Window& w) { w.batches[0].targets = -1; });
+    expect_found("impossible counts", [](Window& w) {
+        ++w.batches[0].tokens;
+        w.batches[0].padding = -1;
+    });
     expect_found("is there twice", [](Window& w) { w.batches.push_back(w.batches[0]); });
     expect_found("steps in 2 rounds", [](Window& w) { w.rounds = 2; });
 }

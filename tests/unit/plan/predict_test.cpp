@@ -54,6 +54,24 @@ TEST(Predict, AShortJobIsSimulatedWhole) {
     EXPECT_DOUBLE_EQ(prediction.idle_share[0], prediction.start.idle_share(0));
 }
 
+TEST(Predict, PaddingTakesTimeAndIsNoToken) {
+    Case test = timed_case(1, 1, 40, 40);
+    for (std::size_t i = 0; i < 40; ++i) {
+        test.datasets[0].train[i].tokens = static_cast<std::int32_t>(i + 1);
+    }
+    test.job.parallel.microbatch_tokens = 40;
+    test.job.schedule.packing = Packing::bucketed;
+    test.cluster.costs->layer_forward.per_token = 0.1;
+    const Plan plan = test.plan();
+    const Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 1);
+    ASSERT_EQ(window.batches.size(), 1U);
+    EXPECT_EQ(window.batches[0].tokens, 820);
+    EXPECT_GT(window.batches[0].padding, 0);
+    const Prediction prediction = predict(test.job, plan, test.datasets, 8);
+    EXPECT_EQ(prediction.tokens, 820);
+    EXPECT_DOUBLE_EQ(prediction.seconds, whole_makespan(test, plan));
+}
+
 TEST(Predict, LongJobsAreExtrapolatedWell) {
     Case test = timed_case(4, 3, 64, 4);
     test.job.adapters[0].num_train_epochs = 5.0;

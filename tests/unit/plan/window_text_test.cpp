@@ -9,15 +9,19 @@
 namespace loratrain::plan_test {
 
 TEST(WindowText, KeepsEveryField) {
-    const Case test = random_case(3);
+    Case test = random_case(3);
+    test.job.schedule.packing = Packing::bucketed;
     const Plan plan = test.plan();
     const Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 4);
     const Window read = window_from_text(to_text(window));
+    EXPECT_EQ(to_text(read), to_text(window));
     EXPECT_EQ(read.rounds, window.rounds);
     EXPECT_EQ(read.peak_in_flight, window.peak_in_flight);
     ASSERT_EQ(read.batches.size(), window.batches.size());
     for (std::size_t b = 0; b < read.batches.size(); ++b) {
         EXPECT_EQ(read.batches[b].adapter, window.batches[b].adapter);
+        EXPECT_EQ(read.batches[b].tokens, window.batches[b].tokens);
+        EXPECT_EQ(read.batches[b].padding, window.batches[b].padding);
         EXPECT_EQ(read.batches[b].targets, window.batches[b].targets);
         EXPECT_EQ(read.batches[b].last_microbatch, window.batches[b].last_microbatch);
         EXPECT_EQ(read.batches[b].last_of_adapter, window.batches[b].last_of_adapter);
