@@ -76,9 +76,8 @@ class BenchCommand {
             const CostModel& costs = with_lora.plan.costs;
             result.prediction = {costs, run.predicted_seconds(costs), refined, {}};
             if (refined) result.prediction->refined_seconds = run.predicted_seconds(*refined);
-            const double idle = 1.0 - run.busy_seconds() / result.window.seconds;
-            for (const std::string& share : gather_texts(mpi_, format_exact(idle))) {
-                result.idle_shares.push_back(std::stod(share));
+            for (const double busy : gather_numbers(mpi_, run.busy_seconds())) {
+                result.idle_shares.push_back(1.0 - busy / result.window.seconds);
             }
         }
         if (mpi_.size() == 1) {

@@ -1,5 +1,6 @@
 #include "app/bench_run.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/error.h"
@@ -82,7 +83,9 @@ WindowTime BenchRun::run(int rounds) {
     }
     backend_.synchronize();
     barrier(mpi_);
-    time.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const std::chrono::duration<double> mine = std::chrono::steady_clock::now() - start;
+    const std::vector<double> seconds = gather_numbers(mpi_, mine.count());
+    time.seconds = *std::max_element(seconds.begin(), seconds.end());
     recorder_.settle();
     busy_seconds_ = recorder_.computed_seconds() - computed_before;
     return time;

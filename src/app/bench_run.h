@@ -12,7 +12,8 @@
 
 namespace loratrain {
 
-/// Tokens trained on by all ranks, and the time from a barrier before to a barrier after.
+/// Tokens trained on by all ranks, and the longest that one of them took from a barrier before to
+/// a barrier after.
 struct WindowTime {
     double seconds = 0.0;
     double tokens = 0.0;

@@ -67,6 +67,14 @@ bool same(const Problem& a, const Problem& b) {
     return a.where == b.where && a.what == b.what && a.hint == b.hint;
 }
 
+template <class Number>
+std::vector<Number> gather(const MpiSession& mpi, Number value, MPI_Datatype type) {
+    const activity::Waiting waiting;
+    std::vector<Number> values(static_cast<std::size_t>(mpi.size()));
+    MPI_CHECK(MPI_Allgather(&value, 1, type, values.data(), 1, type, mpi.world()));
+    return values;
+}
+
 }  // namespace
 
 void agree(const MpiSession& mpi, const std::function<void()>& work) {
@@ -109,10 +117,11 @@ bool any_rank(const MpiSession& mpi, bool value) {
 }
 
 std::vector<std::uint64_t> gather_numbers(const MpiSession& mpi, std::uint64_t value) {
-    const activity::Waiting waiting;
-    std::vector<std::uint64_t> values(static_cast<std::size_t>(mpi.size()));
-    MPI_CHECK(MPI_Allgather(&value, 1, MPI_UINT64_T, values.data(), 1, MPI_UINT64_T, mpi.world()));
-    return values;
+    return gather(mpi, value, MPI_UINT64_T);
+}
+
+std::vector<double> gather_numbers(const MpiSession& mpi, double value) {
+    return gather(mpi, value, MPI_DOUBLE);
 }
 
 std::vector<std::string> gather_texts(const MpiSession& mpi, const std::string& text) {

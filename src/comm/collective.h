@@ -22,6 +22,7 @@ bool any_rank(const MpiSession& mpi, bool value);
 
 /// Every rank's number, in rank order. Collective.
 std::vector<std::uint64_t> gather_numbers(const MpiSession& mpi, std::uint64_t value);
+std::vector<double> gather_numbers(const MpiSession& mpi, double value);
 
 /// Every rank's text, in rank order. Collective.
 std::vector<std::string> gather_texts(const MpiSession& mpi, const std::string& text);

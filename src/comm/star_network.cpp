@@ -299,7 +299,7 @@ StarNetwork::StarNetwork(const MpiSession& mpi) : impl_(new Impl) {
     const std::string meeting =
         broadcast_text(mpi, mpi.is_root() ? impl_->listen(mpi) : std::string());
     const bool mine = mpi.is_root() || impl_->connect(mpi, meeting);
-    const std::vector<std::uint64_t> all = gather_numbers(mpi, mine ? 1 : 0);
+    const std::vector<std::uint64_t> all = gather_numbers(mpi, std::uint64_t{mine});
     for (int rank = 1; rank < mpi.size(); ++rank) {
         if (all[static_cast<std::size_t>(rank)] != 0) connected_.push_back(rank);
     }

@@ -91,6 +91,14 @@ TEST(Numbers, GatheredInRankOrder) {
     for (std::size_t r = 0; r < all.size(); ++r) EXPECT_EQ(all[r], (std::uint64_t{1} << 40U) + r);
 }
 
+TEST(Numbers, FractionsGatheredInRankOrder) {
+    const auto all = gather_numbers(session(), session().rank() - 0.1);
+    ASSERT_EQ(all.size(), static_cast<std::size_t>(session().size()));
+    for (std::size_t r = 0; r < all.size(); ++r) {
+        EXPECT_EQ(all[r], static_cast<double>(r) - 0.1);
+    }
+}
+
 TEST(Numbers, AnyRank) {
     EXPECT_FALSE(any_rank(session(), false));
     EXPECT_TRUE(any_rank(session(), true));
