@@ -2,7 +2,9 @@
 # mpirun. One ctest per script; ranks are stated in the scripts.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
-add_library(loratrain_no_flock MODULE "${CMAKE_CURRENT_LIST_DIR}/support/no_flock.c")
+foreach(name no_flock failing_files)
+  add_library(loratrain_${name} MODULE "${CMAKE_CURRENT_LIST_DIR}/support/${name}.c")
+endforeach()
 
 # loratrain_system_test(NAME TIMEOUT [label...]); label sanitize: also run under the sanitizers.
 # Another test may run beside each: most of their time goes into starting and ending processes.
@@ -13,7 +15,8 @@ function(loratrain_system_test name timeout)
   set_tests_properties(system.${name} PROPERTIES
     LABELS "system;${ARGN}" TIMEOUT ${timeout}
     ENVIRONMENT "LORATRAIN_BIN=$<TARGET_FILE:loratrain>;LORATRAIN_MPIEXEC=${MPIEXEC_EXECUTABLE};\
-LORATRAIN_NO_FLOCK=$<TARGET_FILE:loratrain_no_flock>")
+LORATRAIN_NO_FLOCK=$<TARGET_FILE:loratrain_no_flock>;\
+LORATRAIN_FAILING_FILES=$<TARGET_FILE:loratrain_failing_files>")
 endfunction()
 
 loratrain_system_test(golden 900 sanitize)

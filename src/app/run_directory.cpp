@@ -90,6 +90,7 @@ RunDirectory::RunDirectory(const Job& job, const CommandLine& command_line,
     log::open_file(dir_ + "/loratrain.log");
     report_what_happened_before();
     remove_unfinished_writes(dir_);
+    if (fs::is_directory(dir_ + "/ckpt")) remove_unfinished_directories(dir_ + "/ckpt");
     for (const AdapterJob& adapter : job.adapters) {
         const std::string folder = dir_ + "/adapters/" + adapter.name;
         if (fs::is_directory(folder)) remove_unfinished_writes(folder);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "io/checksum.h"
 #include "io/raw_file.h"
 
@@ -32,6 +33,16 @@ void flush_to_disk(const std::string& path, int flags) {
     const std::string reason = flushed ? "" : system_reason();
     ::close(descriptor);
     if (!flushed && !unsupported) throw Error(path + ": cannot be flushed to disk: " + reason);
+}
+
+std::string temporary_name(const std::string& path) {
+    // Process ids are the same on several hosts or in several containers.
+    const auto moment = std::chrono::system_clock::now().time_since_epoch().count();
+    return cat(path, temporary_suffix, ::getpid(), "-", moment);
+}
+
+bool is_temporary(const fs::path& path) {
+    return path.extension().string().starts_with(temporary_suffix);
 }
 
 std::string folder_of(const std::string& path) {
@@ -58,9 +69,7 @@ void write_text_atomic(const std::string& path, const std::string& text) {
 
 void write_file_atomic(const std::string& path,
                        const std::function<void(const std::string& temporary)>& write) {
-    // Process ids are the same on several hosts or in several containers.
-    const auto moment = std::chrono::system_clock::now().time_since_epoch().count();
-    const std::string temporary = cat(path, temporary_suffix, ::getpid(), "-", moment);
+    const std::string temporary = temporary_name(path);
     try {
         write(temporary);
         flush_to_disk(temporary, O_RDONLY);
@@ -88,24 +97,39 @@ void make_directory(const std::string& path) {
 }
 
 void replace_directory(const std::string& temporary, const std::string& path) {
-    if (fs::exists(path)) {
-        const bool exchanged =
-            ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0;
-        fs::remove_all(exchanged ? temporary : path);
-        if (exchanged) return;
-    }
+    if (!fs::exists(path)) return fs::rename(temporary, path);
+    const bool exchanged =
+        ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0;
+    if (exchanged) return remove_directory(temporary);
+    const std::string former = temporary_name(path);
+    fs::rename(path, former);
     fs::rename(temporary, path);
+    remove_directory(former);
+}
+
+void remove_directory(const std::string& path) {
+    std::error_code error;
+    fs::remove_all(path, error);
+    if (error) log::warn(cat(path, ": cannot be removed: ", error.message()));
 }
 
 std::vector<std::string> remove_unfinished_writes(const std::string& dir) {
     std::vector<std::string> removed;
     for (const auto& entry : fs::directory_iterator(dir)) {
-        const std::string extension = entry.path().extension().string();
-        if (!entry.is_regular_file() || !extension.starts_with(temporary_suffix)) continue;
+        if (!entry.is_regular_file() || !is_temporary(entry.path())) continue;
         removed.push_back(entry.path().string());
     }
     for (const std::string& path : removed) fs::remove(path);
     return removed;
+}
+
+void remove_unfinished_directories(const std::string& dir) {
+    std::vector<std::string> unfinished;
+    for (const auto& entry : fs::directory_iterator(dir)) {
+        const bool temporary = entry.is_directory() && is_temporary(entry.path());
+        if (temporary) unfinished.push_back(entry.path().string());
+    }
+    for (const std::string& path : unfinished) remove_directory(path);
 }
 
 std::string file_checksum(const std::string& path) {

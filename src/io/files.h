@@ -22,8 +22,14 @@ void write_file_atomic(const std::string& path,
 /// there neither, unless the file system cannot exchange names.
 void replace_directory(const std::string& temporary, const std::string& path);
 
+/// Removes a directory with all it holds, if it is there. What cannot be removed stays, with a
+/// warning: network file systems keep the names of files that somebody has open.
+void remove_directory(const std::string& path);
+
 /// Removes the temporary files that writers which died have left in a directory; returns them.
 std::vector<std::string> remove_unfinished_writes(const std::string& dir);
+/// The same for temporary directories, as remove_directory does.
+void remove_unfinished_directories(const std::string& dir);
 
 /// Creates the directory and its parents; throws InputError (cannot be created or is not writable).
 void make_directory(const std::string& path);

@@ -8,8 +8,6 @@
 #include <cerrno>
 #include <system_error>
 
-#include "base/error.h"
-
 namespace loratrain {
 
 namespace {
@@ -25,8 +23,12 @@ std::string system_reason() {
 
 InputFile::InputFile(const std::string& path) : path_(path) {
     descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor_ < 0) {
+    if (descriptor_ < 0 && (errno == ENOENT || errno == ENOTDIR)) {
         throw InputError(path, "cannot be read: " + system_reason(), "check the path");
+    }
+    if (descriptor_ < 0) {
+        throw UnreadableFile(path, "cannot be read: " + system_reason(),
+                             "check the file system and the file's permissions");
     }
     struct stat status {};
     const bool known = ::fstat(descriptor_, &status) == 0;
@@ -48,8 +50,9 @@ void InputFile::read(std::uint64_t offset, std::uint64_t bytes, void* target) co
                                     static_cast<off_t>(offset));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) {
-            throw InputError(path_, cat("reading failed at byte ", offset, ": ", system_reason()),
-                             "check the disk and the file");
+            const std::string reason = system_reason();
+            throw UnreadableFile(path_, cat("reading failed at byte ", offset, ": ", reason),
+                                 "check the disk and the file");
         }
         if (got == 0) {
             throw InputError(path_, cat("ends at byte ", offset, ", ", bytes, " bytes too early"),

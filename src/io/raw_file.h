@@ -3,10 +3,19 @@
 #include <cstdint>
 #include <string>
 
+#include "base/error.h"
+
 namespace loratrain {
 
+/// A file is there, but the system does not let it be read, perhaps only now: a network file system
+/// in trouble, a right that is missing. What it holds may be good.
+class UnreadableFile : public InputError {
+  public:
+    using InputError::InputError;
+};
+
 /// A regular file open for reading at any offset; reads are thread-safe. Every error is an
-/// InputError naming the path.
+/// InputError naming the path, where the system refuses an UnreadableFile.
 class InputFile {
   public:
     explicit InputFile(const std::string& path);

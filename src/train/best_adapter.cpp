@@ -57,7 +57,8 @@ void keep_best_adapters(const Job& job, const RunState& state, const std::string
 
 void restore_best_adapters(const Job& job, const RunState& state, const std::string& checkpoint) {
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {
-        fs::remove_all(best_dir(job, i).string() + ".tmp");
+        const fs::path folder = best_dir(job, i).parent_path();
+        if (fs::is_directory(folder)) remove_unfinished_directories(folder.string());
         const fs::path kept = kept_file(job, i, checkpoint);
         if (checkpoint.empty() || !fs::exists(kept)) {
             fs::remove_all(best_dir(job, i));

@@ -8,6 +8,7 @@
 #include "config/job_yaml.h"
 #include "io/files.h"
 #include "io/json_text.h"
+#include "io/raw_file.h"
 #include "train/best_adapter.h"
 
 namespace loratrain {
@@ -60,7 +61,9 @@ void write_manifest(const fs::path& dir, const RunIdentity& identity) {
     manifest["data_checksums"] = identity.data_checksums;
     OrderedJson& files = manifest["files"] = OrderedJson::object();
     for (const auto& entry : fs::directory_iterator(dir)) {
-        files[entry.path().filename().string()] = file_checksum(entry.path().string());
+        const std::string name = entry.path().filename().string();
+        const bool hidden = name.starts_with('.');  // a removed file that somebody has open, on NFS
+        if (!hidden) files[name] = file_checksum(entry.path().string());
     }
     write_text_atomic((dir / manifest_name).string(), dump_json(manifest, 2) + "\n");
 }
@@ -104,17 +107,6 @@ std::vector<std::int64_t> stored_rounds(const Job& job) {
     return rounds;
 }
 
-/// What a job that died while writing a checkpoint has left.
-void remove_unfinished(const Job& job) {
-    std::vector<fs::path> unfinished;
-    for (const auto& entry : fs::directory_iterator(checkpoint_root(job))) {
-        if (entry.path().extension().string().starts_with(temporary_suffix)) {
-            unfinished.push_back(entry.path());
-        }
-    }
-    for (const fs::path& path : unfinished) fs::remove_all(path);
-}
-
 /// All but the newest `keep` up to `round`. Those beyond it belong to a continuation that was given
 /// up by restarting from an older checkpoint.
 void remove_old(const Job& job, std::int64_t round) {
@@ -122,12 +114,12 @@ void remove_old(const Job& job, std::int64_t round) {
     const auto abandoned = std::partition(rounds.begin(), rounds.end(),
                                           [&](std::int64_t other) { return other <= round; });
     for (auto other = abandoned; other != rounds.end(); ++other) {
-        fs::remove_all(checkpoint_root(job) / std::to_string(*other));
+        remove_directory((checkpoint_root(job) / std::to_string(*other)).string());
     }
     rounds.erase(abandoned, rounds.end());
     std::sort(rounds.begin(), rounds.end(), std::greater<>());
     for (auto i = static_cast<std::size_t>(job.checkpoint.keep); i < rounds.size(); ++i) {
-        fs::remove_all(checkpoint_root(job) / std::to_string(rounds[i]));
+        remove_directory((checkpoint_root(job) / std::to_string(rounds[i])).string());
     }
 }
 
@@ -202,6 +194,8 @@ FoundCheckpoint newest_undamaged(const Job& job, const RunIdentity& identity,
         OrderedJson manifest;
         try {
             manifest = checked_manifest(dir);
+        } catch (const UnreadableFile&) {
+            throw;
         } catch (const InputError& error) {
             damage.add(error);
             found.damaged.push_back(dir.string() + ": " + error.what());
@@ -246,7 +240,8 @@ void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, Ad
     const fs::path temporary = root / (std::to_string(state.round) + temporary_suffix);
     if (mpi.is_root()) {
         make_directory(root.string());
-        remove_unfinished(job);
+        remove_unfinished_writes(root.string());
+        remove_unfinished_directories(root.string());
         make_directory(temporary.string());
     }
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {

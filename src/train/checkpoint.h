@@ -21,8 +21,9 @@ struct RunIdentity {
 /// exp_avg_sq under PEFT names), state.json, job.yaml and manifest.json with the checksum of every
 /// file; everything under a temporary name first, renamed when complete; then LATEST is moved, then
 /// all but the newest `keep` are removed, and any of later rounds (left by a run that was set
-/// back). A job that dies in it, or a full disk (Error), leaves the checkpoints before it as they
-/// were. The layout does not depend on ranks. Collective.
+/// back); one that cannot be removed stays till the next time, with a warning. A job that dies in
+/// it, or a full disk (Error), leaves the checkpoints before it as they were. The layout does not
+/// depend on ranks. Collective.
 void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, AdapterBank& bank,
                      const RunState& state, const RunIdentity& identity);
 
@@ -35,8 +36,8 @@ struct FoundCheckpoint {
 /// The checkpoint to continue from: `asked` (a path), or with "" the newest undamaged one of
 /// <run.dir>/ckpt, from LATEST backwards. Root only. None when there is none (asked = "");
 /// InputError when it is damaged (checksums; asked = "": when all are), was written by a job that
-/// differs in a harmful key (the differences are listed), or for other weights or data. Datasets
-/// added at the end are no difference.
+/// differs in a harmful key (the differences are listed), or for other weights or data; an
+/// UnreadableFile is no damage, but ends the search. Datasets added at the end are no difference.
 std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const RunIdentity& identity,
                                                const std::string& asked);
 

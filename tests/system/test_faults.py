@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 from harness import (STOPPED, JobTest, children, is_alive, mpirun_command, read_metrics, run, send,
                      start, write_samples)
@@ -20,12 +21,17 @@ from harness import (STOPPED, JobTest, children, is_alive, mpirun_command, read_
 RANKS = 3
 LONGEST_END = 60  # seconds from a signal to the end of mpirun and of every rank
 NO_FLOCK = os.environ.get("LORATRAIN_NO_FLOCK", "")
+FAILING_FILES = os.environ.get("LORATRAIN_FAILING_FILES", "")
 FILES = ("adapter_model.safetensors", "adapter_config.json")
 
 
 def latest(run_dir):
     path = run_dir / "ckpt/LATEST"
     return int(path.read_text()) if path.exists() else 0
+
+
+def in_environment(**variables):
+    return unittest.mock.patch.dict(os.environ, variables)
 
 
 class Moment:
@@ -252,6 +258,29 @@ class Directory(JobTest):
         self.assertNotIn("damaged", again.stderr)
         self.assert_same_adapters()
 
+    @unittest.skipUnless(FAILING_FILES, "LORATRAIN_FAILING_FILES names no library (ctest sets it)")
+    def test_checkpoint_that_cannot_be_read_now_is_not_damaged(self):
+        self.succeed(run([self.path, "--stop-after", 6]), STOPPED)
+        with in_environment(LD_PRELOAD=FAILING_FILES, LORATRAIN_FAILING_READS="ckpt/6/two"):
+            process = self.succeed(run([self.path]), 2)
+        self.assertRegex(process.stderr, r"ckpt/6/two.safetensors: .*Input/output error")
+        self.assertEqual(sorted(path.name for path in (self.run_dir / "ckpt").iterdir()),
+                         ["4", "6", "LATEST"])
+        again = self.succeed(run([self.path]))
+        self.assertIn("continuing from " + str(self.run_dir / "ckpt/6"), again.stdout)
+        self.assert_same_adapters()
+
+    @unittest.skipUnless(FAILING_FILES, "LORATRAIN_FAILING_FILES names no library (ctest sets it)")
+    def test_old_checkpoint_that_cannot_be_removed_stays(self):
+        self.succeed(run([self.path, "--stop-after", 2]), STOPPED)
+        with in_environment(LD_PRELOAD=FAILING_FILES, LORATRAIN_FAILING_REMOVALS="2"):
+            process = self.succeed(run([self.path, "--stop-after", 8]), STOPPED)
+        self.assertRegex(process.stderr, r"ckpt/2: cannot be removed: Directory not empty")
+        self.assertEqual(latest(self.run_dir), 8)
+        self.succeed(run([self.path]))
+        self.assertFalse((self.run_dir / "ckpt/2").exists())
+        self.assert_same_adapters()
+
     def test_all_checkpoints_damaged(self):
         self.succeed(run([self.path, "--stop-after", 6]), STOPPED)
         self.damage(6)
@@ -307,8 +336,7 @@ class Directory(JobTest):
 
     @unittest.skipUnless(NO_FLOCK, "LORATRAIN_NO_FLOCK names no library (ctest sets it)")
     def test_file_system_without_locks(self):
-        os.environ["LD_PRELOAD"] = NO_FLOCK
-        self.addCleanup(os.environ.pop, "LD_PRELOAD")
+        self.enterContext(in_environment(LD_PRELOAD=NO_FLOCK))
         long = self.long_job()
         self.start_and_kill(long)
         _, third = self.continue_for(long, 50)
