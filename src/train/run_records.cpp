@@ -47,8 +47,9 @@ void RunRecords::start(const RunState& state, double elapsed_seconds,
         for (const MetricsRow& row : rows[i]) summaries_[i].add(row);
         guarded([&] { events_->restart(static_cast<AdapterId>(i), rows[i]); });
     }
-    last_beat_ = Clock::now();
-    round_of_beat_ = state.round;
+    started_ = true;
+    last_beat_ = last_tokens_ = last_round_ = Clock::now();
+    round_ = state.round;
     write_status(status(state, elapsed_seconds, "running", ""));
 }
 
@@ -57,16 +58,19 @@ void RunRecords::add(AdapterId adapter, const std::vector<MetricsRow>& rows) {
     guarded([&] { events_->append(adapter, rows); });
 }
 
-void RunRecords::measure(const RunState& state) {
-    const double seconds = seconds_since(last_beat_);
-    const std::int32_t rounds = state.round - round_of_beat_;
-    if (rounds > 0) {
-        seconds_per_round_.add(seconds / rounds, seconds);
-        round_of_beat_ = state.round;
+void RunRecords::measure() {
+    if (rounds_since_ > 0) {
+        const double seconds = seconds_since(last_round_);
+        seconds_per_round_.add(seconds / rounds_since_, seconds);
+        rounds_since_ = 0;
+        last_round_ = Clock::now();
     }
-    tokens_per_second_.add(static_cast<double>(tokens_since_) / seconds, seconds);
-    tokens_since_ = 0;
-    last_beat_ = Clock::now();
+    if (tokens_since_ > 0) {
+        const double seconds = seconds_since(last_tokens_);
+        tokens_per_second_.add(static_cast<double>(tokens_since_) / seconds, seconds);
+        tokens_since_ = 0;
+        last_tokens_ = Clock::now();
+    }
 }
 
 void RunRecords::add_adapters() {
@@ -79,10 +83,16 @@ void RunRecords::add_adapters() {
     }
 }
 
-void RunRecords::beat(const RunState& state, double elapsed_seconds, std::int64_t tokens) {
-    tokens_since_ += tokens;
+void RunRecords::batch_done(const BatchPlan& batch) {
+    tokens_since_ += batch.tokens;
+    rounds_since_ += std::max(0, batch.round + 1 - round_);
+    round_ = std::max(round_, batch.round + 1);
+}
+
+void RunRecords::beat(const RunState& state, double elapsed_seconds) {
     if (seconds_since(last_beat_) >= pace_.beat) {
-        measure(state);
+        measure();
+        last_beat_ = Clock::now();
         write_status(status(state, elapsed_seconds, "running", ""));
     } else if (view_ && seconds_since(last_view_) >= pace_.view) {
         view(status(state, elapsed_seconds, "running", ""));
@@ -94,7 +104,7 @@ RunStatus RunRecords::status(const RunState& state, double elapsed_seconds, cons
     RunStatus status;
     status.state = how;
     status.reason = reason;
-    status.round = state.round;
+    status.round = std::max(state.round, round_);
     status.elapsed_seconds = elapsed_seconds;
     status.tokens_per_second = tokens_per_second_.value();
     status.seconds_per_round = seconds_per_round_.value();
@@ -109,7 +119,6 @@ RunStatus RunRecords::status(const RunState& state, double elapsed_seconds, cons
     for (std::size_t i = 0; i < state.adapters.size(); ++i) {
         const AdapterState& a = state.adapters[i];
         const std::int32_t total = plan_.adapters[i].total_steps;
-        status.round = std::max(status.round, a.steps);
         status.adapters.push_back({job_.adapters[i].name, status_name(a.status), a.steps, total,
                                    a.steps > 0 ? std::optional(a.last_loss) : std::nullopt,
                                    evaluated(a.last_eval_loss), evaluated(a.last_exact_match),
@@ -130,6 +139,7 @@ void RunRecords::write_status(const RunStatus& status) {
 }
 
 void RunRecords::write_results(const RunState& state) {
+    if (!started_) return;
     std::vector<AdapterResult> results;
     for (std::size_t i = 0; i < summaries_.size(); ++i) {
         results.push_back(
@@ -143,7 +153,7 @@ void RunRecords::write_results(const RunState& state) {
 
 void RunRecords::end(const RunState& state, double elapsed_seconds, const std::string& how,
                      const std::string& reason) {
-    if (tokens_since_ > 0) measure(state);
+    measure();
     write_results(state);
     write_status(status(state, elapsed_seconds, how, reason));
 }

@@ -41,11 +41,13 @@ class RunRecords {
     /// Rows that have been written to an adapter's metrics.jsonl.
     void add(AdapterId adapter, const std::vector<MetricsRow>& rows);
 
-    /// A sign of life, written when the last one is old enough. `tokens`: trained on since the call
-    /// before.
-    void beat(const RunState& state, double elapsed_seconds, std::int64_t tokens);
+    void batch_done(const BatchPlan& batch);
+    /// A sign of life, written when the last one is old enough; to be called often, also where
+    /// nothing is done for long.
+    void beat(const RunState& state, double elapsed_seconds);
+    /// Nothing before start: what the file says is not known.
     void write_results(const RunState& state);
-    /// The last status of this process: done, stopped or failed, and why.
+    /// The results, and the last status of this process: done, stopped or failed, and why.
     void end(const RunState& state, double elapsed_seconds, const std::string& how,
              const std::string& reason);
 
@@ -56,7 +58,7 @@ class RunRecords {
                      const std::string& reason) const;
     void view(const RunStatus& status);
     void write_status(const RunStatus& status);
-    void measure(const RunState& state);
+    void measure();
     void guarded(const std::function<void()>& write);
 
     const Job& job_;
@@ -67,10 +69,14 @@ class RunRecords {
     RecordPace pace_;
     std::vector<MetricsSummary> summaries_;
     std::unique_ptr<EventLog> events_;
+    bool started_ = false;
     Clock::time_point last_beat_;
     Clock::time_point last_view_;
+    Clock::time_point last_tokens_;  ///< when their speed was measured
+    Clock::time_point last_round_;
     std::int64_t tokens_since_ = 0;
-    std::int32_t round_of_beat_ = 0;
+    std::int32_t round_ = 0;  ///< of the run, after the batches so far
+    std::int32_t rounds_since_ = 0;
     RecentMean tokens_per_second_;
     RecentMean seconds_per_round_;
     bool warned_ = false;

@@ -150,7 +150,10 @@ void Trainer::train(const Window& window) {
 
 void Trainer::evaluate(const Window& window) {
     parts_.loader.start(window);
-    const std::vector<EvalSums> mine = parts_.runner.run(window, parts_.loader, {});
+    const auto sign_of_life = [this] {
+        if (parts_.mpi.is_root()) records_.beat(state_, elapsed());
+    };
+    const std::vector<EvalSums> mine = parts_.runner.run(window, parts_.loader, {{}, sign_of_life});
     const int last_rank = parts_.plan.replica.stages.back().rank;
     const std::vector<EvalSums> sums =
         eval_sums_from_text(broadcast_text(parts_.mpi, eval_sums_text(mine), last_rank));
@@ -294,7 +297,7 @@ void Trainer::save() {
 void Trainer::flush_metrics() {
     const auto rows = metrics_.flush();
     for (std::size_t i = 0; i < rows.size(); ++i) records_.add(static_cast<AdapterId>(i), rows[i]);
-    records_.beat(state_, elapsed(), 0);
+    records_.beat(state_, elapsed());
 }
 
 void Trainer::start_run() {
@@ -307,7 +310,9 @@ void Trainer::start_run() {
             std::filesystem::remove(dir + "/DONE");
             std::filesystem::remove(dir + "/FAILED");
         }
-        rows.push_back(metrics_.restore(adapter, fresh_ ? -1 : state_.adapters[i].steps));
+        const bool untouched =
+            fresh_ || (state_.adapters[i].steps == 0 && state_.adapters[i].first_eval_loss < 0);
+        rows.push_back(metrics_.restore(adapter, untouched ? -1 : state_.adapters[i].steps));
     }
     inbox_.emplace(parts_.job.run.dir);
     records_.start(state_, elapsed(), rows);

@@ -106,6 +106,7 @@ bool Trainer::drain_wanted() {
 
 void Trainer::post_if_ready(StreamPlanner& planner) {
     channel_.progress();
+    records_.beat(state_, elapsed());
     if (!planner.ready()) return;
     posted_ = planner.take();
     channel_.post(std::string(1, static_cast<char>(Directive::train)) + posted_->text);
@@ -154,7 +155,8 @@ void Trainer::on_batch(const BatchResult& result) {
     }
     ++batches_done_;
     progress_.batch_done(batch, metrics.loss, metrics.elapsed_seconds, work_.left(state_));
-    records_.beat(state_, metrics.elapsed_seconds, batch.tokens);
+    records_.batch_done(batch);
+    records_.beat(state_, metrics.elapsed_seconds);
 }
 
 bool Trainer::any_failure() const {

@@ -15,8 +15,8 @@ import time
 import unittest
 import unittest.mock
 
-from harness import (STOPPED, JobTest, children, is_alive, mpirun_command, read_metrics, run, send,
-                     start, write_samples)
+from harness import (ENDLESS, STOPPED, JobTest, children, is_alive, mpirun_command, read_metrics,
+                     run, send, start, write_samples)
 
 RANKS = 3
 LONGEST_END = 60  # seconds from a signal to the end of mpirun and of every rank
@@ -280,6 +280,32 @@ class Directory(JobTest):
         self.succeed(run([self.path]))
         self.assertFalse((self.run_dir / "ckpt/2").exists())
         self.assert_same_adapters()
+
+    def test_a_start_that_does_not_train_keeps_the_results(self):
+        self.succeed(run([self.path, "--stop-after", 6]), STOPPED)
+        results = (self.run_dir / "results.csv").read_text()
+        self.assertIn(",6,", results)
+        self.succeed(run([self.path, "--stop-after", 6]), STOPPED)
+        self.assertEqual((self.run_dir / "results.csv").read_text(), results)
+
+    def test_first_evaluation_lost_with_a_killed_job(self):
+        """Of an adapter that began after the last checkpoint."""
+        job = json.loads(self.path.read_text())
+        job["schedule"] = {"max_adapters": 1}
+        job["checkpoint"] = {"every_steps": 0}
+        job["adapters"][1]["max_steps"] = ENDLESS
+        job["datasets"]["b"]["eval_path"] = write_samples(self.dir / "eval.jsonl", 5, 17)
+        self.write_job(job)
+        self.succeed(run([self.path, "--stop-after", 12]), STOPPED)
+        process = start([self.path])
+        while not (self.run_dir / "adapters/two/metrics.jsonl").exists():
+            self.assertIsNone(process.poll())
+            time.sleep(0.02)
+        send(children(process.pid), signal.SIGKILL)
+        process.communicate(timeout=LONGEST_END)
+        self.succeed(run([self.path, "--stop-after", 15]), STOPPED)
+        steps = [line["step"] for line in read_metrics(self.run_dir, "two")]
+        self.assertEqual(steps, [0, 1, 2, 3])
 
     def test_all_checkpoints_damaged(self):
         self.succeed(run([self.path, "--stop-after", 6]), STOPPED)

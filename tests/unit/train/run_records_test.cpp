@@ -27,6 +27,13 @@ class Records : public ::testing::Test {
         return plan;
     }
 
+    static BatchPlan batch(std::int32_t round) {
+        BatchPlan made;
+        made.round = round;
+        made.tokens = 100;
+        return made;
+    }
+
     static MetricsRow row(std::int32_t step, double loss) {
         MetricsRow made;
         made.step = step;
@@ -82,7 +89,8 @@ TEST_F(Records, StartEndAndWhy) {
     state_.adapters[1].steps = 4;
     state_.adapters[1].last_loss = 0.75;
     state_.adapters[1].last_eval_loss = 1.5;
-    records.beat(state_, 1.0, 100);
+    records.batch_done(batch(3));
+    records.beat(state_, 1.0);
     EXPECT_EQ(status().round, 0) << "the second beat came too early";
     records.end(state_, 2.0, "failed", "disk on fire");
     EXPECT_EQ(status().state, "failed");
@@ -100,13 +108,13 @@ TEST_F(Records, AViewSeesWhatTheFileDoesAndMore) {
     const auto see = [&](const RunStatus& s) { seen.push_back(s); };
     RunRecords slow(folder_.job, plan_, work_, 1, see, {never, never});
     slow.start(state_, 0.0, {{}, {}});
-    slow.beat(state_, 0.1, 100);
+    slow.beat(state_, 0.1);
     ASSERT_EQ(seen.size(), 1U) << "the second came too early";
     seen.clear();
     RunRecords records(folder_.job, plan_, work_, 1, see, {never, 0.0});
     records.start(state_, 0.0, {{}, {}});
-    state_.adapters[1].steps = 4;
-    records.beat(state_, 0.5, 100);
+    records.batch_done(batch(3));
+    records.beat(state_, 0.5);
     ASSERT_EQ(seen.size(), 2U);
     EXPECT_EQ(seen[1].round, 4);
     EXPECT_EQ(status().round, 0) << "the file has its own pace";
@@ -119,10 +127,14 @@ TEST_F(Records, AViewSeesWhatTheFileDoesAndMore) {
 TEST_F(Records, TheFileIsWrittenAgainWhenItIsOldEnough) {
     RunRecords records(folder_.job, plan_, work_, 1, {}, {0.0, never});
     records.start(state_, 0.0, {{}, {}});
-    state_.adapters[1].steps = 4;
-    records.beat(state_, 1.0, 100);
+    records.beat(state_, 1.0);
+    EXPECT_EQ(status().tokens_per_second, 0.0);
+    records.batch_done(batch(3));
+    records.batch_done(batch(3));
+    records.beat(state_, 1.0);
     EXPECT_EQ(status().round, 4);
     EXPECT_GT(status().tokens_per_second, 0.0);
+    EXPECT_GT(status().seconds_per_round, 0.0);
     EXPECT_DOUBLE_EQ(status().seconds_left.value(),
                      work_.left(state_).tokens / status().tokens_per_second);
 }
@@ -141,6 +153,26 @@ TEST_F(Records, ResultsCoverWhatWasBeforeAContinuation) {
     EXPECT_NE(found[1].find(",2,0.5,0.25,,,,,200,1.000,adapters/second"), std::string::npos)
         << found[1];
     EXPECT_NE(found[2].find(",2,2,2,,,,,200,1.000,adapters/first"), std::string::npos) << found[2];
+}
+
+TEST_F(Records, BeatsWithoutABatchDoNotSlowTheMeasuredSpeed) {
+    RunRecords records(folder_.job, plan_, work_, 1, {}, {0.0, never});
+    records.start(state_, 0.0, {{}, {}});
+    records.batch_done(batch(0));
+    records.beat(state_, 1.0);
+    const RunStatus before = status();
+    for (int i = 0; i < 3; ++i) records.beat(state_, 2.0);
+    EXPECT_EQ(status().tokens_per_second, before.tokens_per_second);
+    EXPECT_EQ(status().seconds_per_round, before.seconds_per_round);
+}
+
+TEST_F(Records, ResultsThatAreNotKnownAreNotWritten) {
+    folder_.write("results.csv", "of the start before");
+    RunRecords records(folder_.job, plan_, work_, 1);
+    records.write_results(state_);
+    records.end(state_, 1.0, "stopped", "a file STOP");
+    EXPECT_EQ(folder_.read("results.csv"), "of the start before");
+    EXPECT_EQ(status().state, "stopped");
 }
 
 TEST_F(Records, AdaptersThatWaitCountInTheRoundsLeft) {
