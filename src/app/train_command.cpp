@@ -1,6 +1,7 @@
 #include "app/train_command.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -59,6 +60,15 @@ std::size_t stage_of(const Plan& plan, int rank) {
     return static_cast<std::size_t>(found - stages.begin());
 }
 
+/// For what is no reason to end otherwise than the training did.
+void warn_at_failure(const std::function<void()>& write) {
+    try {
+        write();
+    } catch (const std::exception& error) {
+        log::warn(error.what());
+    }
+}
+
 /// Writes <run.dir>/memory.json; that it cannot be written is only a warning. Collective.
 std::vector<MeasuredMemory> record_memory(const MpiSession& mpi, const std::string& dir,
                                           const Backend& backend, const ResidentMemory& before) {
@@ -67,11 +77,8 @@ std::vector<MeasuredMemory> record_memory(const MpiSession& mpi, const std::stri
     std::vector<MeasuredMemory> ranks;
     for (std::size_t r = 0; r < allocated.size(); ++r) ranks.push_back({allocated[r], resident[r]});
     if (!mpi.is_root()) return ranks;
-    try {
-        write_text_atomic(dir + "/" + memory_file_name, memory_to_json(ranks));
-    } catch (const std::exception& error) {
-        log::warn(error.what());
-    }
+    warn_at_failure(
+        [&] { write_text_atomic(dir + "/" + memory_file_name, memory_to_json(ranks)); });
     return ranks;
 }
 
@@ -282,7 +289,7 @@ void write_end(const MpiSession& mpi, const ResidentMemory& before, const Traine
     log_memory(session.plan, record_memory(mpi, session.job.run.dir, *session.backend, before));
     if (trainer.makespan().compared()) log::info("training " + trainer.makespan().text());
     refine_costs(mpi, session.job, session.plan, *session.recorder, session.costs);
-    if (session.directory) session.directory->write_end(reason);
+    if (session.directory) warn_at_failure([&] { session.directory->write_end(reason); });
     if (mpi.is_root()) log::block(ProgressLog::closing_table(session.job, trainer.state()));
     log::info(reason);
 }

@@ -23,6 +23,12 @@ struct State {
     LiveRegion region;
     std::vector<std::string> lines;
 
+    /// In the file; a full disk may have room again.
+    void keep(const std::string& line) {
+        if (!file.is_open()) return;
+        file.clear();
+        file << line << std::endl;
+    }
     /// In the background other programs write to the terminal.
     bool is_live() {
         if (!terminal) return false;
@@ -45,7 +51,7 @@ std::string clock_text() {
 void write(std::ostream& stream, const std::string& line) {
     State& all = state();
     const std::lock_guard lock(all.writing);
-    if (all.file.is_open()) all.file << line << std::endl;
+    all.keep(line);
     if (all.is_live() && (&stream == &std::cout || all.shows_errors)) {
         std::cout << all.region.draw(line + '\n', all.lines, all.terminal->size()) << std::flush;
     } else {
@@ -87,7 +93,7 @@ void progress(std::string_view text) {
     {
         const std::lock_guard lock(all.writing);
         if (all.is_live()) {
-            if (all.file.is_open()) all.file << info_line(text) << std::endl;
+            all.keep(info_line(text));
             return;
         }
     }

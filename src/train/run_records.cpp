@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/activity.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/system.h"
@@ -32,6 +33,7 @@ RunRecords::RunRecords(const Job& job, const Plan& plan, const WorkCounter& work
       summaries_(job.adapters.size()) {}
 
 void RunRecords::guarded(const std::function<void()>& write) {
+    const activity::OffDevice files;
     try {
         write();
     } catch (const std::exception& error) {

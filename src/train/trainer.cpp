@@ -295,6 +295,7 @@ void Trainer::save() {
 }
 
 void Trainer::flush_metrics() {
+    const activity::OffDevice files;
     const auto rows = metrics_.flush();
     for (std::size_t i = 0; i < rows.size(); ++i) records_.add(static_cast<AdapterId>(i), rows[i]);
     records_.beat(state_, elapsed());

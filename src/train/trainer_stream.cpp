@@ -58,6 +58,7 @@ void Trainer::train_stream() {
         parts_.stop.window_took(2.0 * seconds);
         flush_metrics();
     }
+    activity::begin(activity::Task::end_window);
     settle_stream(planner.round());
 }
 

@@ -307,6 +307,17 @@ class Directory(JobTest):
         steps = [line["step"] for line in read_metrics(self.run_dir, "two")]
         self.assertEqual(steps, [0, 1, 2, 3])
 
+    def test_a_record_that_cannot_be_written_at_the_end_is_a_warning(self):
+        process = start([self.long_job()])
+        while not latest(self.run_dir):
+            self.assertIsNone(process.poll())
+            time.sleep(0.02)
+        (self.run_dir / "provenance.json").unlink()
+        send(children(process.pid), signal.SIGTERM)
+        output = process.communicate(timeout=LONGEST_END)[0]
+        self.assertEqual(process.returncode, STOPPED, output)
+        self.assertRegex(output, "warning: .*provenance.json")
+
     def test_all_checkpoints_damaged(self):
         self.succeed(run([self.path, "--stop-after", 6]), STOPPED)
         self.damage(6)
