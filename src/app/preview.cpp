@@ -1,6 +1,7 @@
 #include "app/preview.h"
 
 #include <chrono>
+#include <filesystem>
 
 #include "app/cluster.h"
 #include "app/job_inputs.h"
@@ -15,15 +16,19 @@
 #include "plan/make_plan.h"
 #include "plan/predict.h"
 #include "report/plan_trace.h"
+#include "report/run_record.h"
 #include "report/timeline_svg.h"
 
 namespace loratrain {
+
+namespace fs = std::filesystem;
 
 namespace {
 
 constexpr std::int32_t rounds_played = 16;
 constexpr std::int32_t rounds_drawn = 4;
-constexpr const char* preview_folder = "/preview";
+constexpr const char* preview_name = "preview";
+constexpr const char* dry_run_name = "dry_run";
 
 Cluster wanted_cluster(const CommandLine& command_line, const MpiSession& mpi, const Job& job) {
     const int ranks = command_line.ranks.value_or(mpi.size());
@@ -33,7 +38,17 @@ Cluster wanted_cluster(const CommandLine& command_line, const MpiSession& mpi, c
 
 std::string output_directory(const CommandLine& command_line, const Job& job) {
     if (!command_line.output.empty()) return command_line.output;
-    return command_line.device.empty() ? "" : job.run.dir + preview_folder;
+    return command_line.device.empty() ? "" : cat(job.run.dir, "/", dry_run_name);
+}
+
+/// A report would show what is simulated here as that of the run.
+void check_is_no_place_of_a_run(const std::string& dir) {
+    const fs::path folder = (fs::absolute(dir) / "").lexically_normal().parent_path();
+    const bool preview = folder.filename() == preview_name;
+    if (is_run_directory(folder) || (preview && is_run_directory(folder.parent_path()))) {
+        throw InputError("--out", dir + " is where a run keeps its timeline",
+                         "choose another directory");
+    }
 }
 
 /// <dir>/timeline.svg and <dir>/trace.json.
@@ -54,6 +69,8 @@ void write_pictures(const std::string& dir, const Job& job, const Plan& plan,
 
 void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, const Job& job,
                       Cluster cluster) {
+    const std::string dir = output_directory(command_line, job);
+    if (!dir.empty()) check_is_no_place_of_a_run(dir);
     const JobInputs inputs = open_job_inputs(job);
     const auto start = std::chrono::steady_clock::now();
     const ModelSpec model = inputs.weights->spec();
@@ -71,7 +88,6 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, co
     log::block(describe(plan, prediction, planning_seconds));
     log::block(describe(compare_policies(job, model, inputs.infos, cluster, rounds_played),
                         job.schedule.policy));
-    const std::string dir = output_directory(command_line, job);
     if (dir.empty()) return;
     write_pictures(dir, job, plan, prediction.start);
     log::info(cat("wrote ", dir, "/timeline.svg and ", dir, "/", trace_file_name));
@@ -91,7 +107,7 @@ void write_preview(const Job& job, const Plan& plan, std::span<const DatasetInfo
     try {
         Simulator simulator(job, plan, plan.costs);
         simulator.add(plan_window(job, plan, datasets, at_start(plan), rounds_drawn));
-        write_pictures(job.run.dir + preview_folder, job, plan, simulator.timeline());
+        write_pictures(cat(job.run.dir, "/", preview_name), job, plan, simulator.timeline());
     } catch (const std::exception& error) {
         log::warn(cat("no preview: ", error.what()));
     }

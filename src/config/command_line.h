@@ -28,7 +28,7 @@ struct CommandLine {
     // import-hf: loratrain import-hf HF_DIR OUT.h5
     std::string hf_dir;
     /// Also report's --out; there "" = RUN_DIR/report.html. And a dry run's: a directory; "" = with
-    /// --device <run.dir>/preview, else no files are written.
+    /// --device <run.dir>/dry_run, else no files are written.
     std::string output;
     bool force = false;       ///< --force: replace an existing OUT.h5
     bool store_bf16 = false;  ///< --dtype bf16: convert fp32 weights to bf16

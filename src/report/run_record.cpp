@@ -22,7 +22,7 @@ void check_run_directory(const std::string& dir) {
     if (!fs::is_directory(dir)) {
         throw InputError(dir, "is no directory", "give the run.dir of a job");
     }
-    if (!fs::exists(dir + resolved_name)) {
+    if (!is_run_directory(dir)) {
         throw InputError(dir, "is no run directory: it has no resolved.yaml",
                          "give the run.dir of a job that has started");
     }
@@ -75,6 +75,10 @@ std::string status_of(const RunRecord& run, std::size_t adapter) {
 }
 
 }  // namespace
+
+bool is_run_directory(const std::string& dir) {
+    return fs::exists(dir + resolved_name);
+}
 
 std::string memory_to_json(const std::vector<MeasuredMemory>& ranks) {
     auto json = OrderedJson::array();

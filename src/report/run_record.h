@@ -37,6 +37,9 @@ struct RunRecord {
     bool trace_measured = false;
 };
 
+/// Whether a run has started in `dir`.
+bool is_run_directory(const std::string& dir);
+
 /// Throws InputError when `dir` is no run directory or another of its files is damaged.
 RunRecord read_run(const std::string& dir);
 

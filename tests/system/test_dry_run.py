@@ -76,9 +76,9 @@ class DryRun(JobTest):
         process = self.succeed(self.preview("llama-3.1-8b", "--ranks", 4, "--device", "h200"))
         self.check_text(process.stdout)
         self.assertEqual(sorted(path.name for path in (self.dir / "run").rglob("*")),
-                         ["preview", "timeline.svg", "trace.json"])
-        self.check_trace(self.dir / "run/preview/trace.json")
-        self.check_picture(self.dir / "run/preview/timeline.svg")
+                         ["dry_run", "timeline.svg", "trace.json"])
+        self.check_trace(self.dir / "run/dry_run/trace.json")
+        self.check_picture(self.dir / "run/dry_run/timeline.svg")
 
     def test_llama_70b_takes_most_of_four_gpus(self):
         out = self.dir / "pictures"
@@ -106,6 +106,22 @@ class DryRun(JobTest):
         self.succeed(self.preview("llama-3-70b", "--ranks", enough, "--device", "h100",
                                   "--out", self.dir / "enough"))
         self.assertFalse((self.dir / "run").exists())
+
+    def test_files_of_a_run_are_left_alone(self):
+        self.succeed(run([self.write_job(self.tiny_job("run", {"one": {}}, max_steps=2))]))
+        folder = self.dir / "run"
+        kept = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        self.assertIn(folder / "preview/trace.json", kept)
+        device = ("--dry-run", "--device", "h200")
+        self.succeed(direct(self.dir / "job.yaml", *device))
+        for out in (folder, folder / "preview", f"{folder}/preview/"):
+            process = direct(self.dir / "job.yaml", *device, "--out", out)
+            self.assertEqual(process.returncode, 2)
+            self.assertEqual(process.stderr.count("error: "), 1, process.stderr)
+            self.assertIn(f"--out: {out} is where a run keeps its timeline", process.stderr)
+        self.assertEqual({path: path.read_bytes() for path in folder.rglob("*") if path.is_file()
+                          and path.parent.name != "dry_run"}, kept)
+        self.assertTrue((folder / "dry_run/timeline.svg").exists())
 
     def test_faster_devices_are_predicted_faster(self):
         speeds = [self.number(r"speed +(\d+) tokens/s", self.succeed(self.preview(
