@@ -1,6 +1,7 @@
 #include "app/run_directory.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -12,12 +13,22 @@
 #include "base/version.h"
 #include "config/job_yaml.h"
 #include "io/json_text.h"
+#include "io/results_file.h"
+#include "io/status_file.h"
+#include "io/trace_file.h"
 #include "plan/plan_text.h"
+#include "report/run_record.h"
 
 namespace loratrain {
 
 namespace fs = std::filesystem;
 namespace {
+
+/// What a run leaves, besides its log and what holds for the machine (costs, GEMM algorithms).
+constexpr std::array former_files{
+    "ckpt",           "adapters",        "resolved.yaml",  "plan.yaml",     "provenance.json",
+    status_file_name, results_file_name, memory_file_name, trace_file_name, "preview",
+    "held_out.json",  "tensorboard",     "report.html",    "inbox/accepted"};
 
 std::string moment_text() {
     return local_time(unix_time(), "%Y-%m-%dT%H:%M:%S%z");
@@ -61,8 +72,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 /// Says when; starts within one second are told apart by a number.
-fs::path name_aside(const fs::path& path) {
-    const std::string name = path.string() + ".before-" + local_time(unix_time(), "%Y%m%d-%H%M%S");
+fs::path folder_aside(const std::string& dir) {
+    const std::string name = cat(dir, "/before-", local_time(unix_time(), "%Y%m%d-%H%M%S"));
     fs::path target = name;
     for (int i = 2; fs::exists(target); ++i) target = cat(name, "-", i);
     return target;
@@ -80,9 +91,7 @@ RunDirectory::RunDirectory(const Job& job, const CommandLine& command_line,
     make_directory(dir_);
     lock_.emplace(dir_ + "/.lock", "run directory " + dir_);
     if (command_line.restart == Restart::never) {
-        move_aside("ckpt");
-        move_aside("adapters");
-        move_aside("inbox/accepted");
+        move_former_run_aside();
     } else {
         check_same_job(dir_, identity.job_yaml);
         if (!found_) found_ = find_checkpoint(job, identity, "");
@@ -117,12 +126,15 @@ void RunDirectory::report_what_happened_before() const {
     }
 }
 
-void RunDirectory::move_aside(const std::string& name) const {
-    const fs::path path = fs::path(dir_) / name;
-    if (!fs::exists(path)) return;
-    const fs::path target = name_aside(path);
-    fs::rename(path, target);
-    log::info("moved " + path.string() + " to " + target.string());
+void RunDirectory::move_former_run_aside() const {
+    const fs::path aside = folder_aside(dir_);
+    for (const char* name : former_files) {
+        const fs::path path = fs::path(dir_) / name;
+        if (!fs::exists(path)) continue;
+        make_directory((aside / name).parent_path());
+        fs::rename(path, aside / name);
+    }
+    if (fs::exists(aside)) log::info("moved what the former run left to " + aside.string());
 }
 
 void RunDirectory::write_records(const Job& job, const Plan& plan, const RunIdentity& identity,

@@ -17,10 +17,10 @@ class RunDirectory {
   public:
     /// Creates the directory where needed, locks it and decides where to start. Throws InputError:
     /// not writable, in use by a live job, belongs to a different job (differences listed). With
-    /// Restart::never, what a former run left (ckpt, adapters,
-    /// accepted additions) is moved aside, not deleted. From
-    /// then on the log goes to loratrain.log too; it says when the lock of a dead job is taken over
-    /// and which damaged checkpoints are passed by.
+    /// Restart::never, what a former run left is moved to <run.dir>/before-TIME, a run directory of
+    /// its own; only the log is carried on, and measured costs hold for the new run too. From then
+    /// on the log goes to loratrain.log too; it says when the lock of a dead job is taken over and
+    /// which damaged checkpoints are passed by.
     RunDirectory(const Job& job, const CommandLine& command_line, const RunIdentity& identity);
 
     /// Checkpoint to continue from; "" = start at step 0.
@@ -37,7 +37,7 @@ class RunDirectory {
 
   private:
     void report_what_happened_before() const;
-    void move_aside(const std::string& name) const;
+    void move_former_run_aside() const;
 
     std::string dir_;
     std::optional<FileLock> lock_;

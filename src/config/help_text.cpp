@@ -18,7 +18,7 @@ Options for training:
   --dry-run           print plan, memory, predicted speed and idle time; with it:
     --ranks N  --device h200|h100|a100|cpu  --out DIR (<run.dir>/dry_run)
   --restart auto      continue from the newest checkpoint in run.dir, if any (default)
-  --restart never     start anew
+  --restart never     start anew; what is there goes to <run.dir>/before-TIME
   --restart PATH      continue from this checkpoint
   --stop-after N      checkpoint and exit with 75 at the first block end from step N
   --max-hours H       the same before H hours are over (run.max_hours)

@@ -11,8 +11,8 @@ import tempfile
 import time
 import unittest
 
-from harness import (DEMO_VOCABULARY, STOPPED, JobTest, adapter_weights, children, read_metrics,
-                     run, send, shared_layers, start, step_metrics, write_samples)
+from harness import (DEMO_VOCABULARY, STOPPED, JobTest, adapter_weights, children, direct,
+                     read_metrics, run, send, shared_layers, start, step_metrics, write_samples)
 
 TIMES = ("tokens_per_second", "elapsed_seconds")
 ADAPTERS = {
@@ -221,24 +221,40 @@ class Signals(ResumeTest):
 
 class Restart(ResumeTest):
     def test_never_moves_the_old_run_aside(self):
-        job = self.job("run")
-        self.succeed(run([job, "--stop-after", 4]), STOPPED)
-        before = contents(self.dir / "run" / "adapters")
-        self.succeed(run([job, "--restart", "never"]))
+        job = self.job("run", logging={"trace": True, "tensorboard": True})
+        split = ["--set", "datasets.b.eval_split=2"]
+        self.succeed(run([job, *split, "--stop-after", 4]), STOPPED)
+        before = contents(self.dir / "run")
+        for name in ("trace.json", "held_out.json", "results.csv"):
+            self.assertIn(name, before)
+        self.succeed(run([job, "--restart", "never", "--set", "logging={}"]))
         self.assert_same_run(self.dir / "run", self.whole())
-        aside = sorted(p.name for p in (self.dir / "run").iterdir() if ".before-" in p.name)
-        self.assertEqual([name.split(".before-")[0] for name in aside], ["adapters", "ckpt"])
-        self.assertEqual(contents(self.dir / "run" / aside[0]), before)
+        (aside,) = (self.dir / "run").glob("before-*")
+        stays = (".lock", "loratrain.log", "costs.json")
+        self.assertEqual(contents(aside), {name: text for name, text in before.items()
+                                           if name not in stays})
+        self.assertEqual(self.timeline(self.dir / "run"), "Simulated")
+        self.assertEqual(self.timeline(aside), "Measured")
+        for name in ("trace.json", "held_out.json", "tensorboard"):
+            self.assertFalse((self.dir / "run" / name).exists(), name)
+        provenance = json.loads((self.dir / "run/provenance.json").read_text())
+        self.assertEqual([start["reason"] for start in provenance["starts"]], ["done"])
+
+    def timeline(self, run_dir):
+        """How a run's report calls its timeline."""
+        self.succeed(direct("report", run_dir, "--out", self.dir / "page.html"))
+        return re.search(r"(\w+), the first [\d.]+ s of training",
+                         (self.dir / "page.html").read_text()).group(1)
 
     def test_never_twice_within_a_second(self):
         job = self.job("run")
         self.succeed(run([job, "--stop-after", 1]), STOPPED)
         for seconds in range(60):
             moment = time.strftime("%Y%m%d-%H%M%S", time.localtime(time.time() + seconds))
-            (self.dir / f"run/ckpt.before-{moment}/1").mkdir(parents=True)
+            (self.dir / f"run/before-{moment}").mkdir()
         self.succeed(run([job, "--restart", "never", "--stop-after", 1]), STOPPED)
-        (aside,) = (self.dir / "run").glob("ckpt.before-*-*-2")
-        self.assertTrue((aside / "1/manifest.json").exists())
+        (aside,) = (self.dir / "run").glob("before-*-*-2")
+        self.assertTrue((aside / "ckpt/1/manifest.json").exists())
 
     def test_path_continues_from_an_older_checkpoint(self):
         job = self.job("run", checkpoint={"every_steps": 4, "keep": 2})
