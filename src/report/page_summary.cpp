@@ -82,12 +82,16 @@ Cell status_cell(const std::string& status) {
     return html::markup_cell("<span class=\"" + text + "\">" + text + "</span>");
 }
 
+/// " / 120"; "" where the plan is missing, or older than an adapter that was added.
+std::string total_steps(const RunRecord& run, AdapterId adapter) {
+    if (!run.plan || index(adapter) >= run.plan->adapters.size()) return "";
+    return cat(" / ", run.plan->adapters[index(adapter)].total_steps);
+}
+
 std::vector<Cell> adapter_row(const RunRecord& run, const AdapterResult& result,
                               const Pulse& pulse) {
     const AdapterJob& adapter = run.job.adapter(result.adapter);
     const MetricsSummary& s = result.summary;
-    const std::string total =
-        run.plan ? cat(" / ", run.plan->adapters[index(result.adapter)].total_steps) : "";
     return {
         text_cell(adapter.name),
         status_cell(shown_status(result.status, pulse)),
@@ -95,7 +99,7 @@ std::vector<Cell> adapter_row(const RunRecord& run, const AdapterResult& result,
         number_cell(std::to_string(adapter.r)),
         number_cell(format_exact(adapter.lora_alpha)),
         number_cell(format_exact(adapter.learning_rate)),
-        number_cell(cat(s.steps, total)),
+        number_cell(cat(s.steps, total_steps(run, result.adapter))),
         loss_cell(s.last_loss),
         loss_cell(s.first_eval_loss),
         loss_cell(s.last_eval_loss),

@@ -1,0 +1,44 @@
+#include <gtest/gtest.h>
+
+#include "report/page_parts.h"
+
+namespace loratrain {
+namespace {
+
+RunRecord run_of_two() {
+    RunRecord run;
+    run.job.datasets.resize(1);
+    run.job.adapters.resize(2);
+    run.job.adapters[0].name = "planned";
+    run.job.adapters[1].name = "added";
+    for (const int i : {0, 1}) {
+        run.results.push_back({static_cast<AdapterId>(i), "RUNNING", {}});
+        run.results.back().summary.steps = 3 + i;
+    }
+    return run;
+}
+
+/// Whether the table has this cell.
+bool shows(const RunRecord& run, const std::string& cell) {
+    return report::adapters(run, {}).find(">" + cell + "</td>") != std::string::npos;
+}
+
+TEST(AdapterTable, StepsOfThePlan) {
+    RunRecord run = run_of_two();
+    EXPECT_TRUE(shows(run, "3"));
+    run.plan.emplace();
+    run.plan->adapters = {{"planned", 8, 2, 20}, {"added", 8, 2, 30}};
+    EXPECT_TRUE(shows(run, "3 / 20"));
+    EXPECT_TRUE(shows(run, "4 / 30"));
+}
+
+TEST(AdapterTable, PlanThatDoesNotKnowAnAddedAdapterYet) {
+    RunRecord run = run_of_two();
+    run.plan.emplace();
+    run.plan->adapters = {{"planned", 8, 2, 20}};
+    EXPECT_TRUE(shows(run, "3 / 20"));
+    EXPECT_TRUE(shows(run, "4"));
+}
+
+}  // namespace
+}  // namespace loratrain
