@@ -345,8 +345,8 @@ ExitCode Trainer::conduct() {
                     [](const AdapterState& a) { return a.status == AdapterStatus::failed; });
     if (code == ExitCode::done && failed) code = ExitCode::some_adapters_failed;
     const bool stopped = code == ExitCode::stopped_resume_me;
-    records_.end(state_, elapsed(), stopped ? "stopped" : "done",
-                 failed ? "some adapters failed" : "");
+    const std::string failure = failed ? "some adapters failed" : "";
+    records_.end(state_, elapsed(), stopped ? "stopped" : "done", stopped ? stop_reason_ : failure);
     channel_.post(std::string(1, static_cast<char>(Directive::finish)) +
                   std::to_string(static_cast<int>(code)));
     channel_.finish();

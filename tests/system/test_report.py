@@ -153,8 +153,10 @@ class StopAndContinue(Watching):
     def test_all_records(self):
         self.train("--stop-after", 3, code=STOPPED)
         self.assertEqual(self.status()["state"], "stopped")
+        self.assertEqual(self.status()["reason"], "--stop-after 3 reached")
         text = self.succeed(direct("status", self.run_dir)).stdout
-        self.assertIn("the same command continues", text)
+        self.assertRegex(text, r"run: stopped [\d-]+ [\d:]+: --stop-after 3 reached "
+                               r"\(the same command continues\)\n")
         self.assertRegex(text, r"one +INTERRUPTED +3/6")
         stopped, _ = self.page()
         self.assertIn("stopped", stopped.text)
