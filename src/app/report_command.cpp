@@ -95,6 +95,7 @@ ExitCode report_command(const CommandLine& command_line, const MpiSession& mpi) 
         const Pulse pulse = run.status ? pulse_now(*run.status) : Pulse{};
         const std::string out = command_line.output.empty() ? command_line.run_dir + "/report.html"
                                                             : command_line.output;
+        check_place_of_file(out);
         write_text_atomic(out, report_page(run, pulse, unix_time()));
         log::info("wrote " + out);
     });

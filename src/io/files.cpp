@@ -83,6 +83,20 @@ void write_file_atomic(const std::string& path,
     flush_to_disk(folder_of(path), O_RDONLY | O_DIRECTORY);
 }
 
+void check_place_of_file(const std::string& path) {
+    if (fs::is_directory(path)) {
+        throw InputError(path, "is a directory", "give the name of the file to be made");
+    }
+    const std::string folder = folder_of(path);
+    if (!fs::is_directory(folder)) {
+        throw InputError(path, "its folder is not a directory", "create it first");
+    }
+    if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+        throw InputError(path, "its folder is not writable: " + system_reason(),
+                         "choose another folder or check its permissions");
+    }
+}
+
 void make_directory(const std::string& path) {
     std::error_code error;
     fs::create_directories(path, error);

@@ -142,16 +142,10 @@ std::uint64_t copy_tensor(const HfShards& shards, const BaseTensor& tensor, DTyp
 }
 
 void check_output(const std::string& output, bool force) {
-    if (fs::is_directory(output)) {
-        throw InputError(output, "is a directory", "give the name of the file to be made");
-    }
+    check_place_of_file(output);
     if (fs::exists(output) && !force) {
         throw InputError(output, "exists already",
                          "choose another name, or replace it with --force");
-    }
-    const fs::path folder = fs::path(output).parent_path();
-    if (!folder.empty() && !fs::is_directory(folder)) {
-        throw InputError(folder.string(), "is not a directory", "create it first");
     }
 }
 

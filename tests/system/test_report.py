@@ -286,6 +286,15 @@ class OtherStates(Watching):
         check, _ = self.page()
         self.assertTrue(any("one" in part for part in check.text))
 
+    def test_no_place_for_the_page(self):
+        self.job["adapters"] = [{"name": "one", "dataset": "a", "max_steps": 1}]
+        self.train(ranks=1)
+        for out in (self.dir / "missing/page.html", self.dir):
+            process = self.succeed(direct("report", self.run_dir, "--out", out), 2)
+            self.assertEqual(process.stderr.count("error: "), 1, process.stderr)
+            self.assertIn(f"error: {out}: ", process.stderr)
+            self.assertNotIn(".tmp", process.stderr)
+
     def test_no_run_directory(self):
         for command in ("status", "report"):
             for path in (self.dir, self.dir / "nowhere"):

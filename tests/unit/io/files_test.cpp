@@ -19,6 +19,20 @@ using testing::problem_text;
 using testing::put;
 using testing::TempDir;
 
+TEST(FilesTest, PlaceOfAFileIsChecked) {
+    const TempDir dir;
+    put(dir.file("a.txt"), "");
+    EXPECT_NO_THROW(check_place_of_file(dir.file("a.txt")));
+    EXPECT_NO_THROW(check_place_of_file(dir.file("new.txt")));
+    EXPECT_NO_THROW(check_place_of_file("new.txt"));
+    const auto problem = [](const std::string& path) {
+        return problem_text([&] { check_place_of_file(path); });
+    };
+    EXPECT_TRUE(has(problem(dir.path()), dir.path() + ": is a directory"));
+    EXPECT_TRUE(has(problem(dir.file("no/b.txt")), "no/b.txt: its folder is not a directory"));
+    EXPECT_TRUE(has(problem(dir.file("a.txt/b")), "a.txt/b: its folder is not a directory"));
+}
+
 TEST(FilesTest, WritesAndReadsText) {
     const TempDir dir;
     const std::string path = dir.file("a.txt");
