@@ -6,7 +6,19 @@
 
 namespace loratrain {
 
+namespace {
+
+/// "--set defaults.r" names the key already.
+void remove_key_of_option(const Place& place, std::string& what) {
+    if (!place.on_command_line) return;
+    const std::string key = place.text.substr(place.text.find(' ') + 1) + ": ";
+    if (what.starts_with(key)) what.erase(0, key.size());
+}
+
+}  // namespace
+
 void ProblemLog::add(const Place& place, std::string what, std::string hint) {
+    remove_key_of_option(place, what);
     entries_.push_back({place, {place.text, std::move(what), std::move(hint)}});
 }
 

@@ -18,6 +18,7 @@ struct Place {
 /// line last, whatever the order in which they were found.
 class ProblemLog {
   public:
+    /// A key that begins `what` is left out where the option names it.
     void add(const Place& place, std::string what, std::string hint);
     /// Throws InputError when there is at least one problem.
     void throw_if_any() const;

@@ -57,7 +57,7 @@ class JobFile(BadInputTest):
         self.refused_job("eight", "adapters.two", "gpu", ranks=2)
 
     def test_wrong_type_in_override(self):
-        self.refused_job("--set", "'lots'",
+        self.refused_job("--set defaults.global_batch_size: 'lots'", "global_batch_size",
                          options=["--set", "defaults.global_batch_size=lots"])
 
     def test_duplicate_adapter_name(self):

@@ -100,9 +100,15 @@ TEST_F(JobOverrides, FillSectionsThatTheFileLacks) {
 
 TEST_F(JobOverrides, BadValueIsPlacedAtTheOption) {
     expect_only(problems(job_text_, {{"adapters.a.r", "8.5"}}), "--set adapters.a.r",
-                "adapters.a.r: '8.5' is not a whole number", "at least 1");
+                "'8.5' is not a whole number", "at least 1");
     expect_only(problems(job_text_, {{"run.seed", ""}}), "--set run.seed",
-                "run.seed: '' is not a whole number", "whole number");
+                "'' is not a whole number", "whole number");
+    expect_only(problems(job_text_, {{"schedule.policy", "foo"}}), "--set schedule.policy",
+                "'foo' is not known here", "one of: ");
+    expect_only(problems(job_text_, {{"logging", "{every_steps: x}"}}), "--set logging",
+                "logging.every_steps: 'x' is not a whole number", "whole number");
+    expect_only(problems(job_text_ + "schedule: {policy: foo}\n"), at(10),
+                "schedule.policy: 'foo' is not known here", "one of: ");
 }
 
 TEST_F(JobOverrides, GoodValueHidesABadOneOfTheFile) {
