@@ -18,6 +18,7 @@
 #include "io/trace_file.h"
 #include "plan/plan_text.h"
 #include "report/run_record.h"
+#include "train/inbox.h"
 
 namespace loratrain {
 
@@ -28,7 +29,7 @@ namespace {
 constexpr std::array former_files{
     "ckpt",           "adapters",        "resolved.yaml",  "plan.yaml",     "provenance.json",
     status_file_name, results_file_name, memory_file_name, trace_file_name, "preview",
-    "held_out.json",  "tensorboard",     "report.html",    "inbox/accepted"};
+    "held_out.json",  "tensorboard",     "report.html"};
 
 std::string moment_text() {
     return local_time(unix_time(), "%Y-%m-%dT%H:%M:%S%z");
@@ -131,9 +132,10 @@ void RunDirectory::move_former_run_aside() const {
     for (const char* name : former_files) {
         const fs::path path = fs::path(dir_) / name;
         if (!fs::exists(path)) continue;
-        make_directory((aside / name).parent_path());
+        make_directory(aside);
         fs::rename(path, aside / name);
     }
+    set_orders_aside(dir_, aside);
     if (fs::exists(aside)) log::info("moved what the former run left to " + aside.string());
 }
 

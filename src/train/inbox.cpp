@@ -27,6 +27,10 @@ bool adds(const fs::path& path) {
     return path.extension() == ".yaml" || path.extension() == ".yml";
 }
 
+bool stops(const fs::path& path) {
+    return path.extension() == stop_suffix;
+}
+
 /// Clocks of file servers differ: a time far in the future says nothing.
 bool is_settled(fs::file_time_type changed) {
     const auto age = fs::file_time_type::clock::now() - changed;
@@ -108,7 +112,6 @@ Inbox::Orders Inbox::look() {
     for (const std::string& path : settled_files()) {
         attempt(path, [&] { orders.additions.push_back({path, read_order(path)}); });
     }
-    const auto stops = [](const fs::path& path) { return path.extension() == stop_suffix; };
     for (const fs::path& path : files_of(dir_, stops)) {
         if (left_alone_.contains(path.filename().string())) continue;
         orders.stops.push_back(path.stem().string());
@@ -163,6 +166,19 @@ std::vector<InboxFile> accepted_additions(const std::string& run_dir) {
         files.push_back({path.string(), read_order(path)});
     }
     return files;
+}
+
+void set_orders_aside(const std::string& run_dir, const std::string& target) {
+    const fs::path inbox = fs::path(run_dir) / inbox_name;
+    std::vector<fs::path> told = files_of(inbox, stops);
+    for (const char* name : {accepted_name, rejected_name}) {
+        if (fs::exists(inbox / name)) told.push_back(inbox / name);
+    }
+    const fs::path aside = fs::path(target) / inbox_name;
+    for (const fs::path& path : told) {
+        make_directory(aside);
+        fs::rename(path, aside / path.filename());
+    }
 }
 
 void request_stop(const std::string& run_dir, const std::string& adapter) {

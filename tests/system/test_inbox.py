@@ -114,6 +114,15 @@ class Orders(JobTest):
         ended = direct("stop", self.dir / "run", "only")
         self.assertEqual(ended.returncode, 2)
 
+    def test_stop_of_a_former_run_does_not_end_a_new_one(self):
+        path = self.write_job(self.job("run", {"only": {"max_steps": 6}}, policy="mlora"))
+        self.succeed(run([path, "--stop-after", 1]), STOPPED)
+        self.succeed(direct("stop", self.dir / "run", "only"))
+        self.succeed(run([path, "--restart", "never"]))
+        self.assertEqual(len(read_metrics(self.dir / "run", "only")), 6)
+        (aside,) = (self.dir / "run").glob("before-*")
+        self.assertTrue((aside / "inbox/only.stop").exists())
+
     def test_stopped_and_continued_run_keeps_its_additions(self):
         process = start([self.write_job(self.job("run", {"first": {}}))])
         self.wait_for_step("run", "first", 1)

@@ -93,6 +93,26 @@ TEST_F(InboxTest, Stops) {
     EXPECT_EQ(folder_.read("inbox/rejected/second.v2.stop.error"), "no such adapter\n");
 }
 
+TEST_F(InboxTest, OrdersOfAFormerRunAreSetAside) {
+    set_orders_aside(folder_.job.run.dir, folder_.path("before"));
+    EXPECT_FALSE(fs::exists(folder_.path("before"))) << "nothing was ordered";
+    put("taken.yaml", "one");
+    inbox_.accept(inbox_.look().additions.at(0));
+    put("bad.yaml", "two");
+    inbox_.reject(inbox_.look().additions.at(0), "why");
+    put("unread.yaml", "three");
+    put("unread.yml.part", "four");
+    request_stop(folder_.job.run.dir, "first");
+    set_orders_aside(folder_.job.run.dir, folder_.path("before"));
+    EXPECT_TRUE(inbox_.look().stops.empty());
+    EXPECT_EQ(texts(inbox_.look()), Names{"three"});
+    EXPECT_TRUE(has("unread.yml.part"));
+    EXPECT_TRUE(accepted_additions(folder_.job.run.dir).empty());
+    EXPECT_EQ(accepted_additions(folder_.path("before")).at(0).text, "one");
+    EXPECT_EQ(folder_.read("before/inbox/rejected/bad.yaml"), "two");
+    EXPECT_TRUE(fs::exists(folder_.path("before/inbox/first.stop")));
+}
+
 TEST_F(InboxTest, AFileThatCannotBeMovedIsLeftAloneFromThenOn) {
     folder_.write("inbox/rejected", "a file where a folder must be");
     folder_.write("inbox/accepted", "another");
