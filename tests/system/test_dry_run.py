@@ -107,6 +107,15 @@ class DryRun(JobTest):
                                   "--out", self.dir / "enough"))
         self.assertFalse((self.dir / "run").exists())
 
+    def test_draws_only_with_a_device_or_a_place(self):
+        path = self.write_job(self.tiny_job("run", {"one": {}}, max_steps=2))
+        self.succeed(direct(path, "--dry-run"))
+        self.assertFalse((self.dir / "run").exists())
+        self.succeed(direct(path, "--dry-run", "--out", self.dir / "here"))
+        self.assertFalse((self.dir / "run").exists())
+        self.assertEqual(sorted(file.name for file in (self.dir / "here").iterdir()),
+                         ["timeline.svg", "trace.json"])
+
     def test_files_of_a_run_are_left_alone(self):
         self.succeed(run([self.write_job(self.tiny_job("run", {"one": {}}, max_steps=2))]))
         folder = self.dir / "run"

@@ -305,6 +305,14 @@ TEST(HelpText, NamesEveryOptionAndItsDefault) {
     }
 }
 
+TEST(HelpText, SaysWhenADryRunWritesFiles) {
+    for (const char* line :
+         {"--device h200|h100|a100|cpu (draws a timeline too, in <run.dir>/dry_run)\n",
+          "--out DIR (draws it there, with or without --device)\n"}) {
+        EXPECT_NE(help_text().find(line), std::string::npos) << line;
+    }
+}
+
 TEST(CommandLineRun, StatusAndReport) {
     const CommandLine status = parse({"status", "runs/a"});
     EXPECT_EQ(status.command, Command::status);
