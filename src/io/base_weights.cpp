@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "io/base_writer.h"
 #include "io/capped_problems.h"
+#include "io/checksum.h"
 #include "io/float_convert.h"
 #include "io/hdf5_handle.h"
 #include "io/hf_config.h"
@@ -51,14 +52,14 @@ class BaseFile : public WeightSource {
         const Hdf5Lock lock;
         file_ = open_hdf5_file(path);
         check_format(file_.get(), path);
-        spec_ = parse_hf_config(required_attribute(file_.get(), config_attribute, path),
-                                path + ":config.json");
+        config_ = required_attribute(file_.get(), config_attribute, path);
+        spec_ = parse_hf_config(config_, path + ":config.json");
         checksum_ = required_attribute(file_.get(), checksum_attribute, path);
         read_tensors();
     }
 
     const ModelSpec& spec() const override { return spec_; }
-    std::string checksum() const override { return checksum_; }
+    std::string checksum() const override;
     void read_rows(const std::string& name, std::int64_t first_row,
                    const TensorView& target) const override;
 
@@ -71,10 +72,17 @@ class BaseFile : public WeightSource {
 
     std::string path_;
     Hdf5Handle file_;
+    std::string config_;
     ModelSpec spec_;
     std::string checksum_;
     std::map<std::string, StoredTensor> tensors_;
 };
+
+std::string BaseFile::checksum() const {
+    Checksum config;
+    config.update(config_.data(), config_.size());
+    return checksum_ + "-" + config.hex();
+}
 
 void BaseFile::read_tensors() {
     CappedProblems problems(path_);

@@ -24,7 +24,8 @@ class WeightSource {
   public:
     virtual ~WeightSource() = default;
     virtual const ModelSpec& spec() const = 0;
-    /// Identity of the weights for checkpoints and provenance.
+    /// Identity of the model for checkpoints and provenance; of a file "TENSORS-CONFIG", the root
+    /// checksum and that of the text of config.json.
     virtual std::string checksum() const = 0;
     /// Fills `target` (host memory, f32 or bf16, any ld) with rows [first_row, first_row +
     /// target.rows) of tensor `name`; a [n] tensor is one row.
@@ -43,6 +44,7 @@ class WeightSource {
 /// verified while reading. The root checksum is that of the lines "NAME DTYPE CHECKSUM\n" of all
 /// tensors, sorted by name (DTYPE fp32 or bf16, CHECKSUM the dataset's attribute). Opening checks
 /// names, shapes and dtypes against the config; every error is an InputError with "file:dataset".
+/// Checksums are those of the import, not computed anew: values edited in place are not noticed.
 std::unique_ptr<WeightSource> open_base_weights(const std::string& path);
 
 /// Random weights from a seed (scaled so that activations stay bounded), for benchmarks.

@@ -149,8 +149,12 @@ void check_identity(const fs::path& dir, const OrderedJson& manifest, const RunI
                      "restore the old value, or use another run.dir, or start over with "
                      "--restart never");
     }
-    if (manifest.at("weights_checksum").get<std::string>() != identity.weights_checksum) {
-        problems.add(dir.string(), "was written for other base weights (checksum differs)",
+    const auto weights = manifest.at("weights_checksum").get<std::string>();
+    const std::string& weights_now = identity.weights_checksum;
+    if (weights != weights_now && !weights_now.starts_with(weights + "-")) {
+        problems.add(dir.string(),
+                     "was written for other base weights or another config.json of theirs "
+                     "(checksum differs)",
                      "use the same model.weights, or another run.dir");
     }
     const auto data = manifest.at("data_checksums").get<std::vector<std::string>>();

@@ -360,6 +360,25 @@ class Refusals(ResumeTest):
         self.assert_refused(run([self.path]), "ckpt/6", "base weights")
         self.assert_unchanged()
 
+    def test_other_config_of_the_weights(self):
+        weights = self.import_golden("llama")
+        base = self.dir / "base"
+        shutil.copytree(self.golden_base("llama"), base)
+        config = json.loads((base / "config.json").read_text())
+        config["rms_norm_eps"] = 0.1
+        (base / "config.json").write_text(json.dumps(config))
+        self.succeed(run(["import-hf", base, weights, "--force"]))
+        self.assert_refused(run([self.path]), "ckpt/6", "another config.json")
+        self.assert_unchanged()
+
+    def test_checkpoint_that_knows_no_config(self):
+        """As versions before wrote it: the checksum of the tensors alone."""
+        path = self.dir / "run/ckpt/6/manifest.json"
+        manifest = json.loads(path.read_text())
+        manifest["weights_checksum"] = manifest["weights_checksum"].split("-")[0]
+        path.write_text(json.dumps(manifest))
+        self.succeed(run([self.path, "--stop-after", 7]), STOPPED)
+
     def test_damaged_checkpoint(self):
         ckpt = self.dir / "run/ckpt/6"
         for name, damage in (("two.safetensors", "truncated"), ("two.safetensors", "missing"),

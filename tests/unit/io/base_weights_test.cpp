@@ -190,15 +190,27 @@ TEST_F(BaseWeightsTest, AcceptsUint16WithAttribute) {
     EXPECT_TRUE(has(refusal(), "base.h5:model.norm.weight: is stored in an unknown number format"));
 }
 
-TEST_F(BaseWeightsTest, ChecksumDependsOnWeights) {
+TEST_F(BaseWeightsTest, ChecksumDependsOnWeightsAndConfig) {
     make();
-    const std::string first = open_base_weights(path())->checksum();
-    EXPECT_EQ(first.size(), 16U);
+    const auto halves = [&] {
+        const std::string checksum = open_base_weights(path())->checksum();
+        EXPECT_EQ(checksum.size(), 33U);
+        return std::pair(checksum.substr(0, 16), checksum.substr(16));
+    };
+    const auto first = halves();
     auto tensors = tiny_tensors(tiny_spec());
     tensors["model.norm.weight"].bytes[3] ^= 1;
     put_model(dir_.file("hf"), tiny_config(), tensors);
     import_hf(dir_.file("hf"), path(), {.force = true});
-    EXPECT_NE(open_base_weights(path())->checksum(), first);
+    const auto second = halves();
+    EXPECT_NE(second.first, first.first);
+    EXPECT_EQ(second.second, first.second);
+    json config = tiny_config();
+    config["rms_norm_eps"] = 0.1;
+    put_model(dir_.file("hf"), config, tensors);
+    import_hf(dir_.file("hf"), path(), {.force = true});
+    EXPECT_EQ(halves().first, second.first);
+    EXPECT_NE(halves().second, second.second);
 }
 
 TEST_F(BaseWeightsTest, RefusesOtherFiles) {

@@ -102,6 +102,8 @@ TEST_F(FindCheckpoint, OtherWeightsDataOrJob) {
     const RunIdentity good = identity_;
     identity_.weights_checksum = "others";
     EXPECT_NE(problem().find("base weights"), std::string::npos);
+    identity_.weights_checksum = "weights-config";  // of a checkpoint that knows no config
+    EXPECT_EQ(problem(), "");
     identity_ = good;
     identity_.data_checksums = {"others"};
     EXPECT_NE(problem().find("training data"), std::string::npos);
