@@ -92,7 +92,9 @@ ParallelJob read_parallel(SectionReader& top) {
     ParallelJob parallel;
     SectionReader section = top.section("parallel");
     section.read_auto("pipeline_stages", parallel.pipeline_stages, 1);
-    section.read_auto("microbatch_tokens", parallel.microbatch_tokens, 1);
+    std::optional<int> tokens;  // products with it must fit in 64 bits
+    section.read_auto("microbatch_tokens", tokens, 1);
+    parallel.microbatch_tokens = tokens;
     section.read_word("recompute", parallel.recompute, recompute_words);
     section.finish();
     return parallel;

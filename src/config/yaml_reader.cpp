@@ -230,9 +230,7 @@ void SectionReader::read(const std::string& key, EvalSplit& value) {
     }
 }
 
-template <class Int>
-void SectionReader::read_whole_or_auto(const std::string& key, std::optional<Int>& value,
-                                       Int least) {
+void SectionReader::read_auto(const std::string& key, std::optional<int>& value, int least) {
     const YamlNode* node = find(key);
     if (node != nullptr && node->text == auto_word) {
         value.reset();
@@ -240,15 +238,6 @@ void SectionReader::read_whole_or_auto(const std::string& key, std::optional<Int
                    whole_number(key, least, "auto, or " + whole_number_words(least))) {
         value = number;
     }
-}
-
-void SectionReader::read_auto(const std::string& key, std::optional<int>& value, int least) {
-    read_whole_or_auto(key, value, least);
-}
-
-void SectionReader::read_auto(const std::string& key, std::optional<std::int64_t>& value,
-                              std::int64_t least) {
-    read_whole_or_auto(key, value, least);
 }
 
 void SectionReader::read_path(const std::string& key, std::string& value,

@@ -56,7 +56,6 @@ class SectionReader {
     void read(const std::string& key, EvalSplit& value);
     /// "auto" gives an empty value.
     void read_auto(const std::string& key, std::optional<int>& value, int least);
-    void read_auto(const std::string& key, std::optional<std::int64_t>& value, std::int64_t least);
     /// Relative paths of the file are resolved against `folder`, those of the command line against
     /// the working directory; "" stays "".
     void read_path(const std::string& key, std::string& value, const std::string& folder);
@@ -79,8 +78,6 @@ class SectionReader {
     const YamlNode* scalar(const std::string& key, const std::string& expected);
     template <class Int>
     std::optional<Int> whole_number(const std::string& key, Int least, const std::string& expected);
-    template <class Int>
-    void read_whole_or_auto(const std::string& key, std::optional<Int>& value, Int least);
     std::optional<std::size_t> read_choice(const std::string& key,
                                            const std::vector<std::string>& words);
     std::string full_name(const std::string& key) const;
