@@ -1,7 +1,10 @@
 #include "io/peft_config.h"
 
+#include <strings.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 #include "base/error.h"
@@ -40,7 +43,7 @@ Json number(double value) {
 }
 
 bool is_unset(const Json& value) {
-    return value.is_null() || value == false || value == 0 || value == "none" ||
+    return value.is_null() || value == false || value == "none" ||
            (value.is_structured() && value.empty());
 }
 
@@ -52,14 +55,16 @@ void refuse_variants(JsonReader& config) {
                                            "layer_replication", "bias",
                                            "fan_in_fan_out",    "use_qalora",
                                            "use_bdlora",        "trainable_token_indices",
-                                           "target_parameters", "alora_invocation_tokens"};
+                                           "target_parameters", "alora_invocation_tokens",
+                                           "exclude_modules"};
     for (const char* key : keys) {
         if (is_unset(config.get(key))) continue;
         config.wrong(key, "which is not supported", "only plain LoRA adapters can be continued");
     }
     const Json& init = config.get("init_lora_weights");
+    const std::string name = init.is_string() ? init.get<std::string>() : "";
     for (const char* method : {"pissa", "olora", "corda", "loftq", "lora_ga"}) {
-        if (!init.is_string() || !init.get<std::string>().starts_with(method)) continue;
+        if (::strncasecmp(name.c_str(), method, std::strlen(method)) != 0) continue;
         config.wrong("init_lora_weights", "which changes the base weights",
                      "convert it to a plain LoRA adapter with PEFT first");
     }

@@ -175,10 +175,14 @@ TEST_F(AdapterFileTest, RefusesVariants) {
         has(refusal_with({{"rank_pattern", {{"q_proj", 4}}}}), "rank_pattern is {\"q_proj\":4}"));
     EXPECT_TRUE(has(refusal_with({{"alpha_pattern", {{"q_proj", 4}}}}), "alpha_pattern is"));
     EXPECT_TRUE(has(refusal_with({{"layers_to_transform", {0}}}), "layers_to_transform is [0]"));
+    EXPECT_TRUE(has(refusal_with({{"layers_to_transform", 0}}), "layers_to_transform is 0"));
+    EXPECT_TRUE(
+        has(refusal_with({{"exclude_modules", {"q_proj"}}}), "exclude_modules is [\"q_proj\"]"));
     EXPECT_TRUE(has(refusal_with({{"bias", "all"}}), "bias is \"all\""));
     EXPECT_TRUE(has(refusal_with({{"fan_in_fan_out", true}}), "fan_in_fan_out is true"));
-    EXPECT_TRUE(
-        has(refusal_with({{"init_lora_weights", "pissa_niter_4"}}), "changes the base weights"));
+    for (const char* init : {"pissa_niter_4", "PiSSA", "OLoRA"}) {
+        EXPECT_TRUE(has(refusal_with({{"init_lora_weights", init}}), "changes the base weights"));
+    }
     EXPECT_NO_THROW({
         change_config({{"init_lora_weights", "gaussian"}, {"loftq_config", json::object()}});
         AdapterFile(dir(), adapter_, spec_);
