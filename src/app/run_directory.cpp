@@ -36,9 +36,9 @@ std::string moment_text() {
 }
 
 void check_same_job(const std::string& dir, const std::string& job_yaml) {
-    const fs::path resolved = fs::path(dir) / "resolved.yaml";
+    const std::string resolved = dir + "/resolved.yaml";
     if (!fs::exists(resolved)) return;
-    const JobDifference difference = compare_jobs(read_text(resolved.string()), job_yaml);
+    const JobDifference difference = compare_jobs(read_text(resolved), job_yaml, resolved);
     Problems problems;
     for (const std::string& line : difference.harmful) {
         problems.add(dir, "holds the run of another job: " + line,

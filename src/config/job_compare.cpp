@@ -56,6 +56,11 @@ void flatten(const YamlNode& map, const std::string& section, const std::string&
 FlatJob flatten_job(const std::string& text, const std::string& source) {
     ProblemLog log;
     const std::optional<YamlNode> root = parse_yaml(text, {source, false}, log);
+    if (!root || root->kind != YamlNode::Kind::map) {
+        throw InputError(source, "is damaged: it holds no job",
+                         "remove the file to continue from the checkpoints, which hold their job "
+                         "too, or choose another run.dir");
+    }
     log.throw_if_any();
     FlatJob job;
     for (const YamlNode& section : root->children) {
@@ -143,8 +148,9 @@ void compare_order(const char* section, const std::vector<std::string>& before,
 
 }  // namespace
 
-JobDifference compare_jobs(const std::string& before, const std::string& now) {
-    const FlatJob old_job = flatten_job(before, "before");
+JobDifference compare_jobs(const std::string& before, const std::string& now,
+                           const std::string& path) {
+    const FlatJob old_job = flatten_job(before, path);
     const FlatJob new_job = flatten_job(now, "now");
     JobDifference difference;
     for (const Setting& setting : old_job.settings) {

@@ -32,7 +32,9 @@ struct JobDifference {
     std::vector<std::string> harmful;
     std::vector<std::string> harmless;
 };
-/// `before`, `now`: texts made by to_yaml.
-JobDifference compare_jobs(const std::string& before, const std::string& now);
+/// `before`, `now`: texts made by to_yaml; `path`: the file that held `before`. InputError when that
+/// is no job.
+JobDifference compare_jobs(const std::string& before, const std::string& now,
+                           const std::string& path);
 
 }  // namespace loratrain

@@ -142,8 +142,8 @@ void check_files(const fs::path& dir, const OrderedJson& manifest) {
 
 void check_identity(const fs::path& dir, const OrderedJson& manifest, const RunIdentity& identity) {
     Problems problems;
-    const JobDifference difference =
-        compare_jobs(read_text((dir / "job.yaml").string()), identity.job_yaml);
+    const std::string job = (dir / "job.yaml").string();
+    const JobDifference difference = compare_jobs(read_text(job), identity.job_yaml, job);
     for (const std::string& line : difference.harmful) {
         problems.add(dir.string(), "the job has changed since this checkpoint: " + line,
                      "restore the old value, or use another run.dir, or start over with "

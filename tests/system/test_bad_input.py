@@ -228,6 +228,15 @@ class RunDirectories(BadInputTest):
         self.job["adapters"][1]["r"] = 3
         self.refused_job("adapters.two.r: 2 -> 3", "another job", ranks=2)
 
+    def test_with_a_damaged_record_of_its_job(self):
+        self.succeed(run([self.write_job(self.job), "--stop-after", 1]), STOPPED)
+        self.before = self.files()
+        for text in ("model: {wei", "", "- a\n"):
+            (self.dir / "run/resolved.yaml").write_text(text)
+            self.refused_job("run/resolved.yaml: is damaged", "remove the file")
+        (self.dir / "run/resolved.yaml").unlink()
+        self.succeed(run([self.write_job(self.job)]))
+
 
 class Import(BadInputTest):
     def setUp(self):

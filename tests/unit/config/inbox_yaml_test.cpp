@@ -92,7 +92,7 @@ TEST_F(Inbox, AJobThatHasGrownIsHarmlesslyDifferent) {
     add_to_job(given, read_inbox("datasets: {poems: {path: poems.jsonl}}\n"
                                  "adapters: [{name: second, dataset: poems}]\n",
                                  "new.yaml", given));
-    const JobDifference difference = compare_jobs(before, to_yaml(given));
+    const JobDifference difference = compare_jobs(before, to_yaml(given), "job.yaml");
     EXPECT_EQ(difference.harmful, std::vector<std::string>{});
     EXPECT_EQ(difference.harmless,
               (std::vector<std::string>{"datasets.poems: added", "adapters.second: added"}));

@@ -30,7 +30,7 @@ JobDifference difference(const std::function<void(Job&)>& change) {
     Job job = two_adapters();
     const std::string before = to_yaml(job);
     change(job);
-    return compare_jobs(before, to_yaml(job));
+    return compare_jobs(before, to_yaml(job), "job.yaml");
 }
 
 void expect_harmless(const std::function<void(Job&)>& change, const Lines& lines) {
@@ -77,7 +77,7 @@ TEST(JobCompare, AKeyThatIsNewInThisVersionIsJudgedLikeAChange) {
     const auto without = [&](const std::string& line) {
         std::string before = now;
         before.erase(before.find(line), line.size());
-        return compare_jobs(before, now);
+        return compare_jobs(before, now, "job.yaml");
     };
     const JobDifference timeout = without("  peer_timeout: 30\n");
     EXPECT_EQ(timeout.harmless, Lines{"run.peer_timeout: not set -> 30"});
@@ -190,8 +190,16 @@ TEST(JobCompare, BothKindsAreListedAtOnce) {
     EXPECT_EQ(found.harmful, Lines{"adapters.a.r: 16 -> 1"});
 }
 
-TEST(JobCompare, TextThatIsNoYamlThrows) {
-    EXPECT_THROW(compare_jobs("{", to_yaml(two_adapters())), InputError);
+TEST(JobCompare, TextThatIsNoJobIsADamagedFile) {
+    for (const char* text : {"{", "", "- a\n"}) {
+        try {
+            compare_jobs(text, to_yaml(two_adapters()), "out/resolved.yaml");
+            FAIL() << "did not throw";
+        } catch (const InputError& error) {
+            expect_only(error.problems(), "out/resolved.yaml", "is damaged: it holds no job",
+                        "remove the file");
+        }
+    }
 }
 
 }  // namespace
