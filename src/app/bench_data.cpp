@@ -81,7 +81,7 @@ int bench_rounds(const CommandLine::Bench& bench) {
     return bench_warmup_rounds + 2 * bench.steps;
 }
 
-std::vector<int> bench_lengths(const std::string& lengths, int count, int longest) {
+std::vector<int> bench_lengths(const std::string& lengths, std::int64_t count, int longest) {
     std::vector<int> result(static_cast<std::size_t>(count), longest);
     if (lengths == "fixed") return result;
     const auto* shape = std::find_if(shapes.begin(), shapes.end(),
@@ -100,8 +100,8 @@ std::vector<int> bench_lengths(const std::string& lengths, int count, int longes
 
 RandomData::RandomData(const CommandLine::Bench& bench) {
     const auto vocab = static_cast<std::uint64_t>(bench_model(bench).vocab_size);
-    const int samples =
-        bench.lengths == "fixed" ? bench.samples : bench.samples * bench_rounds(bench);
+    const std::int64_t rounds = bench.lengths == "fixed" ? 1 : bench_rounds(bench);
+    const std::int64_t samples = bench.samples * rounds;
     const std::string folder = std::filesystem::temp_directory_path().string();
     for (const std::string& name : length_names(bench)) {
         paths_.push_back(cat(folder, "/loratrain-bench-", getpid(), "-", name, ".jsonl"));

@@ -20,7 +20,7 @@ int bench_rounds(const CommandLine::Bench& bench);
 /// Tokens of `count` samples of --lengths `lengths`, none above `longest`.
 ///   fixed: all `longest`; xsum, cnn, wikisum: log-normal like the data sets of these names, of
 ///   mean 0.122, 0.22 and 0.415 `longest` (500, 900 and 1700 of 4096) and sigma 0.6, 0.5 and 0.6.
-std::vector<int> bench_lengths(const std::string& lengths, int count, int longest);
+std::vector<int> bench_lengths(const std::string& lengths, std::int64_t count, int longest);
 
 /// Files of random samples, removed with the object; what has been opened can be read further. One
 /// data set for all adapters, or three of different lengths that adapters take in turn (--lengths

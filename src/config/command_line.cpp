@@ -22,6 +22,7 @@ using Words = std::vector<std::string>;
 constexpr const char* see_help = "see loratrain --help";
 constexpr const char* arguments_key = "argument";
 constexpr int longest_random_sample = 4096;
+constexpr int largest_bench_count = 1000000;
 
 po::options_description train_options(CommandLine& line) {
     po::options_description options;
@@ -147,14 +148,10 @@ Parsed parse_words(const Words& words, const po::options_description& options) {
     return parsed;
 }
 
-void check_at_least_one(const char* option, int value, Problems& problems) {
-    if (value < 1) problems.add(option, cat(value, " is out of range"), "give at least 1");
-}
-
 std::optional<int> read_count(const Parsed& parsed, const char* name, Problems& problems) {
     if (parsed.values.count(name) == 0) return std::nullopt;
     const int value = parsed.values[name].as<int>();
-    check_at_least_one(cat("--", name).c_str(), value, problems);
+    if (value < 1) problems.add(cat("--", name), cat(value, " is out of range"), "give at least 1");
     return value;
 }
 
@@ -328,8 +325,12 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
         {"--samples", bench.samples},
         {"--sample-tokens", bench.sample_tokens},
     }};
-    for (const auto& [option, value] : counts) check_at_least_one(option, value, problems);
-    if (bench.dropout < 0.0 || bench.dropout > largest_dropout) {
+    for (const auto& [option, value] : counts) {
+        if (value >= 1 && value <= largest_bench_count) continue;
+        problems.add(option, cat(value, " is out of range"),
+                     cat("give at least 1 and at most ", largest_bench_count));
+    }
+    if (!(bench.dropout >= 0.0 && bench.dropout <= largest_dropout)) {
         problems.add("--dropout", cat(bench.dropout, " is out of range"),
                      cat("give at least 0 and at most ", largest_dropout));
     }

@@ -238,6 +238,12 @@ TEST(CommandLineBench, BadUsage) {
                 "3 does not fit --hidden 100", "even whole number");
     expect_only(problems_of({"bench", "--hidden", "6", "--heads", "2"}), "--heads",
                 "2 does not fit --hidden 6", "even whole number");
+    expect_only(problems_of({"bench", "--heads", "2147483647"}), "--heads",
+                "2147483647 is out of range", "at most 1000000");
+    expect_only(problems_of({"bench", "--heads", "1000000"}), "--heads",
+                "1000000 does not fit --hidden 768", "even whole number");
+    expect_only(problems_of({"bench", "--dropout", "nan"}), "--dropout", "nan is out of range",
+                "at least 0");
     expect_only(problems_of({"bench", "x"}), "bench", "unexpected argument 'x'", "--help");
 }
 
