@@ -3,6 +3,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <sstream>
+#include <unordered_map>
 #include <utility>
 
 namespace loratrain {
@@ -32,22 +33,29 @@ class TreeBuilder {
             for (const auto& item : node) result.children.push_back(build(item, depth + 1));
         } else if (node.IsMap()) {
             result.kind = YamlNode::Kind::map;
-            for (const auto& entry : node) add_entry(result, entry.first, entry.second, depth);
+            FirstPlaces known;
+            for (const auto& entry : node) {
+                add_entry(result, known, entry.first, entry.second, depth);
+            }
         }
         return result;
     }
 
   private:
+    using FirstPlaces = std::unordered_map<std::string, std::string>;  ///< key -> where it came
+
     Place place(const YAML::Node& node) const { return source_.place(node.Mark().line + 1); }
 
-    void add_entry(YamlNode& map, const YAML::Node& key, const YAML::Node& value, int depth) {
+    void add_entry(YamlNode& map, FirstPlaces& known, const YAML::Node& key,
+                   const YAML::Node& value, int depth) {
         if (!key.IsScalar()) {
             log_.add(place(key), "a key must be a plain word", "write key: value");
             return;
         }
-        if (const YamlNode* first = map.find(key.Scalar())) {
+        const auto [first, added] = known.try_emplace(key.Scalar(), place(key).text);
+        if (!added) {
             log_.add(place(key), "duplicate key '" + key.Scalar() + "'",
-                     "it was already given at " + first->key_place.text);
+                     "it was already given at " + first->second);
             return;
         }
         YamlNode child = build(value, depth + 1);
