@@ -199,8 +199,9 @@ std::string meant_command(const std::string& word) {
 }
 
 void read_job_path(const Words& arguments, CommandLine& line, Problems& problems) {
-    if (arguments.empty()) {
-        problems.add("command line", "no job file given",
+    if (arguments.empty() || arguments.front().empty()) {
+        problems.add("command line",
+                     arguments.empty() ? "no job file given" : "'' names no job file",
                      "write loratrain JOB.yaml, or see loratrain --help");
         return;
     }

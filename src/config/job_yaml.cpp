@@ -53,12 +53,12 @@ YamlNode read_tree(const std::string& path, ProblemLog& log) {
 ModelJob read_model(SectionReader& top, const std::string& folder, ProblemLog& log) {
     ModelJob model;
     SectionReader section = top.section("model");
-    if (section.has("synthetic")) {
+    if (const YamlNode* node = section.find("synthetic")) {
         section.read("synthetic", model.synthetic);
         if (section.has("weights")) {
             log.add(section.place(), "model: has both weights and synthetic", "give one of them");
         }
-        if (!model_preset(model.synthetic)) {
+        if (node->kind == YamlNode::Kind::scalar && !model_preset(model.synthetic)) {
             log.add(section.place(), "model.synthetic: '" + model.synthetic + "' is not known",
                     "must be one of: " + join(model_preset_names(), ", "));
         }

@@ -18,9 +18,13 @@ class TreeBuilder {
     TreeBuilder(const YamlSource& source, ProblemLog& log) : source_(source), log_(log) {}
 
     YamlNode build(const YAML::Node& node, int depth) {
-        if (depth > max_depth || ++nodes_ > max_nodes) {
+        if (depth > max_depth) {
             throw YAML::RepresentationException(
                 node.Mark(), "nested too deeply (an alias that contains itself?)");
+        }
+        if (++nodes_ > max_nodes) {
+            throw YAML::RepresentationException(
+                node.Mark(), cat("more than ", max_nodes, " values (aliases of aliases?)"));
         }
         YamlNode result;
         result.place = place(node);

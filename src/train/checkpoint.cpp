@@ -175,7 +175,7 @@ OrderedJson checked_manifest(const fs::path& dir) {
         check_files(dir, manifest);
         return manifest;
     } catch (const OrderedJson::exception& error) {
-        throw InputError(path, cat("is damaged: ", error.what()));
+        throw InputError(path, "is damaged: " + json_reason(error));
     }
 }
 

@@ -108,6 +108,7 @@ TEST(CommandLineTrain, NegativeValuesReachAnOverride) {
 
 TEST(CommandLineTrain, BadUsage) {
     expect_only(problems_of({}), "command line", "no job file given", "loratrain JOB.yaml");
+    expect_only(problems_of({""}), "command line", "'' names no job file", "loratrain JOB.yaml");
     expect_only(problems_of({"--dry-run"}), "command line", "no job file given", "--help");
     expect_only(problems_of({"a.yaml", "b.yaml"}), "command line", "unexpected argument 'b.yaml'",
                 "one job file");

@@ -292,6 +292,10 @@ TEST_F(JobProblems, SyntheticModel) {
     const std::string rest = "run: {dir: o}\ndatasets: {d: {path: p}}\nadapters: [{name: a}]\n";
     expect_only(problems("model: {synthetic: llama-9}\n" + rest), at(1),
                 "model.synthetic: 'llama-9' is not known", "llama-3.1-8b");
+    expect_only(problems("model: {synthetic: ~}\n" + rest), at(1), "model.synthetic: has no value",
+                "give a text");
+    expect_only(problems("model: {synthetic: ''}\n" + rest), at(1),
+                "model.synthetic: '' is not known", "llama-3.1-8b");
     expect_only(problems("model: {synthetic: llama-3.1-8b, weights: b}\n" + rest), at(1),
                 "model: has both weights and synthetic", "give one of them");
 }
@@ -427,6 +431,18 @@ TEST_F(JobProblems, AliasThatContainsItself) {
     const std::vector<Problem> found = problems(minimal_job + "eval: &a [*a, *a]\n");
     ASSERT_EQ(found.size(), 1U);
     EXPECT_NE(found[0].what.find("an alias that contains itself"), std::string::npos);
+}
+
+TEST_F(JobProblems, AliasesOfAliases) {
+    std::string text = minimal_job + "x0: &x0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n";
+    for (int i = 1; i < 7; ++i) {
+        const std::string alias = cat("*x", i - 1);
+        const std::vector<std::string> ten(10, alias);
+        text += cat("x", i, ": &x", i, " [", join(ten, ", "), "]\n");
+    }
+    const std::vector<Problem> found = problems(text);
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_NE(found[0].what.find("more than 1000000 values (aliases of"), std::string::npos);
 }
 
 TEST_F(JobProblems, SecondDocument) {

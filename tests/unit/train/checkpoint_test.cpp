@@ -91,6 +91,7 @@ TEST_F(FindCheckpoint, DamageNamesTheFile) {
     folder_.write("ckpt/8/manifest.json", "{\"format\": ");
     EXPECT_NE(problem(folder_.path("ckpt/8")).find(folder_.path("ckpt/8/manifest.json")),
               std::string::npos);
+    EXPECT_EQ(problem(folder_.path("ckpt/8")).find("json.exception"), std::string::npos);
     folder_.write("ckpt/8/manifest.json", "{\"format\": \"loratrain-checkpoint-9\"}");
     EXPECT_NE(problem(folder_.path("ckpt/8")).find("format"), std::string::npos);
     std::filesystem::remove_all(folder_.path("ckpt/8"));
