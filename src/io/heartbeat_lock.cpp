@@ -75,24 +75,46 @@ std::string describe_this_process() {
     return dump_json(json) + "\n";
 }
 
+/// What describe_this_process() of another process has written.
+struct Holder {
+    std::string name;
+    std::string process_table;
+    std::string slurm_job;
+    std::string slurm_restarts;
+    std::int64_t process = 0;
+    std::int64_t started = -1;
+};
+
+/// nullopt = damaged.
+std::optional<Holder> read_holder(const std::string& contents) {
+    try {
+        const OrderedJson json = parse_ordered_json(contents);
+        return Holder{json.value("holder", ""),
+                      json.value("process_table", ""),
+                      json.value("slurm_job", ""),
+                      json.value("slurm_restarts", ""),
+                      json.value("process", std::int64_t{0}),
+                      json.value("started", std::int64_t{-1})};
+    } catch (const OrderedJson::exception&) {
+        return std::nullopt;
+    }
+}
+
 std::string holder_of(const std::string& contents) {
-    const OrderedJson json = parse_json_or_discard(contents);
-    return json.is_object() ? json.value("holder", "") : "";
+    return read_holder(contents).value_or(Holder{}).name;
 }
 
 /// Whether the writer of the contents is known to be alive or dead; nullopt = only time can tell.
 std::optional<bool> known_to_live(const std::string& contents) {
-    const OrderedJson json = parse_json_or_discard(contents);
-    if (!json.is_object()) return std::nullopt;
-    const std::string job = json.value("slurm_job", "");
+    const std::optional<Holder> holder = read_holder(contents);
+    if (!holder) return std::nullopt;
+    const std::string& job = holder->slurm_job;
     const bool same_job = !job.empty() && job == environment("SLURM_JOB_ID");
-    if (same_job && json.value("slurm_restarts", "") != environment("SLURM_RESTART_COUNT")) {
-        return false;
-    }
-    const std::string table = json.value("process_table", "");
+    if (same_job && holder->slurm_restarts != environment("SLURM_RESTART_COUNT")) return false;
+    const std::string& table = holder->process_table;
     if (table.empty() || table != process_table()) return std::nullopt;
-    const std::int64_t start = start_of_process(json.value("process", std::int64_t{0}));
-    return start >= 0 && start == json.value("started", std::int64_t{-1});
+    const std::int64_t start = start_of_process(holder->process);
+    return start >= 0 && start == holder->started;
 }
 
 /// A file as it is on the server: opening it asks there, where stat may use what it knows.

@@ -156,8 +156,10 @@ TEST(HeartbeatLockTest, AnotherMachineIsWatched) {
 TEST(HeartbeatLockTest, AnUnreadableHolderIsWatched) {
     const TempDir dir;
     const std::string held = dir.file("held");
-    write_text_atomic(held, "");
-    EXPECT_EQ(HeartbeatLock(held, what, quick()).left_behind(), "another process");
+    for (const char* text : {"", "[1]", R"({"holder":5})", R"({"holder":"a","slurm_job":5})"}) {
+        write_text_atomic(held, text);
+        EXPECT_EQ(HeartbeatLock(held, what, quick()).left_behind(), "another process") << text;
+    }
 }
 
 TEST(HeartbeatLockTest, AnEarlierStartOfTheSameSlurmJobIsDead) {
