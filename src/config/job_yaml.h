@@ -32,8 +32,8 @@ struct JobDifference {
     std::vector<std::string> harmful;
     std::vector<std::string> harmless;
 };
-/// `before`, `now`: texts made by to_yaml; `path`: the file that held `before`. InputError when that
-/// is no job.
+/// `before`, `now`: texts made by to_yaml; `path`: the file that holds `before`. InputError when it
+/// is damaged.
 JobDifference compare_jobs(const std::string& before, const std::string& now,
                            const std::string& path);
 

@@ -140,7 +140,13 @@ void check_files(const fs::path& dir, const OrderedJson& manifest) {
     problems.throw_if_any();
 }
 
-void check_identity(const fs::path& dir, const OrderedJson& manifest, const RunIdentity& identity) {
+/// What the manifest says about the run, besides its files.
+struct Manifest {
+    std::string weights_checksum;
+    std::vector<std::string> data_checksums;
+};
+
+void check_identity(const fs::path& dir, const Manifest& manifest, const RunIdentity& identity) {
     Problems problems;
     const std::string job = (dir / "job.yaml").string();
     const JobDifference difference = compare_jobs(read_text(job), identity.job_yaml, job);
@@ -149,7 +155,7 @@ void check_identity(const fs::path& dir, const OrderedJson& manifest, const RunI
                      "restore the old value, or use another run.dir, or start over with "
                      "--restart never");
     }
-    const auto weights = manifest.at("weights_checksum").get<std::string>();
+    const std::string& weights = manifest.weights_checksum;
     const std::string& weights_now = identity.weights_checksum;
     if (weights != weights_now && !weights_now.starts_with(weights + "-")) {
         problems.add(dir.string(),
@@ -157,7 +163,7 @@ void check_identity(const fs::path& dir, const OrderedJson& manifest, const RunI
                      "(checksum differs)",
                      "use the same model.weights, or another run.dir");
     }
-    const auto data = manifest.at("data_checksums").get<std::vector<std::string>>();
+    const std::vector<std::string>& data = manifest.data_checksums;
     const auto& data_now = identity.data_checksums;
     if (data.size() > data_now.size() || !std::equal(data.begin(), data.end(), data_now.begin())) {
         problems.add(dir.string(), "was written for other training data (checksum differs)",
@@ -168,12 +174,13 @@ void check_identity(const fs::path& dir, const OrderedJson& manifest, const RunI
 }
 
 /// The manifest of an undamaged checkpoint; InputError names every damaged file.
-OrderedJson checked_manifest(const fs::path& dir) {
+Manifest checked_manifest(const fs::path& dir) {
     const std::string path = (dir / manifest_name).string();
     try {
-        OrderedJson manifest = parse_ordered_json(read_text(path));
+        const OrderedJson manifest = parse_ordered_json(read_text(path));
         check_files(dir, manifest);
-        return manifest;
+        return {manifest.at("weights_checksum").get<std::string>(),
+                manifest.at("data_checksums").get<std::vector<std::string>>()};
     } catch (const OrderedJson::exception& error) {
         throw InputError(path, "is damaged: " + json_reason(error));
     }
@@ -195,7 +202,7 @@ FoundCheckpoint newest_undamaged(const Job& job, const RunIdentity& identity,
     Problems damage;
     for (const std::int64_t round : rounds) {
         const fs::path dir = checkpoint_root(job) / std::to_string(round);
-        OrderedJson manifest;
+        Manifest manifest;
         try {
             manifest = checked_manifest(dir);
         } catch (const UnreadableFile&) {

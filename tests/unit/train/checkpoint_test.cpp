@@ -94,6 +94,9 @@ TEST_F(FindCheckpoint, DamageNamesTheFile) {
     EXPECT_EQ(problem(folder_.path("ckpt/8")).find("json.exception"), std::string::npos);
     folder_.write("ckpt/8/manifest.json", "{\"format\": \"loratrain-checkpoint-9\"}");
     EXPECT_NE(problem(folder_.path("ckpt/8")).find("format"), std::string::npos);
+    folder_.write("ckpt/8/manifest.json", R"({"format": "loratrain-checkpoint-1", "files": {}})");
+    EXPECT_NE(problem(folder_.path("ckpt/8")).find("manifest.json: is damaged: key 'weights_ch"),
+              std::string::npos);
     std::filesystem::remove_all(folder_.path("ckpt/8"));
     EXPECT_NE(problem(folder_.path("ckpt/8")).find(folder_.path("ckpt/8")), std::string::npos);
     EXPECT_EQ(find(folder_.path("ckpt/4")), folder_.path("ckpt/4"));
