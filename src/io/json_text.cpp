@@ -11,16 +11,37 @@ namespace loratrain {
 namespace {
 
 constexpr std::size_t longest_text = 160;
+constexpr int deepest_nesting = 100;
 
 std::string shortened(std::string text) {
     if (text.size() <= longest_text) return text;
     return text.substr(0, longest_text) + " ...";
 }
 
-/// The keys seen so far of every open object; reports those given twice.
-class DuplicateKeys {
+/// What is wrong, in words, without the library's prefix.
+std::string json_reason(const Json::exception& error) {
+    std::string text = error.what();
+    const std::size_t column = text.find("column ");
+    const std::size_t colon = column == std::string::npos ? column : text.find(": ", column);
+    if (colon != std::string::npos) {
+        text = text.substr(colon + 2);
+    } else if (text.starts_with('[')) {
+        text = text.substr(std::min(text.size(), text.find("] ") + 2));
+    }
+    return shortened(text);
+}
+
+/// Watches the parsing: refuses deep nesting, and keeps the keys seen so far of every open object
+/// to report those given twice.
+class ParseGuard {
   public:
+    explicit ParseGuard(const std::string& where) : where_(where) {}
+
     bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
+        if (depth > deepest_nesting) {
+            throw InputError(where_, cat("is nested more than ", deepest_nesting, " levels deep"),
+                             "is it the right file?");
+        }
         const auto level = static_cast<std::size_t>(depth);
         if (event == Json::parse_event_t::object_start) {
             seen_.resize(std::max(seen_.size(), level + 2));
@@ -34,23 +55,12 @@ class DuplicateKeys {
     const std::vector<std::string>& duplicates() const { return duplicates_; }
 
   private:
+    const std::string& where_;
     std::vector<std::set<std::string>> seen_;
     std::vector<std::string> duplicates_;
 };
 
 }  // namespace
-
-std::string json_reason(const Json::exception& error) {
-    std::string text = error.what();
-    const std::size_t column = text.find("column ");
-    const std::size_t colon = column == std::string::npos ? column : text.find(": ", column);
-    if (colon != std::string::npos) {
-        text = text.substr(colon + 2);
-    } else if (text.starts_with('[')) {
-        text = text.substr(std::min(text.size(), text.find("] ") + 2));
-    }
-    return shortened(text);
-}
 
 std::string json_kind(const Json& value) {
     if (value.is_number_float()) return "a fraction";
@@ -79,22 +89,20 @@ OrderedJson parse_json_or_discard(std::string_view text) {
     return OrderedJson::parse(text, nullptr, false);
 }
 
-Json parse_json(const std::string& text, const std::string& where) {
-    DuplicateKeys keys;
+Json parse_json(std::string_view text, const std::string& where, const std::string& hint) {
+    ParseGuard guard(where);
     Json document;
     try {
-        document = Json::parse(text, std::ref(keys));
+        document = Json::parse(text, std::ref(guard));
     } catch (const Json::parse_error& error) {
-        const auto end =
-            text.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte, text.size()));
-        throw InputError(cat(where, ":", 1 + std::count(text.begin(), end, '\n')),
-                         "not valid JSON: " + json_reason(error),
-                         "the file may be truncated or was edited by hand");
+        const std::string_view read = text.substr(0, error.byte);
+        throw InputError(cat(where, ":", 1 + std::count(read.begin(), read.end(), '\n')),
+                         "not valid JSON: " + json_reason(error), hint);
     } catch (const Json::exception& error) {
         throw InputError(where, "not valid JSON: " + json_reason(error));
     }
     Problems problems;
-    for (const std::string& key : keys.duplicates()) {
+    for (const std::string& key : guard.duplicates()) {
         problems.add(where, "key '" + key + "' is given twice", "remove one of them");
     }
     problems.throw_if_any();

@@ -9,8 +9,10 @@ namespace loratrain {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;  ///< keys in the order in which they were added
 
-/// Parses a JSON document; bad syntax and keys given twice are InputErrors at "where:line".
-Json parse_json(const std::string& text, const std::string& where);
+/// Parses a JSON document; bad syntax (at "where:line", with this hint), keys given twice and
+/// nesting so deep that the library's recursion would end the program are InputErrors.
+Json parse_json(std::string_view text, const std::string& where,
+                const std::string& hint = "the file may be truncated or was edited by hand");
 
 /// Parses what the program itself has written; bad syntax is an OrderedJson::exception.
 OrderedJson parse_ordered_json(std::string_view text);
@@ -22,9 +24,6 @@ OrderedJson parse_json_or_discard(std::string_view text);
 /// UTF-8 become the replacement character.
 std::string dump_json(const Json& value, int indent = -1);
 std::string dump_json(const OrderedJson& value, int indent = -1);
-
-/// What is wrong, in words, without the library's prefix.
-std::string json_reason(const Json::exception& error);
 
 /// "an object", "a string", ... for messages.
 std::string json_kind(const Json& value);

@@ -107,10 +107,11 @@ TokenSample read_text_line(const Json& line) {
 TokenSample parse_line(std::string_view text, bool bytes) {
     Json line;
     try {
-        line = Json::parse(text.begin(), text.end());
-    } catch (const Json::exception& error) {
-        throw LineProblem{"not valid JSON: " + json_reason(error),
-                          "each line must hold one JSON object; the file may be truncated"};
+        line =
+            parse_json(text, "", "each line must hold one JSON object; the file may be truncated");
+    } catch (const InputError& error) {
+        const Problem& problem = error.problems().front();
+        throw LineProblem{problem.what, problem.hint};
     }
     if (!line.is_object()) {
         throw LineProblem{"holds " + json_kind(line) + ", must be an object", prepare_hint};

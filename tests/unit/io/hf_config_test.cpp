@@ -163,6 +163,9 @@ TEST(HfConfigTest, RefusesUnreadableDocuments) {
         has(problem_text([] { parse_hf_config("[]", "config.json"); }), "must be an object"));
     EXPECT_TRUE(has(problem_text([] { parse_hf_config(R"({"a":1,"a":2})", "config.json"); }),
                     "key 'a' is given twice"));
+    const std::string deep(100000, '[');
+    EXPECT_TRUE(has(problem_text([&] { parse_hf_config("{\"a\":" + deep, "config.json"); }),
+                    "config.json: is nested more than 100 levels deep"));
 }
 
 TEST(HfConfigTest, RefusesOtherModels) {

@@ -169,6 +169,10 @@ TEST_F(TokenFileTest, RefusesBadLines) {
     EXPECT_TRUE(has(line("{\"input_ids\": [1], \"labels\": [null]}"), "'labels'[0] is null"));
     EXPECT_TRUE(has(line("{\"input_ids\": [1], \"label\": [1]}"), "did you mean 'labels'?"));
     EXPECT_TRUE(has(line("{\"input_ids\": [\"\xff\"]}"), "not valid JSON"));
+    EXPECT_TRUE(has(line("{\"input_ids\": [1],\"input_ids\": [2]}"),
+                    "data.jsonl:1: key 'input_ids' is given twice"));
+    EXPECT_TRUE(has(line("{\"input_ids\": [" + std::string(100000, '[')),
+                    "data.jsonl:1: is nested more than 100 levels deep"));
 }
 
 TEST_F(TokenFileTest, RefusesEmptyAndMissingFiles) {
