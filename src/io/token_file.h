@@ -42,7 +42,8 @@ TokenSample tokenize_bytes(const std::string& prompt, const std::string& complet
 /// prompt/completion/text lines; or .h5/.hdf5 with datasets tokens, labels (int32, flat) and
 /// offsets (int64 [samples + 1]). All problems of a file at once, with file:line (at most 20
 /// listed, then a count): not JSON, wrong types, labels and ids of different length, empty sample,
-/// negative ids. A blank last line is fine; an empty file is a problem.
+/// negative ids, a mask without labels, an attention_mask with zeros. A blank last line is fine; an
+/// empty file is a problem.
 ///
 /// `visit` (may be empty) spares a caller that must see all tokens a second pass.
 std::unique_ptr<TokenFile> open_token_file(const std::string& path, bool bytes,

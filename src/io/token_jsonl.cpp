@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -47,13 +48,29 @@ std::vector<std::int32_t> read_ids(const Json& line, const char* key, std::int32
     return ids;
 }
 
-/// A key that was probably meant to be `labels`: training on everything instead would go unseen.
-void refuse_misspelt_labels(const Json& line) {
+/// A key that says what to train on as `labels` does: training on everything would go unseen.
+void refuse_other_labels(const Json& line) {
     for (const auto& [key, value] : line.items()) {
+        static const std::set<std::string> masks{"assistant_mask", "assistant_masks",
+                                                 "completion_mask", "loss_mask"};
+        if (masks.count(key) > 0) {
+            throw LineProblem{"has '" + key + "' but no 'labels'",
+                              "write labels: the ids, and -100 where the mask is 0"};
+        }
         if (!nearest(key, {"labels"}).empty() || key == "targets") {
             throw LineProblem{"unknown key '" + key + "'", "did you mean 'labels'?"};
         }
     }
+}
+
+/// Zeros mean padding, which would be trained like any token.
+void check_attention_mask(const Json& line) {
+    const auto mask = line.find("attention_mask");
+    if (mask == line.end()) return;
+    const auto is_one = [](const Json& value) { return value == 1 || value == true; };
+    if (mask->is_array() && std::all_of(mask->begin(), mask->end(), is_one)) return;
+    throw LineProblem{"'attention_mask' is not all ones: padding inside a sample is not supported",
+                      "leave padding tokens and the mask out"};
 }
 
 TokenSample read_token_line(const Json& line) {
@@ -67,8 +84,9 @@ TokenSample read_token_line(const Json& line) {
     TokenSample sample;
     sample.input_ids = read_ids(line, "input_ids", 0);
     if (sample.input_ids.empty()) throw LineProblem{"sample is empty", "remove the line"};
+    check_attention_mask(line);
     if (!line.contains("labels")) {
-        refuse_misspelt_labels(line);
+        refuse_other_labels(line);
         sample.labels = sample.input_ids;
         return sample;
     }

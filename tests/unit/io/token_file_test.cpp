@@ -175,6 +175,24 @@ TEST_F(TokenFileTest, RefusesBadLines) {
                     "data.jsonl:1: is nested more than 100 levels deep"));
 }
 
+TEST_F(TokenFileTest, RefusesMasksThatWouldBeIgnored) {
+    const auto with = [](const std::string& keys) {
+        return "{\"input_ids\":[1,2]," + keys + "}\n";
+    };
+    const std::string labels = ",\"labels\":[-100,2]";
+    for (const std::string key :
+         {"completion_mask", "assistant_masks", "assistant_mask", "loss_mask"}) {
+        const std::string mask = "\"" + key + "\":[0,1]";
+        EXPECT_TRUE(has(refusal(with(mask)), "data.jsonl:1: has '" + key + "' but no 'labels'"));
+        EXPECT_EQ(open_lines(with(mask + labels))->size(), 1);
+    }
+    const std::string padded = "\"attention_mask\":[1,0]";
+    EXPECT_TRUE(has(refusal(with(padded)), "padding inside a sample is not supported"));
+    EXPECT_TRUE(has(refusal(with(padded + labels)), "padding inside a sample is not supported"));
+    EXPECT_TRUE(has(refusal(with("\"attention_mask\":1")), "'attention_mask' is not all ones"));
+    EXPECT_EQ(open_lines(with("\"attention_mask\":[true,1]"))->size(), 1);
+}
+
 TEST_F(TokenFileTest, RefusesEmptyAndMissingFiles) {
     EXPECT_TRUE(has(refusal(""), "data.jsonl: has no samples"));
     EXPECT_TRUE(has(refusal("\n"), "data.jsonl: has no samples"));
