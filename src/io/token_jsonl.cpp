@@ -37,8 +37,9 @@ std::vector<std::int32_t> read_ids(const Json& line, const char* key, std::int32
                           value.get<std::int64_t>() <= INT32_MAX &&
                           (!value.is_number_unsigned() || value.get<std::uint64_t>() <= INT32_MAX);
         if (!fits) {
-            const char* fault = whole ? (value.get<std::int64_t>() < 0 ? "negative" : "too large")
-                                      : "not a whole number";
+            const char* low = smallest < 0 ? "too small" : "negative";
+            const char* fault =
+                !whole ? "not a whole number" : (value.is_number_unsigned() ? "too large" : low);
             throw LineProblem{
                 cat("'", key, "'[", ids.size(), "] is ", json_text(value), ": ", fault),
                 prepare_hint};

@@ -162,7 +162,10 @@ TEST_F(TokenFileTest, RefusesBadLines) {
     EXPECT_TRUE(has(line("{\"input_ids\": [1.5]}"), "'input_ids'[0] is 1.5: not a whole number"));
     EXPECT_TRUE(has(line("{\"input_ids\": [4, -2]}"), "'input_ids'[1] is -2: negative"));
     EXPECT_TRUE(has(line("{\"input_ids\": [2147483648]}"), "2147483648: too large"));
-    EXPECT_TRUE(has(line("{\"input_ids\": [18446744073709551615]}"), "is 18446744073709551615: "));
+    EXPECT_TRUE(
+        has(line("{\"input_ids\": [18446744073709551615]}"), "is 18446744073709551615: too large"));
+    EXPECT_TRUE(has(line("{\"input_ids\": [1], \"labels\": [-3000000000]}"),
+                    "'labels'[0] is -3000000000: too small"));
     EXPECT_TRUE(has(line("{\"input_ids\": []}"), "sample is empty"));
     EXPECT_TRUE(has(line("{\"input_ids\": [1, 2], \"labels\": [1]}"), "2 input_ids but 1 labels"));
     EXPECT_TRUE(has(line("{\"input_ids\": [1], \"labels\": \"x\"}"), "'labels' is a string"));
