@@ -15,6 +15,7 @@ namespace loratrain {
 namespace {
 
 constexpr std::size_t scan_bytes = 4U << 20U;
+constexpr std::size_t longest_line = 256U << 20U;  // of which a Line's numbers hold every count
 constexpr const char* prepare_hint = "make the file with scripts/prepare_data.py";
 
 /// What is wrong with one line.
@@ -187,12 +188,12 @@ class TokenJsonl final : public TokenFile {
         return lines_[static_cast<std::size_t>(sample)];
     }
 
-    /// Calls take(begin, text) for every line.
+    /// Calls take(begin, text) for every line; one that is too long is the last, and cut.
     template <class Take>
     void scan(const Take& take) const {
         std::string pending;
         std::uint64_t begin = 0;
-        for (std::uint64_t done = 0; done < file_.size();) {
+        for (std::uint64_t done = 0; done < file_.size() && pending.size() <= longest_line;) {
             const std::size_t old = pending.size();
             const std::uint64_t bytes = std::min<std::uint64_t>(scan_bytes, file_.size() - done);
             pending.resize(old + bytes);
@@ -216,6 +217,11 @@ class TokenJsonl final : public TokenFile {
         const bool last = begin + text.size() + 1 >= file_.size();
         if (is_blank(text)) {
             if (!last) problems.add(where, "line is blank", "remove the line");
+            return;
+        }
+        if (text.size() > longest_line) {
+            problems.add(where, "line is longer than " + human_bytes(longest_line),
+                         "each line must hold one sample; is it the right file?");
             return;
         }
         try {

@@ -101,6 +101,13 @@ TEST_F(TokenFileTest, LinesLongerThanTheScanBuffer) {
     }
 }
 
+TEST_F(TokenFileTest, RefusesALineWithoutEnd) {
+    put(jsonl(), "{\"input_ids\":[1]}\n[");
+    std::filesystem::resize_file(jsonl(), std::uintmax_t{6} << 30U);  // sparse
+    EXPECT_TRUE(has(problem_text([&] { open_token_file(jsonl(), false); }),
+                    "data.jsonl:2: line is longer than 256"));
+}
+
 TEST_F(TokenFileTest, GoldenData) {
     const auto file =
         open_token_file(LORATRAIN_TEST_DATA "/golden/llama/adapters/a_r4_all/data.jsonl", false);
