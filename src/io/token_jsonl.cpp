@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstring>
-#include <set>
 #include <string_view>
 #include <vector>
 
@@ -52,14 +51,14 @@ std::vector<std::int32_t> read_ids(const Json& line, const char* key, std::int32
 
 /// A key that says what to train on as `labels` does: training on everything would go unseen.
 void refuse_other_labels(const Json& line) {
-    for (const auto& [key, value] : line.items()) {
-        static const std::set<std::string> masks{"assistant_mask", "assistant_masks",
-                                                 "completion_mask", "loss_mask"};
-        if (masks.count(key) > 0) {
-            throw LineProblem{"has '" + key + "' but no 'labels'",
+    for (const char* mask : {"assistant_mask", "assistant_masks", "completion_mask", "loss_mask"}) {
+        if (line.contains(mask)) {
+            throw LineProblem{cat("has '", mask, "' but no 'labels'"),
                               "write labels: the ids, and -100 where the mask is 0"};
         }
-        if (!nearest(key, {"labels"}).empty() || key == "targets") {
+    }
+    for (const auto& [key, value] : line.items()) {
+        if (!nearest(key, {"labels"}).empty() || key == "label_ids" || key == "targets") {
             throw LineProblem{"unknown key '" + key + "'", "did you mean 'labels'?"};
         }
     }

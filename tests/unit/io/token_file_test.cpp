@@ -178,6 +178,7 @@ TEST_F(TokenFileTest, RefusesBadLines) {
     EXPECT_TRUE(has(line("{\"input_ids\": [1], \"labels\": \"x\"}"), "'labels' is a string"));
     EXPECT_TRUE(has(line("{\"input_ids\": [1], \"labels\": [null]}"), "'labels'[0] is null"));
     EXPECT_TRUE(has(line("{\"input_ids\": [1], \"label\": [1]}"), "did you mean 'labels'?"));
+    EXPECT_TRUE(has(line("{\"input_ids\": [1], \"label_ids\": [1]}"), "unknown key 'label_ids'"));
     EXPECT_TRUE(has(line("{\"input_ids\": [\"\xff\"]}"), "not valid JSON"));
     EXPECT_TRUE(has(line("{\"input_ids\": [1],\"input_ids\": [2]}"),
                     "data.jsonl:1: key 'input_ids' is given twice"));
