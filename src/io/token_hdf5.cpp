@@ -27,6 +27,7 @@ class TokenHdf5 final : public TokenFile {
         const Hdf5Lock lock;
         file_ = open_hdf5_file(path);
         CappedProblems problems(path);
+        check_names(problems);
         tokens_ = open_list("tokens", 4, problems);
         if (H5Lexists(file_.get(), "labels", H5P_DEFAULT) > 0) {
             labels_ = open_list("labels", 4, problems);
@@ -53,6 +54,14 @@ class TokenHdf5 final : public TokenFile {
     std::int64_t offset(std::int64_t i) const {
         LORATRAIN_CHECK(i >= 0 && i <= size(), path_, ": sample ", i);
         return offsets_[static_cast<std::size_t>(i)];
+    }
+
+    /// Other data say what to train on, or are misspelt: without them the wrong tokens are trained.
+    void check_names(CappedProblems& problems) const {
+        for (const std::string& name : root_names(file_.get())) {
+            if (name == "tokens" || name == "labels" || name == "offsets") continue;
+            problems.add(cat(path_, ":", name), "is not known in a token file", layout_hint);
+        }
     }
 
     Hdf5Handle open_list(const char* name, std::size_t bytes, CappedProblems& problems) const {

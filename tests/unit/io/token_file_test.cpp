@@ -284,6 +284,15 @@ TEST_F(TokenFileTest, Hdf5RefusesBadLayouts) {
     EXPECT_TRUE(has(hdf5_refusal(), "data.h5: has no samples"));
 }
 
+TEST_F(TokenFileTest, Hdf5RefusesOtherData) {
+    put_hdf5({1, 2, 3}, {1, 2, 3}, {0, 3});
+    {
+        const Hdf5Handle file(H5Fopen(h5().c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+        H5Lmove(file.get(), "labels", file.get(), "label", H5P_DEFAULT, H5P_DEFAULT);
+    }
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:label: is not known in a token file"));
+}
+
 TEST_F(TokenFileTest, Hdf5RefusesBadTypesAndFiles) {
     {
         const Hdf5Handle file = create_hdf5_file(h5());
