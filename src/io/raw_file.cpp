@@ -22,7 +22,8 @@ std::string system_reason() {
 }
 
 InputFile::InputFile(const std::string& path) : path_(path) {
-    descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // A pipe is refused below; opening it must not wait for its other end.
+    descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor_ < 0 && (errno == ENOENT || errno == ENOTDIR)) {
         throw InputError(path, "cannot be read: " + system_reason(), "check the path");
     }

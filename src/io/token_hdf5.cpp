@@ -66,12 +66,12 @@ class TokenHdf5 final : public TokenFile {
 
     Hdf5Handle open_list(const char* name, std::size_t bytes, CappedProblems& problems) const {
         const std::string where = path_ + ":" + name;
+        const bool exists = H5Lexists(file_.get(), name, H5P_DEFAULT) > 0;
         Hdf5Handle dataset;
-        if (H5Lexists(file_.get(), name, H5P_DEFAULT) > 0) {
-            dataset = {H5Dopen2(file_.get(), name, H5P_DEFAULT), H5Dclose};
-        }
+        if (exists) dataset = {H5Dopen2(file_.get(), name, H5P_DEFAULT), H5Dclose};
         if (!dataset) {
-            problems.add(where, "dataset is missing", layout_hint);
+            problems.add(where, exists ? "is not a readable dataset" : "dataset is missing",
+                         layout_hint);
         } else if (!is_signed_integer(dataset.get(), bytes)) {
             problems.add(where, cat("must hold signed integers of ", 8 * bytes, " bits"),
                          layout_hint);

@@ -1,6 +1,7 @@
 #include "io/token_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <functional>
 #include <thread>
@@ -209,6 +210,9 @@ TEST_F(TokenFileTest, RefusesEmptyAndMissingFiles) {
     EXPECT_TRUE(has(refusal("\n"), "data.jsonl: has no samples"));
     EXPECT_TRUE(has(problem_text([&] { open_token_file(dir_.file("no.jsonl"), false); }),
                     "no.jsonl: cannot be read"));
+    ASSERT_EQ(mkfifo(dir_.file("pipe.jsonl").c_str(), 0600), 0);
+    EXPECT_TRUE(has(problem_text([&] { open_token_file(dir_.file("pipe.jsonl"), false); }),
+                    "pipe.jsonl: is not a regular file"));
     EXPECT_TRUE(has(problem_text([&] { open_token_file(dir_.file("a.txt"), false); }),
                     "a.txt: has an unknown ending"));
     EXPECT_TRUE(has(problem_text([&] { open_token_file(dir_.file("a.h5"), true); }),
@@ -304,6 +308,12 @@ TEST_F(TokenFileTest, Hdf5RefusesBadTypesAndFiles) {
     EXPECT_TRUE(has(text, "data.h5:tokens: must hold signed integers of 32 bits"));
     EXPECT_TRUE(has(text, "data.h5:labels: must hold signed integers of 32 bits"));
     EXPECT_TRUE(has(text, "data.h5:offsets: dataset is missing"));
+    {
+        const Hdf5Handle file = create_hdf5_file(h5());
+        const Hdf5Handle group(
+            H5Gcreate2(file.get(), "tokens", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose);
+    }
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:tokens: is not a readable dataset"));
     put(h5(), "text");
     EXPECT_TRUE(has(hdf5_refusal(), "data.h5: is not an HDF5 file"));
     put_hdf5(Ids(10000, 1), Ids(10000, 1), {0, 10000});
