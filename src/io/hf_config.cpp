@@ -102,23 +102,25 @@ void check_layer_types(JsonReader& config) {
                  "sliding-window and linear attention are not supported");
 }
 
-/// A window counts as active when some layer uses it and it is shorter than the model's context.
+/// Refuses a window that some layer uses. One as long as the model's context is no exception:
+/// samples may be longer than that.
 void check_sliding_window(JsonReader& config, const Family& family, std::int64_t layers) {
     if (!family.has_window) return;
     const bool switched_on = !family.window_needs_a_switch || config.flag("use_sliding_window");
-    const auto window = config.count("sliding_window");
-    if (!switched_on || !window) return;
-    const auto context = config.count("max_position_embeddings");
-    if (context && *window >= *context) return;
+    const bool given = config.contains("sliding_window");
+    if (!switched_on || (given && !config.count("sliding_window"))) return;
     if (family.window_needs_a_switch) {
         const Json& first = config.get("max_window_layers");
         constexpr std::int64_t family_default = 28;
-        const bool given = first.is_number_unsigned();
-        if ((given ? first.get<std::int64_t>() : family_default) >= layers) return;
+        const bool whole = first.is_number_unsigned();
+        if ((whole ? first.get<std::int64_t>() : family_default) >= layers) return;
     }
-    config.wrong("sliding_window", "an active sliding window is not supported",
-                 "for sequences no longer than the window, set \"sliding_window\": null in a copy "
-                 "of config.json: the results are the same");
+    const char* rule = "an active sliding window is not supported";
+    const char* hint =
+        "for sequences no longer than the window, set \"sliding_window\": null in a copy of "
+        "config.json: the results are the same";
+    if (given) return config.wrong("sliding_window", rule, hint);
+    config.add(cat("'sliding_window' is missing, which means 4096; ", rule), hint);
 }
 
 void read_dimensions(JsonReader& config, const Family& family, ModelSpec& spec) {

@@ -137,12 +137,14 @@ TEST(HfConfigTest, FamilyDefaults) {
         document.erase("num_key_value_heads");
         document["num_attention_heads"] = 64;
         document["hidden_size"] = 256;
+        document["sliding_window"] = nullptr;
         return parse(document).kv_heads;
     };
     EXPECT_EQ(without_kv("llama"), 64);
     EXPECT_EQ(without_kv("mistral"), 8);
     EXPECT_EQ(without_kv("qwen2"), 32);
     json null_kv = config("mistral");
+    null_kv["sliding_window"] = nullptr;
     null_kv["num_key_value_heads"] = nullptr;
     EXPECT_EQ(parse(null_kv).kv_heads, 4);
     EXPECT_EQ(parse(config("llama")).head_dim, 16);
@@ -188,7 +190,7 @@ TEST(HfConfigTest, RefusesOtherModels) {
 TEST(HfConfigTest, RefusesActiveSlidingWindows) {
     EXPECT_TRUE(has(refusal_with({{"sliding_window", 4096}}, "mistral"), "sliding_window is 4096"));
     const json long_window = {{"sliding_window", 4096}, {"max_position_embeddings", 4096}};
-    EXPECT_NO_THROW(parse(with(config("mistral"), long_window)));
+    EXPECT_TRUE(has(refusal_with(long_window, "mistral"), "sliding_window is 4096"));
     EXPECT_NO_THROW(parse(with(config("qwen2"), {{"sliding_window", 4096}})));
     json active = {{"sliding_window", 4096}, {"use_sliding_window", true}};
     EXPECT_TRUE(has(refusal_with(active, "qwen2"), "sliding_window is 4096"));
@@ -198,6 +200,22 @@ TEST(HfConfigTest, RefusesActiveSlidingWindows) {
     active["max_window_layers"] = 0;
     EXPECT_TRUE(has(refusal_with(active, "qwen2"), "sliding_window is 4096"));
     EXPECT_NO_THROW(parse(with(config("llama"), {{"sliding_window", 4096}})));
+}
+
+TEST(HfConfigTest, MissingSlidingWindowIsTheFamilysDefault) {
+    const std::string missing = "'sliding_window' is missing, which means 4096; an active";
+    json mistral = config("mistral");
+    EXPECT_TRUE(has(refusal(mistral), missing));
+    mistral["sliding_window"] = nullptr;
+    EXPECT_NO_THROW(parse(mistral));
+    for (const std::string family : {"qwen2", "qwen3"}) {
+        json qwen = config(family);
+        EXPECT_NO_THROW(parse(qwen));
+        qwen["use_sliding_window"] = true;
+        EXPECT_TRUE(has(refusal(qwen), missing));
+        qwen["sliding_window"] = nullptr;
+        EXPECT_NO_THROW(parse(qwen));
+    }
 }
 
 TEST(HfConfigTest, RefusesRopeTypes) {
