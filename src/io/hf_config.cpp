@@ -10,6 +10,7 @@ namespace loratrain {
 
 namespace {
 
+constexpr std::int64_t most_layers = 10000;  // each makes names of tensors before any is looked for
 constexpr const char* not_supported = "this kind of model cannot be trained here";
 
 /// What config.json leaves to the family.
@@ -128,6 +129,9 @@ void read_dimensions(JsonReader& config, const Family& family, ModelSpec& spec) 
     spec.hidden_size = config.required_count("hidden_size");
     spec.intermediate_size = config.required_count("intermediate_size");
     spec.layers = config.required_count("num_hidden_layers");
+    if (spec.layers > most_layers) {
+        config.wrong("num_hidden_layers", cat("must be at most ", most_layers));
+    }
     spec.heads = config.required_count("num_attention_heads");
     // A null means one key-value head per head, a missing key the family's default.
     const bool named = config.has("num_key_value_heads");

@@ -246,6 +246,8 @@ TEST(HfConfigTest, RefusesBadDimensions) {
     EXPECT_TRUE(has(refusal(missing), "'hidden_size' is missing"));
     EXPECT_TRUE(has(refusal_with({{"hidden_size", 64.5}}), "hidden_size is 64.5"));
     EXPECT_TRUE(has(refusal_with({{"num_hidden_layers", 0}}), "num_hidden_layers is 0"));
+    EXPECT_TRUE(has(refusal_with({{"num_hidden_layers", 2000000000}}),
+                    "num_hidden_layers is 2000000000, must be at most 10000"));
     EXPECT_TRUE(has(refusal_with({{"vocab_size", -5}}), "vocab_size is -5"));
     EXPECT_TRUE(has(refusal_with({{"vocab_size", "5"}}), "vocab_size is \"5\""));
     EXPECT_TRUE(has(refusal_with({{"vocab_size", 1e300}}), "vocab_size is"));
