@@ -271,8 +271,9 @@ CommandLine parse_import(const Words& words) {
         const auto& dtype = parsed.values["dtype"].as<std::string>();
         line.store_bf16 = dtype == "bf16";
         if (!line.store_bf16) {
-            problems.add("--dtype", "'" + dtype + "' is not known here",
-                         "give bf16, or leave the option out to keep the stored type");
+            problems.add(
+                "--dtype", "'" + dtype + "' is not known here",
+                "give bf16, or leave the option out: fp32 and bf16 stay, fp16 becomes fp32");
         }
     }
     problems.throw_if_any();

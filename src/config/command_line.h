@@ -31,7 +31,7 @@ struct CommandLine {
     /// --device <run.dir>/dry_run, else no files are written.
     std::string output;
     bool force = false;       ///< --force: replace an existing OUT.h5
-    bool store_bf16 = false;  ///< --dtype bf16: convert fp32 weights to bf16
+    bool store_bf16 = false;  ///< --dtype bf16: convert fp32 and fp16 weights to bf16
 
     // status, report, stop: loratrain status RUN_DIR [--follow],
     // loratrain report RUN_DIR [--out FILE], loratrain stop RUN_DIR ADAPTER

@@ -102,7 +102,7 @@ void check_weights(const HfShards& shards, const ModelSpec& spec,
 }
 
 DType stored_dtype(const std::string& dtype, bool store_bf16) {
-    return dtype == "BF16" || (dtype == "F32" && store_bf16) ? DType::bf16 : DType::f32;
+    return dtype == "BF16" || store_bf16 ? DType::bf16 : DType::f32;
 }
 
 std::uint64_t element_count(const BaseTensor& tensor) {

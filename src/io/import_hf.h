@@ -7,7 +7,7 @@ namespace loratrain {
 
 struct ImportOptions {
     bool force = false;       ///< replace an existing output
-    bool store_bf16 = false;  ///< convert F32 tensors to bf16
+    bool store_bf16 = false;  ///< convert F32 and F16 tensors to bf16
 };
 
 struct ImportReport {
@@ -19,8 +19,9 @@ struct ImportReport {
 /// Streams the safetensors shards of an HF model directory (model.safetensors, or
 /// model.safetensors.index.json with its shards) into base.h5 (base_weights.h) in blocks of bounded
 /// size (at most 64 MiB held). Checks names, shapes and dtypes against config.json before writing:
-/// all problems at once. F16 is converted to F32. A tied head that is stored all the same must
-/// equal the embedding or is refused. Unknown tensors are refused, except rotary inv_freq buffers.
+/// all problems at once. F16 is converted to F32 unless bf16 is asked for. A tied head that is
+/// stored all the same must equal the embedding or is refused. Unknown tensors are refused, except
+/// rotary inv_freq buffers.
 /// Written to a temporary name and renamed; nothing is left behind on failure.
 ImportReport import_hf(const std::string& hf_dir, const std::string& output,
                        const ImportOptions& options);

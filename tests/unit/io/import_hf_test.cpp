@@ -113,7 +113,7 @@ TEST_F(ImportHfTest, Bf16IsKeptOrMade) {
     EXPECT_EQ(kept.substr(0, 16), weights->checksum().substr(0, 16));
 }
 
-TEST_F(ImportHfTest, F16BecomesF32) {
+TEST_F(ImportHfTest, F16BecomesF32OrBf16) {
     RawTensors tensors = tiny_tensors(tiny_spec());
     const std::vector<std::uint16_t> halves{0x3c00, 0xc000, 0x0001, 0x7bff,
                                             0,      0x3555, 0x8000, 0x3800};
@@ -123,6 +123,9 @@ TEST_F(ImportHfTest, F16BecomesF32) {
     const auto weights = open_base_weights(out());
     EXPECT_EQ(read_all(*weights, {"model.norm.weight", {8}}),
               (std::vector<float>{1, -2, 0x1p-24F, 65504, 0, 0.333251953125F, -0.0F, 0.5F}));
+    import({.force = true, .store_bf16 = true});
+    EXPECT_EQ(read_all(*open_base_weights(out()), {"model.norm.weight", {8}}),
+              (std::vector<float>{1, -2, 0x1p-24F, 65536, 0, 0.333984375F, -0.0F, 0.5F}));
 }
 
 TEST_F(ImportHfTest, ImportsShards) {
