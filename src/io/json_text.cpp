@@ -18,19 +18,6 @@ std::string shortened(std::string text) {
     return text.substr(0, longest_text) + " ...";
 }
 
-/// What is wrong, in words, without the library's prefix.
-std::string json_reason(const Json::exception& error) {
-    std::string text = error.what();
-    const std::size_t column = text.find("column ");
-    const std::size_t colon = column == std::string::npos ? column : text.find(": ", column);
-    if (colon != std::string::npos) {
-        text = text.substr(colon + 2);
-    } else if (text.starts_with('[')) {
-        text = text.substr(std::min(text.size(), text.find("] ") + 2));
-    }
-    return shortened(text);
-}
-
 /// Watches the parsing: refuses deep nesting, and keeps the keys seen so far of every open object
 /// to report those given twice.
 class ParseGuard {
@@ -61,6 +48,18 @@ class ParseGuard {
 };
 
 }  // namespace
+
+std::string json_reason(const Json::exception& error) {
+    std::string text = error.what();
+    const std::size_t column = text.find("column ");
+    const std::size_t colon = column == std::string::npos ? column : text.find(": ", column);
+    if (colon != std::string::npos) {
+        text = text.substr(colon + 2);
+    } else if (text.starts_with('[')) {
+        text = text.substr(std::min(text.size(), text.find("] ") + 2));
+    }
+    return shortened(text);
+}
 
 std::string json_kind(const Json& value) {
     if (value.is_number_float()) return "a fraction";

@@ -25,6 +25,9 @@ OrderedJson parse_json_or_discard(std::string_view text);
 std::string dump_json(const Json& value, int indent = -1);
 std::string dump_json(const OrderedJson& value, int indent = -1);
 
+/// What is wrong, in words, without the library's prefix.
+std::string json_reason(const Json::exception& error);
+
 /// "an object", "a string", ... for messages.
 std::string json_kind(const Json& value);
 
