@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t gemm_workspace = std::uint64_t{32} << 20U;
 constexpr std::int64_t gemm_alignment = 256;
 constexpr std::uint64_t table_ring = std::uint64_t{8} * (std::uint64_t{512} << 10U);
-constexpr std::uint64_t table_cache = std::uint64_t{2} * (std::uint64_t{4} << 20U);
+constexpr std::uint64_t table_cache = std::uint64_t{8} << 20U;
 constexpr std::int64_t most_processors = 192;  ///< multiprocessors; more on no GPU known in 2026
 constexpr std::int64_t sweep_columns = 256;
 constexpr std::int64_t sweep_rows = 256;

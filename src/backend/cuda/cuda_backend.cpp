@@ -17,7 +17,7 @@ constexpr std::size_t transfer_sectors = 4;
 constexpr std::size_t transfer_sector_bytes = std::size_t{8} << 20U;
 constexpr std::size_t table_sectors = 8;
 constexpr std::size_t table_sector_bytes = std::size_t{512} << 10U;
-constexpr std::size_t lora_table_bytes = std::size_t{4} << 20U;
+constexpr std::size_t lora_table_bytes = std::size_t{8} << 20U;
 
 }  // namespace
 

@@ -89,9 +89,8 @@ kernels::LoraTables CudaBackend::lora_tables(std::span<const LoraTarget> targets
     kernels::LoraTables tables;
     add_slots(targets, tables);
     add_tiles(lora, rows, tile_rows);
-    tables.slots = lora_tables_->find(slots_);
-    tables.segments = lora_tables_->find(segments_);
-    tables.tiles = lora_tables_->find(tiles_);
+    std::tie(tables.slots, tables.segments, tables.tiles) =
+        lora_tables_->find(slots_, segments_, tiles_);
     tables.segment_count = static_cast<std::int32_t>(segments_.size());
     tables.tile_count = static_cast<std::int32_t>(tiles_.size());
     tables.positions = lora.rows.positions;
@@ -166,7 +165,7 @@ void CudaBackend::lora_pack(const LoraPack& op) {
     params.slot_count = static_cast<std::int32_t>(slots_.size());
     params.b_pad = matrix_of(op.b_pad);
     params.a_pad = matrix_of(op.a_pad);
-    params.slots = lora_tables_->find(slots_);
+    std::tie(params.slots) = lora_tables_->find(slots_);
     CUDA_CHECK(kernels::lora_pack(stream_, params));
 }
 
