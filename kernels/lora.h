@@ -59,7 +59,7 @@ std::int32_t lora_expand_tile_rows(const LoraExpandParams& params);
 cudaError_t lora_expand(cudaStream_t stream, const LoraExpandParams& params);
 
 /// b_pad [N, R] gets B of each slot in its columns, a_pad [R, K] gets A in its rows, the rest is 0;
-/// factors that are not finite become 0.
+/// factors that are not finite in the pads' type become 0.
 struct LoraPackParams {
     const LoraSlotEntry* slots = nullptr;  ///< device memory
     std::int32_t slot_count = 0;

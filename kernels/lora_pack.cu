@@ -13,8 +13,11 @@ __device__ __forceinline__ const LoraSlotEntry* owner_of(const LoraSlotEntry* sl
     return nullptr;
 }
 
-__device__ __forceinline__ float finite_or_zero(float x) {
-    return isfinite(x) ? x : 0.0F;
+/// What is too large for T also becomes 0.
+template <class T>
+__device__ __forceinline__ T finite_or_zero(float x) {
+    const T value = from_float<T>(x);
+    return isfinite(to_float(value)) ? value : from_float<T>(0.0F);
 }
 
 template <class T>
@@ -25,9 +28,8 @@ struct PackB {
     std::int64_t ld;
     __device__ void operator()(std::int64_t n, std::int64_t col) const {
         const LoraSlotEntry* slot = owner_of(slots, slot_count, col);
-        const float value =
-            slot == nullptr ? 0.0F : finite_or_zero(slot->b[n * slot->rank + col - slot->column]);
-        pad[n * ld + col] = from_float<T>(value);
+        pad[n * ld + col] = finite_or_zero<T>(
+            slot == nullptr ? 0.0F : slot->b[n * slot->rank + col - slot->column]);
     }
 };
 
@@ -39,9 +41,8 @@ struct PackA {
     std::int64_t ld, k;
     __device__ void operator()(std::int64_t row, std::int64_t col) const {
         const LoraSlotEntry* slot = owner_of(slots, slot_count, row);
-        const float value =
-            slot == nullptr ? 0.0F : finite_or_zero(slot->a[(row - slot->column) * k + col]);
-        pad[row * ld + col] = from_float<T>(value);
+        pad[row * ld + col] =
+            finite_or_zero<T>(slot == nullptr ? 0.0F : slot->a[(row - slot->column) * k + col]);
     }
 };
 

@@ -125,7 +125,8 @@ struct LoraExpandBackward {
 
 /// Pads of the augmented matrix: b_pad [N, R] gets B of each slot in its columns, a_pad [R, K] gets
 /// A of each slot in its rows, the rest 0. b_pad and a_pad: compute_dtype(). Source: mLoRA
-/// BatchLoRA, design decision 4. Non-finite factors are written as 0 (isolation: 0 x NaN = NaN).
+/// BatchLoRA, design decision 4. Factors that are not finite in that type are written as 0
+/// (isolation: 0 x NaN = NaN).
 struct LoraPack {
     std::span<const LoraSlot> slots;  ///< [host]
     TensorView b_pad;

@@ -194,8 +194,10 @@ TEST_P(LoraTest, PackPlacesFactorsAndLeavesOutNonFiniteOnes) {
     std::vector<float> a(factors[0].a.values.begin(), factors[0].a.values.end());
     a[7] = std::numeric_limits<float>::quiet_NaN();
     a[8] = std::numeric_limits<float>::infinity();
+    a[9] = std::numeric_limits<float>::max();  // infinite in bf16
     factors[0].a.values[7] = 0.0;
     factors[0].a.values[8] = 0.0;
+    factors[0].a.values[9] = dtype() == DType::f32 ? a[9] : 0.0;
     std::vector<float> b(factors[3].b.values.begin(), factors[3].b.values.end());
     b[5] = -std::numeric_limits<float>::infinity();
     factors[3].b.values[5] = 0.0;
