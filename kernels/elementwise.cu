@@ -19,18 +19,18 @@ struct CopyBody {
 };
 
 template <class T, int N>
-struct AddBody {
+struct AddBiasBody {
     T* y;
-    const T* x;
-    std::int64_t y_ld, x_ld;
+    const T* bias;
+    std::int64_t ld;
     __device__ void operator()(std::int64_t row, std::int64_t col) const {
         float sum[N];
         float term[N];
-        load<N>(y + row * y_ld + col, sum);
-        load<N>(x + row * x_ld + col, term);
+        load<N>(y + row * ld + col, sum);
+        load<N>(bias + col, term);
 #pragma unroll
         for (int i = 0; i < N; ++i) sum[i] += term[i];
-        store<N>(y + row * y_ld + col, sum);
+        store<N>(y + row * ld + col, sum);
     }
 };
 
@@ -70,24 +70,17 @@ cudaError_t copy(cudaStream_t stream, const Matrix& target, const Matrix& source
     });
 }
 
-cudaError_t add(cudaStream_t stream, const Matrix& y, const Matrix& x) {
+cudaError_t add_bias(cudaStream_t stream, const Matrix& y, const void* bias) {
     return with_type(y.type, [&](auto element) {
         using T = decltype(element);
-        if (all_wide({&y, &x})) {
-            return launch_elements<wide>(
-                stream, y.rows, y.cols,
-                AddBody<T, wide>{pointer<T>(y), pointer<const T>(x), y.ld, x.ld});
+        const auto* values = static_cast<const T*>(bias);
+        if (all_wide({&y}) && aligned_16(bias)) {
+            return launch_elements<wide>(stream, y.rows, y.cols,
+                                         AddBiasBody<T, wide>{pointer<T>(y), values, y.ld});
         }
         return launch_elements<1>(stream, y.rows, y.cols,
-                                  AddBody<T, 1>{pointer<T>(y), pointer<const T>(x), y.ld, x.ld});
+                                  AddBiasBody<T, 1>{pointer<T>(y), values, y.ld});
     });
-}
-
-cudaError_t add_bias(cudaStream_t stream, const Matrix& y, const void* bias) {
-    Matrix row = y;
-    row.data = const_cast<void*>(bias);
-    row.ld = 0;
-    return add(stream, y, row);
 }
 
 cudaError_t scale(cudaStream_t stream, const Matrix& y, float factor) {

@@ -7,9 +7,6 @@ namespace loratrain::kernels {
 /// target = source, converting between element types. Same shape.
 cudaError_t copy(cudaStream_t stream, const Matrix& target, const Matrix& source);
 
-/// y += x. Same shape and type.
-cudaError_t add(cudaStream_t stream, const Matrix& y, const Matrix& x);
-
 /// y[t, :] += bias; bias: [cols] of y's type.
 cudaError_t add_bias(cudaStream_t stream, const Matrix& y, const void* bias);
 

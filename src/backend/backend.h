@@ -305,8 +305,6 @@ class Backend {
 
     /// Copies [rows, cols] between views of any dtypes and strides, converting.
     virtual void copy(const TensorView& target, const TensorView& source) = 0;
-    /// y += x, same shape, compute_dtype().
-    virtual void add(const TensorView& y, const TensorView& x) = 0;
     /// y[t, :] += bias. bias: [cols] compute_dtype().
     virtual void add_bias(const TensorView& y, const void* bias) = 0;
     /// y[i, :] = table[ids[i], :]; table may be bf16 or fp32. Also gathers rows of activations.

@@ -25,7 +25,6 @@ constexpr std::array<OpEntry, timed_op_count> op_table{{
     {"swiglu_backward", TimedPart::elementwise},
     {"rope", TimedPart::elementwise},
     {"copy", TimedPart::elementwise},
-    {"add", TimedPart::elementwise},
     {"add_bias", TimedPart::elementwise},
     {"gather_rows", TimedPart::elementwise},
     {"scatter_rows", TimedPart::elementwise},

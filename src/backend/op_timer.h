@@ -27,7 +27,6 @@ enum class TimedOp : std::uint8_t {
     swiglu_backward,
     rope,
     copy,
-    add,
     add_bias,
     gather_rows,
     scatter_rows,
@@ -40,7 +39,7 @@ enum class TimedOp : std::uint8_t {
     wait_receive,
     wait_send,
 };
-inline constexpr std::size_t timed_op_count = 27;
+inline constexpr std::size_t timed_op_count = 26;
 
 /// Ops that belong together in a report.
 enum class TimedPart : std::uint8_t {

@@ -366,7 +366,7 @@ class Bench {
             backend_->swiglu_backward(
                 {gate, up, h, d_gate_up.col_range(0, inter), d_gate_up.col_range(inter, inter), h});
         });
-        bytes("add 4096", 3 * matrix_bytes, [&] { backend_->add(y, x); });
+        bytes("add_bias 4096", 2 * matrix_bytes, [&] { backend_->add_bias(y, weight.data); });
         bytes("copy 4096", 2 * matrix_bytes, [&] { backend_->copy(y, x); });
         bytes("copy 64 columns", 4.0 * static_cast<double>(tokens_ * pad),
               [&] { backend_->copy(x.col_range(0, pad), y.col_range(0, pad)); });

@@ -186,7 +186,6 @@ class Bench {
         bytes("swiglu_backward 2048, with h", 6 * inter_bytes, [&] {
             backend_->swiglu_backward({gate, up, h, dgate, dup, h});
         });
-        bytes("add 768", 3 * matrix_bytes, [&] { backend_->add(y, x); });
         bytes("add_bias 768", 2 * matrix_bytes, [&] { backend_->add_bias(y, weight); });
         bytes("copy 768", 2 * matrix_bytes, [&] { backend_->copy(y, x); });
         bytes("gather_rows 768", 2 * matrix_bytes,

@@ -48,20 +48,6 @@ void CpuBackend::copy(const TensorView& target, const TensorView& source) {
     });
 }
 
-void CpuBackend::add(const TensorView& y, const TensorView& x) {
-    require_f32({&y, &x});
-    LORATRAIN_CHECK(y.rows == x.rows && y.cols == x.cols, "add of [", x.rows, ", ", x.cols,
-                    "] to [", y.rows, ", ", y.cols, "]");
-    parallel_rows(threads_, y.rows, y.cols, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-            const float* in = x.f32() + row * x.ld;
-            float* out = y.f32() + row * y.ld;
-#pragma omp simd
-            for (std::int64_t j = 0; j < y.cols; ++j) out[j] += in[j];
-        }
-    });
-}
-
 void CpuBackend::add_bias(const TensorView& y, const void* bias) {
     require_f32({&y});
     const auto* in = static_cast<const float*>(bias);

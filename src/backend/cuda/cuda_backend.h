@@ -51,7 +51,6 @@ class CudaBackend final : public Backend {
     void pop_range() override;
 
     void copy(const TensorView& target, const TensorView& source) override;
-    void add(const TensorView& y, const TensorView& x) override;
     void add_bias(const TensorView& y, const void* bias) override;
     void gather_rows(const TensorView& y, const TensorView& table,
                      const std::int32_t* ids) override;

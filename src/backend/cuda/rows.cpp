@@ -16,13 +16,6 @@ void CudaBackend::copy(const TensorView& target, const TensorView& source) {
     CUDA_CHECK(kernels::copy(stream_, matrix_of(target), matrix_of(source)));
 }
 
-void CudaBackend::add(const TensorView& y, const TensorView& x) {
-    require_compute({&y, &x});
-    LORATRAIN_CHECK(y.rows == x.rows && y.cols == x.cols, "add of [", x.rows, ", ", x.cols,
-                    "] to [", y.rows, ", ", y.cols, "]");
-    CUDA_CHECK(kernels::add(stream_, matrix_of(y), matrix_of(x)));
-}
-
 void CudaBackend::add_bias(const TensorView& y, const void* bias) {
     require_compute({&y});
     CUDA_CHECK(kernels::add_bias(stream_, matrix_of(y), bias));
