@@ -342,6 +342,26 @@ TEST(CudaAttentionPartsTest, CountsItsDeviceMemory) {
     EXPECT_GT(use.peak, 0U);
 }
 
+TEST(CudaAttentionPartsTest, UsesNoTableOfMemoryThatWasReplaced) {
+    LORATRAIN_NEED_GPU();
+    const AttentionInput in = input({4, 2, 64, ragged, 0, 1.0}, DType::bf16);
+    const Operands operands(in, random(in.q.rows, in.q.cols, 4, DType::bf16), 0, DType::bf16);
+    ScratchSizes larger;
+    larger.attention_tiles = std::size_t{16} << 20U;
+    larger.cudnn_tables = std::size_t{16} << 20U;
+    for (const char* choice : {"own", "cudnn"}) {
+        if (std::string(choice) == "cudnn" && !cudnn_attention_built()) continue;
+        const auto attention = make_attention(choice, DType::bf16);
+        operands.forward(*attention);
+        const std::vector<double> o = operands.o();
+        const Gradients gradients = operands.backward(*attention);
+        attention->reserve(larger);
+        operands.forward(*attention);
+        EXPECT_EQ(operands.o(), o) << choice;
+        EXPECT_EQ(operands.backward(*attention).dk.raw(), gradients.dk.raw()) << choice;
+    }
+}
+
 TEST(CudaAttentionChoiceTest, UnknownValueIsAnInputError) {
     setenv("LORATRAIN_ATTENTION", "flash", 1);
     EXPECT_THROW(CudaAttention(nullptr, DType::bf16), InputError);

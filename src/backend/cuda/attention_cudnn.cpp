@@ -71,7 +71,6 @@ class SampleTable {
         }
         samples_ = shape.samples;
         ld_ = shape.ld;
-        offsets_.assign(begin, end);
         std::vector<std::int32_t> host(section() * (1 + operand_count), 0);
         for (std::int64_t i = 0; i <= samples_; ++i) {
             const std::int32_t first = begin[std::min(i, rows.samples)];
@@ -84,8 +83,12 @@ class SampleTable {
         const std::size_t bytes = host.size() * sizeof(std::int32_t);
         reserve(bytes);
         staging.upload(table_.data(), host.data(), bytes);
+        offsets_.assign(begin, end);
     }
-    void reserve(std::size_t bytes) { table_.reserve(bytes, "attention offsets"); }
+    void reserve(std::size_t bytes) {
+        offsets_.clear();
+        table_.reserve(bytes, "attention offsets");
+    }
     void* lengths() const { return static_cast<std::int32_t*>(table_.data()); }
     void* offsets(std::int64_t operand) const {
         return static_cast<std::int32_t*>(table_.data()) + section() * (1 + operand);
@@ -95,7 +98,7 @@ class SampleTable {
     std::int64_t section() const { return (samples_ + 1 + 15) / 16 * 16; }
 
     GrowingMemory table_;
-    std::vector<std::int32_t> offsets_;
+    std::vector<std::int32_t> offsets_;  ///< empty: table_ is not filled
     std::array<std::int64_t, operand_count> ld_{};
     std::int64_t samples_ = 0;
 };

@@ -25,7 +25,10 @@ class AttentionTiles {
     explicit AttentionTiles(TileOrder order, MemoryUse* use = nullptr)
         : order_(order), table_(use) {}
 
-    void reserve(std::size_t bytes) { table_.reserve(bytes, "attention tiles"); }
+    void reserve(std::size_t bytes) {
+        tile_rows_ = 0;
+        table_.reserve(bytes, "attention tiles");
+    }
     void update(const PackedRows& rows, std::int64_t tile_rows, StagingRing& staging);
     const kernels::AttentionTile* data() const {
         return static_cast<const kernels::AttentionTile*>(table_.data());
@@ -36,7 +39,7 @@ class AttentionTiles {
     TileOrder order_;
     GrowingMemory table_;
     std::vector<std::int32_t> offsets_;
-    std::int64_t tile_rows_ = 0;
+    std::int64_t tile_rows_ = 0;  ///< 0: table_ is not filled
     std::int32_t count_ = 0;
 };
 
