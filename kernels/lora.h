@@ -8,6 +8,9 @@ namespace loratrain::kernels {
 /// cores for bf16 rows in multiples of 16 bytes, plain fp32 arithmetic for the rest. A caller asks
 /// for the number of rows per tile, cuts the rows, and asks for the workspace.
 
+/// Shared memory that the device has to offer a block where rows are bf16: as from sm_90 on.
+constexpr int lora_shared_bytes = 227 * 1024;
+
 /// S[t, column .. column + rank) = scale drop(x_t) Aᵀ for the slot that owns row t, other columns
 /// 0.
 struct LoraShrinkParams {

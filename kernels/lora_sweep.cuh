@@ -7,6 +7,9 @@
 /// columns; the caller adds them up.
 namespace loratrain::kernels::sweep {
 
+template <bool with_ds>
+constexpr int factor_pieces = with_ds ? block_columns / chunk_columns * 2 * 32 : 1;
+
 /// B of 16 ranks and this block's columns in bf16, as B fragments: [chunk][rank half][lane].
 __device__ inline void stage_factor(const SweepParams& p, const LoraSlotEntry& slot,
                                     const RankBlock& block, std::int64_t first_column,
@@ -107,7 +110,7 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
     using Shape = Split<blocks, with_ds, with_dropout>;
     extern __shared__ uint4 staging[];
     __shared__ RankBlock rank_blocks[blocks];
-    __shared__ uint4 factor[with_ds ? block_columns / chunk_columns * 2 * 32 : 1];
+    __shared__ uint4 factor[factor_pieces<with_ds>];
     let_next_kernel_start();
     const LoraTile tile = p.tables.tiles[blockIdx.y];
     if (tile.segment < 0) return;
@@ -220,6 +223,8 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
 template <int blocks, bool with_ds, bool with_dropout>
 cudaError_t launch_sweep(cudaStream_t stream, const SweepParams& p) {
     constexpr int shared = Split<blocks, with_ds, with_dropout>::bytes;
+    static_assert(shared + blocks * sizeof(RankBlock) + factor_pieces<with_ds> * sizeof(uint4) <=
+                  lora_shared_bytes);
     const auto kernel = sweep_kernel<blocks, with_ds, with_dropout>;
     static const cudaError_t raised =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);

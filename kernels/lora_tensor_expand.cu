@@ -37,7 +37,7 @@ struct Staging {
     static constexpr int factor_words = warps * 4 * 2 * 32;
     static constexpr int s_elements = step_rows * block_ranks;
 
-    __host__ __device__ static int bytes(int blocks, int dropout_targets) {
+    __host__ __device__ static constexpr int bytes(int blocks, int dropout_targets) {
         return blocks * (factor_words * 4 + s_elements * 2) + dropout_targets * tile_rows * 16;
     }
     __device__ Staging(uint4* memory, int blocks)
@@ -284,10 +284,11 @@ __global__ void __launch_bounds__(threads, 2)
 
 template <bool with_dropout>
 cudaError_t launch(cudaStream_t stream, LoraExpandParams p) {
+    constexpr int most_shared = Staging::bytes(most_blocks, max_lora_targets);
+    static_assert(most_shared <= lora_shared_bytes);
     const auto kernel = expand_kernel<with_dropout>;
     static const cudaError_t raised =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             Staging::bytes(most_blocks, max_lora_targets));
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared);
     if (raised != cudaSuccess) return raised;
     const dim3 grid(static_cast<unsigned>(p.tables.tile_count),
                     static_cast<unsigned>((p.y.cols + block_columns - 1) / block_columns));

@@ -310,6 +310,7 @@ template <int strip_count, bool with_dropout>
 cudaError_t launch(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
     constexpr int reduction = warps * rows * strip_count * strip_columns * 4;
     constexpr int shared = std::max(Feeder<strip_count>::bytes, reduction);
+    static_assert(shared + strip_count * sizeof(Strip) + sizeof(DropoutRows) <= lora_shared_bytes);
     const auto kernel = shrink_kernel<strip_count, with_dropout>;
     static const cudaError_t raised =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);

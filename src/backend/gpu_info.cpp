@@ -1,11 +1,22 @@
 #include "backend/gpu_info.h"
 
+#include "base/error.h"
 #include "base/system.h"
+#include "base/text.h"
 
 namespace loratrain {
 
 bool ranks_may_share_gpus() {
     return !environment("LORATRAIN_SHARE_GPU").empty();
+}
+
+void require_shared_memory(const std::string& gpu, std::size_t offered, std::size_t needed) {
+    if (offered >= needed) return;
+    throw InputError("run.backend",
+                     cat("'cuda' in bf16 needs ", human_bytes(needed),
+                         " of shared memory per block, but ", gpu, " has ", human_bytes(offered)),
+                     "use a GPU that has it (H100 or H200), model.precision: fp32 or run.backend: "
+                     "cpu");
 }
 
 }  // namespace loratrain
@@ -18,8 +29,6 @@ bool ranks_may_share_gpus() {
 #include <array>
 #include <cstdlib>
 #include <fstream>
-
-#include "base/text.h"
 
 namespace loratrain {
 

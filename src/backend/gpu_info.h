@@ -28,6 +28,10 @@ bool ranks_may_share_gpus();
 /// all GPUs of the host and when each sees its own as number 0.
 GpuInfo gpu_info(int local_rank);
 
+/// Throws InputError when the GPU named `gpu` offers a block of threads less shared memory than
+/// the kernels for bf16 need.
+void require_shared_memory(const std::string& gpu, std::size_t offered, std::size_t needed);
+
 /// CUDA's runtime and the driver, as loaded; empty when the program was built without CUDA.
 std::vector<Library> gpu_libraries();
 

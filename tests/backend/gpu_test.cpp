@@ -1,5 +1,7 @@
 #include <cstdlib>
 
+#include "backend/gpu_info.h"
+#include "base/error.h"
 #include "support/backend_case.h"
 
 namespace loratrain {
@@ -18,6 +20,19 @@ TEST(Gpu, CudaBackendIsTested) {
         FAIL() << missing;
     } else {
         GTEST_SKIP() << missing;
+    }
+}
+
+TEST(Gpu, TooLittleSharedMemoryIsAnInputError) {
+    EXPECT_NO_THROW(require_shared_memory("NVIDIA H200", 232448, 232448));
+    try {
+        require_shared_memory("NVIDIA A100", 166912, 232448);
+        FAIL() << "it was not refused";
+    } catch (const InputError& error) {
+        const std::string text = error.what();
+        for (const char* part : {"NVIDIA A100", "163.0 KiB", "227.0 KiB", "fp32"}) {
+            EXPECT_NE(text.find(part), std::string::npos) << text;
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 #include "backend/cuda/readback_pool.h"
 #include "backend/cuda/staging_ring.h"
 #include "backend/cuda/table_cache.h"
+#include "backend/gpu_info.h"
 
 namespace loratrain {
 
@@ -40,6 +41,9 @@ CudaBackend::CudaBackend(int device, DType compute, const std::string& algorithm
     CUDA_CHECK(cudaGetDeviceProperties(&properties, device_));
     name_ = properties.name;
     processors_ = properties.multiProcessorCount;
+    if (compute_ == DType::bf16) {
+        require_shared_memory(name_, properties.sharedMemPerBlockOptin, kernels::lora_shared_bytes);
+    }
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     transfers_ =
         std::make_unique<StagingRing>(stream_, transfer_sectors, transfer_sector_bytes, false);
