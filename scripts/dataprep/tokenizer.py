@@ -101,13 +101,12 @@ class HfTokenizer:
         return number
 
     def encode(self, batch: list[Rendered]) -> list[Sample]:
-        result: list[Sample] = []
+        result: dict[int, Sample] = {}
         for is_chat in (False, True):
-            part = [rendered for rendered in batch if rendered.is_chat == is_chat]
-            encodings = self._tokenizer.encode_batch([r.text for r in part], add_special_tokens=not is_chat)
-            result += [self._sample(r, e.ids, e.offsets) for r, e in zip(part, encodings)]
-        order = {rendered.where: i for i, rendered in enumerate(batch)}
-        return sorted(result, key=lambda sample: order[sample.where])  # stable: turns stay in order
+            part = [i for i, rendered in enumerate(batch) if rendered.is_chat == is_chat]
+            encodings = self._tokenizer.encode_batch([batch[i].text for i in part], add_special_tokens=not is_chat)
+            result.update((i, self._sample(batch[i], e.ids, e.offsets)) for i, e in zip(part, encodings))
+        return [result[i] for i in range(len(batch))]
 
     def _sample(self, rendered: Rendered, ids: list[int], offsets: list[tuple[int, int]]) -> Sample:
         trained = [_overlaps(offset, rendered.spans) for offset in offsets]

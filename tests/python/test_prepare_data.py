@@ -312,6 +312,14 @@ class HuggingFaceTokenizer(Case):
         samples = self.prepare(*({"text": f"{i}"} for i in range(2500)), options=("--tokenizer", self.tokenizer))
         self.assertEqual([self.library.decode(s["input_ids"]) for s in samples], [f"{i}" for i in range(2500)])
 
+    def test_a_file_given_twice_keeps_its_order(self) -> None:
+        path = self.write({"text": "1"}, {"messages": TALK}, {"text": "2"})
+        code, _, err = self.run_script(path, path, "-o", self.out, "--tokenizer", self.tokenizer)
+        self.assertEqual(code, 0, err)
+        lines = self.out.read_text().splitlines()
+        self.assertEqual(len(set(lines)), 3)
+        self.assertEqual(lines[:3], lines[3:])
+
     @needs("transformers")
     def test_agrees_with_transformers(self) -> None:
         from transformers import AutoTokenizer
