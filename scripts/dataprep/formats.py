@@ -175,4 +175,19 @@ def _turn(messages: list[Message], tools: list | None, options: Options) -> tupl
     end = len(stripped) if any(stripped.endswith(token) for token in options.end_tokens) else len(text)
     if end <= start:
         raise InputError(f"message {len(messages)} (assistant) adds no text")
+    if content is None:
+        empty = options.template.render([*messages[:-1], {**messages[-1], "content": ""}],
+                                        generation_prompt=False, tools=tools)
+        if not _calls_within(messages[-1], text[start:end]) or text.count("None") > empty.count("None"):
+            raise InputError(f"message {len(messages)} (assistant) has no content, and no tool calls "
+                             "that the chat template writes instead")
     return text, (start, end)
+
+
+def _calls_within(message: Message, text: str) -> bool:
+    """Does the message have tool calls, and the text the names of all their functions?"""
+    try:
+        names = [call.get("function", call)["name"] for call in message.get("tool_calls") or []]
+        return bool(names) and all(name in text for name in names)
+    except (AttributeError, KeyError, TypeError):
+        return False

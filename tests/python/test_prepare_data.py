@@ -262,6 +262,23 @@ class ChatWithBytes(Case):
             self.assertEqual(code, 2)
             self.assertRegex(err, words)
 
+    def test_null_content_only_where_tool_calls_are_written(self) -> None:
+        call = {"role": "assistant", "content": None,
+                "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": {"a": None}}}]}
+        tools = CHATML.replace("{{ m.content }}", "{{ m.content or '' }}{% for c in m.tool_calls %}"
+                               "{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}")
+        self.assertEqual(self.chat(tools, {"messages": [TALK[1], call, *TALK[3:]]}),
+                         ['add{"a": null}<|im_end|>\n|Yes, 4.<|im_end|>\n$'])
+        printed = tools.replace(" or ''", "")
+        for template, turn in [(CHATML, {"role": "assistant"}), (CHATML, call), (printed, call),
+                               (tools, {**call, "tool_calls": []})]:
+            file = self.folder / "t.jinja"
+            file.write_text(template)
+            path = self.write({"messages": [*TALK, TALK[1], turn]})
+            code, _, err = self.run_script(path, "--show", 1, "--tokenizer", "bytes", "--chat-template", file)
+            self.assertEqual(code, 2)
+            self.assertIn(f"{path}:1: message 7 (assistant) has no content", err)
+
     def test_no_assistant_turn(self) -> None:
         file = self.folder / "t.jinja"
         file.write_text(CHATML)
