@@ -194,6 +194,9 @@ def convert(args: argparse.Namespace, problems: Problems) -> Counts:
                 raise InputError("no samples in the input")
             if counts.eval_samples == counts.samples and args.output:
                 raise InputError("every sample went to --eval-out; give more records or a smaller --eval-fraction")
+            if counts.eval_samples == 0 and args.eval_out:
+                raise InputError("no sample went to --eval-out: none of the records drawn for it is left; "
+                                 "give more records or a larger --eval-fraction")
             for writer in (main_writer, eval_writer):
                 if writer:
                     writer.commit()

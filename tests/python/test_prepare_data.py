@@ -164,6 +164,16 @@ class Split(Case):
         self.assertEqual(self.split(1), self.split(1))
         self.assertNotEqual(self.split(1)[1], self.split(2)[1])
 
+    def test_no_file_without_samples(self) -> None:
+        path = self.write({"text": "short"}, {"text": "long" * 9})
+        for seed, words in [(1, "every sample went"), (0, "no sample went")]:
+            code, _, err = self.run_script(path, "-o", self.out, "--tokenizer", "bytes", "--eval-fraction", 0.5,
+                                           "--eval-out", self.folder / "eval.jsonl", "--seed", seed,
+                                           "--max-seq-len", 10, "--over-length", "drop")
+            self.assertEqual(code, 2)
+            self.assertIn(words, err)
+            self.assertEqual([file.name for file in self.folder.iterdir()], ["in.jsonl"])
+
 
 class Errors(Case):
     def problems(self, *records: object, options: tuple = ()) -> list[str]:
