@@ -25,6 +25,7 @@ input or on the command line is wrong, with one line for each problem.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 from collections.abc import Iterator
@@ -133,6 +134,14 @@ def eval_records(count: int, fraction: float, seed: int) -> set[int]:
 
 # --- showing -----------------------------------------------------------------------------------------
 
+def say(text: str) -> None:
+    """Prints. Once nobody reads any more, as with `| head`, output goes nowhere and the run goes on."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def shown(sample: Sample, tokenizer: Tokenizer, colour: bool) -> str:
     """The sample's text with its trained parts between [[ and ]] (green and bold on a terminal)."""
     opening, closing = ("\033[1;32m", "\033[0m") if colour else ("[[", "]]")
@@ -181,7 +190,7 @@ def convert(args: argparse.Namespace, problems: Problems) -> Counts:
             if sample is None:
                 continue
             if to_show:
-                print(shown(sample, tokenizer, sys.stdout.isatty()))
+                say(shown(sample, tokenizer, sys.stdout.isatty()))
                 to_show -= 1
             count(sample, number in held_out, counts)
             writer = eval_writer if number in held_out else main_writer
@@ -224,15 +233,15 @@ def count(sample: Sample, is_eval: bool, counts: Counts) -> None:
 
 def report(counts: Counts, args: argparse.Namespace) -> None:
     """The summary on standard output."""
-    print(f"{args.output}: {counts.samples - counts.eval_samples} samples"
-          + (f"; {args.eval_out}: {counts.eval_samples} samples" if args.eval_out else ""))
-    print(f"{counts.tokens} tokens, {counts.targets} of them trained, longest sample {counts.longest}")
+    say(f"{args.output}: {counts.samples - counts.eval_samples} samples"
+        + (f"; {args.eval_out}: {counts.eval_samples} samples" if args.eval_out else ""))
+    say(f"{counts.tokens} tokens, {counts.targets} of them trained, longest sample {counts.longest}")
     if args.max_seq_len:
-        print(f"over {args.max_seq_len} tokens: {counts.truncated} truncated, {counts.dropped} dropped, "
-              f"{counts.emptied} dropped because the cut left no target")
+        say(f"over {args.max_seq_len} tokens: {counts.truncated} truncated, {counts.dropped} dropped, "
+            f"{counts.emptied} dropped because the cut left no target")
     if counts.straddling:
-        print(f"note: in {counts.straddling} samples one token holds the end of the prompt and the start of the "
-              "completion; it is trained. Ending prompts with a newline or starting completions with the blank avoids it")
+        say(f"note: in {counts.straddling} samples one token holds the end of the prompt and the start of the "
+            "completion; it is trained. Ending prompts with a newline or starting completions with the blank avoids it")
 
 
 def texts_for_tokenizer(args: argparse.Namespace, problems: Problems) -> Iterator[str]:

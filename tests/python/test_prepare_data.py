@@ -6,6 +6,8 @@ import contextlib
 import importlib.util
 import io
 import json
+import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -106,6 +108,17 @@ class Bytes(Case):
         self.assertEqual(code, 0)
         self.assertIn("<BOS>p[[c<EOS>]]", out)
         self.assertNotIn("q", out.split("\n", 1)[1])
+
+    def test_show_goes_on_where_nobody_reads(self) -> None:
+        path = self.write({"text": "a"}, {"text": "b"})
+        reader, writer = os.pipe()
+        os.close(reader)
+        process = subprocess.run([sys.executable, ROOT / "scripts" / "prepare_data.py", path, "-o", self.out,
+                                  "--tokenizer", "bytes", "--show", "2"],
+                                 stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+        os.close(writer)
+        self.assertEqual((process.returncode, process.stderr), (0, ""))
+        self.assertEqual(len(self.out.read_text().splitlines()), 2)
 
     def test_quickstart_rule_matches_the_demo_tasks(self) -> None:
         path = ROOT / "inputs" / "demo_tasks" / "sort" / "eval.jsonl"
