@@ -36,8 +36,9 @@ from pathlib import Path
 from dataprep import formats
 from dataprep.chat_template import ChatTemplate, find_template
 from dataprep.output import Writer, open_writer
-from dataprep.records import InputError, Record, read_records
-from dataprep.tokenizer import IGNORE, ByteTokenizer, HfTokenizer, Sample, Tokenizer, train_tokenizer
+from dataprep.records import InputError, Record, check_characters, read_records
+from dataprep.tokenizer import (IGNORE, ByteTokenizer, HfTokenizer, Sample, Tokenizer, save_tokenizer,
+                                train_tokenizer)
 
 BATCH = 1000          # records tokenised at once
 PROBLEMS_SHOWN = 10
@@ -254,7 +255,12 @@ def texts_for_tokenizer(args: argparse.Namespace, problems: Problems) -> Iterato
                 yield from strings(part)
 
     for record in records_of(args.input, problems):
-        yield from strings(record.fields)
+        try:
+            for text in strings(record.fields):
+                check_characters(record.where, text)
+                yield text
+        except InputError as error:
+            problems.add(error)
 
 
 # --- command line ------------------------------------------------------------------------------------
@@ -326,9 +332,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if args.train_tokenizer:
             entries, directory = int(args.train_tokenizer[0]), Path(args.train_tokenizer[1])
-            train_tokenizer(texts_for_tokenizer(args, Problems()), entries, directory)
-            print(f"{directory}: tokenizer of at most {entries} entries trained")
-        if args.output or args.show:
+            bpe = train_tokenizer(texts_for_tokenizer(args, problems), entries)
+            if not problems.lines:
+                save_tokenizer(bpe, directory)
+                say(f"{directory}: tokenizer of at most {entries} entries trained")
+        if not problems.lines and (args.output or args.show):
             counts = convert(args, problems)
             if args.output and not problems.lines:
                 report(counts, args)

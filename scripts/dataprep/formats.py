@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .chat_template import ChatTemplate, Message
-from .records import InputError, Record
+from .records import InputError, Record, check_characters
 
 FORMATS = ("messages", "sharegpt", "alpaca", "prompt-completion", "text")
 ROLES = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
@@ -24,6 +24,9 @@ class Rendered:
     text: str
     spans: list[tuple[int, int]]
     is_chat: bool = False
+
+    def __post_init__(self) -> None:
+        check_characters(self.where, self.text)
 
 
 @dataclass

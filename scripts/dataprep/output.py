@@ -84,6 +84,8 @@ def open_writer(path: Path) -> Writer:
     kinds = {".jsonl": JsonlWriter, ".h5": Hdf5Writer, ".hdf5": Hdf5Writer}
     if path.suffix not in kinds:
         raise InputError(f"{path}: the output's name must end in .jsonl, .h5 or .hdf5")
+    if path.is_dir():
+        raise InputError(f"{path}: is a directory")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return kinds[path.suffix](path)

@@ -20,6 +20,14 @@ class Record:
     fields: dict[str, Any]
 
 
+def check_characters(where: str, text: str) -> None:
+    """InputError where the text holds half of a surrogate pair, which JSON can write but UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{where}: \\u{ord(text[error.start]):04x} is half of a surrogate pair, no character") from error
+
+
 def read_records(path: Path) -> Iterator[Record | InputError]:
     """The records of a .jsonl file (blank lines skipped) or of a .json file holding an array.
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from .formats import Rendered
 from .records import InputError
@@ -166,24 +166,34 @@ CHATML = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ me
           "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
 
 
-def train_tokenizer(texts: Iterable[str], entries: int, directory: Path) -> None:
-    """Trains a byte-level BPE of at most `entries` tokens and writes a tokenizer directory: no BOS,
-    <|endoftext|> as EOS, and a ChatML chat template with <|im_start|> and <|im_end|>."""
+SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+
+
+def train_tokenizer(texts: Iterable[str], entries: int) -> Any:
+    """A byte-level BPE of at most `entries` tokens, as a tokenizers.Tokenizer."""
     try:
         from tokenizers import Tokenizer as Bpe, decoders, models, pre_tokenizers, trainers
     except ImportError as error:
         raise InputError("--train-tokenizer needs the Python package tokenizers") from error
-    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    if entries < 256 + len(specials):
-        raise InputError(f"--train-tokenizer {entries}: at least {256 + len(specials)} entries are needed")
+    if entries < 256 + len(SPECIALS):
+        raise InputError(f"--train-tokenizer {entries}: at least {256 + len(SPECIALS)} entries are needed")
     bpe = Bpe(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    bpe.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=entries, special_tokens=specials,
+    bpe.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=entries, special_tokens=SPECIALS,
                                                        initial_alphabet=alphabet, show_progress=False))
-    directory.mkdir(parents=True, exist_ok=True)
+    return bpe
+
+
+def save_tokenizer(bpe: Any, directory: Path) -> None:
+    """Writes a tokenizer directory: no BOS, <|endoftext|> as EOS, and a ChatML chat template with
+    <|im_start|> and <|im_end|>."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{directory}: cannot be written: {error.strerror}") from error
     bpe.save(str(directory / "tokenizer.json"))
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": specials[0], "pad_token": specials[0],
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": SPECIALS[0], "pad_token": SPECIALS[0],
               "chat_template": CHATML, "clean_up_tokenization_spaces": False}
     (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")

@@ -203,6 +203,17 @@ class Errors(Case):
                               (5, "no known format in the keys foo"), (6, "already tokenised")]:
             self.assertRegex(text, rf"in\.jsonl:{number}: .*{words}")
 
+    def test_half_of_a_surrogate_pair(self) -> None:
+        lines = self.problems('{"text": "a\\ud83d"}', {"text": "\N{GRINNING FACE}"}, '{"text": "\\ude00b"}')
+        self.assertEqual(len(lines), 2)
+        self.assertRegex(lines[0], r"in\.jsonl:1: \\ud83d is half of a surrogate pair")
+        self.assertRegex(lines[1], r"in\.jsonl:3: \\ude00 ")
+
+    def test_output_that_is_a_directory(self) -> None:
+        self.out.mkdir()
+        code, _, err = self.run_script(self.write({"text": "a"}), "-o", self.out, "--tokenizer", "bytes")
+        self.assertEqual((code, err), (2, f"prepare_data: {self.out}: is a directory\n"))
+
     def test_conversation_without_template(self) -> None:
         self.assertIn("needs a chat template", self.problems({"messages": TALK})[0])
 
@@ -359,6 +370,15 @@ class HuggingFaceTokenizer(Case):
         lines = self.out.read_text().splitlines()
         self.assertEqual(len(set(lines)), 3)
         self.assertEqual(lines[:3], lines[3:])
+
+    def test_training_a_tokenizer_reports_bad_lines_and_writes_nothing(self) -> None:
+        path = self.write({"text": "good"}, "{broken", '{"text": ["\\ud83d"]}')
+        code, _, err = self.run_script(path, "--train-tokenizer", 300, self.folder / "new")
+        self.assertEqual(code, 2)
+        self.assertRegex(err, r"in\.jsonl:2: not JSON.*\n.*in\.jsonl:3: \\ud83d is half")
+        self.assertFalse((self.folder / "new").exists())
+        self.assertEqual(self.run_script("nowhere.jsonl", "--train-tokenizer", 300, self.folder / "new")[0], 2)
+        self.assertEqual(self.run_script(self.write({"text": "a"}), "--train-tokenizer", 300, path)[0], 2)
 
     @needs("transformers")
     def test_agrees_with_transformers(self) -> None:
