@@ -284,7 +284,7 @@ class Array(SlurmTest):
 
     def test_list_too_short(self):
         listed = self.dir / "list.txt"
-        listed.write_text("a.yaml\n")
+        listed.write_text("a.yaml")
         job = self.submit("array.sbatch", listed, options=["--array=2", "--gpus-per-node=2"])
         self.assert_refused_soon(f"{job}_2", "list.txt", "no line 2", "1 lines")
 
