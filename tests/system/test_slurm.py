@@ -289,6 +289,19 @@ class Array(SlurmTest):
         self.assert_refused_soon(f"{job}_2", "list.txt", "no line 2", "1 lines")
 
 
+class Profile(SlurmTest):
+    def test_leaves_each_script_its_gpus(self):
+        for script, options, wanted in (("cpu.sbatch", [], ""), ("train.sbatch", [], "gres:gpu:4"),
+                                        ("train.sbatch", ["--gpus-per-node=2"], "gres:gpu:2"),
+                                        ("array.sbatch", ["--array=1"], "gres:gpu:1")):
+            job = self.command("bash", "-c", '. "$0" && sbatch --parsable --hold "$@"',
+                               SOURCE / "slurm/machine.example", *options,
+                               SOURCE / "slurm" / script, "none.yaml").strip()
+            facts = self.facts(job)
+            self.command("scancel", job)
+            self.assertEqual(facts.get("TresPerNode", ""), wanted, script)
+
+
 class BadInput(SlurmTest):
     def test_typo_in_the_job_file(self):
         path = self.job("run", 10)
