@@ -68,7 +68,9 @@ void refuse_other_labels(const Json& line) {
 void check_attention_mask(const Json& line) {
     const auto mask = line.find("attention_mask");
     if (mask == line.end()) return;
-    const auto is_one = [](const Json& value) { return value == 1 || value == true; };
+    const auto is_one = [](const Json& value) {
+        return value.is_boolean() ? value.get<bool>() : value == 1;
+    };
     if (mask->is_array() && std::all_of(mask->begin(), mask->end(), is_one)) return;
     throw LineProblem{"'attention_mask' is not all ones: padding inside a sample is not supported",
                       "leave padding tokens and the mask out"};
