@@ -53,7 +53,9 @@ JobInputs open_job_inputs(const Job& job) {
     open_datasets(job, vocab_size, inputs.files, problems);
     for (const AdapterJob& adapter : job.adapters) {
         if (adapter.init_from.empty() || !inputs.weights) continue;
-        collect(problems, [&] { AdapterFile(adapter.init_from, adapter, inputs.weights->spec()); });
+        collect(problems, [&] {
+            AdapterFile(adapter.init_from, adapter, inputs.weights->spec()).check_values();
+        });
     }
     problems.throw_if_any();
     inputs.infos = infos_of(inputs.files);

@@ -123,7 +123,25 @@ AdapterFile::AdapterFile(const std::string& dir, const AdapterJob& adapter, cons
     : file_(open_checked(dir, adapter, model)) {}
 
 std::vector<float> AdapterFile::read(std::int64_t layer, Linear linear, bool is_b) const {
-    return file_.read_floats(peft_tensor_name(layer, linear, is_b));
+    return read_finite(peft_tensor_name(layer, linear, is_b));
+}
+
+void AdapterFile::check_values() const {
+    CappedProblems problems(file_.path());
+    for (const auto& [name, entry] : file_.entries()) {
+        try {
+            read_finite(name);
+        } catch (const InputError& error) {
+            problems.add(error);
+        }
+    }
+    problems.throw_if_any();
+}
+
+std::vector<float> AdapterFile::read_finite(const std::string& name) const {
+    std::vector<float> values = file_.read_floats(name);
+    check_finite(FloatFormat::f32, values.data(), std::ssize(values), 0, file_.path() + ":" + name);
+    return values;
 }
 
 }  // namespace loratrain

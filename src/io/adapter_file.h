@@ -30,9 +30,14 @@ class AdapterFile {
     /// use_rslora, targets and shapes must agree, no DoRA, no lora_bias, no modules_to_save, no
     /// rank_pattern/alpha_pattern; all problems at once (InputError).
     AdapterFile(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model);
+    /// A nan or an infinity is an InputError.
     std::vector<float> read(std::int64_t layer, Linear linear, bool is_b) const;
+    /// Reads every tensor; the values that read() would refuse, all at once.
+    void check_values() const;
 
   private:
+    std::vector<float> read_finite(const std::string& name) const;
+
     SafetensorsFile file_;
 };
 

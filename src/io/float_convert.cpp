@@ -1,7 +1,10 @@
 #include "io/float_convert.h"
 
 #include <bit>
+#include <cmath>
 #include <cstring>
+
+#include "base/error.h"
 
 namespace loratrain {
 
@@ -101,6 +104,16 @@ void convert_to_bf16(FloatFormat format, const void* source, std::int64_t count,
     if (format == FloatFormat::bf16) return copy(source, count * 2, target);
     convert(format, source, count,
             [target](std::int64_t i, float value) { target[i] = to_bfloat16(value); });
+}
+
+void check_finite(FloatFormat format, const void* values, std::int64_t count, std::int64_t first,
+                  const std::string& where) {
+    convert(format, values, count, [&](std::int64_t i, float value) {
+        if (std::isfinite(value)) return;
+        throw InputError(where,
+                         cat("element ", first + i, " is ", std::isnan(value) ? "nan" : cat(value)),
+                         "the file is damaged, or the training that made it diverged");
+    });
 }
 
 }  // namespace loratrain

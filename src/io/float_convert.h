@@ -19,4 +19,8 @@ float half_to_float(std::uint16_t bits);
 void convert_to_f32(FloatFormat format, const void* source, std::int64_t count, float* target);
 void convert_to_bf16(FloatFormat format, const void* source, std::int64_t count, BFloat16* target);
 
+/// InputError at `where` that names the first nan or infinity; `first` is the number of values[0].
+void check_finite(FloatFormat format, const void* values, std::int64_t count, std::int64_t first,
+                  const std::string& where);
+
 }  // namespace loratrain

@@ -135,6 +135,8 @@ std::uint64_t copy_tensor(const HfShards& shards, const BaseTensor& tensor, DTyp
             convert_to_bf16(format, source.data(), elements,
                             reinterpret_cast<BFloat16*>(target.data()));
         }
+        check_finite(dtype == DType::f32 ? FloatFormat::f32 : FloatFormat::bf16, target.data(),
+                     elements, first * static_cast<std::int64_t>(row), shards.where(tensor.name));
         writer.write_rows(rows, target.data());
     }
     writer.end();

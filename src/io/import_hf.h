@@ -21,7 +21,7 @@ struct ImportReport {
 /// size (at most 64 MiB held). Checks names, shapes and dtypes against config.json before writing:
 /// all problems at once. F16 is converted to F32 unless bf16 is asked for. A tied head that is
 /// stored all the same must equal the embedding or is refused. Unknown tensors are refused, except
-/// rotary inv_freq buffers.
+/// rotary inv_freq buffers; so are weights with a nan or an infinity.
 /// Written to a temporary name and renamed; nothing is left behind on failure.
 ImportReport import_hf(const std::string& hf_dir, const std::string& output,
                        const ImportOptions& options);

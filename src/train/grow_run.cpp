@@ -33,7 +33,7 @@ void check_starts(const JobAdditions& additions, const ModelSpec& model, Problem
     for (const AdapterJob& adapter : additions.adapters) {
         if (adapter.init_from.empty()) continue;
         try {
-            AdapterFile(adapter.init_from, adapter, model);
+            AdapterFile(adapter.init_from, adapter, model).check_values();
         } catch (const InputError& error) {
             problems.add(error);
         }

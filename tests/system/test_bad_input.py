@@ -1,8 +1,10 @@
 """Bad input ends with exit code 2, one clear message, and nothing left behind."""
 
 import json
+import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import unittest
 
@@ -164,6 +166,20 @@ class Data(BadInputTest):
         self.job["datasets"]["a"].update(max_seq_len=3, over_length="drop")
         self.refused_job("a.jsonl", "dropped")
 
+    def test_pipe(self):
+        path = self.dir / "a.jsonl"
+        path.unlink()
+        os.mkfifo(path)
+        self.refused_job("a.jsonl", "not a regular file")
+
+    def test_deep_nesting(self):
+        self.samples({"input_ids": [1, 2, 3]}, '{"input_ids": [1, ' + "[" * 100000 + "\n")
+        self.refused_job("a.jsonl:2", "nested more than 100 levels deep", ranks=2)
+
+    def test_mask_without_labels(self):
+        self.samples({"input_ids": [1, 2, 3], "completion_mask": [0, 1, 1]})
+        self.refused_job("a.jsonl:1", "'completion_mask'", "write labels")
+
     def test_nothing_to_learn(self):
         self.samples({"input_ids": [1, 2, 3], "labels": [-100] * 3})
         self.refused_job("a.jsonl", "no sample has a target")
@@ -190,7 +206,8 @@ class Files(BadInputTest):
         self.assertEqual(process.stderr.count("error: "), 1)
         self.assertIn("llama.h5:model.", process.stderr)
 
-    def test_init_from_truncated(self):
+    def init_from_copy(self):
+        """The weights file of a copied adapter from which the first adapter starts."""
         adapter = self.dir / "init"
         shutil.copytree(GOLDEN / "llama/adapters/a_r4_all/init", adapter)
         self.before = self.files()
@@ -198,9 +215,17 @@ class Files(BadInputTest):
         self.job["adapters"][0].update(
             init_from=str(adapter), r=facts["r"], lora_alpha=facts["lora_alpha"],
             use_rslora=facts["use_rslora"], target_modules=facts["target_modules"])
-        path = adapter / "adapter_model.safetensors"
+        return adapter / "adapter_model.safetensors"
+
+    def test_init_from_truncated(self):
+        path = self.init_from_copy()
         path.write_bytes(path.read_bytes()[:3000])
         self.refused_job("adapter_model.safetensors", ranks=2)
+
+    def test_init_from_with_a_nan(self):
+        path = self.init_from_copy()
+        path.write_bytes(path.read_bytes()[:-4] + struct.pack("<f", float("nan")))
+        self.refused_job("adapter_model.safetensors:base_model.", "is nan", ranks=2)
 
     def test_init_from_of_another_model(self):
         facts = json.loads((GOLDEN / "qwen3/golden.json").read_text())["adapters"]["a_r4_all"]
@@ -258,6 +283,11 @@ class Import(BadInputTest):
         path = self.hf / "model.safetensors"
         path.write_bytes(path.read_bytes()[:-100])
         self.refused_import("model.safetensors", "truncated")
+
+    def test_not_a_number(self):
+        path = self.hf / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:-4] + struct.pack("<f", float("nan")))
+        self.refused_import("model.safetensors:", "is nan")
 
     def test_corrupt_header(self):
         path = self.hf / "model.safetensors"

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "io/files.h"
 #include "support/problems.h"
 #include "unit/io/tiny_model.h"
@@ -199,6 +201,19 @@ TEST_F(AdapterFileTest, ChecksEveryTensor) {
     EXPECT_TRUE(has(text, "q_proj.lora_A.weight: has shape [4, 4], the job needs [2, 8]"));
     EXPECT_TRUE(has(text, "layers.0.self_attn.q_proj.lora_B.weight: tensor is missing"));
     EXPECT_TRUE(has(text, "layers.9.self_attn.q_proj.lora_B.weight: is no tensor of this adapter"));
+}
+
+TEST_F(AdapterFileTest, RefusesValuesThatAreNotFinite) {
+    auto list = tensors();
+    list[0].values[3] = std::numeric_limits<float>::quiet_NaN();
+    list[3].values[0] = -std::numeric_limits<float>::infinity();
+    write_adapter(dir(), adapter_, "some/model", list);
+    const AdapterFile file(dir(), adapter_, spec_);
+    const std::string text = problem_text([&] { file.check_values(); });
+    EXPECT_TRUE(has(text, "layers.0.self_attn.q_proj.lora_A.weight: element 3 is nan"));
+    EXPECT_TRUE(has(text, "layers.0.mlp.down_proj.lora_B.weight: element 0 is -inf"));
+    EXPECT_THROW(file.read(0, Linear::q, false), InputError);
+    EXPECT_NO_THROW(file.read(0, Linear::q, true));
 }
 
 TEST_F(AdapterFileTest, RefusesIncompleteDirectories) {

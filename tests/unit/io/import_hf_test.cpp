@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <csignal>
+#include <limits>
 
 #include "io/base_weights.h"
 #include "io/files.h"
@@ -126,6 +127,22 @@ TEST_F(ImportHfTest, F16BecomesF32OrBf16) {
     import({.force = true, .store_bf16 = true});
     EXPECT_EQ(read_all(*open_base_weights(out()), {"model.norm.weight", {8}}),
               (std::vector<float>{1, -2, 0x1p-24F, 65536, 0, 0.333984375F, -0.0F, 0.5F}));
+}
+
+TEST_F(ImportHfTest, RefusesValuesThatAreNotFinite) {
+    RawTensors tensors = tiny_tensors(tiny_spec());
+    std::vector<float> head(80, 1.0F);
+    head[17] = std::numeric_limits<float>::quiet_NaN();
+    tensors["lm_head.weight"].bytes = bytes_of(head);
+    put_tiny(tensors);
+    EXPECT_TRUE(has(refusal(), "model.safetensors:lm_head.weight: element 17 is nan"));
+    head[17] = std::numeric_limits<float>::max();
+    tensors["lm_head.weight"].bytes = bytes_of(head);
+    put_tiny(tensors);
+    EXPECT_TRUE(has(refusal({.store_bf16 = true}), "lm_head.weight: element 17 is inf"));
+    tensors["lm_head.weight"] = {"F16", {10, 8}, bytes_of(std::vector<std::uint16_t>(80, 0x7c00))};
+    put_tiny(tensors);
+    EXPECT_TRUE(has(refusal(), "lm_head.weight: element 0 is inf"));
 }
 
 TEST_F(ImportHfTest, ImportsShards) {
