@@ -94,7 +94,7 @@ Job unusual_job() {
     Job job;
     job.model = {"/w/base model.h5", "", Precision::fp32, "org/model: the #1 \"best\""};
     job.run = {"/out/ü", 18446744073709551615ULL, BackendKind::cpu};
-    job.parallel = {3, 123456789012, Recompute::layer};
+    job.parallel = {3, 1234567890, Recompute::layer};
     DatasetJob odd{"null", "/d/a.jsonl",     "/d/e.h5", Tokenizer::bytes,
                    77,     OverLength::drop, false,     {}};
     job.datasets = {odd, odd};
