@@ -92,6 +92,9 @@ void grow_run(const MpiSession& mpi, const GrowingRun& run, const std::string& t
         problems.throw_if_any();
         if (mpi.is_root()) plan_text = extended_plan(run, additions, added, source);
     });
+    agree(mpi, [&] {
+        if (mpi.is_root()) run.accept();
+    });
     take_plan(plan_from_text(broadcast_text(mpi, plan_text)), run.plan);
     add_to_job(run.job, additions);
     if (mpi.is_root()) record(run, added);

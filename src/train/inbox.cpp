@@ -77,10 +77,38 @@ std::string read_order(const fs::path& path) {
     return read_text(path.string());
 }
 
+bool is_unchanged(const InboxFile& file) {
+    try {
+        return read_order(file.path) == file.text;
+    } catch (const std::exception&) {
+        return false;
+    }
+}
+
+fs::path next_accepted(const fs::path& inbox, const fs::path& source) {
+    const std::vector<fs::path> before = accepted_files(inbox);
+    std::ostringstream name;
+    name << std::setw(4) << std::setfill('0') << (before.empty() ? 1 : number_of(before.back()) + 1)
+         << '-' << source.filename().string();
+    return inbox / accepted_name / name.str();
+}
+
+/// Where "accepted/0012-name.yaml" was read.
+fs::path source_of(const fs::path& inbox, const fs::path& accepted) {
+    const std::string name = accepted.filename().string();
+    return inbox / (number_of(accepted) > 0 ? name.substr(name.find('-') + 1) : name);
+}
+
 }  // namespace
 
 Inbox::Inbox(const std::string& run_dir) : dir_((fs::path(run_dir) / inbox_name).string()) {
     make_directory(dir_);
+    for (const InboxFile& accepted : accepted_additions(run_dir)) {
+        const InboxFile file{source_of(dir_, accepted.path).string(), accepted.text};
+        if (!is_unchanged(file)) continue;
+        log::info(cat(file.path, " is part of this run already, as ", accepted.path));
+        remove_read(file);
+    }
 }
 
 void Inbox::attempt(const std::string& path, const std::function<void()>& work) {
@@ -120,19 +148,22 @@ Inbox::Orders Inbox::look() {
 }
 
 std::string Inbox::accept(const InboxFile& file) {
-    std::string target = file.path;
-    attempt(file.path, [&] {
-        const fs::path accepted = fs::path(dir_) / accepted_name;
-        make_directory(accepted.string());
-        const std::vector<fs::path> before = accepted_files(dir_);
-        std::ostringstream name;
-        name << std::setw(4) << std::setfill('0')
-             << (before.empty() ? 1 : number_of(before.back()) + 1) << '-'
-             << fs::path(file.path).filename().string();
-        fs::rename(file.path, accepted / name.str());
-        target = (accepted / name.str()).string();
-    });
-    return target;
+    const fs::path target = next_accepted(dir_, file.path);
+    try {
+        make_directory(target.parent_path().string());
+        write_text_atomic(target.string(), file.text);
+    } catch (const std::exception& error) {
+        throw InputError(file.path, cat("cannot be accepted: ", error.what()));
+    }
+    remove_read(file);
+    return target.string();
+}
+
+void Inbox::remove_read(const InboxFile& file) {
+    if (is_unchanged(file)) return attempt(file.path, [&] { fs::remove(file.path); });
+    std::error_code none;
+    if (!fs::exists(file.path, none)) return;
+    log::warn(cat(file.path, " has changed since it was read: what it says now is a new order"));
 }
 
 void Inbox::reject_path(const std::string& path, const std::string& why) {
@@ -148,7 +179,8 @@ void Inbox::reject_path(const std::string& path, const std::string& why) {
 }
 
 void Inbox::reject(const InboxFile& file, const std::string& why) {
-    reject_path(file.path, why);
+    if (is_unchanged(file)) return reject_path(file.path, why);
+    log::warn(cat(file.path, " is rejected as it was read, before it changed: ", why));
 }
 
 void Inbox::obeyed(const std::string& adapter) {

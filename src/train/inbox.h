@@ -17,11 +17,12 @@ struct InboxFile {
 /// ADAPTER.stop ends one. Other names, hidden files and folders are left alone, so that a file can
 /// be written under another name and then renamed; one that changed within the last second is
 /// looked at later. What was taken goes to accepted/0001-NAME.yaml, in order (a restarted job reads
-/// these again), what was not to rejected/ with its reason in NAME.yaml.error. Trouble with the
-/// file system is a warning, once per file, and the file is left alone from then on. Root only.
+/// these again), what was not to rejected/ with its reason in NAME.yaml.error. A file that changes
+/// after it was read is a new order. Trouble with the file system is a warning, once per file, and
+/// the file is left alone from then on. Root only.
 class Inbox {
   public:
-    /// Creates the folder.
+    /// Creates the folder. Removes what a job that died has accepted, but not yet taken away.
     explicit Inbox(const std::string& run_dir);
 
     struct Orders {
@@ -30,7 +31,9 @@ class Inbox {
     };
     Orders look();
 
-    /// The additions are in the run. Returns the new path.
+    /// From now on the additions belong to the run, also when it dies and is started again:
+    /// accepted/ holds the text that was read. Returns its path. InputError where that cannot be
+    /// written.
     std::string accept(const InboxFile& file);
     /// Logs `why` as a warning.
     void reject(const InboxFile& file, const std::string& why);
@@ -43,6 +46,7 @@ class Inbox {
     /// Warns and leaves the file alone where `work` fails.
     void attempt(const std::string& path, const std::function<void()>& work);
     std::vector<std::string> settled_files();
+    void remove_read(const InboxFile& file);
     void reject_path(const std::string& path, const std::string& why);
 
     std::string dir_;

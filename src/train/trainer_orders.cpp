@@ -55,7 +55,6 @@ void Trainer::obey_orders() {
             inbox_->reject(file, rejection_);
             continue;
         }
-        inbox_->accept(file);
         log::info(cat("took ", state_.adapters.size() - before, " more adapters from ", file.path));
     }
     orders_ = {};
@@ -78,13 +77,14 @@ void Trainer::stop_adapter(const std::string& name) {
 
 void Trainer::grow(const std::string& argument) {
     const std::size_t end_of_path = argument.find('\n');
+    const InboxFile file{argument.substr(0, end_of_path), argument.substr(end_of_path + 1)};
     const std::size_t known = parts_.job.adapters.size();
     parts_.loader.stop();
     try {
         grow_run(parts_.mpi,
                  {parts_.job, parts_.plan, parts_.files, parts_.datasets, parts_.identity,
-                  parts_.with_tokens},
-                 argument.substr(end_of_path + 1), argument.substr(0, end_of_path));
+                  parts_.with_tokens, [&] { inbox_->accept(file); }},
+                 file.text, file.path);
     } catch (const InputError& error) {
         rejection_ = error.what();
         return;

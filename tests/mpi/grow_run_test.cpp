@@ -61,8 +61,14 @@ class GrowRun : public ::testing::Test {
         std::ofstream(dir_ + "/" + name) << text;
     }
     void grow(const std::string& text) {
-        grow_run(session(), {job_, plan_, files_, datasets_, identity_, with_tokens_}, text,
-                 "new.yaml");
+        grow_run(session(),
+                 {job_, plan_, files_, datasets_, identity_, with_tokens_, [this] { accept(); }},
+                 text, "new.yaml");
+    }
+    void accept() {
+        ++accepted_;
+        EXPECT_TRUE(session().is_root());
+        if (!refusal_.empty()) throw InputError("new.yaml", refusal_);
     }
     std::string problems(const std::string& text) {
         const std::string before = to_yaml(job_) + to_text(plan_);
@@ -85,6 +91,8 @@ class GrowRun : public ::testing::Test {
     std::vector<DatasetInfo> datasets_;
     RunIdentity identity_;
     bool with_tokens_ = false;
+    int accepted_ = 0;
+    std::string refusal_;
 };
 
 TEST_F(GrowRun, AlikeOnEveryRank) {
@@ -108,6 +116,7 @@ TEST_F(GrowRun, AlikeOnEveryRank) {
     if (!session().is_root()) return;
     EXPECT_EQ(datasets_.size(), 2U);
     EXPECT_EQ(identity_.job_yaml, to_yaml(job_));
+    EXPECT_EQ(accepted_, 2);
     EXPECT_EQ(identity_.data_checksums.size(), 2U);
     EXPECT_EQ(identity_.eval_checksums.size(), 2U);
     EXPECT_EQ(to_yaml(read_job(dir_ + "/run/resolved.yaml", {})), to_yaml(job_));
@@ -145,6 +154,16 @@ TEST_F(GrowRun, ProblemsChangeNothing) {
                     "more tokens than parallel.microbatch_tokens 8; the longest is 0 with 9"));
     EXPECT_TRUE(has(problems("adapters: [{name: two, r: 17}]\n"), "rank 17 is larger than"));
     EXPECT_TRUE(has(problems("adapters: {"), "not valid YAML"));
+    EXPECT_EQ(accepted_, 0);
+}
+
+TEST_F(GrowRun, WhatIsRefusedChangesNothing) {
+    refusal_ = "the disk is full";
+    EXPECT_TRUE(has(problems("adapters: [{name: two}]\n"), "new.yaml: the disk is full"));
+    EXPECT_FALSE(fs::exists(dir_ + "/run/resolved.yaml"));
+    refusal_.clear();
+    grow("adapters: [{name: two}]\n");
+    EXPECT_EQ(job_.adapters.size(), 2U);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@ preempted ends as if it had been left alone."""
 
 import json
 import math
+import os
 import time
 import unittest
 
@@ -20,11 +21,13 @@ class Orders(JobTest):
         job["checkpoint"] = {"every_steps": 0, "every_minutes": 0}
         return job
 
-    def drop(self, run_dir, name, additions):
+    def drop(self, run_dir, name, additions, seconds_ago=0):
         """As a user should: written under another name, then renamed."""
         inbox = self.dir / run_dir / "inbox"
         hidden = inbox / f".{name}.part"
         hidden.write_text(json.dumps(additions))
+        changed = time.time() - seconds_ago
+        os.utime(hidden, (changed, changed))
         hidden.rename(inbox / f"{name}.yaml")
 
     def wait_for_step(self, run_dir, adapter, step, seconds=120):
@@ -35,6 +38,12 @@ class Orders(JobTest):
                 return
             time.sleep(0.02)
         self.fail(f"{adapter} took no {step} steps in {seconds} s")
+
+    def wait_for_file(self, path, seconds=120):
+        end = time.monotonic() + seconds
+        while not (self.dir / path).exists():
+            self.assertLess(time.monotonic(), end, path)
+            time.sleep(0.02)
 
     def finish(self, process, code=0):
         output, _ = process.communicate(timeout=300)
@@ -132,6 +141,51 @@ class Orders(JobTest):
         self.finish(process, STOPPED)
         self.succeed(run([self.dir / "job.yaml"]))
         self.assertEqual(len(read_metrics(self.dir / "run", "late")), STEPS)
+
+    def test_file_that_changes_after_it_was_read(self):
+        process = start([self.write_job(self.job("run", {"first": {"max_steps": ENDLESS}}))])
+        self.wait_for_step("run", "first", 1)
+        accepted = self.dir / "run/inbox/accepted/0001-good.yaml"
+        late = {"name": "late", "dataset": "b", "max_steps": 8}
+        end = time.monotonic() + 120
+        while not accepted.exists() and time.monotonic() < end:
+            late["learning_rate"] = 1e-3 + 1e-6 * (end - time.monotonic())
+            self.drop("run", "good", {"adapters": [late]}, seconds_ago=5)
+            time.sleep(0.01)
+        self.wait_for_file("run/inbox/rejected/good.yaml")  # what it says now
+        (self.dir / "run/STOP").touch()
+        self.finish(process, STOPPED)
+        (taken,) = json.loads(accepted.read_text())["adapters"]
+        self.assertNotEqual(taken, late)
+        self.assertIn(f"learning_rate: {taken['learning_rate']}",
+                      (self.dir / "run/resolved.yaml").read_text())
+        self.succeed(run([self.dir / "job.yaml", "--stop-after", 1]), STOPPED)
+
+    def test_file_that_cannot_be_accepted(self):
+        process = start([self.write_job(self.job("run", {"first": {}}))], 2)
+        self.wait_for_step("run", "first", 1)
+        (self.dir / "run/inbox/accepted").touch()
+        self.drop("run", "good", {"adapters": [{"name": "late", "dataset": "b"}]})
+        self.assertIn("good.yaml is rejected", self.finish(process))
+        self.assertFalse((self.dir / "run/adapters/late").exists())
+        (self.dir / "run/inbox/accepted").unlink()
+        self.succeed(run([self.dir / "job.yaml"], 2))
+
+    def test_accepted_by_a_job_that_died_then(self):
+        """Before its run directory, or a checkpoint, or the first step of the addition is told."""
+        path = self.write_job(self.job("run", {"first": {"max_steps": 8}}))
+        names = ["late", "later"]
+        for number, name in enumerate(names, 1):
+            accepted = self.dir / "run/inbox/accepted"
+            accepted.mkdir(parents=True, exist_ok=True)
+            self.drop("run", name, {"adapters": [{"name": name, "dataset": "b", "max_steps": 8}]})
+            left = self.dir / f"run/inbox/{name}.yaml"
+            (accepted / f"{number:04}-{name}.yaml").write_text(left.read_text())
+            self.succeed(run([path]))
+            self.assertFalse(left.exists())
+            self.assertFalse((self.dir / "run/inbox/rejected").exists())
+        for name in ["first", *names]:
+            self.assertEqual(len(read_metrics(self.dir / "run", name)), 8)
 
 
 if __name__ == "__main__":

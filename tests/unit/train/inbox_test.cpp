@@ -73,6 +73,38 @@ TEST_F(InboxTest, AcceptedFilesKeepTheirOrder) {
     EXPECT_TRUE(accepted_additions(folder_.path("nowhere")).empty());
 }
 
+TEST_F(InboxTest, WhatWasReadIsAcceptedWhateverLiesThereNow) {
+    put("changed.yaml", "old", 9);
+    put("gone.yaml", "text", 8);
+    const Inbox::Orders orders = inbox_.look();
+    put("changed.yaml", "new");
+    fs::remove(folder_.path("inbox/gone.yaml"));
+    for (const InboxFile& file : orders.additions) inbox_.accept(file);
+    EXPECT_EQ(folder_.read("inbox/accepted/0001-changed.yaml"), "old");
+    EXPECT_EQ(folder_.read("inbox/accepted/0002-gone.yaml"), "text");
+    EXPECT_EQ(texts(inbox_.look()), Names{"new"});
+}
+
+TEST_F(InboxTest, WhatChangedIsNotRejected) {
+    put("bad.yaml", "old");
+    const Inbox::Orders orders = inbox_.look();
+    put("bad.yaml", "new");
+    inbox_.reject(orders.additions.at(0), "why");
+    EXPECT_FALSE(has("rejected/bad.yaml"));
+    EXPECT_EQ(texts(inbox_.look()), Names{"new"});
+}
+
+TEST_F(InboxTest, AcceptedByAJobThatDiedBeforeItWasTakenAway) {
+    folder_.write("inbox/accepted/0001-a.yaml", "one");
+    folder_.write("inbox/accepted/0002-b.yaml", "two");
+    put("a.yaml", "one");
+    put("b.yaml", "changed");
+    Inbox again(folder_.job.run.dir);
+    EXPECT_FALSE(has("a.yaml"));
+    EXPECT_EQ(texts(again.look()), Names{"changed"});
+    EXPECT_EQ(accepted_additions(folder_.job.run.dir).size(), 2U);
+}
+
 TEST_F(InboxTest, RejectedFilesSayWhy) {
     put("bad.yaml", "text");
     inbox_.reject(inbox_.look().additions.at(0), "bad.yaml:1: unknown key 'x'");
@@ -115,14 +147,20 @@ TEST_F(InboxTest, OrdersOfAFormerRunAreSetAside) {
 
 TEST_F(InboxTest, AFileThatCannotBeMovedIsLeftAloneFromThenOn) {
     folder_.write("inbox/rejected", "a file where a folder must be");
-    folder_.write("inbox/accepted", "another");
     put("a.yaml", "text");
-    put("b.yaml", "text");
-    const Inbox::Orders orders = inbox_.look();
-    inbox_.reject(orders.additions.at(0), "why");
-    EXPECT_EQ(inbox_.accept(orders.additions.at(1)), folder_.path("inbox/b.yaml"));
+    inbox_.reject(inbox_.look().additions.at(0), "why");
     EXPECT_TRUE(has("a.yaml"));
     EXPECT_TRUE(inbox_.look().additions.empty());
+}
+
+TEST_F(InboxTest, AFileThatCannotBeAcceptedStays) {
+    folder_.write("inbox/accepted", "a file where a folder must be");
+    put("a.yaml", "text");
+    const Inbox::Orders orders = inbox_.look();
+    EXPECT_THROW(inbox_.accept(orders.additions.at(0)), InputError);
+    EXPECT_TRUE(has("a.yaml"));
+    inbox_.reject(orders.additions.at(0), "why");
+    EXPECT_TRUE(has("rejected/a.yaml"));
 }
 
 }  // namespace
