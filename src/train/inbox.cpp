@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <iomanip>
 #include <sstream>
-#include <tuple>
+#include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -22,6 +22,9 @@ constexpr const char* accepted_name = "accepted";
 constexpr const char* rejected_name = "rejected";
 constexpr const char* stop_suffix = ".stop";
 constexpr std::uintmax_t largest_file = 16U << 20U;
+constexpr std::chrono::milliseconds settling_time{1000};
+constexpr std::chrono::milliseconds longest_wait{1200};
+constexpr std::chrono::milliseconds between_looks{20};
 
 bool adds(const fs::path& path) {
     return path.extension() == ".yaml" || path.extension() == ".yml";
@@ -34,7 +37,7 @@ bool stops(const fs::path& path) {
 /// Clocks of file servers differ: a time far in the future says nothing.
 bool is_settled(fs::file_time_type changed) {
     const auto age = fs::file_time_type::clock::now() - changed;
-    return std::chrono::abs(age) > std::chrono::seconds(1);
+    return std::chrono::abs(age) > settling_time;
 }
 
 /// The files of a folder by `wanted`, hidden ones and folders left out.
@@ -120,24 +123,39 @@ void Inbox::attempt(const std::string& path, const std::function<void()>& work) 
     }
 }
 
-std::vector<std::string> Inbox::settled_files() {
-    std::vector<std::tuple<fs::file_time_type, std::string>> found;
+Inbox::Changes Inbox::changes() {
+    Changes found;
     for (const fs::path& path : files_of(dir_, adds)) {
         if (left_alone_.contains(path.filename().string())) continue;
         std::error_code error;
         const fs::file_time_type changed = fs::last_write_time(path, error);
-        if (!error && is_settled(changed)) found.emplace_back(changed, path.string());
+        if (!error) found.emplace_back(changed, path.string());
     }
     std::sort(found.begin(), found.end());
-    std::vector<std::string> paths;
-    paths.reserve(found.size());
-    for (const auto& [changed, path] : found) paths.push_back(path);
-    return paths;
+    return found;
+}
+
+Inbox::Changes Inbox::young_files() {
+    Changes young = changes();
+    std::erase_if(young, [](const auto& change) { return is_settled(change.first); });
+    return young;
+}
+
+void Inbox::let_settle() {
+    const auto end = std::chrono::steady_clock::now() + longest_wait;
+    while (!young_files().empty() && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(between_looks);
+    }
+    for (const auto& [changed, path] : young_files()) {
+        log::warn(cat(path, " still changes; the next start of this run looks at it"));
+    }
 }
 
 Inbox::Orders Inbox::look() {
     Orders orders;
-    for (const std::string& path : settled_files()) {
+    for (const auto& change : changes()) {
+        if (!is_settled(change.first)) continue;
+        const std::string& path = change.second;
         attempt(path, [&] { orders.additions.push_back({path, read_order(path)}); });
     }
     for (const fs::path& path : files_of(dir_, stops)) {

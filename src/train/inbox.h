@@ -1,8 +1,10 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace loratrain {
@@ -30,6 +32,8 @@ class Inbox {
         std::vector<std::string> stops;    ///< names of adapters, sorted
     };
     Orders look();
+    /// Waits while there are files that changed within the last second, about a second at most.
+    void let_settle();
 
     /// From now on the additions belong to the run, also when it dies and is started again:
     /// accepted/ holds the text that was read. Returns its path. InputError where that cannot be
@@ -45,7 +49,10 @@ class Inbox {
   private:
     /// Warns and leaves the file alone where `work` fails.
     void attempt(const std::string& path, const std::function<void()>& work);
-    std::vector<std::string> settled_files();
+    /// When, and which.
+    using Changes = std::vector<std::pair<std::filesystem::file_time_type, std::string>>;
+    Changes changes();
+    Changes young_files();
     void remove_read(const InboxFile& file);
     void reject_path(const std::string& path, const std::string& why);
 

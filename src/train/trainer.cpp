@@ -323,7 +323,7 @@ ExitCode Trainer::conduct() {
     if (set_back_) save();
     stop_reason_ = reason_to_stop();
     if (state_.finished() || stop_reason_.empty()) start_run();
-    while (!state_.finished() && stop_reason_.empty()) {
+    while (!finished() && stop_reason_.empty()) {
         admit_adapters();
         evaluate_newcomers();
         const std::vector<AdapterId> before = running_adapters();

@@ -112,6 +112,7 @@ class Trainer {
     void judge_evaluations(const std::vector<AdapterId>& adapters);
     void look_for_orders();
     void obey_orders();
+    bool finished();
     void stop_adapter(const std::string& name);
     std::vector<AdapterId> running_adapters() const;
     bool checkpoint_due() const;

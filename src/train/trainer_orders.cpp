@@ -60,6 +60,14 @@ void Trainer::obey_orders() {
     orders_ = {};
 }
 
+/// Nothing is left to train, and nobody has ordered more.
+bool Trainer::finished() {
+    if (!state_.finished()) return false;
+    inbox_->let_settle();
+    obey_orders();
+    return state_.finished();
+}
+
 void Trainer::stop_adapter(const std::string& name) {
     const auto& adapters = parts_.job.adapters;
     const auto found = std::find_if(adapters.begin(), adapters.end(),

@@ -187,6 +187,21 @@ class Orders(JobTest):
         for name in ["first", *names]:
             self.assertEqual(len(read_metrics(self.dir / "run", name)), 8)
 
+    def test_finished_run_goes_on_with_what_is_added(self):
+        path = self.write_job(self.job("run", {"first": {"max_steps": 8}}))
+        self.succeed(run([path], 2))
+        late = {"name": "late", "dataset": "b", "max_steps": 8}
+        self.drop("run", "late", {"adapters": [late]})
+        (self.dir / "run/STOP").touch()
+        self.succeed(run([path], 2), STOPPED)
+        self.assertFalse((self.dir / "run/adapters/late/DONE").exists())
+        self.succeed(run([path], 2))
+        self.drop("run", "last", {"adapters": [{**late, "name": "last"}]})
+        self.assertIn("took 1 more adapters", self.succeed(run([path], 2)).stdout)
+        for name in ("first", "late", "last"):
+            self.assertEqual(len(read_metrics(self.dir / "run", name)), 8)
+        self.succeed(run([path], 2))
+
 
 if __name__ == "__main__":
     unittest.main()

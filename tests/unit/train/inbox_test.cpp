@@ -51,6 +51,13 @@ TEST_F(InboxTest, UnfinishedFilesAreLeftAlone) {
     EXPECT_EQ(texts(inbox_.look()).size(), 1U);
 }
 
+TEST_F(InboxTest, YoungFilesSettle) {
+    inbox_.let_settle();
+    folder_.write("inbox/young.yaml", "text");
+    inbox_.let_settle();
+    EXPECT_EQ(texts(inbox_.look()), Names{"text"});
+}
+
 TEST_F(InboxTest, AcceptedFilesKeepTheirOrder) {
     put("z.yaml", "one", 9);
     put("a.yaml", "two", 8);
