@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "plan/admission.h"
 #include "plan/batch_source.h"
 #include "plan/check_window.h"
 #include "plan/cost_model.h"
@@ -35,8 +36,8 @@ std::int32_t rounds_per_block(const Job& job, const Plan& plan,
     const auto stages = static_cast<std::int64_t>(plan.replica.stages.size());
     if (stages == 1 || job.schedule.policy != SchedulePolicy::balanced) return 1;
     std::int64_t tokens = 0;
-    for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
-        tokens += mean_step_tokens(job, plan, datasets, a);
+    for (const AdapterId a : admit(job, plan, std::vector<AdapterClaim>(job.adapters.size()))) {
+        tokens += mean_step_tokens(job, plan, datasets, index(a));
     }
     const std::int64_t microbatches = std::max<std::int64_t>(1, tokens / plan.microbatch_tokens);
     return static_cast<std::int32_t>(std::clamp<std::int64_t>(

@@ -40,7 +40,8 @@ class ScheduleStream {
 };
 
 /// Rounds that are packed together: 1 with one stage or another policy than balanced; else as many
-/// as it takes for about eight microbatches per stage, at most 32.
+/// as it takes for about eight microbatches per stage, at most 32. A round has as many adapters as
+/// are admitted from the start (admission.h), those added since included.
 std::int32_t rounds_per_block(const Job& job, const Plan& plan,
                               std::span<const DatasetInfo> datasets);
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "plan/memory_model.h"
 #include "plan/plan_text.h"
+#include "plan/schedule_stream.h"
 #include "plan/stage_layers.h"
 #include "support/problems.h"
 #include "unit/plan/plan_fixtures.h"
@@ -79,6 +80,14 @@ TEST(ExtendPlan, NewDatasetsWidenTheBounds) {
     EXPECT_EQ(growth.plan.samples.longest, 64);
     EXPECT_EQ(growth.plan.samples.shortest, 2);
     EXPECT_EQ(growth.plan.adapters[1].samples, 2);
+}
+
+TEST(ExtendPlan, NewOnesCountInARoundsTokens) {
+    Growth growth(1, 2);
+    EXPECT_EQ(rounds_per_block(growth.test.job, growth.plan, growth.test.datasets), 16);
+    for (const char* name : {"x", "y", "z"}) growth.add(name);
+    growth.extend();
+    EXPECT_EQ(rounds_per_block(growth.test.job, growth.plan, growth.test.datasets), 4);
 }
 
 TEST(ExtendPlan, EveryProblemAtOnce) {

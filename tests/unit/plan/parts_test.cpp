@@ -1,11 +1,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "plan/pack_microbatches.h"
 #include "plan/partition_layers.h"
 #include "plan/sample_order.h"
+#include "plan/schedule_stream.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
@@ -169,6 +171,18 @@ TEST(BatchSamples, DoNotCrossEpochs) {
     EXPECT_EQ(batch_samples(test.job, plan, AdapterId{0}, 0), (Counts{0, 1, 2, 3}));
     EXPECT_EQ(batch_samples(test.job, plan, AdapterId{0}, 2), (Counts{8, 9}));
     EXPECT_EQ(batch_samples(test.job, plan, AdapterId{0}, 3), (Counts{0, 1, 2, 3}));
+}
+
+TEST(RoundsPerBlock, CountOnlyTheAdaptersOfARound) {
+    const auto rounds = [](int adapters, std::optional<int> most) {
+        Case test = uniform_case(adapters, 2, 20, 10, 8);
+        test.job.parallel.microbatch_tokens = 64;
+        test.job.schedule.max_adapters = most;
+        return rounds_per_block(test.job, test.plan(), test.datasets);
+    };
+    EXPECT_EQ(rounds(2, {}), 8);
+    EXPECT_EQ(rounds(8, {}), 2);
+    EXPECT_EQ(rounds(8, 2), 8);
 }
 
 }  // namespace loratrain::plan_test
