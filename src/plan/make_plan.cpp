@@ -259,8 +259,9 @@ class Planner {
             former_depth_ = former.max_in_flight;
             former_stages_ = former.replica.stages;
         }
-        if (job_.parallel.microbatch_tokens || former.microbatch_tokens < longest_sample()) return;
-        sized_job_.parallel.microbatch_tokens = former.microbatch_tokens;
+        if (!job_.parallel.microbatch_tokens && former.microbatch_tokens >= longest_sample()) {
+            sized_job_.parallel.microbatch_tokens = former.microbatch_tokens;
+        }
         if (job_.parallel.recompute == Recompute::automatic) {
             sized_job_.parallel.recompute = former.recompute;
         }

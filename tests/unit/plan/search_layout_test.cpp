@@ -162,6 +162,19 @@ TEST(SearchLayout, ARunThatIsContinuedKeepsItsSizes) {
     EXPECT_EQ(continued(test, former).microbatch_tokens, 2000);
 }
 
+TEST(SearchLayout, ARunThatIsContinuedKeepsItsRecomputationWithGivenTokens) {
+    Case test = many_lengths(4, SchedulePolicy::balanced);
+    test.job.parallel.microbatch_tokens = 4096;
+    Plan former = test.plan();
+    test.cluster.bytes_per_rank = bytes_at(test, former, former.max_in_flight);
+    ASSERT_EQ(continued(test, former).recompute, Recompute::none);
+    former.recompute = Recompute::layer;
+    EXPECT_EQ(continued(test, former).recompute, Recompute::layer);
+    test.cluster.bytes_per_rank = bytes_at(test, former, 4);  // without it no longer fits
+    former.recompute = Recompute::none;
+    EXPECT_EQ(continued(test, former).recompute, Recompute::layer);
+}
+
 TEST(SearchDepth, BalancedAloneKeepsMoreInFlightThanStages) {
     for (const SchedulePolicy policy :
          {SchedulePolicy::mlora, SchedulePolicy::one_f_one_b, SchedulePolicy::sequential}) {
