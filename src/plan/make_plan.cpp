@@ -269,27 +269,45 @@ class Planner {
 
     void admit_first() {
         if (admit_fitting()) return;
+        if (admit_on_former_stages()) return;
         sized_job_.parallel = job_.parallel;
         if (!admit_fitting()) split_by_memory();
     }
 
-    /// The last resort for the one adapter that is left: the split that costs least does not fit.
+    /// The last resort: the split that costs least does not fit even beside one adapter.
     void split_by_memory() {
         const std::int64_t tokens = job_.parallel.microbatch_tokens.value_or(longest_sample());
         for (const Recompute recompute : {Recompute::layer, Recompute::none}) {
             if (!may_use(job_, recompute)) continue;
-            place_stages(recompute == Recompute::layer);
-            std::vector<StagePlan> stages = fit_layers(job_, plan_, tokens, recompute);
-            if (stages.empty()) continue;
-            plan_.replica.stages = std::move(stages);
-            break;
+            const bool admitted = admit_most([&] {
+                place_stages(recompute == Recompute::layer);
+                std::vector<StagePlan> stages = fit_layers(job_, plan_, tokens, recompute);
+                if (!stages.empty()) plan_.replica.stages = std::move(stages);
+                choose_microbatch_size();
+            });
+            if (admitted) return;
         }
-        choose_microbatch_size();
+    }
+
+    bool admit_fitting() {
+        return admit_most([&] {
+            place_stages(job_.parallel.recompute == Recompute::layer);
+            choose_microbatches();
+        });
+    }
+
+    bool admit_on_former_stages() {
+        if (former_stages_.empty()) return false;
+        return admit_most([&] {
+            plan_.replica.stages = former_stages_;
+            choose_microbatch_size();
+        });
     }
 
     /// All that may train at once, or when they do not fit as many of the first as do: if possible
-    /// beside microbatches of a fair size. False when not even one fits.
-    bool admit_fitting() {
+    /// beside microbatches of a fair size. `lay_out`: places the stages and chooses the
+    /// microbatches for them. False when not even one fits.
+    bool admit_most(const std::function<void()>& lay_out) {
         std::vector<AdapterId> all =
             admission_order(job_, std::vector<AdapterClaim>(job_.adapters.size()));
         all.resize(std::min(all.size(), most_admitted(job_)));
@@ -297,8 +315,7 @@ class Planner {
             for (std::size_t count = all.size(); count > 0; --count) {
                 plan_.first_admitted.assign(all.begin(),
                                             all.begin() + static_cast<std::ptrdiff_t>(count));
-                place_stages(job_.parallel.recompute == Recompute::layer);
-                choose_microbatches();
+                lay_out();
                 const bool fair = count == all.size() || !with_fair_size || has_fair_size();
                 const std::int64_t tokens = plan_.microbatch_tokens;
                 if (fair && fits_memory(job_, plan_, tokens, plan_.recompute)) return true;

@@ -71,6 +71,18 @@ void expect_choice(Case& test, std::uint64_t bytes, const Wanted& wanted) {
     for (const MemoryPlan& memory : plan.memory) EXPECT_LE(memory.total(), bytes);
 }
 
+/// Four adapters with a head too large for the split that costs least, and memory for all of them
+/// with another split and microbatches of so many tokens.
+Case large_head_case(std::int64_t tokens) {
+    Case test = deep_case(3);
+    test.job.schedule.policy = SchedulePolicy::mlora;
+    test.job.parallel.recompute = Recompute::none;
+    test.model.vocab_size = 10000;
+    test.job.parallel.microbatch_tokens = tokens;
+    test.cluster.bytes_per_rank = smallest_bytes(test, Recompute::none);
+    return test;
+}
+
 }  // namespace
 
 TEST(FitMemory, RecomputationKeepsOnlyBoundaries) {
@@ -139,6 +151,30 @@ TEST(FitMemory, LayersMoveWhereTheCheapestSplitDoesNotFit) {
         EXPECT_TRUE(has(problems_of(test), "too little"));
     }
     EXPECT_GT(moved, 0);
+}
+
+TEST(FitMemory, AsManyAdaptersAsFitWhereLayersMove) {
+    Case test = large_head_case(400);
+    const Plan plan = test.plan();
+    EXPECT_EQ(plan.first_admitted.size(), 4U);
+    test.cluster.bytes_per_rank = 0;
+    Plan cheapest = test.plan();
+    cheapest.first_admitted.resize(1);
+    cheapest.bytes_per_rank = plan.bytes_per_rank;
+    EXPECT_FALSE(fits_memory(test.job, cheapest, 400, Recompute::none));
+}
+
+TEST(FitMemory, ARunThatIsContinuedKeepsItsSizesWhereLayersMoved) {
+    Case test = large_head_case(400);
+    const Plan former = test.plan();
+    test.job.parallel.microbatch_tokens.reset();
+    EXPECT_NE(test.plan().microbatch_tokens, 400);
+    const Plan plan = make_plan(test.job, test.model, test.datasets, test.cluster, &former);
+    EXPECT_EQ(plan.microbatch_tokens, 400);
+    EXPECT_EQ(plan.first_admitted.size(), 4U);
+    for (std::size_t s = 0; s < former.replica.stages.size(); ++s) {
+        EXPECT_EQ(plan.replica.stages[s].layer_count, former.replica.stages[s].layer_count);
+    }
 }
 
 TEST(FitMemory, NeverLessThanTheLongestSample) {
