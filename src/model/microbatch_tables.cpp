@@ -10,7 +10,6 @@ namespace loratrain {
 namespace {
 
 constexpr std::int32_t pad_multiple = 16;
-constexpr std::int32_t free_columns = 64;  // one step of a GEMM kernel along its inner dimension
 
 enum Table : std::uint8_t {
     ids,

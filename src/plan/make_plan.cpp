@@ -370,18 +370,22 @@ class Planner {
         plan_.recompute = choice.recompute;
     }
 
-    /// No microbatch has a larger sum of ranks than all adapters: one segment per adapter.
+    /// Most adapters in a microbatch of training.
+    std::size_t most_segments() const {
+        return job_.schedule.policy == SchedulePolicy::mlora ? 1 : most_admitted(job_);
+    }
+
     void choose_lora_columns() {
-        std::int32_t ranks = 0;
-        std::int32_t largest_rank = 0;
-        for (const AdapterJob& adapter : job_.adapters) {
-            ranks += adapter.r;
-            largest_rank = std::max(largest_rank, adapter.r);
-        }
-        const std::int32_t pad = round_up_to_granule(ranks);
+        std::vector<std::int32_t> ranks;
+        for (const AdapterJob& adapter : job_.adapters) ranks.push_back(adapter.r);
+        std::sort(ranks.begin(), ranks.end(), std::greater<>());
+        const auto columns = [&] {
+            return round_up_to_granule(std::accumulate(ranks.begin(), ranks.end(), 0));
+        };
+        const std::int32_t compact = round_up_to_granule(ranks.front());
         const std::int32_t widest = widest_pad(plan_.backend);
-        const std::int32_t compact = round_up_to_granule(largest_rank);
-        plan_.pad_columns = compact <= widest ? std::min(pad, widest) : 0;
+        if (columns() > free_columns) ranks.resize(std::min(ranks.size(), most_segments()));
+        plan_.pad_columns = compact <= widest ? std::min(columns(), widest) : 0;
         plan_.saved_columns = std::max(plan_.pad_columns, compact);
     }
 

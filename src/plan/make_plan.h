@@ -24,10 +24,12 @@ namespace loratrain {
 /// - neighbouring stages share the layer between them where every adapter trains from the start,
 ///   both fit in memory with it and it is faster (share_layers.h).
 /// - max_in_flight = number of stages, or with policy balanced more (search_layout.h).
-/// - pad_columns = sum of the ranks (rounded up to 16), at most 128 on the CPU and 512
-///   on CUDA (measured: beyond it segments are faster): microbatches with at most that sum of ranks
-///   use the augmented matrix (decision 4), the others go by segment. 0 where one rank is larger.
-///   saved_columns = width of S, for either.
+/// - pad_columns = sum of the ranks (rounded up to 16) if that is at most free_columns, else of as
+///   many of the largest as a microbatch may have adapters: most_admitted, one with policy mlora.
+///   At most 128 on the CPU and 512 on CUDA (measured: beyond it segments are faster): microbatches
+///   with at most that sum of ranks use the augmented matrix (decision 4), the others (in an
+///   evaluation, or with adapters added later) go by segment. 0 where one rank is larger.
+///   saved_columns = width of S, for either; no adapter added later may have a larger rank.
 /// `datasets` is indexed by DatasetId. `former`: of the run that is continued, or null; what is
 /// auto in microbatch_tokens and recompute, and with as many stages these and max_in_flight, stay
 /// as they were then, if that still fits, so that results do not depend on the memory that is free

@@ -24,6 +24,9 @@ struct LinearGroupShape {
 };
 LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group);
 
+/// LoRA columns that make a product no longer: one step of a GEMM kernel along its inner dimension.
+inline constexpr std::int32_t free_columns = 64;
+
 /// Rounds up to the alignment of every tensor (256 bytes, the finest that GEMM libraries tell
 /// apart: an op gets the same algorithm wherever its tensors lie).
 std::uint64_t aligned(std::uint64_t bytes);

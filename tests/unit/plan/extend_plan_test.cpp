@@ -82,6 +82,18 @@ TEST(ExtendPlan, NewDatasetsWidenTheBounds) {
     EXPECT_EQ(growth.plan.adapters[1].samples, 2);
 }
 
+TEST(ExtendPlan, RanksUpToTheColumnsWhereFewShareAMicrobatch) {
+    Growth growth(12, 1);
+    growth.test.job.schedule.max_adapters = 1;
+    for (AdapterJob& adapter : growth.test.job.adapters) adapter.r = 12;
+    growth.replan();
+    ASSERT_EQ(growth.plan.saved_columns, 16);
+    growth.add("wide").r = 16;
+    growth.extend();
+    growth.add("wider").r = 17;
+    EXPECT_TRUE(has(growth.problems(), "rank 17 is larger than the 16 columns"));
+}
+
 TEST(ExtendPlan, NewOnesCountInARoundsTokens) {
     Growth growth(1, 2);
     EXPECT_EQ(rounds_per_block(growth.test.job, growth.plan, growth.test.datasets), 16);

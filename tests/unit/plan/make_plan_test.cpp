@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -190,6 +191,33 @@ TEST(MakePlan, PadIsBounded) {
     while (test.job.adapters.size() < 17) test.job.adapters.push_back(test.job.adapters[0]);
     EXPECT_EQ(test.plan().pad_columns, 512);
     EXPECT_EQ(test.plan().saved_columns, 512);
+}
+
+TEST(MakePlan, PadHoldsTheAdaptersThatShareAMicrobatch) {
+    Case test = uniform_case(12, 1, 8, 10, 8);
+    test.job.adapters[7].r = 20;
+    test.job.adapters[9].r = 30;
+    const auto pad = [&](SchedulePolicy policy, std::optional<int> most) {
+        test.job.schedule.policy = policy;
+        test.job.schedule.max_adapters = most;
+        const Plan plan = test.plan();
+        EXPECT_EQ(plan.saved_columns, plan.pad_columns);
+        return plan.pad_columns;
+    };
+    EXPECT_EQ(pad(SchedulePolicy::balanced, {}), 128);  // 10 x 8 + 20 + 30, rounded up, at most 128
+    EXPECT_EQ(pad(SchedulePolicy::balanced, 1), 32);
+    EXPECT_EQ(pad(SchedulePolicy::balanced, 2), 64);
+    EXPECT_EQ(pad(SchedulePolicy::balanced, 4), 80);
+    EXPECT_EQ(pad(SchedulePolicy::balanced, 40), 128);
+    for (const SchedulePolicy policy :
+         {SchedulePolicy::sequential, SchedulePolicy::one_f_one_b, SchedulePolicy::mlora}) {
+        EXPECT_EQ(pad(policy, {}), 32);
+    }
+    test.job.adapters.resize(8);  // 7 x 8 + 20
+    EXPECT_EQ(pad(SchedulePolicy::mlora, {}), 32);
+    test.job.adapters.resize(7);  // in free_columns
+    EXPECT_EQ(pad(SchedulePolicy::mlora, {}), 64);
+    EXPECT_EQ(pad(SchedulePolicy::balanced, 2), 64);
 }
 
 TEST(MakePlan, RefusesStagesThatDoNotFit) {
