@@ -61,6 +61,7 @@ class Planner {
                 plan_.backend == BackendKind::cuda ? Precision::bf16 : Precision::fp32;
         }
         for (const AdapterJob& adapter : job.adapters) used_.insert(adapter.dataset);
+        longest_sample_ = longest_sample();
         if (former != nullptr) keep_sizes(*former);
     }
 
@@ -71,6 +72,8 @@ class Planner {
         problems_.throw_if_any();
         built_in_ = built_in_costs(plan_.model, plan_.precision, device_of(cluster_));
         plan_.costs = cluster_.costs.value_or(built_in_);
+        usual_loads_ = usual_loads();
+        largest_round_ = largest_round();
         place_stages(job_.parallel.recompute == Recompute::layer);
         plan_adapters();
         find_sample_bounds();
@@ -124,7 +127,7 @@ class Planner {
 
     std::vector<StagePlan> split(std::int32_t stages, Recompute recompute) const {
         return choose_split(static_cast<std::int32_t>(plan_.model.layers), stages, built_in_,
-                            plan_.costs, usual_loads().total, recompute);
+                            plan_.costs, usual_loads_.total, recompute);
     }
 
     /// Where every adapter trains from the start: with some waiting, which ones load a stage would
@@ -133,8 +136,8 @@ class Planner {
         if (take_stages_that_fit(former_stages_)) return;
         if (plan_.first_admitted.size() < job_.adapters.size()) return;
         take_stages_that_fit(choose_split(static_cast<std::int32_t>(plan_.model.layers),
-                                          plan_.max_in_flight, built_in_, plan_.costs,
-                                          usual_loads(), plan_.recompute));
+                                          plan_.max_in_flight, built_in_, plan_.costs, usual_loads_,
+                                          plan_.recompute));
     }
 
     bool take_stages_that_fit(const std::vector<StagePlan>& stages) {
@@ -259,7 +262,7 @@ class Planner {
             former_depth_ = former.max_in_flight;
             former_stages_ = former.replica.stages;
         }
-        if (!job_.parallel.microbatch_tokens && former.microbatch_tokens >= longest_sample()) {
+        if (!job_.parallel.microbatch_tokens && former.microbatch_tokens >= longest_sample_) {
             sized_job_.parallel.microbatch_tokens = former.microbatch_tokens;
         }
         if (job_.parallel.recompute == Recompute::automatic) {
@@ -276,7 +279,7 @@ class Planner {
 
     /// The last resort: the split that costs least does not fit even beside one adapter.
     void split_by_memory() {
-        const std::int64_t tokens = job_.parallel.microbatch_tokens.value_or(longest_sample());
+        const std::int64_t tokens = job_.parallel.microbatch_tokens.value_or(longest_sample_);
         for (const Recompute recompute : {Recompute::layer, Recompute::none}) {
             if (!may_use(job_, recompute)) continue;
             const bool admitted = admit_most([&] {
@@ -330,7 +333,7 @@ class Planner {
         if (sized_job_.parallel.microbatch_tokens) return;
         if (!fits_memory(job_, plan_, plan_.microbatch_tokens, plan_.recompute)) return;
         plan_.trials = search_layout(job_, plan_, datasets_, built_in_,
-                                     std::min(usual_tokens(), largest_round()), longest_sample());
+                                     std::min(usual_tokens(), largest_round_), longest_sample_);
         if (plan_.trials.empty()) return;
         const LayoutTrial& best = plan_.trials.front();
         plan_.microbatch_tokens = best.microbatch_tokens;
@@ -341,7 +344,7 @@ class Planner {
 
     bool has_fair_size() const {
         return sized_job_.parallel.microbatch_tokens ||
-               plan_.microbatch_tokens >= std::min(usual_tokens(), largest_round()) / crowded_share;
+               plan_.microbatch_tokens >= std::min(usual_tokens(), largest_round_) / crowded_share;
     }
 
     /// Recomputation makes layers cost more, so they are split anew when it turns out necessary.
@@ -356,16 +359,15 @@ class Planner {
 
     void find_fitting_tokens() {
         if (plan_.bytes_per_rank == 0) return;
-        const std::int64_t longest = longest_sample();
-        plan_.fitting.none = largest_fitting_tokens(job_, plan_, Recompute::none, longest);
-        plan_.fitting.layer = largest_fitting_tokens(job_, plan_, Recompute::layer, longest);
+        plan_.fitting.none = largest_fitting_tokens(job_, plan_, Recompute::none, longest_sample_);
+        plan_.fitting.layer =
+            largest_fitting_tokens(job_, plan_, Recompute::layer, longest_sample_);
     }
 
     void choose_microbatch_size() {
-        const std::int64_t longest = longest_sample();
         find_fitting_tokens();
         const MicrobatchChoice choice = choose_microbatch(
-            sized_job_, plan_, std::min(usual_tokens(), largest_round()), longest);
+            sized_job_, plan_, std::min(usual_tokens(), largest_round_), longest_sample_);
         plan_.microbatch_tokens = choice.tokens;
         plan_.recompute = choice.recompute;
     }
@@ -397,9 +399,11 @@ class Planner {
         const LayerSplit by_this = [&](std::int32_t stages, Recompute recompute) {
             return split(stages, recompute);
         };
+        std::string hint;
         for (std::size_t s = 0; s < plan_.memory.size(); ++s) {
             const MemoryPlan& memory = plan_.memory[s];
             if (memory.total() <= cluster_.bytes_per_rank) continue;
+            if (hint.empty()) hint = memory_hint(job_, plan_, longest_sample_, by_this);
             problems_.add(
                 where("parallel"),
                 cat("rank ", plan_.replica.stages[s].rank, " needs ", human_bytes(memory.total()),
@@ -408,7 +412,7 @@ class Planner {
                     ", workspace ", human_bytes(memory.workspace), ", engine ",
                     human_bytes(memory.engine), "), but has ", human_bytes(cluster_.bytes_per_rank),
                     ", ", human_bytes(memory.total() - cluster_.bytes_per_rank), " too little"),
-                memory_hint(job_, plan_, longest_sample(), by_this));
+                hint);
         }
     }
 
@@ -416,6 +420,9 @@ class Planner {
     Job sized_job_;                  ///< with the sizes of the former plan, while these fit
     std::int32_t former_depth_ = 0;  ///< of the former plan, when that has as many stages
     std::vector<StagePlan> former_stages_;
+    AdapterLoads usual_loads_;
+    std::int64_t longest_sample_ = 0;
+    std::int64_t largest_round_ = 0;
     std::span<const DatasetInfo> datasets_;
     const Cluster& cluster_;
     std::set<DatasetId> used_;
