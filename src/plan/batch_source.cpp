@@ -2,26 +2,25 @@
 
 #include <algorithm>
 
-#include "plan/sample_order.h"
-
 namespace loratrain {
 
-BatchSource::BatchSource(const Job& job, const Plan& plan, AdapterId adapter)
+BatchSource::BatchSource(const Job& job, const Plan& plan, AdapterId adapter, SampleOrders& orders)
     : adapter_(adapter),
       spec_(job.adapter(adapter)),
       dataset_(job.dataset(spec_.dataset)),
-      plan_(plan.adapters[index(adapter)]) {}
+      plan_(plan.adapters[index(adapter)]),
+      orders_(orders) {}
 
 std::vector<std::int32_t> BatchSource::samples(std::int32_t step) {
     const std::int32_t epoch = step / plan_.steps_per_epoch;
     if (epoch != epoch_) {
-        order_ = epoch_order(spec_.seed, dataset_.name, epoch, plan_.samples, dataset_.shuffle);
+        order_ = orders_.get(spec_.seed, spec_.dataset, dataset_, epoch, plan_.samples);
         epoch_ = epoch;
     }
     const std::int64_t size = spec_.global_batch_size;
     const std::int64_t first = (step % plan_.steps_per_epoch) * size;
     const std::int64_t last = std::min(first + size, plan_.samples);
-    return {order_.begin() + first, order_.begin() + last};
+    return {order_->begin() + first, order_->begin() + last};
 }
 
 PendingBatch BatchSource::batch(std::int32_t step, std::span<const DatasetInfo> datasets,

@@ -7,16 +7,17 @@
 
 #include "plan/pack_block.h"
 #include "plan/plan.h"
+#include "plan/sample_order.h"
 
 namespace loratrain {
 
 /// Global batches of one adapter: epoch order from the adapter's seed (shuffled when the dataset
-/// says so); batches do not cross epochs, the last of an epoch may be smaller (as HF). Remembers
-/// the epoch it was asked for last.
+/// says so); batches do not cross epochs, the last of an epoch may be smaller (as HF). Holds the
+/// order of the epoch it was asked for last.
 class BatchSource {
   public:
-    /// Job and plan are kept by reference.
-    BatchSource(const Job& job, const Plan& plan, AdapterId adapter);
+    /// All but `adapter` are kept by reference.
+    BatchSource(const Job& job, const Plan& plan, AdapterId adapter, SampleOrders& orders);
 
     /// Positions in the dataset of global batch (adapter, step).
     std::vector<std::int32_t> samples(std::int32_t step);
@@ -30,8 +31,9 @@ class BatchSource {
     const AdapterJob& spec_;
     const DatasetJob& dataset_;
     const AdapterPlan& plan_;
+    SampleOrders& orders_;
     std::int32_t epoch_ = -1;
-    std::vector<std::int32_t> order_;
+    SampleOrder order_;
 };
 
 }  // namespace loratrain

@@ -8,7 +8,6 @@
 #include "plan/check_window.h"
 #include "plan/pack_microbatches.h"
 #include "plan/pipeline_actions.h"
-#include "plan/sample_order.h"
 #include "plan/schedule_stream.h"
 
 namespace loratrain {
@@ -76,7 +75,8 @@ Window plan_eval_window(const Job& job, const Plan& plan, std::span<const Datase
 
 std::vector<std::int32_t> batch_samples(const Job& job, const Plan& plan, AdapterId adapter,
                                         std::int32_t step) {
-    return BatchSource(job, plan, adapter).samples(step);
+    SampleOrders orders;
+    return BatchSource(job, plan, adapter, orders).samples(step);
 }
 
 }  // namespace loratrain

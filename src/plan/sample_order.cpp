@@ -20,4 +20,17 @@ std::vector<std::int32_t> epoch_order(std::uint64_t seed, std::string_view datas
     return order;
 }
 
+SampleOrder SampleOrders::get(std::uint64_t seed, DatasetId id, const DatasetJob& dataset,
+                              std::int32_t epoch, std::int64_t samples) {
+    const std::tuple key(seed, id, epoch);
+    if (const auto known = held_.find(key); known != held_.end()) {
+        if (SampleOrder order = known->second.lock()) return order;
+    }
+    std::erase_if(held_, [](const auto& entry) { return entry.second.expired(); });
+    auto order = std::make_shared<SampleOrder::element_type>(
+        epoch_order(seed, dataset.name, epoch, samples, dataset.shuffle));
+    held_[key] = order;
+    return order;
+}
+
 }  // namespace loratrain

@@ -1,8 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string_view>
+#include <tuple>
 #include <vector>
+
+#include "config/job.h"
 
 namespace loratrain {
 
@@ -10,5 +15,21 @@ namespace loratrain {
 /// (seed, dataset name, epoch), or file order when `shuffle` is false.
 std::vector<std::int32_t> epoch_order(std::uint64_t seed, std::string_view dataset,
                                       std::int32_t epoch, std::int64_t samples, bool shuffle);
+
+using SampleOrder = std::shared_ptr<const std::vector<std::int32_t>>;
+
+/// The epoch orders of a job's datasets, each made once for all adapters that hold it at the same
+/// time: those with the same seed, as is usual, visit a dataset in the same order. Of one thread.
+class SampleOrders {
+  public:
+    /// epoch_order of dataset `id`.
+    SampleOrder get(std::uint64_t seed, DatasetId id, const DatasetJob& dataset, std::int32_t epoch,
+                    std::int64_t samples);
+
+  private:
+    std::map<std::tuple<std::uint64_t, DatasetId, std::int32_t>,
+             std::weak_ptr<SampleOrder::element_type>>
+        held_;
+};
 
 }  // namespace loratrain

@@ -74,7 +74,7 @@ struct ScheduleStream::State {
                             progress.stopped.size() == plan.adapters.size(),
                         "progress does not match the plan's adapters");
         for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
-            sources.emplace_back(job, plan, AdapterId{static_cast<std::int32_t>(a)});
+            sources.emplace_back(job, plan, AdapterId{static_cast<std::int32_t>(a)}, orders);
         }
     }
 
@@ -108,6 +108,7 @@ struct ScheduleStream::State {
     Progress progress;
     PackRules rules;
     std::int32_t per_block;
+    SampleOrders orders;
     std::vector<BatchSource> sources;
     PipelineActions actions;
     StreamChecker checker;

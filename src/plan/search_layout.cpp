@@ -135,9 +135,10 @@ class Search {
         std::vector<AdapterId> ids(order_.begin(),
                                    order_.begin() + static_cast<std::ptrdiff_t>(adapters));
         std::sort(ids.begin(), ids.end());
+        SampleOrders orders;
         std::vector<BatchSource> sources;
         sources.reserve(ids.size());
-        for (const AdapterId id : ids) sources.emplace_back(job_, plan_, id);
+        for (const AdapterId id : ids) sources.emplace_back(job_, plan_, id, orders);
         const std::size_t most =
             job_.schedule.policy == SchedulePolicy::balanced ? most_samples_balanced : most_samples;
         const std::size_t most_of_a_batch = std::max<std::size_t>(1, most / adapters);
