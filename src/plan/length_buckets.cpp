@@ -84,14 +84,4 @@ std::int32_t padded_length(std::span<const std::int32_t> bounds, std::int32_t le
     return *found;
 }
 
-PadStatistics pad_statistics(std::span<const std::int32_t> bounds,
-                             std::span<const std::int32_t> lengths) {
-    PadStatistics statistics;
-    for (const std::int32_t length : lengths) {
-        statistics.tokens += length;
-        statistics.padding += padded_length(bounds, length) - length;
-    }
-    return statistics;
-}
-
 }  // namespace loratrain

@@ -18,17 +18,4 @@ std::vector<std::int32_t> length_buckets(std::span<const std::int32_t> lengths, 
 /// The least bound that is not below `length`; `length` must not exceed the last bound.
 std::int32_t padded_length(std::span<const std::int32_t> bounds, std::int32_t length);
 
-/// What padding to the bounds costs.
-struct PadStatistics {
-    std::int64_t tokens = 0;  ///< without padding
-    std::int64_t padding = 0;
-    double share() const {
-        return tokens + padding == 0
-                   ? 0.0
-                   : static_cast<double>(padding) / static_cast<double>(tokens + padding);
-    }
-};
-PadStatistics pad_statistics(std::span<const std::int32_t> bounds,
-                             std::span<const std::int32_t> lengths);
-
 }  // namespace loratrain

@@ -42,12 +42,6 @@ std::pair<double, double> badness(const std::vector<StagePlan>& stages, const Co
 
 }  // namespace
 
-std::int64_t stage_cost(const ModelSpec& model, const StagePlan& stage) {
-    const std::int64_t head = model.vocab_size * model.hidden_size;
-    const std::int64_t layer = (matmul_parameters(model) - head) / model.layers;
-    return stage.layer_count * layer + (stage.has_head ? head : 0);
-}
-
 std::vector<StagePlan> partition_layers(std::int32_t layers, std::int32_t stages,
                                         const CostModel& costs, const MicrobatchLoad& load,
                                         Recompute recompute) {

@@ -7,10 +7,6 @@
 
 namespace loratrain {
 
-/// Work of a stage per token, in parameters multiplied: its layers' linears, and the head's V*H on
-/// the stage that has it (the embedding is a lookup and costs nothing).
-std::int64_t stage_cost(const ModelSpec& model, const StagePlan& stage);
-
 /// Cuts the layers into `stages` contiguous ranges (1 <= stages <= layers, at least one layer each,
 /// stage i on rank i) with the smallest possible largest time: forward and backward seconds of a
 /// microbatch of `load`, the head's included. Among those the most even one, surplus layers on the

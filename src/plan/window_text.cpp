@@ -149,8 +149,8 @@ std::string to_text(const Window& window) {
             "\nevaluation: ", yes_no(window.evaluation), "\nbegins: ", yes_no(window.begins),
             "\ndrains: ", yes_no(window.drains), "\nfirst_batch: ", window.first_batch,
             "\nfirst_microbatch: ", window.first_microbatch,
-            "\nbatches:  # adapter, step, round, epoch, samples, tokens, targets, first and"
-            " last microbatch, last of adapter\n");
+            "\nbatches:  # adapter, step, round, epoch, samples, tokens, padding, targets, first"
+            " microbatch, last microbatch, last of adapter\n");
     for (const BatchPlan& batch : window.batches) text += "  - " + batch_text(batch) + "\n";
     text += "microbatches:  # a<adapter>@<step> <sample>:<tokens>:<targets> ...\n";
     for (const Microbatch& microbatch : window.microbatches) {

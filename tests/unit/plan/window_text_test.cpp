@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "plan/action_text.h"
 #include "unit/plan/plan_fixtures.h"
@@ -41,6 +43,18 @@ TEST(WindowText, KeepsEveryField) {
             EXPECT_EQ(read.actions[s][i].carried, window.actions[s][i].carried);
         }
     }
+}
+
+TEST(WindowText, NamesEveryFieldOfABatch) {
+    const Case test = uniform_case(1, 1, 4, 10, 4);
+    const Plan plan = test.plan();
+    const std::string text = to_text(plan_window(test.job, plan, test.datasets, fresh(plan), 1));
+    const auto commas_of_line = [&](std::size_t at) {
+        return std::count(text.begin() + static_cast<std::ptrdiff_t>(at),
+                          text.begin() + static_cast<std::ptrdiff_t>(text.find('\n', at)), ',');
+    };
+    const std::size_t names = text.find("batches:");
+    EXPECT_EQ(commas_of_line(names), commas_of_line(text.find('\n', names) + 1));
 }
 
 TEST(WindowText, KeepsAnEmptyOne) {
