@@ -16,8 +16,7 @@ Usage:
 Options for training:
   --set KEY=VALUE     override any key of the job file; may be repeated
   --dry-run           print plan, memory, predicted speed and idle time; with it:
-    --ranks N  --device h200|h100|a100|cpu (draws a timeline too, in <run.dir>/dry_run)
-    --out DIR (draws it there, with or without --device)
+    --ranks N  --device h200|h100|a100|cpu (timeline in <run.dir>/dry_run)  --out DIR
   --restart auto      continue from the newest checkpoint in run.dir, if any (default)
   --restart never     start anew; what is there goes to <run.dir>/before-TIME
   --restart PATH      continue from this checkpoint
