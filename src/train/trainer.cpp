@@ -215,14 +215,18 @@ std::vector<AdapterId> Trainer::running_adapters() const {
     return adapters;
 }
 
+/// Whether those that train are evaluated after this round.
+bool Trainer::regular_evaluation() const {
+    const int every = parts_.job.eval.every_steps;
+    return every > 0 && state_.round % every == 0;
+}
+
 /// Evaluates and exports those that trained, as it is due.
 void Trainer::end_adapters(const std::vector<AdapterId>& before) {
     std::vector<AdapterId> evaluated;
-    const int every = parts_.job.eval.every_steps;
     for (const AdapterId a : before) {
         const AdapterStatus status = state_.adapters[index(a)].status;
-        const bool regular =
-            status == AdapterStatus::running && every > 0 && state_.round % every == 0;
+        const bool regular = status == AdapterStatus::running && regular_evaluation();
         if (status == AdapterStatus::done || regular) evaluated.push_back(a);
     }
     evaluate_adapters(evaluated);

@@ -113,6 +113,7 @@ class Trainer {
     void look_for_orders();
     void obey_orders();
     bool finished();
+    bool regular_evaluation() const;
     void stop_adapter(const std::string& name);
     std::vector<AdapterId> running_adapters() const;
     bool checkpoint_due() const;

@@ -78,9 +78,16 @@ void Trainer::stop_adapter(const std::string& name) {
     // A restart from an older checkpoint has to find the order again.
     stopping_.insert(name);
     if (!is_unfinished(state.status)) return;
+    const bool trained = state.status == AdapterStatus::running;
     state.status = AdapterStatus::stopped;
     log::info(cat("adapter ", name, " is stopped at step ", state.steps, ", as ordered"));
-    if (state.steps > 0) issue(Directive::export_adapter, std::to_string(a));
+    if (state.steps == 0) return;
+    if (trained && !regular_evaluation()) {
+        evaluate_adapters({AdapterId{static_cast<std::int32_t>(a)}});
+        judge_evaluations({AdapterId{static_cast<std::int32_t>(a)}});
+        flush_metrics();
+    }
+    issue(Directive::export_adapter, std::to_string(a));
 }
 
 void Trainer::grow(const std::string& argument) {

@@ -8,7 +8,7 @@ import time
 import unittest
 
 from harness import (ENDLESS, STOPPED, JobTest, adapter_weights, direct, read_metrics, run,
-                     shared_layers, start, step_metrics)
+                     shared_layers, start, step_metrics, write_samples)
 
 STEPS = 1500  # some seconds
 
@@ -73,8 +73,10 @@ class Orders(JobTest):
         self.assert_same_weights("disturbed", "alone", usual)
 
     def test_addition_bad_addition_and_stop_on_two_ranks(self):
-        adapters = {"first": {}, "second": {"max_steps": ENDLESS}}
-        process = start([self.write_job(self.job("run", adapters))], 2)
+        adapters = {"first": {}, "second": {"max_steps": ENDLESS, "dataset": "c"}}
+        job = self.job("run", adapters)
+        job["datasets"]["c"]["eval_path"] = write_samples(self.dir / "eval.jsonl", 5, 17)
+        process = start([self.write_job(job)], 2)
         self.wait_for_step("run", "first", 1)
         self.drop("run", "bad", {"adapters": [{"name": "first", "dataset": "nowhere"}]})
         self.drop("run", "good", {"adapters": [{"name": "late", "dataset": "b", "max_steps": 8}]})
@@ -87,7 +89,10 @@ class Orders(JobTest):
         self.assertIn("nowhere", (rejected / "bad.yaml.error").read_text())
         self.assertEqual(len(read_metrics(self.dir / "run", "late")), 8)
         self.assertIn("stopped", (self.dir / "run/adapters/second/DONE").read_text())
-        self.assertLess(len(read_metrics(self.dir / "run", "second")), ENDLESS)
+        lines = read_metrics(self.dir / "run", "second")
+        self.assertLess(lines[-1]["step"], ENDLESS)
+        evaluated = [line["step"] for line in lines if "eval_loss" in line]
+        self.assertEqual(evaluated, [0, lines[-1]["step"]])
         self.assertTrue((self.dir / "run/adapters/second/adapter_model.safetensors").exists())
         self.assertEqual(len(read_metrics(self.dir / "run", "first")), STEPS)
         # The same command knows what was added and has nothing left to do.
@@ -181,6 +186,9 @@ class Orders(JobTest):
             self.drop("run", name, {"adapters": [{"name": name, "dataset": "b", "max_steps": 8}]})
             left = self.dir / f"run/inbox/{name}.yaml"
             (accepted / f"{number:04}-{name}.yaml").write_text(left.read_text())
+            begun = self.dir / f"run/adapters/{name}/metrics.jsonl"
+            begun.parent.mkdir(parents=True)
+            begun.write_text('{"step": 0, "eval_loss": 5.0}\n')
             self.succeed(run([path]))
             self.assertFalse(left.exists())
             self.assertFalse((self.dir / "run/inbox/rejected").exists())

@@ -313,11 +313,8 @@ TEST(HelpText, NamesEveryOptionAndItsDefault) {
 }
 
 TEST(HelpText, SaysWhenADryRunWritesFiles) {
-    for (const char* line :
-         {"--device h200|h100|a100|cpu (draws a timeline too, in <run.dir>/dry_run)\n",
-          "--out DIR (draws it there, with or without --device)\n"}) {
-        EXPECT_NE(help_text().find(line), std::string::npos) << line;
-    }
+    const char* line = "--device h200|h100|a100|cpu (timeline in <run.dir>/dry_run)  --out DIR\n";
+    EXPECT_NE(help_text().find(line), std::string::npos);
 }
 
 TEST(CommandLineRun, StatusAndReport) {
