@@ -49,7 +49,6 @@ void RunRecords::start(const RunState& state, double elapsed_seconds,
         for (const MetricsRow& row : rows[i]) summaries_[i].add(row);
         guarded([&] { events_->restart(static_cast<AdapterId>(i), rows[i]); });
     }
-    started_ = true;
     last_beat_ = last_tokens_ = last_round_ = Clock::now();
     round_ = state.round;
     write_status(status(state, elapsed_seconds, "running", ""));
@@ -141,7 +140,7 @@ void RunRecords::write_status(const RunStatus& status) {
 }
 
 void RunRecords::write_results(const RunState& state) {
-    if (!started_) return;
+    if (!events_) return;
     std::vector<AdapterResult> results;
     for (std::size_t i = 0; i < summaries_.size(); ++i) {
         results.push_back(

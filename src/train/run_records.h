@@ -68,8 +68,7 @@ class RunRecords {
     StatusView view_;
     RecordPace pace_;
     std::vector<MetricsSummary> summaries_;
-    std::unique_ptr<EventLog> events_;
-    bool started_ = false;
+    std::unique_ptr<EventLog> events_;  ///< none before start
     Clock::time_point last_beat_;
     Clock::time_point last_view_;
     Clock::time_point last_tokens_;  ///< when their speed was measured

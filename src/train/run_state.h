@@ -19,7 +19,7 @@ enum class AdapterStatus : std::uint8_t {
 };
 const char* status_name(AdapterStatus status);
 
-/// An adapter's progress, the same on every rank.
+/// An adapter's progress. It is the root's that goes on; other ranks hold what was loaded.
 struct AdapterState {
     std::int32_t steps = 0;             ///< optimizer steps taken (skipped ones included)
     std::int32_t bad_steps_in_row = 0;  ///< consecutive steps with non-finite gradients
@@ -43,6 +43,11 @@ inline bool is_complete(AdapterStatus status) {
 /// Status of an adapter that is to train further.
 inline bool is_unfinished(AdapterStatus status) {
     return status == AdapterStatus::running || status == AdapterStatus::waiting;
+}
+
+/// Whether it has neither trained nor been evaluated.
+inline bool is_untouched(const AdapterState& adapter) {
+    return adapter.steps == 0 && adapter.first_eval_loss < 0;
 }
 
 /// What the file DONE of an exported adapter says: "12 steps, stopped early: ...".

@@ -315,9 +315,8 @@ void Trainer::start_run() {
             std::filesystem::remove(dir + "/DONE");
             std::filesystem::remove(dir + "/FAILED");
         }
-        const bool untouched =
-            fresh_ || (state_.adapters[i].steps == 0 && state_.adapters[i].first_eval_loss < 0);
-        rows.push_back(metrics_.restore(adapter, untouched ? -1 : state_.adapters[i].steps));
+        const bool empty = fresh_ || is_untouched(state_.adapters[i]);
+        rows.push_back(metrics_.restore(adapter, empty ? -1 : state_.adapters[i].steps));
     }
     inbox_.emplace(parts_.job.run.dir);
     records_.start(state_, elapsed(), rows);

@@ -33,8 +33,7 @@ void Trainer::admit_adapters() {
 void Trainer::evaluate_newcomers() {
     std::vector<AdapterId> newcomers;
     for (const AdapterId a : running_adapters()) {
-        const AdapterState& adapter = state_.adapters[index(a)];
-        if (adapter.steps == 0 && adapter.first_eval_loss < 0) newcomers.push_back(a);
+        if (is_untouched(state_.adapters[index(a)])) newcomers.push_back(a);
     }
     evaluate_adapters(newcomers);
     flush_metrics();
@@ -83,8 +82,9 @@ void Trainer::stop_adapter(const std::string& name) {
     log::info(cat("adapter ", name, " is stopped at step ", state.steps, ", as ordered"));
     if (state.steps == 0) return;
     if (trained && !regular_evaluation()) {
-        evaluate_adapters({AdapterId{static_cast<std::int32_t>(a)}});
-        judge_evaluations({AdapterId{static_cast<std::int32_t>(a)}});
+        const std::vector<AdapterId> ended{static_cast<AdapterId>(a)};
+        evaluate_adapters(ended);
+        judge_evaluations(ended);
         flush_metrics();
     }
     issue(Directive::export_adapter, std::to_string(a));
