@@ -22,10 +22,16 @@ LAYERS: dict[str, set[str]] = {
     "comm": {"backend", "base"},
     "io": {"config", "base"},
     "data": {"plan", "io", "config", "base"},
-    "model": {"plan", "config", "backend", "io", "base"},
-    "train": {"model", "data", "plan", "comm", "io", "backend", "config", "base"},
+    "adapter": {"plan", "config", "backend", "io", "base"},
+    "model": {"adapter", "plan", "config", "backend", "io", "base"},
+    "measure": {"model", "adapter", "data", "plan", "comm", "io", "backend", "config", "base"},
+    "watch": {"comm", "base"},
+    "train": {"measure", "model", "adapter", "data", "plan", "comm", "io", "backend", "config",
+              "base"},
     "report": {"plan", "io", "config", "base"},
 }
+LAYERS["session"] = set(LAYERS)
+LAYERS["bench"] = set(LAYERS)
 EVERYTHING = set(LAYERS) | {"app"}
 LAYERS["app"] = EVERYTHING
 LAYERS["main.cpp"] = EVERYTHING
@@ -47,7 +53,7 @@ THIRD_PARTY: list[tuple[str, tuple[str, ...]]] = [
                                   "comm/stream_flags.")),
     (r"nvtx3/.*", ("backend/cuda/",)),
     (r"omp\.h", ("backend/cpu/",)),
-    (r"nlohmann/.*", ("io/", "train/", "app/", "report/")),
+    (r"nlohmann/.*", ("io/", "train/", "measure/", "session/", "bench/", "app/", "report/")),
 ]
 KERNEL_USERS = ("backend/cuda/",)
 

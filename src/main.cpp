@@ -4,7 +4,7 @@
 #include "app/run.h"
 #include "backend/gpu_info.h"
 #include "base/log.h"
-#include "train/stop_request.h"
+#include "train/orders/stop_request.h"
 
 namespace loratrain {
 namespace {

@@ -36,7 +36,7 @@ if(LORATRAIN_CUDA_USED)
     message(WARNING "CMAKE_CUDA_ARCHITECTURES was not given: compiling for 90 (Hopper)")
   endif()
   enable_language(CUDA)
-  file(GLOB kernel_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/kernels/*.cu")
+  file(GLOB_RECURSE kernel_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/kernels/*.cu")
   add_library(loratrain_kernels STATIC ${kernel_sources})
   target_include_directories(loratrain_kernels PUBLIC "${PROJECT_SOURCE_DIR}")
   # By option: CMake 3.25 does not know C++20 of nvcc.

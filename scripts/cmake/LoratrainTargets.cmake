@@ -30,6 +30,17 @@ if(LORATRAIN_SANITIZE)
   endif()
 endif()
 
+# One precompiled header of the standard library for all modules, and one with GoogleTest for the
+# tests: without them most of a build's time goes into reading these headers again for every file.
+function(loratrain_precompile name)
+  file(WRITE "${PROJECT_BINARY_DIR}/generated/${name}.cpp" "")
+  add_library(${name} OBJECT "${PROJECT_BINARY_DIR}/generated/${name}.cpp")
+  target_link_libraries(${name} PRIVATE loratrain_options)
+  target_precompile_headers(${name} PRIVATE
+    "${PROJECT_SOURCE_DIR}/scripts/cmake/standard_headers.h" ${ARGN})
+endfunction()
+loratrain_precompile(loratrain_headers)
+
 # loratrain_module(NAME [LINKS module...] [PRIVATE target...])
 # All .cpp files below src/NAME and its subfolders, but those of the CUDA backend
 # (LoratrainCuda.cmake), become the library loratrain_NAME.
@@ -42,6 +53,9 @@ function(loratrain_module name)
     target_link_libraries(loratrain_${name} PUBLIC loratrain_${link})
   endforeach()
   target_link_libraries(loratrain_${name} PUBLIC loratrain_options PRIVATE ${ARG_PRIVATE})
+  if(NOT "OpenMP::OpenMP_CXX" IN_LIST ARG_PRIVATE)  # compiles with other options
+    target_precompile_headers(loratrain_${name} REUSE_FROM loratrain_headers)
+  endif()
 endfunction()
 
 # base/version.h's values: project version, git hash (with + when the tree is dirty), build type.

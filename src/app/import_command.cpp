@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "comm/collective.h"
-#include "io/import_hf.h"
+#include "io/weights/import_hf.h"
 
 namespace loratrain {
 

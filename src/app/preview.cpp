@@ -3,21 +3,21 @@
 #include <chrono>
 #include <filesystem>
 
-#include "app/cluster.h"
-#include "app/job_inputs.h"
-#include "app/measured_costs.h"
 #include "base/log.h"
 #include "base/system.h"
 #include "comm/collective.h"
 #include "config/job_words.h"
 #include "io/files.h"
-#include "plan/describe.h"
-#include "plan/describe_prediction.h"
-#include "plan/make_plan.h"
-#include "plan/predict.h"
+#include "measure/measured_costs.h"
+#include "plan/deploy/make_plan.h"
+#include "plan/predict/predict.h"
+#include "plan/text/describe.h"
+#include "plan/text/describe_prediction.h"
 #include "report/plan_trace.h"
 #include "report/run_record.h"
 #include "report/timeline_svg.h"
+#include "session/cluster.h"
+#include "session/job_inputs.h"
 
 namespace loratrain {
 

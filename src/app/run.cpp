@@ -1,14 +1,14 @@
 #include "app/run.h"
 
-#include "app/bench_command.h"
 #include "app/import_command.h"
-#include "app/libraries.h"
 #include "app/report_command.h"
 #include "app/stop_command.h"
 #include "app/train_command.h"
 #include "base/log.h"
 #include "base/version.h"
-#include "train/stop_request.h"
+#include "bench/bench_command.h"
+#include "session/libraries.h"
+#include "train/orders/stop_request.h"
 
 namespace loratrain {
 

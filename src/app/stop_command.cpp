@@ -6,8 +6,8 @@
 #include "comm/collective.h"
 #include "config/yaml_reader.h"
 #include "report/run_record.h"
-#include "train/inbox.h"
-#include "train/run_state.h"
+#include "train/checkpoint/run_state.h"
+#include "train/orders/inbox.h"
 
 namespace loratrain {
 

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "comm/mpi_session.h"
 #include "config/command_line.h"
-#include "io/status_file.h"
+#include "io/run_files/status_file.h"
 
 namespace loratrain {
 

@@ -5,11 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "app/cluster.h"
-#include "app/job_inputs.h"
-#include "app/measured_costs.h"
 #include "app/preview.h"
-#include "app/run_directory.h"
 #include "backend/make_backend.h"
 #include "base/activity.h"
 #include "base/log.h"
@@ -18,18 +14,22 @@
 #include "config/inbox_yaml.h"
 #include "config/job_yaml.h"
 #include "io/files.h"
-#include "plan/describe.h"
-#include "plan/make_plan.h"
-#include "plan/plan_text.h"
+#include "measure/measured_costs.h"
+#include "measure/recording_communicator.h"
+#include "plan/deploy/make_plan.h"
+#include "plan/text/describe.h"
+#include "plan/text/plan_text.h"
 #include "report/run_record.h"
 #include "report/status_text.h"
-#include "train/best_adapter.h"
-#include "train/held_out.h"
-#include "train/inbox.h"
-#include "train/recording_communicator.h"
-#include "train/stop_request.h"
+#include "session/cluster.h"
+#include "session/job_inputs.h"
+#include "session/run_directory.h"
+#include "train/orders/inbox.h"
+#include "train/orders/stop_request.h"
+#include "train/records/best_adapter.h"
+#include "train/records/held_out.h"
 #include "train/trainer.h"
-#include "train/watchdog.h"
+#include "watch/watchdog.h"
 
 namespace loratrain {
 

@@ -257,7 +257,7 @@ struct MemoryUse {
     std::size_t peak = 0;
 };
 
-/// Scratch that operators need, in bytes, at most (plan/engine_memory.h).
+/// Scratch that operators need, in bytes, at most (plan/memory/engine_memory.h).
 struct ScratchSizes {
     std::size_t operators = 0;
     std::size_t gemm_timing = 0;

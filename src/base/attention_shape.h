@@ -7,8 +7,8 @@
 namespace loratrain {
 
 /// Sizes that cuDNN's attention graphs are built for (backend/cuda/attention_cudnn.cpp) and their
-/// workspace is planned for (plan/engine_memory.h): each up to the next of 4, 5, 6, 7 times a power
-/// of two, so that few graphs serve all microbatches.
+/// workspace is planned for (plan/memory/engine_memory.h): each up to the next of 4, 5, 6, 7 times
+/// a power of two, so that few graphs serve all microbatches.
 struct AttentionShape {
     std::int64_t samples = 0;
     std::int64_t length = 0;  ///< of the longest sample, at least 128

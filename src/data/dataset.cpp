@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "io/capped_problems.h"
 #include "io/checksum.h"
-#include "plan/sample_order.h"
+#include "plan/pack/sample_order.h"
 
 namespace loratrain {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "config/job.h"
-#include "io/token_file.h"
+#include "io/tokens/token_file.h"
 #include "plan/plan.h"
 
 namespace loratrain {

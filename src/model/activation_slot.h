@@ -6,7 +6,7 @@
 #include "backend/backend.h"
 #include "model/microbatch_tables.h"
 #include "model/workspace.h"
-#include "plan/memory_model.h"
+#include "plan/memory/memory_model.h"
 
 namespace loratrain {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "io/adapter_file.h"
+#include "io/adapters/adapter_file.h"
 #include "model/rope_frequencies.h"
 
 namespace loratrain {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "io/base_weights.h"
-#include "plan/memory_model.h"
+#include "io/weights/base_weights.h"
+#include "plan/memory/memory_model.h"
 
 namespace loratrain {
 

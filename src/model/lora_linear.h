@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/adapter_bank.h"
+#include "adapter/adapter_bank.h"
 #include "model/frozen_weights.h"
 #include "model/layer_rows.h"
 #include "model/workspace.h"

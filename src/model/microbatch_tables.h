@@ -6,7 +6,7 @@
 
 #include "backend/backend.h"
 #include "model/layer_rows.h"
-#include "plan/memory_model.h"
+#include "plan/memory/memory_model.h"
 
 namespace loratrain {
 

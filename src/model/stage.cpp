@@ -1,7 +1,7 @@
 #include "model/stage.h"
 
 #include "backend/range.h"
-#include "plan/engine_memory.h"
+#include "plan/memory/engine_memory.h"
 
 namespace loratrain {
 

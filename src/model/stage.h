@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
+#include "adapter/adapter_bank.h"
 #include "model/activation_slot.h"
-#include "model/adapter_bank.h"
 #include "model/decoder_layer.h"
 #include "model/frozen_weights.h"
 #include "model/head.h"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "backend/backend.h"
-#include "plan/memory_model.h"
+#include "plan/memory/memory_model.h"
 
 namespace loratrain {
 

@@ -8,7 +8,7 @@
 #include "base/ids.h"
 #include "config/job.h"
 #include "config/model_spec.h"
-#include "plan/costs.h"
+#include "plan/cost/costs.h"
 
 namespace loratrain {
 

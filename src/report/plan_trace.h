@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "io/trace_file.h"
-#include "plan/simulate.h"
+#include "io/run_files/trace_file.h"
+#include "plan/predict/simulate.h"
 
 namespace loratrain {
 

@@ -8,7 +8,7 @@
 #include "config/job_yaml.h"
 #include "io/files.h"
 #include "io/json_text.h"
-#include "plan/plan_text.h"
+#include "plan/text/plan_text.h"
 
 namespace loratrain {
 

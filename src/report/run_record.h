@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "config/job.h"
-#include "io/results_file.h"
-#include "io/status_file.h"
-#include "io/trace_file.h"
+#include "io/run_files/results_file.h"
+#include "io/run_files/status_file.h"
+#include "io/run_files/trace_file.h"
 #include "plan/plan.h"
 
 namespace loratrain {
@@ -31,7 +31,7 @@ struct RunRecord {
     std::optional<RunStatus> status;               ///< none before the first heartbeat
     std::string provenance_json;                   ///< "" = none
     std::vector<std::vector<MetricsRow>> metrics;  ///< per AdapterId
-    std::vector<AdapterResult> results;            ///< sorted (io/results_file.h)
+    std::vector<AdapterResult> results;            ///< sorted (io/run_files/results_file.h)
     std::vector<MeasuredMemory> memory;            ///< per rank; empty = none measured
     std::vector<TraceSpan> trace;                  ///< measured, else simulated before the start
     bool trace_measured = false;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "io/status_file.h"
+#include "io/run_files/status_file.h"
 
 namespace loratrain {
 

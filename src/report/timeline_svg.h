@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "io/trace_file.h"
+#include "io/run_files/trace_file.h"
 
 namespace loratrain {
 

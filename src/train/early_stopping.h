@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "train/run_state.h"
+#include "train/checkpoint/run_state.h"
 
 namespace loratrain {
 

@@ -8,9 +8,9 @@
 
 #include "comm/communicator.h"
 #include "data/loader.h"
+#include "measure/trace_recorder.h"
 #include "model/stage.h"
 #include "train/late_reads.h"
-#include "train/trace_recorder.h"
 
 namespace loratrain {
 

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/system.h"
-#include "plan/window_text.h"
+#include "plan/text/window_text.h"
 
 namespace loratrain {
 

@@ -4,7 +4,7 @@
 #include <future>
 #include <string>
 
-#include "plan/schedule_stream.h"
+#include "plan/schedule/schedule_stream.h"
 
 namespace loratrain {
 

@@ -10,13 +10,13 @@
 #include "base/log.h"
 #include "base/system.h"
 #include "comm/collective.h"
-#include "io/adapter_file.h"
+#include "io/adapters/adapter_file.h"
 #include "io/files.h"
-#include "plan/window_text.h"
-#include "train/best_adapter.h"
+#include "measure/measured_trace.h"
+#include "plan/text/window_text.h"
 #include "train/early_stopping.h"
-#include "train/measured_trace.h"
-#include "train/stop_request.h"
+#include "train/orders/stop_request.h"
+#include "train/records/best_adapter.h"
 
 namespace loratrain {
 

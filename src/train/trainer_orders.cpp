@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "io/files.h"
-#include "plan/admission.h"
+#include "plan/schedule/admission.h"
 #include "train/trainer.h"
 
 /// Who trains, and what people order while the job runs; the pipeline is empty.

@@ -7,11 +7,11 @@
 #include <stdexcept>
 #include <string>
 
-#include "app/bench_case.h"
-#include "app/cluster.h"
 #include "backend/make_backend.h"
+#include "bench/bench_case.h"
 #include "model/stage.h"
-#include "plan/plan_window.h"
+#include "plan/schedule/plan_window.h"
+#include "session/cluster.h"
 
 // What CUDA graphs would gain: forward and backward of one microbatch of a model preset, queued op
 // by op as the program does, and replayed as one captured graph (which needs equal shapes every

@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "config/model_presets.h"
 #include "plan/milp.h"
-#include "plan/pack_balanced.h"
+#include "plan/pack/pack_balanced.h"
 
 // What the packings of a block are worth: llama-3.1-8b with its head on H200s, four adapters with
 // global batch 8, sample lengths drawn from log-normal distributions like those of XSum,

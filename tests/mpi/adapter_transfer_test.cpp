@@ -1,9 +1,9 @@
-#include "train/adapter_transfer.h"
+#include "train/checkpoint/adapter_transfer.h"
 
 #include "backend/make_backend.h"
 #include "base/rng.h"
 #include "mpi/mpi_main.h"
-#include "plan/partition_layers.h"
+#include "plan/deploy/partition_layers.h"
 #include "support/small_model.h"
 #include "unit/model/shared_stages.h"
 

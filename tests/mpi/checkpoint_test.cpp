@@ -1,4 +1,4 @@
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
 
 #include <filesystem>
 #include <fstream>
@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "config/job_yaml.h"
 #include "mpi/shared_temp_dir.h"
-#include "plan/partition_layers.h"
+#include "plan/deploy/partition_layers.h"
 #include "support/small_model.h"
 #include "unit/model/shared_stages.h"
 

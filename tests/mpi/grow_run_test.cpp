@@ -1,4 +1,4 @@
-#include "train/grow_run.h"
+#include "train/orders/grow_run.h"
 
 #include <filesystem>
 #include <fstream>
@@ -8,8 +8,8 @@
 #include "data/dataset_files.h"
 #include "io/files.h"
 #include "mpi/shared_temp_dir.h"
-#include "plan/make_plan.h"
-#include "plan/plan_text.h"
+#include "plan/deploy/make_plan.h"
+#include "plan/text/plan_text.h"
 #include "support/problems.h"
 #include "support/small_model.h"
 

@@ -17,7 +17,7 @@ class CudnnAttention;
 /// Attention and its gradients on one stream: cuDNN's fused graphs where they apply and are faster
 /// (bf16, long samples), else the kernels of this program. LORATRAIN_ATTENTION=own or cudnn forces
 /// one of them (InputError when it was not built). Both are repeatable to the bit. Workspace grows
-/// when a larger size first appears, counted in `use` (plan/engine_memory.h bounds it).
+/// when a larger size first appears, counted in `use` (plan/memory/engine_memory.h bounds it).
 class CudaAttention {
   public:
     CudaAttention(cudaStream_t stream, DType compute, MemoryUse* use = nullptr);

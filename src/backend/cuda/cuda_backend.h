@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "kernels/lora.h"
+#include "kernels/lora/lora.h"
 
 namespace loratrain {
 

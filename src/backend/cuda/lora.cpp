@@ -1,4 +1,4 @@
-#include "kernels/lora.h"
+#include "kernels/lora/lora.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "io/adapter_file.h"
+#include "io/adapters/adapter_file.h"
 
 #include <gtest/gtest.h>
 

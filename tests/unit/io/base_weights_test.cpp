@@ -1,4 +1,4 @@
-#include "io/base_weights.h"
+#include "io/weights/base_weights.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 #include <limits>
 #include <thread>
 
-#include "io/base_writer.h"
 #include "io/hdf5_handle.h"
-#include "io/import_hf.h"
+#include "io/weights/base_writer.h"
+#include "io/weights/import_hf.h"
 #include "support/problems.h"
 #include "unit/io/tiny_model.h"
 

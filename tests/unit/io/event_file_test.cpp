@@ -1,4 +1,4 @@
-#include "io/event_file.h"
+#include "io/run_files/event_file.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "io/file_lock.h"
+#include "io/locks/file_lock.h"
 
 #include <gtest/gtest.h>
 #include <sys/file.h>
@@ -16,7 +16,7 @@
 
 #include "base/system.h"
 #include "io/files.h"
-#include "io/heartbeat_lock.h"
+#include "io/locks/heartbeat_lock.h"
 #include "support/files.h"
 #include "support/problems.h"
 

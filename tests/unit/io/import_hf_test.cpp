@@ -1,4 +1,4 @@
-#include "io/import_hf.h"
+#include "io/weights/import_hf.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -8,9 +8,9 @@
 #include <csignal>
 #include <limits>
 
-#include "io/base_weights.h"
 #include "io/files.h"
 #include "io/safetensors.h"
+#include "io/weights/base_weights.h"
 #include "support/problems.h"
 #include "unit/io/tiny_model.h"
 

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "base/error.h"
-#include "io/results_file.h"
-#include "io/status_file.h"
+#include "io/run_files/results_file.h"
+#include "io/run_files/status_file.h"
 
 namespace loratrain {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "io/base_weights.h"
-#include "io/hf_config.h"
+#include "io/weights/base_weights.h"
+#include "io/weights/hf_config.h"
 #include "support/files.h"
 
 namespace loratrain::testing {

@@ -1,4 +1,4 @@
-#include "io/token_file.h"
+#include "io/tokens/token_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "io/trace_file.h"
+#include "io/run_files/trace_file.h"
 
 #include <gtest/gtest.h>
 

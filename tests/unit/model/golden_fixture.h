@@ -11,12 +11,12 @@
 
 #include "backend/make_backend.h"
 #include "data/loader.h"
-#include "io/adapter_file.h"
-#include "io/base_weights.h"
-#include "io/import_hf.h"
+#include "io/adapters/adapter_file.h"
+#include "io/weights/base_weights.h"
+#include "io/weights/import_hf.h"
 #include "model/stage.h"
-#include "plan/make_plan.h"
-#include "plan/plan_window.h"
+#include "plan/deploy/make_plan.h"
+#include "plan/schedule/plan_window.h"
 #include "support/files.h"
 
 namespace loratrain::test {

@@ -11,9 +11,9 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "data/loader.h"
-#include "io/base_weights.h"
+#include "io/weights/base_weights.h"
 #include "model/stage.h"
-#include "plan/make_plan.h"
+#include "plan/deploy/make_plan.h"
 #include "support/small_model.h"
 
 namespace loratrain::test {

@@ -1,9 +1,9 @@
-#include "plan/admission.h"
+#include "plan/schedule/admission.h"
 
 #include <gtest/gtest.h>
 
-#include "plan/describe.h"
-#include "plan/memory_model.h"
+#include "plan/memory/memory_model.h"
+#include "plan/text/describe.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {

@@ -4,8 +4,8 @@
 #include <functional>
 
 #include "base/text.h"
-#include "plan/action_text.h"
-#include "plan/check_window.h"
+#include "plan/schedule/check_window.h"
+#include "plan/text/action_text.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {

@@ -1,9 +1,9 @@
-#include "plan/choose_split.h"
+#include "plan/deploy/choose_split.h"
 
 #include <gtest/gtest.h>
 
-#include "plan/cost_model.h"
-#include "plan/partition_layers.h"
+#include "plan/cost/cost_model.h"
+#include "plan/deploy/partition_layers.h"
 
 namespace loratrain {
 namespace {

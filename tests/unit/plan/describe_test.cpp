@@ -1,4 +1,4 @@
-#include "plan/describe.h"
+#include "plan/text/describe.h"
 
 #include <gtest/gtest.h>
 

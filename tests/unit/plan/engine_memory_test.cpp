@@ -1,4 +1,4 @@
-#include "plan/engine_memory.h"
+#include "plan/memory/engine_memory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
-#include "plan/extend_plan.h"
+#include "plan/deploy/extend_plan.h"
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "plan/memory_model.h"
-#include "plan/plan_text.h"
-#include "plan/schedule_stream.h"
+#include "plan/memory/memory_model.h"
+#include "plan/schedule/schedule_stream.h"
 #include "plan/stage_layers.h"
+#include "plan/text/plan_text.h"
 #include "support/problems.h"
 #include "unit/plan/plan_fixtures.h"
 

@@ -1,4 +1,4 @@
-#include "plan/fit_costs.h"
+#include "plan/cost/fit_costs.h"
 
 #include <gtest/gtest.h>
 

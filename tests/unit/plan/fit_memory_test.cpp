@@ -1,4 +1,4 @@
-#include "plan/fit_memory.h"
+#include "plan/memory/fit_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <regex>
 
 #include "base/text.h"
-#include "plan/describe.h"
+#include "plan/text/describe.h"
 #include "support/problems.h"
 #include "unit/plan/plan_fixtures.h"
 

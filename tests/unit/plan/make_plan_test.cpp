@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "plan/memory_model.h"
+#include "plan/memory/memory_model.h"
 #include "support/problems.h"
 #include "unit/plan/plan_fixtures.h"
 

@@ -1,4 +1,4 @@
-#include "plan/memory_model.h"
+#include "plan/memory/memory_model.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "plan/pack_batch.h"
+#include "plan/pack/pack_batch.h"
 
 #include <gtest/gtest.h>
 
@@ -9,11 +9,11 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "plan/length_buckets.h"
 #include "plan/milp.h"
+#include "plan/pack/length_buckets.h"
+#include "plan/pack/subset_sum.h"
 #include "plan/parallel_for.h"
-#include "plan/pipeline_time.h"
-#include "plan/subset_sum.h"
+#include "plan/schedule/pipeline_time.h"
 #include "support/sanitized.h"
 
 namespace loratrain {

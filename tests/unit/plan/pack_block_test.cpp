@@ -1,4 +1,4 @@
-#include "plan/pack_block.h"
+#include "plan/pack/pack_block.h"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <set>
 
 #include "base/error.h"
-#include "plan/check_packing.h"
-#include "plan/length_buckets.h"
-#include "plan/pack_balanced.h"
-#include "plan/repair_packing.h"
+#include "plan/pack/length_buckets.h"
+#include "plan/pack/pack_balanced.h"
+#include "plan/pack/repair_packing.h"
+#include "plan/schedule/check_packing.h"
 #include "support/sanitized.h"
 #include "unit/plan/pack_fixtures.h"
 

@@ -4,11 +4,11 @@
 #include <optional>
 #include <set>
 
-#include "plan/batch_source.h"
-#include "plan/pack_microbatches.h"
-#include "plan/partition_layers.h"
-#include "plan/sample_order.h"
-#include "plan/schedule_stream.h"
+#include "plan/deploy/partition_layers.h"
+#include "plan/pack/batch_source.h"
+#include "plan/pack/pack_microbatches.h"
+#include "plan/pack/sample_order.h"
+#include "plan/schedule/schedule_stream.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {

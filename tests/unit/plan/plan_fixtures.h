@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "config/job.h"
-#include "plan/make_plan.h"
+#include "plan/deploy/make_plan.h"
 #include "plan/plan.h"
-#include "plan/plan_window.h"
+#include "plan/schedule/plan_window.h"
 
 namespace loratrain::plan_test {
 

@@ -1,4 +1,4 @@
-#include "plan/plan_text.h"
+#include "plan/text/plan_text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "plan/predict.h"
+#include "plan/predict/predict.h"
 
 #include <gtest/gtest.h>
 
-#include "plan/cost_model.h"
-#include "plan/describe_prediction.h"
-#include "plan/device.h"
+#include "plan/cost/cost_model.h"
+#include "plan/cost/device.h"
+#include "plan/text/describe_prediction.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {

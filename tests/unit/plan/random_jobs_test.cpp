@@ -5,11 +5,11 @@
 #include <set>
 
 #include "base/text.h"
-#include "plan/check_window.h"
-#include "plan/describe.h"
-#include "plan/plan_text.h"
-#include "plan/schedule_stream.h"
-#include "plan/window_text.h"
+#include "plan/schedule/check_window.h"
+#include "plan/schedule/schedule_stream.h"
+#include "plan/text/describe.h"
+#include "plan/text/plan_text.h"
+#include "plan/text/window_text.h"
 #include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"
 

@@ -1,13 +1,13 @@
-#include "plan/search_layout.h"
+#include "plan/deploy/search_layout.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "config/model_presets.h"
-#include "plan/fit_memory.h"
-#include "plan/memory_model.h"
-#include "plan/predict.h"
+#include "plan/memory/fit_memory.h"
+#include "plan/memory/memory_model.h"
+#include "plan/predict/predict.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {

@@ -1,12 +1,12 @@
-#include "plan/share_layers.h"
+#include "plan/deploy/share_layers.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "config/model_presets.h"
-#include "plan/cost_model.h"
-#include "plan/partition_layers.h"
+#include "plan/cost/cost_model.h"
+#include "plan/deploy/partition_layers.h"
 #include "plan/stage_layers.h"
 #include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"

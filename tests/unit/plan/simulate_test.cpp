@@ -1,10 +1,10 @@
-#include "plan/simulate.h"
+#include "plan/predict/simulate.h"
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "plan/cost_model.h"
-#include "plan/memory_model.h"
+#include "plan/cost/cost_model.h"
+#include "plan/memory/memory_model.h"
 #include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"
 

@@ -1,11 +1,11 @@
-#include "plan/window_text.h"
+#include "plan/text/window_text.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "base/error.h"
-#include "plan/action_text.h"
+#include "plan/text/action_text.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {

@@ -1,4 +1,4 @@
-#include "train/best_adapter.h"
+#include "train/records/best_adapter.h"
 
 #include "io/files.h"
 #include "unit/train/run_folder.h"

@@ -1,4 +1,4 @@
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "train/inbox.h"
+#include "train/orders/inbox.h"
 
 #include <chrono>
 

@@ -1,9 +1,9 @@
-#include "train/run_records.h"
+#include "train/records/run_records.h"
 
 #include <algorithm>
 #include <iterator>
 
-#include "io/event_file.h"
+#include "io/run_files/event_file.h"
 #include "unit/train/run_folder.h"
 
 namespace loratrain::test {

@@ -1,4 +1,4 @@
-#include "train/run_state.h"
+#include "train/checkpoint/run_state.h"
 
 #include <cmath>
 #include <limits>

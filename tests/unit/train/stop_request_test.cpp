@@ -1,4 +1,4 @@
-#include "train/stop_request.h"
+#include "train/orders/stop_request.h"
 
 #include <gtest/gtest.h>
 

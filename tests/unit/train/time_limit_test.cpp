@@ -1,4 +1,4 @@
-#include "train/time_limit.h"
+#include "train/orders/time_limit.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "train/work_left.h"
+#include "train/records/work_left.h"
 
 #include <gtest/gtest.h>
 

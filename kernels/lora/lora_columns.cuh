@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/device_math.cuh"
+
+namespace loratrain::kernels {
+
+/// Sets the columns of one row of S or dS outside [begin, end) to 0. Called by the threads
+/// `part` = 0 .. parts - 1.
+__device__ __forceinline__ void clear_outside(Bf16* row, int columns, int begin, int end, int part,
+                                              int parts) {
+    const bool aligned = reinterpret_cast<std::uintptr_t>(row) % 16 == 0;
+    for (int first = part * wide; first < columns; first += parts * wide) {
+        const bool whole = first + wide <= columns && (first + wide <= begin || first >= end);
+        if (whole && aligned) {
+            *reinterpret_cast<uint4*>(row + first) = make_uint4(0, 0, 0, 0);
+            continue;
+        }
+        for (int column = first; column < min(first + wide, columns); ++column) {
+            if (column < begin || column >= end) row[column] = from_float<Bf16>(0.0F);
+        }
+    }
+}
+
+}  // namespace loratrain::kernels

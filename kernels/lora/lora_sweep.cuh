@@ -1,0 +1,239 @@
+#pragma once
+
+#include "kernels/launch.cuh"
+#include "lora_sweep_tile.cuh"
+
+/// The sweep itself: partial sums of the gradients per tile of rows, and with_ds of dS per block of
+/// columns; the caller adds them up.
+namespace loratrain::kernels::sweep {
+
+template <bool with_ds>
+constexpr int factor_pieces = with_ds ? block_columns / chunk_columns * 2 * 32 : 1;
+
+/// B of 16 ranks and this block's columns in bf16, as B fragments: [chunk][rank half][lane].
+__device__ inline void stage_factor(const SweepParams& p, const LoraSlotEntry& slot,
+                                    const RankBlock& block, std::int64_t first_column,
+                                    Bf16* staged) {
+    for (int i = static_cast<int>(threadIdx.x); i < block_columns * block_ranks; i += threads) {
+        const int rank = i % block_ranks;
+        const int column = i / block_ranks;
+        const bool valid = rank < block.ranks && first_column + column < p.x.cols;
+        const float value =
+            valid ? slot.b[(first_column + column) * slot.rank + block.first + rank] : 0.0F;
+        const int lane = rank % 8 * 4 + column % chunk_columns / 8;
+        const int fragment = (column / chunk_columns * 2 + rank / 8) * 32 + lane;
+        staged[fragment * 8 + column % 8] = from_float<Bf16>(value);
+    }
+}
+
+/// Adds the row warps' sums and writes this tile's partial gradients.
+template <class Shape, int blocks, bool with_ds>
+__device__ __forceinline__ void write_gradients(const SweepParams& p, std::int64_t first_column,
+                                                int block_count,
+                                                const float (&sums)[blocks][Shape::chunks][4][4],
+                                                float* scratch) {
+    constexpr int ranks = blocks * block_ranks;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+    const int q = static_cast<int>(threadIdx.x) % 4;
+    const int row_warp = warp / Shape::column_warps;
+    const int left = warp % Shape::column_warps * Shape::chunks * chunk_columns;
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) {
+#pragma unroll
+        for (int c = 0; c < Shape::chunks; ++c) {
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                float* target = scratch + (row_warp * ranks + b * block_ranks + g) * scratch_ld +
+                                left + c * chunk_columns + 8 * w + 2 * q;
+                *reinterpret_cast<float2*>(target) =
+                    make_float2(sums[b][c][w][0], sums[b][c][w][1]);
+                *reinterpret_cast<float2*>(target + 8 * scratch_ld) =
+                    make_float2(sums[b][c][w][2], sums[b][c][w][3]);
+            }
+        }
+    }
+    __syncthreads();
+    const std::int64_t first_block =
+        static_cast<std::int64_t>(blockIdx.y) * p.rank_blocks + blockIdx.z * blocks;
+    for (int i = static_cast<int>(threadIdx.x); i < block_count * block_ranks * block_columns;
+         i += threads) {
+        const int rank = with_ds ? i % block_ranks : i / block_columns;
+        const int column = with_ds ? i / block_ranks : i % block_columns;
+        if (first_column + column >= p.x.cols) continue;
+        float sum = 0.0F;
+#pragma unroll
+        for (int w = 0; w < Shape::row_warps; ++w) {
+            sum += scratch[(w * ranks + rank) * scratch_ld + column];
+        }
+        const std::int64_t at =
+            with_ds ? (first_block * p.x.cols + first_column + column) * block_ranks + rank
+                    : (first_block * block_ranks + rank) * p.x.cols + first_column + column;
+        p.gradients[at] = sum;
+    }
+}
+
+/// dS [32, 16] of a row block += dY B of one chunk of columns.
+__device__ __forceinline__ void add_ds(const uint4* factor, int chunk, const uint4 (&x)[row_pieces],
+                                       float (&ds)[block_rows / 16][2][4]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const uint4 f = factor[(chunk * 2 + half) * 32 + threadIdx.x % 32];
+#pragma unroll
+        for (int m = 0; m < block_rows / 16; ++m) {
+            const uint4& top = x[2 * m];
+            const uint4& bottom = x[2 * m + 1];
+            multiply_add(ds[m][half], top.x, bottom.x, top.y, bottom.y, f.x, f.y);
+            multiply_add(ds[m][half], top.z, bottom.z, top.w, bottom.w, f.z, f.w);
+        }
+    }
+}
+
+/// `row`: of this lane, the first of the row block.
+__device__ __forceinline__ void write_ds(const SweepParams& p, int row, int end,
+                                         const float (&ds)[block_rows / 16][2][4]) {
+    const auto part = static_cast<std::int64_t>(blockIdx.z * gridDim.x + blockIdx.x);
+    float* target = p.ds + (part * p.x.rows + row) * block_ranks + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < row_pieces; ++i) {
+        if (row + i * 8 >= end) continue;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            *reinterpret_cast<float2*>(target + i * 8 * block_ranks + half * 8) =
+                make_float2(ds[i / 2][half][i % 2 * 2], ds[i / 2][half][i % 2 * 2 + 1]);
+        }
+    }
+}
+
+template <int blocks, bool with_ds, bool with_dropout>
+__global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
+    using Shape = Split<blocks, with_ds, with_dropout>;
+    extern __shared__ uint4 staging[];
+    __shared__ RankBlock rank_blocks[blocks];
+    __shared__ uint4 factor[factor_pieces<with_ds>];
+    let_next_kernel_start();
+    const LoraTile tile = p.tables.tiles[blockIdx.y];
+    if (tile.segment < 0) return;
+    if (threadIdx.x < blocks) {
+        rank_blocks[threadIdx.x] = find_block(p.tables, p.s, tile.slot,
+                                              static_cast<int>(blockIdx.z * blocks + threadIdx.x));
+    }
+    __syncthreads();
+    int block_count = 0;
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) block_count += rank_blocks[b].ranks > 0 ? 1 : 0;
+    if (block_count == 0) return;
+
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+    const int q = static_cast<int>(threadIdx.x) % 4;
+    const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * block_columns;
+    const int warp_column =
+        static_cast<int>(first_column) + warp % Shape::column_warps * Shape::chunks * chunk_columns;
+    const int first_row = tile.begin + warp / Shape::column_warps * block_rows;
+    Feeder<Shape, blocks> feeder;
+    feeder.staging = staging + warp * Shape::warp_pieces;
+    feeder.x = static_cast<const Bf16*>(p.x.data) + first_row * p.x.ld + warp_column;
+    feeder.ld = p.x.ld;
+    feeder.columns = static_cast<int>(p.x.cols) - warp_column;
+    feeder.first_row = first_row;
+    feeder.end_row = tile.end;
+    feeder.rank_blocks = rank_blocks;
+    constexpr int rows_apart = Shape::row_warps * block_rows;
+    const int row_blocks = max(0, (tile.end - first_row + rows_apart - 1) / rows_apart);
+    const int steps = row_blocks * Shape::lines;
+#pragma unroll
+    for (int i = 0; i < Shape::stages; ++i) {
+        if (i < steps) feeder.fetch(i);
+        commit_pieces();
+    }
+    if constexpr (with_ds) {
+        stage_factor(p, p.tables.slots[tile.slot], rank_blocks[0], first_column,
+                     reinterpret_cast<Bf16*>(factor));
+        __syncthreads();
+    }
+
+    const std::uint32_t step_of_rows = with_dropout ? p.tables.segments[tile.segment].step : 0;
+    float sums[blocks][Shape::chunks][4][4] = {};
+    for (int row_block = 0; row_block < row_blocks; ++row_block) {
+        const int row = first_row + row_block * rows_apart;
+        std::uint32_t s[blocks][block_rows / 16][4] = {};
+        float ds[block_rows / 16][2][4] = {};
+        uint4 dropout_rows[blocks][row_pieces];
+        if (with_dropout) {
+            find_dropout_rows<blocks>(p, rank_blocks, row + g, tile.end, dropout_rows);
+        }
+#pragma unroll
+        for (int line = 0; line < Shape::lines; ++line) {
+            const int step = row_block * Shape::lines + line;
+            wait_for_pieces<Shape::stages - 1>();
+            __syncwarp();
+#pragma unroll
+            for (int b = 0; line == 0 && b < blocks; ++b) {
+                if (rank_blocks[b].ranks == 0) continue;
+#pragma unroll
+                for (int m = 0; m < block_rows / 16; ++m) {
+                    load_transposed_block(feeder.s_of(row_block, b) + m * 32, s[b][m]);
+                }
+            }
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const int chunk = line * 2 + half;
+                const uint4* staged = feeder.stage_of(step);
+                if constexpr (with_ds) {
+                    uint4 x[row_pieces];
+                    load_rows(staged, half, x);
+                    add_ds(factor, chunk, x, ds);
+                }
+                Columns columns;
+                if constexpr (!with_dropout) {
+                    load_columns(
+                        [&](int r, int piece) {
+                            return staged + staged_piece(r, half * 4 + piece);
+                        },
+                        columns);
+                }
+#pragma unroll
+                for (int b = 0; b < blocks; ++b) {
+                    if constexpr (with_dropout) {
+                        mask_rows(rank_blocks[b], step_of_rows,
+                                  warp_column + chunk * chunk_columns + 8 * q, dropout_rows[b],
+                                  staged, half, feeder.masked());
+                        load_columns(
+                            [&](int r, int piece) {
+                                return feeder.masked() + masked_piece(r, piece);
+                            },
+                            columns);
+                    }
+                    add_outer(s[b], columns, sums[b][chunk]);
+                }
+            }
+            __syncwarp();
+            if (step + Shape::stages < steps) feeder.fetch(step + Shape::stages);
+            commit_pieces();
+        }
+        if constexpr (with_ds) write_ds(p, row + g, tile.end, ds);
+    }
+    wait_for_pieces<0>();
+    __syncthreads();
+    write_gradients<Shape, blocks, with_ds>(p, first_column, block_count, sums,
+                                            reinterpret_cast<float*>(staging));
+}
+
+template <int blocks, bool with_ds, bool with_dropout>
+cudaError_t launch_sweep(cudaStream_t stream, const SweepParams& p) {
+    constexpr int shared = Split<blocks, with_ds, with_dropout>::bytes;
+    static_assert(shared + blocks * sizeof(RankBlock) + factor_pieces<with_ds> * sizeof(uint4) <=
+                  lora_shared_bytes);
+    const auto kernel = sweep_kernel<blocks, with_ds, with_dropout>;
+    static const cudaError_t raised =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    if (raised != cudaSuccess) return raised;
+    const dim3 grid(static_cast<unsigned>(pieces(p.x.cols, block_columns)),
+                    static_cast<unsigned>(p.tables.tile_count),
+                    static_cast<unsigned>(pieces(p.rank_blocks, blocks)));
+    kernel<<<grid, threads, shared, stream>>>(p);
+    return cudaGetLastError();
+}
+
+}  // namespace loratrain::kernels::sweep

@@ -1,0 +1,154 @@
+#include <algorithm>
+
+#include "kernels/launch.cuh"
+#include "lora_columns.cuh"
+#include "lora_sweep.cuh"
+#include "lora_tensor.h"
+
+namespace loratrain::kernels {
+
+using namespace sweep;
+
+namespace {
+
+constexpr int group_ranks = 4;  ///< that one thread of finish_backward adds up
+constexpr int groups_of_block = block_ranks / group_ranks;
+
+/// Sum of part[i * stride] over the i < count that `wanted` accepts; 8 loads at a time.
+template <class Wanted>
+__device__ __forceinline__ float4 sum_of_groups(const float* part, std::int64_t stride, int count,
+                                                const Wanted& wanted) {
+    constexpr int batch = 8;
+    float4 sum = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+    for (int first = 0; first < count; first += batch) {
+        float4 terms[batch];
+#pragma unroll
+        for (int i = 0; i < batch; ++i) {
+            terms[i] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+            if (first + i < count && wanted(first + i)) {
+                terms[i] = *reinterpret_cast<const float4*>(part + (first + i) * stride);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < batch; ++i) {
+            sum.x += terms[i].x;
+            sum.y += terms[i].y;
+            sum.z += terms[i].z;
+            sum.w += terms[i].w;
+        }
+    }
+    return sum;
+}
+
+struct EveryPart {
+    __device__ bool operator()(int) const { return true; }
+};
+struct TilesOfSlot {
+    const LoraTile* tiles;
+    int slot;
+    __device__ bool operator()(int i) const { return tiles[i].slot == slot; }
+};
+
+/// Four ranks of dS, and a quarter of the row's columns of other slots. i counts the groups of 4
+/// ranks of all rows of one rank block.
+__device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds, int rank_block,
+                                          int i) {
+    const int row = i / groups_of_block;
+    const int group = i % groups_of_block;
+    if (row >= ds.rows) return;
+    int slot_index = -1;
+    for (int g = 0; g < p.tables.segment_count; ++g) {
+        const LoraSegmentEntry& segment = p.tables.segments[g];
+        if (row >= segment.begin && row < segment.end) slot_index = segment.slot;
+    }
+    auto* target = static_cast<Bf16*>(ds.data) + row * ds.ld;
+    const LoraSlotEntry* slot = slot_index < 0 ? nullptr : p.tables.slots + slot_index;
+    const int begin = slot == nullptr ? 0 : slot->column;
+    const int end = slot == nullptr ? 0 : begin + slot->rank;
+    if (rank_block == 0) {
+        clear_outside(target, static_cast<int>(ds.cols), begin, end, group, groups_of_block);
+    }
+    const int first = rank_block * block_ranks + group * group_ranks;
+    if (slot == nullptr || first >= slot->rank) return;
+    const int parts = (static_cast<int>(p.x.cols) + block_columns - 1) / block_columns;
+    const std::int64_t stride = p.x.rows * block_ranks;
+    const float* part = p.ds + rank_block * parts * stride +
+                        static_cast<std::int64_t>(row) * block_ranks + group * group_ranks;
+    const float4 sum = sum_of_groups(part, stride, parts, EveryPart{});
+    const float values[group_ranks] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+    for (int j = 0; j < group_ranks; ++j) {
+        if (first + j < slot->rank) {
+            target[begin + first + j] = from_float<Bf16>(slot->scale * values[j]);
+        }
+    }
+}
+
+/// Four ranks of one row of the gradient of B. i counts the groups of 4 ranks of all rows.
+__device__ __forceinline__ void finish_grad_b(const SweepParams& p, int slot_index, int rank_block,
+                                              int i) {
+    const LoraSlotEntry& slot = p.tables.slots[slot_index];
+    const int row = i / groups_of_block;
+    const int group = i % groups_of_block;
+    const int first = rank_block * block_ranks + group * group_ranks;
+    if (row >= p.x.cols || first >= slot.rank) return;
+    const std::int64_t stride = static_cast<std::int64_t>(p.rank_blocks) * p.x.cols * block_ranks;
+    const float* part =
+        p.gradients + (rank_block * p.x.cols + row) * block_ranks + group * group_ranks;
+    const float4 sum =
+        sum_of_groups(part, stride, p.tables.tile_count, TilesOfSlot{p.tables.tiles, slot_index});
+    const float values[group_ranks] = {sum.x, sum.y, sum.z, sum.w};
+    float* target = slot.grad_b + static_cast<std::int64_t>(row) * slot.rank + first;
+#pragma unroll
+    for (int j = 0; j < group_ranks; ++j) {
+        if (first + j < slot.rank) target[j] += values[j];
+    }
+}
+
+/// blockIdx.y: rank block; blockIdx.z = 0: dS, z > 0: the gradient of B of slot z - 1.
+__global__ void __launch_bounds__(threads) finish_backward(SweepParams p, Matrix ds) {
+    wait_for_kernel_before();
+    const int i = static_cast<int>(blockIdx.x * threads + threadIdx.x);
+    const int rank_block = static_cast<int>(blockIdx.y);
+    if (blockIdx.z == 0) {
+        finish_ds(p, ds, rank_block, i);
+    } else {
+        finish_grad_b(p, static_cast<int>(blockIdx.z) - 1, rank_block, i);
+    }
+}
+
+SweepParams backward_sweep(const LoraBackwardParams& p) {
+    SweepParams sweep{};
+    sweep.x = p.dy;
+    sweep.s[0] = p.s;
+    sweep.tables = p.tables;
+    sweep.rank_blocks = p.tables.largest_rank_sum / block_ranks;
+    sweep.gradients = static_cast<float*>(p.workspace);
+    sweep.ds = sweep.gradients + static_cast<std::int64_t>(p.tables.tile_count) *
+                                     sweep.rank_blocks * block_ranks * p.dy.cols;
+    return sweep;
+}
+
+}  // namespace
+
+std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& p) {
+    const std::int64_t ranks = p.tables.largest_rank_sum;
+    const std::int64_t gradients = p.tables.tile_count * ranks * p.dy.cols;
+    const std::int64_t ds = ranks * pieces(p.dy.cols, block_columns) * p.dy.rows;
+    return (gradients + ds) * static_cast<std::int64_t>(sizeof(float));
+}
+
+cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& p) {
+    const SweepParams sweep = backward_sweep(p);
+    if (sweep.rank_blocks > 0 && p.tables.tile_count > 0 && p.dy.cols > 0) {
+        const cudaError_t status = launch_sweep<1, true, false>(stream, sweep);
+        if (status != cudaSuccess) return status;
+    }
+    const std::int64_t largest = std::max(p.ds.rows, p.dy.cols) * groups_of_block;
+    const dim3 grid(static_cast<unsigned>(pieces(largest, threads)),
+                    static_cast<unsigned>(std::max(1, sweep.rank_blocks)),
+                    static_cast<unsigned>(1 + p.tables.slot_count));
+    return launch_early(stream, finish_backward, grid, threads, 0, sweep, p.ds);
+}
+
+}  // namespace loratrain::kernels

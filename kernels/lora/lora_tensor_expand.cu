@@ -1,0 +1,314 @@
+#include <algorithm>
+
+#include "kernels/dropout.cuh"
+#include "kernels/launch.cuh"
+#include "kernels/tensor_core.cuh"
+#include "lora_tensor.h"
+
+namespace loratrain::kernels {
+
+namespace {
+
+constexpr int threads = 256;
+constexpr int warps = threads / 32;
+constexpr int block_columns = warps * chunk_columns;
+constexpr int tile_rows = lora_tensor_expand_rows;
+constexpr int step_rows = 32;  ///< rows that a warp handles at once
+constexpr int block_ranks = 16;
+constexpr int most_blocks = 20;  ///< rank blocks whose factors fit in shared memory: of one launch
+
+/// Sums of a warp's 32 rows and 32 columns: [row block of 16][word w][..], where lane (g, q) holds
+/// rows g and g + 8 and the columns 8q + 2w and 8q + 2w + 1.
+using Sums = float[step_rows / 16][4][4];
+
+struct Lane {
+    int g;
+    int q;
+    int warp;
+    std::int64_t column;  ///< first of the warp's 32
+};
+
+/// Shared memory of a block with `blocks` rank blocks of all targets together.
+struct Staging {
+    std::uint32_t* factors;  ///< [blocks][warps][4 words][2 halves][32 lanes], B fragments
+    std::uint16_t* s;        ///< [blocks][step_rows][16]
+    uint4* rows;             ///< [targets][tile_rows], dropout_row
+
+    static constexpr int factor_words = warps * 4 * 2 * 32;
+    static constexpr int s_elements = step_rows * block_ranks;
+
+    __host__ __device__ static constexpr int bytes(int blocks, int dropout_targets) {
+        return blocks * (factor_words * 4 + s_elements * 2) + dropout_targets * tile_rows * 16;
+    }
+    __device__ Staging(uint4* memory, int blocks)
+        : factors(reinterpret_cast<std::uint32_t*>(memory)),
+          s(reinterpret_cast<std::uint16_t*>(factors + blocks * factor_words)),
+          rows(reinterpret_cast<uint4*>(s + blocks * s_elements)) {}
+};
+
+/// The rank blocks of a slot that this launch handles. `place`: of the first one among those
+/// staged.
+struct RankBlocks {
+    int begin;
+    int end;
+    int place;
+
+    __device__ int count() const { return max(0, end - begin); }
+};
+
+/// Goes through the targets of a slot; a launch has the rank blocks first .. first + most_blocks -
+/// 1 of all targets in a row.
+class Targets {
+  public:
+    __device__ Targets(const LoraExpandParams& p, const LoraTile& tile, int first_block)
+        : p_(p), slots_(p.tables.slots + tile.slot), place_(-first_block) {}
+    __device__ const LoraSlotEntry& slot(int target) const {
+        return slots_[target * p_.tables.slot_count];
+    }
+    __device__ RankBlocks next(int target) {
+        const int blocks = (slot(target).rank + block_ranks - 1) / block_ranks;
+        const int begin = max(0, -place_);
+        const RankBlocks result{begin, min(blocks, most_blocks - place_), place_ + begin};
+        place_ += blocks;
+        return result;
+    }
+
+  private:
+    const LoraExpandParams& p_;
+    const LoraSlotEntry* slots_;
+    int place_;
+};
+
+__device__ __forceinline__ float factor_value(const LoraExpandParams& p, const LoraSlotEntry& slot,
+                                              int rank, std::int64_t column) {
+    if (rank >= slot.rank || column >= p.y.cols) return 0.0F;
+    return p.of_a ? slot.a[rank * p.y.cols + column] : slot.b[column * slot.rank + rank];
+}
+
+/// B fragments [16 ranks, 8 columns] of the four words of every warp; a thread fills one column.
+__device__ __forceinline__ void stage_factor(const LoraExpandParams& p, const LoraSlotEntry& slot,
+                                             int block, std::int64_t first_column,
+                                             std::uint32_t* target) {
+    const int column = static_cast<int>(threadIdx.x) % chunk_columns;
+    const int g = column / 8 * 2 + column % 2;
+    std::uint32_t* word =
+        target + ((threadIdx.x / chunk_columns * 4 + column % 8 / 2) * 2) * 32 + g * 4;
+    float values[block_ranks];
+#pragma unroll
+    for (int r = 0; r < block_ranks; ++r) {
+        values[r] = factor_value(p, slot, block * block_ranks + r, first_column + threadIdx.x);
+    }
+#pragma unroll
+    for (int pair = 0; pair < block_ranks / 2; ++pair) {
+        word[pair / 4 * 32 + pair % 4] = pack_halves(values[2 * pair], values[2 * pair + 1]);
+    }
+}
+
+/// 8 ranks of one row of S per thread and turn, 0 outside.
+__device__ __forceinline__ void stage_s(const Matrix& s, const LoraSlotEntry& slot, int block,
+                                        int first_row, int end, std::uint16_t* target) {
+    const auto* base = static_cast<const std::uint16_t*>(s.data) + slot.column;
+    const bool aligned = reinterpret_cast<std::uintptr_t>(base) % 16 == 0 && s.ld % 8 == 0;
+    const int piece = static_cast<int>(threadIdx.x) % (step_rows * 2);
+    const int row = first_row + piece / 2;
+    const int rank = block * block_ranks + piece % 2 * 8;
+    const std::uint16_t* source = base + row * s.ld + rank;
+    auto* staged = reinterpret_cast<uint4*>(target) + piece;
+    const int count = row < end ? min(8, max(0, slot.rank - rank)) : 0;
+    if (count == 8 && aligned) {
+        *staged = *reinterpret_cast<const uint4*>(source);
+        return;
+    }
+    std::uint32_t words[4] = {};
+    for (int i = 0; i < count; ++i) words[i / 2] |= std::uint32_t{source[i]} << 16U * (i % 2);
+    *staged = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/// sums += S factor of one target; `factors` and `s` are its first rank block's.
+__device__ __forceinline__ void add_product(const std::uint32_t* factors, const std::uint16_t* s,
+                                            int blocks, const Lane& lane, Sums& sums) {
+    for (int block = 0; block < blocks; ++block) {
+        std::uint32_t a[step_rows / 16][4];
+#pragma unroll
+        for (int m = 0; m < step_rows / 16; ++m) {
+            load_block(s + block * Staging::s_elements + m * 16 * block_ranks, a[m]);
+        }
+        const std::uint32_t* fragments =
+            factors + block * Staging::factor_words + lane.warp * 4 * 2 * 32 + threadIdx.x % 32;
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+            const std::uint32_t b0 = fragments[w * 64];
+            const std::uint32_t b1 = fragments[w * 64 + 32];
+#pragma unroll
+            for (int m = 0; m < step_rows / 16; ++m) {
+                multiply_add(sums[m][w], a[m][0], a[m][1], a[m][2], a[m][3], b0, b1);
+            }
+        }
+    }
+}
+
+/// totals += what dropout keeps of `sums`, times 1/(1-p). `rows`: this target's, of row 0 of sums.
+__device__ __forceinline__ void add_kept(const LoraSlotEntry& slot, std::uint32_t step,
+                                         const uint4* rows, const Lane& lane, const Sums& sums,
+                                         Sums& totals) {
+    const float scale = dropout_scale(slot.dropout);
+    const uint4 column = dropout_column(slot.dropout_key, step,
+                                        static_cast<std::uint32_t>(lane.column / 8 + lane.q));
+#pragma unroll
+    for (int i = 0; i < step_rows / 8; ++i) {
+        const uint4 bits = dropout_bits(slot.dropout_key, rows[i * 8 + lane.g], column);
+        const std::uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+            const std::uint32_t kept = kept_halves(words[w], slot.dropout);
+            const int at = i % 2 * 2;
+            if ((kept & 1U) != 0) totals[i / 2][w][at] += scale * sums[i / 2][w][at];
+            if (kept >> 31U != 0) totals[i / 2][w][at + 1] += scale * sums[i / 2][w][at + 1];
+        }
+    }
+}
+
+__device__ __forceinline__ void write_rows(const LoraExpandParams& p, int first_row, int end,
+                                           const Lane& lane, const Sums& totals) {
+    const std::int64_t column = lane.column + 8 * lane.q;
+#pragma unroll
+    for (int i = 0; i < step_rows / 8; ++i) {
+        const int row = first_row + i * 8 + lane.g;
+        if (row >= end || column >= p.y.cols) continue;
+        Bf16* y = static_cast<Bf16*>(p.y.data) + row * p.y.ld + column;
+        float v[wide];
+#pragma unroll
+        for (int j = 0; j < wide; ++j) v[j] = totals[i / 2][j / 2][i % 2 * 2 + j % 2];
+        if (column + wide <= p.y.cols) {
+            float before[wide] = {};
+            if (p.accumulate) load<wide>(y, before);
+#pragma unroll
+            for (int j = 0; j < wide; ++j) v[j] += before[j];
+            store<wide>(y, v);
+        } else {
+#pragma unroll
+            for (int j = 0; j < wide; ++j) {
+                if (column + j >= p.y.cols) continue;
+                y[j] = from_float<Bf16>(p.accumulate ? to_float(y[j]) + v[j] : v[j]);
+            }
+        }
+    }
+}
+
+/// Stages what serves all rows of the tile.
+template <bool with_dropout>
+__device__ __forceinline__ void stage_targets(const LoraExpandParams& p, const LoraTile& tile,
+                                              int first_block, std::int64_t first_column,
+                                              const Staging& staging) {
+    Targets targets(p, tile, first_block);
+    for (int target = 0; target < p.tables.target_count; ++target) {
+        const LoraSlotEntry& slot = targets.slot(target);
+        const RankBlocks blocks = targets.next(target);
+        for (int b = 0; b < blocks.count(); ++b) {
+            stage_factor(p, slot, blocks.begin + b, first_column,
+                         staging.factors + (blocks.place + b) * Staging::factor_words);
+        }
+        if (!with_dropout || threadIdx.x >= tile_rows) continue;
+        const int row = min(tile.begin + static_cast<int>(threadIdx.x), tile.end - 1);
+        staging.rows[target * tile_rows + threadIdx.x] =
+            dropout_row(slot.dropout_key, static_cast<std::uint32_t>(p.tables.sample_ids[row]),
+                        static_cast<std::uint32_t>(p.tables.positions[row]));
+    }
+}
+
+/// Stages S of the rows from `row` on.
+__device__ __forceinline__ void stage_rows(const LoraExpandParams& p, const LoraTile& tile,
+                                           int first_block, int row, const Staging& staging) {
+    constexpr int threads_of_block = step_rows * 2;
+    Targets targets(p, tile, first_block);
+    for (int target = 0; target < p.tables.target_count; ++target) {
+        const LoraSlotEntry& slot = targets.slot(target);
+        const RankBlocks blocks = targets.next(target);
+        for (int b = static_cast<int>(threadIdx.x) / threads_of_block; b < blocks.count();
+             b += threads / threads_of_block) {
+            stage_s(p.s[target], slot, blocks.begin + b, row, tile.end,
+                    staging.s + (blocks.place + b) * Staging::s_elements);
+        }
+    }
+}
+
+/// Sums of the staged rows from `row` on.
+template <bool with_dropout>
+__device__ __forceinline__ void add_targets(const LoraExpandParams& p, const LoraTile& tile,
+                                            int first_block, int row, const Lane& lane,
+                                            const Staging& staging, Sums& totals) {
+    const std::uint32_t step = p.tables.segments[tile.segment].step;
+    Targets targets(p, tile, first_block);
+    for (int target = 0; target < p.tables.target_count; ++target) {
+        const LoraSlotEntry& slot = targets.slot(target);
+        const RankBlocks blocks = targets.next(target);
+        if (blocks.count() == 0) continue;
+        const std::uint32_t* factors = staging.factors + blocks.place * Staging::factor_words;
+        const std::uint16_t* s = staging.s + blocks.place * Staging::s_elements;
+        if (with_dropout && slot.dropout > 0) {
+            Sums sums = {};
+            add_product(factors, s, blocks.count(), lane, sums);
+            add_kept(slot, step, staging.rows + target * tile_rows + row - tile.begin, lane, sums,
+                     totals);
+        } else {
+            add_product(factors, s, blocks.count(), lane, totals);
+        }
+    }
+}
+
+/// One tile of rows and 256 columns; each warp has 32 columns.
+template <bool with_dropout>
+__global__ void __launch_bounds__(threads, 2)
+    expand_kernel(const __grid_constant__ LoraExpandParams p, int first_block, int staged_blocks) {
+    extern __shared__ uint4 memory[];
+    const Staging staging(memory, staged_blocks);
+    const LoraTile tile = p.tables.tiles[blockIdx.x];
+    const bool used = tile.segment >= 0;
+    if (!used && p.accumulate) return;
+    const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.y) * block_columns;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const Lane lane{static_cast<int>(threadIdx.x) % 32 / 4, static_cast<int>(threadIdx.x) % 4, warp,
+                    first_column + warp * chunk_columns};
+    if (used) stage_targets<with_dropout>(p, tile, first_block, first_column, staging);
+    for (int row = tile.begin; row < tile.end; row += step_rows) {
+        Sums totals = {};
+        if (used) {
+            stage_rows(p, tile, first_block, row, staging);
+            __syncthreads();
+            add_targets<with_dropout>(p, tile, first_block, row, lane, staging, totals);
+            __syncthreads();
+        }
+        write_rows(p, row, tile.end, lane, totals);
+    }
+}
+
+template <bool with_dropout>
+cudaError_t launch(cudaStream_t stream, LoraExpandParams p) {
+    constexpr int most_shared = Staging::bytes(most_blocks, max_lora_targets);
+    static_assert(most_shared <= lora_shared_bytes);
+    const auto kernel = expand_kernel<with_dropout>;
+    static const cudaError_t raised =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared);
+    if (raised != cudaSuccess) return raised;
+    const dim3 grid(static_cast<unsigned>(p.tables.tile_count),
+                    static_cast<unsigned>((p.y.cols + block_columns - 1) / block_columns));
+    const int all_blocks = p.tables.largest_rank_sum / block_ranks;
+    int first = 0;
+    do {
+        const int blocks = std::min(most_blocks, all_blocks - first);
+        const int bytes = Staging::bytes(blocks, with_dropout ? p.tables.target_count : 0);
+        kernel<<<grid, threads, bytes, stream>>>(p, first, blocks);
+        p.accumulate = true;
+        first += blocks;
+    } while (first < all_blocks);
+    return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t lora_expand_tensor(cudaStream_t stream, const LoraExpandParams& p) {
+    if (p.tables.tile_count == 0 || p.y.cols == 0) return cudaSuccess;
+    return p.of_a && p.tables.dropout ? launch<true>(stream, p) : launch<false>(stream, p);
+}
+
+}  // namespace loratrain::kernels

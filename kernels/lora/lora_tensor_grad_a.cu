@@ -1,0 +1,84 @@
+#include <algorithm>
+
+#include "kernels/launch.cuh"
+#include "lora_sweep.cuh"
+#include "lora_tensor.h"
+
+namespace loratrain::kernels {
+
+using namespace sweep;
+
+namespace {
+
+__global__ void __launch_bounds__(threads) finish_grad_a(SweepParams p) {
+    wait_for_kernel_before();
+    const auto slot_index = static_cast<std::int32_t>(blockIdx.z % p.tables.slot_count);
+    const LoraSlotEntry& slot = p.tables.slots[blockIdx.z];
+    const int rank = static_cast<int>(blockIdx.y);
+    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+    if (rank >= slot.rank || column >= p.x.cols) return;
+    std::int64_t block = rank / block_ranks;
+    for (unsigned i = 0; i < blockIdx.z / p.tables.slot_count; ++i) {
+        block += (p.tables.slots[i * p.tables.slot_count + slot_index].rank + block_ranks - 1) /
+                 block_ranks;
+    }
+    const std::int64_t stride = static_cast<std::int64_t>(p.rank_blocks) * block_ranks * p.x.cols;
+    const float* part =
+        p.gradients + (block * block_ranks + rank % block_ranks) * p.x.cols + column;
+    float sum = 0.0F;
+#pragma unroll 8
+    for (int tile = 0; tile < p.tables.tile_count; ++tile) {
+        if (p.tables.tiles[tile].slot == slot_index) sum += part[tile * stride];
+    }
+    slot.grad_a[rank * p.x.cols + column] += sum * dropout_scale(slot.dropout);
+}
+
+template <bool with_dropout>
+cudaError_t launch_grad_a(cudaStream_t stream, const SweepParams& p) {
+    switch (p.rank_blocks) {
+        case 1:
+            return launch_sweep<1, false, with_dropout>(stream, p);
+        case 2:
+            return launch_sweep<2, false, with_dropout>(stream, p);
+        default:
+            return launch_sweep<3, false, with_dropout>(stream, p);
+    }
+}
+
+SweepParams grad_a_sweep(const LoraGradAParams& p) {
+    SweepParams sweep{};
+    sweep.x = p.x;
+    for (int i = 0; i < p.tables.target_count; ++i) sweep.s[i] = p.ds[i];
+    sweep.tables = p.tables;
+    sweep.rank_blocks = p.tables.largest_rank_sum / block_ranks;
+    sweep.gradients = static_cast<float*>(p.workspace);
+    return sweep;
+}
+
+}  // namespace
+
+std::int32_t lora_tensor_sweep_rows(const Matrix& x, int processors) {
+    const int column_blocks = std::max(1, pieces(x.cols, block_columns));
+    const int row_tiles = std::max(1, processors / column_blocks);
+    constexpr int multiple = warps * block_rows;
+    return std::max(1, pieces(pieces(x.rows, row_tiles), multiple)) * multiple;
+}
+
+std::int64_t lora_grad_a_tensor_workspace(const LoraGradAParams& p) {
+    return static_cast<std::int64_t>(p.tables.tile_count) * p.tables.largest_rank_sum * p.x.cols *
+           static_cast<std::int64_t>(sizeof(float));
+}
+
+cudaError_t lora_grad_a_tensor(cudaStream_t stream, const LoraGradAParams& p) {
+    const SweepParams sweep = grad_a_sweep(p);
+    if (sweep.rank_blocks == 0 || p.tables.tile_count == 0 || p.x.cols == 0) return cudaSuccess;
+    const cudaError_t status =
+        p.tables.dropout ? launch_grad_a<true>(stream, sweep) : launch_grad_a<false>(stream, sweep);
+    if (status != cudaSuccess) return status;
+    const dim3 grid(static_cast<unsigned>(pieces(p.x.cols, threads)),
+                    static_cast<unsigned>(p.tables.largest_rank),
+                    static_cast<unsigned>(p.tables.target_count * p.tables.slot_count));
+    return launch_early(stream, finish_grad_a, grid, threads, 0, sweep);
+}
+
+}  // namespace loratrain::kernels

@@ -1,0 +1,356 @@
+#include <algorithm>
+
+#include "kernels/dropout.cuh"
+#include "kernels/launch.cuh"
+#include "kernels/tensor_core.cuh"
+#include "lora_columns.cuh"
+#include "lora_tensor.h"
+
+namespace loratrain::kernels {
+
+namespace {
+
+constexpr int threads = 256;
+constexpr int warps = threads / 32;
+constexpr int rows = lora_tensor_shrink_rows;
+constexpr int row_pieces = rows / 8;  ///< 16-byte pieces of X per lane and chunk
+constexpr int strip_columns = 8;
+
+/// 8 neighbouring columns of one target's S.
+struct Strip {
+    int target;  ///< -1: none
+    int column;
+    int columns;
+    std::int64_t copy_row;
+    float scale;
+    std::uint32_t dropout;
+    std::uint64_t key;
+    int place;  ///< of its target among those of the strips before
+};
+
+__device__ Strip find_strip(const LoraTables& tables, std::int32_t slot, int index) {
+    for (int target = 0; target < tables.target_count; ++target) {
+        const LoraSlotEntry& entry = tables.slots[target * tables.slot_count + slot];
+        const int strips = (entry.rank + strip_columns - 1) / strip_columns;
+        if (index < strips) {
+            const int first = index * strip_columns;
+            return {target,
+                    entry.column + first,
+                    min(strip_columns, entry.rank - first),
+                    entry.copy_row + first,
+                    entry.scale * dropout_scale(entry.dropout),
+                    entry.dropout,
+                    entry.dropout_key,
+                    0};
+        }
+        index -= strips;
+    }
+    return {-1, 0, 0, 0, 0.0F, 0, 0, 0};
+}
+
+__device__ void clear_other_columns(const LoraShrinkParams& p, const LoraTile& tile) {
+    for (int target = 0; target < p.tables.target_count; ++target) {
+        const Matrix& s = p.s[target];
+        int own_begin = 0;
+        int own_end = 0;
+        if (tile.segment >= 0) {
+            const LoraSlotEntry& entry = p.tables.slots[target * p.tables.slot_count + tile.slot];
+            own_begin = entry.column;
+            own_end = entry.column + entry.rank;
+        }
+        constexpr int threads_of_row = threads / rows;
+        const int row = tile.begin + static_cast<int>(threadIdx.x) / threads_of_row;
+        if (row >= tile.end) continue;
+        clear_outside(static_cast<Bf16*>(s.data) + row * s.ld, static_cast<int>(s.cols), own_begin,
+                      own_end, static_cast<int>(threadIdx.x) % threads_of_row, threads_of_row);
+    }
+}
+
+/// Brings one line of columns of X (64 rows) and of the factor strips to a warp's own stage.
+template <int strip_count>
+struct Feeder {
+    static constexpr int stages = 2;
+    static constexpr int stage_pieces = (rows + strip_count * strip_columns) * line_pieces;
+    static constexpr int bytes = stages * stage_pieces * warps * 16;
+
+    uint4* staging;  ///< of this warp
+    const Bf16* x;   ///< first row of the tile
+    std::int64_t ld;
+    int columns;
+    int valid_rows;
+    const Bf16* factors[strip_count];  ///< nullptr from the first strip on that is none
+    std::int64_t factor_ld;
+
+    __device__ __forceinline__ uint4* rows_of(int stage) const {
+        return staging + stage * stage_pieces;
+    }
+    __device__ __forceinline__ uint4* strip_of(int stage, int strip) const {
+        return rows_of(stage) + (rows + strip * strip_columns) * line_pieces;
+    }
+    __device__ __forceinline__ void fetch(int stage, int line) const {
+        const int first = line * line_columns;
+        copy_line_async<rows>(rows_of(stage), x + first, ld, valid_rows, columns - first);
+#pragma unroll
+        for (int i = 0; i < strip_count; ++i) {
+            if (factors[i] == nullptr) break;
+            copy_line_async<strip_columns>(strip_of(stage, i), factors[i] + first, factor_ld,
+                                           strip_columns, line_columns);
+        }
+    }
+};
+
+/// dropout_row of the tile's rows for each target of the strips; x is the same for all targets.
+struct DropoutRows {
+    std::uint32_t x[rows];
+    uint2 yz[max_lora_targets][rows];
+
+    __device__ __forceinline__ uint4 row(int target, int i) const {
+        return make_uint4(x[i], yz[target][i].x, yz[target][i].y, 0);
+    }
+    __device__ __forceinline__ void set(int target, int i, const uint4& words) {
+        x[i] = words.x;
+        yz[target][i] = make_uint2(words.y, words.z);
+    }
+};
+
+/// What dropout needs of the tile's rows, once for each target of the strips.
+template <int strip_count>
+__device__ __forceinline__ void stage_dropout_rows(const LoraTables& tables, const LoraTile& tile,
+                                                   Strip* strips, DropoutRows& staged) {
+    if (threadIdx.x < rows) {
+        const int row = min(tile.begin + static_cast<int>(threadIdx.x), tile.end - 1);
+        int place = -1;
+        for (int i = 0; i < strip_count && strips[i].target >= 0; ++i) {
+            if (i > 0 && strips[i].target == strips[i - 1].target) continue;
+            staged.set(
+                ++place, static_cast<int>(threadIdx.x),
+                dropout_row(strips[i].key, static_cast<std::uint32_t>(tables.sample_ids[row]),
+                            static_cast<std::uint32_t>(tables.positions[row])));
+        }
+    }
+    if (threadIdx.x == 0) {
+        for (int i = 1; i < strip_count; ++i) {
+            strips[i].place =
+                strips[i - 1].place + (strips[i].target == strips[i - 1].target ? 0 : 1);
+        }
+    }
+    __syncthreads();
+}
+
+template <int strip_count>
+using Sums = float[rows / 16][strip_count][4];
+
+/// Adds one chunk of 32 columns, half `half` of the staged line.
+template <int strip_count, bool with_dropout>
+__device__ __forceinline__ void add_chunk(const Feeder<strip_count>& feeder, int stage, int line,
+                                          int half, const Strip* strips,
+                                          const DropoutRows& dropout_rows, std::uint32_t step,
+                                          Sums<strip_count>& sums) {
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+    const int piece = half * 4 + static_cast<int>(threadIdx.x) % 4;
+    uint4 x[row_pieces];
+#pragma unroll
+    for (int i = 0; i < row_pieces; ++i) {
+        x[i] = feeder.rows_of(stage)[staged_piece(i * 8 + g, piece)];
+    }
+    uint4 used[row_pieces];
+    int masked_for = -1;
+#pragma unroll
+    for (int strip = 0; strip < strip_count; ++strip) {
+        if (feeder.factors[strip] == nullptr) break;
+        if (with_dropout && strips[strip].target != masked_for) {
+            masked_for = strips[strip].target;
+            const Strip& target = strips[strip];
+            const uint4 column = dropout_column(
+                target.key, step, static_cast<std::uint32_t>(line * line_pieces + piece));
+#pragma unroll
+            for (int i = 0; i < row_pieces; ++i) {
+                used[i] = x[i];
+                if (target.dropout == 0) continue;
+                used[i] = masked(
+                    x[i],
+                    dropout_bits(target.key, dropout_rows.row(target.place, i * 8 + g), column),
+                    target.dropout);
+            }
+        }
+        const uint4 f = feeder.strip_of(stage, strip)[staged_piece(g, piece)];
+#pragma unroll
+        for (int m = 0; m < rows / 16; ++m) {
+            const uint4 top = with_dropout ? used[2 * m] : x[2 * m];
+            const uint4 bottom = with_dropout ? used[2 * m + 1] : x[2 * m + 1];
+            multiply_add(sums[m][strip], top.x, bottom.x, top.y, bottom.y, f.x, f.y);
+            multiply_add(sums[m][strip], top.z, bottom.z, top.w, bottom.w, f.z, f.w);
+        }
+    }
+}
+
+/// Adds the sums of the warps (each has a share of the columns of X) and writes S.
+template <int strip_count>
+__device__ __forceinline__ void write_sums(const LoraShrinkParams& p, const LoraTile& tile,
+                                           const Strip* strips, const Sums<strip_count>& sums,
+                                           float* scratch) {
+    constexpr int width = strip_count * strip_columns;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+    const int q = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+    for (int m = 0; m < rows / 16; ++m) {
+#pragma unroll
+        for (int strip = 0; strip < strip_count; ++strip) {
+            float* target =
+                scratch + (warp * rows + m * 16 + g) * width + strip * strip_columns + 2 * q;
+            *reinterpret_cast<float2*>(target) = make_float2(sums[m][strip][0], sums[m][strip][1]);
+            *reinterpret_cast<float2*>(target + 8 * width) =
+                make_float2(sums[m][strip][2], sums[m][strip][3]);
+        }
+    }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < rows * width; i += threads) {
+        const int row = i / width;
+        const Strip& strip = strips[i % width / strip_columns];
+        const int column = i % strip_columns;
+        if (strip.target < 0 || column >= strip.columns || tile.begin + row >= tile.end) continue;
+        float sum = 0.0F;
+#pragma unroll
+        for (int w = 0; w < warps; ++w) sum += scratch[w * rows * width + i];
+        const Matrix& s = p.s[strip.target];
+        static_cast<Bf16*>(s.data)[(tile.begin + row) * s.ld + strip.column + column] =
+            from_float<Bf16>(strip.scale * sum);
+    }
+}
+
+/// One tile of 64 rows and `strip_count` strips; the warps share the columns of X.
+template <int strip_count, bool with_dropout>
+__global__ void __launch_bounds__(threads, 1)
+    shrink_kernel(LoraShrinkParams p, std::int64_t copy_ld) {
+    extern __shared__ uint4 staging[];
+    __shared__ Strip strips[strip_count];
+    __shared__ DropoutRows dropout_rows;
+    wait_for_kernel_before();
+    const LoraTile tile = p.tables.tiles[blockIdx.x];
+    if (tile.segment < 0) {
+        if (blockIdx.y == 0) clear_other_columns(p, tile);
+        return;
+    }
+    if (threadIdx.x < strip_count) {
+        strips[threadIdx.x] = find_strip(p.tables, tile.slot,
+                                         static_cast<int>(blockIdx.y * strip_count + threadIdx.x));
+    }
+    __syncthreads();
+    if (with_dropout) stage_dropout_rows<strip_count>(p.tables, tile, strips, dropout_rows);
+    if (strips[0].target < 0) {
+        if (blockIdx.y == 0) clear_other_columns(p, tile);
+        return;
+    }
+
+    using Feed = Feeder<strip_count>;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    Feed feeder;
+    feeder.staging = staging + warp * Feed::stages * Feed::stage_pieces;
+    feeder.x = static_cast<const Bf16*>(p.x.data) + tile.begin * p.x.ld;
+    feeder.ld = p.x.ld;
+    feeder.columns = static_cast<int>(p.x.cols);
+    feeder.valid_rows = tile.end - tile.begin;
+    feeder.factor_ld = copy_ld;
+#pragma unroll
+    for (int i = 0; i < strip_count; ++i) {
+        feeder.factors[i] = strips[i].target < 0
+                                ? nullptr
+                                : static_cast<const Bf16*>(p.copies) + strips[i].copy_row * copy_ld;
+    }
+
+    const int lines = static_cast<int>(copy_ld) / line_columns;
+    Sums<strip_count> sums = {};
+#pragma unroll
+    for (int i = 0; i < Feed::stages; ++i) {
+        if (warp + i * warps < lines) feeder.fetch(i, warp + i * warps);
+        commit_pieces();
+    }
+    if (blockIdx.y == 0) clear_other_columns(p, tile);
+    const std::uint32_t step = with_dropout ? p.tables.segments[tile.segment].step : 0;
+    int stage = 0;
+    for (int line = warp; line < lines; line += warps) {
+        wait_for_pieces<Feed::stages - 1>();
+        __syncwarp();
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            add_chunk<strip_count, with_dropout>(feeder, stage, line, half, strips, dropout_rows,
+                                                 step, sums);
+        }
+        __syncwarp();
+        if (line + Feed::stages * warps < lines) feeder.fetch(stage, line + Feed::stages * warps);
+        commit_pieces();
+        stage = (stage + 1) % Feed::stages;
+    }
+    wait_for_pieces<0>();
+    __syncthreads();
+    write_sums<strip_count>(p, tile, strips, sums, reinterpret_cast<float*>(staging));
+}
+
+/// A in bf16, rows and columns padded with zeros.
+__global__ void __launch_bounds__(threads)
+    copy_factors(LoraTables tables, Bf16* copies, std::int64_t ld, std::int64_t k) {
+    let_next_kernel_start();
+    const LoraSlotEntry& slot = tables.slots[blockIdx.z];
+    const std::int64_t padded =
+        (slot.rank + lora_copy_row_multiple - 1) / lora_copy_row_multiple * lora_copy_row_multiple;
+    const std::int64_t row = blockIdx.y;
+    const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x) * 4;
+    if (row >= padded || column >= ld) return;
+    Bf16* target = copies + (slot.copy_row + row) * ld + column;
+    const float* source = slot.a + row * k + column;
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v[i] = row < slot.rank && column + i < k ? source[i] : 0.0F;
+    *reinterpret_cast<uint2*>(target) =
+        make_uint2(pack_halves(v[0], v[1]), pack_halves(v[2], v[3]));
+}
+
+template <int strip_count, bool with_dropout>
+cudaError_t launch(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
+    constexpr int reduction = warps * rows * strip_count * strip_columns * 4;
+    constexpr int shared = std::max(Feeder<strip_count>::bytes, reduction);
+    static_assert(shared + strip_count * sizeof(Strip) + sizeof(DropoutRows) <= lora_shared_bytes);
+    const auto kernel = shrink_kernel<strip_count, with_dropout>;
+    static const cudaError_t raised =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    if (raised != cudaSuccess) return raised;
+    const dim3 grid(static_cast<unsigned>(p.tables.tile_count),
+                    static_cast<unsigned>(std::max(1, (strips + strip_count - 1) / strip_count)));
+    return launch_early(stream, kernel, grid, threads, shared, p, lora_tensor_copy_ld(p.x.cols));
+}
+
+template <bool with_dropout>
+cudaError_t launch_for(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
+    if (strips <= 2) return launch<2, with_dropout>(stream, p, strips);
+    if (strips <= 4) return launch<4, with_dropout>(stream, p, strips);
+    return launch<6, with_dropout>(stream, p, strips);
+}
+
+}  // namespace
+
+std::int64_t lora_tensor_copy_ld(std::int64_t k) {
+    return (k + line_columns - 1) / line_columns * line_columns;
+}
+
+bool lora_tensor_fits(const Matrix& x) {
+    return x.type == Element::bf16 && rows_aligned(x);
+}
+
+cudaError_t lora_shrink_tensor(cudaStream_t stream, const LoraShrinkParams& p) {
+    if (p.tables.tile_count == 0 || p.tables.target_count == 0) return cudaSuccess;
+    const std::int64_t ld = lora_tensor_copy_ld(p.x.cols);
+    if (p.copy_rows > 0) {
+        const dim3 grid(static_cast<unsigned>((ld / 4 + threads - 1) / threads),
+                        static_cast<unsigned>((p.tables.largest_rank + strip_columns - 1) /
+                                              strip_columns * strip_columns),
+                        static_cast<unsigned>(p.tables.target_count * p.tables.slot_count));
+        copy_factors<<<grid, threads, 0, stream>>>(p.tables, static_cast<Bf16*>(p.copies), ld,
+                                                   p.x.cols);
+    }
+    const int strips = p.tables.largest_rank_sum / strip_columns;
+    return p.tables.dropout ? launch_for<true>(stream, p, strips)
+                            : launch_for<false>(stream, p, strips);
+}
+
+}  // namespace loratrain::kernels

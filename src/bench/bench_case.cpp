@@ -1,0 +1,84 @@
+#include "bench/bench_case.h"
+
+#include "base/text.h"
+#include "config/job_words.h"
+#include "plan/deploy/make_plan.h"
+#include "plan/memory/memory_model.h"
+#include "session/cluster.h"
+
+namespace loratrain {
+
+namespace {
+
+template <class E, std::size_t N>
+E value_of(const std::array<Word<E>, N>& words, const std::string& text) {
+    for (const Word<E>& word : words) {
+        if (text == word.text) return word.value;
+    }
+    return words.front().value;
+}
+
+Job bench_job(const CommandLine::Bench& bench, const std::vector<std::string>& data, bool lora) {
+    Job job;
+    job.path = "bench";
+    job.model.precision = value_of(precision_words, bench.precision);
+    job.parallel.recompute = value_of(recompute_words, bench.recompute);
+    job.schedule.policy = value_of(schedule_policy_words, bench.policy);
+    job.schedule.packing = value_of(packing_words, bench.packing);
+    if (bench.microbatch_tokens > 0) job.parallel.microbatch_tokens = bench.microbatch_tokens;
+    for (std::size_t d = 0; d < data.size(); ++d) {
+        DatasetJob dataset;
+        dataset.name = cat("random-", d);
+        dataset.path = data[d];
+        dataset.max_seq_len = bench.sample_tokens;
+        dataset.shuffle = false;
+        job.datasets.push_back(dataset);
+    }
+    for (int i = 0; i < bench.adapters; ++i) {
+        AdapterJob adapter;
+        adapter.name = cat("adapter-", i);
+        adapter.dataset = static_cast<DatasetId>(static_cast<std::size_t>(i) % data.size());
+        adapter.r = bench.rank;
+        adapter.global_batch_size = bench.samples;
+        adapter.max_steps = bench_rounds(bench);
+        adapter.lora_dropout = bench.dropout;
+        if (!lora) adapter.targets.fill(false);
+        job.adapters.push_back(adapter);
+    }
+    return job;
+}
+
+}  // namespace
+
+BenchCase::BenchCase(const CommandLine::Bench& bench, const MpiSession& mpi, const RandomData& data,
+                     bool lora, std::optional<std::int64_t> microbatch_tokens)
+    : job(bench_job(bench, data.paths(), lora)),
+      weights(synthetic_base_weights(bench_model(bench), 1)) {
+    if (microbatch_tokens) job.parallel.microbatch_tokens = microbatch_tokens;
+    for (const DatasetJob& dataset : job.datasets) {
+        files.train.emplace_back(dataset.path, dataset, weights->spec().vocab_size);
+        files.eval.emplace_back();
+        infos.push_back({files.train.back().infos(), {}});
+    }
+    const BackendKind kind = bench.backend == "cuda" ? BackendKind::cuda : BackendKind::cpu;
+    cluster = describe_cluster(mpi, kind);
+    make();
+}
+
+void BenchCase::plan_with(const CostModel& costs) {
+    cluster.costs = costs;
+    make();
+}
+
+void BenchCase::make() {
+    plan = make_plan(job, weights->spec(), infos, cluster);
+    plan.first_admitted.clear();
+    for (std::size_t a = 0; a < job.adapters.size(); ++a) {
+        plan.first_admitted.push_back(static_cast<AdapterId>(a));
+    }
+    for (std::size_t s = 0; s < plan.memory.size(); ++s) {
+        plan.memory[s] = stage_memory(job, plan, s);
+    }
+}
+
+}  // namespace loratrain

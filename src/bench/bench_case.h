@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "bench/bench_data.h"
+#include "comm/mpi_session.h"
+#include "data/loader.h"
+#include "io/weights/base_weights.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// A planned job of adapters, equal but for their data, on random data and random weights.
+struct BenchCase {
+    /// Without `lora` no linear has adapters. `microbatch_tokens`: none = as --microbatch-tokens
+    /// says. Collective.
+    BenchCase(const CommandLine::Bench& bench, const MpiSession& mpi, const RandomData& data,
+              bool lora, std::optional<std::int64_t> microbatch_tokens = {});
+
+    /// Plans again with measured costs, which have to be equal on all ranks.
+    void plan_with(const CostModel& costs);
+
+    Job job;
+    std::unique_ptr<WeightSource> weights;
+    DatasetFiles files;
+    std::vector<DatasetInfo> infos;
+    Cluster cluster;
+    Plan plan;  ///< with all adapters resident, also where the policy trains one at a time
+
+  private:
+    void make();
+};
+
+}  // namespace loratrain

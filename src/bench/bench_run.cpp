@@ -1,0 +1,114 @@
+#include "bench/bench_run.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "comm/collective.h"
+#include "measure/makespan_check.h"
+#include "measure/measured_trace.h"
+#include "plan/predict/simulate.h"
+#include "plan/schedule/admission.h"
+#include "plan/schedule/plan_window.h"
+#include "plan/text/window_text.h"
+
+namespace loratrain {
+
+namespace {
+
+/// Adds the tokens of a window's samples and their squares, padding left out.
+void add_load(const BenchCase& bench_case, const Window& window, WindowTime& time) {
+    for (const Microbatch& microbatch : window.microbatches) {
+        for (const Segment& segment : microbatch.segments) {
+            const DatasetId dataset = bench_case.job.adapter(segment.adapter).dataset;
+            for (const SampleRef& sample : segment.samples) {
+                const double tokens = bench_case.infos[index(dataset)]
+                                          .train[static_cast<std::size_t>(sample.index)]
+                                          .tokens;
+                time.tokens += tokens;
+                time.squares += tokens * tokens;
+            }
+        }
+    }
+}
+
+}  // namespace
+
+BenchRun::BenchRun(const BenchCase& bench_case, const MpiSession& mpi, Communicator& communicator,
+                   Backend& backend, bool observe)
+    : case_(bench_case),
+      mpi_(mpi),
+      backend_(backend),
+      stage_(case_.job, case_.plan, static_cast<std::size_t>(mpi.rank()), *case_.weights, backend),
+      recorder_(case_.job, case_.plan, static_cast<std::size_t>(mpi.rank()), backend, false),
+      recording_(communicator, recorder_),
+      runner_(case_.job, case_.plan, static_cast<std::size_t>(mpi.rank()), stage_,
+              observe ? recording_ : communicator, backend),
+      loader_(case_.files, datasets_of_adapters(case_.job), true) {
+    if (observe) runner_.record_with(recorder_);
+}
+
+std::vector<Window> BenchRun::next_windows(int rounds) {
+    const std::size_t adapters = case_.job.adapters.size();
+    const bool one_by_one = most_admitted(case_.job) == 1;
+    std::vector<Window> windows;
+    for (std::size_t turn = 0; turn < (one_by_one ? adapters : 1); ++turn) {
+        Progress progress;
+        progress.round = done_;
+        progress.steps.assign(adapters, done_);
+        progress.stopped.assign(adapters, one_by_one);
+        progress.stopped[turn] = false;
+        windows.push_back(window_from_text(broadcast_text(
+            mpi_, mpi_.is_root()
+                      ? to_text(plan_window(case_.job, case_.plan, case_.infos, progress, rounds))
+                      : "")));
+        LORATRAIN_CHECK(windows.back().rounds == rounds, "planned ", windows.back().rounds,
+                        " rounds of ", rounds);
+    }
+    done_ += rounds;
+    return windows;
+}
+
+WindowTime BenchRun::run(int rounds) {
+    windows_ = next_windows(rounds);
+    WindowTime time;
+    for (const Window& window : windows_) add_load(case_, window, time);
+    recorder_.settle();
+    const double computed_before = recorder_.computed_seconds();
+    barrier(mpi_);
+    const auto start = std::chrono::steady_clock::now();
+    for (const Window& window : windows_) {
+        loader_.start(window);
+        runner_.run(window, loader_, {});
+    }
+    backend_.synchronize();
+    barrier(mpi_);
+    const std::chrono::duration<double> mine = std::chrono::steady_clock::now() - start;
+    const std::vector<double> seconds = gather_numbers(mpi_, mine.count());
+    time.seconds = *std::max_element(seconds.begin(), seconds.end());
+    recorder_.settle();
+    busy_seconds_ = recorder_.computed_seconds() - computed_before;
+    return time;
+}
+
+double BenchRun::predicted_seconds(const CostModel& costs) const {
+    double seconds = 0.0;
+    for (const Window& window : windows_) {
+        seconds += loratrain::predicted_seconds(case_.job, case_.plan, costs, window);
+    }
+    return seconds;
+}
+
+/// What was observed side by side, less what the simulator takes for the effect of that.
+std::optional<CostModel> BenchRun::refined_costs() {
+    auto refined = gather_refined_costs(mpi_, case_.plan, recorder_);
+    const CostModel& costs = case_.plan.costs;
+    if (!refined || costs.full_speed_ranks <= 0.0) return refined;
+    Simulator simulator(case_.job, case_.plan, costs);
+    for (const Window& window : windows_) simulator.add(window);
+    refined = scaled(*refined, 1.0 / simulator.timeline().slowdown());
+    refined->full_speed_ranks = costs.full_speed_ranks;
+    return refined;
+}
+
+}  // namespace loratrain

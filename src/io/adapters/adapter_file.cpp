@@ -1,0 +1,147 @@
+#include "io/adapters/adapter_file.h"
+
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "io/adapters/peft_config.h"
+#include "io/capped_problems.h"
+#include "io/files.h"
+#include "io/float_convert.h"
+#include "io/shape_text.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr const char* config_name = "/adapter_config.json";
+
+bool in_attention(Linear linear) {
+    return linear == Linear::q || linear == Linear::k || linear == Linear::v || linear == Linear::o;
+}
+
+void check_tensor(const SafetensorsFile& file, const std::string& name,
+                  const std::vector<std::int64_t>& shape, CappedProblems& problems) {
+    const std::string where = file.path() + ":" + name;
+    const auto found = file.entries().find(name);
+    if (found == file.entries().end()) {
+        problems.add(where, "tensor is missing",
+                     "targets and layers must be those of the job and its base model");
+        return;
+    }
+    const SafetensorsEntry& entry = found->second;
+    if (entry.shape != shape) {
+        problems.add(
+            where, "has shape " + shape_text(entry.shape) + ", the job needs " + shape_text(shape),
+            "was the adapter trained on this base model, with this r?");
+    }
+    if (!float_format(entry.dtype)) {
+        problems.add(where, "has dtype " + entry.dtype, "F32, BF16, F16 and F64 can be read");
+    }
+}
+
+void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const ModelSpec& model,
+                   CappedProblems& problems) {
+    std::set<std::string> known;
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+        for (int i = 0; i < linear_count; ++i) {
+            const auto linear = static_cast<Linear>(i);
+            if (!adapter.targets_linear(linear)) continue;
+            const LinearShape shape = linear_shape(model, linear);
+            for (const bool is_b : {false, true}) {
+                const std::string name = peft_tensor_name(layer, linear, is_b);
+                known.insert(name);
+                using Shape = std::vector<std::int64_t>;
+                check_tensor(file, name,
+                             is_b ? Shape{shape.out, adapter.r} : Shape{adapter.r, shape.in},
+                             problems);
+            }
+        }
+    }
+    for (const auto& [name, entry] : file.entries()) {
+        if (known.count(name) > 0) continue;
+        problems.add(file.path() + ":" + name, "is no tensor of this adapter",
+                     "only A and B of the job's target modules can be read");
+    }
+}
+
+/// The weights; where they cannot be opened, none and a problem.
+std::optional<SafetensorsFile> open_weights(const std::string& dir, CappedProblems& problems) {
+    const std::string path = cat(dir, "/", adapter_weights_name);
+    if (!std::filesystem::exists(path) && std::filesystem::exists(dir + "/adapter_model.bin")) {
+        problems.add(dir, "has adapter_model.bin only",
+                     "save the adapter with safe_serialization=True");
+        return std::nullopt;
+    }
+    try {
+        return SafetensorsFile(path);
+    } catch (const InputError& error) {
+        problems.add(error);
+        return std::nullopt;
+    }
+}
+
+/// Opens and checks everything, so that all problems of a directory come at once.
+SafetensorsFile open_checked(const std::string& dir, const AdapterJob& adapter,
+                             const ModelSpec& model) {
+    if (!std::filesystem::is_directory(dir)) {
+        throw InputError(dir, "is not a directory",
+                         "init_from needs a directory that PEFT or loratrain has written");
+    }
+    CappedProblems problems(dir);
+    check_peft_config(dir + config_name, adapter, problems);
+    const bool config_fits = problems.empty();
+    const std::optional<SafetensorsFile> file = open_weights(dir, problems);
+    // With another r or other targets every tensor would be a problem of its own.
+    if (file && config_fits) check_tensors(*file, adapter, model, problems);
+    problems.throw_if_any();
+    return *file;
+}
+
+}  // namespace
+
+std::string module_path(std::int64_t layer, Linear linear) {
+    return cat("model.layers.", layer, in_attention(linear) ? ".self_attn." : ".mlp.",
+               module_name(linear));
+}
+
+std::string peft_tensor_name(std::int64_t layer, Linear linear, bool is_b) {
+    return "base_model.model." + module_path(layer, linear) + (is_b ? ".lora_B" : ".lora_A") +
+           ".weight";
+}
+
+void write_adapter(const std::string& dir, const AdapterJob& adapter,
+                   const std::string& base_model_name_or_path,
+                   const std::vector<NamedTensor>& tensors) {
+    make_directory(dir);
+    write_safetensors(cat(dir, "/", adapter_weights_name), tensors);
+    write_text_atomic(dir + config_name, peft_config_text(adapter, base_model_name_or_path));
+}
+
+AdapterFile::AdapterFile(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model)
+    : file_(open_checked(dir, adapter, model)) {}
+
+std::vector<float> AdapterFile::read(std::int64_t layer, Linear linear, bool is_b) const {
+    return read_finite(peft_tensor_name(layer, linear, is_b));
+}
+
+void AdapterFile::check_values() const {
+    CappedProblems problems(file_.path());
+    for (const auto& [name, entry] : file_.entries()) {
+        try {
+            read_finite(name);
+        } catch (const InputError& error) {
+            problems.add(error);
+        }
+    }
+    problems.throw_if_any();
+}
+
+std::vector<float> AdapterFile::read_finite(const std::string& name) const {
+    std::vector<float> values = file_.read_floats(name);
+    check_finite(FloatFormat::f32, values.data(), std::ssize(values), 0, file_.path() + ":" + name);
+    return values;
+}
+
+}  // namespace loratrain

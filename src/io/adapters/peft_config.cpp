@@ -1,0 +1,157 @@
+#include "io/adapters/peft_config.h"
+
+#include <strings.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "base/error.h"
+#include "io/files.h"
+#include "io/json_reader.h"
+
+namespace loratrain {
+
+namespace {
+
+using Names = std::set<std::string>;
+
+Names all_names() {
+    Names names;
+    for (int i = 0; i < linear_count; ++i) names.insert(module_name(static_cast<Linear>(i)));
+    return names;
+}
+
+Names target_names(const AdapterJob& adapter) {
+    Names names;
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (adapter.targets_linear(linear)) names.insert(module_name(linear));
+    }
+    return names;
+}
+
+std::string list_text(const Names& names) {
+    return cat("[", join({names.begin(), names.end()}, ", "), "]");
+}
+
+/// PEFT and its readers expect a whole alpha to be written as an integer.
+Json number(double value) {
+    if (value == std::floor(value) && std::abs(value) < 1e9) return std::llround(value);
+    return value;
+}
+
+bool is_unset(const Json& value) {
+    return value.is_null() || value == false || value == "none" ||
+           (value.is_structured() && value.empty());
+}
+
+/// Settings that change what an adapter computes beyond A, B and a scale.
+void refuse_variants(JsonReader& config) {
+    static constexpr const char* keys[] = {"use_dora",          "lora_bias",
+                                           "modules_to_save",   "rank_pattern",
+                                           "alpha_pattern",     "layers_to_transform",
+                                           "layer_replication", "bias",
+                                           "fan_in_fan_out",    "use_qalora",
+                                           "use_bdlora",        "trainable_token_indices",
+                                           "target_parameters", "alora_invocation_tokens",
+                                           "exclude_modules"};
+    for (const char* key : keys) {
+        if (is_unset(config.get(key))) continue;
+        config.wrong(key, "which is not supported", "only plain LoRA adapters can be continued");
+    }
+    const Json& init = config.get("init_lora_weights");
+    const std::string name = init.is_string() ? init.get<std::string>() : "";
+    for (const char* method : {"pissa", "olora", "corda", "loftq", "lora_ga"}) {
+        if (::strncasecmp(name.c_str(), method, std::strlen(method)) != 0) continue;
+        config.wrong("init_lora_weights", "which changes the base weights",
+                     "convert it to a plain LoRA adapter with PEFT first");
+    }
+}
+
+void check_targets(JsonReader& config, const AdapterJob& adapter) {
+    const Json& value = config.get("target_modules");
+    Names found;
+    if (value == "all-linear") {
+        found = all_names();
+    } else if (value.is_array() && std::all_of(value.begin(), value.end(),
+                                               [](const Json& name) { return name.is_string(); })) {
+        found = value.get<Names>();
+    } else {
+        // A regular expression: the names of the tensors decide.
+        if (!value.is_string()) config.wrong("target_modules", "must be a list of names");
+        return;
+    }
+    const Names wanted = target_names(adapter);
+    if (found == wanted) return;
+    config.add("target_modules are " + list_text(found) + ", the job has " + list_text(wanted),
+               "set target_modules of adapter '" + adapter.name + "' to those of init_from");
+}
+
+void check_scale(JsonReader& config, const AdapterJob& adapter) {
+    const std::string hint = "set it to the same value for adapter '" + adapter.name + "'";
+    const Json& r = config.get("r");
+    if (r != adapter.r) config.wrong("r", cat("the job has ", adapter.r), hint);
+    const Json& alpha = config.get("lora_alpha");
+    if (!alpha.is_number() || alpha.get<double>() != adapter.lora_alpha) {
+        config.wrong("lora_alpha", "the job has " + format_exact(adapter.lora_alpha), hint);
+    }
+    if (config.flag("use_rslora") != adapter.use_rslora) {
+        config.add(cat("use_rslora is ", adapter.use_rslora ? "false" : "true", ", the job has ",
+                       adapter.use_rslora ? "true" : "false"),
+                   hint);
+    }
+}
+
+}  // namespace
+
+std::string peft_config_text(const AdapterJob& adapter,
+                             const std::string& base_model_name_or_path) {
+    const Json config = {{"alpha_pattern", Json::object()},
+                         {"auto_mapping", nullptr},
+                         {"base_model_name_or_path", base_model_name_or_path},
+                         {"bias", "none"},
+                         {"fan_in_fan_out", false},
+                         {"inference_mode", true},
+                         {"init_lora_weights", true},
+                         {"layers_pattern", nullptr},
+                         {"layers_to_transform", nullptr},
+                         {"lora_alpha", number(adapter.lora_alpha)},
+                         {"lora_bias", false},
+                         {"lora_dropout", adapter.lora_dropout},
+                         {"modules_to_save", nullptr},
+                         {"peft_type", "LORA"},
+                         {"r", adapter.r},
+                         {"rank_pattern", Json::object()},
+                         {"revision", nullptr},
+                         {"target_modules", target_names(adapter)},
+                         {"task_type", "CAUSAL_LM"},
+                         {"use_dora", false},
+                         {"use_rslora", adapter.use_rslora}};
+    return dump_json(config, 2) + "\n";
+}
+
+void check_peft_config(const std::string& path, const AdapterJob& adapter,
+                       CappedProblems& problems) {
+    try {
+        const Json document = parse_json(read_text(path), path);
+        if (!document.is_object()) {
+            throw InputError(path, "holds " + json_kind(document) + ", must be an object",
+                             "give a directory that PEFT or loratrain has written");
+        }
+        Problems found;
+        JsonReader config(document, path, "", found);
+        if (config.text("peft_type") != "LORA") {
+            config.wrong("peft_type", "must be \"LORA\"", "only LoRA adapters can be continued");
+        }
+        check_scale(config, adapter);
+        check_targets(config, adapter);
+        refuse_variants(config);
+        found.throw_if_any();
+    } catch (const InputError& error) {
+        problems.add(error);
+    }
+}
+
+}  // namespace loratrain

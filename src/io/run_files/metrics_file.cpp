@@ -1,0 +1,75 @@
+#include "io/run_files/metrics_file.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <sstream>
+
+#include "io/files.h"
+#include "io/json_text.h"
+
+namespace loratrain {
+
+namespace {
+
+std::optional<double> number(const OrderedJson& object, const char* key) {
+    const auto found = object.find(key);
+    if (found == object.end()) return std::nullopt;
+    if (found->is_null()) return std::numeric_limits<double>::quiet_NaN();
+    if (!found->is_number()) return std::nullopt;
+    return found->get<double>();
+}
+
+void keep_smallest(std::optional<double>& best, double value) {
+    if (std::isfinite(value) && (!best || value < *best)) best = value;
+}
+
+}  // namespace
+
+std::optional<MetricsRow> metrics_row(std::string_view line) {
+    const auto json = parse_json_or_discard(line);
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
+        return std::nullopt;
+    }
+    MetricsRow row;
+    row.step = json["step"].get<std::int32_t>();
+    row.epoch = number(json, "epoch");
+    row.loss = number(json, "loss");
+    row.grad_norm = number(json, "grad_norm");
+    row.learning_rate = number(json, "learning_rate");
+    row.tokens = number(json, "tokens");
+    row.tokens_per_second = number(json, "tokens_per_second");
+    row.elapsed_seconds = number(json, "elapsed_seconds");
+    row.eval_loss = number(json, "eval_loss");
+    row.eval_exact_match = number(json, "eval_exact_match");
+    return row;
+}
+
+std::vector<MetricsRow> read_metrics(const std::string& path) {
+    std::vector<MetricsRow> rows;
+    if (!std::filesystem::exists(path)) return rows;
+    std::istringstream lines(read_text(path));
+    for (std::string line; std::getline(lines, line);) {
+        if (const auto row = metrics_row(line)) rows.push_back(*row);
+    }
+    return rows;
+}
+
+void MetricsSummary::add(const MetricsRow& row) {
+    if (row.loss) {
+        steps = std::max(steps, row.step);
+        last_loss = row.loss;
+        keep_smallest(best_loss, *row.loss);
+    }
+    tokens += row.tokens.value_or(0.0);
+    seconds = row.elapsed_seconds.value_or(seconds);
+    if (row.eval_loss) {
+        if (!first_eval_loss) first_eval_loss = row.eval_loss;
+        last_eval_loss = row.eval_loss;
+        keep_smallest(best_eval_loss, *row.eval_loss);
+    }
+    if (row.eval_exact_match) last_exact_match = row.eval_exact_match;
+}
+
+}  // namespace loratrain

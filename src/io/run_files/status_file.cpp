@@ -1,0 +1,96 @@
+#include "io/run_files/status_file.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/system.h"
+#include "io/json_text.h"
+
+namespace loratrain {
+
+namespace {
+
+OrderedJson json_number(const std::optional<double>& value) {
+    return value && std::isfinite(*value) ? OrderedJson(*value) : OrderedJson(nullptr);
+}
+
+std::optional<double> optional_number(const OrderedJson& object, const char* key) {
+    const auto found = object.find(key);
+    if (found == object.end() || !found->is_number()) return std::nullopt;
+    return found->get<double>();
+}
+
+AdapterProgress adapter_progress(const std::string& name, const OrderedJson& json) {
+    AdapterProgress adapter;
+    adapter.name = name;
+    adapter.status = json.at("status").get<std::string>();
+    adapter.step = json.at("step").get<std::int32_t>();
+    adapter.total_steps = json.at("total_steps").get<std::int32_t>();
+    adapter.loss = optional_number(json, "loss");
+    adapter.eval_loss = optional_number(json, "eval_loss");
+    adapter.eval_exact_match = optional_number(json, "eval_exact_match");
+    adapter.priority = json.value("priority", 0);  // absent from files of earlier versions
+    return adapter;
+}
+
+}  // namespace
+
+std::string to_json(const RunStatus& status) {
+    OrderedJson json;
+    json["state"] = status.state;
+    json["reason"] = status.reason;
+    json["round"] = status.round;
+    json["rounds"] = status.rounds;
+    json["elapsed_seconds"] = json_number(status.elapsed_seconds);
+    json["tokens_per_second"] = json_number(status.tokens_per_second);
+    json["seconds_left"] = json_number(status.seconds_left);
+    json["seconds_per_round"] = json_number(status.seconds_per_round);
+    json["host"] = status.host;
+    json["pid"] = status.pid;
+    json["ranks"] = status.ranks;
+    json["updated"] = status.updated;
+    json["updated_text"] = time_text(status.updated);
+    OrderedJson& adapters = json["adapters"] = OrderedJson::object();
+    for (const AdapterProgress& adapter : status.adapters) {
+        adapters[adapter.name] = {{"status", adapter.status},
+                                  {"step", adapter.step},
+                                  {"total_steps", adapter.total_steps},
+                                  {"loss", json_number(adapter.loss)},
+                                  {"eval_loss", json_number(adapter.eval_loss)},
+                                  {"eval_exact_match", json_number(adapter.eval_exact_match)},
+                                  {"priority", adapter.priority}};
+    }
+    return dump_json(json, 2) + "\n";
+}
+
+RunStatus run_status_from_json(const std::string& text, const std::string& where) {
+    try {
+        const OrderedJson json = parse_ordered_json(text);
+        RunStatus status;
+        status.state = json.at("state").get<std::string>();
+        status.reason = json.at("reason").get<std::string>();
+        status.round = json.at("round").get<std::int32_t>();
+        status.rounds = json.at("rounds").get<std::int32_t>();
+        status.elapsed_seconds = optional_number(json, "elapsed_seconds").value_or(0.0);
+        status.tokens_per_second = optional_number(json, "tokens_per_second").value_or(0.0);
+        status.seconds_left = optional_number(json, "seconds_left");
+        status.seconds_per_round = optional_number(json, "seconds_per_round").value_or(0.0);
+        status.host = json.at("host").get<std::string>();
+        status.pid = json.at("pid").get<std::int64_t>();
+        status.ranks = json.at("ranks").get<int>();
+        status.updated = json.at("updated").get<double>();
+        for (const auto& [name, adapter] : json.at("adapters").items()) {
+            status.adapters.push_back(adapter_progress(name, adapter));
+        }
+        return status;
+    } catch (const OrderedJson::exception& error) {
+        throw InputError(where, cat("cannot be read as the status of a run: ", error.what()),
+                         "delete the file; a running job writes it anew");
+    }
+}
+
+std::string time_text(double unix_seconds) {
+    return local_time(unix_seconds, "%Y-%m-%d %H:%M:%S");
+}
+
+}  // namespace loratrain

@@ -1,0 +1,171 @@
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "io/capped_problems.h"
+#include "io/hdf5_handle.h"
+#include "io/tokens/token_formats.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int64_t scan_tokens = 1 << 20;
+constexpr const char* layout_hint =
+    "a token file has int32 tokens, int32 labels of the same length and int64 offsets [samples + "
+    "1]";
+
+bool is_signed_integer(hid_t dataset, std::size_t bytes) {
+    const Hdf5Handle type(H5Dget_type(dataset), H5Tclose);
+    return H5Tget_class(type.get()) == H5T_INTEGER && H5Tget_size(type.get()) == bytes &&
+           H5Tget_sign(type.get()) == H5T_SGN_2;
+}
+
+class TokenHdf5 final : public TokenFile {
+  public:
+    TokenHdf5(const std::string& path, const SampleVisitor& visit) : path_(path) {
+        const Hdf5Lock lock;
+        file_ = open_hdf5_file(path);
+        CappedProblems problems(path);
+        check_names(problems);
+        tokens_ = open_list("tokens", 4, problems);
+        if (H5Lexists(file_.get(), "labels", H5P_DEFAULT) > 0) {
+            labels_ = open_list("labels", 4, problems);
+        }
+        const Hdf5Handle offsets = open_list("offsets", 8, problems);
+        problems.throw_if_any();
+        read_offsets(offsets.get(), problems);
+        problems.throw_if_any();
+        scan(visit, problems);
+        problems.throw_if_any();
+    }
+
+    std::int64_t size() const override { return static_cast<std::int64_t>(offsets_.size()) - 1; }
+    std::int64_t length(std::int64_t sample) const override {
+        return offset(sample + 1) - offset(sample);
+    }
+    std::string where(std::int64_t sample) const override { return cat(path_, ":sample ", sample); }
+    TokenSample read(std::int64_t sample) const override {
+        const std::int64_t first = offset(sample);
+        return read_range(first, offset(sample + 1) - first);
+    }
+
+  private:
+    std::int64_t offset(std::int64_t i) const {
+        LORATRAIN_CHECK(i >= 0 && i <= size(), path_, ": sample ", i);
+        return offsets_[static_cast<std::size_t>(i)];
+    }
+
+    /// Other data say what to train on, or are misspelt: without them the wrong tokens are trained.
+    void check_names(CappedProblems& problems) const {
+        for (const std::string& name : root_names(file_.get())) {
+            if (name == "tokens" || name == "labels" || name == "offsets") continue;
+            problems.add(cat(path_, ":", name), "is not known in a token file", layout_hint);
+        }
+    }
+
+    Hdf5Handle open_list(const char* name, std::size_t bytes, CappedProblems& problems) const {
+        const std::string where = path_ + ":" + name;
+        const bool exists = H5Lexists(file_.get(), name, H5P_DEFAULT) > 0;
+        Hdf5Handle dataset;
+        if (exists) dataset = {H5Dopen2(file_.get(), name, H5P_DEFAULT), H5Dclose};
+        if (!dataset) {
+            problems.add(where, exists ? "is not a readable dataset" : "dataset is missing",
+                         layout_hint);
+        } else if (!is_signed_integer(dataset.get(), bytes)) {
+            problems.add(where, cat("must hold signed integers of ", 8 * bytes, " bits"),
+                         layout_hint);
+        } else if (dataset_shape(dataset.get()).size() != 1) {
+            problems.add(where, "must have one axis", layout_hint);
+        }
+        return dataset;
+    }
+
+    void read_offsets(hid_t dataset, CappedProblems& problems) {
+        const std::string in_offsets = path_ + ":offsets";
+        const std::int64_t tokens = dataset_shape(tokens_.get())[0];
+        const std::int64_t labels = labels_ ? dataset_shape(labels_.get())[0] : tokens;
+        if (labels != tokens) {
+            problems.add(path_ + ":labels", cat(tokens, " tokens but ", labels, " labels"),
+                         layout_hint);
+        }
+        offsets_.resize(static_cast<std::size_t>(dataset_shape(dataset)[0]));
+        if (offsets_.size() < 2) {
+            problems.add(path_, "has no samples", "is it the right file?");
+            return;
+        }
+        read_hdf5_slab(dataset, H5T_NATIVE_INT64, 0, size() + 1, offsets_.data(), in_offsets);
+        if (offsets_.front() != 0 || offsets_.back() != tokens) {
+            problems.add(in_offsets,
+                         cat("run from ", offsets_.front(), " to ", offsets_.back(),
+                             ", must run from 0 to the ", tokens, " tokens"),
+                         layout_hint);
+        }
+        for (std::int64_t i = 0; i < size(); ++i) {
+            const std::int64_t count = offset(i + 1) - offset(i);
+            if (count == 0) problems.add(where(i), "sample is empty", "leave it out");
+            if (count < 0 || count > INT32_MAX) {
+                problems.add(where(i), cat("has ", count, " tokens by its offsets"), layout_hint);
+            }
+        }
+    }
+
+    TokenSample read_range(std::int64_t first, std::int64_t count) const {
+        const Hdf5Lock lock;
+        TokenSample sample;
+        sample.input_ids.resize(static_cast<std::size_t>(count));
+        read_hdf5_slab(tokens_.get(), H5T_NATIVE_INT32, first, count, sample.input_ids.data(),
+                       path_ + ":tokens");
+        sample.labels = sample.input_ids;
+        if (labels_) {
+            read_hdf5_slab(labels_.get(), H5T_NATIVE_INT32, first, count, sample.labels.data(),
+                           path_ + ":labels");
+        }
+        return sample;
+    }
+
+    /// Reads many samples at a time: a call of HDF5 costs more than a short sample.
+    void scan(const SampleVisitor& visit, CappedProblems& problems) const {
+        for (std::int64_t i = 0; i < size();) {
+            std::int64_t end = i + 1;
+            while (end < size() && offset(end + 1) - offset(i) <= scan_tokens) ++end;
+            const TokenSample block = read_range(offset(i), offset(end) - offset(i));
+            for (const std::int64_t start = offset(i); i < end; ++i) {
+                visit_sample(i, block, offset(i) - start, visit, problems);
+            }
+        }
+    }
+
+    void visit_sample(std::int64_t i, const TokenSample& block, std::int64_t first,
+                      const SampleVisitor& visit, CappedProblems& problems) const {
+        const auto cut = [&](const std::vector<std::int32_t>& list) {
+            return std::vector<std::int32_t>(list.begin() + first,
+                                             list.begin() + first + length(i));
+        };
+        const TokenSample sample{cut(block.input_ids), cut(block.labels)};
+        const auto negative = std::find_if(sample.input_ids.begin(), sample.input_ids.end(),
+                                           [](std::int32_t id) { return id < 0; });
+        if (negative != sample.input_ids.end()) {
+            problems.add(
+                where(i),
+                cat("token ", negative - sample.input_ids.begin(), " is ", *negative, ": negative"),
+                layout_hint);
+        } else if (visit) {
+            visit(where(i), sample);
+        }
+    }
+
+    std::string path_;
+    Hdf5Handle file_;
+    Hdf5Handle tokens_;
+    Hdf5Handle labels_;
+    std::vector<std::int64_t> offsets_;
+};
+
+}  // namespace
+
+std::unique_ptr<TokenFile> open_token_hdf5(const std::string& path, const SampleVisitor& visit) {
+    return std::make_unique<TokenHdf5>(path, visit);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,251 @@
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "io/capped_problems.h"
+#include "io/json_text.h"
+#include "io/raw_file.h"
+#include "io/tokens/token_formats.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::size_t scan_bytes = 4U << 20U;
+constexpr std::size_t longest_line = 256U << 20U;  // of which a Line's numbers hold every count
+constexpr const char* prepare_hint = "make the file with scripts/prepare_data.py";
+
+/// What is wrong with one line.
+struct LineProblem {
+    std::string what;
+    std::string hint;
+};
+
+std::vector<std::int32_t> read_ids(const Json& line, const char* key, std::int32_t smallest) {
+    const Json& list = line[key];
+    if (!list.is_array()) {
+        throw LineProblem{cat("'", key, "' is ", json_kind(list), ", must be a list of ids"),
+                          prepare_hint};
+    }
+    std::vector<std::int32_t> ids;
+    ids.reserve(list.size());
+    for (const Json& value : list) {
+        const bool whole = value.is_number_integer();
+        const bool fits = whole && value.get<std::int64_t>() >= smallest &&
+                          value.get<std::int64_t>() <= INT32_MAX &&
+                          (!value.is_number_unsigned() || value.get<std::uint64_t>() <= INT32_MAX);
+        if (!fits) {
+            const char* low = smallest < 0 ? "too small" : "negative";
+            const char* fault =
+                !whole ? "not a whole number" : (value.is_number_unsigned() ? "too large" : low);
+            throw LineProblem{
+                cat("'", key, "'[", ids.size(), "] is ", json_text(value), ": ", fault),
+                prepare_hint};
+        }
+        ids.push_back(value.get<std::int32_t>());
+    }
+    return ids;
+}
+
+/// A key that says what to train on as `labels` does: training on everything would go unseen.
+void refuse_other_labels(const Json& line) {
+    for (const char* mask : {"assistant_mask", "assistant_masks", "completion_mask", "loss_mask"}) {
+        if (line.contains(mask)) {
+            throw LineProblem{cat("has '", mask, "' but no 'labels'"),
+                              "write labels: the ids, and -100 where the mask is 0"};
+        }
+    }
+    for (const auto& [key, value] : line.items()) {
+        if (!nearest(key, {"labels"}).empty() || key == "label_ids" || key == "targets") {
+            throw LineProblem{"unknown key '" + key + "'", "did you mean 'labels'?"};
+        }
+    }
+}
+
+/// Zeros mean padding, which would be trained like any token.
+void check_attention_mask(const Json& line) {
+    const auto mask = line.find("attention_mask");
+    if (mask == line.end()) return;
+    const auto is_one = [](const Json& value) {
+        return value.is_boolean() ? value.get<bool>() : value == 1;
+    };
+    if (mask->is_array() && std::all_of(mask->begin(), mask->end(), is_one)) return;
+    throw LineProblem{"'attention_mask' is not all ones: padding inside a sample is not supported",
+                      "leave padding tokens and the mask out"};
+}
+
+TokenSample read_token_line(const Json& line) {
+    if (!line.contains("input_ids")) {
+        const bool text = line.contains("text") || line.contains("prompt");
+        throw LineProblem{"has no 'input_ids'",
+                          text ? std::string("text must become tokens first: ") + prepare_hint +
+                                     ", or set tokenizer: bytes"
+                               : prepare_hint};
+    }
+    TokenSample sample;
+    sample.input_ids = read_ids(line, "input_ids", 0);
+    if (sample.input_ids.empty()) throw LineProblem{"sample is empty", "remove the line"};
+    check_attention_mask(line);
+    if (!line.contains("labels")) {
+        refuse_other_labels(line);
+        sample.labels = sample.input_ids;
+        return sample;
+    }
+    sample.labels = read_ids(line, "labels", INT32_MIN);
+    if (sample.labels.size() != sample.input_ids.size()) {
+        throw LineProblem{
+            cat(sample.input_ids.size(), " input_ids but ", sample.labels.size(), " labels"),
+            prepare_hint};
+    }
+    return sample;
+}
+
+std::string read_text_field(const Json& line, const char* key) {
+    const Json& value = line[key];
+    if (value.is_string()) return value.get<std::string>();
+    throw LineProblem{cat("'", key, "' is ", json_kind(value), ", must be a string"), ""};
+}
+
+TokenSample read_text_line(const Json& line) {
+    const bool pair = line.contains("prompt") && line.contains("completion");
+    const bool text = line.contains("text");
+    if (pair == text) {
+        throw LineProblem{pair ? "has both 'text' and 'prompt'"
+                               : "has neither 'text' nor 'prompt' and 'completion'",
+                          line.contains("input_ids")
+                              ? "it holds tokens: remove tokenizer: bytes"
+                              : "write {\"prompt\": ..., \"completion\": ...}"};
+    }
+    if (pair)
+        return tokenize_bytes(read_text_field(line, "prompt"), read_text_field(line, "completion"));
+    const std::string content = read_text_field(line, "text");
+    if (content.empty()) throw LineProblem{"sample is empty", "remove the line"};
+    return tokenize_bytes("", content);
+}
+
+TokenSample parse_line(std::string_view text, bool bytes) {
+    Json line;
+    try {
+        line =
+            parse_json(text, "", "each line must hold one JSON object; the file may be truncated");
+    } catch (const InputError& error) {
+        const Problem& problem = error.problems().front();
+        throw LineProblem{problem.what, problem.hint};
+    }
+    if (!line.is_object()) {
+        throw LineProblem{"holds " + json_kind(line) + ", must be an object", prepare_hint};
+    }
+    return bytes ? read_text_line(line) : read_token_line(line);
+}
+
+bool is_blank(std::string_view text) {
+    return text.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+/// Where one sample lies.
+struct Line {
+    std::uint64_t begin = 0;
+    std::uint32_t bytes = 0;
+    std::int32_t tokens = 0;
+};
+
+class TokenJsonl final : public TokenFile {
+  public:
+    TokenJsonl(const std::string& path, bool bytes, const SampleVisitor& visit)
+        : file_(path), bytes_(bytes) {
+        CappedProblems problems(path);
+        scan([&](std::uint64_t begin, std::string_view text) {
+            add_line(begin, text, visit, problems);
+        });
+        if (lines_.empty() && problems.empty()) {
+            problems.add(path, "has no samples", "is it the right file?");
+        }
+        problems.throw_if_any();
+        lines_.shrink_to_fit();
+    }
+
+    std::int64_t size() const override { return static_cast<std::int64_t>(lines_.size()); }
+    std::int64_t length(std::int64_t sample) const override { return line(sample).tokens; }
+    std::string where(std::int64_t sample) const override {
+        return cat(file_.path(), ":", sample + 1);
+    }
+    TokenSample read(std::int64_t sample) const override {
+        const Line& at = line(sample);
+        std::string text(at.bytes, '\0');
+        file_.read(at.begin, at.bytes, text.data());
+        try {
+            TokenSample result = parse_line(text, bytes_);
+            if (static_cast<std::int32_t>(result.input_ids.size()) == at.tokens) return result;
+        } catch (const LineProblem&) {
+        }
+        throw Error(where(sample) + ": was changed after it had been opened");
+    }
+
+  private:
+    const Line& line(std::int64_t sample) const {
+        LORATRAIN_CHECK(sample >= 0 && sample < size(), file_.path(), ": sample ", sample);
+        return lines_[static_cast<std::size_t>(sample)];
+    }
+
+    /// Calls take(begin, text) for every line; one that is too long is the last, and cut.
+    template <class Take>
+    void scan(const Take& take) const {
+        std::string pending;
+        std::uint64_t begin = 0;
+        for (std::uint64_t done = 0; done < file_.size() && pending.size() <= longest_line;) {
+            const std::size_t old = pending.size();
+            const std::uint64_t bytes = std::min<std::uint64_t>(scan_bytes, file_.size() - done);
+            pending.resize(old + bytes);
+            file_.read(done, bytes, pending.data() + old);
+            done += bytes;
+            std::size_t first = 0;
+            std::size_t end = pending.find('\n', old);
+            for (; end != std::string::npos; end = pending.find('\n', first)) {
+                take(begin + first, std::string_view(pending).substr(first, end - first));
+                first = end + 1;
+            }
+            pending.erase(0, first);
+            begin += first;
+        }
+        if (!pending.empty()) take(begin, std::string_view(pending));
+    }
+
+    void add_line(std::uint64_t begin, std::string_view text, const SampleVisitor& visit,
+                  CappedProblems& problems) {
+        const std::string where = cat(file_.path(), ":", ++line_number_);
+        const bool last = begin + text.size() + 1 >= file_.size();
+        if (is_blank(text)) {
+            if (!last) problems.add(where, "line is blank", "remove the line");
+            return;
+        }
+        if (text.size() > longest_line) {
+            problems.add(where, "line is longer than " + human_bytes(longest_line),
+                         "each line must hold one sample; is it the right file?");
+            return;
+        }
+        try {
+            const TokenSample sample = parse_line(text, bytes_);
+            lines_.push_back({begin, static_cast<std::uint32_t>(text.size()),
+                              static_cast<std::int32_t>(sample.input_ids.size())});
+            if (visit) visit(where, sample);
+        } catch (const LineProblem& problem) {
+            problems.add(where, problem.what, problem.hint);
+        }
+    }
+
+    InputFile file_;
+    bool bytes_;
+    std::int64_t line_number_ = 0;
+    std::vector<Line> lines_;
+};
+
+}  // namespace
+
+std::unique_ptr<TokenFile> open_token_jsonl(const std::string& path, bool bytes,
+                                            const SampleVisitor& visit) {
+    return std::make_unique<TokenJsonl>(path, bytes, visit);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,231 @@
+#include "io/weights/base_weights.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+#include "io/capped_problems.h"
+#include "io/checksum.h"
+#include "io/float_convert.h"
+#include "io/hdf5_handle.h"
+#include "io/shape_text.h"
+#include "io/weights/base_writer.h"
+#include "io/weights/hf_config.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr const char* import_hint = "make the file with: loratrain import-hf HF_DIR base.h5";
+constexpr std::int64_t staging_bytes = 8 << 20;
+
+/// How one tensor lies in the file.
+struct StoredTensor {
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
+    bool vector = false;  ///< one-dimensional: one row here, one axis there
+    DType dtype = DType::f32;
+    bool as_uint16 = false;
+};
+
+std::string required_attribute(hid_t file, const char* name, const std::string& path) {
+    auto text = read_text_attribute(file, name);
+    if (!text) {
+        throw InputError(path, cat("has no attribute '", name, "': not a base-weights file"),
+                         import_hint);
+    }
+    return *text;
+}
+
+void check_format(hid_t file, const std::string& path) {
+    const std::string format = required_attribute(file, format_attribute, path);
+    if (format != base_format) {
+        throw InputError(path, cat("has format '", format, "', must be '", base_format, "'"),
+                         import_hint);
+    }
+}
+
+class BaseFile : public WeightSource {
+  public:
+    explicit BaseFile(const std::string& path) : path_(path) {
+        const Hdf5Lock lock;
+        file_ = open_hdf5_file(path);
+        check_format(file_.get(), path);
+        config_ = required_attribute(file_.get(), config_attribute, path);
+        spec_ = parse_hf_config(config_, path + ":config.json");
+        checksum_ = required_attribute(file_.get(), checksum_attribute, path);
+        read_tensors();
+    }
+
+    const ModelSpec& spec() const override { return spec_; }
+    std::string checksum() const override;
+    void read_rows(const std::string& name, std::int64_t first_row,
+                   const TensorView& target) const override;
+
+  private:
+    void read_tensors();
+    std::string read_tensor(const BaseTensor& tensor, CappedProblems& problems);
+    std::string where(const std::string& name) const { return path_ + ":" + name; }
+    void read_block(hid_t dataset, const std::string& name, std::int64_t first, std::int64_t count,
+                    void* target) const;
+
+    std::string path_;
+    Hdf5Handle file_;
+    std::string config_;
+    ModelSpec spec_;
+    std::string checksum_;
+    std::map<std::string, StoredTensor> tensors_;
+};
+
+std::string BaseFile::checksum() const {
+    Checksum config;
+    config.update(config_.data(), config_.size());
+    return checksum_ + "-" + config.hex();
+}
+
+void BaseFile::read_tensors() {
+    CappedProblems problems(path_);
+    std::vector<std::string> found = root_names(file_.get());
+    std::map<std::string, std::string> checksums;
+    for (const BaseTensor& tensor : base_tensors(spec_)) {
+        const auto position = std::lower_bound(found.begin(), found.end(), tensor.name);
+        if (position == found.end() || *position != tensor.name) {
+            problems.add(where(tensor.name), "tensor is missing", import_hint);
+            continue;
+        }
+        found.erase(position);
+        checksums[tensor.name] = read_tensor(tensor, problems);
+    }
+    for (const std::string& name : found) {
+        problems.add(where(name), "is no tensor of a " + spec_.family + " model with this config",
+                     import_hint);
+    }
+    if (problems.empty() && combined_checksum(checksums) != checksum_) {
+        problems.add(path_, "the checksums of its tensors do not give its checksum " + checksum_,
+                     "the file was changed after it was made; import the model again");
+    }
+    problems.throw_if_any();
+}
+
+/// Checks one dataset and remembers its layout; returns what it adds to the file's checksum.
+std::string BaseFile::read_tensor(const BaseTensor& tensor, CappedProblems& problems) {
+    const Hdf5Handle dataset(H5Dopen2(file_.get(), tensor.name.c_str(), H5P_DEFAULT), H5Dclose);
+    if (!dataset) {
+        problems.add(where(tensor.name), "is not a readable dataset: " + hdf5_reason(),
+                     import_hint);
+        return "";
+    }
+    const std::vector<std::int64_t> shape = dataset_shape(dataset.get());
+    if (shape != tensor.shape) {
+        problems.add(
+            where(tensor.name),
+            "has shape " + shape_text(shape) + ", config.json needs " + shape_text(tensor.shape),
+            import_hint);
+    }
+    StoredTensor stored;
+    stored.vector = tensor.shape.size() == 1;
+    stored.rows = stored.vector ? 1 : tensor.shape[0];
+    stored.cols = tensor.shape.back();
+    const Hdf5Handle type(H5Dget_type(dataset.get()), H5Tclose);
+    const std::string named = read_text_attribute(dataset.get(), dtype_attribute).value_or("");
+    stored.as_uint16 = H5Tget_class(type.get()) == H5T_INTEGER && H5Tget_size(type.get()) == 2 &&
+                       (named == "bf16" || named == "bfloat16" || named == "BF16");
+    stored.dtype = is_f32_type(type.get()) ? DType::f32 : DType::bf16;
+    if (!stored.as_uint16 && !is_f32_type(type.get()) && !is_bf16_type(type.get())) {
+        problems.add(where(tensor.name), "is stored in an unknown number format",
+                     "known: float32, bfloat16 as a 16-bit float type, or uint16 with the "
+                     "attribute dtype = \"bf16\"");
+    }
+    const auto checksum = read_text_attribute(dataset.get(), checksum_attribute);
+    if (!checksum) problems.add(where(tensor.name), "has no attribute 'checksum'", import_hint);
+    tensors_[tensor.name] = stored;
+    return dtype_and_checksum(stored.dtype, checksum.value_or(""));
+}
+
+void BaseFile::read_block(hid_t dataset, const std::string& name, std::int64_t first,
+                          std::int64_t count, void* target) const {
+    const StoredTensor& stored = tensors_.at(name);
+    const Hdf5Handle bf16 = make_bf16_type();
+    const hid_t bf16_bits = stored.as_uint16 ? H5T_NATIVE_UINT16 : bf16.get();
+    const hid_t type = stored.dtype == DType::f32 ? H5T_NATIVE_FLOAT : bf16_bits;
+    read_hdf5_slab(dataset, type, first, stored.vector ? stored.cols : count, target, where(name));
+}
+
+void convert_row(DType from, const void* source, std::int64_t cols, const TensorView& row) {
+    const FloatFormat format = from == DType::f32 ? FloatFormat::f32 : FloatFormat::bf16;
+    if (row.dtype == DType::f32) {
+        convert_to_f32(format, source, cols, row.f32());
+    } else {
+        convert_to_bf16(format, source, cols, static_cast<BFloat16*>(row.data));
+    }
+}
+
+void BaseFile::read_rows(const std::string& name, std::int64_t first_row,
+                         const TensorView& target) const {
+    const auto found = tensors_.find(name);
+    LORATRAIN_CHECK(found != tensors_.end(), where(name));
+    const StoredTensor& stored = found->second;
+    LORATRAIN_CHECK(first_row >= 0 && target.rows >= 0 && target.cols == stored.cols &&
+                        first_row + target.rows <= stored.rows,
+                    where(name), ": rows ", first_row, " + ", target.rows, " of ", stored.rows,
+                    ", columns ", target.cols, " of ", stored.cols);
+    if (target.rows == 0) return;
+    const Hdf5Lock lock;
+    const Hdf5Handle dataset(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), H5Dclose);
+    if (target.dtype == stored.dtype && (target.ld == target.cols || target.rows == 1)) {
+        return read_block(dataset.get(), name, first_row, target.rows, target.data);
+    }
+    const auto row_bytes = stored.cols * static_cast<std::int64_t>(size_of(stored.dtype));
+    const auto block = std::clamp<std::int64_t>(staging_bytes / row_bytes, 1, target.rows);
+    std::vector<char> staging(static_cast<std::size_t>(block * row_bytes));
+    for (std::int64_t done = 0; done < target.rows; done += block) {
+        const std::int64_t count = std::min(block, target.rows - done);
+        read_block(dataset.get(), name, first_row + done, count, staging.data());
+        for (std::int64_t i = 0; i < count; ++i) {
+            convert_row(stored.dtype, staging.data() + i * row_bytes, stored.cols,
+                        target.row_range(done + i, 1));
+        }
+    }
+}
+
+void add_linear(std::vector<BaseTensor>& tensors, const ModelSpec& spec, const std::string& parent,
+                Linear linear) {
+    const LinearShape shape = linear_shape(spec, linear);
+    const std::string name = parent + module_name(linear);
+    tensors.push_back({name + ".weight", {shape.out, shape.in}});
+    if (has_bias(spec, linear)) tensors.push_back({name + ".bias", {shape.out}});
+}
+
+}  // namespace
+
+std::vector<BaseTensor> base_tensors(const ModelSpec& spec) {
+    std::vector<BaseTensor> tensors{
+        {"model.embed_tokens.weight", {spec.vocab_size, spec.hidden_size}}};
+    for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
+        const std::string prefix = cat("model.layers.", layer, ".");
+        tensors.push_back({prefix + "input_layernorm.weight", {spec.hidden_size}});
+        for (const Linear linear : {Linear::q, Linear::k, Linear::v, Linear::o}) {
+            add_linear(tensors, spec, prefix + "self_attn.", linear);
+        }
+        if (spec.qk_norm) {
+            tensors.push_back({prefix + "self_attn.q_norm.weight", {spec.head_dim}});
+            tensors.push_back({prefix + "self_attn.k_norm.weight", {spec.head_dim}});
+        }
+        tensors.push_back({prefix + "post_attention_layernorm.weight", {spec.hidden_size}});
+        for (const Linear linear : {Linear::gate, Linear::up, Linear::down}) {
+            add_linear(tensors, spec, prefix + "mlp.", linear);
+        }
+    }
+    tensors.push_back({"model.norm.weight", {spec.hidden_size}});
+    if (!spec.tie_word_embeddings) {
+        tensors.push_back({"lm_head.weight", {spec.vocab_size, spec.hidden_size}});
+    }
+    return tensors;
+}
+
+std::unique_ptr<WeightSource> open_base_weights(const std::string& path) {
+    return std::make_unique<BaseFile>(path);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,125 @@
+#include "io/weights/base_writer.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int64_t chunk_bytes = 1 << 20;
+constexpr std::int64_t chunks_per_block = 8;
+
+std::int64_t row_elements(const std::vector<std::int64_t>& shape) {
+    std::int64_t count = 1;
+    for (std::size_t i = 1; i < shape.size(); ++i) count *= shape[i];
+    return count;
+}
+
+std::int64_t rows_per_chunk(const std::vector<std::int64_t>& shape, DType dtype) {
+    const std::int64_t row_bytes = row_elements(shape) * static_cast<std::int64_t>(size_of(dtype));
+    return std::clamp<std::int64_t>(chunk_bytes / row_bytes, 1, shape[0]);
+}
+
+std::vector<hsize_t> extents(const std::vector<std::int64_t>& shape, std::int64_t first) {
+    std::vector<hsize_t> result(shape.begin(), shape.end());
+    result[0] = static_cast<hsize_t>(first);
+    return result;
+}
+
+Hdf5Handle chunked_layout(const std::vector<std::int64_t>& shape, DType dtype,
+                          const std::string& where) {
+    Hdf5Handle properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+    const std::vector<hsize_t> chunk = extents(shape, rows_per_chunk(shape, dtype));
+    check_status(H5Pset_chunk(properties.get(), static_cast<int>(chunk.size()), chunk.data()),
+                 where, "set chunks");
+    check_status(H5Pset_fletcher32(properties.get()), where, "set the checksum filter");
+    // Every element is written, and the file's bytes must not depend on the clock.
+    H5Pset_fill_time(properties.get(), H5D_FILL_TIME_NEVER);
+    H5Pset_obj_track_times(properties.get(), false);
+    return properties;
+}
+
+}  // namespace
+
+std::string dtype_and_checksum(DType dtype, const std::string& checksum) {
+    return to_string(dtype) + " " + checksum;
+}
+
+std::string combined_checksum(const std::map<std::string, std::string>& dtype_and_checksum) {
+    Checksum checksum;
+    for (const auto& [name, value] : dtype_and_checksum) {
+        const std::string line = cat(name, " ", value, "\n");
+        checksum.update(line.data(), line.size());
+    }
+    return checksum.hex();
+}
+
+BaseWriter::BaseWriter(const std::string& path, const std::string& config_json) : path_(path) {
+    const Hdf5Lock lock;
+    file_ = create_hdf5_file(path);
+    write_text_attribute(file_.get(), format_attribute, base_format, path);
+    write_text_attribute(file_.get(), config_attribute, config_json, path);
+}
+
+std::int64_t BaseWriter::rows_per_block(const std::vector<std::int64_t>& shape, DType dtype) {
+    return std::min(shape[0], chunks_per_block * rows_per_chunk(shape, dtype));
+}
+
+void BaseWriter::begin(const std::string& name, const std::vector<std::int64_t>& shape,
+                       DType dtype) {
+    const Hdf5Lock lock;
+    name_ = name;
+    shape_ = shape;
+    dtype_ = dtype;
+    written_ = 0;
+    checksum_ = Checksum();
+    memory_type_ =
+        dtype == DType::bf16 ? make_bf16_type() : Hdf5Handle(H5Tcopy(H5T_IEEE_F32LE), H5Tclose);
+    const std::vector<hsize_t> extent = extents(shape, shape[0]);
+    const Hdf5Handle space(
+        H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), H5Sclose);
+    const Hdf5Handle layout = chunked_layout(shape, dtype, where());
+    dataset_ = checked({H5Dcreate2(file_.get(), name.c_str(), memory_type_.get(), space.get(),
+                                   H5P_DEFAULT, layout.get(), H5P_DEFAULT),
+                        H5Dclose},
+                       where(), "create the dataset");
+}
+
+void BaseWriter::write_rows(std::int64_t count, const void* data) {
+    LORATRAIN_CHECK(written_ + count <= shape_[0], where());
+    const Hdf5Lock lock;
+    std::vector<hsize_t> start(shape_.size(), 0);
+    start[0] = static_cast<hsize_t>(written_);
+    const std::vector<hsize_t> extent = extents(shape_, count);
+    const Hdf5Handle file_space(H5Dget_space(dataset_.get()), H5Sclose);
+    const Hdf5Handle memory_space(
+        H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), H5Sclose);
+    check_status(H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, start.data(), nullptr,
+                                     extent.data(), nullptr),
+                 where(), "select rows");
+    check_status(H5Dwrite(dataset_.get(), memory_type_.get(), memory_space.get(), file_space.get(),
+                          H5P_DEFAULT, data),
+                 where(), "write");
+    checksum_.update(data,
+                     static_cast<std::size_t>(count * row_elements(shape_)) * size_of(dtype_));
+    written_ += count;
+}
+
+void BaseWriter::end() {
+    LORATRAIN_CHECK(written_ == shape_[0], where(), " has ", written_, " rows");
+    const Hdf5Lock lock;
+    write_text_attribute(dataset_.get(), checksum_attribute, checksum_.hex(), where());
+    tensors_[name_] = dtype_and_checksum(dtype_, checksum_.hex());
+    check_status(dataset_.close() ? 0 : -1, where(), "write the last rows");
+}
+
+void BaseWriter::finish() {
+    const Hdf5Lock lock;
+    write_text_attribute(file_.get(), checksum_attribute, combined_checksum(tensors_), path_);
+    check_status(H5Fflush(file_.get(), H5F_SCOPE_GLOBAL), path_, "write");
+    check_status(file_.close() ? 0 : -1, path_, "close");
+}
+
+}  // namespace loratrain

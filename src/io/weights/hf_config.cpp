@@ -1,0 +1,272 @@
+#include "io/weights/hf_config.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "io/json_reader.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int64_t most_layers = 10000;  // each makes names of tensors before any is looked for
+constexpr const char* not_supported = "this kind of model cannot be trained here";
+
+/// What config.json leaves to the family.
+struct Family {
+    const char* name = "";
+    const char* architecture = "";
+    std::int64_t head_dim = 0;          ///< where config.json has none; 0 = hidden / heads
+    std::int64_t kv_heads = 0;          ///< where config.json has none; 0 = heads
+    bool reads_attention_bias = false;  ///< key attention_bias decides on q, k, v, o
+    bool reads_mlp_bias = false;
+    bool qkv_bias = false;  ///< fixed by the family
+    bool qk_norm = false;
+    bool has_window = false;
+    bool window_needs_a_switch = false;  ///< sliding_window counts only with use_sliding_window
+};
+
+// The defaults of the configuration classes in HF transformers.
+constexpr Family families[] = {
+    {.name = "llama",
+     .architecture = "LlamaForCausalLM",
+     .reads_attention_bias = true,
+     .reads_mlp_bias = true},
+    {.name = "mistral", .architecture = "MistralForCausalLM", .kv_heads = 8, .has_window = true},
+    {.name = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .kv_heads = 32,
+     .qkv_bias = true,
+     .has_window = true,
+     .window_needs_a_switch = true},
+    {.name = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .head_dim = 128,
+     .kv_heads = 32,
+     .reads_attention_bias = true,
+     .qk_norm = true,
+     .has_window = true,
+     .window_needs_a_switch = true},
+};
+
+std::vector<std::string> family_names() {
+    std::vector<std::string> names;
+    for (const Family& family : families) names.emplace_back(family.name);
+    return names;
+}
+
+const Family* find_family(JsonReader& config) {
+    const std::string type = config.text("model_type");
+    for (const Family& family : families) {
+        if (type == family.name) return &family;
+    }
+    const std::string known = "model families that can be trained: " + join(family_names(), ", ");
+    if (!config.has("model_type")) {
+        config.add("'model_type' is missing", known);
+    } else if (!type.empty()) {
+        config.wrong("model_type", "which is not supported", known);
+    }
+    return nullptr;
+}
+
+void check_architecture(JsonReader& config, const Family& family) {
+    const Json& list = config.get("architectures");
+    if (list.is_null() || (list.is_array() && list.empty())) return;
+    if (list.is_array() && list[0] == family.architecture) return;
+    config.wrong("architectures", cat("must be [\"", family.architecture, "\"]"), not_supported);
+}
+
+/// Switches whose mere presence means another kind of model.
+void check_refused_keys(JsonReader& config) {
+    if (config.has("quantization_config")) {
+        config.add("'quantization_config' is set: the weights are quantised",
+                   "use the unquantised model");
+    }
+    for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+        if (config.has(key) && config.get(key) != 0) {
+            config.wrong(key, "a mixture of experts", not_supported);
+        }
+    }
+    const std::string activation = config.text("hidden_act");
+    if (!activation.empty() && activation != "silu" && activation != "swish") {
+        config.wrong("hidden_act", "only silu is supported", not_supported);
+    }
+}
+
+void check_layer_types(JsonReader& config) {
+    const Json& types = config.get("layer_types");
+    if (types.is_null()) return;
+    const auto is_full = [](const Json& type) { return type == "full_attention"; };
+    if (types.is_array() && std::all_of(types.begin(), types.end(), is_full)) return;
+    config.wrong("layer_types", "every layer must have full_attention",
+                 "sliding-window and linear attention are not supported");
+}
+
+/// Refuses a window that some layer uses. One as long as the model's context is no exception:
+/// samples may be longer than that.
+void check_sliding_window(JsonReader& config, const Family& family, std::int64_t layers) {
+    if (!family.has_window) return;
+    const bool switched_on = !family.window_needs_a_switch || config.flag("use_sliding_window");
+    const bool given = config.contains("sliding_window");
+    if (!switched_on || (given && !config.count("sliding_window"))) return;
+    if (family.window_needs_a_switch) {
+        const Json& first = config.get("max_window_layers");
+        constexpr std::int64_t family_default = 28;
+        const bool whole = first.is_number_unsigned();
+        if ((whole ? first.get<std::int64_t>() : family_default) >= layers) return;
+    }
+    const char* rule = "an active sliding window is not supported";
+    const char* hint =
+        "for sequences no longer than the window, set \"sliding_window\": null in a copy of "
+        "config.json: the results are the same";
+    if (given) return config.wrong("sliding_window", rule, hint);
+    config.add(cat("'sliding_window' is missing, which means 4096; ", rule), hint);
+}
+
+void read_dimensions(JsonReader& config, const Family& family, ModelSpec& spec) {
+    spec.vocab_size = config.required_count("vocab_size");
+    spec.hidden_size = config.required_count("hidden_size");
+    spec.intermediate_size = config.required_count("intermediate_size");
+    spec.layers = config.required_count("num_hidden_layers");
+    if (spec.layers > most_layers) {
+        config.wrong("num_hidden_layers", cat("must be at most ", most_layers));
+    }
+    spec.heads = config.required_count("num_attention_heads");
+    // A null means one key-value head per head, a missing key the family's default.
+    const bool named = config.has("num_key_value_heads");
+    const bool null = !named && config.contains("num_key_value_heads");
+    const std::int64_t missing = null || family.kv_heads == 0 ? spec.heads : family.kv_heads;
+    spec.kv_heads = named ? config.count("num_key_value_heads").value_or(0) : missing;
+    if (spec.heads > 0 && spec.kv_heads > 0 && spec.heads % spec.kv_heads != 0) {
+        config.add(cat("num_attention_heads ", spec.heads,
+                       " is no multiple of num_key_value_heads ", spec.kv_heads,
+                       named ? "" : " (the family's default)"));
+    }
+}
+
+void read_head_dim(JsonReader& config, const Family& family, ModelSpec& spec) {
+    if (config.has("head_dim")) {
+        spec.head_dim = config.count("head_dim").value_or(0);
+    } else if (family.head_dim > 0 && !config.contains("head_dim")) {
+        spec.head_dim = family.head_dim;
+    } else if (spec.heads > 0 && spec.hidden_size > 0) {
+        if (spec.hidden_size % spec.heads != 0) {
+            config.add(cat("hidden_size ", spec.hidden_size,
+                           " is no multiple of num_attention_heads ", spec.heads,
+                           " and there is no head_dim"));
+        }
+        spec.head_dim = spec.hidden_size / spec.heads;
+    }
+    if (spec.head_dim % 2 != 0) {
+        config.add(cat("head_dim ", spec.head_dim, " is odd; rotary positions need pairs"));
+    }
+}
+
+void read_llama3_rope(JsonReader& rope, JsonReader& config, RopeSpec& spec) {
+    spec.low_freq_factor = rope.required_positive("low_freq_factor");
+    spec.high_freq_factor = rope.required_positive("high_freq_factor");
+    constexpr const char* original = "original_max_position_embeddings";
+    spec.original_max_position = config.has(original) && !rope.has(original)
+                                     ? config.required_count(original)
+                                     : rope.required_count(original);
+    if (spec.high_freq_factor <= spec.low_freq_factor && !rope.get("high_freq_factor").is_null()) {
+        rope.wrong("high_freq_factor", "must be greater than low_freq_factor");
+    }
+}
+
+/// One object of rotary settings, in the older (`type`) or newer (`rope_type`) spelling.
+RopeSpec read_rope_object(JsonReader& config, const char* key) {
+    RopeSpec spec;
+    const Json& object = config.get(key);
+    if (!object.is_object()) {
+        config.wrong(key, "must be an object");
+        return spec;
+    }
+    JsonReader rope(object, config.where(), std::string(key) + ".", config.problems());
+    const char* type_key = rope.has("rope_type") ? "rope_type" : "type";
+    const std::string type = rope.text(type_key);
+    const bool known_key = rope.has(type_key);
+    if (rope.has("rope_theta")) spec.theta = rope.required_positive("rope_theta");
+    if (type == "linear" || type == "llama3") spec.factor = rope.required_positive("factor");
+    if (type == "linear") {
+        spec.type = RopeType::linear;
+    } else if (type == "llama3") {
+        spec.type = RopeType::llama3;
+        read_llama3_rope(rope, config, spec);
+    } else if (known_key && type != "default") {
+        rope.wrong(type_key, "which is not supported", "known types: default, linear, llama3");
+    } else if (!known_key && (rope.has("factor") || !rope.has("rope_theta"))) {
+        rope.add(std::string(key) + " names no rope_type");
+    }
+    if (rope.has("partial_rotary_factor") && rope.get("partial_rotary_factor") != 1) {
+        rope.wrong("partial_rotary_factor", "must be 1", not_supported);
+    }
+    return spec;
+}
+
+bool same_rope(const RopeSpec& a, const RopeSpec& b) {
+    return a.type == b.type && a.factor == b.factor && a.low_freq_factor == b.low_freq_factor &&
+           a.high_freq_factor == b.high_freq_factor &&
+           a.original_max_position == b.original_max_position;
+}
+
+RopeSpec read_rope(JsonReader& config) {
+    const bool newer = config.has("rope_parameters");
+    const bool older = config.has("rope_scaling");
+    RopeSpec spec;
+    if (config.has("rope_theta")) spec.theta = config.required_positive("rope_theta");
+    const double outer_theta = spec.theta;
+    if (newer || older) {
+        const char* key = newer ? "rope_parameters" : "rope_scaling";
+        spec = read_rope_object(config, key);
+        const Json& object = config.get(key);
+        if (!object.is_object() || !object.contains("rope_theta")) spec.theta = outer_theta;
+    }
+    if (newer && older && !same_rope(spec, read_rope_object(config, "rope_scaling"))) {
+        config.add("rope_parameters and rope_scaling contradict each other", "remove one of them");
+    }
+    if (config.has("partial_rotary_factor") && config.get("partial_rotary_factor") != 1) {
+        config.wrong("partial_rotary_factor", "must be 1", not_supported);
+    }
+    return spec;
+}
+
+void read_family_switches(JsonReader& config, const Family& family, ModelSpec& spec) {
+    const bool attention_bias = family.reads_attention_bias && config.flag("attention_bias");
+    spec.qkv_bias = family.qkv_bias || attention_bias;
+    spec.o_bias = attention_bias;
+    spec.mlp_bias = family.reads_mlp_bias && config.flag("mlp_bias");
+    spec.qk_norm = family.qk_norm;
+    spec.tie_word_embeddings = config.flag("tie_word_embeddings");
+    spec.rms_norm_eps = config.positive("rms_norm_eps").value_or(1e-6);
+}
+
+}  // namespace
+
+ModelSpec parse_hf_config(const std::string& json_text, const std::string& where) {
+    const Json document = parse_json(json_text, where);
+    if (!document.is_object()) {
+        throw InputError(where, "holds " + json_kind(document) + ", must be an object",
+                         "give the config.json of a Hugging Face model");
+    }
+    Problems problems;
+    JsonReader config(document, where, "", problems);
+    ModelSpec spec;
+    const Family* family = find_family(config);
+    check_refused_keys(config);
+    // An unknown family is judged like a llama, so that further problems are named as well.
+    const Family& assumed = family != nullptr ? *family : families[0];
+    if (family != nullptr) check_architecture(config, assumed);
+    spec.family = assumed.name;
+    read_dimensions(config, assumed, spec);
+    read_head_dim(config, assumed, spec);
+    check_layer_types(config);
+    check_sliding_window(config, assumed, spec.layers);
+    spec.rope = read_rope(config);
+    read_family_switches(config, assumed, spec);
+    problems.throw_if_any();
+    return spec;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,110 @@
+#include "io/weights/hf_shards.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "io/capped_problems.h"
+#include "io/files.h"
+#include "io/json_text.h"
+
+namespace loratrain {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* incomplete_hint = "download the model again, all files of it";
+
+/// Shard file -> the tensors it must hold.
+using ShardMap = std::map<std::string, std::vector<std::string>>;
+
+bool is_plain_name(const std::string& name) {
+    return !name.empty() && fs::path(name).filename() == name && name != "." && name != "..";
+}
+
+ShardMap read_weight_map(const std::string& index_path) {
+    const Json document = parse_json(read_text(index_path), index_path);
+    if (!document.is_object() || !document.contains("weight_map") ||
+        !document["weight_map"].is_object() || document["weight_map"].empty()) {
+        throw InputError(index_path, "has no 'weight_map' that names tensors", incomplete_hint);
+    }
+    ShardMap shards;
+    CappedProblems problems(index_path);
+    for (const auto& [tensor, shard] : document["weight_map"].items()) {
+        if (shard.is_string() && is_plain_name(shard.get<std::string>())) {
+            shards[shard.get<std::string>()].push_back(tensor);
+        } else {
+            problems.add(cat(index_path, ":", tensor),
+                         "shard is " + json_text(shard) + ", must be a file name", incomplete_hint);
+        }
+    }
+    problems.throw_if_any();
+    return shards;
+}
+
+InputError no_weights(const std::string& dir) {
+    std::string hint = "give the directory of a Hugging Face model with safetensors weights";
+    if (fs::exists(dir + "/pytorch_model.bin") ||
+        fs::exists(dir + "/pytorch_model.bin.index.json")) {
+        hint = "it has pytorch_model.bin only; save the model with safe_serialization=True";
+    }
+    return {dir, "has neither model.safetensors nor model.safetensors.index.json", hint};
+}
+
+}  // namespace
+
+HfShards::HfShards(const std::string& dir) {
+    const std::string single = dir + "/model.safetensors";
+    const std::string index = single + ".index.json";
+    if (fs::exists(single)) {
+        add_file(single);
+    } else if (fs::exists(index)) {
+        open_index(dir, index);
+    } else {
+        throw no_weights(dir);
+    }
+}
+
+void HfShards::add_file(const std::string& path) {
+    files_.emplace_back(path);
+    for (const auto& [name, entry] : files_.back().entries()) {
+        tensors_.emplace(name, files_.size() - 1);
+    }
+}
+
+void HfShards::open_index(const std::string& dir, const std::string& index_path) {
+    CappedProblems problems(dir);
+    std::map<std::string, std::string> path_of;
+    for (const auto& [shard, names] : read_weight_map(index_path)) {
+        const std::string path = cat(dir, "/", shard);
+        try {
+            add_file(path);
+        } catch (const InputError& error) {
+            problems.add(error);
+            continue;
+        }
+        const SafetensorsFile& file = files_.back();
+        for (const std::string& name : names) {
+            path_of[name] = path;
+            if (file.entries().count(name) == 0) {
+                problems.add(cat(path, ":", name), "tensor is missing, the index says it is here",
+                             incomplete_hint);
+            }
+        }
+    }
+    for (const SafetensorsFile& file : files_) {
+        for (const auto& [name, entry] : file.entries()) {
+            const auto named = path_of.find(name);
+            if (named == path_of.end()) {
+                problems.add(cat(file.path(), ":", name), "tensor is not in the index",
+                             incomplete_hint);
+            } else if (named->second != file.path()) {
+                problems.add(cat(file.path(), ":", name), "tensor is also in " + named->second,
+                             incomplete_hint);
+            }
+        }
+    }
+    problems.throw_if_any();
+}
+
+}  // namespace loratrain

@@ -1,0 +1,198 @@
+#include "io/weights/import_hf.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "base/error.h"
+#include "io/capped_problems.h"
+#include "io/files.h"
+#include "io/float_convert.h"
+#include "io/shape_text.h"
+#include "io/weights/base_weights.h"
+#include "io/weights/base_writer.h"
+#include "io/weights/hf_config.h"
+#include "io/weights/hf_shards.h"
+
+namespace loratrain {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* head_name = "lm_head.weight";
+constexpr const char* embedding_name = "model.embed_tokens.weight";
+constexpr std::uint64_t compare_bytes = 8U << 20U;
+
+bool is_importable(const std::string& dtype) {
+    return dtype == "F32" || dtype == "BF16" || dtype == "F16";
+}
+
+void check_tensor(const HfShards& shards, const BaseTensor& tensor, CappedProblems& problems) {
+    const SafetensorsEntry& entry = shards.entry(tensor.name);
+    if (entry.shape != tensor.shape) {
+        problems.add(shards.where(tensor.name),
+                     "has shape " + shape_text(entry.shape) + ", config.json needs " +
+                         shape_text(tensor.shape),
+                     "weights and config.json do not belong together");
+    }
+    if (!is_importable(entry.dtype)) {
+        problems.add(shards.where(tensor.name), "has dtype " + entry.dtype,
+                     "F32, BF16 and F16 can be imported; quantised weights cannot");
+    }
+}
+
+bool is_ignored(const std::string& name) {
+    return name.ends_with("rotary_emb.inv_freq");
+}
+
+/// A stored head of a model with tied embeddings must be the embedding itself.
+void check_tied_head(const HfShards& shards, CappedProblems& problems) {
+    const std::string hint = "set tie_word_embeddings to false in config.json if the head is real";
+    const SafetensorsEntry& head = shards.entry(head_name);
+    const SafetensorsEntry& embedding = shards.entry(embedding_name);
+    if (head.dtype != embedding.dtype || head.shape != embedding.shape) {
+        problems.add(shards.where(head_name),
+                     "differs in shape or dtype from the embedding it is tied to", hint);
+        return;
+    }
+    std::vector<char> a(compare_bytes);
+    std::vector<char> b(compare_bytes);
+    const std::uint64_t total = head.end - head.begin;
+    for (std::uint64_t done = 0; done < total; done += compare_bytes) {
+        const std::uint64_t bytes = std::min(compare_bytes, total - done);
+        shards.file(head_name).read_bytes(head_name, done, bytes, a.data());
+        shards.file(embedding_name).read_bytes(embedding_name, done, bytes, b.data());
+        if (std::memcmp(a.data(), b.data(), bytes) != 0) {
+            problems.add(shards.where(head_name),
+                         "differs from the embedding although tie_word_embeddings is true", hint);
+            return;
+        }
+    }
+}
+
+void check_weights(const HfShards& shards, const ModelSpec& spec,
+                   const std::vector<BaseTensor>& tensors, const std::string& dir) {
+    CappedProblems problems(dir);
+    std::vector<std::string> expected;
+    for (const BaseTensor& tensor : tensors) {
+        expected.push_back(tensor.name);
+        if (shards.has(tensor.name)) {
+            check_tensor(shards, tensor, problems);
+        } else {
+            problems.add(dir + ":" + tensor.name, "tensor is missing",
+                         "the download is incomplete, or config.json belongs to another model");
+        }
+    }
+    std::sort(expected.begin(), expected.end());
+    for (const auto& [name, file] : shards.tensors()) {
+        const bool tied_head = spec.tie_word_embeddings && name == head_name;
+        if (tied_head || is_ignored(name)) continue;
+        if (!std::binary_search(expected.begin(), expected.end(), name)) {
+            problems.add(shards.where(name),
+                         "is no tensor of a " + spec.family + " model with this config.json",
+                         "this variant of the model is not supported");
+        }
+    }
+    if (spec.tie_word_embeddings && shards.has(head_name) && shards.has(embedding_name)) {
+        check_tied_head(shards, problems);
+    }
+    problems.throw_if_any();
+}
+
+DType stored_dtype(const std::string& dtype, bool store_bf16) {
+    return dtype == "BF16" || store_bf16 ? DType::bf16 : DType::f32;
+}
+
+std::uint64_t element_count(const BaseTensor& tensor) {
+    std::uint64_t count = 1;
+    for (const std::int64_t extent : tensor.shape) count *= static_cast<std::uint64_t>(extent);
+    return count;
+}
+
+/// Copies one tensor block by block; returns the bytes written.
+std::uint64_t copy_tensor(const HfShards& shards, const BaseTensor& tensor, DType dtype,
+                          BaseWriter& writer) {
+    const SafetensorsFile& file = shards.file(tensor.name);
+    const FloatFormat format = float_format(shards.entry(tensor.name).dtype).value();
+    const std::uint64_t row = element_count(tensor) / static_cast<std::uint64_t>(tensor.shape[0]);
+    const std::int64_t block = BaseWriter::rows_per_block(tensor.shape, dtype);
+    const auto block_elements = static_cast<std::size_t>(block) * row;
+    std::vector<char> source(block_elements * size_of(format));
+    std::vector<char> target(block_elements * size_of(dtype));
+    writer.begin(tensor.name, tensor.shape, dtype);
+    for (std::int64_t first = 0; first < tensor.shape[0]; first += block) {
+        const std::int64_t rows = std::min(block, tensor.shape[0] - first);
+        const auto elements = static_cast<std::int64_t>(static_cast<std::uint64_t>(rows) * row);
+        const std::uint64_t row_bytes = row * size_of(format);
+        file.read_bytes(tensor.name, static_cast<std::uint64_t>(first) * row_bytes,
+                        static_cast<std::uint64_t>(rows) * row_bytes, source.data());
+        if (dtype == DType::f32) {
+            convert_to_f32(format, source.data(), elements,
+                           reinterpret_cast<float*>(target.data()));
+        } else {
+            convert_to_bf16(format, source.data(), elements,
+                            reinterpret_cast<BFloat16*>(target.data()));
+        }
+        check_finite(dtype == DType::f32 ? FloatFormat::f32 : FloatFormat::bf16, target.data(),
+                     elements, first * static_cast<std::int64_t>(row), shards.where(tensor.name));
+        writer.write_rows(rows, target.data());
+    }
+    writer.end();
+    return element_count(tensor) * size_of(dtype);
+}
+
+void check_output(const std::string& output, bool force) {
+    check_place_of_file(output);
+    if (fs::exists(output) && !force) {
+        throw InputError(output, "exists already",
+                         "choose another name, or replace it with --force");
+    }
+}
+
+void check_space(const std::string& output, std::uint64_t needed) {
+    const fs::path folder = fs::path(output).parent_path();
+    std::error_code unknown;
+    const fs::space_info space = fs::space(folder.empty() ? fs::path(".") : folder, unknown);
+    if (!unknown && space.available < needed) {
+        throw Error(cat(output, ": needs ", human_bytes(needed), ", only ",
+                        human_bytes(space.available), " are free on that disk"));
+    }
+}
+
+}  // namespace
+
+ImportReport import_hf(const std::string& hf_dir, const std::string& output,
+                       const ImportOptions& options) {
+    check_output(output, options.force);
+    const std::string config_path = hf_dir + "/config.json";
+    const std::string config = read_text(config_path);
+    const ModelSpec spec = parse_hf_config(config, config_path);
+    const HfShards shards(hf_dir);
+    const std::vector<BaseTensor> tensors = base_tensors(spec);
+    check_weights(shards, spec, tensors, hf_dir);
+
+    const auto dtype_of = [&](const BaseTensor& tensor) {
+        return stored_dtype(shards.entry(tensor.name).dtype, options.store_bf16);
+    };
+    std::uint64_t needed = 0;
+    for (const BaseTensor& tensor : tensors) {
+        needed += element_count(tensor) * size_of(dtype_of(tensor));
+    }
+    check_space(output, needed);
+
+    ImportReport report;
+    report.family = spec.family;
+    write_file_atomic(output, [&](const std::string& temporary) {
+        BaseWriter writer(temporary, config);
+        for (const BaseTensor& tensor : tensors) {
+            report.bytes += copy_tensor(shards, tensor, dtype_of(tensor), writer);
+            ++report.tensors;
+        }
+        writer.finish();
+    });
+    return report;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,114 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "io/checksum.h"
+#include "io/weights/base_weights.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int64_t values_per_thread = 1 << 18;
+
+struct RandomTensor {
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
+    RandomMatrix values;
+};
+
+bool is_norm(const std::string& name) {
+    return name.ends_with("norm.weight");
+}
+
+/// Linears keep the variance of their input; those that add to the residual stream share it out
+/// over the layers, so that activations stay bounded at any depth.
+float half_width(const BaseTensor& tensor, const ModelSpec& spec) {
+    if (is_norm(tensor.name)) return 0.1F;
+    if (tensor.name.ends_with(".bias")) return 0.02F;
+    if (tensor.name == "model.embed_tokens.weight") return 1.0F;
+    const bool adds_to_residual = tensor.name.find(".o_proj.") != std::string::npos ||
+                                  tensor.name.find(".down_proj.") != std::string::npos;
+    const double share = adds_to_residual ? 1.0 / (2.0 * static_cast<double>(spec.layers)) : 1.0;
+    return static_cast<float>(std::sqrt(3.0 * share / static_cast<double>(tensor.shape.back())));
+}
+
+std::string identity(const ModelSpec& spec, std::uint64_t seed) {
+    Checksum checksum;
+    for (const BaseTensor& tensor : base_tensors(spec)) {
+        std::string line = tensor.name;
+        for (const std::int64_t extent : tensor.shape) line += cat(" ", extent);
+        checksum.update(line.data(), line.size());
+    }
+    checksum.update(&seed, sizeof(seed));
+    return "synthetic-" + checksum.hex();
+}
+
+class SyntheticWeights : public WeightSource {
+  public:
+    SyntheticWeights(const ModelSpec& spec, std::uint64_t seed)
+        : spec_(spec), checksum_(identity(spec, seed)) {
+        for (const BaseTensor& tensor : base_tensors(spec)) {
+            const bool vector = tensor.shape.size() == 1;
+            tensors_[tensor.name] = {
+                vector ? 1 : tensor.shape[0],
+                tensor.shape.back(),
+                {tensor_key(seed, "base", tensor.name), is_norm(tensor.name) ? 1.0F : 0.0F,
+                 half_width(tensor, spec)}};
+        }
+    }
+
+    const ModelSpec& spec() const override { return spec_; }
+    std::string checksum() const override { return checksum_; }
+
+    void read_rows(const std::string& name, std::int64_t first_row,
+                   const TensorView& target) const override {
+        const RandomTensor& tensor = at(name);
+        LORATRAIN_CHECK(
+            first_row >= 0 && target.cols == tensor.cols && first_row + target.rows <= tensor.rows,
+            name, ": rows ", first_row, " + ", target.rows, " of ", tensor.rows);
+        fill_rows(tensor.values, first_row, target);
+    }
+
+    std::optional<RandomMatrix> random_matrix(const std::string& name) const override {
+        return at(name).values;
+    }
+
+  private:
+    const RandomTensor& at(const std::string& name) const {
+        const auto found = tensors_.find(name);
+        LORATRAIN_CHECK(found != tensors_.end(), name);
+        return found->second;
+    }
+
+    static void fill_rows(const RandomMatrix& values, std::int64_t first_row,
+                          const TensorView& target) {
+        const auto workers =
+            std::clamp<std::int64_t>(target.numel() / values_per_thread, 1,
+                                     std::max(1U, std::thread::hardware_concurrency()));
+        std::vector<std::jthread> threads;
+        for (std::int64_t w = 0; w < workers; ++w) {
+            threads.emplace_back([&, w] {
+                const std::int64_t begin = target.rows * w / workers;
+                const std::int64_t end = target.rows * (w + 1) / workers;
+                fill_random_rows(values, first_row + begin, target.row_range(begin, end - begin));
+            });
+        }
+    }
+
+    ModelSpec spec_;
+    std::string checksum_;
+    std::map<std::string, RandomTensor> tensors_;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightSource> synthetic_base_weights(const ModelSpec& spec, std::uint64_t seed) {
+    return std::make_unique<SyntheticWeights>(spec, seed);
+}
+
+}  // namespace loratrain

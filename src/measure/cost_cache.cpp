@@ -1,0 +1,163 @@
+#include "measure/cost_cache.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "backend/gpu_info.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/system.h"
+#include "base/version.h"
+#include "io/files.h"
+#include "io/json_text.h"
+#include "plan/memory/memory_model.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr const char* format_name = "loratrain-costs-1";
+
+OrderedJson line_json(const CostLine& line) {
+    return {line.fixed, line.per_token, line.per_square};
+}
+
+double non_negative(const OrderedJson& value) {
+    const double number = value.get<double>();
+    if (!std::isfinite(number) || number < 0) throw Error(cat(number, " is no cost"));
+    return number;
+}
+
+CostLine line_from(const OrderedJson& json) {
+    return {non_negative(json.at(0)), non_negative(json.at(1)), non_negative(json.at(2))};
+}
+
+CostModel model_from(const OrderedJson& json) {
+    CostModel costs;
+    costs.layer_forward = line_from(json.at("layer_forward"));
+    costs.layer_backward = line_from(json.at("layer_backward"));
+    costs.head = line_from(json.at("head"));
+    costs.step_fixed = non_negative(json.at("step").at(0));
+    costs.step_per_parameter = non_negative(json.at("step").at(1));
+    costs.message_fixed = non_negative(json.at("message").at(0));
+    costs.message_per_byte = non_negative(json.at("message").at(1));
+    // These are not in files of earlier versions.
+    if (json.contains("first_layer_saving")) {
+        costs.first_layer_saving = non_negative(json["first_layer_saving"]);
+    }
+    if (json.contains("host")) {
+        costs.full_speed_ranks = non_negative(json["host"].at(0));
+        costs.ranks_per_host = json["host"].at(1).get<std::int32_t>();
+    }
+    costs.source = json.at("source").get<std::string>();
+    return costs;
+}
+
+/// A missing file has no costs.
+CostTable read_table(const std::string& path) {
+    if (path.empty() || !std::filesystem::exists(path)) return {};
+    try {
+        return costs_from_json(read_text(path), path);
+    } catch (const std::exception& error) {
+        log::warn(error.what());
+        return {};
+    }
+}
+
+std::string processor_name() {
+    std::ifstream in("/proc/cpuinfo");
+    for (std::string line; std::getline(in, line);) {
+        if (!line.starts_with("model name")) continue;
+        const std::size_t colon = line.find(": ");
+        if (colon != std::string::npos) return line.substr(colon + 2);
+    }
+    return "cpu";
+}
+
+/// Parameters a layer of the adapters that train first.
+std::int64_t admitted_parameters(const Job& job, const Plan& plan) {
+    std::int64_t count = 0;
+    for (const AdapterId id : plan.first_admitted) {
+        count += adapter_parameters(job.adapter(id), plan.model, 1);
+    }
+    return count;
+}
+
+}  // namespace
+
+OrderedJson cost_json(const CostModel& costs) {
+    return {{"source", costs.source},
+            {"layer_forward", line_json(costs.layer_forward)},
+            {"layer_backward", line_json(costs.layer_backward)},
+            {"first_layer_saving", costs.first_layer_saving},
+            {"head", line_json(costs.head)},
+            {"step", {costs.step_fixed, costs.step_per_parameter}},
+            {"message", {costs.message_fixed, costs.message_per_byte}},
+            {"host", {costs.full_speed_ranks, costs.ranks_per_host}}};
+}
+
+std::string costs_to_json(const CostTable& table) {
+    OrderedJson json{{"format", format_name}, {"costs", OrderedJson::object()}};
+    for (const auto& [key, costs] : table) json["costs"][key] = cost_json(costs);
+    return dump_json(json, 2) + "\n";
+}
+
+CostTable costs_from_json(const std::string& text, const std::string& where) {
+    try {
+        const OrderedJson json = parse_ordered_json(text);
+        if (json.at("format") != format_name) throw Error("another format");
+        CostTable table;
+        for (const auto& [key, costs] : json.at("costs").items()) table[key] = model_from(costs);
+        return table;
+    } catch (const std::exception& error) {
+        throw InputError(where, cat("cannot be read as measured costs: ", error.what()),
+                         "costs are measured anew and replace it");
+    }
+}
+
+std::string cost_key(const Job& job, const Plan& plan, const std::string& device,
+                     int ranks_per_node) {
+    const ModelSpec& m = plan.model;
+    return cat("loratrain ", git_hash(), "; ", device, "; ", ranks_per_node, " ranks a host; ",
+               plan.precision == Precision::bf16 ? "bf16" : "fp32", "; ", m.family, " hidden ",
+               m.hidden_size, " intermediate ", m.intermediate_size, " heads ", m.heads, "/",
+               m.kv_heads, " x ", m.head_dim, " vocabulary ", m.vocab_size, "; LoRA ",
+               admitted_parameters(job, plan), " in ", plan.pad_columns, " columns");
+}
+
+std::string rank_device(BackendKind backend, int local_rank, int threads) {
+    if (backend == BackendKind::cuda) return gpu_info(local_rank).name;
+    return cat(processor_name(), ", ", threads, threads == 1 ? " thread" : " threads");
+}
+
+std::string cost_cache_path() {
+    if (const char* path = std::getenv("LORATRAIN_COST_CACHE")) return path;
+    const std::string xdg = environment("XDG_CACHE_HOME");
+    const std::string home = environment("HOME");
+    if (xdg.empty() && home.empty()) return "";
+    return (xdg.empty() ? home + "/.cache" : xdg) + "/loratrain/costs.json";
+}
+
+std::optional<CostModel> find_costs(const std::string& path, const std::string& key) {
+    const CostTable table = read_table(path);
+    const auto found = table.find(key);
+    if (found == table.end()) return std::nullopt;
+    return found->second;
+}
+
+void keep_costs(const std::string& path, const std::string& key, const CostModel& costs) {
+    if (path.empty()) return;
+    CostTable table = read_table(path);
+    table[key] = costs;
+    try {
+        const std::string folder = std::filesystem::path(path).parent_path().string();
+        if (!folder.empty()) make_directory(folder);
+        write_text_atomic(path, costs_to_json(table));
+    } catch (const std::exception& error) {
+        log::warn(cat("measured costs are not kept: ", error.what()));
+    }
+}
+
+}  // namespace loratrain

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "plan/cost/fit_costs.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// Refines a cost model from what a stage's microbatches take while it trains. What layers and head
+/// have in a stage's time is told apart by what its backwards take, which have no head.
+class CostObserver {
+  public:
+    /// `stages` as the pipeline has them.
+    CostObserver(const CostModel& prior, const StagePlan& stage, std::size_t stages,
+                 Recompute recompute);
+
+    /// Seconds of a forward and a backward of this stage. Times far off those so far are left out
+    /// (the first run of a shape, a pause of the host).
+    void forward(const AdapterLoads& loads, double seconds);
+    void backward(const AdapterLoads& loads, double seconds);
+    std::int64_t observations() const;
+
+    /// Sums of this stage as a line of numbers, and what other stages' lines add.
+    std::string to_text() const;
+    void add(const std::string& text);
+
+    /// The prior with its lines refined.
+    CostModel refined() const;
+
+  private:
+    static double one_layer(const CostLine& line, const AdapterLoads& loads);
+    double scale_of_layers(const AdapterLoads& loads) const;
+
+    CostModel prior_;
+    StagePlan stage_;
+    std::size_t stages_;
+    Recompute recompute_;
+    CostFit forward_;
+    CostFit backward_;
+    CostFit head_;
+};
+
+}  // namespace loratrain

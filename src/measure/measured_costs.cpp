@@ -1,0 +1,110 @@
+#include "measure/measured_costs.h"
+
+#include <chrono>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "comm/collective.h"
+#include "measure/cost_cache.h"
+#include "measure/measured_trace.h"
+#include "measure/profile_costs.h"
+#include "measure/profile_ranks.h"
+#include "plan/deploy/make_plan.h"
+#include "plan/text/plan_text.h"
+
+namespace loratrain {
+
+namespace {
+
+std::string run_file(const Job& job) {
+    return job.run.dir + "/" + costs_file_name;
+}
+
+/// What costs of so many ranks on this host are kept under; "" where none are.
+std::string key_of(const MpiSession& mpi, const Job& job, const Plan& plan, int local_size) {
+    if (job.schedule.costs == CostSource::built_in) return "";
+    const int threads = threads_per_rank(mpi, local_size);
+    return cost_key(job, plan, rank_device(plan.backend, mpi.local_rank(), threads), local_size);
+}
+
+std::optional<CostModel> find_kept(const Job& job, const std::string& key) {
+    if (key.empty()) return std::nullopt;
+    for (const std::string& path : {run_file(job), cost_cache_path()}) {
+        auto found = find_costs(path, key);
+        if (!found) continue;
+        log::info(cat("costs: ", found->source, ", from ", path));
+        return found;
+    }
+    return std::nullopt;
+}
+
+/// Root.
+MeasuredCosts known_costs(const MpiSession& mpi, const Job& job, const Plan& plan) {
+    MeasuredCosts measured;
+    measured.key = key_of(mpi, job, plan, mpi.local_size());
+    const auto found = find_kept(job, measured.key);
+    measured.costs = found ? *found : plan.costs;
+    measured.fresh = !found && measured.known();
+    return measured;
+}
+
+}  // namespace
+
+std::optional<CostModel> kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
+                                    int local_size) {
+    return find_kept(job, key_of(mpi, job, plan, local_size));
+}
+
+MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
+                            const std::function<std::unique_ptr<Backend>(const Plan&)>& backend) {
+    MeasuredCosts measured;
+    if (mpi.is_root()) measured = known_costs(mpi, job, plan);
+    const std::string text = broadcast_text(mpi, measured.fresh ? to_text(plan) : "");
+    if (text.empty()) return measured;
+    measured.fresh = true;
+    const auto start = std::chrono::steady_clock::now();
+    try {
+        const Plan built_in = plan_from_text(text);
+        measured.costs = profile_ranks(mpi, job, built_in, *backend(built_in));
+        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+        log::info(
+            cat("costs: ", measured.costs.source, " in ", format_fixed(seconds.count(), 1), " s"));
+    } catch (const std::exception& error) {
+        log::warn(cat("costs cannot be measured, built-in ones are used: ", error.what()));
+        measured.key.clear();
+    }
+    measured.fresh = !any_rank(mpi, mpi.is_root() && !measured.known());
+    return measured;
+}
+
+Plan plan_again(const Plan& plan, const CostModel& costs, const Job& job,
+                std::span<const DatasetInfo> datasets, Cluster cluster, const Plan* former) {
+    cluster.costs = costs;
+    try {
+        return make_plan(job, plan.model, datasets, cluster, former);
+    } catch (const InputError&) {
+        return plan;
+    }
+}
+
+void settle_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
+                  Communicator& communicator, Backend& backend, MeasuredCosts& measured) {
+    if (measured.fresh) {
+        profile_messages(plan, mpi.rank(), communicator, backend, measured.costs);
+    }
+    if (!mpi.is_root() || !measured.known()) return;
+    keep_costs(run_file(job), measured.key, measured.costs);
+    if (measured.fresh) keep_costs(cost_cache_path(), measured.key, measured.costs);
+}
+
+void refine_costs(const MpiSession& mpi, const Job& job, const Plan& plan, TraceRecorder& recorder,
+                  const MeasuredCosts& measured) {
+    auto refined = gather_refined_costs(mpi, plan, recorder);
+    if (!mpi.is_root() || !measured.known() || !refined) return;
+    refined->message_fixed = measured.costs.message_fixed;
+    refined->message_per_byte = measured.costs.message_per_byte;
+    keep_costs(run_file(job), "refined: " + measured.key, *refined);
+}
+
+}  // namespace loratrain

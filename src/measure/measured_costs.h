@@ -1,0 +1,56 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "backend/backend.h"
+#include "comm/communicator.h"
+#include "comm/mpi_session.h"
+#include "measure/trace_recorder.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+inline constexpr const char* costs_file_name = "costs.json";  ///< in <run.dir>
+
+/// What is known of the costs of a job on these ranks; without a key they are built in, and nothing
+/// is kept.
+struct MeasuredCosts {
+    CostModel costs;
+    std::string key;     ///< of cost_cache.h
+    bool fresh = false;  ///< measured just now
+    bool known() const { return !key.empty(); }
+};
+
+/// Costs that runs of `local_size` ranks on this host have measured for such a job, from
+/// <run.dir>/costs.json, else the cache; none where neither has any or schedule.costs says
+/// built-in. Says in the log where they are from.
+std::optional<CostModel> kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
+                                    int local_size);
+
+/// Costs as schedule.costs says. auto: those of <run.dir>/costs.json, so that a resumed run plans
+/// as before; else of the cache; else what profile_ranks measures. A profile that fails leaves the
+/// built-in costs, with a warning. `plan`: made with built-in costs (root). The result is the
+/// root's; others get `fresh` alone. Collective.
+MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
+                            const std::function<std::unique_ptr<Backend>(const Plan&)>& backend);
+
+/// `plan`, made for the cluster with built-in costs, made again with measured ones; itself where
+/// the split by them does not fit in memory. `former`: as make_plan takes it.
+Plan plan_again(const Plan& plan, const CostModel& costs, const Job& job,
+                std::span<const DatasetInfo> datasets, Cluster cluster, const Plan* former);
+
+/// Measures messages when the costs are fresh, and keeps them in <run.dir> and, when fresh, in the
+/// cache. Collective.
+void settle_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
+                  Communicator& communicator, Backend& backend, MeasuredCosts& measured);
+
+/// Keeps the costs refined by what the run has observed in <run.dir>/costs.json, beside those that
+/// it was planned with. Collective.
+void refine_costs(const MpiSession& mpi, const Job& job, const Plan& plan, TraceRecorder& recorder,
+                  const MeasuredCosts& measured);
+
+}  // namespace loratrain

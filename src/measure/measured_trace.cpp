@@ -1,0 +1,39 @@
+#include "measure/measured_trace.h"
+
+#include "base/log.h"
+#include "base/text.h"
+#include "comm/collective.h"
+#include "io/files.h"
+
+namespace loratrain {
+
+void write_trace(const MpiSession& mpi, const Job& job, const Plan& plan, TraceRecorder& recorder) {
+    recorder.settle();
+    const std::vector<std::string> texts = gather_texts(mpi, trace_to_json(recorder.spans(), {}));
+    if (!mpi.is_root()) return;
+    std::vector<TraceSpan> spans;
+    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+        const auto of_rank = trace_from_json(texts[rank], cat("trace of rank ", rank));
+        spans.insert(spans.end(), of_rank.begin(), of_rank.end());
+    }
+    const std::string path = job.run.dir + "/" + trace_file_name;
+    try {
+        write_text_atomic(path, trace_to_json(std::move(spans), {{"times", "measured"},
+                                                                 {"costs", plan.costs.source}}));
+    } catch (const std::exception& error) {
+        log::warn(error.what());
+    }
+}
+
+std::optional<CostModel> gather_refined_costs(const MpiSession& mpi, const Plan& plan,
+                                              TraceRecorder& recorder) {
+    recorder.settle();
+    const std::vector<std::string> texts = gather_texts(mpi, recorder.observer().to_text());
+    CostObserver all(plan.costs, plan.replica.stages.front(), plan.replica.stages.size(),
+                     plan.recompute);
+    for (const std::string& text : texts) all.add(text);
+    if (all.observations() == 0) return std::nullopt;
+    return all.refined();
+}
+
+}  // namespace loratrain

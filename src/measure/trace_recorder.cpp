@@ -1,0 +1,173 @@
+#include "measure/trace_recorder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+#include "plan/cost/cost_model.h"
+
+namespace loratrain {
+
+namespace {
+
+/// The first ones time algorithms and fill caches.
+constexpr int warm_up_observations = 4;
+
+const char* wait_name(ActionKind kind) {
+    switch (kind) {
+        case ActionKind::recv_forward:
+            return "wait for input";
+        case ActionKind::recv_backward:
+            return "wait for gradient";
+        case ActionKind::recv_norms:
+            return "wait for norms";
+        default:
+            return "wait for a send";
+    }
+}
+
+std::vector<TraceShare> shares_in(const Job& job, const Microbatch& microbatch) {
+    std::vector<TraceShare> shares;
+    for (const Segment& segment : microbatch.segments) {
+        shares.push_back({job.adapter(segment.adapter).name, segment.tokens()});
+    }
+    return shares;
+}
+
+bool computes(ActionKind kind) {
+    return kind == ActionKind::forward || kind == ActionKind::backward || kind == ActionKind::step;
+}
+
+}  // namespace
+
+TraceRecorder::TraceRecorder(const Job& job, const Plan& plan, std::size_t stage_index,
+                             Backend& backend, bool keep_spans)
+    : job_(job),
+      plan_(plan),
+      stage_(plan.replica.stages[stage_index]),
+      keep_spans_(keep_spans),
+      observer_(plan.costs, stage_, plan.replica.stages.size(), plan.recompute) {
+    now_.clock = backend.make_clock();
+    before_.clock = backend.make_clock();
+    set_zero();
+}
+
+void TraceRecorder::set_zero() {
+    for (Stretch* stretch : {&now_, &before_}) {
+        stretch->clock->read();
+        stretch->points = 0;
+        stretch->entries.clear();
+    }
+    start_of_before_ = 0.0;
+    spans_.clear();
+    open_ = none;
+    mark();
+}
+
+std::size_t TraceRecorder::mark() {
+    now_.clock->mark();
+    return now_.points++;
+}
+
+void TraceRecorder::start(const Window& window) {
+    if (window.begins) {
+        microbatches_before_ += static_cast<std::int32_t>(microbatches_.size());
+        batches_.clear();
+        microbatches_.clear();
+        evaluation_ = window.evaluation;
+    }
+    batches_.insert(batches_.end(), window.batches.begin(), window.batches.end());
+    microbatches_.insert(microbatches_.end(), window.microbatches.begin(),
+                         window.microbatches.end());
+    if (before_.points > 0) read(before_);
+    mark();
+    std::swap(now_, before_);
+    mark();
+}
+
+void TraceRecorder::settle() {
+    if (before_.points > 0) read(before_);
+    mark();
+    std::swap(now_, before_);
+    mark();
+    read(before_);
+}
+
+void TraceRecorder::begin(const Action& action) {
+    Entry entry;
+    entry.kind = action.kind;
+    if (computes(action.kind)) describe(action, entry);
+    entry.first = mark();
+    open_ = now_.entries.size();
+    now_.entries.push_back(std::move(entry));
+}
+
+void TraceRecorder::end() {
+    now_.entries[open_].last = mark();
+    open_ = none;
+}
+
+void TraceRecorder::begin_wait() {
+    Entry entry;
+    entry.kind = open_ == none ? ActionKind::no_op : now_.entries[open_].kind;
+    entry.wait = true;
+    entry.first = mark();
+    now_.entries.push_back(std::move(entry));
+}
+
+void TraceRecorder::end_wait() {
+    const std::size_t point = mark();
+    now_.entries.back().last = point;
+    if (open_ != none && computes(now_.entries[open_].kind)) now_.entries[open_].first = point;
+}
+
+void TraceRecorder::describe(const Action& action, Entry& entry) const {
+    entry.evaluation = evaluation_;
+    if (action.kind == ActionKind::step) {
+        const BatchPlan& batch = batches_[static_cast<std::size_t>(action.batch)];
+        const std::string& adapter = job_.adapter(batch.adapter).name;
+        if (!keeping()) return;
+        entry.name = cat("step ", adapter, " ", batch.step + 1);
+        entry.args = share_args({{adapter, batch.tokens}});
+        return;
+    }
+    const Microbatch& microbatch = microbatches_[index(action.microbatch)];
+    entry.load = loads_of(microbatch);
+    if (!keeping()) return;
+    const char* word = action.kind == ActionKind::backward ? "backward"
+                       : entry.evaluation                  ? "evaluate"
+                                                           : "forward";
+    entry.name = cat(word, " ", microbatches_before_ + number(action.microbatch));
+    entry.args = share_args(shares_in(job_, microbatch));
+}
+
+void TraceRecorder::read(Stretch& stretch) {
+    const std::vector<double> points = stretch.clock->read();
+    for (const Entry& entry : stretch.entries) {
+        use(entry, start_of_before_ + points[entry.first], start_of_before_ + points[entry.last]);
+    }
+    start_of_before_ += points.back();
+    stretch.entries.clear();
+    stretch.points = 0;
+}
+
+void TraceRecorder::use(const Entry& entry, double start, double end) {
+    if (!entry.wait && !computes(entry.kind)) return;
+    if (!entry.wait) computed_seconds_ += end - start;
+    if (!entry.wait && !entry.evaluation && entry.kind != ActionKind::step &&
+        ++observed_ > warm_up_observations) {
+        if (entry.kind == ActionKind::forward) observer_.forward(entry.load, end - start);
+        if (entry.kind == ActionKind::backward) observer_.backward(entry.load, end - start);
+    }
+    if (!keeping()) return;
+    TraceSpan span;
+    span.rank = stage_.rank;
+    span.start_s = start;
+    span.end_s = end;
+    span.name = entry.wait ? wait_name(entry.kind) : entry.name;
+    span.category = entry.wait ? "wait" : entry.name.substr(0, entry.name.find(' '));
+    span.args = entry.args;
+    if (!span.name.empty()) spans_.push_back(std::move(span));
+}
+
+}  // namespace loratrain

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/stream_clock.h"
+#include "io/run_files/trace_file.h"
+#include "measure/cost_observer.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// Records what a stage does when, in the time of its backend's stream, and observes the costs of
+/// microbatches. Points in time are read a window late, so that nothing waits for the stream.
+class TraceRecorder {
+  public:
+    /// Spans of the first actions alone are kept.
+    static constexpr std::size_t most_spans = 20000;
+
+    /// `keep_spans`: logging.trace.
+    TraceRecorder(const Job& job, const Plan& plan, std::size_t stage_index, Backend& backend,
+                  bool keep_spans);
+
+    /// Time zero of the spans: to be called on all ranks at the same moment, with an idle stream.
+    void set_zero();
+    /// A window begins; actions belong to it until the next one.
+    void start(const Window& window);
+    void begin(const Action& action);
+    void end();
+    /// The stream waits for a message inside of the action, or does not any more.
+    void begin_wait();
+    void end_wait();
+
+    /// Waits for the stream and reads all that is recorded.
+    void settle();
+    const std::vector<TraceSpan>& spans() const { return spans_; }
+    /// Of all actions read so far, without their waits.
+    double computed_seconds() const { return computed_seconds_; }
+    CostObserver& observer() { return observer_; }
+
+  private:
+    /// An action or a wait between two points of the clock.
+    struct Entry {
+        ActionKind kind = ActionKind::no_op;
+        bool wait = false;
+        bool evaluation = false;
+        std::string name;
+        std::vector<std::pair<std::string, std::string>> args;
+        AdapterLoads load;
+        std::size_t first = 0;  ///< points
+        std::size_t last = 0;
+    };
+    struct Stretch {
+        std::unique_ptr<StreamClock> clock;
+        std::size_t points = 0;
+        std::vector<Entry> entries;
+    };
+
+    std::size_t mark();
+    void read(Stretch& stretch);
+    void use(const Entry& entry, double start, double end);
+    void describe(const Action& action, Entry& entry) const;
+    bool keeping() const { return keep_spans_ && spans_.size() < most_spans; }
+
+    const Job& job_;
+    const Plan& plan_;
+    StagePlan stage_;
+    bool keep_spans_;
+    bool evaluation_ = false;
+    std::vector<BatchPlan> batches_;        ///< of the stream
+    std::vector<Microbatch> microbatches_;  ///< of the stream
+    std::int32_t microbatches_before_ = 0;  ///< in streams before
+    Stretch now_;
+    Stretch before_;
+    double start_of_before_ = 0.0;  ///< seconds since zero
+    static constexpr std::size_t none = static_cast<std::size_t>(-1);
+    std::size_t open_ = none;  ///< entry of the action under way
+    int observed_ = 0;
+    double computed_seconds_ = 0.0;
+    std::vector<TraceSpan> spans_;
+    CostObserver observer_;
+};
+
+/// An action under way, as long as the object lives; `recorder` may be null.
+class RecordedAction {
+  public:
+    RecordedAction(TraceRecorder* recorder, const Action& action) : recorder_(recorder) {
+        if (recorder_ != nullptr) recorder_->begin(action);
+    }
+    ~RecordedAction() {
+        if (recorder_ != nullptr) recorder_->end();
+    }
+    RecordedAction(const RecordedAction&) = delete;
+    RecordedAction& operator=(const RecordedAction&) = delete;
+
+  private:
+    TraceRecorder* recorder_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/job.h"
+#include "config/model_spec.h"
+#include "plan/cost/costs.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// Estimate from the sizes of the model and rates of the device: "h200", "h100", "a100", "cpu";
+/// any other name counts as h100 (CUDA) and says so in `source`. Depends on its arguments alone.
+CostModel built_in_costs(const ModelSpec& model, Precision precision, std::string_view device);
+
+/// The devices whose costs are built in: "h200", "h100", "a100", "cpu".
+std::vector<std::string> device_names();
+
+MicrobatchLoad load_of(const Microbatch& microbatch);
+AdapterLoads loads_of(const Microbatch& microbatch);
+
+/// Seconds of a stage; forward of the stage with the head includes loss and its gradient, backward
+/// includes the second forward of `Recompute::layer`, and in the model's first layer no gradient of
+/// its input.
+double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads);
+double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
+                        Recompute recompute);
+/// Both, and the largest of several stages.
+double stage_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
+                     Recompute recompute);
+double slowest_seconds(const CostModel& costs, const std::vector<StagePlan>& stages,
+                       const AdapterLoads& loads, Recompute recompute);
+/// What the stage's layers take of either, with `layer` the costs of one.
+double layers_seconds(const CostLine& layer, const StagePlan& stage, const AdapterLoads& loads);
+
+/// Costs of computation `factor` times as high.
+CostModel scaled(CostModel costs, double factor);
+
+}  // namespace loratrain

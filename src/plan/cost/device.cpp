@@ -1,0 +1,33 @@
+#include "plan/cost/device.h"
+
+#include <array>
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::uint64_t gibibyte = std::uint64_t{1} << 30U;
+
+struct Entry {
+    std::string_view name;
+    BackendKind backend;
+    std::uint64_t gibibytes;
+};
+
+constexpr std::array<Entry, 4> entries{{{"h200", BackendKind::cuda, 139},
+                                        {"h100", BackendKind::cuda, 78},
+                                        {"a100", BackendKind::cuda, 78},
+                                        {"cpu", BackendKind::cpu, 0}}};
+
+}  // namespace
+
+std::optional<Device> find_device(std::string_view name) {
+    for (const Entry& entry : entries) {
+        if (entry.name == name) {
+            return Device{std::string(name), entry.backend, entry.gibibytes * gibibyte};
+        }
+    }
+    return std::nullopt;
+}
+
+}  // namespace loratrain

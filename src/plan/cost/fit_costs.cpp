@@ -1,0 +1,146 @@
+#include "plan/cost/fit_costs.h"
+
+#include <cmath>
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::size_t unknowns = 3;
+constexpr double smallest_pivot = 1e-9;  // of a column's own square: below, it follows from others
+constexpr double better = 1e-9;          // a larger set of coefficients has to gain this
+
+using Vector = std::array<double, unknowns>;
+using Matrix = std::array<Vector, unknowns>;
+
+Vector to_vector(const CostLine& line) {
+    return {line.fixed, line.per_token, line.per_square};
+}
+
+CostLine to_line(const Vector& x) {
+    return {x[0], x[1], x[2]};
+}
+
+double dot(const Vector& a, const Vector& b) {
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
+}
+
+Vector multiply(const Matrix& m, const Vector& x) {
+    return {dot(m[0], x), dot(m[1], x), dot(m[2], x)};
+}
+
+/// Solution on the coefficients in the bits of `set` by elimination; none when they depend on each
+/// other. The matrix has a unit diagonal.
+std::optional<Vector> solve(Matrix m, Vector b, unsigned set) {
+    for (std::size_t i = 0; i < unknowns; ++i) {
+        if ((set >> i & 1U) == 0) continue;
+        if (m[i][i] < smallest_pivot) return std::nullopt;
+        for (std::size_t row = 0; row < unknowns; ++row) {
+            if (row == i || (set >> row & 1U) == 0) continue;
+            const double factor = m[row][i] / m[i][i];
+            for (std::size_t column = 0; column < unknowns; ++column) {
+                m[row][column] -= factor * m[i][column];
+            }
+            b[row] -= factor * b[i];
+        }
+    }
+    Vector x{};
+    for (std::size_t i = 0; i < unknowns; ++i) {
+        if ((set >> i & 1U) != 0) x[i] = b[i] / m[i][i];
+    }
+    return x;
+}
+
+/// Smallest x'Mx - 2 b'x over x >= 0.
+Vector solve_non_negative(Matrix m, Vector b) {
+    Vector scale{};
+    for (std::size_t i = 0; i < unknowns; ++i) scale[i] = m[i][i] > 0 ? std::sqrt(m[i][i]) : 0.0;
+    for (std::size_t i = 0; i < unknowns; ++i) {
+        b[i] = scale[i] > 0 ? b[i] / scale[i] : 0.0;
+        for (std::size_t j = 0; j < unknowns; ++j) {
+            m[i][j] = scale[i] > 0 && scale[j] > 0 ? m[i][j] / (scale[i] * scale[j]) : 0.0;
+        }
+    }
+    const double size = dot(b, b);
+    Vector best{};
+    double least = 0.0;
+    // Single coefficients come before pairs and these before all three: per token first.
+    for (const unsigned set : {2U, 1U, 4U, 3U, 6U, 5U, 7U}) {
+        const auto x = solve(m, b, set);
+        if (!x || (*x)[0] < 0 || (*x)[1] < 0 || (*x)[2] < 0) continue;
+        const double value = dot(*x, multiply(m, *x)) - 2.0 * dot(b, *x);
+        if (value >= least - better * size) continue;
+        least = value;
+        best = *x;
+    }
+    for (std::size_t i = 0; i < unknowns; ++i) best[i] = scale[i] > 0 ? best[i] / scale[i] : 0.0;
+    return best;
+}
+
+}  // namespace
+
+void CostSums::add(const CostObservation& observation, double reference) {
+    const double weight = 1.0 / (reference * reference);
+    const Vector row{1.0, observation.rows, observation.squares};
+    for (std::size_t i = 0; i < unknowns; ++i) {
+        for (std::size_t j = 0; j < unknowns; ++j) products[i][j] += weight * row[i] * row[j];
+        results[i] += weight * row[i] * observation.seconds;
+    }
+    count += 1.0;
+}
+
+void CostSums::add(const CostSums& other) {
+    for (std::size_t i = 0; i < unknowns; ++i) {
+        for (std::size_t j = 0; j < unknowns; ++j) products[i][j] += other.products[i][j];
+        results[i] += other.results[i];
+    }
+    count += other.count;
+}
+
+std::optional<CostLine> fit_cost_line(std::span<const CostObservation> observations) {
+    CostSums against_observed;
+    for (const CostObservation& o : observations) {
+        if (o.seconds > 0) against_observed.add(o, o.seconds);
+    }
+    if (against_observed.count == 0) return std::nullopt;
+    const CostLine first =
+        to_line(solve_non_negative(against_observed.products, against_observed.results));
+    // Errors relative to what was observed favour the small ones of scattered observations.
+    CostSums against_line;
+    for (const CostObservation& o : observations) {
+        const double line = first.seconds(o.rows, o.squares);
+        if (o.seconds > 0) against_line.add(o, line > 0 ? line : o.seconds);
+    }
+    return to_line(solve_non_negative(against_line.products, against_line.results));
+}
+
+void CostFit::add(const CostObservation& observation) {
+    const double reference = prior_.seconds(observation.rows, observation.squares);
+    if (!(observation.seconds > 0)) return;
+    if (forgetting_ < 1.0) {
+        for (Vector& row : sums_.products) {
+            for (double& value : row) value *= forgetting_;
+        }
+        for (double& value : sums_.results) value *= forgetting_;
+        sums_.count *= forgetting_;
+    }
+    sums_.add(observation, reference > 0 ? reference : observation.seconds);
+}
+
+CostLine CostFit::refined() const {
+    if (sums_.count < prior_count_) return prior_;
+    const Vector prior = to_vector(prior_);
+    const double square = dot(prior, multiply(sums_.products, prior));
+    if (!(square > 0)) return to_line(solve_non_negative(sums_.products, sums_.results));
+    const double scale = dot(prior, sums_.results) / square;
+    Matrix products = sums_.products;
+    Vector results = sums_.results;
+    for (std::size_t i = 0; i < unknowns; ++i) {
+        const double pull = prior_count_ / sums_.count * sums_.products[i][i];
+        products[i][i] += pull;
+        results[i] += pull * scale * prior[i];
+    }
+    return to_line(solve_non_negative(products, results));
+}
+
+}  // namespace loratrain

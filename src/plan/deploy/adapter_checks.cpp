@@ -1,0 +1,112 @@
+#include "plan/deploy/adapter_checks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/text.h"
+
+namespace loratrain {
+
+AdapterChecks::AdapterChecks(const Job& job, const ModelSpec& model, std::string source,
+                             Problems& problems)
+    : job_(job), model_(model), source_(std::move(source)), problems_(problems) {}
+
+void AdapterChecks::dataset(DatasetId id, const DatasetInfo& info, std::int64_t most,
+                            const std::string& hint_longer) {
+    const DatasetJob& dataset = job_.dataset(id);
+    const std::string key = cat("datasets.", dataset.name);
+    samples(key + ".path", dataset.path, info.train);
+    lengths(key + ".path", info.train, most, hint_longer);
+    if (!dataset.has_eval()) return;
+    const bool own_file = !dataset.eval_path.empty();
+    const std::string eval_key = key + (own_file ? ".eval_path" : ".eval_split");
+    samples(eval_key, own_file ? dataset.eval_path : "the split", info.eval);
+    lengths(eval_key, info.eval, most, hint_longer);
+}
+
+void AdapterChecks::samples(const std::string& key, const std::string& path,
+                            const std::vector<SampleInfo>& samples) {
+    const bool any_target = std::any_of(samples.begin(), samples.end(),
+                                        [](const SampleInfo& s) { return s.targets > 0; });
+    if (samples.empty()) {
+        problems_.add(where(key), cat(path, " has no samples"),
+                      "an empty file, or over_length: drop dropped them all");
+    } else if (!any_target) {
+        problems_.add(where(key), cat(path, " has no label to train on"),
+                      "all labels are -100, or every sample has one token");
+    }
+}
+
+void AdapterChecks::lengths(const std::string& key, const std::vector<SampleInfo>& samples,
+                            std::int64_t most, const std::string& hint_longer) {
+    const auto longest = std::max_element(
+        samples.begin(), samples.end(),
+        [](const SampleInfo& a, const SampleInfo& b) { return a.tokens < b.tokens; });
+    if (longest == samples.end() || longest->tokens <= most) return;
+    const auto too_long = std::count_if(samples.begin(), samples.end(),
+                                        [&](const SampleInfo& s) { return s.tokens > most; });
+    std::string hint = hint_longer;
+    hint.replace(hint.find('#'), 1, std::to_string(longest->tokens));
+    problems_.add(where(key),
+                  cat(too_long, too_long == 1 ? " sample has" : " samples have",
+                      " more tokens than parallel.microbatch_tokens ", most, "; the longest is ",
+                      longest - samples.begin(), " with ", longest->tokens),
+                  hint + ", or a smaller max_seq_len with over_length: truncate");
+}
+
+void AdapterChecks::rank(const AdapterJob& adapter) {
+    std::vector<std::string> too_small;
+    std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        const LinearShape shape = linear_shape(model_, linear);
+        const std::int64_t side = std::min(shape.in, shape.out);
+        if (!adapter.targets_linear(linear) || adapter.r <= side) continue;
+        too_small.push_back(cat(module_name(linear), " [", shape.out, ", ", shape.in, "]"));
+        most = std::min(most, side);
+    }
+    if (too_small.empty()) return;
+    problems_.add(
+        where(cat("adapters.", adapter.name, ".r")),
+        cat("rank ", adapter.r, " is larger than the smaller side of ", join(too_small, ", ")),
+        cat("use at most ", most));
+}
+
+AdapterPlan AdapterChecks::plan(const AdapterJob& adapter, const DatasetInfo& info) {
+    AdapterPlan result;
+    result.name = adapter.name;
+    result.samples = std::ssize(info.train);
+    const std::int64_t batch = adapter.global_batch_size;
+    result.steps_per_epoch = static_cast<std::int32_t>((result.samples + batch - 1) / batch);
+    const double steps = adapter.max_steps
+                             ? static_cast<double>(*adapter.max_steps)
+                             : std::ceil(adapter.num_train_epochs * result.steps_per_epoch);
+    const bool possible = steps >= 1.0 && steps <= std::numeric_limits<std::int32_t>::max();
+    if (!possible) {
+        problems_.add(where(cat("adapters.", adapter.name,
+                                adapter.max_steps ? ".max_steps" : ".num_train_epochs")),
+                      cat("leads to ", steps, " optimizer steps"));
+    }
+    result.total_steps = possible ? static_cast<std::int32_t>(steps) : 1;
+    return result;
+}
+
+void widen(SampleBounds& bounds, const DatasetInfo& info) {
+    for (const SampleInfo& s : info.train) {
+        bounds.longest = std::max<std::int64_t>(bounds.longest, s.tokens);
+        bounds.shortest = std::min<std::int64_t>(bounds.shortest, s.tokens);
+    }
+}
+
+std::int64_t samples_per_round(const Job& job, const Plan& plan) {
+    std::int64_t samples = 0;
+    for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
+        samples +=
+            std::min<std::int64_t>(job.adapters[a].global_batch_size, plan.adapters[a].samples);
+    }
+    return samples;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,57 @@
+#include "plan/deploy/fit_layers.h"
+
+#include <algorithm>
+
+#include "base/bisect.h"
+#include "plan/memory/memory_model.h"
+
+namespace loratrain {
+
+namespace {
+
+/// Memory grows with the layers. 0 = not even one fits.
+std::int32_t most_layers(const Job& job, Plan trial, std::size_t stage) {
+    const auto fits = [&](std::int64_t layers) {
+        trial.replica.stages[stage].layer_count = static_cast<std::int32_t>(layers);
+        return stage_memory(job, trial, stage).total() <= trial.bytes_per_rank;
+    };
+    return static_cast<std::int32_t>(last_that_holds(0, trial.model.layers + 1, fits));
+}
+
+}  // namespace
+
+std::vector<StagePlan> fit_layers(const Job& job, const Plan& plan, std::int64_t tokens,
+                                  Recompute recompute) {
+    Plan trial = plan;
+    trial.microbatch_tokens = tokens;
+    trial.recompute = recompute;
+    std::vector<StagePlan> stages = plan.replica.stages;
+    std::vector<std::int32_t> room;
+    std::int32_t surplus = 0;
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+        const std::int32_t most = most_layers(job, trial, s);
+        if (most == 0) return {};
+        const std::int32_t moved = std::max(0, stages[s].layer_count - most);
+        stages[s].layer_count -= moved;
+        surplus += moved;
+        room.push_back(most - stages[s].layer_count);
+    }
+    for (std::int32_t given = 0; surplus > 0; ++given) {
+        bool any = false;
+        for (std::size_t s = 0; s < stages.size() && surplus > 0; ++s) {
+            if (room[s] <= given) continue;
+            ++stages[s].layer_count;
+            --surplus;
+            any = true;
+        }
+        if (!any) return {};
+    }
+    std::int32_t first = 0;
+    for (StagePlan& stage : stages) {
+        stage.first_layer = first;
+        first += stage.layer_count;
+    }
+    return stages;
+}
+
+}  // namespace loratrain

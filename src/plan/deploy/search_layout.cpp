@@ -1,0 +1,192 @@
+#include "plan/deploy/search_layout.h"
+
+#include <algorithm>
+#include <map>
+
+#include "plan/memory/fit_memory.h"
+#include "plan/pack/batch_source.h"
+#include "plan/pack/pack_block.h"
+#include "plan/schedule/admission.h"
+#include "plan/schedule/schedule_stream.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int64_t fewest_tokens_cuda = 2048;
+constexpr std::int64_t fewest_tokens_cpu = 512;
+constexpr std::int64_t parts_of_usual = 8;
+constexpr std::int64_t fewest_parts = 2;
+constexpr double least_gain = 0.02;
+constexpr double depth_tolerance = 0.01;
+constexpr std::size_t most_samples_balanced = 1024;
+constexpr std::size_t most_samples = 16384;  // the other policies pack in no time
+constexpr std::int32_t most_rounds = 32;
+
+class Search {
+  public:
+    Search(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+           const CostModel& costs)
+        : job_(job), plan_(plan), datasets_(datasets) {
+        order_ = admission_order(job, std::vector<AdapterClaim>(job.adapters.size()));
+        order_.resize(std::min(order_.size(), most_admitted(job)));
+        rules_.policy = job.schedule.policy;
+        rules_.packing =
+            job.schedule.packing == Packing::milp ? Packing::greedy : job.schedule.packing;
+        rules_.stages = plan.replica.stages;
+        rules_.max_in_flight = plan.max_in_flight;
+        rules_.costs = costs;
+        rules_.recompute = plan.recompute;
+    }
+
+    std::vector<LayoutTrial> run(std::int64_t usual, std::int64_t longest) {
+        std::vector<LayoutTrial> trials;
+        if (plan_.replica.stages.size() == 1) return trials;
+        for (const std::int64_t size : candidates(usual, longest)) {
+            const std::size_t adapters = adapters_beside(size);
+            if (adapters > 0) trials.push_back(play(size, adapters, true));
+        }
+        if (trials.empty()) return trials;
+        trials.insert(trials.begin(),
+                      play(plan_.microbatch_tokens, plan_.first_admitted.size(), true));
+        choose(trials);
+        return trials;
+    }
+
+    std::int32_t depth() {
+        std::vector<double> speeds;
+        const std::int32_t least = plan_.max_in_flight;
+        for (std::int32_t depth = least; depth <= 2 * least && fits_with(depth); ++depth) {
+            rules_.max_in_flight = depth;
+            speeds.push_back(play(plan_.microbatch_tokens, plan_.first_admitted.size(), false)
+                                 .tokens_per_second);
+        }
+        if (speeds.empty()) return least;
+        const double wanted =
+            (1.0 - depth_tolerance) * *std::max_element(speeds.begin(), speeds.end());
+        const auto enough = std::find_if(speeds.begin(), speeds.end(),
+                                         [&](double speed) { return speed >= wanted; });
+        return least + static_cast<std::int32_t>(enough - speeds.begin());
+    }
+
+  private:
+    bool fits_with(std::int32_t depth) const {
+        Plan trial = plan_;
+        trial.max_in_flight = depth;
+        return fits_memory(job_, trial, plan_.microbatch_tokens, plan_.recompute);
+    }
+
+    std::vector<std::int64_t> candidates(std::int64_t usual, std::int64_t longest) const {
+        const bool cuda = plan_.backend == BackendKind::cuda;
+        const std::int64_t fewest =
+            std::max(longest, cuda ? fewest_tokens_cuda : fewest_tokens_cpu);
+        std::vector<std::int64_t> sizes;
+        for (std::int64_t parts = parts_of_usual; parts >= fewest_parts; --parts) {
+            const std::int64_t size = usual * parts / parts_of_usual;
+            if (size >= fewest && size != plan_.microbatch_tokens) sizes.push_back(size);
+        }
+        return sizes;
+    }
+
+    std::size_t adapters_beside(std::int64_t tokens) const {
+        Plan trial = plan_;
+        trial.first_admitted = order_;
+        while (!trial.first_admitted.empty() &&
+               !fits_memory(job_, trial, tokens, plan_.recompute)) {
+            trial.first_admitted.pop_back();
+        }
+        return trial.first_admitted.size();
+    }
+
+    LayoutTrial play(std::int64_t tokens, std::size_t adapters, bool rough) {
+        const std::vector<Round>& rounds = rounds_of(adapters);
+        rules_.capacity = tokens;
+        rules_.rough = rough;
+        const double seconds = 1e-9 * block_time(rules_, rounds);
+        return {tokens, static_cast<std::int32_t>(adapters),
+                static_cast<double>(tokens_of(rounds)) / seconds};
+    }
+
+    /// The fastest one first, if it keeps its lead when all packings are compared.
+    void choose(std::vector<LayoutTrial>& trials) {
+        LayoutTrial& usual = trials.front();
+        const auto fastest = std::max_element(
+            trials.begin(), trials.end(),
+            [](const auto& a, const auto& b) { return a.tokens_per_second < b.tokens_per_second; });
+        for (const bool rough : {true, false}) {
+            if (!rough) {
+                usual = again(usual);
+                *fastest = again(*fastest);
+            }
+            const double wanted = (1.0 + least_gain) * usual.tokens_per_second;
+            if (fastest->tokens_per_second < wanted) return;
+        }
+        std::rotate(trials.begin(), fastest, fastest + 1);
+    }
+
+    LayoutTrial again(const LayoutTrial& trial) {
+        return play(trial.microbatch_tokens, static_cast<std::size_t>(trial.adapters), false);
+    }
+
+    /// The first rounds of the first `adapters` ones.
+    const std::vector<Round>& rounds_of(std::size_t adapters) {
+        const auto [known, fresh] = rounds_.try_emplace(adapters);
+        if (!fresh) return known->second;
+        std::vector<AdapterId> ids(order_.begin(),
+                                   order_.begin() + static_cast<std::ptrdiff_t>(adapters));
+        std::sort(ids.begin(), ids.end());
+        SampleOrders orders;
+        std::vector<BatchSource> sources;
+        sources.reserve(ids.size());
+        for (const AdapterId id : ids) sources.emplace_back(job_, plan_, id, orders);
+        const std::size_t most =
+            job_.schedule.policy == SchedulePolicy::balanced ? most_samples_balanced : most_samples;
+        const std::size_t most_of_a_batch = std::max<std::size_t>(1, most / adapters);
+        std::size_t samples = 0;
+        for (std::int32_t r = 0; r < most_rounds && samples < most; ++r) {
+            Round round;
+            for (std::size_t i = 0; i < ids.size(); ++i) {
+                if (r >= plan_.adapters[index(ids[i])].total_steps) continue;
+                round.push_back(sources[i].batch(r, datasets_, most_of_a_batch));
+                samples += round.back().samples.size();
+            }
+            if (round.empty()) break;
+            known->second.push_back(std::move(round));
+        }
+        return known->second;
+    }
+
+    static std::int64_t tokens_of(const std::vector<Round>& rounds) {
+        std::int64_t tokens = 0;
+        for (const Round& round : rounds) {
+            for (const PendingBatch& batch : round) {
+                for (const SampleRef& sample : batch.samples) tokens += sample.tokens;
+            }
+        }
+        return tokens;
+    }
+
+    const Job& job_;
+    const Plan& plan_;
+    std::span<const DatasetInfo> datasets_;
+    std::vector<AdapterId> order_;  ///< that may train at once
+    PackRules rules_;
+    std::map<std::size_t, std::vector<Round>> rounds_;
+};
+
+}  // namespace
+
+std::vector<LayoutTrial> search_layout(const Job& job, const Plan& plan,
+                                       std::span<const DatasetInfo> datasets,
+                                       const CostModel& costs, std::int64_t usual,
+                                       std::int64_t longest) {
+    return Search(job, plan, datasets, costs).run(usual, longest);
+}
+
+std::int32_t search_depth(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+                          const CostModel& costs) {
+    if (plan.replica.stages.size() == 1) return plan.max_in_flight;
+    return Search(job, plan, datasets, costs).depth();
+}
+
+}  // namespace loratrain

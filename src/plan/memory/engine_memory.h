@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+
+#include "plan/memory/memory_model.h"
+
+namespace loratrain {
+
+/// What the CUDA backend allocates for itself, in bytes, as upper bounds over all microbatches the
+/// plan can lead to; all 0 on the CPU. A stage allocates all of it at its start: to allocate while
+/// it trains would wait for the whole device, messages included. T = microbatch_tokens, e = bytes
+/// of the compute type. Each part names the allocation it follows; most come in whole 64 KiB
+/// (backend/cuda/growing_memory.cpp). Not in here: the CUDA context, code of cuBLASLt and cuDNN,
+/// NCCL's buffers (session/cluster.cpp keeps room for those).
+
+/// cuBLASLt's workspace. Source: backend/cuda/cuda_backend.cpp.
+std::uint64_t gemm_workspace_bytes(const Plan& plan);
+
+/// A and C of a GEMM whose algorithms are timed, with the most rows that share the choice
+/// (sizes_alike): [T, K + R] and [T, N + R per linear] of a group of linears; [rows of a chunk,
+/// H] and [rows, V] of the head. Source: GemmCublasLt::gemms_to_time; fp32 times nothing.
+std::uint64_t gemm_timing_bytes(const Plan& plan, const StagePlan& stage);
+
+/// Device side of the ring of small tables, and the cache of LoRA tables. Source:
+/// backend/cuda/cuda_backend.cpp.
+std::uint64_t table_ring_bytes(const Plan& plan);
+
+/// CudaBackend::reserve_workspace, the largest of its uses:
+/// - lora_shrink: bf16 copies of the factors A of a group, [sum of ranks in 8s, K in 64s];
+/// - lora_backward of a linear: per tile of rows a partial gradient [rank in 16s, N], and partial
+///   dS [ceil(N / 256), rank in 16s, T], fp32;
+/// - lora_grad_a of a group: per tile a partial gradient [sum of ranks of a slot in 16s, K], fp32;
+///   tiles <= min(ceil(T / 256), processors / ceil(columns / 256)) + adapters of the group
+///   (kernels/lora_tensor_*.cu; the fp32 kernels use none);
+/// - cross_entropy: 12 bytes per row of a chunk; sum_squares: 1024 doubles; adamw: 64 bytes.
+std::uint64_t operator_scratch_bytes(const Job& job, const Plan& plan, const StagePlan& stage);
+
+/// Own attention kernels: row statistics [Q, T] x 8, and three tables of tiles of 12 bytes, at most
+/// T / 32 + samples each. Source: backend/cuda/attention.cpp.
+std::uint64_t attention_row_bytes(const Plan& plan);
+std::uint64_t attention_tile_bytes(const Plan& plan);
+
+/// Workspace of cuDNN's attention, bf16 with head_dim <= 128 only. With s samples in the
+/// microbatch, l tokens in the longest, T in all (rounded up as base/attention_shape.h says), Q
+/// query and G key heads:
+/// - scores of the repeatable backward s Q l² 2, cut into parts of at most 4 GiB
+///   (backend/cuda/attention_cudnn.cpp), l in 64s times l in 128s;
+/// - softmax sums T Q 4;
+/// - with G < Q dK and dV of all query heads, 2 T ld (Q / G) 4, ld = columns of the rows dQ|dK|dV
+///   with their LoRA pad (cudnn_frontend, scaled_dot_product_flash_attention.h: *_fullhead_size).
+/// s <= min(samples of a round, 1 + (T - l) / shortest sample). cuDNN is counted also where it was
+/// not built in, or samples are too short for it to be chosen.
+std::uint64_t cudnn_workspace_bytes(const Plan& plan);
+/// Its tables of lengths and offsets, forward and backward: 10 x int32 per sample.
+std::uint64_t cudnn_table_bytes(const Plan& plan);
+
+struct EngineLayout {
+    std::uint64_t gemm_workspace = 0;
+    std::uint64_t gemm_timing = 0;
+    std::uint64_t table_ring = 0;
+    std::uint64_t operator_scratch = 0;
+    std::uint64_t attention_rows = 0;
+    std::uint64_t attention_tiles = 0;
+    std::uint64_t cudnn_workspace = 0;
+    std::uint64_t cudnn_tables = 0;
+    std::uint64_t total() const;
+};
+EngineLayout engine_layout(const Job& job, const Plan& plan, const StagePlan& stage);
+
+}  // namespace loratrain

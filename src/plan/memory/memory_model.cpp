@@ -1,0 +1,270 @@
+#include "plan/memory/memory_model.h"
+
+#include <algorithm>
+
+#include "plan/memory/engine_memory.h"
+#include "plan/stage_layers.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::uint64_t alignment = 256;
+constexpr std::int64_t logits_chunk_bytes_cpu = 64LL << 20U;
+constexpr std::int64_t logits_chunk_bytes_cuda = 256LL << 20U;
+constexpr std::int64_t logits_chunk_rows = 256;  ///< or a multiple: whole tiles of a product
+constexpr std::int64_t staged_head_bytes = 64LL << 20U;
+
+std::uint64_t bytes_of(std::int64_t elements, std::uint64_t element_bytes) {
+    return aligned(static_cast<std::uint64_t>(elements) * element_bytes);
+}
+
+std::uint64_t norm_and_bias_bytes(const Plan& plan) {
+    const ModelSpec& model = plan.model;
+    const std::uint64_t e = compute_bytes(plan);
+    std::uint64_t bytes = 2 * bytes_of(model.hidden_size, e);
+    if (model.qk_norm) bytes += 2 * bytes_of(model.head_dim, e);
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (has_bias(model, linear)) bytes += bytes_of(linear_shape(model, linear).out, e);
+    }
+    return bytes;
+}
+
+std::uint64_t layer_weight_bytes(const Plan& plan) {
+    std::uint64_t bytes = norm_and_bias_bytes(plan);
+    for (int g = 0; g < linear_group_count; ++g) {
+        const auto group = static_cast<LinearGroup>(g);
+        const LinearGroupShape shape = group_shape(plan.model, group);
+        bytes += weights_are_staged(plan)
+                     ? bytes_of(shape.in * shape.out, weight_bytes(plan))
+                     : bytes_of(augmented_elements(plan, group), compute_bytes(plan));
+    }
+    return bytes;
+}
+
+}  // namespace
+
+LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group) {
+    LinearGroupShape shape;
+    switch (group) {
+        case LinearGroup::qkv:
+            shape.linears = {Linear::q, Linear::k, Linear::v};
+            shape.count = 3;
+            break;
+        case LinearGroup::o:
+            shape.linears = {Linear::o};
+            shape.count = 1;
+            break;
+        case LinearGroup::gate_up:
+            shape.linears = {Linear::gate, Linear::up};
+            shape.count = 2;
+            break;
+        case LinearGroup::down:
+            shape.linears = {Linear::down};
+            shape.count = 1;
+            break;
+    }
+    for (int i = 0; i < shape.count; ++i) {
+        const LinearShape linear = linear_shape(model, shape.linears[static_cast<std::size_t>(i)]);
+        shape.in = linear.in;
+        shape.out += linear.out;
+    }
+    return shape;
+}
+
+std::uint64_t aligned(std::uint64_t bytes) {
+    return (bytes + alignment - 1) / alignment * alignment;
+}
+
+std::uint64_t compute_bytes(const Plan& plan) {
+    const bool bf16 = plan.backend == BackendKind::cuda && plan.precision == Precision::bf16;
+    return size_of(bf16 ? DType::bf16 : DType::f32);
+}
+
+std::uint64_t weight_bytes(const Plan& plan) {
+    return size_of(plan.precision == Precision::bf16 ? DType::bf16 : DType::f32);
+}
+
+bool weights_are_staged(const Plan& plan) {
+    return weight_bytes(plan) != compute_bytes(plan);
+}
+
+LayerSlotLayout layer_slot_layout(const Plan& plan) {
+    const ModelSpec& model = plan.model;
+    const std::uint64_t e = compute_bytes(plan);
+    const std::int64_t t = plan.microbatch_tokens;
+    const std::int64_t r = plan.saved_columns;
+    LayerSlotLayout layout;
+    auto take = [&](std::int64_t columns, std::uint64_t element_bytes) {
+        const std::uint64_t start = layout.bytes;
+        layout.bytes += bytes_of(t * columns, element_bytes);
+        return start;
+    };
+    layout.qkv = take(model.q_size() + 2 * model.kv_size(), e);
+    layout.qk_raw = take(model.qk_norm ? model.q_size() + model.kv_size() : 0, e);
+    layout.o = take(model.q_size() + r, e);
+    layout.lse = take(model.heads, size_of(DType::f32));
+    layout.x2 = take(model.hidden_size, e);
+    layout.gate_up = take(2 * model.intermediate_size, e);
+    layout.s_qkv = take(3 * r, e);
+    layout.s_gate_up = take(2 * r, e);
+    layout.s_down = take(r, e);
+    return layout;
+}
+
+std::uint64_t boundary_bytes(const Plan& plan) {
+    return bytes_of(plan.microbatch_tokens * plan.model.hidden_size, compute_bytes(plan)) +
+           message_tail_bytes(plan);
+}
+
+std::uint64_t table_bytes(const Plan& plan) {
+    constexpr std::int64_t tables = 10;
+    return bytes_of(tables * (plan.microbatch_tokens + 1), sizeof(std::int32_t)) +
+           tables * alignment;
+}
+
+std::int32_t kept_layers(const Plan& plan, const StagePlan& stage) {
+    return plan.recompute == Recompute::layer ? 0 : stage.layer_count;
+}
+
+std::uint64_t slot_bytes(const Plan& plan, const StagePlan& stage) {
+    const auto boundaries = static_cast<std::uint64_t>(stage.layer_count) + 1;
+    const auto layers = static_cast<std::uint64_t>(kept_layers(plan, stage));
+    std::uint64_t bytes = layers * layer_slot_layout(plan).bytes +
+                          boundaries * boundary_bytes(plan) + table_bytes(plan);
+    if (stage.has_head) {
+        bytes += bytes_of(plan.microbatch_tokens * plan.model.hidden_size, compute_bytes(plan));
+    }
+    return bytes;
+}
+
+std::int32_t slot_count(const Plan& plan, std::size_t stage_index) {
+    return std::max(1, plan.max_in_flight - static_cast<std::int32_t>(stage_index));
+}
+
+std::uint64_t message_tail_bytes(const Plan& plan) {
+    return aligned(2 * static_cast<std::uint64_t>(plan.adapter_capacity) * sizeof(double));
+}
+
+LogitsChunk logits_chunk(const Plan& plan) {
+    const ModelSpec& model = plan.model;
+    LogitsChunk chunk;
+    const auto row_bytes = model.vocab_size * static_cast<std::int64_t>(compute_bytes(plan));
+    const bool cuda = plan.backend == BackendKind::cuda;
+    chunk.rows = (cuda ? logits_chunk_bytes_cuda : logits_chunk_bytes_cpu) / row_bytes;
+    if (chunk.rows > logits_chunk_rows) chunk.rows -= chunk.rows % logits_chunk_rows;
+    chunk.rows = std::clamp<std::int64_t>(chunk.rows, 1, plan.microbatch_tokens);
+    chunk.vocab = model.vocab_size;
+    if (weights_are_staged(plan)) {
+        const auto head_row = model.hidden_size * static_cast<std::int64_t>(compute_bytes(plan));
+        chunk.vocab = std::clamp<std::int64_t>(staged_head_bytes / head_row, 1, model.vocab_size);
+    }
+    return chunk;
+}
+
+std::uint64_t WorkspaceLayout::total() const {
+    return input + gradient + residual + inner + layer + staged + logits + head_rows + messages +
+           scalars;
+}
+
+WorkspaceLayout workspace_layout(const Plan& plan, const StagePlan& stage) {
+    const ModelSpec& model = plan.model;
+    const std::uint64_t e = compute_bytes(plan);
+    const std::int64_t t = plan.microbatch_tokens;
+    const std::int64_t r = plan.saved_columns;
+    WorkspaceLayout layout;
+    std::int64_t widest_in = 0;
+    std::int64_t widest_out = 0;
+    std::int64_t largest_group = 0;
+    for (int g = 0; g < linear_group_count; ++g) {
+        const auto group = static_cast<LinearGroup>(g);
+        const LinearGroupShape shape = group_shape(model, group);
+        widest_in = std::max(widest_in, shape.in);
+        widest_out = std::max(widest_out, shape.out + shape.count * r);
+        largest_group = std::max(largest_group, augmented_elements(plan, group));
+    }
+    layout.input = bytes_of(t * (widest_in + r), e);
+    layout.gradient = bytes_of(t * widest_out, e);
+    layout.residual = bytes_of(t * (model.hidden_size + r), e);
+    layout.inner = bytes_of(t * widest_in, e);
+    if (plan.recompute == Recompute::layer) layout.layer = layer_slot_layout(plan).bytes;
+    const LogitsChunk chunk = logits_chunk(plan);
+    if (weights_are_staged(plan)) {
+        const std::int64_t head = stage.has_head ? chunk.vocab * model.hidden_size : 0;
+        layout.staged = bytes_of(std::max(largest_group, head), e);
+    }
+    if (stage.has_head) {
+        layout.logits = bytes_of(chunk.rows * model.vocab_size, e);
+        layout.head_rows = 3 * bytes_of(chunk.rows * model.hidden_size, e);
+    }
+    if (plan.replica.stages.size() > 1) layout.messages = 4 * boundary_bytes(plan);
+    const std::int64_t adapters = plan.adapter_capacity;
+    layout.scalars = 5 * bytes_of(adapters, sizeof(double)) +
+                     bytes_of(2 * adapters, sizeof(std::int64_t)) +
+                     2 * bytes_of(t + 1, sizeof(double));
+    return layout;
+}
+
+std::int64_t augmented_elements(const Plan& plan, LinearGroup group) {
+    const LinearGroupShape shape = group_shape(plan.model, group);
+    const std::int64_t r = plan.pad_columns;
+    return (shape.out + shape.count * r) * (shape.in + r);
+}
+
+std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& model,
+                                std::int64_t layers) {
+    std::int64_t per_layer = 0;
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (!adapter.targets_linear(linear)) continue;
+        const LinearShape shape = linear_shape(model, linear);
+        per_layer += adapter.r * (shape.in + shape.out);
+    }
+    return per_layer * layers;
+}
+
+std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model,
+                            std::int64_t layers) {
+    constexpr std::uint64_t arrays = 4;
+    return arrays * bytes_of(adapter_parameters(adapter, model, layers), size_of(DType::f32));
+}
+
+std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const Job& job,
+                               const ModelSpec& model) {
+    return adapter_bytes(job.adapter(adapter), model, layers_of(stage, adapter).count);
+}
+
+std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job,
+                                    const ModelSpec& model) {
+    std::uint64_t largest = 0;
+    for (std::size_t a = 0; a < job.adapters.size(); ++a) {
+        largest = std::max(largest, adapter_bytes_on(stage, static_cast<AdapterId>(a), job, model));
+    }
+    return largest;
+}
+
+MemoryPlan stage_memory(const Job& job, const Plan& plan, std::size_t stage_index) {
+    const StagePlan& stage = plan.replica.stages[stage_index];
+    const ModelSpec& model = plan.model;
+    MemoryPlan memory;
+    memory.weights = static_cast<std::uint64_t>(stage.layer_count) * layer_weight_bytes(plan);
+    const std::uint64_t matrix = bytes_of(model.vocab_size * model.hidden_size, weight_bytes(plan));
+    if (stage.has_embedding) memory.weights += matrix;
+    if (stage.has_head) memory.weights += bytes_of(model.hidden_size, compute_bytes(plan));
+    if (stage.has_head && !(model.tie_word_embeddings && stage.has_embedding)) {
+        memory.weights += matrix;
+    }
+    memory.weights += bytes_of(model.head_dim / 2, size_of(DType::f32));
+    for (const AdapterId adapter : plan.first_admitted) {
+        memory.adapters += adapter_bytes_on(stage, adapter, job, model);
+    }
+    memory.adapters = std::max(memory.adapters, largest_adapter_bytes(stage, job, model));
+    memory.activations =
+        static_cast<std::uint64_t>(slot_count(plan, stage_index)) * slot_bytes(plan, stage);
+    memory.workspace = workspace_layout(plan, stage).total();
+    memory.engine = engine_layout(job, plan, stage).total();
+    return memory;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "plan/pack/pack_block.h"
+#include "plan/pack/sample_order.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// Global batches of one adapter: epoch order from the adapter's seed (shuffled when the dataset
+/// says so); batches do not cross epochs, the last of an epoch may be smaller (as HF). Holds the
+/// order of the epoch it was asked for last.
+class BatchSource {
+  public:
+    /// All but `adapter` are kept by reference.
+    BatchSource(const Job& job, const Plan& plan, AdapterId adapter, SampleOrders& orders);
+
+    /// Positions in the dataset of global batch (adapter, step).
+    std::vector<std::int32_t> samples(std::int32_t step);
+
+    /// Global batch (adapter, step) for packing; of its samples at most the first `most`.
+    PendingBatch batch(std::int32_t step, std::span<const DatasetInfo> datasets,
+                       std::size_t most = std::numeric_limits<std::size_t>::max());
+
+  private:
+    AdapterId adapter_;
+    const AdapterJob& spec_;
+    const DatasetJob& dataset_;
+    const AdapterPlan& plan_;
+    SampleOrders& orders_;
+    std::int32_t epoch_ = -1;
+    SampleOrder order_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,180 @@
+#include "plan/pack/block_items.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr double nanoseconds = 1e9;
+
+double square(std::int64_t tokens) {
+    return static_cast<double>(tokens) * static_cast<double>(tokens);
+}
+
+/// What every microbatch costs is left out.
+CostModel variable_costs(CostModel costs) {
+    for (CostLine* line : {&costs.layer_forward, &costs.layer_backward, &costs.head}) {
+        line->fixed = 0.0;
+    }
+    return costs;
+}
+
+/// Time that depends on the load, on all stages.
+std::int64_t variable_cost(const PackRules& rules, const CostModel& variable,
+                           const AdapterLoads& load) {
+    double seconds = 0.0;
+    for (const StagePlan& stage : rules.stages) {
+        seconds += stage_seconds(variable, stage, load, rules.recompute);
+    }
+    return std::max<std::int64_t>(1, std::llround(seconds * nanoseconds));
+}
+
+void add_batch(const PackRules& rules, const PendingBatch& pending, BlockItems& block) {
+    const auto number_of_batch = static_cast<std::int32_t>(block.batches.size()) - 1;
+    const CostModel variable = variable_costs(rules.costs);
+    for (std::size_t place = 0; place < pending.samples.size(); ++place) {
+        const SampleRef& sample = pending.samples[place];
+        const std::int64_t tokens = sample.tokens;
+        LORATRAIN_CHECK(tokens >= 1 && tokens <= rules.capacity, "a sample of ", tokens,
+                        " tokens, capacity ", rules.capacity);
+        AdapterLoads load;
+        load.add(pending.adapter, {tokens, square(tokens), sample.targets});
+        const std::int64_t cost = variable_cost(rules, variable, load);
+        block.items.push_back(
+            {number_of_batch, static_cast<std::int32_t>(place), tokens, sample.targets, cost});
+        block.cost += cost;
+        block.tokens += tokens;
+    }
+}
+
+/// Per batch the bins that hold it: [first, last].
+struct Extent {
+    std::int32_t first = -1;
+    std::int32_t last = -1;
+};
+
+std::vector<Extent> extents(const BlockItems& block, const Bins& bins) {
+    std::vector<Extent> result(block.batches.size());
+    for (std::size_t m = 0; m < bins.size(); ++m) {
+        for (const std::int32_t item : bins[m]) {
+            Extent& extent = result[static_cast<std::size_t>(block.item(item).batch)];
+            if (extent.first < 0) extent.first = static_cast<std::int32_t>(m);
+            extent.last = static_cast<std::int32_t>(m);
+        }
+    }
+    return result;
+}
+
+/// Backwards before the forward of each bin; `again`: the block follows itself.
+std::vector<std::int32_t> required_backwards(const BlockItems& block, const Bins& bins,
+                                             bool again) {
+    const std::vector<Extent> extent = extents(block, bins);
+    const auto count = static_cast<std::int32_t>(bins.size());
+    std::map<AdapterId, std::int32_t> newest;
+    for (std::size_t b = 0; b < block.batches.size(); ++b) {
+        if (extent[b].last >= 0) newest[block.batches[b].adapter] = static_cast<std::int32_t>(b);
+    }
+    std::vector<std::int32_t> required(bins.size(), again ? -count : 0);
+    for (std::size_t b = 0; b < block.batches.size(); ++b) {
+        if (extent[b].first < 0) continue;
+        const BlockBatch& batch = block.batches[b];
+        std::int32_t& needed = required[static_cast<std::size_t>(extent[b].first)];
+        if (batch.previous >= 0) {
+            needed = std::max(needed, extent[static_cast<std::size_t>(batch.previous)].last + 1);
+        } else if (again) {
+            const auto last = static_cast<std::size_t>(newest.at(batch.adapter));
+            needed = std::max(needed, extent[last].last + 1 - count);
+        }
+    }
+    return required;
+}
+
+}  // namespace
+
+BlockItems block_items(const PackRules& rules, std::span<const Round> rounds) {
+    BlockItems block;
+    block.capacity = rules.capacity;
+    block.rounds = static_cast<std::int32_t>(rounds.size());
+    std::map<AdapterId, std::int32_t> newest;
+    for (std::size_t round = 0; round < rounds.size(); ++round) {
+        for (const PendingBatch& pending : rounds[round]) {
+            BlockBatch batch;
+            batch.adapter = pending.adapter;
+            batch.round = static_cast<std::int32_t>(round);
+            batch.first_item = static_cast<std::int32_t>(block.items.size());
+            batch.item_count = static_cast<std::int32_t>(pending.samples.size());
+            const auto known = newest.find(pending.adapter);
+            if (known != newest.end()) {
+                batch.previous = known->second;
+                LORATRAIN_CHECK(block.batch(known->second).round < batch.round, "adapter ",
+                                number(pending.adapter), " has two batches in a round");
+            }
+            newest[pending.adapter] = static_cast<std::int32_t>(block.batches.size());
+            block.batches.push_back(batch);
+            add_batch(rules, pending, block);
+        }
+    }
+    return block;
+}
+
+PipelineLoad pipeline_load(const PackRules& rules, const BlockItems& block, const Bins& bins,
+                           int repeats) {
+    PipelineLoad load;
+    load.stages = static_cast<std::int32_t>(rules.stages.size());
+    load.max_in_flight = rules.max_in_flight;
+    for (const auto& bin : bins) {
+        AdapterLoads work;
+        for (const std::int32_t i : bin) {
+            const BlockItem& item = block.item(i);
+            work.add(block.batch_of(i).adapter, {item.tokens, square(item.tokens), item.targets});
+        }
+        add_times(load, rules.costs, rules.stages, rules.recompute, work);
+    }
+    load.required = required_backwards(block, bins, false);
+    const std::vector<std::int32_t> again = required_backwards(block, bins, true);
+    const std::vector<std::int64_t> forward = load.forward;
+    const std::vector<std::int64_t> backward = load.backward;
+    for (int i = 1; i < repeats; ++i) {
+        load.forward.insert(load.forward.end(), forward.begin(), forward.end());
+        load.backward.insert(load.backward.end(), backward.begin(), backward.end());
+        const auto done = static_cast<std::int32_t>(bins.size()) * i;
+        for (const std::int32_t needed : again) {
+            load.required.push_back(std::max(0, needed + done));
+        }
+    }
+    return load;
+}
+
+std::vector<Microbatch> to_microbatches(std::span<const Round> rounds, const BlockItems& block,
+                                        const Bins& bins) {
+    std::vector<const PendingBatch*> pending;
+    for (const Round& round : rounds) {
+        for (const PendingBatch& batch : round) pending.push_back(&batch);
+    }
+    std::vector<Microbatch> microbatches;
+    for (std::vector<std::int32_t> bin : bins) {
+        std::sort(bin.begin(), bin.end(), [&](std::int32_t a, std::int32_t b) {
+            return std::pair(block.batch_of(a).adapter, a) <
+                   std::pair(block.batch_of(b).adapter, b);
+        });
+        std::vector<Segment>& segments = microbatches.emplace_back().segments;
+        std::int32_t batch = -1;
+        for (const std::int32_t i : bin) {
+            const BlockItem& item = block.item(i);
+            const PendingBatch& source = *pending[static_cast<std::size_t>(item.batch)];
+            if (item.batch != batch) segments.push_back({source.adapter, source.step, {}});
+            batch = item.batch;
+            SampleRef sample = source.samples[static_cast<std::size_t>(item.place)];
+            sample.tokens = static_cast<std::int32_t>(item.tokens);
+            segments.back().samples.push_back(sample);
+        }
+    }
+    return microbatches;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/pack/pack_batch.h"
+#include "plan/pack/pack_block.h"
+#include "plan/schedule/pipeline_time.h"
+
+namespace loratrain {
+
+/// A block of rounds in flat form, as the packing algorithms use it.
+struct BlockItem {
+    std::int32_t batch = 0;  ///< index into BlockItems::batches
+    std::int32_t place = 0;  ///< in its batch
+    std::int64_t tokens = 0;
+    std::int64_t targets = 0;
+    std::int64_t cost = 0;  ///< forward and backward on all stages, nanoseconds
+};
+
+struct BlockBatch {
+    AdapterId adapter{};
+    std::int32_t round = 0;
+    std::int32_t previous = -1;  ///< batch of the same adapter before this one
+    std::int32_t first_item = 0;
+    std::int32_t item_count = 0;
+};
+
+struct BlockItems {
+    std::vector<BlockBatch> batches;  ///< round by round, in the round's order
+    std::vector<BlockItem> items;     ///< batch by batch
+    std::int32_t rounds = 0;
+    std::int64_t capacity = 0;
+    std::int64_t cost = 0;    ///< sum
+    std::int64_t tokens = 0;  ///< sum
+
+    const BlockItem& item(std::int32_t i) const { return items[static_cast<std::size_t>(i)]; }
+    const BlockBatch& batch(std::int32_t b) const { return batches[static_cast<std::size_t>(b)]; }
+    const BlockBatch& batch_of(std::int32_t i) const { return batch(item(i).batch); }
+};
+
+BlockItems block_items(const PackRules& rules, std::span<const Round> rounds);
+
+/// The pipeline's work when the bins (of items, in training order) are done `repeats` times in a
+/// row; repeated to see the steady state of a long run in a short block.
+PipelineLoad pipeline_load(const PackRules& rules, const BlockItems& block, const Bins& bins,
+                           int repeats = 1);
+
+/// The bins as microbatches.
+std::vector<Microbatch> to_microbatches(std::span<const Round> rounds, const BlockItems& block,
+                                        const Bins& bins);
+
+}  // namespace loratrain

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/job.h"
+#include "plan/cost/cost_model.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// A global batch (adapter, step) before packing; samples in its order.
+struct PendingBatch {
+    AdapterId adapter{};
+    std::int32_t step = 0;
+    std::vector<SampleRef> samples;
+};
+
+/// Every active adapter's next optimizer step; at most one batch per adapter.
+using Round = std::vector<PendingBatch>;
+
+/// What decides a packing beside the samples.
+struct PackRules {
+    SchedulePolicy policy = SchedulePolicy::balanced;
+    Packing packing = Packing::milp;
+    std::int64_t capacity = 0;      ///< most tokens of a microbatch
+    std::vector<StagePlan> stages;  ///< of the pipeline
+    std::int32_t max_in_flight = 1;
+    CostModel costs;  ///< built in, never measured: packings must repeat after a resume
+    Recompute recompute = Recompute::none;
+    double solver_seconds = 10.0;  ///< safety limit of one MILP
+    int threads = 1;               ///< the result does not depend on it
+    bool rough = false;            ///< balanced: compare a tenth of the packings
+};
+
+/// Which samples share a microbatch, and the order of the microbatches, for a block of consecutive
+/// rounds. `rounds` in training order; steps of an adapter ascend from round to round; every sample
+/// has 1 <= tokens <= capacity (padded ones too). Depends on the arguments alone, `threads`
+/// excepted, unless a solve runs into solver_seconds.
+///
+/// - sequential: one adapter after another (all its rounds), first-fit in order.
+/// - 1f1b: one adapter after another; a batch is cut into microbatches of equally many consecutive
+///   samples, as large as fits `capacity`, at least min(samples, stages) of them (Megatron).
+/// - mlora: in each round the adapters in turn, first-fit in order, one adapter a microbatch. With
+///   fewer adapters L than stages D, batches are cut as by 1f1b into at least
+///   ceil((D - 1) / (L - 1)) microbatches, D for one adapter (mLoRA section 3).
+/// - balanced: the best of many packings by simulated time (pipeline_time.h); see pack_balanced.h.
+///   With packing `bucketed`, lengths are padded first (length_buckets.h), round by round: tokens
+///   of the result are padded lengths.
+///
+/// Result, in training order: every sample exactly once; at most `capacity` tokens; one segment per
+/// adapter, adapters ascending in a microbatch, samples in batch order; every segment of (a, j)
+/// in an earlier microbatch than all of (a, j+1). Proved by check_packing before return.
+std::vector<Microbatch> pack_block(const PackRules& rules, std::span<const Round> rounds);
+
+/// Simulated nanoseconds that pack_block's microbatches take (pipeline_time.h), where such blocks
+/// follow each other: the mean of a few.
+double block_time(const PackRules& rules, std::span<const Round> rounds);
+
+}  // namespace loratrain

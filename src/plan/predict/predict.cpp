@@ -1,0 +1,186 @@
+#include "plan/predict/predict.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "plan/deploy/make_plan.h"
+#include "plan/schedule/admission.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr int most_stretches = 8;
+
+std::int64_t tokens_of_job(const Job& job, const Plan& plan,
+                           std::span<const DatasetInfo> datasets) {
+    double sum = 0.0;
+    for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
+        const std::int64_t epoch = datasets[index(job.adapters[a].dataset)].train_tokens();
+        sum += static_cast<double>(epoch) * plan.adapters[a].total_steps /
+               plan.adapters[a].steps_per_epoch;
+    }
+    return static_cast<std::int64_t>(sum);
+}
+
+/// Per adapter, whether it is none of those.
+std::vector<bool> all_but(const Plan& plan, const std::vector<AdapterId>& those) {
+    std::vector<bool> others(plan.adapters.size(), true);
+    for (const AdapterId adapter : those) others[index(adapter)] = false;
+    return others;
+}
+
+std::vector<std::int32_t> steps_in(const Window& window, std::size_t adapters) {
+    std::vector<std::int32_t> steps(adapters, 0);
+    for (const BatchPlan& batch : window.batches) ++steps[index(batch.adapter)];
+    return steps;
+}
+
+/// How often rounds like these can go on until the first of their adapters ends; at least once.
+std::int32_t repetitions(const Plan& plan, const Progress& progress,
+                         const std::vector<std::int32_t>& steps) {
+    std::int32_t times = 0;
+    for (std::size_t a = 0; a < steps.size(); ++a) {
+        if (steps[a] == 0) continue;
+        const std::int32_t left = plan.adapters[a].total_steps - progress.steps[a];
+        times = times == 0 ? left / steps[a] : std::min(times, left / steps[a]);
+    }
+    return std::max(times, 1);
+}
+
+class Predictor {
+  public:
+    Predictor(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets)
+        : job_(job),
+          plan_(plan),
+          datasets_(datasets),
+          progress_(at_start(plan)),
+          busy_(plan.replica.stages.size(), 0.0) {}
+
+    Prediction run(std::int32_t rounds) {
+        int stretches = 0;
+        while (stretches < most_stretches && play(rounds)) ++stretches;
+        result_.tokens = tokens_of_job(job_, plan_, datasets_);
+        if (tokens_ <= 0.0) return std::move(result_);
+        for (const double busy : busy_) {
+            result_.idle_share.push_back(std::max(0.0, 1.0 - busy / seconds_));
+        }
+        result_.seconds = seconds_ * static_cast<double>(result_.tokens) / tokens_;
+        result_.rounds = rounds_in_all();
+        return std::move(result_);
+    }
+
+  private:
+    void admit_next() {
+        std::vector<AdapterClaim> claims;
+        for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
+            claims.push_back(
+                {progress_.steps[a]<plan_.adapters[a].total_steps, progress_.steps[a]> 0});
+        }
+        progress_.stopped = all_but(plan_, admit(job_, plan_, claims));
+    }
+
+    Timeline simulate(const Window& window) const {
+        Simulator simulator(job_, plan_, plan_.costs);
+        simulator.add(window);
+        return simulator.timeline();
+    }
+
+    /// Seconds of one more repetition of `whole`. A shorter run from the same start, which fills
+    /// and drains the pipeline as well, tells what the rounds beyond it take in between.
+    double repeated_seconds(const Timeline& whole, std::int32_t fewer_rounds) const {
+        if (fewer_rounds == 0) return whole.makespan();
+        const Timeline part =
+            simulate(plan_window(job_, plan_, datasets_, progress_, fewer_rounds));
+        const auto tokens = static_cast<double>(whole.tokens());
+        const double more = tokens - static_cast<double>(part.tokens());
+        return more > 0.0 ? (whole.makespan() - part.makespan()) * tokens / more : whole.makespan();
+    }
+
+    /// False when nothing is left.
+    bool play(std::int32_t rounds) {
+        admit_next();
+        const Window window = plan_window(job_, plan_, datasets_, progress_, rounds);
+        if (window.batches.empty()) return false;
+        const Timeline timeline = simulate(window);
+        const std::vector<std::int32_t> steps = steps_in(window, plan_.adapters.size());
+        const std::int32_t times = repetitions(plan_, progress_, steps);
+        seconds_ += timeline.makespan();
+        if (times > 1) seconds_ += (times - 1) * repeated_seconds(timeline, window.rounds / 2);
+        tokens_ += times * static_cast<double>(timeline.tokens());
+        for (std::size_t s = 0; s < busy_.size(); ++s) busy_[s] += times * timeline.busy(s);
+        if (result_.rounds_played == 0) result_.start = timeline;
+        result_.rounds_played += window.rounds;
+        progress_.round += times * window.rounds;
+        for (std::size_t a = 0; a < steps.size(); ++a) progress_.steps[a] += times * steps[a];
+        return true;
+    }
+
+    /// As many as the longest adapter left takes, or where they take turns all of them together.
+    std::int32_t rounds_in_all() const {
+        std::int64_t most = 0;
+        std::int64_t sum = 0;
+        for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
+            const std::int64_t left = plan_.adapters[a].total_steps - progress_.steps[a];
+            most = std::max(most, left);
+            sum += left;
+        }
+        const auto at_once =
+            static_cast<std::int64_t>(std::max<std::size_t>(1, plan_.first_admitted.size()));
+        return progress_.round +
+               static_cast<std::int32_t>(std::max(most, (sum + at_once - 1) / at_once));
+    }
+
+    const Job& job_;
+    const Plan& plan_;
+    std::span<const DatasetInfo> datasets_;
+    Progress progress_;
+    double seconds_ = 0.0;
+    double tokens_ = 0.0;
+    std::vector<double> busy_;
+    Prediction result_;
+};
+
+}  // namespace
+
+Progress at_start(const Plan& plan) {
+    return {0, std::vector<std::int32_t>(plan.adapters.size(), 0),
+            all_but(plan, plan.first_admitted)};
+}
+
+double Prediction::tokens_per_second() const {
+    return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
+}
+
+double Prediction::mean_idle_share() const {
+    if (idle_share.empty()) return 0.0;
+    return std::accumulate(idle_share.begin(), idle_share.end(), 0.0) /
+           static_cast<double>(idle_share.size());
+}
+
+Prediction predict(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+                   std::int32_t rounds) {
+    return Predictor(job, plan, datasets).run(rounds);
+}
+
+std::vector<PolicyPrediction> compare_policies(const Job& job, const ModelSpec& model,
+                                               std::span<const DatasetInfo> datasets,
+                                               const Cluster& cluster, std::int32_t rounds) {
+    std::vector<PolicyPrediction> results;
+    Job other = job;
+    for (const SchedulePolicy policy : {SchedulePolicy::sequential, SchedulePolicy::one_f_one_b,
+                                        SchedulePolicy::mlora, SchedulePolicy::balanced}) {
+        other.schedule.policy = policy;
+        results.push_back({policy, std::nullopt});
+        try {
+            const Plan plan = make_plan(other, model, datasets, cluster);
+            results.back().prediction = predict(other, plan, datasets, rounds);
+        } catch (const InputError&) {
+            continue;
+        }
+    }
+    return results;
+}
+
+}  // namespace loratrain

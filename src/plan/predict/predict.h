@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "plan/plan.h"
+#include "plan/predict/simulate.h"
+#include "plan/schedule/plan_window.h"
+
+namespace loratrain {
+
+/// No step taken yet; adapters that are not among the first admitted do not train.
+Progress at_start(const Plan& plan);
+
+/// What a whole job will probably take, evaluation and checkpoints not counted.
+struct Prediction {
+    Timeline start;                  ///< the simulated first rounds
+    std::int32_t rounds = 0;         ///< of the whole job
+    std::int32_t rounds_played = 0;  ///< of them simulated; the others extrapolated
+    std::int64_t tokens = 0;         ///< of the whole job; epochs in part by their mean
+    double seconds = 0.0;
+    std::vector<double> idle_share;  ///< per stage
+    double tokens_per_second() const;
+    double mean_idle_share() const;
+};
+
+/// Plays `rounds` rounds with plan.costs at the start and again where an adapter has come to its
+/// end, and takes the rounds between to last as long as the later half of those played takes
+/// without filling and draining. At most eight such stretches are played, the rest goes by tokens.
+Prediction predict(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+                   std::int32_t rounds);
+
+/// What a policy would do with a job.
+struct PolicyPrediction {
+    SchedulePolicy policy = SchedulePolicy::balanced;
+    std::optional<Prediction> prediction;  ///< none = the job does not fit with it
+};
+
+/// Plans and predicts the job with every policy in turn, in the order of SchedulePolicy.
+std::vector<PolicyPrediction> compare_policies(const Job& job, const ModelSpec& model,
+                                               std::span<const DatasetInfo> datasets,
+                                               const Cluster& cluster, std::int32_t rounds);
+
+}  // namespace loratrain

@@ -1,0 +1,258 @@
+#include "plan/predict/simulate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "plan/cost/cost_model.h"
+#include "plan/memory/memory_model.h"
+#include "plan/stage_layers.h"
+
+namespace loratrain {
+
+namespace {
+
+template <class Item>
+const Item& item(const std::vector<Item>& items, std::int32_t i) {
+    return items[static_cast<std::size_t>(i)];
+}
+
+}  // namespace
+
+double Timeline::makespan() const {
+    double end = 0.0;
+    for (const auto& spans : stages) {
+        if (!spans.empty()) end = std::max(end, spans.back().end);
+    }
+    return end;
+}
+
+double Timeline::busy(std::size_t stage) const {
+    double seconds = 0.0;
+    for (const TimelineSpan& span : stages[stage]) seconds += span.end - span.start;
+    return seconds;
+}
+
+double Timeline::idle_share(std::size_t stage) const {
+    const double whole = makespan();
+    return whole > 0.0 ? std::max(0.0, 1.0 - busy(stage) / whole) : 0.0;
+}
+
+double Timeline::idle_share() const {
+    double sum = 0.0;
+    for (std::size_t s = 0; s < stages.size(); ++s) sum += idle_share(s);
+    return stages.empty() ? 0.0 : sum / static_cast<double>(stages.size());
+}
+
+double Timeline::slowdown() const {
+    double all_busy = 0.0;
+    for (std::size_t s = 0; s < stages.size(); ++s) all_busy += busy(s);
+    return full_speed_seconds > 0.0 ? all_busy / full_speed_seconds : 1.0;
+}
+
+std::int64_t Timeline::tokens() const {
+    std::int64_t sum = 0;
+    for (const BatchPlan& batch : batches) sum += batch.tokens;
+    return sum;
+}
+
+double Timeline::tokens_per_second() const {
+    const double whole = makespan();
+    return whole > 0.0 ? static_cast<double>(tokens()) / whole : 0.0;
+}
+
+Simulator::Simulator(const Job& job, const Plan& plan, const CostModel& costs)
+    : job_(job), plan_(plan), costs_(costs), stages_(plan.replica.stages.size()) {
+    timeline_.stages.resize(stages_.size());
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+        const std::int32_t host = plan.replica.stages[s].rank / std::max(1, costs.ranks_per_host);
+        stages_[s].host = static_cast<std::size_t>(host);
+        computing_.resize(std::max(computing_.size(), stages_[s].host + 1));
+    }
+}
+
+void Simulator::add(const Window& window) {
+    queue_actions(window);
+    advance(false);
+}
+
+const Timeline& Simulator::timeline() {
+    advance(true);
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+        LORATRAIN_CHECK(stages_[s].actions.empty(), "simulation: stage ", s, " waits for ever, ",
+                        stages_[s].actions.size(), " actions are left");
+    }
+    return timeline_;
+}
+
+void Simulator::queue_actions(const Window& window) {
+    if (window.begins) {
+        stream_microbatches_ = static_cast<std::int32_t>(timeline_.microbatches.size());
+        stream_batches_ = static_cast<std::int32_t>(timeline_.batches.size());
+    }
+    for (const Microbatch& microbatch : window.microbatches) {
+        loads_.push_back(loads_of(microbatch));
+        timeline_.microbatches.push_back(microbatch);
+    }
+    const auto shifted = [&](MicrobatchId id) {
+        return MicrobatchId{number(id) + stream_microbatches_};
+    };
+    for (BatchPlan batch : window.batches) {
+        batch.first_microbatch = shifted(batch.first_microbatch);
+        batch.last_microbatch = shifted(batch.last_microbatch);
+        timeline_.batches.push_back(batch);
+    }
+    for (std::size_t s = 0; s < window.actions.size(); ++s) {
+        for (Action action : window.actions[s]) {
+            action.microbatch = shifted(action.microbatch);
+            if (action.kind == ActionKind::step) action.batch += stream_batches_;
+            stages_[s].actions.push_back(std::move(action));
+        }
+    }
+}
+
+void Simulator::advance(bool to_the_end) {
+    while (true) {
+        start_what_can();
+        const bool some_idle = std::any_of(stages_.begin(), stages_.end(),
+                                           [](const StageState& stage) { return stage.idle(); });
+        if ((some_idle && !to_the_end) || !next_event()) return;
+    }
+}
+
+/// What one stage sends may serve another at the same moment.
+void Simulator::start_what_can() {
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (std::size_t s = 0; s < stages_.size(); ++s) {
+            StageState& stage = stages_[s];
+            while (!stage.computing && !stage.actions.empty() &&
+                   perform(s, stage.actions.front())) {
+                stage.actions.pop_front();
+                moved = true;
+            }
+        }
+    }
+}
+
+/// Goes to the next end of a computation or arrival of a message that is waited for; false if none
+/// is to come.
+bool Simulator::next_event() {
+    double next = std::numeric_limits<double>::infinity();
+    const auto end_of = [&](const StageState& stage) {
+        return now_ + stage.left / speed(stage.host);
+    };
+    for (const StageState& stage : stages_) {
+        if (stage.computing) next = std::min(next, end_of(stage));
+        if (!stage.computing && stage.wakes > now_) next = std::min(next, stage.wakes);
+    }
+    if (std::isinf(next)) return false;
+    std::vector<std::size_t> ended;
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+        StageState& stage = stages_[s];
+        if (!stage.computing) continue;
+        if (end_of(stage) <= next) ended.push_back(s);
+        stage.left -= (next - now_) * speed(stage.host);
+    }
+    now_ = next;
+    for (const std::size_t s : ended) {
+        stages_[s].computing = false;
+        --computing_[stages_[s].host];
+        timeline_.stages[s].back().end = now_;
+    }
+    return true;
+}
+
+double Simulator::speed(std::size_t host) const {
+    const double computing = computing_[host];
+    const bool shared = costs_.full_speed_ranks > 0.0 && computing > costs_.full_speed_ranks;
+    return shared ? costs_.full_speed_ranks / computing : 1.0;
+}
+
+bool Simulator::perform(std::size_t stage, const Action& action) {
+    switch (action.kind) {
+        case ActionKind::forward:
+        case ActionKind::backward:
+        case ActionKind::step:
+            compute(stage, action);
+            return true;
+        case ActionKind::send_forward:
+        case ActionKind::send_norms:
+            send(stages_[stage].up, action);
+            return true;
+        case ActionKind::send_backward:
+            send(stages_[stage].down, action);
+            return true;
+        case ActionKind::recv_forward:
+            return receive(stage, stages_[stage - 1].up, ActionKind::send_forward, action);
+        case ActionKind::recv_norms:
+            return receive(stage, stages_[stage - 1].up, ActionKind::send_norms, action);
+        case ActionKind::recv_backward:
+            return receive(stage, stages_[stage + 1].down, ActionKind::send_backward, action);
+        case ActionKind::no_op:
+            return true;
+    }
+    return true;
+}
+
+void Simulator::compute(std::size_t stage, const Action& action) {
+    StageState& state = stages_[stage];
+    TimelineSpan span;
+    span.kind = action.kind;
+    if (action.kind == ActionKind::step) {
+        span.batch = action.batch;
+    } else {
+        span.microbatch = number(action.microbatch);
+    }
+    span.start = now_;
+    timeline_.stages[stage].push_back(span);
+    state.left = seconds_of(stage, action);
+    timeline_.full_speed_seconds += state.left;
+    state.computing = true;
+    ++computing_[state.host];
+}
+
+void Simulator::send(Channel& channel, const Action& action) {
+    channel.free_at = std::max(now_, channel.free_at) + costs_.message_per_byte * bytes_of(action);
+    channel.under_way.push_back(
+        {action.kind, number(action.microbatch), channel.free_at + costs_.message_fixed});
+}
+
+bool Simulator::receive(std::size_t stage, Channel& channel, ActionKind sent,
+                        const Action& action) {
+    if (channel.under_way.empty()) return false;
+    const Message message = channel.under_way.front();
+    const bool expected = message.kind == sent && (sent == ActionKind::send_norms ||
+                                                   message.microbatch == number(action.microbatch));
+    LORATRAIN_CHECK(expected, "simulation: stage ", stage, " gets microbatch ", message.microbatch,
+                    " where it expects ", number(action.microbatch));
+    stages_[stage].wakes = message.arrival;
+    if (message.arrival > now_) return false;
+    channel.under_way.pop_front();
+    return true;
+}
+
+double Simulator::seconds_of(std::size_t stage, const Action& action) const {
+    const StagePlan& part = plan_.replica.stages[stage];
+    if (action.kind == ActionKind::step) {
+        const AdapterId adapter = item(timeline_.batches, action.batch).adapter;
+        const std::int64_t parameters =
+            adapter_parameters(job_.adapter(adapter), plan_.model, layers_of(part, adapter).count);
+        return costs_.step_fixed + costs_.step_per_parameter * static_cast<double>(parameters);
+    }
+    const AdapterLoads& loads = item(loads_, number(action.microbatch));
+    return action.kind == ActionKind::forward
+               ? forward_seconds(costs_, part, loads)
+               : backward_seconds(costs_, part, loads, plan_.recompute);
+}
+
+double Simulator::bytes_of(const Action& action) const {
+    const auto tail = static_cast<double>(message_tail_bytes(plan_));
+    if (action.kind == ActionKind::send_norms) return tail;
+    const auto row =
+        static_cast<double>(plan_.model.hidden_size) * static_cast<double>(compute_bytes(plan_));
+    return tail + row * static_cast<double>(item(loads_, number(action.microbatch)).total.tokens);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "plan/cost/costs.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// A stage's computation: kind is forward, backward or step.
+struct TimelineSpan {
+    ActionKind kind = ActionKind::no_op;
+    std::int32_t microbatch = -1;  ///< index into Timeline::microbatches; -1 with step
+    std::int32_t batch = -1;       ///< index into Timeline::batches, with step
+    double start = 0.0;            ///< seconds since the first action
+    double end = 0.0;
+};
+
+/// What came of playing windows. Microbatches and batches are those of all windows, one after the
+/// other; first_microbatch and last_microbatch of a batch index them.
+struct Timeline {
+    std::vector<std::vector<TimelineSpan>> stages;  ///< in order of time
+    std::vector<Microbatch> microbatches;
+    std::vector<BatchPlan> batches;
+    double full_speed_seconds = 0.0;  ///< of all spans, had no stage slowed another down
+
+    double makespan() const;  ///< end of the last span; 0 without any
+    double busy(std::size_t stage) const;
+    /// Share of the makespan in which a stage computes nothing; 0 without a makespan.
+    double idle_share(std::size_t stage) const;
+    double idle_share() const;  ///< mean over the stages
+    /// How many times longer the spans are for sharing processors; 1 without any.
+    double slowdown() const;
+    std::int64_t tokens() const;       ///< without padding
+    double tokens_per_second() const;  ///< 0 without a makespan
+};
+
+/// Plays action lists, the same that the runtime interprets, in the time of a cost model. A stage
+/// does one thing after the other; stages of one host share its processors
+/// (CostModel::full_speed_ranks). A send takes a stage no time: messages travel beside computation,
+/// one after the other per direction between two neighbours (message_per_byte), and arrive
+/// message_fixed later; a receive waits until its message is there. Pure and deterministic.
+class Simulator {
+  public:
+    /// `job` and `plan` are kept by reference.
+    Simulator(const Job& job, const Plan& plan, const CostModel& costs);
+
+    /// Continues every stage with its list of the window, up to the time at which the first stage
+    /// has nothing more to do: what it does next may slow the others down. Throws Error when a
+    /// receive meets a message that it did not expect.
+    void add(const Window& window);
+
+    /// Plays what is left, then gives it; a window added later goes on from there. Throws Error
+    /// when actions wait that no window has served.
+    const Timeline& timeline();
+
+  private:
+    struct Message {
+        ActionKind kind = ActionKind::no_op;
+        std::int32_t microbatch = -1;
+        double arrival = 0.0;
+    };
+    struct Channel {
+        std::deque<Message> under_way;
+        double free_at = 0.0;
+    };
+    struct StageState {
+        std::size_t host = 0;
+        std::deque<Action> actions;
+        bool computing = false;
+        double left = 0.0;   ///< seconds at full speed of what is being computed
+        double wakes = 0.0;  ///< when the message arrives that is waited for; only later than now
+        Channel up;          ///< to the next stage
+        Channel down;        ///< to the stage before
+        bool idle() const { return !computing && actions.empty(); }
+    };
+
+    void queue_actions(const Window& window);
+    void advance(bool to_the_end);
+    void start_what_can();
+    bool next_event();
+    bool perform(std::size_t stage, const Action& action);
+    void compute(std::size_t stage, const Action& action);
+    void send(Channel& channel, const Action& action);
+    bool receive(std::size_t stage, Channel& channel, ActionKind sent, const Action& action);
+    double speed(std::size_t host) const;
+    double seconds_of(std::size_t stage, const Action& action) const;
+    double bytes_of(const Action& action) const;
+
+    const Job& job_;
+    const Plan& plan_;
+    CostModel costs_;
+    double now_ = 0.0;
+    std::vector<StageState> stages_;
+    std::vector<int> computing_;  ///< stages per host
+    std::vector<AdapterLoads> loads_;
+    std::int32_t stream_microbatches_ = 0;  ///< before the stream of the newest window
+    std::int32_t stream_batches_ = 0;
+    Timeline timeline_;
+};
+
+}  // namespace loratrain

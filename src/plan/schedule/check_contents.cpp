@@ -1,0 +1,273 @@
+#include "plan/schedule/check_contents.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "plan/text/action_text.h"
+
+namespace loratrain {
+
+namespace {
+
+bool within(std::int64_t value, std::size_t size) {
+    return value >= 0 && value < static_cast<std::int64_t>(size);
+}
+
+/// A number of the stream up to the end of a window that begins at `first`.
+bool known(std::int64_t value, std::int32_t first, std::size_t size) {
+    return value >= 0 && value < first + static_cast<std::int64_t>(size);
+}
+
+std::string batch_name(AdapterId adapter, std::int32_t step) {
+    return cat("batch (", number(adapter), ", ", step, ")");
+}
+std::string batch_name(const BatchPlan& batch) {
+    return batch_name(batch.adapter, batch.step);
+}
+
+bool action_references_exist(const Window& window, const Action& action) {
+    bool valid = true;
+    switch (action.kind) {
+        case ActionKind::step:
+            valid = known(action.batch, window.first_batch, window.batches.size());
+            break;
+        case ActionKind::recv_norms:
+        case ActionKind::send_norms:
+        case ActionKind::no_op:
+            break;
+        default:
+            valid = known(number(action.microbatch), window.first_microbatch,
+                          window.microbatches.size());
+    }
+    return valid && std::all_of(action.carried.begin(), action.carried.end(), [&](std::int32_t b) {
+               return known(b, window.first_batch, window.batches.size());
+           });
+}
+
+/// What the microbatches really hold of a batch.
+struct Held {
+    std::int32_t samples = 0;
+    std::int64_t tokens = 0;
+    std::int64_t targets = 0;
+    std::int32_t first = -1;
+    std::int32_t last = -1;
+};
+
+class ContentCheck {
+  public:
+    ContentCheck(const Plan& plan, const Window& window, const SegmentBatches& batch_of,
+                 Findings& findings)
+        : plan_(plan),
+          window_(window),
+          batch_of_(batch_of),
+          findings_(findings),
+          held_(window.batches.size()) {}
+
+    void run() {
+        check_steps();
+        for (std::size_t m = 0; m < window_.microbatches.size(); ++m) check_microbatch(m);
+        for (std::size_t b = 0; b < window_.batches.size(); ++b) check_batch(b);
+        if (!window_.evaluation) check_full_epochs();
+    }
+
+  private:
+    void check_steps() {
+        std::vector<std::int32_t> seen(plan_.adapters.size(), 0);
+        std::vector<const BatchPlan*> newest(plan_.adapters.size(), nullptr);
+        for (const BatchPlan& batch : window_.batches) {
+            const std::size_t a = index(batch.adapter);
+            ++seen[a];
+            if (batch.round < window_.first_round ||
+                batch.round >= window_.first_round + window_.rounds) {
+                findings_.add(batch_name(batch), " is of round ", batch.round,
+                              ", which is not in the window");
+            }
+            if (newest[a] != nullptr && batch.step != newest[a]->step + 1) {
+                findings_.add(batch_name(batch), " does not follow ", batch_name(*newest[a]));
+            }
+            if (newest[a] != nullptr && batch.first_microbatch <= newest[a]->last_microbatch) {
+                findings_.add(batch_name(batch), " does not come behind all of ",
+                              batch_name(*newest[a]));
+            }
+            newest[a] = &batch;
+            if (!window_.evaluation) check_numbers(batch);
+        }
+        for (std::size_t a = 0; a < seen.size(); ++a) {
+            const bool ended = newest[a] != nullptr && newest[a]->last_of_adapter;
+            if (seen[a] > window_.rounds || (seen[a] > 0 && seen[a] < window_.rounds && !ended)) {
+                findings_.add("adapter ", a, " takes ", seen[a], " steps in ", window_.rounds,
+                              " rounds");
+            }
+        }
+    }
+
+    void check_numbers(const BatchPlan& batch) {
+        const AdapterPlan& adapter = plan_.adapters[index(batch.adapter)];
+        if (batch.step < 0 || batch.step >= adapter.total_steps) {
+            findings_.add(batch_name(batch), " is outside its ", adapter.total_steps, " steps");
+        }
+        if (batch.epoch != batch.step / adapter.steps_per_epoch) {
+            findings_.add(batch_name(batch), " says epoch ", batch.epoch);
+        }
+        if (batch.last_of_adapter != (batch.step + 1 == adapter.total_steps)) {
+            findings_.add(batch_name(batch), " has a wrong last_of_adapter");
+        }
+    }
+
+    void check_microbatch(std::size_t m) {
+        const Microbatch& microbatch = window_.microbatches[m];
+        if (microbatch.segments.empty()) findings_.add("microbatch ", m, " is empty");
+        if (microbatch.tokens() > plan_.microbatch_tokens) {
+            findings_.add("microbatch ", m, " has ", microbatch.tokens(), " tokens, more than ",
+                          plan_.microbatch_tokens);
+        }
+        std::set<AdapterId> adapters;
+        for (std::size_t i = 0; i < microbatch.segments.size(); ++i) {
+            const Segment& segment = microbatch.segments[i];
+            if (!adapters.insert(segment.adapter).second) {
+                findings_.add("microbatch ", m, " has two segments of adapter ",
+                              number(segment.adapter));
+            }
+            const std::int32_t batch = batch_of_[m][i];
+            if (batch < 0) continue;
+            collect(segment, window_.batches[static_cast<std::size_t>(batch)],
+                    held_[static_cast<std::size_t>(batch)], static_cast<std::int32_t>(m));
+        }
+    }
+
+    void collect(const Segment& segment, const BatchPlan& batch, Held& held, std::int32_t m) {
+        if (held.first < 0) held.first = m;
+        held.last = m;
+        held.tokens += segment.tokens();
+        for (const SampleRef& sample : segment.samples) held.targets += sample.targets;
+        held.samples += static_cast<std::int32_t>(segment.samples.size());
+        if (segment.samples.empty()) {
+            findings_.add("microbatch ", m, " has an empty segment of ", batch_name(batch));
+        }
+        const std::int64_t most = window_.evaluation ? INT32_MAX : adapter_samples(batch);
+        for (const SampleRef& sample : segment.samples) {
+            if (sample.index < 0 || sample.index >= most || sample.tokens < 1) {
+                findings_.add(batch_name(batch), " has an impossible sample ", sample.index);
+            }
+            if (!seen_[{batch.adapter, batch.epoch}].insert(sample.index).second) {
+                findings_.add(batch_name(batch), " has sample ", sample.index,
+                              " a second time in epoch ", batch.epoch);
+            }
+        }
+    }
+
+    std::int64_t adapter_samples(const BatchPlan& batch) const {
+        return plan_.adapters[index(batch.adapter)].samples;
+    }
+
+    void check_batch(std::size_t b) {
+        const BatchPlan& batch = window_.batches[b];
+        const Held& held = held_[b];
+        if (held.samples != batch.samples) {
+            findings_.add(batch_name(batch), " has ", batch.samples, " samples, its microbatches ",
+                          held.samples);
+        }
+        if (held.tokens != batch.tokens + batch.padding) {
+            findings_.add(batch_name(batch), " has ", batch.tokens, " tokens and ", batch.padding,
+                          " of padding, its microbatches ", held.tokens);
+        }
+        if (held.targets != batch.targets) {
+            findings_.add(batch_name(batch), " has ", batch.targets, " targets, its microbatches ",
+                          held.targets);
+        }
+        const std::int32_t first = number(batch.first_microbatch) - window_.first_microbatch;
+        const std::int32_t last = number(batch.last_microbatch) - window_.first_microbatch;
+        if (held.first != first || held.last != last) {
+            findings_.add(batch_name(batch), " is in microbatches ", held.first, " to ", held.last,
+                          ", not ", first, " to ", last);
+        }
+        if (batch.samples < 1 || batch.padding < 0 || batch.targets < 0 ||
+            batch.targets > batch.tokens) {
+            findings_.add(batch_name(batch), " has impossible counts");
+        }
+    }
+
+    /// An epoch whose batches are all in the window holds every sample.
+    void check_full_epochs() {
+        std::map<std::pair<AdapterId, std::int32_t>, std::int32_t> batches;
+        for (const BatchPlan& batch : window_.batches) ++batches[{batch.adapter, batch.epoch}];
+        for (const auto& [key, count] : batches) {
+            const AdapterPlan& adapter = plan_.adapters[index(key.first)];
+            const auto held = static_cast<std::int64_t>(seen_[key].size());
+            if (count == adapter.steps_per_epoch && held != adapter.samples) {
+                findings_.add("epoch ", key.second, " of adapter ", number(key.first), " holds ",
+                              held, " of ", adapter.samples, " samples");
+            }
+        }
+    }
+
+    const Plan& plan_;
+    const Window& window_;
+    const SegmentBatches& batch_of_;
+    Findings& findings_;
+    std::vector<Held> held_;
+    std::map<std::pair<AdapterId, std::int32_t>, std::set<std::int32_t>> seen_;
+};
+
+}  // namespace
+
+bool check_references(const Plan& plan, const Window& window, Findings& findings) {
+    const std::size_t stages = plan.replica.stages.size();
+    if (window.actions.size() != stages || window.peak_in_flight.size() != stages) {
+        findings.add("the window has action lists for ", window.actions.size(), " and peaks for ",
+                     window.peak_in_flight.size(), " stages, the plan has ", stages);
+        return false;
+    }
+    bool valid = true;
+    for (const BatchPlan& batch : window.batches) {
+        valid = valid && within(number(batch.adapter), plan.adapters.size()) &&
+                within(number(batch.first_microbatch) - window.first_microbatch,
+                       window.microbatches.size()) &&
+                within(number(batch.last_microbatch) - window.first_microbatch,
+                       window.microbatches.size());
+    }
+    for (const Microbatch& microbatch : window.microbatches) {
+        for (const Segment& segment : microbatch.segments) {
+            valid = valid && within(number(segment.adapter), plan.adapters.size());
+        }
+    }
+    if (!valid) findings.add("a batch or segment names an adapter or microbatch that is not there");
+    for (std::size_t s = 0; s < stages; ++s) {
+        for (const Action& action : window.actions[s]) {
+            if (action_references_exist(window, action)) continue;
+            findings.add("stage ", s, ": ", action_text(action), " names what is not there");
+            valid = false;
+        }
+    }
+    return valid;
+}
+
+SegmentBatches find_segment_batches(const Window& window, Findings& findings) {
+    std::map<std::pair<AdapterId, std::int32_t>, std::int32_t> by_key;
+    for (std::size_t b = 0; b < window.batches.size(); ++b) {
+        const BatchPlan& batch = window.batches[b];
+        if (!by_key.try_emplace({batch.adapter, batch.step}, static_cast<std::int32_t>(b)).second) {
+            findings.add(batch_name(batch), " is there twice");
+        }
+    }
+    SegmentBatches batch_of;
+    for (const Microbatch& microbatch : window.microbatches) {
+        std::vector<std::int32_t>& batches = batch_of.emplace_back();
+        for (const Segment& segment : microbatch.segments) {
+            const auto found = by_key.find({segment.adapter, segment.step});
+            batches.push_back(found == by_key.end() ? -1 : found->second);
+            if (found != by_key.end()) continue;
+            findings.add(batch_name(segment.adapter, segment.step), " has samples but no entry");
+        }
+    }
+    return batch_of;
+}
+
+void check_contents(const Plan& plan, const Window& window, const SegmentBatches& batch_of,
+                    Findings& findings) {
+    ContentCheck(plan, window, batch_of, findings).run();
+}
+
+}  // namespace loratrain

@@ -1,0 +1,135 @@
+#include "plan/schedule/check_packing.h"
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "plan/schedule/findings.h"
+
+namespace loratrain {
+
+namespace {
+
+class PackingCheck {
+  public:
+    explicit PackingCheck(std::span<const Round> rounds) {
+        for (const Round& round : rounds) {
+            for (const PendingBatch& batch : round) {
+                Expected& expected = batches_[{batch.adapter, batch.step}];
+                for (const SampleRef& sample : batch.samples) {
+                    expected.place.emplace(sample.index, expected.samples.size());
+                    expected.samples.push_back(sample);
+                }
+                expected.seen.assign(expected.samples.size(), 0);
+            }
+        }
+    }
+
+    std::vector<std::string> run(std::int64_t capacity, std::span<const Microbatch> microbatches) {
+        for (std::size_t m = 0; m < microbatches.size(); ++m) {
+            const Microbatch& microbatch = microbatches[m];
+            if (microbatch.segments.empty()) findings_.add("microbatch ", m, " is empty");
+            if (microbatch.tokens() > capacity) {
+                findings_.add("microbatch ", m, " has ", microbatch.tokens(), " tokens, more than ",
+                              capacity);
+            }
+            std::set<AdapterId> adapters;
+            for (const Segment& segment : microbatch.segments) {
+                if (!adapters.insert(segment.adapter).second) {
+                    findings_.add("microbatch ", m, " has two segments of adapter ",
+                                  number(segment.adapter));
+                }
+                check_segment(m, segment);
+            }
+        }
+        for (const auto& [key, expected] : batches_) check_complete(key, expected);
+        return findings_.take();
+    }
+
+  private:
+    using Key = std::pair<AdapterId, std::int32_t>;
+    struct Expected {
+        std::vector<SampleRef> samples;
+        std::multimap<std::int32_t, std::size_t> place;  ///< of a sample index
+        std::vector<int> seen;
+    };
+    struct Newest {
+        std::int32_t step = 0;
+        std::size_t microbatch = 0;
+    };
+
+    void check_segment(std::size_t m, const Segment& segment) {
+        const std::string name =
+            cat("microbatch ", m, ", batch (", number(segment.adapter), ", ", segment.step, ")");
+        if (segment.samples.empty()) findings_.add(name, " has an empty segment");
+        check_order(m, segment, name);
+        const auto found = batches_.find({segment.adapter, segment.step});
+        if (found == batches_.end()) {
+            findings_.add(name, " is not of these rounds");
+            return;
+        }
+        std::size_t next = 0;
+        for (const SampleRef& sample : segment.samples) {
+            check_sample(sample, name, found->second, next);
+        }
+    }
+
+    void check_order(std::size_t m, const Segment& segment, const std::string& name) {
+        const auto [known, fresh] = newest_.try_emplace(segment.adapter, Newest{segment.step, m});
+        Newest& newest = known->second;
+        if (fresh) return;
+        const bool earlier = segment.step < newest.step;
+        if (earlier || (segment.step > newest.step && m <= newest.microbatch)) {
+            findings_.add(name, " does not come after step ", newest.step);
+        }
+        if (!earlier) newest = {segment.step, m};
+    }
+
+    /// `next`: the least place in the batch that keeps the batch's order.
+    void check_sample(const SampleRef& sample, const std::string& name, Expected& expected,
+                      std::size_t& next) {
+        const auto [first, last] = expected.place.equal_range(sample.index);
+        if (first == last) {
+            findings_.add(name, " has a foreign sample ", sample.index);
+            return;
+        }
+        for (auto at = first; at != last; ++at) {
+            const std::size_t place = at->second;
+            if (expected.seen[place] > 0) continue;
+            ++expected.seen[place];
+            if (place < next) findings_.add(name, " has sample ", sample.index, " out of order");
+            next = place + 1;
+            if (sample.tokens < expected.samples[place].tokens) {
+                findings_.add(name, " cuts sample ", sample.index, " to ", sample.tokens,
+                              " tokens");
+            }
+            if (sample.targets != expected.samples[place].targets) {
+                findings_.add(name, " has sample ", sample.index, " with ", sample.targets,
+                              " targets");
+            }
+            return;
+        }
+        findings_.add(name, " has sample ", sample.index, " a second time");
+    }
+
+    void check_complete(const Key& key, const Expected& expected) {
+        for (std::size_t place = 0; place < expected.seen.size(); ++place) {
+            if (expected.seen[place] > 0) continue;
+            findings_.add("batch (", number(key.first), ", ", key.second, ") lacks sample ",
+                          expected.samples[place].index);
+        }
+    }
+
+    std::map<Key, Expected> batches_;
+    std::map<AdapterId, Newest> newest_;
+    Findings findings_;
+};
+
+}  // namespace
+
+std::vector<std::string> check_packing(std::int64_t capacity, std::span<const Round> rounds,
+                                       std::span<const Microbatch> microbatches) {
+    return PackingCheck(rounds).run(capacity, microbatches);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/plan.h"
+#include "plan/schedule/list_schedule.h"
+
+namespace loratrain {
+
+/// The order in which each stage computes a stream of windows: list scheduling (list_schedule.h)
+/// with the times of plan.costs, where the first stage holds a microbatch back until the previous
+/// batch of each of its adapters has had its last backward there. Evaluation has forwards only.
+/// Results of the training do not depend on the order.
+class PipelineOrder {
+  public:
+    /// `plan` is kept by reference.
+    PipelineOrder(const Plan& plan, bool evaluation);
+    PipelineOrder(const PipelineOrder&) = delete;
+    PipelineOrder& operator=(const PipelineOrder&) = delete;
+
+    /// More of the schedule: batches and microbatches of the stream's next window.
+    void add(const Window& window);
+
+    /// What starts from where the last call ended up to the first stage's last known forward: what
+    /// is added later cannot change it. With `to_the_end` everything.
+    ComputeOrder advance(bool to_the_end);
+
+    /// Most microbatches in flight so far, per stage.
+    std::vector<std::int32_t> peak_in_flight() const;
+
+  private:
+    const Plan& plan_;
+    std::vector<std::int32_t> finished_after_;  ///< per adapter: backwards that end its last batch
+    PipelineLoad load_;
+    ListSchedule schedule_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "plan/schedule/plan_window.h"
+
+namespace loratrain {
+
+/// The schedule of training from one empty pipeline to the next, for a fixed set of adapters, in
+/// windows. Rounds are packed in blocks (pack_block.h) so that batches of neighbouring rounds can
+/// share microbatches; a block ends where run round numbers are multiples of rounds_per_block(),
+/// eval.every_steps or checkpoint.every_steps, and where an adapter has its last step. So which
+/// samples share a microbatch depends on the job, the plan, the adapters and their steps, but
+/// neither on where windows are cut nor on where a stream begins, if that is at the end of a block.
+/// Pure and deterministic; every window is checked (check_window.h) before return.
+class ScheduleStream {
+  public:
+    /// From the state `start`; the arguments are kept by reference, `start` is copied. `threads`:
+    /// for packing; results do not depend on it.
+    ScheduleStream(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+                   const Progress& start, int threads = 1);
+    ~ScheduleStream();
+    ScheduleStream(const ScheduleStream&) = delete;
+    ScheduleStream& operator=(const ScheduleStream&) = delete;
+
+    /// Whole blocks until at least `rounds` rounds (none when that is 0) or until every adapter is
+    /// at its end; exactly `rounds` with `cut_block`. The window drains with `drain`; nothing may
+    /// follow then.
+    Window next(std::int32_t rounds, bool drain, bool cut_block = false);
+
+    /// Rounds from `round` to the end of its block; 0 when every adapter is at its end.
+    std::int32_t rounds_to_block_end(std::int32_t round) const;
+    /// The round that next() begins with.
+    std::int32_t round() const;
+
+  private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+/// Rounds that are packed together: 1 with one stage or another policy than balanced; else as many
+/// as it takes for about eight microbatches per stage, at most 32. A round has as many adapters as
+/// are admitted from the start (admission.h), those added since included.
+std::int32_t rounds_per_block(const Job& job, const Plan& plan,
+                              std::span<const DatasetInfo> datasets);
+
+}  // namespace loratrain

@@ -1,0 +1,169 @@
+#include "plan/text/describe.h"
+
+#include "base/text.h"
+#include "base/text_table.h"
+#include "plan/predict/predict.h"
+#include "plan/schedule/admission.h"
+#include "plan/stage_layers.h"
+
+namespace loratrain {
+
+namespace {
+
+std::string summary(const Plan& plan) {
+    const ModelSpec& model = plan.model;
+    return cat("model       ", model.family, ", ", model.layers, " layers, hidden size ",
+               model.hidden_size, ", vocabulary ", model.vocab_size, ", ",
+               format_fixed(static_cast<double>(matmul_parameters(model)) / 1e6, 1),
+               " M matrix parameters, ", plan.precision == Precision::bf16 ? "bf16" : "fp32",
+               " on ", plan.backend == BackendKind::cuda ? "cuda" : "cpu", "\n");
+}
+
+std::string range_text(std::int32_t first, std::int32_t count) {
+    return count == 1 ? std::to_string(first) : cat(first, "-", first + count - 1);
+}
+
+/// "8 of a, b": a layer in which the stage computes these adapters only.
+std::string shared_layer_text(const Plan& plan, std::int32_t layer, const AdapterSpan& adapters) {
+    constexpr std::size_t most_names = 3;
+    std::vector<std::string> names;
+    for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
+        if (adapters.contains(static_cast<AdapterId>(a))) names.push_back(plan.adapters[a].name);
+    }
+    const bool few = names.size() <= most_names;
+    return cat(layer, " of ", few ? join(names, ", ") : cat(names.size(), " adapters"));
+}
+
+/// "9-15, 8 of c, d, 16 of a": whole layers, then shared ones.
+std::string layers_text(const Plan& plan, const StagePlan& stage) {
+    const bool first_shared = !stage.first_layer_adapters.is_all();
+    std::vector<std::string> words{
+        range_text(stage.first_layer + (first_shared ? 1 : 0), whole_layers(stage))};
+    if (first_shared) {
+        words.push_back(shared_layer_text(plan, stage.first_layer, stage.first_layer_adapters));
+    }
+    if (!stage.last_layer_adapters.is_all()) {
+        words.push_back(shared_layer_text(plan, stage.first_layer + stage.layer_count - 1,
+                                          stage.last_layer_adapters));
+    }
+    return join(words, ", ");
+}
+
+std::string stage_table(const Plan& plan) {
+    std::vector<TextRow> rows{{"stage", "rank", "layers", "with", "weights", "adapters",
+                               "activations", "workspace", "engine", "total"}};
+    if (plan.bytes_per_rank > 0) rows.front().emplace_back("of capacity");
+    for (std::size_t s = 0; s < plan.replica.stages.size(); ++s) {
+        const StagePlan& stage = plan.replica.stages[s];
+        const MemoryPlan& memory = plan.memory[s];
+        TextRow ends;
+        if (stage.has_embedding) ends.emplace_back("embedding");
+        if (stage.has_head) ends.emplace_back("head");
+        rows.push_back({std::to_string(s), std::to_string(stage.rank), layers_text(plan, stage),
+                        join(ends, ", "), human_bytes(memory.weights), human_bytes(memory.adapters),
+                        human_bytes(memory.activations), human_bytes(memory.workspace),
+                        human_bytes(memory.engine), human_bytes(memory.total())});
+        if (plan.bytes_per_rank == 0) continue;
+        const double used =
+            static_cast<double>(memory.total()) / static_cast<double>(plan.bytes_per_rank);
+        rows.back().push_back(format_fixed(100.0 * used, 1) + "%");
+    }
+    return text_table(rows, 4);
+}
+
+std::string adapter_table(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
+    std::vector<TextRow> rows{{"adapter", "dataset", "rank", "samples", "batch", "steps/epoch",
+                               "steps", "tokens/epoch", "targets/epoch"}};
+    for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
+        const AdapterJob& spec = job.adapters[a];
+        const AdapterPlan& adapter = plan.adapters[a];
+        std::int64_t tokens = 0;
+        std::int64_t targets = 0;
+        for (const SampleInfo& sample : datasets[index(spec.dataset)].train) {
+            tokens += sample.tokens;
+            targets += sample.targets;
+        }
+        rows.push_back({adapter.name, job.dataset(spec.dataset).name, std::to_string(spec.r),
+                        std::to_string(adapter.samples), std::to_string(spec.global_batch_size),
+                        std::to_string(adapter.steps_per_epoch),
+                        std::to_string(adapter.total_steps), std::to_string(tokens),
+                        std::to_string(targets)});
+    }
+    return text_table(rows, 2);
+}
+
+std::string admission_summary(const Job& job, const Plan& plan) {
+    const std::size_t first = plan.first_admitted.size();
+    if (first == plan.adapters.size()) return "";
+    const bool by_rule = first == most_admitted(job);
+    return cat("at once      ", first, " of ", plan.adapters.size(), " adapters, the others wait: ",
+               by_rule ? "schedule.policy or max_adapters says so" : "memory is full", "\n");
+}
+
+std::string recompute_summary(const Job& job, const Plan& plan) {
+    const bool layer = plan.recompute == Recompute::layer;
+    std::string why = "as the job says";
+    if (job.parallel.recompute == Recompute::automatic) {
+        why = layer ? "too little memory for the activations of all layers"
+                    : "the activations of all layers fit";
+        if (plan.bytes_per_rank == 0) why = "memory is not known";
+    }
+    return cat("recompute   ", layer ? "layer" : "none", ": ", why, "\n");
+}
+
+/// "looked at" lines: sizes of microbatches that were compared.
+std::string trials_summary(const Plan& plan) {
+    if (plan.trials.empty()) return "";
+    std::vector<std::string> words;
+    for (const LayoutTrial& trial : plan.trials) {
+        std::string& text = words.emplace_back(std::to_string(trial.microbatch_tokens));
+        if (trial.adapters != plan.trials.front().adapters) {
+            text += cat(" beside ", trial.adapters, " adapters");
+        }
+        text += cat(" (", format_fixed(trial.tokens_per_second, 0), ")");
+    }
+    return cat("looked at   microbatch_tokens (tokens/s by simulation): took ", join(words, ", "),
+               "\n");
+}
+
+std::string tokens_text(std::int64_t tokens) {
+    return cat(tokens, tokens >= most_fitting_tokens ? " or more" : "");
+}
+
+/// "memory" line: what would fit.
+std::string fitting_summary(const Plan& plan) {
+    if (plan.bytes_per_rank == 0) return "";
+    return cat("memory      ", human_bytes(plan.bytes_per_rank),
+               " a rank; microbatch_tokens that fit: ", tokens_text(plan.fitting.none),
+               " with recompute none, ", tokens_text(plan.fitting.layer), " with layer\n");
+}
+
+std::string microbatch_summary(const Job& job, const Plan& plan,
+                               std::span<const DatasetInfo> datasets) {
+    const Window round = plan_window(job, plan, datasets, at_start(plan), 1);
+    std::int64_t tokens = 0;
+    std::int64_t padding = 0;
+    for (const BatchPlan& batch : round.batches) {
+        tokens += batch.tokens;
+        padding += batch.padding;
+    }
+    const std::int64_t room = plan.microbatch_tokens * std::ssize(round.microbatches);
+    const double filled = 100.0 * static_cast<double>(tokens + padding) / static_cast<double>(room);
+    std::string lora = cat("augmented matrix, up to ", plan.pad_columns, " columns");
+    if (plan.pad_columns == 0) lora = cat("segments, ", plan.saved_columns, " columns");
+    return cat("microbatch  at most ", plan.microbatch_tokens, " tokens, ", plan.max_in_flight,
+               " in flight; LoRA by ", lora, "\nfirst round ", round.microbatches.size(),
+               " microbatches, ", tokens, " tokens, ",
+               padding > 0 ? cat(padding, " of padding, ") : "", format_fixed(filled, 0),
+               "% filled\n");
+}
+
+}  // namespace
+
+std::string describe(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
+    return summary(plan) + microbatch_summary(job, plan, datasets) + trials_summary(plan) +
+           recompute_summary(job, plan) + fitting_summary(plan) + admission_summary(job, plan) +
+           "\n" + stage_table(plan) + "\n" + adapter_table(job, plan, datasets);
+}
+
+}  // namespace loratrain

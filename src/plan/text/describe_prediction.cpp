@@ -1,0 +1,69 @@
+#include "plan/text/describe_prediction.h"
+
+#include "base/text.h"
+#include "base/text_table.h"
+#include "config/job_words.h"
+
+namespace loratrain {
+
+namespace {
+
+std::string percent(double share) {
+    return format_fixed(100.0 * share, 1) + "%";
+}
+
+std::string idle_shares(const Prediction& prediction) {
+    std::string text = percent(prediction.mean_idle_share()) + " of all ranks' time";
+    if (prediction.idle_share.size() < 2) return text;
+    std::vector<std::string> stages;
+    for (const double share : prediction.idle_share) stages.push_back(percent(share));
+    return cat(text, "; by stage ", join(stages, ", "));
+}
+
+std::string how_far(const Prediction& prediction) {
+    if (prediction.rounds_played >= prediction.rounds) return "all simulated";
+    return cat(prediction.rounds_played, " simulated, the others extrapolated");
+}
+
+double speed_of(const std::vector<PolicyPrediction>& policies, SchedulePolicy policy) {
+    for (const PolicyPrediction& entry : policies) {
+        if (entry.policy == policy && entry.prediction) {
+            return entry.prediction->tokens_per_second();
+        }
+    }
+    return 0.0;
+}
+
+}  // namespace
+
+std::string describe(const Plan& plan, const Prediction& prediction, double planning_seconds) {
+    const std::string speed = format_fixed(prediction.tokens_per_second(), 0);
+    std::string text = cat("prediction  costs ", plan.costs.source, "\n");
+    text += cat("speed       ", speed, " tokens/s\n");
+    text += cat("whole job   ", human_duration(prediction.seconds), " for ", prediction.tokens,
+                " tokens in ", prediction.rounds, " rounds (", how_far(prediction),
+                "), without evaluation and checkpoints\n");
+    text += cat("idle        ", idle_shares(prediction), "\n");
+    return text + cat("planned in  ", format_fixed(planning_seconds, 2), " s\n");
+}
+
+std::string describe(const std::vector<PolicyPrediction>& policies, SchedulePolicy chosen) {
+    const double own = speed_of(policies, chosen);
+    const std::string name = word_of(schedule_policy_words, chosen);
+    std::vector<TextRow> rows{{"policy", "tokens/s", "whole job", "idle", cat(name, " is")}};
+    for (const PolicyPrediction& entry : policies) {
+        TextRow row{word_of(schedule_policy_words, entry.policy), "does not fit", "-", "-", "-"};
+        if (entry.prediction) {
+            const double speed = entry.prediction->tokens_per_second();
+            row = {row.front(), format_fixed(speed, 0), human_duration(entry.prediction->seconds),
+                   percent(entry.prediction->mean_idle_share()),
+                   entry.policy == chosen || speed <= 0.0
+                       ? std::string("-")
+                       : format_fixed(own / speed, 2) + " x as fast"};
+        }
+        rows.push_back(row);
+    }
+    return text_table(rows, 1);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,295 @@
+#include "plan/text/plan_text.h"
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "config/job_words.h"
+#include "plan/text/yaml_values.h"
+
+namespace loratrain {
+
+namespace {
+
+using namespace plan_yaml;
+
+constexpr std::array<Word<RopeType>, 3> rope_words{
+    {{"standard", RopeType::standard}, {"linear", RopeType::linear}, {"llama3", RopeType::llama3}}};
+
+// ---- writing
+
+std::string in_quotes(std::string_view text) {
+    static constexpr std::string_view digits = "0123456789abcdef";
+    std::string result = "\"";
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (c == '"' || c == '\\') {
+            result += '\\';
+            result += c;
+        } else if (byte < 0x20 || byte == 0x7f) {
+            result += "\\x";
+            result += digits[byte >> 4U];
+            result += digits[byte & 15U];
+        } else {
+            result += c;
+        }
+    }
+    return result + '"';
+}
+
+std::vector<std::int32_t> numbers_of(const std::vector<AdapterId>& adapters) {
+    std::vector<std::int32_t> values;
+    values.reserve(adapters.size());
+    for (const AdapterId adapter : adapters) values.push_back(number(adapter));
+    return values;
+}
+
+std::string model_text(const ModelSpec& m) {
+    return cat("model: {family: ", in_quotes(m.family), ", vocab_size: ", m.vocab_size,
+               ", hidden_size: ", m.hidden_size, ",\n  intermediate_size: ", m.intermediate_size,
+               ", layers: ", m.layers, ", heads: ", m.heads, ", kv_heads: ", m.kv_heads,
+               ", head_dim: ", m.head_dim, ",\n  rms_norm_eps: ", format_exact(m.rms_norm_eps),
+               ", qkv_bias: ", yes_no(m.qkv_bias), ", o_bias: ", yes_no(m.o_bias),
+               ", mlp_bias: ", yes_no(m.mlp_bias), ", qk_norm: ", yes_no(m.qk_norm),
+               ",\n  tie_word_embeddings: ", yes_no(m.tie_word_embeddings),
+               "}\nrope: {type: ", word_of(rope_words, m.rope.type),
+               ", theta: ", format_exact(m.rope.theta), ", factor: ", format_exact(m.rope.factor),
+               ", low_freq_factor: ", format_exact(m.rope.low_freq_factor),
+               ",\n  high_freq_factor: ", format_exact(m.rope.high_freq_factor),
+               ", original_max_position: ", m.rope.original_max_position, "}\n");
+}
+
+std::string line_text(const CostLine& line) {
+    return cat("[", format_exact(line.fixed), ", ", format_exact(line.per_token), ", ",
+               format_exact(line.per_square), "]");
+}
+
+std::string pair_text(double first, double second) {
+    return cat("[", format_exact(first), ", ", format_exact(second), "]");
+}
+
+std::string costs_text(const CostModel& c) {
+    return cat(
+        "costs:  # seconds: fixed, per row, per square; step per parameter, message per byte",
+        "\n  {layer_forward: ", line_text(c.layer_forward),
+        ",\n  layer_backward: ", line_text(c.layer_backward),
+        ", first_layer_saving: ", format_exact(c.first_layer_saving),
+        ",\n  head: ", line_text(c.head),
+        ",\n  step: ", pair_text(c.step_fixed, c.step_per_parameter),
+        ", message: ", pair_text(c.message_fixed, c.message_per_byte),
+        ",\n  full_speed_ranks: ", format_exact(c.full_speed_ranks),
+        ", ranks_per_host: ", c.ranks_per_host, ",\n  source: ", in_quotes(c.source), "}\n");
+}
+
+std::string trial_text(const LayoutTrial& trial) {
+    return cat("  - [", trial.microbatch_tokens, ", ", trial.adapters, ", ",
+               format_exact(trial.tokens_per_second), "]\n");
+}
+
+std::string span_text(const AdapterSpan& span) {
+    return cat("[", span.begin, ", ", span.end, "]");
+}
+
+// ---- reading
+
+template <class Enum, std::size_t size>
+Enum parse_word(const std::array<Word<Enum>, size>& words, std::string_view text) {
+    for (const auto& entry : words) {
+        if (text == entry.text) return entry.value;
+    }
+    fail(cat("'", text, "' is not known"));
+}
+
+ModelSpec read_model(const YAML::Node& root) {
+    const YAML::Node model_node = Map(root).at("model");
+    const YAML::Node rope_node = Map(root).at("rope");
+    const Map model(model_node);
+    const Map rope(rope_node);
+    ModelSpec m;
+    model.read("family", m.family);
+    model.read("vocab_size", m.vocab_size);
+    model.read("hidden_size", m.hidden_size);
+    model.read("intermediate_size", m.intermediate_size);
+    model.read("layers", m.layers);
+    model.read("heads", m.heads);
+    model.read("kv_heads", m.kv_heads);
+    model.read("head_dim", m.head_dim);
+    model.read("rms_norm_eps", m.rms_norm_eps);
+    model.read("qkv_bias", m.qkv_bias);
+    model.read("o_bias", m.o_bias);
+    model.read("mlp_bias", m.mlp_bias);
+    model.read("qk_norm", m.qk_norm);
+    model.read("tie_word_embeddings", m.tie_word_embeddings);
+    m.rope.type = parse_word(rope_words, rope.text("type"));
+    rope.read("theta", m.rope.theta);
+    rope.read("factor", m.rope.factor);
+    rope.read("low_freq_factor", m.rope.low_freq_factor);
+    rope.read("high_freq_factor", m.rope.high_freq_factor);
+    rope.read("original_max_position", m.rope.original_max_position);
+    return m;
+}
+
+AdapterSpan read_span(const YAML::Node& node) {
+    const std::vector<std::int32_t> ends = parse_numbers<std::int32_t>(node);
+    if (ends.size() != 2) fail(cat("expected 2 numbers, got ", ends.size()));
+    return {ends[0], ends[1]};
+}
+
+StagePlan read_stage(const Map& map) {
+    StagePlan stage;
+    map.read("rank", stage.rank);
+    map.read("first_layer", stage.first_layer);
+    map.read("layer_count", stage.layer_count);
+    map.read("has_embedding", stage.has_embedding);
+    map.read("has_head", stage.has_head);
+    stage.first_layer_adapters = read_span(map.at("first_layer_adapters"));
+    stage.last_layer_adapters = read_span(map.at("last_layer_adapters"));
+    return stage;
+}
+
+AdapterPlan read_adapter(const Map& map) {
+    AdapterPlan adapter;
+    map.read("name", adapter.name);
+    map.read("samples", adapter.samples);
+    map.read("steps_per_epoch", adapter.steps_per_epoch);
+    map.read("total_steps", adapter.total_steps);
+    return adapter;
+}
+
+MemoryPlan read_memory(const Map& map) {
+    MemoryPlan memory;
+    map.read("weights", memory.weights);
+    map.read("adapters", memory.adapters);
+    map.read("activations", memory.activations);
+    map.read("workspace", memory.workspace);
+    map.read("engine", memory.engine);
+    return memory;
+}
+
+SampleBounds read_samples(const Map& map) {
+    SampleBounds samples;
+    map.read("longest", samples.longest);
+    map.read("shortest", samples.shortest);
+    map.read("per_round", samples.per_round);
+    return samples;
+}
+
+FittingTokens read_fitting(const Map& map) {
+    FittingTokens fitting;
+    map.read("none", fitting.none);
+    map.read("layer", fitting.layer);
+    return fitting;
+}
+
+std::vector<double> read_doubles(const YAML::Node& node, std::size_t count) {
+    std::vector<double> values = parse_numbers<double>(node);
+    if (values.size() != count) fail(cat("expected ", count, " numbers, got ", values.size()));
+    return values;
+}
+
+CostLine read_line(const YAML::Node& node) {
+    const std::vector<double> values = read_doubles(node, 3);
+    return {values[0], values[1], values[2]};
+}
+
+CostModel read_costs(const Map& map) {
+    CostModel costs;
+    costs.layer_forward = read_line(map.at("layer_forward"));
+    costs.layer_backward = read_line(map.at("layer_backward"));
+    map.read("first_layer_saving", costs.first_layer_saving);
+    costs.head = read_line(map.at("head"));
+    const std::vector<double> step = read_doubles(map.at("step"), 2);
+    costs.step_fixed = step[0];
+    costs.step_per_parameter = step[1];
+    const std::vector<double> message = read_doubles(map.at("message"), 2);
+    costs.message_fixed = message[0];
+    costs.message_per_byte = message[1];
+    map.read("full_speed_ranks", costs.full_speed_ranks);
+    map.read("ranks_per_host", costs.ranks_per_host);
+    map.read("source", costs.source);
+    return costs;
+}
+
+LayoutTrial read_trial(const YAML::Node& node) {
+    const std::vector<std::string> fields = fields_of(node);
+    if (fields.size() != 3) fail("a trial needs 3 numbers");
+    return {parse_number<std::int64_t>(fields[0]), parse_number<std::int32_t>(fields[1]),
+            parse_number<double>(fields[2])};
+}
+
+Plan read_plan(const YAML::Node& root) {
+    const Map map(root);
+    Plan plan;
+    plan.model = read_model(root);
+    plan.backend = parse_word(backend_words, map.text("backend"));
+    plan.precision = parse_word(precision_words, map.text("precision"));
+    map.read("microbatch_tokens", plan.microbatch_tokens);
+    plan.recompute = parse_word(recompute_words, map.text("recompute"));
+    map.read("max_in_flight", plan.max_in_flight);
+    map.read("pad_columns", plan.pad_columns);
+    map.read("saved_columns", plan.saved_columns);
+    const YAML::Node samples = map.at("sample_bounds");
+    plan.samples = read_samples(Map(samples));
+    map.read("bytes_per_rank", plan.bytes_per_rank);
+    const YAML::Node fitting = map.at("fitting_tokens");
+    plan.fitting = read_fitting(Map(fitting));
+    const YAML::Node costs = map.at("costs");
+    plan.costs = read_costs(Map(costs));
+    for (const auto& node : map.at("stages")) plan.replica.stages.push_back(read_stage(Map(node)));
+    for (const auto& node : map.at("adapters")) plan.adapters.push_back(read_adapter(Map(node)));
+    map.read("adapter_capacity", plan.adapter_capacity);
+    for (const auto id : parse_numbers<std::int32_t>(map.at("first_admitted"))) {
+        plan.first_admitted.push_back(AdapterId{id});
+    }
+    for (const auto& node : map.at("trials")) plan.trials.push_back(read_trial(node));
+    for (const auto& node : map.at("memory")) plan.memory.push_back(read_memory(Map(node)));
+    return plan;
+}
+
+}  // namespace
+
+std::string to_text(const Plan& plan) {
+    std::string text = model_text(plan.model);
+    text += cat(
+        "backend: ", word_of(backend_words, plan.backend),
+        "\nprecision: ", word_of(precision_words, plan.precision),
+        "\nmicrobatch_tokens: ", plan.microbatch_tokens,
+        "\nrecompute: ", word_of(recompute_words, plan.recompute),
+        "\nmax_in_flight: ", plan.max_in_flight, "\npad_columns: ", plan.pad_columns,
+        "\nsaved_columns: ", plan.saved_columns,
+        "\nsample_bounds: {longest: ", plan.samples.longest, ", shortest: ", plan.samples.shortest,
+        ", per_round: ", plan.samples.per_round, "}\nbytes_per_rank: ", plan.bytes_per_rank,
+        "\nfitting_tokens: {none: ", plan.fitting.none, ", layer: ", plan.fitting.layer, "}\n");
+    text += costs_text(plan.costs) + "stages:  # adapters: first, and one past the last\n";
+    for (const StagePlan& stage : plan.replica.stages) {
+        text += cat("  - {rank: ", stage.rank, ", first_layer: ", stage.first_layer,
+                    ", layer_count: ", stage.layer_count,
+                    ", has_embedding: ", yes_no(stage.has_embedding),
+                    ", has_head: ", yes_no(stage.has_head),
+                    ",\n    first_layer_adapters: ", span_text(stage.first_layer_adapters),
+                    ", last_layer_adapters: ", span_text(stage.last_layer_adapters), "}\n");
+    }
+    text += "adapters:\n";
+    for (const AdapterPlan& adapter : plan.adapters) {
+        text += cat("  - {name: ", in_quotes(adapter.name), ", samples: ", adapter.samples,
+                    ", steps_per_epoch: ", adapter.steps_per_epoch,
+                    ", total_steps: ", adapter.total_steps, "}\n");
+    }
+    text += cat("adapter_capacity: ", plan.adapter_capacity,
+                "\nfirst_admitted: ", numbers(numbers_of(plan.first_admitted)), "\n");
+    text += "trials:  # microbatch_tokens, adapters at once, tokens/s; the chosen one first\n";
+    for (const LayoutTrial& trial : plan.trials) text += trial_text(trial);
+    text += "memory:  # bytes of each rank\n";
+    for (const MemoryPlan& memory : plan.memory) {
+        text += cat("  - {weights: ", memory.weights, ", adapters: ", memory.adapters,
+                    ", activations: ", memory.activations, ", workspace: ", memory.workspace,
+                    ", engine: ", memory.engine, "}\n");
+    }
+    return text;
+}
+
+Plan plan_from_text(const std::string& text) {
+    return plan_yaml::parse(text, read_plan);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,168 @@
+#include "plan/text/window_text.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "plan/text/action_text.h"
+#include "plan/text/yaml_values.h"
+
+namespace loratrain {
+
+namespace {
+
+using namespace plan_yaml;
+
+constexpr std::size_t line_width = 96;
+
+// ---- writing
+
+std::string microbatch_text(const Microbatch& microbatch) {
+    std::string text;
+    for (const Segment& segment : microbatch.segments) {
+        text += cat(text.empty() ? "" : " ", "a", number(segment.adapter), "@", segment.step);
+        for (const SampleRef& sample : segment.samples) {
+            text += cat(" ", sample.index, ":", sample.tokens, ":", sample.targets);
+        }
+    }
+    return text;
+}
+
+std::string batch_text(const BatchPlan& b) {
+    return cat("[", number(b.adapter), ", ", b.step, ", ", b.round, ", ", b.epoch, ", ", b.samples,
+               ", ", b.tokens, ", ", b.padding, ", ", b.targets, ", ", number(b.first_microbatch),
+               ", ", number(b.last_microbatch), ", ", yes_no(b.last_of_adapter), "]");
+}
+
+/// One stage's list as a block of wrapped lines.
+std::string actions_text(const std::vector<Action>& actions) {
+    if (actions.empty()) return "  - \"\"\n";
+    std::string text = "  - |\n";
+    std::string line;
+    for (const Action& action : actions) {
+        const std::string word_text = action_text(action);
+        if (!line.empty() && line.size() + 1 + word_text.size() > line_width) {
+            text += "   " + line + "\n";
+            line.clear();
+        }
+        line += " " + word_text;
+    }
+    return text + "   " + line + "\n";
+}
+
+// ---- reading
+
+/// The parts of a text between blanks and line ends.
+std::vector<std::string_view> words_of(std::string_view text) {
+    std::vector<std::string_view> words;
+    constexpr std::string_view blanks = " \n";
+    for (auto at = text.find_first_not_of(blanks); at != std::string_view::npos;) {
+        const auto end = std::min(text.find_first_of(blanks, at), text.size());
+        words.push_back(text.substr(at, end - at));
+        at = text.find_first_not_of(blanks, end);
+    }
+    return words;
+}
+
+/// "a<separator>b" as two integers.
+std::pair<std::int32_t, std::int32_t> parse_pair(std::string_view text, char separator) {
+    const auto at = text.find(separator);
+    if (at == std::string_view::npos) fail(cat("'", text, "' has no '", separator, "'"));
+    return {parse_number<std::int32_t>(text.substr(0, at)),
+            parse_number<std::int32_t>(text.substr(at + 1))};
+}
+
+BatchPlan read_batch(const YAML::Node& node) {
+    const std::vector<std::string> fields = fields_of(node);
+    if (fields.size() != 11) fail("a batch has 11 fields");
+    BatchPlan batch;
+    batch.adapter = AdapterId{parse_number<std::int32_t>(fields[0])};
+    batch.step = parse_number<std::int32_t>(fields[1]);
+    batch.round = parse_number<std::int32_t>(fields[2]);
+    batch.epoch = parse_number<std::int32_t>(fields[3]);
+    batch.samples = parse_number<std::int32_t>(fields[4]);
+    batch.tokens = parse_number<std::int64_t>(fields[5]);
+    batch.padding = parse_number<std::int64_t>(fields[6]);
+    batch.targets = parse_number<std::int64_t>(fields[7]);
+    batch.first_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[8])};
+    batch.last_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[9])};
+    batch.last_of_adapter = parse_bool(fields[10]);
+    return batch;
+}
+
+SampleRef read_sample(std::string_view text) {
+    const std::size_t last = text.rfind(':');
+    if (last == std::string_view::npos) fail(cat("'", text, "' is no sample"));
+    const auto [sample, tokens] = parse_pair(text.substr(0, last), ':');
+    return {sample, tokens, parse_number<std::int32_t>(text.substr(last + 1))};
+}
+
+Microbatch read_microbatch(const std::string& text) {
+    Microbatch microbatch;
+    for (const std::string_view word_text : words_of(text)) {
+        if (word_text.starts_with('a')) {
+            const auto [adapter, step] = parse_pair(word_text.substr(1), '@');
+            microbatch.segments.push_back({AdapterId{adapter}, step, {}});
+        } else {
+            if (microbatch.segments.empty()) fail("a sample before its adapter");
+            microbatch.segments.back().samples.push_back(read_sample(word_text));
+        }
+    }
+    return microbatch;
+}
+
+std::vector<Action> read_actions(const std::string& text) {
+    std::vector<Action> actions;
+    for (const std::string_view word_text : words_of(text)) {
+        actions.push_back(action_from_text(word_text));
+    }
+    return actions;
+}
+
+Window read_window(const YAML::Node& root) {
+    const Map map(root);
+    Window window;
+    map.read("first_round", window.first_round);
+    map.read("rounds", window.rounds);
+    map.read("evaluation", window.evaluation);
+    map.read("begins", window.begins);
+    map.read("drains", window.drains);
+    map.read("first_batch", window.first_batch);
+    map.read("first_microbatch", window.first_microbatch);
+    for (const auto& node : map.at("batches")) window.batches.push_back(read_batch(node));
+    for (const auto& node : map.at("microbatches")) {
+        window.microbatches.push_back(read_microbatch(node.as<std::string>()));
+    }
+    window.peak_in_flight = parse_numbers<std::int32_t>(map.at("peak_in_flight"));
+    for (const auto& node : map.at("actions")) {
+        window.actions.push_back(read_actions(node.as<std::string>()));
+    }
+    return window;
+}
+
+}  // namespace
+
+std::string to_text(const Window& window) {
+    std::string text =
+        cat("first_round: ", window.first_round, "\nrounds: ", window.rounds,
+            "\nevaluation: ", yes_no(window.evaluation), "\nbegins: ", yes_no(window.begins),
+            "\ndrains: ", yes_no(window.drains), "\nfirst_batch: ", window.first_batch,
+            "\nfirst_microbatch: ", window.first_microbatch,
+            "\nbatches:  # adapter, step, round, epoch, samples, tokens, padding, targets, first"
+            " microbatch, last microbatch, last of adapter\n");
+    for (const BatchPlan& batch : window.batches) text += "  - " + batch_text(batch) + "\n";
+    text += "microbatches:  # a<adapter>@<step> <sample>:<tokens>:<targets> ...\n";
+    for (const Microbatch& microbatch : window.microbatches) {
+        text += "  - \"" + microbatch_text(microbatch) + "\"\n";
+    }
+    text += cat("peak_in_flight: ", numbers(window.peak_in_flight), "\nactions:  # per stage\n");
+    for (const std::vector<Action>& stage : window.actions) text += actions_text(stage);
+    return text;
+}
+
+Window window_from_text(const std::string& text) {
+    return plan_yaml::parse(text, read_window);
+}
+
+}  // namespace loratrain

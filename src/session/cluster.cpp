@@ -1,0 +1,159 @@
+#include "session/cluster.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "backend/gpu_info.h"
+#include "base/error.h"
+#include "comm/collective.h"
+#include "plan/cost/cost_model.h"
+#include "plan/cost/device.h"
+
+namespace loratrain {
+
+namespace {
+
+/// Kept free on a GPU for what no plan counts: code that cuBLASLt and cuDNN load at first use (the
+/// CUDA context is there when free memory is measured), and with several ranks NCCL's buffers.
+constexpr std::uint64_t gpu_library_bytes = std::uint64_t{512} << 20U;
+constexpr std::uint64_t nccl_bytes = std::uint64_t{512} << 20U;
+
+/// Value in bytes of a "Name:   123 kB" line of a /proc file; 0 when absent.
+std::uint64_t proc_value(const char* file, const std::string& name) {
+    std::ifstream in(file);
+    for (std::string line; std::getline(in, line);) {
+        if (line.rfind(name + ":", 0) != 0) continue;
+        std::istringstream fields(line.substr(name.size() + 1));
+        std::uint64_t kilobytes = 0;
+        fields >> kilobytes;
+        return kilobytes * 1024;
+    }
+    return 0;
+}
+
+std::uint64_t usable_gpu_bytes(std::uint64_t free_bytes, int ranks) {
+    const std::uint64_t kept = gpu_library_bytes + (ranks > 1 ? nccl_bytes : 0);
+    return free_bytes > kept ? free_bytes - kept : 1;
+}
+
+std::uint64_t ranks_per_gpu(const MpiSession& mpi, const GpuInfo& gpu) {
+    const int ranks = ranks_may_share_gpus() ? (mpi.local_size() - 1) / gpu.visible + 1 : 1;
+    return static_cast<std::uint64_t>(ranks);
+}
+
+/// Collective, but called inside agree(): gathers first, throws after.
+void check_gpus(const MpiSession& mpi, const GpuInfo& gpu) {
+    const std::string device = gpu.visible > 0 ? mpi.host() + " " + gpu.bus_id : "";
+    const std::vector<std::string> devices = gather_texts(mpi, device);
+    Problems problems;
+    for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+        const auto first = std::find(devices.begin(), devices.end(), devices[rank]);
+        const auto other = static_cast<std::size_t>(first - devices.begin());
+        if (devices[rank].empty()) {
+            problems.add("run.backend",
+                         cat("rank ", rank, " on host ", mpi.hosts()[rank],
+                             " sees no GPU, or the program was built without CUDA"),
+                         "use run.backend: cpu, or check nvidia-smi and CUDA_VISIBLE_DEVICES");
+        } else if (other < rank && !ranks_may_share_gpus()) {
+            problems.add("run.backend",
+                         cat("ranks ", other, " and ", rank, " would share GPU ", devices[rank]),
+                         "start one rank per GPU");
+        }
+    }
+    problems.throw_if_any();
+}
+
+/// "NVIDIA H200" -> "h200": the first word that names a device whose costs are built in.
+std::string known_device(const GpuInfo& gpu) {
+    std::string name;
+    for (const char c : gpu.name) {
+        name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+    for (const std::string& device : device_names()) {
+        if (name.find(device) != std::string::npos) return device;
+    }
+    return gpu.name;
+}
+
+}  // namespace
+
+Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
+    Cluster cluster;
+    cluster.ranks = mpi.size();
+    cluster.ranks_per_node = mpi.local_size();
+    const GpuInfo gpu = backend == BackendKind::cpu ? GpuInfo{} : gpu_info(mpi.local_rank());
+    const bool all_have_gpus = !any_rank(mpi, gpu.visible == 0);
+    if (backend == BackendKind::automatic) {
+        backend = all_have_gpus ? BackendKind::cuda : BackendKind::cpu;
+    }
+    cluster.backend = backend;
+    cluster.device = backend == BackendKind::cuda ? known_device(gpu) : "cpu";
+    if (backend == BackendKind::cuda) agree(mpi, [&] { check_gpus(mpi, gpu); });
+    const std::uint64_t share =
+        backend == BackendKind::cuda
+            ? usable_gpu_bytes(gpu.free_bytes / ranks_per_gpu(mpi, gpu), mpi.size())
+            : proc_value("/proc/meminfo", "MemAvailable") /
+                  static_cast<std::uint64_t>(mpi.local_size());
+    const auto shares = gather_numbers(mpi, share);
+    cluster.bytes_per_rank = *std::min_element(shares.begin(), shares.end());
+    return cluster;
+}
+
+Cluster with_ranks(Cluster cluster, int ranks) {
+    if (ranks == cluster.ranks) return cluster;
+    if (cluster.backend == BackendKind::cpu) {
+        const auto started = static_cast<std::uint64_t>(cluster.ranks_per_node);
+        cluster.bytes_per_rank =
+            cluster.bytes_per_rank * started / static_cast<std::uint64_t>(ranks);
+    }
+    cluster.ranks = ranks;
+    cluster.ranks_per_node = ranks;
+    return cluster;
+}
+
+Cluster imagined_cluster(const std::string& name, int ranks, const MpiSession& mpi) {
+    const auto device = find_device(name);
+    if (!device) {
+        throw InputError("--device", cat("'", name, "' is not known"),
+                         cat("give one of: ", join(device_names(), ", ")));
+    }
+    Cluster cluster;
+    if (device->backend == BackendKind::cpu) cluster = describe_cluster(mpi, BackendKind::cpu);
+    cluster = with_ranks(cluster, ranks);
+    cluster.backend = device->backend;
+    cluster.device = device->name;
+    if (device->bytes > 0) cluster.bytes_per_rank = usable_gpu_bytes(device->bytes, ranks);
+    return cluster;
+}
+
+std::string describe_devices(const MpiSession& mpi, BackendKind backend) {
+    const GpuInfo gpu = backend == BackendKind::cuda ? gpu_info(mpi.local_rank()) : GpuInfo{};
+    const std::string mine = gpu.visible > 0 ? ", " + gpu.name + " " + gpu.bus_id : "";
+    std::string text;
+    int rank = 0;
+    for (const std::string& device : gather_texts(mpi, mpi.host() + mine)) {
+        text += cat("  rank ", rank++, ": ", device, "\n");
+    }
+    return text;
+}
+
+void give_back_large_blocks() {
+#ifdef M_MMAP_THRESHOLD
+    constexpr int large = 1 << 20;
+    mallopt(M_MMAP_THRESHOLD, large);
+#endif
+}
+
+ResidentMemory resident_memory() {
+    const char* file = "/proc/self/status";
+    const std::uint64_t code = proc_value(file, "RssFile");
+    return {proc_value(file, "VmRSS") - code, proc_value(file, "VmHWM") - code};
+}
+
+}  // namespace loratrain

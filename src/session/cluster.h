@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+
+#include "comm/mpi_session.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// What the ranks of this job have: counts, the backend (automatic: CUDA when every rank sees a
+/// GPU), and the memory each may use: what its GPU has free, less some for libraries and NCCL, or
+/// what the host has available now shared among its ranks; the smallest over all ranks. Throws
+/// InputError when CUDA is asked for and a rank sees no GPU, or two ranks would use the same one
+/// (unless ranks_may_share_gpus: each has its share of the memory then). Collective.
+Cluster describe_cluster(const MpiSession& mpi, BackendKind backend);
+
+/// As if `ranks` ranks had been started instead: all on this host, whose memory CPU ranks share.
+Cluster with_ranks(Cluster cluster, int ranks);
+
+/// `ranks` ranks on devices that need not be there (plan/cost/device.h), empty of other programs;
+/// "cpu": on this host's memory. Throws InputError where no device of this name is known.
+Cluster imagined_cluster(const std::string& device, int ranks, const MpiSession& mpi);
+
+/// "rank 0: node01, NVIDIA H200 0000:18:00.0" a line, or hosts alone without GPUs. Collective.
+std::string describe_devices(const MpiSession& mpi, BackendKind backend);
+
+/// Lets freed blocks of a MiB or more go back to the system at once, so that the temporary ones of
+/// loading and checkpointing do not stay resident beside what the plan counts.
+void give_back_large_blocks();
+
+/// Resident memory of this process in bytes, now and at its peak, without mapped files: the code of
+/// the program and its libraries is shared by all ranks of a host.
+struct ResidentMemory {
+    std::uint64_t now = 0;
+    std::uint64_t peak = 0;
+};
+ResidentMemory resident_memory();
+
+}  // namespace loratrain

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "data/loader.h"
+#include "io/weights/base_weights.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// The files a job names, opened and checked.
+struct JobInputs {
+    std::unique_ptr<WeightSource> weights;
+    DatasetFiles files;
+    std::vector<DatasetInfo> infos;  ///< per DatasetId
+};
+
+/// Opens base weights, datasets and init_from directories and checks them against each other; every
+/// problem of every file in one InputError.
+JobInputs open_job_inputs(const Job& job);
+
+/// The base weights alone: the job's file, or the synthetic model it names.
+std::unique_ptr<WeightSource> open_weights(const Job& job);
+
+/// Only the data files, for a rank that reads tokens but does not plan.
+DatasetFiles open_datasets(const Job& job, std::int64_t vocab_size);
+
+/// Lengths of the files' samples, per DatasetId.
+std::vector<DatasetInfo> infos_of(const DatasetFiles& files);
+
+/// "math: 1200 samples, 3 truncated, 1 without target" per dataset, for the log.
+std::string describe_datasets(const Job& job, const DatasetFiles& files);
+
+}  // namespace loratrain

@@ -1,0 +1,184 @@
+#include "session/run_directory.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/system.h"
+#include "base/version.h"
+#include "config/job_yaml.h"
+#include "io/json_text.h"
+#include "io/run_files/results_file.h"
+#include "io/run_files/status_file.h"
+#include "io/run_files/trace_file.h"
+#include "plan/text/plan_text.h"
+#include "report/run_record.h"
+#include "session/libraries.h"
+#include "train/orders/inbox.h"
+
+namespace loratrain {
+
+namespace fs = std::filesystem;
+namespace {
+
+/// What a run leaves, besides its log and what holds for the machine (costs, GEMM algorithms).
+constexpr std::array former_files{
+    "ckpt",           "adapters",        "resolved.yaml",  "plan.yaml",     "provenance.json",
+    status_file_name, results_file_name, memory_file_name, trace_file_name, "preview",
+    "held_out.json",  "tensorboard",     "report.html"};
+
+std::string moment_text() {
+    return local_time(unix_time(), "%Y-%m-%dT%H:%M:%S%z");
+}
+
+void check_same_job(const std::string& dir, const std::string& job_yaml) {
+    const std::string resolved = dir + "/resolved.yaml";
+    if (!fs::exists(resolved)) return;
+    const JobDifference difference = compare_jobs(read_text(resolved), job_yaml, resolved);
+    Problems problems;
+    for (const std::string& line : difference.harmful) {
+        problems.add(dir, "holds the run of another job: " + line,
+                     "choose another run.dir, or start over here with --restart never");
+    }
+    problems.throw_if_any();
+}
+
+/// What does not depend on the job: versions and options.
+OrderedJson program_record() {
+    OrderedJson record;
+    record["version"] = version_text();
+    record["git"] = git_hash();
+    record["build"] = build_text();
+    for (const Library& library : all_libraries()) {
+        record["libraries"][library.name] = library.version;
+    }
+    return record;
+}
+
+/// A start without an end was killed: nobody was left to write it.
+void note_a_death(OrderedJson& starts) {
+    if (!starts.is_array() || starts.empty() || starts.back().contains("ended")) return;
+    starts.back()["reason"] = "killed or failed, see loratrain.log";
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream >> std::ws, line);) lines.push_back(line);
+    return lines;
+}
+
+/// Says when; starts within one second are told apart by a number.
+fs::path folder_aside(const std::string& dir) {
+    const std::string name = cat(dir, "/before-", local_time(unix_time(), "%Y%m%d-%H%M%S"));
+    fs::path target = name;
+    for (int i = 2; fs::exists(target); ++i) target = cat(name, "-", i);
+    return target;
+}
+
+}  // namespace
+
+RunDirectory::RunDirectory(const Job& job, const CommandLine& command_line,
+                           const RunIdentity& identity)
+    : dir_(job.run.dir) {
+    // Before anything is created, so that a wrong path leaves nothing behind.
+    if (command_line.restart == Restart::from_path) {
+        found_ = find_checkpoint(job, identity, command_line.restart_path);
+    }
+    make_directory(dir_);
+    lock_.emplace(dir_ + "/.lock", "run directory " + dir_);
+    if (command_line.restart == Restart::never) {
+        move_former_run_aside();
+    } else {
+        check_same_job(dir_, identity.job_yaml);
+        if (!found_) found_ = find_checkpoint(job, identity, "");
+    }
+    log::open_file(dir_ + "/loratrain.log");
+    report_what_happened_before();
+    remove_unfinished_writes(dir_);
+    if (fs::is_directory(dir_ + "/ckpt")) remove_unfinished_directories(dir_ + "/ckpt");
+    for (const AdapterJob& adapter : job.adapters) {
+        const std::string folder = dir_ + "/adapters/" + adapter.name;
+        if (fs::is_directory(folder)) remove_unfinished_writes(folder);
+    }
+}
+
+std::string RunDirectory::checkpoint() const {
+    return found_ ? found_->path : "";
+}
+
+bool RunDirectory::set_back() const {
+    return found_ && found_->set_back;
+}
+
+void RunDirectory::report_what_happened_before() const {
+    if (!lock_->substitute().empty()) log::info(lock_->substitute());
+    if (!lock_->left_behind().empty()) {
+        log::info(cat("the run before this one (", lock_->left_behind(),
+                      ") died without releasing ", dir_, "; this one takes it over"));
+    }
+    if (!found_) return;
+    for (const std::string& text : found_->damaged) {
+        log::warn(cat("checkpoint cannot be used: ", text, "; the one before it is tried"));
+    }
+}
+
+void RunDirectory::move_former_run_aside() const {
+    const fs::path aside = folder_aside(dir_);
+    for (const char* name : former_files) {
+        const fs::path path = fs::path(dir_) / name;
+        if (!fs::exists(path)) continue;
+        make_directory(aside);
+        fs::rename(path, aside / name);
+    }
+    set_orders_aside(dir_, aside);
+    if (fs::exists(aside)) log::info("moved what the former run left to " + aside.string());
+}
+
+void RunDirectory::write_records(const Job& job, const Plan& plan, const RunIdentity& identity,
+                                 const MpiSession& mpi, const std::string& command,
+                                 const std::string& backend, const std::string& devices) const {
+    write_text_atomic(dir_ + "/resolved.yaml", identity.job_yaml);
+    write_text_atomic(dir_ + "/plan.yaml", to_text(plan));
+    const std::string path = dir_ + "/provenance.json";
+    OrderedJson json = OrderedJson::object();
+    if (fs::exists(path)) json = parse_json_or_discard(read_text(path));
+    if (!json.is_object()) json = OrderedJson::object();
+    note_a_death(json["starts"]);
+    OrderedJson start = program_record();
+    start["started"] = moment_text();
+    start["continues"] = checkpoint();
+    start["command"] = command;
+    start["directory"] = fs::current_path().string();
+    start["backend"] = backend;
+    start["hosts"] = mpi.hosts();
+    start["devices"] = lines_of(devices);
+    if (const char* slurm_job = std::getenv("SLURM_JOB_ID")) start["slurm_job"] = slurm_job;
+    json["starts"].push_back(start);
+    json["job"] = identity.job_yaml;
+    json["weights"] = job.model.weights.empty() ? job.model.synthetic : job.model.weights;
+    json["weights_checksum"] = identity.weights_checksum;
+    for (std::size_t i = 0; i < job.datasets.size(); ++i) {
+        const std::string& name = job.datasets[i].name;
+        json["data_checksums"][name] = identity.data_checksums[i];
+        const std::string& eval = identity.eval_checksums[i];
+        if (!eval.empty()) json["eval_checksums"][name] = eval;
+    }
+    json["run_seed"] = job.run.seed;
+    for (const AdapterJob& adapter : job.adapters) json["seeds"][adapter.name] = adapter.seed;
+    write_text_atomic(path, dump_json(json, 2) + "\n");
+}
+
+void RunDirectory::write_end(const std::string& reason) const {
+    const std::string path = dir_ + "/provenance.json";
+    OrderedJson json = parse_ordered_json(read_text(path));
+    json["starts"].back()["ended"] = moment_text();
+    json["starts"].back()["reason"] = reason;
+    write_text_atomic(path, dump_json(json, 2) + "\n");
+}
+
+}  // namespace loratrain

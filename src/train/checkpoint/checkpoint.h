@@ -1,0 +1,51 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "train/checkpoint/adapter_transfer.h"
+#include "train/checkpoint/run_state.h"
+
+namespace loratrain {
+
+/// What must agree between the run that wrote a checkpoint and the one that continues it.
+struct RunIdentity {
+    std::string job_yaml;  ///< to_yaml(job)
+    /// WeightSource::checksum(); checkpoints of earlier versions hold the part before its '-'.
+    std::string weights_checksum;
+    std::vector<std::string> data_checksums;  ///< per DatasetId, training files
+    std::vector<std::string> eval_checksums;  ///< per DatasetId, "" = none; may differ
+};
+
+/// Writes <dir>/ckpt/<round>/: per adapter that has begun (the bank holds a state of it, or
+/// released it: then the file of the checkpoint before) one safetensors file (parameters, exp_avg,
+/// exp_avg_sq under PEFT names), state.json, job.yaml and manifest.json with the checksum of every
+/// file; everything under a temporary name first, renamed when complete; then LATEST is moved, then
+/// all but the newest `keep` are removed, and any of later rounds (left by a run that was set
+/// back); one that cannot be removed stays till the next time, with a warning. A job that dies in
+/// it, or a full disk (Error), leaves the checkpoints before it as they were. The layout does not
+/// depend on ranks. Collective.
+void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, AdapterBank& bank,
+                     const RunState& state, const RunIdentity& identity);
+
+struct FoundCheckpoint {
+    std::string path;
+    bool set_back = false;             ///< newer ones may exist, asked away or damaged
+    std::vector<std::string> damaged;  ///< newer ones that cannot be used: path and reason
+};
+
+/// The checkpoint to continue from: `asked` (a path), or with "" the newest undamaged one of
+/// <run.dir>/ckpt, from LATEST backwards. Root only. None when there is none (asked = "");
+/// InputError when it is damaged (checksums; asked = "": when all are), was written by a job that
+/// differs in a harmful key (the differences are listed), or for other weights or data; an
+/// UnreadableFile is no damage, but ends the search. Datasets added at the end are no difference.
+std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const RunIdentity& identity,
+                                               const std::string& asked);
+
+/// Loads the stage's part of every adapter that has a file in checkpoint directory `path`, those
+/// that are not resident into host memory; returns the state. InputError when an adapter that has
+/// taken steps has no file.
+RunState load_checkpoint(const std::string& path, const Job& job, const ModelSpec& model,
+                         const StagePlan& stage, AdapterBank& bank);
+
+}  // namespace loratrain

@@ -1,0 +1,56 @@
+#include "train/orders/stop_conditions.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+
+#include "base/text.h"
+#include "train/orders/stop_request.h"
+
+namespace loratrain {
+
+StopConditions::StopConditions(const Job& job, std::optional<int> stop_after)
+    : stop_file_(job.run.dir + "/STOP"),
+      stop_after_(stop_after),
+      limits_(time_limits(job.run.max_hours, std::getenv("SLURM_JOB_END_TIME"),
+                          std::getenv("SLURM_JOB_ID"), static_cast<double>(std::time(nullptr)))),
+      started_(std::chrono::steady_clock::now()) {}
+
+double StopConditions::elapsed() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+}
+
+std::string StopConditions::reason(int signal, std::int32_t round, bool trained) const {
+    std::error_code ignored;
+    if (signal != 0) return signal_text(signal) + " received";
+    if (std::filesystem::exists(stop_file_, ignored)) return "file " + stop_file_ + " found";
+    if (stop_after_ && round >= *stop_after_) return cat("--stop-after ", *stop_after_, " reached");
+    if (!trained) return "";
+    const std::optional<TimeLimit> limit = reached_limit(limits_, pace_, elapsed());
+    return limit ? limit->name + " reached" : "";
+}
+
+void StopConditions::obeyed() const {
+    std::error_code ignored;
+    std::filesystem::remove(stop_file_, ignored);
+}
+
+std::optional<std::int32_t> StopConditions::rounds_left(std::int32_t round) const {
+    if (!stop_after_) return std::nullopt;
+    return *stop_after_ - round;
+}
+
+double StopConditions::seconds_left() const {
+    return loratrain::seconds_left(limits_, pace_, elapsed());
+}
+
+void StopConditions::window_took(double seconds) {
+    pace_.window_seconds = std::max(pace_.window_seconds, seconds);
+}
+
+void StopConditions::checkpoint_took(double seconds) {
+    pace_.checkpoint_seconds = std::max(pace_.checkpoint_seconds, seconds);
+}
+
+}  // namespace loratrain

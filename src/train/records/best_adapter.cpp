@@ -1,0 +1,71 @@
+#include "train/records/best_adapter.h"
+
+#include <filesystem>
+
+#include "base/text.h"
+#include "io/adapters/adapter_file.h"
+#include "io/files.h"
+
+namespace loratrain {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+fs::path best_dir(const Job& job, std::size_t adapter) {
+    return fs::path(job.run.dir) / "adapters" / job.adapters[adapter].name / "best";
+}
+
+fs::path kept_file(const Job& job, std::size_t adapter, const std::string& checkpoint) {
+    return fs::path(checkpoint) / (job.adapters[adapter].name + ".best");
+}
+
+std::vector<NamedTensor> read_tensors(const fs::path& path) {
+    const SafetensorsFile file(path.string());
+    std::vector<NamedTensor> tensors;
+    for (const auto& [name, entry] : file.entries()) {
+        tensors.push_back({name, entry.shape, file.read_floats(name)});
+    }
+    return tensors;
+}
+
+}  // namespace
+
+void write_best_adapter(const Job& job, const AdapterState& state, AdapterId adapter,
+                        const std::vector<NamedTensor>& tensors) {
+    const std::string target = best_dir(job, index(adapter)).string();
+    const std::string temporary = target + ".tmp";
+    fs::remove_all(temporary);
+    write_adapter(temporary, job.adapter(adapter), job.model.base_model_name_or_path, tensors);
+    write_text_atomic(temporary + "/BEST", cat("step ", state.best_step, ", eval loss ",
+                                               format_exact(state.best_eval_loss), "\n"));
+    replace_directory(temporary, target);
+}
+
+void keep_best_adapters(const Job& job, const RunState& state, const std::string& checkpoint) {
+    for (std::size_t i = 0; i < job.adapters.size(); ++i) {
+        const fs::path weights = best_dir(job, i) / adapter_weights_name;
+        if (state.adapters[i].best_step == 0 || !fs::exists(weights)) continue;
+        const fs::path kept = kept_file(job, i, checkpoint);
+        std::error_code unsupported;
+        fs::create_hard_link(weights, kept, unsupported);
+        if (!unsupported) continue;
+        write_file_atomic(kept.string(),
+                          [&](const std::string& path) { fs::copy_file(weights, path); });
+    }
+}
+
+void restore_best_adapters(const Job& job, const RunState& state, const std::string& checkpoint) {
+    for (std::size_t i = 0; i < job.adapters.size(); ++i) {
+        const fs::path folder = best_dir(job, i).parent_path();
+        if (fs::is_directory(folder)) remove_unfinished_directories(folder.string());
+        const fs::path kept = kept_file(job, i, checkpoint);
+        if (checkpoint.empty() || !fs::exists(kept)) {
+            fs::remove_all(best_dir(job, i));
+            continue;
+        }
+        write_best_adapter(job, state.adapters[i], static_cast<AdapterId>(i), read_tensors(kept));
+    }
+}
+
+}  // namespace loratrain

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "io/safetensors.h"
+#include "train/checkpoint/run_state.h"
+
+namespace loratrain {
+
+/// adapters/<name>/best/: the adapter as it was at its lowest eval loss, a PEFT directory with a
+/// file BEST that says step and loss. It is replaced as a whole. All of this: root only.
+void write_best_adapter(const Job& job, const AdapterState& state, AdapterId adapter,
+                        const std::vector<NamedTensor>& tensors);
+
+/// Puts the weights of every best/ into a checkpoint directory (<name>.best), as `state` may be
+/// continued after a later best was written.
+void keep_best_adapters(const Job& job, const RunState& state, const std::string& checkpoint);
+
+/// Makes every best/ that of `state`, from its checkpoint; removes those it does not know.
+/// `checkpoint` "": a start at step 0, all are removed.
+void restore_best_adapters(const Job& job, const RunState& state, const std::string& checkpoint);
+
+}  // namespace loratrain

@@ -1,0 +1,82 @@
+#include "train/records/event_log.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/system.h"
+#include "io/files.h"
+#include "io/run_files/event_file.h"
+#include "io/run_files/status_file.h"
+
+namespace loratrain {
+
+namespace {
+
+std::vector<Scalar> scalars_of(const MetricsRow& row) {
+    std::vector<Scalar> scalars;
+    auto add = [&](const char* tag, const std::optional<double>& value) {
+        if (value) scalars.emplace_back(tag, *value);
+    };
+    add("train/loss", row.loss);
+    add("train/grad_norm", row.grad_norm);
+    add("train/learning_rate", row.learning_rate);
+    add("train/tokens_per_second", row.tokens_per_second);
+    add("train/epoch", row.epoch);
+    add("eval/loss", row.eval_loss);
+    if (row.eval_loss) scalars.emplace_back("eval/perplexity", std::exp(*row.eval_loss));
+    add("eval/exact_match", row.eval_exact_match);
+    return scalars;
+}
+
+}  // namespace
+
+EventLog::EventLog(const Job& job, double elapsed_seconds)
+    : job_(job),
+      start_(unix_time() - elapsed_seconds),
+      file_name_(cat("/events.out.tfevents.", static_cast<std::int64_t>(unix_time()), ".",
+                     host_name(), ".", ::getpid())) {
+    add_adapters();
+}
+
+void EventLog::add_adapters() {
+    const std::size_t known = files_.size();
+    files_.resize(job_.adapters.size());
+    if (!job_.logging.tensorboard) return;
+    for (std::size_t i = known; i < files_.size(); ++i) {
+        files_[i] = cat(job_.run.dir, "/tensorboard/", job_.adapters[i].name, file_name_);
+    }
+}
+
+std::string EventLog::records(const std::vector<MetricsRow>& rows) {
+    std::string text;
+    for (const MetricsRow& row : rows) {
+        if (row.elapsed_seconds) last_time_ = *row.elapsed_seconds;
+        text += scalar_event(start_ + last_time_, row.step, scalars_of(row));
+    }
+    return text;
+}
+
+void EventLog::restart(AdapterId adapter, const std::vector<MetricsRow>& rows) {
+    const std::string& file = files_[index(adapter)];
+    if (file.empty()) return;
+    const std::string folder = std::filesystem::path(file).parent_path().string();
+    std::filesystem::remove_all(folder);
+    make_directory(folder);
+    last_time_ = 0.0;
+    write_text_atomic(file, event_file_header(start_) + records(rows));
+}
+
+void EventLog::append(AdapterId adapter, const std::vector<MetricsRow>& rows) {
+    const std::string& file = files_[index(adapter)];
+    if (file.empty() || rows.empty()) return;
+    std::ofstream out(file, std::ios::app | std::ios::binary);
+    out << records(rows);
+    out.flush();
+    if (!out) throw Error(file + ": cannot be written");
+}
+
+}  // namespace loratrain

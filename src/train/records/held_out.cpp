@@ -1,0 +1,17 @@
+#include "train/records/held_out.h"
+
+#include "io/files.h"
+#include "io/json_text.h"
+
+namespace loratrain {
+
+void write_held_out(const Job& job, const DatasetFiles& files) {
+    OrderedJson json;
+    for (std::size_t i = 0; i < job.datasets.size(); ++i) {
+        const DatasetJob& dataset = job.datasets[i];
+        if (dataset.eval_split.any()) json[dataset.name] = files.eval[i]->positions();
+    }
+    if (!json.empty()) write_text_atomic(job.run.dir + "/held_out.json", dump_json(json) + "\n");
+}
+
+}  // namespace loratrain

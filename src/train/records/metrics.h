@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/job.h"
+#include "io/run_files/metrics_file.h"
+
+namespace loratrain {
+
+/// One optimizer step of one adapter as metrics.jsonl records it.
+struct StepMetrics {
+    std::int32_t step = 0;   ///< 1 = after the first update
+    double epoch = 0.0;      ///< fraction of epochs passed
+    double loss = 0.0;       ///< mean over the global batch's target tokens
+    double grad_norm = 0.0;  ///< before clipping
+    double learning_rate = 0.0;
+    std::int64_t target_tokens = 0;
+    std::int64_t tokens = 0;
+    double tokens_per_second = 0.0;  ///< of this adapter, since its step before
+    double elapsed_seconds = 0.0;    ///< of training, over all continuations
+};
+
+/// adapters/<name>/metrics.jsonl of all adapters: one JSON object per line and step, keys as
+/// StepMetrics plus eval_loss, eval_perplexity = exp(eval_loss) and eval_exact_match where
+/// evaluated (step 0 = before training). Root rank only. Lines are kept until flush() so that an
+/// evaluation joins its step's line.
+class MetricsLog {
+  public:
+    explicit MetricsLog(const Job& job);
+
+    /// The job has got more adapters.
+    void add_adapters();
+
+    /// Drops lines after step `steps` of an adapter (a checkpoint's), so that the file continues
+    /// without duplicates or gaps; steps = -1 drops the file. Returns what was kept.
+    std::vector<MetricsRow> restore(AdapterId adapter, std::int32_t steps);
+    void record(AdapterId adapter, const StepMetrics& metrics);
+    void record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
+                           double exact_match);
+    /// Appends what was recorded to the files; returns it per adapter.
+    std::vector<std::vector<MetricsRow>> flush();
+
+  private:
+    struct Line {
+        std::int32_t step = 0;
+        std::string fields;  ///< JSON members without braces
+    };
+    std::string path(AdapterId adapter) const;
+
+    const Job& job_;
+    std::vector<std::vector<Line>> pending_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/recent_mean.h"
+#include "plan/plan.h"
+#include "train/checkpoint/run_state.h"
+#include "train/records/work_left.h"
+
+namespace loratrain {
+
+/// One log line per logging interval: round, loss of each adapter, tokens/s, time left. Root only.
+class ProgressLog {
+  public:
+    explicit ProgressLog(const Job& job);
+
+    /// The job has got more adapters.
+    void add_adapters();
+
+    /// A batch is through, with so much to go; prints when its whole round is.
+    void batch_done(const BatchPlan& batch, double loss, double elapsed, const WorkLeft& left);
+    void window_started(const Window& window);
+    /// Training goes on after something else (loading, evaluation, a checkpoint), whose time is not
+    /// counted; `elapsed` as with batch_done.
+    void training_resumed(double elapsed);
+
+    /// The closing table: steps, losses, evaluation before and after, status.
+    static std::string closing_table(const Job& job, const RunState& state);
+
+  private:
+    void print_round(std::int32_t round, double elapsed, const WorkLeft& left);
+
+    const Job& job_;
+    std::map<std::int32_t, std::int32_t> open_batches_;  ///< per round under way
+    std::vector<double> losses_;  ///< per adapter, of the last batch; < 0 = none yet
+    std::int64_t tokens_since_ = 0;
+    double time_of_last_line_ = 0.0;
+    double time_of_last_batch_ = 0.0;
+    RecentMean tokens_per_second_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,162 @@
+#include "watch/watchdog.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <set>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/collective.h"
+#include "comm/star_network.h"
+#include "watch/peer_judge.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr double longest_interval = 2.0;
+constexpr double beats_per_timeout = 4.0;
+/// Longer than a launcher takes to end a job.
+constexpr double turn_seconds = 4.0;
+constexpr double shortest_device_limit = 60.0;
+constexpr double time_to_obey = 5.0;
+constexpr unsigned time_to_abort = 10;
+constexpr const char* farewell = "bye";
+constexpr const char* verdict_word = "end";
+
+/// Ranks other than 0 judge rank 0 one after another, so that only one says why: those of its host
+/// first, and soon one of every other host, as a host may fail as a whole.
+int turn_of(const MpiSession& mpi) {
+    if (mpi.host() == mpi.hosts().front()) return mpi.local_rank() - 1;
+    std::set<std::string> others(mpi.hosts().begin(), mpi.hosts().begin() + mpi.rank());
+    others.erase(mpi.host());
+    return static_cast<int>(others.size()) + mpi.local_rank();
+}
+
+/// `all`: every rank is watched.
+PeerLimits limits_for(const MpiSession& mpi, double timeout, bool all) {
+    PeerLimits limits;
+    limits.silence = timeout;
+    limits.deadlock = all ? 2.0 * timeout : 0.0;
+    limits.device = std::max(shortest_device_limit, 2.0 * timeout);
+    if (mpi.is_root()) return limits;
+    const double turn = turn_seconds * turn_of(mpi);
+    limits.silence += turn;
+    limits.closed += turn;
+    limits.deadlock = 0.0;
+    limits.device = 0.0;
+    return limits;
+}
+
+std::vector<int> judged_ranks(const MpiSession& mpi, const std::vector<int>& connected) {
+    std::vector<int> ranks{0};
+    if (mpi.is_root()) ranks.insert(ranks.end(), connected.begin(), connected.end());
+    return ranks;
+}
+
+/// "rank 3 (host a), rank 4 (host b)" of those without a connection.
+std::string unreached(const MpiSession& mpi, const std::vector<int>& connected) {
+    std::vector<std::string> names;
+    for (int rank = 1; rank < mpi.size(); ++rank) {
+        if (std::find(connected.begin(), connected.end(), rank) != connected.end()) continue;
+        names.push_back(cat("rank ", rank, " (", mpi.hosts()[static_cast<std::size_t>(rank)], ")"));
+    }
+    return join(names, ", ");
+}
+
+}  // namespace
+
+/// All but the constructor and dismiss() runs on the network's thread.
+class Watchdog::Guard {
+  public:
+    Guard(const MpiSession& mpi, double timeout)
+        : mpi_(mpi),
+          interval_(std::min(longest_interval, timeout / beats_per_timeout)),
+          network_(mpi) {
+        const std::vector<int>& connected = network_.connected();
+        const bool all = static_cast<int>(connected.size()) + 1 == mpi.size();
+        judge_.emplace(judged_ranks(mpi, connected), limits_for(mpi, timeout, all));
+        warn_of_unreached();
+        StarEvents events;
+        events.received = [this](int rank, std::string_view line) { received(rank, line); };
+        events.lost = [this](int rank) { lost(rank); };
+        events.ticked = [this](double seconds) { ticked(seconds); };
+        network_.start(std::move(events), interval_, farewell);
+    }
+
+    void dismiss() { dismissed_ = true; }
+
+  private:
+    void warn_of_unreached() const {
+        const std::string names = unreached(mpi_, network_.connected());
+        if (!mpi_.is_root() || names.empty()) return;
+        log::warn(cat("no TCP connection to rank 0 (", mpi_.host(), ") from ", names,
+                      " (a firewall?): training goes on, but will hang if these stop"));
+    }
+
+    void received(int rank, std::string_view line) {
+        if (line == verdict_word) {
+            condemned_ = true;
+        } else if (line == farewell) {
+            judge_->left(rank);
+        } else if (const std::optional<Beat> beat = beat_from_line(line)) {
+            judge_->heard(rank, *beat);
+        }
+    }
+
+    void lost(int rank) { judge_->lost(rank); }
+
+    void ticked(double seconds) {
+        const Beat mine{activity::now(), activity::progress()};
+        network_.send(to_line(mine));
+        if (mpi_.is_root()) judge_->heard(0, mine);
+        const std::optional<Verdict> verdict = judge_->pass(seconds, 2.0 * interval_);
+        if (dismissed_) return;
+        if (condemned_) {
+            condemned_for_ += seconds;
+            if (condemned_for_ > time_to_obey) std::_Exit(static_cast<int>(ExitCode::error));
+        } else if (verdict) {
+            end_job(*verdict);
+        }
+    }
+
+    [[noreturn]] void end_job(const Verdict& verdict) {
+        // The main thread may hold whatever the calls below need: the alarm ends the process then.
+        std::signal(SIGALRM, SIG_DFL);
+        alarm(time_to_abort);
+        network_.send(verdict_word);
+        const auto rank = static_cast<std::size_t>(verdict.rank);
+        log::error(to_string(Problem{
+            cat("rank ", verdict.rank, " on host ", mpi_.hosts()[rank]), verdict.reason,
+            "the job is ended; see what happened there (killed, out of memory, stopped, network). "
+            "The same command continues from the last checkpoint; run.peer_timeout sets the "
+            "patience"}));
+        MpiSession::abort(static_cast<int>(ExitCode::error));
+    }
+
+    const MpiSession& mpi_;
+    double interval_;
+    std::optional<PeerJudge> judge_;
+    std::atomic<bool> dismissed_{false};
+    bool condemned_ = false;
+    double condemned_for_ = 0.0;
+    StarNetwork network_;  ///< last: its thread uses all of the above
+};
+
+Watchdog::Watchdog(const MpiSession& mpi, double timeout) : mpi_(mpi) {
+    if (mpi.size() > 1 && timeout > 0) guard_ = std::make_unique<Guard>(mpi, timeout);
+}
+
+Watchdog::~Watchdog() = default;
+
+void Watchdog::dismiss() {
+    if (!guard_) return;
+    guard_->dismiss();
+    barrier(mpi_);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,31 @@
+#include "bench/bench_rates.h"
+
+#include <gtest/gtest.h>
+
+#include "config/model_presets.h"
+
+namespace loratrain {
+namespace {
+
+TEST(BenchRates, CountFourFlopPerWeightAndCausalAttention) {
+    const ModelSpec model = *model_preset("llama-3.1-8b");
+    const TokenFlop flop = token_flop(model, 1000);
+    const double weights =
+        32.0 * (2 * 4096.0 * 4096.0 + 2 * 4096.0 * 1024.0 + 3 * 4096.0 * 14336.0) +
+        128256.0 * 4096.0;
+    EXPECT_DOUBLE_EQ(flop.weights, 4.0 * weights);
+    EXPECT_DOUBLE_EQ(flop.attention, 6.0 * 32.0 * 4096.0 * 1000.0);
+}
+
+TEST(BenchRates, KnowThePeakOfHopperBoardsAlone) {
+    EXPECT_EQ(peak_flop_rate("NVIDIA H200", DType::bf16), 989e12);
+    EXPECT_EQ(peak_flop_rate("NVIDIA H100 80GB HBM3", DType::bf16), 989e12);
+    EXPECT_FALSE(peak_flop_rate("NVIDIA H100 PCIe", DType::bf16));
+    EXPECT_FALSE(peak_flop_rate("NVIDIA H200 NVL", DType::bf16));
+    EXPECT_FALSE(peak_flop_rate("NVIDIA A100-SXM4-80GB", DType::bf16));
+    EXPECT_FALSE(peak_flop_rate("NVIDIA H200", DType::f32));
+    EXPECT_FALSE(peak_flop_rate("", DType::f32));
+}
+
+}  // namespace
+}  // namespace loratrain

@@ -1,0 +1,120 @@
+#include "measure/cost_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "config/model_presets.h"
+#include "io/files.h"
+#include "support/files.h"
+
+namespace loratrain {
+namespace {
+
+CostModel some_costs() {
+    CostModel costs;
+    costs.layer_forward = {1e-5, 0.1 / 3.0, 1e-12};
+    costs.layer_backward = {2e-5, 0.2, 0.0};
+    costs.first_layer_saving = 0.1;
+    costs.head = {0.0, 1e-7, 0.0};
+    costs.step_fixed = 3e-6;
+    costs.step_per_parameter = 4e-11;
+    costs.message_fixed = 5e-6;
+    costs.message_per_byte = 6e-12;
+    costs.full_speed_ranks = 1.5;
+    costs.ranks_per_host = 4;
+    costs.source = "measured on \"cpu\"";
+    return costs;
+}
+
+void expect_equal(const CostModel& a, const CostModel& b) {
+    EXPECT_EQ(costs_to_json({{"k", a}}), costs_to_json({{"k", b}}));
+}
+
+class CostCache : public ::testing::Test {
+  protected:
+    testing::TempDir folder_;
+    std::string path_ = folder_.file("a/costs.json");
+};
+
+TEST_F(CostCache, KeepsCostsToTheBit) {
+    keep_costs(path_, "one", some_costs());
+    CostModel other = some_costs();
+    other.step_fixed = 1.0;
+    keep_costs(path_, "two", other);
+    expect_equal(*find_costs(path_, "one"), some_costs());
+    EXPECT_EQ(find_costs(path_, "one")->layer_forward.per_token, 0.1 / 3.0);
+    EXPECT_EQ(find_costs(path_, "two")->step_fixed, 1.0);
+    EXPECT_EQ(find_costs(path_, "two")->first_layer_saving, 0.1);
+    EXPECT_EQ(find_costs(path_, "two")->full_speed_ranks, 1.5);
+    EXPECT_EQ(find_costs(path_, "two")->ranks_per_host, 4);
+    EXPECT_FALSE(find_costs(path_, "three"));
+    EXPECT_FALSE(find_costs(folder_.file("none.json"), "one"));
+}
+
+TEST_F(CostCache, DamagedFilesAreReplaced) {
+    keep_costs(path_, "one", some_costs());
+    const std::string text = read_text(path_);
+    for (const std::string& damaged : {text.substr(0, text.size() / 2), std::string("[]"),
+                                       std::string(), std::string("{\"format\": \"x\"}")}) {
+        write_text_atomic(path_, damaged);
+        EXPECT_THROW(costs_from_json(damaged, "here"), InputError);
+        EXPECT_FALSE(find_costs(path_, "one"));
+    }
+    keep_costs(path_, "one", some_costs());
+    EXPECT_TRUE(find_costs(path_, "one"));
+}
+
+TEST_F(CostCache, NegativeCostsAreRefused) {
+    CostModel wrong = some_costs();
+    wrong.head.per_token = -1.0;
+    EXPECT_THROW(costs_from_json(costs_to_json({{"k", wrong}}), "here"), InputError);
+}
+
+TEST_F(CostCache, UnwritableIsNoError) {
+    keep_costs("", "one", some_costs());
+    write_text_atomic(folder_.file("file"), "");
+    EXPECT_NO_THROW(keep_costs(folder_.file("file/costs.json"), "one", some_costs()));
+}
+
+TEST_F(CostCache, IsWhereTheEnvironmentSays) {
+    setenv("LORATRAIN_COST_CACHE", "/x/y.json", 1);
+    EXPECT_EQ(cost_cache_path(), "/x/y.json");
+    setenv("LORATRAIN_COST_CACHE", "", 1);
+    EXPECT_EQ(cost_cache_path(), "");
+    unsetenv("LORATRAIN_COST_CACHE");
+    setenv("XDG_CACHE_HOME", "/c", 1);
+    EXPECT_EQ(cost_cache_path(), "/c/loratrain/costs.json");
+    unsetenv("XDG_CACHE_HOME");
+    setenv("HOME", "/h", 1);
+    EXPECT_EQ(cost_cache_path(), "/h/.cache/loratrain/costs.json");
+}
+
+TEST(CostKey, TellsModelsDevicesAndAdaptersApart) {
+    Job job;
+    job.adapters.emplace_back();
+    Plan plan;
+    plan.model = *model_preset("llama-3.1-8b");
+    plan.adapters.emplace_back();
+    plan.first_admitted.push_back(AdapterId{0});
+    plan.pad_columns = 16;
+    const std::string key = cost_key(job, plan, "H200", 8);
+    EXPECT_EQ(cost_key(job, plan, "H200", 8), key);
+    EXPECT_NE(cost_key(job, plan, "H100", 8), key);
+    EXPECT_NE(cost_key(job, plan, "H200", 4), key);
+    job.adapters[0].r = 32;
+    EXPECT_NE(cost_key(job, plan, "H200", 8), key);
+    job.adapters[0].r = 16;
+    plan.precision = Precision::bf16;
+    EXPECT_NE(cost_key(job, plan, "H200", 8), key);
+    plan.precision = Precision::fp32;
+    plan.model.layers = 3;
+    EXPECT_EQ(cost_key(job, plan, "H200", 8), key);
+    plan.model.vocab_size = 3;
+    EXPECT_NE(cost_key(job, plan, "H200", 8), key);
+}
+
+}  // namespace
+}  // namespace loratrain

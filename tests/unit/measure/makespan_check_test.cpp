@@ -1,0 +1,38 @@
+#include "measure/makespan_check.h"
+
+#include <gtest/gtest.h>
+
+#include "plan/cost/cost_model.h"
+#include "plan/schedule/plan_window.h"
+#include "unit/model/small_stage.h"
+
+namespace loratrain {
+namespace {
+
+TEST(MakespanCheck, OneStagePredictsTheSumOfItsWork) {
+    const test::SmallCase small(test::small_model(), {test::small_adapter("a", 4)});
+    Progress progress;
+    progress.steps.assign(1, 0);
+    progress.stopped.assign(1, false);
+    const Window window = plan_window(small.job, small.plan, small.infos, progress, 1);
+    ASSERT_EQ(window.microbatches.size(), 1U);
+    const MicrobatchLoad load = load_of(window.microbatches[0]);
+    const StagePlan& stage = small.plan.replica.stages[0];
+    const double work = forward_seconds(small.plan.costs, stage, load) +
+                        backward_seconds(small.plan.costs, stage, load, Recompute::none);
+    const double predicted = predicted_seconds(small.job, small.plan, small.plan.costs, window);
+    EXPECT_GE(predicted, work);
+
+    MakespanCheck check(small.job, small.plan);
+    EXPECT_FALSE(check.compared());
+    check.add(window, 5.0);  // alone, it counts
+    EXPECT_DOUBLE_EQ(check.measured(), 5.0);
+    check.add(window, 2.0 * predicted);
+    check.add(window, 2.0 * predicted);
+    EXPECT_DOUBLE_EQ(check.measured(), 4.0 * predicted);
+    EXPECT_DOUBLE_EQ(check.predicted(), 2.0 * predicted);
+    EXPECT_NE(check.text().find("(-50.0%) for 2 microbatches"), std::string::npos) << check.text();
+}
+
+}  // namespace
+}  // namespace loratrain

@@ -1,0 +1,172 @@
+#include "measure/profile_costs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "plan/cost/cost_model.h"
+#include "unit/measure/metered_backend.h"
+#include "unit/model/small_stage.h"
+
+namespace loratrain {
+namespace {
+
+using test::MeteredBackend;
+using test::small_adapter;
+using test::small_model;
+using test::SmallCase;
+
+ModelSpec medium_model() {
+    ModelSpec model = small_model();
+    model.hidden_size = 128;
+    model.intermediate_size = 256;
+    model.head_dim = 32;
+    model.vocab_size = 2000;
+    return model;
+}
+
+constexpr StagePlan layers_alone{0, 0, 3, false, false};
+constexpr StagePlan first_layers{0, 0, 2, true, false};
+constexpr StagePlan head_alone{0, 3, 0, false, true};
+
+class ProfileCosts : public testing::Test {
+  protected:
+    ProfileCosts() : test_case_(medium_model(), {small_adapter("a", 8), small_adapter("b", 4)}) {
+        test_case_.job.parallel.microbatch_tokens = 512;
+        test_case_.make_plan_again();
+    }
+    CostModel profile(double slowness = 1.0) const {
+        MeteredBackend backend(slowness);
+        return profile_costs(test_case_.job, test_case_.plan, backend).costs;
+    }
+
+    SmallCase test_case_;
+};
+
+/// One microbatch, every row of which has a target, as a stage trains with it.
+struct Training {
+    Training(const SmallCase& test_case, const StagePlan& trained,
+             const std::vector<std::int32_t>& lengths, double slowness)
+        : backend(slowness) {
+        SmallCase stage_case = test_case;
+        stage_case.plan.replica.stages = {trained};
+        const auto stage = stage_case.stage(backend);
+        Microbatch microbatch;
+        microbatch.segments.push_back({AdapterId{0}, 0, {}});
+        for (std::size_t i = 0; i < lengths.size(); ++i) {
+            microbatch.segments[0].samples.push_back({static_cast<std::int32_t>(i), lengths[i]});
+        }
+        const PackedBatch packed = pack_layout(microbatch);
+        const std::vector<std::int32_t> token_ids(
+            trained.has_embedding ? packed.positions.size() : 0, 7);
+        const std::vector<std::int32_t> targets(packed.positions.size(), 9);
+        load = load_of(microbatch);
+        load.targets = load.tokens;
+        const std::int64_t columns = stage_case.plan.model.hidden_size;
+        std::vector<float> gradient(targets.size() * static_cast<std::size_t>(columns));
+        const TensorView message{gradient.data(), DType::f32, load.tokens, columns, columns};
+        forward = seconds([&] {
+            stage->forward(
+                0, microbatch,
+                {token_ids, targets, packed.positions, packed.sample_ids, packed.offsets},
+                {{1e-3F}, false});
+        });
+        if (trained.layer_count == 0) return;
+        backward = seconds([&] { stage->backward(0, message, message); });
+        step = seconds([&] { stage->step(AdapterId{0}, 1e-4); });
+        parameters = static_cast<double>(stage->bank().parameters(AdapterId{0}));
+    }
+
+    template <class Work>
+    double seconds(const Work& work) const {
+        const double before = backend.seconds();
+        work();
+        return backend.seconds() - before;
+    }
+
+    MeteredBackend backend;
+    MicrobatchLoad load;
+    double forward = 0.0;
+    double backward = 0.0;
+    double step = 0.0;
+    double parameters = 0.0;
+};
+
+TEST_F(ProfileCosts, CostsAreThoseOfTraining) {
+    // All loads are measured, and after more than two seconds four.
+    for (const double slowness : {1.0, 8.0}) {
+        SCOPED_TRACE(slowness);
+        const CostModel costs = profile(slowness);
+        for (const std::vector<std::int32_t>& lengths :
+             {std::vector<std::int32_t>{512}, {12, 12, 5}, {1}, {200, 100, 100}}) {
+            for (const StagePlan& stage : {first_layers, layers_alone}) {
+                const Training training(test_case_, stage, lengths, slowness);
+                EXPECT_NEAR(forward_seconds(costs, stage, training.load), training.forward,
+                            1e-6 * training.forward);
+                // What the first layer saves is counted without adapters.
+                EXPECT_NEAR(backward_seconds(costs, stage, training.load, Recompute::none),
+                            training.backward,
+                            (stage.has_embedding ? 0.01 : 1e-6) * training.backward);
+            }
+            const Training training(test_case_, layers_alone, lengths, slowness);
+            EXPECT_NEAR(
+                (costs.step_fixed + costs.step_per_parameter * training.parameters) / training.step,
+                1.0, 0.15);
+        }
+        // Of two or three observations, which leave something to what was known before.
+        for (const int tokens : {512, 200}) {
+            const Training training(test_case_, head_alone, {tokens}, slowness);
+            EXPECT_NEAR(forward_seconds(costs, head_alone, training.load) / training.forward, 1.0,
+                        0.05);
+        }
+    }
+}
+
+TEST_F(ProfileCosts, WhatIsVerySlowIsMeasuredOnce) {
+    constexpr double slowness = 300.0;
+    const CostModel costs = profile(slowness);
+    // The first load, in samples of mixed lengths up to the longest, tells what all cost together.
+    std::vector<std::int32_t> lengths;
+    for (int tokens = 512; tokens > 0; tokens -= lengths.back()) {
+        constexpr std::array<std::int32_t, 4> repeated{12, 6, 3, 1};
+        lengths.push_back(std::min(repeated[lengths.size() % 4], tokens));
+    }
+    const Training training(test_case_, layers_alone, lengths, slowness);
+    EXPECT_NEAR(forward_seconds(costs, layers_alone, training.load) / training.forward, 1.0, 0.01);
+    EXPECT_NEAR(
+        backward_seconds(costs, layers_alone, training.load, Recompute::none) / training.backward,
+        1.0, 0.01);
+}
+
+TEST_F(ProfileCosts, ProbeIsOfTheLargestLoad) {
+    MeteredBackend backend;
+    const double probed = probe_seconds(test_case_.job, test_case_.plan, backend);
+    EXPECT_GT(probed, 0.0);
+    EXPECT_NEAR(profile_costs(test_case_.job, test_case_.plan, backend).probe_seconds, probed,
+                1e-9 * probed);
+}
+
+TEST_F(ProfileCosts, NameTheBackend) {
+    const auto backend = make_backend("cpu", {1, 0});
+    const CostModel costs = profile_costs(test_case_.job, test_case_.plan, *backend).costs;
+    EXPECT_EQ(costs.source, "measured on " + backend->description());
+    EXPECT_GT(costs.layer_forward.seconds(512, 0), 0.0);
+}
+
+TEST_F(ProfileCosts, NothingStaysAllocated) {
+    MeteredBackend backend;
+    profile_costs(test_case_.job, test_case_.plan, backend);
+    const std::size_t before = backend.memory().current;
+    profile_costs(test_case_.job, test_case_.plan, backend);
+    EXPECT_EQ(backend.memory().current, before);
+}
+
+TEST_F(ProfileCosts, NeedsNoFilesOfTheJob) {
+    test_case_.job.adapters[0].init_from = "/nowhere";
+    EXPECT_GT(profile().layer_forward.seconds(100, 1e4), 0.0);
+}
+
+}  // namespace
+}  // namespace loratrain

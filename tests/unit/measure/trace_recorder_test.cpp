@@ -1,0 +1,125 @@
+#include "measure/trace_recorder.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "unit/model/small_stage.h"
+
+namespace loratrain {
+namespace {
+
+using test::small_adapter;
+using test::small_model;
+using test::SmallCase;
+
+void pause() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+}
+
+class TraceRecorderTest : public testing::Test {
+  protected:
+    TraceRecorderTest() {
+        for (const int sample : {0, 1}) {
+            Microbatch microbatch;
+            microbatch.segments.push_back({AdapterId{0}, 2, {{sample, 12}}});
+            window_.microbatches.push_back(microbatch);
+        }
+        BatchPlan batch;
+        batch.step = 2;
+        batch.tokens = 24;
+        window_.batches.push_back(batch);
+    }
+    TraceRecorder recorder(bool keep) { return {case_.job, case_.plan, 0, *backend_, keep}; }
+    static Action action(ActionKind kind, int microbatch, int batch = -1) {
+        return {kind, MicrobatchId{microbatch}, batch, {}};
+    }
+    static void perform(TraceRecorder& recorder, const Action& a) {
+        const RecordedAction recorded(&recorder, a);
+        pause();
+    }
+    void perform_window(TraceRecorder& recorder) const {
+        recorder.start(window_);
+        for (const int m : {0, 1}) {
+            perform(recorder, action(ActionKind::forward, m));
+            perform(recorder, action(ActionKind::backward, m));
+        }
+        perform(recorder, action(ActionKind::step, -1, 0));
+    }
+
+    SmallCase case_{small_model(), {small_adapter("a", 4)}};
+    std::unique_ptr<Backend> backend_ = make_backend("cpu", {1, 0});
+    Window window_;
+};
+
+TEST_F(TraceRecorderTest, SpansFollowEachOtherOverWindows) {
+    TraceRecorder recorder = this->recorder(true);
+    perform_window(recorder);
+    perform_window(recorder);
+    perform_window(recorder);
+    recorder.settle();
+    std::vector<std::string> names;
+    double end = 0.0;
+    for (const TraceSpan& span : recorder.spans()) {
+        names.push_back(span.name);
+        EXPECT_GE(span.start_s, end) << span.name;
+        EXPECT_GE(span.end_s - span.start_s, 0.003) << span.name;
+        end = span.end_s;
+    }
+    const std::vector<std::string> expected{"forward 0",  "backward 0", "forward 1",  "backward 1",
+                                            "step a 3",   "forward 2",  "backward 2", "forward 3",
+                                            "backward 3", "step a 3",   "forward 4",  "backward 4",
+                                            "forward 5",  "backward 5", "step a 3"};
+    EXPECT_EQ(names, expected);
+    EXPECT_EQ(shares_of(recorder.spans()[1])[0].tokens, 12);
+    EXPECT_EQ(recorder.spans()[4].category, "step");
+}
+
+TEST_F(TraceRecorderTest, WaitsAreNoWork) {
+    TraceRecorder recorder = this->recorder(true);
+    recorder.start(window_);
+    {
+        const RecordedAction recorded(&recorder, action(ActionKind::backward, 1));
+        recorder.begin_wait();
+        pause();
+        recorder.end_wait();
+        pause();
+    }
+    recorder.begin_wait();
+    recorder.end_wait();
+    recorder.settle();
+    ASSERT_EQ(recorder.spans().size(), 3U);
+    const TraceSpan& work = recorder.spans()[0];
+    const TraceSpan& wait = recorder.spans()[1];
+    EXPECT_EQ(work.name, "backward 1");
+    EXPECT_EQ(wait.category, "wait");
+    EXPECT_GE(wait.end_s - wait.start_s, 0.003);
+    EXPECT_GE(work.start_s, wait.end_s);
+    EXPECT_DOUBLE_EQ(recorder.computed_seconds(), work.end_s - work.start_s);
+}
+
+TEST_F(TraceRecorderTest, WithoutSpansCostsAreObserved) {
+    TraceRecorder recorder = this->recorder(false);
+    perform_window(recorder);
+    perform_window(recorder);
+    recorder.settle();
+    EXPECT_TRUE(recorder.spans().empty());
+    EXPECT_EQ(recorder.observer().observations(), 2);  // the first window warms up
+}
+
+TEST_F(TraceRecorderTest, EvaluationIsNotObserved) {
+    window_.evaluation = true;
+    case_.infos[0].eval = case_.infos[0].train;
+    TraceRecorder recorder = this->recorder(true);
+    for (int i = 0; i < 6; ++i) {
+        recorder.start(window_);
+        perform(recorder, action(ActionKind::forward, 0));
+    }
+    recorder.settle();
+    EXPECT_EQ(recorder.observer().observations(), 0);
+    EXPECT_EQ(recorder.spans()[0].name, "evaluate 0");
+}
+
+}  // namespace
+}  // namespace loratrain
