@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "io/adapters/adapter_file.h"
+#include "io/tensor_names.h"
 
 namespace loratrain {
 

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "base/text.h"
-#include "io/adapters/adapter_file.h"
+#include "io/tensor_names.h"
 #include "model/rope_frequencies.h"
 
 namespace loratrain {
@@ -14,10 +13,6 @@ constexpr std::int64_t block_bytes = 16LL << 20U;
 
 DType storage_dtype(const Plan& plan) {
     return plan.precision == Precision::bf16 ? DType::bf16 : DType::f32;
-}
-
-std::string layer_name(std::int32_t layer, const char* tensor) {
-    return cat("model.layers.", layer, ".", tensor);
 }
 
 }  // namespace
@@ -31,15 +26,15 @@ FrozenWeights::FrozenWeights(const Plan& plan, const StagePlan& stage, const Wei
         load_layer(stage.first_layer + l, layers_[static_cast<std::size_t>(l)]);
     }
     if (stage.has_embedding) {
-        embedding_storage_ = load_matrix("model.embed_tokens.weight", embedding_);
+        embedding_storage_ = load_matrix(embedding_name, embedding_);
     }
     if (stage.has_head) {
-        final_norm_ = load_vector("model.norm.weight", model.hidden_size);
+        final_norm_ = load_vector(final_norm_name, model.hidden_size);
         if (model.tie_word_embeddings && stage.has_embedding) {
             head_ = embedding_;
         } else {
-            head_storage_ = load_matrix(
-                model.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight", head_);
+            head_storage_ =
+                load_matrix(model.tie_word_embeddings ? embedding_name : head_name, head_);
         }
     }
     const std::vector<float> frequencies = rope_frequencies(model);
@@ -49,13 +44,12 @@ FrozenWeights::FrozenWeights(const Plan& plan, const StagePlan& stage, const Wei
 
 void FrozenWeights::load_layer(std::int32_t layer, LayerWeights& weights) {
     const ModelSpec& model = plan_.model;
-    weights.input_norm =
-        load_vector(layer_name(layer, "input_layernorm.weight"), model.hidden_size);
+    weights.input_norm = load_vector(norm_name(layer, LayerNorm::input), model.hidden_size);
     weights.post_attention_norm =
-        load_vector(layer_name(layer, "post_attention_layernorm.weight"), model.hidden_size);
+        load_vector(norm_name(layer, LayerNorm::post_attention), model.hidden_size);
     if (model.qk_norm) {
-        weights.q_norm = load_vector(layer_name(layer, "self_attn.q_norm.weight"), model.head_dim);
-        weights.k_norm = load_vector(layer_name(layer, "self_attn.k_norm.weight"), model.head_dim);
+        weights.q_norm = load_vector(norm_name(layer, LayerNorm::q), model.head_dim);
+        weights.k_norm = load_vector(norm_name(layer, LayerNorm::k), model.head_dim);
     }
     for (int g = 0; g < linear_group_count; ++g) {
         load_group(layer, static_cast<LinearGroup>(g), weights.groups[static_cast<std::size_t>(g)]);
@@ -77,11 +71,11 @@ void FrozenWeights::load_group(std::int32_t layer, LinearGroup group, GroupWeigh
     for (int i = 0; i < weights.shape.count; ++i) {
         const Linear linear = weights.shape.linears[static_cast<std::size_t>(i)];
         const LinearShape shape = linear_shape(model, linear);
-        const std::string path = module_path(layer, linear);
-        load_rows(path + ".weight",
+        load_rows(weight_name(layer, linear),
                   weights.matrix.row_range(first_row, shape.out).col_range(0, shape.in));
         if (has_bias(model, linear)) {
-            weights.bias[static_cast<std::size_t>(i)] = load_vector(path + ".bias", shape.out);
+            weights.bias[static_cast<std::size_t>(i)] =
+                load_vector(bias_name(layer, linear), shape.out);
         }
         first_row += shape.out;
     }

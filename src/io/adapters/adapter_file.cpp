@@ -10,16 +10,13 @@
 #include "io/files.h"
 #include "io/float_convert.h"
 #include "io/shape_text.h"
+#include "io/tensor_names.h"
 
 namespace loratrain {
 
 namespace {
 
 constexpr const char* config_name = "/adapter_config.json";
-
-bool in_attention(Linear linear) {
-    return linear == Linear::q || linear == Linear::k || linear == Linear::v || linear == Linear::o;
-}
 
 void check_tensor(const SafetensorsFile& file, const std::string& name,
                   const std::vector<std::int64_t>& shape, CappedProblems& problems) {
@@ -100,16 +97,6 @@ SafetensorsFile open_checked(const std::string& dir, const AdapterJob& adapter,
 }
 
 }  // namespace
-
-std::string module_path(std::int64_t layer, Linear linear) {
-    return cat("model.layers.", layer, in_attention(linear) ? ".self_attn." : ".mlp.",
-               module_name(linear));
-}
-
-std::string peft_tensor_name(std::int64_t layer, Linear linear, bool is_b) {
-    return "base_model.model." + module_path(layer, linear) + (is_b ? ".lora_B" : ".lora_A") +
-           ".weight";
-}
 
 void write_adapter(const std::string& dir, const AdapterJob& adapter,
                    const std::string& base_model_name_or_path,

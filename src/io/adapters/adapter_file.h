@@ -8,13 +8,6 @@
 
 namespace loratrain {
 
-/// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight".
-std::string peft_tensor_name(std::int64_t layer, Linear linear, bool is_b);
-
-/// Module path without the PEFT prefix, the tensor's key for random numbers:
-/// "model.layers.3.self_attn.q_proj".
-std::string module_path(std::int64_t layer, Linear linear);
-
 inline constexpr const char* adapter_weights_name = "adapter_model.safetensors";
 
 /// A PEFT directory: adapter_model.safetensors with lora_A [r, in], lora_B [out, r] of each target,

@@ -10,6 +10,7 @@
 #include "io/float_convert.h"
 #include "io/hdf5_handle.h"
 #include "io/shape_text.h"
+#include "io/tensor_names.h"
 #include "io/weights/base_writer.h"
 #include "io/weights/hf_config.h"
 
@@ -189,37 +190,34 @@ void BaseFile::read_rows(const std::string& name, std::int64_t first_row,
     }
 }
 
-void add_linear(std::vector<BaseTensor>& tensors, const ModelSpec& spec, const std::string& parent,
+void add_linear(std::vector<BaseTensor>& tensors, const ModelSpec& spec, std::int64_t layer,
                 Linear linear) {
     const LinearShape shape = linear_shape(spec, linear);
-    const std::string name = parent + module_name(linear);
-    tensors.push_back({name + ".weight", {shape.out, shape.in}});
-    if (has_bias(spec, linear)) tensors.push_back({name + ".bias", {shape.out}});
+    tensors.push_back({weight_name(layer, linear), {shape.out, shape.in}});
+    if (has_bias(spec, linear)) tensors.push_back({bias_name(layer, linear), {shape.out}});
 }
 
 }  // namespace
 
 std::vector<BaseTensor> base_tensors(const ModelSpec& spec) {
-    std::vector<BaseTensor> tensors{
-        {"model.embed_tokens.weight", {spec.vocab_size, spec.hidden_size}}};
+    std::vector<BaseTensor> tensors{{embedding_name, {spec.vocab_size, spec.hidden_size}}};
     for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
-        const std::string prefix = cat("model.layers.", layer, ".");
-        tensors.push_back({prefix + "input_layernorm.weight", {spec.hidden_size}});
+        tensors.push_back({norm_name(layer, LayerNorm::input), {spec.hidden_size}});
         for (const Linear linear : {Linear::q, Linear::k, Linear::v, Linear::o}) {
-            add_linear(tensors, spec, prefix + "self_attn.", linear);
+            add_linear(tensors, spec, layer, linear);
         }
         if (spec.qk_norm) {
-            tensors.push_back({prefix + "self_attn.q_norm.weight", {spec.head_dim}});
-            tensors.push_back({prefix + "self_attn.k_norm.weight", {spec.head_dim}});
+            tensors.push_back({norm_name(layer, LayerNorm::q), {spec.head_dim}});
+            tensors.push_back({norm_name(layer, LayerNorm::k), {spec.head_dim}});
         }
-        tensors.push_back({prefix + "post_attention_layernorm.weight", {spec.hidden_size}});
+        tensors.push_back({norm_name(layer, LayerNorm::post_attention), {spec.hidden_size}});
         for (const Linear linear : {Linear::gate, Linear::up, Linear::down}) {
-            add_linear(tensors, spec, prefix + "mlp.", linear);
+            add_linear(tensors, spec, layer, linear);
         }
     }
-    tensors.push_back({"model.norm.weight", {spec.hidden_size}});
+    tensors.push_back({final_norm_name, {spec.hidden_size}});
     if (!spec.tie_word_embeddings) {
-        tensors.push_back({"lm_head.weight", {spec.vocab_size, spec.hidden_size}});
+        tensors.push_back({head_name, {spec.vocab_size, spec.hidden_size}});
     }
     return tensors;
 }

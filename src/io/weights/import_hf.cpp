@@ -10,6 +10,7 @@
 #include "io/files.h"
 #include "io/float_convert.h"
 #include "io/shape_text.h"
+#include "io/tensor_names.h"
 #include "io/weights/base_weights.h"
 #include "io/weights/base_writer.h"
 #include "io/weights/hf_config.h"
@@ -21,8 +22,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* head_name = "lm_head.weight";
-constexpr const char* embedding_name = "model.embed_tokens.weight";
 constexpr std::uint64_t compare_bytes = 8U << 20U;
 
 bool is_importable(const std::string& dtype) {
@@ -41,10 +40,6 @@ void check_tensor(const HfShards& shards, const BaseTensor& tensor, CappedProble
         problems.add(shards.where(tensor.name), "has dtype " + entry.dtype,
                      "F32, BF16 and F16 can be imported; quantised weights cannot");
     }
-}
-
-bool is_ignored(const std::string& name) {
-    return name.ends_with("rotary_emb.inv_freq");
 }
 
 /// A stored head of a model with tied embeddings must be the embedding itself.
@@ -88,7 +83,7 @@ void check_weights(const HfShards& shards, const ModelSpec& spec,
     std::sort(expected.begin(), expected.end());
     for (const auto& [name, file] : shards.tensors()) {
         const bool tied_head = spec.tie_word_embeddings && name == head_name;
-        if (tied_head || is_ignored(name)) continue;
+        if (tied_head || is_stored_table_name(name)) continue;
         if (!std::binary_search(expected.begin(), expected.end(), name)) {
             problems.add(shards.where(name),
                          "is no tensor of a " + spec.family + " model with this config.json",

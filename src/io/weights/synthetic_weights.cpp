@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "io/checksum.h"
+#include "io/tensor_names.h"
 #include "io/weights/base_weights.h"
 
 namespace loratrain {
@@ -21,18 +22,14 @@ struct RandomTensor {
     RandomMatrix values;
 };
 
-bool is_norm(const std::string& name) {
-    return name.ends_with("norm.weight");
-}
-
 /// Linears keep the variance of their input; those that add to the residual stream share it out
 /// over the layers, so that activations stay bounded at any depth.
 float half_width(const BaseTensor& tensor, const ModelSpec& spec) {
-    if (is_norm(tensor.name)) return 0.1F;
-    if (tensor.name.ends_with(".bias")) return 0.02F;
-    if (tensor.name == "model.embed_tokens.weight") return 1.0F;
-    const bool adds_to_residual = tensor.name.find(".o_proj.") != std::string::npos ||
-                                  tensor.name.find(".down_proj.") != std::string::npos;
+    if (is_norm_name(tensor.name)) return 0.1F;
+    if (is_bias_name(tensor.name)) return 0.02F;
+    if (tensor.name == embedding_name) return 1.0F;
+    const bool adds_to_residual =
+        is_name_of(tensor.name, Linear::o) || is_name_of(tensor.name, Linear::down);
     const double share = adds_to_residual ? 1.0 / (2.0 * static_cast<double>(spec.layers)) : 1.0;
     return static_cast<float>(std::sqrt(3.0 * share / static_cast<double>(tensor.shape.back())));
 }
@@ -57,7 +54,7 @@ class SyntheticWeights : public WeightSource {
             tensors_[tensor.name] = {
                 vector ? 1 : tensor.shape[0],
                 tensor.shape.back(),
-                {tensor_key(seed, "base", tensor.name), is_norm(tensor.name) ? 1.0F : 0.0F,
+                {tensor_key(seed, "base", tensor.name), is_norm_name(tensor.name) ? 1.0F : 0.0F,
                  half_width(tensor, spec)}};
         }
     }

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "io/files.h"
+#include "io/tensor_names.h"
 #include "support/problems.h"
 #include "unit/io/tiny_model.h"
 
@@ -77,15 +78,6 @@ class AdapterFileTest : public ::testing::Test {
     ModelSpec spec_ = tiny_spec();
     AdapterJob adapter_;
 };
-
-TEST_F(AdapterFileTest, Names) {
-    EXPECT_EQ(module_path(3, Linear::q), "model.layers.3.self_attn.q_proj");
-    EXPECT_EQ(module_path(0, Linear::up), "model.layers.0.mlp.up_proj");
-    EXPECT_EQ(peft_tensor_name(3, Linear::o, false),
-              "base_model.model.model.layers.3.self_attn.o_proj.lora_A.weight");
-    EXPECT_EQ(peft_tensor_name(10, Linear::down, true),
-              "base_model.model.model.layers.10.mlp.down_proj.lora_B.weight");
-}
 
 TEST_F(AdapterFileTest, ReadsWhatItWrites) {
     write();

@@ -1,0 +1,67 @@
+#include "io/tensor_names.h"
+
+#include "base/text.h"
+
+namespace loratrain {
+
+namespace {
+
+bool in_attention(Linear linear) {
+    return linear == Linear::q || linear == Linear::k || linear == Linear::v || linear == Linear::o;
+}
+
+std::string layer_path(std::int64_t layer) {
+    return cat("model.layers.", layer, ".");
+}
+
+}  // namespace
+
+std::string norm_name(std::int64_t layer, LayerNorm norm) {
+    switch (norm) {
+        case LayerNorm::input:
+            return layer_path(layer) + "input_layernorm.weight";
+        case LayerNorm::post_attention:
+            return layer_path(layer) + "post_attention_layernorm.weight";
+        case LayerNorm::q:
+            return layer_path(layer) + "self_attn.q_norm.weight";
+        case LayerNorm::k:
+            return layer_path(layer) + "self_attn.k_norm.weight";
+    }
+    return "";
+}
+
+std::string module_path(std::int64_t layer, Linear linear) {
+    return cat(layer_path(layer), in_attention(linear) ? "self_attn." : "mlp.",
+               module_name(linear));
+}
+
+std::string weight_name(std::int64_t layer, Linear linear) {
+    return module_path(layer, linear) + ".weight";
+}
+
+std::string bias_name(std::int64_t layer, Linear linear) {
+    return module_path(layer, linear) + ".bias";
+}
+
+bool is_norm_name(const std::string& name) {
+    return name.ends_with("norm.weight");
+}
+
+bool is_bias_name(const std::string& name) {
+    return name.ends_with(".bias");
+}
+
+bool is_name_of(const std::string& name, Linear linear) {
+    return name.find(cat(".", module_name(linear), ".")) != std::string::npos;
+}
+
+bool is_stored_table_name(const std::string& name) {
+    return name.ends_with("rotary_emb.inv_freq");
+}
+
+std::string peft_tensor_name(std::int64_t layer, Linear linear, bool is_b) {
+    return "base_model.model." + module_path(layer, linear) + (is_b ? ".lora_B" : ".lora_A") +
+           ".weight";
+}
+
+}  // namespace loratrain

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "config/model_spec.h"
+
+namespace loratrain {
+
+/// Names of tensors in files: those of the base model as Hugging Face transformers spells them,
+/// those of adapters as PEFT does. The words in them that job files know too are config's:
+/// module_name().
+
+inline constexpr const char* embedding_name = "model.embed_tokens.weight";
+inline constexpr const char* final_norm_name = "model.norm.weight";
+inline constexpr const char* head_name = "lm_head.weight";
+
+/// The norms of a decoder layer; q and k only with qk_norm.
+enum class LayerNorm : std::uint8_t { input, post_attention, q, k };
+
+/// "model.layers.3.input_layernorm.weight".
+std::string norm_name(std::int64_t layer, LayerNorm norm);
+
+/// Module of a linear, also its key for random numbers: "model.layers.3.self_attn.q_proj".
+std::string module_path(std::int64_t layer, Linear linear);
+std::string weight_name(std::int64_t layer, Linear linear);
+std::string bias_name(std::int64_t layer, Linear linear);
+
+/// What a name of the base model stands for.
+bool is_norm_name(const std::string& name);
+bool is_bias_name(const std::string& name);
+bool is_name_of(const std::string& name, Linear linear);
+/// Tables that old versions of transformers stored beside the weights.
+bool is_stored_table_name(const std::string& name);
+
+/// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight".
+std::string peft_tensor_name(std::int64_t layer, Linear linear, bool is_b);
+
+}  // namespace loratrain

@@ -1,0 +1,50 @@
+#include "io/tensor_names.h"
+
+#include <gtest/gtest.h>
+
+#include "io/weights/base_weights.h"
+
+namespace loratrain {
+namespace {
+
+TEST(TensorNames, OfTheBaseModel) {
+    EXPECT_EQ(norm_name(0, LayerNorm::input), "model.layers.0.input_layernorm.weight");
+    EXPECT_EQ(norm_name(12, LayerNorm::post_attention),
+              "model.layers.12.post_attention_layernorm.weight");
+    EXPECT_EQ(norm_name(3, LayerNorm::q), "model.layers.3.self_attn.q_norm.weight");
+    EXPECT_EQ(norm_name(3, LayerNorm::k), "model.layers.3.self_attn.k_norm.weight");
+    EXPECT_EQ(module_path(3, Linear::q), "model.layers.3.self_attn.q_proj");
+    EXPECT_EQ(module_path(0, Linear::up), "model.layers.0.mlp.up_proj");
+    EXPECT_EQ(weight_name(1, Linear::o), "model.layers.1.self_attn.o_proj.weight");
+    EXPECT_EQ(bias_name(1, Linear::down), "model.layers.1.mlp.down_proj.bias");
+}
+
+TEST(TensorNames, TellWhatTheyStandFor) {
+    ModelSpec spec;
+    spec.layers = 2;
+    spec.qkv_bias = true;
+    spec.qk_norm = true;
+    int norms = 0;
+    int biases = 0;
+    int outputs = 0;
+    for (const BaseTensor& tensor : base_tensors(spec)) {
+        norms += is_norm_name(tensor.name) ? 1 : 0;
+        biases += is_bias_name(tensor.name) ? 1 : 0;
+        outputs += is_name_of(tensor.name, Linear::o) ? 1 : 0;
+        EXPECT_FALSE(is_stored_table_name(tensor.name)) << tensor.name;
+    }
+    EXPECT_EQ(norms, 2 * 4 + 1);
+    EXPECT_EQ(biases, 2 * 3);
+    EXPECT_EQ(outputs, 2);
+    EXPECT_TRUE(is_stored_table_name("model.layers.0.self_attn.rotary_emb.inv_freq"));
+}
+
+TEST(TensorNames, OfAdapters) {
+    EXPECT_EQ(peft_tensor_name(3, Linear::o, false),
+              "base_model.model.model.layers.3.self_attn.o_proj.lora_A.weight");
+    EXPECT_EQ(peft_tensor_name(10, Linear::down, true),
+              "base_model.model.model.layers.10.mlp.down_proj.lora_B.weight");
+}
+
+}  // namespace
+}  // namespace loratrain
