@@ -5,6 +5,7 @@
 #   gpu_visit.sh [--tests] [--bench] [--peers] [--sanitize] [--only TEXT] [--gpus N] [--seconds S]
 #                [cmake options...]
 # Default parts: tests, bench, peers. --only: cases of tests/bench/gpu_cases.py whose name holds TEXT.
+# LORATRAIN_COMMIT: the commit of this tree, where it was copied without its history.
 # --seconds: what does not fit in this time is left out, and said so (default 570).
 # LORATRAIN_GPU_PREFIX: a folder with include/ and lib/ of packages that this machine lacks
 # (scripts/make_gpu_prefix.sh). Where others lack, only the operators are built, tested and timed.
@@ -190,7 +191,7 @@ if has sanitize; then
 fi
 
 # ---- bench and peers
-runs=(--gpus "$gpus" --program "$program" --out "$results" --only "$only")
+runs=(--gpus "$gpus" --program "$program" --out "$results" --only "$only" --commit "${LORATRAIN_COMMIT:-}")
 has bench || runs+=(--no-bench)
 has peers && runs+=(--peers)
 if ! $full && has bench; then

@@ -2,15 +2,17 @@
 """Runs the cases of gpu_cases.py for a number of GPUs and appends one JSON line per run to a file.
 
   run_gpu_cases.py --gpus N --program build/loratrain --out FILE [--peers] [--no-bench]
-                   [--seconds S] [--run-seconds S] [--only TEXT]
+                   [--seconds S] [--run-seconds S] [--only TEXT] [--commit C]
 
 A line is what the program printed, with "name" (the case) and "side" (loratrain or peer); where a run
-failed or was left out for want of time, "problem" says why. The exit code is 1 if any run failed."""
+failed or was left out for want of time, "problem" says why; "commit", "device" and "date" say where it comes from
+(write_results.py wants them). The exit code is 1 if any run failed."""
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -29,6 +31,8 @@ class Runner:
         self.arguments = arguments
         self.end = time.monotonic() + arguments.seconds
         self.failed = False
+        self.origin = {"commit": arguments.commit or commit_of(arguments.program),
+                       "device": devices(arguments.gpus), "date": time.strftime("%Y-%m-%d")}
 
     def bench(self, case: Case) -> None:
         ranks = str(self.arguments.gpus)
@@ -52,7 +56,7 @@ class Runner:
         else:
             result, problem = run_json(command, left, self.log_path(case, side, what))
             self.failed = self.failed or bool(problem)
-        line = {"name": case.name, "side": side, "gpus": self.arguments.gpus, **result}
+        line = {"name": case.name, "side": side, "gpus": self.arguments.gpus, **self.origin, **result}
         if what:
             line["what"] = what
         if problem:
@@ -67,6 +71,27 @@ class Runner:
         text = f"{side} {what or case.name}"
         name = "_".join("".join(c if c.isalnum() or c == "." else " " for c in text).split())
         return self.arguments.out.parent / "logs" / f"{name}_{self.arguments.gpus}.log"
+
+
+def output_of(command: list[str]) -> str:
+    """"" where it cannot be run."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return ""
+
+
+def commit_of(program: Path) -> str:
+    """That the program was built from, as it says itself."""
+    found = re.search(r"\b[0-9a-f]{7,40}\+?", output_of([str(program), "--version"]))
+    return found[0] if found else "unknown"
+
+
+def devices(gpus: int) -> str:
+    """"2 x NVIDIA H200"."""
+    names = output_of(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]).splitlines()
+    name = names[0].strip() if names else "unknown GPU"
+    return f"{gpus} x {name}" if gpus > 1 else name
 
 
 def run_json(command: list[str], seconds: float, log: Path) -> tuple[dict, str]:
@@ -128,6 +153,7 @@ def main() -> int:
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--seconds", type=float, default=540.0, help="for all runs together")
     parser.add_argument("--run-seconds", type=float, default=180.0, help="for one run")
+    parser.add_argument("--commit", default="", help="that was built (default: what the program says)")
     parser.add_argument("--only", default="", help="cases whose name holds this text")
     runner = Runner(parser.parse_args())
     cases = [case for case in CASES[runner.arguments.gpus] if runner.arguments.only in case.name]
