@@ -16,6 +16,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import time
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -28,8 +29,10 @@ BYTE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 MPIEXEC = os.environ.get("LORATRAIN_MPIEXEC", "mpirun")
 SCRATCH = pathlib.Path(tempfile.mkdtemp(prefix="loratrain-tests-"))  # of this process
 atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
-# Costs measured by the first run of a process hold for the others, so that they are planned alike.
+# Costs measured and GEMM algorithms chosen by the first run of a process hold for the others, so
+# that they are planned alike and, on GPUs, repeat to the bit.
 COST_CACHE = SCRATCH / "costs.json"
+ALGO_CACHE = SCRATCH / "algorithms"
 
 
 def session_directory():
@@ -50,6 +53,7 @@ def mpirun_command(arguments, ranks=1):
     environment.setdefault("OMPI_MCA_pml", "ob1")  # what it finds here, without the search
     environment["OMPI_MCA_orte_tmpdir_base"] = session_directory()
     environment.setdefault("LORATRAIN_COST_CACHE", str(COST_CACHE))
+    environment.setdefault("LORATRAIN_ALGO_CACHE", str(ALGO_CACHE))
     return command + [BIN] + [str(a) for a in arguments], environment
 
 
@@ -150,6 +154,12 @@ def step_metrics(run_dir, adapter):
     return [line for line in read_metrics(run_dir, adapter) if "loss" in line]
 
 
+def without_times(lines):
+    """Of metrics: what does not depend on how long it took."""
+    times = ("tokens_per_second", "elapsed_seconds")
+    return [{key: value for key, value in line.items() if key not in times} for line in lines]
+
+
 def adapter_weights(run_dir, adapter):
     return read_safetensors(pathlib.Path(run_dir) / "adapters" / adapter /
                             "adapter_model.safetensors")
@@ -215,6 +225,16 @@ class JobTest(unittest.TestCase):
             self.assertEqual((self.dir / got / file).read_bytes(),
                              (self.dir / want / file).read_bytes(), name)
 
+    def assert_same_bits(self, got, want, adapters):
+        """Two run directories below self.dir agree in the adapters' exported weights and, step by
+        step, in what they logged besides times."""
+        self.assert_same_weights(got, want, adapters)
+        for name in adapters:
+            lines, wanted = (without_times(step_metrics(self.dir / run_dir, name))
+                             for run_dir in (got, want))
+            self.assertTrue(lines)
+            self.assertEqual(lines, wanted, (got, want, name))
+
     def step_losses(self, run_dir, name):
         """Of an adapter, per step, in a run directory below self.dir."""
         return [line["loss"] for line in step_metrics(self.dir / run_dir, name)]
@@ -229,6 +249,29 @@ class JobTest(unittest.TestCase):
                 worst = max(worst, abs(a / b - 1))
                 self.assertLessEqual(abs(a / b - 1), limit, (got, want, name, step))
         return worst
+
+    def drop(self, run_dir, name, additions, seconds_ago=0):
+        """As a user should: written under another name, then renamed."""
+        inbox = self.dir / run_dir / "inbox"
+        hidden = inbox / f".{name}.part"
+        hidden.write_text(json.dumps(additions))
+        changed = time.time() - seconds_ago
+        os.utime(hidden, (changed, changed))
+        hidden.rename(inbox / f"{name}.yaml")
+
+    def wait_for_step(self, run_dir, adapter, step, seconds=120):
+        path = self.dir / run_dir / "adapters" / adapter / "metrics.jsonl"
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if path.exists() and len(path.read_text().splitlines()) >= step:
+                return
+            time.sleep(0.02)
+        self.fail(f"{adapter} took no {step} steps in {seconds} s")
+
+    def finish(self, process, code=0):
+        output, _ = process.communicate(timeout=300)
+        self.assertEqual(process.returncode, code, output)
+        return output
 
     def write_job(self, job, name="job.yaml"):
         """JSON is YAML: the job as a dictionary."""
@@ -261,6 +304,33 @@ class JobTest(unittest.TestCase):
             adapter.update(adapter_keys)
             job["adapters"].append(adapter)
         return job
+
+    def check_golden(self, family, run_dir, limits):
+        """A run of golden_job() against PEFT in float64: every step with its learning rate and targets,
+        losses, gradient norms and final weights within `limits`. Returns the largest errors."""
+        golden = json.loads((GOLDEN / family / "golden.json").read_text())
+        worst = dict.fromkeys(("loss", "grad_norm", "weights"), 0.0)
+
+        def check(key, error, what):
+            worst[key] = max(worst[key], error)
+            self.assertLessEqual(error, limits[key], (family, run_dir, key, what))
+
+        for name, facts in golden["adapters"].items():
+            lines = step_metrics(self.dir / run_dir, name)
+            self.assertEqual([line["step"] for line in lines],
+                             list(range(1, len(facts["loss"]) + 1)), name)
+            for i, line in enumerate(lines):
+                for key in ("loss", "grad_norm"):
+                    check(key, abs(line[key] / facts[key][i] - 1), (name, i + 1))
+                self.assertAlmostEqual(line["learning_rate"], facts["lr"][i], delta=1e-12)
+                self.assertEqual(line["target_tokens"], facts["target_tokens"][i])
+            want = read_safetensors(GOLDEN / family / "adapters" / name / "final" /
+                                    "adapter_model.safetensors")
+            got = adapter_weights(self.dir / run_dir, name)
+            self.assertEqual(sorted(got), sorted(want))
+            for tensor, values in want.items():
+                check("weights", frobenius(got[tensor], values), (name, tensor))
+        return worst
 
     def tiny_job(self, run_dir, adapters, family="llama", **defaults):
         """A job on a golden base: `adapters` maps a name to its own keys. Datasets a, b, c are

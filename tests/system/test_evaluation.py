@@ -4,31 +4,15 @@ import json
 import math
 import unittest
 
+from backend_cases import evaluations, expected_stop
 from harness import (STOPPED, JobTest, adapter_weights, read_metrics, read_safetensors, run,
-                     write_samples)
+                     without_times, write_samples)
 
 EVERY = 3
 STEPS = 30
 PATIENCE = 3
 # On random samples a low rate still gains at the end, a high one learns them by heart early.
 ADAPTERS = {"calm": {"learning_rate": 1e-3}, "wild": {"learning_rate": 1e-2}}
-
-
-def evaluations(run_dir, adapter):
-    """(step, eval loss) of the evaluations during training."""
-    return [(line["step"], line["eval_loss"]) for line in read_metrics(run_dir, adapter)
-            if "eval_loss" in line and line["step"] > 0]
-
-
-def expected_stop(losses, patience):
-    """Step at which Hugging Face's EarlyStoppingCallback would stop; None = never."""
-    best, waited = math.inf, 0
-    for step, loss in losses:
-        waited = 0 if loss < best else waited + 1
-        best = min(best, loss)
-        if waited >= patience:
-            return step
-    return None
 
 
 class Evaluation(JobTest):
@@ -55,9 +39,7 @@ class Evaluation(JobTest):
             for path in sorted(folder.rglob("*")):
                 if path.is_file() and path.name != "metrics.jsonl":
                     found[str(path.relative_to(folder.parent))] = path.read_bytes()
-            found[name] = [{key: value for key, value in line.items()
-                            if key not in ("tokens_per_second", "elapsed_seconds")}
-                           for line in read_metrics(run_dir, name)]
+            found[name] = without_times(read_metrics(run_dir, name))
         return found
 
     def assert_best(self, run_dir, name):

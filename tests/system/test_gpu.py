@@ -1,7 +1,7 @@
-"""Golden trajectories on GPUs: fp32 mode within 1e-4 of PEFT in float64, bf16 within 2e-2; stages
-that share layers; two runs, stop/resume and recomputation equal to the bit; memory within the plan;
-a pipeline whose ranks first use code with messages under way. One rank per GPU, or with
-LORATRAIN_SHARE_GPU=1 up to four on the same.
+"""Golden trajectories of PEFT in float64 on GPUs; the cases of backend_cases.py; stages that share
+layers; two runs, stop/resume and recomputation equal to the bit; memory within the plan; a pipeline
+whose ranks first use code with messages under way. One rank per GPU, or with LORATRAIN_SHARE_GPU=1
+up to four on the same.
 Skipped without a GPU; set LORATRAIN_TEST_REQUIRE_GPUS=n to make fewer than n GPUs a failure, and
 LORATRAIN_TEST_REPORT=FILE to append the errors as JSON lines (tests/golden/peft_bf16_distance.py
 reads them)."""
@@ -13,8 +13,8 @@ import sys
 import unittest
 import unittest.mock
 
-from harness import (GOLDEN, STOPPED, JobTest, adapter_weights, frobenius, memory_report, read_safetensors,
-                     run, shared_layers, step_metrics)
+from backend_cases import BackendCases
+from harness import STOPPED, JobTest, memory_report, run, shared_layers
 
 
 def visible_gpus():
@@ -32,7 +32,12 @@ GPUS = visible_gpus()
 RANKS = 4 if GPUS > 0 and os.environ.get("LORATRAIN_SHARE_GPU") else GPUS
 REQUIRED = int(os.environ.get("LORATRAIN_TEST_REQUIRE_GPUS", "0"))
 REPORT = os.environ.get("LORATRAIN_TEST_REPORT")
+# fp32 (no TF32) as on the CPU. bf16: PEFT's own (tests/golden/peft_bf16_distance.py) is up to 8.3e-3,
+# 2.8e-2 and 1.1e-1 away; AdamW's first steps turn the sign of a gradient near 0 into a whole step.
+LIMITS = {"fp32": {"loss": 2e-6, "grad_norm": 1e-5, "weights": 5e-5},
+          "bf16": {"loss": 2e-2, "grad_norm": 1e-1, "weights": 2.5e-1}}
 LAYERS = {"llama": 4, "qwen2": 3, "qwen3": 3, "mistral": 2}
+ADAPTERS = ("a_r4_all", "b_r8_attn", "c_r3_qv")  # of every family
 
 
 class Required(unittest.TestCase):
@@ -48,43 +53,27 @@ class Gpu(JobTest):
         job["model"]["precision"] = precision
         return self.write_job(job, f"{run_dir}.yaml")
 
-    def worst_errors(self, family, run_dir):
-        golden = json.loads((GOLDEN / family / "golden.json").read_text())
-        worst = {"loss": 0.0, "grad_norm": 0.0, "weights": 0.0}
-        for name, facts in golden["adapters"].items():
-            for i, line in enumerate(step_metrics(self.dir / run_dir, name)):
-                for key in ("loss", "grad_norm"):
-                    error = abs(line[key] - facts[key][i]) / abs(facts[key][i])
-                    worst[key] = max(worst[key], error)
-            want = read_safetensors(GOLDEN / family / "adapters" / name / "final" /
-                                    "adapter_model.safetensors")
-            got = adapter_weights(self.dir / run_dir, name)
-            for tensor, values in want.items():
-                worst["weights"] = max(worst["weights"], frobenius(got[tensor], values))
-        return worst
-
-    def check_precision(self, precision, limit):
+    def check_precision(self, precision):
         for family, layers in LAYERS.items():
             for ranks in sorted({1, 2, 4} & set(range(1, min(RANKS, layers) + 1))):
                 with self.subTest(family=family, ranks=ranks):
                     run_dir = f"{family}-{precision}-{ranks}"
                     self.succeed(run([self.gpu_job(family, run_dir, precision)], ranks))
-                    worst = self.worst_errors(family, run_dir)
+                    worst = self.check_golden(family, run_dir, LIMITS[precision])
                     print(f"{family} {precision} on {ranks} rank(s): losses {worst['loss']:.1e}, "
                           f"grad norms {worst['grad_norm']:.1e}, "
                           f"weights {worst['weights']:.1e}", file=sys.stderr)
                     if REPORT:
                         line = {"case": "golden", "family": family, "precision": precision,
-                                "ranks": ranks, "limit": limit, **worst}
+                                "ranks": ranks, "limit": LIMITS[precision]["loss"], **worst}
                         with open(REPORT, "a", encoding="utf-8") as file:
                             file.write(json.dumps(line) + "\n")
-                    self.assertLessEqual(worst["loss"], limit)
 
     def test_fp32_golden(self):
-        self.check_precision("fp32", 1e-4)
+        self.check_precision("fp32")
 
     def test_bf16_golden(self):
-        self.check_precision("bf16", 2e-2)
+        self.check_precision("bf16")
 
     @staticmethod
     def make_tokens_cost(path):
@@ -132,27 +121,18 @@ class Gpu(JobTest):
             if run_dir == "resumed":
                 self.succeed(run([job, "--stop-after", "3"]), STOPPED)
             self.succeed(run([job]))
-        for name in ("a_r4_all", "b_r8_attn", "c_r3_qv"):
-            first = adapter_weights(self.dir / "first", name)
-            self.assertEqual(first, adapter_weights(self.dir / "second", name), name)
-            self.assertEqual(first, adapter_weights(self.dir / "resumed", name), name)
+        for run_dir in ("second", "resumed"):
+            self.assert_same_bits(run_dir, "first", ADAPTERS)
 
     def test_recomputation_is_equal_to_the_bit(self):
-        """With a shared file of GEMM algorithms, so that timing does not choose others."""
-        cache = {"LORATRAIN_ALGO_CACHE": str(self.dir / "algorithms")}
-        with unittest.mock.patch.dict(os.environ, cache):
-            for precision in ("bf16", "fp32"):
-                for recompute in ("none", "layer"):
-                    job = self.golden_job("llama", f"{precision}-{recompute}", 64,
-                                          lora_dropout=0.1)
-                    job["run"]["backend"] = "cuda"
-                    job["model"]["precision"] = precision
-                    job["parallel"]["recompute"] = recompute
-                    self.succeed(run([self.write_job(job)]))
-                for name in ("a_r4_all", "b_r8_attn", "c_r3_qv"):
-                    self.assertEqual(adapter_weights(self.dir / f"{precision}-none", name),
-                                     adapter_weights(self.dir / f"{precision}-layer", name),
-                                     (precision, name))
+        for precision in ("bf16", "fp32"):
+            for recompute in ("none", "layer"):
+                job = self.golden_job("llama", f"{precision}-{recompute}", 64, lora_dropout=0.1)
+                job["run"]["backend"] = "cuda"
+                job["model"]["precision"] = precision
+                job["parallel"]["recompute"] = recompute
+                self.succeed(run([self.write_job(job)]))
+            self.assert_same_bits(f"{precision}-layer", f"{precision}-none", ADAPTERS)
 
     def test_memory_stays_within_the_plan(self):
         for precision in ("bf16", "fp32"):
@@ -161,6 +141,16 @@ class Gpu(JobTest):
                 print(f"{precision}: planned {planned:.0f} bytes, allocated {allocated:.0f}",
                       file=sys.stderr)
                 self.assertLessEqual(allocated, 1.005 * planned)  # both are printed rounded
+
+
+@unittest.skipIf(GPUS == 0, "no GPU found (nvidia-smi -L)")
+class GpuRanks(BackendCases, JobTest):
+    """An adapter alone has fewer columns in the pads of matrices, so that its GEMMs may add up in
+    another order: its losses alone and together are compared, not their bits."""
+
+    BACKEND = "cuda"
+    PRECISIONS = ("fp32", "bf16")
+    RANKS = RANKS
 
 
 if __name__ == "__main__":

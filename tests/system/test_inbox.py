@@ -3,7 +3,6 @@ preempted ends as if it had been left alone."""
 
 import json
 import math
-import os
 import time
 import unittest
 
@@ -21,34 +20,11 @@ class Orders(JobTest):
         job["checkpoint"] = {"every_steps": 0, "every_minutes": 0}
         return job
 
-    def drop(self, run_dir, name, additions, seconds_ago=0):
-        """As a user should: written under another name, then renamed."""
-        inbox = self.dir / run_dir / "inbox"
-        hidden = inbox / f".{name}.part"
-        hidden.write_text(json.dumps(additions))
-        changed = time.time() - seconds_ago
-        os.utime(hidden, (changed, changed))
-        hidden.rename(inbox / f"{name}.yaml")
-
-    def wait_for_step(self, run_dir, adapter, step, seconds=120):
-        path = self.dir / run_dir / "adapters" / adapter / "metrics.jsonl"
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if path.exists() and len(path.read_text().splitlines()) >= step:
-                return
-            time.sleep(0.02)
-        self.fail(f"{adapter} took no {step} steps in {seconds} s")
-
     def wait_for_file(self, path, seconds=120):
         end = time.monotonic() + seconds
         while not (self.dir / path).exists():
             self.assertLess(time.monotonic(), end, path)
             time.sleep(0.02)
-
-    def finish(self, process, code=0):
-        output, _ = process.communicate(timeout=300)
-        self.assertEqual(process.returncode, code, output)
-        return output
 
     def test_high_priority_preempts_and_others_end_as_if_undisturbed(self):
         usual = {"low": {"dataset": "a"}, "other": {"dataset": "b", "max_steps": 100}}

@@ -12,9 +12,9 @@ import time
 import unittest
 
 from harness import (DEMO_VOCABULARY, STOPPED, JobTest, adapter_weights, children, direct,
-                     read_metrics, run, send, shared_layers, start, step_metrics, write_samples)
+                     read_metrics, run, send, shared_layers, start, step_metrics, without_times,
+                     write_samples)
 
-TIMES = ("tokens_per_second", "elapsed_seconds")
 ADAPTERS = {
     "one": {"r": 4, "lora_dropout": 0.1, "num_train_epochs": 3},
     "two": {"r": 7, "lora_dropout": 0.3, "max_steps": 9, "lr_scheduler_type": "linear",
@@ -23,10 +23,6 @@ ADAPTERS = {
               "target_modules": ["o_proj", "up_proj", "down_proj"]},
 }
 ROUNDS = 18  # of adapter one: 3 epochs of 23 samples, 4 a step
-
-
-def without_times(lines):
-    return [{k: v for k, v in line.items() if k not in TIMES} for line in lines]
 
 
 # What was not interrupted is trained once per process: name -> directory.
