@@ -4,6 +4,7 @@
 #include "app/run.h"
 #include "backend/gpu_info.h"
 #include "base/log.h"
+#include "comm/mpi_runtime.h"
 #include "train/orders/stop_request.h"
 
 namespace loratrain {
@@ -27,9 +28,10 @@ ExitCode run_and_report(int argc, char** argv, const MpiSession& mpi) {
 int main(int argc, char** argv) {
     loratrain::install_stop_signals();
     loratrain::prepare_gpu_environment();
-    loratrain::MpiSession mpi(&argc, &argv);
+    const loratrain::MpiRuntime runtime(&argc, &argv);
+    const loratrain::MpiSession& world = runtime.world();
     loratrain::install_stop_signals();
-    loratrain::log::set_rank(mpi.rank());
-    const loratrain::ExitFile exit_file(mpi);
-    return exit_file.leave(loratrain::run_and_report(argc, argv, mpi));
+    loratrain::log::set_rank(world.rank());
+    const loratrain::ExitFile exit_file(world);
+    return exit_file.leave(loratrain::run_and_report(argc, argv, world));
 }

@@ -1,29 +1,39 @@
 # Programs that run under MPI with a stated number of ranks; each has its own main() (mpi_main.h).
 
-# loratrain_mpi_test(NAME RANKS n...): tests/mpi/NAME_test.cpp as mpi.NAME.n for every n.
+# loratrain_mpi_test(NAME RANKS n... [SPLITS m...]): tests/mpi/NAME_test.cpp as mpi.NAME.n for every n,
+# and as mpi.NAME.m+k on 4 = m+k ranks in two sessions at the same time.
 function(loratrain_mpi_test name)
-  cmake_parse_arguments(ARG "" "" "RANKS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "RANKS;SPLITS" ${ARGN})
   add_executable(test_mpi_${name} "${CMAKE_CURRENT_LIST_DIR}/mpi/${name}_test.cpp")
   target_include_directories(test_mpi_${name} PRIVATE "${CMAKE_CURRENT_LIST_DIR}")
   target_link_libraries(test_mpi_${name} PRIVATE loratrain_train GTest::gtest)
   foreach(ranks IN LISTS ARG_RANKS)
-    add_test(NAME mpi.${name}.${ranks}
-             COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} --oversubscribe
-                     --bind-to none $<TARGET_FILE:test_mpi_${name}>)
-    set_tests_properties(mpi.${name}.${ranks} PROPERTIES
-      LABELS "mpi;ranks_${ranks}" TIMEOUT 300 PROCESSORS 2
-      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMP_NUM_THREADS=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_pml=ob1;\
-OMPI_MCA_orte_tmpdir_base=${CMAKE_CURRENT_BINARY_DIR}/mpi.${name}.${ranks}")  # as harness.py
+    loratrain_mpi_run(${name} ${ranks} ${ranks})
+  endforeach()
+  foreach(first IN LISTS ARG_SPLITS)
+    math(EXPR second "4 - ${first}")
+    loratrain_mpi_run(${name} ${first}+${second} 4 --split=${first})
   endforeach()
 endfunction()
 
-loratrain_mpi_test(collective RANKS 1 2 3 4)
-loratrain_mpi_test(communicator RANKS 2 3)
+function(loratrain_mpi_run name label ranks)
+  add_test(NAME mpi.${name}.${label}
+           COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} --oversubscribe
+                   --bind-to none $<TARGET_FILE:test_mpi_${name}> ${ARGN})
+  set_tests_properties(mpi.${name}.${label} PROPERTIES
+    LABELS "mpi;ranks_${ranks}" TIMEOUT 300 PROCESSORS 2
+    ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMP_NUM_THREADS=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_pml=ob1;\
+OMPI_MCA_orte_tmpdir_base=${CMAKE_CURRENT_BINARY_DIR}/mpi.${name}.${label}")  # as harness.py
+endfunction()
+
+loratrain_mpi_test(mpi_session RANKS 4)
+loratrain_mpi_test(collective RANKS 1 2 3 4 SPLITS 1 2)
+loratrain_mpi_test(communicator RANKS 2 3 SPLITS 1 2)
 if(LORATRAIN_NCCL_USED)
-  loratrain_mpi_test(nccl_communicator RANKS 2 4)
+  loratrain_mpi_test(nccl_communicator RANKS 2 4 SPLITS 2)
 endif()
-loratrain_mpi_test(shared_page RANKS 2 3)
-loratrain_mpi_test(star_network RANKS 1 2 4)
-loratrain_mpi_test(adapter_transfer RANKS 1 2 3 4)
-loratrain_mpi_test(checkpoint RANKS 1 2 3)
-loratrain_mpi_test(grow_run RANKS 1 2 3)
+loratrain_mpi_test(shared_page RANKS 2 3 SPLITS 1 2)
+loratrain_mpi_test(star_network RANKS 1 2 4 SPLITS 1 2)
+loratrain_mpi_test(adapter_transfer RANKS 1 2 3 4 SPLITS 1 2)
+loratrain_mpi_test(checkpoint RANKS 1 2 3 SPLITS 1 2)
+loratrain_mpi_test(grow_run RANKS 1 2 3 SPLITS 1 2)

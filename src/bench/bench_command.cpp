@@ -34,7 +34,7 @@ class BenchCommand {
         if (bench_.predict) profile(with_lora);
         BenchResult result;
         result.backend = backend_->description();
-        if (bench_.backend == "cuda") result.device = gpu_info(mpi_.local_rank()).name;
+        if (bench_.backend == "cuda") result.device = gpu_info(mpi_.host_rank()).name;
         result.compute = backend_->compute_dtype();
         result.model = bench_model(bench_);
         result.microbatch_tokens = tokens;
@@ -61,7 +61,7 @@ class BenchCommand {
 
     std::unique_ptr<Backend> make_bench_backend() const {
         const bool bf16 = bench_.backend == "cuda" && bench_.precision != "fp32";
-        return make_backend(bench_.backend, {threads_per_rank(mpi_), mpi_.local_rank(),
+        return make_backend(bench_.backend, {threads_per_rank(mpi_), mpi_.host_rank(),
                                              bf16 ? DType::bf16 : DType::f32});
     }
 

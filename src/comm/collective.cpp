@@ -71,7 +71,7 @@ template <class Number>
 std::vector<Number> gather(const MpiSession& mpi, Number value, MPI_Datatype type) {
     const activity::Waiting waiting;
     std::vector<Number> values(static_cast<std::size_t>(mpi.size()));
-    MPI_CHECK(MPI_Allgather(&value, 1, type, values.data(), 1, type, mpi.world()));
+    MPI_CHECK(MPI_Allgather(&value, 1, type, values.data(), 1, type, mpi.comm()));
     return values;
 }
 
@@ -99,11 +99,11 @@ void agree(const MpiSession& mpi, const std::function<void()>& work) {
 std::string broadcast_text(const MpiSession& mpi, const std::string& text, int root) {
     const activity::Waiting waiting;
     std::uint64_t size = text.size();
-    MPI_CHECK(MPI_Bcast(&size, 1, MPI_UINT64_T, root, mpi.world()));
+    MPI_CHECK(MPI_Bcast(&size, 1, MPI_UINT64_T, root, mpi.comm()));
     std::string result = mpi.rank() == root ? text : std::string(size, '\0');
     for (std::size_t at = 0; at < size; at += block) {
         const int count = static_cast<int>(std::min<std::size_t>(block, size - at));
-        MPI_CHECK(MPI_Bcast(result.data() + at, count, MPI_CHAR, root, mpi.world()));
+        MPI_CHECK(MPI_Bcast(result.data() + at, count, MPI_CHAR, root, mpi.comm()));
     }
     return result;
 }
@@ -112,7 +112,7 @@ bool any_rank(const MpiSession& mpi, bool value) {
     const activity::Waiting waiting;
     int mine = value ? 1 : 0;
     int any = 0;
-    MPI_CHECK(MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, mpi.world()));
+    MPI_CHECK(MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, mpi.comm()));
     return any != 0;
 }
 
@@ -133,34 +133,34 @@ std::vector<std::string> gather_texts(const MpiSession& mpi, const std::string& 
 
 void barrier(const MpiSession& mpi) {
     const activity::Waiting waiting;
-    MPI_CHECK(MPI_Barrier(mpi.world()));
+    MPI_CHECK(MPI_Barrier(mpi.comm()));
 }
 
 void quiet_barrier(const MpiSession& mpi) {
     const activity::Waiting waiting;
     MPI_Request request = MPI_REQUEST_NULL;
-    MPI_CHECK(MPI_Ibarrier(mpi.world(), &request));
+    MPI_CHECK(MPI_Ibarrier(mpi.comm(), &request));
     quiet_wait({&request, 1}, std::chrono::milliseconds(1));
 }
 
 void send_floats(const MpiSession& mpi, const std::vector<float>& values, int target) {
     const activity::Waiting waiting;
     const std::uint64_t size = values.size();
-    MPI_CHECK(MPI_Send(&size, 1, MPI_UINT64_T, target, float_tag, mpi.world()));
+    MPI_CHECK(MPI_Send(&size, 1, MPI_UINT64_T, target, float_tag, mpi.comm()));
     for (std::size_t at = 0; at < size; at += block) {
         const int count = static_cast<int>(std::min<std::size_t>(block, size - at));
-        MPI_CHECK(MPI_Send(values.data() + at, count, MPI_FLOAT, target, float_tag, mpi.world()));
+        MPI_CHECK(MPI_Send(values.data() + at, count, MPI_FLOAT, target, float_tag, mpi.comm()));
     }
 }
 
 std::vector<float> receive_floats(const MpiSession& mpi, int source) {
     const activity::Waiting waiting;
     std::uint64_t size = 0;
-    MPI_CHECK(MPI_Recv(&size, 1, MPI_UINT64_T, source, float_tag, mpi.world(), MPI_STATUS_IGNORE));
+    MPI_CHECK(MPI_Recv(&size, 1, MPI_UINT64_T, source, float_tag, mpi.comm(), MPI_STATUS_IGNORE));
     std::vector<float> values(size);
     for (std::size_t at = 0; at < size; at += block) {
         const int count = static_cast<int>(std::min<std::size_t>(block, size - at));
-        MPI_CHECK(MPI_Recv(values.data() + at, count, MPI_FLOAT, source, float_tag, mpi.world(),
+        MPI_CHECK(MPI_Recv(values.data() + at, count, MPI_FLOAT, source, float_tag, mpi.comm(),
                            MPI_STATUS_IGNORE));
     }
     return values;

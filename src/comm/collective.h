@@ -10,7 +10,7 @@
 namespace loratrain {
 
 /// Runs `work` on every rank; when any rank threw, every rank throws: InputError with all ranks'
-/// problems (each once), else Error with the first failing rank's text. Collective over the world;
+/// problems (each once), else Error with the first failing rank's text. Collective;
 /// for setting up only (first error regime, design decision 9).
 void agree(const MpiSession& mpi, const std::function<void()>& work);
 

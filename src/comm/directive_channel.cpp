@@ -29,7 +29,7 @@ bool all_done(std::vector<MPI_Request>& requests) {
 }  // namespace
 
 DirectiveChannel::DirectiveChannel(const MpiSession& mpi) : mpi_(mpi) {
-    MPI_CHECK(MPI_Comm_dup(mpi.world(), &comm_));
+    MPI_CHECK(MPI_Comm_dup(mpi.comm(), &comm_));
 }
 
 DirectiveChannel::~DirectiveChannel() {

@@ -57,8 +57,8 @@ std::unique_ptr<Transfer> in_pieces(std::size_t bytes, bool quiet, Post post) {
 class MpiCommunicator final : public Communicator {
   public:
     explicit MpiCommunicator(const MpiSession& mpi)
-        : quiet_(threads_per_rank(mpi) * mpi.local_size() > mpi.host_processors()) {
-        MPI_CHECK(MPI_Comm_dup(mpi.world(), &comm_));
+        : quiet_(threads_per_rank(mpi) * mpi.host_size() > mpi.host_processors()) {
+        MPI_CHECK(MPI_Comm_dup(mpi.comm(), &comm_));
     }
     ~MpiCommunicator() override { MPI_Comm_free(&comm_); }
     MpiCommunicator(const MpiCommunicator&) = delete;

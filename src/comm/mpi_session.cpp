@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <utility>
 
 #include "base/error.h"
 #include "comm/mpi_check.h"
@@ -13,14 +14,13 @@ namespace loratrain {
 
 namespace {
 
-std::vector<std::string> gather_hosts(int size) {
+std::vector<std::string> gather_hosts(MPI_Comm comm, int size) {
     std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
     int length = 0;
     MPI_CHECK(MPI_Get_processor_name(name.data(), &length));
     std::vector<char> all(static_cast<std::size_t>(size) * name.size());
     const int count = static_cast<int>(name.size());
-    MPI_CHECK(
-        MPI_Allgather(name.data(), count, MPI_CHAR, all.data(), count, MPI_CHAR, MPI_COMM_WORLD));
+    MPI_CHECK(MPI_Allgather(name.data(), count, MPI_CHAR, all.data(), count, MPI_CHAR, comm));
     std::vector<std::string> hosts;
     hosts.reserve(static_cast<std::size_t>(size));
     for (int r = 0; r < size; ++r) {
@@ -43,6 +43,21 @@ int processors_of_all(MPI_Comm node) {
     return CPU_COUNT(&set);
 }
 
+/// The part of a communicator that shares memory.
+class Node {
+  public:
+    Node(MPI_Comm comm, int rank) {
+        MPI_CHECK(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node_));
+    }
+    ~Node() { MPI_Comm_free(&node_); }
+    Node(const Node&) = delete;
+    Node& operator=(const Node&) = delete;
+    MPI_Comm comm() const { return node_; }
+
+  private:
+    MPI_Comm node_ = MPI_COMM_NULL;
+};
+
 }  // namespace
 
 void fail_mpi(int code, const char* expression, const char* file, int line) {
@@ -52,33 +67,50 @@ void fail_mpi(int code, const char* expression, const char* file, int line) {
     throw Error(cat(file, ":", line, ": ", expression, ": ", text.data()));
 }
 
-MpiSession::MpiSession(int* argc, char*** argv) {
-    int provided = 0;
-    MPI_CHECK(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
-    MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-    MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
-    MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &size_));
-    MPI_Comm node = MPI_COMM_NULL;
-    MPI_CHECK(
-        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node));
-    MPI_CHECK(MPI_Comm_rank(node, &local_rank_));
-    MPI_CHECK(MPI_Comm_size(node, &local_size_));
-    host_processors_ = processors_of_all(node);
-    MPI_CHECK(MPI_Comm_free(&node));
-    hosts_ = gather_hosts(size_);
-    host_ = hosts_[static_cast<std::size_t>(rank_)];
+MpiSession::MpiSession() : comm_(MPI_COMM_WORLD) {
+    look_around();
+    host_ = local_;
+    host_processors_ = processors_of_all(Node(comm_, rank_).comm());
 }
+
+MpiSession::MpiSession(MPI_Comm comm, const MpiSession& whole)
+    : comm_(comm), host_(whole.host_), host_processors_(whole.host_processors_) {
+    MPI_CHECK(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
+    look_around();
+}
+
+MpiSession::Place MpiSession::place_in(MPI_Comm comm) {
+    Place place;
+    MPI_CHECK(MPI_Comm_rank(comm, &place.rank));
+    MPI_CHECK(MPI_Comm_size(comm, &place.size));
+    return place;
+}
+
+void MpiSession::look_around() {
+    const Place place = place_in(comm_);
+    rank_ = place.rank;
+    size_ = place.size;
+    local_ = place_in(Node(comm_, rank_).comm());
+    hosts_ = gather_hosts(comm_, size_);
+}
+
+MpiSession::MpiSession(MpiSession&& other) noexcept
+    : comm_(std::exchange(other.comm_, MPI_COMM_NULL)),
+      rank_(other.rank_),
+      size_(other.size_),
+      local_(other.local_),
+      host_(other.host_),
+      host_processors_(other.host_processors_),
+      hosts_(std::move(other.hosts_)) {}
 
 MpiSession::~MpiSession() {
-    MPI_Finalize();
+    if (comm_ != MPI_COMM_WORLD && comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
 }
 
-std::string MpiSession::library_version() {
-    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-    int length = 0;
-    MPI_Get_library_version(text.data(), &length);
-    const std::string version(text.data());
-    return version.substr(0, version.find(','));
+MpiSession MpiSession::split(int color, int key) const {
+    MPI_Comm part = MPI_COMM_NULL;
+    MPI_CHECK(MPI_Comm_split(comm_, color, key, &part));
+    return {part, *this};
 }
 
 void MpiSession::abort(int exit_code) {
@@ -87,16 +119,16 @@ void MpiSession::abort(int exit_code) {
 }
 
 int threads_per_rank(const MpiSession& mpi) {
-    return threads_per_rank(mpi, mpi.local_size());
+    return threads_per_rank(mpi, mpi.host_size());
 }
 
-int threads_per_rank(const MpiSession& mpi, int local_size) {
+int threads_per_rank(const MpiSession& mpi, int host_size) {
     const char* wanted = std::getenv("OMP_NUM_THREADS");
     if (wanted != nullptr && std::atoi(wanted) > 0) return std::atoi(wanted);
     const cpu_set_t set = bound_processors();
     const int bound = CPU_COUNT(&set);
-    const bool bound_apart = bound * local_size <= mpi.host_processors();
-    return bound_apart ? bound : std::max(1, mpi.host_processors() / local_size);
+    const bool bound_apart = bound * host_size <= mpi.host_processors();
+    return bound_apart ? bound : std::max(1, mpi.host_processors() / host_size);
 }
 
 }  // namespace loratrain

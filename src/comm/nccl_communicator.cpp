@@ -200,7 +200,7 @@ class NcclCommunicator final : public Communicator {
   public:
     NcclCommunicator(const MpiSession& mpi, cudaStream_t compute)
         : rank_(mpi.rank()), compute_(compute) {
-        MPI_CHECK(MPI_Comm_dup(mpi.world(), &tokens_));
+        MPI_CHECK(MPI_Comm_dup(mpi.comm(), &tokens_));
         for (int low = 0; low + 1 < mpi.size(); ++low) {
             if (rank_ == low || rank_ == low + 1) connect(mpi, low);
         }
@@ -266,9 +266,9 @@ class NcclCommunicator final : public Communicator {
             ncclUniqueId id{};
             if (is_low) {
                 check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
-                MPI_CHECK(MPI_Send(&id, sizeof(id), MPI_BYTE, neighbour, id_tag, mpi.world()));
+                MPI_CHECK(MPI_Send(&id, sizeof(id), MPI_BYTE, neighbour, id_tag, mpi.comm()));
             } else {
-                MPI_CHECK(MPI_Recv(&id, sizeof(id), MPI_BYTE, neighbour, id_tag, mpi.world(),
+                MPI_CHECK(MPI_Recv(&id, sizeof(id), MPI_BYTE, neighbour, id_tag, mpi.comm(),
                                    MPI_STATUS_IGNORE));
             }
             const bool sender = is_low == (channel != Channel::backward);

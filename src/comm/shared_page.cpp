@@ -56,10 +56,9 @@ class Offer {
     std::unique_ptr<SharedPage> make_to(const MpiSession& mpi, int peer) {
         const Name sent = page_ ? name_ : Name{};
         MPI_CHECK(MPI_Send(sent.data(), static_cast<int>(sent.size()), MPI_CHAR, peer, name_tag,
-                           mpi.world()));
+                           mpi.comm()));
         int accepted = 0;
-        MPI_CHECK(
-            MPI_Recv(&accepted, 1, MPI_INT, peer, answer_tag, mpi.world(), MPI_STATUS_IGNORE));
+        MPI_CHECK(MPI_Recv(&accepted, 1, MPI_INT, peer, answer_tag, mpi.comm(), MPI_STATUS_IGNORE));
         if (accepted == 0) return nullptr;
         return std::move(page_);
     }
@@ -72,10 +71,10 @@ class Offer {
 std::unique_ptr<SharedPage> accept_from(const MpiSession& mpi, int peer) {
     Name name{};
     MPI_CHECK(MPI_Recv(name.data(), static_cast<int>(name.size()), MPI_CHAR, peer, name_tag,
-                       mpi.world(), MPI_STATUS_IGNORE));
+                       mpi.comm(), MPI_STATUS_IGNORE));
     std::unique_ptr<SharedPage> page = map(name, 0);
     const int accepted = page ? 1 : 0;
-    MPI_CHECK(MPI_Send(&accepted, 1, MPI_INT, peer, answer_tag, mpi.world()));
+    MPI_CHECK(MPI_Send(&accepted, 1, MPI_INT, peer, answer_tag, mpi.comm()));
     return page;
 }
 

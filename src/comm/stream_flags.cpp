@@ -64,7 +64,7 @@ bool both(const MpiSession& mpi, int peer, bool mine) {
     const int sent = mine ? 1 : 0;
     int theirs = 0;
     MPI_CHECK(MPI_Sendrecv(&sent, 1, MPI_INT, peer, works_tag, &theirs, 1, MPI_INT, peer, works_tag,
-                           mpi.world(), MPI_STATUS_IGNORE));
+                           mpi.comm(), MPI_STATUS_IGNORE));
     return mine && theirs != 0;
 }
 

@@ -22,10 +22,10 @@ std::string run_file(const Job& job) {
 }
 
 /// What costs of so many ranks on this host are kept under; "" where none are.
-std::string key_of(const MpiSession& mpi, const Job& job, const Plan& plan, int local_size) {
+std::string key_of(const MpiSession& mpi, const Job& job, const Plan& plan, int host_size) {
     if (job.schedule.costs == CostSource::built_in) return "";
-    const int threads = threads_per_rank(mpi, local_size);
-    return cost_key(job, plan, rank_device(plan.backend, mpi.local_rank(), threads), local_size);
+    const int threads = threads_per_rank(mpi, host_size);
+    return cost_key(job, plan, rank_device(plan.backend, mpi.host_rank(), threads), host_size);
 }
 
 std::optional<CostModel> find_kept(const Job& job, const std::string& key) {
@@ -42,7 +42,7 @@ std::optional<CostModel> find_kept(const Job& job, const std::string& key) {
 /// Root.
 MeasuredCosts known_costs(const MpiSession& mpi, const Job& job, const Plan& plan) {
     MeasuredCosts measured;
-    measured.key = key_of(mpi, job, plan, mpi.local_size());
+    measured.key = key_of(mpi, job, plan, mpi.host_size());
     const auto found = find_kept(job, measured.key);
     measured.costs = found ? *found : plan.costs;
     measured.fresh = !found && measured.known();
@@ -52,8 +52,8 @@ MeasuredCosts known_costs(const MpiSession& mpi, const Job& job, const Plan& pla
 }  // namespace
 
 std::optional<CostModel> kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
-                                    int local_size) {
-    return find_kept(job, key_of(mpi, job, plan, local_size));
+                                    int host_size) {
+    return find_kept(job, key_of(mpi, job, plan, host_size));
 }
 
 MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& plan,

@@ -25,11 +25,11 @@ struct MeasuredCosts {
     bool known() const { return !key.empty(); }
 };
 
-/// Costs that runs of `local_size` ranks on this host have measured for such a job, from
+/// Costs that runs of `host_size` ranks on this host have measured for such a job, from
 /// <run.dir>/costs.json, else the cache; none where neither has any or schedule.costs says
 /// built-in. Says in the log where they are from.
 std::optional<CostModel> kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
-                                    int local_size);
+                                    int host_size);
 
 /// Costs as schedule.costs says. auto: those of <run.dir>/costs.json, so that a resumed run plans
 /// as before; else of the cache; else what profile_ranks measures. A profile that fails leaves the

@@ -43,7 +43,7 @@ std::uint64_t usable_gpu_bytes(std::uint64_t free_bytes, int ranks) {
 }
 
 std::uint64_t ranks_per_gpu(const MpiSession& mpi, const GpuInfo& gpu) {
-    const int ranks = ranks_may_share_gpus() ? (mpi.local_size() - 1) / gpu.visible + 1 : 1;
+    const int ranks = ranks_may_share_gpus() ? (mpi.host_size() - 1) / gpu.visible + 1 : 1;
     return static_cast<std::uint64_t>(ranks);
 }
 
@@ -86,8 +86,8 @@ std::string known_device(const GpuInfo& gpu) {
 Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
     Cluster cluster;
     cluster.ranks = mpi.size();
-    cluster.ranks_per_node = mpi.local_size();
-    const GpuInfo gpu = backend == BackendKind::cpu ? GpuInfo{} : gpu_info(mpi.local_rank());
+    cluster.ranks_per_node = mpi.host_size();
+    const GpuInfo gpu = backend == BackendKind::cpu ? GpuInfo{} : gpu_info(mpi.host_rank());
     const bool all_have_gpus = !any_rank(mpi, gpu.visible == 0);
     if (backend == BackendKind::automatic) {
         backend = all_have_gpus ? BackendKind::cuda : BackendKind::cpu;
@@ -99,7 +99,7 @@ Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
         backend == BackendKind::cuda
             ? usable_gpu_bytes(gpu.free_bytes / ranks_per_gpu(mpi, gpu), mpi.size())
             : proc_value("/proc/meminfo", "MemAvailable") /
-                  static_cast<std::uint64_t>(mpi.local_size());
+                  static_cast<std::uint64_t>(mpi.host_size());
     const auto shares = gather_numbers(mpi, share);
     cluster.bytes_per_rank = *std::min_element(shares.begin(), shares.end());
     return cluster;
@@ -133,7 +133,7 @@ Cluster imagined_cluster(const std::string& name, int ranks, const MpiSession& m
 }
 
 std::string describe_devices(const MpiSession& mpi, BackendKind backend) {
-    const GpuInfo gpu = backend == BackendKind::cuda ? gpu_info(mpi.local_rank()) : GpuInfo{};
+    const GpuInfo gpu = backend == BackendKind::cuda ? gpu_info(mpi.host_rank()) : GpuInfo{};
     const std::string mine = gpu.visible > 0 ? ", " + gpu.name + " " + gpu.bus_id : "";
     std::string text;
     int rank = 0;

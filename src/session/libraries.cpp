@@ -1,14 +1,14 @@
 #include "session/libraries.h"
 
 #include "backend/make_backend.h"
-#include "comm/mpi_session.h"
+#include "comm/mpi_runtime.h"
 #include "comm/nccl_communicator.h"
 #include "io/hdf5_version.h"
 
 namespace loratrain {
 
 std::vector<Library> all_libraries() {
-    std::vector<Library> libraries{{"MPI", MpiSession::library_version()},
+    std::vector<Library> libraries{{"MPI", MpiRuntime::library_version()},
                                    {"HDF5", hdf5_version()}};
     for (const Library& library : backend_libraries()) libraries.push_back(library);
     if (!nccl_version().empty()) libraries.push_back({"NCCL", nccl_version()});

@@ -9,6 +9,7 @@
 
 #include "backend/make_backend.h"
 #include "bench/bench_case.h"
+#include "comm/mpi_runtime.h"
 #include "model/stage.h"
 #include "plan/schedule/plan_window.h"
 #include "session/cluster.h"
@@ -87,7 +88,7 @@ void run(const CommandLine::Bench& bench, const MpiSession& mpi) {
 }  // namespace loratrain
 
 int main(int argc, char** argv) {
-    const loratrain::MpiSession mpi(&argc, &argv);
+    const loratrain::MpiRuntime runtime(&argc, &argv);
     loratrain::CommandLine::Bench bench;
     bench.backend = "cuda";
     bench.adapters = 1;
@@ -96,7 +97,7 @@ int main(int argc, char** argv) {
     bench.sample_tokens = argc > 3 ? std::stoi(argv[3]) : 512;
     bench.microbatch_tokens = bench.samples * bench.sample_tokens;
     try {
-        loratrain::run(bench, mpi);
+        loratrain::run(bench, runtime.world());
     } catch (const std::exception& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;

@@ -111,6 +111,7 @@ TEST_F(Ring, TwoCommunicatorsDoNotMix) {
 }
 
 TEST(Floats, AnyCount) {
+    if (session().size() < 2) GTEST_SKIP() << "nobody to send to";
     for (const std::size_t count : {0U, 1U, 100000U}) {
         const std::vector<float> values(count, 1.5F);
         if (session().rank() == 1) send_floats(session(), values, 0);

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <string>
+#include <string_view>
+
 #include "comm/collective.h"
-#include "comm/mpi_session.h"
+#include "comm/mpi_runtime.h"
 
 namespace loratrain::mpi_test {
 
@@ -12,23 +16,43 @@ inline const MpiSession*& session_pointer() {
     return session;
 }
 
-/// The session of this process, for the tests.
+/// The session that this process is in, for the tests.
 inline const MpiSession& session() {
     return *session_pointer();
 }
 
-/// main() of an MPI test program: only the root prints; a failure on any rank fails all.
+/// Ranks of the first of two sessions that the tests run in at the same time: --split=N, the last
+/// argument. 0 = one session of all ranks.
+inline int first_ranks(int argc, char** argv) {
+    constexpr std::string_view option = "--split=";
+    const std::string_view last = argc > 1 ? argv[argc - 1] : "";
+    return last.starts_with(option) ? std::stoi(std::string(last.substr(option.size()))) : 0;
+}
+
+/// Two sessions run the tests in different orders, so that each meets all kinds of the other's
+/// messages.
+inline std::optional<MpiSession> part_of(const MpiSession& world, int first_ranks) {
+    if (first_ranks == 0) return std::nullopt;
+    const int color = world.rank() < first_ranks ? 0 : 1;
+    ::testing::GTEST_FLAG(shuffle) = true;
+    ::testing::GTEST_FLAG(random_seed) = color + 1;
+    return world.split(color);
+}
+
+/// main() of an MPI test program: only the roots print; a failure on any rank fails all.
 inline int run(int argc, char** argv) {
     ::testing::InitGoogleTest(&argc, argv);
-    const MpiSession mpi(&argc, &argv);
-    session_pointer() = &mpi;
-    if (!mpi.is_root()) {
+    const MpiRuntime runtime(&argc, &argv);
+    const MpiSession& world = runtime.world();
+    const std::optional<MpiSession> part = part_of(world, first_ranks(argc, argv));
+    session_pointer() = part ? &*part : &world;
+    if (!session().is_root()) {
         auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
         delete listeners.Release(listeners.default_result_printer());
     }
     const int result = RUN_ALL_TESTS();
-    if (result != 0 && !mpi.is_root()) std::fprintf(stderr, "rank %d failed\n", mpi.rank());
-    return any_rank(mpi, result != 0) ? 1 : 0;
+    if (result != 0 && !session().is_root()) std::fprintf(stderr, "rank %d failed\n", world.rank());
+    return any_rank(world, result != 0) ? 1 : 0;
 }
 
 }  // namespace loratrain::mpi_test

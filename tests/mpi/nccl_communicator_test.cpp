@@ -27,10 +27,10 @@ class Row : public ::testing::Test {
   protected:
     void SetUp() override {
         prepare_gpu_environment();
-        const GpuInfo gpu = gpu_info(session().local_rank());
-        const bool few = gpu.visible < session().local_size() && !ranks_may_share_gpus();
+        const GpuInfo gpu = gpu_info(session().host_rank());
+        const bool few = gpu.visible < session().host_size() && !ranks_may_share_gpus();
         if (any_rank(session(), gpu.visible == 0 || few)) GTEST_SKIP() << "too few GPUs";
-        backend_ = make_backend("cuda", {1, session().local_rank(), DType::f32});
+        backend_ = make_backend("cuda", {1, session().host_rank(), DType::f32});
         communicator_ = make_nccl_communicator(session(), backend_->native_stream());
     }
 

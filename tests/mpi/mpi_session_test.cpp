@@ -1,0 +1,129 @@
+#include "comm/mpi_session.h"
+
+#include <numeric>
+
+#include "base/error.h"
+#include "comm/communicator.h"
+#include "comm/directive_channel.h"
+#include "mpi/mpi_main.h"
+
+namespace loratrain::mpi_test {
+namespace {
+
+/// Two sessions, of the first ranks and of the others, which do at the same time the same with
+/// different contents and counts.
+class TwoSessions : public ::testing::TestWithParam<int> {
+  protected:
+    bool in_first() const { return session().rank() < GetParam(); }
+    int color() const { return in_first() ? 0 : 1; }
+    /// This rank's number in its session.
+    int number() const { return in_first() ? session().rank() : session().rank() - GetParam(); }
+    int count() const { return in_first() ? GetParam() : session().size() - GetParam(); }
+    std::string text(int rank) const { return std::string(100U + 70000U * color(), 'a' + rank); }
+
+    MpiSession mine_ = session().split(color());
+};
+
+TEST_P(TwoSessions, CountTheirOwnRanks) {
+    EXPECT_EQ(mine_.rank(), number());
+    EXPECT_EQ(mine_.size(), count());
+    EXPECT_EQ(mine_.is_root(), number() == 0);
+    EXPECT_EQ(mine_.hosts(),
+              std::vector<std::string>(static_cast<std::size_t>(count()), session().host()));
+    EXPECT_EQ(mine_.host(), session().host());
+}
+
+TEST_P(TwoSessions, ShareTheirHost) {
+    EXPECT_EQ(mine_.local_rank(), number());
+    EXPECT_EQ(mine_.local_size(), count());
+    EXPECT_EQ(mine_.host_rank(), session().local_rank());
+    EXPECT_EQ(mine_.host_size(), session().local_size());
+    EXPECT_EQ(mine_.host_processors(), session().host_processors());
+    EXPECT_EQ(threads_per_rank(mine_), threads_per_rank(session()));
+}
+
+TEST_P(TwoSessions, OfTwoSessions) {
+    const MpiSession reversed = mine_.split(0, -mine_.rank());
+    EXPECT_EQ(reversed.rank(), count() - 1 - number());
+    const MpiSession alone = reversed.split(reversed.rank());
+    EXPECT_EQ(alone.size(), 1);
+    EXPECT_EQ(gather_numbers(alone, std::uint64_t{7}), std::vector<std::uint64_t>{7});
+}
+
+TEST_P(TwoSessions, GatherTheirOwn) {
+    const auto texts = gather_texts(mine_, text(number()));
+    ASSERT_EQ(texts.size(), static_cast<std::size_t>(count()));
+    for (int r = 0; r < count(); ++r) EXPECT_EQ(texts[static_cast<std::size_t>(r)], text(r));
+    const auto everywhere = gather_numbers(session(), static_cast<std::uint64_t>(color()));
+    EXPECT_EQ(std::accumulate(everywhere.begin(), everywhere.end(), std::uint64_t{0}),
+              static_cast<std::uint64_t>(session().size() - GetParam()));
+}
+
+TEST_P(TwoSessions, AgreeAlone) {
+    const auto work = [&] {
+        if (in_first() && mine_.rank() == mine_.size() - 1) throw InputError("first", "bad");
+    };
+    if (in_first()) {
+        EXPECT_THROW(agree(mine_, work), InputError);
+    } else {
+        EXPECT_NO_THROW(agree(mine_, work));
+    }
+    EXPECT_EQ(any_rank(mine_, in_first()), in_first());
+}
+
+/// Its number of rounds differs from that of the other session.
+TEST_P(TwoSessions, SendFloatsToTheirOwnRoot) {
+    for (int round = 0; round < 5 + 3 * color(); ++round) {
+        const auto values = [&](int rank) {
+            return std::vector<float>(static_cast<std::size_t>(rank + round),
+                                      static_cast<float>(10 * color() + rank));
+        };
+        if (!mine_.is_root()) send_floats(mine_, values(number()), 0);
+        for (int r = 1; r < count() && mine_.is_root(); ++r) {
+            EXPECT_EQ(receive_floats(mine_, r), values(r));
+        }
+    }
+}
+
+TEST_P(TwoSessions, FollowTheirOwnDirectives) {
+    const int directives = 20 + 15 * color();
+    const auto directive = [&](int i) { return cat("of ", color(), ": ", i); };
+    DirectiveChannel channel(mine_);
+    if (!mine_.is_root()) channel.report(100 * color() + number());
+    for (int i = 0; i < directives; ++i) {
+        if (mine_.is_root()) {
+            channel.post(directive(i));
+        } else {
+            EXPECT_EQ(channel.next([] {}), directive(i));
+        }
+    }
+    if (mine_.is_root()) channel.finish();
+    barrier(mine_);
+    if (!mine_.is_root()) return;
+    const int last = count() > 1 ? 100 * color() + count() - 1 : 0;
+    while (channel.reported() < last) {
+    }
+    EXPECT_EQ(channel.reported(), last);
+}
+
+TEST_P(TwoSessions, PassOnTheirOwnMessages) {
+    const auto communicator = make_mpi_communicator(mine_);
+    const int next = (number() + 1) % count();
+    const int before = (number() + count() - 1) % count();
+    for (int i = 0; i < 50 + 30 * color(); ++i) {
+        const std::vector<int> sent(1000U * static_cast<std::size_t>(1 + i % 3),
+                                    1000 * color() + 100 * number() + i);
+        std::vector<int> received(sent.size(), -1);
+        const std::size_t bytes = sent.size() * sizeof(int);
+        const auto in = communicator->receive(received.data(), bytes, before, Channel::forward);
+        communicator->send(sent.data(), bytes, next, Channel::forward)->wait();
+        in->wait();
+        EXPECT_EQ(received, std::vector<int>(sent.size(), 1000 * color() + 100 * before + i));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, TwoSessions, ::testing::Values(1, 2, 3),
+                         [](const auto& test) { return cat("first_", test.param); });
+
+}  // namespace
+}  // namespace loratrain::mpi_test
