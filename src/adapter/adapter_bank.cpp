@@ -70,16 +70,17 @@ std::vector<NamedTensor> adapter_tensors(const AdapterJob& adapter, const ModelS
     return tensors;
 }
 
-AdapterBank::AdapterBank(const Job& job, const Plan& plan, const StagePlan& stage, Backend& backend)
+AdapterBank::AdapterBank(const Job& job, const ReplicaView& view, const StagePlan& stage,
+                         Backend& backend)
     : job_(job),
-      model_(plan.model),
+      model_(view.lane_model),
       stage_(stage),
-      capacity_(static_cast<std::size_t>(plan.adapter_capacity)),
+      capacity_(static_cast<std::size_t>(view.plan.adapter_capacity)),
       backend_(backend) {
     add_adapters();
     counters_ =
         backend.allocate(aligned(2 * capacity_ * sizeof(std::int64_t)), "adapter step counters");
-    for (const AdapterId adapter : plan.first_admitted) reside(adapter);
+    for (const AdapterId adapter : view.plan.first_admitted) reside(adapter);
 }
 
 void AdapterBank::add_adapters() {

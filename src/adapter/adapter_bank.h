@@ -41,7 +41,7 @@ class AdapterBank {
   public:
     /// Makes plan.first_admitted resident; plan.adapter_capacity bounds the adapters that `job`,
     /// which may grow (add_adapters()), ever has. All three outlive the bank.
-    AdapterBank(const Job& job, const Plan& plan, const StagePlan& stage, Backend& backend);
+    AdapterBank(const Job& job, const ReplicaView& view, const StagePlan& stage, Backend& backend);
 
     Residence residence(AdapterId adapter) const { return states_[index(adapter)].residence; }
 
@@ -119,7 +119,7 @@ class AdapterBank {
     }
 
     const Job& job_;
-    const ModelSpec& model_;
+    ModelSpec model_;
     StagePlan stage_;
     std::size_t capacity_;
     Backend& backend_;

@@ -11,6 +11,7 @@
 #include "measure/measured_costs.h"
 #include "plan/deploy/make_plan.h"
 #include "plan/predict/predict.h"
+#include "plan/replica_view.h"
 #include "plan/text/describe.h"
 #include "plan/text/describe_prediction.h"
 #include "report/plan_trace.h"
@@ -55,10 +56,10 @@ void check_is_no_place_of_a_run(const std::string& dir) {
 void write_pictures(const std::string& dir, const Job& job, const Plan& plan,
                     const Timeline& timeline) {
     make_directory(dir);
-    const std::vector<TraceSpan> spans = trace_of(job, plan, timeline);
+    const std::vector<TraceSpan> spans = trace_of(job, only_replica(plan), timeline);
     const std::string policy = word_of(schedule_policy_words, job.schedule.policy);
-    const std::string title = cat("Simulated start on ", plan.replica.stages.size(),
-                                  " ranks, policy ", policy, ", costs ", plan.costs.source);
+    const std::string title = cat("Simulated start on ", plan.memory.size(), " ranks, policy ",
+                                  policy, ", costs ", plan.costs.source);
     write_text_atomic(dir + "/timeline.svg",
                       timeline_svg(spans, first_stretch(spans), title, adapter_names(job)));
     write_text_atomic(
@@ -105,7 +106,7 @@ ExitCode preview(const CommandLine& command_line, const MpiSession& mpi, const J
 
 void write_preview(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
     try {
-        Simulator simulator(job, plan, plan.costs);
+        Simulator simulator(job, only_replica(plan), plan.costs);
         simulator.add(plan_window(job, plan, datasets, at_start(plan), rounds_drawn));
         write_pictures(cat(job.run.dir, "/", preview_name), job, plan, simulator.timeline());
     } catch (const std::exception& error) {

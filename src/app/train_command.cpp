@@ -17,6 +17,8 @@
 #include "measure/measured_costs.h"
 #include "measure/recording_communicator.h"
 #include "plan/deploy/make_plan.h"
+#include "plan/place.h"
+#include "plan/replica_view.h"
 #include "plan/text/describe.h"
 #include "plan/text/plan_text.h"
 #include "report/run_record.h"
@@ -50,14 +52,6 @@ RunIdentity identify(const Job& job, const JobInputs& inputs) {
         identity.eval_checksums.push_back(dataset ? dataset->checksum() : "");
     }
     return identity;
-}
-
-std::size_t stage_of(const Plan& plan, int rank) {
-    const auto& stages = plan.replica.stages;
-    const auto found = std::find_if(stages.begin(), stages.end(),
-                                    [&](const StagePlan& stage) { return stage.rank == rank; });
-    LORATRAIN_CHECK(found != stages.end(), "rank ", rank, " has no stage in the plan");
-    return static_cast<std::size_t>(found - stages.begin());
 }
 
 /// For what is no reason to end otherwise than the training did.
@@ -221,20 +215,20 @@ void build_stage(const MpiSession& mpi, TrainingSession& session) {
     agree(mpi, [&] {
         const Job& job = session.job;
         const Plan& plan = session.plan;
-        const std::size_t index = stage_of(plan, mpi.rank());
-        const StagePlan& stage = plan.replica.stages[index];
-        const bool with_tokens = reads_tokens(stage);
+        const Place place = place_of(plan, mpi.rank());
+        const ReplicaView view = view_of(plan, plan.replicas[place.replica]);
+        const bool with_tokens = reads_tokens(view.replica.stages[place.stage]);
         if (!mpi.is_root()) {
             session.inputs.weights = open_weights(job);
             if (with_tokens) session.inputs.files = open_datasets(job, plan.model.vocab_size);
         }
-        session.stage =
-            std::make_unique<Stage>(job, plan, index, *session.inputs.weights, *session.backend);
-        session.recorder =
-            std::make_unique<TraceRecorder>(job, plan, index, *session.backend, job.logging.trace);
+        session.stage = std::make_unique<Stage>(job, view, place.stage, *session.inputs.weights,
+                                                *session.backend);
+        session.recorder = std::make_unique<TraceRecorder>(job, view, place.stage, *session.backend,
+                                                           job.logging.trace);
         session.recording =
             std::make_unique<RecordingCommunicator>(*session.communicator, *session.recorder);
-        session.runner = std::make_unique<PipelineRunner>(job, plan, index, *session.stage,
+        session.runner = std::make_unique<PipelineRunner>(job, view, place.stage, *session.stage,
                                                           *session.recording, *session.backend);
         session.runner->record_with(*session.recorder);
         session.loader =

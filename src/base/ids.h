@@ -10,8 +10,6 @@ namespace loratrain {
 enum class AdapterId : std::int32_t {};     ///< position in Job::adapters
 enum class DatasetId : std::int32_t {};     ///< position in Job::datasets
 enum class MicrobatchId : std::int32_t {};  ///< position in Window::microbatches
-enum class StageId : std::int32_t {};       ///< position in ReplicaPlan::stages
-enum class LayerId : std::int32_t {};       ///< decoder layer of the base model
 
 template <class Id>
 constexpr std::size_t index(Id id) {

@@ -76,8 +76,9 @@ void BenchCase::make() {
     for (std::size_t a = 0; a < job.adapters.size(); ++a) {
         plan.first_admitted.push_back(static_cast<AdapterId>(a));
     }
+    const ReplicaView view = only_replica(plan);
     for (std::size_t s = 0; s < plan.memory.size(); ++s) {
-        plan.memory[s] = stage_memory(job, plan, s);
+        plan.memory[s] = stage_memory(job, view, s);
     }
 }
 

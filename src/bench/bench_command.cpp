@@ -12,6 +12,7 @@
 #include "comm/collective.h"
 #include "measure/profile_costs.h"
 #include "measure/profile_ranks.h"
+#include "plan/replica_view.h"
 #include "plan/text/plan_text.h"
 #include "session/cluster.h"
 
@@ -27,7 +28,7 @@ class BenchCommand {
     BenchResult measure() {
         auto data = std::make_unique<RandomData>(bench_);
         BenchCase with_lora(bench_, mpi_, *data, true);
-        const std::int64_t tokens = with_lora.plan.microbatch_tokens;
+        const std::int64_t tokens = only_replica(with_lora.plan).replica.microbatch_tokens;
         const BenchCase lora_off(bench_, mpi_, *data, false, tokens);
         data.reset();  // the files stay open, and a bench that is killed leaves none
         communicator_ = make_communicator(mpi_, *backend_);
@@ -38,7 +39,7 @@ class BenchCommand {
         result.compute = backend_->compute_dtype();
         result.model = bench_model(bench_);
         result.microbatch_tokens = tokens;
-        result.recompute = with_lora.plan.recompute == Recompute::layer;
+        result.recompute = only_replica(with_lora.plan).replica.recompute == Recompute::layer;
         measure_window(with_lora, result);
         if (bench_.quick) return result;
         result.lora_off = measure_without(lora_off);

@@ -7,6 +7,7 @@
 #include "comm/collective.h"
 #include "measure/makespan_check.h"
 #include "measure/measured_trace.h"
+#include "plan/place.h"
 #include "plan/predict/simulate.h"
 #include "plan/schedule/admission.h"
 #include "plan/schedule/plan_window.h"
@@ -39,11 +40,12 @@ BenchRun::BenchRun(const BenchCase& bench_case, const MpiSession& mpi, Communica
     : case_(bench_case),
       mpi_(mpi),
       backend_(backend),
-      stage_(case_.job, case_.plan, static_cast<std::size_t>(mpi.rank()), *case_.weights, backend),
-      recorder_(case_.job, case_.plan, static_cast<std::size_t>(mpi.rank()), backend, false),
+      view_(only_replica(case_.plan)),
+      stage_index_(place_of(case_.plan, mpi.rank()).stage),
+      stage_(case_.job, view_, stage_index_, *case_.weights, backend),
+      recorder_(case_.job, view_, stage_index_, backend, false),
       recording_(communicator, recorder_),
-      runner_(case_.job, case_.plan, static_cast<std::size_t>(mpi.rank()), stage_,
-              observe ? recording_ : communicator, backend),
+      runner_(case_.job, view_, stage_index_, stage_, observe ? recording_ : communicator, backend),
       loader_(case_.files, datasets_of_adapters(case_.job), true) {
     if (observe) runner_.record_with(recorder_);
 }
@@ -104,7 +106,7 @@ std::optional<CostModel> BenchRun::refined_costs() {
     auto refined = gather_refined_costs(mpi_, case_.plan, recorder_);
     const CostModel& costs = case_.plan.costs;
     if (!refined || costs.full_speed_ranks <= 0.0) return refined;
-    Simulator simulator(case_.job, case_.plan, costs);
+    Simulator simulator(case_.job, view_, costs);
     for (const Window& window : windows_) simulator.add(window);
     refined = scaled(*refined, 1.0 / simulator.timeline().slowdown());
     refined->full_speed_ranks = costs.full_speed_ranks;

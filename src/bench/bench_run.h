@@ -8,6 +8,7 @@
 #include "bench/bench_case.h"
 #include "comm/communicator.h"
 #include "measure/recording_communicator.h"
+#include "plan/replica_view.h"
 #include "train/pipeline_runner.h"
 
 namespace loratrain {
@@ -44,6 +45,8 @@ class BenchRun {
     const BenchCase& case_;
     const MpiSession& mpi_;
     Backend& backend_;
+    ReplicaView view_;
+    std::size_t stage_index_;
     Stage stage_;
     TraceRecorder recorder_;
     RecordingCommunicator recording_;

@@ -13,6 +13,7 @@
 #include "io/files.h"
 #include "io/json_text.h"
 #include "plan/memory/memory_model.h"
+#include "plan/replica_view.h"
 
 namespace loratrain {
 
@@ -124,7 +125,8 @@ std::string cost_key(const Job& job, const Plan& plan, const std::string& device
                plan.precision == Precision::bf16 ? "bf16" : "fp32", "; ", m.family, " hidden ",
                m.hidden_size, " intermediate ", m.intermediate_size, " heads ", m.heads, "/",
                m.kv_heads, " x ", m.head_dim, " vocabulary ", m.vocab_size, "; LoRA ",
-               admitted_parameters(job, plan), " in ", plan.pad_columns, " columns");
+               admitted_parameters(job, plan), " in ", only_replica(plan).replica.pad_columns,
+               " columns");
 }
 
 std::string rank_device(BackendKind backend, int local_rank, int threads) {

@@ -6,7 +6,7 @@ namespace loratrain {
 
 double predicted_seconds(const Job& job, const Plan& plan, const CostModel& costs,
                          const Window& window) {
-    Simulator simulator(job, plan, costs);
+    Simulator simulator(job, only_replica(plan), costs);
     simulator.add(window);
     return simulator.timeline().makespan();
 }
@@ -14,7 +14,7 @@ double predicted_seconds(const Job& job, const Plan& plan, const CostModel& cost
 void MakespanCheck::add(const Window& window, double measured_seconds) {
     if (window.evaluation) return;
     if (window.begins) {
-        stretch_ = std::make_unique<Simulator>(job_, plan_, plan_.costs);
+        stretch_ = std::make_unique<Simulator>(job_, only_replica(plan_), plan_.costs);
         stretch_seconds_ = 0.0;
         stretch_microbatches_ = 0;
     }

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "comm/collective.h"
 #include "io/files.h"
+#include "plan/replica_view.h"
 
 namespace loratrain {
 
@@ -29,8 +30,8 @@ std::optional<CostModel> gather_refined_costs(const MpiSession& mpi, const Plan&
                                               TraceRecorder& recorder) {
     recorder.settle();
     const std::vector<std::string> texts = gather_texts(mpi, recorder.observer().to_text());
-    CostObserver all(plan.costs, plan.replica.stages.front(), plan.replica.stages.size(),
-                     plan.recompute);
+    const ReplicaPlan& replica = only_replica(plan).replica;
+    CostObserver all(plan.costs, replica.stages.front(), replica.stages.size(), replica.recompute);
     for (const std::string& text : texts) all.add(text);
     if (all.observations() == 0) return std::nullopt;
     return all.refined();

@@ -62,16 +62,17 @@ Job profile_job(const Job& job, const Plan& plan) {
 /// A stage of layers alone, and one of the head alone.
 Plan profile_plan(const Job& job, const Plan& plan) {
     Plan result = plan;
-    result.recompute = Recompute::none;
-    result.max_in_flight = 1;
+    ReplicaPlan replica = only_replica(plan).replica;
+    replica.recompute = Recompute::none;
+    replica.max_in_flight = 1;
     result.model.layers = profiled_layers;
     result.adapters.assign(job.adapters.size(), {});
     result.first_admitted.clear();
     for (std::size_t a = 0; a < job.adapters.size(); ++a) {
         result.first_admitted.push_back(static_cast<AdapterId>(a));
     }
-    result.replica.stages = {{0, 0, profiled_layers, false, false},
-                             {0, profiled_layers, 0, false, true}};
+    replica.stages = {{0, 0, profiled_layers, false, false}, {0, profiled_layers, 0, false, true}};
+    result.replicas = {replica};
     return result;
 }
 
@@ -110,6 +111,7 @@ class CostProfile {
     CostProfile(const Job& job, const Plan& plan, Backend& backend)
         : job_(profile_job(job, plan)),
           plan_(profile_plan(job_, plan)),
+          view_(only_replica(plan_)),
           prior_(plan.costs),
           backend_(backend),
           clock_(backend.make_clock()) {}
@@ -125,17 +127,18 @@ class CostProfile {
 
     double probe() {
         const auto weights = synthetic_base_weights(plan_.model, 1);
-        Layers layers(job_, plan_, *weights, backend_);
+        Layers layers(job_, view_, *weights, backend_);
         const auto [forward, backward] = time_layers(layers, loads().front());
         return forward + backward;
     }
 
   private:
     struct Layers {
-        Layers(const Job& job, const Plan& plan, const WeightSource& weights, Backend& backend)
-            : stage(job, plan, layer_stage, weights, backend),
-              gradient_in(backend.allocate(boundary_bytes(plan), "profile")),
-              gradient_out(backend.allocate(boundary_bytes(plan), "profile")) {}
+        Layers(const Job& job, const ReplicaView& view, const WeightSource& weights,
+               Backend& backend)
+            : stage(job, view, layer_stage, weights, backend),
+              gradient_in(backend.allocate(boundary_bytes(view), "profile")),
+              gradient_out(backend.allocate(boundary_bytes(view), "profile")) {}
         Stage stage;
         Buffer gradient_in;
         Buffer gradient_out;
@@ -154,7 +157,7 @@ class CostProfile {
     std::vector<Microbatch> loads() const {
         std::vector<Microbatch> result;
         for (std::size_t i = 0; i < (on_gpu_ ? shares.size() : processor_shares); ++i) {
-            const double share = shares[i] * static_cast<double>(plan_.microbatch_tokens);
+            const double share = shares[i] * static_cast<double>(view_.replica.microbatch_tokens);
             const auto whole = std::max<std::int64_t>(1, static_cast<std::int64_t>(share));
             const std::int64_t tokens = whole - (on_gpu_ ? std::min(shortfalls[i], whole / 16) : 0);
             const std::int64_t longest = std::min(
@@ -170,7 +173,7 @@ class CostProfile {
     }
 
     void profile_layers(const WeightSource& weights, CostModel& costs) {
-        Layers layers(job_, plan_, weights, backend_);
+        Layers layers(job_, view_, weights, backend_);
         std::vector<CostObservation> forward;
         std::vector<CostObservation> backward;
         const std::vector<Microbatch> microbatches = loads();
@@ -251,7 +254,7 @@ class CostProfile {
     }
 
     void profile_head(const WeightSource& weights, CostModel& costs) {
-        Stage stage(job_, plan_, head_stage, weights, backend_);
+        Stage stage(job_, view_, head_stage, weights, backend_);
         std::vector<CostObservation> observations;
         const Microbatch microbatch = loads().front();
         const std::int64_t tokens = microbatch.tokens();
@@ -322,6 +325,7 @@ class CostProfile {
 
     Job job_;
     Plan plan_;
+    ReplicaView view_;
     CostModel prior_;
     Backend& backend_;
     std::unique_ptr<StreamClock> clock_;
@@ -366,8 +370,9 @@ double probe_seconds(const Job& job, const Plan& plan, Backend& backend) {
 void profile_messages(const Plan& plan, int rank, Communicator& communicator, Backend& backend,
                       CostModel& costs) {
     const bool on_device = backend.native_stream() != nullptr;  // built-in costs do there
-    if (plan.replica.stages.size() < 2 || rank > 1 || on_device) return;
-    const std::size_t large = boundary_bytes(plan);
+    const ReplicaView view = only_replica(plan);
+    if (view.replica.stages.size() < 2 || rank > 1 || on_device) return;
+    const std::size_t large = boundary_bytes(view);
     constexpr std::size_t small = 64;
     const Buffer buffer = backend.allocate(large, "profile of messages");
     const double fixed =

@@ -40,13 +40,13 @@ bool computes(ActionKind kind) {
 
 }  // namespace
 
-TraceRecorder::TraceRecorder(const Job& job, const Plan& plan, std::size_t stage_index,
+TraceRecorder::TraceRecorder(const Job& job, const ReplicaView& view, std::size_t stage_index,
                              Backend& backend, bool keep_spans)
     : job_(job),
-      plan_(plan),
-      stage_(plan.replica.stages[stage_index]),
+      view_(view),
+      stage_(view.replica.stages[stage_index]),
       keep_spans_(keep_spans),
-      observer_(plan.costs, stage_, plan.replica.stages.size(), plan.recompute) {
+      observer_(view.plan.costs, stage_, view.replica.stages.size(), view.replica.recompute) {
     now_.clock = backend.make_clock();
     before_.clock = backend.make_clock();
     set_zero();

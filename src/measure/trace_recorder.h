@@ -9,7 +9,7 @@
 #include "backend/stream_clock.h"
 #include "io/run_files/trace_file.h"
 #include "measure/cost_observer.h"
-#include "plan/plan.h"
+#include "plan/replica_view.h"
 
 namespace loratrain {
 
@@ -21,8 +21,8 @@ class TraceRecorder {
     static constexpr std::size_t most_spans = 20000;
 
     /// `keep_spans`: logging.trace.
-    TraceRecorder(const Job& job, const Plan& plan, std::size_t stage_index, Backend& backend,
-                  bool keep_spans);
+    TraceRecorder(const Job& job, const ReplicaView& view, std::size_t stage_index,
+                  Backend& backend, bool keep_spans);
 
     /// Time zero of the spans: to be called on all ranks at the same moment, with an idle stream.
     void set_zero();
@@ -66,7 +66,7 @@ class TraceRecorder {
     bool keeping() const { return keep_spans_ && spans_.size() < most_spans; }
 
     const Job& job_;
-    const Plan& plan_;
+    ReplicaView view_;
     StagePlan stage_;
     bool keep_spans_;
     bool evaluation_ = false;

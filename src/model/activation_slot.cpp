@@ -2,16 +2,16 @@
 
 namespace loratrain {
 
-ActivationSlot::ActivationSlot(const Plan& plan, const StagePlan& stage, const Workspace& workspace,
-                               Backend& backend)
-    : plan_(plan),
+ActivationSlot::ActivationSlot(const ReplicaView& view, const StagePlan& stage,
+                               const Workspace& workspace, Backend& backend)
+    : view_(view),
       dtype_(backend.compute_dtype()),
       layer_count_(stage.layer_count),
-      kept_layers_(kept_layers(plan, stage)),
+      kept_layers_(kept_layers(view, stage)),
       workspace_(workspace),
-      layout_(layer_slot_layout(plan)),
-      memory_(backend.allocate(slot_bytes(plan, stage), "activation slot")),
-      tables_(plan, stage, backend, memory_.data()) {}
+      layout_(layer_slot_layout(view)),
+      memory_(backend.allocate(slot_bytes(view, stage), "activation slot")),
+      tables_(view, stage, backend, memory_.data()) {}
 
 TensorView ActivationSlot::view(std::uint64_t offset, std::int64_t tokens, std::int64_t columns,
                                 std::int64_t ld) const {
@@ -19,24 +19,24 @@ TensorView ActivationSlot::view(std::uint64_t offset, std::int64_t tokens, std::
 }
 
 std::uint64_t ActivationSlot::layer_offset(std::int32_t local) const {
-    return table_bytes(plan_) +
-           static_cast<std::uint64_t>(layer_count_ + 1) * boundary_bytes(plan_) +
+    return table_bytes(view_) +
+           static_cast<std::uint64_t>(layer_count_ + 1) * boundary_bytes(view_) +
            static_cast<std::uint64_t>(local) * layout_.bytes;
 }
 
 TensorView ActivationSlot::boundary(std::int32_t i, std::int64_t tokens) const {
     const std::uint64_t offset =
-        table_bytes(plan_) + static_cast<std::uint64_t>(i) * boundary_bytes(plan_);
-    return view(offset, tokens, plan_.model.hidden_size, plan_.model.hidden_size);
+        table_bytes(view_) + static_cast<std::uint64_t>(i) * boundary_bytes(view_);
+    return view(offset, tokens, view_.lane_model.hidden_size, view_.lane_model.hidden_size);
 }
 
 TensorView ActivationSlot::loss_gradient(std::int64_t tokens) const {
-    return view(layer_offset(kept_layers_), tokens, plan_.model.hidden_size,
-                plan_.model.hidden_size);
+    return view(layer_offset(kept_layers_), tokens, view_.lane_model.hidden_size,
+                view_.lane_model.hidden_size);
 }
 
 LayerActivations ActivationSlot::layer(std::int32_t local) const {
-    const ModelSpec& model = plan_.model;
+    const ModelSpec& model = view_.lane_model;
     const LayerRows& rows = tables_.in_layer(local);
     const std::int64_t tokens = rows.tokens;
     char* start = kept_layers_ > 0 ? memory_.as<char>() + layer_offset(local)
@@ -46,7 +46,7 @@ LayerActivations ActivationSlot::layer(std::int32_t local) const {
     };
     const std::int64_t qkv = model.q_size() + 2 * model.kv_size();
     const std::int64_t qk = model.q_size() + model.kv_size();
-    const std::int64_t r = plan_.saved_columns;
+    const std::int64_t r = view_.replica.saved_columns;
     LayerActivations saved;
     saved.x = boundary(local, tables_.tokens()).row_range(rows.first_row, tokens);
     saved.qkv = part(layout_.qkv, qkv, qkv);

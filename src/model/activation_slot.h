@@ -28,7 +28,7 @@ struct LayerActivations {
 /// slots are reused in microbatch order.
 class ActivationSlot {
   public:
-    ActivationSlot(const Plan& plan, const StagePlan& stage, const Workspace& workspace,
+    ActivationSlot(const ReplicaView& view, const StagePlan& stage, const Workspace& workspace,
                    Backend& backend);
 
     MicrobatchTables& tables() { return tables_; }
@@ -46,7 +46,7 @@ class ActivationSlot {
                     std::int64_t ld) const;
     std::uint64_t layer_offset(std::int32_t local) const;
 
-    const Plan& plan_;
+    ReplicaView view_;
     DType dtype_;
     std::int32_t layer_count_;
     std::int32_t kept_layers_;

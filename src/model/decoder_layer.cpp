@@ -22,17 +22,17 @@ TensorView pad_of(const TensorView& x, std::int64_t width) {
 
 }  // namespace
 
-DecoderLayer::DecoderLayer(const Plan& plan, const AdapterBank& bank, const Workspace& workspace,
-                           const float* inv_freq, Backend& backend)
-    : plan_(plan),
+DecoderLayer::DecoderLayer(const ReplicaView& view, const AdapterBank& bank,
+                           const Workspace& workspace, const float* inv_freq, Backend& backend)
+    : view_(view),
       workspace_(workspace),
       inv_freq_(inv_freq),
       backend_(backend),
-      linear_(plan, bank, workspace, backend) {}
+      linear_(view, bank, workspace, backend) {}
 
 DecoderLayer::Heads DecoderLayer::split_heads(const TensorView& qkv) const {
-    const std::int64_t q = plan_.model.q_size();
-    const std::int64_t kv = plan_.model.kv_size();
+    const std::int64_t q = view_.lane_model.q_size();
+    const std::int64_t kv = view_.lane_model.kv_size();
     return {qkv.col_range(0, q), qkv.col_range(q, kv), qkv.col_range(q + kv, kv)};
 }
 
@@ -49,43 +49,43 @@ Attention DecoderLayer::attention_op(const LayerActivations& saved, const LayerR
     op.v = heads.v;
     op.o = saved.o;
     op.lse = saved.lse;
-    op.head_dim = plan_.model.head_dim;
-    op.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(plan_.model.head_dim)));
+    op.head_dim = view_.lane_model.head_dim;
+    op.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(view_.lane_model.head_dim)));
     op.rows = rows.packed;
     return op;
 }
 
 void DecoderLayer::norm(const TensorView& x, const Buffer& weight, const TensorView& y) {
-    backend_.rms_norm({x, weight.data(), static_cast<float>(plan_.model.rms_norm_eps), 1, y});
+    backend_.rms_norm({x, weight.data(), static_cast<float>(view_.lane_model.rms_norm_eps), 1, y});
 }
 
 void DecoderLayer::norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy,
                                  const TensorView& dx) {
     backend_.rms_norm_backward(
-        {x, weight.data(), static_cast<float>(plan_.model.rms_norm_eps), 1, dy, dx, true});
+        {x, weight.data(), static_cast<float>(view_.lane_model.rms_norm_eps), 1, dy, dx, true});
 }
 
 void DecoderLayer::head_norm(const TensorView& x, const Buffer& weight, const TensorView& y) {
-    backend_.rms_norm({x, weight.data(), static_cast<float>(plan_.model.rms_norm_eps),
-                       x.cols / plan_.model.head_dim, y});
+    backend_.rms_norm({x, weight.data(), static_cast<float>(view_.lane_model.rms_norm_eps),
+                       x.cols / view_.lane_model.head_dim, y});
 }
 
 void DecoderLayer::head_norm_backward(const TensorView& x, const Buffer& weight,
                                       const TensorView& dy) {
-    backend_.rms_norm_backward({x, weight.data(), static_cast<float>(plan_.model.rms_norm_eps),
-                                x.cols / plan_.model.head_dim, dy, dy, false});
+    backend_.rms_norm_backward({x, weight.data(), static_cast<float>(view_.lane_model.rms_norm_eps),
+                                x.cols / view_.lane_model.head_dim, dy, dy, false});
 }
 
 void DecoderLayer::rope(const TensorView& x, const LayerRows& rows, bool backward) {
-    backend_.rope({x, plan_.model.head_dim, inv_freq_, rows.packed.positions, backward});
+    backend_.rope({x, view_.lane_model.head_dim, inv_freq_, rows.packed.positions, backward});
 }
 
 void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights,
                                const LayerActivations& saved) {
-    const ModelSpec& model = plan_.model;
+    const ModelSpec& model = view_.lane_model;
     const std::int64_t t = saved.x.rows;
     const TensorView h =
-        workspace_.input(t, model.hidden_size, model.hidden_size + plan_.saved_columns);
+        workspace_.input(t, model.hidden_size, model.hidden_size + view_.replica.saved_columns);
     norm(saved.x, weights.input_norm, h);
     const Heads heads = split_heads(saved.qkv);
     std::array<TensorView, 3> y{heads.q, heads.k, heads.v};
@@ -93,8 +93,8 @@ void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights
         y[0] = saved.qk_raw.col_range(0, model.q_size());
         y[1] = saved.qk_raw.col_range(model.q_size(), model.kv_size());
     }
-    linear_.forward(at, h, y, split_columns(saved.s_qkv, 3, plan_.saved_columns, at.rows.width),
-                    false);
+    linear_.forward(
+        at, h, y, split_columns(saved.s_qkv, 3, view_.replica.saved_columns, at.rows.width), false);
     if (model.qk_norm) {
         head_norm(y[0], weights.q_norm, heads.q);
         head_norm(y[1], weights.k_norm, heads.k);
@@ -114,8 +114,8 @@ void DecoderLayer::attention_block(std::int32_t layer, LayerWeights& weights, co
 
 TensorView DecoderLayer::gated_product(std::int32_t layer, LayerWeights& weights,
                                        const LayerRows& rows, const LayerActivations& saved) {
-    const ModelSpec& model = plan_.model;
-    const std::int64_t r = plan_.saved_columns;
+    const ModelSpec& model = view_.lane_model;
+    const std::int64_t r = view_.replica.saved_columns;
     const std::int64_t t = saved.x.rows;
     const std::int64_t f = model.intermediate_size;
     const TensorView h2 = workspace_.input(t, model.hidden_size, model.hidden_size + r);
@@ -135,7 +135,7 @@ void DecoderLayer::forward(std::int32_t layer, LayerWeights& weights, const Laye
     const TensorView product = gated_product(layer, weights, rows, saved);
     backend_.copy(y, saved.x2);
     linear_.forward(site(layer, weights, LinearGroup::down, rows), product, {y, {}, {}},
-                    split_columns(saved.s_down, 1, plan_.saved_columns, rows.width), true);
+                    split_columns(saved.s_down, 1, view_.replica.saved_columns, rows.width), true);
 }
 
 void DecoderLayer::recompute(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
@@ -143,7 +143,7 @@ void DecoderLayer::recompute(std::int32_t layer, LayerWeights& weights, const La
     attention_block(layer, weights, rows, saved);
     const TensorView product = gated_product(layer, weights, rows, saved);
     linear_.shrink(site(layer, weights, LinearGroup::down, rows), product,
-                   split_columns(saved.s_down, 1, plan_.saved_columns, rows.width));
+                   split_columns(saved.s_down, 1, view_.replica.saved_columns, rows.width));
 }
 
 void DecoderLayer::backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
@@ -154,8 +154,8 @@ void DecoderLayer::backward(std::int32_t layer, LayerWeights& weights, const Lay
 
 void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                                 const LayerActivations& saved) {
-    const ModelSpec& model = plan_.model;
-    const std::int64_t r = plan_.saved_columns;
+    const ModelSpec& model = view_.lane_model;
+    const std::int64_t r = view_.replica.saved_columns;
     const std::int64_t width = rows.width;
     const std::int64_t t = saved.x.rows;
     const std::int64_t f = model.intermediate_size;
@@ -186,8 +186,8 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
 void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& weights,
                                             const LayerRows& rows, const LayerActivations& saved,
                                             bool need_dx) {
-    const ModelSpec& model = plan_.model;
-    const std::int64_t r = plan_.saved_columns;
+    const ModelSpec& model = view_.lane_model;
+    const std::int64_t r = view_.replica.saved_columns;
     const std::int64_t width = rows.width;
     const std::int64_t t = saved.x.rows;
     const TensorView dx = workspace_.residual(rows.first_row, t);

@@ -13,7 +13,7 @@ namespace loratrain {
 /// Memory Cost".
 class DecoderLayer {
   public:
-    DecoderLayer(const Plan& plan, const AdapterBank& bank, const Workspace& workspace,
+    DecoderLayer(const ReplicaView& view, const AdapterBank& bank, const Workspace& workspace,
                  const float* inv_freq, Backend& backend);
 
     /// y: [T, H], the next layer's input, T = rows.tokens. `layer` counts from the stage's first.
@@ -58,7 +58,7 @@ class DecoderLayer {
     void attention_block_backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                                   const LayerActivations& saved, bool need_dx);
 
-    const Plan& plan_;
+    ReplicaView view_;
     const Workspace& workspace_;
     const float* inv_freq_;
     Backend& backend_;

@@ -17,10 +17,10 @@ DType storage_dtype(const Plan& plan) {
 
 }  // namespace
 
-FrozenWeights::FrozenWeights(const Plan& plan, const StagePlan& stage, const WeightSource& source,
-                             Backend& backend)
-    : plan_(plan), source_(source), backend_(backend) {
-    const ModelSpec& model = plan.model;
+FrozenWeights::FrozenWeights(const ReplicaView& view, const StagePlan& stage,
+                             const WeightSource& source, Backend& backend)
+    : view_(view), source_(source), backend_(backend) {
+    const ModelSpec& model = view.lane_model;
     layers_.resize(static_cast<std::size_t>(stage.layer_count));
     for (std::int32_t l = 0; l < stage.layer_count; ++l) {
         load_layer(stage.first_layer + l, layers_[static_cast<std::size_t>(l)]);
@@ -43,7 +43,7 @@ FrozenWeights::FrozenWeights(const Plan& plan, const StagePlan& stage, const Wei
 }
 
 void FrozenWeights::load_layer(std::int32_t layer, LayerWeights& weights) {
-    const ModelSpec& model = plan_.model;
+    const ModelSpec& model = view_.lane_model;
     weights.input_norm = load_vector(norm_name(layer, LayerNorm::input), model.hidden_size);
     weights.post_attention_norm =
         load_vector(norm_name(layer, LayerNorm::post_attention), model.hidden_size);
@@ -57,12 +57,12 @@ void FrozenWeights::load_layer(std::int32_t layer, LayerWeights& weights) {
 }
 
 void FrozenWeights::load_group(std::int32_t layer, LinearGroup group, GroupWeights& weights) {
-    const ModelSpec& model = plan_.model;
+    const ModelSpec& model = view_.lane_model;
     weights.shape = group_shape(model, group);
-    const bool staged = weights_are_staged(plan_);
-    const std::int64_t pad = staged ? 0 : plan_.pad_columns;
+    const bool staged = weights_are_staged(view_.plan);
+    const std::int64_t pad = staged ? 0 : view_.replica.pad_columns;
     const std::int64_t rows = weights.shape.out + weights.shape.count * pad;
-    const DType dtype = staged ? storage_dtype(plan_) : backend_.compute_dtype();
+    const DType dtype = staged ? storage_dtype(view_.plan) : backend_.compute_dtype();
     weights.storage = backend_.allocate(
         aligned(static_cast<std::uint64_t>(rows * (weights.shape.in + pad)) * size_of(dtype)),
         "base weights");
@@ -90,8 +90,8 @@ Buffer FrozenWeights::load_vector(const std::string& name, std::int64_t size) {
 }
 
 Buffer FrozenWeights::load_matrix(const std::string& name, TensorView& view) {
-    const ModelSpec& model = plan_.model;
-    const DType dtype = storage_dtype(plan_);
+    const ModelSpec& model = view_.lane_model;
+    const DType dtype = storage_dtype(view_.plan);
     const auto elements = static_cast<std::uint64_t>(model.vocab_size * model.hidden_size);
     Buffer buffer = backend_.allocate(aligned(elements * size_of(dtype)), name.c_str());
     view = matrix(buffer.data(), dtype, model.vocab_size, model.hidden_size);

@@ -44,7 +44,7 @@ struct LayerWeights {
 /// The frozen tensors of one stage on the backend, read slice by slice through a bounded block.
 class FrozenWeights {
   public:
-    FrozenWeights(const Plan& plan, const StagePlan& stage, const WeightSource& source,
+    FrozenWeights(const ReplicaView& view, const StagePlan& stage, const WeightSource& source,
                   Backend& backend);
 
     LayerWeights& layer(std::int32_t local) { return layers_[static_cast<std::size_t>(local)]; }
@@ -60,7 +60,7 @@ class FrozenWeights {
     Buffer load_matrix(const std::string& name, TensorView& view);
     void load_rows(const std::string& name, const TensorView& target);
 
-    const Plan& plan_;
+    ReplicaView view_;
     const WeightSource& source_;
     Backend& backend_;
     std::vector<LayerWeights> layers_;

@@ -5,18 +5,18 @@
 
 namespace loratrain {
 
-Head::Head(const Plan& plan, const FrozenWeights& weights, const Workspace& workspace,
+Head::Head(const ReplicaView& view, const FrozenWeights& weights, const Workspace& workspace,
            Backend& backend)
-    : plan_(plan), weights_(weights), workspace_(workspace), backend_(backend) {}
+    : view_(view), weights_(weights), workspace_(workspace), backend_(backend) {}
 
 void Head::norm(const TensorView& x, const TensorView& y) {
     backend_.rms_norm(
-        {x, weights_.final_norm(), static_cast<float>(plan_.model.rms_norm_eps), 1, y});
+        {x, weights_.final_norm(), static_cast<float>(view_.lane_model.rms_norm_eps), 1, y});
 }
 
 TensorView Head::head_block(std::int64_t first, std::int64_t count) {
     const TensorView block = weights_.head().row_range(first, count);
-    if (!weights_are_staged(plan_)) return block;
+    if (!weights_are_staged(view_.plan)) return block;
     const TensorView wide =
         matrix(workspace_.staged(), backend_.compute_dtype(), count, block.cols);
     backend_.copy(wide, block);
@@ -24,7 +24,7 @@ TensorView Head::head_block(std::int64_t first, std::int64_t count) {
 }
 
 void Head::project(const TensorView& normed, const TensorView& logits) {
-    const std::int64_t block = logits_chunk(plan_).vocab;
+    const std::int64_t block = logits_chunk(view_).vocab;
     for (std::int64_t v = 0; v < logits.cols; v += block) {
         const std::int64_t count = std::min(block, logits.cols - v);
         Gemm op;
@@ -37,7 +37,7 @@ void Head::project(const TensorView& normed, const TensorView& logits) {
 }
 
 void Head::project_backward(const TensorView& d_logits, const TensorView& dx) {
-    const std::int64_t block = logits_chunk(plan_).vocab;
+    const std::int64_t block = logits_chunk(view_).vocab;
     for (std::int64_t v = 0; v < d_logits.cols; v += block) {
         const std::int64_t count = std::min(block, d_logits.cols - v);
         Gemm op;
@@ -60,7 +60,7 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
         const TensorView normed = workspace_.head_rows(1, chunk.labels);
         const TensorView d_rows = workspace_.head_rows(2, chunk.labels);
         const TensorView logits = matrix(workspace_.logits(), backend_.compute_dtype(),
-                                         chunk.labels, plan_.model.vocab_size);
+                                         chunk.labels, view_.lane_model.vocab_size);
         backend_.gather_rows(rows, x.row_range(chunk.first_row, chunk.row_count), chunk.ids);
         norm(rows, normed);
         project(normed, logits);
@@ -69,8 +69,8 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
         if (!gradient) continue;
         project_backward(logits, d_rows);
         backend_.rms_norm_backward({rows, weights_.final_norm(),
-                                    static_cast<float>(plan_.model.rms_norm_eps), 1, d_rows, d_rows,
-                                    false});
+                                    static_cast<float>(view_.lane_model.rms_norm_eps), 1, d_rows,
+                                    d_rows, false});
         backend_.scatter_rows(dx.row_range(chunk.first_row, chunk.row_count), d_rows, chunk.ids);
     }
 }
@@ -87,8 +87,8 @@ void Head::download_floats(const TensorView& values, float* host) {
 }
 
 void Head::logits(const TensorView& x, std::int64_t first, std::int64_t rows, float* host) {
-    const std::int64_t chunk = logits_chunk(plan_).rows;
-    const std::int64_t vocab = plan_.model.vocab_size;
+    const std::int64_t chunk = logits_chunk(view_).rows;
+    const std::int64_t vocab = view_.lane_model.vocab_size;
     for (std::int64_t row = 0; row < rows; row += chunk) {
         const std::int64_t count = std::min(chunk, rows - row);
         const TensorView normed = workspace_.head_rows(1, count);

@@ -11,7 +11,7 @@ namespace loratrain {
 /// place and used at once.
 class Head {
   public:
-    Head(const Plan& plan, const FrozenWeights& weights, const Workspace& workspace,
+    Head(const ReplicaView& view, const FrozenWeights& weights, const Workspace& workspace,
          Backend& backend);
 
     /// x: [T, H] output of the last layer. Adds losses and wrong counts to the sums; when `dx` has
@@ -30,7 +30,7 @@ class Head {
     /// Head rows [first, first + count) in compute type.
     TensorView head_block(std::int64_t first, std::int64_t count);
 
-    const Plan& plan_;
+    ReplicaView view_;
     const FrozenWeights& weights_;
     const Workspace& workspace_;
     Backend& backend_;

@@ -22,9 +22,9 @@ TensorView widened(const TensorView& view, std::int64_t columns) {
 
 }  // namespace
 
-LoraLinear::LoraLinear(const Plan& plan, const AdapterBank& bank, const Workspace& workspace,
+LoraLinear::LoraLinear(const ReplicaView& view, const AdapterBank& bank, const Workspace& workspace,
                        Backend& backend)
-    : plan_(plan), bank_(bank), workspace_(workspace), backend_(backend) {}
+    : view_(view), bank_(bank), workspace_(workspace), backend_(backend) {}
 
 bool LoraLinear::has_lora(const Site& site) const {
     const auto& adapters = site.rows.adapters;
@@ -65,8 +65,8 @@ void LoraLinear::gather_targets(const Site& site, const std::array<TensorView, 3
 TensorView LoraLinear::prepare(const Site& site, bool with_pads) {
     const GroupWeights& weights = site.weights;
     TensorView m = weights.matrix;
-    if (weights_are_staged(plan_)) {
-        const std::int64_t pad = plan_.pad_columns;
+    if (weights_are_staged(view_.plan)) {
+        const std::int64_t pad = view_.replica.pad_columns;
         m = matrix(workspace_.staged(), backend_.compute_dtype(),
                    weights.shape.out + weights.shape.count * pad, weights.shape.in + pad);
         backend_.copy(m.row_range(0, weights.shape.out).col_range(0, weights.shape.in),
@@ -89,7 +89,7 @@ void LoraLinear::pack(const Site& site, const TensorView& m) {
     std::int64_t row = 0;
     for (int i = 0; i < weights.shape.count; ++i) {
         const LinearShape shape =
-            linear_shape(plan_.model, weights.shape.linears[static_cast<std::size_t>(i)]);
+            linear_shape(view_.lane_model, weights.shape.linears[static_cast<std::size_t>(i)]);
         LoraPack op;
         op.slots = gather_pads(site, i);
         op.b_pad = m.row_range(row, shape.out).col_range(weights.shape.in, width);
@@ -150,7 +150,7 @@ void LoraLinear::backward_b(const Site& site, const TensorView& dy,
     gather_targets(site, s);
     for (int i = 0; i < site.weights.shape.count; ++i) {
         const auto at = static_cast<std::size_t>(i);
-        const LinearShape shape = linear_shape(plan_.model, site.weights.shape.linears[at]);
+        const LinearShape shape = linear_shape(view_.lane_model, site.weights.shape.linears[at]);
         targets_[at].s.cols = site.rows.width;
         backend_.lora_backward({dy.col_range(column, shape.out), targets_[at], ds_view(site, dy, i),
                                 site.rows.lora_rows()});

@@ -20,7 +20,7 @@ namespace loratrain {
 ///              dX = sum_i dY_i W_i + drop_i'(dS_i A_i)
 class LoraLinear {
   public:
-    LoraLinear(const Plan& plan, const AdapterBank& bank, const Workspace& workspace,
+    LoraLinear(const ReplicaView& view, const AdapterBank& bank, const Workspace& workspace,
                Backend& backend);
 
     /// Where the call happens.
@@ -60,7 +60,7 @@ class LoraLinear {
     void pack(const Site& site, const TensorView& m);
     TensorView ds_view(const Site& site, const TensorView& dy, int i) const;
 
-    const Plan& plan_;
+    ReplicaView view_;
     const AdapterBank& bank_;
     const Workspace& workspace_;
     Backend& backend_;

@@ -36,11 +36,11 @@ bool drops_out(const Job& job, const LayerRows& rows) {
 
 }  // namespace
 
-MicrobatchTables::MicrobatchTables(const Plan& plan, const StagePlan& stage, Backend& backend,
-                                   void* memory)
-    : plan_(plan), stage_(stage), backend_(backend), tables_{} {
-    const std::uint64_t bytes =
-        aligned(static_cast<std::uint64_t>(plan.microbatch_tokens + 1) * sizeof(std::int32_t));
+MicrobatchTables::MicrobatchTables(const ReplicaView& view, const StagePlan& stage,
+                                   Backend& backend, void* memory)
+    : view_(view), stage_(stage), backend_(backend), tables_{} {
+    const std::uint64_t bytes = aligned(
+        static_cast<std::uint64_t>(view.replica.microbatch_tokens + 1) * sizeof(std::int32_t));
     for (std::size_t i = 0; i < std::size(tables_); ++i) {
         tables_[i] = reinterpret_cast<std::int32_t*>(static_cast<char*>(memory) + i * bytes);
     }
@@ -54,8 +54,8 @@ const LayerRows& MicrobatchTables::in_layer(std::int32_t layer) const {
 void MicrobatchTables::set(const Job& job, const Microbatch& microbatch, const MicrobatchRows& from,
                            const LossRule& rule) {
     whole_.tokens = static_cast<std::int64_t>(from.positions.size());
-    LORATRAIN_CHECK(whole_.tokens <= plan_.microbatch_tokens, whole_.tokens,
-                    " tokens in a microbatch of ", plan_.microbatch_tokens);
+    LORATRAIN_CHECK(whole_.tokens <= view_.replica.microbatch_tokens, whole_.tokens,
+                    " tokens in a microbatch of ", view_.replica.microbatch_tokens);
     whole_.evaluation = rule.evaluation;
     whole_.offsets.assign(from.offsets.begin(), from.offsets.end());
     upload(tables_[ids], from.token_ids);
@@ -78,7 +78,7 @@ bool MicrobatchTables::set_lasting_columns(const Job& job, const Microbatch& mic
         whole_.pads.push_back({static_cast<AdapterId>(a), column});
         column += job.adapters[a].r;
     }
-    if (round_up(column) > std::min(plan_.pad_columns, free_columns)) {
+    if (round_up(column) > std::min(view_.replica.pad_columns, free_columns)) {
         whole_.pads.clear();
         return false;
     }
@@ -93,7 +93,7 @@ bool MicrobatchTables::set_lasting_columns(const Job& job, const Microbatch& mic
 void MicrobatchTables::set_columns(const Job& job, const Microbatch& microbatch) {
     whole_.pads.clear();
     whole_.columns.clear();
-    if (plan_.backend == BackendKind::cuda && set_lasting_columns(job, microbatch)) return;
+    if (view_.plan.backend == BackendKind::cuda && set_lasting_columns(job, microbatch)) return;
     std::int32_t column = 0;
     std::int32_t largest_rank = 0;
     for (const Segment& segment : microbatch.segments) {
@@ -103,7 +103,7 @@ void MicrobatchTables::set_columns(const Job& job, const Microbatch& microbatch)
         column += rank;
         largest_rank = std::max(largest_rank, rank);
     }
-    whole_.augmented = round_up(column) <= plan_.pad_columns;
+    whole_.augmented = round_up(column) <= view_.replica.pad_columns;
     whole_.width = round_up(whole_.augmented ? column : largest_rank);
     if (!whole_.augmented) std::fill(whole_.columns.begin(), whole_.columns.end(), 0);
 }
@@ -122,8 +122,8 @@ void MicrobatchTables::set_segments(const Job& job, const Microbatch& microbatch
     whole_.has_dropout = drops_out(job, whole_);
     LORATRAIN_CHECK(row == whole_.tokens, row, " rows in segments, ", whole_.tokens,
                     " in the microbatch");
-    LORATRAIN_CHECK(whole_.width <= plan_.saved_columns, whole_.width, " LoRA columns, planned ",
-                    plan_.saved_columns);
+    LORATRAIN_CHECK(whole_.width <= view_.replica.saved_columns, whole_.width,
+                    " LoRA columns, planned ", view_.replica.saved_columns);
 }
 
 void MicrobatchTables::set_part(const Job& job, const AdapterSpan& adapters,
@@ -171,7 +171,7 @@ void MicrobatchTables::set_labels(const Microbatch& microbatch, const Microbatch
     label_bins_.clear();
     label_scales_.clear();
     if (rows.targets.empty()) return;
-    const std::int64_t chunk_rows = logits_chunk(plan_).rows;
+    const std::int64_t chunk_rows = logits_chunk(view_).rows;
     std::int32_t sample = 0;
     for (std::size_t s = 0; s < whole_.segments.size(); ++s) {
         const auto adapter = static_cast<std::int32_t>(number(microbatch.segments[s].adapter));

@@ -31,8 +31,9 @@ struct LossRule {
 /// an activation slot from forward to backward.
 class MicrobatchTables {
   public:
-    /// `memory`: table_bytes(plan) of backend memory.
-    MicrobatchTables(const Plan& plan, const StagePlan& stage, Backend& backend, void* memory);
+    /// `memory`: table_bytes(view) of backend memory.
+    MicrobatchTables(const ReplicaView& view, const StagePlan& stage, Backend& backend,
+                     void* memory);
 
     void set(const Job& job, const Microbatch& microbatch, const MicrobatchRows& rows,
              const LossRule& rule);
@@ -66,7 +67,7 @@ class MicrobatchTables {
     void set_labels(const Microbatch& microbatch, const MicrobatchRows& rows, const LossRule& rule);
     void upload(std::int32_t* table, std::span<const std::int32_t> values);
 
-    const Plan& plan_;
+    ReplicaView view_;
     StagePlan stage_;
     Backend& backend_;
     std::int32_t* tables_[10];

@@ -5,34 +5,34 @@
 
 namespace loratrain {
 
-Stage::Stage(const Job& job, const Plan& plan, std::size_t stage_index, const WeightSource& source,
-             Backend& backend)
+Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
+             const WeightSource& source, Backend& backend)
     : job_(job),
-      plan_(plan),
-      stage_(plan.replica.stages[stage_index]),
+      view_(view),
+      stage_(view.replica.stages[stage_index]),
       backend_(backend),
-      weights_(plan, stage_, source, backend),
-      bank_(job, plan, stage_, backend),
-      workspace_(plan, stage_, backend),
-      layer_(plan, bank_, workspace_, weights_.inv_freq(), backend) {
-    for (std::int32_t i = 0; i < slot_count(plan, stage_index); ++i) {
-        slots_.push_back(std::make_unique<ActivationSlot>(plan, stage_, workspace_, backend));
+      weights_(view, stage_, source, backend),
+      bank_(job, view, stage_, backend),
+      workspace_(view, stage_, backend),
+      layer_(view, bank_, workspace_, weights_.inv_freq(), backend) {
+    for (std::int32_t i = 0; i < slot_count(view, stage_index); ++i) {
+        slots_.push_back(std::make_unique<ActivationSlot>(view, stage_, workspace_, backend));
     }
     auto doubles = [&](std::size_t count) {
         sum_buffers_.push_back(backend.allocate(aligned(count * sizeof(double)), "adapter sums"));
         return sum_buffers_.back().as<double>();
     };
-    const auto adapters = static_cast<std::size_t>(plan.adapter_capacity);
+    const auto adapters = static_cast<std::size_t>(view.plan.adapter_capacity);
     sums_.partial = doubles(adapters);
     sums_.received = doubles(adapters);
     sums_.total = doubles(adapters);
     sums_.loss = doubles(adapters);
     sums_.wrong = doubles(adapters);
-    const auto samples = static_cast<std::size_t>(plan.microbatch_tokens) + 1;
+    const auto samples = static_cast<std::size_t>(view.replica.microbatch_tokens) + 1;
     sums_.eval_loss = doubles(samples);
     sums_.eval_wrong = doubles(samples);
-    if (stage_.has_head) head_ = std::make_unique<Head>(plan, weights_, workspace_, backend);
-    const EngineLayout engine = engine_layout(job, plan, stage_);
+    if (stage_.has_head) head_ = std::make_unique<Head>(view, weights_, workspace_, backend);
+    const EngineLayout engine = engine_layout(job, view, stage_);
     backend.prepare_scratch({engine.operator_scratch, engine.gemm_timing, engine.attention_rows,
                              engine.attention_tiles, engine.cudnn_workspace, engine.cudnn_tables});
 }
@@ -88,7 +88,7 @@ void Stage::pass_others(const ActivationSlot& slot, std::int32_t l) {
 }
 
 bool Stage::is_lost(std::int32_t slot, std::int32_t l) const {
-    if (plan_.recompute != Recompute::layer) return false;
+    if (view_.replica.recompute != Recompute::layer) return false;
     return l != stage_.layer_count - 1 || slot != resident_slot_;
 }
 
@@ -131,7 +131,7 @@ void Stage::step(AdapterId adapter, double learning_rate) {
 std::vector<float> Stage::logits(std::int32_t slot_index) {
     const ActivationSlot& slot = *slots_[static_cast<std::size_t>(slot_index)];
     const std::int64_t t = slots_[static_cast<std::size_t>(slot_index)]->tables().tokens();
-    std::vector<float> values(static_cast<std::size_t>(t * plan_.model.vocab_size));
+    std::vector<float> values(static_cast<std::size_t>(t * view_.lane_model.vocab_size));
     head_->logits(slot.boundary(stage_.layer_count, t), 0, t, values.data());
     return values;
 }

@@ -26,8 +26,8 @@ struct StageSums {
 /// the pipeline runner moves `input`, `output` and the gradient messages between stages.
 class Stage {
   public:
-    Stage(const Job& job, const Plan& plan, std::size_t stage_index, const WeightSource& source,
-          Backend& backend);
+    Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
+          const WeightSource& source, Backend& backend);
 
     const StagePlan& plan() const { return stage_; }
     AdapterBank& bank() { return bank_; }
@@ -63,7 +63,7 @@ class Stage {
     bool is_lost(std::int32_t slot, std::int32_t l) const;
 
     const Job& job_;
-    const Plan& plan_;
+    ReplicaView view_;
     StagePlan stage_;
     Backend& backend_;
     FrozenWeights weights_;

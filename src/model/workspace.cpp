@@ -2,9 +2,9 @@
 
 namespace loratrain {
 
-Workspace::Workspace(const Plan& plan, const StagePlan& stage, Backend& backend)
-    : plan_(plan), dtype_(backend.compute_dtype()) {
-    const WorkspaceLayout layout = workspace_layout(plan, stage);
+Workspace::Workspace(const ReplicaView& view, const StagePlan& stage, Backend& backend)
+    : view_(view), dtype_(backend.compute_dtype()) {
+    const WorkspaceLayout layout = workspace_layout(view, stage);
     input_ = backend.allocate(layout.input, "linear input scratch");
     gradient_ = backend.allocate(layout.gradient, "linear gradient scratch");
     residual_ = backend.allocate(layout.residual, "residual gradient");
@@ -28,16 +28,16 @@ TensorView Workspace::inner(std::int64_t tokens, std::int64_t columns) const {
 }
 
 TensorView Workspace::residual(std::int64_t first, std::int64_t tokens) const {
-    const std::int64_t hidden = plan_.model.hidden_size;
+    const std::int64_t hidden = view_.lane_model.hidden_size;
     const TensorView all{residual_.data(), dtype_, first + tokens, hidden,
-                         hidden + plan_.saved_columns};
+                         hidden + view_.replica.saved_columns};
     return all.row_range(first, tokens);
 }
 
 TensorView Workspace::head_rows(int part, std::int64_t rows) const {
     const std::size_t part_bytes = head_rows_.bytes() / 3;
     return matrix(head_rows_.as<char>() + static_cast<std::size_t>(part) * part_bytes, dtype_, rows,
-                  plan_.model.hidden_size);
+                  view_.lane_model.hidden_size);
 }
 
 }  // namespace loratrain

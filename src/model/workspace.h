@@ -8,7 +8,7 @@ namespace loratrain {
 /// Scratch of a stage, shared by all its layers and microbatches (memory_model.h names the parts).
 class Workspace {
   public:
-    Workspace(const Plan& plan, const StagePlan& stage, Backend& backend);
+    Workspace(const ReplicaView& view, const StagePlan& stage, Backend& backend);
 
     /// [tokens, columns] with the buffer's row stride `ld`.
     TensorView input(std::int64_t tokens, std::int64_t columns, std::int64_t ld) const;
@@ -24,7 +24,7 @@ class Workspace {
     TensorView head_rows(int part, std::int64_t rows) const;
 
   private:
-    const Plan& plan_;
+    ReplicaView view_;
     DType dtype_;
     Buffer input_;
     Buffer gradient_;

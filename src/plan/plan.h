@@ -40,11 +40,11 @@ struct Cluster {
     std::optional<CostModel> costs;  ///< measured ones; none = those built in for `device`
 };
 
-/// A contiguous range of layers on one rank. First stage embeds, last stage has the head and loss.
-/// Two neighbours may share the layer between them: both hold its frozen weights, and each adapter
-/// is computed in it, and has its factors, on one of the two (share_layers.h).
+/// A contiguous range of layers on the ranks of its lanes. First stage embeds, last stage has the
+/// head and loss. Two neighbours may share the layer between them: both hold its frozen weights,
+/// and each adapter is computed in it, and has its factors, on one of the two (share_layers.h).
 struct StagePlan {
-    std::int32_t rank = 0;
+    std::int32_t rank = 0;  ///< of lane 0; lane t has rank + t
     std::int32_t first_layer = 0;
     std::int32_t layer_count = 0;
     bool has_embedding = false;
@@ -53,8 +53,18 @@ struct StagePlan {
     AdapterSpan last_layer_adapters = {};   ///< and in the last one
 };
 
+/// One pipeline that holds the whole model: stages of `tensor` lanes each. Every lane is a rank.
 struct ReplicaPlan {
-    std::vector<StagePlan> stages;
+    std::int32_t tensor = 1;             ///< lanes per stage (tensor_shard.h)
+    std::vector<StagePlan> stages;       ///< at least one
+    std::int64_t microbatch_tokens = 0;  ///< most tokens of a microbatch
+    /// Never automatic. layer: a slot keeps only the inputs of its layers, and backward runs each
+    /// layer's forward again into activations that all layers and microbatches share.
+    Recompute recompute = Recompute::none;
+    std::int32_t max_in_flight = 1;  ///< forwarded, not yet backwarded microbatches at stage 0
+    /// LoRA pad columns R of the augmented matrix; microbatches with more go by segment.
+    std::int32_t pad_columns = 0;
+    std::int32_t saved_columns = 0;  ///< columns of S kept per linear and token
 };
 
 /// One adapter's training in numbers.
@@ -105,19 +115,11 @@ struct Plan {
     ModelSpec model;
     BackendKind backend = BackendKind::cpu;  ///< never automatic
     Precision precision = Precision::fp32;   ///< storage of the base weights, never automatic
-    std::int64_t microbatch_tokens = 0;      ///< most tokens of a microbatch
-    /// Never automatic. layer: a slot keeps only the inputs of its layers, and backward runs each
-    /// layer's forward again into activations that all layers and microbatches share.
-    Recompute recompute = Recompute::none;
-    std::int32_t max_in_flight = 1;  ///< forwarded, not yet backwarded microbatches at stage 0
-    /// LoRA pad columns R of the augmented matrix; microbatches with more go by segment.
-    std::int32_t pad_columns = 0;
-    std::int32_t saved_columns = 0;  ///< columns of S kept per linear and token
     SampleBounds samples;
-    std::uint64_t bytes_per_rank = 0;  ///< as Cluster's
-    FittingTokens fitting;             ///< unless bytes_per_rank is 0
-    CostModel costs;                   ///< as Cluster's, or built in for its device
-    ReplicaPlan replica;
+    std::uint64_t bytes_per_rank = 0;   ///< as Cluster's
+    FittingTokens fitting;              ///< unless bytes_per_rank is 0
+    CostModel costs;                    ///< as Cluster's, or built in for its device
+    std::vector<ReplicaPlan> replicas;  ///< the deployment: by falling `tensor` (place.h)
     std::vector<AdapterPlan> adapters;
     /// Adapters that sums, counters and message tails have room for.
     std::int32_t adapter_capacity = 0;

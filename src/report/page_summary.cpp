@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "config/job_words.h"
+#include "plan/replica_view.h"
 #include "report/html.h"
 #include "report/page_parts.h"
 
@@ -61,13 +62,14 @@ std::string run_tiles(const RunRecord& run) {
                   "tokens trained");
     if (!run.plan) return tiles;
     const Plan& plan = *run.plan;
+    const ReplicaPlan& replica = only_replica(plan).replica;
     tiles +=
         tile(cat(plan.model.family, ", ", plan.model.layers, " layers x ", plan.model.hidden_size),
              "base model, " + base_name(run.job.model.base_model_name_or_path));
     tiles += tile(
         cat(word_of(backend_words, plan.backend), ", ", word_of(precision_words, plan.precision)),
-        cat("backend, ", plan.replica.stages.size(),
-            plan.replica.stages.size() == 1 ? " stage, " : " stages, ", plan.microbatch_tokens,
+        cat("backend, ", replica.stages.size(),
+            replica.stages.size() == 1 ? " stage, " : " stages, ", replica.microbatch_tokens,
             " tokens a microbatch"));
     return tiles;
 }

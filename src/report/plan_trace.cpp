@@ -35,12 +35,12 @@ TraceSpan trace_span(const Job& job, const Timeline& timeline, const TimelineSpa
 
 }  // namespace
 
-std::vector<TraceSpan> trace_of(const Job& job, const Plan& plan, const Timeline& timeline) {
+std::vector<TraceSpan> trace_of(const Job& job, const ReplicaView& view, const Timeline& timeline) {
     std::vector<TraceSpan> spans;
     for (std::size_t s = 0; s < timeline.stages.size(); ++s) {
         for (const TimelineSpan& span : timeline.stages[s]) {
             spans.push_back(trace_span(job, timeline, span));
-            spans.back().rank = plan.replica.stages[s].rank;
+            spans.back().rank = view.replica.stages[s].rank;
         }
     }
     return spans;

@@ -9,7 +9,7 @@
 namespace loratrain {
 
 /// What a simulation found, as the spans that a run would trace.
-std::vector<TraceSpan> trace_of(const Job& job, const Plan& plan, const Timeline& timeline);
+std::vector<TraceSpan> trace_of(const Job& job, const ReplicaView& view, const Timeline& timeline);
 
 /// In the order of the job.
 std::vector<std::string> adapter_names(const Job& job);

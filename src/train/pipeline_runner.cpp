@@ -51,21 +51,21 @@ std::int32_t number_of(const Action& action) {
 
 }  // namespace
 
-PipelineRunner::PipelineRunner(const Job& job, const Plan& plan, std::size_t stage_index,
+PipelineRunner::PipelineRunner(const Job& job, const ReplicaView& view, std::size_t stage_index,
                                Stage& stage, Communicator& communicator, Backend& backend)
     : job_(job),
-      plan_(plan),
+      view_(view),
       stage_index_(stage_index),
       stage_(stage),
       communicator_(communicator),
       backend_(backend),
       on_device_(backend.native_stream() != nullptr),
       reads_(backend, communicator) {
-    if (plan.replica.stages.size() == 1) return;
+    if (view.replica.stages.size() == 1) return;
     backend.before_stalls([this] { communicator_.settle(hooks_.between_actions); });
     for (std::size_t i = 0; i < gradient_buffers; ++i) {
-        gradient_in_.push_back(backend.allocate(boundary_bytes(plan), "gradient messages"));
-        gradient_out_.push_back(backend.allocate(boundary_bytes(plan), "gradient messages"));
+        gradient_in_.push_back(backend.allocate(boundary_bytes(view), "gradient messages"));
+        gradient_out_.push_back(backend.allocate(boundary_bytes(view), "gradient messages"));
     }
 }
 
@@ -296,7 +296,7 @@ void PipelineRunner::send_backward(const Action& action) {
 
 void PipelineRunner::step(std::int32_t batch_index) {
     const BatchPlan& batch = batches_[static_cast<std::size_t>(batch_index)];
-    const int total_steps = plan_.adapters[index(batch.adapter)].total_steps;
+    const int total_steps = view_.plan.adapters[index(batch.adapter)].total_steps;
     stage_.step(batch.adapter, learning_rate(job_.adapter(batch.adapter), total_steps, batch.step));
 }
 
@@ -358,7 +358,7 @@ std::int64_t PipelineRunner::tokens_of(std::int32_t microbatch) const {
 
 TensorView PipelineRunner::message(const Buffer& buffer, std::int32_t microbatch) const {
     return matrix(buffer.data(), backend_.compute_dtype(), tokens_of(microbatch),
-                  plan_.model.hidden_size);
+                  view_.lane_model.hidden_size);
 }
 
 std::int32_t PipelineRunner::batch_of(const Segment& segment) const {

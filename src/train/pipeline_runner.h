@@ -33,7 +33,7 @@ struct EvalSums {
 /// backend: sums are read late.
 class PipelineRunner {
   public:
-    PipelineRunner(const Job& job, const Plan& plan, std::size_t stage_index, Stage& stage,
+    PipelineRunner(const Job& job, const ReplicaView& view, std::size_t stage_index, Stage& stage,
                    Communicator& communicator, Backend& backend);
 
     ~PipelineRunner();
@@ -77,8 +77,8 @@ class PipelineRunner {
     void drain();
 
     bool first() const { return stage_index_ == 0; }
-    bool last() const { return stage_index_ + 1 == plan_.replica.stages.size(); }
-    int rank_of(std::size_t stage) const { return plan_.replica.stages[stage].rank; }
+    bool last() const { return stage_index_ + 1 == view_.replica.stages.size(); }
+    int rank_of(std::size_t stage) const { return view_.replica.stages[stage].rank; }
     std::int32_t slot_of(std::int32_t microbatch) const { return microbatch % stage_.slots(); }
     std::int64_t tokens_of(std::int32_t microbatch) const;
     TensorView message(const Buffer& buffer, std::int32_t microbatch) const;
@@ -92,7 +92,7 @@ class PipelineRunner {
     const std::vector<std::int32_t>& carried_adapters(const Action& action);
 
     const Job& job_;
-    const Plan& plan_;
+    ReplicaView view_;
     std::size_t stage_index_;
     Stage& stage_;
     Communicator& communicator_;

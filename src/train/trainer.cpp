@@ -13,6 +13,7 @@
 #include "io/adapters/adapter_file.h"
 #include "io/files.h"
 #include "measure/measured_trace.h"
+#include "plan/replica_view.h"
 #include "plan/text/window_text.h"
 #include "train/early_stopping.h"
 #include "train/orders/stop_request.h"
@@ -154,7 +155,7 @@ void Trainer::evaluate(const Window& window) {
         if (parts_.mpi.is_root()) records_.beat(state_, elapsed());
     };
     const std::vector<EvalSums> mine = parts_.runner.run(window, parts_.loader, {{}, sign_of_life});
-    const int last_rank = parts_.plan.replica.stages.back().rank;
+    const int last_rank = only_replica(parts_.plan).replica.stages.back().rank;
     const std::vector<EvalSums> sums =
         eval_sums_from_text(broadcast_text(parts_.mpi, eval_sums_text(mine), last_rank));
     if (!parts_.mpi.is_root()) return;

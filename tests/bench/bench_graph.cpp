@@ -47,7 +47,7 @@ void run(const CommandLine::Bench& bench, const MpiSession& mpi) {
     const auto backend = make_backend("cuda", {threads_per_rank(mpi), 0, DType::bf16});
     const RandomData data(bench);
     const BenchCase bench_case(bench, mpi, data, true);
-    Stage stage(bench_case.job, bench_case.plan, 0, *bench_case.weights, *backend);
+    Stage stage(bench_case.job, only_replica(bench_case.plan), 0, *bench_case.weights, *backend);
     const Progress start{0, {0}, {false}};
     const Window window = plan_window(bench_case.job, bench_case.plan, bench_case.infos, start, 1);
     Loader loader(bench_case.files, std::vector<DatasetId>{DatasetId{0}}, true);

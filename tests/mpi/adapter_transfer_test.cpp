@@ -44,12 +44,13 @@ void expect_whole_adapters(const std::vector<StagePlan>& stages) {
     const Job job = two_adapters();
     Plan plan;
     plan.model = small_model(layers);
-    plan.replica.stages = stages;
+    plan.replicas.resize(1);
+    plan.replicas[0].stages = stages;
     const StagePlan& stage = stages[static_cast<std::size_t>(session().rank())];
     const auto backend = make_backend("cpu", {1, 0});
     plan.adapter_capacity = 2;
     plan.first_admitted = {AdapterId{0}, AdapterId{1}};
-    AdapterBank bank(job, plan, stage, *backend);
+    AdapterBank bank(job, only_replica(plan), stage, *backend);
     constexpr AdapterBank::Part parts[] = {
         AdapterBank::Part::parameters, AdapterBank::Part::first_moments,
         AdapterBank::Part::second_moments, AdapterBank::Part::gradients};

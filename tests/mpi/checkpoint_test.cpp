@@ -37,8 +37,10 @@ class Checkpoints : public ::testing::Test {
         job_.datasets.emplace_back();
         job_.datasets.back().name = "data";
         plan_.model = small_model();
-        plan_.replica.stages = partition_layers(static_cast<std::int32_t>(plan_.model.layers),
-                                                session().size(), CostModel{}, MicrobatchLoad{});
+        plan_.replicas.resize(1);
+        plan_.replicas[0].stages =
+            partition_layers(static_cast<std::int32_t>(plan_.model.layers), session().size(),
+                             CostModel{}, MicrobatchLoad{});
         plan_.adapter_capacity = 8;
         plan_.first_admitted = {AdapterId{0}, AdapterId{1}};
         identity_ = {to_yaml(job_), "weights", {"data"}, {""}};
@@ -49,10 +51,10 @@ class Checkpoints : public ::testing::Test {
     }
 
     const StagePlan& stage() const {
-        return plan_.replica.stages[static_cast<std::size_t>(session().rank())];
+        return plan_.replicas[0].stages[static_cast<std::size_t>(session().rank())];
     }
     std::unique_ptr<AdapterBank> bank() const {
-        return std::make_unique<AdapterBank>(job_, plan_, stage(), *backend_);
+        return std::make_unique<AdapterBank>(job_, only_replica(plan_), stage(), *backend_);
     }
     void fill(AdapterBank& bank, AdapterId adapter, std::uint64_t key) const {
         for (std::size_t p = 0; p < std::size(parts); ++p) {
@@ -84,7 +86,7 @@ class Checkpoints : public ::testing::Test {
     void expect_loadable(const std::vector<StagePlan>& writers,
                          const std::vector<StagePlan>& readers) {
         plan_.first_admitted = {AdapterId{0}, AdapterId{1}, AdapterId{2}};
-        plan_.replica.stages = writers;
+        plan_.replicas[0].stages = writers;
         const auto saved = bank();
         for (const AdapterId adapter : plan_.first_admitted) {
             fill(*saved, adapter, 11 * index(adapter) + 7);
@@ -92,9 +94,9 @@ class Checkpoints : public ::testing::Test {
         saved->suspend(AdapterId{1});
         save(*saved, 5);
         for (const StagePlan& reader : readers) {
-            AdapterBank loaded(job_, plan_, reader, *backend_);
+            AdapterBank loaded(job_, only_replica(plan_), reader, *backend_);
             load_checkpoint(path(5), job_, plan_.model, reader, loaded);
-            AdapterBank want(job_, plan_, reader, *backend_);
+            AdapterBank want(job_, only_replica(plan_), reader, *backend_);
             for (const AdapterId adapter : plan_.first_admitted) {
                 fill(want, adapter, 11 * index(adapter) + 7);
                 expect_equal(loaded, want, adapter);

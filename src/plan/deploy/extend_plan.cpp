@@ -23,6 +23,7 @@ class Extension {
           datasets_(datasets),
           first_(plan.adapters.size()),
           plan_(plan),
+          view_(only_replica(plan_)),
           checks_(job, plan_.model, source, problems_) {}
 
     Plan run() {
@@ -57,7 +58,7 @@ class Extension {
             used.insert(job_.adapters[a].dataset);
         }
         for (const DatasetId id : used) {
-            checks_.dataset(id, datasets_[index(id)], plan_.microbatch_tokens,
+            checks_.dataset(id, datasets_[index(id)], view_.replica.microbatch_tokens,
                             "start a run with microbatch_tokens: # or more for them");
             widen(plan_.samples, datasets_[index(id)]);
         }
@@ -65,11 +66,12 @@ class Extension {
 
     void check(const AdapterJob& adapter) {
         checks_.rank(adapter);
-        if (adapter.r > plan_.saved_columns) {
-            problems_.add(checks_.where(cat("adapters.", adapter.name, ".r")),
-                          cat("rank ", adapter.r, " is larger than the ", plan_.saved_columns,
-                              " columns that this run keeps for A's products"),
-                          cat("use at most ", plan_.saved_columns, ", ", start_again_hint));
+        if (adapter.r > view_.replica.saved_columns) {
+            problems_.add(
+                checks_.where(cat("adapters.", adapter.name, ".r")),
+                cat("rank ", adapter.r, " is larger than the ", view_.replica.saved_columns,
+                    " columns that this run keeps for A's products"),
+                cat("use at most ", view_.replica.saved_columns, ", ", start_again_hint));
         }
     }
 
@@ -79,13 +81,12 @@ class Extension {
 
     /// The engine's scratch may grow with the adapters; the room for adapters shrinks by as much.
     void plan_memory() {
-        for (std::size_t s = 0; s < plan_.memory.size(); ++s) {
-            MemoryPlan& memory = plan_.memory[s];
-            const StagePlan& stage = plan_.replica.stages[s];
-            memory.engine = engine_layout(job_, plan_, stage).total();
-            const std::uint64_t largest = largest_adapter_bytes(stage, job_, plan_.model);
+        for (const StagePlan& stage : view_.replica.stages) {
+            MemoryPlan& memory = plan_.memory[static_cast<std::size_t>(stage.rank)];
+            memory.engine = engine_layout(job_, view_, stage).total();
+            const std::uint64_t largest = largest_adapter_bytes(stage, job_, view_.lane_model);
             if (plan_.bytes_per_rank > 0) {
-                const std::uint64_t room = adapter_room(plan_, s);
+                const std::uint64_t room = adapter_room(plan_, stage.rank);
                 if (largest > room) refuse(stage.rank, largest, room);
                 memory.adapters = std::min(memory.adapters, room);
             }
@@ -105,6 +106,7 @@ class Extension {
     std::span<const DatasetInfo> datasets_;
     std::size_t first_;
     Plan plan_;
+    ReplicaView view_;
     Problems problems_;
     AdapterChecks checks_;
 };

@@ -10,26 +10,27 @@ namespace loratrain {
 namespace {
 
 /// Memory grows with the layers. 0 = not even one fits.
-std::int32_t most_layers(const Job& job, Plan trial, std::size_t stage) {
+std::int32_t most_layers(const Job& job, const ReplicaView& view, std::size_t stage) {
+    ReplicaPlan trial = view.replica;
     const auto fits = [&](std::int64_t layers) {
-        trial.replica.stages[stage].layer_count = static_cast<std::int32_t>(layers);
-        return stage_memory(job, trial, stage).total() <= trial.bytes_per_rank;
+        trial.stages[stage].layer_count = static_cast<std::int32_t>(layers);
+        return stage_memory(job, view.with(trial), stage).total() <= view.plan.bytes_per_rank;
     };
-    return static_cast<std::int32_t>(last_that_holds(0, trial.model.layers + 1, fits));
+    return static_cast<std::int32_t>(last_that_holds(0, view.lane_model.layers + 1, fits));
 }
 
 }  // namespace
 
-std::vector<StagePlan> fit_layers(const Job& job, const Plan& plan, std::int64_t tokens,
+std::vector<StagePlan> fit_layers(const Job& job, const ReplicaView& view, std::int64_t tokens,
                                   Recompute recompute) {
-    Plan trial = plan;
+    ReplicaPlan trial = view.replica;
     trial.microbatch_tokens = tokens;
     trial.recompute = recompute;
-    std::vector<StagePlan> stages = plan.replica.stages;
+    std::vector<StagePlan> stages = view.replica.stages;
     std::vector<std::int32_t> room;
     std::int32_t surplus = 0;
     for (std::size_t s = 0; s < stages.size(); ++s) {
-        const std::int32_t most = most_layers(job, trial, s);
+        const std::int32_t most = most_layers(job, view.with(trial), s);
         if (most == 0) return {};
         const std::int32_t moved = std::max(0, stages[s].layer_count - most);
         stages[s].layer_count -= moved;

@@ -17,6 +17,7 @@
 #include "plan/deploy/search_layout.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/memory_model.h"
+#include "plan/replica_view.h"
 #include "plan/schedule/admission.h"
 
 namespace loratrain {
@@ -54,6 +55,7 @@ class Planner {
           cluster_(cluster),
           checks_(job, model, job.path, problems_) {
         plan_.model = model;
+        plan_.replicas.resize(1);
         plan_.backend = cluster.backend;
         plan_.precision = job.model.precision;
         if (plan_.precision == Precision::automatic) {
@@ -62,7 +64,7 @@ class Planner {
         }
         for (const AdapterJob& adapter : job.adapters) used_.insert(adapter.dataset);
         longest_sample_ = longest_sample();
-        if (former != nullptr) keep_sizes(*former);
+        if (former != nullptr) keep_sizes(only_replica(*former).replica);
     }
 
     Plan run() {
@@ -89,6 +91,10 @@ class Planner {
     }
 
   private:
+    ReplicaPlan& replica() { return plan_.replicas.front(); }
+    const ReplicaPlan& replica() const { return plan_.replicas.front(); }
+    ReplicaView view() const { return only_replica(plan_); }
+
     std::string where(std::string_view key) const { return cat(job_.path, ": ", key); }
     const DatasetInfo& data_of(const AdapterJob& adapter) const {
         return datasets_[index(adapter.dataset)];
@@ -117,12 +123,12 @@ class Planner {
                               " ranks would stay unused by ", stages, " stages"),
                           cat("start ", stages, " ranks, or set pipeline_stages to auto"));
         }
-        plan_.max_in_flight = std::clamp(stages, 1, layers);
+        replica().max_in_flight = std::clamp(stages, 1, layers);
     }
 
     void place_stages(bool recompute) {
-        plan_.replica.stages =
-            split(plan_.max_in_flight, recompute ? Recompute::layer : Recompute::none);
+        replica().stages =
+            split(replica().max_in_flight, recompute ? Recompute::layer : Recompute::none);
     }
 
     std::vector<StagePlan> split(std::int32_t stages, Recompute recompute) const {
@@ -136,16 +142,18 @@ class Planner {
         if (take_stages_that_fit(former_stages_)) return;
         if (plan_.first_admitted.size() < job_.adapters.size()) return;
         take_stages_that_fit(choose_split(static_cast<std::int32_t>(plan_.model.layers),
-                                          plan_.max_in_flight, built_in_, plan_.costs, usual_loads_,
-                                          plan_.recompute));
+                                          replica().max_in_flight, built_in_, plan_.costs,
+                                          usual_loads_, replica().recompute));
     }
 
     bool take_stages_that_fit(const std::vector<StagePlan>& stages) {
         if (stages.empty()) return false;
-        Plan trial = plan_;
-        trial.replica.stages = stages;
-        if (!fits_memory(job_, trial, plan_.microbatch_tokens, plan_.recompute)) return false;
-        plan_.replica.stages = stages;
+        ReplicaPlan trial = replica();
+        trial.stages = stages;
+        if (!fits_memory(job_, view().with(trial), replica().microbatch_tokens,
+                         replica().recompute))
+            return false;
+        replica().stages = stages;
         find_fitting_tokens();
         return true;
     }
@@ -153,12 +161,13 @@ class Planner {
     /// 1F1B and mLoRA are defined by as many microbatches in flight as stages.
     void choose_depth() {
         if (job_.schedule.policy != SchedulePolicy::balanced) return;
-        if (!fits_memory(job_, plan_, plan_.microbatch_tokens, plan_.recompute)) return;
-        Plan former = plan_;
+        if (!fits_memory(job_, view(), replica().microbatch_tokens, replica().recompute)) return;
+        ReplicaPlan former = replica();
         former.max_in_flight = former_depth_;
-        const bool kept = former_depth_ >= plan_.max_in_flight &&
-                          fits_memory(job_, former, plan_.microbatch_tokens, plan_.recompute);
-        plan_.max_in_flight =
+        const bool kept = former_depth_ >= replica().max_in_flight &&
+                          fits_memory(job_, view().with(former), replica().microbatch_tokens,
+                                      replica().recompute);
+        replica().max_in_flight =
             kept ? former_depth_ : search_depth(job_, plan_, datasets_, built_in_);
         find_fitting_tokens();
     }
@@ -257,10 +266,10 @@ class Planner {
         return tokens;
     }
 
-    void keep_sizes(const Plan& former) {
-        if (former.replica.stages.size() == static_cast<std::size_t>(stages_wanted())) {
+    void keep_sizes(const ReplicaPlan& former) {
+        if (former.stages.size() == static_cast<std::size_t>(stages_wanted())) {
             former_depth_ = former.max_in_flight;
-            former_stages_ = former.replica.stages;
+            former_stages_ = former.stages;
         }
         if (!job_.parallel.microbatch_tokens && former.microbatch_tokens >= longest_sample_) {
             sized_job_.parallel.microbatch_tokens = former.microbatch_tokens;
@@ -284,8 +293,8 @@ class Planner {
             if (!may_use(job_, recompute)) continue;
             const bool admitted = admit_most([&] {
                 place_stages(recompute == Recompute::layer);
-                std::vector<StagePlan> stages = fit_layers(job_, plan_, tokens, recompute);
-                if (!stages.empty()) plan_.replica.stages = std::move(stages);
+                std::vector<StagePlan> stages = fit_layers(job_, view(), tokens, recompute);
+                if (!stages.empty()) replica().stages = std::move(stages);
                 choose_microbatch_size();
             });
             if (admitted) return;
@@ -302,7 +311,7 @@ class Planner {
     bool admit_on_former_stages() {
         if (former_stages_.empty()) return false;
         return admit_most([&] {
-            plan_.replica.stages = former_stages_;
+            replica().stages = former_stages_;
             choose_microbatch_size();
         });
     }
@@ -320,8 +329,8 @@ class Planner {
                                             all.begin() + static_cast<std::ptrdiff_t>(count));
                 lay_out();
                 const bool fair = count == all.size() || !with_fair_size || has_fair_size();
-                const std::int64_t tokens = plan_.microbatch_tokens;
-                if (fair && fits_memory(job_, plan_, tokens, plan_.recompute)) return true;
+                const std::int64_t tokens = replica().microbatch_tokens;
+                if (fair && fits_memory(job_, view(), tokens, replica().recompute)) return true;
             }
         }
         return false;
@@ -331,12 +340,12 @@ class Planner {
     /// does not fit is left to plan_memory.
     void search_sizes() {
         if (sized_job_.parallel.microbatch_tokens) return;
-        if (!fits_memory(job_, plan_, plan_.microbatch_tokens, plan_.recompute)) return;
+        if (!fits_memory(job_, view(), replica().microbatch_tokens, replica().recompute)) return;
         plan_.trials = search_layout(job_, plan_, datasets_, built_in_,
                                      std::min(usual_tokens(), largest_round_), longest_sample_);
         if (plan_.trials.empty()) return;
         const LayoutTrial& best = plan_.trials.front();
-        plan_.microbatch_tokens = best.microbatch_tokens;
+        replica().microbatch_tokens = best.microbatch_tokens;
         plan_.first_admitted =
             admission_order(job_, std::vector<AdapterClaim>(job_.adapters.size()));
         plan_.first_admitted.resize(static_cast<std::size_t>(best.adapters));
@@ -344,7 +353,8 @@ class Planner {
 
     bool has_fair_size() const {
         return sized_job_.parallel.microbatch_tokens ||
-               plan_.microbatch_tokens >= std::min(usual_tokens(), largest_round_) / crowded_share;
+               replica().microbatch_tokens >=
+                   std::min(usual_tokens(), largest_round_) / crowded_share;
     }
 
     /// Recomputation makes layers cost more, so they are split anew when it turns out necessary.
@@ -352,24 +362,24 @@ class Planner {
         plan_.bytes_per_rank = cluster_.bytes_per_rank;
         choose_microbatch_size();
         if (job_.parallel.recompute != Recompute::automatic) return;
-        if (plan_.recompute != Recompute::layer) return;
+        if (replica().recompute != Recompute::layer) return;
         place_stages(true);
         choose_microbatch_size();
     }
 
     void find_fitting_tokens() {
         if (plan_.bytes_per_rank == 0) return;
-        plan_.fitting.none = largest_fitting_tokens(job_, plan_, Recompute::none, longest_sample_);
+        plan_.fitting.none = largest_fitting_tokens(job_, view(), Recompute::none, longest_sample_);
         plan_.fitting.layer =
-            largest_fitting_tokens(job_, plan_, Recompute::layer, longest_sample_);
+            largest_fitting_tokens(job_, view(), Recompute::layer, longest_sample_);
     }
 
     void choose_microbatch_size() {
         find_fitting_tokens();
         const MicrobatchChoice choice = choose_microbatch(
-            sized_job_, plan_, std::min(usual_tokens(), largest_round_), longest_sample_);
-        plan_.microbatch_tokens = choice.tokens;
-        plan_.recompute = choice.recompute;
+            sized_job_, view(), std::min(usual_tokens(), largest_round_), longest_sample_);
+        replica().microbatch_tokens = choice.tokens;
+        replica().recompute = choice.recompute;
     }
 
     /// Most adapters in a microbatch of training.
@@ -387,13 +397,13 @@ class Planner {
         const std::int32_t compact = round_up_to_granule(ranks.front());
         const std::int32_t widest = widest_pad(plan_.backend);
         if (columns() > free_columns) ranks.resize(std::min(ranks.size(), most_segments()));
-        plan_.pad_columns = compact <= widest ? std::min(columns(), widest) : 0;
-        plan_.saved_columns = std::max(plan_.pad_columns, compact);
+        replica().pad_columns = compact <= widest ? std::min(columns(), widest) : 0;
+        replica().saved_columns = std::max(replica().pad_columns, compact);
     }
 
     void plan_memory() {
-        for (std::size_t s = 0; s < plan_.replica.stages.size(); ++s) {
-            plan_.memory.push_back(stage_memory(job_, plan_, s));
+        for (std::size_t s = 0; s < replica().stages.size(); ++s) {
+            plan_.memory.push_back(stage_memory(job_, view(), s));
         }
         if (cluster_.bytes_per_rank == 0) return;
         const LayerSplit by_this = [&](std::int32_t stages, Recompute recompute) {
@@ -403,10 +413,10 @@ class Planner {
         for (std::size_t s = 0; s < plan_.memory.size(); ++s) {
             const MemoryPlan& memory = plan_.memory[s];
             if (memory.total() <= cluster_.bytes_per_rank) continue;
-            if (hint.empty()) hint = memory_hint(job_, plan_, longest_sample_, by_this);
+            if (hint.empty()) hint = memory_hint(job_, view(), longest_sample_, by_this);
             problems_.add(
                 where("parallel"),
-                cat("rank ", plan_.replica.stages[s].rank, " needs ", human_bytes(memory.total()),
+                cat("rank ", replica().stages[s].rank, " needs ", human_bytes(memory.total()),
                     " (weights ", human_bytes(memory.weights), ", adapters ",
                     human_bytes(memory.adapters), ", activations ", human_bytes(memory.activations),
                     ", workspace ", human_bytes(memory.workspace), ", engine ",

@@ -27,39 +27,40 @@ class Search {
   public:
     Search(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
            const CostModel& costs)
-        : job_(job), plan_(plan), datasets_(datasets) {
+        : job_(job), plan_(plan), view_(only_replica(plan)), datasets_(datasets) {
         order_ = admission_order(job, std::vector<AdapterClaim>(job.adapters.size()));
         order_.resize(std::min(order_.size(), most_admitted(job)));
         rules_.policy = job.schedule.policy;
         rules_.packing =
             job.schedule.packing == Packing::milp ? Packing::greedy : job.schedule.packing;
-        rules_.stages = plan.replica.stages;
-        rules_.max_in_flight = plan.max_in_flight;
+        rules_.stages = view_.replica.stages;
+        rules_.max_in_flight = view_.replica.max_in_flight;
         rules_.costs = costs;
-        rules_.recompute = plan.recompute;
+        rules_.recompute = view_.replica.recompute;
     }
 
     std::vector<LayoutTrial> run(std::int64_t usual, std::int64_t longest) {
         std::vector<LayoutTrial> trials;
-        if (plan_.replica.stages.size() == 1) return trials;
+        if (view_.replica.stages.size() == 1) return trials;
         for (const std::int64_t size : candidates(usual, longest)) {
             const std::size_t adapters = adapters_beside(size);
             if (adapters > 0) trials.push_back(play(size, adapters, true));
         }
         if (trials.empty()) return trials;
         trials.insert(trials.begin(),
-                      play(plan_.microbatch_tokens, plan_.first_admitted.size(), true));
+                      play(view_.replica.microbatch_tokens, plan_.first_admitted.size(), true));
         choose(trials);
         return trials;
     }
 
     std::int32_t depth() {
         std::vector<double> speeds;
-        const std::int32_t least = plan_.max_in_flight;
+        const std::int32_t least = view_.replica.max_in_flight;
         for (std::int32_t depth = least; depth <= 2 * least && fits_with(depth); ++depth) {
             rules_.max_in_flight = depth;
-            speeds.push_back(play(plan_.microbatch_tokens, plan_.first_admitted.size(), false)
-                                 .tokens_per_second);
+            speeds.push_back(
+                play(view_.replica.microbatch_tokens, plan_.first_admitted.size(), false)
+                    .tokens_per_second);
         }
         if (speeds.empty()) return least;
         const double wanted =
@@ -71,9 +72,10 @@ class Search {
 
   private:
     bool fits_with(std::int32_t depth) const {
-        Plan trial = plan_;
+        ReplicaPlan trial = view_.replica;
         trial.max_in_flight = depth;
-        return fits_memory(job_, trial, plan_.microbatch_tokens, plan_.recompute);
+        return fits_memory(job_, view_.with(trial), view_.replica.microbatch_tokens,
+                           view_.replica.recompute);
     }
 
     std::vector<std::int64_t> candidates(std::int64_t usual, std::int64_t longest) const {
@@ -83,7 +85,7 @@ class Search {
         std::vector<std::int64_t> sizes;
         for (std::int64_t parts = parts_of_usual; parts >= fewest_parts; --parts) {
             const std::int64_t size = usual * parts / parts_of_usual;
-            if (size >= fewest && size != plan_.microbatch_tokens) sizes.push_back(size);
+            if (size >= fewest && size != view_.replica.microbatch_tokens) sizes.push_back(size);
         }
         return sizes;
     }
@@ -92,7 +94,7 @@ class Search {
         Plan trial = plan_;
         trial.first_admitted = order_;
         while (!trial.first_admitted.empty() &&
-               !fits_memory(job_, trial, tokens, plan_.recompute)) {
+               !fits_memory(job_, only_replica(trial), tokens, view_.replica.recompute)) {
             trial.first_admitted.pop_back();
         }
         return trial.first_admitted.size();
@@ -168,6 +170,7 @@ class Search {
 
     const Job& job_;
     const Plan& plan_;
+    ReplicaView view_;
     std::span<const DatasetInfo> datasets_;
     std::vector<AdapterId> order_;  ///< that may train at once
     PackRules rules_;
@@ -185,7 +188,8 @@ std::vector<LayoutTrial> search_layout(const Job& job, const Plan& plan,
 
 std::int32_t search_depth(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                           const CostModel& costs) {
-    if (plan.replica.stages.size() == 1) return plan.max_in_flight;
+    const ReplicaPlan& replica = only_replica(plan).replica;
+    if (replica.stages.size() == 1) return replica.max_in_flight;
     return Search(job, plan, datasets, costs).depth();
 }
 

@@ -45,14 +45,15 @@ bool in_bf16(const Plan& plan) {
     return on_cuda(plan) && plan.precision == Precision::bf16;
 }
 
-bool takes_cudnn(const Plan& plan) {
-    const std::int64_t width = plan.model.head_dim;
-    return in_bf16(plan) && width % 8 == 0 && width <= widest_cudnn_head;
+bool takes_cudnn(const ReplicaView& view) {
+    const std::int64_t width = view.lane_model.head_dim;
+    return in_bf16(view.plan) && width % 8 == 0 && width <= widest_cudnn_head;
 }
 
-std::int64_t most_samples(const Plan& plan) {
-    const SampleBounds& samples = plan.samples;
-    const std::int64_t room = std::max<std::int64_t>(0, plan.microbatch_tokens - samples.longest);
+std::int64_t most_samples(const ReplicaView& view) {
+    const SampleBounds& samples = view.plan.samples;
+    const std::int64_t room =
+        std::max<std::int64_t>(0, view.replica.microbatch_tokens - samples.longest);
     return std::max<std::int64_t>(
         1, std::min(samples.per_round, 1 + room / std::max<std::int64_t>(1, samples.shortest)));
 }
@@ -63,14 +64,14 @@ std::vector<const AdapterJob*> all_adapters(const Job& job) {
     return adapters;
 }
 
-std::int64_t most_tiles(const Plan& plan, std::int64_t columns, std::int64_t segments) {
+std::int64_t most_tiles(const ReplicaView& view, std::int64_t columns, std::int64_t segments) {
     const std::int64_t row_tiles =
         std::max<std::int64_t>(1, most_processors / pieces(columns, sweep_columns));
-    return std::min(row_tiles, pieces(plan.microbatch_tokens, sweep_rows)) + segments;
+    return std::min(row_tiles, pieces(view.replica.microbatch_tokens, sweep_rows)) + segments;
 }
 
 /// lora_shrink and lora_grad_a of the linears of `shape` together.
-std::int64_t group_scratch(const Plan& plan, const LinearGroupShape& shape,
+std::int64_t group_scratch(const ReplicaView& view, const LinearGroupShape& shape,
                            const std::vector<const AdapterJob*>& adapters) {
     std::int64_t copied = 0;
     std::int64_t ranks = 0;
@@ -84,101 +85,105 @@ std::int64_t group_scratch(const Plan& plan, const LinearGroupShape& shape,
     }
     const std::int64_t copies = copied * rounded_up(shape.in, copy_columns) * 2;
     const std::int64_t gradients =
-        most_tiles(plan, shape.in, std::ssize(adapters)) * ranks * shape.in * 4;
+        most_tiles(view, shape.in, std::ssize(adapters)) * ranks * shape.in * 4;
     return std::max(copies, gradients);
 }
 
 /// lora_backward of one linear.
-std::int64_t linear_scratch(const Plan& plan, Linear linear,
+std::int64_t linear_scratch(const ReplicaView& view, Linear linear,
                             const std::vector<const AdapterJob*>& adapters) {
     std::int64_t ranks = 0;
     for (const AdapterJob* adapter : adapters) {
         if (!adapter->targets_linear(linear)) continue;
         ranks = std::max(ranks, rounded_up(adapter->r, sweep_ranks));
     }
-    const std::int64_t out = linear_shape(plan.model, linear).out;
-    const std::int64_t gradients = most_tiles(plan, out, std::ssize(adapters)) * out;
-    const std::int64_t ds = pieces(out, sweep_columns) * plan.microbatch_tokens;
+    const std::int64_t out = linear_shape(view.lane_model, linear).out;
+    const std::int64_t gradients = most_tiles(view, out, std::ssize(adapters)) * out;
+    const std::int64_t ds = pieces(out, sweep_columns) * view.replica.microbatch_tokens;
     return ranks * (gradients + ds) * 4;
 }
 
 }  // namespace
 
-std::uint64_t gemm_workspace_bytes(const Plan& plan) {
-    return on_cuda(plan) ? gemm_workspace : 0;
+std::uint64_t gemm_workspace_bytes(const ReplicaView& view) {
+    return on_cuda(view.plan) ? gemm_workspace : 0;
 }
 
-std::uint64_t gemm_timing_bytes(const Plan& plan, const StagePlan& stage) {
-    if (!in_bf16(plan)) return 0;
+std::uint64_t gemm_timing_bytes(const ReplicaView& view, const StagePlan& stage) {
+    if (!in_bf16(view.plan)) return 0;
     std::int64_t widest = 0;
     for (int g = 0; g < linear_group_count; ++g) {
-        const LinearGroupShape shape = group_shape(plan.model, static_cast<LinearGroup>(g));
-        widest = std::max(widest, shape.in + shape.out + (1 + shape.count) * plan.saved_columns);
+        const LinearGroupShape shape = group_shape(view.lane_model, static_cast<LinearGroup>(g));
+        widest =
+            std::max(widest, shape.in + shape.out + (1 + shape.count) * view.replica.saved_columns);
     }
-    std::int64_t elements = sizes_alike(plan.microbatch_tokens).largest * widest;
+    std::int64_t elements = sizes_alike(view.replica.microbatch_tokens).largest * widest;
     if (stage.has_head) {
-        const std::int64_t rows = sizes_alike(logits_chunk(plan).rows).largest;
-        elements = std::max(elements, rows * (plan.model.hidden_size + plan.model.vocab_size));
+        const std::int64_t rows = sizes_alike(logits_chunk(view).rows).largest;
+        elements =
+            std::max(elements, rows * (view.lane_model.hidden_size + view.lane_model.vocab_size));
     }
-    return grown(elements * static_cast<std::int64_t>(compute_bytes(plan)) + 2 * gemm_alignment);
+    return grown(elements * static_cast<std::int64_t>(compute_bytes(view.plan)) +
+                 2 * gemm_alignment);
 }
 
-std::uint64_t table_ring_bytes(const Plan& plan) {
-    return on_cuda(plan) ? table_ring + table_cache : 0;
+std::uint64_t table_ring_bytes(const ReplicaView& view) {
+    return on_cuda(view.plan) ? table_ring + table_cache : 0;
 }
 
-std::uint64_t operator_scratch_bytes(const Job& job, const Plan& plan, const StagePlan& stage) {
-    if (!on_cuda(plan)) return 0;
+std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
+                                     const StagePlan& stage) {
+    if (!on_cuda(view.plan)) return 0;
     std::int64_t bytes = least_scratch;
-    if (stage.has_head) bytes = std::max(bytes, logits_chunk(plan).rows * 12);
-    if (!in_bf16(plan)) return static_cast<std::uint64_t>(bytes);
+    if (stage.has_head) bytes = std::max(bytes, logits_chunk(view).rows * 12);
+    if (!in_bf16(view.plan)) return static_cast<std::uint64_t>(bytes);
     const std::vector<const AdapterJob*> adapters = all_adapters(job);
     for (int g = 0; g < linear_group_count; ++g) {
-        const LinearGroupShape shape = group_shape(plan.model, static_cast<LinearGroup>(g));
-        bytes = std::max(bytes, group_scratch(plan, shape, adapters));
+        const LinearGroupShape shape = group_shape(view.lane_model, static_cast<LinearGroup>(g));
+        bytes = std::max(bytes, group_scratch(view, shape, adapters));
     }
     for (int i = 0; i < linear_count; ++i) {
-        bytes = std::max(bytes, linear_scratch(plan, static_cast<Linear>(i), adapters));
+        bytes = std::max(bytes, linear_scratch(view, static_cast<Linear>(i), adapters));
     }
     return static_cast<std::uint64_t>(bytes);
 }
 
-std::uint64_t attention_row_bytes(const Plan& plan) {
-    if (!on_cuda(plan)) return 0;
+std::uint64_t attention_row_bytes(const ReplicaView& view) {
+    if (!on_cuda(view.plan)) return 0;
     constexpr std::int64_t statistics_bytes = 8;
-    return grown(plan.microbatch_tokens * plan.model.heads * statistics_bytes);
+    return grown(view.replica.microbatch_tokens * view.lane_model.heads * statistics_bytes);
 }
 
-std::uint64_t attention_tile_bytes(const Plan& plan) {
-    if (!on_cuda(plan)) return 0;
+std::uint64_t attention_tile_bytes(const ReplicaView& view) {
+    if (!on_cuda(view.plan)) return 0;
     constexpr std::uint64_t tile_tables = 3;
     constexpr std::int64_t tile_bytes = 12;
     constexpr std::int64_t fewest_tile_rows = 32;
-    const std::int64_t t = plan.microbatch_tokens;
+    const std::int64_t t = view.replica.microbatch_tokens;
     // Evaluation packs samples of any number, each of one token or more.
     return tile_tables * grown((t / fewest_tile_rows + t) * tile_bytes);
 }
 
-std::uint64_t cudnn_workspace_bytes(const Plan& plan) {
-    if (!takes_cudnn(plan)) return 0;
-    const ModelSpec& model = plan.model;
-    const auto [samples, length, tokens] =
-        attention_shape(most_samples(plan), plan.samples.longest, plan.microbatch_tokens);
+std::uint64_t cudnn_workspace_bytes(const ReplicaView& view) {
+    if (!takes_cudnn(view)) return 0;
+    const ModelSpec& model = view.lane_model;
+    const auto [samples, length, tokens] = attention_shape(
+        most_samples(view), view.plan.samples.longest, view.replica.microbatch_tokens);
     const std::int64_t scores = std::min(score_limit, samples * model.heads * length * length * 2);
     const double padding = static_cast<double>(rounded_up(length, 64) * rounded_up(length, 128)) /
                            static_cast<double>(length * length);
     const std::int64_t sums = tokens * model.heads * 4;
     const std::int64_t queries_per_key = model.heads / model.kv_heads;
-    const std::int64_t ld = model.q_size() + 2 * model.kv_size() + 3 * plan.saved_columns;
+    const std::int64_t ld = model.q_size() + 2 * model.kv_size() + 3 * view.replica.saved_columns;
     const std::int64_t all_heads = queries_per_key > 1 ? 2 * tokens * ld * queries_per_key * 4 : 0;
     return grown(static_cast<std::int64_t>(static_cast<double>(scores) * padding) + sums +
                  all_heads);
 }
 
-std::uint64_t cudnn_table_bytes(const Plan& plan) {
-    if (!takes_cudnn(plan)) return 0;
+std::uint64_t cudnn_table_bytes(const ReplicaView& view) {
+    if (!takes_cudnn(view)) return 0;
     constexpr std::int64_t operands = 9;
-    const std::int64_t rows = plan.microbatch_tokens + 32;
+    const std::int64_t rows = view.replica.microbatch_tokens + 32;
     return 2 * grown((1 + operands) * rows * 4);
 }
 
@@ -187,16 +192,16 @@ std::uint64_t EngineLayout::total() const {
            attention_tiles + cudnn_workspace + cudnn_tables;
 }
 
-EngineLayout engine_layout(const Job& job, const Plan& plan, const StagePlan& stage) {
+EngineLayout engine_layout(const Job& job, const ReplicaView& view, const StagePlan& stage) {
     EngineLayout layout;
-    layout.gemm_workspace = gemm_workspace_bytes(plan);
-    layout.gemm_timing = gemm_timing_bytes(plan, stage);
-    layout.table_ring = table_ring_bytes(plan);
-    layout.operator_scratch = operator_scratch_bytes(job, plan, stage);
-    layout.attention_rows = attention_row_bytes(plan);
-    layout.attention_tiles = attention_tile_bytes(plan);
-    layout.cudnn_workspace = cudnn_workspace_bytes(plan);
-    layout.cudnn_tables = cudnn_table_bytes(plan);
+    layout.gemm_workspace = gemm_workspace_bytes(view);
+    layout.gemm_timing = gemm_timing_bytes(view, stage);
+    layout.table_ring = table_ring_bytes(view);
+    layout.operator_scratch = operator_scratch_bytes(job, view, stage);
+    layout.attention_rows = attention_row_bytes(view);
+    layout.attention_tiles = attention_tile_bytes(view);
+    layout.cudnn_workspace = cudnn_workspace_bytes(view);
+    layout.cudnn_tables = cudnn_table_bytes(view);
     return layout;
 }
 

@@ -14,16 +14,16 @@ namespace loratrain {
 /// NCCL's buffers (session/cluster.cpp keeps room for those).
 
 /// cuBLASLt's workspace. Source: backend/cuda/cuda_backend.cpp.
-std::uint64_t gemm_workspace_bytes(const Plan& plan);
+std::uint64_t gemm_workspace_bytes(const ReplicaView& view);
 
 /// A and C of a GEMM whose algorithms are timed, with the most rows that share the choice
 /// (sizes_alike): [T, K + R] and [T, N + R per linear] of a group of linears; [rows of a chunk,
 /// H] and [rows, V] of the head. Source: GemmCublasLt::gemms_to_time; fp32 times nothing.
-std::uint64_t gemm_timing_bytes(const Plan& plan, const StagePlan& stage);
+std::uint64_t gemm_timing_bytes(const ReplicaView& view, const StagePlan& stage);
 
 /// Device side of the ring of small tables, and the cache of LoRA tables. Source:
 /// backend/cuda/cuda_backend.cpp.
-std::uint64_t table_ring_bytes(const Plan& plan);
+std::uint64_t table_ring_bytes(const ReplicaView& view);
 
 /// CudaBackend::reserve_workspace, the largest of its uses:
 /// - lora_shrink: bf16 copies of the factors A of a group, [sum of ranks in 8s, K in 64s];
@@ -33,12 +33,13 @@ std::uint64_t table_ring_bytes(const Plan& plan);
 ///   tiles <= min(ceil(T / 256), processors / ceil(columns / 256)) + adapters of the group
 ///   (kernels/lora_tensor_*.cu; the fp32 kernels use none);
 /// - cross_entropy: 12 bytes per row of a chunk; sum_squares: 1024 doubles; adamw: 64 bytes.
-std::uint64_t operator_scratch_bytes(const Job& job, const Plan& plan, const StagePlan& stage);
+std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
+                                     const StagePlan& stage);
 
 /// Own attention kernels: row statistics [Q, T] x 8, and three tables of tiles of 12 bytes, at most
 /// T / 32 + samples each. Source: backend/cuda/attention.cpp.
-std::uint64_t attention_row_bytes(const Plan& plan);
-std::uint64_t attention_tile_bytes(const Plan& plan);
+std::uint64_t attention_row_bytes(const ReplicaView& view);
+std::uint64_t attention_tile_bytes(const ReplicaView& view);
 
 /// Workspace of cuDNN's attention, bf16 with head_dim <= 128 only. With s samples in the
 /// microbatch, l tokens in the longest, T in all (rounded up as base/attention_shape.h says), Q
@@ -50,9 +51,9 @@ std::uint64_t attention_tile_bytes(const Plan& plan);
 ///   with their LoRA pad (cudnn_frontend, scaled_dot_product_flash_attention.h: *_fullhead_size).
 /// s <= min(samples of a round, 1 + (T - l) / shortest sample). cuDNN is counted also where it was
 /// not built in, or samples are too short for it to be chosen.
-std::uint64_t cudnn_workspace_bytes(const Plan& plan);
+std::uint64_t cudnn_workspace_bytes(const ReplicaView& view);
 /// Its tables of lengths and offsets, forward and backward: 10 x int32 per sample.
-std::uint64_t cudnn_table_bytes(const Plan& plan);
+std::uint64_t cudnn_table_bytes(const ReplicaView& view);
 
 struct EngineLayout {
     std::uint64_t gemm_workspace = 0;
@@ -65,6 +66,6 @@ struct EngineLayout {
     std::uint64_t cudnn_tables = 0;
     std::uint64_t total() const;
 };
-EngineLayout engine_layout(const Job& job, const Plan& plan, const StagePlan& stage);
+EngineLayout engine_layout(const Job& job, const ReplicaView& view, const StagePlan& stage);
 
 }  // namespace loratrain

@@ -14,11 +14,11 @@ bool may_use(const Job& job, Recompute recompute);
 
 /// Whether every rank of the plan stays within plan.bytes_per_rank (always, when that is 0) with
 /// these microbatches and this recomputation in place of the plan's own.
-bool fits_memory(const Job& job, const Plan& plan, std::int64_t tokens, Recompute recompute);
+bool fits_memory(const Job& job, const ReplicaView& view, std::int64_t tokens, Recompute recompute);
 
 /// The largest microbatch_tokens from `least` to most_fitting_tokens that fits_memory, by bisection
 /// (memory grows with the tokens); 0 when `least` does not fit.
-std::int64_t largest_fitting_tokens(const Job& job, const Plan& plan, Recompute recompute,
+std::int64_t largest_fitting_tokens(const Job& job, const ReplicaView& view, Recompute recompute,
                                     std::int64_t least);
 
 /// Size of the microbatches and whether to recompute: what the job says, and where that is auto
@@ -32,7 +32,7 @@ struct MicrobatchChoice {
     std::int64_t tokens = 0;
     Recompute recompute = Recompute::none;
 };
-MicrobatchChoice choose_microbatch(const Job& job, const Plan& plan, std::int64_t usual,
+MicrobatchChoice choose_microbatch(const Job& job, const ReplicaView& view, std::int64_t usual,
                                    std::int64_t longest);
 
 /// How the planner splits the layers over that many stages.
@@ -40,7 +40,7 @@ using LayerSplit = std::function<std::vector<StagePlan>(std::int32_t stages, Rec
 
 /// What would make a plan fit that does not: "microbatch_tokens: 512 would fit (now 1024); more
 /// than 1 pipeline stages (ranks) make each one smaller, 3 would fit".
-std::string memory_hint(const Job& job, const Plan& plan, std::int64_t longest,
+std::string memory_hint(const Job& job, const ReplicaView& view, std::int64_t longest,
                         const LayerSplit& split);
 
 }  // namespace loratrain

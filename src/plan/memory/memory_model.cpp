@@ -19,9 +19,9 @@ std::uint64_t bytes_of(std::int64_t elements, std::uint64_t element_bytes) {
     return aligned(static_cast<std::uint64_t>(elements) * element_bytes);
 }
 
-std::uint64_t norm_and_bias_bytes(const Plan& plan) {
-    const ModelSpec& model = plan.model;
-    const std::uint64_t e = compute_bytes(plan);
+std::uint64_t norm_and_bias_bytes(const ReplicaView& view) {
+    const ModelSpec& model = view.lane_model;
+    const std::uint64_t e = compute_bytes(view.plan);
     std::uint64_t bytes = 2 * bytes_of(model.hidden_size, e);
     if (model.qk_norm) bytes += 2 * bytes_of(model.head_dim, e);
     for (int i = 0; i < linear_count; ++i) {
@@ -31,14 +31,14 @@ std::uint64_t norm_and_bias_bytes(const Plan& plan) {
     return bytes;
 }
 
-std::uint64_t layer_weight_bytes(const Plan& plan) {
-    std::uint64_t bytes = norm_and_bias_bytes(plan);
+std::uint64_t layer_weight_bytes(const ReplicaView& view) {
+    std::uint64_t bytes = norm_and_bias_bytes(view);
     for (int g = 0; g < linear_group_count; ++g) {
         const auto group = static_cast<LinearGroup>(g);
-        const LinearGroupShape shape = group_shape(plan.model, group);
-        bytes += weights_are_staged(plan)
-                     ? bytes_of(shape.in * shape.out, weight_bytes(plan))
-                     : bytes_of(augmented_elements(plan, group), compute_bytes(plan));
+        const LinearGroupShape shape = group_shape(view.lane_model, group);
+        bytes += weights_are_staged(view.plan)
+                     ? bytes_of(shape.in * shape.out, weight_bytes(view.plan))
+                     : bytes_of(augmented_elements(view, group), compute_bytes(view.plan));
     }
     return bytes;
 }
@@ -90,11 +90,11 @@ bool weights_are_staged(const Plan& plan) {
     return weight_bytes(plan) != compute_bytes(plan);
 }
 
-LayerSlotLayout layer_slot_layout(const Plan& plan) {
-    const ModelSpec& model = plan.model;
-    const std::uint64_t e = compute_bytes(plan);
-    const std::int64_t t = plan.microbatch_tokens;
-    const std::int64_t r = plan.saved_columns;
+LayerSlotLayout layer_slot_layout(const ReplicaView& view) {
+    const ModelSpec& model = view.lane_model;
+    const std::uint64_t e = compute_bytes(view.plan);
+    const std::int64_t t = view.replica.microbatch_tokens;
+    const std::int64_t r = view.replica.saved_columns;
     LayerSlotLayout layout;
     auto take = [&](std::int64_t columns, std::uint64_t element_bytes) {
         const std::uint64_t start = layout.bytes;
@@ -113,51 +113,54 @@ LayerSlotLayout layer_slot_layout(const Plan& plan) {
     return layout;
 }
 
-std::uint64_t boundary_bytes(const Plan& plan) {
-    return bytes_of(plan.microbatch_tokens * plan.model.hidden_size, compute_bytes(plan)) +
-           message_tail_bytes(plan);
+std::uint64_t boundary_bytes(const ReplicaView& view) {
+    return bytes_of(view.replica.microbatch_tokens * view.lane_model.hidden_size,
+                    compute_bytes(view.plan)) +
+           message_tail_bytes(view.plan);
 }
 
-std::uint64_t table_bytes(const Plan& plan) {
+std::uint64_t table_bytes(const ReplicaView& view) {
     constexpr std::int64_t tables = 10;
-    return bytes_of(tables * (plan.microbatch_tokens + 1), sizeof(std::int32_t)) +
+    return bytes_of(tables * (view.replica.microbatch_tokens + 1), sizeof(std::int32_t)) +
            tables * alignment;
 }
 
-std::int32_t kept_layers(const Plan& plan, const StagePlan& stage) {
-    return plan.recompute == Recompute::layer ? 0 : stage.layer_count;
+std::int32_t kept_layers(const ReplicaView& view, const StagePlan& stage) {
+    return view.replica.recompute == Recompute::layer ? 0 : stage.layer_count;
 }
 
-std::uint64_t slot_bytes(const Plan& plan, const StagePlan& stage) {
+std::uint64_t slot_bytes(const ReplicaView& view, const StagePlan& stage) {
     const auto boundaries = static_cast<std::uint64_t>(stage.layer_count) + 1;
-    const auto layers = static_cast<std::uint64_t>(kept_layers(plan, stage));
-    std::uint64_t bytes = layers * layer_slot_layout(plan).bytes +
-                          boundaries * boundary_bytes(plan) + table_bytes(plan);
+    const auto layers = static_cast<std::uint64_t>(kept_layers(view, stage));
+    std::uint64_t bytes = layers * layer_slot_layout(view).bytes +
+                          boundaries * boundary_bytes(view) + table_bytes(view);
     if (stage.has_head) {
-        bytes += bytes_of(plan.microbatch_tokens * plan.model.hidden_size, compute_bytes(plan));
+        bytes += bytes_of(view.replica.microbatch_tokens * view.lane_model.hidden_size,
+                          compute_bytes(view.plan));
     }
     return bytes;
 }
 
-std::int32_t slot_count(const Plan& plan, std::size_t stage_index) {
-    return std::max(1, plan.max_in_flight - static_cast<std::int32_t>(stage_index));
+std::int32_t slot_count(const ReplicaView& view, std::size_t stage_index) {
+    return std::max(1, view.replica.max_in_flight - static_cast<std::int32_t>(stage_index));
 }
 
 std::uint64_t message_tail_bytes(const Plan& plan) {
     return aligned(2 * static_cast<std::uint64_t>(plan.adapter_capacity) * sizeof(double));
 }
 
-LogitsChunk logits_chunk(const Plan& plan) {
-    const ModelSpec& model = plan.model;
+LogitsChunk logits_chunk(const ReplicaView& view) {
+    const ModelSpec& model = view.lane_model;
     LogitsChunk chunk;
-    const auto row_bytes = model.vocab_size * static_cast<std::int64_t>(compute_bytes(plan));
-    const bool cuda = plan.backend == BackendKind::cuda;
+    const auto row_bytes = model.vocab_size * static_cast<std::int64_t>(compute_bytes(view.plan));
+    const bool cuda = view.plan.backend == BackendKind::cuda;
     chunk.rows = (cuda ? logits_chunk_bytes_cuda : logits_chunk_bytes_cpu) / row_bytes;
     if (chunk.rows > logits_chunk_rows) chunk.rows -= chunk.rows % logits_chunk_rows;
-    chunk.rows = std::clamp<std::int64_t>(chunk.rows, 1, plan.microbatch_tokens);
+    chunk.rows = std::clamp<std::int64_t>(chunk.rows, 1, view.replica.microbatch_tokens);
     chunk.vocab = model.vocab_size;
-    if (weights_are_staged(plan)) {
-        const auto head_row = model.hidden_size * static_cast<std::int64_t>(compute_bytes(plan));
+    if (weights_are_staged(view.plan)) {
+        const auto head_row =
+            model.hidden_size * static_cast<std::int64_t>(compute_bytes(view.plan));
         chunk.vocab = std::clamp<std::int64_t>(staged_head_bytes / head_row, 1, model.vocab_size);
     }
     return chunk;
@@ -168,11 +171,11 @@ std::uint64_t WorkspaceLayout::total() const {
            scalars;
 }
 
-WorkspaceLayout workspace_layout(const Plan& plan, const StagePlan& stage) {
-    const ModelSpec& model = plan.model;
-    const std::uint64_t e = compute_bytes(plan);
-    const std::int64_t t = plan.microbatch_tokens;
-    const std::int64_t r = plan.saved_columns;
+WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage) {
+    const ModelSpec& model = view.lane_model;
+    const std::uint64_t e = compute_bytes(view.plan);
+    const std::int64_t t = view.replica.microbatch_tokens;
+    const std::int64_t r = view.replica.saved_columns;
     WorkspaceLayout layout;
     std::int64_t widest_in = 0;
     std::int64_t widest_out = 0;
@@ -182,15 +185,15 @@ WorkspaceLayout workspace_layout(const Plan& plan, const StagePlan& stage) {
         const LinearGroupShape shape = group_shape(model, group);
         widest_in = std::max(widest_in, shape.in);
         widest_out = std::max(widest_out, shape.out + shape.count * r);
-        largest_group = std::max(largest_group, augmented_elements(plan, group));
+        largest_group = std::max(largest_group, augmented_elements(view, group));
     }
     layout.input = bytes_of(t * (widest_in + r), e);
     layout.gradient = bytes_of(t * widest_out, e);
     layout.residual = bytes_of(t * (model.hidden_size + r), e);
     layout.inner = bytes_of(t * widest_in, e);
-    if (plan.recompute == Recompute::layer) layout.layer = layer_slot_layout(plan).bytes;
-    const LogitsChunk chunk = logits_chunk(plan);
-    if (weights_are_staged(plan)) {
+    if (view.replica.recompute == Recompute::layer) layout.layer = layer_slot_layout(view).bytes;
+    const LogitsChunk chunk = logits_chunk(view);
+    if (weights_are_staged(view.plan)) {
         const std::int64_t head = stage.has_head ? chunk.vocab * model.hidden_size : 0;
         layout.staged = bytes_of(std::max(largest_group, head), e);
     }
@@ -198,17 +201,17 @@ WorkspaceLayout workspace_layout(const Plan& plan, const StagePlan& stage) {
         layout.logits = bytes_of(chunk.rows * model.vocab_size, e);
         layout.head_rows = 3 * bytes_of(chunk.rows * model.hidden_size, e);
     }
-    if (plan.replica.stages.size() > 1) layout.messages = 4 * boundary_bytes(plan);
-    const std::int64_t adapters = plan.adapter_capacity;
+    if (view.replica.stages.size() > 1) layout.messages = 4 * boundary_bytes(view);
+    const std::int64_t adapters = view.plan.adapter_capacity;
     layout.scalars = 5 * bytes_of(adapters, sizeof(double)) +
                      bytes_of(2 * adapters, sizeof(std::int64_t)) +
                      2 * bytes_of(t + 1, sizeof(double));
     return layout;
 }
 
-std::int64_t augmented_elements(const Plan& plan, LinearGroup group) {
-    const LinearGroupShape shape = group_shape(plan.model, group);
-    const std::int64_t r = plan.pad_columns;
+std::int64_t augmented_elements(const ReplicaView& view, LinearGroup group) {
+    const LinearGroupShape shape = group_shape(view.lane_model, group);
+    const std::int64_t r = view.replica.pad_columns;
     return (shape.out + shape.count * r) * (shape.in + r);
 }
 
@@ -244,26 +247,27 @@ std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job,
     return largest;
 }
 
-MemoryPlan stage_memory(const Job& job, const Plan& plan, std::size_t stage_index) {
-    const StagePlan& stage = plan.replica.stages[stage_index];
-    const ModelSpec& model = plan.model;
+MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t stage_index) {
+    const StagePlan& stage = view.replica.stages[stage_index];
+    const ModelSpec& model = view.lane_model;
     MemoryPlan memory;
-    memory.weights = static_cast<std::uint64_t>(stage.layer_count) * layer_weight_bytes(plan);
-    const std::uint64_t matrix = bytes_of(model.vocab_size * model.hidden_size, weight_bytes(plan));
+    memory.weights = static_cast<std::uint64_t>(stage.layer_count) * layer_weight_bytes(view);
+    const std::uint64_t matrix =
+        bytes_of(model.vocab_size * model.hidden_size, weight_bytes(view.plan));
     if (stage.has_embedding) memory.weights += matrix;
-    if (stage.has_head) memory.weights += bytes_of(model.hidden_size, compute_bytes(plan));
+    if (stage.has_head) memory.weights += bytes_of(model.hidden_size, compute_bytes(view.plan));
     if (stage.has_head && !(model.tie_word_embeddings && stage.has_embedding)) {
         memory.weights += matrix;
     }
     memory.weights += bytes_of(model.head_dim / 2, size_of(DType::f32));
-    for (const AdapterId adapter : plan.first_admitted) {
+    for (const AdapterId adapter : view.plan.first_admitted) {
         memory.adapters += adapter_bytes_on(stage, adapter, job, model);
     }
     memory.adapters = std::max(memory.adapters, largest_adapter_bytes(stage, job, model));
     memory.activations =
-        static_cast<std::uint64_t>(slot_count(plan, stage_index)) * slot_bytes(plan, stage);
-    memory.workspace = workspace_layout(plan, stage).total();
-    memory.engine = engine_layout(job, plan, stage).total();
+        static_cast<std::uint64_t>(slot_count(view, stage_index)) * slot_bytes(view, stage);
+    memory.workspace = workspace_layout(view, stage).total();
+    memory.engine = engine_layout(job, view, stage).total();
     return memory;
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "plan/plan.h"
+#include "plan/replica_view.h"
 
 namespace loratrain {
 
@@ -54,24 +54,24 @@ struct LayerSlotLayout {
     std::uint64_t s_down = 0;
     std::uint64_t bytes = 0;
 };
-LayerSlotLayout layer_slot_layout(const Plan& plan);
+LayerSlotLayout layer_slot_layout(const ReplicaView& view);
 
 /// x [T, H] between layers, with room for a message tail.
-std::uint64_t boundary_bytes(const Plan& plan);
+std::uint64_t boundary_bytes(const ReplicaView& view);
 
 /// Layers of a stage whose activations a slot keeps: all, or with recomputation none.
-std::int32_t kept_layers(const Plan& plan, const StagePlan& stage);
+std::int32_t kept_layers(const ReplicaView& view, const StagePlan& stage);
 
 /// Whole slot of a stage: its kept layers, layers + 1 boundaries, the microbatch's index tables
 /// and, on the last stage, the loss gradient [T, H].
-std::uint64_t slot_bytes(const Plan& plan, const StagePlan& stage);
+std::uint64_t slot_bytes(const ReplicaView& view, const StagePlan& stage);
 
 /// int32 index tables of a microbatch: ids, targets, positions, samples, offsets, rows, bins,
 /// scales, and offsets in the rows of a shared first and last layer.
-std::uint64_t table_bytes(const Plan& plan);
+std::uint64_t table_bytes(const ReplicaView& view);
 
 /// Slots a stage needs: max_in_flight - stage index, at least 1.
-std::int32_t slot_count(const Plan& plan, std::size_t stage_index);
+std::int32_t slot_count(const ReplicaView& view, std::size_t stage_index);
 
 /// Message tail: two doubles (sum of squares, loss sum) for every adapter that may come to be.
 std::uint64_t message_tail_bytes(const Plan& plan);
@@ -81,7 +81,7 @@ struct LogitsChunk {
     std::int64_t rows = 0;
     std::int64_t vocab = 0;  ///< head rows widened at a time when staged, else the vocabulary
 };
-LogitsChunk logits_chunk(const Plan& plan);
+LogitsChunk logits_chunk(const ReplicaView& view);
 
 /// Scratch shared by all layers of a stage; sizes in bytes, 0 = not needed.
 struct WorkspaceLayout {
@@ -98,10 +98,10 @@ struct WorkspaceLayout {
     std::uint64_t scalars = 0;   ///< per-adapter sums and counters
     std::uint64_t total() const;
 };
-WorkspaceLayout workspace_layout(const Plan& plan, const StagePlan& stage);
+WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage);
 
 /// Elements of one group's augmented matrix: (N + count R) x (K + R).
-std::int64_t augmented_elements(const Plan& plan, LinearGroup group);
+std::int64_t augmented_elements(const ReplicaView& view, LinearGroup group);
 
 /// Parameters of an adapter in the layers of a stage.
 std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& model,
@@ -115,6 +115,6 @@ std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const 
 std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job, const ModelSpec& model);
 
 /// All of a stage's rank: the above, and engine_memory.h.
-MemoryPlan stage_memory(const Job& job, const Plan& plan, std::size_t stage_index);
+MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t stage_index);
 
 }  // namespace loratrain

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "plan/deploy/make_plan.h"
+#include "plan/replica_view.h"
 #include "plan/schedule/admission.h"
 
 namespace loratrain {
@@ -56,7 +57,8 @@ class Predictor {
           plan_(plan),
           datasets_(datasets),
           progress_(at_start(plan)),
-          busy_(plan.replica.stages.size(), 0.0) {}
+          view_(only_replica(plan)),
+          busy_(view_.replica.stages.size(), 0.0) {}
 
     Prediction run(std::int32_t rounds) {
         int stretches = 0;
@@ -82,7 +84,7 @@ class Predictor {
     }
 
     Timeline simulate(const Window& window) const {
-        Simulator simulator(job_, plan_, plan_.costs);
+        Simulator simulator(job_, view_, plan_.costs);
         simulator.add(window);
         return simulator.timeline();
     }
@@ -138,6 +140,7 @@ class Predictor {
     Progress progress_;
     double seconds_ = 0.0;
     double tokens_ = 0.0;
+    ReplicaView view_;
     std::vector<double> busy_;
     Prediction result_;
 };

@@ -62,11 +62,11 @@ double Timeline::tokens_per_second() const {
     return whole > 0.0 ? static_cast<double>(tokens()) / whole : 0.0;
 }
 
-Simulator::Simulator(const Job& job, const Plan& plan, const CostModel& costs)
-    : job_(job), plan_(plan), costs_(costs), stages_(plan.replica.stages.size()) {
+Simulator::Simulator(const Job& job, const ReplicaView& view, const CostModel& costs)
+    : job_(job), view_(view), costs_(costs), stages_(view.replica.stages.size()) {
     timeline_.stages.resize(stages_.size());
     for (std::size_t s = 0; s < stages_.size(); ++s) {
-        const std::int32_t host = plan.replica.stages[s].rank / std::max(1, costs.ranks_per_host);
+        const std::int32_t host = view.replica.stages[s].rank / std::max(1, costs.ranks_per_host);
         stages_[s].host = static_cast<std::size_t>(host);
         computing_.resize(std::max(computing_.size(), stages_[s].host + 1));
     }
@@ -234,24 +234,24 @@ bool Simulator::receive(std::size_t stage, Channel& channel, ActionKind sent,
 }
 
 double Simulator::seconds_of(std::size_t stage, const Action& action) const {
-    const StagePlan& part = plan_.replica.stages[stage];
+    const StagePlan& part = view_.replica.stages[stage];
     if (action.kind == ActionKind::step) {
         const AdapterId adapter = item(timeline_.batches, action.batch).adapter;
-        const std::int64_t parameters =
-            adapter_parameters(job_.adapter(adapter), plan_.model, layers_of(part, adapter).count);
+        const std::int64_t parameters = adapter_parameters(job_.adapter(adapter), view_.lane_model,
+                                                           layers_of(part, adapter).count);
         return costs_.step_fixed + costs_.step_per_parameter * static_cast<double>(parameters);
     }
     const AdapterLoads& loads = item(loads_, number(action.microbatch));
     return action.kind == ActionKind::forward
                ? forward_seconds(costs_, part, loads)
-               : backward_seconds(costs_, part, loads, plan_.recompute);
+               : backward_seconds(costs_, part, loads, view_.replica.recompute);
 }
 
 double Simulator::bytes_of(const Action& action) const {
-    const auto tail = static_cast<double>(message_tail_bytes(plan_));
+    const auto tail = static_cast<double>(message_tail_bytes(view_.plan));
     if (action.kind == ActionKind::send_norms) return tail;
-    const auto row =
-        static_cast<double>(plan_.model.hidden_size) * static_cast<double>(compute_bytes(plan_));
+    const auto row = static_cast<double>(view_.lane_model.hidden_size) *
+                     static_cast<double>(compute_bytes(view_.plan));
     return tail + row * static_cast<double>(item(loads_, number(action.microbatch)).total.tokens);
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "plan/cost/costs.h"
-#include "plan/plan.h"
+#include "plan/replica_view.h"
 
 namespace loratrain {
 
@@ -45,7 +45,7 @@ struct Timeline {
 class Simulator {
   public:
     /// `job` and `plan` are kept by reference.
-    Simulator(const Job& job, const Plan& plan, const CostModel& costs);
+    Simulator(const Job& job, const ReplicaView& view, const CostModel& costs);
 
     /// Continues every stage with its list of the window, up to the time at which the first stage
     /// has nothing more to do: what it does next may slow the others down. Throws Error when a
@@ -90,7 +90,7 @@ class Simulator {
     double bytes_of(const Action& action) const;
 
     const Job& job_;
-    const Plan& plan_;
+    ReplicaView view_;
     CostModel costs_;
     double now_ = 0.0;
     std::vector<StageState> stages_;

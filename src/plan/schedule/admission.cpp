@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <tuple>
 
 #include "base/error.h"
 #include "plan/memory/memory_model.h"
+#include "plan/tensor_shard.h"
 
 namespace loratrain {
 
@@ -31,22 +33,25 @@ std::size_t most_admitted(const Job& job) {
     return job.schedule.max_adapters ? static_cast<std::size_t>(*job.schedule.max_adapters) : all;
 }
 
-std::uint64_t adapter_room(const Plan& plan, std::size_t stage_index) {
-    const MemoryPlan& memory = plan.memory[stage_index];
+std::uint64_t adapter_room(const Plan& plan, std::int32_t rank) {
+    const MemoryPlan& memory = plan.memory[static_cast<std::size_t>(rank)];
     const std::uint64_t rest = memory.total() - memory.adapters;
     return plan.bytes_per_rank > rest ? plan.bytes_per_rank - rest : 0;
 }
 
 std::vector<AdapterId> admit(const Job& job, const Plan& plan,
                              std::span<const AdapterClaim> claims) {
-    const std::size_t stages = plan.replica.stages.size();
-    std::vector<std::uint64_t> taken(stages, 0);
+    std::map<std::int32_t, std::uint64_t> taken;  // by rank: lanes of a stage take the same
     const auto fits = [&](AdapterId adapter) {
         if (plan.bytes_per_rank == 0) return true;
         bool all = true;
-        for (std::size_t s = 0; s < stages; ++s) {
-            taken[s] += adapter_bytes_on(plan.replica.stages[s], adapter, job, plan.model);
-            all = all && taken[s] <= adapter_room(plan, s);
+        for (const ReplicaPlan& replica : plan.replicas) {
+            const ModelSpec model = lane_model(plan.model, replica.tensor);
+            for (const StagePlan& stage : replica.stages) {
+                std::uint64_t& bytes = taken[stage.rank];
+                bytes += adapter_bytes_on(stage, adapter, job, model);
+                all = all && bytes <= adapter_room(plan, stage.rank);
+            }
         }
         return all;
     };

@@ -23,12 +23,12 @@ std::vector<AdapterId> admission_order(const Job& job, std::span<const AdapterCl
 /// else schedule.max_adapters.
 std::size_t most_admitted(const Job& job);
 
-/// Bytes of a stage's rank that resident adapters may take together: what everything else leaves of
+/// Bytes of a rank that resident adapters may take together: what everything else leaves of
 /// plan.bytes_per_rank.
-std::uint64_t adapter_room(const Plan& plan, std::size_t stage_index);
+std::uint64_t adapter_room(const Plan& plan, std::int32_t rank);
 
 /// Who trains now: adapters in admission_order until most_admitted is reached or the next one does
-/// not fit into adapter_room of every stage beside those before it. Nobody is passed by: a smaller
+/// not fit into adapter_room of every rank beside those before it. Nobody is passed by: a smaller
 /// adapter further behind would otherwise keep a larger one waiting for ever. At least the first
 /// one is admitted (make_plan and extend_plan refuse an adapter that does not fit alone); empty
 /// when all are finished. `claims`: per AdapterId of `job`. Memory is not checked where

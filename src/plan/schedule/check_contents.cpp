@@ -57,9 +57,9 @@ struct Held {
 
 class ContentCheck {
   public:
-    ContentCheck(const Plan& plan, const Window& window, const SegmentBatches& batch_of,
+    ContentCheck(const ReplicaView& view, const Window& window, const SegmentBatches& batch_of,
                  Findings& findings)
-        : plan_(plan),
+        : view_(view),
           window_(window),
           batch_of_(batch_of),
           findings_(findings),
@@ -74,8 +74,8 @@ class ContentCheck {
 
   private:
     void check_steps() {
-        std::vector<std::int32_t> seen(plan_.adapters.size(), 0);
-        std::vector<const BatchPlan*> newest(plan_.adapters.size(), nullptr);
+        std::vector<std::int32_t> seen(view_.plan.adapters.size(), 0);
+        std::vector<const BatchPlan*> newest(view_.plan.adapters.size(), nullptr);
         for (const BatchPlan& batch : window_.batches) {
             const std::size_t a = index(batch.adapter);
             ++seen[a];
@@ -104,7 +104,7 @@ class ContentCheck {
     }
 
     void check_numbers(const BatchPlan& batch) {
-        const AdapterPlan& adapter = plan_.adapters[index(batch.adapter)];
+        const AdapterPlan& adapter = view_.plan.adapters[index(batch.adapter)];
         if (batch.step < 0 || batch.step >= adapter.total_steps) {
             findings_.add(batch_name(batch), " is outside its ", adapter.total_steps, " steps");
         }
@@ -119,9 +119,9 @@ class ContentCheck {
     void check_microbatch(std::size_t m) {
         const Microbatch& microbatch = window_.microbatches[m];
         if (microbatch.segments.empty()) findings_.add("microbatch ", m, " is empty");
-        if (microbatch.tokens() > plan_.microbatch_tokens) {
+        if (microbatch.tokens() > view_.replica.microbatch_tokens) {
             findings_.add("microbatch ", m, " has ", microbatch.tokens(), " tokens, more than ",
-                          plan_.microbatch_tokens);
+                          view_.replica.microbatch_tokens);
         }
         std::set<AdapterId> adapters;
         for (std::size_t i = 0; i < microbatch.segments.size(); ++i) {
@@ -159,7 +159,7 @@ class ContentCheck {
     }
 
     std::int64_t adapter_samples(const BatchPlan& batch) const {
-        return plan_.adapters[index(batch.adapter)].samples;
+        return view_.plan.adapters[index(batch.adapter)].samples;
     }
 
     void check_batch(std::size_t b) {
@@ -194,7 +194,7 @@ class ContentCheck {
         std::map<std::pair<AdapterId, std::int32_t>, std::int32_t> batches;
         for (const BatchPlan& batch : window_.batches) ++batches[{batch.adapter, batch.epoch}];
         for (const auto& [key, count] : batches) {
-            const AdapterPlan& adapter = plan_.adapters[index(key.first)];
+            const AdapterPlan& adapter = view_.plan.adapters[index(key.first)];
             const auto held = static_cast<std::int64_t>(seen_[key].size());
             if (count == adapter.steps_per_epoch && held != adapter.samples) {
                 findings_.add("epoch ", key.second, " of adapter ", number(key.first), " holds ",
@@ -203,7 +203,7 @@ class ContentCheck {
         }
     }
 
-    const Plan& plan_;
+    ReplicaView view_;
     const Window& window_;
     const SegmentBatches& batch_of_;
     Findings& findings_;
@@ -213,8 +213,8 @@ class ContentCheck {
 
 }  // namespace
 
-bool check_references(const Plan& plan, const Window& window, Findings& findings) {
-    const std::size_t stages = plan.replica.stages.size();
+bool check_references(const ReplicaView& view, const Window& window, Findings& findings) {
+    const std::size_t stages = view.replica.stages.size();
     if (window.actions.size() != stages || window.peak_in_flight.size() != stages) {
         findings.add("the window has action lists for ", window.actions.size(), " and peaks for ",
                      window.peak_in_flight.size(), " stages, the plan has ", stages);
@@ -222,7 +222,7 @@ bool check_references(const Plan& plan, const Window& window, Findings& findings
     }
     bool valid = true;
     for (const BatchPlan& batch : window.batches) {
-        valid = valid && within(number(batch.adapter), plan.adapters.size()) &&
+        valid = valid && within(number(batch.adapter), view.plan.adapters.size()) &&
                 within(number(batch.first_microbatch) - window.first_microbatch,
                        window.microbatches.size()) &&
                 within(number(batch.last_microbatch) - window.first_microbatch,
@@ -230,7 +230,7 @@ bool check_references(const Plan& plan, const Window& window, Findings& findings
     }
     for (const Microbatch& microbatch : window.microbatches) {
         for (const Segment& segment : microbatch.segments) {
-            valid = valid && within(number(segment.adapter), plan.adapters.size());
+            valid = valid && within(number(segment.adapter), view.plan.adapters.size());
         }
     }
     if (!valid) findings.add("a batch or segment names an adapter or microbatch that is not there");
@@ -265,9 +265,9 @@ SegmentBatches find_segment_batches(const Window& window, Findings& findings) {
     return batch_of;
 }
 
-void check_contents(const Plan& plan, const Window& window, const SegmentBatches& batch_of,
+void check_contents(const ReplicaView& view, const Window& window, const SegmentBatches& batch_of,
                     Findings& findings) {
-    ContentCheck(plan, window, batch_of, findings).run();
+    ContentCheck(view, window, batch_of, findings).run();
 }
 
 }  // namespace loratrain

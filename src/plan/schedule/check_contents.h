@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/plan.h"
+#include "plan/replica_view.h"
 #include "plan/schedule/findings.h"
 
 namespace loratrain {
@@ -12,7 +12,7 @@ namespace loratrain {
 using SegmentBatches = std::vector<std::vector<std::int32_t>>;
 
 /// Whether every index in the window points to something; what does not is a finding.
-bool check_references(const Plan& plan, const Window& window, Findings& findings);
+bool check_references(const ReplicaView& view, const Window& window, Findings& findings);
 
 /// Finds the batch of every segment; -1, and a finding, where there is none.
 SegmentBatches find_segment_batches(const Window& window, Findings& findings);
@@ -20,7 +20,7 @@ SegmentBatches find_segment_batches(const Window& window, Findings& findings);
 /// Everything about batches and microbatches that does not need the action lists: capacity, one
 /// segment per adapter, order of its steps, sample multisets, counts, steps and
 /// epochs. References must be valid.
-void check_contents(const Plan& plan, const Window& window, const SegmentBatches& batch_of,
+void check_contents(const ReplicaView& view, const Window& window, const SegmentBatches& batch_of,
                     Findings& findings);
 
 }  // namespace loratrain

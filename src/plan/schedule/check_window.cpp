@@ -32,12 +32,12 @@ struct StageState {
 /// The stages of a stream; numbers are those of the stream.
 class Execution {
   public:
-    explicit Execution(const Plan& plan)
-        : plan_(plan),
-          stages_(plan.replica.stages.size()),
+    explicit Execution(const ReplicaView& view)
+        : view_(view),
+          stages_(view.replica.stages.size()),
           up_(stages_.size()),
           down_(stages_.size()),
-          newest_(plan.adapters.size(), -1) {}
+          newest_(view.plan.adapters.size(), -1) {}
 
     void run(const Window& window, const SegmentBatches& batch_of, Findings& findings) {
         findings_ = &findings;
@@ -324,7 +324,8 @@ class Execution {
 
     void check_peak(std::size_t s, const Window& window) {
         const std::int32_t peak = stages_[s].peak;
-        const std::int32_t slots = std::max(1, plan_.max_in_flight - static_cast<std::int32_t>(s));
+        const std::int32_t slots =
+            std::max(1, view_.replica.max_in_flight - static_cast<std::int32_t>(s));
         if (peak != window.peak_in_flight[s]) {
             findings_->add("stage ", s, " has ", peak, " microbatches in flight, the window says ",
                            window.peak_in_flight[s]);
@@ -335,7 +336,7 @@ class Execution {
         }
     }
 
-    const Plan& plan_;
+    ReplicaView view_;
     Findings* findings_ = nullptr;
     bool evaluation_ = false;
     std::vector<BatchPlan> batches_;
@@ -350,20 +351,20 @@ class Execution {
 }  // namespace
 
 struct StreamChecker::State {
-    const Plan& plan;
+    ReplicaView view;
     std::unique_ptr<Execution> execution;
     std::int32_t batches = 0;
     std::int32_t microbatches = 0;
 };
 
-StreamChecker::StreamChecker(const Plan& plan) : state_(new State{plan, nullptr}) {}
+StreamChecker::StreamChecker(const ReplicaView& view) : state_(new State{view, nullptr}) {}
 StreamChecker::~StreamChecker() = default;
 
 std::vector<std::string> StreamChecker::check(const Window& window) {
     Findings findings;
     State& state = *state_;
     if (window.begins) {
-        state.execution = std::make_unique<Execution>(state.plan);
+        state.execution = std::make_unique<Execution>(state.view);
         state.batches = state.microbatches = 0;
     }
     if (!state.execution || window.first_batch != state.batches ||
@@ -371,10 +372,10 @@ std::vector<std::string> StreamChecker::check(const Window& window) {
         findings.add("the window does not continue the one before");
         return findings.take();
     }
-    if (check_references(state.plan, window, findings)) {
+    if (check_references(state.view, window, findings)) {
         const SegmentBatches batch_of = find_segment_batches(window, findings);
         if (findings.empty()) {
-            check_contents(state.plan, window, batch_of, findings);
+            check_contents(state.view, window, batch_of, findings);
             state.execution->run(window, batch_of, findings);
         }
     }
@@ -384,8 +385,8 @@ std::vector<std::string> StreamChecker::check(const Window& window) {
     return findings.take();
 }
 
-std::vector<std::string> check_window(const Plan& plan, const Window& window) {
-    StreamChecker checker(plan);
+std::vector<std::string> check_window(const ReplicaView& view, const Window& window) {
+    StreamChecker checker(view);
     return checker.check(window);
 }
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/plan.h"
+#include "plan/replica_view.h"
 
 namespace loratrain {
 
@@ -21,13 +21,13 @@ namespace loratrain {
 ///   earlier microbatches than (a, j+1);
 /// - peak in flight per stage equals peak_in_flight and is <= max_in_flight.
 /// For a window that begins and drains.
-std::vector<std::string> check_window(const Plan& plan, const Window& window);
+std::vector<std::string> check_window(const ReplicaView& view, const Window& window);
 
 /// The same for the windows of a stream, given one after the other: what waits for a later window
 /// is accepted until the one that drains, all else at once.
 class StreamChecker {
   public:
-    explicit StreamChecker(const Plan& plan);  ///< kept by reference
+    explicit StreamChecker(const ReplicaView& view);  ///< kept by reference
     ~StreamChecker();
     StreamChecker(const StreamChecker&) = delete;
     StreamChecker& operator=(const StreamChecker&) = delete;

@@ -6,25 +6,26 @@ namespace loratrain {
 
 namespace {
 
-PipelineLoad empty_load(const Plan& plan, bool evaluation) {
+PipelineLoad empty_load(const ReplicaView& view, bool evaluation) {
     PipelineLoad load;
-    load.stages = static_cast<std::int32_t>(plan.replica.stages.size());
-    load.max_in_flight = plan.max_in_flight;
+    load.stages = static_cast<std::int32_t>(view.replica.stages.size());
+    load.max_in_flight = view.replica.max_in_flight;
     load.forward_only = evaluation;
     return load;
 }
 
 }  // namespace
 
-PipelineOrder::PipelineOrder(const Plan& plan, bool evaluation)
-    : plan_(plan),
-      finished_after_(plan.adapters.size(), 0),
-      load_(empty_load(plan, evaluation)),
+PipelineOrder::PipelineOrder(const ReplicaView& view, bool evaluation)
+    : view_(view),
+      finished_after_(view.plan.adapters.size(), 0),
+      load_(empty_load(view, evaluation)),
       schedule_(load_) {}
 
 void PipelineOrder::add(const Window& window) {
     for (const Microbatch& microbatch : window.microbatches) {
-        add_times(load_, plan_.costs, plan_.replica.stages, plan_.recompute, loads_of(microbatch));
+        add_times(load_, view_.plan.costs, view_.replica.stages, view_.replica.recompute,
+                  loads_of(microbatch));
         load_.required.push_back(0);
     }
     for (const BatchPlan& batch : window.batches) {
@@ -36,14 +37,14 @@ void PipelineOrder::add(const Window& window) {
 }
 
 ComputeOrder PipelineOrder::advance(bool to_the_end) {
-    ComputeOrder order(plan_.replica.stages.size());
+    ComputeOrder order(view_.replica.stages.size());
     schedule_.advance(to_the_end, &order);
     return order;
 }
 
 std::vector<std::int32_t> PipelineOrder::peak_in_flight() const {
     std::vector<std::int32_t> peaks;
-    for (std::size_t s = 0; s < plan_.replica.stages.size(); ++s) {
+    for (std::size_t s = 0; s < view_.replica.stages.size(); ++s) {
         peaks.push_back(schedule_.peak_in_flight(s));
     }
     return peaks;

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/plan.h"
+#include "plan/replica_view.h"
 #include "plan/schedule/list_schedule.h"
 
 namespace loratrain {
@@ -15,7 +15,7 @@ namespace loratrain {
 class PipelineOrder {
   public:
     /// `plan` is kept by reference.
-    PipelineOrder(const Plan& plan, bool evaluation);
+    PipelineOrder(const ReplicaView& view, bool evaluation);
     PipelineOrder(const PipelineOrder&) = delete;
     PipelineOrder& operator=(const PipelineOrder&) = delete;
 
@@ -30,7 +30,7 @@ class PipelineOrder {
     std::vector<std::int32_t> peak_in_flight() const;
 
   private:
-    const Plan& plan_;
+    ReplicaView view_;
     std::vector<std::int32_t> finished_after_;  ///< per adapter: backwards that end its last batch
     PipelineLoad load_;
     ListSchedule schedule_;

@@ -53,8 +53,8 @@ class StageActions {
 
 }  // namespace
 
-PipelineActions::PipelineActions(const Plan& plan, bool evaluation)
-    : stages_(plan.replica.stages.size()), evaluation_(evaluation), order_(plan, evaluation) {}
+PipelineActions::PipelineActions(const ReplicaView& view, bool evaluation)
+    : stages_(view.replica.stages.size()), evaluation_(evaluation), order_(view, evaluation) {}
 
 void PipelineActions::note_carried(const Window& window) {
     if (evaluation_) return;

@@ -3,7 +3,7 @@
 #include <map>
 #include <vector>
 
-#include "plan/plan.h"
+#include "plan/replica_view.h"
 #include "plan/schedule/compute_order.h"
 
 namespace loratrain {
@@ -26,7 +26,7 @@ namespace loratrain {
 /// directions two neighbours can wait for each other.
 class PipelineActions {
   public:
-    PipelineActions(const Plan& plan, bool evaluation);
+    PipelineActions(const ReplicaView& view, bool evaluation);
 
     /// `window`: the stream's next one; everything but actions and peaks is filled.
     void add_to(Window& window);

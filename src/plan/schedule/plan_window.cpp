@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "plan/pack/batch_source.h"
 #include "plan/pack/pack_microbatches.h"
+#include "plan/replica_view.h"
 #include "plan/schedule/check_window.h"
 #include "plan/schedule/pipeline_actions.h"
 #include "plan/schedule/schedule_stream.h"
@@ -61,12 +62,13 @@ Window plan_eval_window(const Job& job, const Plan& plan, std::span<const Datase
                 {id, 0, {static_cast<std::int32_t>(i), samples[i].tokens, samples[i].targets}});
         }
     }
-    const auto stages = static_cast<std::int64_t>(plan.replica.stages.size());
-    window.microbatches = pack_balanced(items, plan.microbatch_tokens, stages);
+    const ReplicaView view = only_replica(plan);
+    const auto stages = static_cast<std::int64_t>(view.replica.stages.size());
+    window.microbatches = pack_balanced(items, view.replica.microbatch_tokens, stages);
     window.rounds = window.batches.empty() ? 0 : 1;
     locate_batches(window);
-    PipelineActions(plan, true).add_to(window);
-    const std::vector<std::string> findings = check_window(plan, window);
+    PipelineActions(view, true).add_to(window);
+    const std::vector<std::string> findings = check_window(view, window);
     if (!findings.empty()) {
         throw Error("the planned evaluation is not valid:\n  " + join(findings, "\n  "));
     }

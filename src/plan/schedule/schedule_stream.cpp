@@ -8,6 +8,7 @@
 #include "plan/cost/cost_model.h"
 #include "plan/pack/batch_source.h"
 #include "plan/pack/pack_block.h"
+#include "plan/replica_view.h"
 #include "plan/schedule/admission.h"
 #include "plan/schedule/check_window.h"
 #include "plan/schedule/pipeline_actions.h"
@@ -33,25 +34,27 @@ std::int32_t distance_to_multiple(std::int32_t round, std::int32_t every) {
 
 std::int32_t rounds_per_block(const Job& job, const Plan& plan,
                               std::span<const DatasetInfo> datasets) {
-    const auto stages = static_cast<std::int64_t>(plan.replica.stages.size());
+    const ReplicaPlan& replica = only_replica(plan).replica;
+    const auto stages = static_cast<std::int64_t>(replica.stages.size());
     if (stages == 1 || job.schedule.policy != SchedulePolicy::balanced) return 1;
     std::int64_t tokens = 0;
     for (const AdapterId a : admit(job, plan, std::vector<AdapterClaim>(job.adapters.size()))) {
         tokens += mean_step_tokens(job, plan, datasets, index(a));
     }
-    const std::int64_t microbatches = std::max<std::int64_t>(1, tokens / plan.microbatch_tokens);
+    const std::int64_t microbatches = std::max<std::int64_t>(1, tokens / replica.microbatch_tokens);
     return static_cast<std::int32_t>(std::clamp<std::int64_t>(
         microbatches_per_stage * stages / microbatches, 1, most_rounds_per_block));
 }
 
-static PackRules pack_rules(const Job& job, const Plan& plan, int threads) {
+static PackRules pack_rules(const Job& job, const ReplicaView& view, int threads) {
+    const Plan& plan = view.plan;
     PackRules rules;
     rules.policy = job.schedule.policy;
     rules.packing = job.schedule.packing;
-    rules.capacity = plan.microbatch_tokens;
-    rules.stages = plan.replica.stages;
-    rules.max_in_flight = plan.max_in_flight;
-    rules.costs = built_in_costs(plan.model, plan.precision,
+    rules.capacity = view.replica.microbatch_tokens;
+    rules.stages = view.replica.stages;
+    rules.max_in_flight = view.replica.max_in_flight;
+    rules.costs = built_in_costs(view.lane_model, plan.precision,
                                  plan.backend == BackendKind::cuda ? "h100" : "cpu");
     rules.recompute = Recompute::none;  // recomputation must not change results
     rules.solver_seconds = job.schedule.solver_seconds;
@@ -66,10 +69,10 @@ struct ScheduleStream::State {
           plan(of_plan),
           datasets(infos),
           progress(start),
-          rules(pack_rules(of_job, of_plan, threads)),
+          rules(pack_rules(of_job, only_replica(of_plan), threads)),
           per_block(rounds_per_block(of_job, of_plan, infos)),
-          actions(of_plan, false),
-          checker(of_plan) {
+          actions(only_replica(of_plan), false),
+          checker(only_replica(of_plan)) {
         LORATRAIN_CHECK(progress.steps.size() == plan.adapters.size() &&
                             progress.stopped.size() == plan.adapters.size(),
                         "progress does not match the plan's adapters");

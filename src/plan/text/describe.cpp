@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "base/text_table.h"
 #include "plan/predict/predict.h"
+#include "plan/replica_view.h"
 #include "plan/schedule/admission.h"
 #include "plan/stage_layers.h"
 
@@ -53,9 +54,10 @@ std::string stage_table(const Plan& plan) {
     std::vector<TextRow> rows{{"stage", "rank", "layers", "with", "weights", "adapters",
                                "activations", "workspace", "engine", "total"}};
     if (plan.bytes_per_rank > 0) rows.front().emplace_back("of capacity");
-    for (std::size_t s = 0; s < plan.replica.stages.size(); ++s) {
-        const StagePlan& stage = plan.replica.stages[s];
-        const MemoryPlan& memory = plan.memory[s];
+    const ReplicaPlan& replica = only_replica(plan).replica;
+    for (std::size_t s = 0; s < replica.stages.size(); ++s) {
+        const StagePlan& stage = replica.stages[s];
+        const MemoryPlan& memory = plan.memory[static_cast<std::size_t>(stage.rank)];
         TextRow ends;
         if (stage.has_embedding) ends.emplace_back("embedding");
         if (stage.has_head) ends.emplace_back("head");
@@ -101,7 +103,7 @@ std::string admission_summary(const Job& job, const Plan& plan) {
 }
 
 std::string recompute_summary(const Job& job, const Plan& plan) {
-    const bool layer = plan.recompute == Recompute::layer;
+    const bool layer = only_replica(plan).replica.recompute == Recompute::layer;
     std::string why = "as the job says";
     if (job.parallel.recompute == Recompute::automatic) {
         why = layer ? "too little memory for the activations of all layers"
@@ -140,6 +142,7 @@ std::string fitting_summary(const Plan& plan) {
 
 std::string microbatch_summary(const Job& job, const Plan& plan,
                                std::span<const DatasetInfo> datasets) {
+    const ReplicaPlan& replica = only_replica(plan).replica;
     const Window round = plan_window(job, plan, datasets, at_start(plan), 1);
     std::int64_t tokens = 0;
     std::int64_t padding = 0;
@@ -147,13 +150,13 @@ std::string microbatch_summary(const Job& job, const Plan& plan,
         tokens += batch.tokens;
         padding += batch.padding;
     }
-    const std::int64_t room = plan.microbatch_tokens * std::ssize(round.microbatches);
+    const std::int64_t room = replica.microbatch_tokens * std::ssize(round.microbatches);
     const double filled = 100.0 * static_cast<double>(tokens + padding) / static_cast<double>(room);
-    std::string lora = cat("augmented matrix, up to ", plan.pad_columns, " columns");
-    if (plan.pad_columns == 0) lora = cat("segments, ", plan.saved_columns, " columns");
-    return cat("microbatch  at most ", plan.microbatch_tokens, " tokens, ", plan.max_in_flight,
-               " in flight; LoRA by ", lora, "\nfirst round ", round.microbatches.size(),
-               " microbatches, ", tokens, " tokens, ",
+    std::string lora = cat("augmented matrix, up to ", replica.pad_columns, " columns");
+    if (replica.pad_columns == 0) lora = cat("segments, ", replica.saved_columns, " columns");
+    return cat("microbatch  at most ", replica.microbatch_tokens, " tokens, ",
+               replica.max_in_flight, " in flight; LoRA by ", lora, "\nfirst round ",
+               round.microbatches.size(), " microbatches, ", tokens, " tokens, ",
                padding > 0 ? cat(padding, " of padding, ") : "", format_fixed(filled, 0),
                "% filled\n");
 }

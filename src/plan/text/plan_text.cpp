@@ -90,6 +90,24 @@ std::string span_text(const AdapterSpan& span) {
     return cat("[", span.begin, ", ", span.end, "]");
 }
 
+std::string replica_text(const ReplicaPlan& replica) {
+    std::string text = cat(
+        "  - tensor: ", replica.tensor, "\n    microbatch_tokens: ", replica.microbatch_tokens,
+        "\n    recompute: ", word_of(recompute_words, replica.recompute),
+        "\n    max_in_flight: ", replica.max_in_flight, "\n    pad_columns: ", replica.pad_columns,
+        "\n    saved_columns: ", replica.saved_columns,
+        "\n    stages:  # adapters: first, and one past the last\n");
+    for (const StagePlan& stage : replica.stages) {
+        text += cat("      - {rank: ", stage.rank, ", first_layer: ", stage.first_layer,
+                    ", layer_count: ", stage.layer_count,
+                    ", has_embedding: ", yes_no(stage.has_embedding),
+                    ", has_head: ", yes_no(stage.has_head),
+                    ",\n        first_layer_adapters: ", span_text(stage.first_layer_adapters),
+                    ", last_layer_adapters: ", span_text(stage.last_layer_adapters), "}\n");
+    }
+    return text;
+}
+
 // ---- reading
 
 template <class Enum, std::size_t size>
@@ -217,17 +235,34 @@ LayoutTrial read_trial(const YAML::Node& node) {
             parse_number<double>(fields[2])};
 }
 
+ReplicaPlan read_replica(const Map& map) {
+    ReplicaPlan replica;
+    map.read("microbatch_tokens", replica.microbatch_tokens);
+    replica.recompute = parse_word(recompute_words, map.text("recompute"));
+    map.read("max_in_flight", replica.max_in_flight);
+    map.read("pad_columns", replica.pad_columns);
+    map.read("saved_columns", replica.saved_columns);
+    for (const auto& node : map.at("stages")) replica.stages.push_back(read_stage(Map(node)));
+    return replica;
+}
+
+/// Plans of versions before there were replicas have the fields of their only one at the top.
+std::vector<ReplicaPlan> read_replicas(const YAML::Node& root) {
+    if (!root["replicas"]) return {read_replica(Map(root))};
+    std::vector<ReplicaPlan> replicas;
+    for (const auto& node : root["replicas"]) {
+        const Map map(node);
+        map.read("tensor", replicas.emplace_back(read_replica(map)).tensor);
+    }
+    return replicas;
+}
+
 Plan read_plan(const YAML::Node& root) {
     const Map map(root);
     Plan plan;
     plan.model = read_model(root);
     plan.backend = parse_word(backend_words, map.text("backend"));
     plan.precision = parse_word(precision_words, map.text("precision"));
-    map.read("microbatch_tokens", plan.microbatch_tokens);
-    plan.recompute = parse_word(recompute_words, map.text("recompute"));
-    map.read("max_in_flight", plan.max_in_flight);
-    map.read("pad_columns", plan.pad_columns);
-    map.read("saved_columns", plan.saved_columns);
     const YAML::Node samples = map.at("sample_bounds");
     plan.samples = read_samples(Map(samples));
     map.read("bytes_per_rank", plan.bytes_per_rank);
@@ -235,7 +270,7 @@ Plan read_plan(const YAML::Node& root) {
     plan.fitting = read_fitting(Map(fitting));
     const YAML::Node costs = map.at("costs");
     plan.costs = read_costs(Map(costs));
-    for (const auto& node : map.at("stages")) plan.replica.stages.push_back(read_stage(Map(node)));
+    plan.replicas = read_replicas(root);
     for (const auto& node : map.at("adapters")) plan.adapters.push_back(read_adapter(Map(node)));
     map.read("adapter_capacity", plan.adapter_capacity);
     for (const auto id : parse_numbers<std::int32_t>(map.at("first_admitted"))) {
@@ -253,22 +288,11 @@ std::string to_text(const Plan& plan) {
     text += cat(
         "backend: ", word_of(backend_words, plan.backend),
         "\nprecision: ", word_of(precision_words, plan.precision),
-        "\nmicrobatch_tokens: ", plan.microbatch_tokens,
-        "\nrecompute: ", word_of(recompute_words, plan.recompute),
-        "\nmax_in_flight: ", plan.max_in_flight, "\npad_columns: ", plan.pad_columns,
-        "\nsaved_columns: ", plan.saved_columns,
         "\nsample_bounds: {longest: ", plan.samples.longest, ", shortest: ", plan.samples.shortest,
         ", per_round: ", plan.samples.per_round, "}\nbytes_per_rank: ", plan.bytes_per_rank,
         "\nfitting_tokens: {none: ", plan.fitting.none, ", layer: ", plan.fitting.layer, "}\n");
-    text += costs_text(plan.costs) + "stages:  # adapters: first, and one past the last\n";
-    for (const StagePlan& stage : plan.replica.stages) {
-        text += cat("  - {rank: ", stage.rank, ", first_layer: ", stage.first_layer,
-                    ", layer_count: ", stage.layer_count,
-                    ", has_embedding: ", yes_no(stage.has_embedding),
-                    ", has_head: ", yes_no(stage.has_head),
-                    ",\n    first_layer_adapters: ", span_text(stage.first_layer_adapters),
-                    ", last_layer_adapters: ", span_text(stage.last_layer_adapters), "}\n");
-    }
+    text += costs_text(plan.costs) + "replicas:\n";
+    for (const ReplicaPlan& replica : plan.replicas) text += replica_text(replica);
     text += "adapters:\n";
     for (const AdapterPlan& adapter : plan.adapters) {
         text += cat("  - {name: ", in_quotes(adapter.name), ", samples: ", adapter.samples,

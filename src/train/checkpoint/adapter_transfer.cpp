@@ -1,4 +1,5 @@
 #include "train/checkpoint/adapter_transfer.h"
+#include "plan/replica_view.h"
 
 #include <iterator>
 
@@ -34,7 +35,7 @@ std::vector<NamedTensor> gather_adapter(const MpiSession& mpi, const Job& job, c
         return {};
     }
     std::vector<NamedTensor> all;
-    for (const StagePlan& stage : plan.replica.stages) {
+    for (const StagePlan& stage : only_replica(plan).replica.stages) {
         std::vector<NamedTensor> part_tensors = mine;
         if (stage.rank != 0) {
             part_tensors =

@@ -54,7 +54,8 @@ TEST(AdapterBank, OnlyThoseAdmittedTakeMemory) {
     const auto bytes_with = [&](const std::vector<AdapterId>& admitted) {
         test.plan.first_admitted = admitted;
         const auto backend = make_backend("cpu", {1, 0});
-        const AdapterBank bank(test.job, test.plan, test.plan.replica.stages[0], *backend);
+        const AdapterBank bank(test.job, only_replica(test.plan), test.plan.replicas[0].stages[0],
+                               *backend);
         EXPECT_EQ(bank.residence(second),
                   admitted.size() == 2 ? Residence::resident : Residence::absent);
         return backend->memory().current;
@@ -67,10 +68,10 @@ TEST(AdapterBank, OnlyThoseAdmittedTakeMemory) {
 TEST(AdapterBank, AnAdapterThatComesLaterStartsAlike) {
     SmallCase test = two_adapters();
     const auto backend = make_backend("cpu", {1, 0});
-    const StagePlan& stage = test.plan.replica.stages[0];
-    const AdapterBank all(test.job, test.plan, stage, *backend);
+    const StagePlan& stage = test.plan.replicas[0].stages[0];
+    const AdapterBank all(test.job, only_replica(test.plan), stage, *backend);
     test.plan.first_admitted = {first};
-    AdapterBank later(test.job, test.plan, stage, *backend);
+    AdapterBank later(test.job, only_replica(test.plan), stage, *backend);
     later.reside(second);
     EXPECT_EQ(state_of(later, second), state_of(all, second));
     expect_counters(later, second, 0);
@@ -149,10 +150,10 @@ TEST(AdapterBank, NoSuspensionInsideAGlobalBatch) {
 TEST(AdapterBank, UploadFillsAnAbsentAdapter) {
     SmallCase test = two_adapters();
     const auto backend = make_backend("cpu", {1, 0});
-    const StagePlan& stage = test.plan.replica.stages[0];
-    AdapterBank all(test.job, test.plan, stage, *backend);
+    const StagePlan& stage = test.plan.replicas[0].stages[0];
+    AdapterBank all(test.job, only_replica(test.plan), stage, *backend);
     test.plan.first_admitted.clear();
-    AdapterBank bank(test.job, test.plan, stage, *backend);
+    AdapterBank bank(test.job, only_replica(test.plan), stage, *backend);
     const auto bytes = backend->memory().current;
     for (const AdapterBank::Part part :
          {AdapterBank::Part::parameters, AdapterBank::Part::second_moments}) {
@@ -174,7 +175,7 @@ TEST(AdapterBank, UploadFillsAnAbsentAdapter) {
 TEST(AdapterBank, ReleaseFreesEverything) {
     SmallCase test = two_adapters();
     const auto backend = make_backend("cpu", {1, 0});
-    AdapterBank bank(test.job, test.plan, test.plan.replica.stages[0], *backend);
+    AdapterBank bank(test.job, only_replica(test.plan), test.plan.replicas[0].stages[0], *backend);
     const auto bytes = backend->memory().current;
     bank.release(first);
     EXPECT_EQ(bytes - backend->memory().current,
@@ -189,7 +190,7 @@ TEST(AdapterBank, ReleaseFreesEverything) {
 TEST(AdapterBank, AdmitMovesInAndOut) {
     const SmallCase test = two_adapters();
     const auto backend = make_backend("cpu", {1, 0});
-    AdapterBank bank(test.job, test.plan, test.plan.replica.stages[0], *backend);
+    AdapterBank bank(test.job, only_replica(test.plan), test.plan.replicas[0].stages[0], *backend);
     const auto peak = backend->memory().peak;
     bank.admit({second});
     EXPECT_EQ(bank.residence(first), Residence::suspended);
@@ -205,7 +206,7 @@ TEST(AdapterBank, AdmitMovesInAndOut) {
 TEST(AdapterBank, TheJobGrows) {
     SmallCase test = two_adapters();
     const auto backend = make_backend("cpu", {1, 0});
-    AdapterBank bank(test.job, test.plan, test.plan.replica.stages[0], *backend);
+    AdapterBank bank(test.job, only_replica(test.plan), test.plan.replicas[0].stages[0], *backend);
     const auto before = state_of(bank, first);
     test.job.adapters.push_back(small_adapter("c", 5));
     bank.add_adapters();
@@ -227,17 +228,17 @@ class SharedBanks : public ::testing::Test {
 
     SharedBanks() {
         test_.job.adapters[1].targets = {true, false, true, false, true, true, false};
-        test_.plan.replica.stages = cut_layers(layers, {{1, from(2)}, {3, up_to(1)}});
-        for (const StagePlan& stage : test_.plan.replica.stages) add_bank(stage);
+        test_.plan.replicas[0].stages = cut_layers(layers, {{1, from(2)}, {3, up_to(1)}});
+        for (const StagePlan& stage : test_.plan.replicas[0].stages) add_bank(stage);
     }
 
     void add_bank(const StagePlan& stage) {
         backends_.push_back(make_backend("cpu", {1, 0}));
-        banks_.push_back(
-            std::make_unique<AdapterBank>(test_.job, test_.plan, stage, *backends_.back()));
+        banks_.push_back(std::make_unique<AdapterBank>(test_.job, only_replica(test_.plan), stage,
+                                                       *backends_.back()));
     }
 
-    const StagePlan& stage(std::size_t s) const { return test_.plan.replica.stages[s]; }
+    const StagePlan& stage(std::size_t s) const { return test_.plan.replicas[0].stages[s]; }
 
     /// Each stage's tensors, one after another.
     std::vector<NamedTensor> all(AdapterId adapter, AdapterBank::Part part) const {
@@ -299,7 +300,8 @@ TEST_F(SharedBanks, ParametersAndMemoryAsPlanned) {
 
 TEST_F(SharedBanks, TogetherTheyHoldTheWholeAdapter) {
     const auto backend = make_backend("cpu", {1, 0});
-    const AdapterBank whole(test_.job, test_.plan, cut_layers(layers, {})[0], *backend);
+    const AdapterBank whole(test_.job, only_replica(test_.plan), cut_layers(layers, {})[0],
+                            *backend);
     for (const AdapterId adapter : {first, second, third}) {
         const auto got = all(adapter, AdapterBank::Part::parameters);
         const auto want = whole.download(adapter, AdapterBank::Part::parameters);
@@ -314,7 +316,8 @@ TEST_F(SharedBanks, TogetherTheyHoldTheWholeAdapter) {
 
 TEST_F(SharedBanks, DropoutKeysAreThoseOfTheLayer) {
     const auto backend = make_backend("cpu", {1, 0});
-    const AdapterBank whole(test_.job, test_.plan, cut_layers(layers, {})[0], *backend);
+    const AdapterBank whole(test_.job, only_replica(test_.plan), cut_layers(layers, {})[0],
+                            *backend);
     for (std::size_t s = 0; s < banks_.size(); ++s) {
         const LayerRange own = layers_of(stage(s), first);
         for (std::int32_t l = own.first; l < own.first + own.count; ++l) {
@@ -381,7 +384,7 @@ TEST(SharedAdapterBanks, StartFromAFile) {
         std::vector<float> got;
         for (const StagePlan& stage : stages) {
             const auto backend = make_backend("cpu", {1, 0});
-            const AdapterBank bank(golden.job, golden.plan, stage, *backend);
+            const AdapterBank bank(golden.job, only_replica(golden.plan), stage, *backend);
             const auto values = flat(bank.download(adapter, AdapterBank::Part::parameters));
             got.insert(got.end(), values.begin(), values.end());
         }

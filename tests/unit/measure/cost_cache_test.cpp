@@ -99,7 +99,8 @@ TEST(CostKey, TellsModelsDevicesAndAdaptersApart) {
     plan.model = *model_preset("llama-3.1-8b");
     plan.adapters.emplace_back();
     plan.first_admitted.push_back(AdapterId{0});
-    plan.pad_columns = 16;
+    plan.replicas.resize(1);
+    plan.replicas[0].pad_columns = 16;
     const std::string key = cost_key(job, plan, "H200", 8);
     EXPECT_EQ(cost_key(job, plan, "H200", 8), key);
     EXPECT_NE(cost_key(job, plan, "H100", 8), key);

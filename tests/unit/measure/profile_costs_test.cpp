@@ -51,7 +51,7 @@ struct Training {
              const std::vector<std::int32_t>& lengths, double slowness)
         : backend(slowness) {
         SmallCase stage_case = test_case;
-        stage_case.plan.replica.stages = {trained};
+        stage_case.plan.replicas[0].stages = {trained};
         const auto stage = stage_case.stage(backend);
         Microbatch microbatch;
         microbatch.segments.push_back({AdapterId{0}, 0, {}});

@@ -31,7 +31,9 @@ class TraceRecorderTest : public testing::Test {
         batch.tokens = 24;
         window_.batches.push_back(batch);
     }
-    TraceRecorder recorder(bool keep) { return {case_.job, case_.plan, 0, *backend_, keep}; }
+    TraceRecorder recorder(bool keep) {
+        return {case_.job, only_replica(case_.plan), 0, *backend_, keep};
+    }
     static Action action(ActionKind kind, int microbatch, int batch = -1) {
         return {kind, MicrobatchId{microbatch}, batch, {}};
     }

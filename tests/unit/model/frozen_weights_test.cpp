@@ -36,12 +36,12 @@ std::vector<char> bytes_of(Backend& backend, const TensorView& view) {
 TEST(FrozenWeights, FilledInPlaceAreThoseReadRowByRow) {
     for (const Precision precision : {Precision::fp32, Precision::bf16}) {
         const SmallCase test_case(small_model(), {small_adapter("a", 5)}, 1, precision);
-        const StagePlan& stage = test_case.plan.replica.stages[0];
+        const StagePlan& stage = test_case.plan.replicas[0].stages[0];
         const auto backend = make_backend("cpu", {1, 0});
         const AsIfFromFile file(*test_case.weights);
         ASSERT_TRUE(test_case.weights->random_matrix("lm_head.weight"));
-        FrozenWeights filled(test_case.plan, stage, *test_case.weights, *backend);
-        FrozenWeights read(test_case.plan, stage, file, *backend);
+        FrozenWeights filled(only_replica(test_case.plan), stage, *test_case.weights, *backend);
+        FrozenWeights read(only_replica(test_case.plan), stage, file, *backend);
         for (std::int32_t l = 0; l < stage.layer_count; ++l) {
             const LayerWeights& a = filled.layer(l);
             const LayerWeights& b = read.layer(l);

@@ -50,7 +50,7 @@ struct GoldenStage {
         Cluster cluster;
         plan = make_plan(job, weights->spec(), infos, cluster);
         backend = make_backend("cpu", {1, 0});
-        stage = std::make_unique<Stage>(job, plan, 0, *weights, *backend);
+        stage = std::make_unique<Stage>(job, only_replica(plan), 0, *weights, *backend);
     }
 
     void add_adapter(const std::string& family, const std::string& name, const std::string& start,

@@ -8,12 +8,13 @@ namespace {
 /// gradient messages belong to the pipeline runner.
 void expect_exact(const SmallCase& test_case, Recompute recompute) {
     const Plan& plan = test_case.plan;
-    EXPECT_EQ(plan.recompute, recompute);
-    for (std::size_t s = 0; s < plan.replica.stages.size(); ++s) {
+    EXPECT_EQ(plan.replicas[0].recompute, recompute);
+    for (std::size_t s = 0; s < plan.replicas[0].stages.size(); ++s) {
         const auto backend = make_backend("cpu", {1, 0});
         const auto stage = test_case.stage(*backend, s);
-        const MemoryPlan memory = stage_memory(test_case.job, plan, s);
-        const auto messages = workspace_layout(plan, plan.replica.stages[s]).messages;
+        const MemoryPlan memory = stage_memory(test_case.job, only_replica(plan), s);
+        const auto messages =
+            workspace_layout(only_replica(plan), plan.replicas[0].stages[s]).messages;
         EXPECT_EQ(backend->memory().current, memory.total() - messages) << "stage " << s;
         EXPECT_EQ(memory.total(), plan.memory[s].total());
     }
@@ -43,11 +44,11 @@ TEST(StageMemory, SharedLayers) {
         for (const std::vector<Cut>& cuts : {std::vector<Cut>{{1, up_to(1)}, {3, from(1)}},
                                              {{1, from(1)}, {3, from(1)}},
                                              {{2, up_to(1)}, {4}}}) {
-            plan.replica.stages = cut_layers(5, cuts);
+            plan.replicas[0].stages = cut_layers(5, cuts);
             for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
-                plan.recompute = recompute;
+                plan.replicas[0].recompute = recompute;
                 for (std::size_t s = 0; s < 3; ++s) {
-                    plan.memory[s] = stage_memory(test_case.job, plan, s);
+                    plan.memory[s] = stage_memory(test_case.job, only_replica(plan), s);
                 }
                 expect_exact(test_case, recompute);
             }
@@ -84,7 +85,7 @@ TEST(StageMemory, PadNarrowerThanTheGroup) {
     std::vector<AdapterJob> adapters;
     for (int i = 0; i < 10; ++i) adapters.push_back(small_adapter(cat("a", i), 16));
     SmallCase test_case(small_model(), adapters);
-    EXPECT_EQ(test_case.plan.pad_columns, 128);
+    EXPECT_EQ(test_case.plan.replicas[0].pad_columns, 128);
     expect_exact(std::move(test_case));
     expect_exact({small_model(), adapters, 1, Precision::bf16});
 }

@@ -15,8 +15,9 @@ class Tables : public ::testing::Test {
   protected:
     Tables() : backend_(make_backend("cpu", {1, 0})) {
         stage_ = cut_layers(5, {{1, up_to(1)}, {3, up_to(3)}})[1];
-        memory_ = backend_->allocate(table_bytes(test_.plan), "tables");
-        tables_ = std::make_unique<MicrobatchTables>(test_.plan, stage_, *backend_, memory_.data());
+        memory_ = backend_->allocate(table_bytes(only_replica(test_.plan)), "tables");
+        tables_ = std::make_unique<MicrobatchTables>(only_replica(test_.plan), stage_, *backend_,
+                                                     memory_.data());
     }
 
     struct Part {
@@ -115,7 +116,8 @@ TEST_F(Tables, SharedLayersMayHaveNoRowsOrAll) {
 
 TEST_F(Tables, DropoutIsThatOfTheAdaptersComputed) {
     stage_ = cut_layers(5, {{1, up_to(2)}, {3}})[1];
-    tables_ = std::make_unique<MicrobatchTables>(test_.plan, stage_, *backend_, memory_.data());
+    tables_ = std::make_unique<MicrobatchTables>(only_replica(test_.plan), stage_, *backend_,
+                                                 memory_.data());
     set({{1, {3}}, {2, {4}}});
     EXPECT_TRUE(tables_->in_layer(1).has_dropout);
     EXPECT_FALSE(tables_->in_layer(0).has_dropout);

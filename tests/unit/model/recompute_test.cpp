@@ -15,8 +15,8 @@ std::vector<std::vector<float>> all_gradients(const WholeStage& whole) {
 /// Three microbatches in two slots: the backward of the first comes after the forward of the
 /// second, that of the third right after its own forward.
 std::vector<std::vector<float>> train(SmallCase& test_case, Recompute recompute) {
-    test_case.plan.recompute = recompute;
-    test_case.plan.max_in_flight = 2;
+    test_case.plan.replicas[0].recompute = recompute;
+    test_case.plan.replicas[0].max_in_flight = 2;
     WholeStage whole(test_case);
     whole.forward_in_slot(0);
     for (Segment& segment : whole.microbatch.segments) ++segment.step;
@@ -63,7 +63,7 @@ TEST(Recompute, StagedBf16) {
 
 TEST(Recompute, SegmentedPath) {
     SmallCase test_case(small_model(), mixed_adapters());
-    test_case.plan.pad_columns = 0;
+    test_case.plan.replicas[0].pad_columns = 0;
     expect_equal_to_the_bit(std::move(test_case));
 }
 

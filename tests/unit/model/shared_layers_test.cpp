@@ -43,7 +43,7 @@ SmallCase small_case(double dropout = 0.0, Precision precision = Precision::fp32
 }
 
 SmallCase with_cuts(SmallCase test_case, const std::vector<Cut>& cuts) {
-    test_case.plan.replica.stages = cut_layers(layers, cuts);
+    test_case.plan.replicas[0].stages = cut_layers(layers, cuts);
     return test_case;
 }
 
@@ -141,7 +141,7 @@ TEST(SharedLayers, WithDropout) {
 TEST(SharedLayers, SegmentedPath) {
     for (const double dropout : {0.0, 0.3}) {
         SmallCase test_case = small_case(dropout);
-        test_case.plan.pad_columns = 0;
+        test_case.plan.replicas[0].pad_columns = 0;
         expect_like_one_stage(test_case);
     }
 }
@@ -257,10 +257,10 @@ TEST(SharedLayers, EvaluationPerSample) {
 /// All gradients after microbatches of some adapters in two slots: the backward of the first comes
 /// after the forward of the second.
 std::vector<std::vector<float>> gradients_of_slots(SmallCase test_case, Recompute recompute) {
-    test_case.plan.recompute = recompute;
-    test_case.plan.max_in_flight = 4;
+    test_case.plan.replicas[0].recompute = recompute;
+    test_case.plan.replicas[0].max_in_flight = 4;
     StageChain chain(test_case);
-    test_case.plan.replica.stages = cut_layers(layers, {});
+    test_case.plan.replicas[0].stages = cut_layers(layers, {});
     WholeStage batch(test_case);
     const std::vector<Segment> all = batch.microbatch.segments;
     const std::vector<std::vector<Segment>> microbatches{

@@ -47,7 +47,7 @@ struct SmallCase {
     void make_plan_again() { plan = make_plan(job, weights->spec(), infos, cluster); }
 
     std::unique_ptr<Stage> stage(Backend& backend, std::size_t index = 0) const {
-        return std::make_unique<Stage>(job, plan, index, *weights, backend);
+        return std::make_unique<Stage>(job, only_replica(plan), index, *weights, backend);
     }
 
     Job job;
@@ -97,7 +97,7 @@ struct WholeStage {
         : job(test_case.job),
           plan(test_case.plan),
           backend(make_backend("cpu", {1, 0})),
-          stage(std::make_unique<Stage>(job, plan, 0, *test_case.weights, *backend)) {
+          stage(std::make_unique<Stage>(job, only_replica(plan), 0, *test_case.weights, *backend)) {
         for (std::size_t a = 0; a < job.adapters.size(); ++a) {
             Segment segment;
             segment.adapter = static_cast<AdapterId>(a);

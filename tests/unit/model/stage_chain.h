@@ -14,10 +14,10 @@ namespace loratrain::test {
 class StageChain {
   public:
     explicit StageChain(const SmallCase& test_case) : job_(test_case.job), plan_(test_case.plan) {
-        for (std::size_t s = 0; s < plan_.replica.stages.size(); ++s) {
+        for (std::size_t s = 0; s < plan_.replicas[0].stages.size(); ++s) {
             backends_.push_back(make_backend("cpu", {1, 0}));
-            stages_.push_back(
-                std::make_unique<Stage>(job_, plan_, s, *test_case.weights, *backends_.back()));
+            stages_.push_back(std::make_unique<Stage>(job_, only_replica(plan_), s,
+                                                      *test_case.weights, *backends_.back()));
             fill_factors(job_, stages_.back()->bank());
         }
     }

@@ -49,7 +49,7 @@ TEST(Stage, GradientsWithDropoutAreSlopes) {
 
 TEST(Stage, GradientsOfTheSegmentedPathAreSlopes) {
     SmallCase test_case(small_model(), with_dropout());
-    test_case.plan.pad_columns = 0;
+    test_case.plan.replicas[0].pad_columns = 0;
     WholeStage whole(test_case);
     expect_gradients_are_slopes(whole);
 }
@@ -66,12 +66,12 @@ TEST(Stage, SegmentedPathEqualsAugmentedMatrix) {
     for (const double dropout : {0.0, 0.3}) {
         SmallCase test_case(small_model(), {small_adapter("a", 5), small_adapter("b", 7, dropout)});
         test_case.job.adapters[1].targets = {true, true, false, true, false, true, true};
-        ASSERT_GT(test_case.plan.pad_columns, 0);
+        ASSERT_GT(test_case.plan.replicas[0].pad_columns, 0);
         WholeStage augmented(test_case);
         for (const std::size_t a : {0U, 1U}) augmented.forward(a);
         augmented.backward();
         for (const std::int32_t too_narrow : {0, 8}) {
-            test_case.plan.pad_columns = too_narrow;
+            test_case.plan.replicas[0].pad_columns = too_narrow;
             WholeStage segmented(test_case);
             for (const std::size_t a : {0U, 1U}) {
                 EXPECT_NEAR(segmented.forward(a), augmented.forward(a), 1e-6);

@@ -197,17 +197,17 @@ TEST(FirstAdmission, FewerAdaptersBeforeTinyMicrobatches) {
         given.job.parallel.microbatch_tokens = tokens;
         return given.plan().memory[0].total();
     };
-    EXPECT_EQ(test.plan().microbatch_tokens, 2048);
+    EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 2048);
     // All fit with microbatches of one sample: as many tokens as that leaves.
     test.cluster.bytes_per_rank = bytes(10);
     EXPECT_EQ(test.plan().first_admitted.size(), 24U);
-    EXPECT_EQ(test.plan().microbatch_tokens, 10);
+    EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 10);
     // They do not: fewer adapters, so that a fair microbatch fits beside them.
     --test.cluster.bytes_per_rank;
     const Plan fewer = test.plan();
     EXPECT_LT(fewer.first_admitted.size(), 24U);
     EXPECT_GT(fewer.first_admitted.size(), 12U);
-    EXPECT_GE(fewer.microbatch_tokens, 2048 / 8);
+    EXPECT_GE(fewer.replicas[0].microbatch_tokens, 2048 / 8);
     EXPECT_LE(fewer.memory[0].total(), test.cluster.bytes_per_rank);
 }
 

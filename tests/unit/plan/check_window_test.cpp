@@ -22,7 +22,7 @@ class CheckWindow : public testing::Test {
     }
 
     std::string findings(const Window& window) const {
-        return join(check_window(plan_, window), "\n");
+        return join(check_window(only_replica(plan_), window), "\n");
     }
 
     /// Applies a change to a copy and expects a finding that has `words` in it.
@@ -285,8 +285,9 @@ TEST_F(CheckWindow, FindsWrongNumbersOfBatches) {
 TEST_F(CheckWindow, FindsWrongPeaks) {
     expect_found("the window says 7", [](Window& w) { w.peak_in_flight[1] = 7; });
     Plan tight = plan_;
-    tight.max_in_flight = 2;
-    EXPECT_NE(join(check_window(tight, valid_), "\n").find("more than 2"), std::string::npos);
+    tight.replicas[0].max_in_flight = 2;
+    EXPECT_NE(join(check_window(only_replica(tight), valid_), "\n").find("more than 2"),
+              std::string::npos);
 }
 
 TEST_F(CheckWindow, FindsReferencesToNothing) {
@@ -305,7 +306,7 @@ TEST_F(CheckWindow, EvaluationHasNoBackward) {
 TEST_F(CheckWindow, ListsAtMostTwentyFindings) {
     Window broken = valid_;
     for (BatchPlan& batch : broken.batches) batch.tokens = batch.targets = -1;
-    EXPECT_EQ(check_window(plan_, broken).size(), 21U);
+    EXPECT_EQ(check_window(only_replica(plan_), broken).size(), 21U);
 }
 
 }  // namespace loratrain::plan_test

@@ -34,7 +34,7 @@ std::uint64_t grown(std::uint64_t bytes) {
 
 EngineLayout layout_of(const Case& test) {
     const Plan plan = test.plan();
-    return engine_layout(test.job, plan, plan.replica.stages[0]);
+    return engine_layout(test.job, only_replica(plan), plan.replicas[0].stages[0]);
 }
 
 }  // namespace
@@ -48,8 +48,8 @@ TEST(EngineMemory, TheCpuTakesNothing) {
 TEST(EngineMemory, PartsByHand) {
     const Case test = large_case();
     const Plan plan = test.plan();
-    ASSERT_EQ(plan.microbatch_tokens, 8192);
-    ASSERT_EQ(plan.saved_columns, 64);
+    ASSERT_EQ(plan.replicas[0].microbatch_tokens, 8192);
+    ASSERT_EQ(plan.replicas[0].saved_columns, 64);
     const EngineLayout layout = layout_of(test);
     EXPECT_EQ(layout.gemm_workspace, 32 * mib);
     EXPECT_EQ(layout.table_ring, 12 * mib);

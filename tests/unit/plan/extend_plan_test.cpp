@@ -61,8 +61,8 @@ TEST(ExtendPlan, NumbersOfTheNewOnes) {
     EXPECT_EQ(growth.plan.adapters[4].steps_per_epoch, 5);
     EXPECT_EQ(growth.plan.adapters[4].total_steps, 5);
     EXPECT_EQ(growth.plan.adapter_capacity, before.adapter_capacity);
-    EXPECT_EQ(growth.plan.microbatch_tokens, before.microbatch_tokens);
-    EXPECT_EQ(growth.plan.saved_columns, before.saved_columns);
+    EXPECT_EQ(growth.plan.replicas[0].microbatch_tokens, before.replicas[0].microbatch_tokens);
+    EXPECT_EQ(growth.plan.replicas[0].saved_columns, before.replicas[0].saved_columns);
     EXPECT_EQ(growth.plan.samples.per_round, before.samples.per_round + 8 + 4);
     const Window window =
         plan_window(growth.test.job, growth.plan, growth.test.datasets, fresh(growth.plan), 1);
@@ -87,7 +87,7 @@ TEST(ExtendPlan, RanksUpToTheColumnsWhereFewShareAMicrobatch) {
     growth.test.job.schedule.max_adapters = 1;
     for (AdapterJob& adapter : growth.test.job.adapters) adapter.r = 12;
     growth.replan();
-    ASSERT_EQ(growth.plan.saved_columns, 16);
+    ASSERT_EQ(growth.plan.replicas[0].saved_columns, 16);
     growth.add("wide").r = 16;
     growth.extend();
     growth.add("wider").r = 17;
@@ -139,14 +139,14 @@ TEST(ExtendPlan, NewAdaptersAreOnOneStageInASharedLayer) {
     growth.test.model = cheap_head_model(4);
     growth.replan();
     share_first_layer(growth.plan, 0, 1);
-    const ReplicaPlan before = growth.plan.replica;
+    const ReplicaPlan before = growth.plan.replicas[0];
     growth.add("x").r = 16;
     growth.extend();
-    ASSERT_TRUE(cover_every_layer(growth.plan.replica.stages, 4, 4));
-    EXPECT_EQ(layers_of(growth.plan.replica.stages[0], AdapterId{3}).count, 2);
-    EXPECT_EQ(layers_of(growth.plan.replica.stages[1], AdapterId{3}).count, 2);
+    ASSERT_TRUE(cover_every_layer(growth.plan.replicas[0].stages, 4, 4));
+    EXPECT_EQ(layers_of(growth.plan.replicas[0].stages[0], AdapterId{3}).count, 2);
+    EXPECT_EQ(layers_of(growth.plan.replicas[0].stages[1], AdapterId{3}).count, 2);
     for (std::size_t s = 0; s < 2; ++s) {
-        const StagePlan& stage = growth.plan.replica.stages[s];
+        const StagePlan& stage = growth.plan.replicas[0].stages[s];
         EXPECT_EQ(stage.layer_count, before.stages[s].layer_count);
         EXPECT_EQ(stage.first_layer_adapters, before.stages[s].first_layer_adapters);
         EXPECT_EQ(stage.last_layer_adapters, before.stages[s].last_layer_adapters);
@@ -160,7 +160,7 @@ TEST(ExtendPlan, ASharedLayerNeedsRoomOnOneStage) {
     share_first_layer(growth.plan, 0, 1);
     growth.add("x").r = 16;
     const auto largest = [&](std::size_t s) {
-        return largest_adapter_bytes(growth.plan.replica.stages[s], growth.test.job,
+        return largest_adapter_bytes(growth.plan.replicas[0].stages[s], growth.test.job,
                                      growth.plan.model);
     };
     EXPECT_EQ(largest(0), adapter_bytes(growth.test.job.adapters[3], growth.plan.model, 2));

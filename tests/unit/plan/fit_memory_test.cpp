@@ -49,8 +49,8 @@ std::uint64_t smallest_bytes(const Case& test, Recompute recompute) {
             const std::array counts{first, second, layers - first - second};
             std::uint64_t most = 0;
             for (std::size_t s = 0; s < counts.size(); ++s) {
-                plan.replica.stages[s].layer_count = counts[s];
-                most = std::max(most, stage_memory(given.job, plan, s).total());
+                plan.replicas[0].stages[s].layer_count = counts[s];
+                most = std::max(most, stage_memory(given.job, only_replica(plan), s).total());
             }
             smallest = std::min(smallest, most);
         }
@@ -66,8 +66,8 @@ struct Wanted {
 void expect_choice(Case& test, std::uint64_t bytes, const Wanted& wanted) {
     test.cluster.bytes_per_rank = bytes;
     const Plan plan = test.plan();
-    EXPECT_EQ(plan.microbatch_tokens, wanted.tokens);
-    EXPECT_EQ(plan.recompute, wanted.recompute);
+    EXPECT_EQ(plan.replicas[0].microbatch_tokens, wanted.tokens);
+    EXPECT_EQ(plan.replicas[0].recompute, wanted.recompute);
     for (const MemoryPlan& memory : plan.memory) EXPECT_LE(memory.total(), bytes);
 }
 
@@ -88,11 +88,13 @@ Case large_head_case(std::int64_t tokens) {
 TEST(FitMemory, RecomputationKeepsOnlyBoundaries) {
     const Case test = deep_case(1);
     Plan plan = test.plan();
-    const StagePlan& stage = plan.replica.stages[0];
-    const std::uint64_t kept = slot_bytes(plan, stage);
-    plan.recompute = Recompute::layer;
-    EXPECT_EQ(kept - slot_bytes(plan, stage), 6 * layer_slot_layout(plan).bytes);
-    EXPECT_EQ(workspace_layout(plan, stage).layer, layer_slot_layout(plan).bytes);
+    const StagePlan& stage = plan.replicas[0].stages[0];
+    const std::uint64_t kept = slot_bytes(only_replica(plan), stage);
+    plan.replicas[0].recompute = Recompute::layer;
+    EXPECT_EQ(kept - slot_bytes(only_replica(plan), stage),
+              6 * layer_slot_layout(only_replica(plan)).bytes);
+    EXPECT_EQ(workspace_layout(only_replica(plan), stage).layer,
+              layer_slot_layout(only_replica(plan)).bytes);
 }
 
 TEST(FitMemory, AutomaticDoesNotRecomputeWhereAllFits) {
@@ -135,16 +137,16 @@ TEST(FitMemory, LayersMoveWhereTheCheapestSplitDoesNotFit) {
         test.job.schedule.policy = SchedulePolicy::one_f_one_b;
         test.model.vocab_size = vocabulary;
         test.job.parallel.microbatch_tokens = 100;
-        const std::vector<StagePlan> cheapest = test.plan().replica.stages;
+        const std::vector<StagePlan> cheapest = test.plan().replicas[0].stages;
         test.cluster.bytes_per_rank =
             std::min(smallest_bytes(test, Recompute::none), smallest_bytes(test, Recompute::layer));
         const Plan plan = test.plan();
         std::int32_t next = 0;
-        for (std::size_t s = 0; s < plan.replica.stages.size(); ++s) {
+        for (std::size_t s = 0; s < plan.replicas[0].stages.size(); ++s) {
             EXPECT_LE(plan.memory[s].total(), test.cluster.bytes_per_rank);
-            EXPECT_EQ(plan.replica.stages[s].first_layer, next);
-            next += plan.replica.stages[s].layer_count;
-            moved += std::abs(plan.replica.stages[s].layer_count - cheapest[s].layer_count);
+            EXPECT_EQ(plan.replicas[0].stages[s].first_layer, next);
+            next += plan.replicas[0].stages[s].layer_count;
+            moved += std::abs(plan.replicas[0].stages[s].layer_count - cheapest[s].layer_count);
         }
         EXPECT_EQ(next, test.model.layers);
         --test.cluster.bytes_per_rank;
@@ -161,19 +163,19 @@ TEST(FitMemory, AsManyAdaptersAsFitWhereLayersMove) {
     Plan cheapest = test.plan();
     cheapest.first_admitted.resize(1);
     cheapest.bytes_per_rank = plan.bytes_per_rank;
-    EXPECT_FALSE(fits_memory(test.job, cheapest, 400, Recompute::none));
+    EXPECT_FALSE(fits_memory(test.job, only_replica(cheapest), 400, Recompute::none));
 }
 
 TEST(FitMemory, ARunThatIsContinuedKeepsItsSizesWhereLayersMoved) {
     Case test = large_head_case(400);
     const Plan former = test.plan();
     test.job.parallel.microbatch_tokens.reset();
-    EXPECT_NE(test.plan().microbatch_tokens, 400);
+    EXPECT_NE(test.plan().replicas[0].microbatch_tokens, 400);
     const Plan plan = make_plan(test.job, test.model, test.datasets, test.cluster, &former);
-    EXPECT_EQ(plan.microbatch_tokens, 400);
+    EXPECT_EQ(plan.replicas[0].microbatch_tokens, 400);
     EXPECT_EQ(plan.first_admitted.size(), 4U);
-    for (std::size_t s = 0; s < former.replica.stages.size(); ++s) {
-        EXPECT_EQ(plan.replica.stages[s].layer_count, former.replica.stages[s].layer_count);
+    for (std::size_t s = 0; s < former.replicas[0].stages.size(); ++s) {
+        EXPECT_EQ(plan.replicas[0].stages[s].layer_count, former.replicas[0].stages[s].layer_count);
     }
 }
 
@@ -198,7 +200,7 @@ TEST(FitMemory, TheFittingTokensAreTheLargest) {
         const bool layer = recompute == Recompute::layer;
         const std::int64_t fitting = layer ? plan.fitting.layer : plan.fitting.none;
         EXPECT_GE(fitting, 777);  // tensors are rounded up to whole lines
-        EXPECT_EQ(plan.microbatch_tokens, 768);
+        EXPECT_EQ(plan.replicas[0].microbatch_tokens, 768);
         EXPECT_LE(bytes_needed(test, fitting, recompute), test.cluster.bytes_per_rank);
         EXPECT_GT(bytes_needed(test, fitting + 1, recompute), test.cluster.bytes_per_rank);
     }
@@ -228,8 +230,8 @@ TEST(FitMemory, GivenRecomputationIsKept) {
 
 TEST(FitMemory, UnknownMemoryIsNotChecked) {
     const Plan plan = deep_case(1).plan();
-    EXPECT_EQ(plan.microbatch_tokens, 2048);
-    EXPECT_EQ(plan.recompute, Recompute::none);
+    EXPECT_EQ(plan.replicas[0].microbatch_tokens, 2048);
+    EXPECT_EQ(plan.replicas[0].recompute, Recompute::none);
     EXPECT_EQ(plan.fitting.layer, 0);
 }
 

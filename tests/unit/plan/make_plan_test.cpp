@@ -24,16 +24,16 @@ Case uneven_case() {
 }
 
 bool shares_layers(const Plan& plan) {
-    return !plan.replica.stages.front().last_layer_adapters.is_all();
+    return !plan.replicas[0].stages.front().last_layer_adapters.is_all();
 }
 
 /// The most that a rank needs with these stages and as many microbatches in flight.
 std::uint64_t bytes_with(const Case& test, Plan plan, const std::vector<StagePlan>& stages) {
-    plan.replica.stages = stages;
-    plan.max_in_flight = static_cast<std::int32_t>(stages.size());
+    plan.replicas[0].stages = stages;
+    plan.replicas[0].max_in_flight = static_cast<std::int32_t>(stages.size());
     std::uint64_t most = 0;
     for (std::size_t s = 0; s < stages.size(); ++s) {
-        most = std::max(most, stage_memory(test.job, plan, s).total());
+        most = std::max(most, stage_memory(test.job, only_replica(plan), s).total());
     }
     return most;
 }
@@ -44,14 +44,14 @@ TEST(MakePlan, FillsEveryField) {
     Case test = uniform_case(3, 2, 20, 10, 8);
     test.model = cheap_head_model(4);
     const Plan plan = test.plan();
-    EXPECT_EQ(plan.replica.stages.size(), 2U);
-    EXPECT_EQ(plan.max_in_flight, 2);
+    EXPECT_EQ(plan.replicas[0].stages.size(), 2U);
+    EXPECT_EQ(plan.replicas[0].max_in_flight, 2);
     EXPECT_EQ(plan.backend, BackendKind::cpu);
     EXPECT_EQ(plan.precision, Precision::fp32);
-    EXPECT_EQ(plan.microbatch_tokens, 240);
-    EXPECT_EQ(plan.pad_columns, 32);  // 3 x 8, rounded up
-    EXPECT_EQ(plan.saved_columns, 32);
-    EXPECT_EQ(plan.recompute, Recompute::none);
+    EXPECT_EQ(plan.replicas[0].microbatch_tokens, 240);
+    EXPECT_EQ(plan.replicas[0].pad_columns, 32);  // 3 x 8, rounded up
+    EXPECT_EQ(plan.replicas[0].saved_columns, 32);
+    EXPECT_EQ(plan.replicas[0].recompute, Recompute::none);
     EXPECT_EQ(plan.samples.longest, 10);
     EXPECT_EQ(plan.samples.shortest, 10);
     EXPECT_EQ(plan.samples.per_round, 24);  // three adapters, eight samples each
@@ -60,12 +60,12 @@ TEST(MakePlan, FillsEveryField) {
     EXPECT_EQ(plan.adapters[1].steps_per_epoch, 3);
     EXPECT_EQ(plan.adapters[1].total_steps, 3);
     ASSERT_EQ(plan.memory.size(), 2U);
-    EXPECT_EQ(plan.memory[1].total(), stage_memory(test.job, plan, 1).total());
+    EXPECT_EQ(plan.memory[1].total(), stage_memory(test.job, only_replica(plan), 1).total());
 }
 
 TEST(MakePlan, SharesLayersWhereAllTrainFromTheStart) {
     Case test = uneven_case();
-    const std::vector<StagePlan> stages = test.plan().replica.stages;
+    const std::vector<StagePlan> stages = test.plan().replicas[0].stages;
     EXPECT_TRUE(cover_every_layer(stages, 3, 4));
     EXPECT_EQ(stages[0].layer_count, 2);
     EXPECT_EQ(stages[1].first_layer, 1);
@@ -76,8 +76,8 @@ TEST(MakePlan, SharesLayersWhereAllTrainFromTheStart) {
     EXPECT_TRUE(shares_layers(test.plan()));
     test.job.schedule.max_adapters = 3;
     EXPECT_FALSE(shares_layers(test.plan()));
-    EXPECT_EQ(test.plan().replica.stages[0].layer_count, 2);
-    EXPECT_EQ(test.plan().replica.stages[1].first_layer, 2);
+    EXPECT_EQ(test.plan().replicas[0].stages[0].layer_count, 2);
+    EXPECT_EQ(test.plan().replicas[0].stages[1].first_layer, 2);
 }
 
 TEST(MakePlan, SharesNothingOneAdapterAtATime) {
@@ -97,7 +97,7 @@ TEST(MakePlan, SharesByTheRowsOfEachAdapter) {
     test.job.adapters[1].global_batch_size = 1;
     test.job.adapters[2].global_batch_size = 1;
     test.job.adapters[3].global_batch_size = 12;
-    const AdapterSpan below = test.plan().replica.stages[0].last_layer_adapters;
+    const AdapterSpan below = test.plan().replicas[0].stages[0].last_layer_adapters;
     EXPECT_TRUE(below == (AdapterSpan{0, 1}) || below == AdapterSpan{1});
 }
 
@@ -110,11 +110,11 @@ TEST(MakePlan, SharesNothingThatDoesNotFit) {
         if (given) test.job.parallel.microbatch_tokens = 64;
         const Plan roomy = test.plan();
         ASSERT_TRUE(shares_layers(roomy));
-        std::vector<StagePlan> whole = roomy.replica.stages;
+        std::vector<StagePlan> whole = roomy.replicas[0].stages;
         ASSERT_EQ(whole[0].layer_count, 3);
         whole[0].layer_count = 2;
         whole[0].last_layer_adapters = whole[1].first_layer_adapters = {};
-        const std::uint64_t least = bytes_with(test, roomy, roomy.replica.stages);
+        const std::uint64_t least = bytes_with(test, roomy, roomy.replicas[0].stages);
         ASSERT_LT(bytes_with(test, roomy, whole), least);
         test.cluster.bytes_per_rank = least;
         EXPECT_TRUE(shares_layers(test.plan()));
@@ -122,9 +122,9 @@ TEST(MakePlan, SharesNothingThatDoesNotFit) {
             test.cluster.bytes_per_rank = bytes;
             const Plan plan = test.plan();
             EXPECT_FALSE(shares_layers(plan));
-            EXPECT_EQ(plan.replica.stages[0].layer_count, 2);
-            EXPECT_EQ(plan.microbatch_tokens, roomy.microbatch_tokens);
-            EXPECT_EQ(plan.recompute, Recompute::none);
+            EXPECT_EQ(plan.replicas[0].stages[0].layer_count, 2);
+            EXPECT_EQ(plan.replicas[0].microbatch_tokens, roomy.replicas[0].microbatch_tokens);
+            EXPECT_EQ(plan.replicas[0].recompute, Recompute::none);
             EXPECT_EQ(plan.first_admitted.size(), 4U);
         }
         test.cluster.bytes_per_rank = 0;
@@ -156,41 +156,41 @@ TEST(MakePlan, TotalStepsAsHuggingFace) {
 
 TEST(MakePlan, MicrobatchTokensAutomatic) {
     Case test = uniform_case(2, 1, 8, 100, 8);
-    EXPECT_EQ(test.plan().microbatch_tokens, 1600);  // both batches of the only group
+    EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 1600);  // both batches of the only group
     test.job.adapters[0].global_batch_size = 2;
-    EXPECT_EQ(test.plan().microbatch_tokens, 1000);
+    EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 1000);
     test.datasets[0].train = equal_samples(100, 1000);
-    EXPECT_EQ(test.plan().microbatch_tokens, 2048);
+    EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 2048);
     test.datasets[0].train[7].tokens = 3000;
-    EXPECT_EQ(test.plan().microbatch_tokens, 3000);
+    EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 3000);
     test.datasets[0].eval = equal_samples(1, 4000);
-    EXPECT_EQ(test.plan().microbatch_tokens, 4000);
+    EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 4000);
 }
 
 TEST(MakePlan, CudaTakesLargerMicrobatches) {
     Case test = uniform_case(2, 1, 100, 1000, 8);
     test.cluster.backend = BackendKind::cuda;
-    EXPECT_EQ(test.plan().microbatch_tokens, 8192);
+    EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 8192);
     test.datasets[0].train[7].tokens = 9000;
-    EXPECT_EQ(test.plan().microbatch_tokens, 9000);
+    EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 9000);
     test.datasets[0].train = equal_samples(100, 10);
-    EXPECT_EQ(test.plan().microbatch_tokens, 160);
+    EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 160);
 }
 
 TEST(MakePlan, PadIsBounded) {
     Case test = uniform_case(4, 1, 8, 10, 8);
     for (AdapterJob& adapter : test.job.adapters) adapter.r = 32;
-    EXPECT_EQ(test.plan().pad_columns, 128);
+    EXPECT_EQ(test.plan().replicas[0].pad_columns, 128);
     test.job.adapters.push_back(test.job.adapters[0]);
     test.job.adapters.back().r = 1;
-    EXPECT_EQ(test.plan().pad_columns, 128);
-    EXPECT_EQ(test.plan().saved_columns, 128);
+    EXPECT_EQ(test.plan().replicas[0].pad_columns, 128);
+    EXPECT_EQ(test.plan().replicas[0].saved_columns, 128);
     test.cluster.backend = BackendKind::cuda;
-    EXPECT_EQ(test.plan().pad_columns, 144);
+    EXPECT_EQ(test.plan().replicas[0].pad_columns, 144);
     for (AdapterJob& adapter : test.job.adapters) adapter.r = 32;
     while (test.job.adapters.size() < 17) test.job.adapters.push_back(test.job.adapters[0]);
-    EXPECT_EQ(test.plan().pad_columns, 512);
-    EXPECT_EQ(test.plan().saved_columns, 512);
+    EXPECT_EQ(test.plan().replicas[0].pad_columns, 512);
+    EXPECT_EQ(test.plan().replicas[0].saved_columns, 512);
 }
 
 TEST(MakePlan, PadHoldsTheAdaptersThatShareAMicrobatch) {
@@ -201,8 +201,8 @@ TEST(MakePlan, PadHoldsTheAdaptersThatShareAMicrobatch) {
         test.job.schedule.policy = policy;
         test.job.schedule.max_adapters = most;
         const Plan plan = test.plan();
-        EXPECT_EQ(plan.saved_columns, plan.pad_columns);
-        return plan.pad_columns;
+        EXPECT_EQ(plan.replicas[0].saved_columns, plan.replicas[0].pad_columns);
+        return plan.replicas[0].pad_columns;
     };
     EXPECT_EQ(pad(SchedulePolicy::balanced, {}), 128);  // 10 x 8 + 20 + 30, rounded up, at most 128
     EXPECT_EQ(pad(SchedulePolicy::balanced, 1), 32);

@@ -17,14 +17,14 @@ struct SharedCase {
         plan = test.plan();
         share_first_layer(plan, 0, 1);
     }
-    const StagePlan& stage(std::size_t s) const { return plan.replica.stages[s]; }
+    const StagePlan& stage(std::size_t s) const { return plan.replicas[0].stages[s]; }
     std::uint64_t bytes(int adapter, std::int64_t layers) const {
         return adapter_bytes(test.job.adapter(AdapterId{adapter}), test.model, layers);
     }
     std::uint64_t bytes_on(std::size_t s, int adapter) const {
         return adapter_bytes_on(stage(s), AdapterId{adapter}, test.job, test.model);
     }
-    MemoryPlan memory(std::size_t s) const { return stage_memory(test.job, plan, s); }
+    MemoryPlan memory(std::size_t s) const { return stage_memory(test.job, only_replica(plan), s); }
 
     Case test;
     Plan plan;
@@ -56,7 +56,7 @@ TEST(MemoryModel, TheLargestAdapterOfAStage) {
 TEST(MemoryModel, BothStagesHoldASharedLayer) {
     const SharedCase shared;
     SharedCase whole;
-    for (StagePlan& stage : whole.plan.replica.stages) {
+    for (StagePlan& stage : whole.plan.replicas[0].stages) {
         stage.first_layer_adapters = {};
         stage.last_layer_adapters = {};
     }
@@ -66,7 +66,7 @@ TEST(MemoryModel, BothStagesHoldASharedLayer) {
         EXPECT_EQ(shared.memory(s).workspace, whole.memory(s).workspace);
     }
     const MemoryPlan first = shared.memory(0);
-    whole.plan.replica.stages[0].layer_count = 2;
+    whole.plan.replicas[0].stages[0].layer_count = 2;
     EXPECT_GT(first.weights, whole.memory(0).weights);
     EXPECT_GT(first.activations, whole.memory(0).activations);
 }

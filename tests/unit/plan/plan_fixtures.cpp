@@ -117,10 +117,10 @@ Case random_case(std::uint64_t seed) {
 }
 
 void share_first_layer(Plan& plan, std::size_t s, std::int32_t divider) {
-    StagePlan& below = plan.replica.stages[s];
+    StagePlan& below = plan.replicas[0].stages[s];
     ++below.layer_count;
     below.last_layer_adapters = {0, divider};
-    plan.replica.stages[s + 1].first_layer_adapters = {divider};
+    plan.replicas[0].stages[s + 1].first_layer_adapters = {divider};
 }
 
 bool cover_every_layer(const std::vector<StagePlan>& stages, std::int32_t layers, int adapters) {

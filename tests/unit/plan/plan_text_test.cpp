@@ -22,7 +22,7 @@ Plan odd_plan() {
     plan.adapters[2].name = "1e3";
     plan.memory[0].weights = 18446744073709551615U;
     plan.memory[1].engine = 77;
-    plan.recompute = Recompute::layer;
+    plan.replicas[0].recompute = Recompute::layer;
     plan.samples = {12, 3, 45};
     plan.bytes_per_rank = 9876543210;
     plan.fitting = {100, 2000};
@@ -39,8 +39,8 @@ Plan odd_plan() {
                   "\"x\": #"};
     plan.adapter_capacity = 19;
     plan.first_admitted = {AdapterId{2}, AdapterId{0}};
-    plan.replica.stages[0].last_layer_adapters = {2};
-    plan.replica.stages[1].first_layer_adapters = {0, 2};
+    plan.replicas[0].stages[0].last_layer_adapters = {2};
+    plan.replicas[0].stages[1].first_layer_adapters = {0, 2};
     plan.trials = {{4096, 3, 1.0 / 3.0}, {8192, 1, 12345.6}};
     return plan;
 }
@@ -68,12 +68,12 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_TRUE(read.model.qk_norm && read.model.tie_word_embeddings && !read.model.qkv_bias);
     EXPECT_EQ(read.backend, BackendKind::cuda);
     EXPECT_EQ(read.precision, Precision::bf16);
-    EXPECT_EQ(read.saved_columns, plan.saved_columns);
+    EXPECT_EQ(read.replicas[0].saved_columns, plan.replicas[0].saved_columns);
     EXPECT_EQ(read.adapters[1].name, "true");
     EXPECT_EQ(read.adapters[2].name, "1e3");
     EXPECT_EQ(read.memory[0].weights, plan.memory[0].weights);
     EXPECT_EQ(read.memory[1].engine, 77U);
-    EXPECT_EQ(read.recompute, Recompute::layer);
+    EXPECT_EQ(read.replicas[0].recompute, Recompute::layer);
     EXPECT_EQ(read.samples.longest, 12);
     EXPECT_EQ(read.samples.shortest, 3);
     EXPECT_EQ(read.samples.per_round, 45);
@@ -93,12 +93,12 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.costs.full_speed_ranks, 1.5);
     EXPECT_EQ(read.costs.ranks_per_host, 4);
     EXPECT_EQ(read.costs.source, "\"x\": #");
-    EXPECT_EQ(read.replica.stages[1].first_layer, 1);
-    EXPECT_TRUE(read.replica.stages[1].has_head);
-    EXPECT_TRUE(read.replica.stages[0].first_layer_adapters.is_all());
-    EXPECT_EQ(read.replica.stages[0].last_layer_adapters, AdapterSpan{2});
-    EXPECT_EQ(read.replica.stages[1].first_layer_adapters, (AdapterSpan{0, 2}));
-    EXPECT_TRUE(read.replica.stages[1].last_layer_adapters.is_all());
+    EXPECT_EQ(read.replicas[0].stages[1].first_layer, 1);
+    EXPECT_TRUE(read.replicas[0].stages[1].has_head);
+    EXPECT_TRUE(read.replicas[0].stages[0].first_layer_adapters.is_all());
+    EXPECT_EQ(read.replicas[0].stages[0].last_layer_adapters, AdapterSpan{2});
+    EXPECT_EQ(read.replicas[0].stages[1].first_layer_adapters, (AdapterSpan{0, 2}));
+    EXPECT_TRUE(read.replicas[0].stages[1].last_layer_adapters.is_all());
     EXPECT_EQ(to_text(read), to_text(plan));
 }
 

@@ -24,7 +24,7 @@ Case timed_case(int adapters, int ranks, std::size_t samples, int batch) {
 }
 
 double whole_makespan(const Case& test, const Plan& plan) {
-    Simulator simulator(test.job, plan, plan.costs);
+    Simulator simulator(test.job, only_replica(plan), plan.costs);
     simulator.add(plan_window(test.job, plan, test.datasets, fresh(plan), 100000));
     return simulator.timeline().makespan();
 }

@@ -39,7 +39,7 @@ std::vector<std::string> train(const Case& test, const Plan& plan, const Cuts& c
     Progress progress = fresh(plan);
     for (bool more = true; more;) {
         ScheduleStream stream(test.job, plan, test.datasets, progress);
-        StreamChecker checker(plan);
+        StreamChecker checker(only_replica(plan));
         for (int i = 1; i <= cuts.windows; ++i) {
             const Window window = stream.next(cuts.rounds, i == cuts.windows);
             more = window.rounds > 0;
@@ -94,18 +94,18 @@ TEST_P(RandomJobs, PackingDoesNotDependOnWindowCuts) {
 }
 
 TEST_P(RandomJobs, StagesComputeEveryAdapterOnceInEveryLayer) {
-    const std::vector<StagePlan>& stages = plan_.replica.stages;
+    const std::vector<StagePlan>& stages = plan_.replicas[0].stages;
     EXPECT_TRUE(cover_every_layer(stages, static_cast<std::int32_t>(plan_.model.layers),
                                   static_cast<int>(plan_.adapters.size())));
-    EXPECT_GE(plan_.max_in_flight, std::ssize(stages));
-    EXPECT_LE(plan_.max_in_flight, stages.size() == 1 ? 1 : 2 * std::ssize(stages));
+    EXPECT_GE(plan_.replicas[0].max_in_flight, std::ssize(stages));
+    EXPECT_LE(plan_.replicas[0].max_in_flight, stages.size() == 1 ? 1 : 2 * std::ssize(stages));
 }
 
 TEST_P(RandomJobs, OneAdapterAMicrobatchOnSharedLayers) {
     Case test = test_;
     test.job.schedule.policy = SchedulePolicy::mlora;
     const Plan plan = test.plan();
-    EXPECT_EQ(plan.max_in_flight, std::ssize(plan.replica.stages));
+    EXPECT_EQ(plan.replicas[0].max_in_flight, std::ssize(plan.replicas[0].stages));
     train(test, plan, {1 + GetParam() % 5, 2 + GetParam() % 3});
 }
 
@@ -113,7 +113,7 @@ TEST_P(RandomJobs, BatchesHoldTheSamplesOfTheEpochOrder) {
     const Window window = plan_window(test_.job, plan_, test_.datasets, fresh(plan_), 1000);
     std::map<std::pair<std::int32_t, std::int32_t>, std::multiset<std::int32_t>> held;
     for (const Microbatch& microbatch : window.microbatches) {
-        EXPECT_LE(microbatch.tokens(), plan_.microbatch_tokens);
+        EXPECT_LE(microbatch.tokens(), plan_.replicas[0].microbatch_tokens);
         for (const Segment& segment : microbatch.segments) {
             const auto& infos = test_.datasets[index(test_.job.adapter(segment.adapter).dataset)];
             for (const SampleRef& sample : segment.samples) {
@@ -165,7 +165,7 @@ TEST_P(RandomJobs, StoppedAdaptersAreLeftOut) {
     progress.stopped[0] = true;
     const Window window = plan_window(test_.job, plan_, test_.datasets, progress, 5);
     for (const BatchPlan& batch : window.batches) EXPECT_NE(number(batch.adapter), 0);
-    EXPECT_EQ(join(check_window(plan_, window), "\n"), "");
+    EXPECT_EQ(join(check_window(only_replica(plan_), window), "\n"), "");
 }
 
 TEST_P(RandomJobs, EvaluationWindowsHoldEveryEvalSample) {
@@ -176,7 +176,7 @@ TEST_P(RandomJobs, EvaluationWindowsHoldEveryEvalSample) {
         expected += test_.datasets[index(test_.job.adapters[a].dataset)].eval.size();
     }
     const Window window = plan_eval_window(test_.job, plan_, test_.datasets, adapters);
-    EXPECT_EQ(join(check_window(plan_, window), "\n"), "");
+    EXPECT_EQ(join(check_window(only_replica(plan_), window), "\n"), "");
     std::size_t samples = 0;
     for (const Microbatch& microbatch : window.microbatches) {
         samples += static_cast<std::size_t>(microbatch.samples());
@@ -194,8 +194,8 @@ TEST_P(RandomJobs, PlanTextReadsBack) {
 TEST(RandomCases, ShareLayersAndKeepMoreInFlight) {
     for (const std::uint64_t seed : {2U, 9U, 14U}) {
         const Plan plan = random_case(seed).plan();
-        const std::vector<StagePlan>& stages = plan.replica.stages;
-        EXPECT_GT(plan.max_in_flight, std::ssize(stages)) << seed;
+        const std::vector<StagePlan>& stages = plan.replicas[0].stages;
+        EXPECT_GT(plan.replicas[0].max_in_flight, std::ssize(stages)) << seed;
         EXPECT_TRUE(std::any_of(stages.begin(), stages.end(), [](const StagePlan& stage) {
             return !stage.last_layer_adapters.is_all();
         })) << seed;

@@ -38,10 +38,10 @@ Case deep_case(SchedulePolicy policy = SchedulePolicy::balanced, int ranks = 4) 
 
 /// The most that a rank needs with so many microbatches in flight.
 std::uint64_t bytes_at(const Case& test, Plan plan, std::int32_t depth) {
-    plan.max_in_flight = depth;
+    plan.replicas[0].max_in_flight = depth;
     std::uint64_t most = 0;
-    for (std::size_t s = 0; s < plan.replica.stages.size(); ++s) {
-        most = std::max(most, stage_memory(test.job, plan, s).total());
+    for (std::size_t s = 0; s < plan.replicas[0].stages.size(); ++s) {
+        most = std::max(most, stage_memory(test.job, only_replica(plan), s).total());
     }
     return most;
 }
@@ -54,8 +54,8 @@ void expect_right_fitting(const Case& test, const Plan& plan) {
     for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
         const std::int64_t tokens =
             recompute == Recompute::none ? plan.fitting.none : plan.fitting.layer;
-        EXPECT_TRUE(fits_memory(test.job, plan, tokens, recompute));
-        EXPECT_FALSE(fits_memory(test.job, plan, tokens + 1, recompute));
+        EXPECT_TRUE(fits_memory(test.job, only_replica(plan), tokens, recompute));
+        EXPECT_FALSE(fits_memory(test.job, only_replica(plan), tokens + 1, recompute));
     }
 }
 
@@ -68,7 +68,7 @@ double speed_of(Case test, std::int64_t tokens) {
 
 TEST(SearchLayout, OneStageAndSmallRoundsLeaveNoChoice) {
     EXPECT_TRUE(many_lengths(1, SchedulePolicy::balanced).plan().trials.empty());
-    EXPECT_EQ(many_lengths(1, SchedulePolicy::balanced).plan().microbatch_tokens, 8192);
+    EXPECT_EQ(many_lengths(1, SchedulePolicy::balanced).plan().replicas[0].microbatch_tokens, 8192);
     Case small = uniform_case(2, 2, 8, 20, 8);
     EXPECT_TRUE(small.plan().trials.empty());
     Case given = many_lengths(4, SchedulePolicy::mlora);
@@ -80,7 +80,7 @@ TEST(SearchLayout, LooksAtEighthsThatHoldTheLongestSample) {
     const Plan plan = many_lengths(4, SchedulePolicy::balanced).plan();
     std::vector<std::int64_t> sizes;
     for (const LayoutTrial& trial : plan.trials) sizes.push_back(trial.microbatch_tokens);
-    EXPECT_EQ(sizes.front(), plan.microbatch_tokens);
+    EXPECT_EQ(sizes.front(), plan.replicas[0].microbatch_tokens);
     std::sort(sizes.begin(), sizes.end());
     EXPECT_EQ(sizes, (std::vector<std::int64_t>{2048, 3072, 4096, 5120, 6144, 7168, 8192}));
     for (const LayoutTrial& trial : plan.trials) EXPECT_EQ(trial.adapters, 2);
@@ -93,8 +93,8 @@ TEST(SearchLayout, TakesWhatIsFasterOverTheWholeJobToo) {
         for (int a = 2; a < 4; ++a) test.job.adapters.push_back(test.job.adapters[0]);
         for (AdapterJob& adapter : test.job.adapters) adapter.global_batch_size = batch;
         const Plan plan = test.plan();
-        EXPECT_LT(plan.microbatch_tokens, 8192);
-        EXPECT_GT(speed_of(test, plan.microbatch_tokens), 1.02 * speed_of(test, 8192));
+        EXPECT_LT(plan.replicas[0].microbatch_tokens, 8192);
+        EXPECT_GT(speed_of(test, plan.replicas[0].microbatch_tokens), 1.02 * speed_of(test, 8192));
     }
 }
 
@@ -103,7 +103,7 @@ TEST(SearchLayout, KeepsTheUsualSizeUnlessAnotherGainsSomething) {
         const Plan plan = many_lengths(ranks, SchedulePolicy::balanced).plan();
         double fastest = 0.0;
         for (const LayoutTrial& trial : plan.trials) {
-            if (trial.microbatch_tokens == 8192 && plan.microbatch_tokens != 8192) {
+            if (trial.microbatch_tokens == 8192 && plan.replicas[0].microbatch_tokens != 8192) {
                 EXPECT_LT(trial.tokens_per_second * 1.02,
                           plan.trials.front().tokens_per_second * 1.0001);
             }
@@ -133,11 +133,13 @@ TEST(SearchLayout, LargerMicrobatchesLeaveRoomForFewerAdapters) {
         for (std::int32_t a = 0; a < trial.adapters; ++a) {
             other.first_admitted.push_back(AdapterId{a});
         }
-        EXPECT_TRUE(fits_memory(test.job, other, trial.microbatch_tokens, plan.recompute));
+        EXPECT_TRUE(fits_memory(test.job, only_replica(other), trial.microbatch_tokens,
+                                plan.replicas[0].recompute));
         if (trial.adapters == 8) continue;
         fewer = true;
         other.first_admitted.push_back(AdapterId{trial.adapters});
-        EXPECT_FALSE(fits_memory(test.job, other, trial.microbatch_tokens, plan.recompute));
+        EXPECT_FALSE(fits_memory(test.job, only_replica(other), trial.microbatch_tokens,
+                                 plan.replicas[0].recompute));
     }
     EXPECT_TRUE(fewer);
     EXPECT_EQ(std::ssize(plan.first_admitted), plan.trials.front().adapters);
@@ -146,42 +148,44 @@ TEST(SearchLayout, LargerMicrobatchesLeaveRoomForFewerAdapters) {
 TEST(SearchLayout, ARunThatIsContinuedKeepsItsSizes) {
     Case test = many_lengths(4, SchedulePolicy::mlora);
     Plan former = test.plan();
-    former.microbatch_tokens = 2345;
-    former.recompute = Recompute::layer;
+    former.replicas[0].microbatch_tokens = 2345;
+    former.replicas[0].recompute = Recompute::layer;
     const Plan kept = continued(test, former);
-    EXPECT_EQ(kept.microbatch_tokens, 2345);
-    EXPECT_EQ(kept.recompute, Recompute::layer);
+    EXPECT_EQ(kept.replicas[0].microbatch_tokens, 2345);
+    EXPECT_EQ(kept.replicas[0].recompute, Recompute::layer);
     EXPECT_TRUE(kept.trials.empty());
-    former.microbatch_tokens = 1000;  // less than the longest sample
-    EXPECT_EQ(continued(test, former).microbatch_tokens, test.plan().microbatch_tokens);
-    former.microbatch_tokens = 8192;
-    former.recompute = Recompute::none;
+    former.replicas[0].microbatch_tokens = 1000;  // less than the longest sample
+    EXPECT_EQ(continued(test, former).replicas[0].microbatch_tokens,
+              test.plan().replicas[0].microbatch_tokens);
+    former.replicas[0].microbatch_tokens = 8192;
+    former.replicas[0].recompute = Recompute::none;
     test.cluster.bytes_per_rank = kept.memory[0].total();  // no longer fits
-    EXPECT_EQ(continued(test, former).microbatch_tokens, test.plan().microbatch_tokens);
+    EXPECT_EQ(continued(test, former).replicas[0].microbatch_tokens,
+              test.plan().replicas[0].microbatch_tokens);
     test.job.parallel.microbatch_tokens = 2000;
-    EXPECT_EQ(continued(test, former).microbatch_tokens, 2000);
+    EXPECT_EQ(continued(test, former).replicas[0].microbatch_tokens, 2000);
 }
 
 TEST(SearchLayout, ARunThatIsContinuedKeepsItsRecomputationWithGivenTokens) {
     Case test = many_lengths(4, SchedulePolicy::balanced);
     test.job.parallel.microbatch_tokens = 4096;
     Plan former = test.plan();
-    test.cluster.bytes_per_rank = bytes_at(test, former, former.max_in_flight);
-    ASSERT_EQ(continued(test, former).recompute, Recompute::none);
-    former.recompute = Recompute::layer;
-    EXPECT_EQ(continued(test, former).recompute, Recompute::layer);
+    test.cluster.bytes_per_rank = bytes_at(test, former, former.replicas[0].max_in_flight);
+    ASSERT_EQ(continued(test, former).replicas[0].recompute, Recompute::none);
+    former.replicas[0].recompute = Recompute::layer;
+    EXPECT_EQ(continued(test, former).replicas[0].recompute, Recompute::layer);
     test.cluster.bytes_per_rank = bytes_at(test, former, 4);  // without it no longer fits
-    former.recompute = Recompute::none;
-    EXPECT_EQ(continued(test, former).recompute, Recompute::layer);
+    former.replicas[0].recompute = Recompute::none;
+    EXPECT_EQ(continued(test, former).replicas[0].recompute, Recompute::layer);
 }
 
 TEST(SearchDepth, BalancedAloneKeepsMoreInFlightThanStages) {
     for (const SchedulePolicy policy :
          {SchedulePolicy::mlora, SchedulePolicy::one_f_one_b, SchedulePolicy::sequential}) {
-        EXPECT_EQ(deep_case(policy).plan().max_in_flight, 4);
+        EXPECT_EQ(deep_case(policy).plan().replicas[0].max_in_flight, 4);
     }
-    EXPECT_EQ(deep_case(SchedulePolicy::balanced, 1).plan().max_in_flight, 1);
-    const std::int32_t depth = deep_case().plan().max_in_flight;
+    EXPECT_EQ(deep_case(SchedulePolicy::balanced, 1).plan().replicas[0].max_in_flight, 1);
+    const std::int32_t depth = deep_case().plan().replicas[0].max_in_flight;
     EXPECT_GT(depth, 4);
     EXPECT_LE(depth, 8);
 }
@@ -190,9 +194,10 @@ TEST(SearchDepth, TheFewestThatComeCloseToTheFastest) {
     Case test = deep_case();
     for (AdapterJob& adapter : test.job.adapters) adapter.num_train_epochs = 8;
     Plan plan = test.plan();
-    const std::int32_t chosen = plan.max_in_flight;
+    const std::int32_t chosen = plan.replicas[0].max_in_flight;
     std::vector<double> speeds;
-    for (plan.max_in_flight = 4; plan.max_in_flight <= 8; ++plan.max_in_flight) {
+    for (plan.replicas[0].max_in_flight = 4; plan.replicas[0].max_in_flight <= 8;
+         ++plan.replicas[0].max_in_flight) {
         speeds.push_back(predict(test.job, plan, test.datasets, 64).tokens_per_second());
     }
     const double fastest = *std::max_element(speeds.begin(), speeds.end());
@@ -204,21 +209,21 @@ TEST(SearchDepth, WhatGainsLittleIsLeft) {
     for (const std::size_t adapters : {1U, 2U}) {
         Case test = deep_case();
         test.job.adapters.resize(adapters);
-        EXPECT_EQ(test.plan().max_in_flight, 4) << adapters;
+        EXPECT_EQ(test.plan().replicas[0].max_in_flight, 4) << adapters;
     }
 }
 
 TEST(SearchDepth, AsDeepAsFits) {
     Case test = deep_case();
     const Plan free = test.plan();
-    for (std::int32_t depth = 4; depth <= free.max_in_flight; ++depth) {
+    for (std::int32_t depth = 4; depth <= free.replicas[0].max_in_flight; ++depth) {
         for (const std::uint64_t bytes :
              {bytes_at(test, free, depth), bytes_at(test, free, depth + 1) - 1}) {
             test.cluster.bytes_per_rank = bytes;
             const Plan plan = test.plan();
-            EXPECT_LE(plan.max_in_flight, depth);
-            EXPECT_GE(plan.max_in_flight, std::min(depth, 5));
-            EXPECT_EQ(plan.microbatch_tokens, 8192);
+            EXPECT_LE(plan.replicas[0].max_in_flight, depth);
+            EXPECT_GE(plan.replicas[0].max_in_flight, std::min(depth, 5));
+            EXPECT_EQ(plan.replicas[0].microbatch_tokens, 8192);
             expect_right_fitting(test, plan);
         }
     }
@@ -229,29 +234,29 @@ TEST(SearchDepth, ARunThatIsContinuedKeepsItsDepth) {
     const Plan free = test.plan();
     Plan former = free;
     for (const std::int32_t depth : {4, 5, 7, 8}) {
-        former.max_in_flight = depth;
-        EXPECT_EQ(continued(test, former).max_in_flight, depth);
+        former.replicas[0].max_in_flight = depth;
+        EXPECT_EQ(continued(test, former).replicas[0].max_in_flight, depth);
     }
     test.cluster.bytes_per_rank = bytes_at(test, free, 7);
-    former.max_in_flight = 7;
-    EXPECT_EQ(continued(test, former).max_in_flight, 7);
+    former.replicas[0].max_in_flight = 7;
+    EXPECT_EQ(continued(test, former).replicas[0].max_in_flight, 7);
     expect_right_fitting(test, continued(test, former));
     --test.cluster.bytes_per_rank;
-    const std::int32_t searched = test.plan().max_in_flight;
+    const std::int32_t searched = test.plan().replicas[0].max_in_flight;
     ASSERT_LT(searched, 7);
-    EXPECT_EQ(continued(test, former).max_in_flight, searched);
+    EXPECT_EQ(continued(test, former).replicas[0].max_in_flight, searched);
     expect_right_fitting(test, continued(test, former));
-    former.max_in_flight = 1;
-    EXPECT_EQ(continued(test, former).max_in_flight, searched);
+    former.replicas[0].max_in_flight = 1;
+    EXPECT_EQ(continued(test, former).replicas[0].max_in_flight, searched);
 }
 
 TEST(SearchDepth, OtherStagesAreSearchedAnew) {
     Case test = deep_case();
     const Plan former = test.plan();
     test.cluster.ranks = 2;
-    const std::int32_t fresh_depth = test.plan().max_in_flight;
-    ASSERT_LT(fresh_depth, former.max_in_flight);
-    EXPECT_EQ(continued(test, former).max_in_flight, fresh_depth);
+    const std::int32_t fresh_depth = test.plan().replicas[0].max_in_flight;
+    ASSERT_LT(fresh_depth, former.replicas[0].max_in_flight);
+    EXPECT_EQ(continued(test, former).replicas[0].max_in_flight, fresh_depth);
 }
 
 }  // namespace loratrain::plan_test

@@ -38,7 +38,7 @@ Played play(const Case& test, const Plan& plan, const CostModel& costs, std::int
     Played played;
     played.plan = plan;
     played.window = plan_window(test.job, played.plan, test.datasets, fresh(played.plan), rounds);
-    Simulator simulator(test.job, played.plan, costs);
+    Simulator simulator(test.job, only_replica(played.plan), costs);
     simulator.add(played.window);
     played.timeline = simulator.timeline();
     return played;
@@ -136,7 +136,7 @@ TEST(Simulator, BubbleOfAllForwardsFirst) {
     const Case test = pipeline_case(1, 2, 6);
     const Plan plan = test.plan();
     Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 1);
-    Simulator simulator(test.job, plan, unit_costs());
+    Simulator simulator(test.job, only_replica(plan), unit_costs());
     simulator.add(gpipe_window(window));
     const loratrain::Timeline& timeline = simulator.timeline();
     EXPECT_DOUBLE_EQ(timeline.makespan(), (6 + 2 - 1) * 3.0);
@@ -162,7 +162,7 @@ TEST(Simulator, MessagesTravelBesideComputation) {
     const Case one_way = test;
     const Plan plan = one_way.plan();
     Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 1);
-    Simulator simulator(test.job, plan, costs);
+    Simulator simulator(test.job, only_replica(plan), costs);
     simulator.add(gpipe_window(window));
     EXPECT_DOUBLE_EQ(simulator.timeline().stages[1][3].start, 13.0);
 }
@@ -204,7 +204,7 @@ TEST(Simulator, WhatIsAddedInPiecesTakesTheSameTime) {
     costs.full_speed_ranks = 2.0;
     const Played whole = play(test, costs);
     Window rest = whole.window;
-    Simulator simulator(test.job, whole.plan, costs);
+    Simulator simulator(test.job, only_replica(whole.plan), costs);
     for (const std::size_t part : {3U, 2U, 1U}) {
         Window piece = rest;
         for (std::size_t s = 0; s < 4; ++s) {
@@ -247,7 +247,7 @@ TEST(Simulator, SharedLayersTakeTheTimeOfTheirAdapters) {
     costs.step_per_parameter = 1.0;
     const Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 1);
     ASSERT_EQ(window.microbatches.size(), 2U);
-    Simulator simulator(test.job, plan, costs);
+    Simulator simulator(test.job, only_replica(plan), costs);
     simulator.add(window);
     for (std::size_t s = 0; s < 2; ++s) {
         const auto& spans = simulator.timeline().stages[s];
@@ -271,7 +271,7 @@ TEST(Simulator, WindowsFollowEachOther) {
     const Case test = pipeline_case(2, 2, 3);
     const Plan plan = test.plan();
     Progress progress = fresh(plan);
-    Simulator simulator(test.job, plan, unit_costs());
+    Simulator simulator(test.job, only_replica(plan), unit_costs());
     const Window first = plan_window(test.job, plan, test.datasets, progress, 1);
     simulator.add(first);
     const double once = simulator.timeline().makespan();
@@ -290,7 +290,7 @@ TEST(Simulator, WindowsFollowEachOther) {
 TEST(Simulator, AnEmptyWindowTakesNoTime) {
     const Case test = pipeline_case(1, 2, 1);
     const Plan plan = test.plan();
-    Simulator simulator(test.job, plan, unit_costs());
+    Simulator simulator(test.job, only_replica(plan), unit_costs());
     simulator.add({});
     EXPECT_EQ(simulator.timeline().makespan(), 0.0);
     EXPECT_EQ(simulator.timeline().idle_share(), 0.0);
@@ -304,13 +304,13 @@ TEST(Simulator, FindsWhatNeverEndsAndWhatComesInTheWrongOrder) {
     Window waiting = window;
     waiting.actions[0].pop_back();
     waiting.actions[0].clear();
-    Simulator simulator(test.job, plan, unit_costs());
+    Simulator simulator(test.job, only_replica(plan), unit_costs());
     simulator.add(waiting);
     EXPECT_THROW(simulator.timeline(), Error);
     Window crossed = window;
     crossed.actions = {actions({{ActionKind::send_forward, 1}}),
                        actions({{ActionKind::recv_forward, 0}})};
-    Simulator second(test.job, plan, unit_costs());
+    Simulator second(test.job, only_replica(plan), unit_costs());
     EXPECT_THROW(second.add(crossed), Error);
 }
 
@@ -323,7 +323,7 @@ TEST(Simulator, WaitsForTheNextWindow) {
     early.actions = {{}, actions({{ActionKind::recv_forward, 1}, {ActionKind::forward, 1}})};
     Window late = early;
     late.actions = {actions({{ActionKind::forward, 0}, {ActionKind::send_forward, 0}}), {}};
-    Simulator simulator(test.job, plan, unit_costs());
+    Simulator simulator(test.job, only_replica(plan), unit_costs());
     simulator.add(early);
     EXPECT_THROW(simulator.timeline(), Error);
     simulator.add(late);

@@ -93,7 +93,8 @@ TEST(PlanTrace, NamesWhatAStageDid) {
     job.adapters[0].name = "a";
     job.adapters[1].name = "b";
     Plan plan;
-    plan.replica.stages = {{3, 0, 1, true, true}};
+    plan.replicas.resize(1);
+    plan.replicas[0].stages = {{3, 0, 1, true, true}};
     Timeline timeline;
     timeline.microbatches = {
         {{{AdapterId{1}, 4, {{0, 30}}}, {AdapterId{0}, 2, {{1, 10}, {2, 5}}}}}};
@@ -103,7 +104,7 @@ TEST(PlanTrace, NamesWhatAStageDid) {
     timeline.stages = {{{ActionKind::forward, 0, -1, 0.0, 1.0},
                         {ActionKind::backward, 0, -1, 1.0, 3.0},
                         {ActionKind::step, -1, 0, 3.0, 4.0}}};
-    const std::vector<TraceSpan> spans = trace_of(job, plan, timeline);
+    const std::vector<TraceSpan> spans = trace_of(job, only_replica(plan), timeline);
     ASSERT_EQ(spans.size(), 3U);
     EXPECT_EQ(spans[0].rank, 3);
     EXPECT_EQ(spans[0].name, "forward 0");

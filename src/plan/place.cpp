@@ -1,0 +1,32 @@
+#include "plan/place.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace loratrain {
+
+void number_ranks(std::vector<ReplicaPlan>& replicas) {
+    std::stable_sort(replicas.begin(), replicas.end(),
+                     [](const auto& a, const auto& b) { return a.tensor > b.tensor; });
+    std::int32_t rank = 0;
+    for (ReplicaPlan& replica : replicas) {
+        for (StagePlan& stage : replica.stages) {
+            stage.rank = rank;
+            rank += replica.tensor;
+        }
+    }
+}
+
+Place place_of(const Plan& plan, int rank) {
+    for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+        const ReplicaPlan& replica = plan.replicas[r];
+        for (std::size_t s = 0; s < replica.stages.size(); ++s) {
+            const std::int32_t lane = rank - replica.stages[s].rank;
+            if (lane >= 0 && lane < replica.tensor) return {r, s, lane};
+        }
+    }
+    throw Error(cat("rank ", rank, " has no place in the plan"));
+}
+
+}  // namespace loratrain

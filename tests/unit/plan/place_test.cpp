@@ -1,0 +1,51 @@
+#include "plan/place.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+ReplicaPlan replica_of(std::int32_t tensor, std::size_t stages) {
+    ReplicaPlan replica;
+    replica.tensor = tensor;
+    replica.stages.resize(stages);
+    return replica;
+}
+
+/// <1,2>, <4,2>, <2,1>, <1,1> as they are given.
+Plan deployment() {
+    Plan plan;
+    plan.replicas = {replica_of(1, 2), replica_of(4, 2), replica_of(2, 1), replica_of(1, 1)};
+    number_ranks(plan.replicas);
+    return plan;
+}
+
+}  // namespace
+
+TEST(Place, ReplicasByFallingTensorThenStagesThenLanes) {
+    const Plan plan = deployment();
+    std::vector<std::int32_t> tensors;
+    for (const ReplicaPlan& replica : plan.replicas) tensors.push_back(replica.tensor);
+    EXPECT_EQ(tensors, (std::vector<std::int32_t>{4, 2, 1, 1}));
+    EXPECT_EQ(plan.replicas[2].stages.size(), 2U);  // equal ones stay as they are
+    std::int32_t rank = 0;
+    for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+        for (std::size_t s = 0; s < plan.replicas[r].stages.size(); ++s) {
+            EXPECT_EQ(plan.replicas[r].stages[s].rank % plan.replicas[r].tensor, 0);
+            for (std::int32_t lane = 0; lane < plan.replicas[r].tensor; ++lane) {
+                EXPECT_EQ(place_of(plan, rank++), (Place{r, s, lane}));
+            }
+        }
+    }
+    EXPECT_EQ(rank, 13);
+}
+
+TEST(Place, RefusesARankWithoutOne) {
+    EXPECT_THROW(place_of(deployment(), 13), Error);
+    EXPECT_THROW(place_of(deployment(), -1), Error);
+}
+
+}  // namespace loratrain::plan_test
