@@ -147,7 +147,7 @@ class SharedLayers(ResumeTest):
 class Sizes(ResumeTest):
     def size(self):
         text = (self.dir / "run/plan.yaml").read_text()
-        return int(re.search(r"(?m)^microbatch_tokens: (\d+)$", text).group(1))
+        return int(re.search(r"(?m)^ *microbatch_tokens: (\d+)$", text).group(1))
 
     def test_automatic_microbatches_stay_as_they_were(self):
         """As if more memory had been free at the first start than there is now."""
