@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/rng.h"
 #include "config/model_presets.h"
 #include "plan/milp.h"
 #include "plan/pack/pack_balanced.h"
+#include "support/summary_lengths.h"
 
 // What the packings of a block are worth: llama-3.1-8b with its head on H200s, four adapters with
 // global batch 8, sample lengths drawn from log-normal distributions like those of XSum,
@@ -22,121 +22,34 @@ namespace {
 
 constexpr std::int32_t adapters = 4;
 constexpr std::int32_t global_batch = 8;
-constexpr double shortest = 16.0;
-constexpr double longest = 4096.0;
 constexpr std::int32_t block_rounds = 32;
 constexpr std::int32_t planned_samples = 25600;
 constexpr std::int64_t padding_multiple = 128;
 
-/// Lengths exp(N(mu, sigma)), clipped; mean of the unclipped distribution exp(mu + sigma^2 / 2).
-struct Lengths {
-    const char* name;
-    double mu;
-    double sigma;
-};
-constexpr Lengths datasets[] = {
-    {"XSum", 6.035, 0.6},     // mean 500
-    {"CNN/DM", 6.677, 0.5},   // mean 900
-    {"WikiSum", 7.193, 0.7},  // mean 1,700 before clipping
-    {"mixed", 0.0, 0.0},      // adapters 0 and 3 XSum, 1 CNN/DM, 2 WikiSum
-};
+constexpr const Lengths* datasets[] = {&summary_lengths[0], &summary_lengths[1],
+                                       &summary_lengths[2], nullptr};
+
+const char* name_of(const Lengths* dataset) {
+    return dataset != nullptr ? dataset->name : "mixed";
+}
 
 double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
 }
 
-double normal(std::uint64_t key, std::uint64_t i) {
-    const double u =
-        (0.5 + static_cast<double>(uniform_float(key, 2 * i)) * 16777216.0) / 16777217.0;
-    const double v = static_cast<double>(uniform_float(key, 2 * i + 1));
-    return std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586 * v);
-}
-
-std::int32_t draw(const Lengths& lengths, std::uint64_t key, std::uint64_t i) {
-    const double tokens = std::exp(lengths.mu + lengths.sigma * normal(key, i));
-    return static_cast<std::int32_t>(std::clamp(tokens, shortest, longest));
-}
-
-const Lengths& lengths_of(const Lengths& dataset, std::int32_t adapter) {
-    return dataset.sigma > 0.0 ? dataset : datasets[adapter % 3];
-}
-
-std::vector<Round> make_rounds(const Lengths& dataset, std::int32_t count) {
-    std::vector<Round> rounds(static_cast<std::size_t>(count));
-    for (std::int32_t r = 0; r < count; ++r) {
-        for (std::int32_t a = 0; a < adapters; ++a) {
-            PendingBatch batch{AdapterId{a}, r, {}};
-            for (std::int32_t i = r * global_batch; i < (r + 1) * global_batch; ++i) {
-                const std::int32_t tokens =
-                    draw(lengths_of(dataset, a), mix_key(2026, static_cast<std::uint64_t>(a)),
-                         static_cast<std::uint64_t>(i));
-                batch.samples.push_back({i, tokens, tokens - 1});
-            }
-            rounds[static_cast<std::size_t>(r)].push_back(std::move(batch));
-        }
-    }
-    return rounds;
-}
-
-std::vector<StagePlan> split_layers(std::int32_t layers, std::int32_t stages, std::int32_t last) {
-    std::vector<StagePlan> split;
-    const std::int32_t others = stages - 1;
-    std::int32_t first = 0;
-    for (std::int32_t s = 0; s < stages; ++s) {
-        const std::int32_t shared = (layers - last) / others;
-        const std::int32_t more = s < (layers - last) % others ? 1 : 0;
-        const std::int32_t count = s == others ? last : shared + more;
-        split.push_back({s, first, count, s == 0, s == others});
-        first += count;
-    }
-    return split;
-}
-
-/// The split of the layers with the smallest largest time of a stage for `load`, among those the
-/// most even one.
-std::vector<StagePlan> best_split(const PackRules& rules, std::int32_t layers, std::int32_t stages,
-                                  const MicrobatchLoad& load) {
-    std::vector<StagePlan> best;
-    std::pair<double, double> least;
-    for (std::int32_t last = 1; last <= layers - stages + 1; ++last) {
-        std::vector<StagePlan> split = split_layers(layers, stages, last);
-        std::vector<double> times;
-        for (const StagePlan& stage : split) {
-            times.push_back(forward_seconds(rules.costs, stage, load) +
-                            backward_seconds(rules.costs, stage, load, rules.recompute));
-        }
-        const double most = *std::max_element(times.begin(), times.end());
-        const std::pair badness(most, most - *std::min_element(times.begin(), times.end()));
-        if (!best.empty() && badness >= least) continue;
-        best = std::move(split);
-        least = badness;
-    }
-    return best;
-}
-
 class Case {
   public:
-    Case(const Lengths& dataset, std::int32_t stages, std::int64_t capacity, std::int32_t rounds,
+    Case(const Lengths* dataset, std::int32_t stages, std::int64_t capacity, std::int32_t rounds,
          int threads)
-        : rounds_(make_rounds(dataset, rounds)) {
+        : rounds_(summary_rounds(dataset, rounds)) {
         const ModelSpec model = *model_preset("llama-3.1-8b");
         rules_.capacity = capacity;
         rules_.max_in_flight = stages;
         rules_.costs = built_in_costs(model, Precision::bf16, "h200");
         rules_.threads = threads;
-        MicrobatchLoad load;
-        for (const Round& round : rounds_) {
-            for (const PendingBatch& batch : round) {
-                for (const SampleRef& sample : batch.samples) {
-                    const double tokens = sample.tokens;
-                    load.tokens += sample.tokens;
-                    load.targets += sample.targets;
-                    load.squares += tokens * tokens;
-                }
-            }
-        }
-        rules_.stages = best_split(rules_, static_cast<std::int32_t>(model.layers), stages, load);
+        rules_.stages =
+            best_split(rules_, static_cast<std::int32_t>(model.layers), stages, load_of(rounds_));
         block_ = block_items(rules_, rounds_);
     }
 
@@ -273,8 +186,8 @@ class Case {
 };
 
 /// Tokens that a padding multiple would add: each adapter's part of a microbatch is rounded up.
-void print_padding(const Lengths& dataset) {
-    const std::vector<Round> rounds = make_rounds(dataset, 100);
+void print_padding(const Lengths* dataset) {
+    const std::vector<Round> rounds = summary_rounds(dataset, 100);
     PackRules rules;
     rules.capacity = 6144;
     rules.max_in_flight = 4;
@@ -289,13 +202,13 @@ void print_padding(const Lengths& dataset) {
                 (segment.tokens() + padding_multiple - 1) / padding_multiple * padding_multiple;
         }
     }
-    std::printf("  %-8s %.2f%% of the tokens\n", dataset.name,
+    std::printf("  %-8s %.2f%% of the tokens\n", name_of(dataset),
                 100.0 * static_cast<double>(padded - tokens) / static_cast<double>(tokens));
 }
 
-void print_planning(const Lengths& dataset, int threads) {
+void print_planning(const Lengths* dataset, int threads) {
     const std::int32_t count = planned_samples / (adapters * global_batch);
-    const std::vector<Round> rounds = make_rounds(dataset, count);
+    const std::vector<Round> rounds = summary_rounds(dataset, count);
     PackRules rules;
     rules.capacity = 6144;
     rules.max_in_flight = 4;
@@ -309,24 +222,24 @@ void print_planning(const Lengths& dataset, int threads) {
             rounds.data() + first, static_cast<std::size_t>(std::min(block_rounds, count - first)));
         microbatches += pack_block(rules, some).size();
     }
-    std::printf("  %-8s %.2f s, %zu microbatches\n", dataset.name, seconds_now() - start,
+    std::printf("  %-8s %.2f s, %zu microbatches\n", name_of(dataset), seconds_now() - start,
                 microbatches);
 }
 
 void run(std::int32_t rounds, int threads) {
     for (const std::int32_t stages : {4, 2}) {
-        for (const Lengths& dataset : datasets) {
+        for (const Lengths* dataset : datasets) {
             for (const std::int64_t capacity : {6144, 7168}) {
-                Case(dataset, stages, capacity, rounds, threads).print(dataset.name);
+                Case(dataset, stages, capacity, rounds, threads).print(name_of(dataset));
             }
         }
     }
     std::printf("\nplanning %d samples in blocks of %d rounds, 4 stages, %d threads:\n",
                 planned_samples, block_rounds, threads);
-    for (const Lengths& dataset : datasets) print_planning(dataset, threads);
+    for (const Lengths* dataset : datasets) print_planning(dataset, threads);
     std::printf("\nwhat a padding multiple of %ld would add (4 stages, capacity 6144):\n",
                 static_cast<long>(padding_multiple));
-    for (const Lengths& dataset : datasets) print_padding(dataset);
+    for (const Lengths* dataset : datasets) print_padding(dataset);
 }
 
 }  // namespace
