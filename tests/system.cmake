@@ -10,10 +10,10 @@ endforeach()
 # Another test may run beside each: most of their time goes into starting and ending processes.
 function(loratrain_system_test name timeout)
   add_test(NAME system.${name}
-           COMMAND ${Python3_EXECUTABLE} -m unittest -v test_${name}
+           COMMAND ${Python3_EXECUTABLE} run_tests.py test_${name}
            WORKING_DIRECTORY "${CMAKE_CURRENT_LIST_DIR}/system")
   set_tests_properties(system.${name} PROPERTIES
-    LABELS "system;${ARGN}" TIMEOUT ${timeout}
+    LABELS "system;${ARGN}" TIMEOUT ${timeout} SKIP_RETURN_CODE 77
     ENVIRONMENT "LORATRAIN_BIN=$<TARGET_FILE:loratrain>;LORATRAIN_MPIEXEC=${MPIEXEC_EXECUTABLE};\
 LORATRAIN_NO_FLOCK=$<TARGET_FILE:loratrain_no_flock>;\
 LORATRAIN_FAILING_FILES=$<TARGET_FILE:loratrain_failing_files>")

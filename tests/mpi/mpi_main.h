@@ -8,6 +8,7 @@
 
 #include "comm/collective.h"
 #include "comm/mpi_runtime.h"
+#include "support/skip_code.h"
 
 namespace loratrain::mpi_test {
 
@@ -39,7 +40,8 @@ inline std::optional<MpiSession> part_of(const MpiSession& world, int first_rank
     return world.split(color);
 }
 
-/// main() of an MPI test program: only the roots print; a failure on any rank fails all.
+/// main() of an MPI test program: only the roots print; a failure on any rank fails all;
+/// skipped is what all ranks skip.
 inline int run(int argc, char** argv) {
     ::testing::InitGoogleTest(&argc, argv);
     const MpiRuntime runtime(&argc, &argv);
@@ -52,7 +54,8 @@ inline int run(int argc, char** argv) {
     }
     const int result = RUN_ALL_TESTS();
     if (result != 0 && !session().is_root()) std::fprintf(stderr, "rank %d failed\n", world.rank());
-    return any_rank(world, result != 0) ? 1 : 0;
+    if (any_rank(world, result != 0)) return 1;
+    return any_rank(world, !all_skipped()) ? 0 : skip_code;
 }
 
 }  // namespace loratrain::mpi_test
