@@ -1,5 +1,6 @@
 #include "reference/lora.h"
 
+#include <cstdlib>
 #include <limits>
 
 #include "support/backend_case.h"
@@ -16,6 +17,8 @@ struct Shape {
     std::int64_t in, out;
     std::vector<std::int32_t> lengths;
     std::vector<LoraSegment> segments;  ///< of the slots below
+    std::vector<std::int32_t> first_ranks{4, 0, 1, 16};
+    std::vector<std::int32_t> second_ranks{2, 3, 0, 5};
 };
 
 const std::vector<std::int32_t> ranks{4, 0, 1, 16};
@@ -29,6 +32,29 @@ const std::vector<Shape> shapes{
     {72, 48, {60, 60}, {{3, 0, 10, 0}, {2, 10, 10, 0}, {3, 12, 90, 1}, {0, 90, 120, 2}}},
     {840, 520, {500, 700}, {{0, 3, 290, 3}, {3, 290, 1100, 4}, {2, 1100, 1200, 5}}}};
 
+/// 32 adapters of ranks 32 to 128 on a linear of an 8B model, 7 to 38 tokens each.
+Shape wide_shape() {
+    Shape shape{4096, 4096, {}, {}, {}, {}};
+    std::int32_t begin = 0;
+    for (std::int32_t slot = 0; slot < 32; ++slot) {
+        const std::int32_t tokens = 7 + slot * 13 % 32;
+        shape.lengths.push_back(tokens);
+        shape.segments.push_back({slot, begin, begin + tokens, 1});
+        shape.first_ranks.push_back(32 + slot * 37 % 97);
+        shape.second_ranks.push_back(slot % 4 == 0 ? 0 : 128 - slot * 37 % 97);
+        begin += tokens;
+    }
+    return shape;
+}
+
+/// On GPUs also the wide one, but for tools that make kernels a thousand times slower.
+std::vector<Shape> shapes_for(const std::string& backend) {
+    std::vector<Shape> result = shapes;
+    const bool quick = std::getenv("LORATRAIN_TEST_QUICK") != nullptr;
+    if (backend.starts_with("cuda") && !quick) result.push_back(wide_shape());
+    return result;
+}
+
 /// Two linears of different ranks that read the same X, without and with dropout.
 class LoraTest : public BackendTest {
   protected:
@@ -36,8 +62,8 @@ class LoraTest : public BackendTest {
         Setting(Backend& backend, const Shape& shape, std::uint32_t dropout)
             : samples(backend, shape.lengths),
               batch{shape.segments, samples.positions(), samples.sample_ids()},
-              first(backend, shape.in, shape.out, ranks, dropout, 1),
-              second(backend, shape.in, shape.out + 1, {2, 3, 0, 5}, dropout, 2) {}
+              first(backend, shape.in, shape.out, shape.first_ranks, dropout, 1),
+              second(backend, shape.in, shape.out + 1, shape.second_ranks, dropout, 2) {}
 
         LoraRows rows() const { return {batch.segments, samples.rows()}; }
         std::int64_t tokens() const { return samples.rows().tokens; }
@@ -49,7 +75,7 @@ class LoraTest : public BackendTest {
 
     template <class Body>
     void for_each_setting(const Body& body) {
-        for (const Shape& shape : shapes) {
+        for (const Shape& shape : shapes_for(GetParam().name)) {
             for (const std::uint32_t dropout : {0U, 20000U}) {
                 body(shape, Setting(backend(), shape, dropout));
             }
