@@ -198,14 +198,14 @@ class CostProfile {
         const PackedBatch packed = pack_layout(microbatch);
         const MicrobatchRows rows{{}, {}, packed.positions, packed.sample_ids, packed.offsets};
         const std::int64_t tokens = microbatch.tokens();
-        const LossRule rule{std::vector<float>(microbatch.segments.size(), 1.0F), false};
+        const LossTerms terms{std::vector<std::int64_t>(microbatch.segments.size(), 1), false};
         const TensorView d_output = boundary(layers.gradient_in, tokens);
         const TensorView d_input = boundary(layers.gradient_out, tokens);
         Stage& stage = layers.stage;
         backend_.fill_random(stage.input(0, tokens), {1, 0.0F, 1.0F});
         backend_.fill_random(d_output, {2, 0.0F, 1e-3F});
         return work([&](std::size_t part) {
-            if (part == 0) stage.forward(0, microbatch, rows, rule);
+            if (part == 0) stage.forward(0, microbatch, rows, terms);
             if (part == 1) stage.backward(0, d_output, d_input);
         });
     }
@@ -259,14 +259,14 @@ class CostProfile {
         const Microbatch microbatch = loads().front();
         const std::int64_t tokens = microbatch.tokens();
         const PackedBatch packed = pack_layout(microbatch);
-        const LossRule rule{std::vector<float>(microbatch.segments.size(), 1e-3F), false};
+        const LossTerms terms{std::vector<std::int64_t>(microbatch.segments.size(), tokens), false};
         backend_.fill_random(stage.input(0, tokens), {3, 0.0F, 1.0F});
         for (const std::int64_t labels : {tokens, (tokens + 3) / 4, (tokens + 1) / 2}) {
             if (must_do(observations.size(), enough_labels)) break;
             const std::vector<std::int32_t> targets = random_targets(tokens, labels);
             const MicrobatchRows rows{
                 {}, targets, packed.positions, packed.sample_ids, packed.offsets};
-            const auto run = [&](std::size_t) { stage.forward(0, microbatch, rows, rule); };
+            const auto run = [&](std::size_t) { stage.forward(0, microbatch, rows, terms); };
             if (observations.empty()) heat<1>(run);
             const auto times = repeat<1>(run);
             observations.push_back({static_cast<double>(labels), 0.0, times[0]});

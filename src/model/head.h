@@ -8,7 +8,8 @@ namespace loratrain {
 
 /// Final norm, output head and cross-entropy of the last stage, in chunks of the rows that have a
 /// target; other rows are skipped (design decision 5). The head is frozen, so d-logits are made in
-/// place and used at once.
+/// place and used at once: an objective whose scales depend on sums of all rows has the chunks run
+/// twice (objective/loss_passes.h).
 class Head {
   public:
     Head(const ReplicaView& view, const FrozenWeights& weights, const Workspace& workspace,

@@ -52,11 +52,11 @@ const LayerRows& MicrobatchTables::in_layer(std::int32_t layer) const {
 }
 
 void MicrobatchTables::set(const Job& job, const Microbatch& microbatch, const MicrobatchRows& from,
-                           const LossRule& rule) {
+                           bool evaluation) {
     whole_.tokens = static_cast<std::int64_t>(from.positions.size());
     LORATRAIN_CHECK(whole_.tokens <= view_.replica.microbatch_tokens, whole_.tokens,
                     " tokens in a microbatch of ", view_.replica.microbatch_tokens);
-    whole_.evaluation = rule.evaluation;
+    whole_.evaluation = evaluation;
     whole_.offsets.assign(from.offsets.begin(), from.offsets.end());
     upload(tables_[ids], from.token_ids);
     upload(tables_[positions], from.positions);
@@ -69,7 +69,6 @@ void MicrobatchTables::set(const Job& job, const Microbatch& microbatch, const M
     set_segments(job, microbatch);
     set_part(job, stage_.first_layer_adapters, tables_[first_offsets], first_);
     set_part(job, stage_.last_layer_adapters, tables_[last_offsets], last_);
-    set_labels(microbatch, from, rule);
 }
 
 bool MicrobatchTables::set_lasting_columns(const Job& job, const Microbatch& microbatch) {
@@ -163,21 +162,22 @@ void MicrobatchTables::set_part(const Job& job, const AdapterSpan& adapters,
                    tables_[sample_ids] + part.first_row};
 }
 
-void MicrobatchTables::set_labels(const Microbatch& microbatch, const MicrobatchRows& rows,
-                                  const LossRule& rule) {
+void MicrobatchTables::set_labels(const Microbatch& microbatch,
+                                  std::span<const std::int32_t> targets_of_rows,
+                                  std::span<const float> scales_of_samples, LabelBins by) {
     chunks_.clear();
     label_rows_.clear();
     label_targets_.clear();
     label_bins_.clear();
     label_scales_.clear();
-    if (rows.targets.empty()) return;
+    if (targets_of_rows.empty()) return;
     const std::int64_t chunk_rows = logits_chunk(view_).rows;
     std::int32_t sample = 0;
     for (std::size_t s = 0; s < whole_.segments.size(); ++s) {
         const auto adapter = static_cast<std::int32_t>(number(microbatch.segments[s].adapter));
         for (std::int64_t row = whole_.segments[s].begin; row < whole_.segments[s].end; ++row) {
             while (row >= whole_.offsets[static_cast<std::size_t>(sample) + 1]) ++sample;
-            const std::int32_t target = rows.targets[static_cast<std::size_t>(row)];
+            const std::int32_t target = targets_of_rows[static_cast<std::size_t>(row)];
             if (target < 0) continue;
             if (chunks_.empty() || chunks_.back().labels == chunk_rows) {
                 const std::int64_t first = chunks_.empty() ? 0 : row;
@@ -190,14 +190,25 @@ void MicrobatchTables::set_labels(const Microbatch& microbatch, const Microbatch
             ++chunks_.back().labels;
             label_rows_.push_back(static_cast<std::int32_t>(row - chunks_.back().first_row));
             label_targets_.push_back(target);
-            label_bins_.push_back(rule.evaluation ? sample : adapter);
-            label_scales_.push_back(rule.evaluation ? 0.0F : rule.scales[s]);
+            label_bins_.push_back(by == LabelBins::samples ? sample : adapter);
+            label_scales_.push_back(scales_of_samples[static_cast<std::size_t>(sample)]);
         }
     }
     if (!chunks_.empty()) chunks_.back().row_count = tokens() - chunks_.back().first_row;
     upload(tables_[Table::rows], label_rows_);
     upload(tables_[Table::targets], label_targets_);
     upload(tables_[bins], label_bins_);
+    upload_scales();
+}
+
+void MicrobatchTables::scale_labels(std::span<const float> scales_of_samples) {
+    for (std::size_t i = 0; i < label_bins_.size(); ++i) {
+        label_scales_[i] = scales_of_samples[static_cast<std::size_t>(label_bins_[i])];
+    }
+    upload_scales();
+}
+
+void MicrobatchTables::upload_scales() {
     backend_.upload(tables_[scales], label_scales_.data(), label_scales_.size() * sizeof(float));
 }
 

@@ -19,12 +19,10 @@ struct MicrobatchRows {
     std::span<const std::int32_t> offsets;     ///< [samples + 1]
 };
 
-/// How the loss of a microbatch is scaled and summed.
-struct LossRule {
-    /// Per segment: 1 / (target tokens of its global batch); unused for evaluation.
-    std::vector<float> scales;
-    /// Evaluation sums per sample of the microbatch, training per adapter.
-    bool evaluation = false;
+/// What the losses of rows are summed by.
+enum class LabelBins : std::uint8_t {
+    adapters,  ///< by number of the adapter
+    samples,   ///< by place of the sample in the microbatch
 };
 
 /// The index tables of one microbatch in backend memory, and what the host needs of them. Lives in
@@ -35,8 +33,16 @@ class MicrobatchTables {
     MicrobatchTables(const ReplicaView& view, const StagePlan& stage, Backend& backend,
                      void* memory);
 
+    /// All tables but those of the labels; an evaluation has no dropout.
     void set(const Job& job, const Microbatch& microbatch, const MicrobatchRows& rows,
-             const LossRule& rule);
+             bool evaluation);
+
+    /// The rows with a target (`targets` as in MicrobatchRows), after set(). `scales`: per sample
+    /// of the microbatch, what its rows' d-logits are multiplied by.
+    void set_labels(const Microbatch& microbatch, std::span<const std::int32_t> targets,
+                    std::span<const float> scales, LabelBins bins);
+    /// Other scales for labels that are summed by samples.
+    void scale_labels(std::span<const float> scales);
 
     std::int64_t tokens() const { return whole_.tokens; }
     std::int64_t samples() const { return whole_.packed.samples; }
@@ -64,7 +70,7 @@ class MicrobatchTables {
     void set_segments(const Job& job, const Microbatch& microbatch);
     void set_part(const Job& job, const AdapterSpan& adapters, std::int32_t* offsets,
                   LayerRows& part);
-    void set_labels(const Microbatch& microbatch, const MicrobatchRows& rows, const LossRule& rule);
+    void upload_scales();
     void upload(std::int32_t* table, std::span<const std::int32_t> values);
 
     ReplicaView view_;

@@ -6,7 +6,7 @@
 namespace loratrain {
 
 Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
-             const WeightSource& source, Backend& backend)
+             const WeightSource& source, Backend& backend, ObjectiveOf objective_of)
     : job_(job),
       view_(view),
       stage_(view.replica.stages[stage_index]),
@@ -14,7 +14,8 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
       weights_(view, stage_, source, backend),
       bank_(job, view, stage_, backend),
       workspace_(view, stage_, backend),
-      layer_(view, bank_, workspace_, weights_.inv_freq(), backend) {
+      layer_(view, bank_, workspace_, weights_.inv_freq(), backend),
+      objective_of_(objective_of) {
     for (std::int32_t i = 0; i < slot_count(view, stage_index); ++i) {
         slots_.push_back(std::make_unique<ActivationSlot>(view, stage_, workspace_, backend));
     }
@@ -29,9 +30,12 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
     sums_.loss = doubles(adapters);
     sums_.wrong = doubles(adapters);
     const auto samples = static_cast<std::size_t>(view.replica.microbatch_tokens) + 1;
-    sums_.eval_loss = doubles(samples);
-    sums_.eval_wrong = doubles(samples);
-    if (stage_.has_head) head_ = std::make_unique<Head>(view, weights_, workspace_, backend);
+    sums_.sample_nll = doubles(samples);
+    sums_.sample_wrong = doubles(samples);
+    if (stage_.has_head) {
+        head_ = std::make_unique<Head>(view, weights_, workspace_, backend);
+        loss_ = std::make_unique<LossPasses>(job, objective_of, *head_, sums_, backend);
+    }
     const EngineLayout engine = engine_layout(job, view, stage_);
     backend.prepare_scratch({engine.operator_scratch, engine.gemm_timing, engine.attention_rows,
                              engine.attention_tiles, engine.cudnn_workspace, engine.cudnn_tables});
@@ -46,10 +50,11 @@ TensorView Stage::output(std::int32_t slot, std::int64_t tokens) const {
 }
 
 void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
-                    const MicrobatchRows& rows, const LossRule& rule) {
+                    const MicrobatchRows& rows, const LossTerms& terms) {
     ActivationSlot& slot = *slots_[static_cast<std::size_t>(slot_index)];
     MicrobatchTables& tables = slot.tables();
-    tables.set(job_, microbatch, rows, rule);
+    tables.set(job_, microbatch, rows, terms.evaluation);
+    if (loss_) loss_->set_labels(microbatch, rows.targets, terms, tables);
     const std::int64_t t = tables.tokens();
     if (stage_.has_embedding) {
         backend_.gather_rows(slot.boundary(0, t), weights_.embedding(), tables.token_ids());
@@ -63,16 +68,9 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
                        slot.boundary(l + 1, t).row_range(computed.first_row, computed.tokens));
     }
     resident_slot_ = slot_index;
-    if (!head_) return;
-    const TensorView x = slot.boundary(stage_.layer_count, t);
-    if (rule.evaluation) {
-        backend_.zero(sums_.eval_loss, static_cast<std::size_t>(tables.samples()) * sizeof(double));
-        backend_.zero(sums_.eval_wrong,
-                      static_cast<std::size_t>(tables.samples()) * sizeof(double));
-        head_->loss(tables, x, sums_.eval_loss, sums_.eval_wrong, {});
-    } else {
-        head_->loss(tables, x, sums_.loss, sums_.wrong, slot.loss_gradient(t));
-    }
+    if (!loss_) return;
+    loss_->run(microbatch, terms, tables, slot.boundary(stage_.layer_count, t),
+               slot.loss_gradient(t));
 }
 
 void Stage::pass_others(const ActivationSlot& slot, std::int32_t l) {

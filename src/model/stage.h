@@ -8,26 +8,18 @@
 #include "model/decoder_layer.h"
 #include "model/frozen_weights.h"
 #include "model/head.h"
+#include "model/objective/loss_passes.h"
+#include "model/stage_sums.h"
 
 namespace loratrain {
-
-/// Per-adapter sums in backend memory that travel in message tails (design decision 3).
-struct StageSums {
-    double* partial = nullptr;    ///< squared gradients of this stage and the stages above
-    double* received = nullptr;   ///< the stage above's partial
-    double* total = nullptr;      ///< over all stages, once it reached this stage
-    double* loss = nullptr;       ///< token losses of the running batch
-    double* wrong = nullptr;      ///< tokens whose argmax is not the target
-    double* eval_loss = nullptr;  ///< per sample of an evaluation microbatch
-    double* eval_wrong = nullptr;
-};
 
 /// [embedding] layers [head and loss] of one rank, with the adapters' parts in them. Knows no MPI:
 /// the pipeline runner moves `input`, `output` and the gradient messages between stages.
 class Stage {
   public:
     Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
-          const WeightSource& source, Backend& backend);
+          const WeightSource& source, Backend& backend,
+          ObjectiveOf objective_of = loratrain::objective_of);
 
     const StagePlan& plan() const { return stage_; }
     AdapterBank& bank() { return bank_; }
@@ -39,9 +31,9 @@ class Stage {
     TensorView output(std::int32_t slot, std::int64_t tokens) const;
 
     /// Runs a microbatch through the stage's layers. First stage: from token ids; others: from
-    /// input(slot). Last stage: also the loss, and unless rule.evaluation its gradient.
+    /// input(slot). Last stage: also the loss, and unless terms.evaluation its gradient.
     void forward(std::int32_t slot, const Microbatch& microbatch, const MicrobatchRows& rows,
-                 const LossRule& rule);
+                 const LossTerms& terms);
 
     /// Accumulates the adapter gradients of the microbatch in `slot`. `d_output`: gradient of
     /// output(slot) (unused on the last stage); `d_input`: receives the gradient of input(slot)
@@ -52,6 +44,10 @@ class Stage {
     void finish_batch(AdapterId adapter, bool add_received);
     /// Optimizer step with total[adapter]; clears the adapter's sums for the next batch.
     void step(AdapterId adapter, double learning_rate);
+
+    const Objective& objective(AdapterId adapter) const {
+        return objective_of_(job_.adapter(adapter));
+    }
 
     /// Logits of all rows of the microbatch in `slot` after a forward (last stage), [T, V].
     std::vector<float> logits(std::int32_t slot);
@@ -75,7 +71,9 @@ class Stage {
     std::vector<Buffer> sum_buffers_;
     StageSums sums_;
     DecoderLayer layer_;
+    ObjectiveOf objective_of_;
     std::unique_ptr<Head> head_;
+    std::unique_ptr<LossPasses> loss_;
 };
 
 }  // namespace loratrain

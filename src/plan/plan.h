@@ -159,7 +159,8 @@ struct BatchPlan {
     std::int32_t samples = 0;
     std::int64_t tokens = 0;          ///< that its samples have
     std::int64_t padding = 0;         ///< rows that they take beyond them
-    std::int64_t targets = 0;         ///< the denominator of its loss
+    std::int64_t targets = 0;         ///< labels that are trained
+    std::int64_t denominator = 0;     ///< of the sum of its losses (loss_denominator.h)
     MicrobatchId first_microbatch{};  ///< first and last microbatch that hold samples of it
     MicrobatchId last_microbatch{};
     bool last_of_adapter = false;

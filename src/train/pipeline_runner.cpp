@@ -198,13 +198,11 @@ void PipelineRunner::forward(const Action& action, Loader& loader) {
     activity::begin(activity::Task::load_rows, m);
     const PackedBatch packed = loader.next();
     activity::begin(activity::Task::forward, m, on_device_);
-    LossRule rule;
-    rule.evaluation = evaluating_;
+    LossTerms terms;
+    terms.evaluation = evaluating_;
     for (const Segment& segment : microbatch.segments) {
         const BatchPlan& batch = batches_[static_cast<std::size_t>(batch_of(segment))];
-        rule.scales.push_back(batch.targets > 0
-                                  ? static_cast<float>(1.0 / static_cast<double>(batch.targets))
-                                  : 0.0F);
+        terms.denominators.push_back(batch.denominator);
     }
     const std::int32_t slot = slot_of(m);
     if (auto& sending = forward_out_[static_cast<std::size_t>(slot)]) sending->wait();
@@ -214,7 +212,7 @@ void PipelineRunner::forward(const Action& action, Loader& loader) {
     rows.positions = packed.positions;
     rows.sample_ids = packed.sample_ids;
     rows.offsets = packed.offsets;
-    stage_.forward(slot, microbatch, rows, rule);
+    stage_.forward(slot, microbatch, rows, terms);
     if (!evaluating_) return;
     if (last()) {
         collect_evaluation(m);
@@ -321,20 +319,23 @@ void PipelineRunner::collect_evaluation(std::int32_t microbatch) {
     const Microbatch& mb = microbatches_[static_cast<std::size_t>(microbatch)];
     const auto samples = static_cast<std::size_t>(mb.samples());
     const std::size_t bytes = samples * sizeof(double);
-    reads_.read({{stage_.sums().eval_loss, bytes}, {stage_.sums().eval_wrong, bytes}},
+    reads_.read({{stage_.sums().sample_nll, bytes}, {stage_.sums().sample_wrong, bytes}},
                 [this, microbatch, samples](const double* values) {
                     add_evaluation(microbatch, values, values + samples);
                 });
 }
 
-void PipelineRunner::add_evaluation(std::int32_t microbatch, const double* losses,
+void PipelineRunner::add_evaluation(std::int32_t microbatch, const double* nll,
                                     const double* wrong) {
     const Microbatch& mb = microbatches_[static_cast<std::size_t>(microbatch)];
     std::size_t sample = 0;
     for (const Segment& segment : mb.segments) {
         EvalSums& sums = evaluation_[static_cast<std::size_t>(batch_of(segment))];
-        for (std::size_t i = 0; i < segment.samples.size(); ++i, ++sample) {
-            sums.loss_sum += losses[sample];
+        std::vector<double> losses(segment.samples.size());
+        stage_.objective(segment.adapter)
+            .losses({segment.samples, {nll + sample, losses.size()}}, losses);
+        for (std::size_t i = 0; i < losses.size(); ++i, ++sample) {
+            sums.loss_sum += losses[i];
             sums.exact_samples += wrong[sample] == 0.0 ? 1 : 0;
             ++sums.samples;
         }

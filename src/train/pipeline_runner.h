@@ -17,7 +17,7 @@ namespace loratrain {
 /// What the first stage learns when the last backward of a global batch is through.
 struct BatchResult {
     BatchPlan batch;
-    double loss_sum = 0.0;    ///< over its target tokens
+    double loss_sum = 0.0;    ///< of its samples; divided by the batch's denominator: the loss
     double grad_sumsq = 0.0;  ///< over all stages, before clipping; not finite = update skipped
 };
 
@@ -73,7 +73,7 @@ class PipelineRunner {
     void receive_norms(const Action& action);
     void send_norms(const Action& action);
     void collect_evaluation(std::int32_t microbatch);
-    void add_evaluation(std::int32_t microbatch, const double* losses, const double* wrong);
+    void add_evaluation(std::int32_t microbatch, const double* nll, const double* wrong);
     void drain();
 
     bool first() const { return stage_index_ == 0; }

@@ -162,9 +162,9 @@ void Trainer::evaluate(const Window& window) {
     for (std::size_t b = 0; b < window.batches.size(); ++b) {
         const BatchPlan& batch = window.batches[b];
         AdapterState& adapter = state_.adapters[index(batch.adapter)];
-        const auto targets = static_cast<double>(std::max<std::int64_t>(1, batch.targets));
+        const auto denominator = static_cast<double>(std::max<std::int64_t>(1, batch.denominator));
         const auto samples = static_cast<double>(std::max<std::int64_t>(1, sums[b].samples));
-        adapter.last_eval_loss = sums[b].loss_sum / targets;
+        adapter.last_eval_loss = sums[b].loss_sum / denominator;
         adapter.last_exact_match = static_cast<double>(sums[b].exact_samples) / samples;
         if (adapter.first_eval_loss < 0) {
             adapter.first_eval_loss = adapter.last_eval_loss;

@@ -132,7 +132,8 @@ void Trainer::on_batch(const BatchResult& result) {
     StepMetrics metrics;
     metrics.step = batch.step + 1;
     metrics.epoch = static_cast<double>(batch.step + 1) / plan.steps_per_epoch;
-    metrics.loss = batch.targets > 0 ? result.loss_sum / static_cast<double>(batch.targets) : 0.0;
+    metrics.loss =
+        batch.denominator > 0 ? result.loss_sum / static_cast<double>(batch.denominator) : 0.0;
     metrics.grad_norm = std::sqrt(result.grad_sumsq);
     metrics.learning_rate =
         learning_rate(parts_.job.adapter(batch.adapter), plan.total_steps, batch.step);

@@ -53,12 +53,11 @@ void run(const CommandLine::Bench& bench, const MpiSession& mpi) {
     Loader loader(bench_case.files, std::vector<DatasetId>{DatasetId{0}}, true);
     loader.start(window);
     const PackedBatch packed = loader.next();
-    LossRule rule;
-    rule.scales.assign(window.microbatches[0].segments.size(), 1e-4F);
+    const LossTerms terms{{window.batches[0].denominator}, false};
     const MicrobatchRows rows{packed.token_ids, packed.targets, packed.positions, packed.sample_ids,
                               packed.offsets};
     const auto microbatch = [&] {
-        stage.forward(0, window.microbatches[0], rows, rule);
+        stage.forward(0, window.microbatches[0], rows, terms);
         stage.backward(0, {}, {});
     };
     microbatch();

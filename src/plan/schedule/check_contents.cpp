@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "plan/loss_denominator.h"
 #include "plan/text/action_text.h"
 
 namespace loratrain {
@@ -176,6 +177,9 @@ class ContentCheck {
         if (held.targets != batch.targets) {
             findings_.add(batch_name(batch), " has ", batch.targets, " targets, its microbatches ",
                           held.targets);
+        }
+        if (batch.denominator != loss_denominator(batch)) {
+            findings_.add(batch_name(batch), " is divided by ", batch.denominator);
         }
         const std::int32_t first = number(batch.first_microbatch) - window_.first_microbatch;
         const std::int32_t last = number(batch.last_microbatch) - window_.first_microbatch;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "plan/loss_denominator.h"
 #include "plan/pack/batch_source.h"
 #include "plan/pack/pack_microbatches.h"
 #include "plan/replica_view.h"
@@ -23,6 +24,7 @@ BatchPlan eval_batch(AdapterId adapter, const std::vector<SampleInfo>& samples) 
         batch.tokens += info.tokens;
         batch.targets += info.targets;
     }
+    batch.denominator = loss_denominator(batch);
     batch.first_microbatch = MicrobatchId{-1};
     return batch;
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "plan/cost/cost_model.h"
+#include "plan/loss_denominator.h"
 #include "plan/pack/batch_source.h"
 #include "plan/pack/pack_block.h"
 #include "plan/replica_view.h"
@@ -136,6 +137,7 @@ Round ScheduleStream::State::take_round(Window& window) {
             batch.tokens += sample.tokens;
             batch.targets += sample.targets;
         }
+        batch.denominator = loss_denominator(batch);
         batch.padding = -batch.tokens;
         batch.samples = static_cast<std::int32_t>(pending.samples.size());
         window.batches.push_back(batch);

@@ -31,8 +31,9 @@ std::string microbatch_text(const Microbatch& microbatch) {
 
 std::string batch_text(const BatchPlan& b) {
     return cat("[", number(b.adapter), ", ", b.step, ", ", b.round, ", ", b.epoch, ", ", b.samples,
-               ", ", b.tokens, ", ", b.padding, ", ", b.targets, ", ", number(b.first_microbatch),
-               ", ", number(b.last_microbatch), ", ", yes_no(b.last_of_adapter), "]");
+               ", ", b.tokens, ", ", b.padding, ", ", b.targets, ", ", b.denominator, ", ",
+               number(b.first_microbatch), ", ", number(b.last_microbatch), ", ",
+               yes_no(b.last_of_adapter), "]");
 }
 
 /// One stage's list as a block of wrapped lines.
@@ -75,7 +76,7 @@ std::pair<std::int32_t, std::int32_t> parse_pair(std::string_view text, char sep
 
 BatchPlan read_batch(const YAML::Node& node) {
     const std::vector<std::string> fields = fields_of(node);
-    if (fields.size() != 11) fail("a batch has 11 fields");
+    if (fields.size() != 12) fail("a batch has 12 fields");
     BatchPlan batch;
     batch.adapter = AdapterId{parse_number<std::int32_t>(fields[0])};
     batch.step = parse_number<std::int32_t>(fields[1]);
@@ -85,9 +86,10 @@ BatchPlan read_batch(const YAML::Node& node) {
     batch.tokens = parse_number<std::int64_t>(fields[5]);
     batch.padding = parse_number<std::int64_t>(fields[6]);
     batch.targets = parse_number<std::int64_t>(fields[7]);
-    batch.first_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[8])};
-    batch.last_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[9])};
-    batch.last_of_adapter = parse_bool(fields[10]);
+    batch.denominator = parse_number<std::int64_t>(fields[8]);
+    batch.first_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[9])};
+    batch.last_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[10])};
+    batch.last_of_adapter = parse_bool(fields[11]);
     return batch;
 }
 
@@ -149,8 +151,8 @@ std::string to_text(const Window& window) {
             "\nevaluation: ", yes_no(window.evaluation), "\nbegins: ", yes_no(window.begins),
             "\ndrains: ", yes_no(window.drains), "\nfirst_batch: ", window.first_batch,
             "\nfirst_microbatch: ", window.first_microbatch,
-            "\nbatches:  # adapter, step, round, epoch, samples, tokens, padding, targets, first"
-            " microbatch, last microbatch, last of adapter\n");
+            "\nbatches:  # adapter, step, round, epoch, samples, tokens, padding, targets,"
+            " denominator, first microbatch, last microbatch, last of adapter\n");
     for (const BatchPlan& batch : window.batches) text += "  - " + batch_text(batch) + "\n";
     text += "microbatches:  # a<adapter>@<step> <sample>:<tokens>:<targets> ...\n";
     for (const Microbatch& microbatch : window.microbatches) {

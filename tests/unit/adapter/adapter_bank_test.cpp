@@ -131,7 +131,7 @@ TEST(AdapterBank, AloneWhileTheOtherIsSuspended) {
     test.packed = pack_layout(test.microbatch);
     test.packed.token_ids.assign(both.packed.token_ids.begin(), both.packed.token_ids.begin() + 12);
     test.packed.targets.assign(both.packed.targets.begin(), both.packed.targets.begin() + 12);
-    test.rule.scales.pop_back();
+    test.terms.denominators.pop_back();
     train_step(test);
     expect_counters(bank, first, 2);
     EXPECT_EQ(state_of(bank, second), before);

@@ -71,7 +71,7 @@ struct Training {
             stage->forward(
                 0, microbatch,
                 {token_ids, targets, packed.positions, packed.sample_ids, packed.offsets},
-                {{1e-3F}, false});
+                {{1000}, false});
         });
         if (trained.layer_count == 0) return;
         backward = seconds([&] { stage->backward(0, message, message); });

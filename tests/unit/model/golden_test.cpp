@@ -20,15 +20,15 @@ TEST_P(Golden, FirstStepGradientsEqualThoseOfPeft) {
                       std::vector<DatasetId>{DatasetId{0}, DatasetId{1}, DatasetId{2}}, true);
         loader.start(window);
         for (const Microbatch& microbatch : window.microbatches) {
-            LossRule rule;
+            LossTerms terms;
             for (const Segment& segment : microbatch.segments) {
                 for (const BatchPlan& batch : window.batches) {
                     if (batch.adapter != segment.adapter) continue;
-                    rule.scales.push_back(1.0F / static_cast<float>(batch.targets));
+                    terms.denominators.push_back(batch.denominator);
                 }
             }
             const PackedBatch packed = loader.next();
-            golden.stage->forward(0, microbatch, rows_of(packed), rule);
+            golden.stage->forward(0, microbatch, rows_of(packed), terms);
             golden.stage->backward(0, {}, {});
         }
         for (std::size_t a = 0; a < golden.job.adapters.size(); ++a) {
@@ -69,9 +69,7 @@ TEST_P(Golden, LogitsOfFinalAdaptersEqualThoseOfPeft) {
                                     tokens.input_ids.end());
         }
     }
-    LossRule rule;
-    rule.evaluation = true;
-    golden.stage->forward(0, microbatch, rows_of(packed), rule);
+    golden.stage->forward(0, microbatch, rows_of(packed), {{}, true});
     const std::vector<float> logits = golden.stage->logits(0);
     std::size_t row = 0;
     const auto vocab = static_cast<std::size_t>(golden.plan.model.vocab_size);

@@ -237,7 +237,7 @@ TEST(SharedLayers, EvaluationPerSample) {
         SCOPED_TRACE(text(cuts));
         Pair pair(small_case(0.5), cuts);
         set_samples(pair.whole, {{12, 1, 5}, {9}, {7, 4, 2}, {11}});
-        pair.whole.rule = {{}, true};
+        pair.whole.terms = {{}, true};
         const auto samples = static_cast<std::size_t>(pair.whole.microbatch.samples());
         pair.whole.forward_in_slot(0);
         pair.chain.forward(pair.whole);
@@ -247,10 +247,10 @@ TEST(SharedLayers, EvaluationPerSample) {
             return values;
         };
         const StageSums& sums = pair.whole.stage->sums();
-        expect_near(pair.chain.sums([](const StageSums& s) { return s.eval_loss; }, samples),
-                    of_whole(sums.eval_loss));
-        EXPECT_EQ(pair.chain.sums([](const StageSums& s) { return s.eval_wrong; }, samples),
-                  of_whole(sums.eval_wrong));
+        expect_near(pair.chain.sums([](const StageSums& s) { return s.sample_nll; }, samples),
+                    of_whole(sums.sample_nll));
+        EXPECT_EQ(pair.chain.sums([](const StageSums& s) { return s.sample_wrong; }, samples),
+                  of_whole(sums.sample_wrong));
     }
 }
 

@@ -93,18 +93,19 @@ inline double distance(const std::vector<float>& a, const std::vector<float>& b)
 
 /// A stage that holds the whole model, and one microbatch with a sample of every adapter.
 struct WholeStage {
-    explicit WholeStage(const SmallCase& test_case)
+    explicit WholeStage(const SmallCase& test_case, ObjectiveOf of = objective_of)
         : job(test_case.job),
           plan(test_case.plan),
           backend(make_backend("cpu", {1, 0})),
-          stage(std::make_unique<Stage>(job, only_replica(plan), 0, *test_case.weights, *backend)) {
+          stage(std::make_unique<Stage>(job, only_replica(plan), 0, *test_case.weights, *backend,
+                                        of)) {
         for (std::size_t a = 0; a < job.adapters.size(); ++a) {
             Segment segment;
             segment.adapter = static_cast<AdapterId>(a);
             segment.step = 3;
             segment.samples.push_back({static_cast<std::int32_t>(a), 12});
             microbatch.segments.push_back(segment);
-            rule.scales.push_back(1.0F / 11.0F);
+            terms.denominators.push_back(11);
         }
         pack();
         fill_factors(job, stage->bank());
@@ -147,7 +148,7 @@ struct WholeStage {
         stage->forward(
             slot, microbatch,
             {packed.token_ids, packed.targets, packed.positions, packed.sample_ids, packed.offsets},
-            rule);
+            terms);
     }
     void backward() { stage->backward(0, {}, {}); }
 
@@ -157,7 +158,7 @@ struct WholeStage {
     std::unique_ptr<Stage> stage;
     Microbatch microbatch;
     PackedBatch packed;
-    LossRule rule;
+    LossTerms terms;
 };
 
 }  // namespace loratrain::test

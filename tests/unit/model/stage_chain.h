@@ -40,7 +40,7 @@ class StageChain {
                 backends_[s]->copy(stages_[s]->input(slot, tokens),
                                    stages_[s - 1]->output(slot, tokens));
             }
-            stages_[s]->forward(slot, batch.microbatch, rows, batch.rule);
+            stages_[s]->forward(slot, batch.microbatch, rows, batch.terms);
         }
     }
 

@@ -137,12 +137,12 @@ TEST(Stage, StagedBf16IsCloseToFp32) {
 
 TEST(Stage, EvaluationHasNoDropoutAndCountsPerSample) {
     WholeStage whole(SmallCase(small_model(), with_dropout()));
-    whole.rule.evaluation = true;
+    whole.terms.evaluation = true;
     whole.forward(0);
     std::vector<double> with(3);
-    whole.backend->download(with.data(), whole.stage->sums().eval_loss, 3 * sizeof(double));
+    whole.backend->download(with.data(), whole.stage->sums().sample_nll, 3 * sizeof(double));
     for (AdapterJob& adapter : whole.job.adapters) adapter.lora_dropout = 0.0;
-    whole.rule.evaluation = false;
+    whole.terms.evaluation = false;
     for (std::size_t a = 0; a < 3; ++a) EXPECT_NEAR(whole.forward(a) * 11.0, with[a], 1e-4);
 }
 

@@ -241,6 +241,10 @@ TEST_F(CheckWindow, FindsTooManyTokens) {
                  [](Window& w) { w.microbatches[0].segments[0].samples[0].tokens = 31; });
 }
 
+TEST_F(CheckWindow, FindsAWrongDenominator) {
+    expect_found("is divided by 7", [](Window& w) { w.batches[1].denominator = 7; });
+}
+
 TEST_F(CheckWindow, FindsBadMicrobatches) {
     expect_found("two segments of adapter", [](Window& w) {
         Segment& segment = w.microbatches[0].segments[0];
