@@ -78,8 +78,9 @@ AdapterPlan AdapterChecks::plan(const AdapterJob& adapter, const DatasetInfo& in
     AdapterPlan result;
     result.name = adapter.name;
     result.samples = std::ssize(info.train);
+    const std::int64_t groups = result.samples / result.group_samples;
     const std::int64_t batch = adapter.global_batch_size;
-    result.steps_per_epoch = static_cast<std::int32_t>((result.samples + batch - 1) / batch);
+    result.steps_per_epoch = static_cast<std::int32_t>((groups + batch - 1) / batch);
     const double steps = adapter.max_steps
                              ? static_cast<double>(*adapter.max_steps)
                              : std::ceil(adapter.num_train_epochs * result.steps_per_epoch);
@@ -103,8 +104,9 @@ void widen(SampleBounds& bounds, const DatasetInfo& info) {
 std::int64_t samples_per_round(const Job& job, const Plan& plan) {
     std::int64_t samples = 0;
     for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
-        samples +=
-            std::min<std::int64_t>(job.adapters[a].global_batch_size, plan.adapters[a].samples);
+        const AdapterPlan& adapter = plan.adapters[a];
+        const std::int64_t batch = job.adapters[a].global_batch_size;
+        samples += std::min<std::int64_t>(batch * adapter.group_samples, adapter.samples);
     }
     return samples;
 }

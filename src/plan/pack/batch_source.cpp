@@ -12,23 +12,33 @@ BatchSource::BatchSource(const Job& job, const Plan& plan, AdapterId adapter, Sa
       orders_(orders) {}
 
 std::vector<std::int32_t> BatchSource::samples(std::int32_t step) {
+    const std::int64_t groups = plan_.samples / plan_.group_samples;
     const std::int32_t epoch = step / plan_.steps_per_epoch;
     if (epoch != epoch_) {
-        order_ = orders_.get(spec_.seed, spec_.dataset, dataset_, epoch, plan_.samples);
+        order_ = orders_.get(spec_.seed, spec_.dataset, dataset_, epoch, groups);
         epoch_ = epoch;
     }
     const std::int64_t size = spec_.global_batch_size;
     const std::int64_t first = (step % plan_.steps_per_epoch) * size;
-    const std::int64_t last = std::min(first + size, plan_.samples);
-    return {order_->begin() + first, order_->begin() + last};
+    const std::int64_t last = std::min(first + size, groups);
+    std::vector<std::int32_t> positions;
+    positions.reserve(static_cast<std::size_t>((last - first) * plan_.group_samples));
+    for (std::int64_t i = first; i < last; ++i) {
+        const std::int32_t group = (*order_)[static_cast<std::size_t>(i)];
+        for (std::int32_t s = 0; s < plan_.group_samples; ++s) {
+            positions.push_back(group * plan_.group_samples + s);
+        }
+    }
+    return positions;
 }
 
 PendingBatch BatchSource::batch(std::int32_t step, std::span<const DatasetInfo> datasets,
-                                std::size_t most) {
+                                std::size_t most_groups) {
     const std::vector<SampleInfo>& infos = datasets[index(spec_.dataset)].train;
     std::vector<std::int32_t> positions = samples(step);
-    positions.resize(std::min(positions.size(), most));
-    PendingBatch pending{adapter_, step, {}};
+    const auto group_samples = static_cast<std::size_t>(plan_.group_samples);
+    positions.resize(std::min(positions.size() / group_samples, most_groups) * group_samples);
+    PendingBatch pending{adapter_, step, {}, plan_.group_samples};
     for (const std::int32_t position : positions) {
         const SampleInfo& info = infos[static_cast<std::size_t>(position)];
         pending.samples.push_back({position, info.tokens, info.targets});

@@ -12,8 +12,9 @@
 namespace loratrain {
 
 /// Global batches of one adapter: epoch order from the adapter's seed (shuffled when the dataset
-/// says so); batches do not cross epochs, the last of an epoch may be smaller (as HF). Holds the
-/// order of the epoch it was asked for last.
+/// says so) of its groups of samples, of which global_batch_size make a batch; batches do not cross
+/// epochs, the last of an epoch may be smaller (as HF). Holds the order of the epoch it was asked
+/// for last.
 class BatchSource {
   public:
     /// All but `adapter` are kept by reference.
@@ -22,9 +23,9 @@ class BatchSource {
     /// Positions in the dataset of global batch (adapter, step).
     std::vector<std::int32_t> samples(std::int32_t step);
 
-    /// Global batch (adapter, step) for packing; of its samples at most the first `most`.
+    /// Global batch (adapter, step) for packing; of its groups at most the first `most_groups`.
     PendingBatch batch(std::int32_t step, std::span<const DatasetInfo> datasets,
-                       std::size_t most = std::numeric_limits<std::size_t>::max());
+                       std::size_t most_groups = std::numeric_limits<std::size_t>::max());
 
   private:
     AdapterId adapter_;

@@ -34,21 +34,37 @@ std::int64_t variable_cost(const PackRules& rules, const CostModel& variable,
     return std::max<std::int64_t>(1, std::llround(seconds * nanoseconds));
 }
 
+/// The group that begins at `place`, without its batch and cost.
+BlockItem group_item(const PendingBatch& pending, std::int32_t place) {
+    BlockItem item;
+    item.place = place;
+    item.samples = pending.group_samples;
+    for (std::int32_t i = 0; i < item.samples; ++i) {
+        const SampleRef& sample = pending.samples[static_cast<std::size_t>(place + i)];
+        item.tokens += sample.tokens;
+        item.squares += square(sample.tokens);
+        item.targets += sample.targets;
+    }
+    return item;
+}
+
 void add_batch(const PackRules& rules, const PendingBatch& pending, BlockItems& block) {
     const auto number_of_batch = static_cast<std::int32_t>(block.batches.size()) - 1;
     const CostModel variable = variable_costs(rules.costs);
-    for (std::size_t place = 0; place < pending.samples.size(); ++place) {
-        const SampleRef& sample = pending.samples[place];
-        const std::int64_t tokens = sample.tokens;
-        LORATRAIN_CHECK(tokens >= 1 && tokens <= rules.capacity, "a sample of ", tokens,
-                        " tokens, capacity ", rules.capacity);
+    const auto samples = static_cast<std::int32_t>(pending.samples.size());
+    LORATRAIN_CHECK(samples % pending.group_samples == 0, samples, " samples in groups of ",
+                    pending.group_samples);
+    for (std::int32_t place = 0; place < samples; place += pending.group_samples) {
+        BlockItem item = group_item(pending, place);
+        LORATRAIN_CHECK(item.tokens >= 1 && item.tokens <= rules.capacity, "a group of ",
+                        item.tokens, " tokens, capacity ", rules.capacity);
+        item.batch = number_of_batch;
         AdapterLoads load;
-        load.add(pending.adapter, {tokens, square(tokens), sample.targets});
-        const std::int64_t cost = variable_cost(rules, variable, load);
-        block.items.push_back(
-            {number_of_batch, static_cast<std::int32_t>(place), tokens, sample.targets, cost});
-        block.cost += cost;
-        block.tokens += tokens;
+        load.add(pending.adapter, {item.tokens, item.squares, item.targets});
+        item.cost = variable_cost(rules, variable, load);
+        block.items.push_back(item);
+        block.cost += item.cost;
+        block.tokens += item.tokens;
     }
 }
 
@@ -107,7 +123,8 @@ BlockItems block_items(const PackRules& rules, std::span<const Round> rounds) {
             batch.adapter = pending.adapter;
             batch.round = static_cast<std::int32_t>(round);
             batch.first_item = static_cast<std::int32_t>(block.items.size());
-            batch.item_count = static_cast<std::int32_t>(pending.samples.size());
+            batch.item_count =
+                static_cast<std::int32_t>(pending.samples.size()) / pending.group_samples;
             const auto known = newest.find(pending.adapter);
             if (known != newest.end()) {
                 batch.previous = known->second;
@@ -131,7 +148,7 @@ PipelineLoad pipeline_load(const PackRules& rules, const BlockItems& block, cons
         AdapterLoads work;
         for (const std::int32_t i : bin) {
             const BlockItem& item = block.item(i);
-            work.add(block.batch_of(i).adapter, {item.tokens, square(item.tokens), item.targets});
+            work.add(block.batch_of(i).adapter, {item.tokens, item.squares, item.targets});
         }
         add_times(load, rules.costs, rules.stages, rules.recompute, work);
     }
@@ -169,9 +186,9 @@ std::vector<Microbatch> to_microbatches(std::span<const Round> rounds, const Blo
             const PendingBatch& source = *pending[static_cast<std::size_t>(item.batch)];
             if (item.batch != batch) segments.push_back({source.adapter, source.step, {}});
             batch = item.batch;
-            SampleRef sample = source.samples[static_cast<std::size_t>(item.place)];
-            sample.tokens = static_cast<std::int32_t>(item.tokens);
-            segments.back().samples.push_back(sample);
+            const auto first = source.samples.begin() + item.place;
+            std::vector<SampleRef>& samples = segments.back().samples;
+            samples.insert(samples.end(), first, first + item.samples);
         }
     }
     return microbatches;

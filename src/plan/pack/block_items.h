@@ -11,10 +11,13 @@
 namespace loratrain {
 
 /// A block of rounds in flat form, as the packing algorithms use it.
+/// An item is what packing moves: a group of samples (AdapterPlan::group_samples).
 struct BlockItem {
-    std::int32_t batch = 0;  ///< index into BlockItems::batches
-    std::int32_t place = 0;  ///< in its batch
+    std::int32_t batch = 0;    ///< index into BlockItems::batches
+    std::int32_t place = 0;    ///< of its first sample in the batch
+    std::int32_t samples = 1;  ///< neighbours in the batch
     std::int64_t tokens = 0;
+    double squares = 0.0;  ///< sum of its samples' tokens²
     std::int64_t targets = 0;
     std::int64_t cost = 0;  ///< forward and backward on all stages, nanoseconds
 };

@@ -114,7 +114,15 @@ bool pads(const PackRules& rules) {
     return rules.policy == SchedulePolicy::balanced && rules.packing == Packing::bucketed;
 }
 
-std::vector<Round> padded(std::span<const Round> rounds) {
+/// Pads a group of samples that still fits then.
+void pad(std::span<SampleRef> group, std::span<const std::int32_t> bounds, std::int64_t capacity) {
+    std::int64_t tokens = 0;
+    for (const SampleRef& sample : group) tokens += padded_length(bounds, sample.tokens);
+    if (tokens > capacity) return;
+    for (SampleRef& sample : group) sample.tokens = padded_length(bounds, sample.tokens);
+}
+
+std::vector<Round> padded(std::span<const Round> rounds, std::int64_t capacity) {
     std::vector<Round> result(rounds.begin(), rounds.end());
     for (Round& round : result) {
         std::vector<std::int32_t> lengths;
@@ -123,8 +131,9 @@ std::vector<Round> padded(std::span<const Round> rounds) {
         }
         const std::vector<std::int32_t> bounds = length_buckets(lengths, default_buckets);
         for (PendingBatch& batch : round) {
-            for (SampleRef& sample : batch.samples) {
-                sample.tokens = padded_length(bounds, sample.tokens);
+            const auto group = static_cast<std::size_t>(batch.group_samples);
+            for (std::size_t i = 0; i < batch.samples.size(); i += group) {
+                pad(std::span(batch.samples).subspan(i, group), bounds, capacity);
             }
         }
     }
@@ -138,7 +147,7 @@ std::vector<Microbatch> pack_block(const PackRules& rules, std::span<const Round
                     rules.stages.size(), " stages");
     std::vector<Round> longer;
     if (pads(rules)) {
-        longer = padded(rounds);
+        longer = padded(rounds, rules.capacity);
         rounds = longer;
     }
     const BlockItems block = block_items(rules, rounds);
@@ -154,7 +163,8 @@ std::vector<Microbatch> pack_block(const PackRules& rules, std::span<const Round
 }
 
 double block_time(const PackRules& rules, std::span<const Round> rounds) {
-    const std::vector<Round> longer = pads(rules) ? padded(rounds) : std::vector<Round>();
+    const std::vector<Round> longer =
+        pads(rules) ? padded(rounds, rules.capacity) : std::vector<Round>();
     const BlockItems block = block_items(rules, pads(rules) ? longer : rounds);
     const Bins bins = pack(rules, block);
     const PipelineLoad load = pipeline_load(rules, block, bins, blocks_timed);

@@ -15,7 +15,8 @@ namespace loratrain {
 struct PendingBatch {
     AdapterId adapter{};
     std::int32_t step = 0;
-    std::vector<SampleRef> samples;
+    std::vector<SampleRef> samples;  ///< whole groups
+    std::int32_t group_samples = 1;  ///< as AdapterPlan's: so many at a time are packed together
 };
 
 /// Every active adapter's next optimizer step; at most one batch per adapter.
@@ -36,9 +37,10 @@ struct PackRules {
 };
 
 /// Which samples share a microbatch, and the order of the microbatches, for a block of consecutive
-/// rounds. `rounds` in training order; steps of an adapter ascend from round to round; every sample
-/// has 1 <= tokens <= capacity (padded ones too). Depends on the arguments alone, `threads`
-/// excepted, unless a solve runs into solver_seconds.
+/// rounds. `rounds` in training order; steps of an adapter ascend from round to round; every group
+/// of samples has 1 <= tokens <= capacity (padded ones too). What is said of samples below holds
+/// for groups, which are packed as one. Depends on the arguments alone, `threads` excepted, unless
+/// a solve runs into solver_seconds.
 ///
 /// - sequential: one adapter after another (all its rounds), first-fit in order.
 /// - 1f1b: one adapter after another; a batch is cut into microbatches of equally many consecutive
@@ -48,11 +50,12 @@ struct PackRules {
 ///   ceil((D - 1) / (L - 1)) microbatches, D for one adapter (mLoRA section 3).
 /// - balanced: the best of many packings by simulated time (pipeline_time.h); see pack_balanced.h.
 ///   With packing `bucketed`, lengths are padded first (length_buckets.h), round by round: tokens
-///   of the result are padded lengths.
+///   of the result are padded lengths, but in a group that would exceed the capacity then.
 ///
-/// Result, in training order: every sample exactly once; at most `capacity` tokens; one segment per
-/// adapter, adapters ascending in a microbatch, samples in batch order; every segment of (a, j)
-/// in an earlier microbatch than all of (a, j+1). Proved by check_packing before return.
+/// Result, in training order: every sample exactly once, groups in one microbatch; at most
+/// `capacity` tokens; one segment per adapter, adapters ascending in a microbatch, samples in batch
+/// order; every segment of (a, j) in an earlier microbatch than all of (a, j+1). Proved by
+/// check_packing before return.
 std::vector<Microbatch> pack_block(const PackRules& rules, std::span<const Round> rounds);
 
 /// Simulated nanoseconds that pack_block's microbatches take (pipeline_time.h), where such blocks

@@ -17,7 +17,7 @@ using Bins = std::vector<std::size_t>;  ///< bin of each item
 std::size_t first_fit_count(std::span<const PackItem> items, std::int64_t capacity) {
     std::vector<std::int64_t> room;
     for (const PackItem& item : items) {
-        const std::int64_t tokens = item.sample.tokens;
+        const std::int64_t tokens = item.tokens();
         const auto found = std::find_if(room.begin(), room.end(),
                                         [&](std::int64_t left) { return left >= tokens; });
         if (found == room.end()) {
@@ -33,7 +33,7 @@ std::vector<std::size_t> longest_first(std::span<const PackItem> items) {
     std::vector<std::size_t> order(items.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-        return items[a].sample.tokens > items[b].sample.tokens;
+        return items[a].tokens() > items[b].tokens();
     });
     return order;
 }
@@ -48,7 +48,7 @@ std::optional<Bins> balance(std::span<const PackItem> items, std::int64_t capaci
     for (const std::size_t item : longest_first(items)) {
         const auto [load, bin] = lightest.top();
         lightest.pop();
-        const std::int64_t tokens = load + items[item].sample.tokens;
+        const std::int64_t tokens = load + items[item].tokens();
         if (tokens > capacity) return std::nullopt;
         bin_of[item] = bin;
         lightest.emplace(tokens, bin);
@@ -69,12 +69,19 @@ std::vector<Microbatch> build(std::span<const PackItem> items, const Bins& bin_o
         if (segments.empty() || segments.back().adapter != items[i].adapter) {
             segments.push_back({items[i].adapter, items[i].step, {}});
         }
-        segments.back().samples.push_back(items[i].sample);
+        std::vector<SampleRef>& samples = segments.back().samples;
+        samples.insert(samples.end(), items[i].samples.begin(), items[i].samples.end());
     }
     return microbatches;
 }
 
 }  // namespace
+
+std::int64_t PackItem::tokens() const {
+    return std::accumulate(
+        samples.begin(), samples.end(), std::int64_t{0},
+        [](std::int64_t sum, const SampleRef& sample) { return sum + sample.tokens; });
+}
 
 std::vector<Microbatch> pack_balanced(std::span<const PackItem> items, std::int64_t capacity,
                                       std::int64_t at_least) {

@@ -8,16 +8,17 @@
 
 namespace loratrain {
 
-/// A sample waiting for its microbatch.
+/// A group of samples (AdapterPlan::group_samples) waiting for its microbatch.
 struct PackItem {
     AdapterId adapter{};
     std::int32_t step = 0;
-    SampleRef sample;
+    std::vector<SampleRef> samples;
+    std::int64_t tokens() const;
 };
 
 /// Microbatches of about equal tokens, none above `capacity`, at least min(items, at_least) of them
-/// and not fewer than first-fit needs: longest sample first into the lightest microbatch (LPT),
-/// with more microbatches until they fit. Every sample must fit into `capacity` alone; items of one
+/// and not fewer than first-fit needs: longest item first into the lightest microbatch (LPT),
+/// with more microbatches until they fit. Every item must fit into `capacity` alone; items of one
 /// adapter are adjacent and belong to one step. Segments and samples inside a microbatch keep the
 /// order of the items; microbatches are numbered by their first item.
 std::vector<Microbatch> pack_balanced(std::span<const PackItem> items, std::int64_t capacity,

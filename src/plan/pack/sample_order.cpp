@@ -22,7 +22,7 @@ std::vector<std::int32_t> epoch_order(std::uint64_t seed, std::string_view datas
 
 SampleOrder SampleOrders::get(std::uint64_t seed, DatasetId id, const DatasetJob& dataset,
                               std::int32_t epoch, std::int64_t samples) {
-    const std::tuple key(seed, id, epoch);
+    const std::tuple key(seed, id, epoch, samples);
     if (const auto known = held_.find(key); known != held_.end()) {
         if (SampleOrder order = known->second.lock()) return order;
     }

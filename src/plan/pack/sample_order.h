@@ -11,8 +11,8 @@
 
 namespace loratrain {
 
-/// Order in which an epoch visits a dataset's samples: a Fisher-Yates permutation drawn from
-/// (seed, dataset name, epoch), or file order when `shuffle` is false.
+/// Order in which an epoch visits a dataset's samples, or groups of them: a Fisher-Yates
+/// permutation drawn from (seed, dataset name, epoch), or file order when `shuffle` is false.
 std::vector<std::int32_t> epoch_order(std::uint64_t seed, std::string_view dataset,
                                       std::int32_t epoch, std::int64_t samples, bool shuffle);
 
@@ -22,12 +22,12 @@ using SampleOrder = std::shared_ptr<const std::vector<std::int32_t>>;
 /// time: those with the same seed, as is usual, visit a dataset in the same order. Of one thread.
 class SampleOrders {
   public:
-    /// epoch_order of dataset `id`.
+    /// epoch_order of the `samples` samples, or groups, of dataset `id`.
     SampleOrder get(std::uint64_t seed, DatasetId id, const DatasetJob& dataset, std::int32_t epoch,
                     std::int64_t samples);
 
   private:
-    std::map<std::tuple<std::uint64_t, DatasetId, std::int32_t>,
+    std::map<std::tuple<std::uint64_t, DatasetId, std::int32_t, std::int64_t>,
              std::weak_ptr<SampleOrder::element_type>>
         held_;
 };

@@ -147,6 +147,7 @@ class ContentCheck {
         if (segment.samples.empty()) {
             findings_.add("microbatch ", m, " has an empty segment of ", batch_name(batch));
         }
+        check_groups(segment, batch, m);
         const std::int64_t most = window_.evaluation ? INT32_MAX : adapter_samples(batch);
         for (const SampleRef& sample : segment.samples) {
             if (sample.index < 0 || sample.index >= most || sample.tokens < 1) {
@@ -157,6 +158,19 @@ class ContentCheck {
                               " a second time in epoch ", batch.epoch);
             }
         }
+    }
+
+    /// The samples are groups of neighbours in the dataset.
+    void check_groups(const Segment& segment, const BatchPlan& batch, std::int32_t m) {
+        const std::int32_t size = view_.plan.adapters[index(batch.adapter)].group_samples;
+        const std::vector<SampleRef>& samples = segment.samples;
+        bool whole = std::ssize(samples) % size == 0;
+        for (std::size_t i = 0; i < samples.size(); ++i) {
+            const auto place = static_cast<std::int32_t>(i) % size;
+            const SampleRef& first = samples[i - static_cast<std::size_t>(place)];
+            whole = whole && first.index % size == 0 && samples[i].index == first.index + place;
+        }
+        if (!whole) findings_.add("microbatch ", m, " cuts a group of ", batch_name(batch));
     }
 
     std::int64_t adapter_samples(const BatchPlan& batch) const {

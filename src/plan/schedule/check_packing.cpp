@@ -1,5 +1,6 @@
 #include "plan/schedule/check_packing.h"
 
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -20,7 +21,8 @@ class PackingCheck {
                     expected.place.emplace(sample.index, expected.samples.size());
                     expected.samples.push_back(sample);
                 }
-                expected.seen.assign(expected.samples.size(), 0);
+                expected.seen.assign(expected.samples.size(), nowhere);
+                expected.group_samples = static_cast<std::size_t>(batch.group_samples);
             }
         }
     }
@@ -47,11 +49,14 @@ class PackingCheck {
     }
 
   private:
+    static constexpr auto nowhere = std::numeric_limits<std::size_t>::max();
+
     using Key = std::pair<AdapterId, std::int32_t>;
     struct Expected {
         std::vector<SampleRef> samples;
         std::multimap<std::int32_t, std::size_t> place;  ///< of a sample index
-        std::vector<int> seen;
+        std::vector<std::size_t> seen;                   ///< microbatch of each sample
+        std::size_t group_samples = 1;
     };
     struct Newest {
         std::int32_t step = 0;
@@ -70,7 +75,7 @@ class PackingCheck {
         }
         std::size_t next = 0;
         for (const SampleRef& sample : segment.samples) {
-            check_sample(sample, name, found->second, next);
+            check_sample(m, sample, name, found->second, next);
         }
     }
 
@@ -86,8 +91,8 @@ class PackingCheck {
     }
 
     /// `next`: the least place in the batch that keeps the batch's order.
-    void check_sample(const SampleRef& sample, const std::string& name, Expected& expected,
-                      std::size_t& next) {
+    void check_sample(std::size_t m, const SampleRef& sample, const std::string& name,
+                      Expected& expected, std::size_t& next) {
         const auto [first, last] = expected.place.equal_range(sample.index);
         if (first == last) {
             findings_.add(name, " has a foreign sample ", sample.index);
@@ -95,8 +100,8 @@ class PackingCheck {
         }
         for (auto at = first; at != last; ++at) {
             const std::size_t place = at->second;
-            if (expected.seen[place] > 0) continue;
-            ++expected.seen[place];
+            if (expected.seen[place] != nowhere) continue;
+            expected.seen[place] = m;
             if (place < next) findings_.add(name, " has sample ", sample.index, " out of order");
             next = place + 1;
             if (sample.tokens < expected.samples[place].tokens) {
@@ -114,10 +119,19 @@ class PackingCheck {
 
     void check_complete(const Key& key, const Expected& expected) {
         for (std::size_t place = 0; place < expected.seen.size(); ++place) {
-            if (expected.seen[place] > 0) continue;
+            check_group(key, expected, place);
+            if (expected.seen[place] != nowhere) continue;
             findings_.add("batch (", number(key.first), ", ", key.second, ") lacks sample ",
                           expected.samples[place].index);
         }
+    }
+
+    void check_group(const Key& key, const Expected& expected, std::size_t place) {
+        const std::size_t first = place - place % expected.group_samples;
+        if (expected.seen[place] == expected.seen[first]) return;
+        findings_.add("batch (", number(key.first), ", ", key.second, ") has sample ",
+                      expected.samples[place].index, " in another microbatch than sample ",
+                      expected.samples[first].index, " of its group");
     }
 
     std::map<Key, Expected> batches_;

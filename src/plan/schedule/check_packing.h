@@ -11,9 +11,9 @@ namespace loratrain {
 
 /// What is wrong with the packing of a block, in words; empty = nothing. Shares no code with the
 /// packing. Checks: every sample of the rounds exactly once and no other, under its adapter and
-/// step, with at least its tokens; no microbatch empty or above `capacity` tokens; one segment per
-/// adapter, none empty, samples in batch order; every segment of (a, j) in an earlier microbatch
-/// than all of (a, j + 1).
+/// step, with at least its tokens; groups of samples in one microbatch each; no microbatch empty or
+/// above `capacity` tokens; one segment per adapter, none empty, samples in batch order; every
+/// segment of (a, j) in an earlier microbatch than all of (a, j + 1).
 std::vector<std::string> check_packing(std::int64_t capacity, std::span<const Round> rounds,
                                        std::span<const Microbatch> microbatches);
 

@@ -59,9 +59,11 @@ Window plan_eval_window(const Job& job, const Plan& plan, std::span<const Datase
         const std::vector<SampleInfo>& samples = datasets[index(job.adapter(id).dataset)].eval;
         if (samples.empty()) continue;
         window.batches.push_back(eval_batch(id, samples));
+        const auto group = static_cast<std::size_t>(plan.adapters[index(id)].group_samples);
         for (std::size_t i = 0; i < samples.size(); ++i) {
-            items.push_back(
-                {id, 0, {static_cast<std::int32_t>(i), samples[i].tokens, samples[i].targets}});
+            if (i % group == 0) items.push_back({id, 0, {}});
+            items.back().samples.push_back(
+                {static_cast<std::int32_t>(i), samples[i].tokens, samples[i].targets});
         }
     }
     const ReplicaView view = only_replica(plan);

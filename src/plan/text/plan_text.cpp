@@ -169,6 +169,7 @@ AdapterPlan read_adapter(const Map& map) {
     AdapterPlan adapter;
     map.read("name", adapter.name);
     map.read("samples", adapter.samples);
+    map.read("group_samples", adapter.group_samples);
     map.read("steps_per_epoch", adapter.steps_per_epoch);
     map.read("total_steps", adapter.total_steps);
     return adapter;
@@ -296,6 +297,7 @@ std::string to_text(const Plan& plan) {
     text += "adapters:\n";
     for (const AdapterPlan& adapter : plan.adapters) {
         text += cat("  - {name: ", in_quotes(adapter.name), ", samples: ", adapter.samples,
+                    ", group_samples: ", adapter.group_samples,
                     ", steps_per_epoch: ", adapter.steps_per_epoch,
                     ", total_steps: ", adapter.total_steps, "}\n");
     }

@@ -245,6 +245,32 @@ TEST_F(CheckWindow, FindsAWrongDenominator) {
     expect_found("is divided by 7", [](Window& w) { w.batches[1].denominator = 7; });
 }
 
+TEST_F(CheckWindow, FindsCutGroups) {
+    Case test = uniform_case(2, 2, 13 + 11, 10, 4);
+    test.job.parallel.microbatch_tokens = 40;
+    test.datasets[0].eval = equal_samples(6, 9);
+    plan_ = test.plan();
+    for (AdapterPlan& adapter : plan_.adapters) {
+        adapter.group_samples = 2;
+        adapter.steps_per_epoch = 3;
+    }
+    valid_ = plan_window(test.job, plan_, test.datasets, fresh(plan_), 3);
+    ASSERT_EQ(findings(valid_), "");
+    EXPECT_EQ(valid_.batches[0].samples, 8);
+    expect_found("cuts a group", [](Window& w) {
+        std::vector<SampleRef>& samples = w.microbatches[0].segments[0].samples;
+        std::swap(samples[0], samples[1]);
+    });
+    expect_found("cuts a group", [](Window& w) {
+        Segment& from = w.microbatches[0].segments[0];
+        w.microbatches[0].segments.push_back({from.adapter, from.step, {from.samples.back()}});
+        from.samples.pop_back();
+    });
+    const Window evaluation = plan_eval_window(test.job, plan_, test.datasets, {AdapterId{0}});
+    EXPECT_EQ(findings(evaluation), "");
+    EXPECT_EQ(evaluation.batches[0].samples, 6);
+}
+
 TEST_F(CheckWindow, FindsBadMicrobatches) {
     expect_found("two segments of adapter", [](Window& w) {
         Segment& segment = w.microbatches[0].segments[0];

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -49,6 +50,27 @@ std::vector<std::string> packed(PackRules rules, SchedulePolicy policy,
 }
 
 using Lines = std::vector<std::string>;
+
+/// By a plain loop, beside the checker.
+void expect_whole_pairs(const std::vector<Round>& rounds,
+                        const std::vector<Microbatch>& microbatches) {
+    std::map<std::tuple<AdapterId, std::int32_t, std::int32_t>, std::size_t> held_by;
+    for (std::size_t m = 0; m < microbatches.size(); ++m) {
+        for (const Segment& segment : microbatches[m].segments) {
+            for (const SampleRef& s : segment.samples) {
+                held_by[{segment.adapter, segment.step, s.index}] = m;
+            }
+        }
+    }
+    for (const Round& round : rounds) {
+        for (const PendingBatch& batch : round) {
+            for (std::size_t i = 0; i < batch.samples.size(); i += 2) {
+                EXPECT_EQ(held_by.at({batch.adapter, batch.step, batch.samples[i].index}),
+                          held_by.at({batch.adapter, batch.step, batch.samples[i + 1].index}));
+            }
+        }
+    }
+}
 
 bool shares(const Microbatch& microbatch) {
     return microbatch.segments.size() > 1;
@@ -115,6 +137,29 @@ TEST_P(RandomPackings, EveryVariantIsValid) {
                     "");
             }
         }
+    }
+}
+
+TEST_P(RandomPackings, NeverCutGroups) {
+    PackCase pairs = in_pairs(test_);
+    for (const SchedulePolicy policy : policies) {
+        pairs.rules.policy = policy;
+        const std::vector<Microbatch> microbatches = pack_block(pairs.rules, pairs.rounds);
+        EXPECT_EQ(join(check_packing(pairs.rules.capacity, pairs.rounds, microbatches), "\n"), "");
+        expect_whole_pairs(pairs.rounds, microbatches);
+    }
+}
+
+TEST_P(RandomPackings, NoVariantCutsGroups) {
+    const PackCase pairs = in_pairs(test_);
+    const BlockItems block = block_items(pairs.rules, pairs.rounds);
+    const std::int64_t target = std::max<std::int64_t>(1, block.cost / 12);
+    for (const Filling filling :
+         {Filling::filled, Filling::fewest, Filling::evened, Filling::streamed}) {
+        const Bins bins = pack_variant(pairs.rules, block, {filling, 1, target, BinOrder::falling});
+        const auto microbatches = to_microbatches(pairs.rounds, block, bins);
+        EXPECT_EQ(join(check_packing(pairs.rules.capacity, pairs.rounds, microbatches), "\n"), "");
+        expect_whole_pairs(pairs.rounds, microbatches);
     }
 }
 
@@ -242,6 +287,47 @@ TEST(PackBlock, BucketedPadsToAtMostSixteenLengths) {
     EXPECT_EQ(*padded.rbegin(), 17 * 60);
 }
 
+TEST(PackBlock, BucketedPadsNoGroupAboveTheCapacity) {
+    std::vector<std::int32_t> lengths;
+    for (std::int32_t i = 1; i < 50; ++i) lengths.insert(lengths.end(), {i, 100 - i});
+    for (std::int32_t i = 1; i < 40; ++i) lengths.insert(lengths.end(), {i, i});
+    std::vector<Round> rounds = equal_rounds(1, 1, lengths);
+    rounds[0][0].group_samples = 2;
+    PackRules rules = small_rules(1, 100);
+    rules.packing = Packing::bucketed;
+    const std::vector<Microbatch> microbatches = pack_block(rules, rounds);
+    expect_whole_pairs(rounds, microbatches);
+    std::int32_t padded = 0;
+    std::int32_t as_they_are = 0;
+    for (const Microbatch& microbatch : microbatches) {
+        for (const SampleRef& s : microbatch.segments[0].samples) {
+            const bool longer = s.tokens > lengths[static_cast<std::size_t>(s.index)];
+            ++(longer ? padded : as_they_are);
+        }
+    }
+    EXPECT_GT(padded, 30);
+    EXPECT_GT(as_they_are, 60);
+}
+
+TEST(PackBlock, AGroupCostsTheSquaresOfItsSamples) {
+    std::vector<Round> rounds = equal_rounds(1, 1, {30, 40});
+    rounds[0][0].group_samples = 2;
+    const BlockItems block = block_items(small_rules(1, 100), rounds);
+    ASSERT_EQ(block.items.size(), 1U);
+    EXPECT_EQ(block.items[0].tokens, 70);
+    EXPECT_EQ(block.items[0].targets, 68);
+    EXPECT_EQ(block.items[0].squares, 2500.0);
+}
+
+TEST(PackBlock, RefusesGroupsAboveTheCapacityAndPartsOfGroups) {
+    std::vector<Round> rounds = equal_rounds(1, 1, {6, 5});
+    rounds[0][0].group_samples = 2;
+    EXPECT_THROW(pack_block(small_rules(2, 10), rounds), Error);
+    EXPECT_EQ(pack_block(small_rules(2, 11), rounds).size(), 1U);
+    rounds[0][0].samples.push_back({2, 1, 0});
+    EXPECT_THROW(pack_block(small_rules(2, 11), rounds), Error);
+}
+
 TEST(PackBlock, NothingToPack) {
     for (const SchedulePolicy policy : policies) {
         PackRules rules = small_rules(3, 10);
@@ -272,6 +358,13 @@ TEST_F(CheckPacking, AcceptsAGoodPacking) {
 TEST_F(CheckPacking, FindsALostSample) {
     good_.pop_back();
     EXPECT_EQ(findings(), "batch (1, 1) lacks sample 1");
+}
+TEST_F(CheckPacking, FindsACutGroup) {
+    rounds_[0][0].group_samples = 2;
+    EXPECT_EQ(findings(), "");
+    rounds_[1][0].group_samples = 2;
+    EXPECT_EQ(findings(),
+              "batch (0, 1) has sample 1 in another microbatch than sample 0 of its group");
 }
 TEST_F(CheckPacking, FindsADoubledSample) {
     good_.push_back(good_.back());

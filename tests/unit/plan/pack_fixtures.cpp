@@ -95,6 +95,19 @@ PackCase random_pack_case(std::uint64_t seed, std::int64_t samples) {
     return test;
 }
 
+PackCase in_pairs(PackCase test) {
+    test.rules.capacity *= 2;
+    for (Round& round : test.rounds) {
+        for (PendingBatch& batch : round) {
+            batch.group_samples = 2;
+            if (batch.samples.size() % 2 == 0) continue;
+            batch.samples.push_back(batch.samples.front());
+            batch.samples.back().index += 1000;
+        }
+    }
+    return test;
+}
+
 std::vector<std::string> packing_text(std::span<const Microbatch> microbatches) {
     std::vector<std::string> lines;
     for (const Microbatch& microbatch : microbatches) {

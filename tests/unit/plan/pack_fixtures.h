@@ -19,6 +19,9 @@ struct PackCase {
 /// bounds the whole block.
 PackCase random_pack_case(std::uint64_t seed, std::int64_t samples);
 
+/// The case with all samples in groups of two, for which microbatches are twice as large.
+PackCase in_pairs(PackCase test);
+
 /// Rules of `stages` stages of a small model with `layers` layers each.
 PackRules small_rules(std::int32_t stages, std::int64_t capacity, std::int32_t layers = 2);
 

@@ -41,7 +41,7 @@ using Counts = std::vector<std::int32_t>;
 std::vector<PackItem> items_of(const std::vector<std::int32_t>& tokens, std::int32_t adapter = 0) {
     std::vector<PackItem> items;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
-        items.push_back({AdapterId{adapter}, 0, {static_cast<std::int32_t>(i), tokens[i]}});
+        items.push_back({AdapterId{adapter}, 0, {{static_cast<std::int32_t>(i), tokens[i]}}});
     }
     return items;
 }
@@ -117,6 +117,26 @@ TEST(PackMicrobatches, OneSegmentPerAdapter) {
     EXPECT_EQ(sample_lists(packed), (Lists{{0, 2, 2}, {1, 0, 1}}));
     EXPECT_EQ(packed[0].segments[0].tokens(), 8);
     EXPECT_EQ(packed[0].segments[1].tokens(), 2);
+}
+
+TEST(PackMicrobatches, KeepsGroupsWhole) {
+    std::vector<PackItem> items;
+    for (std::int32_t i = 0; i < 20; i += 2) {
+        items.push_back({AdapterId{i / 10}, 0, {{i, 1 + i % 7}, {i + 1, 9 - i % 5}}});
+    }
+    for (const std::int64_t at_least : {1, 4, 10}) {
+        const std::vector<Microbatch> packed = pack_balanced(items, 25, at_least);
+        std::size_t samples = 0;
+        for (const std::vector<std::int32_t>& list : sample_lists(packed)) {
+            samples += list.size();
+            for (std::size_t i = 0; i < list.size(); i += 2) {
+                EXPECT_EQ(list[i] % 2, 0);
+                EXPECT_EQ(list.at(i + 1), list[i] + 1);
+            }
+        }
+        EXPECT_EQ(samples, 20U);
+        for (const Microbatch& microbatch : packed) EXPECT_LE(microbatch.tokens(), 25);
+    }
 }
 
 TEST(PackMicrobatches, BalancedGivesEqualTokens) {

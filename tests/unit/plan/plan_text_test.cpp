@@ -37,6 +37,7 @@ Plan odd_plan() {
                   1.5,
                   4,
                   "\"x\": #"};
+    plan.adapters[1].group_samples = 2;
     plan.adapter_capacity = 19;
     plan.first_admitted = {AdapterId{2}, AdapterId{0}};
     plan.replicas[0].stages[0].last_layer_adapters = {2};
@@ -70,6 +71,7 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.precision, Precision::bf16);
     EXPECT_EQ(read.replicas[0].saved_columns, plan.replicas[0].saved_columns);
     EXPECT_EQ(read.adapters[1].name, "true");
+    EXPECT_EQ(read.adapters[1].group_samples, 2);
     EXPECT_EQ(read.adapters[2].name, "1e3");
     EXPECT_EQ(read.memory[0].weights, plan.memory[0].weights);
     EXPECT_EQ(read.memory[1].engine, 77U);
