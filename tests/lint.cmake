@@ -7,4 +7,5 @@ endfunction()
 
 loratrain_script_test(lint.layers ${Python3_EXECUTABLE} scripts/check_layers.py)
 loratrain_script_test(lint.format ${Python3_EXECUTABLE} scripts/check_format.py)
-loratrain_script_test(python.scripts ${Python3_EXECUTABLE} -m unittest discover -s tests/python)
+loratrain_script_test(python.scripts "${PROJECT_SOURCE_DIR}/scripts/test_python.sh"
+                      -m unittest discover -s tests/python)

@@ -1,0 +1,46 @@
+"""Exported adapters give the same logits in Hugging Face PEFT (scripts/check_peft_export.py).
+
+Skipped where the tests' Python (scripts/test_python.sh --make) has no torch and peft."""
+
+import subprocess
+import unittest
+
+from harness import GOLDEN, SOURCE, JobTest, run
+
+PYTHON = SOURCE / "scripts/test_python.sh"
+ADAPTERS = {"llama": "a_r4_all", "qwen2": "b_r8_attn", "qwen3": "c_r3_qv", "mistral": "a_r4_all"}
+
+
+def setUpModule():
+    process = subprocess.run([PYTHON, "-c", "import torch, peft, transformers"], capture_output=True,
+                             text=True, check=False)
+    if process.returncode != 0:
+        raise unittest.SkipTest(process.stderr.strip().rpartition("\n")[2])
+
+
+class PeftExport(JobTest):
+    def check_family(self, family):
+        name = ADAPTERS[family]
+        golden = GOLDEN / family / "adapters" / name
+        self.succeed(run([self.write_job(self.golden_job(family, "run", 64, [name]))]))
+        process = self.succeed(subprocess.run(
+            [PYTHON, SOURCE / "scripts/check_peft_export.py", GOLDEN / family / "base",
+             self.dir / "run/adapters" / name, golden / "eval_logits.safetensors", "--samples",
+             golden / "data.jsonl"], capture_output=True, text=True, check=False))
+        self.assertEqual(process.stdout.count("sample"), 3, process.stdout)
+
+    def test_llama(self):
+        self.check_family("llama")
+
+    def test_qwen2(self):
+        self.check_family("qwen2")
+
+    def test_qwen3(self):
+        self.check_family("qwen3")
+
+    def test_mistral(self):
+        self.check_family("mistral")
+
+
+if __name__ == "__main__":
+    unittest.main()
