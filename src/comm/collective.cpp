@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "comm/mpi_check.h"
 #include "comm/quiet_wait.h"
+#include "comm/tags.h"
 
 namespace loratrain {
 
@@ -16,7 +17,6 @@ namespace {
 
 constexpr char field_end = '\x1f';
 constexpr char record_end = '\x1e';
-constexpr int float_tag = 77;
 constexpr std::size_t block = 1U << 28U;
 
 enum class Outcome : std::uint8_t { good, bad_input, failed };
@@ -146,21 +146,22 @@ void quiet_barrier(const MpiSession& mpi) {
 void send_floats(const MpiSession& mpi, const std::vector<float>& values, int target) {
     const activity::Waiting waiting;
     const std::uint64_t size = values.size();
-    MPI_CHECK(MPI_Send(&size, 1, MPI_UINT64_T, target, float_tag, mpi.comm()));
+    MPI_CHECK(MPI_Send(&size, 1, MPI_UINT64_T, target, tags::floats, mpi.comm()));
     for (std::size_t at = 0; at < size; at += block) {
         const int count = static_cast<int>(std::min<std::size_t>(block, size - at));
-        MPI_CHECK(MPI_Send(values.data() + at, count, MPI_FLOAT, target, float_tag, mpi.comm()));
+        MPI_CHECK(MPI_Send(values.data() + at, count, MPI_FLOAT, target, tags::floats, mpi.comm()));
     }
 }
 
 std::vector<float> receive_floats(const MpiSession& mpi, int source) {
     const activity::Waiting waiting;
     std::uint64_t size = 0;
-    MPI_CHECK(MPI_Recv(&size, 1, MPI_UINT64_T, source, float_tag, mpi.comm(), MPI_STATUS_IGNORE));
+    MPI_CHECK(
+        MPI_Recv(&size, 1, MPI_UINT64_T, source, tags::floats, mpi.comm(), MPI_STATUS_IGNORE));
     std::vector<float> values(size);
     for (std::size_t at = 0; at < size; at += block) {
         const int count = static_cast<int>(std::min<std::size_t>(block, size - at));
-        MPI_CHECK(MPI_Recv(values.data() + at, count, MPI_FLOAT, source, float_tag, mpi.comm(),
+        MPI_CHECK(MPI_Recv(values.data() + at, count, MPI_FLOAT, source, tags::floats, mpi.comm(),
                            MPI_STATUS_IGNORE));
     }
     return values;

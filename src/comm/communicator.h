@@ -6,12 +6,10 @@
 #include <memory>
 
 #include "backend/backend.h"
+#include "base/channel.h"
 #include "comm/mpi_session.h"
 
 namespace loratrain {
-
-/// Direction of a pipeline message; each direction between two ranks is an in-order channel.
-enum class Channel : std::uint8_t { forward, backward, norms };
 
 /// A transfer under way; waiting twice is harmless.
 class Transfer {

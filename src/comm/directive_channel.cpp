@@ -9,13 +9,12 @@
 #include "base/activity.h"
 #include "base/error.h"
 #include "comm/mpi_check.h"
+#include "comm/tags.h"
 
 namespace loratrain {
 
 namespace {
 
-constexpr int text_tag = 1;
-constexpr int report_tag = 2;
 constexpr int root = 0;
 constexpr std::chrono::microseconds poll_interval{50};
 
@@ -44,7 +43,7 @@ void DirectiveChannel::post(std::string text) {
     for (int rank = 1; rank < mpi_.size(); ++rank) {
         posted.requests.push_back(MPI_REQUEST_NULL);
         MPI_CHECK(MPI_Isend(posted.text->data(), static_cast<int>(posted.text->size()), MPI_CHAR,
-                            rank, text_tag, comm_, &posted.requests.back()));
+                            rank, tags::directive, comm_, &posted.requests.back()));
     }
 }
 
@@ -67,7 +66,7 @@ std::string DirectiveChannel::next(const std::function<void()>& meanwhile) {
         int arrived = 0;
         MPI_Message message = MPI_MESSAGE_NULL;
         MPI_Status status;
-        MPI_CHECK(MPI_Improbe(root, text_tag, comm_, &arrived, &message, &status));
+        MPI_CHECK(MPI_Improbe(root, tags::directive, comm_, &arrived, &message, &status));
         if (arrived != 0) {
             int size = 0;
             MPI_CHECK(MPI_Get_count(&status, MPI_CHAR, &size));
@@ -83,18 +82,18 @@ std::string DirectiveChannel::next(const std::function<void()>& meanwhile) {
 void DirectiveChannel::report(int number) {
     reports_.emplace_back(std::make_unique<int>(number), MPI_REQUEST_NULL);
     auto& [value, request] = reports_.back();
-    MPI_CHECK(MPI_Isend(value.get(), 1, MPI_INT, root, report_tag, comm_, &request));
+    MPI_CHECK(MPI_Isend(value.get(), 1, MPI_INT, root, tags::directive_report, comm_, &request));
 }
 
 int DirectiveChannel::reported() {
     for (;;) {
         int arrived = 0;
         MPI_Status status;
-        MPI_CHECK(MPI_Iprobe(MPI_ANY_SOURCE, report_tag, comm_, &arrived, &status));
+        MPI_CHECK(MPI_Iprobe(MPI_ANY_SOURCE, tags::directive_report, comm_, &arrived, &status));
         if (arrived == 0) return reported_;
         int number = 0;
-        MPI_CHECK(
-            MPI_Recv(&number, 1, MPI_INT, status.MPI_SOURCE, report_tag, comm_, MPI_STATUS_IGNORE));
+        MPI_CHECK(MPI_Recv(&number, 1, MPI_INT, status.MPI_SOURCE, tags::directive_report, comm_,
+                           MPI_STATUS_IGNORE));
         reported_ = std::max(reported_, number);
     }
 }

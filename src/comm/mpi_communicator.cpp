@@ -6,6 +6,7 @@
 #include "comm/communicator.h"
 #include "comm/mpi_check.h"
 #include "comm/quiet_wait.h"
+#include "comm/tags.h"
 
 namespace loratrain {
 
@@ -13,10 +14,6 @@ namespace {
 
 constexpr std::size_t largest_message = 1U << 30U;
 constexpr std::chrono::microseconds between_looks{50};
-
-int tag_of(Channel channel) {
-    return 100 + static_cast<int>(channel);
-}
 
 class MpiTransfer final : public Transfer {
   public:
@@ -69,7 +66,7 @@ class MpiCommunicator final : public Communicator {
         return in_pieces(bytes, quiet_, [&](std::size_t at, int count) {
             MPI_Request request = MPI_REQUEST_NULL;
             MPI_CHECK(MPI_Isend(static_cast<const char*>(data) + at, count, MPI_BYTE, target,
-                                tag_of(channel), comm_, &request));
+                                tags::pipeline(channel), comm_, &request));
             return request;
         });
     }
@@ -79,7 +76,7 @@ class MpiCommunicator final : public Communicator {
         return in_pieces(bytes, quiet_, [&](std::size_t at, int count) {
             MPI_Request request = MPI_REQUEST_NULL;
             MPI_CHECK(MPI_Irecv(static_cast<char*>(data) + at, count, MPI_BYTE, source,
-                                tag_of(channel), comm_, &request));
+                                tags::pipeline(channel), comm_, &request));
             return request;
         });
     }

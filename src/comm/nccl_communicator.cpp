@@ -19,12 +19,12 @@
 #include "base/error.h"
 #include "comm/mpi_check.h"
 #include "comm/stream_flags.h"
+#include "comm/tags.h"
 
 namespace loratrain {
 
 namespace {
 
-constexpr int id_tag = 90;
 constexpr std::array channels{Channel::forward, Channel::backward, Channel::norms};
 constexpr int polls_between_checks = 4096;
 constexpr std::chrono::seconds longest_settling{5};
@@ -220,7 +220,8 @@ class NcclCommunicator final : public Communicator {
         std::unique_ptr<Event> done = pool_.take();
         done->record(link.stream());
         MPI_Request token = MPI_REQUEST_NULL;
-        MPI_CHECK(MPI_Isend(nullptr, 0, MPI_BYTE, target, token_tag(channel), tokens_, &token));
+        MPI_CHECK(
+            MPI_Isend(nullptr, 0, MPI_BYTE, target, tags::nccl_token(channel), tokens_, &token));
         MPI_CHECK(MPI_Request_free(&token));
         queue_arrived();
         return std::make_unique<NcclSend>(std::move(done), compute_, pool_);
@@ -257,8 +258,6 @@ class NcclCommunicator final : public Communicator {
     }
 
   private:
-    static int token_tag(Channel channel) { return 120 + static_cast<int>(channel); }
-
     void connect(const MpiSession& mpi, int low) {
         const bool is_low = rank_ == low;
         const int neighbour = is_low ? low + 1 : low;
@@ -266,9 +265,10 @@ class NcclCommunicator final : public Communicator {
             ncclUniqueId id{};
             if (is_low) {
                 check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
-                MPI_CHECK(MPI_Send(&id, sizeof(id), MPI_BYTE, neighbour, id_tag, mpi.comm()));
+                MPI_CHECK(
+                    MPI_Send(&id, sizeof(id), MPI_BYTE, neighbour, tags::nccl_id, mpi.comm()));
             } else {
-                MPI_CHECK(MPI_Recv(&id, sizeof(id), MPI_BYTE, neighbour, id_tag, mpi.comm(),
+                MPI_CHECK(MPI_Recv(&id, sizeof(id), MPI_BYTE, neighbour, tags::nccl_id, mpi.comm(),
                                    MPI_STATUS_IGNORE));
             }
             const bool sender = is_low == (channel != Channel::backward);
@@ -345,8 +345,8 @@ std::unique_ptr<Transfer> NcclCommunicator::receive(void* data, std::size_t byte
     receive->bytes = bytes;
     receive->ready = pool_.take();
     receive->ready->record(compute_);
-    MPI_CHECK(
-        MPI_Irecv(nullptr, 0, MPI_BYTE, source, token_tag(channel), tokens_, &receive->token));
+    MPI_CHECK(MPI_Irecv(nullptr, 0, MPI_BYTE, source, tags::nccl_token(channel), tokens_,
+                        &receive->token));
     inboxes_.at({source, channel}).waiting.push_back(receive);
     queue_arrived();
     return std::make_unique<NcclReceive>(*this, std::move(receive));

@@ -12,13 +12,11 @@
 #include <utility>
 
 #include "comm/mpi_check.h"
+#include "comm/tags.h"
 
 namespace loratrain {
 
 namespace {
-
-constexpr int name_tag = 91;
-constexpr int answer_tag = 92;
 
 using Name = std::array<char, 32>;  ///< ends with 0; empty = of nothing
 
@@ -55,10 +53,11 @@ class Offer {
 
     std::unique_ptr<SharedPage> make_to(const MpiSession& mpi, int peer) {
         const Name sent = page_ ? name_ : Name{};
-        MPI_CHECK(MPI_Send(sent.data(), static_cast<int>(sent.size()), MPI_CHAR, peer, name_tag,
-                           mpi.comm()));
+        MPI_CHECK(MPI_Send(sent.data(), static_cast<int>(sent.size()), MPI_CHAR, peer,
+                           tags::page_name, mpi.comm()));
         int accepted = 0;
-        MPI_CHECK(MPI_Recv(&accepted, 1, MPI_INT, peer, answer_tag, mpi.comm(), MPI_STATUS_IGNORE));
+        MPI_CHECK(MPI_Recv(&accepted, 1, MPI_INT, peer, tags::page_answer, mpi.comm(),
+                           MPI_STATUS_IGNORE));
         if (accepted == 0) return nullptr;
         return std::move(page_);
     }
@@ -70,11 +69,11 @@ class Offer {
 
 std::unique_ptr<SharedPage> accept_from(const MpiSession& mpi, int peer) {
     Name name{};
-    MPI_CHECK(MPI_Recv(name.data(), static_cast<int>(name.size()), MPI_CHAR, peer, name_tag,
+    MPI_CHECK(MPI_Recv(name.data(), static_cast<int>(name.size()), MPI_CHAR, peer, tags::page_name,
                        mpi.comm(), MPI_STATUS_IGNORE));
     std::unique_ptr<SharedPage> page = map(name, 0);
     const int accepted = page ? 1 : 0;
-    MPI_CHECK(MPI_Send(&accepted, 1, MPI_INT, peer, answer_tag, mpi.comm()));
+    MPI_CHECK(MPI_Send(&accepted, 1, MPI_INT, peer, tags::page_answer, mpi.comm()));
     return page;
 }
 

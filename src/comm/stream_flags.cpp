@@ -9,12 +9,12 @@
 
 #include "base/error.h"
 #include "comm/mpi_check.h"
+#include "comm/tags.h"
 
 namespace loratrain {
 
 namespace {
 
-constexpr int works_tag = 93;
 /// Cache lines apart, also those that a processor fetches in pairs.
 constexpr std::size_t counter_distance = 256 / sizeof(std::uint32_t);
 
@@ -63,8 +63,8 @@ void check(CUresult code, const char* what) {
 bool both(const MpiSession& mpi, int peer, bool mine) {
     const int sent = mine ? 1 : 0;
     int theirs = 0;
-    MPI_CHECK(MPI_Sendrecv(&sent, 1, MPI_INT, peer, works_tag, &theirs, 1, MPI_INT, peer, works_tag,
-                           mpi.comm(), MPI_STATUS_IGNORE));
+    MPI_CHECK(MPI_Sendrecv(&sent, 1, MPI_INT, peer, tags::flags_work, &theirs, 1, MPI_INT, peer,
+                           tags::flags_work, mpi.comm(), MPI_STATUS_IGNORE));
     return mine && theirs != 0;
 }
 
