@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "plan/action_traits.h"
 #include "plan/cost/cost_model.h"
 
 namespace loratrain {
@@ -13,17 +14,9 @@ namespace {
 /// The first ones time algorithms and fill caches.
 constexpr int warm_up_observations = 4;
 
-const char* wait_name(ActionKind kind) {
-    switch (kind) {
-        case ActionKind::recv_forward:
-            return "wait for input";
-        case ActionKind::recv_backward:
-            return "wait for gradient";
-        case ActionKind::recv_norms:
-            return "wait for norms";
-        default:
-            return "wait for a send";
-    }
+/// Inside of a computation only a send is waited for.
+std::string wait_name(ActionKind kind) {
+    return std::string(traits_of(computes(kind) ? ActionKind::send_forward : kind).word);
 }
 
 std::vector<TraceShare> shares_in(const Job& job, const Microbatch& microbatch) {
@@ -32,10 +25,6 @@ std::vector<TraceShare> shares_in(const Job& job, const Microbatch& microbatch) 
         shares.push_back({job.adapter(segment.adapter).name, segment.tokens()});
     }
     return shares;
-}
-
-bool computes(ActionKind kind) {
-    return kind == ActionKind::forward || kind == ActionKind::backward || kind == ActionKind::step;
 }
 
 }  // namespace
@@ -71,14 +60,10 @@ std::size_t TraceRecorder::mark() {
 
 void TraceRecorder::start(const Window& window) {
     if (window.begins) {
-        microbatches_before_ += static_cast<std::int32_t>(microbatches_.size());
-        batches_.clear();
-        microbatches_.clear();
+        microbatches_before_ += std::exchange(stream_microbatches_, 0);
         evaluation_ = window.evaluation;
     }
-    batches_.insert(batches_.end(), window.batches.begin(), window.batches.end());
-    microbatches_.insert(microbatches_.end(), window.microbatches.begin(),
-                         window.microbatches.end());
+    stream_microbatches_ += static_cast<std::int32_t>(window.microbatches.size());
     if (before_.points > 0) read(before_);
     mark();
     std::swap(now_, before_);
@@ -93,10 +78,10 @@ void TraceRecorder::settle() {
     read(before_);
 }
 
-void TraceRecorder::begin(const Action& action) {
+void TraceRecorder::begin(const Action& action, const UnderWay& under_way) {
     Entry entry;
     entry.kind = action.kind;
-    if (computes(action.kind)) describe(action, entry);
+    if (computes(action.kind)) describe(action, under_way, entry);
     entry.first = mark();
     open_ = now_.entries.size();
     now_.entries.push_back(std::move(entry));
@@ -109,7 +94,7 @@ void TraceRecorder::end() {
 
 void TraceRecorder::begin_wait() {
     Entry entry;
-    entry.kind = open_ == none ? ActionKind::no_op : now_.entries[open_].kind;
+    entry.kind = open_ == none ? ActionKind::send_forward : now_.entries[open_].kind;
     entry.wait = true;
     entry.first = mark();
     now_.entries.push_back(std::move(entry));
@@ -121,22 +106,20 @@ void TraceRecorder::end_wait() {
     if (open_ != none && computes(now_.entries[open_].kind)) now_.entries[open_].first = point;
 }
 
-void TraceRecorder::describe(const Action& action, Entry& entry) const {
+void TraceRecorder::describe(const Action& action, const UnderWay& under_way, Entry& entry) const {
     entry.evaluation = evaluation_;
     if (action.kind == ActionKind::step) {
-        const BatchPlan& batch = batches_[static_cast<std::size_t>(action.batch)];
+        const BatchPlan& batch = under_way.batch(action.batch);
         const std::string& adapter = job_.adapter(batch.adapter).name;
         if (!keeping()) return;
         entry.name = cat("step ", adapter, " ", batch.step + 1);
         entry.args = share_args({{adapter, batch.tokens}});
         return;
     }
-    const Microbatch& microbatch = microbatches_[index(action.microbatch)];
+    const Microbatch& microbatch = under_way.microbatch(action.microbatch);
     entry.load = loads_of(microbatch);
     if (!keeping()) return;
-    const char* word = action.kind == ActionKind::backward ? "backward"
-                       : entry.evaluation                  ? "evaluate"
-                                                           : "forward";
+    const std::string_view word = entry.evaluation ? "evaluate" : traits_of(action.kind).word;
     entry.name = cat(word, " ", microbatches_before_ + number(action.microbatch));
     entry.args = share_args(shares_in(job_, microbatch));
 }

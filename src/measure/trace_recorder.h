@@ -10,6 +10,7 @@
 #include "io/run_files/trace_file.h"
 #include "measure/cost_observer.h"
 #include "plan/replica_view.h"
+#include "plan/schedule/under_way.h"
 
 namespace loratrain {
 
@@ -28,7 +29,8 @@ class TraceRecorder {
     void set_zero();
     /// A window begins; actions belong to it until the next one.
     void start(const Window& window);
-    void begin(const Action& action);
+    /// `under_way`: what the action's numbers name.
+    void begin(const Action& action, const UnderWay& under_way);
     void end();
     /// The stream waits for a message inside of the action, or does not any more.
     void begin_wait();
@@ -44,7 +46,7 @@ class TraceRecorder {
   private:
     /// An action or a wait between two points of the clock.
     struct Entry {
-        ActionKind kind = ActionKind::no_op;
+        ActionKind kind{};
         bool wait = false;
         bool evaluation = false;
         std::string name;
@@ -62,7 +64,7 @@ class TraceRecorder {
     std::size_t mark();
     void read(Stretch& stretch);
     void use(const Entry& entry, double start, double end);
-    void describe(const Action& action, Entry& entry) const;
+    void describe(const Action& action, const UnderWay& under_way, Entry& entry) const;
     bool keeping() const { return keep_spans_ && spans_.size() < most_spans; }
 
     const Job& job_;
@@ -70,8 +72,7 @@ class TraceRecorder {
     StagePlan stage_;
     bool keep_spans_;
     bool evaluation_ = false;
-    std::vector<BatchPlan> batches_;        ///< of the stream
-    std::vector<Microbatch> microbatches_;  ///< of the stream
+    std::int32_t stream_microbatches_ = 0;
     std::int32_t microbatches_before_ = 0;  ///< in streams before
     Stretch now_;
     Stretch before_;
@@ -87,8 +88,9 @@ class TraceRecorder {
 /// An action under way, as long as the object lives; `recorder` may be null.
 class RecordedAction {
   public:
-    RecordedAction(TraceRecorder* recorder, const Action& action) : recorder_(recorder) {
-        if (recorder_ != nullptr) recorder_->begin(action);
+    RecordedAction(TraceRecorder* recorder, const Action& action, const UnderWay& under_way)
+        : recorder_(recorder) {
+        if (recorder_ != nullptr) recorder_->begin(action, under_way);
     }
     ~RecordedAction() {
         if (recorder_ != nullptr) recorder_->end();

@@ -179,7 +179,6 @@ enum class ActionKind : std::uint8_t {
     step,           ///< optimizer step of batch `batch` on this stage
     recv_norms,     ///< end of window: gradient-norm totals of `carried` from the stage before
     send_norms,     ///< end of window: the same to the next stage
-    no_op,
 };
 
 /// One thing a stage does. `carried` lists batches (numbers in the stream):
@@ -187,9 +186,15 @@ enum class ActionKind : std::uint8_t {
 ///     loss sums of batches whose last backward this is ("ride down", design decision 3);
 ///   send_forward / recv_forward and send_norms / recv_norms: their totals ("ride up").
 struct Action {
-    ActionKind kind = ActionKind::no_op;
+    ActionKind kind{};
     MicrobatchId microbatch{};
     std::int32_t batch = -1;  ///< step only; number in the stream, as all of `carried`
+    /// Activation slot of the microbatch: of forward, backward and the messages of forward.
+    std::int32_t slot = -1;
+    /// Message buffer: of the messages of backward and norms; backward reads the one received into
+    /// and writes the one sent from, both of this number. None without neighbours.
+    std::int32_t buffer = -1;
+    std::int32_t peer = -1;  ///< of messages: rank at the other end (lane 0 to lane 0)
     std::vector<std::int32_t> carried;
 };
 

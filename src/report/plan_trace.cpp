@@ -1,6 +1,7 @@
 #include "report/plan_trace.h"
 
 #include "base/text.h"
+#include "plan/action_traits.h"
 
 namespace loratrain {
 
@@ -21,12 +22,12 @@ TraceSpan trace_span(const Job& job, const Timeline& timeline, const TimelineSpa
     if (span.kind == ActionKind::step) {
         const BatchPlan& batch = timeline.batches[static_cast<std::size_t>(span.batch)];
         const std::string& adapter = job.adapter(batch.adapter).name;
-        trace.category = "step";
+        trace.category = traits_of(span.kind).word;
         trace.name = cat("step ", adapter, " ", batch.step + 1);
         trace.args = share_args({{adapter, batch.tokens}});
         return trace;
     }
-    trace.category = span.kind == ActionKind::forward ? "forward" : "backward";
+    trace.category = traits_of(span.kind).word;
     trace.name = cat(trace.category, " ", span.microbatch);
     trace.args = share_args(
         shares_in(job, timeline.microbatches[static_cast<std::size_t>(span.microbatch)]));

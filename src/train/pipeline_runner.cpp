@@ -3,53 +3,11 @@
 #include "backend/range.h"
 #include "base/activity.h"
 #include "base/error.h"
+#include "plan/action_traits.h"
+#include "plan/memory/memory_model.h"
 #include "train/learning_rate.h"
 
 namespace loratrain {
-
-namespace {
-
-constexpr std::size_t gradient_buffers = 2;
-
-activity::Task task_of(ActionKind kind) {
-    switch (kind) {
-        case ActionKind::recv_forward:
-            return activity::Task::receive_input;
-        case ActionKind::forward:
-        case ActionKind::no_op:
-            return activity::Task::forward;
-        case ActionKind::send_forward:
-            return activity::Task::send_output;
-        case ActionKind::recv_backward:
-            return activity::Task::receive_gradient;
-        case ActionKind::backward:
-            return activity::Task::backward;
-        case ActionKind::send_backward:
-            return activity::Task::send_gradient;
-        case ActionKind::step:
-            return activity::Task::step;
-        case ActionKind::recv_norms:
-            return activity::Task::receive_norms;
-        case ActionKind::send_norms:
-            return activity::Task::send_norms;
-    }
-    return activity::Task::forward;
-}
-
-/// The number that words of the task are followed by; -1 = none.
-std::int32_t number_of(const Action& action) {
-    switch (action.kind) {
-        case ActionKind::step:
-            return action.batch;
-        case ActionKind::recv_norms:
-        case ActionKind::send_norms:
-            return -1;
-        default:
-            return number(action.microbatch);
-    }
-}
-
-}  // namespace
 
 PipelineRunner::PipelineRunner(const Job& job, const ReplicaView& view, std::size_t stage_index,
                                Stage& stage, Communicator& communicator, Backend& backend)
@@ -63,7 +21,7 @@ PipelineRunner::PipelineRunner(const Job& job, const ReplicaView& view, std::siz
       reads_(backend, communicator) {
     if (view.replica.stages.size() == 1) return;
     backend.before_stalls([this] { communicator_.settle(hooks_.between_actions); });
-    for (std::size_t i = 0; i < gradient_buffers; ++i) {
+    for (std::int32_t i = 0; i < gradient_buffers; ++i) {
         gradient_in_.push_back(backend.allocate(boundary_bytes(view), "gradient messages"));
         gradient_out_.push_back(backend.allocate(boundary_bytes(view), "gradient messages"));
     }
@@ -79,14 +37,20 @@ std::vector<EvalSums> PipelineRunner::run(const Window& window, Loader& loader,
         hooks_ = hooks;
         begin_stream(window);
     }
-    append(window);
+    under_way_.append(window);
+    if (recorder_ != nullptr) recorder_->start(window);
     for (const Action& action : window.actions[stage_index_]) {
-        const activity::Task task = task_of(action.kind);
+        if (action.kind == ActionKind::recv_forward) forward_receives_.push_back(action);
+        if (action.kind == ActionKind::recv_backward) backward_receives_.push_back(action);
+    }
+    for (const Action& action : window.actions[stage_index_]) {
+        const activity::Task task = traits_of(action.kind).task;
         activity::begin(task, number_of(action), on_device_);
         const Range range(backend_, activity::words_of(task), number_of(action));
-        const RecordedAction recorded(recorder_, action);
+        const RecordedAction recorded(recorder_, action, under_way_);
         post_receives();
         perform(action, loader);
+        under_way_.performed(action);
         reads_.poll();
         if (hooks_.between_actions) hooks_.between_actions();
     }
@@ -100,37 +64,13 @@ std::vector<EvalSums> PipelineRunner::run(const Window& window, Loader& loader,
 void PipelineRunner::begin_stream(const Window& window) {
     reads_.clear();
     evaluating_ = window.evaluation;
-    batches_.clear();
-    microbatches_.clear();
-    batch_index_.clear();
     forward_receives_.clear();
     backward_receives_.clear();
-    forward_in_.clear();
-    backward_in_.clear();
-    forward_out_.clear();
-    forward_out_.resize(static_cast<std::size_t>(stage_.slots()));
-    backward_out_.clear();
-    backward_out_.resize(gradient_buffers);
-    freed_slots_ = backwards_done_ = posted_forward_ = posted_backward_ = 0;
+    forward_.clear();
+    forward_.resize(static_cast<std::size_t>(stage_.slots()));
+    backward_.clear();
+    backward_.resize(gradient_buffers);
     evaluation_.assign(evaluating_ && last() ? window.batches.size() : 0, {});
-}
-
-void PipelineRunner::append(const Window& window) {
-    LORATRAIN_CHECK(std::ssize(batches_) == window.first_batch &&
-                        std::ssize(microbatches_) == window.first_microbatch,
-                    "the window does not continue the one before");
-    if (recorder_ != nullptr) recorder_->start(window);
-    for (const BatchPlan& batch : window.batches) {
-        batch_index_[{number(batch.adapter), batch.step}] =
-            static_cast<std::int32_t>(batches_.size());
-        batches_.push_back(batch);
-    }
-    microbatches_.insert(microbatches_.end(), window.microbatches.begin(),
-                         window.microbatches.end());
-    for (const Action& action : window.actions[stage_index_]) {
-        if (action.kind == ActionKind::recv_forward) forward_receives_.push_back(action);
-        if (action.kind == ActionKind::recv_backward) backward_receives_.push_back(action);
-    }
 }
 
 void PipelineRunner::perform(const Action& action, Loader& loader) {
@@ -153,171 +93,151 @@ void PipelineRunner::perform(const Action& action, Loader& loader) {
             return receive_norms(action);
         case ActionKind::send_norms:
             return send_norms(action);
-        case ActionKind::no_op:
-            return;
     }
 }
 
 void PipelineRunner::post_receives() {
-    const auto forwards = static_cast<std::int32_t>(forward_receives_.size());
-    while (posted_forward_ < forwards && posted_forward_ < freed_slots_ + stage_.slots()) {
-        const Action& action = forward_receives_[static_cast<std::size_t>(posted_forward_)];
-        const std::int32_t m = number(action.microbatch);
-        const TensorView input = stage_.input(slot_of(m), tokens_of(m));
+    while (!forward_receives_.empty() && forward_on(forward_receives_.front()).free) {
+        const Action& action = forward_receives_.front();
+        const TensorView input = stage_.input(action.slot, tokens_of(action));
         const std::size_t bytes = payload_bytes(input) + action.carried.size() * sizeof(double);
-        forward_in_.push_back(
-            communicator_.receive(input.data, bytes, rank_of(stage_index_ - 1), Channel::forward));
-        ++posted_forward_;
+        Lane& lane = forward_on(action);
+        lane.in = communicator_.receive(input.data, bytes, action.peer, Channel::forward);
+        lane.free = false;
+        forward_receives_.pop_front();
     }
-    const auto backwards = static_cast<std::int32_t>(backward_receives_.size());
-    while (posted_backward_ < backwards &&
-           posted_backward_ < backwards_done_ + static_cast<std::int32_t>(gradient_buffers)) {
-        const Action& action = backward_receives_[static_cast<std::size_t>(posted_backward_)];
-        const std::int32_t m = number(action.microbatch);
-        const TensorView gradient =
-            message(gradient_in_[static_cast<std::size_t>(m) % gradient_buffers], m);
+    while (!backward_receives_.empty() && backward_on(backward_receives_.front()).free) {
+        const Action& action = backward_receives_.front();
+        const TensorView gradient = message(gradient_in_, action);
         const std::size_t bytes =
             payload_bytes(gradient) + 2 * action.carried.size() * sizeof(double);
-        backward_in_.push_back(communicator_.receive(gradient.data, bytes,
-                                                     rank_of(stage_index_ + 1), Channel::backward));
-        ++posted_backward_;
+        Lane& lane = backward_on(action);
+        lane.in = communicator_.receive(gradient.data, bytes, action.peer, Channel::backward);
+        lane.free = false;
+        backward_receives_.pop_front();
     }
 }
 
 void PipelineRunner::receive_forward(const Action& action) {
-    const std::int32_t m = number(action.microbatch);
-    forward_in_[static_cast<std::size_t>(m)]->wait();
-    const TensorView input = stage_.input(slot_of(m), tokens_of(m));
+    forward_on(action).in->wait();
+    const TensorView input = stage_.input(action.slot, tokens_of(action));
     move_tail(Tail::received, static_cast<char*>(input.data) + payload_bytes(input), action,
               {stage_.sums().total});
 }
 
 void PipelineRunner::forward(const Action& action, Loader& loader) {
     const std::int32_t m = number(action.microbatch);
-    const Microbatch& microbatch = microbatches_[static_cast<std::size_t>(m)];
+    const Microbatch& microbatch = under_way_.microbatch(action.microbatch);
     activity::begin(activity::Task::load_rows, m);
     const PackedBatch packed = loader.next();
     activity::begin(activity::Task::forward, m, on_device_);
     LossTerms terms;
     terms.evaluation = evaluating_;
     for (const Segment& segment : microbatch.segments) {
-        const BatchPlan& batch = batches_[static_cast<std::size_t>(batch_of(segment))];
-        terms.denominators.push_back(batch.denominator);
+        terms.denominators.push_back(under_way_.batch(under_way_.batch_of(segment)).denominator);
     }
-    const std::int32_t slot = slot_of(m);
-    if (auto& sending = forward_out_[static_cast<std::size_t>(slot)]) sending->wait();
+    if (const auto& sending = forward_on(action).out) sending->wait();
     MicrobatchRows rows;
     if (first()) rows.token_ids = packed.token_ids;
     if (last()) rows.targets = packed.targets;
     rows.positions = packed.positions;
     rows.sample_ids = packed.sample_ids;
     rows.offsets = packed.offsets;
-    stage_.forward(slot, microbatch, rows, terms);
+    stage_.forward(action.slot, microbatch, rows, terms);
     if (!evaluating_) return;
     if (last()) {
-        collect_evaluation(m);
+        collect_evaluation(action.microbatch);
     } else {
         reads_.mark();
     }
-    ++freed_slots_;
+    forward_on(action).free = true;
 }
 
 void PipelineRunner::send_forward(const Action& action) {
-    const std::int32_t m = number(action.microbatch);
-    const TensorView output = stage_.output(slot_of(m), tokens_of(m));
+    const TensorView output = stage_.output(action.slot, tokens_of(action));
     const std::size_t payload = payload_bytes(output);
     move_tail(Tail::sent, static_cast<char*>(output.data) + payload, action, {stage_.sums().total});
-    forward_out_[static_cast<std::size_t>(slot_of(m))] =
+    forward_on(action).out =
         communicator_.send(output.data, payload + action.carried.size() * sizeof(double),
-                           rank_of(stage_index_ + 1), Channel::forward);
+                           action.peer, Channel::forward);
 }
 
 void PipelineRunner::receive_backward(const Action& action) {
-    const std::int32_t m = number(action.microbatch);
-    backward_in_[static_cast<std::size_t>(m)]->wait();
-    const TensorView gradient =
-        message(gradient_in_[static_cast<std::size_t>(m) % gradient_buffers], m);
+    backward_on(action).in->wait();
+    const TensorView gradient = message(gradient_in_, action);
     move_tail(Tail::received, static_cast<char*>(gradient.data) + payload_bytes(gradient), action,
               {stage_.sums().received, stage_.sums().loss});
 }
 
 void PipelineRunner::backward(const Action& action) {
-    const std::int32_t m = number(action.microbatch);
-    const std::size_t buffer = static_cast<std::size_t>(m) % gradient_buffers;
     TensorView d_output;
     TensorView d_input;
-    if (!last()) d_output = message(gradient_in_[buffer], m);
+    if (!last()) d_output = message(gradient_in_, action);
     if (!first()) {
-        d_input = message(gradient_out_[buffer], m);
-        if (auto& sending = backward_out_[buffer]) sending->wait();
+        d_input = message(gradient_out_, action);
+        if (const auto& sending = backward_on(action).out) sending->wait();
     }
-    stage_.backward(slot_of(m), d_output, d_input);
-    ++freed_slots_;
-    ++backwards_done_;
+    stage_.backward(action.slot, d_output, d_input);
+    forward_on(action).free = true;
+    if (!last()) backward_on(action).free = true;
     reads_.mark();
-    finish_batches(m);
+    finish_batches(action.microbatch);
 }
 
-void PipelineRunner::finish_batches(std::int32_t microbatch) {
-    for (const Segment& segment : microbatches_[static_cast<std::size_t>(microbatch)].segments) {
-        const std::int32_t b = batch_of(segment);
-        const BatchPlan& batch = batches_[static_cast<std::size_t>(b)];
-        if (number(batch.last_microbatch) != microbatch) continue;
+void PipelineRunner::finish_batches(MicrobatchId microbatch) {
+    for (const Segment& segment : under_way_.microbatch(microbatch).segments) {
+        const BatchPlan& batch = under_way_.batch(under_way_.batch_of(segment));
+        if (batch.last_microbatch != microbatch) continue;
         stage_.finish_batch(batch.adapter, !last());
-        if (first()) report_batch(b);
+        if (first()) report_batch(batch);
     }
 }
 
-void PipelineRunner::report_batch(std::int32_t b) {
-    const BatchPlan& batch = batches_[static_cast<std::size_t>(b)];
+void PipelineRunner::report_batch(const BatchPlan& batch) {
     const auto a = static_cast<std::int32_t>(index(batch.adapter));
     const StageSums& sums = stage_.sums();
     backend_.move_doubles({sums.total, sums.partial, {&a, 1}, {&a, 1}, false});
     reads_.read({{sums.loss + a, sizeof(double)}, {sums.total + a, sizeof(double)}},
-                [this, b](const double* values) {
-                    if (!hooks_.on_batch) return;
-                    hooks_.on_batch({batches_[static_cast<std::size_t>(b)], values[0], values[1]});
+                [this, batch](const double* values) {
+                    if (hooks_.on_batch) hooks_.on_batch({batch, values[0], values[1]});
                 });
 }
 
 void PipelineRunner::send_backward(const Action& action) {
-    const std::int32_t m = number(action.microbatch);
-    const std::size_t buffer = static_cast<std::size_t>(m) % gradient_buffers;
-    const TensorView gradient = message(gradient_out_[buffer], m);
+    const TensorView gradient = message(gradient_out_, action);
     const std::size_t payload = payload_bytes(gradient);
     move_tail(Tail::sent, static_cast<char*>(gradient.data) + payload, action,
               {stage_.sums().partial, stage_.sums().loss});
-    backward_out_[buffer] =
+    backward_on(action).out =
         communicator_.send(gradient.data, payload + 2 * action.carried.size() * sizeof(double),
-                           rank_of(stage_index_ - 1), Channel::backward);
+                           action.peer, Channel::backward);
 }
 
-void PipelineRunner::step(std::int32_t batch_index) {
-    const BatchPlan& batch = batches_[static_cast<std::size_t>(batch_index)];
+void PipelineRunner::step(std::int32_t batch_number) {
+    const BatchPlan& batch = under_way_.batch(batch_number);
     const int total_steps = view_.plan.adapters[index(batch.adapter)].total_steps;
     stage_.step(batch.adapter, learning_rate(job_.adapter(batch.adapter), total_steps, batch.step));
 }
 
 void PipelineRunner::receive_norms(const Action& action) {
-    void* tail = gradient_in_[0].data();
+    void* tail = gradient_in_[static_cast<std::size_t>(action.buffer)].data();
     communicator_
-        .receive(tail, action.carried.size() * sizeof(double), rank_of(stage_index_ - 1),
-                 Channel::norms)
+        .receive(tail, action.carried.size() * sizeof(double), action.peer, Channel::norms)
         ->wait();
     move_tail(Tail::received, tail, action, {stage_.sums().total});
 }
 
 void PipelineRunner::send_norms(const Action& action) {
-    if (backward_out_[0]) backward_out_[0]->wait();
-    void* tail = gradient_out_[0].data();
+    auto& out = backward_on(action).out;
+    if (out) out->wait();
+    void* tail = gradient_out_[static_cast<std::size_t>(action.buffer)].data();
     move_tail(Tail::sent, tail, action, {stage_.sums().total});
-    norms_out_ = communicator_.send(tail, action.carried.size() * sizeof(double),
-                                    rank_of(stage_index_ + 1), Channel::norms);
+    out = communicator_.send(tail, action.carried.size() * sizeof(double), action.peer,
+                             Channel::norms);
 }
 
-void PipelineRunner::collect_evaluation(std::int32_t microbatch) {
-    const Microbatch& mb = microbatches_[static_cast<std::size_t>(microbatch)];
-    const auto samples = static_cast<std::size_t>(mb.samples());
+void PipelineRunner::collect_evaluation(MicrobatchId microbatch) {
+    const auto samples = static_cast<std::size_t>(under_way_.microbatch(microbatch).samples());
     const std::size_t bytes = samples * sizeof(double);
     reads_.read({{stage_.sums().sample_nll, bytes}, {stage_.sums().sample_wrong, bytes}},
                 [this, microbatch, samples](const double* values) {
@@ -325,12 +245,11 @@ void PipelineRunner::collect_evaluation(std::int32_t microbatch) {
                 });
 }
 
-void PipelineRunner::add_evaluation(std::int32_t microbatch, const double* nll,
+void PipelineRunner::add_evaluation(MicrobatchId microbatch, const double* nll,
                                     const double* wrong) {
-    const Microbatch& mb = microbatches_[static_cast<std::size_t>(microbatch)];
     std::size_t sample = 0;
-    for (const Segment& segment : mb.segments) {
-        EvalSums& sums = evaluation_[static_cast<std::size_t>(batch_of(segment))];
+    for (const Segment& segment : under_way_.microbatch(microbatch).segments) {
+        EvalSums& sums = evaluation_[static_cast<std::size_t>(under_way_.batch_of(segment))];
         std::vector<double> losses(segment.samples.size());
         stage_.objective(segment.adapter)
             .losses({segment.samples, {nll + sample, losses.size()}}, losses);
@@ -343,27 +262,21 @@ void PipelineRunner::add_evaluation(std::int32_t microbatch, const double* nll,
 }
 
 void PipelineRunner::drain() {
-    for (auto& transfer : forward_out_) {
-        if (transfer) transfer->wait();
+    for (const auto* lanes : {&forward_, &backward_}) {
+        for (const Lane& lane : *lanes) {
+            if (lane.out) lane.out->wait();
+        }
     }
-    for (auto& transfer : backward_out_) {
-        if (transfer) transfer->wait();
-    }
-    if (norms_out_) norms_out_->wait();
     reads_.finish();
 }
 
-std::int64_t PipelineRunner::tokens_of(std::int32_t microbatch) const {
-    return microbatches_[static_cast<std::size_t>(microbatch)].tokens();
+std::int64_t PipelineRunner::tokens_of(const Action& action) const {
+    return under_way_.microbatch(action.microbatch).tokens();
 }
 
-TensorView PipelineRunner::message(const Buffer& buffer, std::int32_t microbatch) const {
-    return matrix(buffer.data(), backend_.compute_dtype(), tokens_of(microbatch),
-                  view_.lane_model.hidden_size);
-}
-
-std::int32_t PipelineRunner::batch_of(const Segment& segment) const {
-    return batch_index_.at({number(segment.adapter), segment.step});
+TensorView PipelineRunner::message(const std::vector<Buffer>& buffers, const Action& action) const {
+    return matrix(buffers[static_cast<std::size_t>(action.buffer)].data(), backend_.compute_dtype(),
+                  tokens_of(action), view_.lane_model.hidden_size);
 }
 
 std::size_t PipelineRunner::payload_bytes(const TensorView& payload) const {
@@ -374,7 +287,7 @@ std::size_t PipelineRunner::payload_bytes(const TensorView& payload) const {
 const std::vector<std::int32_t>& PipelineRunner::carried_adapters(const Action& action) {
     adapters_.clear();
     for (const std::int32_t batch : action.carried) {
-        adapters_.push_back(number(batches_[static_cast<std::size_t>(batch)].adapter));
+        adapters_.push_back(number(under_way_.batch(batch).adapter));
     }
     return adapters_;
 }

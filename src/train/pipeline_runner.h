@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -10,6 +10,7 @@
 #include "data/loader.h"
 #include "measure/trace_recorder.h"
 #include "model/stage.h"
+#include "plan/schedule/under_way.h"
 #include "train/late_reads.h"
 
 namespace loratrain {
@@ -57,8 +58,14 @@ class PipelineRunner {
     void record_with(TraceRecorder& recorder) { recorder_ = &recorder; }
 
   private:
+    /// What a slot or a buffer is used for.
+    struct Lane {
+        bool free = true;  ///< may be received into
+        std::unique_ptr<Transfer> in;
+        std::unique_ptr<Transfer> out;
+    };
+
     void begin_stream(const Window& window);
-    void append(const Window& window);
     void perform(const Action& action, Loader& loader);
     void post_receives();
     void receive_forward(const Action& action);
@@ -67,22 +74,26 @@ class PipelineRunner {
     void receive_backward(const Action& action);
     void backward(const Action& action);
     void send_backward(const Action& action);
-    void finish_batches(std::int32_t microbatch);
-    void report_batch(std::int32_t batch);
+    void finish_batches(MicrobatchId microbatch);
+    void report_batch(const BatchPlan& batch);
     void step(std::int32_t batch);
     void receive_norms(const Action& action);
     void send_norms(const Action& action);
-    void collect_evaluation(std::int32_t microbatch);
-    void add_evaluation(std::int32_t microbatch, const double* nll, const double* wrong);
+    void collect_evaluation(MicrobatchId microbatch);
+    void add_evaluation(MicrobatchId microbatch, const double* nll, const double* wrong);
     void drain();
 
     bool first() const { return stage_index_ == 0; }
     bool last() const { return stage_index_ + 1 == view_.replica.stages.size(); }
-    int rank_of(std::size_t stage) const { return view_.replica.stages[stage].rank; }
-    std::int32_t slot_of(std::int32_t microbatch) const { return microbatch % stage_.slots(); }
-    std::int64_t tokens_of(std::int32_t microbatch) const;
-    TensorView message(const Buffer& buffer, std::int32_t microbatch) const;
-    std::int32_t batch_of(const Segment& segment) const;
+    Lane& forward_on(const Action& action) {
+        return forward_[static_cast<std::size_t>(action.slot)];
+    }
+    Lane& backward_on(const Action& action) {
+        return backward_[static_cast<std::size_t>(action.buffer)];
+    }
+    std::int64_t tokens_of(const Action& action) const;
+    /// The gradient message in the action's one of those buffers.
+    TensorView message(const std::vector<Buffer>& buffers, const Action& action) const;
     /// Bytes of a [tokens, H] payload rounded up so that doubles may follow.
     std::size_t payload_bytes(const TensorView& payload) const;
     enum class Tail : std::uint8_t { received, sent };
@@ -105,20 +116,11 @@ class PipelineRunner {
 
     Hooks hooks_;
     bool evaluating_ = false;
-    std::vector<BatchPlan> batches_;        ///< of the stream
-    std::vector<Microbatch> microbatches_;  ///< of the stream
-    std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> batch_index_;
-    std::vector<Action> forward_receives_;
-    std::vector<Action> backward_receives_;
-    std::vector<std::unique_ptr<Transfer>> forward_in_;
-    std::vector<std::unique_ptr<Transfer>> backward_in_;
-    std::vector<std::unique_ptr<Transfer>> forward_out_;
-    std::vector<std::unique_ptr<Transfer>> backward_out_;
-    std::unique_ptr<Transfer> norms_out_;
-    std::int32_t freed_slots_ = 0;
-    std::int32_t backwards_done_ = 0;
-    std::int32_t posted_forward_ = 0;
-    std::int32_t posted_backward_ = 0;
+    UnderWay under_way_;
+    std::deque<Action> forward_receives_;  ///< not posted yet
+    std::deque<Action> backward_receives_;
+    std::vector<Lane> forward_;   ///< per activation slot
+    std::vector<Lane> backward_;  ///< per gradient buffer
     std::vector<EvalSums> evaluation_;
     std::vector<std::int32_t> adapters_;
     std::vector<std::int32_t> places_;

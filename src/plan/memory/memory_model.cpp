@@ -201,7 +201,8 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
         layout.logits = bytes_of(chunk.rows * model.vocab_size, e);
         layout.head_rows = 3 * bytes_of(chunk.rows * model.hidden_size, e);
     }
-    if (view.replica.stages.size() > 1) layout.messages = 4 * boundary_bytes(view);
+    if (view.replica.stages.size() > 1)
+        layout.messages = 2 * gradient_buffers * boundary_bytes(view);
     const std::int64_t adapters = view.plan.adapter_capacity;
     layout.scalars = 5 * bytes_of(adapters, sizeof(double)) +
                      bytes_of(2 * adapters, sizeof(std::int64_t)) +

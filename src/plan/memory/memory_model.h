@@ -73,6 +73,9 @@ std::uint64_t table_bytes(const ReplicaView& view);
 /// Slots a stage needs: max_in_flight - stage index, at least 1.
 std::int32_t slot_count(const ReplicaView& view, std::size_t stage_index);
 
+/// Gradient messages that a stage has room for each way.
+inline constexpr std::int32_t gradient_buffers = 2;
+
 /// Message tail: two doubles (sum of squares, loss sum) for every adapter that may come to be.
 std::uint64_t message_tail_bytes(const Plan& plan);
 
@@ -94,7 +97,7 @@ struct WorkspaceLayout {
     std::uint64_t logits = 0;
     std::uint64_t head_rows =
         0;                       ///< labelled rows, normalised rows and their gradients: 3 x [c, H]
-    std::uint64_t messages = 0;  ///< 2 + 2 gradient message buffers
+    std::uint64_t messages = 0;  ///< gradient_buffers each way
     std::uint64_t scalars = 0;   ///< per-adapter sums and counters
     std::uint64_t total() const;
 };

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "plan/action_traits.h"
 #include "plan/cost/cost_model.h"
 #include "plan/memory/memory_model.h"
 #include "plan/stage_layers.h"
@@ -171,27 +172,17 @@ double Simulator::speed(std::size_t host) const {
 }
 
 bool Simulator::perform(std::size_t stage, const Action& action) {
-    switch (action.kind) {
-        case ActionKind::forward:
-        case ActionKind::backward:
-        case ActionKind::step:
+    const ActionTraits& traits = traits_of(action.kind);
+    const bool up = goes_up(traits.channel);
+    switch (traits.role) {
+        case ActionRole::compute:
             compute(stage, action);
             return true;
-        case ActionKind::send_forward:
-        case ActionKind::send_norms:
-            send(stages_[stage].up, action);
+        case ActionRole::send:
+            send(up ? stages_[stage].up : stages_[stage].down, action);
             return true;
-        case ActionKind::send_backward:
-            send(stages_[stage].down, action);
-            return true;
-        case ActionKind::recv_forward:
-            return receive(stage, stages_[stage - 1].up, ActionKind::send_forward, action);
-        case ActionKind::recv_norms:
-            return receive(stage, stages_[stage - 1].up, ActionKind::send_norms, action);
-        case ActionKind::recv_backward:
-            return receive(stage, stages_[stage + 1].down, ActionKind::send_backward, action);
-        case ActionKind::no_op:
-            return true;
+        case ActionRole::receive:
+            return receive(stage, up ? stages_[stage - 1].up : stages_[stage + 1].down, action);
     }
     return true;
 }
@@ -213,23 +204,22 @@ void Simulator::compute(std::size_t stage, const Action& action) {
     ++computing_[state.host];
 }
 
-void Simulator::send(Channel& channel, const Action& action) {
-    channel.free_at = std::max(now_, channel.free_at) + costs_.message_per_byte * bytes_of(action);
-    channel.under_way.push_back(
-        {action.kind, number(action.microbatch), channel.free_at + costs_.message_fixed});
+void Simulator::send(Link& link, const Action& action) {
+    link.free_at = std::max(now_, link.free_at) + costs_.message_per_byte * bytes_of(action);
+    link.under_way.push_back(
+        {traits_of(action.kind).channel, number_of(action), link.free_at + costs_.message_fixed});
 }
 
-bool Simulator::receive(std::size_t stage, Channel& channel, ActionKind sent,
-                        const Action& action) {
-    if (channel.under_way.empty()) return false;
-    const Message message = channel.under_way.front();
-    const bool expected = message.kind == sent && (sent == ActionKind::send_norms ||
-                                                   message.microbatch == number(action.microbatch));
+bool Simulator::receive(std::size_t stage, Link& link, const Action& action) {
+    if (link.under_way.empty()) return false;
+    const Message message = link.under_way.front();
+    const bool expected = message.channel == traits_of(action.kind).channel &&
+                          message.microbatch == number_of(action);
     LORATRAIN_CHECK(expected, "simulation: stage ", stage, " gets microbatch ", message.microbatch,
                     " where it expects ", number(action.microbatch));
     stages_[stage].wakes = message.arrival;
     if (message.arrival > now_) return false;
-    channel.under_way.pop_front();
+    link.under_way.pop_front();
     return true;
 }
 

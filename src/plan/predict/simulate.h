@@ -4,6 +4,7 @@
 #include <deque>
 #include <vector>
 
+#include "base/channel.h"
 #include "plan/cost/costs.h"
 #include "plan/replica_view.h"
 
@@ -11,7 +12,7 @@ namespace loratrain {
 
 /// A stage's computation: kind is forward, backward or step.
 struct TimelineSpan {
-    ActionKind kind = ActionKind::no_op;
+    ActionKind kind{};
     std::int32_t microbatch = -1;  ///< index into Timeline::microbatches; -1 with step
     std::int32_t batch = -1;       ///< index into Timeline::batches, with step
     double start = 0.0;            ///< seconds since the first action
@@ -58,11 +59,11 @@ class Simulator {
 
   private:
     struct Message {
-        ActionKind kind = ActionKind::no_op;
-        std::int32_t microbatch = -1;
+        Channel channel{};
+        std::int32_t microbatch = -1;  ///< -1 = norms
         double arrival = 0.0;
     };
-    struct Channel {
+    struct Link {
         std::deque<Message> under_way;
         double free_at = 0.0;
     };
@@ -72,8 +73,8 @@ class Simulator {
         bool computing = false;
         double left = 0.0;   ///< seconds at full speed of what is being computed
         double wakes = 0.0;  ///< when the message arrives that is waited for; only later than now
-        Channel up;          ///< to the next stage
-        Channel down;        ///< to the stage before
+        Link up;             ///< to the next stage
+        Link down;           ///< to the stage before
         bool idle() const { return !computing && actions.empty(); }
     };
 
@@ -83,8 +84,8 @@ class Simulator {
     bool next_event();
     bool perform(std::size_t stage, const Action& action);
     void compute(std::size_t stage, const Action& action);
-    void send(Channel& channel, const Action& action);
-    bool receive(std::size_t stage, Channel& channel, ActionKind sent, const Action& action);
+    void send(Link& link, const Action& action);
+    bool receive(std::size_t stage, Link& link, const Action& action);
     double speed(std::size_t host) const;
     double seconds_of(std::size_t stage, const Action& action) const;
     double bytes_of(const Action& action) const;

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "plan/action_traits.h"
 #include "plan/loss_denominator.h"
 #include "plan/text/action_text.h"
 
@@ -28,21 +29,22 @@ std::string batch_name(const BatchPlan& batch) {
     return batch_name(batch.adapter, batch.step);
 }
 
-bool action_references_exist(const Window& window, const Action& action) {
-    bool valid = true;
-    switch (action.kind) {
-        case ActionKind::step:
-            valid = known(action.batch, window.first_batch, window.batches.size());
+bool number_exists(const Window& window, const Action& action) {
+    switch (traits_of(action.kind).number) {
+        case ActionNumber::microbatch:
+            return known(number(action.microbatch), window.first_microbatch,
+                         window.microbatches.size());
+        case ActionNumber::batch:
+            return known(action.batch, window.first_batch, window.batches.size());
+        case ActionNumber::none:
             break;
-        case ActionKind::recv_norms:
-        case ActionKind::send_norms:
-        case ActionKind::no_op:
-            break;
-        default:
-            valid = known(number(action.microbatch), window.first_microbatch,
-                          window.microbatches.size());
     }
-    return valid && std::all_of(action.carried.begin(), action.carried.end(), [&](std::int32_t b) {
+    return true;
+}
+
+bool action_references_exist(const Window& window, const Action& action) {
+    return number_exists(window, action) &&
+           std::all_of(action.carried.begin(), action.carried.end(), [&](std::int32_t b) {
                return known(b, window.first_batch, window.batches.size());
            });
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,7 +20,14 @@ namespace loratrain {
 ///   first_microbatch and last_microbatch; its counts agree;
 /// - no microbatch exceeds microbatch_tokens; at most one segment per adapter; all of (a, j) is in
 ///   earlier microbatches than (a, j+1);
-/// - peak in flight per stage equals peak_in_flight and is <= max_in_flight.
+/// - peak in flight per stage equals peak_in_flight;
+/// - an activation slot is taken, by the input's receive or on the first stage by forward, only
+/// when
+///   the microbatch in it is done with (backwarded, or evaluated and sent on), and all actions of a
+///   microbatch name the same slot; likewise message buffers;
+/// - the peer of a message is the neighbour's rank;
+/// - what is computed is sent in the same window, and no action names a batch that its stage has
+///   stepped in a window before: finished batches and microbatches may be forgotten then.
 /// For a window that begins and drains.
 std::vector<std::string> check_window(const ReplicaView& view, const Window& window);
 
@@ -33,6 +41,9 @@ class StreamChecker {
     StreamChecker& operator=(const StreamChecker&) = delete;
 
     std::vector<std::string> check(const Window& window);
+
+    /// Batches and microbatches that it keeps, and one number per adapter.
+    std::size_t size() const;
 
   private:
     struct State;

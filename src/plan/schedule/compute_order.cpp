@@ -30,7 +30,8 @@ void PipelineOrder::add(const Window& window) {
     }
     for (const BatchPlan& batch : window.batches) {
         std::int32_t& before = finished_after_[index(batch.adapter)];
-        std::int32_t& needed = load_.required[index(batch.first_microbatch)];
+        const auto first = static_cast<std::size_t>(number(batch.first_microbatch) - load_.first);
+        std::int32_t& needed = load_.required[first];
         needed = std::max(needed, before);
         before = number(batch.last_microbatch) + 1;
     }
@@ -39,6 +40,7 @@ void PipelineOrder::add(const Window& window) {
 ComputeOrder PipelineOrder::advance(bool to_the_end) {
     ComputeOrder order(view_.replica.stages.size());
     schedule_.advance(to_the_end, &order);
+    drop_below(load_, schedule_.ended());
     return order;
 }
 

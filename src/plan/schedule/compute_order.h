@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -25,6 +26,11 @@ class PipelineOrder {
     /// What starts from where the last call ended up to the first stage's last known forward: what
     /// is added later cannot change it. With `to_the_end` everything.
     ComputeOrder advance(bool to_the_end);
+
+    /// Microbatches below this number have ended everywhere: nothing is kept of them.
+    std::int32_t ended() const { return load_.first; }
+    /// Microbatches kept.
+    std::size_t size() const { return load_.required.size(); }
 
     /// Most microbatches in flight so far, per stage.
     std::vector<std::int32_t> peak_in_flight() const;

@@ -25,6 +25,15 @@ void add_times(PipelineLoad& load, const CostModel& costs, std::span<const Stage
     }
 }
 
+void drop_below(PipelineLoad& load, std::int32_t number) {
+    const std::int32_t count = number - load.first;
+    const auto times = std::ptrdiff_t{count} * load.stages;
+    load.forward.erase(load.forward.begin(), load.forward.begin() + times);
+    load.backward.erase(load.backward.begin(), load.backward.begin() + times);
+    load.required.erase(load.required.begin(), load.required.begin() + count);
+    load.first = number;
+}
+
 ListSchedule::ListSchedule(const PipelineLoad& load)
     : load_(load), stages_(static_cast<std::size_t>(load.stages)) {
     for (std::size_t s = 0; s < stages_.size(); ++s) {
@@ -34,15 +43,19 @@ ListSchedule::ListSchedule(const PipelineLoad& load)
     }
 }
 
-void ListSchedule::take_added() {
-    count_ = static_cast<std::int32_t>(load_.required.size());
+void ListSchedule::follow_load() {
+    const auto gone = std::ptrdiff_t{load_.first - first_} * load_.stages;
+    forward_end_.erase(forward_end_.begin(), forward_end_.begin() + gone);
+    backward_end_.erase(backward_end_.begin(), backward_end_.begin() + gone);
+    first_ = load_.first;
+    count_ = first_ + static_cast<std::int32_t>(load_.required.size());
     forward_end_.resize(load_.forward.size(), never);
     backward_end_.resize(load_.backward.size(), never);
     for (Stage& stage : stages_) stage.woken = true;
 }
 
 void ListSchedule::advance(bool to_the_end, ComputeOrder* order) {
-    take_added();
+    follow_load();
     while (true) {
         for (std::size_t s = 0; s < stages_.size(); ++s) {
             if (stages_[s].woken) start_ready(s, order);
@@ -87,7 +100,8 @@ bool ListSchedule::forward_ready(std::size_t s) const {
     if (stage.forwarded - stage.backwarded >= stage.limit) return false;
     if (s > 0) return forward_end_[at(stage.forwarded, s - 1)] <= now_;
     return load_.forward_only ||
-           stage.backwarded >= load_.required[static_cast<std::size_t>(stage.forwarded)];
+           stage.backwarded >=
+               load_.required[static_cast<std::size_t>(stage.forwarded - load_.first)];
 }
 
 bool ListSchedule::backward_ready(std::size_t s) const {
@@ -116,6 +130,10 @@ void ListSchedule::check_finished() const {
             stage.forwarded == count_ && (load_.forward_only || stage.backwarded == count_),
             "the pipeline comes to a halt");
     }
+}
+
+std::int32_t ListSchedule::ended() const {
+    return load_.forward_only ? stages_.back().forwarded : stages_.front().backwarded;
 }
 
 std::int64_t ListSchedule::busy() const {

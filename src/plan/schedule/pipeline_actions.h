@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <vector>
 
@@ -8,7 +9,9 @@
 
 namespace loratrain {
 
-/// Fills actions and peak_in_flight of a stream's windows from their batches and microbatches.
+/// Fills actions and peak_in_flight of a stream's windows from their batches and microbatches, with
+/// all that the runtime needs: slots, buffers and peers. Keeps nothing of microbatches that have
+/// ended on every stage.
 ///
 /// Receives stand directly before their use, sends directly after what they send was produced.
 /// Gradient norms travel without a bubble (design decision 3):
@@ -31,12 +34,14 @@ class PipelineActions {
     /// `window`: the stream's next one; everything but actions and peaks is filled.
     void add_to(Window& window);
 
+    std::size_t size() const;  ///< entries kept, those of adapters and of the order included
+
   private:
     using BatchList = std::vector<std::int32_t>;
 
     void note_carried(const Window& window);
 
-    std::size_t stages_;
+    ReplicaView view_;
     bool evaluation_;
     PipelineOrder order_;
     std::map<std::int32_t, BatchList> up_;      ///< per microbatch: totals with its forward

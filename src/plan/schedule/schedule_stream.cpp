@@ -208,12 +208,12 @@ Window ScheduleStream::next(std::int32_t rounds, bool drain, bool cut_block) {
     return window;
 }
 
-std::int32_t ScheduleStream::rounds_to_block_end(std::int32_t round) const {
-    return state_->block_end(round);
-}
-
 std::int32_t ScheduleStream::round() const {
     return state_->progress.round;
+}
+
+std::size_t ScheduleStream::size() const {
+    return state_->actions.size() + state_->checker.size();
 }
 
 }  // namespace loratrain

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 
@@ -13,7 +14,8 @@ namespace loratrain {
 /// eval.every_steps or checkpoint.every_steps, and where an adapter has its last step. So which
 /// samples share a microbatch depends on the job, the plan, the adapters and their steps, but
 /// neither on where windows are cut nor on where a stream begins, if that is at the end of a block.
-/// Pure and deterministic; every window is checked (check_window.h) before return.
+/// Pure and deterministic; every window is checked (check_window.h) before return. What has ended
+/// is forgotten, however long the stream.
 class ScheduleStream {
   public:
     /// From the state `start`; the arguments are kept by reference, `start` is copied. `threads`:
@@ -29,10 +31,11 @@ class ScheduleStream {
     /// follow then.
     Window next(std::int32_t rounds, bool drain, bool cut_block = false);
 
-    /// Rounds from `round` to the end of its block; 0 when every adapter is at its end.
-    std::int32_t rounds_to_block_end(std::int32_t round) const;
     /// The round that next() begins with.
     std::int32_t round() const;
+
+    /// Batches, microbatches and lists of them that it keeps, those of adapters included.
+    std::size_t size() const;
 
   private:
     struct State;

@@ -1,33 +1,17 @@
 #include "plan/text/action_text.h"
 
-#include <array>
 #include <charconv>
+#include <utility>
 
 #include "base/error.h"
+#include "plan/action_traits.h"
 
 namespace loratrain {
 
 namespace {
 
-struct Code {
-    ActionKind kind;
-    std::string_view letters;
-};
-
-constexpr std::array<Code, 10> codes{{{ActionKind::recv_forward, "rf"},
-                                      {ActionKind::forward, "F"},
-                                      {ActionKind::send_forward, "sf"},
-                                      {ActionKind::recv_backward, "rb"},
-                                      {ActionKind::backward, "B"},
-                                      {ActionKind::send_backward, "sb"},
-                                      {ActionKind::step, "S"},
-                                      {ActionKind::recv_norms, "rn"},
-                                      {ActionKind::send_norms, "sn"},
-                                      {ActionKind::no_op, "N"}}};
-
-bool has_number(ActionKind kind) {
-    return kind != ActionKind::recv_norms && kind != ActionKind::send_norms &&
-           kind != ActionKind::no_op;
+std::string_view peer_sign(ActionKind kind) {
+    return traits_of(kind).role == ActionRole::send ? ">" : "<";
 }
 
 /// Reads an action's text from left to right.
@@ -36,8 +20,8 @@ class Reader {
     explicit Reader(std::string_view text) : text_(text), rest_(text) {}
 
     ActionKind kind() {
-        for (const Code& code : codes) {
-            if (take(code.letters)) return code.kind;
+        for (const ActionTraits& traits : action_kinds) {
+            if (take(traits.letters)) return traits.kind;
         }
         fail();
     }
@@ -52,6 +36,10 @@ class Reader {
         if (result.ec != std::errc{}) fail();
         rest_.remove_prefix(static_cast<std::size_t>(result.ptr - rest_.data()));
         return value;
+    }
+    /// The number behind a sign, if that is there.
+    void read_behind(std::string_view sign, std::int32_t& value) {
+        if (take(sign)) value = integer();
     }
     void expect(std::string_view word) {
         if (!take(word)) fail();
@@ -70,17 +58,18 @@ class Reader {
 }  // namespace
 
 std::string action_text(const Action& action) {
-    std::string text;
-    for (const Code& code : codes) {
-        if (code.kind == action.kind) text = code.letters;
-    }
-    if (has_number(action.kind)) {
-        text += std::to_string(action.kind == ActionKind::step ? action.batch
-                                                               : number(action.microbatch));
-    }
+    const ActionTraits& traits = traits_of(action.kind);
+    std::string text(traits.letters);
+    const auto append = [&](std::string_view sign, std::int32_t value) {
+        text += sign;
+        text += std::to_string(value);
+    };
+    if (traits.number != ActionNumber::none) append("", number_of(action));
+    if (action.slot >= 0) append("@", action.slot);
+    if (action.buffer >= 0) append("%", action.buffer);
+    if (action.peer >= 0) append(peer_sign(action.kind), action.peer);
     for (std::size_t i = 0; i < action.carried.size(); ++i) {
-        text += (i == 0 ? '[' : ',');
-        text += std::to_string(action.carried[i]);
+        append(i == 0 ? "[" : ",", action.carried[i]);
     }
     if (!action.carried.empty()) text += ']';
     return text;
@@ -90,17 +79,43 @@ Action action_from_text(std::string_view text) {
     Reader reader(text);
     Action action;
     action.kind = reader.kind();
-    if (action.kind == ActionKind::step) {
-        action.batch = reader.integer();
-    } else if (has_number(action.kind)) {
-        action.microbatch = MicrobatchId{reader.integer()};
-    }
+    const ActionNumber number = traits_of(action.kind).number;
+    if (number == ActionNumber::batch) action.batch = reader.integer();
+    if (number == ActionNumber::microbatch) action.microbatch = MicrobatchId{reader.integer()};
+    reader.read_behind("@", action.slot);
+    reader.read_behind("%", action.buffer);
+    reader.read_behind(peer_sign(action.kind), action.peer);
     if (reader.take("[")) {
         do action.carried.push_back(reader.integer());
         while (reader.take(","));
         reader.expect("]");
     }
     reader.expect_end();
+    return action;
+}
+
+/// Calls visit(number, the last one before) for what the kind of action has.
+template <class Visit>
+void ActionShorthand::visit_places(Action& action, Visit visit) {
+    const ActionTraits& traits = traits_of(action.kind);
+    if (traits.has_slot) visit(action.slot, slot_);
+    if (traits.has_buffer) visit(action.buffer, buffer_);
+    if (!computes(action.kind))
+        visit(action.peer, peers_.try_emplace(action.kind, -1).first->second);
+}
+
+Action ActionShorthand::shorten(Action action) {
+    visit_places(action, [](std::int32_t& value, std::int32_t& last) {
+        if (value == std::exchange(last, value)) value = -1;
+    });
+    return action;
+}
+
+Action ActionShorthand::expand(Action action) {
+    visit_places(action, [](std::int32_t& value, std::int32_t& last) {
+        if (value < 0) value = last;
+        last = value;
+    });
     return action;
 }
 

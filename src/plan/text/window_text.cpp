@@ -41,8 +41,9 @@ std::string actions_text(const std::vector<Action>& actions) {
     if (actions.empty()) return "  - \"\"\n";
     std::string text = "  - |\n";
     std::string line;
+    ActionShorthand shorthand;
     for (const Action& action : actions) {
-        const std::string word_text = action_text(action);
+        const std::string word_text = action_text(shorthand.shorten(action));
         if (!line.empty() && line.size() + 1 + word_text.size() > line_width) {
             text += "   " + line + "\n";
             line.clear();
@@ -116,8 +117,9 @@ Microbatch read_microbatch(const std::string& text) {
 
 std::vector<Action> read_actions(const std::string& text) {
     std::vector<Action> actions;
+    ActionShorthand shorthand;
     for (const std::string_view word_text : words_of(text)) {
-        actions.push_back(action_from_text(word_text));
+        actions.push_back(shorthand.expand(action_from_text(word_text)));
     }
     return actions;
 }

@@ -35,14 +35,18 @@ class TraceRecorderTest : public testing::Test {
         return {case_.job, only_replica(case_.plan), 0, *backend_, keep};
     }
     static Action action(ActionKind kind, int microbatch, int batch = -1) {
-        return {kind, MicrobatchId{microbatch}, batch, {}};
+        return {kind, MicrobatchId{microbatch}, batch, -1, -1, -1, {}};
     }
-    static void perform(TraceRecorder& recorder, const Action& a) {
-        const RecordedAction recorded(&recorder, a);
+    void start(TraceRecorder& recorder) {
+        under_way_.append(window_);
+        recorder.start(window_);
+    }
+    void perform(TraceRecorder& recorder, const Action& a) const {
+        const RecordedAction recorded(&recorder, a, under_way_);
         pause();
     }
-    void perform_window(TraceRecorder& recorder) const {
-        recorder.start(window_);
+    void perform_window(TraceRecorder& recorder) {
+        start(recorder);
         for (const int m : {0, 1}) {
             perform(recorder, action(ActionKind::forward, m));
             perform(recorder, action(ActionKind::backward, m));
@@ -53,6 +57,7 @@ class TraceRecorderTest : public testing::Test {
     SmallCase case_{small_model(), {small_adapter("a", 4)}};
     std::unique_ptr<Backend> backend_ = make_backend("cpu", {1, 0});
     Window window_;
+    UnderWay under_way_;
 };
 
 TEST_F(TraceRecorderTest, SpansFollowEachOtherOverWindows) {
@@ -80,9 +85,9 @@ TEST_F(TraceRecorderTest, SpansFollowEachOtherOverWindows) {
 
 TEST_F(TraceRecorderTest, WaitsAreNoWork) {
     TraceRecorder recorder = this->recorder(true);
-    recorder.start(window_);
+    start(recorder);
     {
-        const RecordedAction recorded(&recorder, action(ActionKind::backward, 1));
+        const RecordedAction recorded(&recorder, action(ActionKind::backward, 1), under_way_);
         recorder.begin_wait();
         pause();
         recorder.end_wait();
@@ -115,7 +120,7 @@ TEST_F(TraceRecorderTest, EvaluationIsNotObserved) {
     case_.infos[0].eval = case_.infos[0].train;
     TraceRecorder recorder = this->recorder(true);
     for (int i = 0; i < 6; ++i) {
-        recorder.start(window_);
+        start(recorder);
         perform(recorder, action(ActionKind::forward, 0));
     }
     recorder.settle();

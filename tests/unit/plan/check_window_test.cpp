@@ -4,7 +4,10 @@
 #include <functional>
 
 #include "base/text.h"
+#include "plan/action_traits.h"
+#include "plan/memory/memory_model.h"
 #include "plan/schedule/check_window.h"
+#include "plan/schedule/schedule_stream.h"
 #include "plan/text/action_text.h"
 #include "unit/plan/plan_fixtures.h"
 
@@ -41,6 +44,23 @@ class CheckWindow : public testing::Test {
         }
         ADD_FAILURE() << "no such action";
         return 0;
+    }
+
+    /// Changes a number of every action that `applies`: one more (`most`: one less), and -1.
+    void expect_any_change_found(const std::function<bool(const Action&)>& applies,
+                                 const std::function<std::int32_t&(Action&)>& number,
+                                 std::int32_t most = 100) const {
+        for (std::size_t s = 0; s < valid_.actions.size(); ++s) {
+            for (std::size_t i = 0; i < valid_.actions[s].size(); ++i) {
+                if (!applies(valid_.actions[s][i])) continue;
+                Window broken = valid_;
+                std::int32_t& changed = number(broken.actions[s][i]);
+                changed = changed < most ? changed + 1 : changed - 1;
+                EXPECT_NE(findings(broken), "") << s << " " << action_text(broken.actions[s][i]);
+                changed = -1;
+                EXPECT_NE(findings(broken), "") << s << " " << action_text(broken.actions[s][i]);
+            }
+        }
     }
 
     static void move(std::vector<Action>& actions, std::size_t from, std::size_t to) {
@@ -183,14 +203,90 @@ TEST_F(CheckWindow, FindsMessagesThatDoNotMatch) {
         move(w.actions[0], send, send - 1);
     });
     expect_found("there is no next stage", [&](Window& w) {
-        w.actions[2].push_back({ActionKind::send_norms, MicrobatchId{}, -1, {}});
+        Action action;
+        action.kind = ActionKind::send_norms;
+        w.actions[2].push_back(action);
     });
 }
 
-TEST_F(CheckWindow, AcceptsNoOps) {
-    Window window = valid_;
-    for (auto& actions : window.actions) actions.insert(actions.begin() + 2, Action{});
-    EXPECT_EQ(findings(window), "");
+TEST_F(CheckWindow, FindsAnyWrongSlot) {
+    expect_any_change_found([](const Action& action) { return action.slot >= 0; },
+                            [](Action& action) -> std::int32_t& { return action.slot; });
+    expect_found("slot 0 still holds microbatch 0", [&](Window& w) {
+        for (std::vector<Action>& actions : w.actions) {
+            for (Action& action : actions) {
+                if (action.slot > 0) action.slot = 0;
+            }
+        }
+    });
+    expect_found("is not in slot 2",
+                 [&](Window& w) { w.actions[1][find(1, ActionKind::send_forward)].slot = 2; });
+    expect_found("there is no slot 9",
+                 [&](Window& w) { w.actions[0][find(0, ActionKind::forward)].slot = 9; });
+}
+
+TEST_F(CheckWindow, FindsAnyWrongBuffer) {
+    expect_any_change_found(
+        [](const Action& action) {
+            return action.buffer >= 0 && traits_of(action.kind).channel != Channel::norms;
+        },
+        [](Action& action) -> std::int32_t& { return action.buffer; }, gradient_buffers - 1);
+    expect_found("is not in buffer 1",
+                 [&](Window& w) { w.actions[1][find(1, ActionKind::backward)].buffer = 1; });
+    expect_found("is not in buffer 1",
+                 [&](Window& w) { w.actions[1][find(1, ActionKind::send_backward)].buffer = 1; });
+    expect_found("there is no buffer -1",
+                 [&](Window& w) { w.actions[0][find(0, ActionKind::send_norms)].buffer = -1; });
+    expect_found("there is no buffer 2",
+                 [&](Window& w) { w.actions[1][find(1, ActionKind::recv_norms)].buffer = 2; });
+}
+
+/// Two gradients in one buffer, the first not yet used.
+TEST_F(CheckWindow, FindsABufferThatIsTaken) {
+    expect_found("buffer 0 still holds microbatch 0", [&](Window& w) {
+        const std::size_t receive = find(0, ActionKind::recv_backward, 1);
+        w.actions[0][receive].buffer = 0;
+        move(w.actions[0], receive, find(0, ActionKind::backward));
+    });
+}
+
+TEST_F(CheckWindow, FindsAnyWrongPeer) {
+    expect_any_change_found([](const Action& action) { return !computes(action.kind); },
+                            [](Action& action) -> std::int32_t& { return action.peer; });
+}
+
+/// A list that ends between a computation and its message.
+TEST_F(CheckWindow, FindsWhatIsSentInALaterWindow) {
+    const std::size_t send = find(0, ActionKind::send_forward);
+    Window begin = valid_;
+    begin.drains = false;
+    for (std::vector<Action>& actions : begin.actions) actions.clear();
+    begin.actions[0].assign(valid_.actions[0].begin(),
+                            valid_.actions[0].begin() + static_cast<std::ptrdiff_t>(send));
+    EXPECT_NE(findings(begin).find("ends with a tensor that was not sent"), std::string::npos);
+}
+
+/// A stream's second window names batch 0, which every stage stepped in the first.
+TEST_F(CheckWindow, FindsBatchesOfThePast) {
+    Case test = uniform_case(1, 2, 40, 10, 4);
+    test.job.schedule.policy = SchedulePolicy::mlora;
+    const Plan plan = test.plan();
+    for (const ActionKind kind : {ActionKind::step, ActionKind::send_backward}) {
+        ScheduleStream stream(test.job, plan, test.datasets, fresh(plan));
+        StreamChecker checker(only_replica(plan));
+        EXPECT_EQ(join(checker.check(stream.next(5, false)), "\n"), "");
+        Window second = stream.next(5, true);
+        const auto changed =
+            std::find_if(second.actions[1].begin(), second.actions[1].end(),
+                         [&](const Action& action) { return action.kind == kind; });
+        ASSERT_NE(changed, second.actions[1].end());
+        const bool step = kind == ActionKind::step;
+        if (step) changed->batch = 0;
+        if (!step) changed->carried.push_back(0);
+        const std::string found = join(checker.check(second), "\n");
+        const char* words = step ? "is stepped a second time" : "batch 0 has left the stage";
+        EXPECT_NE(found.find(words), std::string::npos) << found;
+    }
 }
 
 TEST_F(CheckWindow, FindsAnyLostSample) {
@@ -316,7 +412,7 @@ TEST_F(CheckWindow, FindsWrongPeaks) {
     expect_found("the window says 7", [](Window& w) { w.peak_in_flight[1] = 7; });
     Plan tight = plan_;
     tight.replicas[0].max_in_flight = 2;
-    EXPECT_NE(join(check_window(only_replica(tight), valid_), "\n").find("more than 2"),
+    EXPECT_NE(join(check_window(only_replica(tight), valid_), "\n").find("there is no slot 2"),
               std::string::npos);
 }
 
@@ -330,7 +426,11 @@ TEST_F(CheckWindow, FindsReferencesToNothing) {
 
 TEST_F(CheckWindow, EvaluationHasNoBackward) {
     expect_found("evaluation has no backward", [](Window& w) { w.evaluation = true; });
-    expect_found("evaluation has no step", [](Window& w) { w.evaluation = true; });
+    expect_found("evaluation has no step", [&](Window& w) {
+        const Action step = w.actions[0][find(0, ActionKind::step)];
+        w.evaluation = true;
+        w.actions = {{step}, {}, {}};
+    });
 }
 
 TEST_F(CheckWindow, ListsAtMostTwentyFindings) {

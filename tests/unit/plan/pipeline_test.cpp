@@ -80,18 +80,18 @@ TEST(Pipeline, TwoAdaptersInSplitBatchesFillFourStages) {
 
 TEST(Pipeline, OneStageHasNoMessages) {
     const Window window = window_of(2, 1, 1, 2);
-    EXPECT_EQ(actions_of(window, 0), "F0 B0 S0 S1 F1 B1 S2 S3");
+    EXPECT_EQ(actions_of(window, 0), "F0@0 B0@0 S0 S1 F1@0 B1@0 S2 S3");
     EXPECT_EQ(window.peak_in_flight, std::vector<std::int32_t>{1});
 }
 
 TEST(Pipeline, NormsRideWithTheMessages) {
     const Window window = window_of(2, 2, 1, 2);
     EXPECT_EQ(actions_of(window, 0),
-              "F0 sf0 F1 sf1 rb0[0] B0 S0 F2 sf2[0] rb1[1] B1 S1 F3 sf3[1] rb2[2] B2 rb3[3] B3 "
-              "S2 S3 sn[2,3]");
+              "F0@0 sf0@0>1 F1@1 sf1@1>1 rb0%0<1[0] B0@0%0 S0 F2@0 sf2@0>1[0] rb1%1<1[1] B1@1%1 "
+              "S1 F3@1 sf3@1>1[1] rb2%0<1[2] B2@0%0 rb3%1<1[3] B3@1%1 S2 S3 sn%0>1[2,3]");
     EXPECT_EQ(actions_of(window, 1),
-              "rf0 F0 B0 sb0[0] rf1 F1 B1 sb1[1] rf2[0] S0 F2 B2 sb2[2] rf3[1] S1 F3 B3 sb3[3] "
-              "rn[2,3] S2 S3");
+              "rf0@0<0 F0@0 B0@0%0 sb0%0>0[0] rf1@0<0 F1@0 B1@0%1 sb1%1>0[1] rf2@0<0[0] S0 F2@0 "
+              "B2@0%0 sb2%0>0[2] rf3@0<0[1] S1 F3@0 B3@0%1 sb3%1>0[3] rn%0<0[2,3] S2 S3");
 }
 
 TEST(Pipeline, AMessageMayCarrySeveralBatches) {
@@ -100,9 +100,11 @@ TEST(Pipeline, AMessageMayCarrySeveralBatches) {
     const Plan plan = test.plan();
     const Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 2);
     ASSERT_EQ(window.microbatches.size(), 4U);
-    EXPECT_EQ(actions_of(window, 1),
-              "rf0 F0 B0 sb0[0,1] rf1 F1 B1 sb1[2,3] rf2[0,1] S0 S1 F2 B2 sb2[4,5] rf3[2,3] S2 S3 "
-              "F3 B3 sb3[6,7] rn[4,5,6,7] S4 S5 S6 S7");
+    EXPECT_EQ(
+        actions_of(window, 1),
+        "rf0@0<0 F0@0 B0@0%0 sb0%0>0[0,1] rf1@0<0 F1@0 B1@0%1 sb1%1>0[2,3] rf2@0<0[0,1] S0 S1 "
+        "F2@0 B2@0%0 sb2%0>0[4,5] rf3@0<0[2,3] S2 S3 F3@0 B3@0%1 sb3%1>0[6,7] "
+        "rn%0<0[4,5,6,7] S4 S5 S6 S7");
 }
 
 TEST(Pipeline, EvaluationHasForwardsOnly) {
@@ -112,8 +114,8 @@ TEST(Pipeline, EvaluationHasForwardsOnly) {
     const Plan plan = test.plan();
     const Window window = plan_eval_window(test.job, plan, test.datasets, {AdapterId{0}});
     EXPECT_TRUE(window.evaluation);
-    EXPECT_EQ(actions_of(window, 0), "F0 sf0 F1 sf1");
-    EXPECT_EQ(actions_of(window, 1), "rf0 F0 rf1 F1");
+    EXPECT_EQ(actions_of(window, 0), "F0@0 sf0@0>1 F1@1 sf1@1>1");
+    EXPECT_EQ(actions_of(window, 1), "rf0@0<0 F0@0 rf1@0<0 F1@0");
     ASSERT_EQ(window.batches.size(), 1U);
     EXPECT_EQ(window.batches[0].targets, 18);
 }

@@ -4,6 +4,8 @@
 #include <deque>
 #include <vector>
 
+#include "plan/action_traits.h"
+
 namespace loratrain::plan_test {
 
 namespace {
@@ -34,7 +36,7 @@ class Replay {
     }
 
   private:
-    struct Channel {
+    struct Link {
         std::deque<std::int64_t> sent;  ///< when
     };
 
@@ -47,35 +49,30 @@ class Replay {
     }
 
     bool act(std::size_t s, const Action& action) {
-        switch (action.kind) {
-            case ActionKind::recv_forward:
-            case ActionKind::recv_norms:
-                return receive(s, up_[s]);
-            case ActionKind::recv_backward:
-                return receive(s, down_[s + 1]);
-            case ActionKind::send_forward:
-            case ActionKind::send_norms:
-                return send(s, up_[s + 1], buffers_.forward);
-            case ActionKind::send_backward:
-                return send(s, down_[s], buffers_.backward);
-            case ActionKind::forward:
-                return compute(s, action, 1);
-            case ActionKind::backward:
-                return compute(s, action, 2);
-            default:
-                return true;
+        const ActionTraits& traits = traits_of(action.kind);
+        const bool up = goes_up(traits.channel);
+        switch (traits.role) {
+            case ActionRole::receive:
+                return receive(s, up ? up_[s] : down_[s + 1]);
+            case ActionRole::send:
+                return up ? send(s, up_[s + 1], buffers_.forward)
+                          : send(s, down_[s], buffers_.backward);
+            case ActionRole::compute:
+                break;
         }
+        if (action.kind == ActionKind::step) return true;
+        return compute(s, action, action.kind == ActionKind::forward ? 1 : 2);
     }
 
-    bool receive(std::size_t s, Channel& channel) {
-        if (channel.sent.empty()) return false;
-        clock_[s] = std::max(clock_[s], channel.sent.front());
-        channel.sent.pop_front();
+    bool receive(std::size_t s, Link& link) {
+        if (link.sent.empty()) return false;
+        clock_[s] = std::max(clock_[s], link.sent.front());
+        link.sent.pop_front();
         return true;
     }
-    bool send(std::size_t s, Channel& channel, std::size_t buffers) {
-        if (channel.sent.size() >= buffers) return false;
-        channel.sent.push_back(clock_[s]);
+    bool send(std::size_t s, Link& link, std::size_t buffers) {
+        if (link.sent.size() >= buffers) return false;
+        link.sent.push_back(clock_[s]);
         return true;
     }
     bool compute(std::size_t s, const Action& action, std::int64_t cost) {
@@ -87,8 +84,8 @@ class Replay {
     SendBuffers buffers_;
     std::vector<std::size_t> next_;
     std::vector<std::int64_t> clock_;
-    std::vector<Channel> up_;    ///< into stage s from below
-    std::vector<Channel> down_;  ///< out of stage s downwards
+    std::vector<Link> up_;    ///< into stage s from below
+    std::vector<Link> down_;  ///< out of stage s downwards
 };
 
 }  // namespace

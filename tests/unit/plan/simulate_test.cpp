@@ -51,7 +51,9 @@ Played play(const Case& test, const CostModel& costs, std::int32_t rounds = 1) {
 std::vector<Action> actions(std::initializer_list<std::pair<ActionKind, int>> list) {
     std::vector<Action> result;
     for (const auto& [kind, microbatch] : list) {
-        result.push_back({kind, MicrobatchId{microbatch}, -1, {}});
+        result.emplace_back();
+        result.back().kind = kind;
+        result.back().microbatch = MicrobatchId{microbatch};
     }
     return result;
 }

@@ -40,6 +40,9 @@ TEST(WindowText, KeepsEveryField) {
             EXPECT_EQ(read.actions[s][i].kind, window.actions[s][i].kind);
             EXPECT_EQ(read.actions[s][i].microbatch, window.actions[s][i].microbatch);
             EXPECT_EQ(read.actions[s][i].batch, window.actions[s][i].batch);
+            EXPECT_EQ(read.actions[s][i].slot, window.actions[s][i].slot);
+            EXPECT_EQ(read.actions[s][i].buffer, window.actions[s][i].buffer);
+            EXPECT_EQ(read.actions[s][i].peer, window.actions[s][i].peer);
             EXPECT_EQ(read.actions[s][i].carried, window.actions[s][i].carried);
         }
     }
@@ -77,12 +80,26 @@ TEST(WindowText, RefusesWhatItDidNotWrite) {
     EXPECT_THROW(window_from_text("[1, 2"), Error);
 }
 
+TEST(ActionText, ListsLeaveOutWhatFollows) {
+    const std::vector<std::string> whole{"rf0@1<0", "F0@1",    "sf0@1>2", "rb0%0<2", "B0@1%0",
+                                         "sb0%0>0", "rf1@0<0", "S0",      "F1@0",    "rn%0<0"};
+    const std::vector<std::string> brief{"rf0@1<0", "F0",    "sf0>2", "rb0%0<2", "B0",
+                                         "sb0>0",   "rf1@0", "S0",    "F1",      "rn<0"};
+    ActionShorthand writing;
+    ActionShorthand reading;
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+        EXPECT_EQ(action_text(writing.shorten(action_from_text(whole[i]))), brief[i]);
+        EXPECT_EQ(action_text(reading.expand(action_from_text(brief[i]))), whole[i]);
+    }
+}
+
 TEST(ActionText, ReadsBack) {
-    for (const char* text :
-         {"F3", "B12", "S4", "rf3", "sf3[0,2]", "rb3[1]", "sb0", "rn[5]", "sn[0,1,2]", "N"}) {
+    for (const char* text : {"F3", "F3@1", "B12@0%1", "S4", "rf3@2<0", "sf3@1>2[0,2]", "rb3%1<2[1]",
+                             "sb0%0>0", "rn%0<0[5]", "sn[0,1,2]"}) {
         EXPECT_EQ(action_text(action_from_text(text)), text);
     }
-    for (const char* text : {"", "F", "X3", "F3[", "F3[]", "F3[1", "F3 ", "F3[1]x", "Sx"}) {
+    for (const char* text : {"", "F", "X3", "N", "F3@", "F3%1@1", "sf3<1", "rf3>1", "F3[", "F3[]",
+                             "F3[1", "F3 ", "F3[1]x", "Sx"}) {
         EXPECT_THROW(action_from_text(text), Error) << text;
     }
 }

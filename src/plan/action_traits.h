@@ -1,0 +1,94 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/activity.h"
+#include "base/channel.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+enum class ActionRole : std::uint8_t { compute, send, receive };
+
+/// What the number of an action counts.
+enum class ActionNumber : std::uint8_t { microbatch, batch, none };
+
+/// All that depends on nothing but an action's kind.
+struct ActionTraits {
+    ActionKind kind;
+    std::string_view letters;  ///< in texts (action_text.h); none is how another one begins
+    ActionRole role;
+    Channel channel;  ///< of messages
+    ActionNumber number;
+    bool has_slot;    ///< Action::slot
+    bool has_buffer;  ///< Action::buffer, where there are neighbours
+    activity::Task task;
+    std::string_view word;  ///< in traces: of a computation, or of the wait for what is received
+};
+
+/// In the order of ActionKind. What it does is in PipelineRunner, Simulator and StreamChecker.
+inline constexpr std::array<ActionTraits, 9> action_kinds = [] {
+    using enum ActionRole;
+    using enum ActionNumber;
+    using Kind = ActionKind;
+    using activity::Task;
+    constexpr Channel up = Channel::forward;
+    constexpr Channel down = Channel::backward;
+    constexpr Channel norms = Channel::norms;
+    constexpr Channel unused = {};
+    constexpr std::string_view sending = "wait for a send";
+    return std::array<ActionTraits, 9>{{
+        {Kind::recv_forward, "rf", receive, up, microbatch, true, false, Task::receive_input,
+         "wait for input"},
+        {Kind::forward, "F", compute, unused, microbatch, true, false, Task::forward, "forward"},
+        {Kind::send_forward, "sf", send, up, microbatch, true, false, Task::send_output, sending},
+        {Kind::recv_backward, "rb", receive, down, microbatch, false, true, Task::receive_gradient,
+         "wait for gradient"},
+        {Kind::backward, "B", compute, unused, microbatch, true, true, Task::backward, "backward"},
+        {Kind::send_backward, "sb", send, down, microbatch, false, true, Task::send_gradient,
+         sending},
+        {Kind::step, "S", compute, unused, batch, false, false, Task::step, "step"},
+        {Kind::recv_norms, "rn", receive, norms, none, false, true, Task::receive_norms,
+         "wait for norms"},
+        {Kind::send_norms, "sn", send, norms, none, false, true, Task::send_norms, sending},
+    }};
+}();
+
+constexpr const ActionTraits& traits_of(ActionKind kind) {
+    return action_kinds[static_cast<std::size_t>(kind)];
+}
+
+constexpr bool in_order_of_kinds() {
+    for (std::size_t i = 0; i < action_kinds.size(); ++i) {
+        if (action_kinds[i].kind != static_cast<ActionKind>(i)) return false;
+    }
+    return true;
+}
+static_assert(in_order_of_kinds());
+
+constexpr bool computes(ActionKind kind) {
+    return traits_of(kind).role == ActionRole::compute;
+}
+
+/// To the next stage, not to the one before.
+constexpr bool goes_up(Channel channel) {
+    return channel != Channel::backward;
+}
+
+/// Of its microbatch or batch, both in the stream; -1 = none.
+inline std::int32_t number_of(const Action& action) {
+    switch (traits_of(action.kind).number) {
+        case ActionNumber::microbatch:
+            return number(action.microbatch);
+        case ActionNumber::batch:
+            return action.batch;
+        case ActionNumber::none:
+            break;
+    }
+    return -1;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,41 @@
+#include "plan/schedule/under_way.h"
+
+#include "base/error.h"
+
+namespace loratrain {
+
+void UnderWay::append(const Window& window) {
+    if (window.begins) *this = {};
+    LORATRAIN_CHECK(
+        next_batch_ == window.first_batch && microbatches_.end() == window.first_microbatch,
+        "the window does not continue the one before");
+    leave();
+    for (const BatchPlan& batch : window.batches) {
+        number_of_[{batch.adapter, batch.step}] = next_batch_;
+        batches_[next_batch_++].plan = batch;
+    }
+    for (const Microbatch& microbatch : window.microbatches) microbatches_.push_back(microbatch);
+}
+
+void UnderWay::leave() {
+    microbatches_.drop_below(backwarded_);
+    std::erase_if(batches_, [](const auto& entry) { return entry.second.stepped; });
+    std::erase_if(number_of_, [&](const auto& entry) { return !batches_.contains(entry.second); });
+}
+
+void UnderWay::performed(const Action& action) {
+    if (action.kind == ActionKind::backward) backwarded_ = number(action.microbatch) + 1;
+    if (action.kind == ActionKind::step) batches_.at(action.batch).stepped = true;
+}
+
+const BatchPlan& UnderWay::batch(std::int32_t number) const {
+    const auto found = batches_.find(number);
+    LORATRAIN_CHECK(found != batches_.end(), "batch ", number, " is not under way");
+    return found->second.plan;
+}
+
+std::int32_t UnderWay::batch_of(const Segment& segment) const {
+    return number_of_.at({segment.adapter, segment.step});
+}
+
+}  // namespace loratrain
