@@ -14,29 +14,29 @@ double predicted_seconds(const Job& job, const Plan& plan, const CostModel& cost
 void MakespanCheck::add(const Window& window, double measured_seconds) {
     if (window.evaluation) return;
     if (window.begins) {
-        stretch_ = std::make_unique<Simulator>(job_, only_replica(plan_), plan_.costs);
-        stretch_seconds_ = 0.0;
-        stretch_microbatches_ = 0;
+        stream_ = std::make_unique<Simulator>(job_, only_replica(plan_), plan_.costs);
+        stream_seconds_ = 0.0;
+        stream_microbatches_ = 0;
     }
-    if (!stretch_) return;
-    stretch_->add(window);
-    stretch_seconds_ += measured_seconds;
-    stretch_microbatches_ += window.microbatches.size();
-    if (stretch_microbatches_ > most_microbatches) stretch_.reset();
-    if (stretch_ && window.drains) end_stretch();
+    if (!stream_) return;
+    stream_->add(window);
+    stream_seconds_ += measured_seconds;
+    stream_microbatches_ += window.microbatches.size();
+    if (stream_microbatches_ > most_microbatches) stream_.reset();
+    if (stream_ && window.drains) end_stream();
 }
 
-void MakespanCheck::end_stretch() {
+void MakespanCheck::end_stream() {
     const bool forget_first = compared() && !warm_;
     if (forget_first) {
         microbatches_ = 0;
         predicted_ = measured_ = 0.0;
         warm_ = true;
     }
-    microbatches_ += stretch_microbatches_;
-    predicted_ += stretch_->timeline().makespan();
-    measured_ += stretch_seconds_;
-    stretch_.reset();
+    microbatches_ += stream_microbatches_;
+    predicted_ += stream_->timeline().makespan();
+    measured_ += stream_seconds_;
+    stream_.reset();
 }
 
 std::string MakespanCheck::text() const {

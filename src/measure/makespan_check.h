@@ -9,7 +9,7 @@
 namespace loratrain {
 
 /// Compares what the simulator predicts for training with what it took, from every empty pipeline
-/// to the next. The first such stretch is left out when others follow (it times algorithms and
+/// to the next. The first such stream is left out when others follow (it times algorithms and
 /// fills caches), and so is one of more than `most_microbatches`. Root rank only.
 class MakespanCheck {
   public:
@@ -26,13 +26,13 @@ class MakespanCheck {
     std::string text() const;
 
   private:
-    void end_stretch();
+    void end_stream();
 
     const Job& job_;
     const Plan& plan_;
-    std::unique_ptr<Simulator> stretch_;
-    double stretch_seconds_ = 0.0;
-    std::size_t stretch_microbatches_ = 0;
+    std::unique_ptr<Simulator> stream_;
+    double stream_seconds_ = 0.0;
+    std::size_t stream_microbatches_ = 0;
     bool warm_ = false;
     std::size_t microbatches_ = 0;
     double predicted_ = 0.0;

@@ -42,10 +42,10 @@ TraceRecorder::TraceRecorder(const Job& job, const ReplicaView& view, std::size_
 }
 
 void TraceRecorder::set_zero() {
-    for (Stretch* stretch : {&now_, &before_}) {
-        stretch->clock->read();
-        stretch->points = 0;
-        stretch->entries.clear();
+    for (WindowRecord* record : {&now_, &before_}) {
+        record->clock->read();
+        record->points = 0;
+        record->entries.clear();
     }
     start_of_before_ = 0.0;
     spans_.clear();
@@ -124,14 +124,14 @@ void TraceRecorder::describe(const Action& action, const UnderWay& under_way, En
     entry.args = share_args(shares_in(job_, microbatch));
 }
 
-void TraceRecorder::read(Stretch& stretch) {
-    const std::vector<double> points = stretch.clock->read();
-    for (const Entry& entry : stretch.entries) {
+void TraceRecorder::read(WindowRecord& record) {
+    const std::vector<double> points = record.clock->read();
+    for (const Entry& entry : record.entries) {
         use(entry, start_of_before_ + points[entry.first], start_of_before_ + points[entry.last]);
     }
     start_of_before_ += points.back();
-    stretch.entries.clear();
-    stretch.points = 0;
+    record.entries.clear();
+    record.points = 0;
 }
 
 void TraceRecorder::use(const Entry& entry, double start, double end) {

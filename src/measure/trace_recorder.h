@@ -55,14 +55,14 @@ class TraceRecorder {
         std::size_t first = 0;  ///< points
         std::size_t last = 0;
     };
-    struct Stretch {
+    struct WindowRecord {
         std::unique_ptr<StreamClock> clock;
         std::size_t points = 0;
         std::vector<Entry> entries;
     };
 
     std::size_t mark();
-    void read(Stretch& stretch);
+    void read(WindowRecord& record);
     void use(const Entry& entry, double start, double end);
     void describe(const Action& action, const UnderWay& under_way, Entry& entry) const;
     bool keeping() const { return keep_spans_ && spans_.size() < most_spans; }
@@ -74,8 +74,8 @@ class TraceRecorder {
     bool evaluation_ = false;
     std::int32_t stream_microbatches_ = 0;
     std::int32_t microbatches_before_ = 0;  ///< in streams before
-    Stretch now_;
-    Stretch before_;
+    WindowRecord now_;
+    WindowRecord before_;
     double start_of_before_ = 0.0;  ///< seconds since zero
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
     std::size_t open_ = none;  ///< entry of the action under way

@@ -12,7 +12,7 @@ namespace loratrain {
 
 namespace {
 
-constexpr int most_stretches = 8;
+constexpr int most_windows = 8;
 
 std::int64_t tokens_of_job(const Job& job, const Plan& plan,
                            std::span<const DatasetInfo> datasets) {
@@ -61,8 +61,8 @@ class Predictor {
           busy_(view_.replica.stages.size(), 0.0) {}
 
     Prediction run(std::int32_t rounds) {
-        int stretches = 0;
-        while (stretches < most_stretches && play(rounds)) ++stretches;
+        int windows = 0;
+        while (windows < most_windows && play(rounds)) ++windows;
         result_.tokens = tokens_of_job(job_, plan_, datasets_);
         if (tokens_ <= 0.0) return std::move(result_);
         for (const double busy : busy_) {

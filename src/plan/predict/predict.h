@@ -28,7 +28,7 @@ struct Prediction {
 
 /// Plays `rounds` rounds with plan.costs at the start and again where an adapter has come to its
 /// end, and takes the rounds between to last as long as the later half of those played takes
-/// without filling and draining. At most eight such stretches are played, the rest goes by tokens.
+/// without filling and draining. At most eight such windows are played, the rest goes by tokens.
 Prediction predict(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                    std::int32_t rounds);
 
