@@ -12,6 +12,7 @@
 #include "plan/cost/cost_model.h"
 #include "plan/cost/fit_costs.h"
 #include "plan/memory/memory_model.h"
+#include "plan/schedule/lora_columns.h"
 
 namespace loratrain {
 
@@ -167,6 +168,7 @@ class CostProfile {
             for (const std::int64_t from : {longest, shortest}) {
                 result.push_back(
                     microbatch_of(sample_lengths(tokens, from, shortest), job_.adapters.size()));
+                result.back().columns = lora_columns(job_, view_, result.back().segments);
             }
         }
         return result;

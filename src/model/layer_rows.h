@@ -20,18 +20,14 @@ struct LayerRows {
 
     /// Adapter of each segment; slot number of a segment = its position.
     std::vector<AdapterId> adapters;
-    /// First LoRA column of each segment's slot, and the padded width of all the microbatch's.
+    /// First LoRA column of each segment's slot; the rest as LoraColumns.
     std::vector<std::int32_t> columns;
     std::int64_t width = 0;
-    /// True when the plan's pad holds the columns of all the microbatch's segments side by side;
-    /// else each segment's columns start at 0 and LoRA goes by segment.
     bool augmented = false;
     bool has_dropout = false;
     bool evaluation = false;
 
-    /// Whose factors the pads of weight matrices hold, and in which columns: on a GPU those of all
-    /// the job's adapters where they fit in so few columns that products take no longer by them.
-    /// So pads hold for microbatches of other adapters too, until one is stepped.
+    /// Whose factors the pads of weight matrices hold, and in which columns.
     struct PadPlace {
         AdapterId adapter{};
         std::int32_t column = 0;

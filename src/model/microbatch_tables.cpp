@@ -9,8 +9,6 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::int32_t pad_multiple = 16;
-
 enum Table : std::uint8_t {
     ids,
     positions,
@@ -23,10 +21,6 @@ enum Table : std::uint8_t {
     first_offsets,
     last_offsets
 };
-
-std::int32_t round_up(std::int32_t value) {
-    return (value + pad_multiple - 1) / pad_multiple * pad_multiple;
-}
 
 bool drops_out(const Job& job, const LayerRows& rows) {
     return !rows.evaluation &&
@@ -65,46 +59,29 @@ void MicrobatchTables::set(const Job& job, const Microbatch& microbatch, const M
     whole_.packed = {whole_.tokens,      std::ssize(whole_.offsets) - 1,
                      tables_[offsets],   whole_.offsets.data(),
                      tables_[positions], tables_[sample_ids]};
-    set_columns(job, microbatch);
+    set_columns(microbatch);
     set_segments(job, microbatch);
     set_part(job, stage_.first_layer_adapters, tables_[first_offsets], first_);
     set_part(job, stage_.last_layer_adapters, tables_[last_offsets], last_);
 }
 
-bool MicrobatchTables::set_lasting_columns(const Job& job, const Microbatch& microbatch) {
-    std::int32_t column = 0;
-    for (std::size_t a = 0; a < job.adapters.size() && column <= free_columns; ++a) {
-        whole_.pads.push_back({static_cast<AdapterId>(a), column});
-        column += job.adapters[a].r;
-    }
-    if (round_up(column) > std::min(view_.replica.pad_columns, free_columns)) {
-        whole_.pads.clear();
-        return false;
-    }
-    whole_.augmented = true;
-    whole_.width = round_up(column);
-    for (const Segment& segment : microbatch.segments) {
-        whole_.columns.push_back(whole_.pads[index(segment.adapter)].column);
-    }
-    return true;
-}
-
-void MicrobatchTables::set_columns(const Job& job, const Microbatch& microbatch) {
+void MicrobatchTables::set_columns(const Microbatch& microbatch) {
+    const LoraColumns& columns = microbatch.columns;
+    LORATRAIN_CHECK(columns.first.size() == microbatch.segments.size() &&
+                        columns.width <= view_.replica.saved_columns,
+                    "a microbatch without planned LoRA columns");
+    whole_.augmented = columns.augmented;
+    whole_.width = columns.width;
+    whole_.columns = columns.first;
     whole_.pads.clear();
-    whole_.columns.clear();
-    if (view_.plan.backend == BackendKind::cuda && set_lasting_columns(job, microbatch)) return;
-    std::int32_t column = 0;
-    std::int32_t largest_rank = 0;
-    for (const Segment& segment : microbatch.segments) {
-        const std::int32_t rank = job.adapter(segment.adapter).r;
-        whole_.columns.push_back(column);
-        whole_.pads.push_back({segment.adapter, column});
-        column += rank;
-        largest_rank = std::max(largest_rank, rank);
+    if (columns.lasting.empty()) {
+        for (std::size_t s = 0; s < columns.first.size(); ++s) {
+            whole_.pads.push_back({microbatch.segments[s].adapter, columns.first[s]});
+        }
     }
-    whole_.augmented = round_up(column) <= view_.replica.pad_columns;
-    whole_.width = round_up(whole_.augmented ? column : largest_rank);
-    if (!whole_.augmented) std::fill(whole_.columns.begin(), whole_.columns.end(), 0);
+    for (std::size_t a = 0; a < columns.lasting.size(); ++a) {
+        whole_.pads.push_back({static_cast<AdapterId>(a), columns.lasting[a]});
+    }
 }
 
 void MicrobatchTables::set_segments(const Job& job, const Microbatch& microbatch) {
@@ -121,8 +98,6 @@ void MicrobatchTables::set_segments(const Job& job, const Microbatch& microbatch
     whole_.has_dropout = drops_out(job, whole_);
     LORATRAIN_CHECK(row == whole_.tokens, row, " rows in segments, ", whole_.tokens,
                     " in the microbatch");
-    LORATRAIN_CHECK(whole_.width <= view_.replica.saved_columns, whole_.width,
-                    " LoRA columns, planned ", view_.replica.saved_columns);
 }
 
 void MicrobatchTables::set_part(const Job& job, const AdapterSpan& adapters,

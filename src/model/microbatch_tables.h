@@ -65,8 +65,7 @@ class MicrobatchTables {
     const std::vector<LabelChunk>& label_chunks() const { return chunks_; }
 
   private:
-    void set_columns(const Job& job, const Microbatch& microbatch);
-    bool set_lasting_columns(const Job& job, const Microbatch& microbatch);
+    void set_columns(const Microbatch& microbatch);
     void set_segments(const Job& job, const Microbatch& microbatch);
     void set_part(const Job& job, const AdapterSpan& adapters, std::int32_t* offsets,
                   LayerRows& part);

@@ -146,9 +146,23 @@ struct Segment {
     std::int64_t tokens() const;
 };
 
+/// Where the S of a microbatch's segments stands behind its rows, and how LoRA is computed with it
+/// (lora_columns.h).
+struct LoraColumns {
+    /// The pads of weight matrices hold the factors of all segments side by side, one product does
+    /// base and LoRA; else LoRA goes by segment.
+    bool augmented = false;
+    std::int32_t width = 0;           ///< columns per linear, a multiple of 16
+    std::vector<std::int32_t> first;  ///< per segment: its first column
+    /// Per AdapterId: first column that it has in every microbatch; the pads hold all of them.
+    /// Empty where the pads hold the segments' alone. The same in all microbatches of a window.
+    std::vector<std::int32_t> lasting;
+};
+
 /// What one forward handles. At most one segment per adapter.
 struct Microbatch {
     std::vector<Segment> segments;
+    LoraColumns columns = {};
     std::int64_t tokens() const;
     std::int64_t samples() const;
 };
@@ -198,7 +212,7 @@ struct Action {
     std::vector<std::int32_t> carried;
 };
 
-/// A stretch of the schedule: the next rounds (in a round every active adapter takes one optimizer
+/// A part of the schedule: the next rounds (in a round every active adapter takes one optimizer
 /// step). Windows follow each other as a stream that the pipeline is never emptied for: numbers of
 /// batches and microbatches count from the window that `begins` with an empty pipeline, actions
 /// may refer to those of the windows before, and what is under way at the end of a window is ended

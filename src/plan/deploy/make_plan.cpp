@@ -27,17 +27,12 @@ namespace {
 /// Enough rows for the matrix products to run at full speed.
 constexpr std::int64_t usual_microbatch_tokens_cpu = 2048;
 constexpr std::int64_t usual_microbatch_tokens_cuda = 8192;
-constexpr std::int32_t pad_granule = 16;
 /// Of the usual microbatch, below which fewer adapters at once are the better choice.
 constexpr std::int64_t crowded_share = 8;
 
 /// Sum of ranks in a microbatch beyond which segments are faster than the augmented matrix.
 std::int32_t widest_pad(BackendKind backend) {
     return backend == BackendKind::cuda ? 512 : 128;
-}
-
-std::int32_t round_up_to_granule(std::int32_t columns) {
-    return (columns + pad_granule - 1) / pad_granule * pad_granule;
 }
 
 std::string_view device_of(const Cluster& cluster) {
@@ -392,9 +387,9 @@ class Planner {
         for (const AdapterJob& adapter : job_.adapters) ranks.push_back(adapter.r);
         std::sort(ranks.begin(), ranks.end(), std::greater<>());
         const auto columns = [&] {
-            return round_up_to_granule(std::accumulate(ranks.begin(), ranks.end(), 0));
+            return padded_columns(std::accumulate(ranks.begin(), ranks.end(), 0));
         };
-        const std::int32_t compact = round_up_to_granule(ranks.front());
+        const std::int32_t compact = padded_columns(ranks.front());
         const std::int32_t widest = widest_pad(plan_.backend);
         if (columns() > free_columns) ranks.resize(std::min(ranks.size(), most_segments()));
         replica().pad_columns = compact <= widest ? std::min(columns(), widest) : 0;

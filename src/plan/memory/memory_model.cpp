@@ -73,6 +73,11 @@ LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group) {
     return shape;
 }
 
+std::int32_t padded_columns(std::int32_t columns) {
+    constexpr std::int32_t multiple = 16;
+    return (columns + multiple - 1) / multiple * multiple;
+}
+
 std::uint64_t aligned(std::uint64_t bytes) {
     return (bytes + alignment - 1) / alignment * alignment;
 }

@@ -26,6 +26,8 @@ LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group);
 
 /// LoRA columns that make a product no longer: one step of a GEMM kernel along its inner dimension.
 inline constexpr std::int32_t free_columns = 64;
+/// LoRA columns of matrices are a multiple of 16.
+std::int32_t padded_columns(std::int32_t columns);
 
 /// Rounds up to the alignment of every tensor (256 bytes, the finest that GEMM libraries tell
 /// apart: an op gets the same algorithm wherever its tensors lie).

@@ -7,6 +7,7 @@
 
 #include "plan/action_traits.h"
 #include "plan/loss_denominator.h"
+#include "plan/memory/memory_model.h"
 #include "plan/text/action_text.h"
 
 namespace loratrain {
@@ -60,9 +61,10 @@ struct Held {
 
 class ContentCheck {
   public:
-    ContentCheck(const ReplicaView& view, const Window& window, const SegmentBatches& batch_of,
-                 Findings& findings)
-        : view_(view),
+    ContentCheck(const Job& job, const ReplicaView& view, const Window& window,
+                 const SegmentBatches& batch_of, Findings& findings)
+        : job_(job),
+          view_(view),
           window_(window),
           batch_of_(batch_of),
           findings_(findings),
@@ -126,6 +128,7 @@ class ContentCheck {
             findings_.add("microbatch ", m, " has ", microbatch.tokens(), " tokens, more than ",
                           view_.replica.microbatch_tokens);
         }
+        check_columns(m, microbatch);
         std::set<AdapterId> adapters;
         for (std::size_t i = 0; i < microbatch.segments.size(); ++i) {
             const Segment& segment = microbatch.segments[i];
@@ -138,6 +141,56 @@ class ContentCheck {
             collect(segment, window_.batches[static_cast<std::size_t>(batch)],
                     held_[static_cast<std::size_t>(batch)], static_cast<std::int32_t>(m));
         }
+    }
+
+    void check_columns(std::size_t m, const Microbatch& microbatch) {
+        const LoraColumns& columns = microbatch.columns;
+        const std::int32_t most =
+            columns.augmented ? view_.replica.pad_columns : view_.replica.saved_columns;
+        if (columns.width != padded_columns(columns.width) || columns.width > most) {
+            findings_.add("microbatch ", m, " has ", columns.width, " LoRA columns of ", most);
+        }
+        if (columns.lasting != window_.microbatches.front().columns.lasting) {
+            findings_.add("microbatch ", m, " has other lasting columns than those before");
+        }
+        std::vector<AdapterId> adapters;
+        for (const Segment& segment : microbatch.segments) adapters.push_back(segment.adapter);
+        if (!columns_fit(columns, adapters, columns.first)) {
+            findings_.add("microbatch ", m, " has LoRA columns that overlap or are outside");
+        }
+        if (!columns.lasting.empty() && !lasting_columns_fit(columns, adapters)) {
+            findings_.add("microbatch ", m, " has wrong lasting columns");
+        }
+    }
+
+    /// Columns of these adapters, side by side or, by segment, each for itself.
+    bool columns_fit(const LoraColumns& columns, const std::vector<AdapterId>& adapters,
+                     const std::vector<std::int32_t>& first) const {
+        if (first.size() != adapters.size()) return false;
+        std::vector<bool> taken(static_cast<std::size_t>(std::max(0, columns.width)), false);
+        for (std::size_t i = 0; i < first.size(); ++i) {
+            const std::int32_t end = first[i] + job_.adapter(adapters[i]).r;
+            if (first[i] < 0 || end > columns.width) return false;
+            if (!columns.augmented && first[i] != 0) return false;
+            for (std::int32_t c = first[i]; c < end && columns.augmented; ++c) {
+                if (taken[static_cast<std::size_t>(c)]) return false;
+                taken[static_cast<std::size_t>(c)] = true;
+            }
+        }
+        return true;
+    }
+
+    bool lasting_columns_fit(const LoraColumns& columns,
+                             const std::vector<AdapterId>& adapters) const {
+        std::vector<AdapterId> all;
+        for (std::size_t a = 0; a < job_.adapters.size(); ++a) {
+            all.push_back(static_cast<AdapterId>(a));
+        }
+        if (!columns.augmented || !columns_fit(columns, all, columns.lasting)) return false;
+        for (std::size_t i = 0; i < columns.first.size() && i < adapters.size(); ++i) {
+            if (columns.first[i] != columns.lasting[index(adapters[i])]) return false;
+        }
+        return true;
     }
 
     void collect(const Segment& segment, const BatchPlan& batch, Held& held, std::int32_t m) {
@@ -223,6 +276,7 @@ class ContentCheck {
         }
     }
 
+    const Job& job_;
     ReplicaView view_;
     const Window& window_;
     const SegmentBatches& batch_of_;
@@ -285,9 +339,9 @@ SegmentBatches find_segment_batches(const Window& window, Findings& findings) {
     return batch_of;
 }
 
-void check_contents(const ReplicaView& view, const Window& window, const SegmentBatches& batch_of,
-                    Findings& findings) {
-    ContentCheck(view, window, batch_of, findings).run();
+void check_contents(const Job& job, const ReplicaView& view, const Window& window,
+                    const SegmentBatches& batch_of, Findings& findings) {
+    ContentCheck(job, view, window, batch_of, findings).run();
 }
 
 }  // namespace loratrain

@@ -19,8 +19,8 @@ SegmentBatches find_segment_batches(const Window& window, Findings& findings);
 
 /// Everything about batches and microbatches that does not need the action lists: capacity, one
 /// segment per adapter, whole groups of samples, order of its steps, sample multisets, counts,
-/// steps and epochs. References must be valid.
-void check_contents(const ReplicaView& view, const Window& window, const SegmentBatches& batch_of,
-                    Findings& findings);
+/// steps and epochs, LoRA columns. References must be valid.
+void check_contents(const Job& job, const ReplicaView& view, const Window& window,
+                    const SegmentBatches& batch_of, Findings& findings);
 
 }  // namespace loratrain

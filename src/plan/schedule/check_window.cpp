@@ -470,13 +470,15 @@ class Execution {
 }  // namespace
 
 struct StreamChecker::State {
+    const Job& job;
     ReplicaView view;
     std::unique_ptr<Execution> execution;
     std::int32_t batches = 0;
     std::int32_t microbatches = 0;
 };
 
-StreamChecker::StreamChecker(const ReplicaView& view) : state_(new State{view, nullptr}) {}
+StreamChecker::StreamChecker(const Job& job, const ReplicaView& view)
+    : state_(new State{job, view, nullptr}) {}
 StreamChecker::~StreamChecker() = default;
 
 std::vector<std::string> StreamChecker::check(const Window& window) {
@@ -494,7 +496,7 @@ std::vector<std::string> StreamChecker::check(const Window& window) {
     if (check_references(state.view, window, findings)) {
         const SegmentBatches batch_of = find_segment_batches(window, findings);
         if (findings.empty()) {
-            check_contents(state.view, window, batch_of, findings);
+            check_contents(state.job, state.view, window, batch_of, findings);
             state.execution->run(window, batch_of, findings);
         }
     }
@@ -508,8 +510,9 @@ std::size_t StreamChecker::size() const {
     return state_->execution ? state_->execution->size() : 0;
 }
 
-std::vector<std::string> check_window(const ReplicaView& view, const Window& window) {
-    StreamChecker checker(view);
+std::vector<std::string> check_window(const Job& job, const ReplicaView& view,
+                                      const Window& window) {
+    StreamChecker checker(job, view);
     return checker.check(window);
 }
 

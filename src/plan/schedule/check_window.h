@@ -20,6 +20,9 @@ namespace loratrain {
 ///   first_microbatch and last_microbatch; its counts agree;
 /// - no microbatch exceeds microbatch_tokens; at most one segment per adapter; all of (a, j) is in
 ///   earlier microbatches than (a, j+1);
+/// - LoRA columns of a microbatch's segments lie side by side within its width and the pad, or each
+///   at 0 where it goes by segment; where columns last, all adapters' lie side by side and segments
+///   have them;
 /// - peak in flight per stage equals peak_in_flight;
 /// - an activation slot is taken, by the input's receive or on the first stage by forward, only
 /// when
@@ -29,13 +32,14 @@ namespace loratrain {
 /// - what is computed is sent in the same window, and no action names a batch that its stage has
 ///   stepped in a window before: finished batches and microbatches may be forgotten then.
 /// For a window that begins and drains.
-std::vector<std::string> check_window(const ReplicaView& view, const Window& window);
+std::vector<std::string> check_window(const Job& job, const ReplicaView& view,
+                                      const Window& window);
 
 /// The same for the windows of a stream, given one after the other: what waits for a later window
 /// is accepted until the one that drains, all else at once.
 class StreamChecker {
   public:
-    explicit StreamChecker(const ReplicaView& view);  ///< kept by reference
+    StreamChecker(const Job& job, const ReplicaView& view);  ///< kept by reference
     ~StreamChecker();
     StreamChecker(const StreamChecker&) = delete;
     StreamChecker& operator=(const StreamChecker&) = delete;

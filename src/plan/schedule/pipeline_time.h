@@ -9,6 +9,8 @@ namespace loratrain {
 struct PipelineTime {
     std::int64_t makespan = 0;  ///< nanoseconds, as `busy`
     std::int64_t busy = 0;      ///< sum over stages
+    /// Share of stage-time without work, from the first start to the last end.
+    double idle_share(std::int32_t stages) const;
 };
 
 /// What the pipeline takes by list scheduling, for comparing packings. Throws Error when the load

@@ -9,6 +9,7 @@
 #include "plan/pack/pack_microbatches.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/check_window.h"
+#include "plan/schedule/lora_columns.h"
 #include "plan/schedule/pipeline_actions.h"
 #include "plan/schedule/schedule_stream.h"
 
@@ -69,10 +70,13 @@ Window plan_eval_window(const Job& job, const Plan& plan, std::span<const Datase
     const ReplicaView view = only_replica(plan);
     const auto stages = static_cast<std::int64_t>(view.replica.stages.size());
     window.microbatches = pack_balanced(items, view.replica.microbatch_tokens, stages);
+    for (Microbatch& microbatch : window.microbatches) {
+        microbatch.columns = lora_columns(job, view, microbatch.segments);
+    }
     window.rounds = window.batches.empty() ? 0 : 1;
     locate_batches(window);
     PipelineActions(view, true).add_to(window);
-    const std::vector<std::string> findings = check_window(view, window);
+    const std::vector<std::string> findings = check_window(job, view, window);
     if (!findings.empty()) {
         throw Error("the planned evaluation is not valid:\n  " + join(findings, "\n  "));
     }

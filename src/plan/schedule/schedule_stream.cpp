@@ -12,6 +12,7 @@
 #include "plan/replica_view.h"
 #include "plan/schedule/admission.h"
 #include "plan/schedule/check_window.h"
+#include "plan/schedule/lora_columns.h"
 #include "plan/schedule/pipeline_actions.h"
 
 namespace loratrain {
@@ -73,7 +74,7 @@ struct ScheduleStream::State {
           rules(pack_rules(of_job, only_replica(of_plan), threads)),
           per_block(rounds_per_block(of_job, of_plan, infos)),
           actions(only_replica(of_plan), false),
-          checker(only_replica(of_plan)) {
+          checker(of_job, only_replica(of_plan)) {
         LORATRAIN_CHECK(progress.steps.size() == plan.adapters.size() &&
                             progress.stopped.size() == plan.adapters.size(),
                         "progress does not match the plan's adapters");
@@ -175,6 +176,7 @@ void ScheduleStream::State::place(Window& window, std::size_t first_batch,
             batch.last_microbatch = id;
             batch.padding += segment.tokens();
         }
+        microbatch.columns = lora_columns(job, only_replica(plan), microbatch.segments);
         window.microbatches.push_back(std::move(microbatch));
     }
 }

@@ -18,15 +18,31 @@ constexpr std::size_t line_width = 96;
 
 // ---- writing
 
+/// How the columns of a microbatch are found: l lasting, m of its own in the augmented matrix, s by
+/// segment.
+char columns_letter(const LoraColumns& columns) {
+    if (!columns.augmented) return 's';
+    return columns.lasting.empty() ? 'm' : 'l';
+}
+
 std::string microbatch_text(const Microbatch& microbatch) {
-    std::string text;
-    for (const Segment& segment : microbatch.segments) {
-        text += cat(text.empty() ? "" : " ", "a", number(segment.adapter), "@", segment.step);
+    const char letter = columns_letter(microbatch.columns);
+    std::string text = cat(letter, microbatch.columns.width);
+    for (std::size_t i = 0; i < microbatch.segments.size(); ++i) {
+        const Segment& segment = microbatch.segments[i];
+        text += cat(" a", number(segment.adapter), "@", segment.step);
+        const std::int32_t first = microbatch.columns.first[i];
+        if (letter == 'm' && first > 0) text += cat("+", first);
         for (const SampleRef& sample : segment.samples) {
             text += cat(" ", sample.index, ":", sample.tokens, ":", sample.targets);
         }
     }
     return text;
+}
+
+std::vector<std::int32_t> lasting_columns(const Window& window) {
+    if (window.microbatches.empty()) return {};
+    return window.microbatches.front().columns.lasting;
 }
 
 std::string batch_text(const BatchPlan& b) {
@@ -101,15 +117,38 @@ SampleRef read_sample(std::string_view text) {
     return {sample, tokens, parse_number<std::int32_t>(text.substr(last + 1))};
 }
 
-Microbatch read_microbatch(const std::string& text) {
+LoraColumns read_columns(std::string_view text, const std::vector<std::int32_t>& lasting) {
+    const char letter = text.front();
+    if (letter != 'l' && letter != 'm' && letter != 's') fail(cat("'", text, "' is no width"));
+    LoraColumns columns;
+    columns.augmented = letter != 's';
+    columns.width = parse_number<std::int32_t>(text.substr(1));
+    if (letter == 'l') columns.lasting = lasting;
+    return columns;
+}
+
+/// "a<adapter>@<step>", with "+<first column>" where that is neither 0 nor a lasting one.
+Segment read_segment(std::string_view text, LoraColumns& columns) {
+    const auto plus = std::min(text.find('+'), text.size());
+    const auto [adapter, step] = parse_pair(text.substr(1, plus - 1), '@');
+    const auto a = static_cast<std::size_t>(adapter);
+    std::int32_t first = a < columns.lasting.size() ? columns.lasting[a] : 0;
+    if (plus < text.size()) first = parse_number<std::int32_t>(text.substr(plus + 1));
+    columns.first.push_back(first);
+    return {AdapterId{adapter}, step, {}};
+}
+
+Microbatch read_microbatch(const std::string& text, const std::vector<std::int32_t>& lasting) {
+    const std::vector<std::string_view> words = words_of(text);
+    if (words.empty()) fail("a microbatch without a width");
     Microbatch microbatch;
-    for (const std::string_view word_text : words_of(text)) {
-        if (word_text.starts_with('a')) {
-            const auto [adapter, step] = parse_pair(word_text.substr(1), '@');
-            microbatch.segments.push_back({AdapterId{adapter}, step, {}});
+    microbatch.columns = read_columns(words.front(), lasting);
+    for (std::size_t i = 1; i < words.size(); ++i) {
+        if (words[i].starts_with('a')) {
+            microbatch.segments.push_back(read_segment(words[i], microbatch.columns));
         } else {
             if (microbatch.segments.empty()) fail("a sample before its adapter");
-            microbatch.segments.back().samples.push_back(read_sample(word_text));
+            microbatch.segments.back().samples.push_back(read_sample(words[i]));
         }
     }
     return microbatch;
@@ -135,8 +174,9 @@ Window read_window(const YAML::Node& root) {
     map.read("first_batch", window.first_batch);
     map.read("first_microbatch", window.first_microbatch);
     for (const auto& node : map.at("batches")) window.batches.push_back(read_batch(node));
+    const auto lasting = parse_numbers<std::int32_t>(map.at("lasting_columns"));
     for (const auto& node : map.at("microbatches")) {
-        window.microbatches.push_back(read_microbatch(node.as<std::string>()));
+        window.microbatches.push_back(read_microbatch(node.as<std::string>(), lasting));
     }
     window.peak_in_flight = parse_numbers<std::int32_t>(map.at("peak_in_flight"));
     for (const auto& node : map.at("actions")) {
@@ -156,7 +196,9 @@ std::string to_text(const Window& window) {
             "\nbatches:  # adapter, step, round, epoch, samples, tokens, padding, targets,"
             " denominator, first microbatch, last microbatch, last of adapter\n");
     for (const BatchPlan& batch : window.batches) text += "  - " + batch_text(batch) + "\n";
-    text += "microbatches:  # a<adapter>@<step> <sample>:<tokens>:<targets> ...\n";
+    text += cat("lasting_columns: ", numbers(lasting_columns(window)),
+                "\nmicrobatches:  # <l, m or s><width> a<adapter>@<step>+<column>"
+                " <sample>:<tokens>:<targets> ...\n");
     for (const Microbatch& microbatch : window.microbatches) {
         text += "  - \"" + microbatch_text(microbatch) + "\"\n";
     }

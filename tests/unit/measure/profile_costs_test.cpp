@@ -58,6 +58,8 @@ struct Training {
         for (std::size_t i = 0; i < lengths.size(); ++i) {
             microbatch.segments[0].samples.push_back({static_cast<std::int32_t>(i), lengths[i]});
         }
+        microbatch.columns =
+            lora_columns(stage_case.job, only_replica(stage_case.plan), microbatch.segments);
         const PackedBatch packed = pack_layout(microbatch);
         const std::vector<std::int32_t> token_ids(
             trained.has_embedding ? packed.positions.size() : 0, 7);

@@ -1,3 +1,4 @@
+#include "plan/schedule/lora_columns.h"
 #include "unit/model/golden_fixture.h"
 
 namespace loratrain::test {
@@ -60,6 +61,7 @@ TEST_P(Golden, LogitsOfFinalAdaptersEqualThoseOfPeft) {
         }
         microbatch.segments.push_back(segment);
     }
+    microbatch.columns = lora_columns(golden.job, only_replica(golden.plan), microbatch.segments);
     packed = pack_layout(microbatch);
     for (const Segment& segment : microbatch.segments) {
         for (const SampleRef& sample : segment.samples) {

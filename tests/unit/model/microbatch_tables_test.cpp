@@ -34,6 +34,7 @@ class Tables : public ::testing::Test {
                 segment.samples.push_back({10 * adapter + sample, tokens});
             }
         }
+        microbatch.columns = lora_columns(test_.job, only_replica(test_.plan), microbatch.segments);
         packed_ = pack_layout(microbatch);
         tables_->set(test_.job, microbatch,
                      {{}, {}, packed_.positions, packed_.sample_ids, packed_.offsets}, {});

@@ -14,6 +14,7 @@
 #include "io/weights/base_weights.h"
 #include "model/stage.h"
 #include "plan/deploy/make_plan.h"
+#include "plan/schedule/lora_columns.h"
 #include "support/small_model.h"
 
 namespace loratrain::test {
@@ -111,8 +112,9 @@ struct WholeStage {
         fill_factors(job, stage->bank());
     }
 
-    /// The rows of the microbatch, after a change of its segments.
+    /// The rows and columns of the microbatch, after a change of its segments.
     void pack() {
+        microbatch.columns = lora_columns(job, only_replica(plan), microbatch.segments);
         packed = pack_layout(microbatch);
         for (std::size_t row = 0; row < packed.positions.size(); ++row) {
             packed.token_ids.push_back(static_cast<std::int32_t>(uniform_int(1, row, 61)));

@@ -20,12 +20,13 @@ class CheckWindow : public testing::Test {
         Case test = uniform_case(4, 3, 12, 10, 4);
         test.job.parallel.microbatch_tokens = 30;
         plan_ = test.plan();
+        job_ = test.job;
         valid_ = plan_window(test.job, plan_, test.datasets, fresh(plan_), 3);
         ASSERT_EQ(findings(valid_), "");
     }
 
     std::string findings(const Window& window) const {
-        return join(check_window(only_replica(plan_), window), "\n");
+        return join(check_window(job_, only_replica(plan_), window), "\n");
     }
 
     /// Applies a change to a copy and expects a finding that has `words` in it.
@@ -69,6 +70,7 @@ class CheckWindow : public testing::Test {
         actions.insert(actions.begin() + static_cast<std::ptrdiff_t>(to), action);
     }
 
+    Job job_;
     Plan plan_;
     Window valid_;
 };
@@ -273,7 +275,7 @@ TEST_F(CheckWindow, FindsBatchesOfThePast) {
     const Plan plan = test.plan();
     for (const ActionKind kind : {ActionKind::step, ActionKind::send_backward}) {
         ScheduleStream stream(test.job, plan, test.datasets, fresh(plan));
-        StreamChecker checker(only_replica(plan));
+        StreamChecker checker(test.job, only_replica(plan));
         EXPECT_EQ(join(checker.check(stream.next(5, false)), "\n"), "");
         Window second = stream.next(5, true);
         const auto changed =
@@ -392,6 +394,36 @@ TEST_F(CheckWindow, FindsBadMicrobatches) {
     expect_found("is empty", [](Window& w) { w.microbatches[0].segments.clear(); });
 }
 
+/// One microbatch with a segment of each of four adapters of rank 8.
+TEST_F(CheckWindow, FindsWrongColumns) {
+    Case test = uniform_case(4, 1, 4, 10, 1);
+    job_ = test.job;
+    plan_ = test.plan();
+    valid_ = plan_window(test.job, plan_, test.datasets, fresh(plan_), 1);
+    const LoraColumns& columns = valid_.microbatches.at(0).columns;
+    ASSERT_TRUE(columns.augmented);
+    ASSERT_EQ(columns.first, (std::vector<std::int32_t>{0, 8, 16, 24}));
+    const auto expect_columns_found = [&](const std::string& words, auto change) {
+        expect_found(words, [&](Window& w) { change(w.microbatches[0].columns); });
+    };
+    const char* misplaced = "LoRA columns that overlap or are outside";
+    expect_columns_found(misplaced, [](LoraColumns& c) { c.first[1] = 4; });
+    expect_columns_found(misplaced, [](LoraColumns& c) { c.first[3] = 25; });
+    expect_columns_found(misplaced, [](LoraColumns& c) { c.first[0] = -1; });
+    expect_columns_found(misplaced, [](LoraColumns& c) { c.first.pop_back(); });
+    expect_columns_found(misplaced, [](LoraColumns& c) { c.augmented = false; });
+    expect_columns_found("has 31 LoRA columns of 32", [](LoraColumns& c) { c.width = 31; });
+    expect_columns_found("has 48 LoRA columns of 32", [](LoraColumns& c) { c.width = 48; });
+    const char* wrong = "wrong lasting columns";
+    expect_columns_found(wrong, [](LoraColumns& c) { c.lasting = {0, 8, 16}; });
+    expect_columns_found(wrong, [](LoraColumns& c) { c.lasting = {0, 8, 16, 16}; });
+    expect_columns_found(wrong, [](LoraColumns& c) { c.lasting = {8, 0, 16, 24}; });
+    expect_found("other lasting columns", [&](Window& w) {
+        w.microbatches.push_back(w.microbatches[0]);
+        w.microbatches.back().columns.lasting = {0, 8, 16, 24};
+    });
+}
+
 TEST_F(CheckWindow, FindsWrongNumbersOfBatches) {
     expect_found("says epoch", [](Window& w) { w.batches[0].epoch = 1; });
     expect_found("last_of_adapter", [](Window& w) { w.batches[0].last_of_adapter = true; });
@@ -412,8 +444,9 @@ TEST_F(CheckWindow, FindsWrongPeaks) {
     expect_found("the window says 7", [](Window& w) { w.peak_in_flight[1] = 7; });
     Plan tight = plan_;
     tight.replicas[0].max_in_flight = 2;
-    EXPECT_NE(join(check_window(only_replica(tight), valid_), "\n").find("there is no slot 2"),
-              std::string::npos);
+    EXPECT_NE(
+        join(check_window(job_, only_replica(tight), valid_), "\n").find("there is no slot 2"),
+        std::string::npos);
 }
 
 TEST_F(CheckWindow, FindsReferencesToNothing) {
@@ -436,7 +469,7 @@ TEST_F(CheckWindow, EvaluationHasNoBackward) {
 TEST_F(CheckWindow, ListsAtMostTwentyFindings) {
     Window broken = valid_;
     for (BatchPlan& batch : broken.batches) batch.tokens = batch.targets = -1;
-    EXPECT_EQ(check_window(only_replica(plan_), broken).size(), 21U);
+    EXPECT_EQ(check_window(job_, only_replica(plan_), broken).size(), 21U);
 }
 
 }  // namespace loratrain::plan_test

@@ -306,7 +306,7 @@ PipelineLoad equal_load(std::int32_t stages, std::int32_t microbatches, std::int
 TEST(PipelineTime, KnownBubbles) {
     const PipelineTime one = pipeline_time(equal_load(1, 5, 1));
     EXPECT_EQ(one.makespan, 15);
-    EXPECT_EQ(one.busy, 15);
+    EXPECT_EQ(one.idle_share(1), 0.0);
     // 1F1B of N microbatches on D stages: (N + D - 1) slots of 3.
     EXPECT_EQ(pipeline_time(equal_load(4, 8, 8)).makespan, 33);
     EXPECT_EQ(pipeline_time(equal_load(4, 8, 8)).busy, 4 * 24);

@@ -10,6 +10,35 @@
 
 namespace loratrain::plan_test {
 
+namespace {
+
+void expect_equal(const LoraColumns& read, const LoraColumns& written) {
+    EXPECT_EQ(read.augmented, written.augmented);
+    EXPECT_EQ(read.width, written.width);
+    EXPECT_EQ(read.first, written.first);
+    EXPECT_EQ(read.lasting, written.lasting);
+}
+
+}  // namespace
+
+/// Side by side, by segment, and on a GPU the same in every microbatch.
+TEST(WindowText, KeepsColumns) {
+    Case test = uniform_case(3, 1, 4, 10, 4);
+    for (const bool cuda : {false, true}) {
+        for (const std::int32_t pads : {32, 16, 0}) {
+            Plan plan = test.plan();
+            if (cuda) plan.backend = BackendKind::cuda;
+            plan.replicas[0].pad_columns = pads;
+            const Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 1);
+            const LoraColumns& columns = window.microbatches.front().columns;
+            EXPECT_EQ(columns.lasting.size(), cuda && pads == 32 ? 3U : 0U);
+            EXPECT_EQ(columns.augmented, pads >= 32) << pads;
+            const Window read = window_from_text(to_text(window));
+            expect_equal(read.microbatches.front().columns, columns);
+        }
+    }
+}
+
 TEST(WindowText, KeepsEveryField) {
     Case test = random_case(3);
     test.job.schedule.packing = Packing::bucketed;
@@ -32,6 +61,7 @@ TEST(WindowText, KeepsEveryField) {
     for (std::size_t m = 0; m < read.microbatches.size(); ++m) {
         EXPECT_EQ(read.microbatches[m].tokens(), window.microbatches[m].tokens());
         EXPECT_EQ(read.microbatches[m].samples(), window.microbatches[m].samples());
+        expect_equal(read.microbatches[m].columns, window.microbatches[m].columns);
     }
     ASSERT_EQ(read.actions.size(), window.actions.size());
     for (std::size_t s = 0; s < read.actions.size(); ++s) {
