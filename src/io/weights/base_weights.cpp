@@ -26,7 +26,7 @@ struct StoredTensor {
     std::int64_t rows = 0;
     std::int64_t cols = 0;
     bool vector = false;  ///< one-dimensional: one row here, one axis there
-    DType dtype = DType::f32;
+    WeightFormat format = WeightFormat::f32;
     bool as_uint16 = false;
 };
 
@@ -132,7 +132,7 @@ std::string BaseFile::read_tensor(const BaseTensor& tensor, CappedProblems& prob
     const std::string named = read_text_attribute(dataset.get(), dtype_attribute).value_or("");
     stored.as_uint16 = H5Tget_class(type.get()) == H5T_INTEGER && H5Tget_size(type.get()) == 2 &&
                        (named == "bf16" || named == "bfloat16" || named == "BF16");
-    stored.dtype = is_f32_type(type.get()) ? DType::f32 : DType::bf16;
+    stored.format = is_f32_type(type.get()) ? WeightFormat::f32 : WeightFormat::bf16;
     if (!stored.as_uint16 && !is_f32_type(type.get()) && !is_bf16_type(type.get())) {
         problems.add(where(tensor.name), "is stored in an unknown number format",
                      "known: float32, bfloat16 as a 16-bit float type, or uint16 with the "
@@ -141,7 +141,7 @@ std::string BaseFile::read_tensor(const BaseTensor& tensor, CappedProblems& prob
     const auto checksum = read_text_attribute(dataset.get(), checksum_attribute);
     if (!checksum) problems.add(where(tensor.name), "has no attribute 'checksum'", import_hint);
     tensors_[tensor.name] = stored;
-    return dtype_and_checksum(stored.dtype, checksum.value_or(""));
+    return format_and_checksum(stored.format, checksum.value_or(""));
 }
 
 void BaseFile::read_block(hid_t dataset, const std::string& name, std::int64_t first,
@@ -149,12 +149,12 @@ void BaseFile::read_block(hid_t dataset, const std::string& name, std::int64_t f
     const StoredTensor& stored = tensors_.at(name);
     const Hdf5Handle bf16 = make_bf16_type();
     const hid_t bf16_bits = stored.as_uint16 ? H5T_NATIVE_UINT16 : bf16.get();
-    const hid_t type = stored.dtype == DType::f32 ? H5T_NATIVE_FLOAT : bf16_bits;
+    const hid_t type = stored.format == WeightFormat::f32 ? H5T_NATIVE_FLOAT : bf16_bits;
     read_hdf5_slab(dataset, type, first, stored.vector ? stored.cols : count, target, where(name));
 }
 
-void convert_row(DType from, const void* source, std::int64_t cols, const TensorView& row) {
-    const FloatFormat format = from == DType::f32 ? FloatFormat::f32 : FloatFormat::bf16;
+void convert_row(WeightFormat from, const void* source, std::int64_t cols, const TensorView& row) {
+    const FloatFormat format = from == WeightFormat::f32 ? FloatFormat::f32 : FloatFormat::bf16;
     if (row.dtype == DType::f32) {
         convert_to_f32(format, source, cols, row.f32());
     } else {
@@ -174,17 +174,18 @@ void BaseFile::read_rows(const std::string& name, std::int64_t first_row,
     if (target.rows == 0) return;
     const Hdf5Lock lock;
     const Hdf5Handle dataset(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), H5Dclose);
-    if (target.dtype == stored.dtype && (target.ld == target.cols || target.rows == 1)) {
+    const WeightTraits& traits = traits_of(stored.format);
+    if (traits.dense == target.dtype && (target.ld == target.cols || target.rows == 1)) {
         return read_block(dataset.get(), name, first_row, target.rows, target.data);
     }
-    const auto row_bytes = stored.cols * static_cast<std::int64_t>(size_of(stored.dtype));
+    const auto row_bytes = static_cast<std::int64_t>(code_bytes(traits, stored.cols));
     const auto block = std::clamp<std::int64_t>(staging_bytes / row_bytes, 1, target.rows);
     std::vector<char> staging(static_cast<std::size_t>(block * row_bytes));
     for (std::int64_t done = 0; done < target.rows; done += block) {
         const std::int64_t count = std::min(block, target.rows - done);
         read_block(dataset.get(), name, first_row + done, count, staging.data());
         for (std::int64_t i = 0; i < count; ++i) {
-            convert_row(stored.dtype, staging.data() + i * row_bytes, stored.cols,
+            convert_row(stored.format, staging.data() + i * row_bytes, stored.cols,
                         target.row_range(done + i, 1));
         }
     }

@@ -17,9 +17,13 @@ std::int64_t row_elements(const std::vector<std::int64_t>& shape) {
     return count;
 }
 
-std::int64_t rows_per_chunk(const std::vector<std::int64_t>& shape, DType dtype) {
-    const std::int64_t row_bytes = row_elements(shape) * static_cast<std::int64_t>(size_of(dtype));
-    return std::clamp<std::int64_t>(chunk_bytes / row_bytes, 1, shape[0]);
+std::uint64_t row_bytes(const std::vector<std::int64_t>& shape, WeightFormat format) {
+    return code_bytes(traits_of(format), row_elements(shape));
+}
+
+std::int64_t rows_per_chunk(const std::vector<std::int64_t>& shape, WeightFormat format) {
+    const auto bytes = static_cast<std::int64_t>(row_bytes(shape, format));
+    return std::clamp<std::int64_t>(chunk_bytes / bytes, 1, shape[0]);
 }
 
 std::vector<hsize_t> extents(const std::vector<std::int64_t>& shape, std::int64_t first) {
@@ -28,10 +32,10 @@ std::vector<hsize_t> extents(const std::vector<std::int64_t>& shape, std::int64_
     return result;
 }
 
-Hdf5Handle chunked_layout(const std::vector<std::int64_t>& shape, DType dtype,
+Hdf5Handle chunked_layout(const std::vector<std::int64_t>& shape, WeightFormat format,
                           const std::string& where) {
     Hdf5Handle properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-    const std::vector<hsize_t> chunk = extents(shape, rows_per_chunk(shape, dtype));
+    const std::vector<hsize_t> chunk = extents(shape, rows_per_chunk(shape, format));
     check_status(H5Pset_chunk(properties.get(), static_cast<int>(chunk.size()), chunk.data()),
                  where, "set chunks");
     check_status(H5Pset_fletcher32(properties.get()), where, "set the checksum filter");
@@ -43,13 +47,13 @@ Hdf5Handle chunked_layout(const std::vector<std::int64_t>& shape, DType dtype,
 
 }  // namespace
 
-std::string dtype_and_checksum(DType dtype, const std::string& checksum) {
-    return to_string(dtype) + " " + checksum;
+std::string format_and_checksum(WeightFormat format, const std::string& checksum) {
+    return cat(traits_of(format).name, " ", checksum);
 }
 
-std::string combined_checksum(const std::map<std::string, std::string>& dtype_and_checksum) {
+std::string combined_checksum(const std::map<std::string, std::string>& format_and_checksum) {
     Checksum checksum;
-    for (const auto& [name, value] : dtype_and_checksum) {
+    for (const auto& [name, value] : format_and_checksum) {
         const std::string line = cat(name, " ", value, "\n");
         checksum.update(line.data(), line.size());
     }
@@ -63,24 +67,25 @@ BaseWriter::BaseWriter(const std::string& path, const std::string& config_json) 
     write_text_attribute(file_.get(), config_attribute, config_json, path);
 }
 
-std::int64_t BaseWriter::rows_per_block(const std::vector<std::int64_t>& shape, DType dtype) {
-    return std::min(shape[0], chunks_per_block * rows_per_chunk(shape, dtype));
+std::int64_t BaseWriter::rows_per_block(const std::vector<std::int64_t>& shape,
+                                        WeightFormat format) {
+    return std::min(shape[0], chunks_per_block * rows_per_chunk(shape, format));
 }
 
 void BaseWriter::begin(const std::string& name, const std::vector<std::int64_t>& shape,
-                       DType dtype) {
+                       WeightFormat format) {
     const Hdf5Lock lock;
     name_ = name;
     shape_ = shape;
-    dtype_ = dtype;
+    format_ = format;
     written_ = 0;
     checksum_ = Checksum();
-    memory_type_ =
-        dtype == DType::bf16 ? make_bf16_type() : Hdf5Handle(H5Tcopy(H5T_IEEE_F32LE), H5Tclose);
+    memory_type_ = format == WeightFormat::bf16 ? make_bf16_type()
+                                                : Hdf5Handle(H5Tcopy(H5T_IEEE_F32LE), H5Tclose);
     const std::vector<hsize_t> extent = extents(shape, shape[0]);
     const Hdf5Handle space(
         H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), H5Sclose);
-    const Hdf5Handle layout = chunked_layout(shape, dtype, where());
+    const Hdf5Handle layout = chunked_layout(shape, format, where());
     dataset_ = checked({H5Dcreate2(file_.get(), name.c_str(), memory_type_.get(), space.get(),
                                    H5P_DEFAULT, layout.get(), H5P_DEFAULT),
                         H5Dclose},
@@ -102,8 +107,7 @@ void BaseWriter::write_rows(std::int64_t count, const void* data) {
     check_status(H5Dwrite(dataset_.get(), memory_type_.get(), memory_space.get(), file_space.get(),
                           H5P_DEFAULT, data),
                  where(), "write");
-    checksum_.update(data,
-                     static_cast<std::size_t>(count * row_elements(shape_)) * size_of(dtype_));
+    checksum_.update(data, static_cast<std::size_t>(count) * row_bytes(shape_, format_));
     written_ += count;
 }
 
@@ -111,7 +115,7 @@ void BaseWriter::end() {
     LORATRAIN_CHECK(written_ == shape_[0], where(), " has ", written_, " rows");
     const Hdf5Lock lock;
     write_text_attribute(dataset_.get(), checksum_attribute, checksum_.hex(), where());
-    tensors_[name_] = dtype_and_checksum(dtype_, checksum_.hex());
+    tensors_[name_] = format_and_checksum(format_, checksum_.hex());
     check_status(dataset_.close() ? 0 : -1, where(), "write the last rows");
 }
 

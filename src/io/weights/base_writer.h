@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.h"
+#include "base/weight_format.h"
 #include "io/checksum.h"
 #include "io/hdf5_handle.h"
 
@@ -18,9 +18,9 @@ inline constexpr const char* format_attribute = "format";
 inline constexpr const char* checksum_attribute = "checksum";
 inline constexpr const char* dtype_attribute = "dtype";
 
-/// What the root checksum covers: name, stored dtype and data checksum of every tensor, by name.
-std::string combined_checksum(const std::map<std::string, std::string>& dtype_and_checksum);
-std::string dtype_and_checksum(DType dtype, const std::string& checksum);
+/// What the root checksum covers: name, format and data checksum of every tensor, by name.
+std::string combined_checksum(const std::map<std::string, std::string>& format_and_checksum);
+std::string format_and_checksum(WeightFormat format, const std::string& checksum);
 
 /// Writes base.h5 tensor by tensor, rows in order. Every error is an Error naming file and dataset.
 class BaseWriter {
@@ -28,9 +28,10 @@ class BaseWriter {
     BaseWriter(const std::string& path, const std::string& config_json);
 
     /// Rows that fit well into one write_rows(): whole chunks of the file.
-    static std::int64_t rows_per_block(const std::vector<std::int64_t>& shape, DType dtype);
+    static std::int64_t rows_per_block(const std::vector<std::int64_t>& shape, WeightFormat format);
 
-    void begin(const std::string& name, const std::vector<std::int64_t>& shape, DType dtype);
+    void begin(const std::string& name, const std::vector<std::int64_t>& shape,
+               WeightFormat format);
     /// The next `count` entries along the first axis, as they are stored.
     void write_rows(std::int64_t count, const void* data);
     void end();
@@ -46,7 +47,7 @@ class BaseWriter {
 
     std::string name_;
     std::vector<std::int64_t> shape_;
-    DType dtype_ = DType::f32;
+    WeightFormat format_ = WeightFormat::f32;
     std::int64_t written_ = 0;
     Hdf5Handle dataset_;
     Hdf5Handle memory_type_;

@@ -96,8 +96,8 @@ void check_weights(const HfShards& shards, const ModelSpec& spec,
     problems.throw_if_any();
 }
 
-DType stored_dtype(const std::string& dtype, bool store_bf16) {
-    return dtype == "BF16" || store_bf16 ? DType::bf16 : DType::f32;
+WeightFormat stored_format(const std::string& dtype, bool store_bf16) {
+    return dtype == "BF16" || store_bf16 ? WeightFormat::bf16 : WeightFormat::f32;
 }
 
 std::uint64_t element_count(const BaseTensor& tensor) {
@@ -106,36 +106,44 @@ std::uint64_t element_count(const BaseTensor& tensor) {
     return count;
 }
 
+std::uint64_t stored_bytes(const BaseTensor& tensor, WeightFormat format) {
+    const auto rows = static_cast<std::uint64_t>(tensor.shape[0]);
+    const auto cols = static_cast<std::int64_t>(element_count(tensor) / rows);
+    return rows * code_bytes(traits_of(format), cols);
+}
+
 /// Copies one tensor block by block; returns the bytes written.
-std::uint64_t copy_tensor(const HfShards& shards, const BaseTensor& tensor, DType dtype,
+std::uint64_t copy_tensor(const HfShards& shards, const BaseTensor& tensor, WeightFormat stored,
                           BaseWriter& writer) {
     const SafetensorsFile& file = shards.file(tensor.name);
     const FloatFormat format = float_format(shards.entry(tensor.name).dtype).value();
     const std::uint64_t row = element_count(tensor) / static_cast<std::uint64_t>(tensor.shape[0]);
-    const std::int64_t block = BaseWriter::rows_per_block(tensor.shape, dtype);
+    const std::int64_t block = BaseWriter::rows_per_block(tensor.shape, stored);
     const auto block_elements = static_cast<std::size_t>(block) * row;
     std::vector<char> source(block_elements * size_of(format));
-    std::vector<char> target(block_elements * size_of(dtype));
-    writer.begin(tensor.name, tensor.shape, dtype);
+    std::vector<char> target(static_cast<std::size_t>(block) *
+                             code_bytes(traits_of(stored), static_cast<std::int64_t>(row)));
+    writer.begin(tensor.name, tensor.shape, stored);
     for (std::int64_t first = 0; first < tensor.shape[0]; first += block) {
         const std::int64_t rows = std::min(block, tensor.shape[0] - first);
         const auto elements = static_cast<std::int64_t>(static_cast<std::uint64_t>(rows) * row);
         const std::uint64_t row_bytes = row * size_of(format);
         file.read_bytes(tensor.name, static_cast<std::uint64_t>(first) * row_bytes,
                         static_cast<std::uint64_t>(rows) * row_bytes, source.data());
-        if (dtype == DType::f32) {
+        if (stored == WeightFormat::f32) {
             convert_to_f32(format, source.data(), elements,
                            reinterpret_cast<float*>(target.data()));
         } else {
             convert_to_bf16(format, source.data(), elements,
                             reinterpret_cast<BFloat16*>(target.data()));
         }
-        check_finite(dtype == DType::f32 ? FloatFormat::f32 : FloatFormat::bf16, target.data(),
-                     elements, first * static_cast<std::int64_t>(row), shards.where(tensor.name));
+        check_finite(stored == WeightFormat::f32 ? FloatFormat::f32 : FloatFormat::bf16,
+                     target.data(), elements, first * static_cast<std::int64_t>(row),
+                     shards.where(tensor.name));
         writer.write_rows(rows, target.data());
     }
     writer.end();
-    return element_count(tensor) * size_of(dtype);
+    return stored_bytes(tensor, stored);
 }
 
 void check_output(const std::string& output, bool force) {
@@ -168,12 +176,12 @@ ImportReport import_hf(const std::string& hf_dir, const std::string& output,
     const std::vector<BaseTensor> tensors = base_tensors(spec);
     check_weights(shards, spec, tensors, hf_dir);
 
-    const auto dtype_of = [&](const BaseTensor& tensor) {
-        return stored_dtype(shards.entry(tensor.name).dtype, options.store_bf16);
+    const auto format_of = [&](const BaseTensor& tensor) {
+        return stored_format(shards.entry(tensor.name).dtype, options.store_bf16);
     };
     std::uint64_t needed = 0;
     for (const BaseTensor& tensor : tensors) {
-        needed += element_count(tensor) * size_of(dtype_of(tensor));
+        needed += stored_bytes(tensor, format_of(tensor));
     }
     check_space(output, needed);
 
@@ -182,7 +190,7 @@ ImportReport import_hf(const std::string& hf_dir, const std::string& output,
     write_file_atomic(output, [&](const std::string& temporary) {
         BaseWriter writer(temporary, config);
         for (const BaseTensor& tensor : tensors) {
-            report.bytes += copy_tensor(shards, tensor, dtype_of(tensor), writer);
+            report.bytes += copy_tensor(shards, tensor, format_of(tensor), writer);
             ++report.tensors;
         }
         writer.finish();

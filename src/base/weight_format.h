@@ -1,0 +1,79 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "base/alignment.h"
+#include "base/dtype.h"
+
+namespace loratrain {
+
+/// How frozen weights are stored, in base.h5 and on a backend; what a backend computes in is a
+/// DType of its own (Plan::compute).
+enum class WeightFormat : std::uint8_t { f32, bf16 };
+
+/// What allocation, planning and files have to know of a format. A matrix [rows, cols] is stored as
+/// rows of codes, each a whole number of bytes, and where `block` is not 0 as one scale for every
+/// `block` consecutive weights of a row.
+struct WeightTraits {
+    std::string_view name;         ///< in plan.yaml and base.h5
+    std::int64_t bits = 0;         ///< of a code
+    std::int64_t block = 0;        ///< weights that share a scale, 0 = no scales
+    std::int64_t scale_bytes = 0;  ///< per block
+    std::optional<DType> dense;    ///< the type of codes that are the numbers themselves
+};
+
+/// By WeightFormat.
+inline constexpr std::array<WeightTraits, 2> weight_formats{{
+    {"fp32", 32, 0, 0, DType::f32},
+    {"bf16", 16, 0, 0, DType::bf16},
+}};
+
+constexpr const WeightTraits& traits_of(WeightFormat format) {
+    return weight_formats[static_cast<std::size_t>(format)];
+}
+
+/// The format of this name; none where no format has it.
+constexpr std::optional<WeightFormat> weight_format(std::string_view name) {
+    for (std::size_t i = 0; i < weight_formats.size(); ++i) {
+        if (weight_formats[i].name == name) return static_cast<WeightFormat>(i);
+    }
+    return std::nullopt;
+}
+
+/// Whether a GEMM that computes in `compute` reads the codes as they are; else they are widened
+/// into scratch of that type at each use.
+constexpr bool gemm_reads(const WeightTraits& traits, DType compute) {
+    return traits.dense == compute;
+}
+
+/// Bytes of the codes, and of the scales, of `cols` weights of a row.
+constexpr std::uint64_t code_bytes(const WeightTraits& traits, std::int64_t cols) {
+    return static_cast<std::uint64_t>((cols * traits.bits + 7) / 8);
+}
+constexpr std::uint64_t scale_bytes(const WeightTraits& traits, std::int64_t cols) {
+    if (traits.block == 0) return 0;
+    return static_cast<std::uint64_t>((cols + traits.block - 1) / traits.block *
+                                      traits.scale_bytes);
+}
+
+struct MatrixShape {
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
+    constexpr std::int64_t elements() const { return rows * cols; }
+};
+
+/// Where a stored matrix has its parts: codes at 0, scales behind them.
+struct WeightLayout {
+    std::uint64_t scales = 0;  ///< offset in bytes
+    std::uint64_t bytes = 0;   ///< of both, aligned
+};
+constexpr WeightLayout weight_layout(const WeightTraits& traits, const MatrixShape& shape) {
+    const auto rows = static_cast<std::uint64_t>(shape.rows);
+    const std::uint64_t codes = aligned(rows * code_bytes(traits, shape.cols));
+    return {codes, codes + aligned(rows * scale_bytes(traits, shape.cols))};
+}
+
+}  // namespace loratrain
