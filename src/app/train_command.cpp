@@ -119,9 +119,8 @@ struct TrainingSession {
 
 std::unique_ptr<Backend> make_backend_for(const Job& job, const Plan& plan, const MpiSession& mpi) {
     const bool cuda = plan.backend == BackendKind::cuda;
-    const bool bf16 = cuda && plan.precision == Precision::bf16;
     return make_backend(cuda ? "cuda" : "cpu",
-                        {threads_per_rank(mpi), mpi.host_rank(), bf16 ? DType::bf16 : DType::f32,
+                        {threads_per_rank(mpi), mpi.host_rank(), plan.compute,
                          cat(job.run.dir, "/gemm_algorithms.rank", mpi.rank())});
 }
 

@@ -48,7 +48,15 @@ Job bench_job(const CommandLine::Bench& bench, const std::vector<std::string>& d
     return job;
 }
 
+BackendKind bench_backend(const CommandLine::Bench& bench) {
+    return value_of(backend_words, bench.backend);
+}
+
 }  // namespace
+
+NumberTypes bench_types(const CommandLine::Bench& bench) {
+    return number_types(value_of(precision_words, bench.precision), bench_backend(bench));
+}
 
 BenchCase::BenchCase(const CommandLine::Bench& bench, const MpiSession& mpi, const RandomData& data,
                      bool lora, std::optional<std::int64_t> microbatch_tokens)
@@ -60,8 +68,7 @@ BenchCase::BenchCase(const CommandLine::Bench& bench, const MpiSession& mpi, con
         files.eval.emplace_back();
         infos.push_back({files.train.back().infos(), {}});
     }
-    const BackendKind kind = bench.backend == "cuda" ? BackendKind::cuda : BackendKind::cpu;
-    cluster = describe_cluster(mpi, kind);
+    cluster = describe_cluster(mpi, bench_backend(bench));
     make();
 }
 

@@ -8,9 +8,13 @@
 #include "comm/mpi_session.h"
 #include "data/loader.h"
 #include "io/weights/base_weights.h"
+#include "plan/number_types.h"
 #include "plan/plan.h"
 
 namespace loratrain {
+
+/// What --precision stands for on --backend.
+NumberTypes bench_types(const CommandLine::Bench& bench);
 
 /// A planned job of adapters, equal but for their data, on random data and random weights.
 struct BenchCase {

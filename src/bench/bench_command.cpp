@@ -61,9 +61,8 @@ class BenchCommand {
     }
 
     std::unique_ptr<Backend> make_bench_backend() const {
-        const bool bf16 = bench_.backend == "cuda" && bench_.precision != "fp32";
         return make_backend(bench_.backend, {threads_per_rank(mpi_), mpi_.host_rank(),
-                                             bf16 ? DType::bf16 : DType::f32});
+                                             bench_types(bench_).compute});
     }
 
     void measure_window(const BenchCase& with_lora, BenchResult& result) {

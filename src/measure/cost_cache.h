@@ -23,8 +23,8 @@ std::string costs_to_json(const CostTable& table);
 CostTable costs_from_json(const std::string& text, const std::string& where);
 
 /// What costs depend on, as one line: program, device and threads, ranks that share a host,
-/// precision, sizes of a layer and of the head, parameters and columns of the adapters that share
-/// microbatches. `device`: rank_device().
+/// compute type, weight format, sizes of a layer and of the head, parameters and columns of the
+/// adapters that share microbatches. `device`: rank_device().
 std::string cost_key(const Job& job, const Plan& plan, const std::string& device,
                      int ranks_per_node);
 

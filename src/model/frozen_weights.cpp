@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "io/tensor_names.h"
 #include "model/rope_frequencies.h"
 
@@ -11,30 +12,27 @@ namespace {
 
 constexpr std::int64_t block_bytes = 16LL << 20U;
 
-DType storage_dtype(const Plan& plan) {
-    return plan.precision == Precision::bf16 ? DType::bf16 : DType::f32;
-}
-
 }  // namespace
 
 FrozenWeights::FrozenWeights(const ReplicaView& view, const StagePlan& stage,
                              const WeightSource& source, Backend& backend)
     : view_(view), source_(source), backend_(backend) {
+    LORATRAIN_CHECK(backend.compute_dtype() == view.plan.compute,
+                    to_string(backend.compute_dtype()));
     const ModelSpec& model = view.lane_model;
     layers_.resize(static_cast<std::size_t>(stage.layer_count));
     for (std::int32_t l = 0; l < stage.layer_count; ++l) {
         load_layer(stage.first_layer + l, layers_[static_cast<std::size_t>(l)]);
     }
     if (stage.has_embedding) {
-        embedding_storage_ = load_matrix(embedding_name, embedding_);
+        embedding_ = load_vocabulary(embedding_name);
     }
     if (stage.has_head) {
         final_norm_ = load_vector(final_norm_name, model.hidden_size);
         if (model.tie_word_embeddings && stage.has_embedding) {
-            head_ = embedding_;
+            head_.view = embedding_.view;
         } else {
-            head_storage_ =
-                load_matrix(model.tie_word_embeddings ? embedding_name : head_name, head_);
+            head_ = load_vocabulary(model.tie_word_embeddings ? embedding_name : head_name);
         }
     }
     const std::vector<float> frequencies = rope_frequencies(model);
@@ -59,20 +57,14 @@ void FrozenWeights::load_layer(std::int32_t layer, LayerWeights& weights) {
 void FrozenWeights::load_group(std::int32_t layer, LinearGroup group, GroupWeights& weights) {
     const ModelSpec& model = view_.lane_model;
     weights.shape = group_shape(model, group);
-    const bool staged = weights_are_staged(view_.plan);
-    const std::int64_t pad = staged ? 0 : view_.replica.pad_columns;
-    const std::int64_t rows = weights.shape.out + weights.shape.count * pad;
-    const DType dtype = staged ? storage_dtype(view_.plan) : backend_.compute_dtype();
-    weights.storage = backend_.allocate(
-        aligned(static_cast<std::uint64_t>(rows * (weights.shape.in + pad)) * size_of(dtype)),
-        "base weights");
-    weights.matrix = matrix(weights.storage.data(), dtype, rows, weights.shape.in + pad);
+    weights.matrix = allocate_matrix(stored_shape(view_, group),
+                                     {weights.shape.out, weights.shape.in}, "base weights");
     std::int64_t first_row = 0;
     for (int i = 0; i < weights.shape.count; ++i) {
         const Linear linear = weights.shape.linears[static_cast<std::size_t>(i)];
         const LinearShape shape = linear_shape(model, linear);
-        load_rows(weight_name(layer, linear),
-                  weights.matrix.row_range(first_row, shape.out).col_range(0, shape.in));
+        load_matrix(weight_name(layer, linear),
+                    weights.matrix.view.row_range(first_row, shape.out));
         if (has_bias(model, linear)) {
             weights.bias[static_cast<std::size_t>(i)] =
                 load_vector(bias_name(layer, linear), shape.out);
@@ -89,14 +81,26 @@ Buffer FrozenWeights::load_vector(const std::string& name, std::int64_t size) {
     return buffer;
 }
 
-Buffer FrozenWeights::load_matrix(const std::string& name, TensorView& view) {
-    const ModelSpec& model = view_.lane_model;
-    const DType dtype = storage_dtype(view_.plan);
-    const auto elements = static_cast<std::uint64_t>(model.vocab_size * model.hidden_size);
-    Buffer buffer = backend_.allocate(aligned(elements * size_of(dtype)), name.c_str());
-    view = matrix(buffer.data(), dtype, model.vocab_size, model.hidden_size);
-    load_rows(name, view);
-    return buffer;
+FrozenMatrix FrozenWeights::load_vocabulary(const std::string& name) {
+    const MatrixShape shape = vocabulary_shape(view_.lane_model);
+    FrozenMatrix frozen = allocate_matrix(shape, shape, name.c_str());
+    load_matrix(name, frozen.view);
+    return frozen;
+}
+
+FrozenMatrix FrozenWeights::allocate_matrix(const MatrixShape& stored, const MatrixShape& shape,
+                                            const char* what) {
+    FrozenMatrix frozen;
+    frozen.storage = backend_.allocate(stored_layout(view_.plan, stored).bytes, what);
+    frozen.view = weight_view(
+        frozen.storage.data(), view_.plan.weights,
+        weights_are_staged(view_.plan) ? WeightResidence::staged : WeightResidence::resident,
+        stored, shape);
+    return frozen;
+}
+
+void FrozenWeights::load_matrix(const std::string& name, const WeightView& target) {
+    load_rows(name, target.dense());
 }
 
 void FrozenWeights::load_rows(const std::string& name, const TensorView& target) {

@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "io/weights/base_weights.h"
+#include "model/weight_view.h"
 #include "plan/memory/memory_model.h"
 
 namespace loratrain {
@@ -19,14 +20,20 @@ struct PackedFactors {
     bool operator==(const PackedFactors&) const = default;
 };
 
-/// One linear group of one layer. `matrix` is the augmented matrix of design decision 4,
+/// A frozen matrix and the memory that holds it.
+struct FrozenMatrix {
+    Buffer storage;
+    WeightView view;
+};
+
+/// One linear group of one layer. `matrix` is W [N, K]. GEMMs read the augmented matrix of design
+/// decision 4 (augmented_shape),
 ///   M = [[W_1 | B_1], ..., [W_n | B_n], [A_1], ..., [A_n]]: rows N + n R, columns K + R, ld K + R
-/// (forward: Y_i = [X | S_i] [W_i | B_i]ᵀ; backward: dX = [dY | dS] [W; A]), or, when weights are
-/// staged, W alone in its storage type [N, K].
+/// (forward: Y_i = [X | S_i] [W_i | B_i]ᵀ; backward: dX = [dY | dS] [W; A]): resident weights are
+/// stored in it, staged ones without its pads.
 struct GroupWeights {
     LinearGroupShape shape;
-    Buffer storage;
-    TensorView matrix;
+    FrozenMatrix matrix;
     std::array<Buffer, 3> bias;  ///< per linear, empty = none
     /// What the pads hold now, and their width.
     std::vector<PackedFactors> packed;
@@ -48,8 +55,8 @@ class FrozenWeights {
                   Backend& backend);
 
     LayerWeights& layer(std::int32_t local) { return layers_[static_cast<std::size_t>(local)]; }
-    const TensorView& embedding() const { return embedding_; }  ///< [V, H], first stage
-    const TensorView& head() const { return head_; }            ///< [V, H], last stage
+    const WeightView& embedding() const { return embedding_.view; }  ///< [V, H], first stage
+    const WeightView& head() const { return head_.view; }            ///< [V, H], last stage
     const void* final_norm() const { return final_norm_.data(); }
     const float* inv_freq() const { return inv_freq_.as<float>(); }
 
@@ -57,17 +64,19 @@ class FrozenWeights {
     void load_layer(std::int32_t layer, LayerWeights& weights);
     void load_group(std::int32_t layer, LinearGroup group, GroupWeights& weights);
     Buffer load_vector(const std::string& name, std::int64_t size);
-    Buffer load_matrix(const std::string& name, TensorView& view);
+    /// [V, H].
+    FrozenMatrix load_vocabulary(const std::string& name);
+    FrozenMatrix allocate_matrix(const MatrixShape& stored, const MatrixShape& shape,
+                                 const char* what);
+    void load_matrix(const std::string& name, const WeightView& target);
     void load_rows(const std::string& name, const TensorView& target);
 
     ReplicaView view_;
     const WeightSource& source_;
     Backend& backend_;
     std::vector<LayerWeights> layers_;
-    Buffer embedding_storage_;
-    Buffer head_storage_;
-    TensorView embedding_;
-    TensorView head_;
+    FrozenMatrix embedding_;
+    FrozenMatrix head_;  ///< without storage where it is tied to the embedding of this stage
     Buffer final_norm_;
     Buffer inv_freq_;
 };

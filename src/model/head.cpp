@@ -15,12 +15,8 @@ void Head::norm(const TensorView& x, const TensorView& y) {
 }
 
 TensorView Head::head_block(std::int64_t first, std::int64_t count) {
-    const TensorView block = weights_.head().row_range(first, count);
-    if (!weights_are_staged(view_.plan)) return block;
-    const TensorView wide =
-        matrix(workspace_.staged(), backend_.compute_dtype(), count, block.cols);
-    backend_.copy(wide, block);
-    return wide;
+    const WeightView block = weights_.head().row_range(first, count);
+    return gemm_matrix(block, {block.rows, block.cols}, workspace_.staged(), backend_);
 }
 
 void Head::project(const TensorView& normed, const TensorView& logits) {

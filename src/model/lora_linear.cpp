@@ -63,16 +63,10 @@ void LoraLinear::gather_targets(const Site& site, const std::array<TensorView, 3
 }
 
 TensorView LoraLinear::prepare(const Site& site, bool with_pads) {
-    const GroupWeights& weights = site.weights;
-    TensorView m = weights.matrix;
-    if (weights_are_staged(view_.plan)) {
-        const std::int64_t pad = view_.replica.pad_columns;
-        m = matrix(workspace_.staged(), backend_.compute_dtype(),
-                   weights.shape.out + weights.shape.count * pad, weights.shape.in + pad);
-        backend_.copy(m.row_range(0, weights.shape.out).col_range(0, weights.shape.in),
-                      weights.matrix);
-        site.weights.packed_width = -1;
-    }
+    const WeightView& weights = site.weights.matrix.view;
+    const TensorView m =
+        gemm_matrix(weights, augmented_shape(view_, site.group), workspace_.staged(), backend_);
+    if (weights.residence == WeightResidence::staged) site.weights.packed_width = -1;
     if (with_pads) pack(site, m);
     return m;
 }

@@ -55,7 +55,7 @@ class LoraLinear {
     /// Slots of linear i of the group whose factors its pads are to hold (wanted_).
     const std::vector<LoraSlot>& gather_pads(const Site& site, int i);
     void gather_targets(const Site& site, const std::array<TensorView, 3>& s);
-    /// The matrix to multiply with, in compute type: the resident one, or the staged copy.
+    /// The matrix to multiply with (gemm_matrix).
     TensorView prepare(const Site& site, bool with_pads);
     void pack(const Site& site, const TensorView& m);
     TensorView ds_view(const Site& site, const TensorView& dy, int i) const;

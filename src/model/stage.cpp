@@ -57,7 +57,7 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
     if (loss_) loss_->set_labels(microbatch, rows.targets, terms, tables);
     const std::int64_t t = tables.tokens();
     if (stage_.has_embedding) {
-        backend_.gather_rows(slot.boundary(0, t), weights_.embedding(), tables.token_ids());
+        backend_.gather_rows(slot.boundary(0, t), weights_.embedding().dense(), tables.token_ids());
     }
     for (std::int32_t l = 0; l < stage_.layer_count; ++l) {
         const Range range(backend_, "layer forward", stage_.first_layer + l);

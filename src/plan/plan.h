@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/weight_format.h"
 #include "config/job.h"
 #include "config/model_spec.h"
 #include "plan/cost/costs.h"
@@ -116,8 +117,9 @@ inline constexpr std::int32_t spare_adapters = 256;
 
 struct Plan {
     ModelSpec model;
-    BackendKind backend = BackendKind::cpu;  ///< never automatic
-    Precision precision = Precision::fp32;   ///< storage of the base weights, never automatic
+    BackendKind backend = BackendKind::cpu;    ///< never automatic
+    DType compute = DType::f32;                ///< type that the backend computes in
+    WeightFormat weights = WeightFormat::f32;  ///< of the base weights on the backend
     SampleBounds samples;
     std::uint64_t bytes_per_rank = 0;   ///< as Cluster's
     FittingTokens fitting;              ///< unless bytes_per_rank is 0

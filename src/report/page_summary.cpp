@@ -37,6 +37,13 @@ std::string base_name(const std::string& model) {
     return model.starts_with('/') ? model.substr(model.rfind('/') + 1) : model;
 }
 
+/// "bf16", or "fp32, weights bf16".
+std::string types_text(const Plan& plan) {
+    const bool alike = gemm_reads(traits_of(plan.weights), plan.compute);
+    return to_string(plan.compute) +
+           (alike ? std::string() : cat(", weights ", traits_of(plan.weights).name));
+}
+
 std::string status_tiles(const RunStatus& status, const Pulse& pulse) {
     std::string tiles = tile(cat(status.round, " / ", status.rounds), "step");
     tiles += tile(human_duration(status.elapsed_seconds), "training time");
@@ -66,11 +73,10 @@ std::string run_tiles(const RunRecord& run) {
     tiles +=
         tile(cat(plan.model.family, ", ", plan.model.layers, " layers x ", plan.model.hidden_size),
              "base model, " + base_name(run.job.model.base_model_name_or_path));
-    tiles += tile(
-        cat(word_of(backend_words, plan.backend), ", ", word_of(precision_words, plan.precision)),
-        cat("backend, ", replica.stages.size(),
-            replica.stages.size() == 1 ? " stage, " : " stages, ", replica.microbatch_tokens,
-            " tokens a microbatch"));
+    tiles += tile(cat(word_of(backend_words, plan.backend), ", ", types_text(plan)),
+                  cat("backend, ", replica.stages.size(),
+                      replica.stages.size() == 1 ? " stage, " : " stages, ",
+                      replica.microbatch_tokens, " tokens a microbatch"));
     return tiles;
 }
 

@@ -46,7 +46,7 @@ class Case {
         const ModelSpec model = *model_preset("llama-3.1-8b");
         rules_.capacity = capacity;
         rules_.max_in_flight = stages;
-        rules_.costs = built_in_costs(model, Precision::bf16, "h200");
+        rules_.costs = built_in_costs(model, DType::bf16, "h200");
         rules_.threads = threads;
         rules_.stages =
             best_split(rules_, static_cast<std::int32_t>(model.layers), stages, load_of(rounds_));
@@ -191,7 +191,7 @@ void print_padding(const Lengths* dataset) {
     PackRules rules;
     rules.capacity = 6144;
     rules.max_in_flight = 4;
-    rules.costs = built_in_costs(*model_preset("llama-3.1-8b"), Precision::bf16, "h200");
+    rules.costs = built_in_costs(*model_preset("llama-3.1-8b"), DType::bf16, "h200");
     for (std::int32_t s = 0; s < 4; ++s) rules.stages.push_back({s, s * 8, 8, s == 0, s == 3});
     std::int64_t tokens = 0;
     std::int64_t padded = 0;
@@ -213,7 +213,7 @@ void print_planning(const Lengths* dataset, int threads) {
     rules.capacity = 6144;
     rules.max_in_flight = 4;
     rules.threads = threads;
-    rules.costs = built_in_costs(*model_preset("llama-3.1-8b"), Precision::bf16, "h200");
+    rules.costs = built_in_costs(*model_preset("llama-3.1-8b"), DType::bf16, "h200");
     for (std::int32_t s = 0; s < 4; ++s) rules.stages.push_back({s, s * 8, 8, s == 0, s == 3});
     const double start = seconds_now();
     std::size_t microbatches = 0;

@@ -41,13 +41,13 @@ constexpr double memory_rate_cpu = 10e9;
 
 }  // namespace
 
-CostModel built_in_costs(const ModelSpec& model, Precision precision, std::string_view device) {
+CostModel built_in_costs(const ModelSpec& model, DType compute, std::string_view device) {
     const auto* found = std::find_if(devices.begin(), devices.end(),
                                      [&](const DeviceRates& d) { return d.name == device; });
     const bool known = found != devices.end();
     const DeviceRates& rates = known ? *found : devices[1];
     const bool cpu = rates.name == "cpu";
-    const double speed = !cpu && precision == Precision::fp32 ? fp32_on_gpu : 1.0;
+    const double speed = !cpu && compute == DType::f32 ? fp32_on_gpu : 1.0;
 
     const auto head = static_cast<double>(model.vocab_size * model.hidden_size);
     const double layer =

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/dtype.h"
 #include "config/job.h"
 #include "config/model_spec.h"
 #include "plan/cost/costs.h"
@@ -11,9 +12,10 @@
 
 namespace loratrain {
 
-/// Estimate from the sizes of the model and rates of the device: "h200", "h100", "a100", "cpu";
-/// any other name counts as h100 (CUDA) and says so in `source`. Depends on its arguments alone.
-CostModel built_in_costs(const ModelSpec& model, Precision precision, std::string_view device);
+/// Estimate from the sizes of the model and rates of the device that computes in `compute`: "h200",
+/// "h100", "a100", "cpu"; any other name counts as h100 (CUDA) and says so in `source`. Depends on
+/// its arguments alone.
+CostModel built_in_costs(const ModelSpec& model, DType compute, std::string_view device);
 
 /// The devices whose costs are built in: "h200", "h100", "a100", "cpu".
 std::vector<std::string> device_names();

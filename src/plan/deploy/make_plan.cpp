@@ -17,6 +17,7 @@
 #include "plan/deploy/search_layout.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/memory_model.h"
+#include "plan/number_types.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/admission.h"
 
@@ -52,11 +53,9 @@ class Planner {
         plan_.model = model;
         plan_.replicas.resize(1);
         plan_.backend = cluster.backend;
-        plan_.precision = job.model.precision;
-        if (plan_.precision == Precision::automatic) {
-            plan_.precision =
-                plan_.backend == BackendKind::cuda ? Precision::bf16 : Precision::fp32;
-        }
+        const NumberTypes types = number_types(job.model.precision, plan_.backend);
+        plan_.compute = types.compute;
+        plan_.weights = types.weights;
         for (const AdapterJob& adapter : job.adapters) used_.insert(adapter.dataset);
         longest_sample_ = longest_sample();
         if (former != nullptr) keep_sizes(only_replica(*former).replica);
@@ -67,7 +66,7 @@ class Planner {
         check_datasets();
         check_ranks();
         problems_.throw_if_any();
-        built_in_ = built_in_costs(plan_.model, plan_.precision, device_of(cluster_));
+        built_in_ = built_in_costs(plan_.model, plan_.compute, device_of(cluster_));
         plan_.costs = cluster_.costs.value_or(built_in_);
         usual_loads_ = usual_loads();
         largest_round_ = largest_round();

@@ -42,7 +42,7 @@ bool on_cuda(const Plan& plan) {
 }
 
 bool in_bf16(const Plan& plan) {
-    return on_cuda(plan) && plan.precision == Precision::bf16;
+    return on_cuda(plan) && plan.compute == DType::bf16;
 }
 
 bool takes_cudnn(const ReplicaView& view) {

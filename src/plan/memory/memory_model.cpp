@@ -9,7 +9,6 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::uint64_t alignment = 256;
 constexpr std::int64_t logits_chunk_bytes_cpu = 64LL << 20U;
 constexpr std::int64_t logits_chunk_bytes_cuda = 256LL << 20U;
 constexpr std::int64_t logits_chunk_rows = 256;  ///< or a multiple: whole tiles of a product
@@ -34,11 +33,7 @@ std::uint64_t norm_and_bias_bytes(const ReplicaView& view) {
 std::uint64_t layer_weight_bytes(const ReplicaView& view) {
     std::uint64_t bytes = norm_and_bias_bytes(view);
     for (int g = 0; g < linear_group_count; ++g) {
-        const auto group = static_cast<LinearGroup>(g);
-        const LinearGroupShape shape = group_shape(view.lane_model, group);
-        bytes += weights_are_staged(view.plan)
-                     ? bytes_of(shape.in * shape.out, weight_bytes(view.plan))
-                     : bytes_of(augmented_elements(view, group), compute_bytes(view.plan));
+        bytes += stored_layout(view.plan, stored_shape(view, static_cast<LinearGroup>(g))).bytes;
     }
     return bytes;
 }
@@ -78,21 +73,32 @@ std::int32_t padded_columns(std::int32_t columns) {
     return (columns + multiple - 1) / multiple * multiple;
 }
 
-std::uint64_t aligned(std::uint64_t bytes) {
-    return (bytes + alignment - 1) / alignment * alignment;
-}
-
 std::uint64_t compute_bytes(const Plan& plan) {
-    const bool bf16 = plan.backend == BackendKind::cuda && plan.precision == Precision::bf16;
-    return size_of(bf16 ? DType::bf16 : DType::f32);
-}
-
-std::uint64_t weight_bytes(const Plan& plan) {
-    return size_of(plan.precision == Precision::bf16 ? DType::bf16 : DType::f32);
+    return size_of(plan.compute);
 }
 
 bool weights_are_staged(const Plan& plan) {
-    return weight_bytes(plan) != compute_bytes(plan);
+    return !gemm_reads(traits_of(plan.weights), plan.compute);
+}
+
+MatrixShape augmented_shape(const ReplicaView& view, LinearGroup group) {
+    const LinearGroupShape shape = group_shape(view.lane_model, group);
+    const std::int64_t r = view.replica.pad_columns;
+    return {shape.out + shape.count * r, shape.in + r};
+}
+
+MatrixShape stored_shape(const ReplicaView& view, LinearGroup group) {
+    if (!weights_are_staged(view.plan)) return augmented_shape(view, group);
+    const LinearGroupShape shape = group_shape(view.lane_model, group);
+    return {shape.out, shape.in};
+}
+
+WeightLayout stored_layout(const Plan& plan, const MatrixShape& shape) {
+    return weight_layout(traits_of(plan.weights), shape);
+}
+
+MatrixShape vocabulary_shape(const ModelSpec& model) {
+    return {model.vocab_size, model.hidden_size};
 }
 
 LayerSlotLayout layer_slot_layout(const ReplicaView& view) {
@@ -127,7 +133,7 @@ std::uint64_t boundary_bytes(const ReplicaView& view) {
 std::uint64_t table_bytes(const ReplicaView& view) {
     constexpr std::int64_t tables = 10;
     return bytes_of(tables * (view.replica.microbatch_tokens + 1), sizeof(std::int32_t)) +
-           tables * alignment;
+           tables * tensor_alignment;
 }
 
 std::int32_t kept_layers(const ReplicaView& view, const StagePlan& stage) {
@@ -190,7 +196,7 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
         const LinearGroupShape shape = group_shape(model, group);
         widest_in = std::max(widest_in, shape.in);
         widest_out = std::max(widest_out, shape.out + shape.count * r);
-        largest_group = std::max(largest_group, augmented_elements(view, group));
+        largest_group = std::max(largest_group, augmented_shape(view, group).elements());
     }
     layout.input = bytes_of(t * (widest_in + r), e);
     layout.gradient = bytes_of(t * widest_out, e);
@@ -213,12 +219,6 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
                      bytes_of(2 * adapters, sizeof(std::int64_t)) +
                      2 * bytes_of(t + 1, sizeof(double));
     return layout;
-}
-
-std::int64_t augmented_elements(const ReplicaView& view, LinearGroup group) {
-    const LinearGroupShape shape = group_shape(view.lane_model, group);
-    const std::int64_t r = view.replica.pad_columns;
-    return (shape.out + shape.count * r) * (shape.in + r);
 }
 
 std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& model,
@@ -258,8 +258,7 @@ MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t sta
     const ModelSpec& model = view.lane_model;
     MemoryPlan memory;
     memory.weights = static_cast<std::uint64_t>(stage.layer_count) * layer_weight_bytes(view);
-    const std::uint64_t matrix =
-        bytes_of(model.vocab_size * model.hidden_size, weight_bytes(view.plan));
+    const std::uint64_t matrix = stored_layout(view.plan, vocabulary_shape(model)).bytes;
     if (stage.has_embedding) memory.weights += matrix;
     if (stage.has_head) memory.weights += bytes_of(model.hidden_size, compute_bytes(view.plan));
     if (stage.has_head && !(model.tie_word_embeddings && stage.has_embedding)) {

@@ -3,14 +3,13 @@
 #include <array>
 #include <cstdint>
 
-#include "base/dtype.h"
+#include "base/alignment.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {
 
 /// Sizes of what a stage allocates. The model layer allocates with these same functions, so the
-/// prediction is the allocation. Bytes unless a name says columns; e = bytes of the compute type
-/// (4 on the CPU and on CUDA with fp32 weights, 2 on CUDA with bf16 weights).
+/// prediction is the allocation. Bytes unless a name says columns; e = bytes of the compute type.
 
 /// Linears that read the same input and so share one augmented matrix (design decision 4).
 enum class LinearGroup : std::uint8_t { qkv, o, gate_up, down };
@@ -29,16 +28,20 @@ inline constexpr std::int32_t free_columns = 64;
 /// LoRA columns of matrices are a multiple of 16.
 std::int32_t padded_columns(std::int32_t columns);
 
-/// Rounds up to the alignment of every tensor (256 bytes, the finest that GEMM libraries tell
-/// apart: an op gets the same algorithm wherever its tensors lie).
-std::uint64_t aligned(std::uint64_t bytes);
-
 std::uint64_t compute_bytes(const Plan& plan);  ///< e
-std::uint64_t weight_bytes(const Plan& plan);   ///< bytes of a stored base weight
 
-/// True when base weights are stored narrower than the compute type and are widened into a shared
-/// scratch matrix at each use (bf16 storage on the CPU).
+/// True when no GEMM reads the weights as they are stored: they are widened into a shared scratch
+/// matrix at each use (bf16 storage on the CPU).
 bool weights_are_staged(const Plan& plan);
+
+/// A group's augmented matrix: (N + count R) x (K + R).
+MatrixShape augmented_shape(const ReplicaView& view, LinearGroup group);
+/// What is stored of it: all, or where weights are staged W alone, N x K.
+MatrixShape stored_shape(const ReplicaView& view, LinearGroup group);
+/// A matrix in the format of the base weights.
+WeightLayout stored_layout(const Plan& plan, const MatrixShape& shape);
+/// The embedding, and the head.
+MatrixShape vocabulary_shape(const ModelSpec& model);
 
 /// Byte offsets of one decoder layer's saved activations inside its part of a slot:
 /// qkv [T, QD+2GD], qk_raw [T, QD+GD] (before the q/k norm; only with qk_norm), o [T, QD+R] (its
@@ -104,9 +107,6 @@ struct WorkspaceLayout {
     std::uint64_t total() const;
 };
 WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage);
-
-/// Elements of one group's augmented matrix: (N + count R) x (K + R).
-std::int64_t augmented_elements(const ReplicaView& view, LinearGroup group);
 
 /// Parameters of an adapter in the layers of a stage.
 std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& model,

@@ -16,8 +16,8 @@ std::string summary(const Plan& plan) {
     return cat("model       ", model.family, ", ", model.layers, " layers, hidden size ",
                model.hidden_size, ", vocabulary ", model.vocab_size, ", ",
                format_fixed(static_cast<double>(matmul_parameters(model)) / 1e6, 1),
-               " M matrix parameters, ", plan.precision == Precision::bf16 ? "bf16" : "fp32",
-               " on ", plan.backend == BackendKind::cuda ? "cuda" : "cpu", "\n");
+               " M matrix parameters, ", traits_of(plan.weights).name, " on ",
+               plan.backend == BackendKind::cuda ? "cuda" : "cpu", "\n");
 }
 
 std::string range_text(std::int32_t first, std::int32_t count) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config/job_words.h"
+#include "plan/number_types.h"
 #include "plan/text/yaml_values.h"
 
 namespace loratrain {
@@ -15,6 +16,8 @@ using namespace plan_yaml;
 
 constexpr std::array<Word<RopeType>, 3> rope_words{
     {{"standard", RopeType::standard}, {"linear", RopeType::linear}, {"llama3", RopeType::llama3}}};
+
+constexpr std::array<Word<DType>, 2> compute_words{{{"fp32", DType::f32}, {"bf16", DType::bf16}}};
 
 // ---- writing
 
@@ -229,6 +232,12 @@ CostModel read_costs(const Map& map) {
     return costs;
 }
 
+WeightFormat read_format(const std::string& name) {
+    const auto format = weight_format(name);
+    if (!format) fail(cat("'", name, "' is not known here"));
+    return *format;
+}
+
 LayoutTrial read_trial(const YAML::Node& node) {
     const std::vector<std::string> fields = fields_of(node);
     if (fields.size() != 3) fail("a trial needs 3 numbers");
@@ -258,12 +267,25 @@ std::vector<ReplicaPlan> read_replicas(const YAML::Node& root) {
     return replicas;
 }
 
+/// A plan of before says `precision`, for both.
+void read_number_types(const Map& map, Plan& plan) {
+    NumberTypes types;
+    if (map.has("precision")) {
+        types = number_types(parse_word(precision_words, map.text("precision")), plan.backend);
+    } else {
+        types.compute = parse_word(compute_words, map.text("compute"));
+        types.weights = read_format(map.text("weight_format"));
+    }
+    plan.compute = types.compute;
+    plan.weights = types.weights;
+}
+
 Plan read_plan(const YAML::Node& root) {
     const Map map(root);
     Plan plan;
     plan.model = read_model(root);
     plan.backend = parse_word(backend_words, map.text("backend"));
-    plan.precision = parse_word(precision_words, map.text("precision"));
+    read_number_types(map, plan);
     const YAML::Node samples = map.at("sample_bounds");
     plan.samples = read_samples(Map(samples));
     map.read("bytes_per_rank", plan.bytes_per_rank);
@@ -288,7 +310,8 @@ std::string to_text(const Plan& plan) {
     std::string text = model_text(plan.model);
     text += cat(
         "backend: ", word_of(backend_words, plan.backend),
-        "\nprecision: ", word_of(precision_words, plan.precision),
+        "\ncompute: ", word_of(compute_words, plan.compute),
+        "\nweight_format: ", traits_of(plan.weights).name,
         "\nsample_bounds: {longest: ", plan.samples.longest, ", shortest: ", plan.samples.shortest,
         ", per_round: ", plan.samples.per_round, "}\nbytes_per_rank: ", plan.bytes_per_rank,
         "\nfitting_tokens: {none: ", plan.fitting.none, ", layer: ", plan.fitting.layer, "}\n");

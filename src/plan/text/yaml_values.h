@@ -44,10 +44,11 @@ std::vector<Number> parse_numbers(const YAML::Node& node) {
     return values;
 }
 
-/// A map whose keys must be there; `node` is kept by reference.
+/// A map whose keys that are read must be there; `node` is kept by reference.
 class Map {
   public:
     explicit Map(const YAML::Node& node);
+    bool has(const char* key) const { return node_[key].IsDefined(); }
     YAML::Node at(const char* key) const;
     std::string text(const char* key) const { return at(key).as<std::string>(); }
     void read(const char* key, std::string& value) const { value = text(key); }

@@ -108,9 +108,12 @@ TEST(CostKey, TellsModelsDevicesAndAdaptersApart) {
     job.adapters[0].r = 32;
     EXPECT_NE(cost_key(job, plan, "H200", 8), key);
     job.adapters[0].r = 16;
-    plan.precision = Precision::bf16;
+    plan.compute = DType::bf16;
     EXPECT_NE(cost_key(job, plan, "H200", 8), key);
-    plan.precision = Precision::fp32;
+    plan.compute = DType::f32;
+    plan.weights = WeightFormat::bf16;
+    EXPECT_NE(cost_key(job, plan, "H200", 8), key);
+    plan.weights = WeightFormat::f32;
     plan.model.layers = 3;
     EXPECT_EQ(cost_key(job, plan, "H200", 8), key);
     plan.model.vocab_size = 3;

@@ -1,3 +1,4 @@
+#include "backend/cpu/cpu_backend.h"
 #include "unit/model/shared_stages.h"
 #include "unit/model/small_stage.h"
 
@@ -78,6 +79,34 @@ TEST(StageMemory, TiedHead) {
 TEST(StageMemory, StagedBf16) {
     for (const int ranks : {1, 3}) {
         expect_exact({small_model(), two_adapters(), ranks, Precision::bf16});
+    }
+}
+
+/// Allocates and loads as a GPU that computes in `compute`.
+class AsIfOnGpu : public CpuBackend {
+  public:
+    explicit AsIfOnGpu(DType compute) : CpuBackend(1), compute_(compute) {}
+    DType compute_dtype() const override { return compute_; }
+
+  private:
+    DType compute_;
+};
+
+TEST(StageMemory, WeightsOnGpus) {
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+        ModelSpec model = small_model();
+        model.qkv_bias = true;
+        SmallCase test_case(model, two_adapters(), 2, precision);
+        test_case.cluster.backend = BackendKind::cuda;
+        test_case.make_plan_again();
+        const Plan& plan = test_case.plan;
+        ASSERT_EQ(plan.compute, precision == Precision::bf16 ? DType::bf16 : DType::f32);
+        const ReplicaView view = only_replica(plan);
+        for (std::size_t s = 0; s < view.replica.stages.size(); ++s) {
+            AsIfOnGpu backend(plan.compute);
+            const FrozenWeights weights(view, view.replica.stages[s], *test_case.weights, backend);
+            EXPECT_EQ(backend.memory().current, plan.memory[s].weights) << "stage " << s;
+        }
     }
 }
 

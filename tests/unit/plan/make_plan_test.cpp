@@ -47,7 +47,8 @@ TEST(MakePlan, FillsEveryField) {
     EXPECT_EQ(plan.replicas[0].stages.size(), 2U);
     EXPECT_EQ(plan.replicas[0].max_in_flight, 2);
     EXPECT_EQ(plan.backend, BackendKind::cpu);
-    EXPECT_EQ(plan.precision, Precision::fp32);
+    EXPECT_EQ(plan.compute, DType::f32);
+    EXPECT_EQ(plan.weights, WeightFormat::f32);
     EXPECT_EQ(plan.replicas[0].microbatch_tokens, 240);
     EXPECT_EQ(plan.replicas[0].pad_columns, 32);  // 3 x 8, rounded up
     EXPECT_EQ(plan.replicas[0].saved_columns, 32);
@@ -132,12 +133,27 @@ TEST(MakePlan, SharesNothingThatDoesNotFit) {
     }
 }
 
-TEST(MakePlan, CudaStoresBf16) {
-    Case test = uniform_case(1, 1, 4, 10, 2);
-    test.cluster.backend = BackendKind::cuda;
-    EXPECT_EQ(test.plan().precision, Precision::bf16);
-    test.job.model.precision = Precision::fp32;
-    EXPECT_EQ(test.plan().precision, Precision::fp32);
+TEST(MakePlan, PrecisionIsComputeTypeAndWeightFormat) {
+    using enum BackendKind;
+    struct Choice {
+        BackendKind backend;
+        Precision precision;
+        DType compute;
+        WeightFormat weights;
+    };
+    for (const Choice& choice :
+         {Choice{cuda, Precision::automatic, DType::bf16, WeightFormat::bf16},
+          {cuda, Precision::bf16, DType::bf16, WeightFormat::bf16},
+          {cuda, Precision::fp32, DType::f32, WeightFormat::f32},
+          {cpu, Precision::automatic, DType::f32, WeightFormat::f32},
+          {cpu, Precision::bf16, DType::f32, WeightFormat::bf16},
+          {cpu, Precision::fp32, DType::f32, WeightFormat::f32}}) {
+        Case test = uniform_case(1, 1, 4, 10, 2);
+        test.cluster.backend = choice.backend;
+        test.job.model.precision = choice.precision;
+        EXPECT_EQ(test.plan().compute, choice.compute);
+        EXPECT_EQ(test.plan().weights, choice.weights);
+    }
 }
 
 TEST(MakePlan, TotalStepsAsHuggingFace) {

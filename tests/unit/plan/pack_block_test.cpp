@@ -219,7 +219,7 @@ TEST(PackBlock, BalancedIsFasterThanTheBaselinesOnMixedLengths) {
     PackRules rules;
     rules.packing = Packing::greedy;
     rules.capacity = 7168;
-    rules.costs = built_in_costs(model, Precision::bf16, "h200");
+    rules.costs = built_in_costs(model, DType::bf16, "h200");
     rules.stages = best_split(rules, static_cast<std::int32_t>(model.layers), 4, load_of(rounds));
     const auto tokens_per_second = [&](SchedulePolicy policy, std::int32_t in_flight) {
         rules.policy = policy;

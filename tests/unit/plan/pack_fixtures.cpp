@@ -62,7 +62,7 @@ PackRules small_rules(std::int32_t stages, std::int64_t capacity, std::int32_t l
     rules.capacity = capacity;
     rules.max_in_flight = stages;
     rules.solver_seconds = 100.0;
-    rules.costs = built_in_costs(costed_model(), Precision::bf16, "h200");
+    rules.costs = built_in_costs(costed_model(), DType::bf16, "h200");
     for (std::int32_t s = 0; s < stages; ++s) {
         rules.stages.push_back({s, s * layers, layers, s == 0, s + 1 == stages});
     }

@@ -17,7 +17,8 @@ Plan odd_plan() {
     plan.model.qk_norm = true;
     plan.model.tie_word_embeddings = true;
     plan.backend = BackendKind::cuda;
-    plan.precision = Precision::bf16;
+    plan.compute = DType::bf16;
+    plan.weights = WeightFormat::bf16;
     plan.adapters[1].name = "true";
     plan.adapters[2].name = "1e3";
     plan.memory[0].weights = 18446744073709551615U;
@@ -68,7 +69,8 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.model.rope.original_max_position, 4096);
     EXPECT_TRUE(read.model.qk_norm && read.model.tie_word_embeddings && !read.model.qkv_bias);
     EXPECT_EQ(read.backend, BackendKind::cuda);
-    EXPECT_EQ(read.precision, Precision::bf16);
+    EXPECT_EQ(read.compute, DType::bf16);
+    EXPECT_EQ(read.weights, WeightFormat::bf16);
     EXPECT_EQ(read.replicas[0].saved_columns, plan.replicas[0].saved_columns);
     EXPECT_EQ(read.adapters[1].name, "true");
     EXPECT_EQ(read.adapters[1].group_samples, 2);
@@ -104,6 +106,21 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(to_text(read), to_text(plan));
 }
 
+TEST(PlanText, ReadsThePrecisionOfPlansOfBefore) {
+    const std::string now = "compute: bf16\nweight_format: bf16\n";
+    for (const auto& [backend, compute] :
+         {std::pair("cuda", DType::bf16), std::pair("cpu", DType::f32)}) {
+        std::string text = to_text(odd_plan());
+        text.replace(text.find("backend: cuda"), 13, cat("backend: ", backend));
+        text.replace(text.find(now), now.size(), "precision: bf16\n");
+        EXPECT_EQ(plan_from_text(text).compute, compute);
+        EXPECT_EQ(plan_from_text(text).weights, WeightFormat::bf16);
+        text.replace(text.find("precision: bf16"), 15, "precision: fp32");
+        EXPECT_EQ(plan_from_text(text).compute, DType::f32);
+        EXPECT_EQ(plan_from_text(text).weights, WeightFormat::f32);
+    }
+}
+
 TEST(PlanText, RefusesWhatItDidNotWrite) {
     const std::string good = to_text(odd_plan());
     const auto with = [](std::string text, const std::string& from, const std::string& to) {
@@ -112,6 +129,9 @@ TEST(PlanText, RefusesWhatItDidNotWrite) {
     EXPECT_THROW(plan_from_text("[1, 2"), Error);
     EXPECT_THROW(plan_from_text("7"), Error);
     EXPECT_THROW(plan_from_text(with(good, "backend: cuda", "backend: gpu")), Error);
+    EXPECT_THROW(plan_from_text(with(good, "compute: bf16", "compute: bf8")), Error);
+    EXPECT_THROW(plan_from_text(with(good, "weight_format: bf16", "weight_format: bf8")), Error);
+    EXPECT_THROW(plan_from_text(with(good, "weight_format: bf16\n", "")), Error);
     EXPECT_THROW(plan_from_text(with(good, "max_in_flight: ", "max_in_flight: x")), Error);
     EXPECT_THROW(plan_from_text(with(good, "qk_norm: true", "qk_norm: 1")), Error);
     EXPECT_THROW(plan_from_text(with(good, "pad_columns", "columns")), Error);

@@ -103,7 +103,7 @@ TEST(ShareLayers, EightAdaptersLevelTheStagesExactly) {
 }
 
 TEST(ShareLayers, ALargeModelWithFewAdapters) {
-    const CostModel costs = built_in_costs(*model_preset("llama-3.1-8b"), Precision::bf16, "h200");
+    const CostModel costs = built_in_costs(*model_preset("llama-3.1-8b"), DType::bf16, "h200");
     const AdapterLoads loads = loads_of_tokens({2048, 2048, 2048, 2048});
     for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
         const Shared result(32, 4, costs, loads, recompute);

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "base/weight_format.h"
+#include "config/job.h"
+
+namespace loratrain {
+
+/// What a job's `model.precision` stands for on a backend: the type that it computes in, and the
+/// format of the base weights there.
+struct NumberTypes {
+    DType compute = DType::f32;
+    WeightFormat weights = WeightFormat::f32;
+};
+
+/// fp32: both. bf16: both on CUDA, storage alone on the CPU, which computes in fp32.
+/// automatic: bf16 on CUDA, fp32 on the CPU.
+NumberTypes number_types(Precision precision, BackendKind backend);
+
+}  // namespace loratrain
