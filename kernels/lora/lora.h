@@ -21,10 +21,17 @@ struct LoraShrinkParams {
     std::int64_t copy_rows = 0;  ///< ranks rounded up to lora_copy_row_multiple, summed
 };
 constexpr std::int32_t lora_copy_row_multiple = 8;
+constexpr std::int32_t lora_copy_column_multiple = 64;  ///< of lora_copy_ld
 std::int64_t lora_copy_ld(std::int64_t k);
 std::int32_t lora_shrink_tile_rows(const LoraShrinkParams& params);
 std::int64_t lora_shrink_workspace(const LoraShrinkParams& params);
 cudaError_t lora_shrink(cudaStream_t stream, const LoraShrinkParams& params);
+
+/// What the sweeps of the two gradients go by on tensor cores: a thread block's features, and what
+/// the tokens of a tile and the ranks of a slot in one target are multiples of.
+constexpr std::int32_t lora_sweep_columns = 256;
+constexpr std::int32_t lora_sweep_row_multiple = 256;
+constexpr std::int32_t lora_sweep_rank_multiple = 16;
 
 /// dS = scale dY B in the slot's own columns, other columns 0, and grad_b += dYᵀ S.
 struct LoraBackwardParams {

@@ -12,9 +12,10 @@ namespace loratrain::kernels::sweep {
 
 constexpr int threads = 256;
 constexpr int warps = threads / 32;
-constexpr int block_columns = 256;  ///< features that one thread block sweeps
-constexpr int block_rows = 32;      ///< tokens that a warp takes at once
-constexpr int block_ranks = 16;
+constexpr int block_columns = lora_sweep_columns;
+constexpr int block_rows = 32;  ///< tokens that a warp takes at once
+constexpr int block_ranks = lora_sweep_rank_multiple;
+static_assert(warps * block_rows == lora_sweep_row_multiple);
 constexpr int row_pieces = block_rows / 8;
 constexpr int stage_pieces = block_rows * line_pieces;  ///< of one warp, 16 bytes each
 constexpr int chunk_pieces = block_rows * 4;            ///< of a chunk after dropout

@@ -60,7 +60,7 @@ SweepParams grad_a_sweep(const LoraGradAParams& p) {
 std::int32_t lora_tensor_sweep_rows(const Matrix& x, int processors) {
     const int column_blocks = std::max(1, pieces(x.cols, block_columns));
     const int row_tiles = std::max(1, processors / column_blocks);
-    constexpr int multiple = warps * block_rows;
+    constexpr int multiple = lora_sweep_row_multiple;
     return std::max(1, pieces(pieces(x.rows, row_tiles), multiple)) * multiple;
 }
 

@@ -330,6 +330,7 @@ cudaError_t launch_for(cudaStream_t stream, const LoraShrinkParams& p, int strip
 }  // namespace
 
 std::int64_t lora_tensor_copy_ld(std::int64_t k) {
+    static_assert(line_columns == lora_copy_column_multiple);
     return (k + line_columns - 1) / line_columns * line_columns;
 }
 

@@ -15,6 +15,11 @@ struct AttentionShape {
     std::int64_t tokens = 0;  ///< at least `length`
 };
 
+/// Head dimensions that cuDNN's attention is used for.
+constexpr bool cudnn_takes(std::int64_t head_dim) {
+    return head_dim % 8 == 0 && head_dim <= 128;
+}
+
 inline AttentionShape attention_shape(std::int64_t samples, std::int64_t longest,
                                       std::int64_t tokens) {
     constexpr std::int64_t shortest_length = 128;

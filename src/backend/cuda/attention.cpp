@@ -7,8 +7,10 @@
 #include "backend/cuda/attention_cudnn.h"
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
+#include "base/device_memory.h"
 #include "base/error.h"
 #include "kernels/attention.h"
+#include "kernels/attention_launch.h"
 
 namespace loratrain {
 
@@ -16,6 +18,8 @@ namespace {
 
 constexpr std::size_t staging_sectors = 4;
 constexpr std::size_t staging_bytes = 256U << 10U;
+static_assert(sizeof(float2) == device_memory::attention_row_statistics);
+static_assert(kernels::attention_plain_rows == device_memory::attention_least_tile_rows);
 constexpr const char* row_stats_name = "attention row statistics";
 
 /// cuDNN's graphs are used where the samples are longer than this, measured on an H200: below, its
@@ -109,6 +113,7 @@ void CudaAttention::allow_any_order() {
 void CudaAttention::reserve(const ScratchSizes& sizes) {
     row_stats_.reserve(sizes.attention_rows, row_stats_name);
     const std::array tables{&forward_tiles_, &query_tiles_, &key_tiles_};
+    static_assert(tables.size() == device_memory::attention_tile_tables);
     for (AttentionTiles* tiles : tables) tiles->reserve(sizes.attention_tiles / tables.size());
     if (cudnn_) cudnn_->reserve(sizes.cudnn_workspace, sizes.cudnn_tables);
 }

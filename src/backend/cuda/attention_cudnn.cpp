@@ -12,6 +12,7 @@
 
 #include "backend/cuda/growing_memory.h"
 #include "base/attention_shape.h"
+#include "base/device_memory.h"
 #include "base/error.h"
 
 namespace loratrain {
@@ -26,9 +27,7 @@ enum Operand : std::int64_t { q, k, v, o, stats, d_o, dq, dk, dv, operand_count 
 constexpr std::int64_t lengths_id = 100;
 constexpr std::int64_t offsets_id = 200;  ///< + operand
 
-/// Repeatable gradients need a matrix of scores per head in memory: heads are taken in parts so
-/// that those stay below this many bytes.
-constexpr std::int64_t score_bytes_limit = INT64_C(4) << 30;
+static_assert(operand_count == device_memory::cudnn_operands);
 
 struct Shape {
     std::int64_t samples = 0;
@@ -256,11 +255,9 @@ class CudnnAttentionGraphs final : public CudnnAttention {
 
     bool run(const Attention& op, const std::vector<Bound>& operands, bool backward,
              SampleTable& table) {
-        if (op.head_dim % 8 != 0 || op.head_dim > 128) {
-            return refuse(cat("head_dim ", op.head_dim));
-        }
+        if (!cudnn_takes(op.head_dim)) return refuse(cat("head_dim ", op.head_dim));
         Shape shape = shape_of(op, backward);
-        while (backward && !any_order_ && shape.score_bytes() > score_bytes_limit) {
+        while (backward && !any_order_ && shape.score_bytes() > device_memory::cudnn_scores) {
             if (shape.kv_heads % 2 != 0) {
                 return refuse(cat("needs ", shape.score_bytes(), " bytes for scores"));
             }

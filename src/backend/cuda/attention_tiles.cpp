@@ -2,7 +2,11 @@
 
 #include <algorithm>
 
+#include "base/device_memory.h"
+
 namespace loratrain {
+
+static_assert(sizeof(kernels::AttentionTile) == device_memory::attention_tile);
 
 std::vector<kernels::AttentionTile> attention_tiles(const PackedRows& rows, std::int64_t tile_rows,
                                                     TileOrder order) {

@@ -2,6 +2,7 @@
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
+#include "base/device_memory.h"
 
 namespace loratrain {
 
@@ -9,7 +10,7 @@ void CudaBackend::cross_entropy(const CrossEntropy& op) {
     require_compute({&op.logits});
     const auto rows = static_cast<std::size_t>(op.logits.rows);
     auto* workspace =
-        static_cast<char*>(reserve_workspace(rows * (sizeof(double) + sizeof(std::int32_t))));
+        static_cast<char*>(reserve_workspace(rows * std::size_t{device_memory::cross_entropy_row}));
     kernels::CrossEntropyParams params;
     params.logits = matrix_of(op.logits);
     params.targets = op.targets;

@@ -8,17 +8,14 @@
 #include "backend/cuda/staging_ring.h"
 #include "backend/cuda/table_cache.h"
 #include "backend/gpu_info.h"
+#include "base/device_memory.h"
 
 namespace loratrain {
 
 namespace {
 
-constexpr std::size_t gemm_workspace_bytes = std::size_t{32} << 20U;
 constexpr std::size_t transfer_sectors = 4;
 constexpr std::size_t transfer_sector_bytes = std::size_t{8} << 20U;
-constexpr std::size_t table_sectors = 8;
-constexpr std::size_t table_sector_bytes = std::size_t{512} << 10U;
-constexpr std::size_t lora_table_bytes = std::size_t{8} << 20U;
 
 }  // namespace
 
@@ -47,11 +44,12 @@ CudaBackend::CudaBackend(int device, DType compute, const std::string& algorithm
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     transfers_ =
         std::make_unique<StagingRing>(stream_, transfer_sectors, transfer_sector_bytes, false);
-    tables_ =
-        std::make_unique<StagingRing>(stream_, table_sectors, table_sector_bytes, true, &memory_);
-    lora_tables_ = std::make_unique<TableCache>(stream_, *transfers_, lora_table_bytes, &memory_);
+    tables_ = std::make_unique<StagingRing>(stream_, device_memory::table_ring_sectors,
+                                            device_memory::table_ring_sector, true, &memory_);
+    lora_tables_ = std::make_unique<TableCache>(stream_, *transfers_,
+                                                device_memory::lora_table_cache, &memory_);
     readbacks_ = std::make_unique<ReadbackPool>(stream_);
-    gemm_workspace_ = allocate(gemm_workspace_bytes, "GEMM workspace");
+    gemm_workspace_ = allocate(device_memory::gemm_workspace, "GEMM workspace");
     gemm_ = std::make_unique<GemmCublasLt>(stream_, compute_, name_, gemm_workspace_, &memory_,
                                            algorithm_file);
     attention_ = std::make_unique<CudaAttention>(stream_, compute_, &memory_);

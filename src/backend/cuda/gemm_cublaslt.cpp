@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "backend/cuda/check.h"
+#include "base/alignment.h"
 #include "base/gemm_shape.h"
 
 namespace loratrain {
@@ -18,17 +19,16 @@ namespace {
 
 constexpr int most_proposals = 24;
 constexpr int timed_runs = 3;
-constexpr float hopeless = 1.15F;  // a first time so far above the best is not repeated
-constexpr std::uint64_t best_alignment = 256;
+constexpr float hopeless = 1.15F;            // a first time so far above the best is not repeated
 constexpr std::int64_t vector_elements = 8;  // of the widest loads, in bf16
 
 cudaDataType_t cuda_type(DType dtype) {
     return dtype == DType::f32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
-/// The largest power of two, up to the best alignment, that divides a number.
+/// The largest power of two, up to tensor_alignment, that divides a number.
 std::int64_t alignment_of(std::uint64_t number) {
-    const std::uint64_t bits = number | best_alignment;
+    const std::uint64_t bits = number | tensor_alignment;
     return static_cast<std::int64_t>(bits & (~bits + 1));
 }
 
@@ -57,10 +57,8 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
         cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)));
 }
 
-/// Up to the best alignment.
 std::size_t bytes_of(const TensorView& view) {
-    const auto bytes = static_cast<std::size_t>(view.rows * view.ld) * view.element_size();
-    return (bytes + best_alignment - 1) / best_alignment * best_alignment;
+    return aligned(static_cast<std::size_t>(view.rows * view.ld) * view.element_size());
 }
 
 bool is_same(const cublasLtMatmulAlgo_t& a, const cublasLtMatmulAlgo_t& b) {

@@ -1,15 +1,10 @@
 #include "backend/cuda/growing_memory.h"
 
 #include "backend/cuda/counted_memory.h"
+#include "base/device_memory.h"
 #include "base/error.h"
 
 namespace loratrain {
-
-namespace {
-
-constexpr std::size_t step = std::size_t{64} << 10U;  ///< so that small tables grow once
-
-}  // namespace
 
 GrowingMemory::~GrowingMemory() {
     free_counted(data_, bytes_, use_);
@@ -17,6 +12,7 @@ GrowingMemory::~GrowingMemory() {
 
 void* GrowingMemory::try_reserve(std::size_t bytes) {
     if (bytes <= bytes_) return data_;
+    constexpr std::size_t step = device_memory::growing_step;
     bytes = (bytes + step - 1) / step * step;
     free_counted(data_, bytes_, use_);
     data_ = allocate_counted(bytes, use_);

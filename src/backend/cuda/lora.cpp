@@ -5,12 +5,18 @@
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/table_cache.h"
+#include "base/device_memory.h"
 
 namespace loratrain {
 
 namespace {
 
-constexpr std::int32_t rank_multiple = 16;
+// kernels/ includes nothing of src/.
+static_assert(kernels::lora_sweep_columns == device_memory::lora_sweep_columns);
+static_assert(kernels::lora_sweep_row_multiple == device_memory::lora_sweep_rows);
+static_assert(kernels::lora_sweep_rank_multiple == device_memory::lora_sweep_ranks);
+static_assert(kernels::lora_copy_row_multiple == device_memory::lora_copy_ranks);
+static_assert(kernels::lora_copy_column_multiple == device_memory::lora_copy_columns);
 
 std::int32_t round_up(std::int32_t value, std::int32_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
@@ -47,7 +53,7 @@ void CudaBackend::add_slots(std::span<const LoraTarget> targets, kernels::LoraTa
             entry.copy_row = copy_rows_;
             slots_.push_back(entry);
             copy_rows_ += round_up(entry.rank, kernels::lora_copy_row_multiple);
-            sums[i] += round_up(entry.rank, rank_multiple);
+            sums[i] += round_up(entry.rank, kernels::lora_sweep_rank_multiple);
             tables.largest_rank = std::max(tables.largest_rank, entry.rank);
             tables.largest_rank_sum = std::max(tables.largest_rank_sum, sums[i]);
             tables.dropout = tables.dropout || (entry.rank > 0 && entry.dropout > 0);

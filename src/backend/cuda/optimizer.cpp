@@ -2,12 +2,14 @@
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
+#include "base/device_memory.h"
 
 namespace loratrain {
 
+static_assert(kernels::sum_squares_parts * sizeof(double) == device_memory::sum_squares);
+
 void CudaBackend::sum_squares(const float* values, std::int64_t count, double* result) {
-    auto* parts = static_cast<double*>(
-        reserve_workspace(static_cast<std::size_t>(kernels::sum_squares_parts) * sizeof(double)));
+    auto* parts = static_cast<double*>(reserve_workspace(device_memory::sum_squares));
     CUDA_CHECK(kernels::sum_squares(stream_, values, count, result, parts));
 }
 

@@ -3,27 +3,16 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/alignment.h"
 #include "base/attention_shape.h"
+#include "base/device_memory.h"
 #include "base/gemm_shape.h"
 
 namespace loratrain {
 
 namespace {
 
-constexpr std::uint64_t gemm_workspace = std::uint64_t{32} << 20U;
-constexpr std::int64_t gemm_alignment = 256;
-constexpr std::uint64_t table_ring = std::uint64_t{8} * (std::uint64_t{512} << 10U);
-constexpr std::uint64_t table_cache = std::uint64_t{8} << 20U;
 constexpr std::int64_t most_processors = 192;  ///< multiprocessors; more on no GPU known in 2026
-constexpr std::int64_t sweep_columns = 256;
-constexpr std::int64_t sweep_rows = 256;
-constexpr std::int64_t sweep_ranks = 16;
-constexpr std::int64_t copy_ranks = 8;
-constexpr std::int64_t copy_columns = 64;
-constexpr std::int64_t least_scratch = 1024 * 8;
-constexpr std::int64_t growing_step = std::int64_t{64} << 10U;
-constexpr std::int64_t score_limit = std::int64_t{4} << 30U;
-constexpr std::int64_t widest_cudnn_head = 128;
 
 std::int64_t pieces(std::int64_t count, std::int64_t size) {
     return (count + size - 1) / size;
@@ -34,7 +23,7 @@ std::int64_t rounded_up(std::int64_t count, std::int64_t size) {
 }
 
 std::uint64_t grown(std::int64_t bytes) {
-    return static_cast<std::uint64_t>(rounded_up(bytes, growing_step));
+    return static_cast<std::uint64_t>(rounded_up(bytes, device_memory::growing_step));
 }
 
 bool on_cuda(const Plan& plan) {
@@ -46,8 +35,7 @@ bool in_bf16(const Plan& plan) {
 }
 
 bool takes_cudnn(const ReplicaView& view) {
-    const std::int64_t width = view.lane_model.head_dim;
-    return in_bf16(view.plan) && width % 8 == 0 && width <= widest_cudnn_head;
+    return in_bf16(view.plan) && cudnn_takes(view.lane_model.head_dim);
 }
 
 std::int64_t most_samples(const ReplicaView& view) {
@@ -65,9 +53,11 @@ std::vector<const AdapterJob*> all_adapters(const Job& job) {
 }
 
 std::int64_t most_tiles(const ReplicaView& view, std::int64_t columns, std::int64_t segments) {
-    const std::int64_t row_tiles =
-        std::max<std::int64_t>(1, most_processors / pieces(columns, sweep_columns));
-    return std::min(row_tiles, pieces(view.replica.microbatch_tokens, sweep_rows)) + segments;
+    const std::int64_t row_tiles = std::max<std::int64_t>(
+        1, most_processors / pieces(columns, device_memory::lora_sweep_columns));
+    return std::min(row_tiles,
+                    pieces(view.replica.microbatch_tokens, device_memory::lora_sweep_rows)) +
+           segments;
 }
 
 /// lora_shrink and lora_grad_a of the linears of `shape` together.
@@ -80,10 +70,10 @@ std::int64_t group_scratch(const ReplicaView& view, const LinearGroupShape& shap
         for (int i = 0; i < shape.count; ++i) {
             if (adapter->targets_linear(shape.linears[static_cast<std::size_t>(i)])) ++targets;
         }
-        copied += targets * rounded_up(adapter->r, copy_ranks);
-        ranks = std::max(ranks, targets * rounded_up(adapter->r, sweep_ranks));
+        copied += targets * rounded_up(adapter->r, device_memory::lora_copy_ranks);
+        ranks = std::max(ranks, targets * rounded_up(adapter->r, device_memory::lora_sweep_ranks));
     }
-    const std::int64_t copies = copied * rounded_up(shape.in, copy_columns) * 2;
+    const std::int64_t copies = copied * rounded_up(shape.in, device_memory::lora_copy_columns) * 2;
     const std::int64_t gradients =
         most_tiles(view, shape.in, std::ssize(adapters)) * ranks * shape.in * 4;
     return std::max(copies, gradients);
@@ -95,18 +85,19 @@ std::int64_t linear_scratch(const ReplicaView& view, Linear linear,
     std::int64_t ranks = 0;
     for (const AdapterJob* adapter : adapters) {
         if (!adapter->targets_linear(linear)) continue;
-        ranks = std::max(ranks, rounded_up(adapter->r, sweep_ranks));
+        ranks = std::max(ranks, rounded_up(adapter->r, device_memory::lora_sweep_ranks));
     }
     const std::int64_t out = linear_shape(view.lane_model, linear).out;
     const std::int64_t gradients = most_tiles(view, out, std::ssize(adapters)) * out;
-    const std::int64_t ds = pieces(out, sweep_columns) * view.replica.microbatch_tokens;
+    const std::int64_t ds =
+        pieces(out, device_memory::lora_sweep_columns) * view.replica.microbatch_tokens;
     return ranks * (gradients + ds) * 4;
 }
 
 }  // namespace
 
 std::uint64_t gemm_workspace_bytes(const ReplicaView& view) {
-    return on_cuda(view.plan) ? gemm_workspace : 0;
+    return on_cuda(view.plan) ? device_memory::gemm_workspace : 0;
 }
 
 std::uint64_t gemm_timing_bytes(const ReplicaView& view, const StagePlan& stage) {
@@ -124,18 +115,21 @@ std::uint64_t gemm_timing_bytes(const ReplicaView& view, const StagePlan& stage)
             std::max(elements, rows * (view.lane_model.hidden_size + view.lane_model.vocab_size));
     }
     return grown(elements * static_cast<std::int64_t>(compute_bytes(view.plan)) +
-                 2 * gemm_alignment);
+                 2 * static_cast<std::int64_t>(tensor_alignment));
 }
 
 std::uint64_t table_ring_bytes(const ReplicaView& view) {
-    return on_cuda(view.plan) ? table_ring + table_cache : 0;
+    using namespace device_memory;
+    return on_cuda(view.plan) ? table_ring_sectors * table_ring_sector + lora_table_cache : 0;
 }
 
 std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
                                      const StagePlan& stage) {
     if (!on_cuda(view.plan)) return 0;
-    std::int64_t bytes = least_scratch;
-    if (stage.has_head) bytes = std::max(bytes, logits_chunk(view).rows * 12);
+    std::int64_t bytes = device_memory::sum_squares;
+    if (stage.has_head) {
+        bytes = std::max(bytes, logits_chunk(view).rows * device_memory::cross_entropy_row);
+    }
     if (!in_bf16(view.plan)) return static_cast<std::uint64_t>(bytes);
     const std::vector<const AdapterJob*> adapters = all_adapters(job);
     for (int g = 0; g < linear_group_count; ++g) {
@@ -150,18 +144,16 @@ std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
 
 std::uint64_t attention_row_bytes(const ReplicaView& view) {
     if (!on_cuda(view.plan)) return 0;
-    constexpr std::int64_t statistics_bytes = 8;
-    return grown(view.replica.microbatch_tokens * view.lane_model.heads * statistics_bytes);
+    return grown(view.replica.microbatch_tokens * view.lane_model.heads *
+                 device_memory::attention_row_statistics);
 }
 
 std::uint64_t attention_tile_bytes(const ReplicaView& view) {
     if (!on_cuda(view.plan)) return 0;
-    constexpr std::uint64_t tile_tables = 3;
-    constexpr std::int64_t tile_bytes = 12;
-    constexpr std::int64_t fewest_tile_rows = 32;
     const std::int64_t t = view.replica.microbatch_tokens;
     // Evaluation packs samples of any number, each of one token or more.
-    return tile_tables * grown((t / fewest_tile_rows + t) * tile_bytes);
+    const std::int64_t tiles = t / device_memory::attention_least_tile_rows + t;
+    return device_memory::attention_tile_tables * grown(tiles * device_memory::attention_tile);
 }
 
 std::uint64_t cudnn_workspace_bytes(const ReplicaView& view) {
@@ -169,7 +161,8 @@ std::uint64_t cudnn_workspace_bytes(const ReplicaView& view) {
     const ModelSpec& model = view.lane_model;
     const auto [samples, length, tokens] = attention_shape(
         most_samples(view), view.plan.samples.longest, view.replica.microbatch_tokens);
-    const std::int64_t scores = std::min(score_limit, samples * model.heads * length * length * 2);
+    const std::int64_t scores =
+        std::min(device_memory::cudnn_scores, samples * model.heads * length * length * 2);
     const double padding = static_cast<double>(rounded_up(length, 64) * rounded_up(length, 128)) /
                            static_cast<double>(length * length);
     const std::int64_t sums = tokens * model.heads * 4;
@@ -182,9 +175,8 @@ std::uint64_t cudnn_workspace_bytes(const ReplicaView& view) {
 
 std::uint64_t cudnn_table_bytes(const ReplicaView& view) {
     if (!takes_cudnn(view)) return 0;
-    constexpr std::int64_t operands = 9;
     const std::int64_t rows = view.replica.microbatch_tokens + 32;
-    return 2 * grown((1 + operands) * rows * 4);
+    return 2 * grown((1 + device_memory::cudnn_operands) * rows * 4);
 }
 
 std::uint64_t EngineLayout::total() const {

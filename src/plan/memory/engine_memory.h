@@ -9,11 +9,11 @@ namespace loratrain {
 /// What the CUDA backend allocates for itself, in bytes, as upper bounds over all microbatches the
 /// plan can lead to; all 0 on the CPU. A stage allocates all of it at its start: to allocate while
 /// it trains would wait for the whole device, messages included. T = microbatch_tokens, e = bytes
-/// of the compute type. Each part names the allocation it follows; most come in whole 64 KiB
-/// (backend/cuda/growing_memory.cpp). Not in here: the CUDA context, code of cuBLASLt and cuDNN,
+/// of the compute type. The sizes it shares with backend/cuda are those of base/device_memory.h;
+/// most parts come in its growing_step. Not in here: the CUDA context, code of cuBLASLt and cuDNN,
 /// NCCL's buffers (session/cluster.cpp keeps room for those).
 
-/// cuBLASLt's workspace. Source: backend/cuda/cuda_backend.cpp.
+/// cuBLASLt's workspace.
 std::uint64_t gemm_workspace_bytes(const ReplicaView& view);
 
 /// A and C of a GEMM whose algorithms are timed, with the most rows that share the choice
@@ -21,8 +21,7 @@ std::uint64_t gemm_workspace_bytes(const ReplicaView& view);
 /// H] and [rows, V] of the head. Source: GemmCublasLt::gemms_to_time; fp32 times nothing.
 std::uint64_t gemm_timing_bytes(const ReplicaView& view, const StagePlan& stage);
 
-/// Device side of the ring of small tables, and the cache of LoRA tables. Source:
-/// backend/cuda/cuda_backend.cpp.
+/// Device side of the ring of small tables, and the cache of LoRA tables.
 std::uint64_t table_ring_bytes(const ReplicaView& view);
 
 /// CudaBackend::reserve_workspace, the largest of its uses:

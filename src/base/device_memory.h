@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+
+/// What the CUDA backend takes for itself beside tensors, in bytes unless a name says otherwise:
+/// backend/cuda allocates it, plan/memory/engine_memory.h counts it.
+namespace loratrain::device_memory {
+
+inline constexpr std::uint64_t gemm_workspace = std::uint64_t{32} << 20U;  ///< of cuBLASLt
+/// The ring of small tables, and the cache of LoRA tables.
+inline constexpr std::uint64_t table_ring_sectors = 8;
+inline constexpr std::uint64_t table_ring_sector = std::uint64_t{512} << 10U;
+inline constexpr std::uint64_t lora_table_cache = std::uint64_t{8} << 20U;
+/// Memory that grows takes whole steps, so that small tables grow once.
+inline constexpr std::int64_t growing_step = std::int64_t{64} << 10U;
+/// A row of cross_entropy: its loss, and whether it is wrong.
+inline constexpr std::int64_t cross_entropy_row = sizeof(double) + sizeof(std::int32_t);
+inline constexpr std::int64_t sum_squares = 1024 * sizeof(double);
+
+/// Own attention kernels: statistics of a row and head; three tables of tiles, and the fewest rows
+/// of a tile.
+inline constexpr std::int64_t attention_row_statistics = 8;
+inline constexpr std::int64_t attention_tile = 12;
+inline constexpr std::uint64_t attention_tile_tables = 3;
+inline constexpr std::int64_t attention_least_tile_rows = 32;
+
+/// cuDNN's attention: operands that have a table of the samples' offsets.
+inline constexpr std::int64_t cudnn_operands = 9;
+/// Repeatable gradients need a matrix of scores per head: heads are taken in parts so that those
+/// stay below this.
+inline constexpr std::int64_t cudnn_scores = std::int64_t{4} << 30U;
+
+/// Sizes that the scratch of the LoRA kernels on tensor cores depends on.
+inline constexpr std::int64_t lora_sweep_columns = 256;  ///< features that a thread block sweeps
+inline constexpr std::int64_t lora_sweep_rows = 256;     ///< tokens of a tile are a multiple
+inline constexpr std::int64_t lora_sweep_ranks = 16;     ///< ranks of a slot and linear, likewise
+inline constexpr std::int64_t lora_copy_ranks = 8;       ///< rows of the copies of A, likewise
+inline constexpr std::int64_t lora_copy_columns = 64;    ///< and their columns
+
+}  // namespace loratrain::device_memory
