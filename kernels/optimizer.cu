@@ -18,7 +18,8 @@ __global__ void decide_step(AdamWParams p) {
     const double norm = sqrt(*p.grad_sumsq);
     AdamWStep step{};
     if (isfinite(norm)) {
-        const auto t = static_cast<double>(++*p.applied_steps);
+        if (p.counts) ++*p.applied_steps;
+        const auto t = static_cast<double>(*p.applied_steps);
         step.clip = static_cast<float>(
             p.max_grad_norm > 0.0 ? fmin(1.0, p.max_grad_norm / (norm + 1e-6)) : 1.0);
         step.decay = static_cast<float>(1.0 - p.learning_rate * p.weight_decay);
@@ -30,7 +31,7 @@ __global__ void decide_step(AdamWParams p) {
         step.root_scale = static_cast<float>(1.0 / sqrt(1.0 - pow(p.beta2, t)));
         step.epsilon = static_cast<float>(p.epsilon);
         step.apply = 1;
-    } else {
+    } else if (p.counts) {
         ++*p.skipped_steps;
     }
     *static_cast<AdamWStep*>(p.workspace) = step;

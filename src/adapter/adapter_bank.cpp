@@ -13,39 +13,23 @@ namespace loratrain {
 
 namespace {
 
-template <class Visit>
-void for_each_linear(const AdapterJob& adapter, const ModelSpec& model, Visit visit) {
-    for (int g = 0; g < linear_group_count; ++g) {
-        const LinearGroupShape group = group_shape(model, static_cast<LinearGroup>(g));
-        for (const bool is_b : {false, true}) {
-            for (int i = 0; i < group.count; ++i) {
-                const Linear linear = group.linears[static_cast<std::size_t>(i)];
-                if (adapter.targets_linear(linear)) visit(linear, is_b);
-            }
-        }
-    }
+constexpr StatePart all_parts[] = {StatePart::parameters, StatePart::first_moments,
+                                   StatePart::second_moments, StatePart::gradients};
+constexpr StatePart suspended_parts[] = {StatePart::parameters, StatePart::first_moments,
+                                         StatePart::second_moments};
+
+std::size_t index_of(StatePart part) {
+    return static_cast<std::size_t>(part);
 }
 
-std::size_t part_index(AdapterBank::Part part) {
-    switch (part) {
-        case AdapterBank::Part::parameters:
-            return 0;
-        case AdapterBank::Part::first_moments:
-            return 1;
-        case AdapterBank::Part::second_moments:
-            return 2;
-        case AdapterBank::Part::gradients:
-            return 3;
-    }
-    return 0;
-}
-
-std::vector<float> fresh_factor_a(const AdapterJob& adapter, std::int64_t layer, Linear linear,
+/// Initial::uniform.
+std::vector<float> uniform_values(const AdapterJob& adapter, const PlacedTensor& tensor,
                                   std::int64_t in) {
-    const std::uint64_t key =
-        tensor_key(adapter.seed, adapter.name, module_path(layer, linear) + ".lora_A");
+    const std::uint64_t key = tensor_key(adapter.seed, adapter.name,
+                                         cat(module_path(tensor.layer, tensor.linear), ".",
+                                             adapter.form.tensors[tensor.of_form].name));
     const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(in)));
-    std::vector<float> values(static_cast<std::size_t>(adapter.r * in));
+    std::vector<float> values(static_cast<std::size_t>(tensor.range.count));
     for (std::size_t i = 0; i < values.size(); ++i) {
         values[i] = (2.0F * uniform_float(key, i) - 1.0F) * bound;
     }
@@ -53,22 +37,6 @@ std::vector<float> fresh_factor_a(const AdapterJob& adapter, std::int64_t layer,
 }
 
 }  // namespace
-
-std::vector<NamedTensor> adapter_tensors(const AdapterJob& adapter, const ModelSpec& model,
-                                         const LayerRange& layers) {
-    std::vector<NamedTensor> tensors;
-    for (std::int32_t l = 0; l < layers.count; ++l) {
-        for_each_linear(adapter, model, [&](Linear linear, bool is_b) {
-            const LinearShape shape = linear_shape(model, linear);
-            NamedTensor tensor;
-            tensor.name = peft_tensor_name(layers.first + l, linear, is_b);
-            tensor.shape = is_b ? std::vector<std::int64_t>{shape.out, adapter.r}
-                                : std::vector<std::int64_t>{adapter.r, shape.in};
-            tensors.push_back(std::move(tensor));
-        });
-    }
-    return tensors;
-}
 
 AdapterBank::AdapterBank(const Job& job, const ReplicaView& view, const StagePlan& stage,
                          Backend& backend)
@@ -89,7 +57,8 @@ void AdapterBank::add_adapters() {
                     " adapters, but room for ", capacity_);
     states_.resize(job_.adapters.size());
     for (std::size_t i = known; i < states_.size(); ++i) {
-        place_factors(static_cast<AdapterId>(i));
+        const LayerRange own = layers_of(stage_, static_cast<AdapterId>(i));
+        states_[i].layout = AdapterLayout(job_.adapters[i], model_, own);
     }
 }
 
@@ -97,14 +66,16 @@ void AdapterBank::reside(AdapterId adapter) {
     State& state = states_[index(adapter)];
     LORATRAIN_CHECK(state.residence == Residence::absent || state.residence == Residence::suspended,
                     "adapter ", number(adapter), " cannot become resident");
-    const auto bytes = aligned(static_cast<std::uint64_t>(state.count) * sizeof(float));
-    for (Buffer& buffer : state.arrays) buffer = backend_.allocate(bytes, "adapter state");
+    for (const Part part : all_parts) {
+        state.arrays[index_of(part)] =
+            backend_.allocate(aligned(state.bytes(part)), "adapter state");
+    }
     if (state.residence == Residence::absent) {
         initialise(adapter);
     } else {
-        for (std::size_t p = 0; p < state.suspended.arrays.size(); ++p) {
-            const std::vector<float>& values = state.suspended.arrays[p];
-            backend_.upload(state.arrays[p].data(), values.data(), values.size() * sizeof(float));
+        for (const Part part : suspended_parts) {
+            backend_.upload(state.array(part), state.suspended.arrays[index_of(part)].data(),
+                            state.bytes(part));
         }
     }
     state.residence = Residence::resident;
@@ -118,10 +89,10 @@ void AdapterBank::suspend(AdapterId adapter) {
     check_gradients_are_zero(adapter);
     State& state = states_[index(adapter)];
     state.suspended.counters = counters(adapter);
-    for (std::size_t p = 0; p < state.suspended.arrays.size(); ++p) {
-        std::vector<float>& values = state.suspended.arrays[p];
-        values.resize(static_cast<std::size_t>(state.count));
-        backend_.download(values.data(), state.arrays[p].data(), values.size() * sizeof(float));
+    for (const Part part : suspended_parts) {
+        std::vector<float>& values = state.suspended.arrays[index_of(part)];
+        values.resize(state.count(part));
+        backend_.download(values.data(), state.array(part), state.bytes(part));
     }
     for (Buffer& buffer : state.arrays) buffer = {};
     state.residence = Residence::suspended;
@@ -149,8 +120,8 @@ void AdapterBank::release(AdapterId adapter) {
 
 void AdapterBank::check_gradients_are_zero(AdapterId adapter) const {
     const State& state = resident(adapter);
-    std::vector<float> values(static_cast<std::size_t>(state.count));
-    backend_.download(values.data(), state.gradients(), values.size() * sizeof(float));
+    std::vector<float> values(state.count(Part::gradients));
+    backend_.download(values.data(), state.array(Part::gradients), state.bytes(Part::gradients));
     LORATRAIN_CHECK(std::all_of(values.begin(), values.end(), [](float v) { return v == 0.0F; }),
                     "adapter ", number(adapter), " is in the middle of a global batch");
 }
@@ -162,23 +133,6 @@ const AdapterBank::State& AdapterBank::resident(AdapterId adapter) const {
     return state;
 }
 
-void AdapterBank::place_factors(AdapterId adapter) {
-    const AdapterJob& job = job_.adapter(adapter);
-    State& state = states_[index(adapter)];
-    state.layers.resize(static_cast<std::size_t>(stage_.layer_count));
-    const LayerRange own = layers_of(stage_, adapter);
-    for (std::int32_t l = own.first; l < own.first + own.count; ++l) {
-        auto& layer = state.layers[static_cast<std::size_t>(l - stage_.first_layer)];
-        for_each_linear(job, model_, [&](Linear linear, bool is_b) {
-            const LinearShape shape = linear_shape(model_, linear);
-            FactorPlace& place = layer[static_cast<std::size_t>(linear)];
-            place.rank = job.r;
-            (is_b ? place.b : place.a) = state.count;
-            state.count += job.r * (is_b ? shape.out : shape.in);
-        });
-    }
-}
-
 void AdapterBank::initialise(AdapterId adapter) {
     const AdapterJob& job = job_.adapter(adapter);
     const State& state = states_[index(adapter)];
@@ -186,38 +140,34 @@ void AdapterBank::initialise(AdapterId adapter) {
     if (!job.init_from.empty()) {
         file = std::make_unique<AdapterFile>(job.init_from, job, model_);
     }
-    const LayerRange own = layers_of(stage_, adapter);
-    for (std::int32_t layer = own.first; layer < own.first + own.count; ++layer) {
-        const auto& places = state.layers[static_cast<std::size_t>(layer - stage_.first_layer)];
-        for_each_linear(job, model_, [&](Linear linear, bool is_b) {
-            const FactorPlace& place = places[static_cast<std::size_t>(linear)];
-            if (is_b && !file) return;
-            const std::vector<float> values =
-                file ? file->read(layer, linear, is_b)
-                     : fresh_factor_a(job, layer, linear, linear_shape(model_, linear).in);
-            backend_.upload(state.parameters() + (is_b ? place.b : place.a), values.data(),
-                            values.size() * sizeof(float));
-        });
+    for (const PlacedTensor& tensor : state.layout.tensors(Part::parameters)) {
+        const FormTensor& form = job.form.tensors[tensor.of_form];
+        if (!file && form.initial == Initial::zeros) continue;
+        const std::vector<float> values =
+            file ? file->read(tensor.layer, tensor.linear, form)
+                 : uniform_values(job, tensor, linear_shape(model_, tensor.linear).in);
+        backend_.upload(state.array(Part::parameters) + tensor.range.first, values.data(),
+                        values.size() * sizeof(float));
     }
 }
 
 LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear) const {
     const State& state = resident(adapter);
     const AdapterJob& job = job_.adapter(adapter);
-    const FactorPlace& place =
-        state.layers[static_cast<std::size_t>(layer)][static_cast<std::size_t>(linear)];
+    const std::int32_t model_layer = stage_.first_layer + layer;
+    const PlacedTensor* a = state.layout.find(model_layer, linear, TensorRole::a);
+    const PlacedTensor* b = state.layout.find(model_layer, linear, TensorRole::b);
     LoraSlot slot;
-    if (place.rank == 0) return slot;
-    slot.a = state.parameters() + place.a;
-    slot.b = state.parameters() + place.b;
-    slot.grad_a = state.gradients() + place.a;
-    slot.grad_b = state.gradients() + place.b;
-    slot.rank = place.rank;
+    if (a == nullptr || b == nullptr) return slot;
+    slot.a = state.array(Part::parameters) + a->range.first;
+    slot.b = state.array(Part::parameters) + b->range.first;
+    slot.grad_a = state.gradient(*a);
+    slot.grad_b = state.gradient(*b);
+    slot.rank = job.r;
     slot.scale = static_cast<float>(job.scaling());
     slot.dropout = dropout_threshold(job.lora_dropout);
     if (slot.dropout != 0) {
-        slot.dropout_key =
-            tensor_key(job.seed, job.name, module_path(stage_.first_layer + layer, linear));
+        slot.dropout_key = tensor_key(job.seed, job.name, module_path(model_layer, linear));
     }
     return slot;
 }
@@ -230,7 +180,7 @@ bool AdapterBank::targets_group(AdapterId adapter, LinearGroup group) const {
 
 void AdapterBank::sum_squares(AdapterId adapter, double* result) const {
     const State& state = resident(adapter);
-    backend_.sum_squares(state.gradients(), state.count, result);
+    backend_.sum_squares(state.array(Part::gradients), state.layout.count(Part::gradients), result);
 }
 
 void AdapterBank::step(AdapterId adapter, double learning_rate, const double* grad_sumsq) {
@@ -238,12 +188,6 @@ void AdapterBank::step(AdapterId adapter, double learning_rate, const double* gr
     ++states_[index(adapter)].version;
     const AdapterJob& job = job_.adapter(adapter);
     AdamW op;
-    op.parameters = state.parameters();
-    op.gradients = state.gradients();
-    op.first_moments = state.first_moments();
-    op.second_moments = state.second_moments();
-    op.count = state.count;
-    op.learning_rate = learning_rate;
     op.beta1 = job.adam_beta1;
     op.beta2 = job.adam_beta2;
     op.epsilon = job.adam_epsilon;
@@ -252,27 +196,37 @@ void AdapterBank::step(AdapterId adapter, double learning_rate, const double* gr
     op.grad_sumsq = grad_sumsq;
     op.applied_steps = counters_of(adapter);
     op.skipped_steps = op.applied_steps + 1;
-    backend_.adamw(op);
+    const std::span<const ArrayRange> groups = state.layout.rate_groups();
+    for (std::size_t group = 0; group < groups.size(); ++group) {
+        const std::int64_t first = groups[group].first;
+        op.parameters = state.array(Part::parameters) + first;
+        op.gradients = state.array(Part::gradients) + first;
+        op.first_moments = state.array(Part::first_moments) + first;
+        op.second_moments = state.array(Part::second_moments) + first;
+        op.count = groups[group].count;
+        op.learning_rate = learning_rate * job.form.rates[group];
+        op.counts = group == 0;
+        backend_.adamw(op);
+    }
 }
 
 std::vector<NamedTensor> AdapterBank::download(AdapterId adapter, Part part) const {
     const State& state = states_[index(adapter)];
-    const std::size_t p = part_index(part);
     const bool on_host = state.residence == Residence::suspended;
     if (!on_host) resident(adapter);
-    std::vector<NamedTensor> tensors =
-        adapter_tensors(job_.adapter(adapter), model_, layers_of(stage_, adapter));
-    std::size_t at = 0;
-    for (NamedTensor& tensor : tensors) {
-        const auto count = static_cast<std::size_t>(tensor.shape[0] * tensor.shape[1]);
-        tensor.values.resize(count);
+    std::vector<NamedTensor> tensors;
+    for (const PlacedTensor& tensor : state.layout.tensors(part)) {
+        const auto [first, count] = tensor.range;
+        tensors.push_back(named_tensor(job_.adapter(adapter), tensor));
+        std::vector<float>& values = tensors.back().values;
+        values.resize(static_cast<std::size_t>(count));
         if (!on_host) {
-            backend_.download(tensor.values.data(), state.arrays[p].as<float>() + at,
-                              count * sizeof(float));
+            backend_.download(values.data(), state.array(part) + first,
+                              values.size() * sizeof(float));
         } else if (part != Part::gradients) {
-            std::copy_n(state.suspended.arrays[p].data() + at, count, tensor.values.data());
+            std::copy_n(state.suspended.arrays[index_of(part)].data() + first, count,
+                        values.data());
         }
-        at += count;
     }
     return tensors;
 }
@@ -283,18 +237,19 @@ void AdapterBank::upload(AdapterId adapter, Part part, const std::vector<NamedTe
     for (const NamedTensor& tensor : tensors) {
         values.insert(values.end(), tensor.values.begin(), tensor.values.end());
     }
-    LORATRAIN_CHECK(std::ssize(values) == state.count, "adapter state has ", values.size(),
-                    " values instead of ", state.count);
+    LORATRAIN_CHECK(values.size() == state.count(part), "adapter state has ", values.size(),
+                    " values instead of ", state.count(part));
     ++state.version;
-    const std::size_t p = part_index(part);
     if (state.residence == Residence::resident) {
-        backend_.upload(state.arrays[p].data(), values.data(), values.size() * sizeof(float));
+        backend_.upload(state.array(part), values.data(), state.bytes(part));
         return;
     }
     LORATRAIN_CHECK(part != Part::gradients && state.residence != Residence::released, "adapter ",
                     number(adapter), " is not in backend memory");
-    for (std::vector<float>& array : state.suspended.arrays) array.resize(values.size());
-    state.suspended.arrays[p] = std::move(values);
+    for (const Part other : suspended_parts) {
+        state.suspended.arrays[index_of(other)].resize(state.count(other));
+    }
+    state.suspended.arrays[index_of(part)] = std::move(values);
     state.residence = Residence::suspended;
 }
 

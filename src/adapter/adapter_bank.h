@@ -5,24 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "adapter/adapter_layout.h"
 #include "backend/backend.h"
-#include "io/safetensors.h"
 #include "plan/memory/memory_model.h"
-#include "plan/stage_layers.h"
 
 namespace loratrain {
-
-/// Where the factors of one linear lie in an adapter's flat arrays; rank 0 = not targeted.
-struct FactorPlace {
-    std::int64_t a = 0;  ///< offset of A [r, K]
-    std::int64_t b = 0;  ///< offset of B [N, r]
-    std::int32_t rank = 0;
-};
-
-/// Names (PEFT) and shapes, without values, of an adapter's tensors in a range of layers, in the
-/// order of the flat arrays.
-std::vector<NamedTensor> adapter_tensors(const AdapterJob& adapter, const ModelSpec& model,
-                                         const LayerRange& layers);
 
 /// Where an adapter's state is.
 enum class Residence : std::uint8_t {
@@ -32,10 +19,9 @@ enum class Residence : std::uint8_t {
     released,   ///< given up here: a checkpoint keeps it
 };
 
-/// All adapters' trainable state in the layers where one stage computes them: fp32 masters,
-/// gradients and both moments, each one flat array per adapter (so clipping and AdamW are one op
-/// per adapter), plus the per-adapter sums and counters. Order inside an array: layers ascending;
-/// in a layer the linear groups in order, in a group first every A, then every B. Only resident
+/// All adapters' state in the layers where one stage computes them: fp32 masters, gradients and
+/// both moments, each one flat array per adapter (adapter_layout.h; so clipping is one op per
+/// adapter, AdamW one per rate group), plus the per-adapter sums and counters. Only resident
 /// adapters take backend memory; what is done to one must be done on every stage.
 class AdapterBank {
   public:
@@ -46,8 +32,8 @@ class AdapterBank {
     Residence residence(AdapterId adapter) const { return states_[index(adapter)].residence; }
 
     /// Brings an adapter into backend memory: a suspended one as it was, an absent one initialised
-    /// as PEFT: A ~ U(-1/sqrt(K), 1/sqrt(K)) from tensor_key(seed, name, module + ".lora_A"),
-    /// B = 0; or from init_from (checked files). Waits for the backend.
+    /// as its form says, with random numbers of tensor_key(seed, name, module + ".lora_A"), or
+    /// from init_from (checked files). Waits for the backend.
     void reside(AdapterId adapter);
     /// Moves a resident adapter's parameters, moments and counters to host memory. Its gradients
     /// must be zero, as they are between two of its global batches. Waits for the backend.
@@ -60,12 +46,14 @@ class AdapterBank {
     /// The job has got more adapters; they are absent.
     void add_adapters();
 
-    /// The factors as an op's slot; `layer` counts from the stage's first layer.
+    /// A and B as an op's slot; `layer` counts from the stage's first layer.
     LoraSlot slot(AdapterId adapter, std::int32_t layer, Linear linear) const;
     bool targets_group(AdapterId adapter, LinearGroup group) const;
 
-    std::int64_t parameters(AdapterId adapter) const { return states_[index(adapter)].count; }
-    const float* gradients(AdapterId adapter) const { return states_[index(adapter)].gradients(); }
+    /// Those of them that are trained.
+    std::int64_t parameters(AdapterId adapter) const {
+        return states_[index(adapter)].layout.count(StatePart::gradients);
+    }
 
     /// Grows whenever the adapter's parameters change or move: copies made of them can be told
     /// stale.
@@ -73,12 +61,13 @@ class AdapterBank {
 
     /// Sum of squares of the adapter's gradients on this stage into *result (backend memory).
     void sum_squares(AdapterId adapter, double* result) const;
-    /// AdamW on this stage's part with the norm total at *grad_sumsq; zeroes the gradients.
+    /// AdamW on this stage's part with the norm total at *grad_sumsq; zeroes the gradients. Rate
+    /// groups step at their multiples of `learning_rate`.
     void step(AdapterId adapter, double learning_rate, const double* grad_sumsq);
 
     /// Host copies for export and checkpoints: tensors of this stage with PEFT names. Of resident
     /// and suspended adapters.
-    enum class Part : std::uint8_t { parameters, first_moments, second_moments, gradients };
+    using Part = StatePart;
     std::vector<NamedTensor> download(AdapterId adapter, Part part) const;
     /// The reverse; `values` in the order of download(). An absent adapter becomes suspended by it,
     /// with zeros in the other parts.
@@ -93,23 +82,25 @@ class AdapterBank {
 
   private:
     struct HostState {
-        std::array<std::vector<float>, 3> arrays;  ///< parameters, both moments
+        std::array<std::vector<float>, state_parts - 1> arrays;  ///< all but the gradients
         Counters counters;
     };
     struct State {
         Residence residence = Residence::absent;
-        Buffer arrays[4];     ///< resident only
-        HostState suspended;  ///< suspended only
-        std::int64_t count = 0;
+        std::array<Buffer, state_parts> arrays;  ///< by StatePart; resident only
+        HostState suspended;                     ///< suspended only
         std::int64_t version = 0;
-        std::vector<std::array<FactorPlace, linear_count>> layers;
-        float* parameters() const { return arrays[0].as<float>(); }
-        float* first_moments() const { return arrays[1].as<float>(); }
-        float* second_moments() const { return arrays[2].as<float>(); }
-        float* gradients() const { return arrays[3].as<float>(); }
+        AdapterLayout layout;
+        float* array(Part part) const { return arrays[static_cast<std::size_t>(part)].as<float>(); }
+        std::size_t count(Part part) const { return static_cast<std::size_t>(layout.count(part)); }
+        std::size_t bytes(Part part) const { return count(part) * sizeof(float); }
+        /// Null for a tensor that is not trained.
+        float* gradient(const PlacedTensor& tensor) const {
+            return layout.is_trained(tensor) ? array(Part::gradients) + tensor.range.first
+                                             : nullptr;
+        }
     };
 
-    void place_factors(AdapterId adapter);
     void initialise(AdapterId adapter);
     /// The state of an adapter that must be resident.
     const State& resident(AdapterId adapter) const;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "config/adapter_form.h"
 #include "config/model_spec.h"
 
 namespace loratrain {
@@ -102,6 +103,7 @@ struct AdapterJob {
     double lora_dropout = 0.0;
     std::array<bool, linear_count> targets{true, true, true, true, true, true, true};
     bool use_rslora = false;
+    AdapterForm form = lora_form();
     std::string init_from;  ///< PEFT directory, "" = fresh
     double learning_rate = 2.0e-4;
     LrSchedule lr_scheduler_type = LrSchedule::cosine;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/shape.h"
 #include "io/files.h"
 #include "io/float_convert.h"
 #include "io/json_text.h"
@@ -38,12 +39,6 @@ std::string read_header(const InputFile& file) {
         throw InputError(file.path(), "header does not begin with '{'", hint);
     }
     return text;
-}
-
-std::int64_t element_count(const std::vector<std::int64_t>& shape) {
-    std::int64_t count = 1;
-    for (const std::int64_t extent : shape) count *= extent;
-    return count;
 }
 
 std::string header_text(const std::vector<const NamedTensor*>& tensors,

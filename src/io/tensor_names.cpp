@@ -59,9 +59,8 @@ bool is_stored_table_name(const std::string& name) {
     return name.ends_with("rotary_emb.inv_freq");
 }
 
-std::string peft_tensor_name(std::int64_t layer, Linear linear, bool is_b) {
-    return "base_model.model." + module_path(layer, linear) + (is_b ? ".lora_B" : ".lora_A") +
-           ".weight";
+std::string peft_tensor_name(std::int64_t layer, Linear linear, const FormTensor& tensor) {
+    return cat("base_model.model.", module_path(layer, linear), ".", tensor.peft_suffix);
 }
 
 }  // namespace loratrain

@@ -3,13 +3,13 @@
 #include <cstdint>
 #include <string>
 
-#include "config/model_spec.h"
+#include "config/adapter_form.h"
 
 namespace loratrain {
 
 /// Names of tensors in files: those of the base model as Hugging Face transformers spells them,
-/// those of adapters as PEFT does. The words in them that job files know too are config's:
-/// module_name().
+/// those of adapters as PEFT does. The words in them that job files and planning know too are
+/// config's: module_name(), FormTensor::peft_suffix.
 
 inline constexpr const char* embedding_name = "model.embed_tokens.weight";
 inline constexpr const char* final_norm_name = "model.norm.weight";
@@ -34,6 +34,6 @@ bool is_name_of(const std::string& name, Linear linear);
 bool is_stored_table_name(const std::string& name);
 
 /// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight".
-std::string peft_tensor_name(std::int64_t layer, Linear linear, bool is_b);
+std::string peft_tensor_name(std::int64_t layer, Linear linear, const FormTensor& tensor);
 
 }  // namespace loratrain

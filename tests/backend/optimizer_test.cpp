@@ -91,6 +91,40 @@ TEST_P(OptimizerTest, AdamWFollowsTorchForSeveralSteps) {
     }
 }
 
+TEST_P(OptimizerTest, AStepMayTakeSeveralOps) {
+    constexpr std::int64_t count = 1000;
+    constexpr std::int64_t cut = 300;
+    const HostMatrix start = reference::random_matrix(1, count, 1);
+    const Adapter whole(backend(), start);
+    const Adapter parts(backend(), start);
+    AdamW op = op_of(whole, count);
+    AdamW head = op_of(parts, cut);
+    AdamW tail = op_of(parts, count - cut);
+    tail.parameters += cut;
+    tail.gradients += cut;
+    tail.first_moments += cut;
+    tail.second_moments += cut;
+    tail.counts = false;
+    for (const float bad : {0.0F, 0.0F, std::numeric_limits<float>::infinity(), 0.0F}) {
+        const HostMatrix g = reference::random_matrix(1, count, 10);
+        std::vector<float> gradients(g.values.begin(), g.values.end());
+        gradients[0] += bad;
+        set_gradients(whole, gradients);
+        set_gradients(parts, gradients);
+        for (AdamW* each : {&op, &head, &tail}) {
+            each->learning_rate = 1e-2;
+            each->weight_decay = 0.1;
+            backend().adamw(*each);
+        }
+    }
+    EXPECT_EQ(parts.parameters.download(), whole.parameters.download());
+    EXPECT_EQ(parts.first_moments.download(), whole.first_moments.download());
+    EXPECT_EQ(parts.second_moments.download(), whole.second_moments.download());
+    EXPECT_EQ(parts.gradients.download(), whole.gradients.download());
+    EXPECT_EQ(parts.applied_steps.download()[0], 3);
+    EXPECT_EQ(parts.skipped_steps.download()[0], 1);
+}
+
 TEST_P(OptimizerTest, NonFiniteGradientsAreSkipped) {
     const HostMatrix start = reference::random_matrix(1, 100, 1);
     for (const float bad :

@@ -2,6 +2,7 @@
 
 #include "backend/make_backend.h"
 #include "base/rng.h"
+#include "base/shape.h"
 #include "mpi/mpi_main.h"
 #include "plan/deploy/partition_layers.h"
 #include "support/small_model.h"
@@ -31,7 +32,7 @@ Job two_adapters() {
 /// Values that depend on a tensor's name alone, not on where it lies.
 std::vector<NamedTensor> marked(std::vector<NamedTensor> tensors, std::uint64_t part) {
     for (NamedTensor& tensor : tensors) {
-        tensor.values.resize(static_cast<std::size_t>(tensor.shape[0] * tensor.shape[1]));
+        tensor.values.resize(static_cast<std::size_t>(element_count(tensor.shape)));
         for (std::size_t i = 0; i < tensor.values.size(); ++i) {
             tensor.values[i] = uniform_float(mix_key(hash_name(tensor.name), part), i);
         }
@@ -57,14 +58,15 @@ void expect_whole_adapters(const std::vector<StagePlan>& stages) {
     for (const AdapterId adapter : {AdapterId{0}, AdapterId{1}}) {
         const AdapterJob& spec = job.adapter(adapter);
         for (std::uint64_t p = 0; p < std::size(parts); ++p) {
-            bank.upload(adapter, parts[p],
-                        marked(adapter_tensors(spec, plan.model, layers_of(stage, adapter)), p));
+            bank.upload(
+                adapter, parts[p],
+                marked(adapter_tensors(spec, plan.model, layers_of(stage, adapter), parts[p]), p));
             const auto got = gather_adapter(session(), job, plan, bank, adapter, parts[p]);
             if (!session().is_root()) {
                 EXPECT_TRUE(got.empty());
                 continue;
             }
-            const auto want = marked(adapter_tensors(spec, plan.model, {0, layers}), p);
+            const auto want = marked(adapter_tensors(spec, plan.model, {0, layers}, parts[p]), p);
             ASSERT_EQ(got.size(), want.size());
             for (std::size_t i = 0; i < want.size(); ++i) {
                 EXPECT_EQ(got[i].name, want[i].name);

@@ -9,12 +9,14 @@
 #include "config/job_yaml.h"
 #include "mpi/shared_temp_dir.h"
 #include "plan/deploy/partition_layers.h"
+#include "support/made_up_form.h"
 #include "support/small_model.h"
 #include "unit/model/shared_stages.h"
 
 namespace loratrain::mpi_test {
 namespace {
 
+using test::made_up_form;
 using test::sharing_stages;
 using test::small_model;
 
@@ -146,6 +148,20 @@ TEST_F(Checkpoints, AdaptersWhereverTheyAre) {
     }
     saved->reside(AdapterId{2});
     expect_equal(*loaded, *saved, AdapterId{2});
+}
+
+TEST_F(Checkpoints, AFormWithOtherTensors) {
+    job_.adapters[0].form = made_up_form();
+    const auto saved = bank();
+    fill(*saved, AdapterId{0}, 11);
+    fill(*saved, AdapterId{1}, 22);
+    save(*saved, 5);
+    const auto loaded = bank();
+    load(*loaded, 5);
+    expect_equal(*loaded, *saved, AdapterId{0});
+    expect_equal(*loaded, *saved, AdapterId{1});
+    EXPECT_EQ(loaded->download(AdapterId{0}, parts[0]).size(),
+              2 * loaded->download(AdapterId{1}, parts[0]).size());
 }
 
 TEST_F(Checkpoints, AReleasedAdapterIsCarriedAlong) {

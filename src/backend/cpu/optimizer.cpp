@@ -61,11 +61,11 @@ double sum_of_squares(const float* values, std::int64_t count) {
 void CpuBackend::adamw(const AdamW& op) {
     const double norm = std::sqrt(*op.grad_sumsq);
     if (!std::isfinite(norm)) {
-        *op.skipped_steps += 1;
+        *op.skipped_steps += op.counts ? 1 : 0;
         zero(op.gradients, static_cast<std::size_t>(op.count) * sizeof(float));
         return;
     }
-    *op.applied_steps += 1;
+    *op.applied_steps += op.counts ? 1 : 0;
     const AdamWStep step(op, norm, *op.applied_steps);
     parallel_rows(threads_, op.count, 1,
                   [&](std::int64_t begin, std::int64_t end) { apply(op, step, begin, end); });

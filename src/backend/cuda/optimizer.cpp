@@ -29,6 +29,7 @@ void CudaBackend::adamw(const AdamW& op) {
     params.grad_sumsq = op.grad_sumsq;
     params.applied_steps = op.applied_steps;
     params.skipped_steps = op.skipped_steps;
+    params.counts = op.counts;
     params.workspace = reserve_workspace(kernels::adamw_workspace_bytes);
     CUDA_CHECK(kernels::adamw(stream_, params));
 }

@@ -5,11 +5,11 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/shape.h"
 #include "io/adapters/peft_config.h"
 #include "io/capped_problems.h"
 #include "io/files.h"
 #include "io/float_convert.h"
-#include "io/shape_text.h"
 #include "io/tensor_names.h"
 
 namespace loratrain {
@@ -38,6 +38,12 @@ void check_tensor(const SafetensorsFile& file, const std::string& name,
     }
 }
 
+std::string tensor_names(const AdapterForm& form) {
+    std::vector<std::string> names;
+    for (const FormTensor& tensor : form.tensors) names.push_back(tensor.name);
+    return join(names, ", ");
+}
+
 void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const ModelSpec& model,
                    CappedProblems& problems) {
     std::set<std::string> known;
@@ -46,20 +52,18 @@ void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const
             const auto linear = static_cast<Linear>(i);
             if (!adapter.targets_linear(linear)) continue;
             const LinearShape shape = linear_shape(model, linear);
-            for (const bool is_b : {false, true}) {
-                const std::string name = peft_tensor_name(layer, linear, is_b);
+            for (const FormTensor& tensor : adapter.form.tensors) {
+                const std::string name = peft_tensor_name(layer, linear, tensor);
                 known.insert(name);
-                using Shape = std::vector<std::int64_t>;
-                check_tensor(file, name,
-                             is_b ? Shape{shape.out, adapter.r} : Shape{adapter.r, shape.in},
-                             problems);
+                check_tensor(file, name, tensor_shape(tensor, adapter.r, shape), problems);
             }
         }
     }
     for (const auto& [name, entry] : file.entries()) {
         if (known.count(name) > 0) continue;
-        problems.add(file.path() + ":" + name, "is no tensor of this adapter",
-                     "only A and B of the job's target modules can be read");
+        problems.add(
+            file.path() + ":" + name, "is no tensor of this adapter",
+            cat("only ", tensor_names(adapter.form), " of the job's target modules can be read"));
     }
 }
 
@@ -109,8 +113,9 @@ void write_adapter(const std::string& dir, const AdapterJob& adapter,
 AdapterFile::AdapterFile(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model)
     : file_(open_checked(dir, adapter, model)) {}
 
-std::vector<float> AdapterFile::read(std::int64_t layer, Linear linear, bool is_b) const {
-    return read_finite(peft_tensor_name(layer, linear, is_b));
+std::vector<float> AdapterFile::read(std::int64_t layer, Linear linear,
+                                     const FormTensor& tensor) const {
+    return read_finite(peft_tensor_name(layer, linear, tensor));
 }
 
 void AdapterFile::check_values() const {

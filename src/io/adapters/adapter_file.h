@@ -10,8 +10,9 @@ namespace loratrain {
 
 inline constexpr const char* adapter_weights_name = "adapter_model.safetensors";
 
-/// A PEFT directory: adapter_model.safetensors with lora_A [r, in], lora_B [out, r] of each target,
-/// and adapter_config.json (keys as PEFT writes them, indent 2, sorted). Each file atomically.
+/// A PEFT directory: adapter_model.safetensors with the tensors of the adapter's form for each
+/// target, and adapter_config.json (keys as PEFT writes them, indent 2, sorted). Each file
+/// atomically.
 void write_adapter(const std::string& dir, const AdapterJob& adapter,
                    const std::string& base_model_name_or_path,
                    const std::vector<NamedTensor>& tensors);
@@ -20,11 +21,11 @@ void write_adapter(const std::string& dir, const AdapterJob& adapter,
 class AdapterFile {
   public:
     /// Checks adapter_config.json and all tensors against the adapter and the model: r, lora_alpha,
-    /// use_rslora, targets and shapes must agree, no DoRA, no lora_bias, no modules_to_save, no
+    /// use_rslora, targets, form and shapes must agree, no modules_to_save, no
     /// rank_pattern/alpha_pattern; all problems at once (InputError).
     AdapterFile(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model);
     /// A nan or an infinity is an InputError.
-    std::vector<float> read(std::int64_t layer, Linear linear, bool is_b) const;
+    std::vector<float> read(std::int64_t layer, Linear linear, const FormTensor& tensor) const;
     /// Reads every tensor; the values that read() would refuse, all at once.
     void check_values() const;
 

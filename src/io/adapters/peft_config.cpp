@@ -47,8 +47,12 @@ bool is_unset(const Json& value) {
            (value.is_structured() && value.empty());
 }
 
-/// Settings that change what an adapter computes beyond A, B and a scale.
-void refuse_variants(JsonReader& config) {
+bool switches_on(const AdapterForm& form, const std::string& key) {
+    return std::count(form.peft_switches.begin(), form.peft_switches.end(), key) > 0;
+}
+
+/// Settings that change what an adapter computes beyond its form.
+void refuse_variants(JsonReader& config, const AdapterForm& form) {
     static constexpr const char* keys[] = {"use_dora",          "lora_bias",
                                            "modules_to_save",   "rank_pattern",
                                            "alpha_pattern",     "layers_to_transform",
@@ -58,7 +62,7 @@ void refuse_variants(JsonReader& config) {
                                            "target_parameters", "alora_invocation_tokens",
                                            "exclude_modules"};
     for (const char* key : keys) {
-        if (is_unset(config.get(key))) continue;
+        if (is_unset(config.get(key)) || switches_on(form, key)) continue;
         config.wrong(key, "which is not supported", "only plain LoRA adapters can be continued");
     }
     const Json& init = config.get("init_lora_weights");
@@ -67,6 +71,16 @@ void refuse_variants(JsonReader& config) {
         if (::strncasecmp(name.c_str(), method, std::strlen(method)) != 0) continue;
         config.wrong("init_lora_weights", "which changes the base weights",
                      "convert it to a plain LoRA adapter with PEFT first");
+    }
+}
+
+void check_form(JsonReader& config, const AdapterForm& form) {
+    if (config.text("peft_type") != form.peft_type) {
+        config.wrong("peft_type", cat("must be \"", form.peft_type, "\""),
+                     "only LoRA adapters can be continued");
+    }
+    for (const std::string& key : form.peft_switches) {
+        if (!config.flag(key.c_str())) config.add(key + " is false, the job has true");
     }
 }
 
@@ -108,27 +122,28 @@ void check_scale(JsonReader& config, const AdapterJob& adapter) {
 
 std::string peft_config_text(const AdapterJob& adapter,
                              const std::string& base_model_name_or_path) {
-    const Json config = {{"alpha_pattern", Json::object()},
-                         {"auto_mapping", nullptr},
-                         {"base_model_name_or_path", base_model_name_or_path},
-                         {"bias", "none"},
-                         {"fan_in_fan_out", false},
-                         {"inference_mode", true},
-                         {"init_lora_weights", true},
-                         {"layers_pattern", nullptr},
-                         {"layers_to_transform", nullptr},
-                         {"lora_alpha", number(adapter.lora_alpha)},
-                         {"lora_bias", false},
-                         {"lora_dropout", adapter.lora_dropout},
-                         {"modules_to_save", nullptr},
-                         {"peft_type", "LORA"},
-                         {"r", adapter.r},
-                         {"rank_pattern", Json::object()},
-                         {"revision", nullptr},
-                         {"target_modules", target_names(adapter)},
-                         {"task_type", "CAUSAL_LM"},
-                         {"use_dora", false},
-                         {"use_rslora", adapter.use_rslora}};
+    Json config = {{"alpha_pattern", Json::object()},
+                   {"auto_mapping", nullptr},
+                   {"base_model_name_or_path", base_model_name_or_path},
+                   {"bias", "none"},
+                   {"fan_in_fan_out", false},
+                   {"inference_mode", true},
+                   {"init_lora_weights", true},
+                   {"layers_pattern", nullptr},
+                   {"layers_to_transform", nullptr},
+                   {"lora_alpha", number(adapter.lora_alpha)},
+                   {"lora_bias", false},
+                   {"lora_dropout", adapter.lora_dropout},
+                   {"modules_to_save", nullptr},
+                   {"peft_type", adapter.form.peft_type},
+                   {"r", adapter.r},
+                   {"rank_pattern", Json::object()},
+                   {"revision", nullptr},
+                   {"target_modules", target_names(adapter)},
+                   {"task_type", "CAUSAL_LM"},
+                   {"use_dora", false},
+                   {"use_rslora", adapter.use_rslora}};
+    for (const std::string& key : adapter.form.peft_switches) config[key] = true;
     return dump_json(config, 2) + "\n";
 }
 
@@ -142,12 +157,10 @@ void check_peft_config(const std::string& path, const AdapterJob& adapter,
         }
         Problems found;
         JsonReader config(document, path, "", found);
-        if (config.text("peft_type") != "LORA") {
-            config.wrong("peft_type", "must be \"LORA\"", "only LoRA adapters can be continued");
-        }
+        check_form(config, adapter.form);
         check_scale(config, adapter);
         check_targets(config, adapter);
-        refuse_variants(config);
+        refuse_variants(config, adapter.form);
         found.throw_if_any();
     } catch (const InputError& error) {
         problems.add(error);

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/shape.h"
 #include "io/capped_problems.h"
 #include "io/checksum.h"
 #include "io/float_convert.h"
 #include "io/hdf5_handle.h"
-#include "io/shape_text.h"
 #include "io/tensor_names.h"
 #include "io/weights/base_writer.h"
 #include "io/weights/hf_config.h"

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/shape.h"
 #include "io/capped_problems.h"
 #include "io/files.h"
 #include "io/float_convert.h"
-#include "io/shape_text.h"
 #include "io/tensor_names.h"
 #include "io/weights/base_weights.h"
 #include "io/weights/base_writer.h"
@@ -100,16 +100,10 @@ WeightFormat stored_format(const std::string& dtype, bool store_bf16) {
     return dtype == "BF16" || store_bf16 ? WeightFormat::bf16 : WeightFormat::f32;
 }
 
-std::uint64_t element_count(const BaseTensor& tensor) {
-    std::uint64_t count = 1;
-    for (const std::int64_t extent : tensor.shape) count *= static_cast<std::uint64_t>(extent);
-    return count;
-}
-
 std::uint64_t stored_bytes(const BaseTensor& tensor, WeightFormat format) {
-    const auto rows = static_cast<std::uint64_t>(tensor.shape[0]);
-    const auto cols = static_cast<std::int64_t>(element_count(tensor) / rows);
-    return rows * code_bytes(traits_of(format), cols);
+    const std::int64_t rows = tensor.shape[0];
+    const std::int64_t cols = element_count(tensor.shape) / rows;
+    return static_cast<std::uint64_t>(rows) * code_bytes(traits_of(format), cols);
 }
 
 /// Copies one tensor block by block; returns the bytes written.
@@ -117,7 +111,7 @@ std::uint64_t copy_tensor(const HfShards& shards, const BaseTensor& tensor, Weig
                           BaseWriter& writer) {
     const SafetensorsFile& file = shards.file(tensor.name);
     const FloatFormat format = float_format(shards.entry(tensor.name).dtype).value();
-    const std::uint64_t row = element_count(tensor) / static_cast<std::uint64_t>(tensor.shape[0]);
+    const auto row = static_cast<std::uint64_t>(element_count(tensor.shape) / tensor.shape[0]);
     const std::int64_t block = BaseWriter::rows_per_block(tensor.shape, stored);
     const auto block_elements = static_cast<std::size_t>(block) * row;
     std::vector<char> source(block_elements * size_of(format));

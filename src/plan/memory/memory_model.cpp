@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/shape.h"
 #include "plan/memory/engine_memory.h"
 #include "plan/stage_layers.h"
 
@@ -36,6 +37,19 @@ std::uint64_t layer_weight_bytes(const ReplicaView& view) {
         bytes += stored_layout(view.plan, stored_shape(view, static_cast<LinearGroup>(g))).bytes;
     }
     return bytes;
+}
+
+std::int64_t layer_parameters(const AdapterJob& adapter, const ModelSpec& model, bool trained) {
+    std::int64_t count = 0;
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (!adapter.targets_linear(linear)) continue;
+        for (const FormTensor& tensor : adapter.form.tensors) {
+            if (tensor.trained != trained) continue;
+            count += element_count(tensor_shape(tensor, adapter.r, linear_shape(model, linear)));
+        }
+    }
+    return count;
 }
 
 }  // namespace
@@ -223,20 +237,16 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
 
 std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& model,
                                 std::int64_t layers) {
-    std::int64_t per_layer = 0;
-    for (int i = 0; i < linear_count; ++i) {
-        const auto linear = static_cast<Linear>(i);
-        if (!adapter.targets_linear(linear)) continue;
-        const LinearShape shape = linear_shape(model, linear);
-        per_layer += adapter.r * (shape.in + shape.out);
-    }
-    return per_layer * layers;
+    return layers * layer_parameters(adapter, model, true);
 }
 
 std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model,
                             std::int64_t layers) {
-    constexpr std::uint64_t arrays = 4;
-    return arrays * bytes_of(adapter_parameters(adapter, model, layers), size_of(DType::f32));
+    constexpr std::uint64_t optimizer_arrays = 3;  // gradients and both moments
+    const std::int64_t trained = adapter_parameters(adapter, model, layers);
+    const std::int64_t frozen = layers * layer_parameters(adapter, model, false);
+    return bytes_of(trained + frozen, size_of(DType::f32)) +
+           optimizer_arrays * bytes_of(trained, size_of(DType::f32));
 }
 
 std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const Job& job,

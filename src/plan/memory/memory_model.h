@@ -108,11 +108,12 @@ struct WorkspaceLayout {
 };
 WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage);
 
-/// Parameters of an adapter in the layers of a stage.
+/// Parameters of an adapter that are trained, in so many layers.
 std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& model,
                                 std::int64_t layers);
 
-/// What a resident adapter takes in so many layers: masters, gradients, both moments, fp32.
+/// What a resident adapter takes in so many layers, fp32: all parameters, and gradients and both
+/// moments of those that are trained.
 std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers);
 /// In the layers of a stage, and the most of any adapter.
 std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const Job& job,

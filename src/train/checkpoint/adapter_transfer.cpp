@@ -3,6 +3,8 @@
 
 #include <iterator>
 
+#include "base/shape.h"
+
 namespace loratrain {
 
 namespace {
@@ -18,7 +20,7 @@ std::vector<float> flatten(const std::vector<NamedTensor>& tensors) {
 void unflatten(const std::vector<float>& values, std::vector<NamedTensor>& tensors) {
     auto at = values.begin();
     for (NamedTensor& tensor : tensors) {
-        const auto count = tensor.shape[0] * tensor.shape[1];
+        const std::int64_t count = element_count(tensor.shape);
         tensor.values.assign(at, at + count);
         at += count;
     }
@@ -39,7 +41,7 @@ std::vector<NamedTensor> gather_adapter(const MpiSession& mpi, const Job& job, c
         std::vector<NamedTensor> part_tensors = mine;
         if (stage.rank != 0) {
             part_tensors =
-                adapter_tensors(job.adapter(adapter), plan.model, layers_of(stage, adapter));
+                adapter_tensors(job.adapter(adapter), plan.model, layers_of(stage, adapter), part);
             unflatten(receive_floats(mpi, stage.rank), part_tensors);
         }
         all.insert(all.end(), std::make_move_iterator(part_tensors.begin()),

@@ -232,7 +232,8 @@ void load_adapter(const std::string& path, const AdapterJob& job, const ModelSpe
                   const StagePlan& stage, AdapterId adapter, AdapterBank& bank) {
     const SafetensorsFile file(path);
     for (const StoredPart& part : stored_parts) {
-        std::vector<NamedTensor> tensors = adapter_tensors(job, model, layers_of(stage, adapter));
+        std::vector<NamedTensor> tensors =
+            adapter_tensors(job, model, layers_of(stage, adapter), part.part);
         for (NamedTensor& tensor : tensors) {
             tensor.values = file.read_floats(tensor.name + part.suffix);
         }

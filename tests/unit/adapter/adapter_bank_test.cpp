@@ -373,7 +373,8 @@ TEST_F(SharedBanks, AnAdapterThatIsAddedGoesWhereThoseAboveItAre) {
         EXPECT_EQ(banks_[s]->slot(fourth, 1, Linear::q).rank, 6);
     }
     EXPECT_EQ(banks_[1]->slot(fourth, 2, Linear::q).rank, 0);
-    const auto names = adapter_tensors(test_.job.adapters[3], test_.plan.model, {0, layers});
+    const auto names = adapter_tensors(test_.job.adapters[3], test_.plan.model, {0, layers},
+                                       StatePart::parameters);
     EXPECT_EQ(all(fourth, AdapterBank::Part::parameters).size(), names.size());
 }
 

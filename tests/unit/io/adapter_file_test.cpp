@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "base/shape.h"
 #include "io/files.h"
 #include "io/tensor_names.h"
 #include "support/problems.h"
@@ -21,6 +22,9 @@ using testing::put_safetensors;
 using testing::RawTensors;
 using testing::TempDir;
 using testing::tiny_spec;
+
+const FormTensor factor_a = lora_form().tensors[0];
+const FormTensor factor_b = lora_form().tensors[1];
 
 std::string golden(const std::string& name) {
     return LORATRAIN_TEST_DATA "/golden/" + name;
@@ -44,11 +48,10 @@ class AdapterFileTest : public ::testing::Test {
         float value = 0.0F;
         for (const Linear linear : {Linear::q, Linear::down}) {
             const LinearShape shape = linear_shape(spec_, linear);
-            for (const bool is_b : {false, true}) {
-                NamedTensor tensor{peft_tensor_name(0, linear, is_b), {}, {}};
-                tensor.shape = is_b ? std::vector<std::int64_t>{shape.out, 2}
-                                    : std::vector<std::int64_t>{2, shape.in};
-                for (std::int64_t i = 0; i < tensor.shape[0] * tensor.shape[1]; ++i) {
+            for (const FormTensor& of_form : adapter_.form.tensors) {
+                NamedTensor tensor{
+                    peft_tensor_name(0, linear, of_form), tensor_shape(of_form, 2, shape), {}};
+                for (std::int64_t i = 0; i < element_count(tensor.shape); ++i) {
                     tensor.values.push_back(value += 0.5F);
                 }
                 list.push_back(tensor);
@@ -82,8 +85,8 @@ class AdapterFileTest : public ::testing::Test {
 TEST_F(AdapterFileTest, ReadsWhatItWrites) {
     write();
     const AdapterFile file(dir(), adapter_, spec_);
-    EXPECT_EQ(file.read(0, Linear::q, false), tensors()[0].values);
-    EXPECT_EQ(file.read(0, Linear::down, true), tensors()[3].values);
+    EXPECT_EQ(file.read(0, Linear::q, factor_a), tensors()[0].values);
+    EXPECT_EQ(file.read(0, Linear::down, factor_b), tensors()[3].values);
     EXPECT_EQ(SafetensorsFile(weights_path()).metadata().at("format"), "pt");
 }
 
@@ -114,7 +117,7 @@ TEST_F(AdapterFileTest, ReadsAdaptersOfPeft) {
         const std::string dir = golden(family + "/adapters/c_r3_qv/final");
         const AdapterFile file(dir, adapter, spec);
         const auto layer = spec.layers - 1;
-        EXPECT_EQ(file.read(layer, Linear::v, true).size(),
+        EXPECT_EQ(file.read(layer, Linear::v, factor_b).size(),
                   static_cast<std::size_t>(spec.kv_size() * 3));
         adapter.r = 4;
         adapter.lora_alpha = 8;
@@ -132,7 +135,8 @@ TEST_F(AdapterFileTest, ReadsBf16) {
         raw[tensor.name] = {"BF16", tensor.shape, testing::bytes_of(bits)};
     }
     put_safetensors(weights_path(), raw);
-    EXPECT_EQ(AdapterFile(dir(), adapter_, spec_).read(0, Linear::q, true), tensors()[1].values);
+    EXPECT_EQ(AdapterFile(dir(), adapter_, spec_).read(0, Linear::q, factor_b),
+              tensors()[1].values);
     raw.begin()->second.dtype = "I16";
     put_safetensors(weights_path(), raw);
     EXPECT_TRUE(has(refusal(), "has dtype I16"));
@@ -204,8 +208,8 @@ TEST_F(AdapterFileTest, RefusesValuesThatAreNotFinite) {
     const std::string text = problem_text([&] { file.check_values(); });
     EXPECT_TRUE(has(text, "layers.0.self_attn.q_proj.lora_A.weight: element 3 is nan"));
     EXPECT_TRUE(has(text, "layers.0.mlp.down_proj.lora_B.weight: element 0 is -inf"));
-    EXPECT_THROW(file.read(0, Linear::q, false), InputError);
-    EXPECT_NO_THROW(file.read(0, Linear::q, true));
+    EXPECT_THROW(file.read(0, Linear::q, factor_a), InputError);
+    EXPECT_NO_THROW(file.read(0, Linear::q, factor_b));
 }
 
 TEST_F(AdapterFileTest, RefusesIncompleteDirectories) {

@@ -40,9 +40,9 @@ TEST(TensorNames, TellWhatTheyStandFor) {
 }
 
 TEST(TensorNames, OfAdapters) {
-    EXPECT_EQ(peft_tensor_name(3, Linear::o, false),
+    EXPECT_EQ(peft_tensor_name(3, Linear::o, lora_form().tensors[0]),
               "base_model.model.model.layers.3.self_attn.o_proj.lora_A.weight");
-    EXPECT_EQ(peft_tensor_name(10, Linear::down, true),
+    EXPECT_EQ(peft_tensor_name(10, Linear::down, lora_form().tensors[1]),
               "base_model.model.model.layers.10.mlp.down_proj.lora_B.weight");
 }
 

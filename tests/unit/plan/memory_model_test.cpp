@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/made_up_form.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
@@ -40,6 +41,19 @@ TEST(MemoryModel, AnAdapterIsOnOneStageInASharedLayer) {
         EXPECT_EQ(shared.bytes_on(0, adapter), shared.bytes(adapter, 2));
         EXPECT_EQ(shared.bytes_on(1, adapter), shared.bytes(adapter, 2));
     }
+}
+
+TEST(MemoryModel, AnAdapterTakesWhatItsFormSays) {
+    const ModelSpec model = cheap_head_model(4);
+    AdapterJob adapter;
+    adapter.r = 8;
+    EXPECT_EQ(adapter_parameters(adapter, model, 1), 8192);  // A and B of all linears, each 4096
+    EXPECT_EQ(adapter_parameters(adapter, model, 3), 3 * 8192);
+    EXPECT_EQ(adapter_bytes(adapter, model, 1), 4U * 4 * 8192);
+    adapter.form = test::made_up_form();
+    EXPECT_EQ(adapter_parameters(adapter, model, 1), 8704);  // and m, 512
+    // s, 8 of each linear, has no gradients and moments; arrays are whole multiples of 256 bytes.
+    EXPECT_EQ(adapter_bytes(adapter, model, 1), 35072U + 3U * 34816);
 }
 
 TEST(MemoryModel, TheLargestAdapterOfAStage) {

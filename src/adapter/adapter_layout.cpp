@@ -1,0 +1,97 @@
+#include "adapter/adapter_layout.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/shape.h"
+#include "io/tensor_names.h"
+#include "plan/memory/memory_model.h"
+
+namespace loratrain {
+
+namespace {
+
+/// Targeted linears and tensors of the form for which `wanted` holds, in the order of the arrays.
+template <class Wanted, class Visit>
+void for_each_tensor(const AdapterJob& adapter, const ModelSpec& model, Wanted wanted,
+                     Visit visit) {
+    for (int g = 0; g < linear_group_count; ++g) {
+        const LinearGroupShape group = group_shape(model, static_cast<LinearGroup>(g));
+        for (std::size_t t = 0; t < adapter.form.tensors.size(); ++t) {
+            if (!wanted(adapter.form.tensors[t])) continue;
+            for (int i = 0; i < group.count; ++i) {
+                const Linear linear = group.linears[static_cast<std::size_t>(i)];
+                if (adapter.targets_linear(linear)) visit(linear, t);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+AdapterLayout::AdapterLayout(const AdapterJob& adapter, const ModelSpec& model,
+                             const LayerRange& layers)
+    : layers_(layers) {
+    const AdapterForm& form = adapter.form;
+    for (const FormTensor& tensor : form.tensors) {
+        LORATRAIN_CHECK(tensor.rate_group < form.rates.size(), tensor.name, " has no rate");
+        roles_.push_back(tensor.role);
+    }
+    index_.assign(static_cast<std::size_t>(layers.count) * linear_count * roles_.size(), -1);
+    const auto place_all = [&](auto wanted) {
+        for (std::int32_t l = layers.first; l < layers.first + layers.count; ++l) {
+            for_each_tensor(adapter, model, wanted, [&](Linear linear, std::size_t t) {
+                const LinearShape shape = linear_shape(model, linear);
+                place(l, linear, t, tensor_shape(form.tensors[t], adapter.r, shape));
+            });
+        }
+    };
+    for (std::size_t group = 0; group < form.rates.size(); ++group) {
+        place_all([&](const FormTensor& t) { return t.trained && t.rate_group == group; });
+        rate_groups_.push_back({trained_, total_ - trained_});
+        trained_ = total_;
+    }
+    trained_tensors_ = tensors_.size();
+    place_all([](const FormTensor& t) { return !t.trained; });
+}
+
+void AdapterLayout::place(std::int32_t layer, Linear linear, std::size_t of_form,
+                          std::vector<std::int64_t> shape) {
+    index_[slot(layer, linear, of_form)] = static_cast<std::int32_t>(tensors_.size());
+    const std::int64_t count = element_count(shape);
+    tensors_.push_back({layer, linear, of_form, std::move(shape), {total_, count}});
+    total_ += count;
+}
+
+std::size_t AdapterLayout::slot(std::int32_t layer, Linear linear, std::size_t of_form) const {
+    const auto row = static_cast<std::size_t>(layer - layers_.first) * linear_count +
+                     static_cast<std::size_t>(linear);
+    return row * roles_.size() + of_form;
+}
+
+const PlacedTensor* AdapterLayout::find(std::int32_t layer, Linear linear, TensorRole role) const {
+    if (layer < layers_.first || layer >= layers_.first + layers_.count) return nullptr;
+    const auto found = std::find(roles_.begin(), roles_.end(), role);
+    if (found == roles_.end()) return nullptr;
+    const auto of_form = static_cast<std::size_t>(found - roles_.begin());
+    const std::int32_t index = index_[slot(layer, linear, of_form)];
+    return index < 0 ? nullptr : &tensors_[static_cast<std::size_t>(index)];
+}
+
+NamedTensor named_tensor(const AdapterJob& adapter, const PlacedTensor& tensor) {
+    const FormTensor& form = adapter.form.tensors[tensor.of_form];
+    return {peft_tensor_name(tensor.layer, tensor.linear, form), tensor.shape, {}};
+}
+
+std::vector<NamedTensor> adapter_tensors(const AdapterJob& adapter, const ModelSpec& model,
+                                         const LayerRange& layers, StatePart part) {
+    const AdapterLayout layout(adapter, model, layers);
+    std::vector<NamedTensor> tensors;
+    for (const PlacedTensor& tensor : layout.tensors(part)) {
+        tensors.push_back(named_tensor(adapter, tensor));
+    }
+    return tensors;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,44 @@
+#include "config/adapter_form.h"
+
+namespace loratrain {
+
+namespace {
+
+std::int64_t extent(Axis axis, std::int64_t rank, const LinearShape& linear) {
+    switch (axis) {
+        case Axis::rank:
+            return rank;
+        case Axis::in:
+            return linear.in;
+        case Axis::out:
+            return linear.out;
+    }
+    return 0;
+}
+
+}  // namespace
+
+AdapterForm lora_form() {
+    AdapterForm form;
+    form.tensors = {{.role = TensorRole::a,
+                     .axes = {Axis::rank, Axis::in},
+                     .initial = Initial::uniform,
+                     .name = "lora_A",
+                     .peft_suffix = "lora_A.weight"},
+                    {.role = TensorRole::b,
+                     .axes = {Axis::out, Axis::rank},
+                     .initial = Initial::zeros,
+                     .name = "lora_B",
+                     .peft_suffix = "lora_B.weight"}};
+    return form;
+}
+
+std::vector<std::int64_t> tensor_shape(const FormTensor& tensor, std::int64_t rank,
+                                       const LinearShape& linear) {
+    std::vector<std::int64_t> shape;
+    shape.reserve(tensor.axes.size());
+    for (const Axis axis : tensor.axes) shape.push_back(extent(axis, rank, linear));
+    return shape;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/model_spec.h"
+
+namespace loratrain {
+
+/// A form of LoRA as the table of the tensors that it keeps for every linear it targets. All that
+/// stores an adapter follows the table: memory model, bank (adapter/adapter_layout.h), initial
+/// values, checkpoints, PEFT directories. Only what an operator computes is not in it: operators
+/// ask the bank for tensors by their role.
+
+/// What a tensor is to the operators: y = W x + scale * B (A x).
+enum class TensorRole : std::uint8_t { a, b };
+
+/// Axes of tensors: the adapter's rank, the in- and out-features of the linear. Under tensor
+/// parallelism a lane has its part of the axis along which W is cut, and the others whole.
+enum class Axis : std::uint8_t { rank, in, out };
+
+/// What a tensor begins with.
+enum class Initial : std::uint8_t {
+    zeros,
+    uniform,  ///< U(-1/sqrt(in), 1/sqrt(in)), as PEFT
+};
+
+struct FormTensor {
+    TensorRole role{};
+    std::vector<Axis> axes;  ///< row-major
+    Initial initial = Initial::zeros;
+    bool trained = true;         ///< has a gradient and moments; else it stays as it began
+    std::size_t rate_group = 0;  ///< of a trained one, in AdapterForm::rates
+    std::string name;            ///< behind the module's path the key of its random numbers
+    std::string peft_suffix;     ///< behind the module's path its name in files
+};
+
+struct AdapterForm {
+    std::vector<FormTensor> tensors;
+    std::vector<double> rates{1.0};  ///< per rate group, times the adapter's learning rate
+    std::string peft_type = "LORA";
+    std::vector<std::string> peft_switches;  ///< of adapter_config.json, those that are true
+};
+
+/// A [rank, in], uniform; B [out, rank], zeros; one rate (Hu et al., 2021; PEFT).
+AdapterForm lora_form();
+
+std::vector<std::int64_t> tensor_shape(const FormTensor& tensor, std::int64_t rank,
+                                       const LinearShape& linear);
+
+}  // namespace loratrain
