@@ -1,10 +1,10 @@
 #include <exception>
 
-#include "app/exit_file.h"
 #include "app/run.h"
 #include "backend/gpu_info.h"
 #include "base/log.h"
 #include "comm/mpi_runtime.h"
+#include "session/exit_file.h"
 #include "train/orders/stop_request.h"
 
 namespace loratrain {

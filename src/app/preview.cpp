@@ -6,19 +6,15 @@
 #include "base/log.h"
 #include "base/system.h"
 #include "comm/collective.h"
-#include "config/job_words.h"
-#include "io/files.h"
 #include "measure/measured_costs.h"
 #include "plan/deploy/make_plan.h"
 #include "plan/predict/predict.h"
-#include "plan/replica_view.h"
 #include "plan/text/describe.h"
 #include "plan/text/describe_prediction.h"
-#include "report/plan_trace.h"
 #include "report/run_record.h"
-#include "report/timeline_svg.h"
 #include "session/cluster.h"
 #include "session/job_inputs.h"
+#include "session/run_preview.h"
 
 namespace loratrain {
 
@@ -27,8 +23,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::int32_t rounds_played = 16;
-constexpr std::int32_t rounds_drawn = 4;
-constexpr const char* preview_name = "preview";
 constexpr const char* dry_run_name = "dry_run";
 
 Cluster wanted_cluster(const CommandLine& command_line, const MpiSession& mpi, const Job& job) {
@@ -50,22 +44,6 @@ void check_is_no_place_of_a_run(const std::string& dir) {
         throw InputError("--out", dir + " is where a run keeps its timeline",
                          "choose another directory");
     }
-}
-
-/// <dir>/timeline.svg and <dir>/trace.json.
-void write_pictures(const std::string& dir, const Job& job, const Plan& plan,
-                    const Timeline& timeline) {
-    make_directory(dir);
-    const std::vector<TraceSpan> spans = trace_of(job, only_replica(plan), timeline);
-    const std::string policy = word_of(schedule_policy_words, job.schedule.policy);
-    const std::string title = cat("Simulated start on ", plan.memory.size(), " ranks, policy ",
-                                  policy, ", costs ", plan.costs.source);
-    write_text_atomic(dir + "/timeline.svg",
-                      timeline_svg(spans, first_stretch(spans), title, adapter_names(job)));
-    write_text_atomic(
-        dir + "/" + trace_file_name,
-        trace_to_json(spans,
-                      {{"times", "simulated"}, {"costs", plan.costs.source}, {"policy", policy}}));
 }
 
 void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, const Job& job,
@@ -102,16 +80,6 @@ ExitCode preview(const CommandLine& command_line, const MpiSession& mpi, const J
         if (mpi.is_root()) plan_and_predict(command_line, mpi, job, cluster);
     });
     return ExitCode::done;
-}
-
-void write_preview(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
-    try {
-        Simulator simulator(job, only_replica(plan), plan.costs);
-        simulator.add(plan_window(job, plan, datasets, at_start(plan), rounds_drawn));
-        write_pictures(cat(job.run.dir, "/", preview_name), job, plan, simulator.timeline());
-    } catch (const std::exception& error) {
-        log::warn(cat("no preview: ", error.what()));
-    }
 }
 
 }  // namespace loratrain

@@ -1,11 +1,8 @@
 #pragma once
 
-#include <span>
-
 #include "base/error.h"
 #include "comm/mpi_session.h"
 #include "config/command_line.h"
-#include "plan/plan.h"
 
 namespace loratrain {
 
@@ -18,9 +15,5 @@ namespace loratrain {
 /// none that is known, or --out is a run directory or the preview in one. Collective; with --device
 /// it needs neither GPU nor mpirun.
 ExitCode preview(const CommandLine& command_line, const MpiSession& mpi, const Job& job);
-
-/// The same files in <run.dir>/preview for a run that starts, for its report: how the start should
-/// look. That they cannot be written is only a warning.
-void write_preview(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets);
 
 }  // namespace loratrain

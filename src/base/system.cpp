@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
+#include <fstream>
+#include <sstream>
 
 namespace loratrain {
 
@@ -31,6 +33,18 @@ std::string host_name() {
 std::string environment(const char* name) {
     const char* value = std::getenv(name);
     return value == nullptr ? "" : value;
+}
+
+std::uint64_t proc_value(const char* file, const std::string& name) {
+    std::ifstream in(file);
+    for (std::string line; std::getline(in, line);) {
+        if (line.rfind(name + ":", 0) != 0) continue;
+        std::istringstream fields(line.substr(name.size() + 1));
+        std::uint64_t kilobytes = 0;
+        fields >> kilobytes;
+        return kilobytes * 1024;
+    }
+    return 0;
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {

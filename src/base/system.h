@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 namespace loratrain {
@@ -13,6 +14,9 @@ std::string local_time(double unix_seconds, const char* format);
 std::string host_name();
 /// An environment variable; "" where it is not set.
 std::string environment(const char* name);
+
+/// Value in bytes of a "Name:   123 kB" line of a /proc file; 0 when absent.
+std::uint64_t proc_value(const char* file, const std::string& name);
 
 /// Seconds that a steady clock has run since `start`.
 double seconds_since(std::chrono::steady_clock::time_point start);

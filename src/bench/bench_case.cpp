@@ -48,10 +48,6 @@ Job bench_job(const CommandLine::Bench& bench, const std::vector<std::string>& d
     return job;
 }
 
-BackendKind bench_backend(const CommandLine::Bench& bench) {
-    return value_of(backend_words, bench.backend);
-}
-
 }  // namespace
 
 NumberTypes bench_types(const CommandLine::Bench& bench) {
@@ -60,14 +56,11 @@ NumberTypes bench_types(const CommandLine::Bench& bench) {
 
 BenchCase::BenchCase(const CommandLine::Bench& bench, const MpiSession& mpi, const RandomData& data,
                      bool lora, std::optional<std::int64_t> microbatch_tokens)
-    : job(bench_job(bench, data.paths(), lora)),
-      weights(synthetic_base_weights(bench_model(bench), 1)) {
+    : job(bench_job(bench, data.paths(), lora)) {
     if (microbatch_tokens) job.parallel.microbatch_tokens = microbatch_tokens;
-    for (const DatasetJob& dataset : job.datasets) {
-        files.train.emplace_back(dataset.path, dataset, weights->spec().vocab_size);
-        files.eval.emplace_back();
-        infos.push_back({files.train.back().infos(), {}});
-    }
+    inputs.weights = synthetic_base_weights(bench_model(bench), 1);
+    inputs.files = open_datasets(job, inputs.weights->spec().vocab_size);
+    inputs.infos = infos_of(inputs.files);
     cluster = describe_cluster(mpi, bench_backend(bench));
     make();
 }
@@ -78,7 +71,7 @@ void BenchCase::plan_with(const CostModel& costs) {
 }
 
 void BenchCase::make() {
-    plan = make_plan(job, weights->spec(), infos, cluster);
+    plan = make_plan(job, inputs.weights->spec(), inputs.infos, cluster);
     plan.first_admitted.clear();
     for (std::size_t a = 0; a < job.adapters.size(); ++a) {
         plan.first_admitted.push_back(static_cast<AdapterId>(a));

@@ -1,15 +1,12 @@
 #pragma once
 
-#include <memory>
 #include <optional>
-#include <vector>
 
 #include "bench/bench_data.h"
 #include "comm/mpi_session.h"
-#include "data/loader.h"
-#include "io/weights/base_weights.h"
 #include "plan/number_types.h"
 #include "plan/plan.h"
+#include "session/job_inputs.h"
 
 namespace loratrain {
 
@@ -27,9 +24,7 @@ struct BenchCase {
     void plan_with(const CostModel& costs);
 
     Job job;
-    std::unique_ptr<WeightSource> weights;
-    DatasetFiles files;
-    std::vector<DatasetInfo> infos;
+    JobInputs inputs;
     Cluster cluster;
     Plan plan;  ///< with all adapters resident, also where the policy trains one at a time
 

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "backend/gpu_info.h"
-#include "backend/make_backend.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "bench/bench_gemm.h"
@@ -14,7 +13,7 @@
 #include "measure/profile_ranks.h"
 #include "plan/replica_view.h"
 #include "plan/text/plan_text.h"
-#include "session/cluster.h"
+#include "session/rank_backend.h"
 
 namespace loratrain {
 
@@ -61,8 +60,7 @@ class BenchCommand {
     }
 
     std::unique_ptr<Backend> make_bench_backend() const {
-        return make_backend(bench_.backend, {threads_per_rank(mpi_), mpi_.host_rank(),
-                                             bench_types(bench_).compute});
+        return make_rank_backend(mpi_, bench_backend(bench_), bench_types(bench_).compute);
     }
 
     void measure_window(const BenchCase& with_lora, BenchResult& result) {

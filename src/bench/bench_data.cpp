@@ -77,6 +77,10 @@ ModelSpec bench_model(const CommandLine::Bench& bench) {
     return model;
 }
 
+BackendKind bench_backend(const CommandLine::Bench& bench) {
+    return bench.backend == "cuda" ? BackendKind::cuda : BackendKind::cpu;
+}
+
 int bench_rounds(const CommandLine::Bench& bench) {
     return bench_warmup_rounds + 2 * bench.steps;
 }

@@ -12,6 +12,9 @@ namespace loratrain {
 /// The preset of --model, or a llama of the five sizes.
 ModelSpec bench_model(const CommandLine::Bench& bench);
 
+/// cpu or cuda.
+BackendKind bench_backend(const CommandLine::Bench& bench);
+
 /// Rounds that a bench runs before it measures.
 inline constexpr int bench_warmup_rounds = 2;
 /// More rounds than any run of a bench takes from one job.

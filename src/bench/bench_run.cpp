@@ -7,8 +7,8 @@
 #include "comm/collective.h"
 #include "measure/makespan_check.h"
 #include "measure/measured_trace.h"
-#include "plan/place.h"
 #include "plan/predict/simulate.h"
+#include "plan/replica_view.h"
 #include "plan/schedule/admission.h"
 #include "plan/schedule/plan_window.h"
 #include "plan/text/window_text.h"
@@ -23,7 +23,7 @@ void add_load(const BenchCase& bench_case, const Window& window, WindowTime& tim
         for (const Segment& segment : microbatch.segments) {
             const DatasetId dataset = bench_case.job.adapter(segment.adapter).dataset;
             for (const SampleRef& sample : segment.samples) {
-                const double tokens = bench_case.infos[index(dataset)]
+                const double tokens = bench_case.inputs.infos[index(dataset)]
                                           .train[static_cast<std::size_t>(sample.index)]
                                           .tokens;
                 time.tokens += tokens;
@@ -40,15 +40,9 @@ BenchRun::BenchRun(const BenchCase& bench_case, const MpiSession& mpi, Communica
     : case_(bench_case),
       mpi_(mpi),
       backend_(backend),
-      view_(only_replica(case_.plan)),
-      stage_index_(place_of(case_.plan, mpi.rank()).stage),
-      stage_(case_.job, view_, stage_index_, *case_.weights, backend),
-      recorder_(case_.job, view_, stage_index_, backend, false),
-      recording_(communicator, recorder_),
-      runner_(case_.job, view_, stage_index_, stage_, observe ? recording_ : communicator, backend),
-      loader_(case_.files, datasets_of_adapters(case_.job), true) {
-    if (observe) runner_.record_with(recorder_);
-}
+      run_(
+          {case_.job, case_.plan, *case_.inputs.weights, case_.inputs.files, communicator, backend},
+          mpi.rank(), observe ? StageRun::Record::costs : StageRun::Record::nothing) {}
 
 std::vector<Window> BenchRun::next_windows(int rounds) {
     const std::size_t adapters = case_.job.adapters.size();
@@ -61,9 +55,9 @@ std::vector<Window> BenchRun::next_windows(int rounds) {
         progress.stopped.assign(adapters, one_by_one);
         progress.stopped[turn] = false;
         windows.push_back(window_from_text(broadcast_text(
-            mpi_, mpi_.is_root()
-                      ? to_text(plan_window(case_.job, case_.plan, case_.infos, progress, rounds))
-                      : "")));
+            mpi_, mpi_.is_root() ? to_text(plan_window(case_.job, case_.plan, case_.inputs.infos,
+                                                       progress, rounds))
+                                 : "")));
         LORATRAIN_CHECK(windows.back().rounds == rounds, "planned ", windows.back().rounds,
                         " rounds of ", rounds);
     }
@@ -75,21 +69,21 @@ WindowTime BenchRun::run(int rounds) {
     windows_ = next_windows(rounds);
     WindowTime time;
     for (const Window& window : windows_) add_load(case_, window, time);
-    recorder_.settle();
-    const double computed_before = recorder_.computed_seconds();
+    run_.recorder().settle();
+    const double computed_before = run_.recorder().computed_seconds();
     barrier(mpi_);
     const auto start = std::chrono::steady_clock::now();
     for (const Window& window : windows_) {
-        loader_.start(window);
-        runner_.run(window, loader_, {});
+        run_.loader().start(window);
+        run_.runner().run(window, run_.loader(), {});
     }
     backend_.synchronize();
     barrier(mpi_);
     const std::chrono::duration<double> mine = std::chrono::steady_clock::now() - start;
     const std::vector<double> seconds = gather_numbers(mpi_, mine.count());
     time.seconds = *std::max_element(seconds.begin(), seconds.end());
-    recorder_.settle();
-    busy_seconds_ = recorder_.computed_seconds() - computed_before;
+    run_.recorder().settle();
+    busy_seconds_ = run_.recorder().computed_seconds() - computed_before;
     return time;
 }
 
@@ -103,10 +97,10 @@ double BenchRun::predicted_seconds(const CostModel& costs) const {
 
 /// What was observed side by side, less what the simulator takes for the effect of that.
 std::optional<CostModel> BenchRun::refined_costs() {
-    auto refined = gather_refined_costs(mpi_, case_.plan, recorder_);
+    auto refined = gather_refined_costs(mpi_, case_.plan, run_.recorder());
     const CostModel& costs = case_.plan.costs;
     if (!refined || costs.full_speed_ranks <= 0.0) return refined;
-    Simulator simulator(case_.job, view_, costs);
+    Simulator simulator(case_.job, only_replica(case_.plan), costs);
     for (const Window& window : windows_) simulator.add(window);
     refined = scaled(*refined, 1.0 / simulator.timeline().slowdown());
     refined->full_speed_ranks = costs.full_speed_ranks;

@@ -7,9 +7,7 @@
 #include "backend/op_timer.h"
 #include "bench/bench_case.h"
 #include "comm/communicator.h"
-#include "measure/recording_communicator.h"
-#include "plan/replica_view.h"
-#include "train/pipeline_runner.h"
+#include "train/stage_run.h"
 
 namespace loratrain {
 
@@ -45,13 +43,7 @@ class BenchRun {
     const BenchCase& case_;
     const MpiSession& mpi_;
     Backend& backend_;
-    ReplicaView view_;
-    std::size_t stage_index_;
-    Stage stage_;
-    TraceRecorder recorder_;
-    RecordingCommunicator recording_;
-    PipelineRunner runner_;
-    Loader loader_;
+    StageRun run_;
     std::vector<Window> windows_;
     int done_ = 0;
     double busy_seconds_ = 0.0;

@@ -7,6 +7,7 @@
 
 #include "base/activity.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/mpi_check.h"
 #include "comm/quiet_wait.h"
 #include "comm/tags.h"
@@ -94,6 +95,17 @@ void agree(const MpiSession& mpi, const std::function<void()>& work) {
     }
     if (worst == Outcome::bad_input) throw InputError(all);
     throw Error(to_string(all.front()));
+}
+
+void together(const MpiSession& mpi, const char* what, const std::function<void()>& work) {
+    try {
+        work();
+    } catch (const InputError&) {
+        throw;
+    } catch (const std::exception& error) {
+        log::error(cat("on host ", mpi.host(), ", ", what, ": ", error.what()));
+        MpiSession::abort(static_cast<int>(ExitCode::error));
+    }
 }
 
 std::string broadcast_text(const MpiSession& mpi, const std::string& text, int root) {

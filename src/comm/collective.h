@@ -14,6 +14,10 @@ namespace loratrain {
 /// for setting up only (first error regime, design decision 9).
 void agree(const MpiSession& mpi, const std::function<void()>& work);
 
+/// Does collective work that is not agreed on: a rank that fails in it alone says where (`what`)
+/// and ends the program, as the others wait for it. InputError is passed on: all ranks throw it.
+void together(const MpiSession& mpi, const char* what, const std::function<void()>& work);
+
 /// Root's text on every rank, any length. Collective.
 std::string broadcast_text(const MpiSession& mpi, const std::string& text, int root = 0);
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/system.h"
 #include "base/version.h"
+#include "base/warn_at_failure.h"
 #include "io/files.h"
 #include "io/json_text.h"
 #include "plan/memory/memory_model.h"
@@ -153,13 +154,12 @@ void keep_costs(const std::string& path, const std::string& key, const CostModel
     if (path.empty()) return;
     CostTable table = read_table(path);
     table[key] = costs;
-    try {
+    const auto write = [&] {
         const std::string folder = std::filesystem::path(path).parent_path().string();
         if (!folder.empty()) make_directory(folder);
         write_text_atomic(path, costs_to_json(table));
-    } catch (const std::exception& error) {
-        log::warn(cat("measured costs are not kept: ", error.what()));
-    }
+    };
+    warn_at_failure(write, "measured costs are not kept: ");
 }
 
 }  // namespace loratrain

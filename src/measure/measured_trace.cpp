@@ -1,7 +1,7 @@
 #include "measure/measured_trace.h"
 
-#include "base/log.h"
 #include "base/text.h"
+#include "base/warn_at_failure.h"
 #include "comm/collective.h"
 #include "io/files.h"
 #include "plan/replica_view.h"
@@ -18,12 +18,10 @@ void write_trace(const MpiSession& mpi, const Job& job, const Plan& plan, TraceR
         spans.insert(spans.end(), of_rank.begin(), of_rank.end());
     }
     const std::string path = job.run.dir + "/" + trace_file_name;
-    try {
+    warn_at_failure([&] {
         write_text_atomic(path, trace_to_json(std::move(spans), {{"times", "measured"},
                                                                  {"costs", plan.costs.source}}));
-    } catch (const std::exception& error) {
-        log::warn(error.what());
-    }
+    });
 }
 
 std::optional<CostModel> gather_refined_costs(const MpiSession& mpi, const Plan& plan,

@@ -1,16 +1,13 @@
 #include "session/cluster.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <cctype>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "backend/gpu_info.h"
 #include "base/error.h"
+#include "base/system.h"
 #include "comm/collective.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
@@ -23,19 +20,6 @@ namespace {
 /// CUDA context is there when free memory is measured), and with several ranks NCCL's buffers.
 constexpr std::uint64_t gpu_library_bytes = std::uint64_t{512} << 20U;
 constexpr std::uint64_t nccl_bytes = std::uint64_t{512} << 20U;
-
-/// Value in bytes of a "Name:   123 kB" line of a /proc file; 0 when absent.
-std::uint64_t proc_value(const char* file, const std::string& name) {
-    std::ifstream in(file);
-    for (std::string line; std::getline(in, line);) {
-        if (line.rfind(name + ":", 0) != 0) continue;
-        std::istringstream fields(line.substr(name.size() + 1));
-        std::uint64_t kilobytes = 0;
-        fields >> kilobytes;
-        return kilobytes * 1024;
-    }
-    return 0;
-}
 
 std::uint64_t usable_gpu_bytes(std::uint64_t free_bytes, int ranks) {
     const std::uint64_t kept = gpu_library_bytes + (ranks > 1 ? nccl_bytes : 0);
@@ -141,19 +125,6 @@ std::string describe_devices(const MpiSession& mpi, BackendKind backend) {
         text += cat("  rank ", rank++, ": ", device, "\n");
     }
     return text;
-}
-
-void give_back_large_blocks() {
-#ifdef M_MMAP_THRESHOLD
-    constexpr int large = 1 << 20;
-    mallopt(M_MMAP_THRESHOLD, large);
-#endif
-}
-
-ResidentMemory resident_memory() {
-    const char* file = "/proc/self/status";
-    const std::uint64_t code = proc_value(file, "RssFile");
-    return {proc_value(file, "VmRSS") - code, proc_value(file, "VmHWM") - code};
 }
 
 }  // namespace loratrain

@@ -24,16 +24,4 @@ Cluster imagined_cluster(const std::string& device, int ranks, const MpiSession&
 /// "rank 0: node01, NVIDIA H200 0000:18:00.0" a line, or hosts alone without GPUs. Collective.
 std::string describe_devices(const MpiSession& mpi, BackendKind backend);
 
-/// Lets freed blocks of a MiB or more go back to the system at once, so that the temporary ones of
-/// loading and checkpointing do not stay resident beside what the plan counts.
-void give_back_large_blocks();
-
-/// Resident memory of this process in bytes, now and at its peak, without mapped files: the code of
-/// the program and its libraries is shared by all ranks of a host.
-struct ResidentMemory {
-    std::uint64_t now = 0;
-    std::uint64_t peak = 0;
-};
-ResidentMemory resident_memory();
-
 }  // namespace loratrain

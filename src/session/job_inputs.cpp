@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "config/job_yaml.h"
 #include "config/model_presets.h"
 #include "data/dataset_files.h"
 #include "io/adapters/adapter_file.h"
@@ -65,10 +66,22 @@ JobInputs open_job_inputs(const Job& job) {
 std::vector<DatasetInfo> infos_of(const DatasetFiles& files) {
     std::vector<DatasetInfo> infos;
     for (std::size_t i = 0; i < files.train.size(); ++i) {
-        infos.push_back({files.train[i].infos(), {}});
-        if (files.eval[i]) infos.back().eval = files.eval[i]->infos();
+        infos.push_back(dataset_info(files, static_cast<DatasetId>(i)));
     }
     return infos;
+}
+
+RunIdentity identify(const Job& job, const JobInputs& inputs) {
+    RunIdentity identity;
+    identity.job_yaml = to_yaml(job);
+    identity.weights_checksum = inputs.weights->checksum();
+    for (const Dataset& dataset : inputs.files.train) {
+        identity.data_checksums.push_back(dataset.checksum());
+    }
+    for (const auto& dataset : inputs.files.eval) {
+        identity.eval_checksums.push_back(dataset ? dataset->checksum() : "");
+    }
+    return identity;
 }
 
 std::string describe_datasets(const Job& job, const DatasetFiles& files) {

@@ -6,6 +6,7 @@
 #include "data/loader.h"
 #include "io/weights/base_weights.h"
 #include "plan/plan.h"
+#include "train/checkpoint/checkpoint.h"
 
 namespace loratrain {
 
@@ -28,6 +29,9 @@ DatasetFiles open_datasets(const Job& job, std::int64_t vocab_size);
 
 /// Lengths of the files' samples, per DatasetId.
 std::vector<DatasetInfo> infos_of(const DatasetFiles& files);
+
+/// What a run and the one that continues it have in common.
+RunIdentity identify(const Job& job, const JobInputs& inputs);
 
 /// "math: 1200 samples, 3 truncated, 1 without target" per dataset, for the log.
 std::string describe_datasets(const Job& job, const DatasetFiles& files);

@@ -7,12 +7,11 @@
 #include <stdexcept>
 #include <string>
 
-#include "backend/make_backend.h"
 #include "bench/bench_case.h"
 #include "comm/mpi_runtime.h"
-#include "model/stage.h"
 #include "plan/schedule/plan_window.h"
-#include "session/cluster.h"
+#include "session/rank_backend.h"
+#include "train/stage_run.h"
 
 // What CUDA graphs would gain: forward and backward of one microbatch of a model preset, queued op
 // by op as the program does, and replayed as one captured graph (which needs equal shapes every
@@ -44,15 +43,19 @@ double best_of_batches(Backend& backend, const std::function<void()>& call) {
 }
 
 void run(const CommandLine::Bench& bench, const MpiSession& mpi) {
-    const auto backend = make_backend("cuda", {threads_per_rank(mpi), 0, DType::bf16});
+    const auto backend = make_rank_backend(mpi, BackendKind::cuda, DType::bf16);
     const RandomData data(bench);
     const BenchCase bench_case(bench, mpi, data, true);
-    Stage stage(bench_case.job, only_replica(bench_case.plan), 0, *bench_case.weights, *backend);
+    const auto communicator = make_communicator(mpi, *backend);
+    StageRun run({bench_case.job, bench_case.plan, *bench_case.inputs.weights,
+                  bench_case.inputs.files, *communicator, *backend},
+                 0, StageRun::Record::nothing);
+    Stage& stage = run.stage();
     const Progress start{0, {0}, {false}};
-    const Window window = plan_window(bench_case.job, bench_case.plan, bench_case.infos, start, 1);
-    Loader loader(bench_case.files, std::vector<DatasetId>{DatasetId{0}}, true);
-    loader.start(window);
-    const PackedBatch packed = loader.next();
+    const Window window =
+        plan_window(bench_case.job, bench_case.plan, bench_case.inputs.infos, start, 1);
+    run.loader().start(window);
+    const PackedBatch packed = run.loader().next();
     const LossTerms terms{{window.batches[0].denominator}, false};
     const MicrobatchRows rows{packed.token_ids, packed.targets, packed.positions, packed.sample_ids,
                               packed.offsets};

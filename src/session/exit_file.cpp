@@ -1,9 +1,7 @@
-#include "app/exit_file.h"
+#include "session/exit_file.h"
 
-#include <exception>
-
-#include "base/log.h"
 #include "base/system.h"
+#include "base/warn_at_failure.h"
 #include "io/files.h"
 
 namespace loratrain {
@@ -21,11 +19,7 @@ int ExitFile::leave(ExitCode code) const {
 
 void ExitFile::write(const std::string& text) const {
     if (path_.empty()) return;
-    try {
-        write_text_atomic(path_, text);
-    } catch (const std::exception& error) {
-        log::warn(error.what());
-    }
+    warn_at_failure([&] { write_text_atomic(path_, text); });
 }
 
 }  // namespace loratrain

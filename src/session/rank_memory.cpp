@@ -1,0 +1,47 @@
+#include "session/rank_memory.h"
+
+#include <malloc.h>
+
+#include "base/log.h"
+#include "base/system.h"
+#include "base/text.h"
+#include "base/warn_at_failure.h"
+#include "comm/collective.h"
+#include "io/files.h"
+
+namespace loratrain {
+
+void give_back_large_blocks() {
+#ifdef M_MMAP_THRESHOLD
+    constexpr int large = 1 << 20;
+    mallopt(M_MMAP_THRESHOLD, large);
+#endif
+}
+
+ResidentMemory resident_memory() {
+    const char* file = "/proc/self/status";
+    const std::uint64_t code = proc_value(file, "RssFile");
+    return {proc_value(file, "VmRSS") - code, proc_value(file, "VmHWM") - code};
+}
+
+std::vector<MeasuredMemory> record_memory(const MpiSession& mpi, const std::string& run_dir,
+                                          const Backend& backend, const ResidentMemory& before) {
+    const auto allocated = gather_numbers(mpi, backend.memory().peak);
+    const auto resident = gather_numbers(mpi, resident_memory().peak - before.now);
+    std::vector<MeasuredMemory> ranks;
+    for (std::size_t r = 0; r < allocated.size(); ++r) ranks.push_back({allocated[r], resident[r]});
+    if (!mpi.is_root()) return ranks;
+    warn_at_failure(
+        [&] { write_text_atomic(run_dir + "/" + memory_file_name, memory_to_json(ranks)); });
+    return ranks;
+}
+
+void log_memory(const Plan& plan, const std::vector<MeasuredMemory>& ranks) {
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+        log::info(cat("memory of rank ", r, ": planned ", human_bytes(plan.memory[r].total()),
+                      ", allocated ", human_bytes(ranks[r].allocated), ", resident growth ",
+                      human_bytes(ranks[r].resident_growth)));
+    }
+}
+
+}  // namespace loratrain

@@ -1,0 +1,105 @@
+#include "session/session.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "comm/collective.h"
+#include "io/files.h"
+#include "plan/deploy/make_plan.h"
+#include "plan/text/describe.h"
+#include "plan/text/plan_text.h"
+#include "session/cluster.h"
+#include "session/rank_backend.h"
+
+/// From the job to the stage that is ready to train.
+
+namespace loratrain {
+
+namespace {
+
+/// The plan of the run that is continued; none where it cannot be read, by a version before.
+std::optional<Plan> former_plan(const Job& job) {
+    try {
+        return plan_from_text(read_text(job.run.dir + "/plan.yaml"));
+    } catch (const std::exception& error) {
+        log::warn(cat("sizes of microbatches are chosen anew: ", error.what()));
+        return std::nullopt;
+    }
+}
+
+}  // namespace
+
+Session::Session(const MpiSession& mpi, const CommandLine& command_line, Job job)
+    : mpi_(mpi),
+      command_line_(command_line),
+      job_(std::move(job)),
+      stop_(job_, command_line.stop_after) {
+    watchdog_.emplace(mpi_, job_.run.peer_timeout);
+    memory_before_ = resident_memory();
+    cluster_ = describe_cluster(mpi_, job_.run.backend);
+}
+
+void Session::open() {
+    agree(mpi_, [&] {
+        if (!mpi_.is_root()) return;
+        inputs_ = open_job_inputs(job_);
+        plan_ = make_plan(job_, inputs_.weights->spec(), inputs_.infos, cluster_);
+        identity_ = identify(job_, inputs_);
+        directory_.emplace(job_, command_line_, identity_);
+        checkpoint_ = directory_->checkpoint();
+        if (checkpoint_.empty()) return;
+        former_ = former_plan(job_);
+        if (!former_) return;
+        plan_ = make_plan(job_, plan_.model, inputs_.infos, cluster_, &*former_);
+    });
+    checkpoint_ = broadcast_text(mpi_, checkpoint_);
+}
+
+void Session::settle_plan() {
+    costs_ = measure_costs(mpi_, job_, plan_, [&](const Plan& plan) { return make_backend(plan); });
+    std::string plan_text;
+    agree(mpi_, [&] {
+        if (!mpi_.is_root()) return;
+        plan_with_costs();
+        plan_text = to_text(plan_);
+        log::block("datasets\n" + describe_datasets(job_, inputs_.files));
+        log::block(describe(job_, plan_, inputs_.infos));
+    });
+    plan_ = plan_from_text(broadcast_text(mpi_, plan_text));
+}
+
+void Session::plan_with_costs() {
+    if (!costs_.known()) return;
+    plan_ = plan_again(plan_, costs_.costs, job_, inputs_.infos, cluster_,
+                       former_ ? &*former_ : nullptr);
+}
+
+void Session::build() {
+    agree(mpi_, [&] { backend_ = make_backend(plan_); });
+    together(mpi_, "connecting the ranks",
+             [&] { communicator_ = make_communicator(mpi_, *backend_); });
+    together(mpi_, "measuring messages",
+             [&] { settle_costs(mpi_, job_, plan_, *communicator_, *backend_, costs_); });
+    if (costs_.known()) plan_.costs = costs_.costs;
+    agree(mpi_, [&] { build_stage(); });
+}
+
+std::unique_ptr<Backend> Session::make_backend(const Plan& plan) const {
+    return make_rank_backend(mpi_, plan.backend, plan.compute,
+                             cat(job_.run.dir, "/gemm_algorithms.rank", mpi_.rank()));
+}
+
+void Session::build_stage() {
+    if (!mpi_.is_root()) {
+        inputs_.weights = open_weights(job_);
+        if (reads_tokens(stage_of(plan_, mpi_.rank()))) {
+            inputs_.files = open_datasets(job_, plan_.model.vocab_size);
+        }
+    }
+    run_.emplace(
+        StageRun::Parts{job_, plan_, *inputs_.weights, inputs_.files, *communicator_, *backend_},
+        mpi_.rank(), job_.logging.trace ? StageRun::Record::spans : StageRun::Record::costs);
+}
+
+}  // namespace loratrain

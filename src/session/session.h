@@ -1,0 +1,83 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "comm/communicator.h"
+#include "config/command_line.h"
+#include "measure/measured_costs.h"
+#include "session/job_inputs.h"
+#include "session/rank_memory.h"
+#include "session/run_directory.h"
+#include "train/orders/stop_conditions.h"
+#include "train/stage_run.h"
+#include "train/trainer.h"
+#include "watch/watchdog.h"
+
+namespace loratrain {
+
+/// One job on one group of ranks, from its files to the end of its training. A session has its own
+/// job, plan, run directory, backend, links, stage, watchdog and trainer; all that it says goes to
+/// the ranks of its MpiSession, so that others may work beside it.
+///
+/// A rank is in one session at a time, as these belong to the process: the log, its file and which
+/// rank prints (base/log.h), what the main thread is at (base/activity.h), stop signals
+/// (train/orders/stop_request.h), the exit file, what malloc keeps. Failures of the second error
+/// regime end the program with all its sessions (MpiSession::abort).
+///
+/// The phases are called in this order. Each is collective and throws on all ranks or on none.
+class Session {
+  public:
+    /// From here the ranks watch each other, and limits of time count. `mpi` and `command_line`
+    /// outlive the session.
+    Session(const MpiSession& mpi, const CommandLine& command_line, Job job);
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    /// The root opens the job's files, plans with built-in costs, takes the run directory and finds
+    /// the checkpoint to continue from.
+    void open();
+    /// Costs are looked up or measured; every rank gets the plan that is made with them.
+    void settle_plan();
+    /// The backend, the links between the ranks, and this rank's stage with its weights.
+    void build();
+    /// Continues from the checkpoint, and writes what the run directory holds before the first
+    /// step.
+    void begin();
+    /// Trains to the end or a stop, and writes how the run ended.
+    ExitCode train();
+
+  private:
+    std::unique_ptr<Backend> make_backend(const Plan& plan) const;
+    /// Makes the plan again with what is known of costs. Root only.
+    void plan_with_costs();
+    void build_stage();
+    void restore();
+    void write_start(const std::string& devices);
+    void write_end(const std::string& reason);
+
+    const MpiSession& mpi_;
+    const CommandLine& command_line_;
+    Job job_;
+    StopConditions stop_;
+    ResidentMemory memory_before_;
+    Cluster cluster_;
+
+    JobInputs inputs_;      ///< the root's; others have what their stage reads
+    RunIdentity identity_;  ///< the root's, as the next three
+    std::optional<RunDirectory> directory_;
+    std::optional<Plan> former_;  ///< of the run that is continued
+    MeasuredCosts costs_;
+    std::string checkpoint_;  ///< to continue from; "" = from the start
+    Plan plan_;
+
+    std::unique_ptr<Backend> backend_;
+    std::unique_ptr<Communicator> communicator_;
+    std::optional<StageRun> run_;
+    std::optional<Watchdog> watchdog_;  ///< ends before what is above, which may take its time
+    std::optional<Trainer> trainer_;
+};
+
+}  // namespace loratrain

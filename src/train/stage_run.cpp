@@ -1,0 +1,39 @@
+#include "train/stage_run.h"
+
+#include "plan/place.h"
+#include "plan/replica_view.h"
+
+namespace loratrain {
+
+namespace {
+
+ReplicaView view_for(const Plan& plan, int rank) {
+    return view_of(plan, plan.replicas[place_of(plan, rank).replica]);
+}
+
+}  // namespace
+
+StageRun::StageRun(const Parts& parts, int rank, Record record)
+    : StageRun(parts, view_for(parts.plan, rank), place_of(parts.plan, rank).stage, record) {}
+
+StageRun::StageRun(const Parts& parts, const ReplicaView& view, std::size_t stage_index,
+                   Record record)
+    : stage_(parts.job, view, stage_index, parts.weights, parts.backend),
+      recorder_(parts.job, view, stage_index, parts.backend, record == Record::spans),
+      recording_(parts.communicator, recorder_),
+      runner_(parts.job, view, stage_index, stage_,
+              record == Record::nothing ? parts.communicator : recording_, parts.backend),
+      loader_(parts.files, datasets_of_adapters(parts.job), reads_tokens(stage_.plan())) {
+    if (record != Record::nothing) runner_.record_with(recorder_);
+}
+
+const StagePlan& stage_of(const Plan& plan, int rank) {
+    const Place place = place_of(plan, rank);
+    return plan.replicas[place.replica].stages[place.stage];
+}
+
+bool reads_tokens(const StagePlan& stage) {
+    return stage.has_embedding || stage.has_head;
+}
+
+}  // namespace loratrain

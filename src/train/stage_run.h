@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+
+#include "comm/communicator.h"
+#include "data/loader.h"
+#include "io/weights/base_weights.h"
+#include "measure/recording_communicator.h"
+#include "measure/trace_recorder.h"
+#include "model/stage.h"
+#include "train/pipeline_runner.h"
+
+namespace loratrain {
+
+/// The stage that a plan gives to a rank.
+const StagePlan& stage_of(const Plan& plan, int rank);
+
+/// A rank's stage with all that works it: the one place where a run is put together.
+class StageRun {
+  public:
+    enum class Record : std::uint8_t { nothing, costs, spans };
+    /// What a stage runs on; all of it outlives the run.
+    struct Parts {
+        const Job& job;
+        const Plan& plan;
+        const WeightSource& weights;
+        const DatasetFiles& files;  ///< read where reads_tokens()
+        Communicator& communicator;
+        Backend& backend;
+    };
+
+    /// Loads the stage's weights and allocates all it needs.
+    StageRun(const Parts& parts, int rank, Record record);
+
+    Stage& stage() { return stage_; }
+    /// Knows nothing with Record::nothing.
+    TraceRecorder& recorder() { return recorder_; }
+    PipelineRunner& runner() { return runner_; }
+    Loader& loader() { return loader_; }
+
+  private:
+    StageRun(const Parts& parts, const ReplicaView& view, std::size_t stage_index, Record record);
+
+    Stage stage_;
+    TraceRecorder recorder_;
+    RecordingCommunicator recording_;
+    PipelineRunner runner_;
+    Loader loader_;
+};
+
+/// The first and the last stage read token ids and targets, those between only how samples lie.
+bool reads_tokens(const StagePlan& stage);
+
+}  // namespace loratrain
