@@ -1,0 +1,140 @@
+#include "train/directive.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "plan/text/window_text.h"
+
+namespace loratrain {
+
+namespace {
+
+using Numbers = std::span<const std::int32_t>;
+
+constexpr std::size_t shown_of_damaged = 80;
+
+// ---- writing
+
+std::string write(const TrainWindow& train) {
+    return "train\n" + to_text(train.window);
+}
+
+std::string write(const EvaluateWindow& evaluate) {
+    return "evaluate\n" + to_text(evaluate.window);
+}
+
+std::string write(const SaveCheckpoint&) {
+    return "checkpoint\n";
+}
+
+std::string write(const GatherAdapter& gather) {
+    return cat("gather ", number(gather.adapter), "\n");
+}
+
+std::string write(const AdmitAdapters& admit) {
+    std::string text = "admit";
+    for (const AdapterId adapter : admit.adapters) text += cat(" ", number(adapter));
+    return text + "\n";
+}
+
+std::string write(const ReleaseAdapter& release) {
+    return cat("release ", number(release.adapter), "\n");
+}
+
+std::string write(const AddAdapters& add) {
+    return cat("add ", add.file.path.size(), "\n") + add.file.path + add.file.text;
+}
+
+std::string write(const Finish& finish) {
+    return cat("finish ", static_cast<int>(finish.code), "\n");
+}
+
+// ---- reading
+
+std::int32_t read_number(std::string_view word) {
+    std::int32_t value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (error != std::errc{} || end != word.data() + word.size() || value < 0) {
+        throw Error(cat("'", word, "' is no number"));
+    }
+    return value;
+}
+
+/// Those behind the kind, each after one blank.
+std::vector<std::int32_t> read_numbers(std::string_view words) {
+    std::vector<std::int32_t> numbers;
+    while (!words.empty()) {
+        words.remove_prefix(1);
+        const std::string_view word = words.substr(0, words.find(' '));
+        numbers.push_back(read_number(word));
+        words.remove_prefix(word.size());
+    }
+    return numbers;
+}
+
+std::int32_t only(Numbers numbers) {
+    if (numbers.size() != 1) throw Error("one number is expected");
+    return numbers.front();
+}
+
+void expect_none(Numbers numbers) {
+    if (!numbers.empty()) throw Error("no number is expected");
+}
+
+void expect_end(std::string_view rest) {
+    if (!rest.empty()) throw Error("text behind its end");
+}
+
+Window read_window(Numbers numbers, const std::string& rest) {
+    expect_none(numbers);
+    return window_from_text(rest);
+}
+
+AdmitAdapters read_admit(Numbers numbers) {
+    AdmitAdapters admit;
+    for (const std::int32_t number : numbers) admit.adapters.push_back(AdapterId{number});
+    return admit;
+}
+
+AddAdapters read_add(std::size_t path_bytes, const std::string& rest) {
+    if (path_bytes > rest.size()) throw Error("the path is cut off");
+    return {{rest.substr(0, path_bytes), rest.substr(path_bytes)}};
+}
+
+Directive read(std::string_view kind, Numbers numbers, const std::string& rest) {
+    if (kind == "add") return read_add(static_cast<std::size_t>(only(numbers)), rest);
+    if (kind == "train") return TrainWindow{read_window(numbers, rest)};
+    if (kind == "evaluate") return EvaluateWindow{read_window(numbers, rest)};
+    expect_end(rest);
+    if (kind == "gather") return GatherAdapter{AdapterId{only(numbers)}};
+    if (kind == "admit") return read_admit(numbers);
+    if (kind == "release") return ReleaseAdapter{AdapterId{only(numbers)}};
+    if (kind == "finish") return Finish{static_cast<ExitCode>(only(numbers))};
+    if (kind != "checkpoint") throw Error("no such kind");
+    expect_none(numbers);
+    return SaveCheckpoint{};
+}
+
+}  // namespace
+
+std::string to_text(const Directive& directive) {
+    return std::visit([](const auto& kind) { return write(kind); }, directive);
+}
+
+Directive directive_from_text(const std::string& text) {
+    const std::string_view line = std::string_view(text).substr(0, text.find('\n'));
+    try {
+        if (line.size() == text.size()) throw Error("its first line does not end");
+        const std::size_t end_of_kind = std::min(line.find(' '), line.size());
+        return read(line.substr(0, end_of_kind), read_numbers(line.substr(end_of_kind)),
+                    text.substr(line.size() + 1));
+    } catch (const std::exception& error) {
+        throw Error(cat("the directive \"", line.substr(0, shown_of_damaged),
+                        "\" cannot be read: ", error.what()));
+    }
+}
+
+}  // namespace loratrain

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+#include "plan/plan.h"
+#include "train/orders/inbox.h"
+
+namespace loratrain {
+
+/// A window of training, the first or the next of its stream.
+struct TrainWindow {
+    Window window;
+};
+
+/// A forward-only window over eval samples.
+struct EvaluateWindow {
+    Window window;
+};
+
+/// A checkpoint of what is trained so far.
+struct SaveCheckpoint {};
+
+/// The adapter's parameters go to rank 0, which exports them or keeps them as its best.
+struct GatherAdapter {
+    AdapterId adapter{};
+};
+
+/// From now on these are in backend memory, and no others.
+struct AdmitAdapters {
+    std::vector<AdapterId> adapters;
+};
+
+/// The adapter has ended, is exported and in a checkpoint: its memory is given back.
+struct ReleaseAdapter {
+    AdapterId adapter{};
+};
+
+/// The run gets the adapters that an inbox file adds; none where a rank refuses it.
+struct AddAdapters {
+    InboxFile file;
+};
+
+/// The last one.
+struct Finish {
+    ExitCode code = ExitCode::done;
+};
+
+/// What rank 0 decides (conductor.h) and every rank performs, in the same order (performer.h).
+using Directive = std::variant<TrainWindow, EvaluateWindow, SaveCheckpoint, GatherAdapter,
+                               AdmitAdapters, ReleaseAdapter, AddAdapters, Finish>;
+
+/// The one text form, for the way to the other ranks: a line "<kind> <numbers>", then for a window
+/// its text (plan/text/window_text.h), for an inbox file its path and text as they are, the first
+/// number being the path's bytes. Reading what was written gives the same value; any other text is
+/// an Error that shows its first line.
+std::string to_text(const Directive& directive);
+Directive directive_from_text(const std::string& text);
+
+}  // namespace loratrain

@@ -1,0 +1,88 @@
+#include "train/directive.h"
+
+#include <gtest/gtest.h>
+
+#include "plan/text/window_text.h"
+#include "support/problems.h"
+
+namespace loratrain {
+namespace {
+
+using testing::has;
+
+/// What is read from what was written.
+template <class Kind>
+Kind travelled(const Kind& directive) {
+    const Directive read = directive_from_text(to_text(Directive{directive}));
+    return std::get<Kind>(read);
+}
+
+std::string failure_of(const std::string& text) {
+    try {
+        directive_from_text(text);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "";
+}
+
+Window some_window() {
+    Window window;
+    window.first_round = 7;
+    window.rounds = 2;
+    window.drains = true;
+    window.batches.push_back({});
+    window.batches.back().adapter = AdapterId{3};
+    window.microbatches.push_back({{{AdapterId{3}, 4, {{11, 5, 2}}}}});
+    window.peak_in_flight = {1, 2};
+    window.actions.resize(2);
+    return window;
+}
+
+TEST(Directive, WindowsTravel) {
+    const std::string window = to_text(some_window());
+    EXPECT_EQ(to_text(travelled(TrainWindow{some_window()}).window), window);
+    EXPECT_EQ(to_text(travelled(EvaluateWindow{some_window()}).window), window);
+}
+
+TEST(Directive, AdaptersTravel) {
+    EXPECT_EQ(travelled(GatherAdapter{AdapterId{12}}).adapter, AdapterId{12});
+    EXPECT_EQ(travelled(ReleaseAdapter{AdapterId{0}}).adapter, AdapterId{0});
+    const std::vector<AdapterId> three{AdapterId{4}, AdapterId{0}, AdapterId{31}};
+    EXPECT_EQ(travelled(AdmitAdapters{three}).adapters, three);
+    EXPECT_TRUE(travelled(AdmitAdapters{}).adapters.empty());
+}
+
+TEST(Directive, TheRestTravels) {
+    EXPECT_EQ(travelled(Finish{ExitCode::stopped_resume_me}).code, ExitCode::stopped_resume_me);
+    EXPECT_NO_THROW(travelled(SaveCheckpoint{}));
+}
+
+TEST(Directive, InboxFilesTravelAsTheyAre) {
+    for (const InboxFile& file : {InboxFile{"run/inbox/a.yaml", "adapters:\n  - {name: a}\n"},
+                                  InboxFile{"a name\nof two lines 7.yaml", "\n\nno end"},
+                                  InboxFile{"empty.yaml", ""}, InboxFile{"", "finish 0\n"}}) {
+        const AddAdapters read = travelled(AddAdapters{file});
+        EXPECT_EQ(read.file.path, file.path);
+        EXPECT_EQ(read.file.text, file.text);
+    }
+}
+
+TEST(Directive, ADamagedTextIsNamed) {
+    EXPECT_TRUE(has(failure_of(""), "the directive \"\" cannot be read"));
+    EXPECT_TRUE(has(failure_of("gather 1"), "its first line does not end"));
+    EXPECT_TRUE(has(failure_of("gathr 1\n"), "\"gathr 1\" cannot be read: no such kind"));
+    EXPECT_TRUE(has(failure_of("gather\n"), "one number"));
+    EXPECT_TRUE(has(failure_of("gather 1 2\n"), "one number"));
+    EXPECT_TRUE(has(failure_of("checkpoint 3\n"), "no number is expected"));
+    EXPECT_TRUE(has(failure_of("train 1\n"), "no number is expected"));
+    EXPECT_TRUE(has(failure_of("release x\n"), "'x' is no number"));
+    EXPECT_TRUE(has(failure_of("admit 1  2\n"), "'' is no number"));
+    EXPECT_TRUE(has(failure_of("admit -1\n"), "'-1' is no number"));
+    EXPECT_TRUE(has(failure_of("checkpoint\nmore"), "text behind its end"));
+    EXPECT_TRUE(has(failure_of("add 9\nshort"), "the path is cut off"));
+    EXPECT_TRUE(has(failure_of("train\nrounds: many\n"), "\"train\" cannot be read"));
+}
+
+}  // namespace
+}  // namespace loratrain
