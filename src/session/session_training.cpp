@@ -90,7 +90,8 @@ ExitCode Session::train() {
 
 void Session::write_end(const std::string& reason) {
     log_memory(plan_, record_memory(mpi_, job_.run.dir, *backend_, memory_before_));
-    if (trainer_->makespan().compared()) log::info("training " + trainer_->makespan().text());
+    const std::string makespan = trainer_->makespan_text();
+    if (!makespan.empty()) log::info("training " + makespan);
     refine_costs(mpi_, job_, plan_, run_->recorder(), costs_);
     if (directory_) warn_at_failure([&] { directory_->write_end(reason); });
     if (mpi_.is_root()) log::block(ProgressLog::closing_table(job_, trainer_->state()));

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/system.h"
-#include "plan/text/window_text.h"
+#include "train/directive.h"
 
 namespace loratrain {
 
@@ -25,10 +25,10 @@ void StreamPlanner::start(std::int32_t rounds, bool drain) {
     LORATRAIN_CHECK(!future_.valid(), "a window is under way");
     future_ = std::async(std::launch::async, [this, rounds, drain] {
         const Clock::time_point start = Clock::now();
-        PlannedWindow planned{stream_.next(rounds, drain), ""};
-        planned.text = to_text(planned.window);
+        Directive train = TrainWindow{stream_.next(rounds, drain)};
+        std::string text = to_text(train);
         planned_seconds_ = seconds_since(start);
-        return planned;
+        return PlannedWindow{std::move(std::get<TrainWindow>(train).window), std::move(text)};
     });
 }
 

@@ -8,10 +8,10 @@
 
 namespace loratrain {
 
-/// A window with its text form.
+/// A window, and the text of the directive to train it (directive.h).
 struct PlannedWindow {
     Window window;
-    std::string text;
+    std::string directive;
 };
 
 /// How long planning took, and how much of it training had to wait for.

@@ -1,6 +1,6 @@
 #include "train/checkpoint/run_state.h"
 
-#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/error.h"
@@ -46,9 +46,34 @@ const char* status_name(AdapterStatus status) {
     return "";
 }
 
-bool RunState::finished() const {
-    return std::none_of(adapters.begin(), adapters.end(),
-                        [](const AdapterState& a) { return is_unfinished(a.status); });
+void take_step(std::int32_t steps, double loss, bool finite, AdapterState& adapter) {
+    adapter.steps = steps;
+    adapter.last_loss = loss;
+    if (!finite) {
+        ++adapter.bad_steps_in_row;
+    } else if (adapter.bad_steps_in_row < bad_steps_allowed) {
+        adapter.bad_steps_in_row = 0;
+    }
+}
+
+void take_evaluation(double loss, double exact_match, AdapterState& adapter) {
+    adapter.last_eval_loss = loss;
+    adapter.last_exact_match = exact_match;
+    if (adapter.first_eval_loss < 0) {
+        adapter.first_eval_loss = loss;
+        adapter.first_exact_match = exact_match;
+    }
+}
+
+std::string failure_reason(const AdapterState& adapter, std::int32_t total_steps) {
+    if (adapter.bad_steps_in_row >= bad_steps_allowed) {
+        return cat("gradients were not finite in ", adapter.bad_steps_in_row,
+                   " steps in a row, up to step ", adapter.steps);
+    }
+    if (adapter.steps >= total_steps && !std::isfinite(adapter.last_loss)) {
+        return "the loss of the last step is not finite";
+    }
+    return "";
 }
 
 std::string done_text(const EvalJob& eval, const AdapterState& adapter) {

@@ -58,12 +58,22 @@ struct RunState {
     std::int32_t round = 0;
     double elapsed_seconds = 0.0;
     std::vector<AdapterState> adapters;  ///< per AdapterId
-
-    bool finished() const;
 };
 
 /// Consecutive non-finite gradients after which an adapter is given up (FAILED).
 inline constexpr std::int32_t bad_steps_allowed = 5;
+
+/// Takes an optimizer step into the adapter's record: how many it has taken now, the step's loss,
+/// and whether its gradient was finite. Once there were too many bad steps in a row it stays so:
+/// the verdict must not depend on where windows end.
+void take_step(std::int32_t steps, double loss, bool finite, AdapterState& adapter);
+
+/// Takes an evaluation into the adapter's record: mean loss of the targets and share of samples
+/// that are exact.
+void take_evaluation(double loss, double exact_match, AdapterState& adapter);
+
+/// Why an adapter of so many steps in all must be given up, "" = it need not.
+std::string failure_reason(const AdapterState& adapter, std::int32_t total_steps);
 
 std::string to_json(const RunState& state, const Job& job);
 /// Adapters of the job that the text does not know were added after it: they wait, at step 0.

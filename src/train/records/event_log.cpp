@@ -38,17 +38,11 @@ EventLog::EventLog(const Job& job, double elapsed_seconds)
     : job_(job),
       start_(unix_time() - elapsed_seconds),
       file_name_(cat("/events.out.tfevents.", static_cast<std::int64_t>(unix_time()), ".",
-                     host_name(), ".", ::getpid())) {
-    add_adapters();
-}
+                     host_name(), ".", ::getpid())) {}
 
-void EventLog::add_adapters() {
-    const std::size_t known = files_.size();
-    files_.resize(job_.adapters.size());
-    if (!job_.logging.tensorboard) return;
-    for (std::size_t i = known; i < files_.size(); ++i) {
-        files_[i] = cat(job_.run.dir, "/tensorboard/", job_.adapters[i].name, file_name_);
-    }
+std::string EventLog::file_of(AdapterId adapter) const {
+    if (!job_.logging.tensorboard) return "";
+    return cat(job_.run.dir, "/tensorboard/", job_.adapter(adapter).name, file_name_);
 }
 
 std::string EventLog::records(const std::vector<MetricsRow>& rows) {
@@ -61,7 +55,7 @@ std::string EventLog::records(const std::vector<MetricsRow>& rows) {
 }
 
 void EventLog::restart(AdapterId adapter, const std::vector<MetricsRow>& rows) {
-    const std::string& file = files_[index(adapter)];
+    const std::string file = file_of(adapter);
     if (file.empty()) return;
     const std::string folder = std::filesystem::path(file).parent_path().string();
     std::filesystem::remove_all(folder);
@@ -71,7 +65,7 @@ void EventLog::restart(AdapterId adapter, const std::vector<MetricsRow>& rows) {
 }
 
 void EventLog::append(AdapterId adapter, const std::vector<MetricsRow>& rows) {
-    const std::string& file = files_[index(adapter)];
+    const std::string file = file_of(adapter);
     if (file.empty() || rows.empty()) return;
     std::ofstream out(file, std::ios::app | std::ios::binary);
     out << records(rows);

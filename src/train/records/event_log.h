@@ -15,23 +15,23 @@ namespace loratrain {
 /// them anew from the lines it kept, so that no step is lost or twice. Root rank only.
 class EventLog {
   public:
-    /// `elapsed_seconds`: of training at this moment, to which the rows' times refer.
+    /// `elapsed_seconds`: of training at this moment, to which the rows' times refer. `job`
+    /// outlives the log and may get more adapters.
     EventLog(const Job& job, double elapsed_seconds);
 
     /// Begins the adapter's file, replacing what is in its folder.
     void restart(AdapterId adapter, const std::vector<MetricsRow>& rows);
-    /// The job has got more adapters.
-    void add_adapters();
     void append(AdapterId adapter, const std::vector<MetricsRow>& rows);
 
   private:
+    /// "" without logging.tensorboard.
+    std::string file_of(AdapterId adapter) const;
     std::string records(const std::vector<MetricsRow>& rows);
 
     const Job& job_;
     double start_ = 0.0;      ///< seconds since 1970 at which elapsed_seconds was 0
     double last_time_ = 0.0;  ///< of a row; rows of evaluations have none of their own
     std::string file_name_;
-    std::vector<std::string> files_;
 };
 
 }  // namespace loratrain

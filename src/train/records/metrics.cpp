@@ -29,12 +29,6 @@ std::string step_fields(const StepMetrics& m) {
 
 }  // namespace
 
-MetricsLog::MetricsLog(const Job& job) : job_(job), pending_(job.adapters.size()) {}
-
-void MetricsLog::add_adapters() {
-    pending_.resize(job_.adapters.size());
-}
-
 std::string MetricsLog::path(AdapterId adapter) const {
     return job_.run.dir + "/adapters/" + job_.adapter(adapter).name + "/metrics.jsonl";
 }
@@ -56,7 +50,7 @@ std::vector<MetricsRow> MetricsLog::restore(AdapterId adapter, std::int32_t step
 }
 
 void MetricsLog::record(AdapterId adapter, const StepMetrics& metrics) {
-    pending_[index(adapter)].push_back({metrics.step, step_fields(metrics)});
+    pending_[adapter].push_back({metrics.step, step_fields(metrics)});
 }
 
 void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
@@ -64,7 +58,7 @@ void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double 
     const std::string fields = cat("\"eval_loss\": ", json_number(eval_loss),
                                    ", \"eval_perplexity\": ", json_number(std::exp(eval_loss)),
                                    ", \"eval_exact_match\": ", json_number(exact_match));
-    auto& lines = pending_[index(adapter)];
+    auto& lines = pending_[adapter];
     const auto line =
         std::find_if(lines.begin(), lines.end(), [&](const Line& l) { return l.step == step; });
     if (line == lines.end()) {
@@ -74,20 +68,20 @@ void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double 
     }
 }
 
-std::vector<std::vector<MetricsRow>> MetricsLog::flush() {
-    std::vector<std::vector<MetricsRow>> rows(pending_.size());
-    for (std::size_t i = 0; i < pending_.size(); ++i) {
-        if (pending_[i].empty()) continue;
-        const std::string file = path(static_cast<AdapterId>(i));
+std::map<AdapterId, std::vector<MetricsRow>> MetricsLog::flush() {
+    std::map<AdapterId, std::vector<MetricsRow>> rows;
+    for (auto& [adapter, lines] : pending_) {
+        if (lines.empty()) continue;
+        const std::string file = path(adapter);
         std::ofstream out(file, std::ios::app);
-        for (const Line& line : pending_[i]) {
+        for (const Line& line : lines) {
             const std::string text = "{" + line.fields + "}";
             out << text << '\n';
-            rows[i].push_back(metrics_row(text).value());
+            rows[adapter].push_back(metrics_row(text).value());
         }
         out.flush();
         if (!out) throw Error(file + ": cannot be written");
-        pending_[i].clear();
+        lines.clear();
     }
     return rows;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,16 +23,15 @@ struct StepMetrics {
     double elapsed_seconds = 0.0;    ///< of training, over all continuations
 };
 
-/// adapters/<name>/metrics.jsonl of all adapters: one JSON object per line and step, keys as
-/// StepMetrics plus eval_loss, eval_perplexity = exp(eval_loss) and eval_exact_match where
-/// evaluated (step 0 = before training). Root rank only. Lines are kept until flush() so that an
-/// evaluation joins its step's line.
+/// adapters/<name>/metrics.jsonl of all adapters: one JSON object per line, either a step, keys as
+/// StepMetrics, or an evaluation: step (0 = before training), eval_loss, eval_perplexity =
+/// exp(eval_loss) and eval_exact_match. An evaluation joins its step's line where that is not yet
+/// written; a run that evaluates between windows writes it as a line of its own, behind its step's.
+/// Lines are kept until flush(). Root rank only.
 class MetricsLog {
   public:
-    explicit MetricsLog(const Job& job);
-
-    /// The job has got more adapters.
-    void add_adapters();
+    /// `job` outlives the log and may get more adapters.
+    explicit MetricsLog(const Job& job) : job_(job) {}
 
     /// Drops lines after step `steps` of an adapter (a checkpoint's), so that the file continues
     /// without duplicates or gaps; steps = -1 drops the file. Returns what was kept.
@@ -39,8 +39,8 @@ class MetricsLog {
     void record(AdapterId adapter, const StepMetrics& metrics);
     void record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
                            double exact_match);
-    /// Appends what was recorded to the files; returns it per adapter.
-    std::vector<std::vector<MetricsRow>> flush();
+    /// Appends what was recorded to the files; returns it, of adapters that have any.
+    std::map<AdapterId, std::vector<MetricsRow>> flush();
 
   private:
     struct Line {
@@ -50,7 +50,7 @@ class MetricsLog {
     std::string path(AdapterId adapter) const;
 
     const Job& job_;
-    std::vector<std::vector<Line>> pending_;
+    std::map<AdapterId, std::vector<Line>> pending_;
 };
 
 }  // namespace loratrain

@@ -22,14 +22,6 @@ std::string change(double before, double after, int decimals, double factor, con
 
 }  // namespace
 
-ProgressLog::ProgressLog(const Job& job) : job_(job) {
-    add_adapters();
-}
-
-void ProgressLog::add_adapters() {
-    losses_.resize(job_.adapters.size(), -1.0);
-}
-
 void ProgressLog::window_started(const Window& window) {
     for (const BatchPlan& batch : window.batches) ++open_batches_[batch.round];
 }
@@ -40,7 +32,7 @@ void ProgressLog::training_resumed(double elapsed) {
 
 void ProgressLog::batch_done(const BatchPlan& batch, double loss, double elapsed,
                              const WorkLeft& left) {
-    losses_[index(batch.adapter)] = loss;
+    losses_[batch.adapter] = loss;
     tokens_since_ += batch.tokens;
     time_of_last_batch_ = elapsed;
     if (--open_batches_[batch.round] > 0) return;
@@ -52,13 +44,13 @@ void ProgressLog::batch_done(const BatchPlan& batch, double loss, double elapsed
 void ProgressLog::print_round(std::int32_t round, double elapsed, const WorkLeft& left) {
     std::ostringstream line;
     line << "step " << round << '/' << round + left.rounds << "  loss";
-    for (std::size_t i = 0; i < losses_.size() && i < adapters_in_line; ++i) {
+    const std::size_t adapters = job_.adapters.size();
+    for (std::size_t i = 0; i < adapters && i < adapters_in_line; ++i) {
+        const auto loss = losses_.find(static_cast<AdapterId>(i));
         line << "  " << job_.adapters[i].name << ' '
-             << (losses_[i] < 0 ? "-" : format_fixed(losses_[i], 4));
+             << (loss == losses_.end() ? "-" : format_fixed(loss->second, 4));
     }
-    if (losses_.size() > adapters_in_line) {
-        line << "  and " << losses_.size() - adapters_in_line << " more";
-    }
+    if (adapters > adapters_in_line) line << "  and " << adapters - adapters_in_line << " more";
     const double seconds = elapsed - time_of_last_line_;
     if (seconds > 0 && tokens_since_ > 0) {
         const double speed = static_cast<double>(tokens_since_) / seconds;

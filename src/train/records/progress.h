@@ -7,18 +7,16 @@
 
 #include "base/recent_mean.h"
 #include "plan/plan.h"
+#include "train/adapter_table.h"
 #include "train/checkpoint/run_state.h"
-#include "train/records/work_left.h"
 
 namespace loratrain {
 
 /// One log line per logging interval: round, loss of each adapter, tokens/s, time left. Root only.
 class ProgressLog {
   public:
-    explicit ProgressLog(const Job& job);
-
-    /// The job has got more adapters.
-    void add_adapters();
+    /// `job` outlives the log and may get more adapters.
+    explicit ProgressLog(const Job& job) : job_(job) {}
 
     /// A batch is through, with so much to go; prints when its whole round is.
     void batch_done(const BatchPlan& batch, double loss, double elapsed, const WorkLeft& left);
@@ -35,7 +33,7 @@ class ProgressLog {
 
     const Job& job_;
     std::map<std::int32_t, std::int32_t> open_batches_;  ///< per round under way
-    std::vector<double> losses_;  ///< per adapter, of the last batch; < 0 = none yet
+    std::map<AdapterId, double> losses_;                 ///< of the last batch since the start
     std::int64_t tokens_since_ = 0;
     double time_of_last_line_ = 0.0;
     double time_of_last_batch_ = 0.0;

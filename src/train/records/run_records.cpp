@@ -22,15 +22,14 @@ std::optional<double> evaluated(double value) {
 
 }  // namespace
 
-RunRecords::RunRecords(const Job& job, const Plan& plan, const WorkCounter& work, int ranks,
+RunRecords::RunRecords(const Job& job, const Plan& plan, const AdapterTable& adapters, int ranks,
                        StatusView view, RecordPace pace)
     : job_(job),
       plan_(plan),
-      work_(work),
+      adapters_(adapters),
       ranks_(ranks),
       view_(std::move(view)),
-      pace_(pace),
-      summaries_(job.adapters.size()) {}
+      pace_(pace) {}
 
 void RunRecords::guarded(const std::function<void()>& write) {
     const activity::OffDevice files;
@@ -42,20 +41,21 @@ void RunRecords::guarded(const std::function<void()>& write) {
     }
 }
 
-void RunRecords::start(const RunState& state, double elapsed_seconds,
-                       const std::vector<std::vector<MetricsRow>>& rows) {
+void RunRecords::start(double elapsed_seconds, const std::vector<std::vector<MetricsRow>>& rows) {
     events_ = std::make_unique<EventLog>(job_, elapsed_seconds);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-        for (const MetricsRow& row : rows[i]) summaries_[i].add(row);
-        guarded([&] { events_->restart(static_cast<AdapterId>(i), rows[i]); });
-    }
+    for (std::size_t i = 0; i < rows.size(); ++i) begin(static_cast<AdapterId>(i), rows[i]);
     last_beat_ = last_tokens_ = last_round_ = Clock::now();
-    round_ = state.round;
-    write_status(status(state, elapsed_seconds, "running", ""));
+    round_ = adapters_.round();
+    write_status(status(elapsed_seconds, "running", ""));
+}
+
+void RunRecords::begin(AdapterId adapter, const std::vector<MetricsRow>& rows) {
+    for (const MetricsRow& row : rows) summaries_[adapter].add(row);
+    guarded([&] { events_->restart(adapter, rows); });
 }
 
 void RunRecords::add(AdapterId adapter, const std::vector<MetricsRow>& rows) {
-    for (const MetricsRow& row : rows) summaries_[index(adapter)].add(row);
+    for (const MetricsRow& row : rows) summaries_[adapter].add(row);
     guarded([&] { events_->append(adapter, rows); });
 }
 
@@ -74,42 +74,32 @@ void RunRecords::measure() {
     }
 }
 
-void RunRecords::add_adapters() {
-    const std::size_t known = summaries_.size();
-    summaries_.resize(job_.adapters.size());
-    if (!events_) return;
-    events_->add_adapters();
-    for (std::size_t i = known; i < summaries_.size(); ++i) {
-        guarded([&] { events_->restart(static_cast<AdapterId>(i), {}); });
-    }
-}
-
 void RunRecords::batch_done(const BatchPlan& batch) {
     tokens_since_ += batch.tokens;
     rounds_since_ += std::max(0, batch.round + 1 - round_);
     round_ = std::max(round_, batch.round + 1);
 }
 
-void RunRecords::beat(const RunState& state, double elapsed_seconds) {
+void RunRecords::beat(double elapsed_seconds) {
     if (seconds_since(last_beat_) >= pace_.beat) {
         measure();
         last_beat_ = Clock::now();
-        write_status(status(state, elapsed_seconds, "running", ""));
+        write_status(status(elapsed_seconds, "running", ""));
     } else if (view_ && seconds_since(last_view_) >= pace_.view) {
-        view(status(state, elapsed_seconds, "running", ""));
+        view(status(elapsed_seconds, "running", ""));
     }
 }
 
-RunStatus RunRecords::status(const RunState& state, double elapsed_seconds, const std::string& how,
+RunStatus RunRecords::status(double elapsed_seconds, const std::string& how,
                              const std::string& reason) const {
     RunStatus status;
     status.state = how;
     status.reason = reason;
-    status.round = std::max(state.round, round_);
+    status.round = std::max(adapters_.round(), round_);
     status.elapsed_seconds = elapsed_seconds;
     status.tokens_per_second = tokens_per_second_.value();
     status.seconds_per_round = seconds_per_round_.value();
-    const WorkLeft left = work_.left(state);
+    const WorkLeft left = adapters_.work_left();
     if (how == "running" && status.tokens_per_second > 0) {
         status.seconds_left = left.tokens / status.tokens_per_second;
     }
@@ -117,13 +107,14 @@ RunStatus RunRecords::status(const RunState& state, double elapsed_seconds, cons
     status.pid = ::getpid();
     status.ranks = ranks_;
     status.updated = unix_time();
-    for (std::size_t i = 0; i < state.adapters.size(); ++i) {
-        const AdapterState& a = state.adapters[i];
-        const std::int32_t total = plan_.adapters[i].total_steps;
-        status.adapters.push_back({job_.adapters[i].name, status_name(a.status), a.steps, total,
+    for (const AdapterId adapter : adapters_.all()) {
+        const AdapterState& a = adapters_[adapter].state;
+        const AdapterJob& job = job_.adapter(adapter);
+        const std::int32_t total = plan_.adapters[index(adapter)].total_steps;
+        status.adapters.push_back({job.name, status_name(a.status), a.steps, total,
                                    a.steps > 0 ? std::optional(a.last_loss) : std::nullopt,
                                    evaluated(a.last_eval_loss), evaluated(a.last_exact_match),
-                                   job_.adapters[i].priority});
+                                   job.priority});
     }
     status.rounds = status.round + left.rounds;
     return status;
@@ -139,12 +130,12 @@ void RunRecords::write_status(const RunStatus& status) {
     guarded([&] { write_text_atomic(job_.run.dir + "/" + status_file_name, to_json(status)); });
 }
 
-void RunRecords::write_results(const RunState& state) {
+void RunRecords::write_results() {
     if (!events_) return;
     std::vector<AdapterResult> results;
-    for (std::size_t i = 0; i < summaries_.size(); ++i) {
+    for (const AdapterId adapter : adapters_.all()) {
         results.push_back(
-            {static_cast<AdapterId>(i), status_name(state.adapters[i].status), summaries_[i]});
+            {adapter, status_name(adapters_[adapter].state.status), summaries_[adapter]});
     }
     sort_results(results);
     guarded([&] {
@@ -152,11 +143,10 @@ void RunRecords::write_results(const RunState& state) {
     });
 }
 
-void RunRecords::end(const RunState& state, double elapsed_seconds, const std::string& how,
-                     const std::string& reason) {
+void RunRecords::end(double elapsed_seconds, const std::string& how, const std::string& reason) {
     measure();
-    write_results(state);
-    write_status(status(state, elapsed_seconds, how, reason));
+    write_results();
+    write_status(status(elapsed_seconds, how, reason));
 }
 
 }  // namespace loratrain

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,9 +10,8 @@
 #include "base/recent_mean.h"
 #include "io/run_files/status_file.h"
 #include "plan/plan.h"
-#include "train/checkpoint/run_state.h"
+#include "train/adapter_table.h"
 #include "train/records/event_log.h"
-#include "train/records/work_left.h"
 
 namespace loratrain {
 
@@ -30,31 +30,29 @@ struct RecordPace {
 class RunRecords {
   public:
     /// `view` (may be empty) gets what status.json gets, and more often.
-    RunRecords(const Job& job, const Plan& plan, const WorkCounter& work, int ranks,
+    RunRecords(const Job& job, const Plan& plan, const AdapterTable& adapters, int ranks,
                StatusView view = {}, RecordPace pace = {});
 
     /// The rows of every adapter that this run begins with (none for a fresh one).
-    void start(const RunState& state, double elapsed_seconds,
-               const std::vector<std::vector<MetricsRow>>& rows);
-    /// The job and the plan have got more adapters.
-    void add_adapters();
+    void start(double elapsed_seconds, const std::vector<std::vector<MetricsRow>>& rows);
+    /// An adapter that the run has got since.
+    void begin(AdapterId adapter, const std::vector<MetricsRow>& rows);
     /// Rows that have been written to an adapter's metrics.jsonl.
     void add(AdapterId adapter, const std::vector<MetricsRow>& rows);
 
     void batch_done(const BatchPlan& batch);
     /// A sign of life, written when the last one is old enough; to be called often, also where
     /// nothing is done for long.
-    void beat(const RunState& state, double elapsed_seconds);
+    void beat(double elapsed_seconds);
     /// Nothing before start: what the file says is not known.
-    void write_results(const RunState& state);
+    void write_results();
     /// The results, and the last status of this process: done, stopped or failed, and why.
-    void end(const RunState& state, double elapsed_seconds, const std::string& how,
-             const std::string& reason);
+    void end(double elapsed_seconds, const std::string& how, const std::string& reason);
 
   private:
     using Clock = std::chrono::steady_clock;
 
-    RunStatus status(const RunState& state, double elapsed_seconds, const std::string& how,
+    RunStatus status(double elapsed_seconds, const std::string& how,
                      const std::string& reason) const;
     void view(const RunStatus& status);
     void write_status(const RunStatus& status);
@@ -63,11 +61,11 @@ class RunRecords {
 
     const Job& job_;
     const Plan& plan_;
-    const WorkCounter& work_;
+    const AdapterTable& adapters_;
     int ranks_;
     StatusView view_;
     RecordPace pace_;
-    std::vector<MetricsSummary> summaries_;
+    std::map<AdapterId, MetricsSummary> summaries_;
     std::unique_ptr<EventLog> events_;  ///< none before start
     Clock::time_point last_beat_;
     Clock::time_point last_view_;

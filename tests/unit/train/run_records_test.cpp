@@ -16,7 +16,6 @@ class Records : public ::testing::Test {
     Records() {
         folder_.job.datasets.resize(1);
         folder_.job.datasets[0].name = "data";
-        state_.adapters.resize(2);
     }
 
     static Plan plan_of(const Job& job) {
@@ -43,6 +42,7 @@ class Records : public ::testing::Test {
         return made;
     }
 
+    AdapterState& state(int adapter) { return table_[AdapterId{adapter}].state; }
     RunStatus status() const { return run_status_from_json(folder_.read("status.json"), "status"); }
 
     /// The one event file of an adapter; "" = none.
@@ -75,24 +75,23 @@ class Records : public ::testing::Test {
     RunFolder folder_;
     Plan plan_ = plan_of(folder_.job);
     std::vector<DatasetInfo> datasets_{{{{300, 200}, {100, 50}}, {}}};
-    WorkCounter work_{folder_.job, plan_, datasets_};
-    RunState state_;
+    AdapterTable table_{folder_.job, plan_, datasets_};
 };
 
 TEST_F(Records, StartEndAndWhy) {
-    RunRecords records(folder_.job, plan_, work_, 3, {}, {never, never});
-    records.start(state_, 0.0, {{}, {}});
+    RunRecords records(folder_.job, plan_, table_, 3, {}, {never, never});
+    records.start(0.0, {{}, {}});
     EXPECT_EQ(status().state, "running");
     EXPECT_EQ(status().ranks, 3);
     EXPECT_EQ(status().rounds, 10);
     EXPECT_FALSE(status().adapters[0].loss);
-    state_.adapters[1].steps = 4;
-    state_.adapters[1].last_loss = 0.75;
-    state_.adapters[1].last_eval_loss = 1.5;
+    state(1).steps = 4;
+    state(1).last_loss = 0.75;
+    state(1).last_eval_loss = 1.5;
     records.batch_done(batch(3));
-    records.beat(state_, 1.0);
+    records.beat(1.0);
     EXPECT_EQ(status().round, 0) << "the second beat came too early";
-    records.end(state_, 2.0, "failed", "disk on fire");
+    records.end(2.0, "failed", "disk on fire");
     EXPECT_EQ(status().state, "failed");
     EXPECT_EQ(status().reason, "disk on fire");
     EXPECT_EQ(status().round, 4);
@@ -106,45 +105,45 @@ TEST_F(Records, StartEndAndWhy) {
 TEST_F(Records, AViewSeesWhatTheFileDoesAndMore) {
     std::vector<RunStatus> seen;
     const auto see = [&](const RunStatus& s) { seen.push_back(s); };
-    RunRecords slow(folder_.job, plan_, work_, 1, see, {never, never});
-    slow.start(state_, 0.0, {{}, {}});
-    slow.beat(state_, 0.1);
+    RunRecords slow(folder_.job, plan_, table_, 1, see, {never, never});
+    slow.start(0.0, {{}, {}});
+    slow.beat(0.1);
     ASSERT_EQ(seen.size(), 1U) << "the second came too early";
     seen.clear();
-    RunRecords records(folder_.job, plan_, work_, 1, see, {never, 0.0});
-    records.start(state_, 0.0, {{}, {}});
+    RunRecords records(folder_.job, plan_, table_, 1, see, {never, 0.0});
+    records.start(0.0, {{}, {}});
     records.batch_done(batch(3));
-    records.beat(state_, 0.5);
+    records.beat(0.5);
     ASSERT_EQ(seen.size(), 2U);
     EXPECT_EQ(seen[1].round, 4);
     EXPECT_EQ(status().round, 0) << "the file has its own pace";
-    records.end(state_, 1.0, "stopped", "enough");
+    records.end(1.0, "stopped", "enough");
     ASSERT_EQ(seen.size(), 3U);
     EXPECT_EQ(seen[2].state, "stopped");
     EXPECT_EQ(to_json(seen[2]), folder_.read("status.json"));
 }
 
 TEST_F(Records, TheFileIsWrittenAgainWhenItIsOldEnough) {
-    RunRecords records(folder_.job, plan_, work_, 1, {}, {0.0, never});
-    records.start(state_, 0.0, {{}, {}});
-    records.beat(state_, 1.0);
+    RunRecords records(folder_.job, plan_, table_, 1, {}, {0.0, never});
+    records.start(0.0, {{}, {}});
+    records.beat(1.0);
     EXPECT_EQ(status().tokens_per_second, 0.0);
     records.batch_done(batch(3));
     records.batch_done(batch(3));
-    records.beat(state_, 1.0);
+    records.beat(1.0);
     EXPECT_EQ(status().round, 4);
     EXPECT_GT(status().tokens_per_second, 0.0);
     EXPECT_GT(status().seconds_per_round, 0.0);
     EXPECT_DOUBLE_EQ(status().seconds_left.value(),
-                     work_.left(state_).tokens / status().tokens_per_second);
+                     table_.work_left().tokens / status().tokens_per_second);
 }
 
 TEST_F(Records, ResultsCoverWhatWasBeforeAContinuation) {
-    RunRecords records(folder_.job, plan_, work_, 1);
-    state_.adapters[1].status = AdapterStatus::done;
-    records.start(state_, 5.0, {{row(1, 3.0)}, {row(1, 0.25), row(2, 0.5)}});
+    RunRecords records(folder_.job, plan_, table_, 1);
+    state(1).status = AdapterStatus::done;
+    records.start(5.0, {{row(1, 3.0)}, {row(1, 0.25), row(2, 0.5)}});
     records.add(AdapterId{0}, {row(2, 2.0)});
-    records.write_results(state_);
+    records.write_results();
     std::istringstream lines(folder_.read("results.csv"));
     std::vector<std::string> found;
     for (std::string line; std::getline(lines, line);) found.push_back(line);
@@ -156,47 +155,47 @@ TEST_F(Records, ResultsCoverWhatWasBeforeAContinuation) {
 }
 
 TEST_F(Records, BeatsWithoutABatchDoNotSlowTheMeasuredSpeed) {
-    RunRecords records(folder_.job, plan_, work_, 1, {}, {0.0, never});
-    records.start(state_, 0.0, {{}, {}});
+    RunRecords records(folder_.job, plan_, table_, 1, {}, {0.0, never});
+    records.start(0.0, {{}, {}});
     records.batch_done(batch(0));
-    records.beat(state_, 1.0);
+    records.beat(1.0);
     const RunStatus before = status();
-    for (int i = 0; i < 3; ++i) records.beat(state_, 2.0);
+    for (int i = 0; i < 3; ++i) records.beat(2.0);
     EXPECT_EQ(status().tokens_per_second, before.tokens_per_second);
     EXPECT_EQ(status().seconds_per_round, before.seconds_per_round);
 }
 
 TEST_F(Records, ResultsThatAreNotKnownAreNotWritten) {
     folder_.write("results.csv", "of the start before");
-    RunRecords records(folder_.job, plan_, work_, 1);
-    records.write_results(state_);
-    records.end(state_, 1.0, "stopped", "a file STOP");
+    RunRecords records(folder_.job, plan_, table_, 1);
+    records.write_results();
+    records.end(1.0, "stopped", "a file STOP");
     EXPECT_EQ(folder_.read("results.csv"), "of the start before");
     EXPECT_EQ(status().state, "stopped");
 }
 
 TEST_F(Records, AdaptersThatWaitCountInTheRoundsLeft) {
-    RunRecords records(folder_.job, plan_, work_, 1);
-    state_.adapters[0].steps = 4;
-    state_.adapters[1].status = AdapterStatus::waiting;
-    state_.round = 4;
+    RunRecords records(folder_.job, plan_, table_, 1);
+    state(0).steps = 4;
+    state(1).status = AdapterStatus::waiting;
+    table_.reached(4);
     folder_.job.schedule.policy = SchedulePolicy::sequential;
-    records.start(state_, 0.0, {{}, {}});
+    records.start(0.0, {{}, {}});
     EXPECT_EQ(status().round, 4);
     EXPECT_EQ(status().rounds, 4 + 6 + 10);
     EXPECT_EQ(status().adapters[1].status, "WAITING");
     folder_.job.schedule.policy = SchedulePolicy::balanced;
-    state_.adapters[1].status = AdapterStatus::stopped;
+    state(1).status = AdapterStatus::stopped;
     folder_.job.adapters[0].priority = 3;
-    records.start(state_, 0.0, {{}, {}});
+    records.start(0.0, {{}, {}});
     EXPECT_EQ(status().rounds, 10);
     EXPECT_EQ(status().adapters[0].priority, 3);
 }
 
 TEST_F(Records, AddedAdaptersGetTheirRecords) {
     folder_.job.logging.tensorboard = true;
-    RunRecords records(folder_.job, plan_, work_, 1);
-    records.start(state_, 0.0, {{}, {}});
+    RunRecords records(folder_.job, plan_, table_, 1);
+    records.start(0.0, {{}, {}});
     records.add(AdapterId{0}, {row(1, 3.0)});
     AdapterJob third = folder_.job.adapters[0];
     third.name = "third";
@@ -205,30 +204,28 @@ TEST_F(Records, AddedAdaptersGetTheirRecords) {
     plan.name = "third";
     plan.total_steps = 12;
     plan_.adapters.push_back(plan);
-    state_.adapters.emplace_back();
-    work_.add_adapters();
-    records.add_adapters();
+    for (const AdapterId added : table_.grow()) records.begin(added, {});
     records.add(AdapterId{2}, {row(1, 2.0)});
-    records.end(state_, 1.0, "stopped", "");
+    records.end(1.0, "stopped", "");
     EXPECT_EQ(records_in(events("third")), 2U);
     EXPECT_EQ(records_in(events("first")), 2U);
     EXPECT_EQ(status().adapters.size(), 3U);
     EXPECT_EQ(status().rounds, 12);
-    EXPECT_NE(folder_.read("results.csv").find("third,RUNNING"), std::string::npos);
+    EXPECT_NE(folder_.read("results.csv").find("third,WAITING"), std::string::npos);
 }
 
 TEST_F(Records, AContinuationWritesEventsAnew) {
     folder_.job.logging.tensorboard = true;
     {
-        RunRecords records(folder_.job, plan_, work_, 1);
-        records.start(state_, 0.0, {{}, {}});
+        RunRecords records(folder_.job, plan_, table_, 1);
+        records.start(0.0, {{}, {}});
         records.add(AdapterId{0}, {row(1, 3.0), row(2, 2.0), row(3, 1.0)});
     }
     EXPECT_EQ(records_in(events("first")), 4U);
     EXPECT_EQ(records_in(events("second")), 1U);
     folder_.write("tensorboard/first/events.out.tfevents.1.other.2", "left by an earlier process");
-    RunRecords records(folder_.job, plan_, work_, 1);
-    records.start(state_, 1.0, {{row(1, 3.0), row(2, 2.0)}, {}});
+    RunRecords records(folder_.job, plan_, table_, 1);
+    records.start(1.0, {{row(1, 3.0), row(2, 2.0)}, {}});
     EXPECT_EQ(records_in(events("first")), 3U);
     records.add(AdapterId{0}, {row(3, 1.5)});
     EXPECT_EQ(records_in(events("first")), 4U);
@@ -238,10 +235,10 @@ TEST_F(Records, AFileThatCannotBeWrittenDoesNotEndTheRun) {
     folder_.job.logging.tensorboard = true;
     folder_.write("tensorboard", "a file where a folder must be");
     std::filesystem::create_directories(folder_.path("status.json/in-the-way"));
-    RunRecords records(folder_.job, plan_, work_, 1);
-    records.start(state_, 0.0, {{}, {}});
+    RunRecords records(folder_.job, plan_, table_, 1);
+    records.start(0.0, {{}, {}});
     records.add(AdapterId{0}, {row(1, 3.0)});
-    records.end(state_, 1.0, "done", "");
+    records.end(1.0, "done", "");
     EXPECT_NE(folder_.read("results.csv"), "");
 }
 

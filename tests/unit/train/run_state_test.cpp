@@ -40,7 +40,6 @@ TEST(RunState, RoundTrip) {
         EXPECT_EQ(read.adapters[i].evaluations_without_gain,
                   state.adapters[i].evaluations_without_gain);
     }
-    EXPECT_FALSE(read.finished());
 }
 
 TEST(RunState, NumbersThatAreNotFiniteSurvive) {
@@ -53,12 +52,11 @@ TEST(RunState, NumbersThatAreNotFiniteSurvive) {
     EXPECT_TRUE(std::isnan(read.adapters[0].first_eval_loss));
 }
 
-TEST(RunState, Finished) {
+TEST(RunState, EveryEndIsKept) {
     RunState state = example();
     for (const AdapterStatus status :
          {AdapterStatus::done, AdapterStatus::stopped_early, AdapterStatus::stopped}) {
         state.adapters[0].status = status;
-        EXPECT_TRUE(state.finished());
         EXPECT_TRUE(is_complete(status));
         const RunFolder folder;
         const RunState read = run_state_from_json(to_json(state, folder.job), folder.job, "x");
@@ -67,11 +65,48 @@ TEST(RunState, Finished) {
     EXPECT_FALSE(is_complete(AdapterStatus::failed));
 }
 
+TEST(RunState, BadStepsInARowEndAnAdapter) {
+    AdapterState adapter;
+    for (std::int32_t step = 1; step < bad_steps_allowed; ++step) {
+        take_step(step, 1.0, false, adapter);
+    }
+    EXPECT_EQ(failure_reason(adapter, 100), "");
+    take_step(6, 1.5, true, adapter);
+    EXPECT_EQ(adapter.bad_steps_in_row, 0);
+    for (std::int32_t step = 7; step < 7 + bad_steps_allowed; ++step) {
+        take_step(step, 1.0, false, adapter);
+    }
+    take_step(12, 1.0, true, adapter);
+    EXPECT_EQ(failure_reason(adapter, 100),
+              "gradients were not finite in 5 steps in a row, up to step 12");
+}
+
+TEST(RunState, ALastLossThatIsNotFiniteEndsAnAdapter) {
+    AdapterState adapter;
+    take_step(9, std::numeric_limits<double>::quiet_NaN(), true, adapter);
+    EXPECT_EQ(failure_reason(adapter, 10), "");
+    take_step(10, std::numeric_limits<double>::infinity(), true, adapter);
+    EXPECT_EQ(failure_reason(adapter, 10), "the loss of the last step is not finite");
+    take_step(10, 0.5, true, adapter);
+    EXPECT_EQ(failure_reason(adapter, 10), "");
+}
+
+TEST(RunState, TheFirstEvaluationIsKept) {
+    AdapterState adapter;
+    EXPECT_TRUE(is_untouched(adapter));
+    take_evaluation(std::numeric_limits<double>::quiet_NaN(), 0.25, adapter);
+    EXPECT_FALSE(adapter.first_eval_loss < 0);
+    take_evaluation(2.0, 0.5, adapter);
+    EXPECT_TRUE(std::isnan(adapter.first_eval_loss));
+    EXPECT_EQ(adapter.first_exact_match, 0.25);
+    EXPECT_EQ(adapter.last_eval_loss, 2.0);
+    EXPECT_EQ(adapter.last_exact_match, 0.5);
+}
+
 TEST(RunState, WaitingIsUnfinished) {
     const RunFolder folder;
     RunState state = example();
     state.adapters[0].status = AdapterStatus::waiting;
-    EXPECT_FALSE(state.finished());
     EXPECT_FALSE(is_complete(AdapterStatus::waiting));
     EXPECT_TRUE(is_unfinished(AdapterStatus::waiting));
     EXPECT_TRUE(is_unfinished(AdapterStatus::running));
@@ -91,7 +126,6 @@ TEST(RunState, AddedAdaptersWaitAtTheStart) {
     EXPECT_EQ(read.adapters[1].status, AdapterStatus::failed);
     EXPECT_EQ(read.adapters[2].steps, 0);
     EXPECT_EQ(read.adapters[2].status, AdapterStatus::waiting);
-    EXPECT_FALSE(read.finished());
 }
 
 TEST(RunState, WhatDoneSays) {

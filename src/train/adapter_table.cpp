@@ -1,0 +1,120 @@
+#include "train/adapter_table.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace loratrain {
+
+AdapterTable::AdapterTable(const Job& job, const Plan& plan,
+                           const std::vector<DatasetInfo>& datasets)
+    : job_(job), plan_(plan), datasets_(datasets) {
+    add_rows(AdapterStatus::running);
+}
+
+void AdapterTable::add_rows(AdapterStatus status) {
+    for (std::size_t i = rows_.size(); i < job_.adapters.size(); ++i) {
+        const std::int64_t tokens = datasets_[index(job_.adapters[i].dataset)].train_tokens();
+        AdapterRow& row = rows_.emplace_back();
+        row.state.status = status;
+        row.tokens_per_step = static_cast<double>(tokens) / plan_.adapters[i].steps_per_epoch;
+    }
+}
+
+void AdapterTable::restore(const RunState& run) {
+    LORATRAIN_CHECK(run.adapters.size() == rows_.size(), "a state of ", run.adapters.size(),
+                    " adapters for ", rows_.size());
+    round_ = run.round;
+    for (const AdapterId adapter : all()) {
+        AdapterState& state = rows_[index(adapter)].state;
+        state = run.adapters[index(adapter)];
+        const bool more = steps_left(adapter) > 0;
+        if (state.status == AdapterStatus::done && more) state.status = AdapterStatus::running;
+    }
+}
+
+RunState AdapterTable::state(double elapsed_seconds) const {
+    RunState run{round_, elapsed_seconds, {}};
+    for (const AdapterRow& row : rows_) run.adapters.push_back(row.state);
+    return run;
+}
+
+std::vector<AdapterId> AdapterTable::grow() {
+    const std::size_t known = rows_.size();
+    add_rows(AdapterStatus::waiting);
+    return from(known);
+}
+
+std::vector<AdapterId> AdapterTable::from(std::size_t first) const {
+    std::vector<AdapterId> adapters;
+    for (std::size_t i = first; i < rows_.size(); ++i) {
+        adapters.push_back(static_cast<AdapterId>(i));
+    }
+    return adapters;
+}
+
+void AdapterTable::admit(const std::vector<AdapterId>& adapters) {
+    for (AdapterRow& row : rows_) {
+        if (is_unfinished(row.state.status)) row.state.status = AdapterStatus::waiting;
+    }
+    for (const AdapterId a : adapters) rows_[index(a)].state.status = AdapterStatus::running;
+}
+
+std::vector<AdapterId> AdapterTable::running() const {
+    std::vector<AdapterId> adapters = all();
+    std::erase_if(adapters, [this](AdapterId a) {
+        return rows_[index(a)].state.status != AdapterStatus::running;
+    });
+    return adapters;
+}
+
+bool AdapterTable::finished() const {
+    return std::none_of(rows_.begin(), rows_.end(),
+                        [](const AdapterRow& row) { return is_unfinished(row.state.status); });
+}
+
+bool AdapterTable::any_failed() const {
+    return std::any_of(rows_.begin(), rows_.end(), [](const AdapterRow& row) {
+        return row.state.status == AdapterStatus::failed;
+    });
+}
+
+std::int32_t AdapterTable::steps_left(AdapterId adapter) const {
+    return plan_.adapters[index(adapter)].total_steps - rows_[index(adapter)].state.steps;
+}
+
+WorkLeft AdapterTable::work_left() const {
+    std::int32_t most = 0;
+    std::int32_t sum = 0;
+    WorkLeft left;
+    for (const AdapterId adapter : all()) {
+        const AdapterRow& row = rows_[index(adapter)];
+        if (!is_unfinished(row.state.status)) continue;
+        const std::int32_t steps = steps_left(adapter);
+        most = std::max(most, steps);
+        sum += steps;
+        left.tokens += row.tokens_per_step * steps;
+    }
+    left.rounds = most_admitted(job_) == 1 ? sum : most;
+    return left;
+}
+
+std::vector<AdapterClaim> AdapterTable::claims() const {
+    std::vector<AdapterClaim> claims;
+    for (const AdapterRow& row : rows_) {
+        claims.push_back({is_unfinished(row.state.status), row.state.steps > 0});
+    }
+    return claims;
+}
+
+Progress AdapterTable::progress() const {
+    Progress progress;
+    progress.round = round_;
+    for (const AdapterRow& row : rows_) {
+        progress.steps.push_back(row.state.steps);
+        progress.stopped.push_back(row.state.status != AdapterStatus::running);
+    }
+    return progress;
+}
+
+}  // namespace loratrain

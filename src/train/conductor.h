@@ -1,0 +1,97 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "comm/directive_channel.h"
+#include "train/adapter_table.h"
+#include "train/performer.h"
+#include "train/records/journal.h"
+#include "train/run_clock.h"
+#include "train/stream_trainer.h"
+
+namespace loratrain {
+
+/// Decides, on rank 0 alone, who trains, and when to evaluate, to save, to export, to take orders
+/// and to end; posts what it decides to the other ranks and does its own part of it. Training goes
+/// on as one stream of windows until something needs an empty pipeline: an evaluation, a
+/// checkpoint, an adapter that comes, goes or makes room, a stop.
+class Conductor {
+  public:
+    /// The arguments outlive it.
+    Conductor(const TrainerParts& parts, Performer& performer, DirectiveChannel& channel);
+
+    /// Trainer::restore.
+    void restore(const RunState& state, bool set_back);
+
+    /// Trains to the end or to a stop, and finishes the other ranks. `signal`: that came to any
+    /// rank so far, 0 = none.
+    ExitCode run(int signal);
+    /// run() has thrown: records why.
+    void record_failure(const std::string& why) { journal_.end("failed", why); }
+
+    RunState state() const { return adapters_.state(clock_.elapsed()); }
+    /// Why run() ended with ExitCode::stopped_resume_me.
+    const std::string& stop_reason() const { return stop_reason_; }
+    const MakespanCheck& makespan() const { return stream_.makespan(); }
+
+  private:
+    void post(const Directive& directive) { channel_.post(to_text(directive)); }
+
+    void train_and_settle();
+    ExitCode end();
+
+    // One stream of windows.
+    void train_stream();
+    std::int32_t rounds_to_event() const;
+    bool drain_wanted();
+    void on_batch(const BatchResult& result);
+    bool must_give_up_any() const;
+    void settle_stream();
+
+    // Between streams.
+    void evaluate_newcomers();
+    void end_adapters(const std::vector<AdapterId>& trained);
+    void evaluate(const std::vector<AdapterId>& adapters);
+    void judge_evaluations(const std::vector<AdapterId>& adapters);
+    void export_adapter(AdapterId adapter);
+    void keep_best(AdapterId adapter);
+    bool regular_evaluation() const;
+    bool checkpoint_due() const;
+    bool checkpoint_due_by_time() const;
+    std::string reason_to_stop();
+    void save();
+    void release_ended();
+
+    // Admission and orders (conductor_orders.cpp).
+    void admit_adapters();
+    bool finished();
+    bool orders_wait();
+    void obey_orders();
+    void add_adapters(const InboxFile& file);
+    void stop_adapter(const std::string& name);
+    void stop_adapter(AdapterId adapter);
+    void forget_obeyed();
+
+    const TrainerParts& parts_;
+    Performer& performer_;
+    DirectiveChannel& channel_;
+    RunClock clock_;
+    AdapterTable adapters_;
+    Journal journal_;
+    StreamTrainer stream_;
+    std::chrono::steady_clock::time_point last_checkpoint_;
+    bool set_back_ = false;
+    int signal_ = 0;  ///< the first that came to any rank
+    std::string stop_reason_;
+
+    std::vector<AdapterId> admitted_;
+    std::optional<Inbox> inbox_;  ///< once training begins
+    Inbox::Orders orders_;
+    std::set<std::string> stopping_;  ///< adapters whose stop files are obeyed
+};
+
+}  // namespace loratrain

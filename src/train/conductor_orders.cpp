@@ -1,0 +1,90 @@
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "plan/schedule/admission.h"
+#include "train/conductor.h"
+
+/// Who trains, and what people order while the job runs; the pipeline is empty.
+
+namespace loratrain {
+
+void Conductor::admit_adapters() {
+    const std::vector<AdapterId> admitted = admit(parts_.job, parts_.plan, adapters_.claims());
+    adapters_.admit(admitted);
+    if (admitted == admitted_) return;
+    admitted_ = admitted;
+    post(AdmitAdapters{admitted});
+    performer_.admit(admitted);
+}
+
+/// Nothing is left to train, and nobody has ordered more.
+bool Conductor::finished() {
+    if (!adapters_.finished()) return false;
+    inbox_->let_settle();
+    obey_orders();
+    return adapters_.finished();
+}
+
+/// Looks for orders where none are known yet.
+bool Conductor::orders_wait() {
+    if (orders_.additions.empty() && orders_.stops.empty()) {
+        orders_ = inbox_->look();
+        std::erase_if(orders_.stops,
+                      [&](const std::string& name) { return stopping_.contains(name); });
+    }
+    return !orders_.additions.empty() || !orders_.stops.empty();
+}
+
+void Conductor::obey_orders() {
+    if (!orders_wait()) return;
+    for (const std::string& name : orders_.stops) stop_adapter(name);
+    for (const InboxFile& file : orders_.additions) add_adapters(file);
+    orders_ = {};
+}
+
+void Conductor::add_adapters(const InboxFile& file) {
+    post(AddAdapters{file});
+    try {
+        performer_.add(file, [&] { inbox_->accept(file); });
+    } catch (const InputError& error) {
+        return inbox_->reject(file, error.what());
+    }
+    const std::vector<AdapterId> added = adapters_.grow();
+    journal_.begin(added);
+    log::info(cat("took ", added.size(), " more adapters from ", file.path));
+}
+
+void Conductor::stop_adapter(const std::string& name) {
+    const auto& adapters = parts_.job.adapters;
+    const auto found = std::find_if(adapters.begin(), adapters.end(),
+                                    [&](const AdapterJob& a) { return a.name == name; });
+    if (found == adapters.end()) return inbox_->reject_stop(name, "this run has no such adapter");
+    // A restart from an older checkpoint has to find the order again.
+    stopping_.insert(name);
+    stop_adapter(static_cast<AdapterId>(found - adapters.begin()));
+}
+
+void Conductor::stop_adapter(AdapterId adapter) {
+    AdapterState& state = adapters_[adapter].state;
+    if (!is_unfinished(state.status)) return;
+    const bool trained = state.status == AdapterStatus::running;
+    state.status = AdapterStatus::stopped;
+    log::info(cat("adapter ", parts_.job.adapter(adapter).name, " is stopped at step ", state.steps,
+                  ", as ordered"));
+    if (state.steps == 0) return;
+    if (trained && !regular_evaluation()) {
+        evaluate({adapter});
+        judge_evaluations({adapter});
+        journal_.flush();
+    }
+    export_adapter(adapter);
+}
+
+/// Orders to stop that the checkpoint has.
+void Conductor::forget_obeyed() {
+    for (const std::string& name : stopping_) inbox_->obeyed(name);
+    stopping_.clear();
+}
+
+}  // namespace loratrain

@@ -1,0 +1,112 @@
+#include "train/performer.h"
+
+#include <sstream>
+
+#include "base/activity.h"
+#include "base/error.h"
+#include "comm/collective.h"
+#include "measure/measured_trace.h"
+#include "plan/replica_view.h"
+#include "train/orders/grow_run.h"
+
+namespace loratrain {
+
+namespace {
+
+template <class... Functions>
+struct Overloaded : Functions... {
+    using Functions::operator()...;
+};
+
+std::string eval_sums_text(const std::vector<EvalSums>& sums) {
+    std::string text;
+    for (const EvalSums& s : sums) {
+        text += cat(format_exact(s.loss_sum), " ", s.exact_samples, " ", s.samples, "\n");
+    }
+    return text;
+}
+
+std::vector<EvalSums> eval_sums_from_text(const std::string& text) {
+    std::istringstream lines(text);
+    std::vector<EvalSums> sums;
+    std::string loss;  // streams do not read "nan" as a number
+    for (EvalSums s; lines >> loss >> s.exact_samples >> s.samples;) {
+        s.loss_sum = std::stod(loss);
+        sums.push_back(s);
+    }
+    return sums;
+}
+
+}  // namespace
+
+void Performer::train(const Window& window, const PipelineRunner::Hooks& hooks) {
+    parts_.loader.start(window);
+    parts_.runner.run(window, parts_.loader, hooks);
+}
+
+std::vector<EvalSums> Performer::evaluate(const Window& window, const Meanwhile& meanwhile) {
+    parts_.loader.start(window);
+    const std::vector<EvalSums> mine = parts_.runner.run(window, parts_.loader, {{}, meanwhile});
+    const int last_rank = only_replica(parts_.plan).replica.stages.back().rank;
+    return eval_sums_from_text(broadcast_text(parts_.mpi, eval_sums_text(mine), last_rank));
+}
+
+void Performer::save(const RunState& state) {
+    activity::begin(activity::Task::checkpoint);
+    if (parts_.job.logging.trace) {
+        write_trace(parts_.mpi, parts_.job, parts_.plan, parts_.recorder);
+    }
+    save_checkpoint(parts_.mpi, parts_.job, parts_.plan, parts_.stage.bank(), state,
+                    parts_.identity);
+}
+
+std::vector<NamedTensor> Performer::gather(AdapterId adapter) {
+    activity::begin(activity::Task::export_adapter, number(adapter));
+    return gather_adapter(parts_.mpi, parts_.job, parts_.plan, parts_.stage.bank(), adapter,
+                          AdapterBank::Part::parameters);
+}
+
+void Performer::admit(const std::vector<AdapterId>& adapters) {
+    activity::begin(activity::Task::admit);
+    parts_.stage.bank().admit(adapters);
+}
+
+void Performer::release(AdapterId adapter) {
+    parts_.stage.bank().release(adapter);
+}
+
+void Performer::add(const InboxFile& file, const std::function<void()>& accept) {
+    activity::begin(activity::Task::admit);
+    parts_.loader.stop();
+    grow_run(parts_.mpi,
+             {parts_.job, parts_.plan, parts_.files, parts_.datasets, parts_.identity,
+              parts_.with_tokens, accept},
+             file.text, file.path);
+    parts_.loader.restart(datasets_of_adapters(parts_.job));
+    parts_.stage.bank().add_adapters();
+}
+
+void Performer::perform(const Directive& directive, const Meanwhile& meanwhile) {
+    const auto add_or_refuse = [this](const InboxFile& file) {
+        try {
+            add(file, {});
+        } catch (const InputError&) {
+            return;  // rank 0 has the same and says it
+        }
+    };
+    std::visit(Overloaded{
+                   [&](const TrainWindow& d) {
+                       train(d.window, {{}, meanwhile});
+                   },
+                   [&](const EvaluateWindow& d) { evaluate(d.window, [] {}); },
+                   [&](const SaveCheckpoint&) { save({}); },
+                   [&](const GatherAdapter& d) { gather(d.adapter); },
+                   [&](const AdmitAdapters& d) { admit(d.adapters); },
+                   [&](const ReleaseAdapter& d) { release(d.adapter); },
+                   [&](const AddAdapters& d) { add_or_refuse(d.file); },
+                   [](const Finish&) {},
+               },
+               directive);
+}
+
+}  // namespace loratrain

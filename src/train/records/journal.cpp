@@ -1,0 +1,90 @@
+#include "train/records/journal.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/activity.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "io/files.h"
+#include "train/learning_rate.h"
+
+namespace loratrain {
+
+Journal::Journal(const Job& job, const Plan& plan, AdapterTable& adapters, const RunClock& clock,
+                 int ranks, const StatusView& view)
+    : job_(job),
+      plan_(plan),
+      adapters_(adapters),
+      clock_(clock),
+      metrics_(job),
+      progress_(job),
+      records_(job, plan, adapters, ranks, view) {}
+
+std::vector<MetricsRow> Journal::open(AdapterId adapter) {
+    const AdapterState& state = adapters_[adapter].state;
+    const std::string dir = job_.run.dir + "/adapters/" + job_.adapter(adapter).name;
+    make_directory(dir);
+    if (is_unfinished(state.status)) {
+        std::filesystem::remove(dir + "/DONE");
+        std::filesystem::remove(dir + "/FAILED");
+    }
+    return metrics_.restore(adapter, is_untouched(state) ? -1 : state.steps);
+}
+
+void Journal::start() {
+    std::vector<std::vector<MetricsRow>> rows;
+    for (const AdapterId adapter : adapters_.all()) rows.push_back(open(adapter));
+    records_.start(clock_.elapsed(), rows);
+}
+
+void Journal::begin(const std::vector<AdapterId>& adapters) {
+    for (const AdapterId adapter : adapters) records_.begin(adapter, open(adapter));
+}
+
+StepMetrics Journal::metrics_of(const BatchResult& result) {
+    const BatchPlan& batch = result.batch;
+    const AdapterPlan& plan = plan_.adapters[index(batch.adapter)];
+    AdapterRow& row = adapters_[batch.adapter];
+    StepMetrics metrics;
+    metrics.step = batch.step + 1;
+    metrics.epoch = static_cast<double>(batch.step + 1) / plan.steps_per_epoch;
+    metrics.loss = row.state.last_loss;
+    metrics.grad_norm = std::sqrt(result.grad_sumsq);
+    metrics.learning_rate =
+        learning_rate(job_.adapter(batch.adapter), plan.total_steps, batch.step);
+    metrics.target_tokens = batch.targets;
+    metrics.tokens = batch.tokens;
+    metrics.elapsed_seconds = clock_.elapsed();
+    const double seconds = metrics.elapsed_seconds - std::max(row.last_batch_time, clock_.before());
+    metrics.tokens_per_second = static_cast<double>(batch.tokens) / std::max(seconds, 1e-9);
+    row.last_batch_time = metrics.elapsed_seconds;
+    return metrics;
+}
+
+void Journal::batch_done(const BatchResult& result) {
+    const StepMetrics metrics = metrics_of(result);
+    metrics_.record(result.batch.adapter, metrics);
+    progress_.batch_done(result.batch, metrics.loss, metrics.elapsed_seconds,
+                         adapters_.work_left());
+    records_.batch_done(result.batch);
+    records_.beat(metrics.elapsed_seconds);
+}
+
+void Journal::evaluated(AdapterId adapter) {
+    const AdapterState& state = adapters_[adapter].state;
+    metrics_.record_evaluation(adapter, state.steps, state.last_eval_loss, state.last_exact_match);
+    log::info(cat("evaluated ", job_.adapter(adapter).name, " at step ", state.steps, ": loss ",
+                  format_fixed(state.last_eval_loss, 4), ", perplexity ",
+                  format_fixed(std::exp(state.last_eval_loss), 2), ", exact match ",
+                  format_fixed(100.0 * state.last_exact_match, 1), "%"));
+}
+
+void Journal::flush() {
+    const activity::OffDevice files;
+    for (const auto& [adapter, rows] : metrics_.flush()) records_.add(adapter, rows);
+    beat();
+}
+
+}  // namespace loratrain

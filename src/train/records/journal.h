@@ -1,0 +1,58 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "train/adapter_table.h"
+#include "train/pipeline_runner.h"
+#include "train/records/metrics.h"
+#include "train/records/progress.h"
+#include "train/records/run_records.h"
+#include "train/run_clock.h"
+
+namespace loratrain {
+
+/// All that a run writes down while it trains: metrics.jsonl, the log's lines of progress, and what
+/// RunRecords leaves. It reads the adapter table, in which it keeps the times of batches. Rank 0
+/// only.
+class Journal {
+  public:
+    /// The arguments outlive it.
+    Journal(const Job& job, const Plan& plan, AdapterTable& adapters, const RunClock& clock,
+            int ranks, const StatusView& view);
+
+    /// Goes on with the files of all adapters from the steps they have taken.
+    void start();
+    /// Adapters that the run has got since.
+    void begin(const std::vector<AdapterId>& adapters);
+
+    void stream_started() { progress_.training_resumed(clock_.elapsed()); }
+    void window_started(const Window& window) { progress_.window_started(window); }
+    /// An optimizer step, after the table has taken it in.
+    void batch_done(const BatchResult& result);
+    /// The adapter's last evaluation, as the table has it.
+    void evaluated(AdapterId adapter);
+    void checkpointed() { records_.write_results(); }
+
+    /// Writes metrics that are held back.
+    void flush();
+    /// A sign of life (RunRecords::beat).
+    void beat() { records_.beat(clock_.elapsed()); }
+    void end(const std::string& how, const std::string& reason) {
+        records_.end(clock_.elapsed(), how, reason);
+    }
+
+  private:
+    std::vector<MetricsRow> open(AdapterId adapter);
+    StepMetrics metrics_of(const BatchResult& result);
+
+    const Job& job_;
+    const Plan& plan_;
+    AdapterTable& adapters_;
+    const RunClock& clock_;
+    MetricsLog metrics_;
+    ProgressLog progress_;
+    RunRecords records_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+
+#include "comm/directive_channel.h"
+#include "measure/makespan_check.h"
+#include "train/performer.h"
+#include "train/records/journal.h"
+#include "train/stream_planner.h"
+
+namespace loratrain {
+
+/// Trains streams of windows, each from an empty pipeline to the next: a window is planned and
+/// posted while the one before trains, and made so long that an order or a stop waits for about two
+/// seconds. Rank 0 only.
+class StreamTrainer {
+  public:
+    /// The arguments outlive it.
+    StreamTrainer(const TrainerParts& parts, const AdapterTable& adapters, Performer& performer,
+                  DirectiveChannel& channel, Journal& journal);
+
+    struct Hooks {
+        /// In the order in which batches end.
+        std::function<void(const BatchResult&)> on_batch;
+        /// Asked whenever a window is to be planned: whether it shall be the last.
+        std::function<bool()> drain_wanted;
+    };
+
+    /// Trains those that are running to the run's round `last_round`, or to an earlier one where
+    /// that is wanted; returns the round reached.
+    std::int32_t run(std::int32_t last_round, const Hooks& hooks);
+
+    /// Since this start of the run.
+    std::int64_t batches_done() const { return batches_done_; }
+    double seconds_since_last_window() const { return seconds_since(window_started_); }
+    const PlanningTime& planning_time() const { return planning_; }
+    /// Predicted against measured time of training.
+    const MakespanCheck& makespan() const { return makespan_; }
+
+  private:
+    void plan_next(StreamPlanner& planner, std::int32_t last_round, const Hooks& hooks);
+    std::int32_t rounds_of_next() const;
+    PlannedWindow next_window(StreamPlanner& planner);
+    void post(PlannedWindow window);
+    void post_if_ready(StreamPlanner& planner);
+    void train(const Window& window, const PipelineRunner::Hooks& hooks);
+
+    const TrainerParts& parts_;
+    const AdapterTable& adapters_;
+    Performer& performer_;
+    DirectiveChannel& channel_;
+    Journal& journal_;
+    MakespanCheck makespan_;
+    PlanningTime planning_;
+    std::optional<PlannedWindow> posted_;  ///< the next window, when it is on its way already
+    std::chrono::steady_clock::time_point window_started_;
+    std::int64_t batches_done_ = 0;
+    double seconds_per_round_ = 0.0;  ///< of the stream under way or the last one; 0 = not known
+};
+
+}  // namespace loratrain
