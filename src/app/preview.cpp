@@ -53,17 +53,18 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, co
     const JobInputs inputs = open_job_inputs(job);
     const auto start = std::chrono::steady_clock::now();
     const ModelSpec model = inputs.weights->spec();
-    Plan plan = make_plan(job, model, inputs.infos, cluster);
+    PlannedJob planned = plan_job(job, model, inputs.infos, cluster);
     if (command_line.device.empty()) {
-        cluster.costs = kept_costs(mpi, job, plan, cluster.ranks_per_node);
+        cluster.costs = kept_costs(mpi, job, planned.plan, cluster.ranks_per_node);
         if (cluster.costs) {
-            plan = plan_again(plan, *cluster.costs, job, inputs.infos, cluster, nullptr);
+            planned = plan_again(planned, *cluster.costs, job, inputs.infos, cluster, nullptr);
         }
     }
+    const Plan& plan = planned.plan;
     const Prediction prediction = predict(job, plan, inputs.infos, rounds_played);
     const double planning_seconds = seconds_since(start);
     log::block("datasets\n" + describe_datasets(job, inputs.files));
-    log::block(describe(job, plan, inputs.infos));
+    log::block(describe(job, plan, planned.report, inputs.infos));
     log::block(describe(plan, prediction, planning_seconds));
     log::block(describe(compare_policies(job, model, inputs.infos, cluster, rounds_played),
                         job.schedule.policy));

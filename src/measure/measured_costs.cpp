@@ -10,7 +10,6 @@
 #include "measure/measured_trace.h"
 #include "measure/profile_costs.h"
 #include "measure/profile_ranks.h"
-#include "plan/deploy/make_plan.h"
 #include "plan/text/plan_text.h"
 
 namespace loratrain {
@@ -78,13 +77,13 @@ MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& p
     return measured;
 }
 
-Plan plan_again(const Plan& plan, const CostModel& costs, const Job& job,
-                std::span<const DatasetInfo> datasets, Cluster cluster, const Plan* former) {
+PlannedJob plan_again(const PlannedJob& planned, const CostModel& costs, const Job& job,
+                      std::span<const DatasetInfo> datasets, Cluster cluster, const Plan* former) {
     cluster.costs = costs;
     try {
-        return make_plan(job, plan.model, datasets, cluster, former);
+        return plan_job(job, planned.plan.model, datasets, cluster, former);
     } catch (const InputError&) {
-        return plan;
+        return planned;
     }
 }
 

@@ -10,7 +10,7 @@
 #include "comm/communicator.h"
 #include "comm/mpi_session.h"
 #include "measure/trace_recorder.h"
-#include "plan/plan.h"
+#include "plan/deploy/make_plan.h"
 
 namespace loratrain {
 
@@ -38,10 +38,10 @@ std::optional<CostModel> kept_costs(const MpiSession& mpi, const Job& job, const
 MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
                             const std::function<std::unique_ptr<Backend>(const Plan&)>& backend);
 
-/// `plan`, made for the cluster with built-in costs, made again with measured ones; itself where
+/// `planned`, made for the cluster with built-in costs, made again with measured ones; itself where
 /// the split by them does not fit in memory. `former`: as make_plan takes it.
-Plan plan_again(const Plan& plan, const CostModel& costs, const Job& job,
-                std::span<const DatasetInfo> datasets, Cluster cluster, const Plan* former);
+PlannedJob plan_again(const PlannedJob& planned, const CostModel& costs, const Job& job,
+                      std::span<const DatasetInfo> datasets, Cluster cluster, const Plan* former);
 
 /// Measures messages when the costs are fresh, and keeps them in <run.dir> and, when fresh, in the
 /// cache. Collective.

@@ -97,21 +97,6 @@ struct SampleBounds {
     std::int64_t per_round = 0;  ///< samples of all adapters
 };
 
-/// The largest microbatch_tokens with which every rank fits, without and with recomputation; 0 =
-/// not even the longest sample does. At most most_fitting_tokens.
-struct FittingTokens {
-    std::int64_t none = 0;
-    std::int64_t layer = 0;
-};
-inline constexpr std::int64_t most_fitting_tokens = std::int64_t{1} << 20U;
-
-/// A size of microbatches that was looked at (search_layout.h).
-struct LayoutTrial {
-    std::int64_t microbatch_tokens = 0;
-    std::int32_t adapters = 0;  ///< that train at once beside such microbatches
-    double tokens_per_second = 0.0;
-};
-
 /// Adapters that may be added while the job runs.
 inline constexpr std::int32_t spare_adapters = 256;
 
@@ -122,14 +107,12 @@ struct Plan {
     WeightFormat weights = WeightFormat::f32;  ///< of the base weights on the backend
     SampleBounds samples;
     std::uint64_t bytes_per_rank = 0;   ///< as Cluster's
-    FittingTokens fitting;              ///< unless bytes_per_rank is 0
     CostModel costs;                    ///< as Cluster's, or built in for its device
     std::vector<ReplicaPlan> replicas;  ///< the deployment: by falling `tensor` (place.h)
     std::vector<AdapterPlan> adapters;
     /// Adapters that sums, counters and message tails have room for.
     std::int32_t adapter_capacity = 0;
     std::vector<AdapterId> first_admitted;  ///< those that train from the start (admission.h)
-    std::vector<LayoutTrial> trials;        ///< sizes of microbatches compared, the chosen first
     std::vector<MemoryPlan> memory;         ///< per rank
 };
 

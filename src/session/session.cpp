@@ -44,14 +44,14 @@ void Session::open() {
     agree(mpi_, [&] {
         if (!mpi_.is_root()) return;
         inputs_ = open_job_inputs(job_);
-        plan_ = make_plan(job_, inputs_.weights->spec(), inputs_.infos, cluster_);
+        take(plan_job(job_, inputs_.weights->spec(), inputs_.infos, cluster_));
         identity_ = identify(job_, inputs_);
         directory_.emplace(job_, command_line_, identity_);
         checkpoint_ = directory_->checkpoint();
         if (checkpoint_.empty()) return;
         former_ = former_plan(job_);
         if (!former_) return;
-        plan_ = make_plan(job_, plan_.model, inputs_.infos, cluster_, &*former_);
+        take(plan_job(job_, plan_.model, inputs_.infos, cluster_, &*former_));
     });
     checkpoint_ = broadcast_text(mpi_, checkpoint_);
 }
@@ -64,15 +64,20 @@ void Session::settle_plan() {
         plan_with_costs();
         plan_text = to_text(plan_);
         log::block("datasets\n" + describe_datasets(job_, inputs_.files));
-        log::block(describe(job_, plan_, inputs_.infos));
+        log::block(describe(job_, plan_, report_, inputs_.infos));
     });
     plan_ = plan_from_text(broadcast_text(mpi_, plan_text));
 }
 
+void Session::take(PlannedJob planned) {
+    plan_ = std::move(planned.plan);
+    report_ = std::move(planned.report);
+}
+
 void Session::plan_with_costs() {
     if (!costs_.known()) return;
-    plan_ = plan_again(plan_, costs_.costs, job_, inputs_.infos, cluster_,
-                       former_ ? &*former_ : nullptr);
+    take(plan_again({plan_, report_}, costs_.costs, job_, inputs_.infos, cluster_,
+                    former_ ? &*former_ : nullptr));
 }
 
 void Session::build() {

@@ -8,6 +8,7 @@
 #include "comm/communicator.h"
 #include "config/command_line.h"
 #include "measure/measured_costs.h"
+#include "plan/deploy/make_plan.h"
 #include "session/job_inputs.h"
 #include "session/rank_memory.h"
 #include "session/run_directory.h"
@@ -51,6 +52,7 @@ class Session {
 
   private:
     std::unique_ptr<Backend> make_backend(const Plan& plan) const;
+    void take(PlannedJob planned);
     /// Makes the plan again with what is known of costs. Root only.
     void plan_with_costs();
     void build_stage();
@@ -72,6 +74,7 @@ class Session {
     MeasuredCosts costs_;
     std::string checkpoint_;  ///< to continue from; "" = from the start
     Plan plan_;
+    PlanReport report_;  ///< the root's
 
     std::unique_ptr<Backend> backend_;
     std::unique_ptr<Communicator> communicator_;

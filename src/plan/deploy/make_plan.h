@@ -3,8 +3,14 @@
 #include <span>
 
 #include "plan/plan.h"
+#include "plan/plan_report.h"
 
 namespace loratrain {
+
+struct PlannedJob {
+    Plan plan;
+    PlanReport report;
+};
 
 /// The static part of the plan: deployment (layers over ranks), microbatch size, memory.
 /// Throws InputError listing every problem: more stages than layers or ranks, rank of an adapter
@@ -34,6 +40,9 @@ namespace loratrain {
 /// auto in microbatch_tokens and recompute, and with as many stages these and max_in_flight, stay
 /// as they were then, if that still fits, so that results do not depend on the memory that is free
 /// now.
+PlannedJob plan_job(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
+                    const Cluster& cluster, const Plan* former = nullptr);
+/// The plan alone.
 Plan make_plan(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                const Cluster& cluster, const Plan* former = nullptr);
 

@@ -23,10 +23,10 @@ constexpr std::size_t most_samples_balanced = 1024;
 constexpr std::size_t most_samples = 16384;  // the other policies pack in no time
 constexpr std::int32_t most_rounds = 32;
 
-class Search {
+class LayoutSearch {
   public:
-    Search(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-           const CostModel& costs)
+    LayoutSearch(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+                 const CostModel& costs)
         : job_(job), plan_(plan), view_(only_replica(plan)), datasets_(datasets) {
         order_ = admission_order(job, std::vector<AdapterClaim>(job.adapters.size()));
         order_.resize(std::min(order_.size(), most_admitted(job)));
@@ -183,14 +183,14 @@ std::vector<LayoutTrial> search_layout(const Job& job, const Plan& plan,
                                        std::span<const DatasetInfo> datasets,
                                        const CostModel& costs, std::int64_t usual,
                                        std::int64_t longest) {
-    return Search(job, plan, datasets, costs).run(usual, longest);
+    return LayoutSearch(job, plan, datasets, costs).run(usual, longest);
 }
 
 std::int32_t search_depth(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                           const CostModel& costs) {
     const ReplicaPlan& replica = only_replica(plan).replica;
     if (replica.stages.size() == 1) return replica.max_in_flight;
-    return Search(job, plan, datasets, costs).depth();
+    return LayoutSearch(job, plan, datasets, costs).depth();
 }
 
 }  // namespace loratrain

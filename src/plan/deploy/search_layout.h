@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "plan/plan.h"
+#include "plan/plan_report.h"
 
 namespace loratrain {
 

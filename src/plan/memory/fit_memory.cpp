@@ -14,26 +14,27 @@ namespace {
 constexpr std::int64_t recompute_below_share = 8;
 constexpr std::int64_t token_granule = 128;
 
-Recompute choose_recompute(const Job& job, const ReplicaView& view, std::int64_t least) {
+Recompute choose_recompute(const Job& job, const ReplicaView& view, const FittingTokens& fitting,
+                           std::int64_t least) {
     if (!may_use(job, Recompute::layer)) return Recompute::none;
     if (!may_use(job, Recompute::none)) return Recompute::layer;
     if (fits_memory(job, view, least, Recompute::none)) return Recompute::none;
-    return view.plan.fitting.layer > view.plan.fitting.none ? Recompute::layer : Recompute::none;
+    return fitting.layer > fitting.none ? Recompute::layer : Recompute::none;
 }
 
-std::string hint_for_given_tokens(const Job& job, const ReplicaView& view) {
+std::string hint_for_given_tokens(const Job& job, const ReplicaView& view,
+                                  const FittingTokens& fitting) {
     std::vector<std::string> hints;
     const std::int64_t now = view.replica.microbatch_tokens;
-    const std::int64_t fitting =
-        may_use(job, Recompute::layer) ? view.plan.fitting.layer : view.plan.fitting.none;
-    if (fitting > 0) {
-        hints.push_back(cat("microbatch_tokens: ", fitting, " would fit (now ", now, ")"));
+    const std::int64_t usable = may_use(job, Recompute::layer) ? fitting.layer : fitting.none;
+    if (usable > 0) {
+        hints.push_back(cat("microbatch_tokens: ", usable, " would fit (now ", now, ")"));
     }
-    if (!may_use(job, Recompute::layer) && view.plan.fitting.layer > fitting) {
-        hints.push_back(fits_memory(job, view, now, Recompute::layer)
-                            ? std::string("recompute: layer would fit")
-                            : cat("recompute: layer with microbatch_tokens: ",
-                                  view.plan.fitting.layer, " would fit"));
+    if (!may_use(job, Recompute::layer) && fitting.layer > usable) {
+        hints.push_back(
+            fits_memory(job, view, now, Recompute::layer)
+                ? std::string("recompute: layer would fit")
+                : cat("recompute: layer with microbatch_tokens: ", fitting.layer, " would fit"));
     }
     return join(hints, "; ");
 }
@@ -83,34 +84,41 @@ std::int64_t largest_fitting_tokens(const Job& job, const ReplicaView& view, Rec
     return fits(most) ? most : last_that_holds(least, most, fits);
 }
 
-MicrobatchChoice choose_microbatch(const Job& job, const ReplicaView& view, std::int64_t usual,
+FittingTokens fitting_tokens(const Job& job, const ReplicaView& view, std::int64_t least) {
+    if (view.plan.bytes_per_rank == 0) return {};
+    return {largest_fitting_tokens(job, view, Recompute::none, least),
+            largest_fitting_tokens(job, view, Recompute::layer, least)};
+}
+
+MicrobatchChoice choose_microbatch(const Job& job, const ReplicaView& view,
+                                   const FittingTokens& fitting, std::int64_t usual,
                                    std::int64_t longest) {
     MicrobatchChoice choice;
     if (job.parallel.microbatch_tokens) {
         choice.tokens = *job.parallel.microbatch_tokens;
-        choice.recompute = choose_recompute(job, view, choice.tokens);
+        choice.recompute = choose_recompute(job, view, fitting, choice.tokens);
         return choice;
     }
     usual = std::max(usual, longest);
     choice.recompute =
-        choose_recompute(job, view, std::max(longest, usual / recompute_below_share));
+        choose_recompute(job, view, fitting, std::max(longest, usual / recompute_below_share));
     choice.tokens = usual;
     if (!fits_memory(job, view, usual, choice.recompute)) {
         const bool layer = choice.recompute == Recompute::layer;
-        const std::int64_t fitting = layer ? view.plan.fitting.layer : view.plan.fitting.none;
-        choice.tokens = std::max(longest, fitting / token_granule * token_granule);
+        const std::int64_t most = layer ? fitting.layer : fitting.none;
+        choice.tokens = std::max(longest, most / token_granule * token_granule);
     }
     return choice;
 }
 
-std::string memory_hint(const Job& job, const ReplicaView& view, std::int64_t longest,
-                        const LayerSplit& split) {
+std::string memory_hint(const Job& job, const ReplicaView& view, const FittingTokens& fitting,
+                        std::int64_t longest, const LayerSplit& split) {
     std::string hint;
-    if (view.plan.fitting.layer == 0) {
+    if (fitting.layer == 0) {
         hint = cat("no microbatch_tokens fits, not even the ", longest,
                    " of the longest sample with recompute: layer");
     } else if (job.parallel.microbatch_tokens) {
-        hint = hint_for_given_tokens(job, view);
+        hint = hint_for_given_tokens(job, view, fitting);
     } else {
         hint = "recompute: layer would fit";
     }

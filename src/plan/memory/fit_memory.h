@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plan/memory/memory_model.h"
+#include "plan/plan_report.h"
 
 namespace loratrain {
 
@@ -21,18 +22,22 @@ bool fits_memory(const Job& job, const ReplicaView& view, std::int64_t tokens, R
 std::int64_t largest_fitting_tokens(const Job& job, const ReplicaView& view, Recompute recompute,
                                     std::int64_t least);
 
+/// The largest without and with recomputation; none of both where plan.bytes_per_rank is 0.
+FittingTokens fitting_tokens(const Job& job, const ReplicaView& view, std::int64_t least);
+
 /// Size of the microbatches and whether to recompute: what the job says, and where that is auto
 /// - recompute: none, unless memory then leaves less than 1/8 of `usual` tokens (about where small
 ///   matrix products cost what recomputation does, 2/5 of a step), layer otherwise;
 /// - tokens: `usual`, or when that does not fit what does, in whole 128s so that a little more or
 ///   less free memory seldom changes results; at least `longest`, the tokens of the longest sample.
 /// Where nothing fits, the smallest choice that the job leaves; fits_memory then says so.
-/// `plan` has everything else that memory depends on, and `fitting` filled in.
+/// `view` has everything else that memory depends on; `fitting`: fitting_tokens of `longest`.
 struct MicrobatchChoice {
     std::int64_t tokens = 0;
     Recompute recompute = Recompute::none;
 };
-MicrobatchChoice choose_microbatch(const Job& job, const ReplicaView& view, std::int64_t usual,
+MicrobatchChoice choose_microbatch(const Job& job, const ReplicaView& view,
+                                   const FittingTokens& fitting, std::int64_t usual,
                                    std::int64_t longest);
 
 /// How the planner splits the layers over that many stages.
@@ -40,7 +45,7 @@ using LayerSplit = std::function<std::vector<StagePlan>(std::int32_t stages, Rec
 
 /// What would make a plan fit that does not: "microbatch_tokens: 512 would fit (now 1024); more
 /// than 1 pipeline stages (ranks) make each one smaller, 3 would fit".
-std::string memory_hint(const Job& job, const ReplicaView& view, std::int64_t longest,
-                        const LayerSplit& split);
+std::string memory_hint(const Job& job, const ReplicaView& view, const FittingTokens& fitting,
+                        std::int64_t longest, const LayerSplit& split);
 
 }  // namespace loratrain

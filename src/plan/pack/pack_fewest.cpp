@@ -25,9 +25,9 @@ std::vector<std::int32_t> longest_first(std::span<const std::int64_t> tokens) {
     return order;
 }
 
-class Filling {
+class FewestBins {
   public:
-    Filling(std::span<const std::int64_t> tokens, std::int64_t capacity)
+    FewestBins(std::span<const std::int64_t> tokens, std::int64_t capacity)
         : tokens_(tokens),
           capacity_(capacity),
           total_(std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0})),
@@ -259,7 +259,7 @@ std::int64_t bound_of_threshold(std::span<const std::int64_t> tokens, std::int64
 }  // namespace
 
 Bins pack_greedy(std::span<const std::int64_t> tokens, std::int64_t capacity) {
-    return tokens.empty() ? Bins() : Filling(tokens, capacity).greedy();
+    return tokens.empty() ? Bins() : FewestBins(tokens, capacity).greedy();
 }
 
 std::int64_t least_bins(std::span<const std::int64_t> tokens, std::int64_t capacity) {
@@ -274,7 +274,7 @@ std::int64_t least_bins(std::span<const std::int64_t> tokens, std::int64_t capac
 
 Bins pack_fewest(std::span<const std::int64_t> tokens, std::int64_t capacity,
                  const FillEffort& effort) {
-    return tokens.empty() ? Bins() : Filling(tokens, capacity).fewest(effort);
+    return tokens.empty() ? Bins() : FewestBins(tokens, capacity).fewest(effort);
 }
 
 }  // namespace loratrain

@@ -83,8 +83,8 @@ std::int64_t PackItem::tokens() const {
         [](std::int64_t sum, const SampleRef& sample) { return sum + sample.tokens; });
 }
 
-std::vector<Microbatch> pack_balanced(std::span<const PackItem> items, std::int64_t capacity,
-                                      std::int64_t at_least) {
+std::vector<Microbatch> pack_items(std::span<const PackItem> items, std::int64_t capacity,
+                                   std::int64_t at_least) {
     if (items.empty()) return {};
     const std::size_t wanted = std::min(items.size(), static_cast<std::size_t>(at_least));
     std::size_t bins = std::max(wanted, first_fit_count(items, capacity));

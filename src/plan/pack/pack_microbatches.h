@@ -21,7 +21,7 @@ struct PackItem {
 /// with more microbatches until they fit. Every item must fit into `capacity` alone; items of one
 /// adapter are adjacent and belong to one step. Segments and samples inside a microbatch keep the
 /// order of the items; microbatches are numbered by their first item.
-std::vector<Microbatch> pack_balanced(std::span<const PackItem> items, std::int64_t capacity,
-                                      std::int64_t at_least);
+std::vector<Microbatch> pack_items(std::span<const PackItem> items, std::int64_t capacity,
+                                   std::int64_t at_least);
 
 }  // namespace loratrain

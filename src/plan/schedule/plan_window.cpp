@@ -69,7 +69,7 @@ Window plan_eval_window(const Job& job, const Plan& plan, std::span<const Datase
     }
     const ReplicaView view = only_replica(plan);
     const auto stages = static_cast<std::int64_t>(view.replica.stages.size());
-    window.microbatches = pack_balanced(items, view.replica.microbatch_tokens, stages);
+    window.microbatches = pack_items(items, view.replica.microbatch_tokens, stages);
     for (Microbatch& microbatch : window.microbatches) {
         microbatch.columns = lora_columns(job, view, microbatch.segments);
     }

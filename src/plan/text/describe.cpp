@@ -114,12 +114,12 @@ std::string recompute_summary(const Job& job, const Plan& plan) {
 }
 
 /// "looked at" lines: sizes of microbatches that were compared.
-std::string trials_summary(const Plan& plan) {
-    if (plan.trials.empty()) return "";
+std::string trials_summary(const PlanReport& report) {
+    if (report.trials.empty()) return "";
     std::vector<std::string> words;
-    for (const LayoutTrial& trial : plan.trials) {
+    for (const LayoutTrial& trial : report.trials) {
         std::string& text = words.emplace_back(std::to_string(trial.microbatch_tokens));
-        if (trial.adapters != plan.trials.front().adapters) {
+        if (trial.adapters != report.trials.front().adapters) {
             text += cat(" beside ", trial.adapters, " adapters");
         }
         text += cat(" (", format_fixed(trial.tokens_per_second, 0), ")");
@@ -133,11 +133,11 @@ std::string tokens_text(std::int64_t tokens) {
 }
 
 /// "memory" line: what would fit.
-std::string fitting_summary(const Plan& plan) {
+std::string fitting_summary(const Plan& plan, const FittingTokens& fitting) {
     if (plan.bytes_per_rank == 0) return "";
     return cat("memory      ", human_bytes(plan.bytes_per_rank),
-               " a rank; microbatch_tokens that fit: ", tokens_text(plan.fitting.none),
-               " with recompute none, ", tokens_text(plan.fitting.layer), " with layer\n");
+               " a rank; microbatch_tokens that fit: ", tokens_text(fitting.none),
+               " with recompute none, ", tokens_text(fitting.layer), " with layer\n");
 }
 
 std::string microbatch_summary(const Job& job, const Plan& plan,
@@ -163,10 +163,12 @@ std::string microbatch_summary(const Job& job, const Plan& plan,
 
 }  // namespace
 
-std::string describe(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
-    return summary(plan) + microbatch_summary(job, plan, datasets) + trials_summary(plan) +
-           recompute_summary(job, plan) + fitting_summary(plan) + admission_summary(job, plan) +
-           "\n" + stage_table(plan) + "\n" + adapter_table(job, plan, datasets);
+std::string describe(const Job& job, const Plan& plan, const PlanReport& report,
+                     std::span<const DatasetInfo> datasets) {
+    return summary(plan) + microbatch_summary(job, plan, datasets) + trials_summary(report) +
+           recompute_summary(job, plan) + fitting_summary(plan, report.fitting) +
+           admission_summary(job, plan) + "\n" + stage_table(plan) + "\n" +
+           adapter_table(job, plan, datasets);
 }
 
 }  // namespace loratrain

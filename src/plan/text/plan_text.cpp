@@ -84,11 +84,6 @@ std::string costs_text(const CostModel& c) {
         ", ranks_per_host: ", c.ranks_per_host, ",\n  source: ", in_quotes(c.source), "}\n");
 }
 
-std::string trial_text(const LayoutTrial& trial) {
-    return cat("  - [", trial.microbatch_tokens, ", ", trial.adapters, ", ",
-               format_exact(trial.tokens_per_second), "]\n");
-}
-
 std::string span_text(const AdapterSpan& span) {
     return cat("[", span.begin, ", ", span.end, "]");
 }
@@ -172,7 +167,7 @@ AdapterPlan read_adapter(const Map& map) {
     AdapterPlan adapter;
     map.read("name", adapter.name);
     map.read("samples", adapter.samples);
-    map.read("group_samples", adapter.group_samples);
+    if (map.has("group_samples")) map.read("group_samples", adapter.group_samples);
     map.read("steps_per_epoch", adapter.steps_per_epoch);
     map.read("total_steps", adapter.total_steps);
     return adapter;
@@ -194,13 +189,6 @@ SampleBounds read_samples(const Map& map) {
     map.read("shortest", samples.shortest);
     map.read("per_round", samples.per_round);
     return samples;
-}
-
-FittingTokens read_fitting(const Map& map) {
-    FittingTokens fitting;
-    map.read("none", fitting.none);
-    map.read("layer", fitting.layer);
-    return fitting;
 }
 
 std::vector<double> read_doubles(const YAML::Node& node, std::size_t count) {
@@ -236,13 +224,6 @@ WeightFormat read_format(const std::string& name) {
     const auto format = weight_format(name);
     if (!format) fail(cat("'", name, "' is not known here"));
     return *format;
-}
-
-LayoutTrial read_trial(const YAML::Node& node) {
-    const std::vector<std::string> fields = fields_of(node);
-    if (fields.size() != 3) fail("a trial needs 3 numbers");
-    return {parse_number<std::int64_t>(fields[0]), parse_number<std::int32_t>(fields[1]),
-            parse_number<double>(fields[2])};
 }
 
 ReplicaPlan read_replica(const Map& map) {
@@ -289,8 +270,6 @@ Plan read_plan(const YAML::Node& root) {
     const YAML::Node samples = map.at("sample_bounds");
     plan.samples = read_samples(Map(samples));
     map.read("bytes_per_rank", plan.bytes_per_rank);
-    const YAML::Node fitting = map.at("fitting_tokens");
-    plan.fitting = read_fitting(Map(fitting));
     const YAML::Node costs = map.at("costs");
     plan.costs = read_costs(Map(costs));
     plan.replicas = read_replicas(root);
@@ -299,7 +278,6 @@ Plan read_plan(const YAML::Node& root) {
     for (const auto id : parse_numbers<std::int32_t>(map.at("first_admitted"))) {
         plan.first_admitted.push_back(AdapterId{id});
     }
-    for (const auto& node : map.at("trials")) plan.trials.push_back(read_trial(node));
     for (const auto& node : map.at("memory")) plan.memory.push_back(read_memory(Map(node)));
     return plan;
 }
@@ -308,13 +286,12 @@ Plan read_plan(const YAML::Node& root) {
 
 std::string to_text(const Plan& plan) {
     std::string text = model_text(plan.model);
-    text += cat(
-        "backend: ", word_of(backend_words, plan.backend),
-        "\ncompute: ", word_of(compute_words, plan.compute),
-        "\nweight_format: ", traits_of(plan.weights).name,
-        "\nsample_bounds: {longest: ", plan.samples.longest, ", shortest: ", plan.samples.shortest,
-        ", per_round: ", plan.samples.per_round, "}\nbytes_per_rank: ", plan.bytes_per_rank,
-        "\nfitting_tokens: {none: ", plan.fitting.none, ", layer: ", plan.fitting.layer, "}\n");
+    text += cat("backend: ", word_of(backend_words, plan.backend),
+                "\ncompute: ", word_of(compute_words, plan.compute),
+                "\nweight_format: ", traits_of(plan.weights).name,
+                "\nsample_bounds: {longest: ", plan.samples.longest,
+                ", shortest: ", plan.samples.shortest, ", per_round: ", plan.samples.per_round,
+                "}\nbytes_per_rank: ", plan.bytes_per_rank, "\n");
     text += costs_text(plan.costs) + "replicas:\n";
     for (const ReplicaPlan& replica : plan.replicas) text += replica_text(replica);
     text += "adapters:\n";
@@ -326,8 +303,6 @@ std::string to_text(const Plan& plan) {
     }
     text += cat("adapter_capacity: ", plan.adapter_capacity,
                 "\nfirst_admitted: ", numbers(numbers_of(plan.first_admitted)), "\n");
-    text += "trials:  # microbatch_tokens, adapters at once, tokens/s; the chosen one first\n";
-    for (const LayoutTrial& trial : plan.trials) text += trial_text(trial);
     text += "memory:  # bytes of each rank\n";
     for (const MemoryPlan& memory : plan.memory) {
         text += cat("  - {weights: ", memory.weights, ", adapters: ", memory.adapters,

@@ -165,7 +165,7 @@ TEST(FirstAdmission, MemoryIsPlannedForThoseAdmitted) {
     EXPECT_EQ(numbers(two.first_admitted), (Ids{0, 1}));
     EXPECT_EQ(two.memory[0].adapters, bytes_of_rank(test, 8) + bytes_of_rank(test, 16));
     EXPECT_EQ(numbers(admit(test.job, two, fresh_claims(test))), (Ids{0, 1}));
-    const std::string text = describe(test.job, two, test.datasets);
+    const std::string text = described(test);
     EXPECT_NE(text.find("at once      2 of 3 adapters, the others wait: memory is full"),
               std::string::npos)
         << text;

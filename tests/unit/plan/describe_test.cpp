@@ -8,7 +8,7 @@ namespace loratrain::plan_test {
 
 TEST(Describe, ShowsStagesAndAdapters) {
     const Case test = uniform_case(3, 2, 20, 10, 8);
-    const std::string text = describe(test.job, test.plan(), test.datasets);
+    const std::string text = described(test);
     for (const char* words :
          {"2 layers", "a2", "embedding", "head", "first round 2 microbatches, 240 tokens",
           "steps/epoch", "200", "workspace"}) {
@@ -22,7 +22,7 @@ TEST(Describe, NamesFewAdaptersOfASharedLayerAndCountsMany) {
     test.job.parallel.microbatch_tokens = 64;
     Plan plan = test.plan();
     const auto shows = [&](const std::string& words) {
-        return describe(test.job, plan, test.datasets).find(words) != std::string::npos;
+        return describe(test.job, plan, {}, test.datasets).find(words) != std::string::npos;
     };
     EXPECT_TRUE(shows(" 2-3  "));
     share_first_layer(plan, 0, 3);

@@ -109,7 +109,7 @@ TEST(FitMemory, AutomaticTakesSmallerMicrobatchesFirst) {
         Case test = deep_case(ranks);
         const std::uint64_t bytes = bytes_needed(test, 2048, Recompute::none) - 1;
         test.cluster.bytes_per_rank = bytes;
-        const std::int64_t fitting = test.plan().fitting.none;
+        const std::int64_t fitting = test.report().fitting.none;
         EXPECT_LT(fitting, 2048);
         EXPECT_GT(fitting, 1920);
         expect_choice(test, bytes, {1920, Recompute::none});
@@ -122,10 +122,10 @@ TEST(FitMemory, AutomaticRecomputesBeforeMicrobatchesGetTooSmall) {
         Case test = deep_case(ranks);
         const std::uint64_t bytes = bytes_needed(test, 256, Recompute::none) - 1;
         test.cluster.bytes_per_rank = bytes;
-        const Plan plan = test.plan();
-        EXPECT_LE(plan.fitting.none, 255);
-        EXPECT_GT(plan.fitting.layer, 255);
-        const std::int64_t whole = plan.fitting.layer / 128 * 128;
+        const FittingTokens fitting = test.report().fitting;
+        EXPECT_LE(fitting.none, 255);
+        EXPECT_GT(fitting.layer, 255);
+        const std::int64_t whole = fitting.layer / 128 * 128;
         expect_choice(test, bytes, {std::min<std::int64_t>(2048, whole), Recompute::layer});
     }
 }
@@ -196,11 +196,11 @@ TEST(FitMemory, TheFittingTokensAreTheLargest) {
         Case test = deep_case(2);
         test.job.parallel.recompute = recompute;
         test.cluster.bytes_per_rank = bytes_needed(test, 777, recompute);
-        const Plan plan = test.plan();
-        const bool layer = recompute == Recompute::layer;
-        const std::int64_t fitting = layer ? plan.fitting.layer : plan.fitting.none;
+        const PlannedJob planned = test.planned();
+        const FittingTokens& both = planned.report.fitting;
+        const std::int64_t fitting = recompute == Recompute::layer ? both.layer : both.none;
         EXPECT_GE(fitting, 777);  // tensors are rounded up to whole lines
-        EXPECT_EQ(plan.replicas[0].microbatch_tokens, 768);
+        EXPECT_EQ(planned.plan.replicas[0].microbatch_tokens, 768);
         EXPECT_LE(bytes_needed(test, fitting, recompute), test.cluster.bytes_per_rank);
         EXPECT_GT(bytes_needed(test, fitting + 1, recompute), test.cluster.bytes_per_rank);
     }
@@ -220,19 +220,19 @@ TEST(FitMemory, GivenRecomputationIsKept) {
     Case test = deep_case(1);
     test.job.parallel.recompute = Recompute::layer;
     expect_choice(test, std::uint64_t{1} << 40U, {2048, Recompute::layer});
-    EXPECT_EQ(test.plan().fitting.none, most_fitting_tokens);
+    EXPECT_EQ(test.report().fitting.none, most_fitting_tokens);
     test.job.parallel.recompute = Recompute::none;
     const std::uint64_t bytes = bytes_needed(test, 120, Recompute::none);
     test.cluster.bytes_per_rank = bytes;
-    EXPECT_GE(test.plan().fitting.none, 120);
+    EXPECT_GE(test.report().fitting.none, 120);
     expect_choice(test, bytes, {100, Recompute::none});  // no whole 128s: the longest sample
 }
 
 TEST(FitMemory, UnknownMemoryIsNotChecked) {
-    const Plan plan = deep_case(1).plan();
+    const auto [plan, report] = deep_case(1).planned();
     EXPECT_EQ(plan.replicas[0].microbatch_tokens, 2048);
     EXPECT_EQ(plan.replicas[0].recompute, Recompute::none);
-    EXPECT_EQ(plan.fitting.layer, 0);
+    EXPECT_EQ(report.fitting.layer, 0);
 }
 
 TEST(FitMemory, OneLayerOfOneMicrobatchGainsNothing) {
@@ -240,7 +240,7 @@ TEST(FitMemory, OneLayerOfOneMicrobatchGainsNothing) {
     ASSERT_EQ(test.model.layers, 1);
     const std::uint64_t bytes = bytes_needed(test, 128, Recompute::none);
     expect_choice(test, bytes, {128, Recompute::none});
-    EXPECT_EQ(test.plan().fitting.none, test.plan().fitting.layer);
+    EXPECT_EQ(test.report().fitting.none, test.report().fitting.layer);
 }
 
 TEST(FitMemory, RefusalNamesWhatIsMissing) {
@@ -318,25 +318,23 @@ TEST(FitMemory, TheSuggestedMicrobatchFits) {
 
 TEST(FitMemory, TheDescriptionSaysWhichAndWhy) {
     Case test = deep_case(1);
-    EXPECT_TRUE(has(describe(test.job, test.plan(), test.datasets),
-                    "recompute   none: memory is not known\n"));
+    EXPECT_TRUE(has(described(test), "recompute   none: memory is not known\n"));
     test.cluster.bytes_per_rank = bytes_needed(test, 256, Recompute::none) - 1;
-    const Plan plan = test.plan();
-    const std::string text = describe(test.job, plan, test.datasets);
+    const auto [plan, report] = test.planned();
+    const std::string text = described(test);
     EXPECT_TRUE(
         has(text, "recompute   layer: too little memory for the activations of all layers\n"))
         << text;
     EXPECT_TRUE(has(text, cat(human_bytes(plan.bytes_per_rank),
-                              " a rank; microbatch_tokens that fit: ", plan.fitting.none,
-                              " with recompute none, ", plan.fitting.layer, " with layer\n")))
+                              " a rank; microbatch_tokens that fit: ", report.fitting.none,
+                              " with recompute none, ", report.fitting.layer, " with layer\n")))
         << text;
     test.cluster.bytes_per_rank = std::uint64_t{1} << 40U;
-    const std::string roomy = describe(test.job, test.plan(), test.datasets);
+    const std::string roomy = described(test);
     EXPECT_TRUE(has(roomy, "recompute   none: the activations of all layers fit\n")) << roomy;
     EXPECT_TRUE(has(roomy, "that fit: 1048576 or more with")) << roomy;
     test.job.parallel.recompute = Recompute::layer;
-    EXPECT_TRUE(has(describe(test.job, test.plan(), test.datasets),
-                    "recompute   layer: as the job says\n"));
+    EXPECT_TRUE(has(described(test), "recompute   layer: as the job says\n"));
 }
 
 }  // namespace loratrain::plan_test

@@ -111,7 +111,7 @@ TEST(PackMicrobatches, OneSegmentPerAdapter) {
     std::vector<PackItem> items = items_of({4, 4, 4}, 0);
     const std::vector<PackItem> more = items_of({2, 2, 2}, 1);
     items.insert(items.end(), more.begin(), more.end());
-    const std::vector<Microbatch> packed = pack_balanced(items, 10, 2);
+    const std::vector<Microbatch> packed = pack_items(items, 10, 2);
     ASSERT_EQ(packed.size(), 2U);
     for (const Microbatch& microbatch : packed) ASSERT_EQ(microbatch.segments.size(), 2U);
     EXPECT_EQ(sample_lists(packed), (Lists{{0, 2, 2}, {1, 0, 1}}));
@@ -125,7 +125,7 @@ TEST(PackMicrobatches, KeepsGroupsWhole) {
         items.push_back({AdapterId{i / 10}, 0, {{i, 1 + i % 7}, {i + 1, 9 - i % 5}}});
     }
     for (const std::int64_t at_least : {1, 4, 10}) {
-        const std::vector<Microbatch> packed = pack_balanced(items, 25, at_least);
+        const std::vector<Microbatch> packed = pack_items(items, 25, at_least);
         std::size_t samples = 0;
         for (const std::vector<std::int32_t>& list : sample_lists(packed)) {
             samples += list.size();
@@ -141,19 +141,19 @@ TEST(PackMicrobatches, KeepsGroupsWhole) {
 
 TEST(PackMicrobatches, BalancedGivesEqualTokens) {
     const auto items = items_of({1, 2, 3, 4, 5, 6, 7, 8});
-    const std::vector<Microbatch> packed = pack_balanced(items, 100, 4);
+    const std::vector<Microbatch> packed = pack_items(items, 100, 4);
     ASSERT_EQ(packed.size(), 4U);
     for (const Microbatch& microbatch : packed) EXPECT_EQ(microbatch.tokens(), 9);
     EXPECT_EQ(sample_lists(packed)[0], (std::vector<std::int32_t>{0, 7}));
 }
 
 TEST(PackMicrobatches, BalancedKeepsTheCapacity) {
-    EXPECT_EQ(pack_balanced(items_of({9, 9, 9}), 10, 2).size(), 3U);
-    EXPECT_EQ(pack_balanced(items_of({1, 1}), 10, 8).size(), 2U);
-    EXPECT_EQ(pack_balanced(items_of({5, 5, 5, 5}), 10, 1).size(), 2U);
-    EXPECT_TRUE(pack_balanced({}, 10, 2).empty());
+    EXPECT_EQ(pack_items(items_of({9, 9, 9}), 10, 2).size(), 3U);
+    EXPECT_EQ(pack_items(items_of({1, 1}), 10, 8).size(), 2U);
+    EXPECT_EQ(pack_items(items_of({5, 5, 5, 5}), 10, 1).size(), 2U);
+    EXPECT_TRUE(pack_items({}, 10, 2).empty());
     const auto uneven = items_of({6, 4, 4, 3, 3});  // first-fit needs 2, longest first fits 10, 10
-    for (const Microbatch& microbatch : pack_balanced(uneven, 10, 2)) {
+    for (const Microbatch& microbatch : pack_items(uneven, 10, 2)) {
         EXPECT_LE(microbatch.tokens(), 10);
     }
 }

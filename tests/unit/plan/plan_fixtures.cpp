@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "plan/stage_layers.h"
+#include "plan/text/describe.h"
 
 namespace loratrain::plan_test {
 
@@ -131,6 +132,11 @@ bool cover_every_layer(const std::vector<StagePlan>& stages, std::int32_t layers
                        [](const StagePlan& stage) { return whole_layers(stage) >= 1; }) &&
            std::all_of(ids.begin(), ids.end(),
                        [&](AdapterId id) { return covers_every_layer(stages, layers, id); });
+}
+
+std::string described(const Case& test) {
+    const auto [plan, report] = test.planned();
+    return describe(test.job, plan, report, test.datasets);
 }
 
 Progress fresh(const Plan& plan) {

@@ -33,7 +33,9 @@ struct Case {
     std::vector<DatasetInfo> datasets;
     Cluster cluster;
 
-    Plan plan() const { return make_plan(job, model, datasets, cluster); }
+    PlannedJob planned() const { return plan_job(job, model, datasets, cluster); }
+    Plan plan() const { return planned().plan; }
+    PlanReport report() const { return planned().report; }
 };
 
 /// `count` samples of `tokens` tokens, all but the first trained.
@@ -52,6 +54,9 @@ void share_first_layer(Plan& plan, std::size_t s, std::int32_t divider);
 /// Whether the stages compute each of so many adapters, and any other that may come to be, once in
 /// every layer, in order, and every stage has a layer that it does not share.
 bool cover_every_layer(const std::vector<StagePlan>& stages, std::int32_t layers, int adapters);
+
+/// What describe() says of its plan.
+std::string described(const Case& test);
 
 Progress fresh(const Plan& plan);
 

@@ -23,10 +23,13 @@ Plan odd_plan() {
     plan.adapters[2].name = "1e3";
     plan.memory[0].weights = 18446744073709551615U;
     plan.memory[1].engine = 77;
+    plan.replicas[0].tensor = 2;
     plan.replicas[0].recompute = Recompute::layer;
+    plan.replicas.push_back(plan.replicas[0]);
+    plan.replicas[1].tensor = 1;
+    plan.replicas[1].microbatch_tokens = 77;
     plan.samples = {12, 3, 45};
     plan.bytes_per_rank = 9876543210;
-    plan.fitting = {100, 2000};
     plan.costs = {{0.1 + 0.2, 1e-300, 1.0 / 3.0},
                   {4, 5, 6},
                   0.7,
@@ -43,21 +46,76 @@ Plan odd_plan() {
     plan.first_admitted = {AdapterId{2}, AdapterId{0}};
     plan.replicas[0].stages[0].last_layer_adapters = {2};
     plan.replicas[0].stages[1].first_layer_adapters = {0, 2};
-    plan.trials = {{4096, 3, 1.0 / 3.0}, {8192, 1, 12345.6}};
     return plan;
 }
 
+/// As versions before there were replicas wrote it, with what only people read.
+constexpr const char* former_text = R"(model: {family: "llama", vocab_size: 64, hidden_size: 64,
+  intermediate_size: 96, layers: 4, heads: 4, kv_heads: 2, head_dim: 16,
+  rms_norm_eps: 1e-06, qkv_bias: false, o_bias: false, mlp_bias: false, qk_norm: false,
+  tie_word_embeddings: false}
+rope: {type: standard, theta: 10000, factor: 1, low_freq_factor: 1,
+  high_freq_factor: 4, original_max_position: 8192}
+backend: cpu
+precision: fp32
+microbatch_tokens: 384
+recompute: layer
+max_in_flight: 3
+pad_columns: 32
+saved_columns: 48
+sample_bounds: {longest: 12, shortest: 3, per_round: 45}
+bytes_per_rank: 1000000
+fitting_tokens: {none: 100, layer: 400}
+costs:  # seconds: fixed, per row, per square; step per parameter, message per byte
+  {layer_forward: [0.5, 1, 2],
+  layer_backward: [3, 4, 5], first_layer_saving: 0.25,
+  head: [6, 7, 8],
+  step: [9, 10], message: [11, 12],
+  full_speed_ranks: 2, ranks_per_host: 2,
+  source: "built in for cpu"}
+stages:  # adapters: first, and one past the last
+  - {rank: 0, first_layer: 0, layer_count: 3, has_embedding: true, has_head: false,
+    first_layer_adapters: [0, 2147483647], last_layer_adapters: [0, 1]}
+  - {rank: 1, first_layer: 2, layer_count: 2, has_embedding: false, has_head: true,
+    first_layer_adapters: [1, 2147483647], last_layer_adapters: [0, 2147483647]}
+adapters:
+  - {name: "a0", samples: 8, steps_per_epoch: 2, total_steps: 6}
+  - {name: "a1", samples: 9, steps_per_epoch: 3, total_steps: 3}
+adapter_capacity: 258
+first_admitted: [0, 1]
+trials:  # microbatch_tokens, adapters at once, tokens/s; the chosen one first
+  - [384, 2, 1234.5]
+memory:  # bytes of each rank
+  - {weights: 1, adapters: 2, activations: 3, workspace: 4, engine: 5}
+  - {weights: 6, adapters: 7, activations: 8, workspace: 9, engine: 10}
+)";
+
 }  // namespace
+
+TEST(PlanText, ReadsPlansOfBeforeThereWereReplicas) {
+    const Plan plan = plan_from_text(former_text);
+    ASSERT_EQ(plan.replicas.size(), 1U);
+    const ReplicaPlan& replica = plan.replicas[0];
+    EXPECT_EQ(replica.tensor, 1);
+    EXPECT_EQ(replica.microbatch_tokens, 384);
+    EXPECT_EQ(replica.recompute, Recompute::layer);
+    EXPECT_EQ(replica.max_in_flight, 3);
+    EXPECT_EQ(replica.pad_columns, 32);
+    EXPECT_EQ(replica.saved_columns, 48);
+    ASSERT_EQ(replica.stages.size(), 2U);
+    EXPECT_EQ(replica.stages[1].rank, 1);
+    EXPECT_EQ(replica.stages[1].first_layer, 2);
+    EXPECT_EQ(replica.stages[0].last_layer_adapters, (AdapterSpan{0, 1}));
+    EXPECT_EQ(plan.adapters[1].total_steps, 3);
+    EXPECT_EQ(plan.memory[1].engine, 10U);
+    EXPECT_EQ(to_text(plan_from_text(to_text(plan))), to_text(plan));
+}
 
 TEST(PlanText, KeepsEveryField) {
     const Plan plan = odd_plan();
     const Plan read = plan_from_text(to_text(plan));
     EXPECT_EQ(read.adapter_capacity, 19);
     EXPECT_EQ(read.first_admitted, plan.first_admitted);
-    ASSERT_EQ(read.trials.size(), 2U);
-    EXPECT_EQ(read.trials[0].tokens_per_second, 1.0 / 3.0);
-    EXPECT_EQ(read.trials[1].microbatch_tokens, 8192);
-    EXPECT_EQ(read.trials[1].adapters, 1);
     EXPECT_EQ(read.model.family, plan.model.family);
     EXPECT_EQ(read.model.intermediate_size, plan.model.intermediate_size);
     EXPECT_EQ(read.model.head_dim, plan.model.head_dim);
@@ -71,6 +129,10 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.backend, BackendKind::cuda);
     EXPECT_EQ(read.compute, DType::bf16);
     EXPECT_EQ(read.weights, WeightFormat::bf16);
+    ASSERT_EQ(read.replicas.size(), 2U);
+    EXPECT_EQ(read.replicas[0].tensor, 2);
+    EXPECT_EQ(read.replicas[1].tensor, 1);
+    EXPECT_EQ(read.replicas[1].microbatch_tokens, 77);
     EXPECT_EQ(read.replicas[0].saved_columns, plan.replicas[0].saved_columns);
     EXPECT_EQ(read.adapters[1].name, "true");
     EXPECT_EQ(read.adapters[1].group_samples, 2);
@@ -82,8 +144,6 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.samples.shortest, 3);
     EXPECT_EQ(read.samples.per_round, 45);
     EXPECT_EQ(read.bytes_per_rank, 9876543210U);
-    EXPECT_EQ(read.fitting.none, 100);
-    EXPECT_EQ(read.fitting.layer, 2000);
     EXPECT_EQ(read.costs.layer_forward.fixed, 0.1 + 0.2);
     EXPECT_EQ(read.costs.layer_forward.per_token, 1e-300);
     EXPECT_EQ(read.costs.layer_forward.per_square, 1.0 / 3.0);

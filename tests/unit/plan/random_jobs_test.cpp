@@ -187,7 +187,7 @@ TEST_P(RandomJobs, EvaluationWindowsHoldEveryEvalSample) {
 
 TEST_P(RandomJobs, PlanTextReadsBack) {
     EXPECT_EQ(to_text(plan_from_text(to_text(plan_))), to_text(plan_));
-    EXPECT_FALSE(describe(test_.job, plan_, test_.datasets).empty());
+    EXPECT_FALSE(describe(test_.job, plan_, {}, test_.datasets).empty());
 }
 
 /// Among the seeds of the suite.

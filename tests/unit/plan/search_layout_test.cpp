@@ -46,14 +46,19 @@ std::uint64_t bytes_at(const Case& test, Plan plan, std::int32_t depth) {
     return most;
 }
 
-Plan continued(const Case& test, const Plan& former) {
-    return make_plan(test.job, test.model, test.datasets, test.cluster, &former);
+PlannedJob planned_again(const Case& test, const Plan& former) {
+    return plan_job(test.job, test.model, test.datasets, test.cluster, &former);
 }
 
-void expect_right_fitting(const Case& test, const Plan& plan) {
+Plan continued(const Case& test, const Plan& former) {
+    return planned_again(test, former).plan;
+}
+
+void expect_right_fitting(const Case& test, const PlannedJob& planned) {
+    const auto& [plan, report] = planned;
     for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
         const std::int64_t tokens =
-            recompute == Recompute::none ? plan.fitting.none : plan.fitting.layer;
+            recompute == Recompute::none ? report.fitting.none : report.fitting.layer;
         EXPECT_TRUE(fits_memory(test.job, only_replica(plan), tokens, recompute));
         EXPECT_FALSE(fits_memory(test.job, only_replica(plan), tokens + 1, recompute));
     }
@@ -67,23 +72,23 @@ double speed_of(Case test, std::int64_t tokens) {
 }  // namespace
 
 TEST(SearchLayout, OneStageAndSmallRoundsLeaveNoChoice) {
-    EXPECT_TRUE(many_lengths(1, SchedulePolicy::balanced).plan().trials.empty());
+    EXPECT_TRUE(many_lengths(1, SchedulePolicy::balanced).report().trials.empty());
     EXPECT_EQ(many_lengths(1, SchedulePolicy::balanced).plan().replicas[0].microbatch_tokens, 8192);
     Case small = uniform_case(2, 2, 8, 20, 8);
-    EXPECT_TRUE(small.plan().trials.empty());
+    EXPECT_TRUE(small.report().trials.empty());
     Case given = many_lengths(4, SchedulePolicy::mlora);
     given.job.parallel.microbatch_tokens = 5000;
-    EXPECT_TRUE(given.plan().trials.empty());
+    EXPECT_TRUE(given.report().trials.empty());
 }
 
 TEST(SearchLayout, LooksAtEighthsThatHoldTheLongestSample) {
-    const Plan plan = many_lengths(4, SchedulePolicy::balanced).plan();
+    const auto [plan, report] = many_lengths(4, SchedulePolicy::balanced).planned();
     std::vector<std::int64_t> sizes;
-    for (const LayoutTrial& trial : plan.trials) sizes.push_back(trial.microbatch_tokens);
+    for (const LayoutTrial& trial : report.trials) sizes.push_back(trial.microbatch_tokens);
     EXPECT_EQ(sizes.front(), plan.replicas[0].microbatch_tokens);
     std::sort(sizes.begin(), sizes.end());
     EXPECT_EQ(sizes, (std::vector<std::int64_t>{2048, 3072, 4096, 5120, 6144, 7168, 8192}));
-    for (const LayoutTrial& trial : plan.trials) EXPECT_EQ(trial.adapters, 2);
+    for (const LayoutTrial& trial : report.trials) EXPECT_EQ(trial.adapters, 2);
 }
 
 TEST(SearchLayout, TakesWhatIsFasterOverTheWholeJobToo) {
@@ -100,16 +105,16 @@ TEST(SearchLayout, TakesWhatIsFasterOverTheWholeJobToo) {
 
 TEST(SearchLayout, KeepsTheUsualSizeUnlessAnotherGainsSomething) {
     for (const int ranks : {2, 4, 8}) {
-        const Plan plan = many_lengths(ranks, SchedulePolicy::balanced).plan();
+        const auto [plan, report] = many_lengths(ranks, SchedulePolicy::balanced).planned();
         double fastest = 0.0;
-        for (const LayoutTrial& trial : plan.trials) {
+        for (const LayoutTrial& trial : report.trials) {
             if (trial.microbatch_tokens == 8192 && plan.replicas[0].microbatch_tokens != 8192) {
                 EXPECT_LT(trial.tokens_per_second * 1.02,
-                          plan.trials.front().tokens_per_second * 1.0001);
+                          report.trials.front().tokens_per_second * 1.0001);
             }
             fastest = std::max(fastest, trial.tokens_per_second);
         }
-        EXPECT_GT(plan.trials.front().tokens_per_second * 1.05, fastest);
+        EXPECT_GT(report.trials.front().tokens_per_second * 1.05, fastest);
     }
 }
 
@@ -124,10 +129,10 @@ TEST(SearchLayout, LargerMicrobatchesLeaveRoomForFewerAdapters) {
         test.cluster.bytes_per_rank = std::max(test.cluster.bytes_per_rank, memory.total());
     }
     test.job.parallel.microbatch_tokens.reset();
-    const Plan plan = test.plan();
-    ASSERT_FALSE(plan.trials.empty());
+    const auto [plan, report] = test.planned();
+    ASSERT_FALSE(report.trials.empty());
     bool fewer = false;
-    for (const LayoutTrial& trial : plan.trials) {
+    for (const LayoutTrial& trial : report.trials) {
         Plan other = plan;
         other.first_admitted.clear();
         for (std::int32_t a = 0; a < trial.adapters; ++a) {
@@ -142,7 +147,7 @@ TEST(SearchLayout, LargerMicrobatchesLeaveRoomForFewerAdapters) {
                                  plan.replicas[0].recompute));
     }
     EXPECT_TRUE(fewer);
-    EXPECT_EQ(std::ssize(plan.first_admitted), plan.trials.front().adapters);
+    EXPECT_EQ(std::ssize(plan.first_admitted), report.trials.front().adapters);
 }
 
 TEST(SearchLayout, ARunThatIsContinuedKeepsItsSizes) {
@@ -150,10 +155,10 @@ TEST(SearchLayout, ARunThatIsContinuedKeepsItsSizes) {
     Plan former = test.plan();
     former.replicas[0].microbatch_tokens = 2345;
     former.replicas[0].recompute = Recompute::layer;
-    const Plan kept = continued(test, former);
+    const auto [kept, report] = planned_again(test, former);
     EXPECT_EQ(kept.replicas[0].microbatch_tokens, 2345);
     EXPECT_EQ(kept.replicas[0].recompute, Recompute::layer);
-    EXPECT_TRUE(kept.trials.empty());
+    EXPECT_TRUE(report.trials.empty());
     former.replicas[0].microbatch_tokens = 1000;  // less than the longest sample
     EXPECT_EQ(continued(test, former).replicas[0].microbatch_tokens,
               test.plan().replicas[0].microbatch_tokens);
@@ -220,11 +225,12 @@ TEST(SearchDepth, AsDeepAsFits) {
         for (const std::uint64_t bytes :
              {bytes_at(test, free, depth), bytes_at(test, free, depth + 1) - 1}) {
             test.cluster.bytes_per_rank = bytes;
-            const Plan plan = test.plan();
+            const PlannedJob planned = test.planned();
+            const Plan& plan = planned.plan;
             EXPECT_LE(plan.replicas[0].max_in_flight, depth);
             EXPECT_GE(plan.replicas[0].max_in_flight, std::min(depth, 5));
             EXPECT_EQ(plan.replicas[0].microbatch_tokens, 8192);
-            expect_right_fitting(test, plan);
+            expect_right_fitting(test, planned);
         }
     }
 }
@@ -240,12 +246,12 @@ TEST(SearchDepth, ARunThatIsContinuedKeepsItsDepth) {
     test.cluster.bytes_per_rank = bytes_at(test, free, 7);
     former.replicas[0].max_in_flight = 7;
     EXPECT_EQ(continued(test, former).replicas[0].max_in_flight, 7);
-    expect_right_fitting(test, continued(test, former));
+    expect_right_fitting(test, planned_again(test, former));
     --test.cluster.bytes_per_rank;
     const std::int32_t searched = test.plan().replicas[0].max_in_flight;
     ASSERT_LT(searched, 7);
     EXPECT_EQ(continued(test, former).replicas[0].max_in_flight, searched);
-    expect_right_fitting(test, continued(test, former));
+    expect_right_fitting(test, planned_again(test, former));
     former.replicas[0].max_in_flight = 1;
     EXPECT_EQ(continued(test, former).replicas[0].max_in_flight, searched);
 }

@@ -1,0 +1,241 @@
+#include "plan/deploy/choose_deployment.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "plan/deploy/choose_split.h"
+#include "plan/deploy/fit_layers.h"
+#include "plan/deploy/search_layout.h"
+#include "plan/schedule/admission.h"
+
+namespace loratrain {
+
+namespace {
+
+/// Of the wanted microbatch, below which fewer adapters at once are the better choice.
+constexpr std::int64_t crowded_share = 8;
+
+/// The job with the sizes of the former run where it leaves them open, as long as they may fit.
+Job sized_as(const Job& job, const Workload& work, const ReplicaPlan* former) {
+    Job sized = job;
+    if (former == nullptr) return sized;
+    if (!job.parallel.microbatch_tokens && former->microbatch_tokens >= work.longest_sample) {
+        sized.parallel.microbatch_tokens = former->microbatch_tokens;
+    }
+    if (job.parallel.recompute == Recompute::automatic) {
+        sized.parallel.recompute = former->recompute;
+    }
+    return sized;
+}
+
+class Chooser {
+  public:
+    explicit Chooser(const DeploymentInputs& inputs)
+        : in_(inputs),
+          job_(inputs.job),
+          sized_job_(sized_as(inputs.job, inputs.work, inputs.former)),
+          order_(admission_order(job_, std::vector<AdapterClaim>(job_.adapters.size()))) {
+        const ReplicaPlan* former = inputs.former;
+        if (former != nullptr && std::ssize(former->stages) == in_.stages) alike_ = former;
+    }
+
+    Deployment run() const {
+        const Attempt first = admitted();
+        const auto [sized, trials] = with_searched_size(first);
+        return {with_searched_depth(with_shared_layers(sized)), trials};
+    }
+
+  private:
+    using Adapters = std::vector<AdapterId>;
+    /// What becomes of a deployment with these adapters.
+    using LayOut = std::function<Candidate(const Adapters&)>;
+
+    struct Attempt {
+        Candidate candidate;
+        const Job* sizes = nullptr;  ///< the job that it has its sizes from
+        bool fits = false;
+    };
+
+    bool fits(const Candidate& candidate) const {
+        const Plan plan = plan_with(in_.constants, candidate);
+        return fits_memory(job_, only_replica(plan), candidate.replica.microbatch_tokens,
+                           candidate.replica.recompute);
+    }
+
+    std::vector<StagePlan> split(const AdapterLoads& loads, Recompute recompute) const {
+        return choose_split(static_cast<std::int32_t>(in_.constants.model.layers), in_.stages,
+                            in_.built_in, in_.constants.costs, loads, recompute);
+    }
+
+    /// Whole layers, by cost.
+    Candidate of_whole_layers(Recompute recompute, const Adapters& adapters) const {
+        return of_stages(split(in_.work.usual.total, recompute), adapters);
+    }
+
+    Candidate of_stages(std::vector<StagePlan> stages, const Adapters& adapters) const {
+        Candidate candidate;
+        candidate.replica.stages = std::move(stages);
+        candidate.replica.max_in_flight = in_.stages;
+        candidate.replica.pad_columns = in_.pad_columns;
+        candidate.replica.saved_columns = in_.saved_columns;
+        candidate.first_admitted = adapters;
+        return candidate;
+    }
+
+    /// The same with the microbatches that fit.
+    Candidate sized(const Job& sizes, Candidate candidate) const {
+        const Plan plan = plan_with(in_.constants, candidate);
+        const ReplicaView view = only_replica(plan);
+        const MicrobatchChoice choice =
+            choose_microbatch(sizes, view, fitting_tokens(job_, view, in_.work.longest_sample),
+                              in_.work.wanted_tokens(), in_.work.longest_sample);
+        candidate.replica.microbatch_tokens = choice.tokens;
+        candidate.replica.recompute = choice.recompute;
+        return candidate;
+    }
+
+    /// Recomputation makes layers cost more, so they are split anew when it turns out necessary.
+    Candidate by_cost(const Job& sizes, const Adapters& adapters) const {
+        const Recompute asked = job_.parallel.recompute;
+        const Recompute assumed = asked == Recompute::layer ? asked : Recompute::none;
+        const Candidate first = sized(sizes, of_whole_layers(assumed, adapters));
+        if (asked != Recompute::automatic || first.replica.recompute != Recompute::layer) {
+            return first;
+        }
+        return sized(sizes, of_whole_layers(Recompute::layer, adapters));
+    }
+
+    /// The last resort: the split that costs least does not fit even beside one adapter.
+    Candidate by_memory(Recompute recompute, const Adapters& adapters) const {
+        Candidate candidate = of_whole_layers(recompute, adapters);
+        const Plan plan = plan_with(in_.constants, candidate);
+        const std::int64_t tokens =
+            job_.parallel.microbatch_tokens.value_or(in_.work.longest_sample);
+        std::vector<StagePlan> stages = fit_layers(job_, only_replica(plan), tokens, recompute);
+        if (!stages.empty()) candidate.replica.stages = std::move(stages);
+        return sized(job_, std::move(candidate));
+    }
+
+    bool has_fair_size(const Job& sizes, const Candidate& candidate) const {
+        return sizes.parallel.microbatch_tokens ||
+               candidate.replica.microbatch_tokens >= in_.work.wanted_tokens() / crowded_share;
+    }
+
+    /// All that may train at once, or when they do not fit as many of the first as do: if possible
+    /// beside microbatches of a fair size.
+    Attempt admit_most(const Job& sizes, const LayOut& lay_out) const {
+        const std::size_t all = std::min(order_.size(), most_admitted(job_));
+        Attempt attempt{{}, &sizes, false};
+        for (const bool with_fair_size : {true, false}) {
+            for (std::size_t count = all; count > 0; --count) {
+                attempt.candidate = lay_out(first_of_order(count));
+                const bool fair =
+                    count == all || !with_fair_size || has_fair_size(sizes, attempt.candidate);
+                attempt.fits = fair && fits(attempt.candidate);
+                if (attempt.fits) return attempt;
+            }
+        }
+        return attempt;
+    }
+
+    Adapters first_of_order(std::size_t count) const {
+        return {order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(count)};
+    }
+
+    /// The first way of laying out with which something fits.
+    Attempt admitted() const {
+        std::vector<std::pair<const Job*, LayOut>> ways;
+        const auto add = [&](const Job& sizes, LayOut lay_out) {
+            ways.emplace_back(&sizes, std::move(lay_out));
+        };
+        add(sized_job_, [this](const Adapters& a) { return by_cost(sized_job_, a); });
+        if (alike_ != nullptr) {
+            add(sized_job_, [this](const Adapters& a) {
+                return sized(sized_job_, of_stages(alike_->stages, a));
+            });
+        }
+        if (in_.former != nullptr) {
+            add(job_, [this](const Adapters& a) { return by_cost(job_, a); });
+        }
+        for (const Recompute recompute : {Recompute::layer, Recompute::none}) {
+            if (!may_use(job_, recompute)) continue;
+            add(job_, [this, recompute](const Adapters& a) { return by_memory(recompute, a); });
+        }
+        Attempt attempt;
+        for (const auto& [sizes, lay_out] : ways) {
+            attempt = admit_most(*sizes, lay_out);
+            if (attempt.fits) break;
+        }
+        return attempt;
+    }
+
+    /// Where sizes are free.
+    std::pair<Candidate, std::vector<LayoutTrial>> with_searched_size(const Attempt& first) const {
+        Candidate candidate = first.candidate;
+        if (first.sizes->parallel.microbatch_tokens || !first.fits) return {candidate, {}};
+        std::vector<LayoutTrial> trials =
+            search_layout(job_, plan_with(in_.constants, candidate), in_.datasets, in_.built_in,
+                          in_.work.wanted_tokens(), in_.work.longest_sample);
+        if (trials.empty()) return {candidate, trials};
+        candidate.replica.microbatch_tokens = trials.front().microbatch_tokens;
+        candidate.first_admitted =
+            first_of_order(static_cast<std::size_t>(trials.front().adapters));
+        return {candidate, trials};
+    }
+
+    /// Where every adapter trains from the start: with some waiting, which ones load a stage would
+    /// change as they end. A run that is continued keeps its stages.
+    Candidate with_shared_layers(const Candidate& whole) const {
+        Candidate other = whole;
+        if (alike_ != nullptr) {
+            other.replica.stages = alike_->stages;
+            if (fits(other)) return other;
+        }
+        if (whole.first_admitted.size() < job_.adapters.size()) return whole;
+        other.replica.stages = split(in_.work.usual, whole.replica.recompute);
+        return fits(other) ? other : whole;
+    }
+
+    /// 1F1B and mLoRA are defined by as many microbatches in flight as stages.
+    Candidate with_searched_depth(const Candidate& usual) const {
+        if (job_.schedule.policy != SchedulePolicy::balanced || !fits(usual)) return usual;
+        Candidate other = usual;
+        if (alike_ != nullptr && alike_->max_in_flight >= in_.stages) {
+            other.replica.max_in_flight = alike_->max_in_flight;
+            if (fits(other)) return other;
+        }
+        other.replica.max_in_flight =
+            search_depth(job_, plan_with(in_.constants, usual), in_.datasets, in_.built_in);
+        return other;
+    }
+
+    const DeploymentInputs& in_;
+    const Job& job_;
+    Job sized_job_;
+    std::vector<AdapterId> order_;        ///< in which they get to train
+    const ReplicaPlan* alike_ = nullptr;  ///< the former one, where it has as many stages
+};
+
+}  // namespace
+
+Plan plan_with(const Plan& constants, const Candidate& candidate) {
+    Plan plan = constants;
+    plan.replicas = {candidate.replica};
+    plan.first_admitted = candidate.first_admitted;
+    return plan;
+}
+
+LayerSplit layer_split(const DeploymentInputs& inputs) {
+    return [&inputs](std::int32_t stages, Recompute recompute) {
+        return choose_split(static_cast<std::int32_t>(inputs.constants.model.layers), stages,
+                            inputs.built_in, inputs.constants.costs, inputs.work.usual.total,
+                            recompute);
+    };
+}
+
+Deployment choose_deployment(const DeploymentInputs& inputs) {
+    return Chooser(inputs).run();
+}
+
+}  // namespace loratrain

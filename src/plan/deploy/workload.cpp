@@ -1,0 +1,98 @@
+#include "plan/deploy/workload.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <vector>
+
+namespace loratrain {
+
+namespace {
+
+/// Enough rows for the matrix products to run at full speed.
+constexpr std::int64_t usual_microbatch_tokens_cpu = 2048;
+constexpr std::int64_t usual_microbatch_tokens_cuda = 8192;
+
+const std::vector<SampleInfo>& samples_of(const AdapterJob& adapter,
+                                          std::span<const DatasetInfo> datasets) {
+    return datasets[index(adapter.dataset)].train;
+}
+
+std::int64_t longest_of(const std::vector<SampleInfo>& samples) {
+    std::int64_t longest = 0;
+    for (const SampleInfo& s : samples) longest = std::max<std::int64_t>(longest, s.tokens);
+    return longest;
+}
+
+/// Most tokens that a global batch of the adapter can have.
+std::int64_t largest_batch(const AdapterJob& adapter, const std::vector<SampleInfo>& samples) {
+    std::vector<std::int64_t> lengths;
+    lengths.reserve(samples.size());
+    for (const SampleInfo& sample : samples) lengths.push_back(sample.tokens);
+    const auto size = std::min<std::int64_t>(adapter.global_batch_size, std::ssize(lengths));
+    std::partial_sort(lengths.begin(), lengths.begin() + size, lengths.end(), std::greater<>());
+    return std::accumulate(lengths.begin(), lengths.begin() + size, std::int64_t{0});
+}
+
+AdapterLoads usual_loads(const Job& job, std::span<const DatasetInfo> datasets, std::int64_t rows) {
+    struct Step {
+        double tokens = 0.0;
+        double squares = 0.0;
+        double targets = 0.0;
+    };
+    std::vector<Step> steps;
+    double tokens = 0.0;
+    for (const AdapterJob& adapter : job.adapters) {
+        const std::vector<SampleInfo>& samples = samples_of(adapter, datasets);
+        const auto count = static_cast<double>(samples.size());
+        const double share = std::min<double>(adapter.global_batch_size, count) / count;
+        Step& step = steps.emplace_back();
+        for (const SampleInfo& sample : samples) {
+            step.tokens += share * sample.tokens;
+            step.squares += share * sample.tokens * static_cast<double>(sample.tokens);
+            step.targets += share * sample.targets;
+        }
+        tokens += step.tokens;
+    }
+    const double scale = static_cast<double>(rows) / tokens;
+    AdapterLoads loads;
+    for (std::size_t a = 0; a < steps.size(); ++a) {
+        const Step& step = steps[a];
+        loads.add(static_cast<AdapterId>(a),
+                  {std::llround(step.tokens * scale), step.squares * scale,
+                   std::llround(step.targets * scale)});
+    }
+    return loads;
+}
+
+}  // namespace
+
+std::set<DatasetId> used_datasets(const Job& job) {
+    std::set<DatasetId> used;
+    for (const AdapterJob& adapter : job.adapters) used.insert(adapter.dataset);
+    return used;
+}
+
+std::int64_t Workload::wanted_tokens() const {
+    return std::min(usual_tokens, largest_round);
+}
+
+Workload workload_of(const Job& job, BackendKind backend, std::span<const DatasetInfo> datasets) {
+    Workload work;
+    for (const AdapterJob& adapter : job.adapters) {
+        work.largest_round += largest_batch(adapter, samples_of(adapter, datasets));
+    }
+    for (const DatasetId id : used_datasets(job)) {
+        const DatasetInfo& info = datasets[index(id)];
+        work.longest_sample =
+            std::max({work.longest_sample, longest_of(info.train), longest_of(info.eval)});
+    }
+    const bool cuda = backend == BackendKind::cuda;
+    work.usual_tokens = cuda ? usual_microbatch_tokens_cuda : usual_microbatch_tokens_cpu;
+    work.usual =
+        usual_loads(job, datasets, job.parallel.microbatch_tokens.value_or(work.usual_tokens));
+    return work;
+}
+
+}  // namespace loratrain
