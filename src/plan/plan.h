@@ -71,12 +71,12 @@ struct ReplicaPlan {
 /// One adapter's training in numbers.
 struct AdapterPlan {
     std::string name;
-    std::int64_t samples = 0;  ///< of its dataset
+    std::int64_t samples = 0;          ///< of its dataset
+    std::int32_t steps_per_epoch = 0;  ///< ceil(groups of samples / global_batch_size)
+    std::int32_t total_steps = 0;      ///< optimizer steps
     /// Neighbours in the dataset, from a multiple of this number on, that every microbatch has all
     /// of or none: samples whose losses depend on each other, as the pairs of a preference loss.
     std::int32_t group_samples = 1;
-    std::int32_t steps_per_epoch = 0;  ///< ceil(groups of samples / global_batch_size)
-    std::int32_t total_steps = 0;      ///< optimizer steps
 };
 
 /// Memory of one rank in bytes; exact for what a stage allocates, an upper bound in `engine`.
