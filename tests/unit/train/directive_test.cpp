@@ -34,6 +34,7 @@ Window some_window() {
     window.batches.push_back({});
     window.batches.back().adapter = AdapterId{3};
     window.microbatches.push_back({{{AdapterId{3}, 4, {{11, 5, 2}}}}});
+    window.microbatches.back().columns.first = {0};
     window.peak_in_flight = {1, 2};
     window.actions.resize(2);
     return window;
