@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "base/text.h"
 #include "version_values.h"
 
 namespace loratrain {
@@ -15,14 +16,14 @@ std::string git_hash() {
 }
 
 std::string build_text() {
-    std::string text = std::string(LORATRAIN_COMPILER_TEXT) + ", " + LORATRAIN_BUILD_TYPE_TEXT +
-                       ", CPU GEMM " + LORATRAIN_CPU_GEMM_TEXT + ", -march=native " +
-                       LORATRAIN_NATIVE_TEXT + ", CUDA " + LORATRAIN_CUDA_TEXT;
+    std::string text = cat(LORATRAIN_COMPILER_TEXT, ", ", LORATRAIN_BUILD_TYPE_TEXT, ", CPU GEMM ",
+                           LORATRAIN_CPU_GEMM_TEXT, ", -march=native ", LORATRAIN_NATIVE_TEXT,
+                           ", CUDA ", LORATRAIN_CUDA_TEXT);
     if (std::string_view(LORATRAIN_CUDA_TEXT) == "ON") {
-        text += std::string(" for ") + LORATRAIN_CUDA_ARCHITECTURES_TEXT;
+        text += cat(" for ", LORATRAIN_CUDA_ARCHITECTURES_TEXT);
     }
     if (std::string_view(LORATRAIN_SANITIZE_TEXT).empty()) return text;
-    return text + ", sanitizers " + LORATRAIN_SANITIZE_TEXT;
+    return cat(text, ", sanitizers ", LORATRAIN_SANITIZE_TEXT);
 }
 
 std::vector<Library> libraries_of_the_build() {

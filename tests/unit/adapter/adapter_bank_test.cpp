@@ -128,6 +128,8 @@ TEST(AdapterBank, AloneWhileTheOtherIsSuspended) {
     const auto before = state_of(bank, second);
     const WholeStage both(test_case);
     test.microbatch.segments.pop_back();
+    test.microbatch.columns =
+        lora_columns(test_case.job, only_replica(test_case.plan), test.microbatch.segments);
     test.packed = pack_layout(test.microbatch);
     test.packed.token_ids.assign(both.packed.token_ids.begin(), both.packed.token_ids.begin() + 12);
     test.packed.targets.assign(both.packed.targets.begin(), both.packed.targets.begin() + 12);
