@@ -361,8 +361,9 @@ TEST_F(CheckWindow, FindsCutGroups) {
     });
     expect_found("cuts a group", [](Window& w) {
         Segment& from = w.microbatches[0].segments[0];
-        w.microbatches[0].segments.push_back({from.adapter, from.step, {from.samples.back()}});
+        const Segment cut{from.adapter, from.step, {from.samples.back()}};
         from.samples.pop_back();
+        w.microbatches[0].segments.push_back(cut);
     });
     const Window evaluation = plan_eval_window(test.job, plan_, test.datasets, {AdapterId{0}});
     EXPECT_EQ(findings(evaluation), "");
