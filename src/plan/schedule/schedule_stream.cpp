@@ -69,12 +69,13 @@ struct ScheduleStream::State {
           const Progress& start, int threads)
         : job(of_job),
           plan(of_plan),
+          view(only_replica(of_plan)),
           datasets(infos),
           progress(start),
-          rules(pack_rules(of_job, only_replica(of_plan), threads)),
+          rules(pack_rules(of_job, view, threads)),
           per_block(rounds_per_block(of_job, of_plan, infos)),
-          actions(only_replica(of_plan), false),
-          checker(of_job, only_replica(of_plan)) {
+          actions(view, false),
+          checker(of_job, view) {
         LORATRAIN_CHECK(progress.steps.size() == plan.adapters.size() &&
                             progress.stopped.size() == plan.adapters.size(),
                         "progress does not match the plan's adapters");
@@ -109,6 +110,7 @@ struct ScheduleStream::State {
 
     const Job& job;
     const Plan& plan;
+    ReplicaView view;
     std::span<const DatasetInfo> datasets;
     Progress progress;
     PackRules rules;
@@ -176,7 +178,7 @@ void ScheduleStream::State::place(Window& window, std::size_t first_batch,
             batch.last_microbatch = id;
             batch.padding += segment.tokens();
         }
-        microbatch.columns = lora_columns(job, only_replica(plan), microbatch.segments);
+        microbatch.columns = lora_columns(job, view, microbatch.segments);
         window.microbatches.push_back(std::move(microbatch));
     }
 }
