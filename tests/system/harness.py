@@ -192,6 +192,22 @@ def memory_report(text):
 imported = {}
 
 
+class EachFamily:
+    """A test for every golden family, by check_family() of the class that has it for a base."""
+
+    def test_llama(self):
+        self.check_family("llama")
+
+    def test_qwen2(self):
+        self.check_family("qwen2")
+
+    def test_qwen3(self):
+        self.check_family("qwen3")
+
+    def test_mistral(self):
+        self.check_family("mistral")
+
+
 class JobTest(unittest.TestCase):
     """A test with a temporary directory and helpers to write and run jobs in it."""
 

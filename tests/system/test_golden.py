@@ -3,14 +3,14 @@
 import sys
 import unittest
 
-from harness import JobTest, run, shared_layers
+from harness import EachFamily, JobTest, run, shared_layers
 
 LAYERS = {"llama": 4, "qwen2": 3, "qwen3": 3, "mistral": 2}
 SHARING = ("llama", "qwen2", "qwen3")  # by the costs built in; two layers on two ranks cannot
 LIMITS = {"loss": 2e-6, "grad_norm": 1e-5, "weights": 5e-5}
 
 
-class Golden(JobTest):
+class Golden(EachFamily, JobTest):
     def check_family(self, family):
         worst = dict.fromkeys(LIMITS, 0.0)
         shared = 0
@@ -28,18 +28,6 @@ class Golden(JobTest):
         print(f"{family}: worst relative error of losses {worst['loss']:.1e}, "
               f"grad norms {worst['grad_norm']:.1e}, weights {worst['weights']:.1e}",
               file=sys.stderr)
-
-    def test_llama(self):
-        self.check_family("llama")
-
-    def test_qwen2(self):
-        self.check_family("qwen2")
-
-    def test_qwen3(self):
-        self.check_family("qwen3")
-
-    def test_mistral(self):
-        self.check_family("mistral")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ Skipped where the tests' Python (scripts/test_python.sh --make) has no torch and
 import subprocess
 import unittest
 
-from harness import GOLDEN, SOURCE, JobTest, run
+from harness import GOLDEN, SOURCE, EachFamily, JobTest, run
 
 PYTHON = SOURCE / "scripts/test_python.sh"
 ADAPTERS = {"llama": "a_r4_all", "qwen2": "b_r8_attn", "qwen3": "c_r3_qv", "mistral": "a_r4_all"}
@@ -18,7 +18,7 @@ def setUpModule():
         raise unittest.SkipTest(process.stderr.strip().rpartition("\n")[2])
 
 
-class PeftExport(JobTest):
+class PeftExport(EachFamily, JobTest):
     def check_family(self, family):
         name = ADAPTERS[family]
         golden = GOLDEN / family / "adapters" / name
@@ -28,18 +28,6 @@ class PeftExport(JobTest):
              self.dir / "run/adapters" / name, golden / "eval_logits.safetensors", "--samples",
              golden / "data.jsonl"], capture_output=True, text=True, check=False))
         self.assertEqual(process.stdout.count("sample"), 3, process.stdout)
-
-    def test_llama(self):
-        self.check_family("llama")
-
-    def test_qwen2(self):
-        self.check_family("qwen2")
-
-    def test_qwen3(self):
-        self.check_family("qwen3")
-
-    def test_mistral(self):
-        self.check_family("mistral")
 
 
 if __name__ == "__main__":
