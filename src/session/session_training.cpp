@@ -46,9 +46,8 @@ std::string end_reason(ExitCode code, const std::string& stop_reason) {
 
 void Session::begin() {
     const std::string devices = describe_devices(mpi_, plan_.backend);
-    trainer_.emplace(TrainerParts{mpi_, job_, plan_, inputs_.files, inputs_.infos, identity_,
-                                  reads_tokens(run_->stage().plan()), run_->stage(), run_->runner(),
-                                  run_->loader(), stop_, run_->recorder(), live_table(job_)});
+    trainer_.emplace(TrainerParts{mpi_, job_, plan_, inputs_.files, inputs_.infos, identity_, *run_,
+                                  stop_, live_table(job_)});
     agree(mpi_, [&] {
         if (!checkpoint_.empty()) restore();
         if (directory_) write_start(devices);

@@ -252,7 +252,7 @@ void Conductor::save() {
 /// Their memory, now that the checkpoint has them.
 void Conductor::release_ended() {
     for (const AdapterId a : adapters_.all()) {
-        const Residence residence = parts_.stage.bank().residence(a);
+        const Residence residence = parts_.run.stage().bank().residence(a);
         const bool held = residence == Residence::resident || residence == Residence::suspended;
         if (is_unfinished(adapters_[a].state.status) || !held) continue;
         post(ReleaseAdapter{a});

@@ -40,13 +40,14 @@ std::vector<EvalSums> eval_sums_from_text(const std::string& text) {
 }  // namespace
 
 void Performer::train(const Window& window, const PipelineRunner::Hooks& hooks) {
-    parts_.loader.start(window);
-    parts_.runner.run(window, parts_.loader, hooks);
+    parts_.run.loader().start(window);
+    parts_.run.runner().run(window, parts_.run.loader(), hooks);
 }
 
 std::vector<EvalSums> Performer::evaluate(const Window& window, const Meanwhile& meanwhile) {
-    parts_.loader.start(window);
-    const std::vector<EvalSums> mine = parts_.runner.run(window, parts_.loader, {{}, meanwhile});
+    parts_.run.loader().start(window);
+    const std::vector<EvalSums> mine =
+        parts_.run.runner().run(window, parts_.run.loader(), {{}, meanwhile});
     const int last_rank = only_replica(parts_.plan).replica.stages.back().rank;
     return eval_sums_from_text(broadcast_text(parts_.mpi, eval_sums_text(mine), last_rank));
 }
@@ -54,36 +55,36 @@ std::vector<EvalSums> Performer::evaluate(const Window& window, const Meanwhile&
 void Performer::save(const RunState& state) {
     activity::begin(activity::Task::checkpoint);
     if (parts_.job.logging.trace) {
-        write_trace(parts_.mpi, parts_.job, parts_.plan, parts_.recorder);
+        write_trace(parts_.mpi, parts_.job, parts_.plan, parts_.run.recorder());
     }
-    save_checkpoint(parts_.mpi, parts_.job, parts_.plan, parts_.stage.bank(), state,
+    save_checkpoint(parts_.mpi, parts_.job, parts_.plan, parts_.run.stage().bank(), state,
                     parts_.identity);
 }
 
 std::vector<NamedTensor> Performer::gather(AdapterId adapter) {
     activity::begin(activity::Task::export_adapter, number(adapter));
-    return gather_adapter(parts_.mpi, parts_.job, parts_.plan, parts_.stage.bank(), adapter,
+    return gather_adapter(parts_.mpi, parts_.job, parts_.plan, parts_.run.stage().bank(), adapter,
                           AdapterBank::Part::parameters);
 }
 
 void Performer::admit(const std::vector<AdapterId>& adapters) {
     activity::begin(activity::Task::admit);
-    parts_.stage.bank().admit(adapters);
+    parts_.run.stage().bank().admit(adapters);
 }
 
 void Performer::release(AdapterId adapter) {
-    parts_.stage.bank().release(adapter);
+    parts_.run.stage().bank().release(adapter);
 }
 
 void Performer::add(const InboxFile& file, const std::function<void()>& accept) {
     activity::begin(activity::Task::admit);
-    parts_.loader.stop();
+    parts_.run.loader().stop();
     grow_run(parts_.mpi,
              {parts_.job, parts_.plan, parts_.files, parts_.datasets, parts_.identity,
-              parts_.with_tokens, accept},
+              reads_tokens(parts_.run.stage().plan()), accept},
              file.text, file.path);
-    parts_.loader.restart(datasets_of_adapters(parts_.job));
-    parts_.stage.bank().add_adapters();
+    parts_.run.loader().restart(datasets_of_adapters(parts_.job));
+    parts_.run.stage().bank().add_adapters();
 }
 
 void Performer::perform(const Directive& directive, const Meanwhile& meanwhile) {

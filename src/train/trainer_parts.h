@@ -2,13 +2,10 @@
 
 #include <vector>
 
-#include "data/loader.h"
-#include "measure/trace_recorder.h"
-#include "model/stage.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/orders/stop_conditions.h"
-#include "train/pipeline_runner.h"
 #include "train/records/run_records.h"
+#include "train/stage_run.h"
 
 namespace loratrain {
 
@@ -20,12 +17,8 @@ struct TrainerParts {
     DatasetFiles& files;
     std::vector<DatasetInfo>& datasets;  ///< root only, else empty
     RunIdentity& identity;
-    bool with_tokens;  ///< this rank reads tokens
-    Stage& stage;
-    PipelineRunner& runner;
-    Loader& loader;
+    StageRun& run;
     StopConditions& stop;
-    TraceRecorder& recorder;
     StatusView view;  ///< root only, may be empty
 };
 
