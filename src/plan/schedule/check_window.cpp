@@ -2,36 +2,18 @@
 
 #include <algorithm>
 #include <deque>
-#include <map>
 #include <optional>
 #include <set>
 
-#include "base/numbered.h"
 #include "plan/action_traits.h"
 #include "plan/memory/memory_model.h"
 #include "plan/schedule/check_contents.h"
+#include "plan/schedule/stream_batches.h"
 #include "plan/text/action_text.h"
 
 namespace loratrain {
 
 namespace {
-
-/// A batch on one stage.
-struct BatchProgress {
-    std::int32_t backwards_left = 0;
-    bool partial_received = false;  ///< sums of the stages after
-    bool total_received = false;    ///< from the stage before
-    bool stepped = false;
-    bool left = false;  ///< stepped before the newest window: nothing may name it any more
-};
-
-/// A batch that not all stages have left behind.
-struct BatchState {
-    AdapterId adapter{};
-    MicrobatchId last_microbatch{};
-    std::int32_t predecessor = -1;  ///< of the same adapter, or -1
-    std::vector<BatchProgress> stages;
-};
 
 /// What lies where; empty or the microbatch.
 using Places = std::vector<std::optional<std::int32_t>>;
@@ -62,7 +44,7 @@ class Execution {
         : view_(view),
           up_(view.replica.stages.size()),
           down_(up_.size()),
-          newest_(view.plan.adapters.size(), -1) {
+          batches_(view.plan.adapters.size(), up_.size()) {
         for (std::size_t s = 0; s < up_.size(); ++s) stages_.emplace_back(view, s);
     }
 
@@ -83,7 +65,7 @@ class Execution {
         }
     }
 
-    std::size_t size() const { return batches_.size() + batch_of_.size() + newest_.size(); }
+    std::size_t size() const { return batches_.size(); }
 
   private:
     using Sent = std::deque<Action>;  ///< messages under way
@@ -97,62 +79,15 @@ class Execution {
     }
 
     void append(const Window& window, const SegmentBatches& batch_of) {
-        leave();
-        for (const BatchPlan& batch : window.batches) {
-            std::int32_t& newest = newest_[index(batch.adapter)];
-            batches_[next_batch_] = {batch.adapter, batch.last_microbatch, newest,
-                                     std::vector<BatchProgress>(stages_.size())};
-            newest = next_batch_++;
+        std::int32_t backwarded = batches_.microbatches();
+        for (const StageState& stage : stages_) {
+            backwarded = std::min(backwarded, stage.backwarded);
         }
-        for (const std::vector<std::int32_t>& microbatch : batch_of) {
-            std::vector<std::int32_t> numbers;
-            for (const std::int32_t b : microbatch) {
-                numbers.push_back(window.first_batch + b);
-                for (BatchProgress& on : batches_[numbers.back()].stages) ++on.backwards_left;
-            }
-            batch_of_.push_back(std::move(numbers));
-        }
+        batches_.append(window, batch_of, backwarded);
         for (std::size_t s = 0; s < stages_.size(); ++s) {
             stages_[s].next_action = 0;
             stages_[s].actions = window.actions[s];
         }
-    }
-
-    /// What stages are done with.
-    void leave() {
-        for (auto& [b, batch] : batches_) {
-            for (BatchProgress& on : batch.stages) on.left = on.stepped;
-        }
-        std::erase_if(batches_, [](const auto& entry) {
-            return std::all_of(entry.second.stages.begin(), entry.second.stages.end(),
-                               [](const BatchProgress& on) { return on.left; });
-        });
-        std::int32_t backwarded = batch_of_.end();
-        for (const StageState& stage : stages_) {
-            backwarded = std::min(backwarded, stage.backwarded);
-        }
-        batch_of_.drop_below(backwarded);
-    }
-
-    /// Null when the stage has left it behind.
-    BatchProgress* progress_of(std::size_t s, std::int32_t b) {
-        const auto found = batches_.find(b);
-        if (found == batches_.end() || found->second.stages[s].left) return nullptr;
-        return &found->second.stages[s];
-    }
-    const BatchProgress* progress_of(std::size_t s, std::int32_t b) const {
-        return const_cast<Execution*>(this)->progress_of(s, b);
-    }
-
-    bool is_stepped(std::size_t s, std::int32_t b) const {
-        const BatchProgress* on = progress_of(s, b);
-        return on == nullptr || on->stepped;
-    }
-
-    /// Batches of a microbatch that is under way.
-    const std::vector<std::int32_t>& batches_in(MicrobatchId id) const {
-        static const std::vector<std::int32_t> none;
-        return batch_of_.holds(number(id)) ? batch_of_[number(id)] : none;
     }
 
     /// Executes the next action of a stage; false when there is none or it has to wait.
@@ -223,7 +158,7 @@ class Execution {
     }
 
     void note_received(std::size_t s, const Action& action, std::int32_t b) {
-        BatchProgress* on = progress_of(s, b);
+        BatchProgress* on = batches_.progress(s, b);
         if (on == nullptr) return complain(s, action, "batch ", b, " has left the stage");
         bool& known =
             action.kind == ActionKind::recv_backward ? on->partial_received : on->total_received;
@@ -274,7 +209,9 @@ class Execution {
         check_peer(s, action);
         check_carried(s, action);
         for (const std::int32_t b : action.carried) {
-            if (!total_known(s, b)) complain(s, action, "the total of batch ", b, " is not known");
+            if (!batches_.total_known(s, b)) {
+                complain(s, action, "the total of batch ", b, " is not known");
+            }
         }
         if (is_last(s)) {
             complain(s, action, "there is no next stage");
@@ -292,17 +229,17 @@ class Execution {
         check_peer(s, action);
         check_carried(s, action);
         std::set<std::int32_t> due;
-        for (const std::int32_t b : batches_in(action.microbatch)) {
-            const auto found = batches_.find(b);
-            if (found == batches_.end()) continue;
-            if (found->second.last_microbatch == action.microbatch) due.insert(b);
+        for (const std::int32_t b : batches_.batches_in(action.microbatch)) {
+            const BatchState* batch = batches_.find(b);
+            if (batch != nullptr && batch->last_microbatch == action.microbatch) due.insert(b);
         }
         if (due != std::set<std::int32_t>(action.carried.begin(), action.carried.end())) {
             complain(s, action, "carries other batches than those whose last backward it follows");
         }
         for (const std::int32_t b : action.carried) {
-            if (!sum_complete(s, b))
+            if (!batches_.sum_complete(s, b)) {
                 complain(s, action, "the sum of batch ", b, " is not complete");
+            }
         }
         if (s == 0) {
             complain(s, action, "there is no stage before");
@@ -326,25 +263,12 @@ class Execution {
     void check_carried(std::size_t s, const Action& action) {
         std::set<AdapterId> adapters;
         for (const std::int32_t b : action.carried) {
-            if (progress_of(s, b) == nullptr) {
+            if (batches_.progress(s, b) == nullptr) {
                 complain(s, action, "batch ", b, " has left the stage");
-            } else if (!adapters.insert(batches_[b].adapter).second) {
+            } else if (!adapters.insert(batches_.find(b)->adapter).second) {
                 complain(s, action, "carries two batches of one adapter");
             }
         }
-    }
-
-    /// Of this stage and those above.
-    bool sum_complete(std::size_t s, std::int32_t b) const {
-        const BatchProgress* on = progress_of(s, b);
-        return on != nullptr && on->backwards_left == 0 && (is_last(s) || on->partial_received);
-    }
-
-    /// The first stage adds its own sums to what came down; the others are told.
-    bool total_known(std::size_t s, std::int32_t b) const {
-        if (s == 0) return sum_complete(s, b);
-        const BatchProgress* on = progress_of(s, b);
-        return on != nullptr && on->total_received;
     }
 
     void forward(std::size_t s, const Action& action) {
@@ -364,14 +288,18 @@ class Execution {
         if (!is_last(s)) stage.output = microbatch;
         const std::int32_t held = evaluation_ ? 1 : stage.forwarded - stage.backwarded;
         stage.peak = std::max(stage.peak, held);
-        for (const std::int32_t b : batches_in(action.microbatch)) check_fresh(s, action, b);
+        for (const std::int32_t b : batches_.batches_in(action.microbatch)) {
+            check_fresh(s, action, b);
+        }
     }
 
     /// Weights seen by a forward of batch b: all steps before it done, its own not yet.
     void check_fresh(std::size_t s, const Action& action, std::int32_t b) {
-        if (is_stepped(s, b)) return complain(s, action, "batch ", b, " is already stepped");
-        const std::int32_t before = batches_[b].predecessor;
-        if (before >= 0 && !is_stepped(s, before)) {
+        if (batches_.is_stepped(s, b)) {
+            return complain(s, action, "batch ", b, " is already stepped");
+        }
+        const std::int32_t before = batches_.find(b)->predecessor;
+        if (before >= 0 && !batches_.is_stepped(s, before)) {
             complain(s, action, "stale weights: batch ", before, " is not stepped yet");
         }
     }
@@ -399,20 +327,20 @@ class Execution {
             stage.input_gradient = microbatch;
             stage.input_gradient_buffer = action.buffer;
         }
-        for (const std::int32_t b : batches_in(action.microbatch)) {
-            BatchProgress* on = progress_of(s, b);
+        for (const std::int32_t b : batches_.batches_in(action.microbatch)) {
+            BatchProgress* on = batches_.progress(s, b);
             if (on != nullptr) --on->backwards_left;
-            if (is_stepped(s, b)) complain(s, action, "batch ", b, " is already stepped");
+            if (batches_.is_stepped(s, b)) complain(s, action, "batch ", b, " is already stepped");
         }
     }
 
     void step(std::size_t s, const Action& action) {
         const std::int32_t b = action.batch;
         if (evaluation_) return complain(s, action, "evaluation has no step");
-        if (is_stepped(s, b)) return complain(s, action, "is stepped a second time");
-        BatchProgress& on = *progress_of(s, b);
+        if (batches_.is_stepped(s, b)) return complain(s, action, "is stepped a second time");
+        BatchProgress& on = *batches_.progress(s, b);
         if (on.backwards_left != 0) complain(s, action, "backwards are missing");
-        if (!total_known(s, b)) complain(s, action, "its norm has not reached the stage");
+        if (!batches_.total_known(s, b)) complain(s, action, "its norm has not reached the stage");
         on.stepped = true;
     }
 
@@ -427,7 +355,7 @@ class Execution {
 
     void check_drained(std::size_t s) {
         const StageState& stage = stages_[s];
-        const std::int32_t count = batch_of_.end();
+        const std::int32_t count = batches_.microbatches();
         const std::int32_t backwards = evaluation_ ? 0 : count;
         if (stage.next_action < stage.actions.size()) return;
         if (stage.forwarded != count || stage.backwarded != backwards) {
@@ -440,7 +368,7 @@ class Execution {
         if (!up_[s].empty() || !down_[s].empty()) {
             findings_->add("stage ", s, " ends with messages that it did not receive");
         }
-        for (const auto& [b, batch] : batches_) {
+        for (const auto& [b, batch] : batches_.held()) {
             if (!evaluation_ && !batch.stages[s].stepped) {
                 findings_->add("stage ", s, " never steps batch ", b);
             }
@@ -458,13 +386,10 @@ class Execution {
     ReplicaView view_;
     Findings* findings_ = nullptr;
     bool evaluation_ = false;
-    std::int32_t next_batch_ = 0;
-    std::map<std::int32_t, BatchState> batches_;
-    Numbered<std::vector<std::int32_t>> batch_of_;  ///< per microbatch
     std::vector<StageState> stages_;
-    std::vector<Sent> up_;              ///< to stage s from stage s - 1
-    std::vector<Sent> down_;            ///< to stage s from stage s + 1
-    std::vector<std::int32_t> newest_;  ///< per adapter: its last batch so far, or -1
+    std::vector<Sent> up_;    ///< to stage s from stage s - 1
+    std::vector<Sent> down_;  ///< to stage s from stage s + 1
+    StreamBatches batches_;
 };
 
 }  // namespace

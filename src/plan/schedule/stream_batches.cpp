@@ -1,0 +1,77 @@
+#include "plan/schedule/stream_batches.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace loratrain {
+
+StreamBatches::StreamBatches(std::size_t adapters, std::size_t stages)
+    : stages_(stages), newest_(adapters, -1) {}
+
+void StreamBatches::append(const Window& window, const SegmentBatches& batch_of,
+                           std::int32_t backwarded) {
+    leave(backwarded);
+    for (const BatchPlan& batch : window.batches) {
+        std::int32_t& newest = newest_[index(batch.adapter)];
+        batches_[next_] = {batch.adapter, batch.last_microbatch, newest,
+                           std::vector<BatchProgress>(stages_)};
+        newest = next_++;
+    }
+    for (const std::vector<std::int32_t>& microbatch : batch_of) {
+        std::vector<std::int32_t> numbers;
+        for (const std::int32_t b : microbatch) {
+            numbers.push_back(window.first_batch + b);
+            for (BatchProgress& on : batches_[numbers.back()].stages) ++on.backwards_left;
+        }
+        batch_of_.push_back(std::move(numbers));
+    }
+}
+
+void StreamBatches::leave(std::int32_t backwarded) {
+    for (auto& [b, batch] : batches_) {
+        for (BatchProgress& on : batch.stages) on.left = on.stepped;
+    }
+    std::erase_if(batches_, [](const auto& entry) {
+        return std::all_of(entry.second.stages.begin(), entry.second.stages.end(),
+                           [](const BatchProgress& on) { return on.left; });
+    });
+    batch_of_.drop_below(backwarded);
+}
+
+const BatchProgress* StreamBatches::progress(std::size_t stage, std::int32_t batch) const {
+    const BatchState* state = find(batch);
+    return state == nullptr || state->stages[stage].left ? nullptr : &state->stages[stage];
+}
+
+BatchProgress* StreamBatches::progress(std::size_t stage, std::int32_t batch) {
+    return const_cast<BatchProgress*>(std::as_const(*this).progress(stage, batch));
+}
+
+bool StreamBatches::is_stepped(std::size_t stage, std::int32_t batch) const {
+    const BatchProgress* on = progress(stage, batch);
+    return on == nullptr || on->stepped;
+}
+
+bool StreamBatches::sum_complete(std::size_t stage, std::int32_t batch) const {
+    const BatchProgress* on = progress(stage, batch);
+    const bool is_last = stage + 1 == stages_;
+    return on != nullptr && on->backwards_left == 0 && (is_last || on->partial_received);
+}
+
+bool StreamBatches::total_known(std::size_t stage, std::int32_t batch) const {
+    if (stage == 0) return sum_complete(stage, batch);
+    const BatchProgress* on = progress(stage, batch);
+    return on != nullptr && on->total_received;
+}
+
+const BatchState* StreamBatches::find(std::int32_t batch) const {
+    const auto found = batches_.find(batch);
+    return found == batches_.end() ? nullptr : &found->second;
+}
+
+const std::vector<std::int32_t>& StreamBatches::batches_in(MicrobatchId id) const {
+    static const std::vector<std::int32_t> none;
+    return batch_of_.holds(number(id)) ? batch_of_[number(id)] : none;
+}
+
+}  // namespace loratrain

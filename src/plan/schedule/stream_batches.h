@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "base/numbered.h"
+#include "plan/plan.h"
+#include "plan/schedule/check_contents.h"
+
+namespace loratrain {
+
+/// A batch on one stage.
+struct BatchProgress {
+    std::int32_t backwards_left = 0;
+    bool partial_received = false;  ///< sums of the stages after
+    bool total_received = false;    ///< from the stage before
+    bool stepped = false;
+    bool left = false;  ///< stepped before the newest window: nothing may name it any more
+};
+
+/// A batch that not all stages have left behind.
+struct BatchState {
+    AdapterId adapter{};
+    MicrobatchId last_microbatch{};
+    std::int32_t predecessor = -1;  ///< of the same adapter, or -1
+    std::vector<BatchProgress> stages;
+};
+
+/// How far the batches of a stream are on each stage, by the stream's numbers; for the checker
+/// (check_window.h). What all stages are done with leaves as the next window comes.
+class StreamBatches {
+  public:
+    StreamBatches(std::size_t adapters, std::size_t stages);
+
+    /// The next window; microbatches below `backwarded` have been backwarded on all stages.
+    void append(const Window& window, const SegmentBatches& batch_of, std::int32_t backwarded);
+
+    /// Null when the stage has left the batch behind.
+    BatchProgress* progress(std::size_t stage, std::int32_t batch);
+    const BatchProgress* progress(std::size_t stage, std::int32_t batch) const;
+
+    bool is_stepped(std::size_t stage, std::int32_t batch) const;
+    /// The batch's squared gradients of this stage and those above are there.
+    bool sum_complete(std::size_t stage, std::int32_t batch) const;
+    /// Its total over all stages is: the first stage adds its own sums to what came down, the
+    /// others are told.
+    bool total_known(std::size_t stage, std::int32_t batch) const;
+
+    /// Null when all stages have left it behind.
+    const BatchState* find(std::int32_t batch) const;
+    const std::map<std::int32_t, BatchState>& held() const { return batches_; }
+
+    /// Batches of a microbatch that is under way.
+    const std::vector<std::int32_t>& batches_in(MicrobatchId id) const;
+    /// Microbatches so far.
+    std::int32_t microbatches() const { return batch_of_.end(); }
+
+    std::size_t size() const { return batches_.size() + batch_of_.size() + newest_.size(); }
+
+  private:
+    void leave(std::int32_t backwarded);
+
+    std::size_t stages_;
+    std::int32_t next_ = 0;
+    std::map<std::int32_t, BatchState> batches_;
+    Numbered<std::vector<std::int32_t>> batch_of_;  ///< per microbatch
+    std::vector<std::int32_t> newest_;              ///< per adapter: its last batch so far, or -1
+};
+
+}  // namespace loratrain
