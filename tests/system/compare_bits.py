@@ -9,24 +9,20 @@ OLD, NEW: loratrain programs. Every case (the golden families in microbatches of
 the quick start, GSM8K where FILE is its train.jsonl in text) is trained by both: checksums of the
 exported adapters, metrics without times, and what the plan decided must be equal. Plans use the
 costs built in; on a GPU all runs share one file of GEMM algorithms. Exit code 1 with a line for
-each of the first differences. Both must be built with the same options: how the compiler fuses multiplications and
-additions depends on them. Not a test of its own: it needs a program of before."""
+each of the first differences. Both must be built with the same options: how the compiler fuses
+multiplications and additions depends on them. Not a test of its own: it needs a program of before."""
 
 import argparse
 import hashlib
 import json
-import os
 import pathlib
 import re
 import subprocess
 import sys
 
 import harness
-from harness import SCRATCH, SOURCE, JobTest, run
+from harness import GOLDEN_LAYERS, SOURCE, JobTest, read_metrics, run, without_times
 
-FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
-LAYERS = {"llama": 4, "qwen2": 3, "qwen3": 3, "mistral": 2}
-TIMES = {"elapsed_seconds", "tokens_per_second"}
 PLANNED = ("microbatch_tokens", "recompute", "max_in_flight", "pad_columns", "saved_columns",
            "first_layer", "layer_count", "first_layer_adapters", "last_layer_adapters",
            "total_steps", "weights", "activations", "workspace", "engine")
@@ -58,11 +54,11 @@ class Cases(JobTest):
 
     def all(self, backend, gsm8k):
         """(name, most ranks, job)"""
-        for family in FAMILIES:
+        for family, layers in GOLDEN_LAYERS.items():
             for tokens in (64, 4096):
                 for precision in ("fp32", "bf16"):
                     if backend == "cuda" or precision == "fp32" or tokens == 64:
-                        yield (f"{family} {precision} {tokens}", LAYERS[family],
+                        yield (f"{family} {precision} {tokens}", layers,
                                self.golden(family, tokens, precision, backend))
         base = self.dir / "demo.h5"
         self.succeed(harness.direct("import-hf", SOURCE / "inputs/demo_base", base))
@@ -85,11 +81,6 @@ class Cases(JobTest):
                              "eval.every_steps=2"], backend)
 
 
-def metrics_of(path):
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k not in TIMES} for line in lines]
-
-
 def planned(path):
     """What the plan decided, by key, wherever the text has it."""
     text = path.read_text()
@@ -101,7 +92,7 @@ def figures(run_dir):
     for adapter in sorted((run_dir / "adapters").iterdir()):
         weights = (adapter / "adapter_model.safetensors").read_bytes()
         result[adapter.name] = {"weights": hashlib.sha256(weights).hexdigest(),
-                                "metrics": metrics_of(adapter / "metrics.jsonl")}
+                                "metrics": without_times(read_metrics(run_dir, adapter.name))}
     return result
 
 
@@ -146,7 +137,6 @@ def main():
     options = parser.parse_args()
     if len(options.programs) != (1 if options.record or options.against else 2):
         parser.error("two programs, or one with --record or --against")
-    os.environ.setdefault("LORATRAIN_ALGO_CACHE", str(SCRATCH / "algorithms"))
     programs = [program.resolve() for program in options.programs]
     if options.record:
         options.record.write_text(json.dumps(train(programs[0], options, "old"), indent=1))

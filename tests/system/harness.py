@@ -21,6 +21,7 @@ import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = SOURCE / "tests" / "golden"
+GOLDEN_LAYERS = {"llama": 4, "qwen2": 3, "qwen3": 3, "mistral": 2}  # of the families' models
 BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))
 STOPPED = 75  # exit code: the same command continues
 ENDLESS = 1000000  # steps

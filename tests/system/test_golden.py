@@ -3,9 +3,8 @@
 import sys
 import unittest
 
-from harness import EachFamily, JobTest, run, shared_layers
+from harness import GOLDEN_LAYERS, EachFamily, JobTest, run, shared_layers
 
-LAYERS = {"llama": 4, "qwen2": 3, "qwen3": 3, "mistral": 2}
 SHARING = ("llama", "qwen2", "qwen3")  # by the costs built in; two layers on two ranks cannot
 LIMITS = {"loss": 2e-6, "grad_norm": 1e-5, "weights": 5e-5}
 
@@ -14,7 +13,7 @@ class Golden(EachFamily, JobTest):
     def check_family(self, family):
         worst = dict.fromkeys(LIMITS, 0.0)
         shared = 0
-        for ranks in range(1, LAYERS[family] + 1):
+        for ranks in range(1, GOLDEN_LAYERS[family] + 1):
             for tokens in (64, 4096):
                 with self.subTest(family=family, ranks=ranks, microbatch_tokens=tokens):
                     run_dir = f"run-{ranks}-{tokens}"

@@ -14,7 +14,7 @@ import unittest
 import unittest.mock
 
 from backend_cases import BackendCases
-from harness import STOPPED, JobTest, memory_report, run, shared_layers
+from harness import GOLDEN_LAYERS, STOPPED, JobTest, memory_report, run, shared_layers
 
 
 def visible_gpus():
@@ -37,7 +37,6 @@ REPORT = os.environ.get("LORATRAIN_TEST_REPORT")
 # On an H200 the last norm of llama's c_r3_qv was 1.9e-1 away, all others of three families 1.5e-2.
 LIMITS = {"fp32": {"loss": 2e-6, "grad_norm": 1e-5, "weights": 5e-5},
           "bf16": {"loss": 2e-2, "grad_norm": 2.5e-1, "weights": 2.5e-1}}
-LAYERS = {"llama": 4, "qwen2": 3, "qwen3": 3, "mistral": 2}
 ADAPTERS = ("a_r4_all", "b_r8_attn", "c_r3_qv")  # of every family
 
 
@@ -56,7 +55,7 @@ class Gpu(JobTest):
         return self.write_job(job, f"{run_dir}.yaml")
 
     def check_precision(self, precision):
-        for family, layers in LAYERS.items():
+        for family, layers in GOLDEN_LAYERS.items():
             for ranks in sorted({1, 2, 4} & set(range(1, min(RANKS, layers) + 1))):
                 with self.subTest(family=family, ranks=ranks):
                     run_dir = f"{family}-{precision}-{ranks}"
