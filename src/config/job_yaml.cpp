@@ -17,20 +17,26 @@
 
 namespace loratrain {
 
+namespace fs = std::filesystem;
+
 namespace {
 
-constexpr std::uintmax_t max_file_bytes = 16U << 20U;
+/// Throws InputError for what must not be opened: pipes may never end, devices neither.
+void check_is_job_file(const std::string& path) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    const char* hint = "give the path of a YAML file";
+    if (fs::is_directory(status)) throw InputError(path, "is a folder, not a job file", hint);
+    if (!fs::exists(status)) return;
+    if (!fs::is_regular_file(status)) throw InputError(path, "is not a regular file", hint);
+    const std::uintmax_t bytes = fs::file_size(path, error);
+    if (!error && bytes > max_yaml_bytes) {
+        throw InputError(path, human_bytes(bytes) + " is too large for a job file", hint);
+    }
+}
 
 std::string read_text(const std::string& path) {
-    std::error_code error;
-    if (std::filesystem::is_directory(path, error)) {
-        throw InputError(path, "is a folder, not a job file", "give the path of a YAML file");
-    }
-    const std::uintmax_t bytes = std::filesystem::file_size(path, error);
-    if (!error && bytes > max_file_bytes) {
-        throw InputError(path, human_bytes(bytes) + " is too large for a job file",
-                         "give the path of a YAML file");
-    }
+    check_is_job_file(path);
     std::ifstream file(path, std::ios::binary);
     if (!file) {
         throw InputError(path, cat("cannot open the job file: ", std::strerror(errno)),
@@ -80,6 +86,10 @@ RunJob read_run(SectionReader& top, const std::string& folder) {
     SectionReader section = top.section("run");
     section.require("dir", "give the folder for results, as in run: {dir: runs/first}");
     section.read_path("dir", run.dir, folder);
+    if (!run.dir.empty() && fs::path(run.dir).relative_path().empty()) {
+        section.problem(section.find("dir")->place, "dir", "is the root of the file system",
+                        "give a folder for this run, as in run: {dir: runs/first}");
+    }
     section.read("seed", run.seed);
     section.read_word("backend", run.backend, backend_words);
     section.read("max_hours", run.max_hours, at_least(0.0));

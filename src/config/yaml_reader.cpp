@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/system.h"
+
 namespace loratrain {
 
 namespace {
@@ -249,8 +251,18 @@ void SectionReader::read_path(const std::string& key, std::string& value,
         return;
     }
     const bool from_here = node->place.on_command_line;
-    const std::filesystem::path base(from_here ? std::filesystem::current_path().string() : folder);
-    value = (base / node->text).lexically_normal().string();
+    std::filesystem::path base(from_here ? std::filesystem::current_path().string() : folder);
+    std::string path = node->text;
+    if (path == "~" || path.starts_with("~/")) {
+        base = environment("HOME");
+        path.erase(0, 2);
+    }
+    if (path.starts_with('~') || base.empty()) {
+        problem(node->place, key, quote(node->text) + " names a home folder that is not known here",
+                "give the whole path; only ~/ is understood, where HOME is set");
+        return;
+    }
+    value = (base / path).lexically_normal().string();
 }
 
 std::optional<std::size_t> SectionReader::read_choice(const std::string& key,

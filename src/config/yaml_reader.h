@@ -57,7 +57,7 @@ class SectionReader {
     /// "auto" gives an empty value.
     void read_auto(const std::string& key, std::optional<int>& value, int least);
     /// Relative paths of the file are resolved against `folder`, those of the command line against
-    /// the working directory; "" stays "".
+    /// the working directory; "" stays "", and ~/ at the start is the user's home.
     void read_path(const std::string& key, std::string& value, const std::string& folder);
     template <class E, std::size_t N>
     void read_word(const std::string& key, E& value, const std::array<Word<E>, N>& words) {

@@ -34,8 +34,11 @@ struct YamlNode {
     YamlNode* find(const std::string& name);
 };
 
-/// Parses one document; an empty text is a null node. Duplicate keys are logged and the first is
-/// kept. A syntax error is logged and nothing returned.
+inline constexpr std::uint64_t max_yaml_bytes = std::uint64_t{16} << 20U;
+
+/// Parses one document; an empty text is a null node. Duplicate keys and whatever follows the
+/// document are logged; of duplicates the first is kept. A syntax error, a text of more than
+/// max_yaml_bytes, a million values (aliases expanded) or 32 levels is logged and nothing returned.
 std::optional<YamlNode> parse_yaml(const std::string& text, const YamlSource& source,
                                    ProblemLog& log);
 

@@ -7,8 +7,10 @@ import shutil
 import struct
 import subprocess
 import unittest
+import unittest.mock
 
-from harness import BIN, GOLDEN, STOPPED, JobTest, mpirun_command, run
+from harness import (BIN, GOLDEN, STOPPED, JobTest, mpirun_command, read_safetensors,
+                     run)
 
 
 class BadInputTest(JobTest):
@@ -74,6 +76,34 @@ class JobFile(BadInputTest):
         path = self.dir / "job.yaml"
         path.write_text("model: {weights: base.h5\nrun: [")
         self.refused([path], "job.yaml:")
+
+    def test_more_than_one_document(self):
+        path = self.write_job(self.job)
+        for end in (",", ", {}", "--- {}"):
+            with self.subTest(end=end):
+                path.write_text(json.dumps(self.job) + "\n" + end)
+                self.refused([path], "job.yaml:2:", ranks=2)
+        self.refused_job("--set run: there is more", options=["--set", "run={dir: x},"])
+
+    def test_pipe_and_device(self):
+        os.mkfifo(self.dir / "pipe.yaml")
+        self.before = self.files()
+        for path in (self.dir / "pipe.yaml", "/dev/zero"):
+            with self.subTest(path=path):
+                self.refused([path], "is not a regular file", ranks=2)
+
+    def test_run_directory_that_is_the_root(self):
+        self.job["run"]["dir"] = "/"
+        self.refused_job("run.dir: is the root")
+
+    def test_control_characters_are_not_passed_on(self):
+        self.job["\x1b[2J"] = 1
+        message = self.refused_job("unknown key '\\x1b[2J'")
+        self.assertNotIn("\x1b", message)
+
+    def test_too_many_threads(self):
+        with unittest.mock.patch.dict(os.environ, OMP_NUM_THREADS="1000000"):
+            self.refused_job("OMP_NUM_THREADS", "'1000000' threads", ranks=2)
 
     def test_missing_job_file(self):
         self.refused([self.dir / "none.yaml"], "none.yaml", ranks=2)
@@ -206,6 +236,39 @@ class Files(BadInputTest):
         self.assertEqual(process.stderr.count("error: "), 1)
         self.assertIn("llama.h5:model.", process.stderr)
 
+    def test_weights_that_are_not_those_of_their_checksums(self):
+        """Compared before training, once per file and change of it: two tensors whose chunks are
+        exchanged are good for HDF5."""
+        path = pathlib.Path(self.job["model"]["weights"])
+        job = self.write_job(self.job)
+        first = self.succeed(run([job, "--stop-after", 1], 2), STOPPED)
+        self.assertEqual(first.stdout.count(f"compared the values of {path} with their"), 1)
+        again = self.succeed(run([job, "--stop-after", 2], 2), STOPPED)
+        self.assertNotIn("compared", again.stdout)
+        tensors = read_safetensors(GOLDEN / "llama/base/model.safetensors")
+        good = path.read_bytes()
+        swapped = bytearray(good)
+        names = [f"model.layers.{layer}.input_layernorm.weight" for layer in (0, 1)]
+        a, b = (tensors[name].tobytes() for name in names)
+        length = len(a) + 4  # HDF5's checksum follows
+        at, other = good.index(a), good.index(b)
+        swapped[at:at + length] = good[other:other + length]
+        swapped[other:other + length] = good[at:at + length]
+        path.write_bytes(swapped)
+        self.before = self.files()
+        self.refused([job], f"llama.h5:{names[0]}: its values have checksum",
+                     f"llama.h5:{names[1]}: its values have checksum", ranks=2)
+        path.write_bytes(good)
+        last = self.succeed(run([job], 2))
+        self.assertEqual(last.stdout.count("compared the values"), 1)
+
+    def test_weights_with_a_chunk_that_the_index_lost(self):
+        path = pathlib.Path(self.job["model"]["weights"])
+        good = path.read_bytes()
+        at = good.index(b"TREE\x01") + 6  # how many chunks the first tensor has
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
+        self.refused_job("llama.h5:model.", "index has 0 of its 1 chunks", ranks=2)
+
     def init_from_copy(self):
         """The weights file of a copied adapter from which the first adapter starts."""
         adapter = self.dir / "init"
@@ -261,6 +324,33 @@ class RunDirectories(BadInputTest):
             self.refused_job("run/resolved.yaml: is damaged", "remove the file")
         (self.dir / "run/resolved.yaml").unlink()
         self.succeed(run([self.write_job(self.job)]))
+
+    def test_with_odd_records(self):
+        """They are begun anew, with a warning."""
+        deep = "[" * 100000 + "]" * 100000
+        odd = {"provenance.json": ("{\"starts\": \"x\"}", "[1]", "{\"starts\": [[1]]}", deep),
+               "memory.json": ("[1]", deep), "status.json": ("[]", deep), "plan.yaml": ("x: [", "[")}
+        self.job["defaults"]["max_steps"] = 9
+        self.succeed(run([self.write_job(self.job), "--stop-after", 1]), STOPPED)
+        for i in range(max(map(len, odd.values()))):
+            for name, texts in odd.items():
+                (self.dir / "run" / name).write_text(texts[i % len(texts)])
+            page = self.succeed(run(["report", self.dir / "run"]))
+            for name in ("memory.json", "status.json", "plan.yaml"):
+                self.assertRegex(page.stderr, f"the page does without .*{name}: cannot be read")
+            process = self.succeed(run([self.dir / "job.yaml", "--stop-after", 2 + i]), STOPPED)
+            self.assertIn("warning: ", process.stderr)
+            starts = json.loads((self.dir / "run/provenance.json").read_text())["starts"]
+            self.assertEqual(starts[-1]["reason"][:7], "stopped")
+
+    def test_status_that_names_no_adapter(self):
+        self.succeed(run([self.write_job(self.job), "--stop-after", 1]), STOPPED)
+        path = self.dir / "run/status.json"
+        path.write_text(path.read_text().replace("\"two\"", "\"../../evil\\u001b[2J\""))
+        self.before = self.files()
+        for arguments in (["stop", self.dir / "run", "../../evil\x1b[2J"], ["status", self.dir / "run"]):
+            message = self.refused(arguments, "cannot be the name of an adapter")
+            self.assertNotIn("\x1b", message)
 
 
 class Import(BadInputTest):

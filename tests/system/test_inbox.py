@@ -55,6 +55,7 @@ class Orders(JobTest):
         process = start([self.write_job(job)], 2)
         self.wait_for_step("run", "first", 1)
         self.drop("run", "bad", {"adapters": [{"name": "first", "dataset": "nowhere"}]})
+        (self.dir / "run/inbox/comma.yaml").write_text('{"adapters": [{"name": "three"}]},\n')
         self.drop("run", "good", {"adapters": [{"name": "late", "dataset": "b", "max_steps": 8}]})
         self.wait_for_step("run", "late", 1)
         stop = direct("stop", self.dir / "run", "second")
@@ -63,6 +64,7 @@ class Orders(JobTest):
         self.assertIn("bad.yaml is rejected", output)
         rejected = self.dir / "run/inbox/rejected"
         self.assertIn("nowhere", (rejected / "bad.yaml.error").read_text())
+        self.assertIn("there is more", (rejected / "comma.yaml.error").read_text())
         self.assertEqual(len(read_metrics(self.dir / "run", "late")), 8)
         self.assertIn("stopped", (self.dir / "run/adapters/second/DONE").read_text())
         lines = read_metrics(self.dir / "run", "second")

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <cstdlib>
 #include <ostream>
 
 #include "unit/config/job_files.h"
@@ -446,8 +448,64 @@ TEST_F(JobProblems, AliasesOfAliases) {
 }
 
 TEST_F(JobProblems, SecondDocument) {
-    expect_only(problems(minimal_job + "---\nrun: {dir: x}\n"), at(8),
+    expect_only(problems(minimal_job + "---\nrun: {dir: x}\n"), at(7),
                 "a second YAML document begins", "one job per file");
+    expect_only(problems(minimal_job + "...\n--- {}\n"), at(8), "a second YAML document begins",
+                "one job per file");
+}
+
+TEST_F(JobProblems, WhatFollowsTheDocument) {
+    const std::string flow =
+        "{model: {weights: b}, run: {dir: o}, datasets: {d: {path: p}}, adapters: [{name: a}]}";
+    EXPECT_NO_THROW(read(flow + "\n...\n# the end\n"));
+    const std::string what = "there is more after the end of the YAML: '";
+    expect_only(problems(flow + ",\n"), at(1), what + flow.substr(0, 60) + "'", "a comma");
+    expect_only(problems(flow + "\n, {}\n"), at(2), what + ", {}'", "a comma");
+    expect_among(problems(","), at(1), what + ",'", "a comma");
+    const Override comma{"run", "{dir: x},"};
+    expect_only(problems(minimal_job, {comma}), "--set run", what + "{dir: x},'", "a comma");
+}
+
+TEST_F(JobProblems, PipesAndDevices) {
+    ASSERT_EQ(::mkfifo(job_path().c_str(), 0600), 0);
+    for (const std::string& path : {job_path(), std::string("/dev/zero")}) {
+        try {
+            read_job(path, {});
+            FAIL() << "did not throw";
+        } catch (const InputError& error) {
+            expect_only(error.problems(), path, "is not a regular file", "YAML file");
+        }
+    }
+}
+
+TEST_F(JobProblems, NestedTooDeeply) {
+    const std::vector<Problem> found =
+        problems(minimal_job + "eval: " + std::string(40, '[') + std::string(40, ']') + "\n");
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0].where, at(7));
+    EXPECT_EQ(found[0].what, "not valid YAML: nested too deeply");
+}
+
+TEST_F(JobProblems, RunDirectoryThatIsTheRoot) {
+    for (const char* root : {"/", "//", "/..", "/tmp/../"}) {
+        expect_only(problems(minimal_job, {{"run.dir", root}}), "--set run.dir",
+                    "is the root of the file system", "a folder for this run");
+    }
+}
+
+TEST_F(JobProblems, HomeFolders) {
+    const char* known = std::getenv("HOME");
+    const std::string before = known == nullptr ? "" : known;
+    ::setenv("HOME", "/home/somebody", 1);
+    EXPECT_EQ(read(minimal_job, {{"run.dir", "~/runs/../x"}}).run.dir, "/home/somebody/x");
+    EXPECT_EQ(read(minimal_job, {{"model.weights", "'~'"}}).model.weights, "/home/somebody/");
+    EXPECT_TRUE(read(minimal_job, {{"run.dir", "a~/~"}}).run.dir.ends_with("/a~/~"));
+    expect_only(problems(minimal_job, {{"run.dir", "~other/x"}}), "--set run.dir",
+                "'~other/x' names a home folder that is not known here", "the whole path");
+    ::unsetenv("HOME");
+    expect_only(problems(minimal_job, {{"run.dir", "~/x"}}), "--set run.dir",
+                "'~/x' names a home folder that is not known here", "HOME");
+    if (known != nullptr) ::setenv("HOME", before.c_str(), 1);
 }
 
 }  // namespace
