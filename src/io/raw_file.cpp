@@ -44,6 +44,18 @@ InputFile::~InputFile() {
     ::close(descriptor_);
 }
 
+std::string InputFile::identity() const {
+    struct stat status {};
+    if (::fstat(descriptor_, &status) != 0) {
+        throw UnreadableFile(path_, "its times cannot be read: " + system_reason());
+    }
+    const auto nanoseconds = [](const timespec& time) {
+        return cat(time.tv_sec, ".", time.tv_nsec);
+    };
+    return cat(status.st_ino, " ", status.st_size, " ", nanoseconds(status.st_mtim), " ",
+               nanoseconds(status.st_ctim));
+}
+
 void InputFile::read(std::uint64_t offset, std::uint64_t bytes, void* target) const {
     auto* out = static_cast<char*>(target);
     while (bytes > 0) {

@@ -25,6 +25,8 @@ class InputFile {
 
     const std::string& path() const { return path_; }
     std::uint64_t size() const { return size_; }
+    /// Differs between files and after a change: inode, size, times of the last change.
+    std::string identity() const;
     void read(std::uint64_t offset, std::uint64_t bytes, void* target) const;
 
   private:

@@ -11,6 +11,7 @@
 #include "plan/text/plan_text.h"
 #include "session/cluster.h"
 #include "session/rank_backend.h"
+#include "session/weight_check.h"
 
 /// From the job to the stage that is ready to train.
 
@@ -42,11 +43,17 @@ Session::Session(const MpiSession& mpi, const CommandLine& command_line, Job job
 
 void Session::open() {
     agree(mpi_, [&] {
+        threads_per_rank(mpi_);  // may refuse what the user wants, before anything is written
         if (!mpi_.is_root()) return;
         inputs_ = open_job_inputs(job_);
         take(plan_job(job_, inputs_.weights->spec(), inputs_.infos, cluster_));
         identity_ = identify(job_, inputs_);
-        directory_.emplace(job_, command_line_, identity_);
+    });
+    const std::string checked = check_weights(mpi_, job_, inputs_.weights.get());
+    agree(mpi_, [&] {
+        if (!mpi_.is_root()) return;
+        directory_.emplace(job_, plan_, command_line_, identity_);
+        if (!checked.empty()) log::info(checked);
         checkpoint_ = directory_->checkpoint();
         if (checkpoint_.empty()) return;
         former_ = former_plan(job_);

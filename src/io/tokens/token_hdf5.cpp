@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "io/capped_problems.h"
 #include "io/hdf5_handle.h"
+#include "io/hdf5_storage.h"
 #include "io/tokens/token_formats.h"
 
 namespace loratrain {
@@ -77,6 +78,8 @@ class TokenHdf5 final : public TokenFile {
                          layout_hint);
         } else if (dataset_shape(dataset.get()).size() != 1) {
             problems.add(where, "must have one axis", layout_hint);
+        } else if (const std::string problem = storage_problem(dataset.get()); !problem.empty()) {
+            problems.add(where, problem, "the file is damaged; make it again or copy it again");
         }
         return dataset;
     }
@@ -101,12 +104,21 @@ class TokenHdf5 final : public TokenFile {
                              ", must run from 0 to the ", tokens, " tokens"),
                          layout_hint);
         }
-        for (std::int64_t i = 0; i < size(); ++i) {
-            const std::int64_t count = offset(i + 1) - offset(i);
-            if (count == 0) problems.add(where(i), "sample is empty", "leave it out");
-            if (count < 0 || count > INT32_MAX) {
-                problems.add(where(i), cat("has ", count, " tokens by its offsets"), layout_hint);
-            }
+        for (std::int64_t i = 0; i < size(); ++i) check_offsets(i, tokens, problems);
+    }
+
+    void check_offsets(std::int64_t sample, std::int64_t tokens, CappedProblems& problems) const {
+        const std::int64_t begin = offset(sample);
+        const std::int64_t end = offset(sample + 1);
+        if (begin < 0 || begin > tokens || end < 0 || end > tokens) {
+            problems.add(where(sample),
+                         cat("runs from ", begin, " to ", end, " of the ", tokens, " tokens"),
+                         layout_hint);
+        } else if (begin == end) {
+            problems.add(where(sample), "sample is empty", "leave it out");
+        } else if (begin > end || end - begin > INT32_MAX) {
+            problems.add(where(sample), cat("has ", end - begin, " tokens by its offsets"),
+                         layout_hint);
         }
     }
 

@@ -10,6 +10,7 @@
 #include "io/checksum.h"
 #include "io/float_convert.h"
 #include "io/hdf5_handle.h"
+#include "io/hdf5_storage.h"
 #include "io/tensor_names.h"
 #include "io/weights/base_writer.h"
 #include "io/weights/hf_config.h"
@@ -19,6 +20,7 @@ namespace loratrain {
 namespace {
 
 constexpr const char* import_hint = "make the file with: loratrain import-hf HF_DIR base.h5";
+constexpr const char* damaged_hint = "the file is damaged; copy it again or import the model again";
 constexpr std::int64_t staging_bytes = 8 << 20;
 
 /// How one tensor lies in the file.
@@ -28,6 +30,7 @@ struct StoredTensor {
     bool vector = false;  ///< one-dimensional: one row here, one axis there
     WeightFormat format = WeightFormat::f32;
     bool as_uint16 = false;
+    std::string checksum;
 };
 
 std::string required_attribute(hid_t file, const char* name, const std::string& path) {
@@ -47,6 +50,15 @@ void check_format(hid_t file, const std::string& path) {
     }
 }
 
+void check_storage(hid_t dataset, const std::string& where, CappedProblems& problems) {
+    const std::string problem = storage_problem(dataset);
+    if (!problem.empty()) {
+        problems.add(where, problem, damaged_hint);
+    } else if (has_chunks_without_checksum(dataset)) {
+        problems.add(where, "its chunks have no checksums (the fletcher32 filter)", import_hint);
+    }
+}
+
 class BaseFile : public WeightSource {
   public:
     explicit BaseFile(const std::string& path) : path_(path) {
@@ -63,6 +75,7 @@ class BaseFile : public WeightSource {
     std::string checksum() const override;
     void read_rows(const std::string& name, std::int64_t first_row,
                    const TensorView& target) const override;
+    void check_contents(const std::string& name) const override;
 
   private:
     void read_tensors();
@@ -140,8 +153,10 @@ std::string BaseFile::read_tensor(const BaseTensor& tensor, CappedProblems& prob
     }
     const auto checksum = read_text_attribute(dataset.get(), checksum_attribute);
     if (!checksum) problems.add(where(tensor.name), "has no attribute 'checksum'", import_hint);
+    check_storage(dataset.get(), where(tensor.name), problems);
+    stored.checksum = checksum.value_or("");
     tensors_[tensor.name] = stored;
-    return format_and_checksum(stored.format, checksum.value_or(""));
+    return format_and_checksum(stored.format, stored.checksum);
 }
 
 void BaseFile::read_block(hid_t dataset, const std::string& name, std::int64_t first,
@@ -151,6 +166,28 @@ void BaseFile::read_block(hid_t dataset, const std::string& name, std::int64_t f
     const hid_t bf16_bits = stored.as_uint16 ? H5T_NATIVE_UINT16 : bf16.get();
     const hid_t type = stored.format == WeightFormat::f32 ? H5T_NATIVE_FLOAT : bf16_bits;
     read_hdf5_slab(dataset, type, first, stored.vector ? stored.cols : count, target, where(name));
+}
+
+void BaseFile::check_contents(const std::string& name) const {
+    const StoredTensor& stored = tensors_.at(name);
+    const Hdf5Lock lock;
+    const Hdf5Handle dataset(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), H5Dclose);
+    const auto row_bytes =
+        static_cast<std::int64_t>(code_bytes(traits_of(stored.format), stored.cols));
+    const auto block = std::clamp<std::int64_t>(staging_bytes / row_bytes, 1, stored.rows);
+    std::vector<char> staging(static_cast<std::size_t>(block * row_bytes));
+    Checksum checksum;
+    for (std::int64_t done = 0; done < stored.rows; done += block) {
+        const std::int64_t count = std::min(block, stored.rows - done);
+        read_block(dataset.get(), name, done, count, staging.data());
+        checksum.update(staging.data(), static_cast<std::size_t>(count * row_bytes));
+    }
+    if (checksum.hex() != stored.checksum) {
+        throw InputError(
+            where(name),
+            cat("its values have checksum ", checksum.hex(), ", it says ", stored.checksum),
+            damaged_hint);
+    }
 }
 
 void convert_row(WeightFormat from, const void* source, std::int64_t cols, const TensorView& row) {

@@ -31,6 +31,9 @@ class WeightSource {
     /// target.rows) of tensor `name`; a [n] tensor is one row.
     virtual void read_rows(const std::string& name, std::int64_t first_row,
                            const TensorView& target) const = 0;
+    /// Compares the whole tensor with the checksum that its file has of it; InputError where they
+    /// differ. A generator has nothing to compare.
+    virtual void check_contents(const std::string& /*name*/) const {}
     /// The whole tensor as a random matrix, which a backend can fill in place; none = read_rows.
     virtual std::optional<RandomMatrix> random_matrix(const std::string& /*name*/) const {
         return std::nullopt;
@@ -43,8 +46,9 @@ class WeightSource {
 /// dataset has attribute `checksum` and the fletcher32 filter where chunked, so that slices are
 /// verified while reading. The root checksum is that of the lines "NAME DTYPE CHECKSUM\n" of all
 /// tensors, sorted by name (DTYPE fp32 or bf16, CHECKSUM the dataset's attribute). Opening checks
-/// names, shapes and dtypes against the config; every error is an InputError with "file:dataset".
-/// Checksums are those of the import, not computed anew: values edited in place are not noticed.
+/// names, shapes and dtypes against the config, and that every chunk is in the file's index, which
+/// has no checksum of its own; every error is an InputError with "file:dataset". It does not read
+/// the values: WeightSource::check_contents() does.
 std::unique_ptr<WeightSource> open_base_weights(const std::string& path);
 
 /// Random weights from a seed (scaled so that activations stay bounded), for benchmarks.

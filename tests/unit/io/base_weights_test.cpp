@@ -262,6 +262,106 @@ TEST_F(BaseWeightsTest, DamagedDataAreSeenWhileReading) {
     EXPECT_TRUE(has(text, "damaged or truncated"));
 }
 
+/// Opens the file and compares its contents: "" = nothing is wrong.
+std::string whole_check(const std::string& path) {
+    try {
+        const auto weights = open_base_weights(path);
+        for (const auto& tensor : base_tensors(weights->spec())) {
+            weights->check_contents(tensor.name);
+        }
+    } catch (const InputError& error) {
+        return error.what();
+    }
+    return "";
+}
+
+TEST_F(BaseWeightsTest, ContentsAreComparedWithTheChecksums) {
+    for (const bool bf16 : {false, true}) {
+        make(bf16, 100000);
+        EXPECT_EQ(whole_check(path()), "");
+        {
+            // Through the library, so that its own checksums fit.
+            const Hdf5Handle file = edit();
+            const Hdf5Handle norm(H5Dopen2(file.get(), "model.norm.weight", H5P_DEFAULT), H5Dclose);
+            const std::vector<float> zeros(8, 0.0F);
+            H5Dwrite(norm.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros.data());
+        }
+        EXPECT_NO_THROW(open_base_weights(path()));
+        EXPECT_TRUE(
+            has(whole_check(path()), "base.h5:model.norm.weight: its values have checksum"));
+    }
+}
+
+/// Replaces the final norm by a dataset of this layout without values but with its checksum.
+void put_layout(hid_t file, hid_t layout) {
+    const char* name = "model.norm.weight";
+    const Hdf5Handle old(H5Dopen2(file, name, H5P_DEFAULT), H5Dclose);
+    const std::string checksum = read_text_attribute(old.get(), "checksum").value();
+    H5Ldelete(file, name, H5P_DEFAULT);
+    const hsize_t extent = 8;
+    const Hdf5Handle space(H5Screate_simple(1, &extent, nullptr), H5Sclose);
+    const Hdf5Handle dataset(
+        H5Dcreate2(file, name, H5T_IEEE_F32LE, space.get(), H5P_DEFAULT, layout, H5P_DEFAULT),
+        H5Dclose);
+    write_text_attribute(dataset.get(), "checksum", checksum, "");
+}
+
+TEST_F(BaseWeightsTest, RefusesDataThatAreNotThere) {
+    const hsize_t chunk = 4;
+    const auto refusal_of = [&](const std::function<void(hid_t)>& set) {
+        make();
+        {
+            const Hdf5Handle file = edit();
+            const Hdf5Handle layout(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+            set(layout.get());
+            put_layout(file.get(), layout.get());
+        }
+        return refusal();
+    };
+    EXPECT_TRUE(has(refusal_of([](hid_t) {}), "model.norm.weight: its data were never written"));
+    EXPECT_TRUE(has(refusal_of([&](hid_t layout) { H5Pset_chunk(layout, 1, &chunk); }),
+                    "model.norm.weight: the file's index has 0 of its 2 chunks"));
+    EXPECT_TRUE(has(refusal_of([&](hid_t layout) {
+                        H5Pset_chunk(layout, 1, &chunk);
+                        H5Pset_alloc_time(layout, H5D_ALLOC_TIME_EARLY);
+                    }),
+                    "model.norm.weight: its chunks have no checksums"));
+    EXPECT_TRUE(
+        has(refusal_of([](hid_t layout) { H5Pset_external(layout, "/etc/hostname", 0, 32); }),
+            "model.norm.weight: keeps its data in another file"));
+}
+
+/// HDF5 says nothing of a chunk that its index no longer finds, and gives fill values.
+TEST_F(BaseWeightsTest, NoFlippedBitChangesAWeightUnnoticed) {
+    make(false, 100);
+    const std::string good = get(path());
+    const auto values = [&] {
+        std::vector<std::vector<float>> all;
+        const auto weights = open_base_weights(path());
+        for (const auto& tensor : base_tensors(weights->spec())) {
+            all.push_back(read_all(*weights, tensor));
+        }
+        return all;
+    };
+    const auto wanted = values();
+    int noticed = 0;
+    int index_noticed = 0;
+    for (std::size_t at = 0; at < good.size(); at += 23) {
+        std::string bad = good;
+        bad[at] = static_cast<char>(bad[at] ^ (1 << (at % 8)));
+        put(path(), bad);
+        const std::string problem = whole_check(path());
+        if (problem.empty()) {
+            EXPECT_EQ(values(), wanted) << "byte " << at;
+        } else {
+            ++noticed;
+            index_noticed += has(problem, "index") ? 1 : 0;
+        }
+    }
+    EXPECT_GT(noticed, 100);
+    EXPECT_GT(index_noticed, 10);
+}
+
 TEST_F(BaseWeightsTest, AllProblemsOfTheDatasetsAtOnce) {
     make();
     {

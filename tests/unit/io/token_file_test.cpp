@@ -283,9 +283,45 @@ TEST_F(TokenFileTest, Hdf5RefusesBadLayouts) {
     EXPECT_TRUE(has(text, "data.h5:offsets: run from 0 to 4, must run from 0 to the 3 tokens"));
     EXPECT_TRUE(has(text, "data.h5:sample 1: sample is empty"));
     put_hdf5({1, 2, 3}, {1, 2, 3}, {0, 4, 3});
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:sample 0: runs from 0 to 4 of the 3 tokens"));
+    put_hdf5({1, 2, 3}, {1, 2, 3}, {0, 2, 1, 3});
     EXPECT_TRUE(has(hdf5_refusal(), "data.h5:sample 1: has -1 tokens by its offsets"));
     put_hdf5({}, {}, {0});
     EXPECT_TRUE(has(hdf5_refusal(), "data.h5: has no samples"));
+}
+
+TEST_F(TokenFileTest, Hdf5RefusesHugeOffsets) {
+    put_hdf5({1, 2, 3}, {1, 2, 3}, {0, INT64_MIN, INT64_MAX, 3});
+    const std::string text = hdf5_refusal();
+    EXPECT_TRUE(has(text, "sample 0: runs from 0 to -9223372036854775808 of the 3 tokens"));
+    EXPECT_TRUE(has(text, "sample 1: runs from -9223372036854775808 to 9223372036854775807"));
+}
+
+TEST_F(TokenFileTest, Hdf5RefusesDataThatAreNotThere) {
+    const auto offsets_of = [&](hsize_t count, const Hdf5Handle& layout) {
+        put_hdf5({1, 2, 3}, {1, 2, 3}, {0, 3});
+        const Hdf5Handle file(H5Fopen(h5().c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+        H5Ldelete(file.get(), "offsets", H5P_DEFAULT);
+        const Hdf5Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose);
+        const Hdf5Handle dataset(H5Dcreate2(file.get(), "offsets", H5T_STD_I64LE, space.get(),
+                                            H5P_DEFAULT, layout.get(), H5P_DEFAULT),
+                                 H5Dclose);
+        ASSERT_TRUE(static_cast<bool>(dataset));
+    };
+    const auto layout = [] { return Hdf5Handle(H5Pcreate(H5P_DATASET_CREATE), H5Pclose); };
+    const Hdf5Handle chunked = layout();
+    const hsize_t chunk = 16;
+    H5Pset_chunk(chunked.get(), 1, &chunk);
+    offsets_of(hsize_t{1} << 59U, chunked);
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:offsets: claims more data than the file can hold"));
+    offsets_of(40, chunked);
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:offsets: the file's index has 0 of its 3 chunks"));
+    offsets_of(40, layout());
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:offsets: its data were never written"));
+    const Hdf5Handle elsewhere = layout();
+    H5Pset_external(elsewhere.get(), "/etc/hostname", 0, 16);
+    offsets_of(2, elsewhere);
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:offsets: keeps its data in another file"));
 }
 
 TEST_F(TokenFileTest, Hdf5RefusesOtherData) {

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <hdf5.h>
+
+#include <string>
+
+namespace loratrain {
+
+/// Why a dataset's data cannot all be read from its own file, "" = they can: they lie in another
+/// file or beyond the end of this one, were never written or lost their place in the index (HDF5
+/// would give fill values without a word), or need a filter that this HDF5 lacks. Reads no data.
+std::string storage_problem(hid_t dataset);
+
+/// Whether damage of its data is noticed while reading: chunks have the fletcher32 filter. Datasets
+/// that are not cut into chunks have none.
+bool has_chunks_without_checksum(hid_t dataset);
+
+}  // namespace loratrain
