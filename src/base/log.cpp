@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/live_region.h"
+#include "base/printable.h"
 #include "base/system.h"
 
 namespace loratrain::log {
@@ -48,7 +49,8 @@ std::string clock_text() {
 }
 
 /// All of a live table's terminal goes through standard output, to keep the order.
-void write(std::ostream& stream, const std::string& line) {
+void write(std::ostream& stream, const std::string& text) {
+    const std::string line = printable(text);
     State& all = state();
     const std::lock_guard lock(all.writing);
     all.keep(line);
@@ -93,7 +95,7 @@ void progress(std::string_view text) {
     {
         const std::lock_guard lock(all.writing);
         if (all.is_live()) {
-            all.keep(info_line(text));
+            all.keep(printable(info_line(text)));
             return;
         }
     }

@@ -9,6 +9,7 @@ namespace loratrain {
 
 /// One line per event, "HH:MM:SS text", to standard output and, once opened, to a log file.
 /// Only the root rank prints info lines; warnings and errors of other ranks carry their rank.
+/// Control characters are made visible (base/printable.h): texts may come from anybody's files.
 namespace log {
 
 void set_rank(int rank);
