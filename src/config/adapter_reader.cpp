@@ -7,12 +7,11 @@
 #include <utility>
 
 #include "base/rng.h"
+#include "config/adapter_name.h"
 
 namespace loratrain {
 
 namespace {
-
-constexpr std::size_t max_name_length = 200;
 
 std::vector<std::string> dataset_names(const AdapterContext& context) {
     std::vector<std::string> names;
@@ -153,14 +152,6 @@ AdapterDefaults read_defaults(SectionReader& top, const AdapterContext& context)
     return defaults;
 }
 
-bool usable_as_folder(const std::string& name) {
-    const auto allowed = [](unsigned char c) {
-        return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
-    };
-    return !name.empty() && name.size() <= max_name_length && name.front() != '.' &&
-           std::all_of(name.begin(), name.end(), allowed);
-}
-
 std::string lower_case(std::string text) {
     for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     return text;
@@ -176,10 +167,10 @@ class NameCheck {
     void check(SectionReader& section, const std::string& name) {
         const YamlNode* node = section.find("name");
         if (node == nullptr || node->kind != YamlNode::Kind::scalar || name.empty()) return;
-        if (!usable_as_folder(name)) {
+        if (!is_adapter_name(name)) {
             section.problem(node->place, "name", "'" + name + "' cannot name a folder",
                             cat("use letters, digits, '.', '_' and '-', not '.' first, at most ",
-                                max_name_length, " in all"));
+                                longest_adapter_name, " in all"));
         }
         const auto [first, added] =
             seen_.emplace(lower_case(name), "it was already given at " + node->place.text);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "config/adapter_name.h"
 #include "io/files.h"
 
 namespace loratrain {
@@ -232,6 +233,9 @@ void set_orders_aside(const std::string& run_dir, const std::string& target) {
 }
 
 void request_stop(const std::string& run_dir, const std::string& adapter) {
+    if (!is_adapter_name(adapter)) {
+        throw InputError("stop", "'" + adapter + "' cannot be the name of an adapter");
+    }
     const fs::path inbox = fs::path(run_dir) / inbox_name;
     make_directory(inbox.string());
     write_text_atomic((inbox / (adapter + stop_suffix)).string(), "");

@@ -67,7 +67,7 @@ std::vector<InboxFile> accepted_additions(const std::string& run_dir);
 /// accepted/ and rejected/. Additions that no run has taken stay.
 void set_orders_aside(const std::string& run_dir, const std::string& target);
 
-/// Asks the run in `run_dir` to end an adapter of it.
+/// Asks the run in `run_dir` to end an adapter of it; InputError for what no adapter can be called.
 void request_stop(const std::string& run_dir, const std::string& adapter);
 
 }  // namespace loratrain

@@ -132,6 +132,14 @@ TEST_F(InboxTest, Stops) {
     EXPECT_EQ(folder_.read("inbox/rejected/second.v2.stop.error"), "no such adapter\n");
 }
 
+TEST_F(InboxTest, StopsStayInTheInbox) {
+    for (const char* name : {"../..", "../../x", "", ".hidden", "a/b"}) {
+        EXPECT_THROW(request_stop(folder_.job.run.dir, name), InputError) << name;
+    }
+    EXPECT_TRUE(inbox_.look().stops.empty());
+    EXPECT_FALSE(fs::exists(folder_.path("../...stop")));
+}
+
 TEST_F(InboxTest, OrdersOfAFormerRunAreSetAside) {
     set_orders_aside(folder_.job.run.dir, folder_.path("before"));
     EXPECT_FALSE(fs::exists(folder_.path("before"))) << "nothing was ordered";
