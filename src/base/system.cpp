@@ -17,7 +17,9 @@ double unix_time() {
 }
 
 std::string local_time(double unix_seconds, const char* format) {
-    const auto seconds = static_cast<std::time_t>(unix_seconds);
+    constexpr double year_9999 = 253402300799.0;  // beyond it no format of strftime is sure to fit
+    const bool known = unix_seconds > -year_9999 && unix_seconds < year_9999;
+    const auto seconds = static_cast<std::time_t>(known ? unix_seconds : 0.0);
     std::tm local{};
     localtime_r(&seconds, &local);
     std::array<char, 64> text{};

@@ -84,8 +84,10 @@ std::string human_bytes(std::uint64_t bytes) {
     return unit == 0 ? cat(bytes, " B") : format_fixed(value, 1) + " " + units[unit];
 }
 
+constexpr double longest_duration = 1e12;  ///< in seconds; fits in all integers
+
 std::string human_duration(double seconds) {
-    if (!std::isfinite(seconds)) return "unknown";
+    if (!std::isfinite(seconds) || seconds > longest_duration) return "unknown";
     const auto total = static_cast<std::int64_t>(std::llround(std::max(0.0, seconds)));
     if (total < 60) return cat(total, " s");
     if (total < 3600) return cat(total / 60, " min ", total % 60, " s");

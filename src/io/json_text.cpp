@@ -18,6 +18,27 @@ std::string shortened(std::string text) {
     return text.substr(0, longest_text) + " ...";
 }
 
+/// Whether brackets are open more than deepest_nesting levels deep somewhere. Libraries and the
+/// program itself walk a document by recursion.
+bool is_too_deep(std::string_view text) {
+    int depth = 0;
+    bool in_string = false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if (in_string) {
+            if (c == '\\') ++i;
+            in_string = c != '"';
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '[' || c == '{') {
+            if (++depth > deepest_nesting) return true;
+        } else if (c == ']' || c == '}') {
+            --depth;
+        }
+    }
+    return false;
+}
+
 /// Watches the parsing: refuses deep nesting, and keeps the keys seen so far of every open object
 /// to report those given twice.
 class ParseGuard {
@@ -81,11 +102,24 @@ std::string dump_json(const OrderedJson& value, int indent) {
 }
 
 OrderedJson parse_ordered_json(std::string_view text) {
+    if (is_too_deep(text))
+        throw JsonRefusal(cat("nested more than ", deepest_nesting, " levels deep"));
     return OrderedJson::parse(text);
 }
 
 OrderedJson parse_json_or_discard(std::string_view text) {
+    if (is_too_deep(text)) return OrderedJson::value_t::discarded;
     return OrderedJson::parse(text, nullptr, false);
+}
+
+std::int32_t whole_number(const OrderedJson& object, const char* key, std::int32_t least) {
+    const OrderedJson& value = object.at(key);
+    const bool huge = value.is_number_unsigned() && value.get<std::uint64_t>() > INT32_MAX;
+    if (!value.is_number_integer() || huge || value.get<std::int64_t>() < least) {
+        throw JsonRefusal(cat("'", key, "' is ", shortened(dump_json(value)),
+                              ", must be a whole number from ", least, " to ", INT32_MAX));
+    }
+    return value.get<std::int32_t>();
 }
 
 Json parse_json(std::string_view text, const std::string& where, const std::string& hint) {

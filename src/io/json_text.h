@@ -9,16 +9,30 @@ namespace loratrain {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;  ///< keys in the order in which they were added
 
+/// What readers of the program's own files do not accept, besides what the library refuses.
+class JsonRefusal : public OrderedJson::exception {
+  public:
+    explicit JsonRefusal(const std::string& what) : OrderedJson::exception(own_id, what.c_str()) {}
+
+  private:
+    static constexpr int own_id = 600;  // the library's are below
+};
+
 /// Parses a JSON document; bad syntax (at "where:line", with this hint), keys given twice and
 /// nesting so deep that the library's recursion would end the program are InputErrors.
 Json parse_json(std::string_view text, const std::string& where,
                 const std::string& hint = "the file may be truncated or was edited by hand");
 
-/// Parses what the program itself has written; bad syntax is an OrderedJson::exception.
+/// Parses what the program itself has written; bad syntax and deep nesting, as above, are an
+/// OrderedJson::exception.
 OrderedJson parse_ordered_json(std::string_view text);
 
-/// The same; bad syntax gives a value with is_discarded().
+/// The same; what is wrong gives a value with is_discarded().
 OrderedJson parse_json_or_discard(std::string_view text);
+
+/// The key's value; an OrderedJson::exception where it is missing or no whole number of at least
+/// `least`.
+std::int32_t whole_number(const OrderedJson& object, const char* key, std::int32_t least = 0);
 
 /// As it is written to files: on one line, or indented by that many spaces; bytes that are not
 /// UTF-8 become the replacement character.

@@ -39,6 +39,11 @@ std::string text_of(const OrderedJson& object, const char* key) {
     return found == object.end() ? "" : plain_text(*found);
 }
 
+OrderedJson list_of(const OrderedJson& object, const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_array() ? *found : OrderedJson::array();
+}
+
 std::string starts_markup(const OrderedJson& starts) {
     std::vector<std::vector<Cell>> rows;
     for (const OrderedJson& start : starts) {
@@ -65,7 +70,7 @@ std::string provenance(const RunRecord& run) {
     std::string markup = "<h2>Provenance</h2>\n";
     OrderedJson json = parse_json_or_discard(run.provenance_json);
     if (json.is_object()) {
-        const OrderedJson starts = json.value("starts", OrderedJson::array());
+        const OrderedJson starts = list_of(json, "starts");
         markup += starts_markup(starts);
         for (std::size_t i = 0; i < starts.size(); ++i) {
             markup += details(cat("Start ", i + 1, ": command, versions, hosts"),

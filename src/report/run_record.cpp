@@ -1,6 +1,7 @@
 #include "report/run_record.h"
 
 #include <filesystem>
+#include <functional>
 #include <string_view>
 
 #include "base/error.h"
@@ -32,39 +33,47 @@ std::string text_or_empty(const std::string& path) {
     return fs::exists(path) ? read_text(path) : "";
 }
 
-std::vector<MeasuredMemory> read_memory(const std::string& path) {
-    std::vector<MeasuredMemory> ranks;
-    const auto json = parse_json_or_discard(text_or_empty(path));
-    if (!json.is_array()) return ranks;
-    for (const auto& rank : json) {
-        ranks.push_back({rank.value("allocated", std::uint64_t{0}),
-                         rank.value("resident_growth", std::uint64_t{0})});
+/// `read` takes the text of a record of the run; without it, as when another version of the program
+/// wrote it, a page still shows the rest. False where there is none that can be read.
+bool read_record(const std::string& path, const std::function<void(const std::string&)>& read) {
+    try {
+        const std::string text = text_or_empty(path);
+        if (text.empty()) return false;
+        read(text);
+        return true;
+    } catch (const std::exception& error) {
+        const std::string what = error.what();
+        const bool named = what.starts_with(path);
+        log::warn(cat("the page does without ", named ? what : path + ": cannot be read: " + what));
+        return false;
     }
-    return ranks;
 }
 
-/// Without it, as when another version of the program wrote it, a page still shows the rest.
-void read_plan(RunRecord& run) {
-    const std::string path = run.dir + "/plan.yaml";
-    const std::string text = text_or_empty(path);
-    if (text.empty()) return;
-    try {
-        run.plan = plan_from_text(text);
-    } catch (const std::exception& error) {
-        log::warn(cat(path, ": cannot be read, the page does without: ", error.what()));
-    }
+void read_memory(RunRecord& run) {
+    read_record(run.dir + "/" + memory_file_name, [&](const std::string& text) {
+        std::vector<MeasuredMemory> ranks;
+        for (const OrderedJson& rank : parse_ordered_json(text)) {
+            ranks.push_back({rank.at("allocated").get<std::uint64_t>(),
+                             rank.at("resident_growth").get<std::uint64_t>()});
+        }
+        run.memory = std::move(ranks);
+    });
 }
 
 /// What logging.trace wrote, else the preview.
 void read_trace(RunRecord& run) {
     for (const char* folder : {"/", "/preview/"}) {
         const std::string path = run.dir + folder + trace_file_name;
-        const std::string text = text_or_empty(path);
-        if (text.empty()) continue;
-        run.trace = trace_from_json(text, path);
+        const bool found = read_record(
+            path, [&](const std::string& text) { run.trace = trace_from_json(text, path); });
+        if (!found) continue;
         run.trace_measured = std::string_view(folder) == "/";
         return;
     }
+}
+
+std::string status_path(const std::string& dir) {
+    return dir + "/" + status_file_name;
 }
 
 std::string status_of(const RunRecord& run, std::size_t adapter) {
@@ -90,24 +99,37 @@ std::string memory_to_json(const std::vector<MeasuredMemory>& ranks) {
 
 std::optional<RunStatus> read_status(const std::string& dir) {
     check_run_directory(dir);
-    const std::string path = dir + "/" + status_file_name;
+    const std::string path = status_path(dir);
     if (!fs::exists(path)) return std::nullopt;
     return run_status_from_json(read_text(path), path);
 }
 
 RunRecord read_run(const std::string& dir) {
     RunRecord run;
-    run.status = read_status(dir);
+    check_run_directory(dir);
     run.dir = dir;
     run.job = read_job(dir + resolved_name, {});
     run.job_yaml = read_text(dir + resolved_name);
-    read_plan(run);
-    run.provenance_json = text_or_empty(dir + "/provenance.json");
-    run.memory = read_memory(dir + "/" + memory_file_name);
+    read_record(status_path(dir), [&](const std::string& text) {
+        run.status = run_status_from_json(text, status_path(dir));
+    });
+    read_record(dir + "/plan.yaml", [&](const std::string& text) {
+        Plan plan = plan_from_text(text);
+        if (plan.adapters.size() > run.job.adapters.size()) {
+            throw Error(cat("it is a plan of ", plan.adapters.size(), " adapters"));
+        }
+        run.plan = std::move(plan);
+    });
+    read_record(dir + "/provenance.json", [&](const std::string& text) {
+        parse_ordered_json(text);
+        run.provenance_json = text;
+    });
+    read_memory(run);
     read_trace(run);
     for (std::size_t i = 0; i < run.job.adapters.size(); ++i) {
-        run.metrics.push_back(
-            read_metrics(dir + "/adapters/" + run.job.adapters[i].name + "/metrics.jsonl"));
+        const std::string path = dir + "/adapters/" + run.job.adapters[i].name + "/metrics.jsonl";
+        run.metrics.emplace_back();
+        read_record(path, [&](const std::string&) { run.metrics.back() = read_metrics(path); });
         AdapterResult result{static_cast<AdapterId>(i), status_of(run, i), {}};
         for (const MetricsRow& row : run.metrics.back()) result.summary.add(row);
         run.results.push_back(result);

@@ -40,10 +40,12 @@ struct RunRecord {
 /// Whether a run has started in `dir`.
 bool is_run_directory(const std::string& dir);
 
-/// Throws InputError when `dir` is no run directory or another of its files is damaged.
+/// Throws InputError when `dir` is no run directory or its job is damaged; of other files that
+/// cannot be read it warns and does without them.
 RunRecord read_run(const std::string& dir);
 
-/// Only the heartbeat; none when the run has not written one yet. Throws InputError likewise.
+/// Only the heartbeat; none when the run has not written one yet. Throws InputError when `dir` is
+/// no run directory or the heartbeat is damaged.
 std::optional<RunStatus> read_status(const std::string& dir);
 
 }  // namespace loratrain

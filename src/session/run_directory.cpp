@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/system.h"
 #include "base/version.h"
+#include "base/warn_at_failure.h"
 #include "config/job_yaml.h"
 #include "io/json_text.h"
 #include "io/run_files/results_file.h"
@@ -59,9 +60,26 @@ OrderedJson program_record() {
     return record;
 }
 
+/// What is known of the starts before; a record that cannot be read is no reason not to train.
+OrderedJson former_provenance(const std::string& path) {
+    OrderedJson json = OrderedJson::object();
+    if (!fs::exists(path)) return json;
+    const auto read = [&] {
+        const OrderedJson former = parse_ordered_json(read_text(path));
+        const OrderedJson& starts = former.at("starts");
+        const bool known = starts.is_array() &&
+                           std::all_of(starts.begin(), starts.end(),
+                                       [](const OrderedJson& start) { return start.is_object(); });
+        if (!known) throw JsonRefusal("'starts' is no list of starts");
+        json["starts"] = starts;
+    };
+    warn_at_failure(read, path + " cannot be read and is begun anew: ");
+    return json;
+}
+
 /// A start without an end was killed: nobody was left to write it.
 void note_a_death(OrderedJson& starts) {
-    if (!starts.is_array() || starts.empty() || starts.back().contains("ended")) return;
+    if (starts.empty() || starts.back().contains("ended")) return;
     starts.back()["reason"] = "killed or failed, see loratrain.log";
 }
 
@@ -82,12 +100,12 @@ fs::path folder_aside(const std::string& dir) {
 
 }  // namespace
 
-RunDirectory::RunDirectory(const Job& job, const CommandLine& command_line,
+RunDirectory::RunDirectory(const Job& job, const Plan& plan, const CommandLine& command_line,
                            const RunIdentity& identity)
     : dir_(job.run.dir) {
     // Before anything is created, so that a wrong path leaves nothing behind.
     if (command_line.restart == Restart::from_path) {
-        found_ = find_checkpoint(job, identity, command_line.restart_path);
+        found_ = find_checkpoint(job, plan, identity, command_line.restart_path);
     }
     make_directory(dir_);
     lock_.emplace(dir_ + "/.lock", "run directory " + dir_);
@@ -95,7 +113,7 @@ RunDirectory::RunDirectory(const Job& job, const CommandLine& command_line,
         move_former_run_aside();
     } else {
         check_same_job(dir_, identity.job_yaml);
-        if (!found_) found_ = find_checkpoint(job, identity, "");
+        if (!found_) found_ = find_checkpoint(job, plan, identity, "");
     }
     log::open_file(dir_ + "/loratrain.log");
     report_what_happened_before();
@@ -145,9 +163,7 @@ void RunDirectory::write_records(const Job& job, const Plan& plan, const RunIden
     write_text_atomic(dir_ + "/resolved.yaml", identity.job_yaml);
     write_text_atomic(dir_ + "/plan.yaml", to_text(plan));
     const std::string path = dir_ + "/provenance.json";
-    OrderedJson json = OrderedJson::object();
-    if (fs::exists(path)) json = parse_json_or_discard(read_text(path));
-    if (!json.is_object()) json = OrderedJson::object();
+    OrderedJson json = former_provenance(path);
     note_a_death(json["starts"]);
     OrderedJson start = program_record();
     start["started"] = moment_text();

@@ -29,11 +29,11 @@ void keep_smallest(std::optional<double>& best, double value) {
 
 std::optional<MetricsRow> metrics_row(std::string_view line) {
     const auto json = parse_json_or_discard(line);
-    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
-        return std::nullopt;
-    }
+    const std::optional<double> step = json.is_object() ? number(json, "step") : std::nullopt;
+    if (!step || !json["step"].is_number_integer()) return std::nullopt;
+    if (*step < 0 || *step > std::numeric_limits<std::int32_t>::max()) return std::nullopt;
     MetricsRow row;
-    row.step = json["step"].get<std::int32_t>();
+    row.step = static_cast<std::int32_t>(*step);
     row.epoch = number(json, "epoch");
     row.loss = number(json, "loss");
     row.grad_norm = number(json, "grad_norm");

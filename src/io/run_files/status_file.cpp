@@ -1,14 +1,18 @@
 #include "io/run_files/status_file.h"
 
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "base/system.h"
+#include "config/adapter_name.h"
 #include "io/json_text.h"
 
 namespace loratrain {
 
 namespace {
+
+constexpr const char* delete_hint = "delete the file; a running job writes it anew";
 
 OrderedJson json_number(const std::optional<double>& value) {
     return value && std::isfinite(*value) ? OrderedJson(*value) : OrderedJson(nullptr);
@@ -24,12 +28,14 @@ AdapterProgress adapter_progress(const std::string& name, const OrderedJson& jso
     AdapterProgress adapter;
     adapter.name = name;
     adapter.status = json.at("status").get<std::string>();
-    adapter.step = json.at("step").get<std::int32_t>();
-    adapter.total_steps = json.at("total_steps").get<std::int32_t>();
+    adapter.step = whole_number(json, "step");
+    adapter.total_steps = whole_number(json, "total_steps");
     adapter.loss = optional_number(json, "loss");
     adapter.eval_loss = optional_number(json, "eval_loss");
     adapter.eval_exact_match = optional_number(json, "eval_exact_match");
-    adapter.priority = json.value("priority", 0);  // absent from files of earlier versions
+    if (json.contains("priority")) {  // absent from files of earlier versions
+        adapter.priority = whole_number(json, "priority", std::numeric_limits<std::int32_t>::min());
+    }
     return adapter;
 }
 
@@ -69,23 +75,27 @@ RunStatus run_status_from_json(const std::string& text, const std::string& where
         RunStatus status;
         status.state = json.at("state").get<std::string>();
         status.reason = json.at("reason").get<std::string>();
-        status.round = json.at("round").get<std::int32_t>();
-        status.rounds = json.at("rounds").get<std::int32_t>();
+        status.round = whole_number(json, "round");
+        status.rounds = whole_number(json, "rounds");
         status.elapsed_seconds = optional_number(json, "elapsed_seconds").value_or(0.0);
         status.tokens_per_second = optional_number(json, "tokens_per_second").value_or(0.0);
         status.seconds_left = optional_number(json, "seconds_left");
         status.seconds_per_round = optional_number(json, "seconds_per_round").value_or(0.0);
         status.host = json.at("host").get<std::string>();
-        status.pid = json.at("pid").get<std::int64_t>();
-        status.ranks = json.at("ranks").get<int>();
+        status.pid = whole_number(json, "pid");
+        status.ranks = whole_number(json, "ranks", 1);
         status.updated = json.at("updated").get<double>();
         for (const auto& [name, adapter] : json.at("adapters").items()) {
+            if (!is_adapter_name(name)) {
+                throw InputError(where, cat("'", name, "' cannot be the name of an adapter"),
+                                 delete_hint);
+            }
             status.adapters.push_back(adapter_progress(name, adapter));
         }
         return status;
     } catch (const OrderedJson::exception& error) {
-        throw InputError(where, cat("cannot be read as the status of a run: ", error.what()),
-                         "delete the file; a running job writes it anew");
+        throw InputError(where, "cannot be read as the status of a run: " + json_reason(error),
+                         delete_hint);
     }
 }
 

@@ -40,7 +40,7 @@ inline constexpr const char* status_file_name = "status.json";
 
 /// Numbers that are not finite become null and come back empty.
 std::string to_json(const RunStatus& status);
-/// Throws InputError at `where`.
+/// Throws InputError at `where` when it is damaged or names an adapter as none can be called.
 RunStatus run_status_from_json(const std::string& text, const std::string& where);
 
 /// "2026-03-01 14:05:09", local time.

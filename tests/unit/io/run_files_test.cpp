@@ -23,6 +23,12 @@ TEST(MetricsFile, TornLinesAreNoRows) {
     EXPECT_FALSE(metrics_row("[]"));
     EXPECT_FALSE(metrics_row("{\"loss\": 1}"));
     EXPECT_FALSE(metrics_row(""));
+    EXPECT_FALSE(metrics_row("{\"step\": 1099511627776}"));
+    EXPECT_FALSE(metrics_row("{\"step\": -1}"));
+    EXPECT_FALSE(metrics_row("{\"step\": 1.5}"));
+    EXPECT_FALSE(metrics_row("{\"step\": null}"));
+    EXPECT_FALSE(metrics_row("{\"step\": 1, \"x\": " + std::string(1000, '[') +
+                             std::string(1000, ']') + "}"));
 }
 
 TEST(MetricsFile, NullIsNotFiniteAndAbsentIsEmpty) {
@@ -138,6 +144,29 @@ TEST(StatusFile, DamageIsNamed) {
         } catch (const InputError& error) {
             EXPECT_EQ(error.problems().front().where, "runs/a/status.json");
         }
+    }
+}
+
+TEST(StatusFile, NumbersOutOfRangeAndNamesOfNoAdapter) {
+    RunStatus status;
+    status.state = "running";
+    status.adapters = {{"math", "RUNNING", 3, 9, {}, {}, {}, 7}};
+    const std::string good = to_json(status);
+    EXPECT_NO_THROW(run_status_from_json(good, "x"));
+    const std::pair<const char*, const char*> changes[] = {
+        {"\"round\": 0", "\"round\": 1099511627776"},
+        {"\"rounds\": 0", "\"rounds\": -1"},
+        {"\"step\": 3", "\"step\": 1e300"},
+        {"\"pid\": 0", "\"pid\": -7"},
+        {"\"ranks\": 1", "\"ranks\": \"1\""},
+        {"\"math\"", "\"../..\""},
+        {"\"math\"", "\"a\\u001b[2J\""},
+        {"\"math\"", "\"\""}};
+    for (const auto& [from, to] : changes) {
+        std::string bad = good;
+        ASSERT_NE(bad.find(from), std::string::npos) << from;
+        bad.replace(bad.find(from), std::string(from).size(), to);
+        EXPECT_THROW(run_status_from_json(bad, "x"), InputError) << to;
     }
 }
 

@@ -1,0 +1,65 @@
+#include "report/run_record.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "config/job_yaml.h"
+#include "report/report_page.h"
+#include "support/files.h"
+
+namespace loratrain {
+namespace {
+
+using testing::put;
+
+class RunRecords : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        Job job;
+        job.model.weights = "/base.h5";
+        job.run.dir = dir_.path();
+        job.datasets.resize(1);
+        job.datasets[0].name = "data";
+        job.datasets[0].path = "/data.jsonl";
+        job.adapters.resize(1);
+        job.adapters[0].name = "one";
+        put(dir_.file("resolved.yaml"), to_yaml(job));
+        std::filesystem::create_directories(dir_.file("adapters/one"));
+        put(dir_.file("adapters/one/metrics.jsonl"), "{\"step\": 1, \"loss\": 2.5}\n");
+    }
+    std::string page() const { return report_page(read_run(dir_.path()), {}, 1e9); }
+
+    testing::TempDir dir_;
+};
+
+TEST_F(RunRecords, WhatCannotBeReadIsLeftOut) {
+    const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+    const std::string texts[] = {"",
+                                 "{",
+                                 "[1]",
+                                 "{\"starts\": \"x\"}",
+                                 "{\"starts\": [1, [], {\"started\": {}}]}",
+                                 "{\"starts\": " + deep + "}",
+                                 deep,
+                                 "[{\"allocated\": \"x\"}]",
+                                 "{\"traceEvents\": [1]}",
+                                 "adapters: [{}]"};
+    for (const char* name :
+         {"provenance.json", "memory.json", "status.json", "trace.json", "plan.yaml"}) {
+        for (const std::string& text : texts) {
+            put(dir_.file(name), text);
+            EXPECT_NE(page().find("Provenance"), std::string::npos) << name;
+        }
+        std::filesystem::remove(dir_.file(name));
+        std::filesystem::create_directories(dir_.file(name));
+        EXPECT_NO_THROW(page()) << name << " is a folder";
+        std::filesystem::remove(dir_.file(name));
+    }
+    put(dir_.file("status.json"), "[]");
+    EXPECT_THROW(read_status(dir_.path()), InputError);
+    put(dir_.file("resolved.yaml"), "[]");
+    EXPECT_THROW(page(), InputError);
+}
+
+}  // namespace
+}  // namespace loratrain
