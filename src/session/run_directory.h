@@ -21,7 +21,8 @@ class RunDirectory {
     /// its own; only the log is carried on, and measured costs hold for the new run too. From then
     /// on the log goes to loratrain.log too; it says when the lock of a dead job is taken over and
     /// which damaged checkpoints are passed by.
-    RunDirectory(const Job& job, const CommandLine& command_line, const RunIdentity& identity);
+    RunDirectory(const Job& job, const Plan& plan, const CommandLine& command_line,
+                 const RunIdentity& identity);
 
     /// Checkpoint to continue from; "" = start at step 0.
     std::string checkpoint() const;

@@ -8,6 +8,7 @@
 #include "session/run_preview.h"
 #include "session/session.h"
 #include "train/records/best_adapter.h"
+#include "train/records/exports.h"
 #include "train/records/held_out.h"
 
 /// Training, and what the run directory holds before and after.
@@ -66,6 +67,7 @@ void Session::restore() {
 
 void Session::write_start(const std::string& devices) {
     restore_best_adapters(job_, trainer_->state(), checkpoint_);
+    if (!checkpoint_.empty()) mend_exports(job_, plan_.model, trainer_->state(), checkpoint_);
     directory_->write_records(job_, plan_, identity_, mpi_,
                               command_text(command_line_, mpi_.size()), backend_->description(),
                               devices);

@@ -6,12 +6,12 @@
 
 #include "base/activity.h"
 #include "base/log.h"
-#include "io/adapters/adapter_file.h"
 #include "io/files.h"
 #include "plan/schedule/plan_window.h"
 #include "train/early_stopping.h"
 #include "train/orders/stop_request.h"
 #include "train/records/best_adapter.h"
+#include "train/records/exports.h"
 
 namespace loratrain {
 
@@ -208,11 +208,7 @@ void Conductor::judge_evaluations(const std::vector<AdapterId>& adapters) {
 void Conductor::export_adapter(AdapterId adapter) {
     post(GatherAdapter{adapter});
     const std::vector<NamedTensor> tensors = performer_.gather(adapter);
-    const AdapterJob& job = parts_.job.adapter(adapter);
-    const std::string dir = parts_.job.run.dir + "/adapters/" + job.name;
-    write_adapter(dir, job, parts_.job.model.base_model_name_or_path, tensors);
-    write_text_atomic(dir + "/DONE", done_text(parts_.job.eval, adapters_[adapter].state));
-    log::info("exported " + dir);
+    write_export(parts_.job, adapters_[adapter].state, adapter, tensors);
 }
 
 void Conductor::keep_best(AdapterId adapter) {

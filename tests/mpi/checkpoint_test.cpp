@@ -44,6 +44,8 @@ class Checkpoints : public ::testing::Test {
             partition_layers(static_cast<std::int32_t>(plan_.model.layers), session().size(),
                              CostModel{}, MicrobatchLoad{});
         plan_.adapter_capacity = 8;
+        plan_.adapters.resize(8);
+        for (AdapterPlan& adapter : plan_.adapters) adapter.total_steps = 100;
         plan_.first_admitted = {AdapterId{0}, AdapterId{1}};
         identity_ = {to_yaml(job_), "weights", {"data"}, {""}};
         state_.adapters.resize(3);
@@ -184,7 +186,7 @@ TEST_F(Checkpoints, AReleasedAdapterIsCarriedAlong) {
     expect_equal(*loaded, *want, AdapterId{0});
     expect_equal(*loaded, *want, AdapterId{1});
     if (session().is_root()) {
-        EXPECT_EQ(find_checkpoint(job_, identity_, "")->path, path(7));
+        EXPECT_EQ(find_checkpoint(job_, plan_, identity_, "")->path, path(7));
     }
 }
 
@@ -203,7 +205,7 @@ TEST_F(Checkpoints, AnAdapterAddedSinceThenStartsAfresh) {
     expect_equal(*loaded, *saved, AdapterId{0});
     identity_.job_yaml = to_yaml(job_);
     if (session().is_root()) {
-        EXPECT_TRUE(find_checkpoint(job_, identity_, "").has_value());
+        EXPECT_TRUE(find_checkpoint(job_, plan_, identity_, "").has_value());
     }
 }
 

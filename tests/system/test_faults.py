@@ -318,6 +318,32 @@ class Directory(JobTest):
         self.assertEqual(process.returncode, STOPPED, output)
         self.assertRegex(output, "warning: .*provenance.json")
 
+    def test_wrong_contents_of_a_checkpoint_with_right_checksums(self):
+        self.succeed(run([self.path, "--stop-after", 6]), STOPPED)
+        folder = self.run_dir / "ckpt/6"
+        state = json.loads((folder / "state.json").read_text())
+        state["adapters"]["two"]["steps"] = 2 ** 40
+        (folder / "state.json").write_text(json.dumps(state))
+        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest["files"] = {name: sum_ for name, sum_ in manifest["files"].items()
+                             if name != "state.json"}
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+        process = self.succeed(run([self.path]))
+        self.assertIn("'steps' is 1099511627776", process.stderr)
+        self.assertIn("continuing from " + str(self.run_dir / "ckpt/4"), process.stdout)
+        self.assert_same_adapters()
+
+    def test_damaged_export_is_written_again(self):
+        self.succeed(run([self.path, "--stop-after", 11]), STOPPED)
+        self.assertTrue((self.run_dir / "adapters/two/DONE").exists())
+        path = self.run_dir / "adapters/two/adapter_model.safetensors"
+        good = path.read_bytes()
+        path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+        process = self.succeed(run([self.path]))
+        self.assertRegex(process.stderr, "warning: .*damaged and is written again: .*adapters/two/")
+        self.assertEqual(path.read_bytes(), good)
+        self.assert_same_adapters()
+
     def test_all_checkpoints_damaged(self):
         self.succeed(run([self.path, "--stop-after", 6]), STOPPED)
         self.damage(6)

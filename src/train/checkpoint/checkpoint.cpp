@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -9,6 +10,7 @@
 #include "io/files.h"
 #include "io/json_text.h"
 #include "io/raw_file.h"
+#include "train/checkpoint/stored_adapter.h"
 #include "train/records/best_adapter.h"
 
 namespace loratrain {
@@ -19,20 +21,10 @@ namespace {
 
 constexpr const char* latest_name = "LATEST";
 constexpr const char* manifest_name = "manifest.json";
-constexpr const char* tensors_suffix = ".safetensors";
+constexpr const char* state_name = "state.json";
+constexpr const char* job_name = "job.yaml";
 constexpr const char* temporary_suffix = ".tmp";
 constexpr const char* manifest_format = "loratrain-checkpoint-1";
-
-struct StoredPart {
-    AdapterBank::Part part;
-    const char* suffix;
-};
-
-constexpr StoredPart stored_parts[] = {
-    {AdapterBank::Part::parameters, ""},
-    {AdapterBank::Part::first_moments, ".exp_avg"},
-    {AdapterBank::Part::second_moments, ".exp_avg_sq"},
-};
 
 fs::path checkpoint_root(const Job& job) {
     return fs::path(job.run.dir) / "ckpt";
@@ -48,10 +40,8 @@ void write_adapter_state(const MpiSession& mpi, const Job& job, const Plan& plan
         }
     }
     if (!mpi.is_root()) return;
-    const AdapterBank::Counters counters = bank.counters(adapter);
-    write_safetensors((dir / (job.adapter(adapter).name + tensors_suffix)).string(), stored,
-                      {{"applied_steps", std::to_string(counters.applied_steps)},
-                       {"skipped_steps", std::to_string(counters.skipped_steps)}});
+    write_stored_adapter((dir / stored_adapter_name(job.adapter(adapter))).string(), stored,
+                         bank.counters(adapter));
 }
 
 void write_manifest(const fs::path& dir, const RunIdentity& identity) {
@@ -79,7 +69,7 @@ std::string latest_round(const Job& job) {
 
 /// A released adapter has not changed since the last checkpoint.
 void copy_from_latest(const Job& job, AdapterId adapter, const fs::path& dir) {
-    const std::string name = job.adapter(adapter).name + tensors_suffix;
+    const std::string name = stored_adapter_name(job.adapter(adapter));
     const fs::path source = checkpoint_root(job) / latest_round(job) / name;
     std::error_code error;
     if (!fs::copy_file(source, dir / name, error)) {
@@ -140,16 +130,20 @@ void check_files(const fs::path& dir, const OrderedJson& manifest) {
     problems.throw_if_any();
 }
 
+RunState read_state(const fs::path& dir, const Job& job) {
+    const std::string path = (dir / state_name).string();
+    return run_state_from_json(read_text(path), job, path);
+}
+
 /// What the manifest says about the run, besides its files.
 struct Manifest {
     std::string weights_checksum;
     std::vector<std::string> data_checksums;
 };
 
-void check_identity(const fs::path& dir, const Manifest& manifest, const RunIdentity& identity) {
+void check_identity(const fs::path& dir, const Manifest& manifest, const JobDifference& difference,
+                    const RunIdentity& identity) {
     Problems problems;
-    const std::string job = (dir / "job.yaml").string();
-    const JobDifference difference = compare_jobs(read_text(job), identity.job_yaml, job);
     for (const std::string& line : difference.harmful) {
         problems.add(dir.string(), "the job has changed since this checkpoint: " + line,
                      "restore the old value, or use another run.dir, or start over with "
@@ -170,7 +164,42 @@ void check_identity(const fs::path& dir, const Manifest& manifest, const RunIden
                      "use the same data files, or another run.dir");
     }
     problems.throw_if_any();
-    for (const std::string& line : difference.harmless) log::info("job changed: " + line);
+}
+
+/// State and adapters are what this job could have left. Checksums cannot tell: they are those of
+/// whatever was written.
+void check_contents(const fs::path& dir, const Job& job, const Plan& plan) {
+    const RunState state = read_state(dir, job);
+    Problems problems;
+    const std::int64_t named = round_of(dir.filename().string());
+    if (named >= 0 && named != state.round) {
+        problems.add((dir / state_name).string(),
+                     cat("is the state of round ", state.round, ", not of ", named));
+    }
+    for (std::size_t i = 0; i < job.adapters.size(); ++i) {
+        const AdapterState& adapter = state.adapters[i];
+        const std::int32_t most = plan.adapters[i].total_steps;
+        if (adapter.steps > most) {
+            problems.add((dir / state_name).string(),
+                         cat("adapter ", job.adapters[i].name, " has taken ", adapter.steps,
+                             " steps, has only ", most));
+        }
+        const fs::path file = dir / stored_adapter_name(job.adapters[i]);
+        const fs::path best = dir / kept_best_name(job.adapters[i]);
+        try {
+            if (adapter.steps > 0 || fs::exists(file)) {
+                check_stored_adapter(file.string(), job.adapters[i], plan.model);
+            }
+            if (fs::exists(best)) {
+                check_stored_parameters(best.string(), job.adapters[i], plan.model);
+            }
+        } catch (const UnreadableFile&) {
+            throw;
+        } catch (const InputError& error) {
+            problems.add(error);
+        }
+    }
+    problems.throw_if_any();
 }
 
 /// The manifest of an undamaged checkpoint; InputError names every damaged file.
@@ -196,23 +225,45 @@ std::vector<std::int64_t> rounds_to_try(const Job& job) {
     return rounds;
 }
 
-FoundCheckpoint newest_undamaged(const Job& job, const RunIdentity& identity,
+/// What throws InputError when it is damaged, or when it belongs to another job.
+void check_checkpoint(const fs::path& dir, const Job& job, const Plan& plan,
+                      const RunIdentity& identity, const std::function<void(InputError)>& damaged) {
+    const auto judge = [&](const std::function<void()>& work) {
+        try {
+            work();
+            return true;
+        } catch (const UnreadableFile&) {
+            throw;
+        } catch (const InputError& error) {
+            damaged(error);
+            return false;
+        }
+    };
+    Manifest manifest;
+    JobDifference difference;
+    const bool whole = judge([&] {
+        manifest = checked_manifest(dir);
+        const std::string path = (dir / job_name).string();
+        difference = compare_jobs(read_text(path), identity.job_yaml, path);
+    });
+    if (!whole) return;
+    check_identity(dir, manifest, difference, identity);
+    if (!judge([&] { check_contents(dir, job, plan); })) return;
+    for (const std::string& line : difference.harmless) log::info("job changed: " + line);
+}
+
+FoundCheckpoint newest_undamaged(const Job& job, const Plan& plan, const RunIdentity& identity,
                                  const std::vector<std::int64_t>& rounds) {
     FoundCheckpoint found;
     Problems damage;
     for (const std::int64_t round : rounds) {
         const fs::path dir = checkpoint_root(job) / std::to_string(round);
-        Manifest manifest;
-        try {
-            manifest = checked_manifest(dir);
-        } catch (const UnreadableFile&) {
-            throw;
-        } catch (const InputError& error) {
+        const std::size_t before = found.damaged.size();
+        check_checkpoint(dir, job, plan, identity, [&](const InputError& error) {
             damage.add(error);
             found.damaged.push_back(dir.string() + ": " + error.what());
-            continue;
-        }
-        check_identity(dir, manifest, identity);
+        });
+        if (found.damaged.size() > before) continue;
         found.path = dir.string();
         found.set_back = !found.damaged.empty();
         return found;
@@ -221,26 +272,6 @@ FoundCheckpoint newest_undamaged(const Job& job, const RunIdentity& identity,
                "start over with --restart never");
     damage.throw_if_any();
     return found;
-}
-
-std::int64_t metadata_number(const SafetensorsFile& file, const char* key) {
-    const auto found = file.metadata().find(key);
-    return found == file.metadata().end() ? 0 : std::stoll(found->second);
-}
-
-void load_adapter(const std::string& path, const AdapterJob& job, const ModelSpec& model,
-                  const StagePlan& stage, AdapterId adapter, AdapterBank& bank) {
-    const SafetensorsFile file(path);
-    for (const StoredPart& part : stored_parts) {
-        std::vector<NamedTensor> tensors =
-            adapter_tensors(job, model, layers_of(stage, adapter), part.part);
-        for (NamedTensor& tensor : tensors) {
-            tensor.values = file.read_floats(tensor.name + part.suffix);
-        }
-        bank.upload(adapter, part.part, tensors);
-    }
-    bank.set_counters(
-        adapter, {metadata_number(file, "applied_steps"), metadata_number(file, "skipped_steps")});
 }
 
 }  // namespace
@@ -267,8 +298,8 @@ void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, Ad
         }
     }
     if (!mpi.is_root()) return;
-    write_text_atomic((temporary / "state.json").string(), to_json(state, job));
-    write_text_atomic((temporary / "job.yaml").string(), identity.job_yaml);
+    write_text_atomic((temporary / state_name).string(), to_json(state, job));
+    write_text_atomic((temporary / job_name).string(), identity.job_yaml);
     keep_best_adapters(job, state, temporary.string());
     write_manifest(temporary, identity);
     replace_directory(temporary.string(), target.string());
@@ -276,27 +307,26 @@ void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, Ad
     remove_old(job, state.round);
 }
 
-std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const RunIdentity& identity,
+std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const Plan& plan,
+                                               const RunIdentity& identity,
                                                const std::string& asked) {
     if (!asked.empty()) {
-        check_identity(asked, checked_manifest(asked), identity);
+        check_checkpoint(asked, job, plan, identity, [](const InputError& error) { throw error; });
         return FoundCheckpoint{asked, true, {}};
     }
     const std::vector<std::int64_t> rounds = rounds_to_try(job);
     if (rounds.empty()) return std::nullopt;
-    return newest_undamaged(job, identity, rounds);
+    return newest_undamaged(job, plan, identity, rounds);
 }
 
 RunState load_checkpoint(const std::string& path, const Job& job, const ModelSpec& model,
                          const StagePlan& stage, AdapterBank& bank) {
-    const std::string state_path = (fs::path(path) / "state.json").string();
-    RunState state = run_state_from_json(read_text(state_path), job, state_path);
+    RunState state = read_state(path, job);
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {
-        const std::string file =
-            (fs::path(path) / (job.adapters[i].name + tensors_suffix)).string();
+        const std::string file = (fs::path(path) / stored_adapter_name(job.adapters[i])).string();
         const bool begun = state.adapters[i].steps > 0;
         if (!begun && !fs::exists(file)) continue;
-        load_adapter(file, job.adapters[i], model, stage, static_cast<AdapterId>(i), bank);
+        load_stored_adapter(file, job.adapters[i], model, stage, static_cast<AdapterId>(i), bank);
     }
     return state;
 }

@@ -36,10 +36,12 @@ struct FoundCheckpoint {
 
 /// The checkpoint to continue from: `asked` (a path), or with "" the newest undamaged one of
 /// <run.dir>/ckpt, from LATEST backwards. Root only. None when there is none (asked = "");
-/// InputError when it is damaged (checksums; asked = "": when all are), was written by a job that
-/// differs in a harmful key (the differences are listed), or for other weights or data; an
-/// UnreadableFile is no damage, but ends the search. Datasets added at the end are no difference.
-std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const RunIdentity& identity,
+/// InputError when it is damaged (checksums, or contents that this job cannot have left; asked =
+/// "": when all are), was written by a job that differs in a harmful key (the differences are
+/// listed), or for other weights or data; an UnreadableFile is no damage, but ends the search.
+/// Datasets added at the end are no difference. Of `plan` the model and the adapters are used.
+std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const Plan& plan,
+                                               const RunIdentity& identity,
                                                const std::string& asked);
 
 /// Loads the stage's part of every adapter that has a file in checkpoint directory `path`, those

@@ -13,17 +13,42 @@ namespace {
 
 AdapterStatus status_from_name(const std::string& name) {
     for (const AdapterStatus status :
-         {AdapterStatus::waiting, AdapterStatus::done, AdapterStatus::stopped_early,
-          AdapterStatus::stopped, AdapterStatus::failed}) {
+         {AdapterStatus::running, AdapterStatus::waiting, AdapterStatus::done,
+          AdapterStatus::stopped_early, AdapterStatus::stopped, AdapterStatus::failed}) {
         if (name == status_name(status)) return status;
     }
-    return AdapterStatus::running;
+    throw JsonRefusal(cat("status '", name, "' is not known"));
 }
 
 /// JSON writes a number that is not finite as null.
 double number(const OrderedJson& entry, const char* key) {
     const OrderedJson& value = entry.at(key);
     return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
+AdapterState adapter_state(const OrderedJson& entry) {
+    AdapterState a;
+    a.steps = whole_number(entry, "steps");
+    a.bad_steps_in_row = whole_number(entry, "bad_steps_in_row");
+    a.status = status_from_name(entry.at("status").get<std::string>());
+    a.last_loss = number(entry, "last_loss");
+    a.first_eval_loss = number(entry, "first_eval_loss");
+    a.last_eval_loss = number(entry, "last_eval_loss");
+    a.first_exact_match = number(entry, "first_exact_match");
+    a.last_exact_match = number(entry, "last_exact_match");
+    if (!entry.contains("best_step")) return a;  // of a version before 0.2
+    a.best_eval_loss = number(entry, "best_eval_loss");
+    a.best_step = whole_number(entry, "best_step");
+    a.evaluations_without_gain = whole_number(entry, "evaluations_without_gain");
+    return a;
+}
+
+/// What no run can have come to, "" = nothing.
+std::string inconsistency(const AdapterState& a, std::int32_t round) {
+    if (a.steps > round) return cat("has taken ", a.steps, " steps in ", round, " rounds");
+    if (a.bad_steps_in_row > a.steps) return cat("has ", a.bad_steps_in_row, " bad steps");
+    if (a.best_step > a.steps) return cat("was best at step ", a.best_step, " of ", a.steps);
+    return "";
 }
 
 }  // namespace
@@ -109,39 +134,26 @@ std::string to_json(const RunState& state, const Job& job) {
 }
 
 RunState run_state_from_json(const std::string& text, const Job& job, const std::string& where) {
+    const auto damaged = [&](const std::string& why) {
+        return InputError(where, "cannot be read as the state of this job: " + why,
+                          "delete this checkpoint directory to continue from the one before it");
+    };
     try {
         const OrderedJson json = parse_ordered_json(text);
         RunState state;
-        state.round = json.at("round").get<std::int32_t>();
+        state.round = whole_number(json, "round");
         state.elapsed_seconds = json.at("elapsed_seconds").get<double>();
         for (const AdapterJob& adapter : job.adapters) {
-            AdapterState a;
             const OrderedJson& entries = json.at("adapters");
-            if (!entries.contains(adapter.name)) {
-                a.status = AdapterStatus::waiting;
-                state.adapters.push_back(a);
-                continue;
-            }
-            const OrderedJson& entry = entries.at(adapter.name);
-            a.steps = entry.at("steps").get<std::int32_t>();
-            a.bad_steps_in_row = entry.at("bad_steps_in_row").get<std::int32_t>();
-            a.status = status_from_name(entry.at("status").get<std::string>());
-            a.last_loss = number(entry, "last_loss");
-            a.first_eval_loss = number(entry, "first_eval_loss");
-            a.last_eval_loss = number(entry, "last_eval_loss");
-            a.first_exact_match = number(entry, "first_exact_match");
-            a.last_exact_match = number(entry, "last_exact_match");
-            // Absent from checkpoints of versions before 0.2.
-            a.best_eval_loss = entry.value("best_eval_loss", a.best_eval_loss);
-            a.best_step = entry.value("best_step", a.best_step);
-            a.evaluations_without_gain =
-                entry.value("evaluations_without_gain", a.evaluations_without_gain);
-            state.adapters.push_back(a);
+            AdapterState& a = state.adapters.emplace_back();
+            a.status = AdapterStatus::waiting;
+            if (entries.contains(adapter.name)) a = adapter_state(entries.at(adapter.name));
+            const std::string problem = inconsistency(a, state.round);
+            if (!problem.empty()) throw damaged(cat("adapter ", adapter.name, " ", problem));
         }
         return state;
     } catch (const OrderedJson::exception& error) {
-        throw InputError(where, cat("cannot be read as the state of this job: ", error.what()),
-                         "delete this checkpoint directory to continue from the one before it");
+        throw damaged(json_reason(error));
     }
 }
 

@@ -17,7 +17,7 @@ fs::path best_dir(const Job& job, std::size_t adapter) {
 }
 
 fs::path kept_file(const Job& job, std::size_t adapter, const std::string& checkpoint) {
-    return fs::path(checkpoint) / (job.adapters[adapter].name + ".best");
+    return fs::path(checkpoint) / kept_best_name(job.adapters[adapter]);
 }
 
 std::vector<NamedTensor> read_tensors(const fs::path& path) {
@@ -30,6 +30,10 @@ std::vector<NamedTensor> read_tensors(const fs::path& path) {
 }
 
 }  // namespace
+
+std::string kept_best_name(const AdapterJob& adapter) {
+    return adapter.name + ".best";
+}
 
 void write_best_adapter(const Job& job, const AdapterState& state, AdapterId adapter,
                         const std::vector<NamedTensor>& tensors) {

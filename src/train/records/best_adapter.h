@@ -13,8 +13,11 @@ namespace loratrain {
 void write_best_adapter(const Job& job, const AdapterState& state, AdapterId adapter,
                         const std::vector<NamedTensor>& tensors);
 
-/// Puts the weights of every best/ into a checkpoint directory (<name>.best), as `state` may be
-/// continued after a later best was written.
+/// Name of a best/'s weights in a checkpoint directory: "<name>.best", a safetensors file.
+std::string kept_best_name(const AdapterJob& adapter);
+
+/// Puts the weights of every best/ into a checkpoint directory, as `state` may be continued after a
+/// later best was written.
 void keep_best_adapters(const Job& job, const RunState& state, const std::string& checkpoint);
 
 /// Makes every best/ that of `state`, from its checkpoint; removes those it does not know.

@@ -1,16 +1,21 @@
 #include "train/checkpoint/checkpoint.h"
 
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "base/error.h"
+#include "base/shape.h"
 #include "config/job_yaml.h"
 #include "io/files.h"
+#include "support/small_model.h"
+#include "train/checkpoint/stored_adapter.h"
 #include "unit/train/run_folder.h"
 
 namespace loratrain::test {
 namespace {
 
-/// A checkpoint written by hand: job.yaml and one data file.
+/// Checkpoints written by hand.
 class FindCheckpoint : public ::testing::Test {
   protected:
     void SetUp() override {
@@ -19,26 +24,61 @@ class FindCheckpoint : public ::testing::Test {
         dataset.path = "data.jsonl";
         folder_.job.datasets.push_back(dataset);
         folder_.job.model.weights = "base.h5";
+        for (AdapterJob& adapter : folder_.job.adapters) adapter.max_steps = total_steps;
         identity_ = {to_yaml(folder_.job), "weights", {"data"}, {}};
+        plan_.model = small_model(1);
+        plan_.adapters = {{"first", 8, 2, total_steps}, {"second", 8, 2, total_steps}};
         folder_.write("ckpt/LATEST", "8\n");
         write(8);
         write(4);
     }
+    /// Both adapters took all steps; `first` has a best state.
     void write(int round) const {
-        const std::string dir = "ckpt/" + std::to_string(round) + "/";
+        const std::string dir = dir_of(round);
+        RunState state;
+        state.round = round;
+        state.adapters.resize(2);
+        for (AdapterState& adapter : state.adapters) adapter.steps = round;
         folder_.write(dir + "job.yaml", identity_.job_yaml);
-        folder_.write(dir + "first.safetensors", "numbers");
+        folder_.write(dir + "state.json", to_json(state, folder_.job));
+        for (const AdapterJob& adapter : folder_.job.adapters) write_adapter_of(dir, adapter, {});
+        write_safetensors(folder_.path(dir + "first.best"),
+                          tensors(folder_.job.adapters[0], std::span(stored_parts).first(1)));
+        write_manifest(round);
+    }
+    /// With checksums of what is there now.
+    void write_manifest(int round) const {
+        const std::string dir = dir_of(round);
         nlohmann::json manifest;
         manifest["format"] = "loratrain-checkpoint-1";
         manifest["weights_checksum"] = "weights";
         manifest["data_checksums"] = {"data"};
-        for (const char* name : {"job.yaml", "first.safetensors"}) {
+        for (const char* name :
+             {"job.yaml", "state.json", "first.safetensors", "second.safetensors", "first.best"}) {
             manifest["files"][name] = file_checksum(folder_.path(dir + name));
         }
         folder_.write(dir + "manifest.json", manifest.dump());
     }
+    void write_adapter_of(const std::string& dir, const AdapterJob& adapter,
+                          const std::map<std::string, std::string>& metadata) const {
+        write_safetensors(folder_.path(dir + adapter.name + ".safetensors"),
+                          tensors(adapter, stored_parts), metadata);
+    }
+    std::vector<NamedTensor> tensors(const AdapterJob& adapter,
+                                     std::span<const StoredPart> parts) const {
+        std::vector<NamedTensor> all;
+        for (const StoredPart& part : parts) {
+            for (NamedTensor& tensor : adapter_tensors(adapter, plan_.model, {0, 1}, part.part)) {
+                tensor.name += part.suffix;
+                tensor.values.assign(static_cast<std::size_t>(element_count(tensor.shape)), 0.5F);
+                all.push_back(std::move(tensor));
+            }
+        }
+        return all;
+    }
+    static std::string dir_of(int round) { return "ckpt/" + std::to_string(round) + "/"; }
     std::optional<std::string> find(const std::string& asked = "") const {
-        const auto found = find_checkpoint(folder_.job, identity_, asked);
+        const auto found = find_checkpoint(folder_.job, plan_, identity_, asked);
         return found ? std::optional(found->path) : std::nullopt;
     }
     /// Text of the problems that finding raises.
@@ -51,8 +91,11 @@ class FindCheckpoint : public ::testing::Test {
         return "";
     }
 
+    static constexpr std::int32_t total_steps = 8;
+
     RunFolder folder_;
     RunIdentity identity_;
+    Plan plan_;
 };
 
 TEST_F(FindCheckpoint, LatestOrTheOneAskedFor) {
@@ -67,9 +110,9 @@ TEST_F(FindCheckpoint, LatestOrTheOneAskedFor) {
 }
 
 TEST_F(FindCheckpoint, TheOneBeforeADamagedOne) {
-    EXPECT_FALSE(find_checkpoint(folder_.job, identity_, "")->set_back);
+    EXPECT_FALSE(find_checkpoint(folder_.job, plan_, identity_, "")->set_back);
     folder_.write("ckpt/8/first.safetensors", "numbert");
-    const auto found = find_checkpoint(folder_.job, identity_, "");
+    const auto found = find_checkpoint(folder_.job, plan_, identity_, "");
     EXPECT_EQ(found->path, folder_.path("ckpt/4"));
     EXPECT_TRUE(found->set_back);
     ASSERT_EQ(found->damaged.size(), 1U);
@@ -100,6 +143,56 @@ TEST_F(FindCheckpoint, DamageNamesTheFile) {
     std::filesystem::remove_all(folder_.path("ckpt/8"));
     EXPECT_NE(problem(folder_.path("ckpt/8")).find(folder_.path("ckpt/8")), std::string::npos);
     EXPECT_EQ(find(folder_.path("ckpt/4")), folder_.path("ckpt/4"));
+}
+
+TEST_F(FindCheckpoint, WrongContentsWithRightChecksums) {
+    const AdapterJob& second = folder_.job.adapters[1];
+    const auto state_with = [&](const char* from, const char* to) {
+        std::string text = folder_.read("ckpt/8/state.json");
+        ASSERT_NE(text.find(from), std::string::npos) << from;
+        text.replace(text.find(from), std::string(from).size(), to);
+        folder_.write("ckpt/8/state.json", text);
+    };
+    AdapterJob other = second;
+    other.r = second.r + 1;
+    const std::pair<std::function<void()>, std::string> cases[] = {
+        {[&] {
+             write_adapter_of("ckpt/8/", second, {{"applied_steps", "abc"}});
+         },
+         "'abc'"},
+        {[&] {
+             write_adapter_of("ckpt/8/", second, {{"skipped_steps", "-1"}});
+         },
+         "'-1'"},
+        {[&] {
+             write_adapter_of("ckpt/8/", second, {{"applied_steps", "1099511627776"}});
+         },
+         "applied_steps is '1099511627776'"},
+        {[&] { write_adapter_of("ckpt/8/", other, {}); }, "must be F32 ["},
+        {[&] { folder_.write("ckpt/8/second.safetensors", "numbers"); }, "second.safetensors"},
+        {[&] { folder_.write("ckpt/8/first.best", ""); }, "first.best"},
+        {[&] {
+             write_safetensors(folder_.path("ckpt/8/first.best"), tensors(second, stored_parts));
+         },
+         "first.best: has "},
+        {[&] { folder_.write("ckpt/8/job.yaml", "{"); }, "job.yaml: is damaged"},
+        {[&] { state_with("\"round\": 8", "\"round\": 9"); }, "round 9, not of 8"},
+        {[&] { state_with("\"steps\": 8", "\"steps\": -8"); }, "'steps' is -8"},
+        {[&] { state_with("RUNNING", "GONE"); }, "status 'GONE'"}};
+    for (const auto& [damage, what] : cases) {
+        write(8);
+        EXPECT_EQ(find(), folder_.path("ckpt/8"));
+        damage();
+        write_manifest(8);
+        const auto found = find_checkpoint(folder_.job, plan_, identity_, "");
+        EXPECT_EQ(found->path, folder_.path("ckpt/4")) << what;
+        ASSERT_EQ(found->damaged.size(), 1U) << what;
+        EXPECT_NE(found->damaged[0].find(what), std::string::npos) << found->damaged[0];
+        EXPECT_NE(problem(folder_.path("ckpt/8")).find(what), std::string::npos) << what;
+    }
+    write(8);
+    plan_.adapters[0].total_steps = 7;
+    EXPECT_EQ(find(), folder_.path("ckpt/4"));
 }
 
 TEST_F(FindCheckpoint, OtherWeightsDataOrJob) {

@@ -142,6 +142,31 @@ TEST(RunState, WhatDoneSays) {
               " at step 12\n");
 }
 
+TEST(RunState, ValuesThatNoRunCanHave) {
+    const RunFolder folder;
+    const std::string good = to_json(example(), folder.job);
+    EXPECT_NO_THROW(run_state_from_json(good, folder.job, "x"));
+    const std::pair<const char*, const char*> changes[] = {
+        {"\"round\": 17", "\"round\": 1099511627776"},
+        {"\"round\": 17", "\"round\": 16"},
+        {"\"round\": 17", "\"round\": \"abc\""},
+        {"\"steps\": 17", "\"steps\": -1"},
+        {"\"steps\": 17", "\"steps\": 17.5"},
+        {"\"steps\": 9", "\"steps\": 4294967305"},
+        {"\"bad_steps_in_row\": 5", "\"bad_steps_in_row\": 10"},
+        {"\"best_step\": 12", "\"best_step\": 18"},
+        {"\"evaluations_without_gain\": 2", "\"evaluations_without_gain\": -2"},
+        {"\"RUNNING\"", "\"WALKING\""},
+        {"\"last_loss\": 0.1", "\"last_loss\": [0.1]"},
+        {"\"elapsed_seconds\"", "\"elapsed\""}};
+    for (const auto& [from, to] : changes) {
+        std::string bad = good;
+        ASSERT_NE(bad.find(from), std::string::npos) << from;
+        bad.replace(bad.find(from), std::string(from).size(), to);
+        EXPECT_THROW(run_state_from_json(bad, folder.job, "x"), InputError) << to;
+    }
+}
+
 TEST(RunState, DamageIsAnInputErrorThatNamesTheFile) {
     const RunFolder folder;
     std::string text = to_json(example(), folder.job);

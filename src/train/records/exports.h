@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "io/safetensors.h"
+#include "train/checkpoint/run_state.h"
+
+namespace loratrain {
+
+/// adapters/<name>/ of an adapter that has ended: a PEFT directory with a file DONE. Root only.
+void write_export(const Job& job, const AdapterState& state, AdapterId adapter,
+                  const std::vector<NamedTensor>& tensors);
+
+/// Looks at what a run that continues from directory `checkpoint` has exported before: a weights
+/// file that does not hold what the checkpoint does, a config that does not fit it or a missing
+/// file is a warning, and the export is written again. Root only.
+void mend_exports(const Job& job, const ModelSpec& model, const RunState& state,
+                  const std::string& checkpoint);
+
+}  // namespace loratrain
