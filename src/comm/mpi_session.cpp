@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -57,6 +58,24 @@ class Node {
   private:
     MPI_Comm node_ = MPI_COMM_NULL;
 };
+
+/// The first number of OMP_NUM_THREADS ("8", "8,2"), which may be too large for an int; 0 = none.
+int wanted_threads(const char* text) {
+    if (text == nullptr) return 0;
+    const long number = std::strtol(text, nullptr, 10);
+    return static_cast<int>(std::clamp<long>(number, 0, std::numeric_limits<int>::max()));
+}
+
+/// OpenMP ends the program without a word where it cannot start so many.
+void check_threads(int threads, int processors, const char* wanted) {
+    constexpr int always_allowed = 256;
+    const int most = std::max(always_allowed, 4 * processors);
+    if (threads <= most) return;
+    throw InputError("OMP_NUM_THREADS",
+                     cat("'", wanted, "' threads for each rank on a host of ", processors,
+                         processors == 1 ? " processor" : " processors"),
+                     cat("give at most ", most, ", or leave it out"));
+}
 
 }  // namespace
 
@@ -124,7 +143,10 @@ int threads_per_rank(const MpiSession& mpi) {
 
 int threads_per_rank(const MpiSession& mpi, int host_size) {
     const char* wanted = std::getenv("OMP_NUM_THREADS");
-    if (wanted != nullptr && std::atoi(wanted) > 0) return std::atoi(wanted);
+    if (const int threads = wanted_threads(wanted); threads > 0) {
+        check_threads(threads, mpi.host_processors(), wanted);
+        return threads;
+    }
     const cpu_set_t set = bound_processors();
     const int bound = CPU_COUNT(&set);
     const bool bound_apart = bound * host_size <= mpi.host_processors();

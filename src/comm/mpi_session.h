@@ -67,7 +67,8 @@ class MpiSession {
 };
 
 /// OpenMP threads for this rank: OMP_NUM_THREADS where set; else the processors this process is
-/// bound to, shared among the program's ranks of the host when they are not bound apart.
+/// bound to, shared among the program's ranks of the host when they are not bound apart. InputError
+/// for more than OpenMP can be expected to start.
 int threads_per_rank(const MpiSession& mpi);
 /// The same if so many ranks had been started on this host.
 int threads_per_rank(const MpiSession& mpi, int host_size);
