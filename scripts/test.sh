@@ -4,6 +4,7 @@
 # release build. A test that starts several processes (labels system and mpi) may fail once: it runs
 # again and is listed as flaky. Ends with "N passed, N failed" over all.
 # LORATRAIN_FAULTS, LORATRAIN_EARLY_STOPS: random kills and stops; the tests' own numbers are larger.
+# LORATRAIN_FULL_TESTS=1: all random cases of the unit tests, ten times as many under the sanitizers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install_packages.sh
@@ -47,4 +48,4 @@ ASAN_OPTIONS=detect_leaks=0 run_tests build-sanitize -L 'mpi|sanitize' --repeat 
 scripts/build.sh build-test -DLORATRAIN_TESTS=ON
 wait
 run_tests build-test -LE 'mpi|system' "$@"
-run_tests build-test -L 'mpi|system' --repeat until-pass:2 "$@"
+run_tests build-test -L 'mpi|system' -LE once --repeat until-pass:2 "$@"

@@ -6,11 +6,12 @@ foreach(name no_flock failing_files)
   add_library(loratrain_${name} MODULE "${CMAKE_CURRENT_LIST_DIR}/support/${name}.c")
 endforeach()
 
-# loratrain_system_test(NAME TIMEOUT [label...]); label sanitize: also run under the sanitizers.
-# Another test may run beside each: most of their time goes into starting and ending processes.
+# loratrain_system_test(NAME TIMEOUT [label...]); label sanitize: also run under the sanitizers; once:
+# run there only by scripts/test.sh. Another test may run beside each: most of their time goes into
+# starting and ending processes. TESTS_NAME: what to run of test_NAME.py, all where not set.
 function(loratrain_system_test name timeout)
   add_test(NAME system.${name}
-           COMMAND ${Python3_EXECUTABLE} run_tests.py test_${name}
+           COMMAND ${Python3_EXECUTABLE} run_tests.py test_${name}${TESTS_${name}}
            WORKING_DIRECTORY "${CMAKE_CURRENT_LIST_DIR}/system")
   set_tests_properties(system.${name} PROPERTIES
     LABELS "system;${ARGN}" TIMEOUT ${timeout} SKIP_RETURN_CODE 77
@@ -19,12 +20,15 @@ LORATRAIN_NO_FLOCK=$<TARGET_FILE:loratrain_no_flock>;\
 LORATRAIN_FAILING_FILES=$<TARGET_FILE:loratrain_failing_files>")
 endfunction()
 
+if(LORATRAIN_SANITIZE)
+  set(TESTS_golden .Golden.test_qwen3)  # the other families take the same code
+endif()
 loratrain_system_test(golden 900 sanitize)
 loratrain_system_test(resume 600)
 loratrain_system_test(invariance 600)
 loratrain_system_test(backends 300)
 loratrain_system_test(policies 300)
-loratrain_system_test(bad_input 600 sanitize)
+loratrain_system_test(bad_input 600 sanitize once)
 loratrain_system_test(quickstart 300)
 loratrain_system_test(dry_run 300)
 loratrain_system_test(memory 600)

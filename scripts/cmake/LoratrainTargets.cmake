@@ -19,6 +19,15 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(loratrain_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds>)
 endif()
+if(LORATRAIN_UNITY)
+  # A variable may have the name of something in another source; GCC takes a source that another one
+  # includes for a header.
+  target_compile_options(loratrain_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(loratrain_options INTERFACE
+      $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+  endif()
+endif()
 if(LORATRAIN_WERROR)
   target_compile_options(loratrain_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
@@ -47,6 +56,15 @@ function(loratrain_precompile name)
 endfunction()
 loratrain_precompile(loratrain_headers)
 
+# loratrain_unity(TARGET): compiles the sources of a target eight at a time where LORATRAIN_UNITY asks,
+# so what they name in anonymous namespaces must differ within a module.
+function(loratrain_unity target)
+  if(NOT LORATRAIN_UNITY)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+endfunction()
+
 # loratrain_module(NAME [LINKS module...] [PRIVATE target...])
 # All .cpp files below src/NAME and its subfolders, but those of the CUDA backend
 # (LoratrainCuda.cmake), become the library loratrain_NAME.
@@ -61,6 +79,7 @@ function(loratrain_module name)
   target_link_libraries(loratrain_${name} PUBLIC loratrain_options PRIVATE ${ARG_PRIVATE})
   if(NOT "OpenMP::OpenMP_CXX" IN_LIST ARG_PRIVATE)  # compiles with other options
     target_precompile_headers(loratrain_${name} REUSE_FROM loratrain_headers)
+    loratrain_unity(loratrain_${name})
   endif()
 endfunction()
 

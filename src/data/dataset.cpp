@@ -11,8 +11,6 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::int32_t no_target = -100;
-
 /// What one pass over a file gathers, sample by sample.
 class Survey {
   public:

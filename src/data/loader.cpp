@@ -14,7 +14,6 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::int32_t no_target = -100;
 constexpr std::int32_t pad_token = 0;
 
 /// The order of reading and the queue between the two threads.

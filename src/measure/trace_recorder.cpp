@@ -20,11 +20,11 @@ std::string wait_name(ActionKind kind) {
 }
 
 std::vector<TraceShare> shares_in(const Job& job, const Microbatch& microbatch) {
-    std::vector<TraceShare> shares;
+    std::vector<TraceShare> result;
     for (const Segment& segment : microbatch.segments) {
-        shares.push_back({job.adapter(segment.adapter).name, segment.tokens()});
+        result.push_back({job.adapter(segment.adapter).name, segment.tokens()});
     }
-    return shares;
+    return result;
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "base/text.h"
-#include "report/axis.h"
+#include "report/chart_axis.h"
 #include "report/html.h"
 
 namespace loratrain {
@@ -28,8 +28,8 @@ std::string number(double value) {
 
 /// Maps values to the drawing.
 struct Frame {
-    Axis x;
-    Axis y;
+    ChartAxis x;
+    ChartAxis y;
     double px(double value) const { return left + x.position(value) * (width - left - right); }
     double py(double value) const {
         return height - bottom - y.position(value) * (height - top - bottom);
@@ -46,10 +46,10 @@ Frame frame_of(const LineChart& chart) {
             ys.push_back(point.y);
         }
     }
-    const bool logarithm = chart.logarithm && Axis::wants_logarithm(ys);
-    Axis x(xs, false);
+    const bool logarithm = chart.logarithm && ChartAxis::wants_logarithm(ys);
+    ChartAxis x(xs, false);
     x.fit_tightly(xs);
-    return {x, Axis(ys, logarithm, chart.from_zero)};
+    return {x, ChartAxis(ys, logarithm, chart.from_zero)};
 }
 
 std::string line_markup(double x1, double y1, double x2, double y2, const char* css) {

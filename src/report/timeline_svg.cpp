@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/text.h"
-#include "report/axis.h"
+#include "report/chart_axis.h"
 #include "report/html.h"
 
 namespace loratrain {
@@ -187,7 +187,7 @@ class TimelinePicture {
     std::string axis_markup(double floor) const {
         const TimeUnit unit = unit_for(range_.to - range_.from);
         const std::vector<double> ends{0.0, (range_.to - range_.from) * unit.factor};
-        Axis axis(ends, false, true);
+        ChartAxis axis(ends, false, true);
         axis.fit_tightly(ends);
         std::string markup;
         for (const Tick& tick : axis.ticks()) {

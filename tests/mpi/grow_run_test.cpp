@@ -16,8 +16,8 @@
 namespace loratrain::mpi_test {
 namespace {
 
+using test::has;
 using test::small_model;
-using testing::has;
 
 namespace fs = std::filesystem;
 

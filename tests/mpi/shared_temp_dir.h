@@ -22,7 +22,7 @@ class SharedTempDir {
     const std::string& path() const { return path_; }
 
   private:
-    std::optional<testing::TempDir> made_;  ///< the root's
+    std::optional<test::TempDir> made_;  ///< the root's
     std::string path_;
 };
 

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 
-namespace loratrain::testing {
+namespace loratrain::test {
 
 /// A directory of its own, removed at the end.
 class TempDir {
@@ -53,4 +53,4 @@ inline std::string get(const std::string& path) {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-}  // namespace loratrain::testing
+}  // namespace loratrain::test

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace loratrain::testing {
+namespace loratrain::test {
 
 /// The problems of the InputError that `action` throws; empty and a test failure if none.
 inline std::vector<Problem> problems_of(const std::function<void()>& action) {
@@ -39,4 +39,4 @@ inline ::testing::AssertionResult has(const std::string& text, const std::string
     return ::testing::AssertionFailure() << "no '" << part << "' in:\n" << text;
 }
 
-}  // namespace loratrain::testing
+}  // namespace loratrain::test

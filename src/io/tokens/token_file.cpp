@@ -7,8 +7,6 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::int32_t no_target = -100;
-
 void append_bytes(const std::string& text, bool trained, TokenSample& sample) {
     for (const char c : text) {
         const auto id = static_cast<std::int32_t>(static_cast<unsigned char>(c));

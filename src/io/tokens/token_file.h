@@ -8,7 +8,10 @@
 
 namespace loratrain {
 
-/// One tokenised sample; labels not yet shifted, -100 = not a target.
+/// Label of a token that is not a target, as in Hugging Face's data collators.
+inline constexpr std::int32_t no_target = -100;
+
+/// One tokenised sample; labels not yet shifted, no_target where there is none.
 struct TokenSample {
     std::vector<std::int32_t> input_ids;
     std::vector<std::int32_t> labels;

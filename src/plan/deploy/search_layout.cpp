@@ -20,7 +20,7 @@ constexpr std::int64_t fewest_parts = 2;
 constexpr double least_gain = 0.02;
 constexpr double depth_tolerance = 0.01;
 constexpr std::size_t most_samples_balanced = 1024;
-constexpr std::size_t most_samples = 16384;  // the other policies pack in no time
+constexpr std::size_t most_samples_quick = 16384;  // the other policies pack in no time
 constexpr std::int32_t most_rounds = 32;
 
 class LayoutSearch {
@@ -141,8 +141,9 @@ class LayoutSearch {
         std::vector<BatchSource> sources;
         sources.reserve(ids.size());
         for (const AdapterId id : ids) sources.emplace_back(job_, plan_, id, orders);
-        const std::size_t most =
-            job_.schedule.policy == SchedulePolicy::balanced ? most_samples_balanced : most_samples;
+        const std::size_t most = job_.schedule.policy == SchedulePolicy::balanced
+                                     ? most_samples_balanced
+                                     : most_samples_quick;
         const std::size_t most_of_a_batch = std::max<std::size_t>(1, most / adapters);
         std::size_t samples = 0;
         for (std::int32_t r = 0; r < most_rounds && samples < most; ++r) {

@@ -11,7 +11,7 @@ namespace loratrain {
 
 namespace {
 
-using Bins = std::vector<std::size_t>;  ///< bin of each item
+using BinOf = std::vector<std::size_t>;  ///< of each item
 
 /// Microbatches that first-fit in order needs.
 std::size_t first_fit_count(std::span<const PackItem> items, std::int64_t capacity) {
@@ -39,12 +39,12 @@ std::vector<std::size_t> longest_first(std::span<const PackItem> items) {
 }
 
 /// None when a bin would exceed the capacity.
-std::optional<Bins> balance(std::span<const PackItem> items, std::int64_t capacity,
-                            std::size_t bins) {
+std::optional<BinOf> balance(std::span<const PackItem> items, std::int64_t capacity,
+                             std::size_t bins) {
     using Load = std::pair<std::int64_t, std::size_t>;
     std::priority_queue<Load, std::vector<Load>, std::greater<>> lightest;
     for (std::size_t bin = 0; bin < bins; ++bin) lightest.emplace(0, bin);
-    Bins bin_of(items.size());
+    BinOf bin_of(items.size());
     for (const std::size_t item : longest_first(items)) {
         const auto [load, bin] = lightest.top();
         lightest.pop();
@@ -56,7 +56,7 @@ std::optional<Bins> balance(std::span<const PackItem> items, std::int64_t capaci
     return bin_of;
 }
 
-std::vector<Microbatch> build(std::span<const PackItem> items, const Bins& bin_of) {
+std::vector<Microbatch> build(std::span<const PackItem> items, const BinOf& bin_of) {
     std::vector<std::size_t> position(items.size(), items.size());
     std::vector<Microbatch> microbatches;
     for (std::size_t i = 0; i < items.size(); ++i) {
@@ -89,12 +89,12 @@ std::vector<Microbatch> pack_items(std::span<const PackItem> items, std::int64_t
     const std::size_t wanted = std::min(items.size(), static_cast<std::size_t>(at_least));
     std::size_t bins = std::max(wanted, first_fit_count(items, capacity));
     while (bins < items.size()) {
-        if (const std::optional<Bins> bin_of = balance(items, capacity, bins)) {
+        if (const std::optional<BinOf> bin_of = balance(items, capacity, bins)) {
             return build(items, *bin_of);
         }
         bins += 1 + bins / 64;
     }
-    Bins alone(items.size());
+    BinOf alone(items.size());
     std::iota(alone.begin(), alone.end(), 0);
     return build(items, alone);
 }

@@ -8,11 +8,11 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::int64_t resolution = 512;     // of a microbatch's cost
-constexpr std::size_t most_summed = 24;      // samples among which the sum is sought
-constexpr std::int64_t nearly_equal = 100;   // 1/100 of the target missing: nothing is added
-constexpr std::int64_t slightly_above = 50;  // 1/50 above the target: still one microbatch
-constexpr std::int64_t most_above = 8;       // a chosen sum exceeds the target by 1/8 at most
+constexpr std::int64_t resolution = 512;         // of a microbatch's cost
+constexpr std::size_t most_samples_summed = 24;  // samples among which the sum is sought
+constexpr std::int64_t nearly_equal = 100;       // 1/100 of the target missing: nothing is added
+constexpr std::int64_t slightly_above = 50;      // 1/50 above the target: still one microbatch
+constexpr std::int64_t most_above = 8;           // a chosen sum exceeds the target by 1/8 at most
 
 class Stream {
   public:
@@ -102,7 +102,7 @@ class Stream {
         }
         Pool taken;
         std::size_t next = 0;
-        while (eligible.size() - next > most_summed &&
+        while (eligible.size() - next > most_samples_summed &&
                4 * block_.item(eligible[next]).cost <= target_ - cost_ && fits(eligible[next])) {
             taken.push_back(eligible[next]);
             put(eligible[next++]);
@@ -113,7 +113,7 @@ class Stream {
     }
 
     void add_nearest(const Pool& eligible, Pool& taken) {
-        const std::size_t count = std::min(eligible.size(), most_summed);
+        const std::size_t count = std::min(eligible.size(), most_samples_summed);
         Pool summed;
         std::vector<std::int64_t> costs;
         for (std::size_t i = 0; i < count; ++i) {

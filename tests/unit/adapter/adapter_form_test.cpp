@@ -138,7 +138,7 @@ TEST_F(MadeUpForm, ItsStateComesAndGoes) {
 }
 
 TEST_F(MadeUpForm, IsExportedAndReadAgain) {
-    const testing::TempDir temp;
+    const test::TempDir temp;
     const auto exported = bank(case_);
     auto tensors = exported->download(only, StatePart::parameters);
     for (NamedTensor& tensor : tensors) {
@@ -150,7 +150,7 @@ TEST_F(MadeUpForm, IsExportedAndReadAgain) {
     continued.job.adapters[0].init_from = temp.path();
     const auto read = bank(continued);
     EXPECT_EQ(flat(read->download(only, StatePart::parameters)), flat(tensors));
-    EXPECT_NE(testing::get(temp.file("adapter_config.json")).find("\"use_dora\": true"),
+    EXPECT_NE(test::get(temp.file("adapter_config.json")).find("\"use_dora\": true"),
               std::string::npos);
 
     AdapterJob plain = continued.job.adapters[0];

@@ -4,10 +4,10 @@
 
 namespace loratrain {
 
-using testing::text_of;
+using test::text_of;
 
 void JobFiles::write(const std::string& text) const {
-    testing::put(job_path(), text);
+    test::put(job_path(), text);
 }
 
 Job JobFiles::read(const std::string& text, const std::vector<Override>& overrides) const {

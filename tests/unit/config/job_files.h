@@ -26,7 +26,7 @@ class JobFiles : public ::testing::Test {
                                   const std::vector<Override>& overrides = {}) const;
 
   private:
-    testing::TempDir temp_;
+    test::TempDir temp_;
     std::filesystem::path folder_ = std::filesystem::canonical(temp_.path());
 };
 

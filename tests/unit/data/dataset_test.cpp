@@ -11,11 +11,11 @@
 namespace loratrain {
 namespace {
 
-using testing::has;
-using testing::problem_text;
-using testing::problems_of;
-using testing::put;
-using testing::TempDir;
+using test::has;
+using test::problem_text;
+using test::problems_of;
+using test::put;
+using test::TempDir;
 
 using Ids = std::vector<std::int32_t>;
 

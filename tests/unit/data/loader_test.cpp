@@ -7,8 +7,8 @@
 namespace loratrain {
 namespace {
 
-using testing::put;
-using testing::TempDir;
+using test::put;
+using test::TempDir;
 
 using Ids = std::vector<std::int32_t>;
 

@@ -14,14 +14,14 @@ namespace loratrain {
 namespace {
 
 using nlohmann::json;
-using testing::get;
-using testing::has;
-using testing::problem_text;
-using testing::put;
-using testing::put_safetensors;
-using testing::RawTensors;
-using testing::TempDir;
-using testing::tiny_spec;
+using test::get;
+using test::has;
+using test::problem_text;
+using test::put;
+using test::put_safetensors;
+using test::RawTensors;
+using test::TempDir;
+using test::tiny_spec;
 
 const FormTensor factor_a = lora_form().tensors[0];
 const FormTensor factor_b = lora_form().tensors[1];
@@ -132,7 +132,7 @@ TEST_F(AdapterFileTest, ReadsBf16) {
     for (const NamedTensor& tensor : tensors()) {
         std::vector<BFloat16> bits;
         for (const float value : tensor.values) bits.push_back(to_bfloat16(value));
-        raw[tensor.name] = {"BF16", tensor.shape, testing::bytes_of(bits)};
+        raw[tensor.name] = {"BF16", tensor.shape, test::bytes_of(bits)};
     }
     put_safetensors(weights_path(), raw);
     EXPECT_EQ(AdapterFile(dir(), adapter_, spec_).read(0, Linear::q, factor_b),

@@ -17,18 +17,18 @@ namespace loratrain {
 namespace {
 
 using nlohmann::json;
-using testing::get;
-using testing::has;
-using testing::problem_text;
-using testing::put;
-using testing::put_model;
-using testing::read_all;
-using testing::TempDir;
-using testing::tiny_config;
-using testing::tiny_spec;
-using testing::tiny_tensors;
-using testing::tiny_value;
-using testing::tiny_values;
+using test::get;
+using test::has;
+using test::problem_text;
+using test::put;
+using test::put_model;
+using test::read_all;
+using test::TempDir;
+using test::tiny_config;
+using test::tiny_spec;
+using test::tiny_tensors;
+using test::tiny_value;
+using test::tiny_values;
 
 class BaseWeightsTest : public ::testing::Test {
   protected:
@@ -138,7 +138,7 @@ TEST_F(BaseWeightsTest, Bf16KeepsEveryFiniteBitPattern) {
     for (std::size_t i = 0; i < patterns.size(); ++i) {
         if ((i & 0x7f80U) != 0x7f80U) patterns[i] = static_cast<std::uint16_t>(i);
     }
-    tensors["lm_head.weight"] = {"BF16", {8192, 8}, testing::bytes_of(patterns)};
+    tensors["lm_head.weight"] = {"BF16", {8192, 8}, test::bytes_of(patterns)};
     put_model(dir_.file("hf"), config, tensors);
     import_hf(dir_.file("hf"), path(), {});
     std::vector<std::uint16_t> got(patterns.size());

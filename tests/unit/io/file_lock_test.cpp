@@ -34,10 +34,10 @@ extern "C" int flock(int descriptor, int operation) noexcept {
 namespace loratrain {
 namespace {
 
-using testing::get;
-using testing::has;
-using testing::problem_text;
-using testing::TempDir;
+using test::get;
+using test::has;
+using test::problem_text;
+using test::TempDir;
 
 constexpr const char* what = "run directory 'x'";
 

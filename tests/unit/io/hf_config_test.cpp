@@ -11,10 +11,10 @@ namespace loratrain {
 namespace {
 
 using nlohmann::json;
-using testing::has;
-using testing::problem_text;
+using test::has;
+using test::problem_text;
 
-ModelSpec golden(const std::string& family) {
+ModelSpec golden_model(const std::string& family) {
     const std::string path = LORATRAIN_TEST_DATA "/golden/" + family + "/base/config.json";
     return parse_hf_config(read_text(path), path);
 }
@@ -45,7 +45,7 @@ std::string refusal_with(const json& changes, const std::string& family = "llama
 }
 
 TEST(HfConfigTest, GoldenLlama) {
-    const ModelSpec spec = golden("llama");
+    const ModelSpec spec = golden_model("llama");
     EXPECT_EQ(spec.family, "llama");
     EXPECT_EQ(spec.vocab_size, 320);
     EXPECT_EQ(spec.hidden_size, 64);
@@ -66,18 +66,18 @@ TEST(HfConfigTest, GoldenLlama) {
 }
 
 TEST(HfConfigTest, GoldenQwenAndMistral) {
-    const ModelSpec qwen2 = golden("qwen2");
+    const ModelSpec qwen2 = golden_model("qwen2");
     EXPECT_TRUE(qwen2.qkv_bias);
     EXPECT_FALSE(qwen2.o_bias);
     EXPECT_TRUE(qwen2.tie_word_embeddings);
     EXPECT_EQ(qwen2.head_dim, 8);
     EXPECT_EQ(qwen2.rope.theta, 1e6);
     EXPECT_EQ(qwen2.rope.type, RopeType::standard);
-    const ModelSpec qwen3 = golden("qwen3");
+    const ModelSpec qwen3 = golden_model("qwen3");
     EXPECT_TRUE(qwen3.qk_norm);
     EXPECT_FALSE(qwen3.qkv_bias);
     EXPECT_EQ(qwen3.head_dim, 16);
-    const ModelSpec mistral = golden("mistral");
+    const ModelSpec mistral = golden_model("mistral");
     EXPECT_EQ(mistral.kv_heads, 1);
     EXPECT_EQ(mistral.rope.theta, 10000.0);
 }

@@ -18,22 +18,22 @@ namespace loratrain {
 namespace {
 
 using nlohmann::json;
-using testing::bytes_of;
-using testing::has;
-using testing::problem_text;
-using testing::put;
-using testing::put_model;
-using testing::put_safetensors;
-using testing::RawTensors;
-using testing::read_all;
-using testing::TempDir;
-using testing::tiny_config;
-using testing::tiny_spec;
-using testing::tiny_tensors;
-using testing::tiny_value;
-using testing::tiny_values;
+using test::bytes_of;
+using test::has;
+using test::problem_text;
+using test::put;
+using test::put_model;
+using test::put_safetensors;
+using test::RawTensors;
+using test::read_all;
+using test::TempDir;
+using test::tiny_config;
+using test::tiny_spec;
+using test::tiny_tensors;
+using test::tiny_value;
+using test::tiny_values;
 
-std::string golden(const std::string& family) {
+std::string golden_base(const std::string& family) {
     return LORATRAIN_TEST_DATA "/golden/" + family + "/base";
 }
 
@@ -82,9 +82,9 @@ class ImportHfTest : public ::testing::Test {
 
 TEST_F(ImportHfTest, GoldenModelsComeOutAsTheyWere) {
     for (const std::string family : {"llama", "qwen2", "qwen3", "mistral"}) {
-        const ImportReport report = import_hf(golden(family), out(), {.force = true});
+        const ImportReport report = import_hf(golden_base(family), out(), {.force = true});
         const auto weights = open_base_weights(out());
-        const SafetensorsFile original(golden(family) + "/model.safetensors");
+        const SafetensorsFile original(golden_base(family) + "/model.safetensors");
         EXPECT_EQ(report.family, family);
         EXPECT_EQ(weights->spec().family, family);
         const auto tensors = base_tensors(weights->spec());
@@ -99,9 +99,9 @@ TEST_F(ImportHfTest, GoldenModelsComeOutAsTheyWere) {
 }
 
 TEST_F(ImportHfTest, Bf16IsKeptOrMade) {
-    import_hf(golden("qwen3"), out(), {.store_bf16 = true});
+    import_hf(golden_base("qwen3"), out(), {.store_bf16 = true});
     const auto weights = open_base_weights(out());
-    const SafetensorsFile original(golden("qwen3") + "/model.safetensors");
+    const SafetensorsFile original(golden_base("qwen3") + "/model.safetensors");
     RawTensors as_bf16;
     for (const BaseTensor& tensor : base_tensors(weights->spec())) {
         std::vector<float> rounded = original.read_floats(tensor.name);
@@ -113,7 +113,7 @@ TEST_F(ImportHfTest, Bf16IsKeptOrMade) {
         EXPECT_EQ(read_all(*weights, tensor), rounded) << tensor.name;
         as_bf16[tensor.name] = {"BF16", tensor.shape, bytes_of(bits)};
     }
-    put_model(hf(), json::parse(read_text(golden("qwen3") + "/config.json")), as_bf16);
+    put_model(hf(), json::parse(read_text(golden_base("qwen3") + "/config.json")), as_bf16);
     import_hf(hf(), dir_.file("kept.h5"), {});
     EXPECT_EQ(tensor_checksum(dir_.file("kept.h5")), tensor_checksum(out()));
 }
@@ -220,7 +220,7 @@ TEST_F(ImportHfTest, LongListsAreCut) {
     json config = tiny_config();
     config["num_hidden_layers"] = 7;
     put_tiny(tiny_tensors(tiny_spec()), config);
-    const auto problems = testing::problems_of([&] { import(); });
+    const auto problems = test::problems_of([&] { import(); });
     EXPECT_EQ(problems.size(), 21U);
     EXPECT_TRUE(has(to_string(problems.back()), "and 34 more problems"));
 }

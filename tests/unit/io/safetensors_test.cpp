@@ -13,11 +13,11 @@
 namespace loratrain {
 namespace {
 
-using testing::get;
-using testing::has;
-using testing::problem_text;
-using testing::put;
-using testing::TempDir;
+using test::get;
+using test::has;
+using test::problem_text;
+using test::put;
+using test::TempDir;
 
 std::string length_prefix(std::uint64_t bytes) {
     std::string text(8, '\0');

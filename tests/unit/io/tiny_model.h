@@ -11,7 +11,7 @@
 #include "io/weights/hf_config.h"
 #include "support/files.h"
 
-namespace loratrain::testing {
+namespace loratrain::test {
 
 /// A tensor as raw bytes of a safetensors file.
 struct RawTensor {
@@ -88,4 +88,4 @@ inline std::vector<float> read_all(const WeightSource& weights, const BaseTensor
     return values;
 }
 
-}  // namespace loratrain::testing
+}  // namespace loratrain::test

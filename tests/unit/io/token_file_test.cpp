@@ -13,12 +13,12 @@
 namespace loratrain {
 namespace {
 
-using testing::get;
-using testing::has;
-using testing::problem_text;
-using testing::problems_of;
-using testing::put;
-using testing::TempDir;
+using test::get;
+using test::has;
+using test::problem_text;
+using test::problems_of;
+using test::put;
+using test::TempDir;
 
 using Ids = std::vector<std::int32_t>;
 

@@ -35,7 +35,7 @@ void expect_equal(const CostModel& a, const CostModel& b) {
 
 class CostCache : public ::testing::Test {
   protected:
-    testing::TempDir folder_;
+    test::TempDir folder_;
     std::string path_ = folder_.file("a/costs.json");
 };
 

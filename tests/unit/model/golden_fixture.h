@@ -82,7 +82,7 @@ struct GoldenStage {
         job.adapters.push_back(adapter);
     }
 
-    testing::TempDir folder;
+    test::TempDir folder;
     Job job;
     std::unique_ptr<WeightSource> weights;
     DatasetFiles files;

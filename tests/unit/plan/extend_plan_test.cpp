@@ -14,7 +14,7 @@ namespace loratrain::plan_test {
 
 namespace {
 
-using testing::has;
+using test::has;
 
 /// A planned job to which one adapter like its first is added.
 struct Growth {

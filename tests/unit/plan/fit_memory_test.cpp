@@ -9,13 +9,14 @@
 #include "base/text.h"
 #include "plan/text/describe.h"
 #include "support/problems.h"
+#include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
 
 namespace {
 
-using testing::has;
+using test::has;
 
 /// Adapters on samples of 10 and, one of them, 100 tokens: 2048 tokens a microbatch where memory
 /// allows. `ranks` stages of six layers.
@@ -266,8 +267,9 @@ TEST(FitMemory, RefusalNamesWhatIsMissing) {
 
 TEST(FitMemory, TheNumberOfStagesThatRefusalNamesIsTheSmallest) {
     int named = 0;
+    const int step = 96 / random_cases(96);
     for (const auto recompute : {Recompute::automatic, Recompute::none, Recompute::layer}) {
-        for (int part = 4; part < 100; ++part) {
+        for (int part = 4; part < 100; part += step) {
             Case test = deep_case(1, 2);
             test.job.parallel.recompute = recompute;
             test.cluster.bytes_per_rank =
@@ -285,7 +287,7 @@ TEST(FitMemory, TheNumberOfStagesThatRefusalNamesIsTheSmallest) {
             ++named;
         }
     }
-    EXPECT_GT(named, 10);
+    EXPECT_GT(named, 2);
 }
 
 TEST(FitMemory, RefusalNamesRecomputation) {

@@ -13,7 +13,7 @@ namespace loratrain::plan_test {
 
 namespace {
 
-using testing::has;
+using test::has;
 
 /// Four adapters on three layers and two ranks: whole layers are 2 and 1.
 Case uneven_case() {

@@ -19,17 +19,17 @@
 namespace loratrain {
 namespace {
 
-using Lengths = std::vector<std::int64_t>;
+using SampleLengths = std::vector<std::int64_t>;
 
-std::int64_t sum_of(const std::vector<std::int32_t>& bin, const Lengths& tokens) {
+std::int64_t sum_of(const std::vector<std::int32_t>& bin, const SampleLengths& tokens) {
     std::int64_t sum = 0;
     for (const std::int32_t item : bin) sum += tokens[static_cast<std::size_t>(item)];
     return sum;
 }
 
-Lengths random_lengths(std::uint64_t seed, std::int64_t most_items, std::int64_t capacity) {
+SampleLengths random_lengths(std::uint64_t seed, std::int64_t most_items, std::int64_t capacity) {
     const std::uint64_t key = mix_key(seed, 5);
-    Lengths lengths(1 + uniform_int(key, 0, static_cast<std::uint64_t>(most_items)));
+    SampleLengths lengths(1 + uniform_int(key, 0, static_cast<std::uint64_t>(most_items)));
     const std::uint64_t longest = 1 + uniform_int(key, 1, static_cast<std::uint64_t>(capacity));
     for (std::size_t i = 0; i < lengths.size(); ++i) {
         lengths[i] = 1 + static_cast<std::int64_t>(uniform_int(key, 2 + i, longest));
@@ -37,7 +37,7 @@ Lengths random_lengths(std::uint64_t seed, std::int64_t most_items, std::int64_t
     return lengths;
 }
 
-void expect_packed(const Bins& bins, const Lengths& tokens, std::int64_t capacity) {
+void expect_packed(const Bins& bins, const SampleLengths& tokens, std::int64_t capacity) {
     std::vector<std::int32_t> all;
     for (const auto& bin : bins) {
         EXPECT_FALSE(bin.empty());
@@ -51,7 +51,8 @@ void expect_packed(const Bins& bins, const Lengths& tokens, std::int64_t capacit
 }
 
 /// Fewest bins, and the emptiest possible one among them, by trying everything.
-std::pair<std::size_t, std::int64_t> best_by_trying(const Lengths& tokens, std::int64_t capacity) {
+std::pair<std::size_t, std::int64_t> best_by_trying(const SampleLengths& tokens,
+                                                    std::int64_t capacity) {
     std::pair<std::size_t, std::int64_t> best{tokens.size() + 1, 0};
     std::vector<std::int64_t> bins;
     const std::function<void(std::size_t)> place = [&](std::size_t item) {
@@ -83,7 +84,8 @@ class RandomBatches : public testing::TestWithParam<int> {
 
 TEST_P(RandomBatches, FewestIsNeverWorseThanGreedy) {
     for (const std::int64_t capacity : {10, 100, 6144}) {
-        const Lengths tokens = random_lengths(seed(), GetParam() % 3 == 0 ? 64 : 14, capacity);
+        const SampleLengths tokens =
+            random_lengths(seed(), GetParam() % 3 == 0 ? 64 : 14, capacity);
         const Bins greedy = pack_greedy(tokens, capacity);
         const Bins fewest = pack_fewest(tokens, capacity, {true, 20.0});
         expect_packed(greedy, tokens, capacity);
@@ -99,7 +101,7 @@ TEST_P(RandomBatches, FewestIsNeverWorseThanGreedy) {
 TEST_P(RandomBatches, FewestIsTheBestOfAll) {
     if (!milp_available()) GTEST_SKIP() << "built without CBC";
     const std::int64_t capacity = 100;
-    const Lengths tokens = random_lengths(seed(), 8, capacity);
+    const SampleLengths tokens = random_lengths(seed(), 8, capacity);
     const Bins fewest = pack_fewest(tokens, capacity, {true, 20.0});
     const auto [bins, emptiest] = best_by_trying(tokens, capacity);
     EXPECT_EQ(fewest.size(), bins);
@@ -108,7 +110,7 @@ TEST_P(RandomBatches, FewestIsTheBestOfAll) {
 
 TEST_P(RandomBatches, EvenBinsAreEven) {
     const std::int64_t capacity = 1000;
-    const Lengths tokens = random_lengths(seed(), 40, capacity);
+    const SampleLengths tokens = random_lengths(seed(), 40, capacity);
     std::vector<PackSize> sizes;
     for (const std::int64_t t : tokens) sizes.push_back({t, 3 * t + t * t / 1000});
     const auto most = std::ssize(tokens);
@@ -135,7 +137,7 @@ TEST_P(RandomBatches, EvenBinsAreEven) {
 }
 
 TEST_P(RandomBatches, SubsetSumIsTheBestOfAll) {
-    Lengths values = random_lengths(seed(), 10, 50);
+    SampleLengths values = random_lengths(seed(), 10, 50);
     const std::int64_t target = 1 + static_cast<std::int64_t>(uniform_int(seed(), 7, 120));
     const std::int64_t most = target + static_cast<std::int64_t>(uniform_int(seed(), 8, 20));
     std::int64_t best = target;
@@ -195,7 +197,7 @@ TEST_P(RandomBatches, BucketsPadTheLeast) {
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomBatches, testing::Range(0, random_cases(30)));
 
 TEST(PackBatch, MilpFindsWhatGreedyMisses) {
-    const Lengths tokens{4, 4, 3, 3, 3, 3};
+    const SampleLengths tokens{4, 4, 3, 3, 3, 3};
     EXPECT_EQ(pack_greedy(tokens, 10).size(), 3U);
     EXPECT_EQ(least_bins(tokens, 10), 2);
     if (!milp_available()) GTEST_SKIP() << "built without CBC";
@@ -203,9 +205,9 @@ TEST(PackBatch, MilpFindsWhatGreedyMisses) {
 }
 
 TEST(PackBatch, LeastBinsCountsWhatCannotShare) {
-    EXPECT_EQ(least_bins(Lengths{6, 6, 6, 1}, 10), 3);
-    EXPECT_EQ(least_bins(Lengths{5, 5, 5, 5}, 10), 2);
-    EXPECT_EQ(least_bins(Lengths{8, 8, 3, 3, 3}, 10), 3);
+    EXPECT_EQ(least_bins(SampleLengths{6, 6, 6, 1}, 10), 3);
+    EXPECT_EQ(least_bins(SampleLengths{5, 5, 5, 5}, 10), 2);
+    EXPECT_EQ(least_bins(SampleLengths{8, 8, 3, 3, 3}, 10), 3);
 }
 
 TEST(PackBatch, Nothing) {
@@ -268,7 +270,7 @@ TEST_F(SolveMilp, ContinuousColumns) {
 
 TEST_F(SolveMilp, SeveralThreadsAtOnce) {
     const auto solve = [](std::size_t i) {
-        const Lengths tokens = random_lengths(1000 + i, 24, 500);
+        const SampleLengths tokens = random_lengths(1000 + i, 24, 500);
         return pack_fewest(tokens, 500, {true, 60.0});
     };
     std::vector<Bins> alone(random_cases(48));

@@ -5,16 +5,14 @@
 #include <cmath>
 #include <limits>
 
+#include "support/occurrences.h"
+
 namespace loratrain {
 namespace {
 
-const double nan_value = std::numeric_limits<double>::quiet_NaN();
+using test::occurrences;
 
-std::size_t count(const std::string& text, const std::string& word) {
-    std::size_t found = 0;
-    for (auto at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++found;
-    return found;
-}
+const double nan_value = std::numeric_limits<double>::quiet_NaN();
 
 std::vector<Point> line(std::size_t points) {
     std::vector<Point> all;
@@ -41,13 +39,13 @@ TEST(LineChart, ALineBreaksWhereItIsNotFinite) {
     const std::string svg =
         to_svg(chart_of({{"a", 0, {{0, 1}, {1, 2}, {2, nan_value}, {3, 1}, {4, 2}}}}));
     const std::string path = svg.substr(svg.find(" d=\""));
-    EXPECT_EQ(count(path.substr(0, path.find("/>")), "M"), 2U);
+    EXPECT_EQ(occurrences(path.substr(0, path.find("/>")), "M"), 2U);
     EXPECT_EQ(svg.find("nan"), std::string::npos);
 }
 
 TEST(LineChart, OnePointIsADot) {
     const std::string svg = to_svg(chart_of({{"only", 0, {{3, 1}}}}));
-    EXPECT_EQ(count(svg, "<circle"), 1U);
+    EXPECT_EQ(occurrences(svg, "<circle"), 1U);
     EXPECT_NE(svg.find("<title>only: 1 at 3</title>"), std::string::npos) << svg;
 }
 
@@ -64,9 +62,9 @@ TEST(LineChart, LogarithmIsSaidAtTheAxis) {
 TEST(LineChart, SmoothedOnlyWithManyPoints) {
     LineChart chart = chart_of({{"a", 0, line(29)}});
     chart.smooth = true;
-    EXPECT_EQ(count(to_svg(chart), "<path"), 1U);
+    EXPECT_EQ(occurrences(to_svg(chart), "<path"), 1U);
     chart.series[0].points = line(30);
-    EXPECT_EQ(count(to_svg(chart), "<path"), 2U);
+    EXPECT_EQ(occurrences(to_svg(chart), "<path"), 2U);
 }
 
 TEST(LineChart, TextIsEscaped) {
@@ -80,8 +78,8 @@ TEST(LineChart, TextIsEscaped) {
 
 TEST(LineChart, WithoutPointsStillAFrame) {
     const std::string svg = to_svg(chart_of({}));
-    EXPECT_EQ(count(svg, "<path"), 0U);
-    EXPECT_GE(count(svg, "class=\"grid\""), 2U);
+    EXPECT_EQ(occurrences(svg, "<path"), 0U);
+    EXPECT_GE(occurrences(svg, "class=\"grid\""), 2U);
 }
 
 TEST(RunningMean, IsCentredAndKeepsEnds) {

@@ -3,15 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "report/plan_trace.h"
+#include "support/occurrences.h"
 
 namespace loratrain {
 namespace {
 
-std::size_t count(const std::string& text, const std::string& word) {
-    std::size_t found = 0;
-    for (auto at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++found;
-    return found;
-}
+using test::occurrences;
 
 TraceSpan span(std::int32_t rank, const std::string& category, double start, double end,
                const std::vector<TraceShare>& shares = {{"a", 10}}) {
@@ -37,7 +34,7 @@ TEST(TimelineSvg, ShowsARowPerRankAndABandPerAdapter) {
     const std::string svg = timeline_svg(spans, range, "A <title>");
     EXPECT_TRUE(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
     EXPECT_TRUE(svg.ends_with("</svg>\n"));
-    EXPECT_EQ(count(svg, "<g><title>"), 5U);
+    EXPECT_EQ(occurrences(svg, "<g><title>"), 5U);
     EXPECT_NE(svg.find("A &lt;title&gt;"), std::string::npos);
     EXPECT_NE(svg.find(">rank 1</text>"), std::string::npos);
     EXPECT_NE(svg.find(">40.0%</text>"), std::string::npos);
@@ -62,7 +59,7 @@ TEST(TimelineSvg, ShowsOnlyTheStretch) {
     for (int i = 0; i < 50; ++i) spans.push_back(span(0, "forward", i, i + 1));
     const TimeRange range = first_stretch(spans, 10);
     EXPECT_DOUBLE_EQ(range.to, 10.0);
-    EXPECT_EQ(count(timeline_svg(spans, range, ""), "<g><title>"), 10U);
+    EXPECT_EQ(occurrences(timeline_svg(spans, range, ""), "<g><title>"), 10U);
 }
 
 TEST(TimelineSvg, ManyAdaptersHaveAShortLegend) {

@@ -8,7 +8,7 @@
 namespace loratrain {
 namespace {
 
-using testing::has;
+using test::has;
 
 /// What is read from what was written.
 template <class Kind>

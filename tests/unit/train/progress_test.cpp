@@ -7,7 +7,7 @@
 namespace loratrain {
 namespace {
 
-using testing::has;
+using test::has;
 
 /// One adapter of a hundred steps of 100 tokens.
 class Progressing : public ::testing::Test {

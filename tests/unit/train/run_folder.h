@@ -23,16 +23,16 @@ struct RunFolder {
     }
 
     std::string path(const std::string& name) const { return job.run.dir + "/" + name; }
-    std::string read(const std::string& name) const { return testing::get(path(name)); }
+    std::string read(const std::string& name) const { return test::get(path(name)); }
     void write(const std::string& name, const std::string& text) const {
         std::filesystem::create_directories(std::filesystem::path(path(name)).parent_path());
-        testing::put(path(name), text);
+        test::put(path(name), text);
     }
 
     Job job;
 
   private:
-    testing::TempDir folder_;
+    test::TempDir folder_;
 };
 
 }  // namespace loratrain::test

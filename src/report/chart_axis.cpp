@@ -1,4 +1,4 @@
-#include "report/axis.h"
+#include "report/chart_axis.h"
 
 #include <algorithm>
 #include <array>
@@ -53,12 +53,12 @@ std::vector<double> steps_between(double low, double high) {
 
 }  // namespace
 
-bool Axis::wants_logarithm(const std::vector<double>& values) {
+bool ChartAxis::wants_logarithm(const std::vector<double>& values) {
     const Range range = range_of(values);
     return !range.empty() && range.low > 0 && range.high / range.low >= logarithmic_ratio;
 }
 
-Axis::Axis(const std::vector<double>& values, bool logarithmic, bool from_zero) {
+ChartAxis::ChartAxis(const std::vector<double>& values, bool logarithmic, bool from_zero) {
     Range range = range_of(values);
     if (range.empty()) return;
     logarithmic_ = logarithmic && range.low > 0;
@@ -81,23 +81,23 @@ Axis::Axis(const std::vector<double>& values, bool logarithmic, bool from_zero) 
     high_ = step_ * std::ceil(range.high / step_ - rounding);
 }
 
-void Axis::fit_tightly(const std::vector<double>& values) {
+void ChartAxis::fit_tightly(const std::vector<double>& values) {
     const Range range = range_of(values);
     if (range.empty() || range.low >= range.high) return;
     low_ = std::max(low_, range.low);
     high_ = std::min(high_, range.high);
 }
 
-double Axis::position(double value) const {
+double ChartAxis::position(double value) const {
     if (logarithmic_) return std::log(value / low_) / std::log(high_ / low_);
     return (value - low_) / (high_ - low_);
 }
 
-std::vector<Tick> Axis::ticks() const {
+std::vector<Tick> ChartAxis::ticks() const {
     return logarithmic_ ? logarithmic_ticks() : linear_ticks();
 }
 
-std::vector<Tick> Axis::linear_ticks() const {
+std::vector<Tick> ChartAxis::linear_ticks() const {
     std::vector<Tick> ticks;
     const double first = std::ceil(low_ / step_ - rounding);
     const auto count = static_cast<int>(std::floor(high_ / step_ + rounding) - first);
@@ -109,7 +109,7 @@ std::vector<Tick> Axis::linear_ticks() const {
     return ticks;
 }
 
-std::vector<Tick> Axis::logarithmic_ticks() const {
+std::vector<Tick> ChartAxis::logarithmic_ticks() const {
     const std::vector<double> steps = steps_between(low_, high_);
     const bool only_decades = steps.size() > 2 * wanted_ticks;
     const auto stride =

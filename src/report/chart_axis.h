@@ -11,12 +11,12 @@ struct Tick {
 };
 
 /// One axis of a chart: a range of values, linear or logarithmic, mapped to 0 .. 1.
-class Axis {
+class ChartAxis {
   public:
     /// Covers the finite ones of `values`. Logarithmic (only when asked for and all are above 0):
     /// the range as it is, rounded outwards in 1-2-5 steps. Linear: rounded outwards to ticks; 0 is
     /// included when it is near or `from_zero`. No values: 0 to 1.
-    Axis(const std::vector<double>& values, bool logarithmic, bool from_zero = false);
+    ChartAxis(const std::vector<double>& values, bool logarithmic, bool from_zero = false);
 
     /// Largest over smallest, from which on a logarithmic axis shows more than a linear one.
     static constexpr double logarithmic_ratio = 20.0;
