@@ -20,7 +20,8 @@ namespace loratrain {
 namespace {
 
 constexpr const char* import_hint = "make the file with: loratrain import-hf HF_DIR base.h5";
-constexpr const char* damaged_hint = "the file is damaged; copy it again or import the model again";
+constexpr const char* damaged_base_hint =
+    "the file is damaged; copy it again or import the model again";
 constexpr std::int64_t staging_bytes = 8 << 20;
 
 /// How one tensor lies in the file.
@@ -53,7 +54,7 @@ void check_format(hid_t file, const std::string& path) {
 void check_storage(hid_t dataset, const std::string& where, CappedProblems& problems) {
     const std::string problem = storage_problem(dataset);
     if (!problem.empty()) {
-        problems.add(where, problem, damaged_hint);
+        problems.add(where, problem, damaged_base_hint);
     } else if (has_chunks_without_checksum(dataset)) {
         problems.add(where, "its chunks have no checksums (the fletcher32 filter)", import_hint);
     }
@@ -186,7 +187,7 @@ void BaseFile::check_contents(const std::string& name) const {
         throw InputError(
             where(name),
             cat("its values have checksum ", checksum.hex(), ", it says ", stored.checksum),
-            damaged_hint);
+            damaged_base_hint);
     }
 }
 

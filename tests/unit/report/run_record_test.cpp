@@ -10,7 +10,7 @@
 namespace loratrain {
 namespace {
 
-using testing::put;
+using test::put;
 
 class RunRecords : public ::testing::Test {
   protected:
@@ -29,7 +29,7 @@ class RunRecords : public ::testing::Test {
     }
     std::string page() const { return report_page(read_run(dir_.path()), {}, 1e9); }
 
-    testing::TempDir dir_;
+    test::TempDir dir_;
 };
 
 TEST_F(RunRecords, WhatCannotBeReadIsLeftOut) {
