@@ -1,0 +1,12 @@
+# Mutated inputs for everything that is read (fuzz/main.cpp): a fixed number of cases, about a minute
+# under the sanitizers; LORATRAIN_FUZZ_SECONDS in the environment gives it hours.
+file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/fuzz/*.cpp")
+add_executable(fuzz_inputs ${sources})
+target_include_directories(fuzz_inputs PRIVATE "${CMAKE_CURRENT_LIST_DIR}")
+target_link_libraries(fuzz_inputs PRIVATE loratrain_train loratrain_report loratrain_hdf5
+                                          nlohmann_json::nlohmann_json)
+target_compile_definitions(fuzz_inputs PRIVATE
+  LORATRAIN_TEST_DATA="${CMAKE_CURRENT_LIST_DIR}" LORATRAIN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+add_test(NAME fuzz.inputs COMMAND fuzz_inputs)
+set_tests_properties(fuzz.inputs PROPERTIES LABELS "fuzz;sanitize" TIMEOUT 1500
+                     ENVIRONMENT "OMP_NUM_THREADS=1;OMP_WAIT_POLICY=passive")

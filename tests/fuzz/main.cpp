@@ -1,0 +1,107 @@
+/// Mutated inputs for everything that the program reads, from fixed seeds.
+///
+///   fuzz_inputs [--cases N] [--seconds S] [--seed S] [--target NAME]   exit code 1 with a finding
+///   fuzz_inputs --target NAME --case N [--seed S]                      repeats one, in this
+///   process
+///
+/// N cases in all (LORATRAIN_FUZZ_CASES; default_cases), or as many as fit in S seconds
+/// (LORATRAIN_FUZZ_SECONDS), shared out among the targets.
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "base/error.h"
+#include "base/system.h"
+#include "fuzz/supervisor.h"
+
+namespace loratrain::fuzz {
+namespace {
+
+constexpr const char* default_cases = "4000";
+
+using Options = std::map<std::string, std::string>;
+
+Options parse(int argc, char** argv) {
+    Options options{{"--seed", "1"}};
+    const std::string cases = environment("LORATRAIN_FUZZ_CASES");
+    options["--cases"] = cases.empty() ? default_cases : cases;
+    const std::string seconds = environment("LORATRAIN_FUZZ_SECONDS");
+    if (!seconds.empty()) options["--seconds"] = seconds;
+    for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
+    return options;
+}
+
+struct Run {
+    const TargetKind* kind;
+    std::uint64_t done = 0;
+    Tally tally;
+};
+
+std::vector<Run> chosen(const Options& options) {
+    std::vector<Run> runs;
+    const auto name = options.find("--target");
+    for (const TargetKind& kind : target_kinds()) {
+        if (name == options.end() || name->second == kind.name) runs.push_back({&kind, 0, {}});
+    }
+    if (runs.empty()) throw Error("there is no such target");
+    return runs;
+}
+
+void print(const std::string& name, const Tally& tally) {
+    std::printf("%-12s %10llu cases, %10llu refused, %llu findings, slowest %.2f s (%llu)\n",
+                name.c_str(), static_cast<unsigned long long>(tally.cases),
+                static_cast<unsigned long long>(tally.refused),
+                static_cast<unsigned long long>(tally.findings), tally.slowest,
+                static_cast<unsigned long long>(tally.slowest_case));
+    std::fflush(stdout);
+}
+
+/// Rounds over all targets until the cases or the time are used up.
+int run_all(const Options& options) {
+    std::vector<Run> runs = chosen(options);
+    const std::uint64_t seed = std::stoull(options.at("--seed"));
+    const bool timed = options.contains("--seconds");
+    const double seconds = timed ? std::stod(options.at("--seconds")) : 0.0;
+    std::uint64_t shares = 0;
+    for (const Run& run : runs) shares += static_cast<std::uint64_t>(run.kind->share);
+    const std::uint64_t unit =
+        timed ? 400 : std::max<std::uint64_t>(1, std::stoull(options.at("--cases")) / shares);
+    const auto start = std::chrono::steady_clock::now();
+    do {
+        for (Run& run : runs) {
+            const std::uint64_t count = unit * static_cast<std::uint64_t>(run.kind->share);
+            run.tally.add(run_cases(*run.kind, seed, run.done, run.done + count, {}));
+            run.done += count;
+            if (timed && seconds_since(start) > seconds) break;
+        }
+    } while (timed && seconds_since(start) < seconds);
+    Tally all;
+    for (const Run& run : runs) {
+        print(run.kind->name, run.tally);
+        all.add(run.tally);
+    }
+    print("all", all);
+    std::printf("%.0f s\n", seconds_since(start));
+    return all.findings > 0 ? 1 : 0;
+}
+
+int run(const Options& options) {
+    const auto number = options.find("--case");
+    if (number == options.end()) return run_all(options);
+    for (const Run& each : chosen(options)) {
+        run_one(*each.kind, std::stoull(options.at("--seed")), std::stoull(number->second));
+    }
+    return 0;
+}
+
+}  // namespace
+}  // namespace loratrain::fuzz
+
+int main(int argc, char** argv) {
+    // Files of cases are many and short-lived.
+    if (loratrain::environment("TMPDIR").empty()) ::setenv("TMPDIR", "/dev/shm", 1);
+    return loratrain::fuzz::run(loratrain::fuzz::parse(argc, argv));
+}

@@ -1,0 +1,232 @@
+#include "base/error.h"
+#include "base/shape.h"
+#include "data/dataset.h"
+#include "fuzz/mutate.h"
+#include "fuzz/target.h"
+#include "io/adapters/adapter_file.h"
+#include "io/hdf5_handle.h"
+#include "io/weights/import_hf.h"
+#include "support/files.h"
+#include "unit/io/tiny_model.h"
+
+/// Files of others: HF folders, base.h5, data and PEFT folders.
+
+namespace loratrain::fuzz {
+
+namespace {
+
+namespace fs = std::filesystem;
+using testing::get;
+using testing::put;
+
+using Values = std::vector<std::vector<float>>;
+
+Values all_values(const WeightSource& weights) {
+    Values values;
+    for (const BaseTensor& tensor : base_tensors(weights.spec())) {
+        values.push_back(testing::read_all(weights, tensor));
+    }
+    return values;
+}
+
+void put_tiny_model(const std::string& folder) {
+    testing::put_model(folder, testing::tiny_config(), testing::tiny_tensors(testing::tiny_spec()));
+}
+
+class ImportTarget final : public Target {
+  public:
+    explicit ImportTarget(const std::string& folder)
+        : folder_(folder), hf_(folder + "/hf"), index_(hf_ + "/model.safetensors.index.json") {
+        put_tiny_model(hf_);
+        config_ = get(hf_ + "/config.json");
+        tensors_ = get(hf_ + "/model.safetensors");
+        nlohmann::json map;
+        for (const BaseTensor& tensor : base_tensors(testing::tiny_spec())) {
+            map[tensor.name] = "model.safetensors";
+        }
+        index_text_ =
+            nlohmann::json{{"metadata", {{"total_size", 1}}}, {"weight_map", map}}.dump(1);
+    }
+    void run(Draw& draw) override {
+        const std::size_t which = draw.below(4);
+        put(hf_ + "/config.json", which == 0 ? mutate_text(config_, draw) : config_);
+        put(hf_ + "/model.safetensors",
+            which == 1 || which == 2 ? mutate_safetensors(tensors_, draw) : tensors_);
+        fs::remove(index_);
+        if (which == 3) put(index_, mutate_text(index_text_, draw));
+        const std::string out = folder_ + "/base.h5";
+        import_hf(hf_, out, {.force = true, .store_bf16 = draw.one_in(2)});
+        const auto weights = open_base_weights(out);
+        for (const BaseTensor& tensor : base_tensors(weights->spec())) {
+            weights->check_contents(tensor.name);
+        }
+    }
+
+  private:
+    std::string folder_;
+    std::string hf_;
+    std::string index_;
+    std::string config_;
+    std::string tensors_;
+    std::string index_text_;
+};
+
+/// A file that passes all checks has the values that it had.
+class BaseTarget final : public Target {
+  public:
+    explicit BaseTarget(const std::string& folder) : path_(folder + "/base.h5") {
+        put_tiny_model(folder + "/hf");
+        import_hf(folder + "/hf", path_, {});
+        good_ = get(path_);
+        values_ = all_values(*open_base_weights(path_));
+    }
+    void run(Draw& draw) override {
+        put(path_, mutate_bytes(good_, draw));
+        const auto weights = open_base_weights(path_);
+        for (const BaseTensor& tensor : base_tensors(weights->spec())) {
+            weights->check_contents(tensor.name);
+        }
+        if (all_values(*weights) != values_) throw Error("weights have changed unnoticed");
+    }
+
+  private:
+    std::string path_;
+    std::string good_;
+    Values values_;
+};
+
+/// Reads a data file as a job would.
+void read_dataset(const std::string& path, Draw& draw) {
+    DatasetJob job;
+    job.max_seq_len = draw.one_in(3) ? 4 : 2048;
+    job.over_length = draw.one_in(2) ? OverLength::truncate : OverLength::drop;
+    job.tokenizer = draw.one_in(3) ? Tokenizer::bytes : Tokenizer::none;
+    if (path.ends_with(".h5")) job.tokenizer = Tokenizer::none;
+    const Dataset dataset(path, job, 300);
+    for (std::size_t i = 0; i < dataset.infos().size(); ++i) {
+        const TokenSample sample = dataset.read(static_cast<std::int64_t>(i));
+        if (static_cast<std::size_t>(dataset.infos()[i].tokens) != sample.input_ids.size()) {
+            throw Error("a sample has another length than was said");
+        }
+    }
+}
+
+class TokenLinesTarget final : public Target {
+  public:
+    explicit TokenLinesTarget(const std::string& folder) : path_(folder + "/data.jsonl") {}
+    void run(Draw& draw) override {
+        put(path_, mutate_text(draw.among(texts), draw));
+        read_dataset(path_, draw);
+    }
+
+  private:
+    static inline const std::vector<std::string> texts{
+        "{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3]}\n{\"input_ids\": [7, 8]}\n"
+        "{\"labels\": [5, 6], \"input_ids\": [5, 6], \"attention_mask\": [1, 1]}\n",
+        "{\"prompt\": \"a\\u00e4\", \"completion\": \"b\\n\"}\n{\"text\": \"some words\"}\n"};
+    std::string path_;
+};
+
+void put_list(hid_t file, const char* name, hid_t type, hid_t memory_type, hsize_t count,
+              const void* data, bool chunked) {
+    const Hdf5Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose);
+    const Hdf5Handle layout(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+    const hsize_t chunk = 4;
+    if (chunked) H5Pset_chunk(layout.get(), 1, &chunk);
+    if (chunked) H5Pset_deflate(layout.get(), 4);
+    const Hdf5Handle dataset(
+        H5Dcreate2(file, name, type, space.get(), H5P_DEFAULT, layout.get(), H5P_DEFAULT),
+        H5Dclose);
+    H5Dwrite(dataset.get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data);
+}
+
+class TokenHdf5Target final : public Target {
+  public:
+    explicit TokenHdf5Target(const std::string& folder) : path_(folder + "/data.h5") {
+        const std::vector<std::int32_t> ids{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+        const std::vector<std::int64_t> offsets{0, 3, 4, 9, 12};
+        for (const bool chunked : {false, true}) {
+            {
+                const Hdf5Handle file = create_hdf5_file(path_);
+                for (const char* name : {"tokens", "labels"}) {
+                    put_list(file.get(), name, H5T_STD_I32LE, H5T_NATIVE_INT32, ids.size(),
+                             ids.data(), chunked);
+                }
+                put_list(file.get(), "offsets", H5T_STD_I64LE, H5T_NATIVE_INT64, offsets.size(),
+                         offsets.data(), chunked);
+            }
+            files_.push_back(get(path_));
+        }
+    }
+    void run(Draw& draw) override {
+        put(path_, mutate_bytes(draw.among(files_), draw));
+        read_dataset(path_, draw);
+    }
+
+  private:
+    std::string path_;
+    std::vector<std::string> files_;
+};
+
+class PeftTarget final : public Target {
+  public:
+    explicit PeftTarget(const std::string& folder) : folder_(folder), spec_(testing::tiny_spec()) {
+        adapter_.name = "a";
+        adapter_.r = 2;
+        adapter_.targets = {true, false, false, true, false, false, false};
+        std::vector<NamedTensor> tensors;
+        for (const Linear linear : {Linear::q, Linear::o}) {
+            for (const FormTensor& of_form : adapter_.form.tensors) {
+                NamedTensor tensor{"base_model.model.model.layers.0.self_attn." +
+                                       std::string(module_name(linear)) + "." + of_form.name +
+                                       ".weight",
+                                   tensor_shape(of_form, 2, linear_shape(spec_, linear)),
+                                   {}};
+                tensor.values.assign(static_cast<std::size_t>(element_count(tensor.shape)), 0.5F);
+                tensors.push_back(std::move(tensor));
+            }
+        }
+        write_adapter(folder, adapter_, "base", tensors);
+        config_ = get(folder + "/adapter_config.json");
+        weights_ = get(folder + "/adapter_model.safetensors");
+        AdapterFile(folder, adapter_, spec_).check_values();
+    }
+    void run(Draw& draw) override {
+        const bool config = draw.one_in(2);
+        put(folder_ + "/adapter_config.json", config ? mutate_text(config_, draw) : config_);
+        put(folder_ + "/adapter_model.safetensors",
+            config ? weights_ : mutate_safetensors(weights_, draw));
+        AdapterFile(folder_, adapter_, spec_).check_values();
+    }
+
+  private:
+    std::string folder_;
+    ModelSpec spec_;
+    AdapterJob adapter_;
+    std::string config_;
+    std::string weights_;
+};
+
+}  // namespace
+
+std::unique_ptr<Target> import_target(const std::string& folder) {
+    return std::make_unique<ImportTarget>(folder);
+}
+
+std::unique_ptr<Target> base_target(const std::string& folder) {
+    return std::make_unique<BaseTarget>(folder);
+}
+
+std::unique_ptr<Target> token_lines_target(const std::string& folder) {
+    return std::make_unique<TokenLinesTarget>(folder);
+}
+
+std::unique_ptr<Target> token_hdf5_target(const std::string& folder) {
+    return std::make_unique<TokenHdf5Target>(folder);
+}
+
+std::unique_ptr<Target> peft_target(const std::string& folder) {
+    return std::make_unique<PeftTarget>(folder);
+}
+
+}  // namespace loratrain::fuzz
