@@ -1,9 +1,11 @@
 #include "comm/collective.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <climits>
 #include <exception>
+#include <set>
 
 #include "base/activity.h"
 #include "base/error.h"
@@ -16,8 +18,6 @@ namespace loratrain {
 
 namespace {
 
-constexpr char field_end = '\x1f';
-constexpr char record_end = '\x1e';
 constexpr std::size_t block = 1U << 28U;
 
 enum class Outcome : std::uint8_t { good, bad_input, failed };
@@ -39,33 +39,33 @@ LocalResult run_locally(const std::function<void()>& work) {
     return result;
 }
 
+/// With their lengths: a text may hold any character.
+std::string encode(const Problem& problem) {
+    std::string text;
+    for (const std::string& field : {problem.where, problem.what, problem.hint}) {
+        text += cat(field.size(), " ", field);
+    }
+    return text;
+}
+
 std::string encode(const std::vector<Problem>& problems) {
     std::string text;
-    for (const Problem& p : problems) {
-        text += p.where + field_end + p.what + field_end + p.hint + field_end + record_end;
-    }
+    for (const Problem& problem : problems) text += encode(problem);
     return text;
 }
 
 std::vector<Problem> decode(const std::string& text) {
     std::vector<Problem> problems;
     std::size_t at = 0;
-    auto field = [&] {
-        const std::size_t end = text.find(field_end, at);
-        std::string value = text.substr(at, end - at);
-        at = end + 1;
-        return value;
+    const auto field = [&] {
+        std::size_t length = 0;
+        const char* end = text.data() + text.size();
+        const char* begin = std::from_chars(text.data() + at, end, length).ptr + 1;
+        at = static_cast<std::size_t>(begin - text.data()) + length;
+        return std::string(begin, length);
     };
-    while (at < text.size()) {
-        Problem problem{field(), field(), field()};
-        problems.push_back(std::move(problem));
-        ++at;
-    }
+    while (at < text.size()) problems.push_back({field(), field(), field()});
     return problems;
-}
-
-bool same(const Problem& a, const Problem& b) {
-    return a.where == b.where && a.what == b.what && a.hint == b.hint;
 }
 
 template <class Number>
@@ -85,12 +85,11 @@ void agree(const MpiSession& mpi, const std::function<void()>& work) {
     const auto worst = static_cast<Outcome>(*std::max_element(outcomes.begin(), outcomes.end()));
     if (worst == Outcome::good) return;
     std::vector<Problem> all;
+    std::set<std::string> known;
     for (int rank = 0; rank < mpi.size(); ++rank) {
         if (outcomes[static_cast<std::size_t>(rank)] != static_cast<std::uint64_t>(worst)) continue;
         for (Problem& problem : decode(broadcast_text(mpi, encode(local.problems), rank))) {
-            const bool known = std::any_of(all.begin(), all.end(),
-                                           [&](const Problem& p) { return same(p, problem); });
-            if (!known) all.push_back(std::move(problem));
+            if (known.insert(encode(problem)).second) all.push_back(std::move(problem));
         }
     }
     if (worst == Outcome::bad_input) throw InputError(all);

@@ -65,6 +65,16 @@ TEST(Agree, OtherExceptionsAreErrors) {
     EXPECT_EQ(texts, (std::vector<std::string>{"error", "some library"}));
 }
 
+TEST(Agree, AnyCharacters) {
+    std::string all;
+    for (int c = 0; c < 256; ++c) all += static_cast<char>(c);
+    const auto texts = thrown_by([&] {
+        throw InputError({{all, "\x1f\x1e", "5 x"}, {"", "12 ", all}, {"a", "", ""}});
+    });
+    EXPECT_EQ(texts, (std::vector<std::string>{"input error", all + ": \x1f\x1e\n    5 x",
+                                               "12 \n    " + all, "a: "}));
+}
+
 TEST(Agree, LongTexts) {
     const std::string text(3U << 20U, 'x');
     const auto texts = thrown_by([&] {

@@ -97,8 +97,8 @@ class JobFile(BadInputTest):
         self.refused_job("run.dir: is the root")
 
     def test_control_characters_are_not_passed_on(self):
-        self.job["\x1b[2J"] = 1
-        message = self.refused_job("unknown key '\\x1b[2J'")
+        self.job.update({"\x1b[2J": 1, "\x1e\x1f": 1})
+        message = self.refused_job("unknown key '\\x1b[2J'", "unknown key '\\x1e\\x1f'", ranks=2)
         self.assertNotIn("\x1b", message)
 
     def test_too_many_threads(self):
