@@ -7,6 +7,7 @@
 #include "comm/collective.h"
 #include "io/files.h"
 #include "plan/deploy/make_plan.h"
+#include "plan/replica_view.h"
 #include "plan/text/describe.h"
 #include "plan/text/plan_text.h"
 #include "session/cluster.h"
@@ -22,7 +23,9 @@ namespace {
 /// The plan of the run that is continued; none where it cannot be read, by a version before.
 std::optional<Plan> former_plan(const Job& job) {
     try {
-        return plan_from_text(read_text(job.run.dir + "/plan.yaml"));
+        Plan plan = plan_from_text(read_text(job.run.dir + "/plan.yaml"));
+        only_replica(plan);  // of which sizes are taken
+        return plan;
     } catch (const std::exception& error) {
         log::warn(cat("sizes of microbatches are chosen anew: ", error.what()));
         return std::nullopt;

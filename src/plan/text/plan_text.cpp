@@ -6,6 +6,7 @@
 
 #include "config/job_words.h"
 #include "plan/number_types.h"
+#include "plan/tensor_shard.h"
 #include "plan/text/yaml_values.h"
 
 namespace loratrain {
@@ -238,12 +239,16 @@ ReplicaPlan read_replica(const Map& map) {
 }
 
 /// Plans of versions before there were replicas have the fields of their only one at the top.
-std::vector<ReplicaPlan> read_replicas(const YAML::Node& root) {
+std::vector<ReplicaPlan> read_replicas(const YAML::Node& root, const ModelSpec& model) {
     if (!root["replicas"]) return {read_replica(Map(root))};
     std::vector<ReplicaPlan> replicas;
     for (const auto& node : root["replicas"]) {
         const Map map(node);
         map.read("tensor", replicas.emplace_back(read_replica(map)).tensor);
+        if (!can_shard(model, replicas.back().tensor)) {
+            plan_yaml::fail(
+                cat("the model cannot be shared by ", replicas.back().tensor, " lanes"));
+        }
     }
     return replicas;
 }
@@ -272,7 +277,7 @@ Plan read_plan(const YAML::Node& root) {
     map.read("bytes_per_rank", plan.bytes_per_rank);
     const YAML::Node costs = map.at("costs");
     plan.costs = read_costs(Map(costs));
-    plan.replicas = read_replicas(root);
+    plan.replicas = read_replicas(root, plan.model);
     for (const auto& node : map.at("adapters")) plan.adapters.push_back(read_adapter(Map(node)));
     map.read("adapter_capacity", plan.adapter_capacity);
     for (const auto id : parse_numbers<std::int32_t>(map.at("first_admitted"))) {

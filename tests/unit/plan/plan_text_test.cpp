@@ -181,6 +181,15 @@ TEST(PlanText, ReadsThePrecisionOfPlansOfBefore) {
     }
 }
 
+TEST(PlanText, RefusesLanesThatTheModelDoesNotHave) {
+    const std::string good = to_text(odd_plan());
+    for (const char* lanes : {"3", "0", "-2", "65536"}) {
+        std::string bad = good;
+        bad.replace(bad.find("tensor: 2") + 8, 1, lanes);
+        EXPECT_THROW(plan_from_text(bad), Error) << lanes;
+    }
+}
+
 TEST(PlanText, RefusesWhatItDidNotWrite) {
     const std::string good = to_text(odd_plan());
     const auto with = [](std::string text, const std::string& from, const std::string& to) {
