@@ -39,17 +39,36 @@ std::uint64_t file_bytes(hid_t dataset) {
     return file && H5Fget_filesize(file.get(), &bytes) >= 0 ? bytes : 0;
 }
 
-std::string filter_problem(hid_t properties) {
+/// What is known of the size of a stored chunk.
+struct StoredSize {
+    std::uint64_t least = 0;
+    std::uint64_t most = 0;
+};
+
+/// What the filters of a dataset make of a chunk; or why they cannot be undone.
+struct Filters {
+    std::string problem;
+    bool compress = false;
+    std::uint64_t added = 0;  ///< bytes
+};
+
+Filters filters_of(hid_t properties) {
+    constexpr std::uint64_t fletcher32_bytes = 4;
+    Filters filters;
     for (int i = 0; i < H5Pget_nfilters(properties); ++i) {
         unsigned flags = 0;
         std::size_t values = 0;
         const H5Z_filter_t filter = H5Pget_filter2(properties, static_cast<unsigned>(i), &flags,
                                                    &values, nullptr, 0, nullptr, nullptr);
         if (filter < 0 || H5Zfilter_avail(filter) <= 0) {
-            return cat("needs filter ", filter, ", which this HDF5 library does not have");
+            filters.problem = cat("needs filter ", filter, ", which this HDF5 library lacks");
+        } else if (filter == H5Z_FILTER_FLETCHER32) {
+            filters.added += fletcher32_bytes;
+        } else if (filter != H5Z_FILTER_SHUFFLE) {
+            filters.compress = true;
         }
     }
-    return "";
+    return filters;
 }
 
 std::string contiguous_problem(hid_t dataset, std::uint64_t bytes) {
@@ -60,15 +79,20 @@ std::string contiguous_problem(hid_t dataset, std::uint64_t bytes) {
     return "";
 }
 
-/// The first chunk that is not in the index.
-std::string missing_chunk(hid_t dataset, const Extents& extents, const Extents& chunk) {
+/// The first chunk that the index does not have as it must be. Of sizes that are wrong HDF5 reads
+/// beyond its memory.
+std::string chunk_problem(hid_t dataset, const Extents& extents, const Extents& chunk,
+                          const StoredSize& size) {
     Extents at(extents.size(), 0);
     for (;;) {
         hsize_t bytes = 0;
-        if (H5Dget_chunk_storage_size(dataset, at.data(), &bytes) < 0 || bytes == 0) {
+        const bool found = H5Dget_chunk_storage_size(dataset, at.data(), &bytes) >= 0 && bytes > 0;
+        if (!found || bytes < size.least || bytes > size.most) {
             std::vector<std::string> words;
             for (const hsize_t i : at) words.push_back(std::to_string(i));
-            return cat("its chunk at [", join(words, ", "), "] is not in the file's index");
+            const std::string where = cat("its chunk at [", join(words, ", "), "] ");
+            return where + (found ? cat("has ", bytes, " bytes in the file's index")
+                                  : "is not in the file's index");
         }
         std::size_t axis = at.size();
         while (axis > 0 && (at[axis - 1] += chunk[axis - 1]) >= extents[axis - 1]) {
@@ -78,9 +102,10 @@ std::string missing_chunk(hid_t dataset, const Extents& extents, const Extents& 
     }
 }
 
-std::string chunked_problem(hid_t dataset, hid_t properties, const Extents& extents) {
-    const std::string filters = filter_problem(properties);
-    if (!filters.empty()) return filters;
+std::string chunked_problem(hid_t dataset, hid_t properties, const Extents& extents,
+                            std::size_t element_bytes) {
+    const Filters filters = filters_of(properties);
+    if (!filters.problem.empty()) return filters.problem;
     Extents chunk(extents.size());
     if (H5Pget_chunk(properties, static_cast<int>(chunk.size()), chunk.data()) !=
         static_cast<int>(chunk.size())) {
@@ -101,7 +126,11 @@ std::string chunked_problem(hid_t dataset, hid_t properties, const Extents& exte
         return cat("the file's index has ", found, " of its ",
                    wanted ? std::to_string(*wanted) : "2^64 or more", " chunks");
     }
-    return missing_chunk(dataset, extents, chunk);
+    const auto whole = product(chunk, element_bytes);
+    if (!whole) return "has chunks that are too large";
+    StoredSize size{*whole + filters.added, *whole + filters.added};
+    if (filters.compress) size = {filters.added + 1, file_bytes(dataset)};
+    return chunk_problem(dataset, extents, chunk, size);
 }
 
 }  // namespace
@@ -115,12 +144,15 @@ std::string storage_problem(hid_t dataset) {
     }
     const Extents extents = extents_of(dataset);
     const Hdf5Handle type(H5Dget_type(dataset), H5Tclose);
-    const auto bytes = product(extents, H5Tget_size(type.get()));
+    const std::size_t element_bytes = H5Tget_size(type.get());
+    const auto bytes = product(extents, element_bytes);
     if (bytes && *bytes == 0) return "";
     if (!bytes || *bytes / largest_compression > file_bytes(dataset)) {
         return "claims more data than the file can hold";
     }
-    if (layout == H5D_CHUNKED) return chunked_problem(dataset, properties.get(), extents);
+    if (layout == H5D_CHUNKED) {
+        return chunked_problem(dataset, properties.get(), extents, element_bytes);
+    }
     return layout == H5D_CONTIGUOUS ? contiguous_problem(dataset, *bytes) : "";
 }
 

@@ -331,6 +331,18 @@ TEST_F(BaseWeightsTest, RefusesDataThatAreNotThere) {
             "model.norm.weight: keeps its data in another file"));
 }
 
+/// HDF5 would read beyond the memory of such a chunk.
+TEST_F(BaseWeightsTest, RefusesChunksOfAWrongSize) {
+    make();
+    std::string content = get(path());
+    const std::size_t size = content.find("TREE\x01") + 24;  // of the first tensor's chunk
+    content[size] = 2;
+    content[size + 1] = 0;
+    put(path(), content);
+    EXPECT_TRUE(has(refusal(), ": its chunk at [0"));
+    EXPECT_TRUE(has(refusal(), "] has 2 bytes in the file's index"));
+}
+
 /// HDF5 says nothing of a chunk that its index no longer finds, and gives fill values.
 TEST_F(BaseWeightsTest, NoFlippedBitChangesAWeightUnnoticed) {
     make(false, 100);

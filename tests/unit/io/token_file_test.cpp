@@ -318,6 +318,12 @@ TEST_F(TokenFileTest, Hdf5RefusesDataThatAreNotThere) {
     EXPECT_TRUE(has(hdf5_refusal(), "data.h5:offsets: the file's index has 0 of its 3 chunks"));
     offsets_of(40, layout());
     EXPECT_TRUE(has(hdf5_refusal(), "data.h5:offsets: its data were never written"));
+    const Hdf5Handle compressed = layout();
+    H5Pset_chunk(compressed.get(), 1, &chunk);
+    H5Pset_deflate(compressed.get(), 5);
+    H5Pset_alloc_time(compressed.get(), H5D_ALLOC_TIME_EARLY);
+    offsets_of(40, compressed);
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:offsets: run from 0 to 0"));
     const Hdf5Handle elsewhere = layout();
     H5Pset_external(elsewhere.get(), "/etc/hostname", 0, 16);
     offsets_of(2, elsewhere);
