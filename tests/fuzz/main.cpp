@@ -20,7 +20,7 @@
 namespace loratrain::fuzz {
 namespace {
 
-constexpr const char* default_cases = "4000";
+constexpr const char* default_cases = "6000";
 
 using Options = std::map<std::string, std::string>;
 

@@ -10,6 +10,8 @@ namespace loratrain::fuzz {
 
 namespace {
 
+constexpr std::size_t longest_text = 1U << 19U;
+
 const std::vector<std::string> odd_numbers{"0",
                                            "1",
                                            "2",
@@ -252,7 +254,7 @@ std::string mutate_text(std::string text, Draw& draw) {
     for (std::size_t changes = 1 + draw.below(draw.one_in(5) ? 6 : 1); changes > 0; --changes) {
         if (!tokens.empty()) change_tokens(tokens, draw);
     }
-    text = joined(tokens);
+    text = joined(tokens).substr(0, longest_text);
     if (draw.one_in(10)) change_bytes(text, draw);
     return text;
 }

@@ -9,8 +9,8 @@ namespace loratrain::fuzz {
 namespace {
 
 Job read_sample(const std::string& run_dir) {
-    const testing::TempDir folder;
-    testing::put(folder.file("job.yaml"), sample_job_text(run_dir));
+    const test::TempDir folder;
+    test::put(folder.file("job.yaml"), sample_job_text(run_dir));
     return read_job(folder.file("job.yaml"), {});
 }
 

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <thread>
 
@@ -89,10 +90,19 @@ std::uint64_t resident_bytes(pid_t process) {
     return proc_value(cat("/proc/", process, "/status").c_str(), "VmRSS");
 }
 
+/// The machine may have other work to do.
+double processor_seconds(pid_t process) {
+    clockid_t clock{};
+    timespec spent{};
+    if (::clock_getcpuclockid(process, &clock) != 0 || ::clock_gettime(clock, &spent) != 0)
+        return 0;
+    return static_cast<double>(spent.tv_sec) + 1e-9 * static_cast<double>(spent.tv_nsec);
+}
+
 /// The part of a sanitizer's report that says what and where, or the last lines.
 std::string report_of(const std::string& path) {
     constexpr std::size_t most = 3000;
-    const std::string text = testing::get(path);
+    const std::string text = test::get(path);
     const std::size_t error = text.find("ERROR: ");
     const std::size_t runtime = text.find("runtime error: ");
     std::size_t begin = std::min(error, runtime);
@@ -110,7 +120,7 @@ std::string end_text(int status, const Board& board) {
 /// One process: from case `first` to `last` or to a finding. Returns the case after its last one.
 std::uint64_t run_process(const TargetKind& kind, std::uint64_t seed, std::uint64_t first,
                           std::uint64_t last, const Limits& limits, Tally& tally) {
-    const testing::TempDir folder;
+    const test::TempDir folder;
     SharedBoard board;
     board->at = first;
     const pid_t process = ::fork();
@@ -118,15 +128,22 @@ std::uint64_t run_process(const TargetKind& kind, std::uint64_t seed, std::uint6
     if (process == 0) work(kind, seed, first, last, folder.path(), *board);
     std::uint64_t seen = first;
     auto since = Clock::now();
+    double spent_before = 0.0;
     int status = 0;
     std::string ended_for;
     for (int look = 0; ::waitpid(process, &status, WNOHANG) == 0; ++look) {
         const std::uint64_t at = board->at;
-        if (at != seen) since = Clock::now();
+        const double spent = processor_seconds(process);
+        if (at != seen) {
+            since = Clock::now();
+            spent_before = spent;
+        }
         seen = at;
-        const double seconds = seconds_since(since);
+        const double seconds = spent - spent_before;
         tally.add({0, 0, 0, seconds, at});
-        if (seconds > limits.seconds) ended_for = cat("took more than ", limits.seconds, " s");
+        if (seconds > limits.seconds || seconds_since(since) > limits.idle_seconds) {
+            ended_for = cat("did not end in ", format_fixed(seconds, 1), " s");
+        }
         if (look % 16 == 0 && resident_bytes(process) > limits.bytes) {
             ended_for = cat("took more than ", human_bytes(limits.bytes));
         }

@@ -8,7 +8,8 @@
 namespace loratrain::fuzz {
 
 struct Limits {
-    double seconds = 20.0;                          ///< of a case
+    double seconds = 20.0;                          ///< of the processor, for a case
+    double idle_seconds = 600.0;                    ///< of a case that waits for something
     std::uint64_t bytes = std::uint64_t{2} << 30U;  ///< resident memory
 };
 
@@ -16,7 +17,7 @@ struct Tally {
     std::uint64_t cases = 0;
     std::uint64_t refused = 0;  ///< by InputError
     std::uint64_t findings = 0;
-    double slowest = 0.0;            ///< seconds of a case
+    double slowest = 0.0;            ///< seconds of the processor for a case
     std::uint64_t slowest_case = 0;  ///< its number
 
     void add(const Tally& other);

@@ -16,21 +16,21 @@ namespace loratrain::fuzz {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::get;
-using testing::put;
+using test::get;
+using test::put;
 
 using Values = std::vector<std::vector<float>>;
 
 Values all_values(const WeightSource& weights) {
     Values values;
     for (const BaseTensor& tensor : base_tensors(weights.spec())) {
-        values.push_back(testing::read_all(weights, tensor));
+        values.push_back(test::read_all(weights, tensor));
     }
     return values;
 }
 
 void put_tiny_model(const std::string& folder) {
-    testing::put_model(folder, testing::tiny_config(), testing::tiny_tensors(testing::tiny_spec()));
+    test::put_model(folder, test::tiny_config(), test::tiny_tensors(test::tiny_spec()));
 }
 
 class ImportTarget final : public Target {
@@ -41,7 +41,7 @@ class ImportTarget final : public Target {
         config_ = get(hf_ + "/config.json");
         tensors_ = get(hf_ + "/model.safetensors");
         nlohmann::json map;
-        for (const BaseTensor& tensor : base_tensors(testing::tiny_spec())) {
+        for (const BaseTensor& tensor : base_tensors(test::tiny_spec())) {
             map[tensor.name] = "model.safetensors";
         }
         index_text_ =
@@ -170,7 +170,7 @@ class TokenHdf5Target final : public Target {
 
 class PeftTarget final : public Target {
   public:
-    explicit PeftTarget(const std::string& folder) : folder_(folder), spec_(testing::tiny_spec()) {
+    explicit PeftTarget(const std::string& folder) : folder_(folder), spec_(test::tiny_spec()) {
         adapter_.name = "a";
         adapter_.r = 2;
         adapter_.targets = {true, false, false, true, false, false, false};

@@ -26,8 +26,8 @@ namespace loratrain::fuzz {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::get;
-using testing::put;
+using test::get;
+using test::put;
 
 /// Good contents of a folder's files, one of which a case changes.
 class Files {
@@ -44,10 +44,10 @@ class Files {
     std::string path(const std::string& name) const { return folder_ + "/" + name; }
     /// Changes one file; returns its name.
     const std::string& change(Draw& draw) {
-        if (changed_ < names_.size()) put(path(names_[changed_]), good_[changed_]);
-        changed_ = draw.below(names_.size());
-        const std::string& name = names_[changed_];
-        const std::string& good = good_[changed_];
+        for (std::size_t i = 0; i < names_.size(); ++i) put(path(names_[i]), good_[i]);
+        const std::size_t changed = draw.below(names_.size());
+        const std::string& name = names_[changed];
+        const std::string& good = good_[changed];
         const bool tensors = name.ends_with(".safetensors") || name.ends_with(".best");
         put(path(name), tensors ? mutate_safetensors(good, draw) : mutate_text(good, draw));
         return name;
@@ -57,7 +57,6 @@ class Files {
     std::string folder_;
     std::vector<std::string> names_;
     std::vector<std::string> good_;
-    std::size_t changed_ = SIZE_MAX;
 };
 
 RunStatus some_status() {
@@ -136,6 +135,7 @@ class RecordsTarget final : public Target {
         Plan former;
         try {
             former = plan_from_text(get(files_.path("plan.yaml")));
+            only_replica(former);
         } catch (const std::exception&) {
             return;
         }

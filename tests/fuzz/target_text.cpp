@@ -14,8 +14,8 @@ namespace loratrain::fuzz {
 
 namespace {
 
-using testing::get;
-using testing::put;
+using test::get;
+using test::put;
 
 /// What was read can be written and read again.
 void check_round_trip(const Job& job, const std::string& path) {
