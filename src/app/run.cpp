@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "bench/bench_command.h"
+#include "config/job_keys.h"
 #include "session/libraries.h"
 #include "train/orders/stop_request.h"
 
@@ -30,6 +31,9 @@ ExitCode run(const CommandLine& command_line, const MpiSession& mpi) {
     switch (command_line.command) {
         case Command::help:
             log::block(help_text());
+            return ExitCode::done;
+        case Command::keys:
+            log::block(keys_text());
             return ExitCode::done;
         case Command::version:
             log::block(version_block());

@@ -51,6 +51,8 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
     std::string best;
     std::size_t best_distance = allowed_distance(word.size()) + 1;
     for (const std::string& candidate : candidates) {
+        const std::size_t longest = std::max(word.size(), candidate.size());
+        if (longest - std::min(word.size(), candidate.size()) >= best_distance) continue;
         const std::size_t distance = edit_distance(word, candidate);
         if (distance < best_distance) {
             best_distance = distance;

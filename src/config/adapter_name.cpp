@@ -10,7 +10,7 @@ bool is_adapter_name(const std::string& name) {
         return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
     };
     return !name.empty() && name.size() <= longest_adapter_name && name.front() != '.' &&
-           std::all_of(name.begin(), name.end(), allowed);
+           name.front() != '-' && std::all_of(name.begin(), name.end(), allowed);
 }
 
 }  // namespace loratrain

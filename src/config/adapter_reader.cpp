@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <limits>
 #include <map>
+#include <unordered_map>
 #include <utility>
 
 #include "base/rng.h"
@@ -13,12 +15,23 @@ namespace loratrain {
 
 namespace {
 
-std::vector<std::string> dataset_names(const AdapterContext& context) {
-    std::vector<std::string> names;
-    names.reserve(context.datasets.size());
-    for (const DatasetJob& dataset : context.datasets) names.push_back(dataset.name);
-    return names;
-}
+constexpr const char* steps_not_given = "-1";  // of Hugging Face
+
+/// The context, and what is looked up for every adapter.
+struct Lookup {
+    const AdapterContext& context;
+    ProblemLog& log;
+    std::vector<std::string> datasets;
+    std::unordered_map<std::string, DatasetId> ids;
+
+    Lookup(const AdapterContext& the_context, ProblemLog& the_log)
+        : context(the_context), log(the_log) {
+        for (const DatasetJob& dataset : context.datasets) {
+            ids.emplace(dataset.name, static_cast<DatasetId>(datasets.size()));
+            datasets.push_back(dataset.name);
+        }
+    }
+};
 
 std::vector<std::string> module_names() {
     std::vector<std::string> names;
@@ -27,21 +40,26 @@ std::vector<std::string> module_names() {
     return names;
 }
 
-void read_dataset(SectionReader& section, const AdapterContext& context, AdapterDefaults& draft) {
+void read_dataset(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
     const YamlNode* node = section.find("dataset");
     if (node == nullptr) return;
     draft.has_dataset = true;
-    std::string name;
-    section.read("dataset", name);
-    if (node->kind != YamlNode::Kind::scalar || context.datasets.empty()) return;
-    const std::vector<std::string> names = dataset_names(context);
-    const auto found = std::find(names.begin(), names.end(), name);
-    if (found == names.end()) {
-        section.problem(node->place, "dataset", "'" + name + "' is not in datasets",
-                        hint_among(name, names));
+    if (node->kind == YamlNode::Kind::list) {
+        section.problem(node->place, "dataset", "is a list, an adapter has one dataset",
+                        "make one file of theirs and a dataset of it: cat a.jsonl b.jsonl > "
+                        "both.jsonl");
         return;
     }
-    draft.adapter.dataset = static_cast<DatasetId>(found - names.begin());
+    std::string name;
+    section.read("dataset", name);
+    if (node->kind != YamlNode::Kind::scalar || lookup.datasets.empty()) return;
+    const auto found = lookup.ids.find(name);
+    if (found == lookup.ids.end()) {
+        section.problem(node->place, "dataset", "'" + name + "' is not in datasets",
+                        lookup.log.hint_among(name, lookup.datasets));
+        return;
+    }
+    draft.adapter.dataset = found->second;
 }
 
 void read_target(SectionReader& section, const YamlNode& item, AdapterJob& job) {
@@ -94,6 +112,7 @@ void read_dropout(SectionReader& section, AdapterJob& job) {
 /// One of the two given here replaces whatever the defaults say; both here is a contradiction.
 void read_length(SectionReader& section, AdapterJob& job) {
     const YamlNode* steps = section.find("max_steps");
+    if (steps != nullptr && steps->text == steps_not_given) steps = nullptr;
     const YamlNode* epochs = section.find("num_train_epochs");
     if (steps != nullptr && epochs != nullptr) {
         const bool steps_later =
@@ -114,19 +133,31 @@ void read_length(SectionReader& section, AdapterJob& job) {
     }
 }
 
+void read_warmup(SectionReader& section, AdapterJob& job) {
+    double value = job.warmup_steps;
+    section.read("warmup_steps", value, at_least(0.0));
+    if (value <= std::numeric_limits<int>::max() && (value < 1.0 || value == std::floor(value))) {
+        job.warmup_steps = value;
+    } else {
+        section.problem(section.find("warmup_steps")->place, "warmup_steps",
+                        format_exact(value) + " is neither a number of steps nor a fraction",
+                        "give a whole number, or a fraction of the steps below 1, as in 0.1");
+    }
+}
+
 /// The keys that `defaults` and every adapter share.
-void read_keys(SectionReader& section, const AdapterContext& context, AdapterDefaults& draft) {
+void read_keys(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
     AdapterJob& job = draft.adapter;
-    read_dataset(section, context, draft);
+    read_dataset(section, lookup, draft);
     section.read("r", job.r, 1);
     section.read("lora_alpha", job.lora_alpha, above(0.0));
     read_dropout(section, job);
     read_targets(section, job);
     section.read("use_rslora", job.use_rslora);
-    section.read_path("init_from", job.init_from, context.folder);
+    section.read_path("init_from", job.init_from, lookup.context.folder);
     section.read("learning_rate", job.learning_rate, at_least(0.0));
     section.read_word("lr_scheduler_type", job.lr_scheduler_type, lr_scheduler_words);
-    section.read("warmup_steps", job.warmup_steps, 0);
+    read_warmup(section, job);
     section.read("weight_decay", job.weight_decay, at_least(0.0));
     section.read("adam_beta1", job.adam_beta1, from_to_below(0.0, 1.0));
     section.read("adam_beta2", job.adam_beta2, from_to_below(0.0, 1.0));
@@ -138,16 +169,16 @@ void read_keys(SectionReader& section, const AdapterContext& context, AdapterDef
     section.read("priority", job.priority, std::numeric_limits<int>::min());
 }
 
-AdapterDefaults read_defaults(SectionReader& top, const AdapterContext& context) {
+AdapterDefaults read_defaults(SectionReader& top, Lookup& lookup) {
     AdapterDefaults defaults;
-    defaults.adapter.seed = context.seed;
-    if (context.defaults != nullptr) defaults = *context.defaults;
+    defaults.adapter.seed = lookup.context.seed;
+    if (lookup.context.defaults != nullptr) defaults = *lookup.context.defaults;
     SectionReader section = top.section("defaults");
     if (const YamlNode* name = section.find("name")) {
         section.problem(name->key_place, "name", "cannot be shared by adapters",
                         "name each adapter in the list 'adapters'");
     }
-    read_keys(section, context, defaults);
+    read_keys(section, lookup, defaults);
     section.finish();
     return defaults;
 }
@@ -168,9 +199,10 @@ class NameCheck {
         const YamlNode* node = section.find("name");
         if (node == nullptr || node->kind != YamlNode::Kind::scalar || name.empty()) return;
         if (!is_adapter_name(name)) {
-            section.problem(node->place, "name", "'" + name + "' cannot name a folder",
-                            cat("use letters, digits, '.', '_' and '-', not '.' first, at most ",
-                                longest_adapter_name, " in all"));
+            section.problem(
+                node->place, "name", "'" + name + "' cannot name a folder",
+                cat("use letters, digits, '.', '_' and '-', not '.' or '-' first, at most ",
+                    longest_adapter_name, " in all"));
         }
         const auto [first, added] =
             seen_.emplace(lower_case(name), "it was already given at " + node->place.text);
@@ -183,11 +215,10 @@ class NameCheck {
     std::map<std::string, std::string> seen_;  ///< where
 };
 
-void check_has_dataset(SectionReader& section, const AdapterContext& context,
-                       const AdapterDefaults& draft) {
-    if (draft.has_dataset || context.datasets.size() <= 1) return;
+void check_has_dataset(SectionReader& section, Lookup& lookup, const AdapterDefaults& draft) {
+    if (draft.has_dataset || lookup.datasets.size() <= 1) return;
     section.problem(section.place(), "dataset", "is missing",
-                    "name one of: " + join(dataset_names(context), ", "));
+                    "name " + lookup.log.hint_among("", lookup.datasets));
 }
 
 std::string adapter_path(const YamlNode& item, std::size_t i) {
@@ -200,7 +231,8 @@ std::string adapter_path(const YamlNode& item, std::size_t i) {
 
 AdapterList read_adapters(SectionReader& top, const AdapterContext& context, ProblemLog& log) {
     AdapterList result;
-    result.defaults = read_defaults(top, context);
+    Lookup lookup(context, log);
+    result.defaults = read_defaults(top, lookup);
     const YamlNode* list = top.find("adapters");
     const bool empty = list == nullptr || list->kind == YamlNode::Kind::null ||
                        (list->children.empty() && list->kind != YamlNode::Kind::scalar);
@@ -220,8 +252,8 @@ AdapterList read_adapters(SectionReader& top, const AdapterContext& context, Pro
         section.require("name", "give each adapter a name of its own");
         section.read("name", draft.adapter.name);
         names.check(section, draft.adapter.name);
-        read_keys(section, context, draft);
-        check_has_dataset(section, context, draft);
+        read_keys(section, lookup, draft);
+        check_has_dataset(section, lookup, draft);
         section.finish();
         result.adapters.push_back(std::move(draft.adapter));
     }

@@ -43,6 +43,7 @@ po::options_description import_options(CommandLine& line) {
     auto add = options.add_options();
     add("force", po::bool_switch(&line.force));
     add("dtype", po::value<std::string>());
+    add("base-model-name", po::value(&line.base_model_name));
     return options;
 }
 
@@ -108,7 +109,7 @@ std::string owner_of(const std::string& option) {
 }
 
 std::string unknown_option_hint(const std::string& option, Words known) {
-    known.insert(known.end(), {"--help", "--version"});
+    known.insert(known.end(), {"--help", "--keys", "--version"});
     const std::string owner = owner_of(option);
     if (!owner.empty()) return "it is an option of: " + owner;
     const std::string near = nearest(option, known);
@@ -195,7 +196,8 @@ void read_max_hours(const Parsed& parsed, CommandLine& line, Problems& problems)
 /// A command that was probably meant by a first word that names no file of a usual form.
 std::string meant_command(const std::string& word) {
     if (word.find_first_of("./") != std::string::npos) return "";
-    return nearest(word, {"import-hf", "bench", "status", "report", "stop", "--help", "--version"});
+    return nearest(
+        word, {"import-hf", "bench", "status", "report", "stop", "--help", "--keys", "--version"});
 }
 
 void read_job_path(const Words& arguments, CommandLine& line, Problems& problems) {
@@ -266,6 +268,10 @@ CommandLine parse_import(const Words& words) {
     } else {
         problems.add("import-hf", cat("needs 2 arguments, got ", parsed.arguments.size()),
                      "write loratrain import-hf HF_DIR OUT.h5");
+    }
+    if (parsed.values.count("base-model-name") > 0 && line.base_model_name.empty()) {
+        problems.add("--base-model-name", "'' names no model",
+                     "give a hub name, as in meta-llama/Llama-3.2-1B, or a folder");
     }
     if (parsed.values.count("dtype") > 0) {
         const auto& dtype = parsed.values["dtype"].as<std::string>();
@@ -380,6 +386,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     CommandLine line;
     if (contains(words, "--help") || contains(words, "-h")) {
         line.command = Command::help;
+        return line;
+    }
+    if (contains(words, "--keys")) {
+        line.command = Command::keys;
         return line;
     }
     if (contains(words, "--version")) {

@@ -8,7 +8,17 @@
 
 namespace loratrain {
 
-enum class Command : std::uint8_t { train, import_hf, bench, status, report, stop, help, version };
+enum class Command : std::uint8_t {
+    train,
+    import_hf,
+    bench,
+    status,
+    report,
+    stop,
+    help,
+    keys,
+    version
+};
 enum class Restart : std::uint8_t { automatic, never, from_path };
 
 struct CommandLine {
@@ -30,8 +40,9 @@ struct CommandLine {
     /// Also report's --out; there "" = RUN_DIR/report.html. And a dry run's: a directory; "" = with
     /// --device <run.dir>/dry_run, else no files are written.
     std::string output;
-    bool force = false;       ///< --force: replace an existing OUT.h5
-    bool store_bf16 = false;  ///< --dtype bf16: convert fp32 and fp16 weights to bf16
+    bool force = false;           ///< --force: replace an existing OUT.h5
+    bool store_bf16 = false;      ///< --dtype bf16: convert fp32 and fp16 weights to bf16
+    std::string base_model_name;  ///< --base-model-name: of exported adapters; "" = the folder's
 
     // status, report, stop: loratrain status RUN_DIR [--follow],
     // loratrain report RUN_DIR [--out FILE], loratrain stop RUN_DIR ADAPTER

@@ -25,12 +25,13 @@ DatasetJob read_dataset(SectionReader section, const std::string& name, const st
     return dataset;
 }
 
-std::vector<DatasetJob> read_dataset_map(SectionReader& section, const YamlNode& node,
-                                         const std::string& folder) {
+std::vector<DatasetJob> read_dataset_map(const YamlNode& node, const std::string& folder,
+                                         ProblemLog& log) {
     std::vector<DatasetJob> datasets;
     if (node.kind != YamlNode::Kind::map) return datasets;
     for (const YamlNode& child : node.children) {
-        datasets.push_back(read_dataset(section.section(child.key), child.key, folder));
+        datasets.push_back(read_dataset(
+            SectionReader(&child, child.place, "datasets." + child.key, log), child.key, folder));
     }
     return datasets;
 }
@@ -48,12 +49,12 @@ std::vector<DatasetJob> read_datasets(SectionReader& top, const std::string& fol
                 "name at least one dataset, as in datasets: {math: {path: math.jsonl}}");
         return datasets;
     }
-    return read_dataset_map(section, *node, folder);
+    return read_dataset_map(*node, folder, log);
 }
 
 std::vector<DatasetJob> read_added_datasets(SectionReader& top, const std::string& folder,
                                             std::span<const DatasetJob> others, ProblemLog& log) {
-    SectionReader section = top.section("datasets");
+    top.section("datasets");  // a mapping
     const YamlNode* node = top.find("datasets");
     if (node == nullptr) return {};
     for (const YamlNode& child : node->children) {
@@ -64,7 +65,7 @@ std::vector<DatasetJob> read_added_datasets(SectionReader& top, const std::strin
         log.add(child.key_place, "datasets." + child.key + ": the run has a dataset of this name",
                 "leave it out to use that one, or choose another name");
     }
-    return read_dataset_map(section, *node, folder);
+    return read_dataset_map(*node, folder, log);
 }
 
 void split_by_default(const EvalSplit& split, std::vector<DatasetJob>& datasets) {

@@ -14,7 +14,7 @@ Usage:
   loratrain stop RUN_DIR ADAPTER                end one adapter of a run; it is exported
 
 Options for training:
-  --set KEY=VALUE     override any key of the job file; may be repeated
+  --set KEY=VALUE     override any key (--keys); paths count from the job file, as in it
   --dry-run           print plan, memory, predicted speed and idle time; with it:
     --ranks N  --device h200|h100|a100|cpu (timeline in <run.dir>/dry_run)  --out DIR
   --restart auto      continue from the newest checkpoint in run.dir, if any (default)
@@ -23,7 +23,8 @@ Options for training:
   --stop-after N      checkpoint and exit with 75 at the first block end from step N
   --max-hours H       the same before H hours are over (run.max_hours)
 
-Options for import-hf: --force (replace OUT.h5), --dtype bf16 (else fp16 becomes fp32)
+Options for import-hf: --force (replace OUT.h5), --dtype bf16 (else fp16 becomes fp32),
+  --base-model-name NAME (of the hub; for adapters made with it, else as the folder says)
 
 Options for bench, with their defaults:
   --steps 5  --layers 12  --hidden 768  --intermediate 2048  --heads 12  --vocab 32000
@@ -32,7 +33,7 @@ Options for bench, with their defaults:
   --backend cpu|cuda  --precision auto|fp32|bf16  --recompute auto|none|layer  --predict
   --lengths fixed|xsum|cnn|wikisum|mix  --policy, --packing (as schedule.* of the job)
 
-Other options: -h, --help (this text), --version (version, commit and build)
+Other options: -h, --help, --keys (all keys of a job file), --version (and build)
 
 Exit codes:
   0 done, 1 error, 2 bad job or usage, 3 some adapters failed and the rest were exported,

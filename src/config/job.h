@@ -37,7 +37,8 @@ struct ModelJob {
     std::string
         synthetic;  ///< random weights of this shape instead (model_presets.h), to benchmark
     Precision precision = Precision::automatic;
-    /// Written into exported adapter_config.json; defaults to the weights path, or `synthetic`.
+    /// Written into exported adapter_config.json: the Hugging Face folder or hub name; "" = what
+    /// import-hf recorded in `weights` (name_base_model() of session/job_inputs.h), or `synthetic`.
     std::string base_model_name_or_path;
 };
 
@@ -107,7 +108,8 @@ struct AdapterJob {
     std::string init_from;  ///< PEFT directory, "" = fresh
     double learning_rate = 2.0e-4;
     LrSchedule lr_scheduler_type = LrSchedule::cosine;
-    int warmup_steps = 0;
+    /// Whole, or below 1 a fraction of the adapter's steps (train/learning_rate.h).
+    double warmup_steps = 0.0;
     double weight_decay = 0.0;
     double adam_beta1 = 0.9;
     double adam_beta2 = 0.999;

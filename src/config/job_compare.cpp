@@ -100,6 +100,7 @@ bool is_harmless(const Setting& before, const std::string& now) {
     const std::string& section = before.section;
     const std::string& key = before.key;
     if (all_keys_harmless(section)) return true;
+    if (section == "model") return key == "base_model_name_or_path";
     if (section == "run") return key == "dir" || key == "max_hours" || key == "peer_timeout";
     if (section != "adapters") return false;
     if (key == "max_steps" || key == "num_train_epochs") return grows(before.value, now);

@@ -72,7 +72,7 @@ YamlNode* find_item(YamlNode& section, const std::string& name, const Place& pla
         names.push_back(item_name(section, item));
         if (names.back() == name) return &item;
     }
-    log.add(place, "the job has no '" + name + "' in " + section.key, hint_among(name, names));
+    log.add(place, "the job has no '" + name + "' in " + section.key, log.hint_among(name, names));
     return nullptr;
 }
 

@@ -74,9 +74,6 @@ ModelJob read_model(SectionReader& top, const std::string& folder, ProblemLog& l
     section.read_path("weights", model.weights, folder);
     section.read_word("precision", model.precision, precision_words);
     section.read("base_model_name_or_path", model.base_model_name_or_path);
-    if (model.base_model_name_or_path.empty()) {
-        model.base_model_name_or_path = model.synthetic.empty() ? model.weights : model.synthetic;
-    }
     section.finish();
     return model;
 }

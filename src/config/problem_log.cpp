@@ -8,6 +8,15 @@ namespace loratrain {
 
 namespace {
 
+constexpr std::size_t most_compared = 500000;
+constexpr std::size_t most_listed = 20;
+
+std::string list_of(const std::vector<std::string>& words) {
+    if (words.size() <= most_listed) return join(words, ", ");
+    const std::vector<std::string> first(words.begin(), words.begin() + most_listed);
+    return cat(join(first, ", "), " and ", words.size() - most_listed, " more");
+}
+
 /// "--set defaults.r" names the key already.
 void remove_key_of_option(const Place& place, std::string& what) {
     if (!place.on_command_line) return;
@@ -17,9 +26,22 @@ void remove_key_of_option(const Place& place, std::string& what) {
 
 }  // namespace
 
+std::string hint_among(const std::string& word, const std::vector<std::string>& candidates) {
+    const std::string near = nearest(word, candidates);
+    if (!near.empty()) return "did you mean '" + near + "'?";
+    return candidates.empty() ? "" : "one of: " + list_of(candidates);
+}
+
 void ProblemLog::add(const Place& place, std::string what, std::string hint) {
     remove_key_of_option(place, what);
     entries_.push_back({place, {place.text, std::move(what), std::move(hint)}});
+}
+
+std::string ProblemLog::hint_among(const std::string& word,
+                                   const std::vector<std::string>& candidates) {
+    if (compared_ >= most_compared) return "one of: " + list_of(candidates);
+    compared_ += candidates.size();
+    return loratrain::hint_among(word, candidates);
 }
 
 void ProblemLog::throw_if_any() const {

@@ -14,12 +14,17 @@ struct Place {
     bool on_command_line = false;
 };
 
+/// "did you mean 'x'?", or "one of: a, b, c" when none is near.
+std::string hint_among(const std::string& word, const std::vector<std::string>& candidates);
+
 /// Problems with their places. They are thrown in the order of the lines, those of the command
 /// line last, whatever the order in which they were found.
 class ProblemLog {
   public:
     /// A key that begins `what` is left out where the option names it.
     void add(const Place& place, std::string what, std::string hint);
+    /// hint_among(), but once many words have been compared only the list.
+    std::string hint_among(const std::string& word, const std::vector<std::string>& candidates);
     /// Throws InputError when there is at least one problem.
     void throw_if_any() const;
 
@@ -29,6 +34,7 @@ class ProblemLog {
         Problem problem;
     };
     std::vector<Entry> entries_;
+    std::size_t compared_ = 0;  ///< words with candidates
 };
 
 }  // namespace loratrain

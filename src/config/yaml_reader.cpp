@@ -7,55 +7,26 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/error.h"
 #include "base/system.h"
+#include "config/foreign_keys.h"
+#include "config/job_keys.h"
 
 namespace loratrain {
 
 namespace {
 
-struct ForeignKey {
-    const char* theirs;
-    const char* ours;
-};
-
-/// Spellings of other programs, too far from ours for the edit distance to find them.
-constexpr std::array<ForeignKey, 22> foreign_keys{{
-    {"alpha", "lora_alpha"},
-    {"batch_size", "global_batch_size"},
-    {"beta1", "adam_beta1"},
-    {"beta2", "adam_beta2"},
-    {"cutoff_len", "max_seq_len"},
-    {"dropout", "lora_dropout"},
-    {"epochs", "num_train_epochs"},
-    {"eps", "adam_epsilon"},
-    {"lora_r", "r"},
-    {"lora_rank", "r"},
-    {"lora_target", "target_modules"},
-    {"lr", "learning_rate"},
-    {"max_length", "max_seq_len"},
-    {"num_epochs", "num_train_epochs"},
-    {"per_device_train_batch_size", "global_batch_size"},
-    {"rank", "r"},
-    {"steps", "max_steps"},
-    {"train_batch_size", "global_batch_size"},
-    {"val_set_size", "eval_split"},
-    {"val_set_size", "split"},
-    {"val_size", "eval_split"},
-    {"val_size", "split"},
-}};
-
 bool contains(const std::vector<std::string>& words, const std::string& word) {
     return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-std::string unknown_key_hint(const std::string& key, const std::vector<std::string>& known) {
-    for (const ForeignKey& foreign : foreign_keys) {
-        if (key == foreign.theirs && contains(known, foreign.ours)) {
-            return cat("did you mean '", foreign.ours, "'?");
-        }
+/// Where a key belongs that stands in `section`; "" where none is called so elsewhere.
+std::string misplaced_hint(const std::string& key, const std::string& section) {
+    std::vector<std::string> places;
+    for (const std::string& other : sections_with(key)) {
+        if (other != section) places.push_back(key_place(other, key));
     }
-    if (key == "<<") return "merge keys are not supported; put shared adapter keys into defaults";
-    return hint_among(key, known);
+    return places.empty() ? "" : "it belongs elsewhere: " + join(places, ", ");
 }
 
 template <class Int>
@@ -69,6 +40,13 @@ std::string quote(const std::string& text) {
 }
 
 }  // namespace
+
+std::string joining_files(const YamlNode& list) {
+    std::vector<std::string> names;
+    for (const YamlNode& item : list.children) names.push_back(item.text);
+    if (names.size() < 2) names = {"a.jsonl", "b.jsonl"};
+    return cat("JSONL files are joined by: cat ", join(names, " "), " > all.jsonl");
+}
 
 bool Limits::contain(double value) const {
     const bool low_ok = low_excluded ? value > low : value >= low;
@@ -87,17 +65,12 @@ std::string folder_of(const std::string& path) {
     return std::filesystem::weakly_canonical(std::filesystem::absolute(path).parent_path());
 }
 
-std::string hint_among(const std::string& word, const std::vector<std::string>& candidates) {
-    const std::string near = nearest(word, candidates);
-    if (!near.empty()) return "did you mean " + quote(near) + "?";
-    return candidates.empty() ? "" : "one of: " + join(candidates, ", ");
-}
-
 SectionReader::SectionReader(const YamlNode* node, const Place& parent, std::string path,
                              ProblemLog& log)
     : node_(node),
       place_(node != nullptr ? node->place : parent),
       path_(std::move(path)),
+      section_(key_section(path_)),
       log_(log) {
     if (node_ == nullptr || node_->kind == YamlNode::Kind::null ||
         node_->kind == YamlNode::Kind::map) {
@@ -105,7 +78,8 @@ SectionReader::SectionReader(const YamlNode* node, const Place& parent, std::str
     }
     usable_ = false;
     log_.add(place_, (path_.empty() ? "the job file" : path_) + " must be a mapping",
-             "write keys and values, as in {key: value}");
+             path_ == "datasets" ? "name each dataset, as in datasets: {math: {path: math.jsonl}}"
+                                 : "write keys and values, as in {key: value}");
 }
 
 std::string SectionReader::full_name(const std::string& key) const {
@@ -119,6 +93,7 @@ void SectionReader::problem(const Place& place, const std::string& key, const st
 
 const YamlNode* SectionReader::find(const std::string& key) {
     if (!contains(known_, key)) known_.push_back(key);
+    LORATRAIN_CHECK(is_job_key(section_, key), full_name(key), " is missing in job_keys.cpp");
     return node_ == nullptr ? nullptr : node_->find(key);
 }
 
@@ -163,7 +138,7 @@ void SectionReader::read(const std::string& key, double& value, const Limits& li
     const char* end = node->text.data() + node->text.size();
     double number = 0.0;
     const auto result = std::from_chars(node->text.data(), end, number);
-    if (node->quoted || result.ec == std::errc::invalid_argument || result.ptr != end) {
+    if (result.ec == std::errc::invalid_argument || result.ptr != end) {
         problem(node->place, key, quote(node->text) + " is not a number", "give " + expected);
     } else if (result.ec != std::errc{} || !std::isfinite(number) || !limits.contain(number)) {
         problem(node->place, key, node->text + " is out of range", "give " + expected);
@@ -182,7 +157,7 @@ std::optional<Int> SectionReader::whole_number(const std::string& key, Int least
     const bool negative = std::is_unsigned_v<Int> && node->text.starts_with('-');
     Int number{};
     const auto result = std::from_chars(begin + (negative ? 1 : 0), end, number);
-    if (node->quoted || result.ec == std::errc::invalid_argument || result.ptr != end) {
+    if (result.ec == std::errc::invalid_argument || result.ptr != end) {
         problem(node->place, key, quote(node->text) + " is not a whole number", "give " + expected);
     } else if (result.ec != std::errc{}) {
         problem(node->place, key, node->text + " is out of range",
@@ -217,13 +192,13 @@ void SectionReader::read(const std::string& key, EvalSplit& value) {
     const char* end = begin + node->text.size();
     EvalSplit split;
     const bool whole = std::from_chars(begin, end, split.samples).ptr == end;
-    if (whole && split.samples >= 1 && !node->quoted) {
+    if (whole && split.samples >= 1) {
         value = split;
         return;
     }
     split.samples = 0;
     const auto result = std::from_chars(begin, end, split.fraction);
-    if (node->quoted || result.ec == std::errc::invalid_argument || result.ptr != end) {
+    if (result.ec == std::errc::invalid_argument || result.ptr != end) {
         problem(node->place, key, quote(node->text) + " is not a number", "give " + expected);
     } else if (!(split.fraction > 0.0 && split.fraction < 1.0)) {
         problem(node->place, key, node->text + " is out of range", "give " + expected);
@@ -244,14 +219,18 @@ void SectionReader::read_auto(const std::string& key, std::optional<int>& value,
 
 void SectionReader::read_path(const std::string& key, std::string& value,
                               const std::string& folder) {
-    const YamlNode* node = scalar(key, "a path");
+    const YamlNode* node = find(key);
+    if (node != nullptr && node->kind == YamlNode::Kind::list) {
+        problem(node->place, key, "is a list", "give one path; " + joining_files(*node));
+        return;
+    }
+    node = scalar(key, "a path");
     if (node == nullptr) return;
     if (node->text.empty()) {
         value.clear();
         return;
     }
-    const bool from_here = node->place.on_command_line;
-    std::filesystem::path base(from_here ? std::filesystem::current_path().string() : folder);
+    std::filesystem::path base(folder);
     std::string path = node->text;
     if (path == "~" || path.starts_with("~/")) {
         base = environment("HOME");
@@ -289,10 +268,19 @@ void SectionReader::require(const std::string& key, const std::string& hint) {
 void SectionReader::finish() {
     if (node_ == nullptr || node_->kind != YamlNode::Kind::map) return;
     for (const YamlNode& child : node_->children) {
-        if (contains(known_, child.key)) continue;
-        log_.add(child.key_place, "unknown key " + quote(full_name(child.key)),
-                 unknown_key_hint(child.key, known_));
+        if (!contains(known_, child.key)) judge_unknown(child);
     }
+}
+
+void SectionReader::judge_unknown(const YamlNode& child) {
+    const ForeignKey* foreign = foreign_key(child.key, section_);
+    if (foreign != nullptr && is_harmless(*foreign, child)) return;
+    std::string hint =
+        foreign == nullptr ? misplaced_hint(child.key, section_) : answer_to(*foreign, section_);
+    if (child.key == "<<")
+        hint = "merge keys are not supported; put shared adapter keys into defaults";
+    if (hint.empty()) hint = log_.hint_among(child.key, known_);
+    log_.add(child.key_place, "unknown key " + quote(full_name(child.key)), hint);
 }
 
 }  // namespace loratrain

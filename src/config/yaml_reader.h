@@ -33,8 +33,10 @@ constexpr Limits from_to_below(double low, double high) {
 }
 
 /// Reads one mapping key by key into typed fields. A key that is absent leaves its field as it is;
-/// a wrong one is logged and leaves it too. Every key asked for counts as known; finish() logs all
-/// others. A section that is absent or empty reads like an empty mapping.
+/// a wrong one is logged and leaves it too. Every key asked for, one of job_keys.h, counts as
+/// known; finish() logs all others, but for those that ask for what is done anyway
+/// (foreign_keys.h). A section that is absent or empty reads like an empty mapping. Numbers may
+/// stand in quotes.
 class SectionReader {
   public:
     /// `path` prefixes keys in messages ("defaults", "adapters.math-r8", "" for the top level).
@@ -56,8 +58,8 @@ class SectionReader {
     void read(const std::string& key, EvalSplit& value);
     /// "auto" gives an empty value.
     void read_auto(const std::string& key, std::optional<int>& value, int least);
-    /// Relative paths of the file are resolved against `folder`, those of the command line against
-    /// the working directory; "" stays "", and ~/ at the start is the user's home.
+    /// Relative paths are resolved against `folder`, wherever they were written; "" stays "", and
+    /// ~/ at the start is the user's home.
     void read_path(const std::string& key, std::string& value, const std::string& folder);
     template <class E, std::size_t N>
     void read_word(const std::string& key, E& value, const std::array<Word<E>, N>& words) {
@@ -81,10 +83,12 @@ class SectionReader {
     std::optional<std::size_t> read_choice(const std::string& key,
                                            const std::vector<std::string>& words);
     std::string full_name(const std::string& key) const;
+    void judge_unknown(const YamlNode& child);
 
     const YamlNode* node_;
     Place place_;
     std::string path_;
+    std::string section_;  ///< of job_keys.h
     ProblemLog& log_;
     bool usable_ = true;
     std::vector<std::string> known_;
@@ -93,7 +97,7 @@ class SectionReader {
 /// The folder of a file, absolute: what the paths in it are relative to.
 std::string folder_of(const std::string& path);
 
-/// "did you mean 'x'?", or "one of: a, b, c" when none is near.
-std::string hint_among(const std::string& word, const std::vector<std::string>& candidates);
+/// Where one file goes and a list was given: how to make one of them.
+std::string joining_files(const YamlNode& list);
 
 }  // namespace loratrain

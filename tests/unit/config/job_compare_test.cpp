@@ -181,6 +181,13 @@ TEST(JobCompare, AnotherOrderIsHarmful) {
         {"datasets: order math, code -> code, math"});
 }
 
+TEST(JobCompare, NameOfTheBaseModelIsHarmless) {
+    const JobDifference found =
+        difference([](Job& job) { job.model.base_model_name_or_path = "org/m"; });
+    EXPECT_EQ(found.harmful, Lines{});
+    EXPECT_EQ(found.harmless.size(), 1U);
+}
+
 TEST(JobCompare, BothKindsAreListedAtOnce) {
     const JobDifference found = difference([](Job& job) {
         job.run.dir = "/x";

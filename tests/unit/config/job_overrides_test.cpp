@@ -17,10 +17,6 @@ class JobOverrides : public JobFiles {
         "adapters:\n"
         "  - {name: a}\n"
         "  - {name: b.r8, r: 8}\n";
-
-    static std::string here(const std::string& path) {
-        return (std::filesystem::current_path() / path).string();
-    }
 };
 
 TEST_F(JobOverrides, ReplaceValuesOfTheFile) {
@@ -44,15 +40,15 @@ TEST_F(JobOverrides, ReplaceValuesOfTheFile) {
     EXPECT_EQ(job.checkpoint.keep, 9);
 }
 
-TEST_F(JobOverrides, PathsAreRelativeToTheWorkingDirectory) {
+TEST_F(JobOverrides, PathsAreRelativeToTheJobFile) {
     const Job job = read(job_text_, {{"run.dir", "elsewhere"},
                                      {"datasets.math.path", "x/y.jsonl"},
                                      {"adapters.a.init_from", "peft"},
                                      {"model.weights", "/abs/w.h5"}});
-    EXPECT_EQ(job.run.dir, here("elsewhere"));
-    EXPECT_EQ(job.datasets[0].path, here("x/y.jsonl"));
+    EXPECT_EQ(job.run.dir, folder() + "/elsewhere");
+    EXPECT_EQ(job.datasets[0].path, folder() + "/x/y.jsonl");
     EXPECT_EQ(job.datasets[0].eval_path, folder() + "/eval.jsonl");
-    EXPECT_EQ(job.adapters[0].init_from, here("peft"));
+    EXPECT_EQ(job.adapters[0].init_from, folder() + "/peft");
     EXPECT_EQ(job.model.weights, "/abs/w.h5");
 }
 
@@ -93,9 +89,9 @@ TEST_F(JobOverrides, FillSectionsThatTheFileLacks) {
     const Job job =
         read("datasets: {d: }\nadapters: [{name: a}]\nrun:\n",
              {{"model.weights", "w.h5"}, {"run.dir", "o"}, {"datasets.d.path", "p.jsonl"}});
-    EXPECT_EQ(job.model.weights, here("w.h5"));
-    EXPECT_EQ(job.run.dir, here("o"));
-    EXPECT_EQ(job.datasets[0].path, here("p.jsonl"));
+    EXPECT_EQ(job.model.weights, folder() + "/w.h5");
+    EXPECT_EQ(job.run.dir, folder() + "/o");
+    EXPECT_EQ(job.datasets[0].path, folder() + "/p.jsonl");
 }
 
 TEST_F(JobOverrides, BadValueIsPlacedAtTheOption) {

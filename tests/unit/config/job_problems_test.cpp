@@ -43,7 +43,7 @@ constexpr const char* above0 = "give a number, greater than 0";
 const BadValue bad_values[] = {
     {"RankFraction", "defaults", "r: 8.5", "defaults.r: '8.5' is not a whole number", whole1},
     {"RankZero", "defaults", "r: 0", "defaults.r: 0 is out of range", whole1},
-    {"RankQuoted", "defaults", "r: '8'", "defaults.r: '8' is not a whole number", whole1},
+    {"RankQuotedWord", "defaults", "r: 'x8'", "defaults.r: 'x8' is not a whole number", whole1},
     {"RankWord", "defaults", "r: many", "defaults.r: 'many' is not a whole number", whole1},
     {"RankExponent", "defaults", "r: 1e3", "defaults.r: '1e3' is not a whole number", whole1},
     {"RankHuge", "defaults", "r: 99999999999", "defaults.r: 99999999999 is out of range",
@@ -69,12 +69,15 @@ const BadValue bad_values[] = {
      "defaults.learning_rate: inf is out of range", number0},
     {"RateOverflow", "defaults", "learning_rate: 1e999",
      "defaults.learning_rate: 1e999 is out of range", number0},
-    {"RateQuoted", "defaults", "learning_rate: \"1e-4\"",
-     "defaults.learning_rate: '1e-4' is not a number", number0},
     {"Scheduler", "defaults", "lr_scheduler_type: cosinus",
      "defaults.lr_scheduler_type: 'cosinus' is not known here",
      "give one of: constant, constant_with_warmup, linear, cosine"},
-    {"Warmup", "defaults", "warmup_steps: -1", "defaults.warmup_steps: -1 is out of range", whole0},
+    {"Warmup", "defaults", "warmup_steps: -1", "defaults.warmup_steps: -1 is out of range",
+     number0},
+    {"WarmupMixed", "defaults", "warmup_steps: 1.5",
+     "defaults.warmup_steps: 1.5 is neither a number of steps nor a fraction", "below 1"},
+    {"WarmupHuge", "defaults", "warmup_steps: 1e10",
+     "defaults.warmup_steps: 1e+10 is neither a number of steps nor a fraction", "below 1"},
     {"Decay", "defaults", "weight_decay: -1", "defaults.weight_decay: -1 is out of range", number0},
     {"Beta1", "defaults", "adam_beta1: 1", "defaults.adam_beta1: 1 is out of range", below1},
     {"Beta2", "defaults", "adam_beta2: 1.5", "defaults.adam_beta2: 1.5 is out of range", below1},
@@ -116,8 +119,43 @@ const BadValue bad_values[] = {
     {"UnknownForeignRank", "defaults", "lora_r: 1", "unknown key 'defaults.lora_r'",
      "did you mean 'r'?"},
     {"MergeKey", "defaults", "<<: 1", "unknown key 'defaults.<<'", "defaults"},
-    {"UnknownFar", "eval", "optimizer: adam", "unknown key 'eval.optimizer'",
-     "one of: every_steps"},
+    {"UnknownFar", "eval", "colour: red", "unknown key 'eval.colour'", "one of: every_steps"},
+    {"OfAnotherSection", "logging", "max_seq_len: 3", "unknown key 'logging.max_seq_len'",
+     "it belongs elsewhere: datasets.NAME.max_seq_len"},
+    {"OfAdapters", "eval", "lr_scheduler_type: linear", "unknown key 'eval.lr_scheduler_type'",
+     "it belongs elsewhere: lr_scheduler_type of an adapter or of defaults"},
+    {"OfThreeSections", "parallel", "every_steps: 3", "unknown key 'parallel.every_steps'",
+     "checkpoint.every_steps, eval.every_steps, logging.every_steps"},
+    {"ForeignScheduler", "defaults", "lr_scheduler: cosine", "unknown key 'defaults.lr_scheduler'",
+     "did you mean 'lr_scheduler_type'?"},
+    {"ForeignBatch", "defaults", "per_device_train_batch_size: 2",
+     "unknown key 'defaults.per_device_train_batch_size'",
+     "did you mean 'global_batch_size'? samples of one optimizer step"},
+    {"ForeignAccumulation", "defaults", "gradient_accumulation_steps: 4",
+     "unknown key 'defaults.gradient_accumulation_steps'", "'global_batch_size'? samples"},
+    {"ForeignRatio", "defaults", "warmup_ratio: 0.1", "unknown key 'defaults.warmup_ratio'",
+     "did you mean 'warmup_steps'? warmup_steps below 1"},
+    {"ForeignSave", "defaults", "save_steps: 5", "unknown key 'defaults.save_steps'",
+     "here it is checkpoint.every_steps"},
+    {"ForeignEval", "logging", "eval_steps: 5", "unknown key 'logging.eval_steps'",
+     "here it is eval.every_steps"},
+    {"ForeignLength", "defaults", "max_seq_length: 5", "unknown key 'defaults.max_seq_length'",
+     "here it is datasets.NAME.max_seq_len"},
+    {"ForeignBase", "parallel", "base_model: x", "unknown key 'parallel.base_model'",
+     "here it is model.weights: an HDF5 file that loratrain import-hf makes"},
+    {"ForeignPacking", "defaults", "packing: 1", "unknown key 'defaults.packing'",
+     "samples are always packed"},
+    {"Dora", "defaults", "use_dora: true", "unknown key 'defaults.use_dora'",
+     "DoRA is not supported yet"},
+    {"ModulesToSave", "defaults", "modules_to_save: [lm_head]",
+     "unknown key 'defaults.modules_to_save'", "embeddings and head stay frozen"},
+    {"Biases", "defaults", "bias: all", "unknown key 'defaults.bias'", "biases stay frozen"},
+    {"OtherStart", "defaults", "init_lora_weights: pissa",
+     "unknown key 'defaults.init_lora_weights'", "init_from"},
+    {"OtherOptimizer", "defaults", "optim: sgd", "unknown key 'defaults.optim'", "AdamW"},
+    {"DatasetList", "defaults", "dataset: [math]",
+     "defaults.dataset: is a list, an adapter has one dataset", "cat a.jsonl b.jsonl"},
+    {"PathList", "defaults", "init_from: [x, y]", "defaults.init_from: is a list", "give one path"},
     {"Stages", "parallel", "pipeline_stages: 0", "parallel.pipeline_stages: 0 is out of range",
      "give auto, or a whole number, at least 1"},
     {"StagesWord", "parallel", "pipeline_stages: all",
@@ -145,7 +183,6 @@ const BadValue bad_values[] = {
     {"SplitMoreThanOne", "eval", "split: 1.5", "eval.split: 1.5 is out of range", split},
     {"SplitNan", "eval", "split: nan", "eval.split: nan is out of range", split},
     {"SplitPercent", "eval", "split: 5%", "eval.split: '5%' is not a number", split},
-    {"SplitQuoted", "eval", "split: '5'", "eval.split: '5' is not a number", split},
     {"SplitOfAxolotl", "eval", "val_set_size: 0.1", "unknown key 'eval.val_set_size'",
      "did you mean 'split'?"},
     {"Threshold", "eval", "early_stopping_threshold: -1",
@@ -261,7 +298,7 @@ TEST_F(JobProblems, SectionsOfTheWrongKind) {
     EXPECT_EQ(found.size(), 5U);
     expect_among(found, at(1), "model must be a mapping", "key: value");
     expect_among(found, at(2), "run must be a mapping", "key: value");
-    expect_among(found, at(3), "datasets must be a mapping", "key: value");
+    expect_among(found, at(3), "datasets must be a mapping", "name each dataset");
     expect_among(found, at(4), "adapters must be a list", "adapters: [{name: a");
     expect_among(found, at(5), "defaults must be a mapping", "key: value");
 }
@@ -305,7 +342,7 @@ TEST_F(JobProblems, SyntheticModel) {
 TEST_F(JobProblems, NamesThatCannotBeFolders) {
     const std::string head =
         "model: {weights: b}\nrun: {dir: o}\ndatasets: {d: {path: p}}\nadapters:\n";
-    for (const std::string name : {"a/b", ".hidden", "..", "a b", "ä", "a:b"}) {
+    for (const std::string name : {"a/b", ".hidden", "..", "a b", "ä", "a:b", "-h"}) {
         expect_only(problems(cat(head, "  - {name: '", name, "'}\n")), at(5),
                     cat("adapters.", name, ".name: '", name, "' cannot name a folder"),
                     "letters, digits");
@@ -400,6 +437,26 @@ TEST_F(JobProblems, YamlSyntax) {
     ASSERT_EQ(tab.size(), 1U);
     EXPECT_EQ(tab[0].where, at(4));
     EXPECT_EQ(tab[0].hint, "indent with spaces, not with tabs");
+}
+
+TEST_F(JobProblems, ListsOfFilesAreJoinedByTheUser) {
+    expect_only(problems("model: {weights: b}\nrun: {dir: o}\n"
+                         "datasets: {d: {path: [x.jsonl, y.jsonl]}}\nadapters: [{name: a}]\n"),
+                at(3), "datasets.d.path: is a list", "cat x.jsonl y.jsonl > all.jsonl");
+}
+
+TEST_F(JobProblems, ManyMisspeltNamesAreAllToldAndTheirHintsStayShort) {
+    constexpr int count = 2000;
+    std::string text = "model: {weights: b}\nrun: {dir: o}\ndatasets:\n";
+    for (int i = 0; i < count; ++i) text += cat("  dataset", i, ": {path: p}\n");
+    text += "adapters:\n";
+    for (int i = 0; i < count; ++i) text += cat("  - {name: a", i, ", dataset: datsaet", i, "}\n");
+    const std::vector<Problem> found = problems(text);
+    ASSERT_EQ(found.size(), static_cast<std::size_t>(count));
+    EXPECT_EQ(found[7].hint, "did you mean 'dataset7'?");
+    EXPECT_EQ(found.back().what, "adapters.a1999.dataset: 'datsaet1999' is not in datasets");
+    EXPECT_LT(found.back().hint.size(), 400U);
+    EXPECT_NE(found.back().hint.find("and 1980 more"), std::string::npos) << found.back().hint;
 }
 
 TEST_F(JobProblems, SplitsOfDatasets) {

@@ -14,7 +14,7 @@ TEST_F(JobRead, MinimalJobHasTheDocumentedDefaults) {
 
     EXPECT_EQ(job.path, job_path());
     EXPECT_EQ(job.model.weights, folder() + "/base.h5");
-    EXPECT_EQ(job.model.base_model_name_or_path, folder() + "/base.h5");
+    EXPECT_EQ(job.model.base_model_name_or_path, "") << "the weights say it";
     EXPECT_EQ(job.model.precision, Precision::automatic);
     EXPECT_EQ(job.run.dir, folder() + "/out");
     EXPECT_EQ(job.run.seed, 42U);
@@ -167,6 +167,37 @@ TEST_F(JobRead, EveryKeyOfAnAdapterIsRead) {
     EXPECT_EQ(adapter.max_steps, 9);
     EXPECT_EQ(adapter.seed, 7U);
     EXPECT_EQ(adapter.priority, -3);
+}
+
+TEST_F(JobRead, NumbersMayStandInQuotes) {
+    const Job job = read(minimal_job +
+                         "defaults: {r: '8', learning_rate: \"1e-4\", max_steps: '7'}\n"
+                         "eval: {split: '0.1'}\nparallel: {pipeline_stages: '2'}\n");
+    EXPECT_EQ(job.adapters[0].r, 8);
+    EXPECT_EQ(job.adapters[0].learning_rate, 1e-4);
+    EXPECT_EQ(job.adapters[0].max_steps, 7);
+    EXPECT_EQ(job.datasets[0].eval_split.fraction, 0.1);
+    EXPECT_EQ(job.parallel.pipeline_stages, 2);
+}
+
+TEST_F(JobRead, WarmupMayBeAFractionOfTheSteps) {
+    EXPECT_EQ(read(minimal_job + "defaults: {warmup_steps: 0.1}\n").adapters[0].warmup_steps, 0.1);
+    EXPECT_EQ(read(minimal_job + "defaults: {warmup_steps: 1e3}\n").adapters[0].warmup_steps, 1e3);
+}
+
+TEST_F(JobRead, StepsOfMinusOneAreNotGiven) {
+    const Job job = read(minimal_job + "defaults: {num_train_epochs: 2, max_steps: -1}\n");
+    EXPECT_FALSE(job.adapters[0].max_steps);
+    EXPECT_EQ(job.adapters[0].num_train_epochs, 2.0);
+}
+
+TEST_F(JobRead, KeysOfOthersThatAskForWhatIsDoneAnywayAreTaken) {
+    const Job job = read(minimal_job +
+                         "defaults: {bias: none, init_lora_weights: true, use_dora: false,\n"
+                         "           modules_to_save: null, rank_pattern: {}, peft_type: LORA,\n"
+                         "           task_type: CAUSAL_LM, optim: adamw_torch, packing: true,\n"
+                         "           gradient_accumulation_steps: 1, r: 3}\n");
+    EXPECT_EQ(job.adapters[0].r, 3);
 }
 
 TEST_F(JobRead, AutoIsAcceptedForTheLayout) {

@@ -111,7 +111,7 @@ Job unusual_job() {
     adapter.init_from = "/p/'quoted'";
     adapter.learning_rate = 2.0e-4 / 3.0;
     adapter.lr_scheduler_type = LrSchedule::constant_with_warmup;
-    adapter.warmup_steps = 4;
+    adapter.warmup_steps = 0.1;
     adapter.weight_decay = 5e-324;
     adapter.adam_beta1 = 0.1 + 0.2;
     adapter.adam_beta2 = 0.9999999999999999;
@@ -217,7 +217,6 @@ TEST_F(JobWrite, SyntheticModel) {
         "model: {synthetic: tinyllama-1.1b}\nrun: {dir: o}\n"
         "datasets: {d: {path: p}}\nadapters: [{name: a}]\n");
     EXPECT_EQ(job.model.weights, "");
-    EXPECT_EQ(job.model.base_model_name_or_path, "tinyllama-1.1b");
     const Job same = again(job);
     EXPECT_EQ(same.model.synthetic, "tinyllama-1.1b");
     EXPECT_EQ(to_yaml(same), to_yaml(job));

@@ -27,6 +27,21 @@ double hugging_face(LrSchedule schedule, int warmup, int total, int step) {
     return std::max(0.0, 0.5 * (1.0 + std::cos(std::acos(-1.0) * 0.5 * 2.0 * progress)));
 }
 
+/// transformers 5: TrainingArguments.get_warmup_steps.
+TEST(LearningRate, WarmupBelowOneIsAFractionOfTheSteps) {
+    AdapterJob adapter;
+    const auto steps = [&](double warmup, int total) {
+        adapter.warmup_steps = warmup;
+        return warmup_steps(adapter, total);
+    };
+    EXPECT_EQ(steps(0.1, 100), 10);
+    EXPECT_EQ(steps(0.1, 101), 11);
+    EXPECT_EQ(steps(0.5, 1), 1);
+    EXPECT_EQ(steps(0.0, 100), 0);
+    EXPECT_EQ(steps(1.0, 100), 1);
+    EXPECT_EQ(steps(25.0, 20), 25);
+}
+
 TEST(LearningRate, EqualsHuggingFace) {
     for (const LrSchedule schedule : {LrSchedule::constant, LrSchedule::constant_with_warmup,
                                       LrSchedule::linear, LrSchedule::cosine}) {

@@ -1,0 +1,192 @@
+#include "config/job_keys.h"
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+#include "base/error.h"
+#include "config/foreign_keys.h"
+#include "config/job_yaml.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr JobKey keys[] = {
+    {"", "model", "the base model"},
+    {"", "run", "where the run lives"},
+    {"", "parallel", "how the model is laid over ranks"},
+    {"", "schedule", "how work is planned"},
+    {"", "datasets", "name: dataset"},
+    {"", "defaults", "keys that all adapters share"},
+    {"", "adapters", "the list of adapters"},
+    {"", "checkpoint", "when the run is saved"},
+    {"", "eval", "when adapters are evaluated"},
+    {"", "logging", "what is told"},
+
+    {"model", "weights", "HDF5 file made by `loratrain import-hf`", "required"},
+    {"model", "synthetic", "random weights of this preset in their place, to measure speed",
+     "none"},
+    {"model", "precision", "`auto`, `fp32`, `bf16`; auto is bf16 on GPUs, fp32 on CPUs"},
+    {"model", "base_model_name_or_path", "what exported adapters name as their base",
+     "as imported"},
+
+    {"run", "dir", "folder of everything that the run writes", "required"},
+    {"run", "seed", "seed of adapters that have none, and of eval splits"},
+    {"run", "backend", "`auto`, `cpu`, `cuda`"},
+    {"run", "max_hours", "stop cleanly (exit code 75) before this time is over; 0 = no limit"},
+    {"run", "peer_timeout", "seconds without a sign of life of a rank that end the job; 0 = off"},
+
+    {"parallel", "pipeline_stages", "`auto`: all ranks, one pipeline"},
+    {"parallel", "microbatch_tokens", "tokens of a microbatch; `auto`: the fastest that fits"},
+    {"parallel", "recompute",
+     "`auto`, `none`, `layer` (keep only the layers' inputs); auto: where memory is short"},
+
+    {"schedule", "policy", "`sequential`, `1f1b`, `mlora`, `balanced`"},
+    {"schedule", "packing", "how microbatches are filled: `milp`, `greedy`, `bucketed`"},
+    {"schedule", "max_adapters",
+     "adapters that train at the same time; `auto`: what memory allows"},
+    {"schedule", "solver_seconds", "limit of one MILP; greedy packing stands in"},
+    {"schedule", "costs", "`auto`: measured on this hardware; `built-in`"},
+
+    {"datasets", "path", "`.jsonl` or `.h5`", "required"},
+    {"datasets", "eval_path", "data for evaluation", "none"},
+    {"datasets", "tokenizer", "`none`: tokens; `bytes`: text for a byte-level model"},
+    {"datasets", "max_seq_len", "tokens of the longest sample"},
+    {"datasets", "over_length", "longer samples: `error`, `truncate`, `drop`"},
+    {"datasets", "shuffle", "a new order in every epoch"},
+    {"datasets", "eval_split", "samples held out for evaluation: 200, or a fraction as 0.05",
+     "`eval.split`"},
+
+    {"adapters", "name", "also its folder's", "required"},
+    {"adapters", "dataset", "one of `datasets`", "the only one"},
+    {"adapters", "r", "rank"},
+    {"adapters", "lora_alpha", "scaling is lora_alpha / r"},
+    {"adapters", "lora_dropout", "of the inputs of A"},
+    {"adapters", "target_modules",
+     "`all-linear`, or a list of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj"},
+    {"adapters", "use_rslora", "scaling is lora_alpha / sqrt(r)"},
+    {"adapters", "init_from", "PEFT directory to start from", "none"},
+    {"adapters", "learning_rate", "at its highest"},
+    {"adapters", "lr_scheduler_type", "`constant`, `constant_with_warmup`, `linear`, `cosine`"},
+    {"adapters", "warmup_steps", "whole, or below 1 a fraction of the steps"},
+    {"adapters", "weight_decay", "of AdamW"},
+    {"adapters", "adam_beta1", "of AdamW"},
+    {"adapters", "adam_beta2", "of AdamW"},
+    {"adapters", "adam_epsilon", "of AdamW"},
+    {"adapters", "max_grad_norm", "gradients are clipped to this norm, per adapter; 0 = never"},
+    {"adapters", "global_batch_size",
+     "samples of one optimizer step, whatever the ranks and microbatches"},
+    {"adapters", "num_train_epochs", "times through the data, also 0.5"},
+    {"adapters", "max_steps", "optimizer steps, in place of num_train_epochs; -1 = not given",
+     "none"},
+    {"adapters", "seed", "of first weights, order of samples and dropout", "`run.seed`"},
+    {"adapters", "priority", "higher goes first, and preempts"},
+
+    {"checkpoint", "every_steps", "0 = not by steps"},
+    {"checkpoint", "every_minutes", "0 = not by time"},
+    {"checkpoint", "keep", "the newest so many"},
+
+    {"eval", "every_steps", "0 = only before the first and after the last step"},
+    {"eval", "keep_best", "export the state of lowest eval loss as `best/` too"},
+    {"eval", "early_stopping_patience",
+     "evaluations without improvement that end an adapter; 0 = none do"},
+    {"eval", "early_stopping_threshold", "a smaller decrease is no improvement"},
+    {"eval", "split", "`eval_split` of datasets without that and without `eval_path`", "none"},
+
+    {"logging", "every_steps", "steps from one progress line to the next"},
+    {"logging", "live", "`auto`: on a terminal a table drawn in place; `never`"},
+    {"logging", "tensorboard", "event files in `<run.dir>/tensorboard`"},
+    {"logging", "trace", "`<run.dir>/trace.json`: what every rank did when"},
+};
+
+/// Every key of a job that says nothing, as the writer of resolved.yaml has it.
+YamlNode default_tree() {
+    Job job;
+    job.datasets.emplace_back();
+    job.datasets.back().name = "NAME";
+    job.adapters.emplace_back();
+    ProblemLog log;
+    std::optional<YamlNode> root = parse_yaml(to_yaml(job), {"defaults", false}, log);
+    log.throw_if_any();
+    return std::move(*root);
+}
+
+std::string default_of(const YamlNode& root, const JobKey& key) {
+    if (key.default_words != nullptr) return key.default_words;
+    const YamlNode* section = root.find(key.section);
+    LORATRAIN_CHECK(section != nullptr, key.section);
+    const bool of_items =
+        !section->children.empty() &&
+        (section->kind == YamlNode::Kind::list || section->children[0].kind == YamlNode::Kind::map);
+    const YamlNode* value = (of_items ? section->children[0] : *section).find(key.key);
+    LORATRAIN_CHECK(value != nullptr, "no default of ", key.section, ".", key.key);
+    return value->text;
+}
+
+std::string shown_section(const std::string& section) {
+    if (section == "datasets") return "datasets.NAME";
+    return section == "adapters" ? "adapters, defaults" : section;
+}
+
+void write_row(std::ostringstream& out, const JobKey& key, const YamlNode& defaults) {
+    const auto padded = [&](std::string text, std::size_t width) {
+        text.resize(std::max(text.size(), width), ' ');
+        out << "| " << text << ' ';
+    };
+    std::vector<std::string> names = names_elsewhere(key.section, key.key);
+    for (std::string& name : names) name = cat("`", name, "`");
+    padded(cat("`", key.key, "`"), 26);
+    padded(default_of(defaults, key), 12);
+    out << "| " << key.meaning << " | " << join(names, ", ") << " |\n";
+}
+
+}  // namespace
+
+std::span<const JobKey> job_keys() {
+    return keys;
+}
+
+std::string key_section(const std::string& path) {
+    if (path.empty()) return "";
+    const std::string section = path.substr(0, path.find_first_of(".["));
+    return section == "defaults" ? "adapters" : section;
+}
+
+bool is_job_key(const std::string& section, const std::string& key) {
+    return std::any_of(std::begin(keys), std::end(keys),
+                       [&](const JobKey& row) { return key == row.key && section == row.section; });
+}
+
+std::string key_place(const std::string& section, const std::string& key) {
+    if (section == "adapters") return cat(key, " of an adapter or of defaults");
+    if (section == "datasets") return cat("datasets.NAME.", key);
+    return section.empty() ? key : cat(section, ".", key);
+}
+
+std::vector<std::string> sections_with(const std::string& key) {
+    std::vector<std::string> sections;
+    for (const JobKey& row : keys) {
+        if (key == row.key) sections.emplace_back(row.section);
+    }
+    return sections;
+}
+
+std::string keys_text() {
+    const YamlNode defaults = default_tree();
+    std::ostringstream out;
+    out << "| key | default | meaning | names in PEFT, Hugging Face, axolotl, ... |\n"
+           "|---|---|---|---|\n";
+    std::string section;
+    for (const JobKey& key : keys) {
+        if (std::strlen(key.section) == 0) continue;
+        if (section != key.section) {
+            section = key.section;
+            out << "| **" << shown_section(section) << "** | | | |\n";
+        }
+        write_row(out, key, defaults);
+    }
+    return out.str();
+}
+
+}  // namespace loratrain

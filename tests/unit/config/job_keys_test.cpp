@@ -1,0 +1,104 @@
+#include "config/job_keys.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "config/foreign_keys.h"
+#include "unit/config/job_files.h"
+
+namespace loratrain {
+namespace {
+
+class JobKeys : public JobFiles {};
+
+/// A job in which `key` is a mapping, which no key is.
+std::string job_with_mapping(const JobKey& key) {
+    const std::string section = key.section;
+    const std::string value = cat(key.key, ": {x: 1}");
+    const auto entries = [&](const char* name, const std::string& rest) {
+        return section == name ? cat(value, rest.empty() ? "" : ", ", rest) : rest;
+    };
+    const auto first = [&](const char* name, const char* required, const std::string& rest) {
+        return section == name && std::string(key.key) == required ? value : entries(name, rest);
+    };
+    std::string text = cat("model: {", first("model", "weights", "weights: b"), "}\nrun: {",
+                           first("run", "dir", "dir: o"), "}\ndatasets: {d: {",
+                           first("datasets", "path", "path: p"), "}}\nadapters: [{",
+                           first("adapters", "name", "name: a"), "}]\n");
+    for (const char* name : {"parallel", "schedule", "checkpoint", "eval", "logging"}) {
+        if (section == name) text += cat(name, ": {", value, "}\n");
+    }
+    return text;
+}
+
+TEST_F(JobKeys, AllAreRead) {
+    for (const JobKey& key : job_keys()) {
+        if (std::string(key.section).empty()) continue;
+        const std::string text = job_with_mapping(key);
+        bool named = false;
+        for (const Problem& problem : problems(text)) {
+            named = named || problem.what.find(cat(".", key.key, ": is")) != std::string::npos;
+        }
+        EXPECT_TRUE(named) << text;
+    }
+}
+
+TEST_F(JobKeys, AreThoseOfTheJobThatIsWritten) {
+    ProblemLog log;
+    const auto root = parse_yaml(to_yaml(read(minimal_job)), {"resolved", false}, log);
+    ASSERT_TRUE(root);
+    for (const YamlNode& section : root->children) {
+        EXPECT_TRUE(is_job_key("", section.key)) << section.key;
+        for (const YamlNode& child : section.children) {
+            if (child.kind != YamlNode::Kind::map) {
+                EXPECT_TRUE(is_job_key(section.key, child.key)) << child.key;
+                continue;
+            }
+            for (const YamlNode& key : child.children) {
+                EXPECT_TRUE(is_job_key(section.key, key.key)) << key.key;
+            }
+        }
+    }
+}
+
+TEST_F(JobKeys, SectionsComeFromPaths) {
+    EXPECT_EQ(key_section(""), "");
+    EXPECT_EQ(key_section("model"), "model");
+    EXPECT_EQ(key_section("defaults"), "adapters");
+    EXPECT_EQ(key_section("adapters[3]"), "adapters");
+    EXPECT_EQ(key_section("datasets.v1.0"), "datasets");
+}
+
+TEST_F(JobKeys, ForeignOnesAreNotOursAndPointToWhatIs) {
+    for (const JobKey& key : job_keys()) {
+        EXPECT_TRUE(foreign_key(key.key, key.section) == nullptr ||
+                    std::string(foreign_key(key.key, key.section)->section) != key.section)
+            << key.section << "." << key.key;
+        for (const std::string& name : names_elsewhere(key.section, key.key)) {
+            const ForeignKey* foreign = foreign_key(name, key.section);
+            ASSERT_NE(foreign, nullptr) << name;
+            EXPECT_EQ(foreign->ours, std::string(key.key));
+            EXPECT_NE(answer_to(*foreign, "").find(key.key), std::string::npos);
+        }
+    }
+}
+
+TEST_F(JobKeys, TheTableOfThePageIsWhatTheProgramPrints) {
+    std::ifstream file(LORATRAIN_SOURCE_DIR "/jobs/README.md");
+    std::ostringstream page;
+    page << file.rdbuf();
+    EXPECT_NE(page.str().find("\n\n" + keys_text()), std::string::npos)
+        << "paste what loratrain --keys prints into jobs/README.md";
+}
+
+TEST_F(JobKeys, TheTableHasDefaultsMeaningsAndOtherNames) {
+    const std::string text = keys_text();
+    for (const char* row : {"| `weights`                  | required     |",
+                            "| `learning_rate`            | 2.0e-04 ", "| `lr` |",
+                            "| **datasets.NAME** | | | |", "`per_device_train_batch_size`"}) {
+        EXPECT_NE(text.find(row), std::string::npos) << row << "\n" << text;
+    }
+}
+
+}  // namespace
+}  // namespace loratrain
