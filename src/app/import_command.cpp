@@ -9,10 +9,14 @@ namespace loratrain {
 ExitCode import_command(const CommandLine& command_line, const MpiSession& mpi) {
     agree(mpi, [&] {
         if (!mpi.is_root()) return;
-        const ImportReport report = import_hf(command_line.hf_dir, command_line.output,
-                                              {command_line.force, command_line.store_bf16});
+        const ImportReport report =
+            import_hf(command_line.hf_dir, command_line.output,
+                      {command_line.force, command_line.store_bf16, command_line.base_model_name});
         log::info(cat("wrote ", command_line.output, ": ", report.family, ", ", report.tensors,
                       " tensors, ", human_bytes(report.bytes)));
+        log::info(
+            cat("adapters trained on it will name ", report.base_model_name, " as their base model",
+                command_line.base_model_name.empty() ? " (--base-model-name says otherwise)" : ""));
     });
     return ExitCode::done;
 }

@@ -1,15 +1,19 @@
 #include "session/job_inputs.h"
 
+#include <filesystem>
 #include <functional>
 #include <limits>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "config/job_yaml.h"
 #include "config/model_presets.h"
 #include "data/dataset_files.h"
 #include "io/adapters/adapter_file.h"
 
 namespace loratrain {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -30,11 +34,43 @@ std::string describe_file(const std::string& name, const LengthReport& report) {
     return text + '\n';
 }
 
+/// What people give in place of an imported file.
+void refuse_hugging_face_files(const std::string& weights) {
+    const fs::path path(weights);
+    std::error_code unknown;
+    const bool folder = fs::is_directory(path, unknown);
+    const bool shard = path.extension() == ".safetensors" || path.extension() == ".bin";
+    const bool download = !fs::exists(path, unknown) && path.extension() != ".h5";
+    if (!folder && !shard && !download) return;
+    const fs::path model = shard ? path.parent_path() : path;
+    const std::string where = download && !shard ? "HF_DIR" : model.string();
+    const std::string output = (where == "HF_DIR" ? std::string("base") : where) + ".h5";
+    const char* what = shard ? "is a shard of Hugging Face weights" : "is a folder";
+    throw InputError(weights,
+                     cat(download ? "is no file" : what, "; model.weights is an HDF5 file"),
+                     cat("make it once from the model's folder: loratrain import-hf ", where, " ",
+                         output, ", and write model: {weights: ", output, "}"));
+}
+
 }  // namespace
 
 std::unique_ptr<WeightSource> open_weights(const Job& job) {
-    if (job.model.synthetic.empty()) return open_base_weights(job.model.weights);
+    if (job.model.synthetic.empty()) {
+        refuse_hugging_face_files(job.model.weights);
+        return open_base_weights(job.model.weights);
+    }
     return synthetic_base_weights(*model_preset(job.model.synthetic), job.run.seed);
+}
+
+void name_base_model(Job& job, const WeightSource& weights) {
+    std::string& name = job.model.base_model_name_or_path;
+    if (!name.empty()) return;
+    name = job.model.synthetic.empty() ? weights.base_model_name() : job.model.synthetic;
+    if (!name.empty()) return;
+    name = job.model.weights;
+    log::warn(cat("exported adapters name ", name, " as their base model, which PEFT cannot load: ",
+                  "give its Hugging Face folder or hub name as model.base_model_name_or_path, or "
+                  "import the model again"));
 }
 
 DatasetFiles open_datasets(const Job& job, std::int64_t vocab_size) {

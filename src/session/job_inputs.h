@@ -24,6 +24,10 @@ JobInputs open_job_inputs(const Job& job);
 /// The base weights alone: the job's file, or the synthetic model it names.
 std::unique_ptr<WeightSource> open_weights(const Job& job);
 
+/// Settles what exported adapters name as their base, where the job does not say it; warns where
+/// the weights do not either, as those of older imports.
+void name_base_model(Job& job, const WeightSource& weights);
+
 /// Only the data files, for a rank that reads tokens but does not plan.
 DatasetFiles open_datasets(const Job& job, std::int64_t vocab_size);
 

@@ -11,6 +11,7 @@
 #include "plan/text/describe.h"
 #include "plan/text/plan_text.h"
 #include "session/cluster.h"
+#include "session/job_warnings.h"
 #include "session/rank_backend.h"
 #include "session/weight_check.h"
 
@@ -49,6 +50,7 @@ void Session::open() {
         threads_per_rank(mpi_);  // may refuse what the user wants, before anything is written
         if (!mpi_.is_root()) return;
         inputs_ = open_job_inputs(job_);
+        name_base_model(job_, *inputs_.weights);
         take(plan_job(job_, inputs_.weights->spec(), inputs_.infos, cluster_));
         identity_ = identify(job_, inputs_);
     });
@@ -73,6 +75,7 @@ void Session::settle_plan() {
         if (!mpi_.is_root()) return;
         plan_with_costs();
         plan_text = to_text(plan_);
+        for (const std::string& text : job_warnings(job_, plan_, inputs_)) log::warn(text);
         log::block("datasets\n" + describe_datasets(job_, inputs_.files));
         log::block(describe(job_, plan_, report_, inputs_.infos));
     });

@@ -69,11 +69,14 @@ class BaseFile : public WeightSource {
         config_ = required_attribute(file_.get(), config_attribute, path);
         spec_ = parse_hf_config(config_, path + ":config.json");
         checksum_ = required_attribute(file_.get(), checksum_attribute, path);
+        base_model_name_ = read_text_attribute(file_.get(), name_attribute).value_or("");
         read_tensors();
     }
 
     const ModelSpec& spec() const override { return spec_; }
     std::string checksum() const override;
+    std::string base_model_name() const override { return base_model_name_; }
+    std::int64_t max_positions() const override { return max_positions_of(config_); }
     void read_rows(const std::string& name, std::int64_t first_row,
                    const TensorView& target) const override;
     void check_contents(const std::string& name) const override;
@@ -90,6 +93,7 @@ class BaseFile : public WeightSource {
     std::string config_;
     ModelSpec spec_;
     std::string checksum_;
+    std::string base_model_name_;
     std::map<std::string, StoredTensor> tensors_;
 };
 

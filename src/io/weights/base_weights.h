@@ -27,6 +27,10 @@ class WeightSource {
     /// Identity of the model for checkpoints and provenance; of a file "TENSORS-CONFIG", the root
     /// checksum and that of the text of config.json.
     virtual std::string checksum() const = 0;
+    /// The Hugging Face folder or hub name of the model, for exported adapters; "" = not known.
+    virtual std::string base_model_name() const { return ""; }
+    /// Positions that the model was made for; 0 = not known.
+    virtual std::int64_t max_positions() const { return 0; }
     /// Fills `target` (host memory, f32 or bf16, any ld) with rows [first_row, first_row +
     /// target.rows) of tensor `name`; a [n] tensor is one row.
     virtual void read_rows(const std::string& name, std::int64_t first_row,
@@ -42,7 +46,8 @@ class WeightSource {
 
 /// base.h5: dataset path = HF tensor name, bf16 as a 16-bit HDF5 float type laid out as bfloat16
 /// (also accepts uint16 with attribute dtype = "bf16"), F32 as IEEE float; root attributes
-/// `config.json` (verbatim), `format` = "loratrain-base-1", `checksum` (over all tensors); each
+/// `config.json` (verbatim), `format` = "loratrain-base-1", `base_model_name_or_path` (may be
+/// missing), `checksum` (over all tensors); each
 /// dataset has attribute `checksum` and the fletcher32 filter where chunked, so that slices are
 /// verified while reading. The root checksum is that of the lines "NAME DTYPE CHECKSUM\n" of all
 /// tensors, sorted by name (DTYPE fp32 or bf16, CHECKSUM the dataset's attribute). Opening checks

@@ -60,11 +60,14 @@ std::string combined_checksum(const std::map<std::string, std::string>& format_a
     return checksum.hex();
 }
 
-BaseWriter::BaseWriter(const std::string& path, const std::string& config_json) : path_(path) {
+BaseWriter::BaseWriter(const std::string& path, const std::string& config_json,
+                       const std::string& base_model_name)
+    : path_(path) {
     const Hdf5Lock lock;
     file_ = create_hdf5_file(path);
     write_text_attribute(file_.get(), format_attribute, base_format, path);
     write_text_attribute(file_.get(), config_attribute, config_json, path);
+    write_text_attribute(file_.get(), name_attribute, base_model_name, path);
 }
 
 std::int64_t BaseWriter::rows_per_block(const std::vector<std::int64_t>& shape,

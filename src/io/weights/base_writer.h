@@ -17,6 +17,7 @@ inline constexpr const char* config_attribute = "config.json";
 inline constexpr const char* format_attribute = "format";
 inline constexpr const char* checksum_attribute = "checksum";
 inline constexpr const char* dtype_attribute = "dtype";
+inline constexpr const char* name_attribute = "base_model_name_or_path";
 
 /// What the root checksum covers: name, format and data checksum of every tensor, by name.
 std::string combined_checksum(const std::map<std::string, std::string>& format_and_checksum);
@@ -25,7 +26,8 @@ std::string format_and_checksum(WeightFormat format, const std::string& checksum
 /// Writes base.h5 tensor by tensor, rows in order. Every error is an Error naming file and dataset.
 class BaseWriter {
   public:
-    BaseWriter(const std::string& path, const std::string& config_json);
+    BaseWriter(const std::string& path, const std::string& config_json,
+               const std::string& base_model_name);
 
     /// Rows that fit well into one write_rows(): whole chunks of the file.
     static std::int64_t rows_per_block(const std::vector<std::int64_t>& shape, WeightFormat format);

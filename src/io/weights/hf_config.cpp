@@ -244,6 +244,13 @@ void read_family_switches(JsonReader& config, const Family& family, ModelSpec& s
 
 }  // namespace
 
+std::int64_t max_positions_of(const std::string& json_text) {
+    const Json config = parse_json(json_text, "config.json");
+    const auto found = config.find("max_position_embeddings");
+    const bool told = found != config.end() && found->is_number_integer();
+    return told ? std::max<std::int64_t>(0, found->get<std::int64_t>()) : 0;
+}
+
 ModelSpec parse_hf_config(const std::string& json_text, const std::string& where) {
     const Json document = parse_json(json_text, where);
     if (!document.is_object()) {

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "config/model_spec.h"
 
 namespace loratrain {
+
+/// max_position_embeddings of a config.json that parse_hf_config() accepts; 0 = not told.
+std::int64_t max_positions_of(const std::string& json_text);
 
 /// HF config.json -> ModelSpec. Reads the older spelling (rope_theta, rope_scaling with type or
 /// rope_type, torch_dtype) and the newer (rope_parameters, dtype). Families llama, mistral, qwen2,

@@ -11,6 +11,7 @@
 #include "io/files.h"
 #include "io/float_convert.h"
 #include "io/tensor_names.h"
+#include "io/weights/base_model_name.h"
 #include "io/weights/base_weights.h"
 #include "io/weights/base_writer.h"
 #include "io/weights/hf_config.h"
@@ -181,8 +182,10 @@ ImportReport import_hf(const std::string& hf_dir, const std::string& output,
 
     ImportReport report;
     report.family = spec.family;
+    report.base_model_name =
+        options.base_model_name.empty() ? base_model_name(hf_dir, config) : options.base_model_name;
     write_file_atomic(output, [&](const std::string& temporary) {
-        BaseWriter writer(temporary, config);
+        BaseWriter writer(temporary, config, report.base_model_name);
         for (const BaseTensor& tensor : tensors) {
             report.bytes += copy_tensor(shards, tensor, format_of(tensor), writer);
             ++report.tensors;

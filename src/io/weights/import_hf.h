@@ -8,12 +8,15 @@ namespace loratrain {
 struct ImportOptions {
     bool force = false;       ///< replace an existing output
     bool store_bf16 = false;  ///< convert F32 and F16 tensors to bf16
+    /// What exported adapters name as their base; "" = as base_model_name.h has it.
+    std::string base_model_name{};
 };
 
 struct ImportReport {
     std::int64_t tensors = 0;
     std::uint64_t bytes = 0;  ///< of tensor data written
     std::string family;
+    std::string base_model_name;
 };
 
 /// Streams the safetensors shards of an HF model directory (model.safetensors, or

@@ -215,6 +215,13 @@ TEST_F(BaseWeightsTest, ChecksumDependsOnWeightsAndConfig) {
     EXPECT_NE(halves().second, second.second);
 }
 
+TEST_F(BaseWeightsTest, FilesImportedBeforeNamesWereRecordedAreRead) {
+    make();
+    EXPECT_EQ(open_base_weights(path())->base_model_name(), dir_.file("hf"));
+    H5Adelete(edit().get(), name_attribute);
+    EXPECT_EQ(open_base_weights(path())->base_model_name(), "");
+}
+
 TEST_F(BaseWeightsTest, RefusesOtherFiles) {
     EXPECT_TRUE(has(refusal(), "base.h5: cannot be read: No such file"));
     put(path(), "hello");

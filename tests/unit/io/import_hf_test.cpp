@@ -98,6 +98,36 @@ TEST_F(ImportHfTest, GoldenModelsComeOutAsTheyWere) {
     }
 }
 
+/// The model in `folder`, whose config.json has this `_name_or_path` (null = none).
+std::string recorded_name(const TempDir& dir, const std::string& folder, const json& name,
+                          const ImportOptions& options = {.force = true}) {
+    json config = tiny_config();
+    if (!name.is_null()) config["_name_or_path"] = name;
+    std::filesystem::create_directories(dir.file(folder));
+    put_model(dir.file(folder), config, tiny_tensors(tiny_spec()));
+    const ImportReport report = import_hf(dir.file(folder), dir.file("named.h5"), options);
+    EXPECT_EQ(open_base_weights(dir.file("named.h5"))->base_model_name(), report.base_model_name);
+    return report.base_model_name;
+}
+
+TEST_F(ImportHfTest, RecordsWhatPeftFindsTheBaseModelBy) {
+    EXPECT_EQ(recorded_name(dir_, "m", nullptr), dir_.file("m"));
+    EXPECT_EQ(recorded_name(dir_, "m/", nullptr), dir_.file("m"));
+    EXPECT_EQ(recorded_name(dir_, "m/../m", nullptr), dir_.file("m"));
+    EXPECT_EQ(recorded_name(dir_, "Tiny-1B", "org/tiny-1b"), "org/tiny-1b");
+    EXPECT_EQ(recorded_name(dir_, "tuned", "org/tiny-1b"), dir_.file("tuned"))
+        << "it may be the model that this one was tuned from";
+    for (const char* odd : {"/other/m", "./m", "org/x/m", "m", "org/", "/m", "", "org name/m"}) {
+        EXPECT_EQ(recorded_name(dir_, "m", odd), dir_.file("m")) << odd;
+    }
+    EXPECT_EQ(recorded_name(dir_, "m", 7), dir_.file("m"));
+    EXPECT_EQ(recorded_name(dir_, "hub/models--org--Tiny--1B/snapshots/0a1b", "x/0a1b"),
+              "org/Tiny--1B");
+    EXPECT_EQ(recorded_name(dir_, "hub/models--gpt2/snapshots/0a1b", nullptr), "gpt2");
+    EXPECT_EQ(recorded_name(dir_, "m", "org/m", {.force = true, .base_model_name = "mine/m"}),
+              "mine/m");
+}
+
 TEST_F(ImportHfTest, Bf16IsKeptOrMade) {
     import_hf(golden_base("qwen3"), out(), {.store_bf16 = true});
     const auto weights = open_base_weights(out());
