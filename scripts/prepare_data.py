@@ -52,6 +52,9 @@ class Counts:
     tokens: int = 0
     targets: int = 0
     longest: int = 0
+    too_long: int = 0     # samples that the policy refuses
+    worst: tuple[int, str] = (0, "")  # of those: tokens, place
+    first_too_long: tuple[int, str] = (0, "")
     truncated: int = 0
     dropped: int = 0
     emptied: int = 0      # truncation left no target
@@ -107,14 +110,17 @@ def samples_of(records: Iterator[Record], tokenizer: Tokenizer, options: formats
 
 
 def fit(sample: Sample, limit: int | None, policy: str, counts: Counts) -> Sample | None:
-    """The sample within `limit` tokens, or None where it is left out; InputError where that is the policy."""
+    """The sample within `limit` tokens, or None where it is left out or, by policy, refused (counts.too_long)."""
     if sample.targets == 0:
         raise InputError(f"{sample.where}: nothing is trained in this sample")
     if limit is None or len(sample.input_ids) <= limit:
         return sample
     if policy == "error":
-        raise InputError(f"{sample.where}: {len(sample.input_ids)} tokens, more than --max-seq-len {limit}; "
-                         "--over-length truncate or drop would accept it")
+        refused = (len(sample.input_ids), sample.where)
+        counts.first_too_long = counts.first_too_long if counts.too_long else refused
+        counts.worst = max(counts.worst, refused, key=lambda one: one[0])
+        counts.too_long += 1
+        return None
     if policy == "drop":
         counts.dropped += 1
         return None
@@ -124,6 +130,13 @@ def fit(sample: Sample, limit: int | None, policy: str, counts: Counts) -> Sampl
         return None
     counts.truncated += 1
     return cut
+
+
+def too_long_error(counts: Counts, limit: int) -> InputError:
+    (tokens, where), (longest, worst) = counts.first_too_long, counts.worst
+    rest = f"; {counts.too_long} samples have more, the longest, {worst}, has {longest}" if counts.too_long > 1 else ""
+    return InputError(f"{where}: {tokens} tokens, more than --max-seq-len {limit}{rest}; --max-seq-len {longest} "
+                      "takes all, --over-length truncate or drop cuts or leaves out")
 
 
 def eval_records(count: int, fraction: float, seed: int) -> set[int]:
@@ -199,6 +212,8 @@ def convert(args: argparse.Namespace, problems: Problems) -> Counts:
                 writer.add(sample)
             elif not to_show:
                 break  # only showing
+        if counts.too_long:
+            problems.add(too_long_error(counts, args.max_seq_len))
         if not problems.lines:
             if counts.samples == 0:
                 raise InputError("no samples in the input")

@@ -19,6 +19,7 @@ class Survey {
 
     void take(const std::string& where, const TokenSample& sample) {
         const auto tokens = static_cast<std::int64_t>(sample.input_ids.size());
+        if (sample.labels == sample.input_ids) ++report_.all_trained;
         add_to_checksum(sample);
         check_ids(where, sample);
         const std::int64_t position = report_.samples++;
@@ -31,10 +32,23 @@ class Survey {
                 ++report_.dropped;
                 return;
             case OverLength::error:
-                problems_.add(
-                    where, cat("sample has ", tokens, " tokens, max_seq_len is ", job_.max_seq_len),
-                    "raise max_seq_len, or set over_length to truncate or drop");
+                note_too_long(where, tokens);
         }
+    }
+
+    /// Samples that are longer than max_seq_len where that is an error.
+    void report_too_long() {
+        if (too_long_ == 0) return;
+        std::string what = cat(first_too_long_, " tokens, max_seq_len is ", job_.max_seq_len);
+        if (too_long_ == 1) {
+            what = "sample has " + what;
+        } else {
+            what = cat("sample has ", what, "; ", too_long_, " of the ", report_.samples,
+                       " samples are longer, the longest, ", longest_place_, ", has ", longest_);
+        }
+        problems_.add(first_place_, what,
+                      cat("raise max_seq_len (", longest_,
+                          " takes all), or set over_length to truncate or drop"));
     }
 
     std::vector<std::int64_t> kept;
@@ -50,6 +64,16 @@ class Survey {
         checksum_.update(&tokens, sizeof(tokens));
         checksum_.update(sample.input_ids.data(), tokens * sizeof(std::int32_t));
         checksum_.update(sample.labels.data(), tokens * sizeof(std::int32_t));
+    }
+
+    void note_too_long(const std::string& where, std::int64_t tokens) {
+        if (++too_long_ == 1) {
+            first_place_ = where;
+            first_too_long_ = tokens;
+        }
+        if (tokens <= longest_) return;
+        longest_ = tokens;
+        longest_place_ = where;
     }
 
     bool in_vocabulary(std::int32_t id) const { return id >= 0 && id < vocab_size_; }
@@ -90,6 +114,11 @@ class Survey {
     CappedProblems problems_;
     LengthReport report_;
     Checksum checksum_;
+    std::int64_t too_long_ = 0;
+    std::int64_t first_too_long_ = 0;
+    std::int64_t longest_ = 0;
+    std::string first_place_;
+    std::string longest_place_;
 };
 
 void check_outcome(const std::string& path, const Survey& survey, CappedProblems& problems) {
@@ -123,6 +152,7 @@ Dataset::Dataset(const std::string& path, const DatasetJob& job, std::int64_t vo
     } catch (const InputError& error) {
         survey.problems().add(error);
     }
+    survey.report_too_long();
     if (survey.problems().empty()) check_outcome(path, survey, survey.problems());
     survey.problems().throw_if_any();
     kept_ = std::move(survey.kept);

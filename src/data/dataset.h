@@ -17,14 +17,16 @@ struct LengthReport {
     std::int64_t truncated = 0;
     std::int64_t dropped = 0;
     std::int64_t without_target = 0;
-    std::int64_t held_out = 0;  ///< of those that were kept, for evaluation
+    std::int64_t all_trained = 0;  ///< whose labels are their ids: no token is left out
+    std::int64_t held_out = 0;     ///< of those that were kept, for evaluation
 };
 
 /// A token file seen through max_seq_len and over_length: sample i here is the i-th that was kept.
 class Dataset {
   public:
     /// Opens and checks a file: token ids and labels within `vocab_size`, lengths by policy
-    /// (over_length error: every offender listed, at most 20). Throws InputError with all problems.
+    /// (over_length error: their number, the first and the longest). Throws InputError with all
+    /// problems.
     Dataset(const std::string& path, const DatasetJob& job, std::int64_t vocab_size);
     ~Dataset();
     Dataset(Dataset&&) noexcept;

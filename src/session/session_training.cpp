@@ -5,6 +5,7 @@
 #include "comm/collective.h"
 #include "report/status_text.h"
 #include "session/cluster.h"
+#include "session/job_warnings.h"
 #include "session/run_preview.h"
 #include "session/session.h"
 #include "train/records/best_adapter.h"
@@ -59,9 +60,12 @@ void Session::begin() {
 }
 
 void Session::restore() {
-    trainer_->restore(
-        load_checkpoint(checkpoint_, job_, plan_.model, run_->stage().plan(), run_->stage().bank()),
-        directory_ && directory_->set_back());
+    const RunState state =
+        load_checkpoint(checkpoint_, job_, plan_.model, run_->stage().plan(), run_->stage().bank());
+    if (former_) {
+        for (const auto& text : schedule_warnings(job_, plan_, *former_, state)) log::warn(text);
+    }
+    trainer_->restore(state, directory_ && directory_->set_back());
     log::info("continuing from " + checkpoint_);
 }
 

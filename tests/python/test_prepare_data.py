@@ -138,7 +138,8 @@ class Lengths(Case):
         code, _, err = self.run_script(path, "-o", self.out, *self.options("error"))
         self.assertEqual(code, 2)
         self.assertIn(f"{path}:2: 10 tokens, more than --max-seq-len 6", err)
-        self.assertIn(f"{path}:3:", err)
+        self.assertIn(f"2 samples have more, the longest, {path}:2, has 10; --max-seq-len 10 takes all", err)
+        self.assertEqual(len(err.splitlines()), 1, err)
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["in.jsonl"])
 
     def test_truncate(self) -> None:

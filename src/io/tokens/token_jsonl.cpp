@@ -155,7 +155,7 @@ class TokenJsonl final : public TokenFile {
   public:
     TokenJsonl(const std::string& path, bool bytes, const SampleVisitor& visit)
         : file_(path), bytes_(bytes) {
-        CappedProblems problems(path);
+        CappedProblems problems(path, CappedProblems::default_limit, CappedProblems::alike_lines);
         scan([&](std::uint64_t begin, std::string_view text) {
             add_line(begin, text, visit, problems);
         });

@@ -58,13 +58,26 @@ TEST_F(DatasetTest, OverLengthError) {
     job_.max_seq_len = 3;
     const std::string text = refusal(three_lengths);
     EXPECT_TRUE(has(text, "data.jsonl:2: sample has 5 tokens, max_seq_len is 3"));
-    EXPECT_TRUE(has(text, "set over_length to truncate or drop"));
-    std::string many;
+    EXPECT_TRUE(
+        has(text, "raise max_seq_len (5 takes all), or set over_length to truncate or drop"));
+    std::string many = "{\"input_ids\":[1,2,3]}\n";
     for (int i = 0; i < 25; ++i) many += "{\"input_ids\":[1,2,3,4]}\n";
+    many += "{\"input_ids\":[1,2,3,4,5,6,7,8,9]}\n{\"input_ids\":[1,2,3,4]}\n";
     put(path(), many);
     const auto problems = problems_of([&] { Dataset(path(), job_, 100); });
-    ASSERT_EQ(problems.size(), 21U);
-    EXPECT_EQ(problems.back().what, "and 5 more problems");
+    ASSERT_EQ(problems.size(), 1U) << "one for all of them";
+    EXPECT_EQ(problems[0].where, path() + ":2");
+    EXPECT_EQ(problems[0].what,
+              cat("sample has 4 tokens, max_seq_len is 3; 27 of the 28 samples are longer, the "
+                  "longest, ",
+                  path(), ":27, has 9"));
+}
+
+TEST_F(DatasetTest, SamplesThatTrainOnEveryTokenAreCounted) {
+    const Dataset data = open(
+        "{\"input_ids\":[1,2,3]}\n{\"input_ids\":[1,2,3],\"labels\":[1,2,3]}\n"
+        "{\"input_ids\":[1,2,3],\"labels\":[-100,2,3]}\n");
+    EXPECT_EQ(data.report().all_trained, 2);
 }
 
 TEST_F(DatasetTest, OverLengthTruncate) {

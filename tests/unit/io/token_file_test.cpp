@@ -221,12 +221,24 @@ TEST_F(TokenFileTest, RefusesEmptyAndMissingFiles) {
 
 TEST_F(TokenFileTest, ListsTwentyProblemsAndCountsTheRest) {
     std::string text = "{\"input_ids\": [1]}\n";
-    for (int i = 0; i < 30; ++i) text += "{}\n";
+    for (int i = 0; i < 30; ++i) text += cat("{\"input_ids\": [-", i + 1, "]}\n");
     put(jsonl(), text);
     const auto problems = problems_of([&] { open_token_file(jsonl(), false); });
     ASSERT_EQ(problems.size(), 21U);
     EXPECT_TRUE(problems[0].where.ends_with("data.jsonl:2"));
     EXPECT_EQ(problems[20].what, "and 10 more problems");
+}
+
+TEST_F(TokenFileTest, LinesOfOneWrongKindAreToldThreeTimesAndCounted) {
+    std::string text;
+    for (int i = 0; i < 1400; ++i) text += "{\"text\": \"raw\"}\n";
+    put(jsonl(), text + "{\"input_ids\": []}\n");
+    const auto problems = problems_of([&] { open_token_file(jsonl(), false); });
+    ASSERT_EQ(problems.size(), 5U);
+    EXPECT_TRUE(problems[2].where.ends_with("data.jsonl:3"));
+    EXPECT_EQ(problems[3].what, "sample is empty");
+    EXPECT_TRUE(problems[3].where.ends_with("data.jsonl:1401"));
+    EXPECT_EQ(problems[4].what, "1397 more: has no 'input_ids'");
 }
 
 TEST_F(TokenFileTest, NoticesAChangedFile) {

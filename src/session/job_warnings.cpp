@@ -1,0 +1,124 @@
+#include "session/job_warnings.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "train/learning_rate.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int64_t largest_byte_vocabulary = 512;
+constexpr double jump_worth_telling = 1.1;
+constexpr std::size_t most_named = 3;
+
+/// "a, b, c and 7 more".
+std::string some_of(const std::vector<std::string>& names) {
+    if (names.size() <= most_named) return join(names, ", ");
+    const std::vector<std::string> first(names.begin(), names.begin() + most_named);
+    return cat(join(first, ", "), " and ", names.size() - most_named, " more");
+}
+
+void check_evaluations(const Job& job, std::vector<std::string>& warnings) {
+    const bool has_data = std::any_of(job.datasets.begin(), job.datasets.end(),
+                                      [](const DatasetJob& d) { return d.has_eval(); });
+    if (job.eval.every_steps == 0 || has_data) return;
+    warnings.push_back(
+        "eval.every_steps is set, but no dataset has data to evaluate on: give one an eval_path, "
+        "or hold samples out with eval: {split: 0.05}");
+}
+
+void check_warmups(const Job& job, const Plan& plan, std::vector<std::string>& warnings) {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < job.adapters.size(); ++i) {
+        const AdapterJob& adapter = job.adapters[i];
+        const int steps = plan.adapters[i].total_steps;
+        const bool constant = adapter.lr_scheduler_type == LrSchedule::constant;
+        if (constant || warmup_steps(adapter, steps) < steps) continue;
+        names.push_back(cat(adapter.name, " (", warmup_steps(adapter, steps), " of ", steps, ")"));
+    }
+    if (names.empty()) return;
+    warnings.push_back(cat("warmup_steps take the whole training of ", some_of(names),
+                           ": the learning rate never gets there; give fewer, or a fraction, as "
+                           "in warmup_steps: 0.1"));
+}
+
+void check_bytes(const DatasetJob& dataset, std::int64_t vocabulary,
+                 std::vector<std::string>& warnings) {
+    if (dataset.tokenizer != Tokenizer::bytes || vocabulary <= largest_byte_vocabulary) return;
+    warnings.push_back(cat("datasets.", dataset.name,
+                           ": tokenizer: bytes numbers bytes, but the base model's ", vocabulary,
+                           " tokens are those of another tokenizer: it would be trained on noise; ",
+                           "make tokens with scripts/prepare_data.py --tokenizer HF_DIR"));
+}
+
+void check_lengths(const DatasetJob& dataset, const Dataset& data, std::int64_t positions,
+                   std::vector<std::string>& warnings) {
+    std::int64_t longer = 0;
+    std::int64_t longest = 0;
+    for (const SampleInfo& sample : data.infos()) {
+        longest = std::max<std::int64_t>(longest, sample.tokens);
+        if (sample.tokens > positions) ++longer;
+    }
+    if (positions == 0 || longer == 0) return;
+    warnings.push_back(cat("datasets.", dataset.name, ": ", longer, " of ", data.infos().size(),
+                           " samples are longer than the ", positions,
+                           " positions that the base model was made for (max_position_embeddings)"
+                           ", the longest ",
+                           longest, " tokens: set max_seq_len to ", positions,
+                           " and over_length to truncate or drop"));
+}
+
+void check_labels(const DatasetJob& dataset, const Dataset& data,
+                  std::vector<std::string>& warnings) {
+    const LengthReport& report = data.report();
+    if (report.all_trained == 0) return;
+    warnings.push_back(cat("datasets.", dataset.name, ": ", report.all_trained, " of ",
+                           report.samples,
+                           " samples train on every token, prompts too (no labels, or none is "
+                           "-100); scripts/prepare_data.py writes labels for completions alone"));
+}
+
+void check_jump(const AdapterJob& adapter, int steps, int former_steps, int taken,
+                std::vector<std::string>& warnings) {
+    const double last = learning_rate(adapter, former_steps, taken - 1);
+    const double next = learning_rate(adapter, steps, taken);
+    if (next <= jump_worth_telling * last) return;
+    warnings.push_back(cat("adapter ", adapter.name, " has ", steps, " steps now, it had ",
+                           former_steps, ": its learning rate jumps from ", format_exact(last),
+                           " (step ", taken, ") to ", format_exact(next), " (step ", taken + 1,
+                           "), as in a schedule that was so long from the start; a new adapter "
+                           "with init_from begins one of its own"));
+}
+
+}  // namespace
+
+std::vector<std::string> job_warnings(const Job& job, const Plan& plan, const JobInputs& inputs) {
+    std::vector<std::string> warnings;
+    check_evaluations(job, warnings);
+    check_warmups(job, plan, warnings);
+    for (std::size_t i = 0; i < job.datasets.size(); ++i) {
+        check_bytes(job.datasets[i], plan.model.vocab_size, warnings);
+        const Dataset& data = inputs.files.train[i];
+        check_lengths(job.datasets[i], data, inputs.weights->max_positions(), warnings);
+        check_labels(job.datasets[i], data, warnings);
+    }
+    return warnings;
+}
+
+std::vector<std::string> schedule_warnings(const Job& job, const Plan& plan, const Plan& former,
+                                           const RunState& state) {
+    std::vector<std::string> warnings;
+    const std::size_t known = std::min(former.adapters.size(), state.adapters.size());
+    for (std::size_t i = 0; i < known; ++i) {
+        const int steps = plan.adapters[i].total_steps;
+        const int former_steps = former.adapters[i].total_steps;
+        const int taken = state.adapters[i].steps;
+        if (taken == 0 || steps <= former_steps || taken >= steps) continue;
+        check_jump(job.adapters[i], steps, former_steps, taken, warnings);
+    }
+    return warnings;
+}
+
+}  // namespace loratrain

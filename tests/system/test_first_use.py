@@ -1,0 +1,119 @@
+"""What a new user meets: warnings of what a job will hardly want, and answers to usual mistakes."""
+
+import json
+import shutil
+import unittest
+
+from harness import GOLDEN, SOURCE, JobTest, direct, run, write_samples
+
+
+class FirstUse(JobTest):
+    def job(self, run_dir="run", **sections):
+        """A tiny job of one adapter, with further keys in its sections."""
+        job = self.tiny_job(run_dir, {"one": {"max_steps": 6}})
+        for name, keys in sections.items():
+            job[name] = {**job.get(name, {}), **keys}
+        return job
+
+    def dry_run(self, job, *options):
+        """What it prints, warnings first."""
+        process = self.succeed(direct(self.write_job(job), "--dry-run", *options))
+        return process.stderr + process.stdout
+
+    def refused(self, job, *words):
+        process = self.succeed(direct(self.write_job(job), "--dry-run"), 2)
+        for word in words:
+            self.assertIn(word, process.stdout + process.stderr)
+
+    def test_a_plain_job_has_no_warnings(self):
+        self.assertNotIn("warning", self.dry_run(self.job()).lower())
+
+    def test_evaluations_without_data(self):
+        text = self.dry_run(self.job(eval={"every_steps": 2}))
+        self.assertIn("no dataset has data to evaluate on: give one an eval_path", text)
+        held_out = self.job(eval={"every_steps": 2, "split": 0.2})
+        self.assertNotIn("to evaluate on", self.dry_run(held_out))
+
+    def test_warmup_as_long_as_the_training(self):
+        text = self.dry_run(self.job(defaults={"warmup_steps": 6}))
+        self.assertIn("warmup_steps take the whole training of one (6 of 6)", text)
+        self.assertNotIn("warmup", self.dry_run(self.job(defaults={"warmup_steps": 0.9})))
+
+    def test_bytes_for_a_model_with_another_tokenizer(self):
+        text = self.dir / "text.jsonl"
+        text.write_text(json.dumps({"prompt": "a", "completion": "b"}) + "\n")
+        job = self.job(datasets={"a": {"path": str(text), "tokenizer": "bytes"}})
+        self.assertNotIn("tokenizer", self.dry_run(job))
+        job["model"] = {"synthetic": "tinyllama-1.1b"}
+        self.assertIn("datasets.a: tokenizer: bytes numbers bytes, but the base model's 32000 tokens",
+                      self.dry_run(job, "--device", "h200", "--ranks", "1"))
+
+    def test_samples_longer_than_the_positions(self):
+        folder = self.dir / "short"
+        shutil.copytree(GOLDEN / "llama/base", folder)
+        config = json.loads((folder / "config.json").read_text())
+        config["max_position_embeddings"] = 20
+        (folder / "config.json").write_text(json.dumps(config))
+        weights = self.dir / "short.h5"
+        self.succeed(direct("import-hf", folder, weights))
+        job = self.job(model={"weights": str(weights)})
+        text = self.dry_run(job)
+        self.assertRegex(text, r"datasets.a: \d+ of 23 samples are longer than the 20 positions")
+        job["datasets"]["a"].update(max_seq_len=20, over_length="truncate")
+        self.assertNotIn("datasets.a:", self.dry_run(job))
+
+    def test_samples_that_train_on_every_token(self):
+        path = self.dir / "plain.jsonl"
+        path.write_text('{"input_ids": [1, 2, 3]}\n' * 5 +
+                        '{"input_ids": [1, 2, 3], "labels": [-100, 2, 3]}\n')
+        text = self.dry_run(self.job(datasets={"a": {"path": str(path)}}))
+        self.assertEqual(text.count("datasets.a: 5 of 6 samples train on every token"), 1, text)
+
+    def test_a_longer_cosine_jumps(self):
+        job = self.job()
+        self.succeed(run([self.write_job(job)]))
+        job["adapters"][0]["max_steps"] = 12
+        text = self.succeed(run([self.write_job(job)])).stderr
+        self.assertIn("adapter one has 12 steps now, it had 6: its learning rate jumps from ", text)
+        again = self.job("constant", defaults={"lr_scheduler_type": "constant"})
+        self.succeed(run([self.write_job(again)]))
+        again["adapters"][0]["max_steps"] = 12
+        self.assertNotIn("jumps", self.succeed(run([self.write_job(again)])).stderr)
+
+    def test_hugging_face_files_in_place_of_weights(self):
+        folder = GOLDEN / "llama/base"
+        hint = f"loratrain import-hf {folder} {folder}.h5"
+        self.refused(self.job(model={"weights": str(folder)}), "is a folder", hint)
+        self.refused(self.job(model={"weights": str(folder / "model.safetensors")}),
+                     "is a shard of Hugging Face weights", hint)
+        self.refused(self.job(model={"weights": "meta-llama/Llama-3.2-1B"}), "is no file",
+                     "loratrain import-hf HF_DIR base.h5")
+
+    def test_paths_count_from_the_job_file(self):
+        samples = write_samples(self.dir / "here.jsonl", 5, 1)
+        text = self.dry_run(self.job(), "--set", "datasets.a.path=here.jsonl")
+        self.assertIn("a: 5 samples", text, samples)
+
+    def test_keys_of_others(self):
+        harmless = {"bias": "none", "init_lora_weights": True, "use_dora": False, "max_steps": -1,
+                    "num_train_epochs": 1, "r": "4", "optim": "adamw_torch", "warmup_steps": 0.1}
+        self.dry_run(self.job(defaults=harmless))
+        self.refused(self.job(defaults={"per_device_train_batch_size": 2, "use_dora": True,
+                                        "save_steps": 10, "max_seq_length": 5}),
+                     "did you mean 'global_batch_size'?", "DoRA is not supported yet",
+                     "here it is checkpoint.every_steps", "here it is datasets.NAME.max_seq_len")
+
+    def test_keys_are_printed(self):
+        text = self.succeed(direct("--keys")).stdout
+        self.assertIn(text.strip(), (SOURCE / "jobs/README.md").read_text())
+
+    def test_the_name_of_the_base_reaches_exports(self):
+        weights = self.dir / "named.h5"
+        self.succeed(direct("import-hf", GOLDEN / "llama/base", weights, "--base-model-name", "org/m"))
+        self.succeed(run([self.write_job(self.job(model={"weights": str(weights)}))]))
+        config = json.loads((self.dir / "run/adapters/one/adapter_config.json").read_text())
+        self.assertEqual(config["base_model_name_or_path"], "org/m")
+
+
+if __name__ == "__main__":
+    unittest.main()
