@@ -10,4 +10,4 @@ mkdir -p runs/quickstart
 [ -e runs/quickstart/demo_base.h5 ] ||
     build/loratrain import-hf inputs/demo_base runs/quickstart/demo_base.h5
 ranks=2
-mpirun -np "$ranks" --oversubscribe build/loratrain jobs/quickstart.yaml "$@"
+mpirun --quiet -np "$ranks" --oversubscribe build/loratrain jobs/quickstart.yaml "$@"

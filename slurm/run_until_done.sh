@@ -4,7 +4,7 @@
 #   slurm/run_until_done.sh tune.yaml [options of loratrain]
 # Set by slurm/machine.sh or before sbatch:
 #   LORATRAIN               the program (default: build/loratrain of the repository)
-#   LORATRAIN_LAUNCHER      default: srun --mpi=pmix; or: mpirun --bind-to none
+#   LORATRAIN_LAUNCHER      default: srun --mpi=pmix; or: mpirun --quiet --bind-to none
 #   LORATRAIN_MAX_RESTARTS  the job is put back at most so often (default 20)
 set -uo pipefail
 
