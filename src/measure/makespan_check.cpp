@@ -4,6 +4,12 @@
 
 namespace loratrain {
 
+namespace {
+
+constexpr double worth_telling = 1.005;
+
+}  // namespace
+
 double predicted_seconds(const Job& job, const Plan& plan, const CostModel& costs,
                          const Window& window) {
     Simulator simulator(job, only_replica(plan), costs);
@@ -13,6 +19,7 @@ double predicted_seconds(const Job& job, const Plan& plan, const CostModel& cost
 
 void MakespanCheck::add(const Window& window, double measured_seconds) {
     if (window.evaluation) return;
+    trained_ += measured_seconds;
     if (window.begins) {
         stream_ = std::make_unique<Simulator>(job_, only_replica(plan_), plan_.costs);
         stream_seconds_ = 0.0;
@@ -41,9 +48,13 @@ void MakespanCheck::end_stream() {
 
 std::string MakespanCheck::text() const {
     const double error = 100.0 * (predicted_ / measured_ - 1.0);
-    return cat("predicted ", format_fixed(predicted_, 2), " s, measured ",
-               format_fixed(measured_, 2), " s (", error < 0 ? "" : "+", format_fixed(error, 1),
-               "%) for ", microbatches_, " microbatches");
+    const std::string text = cat("predicted ", format_fixed(predicted_, 2), " s, measured ",
+                                 format_fixed(measured_, 2), " s (", error < 0 ? "" : "+",
+                                 format_fixed(error, 1), "%) for ", microbatches_, " microbatches");
+    if (trained_ <= worth_telling * measured_) return text;
+    return cat(text, ", of ", format_fixed(trained_, 2), " s trained: ",
+               warm_ ? "the first stretch, which warms up, " : "what is not over or very long ",
+               "is left out");
 }
 
 }  // namespace loratrain

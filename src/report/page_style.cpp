@@ -5,7 +5,7 @@ namespace loratrain::report {
 std::string style() {
     return R"(
 body{font:14px/1.45 system-ui,"DejaVu Sans",sans-serif;color:#1c2430;background:#f5f6f8;
-  max-width:1280px;margin:0 auto;padding:20px}
+  max-width:1760px;margin:0 auto;padding:20px}
 h1{font-size:22px;margin:0 0 4px;overflow-wrap:anywhere}
 h2{font-size:17px;margin:28px 0 8px}
 h3{font-size:14px;margin:16px 0 6px;color:#4a5565}
@@ -20,7 +20,8 @@ h3{font-size:14px;margin:16px 0 6px;color:#4a5565}
 table{border-collapse:collapse;background:#fff;border:1px solid #dde1e7;font-size:13px}
 th,td{padding:4px 10px;text-align:left;border-bottom:1px solid #eceff3;white-space:nowrap}
 td.wrap{white-space:normal;overflow-wrap:anywhere;min-width:320px}
-th{background:#eef1f5;font-weight:600}
+th{background:#eef1f5;font-weight:600;white-space:normal}
+.note{color:#5b6675;font-size:12px;margin:4px 0}
 .n{text-align:right;font-variant-numeric:tabular-nums}
 tbody tr:hover{background:#f3f7fb}
 .charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(380px,1fr));gap:12px}

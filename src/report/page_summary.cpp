@@ -45,7 +45,7 @@ std::string types_text(const Plan& plan) {
 }
 
 std::string status_tiles(const RunStatus& status, const Pulse& pulse) {
-    std::string tiles = tile(cat(status.round, " / ", status.rounds), "step");
+    std::string tiles = tile(cat(status.round, " / ", status.rounds), "round");
     tiles += tile(human_duration(status.elapsed_seconds), "training time");
     if (status.tokens_per_second > 0) {
         tiles += tile(format_fixed(status.tokens_per_second, 0), "tokens/s, all adapters, lately");
@@ -108,7 +108,7 @@ std::vector<Cell> adapter_row(const RunRecord& run, const AdapterResult& result,
         number_cell(format_exact(adapter.lora_alpha)),
         number_cell(format_exact(adapter.learning_rate)),
         number_cell(cat(s.steps, total_steps(run, result.adapter))),
-        loss_cell(s.last_loss),
+        loss_cell(train_loss(s)),
         loss_cell(s.first_eval_loss),
         loss_cell(s.last_eval_loss),
         loss_cell(s.best_eval_loss),
@@ -141,7 +141,10 @@ std::string adapters(const RunRecord& run, const Pulse& pulse) {
         number_cell("tokens")};
     std::vector<std::vector<Cell>> rows;
     for (const AdapterResult& result : run.results) rows.push_back(adapter_row(run, result, pulse));
-    return "<h2>Adapters, by eval loss</h2>\n" + html::table(head, rows);
+    return "<h2>Adapters, by dataset and eval loss</h2>\n" + html::table(head, rows) +
+           "<p class=\"note\">Train loss: mean of the last 10 steps. Exact match: evaluated "
+           "samples "
+           "of which every trained token is the model's first choice.</p>\n";
 }
 
 }  // namespace loratrain::report

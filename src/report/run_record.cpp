@@ -136,7 +136,7 @@ RunRecord read_run(const std::string& dir) {
         for (const MetricsRow& row : run.metrics.back()) result.summary.add(row);
         run.results.push_back(result);
     }
-    sort_results(run.results);
+    sort_results(run.job, run.results);
     return run;
 }
 

@@ -25,7 +25,7 @@ std::string number_or_dash(const std::optional<double>& value, double factor, in
 }
 
 std::string progress_line(const RunStatus& status, const Pulse& pulse) {
-    std::string line = cat("step ", status.round, "/", status.rounds, ", trained for ",
+    std::string line = cat("round ", status.round, "/", status.rounds, ", trained for ",
                            human_duration(status.elapsed_seconds), " on ", status.ranks,
                            status.ranks == 1 ? " rank" : " ranks");
     if (status.tokens_per_second > 0) {

@@ -239,7 +239,7 @@ void Conductor::save() {
     performer_.save(state());
     last_checkpoint_ = std::chrono::steady_clock::now();
     parts_.stop.checkpoint_took(seconds_since(start));
-    log::info(cat("checkpoint at step ", adapters_.round()));
+    log::info(cat("checkpoint at round ", adapters_.round()));
     journal_.checkpointed();
     release_ended();
     forget_obeyed();

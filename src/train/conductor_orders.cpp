@@ -52,7 +52,8 @@ void Conductor::add_adapters(const InboxFile& file) {
     }
     const std::vector<AdapterId> added = adapters_.grow();
     journal_.begin(added);
-    log::info(cat("took ", added.size(), " more adapters from ", file.path));
+    log::info(cat("took ", added.size(),
+                  added.size() == 1 ? " more adapter from " : " more adapters from ", file.path));
 }
 
 void Conductor::stop_adapter(const std::string& name) {

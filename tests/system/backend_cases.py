@@ -165,7 +165,7 @@ class BackendCases:
                 whole, cut = f"whole-{ranks}", f"cut-{ranks}"
                 self.train(whole, keys, ranks)
                 job = self.write_job(self.backend_job(cut, keys))
-                process = self.start_job(job, ranks, "step 20/")
+                process = self.start_job(job, ranks, "round 20/")
                 send(children(process.pid), signal.SIGTERM)
                 process.stdout.read()
                 self.assertEqual(process.wait(60), STOPPED)

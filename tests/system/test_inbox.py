@@ -34,7 +34,7 @@ class Orders(JobTest):
         self.drop("disturbed", "urgent", {"adapters": [
             {"name": "urgent", "dataset": "c", "priority": 5, "max_steps": 40}]})
         output = self.finish(process)
-        self.assertIn("took 1 more adapters", output)
+        self.assertIn("took 1 more adapter from", output)
         done = {name: read_metrics(self.dir / "disturbed", name) for name in
                 ("low", "other", "urgent")}
         self.assertEqual([len(done[n]) for n in ("low", "other", "urgent")], [STEPS, 100, 40])
@@ -183,7 +183,7 @@ class Orders(JobTest):
         self.assertFalse((self.dir / "run/adapters/late/DONE").exists())
         self.succeed(run([path], 2))
         self.drop("run", "last", {"adapters": [{**late, "name": "last"}]})
-        self.assertIn("took 1 more adapters", self.succeed(run([path], 2)).stdout)
+        self.assertIn("took 1 more adapter from", self.succeed(run([path], 2)).stdout)
         for name in ("first", "late", "last"):
             self.assertEqual(len(read_metrics(self.dir / "run", name)), 8)
         self.succeed(run([path], 2))

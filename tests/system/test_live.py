@@ -156,7 +156,7 @@ class LiveTest(JobTest):
 
     def table(self, lines):
         """The last table: its lines from the pulse on."""
-        second = max(i for i, line in enumerate(lines) if re.match(r"step \d+/\d+, tr", line))
+        second = max(i for i, line in enumerate(lines) if re.match(r"round \d+/\d+, tr", line))
         return lines[second - 1:]
 
 
@@ -173,7 +173,7 @@ class OnATerminal(LiveTest):
         self.assert_log_is_above(lines)
         table = self.table(lines)
         self.assertIn("/run: done ", table[0])
-        self.assertRegex(table[1], r"^step 400/400, trained for ")
+        self.assertRegex(table[1], r"^round 400/400, trained for ")
         self.assertRegex(table[3], r"^  adapter  status +step  train loss   eval loss  exact match")
         self.assertRegex(table[4], r"^  one      DONE +400/400 +\d+\.\d{4} +\d+\.\d{4} +\d+\.\d%$")
         self.assertRegex(table[5], r"^  two      DONE +400/400 ")
@@ -286,7 +286,7 @@ class Follow(LiveTest):
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.kill)
         for line in process.stdout:
-            if "step 20/" in line:
+            if "round 20/" in line:
                 break
         threading.Thread(target=process.stdout.read).start()
         return process

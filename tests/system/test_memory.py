@@ -39,7 +39,7 @@ class Growth(JobTest):
         self.addCleanup(process.kill)
         samples = {}
         for line in process.stdout:
-            match = re.search(r"step (\d+)/100000", line)
+            match = re.search(r"round (\d+)/100000", line)
             if match and int(match[1]) in (300, 700, 1100):
                 samples[int(match[1])] = [resident(pid) for pid in ranks_below(process.pid)]
                 if len(samples) == 3:  # not before: what has ended has no memory

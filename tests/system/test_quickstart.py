@@ -66,7 +66,7 @@ class Quickstart(QuickstartTest):
         log = (self.run_dir / "loratrain.log").read_text()
         self.assertEqual(stdout, log)
         for step in range(1, 5):
-            self.assertEqual(log.count(f" step {step}/4  loss"), 1)
+            self.assertEqual(log.count(f" round {step}/4  loss"), 1)
         self.assertIn("tokens/s", log)
         table = log[log.index("  adapter"):]
         for name in ADAPTERS:

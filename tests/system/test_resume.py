@@ -176,7 +176,7 @@ class Signals(ResumeTest):
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.kill)
         for line in process.stdout:
-            if re.search(rf"step [4-9]\d/{self.STEPS}", line):
+            if re.search(rf"round [4-9]\d/{self.STEPS}", line):
                 break
         stop(process)
         process.stdout.read()
@@ -283,7 +283,7 @@ class Restart(ResumeTest):
         self.succeed(run([job]))
         before = contents(self.dir / "run")
         again = self.succeed(run([job], 2))
-        self.assertNotRegex(again.stdout, r"step \d+/|evaluated |exported ")
+        self.assertNotRegex(again.stdout, r"round \d+/|evaluated |exported ")
         after = contents(self.dir / "run")
         for name in ("provenance.json", "loratrain.log", "plan.yaml", ".lock", "status.json",
                      "memory.json", "costs.json"):
@@ -404,7 +404,7 @@ class Refusals(ResumeTest):
         self.addCleanup(first.stdout.close)
         self.addCleanup(first.kill)
         for line in first.stdout:
-            if "step " in line and "/100000" in line:
+            if "round " in line and "/100000" in line:
                 break
         self.assert_refused(run([path]), str(self.dir / "live"), "in use", "process")
         first.send_signal(signal.SIGUSR1)

@@ -36,7 +36,7 @@ class StopTest(JobTest):
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.kill)
         for line in process.stdout:
-            if "step 50/" in line:
+            if "round 50/" in line:
                 break
         return process
 
@@ -98,7 +98,7 @@ class StopFile(StopTest):
         (self.dir / "run").mkdir()
         (self.dir / "run/STOP").touch()
         process = self.succeed(run([path], 2), STOPPED)
-        self.assertNotIn("step 1/", process.stdout)
+        self.assertNotIn("round 1/", process.stdout)
         self.succeed(run([path], 2))
 
 
@@ -157,7 +157,7 @@ class DuringTheStart(StopTest):
         process = self.start("whole")
         begin = time.monotonic()
         for line in process.stdout:
-            if "step 10/" in line:
+            if "round 10/" in line:
                 break
         longest = time.monotonic() - begin
         rest, _ = process.communicate(timeout=60)

@@ -47,7 +47,7 @@ class WatchdogTest(JobTest):
         self.addCleanup(process.kill)
         enough = None
         for line in process.stdout:
-            if enough is None and "checkpoint at step" in line:
+            if enough is None and "checkpoint at round" in line:
                 enough = time.monotonic() + TIMEOUT / 2
             if enough is not None and time.monotonic() > enough:
                 break
@@ -139,7 +139,7 @@ class StoppedRank(WatchdogTest):
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.kill)
         for line in process.stdout:
-            if "step 5/" in line:
+            if "round 5/" in line:
                 break
         pids = ranks_of(process)
         os.kill(pids[1], signal.SIGSTOP)

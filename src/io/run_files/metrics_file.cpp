@@ -60,6 +60,7 @@ void MetricsSummary::add(const MetricsRow& row) {
     if (row.loss) {
         steps = std::max(steps, row.step);
         last_loss = row.loss;
+        losses.add(*row.loss);
         keep_smallest(best_loss, *row.loss);
     }
     tokens += row.tokens.value_or(0.0);

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/last_mean.h"
+
 namespace loratrain {
 
 /// One line of an adapter's metrics.jsonl (train/records/metrics.h writes it). What the line lacks
@@ -33,6 +35,7 @@ std::vector<MetricsRow> read_metrics(const std::string& path);
 struct MetricsSummary {
     std::int32_t steps = 0;
     std::optional<double> last_loss;
+    LastMean losses{};                ///< of steps
     std::optional<double> best_loss;  ///< smallest finite one
     std::optional<double> first_eval_loss;
     std::optional<double> last_eval_loss;

@@ -29,10 +29,15 @@ double finite_or_last(const std::optional<double>& value) {
 
 }  // namespace
 
-void sort_results(std::vector<AdapterResult>& results) {
-    const auto order = [](const AdapterResult& result) {
-        return std::tuple(finite_or_last(result.summary.last_eval_loss),
-                          finite_or_last(result.summary.last_loss));
+std::optional<double> train_loss(const MetricsSummary& summary) {
+    return summary.losses.empty() ? std::nullopt : std::optional(summary.losses.value());
+}
+
+void sort_results(const Job& job, std::vector<AdapterResult>& results) {
+    const auto order = [&](const AdapterResult& result) {
+        return std::tuple(index(job.adapter(result.adapter).dataset),
+                          finite_or_last(result.summary.last_eval_loss),
+                          finite_or_last(train_loss(result.summary)));
     };
     std::stable_sort(results.begin(), results.end(),
                      [&](const auto& a, const auto& b) { return order(a) < order(b); });
@@ -52,7 +57,7 @@ std::string results_csv(const Job& job, const std::vector<AdapterResult>& result
                                               format_exact(adapter.lora_alpha),
                                               format_exact(adapter.learning_rate),
                                               std::to_string(s.steps),
-                                              field(s.last_loss),
+                                              field(train_loss(s)),
                                               field(s.best_loss),
                                               field(s.first_eval_loss),
                                               field(s.last_eval_loss),

@@ -26,12 +26,27 @@ double number(const OrderedJson& entry, const char* key) {
     return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
+/// Checkpoints of before have the last one alone.
+LastMean losses_of(const OrderedJson& entry, const AdapterState& adapter) {
+    LastMean losses;
+    if (!entry.contains("losses")) {
+        if (adapter.steps > 0) losses.add(adapter.last_loss);
+        return losses;
+    }
+    for (const OrderedJson& value : entry.at("losses")) {
+        losses.add(value.is_null() ? std::numeric_limits<double>::quiet_NaN()
+                                   : value.get<double>());
+    }
+    return losses;
+}
+
 AdapterState adapter_state(const OrderedJson& entry) {
     AdapterState a;
     a.steps = whole_number(entry, "steps");
     a.bad_steps_in_row = whole_number(entry, "bad_steps_in_row");
     a.status = status_from_name(entry.at("status").get<std::string>());
     a.last_loss = number(entry, "last_loss");
+    a.losses = losses_of(entry, a);
     a.first_eval_loss = number(entry, "first_eval_loss");
     a.last_eval_loss = number(entry, "last_eval_loss");
     a.first_exact_match = number(entry, "first_exact_match");
@@ -74,6 +89,7 @@ const char* status_name(AdapterStatus status) {
 void take_step(std::int32_t steps, double loss, bool finite, AdapterState& adapter) {
     adapter.steps = steps;
     adapter.last_loss = loss;
+    adapter.losses.add(loss);
     if (!finite) {
         ++adapter.bad_steps_in_row;
     } else if (adapter.bad_steps_in_row < bad_steps_allowed) {
@@ -122,6 +138,7 @@ std::string to_json(const RunState& state, const Job& job) {
                                           {"bad_steps_in_row", a.bad_steps_in_row},
                                           {"seed", job.adapters[i].seed},
                                           {"last_loss", a.last_loss},
+                                          {"losses", a.losses.values()},
                                           {"first_eval_loss", a.first_eval_loss},
                                           {"last_eval_loss", a.last_eval_loss},
                                           {"first_exact_match", a.first_exact_match},

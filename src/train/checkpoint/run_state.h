@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/last_mean.h"
 #include "config/job.h"
 
 namespace loratrain {
@@ -25,6 +26,7 @@ struct AdapterState {
     std::int32_t bad_steps_in_row = 0;  ///< consecutive steps with non-finite gradients
     AdapterStatus status = AdapterStatus::running;
     double last_loss = 0.0;
+    LastMean losses{};              ///< of steps
     double first_eval_loss = -1.0;  ///< -1 = not evaluated
     double last_eval_loss = -1.0;
     double first_exact_match = -1.0;

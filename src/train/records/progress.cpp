@@ -43,14 +43,16 @@ void ProgressLog::batch_done(const BatchPlan& batch, double loss, double elapsed
 
 void ProgressLog::print_round(std::int32_t round, double elapsed, const WorkLeft& left) {
     std::ostringstream line;
-    line << "step " << round << '/' << round + left.rounds << "  loss";
-    const std::size_t adapters = job_.adapters.size();
-    for (std::size_t i = 0; i < adapters && i < adapters_in_line; ++i) {
-        const auto loss = losses_.find(static_cast<AdapterId>(i));
-        line << "  " << job_.adapters[i].name << ' '
-             << (loss == losses_.end() ? "-" : format_fixed(loss->second, 4));
+    line << "round " << round << '/' << round + left.rounds << "  loss";
+    std::size_t shown = 0;
+    for (const auto& [adapter, loss] : losses_) {
+        if (shown++ == adapters_in_line) break;
+        line << "  " << job_.adapter(adapter).name << ' ' << format_fixed(loss, 4);
     }
-    if (adapters > adapters_in_line) line << "  and " << adapters - adapters_in_line << " more";
+    if (losses_.size() > adapters_in_line) {
+        line << "  and " << losses_.size() - adapters_in_line << " more";
+    }
+    losses_.clear();
     const double seconds = elapsed - time_of_last_line_;
     if (seconds > 0 && tokens_since_ > 0) {
         const double speed = static_cast<double>(tokens_since_) / seconds;
@@ -77,7 +79,8 @@ std::string ProgressLog::closing_table(const Job& job, const RunState& state) {
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {
         const AdapterState& a = state.adapters[i];
         row(job.adapters[i].name, status_name(a.status), std::to_string(a.steps),
-            format_fixed(a.last_loss, 4), change(a.first_eval_loss, a.last_eval_loss, 4, 1.0, ""),
+            format_fixed(a.losses.value(), 4),
+            change(a.first_eval_loss, a.last_eval_loss, 4, 1.0, ""),
             change(a.first_exact_match, a.last_exact_match, 1, 100.0, "%"));
     }
     return table.str();

@@ -12,7 +12,8 @@
 
 namespace loratrain {
 
-/// One log line per logging interval: round, loss of each adapter, tokens/s, time left. Root only.
+/// One log line per logging interval: round, loss of each adapter that trained in it, tokens/s,
+/// time left. Root only.
 class ProgressLog {
   public:
     /// `job` outlives the log and may get more adapters.
@@ -25,7 +26,8 @@ class ProgressLog {
     /// counted; `elapsed` as with batch_done.
     void training_resumed(double elapsed);
 
-    /// The closing table: steps, losses, evaluation before and after, status.
+    /// The closing table: steps, mean loss of the last ones (LastMean), evaluation before and
+    /// after, status.
     static std::string closing_table(const Job& job, const RunState& state);
 
   private:
@@ -33,7 +35,7 @@ class ProgressLog {
 
     const Job& job_;
     std::map<std::int32_t, std::int32_t> open_batches_;  ///< per round under way
-    std::map<AdapterId, double> losses_;                 ///< of the last batch since the start
+    std::map<AdapterId, double> losses_;                 ///< of the last batch since the last line
     std::int64_t tokens_since_ = 0;
     double time_of_last_line_ = 0.0;
     double time_of_last_batch_ = 0.0;

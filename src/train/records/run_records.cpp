@@ -111,10 +111,10 @@ RunStatus RunRecords::status(double elapsed_seconds, const std::string& how,
         const AdapterState& a = adapters_[adapter].state;
         const AdapterJob& job = job_.adapter(adapter);
         const std::int32_t total = plan_.adapters[index(adapter)].total_steps;
-        status.adapters.push_back({job.name, status_name(a.status), a.steps, total,
-                                   a.steps > 0 ? std::optional(a.last_loss) : std::nullopt,
-                                   evaluated(a.last_eval_loss), evaluated(a.last_exact_match),
-                                   job.priority});
+        status.adapters.push_back(
+            {job.name, status_name(a.status), a.steps, total,
+             a.losses.empty() ? std::nullopt : std::optional(a.losses.value()),
+             evaluated(a.last_eval_loss), evaluated(a.last_exact_match), job.priority});
     }
     status.rounds = status.round + left.rounds;
     return status;
@@ -137,7 +137,7 @@ void RunRecords::write_results() {
         results.push_back(
             {adapter, status_name(adapters_[adapter].state.status), summaries_[adapter]});
     }
-    sort_results(results);
+    sort_results(job_, results);
     guarded([&] {
         write_text_atomic(job_.run.dir + "/" + results_file_name, results_csv(job_, results));
     });

@@ -49,6 +49,7 @@ TEST(MetricsFile, Summary) {
     });
     EXPECT_EQ(s.steps, 4);
     EXPECT_EQ(s.last_loss, 2.0);
+    EXPECT_EQ(s.losses.values().size(), 4U);
     EXPECT_EQ(s.best_loss, 1.0);
     EXPECT_EQ(s.first_eval_loss, 4.0);
     EXPECT_EQ(s.last_eval_loss, 3.0);
@@ -60,20 +61,34 @@ TEST(MetricsFile, Summary) {
 
 AdapterResult result(int adapter, std::optional<double> loss, std::optional<double> eval) {
     AdapterResult made{static_cast<AdapterId>(adapter), "DONE", {}};
-    made.summary.last_loss = loss;
+    if (loss) made.summary.losses.add(*loss);
     made.summary.last_eval_loss = eval;
     return made;
 }
 
-TEST(ResultsFile, SortedByEvalLossThenTrainingLoss) {
+std::vector<std::size_t> sorted(const Job& job) {
     std::vector<AdapterResult> results{
         result(0, 1.0, {}),  result(1, 0.5, nan_value), result(2, 9.0, 2.0),
         result(3, 9.0, 1.0), result(4, {}, {}),
     };
-    sort_results(results);
+    sort_results(job, results);
     std::vector<std::size_t> order;
     for (const AdapterResult& r : results) order.push_back(index(r.adapter));
-    EXPECT_EQ(order, (std::vector<std::size_t>{3, 2, 1, 0, 4}));
+    return order;
+}
+
+TEST(ResultsFile, SortedByEvalLossThenTrainingLoss) {
+    Job job;
+    job.adapters.resize(5);
+    EXPECT_EQ(sorted(job), (std::vector<std::size_t>{3, 2, 1, 0, 4}));
+}
+
+TEST(ResultsFile, DatasetsAreNotMixed) {
+    Job job;
+    job.adapters.resize(5);
+    job.adapters[3].dataset = DatasetId{1};
+    job.adapters[1].dataset = DatasetId{1};
+    EXPECT_EQ(sorted(job), (std::vector<std::size_t>{2, 0, 4, 3, 1}));
 }
 
 TEST(ResultsFile, QuotesAndEmptyFields) {

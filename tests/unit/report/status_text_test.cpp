@@ -88,7 +88,7 @@ TEST(Pulse, Words) {
 TEST(StatusText, TableAndTimeLeft) {
     const std::string text = status_text("runs/a", running(), {Life::alive, 2.0});
     EXPECT_TRUE(text.starts_with("runs/a: running, last sign of life 2 s ago")) << text;
-    EXPECT_NE(text.find("step 5/20"), std::string::npos) << text;
+    EXPECT_NE(text.find("round 5/20"), std::string::npos) << text;
     EXPECT_NE(text.find("1234 tokens/s, about 1 h 1 min left"), std::string::npos) << text;
     EXPECT_NE(text.find("5/20      1.5000      2.5000        25.0%"), std::string::npos) << text;
     EXPECT_NE(text.find("0/20           -           -            -"), std::string::npos) << text;

@@ -51,19 +51,19 @@ TEST_F(Progressing, SpeedAndTimeLeft) {
     ProgressLog log(job_);
     log.training_resumed(0.0);
     EXPECT_TRUE(
-        has(step(log, 0, 2.0), "step 1/100  loss  one 1.5000  50 tokens/s  3 min 18 s left"));
+        has(step(log, 0, 2.0), "round 1/100  loss  one 1.5000  50 tokens/s  3 min 18 s left"));
     EXPECT_TRUE(
-        has(step(log, 1, 4.0), "step 2/100  loss  one 1.5000  50 tokens/s  3 min 16 s left"));
+        has(step(log, 1, 4.0), "round 2/100  loss  one 1.5000  50 tokens/s  3 min 16 s left"));
 }
 
 TEST_F(Progressing, TimeOfEarlierStartsAndOfPausesIsNotCounted) {
     ProgressLog log(job_);
     log.training_resumed(5000.0);
     EXPECT_TRUE(
-        has(step(log, 50, 5002.0), "step 51/100  loss  one 1.5000  50 tokens/s  1 min 38 s"));
+        has(step(log, 50, 5002.0), "round 51/100  loss  one 1.5000  50 tokens/s  1 min 38 s"));
     log.training_resumed(6000.0);
     EXPECT_TRUE(
-        has(step(log, 51, 6002.0), "step 52/100  loss  one 1.5000  50 tokens/s  1 min 36 s"));
+        has(step(log, 51, 6002.0), "round 52/100  loss  one 1.5000  50 tokens/s  1 min 36 s"));
 }
 
 TEST_F(Progressing, TheNextWindowStartsWhileTheFirstOneTrains) {
@@ -74,7 +74,28 @@ TEST_F(Progressing, TheNextWindowStartsWhileTheFirstOneTrains) {
     for (int i = 0; i < 9; ++i) EXPECT_EQ(end(log, i, 2.0 * (i + 1)), "");
     start(log, 10, 19);
     const std::string line = end(log, 9, 20.0);
-    EXPECT_TRUE(has(line, "step 10/100  loss  one 1.5000  50 tokens/s  3 min 0 s left")) << line;
+    EXPECT_TRUE(has(line, "round 10/100  loss  one 1.5000  50 tokens/s  3 min 0 s left")) << line;
+}
+
+TEST_F(Progressing, OnlyWhoTrainedIsInTheLine) {
+    job_.adapters.resize(12);
+    for (std::size_t i = 0; i < 12; ++i) job_.adapters[i].name = cat("a", i);
+    ProgressLog log(job_);
+    log.training_resumed(0.0);
+    const auto line = [&](std::int32_t round, std::size_t first, std::size_t last) {
+        Window window;
+        for (std::size_t i = first; i < last; ++i) {
+            window.batches.push_back(batch(round));
+            window.batches.back().adapter = static_cast<AdapterId>(i);
+        }
+        log.window_started(window);
+        ::testing::internal::CaptureStdout();
+        for (const BatchPlan& b : window.batches) log.batch_done(b, 1.5, 1.0 + round, {9, 900.0});
+        return ::testing::internal::GetCapturedStdout();
+    };
+    EXPECT_TRUE(has(line(0, 0, 2), "loss  a0 1.5000  a1 1.5000  ")) << "both";
+    EXPECT_TRUE(has(line(1, 1, 2), "loss  a1 1.5000  ")) << "a0 has stopped";
+    EXPECT_TRUE(has(line(2, 2, 12), "a9 1.5000  and 2 more  ")) << "the last of eight";
 }
 
 TEST_F(Progressing, OneSlowStepDoesNotMoveTheEnd) {

@@ -86,7 +86,8 @@ TEST_F(Records, StartEndAndWhy) {
     EXPECT_EQ(status().rounds, 10);
     EXPECT_FALSE(status().adapters[0].loss);
     state(1).steps = 4;
-    state(1).last_loss = 0.75;
+    state(1).losses.add(0.5);
+    state(1).losses.add(1.0);
     state(1).last_eval_loss = 1.5;
     records.batch_done(batch(3));
     records.beat(1.0);

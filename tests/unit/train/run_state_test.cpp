@@ -31,6 +31,7 @@ TEST(RunState, RoundTrip) {
         EXPECT_EQ(read.adapters[i].bad_steps_in_row, state.adapters[i].bad_steps_in_row);
         EXPECT_EQ(read.adapters[i].status, state.adapters[i].status);
         EXPECT_EQ(read.adapters[i].last_loss, state.adapters[i].last_loss);
+        EXPECT_EQ(read.adapters[i].losses.values(), state.adapters[i].losses.values());
         EXPECT_EQ(read.adapters[i].first_eval_loss, state.adapters[i].first_eval_loss);
         EXPECT_EQ(read.adapters[i].last_eval_loss, state.adapters[i].last_eval_loss);
         EXPECT_EQ(read.adapters[i].first_exact_match, state.adapters[i].first_exact_match);
@@ -40,6 +41,24 @@ TEST(RunState, RoundTrip) {
         EXPECT_EQ(read.adapters[i].evaluations_without_gain,
                   state.adapters[i].evaluations_without_gain);
     }
+}
+
+TEST(RunState, LossesAreKeptForTheirMean) {
+    const RunFolder folder;
+    RunState state = example();
+    AdapterState& one = state.adapters[0];
+    for (int i = 1; i <= 12; ++i) take_step(i, i, true, one);
+    EXPECT_EQ(one.losses.value(), 7.5) << "of the last ten";
+    const std::string text = to_json(state, folder.job);
+    const auto read = [&](const std::string& from) {
+        return run_state_from_json(from, folder.job, "state.json").adapters[0];
+    };
+    EXPECT_EQ(read(text).losses.values(), one.losses.values());
+    const std::size_t begin = text.find("\"losses\"");
+    const std::string before = text.substr(0, begin) + text.substr(text.find("],", begin) + 2);
+    EXPECT_EQ(read(before).losses.values(), std::vector<double>{12.0}) << "of an old checkpoint";
+    take_step(13, std::numeric_limits<double>::quiet_NaN(), false, one);
+    EXPECT_TRUE(std::isnan(read(to_json(state, folder.job)).losses.value()));
 }
 
 TEST(RunState, NumbersThatAreNotFiniteSurvive) {
