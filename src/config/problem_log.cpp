@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::size_t most_compared = 500000;
 constexpr std::size_t most_listed = 20;
+constexpr std::size_t short_list = 100;
 
 std::string list_of(const std::vector<std::string>& words) {
     if (words.size() <= most_listed) return join(words, ", ");
@@ -39,8 +40,9 @@ void ProblemLog::add(const Place& place, std::string what, std::string hint) {
 
 std::string ProblemLog::hint_among(const std::string& word,
                                    const std::vector<std::string>& candidates) {
-    if (compared_ >= most_compared) return "one of: " + list_of(candidates);
-    compared_ += candidates.size();
+    const bool long_list = candidates.size() > short_list;
+    if (long_list && compared_ >= most_compared) return "one of: " + list_of(candidates);
+    if (long_list) compared_ += candidates.size();
     return loratrain::hint_among(word, candidates);
 }
 

@@ -23,7 +23,7 @@ class ProblemLog {
   public:
     /// A key that begins `what` is left out where the option names it.
     void add(const Place& place, std::string what, std::string hint);
-    /// hint_among(), but once many words have been compared only the list.
+    /// hint_among(); once many words have been compared with long lists, only the list.
     std::string hint_among(const std::string& word, const std::vector<std::string>& candidates);
     /// Throws InputError when there is at least one problem.
     void throw_if_any() const;

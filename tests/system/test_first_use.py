@@ -37,7 +37,7 @@ class FirstUse(JobTest):
     def test_warmup_as_long_as_the_training(self):
         text = self.dry_run(self.job(defaults={"warmup_steps": 6}))
         self.assertIn("warmup_steps take the whole training of one (6 of 6)", text)
-        self.assertNotIn("warmup", self.dry_run(self.job(defaults={"warmup_steps": 0.9})))
+        self.assertNotIn("warmup", self.dry_run(self.job(defaults={"warmup_steps": 0.5})))
 
     def test_bytes_for_a_model_with_another_tokenizer(self):
         text = self.dir / "text.jsonl"

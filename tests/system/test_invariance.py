@@ -147,7 +147,7 @@ class Lengths(InvarianceTest):
             self.assertEqual(done.read_text(), f"{count} steps\n")
         lines = process.stdout.splitlines()
         where = {key: next(i for i, line in enumerate(lines) if key in line)
-                 for key in ("adapters/short", "step 4/14", "adapters/epochs", "step 11/14")}
+                 for key in ("adapters/short", "round 4/14", "adapters/epochs", "round 11/14")}
         self.assertEqual(list(where), sorted(where, key=where.get))
         epochs = [line["epoch"] for line in step_metrics(self.dir / "run", "epochs")]
         self.assertEqual(epochs[4], 1.0)

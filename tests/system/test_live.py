@@ -17,7 +17,7 @@ import unittest
 from harness import (BIN, ENDLESS, STOPPED, JobTest, direct, mpirun_command, run, start,
                      write_samples)
 
-PROGRESS = re.compile(r"\d\d:\d\d:\d\d step \d+/\d+  loss")
+PROGRESS = re.compile(r"\d\d:\d\d:\d\d round \d+/\d+  loss")
 TAG = re.compile(r"\[\d+,\d+\]<std(?:out|err)>:")  # mpirun's, also inside a line: one a chunk
 
 

@@ -26,7 +26,6 @@ struct AdapterState {
     std::int32_t bad_steps_in_row = 0;  ///< consecutive steps with non-finite gradients
     AdapterStatus status = AdapterStatus::running;
     double last_loss = 0.0;
-    LastMean losses{};              ///< of steps
     double first_eval_loss = -1.0;  ///< -1 = not evaluated
     double last_eval_loss = -1.0;
     double first_exact_match = -1.0;
@@ -34,6 +33,7 @@ struct AdapterState {
     double best_eval_loss = -1.0;  ///< of the evaluations during training; -1 = none
     std::int32_t best_step = 0;    ///< its step
     std::int32_t evaluations_without_gain = 0;
+    LastMean losses{};  ///< of steps
 };
 
 /// Status of an adapter that is to be exported, provided that it has taken a step.
