@@ -23,8 +23,7 @@ Options for training:
   --stop-after N      checkpoint and exit with 75 at the first block end from step N
   --max-hours H       the same before H hours are over (run.max_hours)
 
-Options for import-hf: --force (replace OUT.h5), --dtype bf16 (else fp16 becomes fp32),
-  --base-model-name NAME (of the hub; for adapters made with it, else as the folder says)
+Options for import-hf: --force (replace OUT.h5), --dtype bf16, --base-model-name HUB_NAME
 
 Options for bench, with their defaults:
   --steps 5  --layers 12  --hidden 768  --intermediate 2048  --heads 12  --vocab 32000

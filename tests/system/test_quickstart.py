@@ -17,7 +17,8 @@ class QuickstartTest(JobTest):
         self.run_dir = self.dir / "run"
         self.job = [SOURCE / "jobs/quickstart.yaml"]
         for setting in (f"model.weights={self.weights}", f"run.dir={self.run_dir}",
-                        "defaults.max_steps=4", "eval.every_steps=0",
+                        "defaults.max_steps=4", "defaults.warmup_steps=1",
+                        "eval.every_steps=0",
                         *(f"datasets.{name}.eval_path=''" for name in ("sort", "units", "json"))):
             self.job += ["--set", setting]
 
