@@ -152,7 +152,8 @@ TEST_F(Records, ResultsCoverWhatWasBeforeAContinuation) {
     EXPECT_TRUE(found[1].starts_with("second,DONE,data,16,32,")) << found[1];
     EXPECT_NE(found[1].find(",2,0.375,0.25,,,,,200,1.000,adapters/second"), std::string::npos)
         << found[1];
-    EXPECT_NE(found[2].find(",2,2.5,2,,,,,200,1.000,adapters/first"), std::string::npos) << found[2];
+    EXPECT_NE(found[2].find(",2,2.5,2,,,,,200,1.000,adapters/first"), std::string::npos)
+        << found[2];
 }
 
 TEST_F(Records, BeatsWithoutABatchDoNotSlowTheMeasuredSpeed) {
