@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/error.h"
@@ -45,9 +46,70 @@ TEST(TensorShard, ValidDegrees) {
     EXPECT_EQ(valid_up_to_16(model_of(8, 8, 128, 16)), (Degrees{1, 2}));
     // 8 | q_size / tensor.
     EXPECT_EQ(valid_up_to_16(model_of(8, 8, 4, 8 * 16)), (Degrees{1, 2, 4}));
+    // 16 rows of the vocabulary for each.
+    ModelSpec few_words = model_of(32, 8, 128, 14336);
+    few_words.vocab_size = 127;
+    EXPECT_EQ(valid_up_to_16(few_words), (Degrees{1, 2, 4}));
     // One lane has no rule.
     EXPECT_EQ(valid_up_to_16(model_of(3, 3, 5, 7)), (Degrees{1}));
     EXPECT_FALSE(can_shard(model_of(32, 8, 128, 14336), 0));
+    EXPECT_EQ(tensor_degrees(model_of(12, 4, 128, 8 * 12)), (Degrees{1, 2, 4, 12}));
+}
+
+TEST(TensorShard, SlicesCoverEveryLinearOnce) {
+    for (const std::int64_t kv_heads : {8, 2, 1}) {
+        const ModelSpec model = model_of(16, kv_heads, 8, 8 * 16);
+        for (const std::int32_t count : {1, 2, 4, 8}) {
+            const ModelSpec lane = lane_model(model, count);
+            const std::int32_t sharers = lanes_per_key_value_head(model, count);
+            EXPECT_EQ(sharers, std::max<std::int64_t>(1, count / kv_heads));
+            for (int i = 0; i < linear_count; ++i) {
+                const auto linear = static_cast<Linear>(i);
+                const LinearShape whole = linear_shape(model, linear);
+                const LinearShape own = linear_shape(lane, linear);
+                std::int64_t next = 0;
+                for (std::int32_t index = 0; index < count; ++index) {
+                    const auto [out, in] = lane_slice(model, linear, {index, count});
+                    EXPECT_EQ(out.count, own.out);
+                    EXPECT_EQ(in.count, own.in);
+                    const Slice& cut = is_cut_by_columns(linear) ? in : out;
+                    const Slice& kept = is_cut_by_columns(linear) ? out : in;
+                    EXPECT_EQ(kept.first, 0);
+                    const bool key_value = linear == Linear::k || linear == Linear::v;
+                    if (key_value && index % sharers > 0) {
+                        EXPECT_EQ(cut.first + cut.count, next);
+                        continue;
+                    }
+                    EXPECT_EQ(cut.first, next);
+                    next += cut.count;
+                }
+                EXPECT_EQ(next, is_cut_by_columns(linear) ? whole.in : whole.out);
+            }
+        }
+    }
+}
+
+TEST(TensorShard, SlicesCoverTheVocabularyInBlocksOf16) {
+    for (const std::int64_t rows : {128, 129, 143, 144, 1000, 32000, 151936}) {
+        ModelSpec model = model_of(32, 8, 128, 14336);
+        model.vocab_size = rows;
+        for (const std::int32_t count : {1, 2, 4, 8}) {
+            std::int64_t next = 0;
+            std::int64_t most = 0;
+            for (std::int32_t index = 0; index < count; ++index) {
+                const Slice own = lane_vocabulary(model, {index, count});
+                EXPECT_EQ(own.first, next);
+                EXPECT_EQ(own.first % 16, 0);
+                EXPECT_GT(own.count, 0);
+                next += own.count;
+                most = std::max(most, own.count);
+            }
+            EXPECT_EQ(next, rows);
+            const std::int64_t room = lane_model(model, count).vocab_size;
+            EXPECT_GE(room, most);
+            EXPECT_LE(room, most + 15);
+        }
+    }
 }
 
 TEST(TensorShard, OneLaneHasTheModel) {
@@ -66,7 +128,7 @@ TEST(TensorShard, ALaneHasItsShareOfHeadsAndColumns) {
     EXPECT_EQ(lane.intermediate_size, 14336 / 4);
     EXPECT_EQ(lane.q_size(), model.q_size() / 4);
     EXPECT_EQ(lane.hidden_size, model.hidden_size);
-    EXPECT_EQ(lane.vocab_size, model.vocab_size);
+    EXPECT_EQ(lane.vocab_size, 256);  // 63 blocks: 15, 16, 16, 16
     EXPECT_EQ(lane.layers, model.layers);
     EXPECT_EQ(lane_model(model, 16).kv_heads, 1);
     EXPECT_THROW(lane_model(model, 3), Error);
