@@ -102,6 +102,12 @@ class TimedBackend final : public Backend {
     void cross_entropy(const CrossEntropy& op) override {
         timed(TimedOp::cross_entropy, [&] { inner_.cross_entropy(op); });
     }
+    void shard_statistics(const ShardedCrossEntropy& op) override {
+        timed(TimedOp::cross_entropy, [&] { inner_.shard_statistics(op); });
+    }
+    void sharded_cross_entropy(const ShardedCrossEntropy& op) override {
+        timed(TimedOp::cross_entropy, [&] { inner_.sharded_cross_entropy(op); });
+    }
     void sum_squares(const float* values, std::int64_t count, double* result) override {
         timed(TimedOp::sum_squares, [&] { inner_.sum_squares(values, count, result); });
     }

@@ -73,6 +73,8 @@ class CpuBackend : public Backend {
     void swiglu(const SwiGlu& op) override;
     void swiglu_backward(const SwiGluBackward& op) override;
     void cross_entropy(const CrossEntropy& op) override;
+    void shard_statistics(const ShardedCrossEntropy& op) override;
+    void sharded_cross_entropy(const ShardedCrossEntropy& op) override;
     void sum_squares(const float* values, std::int64_t count, double* result) override;
     void adamw(const AdamW& op) override;
     void move_doubles(const MoveDoubles& op) override;
@@ -80,6 +82,10 @@ class CpuBackend : public Backend {
   private:
     /// Valid until the next call; grows, so that a steady state allocates nothing.
     Scratch reserve_scratch(std::int64_t floats_per_thread);
+    /// Room for the losses and guesses of so many rows.
+    void reserve_row_losses(std::int64_t rows);
+    /// Adds them to the op's sums, row after row.
+    void add_row_losses(const CrossEntropy& op);
     /// Cuts [0, rows) at segment borders and into blocks; fills lora_blocks_.
     void cut_lora_rows(const LoraRows& lora, std::int64_t rows);
 

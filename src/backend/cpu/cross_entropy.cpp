@@ -67,15 +67,87 @@ double row_loss(const CrossEntropy& op, std::int64_t row) {
     return static_cast<double>(shift) - static_cast<double>(own) + std::log(sum);
 }
 
+/// What exponents are taken from; where all logits are -inf their sum is 0, not NaN, as other lanes
+/// may have larger ones.
+float shift_of(float largest) {
+    return std::isinf(largest) && largest < 0.0F ? 0.0F : largest;
+}
+
+ShardStatistics statistics_of_row(const ShardedCrossEntropy& op, std::int64_t row) {
+    float* logits = op.of.logits.f32() + row * op.of.logits.ld;
+    const std::int64_t count = op.of.logits.cols;
+    const std::int64_t target = op.of.targets[row] - op.first_column;
+    ShardStatistics own;
+    if (target >= 0 && target < count) {
+        own.target = static_cast<double>(logits[target]);
+        own.standing = target_loses(logits, count, target) ? -1.0 : 1.0;
+    }
+    const float most = largest(logits, count);
+    own.largest = static_cast<double>(most);
+    own.sum = op.of.gradient ? sum_of_exp<true>(logits, count, shift_of(most))
+                             : sum_of_exp<false>(logits, count, shift_of(most));
+    return own;
+}
+
+const ShardStatistics& statistics_at(const ShardedCrossEntropy& op, std::int32_t lane,
+                                     std::int64_t row) {
+    return op.statistics[lane * op.of.logits.rows + row];
+}
+
+/// A row's numbers over all lanes.
+struct WholeRow {
+    double largest = -std::numeric_limits<double>::infinity();
+    double sum = 0.0;  ///< of exp(logit - largest)
+    double target = 0.0;
+    bool loses = true;
+
+    /// What exponentials of a lane are multiplied by.
+    double weight(const ShardStatistics& lane) const {
+        const bool nothing = std::isinf(lane.largest) && lane.largest < 0.0;
+        return nothing ? 0.0 : std::exp(lane.largest - largest);
+    }
+};
+
+WholeRow whole_row(const ShardedCrossEntropy& op, std::int64_t row) {
+    WholeRow whole;
+    std::int32_t home = 0;
+    for (std::int32_t lane = 0; lane < op.lanes; ++lane) {
+        const ShardStatistics& part = statistics_at(op, lane, row);
+        whole.largest = std::max(whole.largest, part.largest);
+        if (part.standing == 0.0) continue;
+        home = lane;
+        whole.target = part.target;
+        whole.loses = part.standing < 0.0;
+    }
+    for (std::int32_t lane = 0; lane < op.lanes; ++lane) {
+        const ShardStatistics& part = statistics_at(op, lane, row);
+        whole.sum += part.sum * whole.weight(part);
+        if (lane < home) whole.loses = whole.loses || !(part.largest < whole.target);
+        if (lane > home) whole.loses = whole.loses || !(part.largest <= whole.target);
+    }
+    return whole;
+}
+
+/// The logits hold their exponentials.
+void gradient_of_row(const ShardedCrossEntropy& op, std::int64_t row, const WholeRow& whole) {
+    float* logits = op.of.logits.f32() + row * op.of.logits.ld;
+    const ShardStatistics& own = statistics_at(op, op.lane, row);
+    const double share = whole.weight(own) / whole.sum;
+    const std::int64_t target = op.of.targets[row] - op.first_column;
+    const float scale = op.of.scales[row];
+    const float own_probability =
+        own.standing == 0.0 ? 0.0F : static_cast<float>(logits[target] * share);
+    const auto factor = static_cast<float>(scale * share);
+#pragma omp simd
+    for (std::int64_t j = 0; j < op.of.logits.cols; ++j) logits[j] *= factor;
+    if (own.standing != 0.0) logits[target] = scale * (own_probability - 1.0F);
+}
+
 }  // namespace
 
 void CpuBackend::cross_entropy(const CrossEntropy& op) {
     require_f32({&op.logits});
-    const auto rows = static_cast<std::size_t>(op.logits.rows);
-    if (row_losses_.size() < rows) {
-        row_losses_.resize(rows);
-        row_wrong_.resize(rows);
-    }
+    reserve_row_losses(op.logits.rows);
     parallel_rows(
         threads_, op.logits.rows, op.logits.cols, [&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t row = begin; row < end; ++row) {
@@ -84,7 +156,41 @@ void CpuBackend::cross_entropy(const CrossEntropy& op) {
                 row_losses_[row] = row_loss(op, row);
             }
         });
-    for (std::size_t row = 0; row < rows; ++row) {
+    add_row_losses(op);
+}
+
+void CpuBackend::shard_statistics(const ShardedCrossEntropy& op) {
+    require_f32({&op.of.logits});
+    const std::int64_t rows = op.of.logits.rows;
+    ShardStatistics* own = op.statistics + op.lane * rows;
+    parallel_rows(threads_, rows, op.of.logits.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) own[row] = statistics_of_row(op, row);
+    });
+}
+
+void CpuBackend::sharded_cross_entropy(const ShardedCrossEntropy& op) {
+    const std::int64_t rows = op.of.logits.rows;
+    reserve_row_losses(rows);
+    parallel_rows(threads_, rows, op.of.logits.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            const WholeRow whole = whole_row(op, row);
+            row_wrong_[row] = whole.loses ? 1 : 0;
+            row_losses_[row] = whole.largest - whole.target + std::log(whole.sum);
+            if (op.of.gradient) gradient_of_row(op, row, whole);
+        }
+    });
+    add_row_losses(op.of);
+}
+
+void CpuBackend::reserve_row_losses(std::int64_t rows) {
+    const auto count = static_cast<std::size_t>(rows);
+    if (row_losses_.size() >= count) return;
+    row_losses_.resize(count);
+    row_wrong_.resize(count);
+}
+
+void CpuBackend::add_row_losses(const CrossEntropy& op) {
+    for (std::int64_t row = 0; row < op.logits.rows; ++row) {
         op.loss_sums[op.bins[row]] += row_losses_[row];
         op.wrong_counts[op.bins[row]] += row_wrong_[row];
     }

@@ -41,7 +41,7 @@ void zero_rows(const TensorView& x, std::int64_t begin, std::int64_t end) {
 void drop_block(const LoraSlot& slot, const LoraRowBlock& block, const PackedRows& rows,
                 const TensorView& x, std::int64_t first, std::int64_t cols, float* scratch) {
     for (std::int64_t row = block.begin; row < block.end; ++row) {
-        drop_row(dropout_row(slot, *block.segment, rows, row), first, cols,
+        drop_row(dropout_row(slot, *block.segment, rows, row), slot.dropout_column + first, cols,
                  x.f32() + row * x.ld + first, scratch + (row - block.begin) * cols_per_block);
     }
 }
@@ -86,7 +86,8 @@ void expand_backward_block(const LoraExpandBackward& op, const LoraTarget& targe
         sgemm({rows, cols, slot.rank}, 1.0F, ds, {slot.a + first, op.dx.cols, false}, 0.0F, scratch,
               cols_per_block);
         for (std::int64_t row = block.begin; row < block.end; ++row) {
-            add_dropped_row(dropout_row(slot, *block.segment, op.rows.rows, row), first, cols,
+            add_dropped_row(dropout_row(slot, *block.segment, op.rows.rows, row),
+                            slot.dropout_column + first, cols,
                             scratch + (row - block.begin) * cols_per_block,
                             op.dx.f32() + row * op.dx.ld + first);
         }

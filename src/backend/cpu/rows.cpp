@@ -64,7 +64,13 @@ void CpuBackend::gather_rows(const TensorView& y, const TensorView& table,
                              const std::int32_t* ids) {
     LORATRAIN_CHECK(y.cols == table.cols, "gather_rows of ", table.cols, " columns into ", y.cols);
     parallel_rows(threads_, y.rows, y.cols, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) copy_row(y, row, table, ids[row]);
+        for (std::int64_t row = begin; row < end; ++row) {
+            if (ids[row] < 0) {
+                zero_rows(y, row, row + 1);
+            } else {
+                copy_row(y, row, table, ids[row]);
+            }
+        }
     });
 }
 

@@ -23,6 +23,7 @@ std::int32_t round_up(std::int32_t value, std::int32_t multiple) {
 }
 
 kernels::LoraSlotEntry entry_of(const LoraSlot& slot) {
+    LORATRAIN_CHECK(slot.dropout_column == 0, "a lane's dropout on CUDA");
     kernels::LoraSlotEntry entry{};
     entry.a = slot.a;
     entry.b = slot.b;

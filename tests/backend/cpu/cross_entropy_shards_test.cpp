@@ -1,0 +1,178 @@
+#include <limits>
+
+#include "reference/cross_entropy.h"
+#include "support/backend_case.h"
+#include "support/device_data.h"
+
+namespace loratrain {
+namespace {
+
+using reference::HostMatrix;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// Lanes have the columns between neighbouring `cuts`. They run one after the other here, so that
+/// the statistics of all are at hand.
+class CrossEntropyShards {
+  public:
+    CrossEntropyShards(Backend& backend, const HostMatrix& logits,
+                       const std::vector<std::int64_t>& cuts,
+                       const std::vector<std::int32_t>& targets)
+        : backend_(backend),
+          rows_(logits.rows),
+          targets_(backend, targets),
+          bins_(backend, std::vector<std::int32_t>(targets.size(), 0)) {
+        for (std::size_t i = 0; i < targets.size(); ++i) {
+            scales_.push_back(0.25F + static_cast<float>(i % 3));
+        }
+        statistics_.resize((cuts.size() - 1) * targets.size());
+        for (std::size_t lane = 0; lane + 1 < cuts.size(); ++lane) {
+            firsts_.push_back(cuts[lane]);
+            HostMatrix own(logits.rows, cuts[lane + 1] - cuts[lane]);
+            for (std::int64_t i = 0; i < own.rows; ++i) {
+                for (std::int64_t j = 0; j < own.cols; ++j) own(i, j) = logits(i, cuts[lane] + j);
+            }
+            lanes_.emplace_back(backend, own, static_cast<std::int64_t>(lane % 2) * 3, DType::f32);
+        }
+    }
+
+    /// Fills the sums of every lane, which must have equal bits.
+    void run(bool gradient) {
+        for (const bool statistics : {true, false}) {
+            for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+                double loss = 1.0;
+                double wrong = 10.0;
+                const ShardedCrossEntropy op{{lanes_[lane].view(), targets_.data(), scales_.data(),
+                                              bins_.data(), &loss, &wrong, gradient},
+                                             firsts_[lane],
+                                             static_cast<std::int32_t>(lane),
+                                             static_cast<std::int32_t>(lanes_.size()),
+                                             statistics_.data()};
+                if (statistics) {
+                    backend_.shard_statistics(op);
+                    continue;
+                }
+                backend_.sharded_cross_entropy(op);
+                losses.push_back(loss - 1.0);
+                wrongs.push_back(wrong - 10.0);
+            }
+        }
+    }
+
+    HostMatrix gradients() const {
+        HostMatrix all(rows_, firsts_.back() + lanes_.back().view().cols);
+        for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+            const HostMatrix own = lanes_[lane].download();
+            for (std::int64_t i = 0; i < own.rows; ++i) {
+                for (std::int64_t j = 0; j < own.cols; ++j) all(i, firsts_[lane] + j) = own(i, j);
+            }
+        }
+        return all;
+    }
+    const std::vector<float>& scales() const { return scales_; }
+
+    std::vector<double> losses;
+    std::vector<double> wrongs;
+
+  private:
+    Backend& backend_;
+    std::int64_t rows_;
+    DeviceVector<std::int32_t> targets_;
+    DeviceVector<std::int32_t> bins_;
+    std::vector<float> scales_;
+    std::vector<ShardStatistics> statistics_;
+    std::vector<std::int64_t> firsts_;
+    std::vector<DeviceMatrix> lanes_;
+};
+
+std::vector<std::int32_t> targets_of(const HostMatrix& logits) {
+    std::vector<std::int32_t> targets;
+    for (std::int64_t i = 0; i < logits.rows; ++i) {
+        targets.push_back(
+            static_cast<std::int32_t>(uniform_int(9, static_cast<std::uint64_t>(i), logits.cols)));
+    }
+    return targets;
+}
+
+class CrossEntropyShardsTest : public ::testing::TestWithParam<int> {
+  protected:
+    void check(const HostMatrix& logits, const std::vector<std::int64_t>& cuts) {
+        const std::vector<std::int32_t> targets = targets_of(logits);
+        for (const bool gradient : {false, true}) {
+            CrossEntropyShards shards(*backend_, logits, cuts, targets);
+            const auto want = reference::cross_entropy(
+                logits, targets, shards.scales(), std::vector<std::int32_t>(targets.size(), 0), 1);
+            shards.run(gradient);
+            for (std::size_t lane = 0; lane + 1 < cuts.size(); ++lane) {
+                EXPECT_EQ(shards.losses[lane], shards.losses[0]);
+                EXPECT_EQ(shards.wrongs[lane], want.wrong_counts[0]);
+            }
+            EXPECT_NEAR(shards.losses[0], want.loss_sums[0], 1e-6 * (1.0 + want.loss_sums[0]));
+            if (!gradient) continue;
+            const HostMatrix got = shards.gradients();
+            for (std::size_t i = 0; i < got.values.size(); ++i) {
+                EXPECT_NEAR(got.values[i], want.gradients.values[i], 2e-6);
+            }
+        }
+    }
+    HostMatrix random(std::int64_t rows, std::int64_t cols) const {
+        return reference::random_matrix(rows, cols, 3, DType::f32);
+    }
+
+    std::unique_ptr<Backend> backend_ = make_backend("cpu", {GetParam(), 0});
+};
+
+TEST_P(CrossEntropyShardsTest, AgreeWithLoops) {
+    check(random(1, 1), {0, 1});
+    check(random(9, 7), {0, 3, 7});
+    check(random(40, 77), {0, 16, 48, 64, 77});
+    check(random(33, 3001), {0, 1504, 3001});
+    HostMatrix sharp = random(50, 64);
+    for (double& value : sharp.values) value = reference::rounded_to(DType::f32, value * 60.0);
+    check(sharp, {0, 16, 32, 48, 64});
+}
+
+TEST_P(CrossEntropyShardsTest, FirstOfEqualLogitsIsTheGuess) {
+    const HostMatrix equal(4, 6, 0.5);
+    CrossEntropyShards shards(*backend_, equal, {0, 2, 4, 6}, {0, 1, 3, 5});
+    shards.run(false);
+    EXPECT_EQ(shards.wrongs, (std::vector<double>{3.0, 3.0, 3.0}));
+}
+
+TEST_P(CrossEntropyShardsTest, ALaneOfMinusInfinitiesAddsNothing) {
+    HostMatrix logits = random(3, 12);
+    for (std::int64_t i = 0; i < 3; ++i) {
+        for (std::int64_t j = 4; j < 8; ++j) logits(i, j) = -infinity;
+        for (std::int64_t j = 0; j < 12; ++j) logits(i, j) -= 1000.0;
+    }
+    CrossEntropyShards shards(*backend_, logits, {0, 4, 8, 12}, {1, 2, 9});
+    shards.run(true);
+    const auto want = reference::cross_entropy(logits, {1, 2, 9}, shards.scales(), {0, 0, 0}, 1);
+    for (const double loss : shards.losses) EXPECT_NEAR(loss, want.loss_sums[0], 1e-3);
+    EXPECT_EQ(shards.wrongs[2], want.wrong_counts[0]);
+    const HostMatrix got = shards.gradients();
+    for (std::size_t i = 0; i < got.values.size(); ++i) {
+        EXPECT_NEAR(got.values[i], want.gradients.values[i], 1e-4);
+    }
+}
+
+TEST_P(CrossEntropyShardsTest, NotANumberStaysInItsRow) {
+    for (const std::int64_t place : {1, 5}) {
+        HostMatrix logits = random(2, 8);
+        logits(0, place) = std::numeric_limits<double>::quiet_NaN();
+        CrossEntropyShards shards(*backend_, logits, {0, 4, 8}, {3, 6});
+        shards.run(true);
+        EXPECT_TRUE(std::isnan(shards.losses[0]));
+        EXPECT_TRUE(std::isnan(shards.losses[1]));
+        const HostMatrix got = shards.gradients();
+        for (std::int64_t j = 0; j < 8; ++j) {
+            EXPECT_TRUE(std::isnan(got(0, j)));
+            EXPECT_TRUE(std::isfinite(got(1, j)));
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, CrossEntropyShardsTest, ::testing::Values(1, 2));
+
+}  // namespace
+}  // namespace loratrain
