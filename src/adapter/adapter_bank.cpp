@@ -31,23 +31,45 @@ std::vector<float> uniform_values(const AdapterJob& adapter, const PlacedTensor&
     const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(in)));
     std::vector<float> values(static_cast<std::size_t>(tensor.range.count));
     for (std::size_t i = 0; i < values.size(); ++i) {
-        values[i] = (2.0F * uniform_float(key, i) - 1.0F) * bound;
+        const std::int64_t place = tensor.cut.whole_index(static_cast<std::int64_t>(i));
+        values[i] = (2.0F * uniform_float(key, static_cast<std::uint64_t>(place)) - 1.0F) * bound;
     }
     return values;
+}
+
+/// Of the tensors for which `wanted` holds, neighbours as one.
+template <class Wanted>
+std::vector<ArrayRange> ranges_of(std::span<const PlacedTensor> tensors, const Wanted& wanted) {
+    std::vector<ArrayRange> ranges;
+    for (const PlacedTensor& tensor : tensors) {
+        if (!wanted(tensor)) continue;
+        if (!ranges.empty() && ranges.back().first + ranges.back().count == tensor.range.first) {
+            ranges.back().count += tensor.range.count;
+        } else {
+            ranges.push_back(tensor.range);
+        }
+    }
+    return ranges;
 }
 
 }  // namespace
 
 AdapterBank::AdapterBank(const Job& job, const ReplicaView& view, const StagePlan& stage,
-                         Backend& backend)
+                         Backend& backend, const StageLanes& lanes)
     : job_(job),
-      model_(view.lane_model),
+      model_(view.plan.model),
       stage_(stage),
       capacity_(static_cast<std::size_t>(view.plan.adapter_capacity)),
-      backend_(backend) {
+      backend_(backend),
+      lanes_(lanes) {
+    LORATRAIN_CHECK(lanes.count() == view.replica.tensor, lanes.count(), " lanes instead of ",
+                    view.replica.tensor);
     add_adapters();
     counters_ =
         backend.allocate(aligned(2 * capacity_ * sizeof(std::int64_t)), "adapter step counters");
+    if (lanes.count() > 1) {
+        lane_squares_ = backend.allocate(lane_squares_bytes(view), "squares of lanes");
+    }
     for (const AdapterId adapter : view.plan.first_admitted) reside(adapter);
 }
 
@@ -56,10 +78,28 @@ void AdapterBank::add_adapters() {
     LORATRAIN_CHECK(job_.adapters.size() <= capacity_, job_.adapters.size(),
                     " adapters, but room for ", capacity_);
     states_.resize(job_.adapters.size());
-    for (std::size_t i = known; i < states_.size(); ++i) {
-        const LayerRange own = layers_of(stage_, static_cast<AdapterId>(i));
-        states_[i].layout = AdapterLayout(job_.adapters[i], model_, own);
-    }
+    for (std::size_t i = known; i < states_.size(); ++i) lay_out(static_cast<AdapterId>(i));
+}
+
+/// A gradient is partial where several lanes compute with the tensor.
+void AdapterBank::lay_out(AdapterId adapter) {
+    State& state = states_[index(adapter)];
+    state.layout = AdapterLayout(job_.adapter(adapter), model_, layers_of(stage_, adapter),
+                                 {lanes_.index(), lanes_.count()});
+    const auto is_partial = [&](const PlacedTensor& tensor) {
+        return lanes_.count() > 1 && tensor.cut.is_whole();
+    };
+    const auto is_shared = [&](const PlacedTensor& tensor) {
+        const bool key_value = tensor.linear == Linear::k || tensor.linear == Linear::v;
+        return lanes_.key_value_sharers->size() > 1 && key_value && !tensor.cut.is_whole();
+    };
+    const std::span<const PlacedTensor> tensors = state.layout.tensors(Part::gradients);
+    state.partial = ranges_of(tensors, is_partial);
+    state.shared = ranges_of(tensors, is_shared);
+    state.counted = ranges_of(tensors, [&](const PlacedTensor& tensor) {
+        if (is_partial(tensor)) return lanes_.is_first();
+        return !is_shared(tensor) || lanes_.key_value_sharers->index() == 0;
+    });
 }
 
 void AdapterBank::reside(AdapterId adapter) {
@@ -144,7 +184,7 @@ void AdapterBank::initialise(AdapterId adapter) {
         const FormTensor& form = job.form.tensors[tensor.of_form];
         if (!file && form.initial == Initial::zeros) continue;
         const std::vector<float> values =
-            file ? file->read(tensor.layer, tensor.linear, form)
+            file ? cut_out(tensor.cut, file->read(tensor.layer, tensor.linear, form))
                  : uniform_values(job, tensor, linear_shape(model_, tensor.linear).in);
         backend_.upload(state.array(Part::parameters) + tensor.range.first, values.data(),
                         values.size() * sizeof(float));
@@ -168,6 +208,8 @@ LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear)
     slot.dropout = dropout_threshold(job.lora_dropout);
     if (slot.dropout != 0) {
         slot.dropout_key = tensor_key(job.seed, job.name, module_path(model_layer, linear));
+        slot.dropout_column = static_cast<std::int32_t>(
+            lane_slice(model_, linear, {lanes_.index(), lanes_.count()}).in.first);
     }
     return slot;
 }
@@ -178,9 +220,39 @@ bool AdapterBank::targets_group(AdapterId adapter, LinearGroup group) const {
                        [&](Linear l) { return job_.adapter(adapter).targets_linear(l); });
 }
 
+void AdapterBank::sum_over_lanes(AdapterId adapter) {
+    const State& state = resident(adapter);
+    const auto sum = [&](RankGroup& group, const ArrayRange& range) {
+        group.all_reduce(
+            matrix(state.array(Part::gradients) + range.first, DType::f32, 1, range.count));
+    };
+    for (const ArrayRange& range : state.partial) sum(*lanes_.all, range);
+    for (const ArrayRange& range : state.shared) sum(*lanes_.key_value_sharers, range);
+}
+
 void AdapterBank::sum_squares(AdapterId adapter, double* result) const {
     const State& state = resident(adapter);
-    backend_.sum_squares(state.array(Part::gradients), state.layout.count(Part::gradients), result);
+    sum_own_squares(state, result);
+    if (lanes_.count() == 1) return;
+    auto* of_lanes = lane_squares_.as<double>() + 1;
+    lanes_.all->all_gather(result, sizeof(double), of_lanes);
+    constexpr std::int32_t here = 0;
+    for (std::int32_t lane = 0; lane < lanes_.count(); ++lane) {
+        backend_.move_doubles({result, of_lanes, {&here, 1}, {&lane, 1}, lane > 0});
+    }
+}
+
+void AdapterBank::sum_own_squares(const State& state, double* result) const {
+    const auto sum = [&](const ArrayRange& range, double* target) {
+        backend_.sum_squares(state.array(Part::gradients) + range.first, range.count, target);
+    };
+    sum(state.counted.empty() ? ArrayRange{} : state.counted.front(), result);
+    constexpr std::int32_t here = 0;
+    for (std::size_t i = 1; i < state.counted.size(); ++i) {
+        auto* term = lane_squares_.as<double>();
+        sum(state.counted[i], term);
+        backend_.move_doubles({result, term, {&here, 1}, {&here, 1}, true});
+    }
 }
 
 void AdapterBank::step(AdapterId adapter, double learning_rate, const double* grad_sumsq) {
@@ -251,6 +323,18 @@ void AdapterBank::upload(AdapterId adapter, Part part, const std::vector<NamedTe
     }
     state.suspended.arrays[index_of(part)] = std::move(values);
     state.residence = Residence::suspended;
+}
+
+void AdapterBank::upload_cut(AdapterId adapter, Part part, std::vector<NamedTensor> whole) {
+    const std::span<const PlacedTensor> tensors = states_[index(adapter)].layout.tensors(part);
+    LORATRAIN_CHECK(whole.size() == tensors.size(), whole.size(), " tensors instead of ",
+                    tensors.size());
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+        if (tensors[i].cut.is_whole()) continue;
+        whole[i].values = cut_out(tensors[i].cut, whole[i].values);
+        whole[i].shape = tensors[i].shape;
+    }
+    upload(adapter, part, whole);
 }
 
 AdapterBank::Counters AdapterBank::counters(AdapterId adapter) const {

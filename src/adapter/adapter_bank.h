@@ -7,6 +7,7 @@
 
 #include "adapter/adapter_layout.h"
 #include "backend/backend.h"
+#include "backend/rank_group.h"
 #include "plan/memory/memory_model.h"
 
 namespace loratrain {
@@ -23,11 +24,16 @@ enum class Residence : std::uint8_t {
 /// both moments, each one flat array per adapter (adapter_layout.h; so clipping is one op per
 /// adapter, AdamW one per rate group), plus the per-adapter sums and counters. Only resident
 /// adapters take backend memory; what is done to one must be done on every stage.
+///
+/// A lane of a tensor-parallel stage has its cut of every tensor (adapter_layout.h). Tensors that
+/// several lanes have stay equal on them to the bit: they begin equal, and every lane steps them
+/// with the same sum of gradients and the same norm.
 class AdapterBank {
   public:
     /// Makes plan.first_admitted resident; plan.adapter_capacity bounds the adapters that `job`,
-    /// which may grow (add_adapters()), ever has. All three outlive the bank.
-    AdapterBank(const Job& job, const ReplicaView& view, const StagePlan& stage, Backend& backend);
+    /// which may grow (add_adapters()), ever has. All of them outlive the bank.
+    AdapterBank(const Job& job, const ReplicaView& view, const StagePlan& stage, Backend& backend,
+                const StageLanes& lanes = one_lane());
 
     Residence residence(AdapterId adapter) const { return states_[index(adapter)].residence; }
 
@@ -59,19 +65,26 @@ class AdapterBank {
     /// stale.
     std::int64_t version(AdapterId adapter) const { return states_[index(adapter)].version; }
 
-    /// Sum of squares of the adapter's gradients on this stage into *result (backend memory).
+    /// Completes the gradients of a global batch: adds up what the lanes of the stage have of those
+    /// that they all have. Every lane calls it, once per batch, and waits for the others: a simple
+    /// form, whose time nothing hides.
+    void sum_over_lanes(AdapterId adapter);
+    /// Sum of squares of the adapter's complete gradients on this stage, equal bits on all its
+    /// lanes, into *result (backend memory). Every lane calls it.
     void sum_squares(AdapterId adapter, double* result) const;
     /// AdamW on this stage's part with the norm total at *grad_sumsq; zeroes the gradients. Rate
     /// groups step at their multiples of `learning_rate`.
     void step(AdapterId adapter, double learning_rate, const double* grad_sumsq);
 
-    /// Host copies for export and checkpoints: tensors of this stage with PEFT names. Of resident
-    /// and suspended adapters.
+    /// Host copies for export and checkpoints: tensors of this stage and lane with PEFT names. Of
+    /// resident and suspended adapters.
     using Part = StatePart;
     std::vector<NamedTensor> download(AdapterId adapter, Part part) const;
     /// The reverse; `values` in the order of download(). An absent adapter becomes suspended by it,
     /// with zeros in the other parts.
     void upload(AdapterId adapter, Part part, const std::vector<NamedTensor>& tensors);
+    /// What this lane has of these: whole tensors, as adapter_tensors() lists the stage's.
+    void upload_cut(AdapterId adapter, Part part, std::vector<NamedTensor> whole);
 
     struct Counters {
         std::int64_t applied_steps = 0;
@@ -91,6 +104,9 @@ class AdapterBank {
         HostState suspended;                     ///< suspended only
         std::int64_t version = 0;
         AdapterLayout layout;
+        std::vector<ArrayRange> partial;  ///< gradients to be summed over all lanes
+        std::vector<ArrayRange> shared;   ///< over those with the same key-value heads
+        std::vector<ArrayRange> counted;  ///< those whose squares this lane adds
         float* array(Part part) const { return arrays[static_cast<std::size_t>(part)].as<float>(); }
         std::size_t count(Part part) const { return static_cast<std::size_t>(layout.count(part)); }
         std::size_t bytes(Part part) const { return count(part) * sizeof(float); }
@@ -101,7 +117,10 @@ class AdapterBank {
         }
     };
 
+    void lay_out(AdapterId adapter);
     void initialise(AdapterId adapter);
+    /// Of what this lane counts.
+    void sum_own_squares(const State& state, double* result) const;
     /// The state of an adapter that must be resident.
     const State& resident(AdapterId adapter) const;
     void check_gradients_are_zero(AdapterId adapter) const;
@@ -110,12 +129,14 @@ class AdapterBank {
     }
 
     const Job& job_;
-    ModelSpec model_;
+    ModelSpec model_;  ///< the whole one
     StagePlan stage_;
     std::size_t capacity_;
     Backend& backend_;
+    StageLanes lanes_;
     std::vector<State> states_;
-    Buffer counters_;  ///< applied, skipped per adapter
+    Buffer counters_;      ///< applied, skipped per adapter
+    Buffer lane_squares_;  ///< a term, then every lane's sum; only with several lanes
 };
 
 }  // namespace loratrain

@@ -28,10 +28,27 @@ void for_each_tensor(const AdapterJob& adapter, const ModelSpec& model, Wanted w
     }
 }
 
+/// Of a tensor [..., axis that is cut, ...] as blocks [outer, extent, inner].
+TensorCut cut_of(const FormTensor& tensor, std::int64_t rank, const LinearShape& whole,
+                 const LinearSlice& slice) {
+    const std::vector<std::int64_t> shape = tensor_shape(tensor, rank, whole);
+    TensorCut cut = whole_tensor(element_count(shape));
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        const Slice own = tensor.axes[i] == Axis::in    ? slice.in
+                          : tensor.axes[i] == Axis::out ? slice.out
+                                                        : Slice{0, shape[i]};
+        if (own.count == shape[i]) continue;
+        const auto axis = shape.begin() + static_cast<std::ptrdiff_t>(i);
+        cut = {element_count({shape.begin(), axis}), shape[i],
+               element_count({axis + 1, shape.end()}), own};
+    }
+    return cut;
+}
+
 }  // namespace
 
 AdapterLayout::AdapterLayout(const AdapterJob& adapter, const ModelSpec& model,
-                             const LayerRange& layers)
+                             const LayerRange& layers, const TensorLane& lane)
     : layers_(layers) {
     const AdapterForm& form = adapter.form;
     for (const FormTensor& tensor : form.tensors) {
@@ -42,8 +59,11 @@ AdapterLayout::AdapterLayout(const AdapterJob& adapter, const ModelSpec& model,
     const auto place_all = [&](auto wanted) {
         for (std::int32_t l = layers.first; l < layers.first + layers.count; ++l) {
             for_each_tensor(adapter, model, wanted, [&](Linear linear, std::size_t t) {
-                const LinearShape shape = linear_shape(model, linear);
-                place(l, linear, t, tensor_shape(form.tensors[t], adapter.r, shape));
+                const LinearShape whole = linear_shape(model, linear);
+                const LinearSlice slice = lane_slice(model, linear, lane);
+                const LinearShape own{slice.in.count, slice.out.count};
+                place(l, linear, t, tensor_shape(form.tensors[t], adapter.r, own),
+                      cut_of(form.tensors[t], adapter.r, whole, slice));
             });
         }
     };
@@ -57,10 +77,10 @@ AdapterLayout::AdapterLayout(const AdapterJob& adapter, const ModelSpec& model,
 }
 
 void AdapterLayout::place(std::int32_t layer, Linear linear, std::size_t of_form,
-                          std::vector<std::int64_t> shape) {
+                          std::vector<std::int64_t> shape, const TensorCut& cut) {
     index_[slot(layer, linear, of_form)] = static_cast<std::int32_t>(tensors_.size());
     const std::int64_t count = element_count(shape);
-    tensors_.push_back({layer, linear, of_form, std::move(shape), {total_, count}});
+    tensors_.push_back({layer, linear, of_form, std::move(shape), {total_, count}, cut});
     total_ += count;
 }
 

@@ -5,9 +5,11 @@
 #include <span>
 #include <vector>
 
+#include "adapter/tensor_cut.h"
 #include "config/job.h"
 #include "io/safetensors.h"
 #include "plan/stage_layers.h"
+#include "plan/tensor_shard.h"
 
 namespace loratrain {
 
@@ -28,6 +30,7 @@ struct PlacedTensor {
     std::size_t of_form = 0;  ///< index in AdapterForm::tensors
     std::vector<std::int64_t> shape;
     ArrayRange range;
+    TensorCut cut;  ///< what of the whole tensor this is: all of it unless there are lanes
 };
 
 /// Which tensors an adapter has in a range of layers, and where in its arrays. Trained tensors come
@@ -35,10 +38,16 @@ struct PlacedTensor {
 /// are frozen, which only the parameters have. In each of these parts layers ascend; in a layer the
 /// linear groups are in order; in a group the tensors of the form, each for all of its linears. So
 /// the arrays of LoRA have in a group first every A, then every B.
+///
+/// Of several lanes each has its part of the axis along which W is cut (lane_slice), of A for o and
+/// down and of B for the others; the tensor without that axis is whole on all of them, and what a
+/// lane computes of its gradient is a part of the sum.
 class AdapterLayout {
   public:
     AdapterLayout() = default;
-    AdapterLayout(const AdapterJob& adapter, const ModelSpec& model, const LayerRange& layers);
+    /// `model`: the whole one.
+    AdapterLayout(const AdapterJob& adapter, const ModelSpec& model, const LayerRange& layers,
+                  const TensorLane& lane = {});
 
     /// Elements of an array.
     std::int64_t count(StatePart part) const {
@@ -56,7 +65,7 @@ class AdapterLayout {
 
   private:
     void place(std::int32_t layer, Linear linear, std::size_t of_form,
-               std::vector<std::int64_t> shape);
+               std::vector<std::int64_t> shape, const TensorCut& cut);
     std::size_t slot(std::int32_t layer, Linear linear, std::size_t of_form) const;
 
     LayerRange layers_;
@@ -72,7 +81,7 @@ class AdapterLayout {
 /// The tensor with its name in files and its shape, without values.
 NamedTensor named_tensor(const AdapterJob& adapter, const PlacedTensor& tensor);
 
-/// Those of an adapter in a range of layers that an array has, in its order.
+/// Those of an adapter in a range of layers that an array has, whole, in its order.
 std::vector<NamedTensor> adapter_tensors(const AdapterJob& adapter, const ModelSpec& model,
                                          const LayerRange& layers, StatePart part);
 

@@ -23,11 +23,13 @@ TensorView pad_of(const TensorView& x, std::int64_t width) {
 }  // namespace
 
 DecoderLayer::DecoderLayer(const ReplicaView& view, const AdapterBank& bank,
-                           const Workspace& workspace, const float* inv_freq, Backend& backend)
+                           const Workspace& workspace, const float* inv_freq, Backend& backend,
+                           const StageLanes& lanes)
     : view_(view),
       workspace_(workspace),
       inv_freq_(inv_freq),
       backend_(backend),
+      lanes_(lanes),
       linear_(view, bank, workspace, backend) {}
 
 DecoderLayer::Heads DecoderLayer::split_heads(const TensorView& qkv) const {
@@ -103,13 +105,20 @@ void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights
     rope(heads.k, at.rows, false);
 }
 
+void DecoderLayer::add_over_lanes(const LoraLinear::Site& at, const TensorView& x,
+                                  const TensorView& residual, const TensorView& sum,
+                                  const TensorView& s) {
+    if (lanes_.is_first()) backend_.copy(sum, residual);
+    linear_.forward(at, x, {sum, {}, {}}, {s, {}, {}}, lanes_.is_first());
+    lanes_.all->all_reduce(sum);
+}
+
 void DecoderLayer::attention_block(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                                    const LayerActivations& saved) {
     project_qkv(site(layer, weights, LinearGroup::qkv, rows), weights, saved);
     backend_.attention(attention_op(saved, rows));
-    backend_.copy(saved.x2, saved.x);
-    linear_.forward(site(layer, weights, LinearGroup::o, rows), saved.o, {saved.x2, {}, {}},
-                    {pad_of(saved.o, rows.width), {}, {}}, true);
+    add_over_lanes(site(layer, weights, LinearGroup::o, rows), saved.o, saved.x, saved.x2,
+                   pad_of(saved.o, rows.width));
 }
 
 TensorView DecoderLayer::gated_product(std::int32_t layer, LayerWeights& weights,
@@ -133,9 +142,8 @@ void DecoderLayer::forward(std::int32_t layer, LayerWeights& weights, const Laye
                            const LayerActivations& saved, const TensorView& y) {
     attention_block(layer, weights, rows, saved);
     const TensorView product = gated_product(layer, weights, rows, saved);
-    backend_.copy(y, saved.x2);
-    linear_.forward(site(layer, weights, LinearGroup::down, rows), product, {y, {}, {}},
-                    split_columns(saved.s_down, 1, view_.replica.saved_columns, rows.width), true);
+    add_over_lanes(site(layer, weights, LinearGroup::down, rows), product, saved.x2, y,
+                   saved.s_down.col_range(0, rows.width));
 }
 
 void DecoderLayer::recompute(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
@@ -180,6 +188,7 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
     linear_.backward_a(gate_up, h2, d_gate_up);
     const TensorView dh2 = workspace_.inner(t, model.hidden_size);
     linear_.backward_x(gate_up, d_gate_up, dh2);
+    lanes_.all->all_reduce(dh2);
     norm_backward(saved.x2, weights.post_attention_norm, dh2, dx);
 }
 
@@ -217,6 +226,7 @@ void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& we
     if (!need_dx) return;
     const TensorView dh = workspace_.inner(t, model.hidden_size);
     linear_.backward_x(qkv, d_qkv, dh);
+    lanes_.all->all_reduce(dh);
     norm_backward(saved.x, weights.input_norm, dh, dx);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "backend/rank_group.h"
 #include "model/activation_slot.h"
 #include "model/lora_linear.h"
 
@@ -11,10 +12,15 @@ namespace loratrain {
 /// Backward recomputes h, h2 and the SwiGLU product elementwise (design decision 5), and with
 /// Recompute::layer everything else but x: Chen et al. 2016, "Training Deep Nets with Sublinear
 /// Memory Cost".
+///
+/// A lane of a tensor-parallel stage has its heads and its columns of the MLP. x, x2, y and their
+/// gradients are whole on every lane, equal to the bit: o and down add up over the lanes, on top of
+/// the residual stream, and so do the gradients of h and h2 (Shoeybi et al. 2019, "Megatron-LM").
+/// LoRA adds no sum: its products are linear parts of these.
 class DecoderLayer {
   public:
     DecoderLayer(const ReplicaView& view, const AdapterBank& bank, const Workspace& workspace,
-                 const float* inv_freq, Backend& backend);
+                 const float* inv_freq, Backend& backend, const StageLanes& lanes);
 
     /// y: [T, H], the next layer's input, T = rows.tokens. `layer` counts from the stage's first.
     void forward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
@@ -47,6 +53,9 @@ class DecoderLayer {
     void rope(const TensorView& x, const LayerRows& rows, bool backward);
     void project_qkv(const LoraLinear::Site& at, LayerWeights& weights,
                      const LayerActivations& saved);
+    /// sum = residual + what the group, which is cut by columns, makes of x, over all lanes.
+    void add_over_lanes(const LoraLinear::Site& at, const TensorView& x, const TensorView& residual,
+                        const TensorView& sum, const TensorView& s);
     /// Everything up to x2.
     void attention_block(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                          const LayerActivations& saved);
@@ -62,6 +71,7 @@ class DecoderLayer {
     const Workspace& workspace_;
     const float* inv_freq_;
     Backend& backend_;
+    StageLanes lanes_;
     LoraLinear linear_;
 };
 

@@ -15,8 +15,12 @@ constexpr std::int64_t block_bytes = 16LL << 20U;
 }  // namespace
 
 FrozenWeights::FrozenWeights(const ReplicaView& view, const StagePlan& stage,
-                             const WeightSource& source, Backend& backend)
-    : view_(view), source_(source), backend_(backend) {
+                             const WeightSource& source, Backend& backend, std::int32_t lane)
+    : view_(view),
+      lane_{lane, view.replica.tensor},
+      vocabulary_(lane_vocabulary(view.plan.model, lane_)),
+      source_(source),
+      backend_(backend) {
     LORATRAIN_CHECK(backend.compute_dtype() == view.plan.compute,
                     to_string(backend.compute_dtype()));
     const ModelSpec& model = view.lane_model;
@@ -63,28 +67,43 @@ void FrozenWeights::load_group(std::int32_t layer, LinearGroup group, GroupWeigh
     for (int i = 0; i < weights.shape.count; ++i) {
         const Linear linear = weights.shape.linears[static_cast<std::size_t>(i)];
         const LinearShape shape = linear_shape(model, linear);
-        load_matrix(weight_name(layer, linear),
-                    weights.matrix.view.row_range(first_row, shape.out));
+        const LinearShape whole = linear_shape(view_.plan.model, linear);
+        const LinearSlice slice = lane_slice(view_.plan.model, linear, lane_);
+        load_rows(weight_name(layer, linear),
+                  {{whole.out, whole.in}, slice.out.first, slice.in.first},
+                  weights.matrix.view.row_range(first_row, shape.out).dense());
         if (has_bias(model, linear)) {
-            weights.bias[static_cast<std::size_t>(i)] =
-                load_vector(bias_name(layer, linear), shape.out);
+            weights.bias[static_cast<std::size_t>(i)] = load_bias(layer, linear);
         }
         first_row += shape.out;
     }
 }
 
-Buffer FrozenWeights::load_vector(const std::string& name, std::int64_t size) {
+Buffer FrozenWeights::load_bias(std::int32_t layer, Linear linear) {
+    const std::string name = bias_name(layer, linear);
+    const Slice own = lane_slice(view_.plan.model, linear, lane_).out;
+    if (is_cut_by_columns(linear) && lane_.index > 0) {
+        const auto bytes =
+            static_cast<std::uint64_t>(own.count) * size_of(backend_.compute_dtype());
+        return backend_.allocate(aligned(bytes), name.c_str());
+    }
+    return load_vector(name, linear_shape(view_.plan.model, linear).out, own);
+}
+
+Buffer FrozenWeights::load_vector(const std::string& name, std::int64_t whole, const Slice& slice) {
     const DType dtype = backend_.compute_dtype();
-    Buffer buffer =
-        backend_.allocate(aligned(static_cast<std::uint64_t>(size) * size_of(dtype)), name.c_str());
-    load_rows(name, matrix(buffer.data(), dtype, 1, size));
+    Buffer buffer = backend_.allocate(
+        aligned(static_cast<std::uint64_t>(slice.count) * size_of(dtype)), name.c_str());
+    load_rows(name, {{1, whole}, 0, slice.first}, matrix(buffer.data(), dtype, 1, slice.count));
     return buffer;
 }
 
 FrozenMatrix FrozenWeights::load_vocabulary(const std::string& name) {
-    const MatrixShape shape = vocabulary_shape(view_.lane_model);
-    FrozenMatrix frozen = allocate_matrix(shape, shape, name.c_str());
-    load_matrix(name, frozen.view);
+    const std::int64_t hidden = view_.plan.model.hidden_size;
+    FrozenMatrix frozen = allocate_matrix(vocabulary_shape(view_.lane_model),
+                                          {vocabulary_.count, hidden}, name.c_str());
+    load_rows(name, {vocabulary_shape(view_.plan.model), vocabulary_.first, 0},
+              frozen.view.dense());
     return frozen;
 }
 
@@ -99,26 +118,27 @@ FrozenMatrix FrozenWeights::allocate_matrix(const MatrixShape& stored, const Mat
     return frozen;
 }
 
-void FrozenWeights::load_matrix(const std::string& name, const WeightView& target) {
-    load_rows(name, target.dense());
-}
-
-void FrozenWeights::load_rows(const std::string& name, const TensorView& target) {
-    if (const auto random = source_.random_matrix(name)) {
+void FrozenWeights::load_rows(const std::string& name, const Part& part, const TensorView& target) {
+    const bool whole = target.rows == part.whole.rows && target.cols == part.whole.cols;
+    const auto random = source_.random_matrix(name);
+    if (whole && random) {
         backend_.fill_random(target, *random);
         return;
     }
-    const std::int64_t row_bytes = target.cols * static_cast<std::int64_t>(target.element_size());
+    const std::int64_t columns = part.whole.cols;
+    const std::int64_t row_bytes = columns * static_cast<std::int64_t>(target.element_size());
     const std::int64_t rows_at_once =
         std::clamp<std::int64_t>(block_bytes / row_bytes, 1, target.rows);
     std::vector<char> host(static_cast<std::size_t>(rows_at_once * row_bytes));
     Buffer block = backend_.allocate(host.size(), "loading block");
     for (std::int64_t row = 0; row < target.rows; row += rows_at_once) {
         const std::int64_t count = std::min(rows_at_once, target.rows - row);
-        source_.read_rows(name, row, matrix(host.data(), target.dtype, count, target.cols));
+        source_.read_rows(name, part.first_row + row,
+                          matrix(host.data(), target.dtype, count, columns));
         backend_.upload(block.data(), host.data(), static_cast<std::size_t>(count * row_bytes));
         backend_.copy(target.row_range(row, count),
-                      matrix(block.data(), target.dtype, count, target.cols));
+                      matrix(block.data(), target.dtype, count, columns)
+                          .col_range(part.first_col, target.cols));
     }
     backend_.synchronize();
 }

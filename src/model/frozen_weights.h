@@ -9,6 +9,7 @@
 #include "io/weights/base_weights.h"
 #include "model/weight_view.h"
 #include "plan/memory/memory_model.h"
+#include "plan/tensor_shard.h"
 
 namespace loratrain {
 
@@ -48,30 +49,47 @@ struct LayerWeights {
     std::array<GroupWeights, linear_group_count> groups;
 };
 
-/// The frozen tensors of one stage on the backend, read slice by slice through a bounded block.
+/// The frozen tensors of one stage on the backend, read slice by slice through a bounded block. A
+/// lane has its slices of the linears and of the vocabulary (plan/tensor_shard.h) and all norms; of
+/// the biases of o and down, which enter a sum over the lanes, only the first lane has more than
+/// zeros. Rows are read whole: of o and down more is read than kept.
 class FrozenWeights {
   public:
     FrozenWeights(const ReplicaView& view, const StagePlan& stage, const WeightSource& source,
-                  Backend& backend);
+                  Backend& backend, std::int32_t lane = 0);
 
     LayerWeights& layer(std::int32_t local) { return layers_[static_cast<std::size_t>(local)]; }
-    const WeightView& embedding() const { return embedding_.view; }  ///< [V, H], first stage
-    const WeightView& head() const { return head_.view; }            ///< [V, H], last stage
+    /// Rows vocabulary() of [V, H], first and last stage.
+    const WeightView& embedding() const { return embedding_.view; }
+    const WeightView& head() const { return head_.view; }
+    const Slice& vocabulary() const { return vocabulary_; }
     const void* final_norm() const { return final_norm_.data(); }
     const float* inv_freq() const { return inv_freq_.as<float>(); }
 
   private:
     void load_layer(std::int32_t layer, LayerWeights& weights);
     void load_group(std::int32_t layer, LinearGroup group, GroupWeights& weights);
-    Buffer load_vector(const std::string& name, std::int64_t size);
-    /// [V, H].
+    Buffer load_bias(std::int32_t layer, Linear linear);
+    /// Elements `slice` of a vector of `whole`.
+    Buffer load_vector(const std::string& name, std::int64_t whole, const Slice& slice);
+    Buffer load_vector(const std::string& name, std::int64_t whole) {
+        return load_vector(name, whole, {0, whole});
+    }
     FrozenMatrix load_vocabulary(const std::string& name);
     FrozenMatrix allocate_matrix(const MatrixShape& stored, const MatrixShape& shape,
                                  const char* what);
-    void load_matrix(const std::string& name, const WeightView& target);
-    void load_rows(const std::string& name, const TensorView& target);
+
+    /// The part of a tensor that a matrix gets.
+    struct Part {
+        MatrixShape whole;
+        std::int64_t first_row = 0;
+        std::int64_t first_col = 0;
+    };
+    void load_rows(const std::string& name, const Part& part, const TensorView& target);
 
     ReplicaView view_;
+    TensorLane lane_;
+    Slice vocabulary_;
     const WeightSource& source_;
     Backend& backend_;
     std::vector<LayerWeights> layers_;

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/error.h"
+
 namespace loratrain {
 
 Head::Head(const ReplicaView& view, const FrozenWeights& weights, const Workspace& workspace,
-           Backend& backend)
-    : view_(view), weights_(weights), workspace_(workspace), backend_(backend) {}
+           Backend& backend, const StageLanes& lanes)
+    : view_(view), weights_(weights), workspace_(workspace), backend_(backend), lanes_(lanes) {}
 
 void Head::norm(const TensorView& x, const TensorView& y) {
     backend_.rms_norm(
@@ -56,19 +58,32 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
         const TensorView normed = workspace_.head_rows(1, chunk.labels);
         const TensorView d_rows = workspace_.head_rows(2, chunk.labels);
         const TensorView logits = matrix(workspace_.logits(), backend_.compute_dtype(),
-                                         chunk.labels, view_.lane_model.vocab_size);
+                                         chunk.labels, weights_.vocabulary().count);
         backend_.gather_rows(rows, x.row_range(chunk.first_row, chunk.row_count), chunk.ids);
         norm(rows, normed);
         project(normed, logits);
-        backend_.cross_entropy(
+        cross_entropy(
             {logits, chunk.targets, chunk.scales, chunk.bins, loss_sums, wrong_counts, gradient});
         if (!gradient) continue;
         project_backward(logits, d_rows);
+        lanes_.all->all_reduce(d_rows);
         backend_.rms_norm_backward({rows, weights_.final_norm(),
                                     static_cast<float>(view_.lane_model.rms_norm_eps), 1, d_rows,
                                     d_rows, false});
         backend_.scatter_rows(dx.row_range(chunk.first_row, chunk.row_count), d_rows, chunk.ids);
     }
+}
+
+void Head::cross_entropy(const CrossEntropy& op) {
+    if (lanes_.count() == 1) return backend_.cross_entropy(op);
+    auto* statistics = static_cast<ShardStatistics*>(workspace_.statistics());
+    const ShardedCrossEntropy sharded{op, weights_.vocabulary().first, lanes_.index(),
+                                      lanes_.count(), statistics};
+    backend_.shard_statistics(sharded);
+    lanes_.all->all_gather(statistics + lanes_.index() * op.logits.rows,
+                           static_cast<std::size_t>(op.logits.rows) * sizeof(ShardStatistics),
+                           statistics);
+    backend_.sharded_cross_entropy(sharded);
 }
 
 void Head::download_floats(const TensorView& values, float* host) {
@@ -83,6 +98,7 @@ void Head::download_floats(const TensorView& values, float* host) {
 }
 
 void Head::logits(const TensorView& x, std::int64_t first, std::int64_t rows, float* host) {
+    LORATRAIN_CHECK(lanes_.count() == 1, "the logits of one lane of ", lanes_.count());
     const std::int64_t chunk = logits_chunk(view_).rows;
     const std::int64_t vocab = view_.lane_model.vocab_size;
     for (std::int64_t row = 0; row < rows; row += chunk) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "backend/rank_group.h"
 #include "model/activation_slot.h"
 #include "model/frozen_weights.h"
 #include "model/workspace.h"
@@ -9,24 +10,27 @@ namespace loratrain {
 /// Final norm, output head and cross-entropy of the last stage, in chunks of the rows that have a
 /// target; other rows are skipped (design decision 5). The head is frozen, so d-logits are made in
 /// place and used at once: an objective whose scales depend on sums of all rows has the chunks run
-/// twice (objective/loss_passes.h).
+/// twice (objective/loss_passes.h). A lane has the logits of its rows of the vocabulary; all lanes
+/// get the same losses.
 class Head {
   public:
     Head(const ReplicaView& view, const FrozenWeights& weights, const Workspace& workspace,
-         Backend& backend);
+         Backend& backend, const StageLanes& lanes);
 
     /// x: [T, H] output of the last layer. Adds losses and wrong counts to the sums; when `dx` has
     /// data it becomes the gradient of sum over rows of scale * loss with respect to x.
     void loss(const MicrobatchTables& tables, const TensorView& x, double* loss_sums,
               double* wrong_counts, const TensorView& dx);
 
-    /// Logits of rows [first, first + rows) of x into host memory, [rows, V] floats.
+    /// Logits of rows [first, first + rows) of x into host memory, [rows, V] floats; of a stage of
+    /// one lane.
     void logits(const TensorView& x, std::int64_t first, std::int64_t rows, float* host);
 
   private:
     void norm(const TensorView& x, const TensorView& y);
     void project(const TensorView& normed, const TensorView& logits);
     void project_backward(const TensorView& d_logits, const TensorView& dx);
+    void cross_entropy(const CrossEntropy& op);
     void download_floats(const TensorView& values, float* host);
     /// Head rows [first, first + count) in compute type.
     TensorView head_block(std::int64_t first, std::int64_t count);
@@ -35,6 +39,7 @@ class Head {
     const FrozenWeights& weights_;
     const Workspace& workspace_;
     Backend& backend_;
+    StageLanes lanes_;
 };
 
 }  // namespace loratrain

@@ -6,15 +6,17 @@
 namespace loratrain {
 
 Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
-             const WeightSource& source, Backend& backend, ObjectiveOf objective_of)
+             const WeightSource& source, Backend& backend, ObjectiveOf objective_of,
+             const StageLanes& lanes)
     : job_(job),
       view_(view),
       stage_(view.replica.stages[stage_index]),
       backend_(backend),
-      weights_(view, stage_, source, backend),
-      bank_(job, view, stage_, backend),
+      lanes_(lanes),
+      weights_(view, stage_, source, backend, lanes.index()),
+      bank_(job, view, stage_, backend, lanes),
       workspace_(view, stage_, backend),
-      layer_(view, bank_, workspace_, weights_.inv_freq(), backend),
+      layer_(view, bank_, workspace_, weights_.inv_freq(), backend, lanes),
       objective_of_(objective_of) {
     for (std::int32_t i = 0; i < slot_count(view, stage_index); ++i) {
         slots_.push_back(std::make_unique<ActivationSlot>(view, stage_, workspace_, backend));
@@ -33,7 +35,7 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
     sums_.sample_nll = doubles(samples);
     sums_.sample_wrong = doubles(samples);
     if (stage_.has_head) {
-        head_ = std::make_unique<Head>(view, weights_, workspace_, backend);
+        head_ = std::make_unique<Head>(view, weights_, workspace_, backend, lanes);
         loss_ = std::make_unique<LossPasses>(job, objective_of, *head_, sums_, backend);
     }
     const EngineLayout engine = engine_layout(job, view, stage_);
@@ -53,12 +55,12 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
                     const MicrobatchRows& rows, const LossTerms& terms) {
     ActivationSlot& slot = *slots_[static_cast<std::size_t>(slot_index)];
     MicrobatchTables& tables = slot.tables();
-    tables.set(job_, microbatch, rows, terms.evaluation);
+    MicrobatchRows own = rows;
+    own.token_ids = own_ids(rows.token_ids);
+    tables.set(job_, microbatch, own, terms.evaluation);
     if (loss_) loss_->set_labels(microbatch, rows.targets, terms, tables);
     const std::int64_t t = tables.tokens();
-    if (stage_.has_embedding) {
-        backend_.gather_rows(slot.boundary(0, t), weights_.embedding().dense(), tables.token_ids());
-    }
+    if (stage_.has_embedding) embed(slot);
     for (std::int32_t l = 0; l < stage_.layer_count; ++l) {
         const Range range(backend_, "layer forward", stage_.first_layer + l);
         const LayerRows& computed = tables.in_layer(l);
@@ -71,6 +73,24 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
     if (!loss_) return;
     loss_->run(microbatch, terms, tables, slot.boundary(stage_.layer_count, t),
                slot.loss_gradient(t));
+}
+
+void Stage::embed(const ActivationSlot& slot) {
+    const MicrobatchTables& tables = slot.tables();
+    const TensorView x = slot.boundary(0, tables.tokens());
+    backend_.gather_rows(x, weights_.embedding().dense(), tables.token_ids());
+    lanes_.all->all_reduce(x);
+}
+
+std::span<const std::int32_t> Stage::own_ids(std::span<const std::int32_t> token_ids) {
+    if (lanes_.count() == 1) return token_ids;
+    const Slice own = weights_.vocabulary();
+    own_ids_.clear();
+    for (const std::int32_t id : token_ids) {
+        const std::int64_t row = id - own.first;
+        own_ids_.push_back(row >= 0 && row < own.count ? static_cast<std::int32_t>(row) : -1);
+    }
+    return own_ids_;
 }
 
 void Stage::pass_others(const ActivationSlot& slot, std::int32_t l) {
@@ -114,6 +134,7 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
 
 void Stage::finish_batch(AdapterId adapter, bool add_received) {
     const auto i = static_cast<std::int32_t>(index(adapter));
+    bank_.sum_over_lanes(adapter);
     bank_.sum_squares(adapter, sums_.partial + i);
     if (add_received)
         backend_.move_doubles({sums_.partial, sums_.received, {&i, 1}, {&i, 1}, true});

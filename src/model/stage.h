@@ -14,16 +14,18 @@
 namespace loratrain {
 
 /// [embedding] layers [head and loss] of one rank, with the adapters' parts in them. Knows no MPI:
-/// the pipeline runner moves `input`, `output` and the gradient messages between stages.
+/// the pipeline runner moves `input`, `output` and the gradient messages between stages. The lanes
+/// of a tensor-parallel stage each have one, and make the same calls in the same order.
 class Stage {
   public:
     Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
           const WeightSource& source, Backend& backend,
-          ObjectiveOf objective_of = loratrain::objective_of);
+          ObjectiveOf objective_of = loratrain::objective_of, const StageLanes& lanes = one_lane());
 
     const StagePlan& plan() const { return stage_; }
     AdapterBank& bank() { return bank_; }
     const StageSums& sums() const { return sums_; }
+    std::int32_t lane() const { return lanes_.index(); }
     std::int32_t slots() const { return static_cast<std::int32_t>(slots_.size()); }
 
     /// Boundary tensors [tokens, H] of a slot, contiguous, each with message_tail_bytes behind it.
@@ -40,6 +42,7 @@ class Stage {
     /// (unused on the first stage). Both [tokens, H].
     void backward(std::int32_t slot, const TensorView& d_output, const TensorView& d_input);
 
+    /// After the last backward of a global batch: completes the gradients over the lanes, then
     /// partial[adapter] = squares of this stage's gradients (+ received[adapter] with `add`).
     void finish_batch(AdapterId adapter, bool add_received);
     /// Optimizer step with total[adapter]; clears the adapter's sums for the next batch.
@@ -53,6 +56,9 @@ class Stage {
     std::vector<float> logits(std::int32_t slot);
 
   private:
+    void embed(const ActivationSlot& slot);
+    /// The lane's own rows of the embedding for tokens, -1 for those of other lanes.
+    std::span<const std::int32_t> own_ids(std::span<const std::int32_t> token_ids);
     /// Copies the rows that a shared layer does not compute here to its output.
     void pass_others(const ActivationSlot& slot, std::int32_t l);
     /// Whether the activations of layer `l` of the slot have to be made again for its backward.
@@ -62,12 +68,14 @@ class Stage {
     ReplicaView view_;
     StagePlan stage_;
     Backend& backend_;
+    StageLanes lanes_;
     FrozenWeights weights_;
     AdapterBank bank_;
     Workspace workspace_;
     std::vector<std::unique_ptr<ActivationSlot>> slots_;
     /// With recomputation: the slot whose last layer is in Workspace::layer, -1 = none.
     std::int32_t resident_slot_ = -1;
+    std::vector<std::int32_t> own_ids_;
     std::vector<Buffer> sum_buffers_;
     StageSums sums_;
     DecoderLayer layer_;

@@ -13,6 +13,7 @@ Workspace::Workspace(const ReplicaView& view, const StagePlan& stage, Backend& b
     staged_ = backend.allocate(layout.staged, "widened weights");
     logits_ = backend.allocate(layout.logits, "logits chunk");
     head_rows_ = backend.allocate(layout.head_rows, "head rows");
+    statistics_ = backend.allocate(layout.statistics, "statistics of logits");
 }
 
 TensorView Workspace::input(std::int64_t tokens, std::int64_t columns, std::int64_t ld) const {

@@ -20,6 +20,8 @@ class Workspace {
     void* layer() const { return layer_.data(); }
     void* staged() const { return staged_.data(); }
     void* logits() const { return logits_.data(); }
+    /// ShardStatistics of a chunk's rows on every lane; null with one lane.
+    void* statistics() const { return statistics_.data(); }
     /// part 0, 1, 2: three [chunk rows, H] matrices of the head.
     TensorView head_rows(int part, std::int64_t rows) const;
 
@@ -34,6 +36,7 @@ class Workspace {
     Buffer staged_;
     Buffer logits_;
     Buffer head_rows_;
+    Buffer statistics_;
 };
 
 }  // namespace loratrain

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/shape.h"
+#include "base/shard_statistics.h"
 #include "plan/memory/engine_memory.h"
 #include "plan/stage_layers.h"
 
@@ -192,8 +193,8 @@ LogitsChunk logits_chunk(const ReplicaView& view) {
 }
 
 std::uint64_t WorkspaceLayout::total() const {
-    return input + gradient + residual + inner + layer + staged + logits + head_rows + messages +
-           scalars;
+    return input + gradient + residual + inner + layer + staged + logits + head_rows + statistics +
+           messages + scalars;
 }
 
 WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage) {
@@ -225,14 +226,25 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     if (stage.has_head) {
         layout.logits = bytes_of(chunk.rows * model.vocab_size, e);
         layout.head_rows = 3 * bytes_of(chunk.rows * model.hidden_size, e);
+        layout.statistics = shard_statistics_bytes(view);
     }
     if (view.replica.stages.size() > 1)
         layout.messages = 2 * gradient_buffers * boundary_bytes(view);
     const std::int64_t adapters = view.plan.adapter_capacity;
     layout.scalars = 5 * bytes_of(adapters, sizeof(double)) +
                      bytes_of(2 * adapters, sizeof(std::int64_t)) +
-                     2 * bytes_of(t + 1, sizeof(double));
+                     2 * bytes_of(t + 1, sizeof(double)) + lane_squares_bytes(view);
     return layout;
+}
+
+std::uint64_t lane_squares_bytes(const ReplicaView& view) {
+    const std::int64_t lanes = view.replica.tensor;
+    return lanes > 1 ? bytes_of(1 + lanes, sizeof(double)) : 0;
+}
+
+std::uint64_t shard_statistics_bytes(const ReplicaView& view) {
+    const std::int64_t lanes = view.replica.tensor;
+    return lanes > 1 ? bytes_of(lanes * logits_chunk(view).rows, sizeof(ShardStatistics)) : 0;
 }
 
 std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& model,

@@ -101,14 +101,20 @@ struct WorkspaceLayout {
     std::uint64_t staged = 0;    ///< one group's augmented matrix, or a block of the head
     std::uint64_t logits = 0;
     std::uint64_t head_rows =
-        0;                       ///< labelled rows, normalised rows and their gradients: 3 x [c, H]
-    std::uint64_t messages = 0;  ///< gradient_buffers each way
-    std::uint64_t scalars = 0;   ///< per-adapter sums and counters
+        0;  ///< labelled rows, normalised rows and their gradients: 3 x [c, H]
+    std::uint64_t statistics = 0;  ///< shard_statistics_bytes
+    std::uint64_t messages = 0;    ///< gradient_buffers each way
+    std::uint64_t scalars = 0;     ///< per-adapter sums and counters
     std::uint64_t total() const;
 };
 WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage);
 
-/// Parameters of an adapter that are trained, in so many layers.
+/// Where the lanes of a stage add up their sums of squares (AdapterBank); 0 with one lane.
+std::uint64_t lane_squares_bytes(const ReplicaView& view);
+/// Statistics of a chunk of logits from every lane (Backend::shard_statistics); 0 with one lane.
+std::uint64_t shard_statistics_bytes(const ReplicaView& view);
+
+/// Parameters of an adapter that are trained, in so many layers; `model` is a lane's.
 std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& model,
                                 std::int64_t layers);
 
@@ -120,7 +126,8 @@ std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const 
                                const ModelSpec& model);
 std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job, const ModelSpec& model);
 
-/// All of a stage's rank: the above, and engine_memory.h.
+/// All of a rank of a stage: the above, and engine_memory.h. The same for all its lanes: each has
+/// room for as many rows of the vocabulary as the one with most.
 MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t stage_index);
 
 }  // namespace loratrain
