@@ -50,6 +50,13 @@ struct RunJob {
     int peer_timeout = 30;  ///< seconds without a sign of life that end the job; 0 = no watchdog
 };
 
+/// Replicas of the model that are cut alike (parallel.deployment).
+struct ReplicaJob {
+    int tensor = 1;  ///< "tp": lanes of a stage (plan/tensor_shard.h)
+    int stages = 1;  ///< "pp"
+    int count = 1;   ///< replicas
+};
+
 struct ParallelJob {
     std::optional<int> pipeline_stages;  ///< none = auto: all ranks, one pipeline
     /// None = auto: what makes a pipeline fastest by simulation and fits in memory; a run that is
@@ -58,6 +65,7 @@ struct ParallelJob {
     /// layer: keep only the layers' inputs of a microbatch and run each layer's forward once more
     /// before its backward; auto: only where memory is short.
     Recompute recompute = Recompute::automatic;
+    std::vector<ReplicaJob> deployment{};  ///< empty = auto: one pipeline as pipeline_stages says
 };
 
 /// How rank 0 plans (plan/).

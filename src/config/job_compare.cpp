@@ -38,10 +38,13 @@ struct FlatJob {
 };
 
 std::string value_text(const YamlNode& node) {
-    if (node.kind != YamlNode::Kind::list) return node.text.empty() ? "''" : node.text;
+    const bool map = node.kind == YamlNode::Kind::map;
+    if (!map && node.kind != YamlNode::Kind::list) return node.text.empty() ? "''" : node.text;
     std::vector<std::string> words;
-    for (const YamlNode& child : node.children) words.push_back(child.text);
-    return cat("[", join(words, ", "), "]");
+    for (const YamlNode& child : node.children) {
+        words.push_back(map ? cat(child.key, ": ", value_text(child)) : value_text(child));
+    }
+    return cat(map ? "{" : "[", join(words, ", "), map ? "}" : "]");
 }
 
 void flatten(const YamlNode& map, const std::string& section, const std::string& item,

@@ -95,10 +95,36 @@ RunJob read_run(SectionReader& top, const std::string& folder) {
     return run;
 }
 
-ParallelJob read_parallel(SectionReader& top) {
+void read_deployment(SectionReader& section, ParallelJob& parallel, ProblemLog& log) {
+    const std::string key = "deployment";
+    const YamlNode* node = section.find(key);
+    if (node == nullptr || (node->kind == YamlNode::Kind::scalar && node->text == auto_word))
+        return;
+    if (node->kind != YamlNode::Kind::list || node->children.empty()) {
+        section.problem(node->place, key, "is neither auto nor a list of replicas",
+                        "write auto, or as in [{tp: 2, pp: 2}]");
+        return;
+    }
+    for (std::size_t i = 0; i < node->children.size(); ++i) {
+        ReplicaJob& replica = parallel.deployment.emplace_back();
+        SectionReader entry(&node->children[i], node->place,
+                            cat(section.path(), ".", key, "[", i, "]"), log);
+        entry.read("tp", replica.tensor, 1);
+        entry.read("pp", replica.stages, 1);
+        entry.read("count", replica.count, 1);
+        entry.finish();
+    }
+    if (parallel.pipeline_stages) {
+        section.problem(node->place, key, "is given together with pipeline_stages",
+                        "keep one of the two");
+    }
+}
+
+ParallelJob read_parallel(SectionReader& top, ProblemLog& log) {
     ParallelJob parallel;
     SectionReader section = top.section("parallel");
     section.read_auto("pipeline_stages", parallel.pipeline_stages, 1);
+    read_deployment(section, parallel, log);
     std::optional<int> tokens;  // products with it must fit in 64 bits
     section.read_auto("microbatch_tokens", tokens, 1);
     parallel.microbatch_tokens = tokens;
@@ -178,7 +204,7 @@ Job read_job(const std::string& path, const std::vector<Override>& overrides) {
     SectionReader top(&root, root.place, "", log);
     job.model = read_model(top, folder, log);
     job.run = read_run(top, folder);
-    job.parallel = read_parallel(top);
+    job.parallel = read_parallel(top, log);
     job.schedule = read_schedule(top);
     job.datasets = read_datasets(top, folder, log);
     AdapterList list = read_adapters(top, {folder, job.run.seed, job.datasets, nullptr, {}}, log);

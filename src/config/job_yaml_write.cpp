@@ -38,6 +38,19 @@ class Writer {
     void put(const char* key, int value) { put(key, std::to_string(value)); }
     void put(const char* key, std::int64_t value) { put(key, std::to_string(value)); }
     void put(const char* key, std::uint64_t value) { put(key, std::to_string(value)); }
+    /// [{tp: 2, pp: 1, count: 1}]
+    void put(const char* key, const std::vector<ReplicaJob>& deployment) {
+        if (deployment.empty()) return put(key, std::string(auto_word));
+        out_ << YAML::Key << key << YAML::Value << YAML::Flow << YAML::BeginSeq;
+        for (const ReplicaJob& replica : deployment) {
+            begin_map();
+            put("tp", replica.tensor);
+            put("pp", replica.stages);
+            put("count", replica.count);
+            end_map();
+        }
+        end_list();
+    }
     template <class T>
     void put(const char* key, const std::optional<T>& value) {
         put(key, value ? std::to_string(*value) : std::string(auto_word));
@@ -85,6 +98,7 @@ void write_parallel(Writer& out, const ParallelJob& parallel) {
     out.begin_section("parallel");
     out.begin_map();
     out.put("pipeline_stages", parallel.pipeline_stages);
+    out.put("deployment", parallel.deployment);
     out.put("microbatch_tokens", parallel.microbatch_tokens);
     out.put("recompute", word_of(recompute_words, parallel.recompute));
     out.end_map();

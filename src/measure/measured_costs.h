@@ -31,10 +31,10 @@ struct MeasuredCosts {
 std::optional<CostModel> kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
                                     int host_size);
 
-/// Costs as schedule.costs says. auto: those of <run.dir>/costs.json, so that a resumed run plans
-/// as before; else of the cache; else what profile_ranks measures. A profile that fails leaves the
-/// built-in costs, with a warning. `plan`: made with built-in costs (root). The result is the
-/// root's; others get `fresh` alone. Collective.
+/// Costs as schedule.costs says; with several lanes per stage they are built in. auto: those of
+/// <run.dir>/costs.json, so that a resumed run plans as before; else of the cache; else what
+/// profile_ranks measures. A profile that fails leaves the built-in costs, with a warning. `plan`:
+/// made with built-in costs (root). The result is the root's; others get `fresh` alone. Collective.
 MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
                             const std::function<std::unique_ptr<Backend>(const Plan&)>& backend);
 

@@ -30,12 +30,13 @@ std::vector<TraceShare> shares_in(const Job& job, const Microbatch& microbatch) 
 }  // namespace
 
 TraceRecorder::TraceRecorder(const Job& job, const ReplicaView& view, std::size_t stage_index,
-                             Backend& backend, bool keep_spans)
+                             Backend& backend, bool keep_spans, std::int32_t lane)
     : job_(job),
       view_(view),
-      stage_(view.replica.stages[stage_index]),
+      rank_(view.replica.stages[stage_index].rank + lane),
       keep_spans_(keep_spans),
-      observer_(view.plan.costs, stage_, view.replica.stages.size(), view.replica.recompute) {
+      observer_(view.plan.costs, view.replica.stages[stage_index], view.replica.stages.size(),
+                view.replica.recompute) {
     now_.clock = backend.make_clock();
     before_.clock = backend.make_clock();
     set_zero();
@@ -144,7 +145,7 @@ void TraceRecorder::use(const Entry& entry, double start, double end) {
     }
     if (!keeping()) return;
     TraceSpan span;
-    span.rank = stage_.rank;
+    span.rank = rank_;
     span.start_s = start;
     span.end_s = end;
     span.name = entry.wait ? wait_name(entry.kind) : entry.name;

@@ -21,9 +21,9 @@ class TraceRecorder {
     /// Spans of the first actions alone are kept.
     static constexpr std::size_t most_spans = 20000;
 
-    /// `keep_spans`: logging.trace.
+    /// `keep_spans`: logging.trace. `lane`: of the stage's.
     TraceRecorder(const Job& job, const ReplicaView& view, std::size_t stage_index,
-                  Backend& backend, bool keep_spans);
+                  Backend& backend, bool keep_spans, std::int32_t lane = 0);
 
     /// Time zero of the spans: to be called on all ranks at the same moment, with an idle stream.
     void set_zero();
@@ -69,7 +69,7 @@ class TraceRecorder {
 
     const Job& job_;
     ReplicaView view_;
-    StagePlan stage_;
+    std::int32_t rank_;
     bool keep_spans_;
     bool evaluation_ = false;
     std::int32_t stream_microbatches_ = 0;

@@ -95,8 +95,10 @@ void Session::plan_with_costs() {
 
 void Session::build() {
     agree(mpi_, [&] { backend_ = make_backend(plan_); });
-    together(mpi_, "connecting the ranks",
-             [&] { communicator_ = make_communicator(mpi_, *backend_); });
+    together(mpi_, "connecting the ranks", [&] {
+        communicator_ = make_communicator(mpi_, *backend_);
+        lanes_.emplace(mpi_, plan_);
+    });
     together(mpi_, "measuring messages",
              [&] { settle_costs(mpi_, job_, plan_, *communicator_, *backend_, costs_); });
     if (costs_.known()) plan_.costs = costs_.costs;
@@ -115,9 +117,10 @@ void Session::build_stage() {
             inputs_.files = open_datasets(job_, plan_.model.vocab_size);
         }
     }
-    run_.emplace(
-        StageRun::Parts{job_, plan_, *inputs_.weights, inputs_.files, *communicator_, *backend_},
-        mpi_.rank(), job_.logging.trace ? StageRun::Record::spans : StageRun::Record::costs);
+    run_.emplace(StageRun::Parts{job_, plan_, *inputs_.weights, inputs_.files, *communicator_,
+                                 *backend_, lanes_->of_rank()},
+                 mpi_.rank(),
+                 job_.logging.trace ? StageRun::Record::spans : StageRun::Record::costs);
 }
 
 }  // namespace loratrain

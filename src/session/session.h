@@ -12,6 +12,7 @@
 #include "session/job_inputs.h"
 #include "session/rank_memory.h"
 #include "session/run_directory.h"
+#include "train/lane_groups.h"
 #include "train/orders/stop_conditions.h"
 #include "train/stage_run.h"
 #include "train/trainer.h"
@@ -78,6 +79,7 @@ class Session {
 
     std::unique_ptr<Backend> backend_;
     std::unique_ptr<Communicator> communicator_;
+    std::optional<LaneGroups> lanes_;
     std::optional<StageRun> run_;
     std::optional<Watchdog> watchdog_;  ///< ends before what is above, which may take its time
     std::optional<Trainer> trainer_;

@@ -102,7 +102,7 @@ void PipelineRunner::post_receives() {
         const TensorView input = stage_.input(action.slot, tokens_of(action));
         const std::size_t bytes = payload_bytes(input) + action.carried.size() * sizeof(double);
         Lane& lane = forward_on(action);
-        lane.in = communicator_.receive(input.data, bytes, action.peer, Channel::forward);
+        lane.in = communicator_.receive(input.data, bytes, peer_of(action), Channel::forward);
         lane.free = false;
         forward_receives_.pop_front();
     }
@@ -112,7 +112,7 @@ void PipelineRunner::post_receives() {
         const std::size_t bytes =
             payload_bytes(gradient) + 2 * action.carried.size() * sizeof(double);
         Lane& lane = backward_on(action);
-        lane.in = communicator_.receive(gradient.data, bytes, action.peer, Channel::backward);
+        lane.in = communicator_.receive(gradient.data, bytes, peer_of(action), Channel::backward);
         lane.free = false;
         backward_receives_.pop_front();
     }
@@ -159,7 +159,7 @@ void PipelineRunner::send_forward(const Action& action) {
     move_tail(Tail::sent, static_cast<char*>(output.data) + payload, action, {stage_.sums().total});
     forward_on(action).out =
         communicator_.send(output.data, payload + action.carried.size() * sizeof(double),
-                           action.peer, Channel::forward);
+                           peer_of(action), Channel::forward);
 }
 
 void PipelineRunner::receive_backward(const Action& action) {
@@ -210,7 +210,7 @@ void PipelineRunner::send_backward(const Action& action) {
               {stage_.sums().partial, stage_.sums().loss});
     backward_on(action).out =
         communicator_.send(gradient.data, payload + 2 * action.carried.size() * sizeof(double),
-                           action.peer, Channel::backward);
+                           peer_of(action), Channel::backward);
 }
 
 void PipelineRunner::step(std::int32_t batch_number) {
@@ -222,7 +222,7 @@ void PipelineRunner::step(std::int32_t batch_number) {
 void PipelineRunner::receive_norms(const Action& action) {
     void* tail = gradient_in_[static_cast<std::size_t>(action.buffer)].data();
     communicator_
-        .receive(tail, action.carried.size() * sizeof(double), action.peer, Channel::norms)
+        .receive(tail, action.carried.size() * sizeof(double), peer_of(action), Channel::norms)
         ->wait();
     move_tail(Tail::received, tail, action, {stage_.sums().total});
 }
@@ -232,7 +232,7 @@ void PipelineRunner::send_norms(const Action& action) {
     if (out) out->wait();
     void* tail = gradient_out_[static_cast<std::size_t>(action.buffer)].data();
     move_tail(Tail::sent, tail, action, {stage_.sums().total});
-    out = communicator_.send(tail, action.carried.size() * sizeof(double), action.peer,
+    out = communicator_.send(tail, action.carried.size() * sizeof(double), peer_of(action),
                              Channel::norms);
 }
 

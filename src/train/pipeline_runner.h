@@ -29,7 +29,8 @@ struct EvalSums {
     std::int64_t samples = 0;
 };
 
-/// Interprets one stage's action lists with a Stage and a Communicator; decides nothing itself.
+/// Interprets one stage's action lists with a Stage and a Communicator; decides nothing itself. The
+/// lanes of a stage each do, side by side: a lane's neighbours are the same lane of other stages.
 /// Says in base/activity.h what it is at. In the steady state the host does not wait for the
 /// backend: sums are read late.
 class PipelineRunner {
@@ -91,6 +92,8 @@ class PipelineRunner {
     Lane& backward_on(const Action& action) {
         return backward_[static_cast<std::size_t>(action.buffer)];
     }
+    /// The rank at the other end of this lane's message.
+    int peer_of(const Action& action) const { return action.peer + stage_.lane(); }
     std::int64_t tokens_of(const Action& action) const;
     /// The gradient message in the action's one of those buffers.
     TensorView message(const std::vector<Buffer>& buffers, const Action& action) const;

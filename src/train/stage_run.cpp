@@ -18,8 +18,9 @@ StageRun::StageRun(const Parts& parts, int rank, Record record)
 
 StageRun::StageRun(const Parts& parts, const ReplicaView& view, std::size_t stage_index,
                    Record record)
-    : stage_(parts.job, view, stage_index, parts.weights, parts.backend),
-      recorder_(parts.job, view, stage_index, parts.backend, record == Record::spans),
+    : stage_(parts.job, view, stage_index, parts.weights, parts.backend, objective_of, parts.lanes),
+      recorder_(parts.job, view, stage_index, parts.backend, record == Record::spans,
+                parts.lanes.index()),
       recording_(parts.communicator, recorder_),
       runner_(parts.job, view, stage_index, stage_,
               record == Record::nothing ? parts.communicator : recording_, parts.backend),

@@ -27,6 +27,7 @@ class StageRun {
         const DatasetFiles& files;  ///< read where reads_tokens()
         Communicator& communicator;
         Backend& backend;
+        StageLanes lanes = one_lane();  ///< this rank's
     };
 
     /// Loads the stage's weights and allocates all it needs.

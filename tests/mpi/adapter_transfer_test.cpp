@@ -5,7 +5,9 @@
 #include "base/shape.h"
 #include "mpi/mpi_main.h"
 #include "plan/deploy/partition_layers.h"
+#include "plan/place.h"
 #include "support/small_model.h"
+#include "train/lane_groups.h"
 #include "unit/model/shared_stages.h"
 
 namespace loratrain::mpi_test {
@@ -40,25 +42,41 @@ std::vector<NamedTensor> marked(std::vector<NamedTensor> tensors, std::uint64_t 
     return tensors;
 }
 
-/// What the root gathers from stages that hold marked values is the whole marked adapter.
-void expect_whole_adapters(const std::vector<StagePlan>& stages) {
-    const Job job = two_adapters();
+/// A model that up to four lanes can share.
+ModelSpec shared_model() {
+    ModelSpec model = small_model(layers);
+    model.vocab_size = 77;
+    model.intermediate_size = 64;
+    return model;
+}
+
+Plan plan_of(const std::vector<StagePlan>& stages, std::int32_t tensor) {
     Plan plan;
-    plan.model = small_model(layers);
+    plan.model = shared_model();
     plan.replicas.resize(1);
+    plan.replicas[0].tensor = tensor;
     plan.replicas[0].stages = stages;
-    const StagePlan& stage = stages[static_cast<std::size_t>(session().rank())];
-    const auto backend = make_backend("cpu", {1, 0});
+    number_ranks(plan.replicas);
     plan.adapter_capacity = 2;
     plan.first_admitted = {AdapterId{0}, AdapterId{1}};
-    AdapterBank bank(job, only_replica(plan), stage, *backend);
+    return plan;
+}
+
+/// What the root gathers from stages that hold marked values is the whole marked adapter.
+void expect_whole_adapters(const std::vector<StagePlan>& stages, std::int32_t tensor = 1) {
+    const Job job = two_adapters();
+    const Plan plan = plan_of(stages, tensor);
+    const LaneGroups lanes(session(), plan);
+    const StagePlan& stage = plan.replicas[0].stages[place_of(plan, session().rank()).stage];
+    const auto backend = make_backend("cpu", {1, 0});
+    AdapterBank bank(job, only_replica(plan), stage, *backend, lanes.of_rank());
     constexpr AdapterBank::Part parts[] = {
         AdapterBank::Part::parameters, AdapterBank::Part::first_moments,
         AdapterBank::Part::second_moments, AdapterBank::Part::gradients};
     for (const AdapterId adapter : {AdapterId{0}, AdapterId{1}}) {
         const AdapterJob& spec = job.adapter(adapter);
         for (std::uint64_t p = 0; p < std::size(parts); ++p) {
-            bank.upload(
+            bank.upload_cut(
                 adapter, parts[p],
                 marked(adapter_tensors(spec, plan.model, layers_of(stage, adapter), parts[p]), p));
             const auto got = gather_adapter(session(), job, plan, bank, adapter, parts[p]);
@@ -80,6 +98,47 @@ void expect_whole_adapters(const std::vector<StagePlan>& stages) {
 TEST(GatherAdapter, EqualsTheLayoutOfOneRank) {
     expect_whole_adapters(
         partition_layers(layers, session().size(), CostModel{}, MicrobatchLoad{}));
+}
+
+/// Every number of lanes that the ranks can be cut into.
+TEST(GatherAdapter, FromTheLanesOfStages) {
+    for (const std::int32_t tensor : {2, 4}) {
+        const int ranks = session().size();
+        if (ranks % tensor != 0) continue;
+        expect_whole_adapters(
+            partition_layers(layers, ranks / tensor, CostModel{}, MicrobatchLoad{}), tensor);
+        if (ranks > tensor) {
+            expect_whole_adapters(sharing_stages(layers, ranks / tensor, 1), tensor);
+        }
+    }
+}
+
+TEST(GatherAdapter, RefusesLanesThatDiffer) {
+    if (session().size() % 2 != 0) GTEST_SKIP() << "needs an even number of ranks";
+    const Job job = two_adapters();
+    const Plan plan =
+        plan_of(partition_layers(layers, session().size() / 2, CostModel{}, MicrobatchLoad{}), 2);
+    const LaneGroups lanes(session(), plan);
+    const Place place = place_of(plan, session().rank());
+    const auto backend = make_backend("cpu", {1, 0});
+    AdapterBank bank(job, only_replica(plan), plan.replicas[0].stages[place.stage], *backend,
+                     lanes.of_rank());
+    auto own = bank.download(AdapterId{0}, AdapterBank::Part::parameters);
+    if (session().rank() == 1) own.front().values.back() += 1.0F;  // q's A, whole on both lanes
+    bank.upload(AdapterId{0}, AdapterBank::Part::parameters, own);
+    const auto gather = [&] {
+        gather_adapter(session(), job, plan, bank, AdapterId{0}, AdapterBank::Part::parameters);
+    };
+    if (!session().is_root()) return gather();
+    try {
+        gather();
+        ADD_FAILURE() << "nothing was said of lanes that differ";
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("ranks 0 and 1 should have the same values"),
+                  std::string::npos)
+            << error.what();
+    }
+    for (int rank = 2; rank < session().size(); ++rank) receive_floats(session(), rank);
 }
 
 TEST(GatherAdapter, FromStagesThatShareLayers) {

@@ -11,6 +11,7 @@
 #include "plan/deploy/partition_layers.h"
 #include "support/made_up_form.h"
 #include "support/small_model.h"
+#include "train/lane_groups.h"
 #include "unit/model/shared_stages.h"
 
 namespace loratrain::mpi_test {
@@ -39,6 +40,7 @@ class Checkpoints : public ::testing::Test {
         job_.datasets.emplace_back();
         job_.datasets.back().name = "data";
         plan_.model = small_model();
+        plan_.model.intermediate_size = 64;
         plan_.replicas.resize(1);
         plan_.replicas[0].stages =
             partition_layers(static_cast<std::int32_t>(plan_.model.layers), session().size(),
@@ -150,6 +152,42 @@ TEST_F(Checkpoints, AdaptersWhereverTheyAre) {
     }
     saved->reside(AdapterId{2});
     expect_equal(*loaded, *saved, AdapterId{2});
+}
+
+TEST_F(Checkpoints, OfLanesForOneRankAndBack) {
+    if (session().size() != 2) GTEST_SKIP() << "of two ranks";
+    plan_.first_admitted = {AdapterId{0}, AdapterId{1}, AdapterId{2}};
+    plan_.replicas[0].stages.resize(1);
+    plan_.replicas[0].stages[0].layer_count = 3;
+    const Plan whole = plan_;
+    Plan shared = plan_;
+    shared.replicas[0].tensor = 2;
+    const LaneGroups lanes(session(), shared);
+    const auto lane_bank = [&] {
+        return AdapterBank(job_, only_replica(shared), shared.replicas[0].stages[0], *backend_,
+                           lanes.of_rank());
+    };
+    AdapterBank want(job_, only_replica(whole), whole.replicas[0].stages[0], *backend_);
+    AdapterBank saved = lane_bank();
+    for (const AdapterId adapter : plan_.first_admitted) {
+        fill(want, adapter, 11 * index(adapter) + 7);
+        for (const AdapterBank::Part part : parts) {
+            saved.upload_cut(adapter, part, want.download(adapter, part));
+        }
+        saved.set_counters(adapter, want.counters(adapter));
+    }
+    saved.suspend(AdapterId{1});
+    plan_ = shared;
+    save(saved, 5);
+    AdapterBank loaded = lane_bank();
+    load_checkpoint(path(5), job_, plan_.model, shared.replicas[0].stages[0], loaded);
+    AdapterBank alone(job_, only_replica(whole), whole.replicas[0].stages[0], *backend_);
+    load_checkpoint(path(5), job_, plan_.model, whole.replicas[0].stages[0], alone);
+    for (const AdapterId adapter : plan_.first_admitted) {
+        expect_equal(loaded, saved, adapter);
+        expect_equal(alone, want, adapter);
+    }
+    barrier(session());
 }
 
 TEST_F(Checkpoints, AFormWithOtherTensors) {

@@ -14,8 +14,11 @@ namespace loratrain {
 
 /// Estimate from the sizes of the model and rates of the device that computes in `compute`: "h200",
 /// "h100", "a100", "cpu"; any other name counts as h100 (CUDA) and says so in `source`. Depends on
-/// its arguments alone.
-CostModel built_in_costs(const ModelSpec& model, DType compute, std::string_view device);
+/// its arguments alone. Of `tensor` lanes each computes its share (lane_model) less well, as its
+/// matrices are narrower, and takes part in two sums of [T, hidden size] in a layer's forward and
+/// two in its backward.
+CostModel built_in_costs(const ModelSpec& model, DType compute, std::string_view device,
+                         std::int32_t tensor = 1);
 
 /// The devices whose costs are built in: "h200", "h100", "a100", "cpu".
 std::vector<std::string> device_names();

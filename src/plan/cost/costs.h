@@ -51,7 +51,7 @@ struct CostLine {
     }
 };
 
-/// Times of one rank for one model, compute type and device.
+/// Times of one rank for one model, compute type and device; of a lane, for its share of the model.
 struct CostModel {
     CostLine layer_forward;   ///< one decoder layer with its adapters; rows = tokens
     CostLine layer_backward;  ///< the same; without recomputation

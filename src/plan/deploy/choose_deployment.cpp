@@ -37,7 +37,10 @@ class Chooser {
           sized_job_(sized_as(inputs.job, inputs.work, inputs.former)),
           order_(admission_order(job_, std::vector<AdapterClaim>(job_.adapters.size()))) {
         const ReplicaPlan* former = inputs.former;
-        if (former != nullptr && std::ssize(former->stages) == in_.stages) alike_ = former;
+        if (former != nullptr && former->tensor == in_.tensor &&
+            std::ssize(former->stages) == in_.stages) {
+            alike_ = former;
+        }
     }
 
     Deployment run() const {
@@ -75,6 +78,7 @@ class Chooser {
 
     Candidate of_stages(std::vector<StagePlan> stages, const Adapters& adapters) const {
         Candidate candidate;
+        candidate.replica.tensor = in_.tensor;
         candidate.replica.stages = std::move(stages);
         candidate.replica.max_in_flight = in_.stages;
         candidate.replica.pad_columns = in_.pad_columns;
@@ -214,7 +218,7 @@ class Chooser {
     const Job& job_;
     Job sized_job_;
     std::vector<AdapterId> order_;        ///< in which they get to train
-    const ReplicaPlan* alike_ = nullptr;  ///< the former one, where it has as many stages
+    const ReplicaPlan* alike_ = nullptr;  ///< the former one, where it has as many stages and lanes
 };
 
 }  // namespace

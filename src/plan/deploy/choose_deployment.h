@@ -24,6 +24,7 @@ struct DeploymentInputs {
     const Workload& work;
     const CostModel& built_in;  ///< sizes are chosen by it: measured costs differ between runs
     const ReplicaPlan* former;  ///< of the run that is continued, or null
+    std::int32_t tensor = 1;    ///< lanes of a stage
     std::int32_t stages = 1;
     std::int32_t pad_columns = 0;
     std::int32_t saved_columns = 0;

@@ -91,6 +91,7 @@ class Extension {
                 memory.adapters = std::min(memory.adapters, room);
             }
             memory.adapters = std::max(memory.adapters, largest);
+            std::fill_n(&memory, view_.replica.tensor, MemoryPlan(memory));  // that of all lanes
         }
     }
 

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "plan/cost/cost_model.h"
 #include "plan/deploy/adapter_checks.h"
+#include "plan/deploy/check_deployment.h"
 #include "plan/deploy/choose_deployment.h"
 #include "plan/memory/memory_model.h"
 #include "plan/number_types.h"
@@ -69,17 +70,22 @@ class Planner {
           checks_(job, model, job.path, problems_) {}
 
     PlannedJob run() {
-        check_stages();
+        if (job_.parallel.deployment.empty()) {
+            check_stages();
+        } else {
+            check_deployment(job_, model_, cluster_, problems_);
+        }
         check_data();
         problems_.throw_if_any();
         const Workload work = workload_of(job_, cluster_.backend, datasets_);
-        const CostModel built_in = built_in_costs(model_, types_.compute, device_of(cluster_));
+        const CostModel built_in =
+            built_in_costs(model_, types_.compute, device_of(cluster_), tensor());
         const Plan constants = constants_of(built_in);
         problems_.throw_if_any();
         const LoraWidth width = lora_width(job_, cluster_.backend);
         const ReplicaPlan* former = former_ ? &only_replica(*former_).replica : nullptr;
-        const DeploymentInputs inputs{job_,   constants, datasets_, work,       built_in,
-                                      former, stages(),  width.pad, width.saved};
+        const DeploymentInputs inputs{job_,   constants, datasets_, work,      built_in,
+                                      former, tensor(),  stages(),  width.pad, width.saved};
         PlannedJob planned = assembled(inputs, choose_deployment(inputs));
         problems_.throw_if_any();
         return planned;
@@ -88,7 +94,16 @@ class Planner {
   private:
     std::string where(std::string_view key) const { return cat(job_.path, ": ", key); }
 
-    std::int32_t stages() const { return job_.parallel.pipeline_stages.value_or(cluster_.ranks); }
+    std::int32_t tensor() const {
+        const auto& deployment = job_.parallel.deployment;
+        return deployment.empty() ? 1 : deployment.front().tensor;
+    }
+
+    std::int32_t stages() const {
+        const auto& deployment = job_.parallel.deployment;
+        if (!deployment.empty()) return deployment.front().stages;
+        return job_.parallel.pipeline_stages.value_or(cluster_.ranks);
+    }
 
     void check_stages() {
         const bool chosen = job_.parallel.pipeline_stages.has_value();
@@ -146,7 +161,9 @@ class Planner {
         number_ranks(plan.replicas);
         const ReplicaView view = only_replica(plan);
         for (std::size_t s = 0; s < view.replica.stages.size(); ++s) {
-            plan.memory.push_back(stage_memory(job_, view, s));
+            const MemoryPlan memory = stage_memory(job_, view, s);
+            plan.memory.insert(plan.memory.end(), static_cast<std::size_t>(view.replica.tensor),
+                               memory);
         }
         planned.report.trials = deployment.trials;
         planned.report.fitting = fitting_tokens(job_, view, inputs.work.longest_sample);

@@ -21,6 +21,8 @@ struct PlannedJob {
 ///   memory at all, the longest part of admission_order that fits beside microbatches of at least
 ///   1/8 of the usual tokens, or else the longest that fits. The others wait.
 /// - pipeline_stages auto = all ranks; ranks that would stay unused are a problem.
+/// - with parallel.deployment its only replica has as many lanes and stages as it says
+///   (check_deployment.h); all else is as without it, with the sizes of a lane.
 /// - layers are split by cost: the largest time of a stage for a microbatch of usual size (or the
 ///   given one) with the job's mix of samples is as small as possible (partition_layers.h).
 /// - microbatch_tokens auto = max(longest sample, min(2048 on the CPU or 8192 on CUDA, largest

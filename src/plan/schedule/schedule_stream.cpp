@@ -56,8 +56,9 @@ static PackRules pack_rules(const Job& job, const ReplicaView& view, int threads
     rules.capacity = view.replica.microbatch_tokens;
     rules.stages = view.replica.stages;
     rules.max_in_flight = view.replica.max_in_flight;
-    rules.costs = built_in_costs(view.lane_model, plan.compute,
-                                 plan.backend == BackendKind::cuda ? "h100" : "cpu");
+    rules.costs =
+        built_in_costs(plan.model, plan.compute, plan.backend == BackendKind::cuda ? "h100" : "cpu",
+                       view.replica.tensor);
     rules.recompute = Recompute::none;  // recomputation must not change results
     rules.solver_seconds = job.schedule.solver_seconds;
     rules.threads = threads;

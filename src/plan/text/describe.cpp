@@ -20,6 +20,11 @@ std::string summary(const Plan& plan) {
                plan.backend == BackendKind::cuda ? "cuda" : "cpu", "\n");
 }
 
+std::string lanes_summary(const ReplicaPlan& replica) {
+    if (replica.tensor == 1) return "";
+    return cat("lanes       ", replica.tensor, " per stage; the memory below is that of each\n");
+}
+
 std::string range_text(std::int32_t first, std::int32_t count) {
     return count == 1 ? std::to_string(first) : cat(first, "-", first + count - 1);
 }
@@ -61,10 +66,11 @@ std::string stage_table(const Plan& plan) {
         TextRow ends;
         if (stage.has_embedding) ends.emplace_back("embedding");
         if (stage.has_head) ends.emplace_back("head");
-        rows.push_back({std::to_string(s), std::to_string(stage.rank), layers_text(plan, stage),
-                        join(ends, ", "), human_bytes(memory.weights), human_bytes(memory.adapters),
-                        human_bytes(memory.activations), human_bytes(memory.workspace),
-                        human_bytes(memory.engine), human_bytes(memory.total())});
+        rows.push_back({std::to_string(s), range_text(stage.rank, replica.tensor),
+                        layers_text(plan, stage), join(ends, ", "), human_bytes(memory.weights),
+                        human_bytes(memory.adapters), human_bytes(memory.activations),
+                        human_bytes(memory.workspace), human_bytes(memory.engine),
+                        human_bytes(memory.total())});
         if (plan.bytes_per_rank == 0) continue;
         const double used =
             static_cast<double>(memory.total()) / static_cast<double>(plan.bytes_per_rank);
@@ -165,7 +171,8 @@ std::string microbatch_summary(const Job& job, const Plan& plan,
 
 std::string describe(const Job& job, const Plan& plan, const PlanReport& report,
                      std::span<const DatasetInfo> datasets) {
-    return summary(plan) + microbatch_summary(job, plan, datasets) + trials_summary(report) +
+    return summary(plan) + lanes_summary(only_replica(plan).replica) +
+           microbatch_summary(job, plan, datasets) + trials_summary(report) +
            recompute_summary(job, plan) + fitting_summary(plan, report.fitting) +
            admission_summary(job, plan) + "\n" + stage_table(plan) + "\n" +
            adapter_table(job, plan, datasets);

@@ -1,9 +1,11 @@
 #include "train/checkpoint/adapter_transfer.h"
-#include "plan/replica_view.h"
 
+#include <algorithm>
+#include <cstring>
 #include <iterator>
 
-#include "base/shape.h"
+#include "base/error.h"
+#include "plan/replica_view.h"
 
 namespace loratrain {
 
@@ -17,35 +19,84 @@ std::vector<float> flatten(const std::vector<NamedTensor>& tensors) {
     return values;
 }
 
-void unflatten(const std::vector<float>& values, std::vector<NamedTensor>& tensors) {
-    auto at = values.begin();
-    for (NamedTensor& tensor : tensors) {
-        const std::int64_t count = element_count(tensor.shape);
-        tensor.values.assign(at, at + count);
-        at += count;
-    }
+bool same_bits(std::span<const float> a, std::span<const float> b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
+
+/// Puts together what the lanes of a stage have of an adapter's tensors.
+class StageTensors {
+  public:
+    StageTensors(const AdapterJob& adapter, const ModelSpec& model, const StagePlan& stage,
+                 const LayerRange& layers, AdapterBank::Part part)
+        : adapter_(adapter),
+          model_(model),
+          stage_(stage),
+          layers_(layers),
+          part_(part),
+          whole_(adapter_tensors(adapter, model, layers, part)) {}
+
+    /// Lanes come in their order.
+    void add(const TensorLane& lane, const std::vector<float>& values) {
+        const AdapterLayout layout(adapter_, model_, layers_, lane);
+        const std::span<const PlacedTensor> tensors = layout.tensors(part_);
+        LORATRAIN_CHECK(std::ssize(values) == layout.count(part_), "rank ",
+                        stage_.rank + lane.index, " has ", values.size(), " values of ",
+                        adapter_.name, " instead of ", layout.count(part_));
+        cuts_.resize(tensors.size());
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            const auto [first, count] = tensors[i].range;
+            add(i, tensors[i].cut, lane, {values.data() + first, static_cast<std::size_t>(count)});
+        }
+    }
+
+    std::vector<NamedTensor> take() { return std::move(whole_); }
+
+  private:
+    void add(std::size_t i, const TensorCut& cut, const TensorLane& lane,
+             std::span<const float> values) {
+        std::vector<float>& whole = whole_[i].values;
+        whole.resize(static_cast<std::size_t>(cut.whole_count()));
+        if (lane.index == 0 || cut.own != cuts_[i].own) {
+            paste(cut, values, whole);
+        } else if (!same_bits(values, cut_out(cut, whole))) {
+            throw Error(cat("adapter ", adapter_.name, ", ", whole_[i].name, ": ranks ",
+                            stage_.rank + lane.index - 1, " and ", stage_.rank + lane.index,
+                            " should have the same values, but differ"));
+        }
+        cuts_[i] = cut;
+    }
+
+    const AdapterJob& adapter_;
+    const ModelSpec& model_;
+    const StagePlan& stage_;
+    LayerRange layers_;
+    AdapterBank::Part part_;
+    std::vector<NamedTensor> whole_;
+    std::vector<TensorCut> cuts_;  ///< of the lane before
+};
 
 }  // namespace
 
 std::vector<NamedTensor> gather_adapter(const MpiSession& mpi, const Job& job, const Plan& plan,
                                         AdapterBank& bank, AdapterId adapter,
                                         AdapterBank::Part part) {
-    const std::vector<NamedTensor> mine = bank.download(adapter, part);
+    const std::vector<float> mine = flatten(bank.download(adapter, part));
     if (!mpi.is_root()) {
-        send_floats(mpi, flatten(mine), 0);
+        send_floats(mpi, mine, 0);
         return {};
     }
+    const ReplicaPlan& replica = only_replica(plan).replica;
     std::vector<NamedTensor> all;
-    for (const StagePlan& stage : only_replica(plan).replica.stages) {
-        std::vector<NamedTensor> part_tensors = mine;
-        if (stage.rank != 0) {
-            part_tensors =
-                adapter_tensors(job.adapter(adapter), plan.model, layers_of(stage, adapter), part);
-            unflatten(receive_floats(mpi, stage.rank), part_tensors);
+    for (const StagePlan& stage : replica.stages) {
+        StageTensors tensors(job.adapter(adapter), plan.model, stage, layers_of(stage, adapter),
+                             part);
+        for (std::int32_t lane = 0; lane < replica.tensor; ++lane) {
+            const std::int32_t rank = stage.rank + lane;
+            tensors.add({lane, replica.tensor}, rank == 0 ? mine : receive_floats(mpi, rank));
         }
-        all.insert(all.end(), std::make_move_iterator(part_tensors.begin()),
-                   std::make_move_iterator(part_tensors.end()));
+        std::vector<NamedTensor> of_stage = tensors.take();
+        all.insert(all.end(), std::make_move_iterator(of_stage.begin()),
+                   std::make_move_iterator(of_stage.end()));
     }
     return all;
 }

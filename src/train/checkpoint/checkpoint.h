@@ -44,9 +44,9 @@ std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const Plan& plan,
                                                const RunIdentity& identity,
                                                const std::string& asked);
 
-/// Loads the stage's part of every adapter that has a file in checkpoint directory `path`, those
-/// that are not resident into host memory; returns the state. InputError when an adapter that has
-/// taken steps has no file.
+/// Loads the bank's part, of a stage and lane, of every adapter that has a file in checkpoint
+/// directory `path`, those that are not resident into host memory; returns the state. InputError
+/// when an adapter that has taken steps has no file.
 RunState load_checkpoint(const std::string& path, const Job& job, const ModelSpec& model,
                          const StagePlan& stage, AdapterBank& bank);
 

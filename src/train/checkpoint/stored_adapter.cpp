@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <utility>
 
 #include "base/error.h"
 #include "base/shape.h"
@@ -115,7 +116,7 @@ void load_stored_adapter(const std::string& path, const AdapterJob& job, const M
         std::vector<NamedTensor> tensors =
             stored_tensors(job, model, layers_of(stage, adapter), part);
         for (NamedTensor& tensor : tensors) tensor.values = file.read_floats(tensor.name);
-        bank.upload(adapter, part.part, tensors);
+        bank.upload_cut(adapter, part.part, std::move(tensors));
     }
     bank.set_counters(adapter, counters_of(file));
 }

@@ -62,6 +62,11 @@ TEST(JobCompare, WhereAndHowTheRunGoesIsHarmless) {
          "parallel.recompute: auto -> layer"});
     expect_harmless(
         [](Job& job) {
+            job.parallel.deployment = {{2, 1, 1}, {1, 3, 2}};
+        },
+        {"parallel.deployment: auto -> [{tp: 2, pp: 1, count: 1}, {tp: 1, pp: 3, count: 2}]"});
+    expect_harmless(
+        [](Job& job) {
             job.checkpoint = {1, 2, 3};
         },
         {"checkpoint.every_steps: 200 -> 1", "checkpoint.every_minutes: 30 -> 2",

@@ -159,6 +159,18 @@ TEST_F(JobWrite, AnyDoubleComesBackExactly) {
     }
 }
 
+TEST_F(JobWrite, Deployments) {
+    Job job = read(minimal_job);
+    job.parallel.deployment = {{4, 2, 1}, {1, 1, 3}};
+    EXPECT_NE(to_yaml(job).find("deployment: [{tp: 4, pp: 2, count: 1}, {tp: 1, pp: 1, count: 3}]"),
+              std::string::npos);
+    const Job same = again(job);
+    ASSERT_EQ(same.parallel.deployment.size(), 2U);
+    EXPECT_EQ(same.parallel.deployment[0].tensor, 4);
+    EXPECT_EQ(same.parallel.deployment[0].stages, 2);
+    EXPECT_EQ(same.parallel.deployment[1].count, 3);
+}
+
 TEST_F(JobWrite, RelativePathsAreWrittenAbsolute) {
     Job job = read(minimal_job);
     job.model.weights = "base.h5";
@@ -177,6 +189,7 @@ TEST_F(JobWrite, DefaultsAreMergedAndEveryKeyIsWritten) {
                                   "max_hours: 0",
                                   "peer_timeout: 30",
                                   "pipeline_stages: auto",
+                                  "deployment: auto",
                                   "microbatch_tokens: auto",
                                   "recompute: auto",
                                   "math:",

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "plan/memory/memory_model.h"
+#include "plan/text/plan_text.h"
 #include "support/problems.h"
 #include "unit/plan/plan_fixtures.h"
 
@@ -249,6 +250,64 @@ TEST(MakePlan, RefusesStagesThatDoNotFit) {
     test.cluster.ranks = 5;
     EXPECT_TRUE(
         has(problems_of(test), "5 stages, but the model has 4 layers (start at most 4 ranks"));
+}
+
+TEST(MakePlan, LanesOfADeployment) {
+    Case test = uniform_case(2, 4, 8, 10, 8);
+    test.model.vocab_size = 300;
+    const std::uint64_t of_one_lane = [&] {
+        Case without = test;
+        without.cluster.ranks = 2;
+        return without.plan().memory[0].weights;
+    }();
+    test.job.parallel.deployment = {{2, 2, 1}};
+    const Plan plan = test.plan();
+    ASSERT_EQ(plan.replicas.size(), 1U);
+    EXPECT_EQ(plan.replicas[0].tensor, 2);
+    ASSERT_EQ(plan.replicas[0].stages.size(), 2U);
+    EXPECT_EQ(plan.replicas[0].stages[1].rank, 2);
+    ASSERT_EQ(plan.memory.size(), 4U);
+    for (const std::size_t stage : {0U, 2U}) {
+        EXPECT_EQ(plan.memory[stage].total(), plan.memory[stage + 1].total());
+    }
+    EXPECT_LT(plan.memory[0].weights, of_one_lane);
+    EXPECT_GT(2 * plan.memory[0].weights, of_one_lane);
+    EXPECT_TRUE(has(described(test), "lanes       2 per stage"));
+    EXPECT_TRUE(has(described(test), "2-3"));
+    const Plan again = make_plan(test.job, test.model, test.datasets, test.cluster, &plan);
+    EXPECT_EQ(to_text(again), to_text(plan));
+    EXPECT_EQ(to_text(plan_from_text(to_text(plan))), to_text(plan));
+}
+
+TEST(MakePlan, RefusesDeploymentsThatCannotBe) {
+    Case test = uniform_case(1, 4, 8, 10, 8);
+    test.model.vocab_size = 300;
+    const auto problems = [&](std::vector<ReplicaJob> deployment) {
+        test.job.parallel.deployment = std::move(deployment);
+        return problems_of(test);
+    };
+    EXPECT_EQ(problems({{2, 1, 1}}),
+              "tune.yaml: parallel.deployment: takes 2 ranks, but 4 were started (start 2 ranks "
+              "(mpirun -np 2), or deploy for 4)");
+    EXPECT_EQ(problems({{3, 1, 1}}),
+              "tune.yaml: parallel.deployment[0].tp: 3 does not divide 4 heads (use 1, 2 or 4)\n"
+              "tune.yaml: parallel.deployment: takes 3 ranks, but 4 were started (start 3 ranks "
+              "(mpirun -np 3), or deploy for 4)");
+    EXPECT_TRUE(has(problems({{1, 9, 1}}),
+                    "tune.yaml: parallel.deployment[0].pp: 9 stages, but the model has 4 layers "
+                    "(use at most 4)"));
+    for (const std::vector<ReplicaJob>& several :
+         {std::vector<ReplicaJob>{{1, 2, 2}}, {{2, 1, 1}, {1, 2, 1}}}) {
+        EXPECT_EQ(problems(several),
+                  "tune.yaml: parallel.deployment: 2 replicas, but this version trains on one "
+                  "(give one entry, with count 1)");
+    }
+    EXPECT_TRUE(has(problems({{2147483647, 2147483647, 2147483647}}), "2147483647 replicas"));
+    test.cluster.backend = BackendKind::cuda;
+    EXPECT_EQ(problems({{2, 2, 1}}),
+              "tune.yaml: parallel.deployment[0].tp: 2 lanes, but on GPUs a stage is one rank so "
+              "far (use tp: 1, or run.backend: cpu)");
+    EXPECT_EQ(problems({{1, 4, 1}}), "");
 }
 
 TEST(MakePlan, RefusesRanksLargerThanAMatrix) {

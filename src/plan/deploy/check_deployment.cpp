@@ -1,0 +1,95 @@
+#include "plan/deploy/check_deployment.h"
+
+#include "base/text.h"
+#include "plan/tensor_shard.h"
+
+namespace loratrain {
+
+namespace {
+
+/// "1, 2, 4 or 8"
+std::string alternatives(const std::vector<std::int32_t>& numbers) {
+    std::string text;
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+        if (i > 0) text += i + 1 == numbers.size() ? " or " : ", ";
+        text += std::to_string(numbers[i]);
+    }
+    return text;
+}
+
+/// What keeps so many lanes from sharing the model.
+std::string obstacle(const ModelSpec& model, std::int32_t tensor) {
+    if (model.heads % tensor != 0) return cat("does not divide ", model.heads, " heads");
+    if (model.kv_heads % tensor != 0 && tensor % model.kv_heads != 0) {
+        return cat("neither divides ", model.kv_heads,
+                   " key-value heads nor is it a multiple of them");
+    }
+    return cat("lanes are too many for an intermediate size of ", model.intermediate_size,
+               ", heads of ", model.head_dim, " and a vocabulary of ", model.vocab_size);
+}
+
+class DeploymentCheck {
+  public:
+    DeploymentCheck(const Job& job, const ModelSpec& model, const Cluster& cluster,
+                    Problems& problems)
+        : where_(cat(job.path, ": parallel.deployment")),
+          model_(model),
+          cluster_(cluster),
+          problems_(problems) {}
+
+    void run(const std::vector<ReplicaJob>& deployment) {
+        std::int64_t replicas = 0;
+        for (std::size_t i = 0; i < deployment.size(); ++i) {
+            check(deployment[i], cat(where_, "[", i, "]"));
+            replicas += deployment[i].count;
+        }
+        if (replicas == 1) {
+            check_ranks(std::int64_t{deployment.front().tensor} * deployment.front().stages);
+        } else {
+            problems_.add(where_, cat(replicas, " replicas, but this version trains on one"),
+                          "give one entry, with count 1");
+        }
+    }
+
+  private:
+    void check(const ReplicaJob& replica, const std::string& where) {
+        if (!can_shard(model_, replica.tensor)) {
+            problems_.add(where + ".tp", cat(replica.tensor, " ", obstacle(model_, replica.tensor)),
+                          cat("use ", alternatives(tensor_degrees(model_))));
+        }
+        if (replica.tensor > 1 && cluster_.backend == BackendKind::cuda) {
+            problems_.add(where + ".tp",
+                          cat(replica.tensor, " lanes, but on GPUs a stage is one rank so far"),
+                          "use tp: 1, or run.backend: cpu");
+        }
+        if (replica.stages > model_.layers) {
+            problems_.add(
+                where + ".pp",
+                cat(replica.stages, " stages, but the model has ", model_.layers, " layers"),
+                cat("use at most ", model_.layers));
+        }
+    }
+
+    void check_ranks(std::int64_t ranks) {
+        if (ranks == cluster_.ranks) return;
+        problems_.add(where_,
+                      cat("takes ", ranks, " ranks, but ", cluster_.ranks,
+                          cluster_.ranks == 1 ? " was started" : " were started"),
+                      cat("start ", ranks, " ranks (mpirun -np ", ranks, "), or deploy for ",
+                          cluster_.ranks));
+    }
+
+    std::string where_;
+    const ModelSpec& model_;
+    const Cluster& cluster_;
+    Problems& problems_;
+};
+
+}  // namespace
+
+void check_deployment(const Job& job, const ModelSpec& model, const Cluster& cluster,
+                      Problems& problems) {
+    DeploymentCheck(job, model, cluster, problems).run(job.parallel.deployment);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,22 @@
+#include "train/lane_groups.h"
+
+#include "comm/mpi_rank_group.h"
+#include "plan/place.h"
+#include "plan/tensor_shard.h"
+
+namespace loratrain {
+
+LaneGroups::LaneGroups(const MpiSession& mpi, const Plan& plan) {
+    const Place place = place_of(plan, mpi.rank());
+    const std::int32_t lanes = plan.replicas[place.replica].tensor;
+    if (lanes == 1) return;
+    const std::int32_t sharers = lanes_per_key_value_head(plan.model, lanes);
+    all_ = make_mpi_rank_group(mpi, mpi.rank() - place.lane);
+    key_value_sharers_ = make_mpi_rank_group(mpi, mpi.rank() - place.lane % sharers);
+}
+
+StageLanes LaneGroups::of_rank() const {
+    return all_ ? StageLanes{all_.get(), key_value_sharers_.get()} : one_lane();
+}
+
+}  // namespace loratrain

@@ -1,0 +1,169 @@
+"""Stages of several lanes compute what stages of one rank do."""
+
+import sys
+import unittest
+
+import test_golden
+import test_invariance
+import test_resume
+from harness import JobTest, adapter_weights, frobenius, read_metrics, run, write_samples
+
+LIMIT = 1e-6
+WEIGHTS = 5e-5
+# tp, pp: with mistral's one key-value head and four lanes of llama's two, lanes share heads.
+GOLDEN = {"llama": [(2, 1), (4, 1), (2, 2)], "qwen2": [(2, 1)], "qwen3": [(2, 1)],
+          "mistral": [(2, 1)]}
+
+
+def lanes(tp, pp=1):
+    """What --set and a job's `parallel` take."""
+    return [{"tp": tp, "pp": pp}]
+
+
+class Golden(JobTest):
+    def check_family(self, family):
+        worst = dict.fromkeys(test_golden.LIMITS, 0.0)
+        for tp, pp in GOLDEN[family]:
+            for tokens in (64, 4096):
+                with self.subTest(family=family, tp=tp, pp=pp, microbatch_tokens=tokens):
+                    run_dir = f"run-{tp}-{pp}-{tokens}"
+                    job = self.golden_job(family, run_dir, tokens)
+                    job["parallel"]["deployment"] = lanes(tp, pp)
+                    process = self.succeed(run([self.write_job(job)], tp * pp))
+                    self.assertIn(f"lanes       {tp} per stage", process.stdout)
+                    errors = self.check_golden(family, run_dir, test_golden.LIMITS)
+                    worst = {key: max(worst[key], error) for key, error in errors.items()}
+        print(f"{family} on lanes: worst relative error of losses {worst['loss']:.1e}, "
+              f"grad norms {worst['grad_norm']:.1e}, weights {worst['weights']:.1e}",
+              file=sys.stderr)
+
+    def test_llama(self):
+        self.check_family("llama")
+
+    def test_qwen2(self):
+        self.check_family("qwen2")
+
+    def test_qwen3(self):
+        self.check_family("qwen3")
+
+    def test_mistral(self):
+        self.check_family("mistral")
+
+
+class Layout(test_invariance.InvarianceTest):
+    """Adapters with dropout on lanes and on one rank."""
+
+    def train_lanes(self, run_dir, tp, pp=1, tokens=64, adapters=test_invariance.MIXED, code=0,
+                    **more):
+        parallel = {"deployment": lanes(tp, pp), **more.pop("parallel", {})}
+        return self.train(run_dir, adapters, tp * pp, tokens, code, parallel=parallel, **more)
+
+    def test_lanes_and_microbatches(self):
+        self.train("first", test_invariance.MIXED)
+        worst = 0.0
+        for tp, pp, tokens in ((2, 1, 64), (2, 1, 30), (2, 2, 4096), (4, 1, 64)):
+            run_dir = f"run-{tp}-{pp}-{tokens}"
+            self.train_lanes(run_dir, tp, pp, tokens)
+            worst = max(worst, self.compare(run_dir, "first", test_invariance.MIXED))
+        self.report("one rank, 2 x 1, 2 x 2 and 4 x 1 lanes", worst)
+
+    def test_recomputed_and_evaluated(self):
+        path = write_samples(self.dir / "eval.jsonl", 6, 99)
+        more = {"eval": {"every_steps": 3}, "datasets": {
+            name: {"path": str(self.dir / f"{name}.jsonl"), "eval_path": path} for name in "abc"}}
+        self.train("first", test_invariance.MIXED, **more)
+        self.train_lanes("run", 2, parallel={"recompute": "layer"}, **more)
+        self.compare("run", "first", test_invariance.MIXED)
+        for name in test_invariance.MIXED:
+            got, want = (
+                [line for line in read_metrics(self.dir / run_dir, name) if "eval_loss" in line]
+                for run_dir in ("run", "first"))
+            self.assertEqual(len(got), len(want))
+            self.assertGreater(len(want), 2)
+            for line, wanted in zip(got, want):
+                self.assertAlmostEqual(line["eval_loss"] / wanted["eval_loss"], 1.0, delta=LIMIT)
+                self.assertEqual(line["eval_exact_match"], wanted["eval_exact_match"])
+
+    def test_stored_bf16(self):
+        self.succeed(run(["import-hf", self.golden_base("llama"), self.dir / "bf16.h5",
+                          "--dtype", "bf16"]))
+        model = {"weights": str(self.dir / "bf16.h5"), "precision": "bf16"}
+        self.train("first", test_invariance.MIXED, model=model)
+        self.train_lanes("run", 2, model=model)
+        self.report("bf16 weights on two lanes", self.compare("run", "first",
+                                                              test_invariance.MIXED))
+
+    def test_two_runs_have_the_same_bits(self):
+        for run_dir in ("first", "again"):
+            self.train_lanes(run_dir, 2)
+        self.assert_same_bits("again", "first", test_invariance.MIXED)
+
+    def test_an_adapter_that_blows_up(self):
+        """Every lane sees the same norm: it skips the same steps."""
+        good = {name: {**test_invariance.MIXED[name], "max_steps": 12} for name in ("one", "two")}
+        bad = {"r": 4, "learning_rate": 1e30, "warmup_steps": 0, "max_steps": 12}
+        costs = {"costs": "built-in"}
+        self.train_lanes("good", 2, adapters={**good, "bad": {**bad, "learning_rate": 1e-3}},
+                         schedule=costs)
+        process = self.train_lanes("run", 2, adapters={**good, "bad": bad}, code=3,
+                                   schedule=costs)
+        self.assert_same_bits("run", "good", good)
+        self.assertIn("bad FAILED", process.stdout + process.stderr)
+
+
+class Resume(test_resume.ResumeTest):
+    def stop_and_continue(self, run_dir, before, after):
+        """Stops a run on tp lanes in the middle and continues it on others."""
+        job = self.job(run_dir)
+        self.stop_at(job, before)
+        self.continue_on(job, after)
+
+    def on(self, job, tp, *arguments):
+        deployment = "auto" if tp == 1 else str(lanes(tp)).replace("'", "")
+        return run([job, "--set", f"parallel.deployment={deployment}", *arguments], tp)
+
+    def stop_at(self, job, tp):
+        self.succeed(self.on(job, tp, "--stop-after", "6"), test_resume.STOPPED)
+
+    def continue_on(self, job, tp):
+        self.succeed(self.on(job, tp))
+
+    def test_on_the_same_lanes_to_the_bit(self):
+        self.succeed(self.on(self.job("whole"), 2))
+        self.stop_and_continue("run", 2, 2)
+        self.assert_same_run(self.dir / "run", self.dir / "whole")
+
+    def test_on_other_lanes(self):
+        self.succeed(self.on(self.job("whole"), 1))
+        for before, after in ((2, 1), (1, 2)):
+            run_dir = f"run-{before}-{after}"
+            self.stop_and_continue(run_dir, before, after)
+            self.compare_losses(run_dir, "whole", test_resume.ADAPTERS, LIMIT)
+            for name in test_resume.ADAPTERS:
+                got, want = (adapter_weights(self.dir / d, name) for d in (run_dir, "whole"))
+                for tensor, values in want.items():
+                    self.assertLessEqual(frobenius(got[tensor], values), WEIGHTS, (name, tensor))
+
+
+class BadInput(JobTest):
+    def refused(self, deployment, ranks, *words):
+        job = self.tiny_job("run", {"one": {"max_steps": 1}})
+        job["parallel"]["deployment"] = deployment
+        process = run([self.write_job(job)], ranks)
+        self.assertEqual(process.returncode, 2, process.stdout + process.stderr)
+        for word in words:
+            self.assertIn(word, process.stderr)
+        self.assertFalse((self.dir / "run" / "plan.yaml").exists())
+
+    def test_deployments(self):
+        self.refused([{"tp": 3}], 1, "parallel.deployment[0].tp: 3 does not divide 8 heads",
+                     "use 1, 2 or 4", "takes 3 ranks, but 1 was started")
+        self.refused([{"tp": 2, "pp": 5}], 1, "5 stages, but the model has 4 layers",
+                     "takes 10 ranks")
+        self.refused([{"tp": 1}, {"tp": 1}], 2, "2 replicas, but this version trains on one")
+        self.refused([{"tp": 2, "count": 0}], 2, "parallel.deployment[0].count: 0 is out of range")
+        self.refused([{"lanes": 2}], 2, "unknown key 'parallel.deployment[0].lanes'")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,209 @@
+#include "support/thread_lanes.h"
+#include "unit/model/small_stage.h"
+
+namespace loratrain::test {
+namespace {
+
+/// What one lane has after a global batch, and after the optimizer step behind it.
+struct LaneResult {
+    std::vector<double> losses;                       ///< of the adapters
+    std::vector<double> squares;                      ///< of their gradients, over all lanes
+    std::vector<std::vector<NamedTensor>> gradients;  ///< the lane's own
+    std::vector<std::vector<NamedTensor>> parameters;
+    std::size_t memory = 0;
+};
+
+/// A model whose heads, MLP and vocabulary up to four lanes can share.
+ModelSpec shared_model() {
+    ModelSpec model = small_model();
+    model.vocab_size = 77;
+    model.intermediate_size = 64;
+    return model;
+}
+
+std::vector<AdapterJob> mixed_adapters() {
+    std::vector<AdapterJob> adapters{small_adapter("half", 4, 0.5), small_adapter("none", 3),
+                                     small_adapter("some", 5, 0.2)};
+    adapters[1].targets = {true, false, true, true, false, true, true};
+    return adapters;
+}
+
+/// The microbatch of a WholeStage on one rank and on the lanes of a stage, threads here.
+class Lanes {
+  public:
+    Lanes(const SmallCase& test_case, std::int32_t count)
+        : whole_(test_case), case_(test_case), count_(count) {
+        case_.job.parallel.deployment = {{count, 1, 1}};
+        case_.cluster.ranks = count;
+        case_.make_plan_again();
+        case_.plan.replicas[0].recompute = whole_.plan.replicas[0].recompute;
+        case_.plan.replicas[0].pad_columns = whole_.plan.replicas[0].pad_columns;
+        results_.resize(static_cast<std::size_t>(count));
+        const std::int32_t sharers = lanes_per_key_value_head(case_.plan.model, count);
+        run_lanes(count, sharers, [&](const StageLanes& lanes) {
+            results_[static_cast<std::size_t>(lanes.index())] = run(lanes);
+        });
+    }
+
+    void expect_as_whole(double tolerance) {
+        whole_.forward(0);
+        const std::vector<double> losses = download(*whole_.backend, whole_.stage->sums().loss);
+        whole_.backward();
+        for (std::size_t a = 0; a < adapters(); ++a) {
+            const auto adapter = static_cast<AdapterId>(a);
+            for (const LaneResult& lane : results_) {
+                EXPECT_EQ(lane.losses[a], results_[0].losses[a]);
+                EXPECT_EQ(lane.squares[a], results_[0].squares[a]);
+            }
+            EXPECT_NEAR(results_[0].losses[a], losses[a], tolerance * losses[a]);
+            const std::vector<NamedTensor> gradients = whole_.gradients(a);
+            const double squares = std::pow(norm(flat(gradients)), 2);
+            EXPECT_NEAR(results_[0].squares[a], squares, 2 * tolerance * squares);
+            expect_joined(adapter, &LaneResult::gradients, gradients, tolerance);
+            whole_.stage->finish_batch(adapter, false);
+            const auto place = static_cast<std::int32_t>(a);
+            const StageSums& sums = whole_.stage->sums();
+            whole_.backend->move_doubles(
+                {sums.total, sums.partial, {&place, 1}, {&place, 1}, false});
+            whole_.stage->step(adapter, 1e-2);
+            // The first step divides a gradient by its own size, so that of a tiny one is noise.
+            expect_joined(adapter, &LaneResult::parameters, whole_.parameters(a), 20 * tolerance);
+        }
+    }
+
+    void expect_memory_as_planned() const {
+        const auto messages =
+            workspace_layout(only_replica(case_.plan), case_.plan.replicas[0].stages[0]).messages;
+        ASSERT_EQ(case_.plan.memory.size(), results_.size());
+        for (std::size_t lane = 0; lane < results_.size(); ++lane) {
+            EXPECT_EQ(results_[lane].memory, case_.plan.memory[lane].total() - messages);
+        }
+    }
+
+  private:
+    std::size_t adapters() const { return case_.job.adapters.size(); }
+
+    std::vector<double> download(Backend& backend, const double* sums) const {
+        std::vector<double> values(adapters());
+        backend.download(values.data(), sums, values.size() * sizeof(double));
+        return values;
+    }
+
+    LaneResult run(const StageLanes& lanes) const {
+        const auto backend = make_backend("cpu", {1, 0});
+        Stage stage(case_.job, only_replica(case_.plan), 0, *case_.weights, *backend, objective_of,
+                    lanes);
+        LaneResult result;
+        result.memory = backend->memory().current;
+        for (std::size_t a = 0; a < adapters(); ++a) {
+            stage.bank().upload_cut(static_cast<AdapterId>(a), AdapterBank::Part::parameters,
+                                    whole_.parameters(a));
+        }
+        const PackedBatch& packed = whole_.packed;
+        stage.forward(
+            0, whole_.microbatch,
+            {packed.token_ids, packed.targets, packed.positions, packed.sample_ids, packed.offsets},
+            whole_.terms);
+        result.losses = download(*backend, stage.sums().loss);
+        stage.backward(0, {}, {});
+        for (std::size_t a = 0; a < adapters(); ++a) {
+            const auto adapter = static_cast<AdapterId>(a);
+            stage.finish_batch(adapter, false);
+            result.gradients.push_back(
+                stage.bank().download(adapter, AdapterBank::Part::gradients));
+        }
+        result.squares = download(*backend, stage.sums().partial);
+        backend->upload(stage.sums().total, result.squares.data(), adapters() * sizeof(double));
+        for (std::size_t a = 0; a < adapters(); ++a) {
+            const auto adapter = static_cast<AdapterId>(a);
+            stage.step(adapter, 1e-2);
+            result.parameters.push_back(
+                stage.bank().download(adapter, AdapterBank::Part::parameters));
+        }
+        return result;
+    }
+
+    /// Where lanes have the same values they have the same bits, and put together they are `want`.
+    void expect_joined(AdapterId adapter,
+                       std::vector<std::vector<NamedTensor>> LaneResult::*tensors,
+                       const std::vector<NamedTensor>& want, double tolerance) const {
+        std::vector<NamedTensor> joined = want;
+        for (NamedTensor& tensor : joined) tensor.values.assign(tensor.values.size(), NAN);
+        for (std::int32_t lane = 0; lane < count_; ++lane) {
+            const AdapterLayout layout(case_.job.adapter(adapter), case_.plan.model,
+                                       {0, static_cast<std::int32_t>(case_.plan.model.layers)},
+                                       {lane, count_});
+            const auto placed = layout.tensors(AdapterBank::Part::parameters);
+            const auto& own = (results_[static_cast<std::size_t>(lane)].*tensors)[index(adapter)];
+            ASSERT_EQ(own.size(), want.size());
+            for (std::size_t i = 0; i < want.size(); ++i) {
+                EXPECT_EQ(own[i].name, want[i].name);
+                EXPECT_EQ(own[i].shape, placed[i].shape);
+                const std::vector<float> before = cut_out(placed[i].cut, joined[i].values);
+                if (!std::isnan(before.front())) {
+                    EXPECT_EQ(before, own[i].values) << own[i].name;
+                }
+                paste(placed[i].cut, own[i].values, joined[i].values);
+            }
+        }
+        for (std::size_t i = 0; i < want.size(); ++i) {
+            EXPECT_LE(distance(joined[i].values, want[i].values), tolerance) << want[i].name;
+        }
+    }
+
+    WholeStage whole_;
+    SmallCase case_;
+    std::int32_t count_;
+    std::vector<LaneResult> results_;
+};
+
+constexpr double tolerance = 5e-6;
+
+TEST(Lanes, ComputeWhatOneRankDoes) {
+    for (const std::int32_t count : {2, 4}) {
+        SCOPED_TRACE(count);
+        Lanes lanes({shared_model(), mixed_adapters()}, count);
+        lanes.expect_as_whole(tolerance);
+        lanes.expect_memory_as_planned();
+    }
+}
+
+TEST(Lanes, OneKeyValueHeadOnAllLanes) {
+    ModelSpec model = shared_model();
+    model.kv_heads = 1;
+    model.tie_word_embeddings = true;
+    for (const std::int32_t count : {2, 4}) {
+        SCOPED_TRACE(count);
+        Lanes lanes({model, mixed_adapters()}, count);
+        lanes.expect_as_whole(tolerance);
+        lanes.expect_memory_as_planned();
+    }
+}
+
+TEST(Lanes, QueryAndKeyNormsAndBiases) {
+    ModelSpec model = shared_model();
+    model.qk_norm = true;
+    model.qkv_bias = model.o_bias = model.mlp_bias = true;
+    for (const std::int32_t count : {2, 4}) {
+        SCOPED_TRACE(count);
+        Lanes lanes({model, mixed_adapters()}, count);
+        lanes.expect_as_whole(tolerance);
+        lanes.expect_memory_as_planned();
+    }
+}
+
+TEST(Lanes, BySegmentAndRecomputed) {
+    SmallCase test_case(shared_model(), mixed_adapters());
+    test_case.plan.replicas[0].pad_columns = 0;
+    test_case.plan.replicas[0].recompute = Recompute::layer;
+    Lanes(test_case, 4).expect_as_whole(tolerance);
+}
+
+TEST(Lanes, StagedBf16) {
+    Lanes lanes({shared_model(), mixed_adapters(), 1, Precision::bf16}, 2);
+    lanes.expect_as_whole(tolerance);
+    lanes.expect_memory_as_planned();
+}
+
+}  // namespace
+}  // namespace loratrain::test
