@@ -76,6 +76,7 @@ std::string run_tiles(const RunRecord& run) {
     tiles += tile(cat(word_of(backend_words, plan.backend), ", ", types_text(plan)),
                   cat("backend, ", replica.stages.size(),
                       replica.stages.size() == 1 ? " stage, " : " stages, ",
+                      replica.tensor == 1 ? "" : cat(replica.tensor, " lanes each, "),
                       replica.microbatch_tokens, " tokens a microbatch"));
     return tiles;
 }

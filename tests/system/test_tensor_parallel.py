@@ -1,12 +1,14 @@
 """Stages of several lanes compute what stages of one rank do."""
 
+import json
 import sys
 import unittest
 
 import test_golden
 import test_invariance
 import test_resume
-from harness import JobTest, adapter_weights, frobenius, read_metrics, run, write_samples
+from harness import (JobTest, adapter_weights, frobenius, read_metrics, run, start, step_metrics,
+                     write_samples)
 
 LIMIT = 1e-6
 WEIGHTS = 5e-5
@@ -61,9 +63,13 @@ class Layout(test_invariance.InvarianceTest):
     def test_lanes_and_microbatches(self):
         self.train("first", test_invariance.MIXED)
         worst = 0.0
+        trace = {"trace": True}
         for tp, pp, tokens in ((2, 1, 64), (2, 1, 30), (2, 2, 4096), (4, 1, 64)):
             run_dir = f"run-{tp}-{pp}-{tokens}"
-            self.train_lanes(run_dir, tp, pp, tokens)
+            self.train_lanes(run_dir, tp, pp, tokens, logging=trace)
+            events = json.loads((self.dir / run_dir / "trace.json").read_text())["traceEvents"]
+            forwards = {event["pid"] for event in events if event.get("cat") == "forward"}
+            self.assertEqual(forwards, set(range(tp * pp)))
             worst = max(worst, self.compare(run_dir, "first", test_invariance.MIXED))
         self.report("one rank, 2 x 1, 2 x 2 and 4 x 1 lanes", worst)
 
@@ -143,6 +149,24 @@ class Resume(test_resume.ResumeTest):
                 got, want = (adapter_weights(self.dir / d, name) for d in (run_dir, "whole"))
                 for tensor, values in want.items():
                     self.assertLessEqual(frobenius(got[tensor], values), WEIGHTS, (name, tensor))
+
+
+class Orders(JobTest):
+    def test_an_urgent_adapter_is_added_and_makes_another_wait(self):
+        def job(run_dir):
+            job = self.tiny_job(run_dir, {"low": {"max_steps": 400, "lora_dropout": 0.1}})
+            job["parallel"]["deployment"] = lanes(2)
+            job["schedule"] = {"max_adapters": 1}
+            return self.write_job(job, f"{run_dir}.yaml")
+
+        self.succeed(run([job("alone")], 2))
+        process = start([job("disturbed")], 2)
+        self.wait_for_step("disturbed", "low", 2)
+        self.drop("disturbed", "urgent", {"adapters": [
+            {"name": "urgent", "dataset": "c", "priority": 5, "max_steps": 20}]})
+        self.assertIn("took 1 more adapters", self.finish(process))
+        self.assertEqual(len(step_metrics(self.dir / "disturbed", "urgent")), 20)
+        self.assert_same_weights("disturbed", "alone", ["low"])
 
 
 class BadInput(JobTest):
