@@ -291,7 +291,7 @@ constexpr ForeignKey foreign_keys[] = {
     {"target_parameters", "", "", "not supported: only plain LoRA is", "false null"},
     {"task_type", "", "", "models are causal language models", "CAUSAL_LM null"},
     {"template", "", "", "scripts/prepare_data.py writes tokens and labels before the run", "null"},
-    {"tensor_parallel_size", "", "", "mpirun -np N says how many devices share the model",
+    {"tensor_parallel_size", "deployment", "tp", "the ranks that mpirun starts share it then",
      "null false"},
     {"test_size", "datasets", "eval_split", "or eval.split for all datasets", ""},
     {"tf32", "", "", "fp32 is computed as fp32", "false null"},

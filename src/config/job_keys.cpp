@@ -38,9 +38,14 @@ constexpr JobKey keys[] = {
     {"run", "peer_timeout", "seconds without a sign of life of a rank that end the job; 0 = off"},
 
     {"parallel", "pipeline_stages", "`auto`: all ranks, one pipeline"},
+    {"parallel", "deployment", "`auto`, or how the model is cut over ranks: `[{tp: 2, pp: 2}]`"},
     {"parallel", "microbatch_tokens", "tokens of a microbatch; `auto`: the fastest that fits"},
     {"parallel", "recompute",
      "`auto`, `none`, `layer` (keep only the layers' inputs); auto: where memory is short"},
+
+    {"deployment", "tp", "lanes that share a stage (tensor parallelism)", "1"},
+    {"deployment", "pp", "stages", "1"},
+    {"deployment", "count", "replicas: 1 so far", "1"},
 
     {"schedule", "policy", "`sequential`, `1f1b`, `mlora`, `balanced`"},
     {"schedule", "packing", "how microbatches are filled: `milp`, `greedy`, `bucketed`"},
@@ -126,6 +131,7 @@ std::string default_of(const YamlNode& root, const JobKey& key) {
 
 std::string shown_section(const std::string& section) {
     if (section == "datasets") return "datasets.NAME";
+    if (section == "deployment") return "parallel.deployment[0]";
     return section == "adapters" ? "adapters, defaults" : section;
 }
 
@@ -149,6 +155,7 @@ std::span<const JobKey> job_keys() {
 
 std::string key_section(const std::string& path) {
     if (path.empty()) return "";
+    if (path.starts_with("parallel.deployment[")) return "deployment";
     const std::string section = path.substr(0, path.find_first_of(".["));
     return section == "defaults" ? "adapters" : section;
 }
@@ -161,6 +168,7 @@ bool is_job_key(const std::string& section, const std::string& key) {
 std::string key_place(const std::string& section, const std::string& key) {
     if (section == "adapters") return cat(key, " of an adapter or of defaults");
     if (section == "datasets") return cat("datasets.NAME.", key);
+    if (section == "deployment") return cat("parallel.deployment[0].", key);
     return section.empty() ? key : cat(section, ".", key);
 }
 

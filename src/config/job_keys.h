@@ -9,7 +9,9 @@ namespace loratrain {
 /// A key of the job file: what readers may ask for (yaml_reader.h), and what `loratrain --keys`
 /// tells.
 struct JobKey {
-    const char* section;  ///< "" = the top level; "datasets", "adapters": of one of them
+    /// "" = the top level; "datasets", "adapters", "deployment": of one of them, the last one those
+    /// in `parallel`.
+    const char* section;
     const char* key;
     const char* meaning;
     /// How the default is told; nullptr = the value of a job that does not say it.
@@ -18,7 +20,8 @@ struct JobKey {
 std::span<const JobKey> job_keys();
 
 /// The section of job_keys() that a section of the file reads: "model", "datasets.math" and
-/// "adapters[2]" without what follows, `defaults` as the adapters. "datasets" alone holds names.
+/// "adapters[2]" without what follows, "parallel.deployment[0]" as "deployment", `defaults` as the
+/// adapters. "datasets" alone holds names.
 std::string key_section(const std::string& path);
 
 bool is_job_key(const std::string& section, const std::string& key);

@@ -28,6 +28,7 @@ std::string job_with_mapping(const JobKey& key) {
     for (const char* name : {"parallel", "schedule", "checkpoint", "eval", "logging"}) {
         if (section == name) text += cat(name, ": {", value, "}\n");
     }
+    if (section == "deployment") text += cat("parallel: {deployment: [{", value, "}]}\n");
     return text;
 }
 
@@ -67,6 +68,8 @@ TEST_F(JobKeys, SectionsComeFromPaths) {
     EXPECT_EQ(key_section("defaults"), "adapters");
     EXPECT_EQ(key_section("adapters[3]"), "adapters");
     EXPECT_EQ(key_section("datasets.v1.0"), "datasets");
+    EXPECT_EQ(key_section("parallel"), "parallel");
+    EXPECT_EQ(key_section("parallel.deployment[2]"), "deployment");
 }
 
 TEST_F(JobKeys, ForeignOnesAreNotOursAndPointToWhatIs) {
