@@ -23,6 +23,7 @@ Plan odd_plan() {
     plan.adapters[2].name = "1e3";
     plan.memory[0].weights = 18446744073709551615U;
     plan.memory[1].engine = 77;
+    plan.model.vocab_size = 300;
     plan.replicas[0].tensor = 2;
     plan.replicas[0].recompute = Recompute::layer;
     plan.replicas.push_back(plan.replicas[0]);
