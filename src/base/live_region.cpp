@@ -12,7 +12,7 @@ bool begins_character(char byte) {
     return (static_cast<unsigned char>(byte) & 0xc0U) != 0x80U;
 }
 
-bool is_control(char byte) {
+bool is_control_byte(char byte) {
     return static_cast<unsigned char>(byte) < 0x20U || byte == 0x7f;
 }
 
@@ -32,7 +32,7 @@ std::string fit_line(std::string_view text, std::size_t columns) {
     std::size_t used = 0;
     for (const char byte : text) {
         if (begins_character(byte) && ++used > columns) break;
-        line += is_control(byte) ? ' ' : byte;
+        line += is_control_byte(byte) ? ' ' : byte;
     }
     return line;
 }

@@ -15,7 +15,7 @@ namespace loratrain {
 namespace {
 
 constexpr std::int64_t elements_at_once = 1 << 20;
-constexpr std::chrono::microseconds between_looks{20};
+constexpr std::chrono::microseconds between_looks_at_sums{20};
 
 /// Calls use(elements of the view, place in the piece, count) for the stretches, each within a row,
 /// of elements [begin, end) of the view, row after row.
@@ -73,7 +73,7 @@ class MpiRankGroup final : public RankGroup {
         MPI_Request request = MPI_REQUEST_NULL;
         MPI_CHECK(start(&request));
         if (quiet_) {
-            quiet_wait({&request, 1}, between_looks);
+            quiet_wait({&request, 1}, between_looks_at_sums);
         } else {
             MPI_CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE));
         }

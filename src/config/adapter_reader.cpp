@@ -40,7 +40,7 @@ std::vector<std::string> module_names() {
     return names;
 }
 
-void read_dataset(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
+void read_dataset_name(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
     const YamlNode* node = section.find("dataset");
     if (node == nullptr) return;
     draft.has_dataset = true;
@@ -148,7 +148,7 @@ void read_warmup(SectionReader& section, AdapterJob& job) {
 /// The keys that `defaults` and every adapter share.
 void read_keys(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
     AdapterJob& job = draft.adapter;
-    read_dataset(section, lookup, draft);
+    read_dataset_name(section, lookup, draft);
     section.read("r", job.r, 1);
     section.read("lora_alpha", job.lora_alpha, above(0.0));
     read_dropout(section, job);

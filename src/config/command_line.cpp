@@ -375,7 +375,7 @@ CommandLine parse_bench(const Words& words) {
     return line;
 }
 
-bool contains(const Words& words, const char* word) {
+bool has_word(const Words& words, const char* word) {
     return std::find(words.begin(), words.end(), word) != words.end();
 }
 
@@ -384,15 +384,15 @@ bool contains(const Words& words, const char* word) {
 CommandLine parse_command_line(int argc, const char* const* argv) {
     const Words words(argv + std::min(argc, 1), argv + argc);
     CommandLine line;
-    if (contains(words, "--help") || contains(words, "-h")) {
+    if (has_word(words, "--help") || has_word(words, "-h")) {
         line.command = Command::help;
         return line;
     }
-    if (contains(words, "--keys")) {
+    if (has_word(words, "--keys")) {
         line.command = Command::keys;
         return line;
     }
-    if (contains(words, "--version")) {
+    if (has_word(words, "--version")) {
         line.command = Command::version;
         return line;
     }

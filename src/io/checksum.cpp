@@ -18,7 +18,7 @@ constexpr std::size_t stripe = 32;
 static_assert(std::endian::native == std::endian::little, "XXH64 reads little-endian words");
 
 template <class Word>
-std::uint64_t load(const unsigned char* bytes) {
+std::uint64_t load_word(const unsigned char* bytes) {
     Word word;
     std::memcpy(&word, bytes, sizeof(word));
     return word;
@@ -34,16 +34,16 @@ std::uint64_t merge(std::uint64_t hash, std::uint64_t lane) {
 
 void take_stripe(std::uint64_t* lanes, const unsigned char* bytes) {
     for (std::size_t i = 0; i < 4; ++i) {
-        lanes[i] = mix(lanes[i], load<std::uint64_t>(bytes + 8 * i));
+        lanes[i] = mix(lanes[i], load_word<std::uint64_t>(bytes + 8 * i));
     }
 }
 
 std::uint64_t take_tail(std::uint64_t hash, const unsigned char* bytes, std::size_t count) {
     for (; count >= 8; bytes += 8, count -= 8) {
-        hash = std::rotl(hash ^ mix(0, load<std::uint64_t>(bytes)), 27) * prime1 + prime4;
+        hash = std::rotl(hash ^ mix(0, load_word<std::uint64_t>(bytes)), 27) * prime1 + prime4;
     }
     if (count >= 4) {
-        hash = std::rotl(hash ^ (load<std::uint32_t>(bytes) * prime1), 23) * prime2 + prime3;
+        hash = std::rotl(hash ^ (load_word<std::uint32_t>(bytes) * prime1), 23) * prime2 + prime3;
         bytes += 4;
         count -= 4;
     }

@@ -37,7 +37,7 @@ std::string list_text(const Names& names) {
 }
 
 /// PEFT and its readers expect a whole alpha to be written as an integer.
-Json number(double value) {
+Json whole_or_real(double value) {
     if (value == std::floor(value) && std::abs(value) < 1e9) return std::llround(value);
     return value;
 }
@@ -131,7 +131,7 @@ std::string peft_config_text(const AdapterJob& adapter,
                    {"init_lora_weights", true},
                    {"layers_pattern", nullptr},
                    {"layers_to_transform", nullptr},
-                   {"lora_alpha", number(adapter.lora_alpha)},
+                   {"lora_alpha", whole_or_real(adapter.lora_alpha)},
                    {"lora_bias", false},
                    {"lora_dropout", adapter.lora_dropout},
                    {"modules_to_save", nullptr},

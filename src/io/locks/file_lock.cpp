@@ -15,7 +15,7 @@ namespace loratrain {
 
 namespace {
 
-std::string read_holder(int descriptor) {
+std::string holder_text(int descriptor) {
     std::array<char, 128> text{};
     const ssize_t got = ::pread(descriptor, text.data(), text.size() - 1, 0);
     return got > 0 ? text.data() : "";
@@ -42,13 +42,13 @@ FileLock::FileLock(const std::string& path, const std::string& what) {
                          "check the directory and its permissions");
     }
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
-        left_behind_ = read_holder(descriptor_);
+        left_behind_ = holder_text(descriptor_);
         write_holder(descriptor_);
         return;
     }
     const int error = errno;
     const std::string reason = system_reason();
-    const std::string holder = read_holder(descriptor_);
+    const std::string holder = holder_text(descriptor_);
     ::close(descriptor_);
     descriptor_ = -1;
     if (error == EWOULDBLOCK) throw in_use(path, what, holder);

@@ -13,7 +13,7 @@ namespace loratrain {
 
 namespace {
 
-std::optional<double> number(const OrderedJson& object, const char* key) {
+std::optional<double> number_at(const OrderedJson& object, const char* key) {
     const auto found = object.find(key);
     if (found == object.end()) return std::nullopt;
     if (found->is_null()) return std::numeric_limits<double>::quiet_NaN();
@@ -29,20 +29,20 @@ void keep_smallest(std::optional<double>& best, double value) {
 
 std::optional<MetricsRow> metrics_row(std::string_view line) {
     const auto json = parse_json_or_discard(line);
-    const std::optional<double> step = json.is_object() ? number(json, "step") : std::nullopt;
+    const std::optional<double> step = json.is_object() ? number_at(json, "step") : std::nullopt;
     if (!step || !json["step"].is_number_integer()) return std::nullopt;
     if (*step < 0 || *step > std::numeric_limits<std::int32_t>::max()) return std::nullopt;
     MetricsRow row;
     row.step = static_cast<std::int32_t>(*step);
-    row.epoch = number(json, "epoch");
-    row.loss = number(json, "loss");
-    row.grad_norm = number(json, "grad_norm");
-    row.learning_rate = number(json, "learning_rate");
-    row.tokens = number(json, "tokens");
-    row.tokens_per_second = number(json, "tokens_per_second");
-    row.elapsed_seconds = number(json, "elapsed_seconds");
-    row.eval_loss = number(json, "eval_loss");
-    row.eval_exact_match = number(json, "eval_exact_match");
+    row.epoch = number_at(json, "epoch");
+    row.loss = number_at(json, "loss");
+    row.grad_norm = number_at(json, "grad_norm");
+    row.learning_rate = number_at(json, "learning_rate");
+    row.tokens = number_at(json, "tokens");
+    row.tokens_per_second = number_at(json, "tokens_per_second");
+    row.elapsed_seconds = number_at(json, "elapsed_seconds");
+    row.eval_loss = number_at(json, "eval_loss");
+    row.eval_exact_match = number_at(json, "eval_exact_match");
     return row;
 }
 

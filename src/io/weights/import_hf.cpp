@@ -29,7 +29,8 @@ bool is_importable(const std::string& dtype) {
     return dtype == "F32" || dtype == "BF16" || dtype == "F16";
 }
 
-void check_tensor(const HfShards& shards, const BaseTensor& tensor, CappedProblems& problems) {
+void check_source_tensor(const HfShards& shards, const BaseTensor& tensor,
+                         CappedProblems& problems) {
     const SafetensorsEntry& entry = shards.entry(tensor.name);
     if (entry.shape != tensor.shape) {
         problems.add(shards.where(tensor.name),
@@ -75,7 +76,7 @@ void check_weights(const HfShards& shards, const ModelSpec& spec,
     for (const BaseTensor& tensor : tensors) {
         expected.push_back(tensor.name);
         if (shards.has(tensor.name)) {
-            check_tensor(shards, tensor, problems);
+            check_source_tensor(shards, tensor, problems);
         } else {
             problems.add(dir + ":" + tensor.name, "tensor is missing",
                          "the download is incomplete, or config.json belongs to another model");

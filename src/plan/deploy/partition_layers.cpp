@@ -9,7 +9,8 @@ namespace loratrain {
 
 namespace {
 
-std::vector<StagePlan> split(std::int32_t layers, std::int32_t stages, std::int32_t last_layers) {
+std::vector<StagePlan> split_layers(std::int32_t layers, std::int32_t stages,
+                                    std::int32_t last_layers) {
     std::vector<StagePlan> result(static_cast<std::size_t>(stages));
     const std::int32_t others = stages - 1;
     std::int32_t first = 0;
@@ -45,10 +46,10 @@ std::pair<double, double> badness(const std::vector<StagePlan>& stages, const Co
 std::vector<StagePlan> partition_layers(std::int32_t layers, std::int32_t stages,
                                         const CostModel& costs, const MicrobatchLoad& load,
                                         Recompute recompute) {
-    if (stages == 1) return split(layers, 1, layers);
-    std::vector<StagePlan> best = split(layers, stages, 1);
+    if (stages == 1) return split_layers(layers, 1, layers);
+    std::vector<StagePlan> best = split_layers(layers, stages, 1);
     for (std::int32_t last = 2; last <= layers - (stages - 1); ++last) {
-        std::vector<StagePlan> candidate = split(layers, stages, last);
+        std::vector<StagePlan> candidate = split_layers(layers, stages, last);
         if (badness(candidate, costs, load, recompute) < badness(best, costs, load, recompute)) {
             best = std::move(candidate);
         }

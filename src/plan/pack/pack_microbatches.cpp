@@ -29,7 +29,7 @@ std::size_t first_fit_count(std::span<const PackItem> items, std::int64_t capaci
     return room.size();
 }
 
-std::vector<std::size_t> longest_first(std::span<const PackItem> items) {
+std::vector<std::size_t> longest_items_first(std::span<const PackItem> items) {
     std::vector<std::size_t> order(items.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -45,7 +45,7 @@ std::optional<BinOf> balance(std::span<const PackItem> items, std::int64_t capac
     std::priority_queue<Load, std::vector<Load>, std::greater<>> lightest;
     for (std::size_t bin = 0; bin < bins; ++bin) lightest.emplace(0, bin);
     BinOf bin_of(items.size());
-    for (const std::size_t item : longest_first(items)) {
+    for (const std::size_t item : longest_items_first(items)) {
         const auto [load, bin] = lightest.top();
         lightest.pop();
         const std::int64_t tokens = load + items[item].tokens();

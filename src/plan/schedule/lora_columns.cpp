@@ -10,7 +10,7 @@ namespace loratrain {
 namespace {
 
 /// Columns of all the job's adapters side by side; false where they are not few enough.
-bool lasting_columns(const Job& job, const ReplicaView& view, LoraColumns& columns) {
+bool find_lasting_columns(const Job& job, const ReplicaView& view, LoraColumns& columns) {
     if (view.plan.backend != BackendKind::cuda) return false;
     std::int32_t next = 0;
     for (std::size_t a = 0; a < job.adapters.size() && next <= free_columns; ++a) {
@@ -28,7 +28,7 @@ bool lasting_columns(const Job& job, const ReplicaView& view, LoraColumns& colum
 LoraColumns lora_columns(const Job& job, const ReplicaView& view,
                          std::span<const Segment> segments) {
     LoraColumns columns;
-    columns.augmented = lasting_columns(job, view, columns);
+    columns.augmented = find_lasting_columns(job, view, columns);
     if (columns.augmented) {
         for (const Segment& segment : segments) {
             columns.first.push_back(columns.lasting[index(segment.adapter)]);

@@ -7,7 +7,7 @@
 namespace loratrain::test {
 namespace {
 
-constexpr AdapterId first{0};
+constexpr AdapterId lone{0};
 
 /// One lane of several, which never sums.
 class QuietGroup final : public RankGroup {
@@ -57,7 +57,7 @@ void expect_cuts_of_the_whole(SmallCase test_case, std::int32_t count) {
     const auto backend = make_backend("cpu", {1, 0});
     const AdapterBank whole(test_case.job, only_replica(test_case.plan),
                             test_case.plan.replicas[0].stages[0], *backend);
-    const auto want = whole.download(first, AdapterBank::Part::parameters);
+    const auto want = whole.download(lone, AdapterBank::Part::parameters);
     test_case.job.parallel.deployment = {{count, 1, 1}};
     test_case.cluster.ranks = count;
     test_case.make_plan_again();
@@ -72,7 +72,7 @@ void expect_cuts_of_the_whole(SmallCase test_case, std::int32_t count) {
                                    {lane, count});
         const auto placed = layout.tensors(AdapterBank::Part::parameters);
         const auto expect_cut = [&] {
-            const auto got = bank.download(first, AdapterBank::Part::parameters);
+            const auto got = bank.download(lone, AdapterBank::Part::parameters);
             ASSERT_EQ(got.size(), want.size());
             for (std::size_t i = 0; i < got.size(); ++i) {
                 EXPECT_EQ(got[i].values, cut_out(placed[i].cut, want[i].values)) << got[i].name;
@@ -82,16 +82,16 @@ void expect_cuts_of_the_whole(SmallCase test_case, std::int32_t count) {
         expect_cut();
         auto other = want;
         for (NamedTensor& tensor : other) tensor.values.assign(tensor.values.size(), 7.0F);
-        bank.upload_cut(first, AdapterBank::Part::parameters, other);
-        EXPECT_EQ(norm(flat(bank.download(first, AdapterBank::Part::parameters))),
-                  7.0 * std::sqrt(static_cast<double>(bank.parameters(first))));
-        bank.upload_cut(first, AdapterBank::Part::parameters, want);
+        bank.upload_cut(lone, AdapterBank::Part::parameters, other);
+        EXPECT_EQ(norm(flat(bank.download(lone, AdapterBank::Part::parameters))),
+                  7.0 * std::sqrt(static_cast<double>(bank.parameters(lone))));
+        bank.upload_cut(lone, AdapterBank::Part::parameters, want);
         expect_cut();
-        EXPECT_EQ(bank.slot(first, 1, Linear::o).dropout_column, lane * 32 / count);
-        EXPECT_EQ(bank.slot(first, 1, Linear::down).dropout_column, lane * 64 / count);
-        EXPECT_EQ(bank.slot(first, 1, Linear::q).dropout_column, 0);
-        EXPECT_EQ(bank.slot(first, 1, Linear::q).dropout_key,
-                  whole.slot(first, 1, Linear::q).dropout_key);
+        EXPECT_EQ(bank.slot(lone, 1, Linear::o).dropout_column, lane * 32 / count);
+        EXPECT_EQ(bank.slot(lone, 1, Linear::down).dropout_column, lane * 64 / count);
+        EXPECT_EQ(bank.slot(lone, 1, Linear::q).dropout_column, 0);
+        EXPECT_EQ(bank.slot(lone, 1, Linear::q).dropout_key,
+                  whole.slot(lone, 1, Linear::q).dropout_key);
     }
 }
 
@@ -109,7 +109,7 @@ TEST(LaneBank, StartsWithItsPartOfAFile) {
                      test_case.plan.replicas[0].stages[0], *backend);
     fill_factors(test_case.job, bank);
     write_adapter(folder.path(), test_case.job.adapters[0], "base",
-                  bank.download(first, AdapterBank::Part::parameters));
+                  bank.download(lone, AdapterBank::Part::parameters));
     test_case.job.adapters[0].init_from = folder.path();
     for (const std::int32_t count : {2, 4}) expect_cuts_of_the_whole(test_case, count);
 }

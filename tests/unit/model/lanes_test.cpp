@@ -21,7 +21,7 @@ ModelSpec shared_model() {
     return model;
 }
 
-std::vector<AdapterJob> mixed_adapters() {
+std::vector<AdapterJob> adapters_of_all_kinds() {
     std::vector<AdapterJob> adapters{small_adapter("half", 4, 0.5), small_adapter("none", 3),
                                      small_adapter("some", 5, 0.2)};
     adapters[1].targets = {true, false, true, true, false, true, true};
@@ -162,7 +162,7 @@ constexpr double tolerance = 5e-6;
 TEST(Lanes, ComputeWhatOneRankDoes) {
     for (const std::int32_t count : {2, 4}) {
         SCOPED_TRACE(count);
-        Lanes lanes({shared_model(), mixed_adapters()}, count);
+        Lanes lanes({shared_model(), adapters_of_all_kinds()}, count);
         lanes.expect_as_whole(tolerance);
         lanes.expect_memory_as_planned();
     }
@@ -174,7 +174,7 @@ TEST(Lanes, OneKeyValueHeadOnAllLanes) {
     model.tie_word_embeddings = true;
     for (const std::int32_t count : {2, 4}) {
         SCOPED_TRACE(count);
-        Lanes lanes({model, mixed_adapters()}, count);
+        Lanes lanes({model, adapters_of_all_kinds()}, count);
         lanes.expect_as_whole(tolerance);
         lanes.expect_memory_as_planned();
     }
@@ -186,21 +186,21 @@ TEST(Lanes, QueryAndKeyNormsAndBiases) {
     model.qkv_bias = model.o_bias = model.mlp_bias = true;
     for (const std::int32_t count : {2, 4}) {
         SCOPED_TRACE(count);
-        Lanes lanes({model, mixed_adapters()}, count);
+        Lanes lanes({model, adapters_of_all_kinds()}, count);
         lanes.expect_as_whole(tolerance);
         lanes.expect_memory_as_planned();
     }
 }
 
 TEST(Lanes, BySegmentAndRecomputed) {
-    SmallCase test_case(shared_model(), mixed_adapters());
+    SmallCase test_case(shared_model(), adapters_of_all_kinds());
     test_case.plan.replicas[0].pad_columns = 0;
     test_case.plan.replicas[0].recompute = Recompute::layer;
     Lanes(test_case, 4).expect_as_whole(tolerance);
 }
 
 TEST(Lanes, StagedBf16) {
-    Lanes lanes({shared_model(), mixed_adapters(), 1, Precision::bf16}, 2);
+    Lanes lanes({shared_model(), adapters_of_all_kinds(), 1, Precision::bf16}, 2);
     lanes.expect_as_whole(tolerance);
     lanes.expect_memory_as_planned();
 }

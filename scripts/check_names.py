@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Checks that the sources of a module name different things differently in their anonymous namespaces.
+
+  check_names.py      exit code 1 and a line for each name that two sources of a module share
+
+The default build compiles sources of a module together (LORATRAIN_UNITY), a few at a time and others
+whenever a file is added: there a shared name is an error, or an overload that nobody meant.
+"""
+from __future__ import annotations
+
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+COMPILED_ALONE = {"src/backend", "src/report/timeline_svg.cpp"}
+OPENING, CLOSING = "namespace {", "}  // namespace"
+DECLARATIONS = [re.compile(pattern) for pattern in (
+    r"(?:constexpr|const|inline|thread_local|static) [^=;({]*?\b(\w+)(?:\[[^\]]*\])?\s*[={;]",
+    r"(?:class|struct|enum class|enum) (\w+)",
+    r"using (\w+) =",
+    r"[\w:<>,&*\s\[\]]+?[\s&*](\w+)\(",
+)]
+
+
+def declared_names(text: str) -> set[str]:
+    """Names that start a declaration at the margin inside an anonymous namespace."""
+    names, inside = set(), False
+    for line in text.splitlines():
+        if line in (OPENING, CLOSING):
+            inside = line == OPENING
+        elif inside and line[:1].isalpha():
+            match = next(filter(None, (pattern.match(line) for pattern in DECLARATIONS)), None)
+            if match:
+                names.add(match.group(1))
+    return names
+
+
+def shared_names(module: Path) -> list[str]:
+    """One line for each name of several sources; the same alias of a type is no problem."""
+    users: dict[str, list[str]] = defaultdict(list)
+    aliases: dict[str, set[str]] = defaultdict(set)
+    for path in sorted(module.rglob("*.cpp")):
+        name = path.relative_to(ROOT).as_posix()
+        if any(name == alone or name.startswith(alone + "/") for alone in COMPILED_ALONE):
+            continue
+        text = path.read_text()
+        for declared in declared_names(text):
+            users[declared].append(name)
+            alias = re.search(rf"^using {declared} = .*$", text, re.MULTILINE)
+            aliases[declared].add(alias.group() if alias else name)
+    return [f"{name}: in an anonymous namespace of {', '.join(files)}; name them apart or share it"
+            for name, files in sorted(users.items()) if len(files) > 1 and len(aliases[name]) > 1]
+
+
+def main() -> int:
+    lines = [line for module in sorted((ROOT / "src").iterdir()) if module.is_dir()
+             for line in shared_names(module)]
+    print("\n".join(lines) or "no name is used twice")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
