@@ -91,22 +91,23 @@ class Evening {
         std::int64_t larger = 0;  ///< cost of the costlier of both bins afterwards
     };
 
+    /// The exchange that leaves the least, the first of equally good ones in the order of bins and
+    /// of the items in them.
     bool improve() {
         const auto top = static_cast<std::size_t>(
-            std::max_element(load_.begin(), load_.end(),
-                             [](const auto& a, const auto& b) { return a.cost < b.cost; }) -
-            load_.begin());
+            std::max_element(load_.begin(), load_.end(), cheaper) - load_.begin());
         if (load_[top].cost - mean_ <= mean_ / nearly_even) return false;
+        count_considered(top);
+        const auto cheapest = static_cast<std::size_t>(
+            std::min_element(load_.begin(), load_.end(), cheaper) - load_.begin());
         Exchange best;
         best.larger = load_[top].cost;
+        Exchange reachable = best;
+        consider_bin(top, cheapest, reachable);
         for (std::size_t other = 0; other < bins_.size(); ++other) {
-            if (other == top) continue;
-            for (const std::int32_t give : bins_[top]) {
-                if (bins_[top].size() > 1) consider(top, {other, give, -1, 0}, best);
-                for (const std::int32_t back : bins_[other]) {
-                    consider(top, {other, give, back, 0}, best);
-                }
-            }
+            const std::int64_t least = (load_[top].cost + load_[other].cost + 1) / 2;
+            if (other == top || least > reachable.larger || least >= best.larger) continue;
+            consider_bin(top, other, best);
         }
         if (best.give < 0) return false;
         remove(top, best.give);
@@ -118,18 +119,37 @@ class Evening {
         return true;
     }
 
-    void consider(std::size_t top, Exchange exchange, Exchange& best) {
-        ++considered_;
+    static bool cheaper(const PackSize& a, const PackSize& b) { return a.cost < b.cost; }
+
+    /// All exchanges of the bin count, those too that bounds leave out.
+    void count_considered(std::size_t top) {
+        const std::int64_t given = std::ssize(bins_[top]);
+        const std::int64_t moves = given > 1 ? std::ssize(bins_) - 1 : 0;
+        considered_ += given * (moves + std::ssize(items_) - given);
+    }
+
+    void consider_bin(std::size_t top, std::size_t other, Exchange& best) const {
+        if (other == top) return;
+        for (const std::int32_t give : bins_[top]) {
+            if (bins_[top].size() > 1) consider(top, {other, give, -1, 0}, best);
+            for (const std::int32_t back : bins_[other]) {
+                consider(top, {other, give, back, 0}, best);
+            }
+        }
+    }
+
+    void consider(std::size_t top, Exchange exchange, Exchange& best) const {
         const PackSize none;
         const PackSize& give = item(exchange.give);
         const PackSize& back = exchange.back < 0 ? none : item(exchange.back);
         const std::int64_t moved = give.cost - back.cost;
         if (moved <= 0) return;
+        exchange.larger = std::max(load_[top].cost - moved, load_[exchange.other].cost + moved);
+        if (exchange.larger >= best.larger) return;
         const std::int64_t tokens = give.tokens - back.tokens;
         if (load_[exchange.other].tokens + tokens > capacity_) return;
         if (load_[top].tokens - tokens > capacity_) return;
-        exchange.larger = std::max(load_[top].cost - moved, load_[exchange.other].cost + moved);
-        if (exchange.larger < best.larger) best = exchange;
+        best = exchange;
     }
 
     Bins sorted() {

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <numeric>
+#include <span>
 
 #include "plan/pack/pack_variants.h"
 #include "plan/pack/subset_sum.h"
@@ -18,115 +18,146 @@ class Stream {
   public:
     Stream(const BlockItems& block, const std::vector<Portion>& portions, std::int64_t target)
         : block_(block), target_(target) {
-        for (const Portion& portion : portions) {
-            std::vector<std::int32_t>& pool = pools_.emplace_back(portion.items);
-            std::stable_sort(pool.begin(), pool.end(), [&](std::int32_t a, std::int32_t b) {
-                return block.item(a).cost > block.item(b).cost;
-            });
+        std::int32_t adapters = 0;
+        for (const BlockBatch& batch : block.batches) {
+            adapters = std::max(adapters, number(batch.adapter) + 1);
         }
+        held_.assign(static_cast<std::size_t>(adapters), none);
+        for (const Portion& portion : portions) pools_.push_back(pool_of(portion));
     }
 
     Bins run() {
         for (std::size_t p = 0; p < pools_.size(); ++p) {
-            while (!pools_[p].empty()) next_bin(p);
+            while (!pools_[p].entries.empty()) next_bin(p);
         }
         return std::move(bins_);
     }
 
   private:
-    using Pool = std::vector<std::int32_t>;  ///< what is left of a portion, costly first
+    static constexpr std::int32_t none = -1;
+
+    struct Entry {
+        std::int64_t cost = 0;
+        std::int64_t tokens = 0;
+        std::int32_t item = 0;
+        std::int32_t batch = 0;
+    };
+    /// What is left of a portion.
+    struct Pool {
+        std::vector<Entry> entries;  ///< costly first
+        std::int64_t cost = 0;       ///< sums
+        std::int64_t tokens = 0;
+    };
+    using Places = std::vector<std::size_t>;  ///< in a pool, ascending
+
+    Pool pool_of(const Portion& portion) const {
+        Pool pool;
+        for (const std::int32_t i : portion.items) {
+            const BlockItem& item = block_.item(i);
+            pool.entries.push_back({item.cost, item.tokens, i, item.batch});
+            pool.cost += item.cost;
+            pool.tokens += item.tokens;
+        }
+        std::stable_sort(pool.entries.begin(), pool.entries.end(),
+                         [](const Entry& a, const Entry& b) { return a.cost > b.cost; });
+        return pool;
+    }
 
     void next_bin(std::size_t p) {
-        bins_.emplace_back();
-        cost_ = tokens_ = 0;
-        batches_.clear();
+        open_bin();
         if (!rest_fits(pools_[p])) {
-            Pool taken{pools_[p].front()};
-            put(taken.front());
-            remove(pools_[p], taken);
+            put(pools_[p].entries.front());
+            remove(pools_[p], {0});
             top_up(pools_[p]);
             return;
         }
-        for (const std::int32_t item : pools_[p]) put(item);
-        pools_[p].clear();
-        for (std::size_t next = p + 1; next < pools_.size() && pools_[next - 1].empty(); ++next) {
+        for (const Entry& entry : pools_[p].entries) put(entry);
+        pools_[p] = {};
+        for (std::size_t next = p + 1; next < pools_.size() && pools_[next - 1].entries.empty();
+             ++next) {
             top_up(pools_[next]);
         }
     }
 
+    void open_bin() {
+        if (!bins_.empty()) {
+            for (const std::int32_t i : bins_.back()) held_of(block_.item(i).batch) = none;
+        }
+        bins_.emplace_back();
+        cost_ = tokens_ = 0;
+    }
+
     bool rest_fits(const Pool& pool) const {
-        std::int64_t cost = 0;
-        std::int64_t tokens = 0;
-        for (const std::int32_t item : pool) {
-            cost += block_.item(item).cost;
-            tokens += block_.item(item).tokens;
+        return pool.cost <= target_ + target_ / slightly_above && pool.tokens <= block_.capacity;
+    }
+
+    std::int32_t& held_of(std::int32_t batch) { return held_[index(block_.batch(batch).adapter)]; }
+
+    void put(const Entry& entry) {
+        bins_.back().push_back(entry.item);
+        cost_ += entry.cost;
+        tokens_ += entry.tokens;
+        held_of(entry.batch) = entry.batch;
+    }
+
+    static void remove(Pool& pool, const Places& places) {
+        if (places.empty()) return;
+        std::size_t to = places.front();
+        for (std::size_t i = 0; i < places.size(); ++i) {
+            const Entry& taken = pool.entries[places[i]];
+            pool.cost -= taken.cost;
+            pool.tokens -= taken.tokens;
+            const std::size_t end = i + 1 < places.size() ? places[i + 1] : pool.entries.size();
+            for (std::size_t from = places[i] + 1; from < end; ++from) {
+                pool.entries[to++] = pool.entries[from];
+            }
         }
-        return cost <= target_ + target_ / slightly_above && tokens <= block_.capacity;
+        pool.entries.resize(to);
     }
 
-    void put(std::int32_t item) {
-        bins_.back().push_back(item);
-        cost_ += block_.item(item).cost;
-        tokens_ += block_.item(item).tokens;
-        const std::int32_t batch = block_.item(item).batch;
-        if (std::find(batches_.begin(), batches_.end(), batch) == batches_.end()) {
-            batches_.push_back(batch);
-        }
-    }
+    bool fits(const Entry& entry) const { return tokens_ + entry.tokens <= block_.capacity; }
 
-    static void remove(Pool& pool, const Pool& taken) {
-        std::erase_if(pool, [&](std::int32_t item) {
-            return std::find(taken.begin(), taken.end(), item) != taken.end();
-        });
-    }
-
-    bool fits(std::int32_t item) const {
-        return tokens_ + block_.item(item).tokens <= block_.capacity;
-    }
-
-    /// The open microbatch holds no other batch of the item's adapter.
-    bool may_join(std::int32_t item) const {
-        const std::int32_t batch = block_.item(item).batch;
-        return std::all_of(batches_.begin(), batches_.end(), [&](std::int32_t other) {
-            return other == batch || block_.batch(other).adapter != block_.batch(batch).adapter;
-        });
+    /// The open microbatch holds no other batch of the entry's adapter.
+    bool may_join(const Entry& entry) {
+        const std::int32_t held = held_of(entry.batch);
+        return held == none || held == entry.batch;
     }
 
     /// Adds what brings the open microbatch nearest to the target: costly samples while they are
     /// small beside what is missing, then the best sum of some.
     void top_up(Pool& pool) {
         if (cost_ >= target_ - target_ / nearly_equal) return;
-        Pool eligible;
-        for (const std::int32_t item : pool) {
-            if (fits(item) && may_join(item)) eligible.push_back(item);
+        eligible_.clear();
+        for (std::size_t i = 0; i < pool.entries.size(); ++i) {
+            if (fits(pool.entries[i]) && may_join(pool.entries[i])) eligible_.push_back(i);
         }
-        Pool taken;
+        Places taken;
         std::size_t next = 0;
-        while (eligible.size() - next > most_samples_summed &&
-               4 * block_.item(eligible[next]).cost <= target_ - cost_ && fits(eligible[next])) {
-            taken.push_back(eligible[next]);
-            put(eligible[next++]);
+        for (; eligible_.size() - next > most_samples_summed; ++next) {
+            const Entry& entry = pool.entries[eligible_[next]];
+            if (4 * entry.cost > target_ - cost_ || !fits(entry)) break;
+            taken.push_back(eligible_[next]);
+            put(entry);
         }
-        eligible.erase(eligible.begin(), eligible.begin() + static_cast<std::ptrdiff_t>(next));
-        add_nearest(eligible, taken);
+        add_nearest(pool, std::span(eligible_).subspan(next), taken);
         remove(pool, taken);
     }
 
-    void add_nearest(const Pool& eligible, Pool& taken) {
+    void add_nearest(const Pool& pool, std::span<const std::size_t> eligible, Places& taken) {
         const std::size_t count = std::min(eligible.size(), most_samples_summed);
-        Pool summed;
+        Places summed;
         std::vector<std::int64_t> costs;
         for (std::size_t i = 0; i < count; ++i) {
             summed.push_back(eligible[i * eligible.size() / count]);
-            costs.push_back(block_.item(summed.back()).cost);
+            costs.push_back(pool.entries[summed.back()].cost);
         }
         const std::int64_t missing = target_ - cost_;
         for (const std::int32_t at :
              nearest_subset(costs, missing, missing + target_ / most_above, resolution)) {
-            const std::int32_t item = summed[static_cast<std::size_t>(at)];
-            if (!fits(item)) continue;
-            taken.push_back(item);
-            put(item);
+            const std::size_t place = summed[static_cast<std::size_t>(at)];
+            if (!fits(pool.entries[place])) continue;
+            taken.push_back(place);
+            put(pool.entries[place]);
         }
     }
 
@@ -136,7 +167,8 @@ class Stream {
     Bins bins_;
     std::int64_t cost_ = 0;  ///< of the last bin
     std::int64_t tokens_ = 0;
-    std::vector<std::int32_t> batches_;  ///< that the last bin holds
+    std::vector<std::int32_t> held_;  ///< per adapter: the batch that the last bin holds of it
+    Places eligible_;
 };
 
 }  // namespace

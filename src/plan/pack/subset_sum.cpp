@@ -46,18 +46,60 @@ class SumSet {
     std::vector<std::uint64_t> fresh_;
 };
 
-/// Per sum 0 .. most: the first value that completes it from a sum of earlier values.
-std::vector<std::int32_t> reach(std::span<const std::int64_t> values, std::int64_t unit,
-                                std::size_t most) {
-    std::vector<std::int32_t> completed_by(most + 1, unreached);
-    SumSet sums(most);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        const auto value = static_cast<std::size_t>((values[i] + unit - 1) / unit);
-        if (value > most) continue;
-        sums.add(value, [&](std::size_t sum) { completed_by[sum] = static_cast<std::int32_t>(i); });
+/// Sums 0 .. most that subsets have, in units.
+class Reach {
+  public:
+    Reach(std::span<const std::int64_t> values, std::int64_t unit, std::size_t most,
+          std::int64_t target)
+        : values_(values), unit_(unit), target_(target), completed_by_(most + 1, unreached) {
+        SumSet sums(most);
+        const std::size_t wished = nearest_of_all();
+        for (std::size_t i = 0; i < values.size() && !has(wished); ++i) {
+            const std::size_t value = in_units(i);
+            if (value > most) continue;
+            sums.add(value,
+                     [&](std::size_t sum) { completed_by_[sum] = static_cast<std::int32_t>(i); });
+        }
     }
-    return completed_by;
-}
+
+    /// The sum nearest to the target, the least of equally near ones, as positions.
+    std::vector<std::int32_t> nearest() const {
+        std::size_t best = 0;
+        for (std::size_t sum = 1; sum < completed_by_.size(); ++sum) {
+            if (has(sum) && distance(sum) < distance(best)) best = sum;
+        }
+        std::vector<std::int32_t> chosen;
+        while (best > 0) {
+            chosen.push_back(completed_by_[best]);
+            best -= in_units(static_cast<std::size_t>(chosen.back()));
+        }
+        std::reverse(chosen.begin(), chosen.end());
+        return chosen;
+    }
+
+  private:
+    std::size_t in_units(std::size_t i) const {
+        return static_cast<std::size_t>((values_[i] + unit_ - 1) / unit_);
+    }
+    bool has(std::size_t sum) const { return sum == 0 || completed_by_[sum] != unreached; }
+    std::int64_t distance(std::size_t sum) const {
+        return std::abs(static_cast<std::int64_t>(sum) * unit_ - target_);
+    }
+
+    /// What nearest() would find if every sum were reached.
+    std::size_t nearest_of_all() const {
+        const auto last = static_cast<std::int64_t>(completed_by_.size()) - 1;
+        const auto below =
+            static_cast<std::size_t>(std::clamp<std::int64_t>(target_ / unit_, 0, last));
+        const std::size_t above = std::min(below + 1, completed_by_.size() - 1);
+        return distance(above) < distance(below) ? above : below;
+    }
+
+    std::span<const std::int64_t> values_;
+    std::int64_t unit_;
+    std::int64_t target_;
+    std::vector<std::int32_t> completed_by_;  ///< per sum: the first value that completes it
+};
 
 }  // namespace
 
@@ -65,24 +107,7 @@ std::vector<std::int32_t> nearest_subset(std::span<const std::int64_t> values, s
                                          std::int64_t most, std::int64_t resolution) {
     if (most <= 0) return {};
     const std::int64_t unit = (most + resolution - 1) / resolution;
-    const std::vector<std::int32_t> completed_by =
-        reach(values, unit, static_cast<std::size_t>(most / unit));
-    std::int64_t best = 0;
-    for (std::size_t sum = 1; sum < completed_by.size(); ++sum) {
-        const auto total = static_cast<std::int64_t>(sum) * unit;
-        if (completed_by[sum] == unreached) continue;
-        if (std::abs(total - target) < std::abs(best * unit - target)) {
-            best = static_cast<std::int64_t>(sum);
-        }
-    }
-    std::vector<std::int32_t> chosen;
-    while (best > 0) {
-        const std::int32_t value = completed_by[static_cast<std::size_t>(best)];
-        chosen.push_back(value);
-        best -= (values[static_cast<std::size_t>(value)] + unit - 1) / unit;
-    }
-    std::reverse(chosen.begin(), chosen.end());
-    return chosen;
+    return Reach(values, unit, static_cast<std::size_t>(most / unit), target).nearest();
 }
 
 }  // namespace loratrain
