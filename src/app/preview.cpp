@@ -68,8 +68,9 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, co
     log::block("datasets\n" + describe_datasets(job, inputs.files));
     log::block(describe(job, plan, planned.report, inputs.infos));
     log::block(describe(plan, prediction, planning_seconds));
-    log::block(describe(compare_policies(job, model, inputs.infos, cluster, rounds_played),
-                        job.schedule.policy));
+    log::block(
+        describe(compare_policies(job, model, inputs.infos, cluster, rounds_played, prediction),
+                 job.schedule.policy));
     if (dir.empty()) return;
     write_pictures(dir, job, plan, prediction.start);
     log::info(cat("wrote ", dir, "/timeline.svg and ", dir, "/", trace_file_name));

@@ -169,11 +169,16 @@ Prediction predict(const Job& job, const Plan& plan, std::span<const DatasetInfo
 
 std::vector<PolicyPrediction> compare_policies(const Job& job, const ModelSpec& model,
                                                std::span<const DatasetInfo> datasets,
-                                               const Cluster& cluster, std::int32_t rounds) {
+                                               const Cluster& cluster, std::int32_t rounds,
+                                               const Prediction& own) {
     std::vector<PolicyPrediction> results;
     Job other = job;
     for (const SchedulePolicy policy : {SchedulePolicy::sequential, SchedulePolicy::one_f_one_b,
                                         SchedulePolicy::mlora, SchedulePolicy::balanced}) {
+        if (policy == job.schedule.policy) {
+            results.push_back({policy, own});
+            continue;
+        }
         other.schedule.policy = policy;
         results.push_back({policy, std::nullopt});
         try {

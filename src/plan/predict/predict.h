@@ -38,9 +38,11 @@ struct PolicyPrediction {
     std::optional<Prediction> prediction;  ///< none = the job does not fit with it
 };
 
-/// Plans and predicts the job with every policy in turn, in the order of SchedulePolicy.
+/// Plans and predicts the job with every other policy in turn, in the order of SchedulePolicy;
+/// `own` is what predict() says of the job as it is.
 std::vector<PolicyPrediction> compare_policies(const Job& job, const ModelSpec& model,
                                                std::span<const DatasetInfo> datasets,
-                                               const Cluster& cluster, std::int32_t rounds);
+                                               const Cluster& cluster, std::int32_t rounds,
+                                               const Prediction& own);
 
 }  // namespace loratrain

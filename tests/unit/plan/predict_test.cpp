@@ -101,17 +101,23 @@ TEST(Predict, ManyEndsGoByTokensAtLast) {
 
 TEST(ComparePolicies, HasAllInOrder) {
     const Case test = timed_case(2, 2, 12, 4);
-    const auto results = compare_policies(test.job, test.model, test.datasets, test.cluster, 2);
+    const Prediction own = predict(test.job, test.plan(), test.datasets, 2);
+    const auto results =
+        compare_policies(test.job, test.model, test.datasets, test.cluster, 2, own);
     ASSERT_EQ(results.size(), 4U);
     EXPECT_EQ(results[0].policy, SchedulePolicy::sequential);
     EXPECT_EQ(results[3].policy, SchedulePolicy::balanced);
-    const Plan plan = test.plan();
     ASSERT_TRUE(results[3].prediction);
-    EXPECT_EQ(results[3].prediction->seconds, predict(test.job, plan, test.datasets, 2).seconds);
+    EXPECT_EQ(results[3].prediction->seconds, own.seconds);
+    Case other = test;
+    other.job.schedule.policy = SchedulePolicy::mlora;
+    ASSERT_TRUE(results[2].prediction);
+    EXPECT_EQ(results[2].prediction->seconds,
+              predict(other.job, other.plan(), test.datasets, 2).seconds);
     Case small = test;
     small.cluster.bytes_per_rank = 1000;
-    EXPECT_FALSE(
-        compare_policies(small.job, small.model, small.datasets, small.cluster, 2)[0].prediction);
+    EXPECT_FALSE(compare_policies(small.job, small.model, small.datasets, small.cluster, 2, own)[0]
+                     .prediction);
 }
 
 TEST(DescribePrediction, SaysWhatIsKnown) {
