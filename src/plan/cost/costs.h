@@ -36,6 +36,10 @@ struct AdapterLoads {
     AdapterLoads(const MicrobatchLoad& load)  // NOLINT(google-explicit-constructor)
         : total(load) {}
     void add(AdapterId adapter, const MicrobatchLoad& load);
+    void clear() {
+        total = {};
+        parts.clear();
+    }
     /// The total of these adapters' rows.
     MicrobatchLoad of(const AdapterSpan& adapters) const;
 };

@@ -87,15 +87,15 @@ std::vector<Extent> extents(const BlockItems& block, const Bins& bins) {
 }
 
 /// Backwards before the forward of each bin; `again`: the block follows itself.
-std::vector<std::int32_t> required_backwards(const BlockItems& block, const Bins& bins,
+std::vector<std::int32_t> required_backwards(const BlockItems& block,
+                                             const std::vector<Extent>& extent, std::size_t bins,
                                              bool again) {
-    const std::vector<Extent> extent = extents(block, bins);
-    const auto count = static_cast<std::int32_t>(bins.size());
+    const auto count = static_cast<std::int32_t>(bins);
     std::map<AdapterId, std::int32_t> newest;
-    for (std::size_t b = 0; b < block.batches.size(); ++b) {
+    for (std::size_t b = 0; b < block.batches.size() && again; ++b) {
         if (extent[b].last >= 0) newest[block.batches[b].adapter] = static_cast<std::int32_t>(b);
     }
-    std::vector<std::int32_t> required(bins.size(), again ? -count : 0);
+    std::vector<std::int32_t> required(bins, again ? -count : 0);
     for (std::size_t b = 0; b < block.batches.size(); ++b) {
         if (extent[b].first < 0) continue;
         const BlockBatch& batch = block.batches[b];
@@ -108,6 +108,13 @@ std::vector<std::int32_t> required_backwards(const BlockItems& block, const Bins
         }
     }
     return required;
+}
+
+/// What is there `repeats` times in a row.
+void repeat(std::vector<std::int64_t>& times, int repeats) {
+    const std::size_t once = times.size();
+    times.resize(once * static_cast<std::size_t>(repeats));
+    for (std::size_t i = once; i < times.size(); ++i) times[i] = times[i - once];
 }
 
 }  // namespace
@@ -144,21 +151,25 @@ PipelineLoad pipeline_load(const PackRules& rules, const BlockItems& block, cons
     PipelineLoad load;
     load.stages = static_cast<std::int32_t>(rules.stages.size());
     load.max_in_flight = rules.max_in_flight;
+    const std::size_t times = bins.size() * rules.stages.size();
+    load.forward.reserve(times);
+    load.backward.reserve(times);
+    AdapterLoads work;
     for (const auto& bin : bins) {
-        AdapterLoads work;
+        work.clear();
         for (const std::int32_t i : bin) {
             const BlockItem& item = block.item(i);
             work.add(block.batch_of(i).adapter, {item.tokens, item.squares, item.targets});
         }
         add_times(load, rules.costs, rules.stages, rules.recompute, work);
     }
-    load.required = required_backwards(block, bins, false);
-    const std::vector<std::int32_t> again = required_backwards(block, bins, true);
-    const std::vector<std::int64_t> forward = load.forward;
-    const std::vector<std::int64_t> backward = load.backward;
+    repeat(load.forward, repeats);
+    repeat(load.backward, repeats);
+    const std::vector<Extent> extent = extents(block, bins);
+    load.required = required_backwards(block, extent, bins.size(), false);
+    if (repeats == 1) return load;
+    const std::vector<std::int32_t> again = required_backwards(block, extent, bins.size(), true);
     for (int i = 1; i < repeats; ++i) {
-        load.forward.insert(load.forward.end(), forward.begin(), forward.end());
-        load.backward.insert(load.backward.end(), backward.begin(), backward.end());
         const auto done = static_cast<std::int32_t>(bins.size()) * i;
         for (const std::int32_t needed : again) {
             load.required.push_back(std::max(0, needed + done));

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "plan/milp.h"
-#include "plan/parallel_for.h"
+#include "plan/pack/compare_packings.h"
 
 namespace loratrain {
 
@@ -27,11 +27,7 @@ constexpr double as_good = 1.003;
 constexpr std::size_t steady_microbatches = 16;  // per stage
 constexpr int most_repeats = 4;
 
-struct Tried {
-    PackVariant variant;
-    Bins bins;
-    std::int64_t makespan = 0;
-};
+using Tried = TriedPacking;
 
 std::int32_t most_batches_of_a_round(const BlockItems& block) {
     std::int32_t most = 1;
@@ -77,11 +73,11 @@ class Search {
     BalancedPacking run() {
         const BlockItems part = first_rounds(block_);
         std::vector<Tried> tried = variants(rules_.rough ? rough_stride : 1);
-        evaluate(part, tried);
+        evaluate(part, {kept, 1.0}, tried);
         sort(tried);
         tried.resize(std::min(tried.size(), kept));
         if (part.items.size() < block_.items.size()) {
-            evaluate(block_, tried);
+            evaluate(block_, {1, near_best}, tried);
             sort(tried);
         }
         refine(tried);
@@ -144,14 +140,9 @@ class Search {
         return std::clamp(wanted, 1, most_repeats);
     }
 
-    void evaluate(const BlockItems& block, std::vector<Tried>& tried) const {
-        PackRules alone = rules_;
-        alone.threads = 1;
-        parallel_for(tried.size(), rules_.threads, [&](std::size_t i) {
-            tried[i].bins = pack_variant(alone, block, tried[i].variant);
-            tried[i].makespan =
-                pipeline_time(pipeline_load(rules_, block, tried[i].bins, repeats(block))).makespan;
-        });
+    void evaluate(const BlockItems& block, const Relevance& relevance,
+                  std::vector<Tried>& tried) const {
+        compare_packings(rules_, block, repeats(block), relevance, tried);
     }
 
     static void sort(std::vector<Tried>& tried) {
@@ -168,7 +159,7 @@ class Search {
             variant.target = leveled(static_cast<double>(best.target) * factor);
             around.push_back({variant, {}, 0});
         }
-        evaluate(block_, around);
+        evaluate(block_, {1, near_best}, around);
         tried.insert(tried.end(), around.begin(), around.end());
     }
 
@@ -215,22 +206,6 @@ class Search {
 };
 
 }  // namespace
-
-Bins pack_variant(const PackRules& rules, const BlockItems& block, const PackVariant& variant) {
-    const std::vector<Portion> parts = portions(block, variant.groups);
-    switch (variant.filling) {
-        case Filling::filled:
-        case Filling::fewest: {
-            const bool milp = variant.filling == Filling::fewest;
-            return merge_portions(rules, block, pack_filled(block, parts, rules, milp)).bins;
-        }
-        case Filling::evened:
-            return concatenate(pack_evened(block, parts, variant.target, variant.order));
-        case Filling::streamed:
-            return pack_stream(block, parts, variant.target);
-    }
-    return {};
-}
 
 BalancedPacking pack_balanced_block(const PackRules& rules, const BlockItems& block) {
     if (block.items.empty()) return {};

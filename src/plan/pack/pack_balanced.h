@@ -7,21 +7,6 @@
 
 namespace loratrain {
 
-enum class Filling : std::uint8_t {
-    filled,    ///< pack_greedy, portions merged
-    fewest,    ///< pack_fewest (MILP), portions merged
-    evened,    ///< pack_evened
-    streamed,  ///< pack_stream
-};
-
-/// One way to pack a block.
-struct PackVariant {
-    Filling filling = Filling::streamed;
-    std::int32_t groups = 1;
-    std::int64_t target = 0;             ///< nanoseconds of a microbatch; evened and streamed only
-    BinOrder order = BinOrder::falling;  ///< evened only
-};
-
 /// What was chosen and how it compares, for reports.
 struct BalancedPacking {
     Bins bins;
@@ -29,8 +14,6 @@ struct BalancedPacking {
     PipelineTime time;  ///< of the bins done `repeats` times
     int repeats = 1;
 };
-
-Bins pack_variant(const PackRules& rules, const BlockItems& block, const PackVariant& variant);
 
 /// The packing of least simulated time (fewest microbatches within 0.3% of it) among variants:
 /// numbers of groups from one to one for each adapter (at most twice the stages, or 8), and per

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <numeric>
 
@@ -133,20 +134,41 @@ std::vector<Bins> pack_filled(const BlockItems& block, const std::vector<Portion
 }
 
 std::vector<Bins> pack_evened(const BlockItems& block, const std::vector<Portion>& portions,
-                              std::int64_t target, BinOrder order) {
+                              std::int64_t target) {
     std::vector<Bins> packed;
     packed.reserve(portions.size());
-    for (const Portion& portion : portions) {
-        packed.push_back(ordered(evened(block, portion, target), order));
-    }
+    for (const Portion& portion : portions) packed.push_back(evened(block, portion, target));
     return packed;
 }
 
-Bins concatenate(const std::vector<Bins>& packed) {
+Bins concatenate(const std::vector<Bins>& packed, BinOrder order) {
     Bins bins;
-    for (const Bins& of_portion : packed)
-        bins.insert(bins.end(), of_portion.begin(), of_portion.end());
+    for (const Bins& of_portion : packed) {
+        Bins turned = ordered(of_portion, order);
+        bins.insert(bins.end(), std::make_move_iterator(turned.begin()),
+                    std::make_move_iterator(turned.end()));
+    }
     return bins;
+}
+
+Bins pack_variant(const PackRules& rules, const BlockItems& block, const PackVariant& variant) {
+    return pack_variant(rules, block, portions(block, variant.groups), variant);
+}
+
+Bins pack_variant(const PackRules& rules, const BlockItems& block,
+                  const std::vector<Portion>& parts, const PackVariant& variant) {
+    switch (variant.filling) {
+        case Filling::filled:
+        case Filling::fewest: {
+            const bool milp = variant.filling == Filling::fewest;
+            return merge_portions(rules, block, pack_filled(block, parts, rules, milp)).bins;
+        }
+        case Filling::evened:
+            return concatenate(pack_evened(block, parts, variant.target), variant.order);
+        case Filling::streamed:
+            return pack_stream(block, parts, variant.target);
+    }
+    return {};
 }
 
 }  // namespace loratrain

@@ -31,9 +31,9 @@ std::vector<Bins> pack_filled(const BlockItems& block, const std::vector<Portion
 enum class BinOrder : std::uint8_t { falling, rising, peak };
 
 /// Every portion in microbatches of equal cost, as many as bring their cost nearest to `target`
-/// nanoseconds (more where capacity asks for it).
+/// nanoseconds (more where capacity asks for it), by falling cost.
 std::vector<Bins> pack_evened(const BlockItems& block, const std::vector<Portion>& portions,
-                              std::int64_t target, BinOrder order = BinOrder::falling);
+                              std::int64_t target);
 
 /// All portions as one stream cut into microbatches of about `target` nanoseconds: what is left
 /// of a portion shares a microbatch with samples of the following ones, chosen so that the sum
@@ -42,8 +42,9 @@ std::vector<Bins> pack_evened(const BlockItems& block, const std::vector<Portion
 Bins pack_stream(const BlockItems& block, const std::vector<Portion>& portions,
                  std::int64_t target);
 
-/// The portions' microbatches one after another.
-Bins concatenate(const std::vector<Bins>& packed);
+/// The portions' microbatches one after another; those of a portion, which come by falling cost, in
+/// that order.
+Bins concatenate(const std::vector<Bins>& packed, BinOrder order = BinOrder::falling);
 
 /// LoRAFusion's merge pass: of two neighbouring portions, the later one's last (emptiest)
 /// microbatch is emptied into the earlier one's last, whole where capacity allows it, else its
@@ -56,5 +57,25 @@ struct Merged {
 };
 Merged merge_portions(const PackRules& rules, const BlockItems& block,
                       const std::vector<Bins>& packed);
+
+enum class Filling : std::uint8_t {
+    filled,    ///< pack_greedy, portions merged
+    fewest,    ///< pack_fewest (MILP), portions merged
+    evened,    ///< pack_evened
+    streamed,  ///< pack_stream
+};
+
+/// One way to pack a block.
+struct PackVariant {
+    Filling filling = Filling::streamed;
+    std::int32_t groups = 1;
+    std::int64_t target = 0;             ///< nanoseconds of a microbatch; evened and streamed only
+    BinOrder order = BinOrder::falling;  ///< evened only
+};
+
+Bins pack_variant(const PackRules& rules, const BlockItems& block, const PackVariant& variant);
+/// `parts`: the portions of that many groups.
+Bins pack_variant(const PackRules& rules, const BlockItems& block,
+                  const std::vector<Portion>& parts, const PackVariant& variant);
 
 }  // namespace loratrain

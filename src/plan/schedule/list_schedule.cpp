@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/error.h"
 
@@ -10,18 +11,31 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
 constexpr double nanoseconds = 1e9;
+
+/// Any microbatch takes as long on either.
+bool compute_alike(const StagePlan& a, const StagePlan& b) {
+    return a.layer_count == b.layer_count && a.has_embedding == b.has_embedding &&
+           a.has_head == b.has_head && a.first_layer_adapters == b.first_layer_adapters &&
+           a.last_layer_adapters == b.last_layer_adapters;
+}
 
 }  // namespace
 
 void add_times(PipelineLoad& load, const CostModel& costs, std::span<const StagePlan> stages,
                Recompute recompute, const AdapterLoads& microbatch) {
+    const StagePlan* before = nullptr;
     for (const StagePlan& stage : stages) {
-        load.forward.push_back(
-            std::llround(nanoseconds * forward_seconds(costs, stage, microbatch)));
-        load.backward.push_back(
-            std::llround(nanoseconds * backward_seconds(costs, stage, microbatch, recompute)));
+        if (before != nullptr && compute_alike(stage, *before)) {
+            load.forward.push_back(load.forward.back());
+            load.backward.push_back(load.backward.back());
+        } else {
+            load.forward.push_back(
+                std::llround(nanoseconds * forward_seconds(costs, stage, microbatch)));
+            load.backward.push_back(
+                std::llround(nanoseconds * backward_seconds(costs, stage, microbatch, recompute)));
+        }
+        before = &stage;
     }
 }
 
@@ -35,7 +49,7 @@ void drop_below(PipelineLoad& load, std::int32_t number) {
 }
 
 ListSchedule::ListSchedule(const PipelineLoad& load)
-    : load_(load), stages_(static_cast<std::size_t>(load.stages)) {
+    : load_(load), stages_(static_cast<std::size_t>(load.stages)), ends_(stages_.size()) {
     for (std::size_t s = 0; s < stages_.size(); ++s) {
         const std::int32_t limit = load.max_in_flight - static_cast<std::int32_t>(s);
         stages_[s].limit =
@@ -44,61 +58,71 @@ ListSchedule::ListSchedule(const PipelineLoad& load)
 }
 
 void ListSchedule::follow_load() {
-    const auto gone = std::ptrdiff_t{load_.first - first_} * load_.stages;
-    forward_end_.erase(forward_end_.begin(), forward_end_.begin() + gone);
-    backward_end_.erase(backward_end_.begin(), backward_end_.begin() + gone);
-    first_ = load_.first;
-    count_ = first_ + static_cast<std::int32_t>(load_.required.size());
-    forward_end_.resize(load_.forward.size(), never);
-    backward_end_.resize(load_.backward.size(), never);
-    for (Stage& stage : stages_) stage.woken = true;
+    count_ = load_.first + static_cast<std::int32_t>(load_.required.size());
+    for (std::size_t s = 0; s < stages_.size(); ++s) wake(s);
 }
 
 void ListSchedule::advance(bool to_the_end, ComputeOrder* order) {
     follow_load();
-    while (true) {
-        for (std::size_t s = 0; s < stages_.size(); ++s) {
-            if (stages_[s].woken) start_ready(s, order);
-            stages_[s].woken = false;
-        }
+    do {
+        start_woken(order);
         // The next forward of the first stage may be of a microbatch that is not known yet.
         if (!to_the_end && stages_.front().forwarded == count_) return;
-        const std::int64_t next = next_end();
-        if (next == never) break;
-        now_ = next;
-    }
+    } while (go_to_next_end());
     check_finished();
+}
+
+bool ListSchedule::finish_within(std::span<const std::int64_t> least_left, std::int64_t most) {
+    follow_load();
+    do {
+        start_woken(nullptr);
+        const auto next = static_cast<std::size_t>(stages_.front().forwarded);
+        if (next < least_left.size() && now_ + least_left[next] > most) return false;
+    } while (go_to_next_end());
+    check_finished();
+    return now_ <= most;
+}
+
+void ListSchedule::start_woken(ComputeOrder* order) {
+    for (const std::size_t s : woken_) start_ready(s, order);
+    woken_.clear();
+}
+
+void ListSchedule::wake(std::size_t s) {
+    if (std::exchange(stages_[s].woken, true)) return;
+    woken_.push_back(s);
 }
 
 void ListSchedule::start_ready(std::size_t s, ComputeOrder* order) {
     Stage& stage = stages_[s];
-    if (stage.busy_until > now_) return;
+    stage.woken = false;
+    if (stage.running != Task::none) return;
     const bool forward = forward_ready(s);
     const bool backward = backward_ready(s) && !(s == 0 && forward);
     if (!forward && !backward) return;
     const std::int32_t microbatch = backward ? stage.backwarded++ : stage.forwarded++;
-    const std::size_t i = at(microbatch, s);
     if (backward) {
-        start(stage, load_.backward[i], backward_end_[i]);
+        start(s, Task::backward, load_.backward[at(microbatch, s)]);
     } else {
-        start(stage, load_.forward[i], forward_end_[i]);
+        start(s, Task::forward, load_.forward[at(microbatch, s)]);
         const std::int32_t held = load_.forward_only ? 1 : stage.forwarded - stage.backwarded;
         stage.peak = std::max(stage.peak, held);
     }
     if (order != nullptr) (*order)[s].push_back({backward, microbatch});
 }
 
-void ListSchedule::start(Stage& stage, std::int64_t time, std::int64_t& end) const {
+void ListSchedule::start(std::size_t s, Task task, std::int64_t time) {
     const std::int64_t positive = std::max<std::int64_t>(time, 1);
-    stage.busy += positive;
-    stage.busy_until = end = now_ + positive;
+    stages_[s].running = task;
+    stages_[s].busy += positive;
+    ends_.set(s, now_ + positive);
 }
 
 bool ListSchedule::forward_ready(std::size_t s) const {
     const Stage& stage = stages_[s];
     if (stage.forwarded == count_) return false;
     if (stage.forwarded - stage.backwarded >= stage.limit) return false;
-    if (s > 0) return forward_end_[at(stage.forwarded, s - 1)] <= now_;
+    if (s > 0) return stage.forwarded < stages_[s - 1].forwards_ended;
     return load_.forward_only ||
            stage.backwarded >=
                load_.required[static_cast<std::size_t>(stage.forwarded - load_.first)];
@@ -107,21 +131,26 @@ bool ListSchedule::forward_ready(std::size_t s) const {
 bool ListSchedule::backward_ready(std::size_t s) const {
     const Stage& stage = stages_[s];
     if (load_.forward_only || stage.backwarded == stage.forwarded) return false;
-    return s + 1 == stages_.size() || backward_end_[at(stage.backwarded, s + 1)] <= now_;
+    return s + 1 == stages_.size() || stage.backwarded < stages_[s + 1].backwards_ended;
 }
 
-std::int64_t ListSchedule::next_end() {
-    std::int64_t next = never;
-    for (const Stage& stage : stages_) {
-        if (stage.busy_until > now_) next = std::min(next, stage.busy_until);
-    }
-    for (std::size_t s = 0; s < stages_.size(); ++s) {
-        if (stages_[s].busy_until != next) continue;
-        stages_[s].woken = true;
-        if (s > 0) stages_[s - 1].woken = true;
-        if (s + 1 < stages_.size()) stages_[s + 1].woken = true;
-    }
-    return next;
+/// False when nothing is running.
+bool ListSchedule::go_to_next_end() {
+    const std::int64_t next = ends_.first();
+    if (next == EndTimes::never) return false;
+    now_ = next;
+    while (ends_.first() == next) end_task(ends_.first_stage());
+    return true;
+}
+
+void ListSchedule::end_task(std::size_t s) {
+    Stage& stage = stages_[s];
+    ends_.set(s, EndTimes::never);
+    ++(stage.running == Task::forward ? stage.forwards_ended : stage.backwards_ended);
+    stage.running = Task::none;
+    wake(s);
+    if (s > 0) wake(s - 1);
+    if (s + 1 < stages_.size()) wake(s + 1);
 }
 
 void ListSchedule::check_finished() const {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "plan/cost/cost_model.h"
+#include "plan/schedule/end_times.h"
 
 namespace loratrain {
 
@@ -40,7 +41,9 @@ void drop_below(PipelineLoad& load, std::int32_t number);
 /// the first stage prefers a forward, the others a backward (mLoRA section 3, priority rules).
 /// Forwards and backwards each go in microbatch order. A forward waits while max_in_flight - stage
 /// (at least 1) microbatches are in flight there; on the first stage also for its `required`
-/// backwards. With `forward_only` there are neither backwards nor these limits.
+/// backwards. With `forward_only` there are neither backwards nor these limits. A computation takes
+/// O(log stages): an end wakes its stage and that one's neighbours, as nothing else can have become
+/// ready (end_times.h).
 class ListSchedule {
   public:
     /// Kept by reference; between calls microbatches may be added to it, and those that have ended
@@ -52,6 +55,11 @@ class ListSchedule {
     /// Error when the load cannot finish. What starts is appended to `order`, if given.
     void advance(bool to_the_end, ComputeOrder* order);
 
+    /// To the last end of all, as advance() does, but gives up, and returns false, when that comes
+    /// after `most`: `least_left` is per microbatch the time that passes at least from the start of
+    /// its first forward to the last end (pipeline_bound.h). The load is whole.
+    bool finish_within(std::span<const std::int64_t> least_left, std::int64_t most);
+
     /// Microbatches below this number have begun their last computation: the next calls need
     /// nothing of them.
     std::int32_t ended() const;
@@ -62,34 +70,38 @@ class ListSchedule {
     std::int32_t peak_in_flight(std::size_t stage) const { return stages_[stage].peak; }
 
   private:
+    enum class Task : std::uint8_t { none, forward, backward };
     struct Stage {
-        std::int64_t busy_until = 0;
-        std::int64_t busy = 0;
+        Task running = Task::none;
+        bool woken = false;  ///< is among woken_
         std::int32_t forwarded = 0;
+        std::int32_t forwards_ended = 0;
         std::int32_t backwarded = 0;
+        std::int32_t backwards_ended = 0;
         std::int32_t limit = 1;
         std::int32_t peak = 0;
-        bool woken = false;  ///< it or a neighbour has just ended something
+        std::int64_t busy = 0;
     };
-
     std::size_t at(std::int32_t microbatch, std::size_t stage) const {
         return static_cast<std::size_t>(microbatch - load_.first) * stages_.size() + stage;
     }
     void follow_load();
+    void wake(std::size_t s);
+    void start_woken(ComputeOrder* order);
     void start_ready(std::size_t s, ComputeOrder* order);
-    void start(Stage& stage, std::int64_t time, std::int64_t& end) const;
+    void start(std::size_t s, Task task, std::int64_t time);
     bool forward_ready(std::size_t s) const;
     bool backward_ready(std::size_t s) const;
-    std::int64_t next_end();
+    bool go_to_next_end();
+    void end_task(std::size_t s);
     void check_finished() const;
 
     const PipelineLoad& load_;
-    std::int32_t first_ = 0;  ///< load_.first that forward_end_ and backward_end_ begin with
     std::int32_t count_ = 0;  ///< microbatches so far
     std::int64_t now_ = 0;
     std::vector<Stage> stages_;
-    std::vector<std::int64_t> forward_end_;
-    std::vector<std::int64_t> backward_end_;
+    EndTimes ends_;                   ///< of what stages are running
+    std::vector<std::size_t> woken_;  ///< stages that may have something to start
 };
 
 }  // namespace loratrain

@@ -13,4 +13,12 @@ PipelineTime pipeline_time(const PipelineLoad& load) {
     return {schedule.now(), schedule.busy()};
 }
 
+std::optional<PipelineTime> pipeline_time_within(const PipelineLoad& load,
+                                                 const PipelineBound& bound, std::int64_t most) {
+    if (bound.makespan() > most) return std::nullopt;
+    ListSchedule schedule(load);
+    if (!schedule.finish_within(bound.from, most)) return std::nullopt;
+    return PipelineTime{schedule.now(), schedule.busy()};
+}
+
 }  // namespace loratrain

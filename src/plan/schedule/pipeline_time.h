@@ -1,8 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
-#include "plan/schedule/list_schedule.h"
+#include "plan/schedule/pipeline_bound.h"
 
 namespace loratrain {
 
@@ -16,5 +17,10 @@ struct PipelineTime {
 /// What the pipeline takes by list scheduling, for comparing packings. Throws Error when the load
 /// cannot finish.
 PipelineTime pipeline_time(const PipelineLoad& load);
+
+/// The same where the makespan is at most `most`, else none, found out before all is simulated
+/// where `bound`, the load's, allows it.
+std::optional<PipelineTime> pipeline_time_within(const PipelineLoad& load,
+                                                 const PipelineBound& bound, std::int64_t most);
 
 }  // namespace loratrain

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/model_presets.h"
+#include "plan/pack/compare_packings.h"
 #include "plan/pack/length_buckets.h"
 #include "plan/pack/pack_balanced.h"
 #include "plan/pack/repair_packing.h"
@@ -236,6 +237,43 @@ TEST(PackBlock, BalancedIsFasterThanTheBaselinesOnMixedLengths) {
     EXPECT_LE(pack_balanced_block(rules, block_items(rules, rounds)).time.idle_share(4), 0.11);
     RecordProperty("tokens_per_second",
                    cat(sequential, " ", one_f_one_b, " ", mlora, " ", balanced));
+}
+
+/// What is given up early is what does not matter.
+TEST(ComparePackings, AgreeOnWhatMatters) {
+    for (const std::uint64_t seed : {1U, 3U, 5U, 6U}) {
+        const PackCase test = random_pack_case(seed, 400);
+        const BlockItems block = block_items(test.rules, test.rounds);
+        std::vector<TriedPacking> tried;
+        for (const Filling filling : {Filling::filled, Filling::evened, Filling::streamed}) {
+            for (const std::int64_t share : {1, 2, 3, 5, 9, 30}) {
+                const std::int64_t target = std::max<std::int64_t>(1, block.cost / share / 8);
+                for (const BinOrder order : {BinOrder::falling, BinOrder::peak}) {
+                    tried.push_back({{filling, 1, target, order}, {}, 0});
+                }
+            }
+        }
+        std::vector<TriedPacking> all = tried;
+        compare_packings(test.rules, block, 2, {all.size(), 1.0}, all);
+        std::vector<std::int64_t> makespans;
+        for (const TriedPacking& one : all) {
+            EXPECT_EQ(one.bins, pack_variant(test.rules, block, one.variant));
+            makespans.push_back(
+                pipeline_time(pipeline_load(test.rules, block, one.bins, 2)).makespan);
+            EXPECT_EQ(one.makespan, makespans.back());
+        }
+        std::sort(makespans.begin(), makespans.end());
+        for (const auto& [count, factor] : {Relevance{3, 1.0}, Relevance{1, 1.03}}) {
+            compare_packings(test.rules, block, 2, {count, factor}, tried);
+            const double limit = factor * static_cast<double>(makespans[count - 1]);
+            for (std::size_t i = 0; i < tried.size(); ++i) {
+                const bool matters = static_cast<double>(all[i].makespan) <= limit;
+                if (matters || tried[i].makespan != TriedPacking::too_long) {
+                    EXPECT_EQ(tried[i].makespan, all[i].makespan) << seed << " " << i;
+                }
+            }
+        }
+    }
 }
 
 TEST(PackBlock, StreamsShareMicrobatchesBetweenAdapters) {

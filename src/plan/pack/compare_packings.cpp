@@ -1,0 +1,130 @@
+#include "plan/pack/compare_packings.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <numeric>
+
+#include "plan/parallel_for.h"
+#include "plan/schedule/pipeline_bound.h"
+
+namespace loratrain {
+
+namespace {
+
+/// The largest makespan that may matter still.
+class Limit {
+  public:
+    explicit Limit(const Relevance& relevance) : relevance_(relevance) {}
+
+    std::int64_t most() const { return most_; }
+
+    void add(std::int64_t makespan) {
+        const std::scoped_lock lock(mutex_);
+        smallest_.push_back(makespan);
+        std::push_heap(smallest_.begin(), smallest_.end());
+        if (smallest_.size() < relevance_.count) return;
+        if (smallest_.size() > relevance_.count) {
+            std::pop_heap(smallest_.begin(), smallest_.end());
+            smallest_.pop_back();
+        }
+        const std::int64_t largest = smallest_.front();
+        const double beyond = (relevance_.factor - 1.0) * static_cast<double>(largest);
+        most_ = largest + static_cast<std::int64_t>(beyond) + (beyond > 0.0 ? 1 : 0);
+    }
+
+  private:
+    Relevance relevance_;
+    std::mutex mutex_;
+    std::vector<std::int64_t> smallest_;  ///< relevance_.count of them, a heap
+    std::atomic<std::int64_t> most_ = TriedPacking::too_long;
+};
+
+class Comparison {
+  public:
+    Comparison(const PackRules& rules, const BlockItems& block, int repeats,
+               std::vector<TriedPacking>& tried)
+        : rules_(rules), alone_(rules), block_(block), repeats_(repeats), tried_(tried) {
+        alone_.threads = 1;
+    }
+
+    void run(const Relevance& relevance) {
+        pack_all();
+        std::vector<std::size_t> order(tried_.size());
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(),
+                         [&](std::size_t a, std::size_t b) { return least_[a] < least_[b]; });
+        Limit limit(relevance);
+        parallel_for(order.size(), rules_.threads,
+                     [&](std::size_t i) { simulate(order[i], limit); });
+    }
+
+  private:
+    static bool differ_in_order_alone(const PackVariant& a, const PackVariant& b) {
+        return a.filling == b.filling && a.groups == b.groups && a.target == b.target;
+    }
+
+    PipelineLoad load_of(std::size_t i) const {
+        return pipeline_load(rules_, block_, tried_[i].bins, repeats_);
+    }
+
+    void pack_all() {
+        std::vector<std::size_t> runs;  // first ones
+        for (std::size_t i = 0; i < tried_.size(); ++i) {
+            const PackVariant& variant = tried_[i].variant;
+            if (i == 0 || !differ_in_order_alone(variant, tried_[i - 1].variant)) runs.push_back(i);
+            auto [known, fresh] = portions_.try_emplace(variant.groups);
+            if (fresh) known->second = portions(block_, variant.groups);
+        }
+        least_.resize(tried_.size());
+        parallel_for(runs.size(), rules_.threads, [&](std::size_t r) {
+            pack_run(runs[r], r + 1 < runs.size() ? runs[r + 1] : tried_.size());
+        });
+    }
+
+    void pack_run(std::size_t first, std::size_t last) {
+        const PackVariant& variant = tried_[first].variant;
+        const std::vector<Portion>& parts = portions_.at(variant.groups);
+        if (variant.filling == Filling::evened) {
+            const std::vector<Bins> evened = pack_evened(block_, parts, variant.target);
+            for (std::size_t i = first; i < last; ++i) {
+                tried_[i].bins = concatenate(evened, tried_[i].variant.order);
+            }
+        } else {
+            for (std::size_t i = first; i < last; ++i) {
+                tried_[i].bins = pack_variant(alone_, block_, parts, variant);
+            }
+        }
+        for (std::size_t i = first; i < last; ++i) {
+            least_[i] = pipeline_bound(load_of(i)).makespan();
+        }
+    }
+
+    void simulate(std::size_t i, Limit& limit) {
+        tried_[i].makespan = TriedPacking::too_long;
+        if (least_[i] > limit.most()) return;
+        const PipelineLoad load = load_of(i);
+        const auto time = pipeline_time_within(load, pipeline_bound(load), limit.most());
+        if (!time) return;
+        tried_[i].makespan = time->makespan;
+        limit.add(time->makespan);
+    }
+
+    const PackRules& rules_;
+    PackRules alone_;  ///< of one thread
+    const BlockItems& block_;
+    int repeats_;
+    std::vector<TriedPacking>& tried_;
+    std::map<std::int32_t, std::vector<Portion>> portions_;  ///< by the number of groups
+    std::vector<std::int64_t> least_;                        ///< bounds of the makespans
+};
+
+}  // namespace
+
+void compare_packings(const PackRules& rules, const BlockItems& block, int repeats,
+                      const Relevance& relevance, std::vector<TriedPacking>& tried) {
+    Comparison(rules, block, repeats, tried).run(relevance);
+}
+
+}  // namespace loratrain

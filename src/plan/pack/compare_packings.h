@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "plan/pack/pack_variants.h"
+
+namespace loratrain {
+
+/// A variant and what came of it.
+struct TriedPacking {
+    /// Of a packing that was found not to matter before all of it was simulated.
+    static constexpr std::int64_t too_long = std::numeric_limits<std::int64_t>::max();
+
+    PackVariant variant;
+    Bins bins;
+    std::int64_t makespan = 0;  ///< simulated, nanoseconds
+};
+
+/// Makespans that matter: up to `factor` times the `count`-th smallest of those compared.
+struct Relevance {
+    std::size_t count = 1;
+    double factor = 1.0;
+};
+
+/// Packs the block by every variant and simulates it done `repeats` times in a row; those whose
+/// makespan does not matter may get too_long instead: they are given up as soon as bounds show it
+/// (pipeline_bound.h). Uses rules.threads; what matters does not depend on them.
+void compare_packings(const PackRules& rules, const BlockItems& block, int repeats,
+                      const Relevance& relevance, std::vector<TriedPacking>& tried);
+
+}  // namespace loratrain
