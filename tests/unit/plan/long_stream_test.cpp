@@ -57,6 +57,19 @@ TEST(LongStream, KeepsNoMoreOfManyRoundsThanOfFew) {
     EXPECT_LT(few.by_stages, 100U);
 }
 
+/// Batches of several rounds share microbatches.
+TEST(LongStream, BlocksLeaveAsWell) {
+    Case test = uniform_case(3, 2, 4, 10, 2);
+    test.job.parallel.microbatch_tokens = 40;
+    for (AdapterJob& adapter : test.job.adapters) adapter.max_steps = 100000;
+    const Plan plan = test.plan();
+    ASSERT_GT(rounds_per_block(test.job, plan, test.datasets), 1);
+    const Kept few = most_kept(test, plan, 200, 32);
+    const Kept many = most_kept(test, plan, sanitized ? 400 : 2000, 32);
+    EXPECT_LE(many.by_planner, few.by_planner);
+    EXPECT_LE(many.by_stages, few.by_stages);
+}
+
 /// The last batch of an adapter that ends is stepped only where the stream drains; those of the
 /// others leave meanwhile.
 TEST(LongStream, AnEndedAdapterHoldsNobodyBack) {
