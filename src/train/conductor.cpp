@@ -55,11 +55,13 @@ void Conductor::train_and_settle() {
 }
 
 ExitCode Conductor::end() {
-    const PlanningTime& planning = stream_.planning_time();
+    const PlanningRecord& planning = stream_.planning();
     if (planning.windows > 0) {
         log::info(cat("planned ", planning.windows, " windows in ",
                       format_fixed(planning.seconds, 2), " s, ",
                       format_fixed(planning.waited_seconds, 2), " s of it waited for"));
+        const std::string fillings = to_text(planning.fillings);
+        if (!fillings.empty()) log::info("packed " + fillings);
     }
     const bool stopped = !adapters_.finished();
     const bool failed = adapters_.any_failed();

@@ -14,11 +14,12 @@ using Clock = std::chrono::steady_clock;
 
 StreamPlanner::StreamPlanner(const Job& job, const Plan& plan,
                              std::span<const DatasetInfo> datasets, const Progress& start,
-                             int threads, PlanningTime& time)
-    : stream_(job, plan, datasets, start, threads), time_(time) {}
+                             int threads, PlanningRecord& record)
+    : stream_(job, plan, datasets, start, threads), record_(record) {}
 
 StreamPlanner::~StreamPlanner() {
     if (future_.valid()) future_.wait();
+    record_.fillings.add(stream_.fillings());
 }
 
 void StreamPlanner::start(std::int32_t rounds, bool drain) {
@@ -40,9 +41,9 @@ bool StreamPlanner::ready() const {
 PlannedWindow StreamPlanner::take() {
     const Clock::time_point start = Clock::now();
     PlannedWindow planned = future_.get();
-    time_.waited_seconds += seconds_since(start);
-    time_.seconds += planned_seconds_;
-    ++time_.windows;
+    record_.waited_seconds += seconds_since(start);
+    record_.seconds += planned_seconds_;
+    ++record_.windows;
     return planned;
 }
 

@@ -14,11 +14,12 @@ struct PlannedWindow {
     std::string directive;
 };
 
-/// How long planning took, and how much of it training had to wait for.
-struct PlanningTime {
+/// What has been planned, how long that took, and how much of it training had to wait for.
+struct PlanningRecord {
     int windows = 0;
     double seconds = 0.0;
     double waited_seconds = 0.0;
+    FillingCounts fillings;  ///< of ended streams
 };
 
 /// Plans the windows of a stream, each on a thread of its own while the one before trains. What it
@@ -26,7 +27,7 @@ struct PlanningTime {
 class StreamPlanner {
   public:
     StreamPlanner(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-                  const Progress& start, int threads, PlanningTime& time);
+                  const Progress& start, int threads, PlanningRecord& record);
     ~StreamPlanner();
     StreamPlanner(const StreamPlanner&) = delete;
     StreamPlanner& operator=(const StreamPlanner&) = delete;
@@ -43,7 +44,7 @@ class StreamPlanner {
 
   private:
     ScheduleStream stream_;
-    PlanningTime& time_;
+    PlanningRecord& record_;
     double planned_seconds_ = 0.0;
     std::future<PlannedWindow> future_;
 };

@@ -35,7 +35,7 @@ class StreamTrainer {
     /// Since this start of the run.
     std::int64_t batches_done() const { return batches_done_; }
     double seconds_since_last_window() const { return seconds_since(window_started_); }
-    const PlanningTime& planning_time() const { return planning_; }
+    const PlanningRecord& planning() const { return planning_; }
     /// Predicted against measured time of training.
     const MakespanCheck& makespan() const { return makespan_; }
 
@@ -53,7 +53,7 @@ class StreamTrainer {
     DirectiveChannel& channel_;
     Journal& journal_;
     MakespanCheck makespan_;
-    PlanningTime planning_;
+    PlanningRecord planning_;
     std::optional<PlannedWindow> posted_;  ///< the next window, when it is on its way already
     std::chrono::steady_clock::time_point window_started_;
     std::int64_t batches_done_ = 0;

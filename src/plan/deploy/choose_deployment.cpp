@@ -201,9 +201,11 @@ class Chooser {
         return fits(other) ? other : whole;
     }
 
-    /// 1F1B and mLoRA are defined by as many microbatches in flight as stages.
+    /// Sequential and 1F1B are defined by as many microbatches in flight as stages.
     Candidate with_searched_depth(const Candidate& usual) const {
-        if (job_.schedule.policy != SchedulePolicy::balanced || !fits(usual)) return usual;
+        const SchedulePolicy policy = job_.schedule.policy;
+        const bool free = policy == SchedulePolicy::balanced || policy == SchedulePolicy::mlora;
+        if (!free || !fits(usual)) return usual;
         Candidate other = usual;
         if (alike_ != nullptr && alike_->max_in_flight >= in_.stages) {
             other.replica.max_in_flight = alike_->max_in_flight;

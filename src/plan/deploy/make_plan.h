@@ -31,7 +31,7 @@ struct PlannedJob {
 ///   adapters at once, where that is faster by simulation (search_layout.h).
 /// - neighbouring stages share the layer between them where every adapter trains from the start,
 ///   both fit in memory with it and it is faster (share_layers.h).
-/// - max_in_flight = number of stages, or with policy balanced more (search_layout.h).
+/// - max_in_flight = number of stages, or with policy balanced or mlora more (search_layout.h).
 /// - pad_columns = sum of the ranks (rounded up to 16) if that is at most free_columns, else of as
 ///   many of the largest as a microbatch may have adapters: most_admitted, one with policy mlora.
 ///   At most 128 on the CPU and 512 on CUDA (measured: beyond it segments are faster): microbatches

@@ -77,6 +77,7 @@ class Search {
         sort(tried);
         tried.resize(std::min(tried.size(), kept));
         if (part.items.size() < block_.items.size()) {
+            if (!has_in_turn(tried)) tried.push_back(in_turn());
             evaluate(block_, {1, near_best}, tried);
             sort(tried);
         }
@@ -99,7 +100,7 @@ class Search {
 
     /// Every `stride`-th number of groups and target; all orders with stride 1.
     std::vector<Tried> variants(std::size_t stride) const {
-        std::vector<Tried> all;
+        std::vector<Tried> all{in_turn()};
         const double full = static_cast<double>(block_.cost) / static_cast<double>(block_.tokens) *
                             static_cast<double>(block_.capacity);
         const double least =
@@ -143,6 +144,14 @@ class Search {
     void evaluate(const BlockItems& block, const Relevance& relevance,
                   std::vector<Tried>& tried) const {
         compare_packings(rules_, block, repeats(block), relevance, tried);
+    }
+
+    static Tried in_turn() { return {{Filling::in_turn, 1, 0}, {}, 0}; }
+
+    static bool has_in_turn(const std::vector<Tried>& tried) {
+        return std::any_of(tried.begin(), tried.end(), [](const Tried& one) {
+            return one.variant.filling == Filling::in_turn;
+        });
     }
 
     static void sort(std::vector<Tried>& tried) {

@@ -7,6 +7,7 @@
 
 #include "config/job.h"
 #include "plan/cost/cost_model.h"
+#include "plan/pack/fillings.h"
 #include "plan/plan.h"
 
 namespace loratrain {
@@ -55,8 +56,9 @@ struct PackRules {
 /// Result, in training order: every sample exactly once, groups in one microbatch; at most
 /// `capacity` tokens; one segment per adapter, adapters ascending in a microbatch, samples in batch
 /// order; every segment of (a, j) in an earlier microbatch than all of (a, j+1). Proved by
-/// check_packing before return.
-std::vector<Microbatch> pack_block(const PackRules& rules, std::span<const Round> rounds);
+/// check_packing before return. `fillings`, where given, counts the block.
+std::vector<Microbatch> pack_block(const PackRules& rules, std::span<const Round> rounds,
+                                   FillingCounts* fillings = nullptr);
 
 /// Simulated nanoseconds that pack_block's microbatches take (pipeline_time.h), where such blocks
 /// follow each other: the mean of a few.

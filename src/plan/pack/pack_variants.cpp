@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "plan/pack/pack_alone.h"
 #include "plan/parallel_for.h"
 
 namespace loratrain {
@@ -167,6 +168,8 @@ Bins pack_variant(const PackRules& rules, const BlockItems& block,
             return concatenate(pack_evened(block, parts, variant.target), variant.order);
         case Filling::streamed:
             return pack_stream(block, parts, variant.target);
+        case Filling::in_turn:
+            return pack_mlora(block, static_cast<std::int32_t>(rules.stages.size()));
     }
     return {};
 }

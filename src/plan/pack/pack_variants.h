@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "plan/pack/block_items.h"
+#include "plan/pack/fillings.h"
 
 namespace loratrain {
 
@@ -57,13 +58,6 @@ struct Merged {
 };
 Merged merge_portions(const PackRules& rules, const BlockItems& block,
                       const std::vector<Bins>& packed);
-
-enum class Filling : std::uint8_t {
-    filled,    ///< pack_greedy, portions merged
-    fewest,    ///< pack_fewest (MILP), portions merged
-    evened,    ///< pack_evened
-    streamed,  ///< pack_stream
-};
 
 /// One way to pack a block.
 struct PackVariant {

@@ -7,6 +7,7 @@
 #include "plan/deploy/make_plan.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/admission.h"
+#include "plan/schedule/schedule_stream.h"
 
 namespace loratrain {
 
@@ -103,7 +104,9 @@ class Predictor {
     /// False when nothing is left.
     bool play(std::int32_t rounds) {
         admit_next();
-        const Window window = plan_window(job_, plan_, datasets_, progress_, rounds);
+        ScheduleStream stream(job_, plan_, datasets_, progress_);
+        const Window window = stream.next(rounds, true, true);
+        result_.fillings.add(stream.fillings());
         if (window.batches.empty()) return false;
         const Timeline timeline = simulate(window);
         const std::vector<std::int32_t> steps = steps_in(window, plan_.adapters.size());
@@ -145,6 +148,15 @@ class Predictor {
     Prediction result_;
 };
 
+std::optional<Prediction> published(const Job& job, Plan plan,
+                                    std::span<const DatasetInfo> datasets, std::int32_t rounds) {
+    ReplicaPlan& replica = plan.replicas.front();
+    const auto stages = static_cast<std::int32_t>(replica.stages.size());
+    if (job.schedule.policy != SchedulePolicy::mlora || replica.max_in_flight == stages) return {};
+    replica.max_in_flight = stages;
+    return predict(job, plan, datasets, rounds);
+}
+
 }  // namespace
 
 Progress at_start(const Plan& plan) {
@@ -175,15 +187,15 @@ std::vector<PolicyPrediction> compare_policies(const Job& job, const ModelSpec& 
     Job other = job;
     for (const SchedulePolicy policy : {SchedulePolicy::sequential, SchedulePolicy::one_f_one_b,
                                         SchedulePolicy::mlora, SchedulePolicy::balanced}) {
-        if (policy == job.schedule.policy) {
-            results.push_back({policy, own});
-            continue;
-        }
         other.schedule.policy = policy;
         results.push_back({policy, std::nullopt});
+        const bool is_own = policy == job.schedule.policy;
+        if (is_own) results.back().prediction = own;
+        if (is_own && policy != SchedulePolicy::mlora) continue;
         try {
             const Plan plan = make_plan(other, model, datasets, cluster);
-            results.back().prediction = predict(other, plan, datasets, rounds);
+            if (!is_own) results.back().prediction = predict(other, plan, datasets, rounds);
+            results.back().as_published = published(other, plan, datasets, rounds);
         } catch (const InputError&) {
             continue;
         }

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "plan/pack/fillings.h"
 #include "plan/plan.h"
 #include "plan/predict/simulate.h"
 #include "plan/schedule/plan_window.h"
@@ -22,6 +23,7 @@ struct Prediction {
     std::int64_t tokens = 0;         ///< of the whole job; epochs in part by their mean
     double seconds = 0.0;
     std::vector<double> idle_share;  ///< per stage
+    FillingCounts fillings;          ///< of the blocks played
     double tokens_per_second() const;
     double mean_idle_share() const;
 };
@@ -36,6 +38,9 @@ Prediction predict(const Job& job, const Plan& plan, std::span<const DatasetInfo
 struct PolicyPrediction {
     SchedulePolicy policy = SchedulePolicy::balanced;
     std::optional<Prediction> prediction;  ///< none = the job does not fit with it
+    /// With as many microbatches in flight as stages, as mLoRA's paper has it; none where the plan
+    /// has no more, or it is another policy.
+    std::optional<Prediction> as_published = std::nullopt;
 };
 
 /// Plans and predicts the job with every other policy in turn, in the order of SchedulePolicy;

@@ -116,6 +116,7 @@ struct ScheduleStream::State {
     Progress progress;
     PackRules rules;
     std::int32_t per_block;
+    FillingCounts fillings;
     SampleOrders orders;
     std::vector<BatchSource> sources;
     PipelineActions actions;
@@ -158,7 +159,7 @@ void ScheduleStream::State::add_block(std::int32_t rounds, Window& window) {
     std::vector<Round> block;
     block.reserve(static_cast<std::size_t>(rounds));
     for (std::int32_t r = 0; r < rounds; ++r) block.push_back(take_round(window));
-    place(window, first_batch, pack_block(rules, block));
+    place(window, first_batch, pack_block(rules, block, &fillings));
 }
 
 /// Appends a block's microbatches and notes where its batches lie and what they hold.
@@ -215,6 +216,10 @@ Window ScheduleStream::next(std::int32_t rounds, bool drain, bool cut_block) {
 
 std::int32_t ScheduleStream::round() const {
     return state_->progress.round;
+}
+
+const FillingCounts& ScheduleStream::fillings() const {
+    return state_->fillings;
 }
 
 std::size_t ScheduleStream::size() const {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 
+#include "plan/pack/fillings.h"
 #include "plan/schedule/plan_window.h"
 
 namespace loratrain {
@@ -33,6 +34,9 @@ class ScheduleStream {
 
     /// The round that next() begins with.
     std::int32_t round() const;
+
+    /// Of all blocks so far.
+    const FillingCounts& fillings() const;
 
     /// Batches, microbatches and lists of them that it keeps, those of adapters included.
     std::size_t size() const;

@@ -34,6 +34,17 @@ double speed_of(const std::vector<PolicyPrediction>& policies, SchedulePolicy po
     return 0.0;
 }
 
+/// `compared`: the speed that it is compared with; 0 = none.
+TextRow policy_row(const std::string& name, const std::optional<Prediction>& prediction,
+                   double compared) {
+    if (!prediction) return {name, "does not fit", "-", "-", "-"};
+    const double speed = prediction->tokens_per_second();
+    const bool comparable = speed > 0.0 && compared > 0.0;
+    return {name, format_fixed(speed, 0), human_duration(prediction->seconds),
+            percent(prediction->mean_idle_share()),
+            comparable ? format_fixed(compared / speed, 2) + " x as fast" : std::string("-")};
+}
+
 }  // namespace
 
 std::string describe(const Plan& plan, const Prediction& prediction, double planning_seconds) {
@@ -44,6 +55,8 @@ std::string describe(const Plan& plan, const Prediction& prediction, double plan
                 " tokens in ", prediction.rounds, " rounds (", how_far(prediction),
                 "), without evaluation and checkpoints\n");
     text += cat("idle        ", idle_shares(prediction), "\n");
+    const std::string fillings = to_text(prediction.fillings);
+    if (!fillings.empty()) text += cat("packing     ", fillings, "\n");
     return text + cat("planned in  ", format_fixed(planning_seconds, 2), " s\n");
 }
 
@@ -52,16 +65,11 @@ std::string describe(const std::vector<PolicyPrediction>& policies, SchedulePoli
     const std::string name = word_of(schedule_policy_words, chosen);
     std::vector<TextRow> rows{{"policy", "tokens/s", "whole job", "idle", cat(name, " is")}};
     for (const PolicyPrediction& entry : policies) {
-        TextRow row{word_of(schedule_policy_words, entry.policy), "does not fit", "-", "-", "-"};
-        if (entry.prediction) {
-            const double speed = entry.prediction->tokens_per_second();
-            row = {row.front(), format_fixed(speed, 0), human_duration(entry.prediction->seconds),
-                   percent(entry.prediction->mean_idle_share()),
-                   entry.policy == chosen || speed <= 0.0
-                       ? std::string("-")
-                       : format_fixed(own / speed, 2) + " x as fast"};
-        }
-        rows.push_back(row);
+        const std::string word = word_of(schedule_policy_words, entry.policy);
+        const double compared = entry.policy == chosen ? 0.0 : own;
+        rows.push_back(policy_row(word, entry.prediction, compared));
+        if (!entry.as_published) continue;
+        rows.push_back(policy_row(word + " as published", entry.as_published, own));
     }
     return text_table(rows, 1);
 }

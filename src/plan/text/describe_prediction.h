@@ -7,10 +7,11 @@
 
 namespace loratrain {
 
-/// Speed, time of the whole job and idle shares.
+/// Speed, time of the whole job, idle shares and what blocks were filled by.
 std::string describe(const Plan& plan, const Prediction& prediction, double planning_seconds);
 
-/// A line per policy: tokens/s, time, idle share, and the gain over it of `chosen`.
+/// A line per policy, and for mlora one more with its published rule where that differs: tokens/s,
+/// time, idle share, and the gain over it of `chosen`.
 std::string describe(const std::vector<PolicyPrediction>& policies, SchedulePolicy chosen);
 
 }  // namespace loratrain

@@ -16,6 +16,7 @@
 #include "plan/pack/pack_balanced.h"
 #include "plan/pack/repair_packing.h"
 #include "plan/schedule/check_packing.h"
+#include "support/block_bound.h"
 #include "support/sanitized.h"
 #include "support/summary_lengths.h"
 #include "unit/plan/pack_fixtures.h"
@@ -127,7 +128,8 @@ TEST_P(RandomPackings, EveryVariantIsValid) {
     for (const BlockBatch& batch : block.batches) adapters.insert(batch.adapter);
     const auto most = static_cast<std::int32_t>(adapters.size());
     for (const std::int32_t groups : {1, (most + 1) / 2, most}) {
-        for (const Filling filling : {Filling::filled, Filling::evened, Filling::streamed}) {
+        for (const Filling filling :
+             {Filling::filled, Filling::evened, Filling::streamed, Filling::in_turn}) {
             for (const std::int64_t share : {1, 3, 20}) {
                 const std::int64_t target = std::max<std::int64_t>(1, block.cost / share / 8);
                 const Bins bins =
@@ -237,6 +239,69 @@ TEST(PackBlock, BalancedIsFasterThanTheBaselinesOnMixedLengths) {
     EXPECT_LE(pack_balanced_block(rules, block_items(rules, rounds)).time.idle_share(4), 0.11);
     RecordProperty("tokens_per_second",
                    cat(sequential, " ", one_f_one_b, " ", mlora, " ", balanced));
+}
+
+TEST(PackBlock, BalancedIsNeverSlowerThanMlora) {
+    for (int seed = 0; seed < random_cases(12); ++seed) {
+        PackCase test = random_pack_case(static_cast<std::uint64_t>(seed), 400);
+        test.rules.packing = Packing::greedy;
+        const BlockItems block = block_items(test.rules, test.rounds);
+        if (block.items.empty() || block.items.size() > 400) continue;
+        const BalancedPacking best = pack_balanced_block(test.rules, block);
+        const Bins in_turn = pack_variant(test.rules, block, {Filling::in_turn, 1, 0});
+        EXPECT_EQ(packing_text(to_microbatches(test.rounds, block, in_turn)),
+                  packed(test.rules, SchedulePolicy::mlora, test.rounds));
+        const PipelineTime time =
+            pipeline_time(pipeline_load(test.rules, block, in_turn, best.repeats));
+        EXPECT_LE(static_cast<double>(best.time.makespan),
+                  1.003 * static_cast<double>(time.makespan));
+    }
+}
+
+TEST(PackBlock, CountsBlocksOfBalancedByFilling) {
+    const std::vector<Round> rounds = equal_rounds(2, 2, {6, 5, 4});
+    PackRules rules = small_rules(2, 10);
+    FillingCounts counts;
+    EXPECT_EQ(to_text(counts), "");
+    pack_block(rules, rounds, &counts);
+    pack_block(rules, rounds, &counts);
+    EXPECT_EQ(counts.all(), 2);
+    const BalancedPacking packing = pack_balanced_block(rules, block_items(rules, rounds));
+    EXPECT_EQ(counts.blocks[static_cast<std::size_t>(packing.variant.filling)], 2);
+    rules.policy = SchedulePolicy::mlora;
+    pack_block(rules, rounds, &counts);
+    EXPECT_EQ(counts.all(), 2);
+    FillingCounts some;
+    some.add(Filling::filled);
+    some.add(Filling::streamed);
+    some.add(Filling::streamed);
+    EXPECT_EQ(to_text(some), "3 blocks: 2 streamed, 1 filled");
+    FillingCounts more;
+    more.add(Filling::fewest);
+    EXPECT_EQ(to_text(more), "1 block: 1 filled by MILP");
+    more.add(some);
+    EXPECT_EQ(more.all(), 4);
+}
+
+/// Nothing that is packed comes below the bound, and one microbatch on one stage comes to it.
+TEST(BlockBound, IsBelowEveryPacking) {
+    for (const std::uint64_t seed : {1U, 3U, 5U, 6U}) {
+        PackCase test = random_pack_case(seed, 400);
+        test.rules.packing = Packing::greedy;
+        const BlockItems block = block_items(test.rules, test.rounds);
+        const BlockBound bound = block_bound(test.rules, block);
+        for (const Filling filling : {Filling::filled, Filling::in_turn}) {
+            const Bins bins = pack_variant(test.rules, block, {filling, 1, 0});
+            EXPECT_GE(std::ssize(bins), bound.bins);
+            const double rounding = 2.0 * static_cast<double>(bins.size());
+            const PipelineTime time = pipeline_time(pipeline_load(test.rules, block, bins));
+            EXPECT_GE(static_cast<double>(time.makespan) + rounding, bound.nanoseconds);
+        }
+    }
+    const PackRules rules = small_rules(1, 100);
+    const BlockItems block = block_items(rules, equal_rounds(1, 1, {20, 30, 50}));
+    const auto one = pipeline_time(pipeline_load(rules, block, {{0, 1, 2}})).makespan;
+    EXPECT_NEAR(block_bound(rules, block).nanoseconds, static_cast<double>(one), 2.0);
 }
 
 /// What is given up early is what does not matter.

@@ -124,8 +124,9 @@ TEST(DescribePrediction, SaysWhatIsKnown) {
     const Case test = timed_case(2, 2, 400, 4);
     const Plan plan = test.plan();
     const std::string text = describe(plan, predict(test.job, plan, test.datasets, 2), 0.125);
-    for (const char* word : {"costs made up", " tokens/s", "whole job", "8000 tokens in 100 rounds",
-                             "extrapolated", "; by stage ", "planned in"}) {
+    for (const char* word :
+         {"costs made up", " tokens/s", "whole job", "8000 tokens in 100 rounds", "extrapolated",
+          "; by stage ", "packing     ", " block", "planned in"}) {
         EXPECT_NE(text.find(word), std::string::npos) << word << "\n" << text;
     }
     Prediction slow;
@@ -133,6 +134,10 @@ TEST(DescribePrediction, SaysWhatIsKnown) {
     slow.seconds = 10.0;
     Prediction fast = slow;
     fast.seconds = 4.0;
+    const std::string published =
+        describe({{SchedulePolicy::mlora, fast, slow}}, SchedulePolicy::mlora);
+    EXPECT_NE(published.find("mlora as published"), std::string::npos) << published;
+    EXPECT_NE(published.find("2.50 x as fast"), std::string::npos) << published;
     const std::string table = describe({{SchedulePolicy::sequential, slow},
                                         {SchedulePolicy::one_f_one_b, std::nullopt},
                                         {SchedulePolicy::balanced, fast}},

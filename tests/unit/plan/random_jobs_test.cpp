@@ -105,7 +105,7 @@ TEST_P(RandomJobs, OneAdapterAMicrobatchOnSharedLayers) {
     Case test = test_;
     test.job.schedule.policy = SchedulePolicy::mlora;
     const Plan plan = test.plan();
-    EXPECT_EQ(plan.replicas[0].max_in_flight, std::ssize(plan.replicas[0].stages));
+    EXPECT_GE(plan.replicas[0].max_in_flight, std::ssize(plan.replicas[0].stages));
     train(test, plan, {1 + GetParam() % 5, 2 + GetParam() % 3});
 }
 
