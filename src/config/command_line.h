@@ -64,7 +64,7 @@ struct CommandLine {
         int sample_tokens = 256;          ///< the longest with --lengths, then 4096 by default
         std::string lengths = "fixed";    ///< --lengths fixed|xsum|cnn|wikisum|mix
         std::string policy = "balanced";  ///< --policy, as the job's schedule.policy
-        std::string packing = "milp";     ///< --packing, as the job's schedule.packing
+        std::string packing = "greedy";   ///< --packing, as the job's schedule.packing
         std::string model;   ///< --model: a preset (model_presets.h) instead of the five sizes
         double dropout = 0;  ///< --dropout: lora_dropout of every adapter
         int microbatch_tokens = 0;       ///< --microbatch-tokens; 0 = as the plan chooses

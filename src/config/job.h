@@ -27,7 +27,8 @@ enum class Recompute : std::uint8_t { automatic, none, layer };
 /// a microbatch holds samples of one adapter. balanced: adapters are grouped and share
 /// microbatches.
 enum class SchedulePolicy : std::uint8_t { sequential, one_f_one_b, mlora, balanced };
-/// How policy balanced fills microbatches. bucketed pads samples to the lengths of a few buckets.
+/// How policy balanced fills microbatches. milp: also by MILP, where greedy filling comes near the
+/// best. bucketed pads samples to the lengths of a few buckets.
 enum class Packing : std::uint8_t { milp, greedy, bucketed };
 enum class CostSource : std::uint8_t { automatic, built_in };
 enum class LiveTable : std::uint8_t { automatic, never };
@@ -71,7 +72,7 @@ struct ParallelJob {
 /// How rank 0 plans (plan/).
 struct ScheduleJob {
     SchedulePolicy policy = SchedulePolicy::balanced;
-    Packing packing = Packing::milp;
+    Packing packing = Packing::greedy;
     /// Adapters that train at the same time; none = auto: as many as memory allows. The policies
     /// sequential and 1f1b take one.
     std::optional<int> max_adapters;

@@ -50,7 +50,7 @@ TEST_F(JobRead, MinimalJobHasTheDocumentedDefaults) {
     EXPECT_FALSE(job.logging.tensorboard);
     EXPECT_FALSE(job.logging.trace);
     EXPECT_EQ(job.schedule.policy, SchedulePolicy::balanced);
-    EXPECT_EQ(job.schedule.packing, Packing::milp);
+    EXPECT_EQ(job.schedule.packing, Packing::greedy);
     EXPECT_FALSE(job.schedule.max_adapters);
     EXPECT_EQ(job.schedule.costs, CostSource::automatic);
 }
@@ -93,7 +93,7 @@ TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
         "eval: {every_steps: 11, keep_best: true, early_stopping_patience: 3,\n"
         "       early_stopping_threshold: 0.01, split: 20}\n"
         "logging: {every_steps: 12, live: never, tensorboard: true, trace: true}\n"
-        "schedule: {policy: 1f1b, packing: greedy, max_adapters: 3, solver_seconds: 0.5, "
+        "schedule: {policy: 1f1b, packing: milp, max_adapters: 3, solver_seconds: 0.5, "
         "costs: built-in}\n");
 
     EXPECT_EQ(job.model.precision, Precision::bf16);
@@ -125,7 +125,7 @@ TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
     EXPECT_TRUE(job.logging.tensorboard);
     EXPECT_TRUE(job.logging.trace);
     EXPECT_EQ(job.schedule.policy, SchedulePolicy::one_f_one_b);
-    EXPECT_EQ(job.schedule.packing, Packing::greedy);
+    EXPECT_EQ(job.schedule.packing, Packing::milp);
     EXPECT_EQ(job.schedule.max_adapters, 3);
     EXPECT_EQ(job.schedule.solver_seconds, 0.5);
     EXPECT_EQ(job.schedule.costs, CostSource::built_in);

@@ -88,7 +88,7 @@ Case random_case(std::uint64_t seed) {
     if (draw.one_in(2)) result.job.parallel.microbatch_tokens = capacity;
     result.model = cheap_head_model(result.cluster.ranks + draw.between(0, 6));
     result.model.vocab_size = draw.one_in(2) ? 8 : 2000;
-    if (seed % 8 != 0) result.job.schedule.packing = Packing::greedy;
+    if (seed % 8 == 0) result.job.schedule.packing = Packing::milp;
     result.job.datasets.clear();
     result.datasets.clear();
     const int datasets = draw.between(1, 4);
