@@ -10,7 +10,7 @@ namespace loratrain {
 
 namespace {
 
-constexpr double nanoseconds = 1e9;
+constexpr double nanoseconds_in_second = 1e9;
 
 double square(std::int64_t tokens) {
     return static_cast<double>(tokens) * static_cast<double>(tokens);
@@ -31,7 +31,7 @@ std::int64_t variable_cost(const PackRules& rules, const CostModel& variable,
     for (const StagePlan& stage : rules.stages) {
         seconds += stage_seconds(variable, stage, load, rules.recompute);
     }
-    return std::max<std::int64_t>(1, std::llround(seconds * nanoseconds));
+    return std::max<std::int64_t>(1, std::llround(seconds * nanoseconds_in_second));
 }
 
 /// The group that begins at `place`, without its batch and cost.
