@@ -141,7 +141,7 @@ class Train(SlurmTest):
         """Slurm sends the same signal before a time limit, but its limits are whole minutes."""
         job = self.submit("cpu.sbatch", self.job("run", LONG))
         for restart in range(3):
-            self.wait(job, lambda: "round " in self.starts(job, restart + 1)[restart], SLOW)
+            self.wait(job, lambda: "  loss  " in self.starts(job, restart + 1)[restart], SLOW)
             self.command("scancel", "--batch", "--signal=USR1", job)
             self.hurry(job, restart + 1, 20)
         facts = self.wait_for_end(job, 2 * SLOW)
@@ -163,7 +163,7 @@ class Train(SlurmTest):
 
     def test_scancel_saves_and_ends(self):
         job = self.submit("cpu.sbatch", self.job("run", ENDLESS, "auto"))
-        self.wait(job, lambda: "round " in self.log(job), SLOW)
+        self.wait(job, lambda: "  loss  " in self.log(job), SLOW)
         self.command("scancel", job)
         facts = self.wait_for_end(job)
         self.wait(job, lambda: "to continue: sbatch the same again" in self.log(job), SLOW)
@@ -177,7 +177,7 @@ class Train(SlurmTest):
     def test_mpirun_as_the_launcher(self):
         self.environment["LORATRAIN_LAUNCHER"] = f"{MPIEXEC} --bind-to none"
         job = self.submit("cpu.sbatch", self.job("run", LONG))
-        self.wait(job, lambda: "round " in self.log(job), SLOW)
+        self.wait(job, lambda: "  loss  " in self.log(job), SLOW)
         self.command("scancel", "--batch", "--signal=USR1", job)
         self.hurry(job, 1, 20)
         facts = self.wait_for_end(job, 2 * SLOW)
