@@ -164,7 +164,7 @@ class Orders(JobTest):
         self.wait_for_step("disturbed", "low", 2)
         self.drop("disturbed", "urgent", {"adapters": [
             {"name": "urgent", "dataset": "c", "priority": 5, "max_steps": 20}]})
-        self.assertIn("took 1 more adapters", self.finish(process))
+        self.assertIn("took 1 more adapter from", self.finish(process))
         self.assertEqual(len(step_metrics(self.dir / "disturbed", "urgent")), 20)
         self.assert_same_weights("disturbed", "alone", ["low"])
 
