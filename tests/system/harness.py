@@ -15,6 +15,7 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -207,6 +208,12 @@ class EachFamily:
 
     def test_mistral(self):
         self.check_family("mistral")
+
+    def tell_worst(self, what, worst):
+        """Of check_golden()'s errors."""
+        print(f"{what}: worst relative error of losses {worst['loss']:.1e}, "
+              f"grad norms {worst['grad_norm']:.1e}, weights {worst['weights']:.1e}",
+              file=sys.stderr)
 
 
 class JobTest(unittest.TestCase):

@@ -1,6 +1,5 @@
 """All adapters of a golden family trained together reproduce HF transformers + PEFT (float64)."""
 
-import sys
 import unittest
 
 from harness import GOLDEN_LAYERS, EachFamily, JobTest, run, shared_layers
@@ -24,9 +23,7 @@ class Golden(EachFamily, JobTest):
                     errors = self.check_golden(family, run_dir, LIMITS)
                     worst = {key: max(worst[key], error) for key, error in errors.items()}
         self.assertEqual(shared > 0, family in SHARING)
-        print(f"{family}: worst relative error of losses {worst['loss']:.1e}, "
-              f"grad norms {worst['grad_norm']:.1e}, weights {worst['weights']:.1e}",
-              file=sys.stderr)
+        self.tell_worst(family, worst)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
 """Stages of several lanes compute what stages of one rank do."""
 
 import json
-import sys
 import unittest
 
 import test_golden
 import test_invariance
 import test_resume
-from harness import (JobTest, adapter_weights, frobenius, read_metrics, run, start, step_metrics,
-                     write_samples)
+from harness import (EachFamily, JobTest, adapter_weights, frobenius, read_metrics, run, start,
+                     step_metrics, write_samples)
 
 LIMIT = 1e-6
 WEIGHTS = 5e-5
@@ -22,7 +21,7 @@ def lanes(tp, pp=1):
     return [{"tp": tp, "pp": pp}]
 
 
-class Golden(JobTest):
+class Golden(EachFamily, JobTest):
     def check_family(self, family):
         worst = dict.fromkeys(test_golden.LIMITS, 0.0)
         for tp, pp in GOLDEN[family]:
@@ -35,21 +34,7 @@ class Golden(JobTest):
                     self.assertIn(f"lanes       {tp} per stage", process.stdout)
                     errors = self.check_golden(family, run_dir, test_golden.LIMITS)
                     worst = {key: max(worst[key], error) for key, error in errors.items()}
-        print(f"{family} on lanes: worst relative error of losses {worst['loss']:.1e}, "
-              f"grad norms {worst['grad_norm']:.1e}, weights {worst['weights']:.1e}",
-              file=sys.stderr)
-
-    def test_llama(self):
-        self.check_family("llama")
-
-    def test_qwen2(self):
-        self.check_family("qwen2")
-
-    def test_qwen3(self):
-        self.check_family("qwen3")
-
-    def test_mistral(self):
-        self.check_family("mistral")
+        self.tell_worst(f"{family} on lanes", worst)
 
 
 class Layout(test_invariance.InvarianceTest):
