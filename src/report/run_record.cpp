@@ -131,7 +131,8 @@ RunRecord read_run(const std::string& dir) {
     for (std::size_t i = 0; i < run.job.adapters.size(); ++i) {
         const std::string path = dir + "/adapters/" + run.job.adapters[i].name + "/metrics.jsonl";
         run.metrics.emplace_back();
-        read_record(path, [&](const std::string&) { run.metrics.back() = read_metrics(path); });
+        read_record(path,
+                    [&](const std::string& text) { run.metrics.back() = metrics_rows(text); });
         AdapterResult result{static_cast<AdapterId>(i), status_of(run, i), {}};
         for (const MetricsRow& row : run.metrics.back()) result.summary.add(row);
         run.results.push_back(result);

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <sstream>
 
-#include "io/files.h"
 #include "io/json_text.h"
 
 namespace loratrain {
@@ -46,10 +44,9 @@ std::optional<MetricsRow> metrics_row(std::string_view line) {
     return row;
 }
 
-std::vector<MetricsRow> read_metrics(const std::string& path) {
+std::vector<MetricsRow> metrics_rows(const std::string& text) {
     std::vector<MetricsRow> rows;
-    if (!std::filesystem::exists(path)) return rows;
-    std::istringstream lines(read_text(path));
+    std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
         if (const auto row = metrics_row(line)) rows.push_back(*row);
     }

@@ -28,8 +28,8 @@ struct MetricsRow {
 /// None when the line is torn (its writer died in it) or is no object with a step.
 std::optional<MetricsRow> metrics_row(std::string_view line);
 
-/// All whole lines of a metrics.jsonl; empty when there is no such file.
-std::vector<MetricsRow> read_metrics(const std::string& path);
+/// All whole lines of the text of a metrics.jsonl.
+std::vector<MetricsRow> metrics_rows(const std::string& text);
 
 /// What an adapter's rows come to.
 struct MetricsSummary {
