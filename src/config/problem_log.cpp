@@ -4,6 +4,8 @@
 #include <tuple>
 #include <utility>
 
+#include "base/some_of.h"
+
 namespace loratrain {
 
 namespace {
@@ -11,12 +13,6 @@ namespace {
 constexpr std::size_t most_compared = 500000;
 constexpr std::size_t most_listed = 20;
 constexpr std::size_t short_list = 100;
-
-std::string list_of(const std::vector<std::string>& words) {
-    if (words.size() <= most_listed) return join(words, ", ");
-    const std::vector<std::string> first(words.begin(), words.begin() + most_listed);
-    return cat(join(first, ", "), " and ", words.size() - most_listed, " more");
-}
 
 /// "--set defaults.r" names the key already.
 void remove_key_of_option(const Place& place, std::string& what) {
@@ -30,7 +26,7 @@ void remove_key_of_option(const Place& place, std::string& what) {
 std::string hint_among(const std::string& word, const std::vector<std::string>& candidates) {
     const std::string near = nearest(word, candidates);
     if (!near.empty()) return "did you mean '" + near + "'?";
-    return candidates.empty() ? "" : "one of: " + list_of(candidates);
+    return candidates.empty() ? "" : "one of: " + some_of(candidates, most_listed);
 }
 
 void ProblemLog::add(const Place& place, std::string what, std::string hint) {
@@ -41,7 +37,8 @@ void ProblemLog::add(const Place& place, std::string what, std::string hint) {
 std::string ProblemLog::hint_among(const std::string& word,
                                    const std::vector<std::string>& candidates) {
     const bool long_list = candidates.size() > short_list;
-    if (long_list && compared_ >= most_compared) return "one of: " + list_of(candidates);
+    if (long_list && compared_ >= most_compared)
+        return "one of: " + some_of(candidates, most_listed);
     if (long_list) compared_ += candidates.size();
     return loratrain::hint_among(word, candidates);
 }

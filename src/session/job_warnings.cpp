@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/some_of.h"
 #include "train/learning_rate.h"
 
 namespace loratrain {
@@ -12,13 +13,6 @@ namespace {
 constexpr std::int64_t largest_byte_vocabulary = 512;
 constexpr double jump_worth_telling = 1.1;
 constexpr std::size_t most_named = 3;
-
-/// "a, b, c and 7 more".
-std::string some_of(const std::vector<std::string>& names) {
-    if (names.size() <= most_named) return join(names, ", ");
-    const std::vector<std::string> first(names.begin(), names.begin() + most_named);
-    return cat(join(first, ", "), " and ", names.size() - most_named, " more");
-}
 
 void check_evaluations(const Job& job, std::vector<std::string>& warnings) {
     const bool has_data = std::any_of(job.datasets.begin(), job.datasets.end(),
@@ -39,7 +33,7 @@ void check_warmups(const Job& job, const Plan& plan, std::vector<std::string>& w
         names.push_back(cat(adapter.name, " (", warmup_steps(adapter, steps), " of ", steps, ")"));
     }
     if (names.empty()) return;
-    warnings.push_back(cat("warmup_steps take the whole training of ", some_of(names),
+    warnings.push_back(cat("warmup_steps take the whole training of ", some_of(names, most_named),
                            ": the learning rate never gets there; give fewer, or a fraction, as "
                            "in warmup_steps: 0.1"));
 }
