@@ -2,14 +2,15 @@
 """Whether two builds train the same bits: for changes that must not change results.
 
   compare_bits.py OLD NEW [--backend cpu|cuda] [--ranks 1,2,3] [--only TEXT] [--gsm8k FILE]
+                  [--set KEY=VALUE ...]
   compare_bits.py --record FILE OLD [...]      writes OLD's figures
   compare_bits.py --against FILE NEW [...]     compares with those
 
 OLD, NEW: loratrain programs. Every case (the golden families in microbatches of 64 and 4096 tokens,
 the quick start, GSM8K where FILE is its train.jsonl in text) is trained by both: checksums of the
 exported adapters, metrics without times, and what the plan decided must be equal. Plans use the
-costs built in; on a GPU all runs share one file of GEMM algorithms. Exit code 1 with a line for
-each of the first differences. Both must be built with the same options: how the compiler fuses
+costs built in; on a GPU all runs share one file of GEMM algorithms. Exit code 1 with up to
+three differences of each case. Both must be built with the same options: how the compiler fuses
 multiplications and additions depends on them. Not a test of its own: it needs a program of before."""
 
 import argparse
@@ -107,7 +108,8 @@ def train(program, options, label):
             if ranks > most or options.only not in case:
                 continue
             run_dir = f"{label} {case}".replace(" ", "-")
-            process = run(job(run_dir), ranks)
+            settings = [word for setting in options.set for word in ("--set", setting)]
+            process = run([*job(run_dir), *settings], ranks)
             if process.returncode != 0:
                 sys.exit(f"{program}: {case}: exit code {process.returncode}\n{process.stdout}"
                          f"{process.stderr}")
@@ -134,6 +136,8 @@ def main():
                         type=lambda text: [int(n) for n in text.split(",")])
     parser.add_argument("--only", default="")
     parser.add_argument("--gsm8k", type=pathlib.Path)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                        help="for every job, such as schedule.packing=milp")
     options = parser.parse_args()
     if len(options.programs) != (1 if options.record or options.against else 2):
         parser.error("two programs, or one with --record or --against")
@@ -145,10 +149,14 @@ def main():
            else train(programs[0], options, "old"))
     old = {case: facts for case, facts in old.items()
            if options.only in case and int(case.split()[-1]) in options.ranks}
-    found = list(differences(old, train(programs[-1], options, "new")))
-    print("\n".join(found[:20]))
-    print(f"{len(old)} cases, {len(found)} differences")
-    return 1 if found else 0
+    new = train(programs[-1], options, "new")
+    found = {case: list(differences(old.get(case), new.get(case), case))
+             for case in sorted(set(old) | set(new))}
+    for lines in found.values():
+        print("\n".join(lines[:3]), end="\n" if lines else "")
+    unlike = sum(bool(lines) for lines in found.values())
+    print(f"{len(found)} cases, {unlike} with differences")
+    return 1 if unlike else 0
 
 
 if __name__ == "__main__":
