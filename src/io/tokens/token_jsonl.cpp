@@ -7,6 +7,7 @@
 #include "io/capped_problems.h"
 #include "io/json_text.h"
 #include "io/raw_file.h"
+#include "io/tokens/plain_token_line.h"
 #include "io/tokens/token_formats.h"
 
 namespace loratrain {
@@ -126,6 +127,9 @@ TokenSample read_text_line(const Json& line) {
 }
 
 TokenSample parse_line(std::string_view text, bool bytes) {
+    if (!bytes) {
+        if (auto sample = read_plain_token_line(text)) return *std::move(sample);
+    }
     Json line;
     try {
         line =
