@@ -71,6 +71,9 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, co
     log::block(
         describe(compare_policies(job, model, inputs.infos, cluster, rounds_played, prediction),
                  job.schedule.policy));
+    const std::vector<IdleRemedy> remedies =
+        idle_remedies(job, plan, inputs.infos, cluster, rounds_played, prediction);
+    if (!remedies.empty()) log::block(describe(prediction, cluster.ranks, remedies));
     if (dir.empty()) return;
     write_pictures(dir, job, plan, prediction.start);
     log::info(cat("wrote ", dir, "/timeline.svg and ", dir, "/", trace_file_name));

@@ -40,6 +40,7 @@ class DryRun(JobTest):
         self.assertAlmostEqual(float(idle.group(1)), sum(stages) / 4, delta=0.11)
         self.assertTrue(all(0 <= share < 100 for share in stages))
         self.assertLess(self.number(r"planned in +([\d.]+) s", text), 5)
+        self.assertEqual("what keeps ranks busier" in text, float(idle.group(1)) >= 15, text)
         self.assertIn("of capacity", text)
         for policy in ("sequential", "1f1b", "mlora", "balanced"):
             self.assertGreater(self.number(rf"(?m)^  {policy} +(\d+) ", text), 0)

@@ -74,4 +74,22 @@ std::string describe(const std::vector<PolicyPrediction>& policies, SchedulePoli
     return text_table(rows, 1);
 }
 
+std::string describe(const Prediction& own, std::int32_t ranks,
+                     const std::vector<IdleRemedy>& remedies) {
+    const auto row = [](const std::string& change, const Prediction& what, std::int32_t on) {
+        const double speed = what.tokens_per_second();
+        return TextRow{change, cat(on), format_fixed(speed, 0), format_fixed(speed / on, 0),
+                       percent(what.mean_idle_share())};
+    };
+    std::vector<TextRow> rows{{"what keeps ranks busier", "ranks", "tokens/s", "per rank", "idle"},
+                              row("the job as it is", own, ranks)};
+    for (const IdleRemedy& remedy : remedies) {
+        rows.push_back(remedy.prediction
+                           ? row(remedy.change, *remedy.prediction, remedy.ranks)
+                           : TextRow{remedy.change, cat(remedy.ranks), "does not fit", "-", "-"});
+    }
+    return cat(text_table(rows, 1),
+               "more adapters do not change what each learns; another batch size does\n");
+}
+
 }  // namespace loratrain

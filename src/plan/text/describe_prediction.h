@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/predict/idle_advice.h"
 #include "plan/predict/predict.h"
 
 namespace loratrain {
@@ -13,5 +14,10 @@ std::string describe(const Plan& plan, const Prediction& prediction, double plan
 /// A line per policy, and for mlora one more with its published rule where that differs: tokens/s,
 /// time, idle share, and the gain over it of `chosen`.
 std::string describe(const std::vector<PolicyPrediction>& policies, SchedulePolicy chosen);
+
+/// A line for the job as it is, on so many ranks, and one per remedy: ranks, tokens/s of all and of
+/// each rank, idle share.
+std::string describe(const Prediction& own, std::int32_t ranks,
+                     const std::vector<IdleRemedy>& remedies);
 
 }  // namespace loratrain

@@ -4,6 +4,7 @@
 
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
+#include "plan/predict/idle_advice.h"
 #include "plan/text/describe_prediction.h"
 #include "unit/plan/plan_fixtures.h"
 
@@ -144,6 +145,52 @@ TEST(DescribePrediction, SaysWhatIsKnown) {
                                        SchedulePolicy::balanced);
     EXPECT_NE(table.find("2.50 x as fast"), std::string::npos) << table;
     EXPECT_NE(table.find("does not fit"), std::string::npos) << table;
+}
+
+TEST(IdleRemedies, ArePredictedAsTheJobThatTheyName) {
+    const Case test = timed_case(2, 4, 32, 2);
+    const Plan plan = test.plan();
+    const Prediction own = predict(test.job, plan, test.datasets, 4);
+    ASSERT_GT(own.mean_idle_share(), idle_worth_advice);
+    const auto remedies = idle_remedies(test.job, plan, test.datasets, test.cluster, 4, own);
+    ASSERT_EQ(remedies.size(), 5U);
+    EXPECT_EQ(remedies[0].change, "4 adapters at once instead of 2");
+    EXPECT_EQ(remedies[1].change, "2 x global_batch_size");
+    EXPECT_EQ(remedies[4].change, "pipeline_stages: 1");
+    EXPECT_EQ(remedies[4].ranks, 1);
+    for (const IdleRemedy& remedy : remedies) {
+        ASSERT_TRUE(remedy.prediction) << remedy.change;
+        EXPECT_LT(remedy.prediction->mean_idle_share(), own.mean_idle_share()) << remedy.change;
+    }
+    const Case four = timed_case(4, 4, 32, 2);
+    EXPECT_EQ(remedies[0].prediction->seconds,
+              predict(four.job, four.plan(), four.datasets, 4).seconds);
+    Case two_ranks = test;
+    two_ranks.cluster.ranks = 2;
+    EXPECT_EQ(remedies[3].prediction->seconds,
+              predict(two_ranks.job, two_ranks.plan(), two_ranks.datasets, 4).seconds);
+    const std::string text = describe(own, 4, remedies);
+    for (const char* word : {"the job as it is", "pipeline_stages: 2", "per rank", "idle"}) {
+        EXPECT_NE(text.find(word), std::string::npos) << text;
+    }
+}
+
+TEST(IdleRemedies, NoneWhereStagesAreBusyAndNoMoreThanCanBe) {
+    Case test = timed_case(3, 4, 32, 2);
+    const Plan plan = test.plan();
+    Prediction own;
+    own.idle_share = {0.1, 0.19};
+    EXPECT_TRUE(idle_remedies(test.job, plan, test.datasets, test.cluster, 2, own).empty());
+    own.idle_share = {0.2, 0.2};
+    test.job.schedule.max_adapters = 2;
+    const Plan two = test.plan();
+    const auto waiting = idle_remedies(test.job, two, test.datasets, test.cluster, 2, own);
+    EXPECT_EQ(waiting.front().change, "3 adapters at once instead of 2");
+    test.job.schedule.policy = SchedulePolicy::one_f_one_b;
+    const Plan one = test.plan();
+    for (const auto& remedy : idle_remedies(test.job, one, test.datasets, test.cluster, 2, own)) {
+        EXPECT_EQ(remedy.change.find("adapters"), std::string::npos) << remedy.change;
+    }
 }
 
 TEST(FindDevice, KnowsTheDevicesWithCosts) {

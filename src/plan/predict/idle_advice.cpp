@@ -1,0 +1,91 @@
+#include "plan/predict/idle_advice.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "plan/deploy/make_plan.h"
+#include "plan/replica_view.h"
+#include "plan/schedule/admission.h"
+
+namespace loratrain {
+
+namespace {
+
+class Remedies {
+  public:
+    Remedies(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+             const Cluster& cluster, std::int32_t rounds)
+        : job_(job), plan_(plan), datasets_(datasets), cluster_(cluster), rounds_(rounds) {}
+
+    std::vector<IdleRemedy> run() {
+        add_adapters();
+        for (const int factor : {2, 4}) add_batches(factor);
+        for (const int divisor : {2, 4}) add_stages(divisor);
+        return std::move(remedies_);
+    }
+
+  private:
+    /// `at_once`: adapters that it means to train together.
+    void add(const std::string& change, const Job& job, const Cluster& cluster,
+             std::size_t at_once = 1) {
+        IdleRemedy& remedy = remedies_.emplace_back();
+        remedy.change = change;
+        remedy.ranks = cluster.ranks;
+        try {
+            const Plan plan = make_plan(job, plan_.model, datasets_, cluster);
+            if (plan.first_admitted.size() < at_once) return;
+            remedy.prediction = predict(job, plan, datasets_, rounds_);
+        } catch (const InputError&) {
+            return;
+        }
+    }
+
+    void add_adapters() {
+        const std::size_t now = plan_.first_admitted.size();
+        Job more = job_;
+        more.schedule.max_adapters.reset();
+        if (most_admitted(more) == 1) return;
+        if (now == job_.adapters.size()) {
+            more.adapters.insert(more.adapters.end(), job_.adapters.begin(), job_.adapters.end());
+        } else if (most_admitted(job_) > now) {
+            return;  // memory has no room for more
+        }
+        add(cat(more.adapters.size(), " adapters at once instead of ", now), more, cluster_,
+            more.adapters.size());
+    }
+
+    void add_batches(int factor) {
+        Job larger = job_;
+        for (AdapterJob& adapter : larger.adapters) adapter.global_batch_size *= factor;
+        add(cat(factor, " x global_batch_size"), larger, cluster_);
+    }
+
+    void add_stages(int divisor) {
+        const ReplicaPlan& replica = only_replica(plan_).replica;
+        const int stages = static_cast<int>(replica.stages.size()) / divisor;
+        if (stages < 1 || !job_.parallel.deployment.empty()) return;
+        Job fewer = job_;
+        fewer.parallel.pipeline_stages = stages;
+        Cluster cluster = cluster_;
+        cluster.ranks = stages;
+        add(cat("pipeline_stages: ", stages), fewer, cluster);
+    }
+
+    const Job& job_;
+    const Plan& plan_;
+    std::span<const DatasetInfo> datasets_;
+    const Cluster& cluster_;
+    std::int32_t rounds_;
+    std::vector<IdleRemedy> remedies_;
+};
+
+}  // namespace
+
+std::vector<IdleRemedy> idle_remedies(const Job& job, const Plan& plan,
+                                      std::span<const DatasetInfo> datasets, const Cluster& cluster,
+                                      std::int32_t rounds, const Prediction& own) {
+    if (own.mean_idle_share() < idle_worth_advice) return {};
+    return Remedies(job, plan, datasets, cluster, rounds).run();
+}
+
+}  // namespace loratrain
