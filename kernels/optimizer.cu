@@ -50,13 +50,15 @@ struct AdamWBody {
         load<N>(p.first_moments + i, m);
         load<N>(p.second_moments + i, v);
         load<N>(p.parameters + i, w);
+        // Fused by hand: the compiler chooses otherwise for each N, and an element's result must not
+        // depend on where a step's tensors begin and end.
 #pragma unroll
         for (int j = 0; j < N; ++j) {
-            const float clipped = g[j] * step.clip;
-            m[j] = step.beta1 * m[j] + step.rest1 * clipped;
-            v[j] = step.beta2 * v[j] + step.rest2 * clipped * clipped;
-            w[j] = w[j] * step.decay -
-                   step.rate * m[j] / (sqrtf(v[j]) * step.root_scale + step.epsilon);
+            const float clipped = __fmul_rn(g[j], step.clip);
+            m[j] = __fmaf_rn(step.beta1, m[j], __fmul_rn(step.rest1, clipped));
+            v[j] = __fmaf_rn(clipped, __fmul_rn(step.rest2, clipped), __fmul_rn(step.beta2, v[j]));
+            const float root = __fmaf_rn(sqrtf(v[j]), step.root_scale, step.epsilon);
+            w[j] = __fsub_rn(__fmul_rn(w[j], step.decay), __fmul_rn(step.rate, m[j]) / root);
             g[j] = 0.0F;
         }
         store<N>(p.gradients + i, g);
