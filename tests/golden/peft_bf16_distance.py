@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -48,8 +49,8 @@ def collate(samples: list[dict], device: str) -> dict[str, torch.Tensor]:
             "attention_mask": padded([[1] * len(row) for row in ids], 0)}
 
 
-def make_schedule(optimizer, facts: dict):
-    steps, warmup = len(facts["loss"]), facts["warmup_steps"]
+def make_schedule(optimizer, facts: dict, steps: int):
+    warmup = facts["warmup_steps"]
     if facts["lr_scheduler"] == "cosine":
         return get_cosine_schedule_with_warmup(optimizer, warmup, steps)
     if facts["lr_scheduler"] == "linear":
@@ -57,16 +58,21 @@ def make_schedule(optimizer, facts: dict):
     return get_constant_schedule(optimizer)
 
 
-def step_loss(model, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+def predict(model, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """(logits, the tokens that they should have foreseen)"""
     with torch.autocast(model.device.type, torch.bfloat16, enabled=model.dtype == torch.bfloat16):
         logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-    return F.cross_entropy(logits[:, :-1].float().flatten(0, 1), batch["labels"][:, 1:].flatten(),
-                           ignore_index=-100)
+    return logits[:, :-1].flatten(0, 1), batch["labels"][:, 1:].flatten()
+
+
+def exact_loss(logits: torch.Tensor, targets: torch.Tensor) -> float:
+    """In fp32 torch's sum over a large vocabulary is off by some 1e-6."""
+    return F.cross_entropy(logits.detach().double(), targets, ignore_index=-100).item()
 
 
 def train(family: Path, name: str, facts: dict, device: str,
           dtype: torch.dtype) -> tuple[dict[str, list[float]], dict]:
-    """(loss and grad_norm of each step, final adapter tensors)"""
+    """(loss, grad_norm and seconds of each step, final adapter tensors)"""
     folder = family / "adapters" / name
     base = AutoModelForCausalLM.from_pretrained(family / "base", dtype=dtype).to(device)
     model = PeftModel.from_pretrained(base, folder / "init", is_trainable=True).train()
@@ -74,18 +80,22 @@ def train(family: Path, name: str, facts: dict, device: str,
     assert all(p.dtype == torch.float32 for p in trained)
     optimizer = torch.optim.AdamW(trained, lr=facts["learning_rate"], betas=tuple(facts["adam_betas"]),
                                   eps=facts["adam_eps"], weight_decay=facts["weight_decay"])
-    schedule = make_schedule(optimizer, facts)
-    course = {"loss": [], "grad_norm": []}
-    for samples in read_batches(folder / "data.jsonl", facts["global_batch_size"]):
-        loss = step_loss(model.base_model.model, collate(samples, device))
+    batches = read_batches(folder / "data.jsonl", facts["global_batch_size"])
+    schedule = make_schedule(optimizer, facts, len(batches))
+    course = {"loss": [], "grad_norm": [], "seconds": []}
+    for samples in batches:
+        begin = time.perf_counter()
+        logits, targets = predict(model.base_model.model, collate(samples, device))
+        loss = F.cross_entropy(logits.float(), targets, ignore_index=-100)
         optimizer.zero_grad()
         loss.backward()
         limit = facts["max_grad_norm"] or float("inf")
         norm = torch.nn.utils.clip_grad_norm_(trained, limit)
-        course["loss"].append(loss.item())
         course["grad_norm"].append(norm.item())
         optimizer.step()
         schedule.step()
+        course["seconds"].append(time.perf_counter() - begin)
+        course["loss"].append(exact_loss(logits, targets))
     return course, {key: value.cpu() for key, value in get_peft_model_state_dict(model).items()}
 
 
@@ -93,8 +103,8 @@ def family_errors(family: Path, device: str, dtype: torch.dtype) -> dict[str, fl
     worst = dict.fromkeys(KEYS, 0.0)
     for name, facts in json.loads((family / "golden.json").read_text())["adapters"].items():
         course, tensors = train(family, name, facts, device, dtype)
-        for key, values in course.items():
-            for got, want in zip(values, facts[key], strict=True):
+        for key in ("loss", "grad_norm"):
+            for got, want in zip(course[key], facts[key], strict=True):
                 worst[key] = max(worst[key], abs(got - want) / abs(want))
         for key, want in load_file(family / "adapters" / name / "final" / "adapter_model.safetensors").items():
             error = torch.linalg.norm((tensors[key] - want).double()) / torch.linalg.norm(want.double())

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""The part of test_real_model.py that needs torch, transformers and peft.
+
+  real_model_peer.py prepare FOLDER --model HF_FOLDER --data SAMPLES.jsonl --steps N
+  real_model_peer.py train FOLDER --precision bf16|fp32 --device cuda|cpu
+
+prepare: the adapters of jobs/smollm2_gsm8k.yaml, as PEFT starts them, with the first samples for N
+steps each; in the layout of a family in tests/golden, but that golden.json holds no trajectories.
+train: each of them with PEFT as tests/golden/peft_bf16_distance.py does, one after another. Writes
+FOLDER/peft_PRECISION.json: losses, gradient norms and seconds of each step, by adapter."""
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from itertools import islice
+from pathlib import Path
+
+import torch
+import transformers
+import yaml
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
+
+SOURCE = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCE / "tests" / "golden"))
+from peft_bf16_distance import train  # noqa: E402
+
+JOB = SOURCE / "jobs" / "smollm2_gsm8k.yaml"
+LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+def adapters_of_job() -> dict[str, dict]:
+    """By name: all that training needs, named as in golden.json."""
+    job = yaml.safe_load(JOB.read_text())
+    common = {"target_modules": LINEARS, "weight_decay": 0.0, "max_grad_norm": 1.0, "use_rslora": False,
+              "adam_betas": [0.9, 0.999], "adam_eps": 1e-8, "lr_scheduler": "cosine", **job["defaults"]}
+    return {adapter["name"]: {**common, **adapter} for adapter in job["adapters"]}
+
+
+def start_adapter(model_folder: Path, facts: dict, out: Path) -> None:
+    torch.manual_seed(facts["r"])
+    config = LoraConfig(r=facts["r"], lora_alpha=facts["lora_alpha"], lora_dropout=0.0,
+                        target_modules=facts["target_modules"], task_type="CAUSAL_LM")
+    base = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
+    get_peft_model(base, config).save_pretrained(out)
+
+
+def prepare(arguments) -> None:
+    adapters = adapters_of_job()
+    for name, facts in adapters.items():
+        folder = arguments.folder / "adapters" / name
+        folder.mkdir(parents=True)
+        count = arguments.steps * facts["global_batch_size"]
+        with arguments.data.open() as samples:
+            lines = list(islice(samples, count))
+        if len(lines) < count:
+            raise SystemExit(f"error: {arguments.data}: {len(lines)} samples, {count} are needed")
+        (folder / "data.jsonl").write_text("".join(lines))
+        start_adapter(arguments.model, facts, folder / "init")
+    (arguments.folder / "base").symlink_to(arguments.model.resolve())
+    (arguments.folder / "golden.json").write_text(json.dumps({"adapters": adapters}, indent=1))
+
+
+def train_all(arguments) -> None:
+    adapters = json.loads((arguments.folder / "golden.json").read_text())["adapters"]
+    courses = {name: train(arguments.folder, name, facts, arguments.device, DTYPES[arguments.precision])[0]
+               for name, facts in adapters.items()}
+    (arguments.folder / f"peft_{arguments.precision}.json").write_text(json.dumps(courses))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["prepare", "train"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--model", type=Path, metavar="HF_FOLDER")
+    parser.add_argument("--data", type=Path, metavar="FILE", help="pre-tokenised samples")
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--precision", default="fp32", choices=list(DTYPES))
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    arguments = parser.parse_args()
+    transformers.utils.logging.disable_progress_bar()
+    {"prepare": prepare, "train": train_all}[arguments.command](arguments)
+
+
+if __name__ == "__main__":
+    main()
