@@ -1,4 +1,5 @@
 #include <cmath>
+#include <type_traits>
 
 #include "cross_entropy.h"
 #include "launch.cuh"
@@ -44,8 +45,9 @@ __device__ __forceinline__ Running merged_over_block(Running mine) {
     return total;
 }
 
-/// Adds N values; `beaten` becomes true when one of them beats the target's logit.
-template <class T, int N>
+/// Adds N values; `beaten` becomes true when one of them beats the target's logit. `part`: other
+/// lanes may have larger values where all of these are -inf, whose sum is 0 then, not NaN.
+template <class T, bool part, int N>
 __device__ __forceinline__ void add_values(const float (&v)[N], std::int64_t first,
                                            std::int64_t target, float own, Running& running,
                                            bool& beaten) {
@@ -56,9 +58,10 @@ __device__ __forceinline__ void add_values(const float (&v)[N], std::int64_t fir
         const std::int64_t column = first + i;
         beaten = beaten || (column < target && v[i] >= own) || (column > target && v[i] > own);
     }
+    const float shift = part && largest == -INFINITY ? 0.0F : largest;
     float sum = 0.0F;
 #pragma unroll
-    for (int i = 0; i < N; ++i) sum += exponential<T>(v[i] - largest);
+    for (int i = 0; i < N; ++i) sum += exponential<T>(v[i] - shift);
     if (largest != running.largest && running.sum != 0.0) {
         running.sum *= static_cast<double>(expf(running.largest - largest));
     }
@@ -77,7 +80,7 @@ __global__ void __launch_bounds__(row_threads) row_kernel(CrossEntropyParams p) 
     for (std::int64_t j = threadIdx.x * N; j < p.logits.cols; j += row_threads * N) {
         float v[N];
         load<N>(logits + j, v);
-        add_values<T, N>(v, j, target, own, running, beaten);
+        add_values<T, false>(v, j, target, own, running, beaten);
     }
     const bool wrong = __syncthreads_or(beaten) != 0;
     const Running total = merged_over_block(running);
@@ -96,6 +99,89 @@ __global__ void __launch_bounds__(row_threads) row_kernel(CrossEntropyParams p) 
 #pragma unroll
         for (int i = 0; i < N; ++i) {
             const float e = exponential<T>(v[i] - total.largest);
+            v[i] = j + i == target ? scale * (e * inverse - 1.0F) : e * factor;
+        }
+        store<N>(logits + j, v);
+    }
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(row_threads) statistics_kernel(LaneLogits p) {
+    const std::int64_t row = blockIdx.x;
+    const Matrix& m = p.of.logits;
+    const T* logits = static_cast<const T*>(m.data) + row * m.ld;
+    const std::int64_t target = p.of.targets[row] - p.first_column;
+    const bool here = target >= 0 && target < m.cols;
+    const float own = here ? to_float(logits[target]) : INFINITY;
+    Running running;
+    bool beaten = !(own == own);
+    for (std::int64_t j = threadIdx.x * N; j < m.cols; j += row_threads * N) {
+        float v[N];
+        load<N>(logits + j, v);
+        add_values<T, true>(v, j, target, own, running, beaten);
+    }
+    const bool wrong = __syncthreads_or(beaten) != 0;
+    const Running total = merged_over_block(running);
+    if (threadIdx.x != 0) return;
+    double standing = 0.0;
+    if (here) standing = wrong ? -1.0 : 1.0;
+    p.statistics[p.lane * m.rows + row] = {static_cast<double>(total.largest), total.sum,
+                                           here ? static_cast<double>(own) : 0.0, standing};
+}
+
+/// A row's numbers over all lanes.
+struct WholeRow {
+    double largest = -INFINITY;
+    double sum = 0.0;  ///< of exp(logit - largest)
+    double target = 0.0;
+    bool loses = true;
+};
+
+__device__ __forceinline__ WholeRow whole_row(const LaneLogits& p, std::int64_t row) {
+    WholeRow whole;
+    std::int32_t home = 0;
+    for (std::int32_t lane = 0; lane < p.lanes; ++lane) {
+        const LaneStatistics part = p.statistics[lane * p.of.logits.rows + row];
+        whole.largest = fmax(whole.largest, part.largest);
+        if (part.standing == 0.0) continue;
+        home = lane;
+        whole.target = part.target;
+        whole.loses = part.standing < 0.0;
+    }
+    for (std::int32_t lane = 0; lane < p.lanes; ++lane) {
+        const LaneStatistics part = p.statistics[lane * p.of.logits.rows + row];
+        const double weight = part.largest == -INFINITY ? 0.0 : exp(part.largest - whole.largest);
+        whole.sum += part.sum * weight;
+        if (lane < home) whole.loses = whole.loses || !(part.largest < whole.target);
+        if (lane > home) whole.loses = whole.loses || !(part.largest <= whole.target);
+    }
+    return whole;
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(row_threads) lane_row_kernel(LaneLogits p) {
+    __shared__ WholeRow shared;
+    const std::int64_t row = blockIdx.x;
+    if (threadIdx.x == 0) {
+        shared = whole_row(p, row);
+        p.of.row_losses[row] = shared.largest - shared.target + log(shared.sum);
+        p.of.row_wrong[row] = shared.loses ? 1 : 0;
+    }
+    if (!p.of.gradient) return;
+    __syncthreads();
+    const Matrix& m = p.of.logits;
+    T* logits = static_cast<T*>(m.data) + row * m.ld;
+    const std::int64_t target = p.of.targets[row] - p.first_column;
+    const auto largest = static_cast<float>(shared.largest);
+    const float scale = p.of.scales[row];
+    const auto factor = static_cast<float>(static_cast<double>(scale) / shared.sum);
+    const auto inverse = static_cast<float>(1.0 / shared.sum);
+    for (std::int64_t j = threadIdx.x * N; j < m.cols; j += row_threads * N) {
+        float v[N];
+        load<N>(logits + j, v);
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            const float e = exponential<T>(v[i] - largest);
             v[i] = j + i == target ? scale * (e * inverse - 1.0F) : e * factor;
         }
         store<N>(logits + j, v);
@@ -134,21 +220,47 @@ __global__ void __launch_bounds__(bin_threads) bin_kernel(CrossEntropyParams p) 
     }
 }
 
+/// Calls launch(T{}, elements at once) with those of the logits.
+template <class Launch>
+void with_width(const Matrix& logits, const Launch& launch) {
+    with_type(logits.type, [&](auto element) {
+        if (all_wide({&logits})) {
+            launch(element, std::integral_constant<int, wide>{});
+        } else {
+            launch(element, std::integral_constant<int, 1>{});
+        }
+        return cudaSuccess;
+    });
+}
+
 }  // namespace
 
 cudaError_t cross_entropy(cudaStream_t stream, const CrossEntropyParams& p) {
     if (p.logits.rows == 0 || p.logits.cols == 0) return cudaSuccess;
     const auto rows = static_cast<unsigned>(p.logits.rows);
-    with_type(p.logits.type, [&](auto element) {
-        using T = decltype(element);
-        if (all_wide({&p.logits})) {
-            row_kernel<T, wide><<<rows, row_threads, 0, stream>>>(p);
-        } else {
-            row_kernel<T, 1><<<rows, row_threads, 0, stream>>>(p);
-        }
-        return cudaSuccess;
+    with_width(p.logits, [&](auto element, auto width) {
+        row_kernel<decltype(element), width><<<rows, row_threads, 0, stream>>>(p);
     });
     bin_kernel<<<1, bin_threads, 0, stream>>>(p);
+    return cudaGetLastError();
+}
+
+cudaError_t lane_statistics(cudaStream_t stream, const LaneLogits& p) {
+    if (p.of.logits.rows == 0) return cudaSuccess;
+    const auto rows = static_cast<unsigned>(p.of.logits.rows);
+    with_width(p.of.logits, [&](auto element, auto width) {
+        statistics_kernel<decltype(element), width><<<rows, row_threads, 0, stream>>>(p);
+    });
+    return cudaGetLastError();
+}
+
+cudaError_t lane_cross_entropy(cudaStream_t stream, const LaneLogits& p) {
+    if (p.of.logits.rows == 0) return cudaSuccess;
+    const auto rows = static_cast<unsigned>(p.of.logits.rows);
+    with_width(p.of.logits, [&](auto element, auto width) {
+        lane_row_kernel<decltype(element), width><<<rows, row_threads, 0, stream>>>(p);
+    });
+    bin_kernel<<<1, bin_threads, 0, stream>>>(p.of);
     return cudaGetLastError();
 }
 

@@ -21,4 +21,25 @@ struct CrossEntropyParams {
 };
 cudaError_t cross_entropy(cudaStream_t stream, const CrossEntropyParams& params);
 
+/// Of one row of one lane's logits, as base/shard_statistics.h of the program.
+struct LaneStatistics {
+    double largest;
+    double sum;
+    double target;
+    double standing;
+};
+
+/// The columns of the logits that a lane has, first_column the first of them. lane_statistics
+/// writes the lane's own, which are then gathered; lane_cross_entropy is cross_entropy with those
+/// of all lanes, with equal losses and counts on all of them.
+struct LaneLogits {
+    CrossEntropyParams of;
+    std::int64_t first_column = 0;
+    std::int32_t lane = 0;
+    std::int32_t lanes = 1;
+    LaneStatistics* statistics = nullptr;  ///< [lanes, rows]
+};
+cudaError_t lane_statistics(cudaStream_t stream, const LaneLogits& params);
+cudaError_t lane_cross_entropy(cudaStream_t stream, const LaneLogits& params);
+
 }  // namespace loratrain::kernels

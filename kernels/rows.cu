@@ -12,8 +12,8 @@ struct GatherBody {
     const std::int32_t* ids;
     std::int64_t y_ld, table_ld;
     __device__ void operator()(std::int64_t row, std::int64_t col) const {
-        float v[N];
-        load<N>(table + ids[row] * table_ld + col, v);
+        float v[N] = {};
+        if (const std::int32_t id = ids[row]; id >= 0) load<N>(table + id * table_ld + col, v);
         store<N>(y + row * y_ld + col, v);
     }
 };

@@ -4,7 +4,8 @@
 
 namespace loratrain::kernels {
 
-/// y[i, :] = table[ids[i], :], converting between element types. ids: device memory.
+/// y[i, :] = table[ids[i], :], or zeros where that is negative, converting between element types.
+/// ids: device memory.
 cudaError_t gather_rows(cudaStream_t stream, const Matrix& y, const Matrix& table,
                         const std::int32_t* ids);
 

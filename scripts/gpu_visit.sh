@@ -7,6 +7,8 @@
 # Default parts: tests, bench, peers. --only: cases of tests/bench/gpu_cases.py whose name holds TEXT.
 # LORATRAIN_COMMIT: the commit of this tree, where it was copied without its history.
 # --seconds: what does not fit in this time is left out, and said so (default 570).
+# LORATRAIN_TEST_REAL_MODEL, LORATRAIN_TEST_REAL_DATA: as tests/system/test_real_model.py says; the
+# tests then train that model beside PEFT.
 # LORATRAIN_GPU_PREFIX: a folder with include/ and lib/ of packages that this machine lacks
 # (scripts/make_gpu_prefix.sh). Where others lack, only the operators are built, tested and timed.
 set -uo pipefail
@@ -92,7 +94,7 @@ fi
 grep -E '^-- (cuDNN|NCCL|NVTX|loratrain)' "$out/logs/configure.log"
 targets=(test_backend test_cuda bench_cuda bench_attention)
 $full && targets=(loratrain test_backend test_cuda)
-$full && ! grep -q 'NCCL was not found' "$out/logs/configure.log" && targets+=(test_mpi_nccl_communicator)
+$full && ! grep -q 'NCCL was not found' "$out/logs/configure.log" && targets+=(test_mpi_nccl_communicator test_mpi_nccl_rank_group)
 timeout "$(left)" cmake --build "$build" --parallel "$(nproc)" --target "${targets[@]}" \
   >"$out/logs/build.log" 2>&1 ||
   { tail -n 30 "$out/logs/build.log"; exit 1; }
@@ -121,9 +123,12 @@ if has tests; then
     # Pipelines need several ranks, if need be on one GPU.
     [ "$gpus" -ge 4 ] || export LORATRAIN_SHARE_GPU=1
     [ -x "$build/tests/test_mpi_nccl_communicator" ] && ctest_part mpi.nccl_communicator.4
+    [ -x "$build/tests/test_mpi_nccl_rank_group" ] && ctest_part mpi.nccl_rank_group.4
     ctest_part system.gpu
+    [ -z "${LORATRAIN_TEST_REAL_MODEL:-}" ] || ctest_part system.real_model
     unset LORATRAIN_SHARE_GPU
-    grep -hE '(fp32|bf16|layers) on [0-9]+ rank' "$out/logs/system.gpu.log"
+    grep -hE '(fp32|bf16|layers) on [0-9]+ (x [0-9]+ )?rank' "$out/logs/system.gpu.log"
+    grep -hsE '^(fp32|bf16): ' "$out/logs/system.real_model.log"
     if ! python3 -c 'import peft, transformers' 2>/dev/null; then
       record test "bf16 distance from PEFT" null "not run: python3 has no peft and transformers"
     elif [ ! -s "$out/golden.jsonl" ] || [ "$(left)" -lt 30 ]; then

@@ -38,7 +38,8 @@ __device__ __forceinline__ float dropout_factor(const Operands& op, const LoraSl
         slot.dropout_key,
         dropout_row(slot.dropout_key, static_cast<std::uint32_t>(op.tables.sample_ids[row]),
                     static_cast<std::uint32_t>(op.tables.positions[row])),
-        dropout_column(slot.dropout_key, step, static_cast<std::uint32_t>(col / 8)));
+        dropout_column(slot.dropout_key, step,
+                       static_cast<std::uint32_t>(op.tables.first_dropout_block + col / 8)));
     const std::uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
     std::uint32_t word = words[0];
 #pragma unroll

@@ -197,8 +197,9 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
                 for (int b = 0; b < blocks; ++b) {
                     if constexpr (with_dropout) {
                         mask_rows(rank_blocks[b], step_of_rows,
-                                  warp_column + chunk * chunk_columns + 8 * q, dropout_rows[b],
-                                  staged, half, feeder.masked());
+                                  p.tables.first_dropout_block +
+                                      (warp_column + chunk * chunk_columns) / 8 + q,
+                                  dropout_rows[b], staged, half, feeder.masked());
                         load_columns(
                             [&](int r, int piece) {
                                 return feeder.masked() + masked_piece(r, piece);

@@ -174,11 +174,11 @@ __device__ __forceinline__ int masked_piece(int row, int piece) {
     return row * 4 + (piece ^ row / 2 % 4);
 }
 
-/// Writes what dropout keeps of a chunk for all lanes to read; `column`: first of this lane.
-__device__ __forceinline__ void mask_rows(const RankBlock& block, std::uint32_t step, int column,
+/// Writes what dropout keeps of a chunk for all lanes to read; `eight`: this lane's 8 columns.
+__device__ __forceinline__ void mask_rows(const RankBlock& block, std::uint32_t step, int eight,
                                           const uint4 (&rows)[row_pieces], const uint4* staged,
                                           int half, uint4* kept) {
-    const uint4 columns = dropout_column(block.key, step, static_cast<std::uint32_t>(column / 8));
+    const uint4 columns = dropout_column(block.key, step, static_cast<std::uint32_t>(eight));
     uint4 x[row_pieces];
     load_rows(staged, half, x);
     __syncwarp();

@@ -50,7 +50,9 @@ struct LoraTables {
     std::int32_t tile_count = 0;
     std::int32_t largest_rank = 0;
     std::int32_t largest_rank_sum = 0;  ///< over the targets of one slot, ranks rounded up to 16
-    bool dropout = false;               ///< some slot drops
+    /// Which 8 columns of the linear's input X starts with, for dropout: a lane has some of them.
+    std::int32_t first_dropout_block = 0;
+    bool dropout = false;  ///< some slot drops
 };
 
 }  // namespace loratrain::kernels

@@ -147,13 +147,14 @@ __device__ __forceinline__ void add_product(const std::uint32_t* factors, const 
     }
 }
 
-/// totals += what dropout keeps of `sums`, times 1/(1-p). `rows`: this target's, of row 0 of sums.
+/// totals += what dropout keeps of `sums`, times 1/(1-p). `rows`: this target's, of row 0 of sums;
+/// `first_block`: of X's columns (LoraTables::first_dropout_block).
 __device__ __forceinline__ void add_kept(const LoraSlotEntry& slot, std::uint32_t step,
-                                         const uint4* rows, const Lane& lane, const Sums& sums,
-                                         Sums& totals) {
+                                         int first_block, const uint4* rows, const Lane& lane,
+                                         const Sums& sums, Sums& totals) {
     const float scale = dropout_scale(slot.dropout);
-    const uint4 column = dropout_column(slot.dropout_key, step,
-                                        static_cast<std::uint32_t>(lane.column / 8 + lane.q));
+    const uint4 column = dropout_column(
+        slot.dropout_key, step, static_cast<std::uint32_t>(first_block + lane.column / 8 + lane.q));
 #pragma unroll
     for (int i = 0; i < step_rows / 8; ++i) {
         const uint4 bits = dropout_bits(slot.dropout_key, rows[i * 8 + lane.g], column);
@@ -248,8 +249,8 @@ __device__ __forceinline__ void add_targets(const LoraExpandParams& p, const Lor
         if (with_dropout && slot.dropout > 0) {
             Sums sums = {};
             add_product(factors, s, blocks.count(), lane, sums);
-            add_kept(slot, step, staging.rows + target * tile_rows + row - tile.begin, lane, sums,
-                     totals);
+            add_kept(slot, step, p.tables.first_dropout_block,
+                     staging.rows + target * tile_rows + row - tile.begin, lane, sums, totals);
         } else {
             add_product(factors, s, blocks.count(), lane, totals);
         }

@@ -145,7 +145,7 @@ template <int strip_count, bool with_dropout>
 __device__ __forceinline__ void add_chunk(const Feeder<strip_count>& feeder, int stage, int line,
                                           int half, const Strip* strips,
                                           const DropoutRows& dropout_rows, std::uint32_t step,
-                                          Sums<strip_count>& sums) {
+                                          int first_block, Sums<strip_count>& sums) {
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
     const int piece = half * 4 + static_cast<int>(threadIdx.x) % 4;
     uint4 x[row_pieces];
@@ -162,7 +162,8 @@ __device__ __forceinline__ void add_chunk(const Feeder<strip_count>& feeder, int
             masked_for = strips[strip].target;
             const Strip& target = strips[strip];
             const uint4 column = dropout_column(
-                target.key, step, static_cast<std::uint32_t>(line * line_pieces + piece));
+                target.key, step,
+                static_cast<std::uint32_t>(first_block + line * line_pieces + piece));
 #pragma unroll
             for (int i = 0; i < row_pieces; ++i) {
                 used[i] = x[i];
@@ -275,7 +276,7 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             add_chunk<strip_count, with_dropout>(feeder, stage, line, half, strips, dropout_rows,
-                                                 step, sums);
+                                                 step, p.tables.first_dropout_block, sums);
         }
         __syncwarp();
         if (line + Feed::stages * warps < lines) feeder.fetch(stage, line + Feed::stages * warps);

@@ -60,8 +60,8 @@ struct LoraSlot {
     std::int32_t column = 0;        ///< first column of this slot in S and dS
     std::uint32_t dropout = 0;      ///< threshold of base/rng.h; 0 = no dropout
     std::uint64_t dropout_key = 0;  ///< tensor_key(seed, adapter, module path)
-    /// The linear's input column that X's first one is, a multiple of 8: masks are the whole
-    /// input's. 0 on CUDA.
+    /// The linear's input column that X's first one is, a multiple of 8, the same of all slots:
+    /// masks are the whole input's.
     std::int32_t dropout_column = 0;
 };
 
@@ -227,7 +227,7 @@ struct CrossEntropy {
 /// CrossEntropy of a stage whose lanes have some columns of the logits each. Every lane first makes
 /// the statistics of its columns (shard_statistics), then, with those of all lanes, the rest
 /// (sharded_cross_entropy): the numbers of CrossEntropy but for rounding, losses and counts with
-/// equal bits on all lanes. CPU.
+/// equal bits on all lanes.
 struct ShardedCrossEntropy {
     CrossEntropy of;  ///< logits: [n, own columns]; targets: among the columns of all lanes
     std::int64_t first_column = 0;  ///< of the own ones; lanes have columns in their order
@@ -325,8 +325,8 @@ class Backend {
     virtual void copy(const TensorView& target, const TensorView& source) = 0;
     /// y[t, :] += bias. bias: [cols] compute_dtype().
     virtual void add_bias(const TensorView& y, const void* bias) = 0;
-    /// y[i, :] = table[ids[i], :]; table may be bf16 or fp32. Also gathers rows of activations. On
-    /// the CPU a negative id makes a row of zeros.
+    /// y[i, :] = table[ids[i], :], or zeros where ids[i] is negative; table may be bf16 or fp32.
+    /// Also gathers rows of activations.
     virtual void gather_rows(const TensorView& y, const TensorView& table,
                              const std::int32_t* ids) = 0;
     /// y[ids[i], :] = x[i, :], all other rows of y are set to 0. ids ascend.
@@ -350,9 +350,9 @@ class Backend {
     virtual void swiglu_backward(const SwiGluBackward& op) = 0;
     virtual void cross_entropy(const CrossEntropy& op) = 0;
     /// Writes the own lane's statistics; with `of.gradient` the logits are of no other use then.
-    virtual void shard_statistics(const ShardedCrossEntropy& op);
+    virtual void shard_statistics(const ShardedCrossEntropy& op) = 0;
     /// After shard_statistics of all lanes, whose statistics have been gathered.
-    virtual void sharded_cross_entropy(const ShardedCrossEntropy& op);
+    virtual void sharded_cross_entropy(const ShardedCrossEntropy& op) = 0;
     /// *result = sum of squares (fp64) of `count` floats.
     virtual void sum_squares(const float* values, std::int64_t count, double* result) = 0;
     virtual void adamw(const AdamW& op) = 0;

@@ -17,8 +17,9 @@ class RankGroup {
     virtual std::int32_t index() const = 0;  ///< of this rank in the group
     virtual std::int32_t size() const = 0;
 
-    /// values = the sum of all ranks' values, added in the order of their indices: equal bits on
-    /// all ranks, the same in every run. All give the same shape; any ld; compute type.
+    /// values = the sum of all ranks' values: equal bits on all ranks, the same in every run on the
+    /// same machines. All give the same shape, one row behind the other; compute type, or the fp32
+    /// of gradients.
     virtual void all_reduce(const TensorView& values) = 0;
     /// all[i * bytes, (i + 1) * bytes) = what rank i has at `own`; own may be its place in `all`.
     virtual void all_gather(const void* own, std::size_t bytes, void* all) = 0;

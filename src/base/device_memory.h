@@ -17,6 +17,13 @@ inline constexpr std::int64_t growing_step = std::int64_t{64} << 10U;
 inline constexpr std::int64_t cross_entropy_row = sizeof(double) + sizeof(std::int32_t);
 inline constexpr std::int64_t sum_squares = 1024 * sizeof(double);
 
+/// What NCCL takes for the sums of a group of ranks, by its sources (its buffers for three
+/// protocols are 9.6 MiB): a channel's connection to a peer, at most so many peers, and the
+/// channels that a group is held to.
+inline constexpr std::uint64_t nccl_connection = std::uint64_t{10} << 20U;
+inline constexpr std::int64_t nccl_most_peers = 3;
+inline constexpr int nccl_channels = 32;
+
 /// Own attention kernels: statistics of a row and head; three tables of tiles, and the fewest rows
 /// of a tile.
 inline constexpr std::int64_t attention_row_statistics = 8;

@@ -11,6 +11,7 @@
 #include "comm/collective.h"
 #include "measure/profile_costs.h"
 #include "measure/profile_ranks.h"
+#include "plan/place.h"
 #include "plan/replica_view.h"
 #include "plan/text/plan_text.h"
 #include "session/rank_backend.h"
@@ -30,7 +31,7 @@ class BenchCommand {
         const std::int64_t tokens = only_replica(with_lora.plan).replica.microbatch_tokens;
         const BenchCase lora_off(bench_, mpi_, *data, false, tokens);
         data.reset();  // the files stay open, and a bench that is killed leaves none
-        communicator_ = make_communicator(mpi_, *backend_);
+        communicator_ = make_communicator(mpi_, neighbours_in(with_lora.plan), *backend_);
         if (bench_.predict) profile(with_lora);
         BenchResult result;
         result.backend = backend_->description();

@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "backend/backend.h"
+#include "backend/rank_group.h"
 #include "base/channel.h"
 #include "comm/mpi_session.h"
 
@@ -37,8 +40,18 @@ class Communicator {
     virtual void check() {}
 };
 
-/// NCCL where the backend has a stream and there is more than one rank, else MPI. Collective.
-std::unique_ptr<Communicator> make_communicator(const MpiSession& mpi, const Backend& backend);
+/// Two ranks that exchange messages, the lower one first.
+using RankPair = std::pair<int, int>;
+
+/// NCCL where the backend has a stream and there is more than one rank, else MPI. Collective; all
+/// ranks give the same `neighbours`.
+std::unique_ptr<Communicator> make_communicator(const MpiSession& mpi,
+                                                const std::vector<RankPair>& neighbours,
+                                                const Backend& backend);
+/// The same choice of a RankGroup (nccl_rank_group.h, mpi_rank_group.h) of the ranks that give the
+/// same `color`.
+std::unique_ptr<RankGroup> make_rank_group(const MpiSession& mpi, int color,
+                                           const Backend& backend);
 
 /// Communicator over MPI for host memory.
 std::unique_ptr<Communicator> make_mpi_communicator(const MpiSession& mpi);

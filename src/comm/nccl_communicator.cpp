@@ -2,9 +2,6 @@
 
 #ifdef LORATRAIN_WITH_NCCL
 
-#include <cuda_runtime_api.h>
-#include <nccl.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -18,6 +15,7 @@
 #include "base/activity.h"
 #include "base/error.h"
 #include "comm/mpi_check.h"
+#include "comm/nccl_check.h"
 #include "comm/stream_flags.h"
 #include "comm/tags.h"
 
@@ -45,14 +43,6 @@ const char* name_of(Channel channel) {
             return "norms";
     }
     return "";
-}
-
-void check_cuda(cudaError_t code, const char* what) {
-    if (code != cudaSuccess) throw Error(cat(what, ": ", cudaGetErrorString(code)));
-}
-
-void check_nccl(ncclResult_t code, const char* what) {
-    if (code != ncclSuccess) throw Error(cat(what, ": ", ncclGetErrorString(code)));
 }
 
 /// An event without timing.
@@ -133,13 +123,7 @@ class Link {
     /// From now on messages start when both ends have come to them; null = when one has.
     void meet_with(std::unique_ptr<StreamFlags> flags) { flags_ = std::move(flags); }
     /// What NCCL found wrong meanwhile; null = nothing.
-    const char* failure() const {
-        ncclResult_t state = ncclSuccess;
-        ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
-        if (asked == ncclSuccess) asked = state;
-        const bool good = asked == ncclSuccess || asked == ncclInProgress;
-        return good ? nullptr : ncclGetErrorString(asked);
-    }
+    const char* failure() const { return failure_of(comm_); }
     void send(const void* data, std::size_t bytes) {
         meet(bytes);
         check_nccl(ncclSend(data, bytes, ncclUint8, peer_, comm_, stream_), "ncclSend");
@@ -198,11 +182,13 @@ class NcclSend final : public Transfer {
 
 class NcclCommunicator final : public Communicator {
   public:
-    NcclCommunicator(const MpiSession& mpi, cudaStream_t compute)
+    NcclCommunicator(const MpiSession& mpi, const std::vector<RankPair>& neighbours,
+                     cudaStream_t compute)
         : rank_(mpi.rank()), compute_(compute) {
         MPI_CHECK(MPI_Comm_dup(mpi.comm(), &tokens_));
-        for (int low = 0; low + 1 < mpi.size(); ++low) {
-            if (rank_ == low || rank_ == low + 1) connect(mpi, low);
+        for (const auto& [low, high] : neighbours) {
+            if (rank_ == low) connect(mpi, high, true);
+            if (rank_ == high) connect(mpi, low, false);
         }
     }
     ~NcclCommunicator() override { MPI_Comm_free(&tokens_); }
@@ -258,9 +244,7 @@ class NcclCommunicator final : public Communicator {
     }
 
   private:
-    void connect(const MpiSession& mpi, int low) {
-        const bool is_low = rank_ == low;
-        const int neighbour = is_low ? low + 1 : low;
+    void connect(const MpiSession& mpi, int neighbour, bool is_low) {
         for (const Channel channel : channels) {
             ncclUniqueId id{};
             if (is_low) {
@@ -354,8 +338,11 @@ std::unique_ptr<Transfer> NcclCommunicator::receive(void* data, std::size_t byte
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_nccl_communicator(const MpiSession& mpi, void* compute_stream) {
-    return std::make_unique<NcclCommunicator>(mpi, static_cast<cudaStream_t>(compute_stream));
+std::unique_ptr<Communicator> make_nccl_communicator(const MpiSession& mpi,
+                                                     const std::vector<RankPair>& neighbours,
+                                                     void* compute_stream) {
+    return std::make_unique<NcclCommunicator>(mpi, neighbours,
+                                              static_cast<cudaStream_t>(compute_stream));
 }
 
 std::string nccl_version() {
@@ -373,6 +360,7 @@ std::string nccl_version() {
 namespace loratrain {
 
 std::unique_ptr<Communicator> make_nccl_communicator(const MpiSession& /*mpi*/,
+                                                     const std::vector<RankPair>& /*neighbours*/,
                                                      void* /*compute_stream*/) {
     throw InputError("run.backend",
                      "several GPUs asked for, but this program was built without NCCL",

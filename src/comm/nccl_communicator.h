@@ -24,8 +24,11 @@ namespace loratrain {
 ///   synchronise their devices at the same time, each with a send that the other has yet to queue
 ///   the receive of, would deadlock: so settle() goes before the first use of code, and nothing is
 ///   allocated or freed between messages (engine_memory.h).
-/// Collective; throws InputError when the program was built without NCCL.
-std::unique_ptr<Communicator> make_nccl_communicator(const MpiSession& mpi, void* compute_stream);
+/// Collective: all ranks give the same `neighbours`, in whose order the links are made. Throws
+/// InputError when the program was built without NCCL.
+std::unique_ptr<Communicator> make_nccl_communicator(const MpiSession& mpi,
+                                                     const std::vector<RankPair>& neighbours,
+                                                     void* compute_stream);
 
 /// "2.27.3", of the library that is loaded; "" when the program was built without NCCL.
 std::string nccl_version();

@@ -29,4 +29,17 @@ Place place_of(const Plan& plan, int rank) {
     throw Error(cat("rank ", rank, " has no place in the plan"));
 }
 
+std::vector<std::pair<int, int>> neighbours_in(const Plan& plan) {
+    std::vector<std::pair<int, int>> pairs;
+    for (const ReplicaPlan& replica : plan.replicas) {
+        for (std::size_t s = 0; s + 1 < replica.stages.size(); ++s) {
+            for (std::int32_t lane = 0; lane < replica.tensor; ++lane) {
+                pairs.emplace_back(replica.stages[s].rank + lane,
+                                   replica.stages[s + 1].rank + lane);
+            }
+        }
+    }
+    return pairs;
+}
+
 }  // namespace loratrain

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "plan/plan.h"
@@ -23,5 +24,8 @@ void number_ranks(std::vector<ReplicaPlan>& replicas);
 
 /// Error when the plan has nothing for the rank.
 Place place_of(const Plan& plan, int rank);
+
+/// The ranks that exchange messages, the lower one first: each lane with that of the next stage.
+std::vector<std::pair<int, int>> neighbours_in(const Plan& plan);
 
 }  // namespace loratrain

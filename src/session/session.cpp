@@ -7,6 +7,7 @@
 #include "comm/collective.h"
 #include "io/files.h"
 #include "plan/deploy/make_plan.h"
+#include "plan/place.h"
 #include "plan/replica_view.h"
 #include "plan/text/describe.h"
 #include "plan/text/plan_text.h"
@@ -96,8 +97,8 @@ void Session::plan_with_costs() {
 void Session::build() {
     agree(mpi_, [&] { backend_ = make_backend(plan_); });
     together(mpi_, "connecting the ranks", [&] {
-        communicator_ = make_communicator(mpi_, *backend_);
-        lanes_.emplace(mpi_, plan_);
+        communicator_ = make_communicator(mpi_, neighbours_in(plan_), *backend_);
+        lanes_.emplace(mpi_, plan_, *backend_);
     });
     together(mpi_, "measuring messages",
              [&] { settle_costs(mpi_, job_, plan_, *communicator_, *backend_, costs_); });

@@ -1,18 +1,18 @@
 #include "train/lane_groups.h"
 
-#include "comm/mpi_rank_group.h"
+#include "comm/communicator.h"
 #include "plan/place.h"
 #include "plan/tensor_shard.h"
 
 namespace loratrain {
 
-LaneGroups::LaneGroups(const MpiSession& mpi, const Plan& plan) {
+LaneGroups::LaneGroups(const MpiSession& mpi, const Plan& plan, const Backend& backend) {
     const Place place = place_of(plan, mpi.rank());
     const std::int32_t lanes = plan.replicas[place.replica].tensor;
     if (lanes == 1) return;
     const std::int32_t sharers = lanes_per_key_value_head(plan.model, lanes);
-    all_ = make_mpi_rank_group(mpi, mpi.rank() - place.lane);
-    key_value_sharers_ = make_mpi_rank_group(mpi, mpi.rank() - place.lane % sharers);
+    all_ = make_rank_group(mpi, mpi.rank() - place.lane, backend);
+    key_value_sharers_ = make_rank_group(mpi, mpi.rank() - place.lane % sharers, backend);
 }
 
 StageLanes LaneGroups::of_rank() const {

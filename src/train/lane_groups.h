@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "backend/backend.h"
 #include "backend/rank_group.h"
 #include "comm/mpi_session.h"
 #include "plan/plan.h"
@@ -12,8 +13,9 @@ namespace loratrain {
 class LaneGroups {
   public:
     /// Collective over the session, which has the plan's ranks; so is the end. Without tensor
-    /// parallelism there is nothing to do.
-    LaneGroups(const MpiSession& mpi, const Plan& plan);
+    /// parallelism there is nothing to do. Sums are of the backend's memory; it outlives the
+    /// groups.
+    LaneGroups(const MpiSession& mpi, const Plan& plan, const Backend& backend);
 
     StageLanes of_rank() const;
 

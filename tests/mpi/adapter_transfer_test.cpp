@@ -66,9 +66,9 @@ Plan plan_of(const std::vector<StagePlan>& stages, std::int32_t tensor) {
 void expect_whole_adapters(const std::vector<StagePlan>& stages, std::int32_t tensor = 1) {
     const Job job = two_adapters();
     const Plan plan = plan_of(stages, tensor);
-    const LaneGroups lanes(session(), plan);
-    const StagePlan& stage = plan.replicas[0].stages[place_of(plan, session().rank()).stage];
     const auto backend = make_backend("cpu", {1, 0});
+    const LaneGroups lanes(session(), plan, *backend);
+    const StagePlan& stage = plan.replicas[0].stages[place_of(plan, session().rank()).stage];
     AdapterBank bank(job, only_replica(plan), stage, *backend, lanes.of_rank());
     constexpr AdapterBank::Part parts[] = {
         AdapterBank::Part::parameters, AdapterBank::Part::first_moments,
@@ -118,9 +118,9 @@ TEST(GatherAdapter, RefusesLanesThatDiffer) {
     const Job job = two_adapters();
     const Plan plan =
         plan_of(partition_layers(layers, session().size() / 2, CostModel{}, MicrobatchLoad{}), 2);
-    const LaneGroups lanes(session(), plan);
-    const Place place = place_of(plan, session().rank());
     const auto backend = make_backend("cpu", {1, 0});
+    const LaneGroups lanes(session(), plan, *backend);
+    const Place place = place_of(plan, session().rank());
     AdapterBank bank(job, only_replica(plan), plan.replicas[0].stages[place.stage], *backend,
                      lanes.of_rank());
     auto own = bank.download(AdapterId{0}, AdapterBank::Part::parameters);

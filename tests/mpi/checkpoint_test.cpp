@@ -162,7 +162,7 @@ TEST_F(Checkpoints, OfLanesForOneRankAndBack) {
     const Plan whole = plan_;
     Plan shared = plan_;
     shared.replicas[0].tensor = 2;
-    const LaneGroups lanes(session(), shared);
+    const LaneGroups lanes(session(), shared, *backend_);
     const auto lane_bank = [&] {
         return AdapterBank(job_, only_replica(shared), shared.replicas[0].stages[0], *backend_,
                            lanes.of_rank());

@@ -31,7 +31,13 @@ class Row : public ::testing::Test {
         const bool few = gpu.visible < session().host_size() && !ranks_may_share_gpus();
         if (any_rank(session(), gpu.visible == 0 || few)) GTEST_SKIP() << "too few GPUs";
         backend_ = make_backend("cuda", {1, session().host_rank(), DType::f32});
-        communicator_ = make_nccl_communicator(session(), backend_->native_stream());
+        communicator_ = make_nccl_communicator(session(), row(), backend_->native_stream());
+    }
+
+    static std::vector<RankPair> row() {
+        std::vector<RankPair> neighbours;
+        for (int low = 0; low + 1 < session().size(); ++low) neighbours.emplace_back(low, low + 1);
+        return neighbours;
     }
 
     static bool has_below() { return session().rank() > 0; }

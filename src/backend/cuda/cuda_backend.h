@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "kernels/cross_entropy.h"
 #include "kernels/lora/lora.h"
 
 namespace loratrain {
@@ -71,6 +72,8 @@ class CudaBackend final : public Backend {
     void swiglu(const SwiGlu& op) override;
     void swiglu_backward(const SwiGluBackward& op) override;
     void cross_entropy(const CrossEntropy& op) override;
+    void shard_statistics(const ShardedCrossEntropy& op) override;
+    void sharded_cross_entropy(const ShardedCrossEntropy& op) override;
     void sum_squares(const float* values, std::int64_t count, double* result) override;
     void adamw(const AdamW& op) override;
     void move_doubles(const MoveDoubles& op) override;
@@ -80,6 +83,8 @@ class CudaBackend final : public Backend {
     /// Device scratch of one op, valid until the next call; grows, so that a steady state allocates
     /// nothing.
     void* reserve_workspace(std::size_t bytes);
+    /// Points them to scratch.
+    void reserve_row_losses(kernels::CrossEntropyParams& params);
     /// Cuts `rows` rows at segment borders into tiles and puts all tables of an op on the device.
     kernels::LoraTables lora_tables(std::span<const LoraTarget> targets, const LoraRows& lora,
                                     std::int64_t rows, std::int32_t tile_rows);

@@ -23,7 +23,6 @@ std::int32_t round_up(std::int32_t value, std::int32_t multiple) {
 }
 
 kernels::LoraSlotEntry entry_of(const LoraSlot& slot) {
-    LORATRAIN_CHECK(slot.dropout_column == 0, "a lane's dropout on CUDA");
     kernels::LoraSlotEntry entry{};
     entry.a = slot.a;
     entry.b = slot.b;
@@ -35,6 +34,17 @@ kernels::LoraSlotEntry entry_of(const LoraSlot& slot) {
     entry.column = slot.column;
     entry.dropout = slot.dropout;
     return entry;
+}
+
+/// Notes which 8 columns X starts with, which is the same of all slots that drop.
+void add_dropout(const LoraSlot& slot, kernels::LoraTables& tables) {
+    if (slot.rank == 0 || slot.dropout == 0) return;
+    const std::int32_t block = slot.dropout_column / 8;
+    LORATRAIN_CHECK(
+        slot.dropout_column % 8 == 0 && (!tables.dropout || tables.first_dropout_block == block),
+        "dropout from column ", slot.dropout_column, " of a linear's input");
+    tables.dropout = true;
+    tables.first_dropout_block = block;
 }
 
 }  // namespace
@@ -57,7 +67,7 @@ void CudaBackend::add_slots(std::span<const LoraTarget> targets, kernels::LoraTa
             sums[i] += round_up(entry.rank, kernels::lora_sweep_rank_multiple);
             tables.largest_rank = std::max(tables.largest_rank, entry.rank);
             tables.largest_rank_sum = std::max(tables.largest_rank_sum, sums[i]);
-            tables.dropout = tables.dropout || (entry.rank > 0 && entry.dropout > 0);
+            add_dropout(target.slots[i], tables);
         }
     }
     tables.target_count = static_cast<std::int32_t>(targets.size());

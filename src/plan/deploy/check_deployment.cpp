@@ -57,11 +57,6 @@ class DeploymentCheck {
             problems_.add(where + ".tp", cat(replica.tensor, " ", obstacle(model_, replica.tensor)),
                           cat("use ", alternatives(tensor_degrees(model_))));
         }
-        if (replica.tensor > 1 && cluster_.backend == BackendKind::cuda) {
-            problems_.add(where + ".tp",
-                          cat(replica.tensor, " lanes, but on GPUs a stage is one rank so far"),
-                          "use tp: 1, or run.backend: cpu");
-        }
         if (replica.stages > model_.layers) {
             problems_.add(
                 where + ".pp",

@@ -7,6 +7,7 @@
 #include "base/attention_shape.h"
 #include "base/device_memory.h"
 #include "base/gemm_shape.h"
+#include "plan/tensor_shard.h"
 
 namespace loratrain {
 
@@ -179,9 +180,20 @@ std::uint64_t cudnn_table_bytes(const ReplicaView& view) {
     return 2 * grown((1 + device_memory::cudnn_operands) * rows * 4);
 }
 
+std::uint64_t lane_sum_bytes(const ReplicaView& view) {
+    using namespace device_memory;
+    const auto of_group = [](std::int32_t ranks) {
+        const std::int64_t peers = std::min<std::int64_t>(ranks - 1, nccl_most_peers);
+        return static_cast<std::uint64_t>(peers * nccl_channels) * nccl_connection;
+    };
+    if (!on_cuda(view.plan)) return 0;
+    return of_group(view.replica.tensor) +
+           of_group(lanes_per_key_value_head(view.plan.model, view.replica.tensor));
+}
+
 std::uint64_t EngineLayout::total() const {
     return gemm_workspace + gemm_timing + table_ring + operator_scratch + attention_rows +
-           attention_tiles + cudnn_workspace + cudnn_tables;
+           attention_tiles + cudnn_workspace + cudnn_tables + lane_sums;
 }
 
 EngineLayout engine_layout(const Job& job, const ReplicaView& view, const StagePlan& stage) {
@@ -194,6 +206,7 @@ EngineLayout engine_layout(const Job& job, const ReplicaView& view, const StageP
     layout.attention_tiles = attention_tile_bytes(view);
     layout.cudnn_workspace = cudnn_workspace_bytes(view);
     layout.cudnn_tables = cudnn_table_bytes(view);
+    layout.lane_sums = lane_sum_bytes(view);
     return layout;
 }
 

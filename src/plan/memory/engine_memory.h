@@ -11,7 +11,7 @@ namespace loratrain {
 /// it trains would wait for the whole device, messages included. T = microbatch_tokens, e = bytes
 /// of the compute type. The sizes it shares with backend/cuda are those of base/device_memory.h;
 /// most parts come in its growing_step. Not in here: the CUDA context, code of cuBLASLt and cuDNN,
-/// NCCL's buffers (session/cluster.cpp keeps room for those).
+/// NCCL's buffers for messages (session/cluster.cpp keeps room for those).
 
 /// cuBLASLt's workspace.
 std::uint64_t gemm_workspace_bytes(const ReplicaView& view);
@@ -54,6 +54,11 @@ std::uint64_t cudnn_workspace_bytes(const ReplicaView& view);
 /// Its tables of lengths and offsets, forward and backward: 10 x int32 per sample.
 std::uint64_t cudnn_table_bytes(const ReplicaView& view);
 
+/// NCCL's buffers for the sums over lanes, which it allocates itself: for the group of the stage's
+/// lanes and that of a key-value head, channels x min(ranks - 1, 3) connections of 10 MiB. By its
+/// sources, an upper bound: fewer channels are connected where links are slower.
+std::uint64_t lane_sum_bytes(const ReplicaView& view);
+
 struct EngineLayout {
     std::uint64_t gemm_workspace = 0;
     std::uint64_t gemm_timing = 0;
@@ -63,6 +68,7 @@ struct EngineLayout {
     std::uint64_t attention_tiles = 0;
     std::uint64_t cudnn_workspace = 0;
     std::uint64_t cudnn_tables = 0;
+    std::uint64_t lane_sums = 0;
     std::uint64_t total() const;
 };
 EngineLayout engine_layout(const Job& job, const ReplicaView& view, const StagePlan& stage);

@@ -98,6 +98,22 @@ TEST(EngineMemory, Fp32HasNoTensorCoreScratch) {
     EXPECT_EQ(layout.gemm_workspace, 32 * mib);
 }
 
+TEST(EngineMemory, LanesKeepRoomForTheirSums) {
+    // 32 channels of 10 MiB to each of at most 3 peers; with 16 lanes two share a key-value head
+    const std::vector<std::pair<std::int32_t, std::uint64_t>> cases{
+        {1, 0}, {2, 320}, {4, 960}, {16, 960 + 320}};
+    for (const auto& [tensor, megabytes] : cases) {
+        Case test = large_case();
+        test.cluster.ranks = tensor;
+        test.job.parallel.deployment = {{tensor, 1, 1}};
+        const EngineLayout layout = layout_of(test);
+        EXPECT_EQ(layout.lane_sums, megabytes * mib) << tensor;
+        EXPECT_EQ(test.plan().memory[0].engine, layout.total()) << tensor;
+        test.cluster.backend = BackendKind::cpu;
+        EXPECT_EQ(layout_of(test).lane_sums, 0U) << tensor;
+    }
+}
+
 TEST(EngineMemory, WideHeadsAreNotForCudnn) {
     Case test = large_case();
     test.model.head_dim = 256;

@@ -43,6 +43,12 @@ TEST(Place, ReplicasByFallingTensorThenStagesThenLanes) {
     EXPECT_EQ(rank, 13);
 }
 
+TEST(Place, LanesNeighbourThoseOfTheNextStage) {
+    EXPECT_EQ(neighbours_in(deployment()),
+              (std::vector<std::pair<int, int>>{{0, 4}, {1, 5}, {2, 6}, {3, 7}, {10, 11}}));
+    EXPECT_TRUE(neighbours_in(Plan{}).empty());
+}
+
 TEST(Place, RefusesARankWithoutOne) {
     EXPECT_THROW(place_of(deployment(), 13), Error);
     EXPECT_THROW(place_of(deployment(), -1), Error);

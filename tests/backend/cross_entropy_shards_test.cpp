@@ -20,19 +20,18 @@ class CrossEntropyShards {
                        const std::vector<std::int32_t>& targets)
         : backend_(backend),
           rows_(logits.rows),
+          scales_(scales_of(targets.size())),
           targets_(backend, targets),
-          bins_(backend, std::vector<std::int32_t>(targets.size(), 0)) {
-        for (std::size_t i = 0; i < targets.size(); ++i) {
-            scales_.push_back(0.25F + static_cast<float>(i % 3));
-        }
-        statistics_.resize((cuts.size() - 1) * targets.size());
+          bins_(backend, std::vector<std::int32_t>(targets.size(), 0)),
+          device_scales_(backend, scales_),
+          statistics_(backend, std::vector<ShardStatistics>((cuts.size() - 1) * targets.size())) {
         for (std::size_t lane = 0; lane + 1 < cuts.size(); ++lane) {
             firsts_.push_back(cuts[lane]);
             HostMatrix own(logits.rows, cuts[lane + 1] - cuts[lane]);
             for (std::int64_t i = 0; i < own.rows; ++i) {
                 for (std::int64_t j = 0; j < own.cols; ++j) own(i, j) = logits(i, cuts[lane] + j);
             }
-            lanes_.emplace_back(backend, own, static_cast<std::int64_t>(lane % 2) * 3, DType::f32);
+            lanes_.emplace_back(backend, own, static_cast<std::int64_t>(lane % 2) * 3);
         }
     }
 
@@ -40,21 +39,22 @@ class CrossEntropyShards {
     void run(bool gradient) {
         for (const bool statistics : {true, false}) {
             for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
-                double loss = 1.0;
-                double wrong = 10.0;
-                const ShardedCrossEntropy op{{lanes_[lane].view(), targets_.data(), scales_.data(),
-                                              bins_.data(), &loss, &wrong, gradient},
-                                             firsts_[lane],
-                                             static_cast<std::int32_t>(lane),
-                                             static_cast<std::int32_t>(lanes_.size()),
-                                             statistics_.data()};
+                const DeviceVector<double> loss(backend_, {1.0});
+                const DeviceVector<double> wrong(backend_, {10.0});
+                const ShardedCrossEntropy op{
+                    {lanes_[lane].view(), targets_.data(), device_scales_.data(), bins_.data(),
+                     loss.data(), wrong.data(), gradient},
+                    firsts_[lane],
+                    static_cast<std::int32_t>(lane),
+                    static_cast<std::int32_t>(lanes_.size()),
+                    statistics_.data()};
                 if (statistics) {
                     backend_.shard_statistics(op);
                     continue;
                 }
                 backend_.sharded_cross_entropy(op);
-                losses.push_back(loss - 1.0);
-                wrongs.push_back(wrong - 10.0);
+                losses.push_back(loss.download()[0] - 1.0);
+                wrongs.push_back(wrong.download()[0] - 10.0);
             }
         }
     }
@@ -75,12 +75,19 @@ class CrossEntropyShards {
     std::vector<double> wrongs;
 
   private:
+    static std::vector<float> scales_of(std::size_t rows) {
+        std::vector<float> scales;
+        for (std::size_t i = 0; i < rows; ++i) scales.push_back(0.25F + static_cast<float>(i % 3));
+        return scales;
+    }
+
     Backend& backend_;
     std::int64_t rows_;
+    std::vector<float> scales_;
     DeviceVector<std::int32_t> targets_;
     DeviceVector<std::int32_t> bins_;
-    std::vector<float> scales_;
-    std::vector<ShardStatistics> statistics_;
+    DeviceVector<float> device_scales_;
+    DeviceVector<ShardStatistics> statistics_;
     std::vector<std::int64_t> firsts_;
     std::vector<DeviceMatrix> lanes_;
 };
@@ -94,12 +101,12 @@ std::vector<std::int32_t> targets_of(const HostMatrix& logits) {
     return targets;
 }
 
-class CrossEntropyShardsTest : public ::testing::TestWithParam<int> {
+class CrossEntropyShardsTest : public BackendTest {
   protected:
     void check(const HostMatrix& logits, const std::vector<std::int64_t>& cuts) {
         const std::vector<std::int32_t> targets = targets_of(logits);
         for (const bool gradient : {false, true}) {
-            CrossEntropyShards shards(*backend_, logits, cuts, targets);
+            CrossEntropyShards shards(backend(), logits, cuts, targets);
             const auto want = reference::cross_entropy(
                 logits, targets, shards.scales(), std::vector<std::int32_t>(targets.size(), 0), 1);
             shards.run(gradient);
@@ -107,60 +114,55 @@ class CrossEntropyShardsTest : public ::testing::TestWithParam<int> {
                 EXPECT_EQ(shards.losses[lane], shards.losses[0]);
                 EXPECT_EQ(shards.wrongs[lane], want.wrong_counts[0]);
             }
-            EXPECT_NEAR(shards.losses[0], want.loss_sums[0], 1e-6 * (1.0 + want.loss_sums[0]));
+            expect_close({shards.losses[0]}, want.loss_sums, sum_tolerance_of(dtype()), "loss");
             if (!gradient) continue;
-            const HostMatrix got = shards.gradients();
-            for (std::size_t i = 0; i < got.values.size(); ++i) {
-                EXPECT_NEAR(got.values[i], want.gradients.values[i], 2e-6);
-            }
+            expect_close(shards.gradients().values, want.gradients.values, tolerance_of(dtype()),
+                         "d-logits");
         }
     }
-    HostMatrix random(std::int64_t rows, std::int64_t cols) const {
-        return reference::random_matrix(rows, cols, 3, DType::f32);
-    }
-
-    std::unique_ptr<Backend> backend_ = make_backend("cpu", {GetParam(), 0});
 };
 
 TEST_P(CrossEntropyShardsTest, AgreeWithLoops) {
-    check(random(1, 1), {0, 1});
-    check(random(9, 7), {0, 3, 7});
-    check(random(40, 77), {0, 16, 48, 64, 77});
-    check(random(33, 3001), {0, 1504, 3001});
-    HostMatrix sharp = random(50, 64);
-    for (double& value : sharp.values) value = reference::rounded_to(DType::f32, value * 60.0);
+    check(random(1, 1, 3), {0, 1});
+    check(random(9, 7, 3), {0, 3, 7});
+    check(random(40, 77, 3), {0, 16, 48, 64, 77});
+    check(random(33, 3001, 3), {0, 1504, 3001});
+    HostMatrix sharp = random(50, 64, 3);
+    for (double& value : sharp.values) value = reference::rounded_to(dtype(), value * 60.0);
     check(sharp, {0, 16, 32, 48, 64});
 }
 
 TEST_P(CrossEntropyShardsTest, FirstOfEqualLogitsIsTheGuess) {
     const HostMatrix equal(4, 6, 0.5);
-    CrossEntropyShards shards(*backend_, equal, {0, 2, 4, 6}, {0, 1, 3, 5});
+    CrossEntropyShards shards(backend(), equal, {0, 2, 4, 6}, {0, 1, 3, 5});
     shards.run(false);
     EXPECT_EQ(shards.wrongs, (std::vector<double>{3.0, 3.0, 3.0}));
 }
 
 TEST_P(CrossEntropyShardsTest, ALaneOfMinusInfinitiesAddsNothing) {
-    HostMatrix logits = random(3, 12);
+    HostMatrix logits = random(3, 12, 3);
     for (std::int64_t i = 0; i < 3; ++i) {
         for (std::int64_t j = 4; j < 8; ++j) logits(i, j) = -infinity;
-        for (std::int64_t j = 0; j < 12; ++j) logits(i, j) -= 1000.0;
+        for (std::int64_t j = 0; j < 12; ++j) {
+            logits(i, j) = reference::rounded_to(dtype(), logits(i, j) - 1000.0);
+        }
     }
-    CrossEntropyShards shards(*backend_, logits, {0, 4, 8, 12}, {1, 2, 9});
+    CrossEntropyShards shards(backend(), logits, {0, 4, 8, 12}, {1, 2, 9});
     shards.run(true);
     const auto want = reference::cross_entropy(logits, {1, 2, 9}, shards.scales(), {0, 0, 0}, 1);
-    for (const double loss : shards.losses) EXPECT_NEAR(loss, want.loss_sums[0], 1e-3);
-    EXPECT_EQ(shards.wrongs[2], want.wrong_counts[0]);
-    const HostMatrix got = shards.gradients();
-    for (std::size_t i = 0; i < got.values.size(); ++i) {
-        EXPECT_NEAR(got.values[i], want.gradients.values[i], 1e-4);
+    for (const double loss : shards.losses) {
+        expect_close({loss}, want.loss_sums, sum_tolerance_of(dtype()), "loss");
     }
+    EXPECT_EQ(shards.wrongs[2], want.wrong_counts[0]);
+    expect_close(shards.gradients().values, want.gradients.values, tolerance_of(dtype()),
+                 "d-logits");
 }
 
 TEST_P(CrossEntropyShardsTest, NotANumberStaysInItsRow) {
     for (const std::int64_t place : {1, 5}) {
-        HostMatrix logits = random(2, 8);
+        HostMatrix logits = random(2, 8, 3);
         logits(0, place) = std::numeric_limits<double>::quiet_NaN();
-        CrossEntropyShards shards(*backend_, logits, {0, 4, 8}, {3, 6});
+        CrossEntropyShards shards(backend(), logits, {0, 4, 8}, {3, 6});
         shards.run(true);
         EXPECT_TRUE(std::isnan(shards.losses[0]));
         EXPECT_TRUE(std::isnan(shards.losses[1]));
@@ -172,7 +174,7 @@ TEST_P(CrossEntropyShardsTest, NotANumberStaysInItsRow) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, CrossEntropyShardsTest, ::testing::Values(1, 2));
+LORATRAIN_FOR_EACH_BACKEND(CrossEntropyShardsTest);
 
 }  // namespace
 }  // namespace loratrain
