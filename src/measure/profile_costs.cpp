@@ -21,14 +21,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double budget_seconds = 2.0;
+constexpr double processor_budget_seconds = 0.4;
 constexpr double limit_seconds = 15.0;
 constexpr int repeats = 3;
 constexpr std::int32_t profiled_layers = 2;
 constexpr std::int64_t longest_profiled = 4096;
-/// Shares of microbatch_tokens; processors, which are slow, run the first few.
+/// Shares of the largest load; processors, which are slow, run the first few.
 constexpr std::array<double, 6> shares{1.0, 0.25, 0.5, 0.75, 0.375, 0.625};
 constexpr std::size_t processor_shares = 3;
 constexpr std::int64_t processor_short_sample = 64;
+/// From so many rows on, and with two of the longest samples, a token costs a processor the same.
+constexpr std::int64_t processor_rows = 512;
 /// What sizes on a GPU are short of the shares: they fill the tiles of GEMMs as badly as others do.
 constexpr std::array<std::int64_t, shares.size()> shortfalls{64, 16, 112, 32, 96, 48};
 constexpr double hot_seconds = 1.5;  ///< until a GPU's clock has come down to what it can sustain
@@ -145,7 +148,9 @@ class CostProfile {
         Buffer gradient_out;
     };
 
-    bool late() const { return spent_seconds_ > budget_seconds; }
+    bool late() const {
+        return spent_seconds_ > (on_gpu_ ? budget_seconds : processor_budget_seconds);
+    }
     bool too_late() const { return spent_seconds_ > limit_seconds; }
     /// Whether `count` loads, of which so many were wanted, must do.
     bool must_do(std::size_t count, std::size_t wanted) const {
@@ -153,13 +158,20 @@ class CostProfile {
     }
     /// Whether there is time for one more after `times`; the first of them only warms up.
     bool may_repeat(int times) const { return times == 0 || (times == 1 ? !too_late() : !late()); }
+    std::int64_t largest_load() const {
+        const std::int64_t tokens = view_.replica.microbatch_tokens;
+        const std::int64_t longest = std::min(plan_.samples.longest, longest_profiled);
+        return on_gpu_ ? tokens : std::min(tokens, std::max(processor_rows, 2 * longest));
+    }
+
     /// Of several sizes, each in samples of mixed lengths up to the job's longest and in short
     /// ones.
     std::vector<Microbatch> loads() const {
+        const auto largest = static_cast<double>(largest_load());
         std::vector<Microbatch> result;
         for (std::size_t i = 0; i < (on_gpu_ ? shares.size() : processor_shares); ++i) {
-            const double share = shares[i] * static_cast<double>(view_.replica.microbatch_tokens);
-            const auto whole = std::max<std::int64_t>(1, static_cast<std::int64_t>(share));
+            const auto whole =
+                std::max<std::int64_t>(1, static_cast<std::int64_t>(shares[i] * largest));
             const std::int64_t tokens = whole - (on_gpu_ ? std::min(shortfalls[i], whole / 16) : 0);
             const std::int64_t longest = std::min(
                 {tokens, longest_profiled, std::max<std::int64_t>(1, plan_.samples.longest)});

@@ -14,15 +14,17 @@ struct ProfiledCosts {
 /// Measured costs of one rank: two layers and a head with random weights of the plan's model and
 /// the adapters of its first group run a few microbatches of up to microbatch_tokens, in samples of
 /// mixed lengths up to the job's longest and in short ones; lines are fitted to the medians
-/// (fit_costs.h). A GPU is kept busy before, until its clock is what its power sustains: a cold one
-/// is a tenth faster than training is. Takes about two seconds, on a GPU five beside the timing of
-/// GEMM algorithms. What is slower than that is measured with fewer loads and repeats, as few as
-/// tell what grows with the tokens from what grows with the length of samples; after 15 s with what
-/// there is. Messages are taken from `plan.costs`. Frees what it allocates.
+/// (fit_costs.h). Processors, to which more rows than a few hundred cost the same each, run no more
+/// than 512 tokens or two of the longest samples, in about half a second. A GPU is kept busy
+/// before, until its clock is what its power sustains: a cold one is a tenth faster than training
+/// is; it takes five seconds beside the timing of GEMM algorithms. What is slower than that is
+/// measured with fewer loads and repeats, as few as tell what grows with the tokens from what grows
+/// with the length of samples; after 15 s with what there is. Messages are taken from `plan.costs`.
+/// Frees what it allocates.
 ProfiledCosts profile_costs(const Job& job, const Plan& plan, Backend& backend);
 
-/// Seconds of a forward and a backward of those layers with one of those microbatches, of
-/// microbatch_tokens: what changes with what else the host computes meanwhile.
+/// Seconds of a forward and a backward of those layers with the largest of those microbatches: what
+/// changes with what else the host computes meanwhile.
 double probe_seconds(const Job& job, const Plan& plan, Backend& backend);
 
 /// Sets the message costs to those between ranks 0 and 1, by sending small and boundary-sized
