@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <limits>
+#include <mutex>
 #include <utility>
 
 #include "base/error.h"
@@ -65,6 +66,25 @@ int wanted_threads(const char* text) {
     const long number = std::strtol(text, nullptr, 10);
     return static_cast<int>(std::clamp<long>(number, 0, std::numeric_limits<int>::max()));
 }
+
+/// What abort() does first.
+class AbortHook {
+  public:
+    void set(std::function<void()> act) {
+        const std::lock_guard lock(mutex_);
+        act_ = std::move(act);
+    }
+    void run() {
+        const std::lock_guard lock(mutex_);
+        if (act_) std::exchange(act_, {})();
+    }
+
+  private:
+    std::mutex mutex_;
+    std::function<void()> act_;
+};
+
+AbortHook abort_hook;
 
 /// OpenMP ends the program without a word where it cannot start so many.
 void check_threads(int threads, int processors, const char* wanted) {
@@ -132,7 +152,12 @@ MpiSession MpiSession::split(int color, int key) const {
     return {part, *this};
 }
 
+void MpiSession::before_abort(std::function<void()> act) {
+    abort_hook.set(std::move(act));
+}
+
 void MpiSession::abort(int exit_code) {
+    abort_hook.run();
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::_Exit(exit_code);
 }

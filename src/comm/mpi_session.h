@@ -2,6 +2,7 @@
 
 #include <mpi.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ class MpiSession {
     /// Ends the program at once, on all ranks of all sessions: the second error regime (calls may
     /// be in flight).
     [[noreturn]] static void abort(int exit_code);
+    /// What abort() does first; one at a time, {} = nothing.
+    static void before_abort(std::function<void()> act);
 
   private:
     friend class MpiRuntime;

@@ -33,6 +33,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t longest_line = 256;
 constexpr std::chrono::seconds connect_time{5};
 constexpr std::chrono::milliseconds farewell_time{500};
+constexpr std::chrono::milliseconds time_after_loss{300};
+constexpr std::chrono::milliseconds last_words_time{200};
 
 /// IPv4 addresses of this host's network devices, without the loopback device.
 std::vector<std::string> own_addresses() {
@@ -166,6 +168,15 @@ class StarNetwork::Impl {
         for (auto& [rank, peer] : peers_) send_to(*peer, line);
     }
 
+    void last_words(const std::string& line) {
+        const auto sent = std::make_shared<std::promise<void>>();
+        asio::post(io_, [this, line, sent] {
+            send(line);
+            sent->set_value();
+        });
+        sent->get_future().wait_for(last_words_time);
+    }
+
   private:
     using Peer = std::shared_ptr<Connection>;
 
@@ -263,8 +274,12 @@ class StarNetwork::Impl {
 
     void lose(int rank) {
         peers_.erase(rank);
-        if (!leaving_) return events_.lost(rank);
-        if (peers_.empty()) io_.stop();
+        if (leaving_) {
+            if (peers_.empty()) io_.stop();
+            return;
+        }
+        events_.lost(rank);
+        if (timer_.expiry() > Clock::now() + time_after_loss) tick_after(time_after_loss);
     }
 
     void tick() {
@@ -272,7 +287,11 @@ class StarNetwork::Impl {
         const Clock::time_point now = Clock::now();
         events_.ticked(std::chrono::duration<double>(now - last_tick_).count());
         last_tick_ = now;
-        timer_.expires_after(interval_);
+        tick_after(interval_);
+    }
+
+    void tick_after(Clock::duration pause) {
+        timer_.expires_after(pause);
         timer_.async_wait([this](const Failure& cancelled) {
             if (!cancelled) tick();
         });
@@ -313,6 +332,10 @@ void StarNetwork::start(StarEvents events, double interval, std::string farewell
 
 void StarNetwork::send(const std::string& line) {
     impl_->send(line);
+}
+
+void StarNetwork::last_words(const std::string& line) {
+    impl_->last_words(line);
 }
 
 }  // namespace loratrain

@@ -13,8 +13,9 @@ namespace loratrain {
 /// What happens on a StarNetwork; called on its thread, one at a time.
 struct StarEvents {
     std::function<void(int rank, std::string_view line)> received;
-    std::function<void(int rank)> lost;          ///< the connection broke or was closed
-    std::function<void(double seconds)> ticked;  ///< about every interval; seconds since the last
+    std::function<void(int rank)> lost;  ///< the connection broke or was closed
+    /// About every interval, and 0.3 s after a loss; seconds since the last.
+    std::function<void(double seconds)> ticked;
 };
 
 /// Short lines of text over TCP (IPv4) between rank 0 and every other rank, beside MPI: from a
@@ -40,6 +41,9 @@ class StarNetwork {
     /// To all that are connected to this rank; from events only. Never waits: what does not fit
     /// into the buffers of the connection is dropped.
     void send(const std::string& line);
+
+    /// The same from any other thread; waits a moment until it is sent.
+    void last_words(const std::string& line);
 
   private:
     class Impl;

@@ -41,7 +41,7 @@ std::optional<Beat> beat_from_line(std::string_view line) {
 }
 
 PeerJudge::PeerJudge(const std::vector<int>& ranks, const PeerLimits& limits) : limits_(limits) {
-    for (const int rank : ranks) peers_.push_back({rank, {}, 0.0, 0.0, 0.0, false});
+    for (const int rank : ranks) peers_.push_back({rank, {}, 0.0, 0.0, 0.0, false, false});
 }
 
 PeerJudge::Peer* PeerJudge::find(int rank) {
@@ -68,6 +68,10 @@ void PeerJudge::lost(int rank) {
     peer->silent = 0.0;
 }
 
+void PeerJudge::failed(int rank) {
+    if (Peer* peer = find(rank)) peer->failed = true;
+}
+
 void PeerJudge::left(int rank) {
     std::erase_if(peers_, [rank](const Peer& peer) { return peer.rank == rank; });
     all_here_ = false;
@@ -88,8 +92,9 @@ std::optional<Verdict> PeerJudge::pass(double seconds, double longest) {
 std::optional<Verdict> PeerJudge::fault_of(const Peer& peer) const {
     const std::string last = to_string(peer.last.state);
     if (peer.closed) {
-        if (peer.silent < limits_.closed) return std::nullopt;
-        return Verdict{peer.rank, cat("ended without a word, last seen in ", last)};
+        if (peer.silent < (peer.failed ? limits_.failed : limits_.closed)) return std::nullopt;
+        const char* how = peer.failed ? "ended with an error" : "ended without a word";
+        return Verdict{peer.rank, cat(how, ", last seen in ", last)};
     }
     if (limits_.silence > 0 && peer.silent >= limits_.silence) {
         return Verdict{peer.rank, cat("no sign of life for ", seconds_text(peer.silent),

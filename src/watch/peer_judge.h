@@ -23,7 +23,8 @@ std::optional<Beat> beat_from_line(std::string_view line);
 /// After how many seconds something is held to be wrong. 0 = never.
 struct PeerLimits {
     double silence = 30.0;   ///< no beat
-    double closed = 5.0;     ///< the connection broke: the launcher may notice and say so first
+    double closed = 0.3;     ///< the connection broke; the launcher ends all ranks a second later
+    double failed = 5.0;     ///< the connection broke of a rank that has said why it ends
     double deadlock = 60.0;  ///< every rank waits for another and none makes progress
     double device = 60.0;    ///< no progress of a rank that works with its GPU; five times the
                              ///< longest pause it has come through, where that is more
@@ -46,6 +47,8 @@ class PeerJudge {
     void heard(int rank, const Beat& beat);
     /// The connection broke.
     void lost(int rank);
+    /// The rank says of itself why it ends, and ends the job: the launcher is given time to do so.
+    void failed(int rank);
     /// The rank has said goodbye: it is not judged any more, and neither are deadlocks.
     void left(int rank);
 
@@ -60,6 +63,7 @@ class PeerJudge {
         double paused = 0.0;   ///< seconds since the last progress
         double longest = 0.0;  ///< pause in work on a GPU that ended
         bool closed = false;
+        bool failed = false;
     };
 
     Peer* find(int rank);

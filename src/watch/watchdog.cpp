@@ -27,6 +27,7 @@ constexpr double time_to_obey = 5.0;
 constexpr unsigned time_to_abort = 10;
 constexpr const char* farewell = "bye";
 constexpr const char* verdict_word = "end";
+constexpr const char* failure_word = "failed";
 
 /// Ranks other than 0 judge rank 0 one after another, so that only one says why: those of its host
 /// first, and soon one of every other host, as a host may fail as a whole.
@@ -47,6 +48,7 @@ PeerLimits limits_for(const MpiSession& mpi, double timeout, bool all) {
     const double turn = turn_seconds * turn_of(mpi);
     limits.silence += turn;
     limits.closed += turn;
+    limits.failed += turn;
     limits.deadlock = 0.0;
     limits.device = 0.0;
     return limits;
@@ -86,7 +88,12 @@ class Watchdog::Guard {
         events.lost = [this](int rank) { lost(rank); };
         events.ticked = [this](double seconds) { ticked(seconds); };
         network_.start(std::move(events), interval_, farewell);
+        MpiSession::before_abort([this] { network_.last_words(failure_word); });
     }
+
+    ~Guard() { MpiSession::before_abort({}); }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
 
     void dismiss() { dismissed_ = true; }
 
@@ -103,6 +110,8 @@ class Watchdog::Guard {
             condemned_ = true;
         } else if (line == farewell) {
             judge_->left(rank);
+        } else if (line == failure_word) {
+            judge_->failed(rank);
         } else if (const std::optional<Beat> beat = beat_from_line(line)) {
             judge_->heard(rank, *beat);
         }
@@ -128,6 +137,7 @@ class Watchdog::Guard {
         // The main thread may hold whatever the calls below need: the alarm ends the process then.
         std::signal(SIGALRM, SIG_DFL);
         alarm(time_to_abort);
+        MpiSession::before_abort({});
         network_.send(verdict_word);
         const auto rank = static_cast<std::size_t>(verdict.rank);
         log::error(to_string(Problem{

@@ -152,12 +152,16 @@ class StoppedRank(WatchdogTest):
 
 
 class KilledRank(WatchdogTest):
-    """mpirun notices this itself."""
+    """mpirun notices this itself, and ends the others after a second: one of them speaks before."""
 
     def check(self, ranks, victim):
         process, pids = self.start_training(ranks)
         os.kill(pids[victim], signal.SIGKILL)
-        self.end_of(process, pids)
+        output = self.end_of(process, pids)
+        said = [match.groups() for match in MESSAGE.finditer(output)]
+        self.assertEqual([(int(rank), reason) for rank, _, reason, _ in said],
+                         [(victim, "ended without a word")], output)
+        self.assertRegex(said[0][3], ACTIONS)
 
     def test_first(self):
         self.check(2, 0)

@@ -36,7 +36,7 @@ class PeerJudgeTest : public ::testing::Test {
         return std::nullopt;
     }
 
-    PeerJudge judge_{{0, 1, 2}, PeerLimits{30.0, 2.0, 60.0, 60.0}};
+    PeerJudge judge_{{0, 1, 2}, PeerLimits{30.0, 2.0, 8.0, 60.0, 60.0}};
     std::uint64_t progress_ = 0;
 };
 
@@ -80,6 +80,18 @@ TEST_F(PeerJudgeTest, ABrokenConnectionIsFoundAfterAMoment) {
     EXPECT_EQ(verdict->reason, "ended without a word, last seen in backward of microbatch 3");
 }
 
+TEST_F(PeerJudgeTest, TheLauncherHasTimeToEndTheJobOfWhoFails) {
+    judge_.heard(1, computing(1));
+    judge_.failed(1);
+    judge_.lost(1);
+    EXPECT_FALSE(judge_.pass(3.9, 4.0));
+    EXPECT_FALSE(judge_.pass(3.9, 4.0));
+    const auto verdict = judge_.pass(1.0, 4.0);
+    ASSERT_TRUE(verdict);
+    EXPECT_EQ(verdict->rank, 1);
+    EXPECT_EQ(verdict->reason, "ended with an error, last seen in backward of microbatch 3");
+}
+
 TEST_F(PeerJudgeTest, WhoSaidGoodbyeMayGo) {
     judge_.left(1);
     judge_.lost(1);
@@ -114,7 +126,7 @@ TEST_F(PeerJudgeTest, AGpuWithoutProgressIsStuck) {
 }
 
 TEST_F(PeerJudgeTest, AGpuThatHasProvedSlowGetsMoreTime) {
-    PeerJudge judge({0, 1}, PeerLimits{30.0, 2.0, 60.0, 60.0});
+    PeerJudge judge({0, 1}, PeerLimits{30.0, 2.0, 8.0, 60.0, 60.0});
     const auto hold = [&](double seconds, std::uint64_t progress) {
         std::optional<Verdict> verdict;
         for (double t = 0.0; t < seconds && !verdict; t += interval) {
@@ -130,7 +142,7 @@ TEST_F(PeerJudgeTest, AGpuThatHasProvedSlowGetsMoreTime) {
 }
 
 TEST_F(PeerJudgeTest, PausesElsewhereDoNotMakeAGpuSlow) {
-    PeerJudge judge({0, 1}, PeerLimits{30.0, 2.0, 0.0, 60.0});
+    PeerJudge judge({0, 1}, PeerLimits{30.0, 2.0, 8.0, 0.0, 60.0});
     std::optional<Verdict> verdict;
     double last = 0.0;
     for (double t = 0.0; t < 500.0 && !verdict; t += interval) {
@@ -171,7 +183,7 @@ TEST_F(PeerJudgeTest, TimeAsleepDoesNotCount) {
 }
 
 TEST_F(PeerJudgeTest, ALimitOfZeroIsOff) {
-    PeerJudge judge({0}, PeerLimits{0.0, 2.0, 0.0, 0.0});
+    PeerJudge judge({0}, PeerLimits{0.0, 2.0, 8.0, 0.0, 0.0});
     for (int i = 0; i < 1000; ++i) {
         if (i == 0) judge.heard(0, on_gpu(1));
         EXPECT_FALSE(judge.pass(interval, interval));
