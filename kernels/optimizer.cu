@@ -50,8 +50,8 @@ struct AdamWBody {
         load<N>(p.first_moments + i, m);
         load<N>(p.second_moments + i, v);
         load<N>(p.parameters + i, w);
-        // Fused by hand: the compiler chooses otherwise for each N, and an element's result must not
-        // depend on where a step's tensors begin and end.
+        // Fused by hand: the compiler chooses otherwise for each N, and an element's result must
+        // not depend on where a step's tensors begin and end.
 #pragma unroll
         for (int j = 0; j < N; ++j) {
             const float clipped = __fmul_rn(g[j], step.clip);

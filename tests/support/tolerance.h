@@ -5,7 +5,8 @@
 namespace loratrain {
 
 /// Largest error of an element against fp64 loops, relative to the root mean square of what is
-/// not 0 in the whole expected tensor, plus the element itself. One place for every backend and operator.
+/// not 0 in the whole expected tensor, plus the element itself. One place for every backend and
+/// operator.
 struct Tolerance {
     double relative;
 };

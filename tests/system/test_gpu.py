@@ -1,7 +1,7 @@
-"""Golden trajectories of PEFT in float64 on GPUs, also on stages of two lanes; the cases of
-backend_cases.py; stages that share layers; two runs, stop/resume and recomputation equal to the bit;
-memory within the plan; a pipeline whose ranks first use code with messages under way. One rank per
-GPU, or with LORATRAIN_SHARE_GPU=1 up to four on the same.
+"""Golden trajectories of PEFT in float64 on GPUs; the cases of backend_cases.py; stages that share
+layers; two runs, stop/resume and recomputation equal to the bit; memory within the plan; a pipeline
+whose ranks first use code with messages under way. One rank per GPU, or with LORATRAIN_SHARE_GPU=1
+up to four on the same.
 Skipped without a GPU; set LORATRAIN_TEST_REQUIRE_GPUS=n to make fewer than n GPUs a failure, and
 LORATRAIN_TEST_REPORT=FILE to append the errors as JSON lines (tests/golden/peft_bf16_distance.py
 reads them)."""
@@ -142,58 +142,6 @@ class Gpu(JobTest):
                 print(f"{precision}: planned {planned:.0f} bytes, allocated {allocated:.0f}",
                       file=sys.stderr)
                 self.assertLessEqual(allocated, 1.005 * planned)  # both are printed rounded
-
-
-@unittest.skipIf(RANKS < 2, "needs two ranks")
-class GpuLanes(JobTest):
-    """Stages of two lanes, which sum over NCCL."""
-
-    DEPLOYMENTS = [(tp, pp) for tp, pp in ((2, 1), (2, 2)) if tp * pp <= RANKS]
-    FAMILIES = ("llama", "qwen2", "qwen3")
-
-    def train(self, job, precision, tp=1, pp=1):
-        job["run"]["backend"] = "cuda"
-        job["model"]["precision"] = precision
-        job["parallel"]["deployment"] = [{"tp": tp, "pp": pp}]
-        return self.succeed(run([self.write_job(job)], tp * pp))
-
-    def check_precision(self, precision):
-        for family in self.FAMILIES:
-            for tp, pp in self.DEPLOYMENTS:
-                with self.subTest(family=family, tp=tp, pp=pp):
-                    run_dir = f"{family}-{tp}-{pp}"
-                    process = self.train(self.golden_job(family, run_dir, 4096), precision, tp, pp)
-                    self.assertIn(f"lanes       {tp} per stage", process.stdout)
-                    worst = self.check_golden(family, run_dir, LIMITS[precision])
-                    print(f"{family} {precision} on {tp} x {pp} rank(s): losses {worst['loss']:.1e}, "
-                          f"grad norms {worst['grad_norm']:.1e}, weights {worst['weights']:.1e}",
-                          file=sys.stderr)
-
-    def test_fp32_golden(self):
-        self.check_precision("fp32")
-
-    def test_bf16_golden(self):
-        self.check_precision("bf16")
-
-    def test_two_runs_are_equal_to_the_bit(self):
-        for precision in LIMITS:
-            for run_dir in ("first", "second"):
-                job = self.golden_job("llama", f"{precision}-{run_dir}", 64, lora_dropout=0.1)
-                self.train(job, precision, *self.DEPLOYMENTS[-1])
-            self.assert_same_bits(f"{precision}-second", f"{precision}-first", ADAPTERS)
-
-    def test_dropout_does_not_depend_on_lanes(self):
-        """With microbatches of several segments, and activations made again."""
-        adapters = {"one": {"r": 4, "lora_dropout": 0.3},
-                    "two": {"r": 7, "lora_dropout": 0.1, "target_modules": ["o_proj", "down_proj"]},
-                    "three": {"r": 16}}
-        for run_dir, tp in (("whole", 1), ("lanes", 2)):
-            job = self.tiny_job(run_dir, adapters, max_steps=6)
-            job["parallel"]["recompute"] = "layer"
-            job["schedule"] = {"costs": "built-in"}
-            self.train(job, "fp32", tp)
-        worst = self.compare_losses("lanes", "whole", adapters, 1e-5)
-        print(f"dropout on 2 lanes: losses {worst:.1e} from those of one rank", file=sys.stderr)
 
 
 @unittest.skipIf(GPUS == 0, "no GPU found (nvidia-smi -L)")

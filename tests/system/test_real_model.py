@@ -50,9 +50,19 @@ def batch_tokens(path, size):
     return [sum(counts[i:i + size]) for i in range(0, len(counts), size)]
 
 
-@unittest.skipIf(GPUS == 0, "no GPU found (nvidia-smi -L)")
-@unittest.skipUnless(MODEL and DATA, "LORATRAIN_TEST_REAL_MODEL or LORATRAIN_TEST_REAL_DATA is not set")
-@unittest.skipUnless(has_peft(), "python3 has no torch, transformers and peft")
+def missing():
+    """What the test lacks; "" = nothing."""
+    if GPUS == 0:
+        return "no GPU found (nvidia-smi -L)"
+    if not (MODEL and DATA):
+        return "LORATRAIN_TEST_REAL_MODEL or LORATRAIN_TEST_REAL_DATA is not set"
+    return "" if has_peft() else "python3 has no torch, transformers and peft"
+
+
+MISSING = missing()
+
+
+@unittest.skipIf(MISSING, MISSING)
 class RealModel(JobTest):
     STEPS = 40
     DEVICE = "cuda"
