@@ -14,8 +14,8 @@
 #include "report/run_record.h"
 #include "session/cluster.h"
 #include "session/job_inputs.h"
-#include "session/job_warnings.h"
 #include "session/run_preview.h"
+#include "train/job_warnings.h"
 
 namespace loratrain {
 
@@ -64,7 +64,10 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, co
     const Plan& plan = planned.plan;
     const Prediction prediction = predict(job, plan, inputs.infos, rounds_played);
     const double planning_seconds = seconds_since(start);
-    for (const std::string& text : job_warnings(job, plan, inputs)) log::warn(text);
+    for (const std::string& text :
+         job_warnings(job, plan, inputs.files, inputs.weights->max_positions())) {
+        log::warn(text);
+    }
     log::block("datasets\n" + describe_datasets(job, inputs.files));
     log::block(describe(job, plan, planned.report, inputs.infos));
     log::block(describe(plan, prediction, planning_seconds));

@@ -12,9 +12,9 @@
 #include "plan/text/describe.h"
 #include "plan/text/plan_text.h"
 #include "session/cluster.h"
-#include "session/job_warnings.h"
 #include "session/rank_backend.h"
 #include "session/weight_check.h"
+#include "train/job_warnings.h"
 
 /// From the job to the stage that is ready to train.
 
@@ -76,7 +76,10 @@ void Session::settle_plan() {
         if (!mpi_.is_root()) return;
         plan_with_costs();
         plan_text = to_text(plan_);
-        for (const std::string& text : job_warnings(job_, plan_, inputs_)) log::warn(text);
+        for (const std::string& text :
+             job_warnings(job_, plan_, inputs_.files, inputs_.weights->max_positions())) {
+            log::warn(text);
+        }
         log::block("datasets\n" + describe_datasets(job_, inputs_.files));
         log::block(describe(job_, plan_, report_, inputs_.infos));
     });

@@ -5,9 +5,9 @@
 #include "comm/collective.h"
 #include "report/status_text.h"
 #include "session/cluster.h"
-#include "session/job_warnings.h"
 #include "session/run_preview.h"
 #include "session/session.h"
+#include "train/job_warnings.h"
 #include "train/records/best_adapter.h"
 #include "train/records/exports.h"
 #include "train/records/held_out.h"
@@ -49,7 +49,7 @@ std::string end_reason(ExitCode code, const std::string& stop_reason) {
 void Session::begin() {
     const std::string devices = describe_devices(mpi_, plan_.backend);
     trainer_.emplace(TrainerParts{mpi_, job_, plan_, inputs_.files, inputs_.infos, identity_, *run_,
-                                  stop_, live_table(job_)});
+                                  stop_, live_table(job_), inputs_.weights->max_positions()});
     agree(mpi_, [&] {
         if (!checkpoint_.empty()) restore();
         if (directory_) write_start(devices);

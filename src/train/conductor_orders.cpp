@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "plan/schedule/admission.h"
 #include "train/conductor.h"
+#include "train/job_warnings.h"
 
 /// Who trains, and what people order while the job runs; the pipeline is empty.
 
@@ -44,6 +45,7 @@ void Conductor::obey_orders() {
 }
 
 void Conductor::add_adapters(const InboxFile& file) {
+    const JobTail tail{parts_.job.adapters.size(), parts_.job.datasets.size()};
     post(AddAdapters{file});
     try {
         performer_.add(file, [&] { inbox_->accept(file); });
@@ -54,6 +56,10 @@ void Conductor::add_adapters(const InboxFile& file) {
     journal_.begin(added);
     log::info(cat("took ", added.size(),
                   added.size() == 1 ? " more adapter from " : " more adapters from ", file.path));
+    for (const std::string& text :
+         job_warnings(parts_.job, parts_.plan, parts_.files, parts_.positions, tail)) {
+        log::warn(cat(file.path, ": ", text));
+    }
 }
 
 void Conductor::stop_adapter(const std::string& name) {

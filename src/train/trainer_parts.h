@@ -19,7 +19,8 @@ struct TrainerParts {
     RunIdentity& identity;
     StageRun& run;
     StopConditions& stop;
-    StatusView view;  ///< root only, may be empty
+    StatusView view;             ///< root only, may be empty
+    std::int64_t positions = 0;  ///< that the base model was made for; 0 = not known
 };
 
 }  // namespace loratrain

@@ -56,12 +56,15 @@ class Orders(JobTest):
         self.wait_for_step("run", "first", 1)
         self.drop("run", "bad", {"adapters": [{"name": "first", "dataset": "nowhere"}]})
         (self.dir / "run/inbox/comma.yaml").write_text('{"adapters": [{"name": "three"}]},\n')
-        self.drop("run", "good", {"adapters": [{"name": "late", "dataset": "b", "max_steps": 8}]})
+        late = {"name": "late", "dataset": "b", "max_steps": 8, "warmup_steps": 8,
+                "lr_scheduler_type": "linear"}
+        self.drop("run", "good", {"adapters": [late]})
         self.wait_for_step("run", "late", 1)
         stop = direct("stop", self.dir / "run", "second")
         self.assertEqual(stop.returncode, 0, stop.stderr)
         output = self.finish(process)
         self.assertIn("bad.yaml is rejected", output)
+        self.assertRegex(output, r"good.yaml: warmup_steps take the whole training of late \(8 of 8\)")
         rejected = self.dir / "run/inbox/rejected"
         self.assertIn("nowhere", (rejected / "bad.yaml.error").read_text())
         self.assertIn("there is more", (rejected / "comma.yaml.error").read_text())

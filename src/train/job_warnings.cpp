@@ -1,4 +1,4 @@
-#include "session/job_warnings.h"
+#include "train/job_warnings.h"
 
 #include <algorithm>
 
@@ -23,9 +23,10 @@ void check_evaluations(const Job& job, std::vector<std::string>& warnings) {
         "or hold samples out with eval: {split: 0.05}");
 }
 
-void check_warmups(const Job& job, const Plan& plan, std::vector<std::string>& warnings) {
+void check_warmups(const Job& job, const Plan& plan, std::size_t first,
+                   std::vector<std::string>& warnings) {
     std::vector<std::string> names;
-    for (std::size_t i = 0; i < job.adapters.size(); ++i) {
+    for (std::size_t i = first; i < job.adapters.size(); ++i) {
         const AdapterJob& adapter = job.adapters[i];
         const int steps = plan.adapters[i].total_steps;
         const bool constant = adapter.lr_scheduler_type == LrSchedule::constant;
@@ -88,14 +89,15 @@ void check_jump(const AdapterJob& adapter, int steps, int former_steps, int take
 
 }  // namespace
 
-std::vector<std::string> job_warnings(const Job& job, const Plan& plan, const JobInputs& inputs) {
+std::vector<std::string> job_warnings(const Job& job, const Plan& plan, const DatasetFiles& files,
+                                      std::int64_t positions, const JobTail& tail) {
     std::vector<std::string> warnings;
-    check_evaluations(job, warnings);
-    check_warmups(job, plan, warnings);
-    for (std::size_t i = 0; i < job.datasets.size(); ++i) {
+    if (tail.first_adapter == 0) check_evaluations(job, warnings);
+    check_warmups(job, plan, tail.first_adapter, warnings);
+    for (std::size_t i = tail.first_dataset; i < job.datasets.size(); ++i) {
         check_bytes(job.datasets[i], plan.model.vocab_size, warnings);
-        const Dataset& data = inputs.files.train[i];
-        check_lengths(job.datasets[i], data, inputs.weights->max_positions(), warnings);
+        const Dataset& data = files.train[i];
+        check_lengths(job.datasets[i], data, positions, warnings);
         check_labels(job.datasets[i], data, warnings);
     }
     return warnings;
