@@ -8,7 +8,8 @@ namespace loratrain {
 
 /// `loratrain bench`: trains a synthetic model and reports its speed and memory.
 ///   window: `steps` optimizer steps after a warm-up, planned as one window, so that the pipeline
-///     fills and drains once; on one rank also the fastest step of as many windows of one step;
+///     fills and drains once; on one rank also the fastest step, of as many windows of one step and
+///     the mean of that one;
 ///   LoRA off: the same window of the same microbatches without adapters;
 ///   GEMM library: its rate alone on the same shapes (fastest of five);
 ///   profile: another window with every op timed (backend/op_timer.h), which the figures above do

@@ -24,15 +24,18 @@ struct DeviceRates {
     double layer_fixed;
     double lost_tokens;  ///< a microbatch's GEMMs take longer by so many: unfilled tiles and waves
     double message_fixed;
-    double message_bytes;  ///< per second
-    double sum_bytes;      ///< per second, of a sum over lanes, sent and received
+    double message_bytes;    ///< per second
+    double sum_bytes;        ///< per second, of a sum over lanes, sent and received
+    std::string_view doubt;  ///< why they are estimates; "" = measured
 };
 
 constexpr std::array<DeviceRates, 4> devices{{
-    {"h200", 574e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9},
-    {"h100", 574e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9},
-    {"a100", 180e12, 220e12, 100e12, 60e-6, 400.0, 20e-6, 150e9, 150e9},
-    {"cpu", 300e9, 350e9, 100e9, 20e-6, 0.0, 5e-6, 5e9, 5e9},
+    {"h200", 574e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, ""},
+    {"h100", 574e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9,
+     ", an estimate: the rates of an h200"},
+    {"a100", 180e12, 220e12, 100e12, 60e-6, 400.0, 20e-6, 150e9, 150e9,
+     ", an estimate: never measured on one"},
+    {"cpu", 300e9, 350e9, 100e9, 20e-6, 0.0, 5e-6, 5e9, 5e9, ", an estimate: processors differ"},
 }};
 
 constexpr double fp32_on_gpu = 1.0 / 20.0;  // no TF32
@@ -97,7 +100,7 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
     costs.message_fixed = rates.message_fixed;
     costs.message_per_byte = 1.0 / rates.message_bytes;
     add_sums(model, compute, rates, tensor, costs);
-    costs.source = cat("built in for ", rates.name,
+    costs.source = cat("built in for ", rates.name, rates.doubt,
                        known ? std::string() : cat(", as '", device, "' is not known"));
     return costs;
 }

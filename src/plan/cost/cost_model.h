@@ -13,10 +13,10 @@
 namespace loratrain {
 
 /// Estimate from the sizes of the model and rates of the device that computes in `compute`: "h200",
-/// "h100", "a100", "cpu"; any other name counts as h100 (CUDA) and says so in `source`. Depends on
-/// its arguments alone. Of `tensor` lanes each computes its share (lane_model) less well, as its
-/// matrices are narrower, and takes part in two sums of [T, hidden size] in a layer's forward and
-/// two in its backward.
+/// "h100", "a100", "cpu"; any other name counts as h100 (CUDA) and says so in `source`, as rates do
+/// that were not measured on such a device. Depends on its arguments alone. Of `tensor` lanes each
+/// computes its share (lane_model) less well, as its matrices are narrower, and takes part in two
+/// sums of [T, hidden size] in a layer's forward and two in its backward.
 CostModel built_in_costs(const ModelSpec& model, DType compute, std::string_view device,
                          std::int32_t tensor = 1);
 

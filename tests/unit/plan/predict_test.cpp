@@ -208,9 +208,9 @@ TEST(FindDevice, KnowsTheDevicesWithCosts) {
 
 TEST(MakePlan, CostsAreThoseOfTheDeviceUnlessMeasured) {
     Case test = uniform_case(1, 1, 4, 10, 4);
-    EXPECT_EQ(test.plan().costs.source, "built in for cpu");
+    EXPECT_EQ(test.plan().costs.source, "built in for cpu, an estimate: processors differ");
     test.cluster.backend = BackendKind::cuda;
-    EXPECT_EQ(test.plan().costs.source, "built in for h100");
+    EXPECT_EQ(test.plan().costs.source, "built in for h100, an estimate: the rates of an h200");
     test.cluster.device = "h200";
     EXPECT_EQ(test.plan().costs.source, "built in for h200");
     test.cluster.device = "NVIDIA T4";
