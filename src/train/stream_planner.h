@@ -39,6 +39,8 @@ class StreamPlanner {
     /// Waits for the window; rethrows what its planning threw.
     PlannedWindow take();
 
+    /// That the window taken last took.
+    double planning_seconds() const { return planned_seconds_; }
     /// The round that the next window begins with; none may be under way.
     std::int32_t round() const { return stream_.round(); }
 

@@ -5,17 +5,20 @@
 #include <utility>
 
 #include "base/activity.h"
+#include "base/log.h"
 
 namespace loratrain {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::int32_t first_rounds = 2;  // nothing is known of their time
 constexpr std::int32_t most_rounds = 64;
 constexpr double window_seconds = 2.0;  // an order or a stop waits for about two windows
 constexpr int most_planning_threads = 4;
+constexpr double long_window = 2.0 * window_seconds;
+constexpr double shortest_lead = 1.0;
+constexpr double lead_share = 0.125;  // of a window: it may take less than expected
+constexpr double planning_times = 4.0;
 
 int planning_threads() {
     const auto processors = static_cast<int>(std::thread::hardware_concurrency());
@@ -23,6 +26,12 @@ int planning_threads() {
 }
 
 }  // namespace
+
+double planning_delay(double expected, double planning) {
+    if (expected <= long_window) return 0.0;
+    const double lead = std::max({shortest_lead, lead_share * expected, planning_times * planning});
+    return std::max(0.0, expected - lead);
+}
 
 StreamTrainer::StreamTrainer(const TrainerParts& parts, const AdapterTable& adapters,
                              Performer& performer, DirectiveChannel& channel, Journal& journal)
@@ -41,7 +50,7 @@ std::int32_t StreamTrainer::run(std::int32_t last_round, const Hooks& hooks) {
                                                    ++batches_done_;
                                                    hooks.on_batch(result);
                                                },
-                                               [&] { post_if_ready(planner); }};
+                                               [&] { look_after(planner); }};
     journal_.stream_started();
     const std::int64_t batches_before = batches_done_;
     const auto active = static_cast<std::int64_t>(adapters_.running().size());
@@ -52,8 +61,16 @@ std::int32_t StreamTrainer::run(std::int32_t last_round, const Hooks& hooks) {
         const std::int64_t rounds =
             (batches_done_ - batches_before) / std::max<std::int64_t>(1, active);
         if (rounds > 0) seconds_per_round_ = seconds_since(started) / static_cast<double>(rounds);
-        if (more) plan_next(planner, last_round, hooks);
+        if (more) {
+            plan_next_ = [&] { plan_next(planner, last_round, hooks); };
+            const double delay = planning_delay(seconds_per_round_ * planned.window.rounds,
+                                                planner.planning_seconds());
+            plan_next_at_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                               std::chrono::duration<double>(delay));
+            look_after(planner);
+        }
         train(planned.window, while_training);
+        if (plan_next_) std::exchange(plan_next_, {})();
     }
     activity::begin(activity::Task::end_window);
     return planner.round();
@@ -86,9 +103,11 @@ void StreamTrainer::post(PlannedWindow window) {
     posted_ = std::move(window);
 }
 
-void StreamTrainer::post_if_ready(StreamPlanner& planner) {
+/// Between actions.
+void StreamTrainer::look_after(StreamPlanner& planner) {
     channel_.progress();
     journal_.beat();
+    if (plan_next_ && Clock::now() >= plan_next_at_) std::exchange(plan_next_, {})();
     if (planner.ready()) post(planner.take());
 }
 
@@ -99,6 +118,8 @@ void StreamTrainer::train(const Window& window, const PipelineRunner::Hooks& hoo
     window_started_ = Clock::now();
     makespan_.add(window, seconds);
     parts_.stop.window_took(2.0 * seconds);
+    const std::string notice = parts_.stop.interrupt_notice();
+    if (!notice.empty()) log::info(notice);
     journal_.flush();
 }
 

@@ -12,6 +12,11 @@
 
 namespace loratrain {
 
+/// Seconds into a window that is expected to take `expected` at which to plan the next, which takes
+/// `planning`: at once, or where a window is so long that people who give orders would wait for it,
+/// late, so that what they order meanwhile is obeyed when it ends and not one window later.
+double planning_delay(double expected, double planning);
+
 /// Trains streams of windows, each from an empty pipeline to the next: a window is planned and
 /// posted while the one before trains, and made so long that an order or a stop waits for about two
 /// seconds. Rank 0 only.
@@ -40,11 +45,13 @@ class StreamTrainer {
     const MakespanCheck& makespan() const { return makespan_; }
 
   private:
+    using Clock = std::chrono::steady_clock;
+
     void plan_next(StreamPlanner& planner, std::int32_t last_round, const Hooks& hooks);
     std::int32_t rounds_of_next() const;
     PlannedWindow next_window(StreamPlanner& planner);
     void post(PlannedWindow window);
-    void post_if_ready(StreamPlanner& planner);
+    void look_after(StreamPlanner& planner);
     void train(const Window& window, const PipelineRunner::Hooks& hooks);
 
     const TrainerParts& parts_;
@@ -55,6 +62,8 @@ class StreamTrainer {
     MakespanCheck makespan_;
     PlanningRecord planning_;
     std::optional<PlannedWindow> posted_;  ///< the next window, when it is on its way already
+    std::function<void()> plan_next_;      ///< what starts on the next window, until it has
+    Clock::time_point plan_next_at_;
     std::chrono::steady_clock::time_point window_started_;
     std::int64_t batches_done_ = 0;
     double seconds_per_round_ = 0.0;  ///< of the stream under way or the last one; 0 = not known

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <utility>
 
 #include "base/text.h"
 #include "train/orders/stop_request.h"
@@ -12,6 +13,8 @@ namespace loratrain {
 
 StopConditions::StopConditions(const Job& job, std::optional<int> stop_after)
     : stop_file_(job.run.dir + "/STOP"),
+      patience_(launcher_patience(std::getenv("OMPI_COMM_WORLD_SIZE"),
+                                  std::getenv("OMPI_MCA_odls_base_sigkill_timeout"))),
       stop_after_(stop_after),
       limits_(time_limits(job.run.max_hours, std::getenv("SLURM_JOB_END_TIME"),
                           std::getenv("SLURM_JOB_ID"), static_cast<double>(std::time(nullptr)))),
@@ -43,6 +46,15 @@ std::optional<std::int32_t> StopConditions::rounds_left(std::int32_t round) cons
 
 double StopConditions::seconds_left() const {
     return loratrain::seconds_left(limits_, pace_, elapsed());
+}
+
+std::string StopConditions::interrupt_notice() {
+    const double seconds = pace_.window_seconds + pace_.checkpoint_seconds;
+    if (!patience_ || seconds <= *patience_) return "";
+    const double patience = *std::exchange(patience_, std::nullopt);
+    return cat("Ctrl-C on mpirun would lose what follows the last checkpoint: it leaves the ranks ",
+               human_duration(patience), ", a stop with a checkpoint takes up to ",
+               human_duration(seconds), "; touch ", stop_file_, " or send SIGUSR1 to mpirun");
 }
 
 void StopConditions::window_took(double seconds) {

@@ -31,6 +31,10 @@ class StopConditions {
     /// Seconds until a limit of time asks for a stop; infinite without one.
     double seconds_left() const;
 
+    /// Once it is known that a stop takes longer than the launcher's patience: what to do instead
+    /// of Ctrl-C; "" = not known, or said before.
+    std::string interrupt_notice();
+
     void window_took(double seconds);
     void checkpoint_took(double seconds);
 
@@ -38,6 +42,7 @@ class StopConditions {
     double elapsed() const;
 
     std::string stop_file_;
+    std::optional<double> patience_;  ///< launcher_patience(), until interrupt_notice() has spoken
     std::optional<int> stop_after_;
     std::vector<TimeLimit> limits_;
     Pace pace_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -52,6 +53,13 @@ std::vector<TimeLimit> time_limits(double max_hours, const char* slurm_end, cons
         limits.push_back({cat("time limit of Slurm job ", job), end - now});
     }
     return limits;
+}
+
+std::optional<double> launcher_patience(const char* ranks, const char* timeout) {
+    constexpr double usual_seconds = 1.0;
+    if (ranks == nullptr) return std::nullopt;
+    const double seconds = timeout != nullptr ? std::strtod(timeout, nullptr) : usual_seconds;
+    return seconds > 0 ? seconds : usual_seconds;
 }
 
 }  // namespace loratrain

@@ -36,4 +36,10 @@ std::optional<TimeLimit> reached_limit(const std::vector<TimeLimit>& limits, con
 std::vector<TimeLimit> time_limits(double max_hours, const char* slurm_end, const char* slurm_job,
                                    double now);
 
+/// Seconds that mpirun leaves its ranks between SIGTERM and SIGKILL once Ctrl-C has ended it.
+/// `ranks` and `timeout`: what Open MPI's OMPI_COMM_WORLD_SIZE and
+/// OMPI_MCA_odls_base_sigkill_timeout say in the environment, null = not set; none where no mpirun
+/// has started this process.
+std::optional<double> launcher_patience(const char* ranks, const char* timeout);
+
 }  // namespace loratrain

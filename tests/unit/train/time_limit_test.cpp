@@ -66,5 +66,12 @@ TEST(TimeLimits, UselessEndsAreNone) {
     }
 }
 
+TEST(LauncherPatience, IsOpenMpis) {
+    EXPECT_FALSE(launcher_patience(nullptr, "20"));
+    EXPECT_EQ(launcher_patience("2", nullptr), 1.0);
+    EXPECT_EQ(launcher_patience("2", "20"), 20.0);
+    EXPECT_EQ(launcher_patience("2", "soon"), 1.0);
+}
+
 }  // namespace
 }  // namespace loratrain
