@@ -66,6 +66,33 @@ TEST(StarNetwork, EveryRankIsConnectedAndHeard) {
     barrier(session());
 }
 
+TEST(StarNetwork, LastWordsOfAnyThreadAreHeard) {
+    Diary diary;
+    StarNetwork network(session());
+    network.start(write_down(diary, network), 0.05, "bye");
+    const int speaker = session().size() - 1;
+    if (session().rank() == speaker) network.last_words("that was all");
+    if (session().is_root() && speaker > 0) {
+        EXPECT_TRUE(diary.wait_for({cat(speaker, " says that was all")}));
+    }
+    barrier(session());
+}
+
+TEST(StarNetwork, ALossIsFollowedByATickLongBeforeTheNextIsDue) {
+    Diary diary;
+    int ticks = 0;
+    auto network = std::make_unique<StarNetwork>(session());
+    StarEvents events = write_down(diary, *network);
+    events.ticked = [&](double) { diary.add(cat("tick ", ++ticks)); };
+    network->start(std::move(events), 600.0, "bye");
+    const int leaver = session().size() - 1;
+    if (session().rank() == leaver && leaver > 0) network.reset();
+    if (session().is_root() && leaver > 0) {
+        EXPECT_TRUE(diary.wait_for({cat(leaver, " is lost"), "tick 2"}));
+    }
+    barrier(session());
+}
+
 TEST(StarNetwork, WhoLeavesSaysGoodbyeAndIsLost) {
     Diary diary;
     auto network = std::make_unique<StarNetwork>(session());
