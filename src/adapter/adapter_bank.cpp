@@ -158,10 +158,22 @@ void AdapterBank::release(AdapterId adapter) {
     state.residence = Residence::released;
 }
 
-void AdapterBank::check_gradients_are_zero(AdapterId adapter) const {
+std::vector<float> AdapterBank::gradients(AdapterId adapter) const {
     const State& state = resident(adapter);
     std::vector<float> values(state.count(Part::gradients));
     backend_.download(values.data(), state.array(Part::gradients), state.bytes(Part::gradients));
+    return values;
+}
+
+void AdapterBank::set_gradients(AdapterId adapter, const std::vector<float>& values) {
+    const State& state = resident(adapter);
+    LORATRAIN_CHECK(values.size() == state.count(Part::gradients), values.size(),
+                    " gradients instead of ", state.count(Part::gradients));
+    backend_.upload(state.array(Part::gradients), values.data(), state.bytes(Part::gradients));
+}
+
+void AdapterBank::check_gradients_are_zero(AdapterId adapter) const {
+    const std::vector<float> values = gradients(adapter);
     LORATRAIN_CHECK(std::all_of(values.begin(), values.end(), [](float v) { return v == 0.0F; }),
                     "adapter ", number(adapter), " is in the middle of a global batch");
 }

@@ -72,6 +72,9 @@ class AdapterBank {
     /// Sum of squares of the adapter's complete gradients on this stage, equal bits on all its
     /// lanes, into *result (backend memory). Every lane calls it.
     void sum_squares(AdapterId adapter, double* result) const;
+    /// The array of a resident adapter's gradients, and other values for it.
+    std::vector<float> gradients(AdapterId adapter) const;
+    void set_gradients(AdapterId adapter, const std::vector<float>& values);
     /// AdamW on this stage's part with the norm total at *grad_sumsq; zeroes the gradients. Rate
     /// groups step at their multiples of `learning_rate`.
     void step(AdapterId adapter, double learning_rate, const double* grad_sumsq);

@@ -51,6 +51,8 @@ const char* words_of(Task task) {
             return "sending the input gradient of microbatch";
         case Task::step:
             return "optimizer step of batch";
+        case Task::reduce:
+            return "sum over the replicas of batch";
         case Task::receive_norms:
             return "receiving gradient norms";
         case Task::send_norms:

@@ -21,6 +21,7 @@ enum class Task : std::uint8_t {
     backward,
     send_gradient,
     step,
+    reduce,
     receive_norms,
     send_norms,
     end_window,

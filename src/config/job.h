@@ -56,6 +56,7 @@ struct ReplicaJob {
     int tensor = 1;  ///< "tp": lanes of a stage (plan/tensor_shard.h)
     int stages = 1;  ///< "pp"
     int count = 1;   ///< replicas
+    std::optional<std::int64_t> microbatch_tokens = {};  ///< none = auto: as ParallelJob's
 };
 
 struct ParallelJob {

@@ -38,14 +38,17 @@ constexpr JobKey keys[] = {
     {"run", "peer_timeout", "seconds without a sign of life of a rank that end the job; 0 = off"},
 
     {"parallel", "pipeline_stages", "`auto`: all ranks, one pipeline"},
-    {"parallel", "deployment", "`auto`, or how the model is cut over ranks: `[{tp: 2, pp: 2}]`"},
+    {"parallel", "deployment",
+     "`auto`, or replicas and how they are cut over ranks: `[{tp: 2, pp: 2}]`"},
     {"parallel", "microbatch_tokens", "tokens of a microbatch; `auto`: the fastest that fits"},
     {"parallel", "recompute",
      "`auto`, `none`, `layer` (keep only the layers' inputs); auto: where memory is short"},
 
     {"deployment", "tp", "lanes that share a stage (tensor parallelism)", "1"},
     {"deployment", "pp", "stages", "1"},
-    {"deployment", "count", "replicas: 1 so far", "1"},
+    {"deployment", "count", "replicas that are cut alike", "1"},
+    {"deployment", "microbatch_tokens",
+     "tokens of their microbatches, and of their longest sample; `auto`: as above", "auto"},
 
     {"schedule", "policy", "`sequential`, `1f1b`, `mlora`, `balanced`"},
     {"schedule", "packing", "how microbatches are filled: `milp`, `greedy`, `bucketed`"},

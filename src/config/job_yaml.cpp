@@ -112,6 +112,9 @@ void read_deployment(SectionReader& section, ParallelJob& parallel, ProblemLog& 
         entry.read("tp", replica.tensor, 1);
         entry.read("pp", replica.stages, 1);
         entry.read("count", replica.count, 1);
+        std::optional<int> tokens;
+        entry.read_auto("microbatch_tokens", tokens, 1);
+        replica.microbatch_tokens = tokens;
         entry.finish();
     }
     if (parallel.pipeline_stages) {

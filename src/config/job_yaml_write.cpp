@@ -38,7 +38,7 @@ class Writer {
     void put(const char* key, int value) { put(key, std::to_string(value)); }
     void put(const char* key, std::int64_t value) { put(key, std::to_string(value)); }
     void put(const char* key, std::uint64_t value) { put(key, std::to_string(value)); }
-    /// [{tp: 2, pp: 1, count: 1}]
+    /// [{tp: 2, pp: 1, count: 1, microbatch_tokens: auto}]
     void put(const char* key, const std::vector<ReplicaJob>& deployment) {
         if (deployment.empty()) return put(key, std::string(auto_word));
         out_ << YAML::Key << key << YAML::Value << YAML::Flow << YAML::BeginSeq;
@@ -47,6 +47,7 @@ class Writer {
             put("tp", replica.tensor);
             put("pp", replica.stages);
             put("count", replica.count);
+            put("microbatch_tokens", replica.microbatch_tokens);
             end_map();
         }
         end_list();

@@ -17,18 +17,19 @@ double predicted_seconds(const Job& job, const Plan& plan, const CostModel& cost
     return simulator.timeline().makespan();
 }
 
-void MakespanCheck::add(const Window& window, double measured_seconds) {
+void MakespanCheck::add(const JointWindow& joint, double measured_seconds) {
+    const Window& window = joint.common();
     if (window.evaluation) return;
     trained_ += measured_seconds;
     if (window.begins) {
-        stream_ = std::make_unique<Simulator>(job_, only_replica(plan_), plan_.costs);
+        stream_ = std::make_unique<Simulator>(job_, plan_);
         stream_seconds_ = 0.0;
         stream_microbatches_ = 0;
     }
     if (!stream_) return;
-    stream_->add(window);
+    stream_->add(joint);
     stream_seconds_ += measured_seconds;
-    stream_microbatches_ += window.microbatches.size();
+    for (const Window& part : joint.replicas) stream_microbatches_ += part.microbatches.size();
     if (stream_microbatches_ > most_microbatches) stream_.reset();
     if (stream_ && window.drains) end_stream();
 }

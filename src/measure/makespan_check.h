@@ -18,7 +18,7 @@ class MakespanCheck {
     MakespanCheck(const Job& job, const Plan& plan) : job_(job), plan_(plan) {}
 
     /// The next window of training, and the time since the one before ended.
-    void add(const Window& window, double measured_seconds);
+    void add(const JointWindow& joint, double measured_seconds);
     bool compared() const { return measured_ > 0; }
     double predicted() const { return predicted_; }
     double measured() const { return measured_; }
@@ -41,7 +41,8 @@ class MakespanCheck {
     double trained_ = 0.0;  ///< with what is left out
 };
 
-/// What the simulator makes of a window from empty pipeline to empty pipeline, in seconds.
+/// What the simulator makes of a window from empty pipeline to empty pipeline, in seconds; of a
+/// plan with one replica.
 double predicted_seconds(const Job& job, const Plan& plan, const CostModel& costs,
                          const Window& window);
 

@@ -10,7 +10,6 @@
 #include "measure/measured_trace.h"
 #include "measure/profile_costs.h"
 #include "measure/profile_ranks.h"
-#include "plan/replica_view.h"
 #include "plan/text/plan_text.h"
 
 namespace loratrain {
@@ -23,8 +22,9 @@ std::string run_file(const Job& job) {
 
 /// What costs of so many ranks on this host are kept under; "" where none are.
 std::string key_of(const MpiSession& mpi, const Job& job, const Plan& plan, int host_size) {
-    const bool has_lanes = only_replica(plan).replica.tensor > 1;  // a profile is of one rank alone
-    if (job.schedule.costs == CostSource::built_in || has_lanes) return "";
+    // A profile is of one rank alone.
+    const bool shared = plan.replicas.size() > 1 || plan.replicas.front().tensor > 1;
+    if (job.schedule.costs == CostSource::built_in || shared) return "";
     const int threads = threads_per_rank(mpi, host_size);
     return cost_key(job, plan, rank_device(plan.backend, mpi.host_rank(), threads), host_size);
 }

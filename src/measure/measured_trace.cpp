@@ -4,7 +4,6 @@
 #include "base/warn_at_failure.h"
 #include "comm/collective.h"
 #include "io/files.h"
-#include "plan/replica_view.h"
 
 namespace loratrain {
 
@@ -27,8 +26,9 @@ void write_trace(const MpiSession& mpi, const Job& job, const Plan& plan, TraceR
 std::optional<CostModel> gather_refined_costs(const MpiSession& mpi, const Plan& plan,
                                               TraceRecorder& recorder) {
     recorder.settle();
+    if (plan.replicas.size() > 1) return std::nullopt;
     const std::vector<std::string> texts = gather_texts(mpi, recorder.observer().to_text());
-    const ReplicaPlan& replica = only_replica(plan).replica;
+    const ReplicaPlan& replica = plan.replicas.front();
     CostObserver all(plan.costs, replica.stages.front(), replica.stages.size(), replica.recompute);
     for (const std::string& text : texts) all.add(text);
     if (all.observations() == 0) return std::nullopt;

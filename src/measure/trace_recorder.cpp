@@ -35,7 +35,7 @@ TraceRecorder::TraceRecorder(const Job& job, const ReplicaView& view, std::size_
       view_(view),
       rank_(view.replica.stages[stage_index].rank + lane),
       keep_spans_(keep_spans),
-      observer_(view.plan.costs, view.replica.stages[stage_index], view.replica.stages.size(),
+      observer_(costs_of(view), view.replica.stages[stage_index], view.replica.stages.size(),
                 view.replica.recompute) {
     now_.clock = backend.make_clock();
     before_.clock = backend.make_clock();
@@ -109,11 +109,11 @@ void TraceRecorder::end_wait() {
 
 void TraceRecorder::describe(const Action& action, const UnderWay& under_way, Entry& entry) const {
     entry.evaluation = evaluation_;
-    if (action.kind == ActionKind::step) {
+    if (traits_of(action.kind).number == ActionNumber::batch) {
         const BatchPlan& batch = under_way.batch(action.batch);
         const std::string& adapter = job_.adapter(batch.adapter).name;
         if (!keeping()) return;
-        entry.name = cat("step ", adapter, " ", batch.step + 1);
+        entry.name = cat(traits_of(action.kind).word, " ", adapter, " ", batch.step + 1);
         entry.args = share_args({{adapter, batch.tokens}});
         return;
     }
@@ -137,8 +137,9 @@ void TraceRecorder::read(WindowRecord& record) {
 
 void TraceRecorder::use(const Entry& entry, double start, double end) {
     if (!entry.wait && !computes(entry.kind)) return;
-    if (!entry.wait) computed_seconds_ += end - start;
-    if (!entry.wait && !entry.evaluation && entry.kind != ActionKind::step &&
+    const bool waits = entry.wait || entry.kind == ActionKind::reduce;
+    if (!waits) computed_seconds_ += end - start;
+    if (!waits && !entry.evaluation && entry.kind != ActionKind::step &&
         ++observed_ > warm_up_observations) {
         if (entry.kind == ActionKind::forward) observer_.forward(entry.load, end - start);
         if (entry.kind == ActionKind::backward) observer_.backward(entry.load, end - start);

@@ -140,6 +140,18 @@ void Stage::finish_batch(AdapterId adapter, bool add_received) {
         backend_.move_doubles({sums_.partial, sums_.received, {&i, 1}, {&i, 1}, true});
 }
 
+double Stage::loss_to_tell(AdapterId adapter) const {
+    double loss = 0.0;
+    if (stage_.has_head && lanes_.is_first()) {
+        backend_.download(&loss, sums_.loss + index(adapter), sizeof(loss));
+    }
+    return loss;
+}
+
+void Stage::set_total(AdapterId adapter, double squares) {
+    backend_.upload(sums_.total + index(adapter), &squares, sizeof(squares));
+}
+
 void Stage::step(AdapterId adapter, double learning_rate) {
     const std::size_t i = index(adapter);
     bank_.step(adapter, learning_rate, sums_.total + i);

@@ -30,7 +30,7 @@ struct ActionTraits {
 };
 
 /// In the order of ActionKind. What it does is in PipelineRunner, Simulator and StreamChecker.
-inline constexpr std::array<ActionTraits, 9> action_kinds = [] {
+inline constexpr std::array<ActionTraits, 10> action_kinds = [] {
     using enum ActionRole;
     using enum ActionNumber;
     using Kind = ActionKind;
@@ -40,7 +40,7 @@ inline constexpr std::array<ActionTraits, 9> action_kinds = [] {
     constexpr Channel norms = Channel::norms;
     constexpr Channel unused = {};
     constexpr std::string_view sending = "wait for a send";
-    return std::array<ActionTraits, 9>{{
+    return std::array<ActionTraits, 10>{{
         {Kind::recv_forward, "rf", receive, up, microbatch, true, false, Task::receive_input,
          "wait for input"},
         {Kind::forward, "F", compute, unused, microbatch, true, false, Task::forward, "forward"},
@@ -51,6 +51,7 @@ inline constexpr std::array<ActionTraits, 9> action_kinds = [] {
         {Kind::send_backward, "sb", send, down, microbatch, false, true, Task::send_gradient,
          sending},
         {Kind::step, "S", compute, unused, batch, false, false, Task::step, "step"},
+        {Kind::reduce, "R", compute, unused, batch, false, false, Task::reduce, "reduce"},
         {Kind::recv_norms, "rn", receive, norms, none, false, true, Task::receive_norms,
          "wait for norms"},
         {Kind::send_norms, "sn", send, norms, none, false, true, Task::send_norms, sending},

@@ -1,8 +1,10 @@
 #include "plan/place.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace loratrain {
 
@@ -40,6 +42,24 @@ std::vector<std::pair<int, int>> neighbours_in(const Plan& plan) {
         }
     }
     return pairs;
+}
+
+std::vector<std::string> stages_over_hosts(const Plan& plan, std::span<const std::string> hosts) {
+    std::vector<std::string> texts;
+    for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+        const ReplicaPlan& replica = plan.replicas[r];
+        for (std::size_t s = 0; s < replica.stages.size(); ++s) {
+            const std::int32_t first = replica.stages[s].rank;
+            const auto of_lanes = hosts.subspan(static_cast<std::size_t>(first),
+                                                static_cast<std::size_t>(replica.tensor));
+            const std::set<std::string> different(of_lanes.begin(), of_lanes.end());
+            if (different.size() == 1) continue;
+            texts.push_back(cat("ranks ", first, "-", first + replica.tensor - 1, " (replica ", r,
+                                ", stage ", s, ") are on hosts ",
+                                join({different.begin(), different.end()}, " and ")));
+        }
+    }
+    return texts;
 }
 
 }  // namespace loratrain

@@ -100,15 +100,22 @@ struct SampleBounds {
 /// Adapters that may be added while the job runs.
 inline constexpr std::int32_t spare_adapters = 256;
 
+/// Costs of a lane where a stage has so many.
+struct DegreeCosts {
+    std::int32_t tensor = 1;
+    CostModel costs;
+};
+
 struct Plan {
     ModelSpec model;
     BackendKind backend = BackendKind::cpu;    ///< never automatic
     DType compute = DType::f32;                ///< type that the backend computes in
     WeightFormat weights = WeightFormat::f32;  ///< of the base weights on the backend
     SampleBounds samples;
-    std::uint64_t bytes_per_rank = 0;   ///< as Cluster's
-    CostModel costs;                    ///< as Cluster's, or built in for its device
-    std::vector<ReplicaPlan> replicas;  ///< the deployment: by falling `tensor` (place.h)
+    std::uint64_t bytes_per_rank = 0;  ///< as Cluster's
+    CostModel costs;  ///< of the first replica's lanes: as Cluster's, or built in for its device
+    std::vector<DegreeCosts> other_costs;  ///< of replicas with other numbers of lanes
+    std::vector<ReplicaPlan> replicas;     ///< the deployment: by falling `tensor` (place.h)
     std::vector<AdapterPlan> adapters;
     /// Adapters that sums, counters and message tails have room for.
     std::int32_t adapter_capacity = 0;
@@ -152,7 +159,8 @@ struct Microbatch {
     std::int64_t samples() const;
 };
 
-/// A global batch (a, j) of the window.
+/// A global batch (a, j) of the window. Counts are of the whole batch, whichever replicas have its
+/// samples; microbatches are the replica's.
 struct BatchPlan {
     AdapterId adapter{};
     std::int32_t step = 0;
@@ -163,9 +171,11 @@ struct BatchPlan {
     std::int64_t padding = 0;         ///< rows that they take beyond them
     std::int64_t targets = 0;         ///< labels that are trained
     std::int64_t denominator = 0;     ///< of the sum of its losses (loss_denominator.h)
-    MicrobatchId first_microbatch{};  ///< first and last microbatch that hold samples of it
+    MicrobatchId first_microbatch{};  ///< first and last microbatch that hold samples of it, or -1
     MicrobatchId last_microbatch{};
     bool last_of_adapter = false;
+    /// Whether the replica of the window has samples of it.
+    bool is_here() const { return number(first_microbatch) >= 0; }
 };
 
 enum class ActionKind : std::uint8_t {
@@ -176,6 +186,7 @@ enum class ActionKind : std::uint8_t {
     backward,       ///< run this stage's layers backwards, accumulate adapter gradients
     send_backward,  ///< gradient of this stage's input to the stage before
     step,           ///< optimizer step of batch `batch` on this stage
+    reduce,         ///< sum the complete gradients of `batch` over all replicas
     recv_norms,     ///< end of window: gradient-norm totals of `carried` from the stage before
     send_norms,     ///< end of window: the same to the next stage
 };
@@ -215,6 +226,18 @@ struct Window {
     std::vector<Microbatch> microbatches;
     std::vector<std::vector<Action>> actions;  ///< per stage
     std::vector<std::int32_t> peak_in_flight;  ///< per stage, since the stream began
+};
+
+/// What all replicas do in the same rounds: a window of each, in the order of Plan::replicas, of
+/// the same batches under the same numbers. With several replicas no sums travel with messages;
+/// instead all stages of all replicas reduce the batches in one order, and by the end of a window
+/// every one has reduced those that were in the windows before, and all but its last round's.
+struct JointWindow {
+    std::vector<Window> replicas;
+    std::vector<std::int32_t> reductions;  ///< its batches in the order in which they are reduced
+
+    /// What does not depend on the replica.
+    const Window& common() const { return replicas.front(); }
 };
 
 }  // namespace loratrain

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <vector>
 
 #include "plan/plan.h"
 
@@ -18,9 +20,16 @@ struct ReplicaView {
 };
 
 ReplicaView view_of(const Plan& plan, const ReplicaPlan& replica);
+/// Of all replicas, in order.
+std::vector<ReplicaView> views_of(const Plan& plan);
 
-/// The replica of a plan that has one alone, as all plans have that make_plan makes; else Error.
-/// Whoever asks for it has to learn of more replicas some day.
+/// Costs of a lane of the replica; Error where the plan has none for so many lanes.
+const CostModel& costs_of(const Plan& plan, std::int32_t tensor);
+inline const CostModel& costs_of(const ReplicaView& view) {
+    return costs_of(view.plan, view.replica.tensor);
+}
+
+/// The replica of a plan that has one alone; else Error.
 ReplicaView only_replica(const Plan& plan);
 
 }  // namespace loratrain

@@ -2,7 +2,6 @@
 
 #include "base/text.h"
 #include "config/job_words.h"
-#include "plan/replica_view.h"
 #include "report/html.h"
 #include "report/page_parts.h"
 
@@ -57,6 +56,18 @@ std::string status_tiles(const RunStatus& status, const Pulse& pulse) {
     return tiles;
 }
 
+/// What each replica is.
+std::vector<std::string> replica_words(const Plan& plan) {
+    std::vector<std::string> words;
+    for (const ReplicaPlan& replica : plan.replicas) {
+        words.push_back(cat(replica.stages.size(),
+                            replica.stages.size() == 1 ? " stage, " : " stages, ",
+                            replica.tensor == 1 ? "" : cat(replica.tensor, " lanes each, "),
+                            replica.microbatch_tokens, " tokens a microbatch"));
+    }
+    return words;
+}
+
 std::string run_tiles(const RunRecord& run) {
     std::size_t done = 0;
     double tokens = 0.0;
@@ -69,15 +80,11 @@ std::string run_tiles(const RunRecord& run) {
                   "tokens trained");
     if (!run.plan) return tiles;
     const Plan& plan = *run.plan;
-    const ReplicaPlan& replica = only_replica(plan).replica;
     tiles +=
         tile(cat(plan.model.family, ", ", plan.model.layers, " layers x ", plan.model.hidden_size),
              "base model, " + base_name(run.job.model.base_model_name_or_path));
     tiles += tile(cat(word_of(backend_words, plan.backend), ", ", types_text(plan)),
-                  cat("backend, ", replica.stages.size(),
-                      replica.stages.size() == 1 ? " stage, " : " stages, ",
-                      replica.tensor == 1 ? "" : cat(replica.tensor, " lanes each, "),
-                      replica.microbatch_tokens, " tokens a microbatch"));
+                  "backend, " + join(replica_words(plan), "; "));
     return tiles;
 }
 

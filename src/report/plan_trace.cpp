@@ -19,11 +19,11 @@ TraceSpan trace_span(const Job& job, const Timeline& timeline, const TimelineSpa
     TraceSpan trace;
     trace.start_s = span.start;
     trace.end_s = span.end;
-    if (span.kind == ActionKind::step) {
+    if (traits_of(span.kind).number == ActionNumber::batch) {
         const BatchPlan& batch = timeline.batches[static_cast<std::size_t>(span.batch)];
         const std::string& adapter = job.adapter(batch.adapter).name;
         trace.category = traits_of(span.kind).word;
-        trace.name = cat("step ", adapter, " ", batch.step + 1);
+        trace.name = cat(trace.category, " ", adapter, " ", batch.step + 1);
         trace.args = share_args({{adapter, batch.tokens}});
         return trace;
     }
@@ -36,12 +36,15 @@ TraceSpan trace_span(const Job& job, const Timeline& timeline, const TimelineSpa
 
 }  // namespace
 
-std::vector<TraceSpan> trace_of(const Job& job, const ReplicaView& view, const Timeline& timeline) {
+std::vector<TraceSpan> trace_of(const Job& job, const Plan& plan, const Timeline& timeline) {
     std::vector<TraceSpan> spans;
-    for (std::size_t s = 0; s < timeline.stages.size(); ++s) {
-        for (const TimelineSpan& span : timeline.stages[s]) {
-            spans.push_back(trace_span(job, timeline, span));
-            spans.back().rank = view.replica.stages[s].rank;
+    auto of_stage = timeline.stages.begin();
+    for (const ReplicaPlan& replica : plan.replicas) {
+        for (const StagePlan& stage : replica.stages) {
+            for (const TimelineSpan& span : *of_stage++) {
+                spans.push_back(trace_span(job, timeline, span));
+                spans.back().rank = stage.rank;
+            }
         }
     }
     return spans;

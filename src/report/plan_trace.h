@@ -8,8 +8,8 @@
 
 namespace loratrain {
 
-/// What a simulation found, as the spans that a run would trace.
-std::vector<TraceSpan> trace_of(const Job& job, const ReplicaView& view, const Timeline& timeline);
+/// What a simulation of all the plan's replicas found, as the spans that a run would trace.
+std::vector<TraceSpan> trace_of(const Job& job, const Plan& plan, const Timeline& timeline);
 
 /// In the order of the job.
 std::vector<std::string> adapter_names(const Job& job);

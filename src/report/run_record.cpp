@@ -9,7 +9,6 @@
 #include "config/job_yaml.h"
 #include "io/files.h"
 #include "io/json_text.h"
-#include "plan/replica_view.h"
 #include "plan/text/plan_text.h"
 
 namespace loratrain {
@@ -119,7 +118,6 @@ RunRecord read_run(const std::string& dir) {
         if (plan.adapters.size() > run.job.adapters.size()) {
             throw Error(cat("it is a plan of ", plan.adapters.size(), " adapters"));
         }
-        only_replica(plan);  // as the page takes it
         run.plan = std::move(plan);
     });
     read_record(dir + "/provenance.json", [&](const std::string& text) {

@@ -5,7 +5,6 @@
 #include "config/job_words.h"
 #include "io/files.h"
 #include "plan/predict/predict.h"
-#include "plan/replica_view.h"
 #include "report/plan_trace.h"
 #include "report/timeline_svg.h"
 
@@ -20,7 +19,7 @@ constexpr std::int32_t rounds_drawn = 4;
 void write_pictures(const std::string& dir, const Job& job, const Plan& plan,
                     const Timeline& timeline) {
     make_directory(dir);
-    const std::vector<TraceSpan> spans = trace_of(job, only_replica(plan), timeline);
+    const std::vector<TraceSpan> spans = trace_of(job, plan, timeline);
     const std::string policy = word_of(schedule_policy_words, job.schedule.policy);
     const std::string title = cat("Simulated start on ", plan.memory.size(), " ranks, policy ",
                                   policy, ", costs ", plan.costs.source);
@@ -34,8 +33,8 @@ void write_pictures(const std::string& dir, const Job& job, const Plan& plan,
 
 void write_preview(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
     const auto write = [&] {
-        Simulator simulator(job, only_replica(plan), plan.costs);
-        simulator.add(plan_window(job, plan, datasets, at_start(plan), rounds_drawn));
+        Simulator simulator(job, plan);
+        simulator.add(plan_joint_window(job, plan, datasets, at_start(plan), rounds_drawn));
         write_pictures(cat(job.run.dir, "/", preview_name), job, plan, simulator.timeline());
     };
     warn_at_failure(write, "no preview: ");

@@ -8,7 +8,6 @@
 #include "io/files.h"
 #include "plan/deploy/make_plan.h"
 #include "plan/place.h"
-#include "plan/replica_view.h"
 #include "plan/text/describe.h"
 #include "plan/text/plan_text.h"
 #include "session/cluster.h"
@@ -25,9 +24,7 @@ namespace {
 /// The plan of the run that is continued; none where it cannot be read, by a version before.
 std::optional<Plan> former_plan(const Job& job) {
     try {
-        Plan plan = plan_from_text(read_text(job.run.dir + "/plan.yaml"));
-        only_replica(plan);  // of which sizes are taken
-        return plan;
+        return plan_from_text(read_text(job.run.dir + "/plan.yaml"));
     } catch (const std::exception& error) {
         log::warn(cat("sizes of microbatches are chosen anew: ", error.what()));
         return std::nullopt;
@@ -80,6 +77,11 @@ void Session::settle_plan() {
              job_warnings(job_, plan_, inputs_.files, inputs_.weights->max_positions())) {
             log::warn(text);
         }
+        for (const std::string& text : stages_over_hosts(plan_, mpi_.hosts())) {
+            log::warn(text +
+                      ": lanes sum in every layer, over the network there; start as many "
+                      "ranks on each host as lanes can share evenly");
+        }
         log::block("datasets\n" + describe_datasets(job_, inputs_.files));
         log::block(describe(job_, plan_, report_, inputs_.infos));
     });
@@ -102,6 +104,7 @@ void Session::build() {
     together(mpi_, "connecting the ranks", [&] {
         communicator_ = make_communicator(mpi_, neighbours_in(plan_), *backend_);
         lanes_.emplace(mpi_, plan_, *backend_);
+        if (plan_.replicas.size() > 1) exchange_.emplace(mpi_, job_, plan_);
     });
     together(mpi_, "measuring messages",
              [&] { settle_costs(mpi_, job_, plan_, *communicator_, *backend_, costs_); });
@@ -122,7 +125,7 @@ void Session::build_stage() {
         }
     }
     run_.emplace(StageRun::Parts{job_, plan_, *inputs_.weights, inputs_.files, *communicator_,
-                                 *backend_, lanes_->of_rank()},
+                                 *backend_, lanes_->of_rank(), exchange_ ? &*exchange_ : nullptr},
                  mpi_.rank(),
                  job_.logging.trace ? StageRun::Record::spans : StageRun::Record::costs);
 }

@@ -80,6 +80,7 @@ class Session {
     std::unique_ptr<Backend> backend_;
     std::unique_ptr<Communicator> communicator_;
     std::optional<LaneGroups> lanes_;
+    std::optional<GradientExchange> exchange_;  ///< among several replicas
     std::optional<StageRun> run_;
     std::optional<Watchdog> watchdog_;  ///< ends before what is above, which may take its time
     std::optional<Trainer> trainer_;

@@ -177,11 +177,12 @@ void Conductor::end_adapters(const std::vector<AdapterId>& trained) {
 void Conductor::evaluate(const std::vector<AdapterId>& adapters) {
     activity::begin(activity::Task::plan);
     const Directive directive =
-        EvaluateWindow{plan_eval_window(parts_.job, parts_.plan, parts_.datasets, adapters)};
-    const Window& window = std::get<EvaluateWindow>(directive).window;
-    if (window.microbatches.empty()) return;
+        EvaluateWindow{plan_joint_eval_window(parts_.job, parts_.plan, parts_.datasets, adapters)};
+    const JointWindow& joint = std::get<EvaluateWindow>(directive).window;
+    const Window& window = joint.common();
+    if (window.batches.empty()) return;
     post(directive);
-    const std::vector<EvalSums> sums = performer_.evaluate(window, [this] { journal_.beat(); });
+    const std::vector<EvalSums> sums = performer_.evaluate(joint, [this] { journal_.beat(); });
     for (std::size_t b = 0; b < window.batches.size(); ++b) {
         const BatchPlan& batch = window.batches[b];
         const auto denominator = static_cast<double>(std::max<std::int64_t>(1, batch.denominator));

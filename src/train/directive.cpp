@@ -88,9 +88,9 @@ void expect_end(std::string_view rest) {
     if (!rest.empty()) throw Error("text behind its end");
 }
 
-Window read_window(Numbers numbers, const std::string& rest) {
+JointWindow read_window(Numbers numbers, const std::string& rest) {
     expect_none(numbers);
-    return window_from_text(rest);
+    return joint_window_from_text(rest);
 }
 
 AdmitAdapters read_admit(Numbers numbers) {

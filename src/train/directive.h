@@ -12,12 +12,12 @@ namespace loratrain {
 
 /// A window of training, the first or the next of its stream.
 struct TrainWindow {
-    Window window;
+    JointWindow window;
 };
 
 /// A forward-only window over eval samples.
 struct EvaluateWindow {
-    Window window;
+    JointWindow window;
 };
 
 /// A checkpoint of what is trained so far.

@@ -9,10 +9,13 @@ namespace loratrain {
 LaneGroups::LaneGroups(const MpiSession& mpi, const Plan& plan, const Backend& backend) {
     const Place place = place_of(plan, mpi.rank());
     const std::int32_t lanes = plan.replicas[place.replica].tensor;
-    if (lanes == 1) return;
+    if (plan.replicas.front().tensor == 1) return;  // which has most
     const std::int32_t sharers = lanes_per_key_value_head(plan.model, lanes);
     all_ = make_rank_group(mpi, mpi.rank() - place.lane, backend);
     key_value_sharers_ = make_rank_group(mpi, mpi.rank() - place.lane % sharers, backend);
+    if (lanes > 1) return;
+    all_.reset();
+    key_value_sharers_.reset();
 }
 
 StageLanes LaneGroups::of_rank() const {

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "comm/collective.h"
 #include "measure/measured_trace.h"
-#include "plan/replica_view.h"
+#include "plan/place.h"
 #include "train/orders/grow_run.h"
 
 namespace loratrain {
@@ -37,19 +37,40 @@ std::vector<EvalSums> eval_sums_from_text(const std::string& text) {
     return sums;
 }
 
-}  // namespace
-
-void Performer::train(const Window& window, const PipelineRunner::Hooks& hooks) {
-    parts_.run.loader().start(window);
-    parts_.run.runner().run(window, parts_.run.loader(), hooks);
+/// Per batch.
+void add_sums(const std::vector<EvalSums>& part, std::vector<EvalSums>& sums) {
+    LORATRAIN_CHECK(part.size() == sums.size(), part.size(), " sums of ", sums.size(), " batches");
+    for (std::size_t b = 0; b < sums.size(); ++b) {
+        sums[b].loss_sum += part[b].loss_sum;
+        sums[b].exact_samples += part[b].exact_samples;
+        sums[b].samples += part[b].samples;
+    }
 }
 
-std::vector<EvalSums> Performer::evaluate(const Window& window, const Meanwhile& meanwhile) {
-    parts_.run.loader().start(window);
+}  // namespace
+
+const Window& Performer::own_part(const JointWindow& window) const {
+    return window.replicas[place_of(parts_.plan, parts_.mpi.rank()).replica];
+}
+
+void Performer::train(const JointWindow& window, const PipelineRunner::Hooks& hooks) {
+    const Window& own = own_part(window);
+    parts_.run.loader().start(own);
+    parts_.run.runner().run(own, parts_.run.loader(), hooks);
+}
+
+std::vector<EvalSums> Performer::evaluate(const JointWindow& window, const Meanwhile& meanwhile) {
+    const Window& own = own_part(window);
+    parts_.run.loader().start(own);
     const std::vector<EvalSums> mine =
-        parts_.run.runner().run(window, parts_.run.loader(), {{}, meanwhile});
-    const int last_rank = only_replica(parts_.plan).replica.stages.back().rank;
-    return eval_sums_from_text(broadcast_text(parts_.mpi, eval_sums_text(mine), last_rank));
+        parts_.run.runner().run(own, parts_.run.loader(), {{}, meanwhile});
+    std::vector<EvalSums> sums(own.batches.size());
+    for (const ReplicaPlan& replica : parts_.plan.replicas) {
+        const int last_rank = replica.stages.back().rank;
+        const std::string text = broadcast_text(parts_.mpi, eval_sums_text(mine), last_rank);
+        add_sums(eval_sums_from_text(text), sums);
+    }
+    return sums;
 }
 
 void Performer::save(const RunState& state) {

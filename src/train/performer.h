@@ -22,9 +22,9 @@ class Performer {
     void perform(const Directive& directive, const Meanwhile& meanwhile);
 
     /// `hooks` as PipelineRunner::run: those of a stream's first window are the stream's.
-    void train(const Window& window, const PipelineRunner::Hooks& hooks);
+    void train(const JointWindow& window, const PipelineRunner::Hooks& hooks);
     /// Sums per batch of the window.
-    std::vector<EvalSums> evaluate(const Window& window, const Meanwhile& meanwhile);
+    std::vector<EvalSums> evaluate(const JointWindow& window, const Meanwhile& meanwhile);
     /// `state` is rank 0's.
     void save(const RunState& state);
     /// All stages' tensors of an adapter.
@@ -36,6 +36,8 @@ class Performer {
     void add(const InboxFile& file, const std::function<void()>& accept);
 
   private:
+    const Window& own_part(const JointWindow& window) const;
+
     const TrainerParts& parts_;
 };
 

@@ -10,13 +10,15 @@
 namespace loratrain {
 
 PipelineRunner::PipelineRunner(const Job& job, const ReplicaView& view, std::size_t stage_index,
-                               Stage& stage, Communicator& communicator, Backend& backend)
+                               Stage& stage, Communicator& communicator, Backend& backend,
+                               GradientExchange* exchange)
     : job_(job),
       view_(view),
       stage_index_(stage_index),
       stage_(stage),
       communicator_(communicator),
       backend_(backend),
+      exchange_(exchange),
       on_device_(backend.native_stream() != nullptr),
       reads_(backend, communicator) {
     if (view.replica.stages.size() == 1) return;
@@ -89,6 +91,8 @@ void PipelineRunner::perform(const Action& action, Loader& loader) {
             return send_backward(action);
         case ActionKind::step:
             return step(action.batch);
+        case ActionKind::reduce:
+            return reduce(action.batch);
         case ActionKind::recv_norms:
             return receive_norms(action);
         case ActionKind::send_norms:
@@ -181,7 +185,7 @@ void PipelineRunner::backward(const Action& action) {
     forward_on(action).free = true;
     if (!last()) backward_on(action).free = true;
     reads_.mark();
-    finish_batches(action.microbatch);
+    if (exchange_ == nullptr) finish_batches(action.microbatch);
 }
 
 void PipelineRunner::finish_batches(MicrobatchId microbatch) {
@@ -217,6 +221,15 @@ void PipelineRunner::step(std::int32_t batch_number) {
     const BatchPlan& batch = under_way_.batch(batch_number);
     const int total_steps = view_.plan.adapters[index(batch.adapter)].total_steps;
     stage_.step(batch.adapter, learning_rate(job_.adapter(batch.adapter), total_steps, batch.step));
+}
+
+void PipelineRunner::reduce(std::int32_t batch_number) {
+    LORATRAIN_CHECK(exchange_ != nullptr, "batch ", batch_number, " has no replicas to be summed");
+    const BatchPlan& batch = under_way_.batch(batch_number);
+    const GradientExchange::Sums sums = exchange_->reduce(
+        batch.adapter, stage_.loss_to_tell(batch.adapter), stage_.bank(), hooks_.between_actions);
+    stage_.set_total(batch.adapter, sums.squares);
+    if (hooks_.on_batch) hooks_.on_batch({batch, sums.loss, sums.squares});
 }
 
 void PipelineRunner::receive_norms(const Action& action) {

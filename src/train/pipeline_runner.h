@@ -11,6 +11,7 @@
 #include "measure/trace_recorder.h"
 #include "model/stage.h"
 #include "plan/schedule/under_way.h"
+#include "train/gradient_exchange.h"
 #include "train/late_reads.h"
 
 namespace loratrain {
@@ -35,8 +36,10 @@ struct EvalSums {
 /// backend: sums are read late.
 class PipelineRunner {
   public:
+    /// `exchange`: where there are several replicas, else null; outlives the runner.
     PipelineRunner(const Job& job, const ReplicaView& view, std::size_t stage_index, Stage& stage,
-                   Communicator& communicator, Backend& backend);
+                   Communicator& communicator, Backend& backend,
+                   GradientExchange* exchange = nullptr);
 
     ~PipelineRunner();
     PipelineRunner(const PipelineRunner&) = delete;
@@ -50,8 +53,9 @@ class PipelineRunner {
 
     /// Performs the actions of a window; microbatches come from `loader` (started on this window).
     /// What is under way at its end goes on with the stream's next window, until one drains.
-    /// `hooks` are those of the window that begins: on_batch is called on the first stage, in the
-    /// order in which batches end, once their sums have arrived. Returns evaluation sums (last
+    /// `hooks` are those of the window that begins: on_batch is called on the first stage, with
+    /// several replicas on all stages, in the order in which batches end, once their sums have
+    /// arrived. Returns evaluation sums (last
     /// stage, else empty).
     std::vector<EvalSums> run(const Window& window, Loader& loader, const Hooks& hooks);
 
@@ -78,6 +82,7 @@ class PipelineRunner {
     void finish_batches(MicrobatchId microbatch);
     void report_batch(const BatchPlan& batch);
     void step(std::int32_t batch);
+    void reduce(std::int32_t batch);
     void receive_norms(const Action& action);
     void send_norms(const Action& action);
     void collect_evaluation(MicrobatchId microbatch);
@@ -111,6 +116,7 @@ class PipelineRunner {
     Stage& stage_;
     Communicator& communicator_;
     Backend& backend_;
+    GradientExchange* exchange_;
     bool on_device_;
     LateReads reads_;
     TraceRecorder* recorder_ = nullptr;

@@ -23,7 +23,8 @@ StageRun::StageRun(const Parts& parts, const ReplicaView& view, std::size_t stag
                 parts.lanes.index()),
       recording_(parts.communicator, recorder_),
       runner_(parts.job, view, stage_index, stage_,
-              record == Record::nothing ? parts.communicator : recording_, parts.backend),
+              record == Record::nothing ? parts.communicator : recording_, parts.backend,
+              parts.exchange),
       loader_(parts.files, datasets_of_adapters(parts.job), reads_tokens(stage_.plan())) {
     if (record != Record::nothing) runner_.record_with(recorder_);
 }

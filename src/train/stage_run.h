@@ -27,7 +27,8 @@ class StageRun {
         const DatasetFiles& files;  ///< read where reads_tokens()
         Communicator& communicator;
         Backend& backend;
-        StageLanes lanes = one_lane();  ///< this rank's
+        StageLanes lanes = one_lane();         ///< this rank's
+        GradientExchange* exchange = nullptr;  ///< among several replicas
     };
 
     /// Loads the stage's weights and allocates all it needs.

@@ -10,7 +10,7 @@ namespace loratrain {
 
 /// A window, and the text of the directive to train it (directive.h).
 struct PlannedWindow {
-    Window window;
+    JointWindow window;
     std::string directive;
 };
 

@@ -57,13 +57,13 @@ std::int32_t StreamTrainer::run(std::int32_t last_round, const Hooks& hooks) {
     planner.start(std::min(first_rounds, last_round - adapters_.round()), false);
     for (bool more = true; more;) {
         const PlannedWindow planned = next_window(planner);
-        more = !planned.window.drains;
+        more = !planned.window.common().drains;
         const std::int64_t rounds =
             (batches_done_ - batches_before) / std::max<std::int64_t>(1, active);
         if (rounds > 0) seconds_per_round_ = seconds_since(started) / static_cast<double>(rounds);
         if (more) {
             plan_next_ = [&] { plan_next(planner, last_round, hooks); };
-            const double delay = planning_delay(seconds_per_round_ * planned.window.rounds,
+            const double delay = planning_delay(seconds_per_round_ * planned.window.common().rounds,
                                                 planner.planning_seconds());
             plan_next_at_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                                std::chrono::duration<double>(delay));
@@ -111,8 +111,8 @@ void StreamTrainer::look_after(StreamPlanner& planner) {
     if (planner.ready()) post(planner.take());
 }
 
-void StreamTrainer::train(const Window& window, const PipelineRunner::Hooks& hooks) {
-    journal_.window_started(window);
+void StreamTrainer::train(const JointWindow& window, const PipelineRunner::Hooks& hooks) {
+    journal_.window_started(window.common());
     performer_.train(window, hooks);
     const double seconds = seconds_since(window_started_);
     window_started_ = Clock::now();

@@ -52,7 +52,7 @@ class StreamTrainer {
     PlannedWindow next_window(StreamPlanner& planner);
     void post(PlannedWindow window);
     void look_after(StreamPlanner& planner);
-    void train(const Window& window, const PipelineRunner::Hooks& hooks);
+    void train(const JointWindow& window, const PipelineRunner::Hooks& hooks);
 
     const TrainerParts& parts_;
     const AdapterTable& adapters_;

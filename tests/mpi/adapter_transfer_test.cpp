@@ -141,6 +141,38 @@ TEST(GatherAdapter, RefusesLanesThatDiffer) {
     for (int rank = 2; rank < session().size(); ++rank) receive_floats(session(), rank);
 }
 
+/// A pipeline of all ranks but the last one, and that alone: what the two have of the adapter is
+/// compared, unit by unit, and every rank learns of it.
+TEST(GatherAdapter, RefusesReplicasThatDiffer) {
+    const int ranks = session().size();
+    if (ranks < 2) GTEST_SKIP() << "needs two ranks";
+    const Job job = two_adapters();
+    Plan plan = plan_of(partition_layers(layers, ranks - 1, CostModel{}, MicrobatchLoad{}), 1);
+    plan.replicas.push_back(
+        plan_of(partition_layers(layers, 1, CostModel{}, MicrobatchLoad{}), 1).replicas.front());
+    number_ranks(plan.replicas);
+    const Place place = place_of(plan, session().rank());
+    const ReplicaPlan& replica = plan.replicas[place.replica];
+    const auto backend = make_backend("cpu", {1, 0});
+    AdapterBank bank(job, view_of(plan, replica), replica.stages[place.stage], *backend);
+    const auto gather = [&] {
+        return gather_adapter(session(), job, plan, bank, AdapterId{0},
+                              AdapterBank::Part::parameters);
+    };
+    EXPECT_EQ(gather().empty(), !session().is_root());
+    auto own = bank.download(AdapterId{0}, AdapterBank::Part::parameters);
+    if (session().rank() + 1 == ranks) own.back().values.back() += 1.0F;
+    bank.upload(AdapterId{0}, AdapterBank::Part::parameters, own);
+    try {
+        gather();
+        ADD_FAILURE() << "nothing was said of replicas that differ";
+    } catch (const Error& error) {
+        const std::string words =
+            cat("ranks ", ranks - 2, " and ", ranks - 1, " should have the same values");
+        EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+}
+
 TEST(GatherAdapter, FromStagesThatShareLayers) {
     expect_whole_adapters(sharing_stages(layers, session().size(), 1));
 }

@@ -33,6 +33,23 @@ class InvarianceTest(JobTest):
     def compare(self, got, want, names, limit=LIMIT):
         return self.compare_losses(got, want, names, limit)
 
+    def with_evaluation(self):
+        """Keys of a job that evaluates its adapters every three rounds."""
+        path = write_samples(self.dir / "eval.jsonl", 7, 99)
+        return {"eval": {"every_steps": 3}, "datasets": {
+            name: {"path": str(self.dir / f"{name}.jsonl"), "eval_path": path} for name in "abc"}}
+
+    def compare_evaluations(self, got, want, names):
+        for name in names:
+            lines, wanted = (
+                [line for line in read_metrics(self.dir / run_dir, name) if "eval_loss" in line]
+                for run_dir in (got, want))
+            self.assertEqual(len(lines), len(wanted))
+            self.assertGreater(len(wanted), 2)
+            for line, other in zip(lines, wanted):
+                self.assertAlmostEqual(line["eval_loss"] / other["eval_loss"], 1.0, delta=LIMIT)
+                self.assertEqual(line["eval_exact_match"], other["eval_exact_match"])
+
     def report(self, text, worst):
         print(f"{text}: worst relative difference of losses {worst:.1e}", file=sys.stderr)
 

@@ -14,16 +14,16 @@ AdapterChecks::AdapterChecks(const Job& job, const ModelSpec& model, std::string
     : job_(job), model_(model), source_(std::move(source)), problems_(problems) {}
 
 void AdapterChecks::dataset(DatasetId id, const DatasetInfo& info, std::int64_t most,
-                            const std::string& hint_longer) {
+                            const std::string& hint_longer, const std::string& limit) {
     const DatasetJob& dataset = job_.dataset(id);
     const std::string key = cat("datasets.", dataset.name);
     samples(key + ".path", dataset.path, info.train);
-    lengths(key + ".path", info.train, most, hint_longer);
+    lengths(key + ".path", info.train, most, hint_longer, limit);
     if (!dataset.has_eval()) return;
     const bool own_file = !dataset.eval_path.empty();
     const std::string eval_key = key + (own_file ? ".eval_path" : ".eval_split");
     samples(eval_key, own_file ? dataset.eval_path : "the split", info.eval);
-    lengths(eval_key, info.eval, most, hint_longer);
+    lengths(eval_key, info.eval, most, hint_longer, limit);
 }
 
 void AdapterChecks::samples(const std::string& key, const std::string& path,
@@ -40,7 +40,8 @@ void AdapterChecks::samples(const std::string& key, const std::string& path,
 }
 
 void AdapterChecks::lengths(const std::string& key, const std::vector<SampleInfo>& samples,
-                            std::int64_t most, const std::string& hint_longer) {
+                            std::int64_t most, const std::string& hint_longer,
+                            const std::string& limit) {
     const auto longest = std::max_element(
         samples.begin(), samples.end(),
         [](const SampleInfo& a, const SampleInfo& b) { return a.tokens < b.tokens; });
@@ -49,11 +50,11 @@ void AdapterChecks::lengths(const std::string& key, const std::vector<SampleInfo
                                         [&](const SampleInfo& s) { return s.tokens > most; });
     std::string hint = hint_longer;
     hint.replace(hint.find('#'), 1, std::to_string(longest->tokens));
-    problems_.add(where(key),
-                  cat(too_long, too_long == 1 ? " sample has" : " samples have",
-                      " more tokens than parallel.microbatch_tokens ", most, "; the longest is ",
-                      longest - samples.begin(), " with ", longest->tokens),
-                  hint + ", or a smaller max_seq_len with over_length: truncate");
+    problems_.add(
+        where(key),
+        cat(too_long, too_long == 1 ? " sample has" : " samples have", " more tokens than ", limit,
+            " ", most, "; the longest is ", longest - samples.begin(), " with ", longest->tokens),
+        hint + ", or a smaller max_seq_len with over_length: truncate");
 }
 
 void AdapterChecks::rank(const AdapterJob& adapter) {

@@ -14,9 +14,10 @@ class AdapterChecks {
     AdapterChecks(const Job& job, const ModelSpec& model, std::string source, Problems& problems);
 
     /// Samples to train on, none with more than `most` tokens. `hint_longer`: what else to do about
-    /// those than to cut them.
+    /// those than to cut them; `limit`: what has that most.
     void dataset(DatasetId id, const DatasetInfo& info, std::int64_t most,
-                 const std::string& hint_longer = "use microbatch_tokens: # or auto");
+                 const std::string& hint_longer = "use microbatch_tokens: # or auto",
+                 const std::string& limit = "parallel.microbatch_tokens");
     /// Its rank is at most the smaller side of every matrix it targets.
     void rank(const AdapterJob& adapter);
     /// The adapter's training in numbers.
@@ -28,7 +29,7 @@ class AdapterChecks {
     void samples(const std::string& key, const std::string& path,
                  const std::vector<SampleInfo>& samples);
     void lengths(const std::string& key, const std::vector<SampleInfo>& samples, std::int64_t most,
-                 const std::string& hint_longer);
+                 const std::string& hint_longer, const std::string& limit);
 
     const Job& job_;
     const ModelSpec& model_;

@@ -1,11 +1,15 @@
 #include "plan/deploy/check_deployment.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "plan/tensor_shard.h"
 
 namespace loratrain {
 
 namespace {
+
+constexpr std::int64_t most_ranks = 1'000'000'000;  // beyond them numbers say nothing
 
 /// "1, 2, 4 or 8"
 std::string alternatives(const std::vector<std::int32_t>& numbers) {
@@ -39,15 +43,17 @@ class DeploymentCheck {
 
     void run(const std::vector<ReplicaJob>& deployment) {
         std::int64_t replicas = 0;
+        std::int64_t ranks = 0;
         for (std::size_t i = 0; i < deployment.size(); ++i) {
             check(deployment[i], cat(where_, "[", i, "]"));
             replicas += deployment[i].count;
+            const std::int64_t of_one = std::int64_t{deployment[i].tensor} * deployment[i].stages;
+            ranks += std::min(most_ranks, of_one) * deployment[i].count;
         }
-        if (replicas == 1) {
-            check_ranks(std::int64_t{deployment.front().tensor} * deployment.front().stages);
-        } else {
-            problems_.add(where_, cat(replicas, " replicas, but this version trains on one"),
-                          "give one entry, with count 1");
+        check_ranks(std::min(most_ranks, ranks));
+        if (replicas > 1 && cluster_.backend == BackendKind::cuda) {
+            problems_.add(where_, cat(replicas, " replicas, but on GPUs there is one so far"),
+                          "give one entry, with count 1, or run.backend: cpu");
         }
     }
 
@@ -67,11 +73,14 @@ class DeploymentCheck {
 
     void check_ranks(std::int64_t ranks) {
         if (ranks == cluster_.ranks) return;
+        const std::int64_t more = cluster_.ranks - ranks;
         problems_.add(where_,
                       cat("takes ", ranks, " ranks, but ", cluster_.ranks,
                           cluster_.ranks == 1 ? " was started" : " were started"),
-                      cat("start ", ranks, " ranks (mpirun -np ", ranks, "), or deploy for ",
-                          cluster_.ranks));
+                      cat("start ", ranks, " ranks (mpirun -np ", ranks, "), or ",
+                          more > 0 && cluster_.backend == BackendKind::cpu
+                              ? cat("add {tp: 1, pp: 1, count: ", more, "}")
+                              : cat("deploy for ", cluster_.ranks)));
     }
 
     std::string where_;

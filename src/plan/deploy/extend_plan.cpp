@@ -23,7 +23,6 @@ class Extension {
           datasets_(datasets),
           first_(plan.adapters.size()),
           plan_(plan),
-          view_(only_replica(plan_)),
           checks_(job, plan_.model, source, problems_) {}
 
     Plan run() {
@@ -58,20 +57,28 @@ class Extension {
             used.insert(job_.adapters[a].dataset);
         }
         for (const DatasetId id : used) {
-            checks_.dataset(id, datasets_[index(id)], view_.replica.microbatch_tokens,
+            checks_.dataset(id, datasets_[index(id)], longest_taken(),
                             "start a run with microbatch_tokens: # or more for them");
             widen(plan_.samples, datasets_[index(id)]);
         }
     }
 
+    std::int64_t longest_taken() const {
+        std::int64_t most = 0;
+        for (const ReplicaPlan& replica : plan_.replicas) {
+            most = std::max(most, replica.microbatch_tokens);
+        }
+        return most;
+    }
+
     void check(const AdapterJob& adapter) {
         checks_.rank(adapter);
-        if (adapter.r > view_.replica.saved_columns) {
-            problems_.add(
-                checks_.where(cat("adapters.", adapter.name, ".r")),
-                cat("rank ", adapter.r, " is larger than the ", view_.replica.saved_columns,
-                    " columns that this run keeps for A's products"),
-                cat("use at most ", view_.replica.saved_columns, ", ", start_again_hint));
+        const std::int32_t columns = plan_.replicas.front().saved_columns;  // of all replicas
+        if (adapter.r > columns) {
+            problems_.add(checks_.where(cat("adapters.", adapter.name, ".r")),
+                          cat("rank ", adapter.r, " is larger than the ", columns,
+                              " columns that this run keeps for A's products"),
+                          cat("use at most ", columns, ", ", start_again_hint));
         }
     }
 
@@ -81,17 +88,21 @@ class Extension {
 
     /// The engine's scratch may grow with the adapters; the room for adapters shrinks by as much.
     void plan_memory() {
-        for (const StagePlan& stage : view_.replica.stages) {
+        for (const ReplicaView& view : views_of(plan_)) plan_memory(view);
+    }
+
+    void plan_memory(const ReplicaView& view) {
+        for (const StagePlan& stage : view.replica.stages) {
             MemoryPlan& memory = plan_.memory[static_cast<std::size_t>(stage.rank)];
-            memory.engine = engine_layout(job_, view_, stage).total();
-            const std::uint64_t largest = largest_adapter_bytes(stage, job_, view_.lane_model);
+            memory.engine = engine_layout(job_, view, stage).total();
+            const std::uint64_t largest = largest_adapter_bytes(stage, job_, view.lane_model);
             if (plan_.bytes_per_rank > 0) {
                 const std::uint64_t room = adapter_room(plan_, stage.rank);
                 if (largest > room) refuse(stage.rank, largest, room);
                 memory.adapters = std::min(memory.adapters, room);
             }
             memory.adapters = std::max(memory.adapters, largest);
-            std::fill_n(&memory, view_.replica.tensor, MemoryPlan(memory));  // that of all lanes
+            std::fill_n(&memory, view.replica.tensor, MemoryPlan(memory));  // that of all lanes
         }
     }
 
@@ -107,7 +118,6 @@ class Extension {
     std::span<const DatasetInfo> datasets_;
     std::size_t first_;
     Plan plan_;
-    ReplicaView view_;
     Problems problems_;
     AdapterChecks checks_;
 };

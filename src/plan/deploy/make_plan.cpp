@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <string_view>
 
@@ -11,7 +12,7 @@
 #include "plan/cost/cost_model.h"
 #include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/check_deployment.h"
-#include "plan/deploy/choose_deployment.h"
+#include "plan/deploy/plan_replica.h"
 #include "plan/memory/memory_model.h"
 #include "plan/number_types.h"
 #include "plan/place.h"
@@ -35,11 +36,6 @@ std::string_view device_of(const Cluster& cluster) {
 std::size_t most_segments(const Job& job) {
     return job.schedule.policy == SchedulePolicy::mlora ? 1 : most_admitted(job);
 }
-
-struct LoraWidth {
-    std::int32_t pad = 0;
-    std::int32_t saved = 0;
-};
 
 LoraWidth lora_width(const Job& job, BackendKind backend) {
     std::vector<std::int32_t> ranks;
@@ -75,18 +71,20 @@ class Planner {
         } else {
             check_deployment(job_, model_, cluster_, problems_);
         }
-        check_data();
+        check_data(given_limit());
         problems_.throw_if_any();
         const Workload work = workload_of(job_, cluster_.backend, datasets_);
-        const CostModel built_in =
-            built_in_costs(model_, types_.compute, device_of(cluster_), tensor());
-        const Plan constants = constants_of(built_in);
+        const Plan constants = constants_of();
         problems_.throw_if_any();
-        const LoraWidth width = lora_width(job_, cluster_.backend);
-        const ReplicaPlan* former = former_ ? &only_replica(*former_).replica : nullptr;
-        const DeploymentInputs inputs{job_,   constants, datasets_, work,      built_in,
-                                      former, tensor(),  stages(),  width.pad, width.saved};
-        PlannedJob planned = assembled(inputs, choose_deployment(inputs));
+        const std::vector<ReplicaJob> shapes = replicas();
+        std::vector<std::unique_ptr<ReplicaPlanner>> planners;
+        for (std::size_t r = 0; r < shapes.size(); ++r) {
+            planners.push_back(std::make_unique<ReplicaPlanner>(
+                ReplicaTask{job_, constants, datasets_, work, costs_of_lanes(shapes[r].tensor),
+                            lora_width(job_, cluster_.backend), former_of(shapes, r), shapes[r],
+                            shapes.size() > 1}));
+        }
+        PlannedJob planned = assembled(constants, planners);
         problems_.throw_if_any();
         return planned;
     }
@@ -94,15 +92,54 @@ class Planner {
   private:
     std::string where(std::string_view key) const { return cat(job_.path, ": ", key); }
 
-    std::int32_t tensor() const {
+    /// Each on its own, as number_ranks() orders them.
+    std::vector<ReplicaJob> replicas() const {
         const auto& deployment = job_.parallel.deployment;
-        return deployment.empty() ? 1 : deployment.front().tensor;
+        if (deployment.empty()) return {{1, stages(), 1, {}}};
+        std::vector<ReplicaJob> replicas;
+        for (const ReplicaJob& entry : deployment) {
+            replicas.insert(replicas.end(), static_cast<std::size_t>(entry.count), entry);
+        }
+        std::stable_sort(replicas.begin(), replicas.end(),
+                         [](const auto& a, const auto& b) { return a.tensor > b.tensor; });
+        return replicas;
     }
 
-    std::int32_t stages() const {
+    bool has_several() const {
         const auto& deployment = job_.parallel.deployment;
-        if (!deployment.empty()) return deployment.front().stages;
-        return job_.parallel.pipeline_stages.value_or(cluster_.ranks);
+        return deployment.size() > 1 || (deployment.size() == 1 && deployment.front().count > 1);
+    }
+
+    int stages() const { return job_.parallel.pipeline_stages.value_or(cluster_.ranks); }
+
+    /// What is known by now of the tokens that the largest replica takes.
+    std::int64_t given_limit() const {
+        constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
+        const std::int64_t common = job_.parallel.microbatch_tokens.value_or(any);
+        if (job_.parallel.deployment.empty()) return common;
+        std::int64_t most = 0;
+        for (const ReplicaJob& entry : job_.parallel.deployment) {
+            most = std::max(most, entry.microbatch_tokens.value_or(common));
+        }
+        return most;
+    }
+
+    /// Built in, and for a pipeline that is alone those that are measured.
+    LaneCosts costs_of_lanes(std::int32_t tensor) const {
+        const CostModel built_in =
+            built_in_costs(model_, types_.compute, device_of(cluster_), tensor);
+        return {built_in, has_several() ? built_in : cluster_.costs.value_or(built_in)};
+    }
+
+    /// Of the run that is continued, the replica whose sizes one has.
+    const ReplicaPlan* former_of(const std::vector<ReplicaJob>& shapes, std::size_t r) const {
+        if (former_ == nullptr || former_->replicas.size() != shapes.size()) return nullptr;
+        const auto alike = [](const ReplicaJob& shape, const ReplicaPlan& replica) {
+            return shape.tensor == replica.tensor && shape.stages == std::ssize(replica.stages);
+        };
+        const bool same =
+            std::equal(shapes.begin(), shapes.end(), former_->replicas.begin(), alike);
+        return same || shapes.size() == 1 ? &former_->replicas[r] : nullptr;
     }
 
     void check_stages() {
@@ -128,23 +165,25 @@ class Planner {
         }
     }
 
-    void check_data() {
-        const std::int64_t most =
-            job_.parallel.microbatch_tokens.value_or(std::numeric_limits<std::int64_t>::max());
-        for (const DatasetId id : used_datasets(job_)) {
-            checks_.dataset(id, datasets_[index(id)], most);
-        }
+    void check_data(std::int64_t most) {
+        for (const DatasetId id : used_datasets(job_)) check_lengths(id, most);
         for (const AdapterJob& adapter : job_.adapters) checks_.rank(adapter);
     }
 
-    Plan constants_of(const CostModel& built_in) {
+    void check_lengths(DatasetId id, std::int64_t most) {
+        if (!has_several()) return checks_.dataset(id, datasets_[index(id)], most);
+        checks_.dataset(id, datasets_[index(id)], most,
+                        "give a replica of parallel.deployment microbatch_tokens: # or more lanes",
+                        "the largest replica takes,");
+    }
+
+    Plan constants_of() {
         Plan plan;
         plan.model = model_;
         plan.backend = cluster_.backend;
         plan.compute = types_.compute;
         plan.weights = types_.weights;
         plan.bytes_per_rank = cluster_.bytes_per_rank;
-        plan.costs = cluster_.costs.value_or(built_in);
         for (const AdapterJob& adapter : job_.adapters) {
             plan.adapters.push_back(checks_.plan(adapter, datasets_[index(adapter.dataset)]));
         }
@@ -155,23 +194,62 @@ class Planner {
         return plan;
     }
 
-    PlannedJob assembled(const DeploymentInputs& inputs, const Deployment& deployment) {
-        PlannedJob planned{plan_with(inputs.constants, deployment.chosen), {}};
+    PlannedJob assembled(const Plan& constants,
+                         const std::vector<std::unique_ptr<ReplicaPlanner>>& planners) {
+        PlannedJob planned{constants, {}};
         Plan& plan = planned.plan;
+        plan.costs = planners.front()->costs();
+        for (const auto& planner : planners) add_replica(planner->candidate(), *planner, plan);
         number_ranks(plan.replicas);
-        const ReplicaView view = only_replica(plan);
-        for (std::size_t s = 0; s < view.replica.stages.size(); ++s) {
-            const MemoryPlan memory = stage_memory(job_, view, s);
-            plan.memory.insert(plan.memory.end(), static_cast<std::size_t>(view.replica.tensor),
-                               memory);
+        for (const ReplicaPlan& replica : plan.replicas) {
+            const ReplicaView view = view_of(plan, replica);
+            for (std::size_t s = 0; s < replica.stages.size(); ++s) {
+                plan.memory.insert(plan.memory.end(), static_cast<std::size_t>(replica.tensor),
+                                   stage_memory(job_, view, s));
+            }
         }
-        planned.report.trials = deployment.trials;
-        planned.report.fitting = fitting_tokens(job_, view, inputs.work.longest_sample);
-        check_memory(inputs, view, planned.report.fitting);
+        for (std::size_t r = 0; r < planners.size(); ++r) {
+            const ReplicaView view = view_of(plan, plan.replicas[r]);
+            const FittingTokens fitting = fitting_tokens(job_, view, planners[r]->longest_sample());
+            if (r == 0) planned.report = {fitting, planners[r]->trials()};
+            check_memory(*planners[r], view, fitting);
+        }
+        if (planners.size() > 1) check_limits(plan);
         return planned;
     }
 
-    void check_memory(const DeploymentInputs& inputs, const ReplicaView& view,
+    /// Those train first that all replicas have room for.
+    static void add_replica(const Candidate& candidate, const ReplicaPlanner& planner, Plan& plan) {
+        const bool first = plan.replicas.empty();
+        if (first || candidate.first_admitted.size() < plan.first_admitted.size()) {
+            plan.first_admitted = candidate.first_admitted;
+        }
+        const std::int32_t tensor = candidate.replica.tensor;
+        const bool known =
+            first || tensor == plan.replicas.front().tensor ||
+            std::any_of(plan.other_costs.begin(), plan.other_costs.end(),
+                        [&](const DegreeCosts& other) { return other.tensor == tensor; });
+        if (!known) plan.other_costs.push_back({tensor, planner.costs()});
+        plan.replicas.push_back(candidate.replica);
+    }
+
+    /// " (replica 1, stage 0)" of several.
+    static std::string place_text(const Plan& plan, std::int32_t rank) {
+        if (plan.replicas.size() == 1) return "";
+        const Place place = place_of(plan, rank);
+        return cat(" (replica ", place.replica, ", stage ", place.stage, ")");
+    }
+
+    /// Every sample fits into a microbatch of some replica.
+    void check_limits(const Plan& plan) {
+        std::int64_t most = 0;
+        for (const ReplicaPlan& replica : plan.replicas) {
+            most = std::max(most, replica.microbatch_tokens);
+        }
+        for (const DatasetId id : used_datasets(job_)) check_lengths(id, most);
+    }
+
+    void check_memory(const ReplicaPlanner& planner, const ReplicaView& view,
                       const FittingTokens& fitting) {
         if (cluster_.bytes_per_rank == 0) return;
         std::string hint;
@@ -179,16 +257,16 @@ class Planner {
             const MemoryPlan& memory = view.plan.memory[static_cast<std::size_t>(stage.rank)];
             if (memory.total() <= cluster_.bytes_per_rank) continue;
             if (hint.empty()) {
-                hint = memory_hint(job_, view, fitting, inputs.work.longest_sample,
-                                   layer_split(inputs));
+                hint = memory_hint(job_, view, fitting, planner.longest_sample(), planner.split());
             }
             problems_.add(
                 where("parallel"),
-                cat("rank ", stage.rank, " needs ", human_bytes(memory.total()), " (weights ",
-                    human_bytes(memory.weights), ", adapters ", human_bytes(memory.adapters),
-                    ", activations ", human_bytes(memory.activations), ", workspace ",
-                    human_bytes(memory.workspace), ", engine ", human_bytes(memory.engine),
-                    "), but has ", human_bytes(cluster_.bytes_per_rank), ", ",
+                cat("rank ", stage.rank, place_text(view.plan, stage.rank), " needs ",
+                    human_bytes(memory.total()), " (weights ", human_bytes(memory.weights),
+                    ", adapters ", human_bytes(memory.adapters), ", activations ",
+                    human_bytes(memory.activations), ", workspace ", human_bytes(memory.workspace),
+                    ", engine ", human_bytes(memory.engine), "), but has ",
+                    human_bytes(cluster_.bytes_per_rank), ", ",
                     human_bytes(memory.total() - cluster_.bytes_per_rank), " too little"),
                 hint);
         }

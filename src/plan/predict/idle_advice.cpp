@@ -61,9 +61,10 @@ class Remedies {
     }
 
     void add_stages(int divisor) {
+        if (!job_.parallel.deployment.empty()) return;
         const ReplicaPlan& replica = only_replica(plan_).replica;
         const int stages = static_cast<int>(replica.stages.size()) / divisor;
-        if (stages < 1 || !job_.parallel.deployment.empty()) return;
+        if (stages < 1) return;
         Job fewer = job_;
         fewer.parallel.pipeline_stages = stages;
         Cluster cluster = cluster_;

@@ -1,7 +1,6 @@
 #include "plan/predict/predict.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.h"
 #include "plan/deploy/make_plan.h"
@@ -51,6 +50,12 @@ std::int32_t repetitions(const Plan& plan, const Progress& progress,
     return std::max(times, 1);
 }
 
+std::size_t stage_count(const Plan& plan) {
+    std::size_t count = 0;
+    for (const ReplicaPlan& replica : plan.replicas) count += replica.stages.size();
+    return count;
+}
+
 class Predictor {
   public:
     Predictor(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets)
@@ -58,8 +63,11 @@ class Predictor {
           plan_(plan),
           datasets_(datasets),
           progress_(at_start(plan)),
-          view_(only_replica(plan)),
-          busy_(view_.replica.stages.size(), 0.0) {}
+          busy_(stage_count(plan), 0.0) {
+        for (const ReplicaPlan& replica : plan.replicas) {
+            result_.lanes.insert(result_.lanes.end(), replica.stages.size(), replica.tensor);
+        }
+    }
 
     Prediction run(std::int32_t rounds) {
         int windows = 0;
@@ -84,8 +92,8 @@ class Predictor {
         progress_.stopped = all_but(plan_, admit(job_, plan_, claims));
     }
 
-    Timeline simulate(const Window& window) const {
-        Simulator simulator(job_, view_, plan_.costs);
+    Timeline simulate(const JointWindow& window) const {
+        Simulator simulator(job_, plan_);
         simulator.add(window);
         return simulator.timeline();
     }
@@ -95,7 +103,7 @@ class Predictor {
     double repeated_seconds(const Timeline& whole, std::int32_t fewer_rounds) const {
         if (fewer_rounds == 0) return whole.makespan();
         const Timeline part =
-            simulate(plan_window(job_, plan_, datasets_, progress_, fewer_rounds));
+            simulate(plan_joint_window(job_, plan_, datasets_, progress_, fewer_rounds));
         const auto tokens = static_cast<double>(whole.tokens());
         const double more = tokens - static_cast<double>(part.tokens());
         return more > 0.0 ? (whole.makespan() - part.makespan()) * tokens / more : whole.makespan();
@@ -105,10 +113,12 @@ class Predictor {
     bool play(std::int32_t rounds) {
         admit_next();
         ScheduleStream stream(job_, plan_, datasets_, progress_);
-        const Window window = stream.next(rounds, true, true);
+        const JointWindow joint = stream.next(rounds, true, true);
+        const Window& window = joint.common();
         result_.fillings.add(stream.fillings());
         if (window.batches.empty()) return false;
-        const Timeline timeline = simulate(window);
+        const Timeline timeline = simulate(joint);
+        add_shares(joint);
         const std::vector<std::int32_t> steps = steps_in(window, plan_.adapters.size());
         const std::int32_t times = repetitions(plan_, progress_, steps);
         seconds_ += timeline.makespan();
@@ -120,6 +130,15 @@ class Predictor {
         progress_.round += times * window.rounds;
         for (std::size_t a = 0; a < steps.size(); ++a) progress_.steps[a] += times * steps[a];
         return true;
+    }
+
+    void add_shares(const JointWindow& joint) {
+        result_.replica_tokens.resize(joint.replicas.size());
+        for (std::size_t r = 0; r < joint.replicas.size(); ++r) {
+            for (const Microbatch& microbatch : joint.replicas[r].microbatches) {
+                result_.replica_tokens[r] += microbatch.tokens();
+            }
+        }
     }
 
     /// As many as the longest adapter left takes, or where they take turns all of them together.
@@ -143,17 +162,20 @@ class Predictor {
     Progress progress_;
     double seconds_ = 0.0;
     double tokens_ = 0.0;
-    ReplicaView view_;
     std::vector<double> busy_;
     Prediction result_;
 };
 
 std::optional<Prediction> published(const Job& job, Plan plan,
                                     std::span<const DatasetInfo> datasets, std::int32_t rounds) {
-    ReplicaPlan& replica = plan.replicas.front();
-    const auto stages = static_cast<std::int32_t>(replica.stages.size());
-    if (job.schedule.policy != SchedulePolicy::mlora || replica.max_in_flight == stages) return {};
-    replica.max_in_flight = stages;
+    if (job.schedule.policy != SchedulePolicy::mlora) return {};
+    bool differs = false;
+    for (ReplicaPlan& replica : plan.replicas) {
+        const auto stages = static_cast<std::int32_t>(replica.stages.size());
+        differs = differs || replica.max_in_flight != stages;
+        replica.max_in_flight = stages;
+    }
+    if (!differs) return {};
     return predict(job, plan, datasets, rounds);
 }
 
@@ -170,8 +192,14 @@ double Prediction::tokens_per_second() const {
 
 double Prediction::mean_idle_share() const {
     if (idle_share.empty()) return 0.0;
-    return std::accumulate(idle_share.begin(), idle_share.end(), 0.0) /
-           static_cast<double>(idle_share.size());
+    double sum = 0.0;
+    double ranks = 0.0;
+    for (std::size_t s = 0; s < idle_share.size(); ++s) {
+        const double of_stage = s < lanes.size() ? lanes[s] : 1;
+        sum += of_stage * idle_share[s];
+        ranks += of_stage;
+    }
+    return sum / ranks;
 }
 
 Prediction predict(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,

@@ -22,8 +22,10 @@ struct Prediction {
     std::int32_t rounds_played = 0;  ///< of them simulated; the others extrapolated
     std::int64_t tokens = 0;         ///< of the whole job; epochs in part by their mean
     double seconds = 0.0;
-    std::vector<double> idle_share;  ///< per stage
-    FillingCounts fillings;          ///< of the blocks played
+    std::vector<double> idle_share;            ///< per stage, of all replicas one after the other
+    std::vector<std::int32_t> lanes;           ///< of those stages; 1 where nothing is said
+    std::vector<std::int64_t> replica_tokens;  ///< rows of each replica in the blocks played
+    FillingCounts fillings;                    ///< of the blocks played
     double tokens_per_second() const;
     double mean_idle_share() const;
 };

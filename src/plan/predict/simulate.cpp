@@ -63,18 +63,29 @@ double Timeline::tokens_per_second() const {
     return whole > 0.0 ? static_cast<double>(tokens()) / whole : 0.0;
 }
 
-Simulator::Simulator(const Job& job, const ReplicaView& view, const CostModel& costs)
-    : job_(job), view_(view), costs_(costs), stages_(view.replica.stages.size()) {
-    timeline_.stages.resize(stages_.size());
-    for (std::size_t s = 0; s < stages_.size(); ++s) {
-        const std::int32_t host = view.replica.stages[s].rank / std::max(1, costs.ranks_per_host);
-        stages_[s].host = static_cast<std::size_t>(host);
-        computing_.resize(std::max(computing_.size(), stages_[s].host + 1));
-    }
+Simulator::Simulator(const Job& job, const Plan& plan) : job_(job) {
+    for (const ReplicaView& view : views_of(plan)) add_replica(view, costs_of(view));
 }
 
-void Simulator::add(const Window& window) {
-    queue_actions(window);
+Simulator::Simulator(const Job& job, const ReplicaView& view, const CostModel& costs) : job_(job) {
+    add_replica(view, costs);
+}
+
+void Simulator::add_replica(const ReplicaView& view, const CostModel& costs) {
+    replicas_.push_back({view, costs, stages_.size(), {}});
+    for (std::size_t s = 0; s < view.replica.stages.size(); ++s) {
+        StageState& stage = stages_.emplace_back();
+        stage.replica = replicas_.size() - 1;
+        stage.of_replica = s;
+        const std::int32_t host = view.replica.stages[s].rank / std::max(1, costs.ranks_per_host);
+        stage.host = static_cast<std::size_t>(host);
+        computing_.resize(std::max(computing_.size(), stage.host + 1));
+    }
+    timeline_.stages.resize(stages_.size());
+}
+
+void Simulator::add(const JointWindow& joint) {
+    queue_actions(joint);
     advance(false);
 }
 
@@ -87,30 +98,55 @@ const Timeline& Simulator::timeline() {
     return timeline_;
 }
 
-void Simulator::queue_actions(const Window& window) {
-    if (window.begins) {
-        stream_microbatches_ = static_cast<std::int32_t>(timeline_.microbatches.size());
+void Simulator::queue_actions(const JointWindow& joint) {
+    LORATRAIN_CHECK(joint.replicas.size() == replicas_.size(), "windows of ", joint.replicas.size(),
+                    " replicas instead of ", replicas_.size());
+    if (joint.common().begins) {
         stream_batches_ = static_cast<std::int32_t>(timeline_.batches.size());
+        for (Replica& replica : replicas_) replica.places.clear();
     }
+    for (std::size_t r = 0; r < replicas_.size(); ++r) {
+        queue_actions(replicas_[r], joint.replicas[r]);
+    }
+    for (BatchPlan batch : joint.common().batches) {
+        for (MicrobatchId* id : {&batch.first_microbatch, &batch.last_microbatch}) {
+            if (number(*id) >= 0) *id = replicas_.front().places[index(*id)];
+        }
+        timeline_.batches.push_back(batch);
+    }
+}
+
+void Simulator::queue_actions(Replica& replica, const Window& window) {
     for (const Microbatch& microbatch : window.microbatches) {
+        replica.places.push_back(static_cast<MicrobatchId>(timeline_.microbatches.size()));
         loads_.push_back(loads_of(microbatch));
         timeline_.microbatches.push_back(microbatch);
     }
-    const auto shifted = [&](MicrobatchId id) {
-        return MicrobatchId{number(id) + stream_microbatches_};
-    };
-    for (BatchPlan batch : window.batches) {
-        batch.first_microbatch = shifted(batch.first_microbatch);
-        batch.last_microbatch = shifted(batch.last_microbatch);
-        timeline_.batches.push_back(batch);
-    }
     for (std::size_t s = 0; s < window.actions.size(); ++s) {
         for (Action action : window.actions[s]) {
-            action.microbatch = shifted(action.microbatch);
-            if (action.kind == ActionKind::step) action.batch += stream_batches_;
-            stages_[s].actions.push_back(std::move(action));
+            const ActionNumber counts = traits_of(action.kind).number;
+            if (counts == ActionNumber::microbatch) {
+                action.microbatch = replica.places[index(action.microbatch)];
+            }
+            if (counts == ActionNumber::batch) action.batch += stream_batches_;
+            stages_[replica.first_stage + s].actions.push_back(std::move(action));
         }
     }
+}
+
+/// Begins the sum of a batch's gradients where every stage is free for it.
+bool Simulator::reduce() {
+    for (const StageState& stage : stages_) {
+        const bool waits = !stage.computing && !stage.actions.empty() &&
+                           stage.actions.front().kind == ActionKind::reduce &&
+                           stage.actions.front().batch == stages_.front().actions.front().batch;
+        if (!waits) return false;
+    }
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+        compute(s, stages_[s].actions.front());
+        stages_[s].actions.pop_front();
+    }
+    return true;
 }
 
 void Simulator::advance(bool to_the_end) {
@@ -134,6 +170,7 @@ void Simulator::start_what_can() {
                 moved = true;
             }
         }
+        if (!moved) moved = reduce();
     }
 }
 
@@ -167,8 +204,8 @@ bool Simulator::next_event() {
 
 double Simulator::speed(std::size_t host) const {
     const double computing = computing_[host];
-    const bool shared = costs_.full_speed_ranks > 0.0 && computing > costs_.full_speed_ranks;
-    return shared ? costs_.full_speed_ranks / computing : 1.0;
+    const double most = replicas_.front().costs.full_speed_ranks;
+    return most > 0.0 && computing > most ? most / computing : 1.0;
 }
 
 bool Simulator::perform(std::size_t stage, const Action& action) {
@@ -176,10 +213,11 @@ bool Simulator::perform(std::size_t stage, const Action& action) {
     const bool up = goes_up(traits.channel);
     switch (traits.role) {
         case ActionRole::compute:
+            if (action.kind == ActionKind::reduce) return false;
             compute(stage, action);
             return true;
         case ActionRole::send:
-            send(up ? stages_[stage].up : stages_[stage].down, action);
+            send(stage, up ? stages_[stage].up : stages_[stage].down, action);
             return true;
         case ActionRole::receive:
             return receive(stage, up ? stages_[stage - 1].up : stages_[stage + 1].down, action);
@@ -191,7 +229,7 @@ void Simulator::compute(std::size_t stage, const Action& action) {
     StageState& state = stages_[stage];
     TimelineSpan span;
     span.kind = action.kind;
-    if (action.kind == ActionKind::step) {
+    if (traits_of(action.kind).number == ActionNumber::batch) {
         span.batch = action.batch;
     } else {
         span.microbatch = number(action.microbatch);
@@ -204,10 +242,11 @@ void Simulator::compute(std::size_t stage, const Action& action) {
     ++computing_[state.host];
 }
 
-void Simulator::send(Link& link, const Action& action) {
-    link.free_at = std::max(now_, link.free_at) + costs_.message_per_byte * bytes_of(action);
+void Simulator::send(std::size_t stage, Link& link, const Action& action) {
+    const CostModel& costs = replica_of(stage).costs;
+    link.free_at = std::max(now_, link.free_at) + costs.message_per_byte * bytes_of(stage, action);
     link.under_way.push_back(
-        {traits_of(action.kind).channel, number_of(action), link.free_at + costs_.message_fixed});
+        {traits_of(action.kind).channel, number_of(action), link.free_at + costs.message_fixed});
 }
 
 bool Simulator::receive(std::size_t stage, Link& link, const Action& action) {
@@ -223,25 +262,38 @@ bool Simulator::receive(std::size_t stage, Link& link, const Action& action) {
     return true;
 }
 
+/// That the stage has of the batch's adapter.
+double Simulator::parameters_of(std::size_t stage, std::int32_t batch) const {
+    const ReplicaView& view = replica_of(stage).view;
+    const AdapterId adapter = item(timeline_.batches, batch).adapter;
+    const LayerRange layers = layers_of(view.replica.stages[stages_[stage].of_replica], adapter);
+    return static_cast<double>(
+        adapter_parameters(job_.adapter(adapter), view.lane_model, layers.count));
+}
+
 double Simulator::seconds_of(std::size_t stage, const Action& action) const {
-    const StagePlan& part = view_.replica.stages[stage];
+    const auto& [view, costs, first_stage, places] = replica_of(stage);
+    const StagePlan& part = view.replica.stages[stages_[stage].of_replica];
     if (action.kind == ActionKind::step) {
-        const AdapterId adapter = item(timeline_.batches, action.batch).adapter;
-        const std::int64_t parameters = adapter_parameters(job_.adapter(adapter), view_.lane_model,
-                                                           layers_of(part, adapter).count);
-        return costs_.step_fixed + costs_.step_per_parameter * static_cast<double>(parameters);
+        return costs.step_fixed + costs.step_per_parameter * parameters_of(stage, action.batch);
+    }
+    if (action.kind == ActionKind::reduce) {
+        constexpr double ways = 2.0;
+        return ways * (costs.message_fixed +
+                       costs.message_per_byte * sizeof(float) * parameters_of(stage, action.batch));
     }
     const AdapterLoads& loads = item(loads_, number(action.microbatch));
     return action.kind == ActionKind::forward
-               ? forward_seconds(costs_, part, loads)
-               : backward_seconds(costs_, part, loads, view_.replica.recompute);
+               ? forward_seconds(costs, part, loads)
+               : backward_seconds(costs, part, loads, view.replica.recompute);
 }
 
-double Simulator::bytes_of(const Action& action) const {
-    const auto tail = static_cast<double>(message_tail_bytes(view_.plan));
+double Simulator::bytes_of(std::size_t stage, const Action& action) const {
+    const ReplicaView& view = replica_of(stage).view;
+    const auto tail = static_cast<double>(message_tail_bytes(view.plan));
     if (action.kind == ActionKind::send_norms) return tail;
-    const auto row = static_cast<double>(view_.lane_model.hidden_size) *
-                     static_cast<double>(compute_bytes(view_.plan));
+    const auto row = static_cast<double>(view.lane_model.hidden_size) *
+                     static_cast<double>(compute_bytes(view.plan));
     return tail + row * static_cast<double>(item(loads_, number(action.microbatch)).total.tokens);
 }
 

@@ -20,9 +20,10 @@ struct TimelineSpan {
 };
 
 /// What came of playing windows. Microbatches and batches are those of all windows, one after the
-/// other; first_microbatch and last_microbatch of a batch index them.
+/// other; first_microbatch and last_microbatch of a batch index them, of the first replica.
 struct Timeline {
-    std::vector<std::vector<TimelineSpan>> stages;  ///< in order of time
+    /// Of all replicas, one after the other; spans in order of time.
+    std::vector<std::vector<TimelineSpan>> stages;
     std::vector<Microbatch> microbatches;
     std::vector<BatchPlan> batches;
     double full_speed_seconds = 0.0;  ///< of all spans, had no stage slowed another down
@@ -42,16 +43,21 @@ struct Timeline {
 /// does one thing after the other; stages of one host share its processors
 /// (CostModel::full_speed_ranks). A send takes a stage no time: messages travel beside computation,
 /// one after the other per direction between two neighbours (message_per_byte), and arrive
-/// message_fixed later; a receive waits until its message is there. Pure and deterministic.
+/// message_fixed later; a receive waits until its message is there. A reduce begins when all stages
+/// of all replicas have come to it: each sends its gradients and receives their sum. Pure and
+/// deterministic.
 class Simulator {
   public:
-    /// `job` and `plan` are kept by reference.
+    /// All replicas, with the plan's costs. `job` and `plan` are kept by reference.
+    Simulator(const Job& job, const Plan& plan);
+    /// One alone.
     Simulator(const Job& job, const ReplicaView& view, const CostModel& costs);
 
     /// Continues every stage with its list of the window, up to the time at which the first stage
     /// has nothing more to do: what it does next may slow the others down. Throws Error when a
     /// receive meets a message that it did not expect.
-    void add(const Window& window);
+    void add(const JointWindow& joint);
+    void add(const Window& window) { add(JointWindow{{window}, {}}); }
 
     /// Plays what is left, then gives it; a window added later goes on from there. Throws Error
     /// when actions wait that no window has served.
@@ -67,7 +73,15 @@ class Simulator {
         std::deque<Message> under_way;
         double free_at = 0.0;
     };
+    struct Replica {
+        ReplicaView view;
+        CostModel costs;
+        std::size_t first_stage = 0;
+        std::vector<MicrobatchId> places;  ///< of the stream's microbatches, in the timeline
+    };
     struct StageState {
+        std::size_t replica = 0;
+        std::size_t of_replica = 0;  ///< which stage of it
         std::size_t host = 0;
         std::deque<Action> actions;
         bool computing = false;
@@ -78,27 +92,30 @@ class Simulator {
         bool idle() const { return !computing && actions.empty(); }
     };
 
-    void queue_actions(const Window& window);
+    void add_replica(const ReplicaView& view, const CostModel& costs);
+    void queue_actions(const JointWindow& joint);
+    void queue_actions(Replica& replica, const Window& window);
+    bool reduce();
     void advance(bool to_the_end);
     void start_what_can();
     bool next_event();
     bool perform(std::size_t stage, const Action& action);
     void compute(std::size_t stage, const Action& action);
-    void send(Link& link, const Action& action);
+    void send(std::size_t stage, Link& link, const Action& action);
     bool receive(std::size_t stage, Link& link, const Action& action);
     double speed(std::size_t host) const;
+    const Replica& replica_of(std::size_t stage) const { return replicas_[stages_[stage].replica]; }
+    double parameters_of(std::size_t stage, std::int32_t batch) const;
     double seconds_of(std::size_t stage, const Action& action) const;
-    double bytes_of(const Action& action) const;
+    double bytes_of(std::size_t stage, const Action& action) const;
 
     const Job& job_;
-    ReplicaView view_;
-    CostModel costs_;
+    std::vector<Replica> replicas_;
     double now_ = 0.0;
     std::vector<StageState> stages_;
     std::vector<int> computing_;  ///< stages per host
     std::vector<AdapterLoads> loads_;
-    std::int32_t stream_microbatches_ = 0;  ///< before the stream of the newest window
-    std::int32_t stream_batches_ = 0;
+    std::int32_t stream_batches_ = 0;  ///< before the stream of the newest window
     Timeline timeline_;
 };
 

@@ -61,26 +61,51 @@ struct Held {
 
 class ContentCheck {
   public:
-    ContentCheck(const Job& job, const ReplicaView& view, const Window& window,
-                 const SegmentBatches& batch_of, Findings& findings)
+    ContentCheck(const Job& job, std::span<const ReplicaView> views, const JointWindow& joint,
+                 std::span<const SegmentBatches> batch_of, Findings& findings)
         : job_(job),
-          view_(view),
-          window_(window),
+          plan_(views.front().plan),
+          views_(views),
+          joint_(joint),
           batch_of_(batch_of),
+          window_(joint.common()),
           findings_(findings),
-          held_(window.batches.size()) {}
+          held_(views.size(), std::vector<Held>(window_.batches.size())) {}
 
     void run() {
         check_steps();
-        for (std::size_t m = 0; m < window_.microbatches.size(); ++m) check_microbatch(m);
+        for (std::size_t r = 0; r < views_.size(); ++r) {
+            check_order(r);
+            const std::vector<Microbatch>& microbatches = joint_.replicas[r].microbatches;
+            for (std::size_t m = 0; m < microbatches.size(); ++m) check_microbatch(r, m);
+        }
         for (std::size_t b = 0; b < window_.batches.size(); ++b) check_batch(b);
         if (!window_.evaluation) check_full_epochs();
     }
 
   private:
+    /// All of an adapter's step lies behind all of the one before.
+    void check_order(std::size_t r) {
+        std::vector<const BatchPlan*> newest(plan_.adapters.size(), nullptr);
+        for (const BatchPlan& batch : joint_.replicas[r].batches) {
+            if (!batch.is_here()) continue;
+            const BatchPlan*& before = newest[index(batch.adapter)];
+            if (before != nullptr && batch.first_microbatch <= before->last_microbatch) {
+                findings_.add(of_replica(r), batch_name(batch), " does not come behind all of ",
+                              batch_name(*before));
+            }
+            before = &batch;
+        }
+    }
+
+    /// What a finding begins with that is of one of several replicas.
+    std::string of_replica(std::size_t r) const {
+        return views_.size() == 1 ? "" : cat("replica ", r, ": ");
+    }
+
     void check_steps() {
-        std::vector<std::int32_t> seen(view_.plan.adapters.size(), 0);
-        std::vector<const BatchPlan*> newest(view_.plan.adapters.size(), nullptr);
+        std::vector<std::int32_t> seen(plan_.adapters.size(), 0);
+        std::vector<const BatchPlan*> newest(plan_.adapters.size(), nullptr);
         for (const BatchPlan& batch : window_.batches) {
             const std::size_t a = index(batch.adapter);
             ++seen[a];
@@ -91,10 +116,6 @@ class ContentCheck {
             }
             if (newest[a] != nullptr && batch.step != newest[a]->step + 1) {
                 findings_.add(batch_name(batch), " does not follow ", batch_name(*newest[a]));
-            }
-            if (newest[a] != nullptr && batch.first_microbatch <= newest[a]->last_microbatch) {
-                findings_.add(batch_name(batch), " does not come behind all of ",
-                              batch_name(*newest[a]));
             }
             newest[a] = &batch;
             if (!window_.evaluation) check_numbers(batch);
@@ -109,7 +130,7 @@ class ContentCheck {
     }
 
     void check_numbers(const BatchPlan& batch) {
-        const AdapterPlan& adapter = view_.plan.adapters[index(batch.adapter)];
+        const AdapterPlan& adapter = plan_.adapters[index(batch.adapter)];
         if (batch.step < 0 || batch.step >= adapter.total_steps) {
             findings_.add(batch_name(batch), " is outside its ", adapter.total_steps, " steps");
         }
@@ -121,45 +142,45 @@ class ContentCheck {
         }
     }
 
-    void check_microbatch(std::size_t m) {
-        const Microbatch& microbatch = window_.microbatches[m];
-        if (microbatch.segments.empty()) findings_.add("microbatch ", m, " is empty");
-        if (microbatch.tokens() > view_.replica.microbatch_tokens) {
-            findings_.add("microbatch ", m, " has ", microbatch.tokens(), " tokens, more than ",
-                          view_.replica.microbatch_tokens);
+    void check_microbatch(std::size_t r, std::size_t m) {
+        const Microbatch& microbatch = joint_.replicas[r].microbatches[m];
+        const std::int64_t most = views_[r].replica.microbatch_tokens;
+        const std::string name = cat(of_replica(r), "microbatch ", m);
+        if (microbatch.segments.empty()) findings_.add(name, " is empty");
+        if (microbatch.tokens() > most) {
+            findings_.add(name, " has ", microbatch.tokens(), " tokens, more than ", most);
         }
-        check_columns(m, microbatch);
+        check_columns(r, name, microbatch);
         std::set<AdapterId> adapters;
         for (std::size_t i = 0; i < microbatch.segments.size(); ++i) {
             const Segment& segment = microbatch.segments[i];
             if (!adapters.insert(segment.adapter).second) {
-                findings_.add("microbatch ", m, " has two segments of adapter ",
-                              number(segment.adapter));
+                findings_.add(name, " has two segments of adapter ", number(segment.adapter));
             }
-            const std::int32_t batch = batch_of_[m][i];
+            const std::int32_t batch = batch_of_[r][m][i];
             if (batch < 0) continue;
-            collect(segment, window_.batches[static_cast<std::size_t>(batch)],
-                    held_[static_cast<std::size_t>(batch)], static_cast<std::int32_t>(m));
+            collect(segment, window_.batches[static_cast<std::size_t>(batch)], name,
+                    held_[r][static_cast<std::size_t>(batch)], static_cast<std::int32_t>(m));
         }
     }
 
-    void check_columns(std::size_t m, const Microbatch& microbatch) {
+    void check_columns(std::size_t r, const std::string& name, const Microbatch& microbatch) {
         const LoraColumns& columns = microbatch.columns;
-        const std::int32_t most =
-            columns.augmented ? view_.replica.pad_columns : view_.replica.saved_columns;
+        const ReplicaPlan& replica = views_[r].replica;
+        const std::int32_t most = columns.augmented ? replica.pad_columns : replica.saved_columns;
         if (columns.width != padded_columns(columns.width) || columns.width > most) {
-            findings_.add("microbatch ", m, " has ", columns.width, " LoRA columns of ", most);
+            findings_.add(name, " has ", columns.width, " LoRA columns of ", most);
         }
-        if (columns.lasting != window_.microbatches.front().columns.lasting) {
-            findings_.add("microbatch ", m, " has other lasting columns than those before");
+        if (columns.lasting != joint_.replicas[r].microbatches.front().columns.lasting) {
+            findings_.add(name, " has other lasting columns than those before");
         }
         std::vector<AdapterId> adapters;
         for (const Segment& segment : microbatch.segments) adapters.push_back(segment.adapter);
         if (!columns_fit(columns, adapters, columns.first)) {
-            findings_.add("microbatch ", m, " has LoRA columns that overlap or are outside");
+            findings_.add(name, " has LoRA columns that overlap or are outside");
         }
         if (!columns.lasting.empty() && !lasting_columns_fit(columns, adapters)) {
-            findings_.add("microbatch ", m, " has wrong lasting columns");
+            findings_.add(name, " has wrong lasting columns");
         }
     }
 
@@ -193,16 +214,17 @@ class ContentCheck {
         return true;
     }
 
-    void collect(const Segment& segment, const BatchPlan& batch, Held& held, std::int32_t m) {
+    void collect(const Segment& segment, const BatchPlan& batch, const std::string& name,
+                 Held& held, std::int32_t m) {
         if (held.first < 0) held.first = m;
         held.last = m;
         held.tokens += segment.tokens();
         for (const SampleRef& sample : segment.samples) held.targets += sample.targets;
         held.samples += static_cast<std::int32_t>(segment.samples.size());
         if (segment.samples.empty()) {
-            findings_.add("microbatch ", m, " has an empty segment of ", batch_name(batch));
+            findings_.add(name, " has an empty segment of ", batch_name(batch));
         }
-        check_groups(segment, batch, m);
+        check_groups(segment, batch, name);
         const std::int64_t most = window_.evaluation ? INT32_MAX : adapter_samples(batch);
         for (const SampleRef& sample : segment.samples) {
             if (sample.index < 0 || sample.index >= most || sample.tokens < 1) {
@@ -216,8 +238,8 @@ class ContentCheck {
     }
 
     /// The samples are groups of neighbours in the dataset.
-    void check_groups(const Segment& segment, const BatchPlan& batch, std::int32_t m) {
-        const std::int32_t size = view_.plan.adapters[index(batch.adapter)].group_samples;
+    void check_groups(const Segment& segment, const BatchPlan& batch, const std::string& name) {
+        const std::int32_t size = plan_.adapters[index(batch.adapter)].group_samples;
         const std::vector<SampleRef>& samples = segment.samples;
         bool whole = std::ssize(samples) % size == 0;
         for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -225,16 +247,22 @@ class ContentCheck {
             const SampleRef& first = samples[i - static_cast<std::size_t>(place)];
             whole = whole && first.index % size == 0 && samples[i].index == first.index + place;
         }
-        if (!whole) findings_.add("microbatch ", m, " cuts a group of ", batch_name(batch));
+        if (!whole) findings_.add(name, " cuts a group of ", batch_name(batch));
     }
 
     std::int64_t adapter_samples(const BatchPlan& batch) const {
-        return view_.plan.adapters[index(batch.adapter)].samples;
+        return plan_.adapters[index(batch.adapter)].samples;
     }
 
     void check_batch(std::size_t b) {
         const BatchPlan& batch = window_.batches[b];
-        const Held& held = held_[b];
+        Held held;
+        for (std::size_t r = 0; r < views_.size(); ++r) {
+            held.samples += held_[r][b].samples;
+            held.tokens += held_[r][b].tokens;
+            held.targets += held_[r][b].targets;
+            check_place(r, b);
+        }
         if (held.samples != batch.samples) {
             findings_.add(batch_name(batch), " has ", batch.samples, " samples, its microbatches ",
                           held.samples);
@@ -250,15 +278,23 @@ class ContentCheck {
         if (batch.denominator != loss_denominator(batch)) {
             findings_.add(batch_name(batch), " is divided by ", batch.denominator);
         }
-        const std::int32_t first = number(batch.first_microbatch) - window_.first_microbatch;
-        const std::int32_t last = number(batch.last_microbatch) - window_.first_microbatch;
-        if (held.first != first || held.last != last) {
-            findings_.add(batch_name(batch), " is in microbatches ", held.first, " to ", held.last,
-                          ", not ", first, " to ", last);
-        }
         if (batch.samples < 1 || batch.padding < 0 || batch.targets < 0 ||
             batch.targets > batch.tokens) {
             findings_.add(batch_name(batch), " has impossible counts");
+        }
+    }
+
+    void check_place(std::size_t r, std::size_t b) {
+        const Window& window = joint_.replicas[r];
+        const BatchPlan& batch = window.batches[b];
+        const Held& held = held_[r][b];
+        const bool empty = views_.size() > 1 && !batch.is_here();
+        const std::int32_t before = empty ? 0 : window.first_microbatch;
+        const std::int32_t first = number(batch.first_microbatch) - before;
+        const std::int32_t last = number(batch.last_microbatch) - before;
+        if (held.first != first || held.last != last) {
+            findings_.add(of_replica(r), batch_name(batch), " is in microbatches ", held.first,
+                          " to ", held.last, ", not ", first, " to ", last);
         }
     }
 
@@ -267,7 +303,7 @@ class ContentCheck {
         std::map<std::pair<AdapterId, std::int32_t>, std::int32_t> batches;
         for (const BatchPlan& batch : window_.batches) ++batches[{batch.adapter, batch.epoch}];
         for (const auto& [key, count] : batches) {
-            const AdapterPlan& adapter = view_.plan.adapters[index(key.first)];
+            const AdapterPlan& adapter = plan_.adapters[index(key.first)];
             const auto held = static_cast<std::int64_t>(seen_[key].size());
             if (count == adapter.steps_per_epoch && held != adapter.samples) {
                 findings_.add("epoch ", key.second, " of adapter ", number(key.first), " holds ",
@@ -277,11 +313,13 @@ class ContentCheck {
     }
 
     const Job& job_;
-    ReplicaView view_;
-    const Window& window_;
-    const SegmentBatches& batch_of_;
+    const Plan& plan_;
+    std::span<const ReplicaView> views_;
+    const JointWindow& joint_;
+    std::span<const SegmentBatches> batch_of_;
+    const Window& window_;  ///< what does not depend on the replica
     Findings& findings_;
-    std::vector<Held> held_;
+    std::vector<std::vector<Held>> held_;  ///< per replica and batch
     std::map<std::pair<AdapterId, std::int32_t>, std::set<std::int32_t>> seen_;
 };
 
@@ -295,12 +333,15 @@ bool check_references(const ReplicaView& view, const Window& window, Findings& f
         return false;
     }
     bool valid = true;
+    const auto is_microbatch = [&](MicrobatchId id) {
+        return within(number(id) - window.first_microbatch, window.microbatches.size());
+    };
     for (const BatchPlan& batch : window.batches) {
+        const bool elsewhere =
+            view.plan.replicas.size() > 1 && !batch.is_here() && number(batch.last_microbatch) < 0;
         valid = valid && within(number(batch.adapter), view.plan.adapters.size()) &&
-                within(number(batch.first_microbatch) - window.first_microbatch,
-                       window.microbatches.size()) &&
-                within(number(batch.last_microbatch) - window.first_microbatch,
-                       window.microbatches.size());
+                (elsewhere ||
+                 (is_microbatch(batch.first_microbatch) && is_microbatch(batch.last_microbatch)));
     }
     for (const Microbatch& microbatch : window.microbatches) {
         for (const Segment& segment : microbatch.segments) {
@@ -339,9 +380,9 @@ SegmentBatches find_segment_batches(const Window& window, Findings& findings) {
     return batch_of;
 }
 
-void check_contents(const Job& job, const ReplicaView& view, const Window& window,
-                    const SegmentBatches& batch_of, Findings& findings) {
-    ContentCheck(job, view, window, batch_of, findings).run();
+void check_contents(const Job& job, std::span<const ReplicaView> views, const JointWindow& joint,
+                    std::span<const SegmentBatches> batch_of, Findings& findings) {
+    ContentCheck(job, views, joint, batch_of, findings).run();
 }
 
 }  // namespace loratrain

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "plan/replica_view.h"
@@ -19,8 +20,9 @@ SegmentBatches find_segment_batches(const Window& window, Findings& findings);
 
 /// Everything about batches and microbatches that does not need the action lists: capacity, one
 /// segment per adapter, whole groups of samples, order of its steps, sample multisets, counts,
-/// steps and epochs, LoRA columns. References must be valid.
-void check_contents(const Job& job, const ReplicaView& view, const Window& window,
-                    const SegmentBatches& batch_of, Findings& findings);
+/// steps and epochs, LoRA columns; of the replicas together where they have to make up a batch. The
+/// windows have the same batches; references must be valid.
+void check_contents(const Job& job, std::span<const ReplicaView> views, const JointWindow& joint,
+                    std::span<const SegmentBatches> batch_of, Findings& findings);
 
 }  // namespace loratrain

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <deque>
+#include <numeric>
 #include <optional>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "plan/action_traits.h"
 #include "plan/memory/memory_model.h"
+#include "plan/replica_view.h"
 #include "plan/schedule/check_contents.h"
 #include "plan/schedule/stream_batches.h"
 #include "plan/text/action_text.h"
@@ -40,24 +44,54 @@ struct StageState {
 /// The stages of a stream; numbers are those of the stream.
 class Execution {
   public:
-    explicit Execution(const ReplicaView& view)
+    /// `name`: what findings about it begin with.
+    Execution(const ReplicaView& view, std::string name)
         : view_(view),
+          name_(std::move(name)),
+          joint_(view.plan.replicas.size() > 1),
           up_(view.replica.stages.size()),
           down_(up_.size()),
           batches_(view.plan.adapters.size(), up_.size()) {
         for (std::size_t s = 0; s < up_.size(); ++s) stages_.emplace_back(view, s);
     }
 
-    void run(const Window& window, const SegmentBatches& batch_of, Findings& findings) {
+    void begin(const Window& window, const SegmentBatches& batch_of, Findings& findings) {
         findings_ = &findings;
         evaluation_ = window.evaluation;
         append(window, batch_of);
+    }
+
+    /// As far as it comes without other replicas.
+    void run() {
         for (bool progress = true; progress;) {
             progress = false;
             for (std::size_t s = 0; s < stages_.size(); ++s) {
                 while (advance(s)) progress = true;
             }
         }
+    }
+
+    /// Per stage: the batch that it waits for to be reduced, -1 = none.
+    std::vector<std::int32_t> reducing() const {
+        std::vector<std::int32_t> batches;
+        for (const StageState& stage : stages_) {
+            const bool ended = stage.next_action == stage.actions.size();
+            const bool reduces =
+                !ended && stage.actions[stage.next_action].kind == ActionKind::reduce;
+            batches.push_back(reduces ? stage.actions[stage.next_action].batch : -1);
+        }
+        return batches;
+    }
+
+    /// All stages are reducing.
+    void reduce() {
+        for (std::size_t s = 0; s < stages_.size(); ++s) {
+            reduce(s, Action(stages_[s].actions[stages_[s].next_action]));
+            ++stages_[s].next_action;
+        }
+    }
+
+    void end(const Window& window) {
         for (std::size_t s = 0; s < stages_.size(); ++s) {
             check_ends(s);
             if (window.drains) check_drained(s);
@@ -74,9 +108,10 @@ class Execution {
 
     template <class... Args>
     void complain(std::size_t s, const Action& action, const Args&... args) {
-        findings_->add("stage ", s, ", action ", stages_[s].next_action, " (", action_text(action),
-                       "): ", args...);
+        findings_->add(stage_name(s), ", action ", stages_[s].next_action, " (",
+                       action_text(action), "): ", args...);
     }
+    std::string stage_name(std::size_t s) const { return cat(name_, "stage ", s); }
 
     void append(const Window& window, const SegmentBatches& batch_of) {
         std::int32_t backwarded = batches_.microbatches();
@@ -122,6 +157,8 @@ class Execution {
             case ActionKind::step:
                 step(s, action);
                 break;
+            case ActionKind::reduce:
+                return false;
             default:
                 break;
         }
@@ -231,7 +268,8 @@ class Execution {
         std::set<std::int32_t> due;
         for (const std::int32_t b : batches_.batches_in(action.microbatch)) {
             const BatchState* batch = batches_.find(b);
-            if (batch != nullptr && batch->last_microbatch == action.microbatch) due.insert(b);
+            const bool ends = batch != nullptr && batch->last_microbatch == action.microbatch;
+            if (ends && !joint_) due.insert(b);
         }
         if (due != std::set<std::int32_t>(action.carried.begin(), action.carried.end())) {
             complain(s, action, "carries other batches than those whose last backward it follows");
@@ -330,6 +368,7 @@ class Execution {
         for (const std::int32_t b : batches_.batches_in(action.microbatch)) {
             BatchProgress* on = batches_.progress(s, b);
             if (on != nullptr) --on->backwards_left;
+            if (on != nullptr && on->reduced) complain(s, action, "batch ", b, " is reduced");
             if (batches_.is_stepped(s, b)) complain(s, action, "batch ", b, " is already stepped");
         }
     }
@@ -340,8 +379,26 @@ class Execution {
         if (batches_.is_stepped(s, b)) return complain(s, action, "is stepped a second time");
         BatchProgress& on = *batches_.progress(s, b);
         if (on.backwards_left != 0) complain(s, action, "backwards are missing");
-        if (!batches_.total_known(s, b)) complain(s, action, "its norm has not reached the stage");
+        if (!joint_ && !batches_.total_known(s, b)) {
+            complain(s, action, "its norm has not reached the stage");
+        }
+        if (joint_ && !on.reduced) complain(s, action, "is not reduced");
         on.stepped = true;
+    }
+
+    /// The adapter's gradients of the batch before must be gone.
+    void reduce(std::size_t s, const Action& action) {
+        const std::int32_t b = action.batch;
+        BatchProgress* on = batches_.progress(s, b);
+        if (!joint_) complain(s, action, "there is one replica alone");
+        if (on == nullptr) return complain(s, action, "has left the stage");
+        if (on->reduced) complain(s, action, "is reduced a second time");
+        if (on->backwards_left != 0) complain(s, action, "backwards are missing");
+        const std::int32_t before = batches_.find(b)->predecessor;
+        if (before >= 0 && !batches_.is_stepped(s, before)) {
+            complain(s, action, "batch ", before, " is not stepped yet");
+        }
+        on->reduced = true;
     }
 
     void check_ends(std::size_t s) {
@@ -349,7 +406,7 @@ class Execution {
         if (stage.next_action < stage.actions.size()) {
             complain(s, stage.actions[stage.next_action], "waits for ever");
         } else if (stage.output || stage.input_gradient) {
-            findings_->add("stage ", s, " ends with a tensor that was not sent");
+            findings_->add(stage_name(s), " ends with a tensor that was not sent");
         }
     }
 
@@ -359,18 +416,18 @@ class Execution {
         const std::int32_t backwards = evaluation_ ? 0 : count;
         if (stage.next_action < stage.actions.size()) return;
         if (stage.forwarded != count || stage.backwarded != backwards) {
-            findings_->add("stage ", s, " does ", stage.forwarded, " forwards and ",
+            findings_->add(stage_name(s), " does ", stage.forwarded, " forwards and ",
                            stage.backwarded, " backwards of ", count, " microbatches");
         }
         if (stage.input || stage.output_gradient) {
-            findings_->add("stage ", s, " ends with a tensor that was not used");
+            findings_->add(stage_name(s), " ends with a tensor that was not used");
         }
         if (!up_[s].empty() || !down_[s].empty()) {
-            findings_->add("stage ", s, " ends with messages that it did not receive");
+            findings_->add(stage_name(s), " ends with messages that it did not receive");
         }
         for (const auto& [b, batch] : batches_.held()) {
             if (!evaluation_ && !batch.stages[s].stepped) {
-                findings_->add("stage ", s, " never steps batch ", b);
+                findings_->add(stage_name(s), " never steps batch ", b);
             }
         }
     }
@@ -378,12 +435,14 @@ class Execution {
     void check_peak(std::size_t s, const Window& window) {
         const std::int32_t peak = stages_[s].peak;
         if (peak != window.peak_in_flight[s]) {
-            findings_->add("stage ", s, " has ", peak, " microbatches in flight, the window says ",
-                           window.peak_in_flight[s]);
+            findings_->add(stage_name(s), " has ", peak,
+                           " microbatches in flight, the window says ", window.peak_in_flight[s]);
         }
     }
 
     ReplicaView view_;
+    std::string name_;
+    bool joint_;  ///< one of several replicas
     Findings* findings_ = nullptr;
     bool evaluation_ = false;
     std::vector<StageState> stages_;
@@ -392,53 +451,162 @@ class Execution {
     StreamBatches batches_;
 };
 
+/// Whether windows of replicas say the same of what does not depend on the replica.
+bool agree(const Window& a, const Window& b) {
+    const auto common = [](const Window& w) {
+        return std::tuple(w.first_round, w.rounds, w.evaluation, w.begins, w.drains, w.first_batch);
+    };
+    const auto counts = [](const BatchPlan& p) {
+        return std::tuple(p.adapter, p.step, p.round, p.epoch, p.samples, p.tokens, p.padding,
+                          p.targets, p.denominator, p.last_of_adapter);
+    };
+    return common(a) == common(b) &&
+           std::equal(a.batches.begin(), a.batches.end(), b.batches.begin(), b.batches.end(),
+                      [&](const auto& p, const auto& q) { return counts(p) == counts(q); });
+}
+
+std::int32_t size_of(const std::vector<Microbatch>& microbatches) {
+    return static_cast<std::int32_t>(microbatches.size());
+}
+
 }  // namespace
 
 struct StreamChecker::State {
+    State(const Job& of_job, const Plan& plan) : job(of_job), views(views_of(plan)) {}
+
+    bool continues(const JointWindow& joint) const;
+    void begin();
+    void run(const JointWindow& joint, Findings& findings);
+    bool reduce(Findings& findings);
+    void check_reductions(const JointWindow& joint, Findings& findings);
+
     const Job& job;
-    ReplicaView view;
-    std::unique_ptr<Execution> execution;
+    std::vector<ReplicaView> views;
+    std::vector<std::unique_ptr<Execution>> executions;  ///< none between streams
     std::int32_t batches = 0;
-    std::int32_t microbatches = 0;
+    std::vector<std::int32_t> microbatches;  ///< of the replicas
+    std::deque<std::int32_t> reductions;     ///< announced, not done
 };
 
-StreamChecker::StreamChecker(const Job& job, const ReplicaView& view)
-    : state_(new State{job, view, nullptr}) {}
+void StreamChecker::State::begin() {
+    executions.clear();
+    for (std::size_t r = 0; r < views.size(); ++r) {
+        executions.push_back(std::make_unique<Execution>(
+            views[r], views.size() == 1 ? "" : cat("replica ", r, ", ")));
+    }
+    batches = 0;
+    microbatches.assign(views.size(), 0);
+    reductions.clear();
+}
+
+bool StreamChecker::State::continues(const JointWindow& joint) const {
+    if (executions.empty() || joint.common().first_batch != batches) return false;
+    for (std::size_t r = 0; r < views.size(); ++r) {
+        if (joint.replicas[r].first_microbatch != microbatches[r]) return false;
+    }
+    return true;
+}
+
+/// Where all stages of all replicas wait for the same batch, it is reduced.
+bool StreamChecker::State::reduce(Findings& findings) {
+    const std::int32_t batch = executions.front()->reducing().front();
+    for (const auto& execution : executions) {
+        for (const std::int32_t other : execution->reducing()) {
+            if (other < 0 || other != batch) return false;
+        }
+    }
+    if (reductions.empty() || reductions.front() != batch) {
+        findings.add("batch ", batch, " is reduced out of the order that is announced");
+    }
+    if (!reductions.empty()) reductions.pop_front();
+    for (const auto& execution : executions) execution->reduce();
+    return true;
+}
+
+void StreamChecker::State::run(const JointWindow& joint, Findings& findings) {
+    do {
+        for (const auto& execution : executions) execution->run();
+    } while (reduce(findings));
+    for (std::size_t r = 0; r < views.size(); ++r) executions[r]->end(joint.replicas[r]);
+    check_reductions(joint, findings);
+}
+
+/// Once each batch of the window is announced, and by its end all that must be are done.
+void StreamChecker::State::check_reductions(const JointWindow& joint, Findings& findings) {
+    const Window& window = joint.common();
+    std::vector<std::int32_t> announced = joint.reductions;
+    std::sort(announced.begin(), announced.end());
+    std::vector<std::int32_t> wanted;
+    if (views.size() > 1 && !window.evaluation) {
+        wanted.resize(window.batches.size());
+        std::iota(wanted.begin(), wanted.end(), window.first_batch);
+    }
+    if (announced != wanted) findings.add("reductions are not the batches of the window");
+    for (const std::int32_t b : reductions) {
+        const std::int32_t i = b - window.first_batch;
+        const bool last_round = i >= 0 && window.batches[static_cast<std::size_t>(i)].round + 1 ==
+                                              window.first_round + window.rounds;
+        if (window.drains || (!last_round && window.rounds > 0)) {
+            findings.add("batch ", b, " is not reduced by the end of the window");
+        }
+    }
+}
+
+StreamChecker::StreamChecker(const Job& job, const Plan& plan)
+    : state_(std::make_unique<State>(job, plan)) {}
 StreamChecker::~StreamChecker() = default;
 
-std::vector<std::string> StreamChecker::check(const Window& window) {
+std::vector<std::string> StreamChecker::check(const JointWindow& joint) {
     Findings findings;
     State& state = *state_;
-    if (window.begins) {
-        state.execution = std::make_unique<Execution>(state.view);
-        state.batches = state.microbatches = 0;
+    if (joint.replicas.size() != state.views.size()) {
+        findings.add("windows of ", joint.replicas.size(), " replicas, the plan has ",
+                     state.views.size());
+        return findings.take();
     }
-    if (!state.execution || window.first_batch != state.batches ||
-        window.first_microbatch != state.microbatches) {
+    const Window& window = joint.common();
+    if (window.begins) state.begin();
+    if (!state.continues(joint)) {
         findings.add("the window does not continue the one before");
         return findings.take();
     }
-    if (check_references(state.view, window, findings)) {
-        const SegmentBatches batch_of = find_segment_batches(window, findings);
-        if (findings.empty()) {
-            check_contents(state.job, state.view, window, batch_of, findings);
-            state.execution->run(window, batch_of, findings);
+    std::vector<SegmentBatches> batch_of;
+    bool valid = true;
+    for (std::size_t r = 0; r < state.views.size(); ++r) {
+        const Window& other = joint.replicas[r];
+        if (!agree(window, other)) findings.add("replica ", r, " has another window than 0");
+        valid = check_references(state.views[r], other, findings) && valid;
+        batch_of.push_back(find_segment_batches(other, findings));
+    }
+    if (valid && findings.empty()) {
+        check_contents(state.job, state.views, joint, batch_of, findings);
+        for (std::size_t r = 0; r < state.views.size(); ++r) {
+            state.executions[r]->begin(joint.replicas[r], batch_of[r], findings);
         }
+        state.reductions.insert(state.reductions.end(), joint.reductions.begin(),
+                                joint.reductions.end());
+        state.run(joint, findings);
     }
     state.batches += static_cast<std::int32_t>(window.batches.size());
-    state.microbatches += static_cast<std::int32_t>(window.microbatches.size());
-    if (window.drains) state.execution.reset();
+    for (std::size_t r = 0; r < state.views.size(); ++r) {
+        state.microbatches[r] += size_of(joint.replicas[r].microbatches);
+    }
+    if (window.drains) state.executions.clear();
     return findings.take();
 }
 
 std::size_t StreamChecker::size() const {
-    return state_->execution ? state_->execution->size() : 0;
+    std::size_t size = 0;
+    for (const auto& execution : state_->executions) size += execution->size();
+    return size;
 }
 
-std::vector<std::string> check_window(const Job& job, const ReplicaView& view,
-                                      const Window& window) {
-    StreamChecker checker(job, view);
-    return checker.check(window);
+std::vector<std::string> check_window(const Job& job, const Plan& plan, const JointWindow& joint) {
+    return StreamChecker(job, plan).check(joint);
+}
+
+std::vector<std::string> check_window(const Job& job, const Plan& plan, const Window& window) {
+    return check_window(job, plan, JointWindow{{window}, {}});
 }
 
 }  // namespace loratrain

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/replica_view.h"
+#include "plan/plan.h"
 
 namespace loratrain {
 
@@ -31,20 +31,28 @@ namespace loratrain {
 /// - the peer of a message is the neighbour's rank;
 /// - what is computed is sent in the same window, and no action names a batch that its stage has
 ///   stepped in a window before: finished batches and microbatches may be forgotten then.
+/// With several replicas:
+/// - their windows say the same of rounds and batches, and their samples together are the batches;
+/// - all lists together run to their end, where a reduce waits for all stages of all replicas to
+///   come to it: so all have one order, JointWindow::reductions, and what has to be reduced by the
+///   end of the window is;
+/// - a batch is reduced once, behind all its backwards, behind the step of the adapter's batch
+///   before and before its own step; no messages carry sums.
 /// For a window that begins and drains.
-std::vector<std::string> check_window(const Job& job, const ReplicaView& view,
-                                      const Window& window);
+std::vector<std::string> check_window(const Job& job, const Plan& plan, const JointWindow& joint);
+/// Of a plan with one replica.
+std::vector<std::string> check_window(const Job& job, const Plan& plan, const Window& window);
 
 /// The same for the windows of a stream, given one after the other: what waits for a later window
 /// is accepted until the one that drains, all else at once.
 class StreamChecker {
   public:
-    StreamChecker(const Job& job, const ReplicaView& view);  ///< kept by reference
+    StreamChecker(const Job& job, const Plan& plan);  ///< kept by reference
     ~StreamChecker();
     StreamChecker(const StreamChecker&) = delete;
     StreamChecker& operator=(const StreamChecker&) = delete;
 
-    std::vector<std::string> check(const Window& window);
+    std::vector<std::string> check(const JointWindow& joint);
 
     /// Batches and microbatches that it keeps, and one number per adapter.
     std::size_t size() const;

@@ -1,6 +1,7 @@
 #include "plan/schedule/compute_order.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace loratrain {
 
@@ -18,28 +19,28 @@ PipelineLoad empty_load(const ReplicaView& view, bool evaluation) {
 
 PipelineOrder::PipelineOrder(const ReplicaView& view, bool evaluation)
     : view_(view),
-      finished_after_(view.plan.adapters.size(), 0),
+      over_after_(view.plan.adapters.size(), 0),
       load_(empty_load(view, evaluation)),
       schedule_(load_) {}
 
-void PipelineOrder::add(const Window& window) {
+void PipelineOrder::add(const Window& window, std::span<const std::int32_t> over_after) {
     for (const Microbatch& microbatch : window.microbatches) {
-        add_times(load_, view_.plan.costs, view_.replica.stages, view_.replica.recompute,
+        add_times(load_, costs_of(view_), view_.replica.stages, view_.replica.recompute,
                   loads_of(microbatch));
         load_.required.push_back(0);
     }
-    for (const BatchPlan& batch : window.batches) {
-        std::int32_t& before = finished_after_[index(batch.adapter)];
+    for (std::size_t b = 0; b < window.batches.size(); ++b) {
+        const BatchPlan& batch = window.batches[b];
+        const std::int32_t before = std::exchange(over_after_[index(batch.adapter)], over_after[b]);
+        if (!batch.is_here()) continue;
         const auto first = static_cast<std::size_t>(number(batch.first_microbatch) - load_.first);
-        std::int32_t& needed = load_.required[first];
-        needed = std::max(needed, before);
-        before = number(batch.last_microbatch) + 1;
+        load_.required[first] = std::max(load_.required[first], before);
     }
 }
 
-ComputeOrder PipelineOrder::advance(bool to_the_end) {
+ComputeOrder PipelineOrder::advance(bool to_the_end, std::int32_t least_backwards) {
     ComputeOrder order(view_.replica.stages.size());
-    schedule_.advance(to_the_end, &order);
+    schedule_.advance(to_the_end, &order, least_backwards);
     drop_below(load_, schedule_.ended());
     return order;
 }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "plan/replica_view.h"
@@ -10,8 +11,8 @@
 namespace loratrain {
 
 /// The order in which each stage computes a stream of windows: list scheduling (list_schedule.h)
-/// with the times of plan.costs, where the first stage holds a microbatch back until the previous
-/// batch of each of its adapters has had its last backward there. Evaluation has forwards only.
+/// with the times of costs_of(), where the first stage holds a microbatch back until the previous
+/// batch of each of its adapters is over. Evaluation has forwards only.
 /// Results of the training do not depend on the order.
 class PipelineOrder {
   public:
@@ -20,12 +21,13 @@ class PipelineOrder {
     PipelineOrder(const PipelineOrder&) = delete;
     PipelineOrder& operator=(const PipelineOrder&) = delete;
 
-    /// More of the schedule: batches and microbatches of the stream's next window.
-    void add(const Window& window);
+    /// More of the schedule: batches and microbatches of the stream's next window. `over_after`:
+    /// per batch, backwards on the first stage that end it.
+    void add(const Window& window, std::span<const std::int32_t> over_after);
 
-    /// What starts from where the last call ended up to the first stage's last known forward: what
-    /// is added later cannot change it. With `to_the_end` everything.
-    ComputeOrder advance(bool to_the_end);
+    /// What starts from where the last call ended up to the first stage's last known forward, and
+    /// to its first `least_backwards` backwards. With `to_the_end` everything.
+    ComputeOrder advance(bool to_the_end, std::int32_t least_backwards = 0);
 
     /// Microbatches below this number have ended everywhere: nothing is kept of them.
     std::int32_t ended() const { return load_.first; }
@@ -37,7 +39,7 @@ class PipelineOrder {
 
   private:
     ReplicaView view_;
-    std::vector<std::int32_t> finished_after_;  ///< per adapter: backwards that end its last batch
+    std::vector<std::int32_t> over_after_;  ///< per adapter: backwards that end its last batch
     PipelineLoad load_;
     ListSchedule schedule_;
 };

@@ -62,12 +62,14 @@ void ListSchedule::follow_load() {
     for (std::size_t s = 0; s < stages_.size(); ++s) wake(s);
 }
 
-void ListSchedule::advance(bool to_the_end, ComputeOrder* order) {
+void ListSchedule::advance(bool to_the_end, ComputeOrder* order, std::int32_t least_backwards) {
     follow_load();
+    const Stage& first = stages_.front();
     do {
         start_woken(order);
         // The next forward of the first stage may be of a microbatch that is not known yet.
-        if (!to_the_end && stages_.front().forwarded == count_) return;
+        const bool ahead = first.forwarded == count_ && first.backwarded >= least_backwards;
+        if (ahead && !to_the_end) return;
     } while (go_to_next_end());
     check_finished();
 }

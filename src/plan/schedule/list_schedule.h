@@ -50,10 +50,11 @@ class ListSchedule {
     /// may leave it.
     explicit ListSchedule(const PipelineLoad& load);
 
-    /// From where the last call ended to the first stage's last known forward: what is added later
-    /// cannot change it. With `to_the_end` to the last end of all; nothing may follow then, and
-    /// Error when the load cannot finish. What starts is appended to `order`, if given.
-    void advance(bool to_the_end, ComputeOrder* order);
+    /// From where the last call ended to the first stage's last known forward, and on to its first
+    /// `least_backwards` backwards: what is added later cannot change it. With `to_the_end` to the
+    /// last end of all; nothing may follow then, and Error when the load cannot finish. What starts
+    /// is appended to `order`, if given.
+    void advance(bool to_the_end, ComputeOrder* order, std::int32_t least_backwards = 0);
 
     /// To the last end of all, as advance() does, but gives up, and returns false, when that comes
     /// after `most`: `least_left` is per microbatch the time that passes at least from the start of

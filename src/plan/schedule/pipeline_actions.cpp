@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "plan/memory/memory_model.h"
 
 namespace loratrain {
@@ -41,6 +42,13 @@ class StageActions {
         compute(action, ActionKind::backward);
         action.slot = -1;
         if (!first_) message(action, ActionKind::send_backward, before_, down);
+    }
+
+    void reduce(std::int32_t batch) {
+        Action action;
+        action.batch = batch;
+        compute(action, ActionKind::reduce);
+        compute(action, ActionKind::step);
     }
 
     void flush(const BatchList& left) {
@@ -97,10 +105,14 @@ void drop_below(std::map<std::int32_t, BatchList>& lists, std::int32_t number) {
 }  // namespace
 
 PipelineActions::PipelineActions(const ReplicaView& view, bool evaluation)
-    : view_(view), evaluation_(evaluation), order_(view, evaluation) {}
+    : view_(view),
+      evaluation_(evaluation),
+      joint_(view.plan.replicas.size() > 1),
+      order_(view, evaluation),
+      backwarded_(view.replica.stages.size(), 0) {}
 
 void PipelineActions::note_carried(const Window& window) {
-    if (evaluation_) return;
+    if (evaluation_ || joint_) return;
     for (std::size_t i = 0; i < window.batches.size(); ++i) {
         const BatchPlan& batch = window.batches[i];
         const std::int32_t b = window.first_batch + static_cast<std::int32_t>(i);
@@ -111,23 +123,74 @@ void PipelineActions::note_carried(const Window& window) {
     }
 }
 
-void PipelineActions::add_to(Window& window) {
+void PipelineActions::note_reductions(const Window& window,
+                                      std::span<const std::int32_t> reductions) {
+    if (evaluation_ || !joint_) return;
+    std::map<std::int32_t, std::int32_t> end_of_round;
+    for (const BatchPlan& batch : window.batches) {
+        std::int32_t& end = end_of_round[batch.round];
+        end = std::max(end, number(batch.last_microbatch) + 1);
+    }
+    for (const std::int32_t b : reductions) {
+        const BatchPlan& batch = window.batches[static_cast<std::size_t>(b - window.first_batch)];
+        over_after_ = std::max(over_after_, end_of_round[batch.round]);
+        reductions_.push_back({b, batch.round, over_after_});
+    }
+}
+
+/// Per batch of the window, backwards that end it on a stage.
+std::vector<std::int32_t> PipelineActions::over_after(const Window& window) const {
+    std::vector<std::int32_t> after;
+    for (const BatchPlan& batch : window.batches)
+        after.push_back(number(batch.last_microbatch) + 1);
+    if (!joint_ || evaluation_) return after;
+    for (const Reduction& reduction : reductions_) {
+        if (reduction.batch < window.first_batch) continue;
+        after[static_cast<std::size_t>(reduction.batch - window.first_batch)] = reduction.after;
+    }
+    return after;
+}
+
+/// Those that the window's lists have.
+std::vector<PipelineActions::Reduction> PipelineActions::take_due(const Window& window) {
+    const std::int32_t last_round = window.first_round + window.rounds - 1;
+    const auto later =
+        std::find_if(reductions_.begin(), reductions_.end(),
+                     [&](const Reduction& r) { return !window.drains && r.round >= last_round; });
+    std::vector<Reduction> due(reductions_.begin(), later);
+    reductions_.erase(reductions_.begin(), later);
+    return due;
+}
+
+void PipelineActions::add_to(Window& window, std::span<const std::int32_t> reductions) {
     note_carried(window);
-    order_.add(window);
-    const ComputeOrder order = order_.advance(window.drains);
+    note_reductions(window, reductions);
+    order_.add(window, over_after(window));
+    const std::vector<Reduction> due = take_due(window);
+    const ComputeOrder order = order_.advance(window.drains, due.empty() ? 0 : due.back().after);
     BatchList left;
     for (const auto& [adapter, batch] : newest_) left.push_back(batch);
     std::sort(left.begin(), left.end());
     window.actions.clear();
     for (std::size_t s = 0; s < order.size(); ++s) {
         StageActions stage(view_, s);
+        std::size_t reduced = 0;
+        const auto reduce_what_is_over = [&] {
+            for (; reduced < due.size() && due[reduced].after <= backwarded_[s]; ++reduced) {
+                stage.reduce(due[reduced].batch);
+            }
+        };
+        reduce_what_is_over();
         for (const ComputeStep& compute : order[s]) {
             if (compute.backward) {
                 stage.backward(compute.microbatch, carried_with(down_, compute.microbatch));
+                ++backwarded_[s];
+                reduce_what_is_over();
             } else {
                 stage.forward(compute.microbatch, carried_with(up_, compute.microbatch));
             }
         }
+        LORATRAIN_CHECK(reduced == due.size(), "batch ", due[reduced].batch, " is never over");
         if (window.drains) stage.flush(left);
         window.actions.push_back(stage.take());
     }
@@ -137,7 +200,7 @@ void PipelineActions::add_to(Window& window) {
 }
 
 std::size_t PipelineActions::size() const {
-    return up_.size() + down_.size() + newest_.size() + order_.size();
+    return up_.size() + down_.size() + newest_.size() + reductions_.size() + order_.size();
 }
 
 }  // namespace loratrain

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "plan/replica_view.h"
@@ -24,6 +25,12 @@ namespace loratrain {
 /// A window's lists end where the first stage has begun its last forward; the next window goes on
 /// there, so that nothing waits at a boundary.
 ///
+/// One of several replicas sends no sums. Its stages reduce a round's batches, in the order of
+/// JointWindow::reductions, directly behind the last backward of the round, and step each at once;
+/// an adapter's next batch begins only then. Replicas work on different adapters of a round, so
+/// that reducing one earlier would make them wait for each other. The last round of a window is
+/// reduced in the next one, as other replicas may be behind.
+///
 /// Free of deadlock as long as forward sends never wait (a slot keeps its output until the backward
 /// has come back) and at least one gradient send may be under way; with few send buffers in both
 /// directions two neighbours can wait for each other.
@@ -31,19 +38,34 @@ class PipelineActions {
   public:
     PipelineActions(const ReplicaView& view, bool evaluation);
 
-    /// `window`: the stream's next one; everything but actions and peaks is filled.
-    void add_to(Window& window);
+    /// `window`: the stream's next one; everything but actions and peaks is filled. `reductions`:
+    /// JointWindow's.
+    void add_to(Window& window, std::span<const std::int32_t> reductions);
 
     std::size_t size() const;  ///< entries kept, those of adapters and of the order included
 
   private:
     using BatchList = std::vector<std::int32_t>;
 
+    /// A batch to be reduced, once so many backwards are done on a stage.
+    struct Reduction {
+        std::int32_t batch = 0;
+        std::int32_t round = 0;
+        std::int32_t after = 0;
+    };
+
     void note_carried(const Window& window);
+    void note_reductions(const Window& window, std::span<const std::int32_t> reductions);
+    std::vector<std::int32_t> over_after(const Window& window) const;
+    std::vector<Reduction> take_due(const Window& window);
 
     ReplicaView view_;
     bool evaluation_;
+    bool joint_;  ///< one of several replicas
     PipelineOrder order_;
+    std::vector<Reduction> reductions_;         ///< those that are not in lists yet
+    std::int32_t over_after_ = 0;               ///< of the last one so far
+    std::vector<std::int32_t> backwarded_;      ///< per stage
     std::map<std::int32_t, BatchList> up_;      ///< per microbatch: totals with its forward
     std::map<std::int32_t, BatchList> down_;    ///< per microbatch: partial sums with its backward
     std::map<AdapterId, std::int32_t> newest_;  ///< batch of each adapter that no other followed

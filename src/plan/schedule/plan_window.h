@@ -18,10 +18,19 @@ struct Progress {
 /// The next `rounds` rounds (fewer when all adapters finish earlier; an empty window when nothing
 /// is left) as a stream of one window (schedule_stream.h), from an empty pipeline to an empty one.
 /// The last block ends with the window.
+JointWindow plan_joint_window(const Job& job, const Plan& plan,
+                              std::span<const DatasetInfo> datasets, const Progress& progress,
+                              std::int32_t rounds);
+/// Of a plan with one replica.
 Window plan_window(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                    const Progress& progress, std::int32_t rounds);
 
-/// Forward-only window over the eval samples of the given adapters (those whose dataset has any).
+/// Forward-only window over the eval samples of the given adapters (those whose dataset has any),
+/// which are dealt to the replicas as those of a round are.
+JointWindow plan_joint_eval_window(const Job& job, const Plan& plan,
+                                   std::span<const DatasetInfo> datasets,
+                                   const std::vector<AdapterId>& adapters);
+/// Of a plan with one replica.
 Window plan_eval_window(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                         const std::vector<AdapterId>& adapters);
 

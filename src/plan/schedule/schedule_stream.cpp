@@ -8,6 +8,7 @@
 #include "plan/cost/cost_model.h"
 #include "plan/loss_denominator.h"
 #include "plan/pack/batch_source.h"
+#include "plan/pack/dispatch.h"
 #include "plan/pack/pack_block.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/admission.h"
@@ -28,6 +29,10 @@ std::int64_t mean_step_tokens(const Job& job, const Plan& plan,
     return tokens / std::max(1, plan.adapters[adapter].steps_per_epoch);
 }
 
+std::int32_t next_microbatch(const Window& window) {
+    return window.first_microbatch + static_cast<std::int32_t>(window.microbatches.size());
+}
+
 std::int32_t distance_to_multiple(std::int32_t round, std::int32_t every) {
     return every - round % every;
 }
@@ -36,6 +41,7 @@ std::int32_t distance_to_multiple(std::int32_t round, std::int32_t every) {
 
 std::int32_t rounds_per_block(const Job& job, const Plan& plan,
                               std::span<const DatasetInfo> datasets) {
+    if (plan.replicas.size() > 1) return 1;
     const ReplicaPlan& replica = only_replica(plan).replica;
     const auto stages = static_cast<std::int64_t>(replica.stages.size());
     if (stages == 1 || job.schedule.policy != SchedulePolicy::balanced) return 1;
@@ -48,7 +54,7 @@ std::int32_t rounds_per_block(const Job& job, const Plan& plan,
         microbatches_per_stage * stages / microbatches, 1, most_rounds_per_block));
 }
 
-static PackRules pack_rules(const Job& job, const ReplicaView& view, int threads) {
+PackRules pack_rules(const Job& job, const ReplicaView& view, int threads) {
     const Plan& plan = view.plan;
     PackRules rules;
     rules.policy = job.schedule.policy;
@@ -65,18 +71,30 @@ static PackRules pack_rules(const Job& job, const ReplicaView& view, int threads
     return rules;
 }
 
+/// One replica's part of a stream.
+struct ReplicaStream {
+    ReplicaStream(const Job& job, const ReplicaView& of_replica, int threads)
+        : view(of_replica), rules(pack_rules(job, of_replica, threads)), actions(view, false) {}
+
+    ReplicaView view;
+    PackRules rules;
+    PipelineActions actions;
+    std::int32_t microbatches = 0;
+};
+
 struct ScheduleStream::State {
     State(const Job& of_job, const Plan& of_plan, std::span<const DatasetInfo> infos,
           const Progress& start, int threads)
         : job(of_job),
           plan(of_plan),
-          view(only_replica(of_plan)),
           datasets(infos),
           progress(start),
-          rules(pack_rules(of_job, view, threads)),
           per_block(rounds_per_block(of_job, of_plan, infos)),
-          actions(view, false),
-          checker(of_job, view) {
+          checker(of_job, of_plan) {
+        for (const ReplicaView& view : views_of(of_plan)) {
+            replicas.push_back(std::make_unique<ReplicaStream>(of_job, view, threads));
+            rules.push_back(replicas.back()->rules);
+        }
         LORATRAIN_CHECK(progress.steps.size() == plan.adapters.size() &&
                             progress.stopped.size() == plan.adapters.size(),
                         "progress does not match the plan's adapters");
@@ -105,29 +123,30 @@ struct ScheduleStream::State {
         return any ? rounds : 0;
     }
 
-    Round take_round(Window& window);
-    void add_block(std::int32_t rounds, Window& window);
-    void place(Window& window, std::size_t first_batch, std::vector<Microbatch> microbatches) const;
+    Round take_round(std::vector<BatchPlan>& batches);
+    std::vector<std::vector<Round>> shares_of(std::vector<Round> block) const;
+    void add_block(std::int32_t rounds, JointWindow& joint);
+    void place(const ReplicaView& view, Window& window, std::size_t first_batch,
+               std::vector<Microbatch> packed) const;
+    void settle_batches(JointWindow& joint, std::size_t first_batch) const;
 
     const Job& job;
     const Plan& plan;
-    ReplicaView view;
     std::span<const DatasetInfo> datasets;
     Progress progress;
-    PackRules rules;
+    std::vector<std::unique_ptr<ReplicaStream>> replicas;
+    std::vector<PackRules> rules;  ///< of the replicas
     std::int32_t per_block;
     FillingCounts fillings;
     SampleOrders orders;
     std::vector<BatchSource> sources;
-    PipelineActions actions;
     StreamChecker checker;
     bool begun = false;
     std::int32_t batches = 0;
-    std::int32_t microbatches = 0;
 };
 
-/// The next round's batches, noted in the window.
-Round ScheduleStream::State::take_round(Window& window) {
+/// The next round's batches, noted.
+Round ScheduleStream::State::take_round(std::vector<BatchPlan>& noted) {
     Round round;
     for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
         if (!trains(a)) continue;
@@ -143,45 +162,82 @@ Round ScheduleStream::State::take_round(Window& window) {
             batch.targets += sample.targets;
         }
         batch.denominator = loss_denominator(batch);
-        batch.padding = -batch.tokens;
         batch.samples = static_cast<std::int32_t>(pending.samples.size());
-        window.batches.push_back(batch);
+        batch.first_microbatch = batch.last_microbatch = MicrobatchId{-1};
+        noted.push_back(batch);
         round.push_back(std::move(pending));
         ++progress.steps[a];
     }
     ++progress.round;
-    ++window.rounds;
     return round;
 }
 
-void ScheduleStream::State::add_block(std::int32_t rounds, Window& window) {
-    const std::size_t first_batch = window.batches.size();
-    std::vector<Round> block;
-    block.reserve(static_cast<std::size_t>(rounds));
-    for (std::int32_t r = 0; r < rounds; ++r) block.push_back(take_round(window));
-    place(window, first_batch, pack_block(rules, block, &fillings));
+/// What of a block each replica gets.
+std::vector<std::vector<Round>> ScheduleStream::State::shares_of(std::vector<Round> block) const {
+    std::vector<std::vector<Round>> shares(replicas.size());
+    if (replicas.size() == 1) {
+        shares.front() = std::move(block);
+        return shares;
+    }
+    for (const Round& round : block) {
+        std::vector<Round> dealt = dispatch(rules, round);
+        for (std::size_t r = 0; r < shares.size(); ++r) {
+            if (!dealt[r].empty()) shares[r].push_back(std::move(dealt[r]));
+        }
+    }
+    return shares;
 }
 
-/// Appends a block's microbatches and notes where its batches lie and what they hold.
-void ScheduleStream::State::place(Window& window, std::size_t first_batch,
+void ScheduleStream::State::add_block(std::int32_t rounds, JointWindow& joint) {
+    const std::size_t first_batch = joint.common().batches.size();
+    std::vector<Round> block;
+    block.reserve(static_cast<std::size_t>(rounds));
+    std::vector<BatchPlan> noted;
+    for (std::int32_t r = 0; r < rounds; ++r) block.push_back(take_round(noted));
+    const std::vector<std::vector<Round>> shares = shares_of(std::move(block));
+    for (std::size_t r = 0; r < replicas.size(); ++r) {
+        Window& window = joint.replicas[r];
+        window.rounds += rounds;
+        window.batches.insert(window.batches.end(), noted.begin(), noted.end());
+        if (shares[r].empty()) continue;
+        place(replicas[r]->view, window, first_batch, pack_block(rules[r], shares[r], &fillings));
+    }
+    settle_batches(joint, first_batch);
+    if (replicas.size() == 1) return;
+    for (std::size_t b = first_batch; b < joint.common().batches.size(); ++b) {
+        joint.reductions.push_back(joint.common().first_batch + static_cast<std::int32_t>(b));
+    }
+}
+
+/// Appends a block's microbatches and notes where its batches lie and the rows they take.
+void ScheduleStream::State::place(const ReplicaView& view, Window& window, std::size_t first_batch,
                                   std::vector<Microbatch> packed) const {
     std::map<std::pair<AdapterId, std::int32_t>, BatchPlan*> batch_of;
     for (std::size_t b = first_batch; b < window.batches.size(); ++b) {
         BatchPlan& batch = window.batches[b];
-        batch.first_microbatch = MicrobatchId{-1};
         batch_of[{batch.adapter, batch.step}] = &batch;
     }
     for (Microbatch& microbatch : packed) {
-        const MicrobatchId id{window.first_microbatch +
-                              static_cast<std::int32_t>(window.microbatches.size())};
+        const MicrobatchId id{next_microbatch(window)};
         for (const Segment& segment : microbatch.segments) {
             BatchPlan& batch = *batch_of.at({segment.adapter, segment.step});
-            if (number(batch.first_microbatch) < 0) batch.first_microbatch = id;
+            if (!batch.is_here()) batch.first_microbatch = id;
             batch.last_microbatch = id;
             batch.padding += segment.tokens();
         }
         microbatch.columns = lora_columns(job, view, microbatch.segments);
         window.microbatches.push_back(std::move(microbatch));
+    }
+}
+
+/// From the rows that batches take in each replica to the padding of all.
+void ScheduleStream::State::settle_batches(JointWindow& joint, std::size_t first_batch) const {
+    for (std::size_t b = first_batch; b < joint.common().batches.size(); ++b) {
+        std::int64_t rows = 0;
+        for (const Window& window : joint.replicas) rows += window.batches[b].padding;
+        for (Window& window : joint.replicas) {
+            window.batches[b].padding = rows - window.batches[b].tokens;
+        }
     }
 }
 
@@ -191,27 +247,35 @@ ScheduleStream::ScheduleStream(const Job& job, const Plan& plan,
     : state_(new State(job, plan, datasets, start, threads)) {}
 ScheduleStream::~ScheduleStream() = default;
 
-Window ScheduleStream::next(std::int32_t rounds, bool drain, bool cut_block) {
+JointWindow ScheduleStream::next(std::int32_t rounds, bool drain, bool cut_block) {
     State& state = *state_;
-    Window window;
-    window.first_round = state.progress.round;
-    window.begins = !std::exchange(state.begun, true);
-    window.drains = drain;
-    window.first_batch = state.batches;
-    window.first_microbatch = state.microbatches;
-    while (window.rounds < rounds) {
+    JointWindow joint;
+    const bool begins = !std::exchange(state.begun, true);
+    for (const auto& replica : state.replicas) {
+        Window& window = joint.replicas.emplace_back();
+        window.first_round = state.progress.round;
+        window.begins = begins;
+        window.drains = drain;
+        window.first_batch = state.batches;
+        window.first_microbatch = replica->microbatches;
+    }
+    while (joint.common().rounds < rounds) {
         const std::int32_t block = state.block_end(state.progress.round);
         if (block == 0) break;
-        state.add_block(cut_block ? std::min(block, rounds - window.rounds) : block, window);
+        const std::int32_t left = rounds - joint.common().rounds;
+        state.add_block(cut_block ? std::min(block, left) : block, joint);
     }
-    state.batches += static_cast<std::int32_t>(window.batches.size());
-    state.microbatches += static_cast<std::int32_t>(window.microbatches.size());
-    state.actions.add_to(window);
-    const std::vector<std::string> findings = state.checker.check(window);
+    state.batches += static_cast<std::int32_t>(joint.common().batches.size());
+    for (std::size_t r = 0; r < joint.replicas.size(); ++r) {
+        Window& window = joint.replicas[r];
+        state.replicas[r]->microbatches += static_cast<std::int32_t>(window.microbatches.size());
+        state.replicas[r]->actions.add_to(window, joint.reductions);
+    }
+    const std::vector<std::string> findings = state.checker.check(joint);
     if (!findings.empty()) {
         throw Error("the planned window is not valid:\n  " + join(findings, "\n  "));
     }
-    return window;
+    return joint;
 }
 
 std::int32_t ScheduleStream::round() const {
@@ -223,7 +287,9 @@ const FillingCounts& ScheduleStream::fillings() const {
 }
 
 std::size_t ScheduleStream::size() const {
-    return state_->actions.size() + state_->checker.size();
+    std::size_t size = state_->checker.size();
+    for (const auto& replica : state_->replicas) size += replica->actions.size();
+    return size;
 }
 
 }  // namespace loratrain

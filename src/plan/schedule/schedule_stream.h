@@ -5,6 +5,8 @@
 #include <span>
 
 #include "plan/pack/fillings.h"
+#include "plan/pack/pack_block.h"
+#include "plan/replica_view.h"
 #include "plan/schedule/plan_window.h"
 
 namespace loratrain {
@@ -17,6 +19,9 @@ namespace loratrain {
 /// neither on where windows are cut nor on where a stream begins, if that is at the end of a block.
 /// Pure and deterministic; every window is checked (check_window.h) before return. What has ended
 /// is forgotten, however long the stream.
+///
+/// With several replicas each round's samples are dealt to them (dispatch.h), and each packs what
+/// it gets.
 class ScheduleStream {
   public:
     /// From the state `start`; the arguments are kept by reference, `start` is copied. `threads`:
@@ -30,7 +35,7 @@ class ScheduleStream {
     /// Whole blocks until at least `rounds` rounds (none when that is 0) or until every adapter is
     /// at its end; exactly `rounds` with `cut_block`. The window drains with `drain`; nothing may
     /// follow then.
-    Window next(std::int32_t rounds, bool drain, bool cut_block = false);
+    JointWindow next(std::int32_t rounds, bool drain, bool cut_block = false);
 
     /// The round that next() begins with.
     std::int32_t round() const;
@@ -46,7 +51,11 @@ class ScheduleStream {
     std::unique_ptr<State> state_;
 };
 
-/// Rounds that are packed together: 1 with one stage or another policy than balanced; else as many
+/// What decides the packing of a replica.
+PackRules pack_rules(const Job& job, const ReplicaView& view, int threads);
+
+/// Rounds that are packed together: 1 with one stage, several replicas or another policy than
+/// balanced; else as many
 /// as it takes for about eight microbatches per stage, at most 32. A round has as many adapters as
 /// are admitted from the start (admission.h), those added since included.
 std::int32_t rounds_per_block(const Job& job, const Plan& plan,

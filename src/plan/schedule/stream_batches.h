@@ -16,6 +16,7 @@ struct BatchProgress {
     std::int32_t backwards_left = 0;
     bool partial_received = false;  ///< sums of the stages after
     bool total_received = false;    ///< from the stage before
+    bool reduced = false;           ///< summed over the replicas
     bool stepped = false;
     bool left = false;  ///< stepped before the newest window: nothing may name it any more
 };

@@ -1,9 +1,11 @@
 #include "plan/text/describe.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "base/text_table.h"
+#include "config/job_words.h"
 #include "plan/predict/predict.h"
-#include "plan/replica_view.h"
 #include "plan/schedule/admission.h"
 #include "plan/stage_layers.h"
 
@@ -20,13 +22,33 @@ std::string summary(const Plan& plan) {
                plan.backend == BackendKind::cuda ? "cuda" : "cpu", "\n");
 }
 
-std::string lanes_summary(const ReplicaPlan& replica) {
-    if (replica.tensor == 1) return "";
-    return cat("lanes       ", replica.tensor, " per stage; the memory below is that of each\n");
+std::string lanes_summary(const Plan& plan) {
+    std::vector<std::string> lanes;
+    for (const ReplicaPlan& replica : plan.replicas)
+        lanes.push_back(std::to_string(replica.tensor));
+    if (std::all_of(lanes.begin(), lanes.end(), [](const auto& text) { return text == "1"; })) {
+        return "";
+    }
+    return cat("lanes       ", join(lanes, ", "), " per stage; the memory below is that of each\n");
 }
 
 std::string range_text(std::int32_t first, std::int32_t count) {
     return count == 1 ? std::to_string(first) : cat(first, "-", first + count - 1);
+}
+
+/// A line for each of several.
+std::string replicas_summary(const Plan& plan) {
+    if (plan.replicas.size() == 1) return "";
+    std::string text;
+    for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+        const ReplicaPlan& replica = plan.replicas[r];
+        const auto ranks = replica.tensor * static_cast<std::int32_t>(replica.stages.size());
+        text += cat("replica ", r, r < 10 ? "   " : "  ", "tp ", replica.tensor, ", pp ",
+                    replica.stages.size(), ranks == 1 ? " on rank " : " on ranks ",
+                    range_text(replica.stages.front().rank, ranks), ", samples up to ",
+                    replica.microbatch_tokens, " tokens\n");
+    }
+    return text;
 }
 
 /// "8 of a, b": a layer in which the stage computes these adapters only.
@@ -55,18 +77,16 @@ std::string layers_text(const Plan& plan, const StagePlan& stage) {
     return join(words, ", ");
 }
 
-std::string stage_table(const Plan& plan) {
-    std::vector<TextRow> rows{{"stage", "rank", "layers", "with", "weights", "adapters",
-                               "activations", "workspace", "engine", "total"}};
-    if (plan.bytes_per_rank > 0) rows.front().emplace_back("of capacity");
-    const ReplicaPlan& replica = only_replica(plan).replica;
+void add_stages(const Plan& plan, std::size_t r, std::vector<TextRow>& rows) {
+    const ReplicaPlan& replica = plan.replicas[r];
+    const std::string prefix = plan.replicas.size() == 1 ? "" : cat(r, ".");
     for (std::size_t s = 0; s < replica.stages.size(); ++s) {
         const StagePlan& stage = replica.stages[s];
         const MemoryPlan& memory = plan.memory[static_cast<std::size_t>(stage.rank)];
         TextRow ends;
         if (stage.has_embedding) ends.emplace_back("embedding");
         if (stage.has_head) ends.emplace_back("head");
-        rows.push_back({std::to_string(s), range_text(stage.rank, replica.tensor),
+        rows.push_back({cat(prefix, s), range_text(stage.rank, replica.tensor),
                         layers_text(plan, stage), join(ends, ", "), human_bytes(memory.weights),
                         human_bytes(memory.adapters), human_bytes(memory.activations),
                         human_bytes(memory.workspace), human_bytes(memory.engine),
@@ -76,6 +96,13 @@ std::string stage_table(const Plan& plan) {
             static_cast<double>(memory.total()) / static_cast<double>(plan.bytes_per_rank);
         rows.back().push_back(format_fixed(100.0 * used, 1) + "%");
     }
+}
+
+std::string stage_table(const Plan& plan) {
+    std::vector<TextRow> rows{{"stage", "rank", "layers", "with", "weights", "adapters",
+                               "activations", "workspace", "engine", "total"}};
+    if (plan.bytes_per_rank > 0) rows.front().emplace_back("of capacity");
+    for (std::size_t r = 0; r < plan.replicas.size(); ++r) add_stages(plan, r, rows);
     return text_table(rows, 4);
 }
 
@@ -109,7 +136,12 @@ std::string admission_summary(const Job& job, const Plan& plan) {
 }
 
 std::string recompute_summary(const Job& job, const Plan& plan) {
-    const bool layer = only_replica(plan).replica.recompute == Recompute::layer;
+    std::vector<std::string> words;
+    for (const ReplicaPlan& replica : plan.replicas) {
+        words.emplace_back(word_of(recompute_words, replica.recompute));
+    }
+    if (words.size() > 1) return cat("recompute   ", join(words, ", "), "\n");
+    const bool layer = plan.replicas.front().recompute == Recompute::layer;
     std::string why = "as the job says";
     if (job.parallel.recompute == Recompute::automatic) {
         why = layer ? "too little memory for the activations of all layers"
@@ -140,7 +172,7 @@ std::string tokens_text(std::int64_t tokens) {
 
 /// "memory" line: what would fit.
 std::string fitting_summary(const Plan& plan, const FittingTokens& fitting) {
-    if (plan.bytes_per_rank == 0) return "";
+    if (plan.bytes_per_rank == 0 || plan.replicas.size() > 1) return "";
     return cat("memory      ", human_bytes(plan.bytes_per_rank),
                " a rank; microbatch_tokens that fit: ", tokens_text(fitting.none),
                " with recompute none, ", tokens_text(fitting.layer), " with layer\n");
@@ -148,21 +180,31 @@ std::string fitting_summary(const Plan& plan, const FittingTokens& fitting) {
 
 std::string microbatch_summary(const Job& job, const Plan& plan,
                                std::span<const DatasetInfo> datasets) {
-    const ReplicaPlan& replica = only_replica(plan).replica;
-    const Window round = plan_window(job, plan, datasets, at_start(plan), 1);
+    const JointWindow round = plan_joint_window(job, plan, datasets, at_start(plan), 1);
     std::int64_t tokens = 0;
     std::int64_t padding = 0;
-    for (const BatchPlan& batch : round.batches) {
+    for (const BatchPlan& batch : round.common().batches) {
         tokens += batch.tokens;
         padding += batch.padding;
     }
-    const std::int64_t room = replica.microbatch_tokens * std::ssize(round.microbatches);
+    std::int64_t room = 0;
+    std::vector<std::string> most;
+    std::vector<std::string> in_flight;
+    std::vector<std::string> counts;
+    for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+        const std::size_t count = round.replicas[r].microbatches.size();
+        room += plan.replicas[r].microbatch_tokens * static_cast<std::int64_t>(count);
+        most.push_back(std::to_string(plan.replicas[r].microbatch_tokens));
+        in_flight.push_back(std::to_string(plan.replicas[r].max_in_flight));
+        counts.push_back(std::to_string(count));
+    }
     const double filled = 100.0 * static_cast<double>(tokens + padding) / static_cast<double>(room);
+    const ReplicaPlan& replica = plan.replicas.front();
     std::string lora = cat("augmented matrix, up to ", replica.pad_columns, " columns");
     if (replica.pad_columns == 0) lora = cat("segments, ", replica.saved_columns, " columns");
-    return cat("microbatch  at most ", replica.microbatch_tokens, " tokens, ",
-               replica.max_in_flight, " in flight; LoRA by ", lora, "\nfirst round ",
-               round.microbatches.size(), " microbatches, ", tokens, " tokens, ",
+    return cat("microbatch  at most ", join(most, ", "), " tokens, ", join(in_flight, ", "),
+               " in flight; LoRA by ", lora, "\nfirst round ", join(counts, " + "),
+               " microbatches, ", tokens, " tokens, ",
                padding > 0 ? cat(padding, " of padding, ") : "", format_fixed(filled, 0),
                "% filled\n");
 }
@@ -171,7 +213,7 @@ std::string microbatch_summary(const Job& job, const Plan& plan,
 
 std::string describe(const Job& job, const Plan& plan, const PlanReport& report,
                      std::span<const DatasetInfo> datasets) {
-    return summary(plan) + lanes_summary(only_replica(plan).replica) +
+    return summary(plan) + replicas_summary(plan) + lanes_summary(plan) +
            microbatch_summary(job, plan, datasets) + trials_summary(report) +
            recompute_summary(job, plan) + fitting_summary(plan, report.fitting) +
            admission_summary(job, plan) + "\n" + stage_table(plan) + "\n" +

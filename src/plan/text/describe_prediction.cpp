@@ -1,5 +1,7 @@
 #include "plan/text/describe_prediction.h"
 
+#include <numeric>
+
 #include "base/text.h"
 #include "base/text_table.h"
 #include "config/job_words.h"
@@ -18,6 +20,25 @@ std::string idle_shares(const Prediction& prediction) {
     std::vector<std::string> stages;
     for (const double share : prediction.idle_share) stages.push_back(percent(share));
     return cat(text, "; by stage ", join(stages, ", "));
+}
+
+/// Of several replicas, what each gets to do in the rounds played, and how busy its stages are.
+std::string replica_shares(const Plan& plan, const Prediction& prediction) {
+    if (plan.replicas.size() == 1 || prediction.idle_share.empty()) return "";
+    const double all =
+        std::accumulate(prediction.replica_tokens.begin(), prediction.replica_tokens.end(), 0.0);
+    std::string text;
+    auto idle = prediction.idle_share.begin();
+    for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+        const auto stages = std::ssize(plan.replicas[r].stages);
+        const double idle_sum = std::accumulate(idle, idle + stages, 0.0);
+        idle += stages;
+        text += cat("replica ", r, r < 10 ? "   " : "  ",
+                    percent(static_cast<double>(prediction.replica_tokens[r]) / all),
+                    " of the tokens, busy ", percent(1.0 - idle_sum / static_cast<double>(stages)),
+                    "\n");
+    }
+    return text;
 }
 
 std::string how_far(const Prediction& prediction) {
@@ -55,6 +76,7 @@ std::string describe(const Plan& plan, const Prediction& prediction, double plan
                 " tokens in ", prediction.rounds, " rounds (", how_far(prediction),
                 "), without evaluation and checkpoints\n");
     text += cat("idle        ", idle_shares(prediction), "\n");
+    text += replica_shares(plan, prediction);
     const std::string fillings = to_text(prediction.fillings);
     if (!fillings.empty()) text += cat("packing     ", fillings, "\n");
     return text + cat("planned in  ", format_fixed(planning_seconds, 2), " s\n");

@@ -73,16 +73,23 @@ std::string pair_text(double first, double second) {
 }
 
 std::string costs_text(const CostModel& c) {
-    return cat(
-        "costs:  # seconds: fixed, per row, per square; step per parameter, message per byte",
-        "\n  {layer_forward: ", line_text(c.layer_forward),
-        ",\n  layer_backward: ", line_text(c.layer_backward),
-        ", first_layer_saving: ", format_exact(c.first_layer_saving),
-        ",\n  head: ", line_text(c.head),
-        ",\n  step: ", pair_text(c.step_fixed, c.step_per_parameter),
-        ", message: ", pair_text(c.message_fixed, c.message_per_byte),
-        ",\n  full_speed_ranks: ", format_exact(c.full_speed_ranks),
-        ", ranks_per_host: ", c.ranks_per_host, ",\n  source: ", in_quotes(c.source), "}\n");
+    return cat("{layer_forward: ", line_text(c.layer_forward),
+               ",\n  layer_backward: ", line_text(c.layer_backward),
+               ", first_layer_saving: ", format_exact(c.first_layer_saving),
+               ",\n  head: ", line_text(c.head),
+               ",\n  step: ", pair_text(c.step_fixed, c.step_per_parameter),
+               ", message: ", pair_text(c.message_fixed, c.message_per_byte),
+               ",\n  full_speed_ranks: ", format_exact(c.full_speed_ranks),
+               ", ranks_per_host: ", c.ranks_per_host, ",\n  source: ", in_quotes(c.source), "}\n");
+}
+
+std::string other_costs_text(const std::vector<DegreeCosts>& others) {
+    if (others.empty()) return "";
+    std::string text = "other_costs:  # of replicas with other numbers of lanes\n";
+    for (const DegreeCosts& other : others) {
+        text += cat("- tensor: ", other.tensor, "\n  costs:\n  ", costs_text(other.costs));
+    }
+    return text;
 }
 
 std::string span_text(const AdapterSpan& span) {
@@ -221,6 +228,14 @@ CostModel read_costs(const Map& map) {
     return costs;
 }
 
+DegreeCosts read_degree(const Map& map) {
+    DegreeCosts degree;
+    map.read("tensor", degree.tensor);
+    const YAML::Node costs = map.at("costs");
+    degree.costs = read_costs(Map(costs));
+    return degree;
+}
+
 WeightFormat read_format(const std::string& name) {
     const auto format = weight_format(name);
     if (!format) fail(cat("'", name, "' is not known here"));
@@ -277,6 +292,10 @@ Plan read_plan(const YAML::Node& root) {
     map.read("bytes_per_rank", plan.bytes_per_rank);
     const YAML::Node costs = map.at("costs");
     plan.costs = read_costs(Map(costs));
+    if (map.has("other_costs")) {
+        for (const auto& node : map.at("other_costs"))
+            plan.other_costs.push_back(read_degree(Map(node)));
+    }
     plan.replicas = read_replicas(root, plan.model);
     for (const auto& node : map.at("adapters")) plan.adapters.push_back(read_adapter(Map(node)));
     map.read("adapter_capacity", plan.adapter_capacity);
@@ -297,7 +316,9 @@ std::string to_text(const Plan& plan) {
                 "\nsample_bounds: {longest: ", plan.samples.longest,
                 ", shortest: ", plan.samples.shortest, ", per_round: ", plan.samples.per_round,
                 "}\nbytes_per_rank: ", plan.bytes_per_rank, "\n");
-    text += costs_text(plan.costs) + "replicas:\n";
+    text += cat(
+        "costs:  # seconds: fixed, per row, per square; step per parameter, message per byte\n  ",
+        costs_text(plan.costs), other_costs_text(plan.other_costs), "replicas:\n");
     for (const ReplicaPlan& replica : plan.replicas) text += replica_text(replica);
     text += "adapters:\n";
     for (const AdapterPlan& adapter : plan.adapters) {

@@ -15,6 +15,7 @@ namespace {
 using namespace plan_yaml;
 
 constexpr std::size_t line_width = 96;
+constexpr std::string_view between_windows = "---\n";
 
 // ---- writing
 
@@ -209,6 +210,31 @@ std::string to_text(const Window& window) {
 
 Window window_from_text(const std::string& text) {
     return plan_yaml::parse(text, read_window);
+}
+
+std::string to_text(const JointWindow& joint) {
+    if (joint.replicas.size() == 1) return to_text(joint.common());
+    std::string text = cat("reductions: ", numbers(joint.reductions), "\n");
+    for (const Window& window : joint.replicas) text += cat(between_windows, to_text(window));
+    return text;
+}
+
+JointWindow joint_window_from_text(const std::string& text) {
+    JointWindow joint;
+    std::size_t end = text.find(between_windows);
+    if (end == std::string::npos) {
+        joint.replicas.push_back(window_from_text(text));
+        return joint;
+    }
+    joint.reductions = plan_yaml::parse(text.substr(0, end), [](const YAML::Node& root) {
+        return parse_numbers<std::int32_t>(Map(root).at("reductions"));
+    });
+    while (end != std::string::npos) {
+        const std::size_t begin = end + between_windows.size();
+        end = text.find(between_windows, begin);
+        joint.replicas.push_back(window_from_text(text.substr(begin, end - begin)));
+    }
+    return joint;
 }
 
 }  // namespace loratrain

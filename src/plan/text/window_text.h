@@ -11,4 +11,9 @@ namespace loratrain {
 std::string to_text(const Window& window);
 Window window_from_text(const std::string& text);
 
+/// Of a joint window: that of its only replica's; of several, a line of the reductions, then
+/// theirs, each behind a line "---".
+std::string to_text(const JointWindow& joint);
+JointWindow joint_window_from_text(const std::string& text);
+
 }  // namespace loratrain

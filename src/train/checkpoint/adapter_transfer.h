@@ -7,8 +7,9 @@
 
 namespace loratrain {
 
-/// An adapter's tensors of one kind from all stages, whole, on the root in the order of the stages;
-/// empty elsewhere. Error when lanes of a stage that have the same part of a tensor differ in it.
+/// An adapter's tensors of one kind from all stages of the first replica, whole, on the root in the
+/// order of the stages; empty elsewhere. Error when ranks that have the same part of a tensor
+/// differ in it: lanes of a stage in its values, those of several replicas in its checksum.
 /// Collective over the world.
 std::vector<NamedTensor> gather_adapter(const MpiSession& mpi, const Job& job, const Plan& plan,
                                         AdapterBank& bank, AdapterId adapter,

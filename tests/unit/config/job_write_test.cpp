@@ -161,14 +161,18 @@ TEST_F(JobWrite, AnyDoubleComesBackExactly) {
 
 TEST_F(JobWrite, Deployments) {
     Job job = read(minimal_job);
-    job.parallel.deployment = {{4, 2, 1}, {1, 1, 3}};
-    EXPECT_NE(to_yaml(job).find("deployment: [{tp: 4, pp: 2, count: 1}, {tp: 1, pp: 1, count: 3}]"),
-              std::string::npos);
+    job.parallel.deployment = {{4, 2, 1, {}}, {1, 1, 3, 512}};
+    EXPECT_NE(to_yaml(job).find("deployment: [{tp: 4, pp: 2, count: 1, microbatch_tokens: auto}, "
+                                "{tp: 1, pp: 1, count: 3, microbatch_tokens: 512}]"),
+              std::string::npos)
+        << to_yaml(job);
     const Job same = again(job);
     ASSERT_EQ(same.parallel.deployment.size(), 2U);
     EXPECT_EQ(same.parallel.deployment[0].tensor, 4);
     EXPECT_EQ(same.parallel.deployment[0].stages, 2);
+    EXPECT_EQ(same.parallel.deployment[0].microbatch_tokens, std::nullopt);
     EXPECT_EQ(same.parallel.deployment[1].count, 3);
+    EXPECT_EQ(same.parallel.deployment[1].microbatch_tokens, 512);
 }
 
 TEST_F(JobWrite, RelativePathsAreWrittenAbsolute) {

@@ -25,11 +25,11 @@ TEST(MakespanCheck, OneStagePredictsTheSumOfItsWork) {
 
     MakespanCheck check(small.job, small.plan);
     EXPECT_FALSE(check.compared());
-    check.add(window, 5.0);  // alone, it counts
+    check.add({{window}, {}}, 5.0);  // alone, it counts
     EXPECT_DOUBLE_EQ(check.measured(), 5.0);
     EXPECT_EQ(check.text().find("trained"), std::string::npos) << check.text();
-    check.add(window, 2.0 * predicted);
-    check.add(window, 2.0 * predicted);
+    check.add({{window}, {}}, 2.0 * predicted);
+    check.add({{window}, {}}, 2.0 * predicted);
     EXPECT_DOUBLE_EQ(check.measured(), 4.0 * predicted);
     EXPECT_DOUBLE_EQ(check.predicted(), 2.0 * predicted);
     EXPECT_NE(check.text().find("(-50.0%) for 2 microbatches"), std::string::npos) << check.text();

@@ -26,7 +26,7 @@ class CheckWindow : public testing::Test {
     }
 
     std::string findings(const Window& window) const {
-        return join(check_window(job_, only_replica(plan_), window), "\n");
+        return join(check_window(job_, plan_, window), "\n");
     }
 
     /// Applies a change to a copy and expects a finding that has `words` in it.
@@ -275,13 +275,14 @@ TEST_F(CheckWindow, FindsBatchesOfThePast) {
     const Plan plan = test.plan();
     for (const ActionKind kind : {ActionKind::step, ActionKind::send_backward}) {
         ScheduleStream stream(test.job, plan, test.datasets, fresh(plan));
-        StreamChecker checker(test.job, only_replica(plan));
+        StreamChecker checker(test.job, plan);
         EXPECT_EQ(join(checker.check(stream.next(5, false)), "\n"), "");
-        Window second = stream.next(5, true);
+        JointWindow second = stream.next(5, true);
+        std::vector<Action>& actions = second.replicas[0].actions[1];
         const auto changed =
-            std::find_if(second.actions[1].begin(), second.actions[1].end(),
+            std::find_if(actions.begin(), actions.end(),
                          [&](const Action& action) { return action.kind == kind; });
-        ASSERT_NE(changed, second.actions[1].end());
+        ASSERT_NE(changed, actions.end());
         const bool step = kind == ActionKind::step;
         if (step) changed->batch = 0;
         if (!step) changed->carried.push_back(0);
@@ -445,9 +446,8 @@ TEST_F(CheckWindow, FindsWrongPeaks) {
     expect_found("the window says 7", [](Window& w) { w.peak_in_flight[1] = 7; });
     Plan tight = plan_;
     tight.replicas[0].max_in_flight = 2;
-    EXPECT_NE(
-        join(check_window(job_, only_replica(tight), valid_), "\n").find("there is no slot 2"),
-        std::string::npos);
+    EXPECT_NE(join(check_window(job_, tight, valid_), "\n").find("there is no slot 2"),
+              std::string::npos);
 }
 
 TEST_F(CheckWindow, FindsReferencesToNothing) {
@@ -470,7 +470,7 @@ TEST_F(CheckWindow, EvaluationHasNoBackward) {
 TEST_F(CheckWindow, ListsAtMostTwentyFindings) {
     Window broken = valid_;
     for (BatchPlan& batch : broken.batches) batch.tokens = batch.targets = -1;
-    EXPECT_EQ(check_window(job_, only_replica(plan_), broken).size(), 21U);
+    EXPECT_EQ(check_window(job_, plan_, broken).size(), 21U);
 }
 
 }  // namespace loratrain::plan_test

@@ -24,7 +24,7 @@ Kept most_kept(const Case& test, const Plan& plan, std::int32_t rounds, std::int
     std::vector<UnderWay> stages(only_replica(plan).replica.stages.size());
     Kept most;
     while (stream.round() < rounds) {
-        const Window window = stream.next(per_window, false);
+        const Window window = stream.next(per_window, false).common();
         std::size_t by_stages = 0;
         for (std::size_t s = 0; s < stages.size(); ++s) {
             stages[s].append(window);

@@ -288,24 +288,25 @@ TEST(MakePlan, RefusesDeploymentsThatCannotBe) {
     };
     EXPECT_EQ(problems({{2, 1, 1}}),
               "tune.yaml: parallel.deployment: takes 2 ranks, but 4 were started (start 2 ranks "
-              "(mpirun -np 2), or deploy for 4)");
+              "(mpirun -np 2), or add {tp: 1, pp: 1, count: 2})");
     EXPECT_EQ(problems({{3, 1, 1}}),
               "tune.yaml: parallel.deployment[0].tp: 3 does not divide 4 heads (use 1, 2 or 4)\n"
               "tune.yaml: parallel.deployment: takes 3 ranks, but 4 were started (start 3 ranks "
-              "(mpirun -np 3), or deploy for 4)");
+              "(mpirun -np 3), or add {tp: 1, pp: 1, count: 1})");
     EXPECT_TRUE(has(problems({{1, 9, 1}}),
                     "tune.yaml: parallel.deployment[0].pp: 9 stages, but the model has 4 layers "
                     "(use at most 4)"));
     for (const std::vector<ReplicaJob>& several :
          {std::vector<ReplicaJob>{{1, 2, 2}}, {{2, 1, 1}, {1, 2, 1}}}) {
-        EXPECT_EQ(problems(several),
-                  "tune.yaml: parallel.deployment: 2 replicas, but this version trains on one "
-                  "(give one entry, with count 1)");
+        EXPECT_EQ(problems(several), "");
     }
-    EXPECT_TRUE(has(problems({{2147483647, 2147483647, 2147483647}}), "2147483647 replicas"));
+    EXPECT_TRUE(has(problems({{2147483647, 2147483647, 2147483647}}), "takes 1000000000 ranks"));
     test.cluster.backend = BackendKind::cuda;
     EXPECT_EQ(problems({{2, 2, 1}}), "");
     EXPECT_EQ(problems({{1, 4, 1}}), "");
+    EXPECT_EQ(problems({{1, 2, 2}}),
+              "tune.yaml: parallel.deployment: 2 replicas, but on GPUs there is one so far (give "
+              "one entry, with count 1, or run.backend: cpu)");
 }
 
 TEST(MakePlan, RefusesRanksLargerThanAMatrix) {

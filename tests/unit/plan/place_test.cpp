@@ -49,6 +49,19 @@ TEST(Place, LanesNeighbourThoseOfTheNextStage) {
     EXPECT_TRUE(neighbours_in(Plan{}).empty());
 }
 
+/// Of 13 ranks: lanes 0-3, 4-7 and 8-9 belong together.
+TEST(Place, TellsStagesThatAreOnSeveralHosts) {
+    const Plan plan = deployment();
+    std::vector<std::string> hosts(13, "a");
+    EXPECT_TRUE(stages_over_hosts(plan, hosts).empty());
+    std::fill(hosts.begin() + 8, hosts.end(), "b");
+    EXPECT_TRUE(stages_over_hosts(plan, hosts).empty());
+    std::fill(hosts.begin() + 6, hosts.begin() + 9, "c");
+    EXPECT_EQ(stages_over_hosts(plan, hosts),
+              (std::vector<std::string>{"ranks 4-7 (replica 0, stage 1) are on hosts a and c",
+                                        "ranks 8-9 (replica 1, stage 0) are on hosts b and c"}));
+}
+
 TEST(Place, RefusesARankWithoutOne) {
     EXPECT_THROW(place_of(deployment(), 13), Error);
     EXPECT_THROW(place_of(deployment(), -1), Error);

@@ -39,12 +39,13 @@ std::vector<std::string> train(const Case& test, const Plan& plan, const Cuts& c
     Progress progress = fresh(plan);
     for (bool more = true; more;) {
         ScheduleStream stream(test.job, plan, test.datasets, progress);
-        StreamChecker checker(test.job, only_replica(plan));
+        StreamChecker checker(test.job, plan);
         for (int i = 1; i <= cuts.windows; ++i) {
-            const Window window = stream.next(cuts.rounds, i == cuts.windows);
+            const JointWindow joint = stream.next(cuts.rounds, i == cuts.windows);
+            const Window& window = joint.common();
             more = window.rounds > 0;
-            EXPECT_EQ(join(checker.check(window), "\n"), "");
-            EXPECT_EQ(to_text(window_from_text(to_text(window))), to_text(window));
+            EXPECT_EQ(join(checker.check(joint), "\n"), "");
+            EXPECT_EQ(to_text(joint_window_from_text(to_text(joint))), to_text(joint));
             for (const Microbatch& microbatch : window.microbatches) {
                 all.push_back(words(microbatch));
             }
@@ -165,7 +166,7 @@ TEST_P(RandomJobs, StoppedAdaptersAreLeftOut) {
     progress.stopped[0] = true;
     const Window window = plan_window(test_.job, plan_, test_.datasets, progress, 5);
     for (const BatchPlan& batch : window.batches) EXPECT_NE(number(batch.adapter), 0);
-    EXPECT_EQ(join(check_window(test_.job, only_replica(plan_), window), "\n"), "");
+    EXPECT_EQ(join(check_window(test_.job, plan_, window), "\n"), "");
 }
 
 TEST_P(RandomJobs, EvaluationWindowsHoldEveryEvalSample) {
@@ -176,7 +177,7 @@ TEST_P(RandomJobs, EvaluationWindowsHoldEveryEvalSample) {
         expected += test_.datasets[index(test_.job.adapters[a].dataset)].eval.size();
     }
     const Window window = plan_eval_window(test_.job, plan_, test_.datasets, adapters);
-    EXPECT_EQ(join(check_window(test_.job, only_replica(plan_), window), "\n"), "");
+    EXPECT_EQ(join(check_window(test_.job, plan_, window), "\n"), "");
     std::size_t samples = 0;
     for (const Microbatch& microbatch : window.microbatches) {
         samples += static_cast<std::size_t>(microbatch.samples());

@@ -293,7 +293,7 @@ TEST(Simulator, AnEmptyWindowTakesNoTime) {
     const Case test = pipeline_case(1, 2, 1);
     const Plan plan = test.plan();
     Simulator simulator(test.job, only_replica(plan), unit_costs());
-    simulator.add({});
+    simulator.add(Window{});
     EXPECT_EQ(simulator.timeline().makespan(), 0.0);
     EXPECT_EQ(simulator.timeline().idle_share(), 0.0);
     EXPECT_EQ(simulator.timeline().tokens_per_second(), 0.0);
@@ -322,8 +322,9 @@ TEST(Simulator, WaitsForTheNextWindow) {
     const Window whole = plan_window(test.job, plan, test.datasets, fresh(plan), 1);
     Window early;
     early.microbatches = whole.microbatches;
-    early.actions = {{}, actions({{ActionKind::recv_forward, 1}, {ActionKind::forward, 1}})};
-    Window late = early;
+    early.actions = {{}, actions({{ActionKind::recv_forward, 0}, {ActionKind::forward, 0}})};
+    Window late;
+    late.begins = false;
     late.actions = {actions({{ActionKind::forward, 0}, {ActionKind::send_forward, 0}}), {}};
     Simulator simulator(test.job, only_replica(plan), unit_costs());
     simulator.add(early);

@@ -101,7 +101,7 @@ TEST(PlanTrace, NamesWhatAStageDid) {
     timeline.stages = {{{ActionKind::forward, 0, -1, 0.0, 1.0},
                         {ActionKind::backward, 0, -1, 1.0, 3.0},
                         {ActionKind::step, -1, 0, 3.0, 4.0}}};
-    const std::vector<TraceSpan> spans = trace_of(job, only_replica(plan), timeline);
+    const std::vector<TraceSpan> spans = trace_of(job, plan, timeline);
     ASSERT_EQ(spans.size(), 3U);
     EXPECT_EQ(spans[0].rank, 3);
     EXPECT_EQ(spans[0].name, "forward 0");

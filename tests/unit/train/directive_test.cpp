@@ -26,7 +26,7 @@ std::string failure_of(const std::string& text) {
     return "";
 }
 
-Window some_window() {
+JointWindow some_window() {
     Window window;
     window.first_round = 7;
     window.rounds = 2;
@@ -37,7 +37,7 @@ Window some_window() {
     window.microbatches.back().columns.first = {0};
     window.peak_in_flight = {1, 2};
     window.actions.resize(2);
-    return window;
+    return {{window}, {}};
 }
 
 TEST(Directive, WindowsTravel) {

@@ -1,0 +1,94 @@
+#include "adapter/grad_units.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "adapter/adapter_layout.h"
+#include "base/error.h"
+
+namespace loratrain {
+
+namespace {
+
+/// What a rank has of a tensor.
+struct Piece {
+    std::int32_t rank = 0;
+    PlacedTensor tensor;
+};
+
+using TensorKey = std::tuple<std::int32_t, Linear, std::size_t>;
+using Pieces = std::map<TensorKey, std::vector<Piece>>;
+
+Pieces pieces_of(const AdapterJob& adapter, AdapterId id, const Plan& plan) {
+    Pieces pieces;
+    for (const ReplicaPlan& replica : plan.replicas) {
+        for (const StagePlan& stage : replica.stages) {
+            for (std::int32_t lane = 0; lane < replica.tensor; ++lane) {
+                const AdapterLayout layout(adapter, plan.model, layers_of(stage, id),
+                                           {lane, replica.tensor});
+                for (const PlacedTensor& tensor : layout.tensors(StatePart::gradients)) {
+                    pieces[{tensor.layer, tensor.linear, tensor.of_form}].push_back(
+                        {stage.rank + lane, tensor});
+                }
+            }
+        }
+    }
+    return pieces;
+}
+
+/// The axis along which some cut the tensor; all of it as one block where none does.
+TensorCut axis_of(const std::vector<Piece>& pieces) {
+    for (const Piece& piece : pieces) {
+        if (!piece.tensor.cut.is_whole()) return piece.tensor.cut;
+    }
+    return pieces.front().tensor.cut;
+}
+
+/// What a piece has along the axis.
+Slice along(const TensorCut& axis, const Piece& piece) {
+    const TensorCut& cut = piece.tensor.cut;
+    if (cut.is_whole()) return {0, axis.extent};
+    LORATRAIN_CHECK(cut.outer == axis.outer && cut.extent == axis.extent && cut.inner == axis.inner,
+                    "ranks cut a tensor along two axes");
+    return cut.own;
+}
+
+void add_units(const std::string& name, const std::vector<Piece>& pieces,
+               std::vector<GradUnit>& units) {
+    const TensorCut axis = axis_of(pieces);
+    std::set<std::int64_t> ends;
+    for (const Piece& piece : pieces) {
+        const Slice own = along(axis, piece);
+        ends.insert({own.first, own.first + own.count});
+    }
+    for (auto end = ends.begin(); std::next(end) != ends.end(); ++end) {
+        const Slice slice{*end, *std::next(end) - *end};
+        GradUnit unit{name, axis.outer * slice.count * axis.inner, {}, 0};
+        for (const Piece& piece : pieces) {
+            const Slice own = along(axis, piece);
+            if (slice.first < own.first || slice.first >= own.first + own.count) continue;
+            unit.holders.push_back(
+                {piece.rank,
+                 piece.tensor.range.first,
+                 {axis.outer, own.count, axis.inner, {slice.first - own.first, slice.count}}});
+        }
+        std::sort(unit.holders.begin(), unit.holders.end(),
+                  [](const auto& a, const auto& b) { return a.rank < b.rank; });
+        unit.owner = unit.holders[units.size() % unit.holders.size()].rank;
+        units.push_back(std::move(unit));
+    }
+}
+
+}  // namespace
+
+std::vector<GradUnit> grad_units(const AdapterJob& adapter, AdapterId id, const Plan& plan) {
+    std::vector<GradUnit> units;
+    for (const auto& [key, pieces] : pieces_of(adapter, id, plan)) {
+        add_units(named_tensor(adapter, pieces.front().tensor).name, pieces, units);
+    }
+    return units;
+}
+
+}  // namespace loratrain

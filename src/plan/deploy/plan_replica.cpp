@@ -1,0 +1,67 @@
+#include "plan/deploy/plan_replica.h"
+
+#include <algorithm>
+
+#include "plan/memory/fit_memory.h"
+#include "plan/replica_view.h"
+
+namespace loratrain {
+
+ReplicaPlanner::ReplicaPlanner(const ReplicaTask& task)
+    : task_(task), job_(task.job), constants_(task.constants), work_(task.work) {
+    constants_.costs = task.costs.best_known;
+    if (task.shape.microbatch_tokens) {
+        job_.parallel.microbatch_tokens = task.shape.microbatch_tokens;
+    }
+    if (task.one_of_several) limit_samples();
+    deployment_ = choose_deployment(inputs());
+    if (!task.one_of_several || job_.parallel.microbatch_tokens) return;
+    const std::int64_t most = most_that_fits();
+    if (most == 0 || most >= work_.longest_sample) return;
+    job_.parallel.microbatch_tokens = most;
+    limit_samples();
+    deployment_ = choose_deployment(inputs());
+}
+
+DeploymentInputs ReplicaPlanner::inputs() const {
+    const std::span<const DatasetInfo> datasets =
+        shortened_.empty() ? task_.datasets : std::span<const DatasetInfo>(shortened_);
+    return {
+        job_,         constants_,         datasets,           work_,           task_.costs.built_in,
+        task_.former, task_.shape.tensor, task_.shape.stages, task_.width.pad, task_.width.saved};
+}
+
+/// To what a microbatch of the given size holds.
+void ReplicaPlanner::limit_samples() {
+    const auto& limit = job_.parallel.microbatch_tokens;
+    if (!limit || *limit >= work_.longest_sample) return;
+    work_.longest_sample = *limit;
+    shortened_.assign(task_.datasets.begin(), task_.datasets.end());
+    for (DatasetInfo& dataset : shortened_) {
+        for (SampleInfo& sample : dataset.train) {
+            sample.tokens =
+                static_cast<std::int32_t>(std::min<std::int64_t>(sample.tokens, *limit));
+            sample.targets = std::min(sample.targets, sample.tokens);
+        }
+    }
+}
+
+/// Tokens of the largest microbatch where the one that was chosen does not fit; 0 = it does, or
+/// none.
+std::int64_t ReplicaPlanner::most_that_fits() const {
+    const Plan plan = plan_with(constants_, candidate());
+    const ReplicaView view = only_replica(plan);
+    const ReplicaPlan& replica = view.replica;
+    if (fits_memory(job_, view, replica.microbatch_tokens, replica.recompute)) return 0;
+    const FittingTokens fitting = fitting_tokens(job_, view, 1);
+    return std::max(may_use(job_, Recompute::none) ? fitting.none : 0,
+                    may_use(job_, Recompute::layer) ? fitting.layer : 0);
+}
+
+LayerSplit ReplicaPlanner::split() const {
+    return [this](std::int32_t stages, Recompute recompute) {
+        return layer_split(inputs())(stages, recompute);
+    };
+}
+
+}  // namespace loratrain

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "plan/deploy/choose_deployment.h"
+
+namespace loratrain {
+
+/// LoRA columns of every replica (make_plan.h).
+struct LoraWidth {
+    std::int32_t pad = 0;
+    std::int32_t saved = 0;
+};
+
+/// Costs of a lane: those that sizes are chosen by, and those that may be measured.
+struct LaneCosts {
+    CostModel built_in;
+    CostModel best_known;
+};
+
+/// What a replica is planned from; references outlive its planner.
+struct ReplicaTask {
+    const Job& job;
+    const Plan& constants;  ///< without costs
+    std::span<const DatasetInfo> datasets;
+    const Workload& work;
+    LaneCosts costs;
+    LoraWidth width;
+    const ReplicaPlan* former;  ///< whose sizes it has, or null
+    ReplicaJob shape;           ///< of one
+    bool one_of_several;
+};
+
+/// Plans one replica by the rules of choose_deployment.h. One of several need not take the longest
+/// samples: where its microbatches are given shorter, or no longer ones fit, it is planned for
+/// those that it takes.
+class ReplicaPlanner {
+  public:
+    explicit ReplicaPlanner(const ReplicaTask& task);
+    ReplicaPlanner(const ReplicaPlanner&) = delete;
+    ReplicaPlanner& operator=(const ReplicaPlanner&) = delete;
+
+    const Candidate& candidate() const { return deployment_.chosen; }
+    const std::vector<LayoutTrial>& trials() const { return deployment_.trials; }
+    const CostModel& costs() const { return constants_.costs; }
+    std::int64_t longest_sample() const { return work_.longest_sample; }
+    LayerSplit split() const;
+
+  private:
+    DeploymentInputs inputs() const;
+    void limit_samples();
+    std::int64_t most_that_fits() const;
+
+    ReplicaTask task_;
+    Job job_;
+    Plan constants_;
+    Workload work_;
+    std::vector<DatasetInfo> shortened_;  ///< where samples are too long for it
+    Deployment deployment_;
+};
+
+}  // namespace loratrain

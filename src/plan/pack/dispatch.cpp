@@ -1,0 +1,165 @@
+#include "plan/pack/dispatch.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+#include "plan/pack/length_buckets.h"
+
+namespace loratrain {
+
+namespace {
+
+/// A group of samples of a round.
+struct Group {
+    std::size_t batch = 0;  ///< in the round
+    std::size_t first = 0;  ///< of its samples
+    std::int64_t tokens = 0;
+    /// Groups of a bucket are about as long, and the same replicas can take them.
+    std::pair<std::size_t, std::int32_t> bucket;
+};
+
+std::int64_t tokens_in(std::span<const SampleRef> samples) {
+    return std::accumulate(samples.begin(), samples.end(), std::int64_t{0},
+                           [](std::int64_t sum, const SampleRef& s) { return sum + s.tokens; });
+}
+
+double slowest(const PackRules& replica, const MicrobatchLoad& load) {
+    return slowest_seconds(replica.costs, replica.stages, load, replica.recompute);
+}
+
+class Dispatch {
+  public:
+    Dispatch(std::span<const PackRules> replicas, const Round& round)
+        : replicas_(replicas), round_(round), owners_(round.size()) {
+        for (const PackRules& replica : replicas) ends_.push_back(filling_seconds(replica));
+        for (std::size_t b = 0; b < round.size(); ++b) add_groups(b);
+        put_in_buckets();
+    }
+
+    std::vector<Round> run() {
+        std::stable_sort(groups_.begin(), groups_.end(),
+                         [](const Group& a, const Group& b) { return a.tokens > b.tokens; });
+        std::map<std::pair<std::size_t, std::int32_t>, std::vector<std::size_t>> counts;
+        for (const Group& group : groups_) {
+            auto& of_bucket = counts[group.bucket];
+            of_bucket.resize(replicas_.size());
+            ++of_bucket[take(group)];
+        }
+        deal(counts);
+        return parts();
+    }
+
+  private:
+    using Counts = std::map<std::pair<std::size_t, std::int32_t>, std::vector<std::size_t>>;
+
+    std::span<const SampleRef> samples_of(const Group& group) const {
+        const PendingBatch& batch = round_[group.batch];
+        return std::span(batch.samples)
+            .subspan(group.first, static_cast<std::size_t>(batch.group_samples));
+    }
+
+    void add_groups(std::size_t b) {
+        const PendingBatch& batch = round_[b];
+        const auto size = static_cast<std::size_t>(batch.group_samples);
+        owners_[b].resize(batch.samples.size());
+        for (std::size_t first = 0; first < batch.samples.size(); first += size) {
+            groups_.push_back({b, first, 0, {}});
+            groups_.back().tokens = tokens_in(samples_of(groups_.back()));
+        }
+    }
+
+    void put_in_buckets() {
+        std::vector<std::int32_t> lengths;
+        for (const Group& group : groups_) {
+            lengths.push_back(static_cast<std::int32_t>(group.tokens));
+        }
+        const std::vector<std::int32_t> bounds = length_buckets(lengths, default_buckets);
+        for (Group& group : groups_) {
+            const auto capable = std::count_if(
+                replicas_.begin(), replicas_.end(),
+                [&](const PackRules& replica) { return replica.capacity >= group.tokens; });
+            LORATRAIN_CHECK(capable > 0, "no replica takes ", group.tokens, " tokens");
+            group.bucket = {static_cast<std::size_t>(capable),
+                            padded_length(bounds, static_cast<std::int32_t>(group.tokens))};
+        }
+    }
+
+    /// The replica that ends first with it.
+    std::size_t take(const Group& group) {
+        std::size_t best = replicas_.size();
+        double best_end = 0.0;
+        for (std::size_t r = 0; r < replicas_.size(); ++r) {
+            if (replicas_[r].capacity < group.tokens) continue;
+            const double end = ends_[r] + dispatch_seconds(replicas_[r], samples_of(group));
+            if (best < replicas_.size() && end >= best_end) continue;
+            best = r;
+            best_end = end;
+        }
+        ends_[best] = best_end;
+        return best;
+    }
+
+    void deal(Counts& counts) {
+        std::sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) {
+            return std::pair(a.batch, a.first) < std::pair(b.batch, b.first);
+        });
+        for (const Group& group : groups_) {
+            std::vector<std::size_t>& left = counts.at(group.bucket);
+            const auto owner =
+                std::find_if(left.begin(), left.end(), [](std::size_t n) { return n > 0; });
+            --*owner;
+            owners_[group.batch][group.first] = static_cast<std::size_t>(owner - left.begin());
+        }
+    }
+
+    std::vector<Round> parts() const {
+        std::vector<Round> parts(replicas_.size());
+        for (std::size_t b = 0; b < round_.size(); ++b) {
+            std::vector<PendingBatch> of_replica(
+                replicas_.size(), {round_[b].adapter, round_[b].step, {}, round_[b].group_samples});
+            const auto size = static_cast<std::size_t>(round_[b].group_samples);
+            for (std::size_t i = 0; i < round_[b].samples.size(); ++i) {
+                const std::size_t owner = owners_[b][i - i % size];
+                of_replica[owner].samples.push_back(round_[b].samples[i]);
+            }
+            for (std::size_t r = 0; r < parts.size(); ++r) {
+                if (!of_replica[r].samples.empty()) parts[r].push_back(std::move(of_replica[r]));
+            }
+        }
+        return parts;
+    }
+
+    std::span<const PackRules> replicas_;
+    const Round& round_;
+    std::vector<Group> groups_;
+    std::vector<double> ends_;                      ///< of the replicas
+    std::vector<std::vector<std::size_t>> owners_;  ///< per batch and sample, where groups begin
+};
+
+}  // namespace
+
+std::vector<Round> dispatch(std::span<const PackRules> replicas, const Round& round) {
+    return Dispatch(replicas, round).run();
+}
+
+double dispatch_seconds(const PackRules& replica, std::span<const SampleRef> samples) {
+    MicrobatchLoad load;
+    for (const SampleRef& sample : samples) {
+        const auto tokens = static_cast<double>(sample.tokens);
+        load += {sample.tokens, tokens * tokens, sample.targets};
+    }
+    const double fixed = slowest(replica, {});
+    const double share = static_cast<double>(load.tokens) / static_cast<double>(replica.capacity);
+    return slowest(replica, load) - fixed + share * fixed;
+}
+
+double filling_seconds(const PackRules& replica) {
+    MicrobatchLoad full;
+    full.tokens = full.targets = replica.capacity;
+    return static_cast<double>(replica.stages.size() - 1) * slowest(replica, full);
+}
+
+}  // namespace loratrain

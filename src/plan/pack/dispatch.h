@@ -1,0 +1,29 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "plan/pack/pack_block.h"
+
+namespace loratrain {
+
+/// Which replica computes which samples of a round: per replica, in the order of `replicas`, the
+/// batches that it has samples of, adapters ascending and samples in batch order. Every group of
+/// samples goes whole to one replica whose `capacity` holds it; Error where none does. Depends on
+/// the arguments alone.
+///
+/// Length-based, greedily (LobRA section 4.3, LPT): groups of samples, the longest first, each to
+/// the replica that would end first with it, where a replica ends after the filling of its pipeline
+/// and its samples' time on its slowest stage (dispatch_seconds). That settles how many groups of
+/// each length bucket a replica gets; a bucket is then dealt adapter by adapter, so that few
+/// replicas have samples of a batch.
+std::vector<Round> dispatch(std::span<const PackRules> replicas, const Round& round);
+
+/// What one microbatch after another of these samples takes on the slowest stage of a replica: the
+/// fixed costs of a microbatch count by the share of `capacity` that they take.
+double dispatch_seconds(const PackRules& replica, std::span<const SampleRef> samples);
+
+/// Before the last stage of a pipeline has its first full microbatch.
+double filling_seconds(const PackRules& replica);
+
+}  // namespace loratrain

@@ -1,0 +1,190 @@
+"""Several replicas train every adapter together as one pipeline does."""
+
+import json
+import os
+import random
+import re
+import signal
+import sys
+import time
+import unittest
+
+import test_golden
+import test_invariance
+import test_resume
+import test_tensor_parallel
+from harness import (STOPPED, EachFamily, JobTest, adapter_weights, children, frobenius, run, send,
+                     start, step_metrics)
+
+FULL = os.environ.get("LORATRAIN_FULL_TESTS") == "1"
+LIMIT = 1e-6
+WEIGHTS = 5e-5
+EQUAL = [{"count": 2}]
+UNLIKE = [{"pp": 2}, {"microbatch_tokens": 26}]
+LANES = [{"tp": 2}, {"microbatch_tokens": 26}]
+MANY = [{"tp": 2}, {"count": 2, "microbatch_tokens": 26}]
+GOLDEN = {"llama": [UNLIKE], "qwen2": [EQUAL], "qwen3": [LANES], "mistral": [EQUAL]}
+NAMES = {"equal": EQUAL, "unlike": UNLIKE, "lanes": LANES, "many": MANY}
+
+
+def ranks_of(deployment):
+    return sum(entry.get("tp", 1) * entry.get("pp", 1) * entry.get("count", 1)
+               for entry in deployment)
+
+
+def name_of(deployment):
+    return next(name for name, known in NAMES.items() if known == deployment)
+
+
+class Golden(EachFamily, JobTest):
+    def check_family(self, family):
+        worst = dict.fromkeys(test_golden.LIMITS, 0.0)
+        for deployment in NAMES.values() if FULL else GOLDEN[family]:
+            for tokens in (64, 4096):
+                with self.subTest(family=family, deployment=deployment, tokens=tokens):
+                    run_dir = f"run-{name_of(deployment)}-{tokens}"
+                    job = self.golden_job(family, run_dir, tokens)
+                    job["parallel"]["deployment"] = deployment
+                    process = self.succeed(run([self.write_job(job)], ranks_of(deployment)))
+                    self.assertIn("replica 1   tp 1", process.stdout)
+                    errors = self.check_golden(family, run_dir, test_golden.LIMITS)
+                    worst = {key: max(worst[key], error) for key, error in errors.items()}
+        self.tell_worst(f"{family} on replicas", worst)
+
+
+class Layout(test_invariance.InvarianceTest):
+    """Adapters with dropout on replicas and on one rank."""
+
+    def train_on(self, run_dir, deployment, tokens=64, adapters=test_invariance.MIXED, code=0,
+                 **more):
+        parallel = {"deployment": deployment, **more.pop("parallel", {})}
+        return self.train(run_dir, adapters, ranks_of(deployment), tokens, code,
+                          parallel=parallel, **more)
+
+    def test_deployments(self):
+        more = self.with_evaluation()
+        self.train("first", test_invariance.MIXED, **more)
+        worst = 0.0
+        for name, deployment in NAMES.items():
+            if name == "many" and not FULL:
+                continue
+            self.train_on(name, deployment, **more)
+            worst = max(worst, self.compare(name, "first", test_invariance.MIXED))
+            self.compare_evaluations(name, "first", test_invariance.MIXED)
+        self.report("one rank and replicas", worst)
+
+    def test_batches_of_one_sample(self):
+        """A replica has no samples of most batches."""
+        ones = {name: {**{key: value for key, value in keys.items() if key != "num_train_epochs"},
+                       "global_batch_size": 1, "max_steps": 6}
+                for name, keys in test_invariance.MIXED.items()}
+        self.train("first", ones)
+        self.train_on("run", UNLIKE, adapters=ones)
+        self.report("batches of one sample", self.compare("run", "first", ones))
+
+    def test_two_runs_have_the_same_bits(self):
+        for run_dir in ("first", "again"):
+            self.train_on(run_dir, UNLIKE, logging={"trace": True})
+        self.assert_same_bits("again", "first", test_invariance.MIXED)
+        trace = (self.dir / "first" / "trace.json").read_text()
+        self.assertIn('"reduce one 1"', trace)
+
+    def test_an_adapter_that_blows_up(self):
+        """Every rank sees the same norm: it skips the same steps."""
+        good = {name: {**test_invariance.MIXED[name], "max_steps": 12} for name in ("one", "two")}
+        bad = {"r": 4, "learning_rate": 1e30, "warmup_steps": 0, "max_steps": 12}
+        self.train_on("good", UNLIKE, adapters={**good, "bad": {**bad, "learning_rate": 1e-3}})
+        process = self.train_on("run", UNLIKE, adapters={**good, "bad": bad}, code=3)
+        self.assert_same_bits("run", "good", good)
+        self.assertIn("bad FAILED", process.stdout + process.stderr)
+
+
+class Resume(test_resume.ResumeTest):
+    def on(self, job, deployment, *arguments):
+        keys = ["--set", f"parallel.deployment={deployment or 'auto'}".replace("'", "")]
+        return run([job, *keys, *arguments], ranks_of(deployment) if deployment else 1)
+
+    def test_in_the_same_deployment_to_the_bit(self):
+        self.succeed(self.on(self.job("whole"), UNLIKE))
+        job = self.job("run")
+        self.succeed(self.on(job, UNLIKE, "--stop-after", "6"), STOPPED)
+        self.succeed(self.on(job, UNLIKE))
+        self.assert_same_run(self.dir / "run", self.dir / "whole")
+
+    def test_in_other_deployments(self):
+        self.succeed(self.on(self.job("whole"), None))
+        job = self.job("run")
+        self.succeed(self.on(job, LANES, "--stop-after", "4"), STOPPED)
+        self.succeed(self.on(job, EQUAL, "--stop-after", "4"), STOPPED)
+        self.succeed(self.on(job, None))
+        self.compare_losses("run", "whole", test_resume.ADAPTERS, LIMIT)
+        for name in test_resume.ADAPTERS:
+            steps = [line["step"] for line in step_metrics(self.dir / "run", name)]
+            self.assertEqual(steps, list(range(1, len(steps) + 1)))
+            got, want = (adapter_weights(self.dir / d, name) for d in ("run", "whole"))
+            for tensor, values in want.items():
+                self.assertLessEqual(frobenius(got[tensor], values), WEIGHTS, (name, tensor))
+
+    def long_job(self, run_dir):
+        path = self.job(run_dir)
+        job = json.loads(path.read_text())
+        for adapter in job["adapters"]:
+            adapter.pop("num_train_epochs", None)
+            adapter["max_steps"] = 1000
+        return self.write_job(job, f"{run_dir}.yaml")
+
+    @unittest.skipUnless(FULL, "LORATRAIN_FULL_TESTS=1 runs it")
+    def test_killed_again_and_again(self):
+        """Any rank, at any time: the run ends with the bits of one that nothing disturbed."""
+        self.succeed(self.on(self.long_job("whole"), UNLIKE))
+        job = self.long_job("run")
+        draw = random.Random(5)
+        arguments = [job, "--set", f"parallel.deployment={UNLIKE}".replace("'", "")]
+        kills = 0
+        while kills < 20:
+            process = start(arguments, ranks_of(UNLIKE))
+            time.sleep(draw.uniform(0.2, 1.6))
+            victims = children(process.pid)
+            if len(victims) == ranks_of(UNLIKE) and process.poll() is None:
+                send([draw.choice(victims)], signal.SIGKILL)
+                kills += 1
+            process.communicate(timeout=120)
+            if process.returncode == 0:
+                break
+        self.succeed(self.on(job, UNLIKE))
+        self.assert_same_run(self.dir / "run", self.dir / "whole")
+        print(f"{kills} kills of a rank of two unlike replicas", file=sys.stderr)
+
+
+class Orders(test_tensor_parallel.Orders):
+    deployment = UNLIKE
+    ranks = 3
+
+
+class DryRun(JobTest):
+    def test_a_line_for_each_replica(self):
+        job = self.tiny_job("run", {"one": {"max_steps": 4}, "two": {"max_steps": 4}})
+        job["parallel"]["deployment"] = LANES
+        process = self.succeed(run([self.write_job(job), "--dry-run", "--ranks", "3"]))
+        self.assertRegex(process.stdout,
+                         r"replica 0   tp 2, pp 1 on ranks 0-1, samples up to 64 tokens")
+        self.assertRegex(process.stdout,
+                         r"replica 1   tp 1, pp 1 on rank 2, samples up to 26 tokens")
+        shares = [float(share) for share in
+                  re.findall(r"replica \d   ([\d.]+)% of the tokens, busy [\d.]+%", process.stdout)]
+        self.assertEqual(len(shares), 2)
+        self.assertAlmostEqual(sum(shares), 100, delta=0.2)
+
+
+class BadInput(test_tensor_parallel.BadInput):
+    def test_deployments(self):
+        self.refused([{"pp": 2}, {"tp": 3}], 2, "parallel.deployment[1].tp: 3 does not divide",
+                     "takes 5 ranks, but 2 were started")
+        self.refused([{"microbatch_tokens": 20}, {"microbatch_tokens": 8}], 3,
+                     "takes 2 ranks, but 3 were started", "add {tp: 1, pp: 1, count: 1}",
+                     "more tokens than the largest replica takes, 20; the longest is",
+                     "give a replica of parallel.deployment microbatch_tokens: 29 or more lanes")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,197 @@
+#include "plan/pack/dispatch.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "plan/cost/cost_model.h"
+#include "unit/plan/plan_fixtures.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+/// A replica of the same layers on so many lanes and stages.
+PackRules replica_of(std::int32_t tensor, std::int32_t stages, std::int64_t capacity) {
+    ModelSpec model = cheap_head_model(4);
+    model.vocab_size = 64;
+    PackRules rules;
+    rules.capacity = capacity;
+    rules.costs = built_in_costs(model, DType::f32, "cpu", tensor);
+    for (std::int32_t s = 0; s < stages; ++s) {
+        StagePlan stage;
+        stage.layer_count = 4 / stages;
+        stage.has_embedding = s == 0;
+        stage.has_head = s + 1 == stages;
+        rules.stages.push_back(stage);
+    }
+    return rules;
+}
+
+Round round_of(const std::vector<std::vector<std::int32_t>>& lengths, std::int32_t group = 1) {
+    Round round;
+    for (std::size_t a = 0; a < lengths.size(); ++a) {
+        PendingBatch batch{static_cast<AdapterId>(a), 3, {}, group};
+        for (const std::int32_t tokens : lengths[a]) {
+            const auto index = static_cast<std::int32_t>(batch.samples.size());
+            batch.samples.push_back({index, tokens, tokens - 1});
+        }
+        round.push_back(batch);
+    }
+    return round;
+}
+
+Round random_round(Draw& draw, int adapters, int samples, int longest) {
+    std::vector<std::vector<std::int32_t>> lengths(static_cast<std::size_t>(adapters));
+    for (int i = 0; i < samples; ++i) {
+        const int most = draw.one_in(3) ? longest : longest / 4;
+        lengths[static_cast<std::size_t>(draw.between(0, adapters - 1))].push_back(
+            draw.between(1, most));
+    }
+    std::erase_if(lengths, [](const auto& batch) { return batch.empty(); });
+    return round_of(lengths);
+}
+
+/// When the last replica ends.
+double end_of(std::span<const PackRules> replicas, const std::vector<Round>& parts) {
+    double last = 0.0;
+    for (std::size_t r = 0; r < parts.size(); ++r) {
+        if (parts[r].empty()) continue;
+        double end = filling_seconds(replicas[r]);
+        for (const PendingBatch& batch : parts[r]) {
+            for (const SampleRef& sample : batch.samples) {
+                end += dispatch_seconds(replicas[r], {&sample, 1});
+            }
+        }
+        last = std::max(last, end);
+    }
+    return last;
+}
+
+/// The earliest end of any way to deal the samples.
+double best_end(std::span<const PackRules> replicas, const Round& round) {
+    std::vector<SampleRef> samples;
+    for (const PendingBatch& batch : round) {
+        samples.insert(samples.end(), batch.samples.begin(), batch.samples.end());
+    }
+    double best = std::numeric_limits<double>::infinity();
+    std::vector<double> ends(replicas.size(), 0.0);
+    const auto deal = [&](const auto& self, std::size_t next) -> void {
+        const double end = *std::max_element(ends.begin(), ends.end());
+        if (end >= best) return;
+        if (next == samples.size()) {
+            best = end;
+            return;
+        }
+        for (std::size_t r = 0; r < replicas.size(); ++r) {
+            if (samples[next].tokens > replicas[r].capacity) continue;
+            const double before = ends[r];
+            ends[r] += dispatch_seconds(replicas[r], {&samples[next], 1}) +
+                       (before > 0.0 ? 0.0 : filling_seconds(replicas[r]));
+            self(self, next + 1);
+            ends[r] = before;
+        }
+    };
+    deal(deal, 0);
+    return best;
+}
+
+/// Every sample is dealt once, in order, to a replica that takes it.
+void expect_dealt(std::span<const PackRules> replicas, const Round& round,
+                  const std::vector<Round>& parts) {
+    ASSERT_EQ(parts.size(), replicas.size());
+    std::map<AdapterId, std::multiset<std::int32_t>> dealt;
+    for (std::size_t r = 0; r < parts.size(); ++r) {
+        for (const PendingBatch& batch : parts[r]) {
+            EXPECT_FALSE(batch.samples.empty());
+            EXPECT_EQ(batch.step, 3);
+            for (std::size_t i = 0; i < batch.samples.size(); ++i) {
+                if (i > 0) {
+                    EXPECT_LT(batch.samples[i - 1].index, batch.samples[i].index);
+                }
+                EXPECT_LE(batch.samples[i].tokens, replicas[r].capacity);
+                dealt[batch.adapter].insert(batch.samples[i].index);
+            }
+        }
+    }
+    std::map<AdapterId, std::multiset<std::int32_t>> wanted;
+    for (const PendingBatch& batch : round) {
+        for (const SampleRef& sample : batch.samples) wanted[batch.adapter].insert(sample.index);
+    }
+    EXPECT_EQ(dealt, wanted);
+}
+
+std::set<AdapterId> adapters_of(const Round& round) {
+    std::set<AdapterId> adapters;
+    for (const PendingBatch& batch : round) adapters.insert(batch.adapter);
+    return adapters;
+}
+
+}  // namespace
+
+TEST(Dispatch, EndsNotMuchLaterThanTheBestOfAllWays) {
+    const std::vector<std::vector<PackRules>> deployments{
+        {replica_of(1, 1, 300), replica_of(1, 1, 300)},
+        {replica_of(1, 2, 300), replica_of(1, 1, 100)},
+        {replica_of(2, 1, 300), replica_of(1, 1, 100), replica_of(1, 1, 100)}};
+    double worst = 0.0;
+    for (int seed = 0; seed < 60; ++seed) {
+        Draw draw(static_cast<std::uint64_t>(seed));
+        const auto& replicas = deployments[static_cast<std::size_t>(seed) % deployments.size()];
+        const Round round = random_round(draw, draw.between(1, 3), draw.between(1, 9), 300);
+        const std::vector<Round> parts = dispatch(replicas, round);
+        expect_dealt(replicas, round, parts);
+        const double share = end_of(replicas, parts) / best_end(replicas, round);
+        EXPECT_GE(share, 1.0 - 1e-12);
+        EXPECT_LE(share, 1.5) << "seed " << seed;
+        worst = std::max(worst, share);
+    }
+    RecordProperty("worst_share_in_thousandths", static_cast<int>(1000 * worst));
+}
+
+TEST(Dispatch, FewReplicasHaveSamplesOfABatch) {
+    const std::vector<PackRules> replicas{replica_of(1, 1, 100), replica_of(1, 1, 100)};
+    const std::vector<std::int32_t> eight(8, 20);
+    const std::vector<Round> parts = dispatch(replicas, round_of({eight, eight, eight, eight}));
+    EXPECT_EQ(adapters_of(parts[0]), (std::set{AdapterId{0}, AdapterId{1}}));
+    EXPECT_EQ(adapters_of(parts[1]), (std::set{AdapterId{2}, AdapterId{3}}));
+}
+
+TEST(Dispatch, LongSamplesGoWhereTheyFitAndShortOnesElsewhere) {
+    const std::vector<PackRules> replicas{replica_of(2, 1, 400), replica_of(1, 1, 50)};
+    std::vector<std::int32_t> lengths(6, 400);
+    lengths.insert(lengths.end(), 3, 50);
+    const std::vector<Round> parts = dispatch(replicas, round_of({lengths}));
+    ASSERT_EQ(parts[0].size(), 1U);
+    ASSERT_EQ(parts[1].size(), 1U);
+    for (const SampleRef& sample : parts[0][0].samples) EXPECT_EQ(sample.tokens, 400);
+    for (const SampleRef& sample : parts[1][0].samples) EXPECT_EQ(sample.tokens, 50);
+}
+
+TEST(Dispatch, KeepsGroupsTogether) {
+    const std::vector<PackRules> replicas{replica_of(1, 1, 100), replica_of(1, 1, 100)};
+    const std::vector<Round> parts =
+        dispatch(replicas, round_of({{10, 70, 20, 60, 30, 50, 40, 45}}, 2));
+    for (const Round& part : parts) {
+        ASSERT_EQ(part.size(), 1U);
+        ASSERT_EQ(part[0].samples.size() % 2, 0U);
+        for (std::size_t i = 0; i < part[0].samples.size(); i += 2) {
+            EXPECT_EQ(part[0].samples[i].index % 2, 0);
+            EXPECT_EQ(part[0].samples[i + 1].index, part[0].samples[i].index + 1);
+        }
+    }
+}
+
+TEST(Dispatch, OneSampleAndNone) {
+    const std::vector<PackRules> replicas{replica_of(1, 1, 100), replica_of(1, 1, 100)};
+    const std::vector<Round> one = dispatch(replicas, round_of({{7}}));
+    EXPECT_EQ(one[0].size() + one[1].size(), 1U);
+    for (const Round& part : dispatch(replicas, {})) EXPECT_TRUE(part.empty());
+    EXPECT_THROW(dispatch(replicas, round_of({{101}})), Error);
+}
+
+}  // namespace loratrain::plan_test

@@ -1,0 +1,399 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "base/text.h"
+#include "plan/place.h"
+#include "plan/predict/predict.h"
+#include "plan/schedule/check_window.h"
+#include "plan/schedule/schedule_stream.h"
+#include "plan/text/plan_text.h"
+#include "plan/text/window_text.h"
+#include "unit/plan/plan_fixtures.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+using Deployment = std::vector<ReplicaJob>;
+
+/// The case with this deployment and as many ranks as it takes, and a model that it can cut.
+Case deployed(Case test, const Deployment& deployment) {
+    test.job.parallel.deployment = deployment;
+    test.cluster.ranks = 0;
+    for (const ReplicaJob& entry : deployment) {
+        test.cluster.ranks += entry.tensor * entry.stages * entry.count;
+    }
+    test.model = cheap_head_model(4);
+    test.model.vocab_size = 64;
+    return test;
+}
+
+/// Samples of 4 to 40 tokens; a small replica takes 16.
+Case mixed(const Deployment& deployment, int adapters = 3) {
+    Case test = deployed(uniform_case(adapters, 1, 24, 8, 6), deployment);
+    for (std::size_t i = 0; i < test.datasets[0].train.size(); ++i) {
+        const auto tokens = static_cast<std::int32_t>(4 + 12 * (i % 4));
+        test.datasets[0].train[i] = {tokens, tokens - 1};
+    }
+    test.job.parallel.microbatch_tokens = 64;
+    return test;
+}
+
+const Deployment two_equal{{1, 1, 2, {}}};
+const Deployment unlike{{1, 2, 1, {}}, {1, 1, 1, 16}};
+const Deployment with_lanes{{1, 1, 2, 16}, {2, 1, 1, {}}};
+const Deployment pipelines{{1, 2, 2, {}}, {2, 2, 1, {}}};
+
+/// Plans all in windows of so many rounds, the last of `drained` draining; returns the samples that
+/// each adapter's steps had, and how many windows there were.
+std::map<std::pair<AdapterId, std::int32_t>, std::multiset<std::int32_t>> train(const Case& test,
+                                                                                const Plan& plan,
+                                                                                std::int32_t rounds,
+                                                                                int drained) {
+    std::map<std::pair<AdapterId, std::int32_t>, std::multiset<std::int32_t>> samples;
+    Progress progress = fresh(plan);
+    for (bool more = true; more;) {
+        ScheduleStream stream(test.job, plan, test.datasets, progress);
+        for (int i = 1; i <= drained; ++i) {
+            const JointWindow joint = stream.next(rounds, i == drained);
+            more = joint.common().rounds > 0;
+            EXPECT_EQ(to_text(joint_window_from_text(to_text(joint))), to_text(joint));
+            for (const Window& window : joint.replicas) {
+                for (const Microbatch& microbatch : window.microbatches) {
+                    for (const Segment& segment : microbatch.segments) {
+                        for (const SampleRef& sample : segment.samples) {
+                            samples[{segment.adapter, segment.step}].insert(sample.index);
+                        }
+                    }
+                }
+            }
+            advance(progress, joint.common());
+        }
+    }
+    for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
+        EXPECT_EQ(progress.steps[a], plan.adapters[a].total_steps);
+    }
+    return samples;
+}
+
+}  // namespace
+
+TEST(Replicas, AreNumberedAndPlannedEachForItself) {
+    const Case test = mixed({{1, 1, 2, 16}, {2, 2, 1, {}}});
+    const Plan plan = test.plan();
+    ASSERT_EQ(plan.replicas.size(), 3U);
+    EXPECT_EQ(plan.replicas[0].tensor, 2);
+    EXPECT_EQ(plan.replicas[0].stages[1].rank, 2);
+    EXPECT_EQ(plan.replicas[1].stages[0].rank, 4);
+    EXPECT_EQ(plan.replicas[0].microbatch_tokens, 64);
+    EXPECT_EQ(plan.replicas[2].microbatch_tokens, 16);
+    EXPECT_EQ(plan.memory.size(), 6U);
+    EXPECT_GT(plan.memory[5].total(), plan.memory[0].total());
+    ASSERT_EQ(plan.other_costs.size(), 1U);
+    EXPECT_EQ(plan.other_costs[0].tensor, 1);
+    EXPECT_GT(plan.other_costs[0].costs.layer_forward.per_token,
+              plan.costs.layer_forward.per_token);
+    EXPECT_EQ(to_text(plan_from_text(to_text(plan))), to_text(plan));
+    EXPECT_NE(described(test).find("replica 0   tp 2, pp 2 on ranks 0-3, samples up to 64 tokens"),
+              std::string::npos)
+        << described(test);
+}
+
+TEST(Replicas, KeepTheSizesOfTheRunThatIsContinued) {
+    Case test = mixed(unlike);
+    test.job.parallel.microbatch_tokens.reset();
+    Plan former = test.plan();
+    former.replicas[1].microbatch_tokens = 77;
+    const auto again = [&] {
+        return make_plan(test.job, test.model, test.datasets, test.cluster, &former);
+    };
+    EXPECT_EQ(again().replicas[0].microbatch_tokens, former.replicas[0].microbatch_tokens);
+    EXPECT_EQ(again().replicas[1].microbatch_tokens, 16);
+    test.job.parallel.deployment[1].microbatch_tokens.reset();
+    EXPECT_EQ(again().replicas[1].microbatch_tokens, 77);
+}
+
+TEST(Replicas, SaysWhatIsWrong) {
+    Case test = mixed({{1, 1, 2, 16}, {1, 2, 1, 20}});
+    test.cluster.ranks = 6;
+    const std::string found = problems_of(test);
+    EXPECT_NE(found.find("takes 4 ranks, but 6 were started"), std::string::npos) << found;
+    EXPECT_NE(found.find("add {tp: 1, pp: 1, count: 2}"), std::string::npos) << found;
+    EXPECT_NE(found.find("12 samples have more tokens than the largest replica takes, 20; the "
+                         "longest is 3 with 40 (give a replica of parallel.deployment "
+                         "microbatch_tokens: 40"),
+              std::string::npos)
+        << found;
+}
+
+TEST(Replicas, TakeWhatFitsTheirRanks) {
+    Case test = mixed({{2, 1, 1, {}}, {1, 1, 1, {}}});
+    test.job.parallel.microbatch_tokens.reset();
+    test.job.parallel.recompute = Recompute::none;
+    const Plan roomy = test.plan();
+    ASSERT_GE(roomy.replicas[1].microbatch_tokens, 40);
+    test.cluster.bytes_per_rank = roomy.memory[2].total() - 1;
+    const auto limit = [&] {
+        const Plan plan = test.plan();
+        EXPECT_GE(plan.replicas[0].microbatch_tokens, 40);
+        return plan.replicas[1].microbatch_tokens;
+    };
+    while (problems_of(test).empty() && limit() >= 40) test.cluster.bytes_per_rank -= 1000;
+    ASSERT_EQ(problems_of(test), "");  // one lane has no room for the longest samples any more
+    EXPECT_GE(limit(), 1);
+    test.cluster.bytes_per_rank = 1000;
+    const std::string found = problems_of(test);
+    EXPECT_NE(found.find("rank 0 (replica 0, stage 0) needs"), std::string::npos) << found;
+    EXPECT_NE(found.find("rank 2 (replica 1, stage 0) needs"), std::string::npos) << found;
+}
+
+TEST(Replicas, TrainEverySampleOnceHoweverWindowsAreCut) {
+    for (const Deployment& deployment : {two_equal, unlike, with_lanes, pipelines}) {
+        const Case test = mixed(deployment);
+        const Plan plan = test.plan();
+        const auto wanted = train(test, plan, 1000, 1);
+        EXPECT_EQ(wanted.size(), 3U * 4U);  // adapters, steps
+        for (const std::int32_t rounds : {1, 2, 5}) {
+            EXPECT_EQ(train(test, plan, rounds, 3), wanted);
+        }
+    }
+}
+
+TEST(Replicas, ComputeTheSameMicrobatchesHoweverWindowsAreCut) {
+    const Case test = mixed(unlike);
+    const Plan plan = test.plan();
+    const auto microbatches = [&](std::int32_t rounds) {
+        std::vector<std::size_t> counts(plan.replicas.size());
+        std::vector<std::string> all;
+        ScheduleStream stream(test.job, plan, test.datasets, fresh(plan));
+        for (bool more = true; more;) {
+            const JointWindow joint = stream.next(rounds, false);
+            more = joint.common().rounds > 0;
+            for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+                for (const Microbatch& microbatch : joint.replicas[r].microbatches) {
+                    Window alone;
+                    alone.microbatches = {microbatch};
+                    all.push_back(cat(r, ".", counts[r]++, " ", to_text(alone)));
+                }
+            }
+        }
+        std::sort(all.begin(), all.end());
+        return all;
+    };
+    EXPECT_EQ(microbatches(1), microbatches(4));
+}
+
+TEST(Replicas, SomeHaveNoSamplesOfABatchOrARound) {
+    Case test = mixed(unlike, 2);
+    for (AdapterJob& adapter : test.job.adapters) adapter.global_batch_size = 1;
+    const Plan plan = test.plan();
+    const JointWindow joint = plan_joint_window(test.job, plan, test.datasets, fresh(plan), 24);
+    std::size_t here = 0;
+    for (const Window& window : joint.replicas) {
+        for (const BatchPlan& batch : window.batches) here += batch.is_here() ? 1 : 0;
+    }
+    EXPECT_EQ(here, joint.common().batches.size());  // a sample is on one replica
+    for (const Window& window : joint.replicas) EXPECT_FALSE(window.microbatches.empty());
+    train(test, plan, 2, 4);
+}
+
+TEST(Replicas, RandomJobs) {
+    const std::vector<Deployment> deployments{
+        two_equal, with_lanes, pipelines, {{1, 3, 1, {}}, {1, 1, 1, {}}}};
+    for (int seed = 0; seed < 12; ++seed) {
+        Deployment deployment = deployments[static_cast<std::size_t>(seed) % deployments.size()];
+        Case test = random_case(static_cast<std::uint64_t>(seed));
+        for (ReplicaJob& entry : deployment) entry.microbatch_tokens.reset();
+        if (test.job.parallel.microbatch_tokens && seed % 2 == 0) {
+            deployment.back().microbatch_tokens = *test.job.parallel.microbatch_tokens;
+            deployment.front().microbatch_tokens = 1 + *test.job.parallel.microbatch_tokens / 3;
+            if (deployment.size() == 1) deployment.front().microbatch_tokens.reset();
+        }
+        for (AdapterJob& adapter : test.job.adapters) adapter.max_steps = 5;
+        test = deployed(test, deployment);
+        const Plan plan = test.plan();
+        train(test, plan, 1 + seed % 3, 2);
+    }
+}
+
+TEST(Replicas, EvaluateEverySampleOnce) {
+    Case test = mixed(with_lanes, 2);
+    test.job.datasets[0].eval_path = "eval.jsonl";
+    test.datasets[0].eval = test.datasets[0].train;
+    test.datasets[0].eval.resize(7);
+    const Plan plan = test.plan();
+    const std::vector<AdapterId> both{AdapterId{0}, AdapterId{1}};
+    const JointWindow joint = plan_joint_eval_window(test.job, plan, test.datasets, both);
+    EXPECT_TRUE(joint.reductions.empty());
+    std::map<AdapterId, std::multiset<std::int32_t>> samples;
+    for (const Window& window : joint.replicas) {
+        for (const Microbatch& microbatch : window.microbatches) {
+            for (const Segment& segment : microbatch.segments) {
+                for (const SampleRef& sample : segment.samples) {
+                    samples[segment.adapter].insert(sample.index);
+                }
+            }
+        }
+    }
+    const std::multiset<std::int32_t> all{0, 1, 2, 3, 4, 5, 6};
+    EXPECT_EQ(samples[AdapterId{0}], all);
+    EXPECT_EQ(samples[AdapterId{1}], all);
+}
+
+/// Two equal replicas take about half the time of one, and the time of the sums.
+TEST(Replicas, ShareTheWork) {
+    Case test = deployed(uniform_case(4, 1, 64, 1000, 16), two_equal);
+    test.job.parallel.microbatch_tokens = 2000;
+    Case alone = deployed(test, {{1, 1, 1, {}}});
+    const Prediction both = predict(test.job, test.plan(), test.datasets, 8);
+    const Prediction one = predict(alone.job, alone.plan(), alone.datasets, 8);
+    EXPECT_EQ(both.tokens, one.tokens);
+    EXPECT_GT(both.seconds, 0.5 * one.seconds);
+    EXPECT_LT(both.seconds, 0.8 * one.seconds);
+    ASSERT_EQ(both.replica_tokens.size(), 2U);
+    EXPECT_EQ(both.replica_tokens[0], both.replica_tokens[1]);
+}
+
+// ---- the checker
+
+class JointChecker : public ::testing::Test {
+  protected:
+    JointChecker() : test_(mixed(unlike)), plan_(test_.plan()) {
+        valid_ = plan_joint_window(test_.job, plan_, test_.datasets, fresh(plan_), 3);
+        EXPECT_EQ(found(valid_), "");
+    }
+
+    std::string found(const JointWindow& joint) const {
+        return join(check_window(test_.job, plan_, joint), "\n");
+    }
+
+    void expect_found(const std::string& words, const std::function<void(JointWindow&)>& change) {
+        JointWindow changed = valid_;
+        change(changed);
+        const std::string text = found(changed);
+        EXPECT_NE(text.find(words), std::string::npos) << words << " is not in:\n" << text;
+    }
+
+    /// Replica 0 is a pipeline of two stages, replica 1 one stage of 16 tokens.
+    static std::vector<Action>& actions(JointWindow& joint, std::size_t replica,
+                                        std::size_t stage) {
+        return joint.replicas[replica].actions[stage];
+    }
+    static auto nth(std::vector<Action>& actions, ActionKind kind, int n) {
+        return std::find_if(actions.begin(), actions.end(),
+                            [&](const Action& action) { return action.kind == kind && n-- == 0; });
+    }
+
+    Case test_;
+    Plan plan_;
+    JointWindow valid_;
+};
+
+TEST_F(JointChecker, FindsReducesInAnotherOrder) {
+    expect_found("waits for ever", [&](JointWindow& joint) {
+        auto& list = actions(joint, 1, 0);
+        std::swap(*nth(list, ActionKind::reduce, 0), *nth(list, ActionKind::reduce, 1));
+    });
+    expect_found("out of the order that is announced",
+                 [](JointWindow& joint) { std::swap(joint.reductions[0], joint.reductions[1]); });
+    expect_found("reductions are not the batches",
+                 [](JointWindow& joint) { joint.reductions.pop_back(); });
+}
+
+TEST_F(JointChecker, FindsAMissingReduceAndAMissingStep) {
+    expect_found("waits for ever", [&](JointWindow& joint) {
+        auto& list = actions(joint, 0, 1);
+        list.erase(nth(list, ActionKind::reduce, 2));
+    });
+    expect_found("never steps batch", [&](JointWindow& joint) {
+        auto& list = actions(joint, 0, 1);
+        list.erase(nth(list, ActionKind::step, 8));
+    });
+    expect_found("stale weights", [&](JointWindow& joint) {
+        auto& list = actions(joint, 0, 0);
+        std::rotate(nth(list, ActionKind::step, 0), nth(list, ActionKind::step, 0) + 1, list.end());
+    });
+}
+
+TEST_F(JointChecker, FindsAStepBeforeItsReduce) {
+    expect_found("is not reduced", [&](JointWindow& joint) {
+        auto& list = actions(joint, 1, 0);
+        std::iter_swap(nth(list, ActionKind::reduce, 0), nth(list, ActionKind::step, 0));
+    });
+}
+
+TEST_F(JointChecker, FindsAReduceBeforeItsBackward) {
+    expect_found("backwards are missing", [&](JointWindow& joint) {
+        for (std::size_t replica : {0U, 1U}) {
+            for (std::size_t s = 0; s < joint.replicas[replica].actions.size(); ++s) {
+                auto& list = actions(joint, replica, s);
+                const auto reduce = nth(list, ActionKind::reduce, 0);
+                std::rotate(list.begin(), reduce, reduce + 1);
+            }
+        }
+    });
+}
+
+TEST_F(JointChecker, FindsSumsInMessages) {
+    expect_found("carries other batches", [&](JointWindow& joint) {
+        nth(actions(joint, 0, 1), ActionKind::send_backward, 0)->carried.push_back(0);
+    });
+}
+
+TEST_F(JointChecker, FindsASampleTwiceOrNowhere) {
+    const auto first_segment = [](JointWindow& joint, std::size_t replica) -> Segment& {
+        return joint.replicas[replica].microbatches.front().segments.front();
+    };
+    expect_found("samples",
+                 [&](JointWindow& joint) { first_segment(joint, 0).samples.pop_back(); });
+    expect_found("a second time in epoch", [&](JointWindow& joint) {
+        const Segment& there = first_segment(joint, 0);
+        for (Microbatch& microbatch : joint.replicas[1].microbatches) {
+            for (Segment& here : microbatch.segments) {
+                if (here.adapter == there.adapter) here.samples.push_back(there.samples.front());
+            }
+        }
+    });
+}
+
+TEST_F(JointChecker, FindsASampleThatIsTooLongForItsReplica) {
+    expect_found("replica 1: microbatch 0 has", [&](JointWindow& joint) {
+        joint.replicas[1].microbatches[0].segments[0].samples[0].tokens = 17;
+    });
+}
+
+TEST_F(JointChecker, FindsReplicasThatDisagree) {
+    expect_found("has another window than 0",
+                 [](JointWindow& joint) { ++joint.replicas[1].batches[0].targets; });
+    expect_found("has another window than 0",
+                 [](JointWindow& joint) { joint.replicas[1].drains = !joint.replicas[1].drains; });
+    expect_found("windows of 1 replicas", [](JointWindow& joint) { joint.replicas.pop_back(); });
+}
+
+/// A window that does not drain leaves the last round alone.
+TEST_F(JointChecker, FindsWhatOtherReplicasWouldWaitFor) {
+    ScheduleStream stream(test_.job, plan_, test_.datasets, fresh(plan_));
+    JointWindow joint = stream.next(3, false);
+    const auto reduces = [&](const JointWindow& window) {
+        std::vector<std::int32_t> batches;
+        for (const Action& action : window.replicas[1].actions[0]) {
+            if (action.kind == ActionKind::reduce) batches.push_back(action.batch);
+        }
+        return batches;
+    };
+    EXPECT_EQ(reduces(joint).size(), 6U);  // three adapters, two of three rounds
+    for (Window& window : joint.replicas) {
+        for (auto& list : window.actions) {
+            std::erase_if(
+                list, [&](const Action& action) { return action.batch == joint.reductions[5]; });
+        }
+    }
+    const std::string text = join(StreamChecker(test_.job, plan_).check(joint), "\n");
+    EXPECT_NE(text.find("is not reduced by the end of the window"), std::string::npos) << text;
+}
+
+}  // namespace loratrain::plan_test
