@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and passes all tests: the tests under AddressSanitizer and
-# UndefinedBehaviorSanitizer first, then everything in the release build. Arguments go to ctest in the
-# release build. A test that starts several processes (labels system and mpi) may fail once: it runs
-# again and is listed as flaky. Ends with "N passed, N failed" over all.
+# Installs what is missing, builds, and passes all tests: unit and MPI tests, bad input and fuzzing
+# under AddressSanitizer and UndefinedBehaviorSanitizer; operators and the program as users run it in
+# the release build, to whose ctest arguments go. A test that starts several processes (labels system
+# and mpi) may fail once: it runs again and is listed as flaky. Ends with "N passed, N failed" over all.
 # LORATRAIN_FAULTS, LORATRAIN_EARLY_STOPS: random kills and stops; the tests' own numbers are larger.
-# LORATRAIN_FULL_TESTS=1: all random cases of the unit tests, ten times as many under the sanitizers.
+# LORATRAIN_FULL_TESTS=1: all random cases of the unit tests, and all tests in the release build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install_packages.sh
@@ -19,6 +19,7 @@ names() { sed -nE "s/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: (\S+) \.*.*($1).*/\1/p" "$
 
 summary() {
     local failed lines
+    jobs -p | xargs -r kill 2>/dev/null || true
     names '\*\*\*(Failed|Timeout|Exception)|Subprocess aborted' >"$log.once"
     sed -nE 's/^\t *[0-9]+ - (\S+) \((Failed|Timeout|.*[Aa]bort.*|SEGFAULT|.*Exception.*)\).*/\1/p' "$log" |
         sort -u >"$log.failed"
@@ -30,22 +31,25 @@ summary() {
     echo "$(sed -nE 's/.* ([0-9]+) tests failed out of ([0-9]+).*/\2/p' "$log" |
         awk -v others="$((failed + $(grep -c '\*\*\*Skipped' "$log" || true)))" \
             '{ all += $1 } END { print all - others }') passed, $failed failed"
-    rm -f "$log" "$log.once" "$log.failed"
+    rm -f "$log" "$log".*
 }
 trap summary EXIT
 
 # run_tests BUILD_DIR ctest options...
-run_tests() { ctest --test-dir "$1" --output-on-failure -j "$(nproc)" "${@:2}" | tee -a "$log"; }
+run_tests() { ctest --test-dir "$1" --output-on-failure "${@:2}" | tee -a "$log"; }
+alone=(-j "$(nproc)")
+waiting=(-j "$((2 * $(nproc)))" --repeat until-pass:2)  # processes that wait for each other mostly
 
-# Open MPI keeps memory until exit, which the leak checker would report for MPI programs; unit tests
-# are checked for leaks by themselves.
 scripts/build.sh build-sanitize -DLORATRAIN_TESTS=ON -DLORATRAIN_CUDA=OFF \
-    -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -DNDEBUG" \
+    -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-Og -g1 -DNDEBUG" \
     -DLORATRAIN_SANITIZE=address,undefined
-run_tests build-sanitize -L unit
-ASAN_OPTIONS=detect_leaks=0 run_tests build-sanitize -L 'mpi|sanitize' --repeat until-pass:2
-
-scripts/build.sh build-test -DLORATRAIN_TESTS=ON
+tests=optimised
+[ -z "${LORATRAIN_FULL_TESTS:-}" ] || tests=ON
+nice scripts/build.sh build-test -DLORATRAIN_TESTS=$tests >"$log.build" 2>&1 &  # beside tests that wait
+release=$!
+run_tests build-sanitize "${alone[@]}" -L unit
+run_tests build-sanitize "${waiting[@]}" -L 'mpi|sanitize'
+wait $release || { cat "$log.build"; exit 1; }
 wait
-run_tests build-test -LE 'mpi|system' "$@"
-run_tests build-test -L 'mpi|system' -LE once --repeat until-pass:2 "$@"
+run_tests build-test "${alone[@]}" -LE 'mpi|system' "$@"
+run_tests build-test "${waiting[@]}" -L 'mpi|system' -LE once "$@"

@@ -8,8 +8,11 @@ target_include_directories(test_backend PRIVATE "${tests_dir}")
 target_link_libraries(test_backend PRIVATE loratrain_backend OpenMP::OpenMP_CXX GTest::gtest
                                            GTest::gtest_main)
 add_test(NAME unit.backend COMMAND test_backend)
-set_tests_properties(unit.backend PROPERTIES LABELS unit TIMEOUT 1500
-                     ENVIRONMENT "ASAN_OPTIONS=allocator_may_return_null=1;OMP_WAIT_POLICY=passive")
+set(environment "ASAN_OPTIONS=allocator_may_return_null=1" "OMP_WAIT_POLICY=passive")
+if(LORATRAIN_SANITIZE)
+  list(APPEND environment "LORATRAIN_TEST_QUICK=1")
+endif()
+set_tests_properties(unit.backend PROPERTIES LABELS unit TIMEOUT 1500 ENVIRONMENT "${environment}")
 
 option(LORATRAIN_BENCH "Build bench_ops and bench_cuda, which time the operators, and \
 bench_packing, bench_bounds" OFF)

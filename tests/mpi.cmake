@@ -1,4 +1,5 @@
 # Programs that run under MPI with a stated number of ranks; each has its own main() (mpi_main.h).
+# Open MPI keeps memory until exit, which the leak checker would report.
 
 # loratrain_mpi_test(NAME RANKS n... [SPLITS m...]): tests/mpi/NAME_test.cpp as mpi.NAME.n for every n,
 # and as mpi.NAME.m+k on 4 = m+k ranks in two sessions at the same time.
@@ -22,17 +23,20 @@ function(loratrain_mpi_run name label ranks)
                    --bind-to none $<TARGET_FILE:test_mpi_${name}> ${ARGN})
   set_tests_properties(mpi.${name}.${label} PROPERTIES
     LABELS "mpi;ranks_${ranks}" TIMEOUT 300 PROCESSORS 2 SKIP_RETURN_CODE 77
-    ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMP_NUM_THREADS=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_pml=ob1;\
+    ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMP_NUM_THREADS=1;ASAN_OPTIONS=detect_leaks=0;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_pml=ob1;\
 OMPI_MCA_orte_tmpdir_base=${CMAKE_CURRENT_BINARY_DIR}/mpi.${name}.${label}")  # as harness.py
 endfunction()
 
-loratrain_mpi_test(mpi_session RANKS 4)
-loratrain_mpi_test(collective RANKS 1 2 3 4 SPLITS 1 2)
-loratrain_mpi_test(communicator RANKS 2 3 SPLITS 1 2)
 if(LORATRAIN_NCCL_USED)
   loratrain_mpi_test(nccl_communicator RANKS 2 4 SPLITS 2)
   loratrain_mpi_test(nccl_rank_group RANKS 2 4)
 endif()
+if(LORATRAIN_TESTS STREQUAL "optimised")
+  return()
+endif()
+loratrain_mpi_test(mpi_session RANKS 4)
+loratrain_mpi_test(collective RANKS 1 2 3 4 SPLITS 1 2)
+loratrain_mpi_test(communicator RANKS 2 3 SPLITS 1 2)
 loratrain_mpi_test(shared_page RANKS 2 3 SPLITS 1 2)
 loratrain_mpi_test(rank_group RANKS 1 2 3 4 SPLITS 1 2)
 loratrain_mpi_test(star_network RANKS 1 2 4 SPLITS 1 2)
