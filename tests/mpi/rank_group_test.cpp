@@ -18,11 +18,20 @@ struct Values {
             for (std::int64_t j = 0; j < cols; ++j) at(i, j) = drawn(i * cols + j, rank);
         }
     }
-    /// Of such different sizes that the order of a sum shows.
+    /// Of such different sizes that the order of a sum shows; again after a prime number of elements.
     static float drawn(std::int64_t element, int rank) {
-        const auto i = static_cast<std::uint64_t>(element);
-        const float size = std::ldexp(1.0F, static_cast<int>(uniform_int(7, i + 31, 24)) - 12);
-        return size * (uniform_float(mix_key(11, static_cast<std::uint64_t>(rank)), i) - 0.5F);
+        constexpr std::size_t period = 4093;
+        static std::vector<std::vector<float>> of_ranks;
+        const auto of_rank = static_cast<std::size_t>(rank);
+        while (of_ranks.size() <= of_rank) {
+            const std::uint64_t key = mix_key(11, of_ranks.size());
+            std::vector<float>& values = of_ranks.emplace_back(period);
+            for (std::size_t i = 0; i < period; ++i) {
+                const float size = std::ldexp(1.0F, static_cast<int>(uniform_int(7, i + 31, 24)) - 12);
+                values[i] = size * (uniform_float(key, i) - 0.5F);
+            }
+        }
+        return of_ranks[of_rank][static_cast<std::size_t>(element) % period];
     }
     float& at(std::int64_t row, std::int64_t col) {
         return cells[static_cast<std::size_t>(row * view.ld + col)];
