@@ -18,7 +18,8 @@ struct Values {
             for (std::int64_t j = 0; j < cols; ++j) at(i, j) = drawn(i * cols + j, rank);
         }
     }
-    /// Of such different sizes that the order of a sum shows; again after a prime number of elements.
+    /// Of such different sizes that the order of a sum shows; again after a prime number of
+    /// elements.
     static float drawn(std::int64_t element, int rank) {
         constexpr std::size_t period = 4093;
         static std::vector<std::vector<float>> of_ranks;
@@ -27,7 +28,8 @@ struct Values {
             const std::uint64_t key = mix_key(11, of_ranks.size());
             std::vector<float>& values = of_ranks.emplace_back(period);
             for (std::size_t i = 0; i < period; ++i) {
-                const float size = std::ldexp(1.0F, static_cast<int>(uniform_int(7, i + 31, 24)) - 12);
+                const float size =
+                    std::ldexp(1.0F, static_cast<int>(uniform_int(7, i + 31, 24)) - 12);
                 values[i] = size * (uniform_float(key, i) - 0.5F);
             }
         }
