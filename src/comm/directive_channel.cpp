@@ -25,6 +25,19 @@ bool all_done(std::vector<MPI_Request>& requests) {
     return done != 0;
 }
 
+std::optional<std::string> arrived_text(MPI_Comm comm, int source, int tag) {
+    int arrived = 0;
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    MPI_CHECK(MPI_Improbe(source, tag, comm, &arrived, &message, &status));
+    if (arrived == 0) return std::nullopt;
+    int size = 0;
+    MPI_CHECK(MPI_Get_count(&status, MPI_CHAR, &size));
+    std::string text(static_cast<std::size_t>(size), '\0');
+    MPI_CHECK(MPI_Mrecv(text.data(), size, MPI_CHAR, &message, MPI_STATUS_IGNORE));
+    return text;
+}
+
 }  // namespace
 
 DirectiveChannel::DirectiveChannel(const MpiSession& mpi) : mpi_(mpi) {
@@ -63,20 +76,27 @@ void DirectiveChannel::finish() {
 std::string DirectiveChannel::next(const std::function<void()>& meanwhile) {
     const activity::Waiting waiting;
     for (;;) {
-        int arrived = 0;
-        MPI_Message message = MPI_MESSAGE_NULL;
-        MPI_Status status;
-        MPI_CHECK(MPI_Improbe(root, tags::directive, comm_, &arrived, &message, &status));
-        if (arrived != 0) {
-            int size = 0;
-            MPI_CHECK(MPI_Get_count(&status, MPI_CHAR, &size));
-            std::string text(static_cast<std::size_t>(size), '\0');
-            MPI_CHECK(MPI_Mrecv(text.data(), size, MPI_CHAR, &message, MPI_STATUS_IGNORE));
-            return text;
-        }
+        std::optional<std::string> text = arrived_text(comm_, root, tags::directive);
+        if (text) return *std::move(text);
         meanwhile();
         std::this_thread::sleep_for(poll_interval);
     }
+}
+
+void DirectiveChannel::tell(std::string text) {
+    int done = 1;
+    while (!telling_.empty() && done != 0) {
+        MPI_CHECK(MPI_Test(&telling_.front().second, &done, MPI_STATUS_IGNORE));
+        if (done != 0) telling_.pop_front();
+    }
+    telling_.emplace_back(std::make_unique<std::string>(std::move(text)), MPI_REQUEST_NULL);
+    auto& [kept, request] = telling_.back();
+    MPI_CHECK(MPI_Isend(kept->data(), static_cast<int>(kept->size()), MPI_CHAR, root,
+                        tags::directive_told, comm_, &request));
+}
+
+std::optional<std::string> DirectiveChannel::told() {
+    return arrived_text(comm_, MPI_ANY_SOURCE, tags::directive_told);
 }
 
 void DirectiveChannel::report(int number) {

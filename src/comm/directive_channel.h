@@ -3,6 +3,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,7 @@
 
 namespace loratrain {
 
-/// Texts from rank 0 to all others, in order, which it does not wait for; and numbers back to it.
+/// Texts from rank 0 to all others, in order, which it does not wait for; numbers and texts back.
 /// Main threads only. Construction and destruction are collective.
 class DirectiveChannel {
   public:
@@ -32,6 +33,10 @@ class DirectiveChannel {
     void report(int number);
     /// Root: the largest number reported so far; 0 = none.
     int reported();
+    /// Other ranks: a text for the root, which does not have to wait for it.
+    void tell(std::string text);
+    /// Root: the next text that was told, in the order of each rank; none = none is there.
+    std::optional<std::string> told();
 
   private:
     struct Posted {
@@ -44,6 +49,7 @@ class DirectiveChannel {
     std::deque<Posted> posted_;
     std::deque<std::pair<std::unique_ptr<int>, MPI_Request>> reports_;
     int reported_ = 0;
+    std::deque<std::pair<std::unique_ptr<std::string>, MPI_Request>> telling_;
 };
 
 }  // namespace loratrain

@@ -14,6 +14,7 @@ namespace loratrain::tags {
 /// Directives, in a communicator of the DirectiveChannel.
 inline constexpr int directive = 1;
 inline constexpr int directive_report = 2;
+inline constexpr int directive_told = 3;
 
 /// Within the session's communicator, by calls that both ends make: one after another.
 inline constexpr int floats = 77;  ///< collective.h

@@ -20,12 +20,11 @@ constexpr std::int32_t pad_token = 0;
 class Reader {
   public:
     Reader(const DatasetFiles& files, std::span<const DatasetId> dataset_of_adapter,
-           bool with_tokens, std::size_t depth, bool evaluation)
+           bool with_tokens, std::size_t depth)
         : files_(files),
           dataset_of_adapter_(dataset_of_adapter),
           with_tokens_(with_tokens),
           depth_(depth),
-          evaluation_(evaluation),
           thread_([this] { run(); }) {}
 
     void add(const std::vector<Microbatch>& microbatches) {
@@ -92,10 +91,10 @@ class Reader {
         ready_.notify_one();
     }
 
-    const Dataset& dataset(AdapterId adapter) const {
+    const Dataset& dataset(AdapterId adapter, bool evaluation) const {
         LORATRAIN_CHECK(index(adapter) < dataset_of_adapter_.size(), "adapter ", number(adapter));
         const std::size_t id = index(dataset_of_adapter_[index(adapter)]);
-        if (!evaluation_) return files_.train.at(id);
+        if (!evaluation) return files_.train.at(id);
         const Dataset* eval = files_.eval.at(id).get();
         LORATRAIN_CHECK(eval != nullptr, "dataset ", id, " has no evaluation file");
         return *eval;
@@ -107,7 +106,7 @@ class Reader {
         batch.token_ids.reserve(batch.positions.size());
         batch.targets.reserve(batch.positions.size());
         for (const Segment& segment : microbatch.segments) {
-            const Dataset& source = dataset(segment.adapter);
+            const Dataset& source = dataset(segment.adapter, microbatch.evaluation);
             for (const SampleRef& reference : segment.samples) {
                 append(source.read(reference.index), reference, batch);
             }
@@ -131,7 +130,6 @@ class Reader {
     std::span<const DatasetId> dataset_of_adapter_;
     bool with_tokens_;
     std::size_t depth_;
-    bool evaluation_;
 
     std::mutex mutex_;
     std::condition_variable ready_;
@@ -175,9 +173,8 @@ Loader::~Loader() = default;
 void Loader::start(const Window& window) {
     if (window.begins) {
         state_->reader.reset();
-        state_->reader =
-            std::make_unique<Reader>(state_->files, state_->dataset_of_adapter, state_->with_tokens,
-                                     state_->depth, window.evaluation);
+        state_->reader = std::make_unique<Reader>(state_->files, state_->dataset_of_adapter,
+                                                  state_->with_tokens, state_->depth);
     }
     LORATRAIN_CHECK(state_->reader != nullptr, "the window continues none");
     state_->reader->add(window.microbatches);

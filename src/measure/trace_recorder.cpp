@@ -60,10 +60,7 @@ std::size_t TraceRecorder::mark() {
 }
 
 void TraceRecorder::start(const Window& window) {
-    if (window.begins) {
-        microbatches_before_ += std::exchange(stream_microbatches_, 0);
-        evaluation_ = window.evaluation;
-    }
+    if (window.begins) microbatches_before_ += std::exchange(stream_microbatches_, 0);
     stream_microbatches_ += static_cast<std::int32_t>(window.microbatches.size());
     if (before_.points > 0) read(before_);
     mark();
@@ -108,7 +105,6 @@ void TraceRecorder::end_wait() {
 }
 
 void TraceRecorder::describe(const Action& action, const UnderWay& under_way, Entry& entry) const {
-    entry.evaluation = evaluation_;
     if (traits_of(action.kind).number == ActionNumber::batch) {
         const BatchPlan& batch = under_way.batch(action.batch);
         const std::string& adapter = job_.adapter(batch.adapter).name;
@@ -119,6 +115,7 @@ void TraceRecorder::describe(const Action& action, const UnderWay& under_way, En
     }
     const Microbatch& microbatch = under_way.microbatch(action.microbatch);
     entry.load = loads_of(microbatch);
+    entry.evaluation = microbatch.evaluation;
     if (!keeping()) return;
     const std::string_view word = entry.evaluation ? "evaluate" : traits_of(action.kind).word;
     entry.name = cat(word, " ", microbatches_before_ + number(action.microbatch));

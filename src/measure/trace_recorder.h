@@ -71,7 +71,6 @@ class TraceRecorder {
     ReplicaView view_;
     std::int32_t rank_;
     bool keep_spans_;
-    bool evaluation_ = false;
     std::int32_t stream_microbatches_ = 0;
     std::int32_t microbatches_before_ = 0;  ///< in streams before
     WindowRecord now_;

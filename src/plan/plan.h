@@ -155,12 +155,14 @@ struct LoraColumns {
 struct Microbatch {
     std::vector<Segment> segments;
     LoraColumns columns = {};
+    bool evaluation = false;  ///< eval samples, of evaluation batches alone: it has no backward
     std::int64_t tokens() const;
     std::int64_t samples() const;
 };
 
-/// A global batch (a, j) of the window. Counts are of the whole batch, whichever replicas have its
-/// samples; microbatches are the replica's.
+/// A global batch (a, j) of the window, or an evaluation of an adapter: all its eval samples,
+/// forward only, with the weights after its first `step` optimizer steps. Counts are of the whole
+/// batch, whichever replicas have its samples; microbatches are the replica's.
 struct BatchPlan {
     AdapterId adapter{};
     std::int32_t step = 0;
@@ -174,6 +176,7 @@ struct BatchPlan {
     MicrobatchId first_microbatch{};  ///< first and last microbatch that hold samples of it, or -1
     MicrobatchId last_microbatch{};
     bool last_of_adapter = false;
+    bool evaluation = false;
     /// Whether the replica of the window has samples of it.
     bool is_here() const { return number(first_microbatch) >= 0; }
 };
@@ -217,7 +220,6 @@ struct Action {
 struct Window {
     std::int32_t first_round = 0;
     std::int32_t rounds = 0;
-    bool evaluation = false;            ///< forward only, over eval samples; one batch per adapter
     bool begins = true;                 ///< from an empty pipeline
     bool drains = true;                 ///< to an empty pipeline, every batch stepped
     std::int32_t first_batch = 0;       ///< number of batches[0] in the stream

@@ -7,6 +7,7 @@
 #include "base/activity.h"
 #include "base/log.h"
 #include "io/files.h"
+#include "plan/schedule/evaluations.h"
 #include "plan/schedule/plan_window.h"
 #include "train/early_stopping.h"
 #include "train/orders/stop_request.h"
@@ -78,23 +79,50 @@ ExitCode Conductor::end() {
 
 void Conductor::train_stream() {
     const std::int32_t last_round = adapters_.round() + rounds_to_event();
-    adapters_.reached(
-        stream_.run(last_round, {[this](const BatchResult& result) { on_batch(result); },
-                                 [this] { return drain_wanted(); }}));
-    settle_stream();
+    const auto evaluations = evaluates_in_stream() ? ScheduleStream::Evaluations::due
+                                                   : ScheduleStream::Evaluations::none;
+    exported_.clear();
+    evaluated_.clear();
+    adapters_.reached(stream_.run(
+        last_round, evaluations,
+        {[this](const BatchResult& result) { on_batch(result); },
+         [this](const EvalResult& result) { on_evaluation(result); },
+         [this] { return drain_wanted(); },
+         [this](const std::vector<AdapterId>& stepped) { return choose_exports(stepped); },
+         [this](AdapterId adapter, const AdapterParts::ByRank& others) {
+             write_export(parts_.job, adapters_[adapter].state, adapter,
+                          performer_.join(adapter, others));
+         }}));
+    for (const AdapterId a : adapters_.running()) settle(a);
+}
+
+/// Where no evaluation decides how training goes on.
+bool Conductor::evaluates_in_stream() const {
+    return parts_.plan.replicas.size() == 1 && !parts_.job.eval.keep_best &&
+           parts_.job.eval.early_stopping_patience == 0;
+}
+
+/// Whether an adapter that ends makes room, or is evaluated with the pipeline empty.
+bool Conductor::ends_need_drain() const {
+    const std::vector<AdapterId> all = adapters_.all();
+    return !evaluates_in_stream() || std::any_of(all.begin(), all.end(), [this](AdapterId a) {
+        return adapters_[a].state.status == AdapterStatus::waiting;
+    });
 }
 
 /// Rounds until something is known to need an empty pipeline.
 std::int32_t Conductor::rounds_to_event() const {
     const std::int32_t round = adapters_.round();
     std::int32_t rounds = std::numeric_limits<std::int32_t>::max() - round;
-    for (const int every : {parts_.job.checkpoint.every_steps, parts_.job.eval.every_steps}) {
+    const int eval_every = evaluates_in_stream() ? 0 : parts_.job.eval.every_steps;
+    for (const int every : {parts_.job.checkpoint.every_steps, eval_every}) {
         if (every > 0) rounds = std::min(rounds, every - round % every);
     }
     rounds = std::min(rounds, parts_.stop.rounds_left(round).value_or(rounds));
-    for (const AdapterId a : adapters_.running()) {
-        rounds = std::min(rounds, adapters_.steps_left(a));
-    }
+    std::vector<std::int32_t> steps;
+    for (const AdapterId a : adapters_.running()) steps.push_back(adapters_.steps_left(a));
+    const auto [first, last] = std::minmax_element(steps.begin(), steps.end());
+    if (!steps.empty()) rounds = std::min(rounds, ends_need_drain() ? *first : *last);
     return std::max(1, rounds);
 }
 
@@ -114,7 +142,54 @@ void Conductor::on_batch(const BatchResult& result) {
         log::warn(cat("adapter ", parts_.job.adapter(batch.adapter).name, ": gradient of step ",
                       adapter.steps, " is not finite; its update is skipped, the others go on"));
     }
+    if (is_evaluated_behind(batch)) journal_.await_evaluation(batch.adapter, batch.step + 1);
     journal_.batch_done(result);
+    note_evaluations();
+}
+
+void Conductor::on_evaluation(const EvalResult& result) {
+    evaluations_.push_back(result);
+    note_evaluations();
+}
+
+/// Those behind batches that are known to have ended.
+void Conductor::note_evaluations() {
+    std::erase_if(evaluations_, [this](const EvalResult& result) {
+        if (adapters_[result.adapter].state.steps < result.step) return false;
+        note_evaluation_of(result);
+        judge_evaluation(result.adapter, result.step);
+        evaluated_[result.adapter] = result.step;
+        return true;
+    });
+}
+
+/// Of those whose last step is taken everywhere, the ones whose results have come and are good.
+std::vector<AdapterId> Conductor::choose_exports(const std::vector<AdapterId>& stepped) {
+    std::vector<AdapterId> chosen;
+    for (const AdapterId a : stepped) {
+        if (exported_.contains(a) || adapters_.steps_left(a) > 0 || !is_evaluated(a)) continue;
+        if (adapters_[a].state.status == AdapterStatus::running) settle(a);
+        if (adapters_[a].state.status != AdapterStatus::done) continue;
+        exported_.insert(a);
+        chosen.push_back(a);
+    }
+    return chosen;
+}
+
+/// By the stream itself (ScheduleStream).
+bool Conductor::is_evaluated_behind(const BatchPlan& batch) const {
+    const int every = parts_.job.eval.every_steps;
+    const bool regular = every > 0 && (batch.round + 1) % every == 0;
+    return evaluates_in_stream() && (regular || batch.last_of_adapter) &&
+           has_eval_samples(parts_.job, parts_.datasets, batch.adapter);
+}
+
+/// After its last step, where its stream does that.
+bool Conductor::is_evaluated(AdapterId adapter) const {
+    if (!evaluates_in_stream()) return false;
+    if (!has_eval_samples(parts_.job, parts_.datasets, adapter)) return true;
+    const auto evaluated = evaluated_.find(adapter);
+    return evaluated != evaluated_.end() && evaluated->second == adapters_[adapter].state.steps;
 }
 
 bool Conductor::must_give_up_any() const {
@@ -124,19 +199,18 @@ bool Conductor::must_give_up_any() const {
     });
 }
 
-void Conductor::settle_stream() {
-    for (const AdapterId a : adapters_.running()) {
-        AdapterState& adapter = adapters_[a].state;
-        const std::int32_t total_steps = parts_.plan.adapters[index(a)].total_steps;
-        const std::string failure = failure_reason(adapter, total_steps);
-        if (!failure.empty()) {
-            const std::string& name = parts_.job.adapter(a).name;
-            adapter.status = AdapterStatus::failed;
-            write_text_atomic(parts_.job.run.dir + "/adapters/" + name + "/FAILED", failure + "\n");
-            log::warn(cat("adapter ", name, " FAILED: ", failure));
-        } else if (adapter.steps >= total_steps) {
-            adapter.status = AdapterStatus::done;
-        }
+/// What its last batch has made of an adapter that trains.
+void Conductor::settle(AdapterId id) {
+    AdapterState& adapter = adapters_[id].state;
+    const std::int32_t total_steps = parts_.plan.adapters[index(id)].total_steps;
+    const std::string failure = failure_reason(adapter, total_steps);
+    if (!failure.empty()) {
+        const std::string& name = parts_.job.adapter(id).name;
+        adapter.status = AdapterStatus::failed;
+        write_text_atomic(parts_.job.run.dir + "/adapters/" + name + "/FAILED", failure + "\n");
+        log::warn(cat("adapter ", name, " FAILED: ", failure));
+    } else if (adapter.steps >= total_steps) {
+        adapter.status = AdapterStatus::done;
     }
 }
 
@@ -156,20 +230,22 @@ bool Conductor::regular_evaluation() const {
     return every > 0 && adapters_.round() % every == 0;
 }
 
-/// Evaluates and exports those that trained, as it is due.
+/// Evaluates and exports those that trained, as it is due and not done in the stream.
 void Conductor::end_adapters(const std::vector<AdapterId>& trained) {
     std::vector<AdapterId> evaluated;
     for (const AdapterId a : trained) {
         const AdapterStatus status = adapters_[a].state.status;
         const bool regular = status == AdapterStatus::running && regular_evaluation();
-        if (status == AdapterStatus::done || regular) evaluated.push_back(a);
+        const bool due = status == AdapterStatus::done || regular;
+        if (due && !evaluates_in_stream()) evaluated.push_back(a);
     }
     evaluate(evaluated);
     judge_evaluations(evaluated);
     activity::begin(activity::Task::end_window);
     journal_.flush();
     for (const AdapterId a : trained) {
-        if (is_complete(adapters_[a].state.status)) export_adapter(a);
+        const bool exported = exported_.contains(a);
+        if (is_complete(adapters_[a].state.status) && !exported) export_adapter(a);
     }
     parts_.stop.window_took(stream_.seconds_since_last_window());
 }
@@ -182,30 +258,33 @@ void Conductor::evaluate(const std::vector<AdapterId>& adapters) {
     const Window& window = joint.common();
     if (window.batches.empty()) return;
     post(directive);
-    const std::vector<EvalSums> sums = performer_.evaluate(joint, [this] { journal_.beat(); });
-    for (std::size_t b = 0; b < window.batches.size(); ++b) {
-        const BatchPlan& batch = window.batches[b];
-        const auto denominator = static_cast<double>(std::max<std::int64_t>(1, batch.denominator));
-        const auto samples = static_cast<double>(std::max<std::int64_t>(1, sums[b].samples));
-        take_evaluation(sums[b].loss_sum / denominator,
-                        static_cast<double>(sums[b].exact_samples) / samples,
-                        adapters_[batch.adapter].state);
-        journal_.evaluated(batch.adapter);
+    for (EvalResult result : performer_.evaluate(joint, [this] { journal_.beat(); })) {
+        result.step = adapters_[result.adapter].state.steps;
+        note_evaluation_of(result);
     }
 }
 
+void Conductor::note_evaluation_of(const EvalResult& result) {
+    take_evaluation(result.loss(), result.exact_match(), adapters_[result.adapter].state);
+    journal_.evaluated(result.adapter, result.step);
+}
+
 void Conductor::judge_evaluations(const std::vector<AdapterId>& adapters) {
-    const EvalJob& eval = parts_.job.eval;
     for (const AdapterId a : adapters) {
-        const AdapterJob& job = parts_.job.adapter(a);
-        if (parts_.datasets[index(job.dataset)].eval.empty()) continue;
-        AdapterState& state = adapters_[a].state;
-        if (note_evaluation(eval, state) && eval.keep_best) keep_best(a);
-        const std::string reason = early_stop_reason(eval, state);
-        if (reason.empty() || state.status != AdapterStatus::running) continue;
-        state.status = AdapterStatus::stopped_early;
-        log::info(cat("adapter ", job.name, " stopped early at step ", state.steps, ": ", reason));
+        if (!has_eval_samples(parts_.job, parts_.datasets, a)) continue;
+        judge_evaluation(a, adapters_[a].state.steps);
     }
+}
+
+void Conductor::judge_evaluation(AdapterId adapter, std::int32_t step) {
+    const EvalJob& eval = parts_.job.eval;
+    AdapterState& state = adapters_[adapter].state;
+    if (note_evaluation(eval, step, state) && eval.keep_best) keep_best(adapter);
+    const std::string reason = early_stop_reason(eval, state);
+    if (reason.empty() || state.status != AdapterStatus::running) return;
+    state.status = AdapterStatus::stopped_early;
+    log::info(cat("adapter ", parts_.job.adapter(adapter).name, " stopped early at step ",
+                  state.steps, ": ", reason));
 }
 
 void Conductor::export_adapter(AdapterId adapter) {

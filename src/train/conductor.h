@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -17,8 +18,10 @@ namespace loratrain {
 
 /// Decides, on rank 0 alone, who trains, and when to evaluate, to save, to export, to take orders
 /// and to end; posts what it decides to the other ranks and does its own part of it. Training goes
-/// on as one stream of windows until something needs an empty pipeline: an evaluation, a
-/// checkpoint, an adapter that comes, goes or makes room, a stop.
+/// on as one stream of windows until something needs an empty pipeline: a checkpoint, an adapter
+/// that comes or makes room for one that waits, a stop. Evaluations go on in the stream, beside
+/// what others train, and adapters end in it, unless an evaluation may end an adapter or keep its
+/// state.
 class Conductor {
   public:
     /// The arguments outlive it.
@@ -49,14 +52,23 @@ class Conductor {
     std::int32_t rounds_to_event() const;
     bool drain_wanted();
     void on_batch(const BatchResult& result);
+    void on_evaluation(const EvalResult& result);
+    void note_evaluations();
+    std::vector<AdapterId> choose_exports(const std::vector<AdapterId>& stepped);
     bool must_give_up_any() const;
-    void settle_stream();
+    void settle(AdapterId adapter);
+    bool evaluates_in_stream() const;
+    bool ends_need_drain() const;
+    bool is_evaluated_behind(const BatchPlan& batch) const;
+    bool is_evaluated(AdapterId adapter) const;
 
     // Between streams.
     void evaluate_newcomers();
     void end_adapters(const std::vector<AdapterId>& trained);
     void evaluate(const std::vector<AdapterId>& adapters);
+    void note_evaluation_of(const EvalResult& result);
     void judge_evaluations(const std::vector<AdapterId>& adapters);
+    void judge_evaluation(AdapterId adapter, std::int32_t step);
     void export_adapter(AdapterId adapter);
     void keep_best(AdapterId adapter);
     bool regular_evaluation() const;
@@ -88,6 +100,9 @@ class Conductor {
     int signal_ = 0;  ///< the first that came to any rank
     std::string stop_reason_;
 
+    std::vector<EvalResult> evaluations_;          ///< of the stream, not noted yet
+    std::map<AdapterId, std::int32_t> evaluated_;  ///< step of the last one in a stream
+    std::set<AdapterId> exported_;                 ///< in the stream
     std::vector<AdapterId> admitted_;
     std::optional<Inbox> inbox_;  ///< once training begins
     Inbox::Orders orders_;

@@ -34,6 +34,10 @@ std::string write(const GatherAdapter& gather) {
     return cat("gather ", number(gather.adapter), "\n");
 }
 
+std::string write(const SendAdapter& send) {
+    return cat("send ", number(send.adapter), "\n");
+}
+
 std::string write(const AdmitAdapters& admit) {
     std::string text = "admit";
     for (const AdapterId adapter : admit.adapters) text += cat(" ", number(adapter));
@@ -110,6 +114,7 @@ Directive read(std::string_view kind, Numbers numbers, const std::string& rest) 
     if (kind == "evaluate") return EvaluateWindow{read_window(numbers, rest)};
     expect_end(rest);
     if (kind == "gather") return GatherAdapter{AdapterId{only(numbers)}};
+    if (kind == "send") return SendAdapter{AdapterId{only(numbers)}};
     if (kind == "admit") return read_admit(numbers);
     if (kind == "release") return ReleaseAdapter{AdapterId{only(numbers)}};
     if (kind == "finish") return Finish{static_cast<ExitCode>(only(numbers))};

@@ -28,6 +28,11 @@ struct GatherAdapter {
     AdapterId adapter{};
 };
 
+/// The same while others train: the adapter has ended, ranks send what they have of it and go on.
+struct SendAdapter {
+    AdapterId adapter{};
+};
+
 /// From now on these are in backend memory, and no others.
 struct AdmitAdapters {
     std::vector<AdapterId> adapters;
@@ -50,7 +55,7 @@ struct Finish {
 
 /// What rank 0 decides (conductor.h) and every rank performs, in the same order (performer.h).
 using Directive = std::variant<TrainWindow, EvaluateWindow, SaveCheckpoint, GatherAdapter,
-                               AdmitAdapters, ReleaseAdapter, AddAdapters, Finish>;
+                               SendAdapter, AdmitAdapters, ReleaseAdapter, AddAdapters, Finish>;
 
 /// The one text form, for the way to the other ranks: a line "<kind> <numbers>", then for a window
 /// its text (plan/text/window_text.h), for an inbox file its path and text as they are, the first

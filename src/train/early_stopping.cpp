@@ -6,7 +6,7 @@
 
 namespace loratrain {
 
-bool note_evaluation(const EvalJob& eval, AdapterState& adapter) {
+bool note_evaluation(const EvalJob& eval, std::int32_t step, AdapterState& adapter) {
     const double loss = adapter.last_eval_loss;
     const bool first = adapter.best_step == 0;
     const bool best = std::isfinite(loss) && (first || loss < adapter.best_eval_loss);
@@ -15,7 +15,7 @@ bool note_evaluation(const EvalJob& eval, AdapterState& adapter) {
     adapter.evaluations_without_gain = gain ? 0 : adapter.evaluations_without_gain + 1;
     if (best) {
         adapter.best_eval_loss = loss;
-        adapter.best_step = adapter.steps;
+        adapter.best_step = step;
     }
     return best;
 }

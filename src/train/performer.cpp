@@ -1,6 +1,6 @@
 #include "train/performer.h"
 
-#include <sstream>
+#include <map>
 
 #include "base/activity.h"
 #include "base/error.h"
@@ -18,36 +18,11 @@ struct Overloaded : Functions... {
     using Functions::operator()...;
 };
 
-std::string eval_sums_text(const std::vector<EvalSums>& sums) {
-    std::string text;
-    for (const EvalSums& s : sums) {
-        text += cat(format_exact(s.loss_sum), " ", s.exact_samples, " ", s.samples, "\n");
-    }
-    return text;
-}
-
-std::vector<EvalSums> eval_sums_from_text(const std::string& text) {
-    std::istringstream lines(text);
-    std::vector<EvalSums> sums;
-    std::string loss;  // streams do not read "nan" as a number
-    for (EvalSums s; lines >> loss >> s.exact_samples >> s.samples;) {
-        s.loss_sum = std::stod(loss);
-        sums.push_back(s);
-    }
-    return sums;
-}
-
-/// Per batch.
-void add_sums(const std::vector<EvalSums>& part, std::vector<EvalSums>& sums) {
-    LORATRAIN_CHECK(part.size() == sums.size(), part.size(), " sums of ", sums.size(), " batches");
-    for (std::size_t b = 0; b < sums.size(); ++b) {
-        sums[b].loss_sum += part[b].loss_sum;
-        sums[b].exact_samples += part[b].exact_samples;
-        sums[b].samples += part[b].samples;
-    }
-}
-
 }  // namespace
+
+int rank_of_evaluations(const Plan& plan) {
+    return plan.replicas.front().stages.back().rank;
+}
 
 const Window& Performer::own_part(const JointWindow& window) const {
     return window.replicas[place_of(parts_.plan, parts_.mpi.rank()).replica];
@@ -59,18 +34,23 @@ void Performer::train(const JointWindow& window, const PipelineRunner::Hooks& ho
     parts_.run.runner().run(own, parts_.run.loader(), hooks);
 }
 
-std::vector<EvalSums> Performer::evaluate(const JointWindow& window, const Meanwhile& meanwhile) {
-    const Window& own = own_part(window);
-    parts_.run.loader().start(own);
-    const std::vector<EvalSums> mine =
-        parts_.run.runner().run(own, parts_.run.loader(), {{}, meanwhile});
-    std::vector<EvalSums> sums(own.batches.size());
+std::vector<EvalResult> Performer::evaluate(const JointWindow& window, const Meanwhile& meanwhile) {
+    std::vector<EvalResult> mine;
+    PipelineRunner::Hooks hooks{{}, meanwhile, {}};
+    hooks.on_evaluation = [&](const EvalResult& result) { mine.push_back(result); };
+    train(window, hooks);
+    std::map<AdapterId, EvalResult> sums;
     for (const ReplicaPlan& replica : parts_.plan.replicas) {
         const int last_rank = replica.stages.back().rank;
-        const std::string text = broadcast_text(parts_.mpi, eval_sums_text(mine), last_rank);
-        add_sums(eval_sums_from_text(text), sums);
+        const std::string text = broadcast_text(parts_.mpi, to_text(mine), last_rank);
+        for (const EvalResult& part : eval_results_from_text(text)) {
+            const auto [sum, first] = sums.try_emplace(part.adapter, part);
+            if (!first) sum->second.add(part);
+        }
     }
-    return sums;
+    std::vector<EvalResult> results;
+    for (const auto& [adapter, result] : sums) results.push_back(result);
+    return results;
 }
 
 void Performer::save(const RunState& state) {
@@ -86,6 +66,14 @@ std::vector<NamedTensor> Performer::gather(AdapterId adapter) {
     activity::begin(activity::Task::export_adapter, number(adapter));
     return gather_adapter(parts_.mpi, parts_.job, parts_.plan, parts_.run.stage().bank(), adapter,
                           AdapterBank::Part::parameters);
+}
+
+std::vector<NamedTensor> Performer::join(AdapterId adapter, const AdapterParts::ByRank& others) {
+    activity::begin(activity::Task::export_adapter, number(adapter));
+    constexpr AdapterBank::Part part = AdapterBank::Part::parameters;
+    return join_values(parts_.job, parts_.plan, adapter, part, [&](std::int32_t rank) {
+        return rank == 0 ? own_values(parts_.run.stage().bank(), adapter, part) : others.at(rank);
+    });
 }
 
 void Performer::admit(const std::vector<AdapterId>& adapters) {
@@ -108,7 +96,16 @@ void Performer::add(const InboxFile& file, const std::function<void()>& accept) 
     parts_.run.stage().bank().add_adapters();
 }
 
-void Performer::perform(const Directive& directive, const Meanwhile& meanwhile) {
+void Performer::perform(const Directive& directive, const PipelineRunner::Hooks& hooks,
+                        const std::function<void(std::string)>& tell) {
+    const auto send = [&](AdapterId adapter) {
+        activity::begin(activity::Task::export_adapter, number(adapter));
+        const std::vector<float> values =
+            own_values(parts_.run.stage().bank(), adapter, AdapterBank::Part::parameters);
+        for (const AdapterPiece& piece : pieces_of(adapter, parts_.mpi.rank(), values)) {
+            tell(to_text(piece));
+        }
+    };
     const auto add_or_refuse = [this](const InboxFile& file) {
         try {
             add(file, {});
@@ -117,12 +114,11 @@ void Performer::perform(const Directive& directive, const Meanwhile& meanwhile) 
         }
     };
     std::visit(Overloaded{
-                   [&](const TrainWindow& d) {
-                       train(d.window, {{}, meanwhile});
-                   },
+                   [&](const TrainWindow& d) { train(d.window, hooks); },
                    [&](const EvaluateWindow& d) { evaluate(d.window, [] {}); },
                    [&](const SaveCheckpoint&) { save({}); },
                    [&](const GatherAdapter& d) { gather(d.adapter); },
+                   [&](const SendAdapter& d) { send(d.adapter); },
                    [&](const AdmitAdapters& d) { admit(d.adapters); },
                    [&](const ReleaseAdapter& d) { release(d.adapter); },
                    [&](const AddAdapters& d) { add_or_refuse(d.file); },

@@ -3,10 +3,14 @@
 #include <functional>
 #include <vector>
 
+#include "train/adapter_parts.h"
 #include "train/directive.h"
 #include "train/trainer_parts.h"
 
 namespace loratrain {
+
+/// Rank that learns what evaluations come to: lane 0 of the last stage.
+int rank_of_evaluations(const Plan& plan);
 
 /// Does on one rank what the conductor decides: a function per kind of directive, each collective
 /// over the ranks, and what it returns only rank 0 gets. Rank 0 calls them itself as it posts a
@@ -18,17 +22,21 @@ class Performer {
     /// `parts` outlive it.
     explicit Performer(const TrainerParts& parts) : parts_(parts) {}
 
-    /// Other ranks. `meanwhile` is called now and then while a window trains.
-    void perform(const Directive& directive, const Meanwhile& meanwhile);
+    /// Other ranks. `hooks`: of the streams that train; `tell` sends a text to rank 0, which does
+    /// not wait for it.
+    void perform(const Directive& directive, const PipelineRunner::Hooks& hooks,
+                 const std::function<void(std::string)>& tell);
 
     /// `hooks` as PipelineRunner::run: those of a stream's first window are the stream's.
     void train(const JointWindow& window, const PipelineRunner::Hooks& hooks);
-    /// Sums per batch of the window.
-    std::vector<EvalSums> evaluate(const JointWindow& window, const Meanwhile& meanwhile);
+    /// Results by adapter.
+    std::vector<EvalResult> evaluate(const JointWindow& window, const Meanwhile& meanwhile);
     /// `state` is rank 0's.
     void save(const RunState& state);
     /// All stages' tensors of an adapter.
     std::vector<NamedTensor> gather(AdapterId adapter);
+    /// The same from what other ranks have sent (SendAdapter); rank 0 alone, at any time.
+    std::vector<NamedTensor> join(AdapterId adapter, const AdapterParts::ByRank& others);
     void admit(const std::vector<AdapterId>& adapters);
     void release(AdapterId adapter);
     /// InputError on all ranks, and nothing has changed, where the file is refused (grow_run.h);

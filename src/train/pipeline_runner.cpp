@@ -33,11 +33,10 @@ PipelineRunner::~PipelineRunner() {
     backend_.before_stalls({});
 }
 
-std::vector<EvalSums> PipelineRunner::run(const Window& window, Loader& loader,
-                                          const Hooks& hooks) {
+void PipelineRunner::run(const Window& window, Loader& loader, const Hooks& hooks) {
     if (window.begins) {
         hooks_ = hooks;
-        begin_stream(window);
+        begin_stream();
     }
     under_way_.append(window);
     if (recorder_ != nullptr) recorder_->start(window);
@@ -56,23 +55,21 @@ std::vector<EvalSums> PipelineRunner::run(const Window& window, Loader& loader,
         reads_.poll();
         if (hooks_.between_actions) hooks_.between_actions();
     }
-    if (!window.drains) return {};
+    if (!window.drains) return;
     activity::begin(activity::Task::end_window, -1, on_device_);
     drain();
     hooks_ = {};
-    return std::move(evaluation_);
 }
 
-void PipelineRunner::begin_stream(const Window& window) {
+void PipelineRunner::begin_stream() {
     reads_.clear();
-    evaluating_ = window.evaluation;
     forward_receives_.clear();
     backward_receives_.clear();
     forward_.clear();
     forward_.resize(static_cast<std::size_t>(stage_.slots()));
     backward_.clear();
     backward_.resize(gradient_buffers);
-    evaluation_.assign(evaluating_ && last() ? window.batches.size() : 0, {});
+    evaluations_.clear();
 }
 
 void PipelineRunner::perform(const Action& action, Loader& loader) {
@@ -136,9 +133,10 @@ void PipelineRunner::forward(const Action& action, Loader& loader) {
     const PackedBatch packed = loader.next();
     activity::begin(activity::Task::forward, m, on_device_);
     LossTerms terms;
-    terms.evaluation = evaluating_;
+    terms.evaluation = microbatch.evaluation;
     for (const Segment& segment : microbatch.segments) {
-        terms.denominators.push_back(under_way_.batch(under_way_.batch_of(segment)).denominator);
+        const std::int32_t batch = under_way_.batch_of(microbatch, segment);
+        terms.denominators.push_back(under_way_.batch(batch).denominator);
     }
     if (const auto& sending = forward_on(action).out) sending->wait();
     MicrobatchRows rows;
@@ -148,7 +146,7 @@ void PipelineRunner::forward(const Action& action, Loader& loader) {
     rows.sample_ids = packed.sample_ids;
     rows.offsets = packed.offsets;
     stage_.forward(action.slot, microbatch, rows, terms);
-    if (!evaluating_) return;
+    if (!microbatch.evaluation) return;
     if (last()) {
         collect_evaluation(action.microbatch);
     } else {
@@ -189,8 +187,9 @@ void PipelineRunner::backward(const Action& action) {
 }
 
 void PipelineRunner::finish_batches(MicrobatchId microbatch) {
-    for (const Segment& segment : under_way_.microbatch(microbatch).segments) {
-        const BatchPlan& batch = under_way_.batch(under_way_.batch_of(segment));
+    const Microbatch& done = under_way_.microbatch(microbatch);
+    for (const Segment& segment : done.segments) {
+        const BatchPlan& batch = under_way_.batch(under_way_.batch_of(done, segment));
         if (batch.last_microbatch != microbatch) continue;
         stage_.finish_batch(batch.adapter, !last());
         if (first()) report_batch(batch);
@@ -249,28 +248,41 @@ void PipelineRunner::send_norms(const Action& action) {
                              Channel::norms);
 }
 
-void PipelineRunner::collect_evaluation(MicrobatchId microbatch) {
-    const auto samples = static_cast<std::size_t>(under_way_.microbatch(microbatch).samples());
+void PipelineRunner::collect_evaluation(MicrobatchId id) {
+    const Microbatch& microbatch = under_way_.microbatch(id);
+    std::vector<BatchPlan> batches;
+    for (const Segment& segment : microbatch.segments) {
+        batches.push_back(under_way_.batch(under_way_.batch_of(microbatch, segment)));
+    }
+    const auto samples = static_cast<std::size_t>(microbatch.samples());
     const std::size_t bytes = samples * sizeof(double);
     reads_.read({{stage_.sums().sample_nll, bytes}, {stage_.sums().sample_wrong, bytes}},
-                [this, microbatch, samples](const double* values) {
-                    add_evaluation(microbatch, values, values + samples);
+                [this, id, microbatch, batches, samples](const double* values) {
+                    add_evaluation(id, microbatch, batches, values, values + samples);
                 });
 }
 
-void PipelineRunner::add_evaluation(MicrobatchId microbatch, const double* nll,
+void PipelineRunner::add_evaluation(MicrobatchId id, const Microbatch& microbatch,
+                                    std::span<const BatchPlan> batches, const double* nll,
                                     const double* wrong) {
     std::size_t sample = 0;
-    for (const Segment& segment : under_way_.microbatch(microbatch).segments) {
-        EvalSums& sums = evaluation_[static_cast<std::size_t>(under_way_.batch_of(segment))];
+    for (std::size_t s = 0; s < batches.size(); ++s) {
+        const Segment& segment = microbatch.segments[s];
+        EvalResult& result = evaluations_[segment.adapter];
+        result.adapter = segment.adapter;
+        result.step = batches[s].step;
+        result.denominator = batches[s].denominator;
         std::vector<double> losses(segment.samples.size());
         stage_.objective(segment.adapter)
             .losses({segment.samples, {nll + sample, losses.size()}}, losses);
         for (std::size_t i = 0; i < losses.size(); ++i, ++sample) {
-            sums.loss_sum += losses[i];
-            sums.exact_samples += wrong[sample] == 0.0 ? 1 : 0;
-            ++sums.samples;
+            result.loss_sum += losses[i];
+            result.exact_samples += wrong[sample] == 0.0 ? 1 : 0;
+            ++result.samples;
         }
+        if (batches[s].last_microbatch != id) continue;
+        if (hooks_.on_evaluation) hooks_.on_evaluation(result);
+        evaluations_.erase(segment.adapter);
     }
 }
 

@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -11,6 +13,7 @@
 #include "measure/trace_recorder.h"
 #include "model/stage.h"
 #include "plan/schedule/under_way.h"
+#include "train/eval_result.h"
 #include "train/gradient_exchange.h"
 #include "train/late_reads.h"
 
@@ -21,13 +24,6 @@ struct BatchResult {
     BatchPlan batch;
     double loss_sum = 0.0;    ///< of its samples; divided by the batch's denominator: the loss
     double grad_sumsq = 0.0;  ///< over all stages, before clipping; not finite = update skipped
-};
-
-/// Sums of an evaluation window per batch (one batch per adapter), on the last stage.
-struct EvalSums {
-    double loss_sum = 0.0;
-    std::int64_t exact_samples = 0;  ///< every target is the argmax (= greedy decoding is exact)
-    std::int64_t samples = 0;
 };
 
 /// Interprets one stage's action lists with a Stage and a Communicator; decides nothing itself. The
@@ -45,19 +41,19 @@ class PipelineRunner {
     PipelineRunner(const PipelineRunner&) = delete;
     PipelineRunner& operator=(const PipelineRunner&) = delete;
 
-    /// Called with what batches came to, and between actions.
+    /// Called with what batches and evaluations came to, and between actions.
     struct Hooks {
-        std::function<void(const BatchResult&)> on_batch;
-        std::function<void()> between_actions;
+        std::function<void(const BatchResult&)> on_batch = {};
+        std::function<void()> between_actions = {};
+        std::function<void(const EvalResult&)> on_evaluation = {};
     };
 
     /// Performs the actions of a window; microbatches come from `loader` (started on this window).
     /// What is under way at its end goes on with the stream's next window, until one drains.
     /// `hooks` are those of the window that begins: on_batch is called on the first stage, with
-    /// several replicas on all stages, in the order in which batches end, once their sums have
-    /// arrived. Returns evaluation sums (last
-    /// stage, else empty).
-    std::vector<EvalSums> run(const Window& window, Loader& loader, const Hooks& hooks);
+    /// several replicas on all stages, on_evaluation on the last, in the order in which batches
+    /// end, once their sums have arrived.
+    void run(const Window& window, Loader& loader, const Hooks& hooks);
 
     /// Records actions from now on; `recorder` outlives the runner's work.
     void record_with(TraceRecorder& recorder) { recorder_ = &recorder; }
@@ -70,7 +66,7 @@ class PipelineRunner {
         std::unique_ptr<Transfer> out;
     };
 
-    void begin_stream(const Window& window);
+    void begin_stream();
     void perform(const Action& action, Loader& loader);
     void post_receives();
     void receive_forward(const Action& action);
@@ -85,8 +81,9 @@ class PipelineRunner {
     void reduce(std::int32_t batch);
     void receive_norms(const Action& action);
     void send_norms(const Action& action);
-    void collect_evaluation(MicrobatchId microbatch);
-    void add_evaluation(MicrobatchId microbatch, const double* nll, const double* wrong);
+    void collect_evaluation(MicrobatchId id);
+    void add_evaluation(MicrobatchId id, const Microbatch& microbatch,
+                        std::span<const BatchPlan> batches, const double* nll, const double* wrong);
     void drain();
 
     bool first() const { return stage_index_ == 0; }
@@ -124,13 +121,12 @@ class PipelineRunner {
     std::vector<Buffer> gradient_out_;
 
     Hooks hooks_;
-    bool evaluating_ = false;
     UnderWay under_way_;
     std::deque<Action> forward_receives_;  ///< not posted yet
     std::deque<Action> backward_receives_;
-    std::vector<Lane> forward_;   ///< per activation slot
-    std::vector<Lane> backward_;  ///< per gradient buffer
-    std::vector<EvalSums> evaluation_;
+    std::vector<Lane> forward_;                    ///< per activation slot
+    std::vector<Lane> backward_;                   ///< per gradient buffer
+    std::map<AdapterId, EvalResult> evaluations_;  ///< on the last stage, not complete yet
     std::vector<std::int32_t> adapters_;
     std::vector<std::int32_t> places_;
 };

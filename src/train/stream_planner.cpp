@@ -14,8 +14,9 @@ using Clock = std::chrono::steady_clock;
 
 StreamPlanner::StreamPlanner(const Job& job, const Plan& plan,
                              std::span<const DatasetInfo> datasets, const Progress& start,
-                             int threads, PlanningRecord& record)
-    : stream_(job, plan, datasets, start, threads), record_(record) {}
+                             int threads, ScheduleStream::Evaluations evaluations,
+                             PlanningRecord& record)
+    : stream_(job, plan, datasets, start, threads, evaluations), record_(record) {}
 
 StreamPlanner::~StreamPlanner() {
     if (future_.valid()) future_.wait();

@@ -27,7 +27,8 @@ struct PlanningRecord {
 class StreamPlanner {
   public:
     StreamPlanner(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-                  const Progress& start, int threads, PlanningRecord& record);
+                  const Progress& start, int threads, ScheduleStream::Evaluations evaluations,
+                  PlanningRecord& record);
     ~StreamPlanner();
     StreamPlanner(const StreamPlanner&) = delete;
     StreamPlanner& operator=(const StreamPlanner&) = delete;

@@ -6,6 +6,7 @@
 
 #include "base/activity.h"
 #include "base/log.h"
+#include "train/directive.h"
 
 namespace loratrain {
 
@@ -19,6 +20,7 @@ constexpr double long_window = 2.0 * window_seconds;
 constexpr double shortest_lead = 1.0;
 constexpr double lead_share = 0.125;  // of a window: it may take less than expected
 constexpr double planning_times = 4.0;
+constexpr std::chrono::microseconds told_interval{50};
 
 int planning_threads() {
     const auto processors = static_cast<int>(std::thread::hardware_concurrency());
@@ -42,36 +44,43 @@ StreamTrainer::StreamTrainer(const TrainerParts& parts, const AdapterTable& adap
       journal_(journal),
       makespan_(parts.job, parts.plan) {}
 
-std::int32_t StreamTrainer::run(std::int32_t last_round, const Hooks& hooks) {
+std::int32_t StreamTrainer::run(std::int32_t last_round, ScheduleStream::Evaluations evaluations,
+                                const Hooks& hooks) {
     StreamPlanner planner(parts_.job, parts_.plan, parts_.datasets, adapters_.progress(),
-                          planning_threads(), planning_);
+                          planning_threads(), evaluations, planning_);
     const Clock::time_point started = window_started_ = Clock::now();
-    const PipelineRunner::Hooks while_training{[&](const BatchResult& result) {
-                                                   ++batches_done_;
-                                                   hooks.on_batch(result);
-                                               },
-                                               [&] { look_after(planner); }};
+    const PipelineRunner::Hooks while_training{
+        [&](const BatchResult& result) {
+            ++batches_done_;
+            newest_round_ = std::max(newest_round_, result.batch.round);
+            hooks.on_batch(result);
+        },
+        [&] { look_after(planner, hooks); },
+        [&](const EvalResult& result) { evaluated(result, hooks); }};
     journal_.stream_started();
-    const std::int64_t batches_before = batches_done_;
-    const auto active = static_cast<std::int64_t>(adapters_.running().size());
-    planner.start(std::min(first_rounds, last_round - adapters_.round()), false);
+    const std::int32_t first_round = adapters_.round();
+    newest_round_ = first_round - 1;
+    last_batches_.clear();
+    stepped_.clear();
+    planner.start(std::min(first_rounds, last_round - first_round), false);
     for (bool more = true; more;) {
-        const PlannedWindow planned = next_window(planner);
+        const PlannedWindow planned = next_window(planner, hooks);
         more = !planned.window.common().drains;
-        const std::int64_t rounds =
-            (batches_done_ - batches_before) / std::max<std::int64_t>(1, active);
-        if (rounds > 0) seconds_per_round_ = seconds_since(started) / static_cast<double>(rounds);
+        const std::int32_t rounds = newest_round_ + 1 - first_round;
+        if (rounds > 0) seconds_per_round_ = seconds_since(started) / rounds;
+        export_complete(hooks);
         if (more) {
             plan_next_ = [&] { plan_next(planner, last_round, hooks); };
             const double delay = planning_delay(seconds_per_round_ * planned.window.common().rounds,
                                                 planner.planning_seconds());
             plan_next_at_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                                std::chrono::duration<double>(delay));
-            look_after(planner);
+            look_after(planner, hooks);
         }
         train(planned.window, while_training);
         if (plan_next_) std::exchange(plan_next_, {})();
     }
+    wait_for_told(hooks);
     activity::begin(activity::Task::end_window);
     return planner.round();
 }
@@ -90,29 +99,89 @@ std::int32_t StreamTrainer::rounds_of_next() const {
         std::clamp(seconds / seconds_per_round_, 1.0, double{most_rounds}));
 }
 
-PlannedWindow StreamTrainer::next_window(StreamPlanner& planner) {
+PlannedWindow StreamTrainer::next_window(StreamPlanner& planner, const Hooks& hooks) {
     activity::begin(activity::Task::plan);
-    if (!posted_) post(planner.take());
+    if (!posted_) post(planner.take(), hooks);
     PlannedWindow next = std::move(*posted_);
     posted_.reset();
     return next;
 }
 
-void StreamTrainer::post(PlannedWindow window) {
+void StreamTrainer::post(PlannedWindow window, const Hooks& hooks) {
+    for (const AdapterId adapter : hooks.choose_exports(stepped_)) {
+        exports_.expect(adapter, parts_.mpi.size());
+        channel_.post(to_text(SendAdapter{adapter}));
+    }
     channel_.post(window.directive);
     posted_ = std::move(window);
 }
 
 /// Between actions.
-void StreamTrainer::look_after(StreamPlanner& planner) {
+void StreamTrainer::look_after(StreamPlanner& planner, const Hooks& hooks) {
     channel_.progress();
     journal_.beat();
+    take_told(hooks);
     if (plan_next_ && Clock::now() >= plan_next_at_) std::exchange(plan_next_, {})();
-    if (planner.ready()) post(planner.take());
+    if (planner.ready()) post(planner.take(), hooks);
+}
+
+/// The window is about to train.
+void StreamTrainer::note_ends(const Window& window) {
+    for (std::size_t i = 0; i < window.batches.size(); ++i) {
+        const BatchPlan& batch = window.batches[i];
+        const std::int32_t number_of_batch = window.first_batch + static_cast<std::int32_t>(i);
+        if (batch.evaluation) ++open_evaluations_;
+        if (batch.last_of_adapter) {
+            last_batches_[number_of_batch] = {batch.adapter, window.actions.size()};
+        }
+    }
+    for (const std::vector<Action>& stage : window.actions) {
+        for (const Action& action : stage) {
+            if (action.kind != ActionKind::step) continue;
+            const auto last = last_batches_.find(action.batch);
+            if (last == last_batches_.end() || --last->second.stages_left > 0) continue;
+            stepped_.push_back(last->second.adapter);
+            last_batches_.erase(last);
+        }
+    }
+}
+
+void StreamTrainer::evaluated(const EvalResult& result, const Hooks& hooks) {
+    --open_evaluations_;
+    hooks.on_evaluation(result);
+}
+
+/// What other ranks have told.
+void StreamTrainer::take_told(const Hooks& hooks) {
+    while (const std::optional<std::string> told = channel_.told()) {
+        if (is_adapter_piece(*told)) {
+            exports_.add(adapter_piece_from_text(*told));
+            continue;
+        }
+        for (const EvalResult& result : eval_results_from_text(*told)) evaluated(result, hooks);
+    }
+}
+
+void StreamTrainer::export_complete(const Hooks& hooks) {
+    for (const auto& [adapter, others] : exports_.take_complete()) {
+        hooks.export_adapter(adapter, others);
+    }
+}
+
+void StreamTrainer::wait_for_told(const Hooks& hooks) {
+    const auto take = [&] {
+        take_told(hooks);
+        export_complete(hooks);
+        journal_.beat();
+        return open_evaluations_ == 0 && exports_.empty();
+    };
+    const activity::Waiting waiting;
+    while (!take()) std::this_thread::sleep_for(told_interval);
 }
 
 void StreamTrainer::train(const JointWindow& window, const PipelineRunner::Hooks& hooks) {
     journal_.window_started(window.common());
+    note_ends(window.common());
     performer_.train(window, hooks);
     const double seconds = seconds_since(window_started_);
     window_started_ = Clock::now();

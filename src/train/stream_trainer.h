@@ -2,10 +2,13 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
+#include <vector>
 
 #include "comm/directive_channel.h"
 #include "measure/makespan_check.h"
+#include "train/adapter_parts.h"
 #include "train/performer.h"
 #include "train/records/journal.h"
 #include "train/stream_planner.h"
@@ -29,13 +32,21 @@ class StreamTrainer {
     struct Hooks {
         /// In the order in which batches end.
         std::function<void(const BatchResult&)> on_batch;
+        /// Of an evaluation in the stream; may come before the batch that it is behind.
+        std::function<void(const EvalResult&)> on_evaluation;
         /// Asked whenever a window is to be planned: whether it shall be the last.
         std::function<bool()> drain_wanted;
+        /// Asked before a window goes out, given those of whom all stages have taken the last step
+        /// by then: whom of them to export.
+        std::function<std::vector<AdapterId>(const std::vector<AdapterId>&)> choose_exports;
+        /// What the other ranks have of them has come, for Performer::join.
+        std::function<void(AdapterId, const AdapterParts::ByRank&)> export_adapter;
     };
 
     /// Trains those that are running to the run's round `last_round`, or to an earlier one where
-    /// that is wanted; returns the round reached.
-    std::int32_t run(std::int32_t last_round, const Hooks& hooks);
+    /// that is wanted; returns the round reached. All evaluations and exports have come by then.
+    std::int32_t run(std::int32_t last_round, ScheduleStream::Evaluations evaluations,
+                     const Hooks& hooks);
 
     /// Since this start of the run.
     std::int64_t batches_done() const { return batches_done_; }
@@ -47,12 +58,23 @@ class StreamTrainer {
   private:
     using Clock = std::chrono::steady_clock;
 
+    /// A stream's last batch of an adapter, while not all stages have stepped it.
+    struct LastBatch {
+        AdapterId adapter{};
+        std::size_t stages_left = 0;
+    };
+
     void plan_next(StreamPlanner& planner, std::int32_t last_round, const Hooks& hooks);
     std::int32_t rounds_of_next() const;
-    PlannedWindow next_window(StreamPlanner& planner);
-    void post(PlannedWindow window);
-    void look_after(StreamPlanner& planner);
+    PlannedWindow next_window(StreamPlanner& planner, const Hooks& hooks);
+    void post(PlannedWindow window, const Hooks& hooks);
+    void look_after(StreamPlanner& planner, const Hooks& hooks);
     void train(const JointWindow& window, const PipelineRunner::Hooks& hooks);
+    void note_ends(const Window& window);
+    void evaluated(const EvalResult& result, const Hooks& hooks);
+    void take_told(const Hooks& hooks);
+    void wait_for_told(const Hooks& hooks);
+    void export_complete(const Hooks& hooks);
 
     const TrainerParts& parts_;
     const AdapterTable& adapters_;
@@ -66,6 +88,11 @@ class StreamTrainer {
     Clock::time_point plan_next_at_;
     std::chrono::steady_clock::time_point window_started_;
     std::int64_t batches_done_ = 0;
+    std::int32_t newest_round_ = 0;  ///< of the batches done
+    std::int64_t open_evaluations_ = 0;
+    std::map<std::int32_t, LastBatch> last_batches_;  ///< by number in the stream
+    std::vector<AdapterId> stepped_;                  ///< of the stream, by the end of the window
+    AdapterParts exports_;
     double seconds_per_round_ = 0.0;  ///< of the stream under way or the last one; 0 = not known
 };
 

@@ -1,5 +1,7 @@
 #include "train/trainer.h"
 
+#include <utility>
+
 #include "base/activity.h"
 #include "base/log.h"
 #include "train/orders/stop_request.h"
@@ -33,11 +35,16 @@ ExitCode Trainer::follow(int signal) {
         signal = stop_signal();
         channel_.report(signal);
     };
+    PipelineRunner::Hooks hooks{{}, report_signal, {}};
+    const auto tell = [&](std::string text) { channel_.tell(std::move(text)); };
+    if (parts_.mpi.rank() == rank_of_evaluations(parts_.plan)) {
+        hooks.on_evaluation = [&](const EvalResult& result) { tell(to_text({&result, 1})); };
+    }
     for (;;) {
         activity::begin(activity::Task::follow);
         const Directive directive = directive_from_text(channel_.next(report_signal));
         if (const auto* finish = std::get_if<Finish>(&directive)) return finish->code;
-        performer_.perform(directive, report_signal);
+        performer_.perform(directive, hooks, tell);
     }
 }
 

@@ -1,5 +1,6 @@
 #include "comm/mpi_session.h"
 
+#include <map>
 #include <numeric>
 
 #include "base/error.h"
@@ -104,6 +105,26 @@ TEST_P(TwoSessions, FollowTheirOwnDirectives) {
     while (channel.reported() < last) {
     }
     EXPECT_EQ(channel.reported(), last);
+}
+
+TEST_P(TwoSessions, TellTheirOwnRootInOrder) {
+    constexpr int texts = 5;
+    DirectiveChannel channel(mine_);
+    const auto text = [&](int rank, int i) {
+        return cat(color(), ":", rank, " ") + std::string(static_cast<std::size_t>(i * 3000), 'x');
+    };
+    for (int i = 0; i < texts && !mine_.is_root(); ++i) channel.tell(text(number(), i));
+    std::map<std::string, int> told;
+    for (int left = mine_.is_root() ? texts * (count() - 1) : 0; left > 0;) {
+        const std::optional<std::string> next = channel.told();
+        if (!next) continue;
+        --left;
+        const std::string rank = next->substr(0, next->find(' ') + 1);
+        EXPECT_EQ(next->size(), rank.size() + 3000U * static_cast<unsigned>(told[rank]++));
+        EXPECT_TRUE(rank.starts_with(cat(color(), ":")));
+    }
+    barrier(mine_);
+    EXPECT_FALSE(channel.told());
 }
 
 TEST_P(TwoSessions, PassOnTheirOwnMessages) {

@@ -5,8 +5,8 @@ import math
 import unittest
 
 from backend_cases import evaluations, expected_stop
-from harness import (STOPPED, JobTest, adapter_weights, read_metrics, read_safetensors, run,
-                     without_times, write_samples)
+from harness import (ENDLESS, STOPPED, JobTest, adapter_weights, read_metrics, read_safetensors, run,
+                     start, without_times, write_samples)
 
 EVERY = 3
 STEPS = 30
@@ -95,6 +95,43 @@ class Evaluation(JobTest):
         self.assertEqual(self.contents(run_dir), after)
         self.succeed(run([path, "--restart", "never", "--stop-after", 1]), STOPPED)
         self.assertFalse((run_dir / "adapters/calm/best").exists())
+
+    def uneven_job(self, run_dir, steps, **evaluation):
+        job = json.loads(self.job(run_dir, **evaluation).read_text())
+        for adapter in job["adapters"]:
+            adapter["max_steps"] = steps[adapter["name"]]
+        del job["checkpoint"]
+        return self.write_job(job, f"{run_dir}.yaml")
+
+    def test_in_the_stream_as_with_an_empty_pipeline(self):
+        """A patience that is never tried has the pipeline emptied for every evaluation and end."""
+        steps = {"calm": 7, "wild": 20}
+        self.succeed(run([self.uneven_job("stream", steps)], 2))
+        drained = self.uneven_job("drained", steps, early_stopping_patience=1000)
+        self.succeed(run([drained], 2))
+        self.assert_same_bits("stream", "drained", ADAPTERS)
+        for name, last in steps.items():
+            found, wanted = (evaluations(self.dir / run_dir, name)
+                             for run_dir in ("stream", "drained"))
+            self.assertEqual([step for step, _ in found], [*range(EVERY, last, EVERY), last])
+            self.assertEqual([step for step, _ in found], [step for step, _ in wanted])
+            for (_, loss), (_, other) in zip(found, wanted, strict=True):
+                self.assertAlmostEqual(loss / other, 1, places=6)
+            lines = [line["step"] for line in read_metrics(self.dir / "stream", name)]
+            self.assertEqual(lines, sorted(lines))
+
+    def test_an_adapter_is_exported_while_others_train(self):
+        path = self.uneven_job("run", {"calm": 7, "wild": ENDLESS})
+        process = start([path], 2)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        exported = next(line for line in process.stdout if "exported " in line)
+        self.assertIn("adapters/calm", exported)
+        self.assertEqual((self.dir / "run/adapters/calm/DONE").read_text(), "7 steps\n")
+        self.assertEqual(evaluations(self.dir / "run", "calm")[-1][0], 7)
+        (self.dir / "run/STOP").touch()
+        self.finish(process, STOPPED)
+        self.assertGreater(len(self.step_losses("run", "wild")), 7)
 
     def test_threshold_ends_all_at_the_patience(self):
         path = self.job("run", early_stopping_patience=2, early_stopping_threshold=100.0)

@@ -153,7 +153,7 @@ class Layout(InvarianceTest):
 
 class Lengths(InvarianceTest):
     def test_adapters_finish_when_they_are_done(self):
-        process = self.train("run", {
+        self.train("run", {
             "short": {"max_steps": 3}, "epochs": {"num_train_epochs": 2},
             "long": {"max_steps": 14, "global_batch_size": 3}, "part": {"num_train_epochs": 0.5},
         }, ranks=2)
@@ -162,10 +162,6 @@ class Lengths(InvarianceTest):
             self.assertEqual(len(self.step_losses("run", name)), count, name)
             done = self.dir / "run/adapters" / name / "DONE"
             self.assertEqual(done.read_text(), f"{count} steps\n")
-        lines = process.stdout.splitlines()
-        where = {key: next(i for i, line in enumerate(lines) if key in line)
-                 for key in ("adapters/short", "round 4/14", "adapters/epochs", "round 11/14")}
-        self.assertEqual(list(where), sorted(where, key=where.get))
         epochs = [line["epoch"] for line in step_metrics(self.dir / "run", "epochs")]
         self.assertEqual(epochs[4], 1.0)
         self.assertEqual(epochs[-1], 2.0)
@@ -202,8 +198,9 @@ class NotFinite(InvarianceTest):
             for values in adapter_weights(self.dir / "run", name).values():
                 self.assertTrue(all(map(math.isfinite, values)))
         lines = read_metrics(self.dir / "run", "bad")
-        self.assertIsNone(lines[-1]["loss"])
-        self.assertIsNone(lines[-1]["grad_norm"])
+        last = step_metrics(self.dir / "run", "bad")[-1]
+        self.assertIsNone(last["loss"])
+        self.assertIsNone(last["grad_norm"])
         again = run([self.dir / "run.yaml"], ranks)
         self.assertEqual(again.returncode, 3, again.stderr)
         return lines

@@ -54,7 +54,7 @@ double Timeline::slowdown() const {
 
 std::int64_t Timeline::tokens() const {
     std::int64_t sum = 0;
-    for (const BatchPlan& batch : batches) sum += batch.tokens;
+    for (const BatchPlan& batch : batches) sum += batch.evaluation ? 0 : batch.tokens;
     return sum;
 }
 

@@ -35,7 +35,7 @@ struct Timeline {
     double idle_share() const;  ///< mean over the stages
     /// How many times longer the spans are for sharing processors; 1 without any.
     double slowdown() const;
-    std::int64_t tokens() const;       ///< without padding
+    std::int64_t tokens() const;       ///< trained, without padding
     double tokens_per_second() const;  ///< 0 without a makespan
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "plan/action_traits.h"
@@ -23,11 +24,11 @@ bool known(std::int64_t value, std::int32_t first, std::size_t size) {
     return value >= 0 && value < first + static_cast<std::int64_t>(size);
 }
 
-std::string batch_name(AdapterId adapter, std::int32_t step) {
-    return cat("batch (", number(adapter), ", ", step, ")");
+std::string batch_name(AdapterId adapter, std::int32_t step, bool evaluation) {
+    return cat(evaluation ? "evaluation (" : "batch (", number(adapter), ", ", step, ")");
 }
 std::string batch_name(const BatchPlan& batch) {
-    return batch_name(batch.adapter, batch.step);
+    return batch_name(batch.adapter, batch.step, batch.evaluation);
 }
 
 bool number_exists(const Window& window, const Action& action) {
@@ -80,7 +81,7 @@ class ContentCheck {
             for (std::size_t m = 0; m < microbatches.size(); ++m) check_microbatch(r, m);
         }
         for (std::size_t b = 0; b < window_.batches.size(); ++b) check_batch(b);
-        if (!window_.evaluation) check_full_epochs();
+        check_full_epochs();
     }
 
   private:
@@ -108,20 +109,21 @@ class ContentCheck {
         std::vector<const BatchPlan*> newest(plan_.adapters.size(), nullptr);
         for (const BatchPlan& batch : window_.batches) {
             const std::size_t a = index(batch.adapter);
-            ++seen[a];
-            if (batch.round < window_.first_round ||
-                batch.round >= window_.first_round + window_.rounds) {
+            if (!batch.evaluation) ++seen[a];
+            const bool in_window = batch.round >= window_.first_round &&
+                                   batch.round < window_.first_round + window_.rounds;
+            if (!in_window) {
                 findings_.add(batch_name(batch), " is of round ", batch.round,
                               ", which is not in the window");
             }
-            if (newest[a] != nullptr && batch.step != newest[a]->step + 1) {
+            if (newest[a] != nullptr && batch.step != steps_behind(*newest[a])) {
                 findings_.add(batch_name(batch), " does not follow ", batch_name(*newest[a]));
             }
             newest[a] = &batch;
-            if (!window_.evaluation) check_numbers(batch);
+            check_numbers(batch);
         }
         for (std::size_t a = 0; a < seen.size(); ++a) {
-            const bool ended = newest[a] != nullptr && newest[a]->last_of_adapter;
+            const bool ended = newest[a] != nullptr && steps_behind(*newest[a]) == total_steps(a);
             if (seen[a] > window_.rounds || (seen[a] > 0 && seen[a] < window_.rounds && !ended)) {
                 findings_.add("adapter ", a, " takes ", seen[a], " steps in ", window_.rounds,
                               " rounds");
@@ -129,8 +131,22 @@ class ContentCheck {
         }
     }
 
+    /// Optimizer steps that its adapter has taken after it.
+    static std::int32_t steps_behind(const BatchPlan& batch) {
+        return batch.evaluation ? batch.step : batch.step + 1;
+    }
+    std::int32_t total_steps(std::size_t adapter) const {
+        return plan_.adapters[adapter].total_steps;
+    }
+
     void check_numbers(const BatchPlan& batch) {
         const AdapterPlan& adapter = plan_.adapters[index(batch.adapter)];
+        if (batch.evaluation) {
+            if (batch.step < 0 || batch.step > adapter.total_steps || batch.last_of_adapter) {
+                findings_.add(batch_name(batch), " is impossible");
+            }
+            return;
+        }
         if (batch.step < 0 || batch.step >= adapter.total_steps) {
             findings_.add(batch_name(batch), " is outside its ", adapter.total_steps, " steps");
         }
@@ -225,12 +241,12 @@ class ContentCheck {
             findings_.add(name, " has an empty segment of ", batch_name(batch));
         }
         check_groups(segment, batch, name);
-        const std::int64_t most = window_.evaluation ? INT32_MAX : adapter_samples(batch);
+        const std::int64_t most = batch.evaluation ? INT32_MAX : adapter_samples(batch);
         for (const SampleRef& sample : segment.samples) {
             if (sample.index < 0 || sample.index >= most || sample.tokens < 1) {
                 findings_.add(batch_name(batch), " has an impossible sample ", sample.index);
             }
-            if (!seen_[{batch.adapter, batch.epoch}].insert(sample.index).second) {
+            if (!seen_[pass_of(batch)].insert(sample.index).second) {
                 findings_.add(batch_name(batch), " has sample ", sample.index,
                               " a second time in epoch ", batch.epoch);
             }
@@ -248,6 +264,12 @@ class ContentCheck {
             whole = whole && first.index % size == 0 && samples[i].index == first.index + place;
         }
         if (!whole) findings_.add(name, " cuts a group of ", batch_name(batch));
+    }
+
+    /// A pass over a dataset: an epoch of an adapter, or one of its evaluations.
+    using Pass = std::tuple<AdapterId, bool, std::int32_t>;
+    static Pass pass_of(const BatchPlan& batch) {
+        return {batch.adapter, batch.evaluation, batch.evaluation ? batch.step : batch.epoch};
     }
 
     std::int64_t adapter_samples(const BatchPlan& batch) const {
@@ -300,14 +322,17 @@ class ContentCheck {
 
     /// An epoch whose batches are all in the window holds every sample.
     void check_full_epochs() {
-        std::map<std::pair<AdapterId, std::int32_t>, std::int32_t> batches;
-        for (const BatchPlan& batch : window_.batches) ++batches[{batch.adapter, batch.epoch}];
-        for (const auto& [key, count] : batches) {
-            const AdapterPlan& adapter = plan_.adapters[index(key.first)];
-            const auto held = static_cast<std::int64_t>(seen_[key].size());
+        std::map<Pass, std::int32_t> batches;
+        for (const BatchPlan& batch : window_.batches) {
+            if (!batch.evaluation) ++batches[pass_of(batch)];
+        }
+        for (const auto& [pass, count] : batches) {
+            const auto [id, evaluation, epoch] = pass;
+            const AdapterPlan& adapter = plan_.adapters[index(id)];
+            const auto held = static_cast<std::int64_t>(seen_[pass].size());
             if (count == adapter.steps_per_epoch && held != adapter.samples) {
-                findings_.add("epoch ", key.second, " of adapter ", number(key.first), " holds ",
-                              held, " of ", adapter.samples, " samples");
+                findings_.add("epoch ", epoch, " of adapter ", number(id), " holds ", held, " of ",
+                              adapter.samples, " samples");
             }
         }
     }
@@ -320,7 +345,7 @@ class ContentCheck {
     const Window& window_;  ///< what does not depend on the replica
     Findings& findings_;
     std::vector<std::vector<Held>> held_;  ///< per replica and batch
-    std::map<std::pair<AdapterId, std::int32_t>, std::set<std::int32_t>> seen_;
+    std::map<Pass, std::set<std::int32_t>> seen_;
 };
 
 }  // namespace
@@ -360,10 +385,11 @@ bool check_references(const ReplicaView& view, const Window& window, Findings& f
 }
 
 SegmentBatches find_segment_batches(const Window& window, Findings& findings) {
-    std::map<std::pair<AdapterId, std::int32_t>, std::int32_t> by_key;
+    std::map<std::tuple<AdapterId, std::int32_t, bool>, std::int32_t> by_key;
     for (std::size_t b = 0; b < window.batches.size(); ++b) {
         const BatchPlan& batch = window.batches[b];
-        if (!by_key.try_emplace({batch.adapter, batch.step}, static_cast<std::int32_t>(b)).second) {
+        const auto key = std::tuple(batch.adapter, batch.step, batch.evaluation);
+        if (!by_key.try_emplace(key, static_cast<std::int32_t>(b)).second) {
             findings.add(batch_name(batch), " is there twice");
         }
     }
@@ -371,10 +397,11 @@ SegmentBatches find_segment_batches(const Window& window, Findings& findings) {
     for (const Microbatch& microbatch : window.microbatches) {
         std::vector<std::int32_t>& batches = batch_of.emplace_back();
         for (const Segment& segment : microbatch.segments) {
-            const auto found = by_key.find({segment.adapter, segment.step});
+            const auto found = by_key.find({segment.adapter, segment.step, microbatch.evaluation});
             batches.push_back(found == by_key.end() ? -1 : found->second);
             if (found != by_key.end()) continue;
-            findings.add(batch_name(segment.adapter, segment.step), " has samples but no entry");
+            findings.add(batch_name(segment.adapter, segment.step, microbatch.evaluation),
+                         " has samples but no entry");
         }
     }
     return batch_of;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -57,7 +56,6 @@ class Execution {
 
     void begin(const Window& window, const SegmentBatches& batch_of, Findings& findings) {
         findings_ = &findings;
-        evaluation_ = window.evaluation;
         append(window, batch_of);
     }
 
@@ -239,7 +237,7 @@ class Execution {
         if (action.kind == ActionKind::send_forward) {
             take_produced(s, action, stages_[s].output);
             check_place(s, action, stages_[s].slots, action.slot, "slot");
-            if (evaluation_) empty_place(stages_[s].slots, action.slot);
+            if (evaluates(action)) empty_place(stages_[s].slots, action.slot);
         } else {
             check_buffer(s, action);
         }
@@ -303,6 +301,8 @@ class Execution {
         for (const std::int32_t b : action.carried) {
             if (batches_.progress(s, b) == nullptr) {
                 complain(s, action, "batch ", b, " has left the stage");
+            } else if (batches_.find(b)->evaluation) {
+                complain(s, action, "carries evaluation ", b);
             } else if (!adapters.insert(batches_.find(b)->adapter).second) {
                 complain(s, action, "carries two batches of one adapter");
             }
@@ -321,13 +321,30 @@ class Execution {
         } else {
             check_place(s, action, stage.slots, action.slot, "slot");
         }
-        if (evaluation_ && is_last(s)) empty_place(stage.slots, action.slot);
+        if (evaluates(action) && is_last(s)) empty_place(stage.slots, action.slot);
         if (stage.output) complain(s, action, "the output before it was not sent");
         if (!is_last(s)) stage.output = microbatch;
-        const std::int32_t held = evaluation_ ? 1 : stage.forwarded - stage.backwarded;
-        stage.peak = std::max(stage.peak, held);
+        stage.peak = std::max(stage.peak, stage.forwarded - stage.backwarded);
         for (const std::int32_t b : batches_.batches_in(action.microbatch)) {
             check_fresh(s, action, b);
+            if (evaluates(action)) note_evaluated(s, b);
+        }
+        pass_evaluations(stage);
+    }
+
+    bool evaluates(const Action& action) const { return batches_.evaluates(action.microbatch); }
+
+    /// An evaluation is over with its last forward: its adapter's next batch may come.
+    void note_evaluated(std::size_t s, std::int32_t b) {
+        BatchProgress* on = batches_.progress(s, b);
+        if (on != nullptr && --on->passes_left == 0) on->stepped = true;
+    }
+
+    /// They count as backwarded once they, and all that was before them, are over.
+    void pass_evaluations(StageState& stage) const {
+        while (stage.backwarded < stage.forwarded &&
+               batches_.evaluates(MicrobatchId{stage.backwarded})) {
+            ++stage.backwarded;
         }
     }
 
@@ -345,7 +362,7 @@ class Execution {
     void backward(std::size_t s, const Action& action) {
         StageState& stage = stages_[s];
         const std::int32_t microbatch = number(action.microbatch);
-        if (evaluation_) return complain(s, action, "evaluation has no backward");
+        if (evaluates(action)) return complain(s, action, "evaluation has no backward");
         if (microbatch != stage.backwarded) complain(s, action, "out of order or a second time");
         if (microbatch >= stage.forwarded) complain(s, action, "was not forwarded");
         ++stage.backwarded;
@@ -367,18 +384,19 @@ class Execution {
         }
         for (const std::int32_t b : batches_.batches_in(action.microbatch)) {
             BatchProgress* on = batches_.progress(s, b);
-            if (on != nullptr) --on->backwards_left;
+            if (on != nullptr) --on->passes_left;
             if (on != nullptr && on->reduced) complain(s, action, "batch ", b, " is reduced");
             if (batches_.is_stepped(s, b)) complain(s, action, "batch ", b, " is already stepped");
         }
+        pass_evaluations(stage);
     }
 
     void step(std::size_t s, const Action& action) {
         const std::int32_t b = action.batch;
-        if (evaluation_) return complain(s, action, "evaluation has no step");
         if (batches_.is_stepped(s, b)) return complain(s, action, "is stepped a second time");
+        if (batches_.find(b)->evaluation) return complain(s, action, "evaluation has no step");
         BatchProgress& on = *batches_.progress(s, b);
-        if (on.backwards_left != 0) complain(s, action, "backwards are missing");
+        if (on.passes_left != 0) complain(s, action, "backwards are missing");
         if (!joint_ && !batches_.total_known(s, b)) {
             complain(s, action, "its norm has not reached the stage");
         }
@@ -393,7 +411,7 @@ class Execution {
         if (!joint_) complain(s, action, "there is one replica alone");
         if (on == nullptr) return complain(s, action, "has left the stage");
         if (on->reduced) complain(s, action, "is reduced a second time");
-        if (on->backwards_left != 0) complain(s, action, "backwards are missing");
+        if (on->passes_left != 0) complain(s, action, "backwards are missing");
         const std::int32_t before = batches_.find(b)->predecessor;
         if (before >= 0 && !batches_.is_stepped(s, before)) {
             complain(s, action, "batch ", before, " is not stepped yet");
@@ -413,9 +431,8 @@ class Execution {
     void check_drained(std::size_t s) {
         const StageState& stage = stages_[s];
         const std::int32_t count = batches_.microbatches();
-        const std::int32_t backwards = evaluation_ ? 0 : count;
         if (stage.next_action < stage.actions.size()) return;
-        if (stage.forwarded != count || stage.backwarded != backwards) {
+        if (stage.forwarded != count || stage.backwarded != count) {
             findings_->add(stage_name(s), " does ", stage.forwarded, " forwards and ",
                            stage.backwarded, " backwards of ", count, " microbatches");
         }
@@ -426,7 +443,7 @@ class Execution {
             findings_->add(stage_name(s), " ends with messages that it did not receive");
         }
         for (const auto& [b, batch] : batches_.held()) {
-            if (!evaluation_ && !batch.stages[s].stepped) {
+            if (!batch.stages[s].stepped) {
                 findings_->add(stage_name(s), " never steps batch ", b);
             }
         }
@@ -444,7 +461,6 @@ class Execution {
     std::string name_;
     bool joint_;  ///< one of several replicas
     Findings* findings_ = nullptr;
-    bool evaluation_ = false;
     std::vector<StageState> stages_;
     std::vector<Sent> up_;    ///< to stage s from stage s - 1
     std::vector<Sent> down_;  ///< to stage s from stage s + 1
@@ -454,11 +470,11 @@ class Execution {
 /// Whether windows of replicas say the same of what does not depend on the replica.
 bool agree(const Window& a, const Window& b) {
     const auto common = [](const Window& w) {
-        return std::tuple(w.first_round, w.rounds, w.evaluation, w.begins, w.drains, w.first_batch);
+        return std::tuple(w.first_round, w.rounds, w.begins, w.drains, w.first_batch);
     };
     const auto counts = [](const BatchPlan& p) {
         return std::tuple(p.adapter, p.step, p.round, p.epoch, p.samples, p.tokens, p.padding,
-                          p.targets, p.denominator, p.last_of_adapter);
+                          p.targets, p.denominator, p.last_of_adapter, p.evaluation);
     };
     return common(a) == common(b) &&
            std::equal(a.batches.begin(), a.batches.end(), b.batches.begin(), b.batches.end(),
@@ -537,9 +553,9 @@ void StreamChecker::State::check_reductions(const JointWindow& joint, Findings& 
     std::vector<std::int32_t> announced = joint.reductions;
     std::sort(announced.begin(), announced.end());
     std::vector<std::int32_t> wanted;
-    if (views.size() > 1 && !window.evaluation) {
-        wanted.resize(window.batches.size());
-        std::iota(wanted.begin(), wanted.end(), window.first_batch);
+    for (std::size_t b = 0; views.size() > 1 && b < window.batches.size(); ++b) {
+        if (window.batches[b].evaluation) continue;
+        wanted.push_back(window.first_batch + static_cast<std::int32_t>(b));
     }
     if (announced != wanted) findings.add("reductions are not the batches of the window");
     for (const std::int32_t b : reductions) {

@@ -13,7 +13,8 @@ namespace loratrain {
 /// - deadlock: every list runs to its end with in-order channels between neighbours, receives
 ///   matching sends in microbatch and `carried`;
 /// - staleness: at every stage, step (a, j) precedes every forward of (a, j+1) and follows every
-///   backward of (a, j), and happens only after the norm total reached the stage;
+///   backward of (a, j), and happens only after the norm total reached the stage; every forward of
+///   an evaluation of a after j steps comes behind step (a, j-1) and before all of (a, j);
 /// - every microbatch is forwarded and backwarded exactly once per stage, both in order
 ///   (evaluation: forwarded only); every batch is stepped exactly once per stage;
 /// - every batch holds exactly its samples, each once (multiset), in microbatches between

@@ -1,26 +1,24 @@
 #include "plan/schedule/compute_order.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace loratrain {
 
 namespace {
 
-PipelineLoad empty_load(const ReplicaView& view, bool evaluation) {
+PipelineLoad empty_load(const ReplicaView& view) {
     PipelineLoad load;
     load.stages = static_cast<std::int32_t>(view.replica.stages.size());
     load.max_in_flight = view.replica.max_in_flight;
-    load.forward_only = evaluation;
     return load;
 }
 
 }  // namespace
 
-PipelineOrder::PipelineOrder(const ReplicaView& view, bool evaluation)
+PipelineOrder::PipelineOrder(const ReplicaView& view)
     : view_(view),
       over_after_(view.plan.adapters.size(), 0),
-      load_(empty_load(view, evaluation)),
+      load_(empty_load(view)),
       schedule_(load_) {}
 
 void PipelineOrder::add(const Window& window, std::span<const std::int32_t> over_after) {
@@ -28,10 +26,13 @@ void PipelineOrder::add(const Window& window, std::span<const std::int32_t> over
         add_times(load_, costs_of(view_), view_.replica.stages, view_.replica.recompute,
                   loads_of(microbatch));
         load_.required.push_back(0);
+        load_.evaluation.push_back(microbatch.evaluation);
     }
     for (std::size_t b = 0; b < window.batches.size(); ++b) {
         const BatchPlan& batch = window.batches[b];
-        const std::int32_t before = std::exchange(over_after_[index(batch.adapter)], over_after[b]);
+        std::int32_t& newest = over_after_[index(batch.adapter)];
+        const std::int32_t before = newest;
+        if (!batch.evaluation) newest = over_after[b];
         if (!batch.is_here()) continue;
         const auto first = static_cast<std::size_t>(number(batch.first_microbatch) - load_.first);
         load_.required[first] = std::max(load_.required[first], before);

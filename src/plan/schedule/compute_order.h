@@ -12,12 +12,12 @@ namespace loratrain {
 
 /// The order in which each stage computes a stream of windows: list scheduling (list_schedule.h)
 /// with the times of costs_of(), where the first stage holds a microbatch back until the previous
-/// batch of each of its adapters is over. Evaluation has forwards only.
+/// batch of each of its adapters is over.
 /// Results of the training do not depend on the order.
 class PipelineOrder {
   public:
     /// `plan` is kept by reference.
-    PipelineOrder(const ReplicaView& view, bool evaluation);
+    explicit PipelineOrder(const ReplicaView& view);
     PipelineOrder(const PipelineOrder&) = delete;
     PipelineOrder& operator=(const PipelineOrder&) = delete;
 

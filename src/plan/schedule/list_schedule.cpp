@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -45,6 +44,9 @@ void drop_below(PipelineLoad& load, std::int32_t number) {
     load.forward.erase(load.forward.begin(), load.forward.begin() + times);
     load.backward.erase(load.backward.begin(), load.backward.begin() + times);
     load.required.erase(load.required.begin(), load.required.begin() + count);
+    if (!load.evaluation.empty()) {
+        load.evaluation.erase(load.evaluation.begin(), load.evaluation.begin() + count);
+    }
     load.first = number;
 }
 
@@ -52,8 +54,7 @@ ListSchedule::ListSchedule(const PipelineLoad& load)
     : load_(load), stages_(static_cast<std::size_t>(load.stages)), ends_(stages_.size()) {
     for (std::size_t s = 0; s < stages_.size(); ++s) {
         const std::int32_t limit = load.max_in_flight - static_cast<std::int32_t>(s);
-        stages_[s].limit =
-            load.forward_only ? std::numeric_limits<std::int32_t>::max() : std::max(1, limit);
+        stages_[s].limit = std::max(1, limit);
     }
 }
 
@@ -107,8 +108,7 @@ void ListSchedule::start_ready(std::size_t s, ComputeOrder* order) {
         start(s, Task::backward, load_.backward[at(microbatch, s)]);
     } else {
         start(s, Task::forward, load_.forward[at(microbatch, s)]);
-        const std::int32_t held = load_.forward_only ? 1 : stage.forwarded - stage.backwarded;
-        stage.peak = std::max(stage.peak, held);
+        stage.peak = std::max(stage.peak, stage.forwarded - stage.backwarded);
     }
     if (order != nullptr) (*order)[s].push_back({backward, microbatch});
 }
@@ -125,14 +125,13 @@ bool ListSchedule::forward_ready(std::size_t s) const {
     if (stage.forwarded == count_) return false;
     if (stage.forwarded - stage.backwarded >= stage.limit) return false;
     if (s > 0) return stage.forwarded < stages_[s - 1].forwards_ended;
-    return load_.forward_only ||
-           stage.backwarded >=
-               load_.required[static_cast<std::size_t>(stage.forwarded - load_.first)];
+    return stage.backwarded >=
+           load_.required[static_cast<std::size_t>(stage.forwarded - load_.first)];
 }
 
 bool ListSchedule::backward_ready(std::size_t s) const {
     const Stage& stage = stages_[s];
-    if (load_.forward_only || stage.backwarded == stage.forwarded) return false;
+    if (stage.backwarded == stage.forwarded || load_.evaluates(stage.backwarded)) return false;
     return s + 1 == stages_.size() || stage.backwarded < stages_[s + 1].backwards_ended;
 }
 
@@ -150,21 +149,30 @@ void ListSchedule::end_task(std::size_t s) {
     ends_.set(s, EndTimes::never);
     ++(stage.running == Task::forward ? stage.forwards_ended : stage.backwards_ended);
     stage.running = Task::none;
+    pass_evaluations(stage);
     wake(s);
     if (s > 0) wake(s - 1);
     if (s + 1 < stages_.size()) wake(s + 1);
 }
 
+void ListSchedule::pass_evaluations(Stage& stage) const {
+    while (stage.backwarded < stage.forwards_ended && load_.evaluates(stage.backwarded)) {
+        ++stage.backwarded;
+        ++stage.backwards_ended;
+    }
+}
+
 void ListSchedule::check_finished() const {
     for (const Stage& stage : stages_) {
-        LORATRAIN_CHECK(
-            stage.forwarded == count_ && (load_.forward_only || stage.backwarded == count_),
-            "the pipeline comes to a halt");
+        LORATRAIN_CHECK(stage.forwarded == count_ && stage.backwarded == count_,
+                        "the pipeline comes to a halt");
     }
 }
 
 std::int32_t ListSchedule::ended() const {
-    return load_.forward_only ? stages_.back().forwarded : stages_.front().backwarded;
+    std::int32_t least = count_;
+    for (const Stage& stage : stages_) least = std::min(least, stage.backwarded);
+    return least;
 }
 
 std::int64_t ListSchedule::busy() const {

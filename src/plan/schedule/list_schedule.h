@@ -21,13 +21,18 @@ using ComputeOrder = std::vector<std::vector<ComputeStep>>;
 /// What one pipeline has to compute, in microbatch order. Times in nanoseconds; 0 counts as 1.
 struct PipelineLoad {
     std::int32_t stages = 1;
-    std::int32_t max_in_flight = 1;  ///< at the first stage; stage s: one less each, at least 1
-    bool forward_only = false;
+    std::int32_t max_in_flight = 1;      ///< at the first stage; stage s: one less each, at least 1
     std::int32_t first = 0;              ///< number of the first microbatch that is in the lists
     std::vector<std::int64_t> forward;   ///< [(microbatch - first) * stages + stage]
     std::vector<std::int64_t> backward;  ///< likewise
     /// Per microbatch: backwards that the first stage must have finished before its forward.
     std::vector<std::int32_t> required;
+    /// Per microbatch, whether it has a forward alone; empty = none has.
+    std::vector<bool> evaluation = {};
+
+    bool evaluates(std::int32_t microbatch) const {
+        return !evaluation.empty() && evaluation[static_cast<std::size_t>(microbatch - first)];
+    }
 };
 
 /// Appends the times of one more microbatch on every stage; `required` is left to the caller.
@@ -41,9 +46,9 @@ void drop_below(PipelineLoad& load, std::int32_t number);
 /// the first stage prefers a forward, the others a backward (mLoRA section 3, priority rules).
 /// Forwards and backwards each go in microbatch order. A forward waits while max_in_flight - stage
 /// (at least 1) microbatches are in flight there; on the first stage also for its `required`
-/// backwards. With `forward_only` there are neither backwards nor these limits. A computation takes
-/// O(log stages): an end wakes its stage and that one's neighbours, as nothing else can have become
-/// ready (end_times.h).
+/// backwards. An evaluation counts as backwarded on a stage once its forward there, and all
+/// backwards of microbatches before it, are over. A computation takes O(log stages): an end wakes
+/// its stage and that one's neighbours, as nothing else can have become ready (end_times.h).
 class ListSchedule {
   public:
     /// Kept by reference; between calls microbatches may be added to it, and those that have ended
@@ -93,6 +98,7 @@ class ListSchedule {
     void start(std::size_t s, Task task, std::int64_t time);
     bool forward_ready(std::size_t s) const;
     bool backward_ready(std::size_t s) const;
+    void pass_evaluations(Stage& stage) const;
     bool go_to_next_end();
     void end_task(std::size_t s);
     void check_finished() const;

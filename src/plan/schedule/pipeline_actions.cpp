@@ -16,8 +16,10 @@ using BatchList = std::vector<std::int32_t>;
 /// forwarded in order and backwarded in order, no more under way than there are slots.
 class StageActions {
   public:
-    StageActions(const ReplicaView& view, std::size_t stage)
-        : slots_(slot_count(view, stage)),
+    /// `backwards`: of the stage so far.
+    StageActions(const ReplicaView& view, std::size_t stage, const std::int32_t& backwards)
+        : backwards_(backwards),
+          slots_(slot_count(view, stage)),
           first_(stage == 0),
           last_(stage + 1 == view.replica.stages.size()),
           before_(first_ ? -1 : view.replica.stages[stage - 1].rank),
@@ -36,7 +38,7 @@ class StageActions {
     void backward(std::int32_t microbatch, const BatchList& down) {
         Action action;
         action.microbatch = MicrobatchId{microbatch};
-        if (!first_ || !last_) action.buffer = microbatch % gradient_buffers;
+        if (!first_ || !last_) action.buffer = backwards_ % gradient_buffers;
         if (!last_) message(action, ActionKind::recv_backward, after_, down);
         action.slot = microbatch % slots_;
         compute(action, ActionKind::backward);
@@ -82,6 +84,7 @@ class StageActions {
         }
     }
 
+    const std::int32_t& backwards_;
     std::int32_t slots_;
     bool first_;
     bool last_;
@@ -104,28 +107,45 @@ void drop_below(std::map<std::int32_t, BatchList>& lists, std::int32_t number) {
 
 }  // namespace
 
-PipelineActions::PipelineActions(const ReplicaView& view, bool evaluation)
+PipelineActions::PipelineActions(const ReplicaView& view)
     : view_(view),
-      evaluation_(evaluation),
       joint_(view.plan.replicas.size() > 1),
-      order_(view, evaluation),
+      order_(view),
       backwarded_(view.replica.stages.size(), 0) {}
 
 void PipelineActions::note_carried(const Window& window) {
-    if (evaluation_ || joint_) return;
+    if (joint_) return;
     for (std::size_t i = 0; i < window.batches.size(); ++i) {
         const BatchPlan& batch = window.batches[i];
         const std::int32_t b = window.first_batch + static_cast<std::int32_t>(i);
-        const auto [before, first] = newest_.try_emplace(batch.adapter, b);
-        if (!first) up_[number(batch.first_microbatch)].push_back(before->second);
-        before->second = b;
+        carry(batch.adapter, number(batch.first_microbatch));
+        if (batch.evaluation) continue;
+        newest_[batch.adapter] = {b, number(batch.last_microbatch), batch.last_of_adapter};
         down_[number(batch.last_microbatch)].push_back(b);
+    }
+    carry_totals_of_ended(window.first_microbatch +
+                          static_cast<std::int32_t>(window.microbatches.size()));
+}
+
+void PipelineActions::carry(AdapterId adapter, std::int32_t microbatch) {
+    const auto newest = newest_.find(adapter);
+    if (newest == newest_.end()) return;
+    up_[microbatch].push_back(newest->second.batch);
+    newest_.erase(newest);
+}
+
+/// `microbatches`: of the stream so far.
+void PipelineActions::carry_totals_of_ended(std::int32_t microbatches) {
+    for (auto entry = newest_.begin(); entry != newest_.end();) {
+        const auto [adapter, newest] = *entry++;
+        const std::int32_t behind = newest.last_microbatch + view_.replica.max_in_flight;
+        if (newest.last_of_adapter && behind < microbatches) carry(adapter, behind);
     }
 }
 
 void PipelineActions::note_reductions(const Window& window,
                                       std::span<const std::int32_t> reductions) {
-    if (evaluation_ || !joint_) return;
+    if (!joint_) return;
     std::map<std::int32_t, std::int32_t> end_of_round;
     for (const BatchPlan& batch : window.batches) {
         std::int32_t& end = end_of_round[batch.round];
@@ -143,7 +163,7 @@ std::vector<std::int32_t> PipelineActions::over_after(const Window& window) cons
     std::vector<std::int32_t> after;
     for (const BatchPlan& batch : window.batches)
         after.push_back(number(batch.last_microbatch) + 1);
-    if (!joint_ || evaluation_) return after;
+    if (!joint_) return after;
     for (const Reduction& reduction : reductions_) {
         if (reduction.batch < window.first_batch) continue;
         after[static_cast<std::size_t>(reduction.batch - window.first_batch)] = reduction.after;
@@ -169,11 +189,11 @@ void PipelineActions::add_to(Window& window, std::span<const std::int32_t> reduc
     const std::vector<Reduction> due = take_due(window);
     const ComputeOrder order = order_.advance(window.drains, due.empty() ? 0 : due.back().after);
     BatchList left;
-    for (const auto& [adapter, batch] : newest_) left.push_back(batch);
+    for (const auto& [adapter, newest] : newest_) left.push_back(newest.batch);
     std::sort(left.begin(), left.end());
     window.actions.clear();
     for (std::size_t s = 0; s < order.size(); ++s) {
-        StageActions stage(view_, s);
+        StageActions stage(view_, s, backwarded_[s]);
         std::size_t reduced = 0;
         const auto reduce_what_is_over = [&] {
             for (; reduced < due.size() && due[reduced].after <= backwarded_[s]; ++reduced) {

@@ -97,7 +97,7 @@ class Backwards {
 }  // namespace
 
 PipelineBound pipeline_bound(const PipelineLoad& load) {
-    LORATRAIN_CHECK(!load.forward_only && load.first == 0, "the bound is of whole loads");
+    LORATRAIN_CHECK(load.evaluation.empty() && load.first == 0, "the bound is of whole loads");
     return Backwards(load).run();
 }
 

@@ -1,7 +1,6 @@
 #include "plan/schedule/schedule_stream.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -13,7 +12,7 @@
 #include "plan/replica_view.h"
 #include "plan/schedule/admission.h"
 #include "plan/schedule/check_window.h"
-#include "plan/schedule/lora_columns.h"
+#include "plan/schedule/evaluations.h"
 #include "plan/schedule/pipeline_actions.h"
 
 namespace loratrain {
@@ -27,10 +26,6 @@ std::int64_t mean_step_tokens(const Job& job, const Plan& plan,
                               std::span<const DatasetInfo> datasets, std::size_t adapter) {
     const std::int64_t tokens = datasets[index(job.adapters[adapter].dataset)].train_tokens();
     return tokens / std::max(1, plan.adapters[adapter].steps_per_epoch);
-}
-
-std::int32_t next_microbatch(const Window& window) {
-    return window.first_microbatch + static_cast<std::int32_t>(window.microbatches.size());
 }
 
 std::int32_t distance_to_multiple(std::int32_t round, std::int32_t every) {
@@ -74,7 +69,7 @@ PackRules pack_rules(const Job& job, const ReplicaView& view, int threads) {
 /// One replica's part of a stream.
 struct ReplicaStream {
     ReplicaStream(const Job& job, const ReplicaView& of_replica, int threads)
-        : view(of_replica), rules(pack_rules(job, of_replica, threads)), actions(view, false) {}
+        : view(of_replica), rules(pack_rules(job, of_replica, threads)), actions(view) {}
 
     ReplicaView view;
     PackRules rules;
@@ -84,12 +79,13 @@ struct ReplicaStream {
 
 struct ScheduleStream::State {
     State(const Job& of_job, const Plan& of_plan, std::span<const DatasetInfo> infos,
-          const Progress& start, int threads)
+          const Progress& start, int threads, Evaluations of_adapters)
         : job(of_job),
           plan(of_plan),
           datasets(infos),
           progress(start),
           per_block(rounds_per_block(of_job, of_plan, infos)),
+          evaluations(of_adapters),
           checker(of_job, of_plan) {
         for (const ReplicaView& view : views_of(of_plan)) {
             replicas.push_back(std::make_unique<ReplicaStream>(of_job, view, threads));
@@ -126,8 +122,7 @@ struct ScheduleStream::State {
     Round take_round(std::vector<BatchPlan>& batches);
     std::vector<std::vector<Round>> shares_of(std::vector<Round> block) const;
     void add_block(std::int32_t rounds, JointWindow& joint);
-    void place(const ReplicaView& view, Window& window, std::size_t first_batch,
-               std::vector<Microbatch> packed) const;
+    void evaluate_due(std::size_t first_batch, JointWindow& joint) const;
     void settle_batches(JointWindow& joint, std::size_t first_batch) const;
 
     const Job& job;
@@ -137,6 +132,7 @@ struct ScheduleStream::State {
     std::vector<std::unique_ptr<ReplicaStream>> replicas;
     std::vector<PackRules> rules;  ///< of the replicas
     std::int32_t per_block;
+    Evaluations evaluations;
     FillingCounts fillings;
     SampleOrders orders;
     std::vector<BatchSource> sources;
@@ -200,33 +196,39 @@ void ScheduleStream::State::add_block(std::int32_t rounds, JointWindow& joint) {
         window.rounds += rounds;
         window.batches.insert(window.batches.end(), noted.begin(), noted.end());
         if (shares[r].empty()) continue;
-        place(replicas[r]->view, window, first_batch, pack_block(rules[r], shares[r], &fillings));
+        append_microbatches(job, replicas[r]->view, first_batch,
+                            pack_block(rules[r], shares[r], &fillings), window);
     }
     settle_batches(joint, first_batch);
+    if (evaluations == Evaluations::due) evaluate_due(first_batch, joint);
     if (replicas.size() == 1) return;
     for (std::size_t b = first_batch; b < joint.common().batches.size(); ++b) {
         joint.reductions.push_back(joint.common().first_batch + static_cast<std::int32_t>(b));
     }
 }
 
-/// Appends a block's microbatches and notes where its batches lie and the rows they take.
-void ScheduleStream::State::place(const ReplicaView& view, Window& window, std::size_t first_batch,
-                                  std::vector<Microbatch> packed) const {
-    std::map<std::pair<AdapterId, std::int32_t>, BatchPlan*> batch_of;
+/// What is to be evaluated behind a block of the batches from `first_batch` on.
+void ScheduleStream::State::evaluate_due(std::size_t first_batch, JointWindow& joint) const {
+    LORATRAIN_CHECK(replicas.size() == 1, "several replicas evaluate with an empty pipeline");
+    Window& window = joint.replicas.front();
+    const ReplicaView& view = replicas.front()->view;
+    const bool all = job.eval.every_steps > 0 && progress.round % job.eval.every_steps == 0;
+    std::vector<std::pair<MicrobatchId, DueEvaluation>> due;
     for (std::size_t b = first_batch; b < window.batches.size(); ++b) {
-        BatchPlan& batch = window.batches[b];
-        batch_of[{batch.adapter, batch.step}] = &batch;
+        const BatchPlan& batch = window.batches[b];
+        if (batch.round + 1 != progress.round || !(all || batch.last_of_adapter)) continue;
+        if (!has_eval_samples(job, datasets, batch.adapter)) continue;
+        due.push_back({batch.last_microbatch, {batch.adapter, batch.step + 1, batch.round}});
     }
-    for (Microbatch& microbatch : packed) {
-        const MicrobatchId id{next_microbatch(window)};
-        for (const Segment& segment : microbatch.segments) {
-            BatchPlan& batch = *batch_of.at({segment.adapter, segment.step});
-            if (!batch.is_here()) batch.first_microbatch = id;
-            batch.last_microbatch = id;
-            batch.padding += segment.tokens();
-        }
-        microbatch.columns = lora_columns(job, view, microbatch.segments);
-        window.microbatches.push_back(std::move(microbatch));
+    std::stable_sort(due.begin(), due.end(),
+                     [](const auto& one, const auto& other) { return one.first < other.first; });
+    for (const auto& [last, one] : due) {
+        const std::size_t own_batch = window.batches.size();
+        window.batches.push_back(evaluation_batch(job, datasets, one));
+        const Round samples{evaluation_samples(job, plan, datasets, one)};
+        append_microbatches(job, view, own_batch,
+                            evaluation_microbatches(samples, view.replica.microbatch_tokens, 1),
+                            window);
     }
 }
 
@@ -243,8 +245,8 @@ void ScheduleStream::State::settle_batches(JointWindow& joint, std::size_t first
 
 ScheduleStream::ScheduleStream(const Job& job, const Plan& plan,
                                std::span<const DatasetInfo> datasets, const Progress& start,
-                               int threads)
-    : state_(new State(job, plan, datasets, start, threads)) {}
+                               int threads, Evaluations evaluations)
+    : state_(new State(job, plan, datasets, start, threads, evaluations)) {}
 ScheduleStream::~ScheduleStream() = default;
 
 JointWindow ScheduleStream::next(std::int32_t rounds, bool drain, bool cut_block) {

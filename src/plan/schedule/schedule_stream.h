@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -22,12 +23,19 @@ namespace loratrain {
 ///
 /// With several replicas each round's samples are dealt to them (dispatch.h), and each packs what
 /// it gets.
+/// With Evaluations::due the adapters that train are evaluated where run round numbers are
+/// multiples of eval.every_steps, and each where it ends: one after the other behind the block,
+/// those first whose last microbatch came first, while what others trained before and train next is
+/// under way.
 class ScheduleStream {
   public:
+    enum class Evaluations : std::uint8_t { none, due };
+
     /// From the state `start`; the arguments are kept by reference, `start` is copied. `threads`:
     /// for packing; results do not depend on it.
     ScheduleStream(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-                   const Progress& start, int threads = 1);
+                   const Progress& start, int threads = 1,
+                   Evaluations evaluations = Evaluations::none);
     ~ScheduleStream();
     ScheduleStream(const ScheduleStream&) = delete;
     ScheduleStream& operator=(const ScheduleStream&) = delete;

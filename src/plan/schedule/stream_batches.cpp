@@ -13,17 +13,20 @@ void StreamBatches::append(const Window& window, const SegmentBatches& batch_of,
     leave(backwarded);
     for (const BatchPlan& batch : window.batches) {
         std::int32_t& newest = newest_[index(batch.adapter)];
-        batches_[next_] = {batch.adapter, batch.last_microbatch, newest,
+        batches_[next_] = {batch.adapter, batch.evaluation, batch.last_microbatch, newest,
                            std::vector<BatchProgress>(stages_)};
+        if (batch.evaluation && !batch.is_here()) {
+            for (BatchProgress& on : batches_[next_].stages) on.stepped = true;
+        }
         newest = next_++;
     }
-    for (const std::vector<std::int32_t>& microbatch : batch_of) {
-        std::vector<std::int32_t> numbers;
-        for (const std::int32_t b : microbatch) {
-            numbers.push_back(window.first_batch + b);
-            for (BatchProgress& on : batches_[numbers.back()].stages) ++on.backwards_left;
+    for (std::size_t m = 0; m < batch_of.size(); ++m) {
+        OfMicrobatch microbatch{{}, window.microbatches[m].evaluation};
+        for (const std::int32_t b : batch_of[m]) {
+            microbatch.batches.push_back(window.first_batch + b);
+            for (BatchProgress& on : batches_[microbatch.batches.back()].stages) ++on.passes_left;
         }
-        batch_of_.push_back(std::move(numbers));
+        microbatches_.push_back(std::move(microbatch));
     }
 }
 
@@ -35,7 +38,7 @@ void StreamBatches::leave(std::int32_t backwarded) {
         return std::all_of(entry.second.stages.begin(), entry.second.stages.end(),
                            [](const BatchProgress& on) { return on.left; });
     });
-    batch_of_.drop_below(backwarded);
+    microbatches_.drop_below(backwarded);
 }
 
 const BatchProgress* StreamBatches::progress(std::size_t stage, std::int32_t batch) const {
@@ -55,7 +58,7 @@ bool StreamBatches::is_stepped(std::size_t stage, std::int32_t batch) const {
 bool StreamBatches::sum_complete(std::size_t stage, std::int32_t batch) const {
     const BatchProgress* on = progress(stage, batch);
     const bool is_last = stage + 1 == stages_;
-    return on != nullptr && on->backwards_left == 0 && (is_last || on->partial_received);
+    return on != nullptr && on->passes_left == 0 && (is_last || on->partial_received);
 }
 
 bool StreamBatches::total_known(std::size_t stage, std::int32_t batch) const {
@@ -71,7 +74,11 @@ const BatchState* StreamBatches::find(std::int32_t batch) const {
 
 const std::vector<std::int32_t>& StreamBatches::batches_in(MicrobatchId id) const {
     static const std::vector<std::int32_t> none;
-    return batch_of_.holds(number(id)) ? batch_of_[number(id)] : none;
+    return microbatches_.holds(number(id)) ? microbatches_[number(id)].batches : none;
+}
+
+bool StreamBatches::evaluates(MicrobatchId id) const {
+    return microbatches_.holds(number(id)) && microbatches_[number(id)].evaluation;
 }
 
 }  // namespace loratrain

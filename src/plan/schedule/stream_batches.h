@@ -13,19 +13,20 @@ namespace loratrain {
 
 /// A batch on one stage.
 struct BatchProgress {
-    std::int32_t backwards_left = 0;
+    std::int32_t passes_left = 0;   ///< backwards, of an evaluation forwards
     bool partial_received = false;  ///< sums of the stages after
     bool total_received = false;    ///< from the stage before
     bool reduced = false;           ///< summed over the replicas
-    bool stepped = false;
+    bool stepped = false;           ///< an evaluation: has had all its forwards
     bool left = false;  ///< stepped before the newest window: nothing may name it any more
 };
 
 /// A batch that not all stages have left behind.
 struct BatchState {
     AdapterId adapter{};
+    bool evaluation = false;
     MicrobatchId last_microbatch{};
-    std::int32_t predecessor = -1;  ///< of the same adapter, or -1
+    std::int32_t predecessor = -1;  ///< of the same adapter, evaluations included, or -1
     std::vector<BatchProgress> stages;
 };
 
@@ -55,19 +56,26 @@ class StreamBatches {
 
     /// Batches of a microbatch that is under way.
     const std::vector<std::int32_t>& batches_in(MicrobatchId id) const;
+    /// Whether a microbatch that is under way is one of evaluations.
+    bool evaluates(MicrobatchId id) const;
     /// Microbatches so far.
-    std::int32_t microbatches() const { return batch_of_.end(); }
+    std::int32_t microbatches() const { return microbatches_.end(); }
 
-    std::size_t size() const { return batches_.size() + batch_of_.size() + newest_.size(); }
+    std::size_t size() const { return batches_.size() + microbatches_.size() + newest_.size(); }
 
   private:
+    struct OfMicrobatch {
+        std::vector<std::int32_t> batches;
+        bool evaluation = false;
+    };
+
     void leave(std::int32_t backwarded);
 
     std::size_t stages_;
     std::int32_t next_ = 0;
     std::map<std::int32_t, BatchState> batches_;
-    Numbered<std::vector<std::int32_t>> batch_of_;  ///< per microbatch
-    std::vector<std::int32_t> newest_;              ///< per adapter: its last batch so far, or -1
+    Numbered<OfMicrobatch> microbatches_;
+    std::vector<std::int32_t> newest_;  ///< per adapter: its last batch so far, or -1
 };
 
 }  // namespace loratrain

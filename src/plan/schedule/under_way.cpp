@@ -11,7 +11,7 @@ void UnderWay::append(const Window& window) {
         "the window does not continue the one before");
     leave();
     for (const BatchPlan& batch : window.batches) {
-        number_of_[{batch.adapter, batch.step}] = next_batch_;
+        number_of_[{batch.adapter, batch.step, batch.evaluation}] = next_batch_;
         batches_[next_batch_++].plan = batch;
     }
     for (const Microbatch& microbatch : window.microbatches) microbatches_.push_back(microbatch);
@@ -19,13 +19,18 @@ void UnderWay::append(const Window& window) {
 
 void UnderWay::leave() {
     microbatches_.drop_below(backwarded_);
-    std::erase_if(batches_, [](const auto& entry) { return entry.second.stepped; });
+    std::erase_if(batches_, [](const auto& entry) { return entry.second.over; });
     std::erase_if(number_of_, [&](const auto& entry) { return !batches_.contains(entry.second); });
 }
 
 void UnderWay::performed(const Action& action) {
     if (action.kind == ActionKind::backward) backwarded_ = number(action.microbatch) + 1;
-    if (action.kind == ActionKind::step) batches_.at(action.batch).stepped = true;
+    if (action.kind == ActionKind::step) batches_.at(action.batch).over = true;
+    if (action.kind != ActionKind::forward || !microbatch(action.microbatch).evaluation) return;
+    for (const Segment& segment : microbatch(action.microbatch).segments) {
+        Batch& batch = batches_.at(batch_of(microbatch(action.microbatch), segment));
+        batch.over = batch.plan.last_microbatch == action.microbatch;
+    }
 }
 
 const BatchPlan& UnderWay::batch(std::int32_t number) const {
@@ -34,8 +39,8 @@ const BatchPlan& UnderWay::batch(std::int32_t number) const {
     return found->second.plan;
 }
 
-std::int32_t UnderWay::batch_of(const Segment& segment) const {
-    return number_of_.at({segment.adapter, segment.step});
+std::int32_t UnderWay::batch_of(const Microbatch& microbatch, const Segment& segment) const {
+    return number_of_.at({segment.adapter, segment.step, microbatch.evaluation});
 }
 
 }  // namespace loratrain

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <utility>
+#include <tuple>
 
 #include "base/numbered.h"
 #include "plan/plan.h"
@@ -17,12 +17,13 @@ class UnderWay {
   public:
     /// The stream's next window; Error when it does not continue the one before.
     void append(const Window& window);
-    /// The stage has performed it: a batch is done with its step, a microbatch with its backward
-    /// (in an evaluation never).
+    /// The stage has performed it: a batch is done with its step, a microbatch with its backward,
+    /// an evaluation with its last forward, and its microbatches with a backward behind them.
     void performed(const Action& action);
 
     const BatchPlan& batch(std::int32_t number) const;
-    std::int32_t batch_of(const Segment& segment) const;  ///< its number
+    /// Number of the batch that a segment of the microbatch belongs to.
+    std::int32_t batch_of(const Microbatch& microbatch, const Segment& segment) const;
     const Microbatch& microbatch(MicrobatchId id) const { return microbatches_[number(id)]; }
 
     /// Batches and microbatches held.
@@ -31,15 +32,17 @@ class UnderWay {
   private:
     struct Batch {
         BatchPlan plan;
-        bool stepped = false;
+        bool over = false;
     };
+
+    using Key = std::tuple<AdapterId, std::int32_t, bool>;  ///< adapter, step, evaluation
 
     void leave();
 
     std::int32_t next_batch_ = 0;
     std::int32_t backwarded_ = 0;
     std::map<std::int32_t, Batch> batches_;
-    std::map<std::pair<AdapterId, std::int32_t>, std::int32_t> number_of_;  ///< (adapter, step)
+    std::map<Key, std::int32_t> number_of_;
     Numbered<Microbatch> microbatches_;
 };
 

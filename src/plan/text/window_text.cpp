@@ -28,7 +28,7 @@ char columns_letter(const LoraColumns& columns) {
 
 std::string microbatch_text(const Microbatch& microbatch) {
     const char letter = columns_letter(microbatch.columns);
-    std::string text = cat(letter, microbatch.columns.width);
+    std::string text = cat(letter, microbatch.columns.width, microbatch.evaluation ? "e" : "");
     for (std::size_t i = 0; i < microbatch.segments.size(); ++i) {
         const Segment& segment = microbatch.segments[i];
         text += cat(" a", number(segment.adapter), "@", segment.step);
@@ -50,7 +50,7 @@ std::string batch_text(const BatchPlan& b) {
     return cat("[", number(b.adapter), ", ", b.step, ", ", b.round, ", ", b.epoch, ", ", b.samples,
                ", ", b.tokens, ", ", b.padding, ", ", b.targets, ", ", b.denominator, ", ",
                number(b.first_microbatch), ", ", number(b.last_microbatch), ", ",
-               yes_no(b.last_of_adapter), "]");
+               yes_no(b.last_of_adapter), ", ", yes_no(b.evaluation), "]");
 }
 
 /// One stage's list as a block of wrapped lines.
@@ -94,7 +94,7 @@ std::pair<std::int32_t, std::int32_t> parse_pair(std::string_view text, char sep
 
 BatchPlan read_batch(const YAML::Node& node) {
     const std::vector<std::string> fields = fields_of(node);
-    if (fields.size() != 12) fail("a batch has 12 fields");
+    if (fields.size() != 13) fail("a batch has 13 fields");
     BatchPlan batch;
     batch.adapter = AdapterId{parse_number<std::int32_t>(fields[0])};
     batch.step = parse_number<std::int32_t>(fields[1]);
@@ -108,6 +108,7 @@ BatchPlan read_batch(const YAML::Node& node) {
     batch.first_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[9])};
     batch.last_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[10])};
     batch.last_of_adapter = parse_bool(fields[11]);
+    batch.evaluation = parse_bool(fields[12]);
     return batch;
 }
 
@@ -143,7 +144,10 @@ Microbatch read_microbatch(const std::string& text, const std::vector<std::int32
     const std::vector<std::string_view> words = words_of(text);
     if (words.empty()) fail("a microbatch without a width");
     Microbatch microbatch;
-    microbatch.columns = read_columns(words.front(), lasting);
+    std::string_view width = words.front();
+    microbatch.evaluation = width.ends_with('e');
+    if (microbatch.evaluation) width.remove_suffix(1);
+    microbatch.columns = read_columns(width, lasting);
     for (std::size_t i = 1; i < words.size(); ++i) {
         if (words[i].starts_with('a')) {
             microbatch.segments.push_back(read_segment(words[i], microbatch.columns));
@@ -169,7 +173,6 @@ Window read_window(const YAML::Node& root) {
     Window window;
     map.read("first_round", window.first_round);
     map.read("rounds", window.rounds);
-    map.read("evaluation", window.evaluation);
     map.read("begins", window.begins);
     map.read("drains", window.drains);
     map.read("first_batch", window.first_batch);
@@ -191,14 +194,13 @@ Window read_window(const YAML::Node& root) {
 std::string to_text(const Window& window) {
     std::string text =
         cat("first_round: ", window.first_round, "\nrounds: ", window.rounds,
-            "\nevaluation: ", yes_no(window.evaluation), "\nbegins: ", yes_no(window.begins),
-            "\ndrains: ", yes_no(window.drains), "\nfirst_batch: ", window.first_batch,
-            "\nfirst_microbatch: ", window.first_microbatch,
+            "\nbegins: ", yes_no(window.begins), "\ndrains: ", yes_no(window.drains),
+            "\nfirst_batch: ", window.first_batch, "\nfirst_microbatch: ", window.first_microbatch,
             "\nbatches:  # adapter, step, round, epoch, samples, tokens, padding, targets,"
-            " denominator, first microbatch, last microbatch, last of adapter\n");
+            " denominator, first microbatch, last microbatch, last of adapter, evaluation\n");
     for (const BatchPlan& batch : window.batches) text += "  - " + batch_text(batch) + "\n";
     text += cat("lasting_columns: ", numbers(lasting_columns(window)),
-                "\nmicrobatches:  # <l, m or s><width> a<adapter>@<step>+<column>"
+                "\nmicrobatches:  # <l, m or s><width>[e = evaluation] a<adapter>@<step>+<column>"
                 " <sample>:<tokens>:<targets> ...\n");
     for (const Microbatch& microbatch : window.microbatches) {
         text += "  - \"" + microbatch_text(microbatch) + "\"\n";

@@ -124,29 +124,40 @@ void check_holders(const MpiSession& mpi, const Job& job, const Plan& plan, Adap
 
 }  // namespace
 
-std::vector<NamedTensor> gather_adapter(const MpiSession& mpi, const Job& job, const Plan& plan,
-                                        AdapterBank& bank, AdapterId adapter,
-                                        AdapterBank::Part part) {
-    const std::vector<float> mine = flatten(bank.download(adapter, part));
-    if (plan.replicas.size() > 1) check_holders(mpi, job, plan, adapter, mine);
-    if (!mpi.is_root()) {
-        if (place_of(plan, mpi.rank()).replica == 0) send_floats(mpi, mine, 0);
-        return {};
-    }
+std::vector<float> own_values(AdapterBank& bank, AdapterId adapter, AdapterBank::Part part) {
+    return flatten(bank.download(adapter, part));
+}
+
+std::vector<NamedTensor> join_values(
+    const Job& job, const Plan& plan, AdapterId adapter, AdapterBank::Part part,
+    const std::function<std::vector<float>(std::int32_t rank)>& values_of) {
     const ReplicaPlan& replica = plan.replicas.front();
     std::vector<NamedTensor> all;
     for (const StagePlan& stage : replica.stages) {
         StageTensors tensors(job.adapter(adapter), plan.model, stage, layers_of(stage, adapter),
                              part);
         for (std::int32_t lane = 0; lane < replica.tensor; ++lane) {
-            const std::int32_t rank = stage.rank + lane;
-            tensors.add({lane, replica.tensor}, rank == 0 ? mine : receive_floats(mpi, rank));
+            tensors.add({lane, replica.tensor}, values_of(stage.rank + lane));
         }
         std::vector<NamedTensor> of_stage = tensors.take();
         all.insert(all.end(), std::make_move_iterator(of_stage.begin()),
                    std::make_move_iterator(of_stage.end()));
     }
     return all;
+}
+
+std::vector<NamedTensor> gather_adapter(const MpiSession& mpi, const Job& job, const Plan& plan,
+                                        AdapterBank& bank, AdapterId adapter,
+                                        AdapterBank::Part part) {
+    const std::vector<float> mine = own_values(bank, adapter, part);
+    if (plan.replicas.size() > 1) check_holders(mpi, job, plan, adapter, mine);
+    if (!mpi.is_root()) {
+        if (place_of(plan, mpi.rank()).replica == 0) send_floats(mpi, mine, 0);
+        return {};
+    }
+    return join_values(job, plan, adapter, part, [&](std::int32_t rank) {
+        return rank == 0 ? mine : receive_floats(mpi, rank);
+    });
 }
 
 }  // namespace loratrain

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "comm/collective.h"
@@ -14,5 +15,14 @@ namespace loratrain {
 std::vector<NamedTensor> gather_adapter(const MpiSession& mpi, const Job& job, const Plan& plan,
                                         AdapterBank& bank, AdapterId adapter,
                                         AdapterBank::Part part);
+
+/// What this rank has of an adapter's tensors of one kind, one after the other.
+std::vector<float> own_values(AdapterBank& bank, AdapterId adapter, AdapterBank::Part part);
+
+/// The adapter's tensors from what each rank has, as gather_adapter gives them; `values_of` is
+/// asked once per rank of the plan.
+std::vector<NamedTensor> join_values(
+    const Job& job, const Plan& plan, AdapterId adapter, AdapterBank::Part part,
+    const std::function<std::vector<float>(std::int32_t rank)>& values_of);
 
 }  // namespace loratrain

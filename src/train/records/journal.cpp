@@ -72,10 +72,10 @@ void Journal::batch_done(const BatchResult& result) {
     records_.beat(metrics.elapsed_seconds);
 }
 
-void Journal::evaluated(AdapterId adapter) {
+void Journal::evaluated(AdapterId adapter, std::int32_t step) {
     const AdapterState& state = adapters_[adapter].state;
-    metrics_.record_evaluation(adapter, state.steps, state.last_eval_loss, state.last_exact_match);
-    log::info(cat("evaluated ", job_.adapter(adapter).name, " at step ", state.steps, ": loss ",
+    metrics_.record_evaluation(adapter, step, state.last_eval_loss, state.last_exact_match);
+    log::info(cat("evaluated ", job_.adapter(adapter).name, " at step ", step, ": loss ",
                   format_fixed(state.last_eval_loss, 4), ", perplexity ",
                   format_fixed(std::exp(state.last_eval_loss), 2), ", exact match ",
                   format_fixed(100.0 * state.last_exact_match, 1), "%"));

@@ -28,10 +28,14 @@ class Journal {
 
     void stream_started() { progress_.training_resumed(clock_.elapsed()); }
     void window_started(const Window& window) { progress_.window_started(window); }
+    /// The adapter will be evaluated after a step that has not been told of.
+    void await_evaluation(AdapterId adapter, std::int32_t step) {
+        metrics_.await_evaluation(adapter, step);
+    }
     /// An optimizer step, after the table has taken it in.
     void batch_done(const BatchResult& result);
-    /// The adapter's last evaluation, as the table has it.
-    void evaluated(AdapterId adapter);
+    /// The adapter's last evaluation, as the table has it: after so many of its steps.
+    void evaluated(AdapterId adapter, std::int32_t step);
     void checkpointed() { records_.write_results(); }
 
     /// Writes metrics that are held back.

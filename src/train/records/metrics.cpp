@@ -51,6 +51,8 @@ std::vector<MetricsRow> MetricsLog::restore(AdapterId adapter, std::int32_t step
 
 void MetricsLog::record(AdapterId adapter, const StepMetrics& metrics) {
     pending_[adapter].push_back({metrics.step, step_fields(metrics)});
+    if (awaited_.erase({adapter, metrics.step}) > 0)
+        pending_[adapter].push_back({metrics.step, ""});
 }
 
 void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
@@ -58,11 +60,16 @@ void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double 
     const std::string fields = cat("\"eval_loss\": ", json_number(eval_loss),
                                    ", \"eval_perplexity\": ", json_number(std::exp(eval_loss)),
                                    ", \"eval_exact_match\": ", json_number(exact_match));
+    const std::string own_line = cat("\"step\": ", step, ", ", fields);
     auto& lines = pending_[adapter];
-    const auto line =
-        std::find_if(lines.begin(), lines.end(), [&](const Line& l) { return l.step == step; });
-    if (line == lines.end()) {
-        lines.push_back({step, cat("\"step\": ", step, ", ", fields)});
+    const auto of_step = [&](const Line& l) { return l.step == step; };
+    const auto awaited = std::find_if(
+        lines.begin(), lines.end(), [&](const Line& l) { return of_step(l) && l.fields.empty(); });
+    const auto line = std::find_if(lines.begin(), lines.end(), of_step);
+    if (awaited != lines.end()) {
+        awaited->fields = own_line;
+    } else if (line == lines.end()) {
+        lines.push_back({step, own_line});
     } else {
         line->fields += ", " + fields;
     }
@@ -71,17 +78,19 @@ void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double 
 std::map<AdapterId, std::vector<MetricsRow>> MetricsLog::flush() {
     std::map<AdapterId, std::vector<MetricsRow>> rows;
     for (auto& [adapter, lines] : pending_) {
-        if (lines.empty()) continue;
+        const auto end = std::find_if(lines.begin(), lines.end(),
+                                      [](const Line& line) { return line.fields.empty(); });
+        if (end == lines.begin()) continue;
         const std::string file = path(adapter);
         std::ofstream out(file, std::ios::app);
-        for (const Line& line : lines) {
-            const std::string text = "{" + line.fields + "}";
+        for (auto line = lines.begin(); line != end; ++line) {
+            const std::string text = "{" + line->fields + "}";
             out << text << '\n';
             rows[adapter].push_back(metrics_row(text).value());
         }
         out.flush();
         if (!out) throw Error(file + ": cannot be written");
-        lines.clear();
+        lines.erase(lines.begin(), end);
     }
     return rows;
 }

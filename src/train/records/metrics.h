@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/job.h"
@@ -26,8 +28,8 @@ struct StepMetrics {
 /// adapters/<name>/metrics.jsonl of all adapters: one JSON object per line, either a step, keys as
 /// StepMetrics, or an evaluation: step (0 = before training), eval_loss, eval_perplexity =
 /// exp(eval_loss) and eval_exact_match. An evaluation joins its step's line where that is not yet
-/// written; a run that evaluates between windows writes it as a line of its own, behind its step's.
-/// Lines are kept until flush(). Root rank only.
+/// written; a run that evaluates between windows, or has told of it, writes it as a line of its
+/// own, behind its step's. Lines are kept until flush(). Root rank only.
 class MetricsLog {
   public:
     /// `job` outlives the log and may get more adapters.
@@ -39,18 +41,21 @@ class MetricsLog {
     void record(AdapterId adapter, const StepMetrics& metrics);
     void record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
                            double exact_match);
+    /// The adapter will be evaluated after a step that is not recorded yet: lines behind it wait.
+    void await_evaluation(AdapterId adapter, std::int32_t step) { awaited_.emplace(adapter, step); }
     /// Appends what was recorded to the files; returns it, of adapters that have any.
     std::map<AdapterId, std::vector<MetricsRow>> flush();
 
   private:
     struct Line {
         std::int32_t step = 0;
-        std::string fields;  ///< JSON members without braces
+        std::string fields;  ///< JSON members without braces; empty = awaited
     };
     std::string path(AdapterId adapter) const;
 
     const Job& job_;
     std::map<AdapterId, std::vector<Line>> pending_;
+    std::set<std::pair<AdapterId, std::int32_t>> awaited_;  ///< after these steps
 };
 
 }  // namespace loratrain

@@ -23,7 +23,9 @@ std::string change(double before, double after, int decimals, double factor, con
 }  // namespace
 
 void ProgressLog::window_started(const Window& window) {
-    for (const BatchPlan& batch : window.batches) ++open_batches_[batch.round];
+    for (const BatchPlan& batch : window.batches) {
+        if (!batch.evaluation) ++open_batches_[batch.round];
+    }
 }
 
 void ProgressLog::training_resumed(double elapsed) {

@@ -87,9 +87,9 @@ TEST_F(LoaderTest, LayoutOnlyForStagesInTheMiddle) {
 
 TEST_F(LoaderTest, EvaluationReadsTheOtherFile) {
     Window evaluation;
-    evaluation.evaluation = true;
     evaluation.microbatches.push_back({{segment(first_adapter, {{0, 2}})}});
     evaluation.microbatches.push_back({{segment(second_adapter, {{0, 2}})}});
+    for (Microbatch& microbatch : evaluation.microbatches) microbatch.evaluation = true;
     Loader loader(files_, datasets_, true);
     loader.start(evaluation);
     EXPECT_EQ(loader.next().token_ids, (Ids{9, 10}));

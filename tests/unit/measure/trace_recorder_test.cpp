@@ -116,7 +116,7 @@ TEST_F(TraceRecorderTest, WithoutSpansCostsAreObserved) {
 }
 
 TEST_F(TraceRecorderTest, EvaluationIsNotObserved) {
-    window_.evaluation = true;
+    for (Microbatch& microbatch : window_.microbatches) microbatch.evaluation = true;
     case_.infos[0].eval = case_.infos[0].train;
     TraceRecorder recorder = this->recorder(true);
     for (int i = 0; i < 6; ++i) {

@@ -459,10 +459,14 @@ TEST_F(CheckWindow, FindsReferencesToNothing) {
 }
 
 TEST_F(CheckWindow, EvaluationHasNoBackward) {
-    expect_found("evaluation has no backward", [](Window& w) { w.evaluation = true; });
+    const auto evaluate = [](Window& w) {
+        for (BatchPlan& batch : w.batches) batch.evaluation = true;
+        for (Microbatch& microbatch : w.microbatches) microbatch.evaluation = true;
+    };
+    expect_found("evaluation has no backward", evaluate);
     expect_found("evaluation has no step", [&](Window& w) {
         const Action step = w.actions[0][find(0, ActionKind::step)];
-        w.evaluation = true;
+        evaluate(w);
         w.actions = {{step}, {}, {}};
     });
 }

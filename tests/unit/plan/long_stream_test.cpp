@@ -20,7 +20,8 @@ struct Kept {
 
 /// Plans so many rounds and performs them on every stage. Returns the most kept in the second half.
 Kept most_kept(const Case& test, const Plan& plan, std::int32_t rounds, std::int32_t per_window) {
-    ScheduleStream stream(test.job, plan, test.datasets, fresh(plan));
+    ScheduleStream stream(test.job, plan, test.datasets, fresh(plan), 1,
+                          ScheduleStream::Evaluations::due);
     std::vector<UnderWay> stages(only_replica(plan).replica.stages.size());
     Kept most;
     while (stream.round() < rounds) {
@@ -70,8 +71,19 @@ TEST(LongStream, BlocksLeaveAsWell) {
     EXPECT_LE(many.by_stages, few.by_stages);
 }
 
-/// The last batch of an adapter that ends is stepped only where the stream drains; those of the
-/// others leave meanwhile.
+TEST(LongStream, EvaluationsLeaveAsWell) {
+    Case test = uniform_case(3, 3, 4, 10, 2);
+    test.datasets[0].eval = equal_samples(3, 10);
+    test.job.eval.every_steps = 3;
+    for (AdapterJob& adapter : test.job.adapters) adapter.max_steps = 100000;
+    const Plan plan = test.plan();
+    const Kept few = most_kept(test, plan, 200, 4);
+    const Kept many = most_kept(test, plan, 800, 4);
+    EXPECT_LE(many.by_planner, few.by_planner);
+    EXPECT_LE(many.by_stages, few.by_stages);
+}
+
+/// The last batch of an adapter that ends is stepped with a later microbatch of others.
 TEST(LongStream, AnEndedAdapterHoldsNobodyBack) {
     Case test = uniform_case(2, 2, 4, 10, 2);
     test.job.schedule.policy = SchedulePolicy::mlora;

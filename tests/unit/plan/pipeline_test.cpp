@@ -113,7 +113,7 @@ TEST(Pipeline, EvaluationHasForwardsOnly) {
     test.datasets[0].eval = equal_samples(2, 10);
     const Plan plan = test.plan();
     const Window window = plan_eval_window(test.job, plan, test.datasets, {AdapterId{0}});
-    EXPECT_TRUE(window.evaluation);
+    EXPECT_TRUE(window.microbatches[0].evaluation && window.batches[0].evaluation);
     EXPECT_EQ(actions_of(window, 0), "F0@0 sf0@0>1 F1@1 sf1@1>1");
     EXPECT_EQ(actions_of(window, 1), "rf0@0<0 F0@0 rf1@0<0 F1@0");
     ASSERT_EQ(window.batches.size(), 1U);

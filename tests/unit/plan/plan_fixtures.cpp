@@ -146,7 +146,9 @@ Progress fresh(const Plan& plan) {
 
 void advance(Progress& progress, const Window& window) {
     progress.round += window.rounds;
-    for (const BatchPlan& batch : window.batches) ++progress.steps[index(batch.adapter)];
+    for (const BatchPlan& batch : window.batches) {
+        if (!batch.evaluation) ++progress.steps[index(batch.adapter)];
+    }
 }
 
 std::string problems_of(const Case& test_case) {

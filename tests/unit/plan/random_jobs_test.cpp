@@ -31,14 +31,15 @@ std::string words(const Microbatch& microbatch) {
 struct Cuts {
     std::int32_t rounds = 1;
     int windows = 1;
+    ScheduleStream::Evaluations evaluations = ScheduleStream::Evaluations::none;
 };
 
-/// Plans everything; checks every window's text. Returns all microbatches.
+/// Plans everything; checks every window's text. Returns all microbatches that are trained.
 std::vector<std::string> train(const Case& test, const Plan& plan, const Cuts& cuts) {
     std::vector<std::string> all;
     Progress progress = fresh(plan);
     for (bool more = true; more;) {
-        ScheduleStream stream(test.job, plan, test.datasets, progress);
+        ScheduleStream stream(test.job, plan, test.datasets, progress, 1, cuts.evaluations);
         StreamChecker checker(test.job, plan);
         for (int i = 1; i <= cuts.windows; ++i) {
             const JointWindow joint = stream.next(cuts.rounds, i == cuts.windows);
@@ -47,7 +48,7 @@ std::vector<std::string> train(const Case& test, const Plan& plan, const Cuts& c
             EXPECT_EQ(join(checker.check(joint), "\n"), "");
             EXPECT_EQ(to_text(joint_window_from_text(to_text(joint))), to_text(joint));
             for (const Microbatch& microbatch : window.microbatches) {
-                all.push_back(words(microbatch));
+                if (!microbatch.evaluation) all.push_back(words(microbatch));
             }
             advance(progress, window);
         }
@@ -92,6 +93,13 @@ TEST_P(RandomJobs, PackingDoesNotDependOnWindowCuts) {
         EXPECT_EQ(train(test_, plan_, {1, 1000}), all);
     }
     EXPECT_EQ(train(test_, plan_, {1 + GetParam() % 5, 2 + GetParam() % 3}), all);
+}
+
+TEST_P(RandomJobs, EvaluationsGoOnInTheStream) {
+    Case test = test_;
+    test.job.eval.every_steps = 1 + GetParam() % 7;
+    const Cuts cuts{1 + GetParam() % 4, 1 + GetParam() % 5, ScheduleStream::Evaluations::due};
+    train(test, plan_, cuts);
 }
 
 TEST_P(RandomJobs, StagesComputeEveryAdapterOnceInEveryLayer) {

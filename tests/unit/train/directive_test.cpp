@@ -48,6 +48,7 @@ TEST(Directive, WindowsTravel) {
 
 TEST(Directive, AdaptersTravel) {
     EXPECT_EQ(travelled(GatherAdapter{AdapterId{12}}).adapter, AdapterId{12});
+    EXPECT_EQ(travelled(SendAdapter{AdapterId{7}}).adapter, AdapterId{7});
     EXPECT_EQ(travelled(ReleaseAdapter{AdapterId{0}}).adapter, AdapterId{0});
     const std::vector<AdapterId> three{AdapterId{4}, AdapterId{0}, AdapterId{31}};
     EXPECT_EQ(travelled(AdmitAdapters{three}).adapters, three);

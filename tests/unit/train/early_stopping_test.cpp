@@ -15,7 +15,7 @@ std::int32_t stop_of(const EvalJob& eval, const std::vector<double>& losses,
     for (const double loss : losses) {
         adapter.steps += 10;
         adapter.last_eval_loss = loss;
-        note_evaluation(eval, adapter);
+        note_evaluation(eval, adapter.steps, adapter);
         if (end != nullptr) *end = adapter;
         if (!early_stop_reason(eval, adapter).empty()) return adapter.steps;
     }
@@ -54,10 +54,10 @@ TEST(EarlyStopping, NotesTheBest) {
     AdapterState adapter;
     adapter.steps = 5;
     adapter.last_eval_loss = 2.0;
-    EXPECT_TRUE(note_evaluation({}, adapter));
-    EXPECT_FALSE(note_evaluation({}, adapter));
+    EXPECT_TRUE(note_evaluation({}, adapter.steps, adapter));
+    EXPECT_FALSE(note_evaluation({}, adapter.steps, adapter));
     adapter.last_eval_loss = 1.5;
-    EXPECT_TRUE(note_evaluation({}, adapter));
+    EXPECT_TRUE(note_evaluation({}, adapter.steps, adapter));
     EXPECT_EQ(adapter.best_eval_loss, 1.5);
 }
 

@@ -68,6 +68,23 @@ TEST_F(Metrics, EvaluationJoinsItsStep) {
     EXPECT_EQ(found[2]["eval_exact_match"], 0.5);
 }
 
+TEST_F(Metrics, AnAwaitedEvaluationHoldsBackWhatIsBehindIt) {
+    log_.await_evaluation(AdapterId{0}, 2);
+    for (std::int32_t step = 1; step <= 3; ++step) record(step, 1.0);
+    log_.flush();
+    ASSERT_EQ(lines().size(), 2U);
+    EXPECT_EQ(lines()[1]["step"], 2);
+    EXPECT_TRUE(log_.flush().empty());
+    log_.record_evaluation(AdapterId{0}, 2, 2.75, 0.5);
+    record(4, 1.0);
+    log_.flush();
+    ASSERT_EQ(lines().size(), 5U);
+    EXPECT_EQ(lines()[2]["step"], 2);
+    EXPECT_EQ(lines()[2]["eval_loss"], 2.75);
+    EXPECT_EQ(lines()[3]["step"], 3);
+    EXPECT_EQ(lines()[4]["step"], 4);
+}
+
 TEST_F(Metrics, NumbersThatAreNotFiniteBecomeNull) {
     record(1, std::numeric_limits<double>::quiet_NaN());
     log_.record_evaluation(AdapterId{0}, 1, std::numeric_limits<double>::infinity(), 0.0);

@@ -1,0 +1,96 @@
+#include "plan/schedule/evaluations.h"
+
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "plan/loss_denominator.h"
+#include "plan/pack/pack_microbatches.h"
+#include "plan/schedule/lora_columns.h"
+
+namespace loratrain {
+
+namespace {
+
+const std::vector<SampleInfo>& eval_samples(const Job& job, std::span<const DatasetInfo> datasets,
+                                            AdapterId adapter) {
+    return datasets[index(job.adapter(adapter).dataset)].eval;
+}
+
+/// Groups of samples, each whole.
+std::vector<PackItem> items_of(const Round& round) {
+    std::vector<PackItem> items;
+    for (const PendingBatch& batch : round) {
+        const auto group = static_cast<std::size_t>(batch.group_samples);
+        for (std::size_t i = 0; i < batch.samples.size(); ++i) {
+            if (i % group == 0) items.push_back({batch.adapter, batch.step, {}});
+            items.back().samples.push_back(batch.samples[i]);
+        }
+    }
+    return items;
+}
+
+}  // namespace
+
+bool has_eval_samples(const Job& job, std::span<const DatasetInfo> datasets, AdapterId adapter) {
+    return !eval_samples(job, datasets, adapter).empty();
+}
+
+BatchPlan evaluation_batch(const Job& job, std::span<const DatasetInfo> datasets,
+                           const DueEvaluation& due) {
+    const std::vector<SampleInfo>& samples = eval_samples(job, datasets, due.adapter);
+    BatchPlan batch;
+    batch.adapter = due.adapter;
+    batch.step = due.step;
+    batch.round = due.round;
+    batch.samples = static_cast<std::int32_t>(samples.size());
+    for (const SampleInfo& info : samples) {
+        batch.tokens += info.tokens;
+        batch.targets += info.targets;
+    }
+    batch.denominator = loss_denominator(batch);
+    batch.first_microbatch = batch.last_microbatch = MicrobatchId{-1};
+    batch.evaluation = true;
+    return batch;
+}
+
+PendingBatch evaluation_samples(const Job& job, const Plan& plan,
+                                std::span<const DatasetInfo> datasets, const DueEvaluation& due) {
+    PendingBatch pending{
+        due.adapter, due.step, {}, plan.adapters[index(due.adapter)].group_samples};
+    for (const SampleInfo& info : eval_samples(job, datasets, due.adapter)) {
+        const auto place = static_cast<std::int32_t>(pending.samples.size());
+        pending.samples.push_back({place, info.tokens, info.targets});
+    }
+    return pending;
+}
+
+std::vector<Microbatch> evaluation_microbatches(const Round& samples, std::int64_t capacity,
+                                                std::int64_t at_least) {
+    std::vector<Microbatch> microbatches = pack_items(items_of(samples), capacity, at_least);
+    for (Microbatch& microbatch : microbatches) microbatch.evaluation = true;
+    return microbatches;
+}
+
+void append_microbatches(const Job& job, const ReplicaView& view, std::size_t first_batch,
+                         std::vector<Microbatch> microbatches, Window& window) {
+    std::map<std::tuple<AdapterId, std::int32_t, bool>, BatchPlan*> batch_of;
+    for (std::size_t b = first_batch; b < window.batches.size(); ++b) {
+        BatchPlan& batch = window.batches[b];
+        batch_of[{batch.adapter, batch.step, batch.evaluation}] = &batch;
+    }
+    for (Microbatch& microbatch : microbatches) {
+        const MicrobatchId id{window.first_microbatch +
+                              static_cast<std::int32_t>(window.microbatches.size())};
+        for (const Segment& segment : microbatch.segments) {
+            BatchPlan& batch = *batch_of.at({segment.adapter, segment.step, microbatch.evaluation});
+            if (!batch.is_here()) batch.first_microbatch = id;
+            batch.last_microbatch = id;
+            if (!batch.evaluation) batch.padding += segment.tokens();
+        }
+        microbatch.columns = lora_columns(job, view, microbatch.segments);
+        window.microbatches.push_back(std::move(microbatch));
+    }
+}
+
+}  // namespace loratrain

@@ -1,0 +1,81 @@
+#include "train/adapter_parts.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::size_t most_values = std::size_t{1} << 24;  // 64 MiB
+constexpr const char* piece_word = "part ";
+
+}  // namespace
+
+std::vector<AdapterPiece> pieces_of(AdapterId adapter, std::int32_t rank,
+                                    std::span<const float> values) {
+    std::vector<AdapterPiece> pieces;
+    do {
+        const auto own = values.first(std::min(values.size(), most_values));
+        values = values.subspan(own.size());
+        pieces.push_back({adapter, rank, values.empty(), {own.begin(), own.end()}});
+    } while (!values.empty());
+    return pieces;
+}
+
+std::string to_text(const AdapterPiece& piece) {
+    std::string text =
+        cat(piece_word, number(piece.adapter), " ", piece.rank, " ", piece.last ? 1 : 0, "\n");
+    const std::size_t line = text.size();
+    text.resize(line + piece.values.size() * sizeof(float));
+    std::memcpy(text.data() + line, piece.values.data(), text.size() - line);
+    return text;
+}
+
+bool is_adapter_piece(const std::string& text) {
+    return text.starts_with(piece_word);
+}
+
+AdapterPiece adapter_piece_from_text(const std::string& text) {
+    LORATRAIN_CHECK(is_adapter_piece(text), "this is no part of an adapter");
+    const std::size_t line = std::min(text.find('\n'), text.size() - 1) + 1;
+    std::istringstream numbers(text.substr(std::strlen(piece_word), line));
+    AdapterPiece piece;
+    std::int32_t adapter = 0;
+    numbers >> adapter >> piece.rank >> piece.last;
+    LORATRAIN_CHECK(numbers && (text.size() - line) % sizeof(float) == 0,
+                    "a part of an adapter is damaged");
+    piece.adapter = AdapterId{adapter};
+    piece.values.resize((text.size() - line) / sizeof(float));
+    std::memcpy(piece.values.data(), text.data() + line, text.size() - line);
+    return piece;
+}
+
+void AdapterParts::expect(AdapterId adapter, std::int32_t ranks) {
+    parts_[adapter].ranks_left = ranks - 1;
+}
+
+void AdapterParts::add(const AdapterPiece& piece) {
+    const auto found = parts_.find(piece.adapter);
+    LORATRAIN_CHECK(found != parts_.end(), "adapter ", number(piece.adapter), " is not expected");
+    std::vector<float>& values = found->second.values[piece.rank];
+    values.insert(values.end(), piece.values.begin(), piece.values.end());
+    if (piece.last) --found->second.ranks_left;
+}
+
+std::map<AdapterId, AdapterParts::ByRank> AdapterParts::take_complete() {
+    std::map<AdapterId, ByRank> complete;
+    std::erase_if(parts_, [&](auto& entry) {
+        if (entry.second.ranks_left > 0) return false;
+        complete[entry.first] = std::move(entry.second.values);
+        return true;
+    });
+    return complete;
+}
+
+}  // namespace loratrain

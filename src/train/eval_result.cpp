@@ -1,0 +1,49 @@
+#include "train/eval_result.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace loratrain {
+
+void EvalResult::add(const EvalResult& other) {
+    loss_sum += other.loss_sum;
+    exact_samples += other.exact_samples;
+    samples += other.samples;
+}
+
+double EvalResult::loss() const {
+    return loss_sum / static_cast<double>(std::max<std::int64_t>(1, denominator));
+}
+
+double EvalResult::exact_match() const {
+    return static_cast<double>(exact_samples) /
+           static_cast<double>(std::max<std::int64_t>(1, samples));
+}
+
+std::string to_text(std::span<const EvalResult> results) {
+    std::string text;
+    for (const EvalResult& r : results) {
+        text += cat(number(r.adapter), " ", r.step, " ", r.denominator, " ",
+                    format_exact(r.loss_sum), " ", r.exact_samples, " ", r.samples, "\n");
+    }
+    return text;
+}
+
+std::vector<EvalResult> eval_results_from_text(const std::string& text) {
+    std::istringstream lines(text);
+    std::vector<EvalResult> results;
+    std::int32_t adapter = 0;
+    std::string loss;  // streams do not read "nan" as a number
+    for (EvalResult r;
+         lines >> adapter >> r.step >> r.denominator >> loss >> r.exact_samples >> r.samples;) {
+        r.adapter = AdapterId{adapter};
+        r.loss_sum = std::stod(loss);
+        results.push_back(r);
+    }
+    return results;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace loratrain {
+
+/// What an evaluation of an adapter comes to, over all its eval samples.
+struct EvalResult {
+    AdapterId adapter{};
+    std::int32_t step = 0;           ///< with the weights after so many optimizer steps
+    std::int64_t denominator = 0;    ///< of the loss sum (loss_denominator.h)
+    double loss_sum = 0.0;           ///< of its samples
+    std::int64_t exact_samples = 0;  ///< every target is the argmax (= greedy decoding is exact)
+    std::int64_t samples = 0;
+
+    /// Of the same evaluation, another replica's samples.
+    void add(const EvalResult& other);
+    double loss() const;         ///< 0 without a denominator
+    double exact_match() const;  ///< share of the samples; 0 without any
+};
+
+/// For the way to rank 0; reading what was written gives the same values.
+std::string to_text(std::span<const EvalResult> results);
+std::vector<EvalResult> eval_results_from_text(const std::string& text);
+
+}  // namespace loratrain

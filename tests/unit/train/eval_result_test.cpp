@@ -1,0 +1,38 @@
+#include "train/eval_result.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace loratrain::test {
+namespace {
+
+TEST(EvalResult, TextKeepsEveryBit) {
+    const std::vector<EvalResult> results{
+        {AdapterId{3}, 20, 7, 0.1 + 0.2, 2, 5},
+        {AdapterId{0}, 0, 1, std::numeric_limits<double>::quiet_NaN(), 0, 1},
+        {AdapterId{1}, 5, 2, std::numeric_limits<double>::infinity(), 1, 1}};
+    const std::vector<EvalResult> read = eval_results_from_text(to_text(results));
+    ASSERT_EQ(read.size(), 3U);
+    EXPECT_EQ(read[0].adapter, AdapterId{3});
+    EXPECT_EQ(read[0].step, 20);
+    EXPECT_EQ(read[0].denominator, 7);
+    EXPECT_EQ(read[0].loss_sum, 0.1 + 0.2);
+    EXPECT_EQ(read[0].exact_samples, 2);
+    EXPECT_EQ(read[0].samples, 5);
+    EXPECT_TRUE(std::isnan(read[1].loss_sum));
+    EXPECT_TRUE(std::isinf(read[2].loss_sum));
+    EXPECT_TRUE(eval_results_from_text("").empty());
+}
+
+TEST(EvalResult, MeansAreOfTargetsAndSamples) {
+    const EvalResult result{AdapterId{0}, 1, 4, 6.0, 1, 2};
+    EXPECT_EQ(result.loss(), 1.5);
+    EXPECT_EQ(result.exact_match(), 0.5);
+    EXPECT_EQ(EvalResult{}.loss(), 0.0);
+    EXPECT_EQ(EvalResult{}.exact_match(), 0.0);
+}
+
+}  // namespace
+}  // namespace loratrain::test
