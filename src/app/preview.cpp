@@ -8,6 +8,7 @@
 #include "comm/collective.h"
 #include "measure/measured_costs.h"
 #include "plan/deploy/make_plan.h"
+#include "plan/predict/compare_deployments.h"
 #include "plan/predict/predict.h"
 #include "plan/text/describe.h"
 #include "plan/text/describe_prediction.h"
@@ -24,6 +25,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::int32_t rounds_played = 16;
+constexpr std::size_t other_deployments = 3;
 constexpr const char* dry_run_name = "dry_run";
 
 Cluster wanted_cluster(const CommandLine& command_line, const MpiSession& mpi, const Job& job) {
@@ -77,6 +79,9 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, co
     const std::vector<IdleRemedy> remedies =
         idle_remedies(job, plan, inputs.infos, cluster, rounds_played, prediction);
     if (!remedies.empty()) log::block(describe(prediction, cluster.ranks, remedies));
+    const std::string deployments = describe(
+        compare_deployments(job, plan, inputs.infos, cluster, rounds_played, other_deployments));
+    if (!deployments.empty()) log::block(deployments);
     if (dir.empty()) return;
     write_pictures(dir, job, plan, prediction.start);
     log::info(cat("wrote ", dir, "/timeline.svg and ", dir, "/", trace_file_name));

@@ -30,4 +30,9 @@ std::optional<Device> find_device(std::string_view name) {
     return std::nullopt;
 }
 
+std::string_view device_of(const Cluster& cluster) {
+    if (!cluster.device.empty()) return cluster.device;
+    return cluster.backend == BackendKind::cuda ? "h100" : "cpu";
+}
+
 }  // namespace loratrain

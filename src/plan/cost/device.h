@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "config/job.h"
+#include "plan/plan.h"
 
 namespace loratrain {
 
@@ -19,5 +20,8 @@ struct Device {
 
 /// None for a name that device_names() does not have.
 std::optional<Device> find_device(std::string_view name);
+
+/// The device that costs are built in for: the cluster's, or the usual one of its backend.
+std::string_view device_of(const Cluster& cluster);
 
 }  // namespace loratrain

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "plan/cost/cost_model.h"
+#include "plan/cost/device.h"
 #include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/check_deployment.h"
 #include "plan/deploy/plan_replica.h"
@@ -25,11 +26,6 @@ namespace {
 /// Sum of ranks in a microbatch beyond which segments are faster than the augmented matrix.
 std::int32_t widest_pad(BackendKind backend) {
     return backend == BackendKind::cuda ? 512 : 128;
-}
-
-std::string_view device_of(const Cluster& cluster) {
-    if (!cluster.device.empty()) return cluster.device;
-    return cluster.backend == BackendKind::cuda ? "h100" : "cpu";
 }
 
 /// Most adapters in a microbatch of training.

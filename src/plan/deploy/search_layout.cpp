@@ -4,8 +4,8 @@
 #include <map>
 
 #include "plan/memory/fit_memory.h"
-#include "plan/pack/batch_source.h"
 #include "plan/pack/pack_block.h"
+#include "plan/pack/rounds_at_start.h"
 #include "plan/schedule/admission.h"
 #include "plan/schedule/schedule_stream.h"
 
@@ -134,28 +134,13 @@ class LayoutSearch {
     const std::vector<Round>& rounds_of(std::size_t adapters) {
         const auto [known, fresh] = rounds_.try_emplace(adapters);
         if (!fresh) return known->second;
-        std::vector<AdapterId> ids(order_.begin(),
-                                   order_.begin() + static_cast<std::ptrdiff_t>(adapters));
-        std::sort(ids.begin(), ids.end());
-        SampleOrders orders;
-        std::vector<BatchSource> sources;
-        sources.reserve(ids.size());
-        for (const AdapterId id : ids) sources.emplace_back(job_, plan_, id, orders);
         const std::size_t most = job_.schedule.policy == SchedulePolicy::balanced
                                      ? most_samples_balanced
                                      : most_samples_quick;
-        const std::size_t most_of_a_batch = std::max<std::size_t>(1, most / adapters);
-        std::size_t samples = 0;
-        for (std::int32_t r = 0; r < most_rounds && samples < most; ++r) {
-            Round round;
-            for (std::size_t i = 0; i < ids.size(); ++i) {
-                if (r >= plan_.adapters[index(ids[i])].total_steps) continue;
-                round.push_back(sources[i].batch(r, datasets_, most_of_a_batch));
-                samples += round.back().samples.size();
-            }
-            if (round.empty()) break;
-            known->second.push_back(std::move(round));
-        }
+        known->second = rounds_at_start(
+            job_, plan_, datasets_,
+            {order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(adapters)},
+            {most_rounds, most});
         return known->second;
     }
 

@@ -66,6 +66,21 @@ TextRow policy_row(const std::string& name, const std::optional<Prediction>& pre
             comparable ? format_fixed(compared / speed, 2) + " x as fast" : std::string("-")};
 }
 
+/// "[{tp: 2, pp: 1}, {tp: 1, pp: 1, count: 2, microbatch_tokens: 512}]"
+std::string deployment_text(const std::vector<ReplicaJob>& deployment) {
+    std::vector<std::string> entries;
+    for (const ReplicaJob& replica : deployment) {
+        std::string& text = entries.emplace_back();
+        text = cat("{tp: ", replica.tensor, ", pp: ", replica.stages);
+        if (replica.count > 1) text += cat(", count: ", replica.count);
+        if (replica.microbatch_tokens) {
+            text += cat(", microbatch_tokens: ", *replica.microbatch_tokens);
+        }
+        text += "}";
+    }
+    return cat("[", join(entries, ", "), "]");
+}
+
 }  // namespace
 
 std::string describe(const Plan& plan, const Prediction& prediction, double planning_seconds) {
@@ -112,6 +127,30 @@ std::string describe(const Prediction& own, std::int32_t ranks,
     }
     return cat(text_table(rows, 1),
                "more adapters do not change what each learns; another batch size does\n");
+}
+
+std::string describe(const DeploymentComparison& comparison) {
+    if (comparison.predictions.size() < 2) return "";
+    const auto& own = comparison.predictions.front().prediction;
+    const double own_speed = own ? own->tokens_per_second() : 0.0;
+    std::vector<TextRow> rows{
+        {"parallel.deployment, by built-in costs", "tokens/s", "whole job", "idle", "speed"}};
+    for (const DeploymentPrediction& entry : comparison.predictions) {
+        const bool is_own = &entry == &comparison.predictions.front();
+        rows.push_back(policy_row(deployment_text(entry.deployment) + (is_own ? ", as it is" : ""),
+                                  entry.prediction, 0.0));
+        if (is_own || !entry.prediction || own_speed <= 0.0) continue;
+        rows.back().back() =
+            format_fixed(entry.prediction->tokens_per_second() / own_speed, 2) + " x as fast";
+    }
+    const DeploymentSearch& search = comparison.search;
+    std::string text = cat(text_table(rows, 1), comparison.options, " ways to cut a replica, ",
+                           search.options, " worth while, ", format_fixed(search.combinations, 0),
+                           " deployments of these, ", search.solved.size(), " solved");
+    if (search.options_left_out > 0) {
+        text += cat(" (too many: ", search.options_left_out, " of the ways left out)");
+    }
+    return text + "\n";
 }
 
 }  // namespace loratrain

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/predict/compare_deployments.h"
 #include "plan/predict/idle_advice.h"
 #include "plan/predict/predict.h"
 
@@ -19,5 +20,9 @@ std::string describe(const std::vector<PolicyPrediction>& policies, SchedulePoli
 /// each rank, idle share.
 std::string describe(const Prediction& own, std::int32_t ranks,
                      const std::vector<IdleRemedy>& remedies);
+
+/// A line for the job's own deployment and one per other: tokens/s, time, idle share, and how much
+/// faster it is; and what was looked at to find them. "" where there is no other.
+std::string describe(const DeploymentComparison& comparison);
 
 }  // namespace loratrain

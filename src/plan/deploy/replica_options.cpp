@@ -1,0 +1,199 @@
+#include "plan/deploy/replica_options.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "plan/cost/cost_model.h"
+#include "plan/cost/device.h"
+#include "plan/deploy/choose_split.h"
+#include "plan/deploy/workload.h"
+#include "plan/memory/fit_memory.h"
+#include "plan/pack/dispatch.h"
+#include "plan/pack/length_buckets.h"
+#include "plan/pack/rounds_at_start.h"
+#include "plan/replica_view.h"
+#include "plan/tensor_shard.h"
+
+namespace loratrain {
+
+namespace {
+
+/// Groups of samples that are dealt as one.
+struct LengthBucket {
+    std::vector<SampleRef> samples;
+    std::int64_t groups = 0;
+};
+
+std::int64_t group_tokens(std::span<const SampleRef> group) {
+    std::int64_t tokens = 0;
+    for (const SampleRef& sample : group) tokens += sample.tokens;
+    return tokens;
+}
+
+/// Calls `use` with every group of the rounds.
+template <typename Use>
+void for_each_group(const std::vector<Round>& rounds, const Use& use) {
+    for (const Round& round : rounds) {
+        for (const PendingBatch& batch : round) {
+            const auto size = static_cast<std::size_t>(batch.group_samples);
+            for (std::size_t first = 0; first < batch.samples.size(); first += size) {
+                use(std::span(batch.samples).subspan(first, size));
+            }
+        }
+    }
+}
+
+class OptionList {
+  public:
+    OptionList(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+               const Cluster& cluster)
+        : job_(job),
+          plan_(plan),
+          datasets_(datasets),
+          cluster_(cluster),
+          work_(workload_of(job, cluster.backend, datasets)) {}
+
+    DeploymentOptions run() {
+        found_.task.ranks = cluster_.ranks;
+        for (const std::int32_t tensor : tensor_degrees(plan_.model)) {
+            const bool power = (tensor & (tensor - 1)) == 0;
+            if (power && tensor <= cluster_.ranks_per_node) add_stages_of(tensor);
+        }
+        add_samples();
+        return std::move(found_);
+    }
+
+  private:
+    void add_stages_of(std::int32_t tensor) {
+        const CostModel costs =
+            built_in_costs(plan_.model, plan_.compute, device_of(cluster_), tensor);
+        const auto layers = static_cast<std::int32_t>(plan_.model.layers);
+        const std::int32_t most = std::min(layers, cluster_.ranks / tensor);
+        for (std::int32_t stages = 1; stages <= most; ++stages) {
+            const bool all = tensor * stages == cluster_.ranks;
+            if (all || cluster_.backend != BackendKind::cuda) add(tensor, stages, costs);
+        }
+    }
+
+    void add(std::int32_t tensor, std::int32_t stages, const CostModel& costs) {
+        const Recompute asked = job_.parallel.recompute;
+        const Recompute assumed = asked == Recompute::layer ? asked : Recompute::none;
+        Plan plan = plan_;
+        ReplicaPlan& replica = plan.replicas.front();
+        replica.tensor = tensor;
+        replica.stages = choose_split(static_cast<std::int32_t>(plan_.model.layers), stages, costs,
+                                      costs, work_.usual.total, assumed);
+        replica.max_in_flight = stages;
+        plan.replicas.resize(1);
+        for (const MicrobatchChoice& size : sizes_of_microbatches(view_of(plan, replica))) {
+            PackRules& rules = rules_.emplace_back();
+            rules.capacity = size.tokens;
+            rules.stages = replica.stages;
+            rules.costs = costs;
+            rules.recompute = size.recompute;
+            ReplicaJob& entry = found_.replicas.emplace_back();
+            entry.tensor = tensor;
+            entry.stages = stages;
+            if (size.tokens < work_.longest_sample) entry.microbatch_tokens = size.tokens;
+        }
+    }
+
+    /// As the planner chooses, and where that recomputes, what fits without; none where nothing
+    /// fits.
+    std::vector<MicrobatchChoice> sizes_of_microbatches(const ReplicaView& view) const {
+        const std::int64_t longest = work_.longest_sample;
+        const std::int64_t wanted = work_.wanted_tokens();
+        if (plan_.bytes_per_rank == 0) return {choose_microbatch(job_, view, {}, wanted, longest)};
+        const FittingTokens fitting = fitting_tokens(job_, view, 1);
+        const std::int64_t most = std::max(may_use(job_, Recompute::none) ? fitting.none : 0,
+                                           may_use(job_, Recompute::layer) ? fitting.layer : 0);
+        if (most == 0) return {};
+        std::vector<MicrobatchChoice> sizes;
+        Job sized = job_;
+        auto& given = sized.parallel.microbatch_tokens;
+        const auto add_size = [&] {
+            const std::int64_t least = std::min(longest, given.value_or(most));
+            const MicrobatchChoice choice =
+                choose_microbatch(sized, view, fitting_tokens(job_, view, least), wanted, least);
+            const bool fits = fits_memory(job_, view, choice.tokens, choice.recompute);
+            if (fits && (sizes.empty() || sizes.front().recompute != choice.recompute)) {
+                sizes.push_back(choice);
+            }
+        };
+        if (given) given = std::min(*given, most);
+        add_size();
+        const bool recomputes = !sizes.empty() && sizes.front().recompute == Recompute::layer;
+        if (!recomputes || fitting.none == 0 || !may_use(job_, Recompute::none)) return sizes;
+        given = std::min(fitting.none, given.value_or(fitting.none));
+        add_size();
+        return sizes;
+    }
+
+    std::vector<std::int32_t> bucket_bounds(const std::vector<Round>& rounds) const {
+        std::vector<std::int32_t> lengths;
+        for_each_group(rounds, [&](std::span<const SampleRef> group) {
+            lengths.push_back(static_cast<std::int32_t>(group_tokens(group)));
+        });
+        const std::vector<std::int32_t> usual = length_buckets(lengths, default_buckets);
+        std::set<std::int32_t> bounds(usual.begin(), usual.end());
+        const auto longest = static_cast<std::int32_t>(
+            std::max<std::int64_t>(work_.longest_sample, usual.empty() ? 0 : usual.back()));
+        bounds.insert(longest);
+        for (const PackRules& rules : rules_) {
+            if (rules.capacity < longest) bounds.insert(static_cast<std::int32_t>(rules.capacity));
+        }
+        return {bounds.begin(), bounds.end()};
+    }
+
+    void add_samples() {
+        const std::vector<Round> rounds =
+            rounds_at_start(job_, plan_, datasets_, plan_.first_admitted, {});
+        const std::vector<std::int32_t> bounds = bucket_bounds(rounds);
+        std::map<std::int32_t, LengthBucket> buckets;
+        for (const std::int32_t end : bounds) buckets[end];
+        for_each_group(rounds, [&](std::span<const SampleRef> group) {
+            const auto tokens = static_cast<std::int32_t>(group_tokens(group));
+            LengthBucket& bucket = buckets.at(padded_length(bounds, tokens));
+            bucket.samples.insert(bucket.samples.end(), group.begin(), group.end());
+            ++bucket.groups;
+        });
+        for (const auto& [end, bucket] : buckets) {
+            found_.task.samples.push_back(static_cast<double>(bucket.groups) /
+                                          static_cast<double>(rounds.size()));
+        }
+        for (std::size_t i = 0; i < rules_.size(); ++i) add_seconds(i, buckets);
+    }
+
+    void add_seconds(std::size_t i, const std::map<std::int32_t, LengthBucket>& buckets) {
+        const PackRules& rules = rules_[i];
+        ReplicaOption& option = found_.task.options.emplace_back();
+        option.ranks = found_.replicas[i].tensor * found_.replicas[i].stages;
+        option.filling = filling_seconds(rules);
+        for (const auto& [end, bucket] : buckets) {
+            if (end > rules.capacity) break;
+            const std::vector<SampleRef> longest{{0, end, end}};
+            option.seconds.push_back(bucket.groups == 0 ? dispatch_seconds(rules, longest)
+                                                        : dispatch_seconds(rules, bucket.samples) /
+                                                              static_cast<double>(bucket.groups));
+        }
+    }
+
+    const Job& job_;
+    const Plan& plan_;
+    std::span<const DatasetInfo> datasets_;
+    const Cluster& cluster_;
+    Workload work_;
+    std::vector<PackRules> rules_;  ///< per option
+    DeploymentOptions found_;
+};
+
+}  // namespace
+
+DeploymentOptions replica_options(const Job& job, const Plan& plan,
+                                  std::span<const DatasetInfo> datasets, const Cluster& cluster) {
+    return OptionList(job, plan, datasets, cluster).run();
+}
+
+}  // namespace loratrain

@@ -1,0 +1,280 @@
+#include "plan/deploy/search_deployments.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include "base/error.h"
+#include "plan/milp.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr double worth_solving = 1.15;
+constexpr std::size_t least_solved = 8;
+constexpr std::size_t most_kept = 512;
+constexpr int greedy_parts = 64;  // of a bucket
+constexpr double infinite = std::numeric_limits<double>::infinity();
+
+bool holds(const ReplicaOption& option, std::size_t bucket) {
+    return bucket < option.seconds.size();
+}
+
+double rank_seconds(const ReplicaOption& option, std::size_t bucket) {
+    return holds(option, bucket) ? option.ranks * option.seconds[bucket] : infinite;
+}
+
+bool dominates(const ReplicaOption& one, const ReplicaOption& other) {
+    if (other.ranks % one.ranks != 0 || one.seconds.size() < other.seconds.size()) return false;
+    if (one.filling > other.filling) return false;
+    for (std::size_t j = 0; j < other.seconds.size(); ++j) {
+        if (rank_seconds(one, j) > rank_seconds(other, j)) return false;
+    }
+    return true;
+}
+
+bool is_before(const OptionCounts& a, const OptionCounts& b) {
+    return std::tie(a.bound, a.replicas) < std::tie(b.bound, b.replicas);
+}
+
+/// What the samples cost where each goes to the cheapest replica for it, if that is `cheapest`.
+double sum_of(const std::vector<double>& samples, const std::vector<double>& cheapest) {
+    double sum = 0.0;
+    for (std::size_t j = 0; j < samples.size(); ++j) {
+        if (samples[j] > 0.0) sum += samples[j] * cheapest[j];
+    }
+    return sum;
+}
+
+class MultisetSearch {
+  public:
+    explicit MultisetSearch(const DeploymentTask& task) : task_(task) {
+        const std::vector<bool> dominated = dominated_options(task.options);
+        for (std::size_t i = 0; i < task.options.size(); ++i) {
+            if (!dominated[i] && task.options[i].ranks <= task.ranks) used_.push_back(i);
+        }
+        found_.options = std::ssize(used_);
+        found_.combinations = combinations(used_);
+    }
+
+    DeploymentSearch run() {
+        limit_options();
+        std::stable_sort(used_.begin(), used_.end(), [&](std::size_t a, std::size_t b) {
+            return task_.options[a].ranks > task_.options[b].ranks;
+        });
+        counts_.assign(task_.options.size(), 0);
+        enumerate(0, task_.ranks, std::vector<double>(task_.samples.size(), infinite), 0.0);
+        solve();
+        return std::move(found_);
+    }
+
+  private:
+    bool holds_all(std::size_t option) const {
+        return task_.options[option].seconds.size() == task_.samples.size();
+    }
+
+    /// Ways to make up the ranks, whatever they hold.
+    double combinations(const std::vector<std::size_t>& options) const {
+        std::vector<double> ways(static_cast<std::size_t>(task_.ranks) + 1, 0.0);
+        ways[0] = 1.0;
+        for (const std::size_t i : options) {
+            const auto ranks = static_cast<std::size_t>(task_.options[i].ranks);
+            for (std::size_t n = ranks; n < ways.size(); ++n) ways[n] += ways[n - ranks];
+        }
+        return ways.back();
+    }
+
+    /// Rank-seconds of all samples that the option holds, against those of the cheapest options.
+    double excess(std::size_t option) const {
+        double own = 0.0;
+        double least = 0.0;
+        for (std::size_t j = 0; holds(task_.options[option], j); ++j) {
+            double cheapest = infinite;
+            for (const std::size_t i : used_) {
+                cheapest = std::min(cheapest, rank_seconds(task_.options[i], j));
+            }
+            own += task_.samples[j] * rank_seconds(task_.options[option], j);
+            least += task_.samples[j] * cheapest;
+        }
+        return least > 0.0 ? own / least : 1.0;
+    }
+
+    void limit_options() {
+        std::vector<std::pair<double, std::size_t>> worst;
+        for (const std::size_t i : used_) worst.emplace_back(excess(i), i);
+        std::sort(worst.rbegin(), worst.rend());
+        for (const auto& [excess, option] : worst) {
+            if (combinations(used_) <= most_combinations) return;
+            std::vector<std::size_t> fewer = used_;
+            std::erase(fewer, option);
+            const bool enough = std::any_of(fewer.begin(), fewer.end(),
+                                            [&](std::size_t i) { return holds_all(i); });
+            if (!enough || combinations(fewer) == 0.0) continue;
+            used_ = std::move(fewer);
+            ++found_.options_left_out;
+        }
+    }
+
+    /// Of used_[u] and those behind it for the ranks that are left; `cheapest`: rank-seconds per
+    /// bucket with the options chosen so far.
+    void enumerate(std::size_t u, std::int32_t left, const std::vector<double>& cheapest,
+                   double filling) {
+        if (left == 0) return add(cheapest, filling);
+        if (u == used_.size()) return;
+        const std::size_t option = used_[u];
+        const ReplicaOption& replica = task_.options[option];
+        enumerate(u + 1, left, cheapest, filling);
+        std::vector<double> with = cheapest;
+        for (std::size_t j = 0; j < replica.seconds.size(); ++j) {
+            with[j] = std::min(with[j], rank_seconds(replica, j));
+        }
+        for (std::int32_t n = 1; n * replica.ranks <= left; ++n) {
+            counts_[option] = n;
+            filling += replica.ranks * replica.filling;
+            enumerate(u + 1, left - n * replica.ranks, with, filling);
+        }
+        counts_[option] = 0;
+    }
+
+    void add(const std::vector<double>& cheapest, double filling) {
+        if (!task_.samples.empty() && cheapest.back() == infinite) return;
+        const double bound = (sum_of(task_.samples, cheapest) + filling) / task_.ranks;
+        least_ = std::min(least_, bound);
+        if (bound > worth_solving * least_ && kept_.size() >= most_kept) return;
+        kept_.push_back({counts_, bound, 0.0});
+        if (kept_.size() >= 2 * most_kept) keep_lowest(most_kept);
+    }
+
+    void keep_lowest(std::size_t most) {
+        std::sort(kept_.begin(), kept_.end(), is_before);
+        kept_.resize(std::min(most, kept_.size()));
+    }
+
+    void solve() {
+        keep_lowest(most_kept);
+        double best = infinite;
+        for (OptionCounts& counts : kept_) {
+            const bool worth = counts.bound <= worth_solving * least_ && counts.bound < best;
+            if (!worth && found_.solved.size() >= least_solved) break;
+            counts.seconds = balanced_round_seconds(task_, counts.replicas);
+            best = std::min(best, counts.seconds);
+            found_.solved.push_back(std::move(counts));
+        }
+        std::stable_sort(
+            found_.solved.begin(), found_.solved.end(),
+            [](const OptionCounts& a, const OptionCounts& b) { return a.seconds < b.seconds; });
+    }
+
+    const DeploymentTask& task_;
+    std::vector<std::size_t> used_;     ///< options
+    std::vector<std::int32_t> counts_;  ///< of the multiset that is looked at
+    double least_ = infinite;           ///< bound
+    std::vector<OptionCounts> kept_;
+    DeploymentSearch found_;
+};
+
+/// Eq. 3 with shares of buckets in [0, 1] and times in units of `unit`, which keeps its numbers
+/// near 1: column 0 is z.
+Milp dispatch_problem(const DeploymentTask& task, const std::vector<std::int32_t>& replicas,
+                      double unit) {
+    Milp problem;
+    problem.columns.push_back({0.0, infinite, 1.0, false});
+    std::vector<Milp::Row> all_of(task.samples.size(), Milp::Row{1.0, 1.0, {}});
+    std::vector<Milp::Row> within;
+    for (std::size_t i = 0; i < replicas.size(); ++i) {
+        if (replicas[i] == 0) continue;
+        const ReplicaOption& option = task.options[i];
+        within.push_back({-infinite, -option.filling / unit, {{0, -1.0}}});
+        for (std::size_t j = 0; j < option.seconds.size(); ++j) {
+            if (task.samples[j] == 0.0) continue;
+            const int column = static_cast<int>(problem.columns.size());
+            problem.columns.push_back({0.0, 1.0, 0.0, false});
+            all_of[j].terms.push_back({column, 1.0});
+            const double seconds = option.seconds[j] * task.samples[j] / replicas[i];
+            within.back().terms.push_back({column, seconds / unit});
+        }
+    }
+    for (Milp::Row& row : all_of) {
+        if (!row.terms.empty()) problem.rows.push_back(std::move(row));
+    }
+    problem.rows.insert(problem.rows.end(), within.begin(), within.end());
+    return problem;
+}
+
+}  // namespace
+
+std::vector<bool> dominated_options(const std::vector<ReplicaOption>& options) {
+    std::vector<bool> dominated(options.size(), false);
+    for (std::size_t i = 0; i < options.size(); ++i) {
+        for (std::size_t k = 0; k < options.size() && !dominated[i]; ++k) {
+            if (k == i || !dominates(options[k], options[i])) continue;
+            dominated[i] = k < i || !dominates(options[i], options[k]);
+        }
+    }
+    return dominated;
+}
+
+double least_round_seconds(const DeploymentTask& task, const std::vector<std::int32_t>& replicas) {
+    std::vector<double> cheapest(task.samples.size(), infinite);
+    double filling = 0.0;
+    std::int32_t ranks = 0;
+    for (std::size_t i = 0; i < replicas.size(); ++i) {
+        if (replicas[i] == 0) continue;
+        const ReplicaOption& option = task.options[i];
+        ranks += replicas[i] * option.ranks;
+        filling += replicas[i] * option.ranks * option.filling;
+        for (std::size_t j = 0; j < option.seconds.size(); ++j) {
+            cheapest[j] = std::min(cheapest[j], rank_seconds(option, j));
+        }
+    }
+    return (sum_of(task.samples, cheapest) + filling) / ranks;
+}
+
+double greedy_round_seconds(const DeploymentTask& task, const std::vector<std::int32_t>& replicas) {
+    std::vector<double> ends;
+    double last = 0.0;
+    for (std::size_t i = 0; i < replicas.size(); ++i) {
+        ends.push_back(task.options[i].filling);
+        if (replicas[i] > 0) last = std::max(last, ends.back());
+    }
+    for (std::size_t j = task.samples.size(); j-- > 0;) {
+        for (int part = 0; part < greedy_parts && task.samples[j] > 0.0; ++part) {
+            std::size_t first = replicas.size();
+            double end = infinite;
+            for (std::size_t i = 0; i < replicas.size(); ++i) {
+                if (replicas[i] == 0 || !holds(task.options[i], j)) continue;
+                const double seconds =
+                    task.options[i].seconds[j] * task.samples[j] / greedy_parts / replicas[i];
+                if (ends[i] + seconds >= end) continue;
+                first = i;
+                end = ends[i] + seconds;
+            }
+            LORATRAIN_CHECK(first < replicas.size(), "no replica holds bucket ", j);
+            ends[first] = end;
+            last = std::max(last, end);
+        }
+    }
+    return last;
+}
+
+double balanced_round_seconds(const DeploymentTask& task,
+                              const std::vector<std::int32_t>& replicas) {
+    const double greedy = greedy_round_seconds(task, replicas);
+    if (greedy <= 0.0) return greedy;
+    const auto solution = solve_milp(dispatch_problem(task, replicas, greedy), {});
+    return solution ? std::min(greedy, solution->objective * greedy) : greedy;
+}
+
+DeploymentSearch search_deployments(const DeploymentTask& task) {
+    LORATRAIN_CHECK(task.ranks >= 1, task.ranks, " ranks");
+    for (const ReplicaOption& option : task.options) {
+        LORATRAIN_CHECK(option.ranks >= 1 && option.seconds.size() <= task.samples.size(),
+                        "an option of ", option.ranks, " ranks and ", option.seconds.size(),
+                        " buckets");
+    }
+    return MultisetSearch(task).run();
+}
+
+}  // namespace loratrain

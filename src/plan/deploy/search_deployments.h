@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace loratrain {
+
+/// A way of cutting a replica, in numbers.
+struct ReplicaOption {
+    std::int32_t ranks = 1;
+    /// Of a sample of each length bucket on the slowest stage; as many as the buckets that it
+    /// holds, the shortest ones.
+    std::vector<double> seconds;
+    double filling =
+        0.0;  ///< seconds of a round in which its last stage waits for the first sample
+};
+
+/// Replicas for so many ranks and rounds with so many samples of each length bucket, the shortest
+/// first (0 is possible). Some replica must hold the last bucket.
+struct DeploymentTask {
+    std::int32_t ranks = 1;
+    std::vector<double> samples;
+    std::vector<ReplicaOption> options;
+};
+
+/// Replicas of each option, and what a round takes with them.
+struct OptionCounts {
+    std::vector<std::int32_t> replicas;  ///< per option
+    double bound = 0.0;                  ///< seconds; no dispatch is faster (least_round_seconds)
+    double seconds = 0.0;                ///< with the best dispatch of fractions of samples
+};
+
+struct DeploymentSearch {
+    /// The fastest first; empty where no options make up the ranks and hold the last bucket.
+    std::vector<OptionCounts> solved;
+    std::int64_t options = 0;           ///< that are left after dominated_options
+    double combinations = 0.0;          ///< ways of making up `ranks` from them
+    std::int64_t options_left_out = 0;  ///< to stay below most_combinations
+};
+
+/// Deployments that are looked at one by one; replicas of 2^k ranks make up 64 in 1828 ways.
+inline constexpr double most_combinations = 2e5;
+
+/// Deployments of `task.ranks` ranks by the seconds of a round (LobRA, PVLDB 18(8), 2025, section
+/// 4.2, Eq. 2 and its two heuristics):
+/// 1. dominated options are left out, and above most_combinations those that take the most
+///    rank-seconds for what they hold, against the cheapest option for that; never the cheapest
+///    that holds the last bucket;
+/// 2. every multiset of options that makes up the ranks and holds the last bucket is bounded from
+///    below by length-based dispatch;
+/// 3. those with bounds up to 1.15 times the least, at least 8 and at most 512, are solved for
+///    balanced dispatch, the lowest bound first, until no bound is below the best solution.
+/// Depends on the arguments alone, and on whether there is a solver (milp_available).
+DeploymentSearch search_deployments(const DeploymentTask& task);
+
+/// Per option whether another one, replicas of which can take its place rank by rank, holds as much
+/// and takes no more rank-seconds in any bucket, nor longer to fill. Of equal options the first
+/// stays.
+std::vector<bool> dominated_options(const std::vector<ReplicaOption>& options);
+
+/// Sum T_i g_i / sum g_i of length-based dispatch, g ranks of replica i, T its time: every sample
+/// goes to the replica that takes the fewest rank-seconds for it.
+double least_round_seconds(const DeploymentTask& task, const std::vector<std::int32_t>& replicas);
+
+/// min z with sum_i d_ij = samples_j and sum_j seconds_ij d_ij / replicas_i + filling_i <= z
+/// (Eq. 3, its linear relaxation); without a solver d is found greedily, the longest bucket first.
+/// Some replica holds the last bucket.
+double balanced_round_seconds(const DeploymentTask& task,
+                              const std::vector<std::int32_t>& replicas);
+
+/// The greedy one: an upper bound.
+double greedy_round_seconds(const DeploymentTask& task, const std::vector<std::int32_t>& replicas);
+
+}  // namespace loratrain

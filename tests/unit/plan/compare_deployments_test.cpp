@@ -1,0 +1,141 @@
+#include "plan/predict/compare_deployments.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "plan/deploy/replica_options.h"
+#include "plan/text/describe_prediction.h"
+#include "unit/plan/plan_fixtures.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+/// Three adapters whose samples have 8 to 56 tokens, one in sixteen 200.
+Case skewed_case(int ranks) {
+    Case test = uniform_case(3, ranks, 48, 8, 16);
+    test.model = cheap_head_model(4);
+    test.model.vocab_size = 64;
+    test.cluster.ranks_per_node = ranks;
+    for (std::size_t i = 0; i < 48; ++i) {
+        const auto tokens = i % 16 == 0 ? 200 : static_cast<std::int32_t>(8 + 12 * (i % 5));
+        test.datasets[0].train[i] = {tokens, tokens - 1};
+    }
+    test.job.parallel.microbatch_tokens.reset();
+    return test;
+}
+
+/// The same where a rank has too little memory for the longest sample, but two lanes have enough.
+Case tight_case(int ranks) {
+    Case test = skewed_case(1);
+    test.job.parallel.microbatch_tokens = 200;
+    test.job.parallel.recompute = Recompute::none;
+    const std::uint64_t needed = test.plan().memory.front().total();
+    test.job.parallel.microbatch_tokens.reset();
+    test.cluster.ranks = test.cluster.ranks_per_node = ranks;
+    test.cluster.bytes_per_rank = needed - 1;
+    return test;
+}
+
+DeploymentOptions options_of(const Case& test) {
+    return replica_options(test.job, test.plan(), test.datasets, test.cluster);
+}
+
+DeploymentComparison compared(const Case& test) {
+    return compare_deployments(test.job, test.plan(), test.datasets, test.cluster, 4, 3);
+}
+
+}  // namespace
+
+TEST(ReplicaOptions, AreAllCutsOfTheModel) {
+    const DeploymentOptions options = options_of(skewed_case(4));
+    std::vector<std::pair<int, int>> cuts;
+    for (const ReplicaJob& replica : options.replicas) {
+        cuts.emplace_back(replica.tensor, replica.stages);
+        EXPECT_EQ(replica.microbatch_tokens, std::nullopt);
+    }
+    EXPECT_EQ(cuts, (std::vector<std::pair<int, int>>{
+                        {1, 1}, {1, 2}, {1, 3}, {1, 4}, {2, 1}, {2, 2}, {4, 1}}));
+    EXPECT_EQ(options.task.ranks, 4);
+    EXPECT_DOUBLE_EQ(std::accumulate(options.task.samples.begin(), options.task.samples.end(), 0.0),
+                     48.0);
+    for (const ReplicaOption& option : options.task.options) {
+        ASSERT_EQ(option.seconds.size(), options.task.samples.size());
+        EXPECT_GT(option.seconds.front(), 0.0);
+        EXPECT_GT(option.seconds.back(), 3.0 * option.seconds.front());
+    }
+    EXPECT_EQ(options.task.options[0].filling, 0.0);
+    EXPECT_GT(options.task.options[3].filling, options.task.options[1].filling);
+}
+
+TEST(ReplicaOptions, OfOneGpuReplicaTakeAllRanks) {
+    Case test = skewed_case(4);
+    test.cluster.backend = BackendKind::cuda;
+    for (const ReplicaOption& option : options_of(test).task.options) EXPECT_EQ(option.ranks, 4);
+    test.cluster.ranks_per_node = 2;
+    for (const ReplicaJob& replica : options_of(test).replicas) EXPECT_LE(replica.tensor, 2);
+}
+
+TEST(ReplicaOptions, HoldWhatFitsIntoMemory) {
+    const DeploymentOptions options = options_of(tight_case(4));
+    ASSERT_EQ(options.replicas.front().tensor * options.replicas.front().stages, 1);
+    ASSERT_TRUE(options.replicas.front().microbatch_tokens);
+    EXPECT_LT(*options.replicas.front().microbatch_tokens, 200);
+    const std::size_t buckets = options.task.samples.size();
+    EXPECT_LT(options.task.options.front().seconds.size(), buckets);
+    EXPECT_EQ(options.task.options.back().seconds.size(), buckets);
+}
+
+TEST(ReplicaOptions, TakeShorterSamplesWithoutRecomputation) {
+    Case test = tight_case(4);
+    test.job.parallel.recompute = Recompute::automatic;
+    const DeploymentOptions options = options_of(test);
+    const ReplicaJob& whole = options.replicas[0];
+    const ReplicaJob& fast = options.replicas[1];
+    EXPECT_EQ(std::pair(whole.tensor, whole.stages), std::pair(fast.tensor, fast.stages));
+    EXPECT_FALSE(whole.microbatch_tokens);
+    ASSERT_TRUE(fast.microbatch_tokens);
+    EXPECT_LT(options.task.options[1].seconds[0], options.task.options[0].seconds[0]);
+}
+
+TEST(CompareDeployments, PredictsOthersBesideThePlansOwn) {
+    const DeploymentComparison comparison = compared(skewed_case(4));
+    ASSERT_EQ(comparison.predictions.size(), 2U);
+    EXPECT_EQ(comparison.options, 7);
+    EXPECT_EQ(comparison.search.options, 1);  // what one rank holds needs no more
+    EXPECT_EQ(comparison.predictions.front().deployment.front().stages, 4);
+    for (const DeploymentPrediction& entry : comparison.predictions) {
+        int ranks = 0;
+        for (const ReplicaJob& replica : entry.deployment) {
+            ranks += replica.count * replica.tensor * replica.stages;
+        }
+        EXPECT_EQ(ranks, 4);
+        ASSERT_TRUE(entry.prediction);
+        EXPECT_GT(entry.prediction->tokens_per_second(), 0.0);
+    }
+    const std::string text = describe(comparison);
+    EXPECT_NE(text.find("[{tp: 1, pp: 4}], as it is"), std::string::npos) << text;
+    EXPECT_NE(text.find("[{tp: 1, pp: 1, count: 4}]"), std::string::npos) << text;
+    EXPECT_NE(text.find("7 ways to cut a replica"), std::string::npos) << text;
+}
+
+TEST(CompareDeployments, MixesReplicasWhereMemoryIsShort) {
+    const DeploymentComparison comparison = compared(tight_case(4));
+    ASSERT_EQ(comparison.predictions.size(), 4U);
+    EXPECT_GT(comparison.search.options, 1);
+    for (std::size_t i = 1; i < comparison.predictions.size(); ++i) {
+        EXPECT_TRUE(comparison.predictions[i].prediction) << describe(comparison);
+        const auto& deployment = comparison.predictions[i].deployment;
+        EXPECT_FALSE(deployment.front().microbatch_tokens && deployment.size() == 1);
+    }
+    EXPECT_NE(describe(comparison).find(", microbatch_tokens: "), std::string::npos)
+        << describe(comparison);
+}
+
+TEST(CompareDeployments, SaysNothingOfOneRank) {
+    EXPECT_TRUE(compared(skewed_case(1)).predictions.empty());
+    EXPECT_EQ(describe(compared(skewed_case(1))), "");
+}
+
+}  // namespace loratrain::plan_test
