@@ -163,6 +163,14 @@ class OptionList {
             found_.task.samples.push_back(static_cast<double>(bucket.groups) /
                                           static_cast<double>(rounds.size()));
         }
+        for (const Round& round : rounds) {
+            std::vector<std::int32_t>& counts = found_.task.rounds.emplace_back(bounds.size(), 0);
+            for_each_group({round}, [&](std::span<const SampleRef> group) {
+                const auto tokens = static_cast<std::int32_t>(group_tokens(group));
+                ++counts[static_cast<std::size_t>(
+                    std::lower_bound(bounds.begin(), bounds.end(), tokens) - bounds.begin())];
+            });
+        }
         for (std::size_t i = 0; i < rules_.size(); ++i) add_seconds(i, buckets);
     }
 

@@ -142,6 +142,10 @@ class MultisetSearch {
         if (!task_.samples.empty() && cheapest.back() == infinite) return;
         const double bound = (sum_of(task_.samples, cheapest) + filling) / task_.ranks;
         least_ = std::min(least_, bound);
+        if (std::count(counts_.begin(), counts_.end(), 0) + 1 == std::ssize(counts_)) {
+            alone_.push_back({counts_, bound, 0.0});
+            return;
+        }
         if (bound > worth_solving * least_ && kept_.size() >= most_kept) return;
         kept_.push_back({counts_, bound, 0.0});
         if (kept_.size() >= 2 * most_kept) keep_lowest(most_kept);
@@ -152,15 +156,24 @@ class MultisetSearch {
         kept_.resize(std::min(most, kept_.size()));
     }
 
+    double solved_seconds(const OptionCounts& counts) const {
+        return task_.rounds.empty() ? balanced_round_seconds(task_, counts.replicas)
+                                    : dispatched_seconds(task_, counts.replicas);
+    }
+
     void solve() {
         keep_lowest(most_kept);
         double best = infinite;
+        const auto add_solved = [&](OptionCounts& counts) {
+            counts.seconds = solved_seconds(counts);
+            best = std::min(best, counts.seconds);
+            found_.solved.push_back(std::move(counts));
+        };
+        for (OptionCounts& counts : alone_) add_solved(counts);
         for (OptionCounts& counts : kept_) {
             const bool worth = counts.bound <= worth_solving * least_ && counts.bound < best;
             if (!worth && found_.solved.size() >= least_solved) break;
-            counts.seconds = balanced_round_seconds(task_, counts.replicas);
-            best = std::min(best, counts.seconds);
-            found_.solved.push_back(std::move(counts));
+            add_solved(counts);
         }
         std::stable_sort(
             found_.solved.begin(), found_.solved.end(),
@@ -171,9 +184,37 @@ class MultisetSearch {
     std::vector<std::size_t> used_;     ///< options
     std::vector<std::int32_t> counts_;  ///< of the multiset that is looked at
     double least_ = infinite;           ///< bound
-    std::vector<OptionCounts> kept_;
+    std::vector<OptionCounts> alone_;   ///< of one option
+    std::vector<OptionCounts> kept_;    ///< of several
     DeploymentSearch found_;
 };
+
+/// A replica of a deployment in a round.
+struct BusyReplica {
+    const ReplicaOption* option = nullptr;
+    double end = 0.0;
+};
+
+double seconds_of(const std::vector<std::int32_t>& round, std::vector<BusyReplica> replicas) {
+    double last = 0.0;
+    for (const BusyReplica& replica : replicas) last = std::max(last, replica.end);
+    for (std::size_t j = round.size(); j-- > 0;) {
+        for (std::int32_t sample = 0; sample < round[j]; ++sample) {
+            BusyReplica* first = nullptr;
+            double end = infinite;
+            for (BusyReplica& replica : replicas) {
+                if (!holds(*replica.option, j)) continue;
+                if (replica.end + replica.option->seconds[j] >= end) continue;
+                first = &replica;
+                end = replica.end + replica.option->seconds[j];
+            }
+            LORATRAIN_CHECK(first != nullptr, "no replica holds bucket ", j);
+            first->end = end;
+            last = std::max(last, end);
+        }
+    }
+    return last;
+}
 
 /// Eq. 3 with shares of buckets in [0, 1] and times in units of `unit`, which keeps its numbers
 /// near 1: column 0 is z.
@@ -265,6 +306,17 @@ double balanced_round_seconds(const DeploymentTask& task,
     if (greedy <= 0.0) return greedy;
     const auto solution = solve_milp(dispatch_problem(task, replicas, greedy), {});
     return solution ? std::min(greedy, solution->objective * greedy) : greedy;
+}
+
+double dispatched_seconds(const DeploymentTask& task, const std::vector<std::int32_t>& replicas) {
+    std::vector<BusyReplica> busy;
+    for (std::size_t i = 0; i < replicas.size(); ++i) {
+        busy.insert(busy.end(), static_cast<std::size_t>(replicas[i]),
+                    {&task.options[i], task.options[i].filling});
+    }
+    double sum = 0.0;
+    for (const std::vector<std::int32_t>& round : task.rounds) sum += seconds_of(round, busy);
+    return sum / static_cast<double>(task.rounds.size());
 }
 
 DeploymentSearch search_deployments(const DeploymentTask& task) {

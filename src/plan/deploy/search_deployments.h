@@ -22,13 +22,15 @@ struct DeploymentTask {
     std::int32_t ranks = 1;
     std::vector<double> samples;
     std::vector<ReplicaOption> options;
+    /// Per round the samples of each bucket, where more is known than the mean, `samples`.
+    std::vector<std::vector<std::int32_t>> rounds = {};
 };
 
 /// Replicas of each option, and what a round takes with them.
 struct OptionCounts {
     std::vector<std::int32_t> replicas;  ///< per option
     double bound = 0.0;                  ///< seconds; no dispatch is faster (least_round_seconds)
-    double seconds = 0.0;                ///< with the best dispatch of fractions of samples
+    double seconds = 0.0;                ///< dispatched_seconds, or without rounds balanced_...
 };
 
 struct DeploymentSearch {
@@ -50,7 +52,9 @@ inline constexpr double most_combinations = 2e5;
 /// 2. every multiset of options that makes up the ranks and holds the last bucket is bounded from
 ///    below by length-based dispatch;
 /// 3. those with bounds up to 1.15 times the least, at least 8 and at most 512, are solved for
-///    balanced dispatch, the lowest bound first, until no bound is below the best solution.
+///    balanced dispatch, the lowest bound first, until no bound is below the best solution, and so
+///    are those of one option alone. With rounds it is that of whole samples: a replica that is
+///    just enough for the mean may be the last to end in every other round.
 /// Depends on the arguments alone, and on whether there is a solver (milp_available).
 DeploymentSearch search_deployments(const DeploymentTask& task);
 
@@ -71,5 +75,9 @@ double balanced_round_seconds(const DeploymentTask& task,
 
 /// The greedy one: an upper bound.
 double greedy_round_seconds(const DeploymentTask& task, const std::vector<std::int32_t>& replicas);
+
+/// Mean of the rounds (1 or more) where, as dispatch.h has it, whole samples go, the longest first,
+/// to the replica that ends first. Not below least_round_seconds of their mean.
+double dispatched_seconds(const DeploymentTask& task, const std::vector<std::int32_t>& replicas);
 
 }  // namespace loratrain

@@ -50,6 +50,10 @@ bool same_cuts(const Entries& one, const Entries& other) {
         });
 }
 
+double predicted_speed(const DeploymentPrediction& entry) {
+    return entry.prediction ? entry.prediction->tokens_per_second() : 0.0;
+}
+
 }  // namespace
 
 DeploymentComparison compare_deployments(const Job& job, const Plan& plan,
@@ -84,6 +88,9 @@ DeploymentComparison compare_deployments(const Job& job, const Plan& plan,
         deployed.parallel.deployment = entries;
         add(entries, deployed);
     }
+    std::stable_sort(
+        found.predictions.begin() + 1, found.predictions.end(),
+        [](const auto& a, const auto& b) { return predicted_speed(a) > predicted_speed(b); });
     return found;
 }
 

@@ -17,7 +17,7 @@ struct DeploymentPrediction {
 };
 
 struct DeploymentComparison {
-    std::vector<DeploymentPrediction> predictions;  ///< first the plan's own one
+    std::vector<DeploymentPrediction> predictions;  ///< the plan's own one, then the fastest
     std::int64_t options = 0;                       ///< ways of cutting a replica that fit
     DeploymentSearch search;
 };

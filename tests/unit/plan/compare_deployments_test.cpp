@@ -60,6 +60,9 @@ TEST(ReplicaOptions, AreAllCutsOfTheModel) {
     EXPECT_EQ(options.task.ranks, 4);
     EXPECT_DOUBLE_EQ(std::accumulate(options.task.samples.begin(), options.task.samples.end(), 0.0),
                      48.0);
+    for (const std::vector<std::int32_t>& round : options.task.rounds) {
+        EXPECT_EQ(std::accumulate(round.begin(), round.end(), 0), 48);
+    }
     for (const ReplicaOption& option : options.task.options) {
         ASSERT_EQ(option.seconds.size(), options.task.samples.size());
         EXPECT_GT(option.seconds.front(), 0.0);
@@ -128,6 +131,10 @@ TEST(CompareDeployments, MixesReplicasWhereMemoryIsShort) {
         EXPECT_TRUE(comparison.predictions[i].prediction) << describe(comparison);
         const auto& deployment = comparison.predictions[i].deployment;
         EXPECT_FALSE(deployment.front().microbatch_tokens && deployment.size() == 1);
+    }
+    for (std::size_t i = 2; i < comparison.predictions.size(); ++i) {
+        EXPECT_LE(comparison.predictions[i].prediction->tokens_per_second(),
+                  comparison.predictions[i - 1].prediction->tokens_per_second());
     }
     EXPECT_NE(describe(comparison).find(", microbatch_tokens: "), std::string::npos)
         << describe(comparison);

@@ -252,4 +252,19 @@ TEST(SearchDeployments, KeepsItsWorkWithinBounds) {
     EXPECT_FALSE(found.solved.empty());
 }
 
+/// In the mean the second replica is just enough for the one long sample of a round, but not where
+/// two come together.
+TEST(SearchDeployments, GoesByRoundsNotByTheirMean) {
+    DeploymentTask task{4, {8.0, 1.0}, {{1, {1.0}, 0.0}, {2, {0.6, 3.6}, 0.0}}};
+    if (milp_available()) {
+        EXPECT_EQ(search_deployments(task).solved.front().replicas, (Counts{2, 1}));
+    }
+    task.rounds = {{8, 0}, {8, 2}};
+    EXPECT_DOUBLE_EQ(dispatched_seconds(task, {2, 1}), 0.5 * (2.4 + 7.2));
+    const OptionCounts best = search_deployments(task).solved.front();
+    EXPECT_EQ(best.replicas, (Counts{0, 2}));
+    EXPECT_DOUBLE_EQ(best.seconds, 0.5 * (2.4 + 6.0));
+    EXPECT_LE(best.bound, best.seconds * (1.0 + 1e-9));
+}
+
 }  // namespace loratrain::plan_test
