@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "base/bisect.h"
 #include "base/text.h"
 #include "plan/place.h"
 #include "plan/predict/predict.h"
@@ -12,6 +13,7 @@
 #include "plan/schedule/schedule_stream.h"
 #include "plan/text/plan_text.h"
 #include "plan/text/window_text.h"
+#include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
@@ -142,9 +144,14 @@ TEST(Replicas, TakeWhatFitsTheirRanks) {
         EXPECT_GE(plan.replicas[0].microbatch_tokens, 40);
         return plan.replicas[1].microbatch_tokens;
     };
-    while (problems_of(test).empty() && limit() >= 40) test.cluster.bytes_per_rank -= 1000;
-    ASSERT_EQ(problems_of(test), "");  // one lane has no room for the longest samples any more
+    const auto too_few = [&](std::int64_t kilobytes) {
+        test.cluster.bytes_per_rank = static_cast<std::uint64_t>(kilobytes) * 1000;
+        return !problems_of(test).empty();
+    };
+    const auto most = static_cast<std::int64_t>(test.cluster.bytes_per_rank / 1000);
+    EXPECT_FALSE(too_few(last_that_holds(1, most, too_few) + 1));
     EXPECT_GE(limit(), 1);
+    EXPECT_LT(limit(), 40);  // one lane has no room for the longest samples any more
     test.cluster.bytes_per_rank = 1000;
     const std::string found = problems_of(test);
     EXPECT_NE(found.find("rank 0 (replica 0, stage 0) needs"), std::string::npos) << found;
@@ -204,7 +211,7 @@ TEST(Replicas, SomeHaveNoSamplesOfABatchOrARound) {
 TEST(Replicas, RandomJobs) {
     const std::vector<Deployment> deployments{
         two_equal, with_lanes, pipelines, {{1, 3, 1, {}}, {1, 1, 1, {}}}};
-    for (int seed = 0; seed < 12; ++seed) {
+    for (int seed = 0; seed < random_cases(12); ++seed) {
         Deployment deployment = deployments[static_cast<std::size_t>(seed) % deployments.size()];
         Case test = random_case(static_cast<std::uint64_t>(seed));
         for (ReplicaJob& entry : deployment) entry.microbatch_tokens.reset();
