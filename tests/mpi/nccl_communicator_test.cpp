@@ -4,9 +4,9 @@
 #include <numeric>
 #include <thread>
 
-#include "backend/gpu_info.h"
 #include "backend/make_backend.h"
 #include "base/system.h"
+#include "mpi/gpu_ranks.h"
 #include "mpi/mpi_main.h"
 
 namespace loratrain::mpi_test {
@@ -26,10 +26,7 @@ std::vector<std::int32_t> numbers(std::size_t count, int first) {
 class Row : public ::testing::Test {
   protected:
     void SetUp() override {
-        prepare_gpu_environment();
-        const GpuInfo gpu = gpu_info(session().host_rank());
-        const bool few = gpu.visible < session().host_size() && !ranks_may_share_gpus();
-        if (any_rank(session(), gpu.visible == 0 || few)) GTEST_SKIP() << "too few GPUs";
+        if (too_few_gpus()) GTEST_SKIP() << "too few GPUs";
         backend_ = make_backend("cuda", {1, session().host_rank(), DType::f32});
         communicator_ = make_nccl_communicator(session(), row(), backend_->native_stream());
     }

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/gpu_info.h"
 #include "backend/make_backend.h"
 #include "base/rng.h"
+#include "mpi/gpu_ranks.h"
 #include "mpi/mpi_main.h"
 
 namespace loratrain::mpi_test {
@@ -31,10 +31,7 @@ std::vector<float> drawn_by(int rank, std::size_t count) {
 class NcclRankGroup : public ::testing::Test {
   protected:
     void SetUp() override {
-        prepare_gpu_environment();
-        const GpuInfo gpu = gpu_info(session().host_rank());
-        const bool few = gpu.visible < session().host_size() && !ranks_may_share_gpus();
-        if (any_rank(session(), gpu.visible == 0 || few)) GTEST_SKIP() << "too few GPUs";
+        if (too_few_gpus()) GTEST_SKIP() << "too few GPUs";
         backend_ = make_backend("cuda", {1, session().host_rank(), DType::bf16});
         all_ = make_nccl_rank_group(session(), 0, backend_->native_stream());
     }
