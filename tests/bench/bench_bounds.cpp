@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "bench/summary_job.h"
 #include "config/model_presets.h"
 #include "plan/deploy/make_plan.h"
 #include "plan/milp.h"
@@ -12,7 +13,6 @@
 #include "plan/pack/pack_balanced.h"
 #include "plan/schedule/schedule_stream.h"
 #include "support/block_bound.h"
-#include "support/summary_lengths.h"
 
 // How far packings are from what no packing can beat (support/block_bound.h), and what MILP and
 // tuning change: llama-3.1-8b on H200s, four adapters, by simulation in the steady state. Writes
@@ -24,7 +24,7 @@ namespace {
 constexpr int adapters = 4;
 constexpr int blocks = 4;
 constexpr int few_repeats = 8;  // of a block; time per block is that of as many more
-constexpr std::size_t samples = 4096;
+constexpr std::int32_t samples = 4096;
 
 struct Setting {
     const Lengths* dataset;  ///< null = mixed
@@ -33,34 +33,10 @@ struct Setting {
 };
 
 Job job_of(std::int32_t batch) {
-    Job job;
-    job.path = "bench";
+    Job job = summary_job(adapters, batch);
     job.schedule.packing = Packing::greedy;
-    for (int a = 0; a < adapters; ++a) {
-        DatasetJob dataset;
-        dataset.name = cat("data-", a);
-        job.datasets.push_back(dataset);
-        AdapterJob adapter;
-        adapter.name = cat("adapter-", a);
-        adapter.dataset = DatasetId{a};
-        adapter.r = 16;
-        adapter.global_batch_size = batch;
-        adapter.max_steps = 512;
-        job.adapters.push_back(adapter);
-    }
+    for (AdapterJob& adapter : job.adapters) adapter.max_steps = 512;
     return job;
-}
-
-std::vector<DatasetInfo> data_of(const Lengths* dataset) {
-    std::vector<DatasetInfo> infos(adapters);
-    for (const Round& round : summary_rounds(dataset, samples / 8)) {
-        for (const PendingBatch& batch : round) {
-            for (const SampleRef& sample : batch.samples) {
-                infos[index(batch.adapter)].train.push_back({sample.tokens, sample.targets});
-            }
-        }
-    }
-    return infos;
 }
 
 /// Nanoseconds per block in the steady state.
@@ -74,7 +50,7 @@ double steady(const PackRules& rules, const BlockItems& block, const Bins& bins)
 class Comparison {
   public:
     explicit Comparison(const Setting& work)
-        : work_(work), job_(job_of(work.batch)), data_(data_of(work.dataset)) {
+        : work_(work), job_(job_of(work.batch)), data_(summary_data(work.dataset, samples)) {
         Cluster cluster;
         cluster.ranks = work.stages;
         cluster.backend = BackendKind::cuda;

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "base/text.h"
+#include "bench/summary_job.h"
 #include "config/model_presets.h"
 #include "plan/deploy/make_plan.h"
 #include "plan/predict/simulate.h"
 #include "plan/schedule/schedule_stream.h"
-#include "support/summary_lengths.h"
 
 // Idle time of whole runs by simulation, from the first evaluation to the last, all that fills and
 // drains included: llama-3.1-8b on four H200s, eight adapters of unlike length that are evaluated
@@ -23,7 +23,7 @@ constexpr std::int32_t stages = 4;
 constexpr std::int32_t evaluated_every = 20;
 constexpr std::int32_t planned_rounds = 20;  // of a window
 constexpr std::size_t evaluated_samples = 64;
-constexpr std::size_t samples = 4096;
+constexpr std::int32_t samples = 4096;
 
 struct Work {
     const Lengths* dataset;  ///< null = mixed
@@ -35,34 +35,19 @@ struct Work {
 enum class Ends { drain, stream };
 
 Job job_of(const Work& work) {
-    Job job;
-    job.path = "bench";
+    Job job = summary_job(8, work.batch);
     job.eval.every_steps = evaluated_every;
     for (int a = 0; a < 8; ++a) {
-        DatasetJob dataset;
-        dataset.name = cat("data-", a);
-        job.datasets.push_back(dataset);
-        AdapterJob adapter;
-        adapter.name = cat("adapter-", a);
-        adapter.dataset = DatasetId{a};
-        adapter.r = 16;
-        adapter.global_batch_size = work.batch;
-        adapter.max_steps = work.first_steps + a * work.more_steps;
-        job.adapters.push_back(adapter);
+        job.adapters[static_cast<std::size_t>(a)].max_steps =
+            work.first_steps + a * work.more_steps;
     }
     return job;
 }
 
 /// Those of four adapters, to each two: the second has them in reverse.
 std::vector<DatasetInfo> data_of(const Lengths* dataset) {
-    std::vector<DatasetInfo> infos(8);
-    for (const Round& round : summary_rounds(dataset, samples / 8)) {
-        for (const PendingBatch& batch : round) {
-            for (const SampleRef& sample : batch.samples) {
-                infos[index(batch.adapter)].train.push_back({sample.tokens, sample.targets});
-            }
-        }
-    }
+    std::vector<DatasetInfo> infos = summary_data(dataset, samples);
+    infos.resize(8);
     for (std::size_t a = 0; a < 8; ++a) {
         DatasetInfo& info = infos[a];
         if (a >= 4) info.train.assign(infos[a - 4].train.rbegin(), infos[a - 4].train.rend());
