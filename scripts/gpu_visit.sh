@@ -128,7 +128,7 @@ if has tests; then
     ctest_part system.gpu_lanes
     [ -z "${LORATRAIN_TEST_REAL_MODEL:-}" ] || ctest_part system.real_model
     unset LORATRAIN_SHARE_GPU
-    grep -hE '(fp32|bf16|layers) on [0-9]+ (x [0-9]+ )?rank' "$out"/logs/system.gpu*.log
+    grep -hE '(fp32|bf16|layers) on [0-9]+ ([x+0-9 ]+ )?rank' "$out"/logs/system.gpu*.log
     grep -hsE '^(fp32|bf16): ' "$out/logs/system.real_model.log"
     if ! python3 -c 'import peft, transformers' 2>/dev/null; then
       record test "bf16 distance from PEFT" null "not run: python3 has no peft and transformers"

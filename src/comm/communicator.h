@@ -36,6 +36,9 @@ class Communicator {
     /// now and then; receives go on. To be called before what waits for the whole device: with
     /// sends under way that would wait for the peers' hosts, which may be at the same.
     virtual void settle(const std::function<void()>& /*meanwhile*/) {}
+    /// Takes up what has arrived, for others not to wait for it; to be called now and then where
+    /// the host waits for anything else than a Transfer. Does not wait.
+    virtual void progress() {}
     /// Throws Error naming the link when one is known to have failed; does not wait.
     virtual void check() {}
 };

@@ -234,6 +234,8 @@ class NcclCommunicator final : public Communicator {
         });
     }
 
+    void progress() override { queue_arrived(); }
+
     void check() override {
         for (const auto& [key, link] : links_) {
             if (const char* failure = link->failure()) {

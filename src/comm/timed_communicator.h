@@ -25,6 +25,7 @@ class TimedCommunicator final : public Communicator {
                                                TimedOp::wait_receive);
     }
     void settle(const std::function<void()>& meanwhile) override { inner_.settle(meanwhile); }
+    void progress() override { inner_.progress(); }
     void check() override { inner_.check(); }
 
   private:

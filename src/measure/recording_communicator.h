@@ -23,6 +23,7 @@ class RecordingCommunicator final : public Communicator {
         return std::make_unique<Recorded>(inner_.receive(data, bytes, source, channel), recorder_);
     }
     void settle(const std::function<void()>& meanwhile) override { inner_.settle(meanwhile); }
+    void progress() override { inner_.progress(); }
     void check() override { inner_.check(); }
 
   private:

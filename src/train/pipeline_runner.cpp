@@ -225,8 +225,14 @@ void PipelineRunner::step(std::int32_t batch_number) {
 void PipelineRunner::reduce(std::int32_t batch_number) {
     LORATRAIN_CHECK(exchange_ != nullptr, "batch ", batch_number, " has no replicas to be summed");
     const BatchPlan& batch = under_way_.batch(batch_number);
+    communicator_.settle(
+        hooks_.between_actions);  // as gradients are read, the host waits for a GPU
+    const auto meanwhile = [this] {
+        communicator_.progress();
+        if (hooks_.between_actions) hooks_.between_actions();
+    };
     const GradientExchange::Sums sums = exchange_->reduce(
-        batch.adapter, stage_.loss_to_tell(batch.adapter), stage_.bank(), hooks_.between_actions);
+        batch.adapter, stage_.loss_to_tell(batch.adapter), stage_.bank(), meanwhile);
     stage_.set_total(batch.adapter, sums.squares);
     if (hooks_.on_batch) hooks_.on_batch({batch, sums.loss, sums.squares});
 }

@@ -1,6 +1,6 @@
-"""Stages of two lanes on GPUs, which sum over NCCL: golden trajectories of PEFT in float64, two runs
-equal to the bit, dropout that does not depend on lanes. A rank per GPU, or with LORATRAIN_SHARE_GPU=1
-four on the same (171 s there on an H200). Skipped with fewer than two."""
+"""Stages of two lanes on GPUs, which sum over NCCL, and several replicas: golden trajectories of PEFT
+in float64, two runs equal to the bit, dropout that does not depend on lanes. A rank per GPU, or with
+LORATRAIN_SHARE_GPU=1 four on the same. Skipped with fewer than two."""
 
 import sys
 import unittest
@@ -9,28 +9,59 @@ from harness import JobTest, run
 from test_gpu import ADAPTERS, LIMITS, RANKS
 
 
-@unittest.skipIf(RANKS < 2, "needs two ranks")
-class GpuLanes(JobTest):
-    DEPLOYMENTS = [(tp, pp) for tp, pp in ((2, 1), (2, 2)) if tp * pp <= RANKS]
-    FAMILIES = ("llama", "qwen2", "qwen3")
+class Deployed(JobTest):
+    """Jobs whose ranks are deployed as given: (tp, pp, count) of each kind of replica."""
 
-    def train(self, job, precision, tp=1, pp=1):
+    def train(self, job, precision, *deployment):
         job["run"]["backend"] = "cuda"
         job["model"]["precision"] = precision
-        job["parallel"]["deployment"] = [{"tp": tp, "pp": pp}]
-        return self.succeed(run([self.write_job(job)], tp * pp))
+        job["parallel"]["deployment"] = [{"tp": tp, "pp": pp, "count": count}
+                                         for tp, pp, count in deployment]
+        ranks = sum(tp * pp * count for tp, pp, count in deployment)
+        return self.succeed(run([self.write_job(job)], ranks))
+
+    def check_golden_on(self, family, precision, *deployment):
+        text = " + ".join(f"{tp} x {pp} x {count}" for tp, pp, count in deployment)
+        with self.subTest(family=family, precision=precision, deployment=text):
+            run_dir = f"{family}-{precision}-{text}".replace(" ", "")
+            self.train(self.golden_job(family, run_dir, 4096), precision, *deployment)
+            worst = self.check_golden(family, run_dir, LIMITS[precision])
+            print(f"{family} {precision} on {text} rank(s): losses {worst['loss']:.1e}, "
+                  f"grad norms {worst['grad_norm']:.1e}, weights {worst['weights']:.1e}",
+                  file=sys.stderr)
+
+
+def possible(deployments):
+    return [d for d in deployments if sum(tp * pp * count for tp, pp, count in d) <= RANKS]
+
+
+@unittest.skipIf(RANKS < 2, "needs two ranks")
+class GpuReplicas(Deployed):
+    """Replicas that train together, alike and not; their gradients meet in host memory."""
+
+    DEPLOYMENTS = possible([[(1, 1, 2)], [(2, 1, 1), (1, 1, 2)], [(1, 2, 1), (1, 1, 1)]])
+
+    def test_golden(self):
+        for deployment in self.DEPLOYMENTS:
+            for precision in LIMITS:
+                self.check_golden_on("llama", precision, *deployment)
+
+    def test_two_runs_are_equal_to_the_bit(self):
+        for run_dir in ("first", "second"):
+            job = self.golden_job("llama", run_dir, 64, lora_dropout=0.1)
+            self.train(job, "bf16", *self.DEPLOYMENTS[-1])
+        self.assert_same_bits("second", "first", ADAPTERS)
+
+
+@unittest.skipIf(RANKS < 2, "needs two ranks")
+class GpuLanes(Deployed):
+    DEPLOYMENTS = possible([[(2, 1, 1)], [(2, 2, 1)]])
+    FAMILIES = ("llama", "qwen2", "qwen3")
 
     def check_precision(self, precision):
         for family in self.FAMILIES:
-            for tp, pp in self.DEPLOYMENTS:
-                with self.subTest(family=family, tp=tp, pp=pp):
-                    run_dir = f"{family}-{tp}-{pp}"
-                    process = self.train(self.golden_job(family, run_dir, 4096), precision, tp, pp)
-                    self.assertIn(f"lanes       {tp} per stage", process.stdout)
-                    worst = self.check_golden(family, run_dir, LIMITS[precision])
-                    print(f"{family} {precision} on {tp} x {pp} rank(s): losses {worst['loss']:.1e}, "
-                          f"grad norms {worst['grad_norm']:.1e}, weights {worst['weights']:.1e}",
-                          file=sys.stderr)
+            for deployment in self.DEPLOYMENTS:
+                self.check_golden_on(family, precision, *deployment)
 
     def test_fp32_golden(self):
         self.check_precision("fp32")
@@ -54,7 +85,7 @@ class GpuLanes(JobTest):
             job = self.tiny_job(run_dir, adapters, max_steps=6)
             job["parallel"]["recompute"] = "layer"
             job["schedule"] = {"costs": "built-in"}
-            self.train(job, "fp32", tp)
+            self.train(job, "fp32", (tp, 1, 1))
         worst = self.compare_losses("lanes", "whole", adapters, 1e-5)
         print(f"dropout on 2 lanes: losses {worst:.1e} from those of one rank", file=sys.stderr)
 

@@ -42,19 +42,13 @@ class DeploymentCheck {
           problems_(problems) {}
 
     void run(const std::vector<ReplicaJob>& deployment) {
-        std::int64_t replicas = 0;
         std::int64_t ranks = 0;
         for (std::size_t i = 0; i < deployment.size(); ++i) {
             check(deployment[i], cat(where_, "[", i, "]"));
-            replicas += deployment[i].count;
             const std::int64_t of_one = std::int64_t{deployment[i].tensor} * deployment[i].stages;
             ranks += std::min(most_ranks, of_one) * deployment[i].count;
         }
         check_ranks(std::min(most_ranks, ranks));
-        if (replicas > 1 && cluster_.backend == BackendKind::cuda) {
-            problems_.add(where_, cat(replicas, " replicas, but on GPUs there is one so far"),
-                          "give one entry, with count 1, or run.backend: cpu");
-        }
     }
 
   private:
@@ -78,9 +72,8 @@ class DeploymentCheck {
                       cat("takes ", ranks, " ranks, but ", cluster_.ranks,
                           cluster_.ranks == 1 ? " was started" : " were started"),
                       cat("start ", ranks, " ranks (mpirun -np ", ranks, "), or ",
-                          more > 0 && cluster_.backend == BackendKind::cpu
-                              ? cat("add {tp: 1, pp: 1, count: ", more, "}")
-                              : cat("deploy for ", cluster_.ranks)));
+                          more > 0 ? cat("add {tp: 1, pp: 1, count: ", more, "}")
+                                   : cat("deploy for ", cluster_.ranks)));
     }
 
     std::string where_;
