@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "plan/sweep/compare_sweep.h"
+
+namespace loratrain {
+
+/// The plan of a sweep for a person: which replicas, a line per way of training the same trials
+/// (time, and how many times as fast as own Min-GPU), and a picture of every replica's queue.
+std::string describe(const SweepComparison& comparison);
+
+/// A line per replica: over time how many trials it trains, "+" = ten or more, "." = none.
+std::string queue_picture(const SweepDeployment& deployment);
+
+}  // namespace loratrain

@@ -1,0 +1,365 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "plan/sweep/assign_trials.h"
+#include "plan/sweep/compare_sweep.h"
+#include "plan/sweep/sweep_bounds.h"
+#include "plan/text/describe_sweep.h"
+#include "plan/text/sweep_text.h"
+#include "unit/plan/sweep_fixtures.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+/// Of a round by trying every number of microbatches.
+double round_by_trying(const SweepReplica& replica, const std::vector<std::int32_t>& classes) {
+    double tokens = 0.0;
+    double samples = 0.0;
+    for (const std::int32_t c : classes) {
+        tokens += replica.classes[static_cast<std::size_t>(c)].tokens;
+        samples += replica.classes[static_cast<std::size_t>(c)].samples;
+    }
+    const auto least = static_cast<int>(
+        std::max(1.0, std::ceil(tokens / static_cast<double>(replica.microbatch_tokens) - 1e-9)));
+    double best = std::numeric_limits<double>::max();
+    for (int m = least; m <= std::max(least, static_cast<int>(samples)); ++m) {
+        double depth = replica.messages;
+        double busy = 0.0;
+        for (std::size_t s = 0; s < replica.fixed.size(); ++s) {
+            double rows = 0.0;
+            double step = 0.0;
+            for (const std::int32_t c : classes) {
+                rows += replica.classes[static_cast<std::size_t>(c)].rows[s];
+                step += replica.classes[static_cast<std::size_t>(c)].step[s];
+            }
+            depth += replica.fixed[s] + rows / m;
+            busy = std::max(busy, m * replica.fixed[s] + rows + step);
+        }
+        best = std::min(best, std::max(busy, depth));
+    }
+    return best;
+}
+
+/// Of a pipeline, from what round_by_trying's first number of microbatches has.
+double drain_by_trying(const SweepReplica& replica, const std::vector<std::int32_t>& classes) {
+    if (replica.fixed.size() == 1) return 0.0;
+    ResidentTrials resident(replica);
+    for (const std::int32_t c : classes) {
+        resident.add(replica.classes[static_cast<std::size_t>(c)]);
+    }
+    return drain_seconds(replica, resident);
+}
+
+/// Round by round, one trial after the other.
+class RoundWalk {
+  public:
+    RoundWalk(const SweepReplica& replica, const SweepRules& rules, const ClassCounts& counts)
+        : replica_(replica), rules_(rules), waiting_(expanded(counts)) {}
+
+    double run() {
+        while (!waiting_.empty() || !training_.empty()) {
+            if (rules_.refills || training_.empty()) admit();
+            std::vector<std::int32_t> classes;
+            for (const Trial& trial : training_) classes.push_back(trial.of_class);
+            seconds_ += round_by_trying(replica_, classes);
+            bool any = false;
+            for (Trial& trial : training_) any = advance(trial) || any;
+            if (any) seconds_ += drain_by_trying(replica_, classes);
+            std::erase_if(training_, [&](const Trial& trial) {
+                return trial.steps == costs(trial.of_class).steps;
+            });
+        }
+        return seconds_;
+    }
+
+  private:
+    struct Trial {
+        std::int32_t of_class = 0;
+        std::int32_t steps = 0;
+    };
+
+    const TrialCosts& costs(std::int32_t c) const {
+        return replica_.classes[static_cast<std::size_t>(c)];
+    }
+
+    void admit() {
+        while (!waiting_.empty()) {
+            std::uint64_t bytes = costs(waiting_.front()).bytes;
+            for (const Trial& trial : training_) bytes += costs(trial.of_class).bytes;
+            if (!training_.empty() && replica_.room > 0 && bytes > replica_.room) return;
+            training_.push_back({waiting_.front(), 0});
+            waiting_.erase(waiting_.begin());
+        }
+    }
+
+    /// Whether it is at a rung or its end.
+    bool advance(Trial& trial) {
+        const TrialCosts& its = costs(trial.of_class);
+        ++trial.steps;
+        const bool ends = trial.steps == its.steps;
+        bool rung = false;
+        for (const double share : rules_.rungs) {
+            rung = rung || trial.steps == static_cast<std::int32_t>(std::ceil(share * its.steps));
+        }
+        if ((ends || rung) && rules_.evaluates) seconds_ += its.evaluation;
+        if (ends && rules_.export_bytes_per_second > 0) {
+            seconds_ += static_cast<double>(its.export_bytes) / rules_.export_bytes_per_second;
+        }
+        return ends || rung;
+    }
+
+    const SweepReplica& replica_;
+    const SweepRules& rules_;
+    std::vector<std::int32_t> waiting_;
+    std::vector<Trial> training_;
+    double seconds_ = 0.0;
+};
+
+SweepRules random_rules(std::uint64_t seed) {
+    Draw draw(seed);
+    SweepRules rules;
+    rules.evaluates = !draw.one_in(3);
+    if (draw.one_in(2)) rules.rungs = {1.0 / 9.0, 1.0 / 3.0};
+    if (draw.one_in(2)) rules.export_bytes_per_second = 100.0;
+    rules.refills = !draw.one_in(3);
+    return rules;
+}
+
+/// The least makespan over all ways of giving the trials to the replicas.
+double least_makespan(const SweepReplica& replica, const SweepRules& rules,
+                      const ClassCounts& counts, int replicas) {
+    const double own = sweep_seconds(replica, rules, expanded(counts));
+    if (replicas == 1) return own;
+    double best = own;
+    for_each_choice(counts, [&](const ClassCounts& choice) {
+        const double first = sweep_seconds(replica, rules, expanded(choice));
+        if (first >= best) return;
+        const double others =
+            least_makespan(replica, rules, difference(counts, choice), replicas - 1);
+        best = std::min(best, std::max(first, others));
+    });
+    return best;
+}
+
+/// Four ranks of a CPU, trials of two datasets with unlike ranks, batches and ends.
+Case sweep_case(int trials) {
+    Case test = uniform_case(trials, 4, 60, 24, 2);
+    test.model = cheap_head_model(8);
+    test.job.datasets.push_back(test.job.datasets.front());
+    test.job.datasets.back().name = "other";
+    test.datasets.push_back({equal_samples(33, 9), equal_samples(5, 7)});
+    test.datasets.back().train.front() = {64, 40};
+    for (int a = 0; a < trials; ++a) {
+        AdapterJob& adapter = test.job.adapters[static_cast<std::size_t>(a)];
+        adapter.dataset = DatasetId{a % 2};
+        adapter.r = 4 << (a % 3);
+        adapter.global_batch_size = 1 + a % 4;
+        adapter.num_train_epochs = a % 5 == 0 ? 2.0 : 1.0;
+    }
+    test.cluster.ranks_per_node = 4;
+    return test;
+}
+
+}  // namespace
+
+TEST(TrialLoad, IsTheMeanStepOfItsDataset) {
+    Case test = sweep_case(3);
+    test.job.adapters[1].global_batch_size = 4;
+    test.job.adapters[1].max_steps = 100;
+    test.job.adapters[2] = test.job.adapters[0];
+    const TrialClasses trials = trial_classes(test.job, test.model, test.datasets);
+    ASSERT_EQ(trials.size(), 2u);
+    EXPECT_EQ(trials.trials(), 3);
+    EXPECT_EQ(trials.members[0], (std::vector{AdapterId{0}, AdapterId{2}}));
+    EXPECT_EQ(trials.counts(), (ClassCounts{2, 1}));
+    EXPECT_EQ(trials.loads[0].steps, 120);
+    EXPECT_EQ(trials.loads[0].evaluation_tokens, 0);
+    const TrialLoad& load = trials.loads[1];
+    EXPECT_EQ(load.steps, 100);
+    EXPECT_DOUBLE_EQ(load.samples, 33.0 / 9.0);
+    EXPECT_DOUBLE_EQ(load.tokens, (64.0 + 32.0 * 9.0) / 9.0);
+    EXPECT_DOUBLE_EQ(load.squares, (64.0 * 64.0 + 32.0 * 81.0) / 9.0);
+    EXPECT_DOUBLE_EQ(load.targets, (40.0 + 32.0 * 8.0) / 9.0);
+    EXPECT_EQ(load.evaluation_tokens, 35);
+}
+
+TEST(TrialLoad, RefusesTrialsWithoutStepsOrSamples) {
+    Case test = sweep_case(2);
+    test.job.adapters[0].num_train_epochs = 0.0;
+    EXPECT_THROW(trial_classes(test.job, test.model, test.datasets), InputError);
+    test = sweep_case(2);
+    test.datasets[1].train.clear();
+    EXPECT_THROW(trial_classes(test.job, test.model, test.datasets), InputError);
+}
+
+TEST(SimulateSweep, AgreesWithAWalkRoundByRound) {
+    for (std::uint64_t seed = 0; seed < 200; ++seed) {
+        const SweepReplica replica = random_replica(seed, 3, 5);
+        const ClassCounts counts = random_counts(seed, replica, 12);
+        const SweepRules rules = random_rules(seed);
+        const QueueRun run = simulate_sweep(replica, rules, expanded(counts));
+        const double walked = RoundWalk(replica, rules, counts).run();
+        ASSERT_NEAR(run.seconds, walked, 1e-9 * walked) << "seed " << seed;
+        double last = 0.0;
+        for (const TrialSpan& span : run.spans) {
+            EXPECT_LT(span.begin, span.end);
+            last = std::max(last, span.end);
+        }
+        EXPECT_DOUBLE_EQ(last, run.seconds);
+    }
+}
+
+TEST(SimulateSweep, TakesNoTimeWithoutTrials) {
+    const SweepReplica replica = random_replica(1, 2, 3);
+    EXPECT_EQ(sweep_seconds(replica, {}, {}), 0.0);
+    EXPECT_EQ(round_seconds(replica, ResidentTrials(replica)), 0.0);
+}
+
+TEST(AssignTrials, ComesNearTheBestPartition) {
+    double worst = 1.0;
+    for (std::uint64_t seed = 0; seed < 60; ++seed) {
+        const SweepReplica replica = random_replica(seed, seed % 3 == 0 ? 2 : 1, 4);
+        const ClassCounts counts = random_counts(seed, replica, 8);
+        const int replicas = seed % 4 == 0 ? 3 : 2;
+        const double least = least_makespan(replica, {}, counts, replicas);
+        const Assignment found = assign_trials(replica, {}, counts, replicas);
+        ASSERT_EQ(std::ssize(found.queues), replicas);
+        std::vector<std::int32_t> all;
+        for (std::size_t g = 0; g < found.queues.size(); ++g) {
+            all.insert(all.end(), found.queues[g].begin(), found.queues[g].end());
+            EXPECT_DOUBLE_EQ(found.seconds[g], sweep_seconds(replica, {}, found.queues[g]));
+        }
+        std::sort(all.begin(), all.end());
+        EXPECT_EQ(all, expanded(counts));
+        EXPECT_GE(found.makespan(), least * (1.0 - 1e-9));
+        EXPECT_LE(found.makespan(), 1.03 * least) << "seed " << seed;
+        worst = std::max(worst, found.makespan() / least);
+    }
+    RecordProperty("worst", format_fixed(worst, 4));
+}
+
+TEST(AssignTrials, LeavesReplicasWithoutTrialsEmpty) {
+    const SweepReplica replica = random_replica(3, 1, 1);
+    const Assignment found = assign_trials(replica, {}, ClassCounts{2}, 5);
+    ASSERT_EQ(found.queues.size(), 5u);
+    EXPECT_EQ(std::count_if(found.queues.begin(), found.queues.end(),
+                            [](const auto& queue) { return queue.empty(); }),
+              3);
+}
+
+TEST(SweepBounds, AreNeverAboveTheBestPartition) {
+    for (std::uint64_t seed = 0; seed < 80; ++seed) {
+        const SweepReplica replica = random_replica(seed, 3, 4);
+        const ClassCounts counts = random_counts(seed, replica, 7);
+        SweepRules rules = random_rules(seed);
+        rules.refills = true;
+        const int replicas = 1 + static_cast<int>(seed % 3);
+        const double least = least_makespan(replica, rules, counts, replicas);
+        const SweepBounds bounds = sweep_bounds(replica, rules, counts, replicas);
+        EXPECT_LE(bounds.longest, least * (1.0 + 1e-9)) << "seed " << seed;
+        EXPECT_LE(bounds.work, bounds.staying * (1.0 + 1e-9)) << "seed " << seed;
+        EXPECT_LE(bounds.staying, least * (1.0 + 1e-9)) << "seed " << seed;
+        EXPECT_GT(bounds.any(), 0.3 * least) << "seed " << seed;
+    }
+}
+
+TEST(SweepBounds, OfTheLastJobIsTheTheorems) {
+    // F = 10 on 8 ranks, the last job has 2 of them for the last 4 seconds.
+    EXPECT_DOUBLE_EQ(last_job_bound(10.0, 8, 4.0, 2), 10.0 / (10.0 - 4.0 * 6.0 / 8.0));
+    EXPECT_DOUBLE_EQ(last_job_bound(10.0, 8, 4.0, 8), 1.0);
+    EXPECT_DOUBLE_EQ(ratio_bound(0.0, 8, 0.0), 1.0);
+}
+
+TEST(DeploySweep, PlansEveryTrialOnceOnAllRanks) {
+    const Case test = sweep_case(23);
+    const TrialClasses trials = trial_classes(test.job, test.model, test.datasets);
+    const SweepTask task{test.job, test.model, test.datasets, test.cluster, trials, {}};
+    const SweepComparison found = compare_sweep(task);
+    const SweepPlan& plan = found.deployment.plan;
+    EXPECT_EQ(plan.shape.ranks(), 4);
+    std::set<AdapterId> planned;
+    for (const auto& queue : plan.queues) planned.insert(queue.begin(), queue.end());
+    EXPECT_EQ(planned.size(), 23u);
+    EXPECT_EQ(std::ssize(plan.queues), plan.shape.replicas);
+    EXPECT_DOUBLE_EQ(plan.seconds,
+                     *std::max_element(plan.queue_seconds.begin(), plan.queue_seconds.end()));
+    EXPECT_LE(plan.bound, plan.staying);
+    EXPECT_LE(plan.staying, plan.seconds);
+    EXPECT_GE(plan.ar, 1.0);
+    for (std::size_t i = 0; i < found.deployment.options.size(); ++i) {
+        const SweepOption& option = found.deployment.options[i];
+        EXPECT_EQ(option.shape.ranks(), 4);
+        EXPECT_LE(plan.seconds, 1.02 * option.seconds);
+    }
+    ASSERT_TRUE(found.min_gpu && found.max_gpu && found.packed_jobs && found.one_pipeline);
+    EXPECT_EQ(found.min_gpu->replicas, 4);
+    EXPECT_GE(found.packed_jobs->seconds, plan.bound);
+    EXPECT_GE(found.min_gpu->seconds, plan.bound);
+    EXPECT_FALSE(found.eager_peft) << "on CPUs";
+    const std::string text = describe(found);
+    EXPECT_NE(text.find("sweep of 23 trials"), std::string::npos) << text;
+    EXPECT_NE(text.find("DTM and job planner"), std::string::npos) << text;
+    EXPECT_NE(text.find("replica 0"), std::string::npos) << text;
+}
+
+TEST(DeploySweep, WantsARankThatHoldsATrial) {
+    Case test = sweep_case(3);
+    test.cluster.bytes_per_rank = 4096;
+    const TrialClasses trials = trial_classes(test.job, test.model, test.datasets);
+    EXPECT_THROW(deploy_sweep({test.job, test.model, test.datasets, test.cluster, trials, {}}),
+                 InputError);
+}
+
+TEST(DeploySweep, TakesFewerTrialsAtATimeWhereMemoryIsShort) {
+    Case test = sweep_case(12);
+    const TrialClasses trials = trial_classes(test.job, test.model, test.datasets);
+    const SweepTask task{test.job, test.model, test.datasets, test.cluster, trials, {}};
+    const double free = deploy_sweep(task).plan.seconds;
+    std::optional<SweepDeployment> found;
+    for (test.cluster.bytes_per_rank = 100'000; !found; test.cluster.bytes_per_rank *= 2) {
+        try {
+            found = deploy_sweep(task);
+        } catch (const InputError&) {
+            ASSERT_LT(test.cluster.bytes_per_rank, 100'000'000u);
+        }
+    }
+    const SweepDeployment& tight = *found;
+    EXPECT_GT(tight.plan.seconds, free);
+    EXPECT_GT(tight.replica.room, 0u);
+    for (const TrialCosts& trial : tight.replica.classes) {
+        EXPECT_TRUE(tight.replica.holds(trial.bytes));
+    }
+}
+
+TEST(SweepText, ReadsBackWhatItWrites) {
+    SweepPlan plan;
+    plan.shape = {2, 3, 2, 512};
+    plan.queues = {{AdapterId{4}, AdapterId{0}}, {}};
+    plan.queue_seconds = {1.0 / 3.0, 0.0};
+    plan.seconds = 1.0 / 3.0;
+    plan.bound = 0.25;
+    plan.staying = 0.3;
+    plan.ar = 2.0;
+    const SweepPlan read = sweep_plan_from_text(to_text(plan));
+    EXPECT_EQ(read.shape, plan.shape);
+    EXPECT_EQ(read.queues, plan.queues);
+    EXPECT_EQ(read.queue_seconds, plan.queue_seconds);
+    EXPECT_EQ(read.seconds, plan.seconds);
+    EXPECT_EQ(read.bound, plan.bound);
+    EXPECT_EQ(read.staying, plan.staying);
+    EXPECT_EQ(read.ar, plan.ar);
+    EXPECT_THROW(sweep_plan_from_text("shape: {}"), Error);
+    EXPECT_THROW(sweep_plan_from_text("["), Error);
+    plan.queues.pop_back();
+    EXPECT_THROW(sweep_plan_from_text(to_text(plan)), Error);
+}
+
+}  // namespace loratrain::plan_test
