@@ -7,6 +7,7 @@ add_executable(test_backend ${sources})
 target_include_directories(test_backend PRIVATE "${tests_dir}")
 target_link_libraries(test_backend PRIVATE loratrain_backend OpenMP::OpenMP_CXX GTest::gtest
                                            GTest::gtest_main)
+loratrain_unity(test_backend)
 add_test(NAME unit.backend COMMAND test_backend)
 set(environment "ASAN_OPTIONS=allocator_may_return_null=1" "OMP_WAIT_POLICY=passive")
 if(LORATRAIN_SANITIZE)

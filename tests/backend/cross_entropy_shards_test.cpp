@@ -9,7 +9,7 @@ namespace {
 
 using reference::HostMatrix;
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double no_logit = std::numeric_limits<double>::infinity();
 
 /// Lanes have the columns between neighbouring `cuts`. They run one after the other here, so that
 /// the statistics of all are at hand.
@@ -142,7 +142,7 @@ TEST_P(CrossEntropyShardsTest, FirstOfEqualLogitsIsTheGuess) {
 TEST_P(CrossEntropyShardsTest, ALaneOfMinusInfinitiesAddsNothing) {
     HostMatrix logits = random(3, 12, 3);
     for (std::int64_t i = 0; i < 3; ++i) {
-        for (std::int64_t j = 4; j < 8; ++j) logits(i, j) = -infinity;
+        for (std::int64_t j = 4; j < 8; ++j) logits(i, j) = -no_logit;
         for (std::int64_t j = 0; j < 12; ++j) {
             logits(i, j) = reference::rounded_to(dtype(), logits(i, j) - 1000.0);
         }

@@ -13,7 +13,7 @@ namespace {
 
 using reference::HostMatrix;
 
-struct Shape {
+struct LoraShape {
     std::int64_t in, out;
     std::vector<std::int32_t> lengths;
     std::vector<LoraSegment> segments;  ///< of the slots below
@@ -23,7 +23,7 @@ struct Shape {
 
 const std::vector<std::int32_t> ranks{4, 0, 1, 16};
 
-const std::vector<Shape> shapes{
+const std::vector<LoraShape> lora_shapes{
     {24, 40, {}, {}},
     {24, 40, {5}, {}},
     {8, 3, {1}, {{2, 0, 1, 7}}},
@@ -33,8 +33,8 @@ const std::vector<Shape> shapes{
     {840, 520, {500, 700}, {{0, 3, 290, 3}, {3, 290, 1100, 4}, {2, 1100, 1200, 5}}}};
 
 /// 32 adapters of ranks 32 to 128 on a linear of an 8B model, 7 to 38 tokens each.
-Shape wide_shape() {
-    Shape shape{4096, 4096, {}, {}, {}, {}};
+LoraShape wide_shape() {
+    LoraShape shape{4096, 4096, {}, {}, {}, {}};
     std::int32_t begin = 0;
     for (std::int32_t slot = 0; slot < 32; ++slot) {
         const std::int32_t tokens = 7 + slot * 13 % 32;
@@ -48,8 +48,8 @@ Shape wide_shape() {
 }
 
 /// On GPUs also the wide one, but for tools that make kernels a thousand times slower.
-std::vector<Shape> shapes_for(const std::string& backend) {
-    std::vector<Shape> result = shapes;
+std::vector<LoraShape> shapes_for(const std::string& backend) {
+    std::vector<LoraShape> result = lora_shapes;
     const bool quick = std::getenv("LORATRAIN_TEST_QUICK") != nullptr;
     if (backend.starts_with("cuda") && !quick) result.push_back(wide_shape());
     return result;
@@ -59,7 +59,7 @@ std::vector<Shape> shapes_for(const std::string& backend) {
 class LoraTest : public BackendTest {
   protected:
     struct Setting {
-        Setting(Backend& backend, const Shape& shape, std::uint32_t dropout)
+        Setting(Backend& backend, const LoraShape& shape, std::uint32_t dropout)
             : samples(backend, shape.lengths),
               batch{shape.segments, samples.positions(), samples.sample_ids()},
               first(backend, shape.in, shape.out, shape.first_ranks, dropout, 1),
@@ -75,7 +75,7 @@ class LoraTest : public BackendTest {
 
     template <class Body>
     void for_each_setting(const Body& body) {
-        for (const Shape& shape : shapes_for(GetParam().name)) {
+        for (const LoraShape& shape : shapes_for(GetParam().name)) {
             for (const std::uint32_t dropout : {0U, 20000U}) {
                 body(shape, Setting(backend(), shape, dropout));
             }
@@ -120,7 +120,7 @@ class LoraTest : public BackendTest {
 };
 
 TEST_P(LoraTest, ShrinkServesAllTargetsOfX) {
-    for_each_setting([&](const Shape& shape, const Setting& setting) {
+    for_each_setting([&](const LoraShape& shape, const Setting& setting) {
         const HostMatrix x = random(setting.tokens(), shape.in, 1);
         const DeviceMatrix device_x(backend(), x, 16);
         const DeviceMatrix s1 = junk(x.rows, setting.first.columns());
@@ -140,7 +140,7 @@ TEST_P(LoraTest, ShrinkServesAllTargetsOfX) {
 }
 
 TEST_P(LoraTest, ExpandAddsToY) {
-    for_each_setting([&](const Shape& shape, const Setting& setting) {
+    for_each_setting([&](const LoraShape& shape, const Setting& setting) {
         const HostMatrix s = own_columns(setting.first, setting.batch, setting.tokens(), 2);
         const HostMatrix y = random(setting.tokens(), shape.out, 3);
         const DeviceMatrix device_s(backend(), s, 1);
@@ -153,7 +153,7 @@ TEST_P(LoraTest, ExpandAddsToY) {
 }
 
 TEST_P(LoraTest, BackwardMakesDsAndGradB) {
-    for_each_setting([&](const Shape& shape, const Setting& setting) {
+    for_each_setting([&](const LoraShape& shape, const Setting& setting) {
         const HostMatrix s = own_columns(setting.first, setting.batch, setting.tokens(), 2);
         const HostMatrix dy = random(setting.tokens(), shape.out, 3);
         const DeviceMatrix device_s(backend(), s, 1);
@@ -172,7 +172,7 @@ TEST_P(LoraTest, BackwardMakesDsAndGradB) {
 }
 
 TEST_P(LoraTest, GradA) {
-    for_each_setting([&](const Shape& shape, const Setting& setting) {
+    for_each_setting([&](const LoraShape& shape, const Setting& setting) {
         const HostMatrix x = random(setting.tokens(), shape.in, 1);
         const HostMatrix ds1 = own_columns(setting.first, setting.batch, x.rows, 2);
         const HostMatrix ds2 = own_columns(setting.second, setting.batch, x.rows, 3);
@@ -192,7 +192,7 @@ TEST_P(LoraTest, GradA) {
 }
 
 TEST_P(LoraTest, ExpandBackwardOverwritesOrAccumulates) {
-    for_each_setting([&](const Shape& shape, const Setting& setting) {
+    for_each_setting([&](const LoraShape& shape, const Setting& setting) {
         const HostMatrix ds1 = own_columns(setting.first, setting.batch, setting.tokens(), 2);
         const HostMatrix ds2 = own_columns(setting.second, setting.batch, setting.tokens(), 3);
         const HostMatrix before = random(setting.tokens(), shape.in, 4);

@@ -10,17 +10,17 @@ using reference::HostMatrix;
 
 constexpr float eps = 1e-5F;
 
-struct Shape {
+struct NormShape {
     std::int64_t rows, cols, groups, padding;
 };
 
-const std::vector<Shape> shapes{{0, 16, 1, 0}, {1, 8, 1, 0},     {3, 7, 1, 2},
-                                {5, 48, 3, 4}, {70, 768, 1, 64}, {9, 20000, 1, 0}};
+const std::vector<NormShape> norm_shapes{{0, 16, 1, 0}, {1, 8, 1, 0},     {3, 7, 1, 2},
+                                         {5, 48, 3, 4}, {70, 768, 1, 64}, {9, 20000, 1, 0}};
 
 class RmsNormTest : public BackendTest {};
 
 TEST_P(RmsNormTest, AgreesWithLoopsAlsoInPlace) {
-    for (const Shape& shape : shapes) {
+    for (const NormShape& shape : norm_shapes) {
         const HostMatrix x = random(shape.rows, shape.cols, 1);
         const HostMatrix weight = random(1, shape.cols / shape.groups, 2);
         const HostMatrix expected = reference::rms_norm(x, weight, eps, shape.groups);
@@ -35,7 +35,7 @@ TEST_P(RmsNormTest, AgreesWithLoopsAlsoInPlace) {
 }
 
 TEST_P(RmsNormTest, BackwardAgreesWithLoops) {
-    for (const Shape& shape : shapes) {
+    for (const NormShape& shape : norm_shapes) {
         const HostMatrix x = random(shape.rows, shape.cols, 1);
         const HostMatrix weight = random(1, shape.cols / shape.groups, 2);
         const HostMatrix dy = random(shape.rows, shape.cols, 3);
