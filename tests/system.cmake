@@ -50,3 +50,4 @@ loratrain_system_test(real_model 600)
 loratrain_system_test(costs 300)
 loratrain_system_test(tensor_parallel 900)
 loratrain_system_test(replicas 900)
+set_tests_properties(system.bad_input PROPERTIES COST 100)  # begins before the tests of MPI
