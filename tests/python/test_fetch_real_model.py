@@ -1,15 +1,20 @@
 """fetch_real_model.py on a tiny GGUF file: every weight in its place, RoPE's order, tokenizer, messages."""
 
+import contextlib
+import io
 import json
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "fetch_real_model.py"
+sys.path.insert(0, str(SCRIPT.parent))
 
 try:
+    import fetch_real_model
     import gguf
     import numpy as np
     import torch
@@ -92,8 +97,13 @@ class FetchRealModel(unittest.TestCase):
         return path
 
     def fetch(self, path, out=None):
-        return subprocess.run([sys.executable, SCRIPT, out or self.dir / "model", "--gguf", path],
-                              capture_output=True, text=True, check=False)
+        """The script in this process, which has read torch once for all tests."""
+        output, errors = io.StringIO(), io.StringIO()
+        arguments = [str(SCRIPT), str(out or self.dir / "model"), "--gguf", str(path)]
+        with (unittest.mock.patch.object(sys, "argv", arguments), contextlib.redirect_stdout(output),
+              contextlib.redirect_stderr(errors)):
+            code = fetch_real_model.main()
+        return subprocess.CompletedProcess(arguments, code, output.getvalue(), errors.getvalue())
 
     def refusal(self, path, out=None):
         process = self.fetch(path, out)
@@ -127,6 +137,12 @@ class FetchRealModel(unittest.TestCase):
         text = tokenizer.apply_chat_template([{"role": "user", "content": "ab a"}], tokenize=False)
         self.assertEqual(tokenizer(text)["input_ids"], [1, 4, 5, 2, 0])
         self.assertEqual(tokenizer.decode([1, 4, 5, 2, 0], skip_special_tokens=True), "ab a")
+
+    def test_as_a_program(self):
+        process = subprocess.run([sys.executable, SCRIPT, self.dir, "--gguf", self.dir / "none.gguf"],
+                                 capture_output=True, text=True, check=False)
+        self.assertEqual((process.returncode, process.stdout), (2, ""))
+        self.assertTrue(process.stderr.startswith("fetch_real_model: "), process.stderr)
 
     def test_messages(self):
         self.assertIn("general.architecture is gemma, only llama is read",
