@@ -62,6 +62,8 @@ def mpirun_command(arguments, ranks=1):
 def run(arguments, ranks=1, timeout=300, cwd=None):
     """Runs `mpirun -np ranks loratrain arguments...`; returns the finished process."""
     command, environment = mpirun_command(arguments, ranks)
+    if ranks == 1:  # no others to wait for, two seconds, when it ends with an error
+        environment.setdefault("OMPI_MCA_odls_base_sigkill_timeout", "0")
     return subprocess.run(command, cwd=cwd, text=True, capture_output=True, timeout=timeout,
                           env=environment, check=False)
 

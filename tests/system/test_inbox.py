@@ -9,7 +9,7 @@ import unittest
 from harness import (ENDLESS, STOPPED, JobTest, adapter_weights, direct, read_metrics, run,
                      shared_layers, start, step_metrics, write_samples)
 
-STEPS = 1500  # some seconds
+STEPS = 700  # some seconds
 
 
 class Orders(JobTest):

@@ -256,15 +256,15 @@ class OnATerminal(LiveTest):
 
 class NotOnATerminal(LiveTest):
     def test_pipes(self):
-        path = self.job(300)
+        path = self.job(100)
         for process in (direct(path), run([path, "--restart", "never"], 2)):
             self.succeed(process)
             self.assert_plain(process.stdout + process.stderr)
-            self.assertEqual(len(PROGRESS.findall(process.stdout)), 300)
+            self.assertEqual(len(PROGRESS.findall(process.stdout)), 100)
 
     def test_terminals_that_are_not_asked_to(self):
         """mpirun gives its ranks a terminal even when its own output goes through a pipe."""
-        path = self.job(300)
+        path = self.job(100)
         mpirun = mpirun_command([path, "--restart", "never"], 2)[0]
         tagged = mpirun[:1] + ["--tag-output"] + mpirun[1:]
         piped = ["sh", "-c", shlex.join(mpirun) + " | cat"]
@@ -275,7 +275,7 @@ class NotOnATerminal(LiveTest):
             self.assertEqual(shown.end(), 0, shown.data)
             data = shown.data.replace(b"\r\n", b"\n").decode()  # of the terminal itself
             self.assert_plain(data)
-            self.assertEqual(len(PROGRESS.findall(TAG.sub("", data))), 300, command)
+            self.assertEqual(len(PROGRESS.findall(TAG.sub("", data))), 100, command)
 
 
 class Follow(LiveTest):

@@ -9,7 +9,7 @@ import struct
 import sys
 import unittest
 
-from harness import BIN, STOPPED, JobTest, memory_report, run, start, write_samples
+from harness import BIN, SCRATCH, STOPPED, JobTest, memory_report, run, start, write_samples
 
 MIB = 1 << 20
 
@@ -78,7 +78,10 @@ class Prediction(JobTest):
         yield "lm_head.weight", [vocab, hidden]
 
     def write_base(self, dtype):
-        """An HF directory; numbers repeat every 4099 so that this is quick."""
+        """The imported weights, made once per process; numbers repeat every 4099 so that this is quick."""
+        weights = SCRATCH / f"{dtype}.h5"
+        if weights.exists():
+            return weights
         directory = self.dir / "hf"
         directory.mkdir(exist_ok=True)
         (directory / "config.json").write_text(json.dumps(self.CONFIG))
@@ -97,7 +100,6 @@ class Prediction(JobTest):
         with open(directory / "model.safetensors", "wb") as file:
             file.write(struct.pack("<Q", len(text)) + text)
             file.write((block * (offset // len(block) + 1))[:offset])
-        weights = self.dir / f"{dtype}.h5"
         self.succeed(run(["import-hf", directory, weights]))
         return weights
 
@@ -108,7 +110,8 @@ class Prediction(JobTest):
         path = write_samples(self.dir / "long.jsonl", 24, 5, 8000, 200, 500)
         job["schedule"] = {"costs": "built-in"}  # the same split of layers every time
         job["datasets"] = {"d": {"path": path}}
-        job["adapters"] = [{"name": f"a{i}", "r": 16, "dataset": "d", "max_steps": 3,
+        job["defaults"]["global_batch_size"] = 3
+        job["adapters"] = [{"name": f"a{i}", "r": 16, "dataset": "d", "max_steps": 2,
                             "lora_dropout": 0.1 * (i % 2)} for i in range(4)]
         process = self.succeed(run([self.write_job(job)], ranks))
         report = memory_report(process.stdout)

@@ -168,7 +168,7 @@ class Sizes(ResumeTest):
 class Signals(ResumeTest):
     """Every case stops a run in its middle, continues it and compares with one left alone."""
 
-    STEPS = 1000
+    STEPS = 400
 
     def interrupt(self, path, stop):
         """Starts the job on two ranks, sends a signal in its middle; returns the exit code."""

@@ -14,7 +14,7 @@ import unittest
 from harness import ENDLESS, STOPPED, JobTest, children, run, send, start
 from test_watchdog import ranks_of
 
-LONG = 1500  # steps: seconds, so that a stop comes before the end
+LONG = 800  # steps: a second, so that a stop comes before the end
 ADAPTERS = {"one": {"lora_dropout": 0.1}, "two": {"r": 2}}
 
 undisturbed = {}  # the weights of a run of LONG steps, once per process
@@ -61,9 +61,9 @@ class StopTest(JobTest):
 class TimeLimit(StopTest):
     def test_max_hours(self):
         path = self.job("run", LONG)
-        process = self.succeed(run([path, "--max-hours", 0.0001], 2), STOPPED)
+        process = self.succeed(run([path, "--max-hours", 0.00005], 2), STOPPED)
         self.assertLess(self.saved_step(), LONG // 2)
-        reason = "stopped: time limit run.max_hours 1e-04 h reached; the same command continues"
+        reason = "stopped: time limit run.max_hours 5e-05 h reached; the same command continues"
         self.assertIn(reason, process.stdout)
         self.assertEqual(self.last_start()["reason"], reason)
         self.assert_continues_like_undisturbed()
