@@ -201,7 +201,9 @@ TEST_P(RandomJobs, PlanTextReadsBack) {
 
 /// Among the seeds of the suite.
 TEST(RandomCases, ShareLayersAndKeepMoreInFlight) {
-    for (const std::uint64_t seed : {2U, 9U, 14U}) {
+    std::vector<std::uint64_t> seeds{2, 9, 14};
+    seeds.resize(std::min<std::size_t>(seeds.size(), static_cast<std::size_t>(random_cases(6))));
+    for (const std::uint64_t seed : seeds) {
         const Plan plan = random_case(seed).plan();
         const std::vector<StagePlan>& stages = plan.replicas[0].stages;
         EXPECT_GT(plan.replicas[0].max_in_flight, std::ssize(stages)) << seed;
