@@ -17,14 +17,18 @@ struct Preset {
     std::int64_t kv_heads;
     double theta;
     bool qkv_bias;
+    bool tied;  ///< tie_word_embeddings
 };
 
 constexpr std::array presets{
-    Preset{"tinyllama-1.1b", "llama", 32000, 2048, 5632, 22, 32, 4, 10000.0, false},
-    Preset{"llama-3.1-8b", "llama", 128256, 4096, 14336, 32, 32, 8, 500000.0, false},
-    Preset{"qwen2.5-7b", "qwen2", 152064, 3584, 18944, 28, 28, 4, 1000000.0, true},
-    Preset{"qwen2.5-32b", "qwen2", 152064, 5120, 27648, 64, 40, 8, 1000000.0, true},
-    Preset{"llama-3-70b", "llama", 128256, 8192, 28672, 80, 64, 8, 500000.0, false},
+    Preset{"tinyllama-1.1b", "llama", 32000, 2048, 5632, 22, 32, 4, 10000.0, false, false},
+    Preset{"llama-3.2-3b", "llama", 128256, 3072, 8192, 28, 24, 8, 500000.0, false, true},
+    Preset{"llama-3.1-8b", "llama", 128256, 4096, 14336, 32, 32, 8, 500000.0, false, false},
+    Preset{"qwen2.5-3b", "qwen2", 151936, 2048, 11008, 36, 16, 2, 1000000.0, true, true},
+    Preset{"qwen2.5-7b", "qwen2", 152064, 3584, 18944, 28, 28, 4, 1000000.0, true, false},
+    Preset{"qwen2.5-14b", "qwen2", 152064, 5120, 13824, 48, 40, 8, 1000000.0, true, false},
+    Preset{"qwen2.5-32b", "qwen2", 152064, 5120, 27648, 64, 40, 8, 1000000.0, true, false},
+    Preset{"llama-3-70b", "llama", 128256, 8192, 28672, 80, 64, 8, 500000.0, false, false},
 };
 
 }  // namespace
@@ -44,6 +48,7 @@ std::optional<ModelSpec> model_preset(const std::string& name) {
         model.rms_norm_eps = 1e-5;
         model.rope.theta = preset.theta;
         model.qkv_bias = preset.qkv_bias;
+        model.tie_word_embeddings = preset.tied;
         return model;
     }
     return std::nullopt;

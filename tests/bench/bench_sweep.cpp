@@ -125,7 +125,8 @@ void row(const std::string& name, const std::string& model_name, const Sweep& sw
         "\"Max-GPU\": \"%s\", \"DTM + job planner\": \"%s\", \"one pipeline, refill\": \"%s\", "
         "\"plan\": \"%d x <TP %d, PP %d>\", \"plan's\": \"%s\", \"bound\": \"%s\", \"share of the "
         "bound\": \"%s\", \"where trials stay\": \"%s\", \"AR\": \"%s\", \"eager PEFT as Min-GPU / "
-        "plan\": \"%s\", \"planning, CPU s\": \"%s\", \"all columns, CPU s\": \"%s\"}, %s}\n",
+        "plan\": \"%s\", \"planning, CPU s on AMD EPYC\": \"%s\", \"all columns, CPU s\": \"%s\"}, "
+        "%s}\n",
         model_name.c_str(), name.c_str(), sweep.job.adapters.size(),
         human_duration(found.min_gpu->seconds).c_str(), gain(found.max_gpu->seconds).c_str(),
         gain(found.packed_jobs->seconds).c_str(), gain(found.one_pipeline->seconds).c_str(),
@@ -155,5 +156,6 @@ int main(int argc, char** argv) {
     const std::vector<Task> all{cola, mrpc, wnli, gsm8k};
     row("cola, mrpc, wnli, gsm8k in one run", "llama-3.1-8b", sweep_of(all, rates), origin);
     row("the same, 9 learning rates", "llama-3.1-8b", sweep_of(all, 9), origin);
+    row("cola, mrpc, wnli, gsm8k in one run", "llama-3.2-3b", sweep_of(all, rates), origin);
     return 0;
 }

@@ -18,7 +18,7 @@ struct Assignment {
 /// What ends the search for a better assignment; deterministic.
 struct AssignLimits {
     std::int64_t simulated_trials = 4'000'000;  ///< of queues in moves and swaps, summed
-    std::int64_t nodes = 100;                   ///< of the MILP's branch and bound; 0 = none
+    std::int64_t nodes = 1000;                  ///< of the MILP's branch and bound; 0 = none
     /// Integer columns beyond which the MILP is left out.
     std::int64_t columns = 200;
 };

@@ -91,13 +91,16 @@ std::vector<std::int64_t> SweepShapes::sizes() const {
 }
 
 /// The depth is not searched by simulation, which takes most of the planning of a pipeline, but
-/// the most that the search would try: memory for fewer trials rather than for too many.
+/// the most that the search would try: memory for fewer trials rather than for too many. Layers are
+/// whole: what they share between two stages depends on who trains.
 Plan SweepShapes::plan_of(const Job& job, const Cluster& cluster) const {
     Job one_by_one = job;
     one_by_one.schedule.policy = SchedulePolicy::one_f_one_b;
     Plan former = make_plan(one_by_one, task_.model, task_.datasets, cluster);
     former.replicas.front().max_in_flight *= 2;
-    return make_plan(job, task_.model, task_.datasets, cluster, &former);
+    Plan plan = make_plan(job, task_.model, task_.datasets, cluster, &former);
+    plan.replicas.front().stages = former.replicas.front().stages;
+    return plan;
 }
 
 std::vector<SweepReplica> SweepShapes::planned(std::int32_t tensor, std::int32_t stages) const {
