@@ -3,7 +3,8 @@
 # under AddressSanitizer and UndefinedBehaviorSanitizer; operators and the program as users run it in
 # the release build, to whose ctest arguments go. A test that starts several processes (labels system
 # and mpi) may fail once: it runs again and is listed as flaky. Ends with "N passed, N failed" over all.
-# LORATRAIN_FAULTS, LORATRAIN_EARLY_STOPS: random kills and stops; the tests' own numbers are larger.
+# LORATRAIN_FAULTS, LORATRAIN_EARLY_STOPS, LORATRAIN_FUZZ_CASES: random kills, stops and inputs; the
+# own numbers of the tests are larger.
 # LORATRAIN_FULL_TESTS=1: all random cases of the unit tests, all checks of the sanitizers, and all tests
 # in the release build.
 set -euo pipefail
@@ -14,6 +15,7 @@ scripts/install_packages.sh scripts/debian_packages_tests.txt
 scripts/test_python.sh --make &  # beside the build
 python=$!
 export LORATRAIN_FAULTS="${LORATRAIN_FAULTS:-4}" LORATRAIN_EARLY_STOPS="${LORATRAIN_EARLY_STOPS:-3}"
+export LORATRAIN_FUZZ_CASES="${LORATRAIN_FUZZ_CASES:-3000}"
 log="$(mktemp)"
 
 # names STATUS: of the tests that ended so at least once, over all runs of ctest

@@ -24,7 +24,7 @@ function(loratrain_mpi_run name label ranks)
                    --bind-to none $<TARGET_FILE:test_mpi_${name}> ${ARGN})
   set_tests_properties(mpi.${name}.${label} PROPERTIES
     LABELS "mpi;ranks_${ranks}" TIMEOUT 300 PROCESSORS 2 SKIP_RETURN_CODE 77
-    ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMP_NUM_THREADS=1;ASAN_OPTIONS=detect_leaks=0;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_pml=ob1;\
+    ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMP_NUM_THREADS=1;ASAN_OPTIONS=detect_leaks=0:malloc_context_size=3;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_pml=ob1;\
 OMPI_MCA_orte_tmpdir_base=${CMAKE_CURRENT_BINARY_DIR}/mpi.${name}.${label}")  # as harness.py
 endfunction()
 

@@ -15,7 +15,7 @@ function(loratrain_system_test name timeout)
            WORKING_DIRECTORY "${CMAKE_CURRENT_LIST_DIR}/system")
   set_tests_properties(system.${name} PROPERTIES
     LABELS "system;${ARGN}" TIMEOUT ${timeout} SKIP_RETURN_CODE 77
-    ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0;LORATRAIN_BIN=$<TARGET_FILE:loratrain>;LORATRAIN_MPIEXEC=${MPIEXEC_EXECUTABLE};\
+    ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0:malloc_context_size=3;LORATRAIN_BIN=$<TARGET_FILE:loratrain>;LORATRAIN_MPIEXEC=${MPIEXEC_EXECUTABLE};\
 LORATRAIN_NO_FLOCK=$<TARGET_FILE:loratrain_no_flock>;\
 LORATRAIN_FAILING_FILES=$<TARGET_FILE:loratrain_failing_files>")
 endfunction()

@@ -78,7 +78,7 @@ TEST(LongStream, EvaluationsLeaveAsWell) {
     for (AdapterJob& adapter : test.job.adapters) adapter.max_steps = 100000;
     const Plan plan = test.plan();
     const Kept few = most_kept(test, plan, 200, 4);
-    const Kept many = most_kept(test, plan, 800, 4);
+    const Kept many = most_kept(test, plan, sanitized ? 400 : 800, 4);
     EXPECT_LE(many.by_planner, few.by_planner);
     EXPECT_LE(many.by_stages, few.by_stages);
 }
