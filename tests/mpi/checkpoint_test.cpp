@@ -88,7 +88,7 @@ class Checkpoints : public ::testing::Test {
         return fs::exists(cat(path(round), "/", name, ".safetensors"));
     }
     /// Saves three adapters on stages like `writers`, one of them suspended; any stage of `readers`
-    /// can continue.
+    /// can continue (the ranks try them in turn).
     void expect_loadable(const std::vector<StagePlan>& writers,
                          const std::vector<StagePlan>& readers) {
         plan_.first_admitted = {AdapterId{0}, AdapterId{1}, AdapterId{2}};
@@ -99,7 +99,9 @@ class Checkpoints : public ::testing::Test {
         }
         saved->suspend(AdapterId{1});
         save(*saved, 5);
-        for (const StagePlan& reader : readers) {
+        const auto ranks = static_cast<std::size_t>(session().size());
+        for (auto i = static_cast<std::size_t>(session().rank()); i < readers.size(); i += ranks) {
+            const StagePlan& reader = readers[i];
             AdapterBank loaded(job_, only_replica(plan_), reader, *backend_);
             load_checkpoint(path(5), job_, plan_.model, reader, loaded);
             AdapterBank want(job_, only_replica(plan_), reader, *backend_);
