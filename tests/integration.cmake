@@ -16,7 +16,8 @@ endif()
 set_tests_properties(unit.backend PROPERTIES LABELS unit TIMEOUT 1500 ENVIRONMENT "${environment}")
 
 option(LORATRAIN_BENCH "Build bench_ops and bench_cuda, which time the operators, and \
-bench_packing, bench_bounds, bench_drains, bench_sweep" OFF)
+bench_packing, bench_bounds, bench_drains, bench_sweep, \
+bench_replicas" OFF)
 if(LORATRAIN_BENCH)
   if(LORATRAIN_CUDA_USED)
     add_executable(bench_cuda "${tests_dir}/bench/bench_cuda.cpp")
@@ -26,7 +27,7 @@ if(LORATRAIN_BENCH)
   target_include_directories(bench_ops PRIVATE "${tests_dir}")
   target_link_libraries(bench_ops PRIVATE loratrain_backend)
   if(NOT LORATRAIN_BACKEND_ONLY)
-    foreach(name bench_packing bench_bounds bench_drains bench_sweep)
+    foreach(name bench_packing bench_bounds bench_drains bench_sweep bench_replicas)
       add_executable(${name} "${tests_dir}/bench/${name}.cpp")
       target_include_directories(${name} PRIVATE "${tests_dir}")
       target_link_libraries(${name} PRIVATE loratrain_plan)

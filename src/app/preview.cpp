@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 
 #include "base/log.h"
 #include "base/system.h"
@@ -25,7 +26,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::int32_t rounds_played = 16;
-constexpr std::size_t other_deployments = 3;
 constexpr const char* dry_run_name = "dry_run";
 
 Cluster wanted_cluster(const CommandLine& command_line, const MpiSession& mpi, const Job& job) {
@@ -49,13 +49,23 @@ void check_is_no_place_of_a_run(const std::string& dir) {
     }
 }
 
-void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, const Job& job,
+void tell_deployments(const Job& job, const Plan& plan, const std::vector<DatasetInfo>& datasets,
+                      const Cluster& cluster, const FoundDeployments& found) {
+    const std::string others = describe(compare_deployments(job, plan, datasets, cluster, found));
+    if (others.empty()) return;
+    log::block(others);
+    log::block(describe(compare_baselines(job, plan.model, datasets, cluster, found)));
+}
+
+void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, Job job,
                       Cluster cluster) {
     const std::string dir = output_directory(command_line, job);
     if (!dir.empty()) check_is_no_place_of_a_run(dir);
     const JobInputs inputs = open_job_inputs(job);
     const auto start = std::chrono::steady_clock::now();
     const ModelSpec model = inputs.weights->spec();
+    std::optional<FoundDeployments> found =
+        settle_deployment(job, model, inputs.infos, cluster, nullptr);
     PlannedJob planned = plan_job(job, model, inputs.infos, cluster);
     if (command_line.device.empty()) {
         cluster.costs = kept_costs(mpi, job, planned.plan, cluster.ranks_per_node);
@@ -76,12 +86,13 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, co
     log::block(
         describe(compare_policies(job, model, inputs.infos, cluster, rounds_played, prediction),
                  job.schedule.policy));
-    const std::vector<IdleRemedy> remedies =
-        idle_remedies(job, plan, inputs.infos, cluster, rounds_played, prediction);
-    if (!remedies.empty()) log::block(describe(prediction, cluster.ranks, remedies));
-    const std::string deployments = describe(
-        compare_deployments(job, plan, inputs.infos, cluster, rounds_played, other_deployments));
-    if (!deployments.empty()) log::block(deployments);
+    if (cluster.ranks > 1) {
+        if (!found) found = find_deployments(job, model, inputs.infos, cluster);
+        const std::vector<IdleRemedy> remedies =
+            idle_remedies(job, plan, inputs.infos, cluster, rounds_played, prediction, *found);
+        if (!remedies.empty()) log::block(describe(prediction, cluster.ranks, remedies));
+        tell_deployments(job, plan, inputs.infos, cluster, *found);
+    }
     if (dir.empty()) return;
     write_pictures(dir, job, plan, prediction.start);
     log::info(cat("wrote ", dir, "/timeline.svg and ", dir, "/", trace_file_name));

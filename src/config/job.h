@@ -30,6 +30,12 @@ enum class SchedulePolicy : std::uint8_t { sequential, one_f_one_b, mlora, balan
 /// How policy balanced fills microbatches. milp: also by MILP, where greedy filling comes near the
 /// best. bucketed pads samples to the lengths of a few buckets.
 enum class Packing : std::uint8_t { milp, greedy, bucketed };
+/// Which of several replicas computes which samples. balanced: so that all end together. length:
+/// each sample goes to replicas of the kind that takes the fewest GPU-seconds for it. uniform: each
+/// takes as many samples of a batch. (LobRA, PVLDB 18(8), 2025, section 3)
+enum class DispatchRule : std::uint8_t { balanced, length, uniform };
+/// Who trains where. joint: every adapter on all replicas together. each: on one replica.
+enum class Assignment : std::uint8_t { automatic, joint, each };
 enum class CostSource : std::uint8_t { automatic, built_in };
 enum class LiveTable : std::uint8_t { automatic, never };
 
@@ -67,7 +73,12 @@ struct ParallelJob {
     /// layer: keep only the layers' inputs of a microbatch and run each layer's forward once more
     /// before its backward; auto: only where memory is short.
     Recompute recompute = Recompute::automatic;
-    std::vector<ReplicaJob> deployment{};  ///< empty = auto: one pipeline as pipeline_stages says
+    /// Empty = one pipeline as pipeline_stages says.
+    std::vector<ReplicaJob> deployment{};
+    /// `deployment: auto`: `deployment` is what find_deployments.h finds, empty until then.
+    bool find_deployment = false;
+    DispatchRule dispatch = DispatchRule::balanced;
+    Assignment assignment = Assignment::automatic;  ///< auto: joint
 };
 
 /// How rank 0 plans (plan/).

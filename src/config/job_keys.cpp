@@ -39,10 +39,16 @@ constexpr JobKey keys[] = {
 
     {"parallel", "pipeline_stages", "`auto`: all ranks, one pipeline"},
     {"parallel", "deployment",
-     "`auto`, or replicas and how they are cut over ranks: `[{tp: 2, pp: 2}]`"},
+     "`pipeline`: one, as above; `auto`: what is found to be fastest; or replicas and how they are "
+     "cut over ranks: `[{tp: 2, pp: 2}]`"},
     {"parallel", "microbatch_tokens", "tokens of a microbatch; `auto`: the fastest that fits"},
     {"parallel", "recompute",
      "`auto`, `none`, `layer` (keep only the layers' inputs); auto: where memory is short"},
+    {"parallel", "dispatch",
+     "samples to replicas: `balanced` (all end together), `length` (each to the kind that takes "
+     "the "
+     "fewest GPU-seconds for it), `uniform` (as many to each)"},
+    {"parallel", "assignment", "`auto`, `joint`: every adapter trains on all replicas"},
 
     {"deployment", "tp", "lanes that share a stage (tensor parallelism)", "1"},
     {"deployment", "pp", "stages", "1"},

@@ -51,6 +51,16 @@ inline constexpr std::array<Word<Packing>, 3> packing_words{{
     {"greedy", Packing::greedy},
     {"bucketed", Packing::bucketed},
 }};
+inline constexpr std::array<Word<DispatchRule>, 3> dispatch_words{{
+    {"balanced", DispatchRule::balanced},
+    {"length", DispatchRule::length},
+    {"uniform", DispatchRule::uniform},
+}};
+inline constexpr std::array<Word<Assignment>, 3> assignment_words{{
+    {"auto", Assignment::automatic},
+    {"joint", Assignment::joint},
+    {"each", Assignment::each},
+}};
 inline constexpr std::array<Word<CostSource>, 2> cost_source_words{{
     {"auto", CostSource::automatic},
     {"built-in", CostSource::built_in},
@@ -67,6 +77,7 @@ inline constexpr std::array<Word<LrSchedule>, 4> lr_scheduler_words{{
 }};
 inline constexpr const char* all_linear_word = "all-linear";
 inline constexpr const char* auto_word = "auto";
+inline constexpr const char* pipeline_word = "pipeline";
 
 template <class E, std::size_t N>
 std::string word_of(const std::array<Word<E>, N>& words, E value) {

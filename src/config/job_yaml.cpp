@@ -98,11 +98,15 @@ RunJob read_run(SectionReader& top, const std::string& folder) {
 void read_deployment(SectionReader& section, ParallelJob& parallel, ProblemLog& log) {
     const std::string key = "deployment";
     const YamlNode* node = section.find(key);
-    if (node == nullptr || (node->kind == YamlNode::Kind::scalar && node->text == auto_word))
-        return;
-    if (node->kind != YamlNode::Kind::list || node->children.empty()) {
-        section.problem(node->place, key, "is neither auto nor a list of replicas",
-                        "write auto, or as in [{tp: 2, pp: 2}]");
+    const auto is_word = [&](const char* word) {
+        return node->kind == YamlNode::Kind::scalar && node->text == word;
+    };
+    if (node == nullptr || is_word(pipeline_word)) return;
+    parallel.find_deployment = is_word(auto_word);
+    const bool has_entries = node->kind == YamlNode::Kind::list && !node->children.empty();
+    if (!parallel.find_deployment && !has_entries) {
+        section.problem(node->place, key, "is none of pipeline, auto and a list of replicas",
+                        "write pipeline, auto, or as in [{tp: 2, pp: 2}]");
         return;
     }
     for (std::size_t i = 0; i < node->children.size(); ++i) {
@@ -123,6 +127,16 @@ void read_deployment(SectionReader& section, ParallelJob& parallel, ProblemLog& 
     }
 }
 
+/// What only several replicas can mean; `each` is known, but not there yet.
+void read_sharing(SectionReader& section, ParallelJob& parallel) {
+    section.read_word("dispatch", parallel.dispatch, dispatch_words);
+    section.read_word("assignment", parallel.assignment, assignment_words);
+    if (parallel.assignment != Assignment::each) return;
+    section.problem(section.find("assignment")->place, "assignment",
+                    "is each, but adapters train on all replicas together so far",
+                    "write joint or auto; for adapters apart start a job for each group of ranks");
+}
+
 ParallelJob read_parallel(SectionReader& top, ProblemLog& log) {
     ParallelJob parallel;
     SectionReader section = top.section("parallel");
@@ -132,6 +146,7 @@ ParallelJob read_parallel(SectionReader& top, ProblemLog& log) {
     section.read_auto("microbatch_tokens", tokens, 1);
     parallel.microbatch_tokens = tokens;
     section.read_word("recompute", parallel.recompute, recompute_words);
+    read_sharing(section, parallel);
     section.finish();
     return parallel;
 }

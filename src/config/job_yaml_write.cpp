@@ -39,10 +39,11 @@ class Writer {
     void put(const char* key, std::int64_t value) { put(key, std::to_string(value)); }
     void put(const char* key, std::uint64_t value) { put(key, std::to_string(value)); }
     /// [{tp: 2, pp: 1, count: 1, microbatch_tokens: auto}]
-    void put(const char* key, const std::vector<ReplicaJob>& deployment) {
-        if (deployment.empty()) return put(key, std::string(auto_word));
+    void put_deployment(const char* key, const ParallelJob& parallel) {
+        if (parallel.find_deployment) return put(key, std::string(auto_word));
+        if (parallel.deployment.empty()) return put(key, std::string(pipeline_word));
         out_ << YAML::Key << key << YAML::Value << YAML::Flow << YAML::BeginSeq;
-        for (const ReplicaJob& replica : deployment) {
+        for (const ReplicaJob& replica : parallel.deployment) {
             begin_map();
             put("tp", replica.tensor);
             put("pp", replica.stages);
@@ -99,9 +100,11 @@ void write_parallel(Writer& out, const ParallelJob& parallel) {
     out.begin_section("parallel");
     out.begin_map();
     out.put("pipeline_stages", parallel.pipeline_stages);
-    out.put("deployment", parallel.deployment);
+    out.put_deployment("deployment", parallel);
     out.put("microbatch_tokens", parallel.microbatch_tokens);
     out.put("recompute", word_of(recompute_words, parallel.recompute));
+    out.put("dispatch", word_of(dispatch_words, parallel.dispatch));
+    out.put("assignment", word_of(assignment_words, parallel.assignment));
     out.end_map();
 }
 

@@ -8,6 +8,7 @@
 #include "io/files.h"
 #include "plan/deploy/make_plan.h"
 #include "plan/place.h"
+#include "plan/predict/find_deployments.h"
 #include "plan/text/describe.h"
 #include "plan/text/plan_text.h"
 #include "session/cluster.h"
@@ -49,7 +50,7 @@ void Session::open() {
         if (!mpi_.is_root()) return;
         inputs_ = open_job_inputs(job_);
         name_base_model(job_, *inputs_.weights);
-        take(plan_job(job_, inputs_.weights->spec(), inputs_.infos, cluster_));
+        plan_with_built_in_costs(inputs_.weights->spec());
         identity_ = identify(job_, inputs_);
     });
     const std::string checked = check_weights(mpi_, job_, inputs_.weights.get());
@@ -61,9 +62,15 @@ void Session::open() {
         if (checkpoint_.empty()) return;
         former_ = former_plan(job_);
         if (!former_) return;
-        take(plan_job(job_, plan_.model, inputs_.infos, cluster_, &*former_));
+        plan_with_built_in_costs(ModelSpec(plan_.model));
     });
     checkpoint_ = broadcast_text(mpi_, checkpoint_);
+}
+
+void Session::plan_with_built_in_costs(const ModelSpec& model) {
+    const Plan* former = former_ ? &*former_ : nullptr;
+    settle_deployment(job_, model, inputs_.infos, cluster_, former);
+    take(plan_job(job_, model, inputs_.infos, cluster_, former));
 }
 
 void Session::settle_plan() {

@@ -54,6 +54,9 @@ class Session {
   private:
     std::unique_ptr<Backend> make_backend(const Plan& plan) const;
     void take(PlannedJob planned);
+    /// The deployment, where the job wants one to be found, and the plan; as those of the run that
+    /// is continued. Root only.
+    void plan_with_built_in_costs(const ModelSpec& model);
     /// Makes the plan again with what is known of costs. Root only.
     void plan_with_costs();
     void build_stage();

@@ -101,7 +101,7 @@ class Layout(test_invariance.InvarianceTest):
 
 class Resume(test_resume.ResumeTest):
     def on(self, job, deployment, *arguments):
-        keys = ["--set", f"parallel.deployment={deployment or 'auto'}".replace("'", "")]
+        keys = ["--set", f"parallel.deployment={deployment or 'pipeline'}".replace("'", "")]
         return run([job, *keys, *arguments], ranks_of(deployment) if deployment else 1)
 
     def test_in_the_same_deployment_to_the_bit(self):
@@ -110,6 +110,24 @@ class Resume(test_resume.ResumeTest):
         self.succeed(self.on(job, UNLIKE, "--stop-after", "6"), STOPPED)
         self.succeed(self.on(job, UNLIKE))
         self.assert_same_run(self.dir / "run", self.dir / "whole")
+
+    def test_in_one_that_is_found(self):
+        """`auto` is kept by a run that goes on, and another one may be named."""
+        job = self.job("run")
+        found = ["--set", "parallel.deployment=auto"]
+        first = self.succeed(run([job, *found, "--stop-after", "4"], 2), STOPPED)
+        self.assertIn("replica 1   tp 1", first.stdout)  # these samples fit on one rank
+        self.assertIn("deployment: auto", (self.dir / "run/resolved.yaml").read_text())
+        second = self.succeed(run([job, *found, "--stop-after", "4"], 2), STOPPED)
+        self.assertIn("replica 1   tp 1", second.stdout)
+        self.succeed(self.on(job, UNLIKE, "--stop-after", "4"), STOPPED)
+        kept = self.succeed(run([job, *found], ranks_of(UNLIKE)))
+        self.assertRegex(kept.stdout, r"replica 0 +tp 1.*\n.*\n? *replica 1 +tp 1")
+        self.assertEqual(len(self.replicas_of("run")), len(UNLIKE))
+
+    def replicas_of(self, run_dir):
+        """`stages` of each in plan.yaml."""
+        return re.findall(r"(?m)^ *- *tensor", (self.dir / run_dir / "plan.yaml").read_text())
 
     def test_in_other_deployments(self):
         self.succeed(self.on(self.job("whole"), None))

@@ -99,7 +99,7 @@ class Resume(test_resume.ResumeTest):
         self.continue_on(job, after)
 
     def on(self, job, tp, *arguments):
-        deployment = "auto" if tp == 1 else str(lanes(tp)).replace("'", "")
+        deployment = "pipeline" if tp == 1 else str(lanes(tp)).replace("'", "")
         return run([job, "--set", f"parallel.deployment={deployment}", *arguments], tp)
 
     def stop_at(self, job, tp):

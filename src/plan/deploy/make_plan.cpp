@@ -14,6 +14,8 @@
 #include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/check_deployment.h"
 #include "plan/deploy/plan_replica.h"
+#include "plan/deploy/replica_options.h"
+#include "plan/deploy/workload.h"
 #include "plan/memory/memory_model.h"
 #include "plan/number_types.h"
 #include "plan/place.h"
@@ -59,7 +61,11 @@ class Planner {
           cluster_(cluster),
           former_(former),
           types_(number_types(job.model.precision, cluster.backend)),
-          checks_(job, model, job.path, problems_) {}
+          checks_(job, model, job.path, problems_) {
+        LORATRAIN_CHECK(datasets.size() == job.datasets.size(), "one DatasetInfo per dataset");
+        LORATRAIN_CHECK(!job.adapters.empty(), "a job has at least one adapter");
+        LORATRAIN_CHECK(cluster.backend != BackendKind::automatic, "the backend is chosen before");
+    }
 
     PlannedJob run() {
         if (job_.parallel.deployment.empty()) {
@@ -83,6 +89,21 @@ class Planner {
         PlannedJob planned = assembled(constants, planners);
         problems_.throw_if_any();
         return planned;
+    }
+
+    Plan before_deployment() {
+        check_data(given_limit());
+        problems_.throw_if_any();
+        Plan plan = constants_of();
+        problems_.throw_if_any();
+        const LoraWidth width = lora_width(job_, cluster_.backend);
+        ReplicaPlan& replica = plan.replicas.emplace_back();
+        replica.pad_columns = width.pad;
+        replica.saved_columns = width.saved;
+        plan.first_admitted =
+            admission_order(job_, std::vector<AdapterClaim>(job_.adapters.size()));
+        plan.first_admitted.resize(std::min(plan.first_admitted.size(), most_admitted(job_)));
+        return plan;
     }
 
   private:
@@ -236,13 +257,31 @@ class Planner {
         return cat(" (replica ", place.replica, ", stage ", place.stage, ")");
     }
 
-    /// Every sample fits into a microbatch of some replica.
+    /// Every sample fits into a microbatch of some replica, or of all with dispatch: uniform.
     void check_limits(const Plan& plan) {
-        std::int64_t most = 0;
-        for (const ReplicaPlan& replica : plan.replicas) {
-            most = std::max(most, replica.microbatch_tokens);
+        const auto [least, most] =
+            std::minmax_element(plan.replicas.begin(), plan.replicas.end(),
+                                [](const ReplicaPlan& a, const ReplicaPlan& b) {
+                                    return a.microbatch_tokens < b.microbatch_tokens;
+                                });
+        const std::string hint = larger_replica(plan);
+        for (const DatasetId id : used_datasets(job_)) {
+            const DatasetInfo& info = datasets_[index(id)];
+            checks_.dataset(id, info, most->microbatch_tokens, hint, "the largest replica takes,");
+            if (job_.parallel.dispatch != DispatchRule::uniform) continue;
+            checks_.dataset(id, info, least->microbatch_tokens,
+                            "with parallel.dispatch: uniform every replica must take #; use "
+                            "dispatch: balanced",
+                            "the smallest replica takes,");
         }
-        for (const DatasetId id : used_datasets(job_)) check_lengths(id, most);
+    }
+
+    /// What would take all samples where none of these does.
+    std::string larger_replica(const Plan& plan) const {
+        const std::int64_t longest = workload_of(job_, cluster_.backend, datasets_).longest_sample;
+        const auto room = smallest_replica_for(job_, plan, datasets_, cluster_, longest);
+        if (!room) return "give a replica of parallel.deployment microbatch_tokens: #";
+        return cat(to_text(room->replica), " would take ", room->tokens, ", # are needed");
     }
 
     void check_memory(const ReplicaPlanner& planner, const ReplicaView& view,
@@ -282,15 +321,17 @@ class Planner {
 
 PlannedJob plan_job(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                     const Cluster& cluster, const Plan* former) {
-    LORATRAIN_CHECK(datasets.size() == job.datasets.size(), "one DatasetInfo per dataset");
-    LORATRAIN_CHECK(!job.adapters.empty(), "a job has at least one adapter");
-    LORATRAIN_CHECK(cluster.backend != BackendKind::automatic, "the backend is chosen before");
     return Planner(job, model, datasets, cluster, former).run();
 }
 
 Plan make_plan(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                const Cluster& cluster, const Plan* former) {
     return plan_job(job, model, datasets, cluster, former).plan;
+}
+
+Plan plan_before_deployment(const Job& job, const ModelSpec& model,
+                            std::span<const DatasetInfo> datasets, const Cluster& cluster) {
+    return Planner(job, model, datasets, cluster, nullptr).before_deployment();
 }
 
 }  // namespace loratrain

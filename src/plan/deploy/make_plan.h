@@ -21,8 +21,9 @@ struct PlannedJob {
 ///   memory at all, the longest part of admission_order that fits beside microbatches of at least
 ///   1/8 of the usual tokens, or else the longest that fits. The others wait.
 /// - pipeline_stages auto = all ranks; ranks that would stay unused are a problem.
-/// - with parallel.deployment its only replica has as many lanes and stages as it says
-///   (check_deployment.h); all else is as without it, with the sizes of a lane.
+/// - with parallel.deployment its replicas have as many lanes and stages as it says
+///   (check_deployment.h), whether given or found (find_deployments.h), which comes before this;
+///   all else is as without it, with the sizes of a lane.
 /// - layers are split by cost: the largest time of a stage for a microbatch of usual size (or the
 ///   given one) with the job's mix of samples is as small as possible (partition_layers.h).
 /// - microbatch_tokens auto = max(longest sample, min(2048 on the CPU or 8192 on CUDA, largest
@@ -47,5 +48,11 @@ PlannedJob plan_job(const Job& job, const ModelSpec& model, std::span<const Data
 /// The plan alone.
 Plan make_plan(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                const Cluster& cluster, const Plan* former = nullptr);
+
+/// What plans of all deployments of a job have in common, for those that look for one: its only
+/// replica has no stages, but its LoRA columns; all adapters that may train at once are admitted.
+/// Throws InputError for what no deployment mends.
+Plan plan_before_deployment(const Job& job, const ModelSpec& model,
+                            std::span<const DatasetInfo> datasets, const Cluster& cluster);
 
 }  // namespace loratrain

@@ -4,7 +4,9 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <utility>
 
+#include "base/text.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
 #include "plan/deploy/choose_split.h"
@@ -55,29 +57,60 @@ class OptionList {
           cluster_(cluster),
           work_(workload_of(job, cluster.backend, datasets)) {}
 
+    std::optional<ReplicaRoom> smallest_for(std::int64_t tokens) const {
+        if (plan_.bytes_per_rank == 0) return std::nullopt;
+        std::vector<ReplicaJob> cuts;
+        for (const std::int32_t tensor : tensor_degrees(plan_.model)) {
+            if (!may_have(tensor)) continue;
+            for (std::int32_t n = 1; n <= most_stages(tensor); ++n) cuts.push_back({tensor, n});
+        }
+        std::stable_sort(cuts.begin(), cuts.end(), [](const auto& a, const auto& b) {
+            return std::pair(a.tensor * a.stages, a.stages) <
+                   std::pair(b.tensor * b.stages, b.stages);
+        });
+        for (const ReplicaJob& cut : cuts) {
+            const Plan plan = plan_of(cut.tensor, cut.stages, costs_of_lanes(cut.tensor));
+            const FittingTokens fitting =
+                fitting_tokens(job_, view_of(plan, plan.replicas.front()), tokens);
+            const std::int64_t most = most_tokens(fitting);
+            if (most >= tokens) return ReplicaRoom{cut, most};
+        }
+        return std::nullopt;
+    }
+
     DeploymentOptions run() {
         found_.task.ranks = cluster_.ranks;
         for (const std::int32_t tensor : tensor_degrees(plan_.model)) {
-            const bool power = (tensor & (tensor - 1)) == 0;
-            if (power && tensor <= cluster_.ranks_per_node) add_stages_of(tensor);
+            if (may_have(tensor)) add_stages_of(tensor);
         }
         add_samples();
         return std::move(found_);
     }
 
   private:
-    void add_stages_of(std::int32_t tensor) {
-        const CostModel costs =
-            built_in_costs(plan_.model, plan_.compute, device_of(cluster_), tensor);
-        const auto layers = static_cast<std::int32_t>(plan_.model.layers);
-        const std::int32_t most = std::min(layers, cluster_.ranks / tensor);
-        for (std::int32_t stages = 1; stages <= most; ++stages) {
-            const bool all = tensor * stages == cluster_.ranks;
-            if (all || cluster_.backend != BackendKind::cuda) add(tensor, stages, costs);
-        }
+    bool may_have(std::int32_t tensor) const {
+        return (tensor & (tensor - 1)) == 0 && tensor <= cluster_.ranks_per_node;
     }
 
-    void add(std::int32_t tensor, std::int32_t stages, const CostModel& costs) {
+    std::int32_t most_stages(std::int32_t tensor) const {
+        return std::min(static_cast<std::int32_t>(plan_.model.layers), cluster_.ranks / tensor);
+    }
+
+    CostModel costs_of_lanes(std::int32_t tensor) const {
+        return built_in_costs(plan_.model, plan_.compute, device_of(cluster_), tensor);
+    }
+
+    std::int64_t most_tokens(const FittingTokens& fitting) const {
+        return std::max(may_use(job_, Recompute::none) ? fitting.none : 0,
+                        may_use(job_, Recompute::layer) ? fitting.layer : 0);
+    }
+
+    void add_stages_of(std::int32_t tensor) {
+        const CostModel costs = costs_of_lanes(tensor);
+        for (std::int32_t n = 1; n <= most_stages(tensor); ++n) add(tensor, n, costs);
+    }
+
+    Plan plan_of(std::int32_t tensor, std::int32_t stages, const CostModel& costs) const {
         const Recompute asked = job_.parallel.recompute;
         const Recompute assumed = asked == Recompute::layer ? asked : Recompute::none;
         Plan plan = plan_;
@@ -87,10 +120,17 @@ class OptionList {
                                       costs, work_.usual.total, assumed);
         replica.max_in_flight = stages;
         plan.replicas.resize(1);
+        return plan;
+    }
+
+    void add(std::int32_t tensor, std::int32_t stages, const CostModel& costs) {
+        const Plan plan = plan_of(tensor, stages, costs);
+        const ReplicaPlan& replica = plan.replicas.front();
         for (const MicrobatchChoice& size : sizes_of_microbatches(view_of(plan, replica))) {
             PackRules& rules = rules_.emplace_back();
             rules.capacity = size.tokens;
             rules.stages = replica.stages;
+            rules.tensor = tensor;
             rules.costs = costs;
             rules.recompute = size.recompute;
             ReplicaJob& entry = found_.replicas.emplace_back();
@@ -107,8 +147,7 @@ class OptionList {
         const std::int64_t wanted = work_.wanted_tokens();
         if (plan_.bytes_per_rank == 0) return {choose_microbatch(job_, view, {}, wanted, longest)};
         const FittingTokens fitting = fitting_tokens(job_, view, 1);
-        const std::int64_t most = std::max(may_use(job_, Recompute::none) ? fitting.none : 0,
-                                           may_use(job_, Recompute::layer) ? fitting.layer : 0);
+        const std::int64_t most = most_tokens(fitting);
         if (most == 0) return {};
         std::vector<MicrobatchChoice> sizes;
         Job sized = job_;
@@ -202,6 +241,25 @@ class OptionList {
 DeploymentOptions replica_options(const Job& job, const Plan& plan,
                                   std::span<const DatasetInfo> datasets, const Cluster& cluster) {
     return OptionList(job, plan, datasets, cluster).run();
+}
+
+std::optional<ReplicaRoom> smallest_replica_for(const Job& job, const Plan& plan,
+                                                std::span<const DatasetInfo> datasets,
+                                                const Cluster& cluster, std::int64_t tokens) {
+    return OptionList(job, plan, datasets, cluster).smallest_for(tokens);
+}
+
+std::string to_text(const ReplicaJob& replica) {
+    std::string text = cat("{tp: ", replica.tensor, ", pp: ", replica.stages);
+    if (replica.count > 1) text += cat(", count: ", replica.count);
+    if (replica.microbatch_tokens) text += cat(", microbatch_tokens: ", *replica.microbatch_tokens);
+    return text + "}";
+}
+
+std::string deployment_text(const std::vector<ReplicaJob>& deployment) {
+    std::vector<std::string> entries;
+    for (const ReplicaJob& replica : deployment) entries.push_back(to_text(replica));
+    return cat("[", join(entries, ", "), "]");
 }
 
 }  // namespace loratrain

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "plan/deploy/search_deployments.h"
@@ -24,9 +26,27 @@ struct DeploymentOptions {
 /// does not take a single token is left out), the mean seconds of a sample of
 /// each length bucket, and the seconds to fill it (dispatch.h), all with built-in costs. Buckets
 /// are those of the first rounds (length_buckets.h), split where a replica's samples end, and the
-/// last one ends with the longest sample, evaluation included. On GPUs, where there is one replica
-/// so far, only those that take all ranks.
+/// last one ends with the longest sample, evaluation included.
 DeploymentOptions replica_options(const Job& job, const Plan& plan,
                                   std::span<const DatasetInfo> datasets, const Cluster& cluster);
+
+/// A replica, and the tokens of its largest microbatch.
+struct ReplicaRoom {
+    ReplicaJob replica;
+    std::int64_t tokens = 0;
+};
+
+/// The replica of fewest ranks, of those with the fewest stages, that takes samples of so many
+/// tokens beside the adapters admitted first; none where none of the cluster's ranks does, or
+/// memory is not known. `plan`: as replica_options'.
+std::optional<ReplicaRoom> smallest_replica_for(const Job& job, const Plan& plan,
+                                                std::span<const DatasetInfo> datasets,
+                                                const Cluster& cluster, std::int64_t tokens);
+
+/// "{tp: 2, pp: 1, count: 2, microbatch_tokens: 512}"; a count of 1 and auto are not said.
+std::string to_text(const ReplicaJob& replica);
+
+/// "[{tp: 2, pp: 1}, {tp: 1, pp: 1, count: 2, microbatch_tokens: 512}]"
+std::string deployment_text(const std::vector<ReplicaJob>& deployment);
 
 }  // namespace loratrain

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "plan/deploy/bisect_deployments.h"
 #include "plan/milp.h"
 
 namespace loratrain {
@@ -60,6 +61,7 @@ class MultisetSearch {
     }
 
     DeploymentSearch run() {
+        const std::vector<std::size_t> all = used_;
         limit_options();
         std::stable_sort(used_.begin(), used_.end(), [&](std::size_t a, std::size_t b) {
             return task_.options[a].ranks > task_.options[b].ranks;
@@ -67,6 +69,10 @@ class MultisetSearch {
         counts_.assign(task_.options.size(), 0);
         enumerate(0, task_.ranks, std::vector<double>(task_.samples.size(), infinite), 0.0);
         solve();
+        if (found_.options_left_out > 0) bisect(all);
+        std::stable_sort(
+            found_.solved.begin(), found_.solved.end(),
+            [](const OptionCounts& a, const OptionCounts& b) { return a.seconds < b.seconds; });
         return std::move(found_);
     }
 
@@ -175,9 +181,26 @@ class MultisetSearch {
             if (!worth && found_.solved.size() >= least_solved) break;
             add_solved(counts);
         }
-        std::stable_sort(
-            found_.solved.begin(), found_.solved.end(),
-            [](const OptionCounts& a, const OptionCounts& b) { return a.seconds < b.seconds; });
+    }
+
+    /// Adds what bisection finds among all options, where some were left out.
+    void bisect(const std::vector<std::size_t>& options) {
+        double within = infinite;
+        for (const OptionCounts& counts : found_.solved) {
+            within = std::min(within, balanced_round_seconds(task_, counts.replicas));
+        }
+        if (within == infinite) return;
+        for (std::vector<std::int32_t>& replicas : bisect_deployments(task_, options, within)) {
+            const bool known = std::any_of(
+                found_.solved.begin(), found_.solved.end(),
+                [&](const OptionCounts& counts) { return counts.replicas == replicas; });
+            if (known) continue;
+            OptionCounts counts{std::move(replicas), 0.0, 0.0};
+            counts.bound = least_round_seconds(task_, counts.replicas);
+            counts.seconds = solved_seconds(counts);
+            found_.solved.push_back(std::move(counts));
+            ++found_.bisected;
+        }
     }
 
     const DeploymentTask& task_;

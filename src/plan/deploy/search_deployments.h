@@ -39,6 +39,7 @@ struct DeploymentSearch {
     std::int64_t options = 0;           ///< that are left after dominated_options
     double combinations = 0.0;          ///< ways of making up `ranks` from them
     std::int64_t options_left_out = 0;  ///< to stay below most_combinations
+    std::int64_t bisected = 0;          ///< of `solved`, found among all options nevertheless
 };
 
 /// Deployments that are looked at one by one; replicas of 2^k ranks make up 64 in 1828 ways.
@@ -53,7 +54,8 @@ inline constexpr double most_combinations = 2e5;
 ///    below by length-based dispatch;
 /// 3. those with bounds up to 1.15 times the least, at least 8 and at most 512, are solved for
 ///    balanced dispatch, the lowest bound first, until no bound is below the best solution, and so
-///    are those of one option alone. With rounds it is that of whole samples: a replica that is
+///    are those of one option alone; where options were left out, also those that bisection finds
+///    among all (bisect_deployments.h). With rounds it is that of whole samples: a replica that is
 ///    just enough for the mean may be the last to end in every other round.
 /// Depends on the arguments alone, and on whether there is a solver (milp_available).
 DeploymentSearch search_deployments(const DeploymentTask& task);

@@ -32,14 +32,18 @@ double slowest(const PackRules& replica, const MicrobatchLoad& load) {
 
 class Dispatch {
   public:
-    Dispatch(std::span<const PackRules> replicas, const Round& round)
-        : replicas_(replicas), round_(round), owners_(round.size()) {
+    Dispatch(std::span<const PackRules> replicas, const Round& round, DispatchRule rule)
+        : replicas_(replicas), round_(round), rule_(rule), owners_(round.size()) {
         for (const PackRules& replica : replicas) ends_.push_back(filling_seconds(replica));
         for (std::size_t b = 0; b < round.size(); ++b) add_groups(b);
         put_in_buckets();
     }
 
     std::vector<Round> run() {
+        if (rule_ == DispatchRule::uniform) {
+            deal_in_turn();
+            return parts();
+        }
         std::stable_sort(groups_.begin(), groups_.end(),
                          [](const Group& a, const Group& b) { return a.tokens > b.tokens; });
         std::map<std::pair<std::size_t, std::int32_t>, std::vector<std::size_t>> counts;
@@ -87,19 +91,39 @@ class Dispatch {
         }
     }
 
-    /// The replica that ends first with it.
+    /// What the rule asks of a replica for a group, and when it would end with it.
+    using Claim = std::pair<double, double>;
+
+    Claim claim(std::size_t r, const Group& group) const {
+        const PackRules& replica = replicas_[r];
+        const double seconds = dispatch_seconds(replica, samples_of(group));
+        const double ranks = replica.tensor * static_cast<double>(replica.stages.size());
+        return {rule_ == DispatchRule::length ? ranks * seconds : 0.0, ends_[r] + seconds};
+    }
+
+    /// The replica that ends first with it, of those that the rule lets take it.
     std::size_t take(const Group& group) {
         std::size_t best = replicas_.size();
-        double best_end = 0.0;
+        Claim least;
         for (std::size_t r = 0; r < replicas_.size(); ++r) {
             if (replicas_[r].capacity < group.tokens) continue;
-            const double end = ends_[r] + dispatch_seconds(replicas_[r], samples_of(group));
-            if (best < replicas_.size() && end >= best_end) continue;
+            const Claim own = claim(r, group);
+            if (best < replicas_.size() && own >= least) continue;
             best = r;
-            best_end = end;
+            least = own;
         }
-        ends_[best] = best_end;
+        ends_[best] = least.second;
         return best;
+    }
+
+    void deal_in_turn() {
+        std::size_t next = 0;
+        for (const Group& group : groups_) {
+            LORATRAIN_CHECK(replicas_[next].capacity >= group.tokens, "replica ", next,
+                            " does not take ", group.tokens, " tokens");
+            owners_[group.batch][group.first] = next;
+            next = (next + 1) % replicas_.size();
+        }
     }
 
     void deal(Counts& counts) {
@@ -134,6 +158,7 @@ class Dispatch {
 
     std::span<const PackRules> replicas_;
     const Round& round_;
+    DispatchRule rule_;
     std::vector<Group> groups_;
     std::vector<double> ends_;                      ///< of the replicas
     std::vector<std::vector<std::size_t>> owners_;  ///< per batch and sample, where groups begin
@@ -141,8 +166,9 @@ class Dispatch {
 
 }  // namespace
 
-std::vector<Round> dispatch(std::span<const PackRules> replicas, const Round& round) {
-    return Dispatch(replicas, round).run();
+std::vector<Round> dispatch(std::span<const PackRules> replicas, const Round& round,
+                            DispatchRule rule) {
+    return Dispatch(replicas, round, rule).run();
 }
 
 double dispatch_seconds(const PackRules& replica, std::span<const SampleRef> samples) {

@@ -12,12 +12,15 @@ namespace loratrain {
 /// samples goes whole to one replica whose `capacity` holds it; Error where none does. Depends on
 /// the arguments alone.
 ///
-/// Length-based, greedily (LobRA section 4.3, LPT): groups of samples, the longest first, each to
-/// the replica that would end first with it, where a replica ends after the filling of its pipeline
-/// and its samples' time on its slowest stage (dispatch_seconds). That settles how many groups of
-/// each length bucket a replica gets; a bucket is then dealt adapter by adapter, so that few
-/// replicas have samples of a batch.
-std::vector<Round> dispatch(std::span<const PackRules> replicas, const Round& round);
+/// - balanced: greedily (LobRA section 4.3, LPT): groups of samples, the longest first, each to the
+///   replica that would end first with it, where a replica ends after the filling of its pipeline
+///   and its samples' time on its slowest stage (dispatch_seconds). That settles how many groups of
+///   each length bucket a replica gets; a bucket is then dealt adapter by adapter, so that few
+///   replicas have samples of a batch.
+/// - length: the same, but only among those that take the fewest rank-seconds for the group.
+/// - uniform: groups in turn, whatever their lengths; all replicas hold the longest.
+std::vector<Round> dispatch(std::span<const PackRules> replicas, const Round& round,
+                            DispatchRule rule);
 
 /// What one microbatch after another of these samples takes on the slowest stage of a replica: the
 /// fixed costs of a microbatch count by the share of `capacity` that they take.

@@ -29,6 +29,7 @@ struct PackRules {
     Packing packing = Packing::milp;
     std::int64_t capacity = 0;      ///< most tokens of a microbatch
     std::vector<StagePlan> stages;  ///< of the pipeline
+    std::int32_t tensor = 1;        ///< lanes of a stage
     std::int32_t max_in_flight = 1;
     CostModel costs;  ///< built in, never measured: packings must repeat after a resume
     Recompute recompute = Recompute::none;

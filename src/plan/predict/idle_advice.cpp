@@ -11,16 +11,19 @@ namespace loratrain {
 
 namespace {
 
+constexpr std::size_t most_deployments = 2;
+
 class Remedies {
   public:
     Remedies(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
              const Cluster& cluster, std::int32_t rounds)
         : job_(job), plan_(plan), datasets_(datasets), cluster_(cluster), rounds_(rounds) {}
 
-    std::vector<IdleRemedy> run() {
+    std::vector<IdleRemedy> run(const FoundDeployments& found) {
         add_adapters();
         for (const int factor : {2, 4}) add_batches(factor);
         for (const int divisor : {2, 4}) add_stages(divisor);
+        add_replicas(found);
         return std::move(remedies_);
     }
 
@@ -72,6 +75,19 @@ class Remedies {
         add(cat("pipeline_stages: ", stages), fewer, cluster);
     }
 
+    void add_replicas(const FoundDeployments& found) {
+        const std::vector<ReplicaJob> own = deployment_of(plan_, 0);
+        std::size_t added = 0;
+        for (const DeploymentPrediction& entry : found.fastest) {
+            const bool several = entry.deployment.size() > 1 || entry.deployment[0].count > 1;
+            if (added == most_deployments || !several || same_cuts(entry.deployment, own)) continue;
+            ++added;
+            const char* costs = cluster_.costs ? " by built-in costs" : "";
+            add(cat(deployment_text(entry.deployment), costs), deployed(job_, entry.deployment),
+                cluster_);
+        }
+    }
+
     const Job& job_;
     const Plan& plan_;
     std::span<const DatasetInfo> datasets_;
@@ -84,9 +100,10 @@ class Remedies {
 
 std::vector<IdleRemedy> idle_remedies(const Job& job, const Plan& plan,
                                       std::span<const DatasetInfo> datasets, const Cluster& cluster,
-                                      std::int32_t rounds, const Prediction& own) {
+                                      std::int32_t rounds, const Prediction& own,
+                                      const FoundDeployments& found) {
     if (own.mean_idle_share() < idle_worth_advice) return {};
-    return Remedies(job, plan, datasets, cluster, rounds).run();
+    return Remedies(job, plan, datasets, cluster, rounds).run(found);
 }
 
 }  // namespace loratrain

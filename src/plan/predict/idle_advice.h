@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/predict/find_deployments.h"
 #include "plan/predict/predict.h"
 
 namespace loratrain {
@@ -25,9 +26,11 @@ struct IdleRemedy {
 /// - more adapters at once, with policies that train several: all of them where max_adapters keeps
 ///   some waiting, twice as many (each there twice) where none waits;
 /// - larger global batches: twice and four times the samples of every adapter;
-/// - half and a quarter of the stages, on as many ranks, where the job gives no deployment.
+/// - half and a quarter of the stages, on as many ranks, where the job gives no deployment;
+/// - the two fastest deployments of several replicas that were `found`, but the plan's own.
 std::vector<IdleRemedy> idle_remedies(const Job& job, const Plan& plan,
                                       std::span<const DatasetInfo> datasets, const Cluster& cluster,
-                                      std::int32_t rounds, const Prediction& own);
+                                      std::int32_t rounds, const Prediction& own,
+                                      const FoundDeployments& found);
 
 }  // namespace loratrain

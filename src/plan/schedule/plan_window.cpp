@@ -19,8 +19,8 @@ namespace {
 std::vector<Round> shares_of(const Job& job, const Plan& plan, const Round& samples) {
     if (plan.replicas.size() == 1) return {samples};
     std::vector<PackRules> rules;
-    for (const ReplicaView& view : views_of(plan)) rules.push_back(pack_rules(job, view, 1));
-    return dispatch(rules, samples);
+    for (const ReplicaView& view : views_of(plan)) rules.push_back(dispatch_rules_of(job, view));
+    return dispatch(rules, samples, job.parallel.dispatch);
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ PackRules pack_rules(const Job& job, const ReplicaView& view, int threads) {
     rules.packing = job.schedule.packing;
     rules.capacity = view.replica.microbatch_tokens;
     rules.stages = view.replica.stages;
+    rules.tensor = view.replica.tensor;
     rules.max_in_flight = view.replica.max_in_flight;
     rules.costs =
         built_in_costs(plan.model, plan.compute, plan.backend == BackendKind::cuda ? "h100" : "cpu",
@@ -63,6 +64,12 @@ PackRules pack_rules(const Job& job, const ReplicaView& view, int threads) {
     rules.recompute = Recompute::none;  // recomputation must not change results
     rules.solver_seconds = job.schedule.solver_seconds;
     rules.threads = threads;
+    return rules;
+}
+
+PackRules dispatch_rules_of(const Job& job, const ReplicaView& view) {
+    PackRules rules = pack_rules(job, view, 1);
+    rules.recompute = view.replica.recompute;
     return rules;
 }
 
@@ -89,7 +96,7 @@ struct ScheduleStream::State {
           checker(of_job, of_plan) {
         for (const ReplicaView& view : views_of(of_plan)) {
             replicas.push_back(std::make_unique<ReplicaStream>(of_job, view, threads));
-            rules.push_back(replicas.back()->rules);
+            dispatch_rules.push_back(dispatch_rules_of(of_job, view));
         }
         LORATRAIN_CHECK(progress.steps.size() == plan.adapters.size() &&
                             progress.stopped.size() == plan.adapters.size(),
@@ -130,7 +137,7 @@ struct ScheduleStream::State {
     std::span<const DatasetInfo> datasets;
     Progress progress;
     std::vector<std::unique_ptr<ReplicaStream>> replicas;
-    std::vector<PackRules> rules;  ///< of the replicas
+    std::vector<PackRules> dispatch_rules;  ///< of the replicas
     std::int32_t per_block;
     Evaluations evaluations;
     FillingCounts fillings;
@@ -176,7 +183,7 @@ std::vector<std::vector<Round>> ScheduleStream::State::shares_of(std::vector<Rou
         return shares;
     }
     for (const Round& round : block) {
-        std::vector<Round> dealt = dispatch(rules, round);
+        std::vector<Round> dealt = dispatch(dispatch_rules, round, job.parallel.dispatch);
         for (std::size_t r = 0; r < shares.size(); ++r) {
             if (!dealt[r].empty()) shares[r].push_back(std::move(dealt[r]));
         }
@@ -197,7 +204,7 @@ void ScheduleStream::State::add_block(std::int32_t rounds, JointWindow& joint) {
         window.batches.insert(window.batches.end(), noted.begin(), noted.end());
         if (shares[r].empty()) continue;
         append_microbatches(job, replicas[r]->view, first_batch,
-                            pack_block(rules[r], shares[r], &fillings), window);
+                            pack_block(replicas[r]->rules, shares[r], &fillings), window);
     }
     settle_batches(joint, first_batch);
     if (evaluations == Evaluations::due) evaluate_due(first_batch, joint);

@@ -61,6 +61,8 @@ class ScheduleStream {
 
 /// What decides the packing of a replica.
 PackRules pack_rules(const Job& job, const ReplicaView& view, int threads);
+/// What decides its share of the samples: the same, but for recomputation, which takes time.
+PackRules dispatch_rules_of(const Job& job, const ReplicaView& view);
 
 /// Rounds that are packed together: 1 with one stage, several replicas or another policy than
 /// balanced; else as many

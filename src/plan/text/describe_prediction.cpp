@@ -66,21 +66,6 @@ TextRow policy_row(const std::string& name, const std::optional<Prediction>& pre
             comparable ? format_fixed(compared / speed, 2) + " x as fast" : std::string("-")};
 }
 
-/// "[{tp: 2, pp: 1}, {tp: 1, pp: 1, count: 2, microbatch_tokens: 512}]"
-std::string deployment_text(const std::vector<ReplicaJob>& deployment) {
-    std::vector<std::string> entries;
-    for (const ReplicaJob& replica : deployment) {
-        std::string& text = entries.emplace_back();
-        text = cat("{tp: ", replica.tensor, ", pp: ", replica.stages);
-        if (replica.count > 1) text += cat(", count: ", replica.count);
-        if (replica.microbatch_tokens) {
-            text += cat(", microbatch_tokens: ", *replica.microbatch_tokens);
-        }
-        text += "}";
-    }
-    return cat("[", join(entries, ", "), "]");
-}
-
 }  // namespace
 
 std::string describe(const Plan& plan, const Prediction& prediction, double planning_seconds) {
@@ -143,14 +128,34 @@ std::string describe(const DeploymentComparison& comparison) {
         rows.back().back() =
             format_fixed(entry.prediction->tokens_per_second() / own_speed, 2) + " x as fast";
     }
-    const DeploymentSearch& search = comparison.search;
-    std::string text = cat(text_table(rows, 1), comparison.options, " ways to cut a replica, ",
-                           search.options, " worth while, ", format_fixed(search.combinations, 0),
-                           " deployments of these, ", search.solved.size(), " solved");
+    const DeploymentSearch& search = comparison.found.search;
+    std::string text =
+        cat(text_table(rows, 1), comparison.found.options.size(), " ways to cut a replica, ",
+            search.options, " worth while, ", format_fixed(search.combinations, 0),
+            " deployments of these, ", search.solved.size(), " solved");
     if (search.options_left_out > 0) {
-        text += cat(" (too many: ", search.options_left_out, " of the ways left out)");
+        text += cat(" (too many: ", search.options_left_out, " of the ways left out; ",
+                    search.bisected, " more by bisection among all)");
     }
     return text + "\n";
+}
+
+std::string describe(const std::vector<Baseline>& baselines) {
+    std::vector<TextRow> rows{
+        {"ways to train, by built-in costs", "deployment", "rank-seconds a round", "share"}};
+    const double first = baselines.empty() ? 0.0 : baselines.front().rank_seconds;
+    for (const Baseline& row : baselines) {
+        if (row.rank_seconds <= 0.0) {
+            rows.push_back({row.name, "-", "does not fit", "-"});
+            continue;
+        }
+        rows.push_back({row.name,
+                        row.deployment.empty() ? "one of its own for each adapter"
+                                               : deployment_text(row.deployment),
+                        format_fixed(row.rank_seconds, 2),
+                        first > 0.0 ? percent(row.rank_seconds / first) : std::string("-")});
+    }
+    return text_table(rows, 2);
 }
 
 }  // namespace loratrain

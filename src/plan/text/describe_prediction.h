@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "plan/predict/compare_deployments.h"
+#include "plan/predict/deployment_baselines.h"
 #include "plan/predict/idle_advice.h"
 #include "plan/predict/predict.h"
 
@@ -24,5 +25,8 @@ std::string describe(const Prediction& own, std::int32_t ranks,
 /// A line for the job's own deployment and one per other: tokens/s, time, idle share, and how much
 /// faster it is; and what was looked at to find them. "" where there is no other.
 std::string describe(const DeploymentComparison& comparison);
+
+/// A line per row: deployment, GPU-seconds of a round, and their share of the first row's.
+std::string describe(const std::vector<Baseline>& baselines);
 
 }  // namespace loratrain

@@ -64,7 +64,8 @@ TEST(JobCompare, WhereAndHowTheRunGoesIsHarmless) {
         [](Job& job) {
             job.parallel.deployment = {{2, 1, 1}, {1, 3, 2}};
         },
-        {"parallel.deployment: auto -> [{tp: 2, pp: 1, count: 1, microbatch_tokens: auto}, {tp: 1, "
+        {"parallel.deployment: pipeline -> [{tp: 2, pp: 1, count: 1, microbatch_tokens: auto}, "
+         "{tp: 1, "
          "pp: 3, count: 2, microbatch_tokens: auto}]"});
     expect_harmless(
         [](Job& job) {

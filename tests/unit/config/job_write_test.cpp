@@ -159,6 +159,22 @@ TEST_F(JobWrite, AnyDoubleComesBackExactly) {
     }
 }
 
+/// What is found for it is the plan's, not the job's.
+TEST_F(JobWrite, AutoDeploymentsStayAuto) {
+    Job job = read(minimal_job + "parallel: {deployment: auto, dispatch: length}\n");
+    EXPECT_TRUE(job.parallel.find_deployment);
+    EXPECT_TRUE(job.parallel.deployment.empty());
+    job.parallel.deployment = {{2, 1, 1, {}}};
+    EXPECT_NE(to_yaml(job).find("deployment: auto"), std::string::npos);
+    const Job same = again(job);
+    EXPECT_TRUE(same.parallel.find_deployment);
+    EXPECT_EQ(same.parallel.dispatch, DispatchRule::length);
+    for (const std::string text : {"", "parallel: {deployment: pipeline}\n"}) {
+        EXPECT_FALSE(read(minimal_job + text).parallel.find_deployment);
+        EXPECT_TRUE(read(minimal_job + text).parallel.deployment.empty());
+    }
+}
+
 TEST_F(JobWrite, Deployments) {
     Job job = read(minimal_job);
     job.parallel.deployment = {{4, 2, 1, {}}, {1, 1, 3, 512}};
@@ -193,9 +209,11 @@ TEST_F(JobWrite, DefaultsAreMergedAndEveryKeyIsWritten) {
                                   "max_hours: 0",
                                   "peer_timeout: 30",
                                   "pipeline_stages: auto",
-                                  "deployment: auto",
+                                  "deployment: pipeline",
                                   "microbatch_tokens: auto",
                                   "recompute: auto",
+                                  "dispatch: balanced",
+                                  "assignment: auto",
                                   "math:",
                                   "path: ",
                                   "eval_path: \"\"",

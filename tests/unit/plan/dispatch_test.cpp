@@ -21,6 +21,7 @@ PackRules replica_of(std::int32_t tensor, std::int32_t stages, std::int64_t capa
     model.vocab_size = 64;
     PackRules rules;
     rules.capacity = capacity;
+    rules.tensor = tensor;
     rules.costs = built_in_costs(model, DType::f32, "cpu", tensor);
     for (std::int32_t s = 0; s < stages; ++s) {
         StagePlan stage;
@@ -100,11 +101,15 @@ double best_end(std::span<const PackRules> replicas, const Round& round) {
     return best;
 }
 
+std::vector<Round> dealt(std::span<const PackRules> replicas, const Round& round) {
+    return dispatch(replicas, round, DispatchRule::balanced);
+}
+
 /// Every sample is dealt once, in order, to a replica that takes it.
 void expect_dealt(std::span<const PackRules> replicas, const Round& round,
                   const std::vector<Round>& parts) {
     ASSERT_EQ(parts.size(), replicas.size());
-    std::map<AdapterId, std::multiset<std::int32_t>> dealt;
+    std::map<AdapterId, std::multiset<std::int32_t>> found;
     for (std::size_t r = 0; r < parts.size(); ++r) {
         for (const PendingBatch& batch : parts[r]) {
             EXPECT_FALSE(batch.samples.empty());
@@ -114,7 +119,7 @@ void expect_dealt(std::span<const PackRules> replicas, const Round& round,
                     EXPECT_LT(batch.samples[i - 1].index, batch.samples[i].index);
                 }
                 EXPECT_LE(batch.samples[i].tokens, replicas[r].capacity);
-                dealt[batch.adapter].insert(batch.samples[i].index);
+                found[batch.adapter].insert(batch.samples[i].index);
             }
         }
     }
@@ -122,7 +127,7 @@ void expect_dealt(std::span<const PackRules> replicas, const Round& round,
     for (const PendingBatch& batch : round) {
         for (const SampleRef& sample : batch.samples) wanted[batch.adapter].insert(sample.index);
     }
-    EXPECT_EQ(dealt, wanted);
+    EXPECT_EQ(found, wanted);
 }
 
 std::set<AdapterId> adapters_of(const Round& round) {
@@ -143,7 +148,7 @@ TEST(Dispatch, EndsNotMuchLaterThanTheBestOfAllWays) {
         Draw draw(static_cast<std::uint64_t>(seed));
         const auto& replicas = deployments[static_cast<std::size_t>(seed) % deployments.size()];
         const Round round = random_round(draw, draw.between(1, 3), draw.between(1, 9), 300);
-        const std::vector<Round> parts = dispatch(replicas, round);
+        const std::vector<Round> parts = dealt(replicas, round);
         expect_dealt(replicas, round, parts);
         const double share = end_of(replicas, parts) / best_end(replicas, round);
         EXPECT_GE(share, 1.0 - 1e-12);
@@ -156,7 +161,7 @@ TEST(Dispatch, EndsNotMuchLaterThanTheBestOfAllWays) {
 TEST(Dispatch, FewReplicasHaveSamplesOfABatch) {
     const std::vector<PackRules> replicas{replica_of(1, 1, 100), replica_of(1, 1, 100)};
     const std::vector<std::int32_t> eight(8, 20);
-    const std::vector<Round> parts = dispatch(replicas, round_of({eight, eight, eight, eight}));
+    const std::vector<Round> parts = dealt(replicas, round_of({eight, eight, eight, eight}));
     EXPECT_EQ(adapters_of(parts[0]), (std::set{AdapterId{0}, AdapterId{1}}));
     EXPECT_EQ(adapters_of(parts[1]), (std::set{AdapterId{2}, AdapterId{3}}));
 }
@@ -165,7 +170,7 @@ TEST(Dispatch, LongSamplesGoWhereTheyFitAndShortOnesElsewhere) {
     const std::vector<PackRules> replicas{replica_of(2, 1, 400), replica_of(1, 1, 50)};
     std::vector<std::int32_t> lengths(6, 400);
     lengths.insert(lengths.end(), 3, 50);
-    const std::vector<Round> parts = dispatch(replicas, round_of({lengths}));
+    const std::vector<Round> parts = dealt(replicas, round_of({lengths}));
     ASSERT_EQ(parts[0].size(), 1U);
     ASSERT_EQ(parts[1].size(), 1U);
     for (const SampleRef& sample : parts[0][0].samples) EXPECT_EQ(sample.tokens, 400);
@@ -175,7 +180,7 @@ TEST(Dispatch, LongSamplesGoWhereTheyFitAndShortOnesElsewhere) {
 TEST(Dispatch, KeepsGroupsTogether) {
     const std::vector<PackRules> replicas{replica_of(1, 1, 100), replica_of(1, 1, 100)};
     const std::vector<Round> parts =
-        dispatch(replicas, round_of({{10, 70, 20, 60, 30, 50, 40, 45}}, 2));
+        dealt(replicas, round_of({{10, 70, 20, 60, 30, 50, 40, 45}}, 2));
     for (const Round& part : parts) {
         ASSERT_EQ(part.size(), 1U);
         ASSERT_EQ(part[0].samples.size() % 2, 0U);
@@ -188,10 +193,36 @@ TEST(Dispatch, KeepsGroupsTogether) {
 
 TEST(Dispatch, OneSampleAndNone) {
     const std::vector<PackRules> replicas{replica_of(1, 1, 100), replica_of(1, 1, 100)};
-    const std::vector<Round> one = dispatch(replicas, round_of({{7}}));
+    const std::vector<Round> one = dealt(replicas, round_of({{7}}));
     EXPECT_EQ(one[0].size() + one[1].size(), 1U);
-    for (const Round& part : dispatch(replicas, {})) EXPECT_TRUE(part.empty());
-    EXPECT_THROW(dispatch(replicas, round_of({{101}})), Error);
+    for (const Round& part : dealt(replicas, {})) EXPECT_TRUE(part.empty());
+    EXPECT_THROW(dealt(replicas, round_of({{101}})), Error);
+}
+
+TEST(Dispatch, ByLengthGoesWhereItTakesTheFewestGpuSeconds) {
+    const std::vector<PackRules> replicas{replica_of(2, 1, 400), replica_of(1, 1, 50),
+                                          replica_of(1, 1, 50)};
+    const Round round = round_of({{400, 50, 50, 50, 50, 50, 50, 50, 50}});
+    const std::vector<Round> parts = dispatch(replicas, round, DispatchRule::length);
+    expect_dealt(replicas, round, parts);
+    ASSERT_EQ(parts[0].size(), 1U);
+    EXPECT_EQ(parts[0][0].samples.size(), 1U);
+    EXPECT_EQ(parts[0][0].samples[0].tokens, 400);
+    EXPECT_EQ(parts[1][0].samples.size(), 4U);
+    EXPECT_EQ(parts[2][0].samples.size(), 4U);
+}
+
+TEST(Dispatch, UniformlyAllGetAsManyGroups) {
+    const std::vector<PackRules> replicas{replica_of(2, 1, 100), replica_of(1, 1, 100)};
+    const Round round = round_of({{90, 10, 90, 10, 90, 10}, {5, 5, 60, 40}}, 2);
+    const std::vector<Round> parts = dispatch(replicas, round, DispatchRule::uniform);
+    expect_dealt(replicas, round, parts);
+    EXPECT_EQ(parts[0][0].samples.size(), 4U);
+    EXPECT_EQ(parts[1][0].samples.size(), 2U);
+    EXPECT_EQ(parts[1][1].samples.size(), 2U);
+    EXPECT_THROW(dispatch(std::vector{replica_of(2, 1, 100), replica_of(1, 1, 50)}, round,
+                          DispatchRule::uniform),
+                 Error);
 }
 
 }  // namespace loratrain::plan_test

@@ -152,12 +152,17 @@ TEST(IdleRemedies, ArePredictedAsTheJobThatTheyName) {
     const Plan plan = test.plan();
     const Prediction own = predict(test.job, plan, test.datasets, 4);
     ASSERT_GT(own.mean_idle_share(), idle_worth_advice);
-    const auto remedies = idle_remedies(test.job, plan, test.datasets, test.cluster, 4, own);
-    ASSERT_EQ(remedies.size(), 5U);
+    const std::vector<ReplicaJob> replicas{{1, 1, 4, {}}};
+    const auto remedies =
+        idle_remedies(test.job, plan, test.datasets, test.cluster, 4, own,
+                      {{{{{1, 4, 1, {}}}, std::nullopt}, {replicas, std::nullopt}}, {}, {}});
+    ASSERT_EQ(remedies.size(), 6U);
     EXPECT_EQ(remedies[0].change, "4 adapters at once instead of 2");
     EXPECT_EQ(remedies[1].change, "2 x global_batch_size");
     EXPECT_EQ(remedies[4].change, "pipeline_stages: 1");
     EXPECT_EQ(remedies[4].ranks, 1);
+    EXPECT_EQ(remedies[5].change, "[{tp: 1, pp: 1, count: 4}] by built-in costs");
+    EXPECT_EQ(remedies[5].ranks, 4);
     for (const IdleRemedy& remedy : remedies) {
         ASSERT_TRUE(remedy.prediction) << remedy.change;
         EXPECT_LT(remedy.prediction->mean_idle_share(), own.mean_idle_share()) << remedy.change;
@@ -180,15 +185,16 @@ TEST(IdleRemedies, NoneWhereStagesAreBusyAndNoMoreThanCanBe) {
     const Plan plan = test.plan();
     Prediction own;
     own.idle_share = {0.1, 0.19};
-    EXPECT_TRUE(idle_remedies(test.job, plan, test.datasets, test.cluster, 2, own).empty());
+    EXPECT_TRUE(idle_remedies(test.job, plan, test.datasets, test.cluster, 2, own, {}).empty());
     own.idle_share = {0.2, 0.2};
     test.job.schedule.max_adapters = 2;
     const Plan two = test.plan();
-    const auto waiting = idle_remedies(test.job, two, test.datasets, test.cluster, 2, own);
+    const auto waiting = idle_remedies(test.job, two, test.datasets, test.cluster, 2, own, {});
     EXPECT_EQ(waiting.front().change, "3 adapters at once instead of 2");
     test.job.schedule.policy = SchedulePolicy::one_f_one_b;
     const Plan one = test.plan();
-    for (const auto& remedy : idle_remedies(test.job, one, test.datasets, test.cluster, 2, own)) {
+    for (const auto& remedy :
+         idle_remedies(test.job, one, test.datasets, test.cluster, 2, own, {})) {
         EXPECT_EQ(remedy.change.find("adapters"), std::string::npos) << remedy.change;
     }
 }

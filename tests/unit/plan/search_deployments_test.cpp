@@ -9,6 +9,7 @@
 #include <limits>
 #include <numeric>
 
+#include "plan/deploy/bisect_deployments.h"
 #include "plan/milp.h"
 #include "unit/plan/plan_fixtures.h"
 
@@ -250,6 +251,46 @@ TEST(SearchDeployments, KeepsItsWorkWithinBounds) {
     EXPECT_GT(found.options_left_out, 0);
     EXPECT_LT(found.options_left_out, found.options);
     EXPECT_FALSE(found.solved.empty());
+}
+
+TEST(BisectDeployments, EndsWithThatOfThePapersExample) {
+    if (!milp_available()) GTEST_SKIP() << "there is no solver";
+    const DeploymentTask task = paper_example();
+    const double within = balanced_round_seconds(task, {0, 0, 0, 2});
+    const auto found = bisect_deployments(task, {0, 1, 2, 3}, within);
+    ASSERT_FALSE(found.empty());
+    const double best = balanced_round_seconds(task, {4, 2, 0, 1});
+    EXPECT_LE(balanced_round_seconds(task, found.back()), 1.02 * best);
+    for (const Counts& counts : found) EXPECT_LE(balanced_round_seconds(task, counts), within);
+    EXPECT_TRUE(bisect_deployments(task, {0, 1, 2}, within).empty());  // none holds the longest
+    EXPECT_TRUE(bisect_deployments(task, {0, 1, 2, 3}, 0.5 * best).empty());
+}
+
+TEST(BisectDeployments, ComesNearWhatTryingAllFinds) {
+    if (!milp_available()) GTEST_SKIP() << "there is no solver";
+    for (std::uint64_t seed = 0; seed < 100; ++seed) {
+        const DeploymentTask task = random_task(seed);
+        double best = std::numeric_limits<double>::infinity();
+        double worst = 0.0;
+        for_each_multiset(task, [&](const Counts& counts) {
+            const double seconds = balanced_round_seconds(task, counts);
+            best = std::min(best, seconds);
+            worst = std::max(worst, seconds);
+        });
+        if (worst == 0.0) continue;
+        std::vector<std::size_t> all(task.options.size());
+        std::iota(all.begin(), all.end(), std::size_t{0});
+        const auto found = bisect_deployments(task, all, worst * (1.0 + 1e-9));
+        if (found.empty()) {  // nothing to bisect
+            EXPECT_LE(worst, 1.02 * best) << seed;
+            continue;
+        }
+        EXPECT_LE(balanced_round_seconds(task, found.back()), 1.02 * best) << seed;
+        std::int32_t ranks = 0;
+        for (std::size_t i = 0; i < all.size(); ++i)
+            ranks += found.back()[i] * task.options[i].ranks;
+        EXPECT_EQ(ranks, task.ranks) << seed;
+    }
 }
 
 /// In the mean the second replica is just enough for the one long sample of a round, but not where

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plan/predict/find_deployments.h"
+
+namespace loratrain {
+
+/// A way to train the adapters of a job on all ranks of a cluster (LobRA, PVLDB 18(8), 2025,
+/// section 5.1).
+struct Baseline {
+    std::string name;
+    std::vector<ReplicaJob> deployment;  ///< empty: each adapter has its own
+    /// GPU-seconds of a round, in which every adapter takes a step: ranks times seconds, simulated
+    /// from the start, filling and draining included; 0 = it cannot be done.
+    double rank_seconds = 0.0;
+};
+
+/// Adapters up to which those that train one after the other are simulated too.
+inline constexpr std::size_t most_alone = 8;
+
+/// GPU-seconds per round of the job, by built-in costs, of
+/// - Task-Fused: the best replicas that are all cut alike, dispatch: uniform;
+/// - Task-Sequential: each adapter alone in such a deployment of its own, summed;
+/// - LobRA-Sequential: each alone, replicas that may differ, balanced;
+/// - length-based: the best deployment with `dispatch: length`; balanced: the same, balanced.
+/// `found`: of the job. Those alone are left out above most_alone adapters.
+std::vector<Baseline> compare_baselines(const Job& job, const ModelSpec& model,
+                                        std::span<const DatasetInfo> datasets,
+                                        const Cluster& cluster, const FoundDeployments& found,
+                                        std::int32_t rounds = 8);
+
+/// What a round takes: ranks times seconds, simulated from the start; 0 where the job does not fit.
+/// Where not all adapters train from the start, by as many steps as there are adapters.
+double round_rank_seconds(const Job& job, const ModelSpec& model,
+                          std::span<const DatasetInfo> datasets, const Cluster& cluster,
+                          std::int32_t rounds);
+
+}  // namespace loratrain

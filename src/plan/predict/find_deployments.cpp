@@ -1,0 +1,180 @@
+#include "plan/predict/find_deployments.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "plan/deploy/make_plan.h"
+#include "plan/deploy/workload.h"
+
+namespace loratrain {
+
+namespace {
+
+using Entries = std::vector<ReplicaJob>;
+
+bool some_holds_all(const DeploymentTask& task) {
+    return std::any_of(task.options.begin(), task.options.end(), [&](const ReplicaOption& option) {
+        return option.seconds.size() == task.samples.size();
+    });
+}
+
+void keep_those_that_hold_all(DeploymentOptions& options) {
+    DeploymentOptions kept{options.task, {}};
+    kept.task.options.clear();
+    for (std::size_t i = 0; i < options.replicas.size(); ++i) {
+        if (options.task.options[i].seconds.size() < options.task.samples.size()) continue;
+        kept.task.options.push_back(options.task.options[i]);
+        kept.replicas.push_back(options.replicas[i]);
+    }
+    options = std::move(kept);
+}
+
+/// Beside as many adapters at once as leave room for the longest sample.
+DeploymentOptions options_that_hold_all(const Job& job, Plan base,
+                                        std::span<const DatasetInfo> datasets,
+                                        const Cluster& cluster) {
+    for (;;) {
+        DeploymentOptions options = replica_options(job, base, datasets, cluster);
+        const std::size_t adapters = base.first_admitted.size();
+        if (adapters <= 1 || some_holds_all(options.task)) return options;
+        base.first_admitted.resize(adapters / 2);
+    }
+}
+
+double predicted_speed(const DeploymentPrediction& entry) {
+    return entry.prediction ? entry.prediction->tokens_per_second() : 0.0;
+}
+
+DeploymentPrediction predicted(const Job& job, const Entries& deployment, const ModelSpec& model,
+                               std::span<const DatasetInfo> datasets, const Cluster& cluster,
+                               std::int32_t rounds) {
+    DeploymentPrediction entry{deployment, std::nullopt};
+    const Job its = deployed(job, deployment);
+    try {
+        entry.prediction = predict(its, make_plan(its, model, datasets, cluster), datasets, rounds);
+    } catch (const InputError&) {
+        return entry;
+    }
+    return entry;
+}
+
+/// Whether the run that is continued can go on as it was.
+bool still_fits(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
+                const Cluster& cluster, const Plan& former) {
+    if (std::ssize(former.memory) != cluster.ranks) return false;
+    try {
+        make_plan(job, model, datasets, cluster, &former);
+    } catch (const InputError&) {
+        return false;
+    }
+    return true;
+}
+
+InputError nothing_found(const Job& job, const FoundDeployments& found, const Cluster& cluster,
+                         std::int64_t longest) {
+    const std::string where = cat(job.path, ": parallel.deployment");
+    const std::string ranks = cat(cluster.ranks, cluster.ranks == 1 ? " rank of " : " ranks of ",
+                                  human_bytes(cluster.bytes_per_rank));
+    if (found.options.empty()) {
+        return {where, cat("auto finds no replica on ", ranks, " that holds the model"),
+                "start more ranks, or deploy as in [{tp: 2, pp: 2}] for a message that says what "
+                "is missing"};
+    }
+    return {where,
+            cat("auto finds no replicas that make up ", ranks, " and take the longest sample, of ",
+                longest, " tokens"),
+            "start another number of ranks, or a smaller max_seq_len with over_length: truncate"};
+}
+
+}  // namespace
+
+Job deployed(const Job& job, const Entries& deployment) {
+    Job result = job;
+    result.parallel.pipeline_stages.reset();
+    result.parallel.deployment = deployment;
+    return result;
+}
+
+Entries deployment_of(const Plan& plan, std::int64_t longest_sample) {
+    Entries entries;
+    for (const ReplicaPlan& replica : plan.replicas) {
+        ReplicaJob entry{replica.tensor, static_cast<int>(replica.stages.size()), 1, {}};
+        if (replica.microbatch_tokens < longest_sample) {
+            entry.microbatch_tokens = replica.microbatch_tokens;
+        }
+        const bool alike = !entries.empty() && entries.back().tensor == entry.tensor &&
+                           entries.back().stages == entry.stages &&
+                           entries.back().microbatch_tokens == entry.microbatch_tokens;
+        if (alike) {
+            ++entries.back().count;
+        } else {
+            entries.push_back(entry);
+        }
+    }
+    return entries;
+}
+
+Entries deployment_of(const OptionCounts& counts, const Entries& options) {
+    Entries entries;
+    for (std::size_t i = 0; i < options.size(); ++i) {
+        if (counts.replicas[i] == 0) continue;
+        entries.push_back(options[i]);
+        entries.back().count = counts.replicas[i];
+    }
+    std::stable_sort(entries.begin(), entries.end(),
+                     [](const auto& a, const auto& b) { return a.tensor > b.tensor; });
+    return entries;
+}
+
+FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
+                                  std::span<const DatasetInfo> datasets, const Cluster& cluster,
+                                  std::int32_t rounds, std::size_t most) {
+    Cluster unmeasured = cluster;
+    unmeasured.costs.reset();
+    Job open = job;
+    open.parallel.deployment.clear();
+    const Plan base = plan_before_deployment(open, model, datasets, unmeasured);
+    DeploymentOptions options = options_that_hold_all(open, base, datasets, unmeasured);
+    if (job.parallel.dispatch == DispatchRule::uniform) keep_those_that_hold_all(options);
+    FoundDeployments found;
+    found.search = search_deployments(options.task);
+    for (const OptionCounts& counts : found.search.solved) {
+        if (found.fastest.size() >= most) break;
+        DeploymentPrediction entry = predicted(job, deployment_of(counts, options.replicas), model,
+                                               datasets, unmeasured, rounds);
+        if (entry.prediction) found.fastest.push_back(std::move(entry));
+    }
+    std::stable_sort(found.fastest.begin(), found.fastest.end(), [](const auto& a, const auto& b) {
+        return predicted_speed(a) > predicted_speed(b);
+    });
+    found.options = std::move(options.replicas);
+    return found;
+}
+
+bool same_cuts(const std::vector<ReplicaJob>& one, const std::vector<ReplicaJob>& other) {
+    return std::is_permutation(
+        one.begin(), one.end(), other.begin(), other.end(), [](const auto& a, const auto& b) {
+            return a.tensor == b.tensor && a.stages == b.stages && a.count == b.count;
+        });
+}
+
+std::optional<FoundDeployments> settle_deployment(Job& job, const ModelSpec& model,
+                                                  std::span<const DatasetInfo> datasets,
+                                                  const Cluster& cluster, const Plan* former) {
+    if (!job.parallel.find_deployment) return std::nullopt;
+    const auto longest = [&] { return workload_of(job, cluster.backend, datasets).longest_sample; };
+    if (former != nullptr) {
+        const Job as_before = deployed(job, deployment_of(*former, longest()));
+        if (still_fits(as_before, model, datasets, cluster, *former)) {
+            job = as_before;
+            return std::nullopt;
+        }
+    }
+    FoundDeployments found = find_deployments(job, model, datasets, cluster);
+    if (found.fastest.empty()) throw nothing_found(job, found, cluster, longest());
+    job.parallel.deployment = found.fastest.front().deployment;
+    return found;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "plan/deploy/replica_options.h"
+#include "plan/deploy/search_deployments.h"
+#include "plan/predict/predict.h"
+
+namespace loratrain {
+
+/// What a deployment would do with a job.
+struct DeploymentPrediction {
+    std::vector<ReplicaJob> deployment;    ///< as parallel.deployment has it
+    std::optional<Prediction> prediction;  ///< none = the job does not fit
+};
+
+/// What deployments of a job were found for a cluster.
+struct FoundDeployments {
+    std::vector<DeploymentPrediction> fastest;  ///< by prediction, the fastest first
+    std::vector<ReplicaJob> options;            ///< ways of cutting a replica that fit
+    DeploymentSearch search;                    ///< among them
+};
+
+/// The deployments of `cluster.ranks` ranks that end a round first (replica_options.h,
+/// search_deployments.h; with `dispatch: uniform` of replicas that all take the longest sample), at
+/// most `most` of them, each planned and predicted from `rounds` rounds; all with built-in costs,
+/// so that what is found depends on the arguments alone. Where no replica holds the longest sample
+/// beside all adapters, for half as many at once, and so on. Throws InputError for what no
+/// deployment mends; empty where none fits.
+FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
+                                  std::span<const DatasetInfo> datasets, const Cluster& cluster,
+                                  std::int32_t rounds = 16, std::size_t most = 4);
+
+/// The job with this deployment.
+Job deployed(const Job& job, const std::vector<ReplicaJob>& deployment);
+
+/// The replicas of a plan as parallel.deployment has them; microbatch_tokens where they are fewer
+/// than `longest_sample`.
+std::vector<ReplicaJob> deployment_of(const Plan& plan, std::int64_t longest_sample);
+
+/// Replicas of these options as parallel.deployment has them, in the order of number_ranks
+/// (place.h).
+std::vector<ReplicaJob> deployment_of(const OptionCounts& counts,
+                                      const std::vector<ReplicaJob>& options);
+
+/// Whether replicas are cut alike, in whatever order and whatever their sizes.
+bool same_cuts(const std::vector<ReplicaJob>& one, const std::vector<ReplicaJob>& other);
+
+/// With `deployment: auto`, sets the job's deployment: that of `former`, the run that is continued,
+/// or null, where it has as many ranks and still fits, else the fastest that is found, of those
+/// that come back then. Throws InputError where there is none; does nothing with another key.
+std::optional<FoundDeployments> settle_deployment(Job& job, const ModelSpec& model,
+                                                  std::span<const DatasetInfo> datasets,
+                                                  const Cluster& cluster, const Plan* former);
+
+}  // namespace loratrain

@@ -1,0 +1,66 @@
+#include <gtest/gtest.h>
+
+#include "plan/predict/deployment_baselines.h"
+#include "plan/text/describe_prediction.h"
+#include "unit/plan/deployment_cases.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+/// Where one rank has too little memory for the longest sample even beside one adapter.
+Case tighter_case() {
+    Case test = tight_case(4);
+    test.job.parallel.deployment = {{1, 1, 4, {}}};
+    while (problems_of(test).empty())
+        test.cluster.bytes_per_rank -= test.cluster.bytes_per_rank / 50;
+    return test;
+}
+
+}  // namespace
+
+TEST(DeploymentHints, NameAReplicaThatWouldTakeTheLongestSample) {
+    const std::string problems = problems_of(tighter_case());
+    EXPECT_NE(problems.find("3 samples have more tokens than the largest replica takes, "),
+              std::string::npos)
+        << problems;
+    EXPECT_NE(problems.find("{tp: 2, pp: 1} would take "), std::string::npos) << problems;
+    EXPECT_NE(problems.find(", 200 are needed"), std::string::npos) << problems;
+}
+
+TEST(DeploymentHints, UniformDispatchWantsReplicasThatAllTakeTheLongest) {
+    Case test = tighter_case();
+    test.job.parallel.deployment = {{2, 1, 1, {}}, {1, 1, 2, {}}};
+    EXPECT_EQ(problems_of(test), "");
+    test.job.parallel.dispatch = DispatchRule::uniform;
+    const std::string problems = problems_of(test);
+    EXPECT_NE(problems.find("than the smallest replica takes, "), std::string::npos) << problems;
+    EXPECT_NE(problems.find("with parallel.dispatch: uniform every replica must take 200; use "
+                            "dispatch: balanced"),
+              std::string::npos)
+        << problems;
+}
+
+TEST(DeploymentHints, BaselinesAreSimulated) {
+    const Case test = tight_case(4);
+    const FoundDeployments found =
+        find_deployments(test.job, test.model, test.datasets, test.cluster, 4);
+    const std::vector<Baseline> rows =
+        compare_baselines(test.job, test.model, test.datasets, test.cluster, found, 3);
+    ASSERT_EQ(rows.size(), 5U);
+    EXPECT_EQ(rows[0].name, "Task-Fused");
+    ASSERT_EQ(rows[0].deployment.size(), 1U);
+    EXPECT_EQ(rows[4].name, "balanced");
+    for (const Baseline& row : rows) EXPECT_GT(row.rank_seconds, 0.0) << row.name;
+    EXPECT_LE(rows[4].rank_seconds, rows[3].rank_seconds);  // than length-based
+    EXPECT_TRUE(rows[1].deployment.empty());
+    EXPECT_GT(rows[1].rank_seconds, rows[4].rank_seconds);  // one after the other
+    Job own = deployed(test.job, rows[4].deployment);
+    EXPECT_DOUBLE_EQ(round_rank_seconds(own, test.model, test.datasets, test.cluster, 3),
+                     rows[4].rank_seconds);
+    const std::string text = describe(rows);
+    EXPECT_NE(text.find("one of its own for each adapter"), std::string::npos) << text;
+    EXPECT_NE(text.find("100.0%"), std::string::npos) << text;
+}
+
+}  // namespace loratrain::plan_test

@@ -1,0 +1,121 @@
+#include "plan/predict/find_deployments.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "unit/plan/deployment_cases.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+FoundDeployments found_for(const Case& test) {
+    return find_deployments(test.job, test.model, test.datasets, test.cluster, 4, 3);
+}
+
+void settle(Case& test, const Plan* former = nullptr) {
+    settle_deployment(test.job, test.model, test.datasets, test.cluster, former);
+}
+
+int ranks_of(const std::vector<ReplicaJob>& deployment) {
+    int ranks = 0;
+    for (const ReplicaJob& replica : deployment) {
+        ranks += replica.count * replica.tensor * replica.stages;
+    }
+    return ranks;
+}
+
+/// With `deployment: auto`.
+Case automatic(Case test) {
+    test.job.parallel.find_deployment = true;
+    return test;
+}
+
+std::string problem_of(Case test) {
+    try {
+        settle(test);
+    } catch (const InputError& error) {
+        return error.problems().front().what;
+    }
+    return "";
+}
+
+}  // namespace
+
+TEST(FindDeployments, TheFastestComeFirst) {
+    const FoundDeployments found = found_for(tight_case(4));
+    ASSERT_GE(found.fastest.size(), 2U);
+    for (std::size_t i = 0; i < found.fastest.size(); ++i) {
+        EXPECT_EQ(ranks_of(found.fastest[i].deployment), 4);
+        ASSERT_TRUE(found.fastest[i].prediction);
+        if (i == 0) continue;
+        EXPECT_LE(found.fastest[i].prediction->tokens_per_second(),
+                  found.fastest[i - 1].prediction->tokens_per_second());
+    }
+}
+
+TEST(FindDeployments, OnlyWhereTheKeySaysAuto) {
+    Case test = tight_case(4);
+    settle(test);
+    EXPECT_TRUE(test.job.parallel.deployment.empty());
+    Case given = automatic(tight_case(4));
+    settle(given);
+    const FoundDeployments found = found_for(test);
+    const Plan plan = given.plan();
+    EXPECT_EQ(std::ssize(plan.memory), 4);
+    EXPECT_EQ(ranks_of(given.job.parallel.deployment), 4);
+    EXPECT_EQ(given.job.parallel.deployment.size(), found.fastest.front().deployment.size());
+    EXPECT_EQ(given.job.parallel.deployment[0].tensor, found.fastest.front().deployment[0].tensor);
+}
+
+/// Ranks beyond the layers are no problem to replicas.
+TEST(FindDeployments, AreFoundForMoreRanksThanLayers) {
+    Case test = automatic(skewed_case(6));
+    settle(test);
+    EXPECT_EQ(ranks_of(test.job.parallel.deployment), 6);
+    EXPECT_EQ(std::ssize(test.plan().memory), 6);
+}
+
+TEST(FindDeployments, ThatOfTheFormerRunIsKeptOnAsManyRanks) {
+    Case former = tight_case(4);
+    former.job.parallel.deployment = {{2, 1, 1, {}}, {1, 1, 2, 100}};
+    const Plan plan = former.plan();
+    Case test = automatic(tight_case(4));
+    settle(test, &plan);
+    ASSERT_EQ(test.job.parallel.deployment.size(), 2U);
+    EXPECT_EQ(test.job.parallel.deployment[0].tensor, 2);
+    EXPECT_EQ(test.job.parallel.deployment[0].microbatch_tokens, std::nullopt);
+    EXPECT_EQ(test.job.parallel.deployment[1].count, 2);
+    EXPECT_EQ(test.job.parallel.deployment[1].microbatch_tokens, 100);
+    EXPECT_EQ(make_plan(test.job, test.model, test.datasets, test.cluster, &plan)
+                  .replicas[0]
+                  .microbatch_tokens,
+              plan.replicas[0].microbatch_tokens);
+
+    Case more = automatic(tight_case(6));
+    settle(more, &plan);
+    EXPECT_EQ(ranks_of(more.job.parallel.deployment), 6);
+
+    Case longer = automatic(tight_case(4));  // than the former run's replicas take
+    longer.datasets[0].train[1] = {201, 200};
+    longer.cluster.bytes_per_rank = 0;
+    settle(longer, &plan);
+    EXPECT_EQ(ranks_of(longer.job.parallel.deployment), 4);
+    EXPECT_GE(longer.plan().replicas[0].microbatch_tokens, 201);
+}
+
+TEST(FindDeployments, SayWhatNoneDoes) {
+    Case test = automatic(tight_case(1));
+    while (problem_of(test).empty())
+        test.cluster.bytes_per_rank -= test.cluster.bytes_per_rank / 50;
+    EXPECT_NE(problem_of(test).find("take the longest sample, of 200 tokens"), std::string::npos)
+        << problem_of(test);
+    test.cluster.bytes_per_rank = 1000;
+    EXPECT_NE(problem_of(test).find("no replica on 1 rank of 1000 B that holds the model"),
+              std::string::npos)
+        << problem_of(test);
+    test.datasets[0].train.clear();
+    EXPECT_NE(problem_of(test).find("has no samples"), std::string::npos) << problem_of(test);
+}
+
+}  // namespace loratrain::plan_test
