@@ -43,6 +43,7 @@ class BackendCases:
     BACKEND = "cpu"
     PRECISIONS = ("fp32",)
     RANKS = 4  # at most
+    LONG, LONGER = 200, 400  # steps: some tenths of a second, a second
 
     def backend_job(self, run_dir, adapters, precision=None, microbatch_tokens=64, **sections):
         job = self.tiny_job(run_dir, adapters)
@@ -130,7 +131,7 @@ class BackendCases:
 
     def test_orders_to_a_running_job(self):
         """Preemption by an addition, an addition that is no job, and `loratrain stop`."""
-        low = {"dataset": "a", "max_steps": 400, "global_batch_size": 12}
+        low = {"dataset": "a", "max_steps": self.LONGER, "global_batch_size": 12}
         one_place = {"schedule": {"max_adapters": 1, "policy": "1f1b"},
                      "checkpoint": {"every_steps": 0, "every_minutes": 0}}
         self.train("alone", {"low": low}, 2, **one_place)
@@ -148,7 +149,7 @@ class BackendCases:
         self.assertIn("nowhere", (self.dir / "run/inbox/rejected/bad.yaml.error").read_text())
         times = {name: [line["elapsed_seconds"] for line in step_metrics(self.dir / "run", name)]
                  for name in ("low", "urgent", "last")}
-        self.assertEqual((len(times["low"]), len(times["urgent"])), (400, 20))
+        self.assertEqual((len(times["low"]), len(times["urgent"])), (self.LONGER, 20))
         first, last = times["urgent"][0], times["urgent"][-1]
         self.assertLess(times["low"][0], first)
         self.assertGreater(times["low"][-1], last)
@@ -157,7 +158,7 @@ class BackendCases:
         self.assert_same_bits("run", "alone", ["low"])
 
     def test_stop_by_signal_and_resume_to_the_bit(self):
-        keys = {name: {**keys, "max_steps": 200} for name, keys in HEALTHY.items()}
+        keys = {name: {**keys, "max_steps": self.LONG} for name, keys in HEALTHY.items()}
         for ranks in (2, 4):
             if ranks > self.RANKS:
                 continue
@@ -170,7 +171,7 @@ class BackendCases:
                 process.stdout.read()
                 self.assertEqual(process.wait(60), STOPPED)
                 done = int((self.dir / cut / "ckpt/LATEST").read_text())
-                self.assertTrue(20 <= done < 200, done)
+                self.assertTrue(20 <= done < self.LONG, done)
                 self.succeed(run([job], ranks))
                 self.assert_same_bits(cut, whole, keys)
 
