@@ -9,6 +9,8 @@
 
 #include "base/text.h"
 #include "config/model_presets.h"
+#include "plan/deploy/make_plan.h"
+#include "plan/predict/predict.h"
 #include "plan/sweep/compare_sweep.h"
 
 // Sweeps by the planner's own model of time: 120 trials a task, ranks 8 to 128, four learning
@@ -138,6 +140,37 @@ void row(const std::string& name, const std::string& model_name, const Sweep& sw
     std::fflush(stdout);
 }
 
+/// The closed form beside what simulating the windows of the same job says: trials of rank 16,
+/// which costs are fitted with, on one pipeline.
+void simulated_row(const Task& task, std::size_t trials_at_most, int stages,
+                   const std::string& origin) {
+    Sweep sweep = sweep_of({task}, 4);
+    sweep.job.adapters.resize(std::min(trials_at_most, sweep.job.adapters.size()));
+    for (AdapterJob& adapter : sweep.job.adapters) adapter.r = 16;
+    const ModelSpec model = *model_preset("llama-3.1-8b");
+    Cluster cluster = h200s();
+    cluster.ranks = stages;
+    const Plan plan = make_plan(sweep.job, model, sweep.datasets, cluster);
+    const Prediction prediction = predict(sweep.job, plan, sweep.datasets, 16);
+    SweepRules rules;
+    rules.evaluates = false;
+    const TrialClasses trials = trial_classes(sweep.job, model, sweep.datasets);
+    const SweepTask sweep_task{sweep.job, model, sweep.datasets, cluster, trials, rules};
+    double closed = 0.0;
+    for (const SweepReplica& replica : SweepShapes(sweep_task).replicas(1, stages)) {
+        if (replica.microbatch_tokens > plan.replicas.front().microbatch_tokens) break;
+        closed = contiguous_assignment(replica, rules, trials.counts(), 1).makespan();
+    }
+    std::printf(
+        "{\"section\": \"Trials on one pipeline, closed form against the simulator, "
+        "llama-3.1-8b\", "
+        "\"case\": \"%s, %zu trials, %d stages\", \"figures\": {\"simulated\": \"%s\", \"closed "
+        "form\": \"%+.1f%%\"}, %s}\n",
+        task.name, sweep.job.adapters.size(), stages, human_duration(prediction.seconds).c_str(),
+        100.0 * (closed / prediction.seconds - 1.0), origin.c_str());
+    std::fflush(stdout);
+}
+
 }  // namespace
 }  // namespace loratrain
 
@@ -157,5 +190,10 @@ int main(int argc, char** argv) {
     row("cola, mrpc, wnli, gsm8k in one run", "llama-3.1-8b", sweep_of(all, rates), origin);
     row("the same, 9 learning rates", "llama-3.1-8b", sweep_of(all, 9), origin);
     row("cola, mrpc, wnli, gsm8k in one run", "llama-3.2-3b", sweep_of(all, rates), origin);
+    for (const int stages : {1, 2, 4, 8}) {
+        for (const Task& task : {cola, mrpc, gsm8k}) {
+            simulated_row(task, 15 * static_cast<std::size_t>(stages), stages, origin);
+        }
+    }
     return 0;
 }

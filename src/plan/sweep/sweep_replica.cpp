@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/error.h"
 #include "plan/cost/cost_model.h"
 #include "plan/memory/memory_model.h"
 #include "plan/replica_view.h"
@@ -62,6 +63,9 @@ class ReplicaNumbers {
         result_.microbatch_tokens = replica.microbatch_tokens;
         result_.recompute = replica.recompute;
         for (const StagePlan& stage : replica.stages) {
+            const bool whole =
+                stage.first_layer_adapters.is_all() && stage.last_layer_adapters.is_all();
+            LORATRAIN_CHECK(whole, "stages of a sweep's replica share no layers");
             training_.push_back(slopes_of([&](const MicrobatchLoad& load) {
                 return stage_seconds(costs_, stage, load, replica.recompute);
             }));

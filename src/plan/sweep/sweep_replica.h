@@ -40,11 +40,11 @@ struct SweepReplica {
     bool holds(std::uint64_t bytes) const { return room == 0 || bytes <= room; }
 };
 
-/// The replica of `plan` (its only one) in numbers. Seconds are stage_seconds() of plan.costs; on
-/// top of it the products of the adapters' own parameters, 6 FLOP for each and token, beyond those
-/// of adapters of rank 16 on all linears that costs are fitted with, at 445/574 of the rate of the
-/// base's 4 FLOP. The room is what stage_memory() leaves of plan.bytes_per_rank, on the stage where
-/// it is least for its layers.
+/// The replica of `plan` (its only one, stages of whole layers) in numbers. Seconds are
+/// stage_seconds() of plan.costs; on top of it the products of the adapters' own parameters, 6 FLOP
+/// for each and token, beyond those of adapters of rank 16 on all linears that costs are fitted
+/// with, at 445/574 of the rate of the base's 4 FLOP. The room is what stage_memory() leaves of
+/// plan.bytes_per_rank, on the stage where it is least for its layers.
 SweepReplica sweep_replica(const Job& job, const Plan& plan, const TrialClasses& trials);
 
 /// The trials that train in a replica at a time, summed.

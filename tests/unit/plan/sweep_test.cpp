@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "plan/predict/predict.h"
 #include "plan/sweep/assign_trials.h"
 #include "plan/sweep/compare_sweep.h"
 #include "plan/sweep/sweep_bounds.h"
@@ -221,6 +222,21 @@ TEST(SimulateSweep, TakesNoTimeWithoutTrials) {
     const SweepReplica replica = random_replica(1, 2, 3);
     EXPECT_EQ(sweep_seconds(replica, {}, {}), 0.0);
     EXPECT_EQ(round_seconds(replica, ResidentTrials(replica)), 0.0);
+}
+
+TEST(SimulateSweep, AgreesWithTheSimulatorOfWindows) {
+    Case test = uniform_case(6, 1, 90, 24, 2);
+    test.model = cheap_head_model(4);
+    for (std::size_t a = 0; a < test.job.adapters.size(); ++a) {
+        test.job.adapters[a].r = 16;  // as costs are fitted
+        test.job.adapters[a].global_batch_size = 1 + static_cast<int>(a % 3);
+    }
+    const Plan plan = test.plan();
+    const TrialClasses trials = trial_classes(test.job, test.model, test.datasets);
+    const SweepReplica replica = sweep_replica(test.job, plan, trials);
+    const double simulated = predict(test.job, plan, test.datasets, 16).seconds;
+    const double closed = sweep_seconds(replica, {}, expanded(trials.counts()));
+    EXPECT_NEAR(closed, simulated, 0.05 * simulated);
 }
 
 TEST(AssignTrials, ComesNearTheBestPartition) {
