@@ -33,14 +33,14 @@ class ContiguousSearch {
           queue_(std::move(queue)),
           replicas_(static_cast<std::size_t>(replicas)) {}
 
-    Assignment run() {
+    TrialAssignment run() {
         double high = sweep_seconds(replica_, rules_, queue_);
-        Assignment best = *filled(high);
+        TrialAssignment best = *filled(high);
         high = best.makespan();
         double low = high / static_cast<double>(replicas_) / 2.0;
         while (high - low > bisected_to * high) {
             const double middle = (low + high) / 2.0;
-            const std::optional<Assignment> found = filled(middle);
+            const std::optional<TrialAssignment> found = filled(middle);
             if (!found) {
                 low = middle;
                 continue;
@@ -57,8 +57,8 @@ class ContiguousSearch {
     }
 
     /// None where some trial is left over.
-    std::optional<Assignment> filled(double limit) const {
-        Assignment result;
+    std::optional<TrialAssignment> filled(double limit) const {
+        TrialAssignment result;
         std::size_t first = 0;
         for (std::size_t g = 0; g < replicas_; ++g) {
             const std::size_t count = most_within(first, limit);
@@ -96,7 +96,7 @@ class ContiguousSearch {
 
 class Exchanges {
   public:
-    Exchanges(const SweepReplica& replica, const SweepRules& rules, const Assignment& start,
+    Exchanges(const SweepReplica& replica, const SweepRules& rules, const TrialAssignment& start,
               std::int64_t budget)
         : replica_(replica), rules_(rules), seconds_(start.seconds), budget_(budget) {
         for (const auto& queue : start.queues) {
@@ -112,9 +112,9 @@ class Exchanges {
         }
     }
 
-    Assignment run() {
+    TrialAssignment run() {
         while (improve()) continue;
-        Assignment result;
+        TrialAssignment result;
         for (const Counts& counts : counts_) result.queues.push_back(queue_of(counts));
         result.seconds = seconds_;
         return result;
@@ -204,9 +204,9 @@ class Exchanges {
     std::int64_t budget_;
 };
 
-Assignment assignment_of(const SweepReplica& replica, const SweepRules& rules,
-                         const std::vector<std::vector<std::int32_t>>& counts) {
-    Assignment result;
+TrialAssignment assignment_of(const SweepReplica& replica, const SweepRules& rules,
+                              const std::vector<std::vector<std::int32_t>>& counts) {
+    TrialAssignment result;
     for (const auto& of_one : counts) {
         result.queues.push_back(queue_of(of_one));
         result.seconds.push_back(sweep_seconds(replica, rules, result.queues.back()));
@@ -216,28 +216,28 @@ Assignment assignment_of(const SweepReplica& replica, const SweepRules& rules,
 
 }  // namespace
 
-double Assignment::makespan() const {
+double TrialAssignment::makespan() const {
     return seconds.empty() ? 0.0 : *std::max_element(seconds.begin(), seconds.end());
 }
 
-Assignment contiguous_assignment(const SweepReplica& replica, const SweepRules& rules,
-                                 std::span<const std::int32_t> counts, std::int32_t replicas) {
+TrialAssignment contiguous_assignment(const SweepReplica& replica, const SweepRules& rules,
+                                      std::span<const std::int32_t> counts, std::int32_t replicas) {
     LORATRAIN_CHECK(counts.size() == replica.classes.size(), "a count for each class");
     LORATRAIN_CHECK(replicas >= 1, "trials need a replica");
     return ContiguousSearch(replica, rules, queue_of(counts), replicas).run();
 }
 
-Assignment assign_trials(const SweepReplica& replica, const SweepRules& rules,
-                         std::span<const std::int32_t> counts, std::int32_t replicas,
-                         const AssignLimits& limits) {
-    Assignment best = contiguous_assignment(replica, rules, counts, replicas);
+TrialAssignment assign_trials(const SweepReplica& replica, const SweepRules& rules,
+                              std::span<const std::int32_t> counts, std::int32_t replicas,
+                              const AssignLimits& limits) {
+    TrialAssignment best = contiguous_assignment(replica, rules, counts, replicas);
     if (replicas == 1) return best;
     best = Exchanges(replica, rules, best, limits.simulated_trials).run();
     const bool small = std::ssize(counts) * replicas <= limits.columns;
     if (!small || limits.nodes <= 0) return best;
     const auto solved = milp_assignment(replica, counts, replicas, best.makespan(), limits.nodes);
     if (!solved) return best;
-    const Assignment other =
+    const TrialAssignment other =
         Exchanges(replica, rules, assignment_of(replica, rules, *solved), limits.simulated_trials)
             .run();
     return other.makespan() < best.makespan() ? other : best;

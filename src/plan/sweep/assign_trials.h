@@ -9,7 +9,7 @@
 namespace loratrain {
 
 /// Which of several equal replicas trains which trials, in what order.
-struct Assignment {
+struct TrialAssignment {
     std::vector<std::vector<std::int32_t>> queues;  ///< per replica the class of each trial
     std::vector<double> seconds;                    ///< per replica
     double makespan() const;
@@ -35,12 +35,12 @@ struct AssignLimits {
 ///      M_g >= sum_c n_cg steps_c tokens_c / T,   M_g >= sum_c n_cg steps_c bytes_c / room,
 ///    for every stage; cutoff = what was found before.
 /// Depends on the arguments alone, and on whether there is a solver (milp_available).
-Assignment assign_trials(const SweepReplica& replica, const SweepRules& rules,
-                         std::span<const std::int32_t> counts, std::int32_t replicas,
-                         const AssignLimits& limits = {});
+TrialAssignment assign_trials(const SweepReplica& replica, const SweepRules& rules,
+                              std::span<const std::int32_t> counts, std::int32_t replicas,
+                              const AssignLimits& limits = {});
 
 /// Step 1 alone.
-Assignment contiguous_assignment(const SweepReplica& replica, const SweepRules& rules,
-                                 std::span<const std::int32_t> counts, std::int32_t replicas);
+TrialAssignment contiguous_assignment(const SweepReplica& replica, const SweepRules& rules,
+                                      std::span<const std::int32_t> counts, std::int32_t replicas);
 
 }  // namespace loratrain

@@ -38,7 +38,7 @@ class SweepDeployer {
     struct Candidate {
         SweepReplica replica;
         std::int32_t replicas = 1;
-        Assignment assignment;
+        TrialAssignment assignment;
     };
 
     /// With microbatches of the size that is fastest.
@@ -51,7 +51,8 @@ class SweepDeployer {
             staying_ = std::min(staying_, std::max(bounds.any(), bounds.staying));
             const bool first = best.assignment.seconds.empty();
             if (!first && bounds.any() >= best.assignment.makespan()) continue;
-            Assignment assignment = contiguous_assignment(replica, task_.rules, counts_, replicas);
+            TrialAssignment assignment =
+                contiguous_assignment(replica, task_.rules, counts_, replicas);
             if (first || assignment.makespan() < best.assignment.makespan()) {
                 best = {replica, replicas, std::move(assignment)};
             }
@@ -89,7 +90,7 @@ class SweepDeployer {
     }
 
     /// Members of a class go to the replicas in turn, in their order.
-    std::vector<std::vector<AdapterId>> queues_of(const Assignment& assignment) const {
+    std::vector<std::vector<AdapterId>> queues_of(const TrialAssignment& assignment) const {
         std::vector<std::size_t> next(task_.trials.size(), 0);
         std::vector<std::vector<AdapterId>> queues;
         for (const auto& classes : assignment.queues) {

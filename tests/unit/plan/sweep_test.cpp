@@ -246,7 +246,7 @@ TEST(AssignTrials, ComesNearTheBestPartition) {
         const ClassCounts counts = random_counts(seed, replica, 8);
         const int replicas = seed % 4 == 0 ? 3 : 2;
         const double least = least_makespan(replica, {}, counts, replicas);
-        const Assignment found = assign_trials(replica, {}, counts, replicas);
+        const TrialAssignment found = assign_trials(replica, {}, counts, replicas);
         ASSERT_EQ(std::ssize(found.queues), replicas);
         std::vector<std::int32_t> all;
         for (std::size_t g = 0; g < found.queues.size(); ++g) {
@@ -264,7 +264,7 @@ TEST(AssignTrials, ComesNearTheBestPartition) {
 
 TEST(AssignTrials, LeavesReplicasWithoutTrialsEmpty) {
     const SweepReplica replica = random_replica(3, 1, 1);
-    const Assignment found = assign_trials(replica, {}, ClassCounts{2}, 5);
+    const TrialAssignment found = assign_trials(replica, {}, ClassCounts{2}, 5);
     ASSERT_EQ(found.queues.size(), 5u);
     EXPECT_EQ(std::count_if(found.queues.begin(), found.queues.end(),
                             [](const auto& queue) { return queue.empty(); }),
