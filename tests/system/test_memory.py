@@ -49,7 +49,8 @@ class Growth(JobTest):
                                         for step, values in samples.items()}, file=sys.stderr)
         self.assertEqual([len(values) for values in samples.values()], [2, 2, 2])
         for rank in range(2):
-            self.assertLess(samples[1100][rank] - samples[300][rank], MIB)
+            # Rank 0's heap is still finding its size at step 300 where the machine is busy.
+            self.assertLess(samples[1100][rank] - samples[700][rank], MIB // 2)
 
 
 class Prediction(JobTest):
