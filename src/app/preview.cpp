@@ -52,8 +52,8 @@ void check_is_no_place_of_a_run(const std::string& dir) {
 void tell_deployments(const Job& job, const Plan& plan, const std::vector<DatasetInfo>& datasets,
                       const Cluster& cluster, const FoundDeployments& found) {
     const std::string others = describe(compare_deployments(job, plan, datasets, cluster, found));
-    if (others.empty()) return;
-    log::block(others);
+    if (!others.empty()) log::block(others);
+    if (found.fastest.empty()) return;
     log::block(describe(compare_baselines(job, plan.model, datasets, cluster, found)));
 }
 

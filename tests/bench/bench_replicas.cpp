@@ -106,9 +106,7 @@ void compare(const Machine& machine, const std::string& origin) {
     const std::vector<DatasetInfo> data = data_of_mix();
     const ModelSpec model = *model_preset(machine.model);
     const Cluster cluster = cluster_of(machine);
-    const std::clock_t start = std::clock();
     const FoundDeployments found = find_deployments(job, model, data, cluster);
-    const double planning = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     std::vector<std::string> figures;
     const auto alike = [&](const std::string& name, int most_stages, DispatchRule rule) {
         figures.push_back(figure(name, best_alike(job, model, data, cluster, most_stages, rule)));
@@ -119,11 +117,28 @@ void compare(const Machine& machine, const std::string& origin) {
     for (const Baseline& row : compare_baselines(job, model, data, cluster, found, rounds)) {
         if (row.name != "Task-Fused") figures.push_back(figure(row.name, row));
     }
-    figures.push_back(cat("\"planning, CPU-seconds\": \"", format_fixed(planning, 1), "\""));
     std::printf(
         "{\"section\": \"GPU-seconds of a round by simulation, six adapters of batch 64 with "
         "log-normal lengths up to 16384\", \"case\": \"%s\", \"figures\": {%s}, %s}\n",
         machine.name, join(figures, ", ").c_str(), origin.c_str());
+    std::fflush(stdout);
+}
+
+/// As a start with `deployment: auto` does.
+void time_planning(const Machine& machine, const std::string& origin) {
+    const Job job = summary_job(static_cast<int>(medians.size()), batch);
+    const std::vector<DatasetInfo> data = data_of_mix();
+    const std::clock_t start = std::clock();
+    const FoundDeployments found =
+        find_deployments(job, *model_preset(machine.model), data, cluster_of(machine));
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    std::printf(
+        "{\"section\": \"Planning with deployment: auto, six adapters of batch 64\", \"case\": "
+        "\"%s\", \"figures\": {\"CPU-seconds\": \"%.1f\", \"ways to cut a replica\": \"%zu\", "
+        "\"deployments\": \"%.2g\", \"solved\": \"%zu\", \"of them by bisection\": \"%lld\"}, "
+        "%s}\n",
+        machine.name, seconds, found.options.size(), found.search.combinations,
+        found.search.solved.size(), static_cast<long long>(found.search.bisected), origin.c_str());
     std::fflush(stdout);
 }
 
@@ -143,6 +158,13 @@ int main(int argc, char** argv) {
         {"8B, 16 x H200, 32 GiB of each", "h200", 32, 16, "llama-3.1-8b"},
         {"8B, 16 x A100, 40 GB of each", "a100", 36, 16, "llama-3.1-8b"},
     }};
+    constexpr std::array<Machine, 4> planned{{
+        {"8B, 16 x H200", "h200", 138, 16, "llama-3.1-8b"},
+        {"8B, 64 x H200", "h200", 138, 64, "llama-3.1-8b"},
+        {"8B, 64 x A100, 40 GB of each", "a100", 36, 64, "llama-3.1-8b"},
+        {"70B, 64 x H200", "h200", 138, 64, "llama-3-70b"},
+    }};
+    for (const Machine& machine : planned) time_planning(machine, origin);
     for (const Machine& machine : machines) compare(machine, origin);
     return 0;
 }

@@ -193,6 +193,27 @@ class Train(SlurmTest):
         self.whole(20)
         self.assert_same_weights("run", "whole", ADAPTERS)
 
+    def on_named_nodes(self, run_dir, deployment):
+        """Two ranks on each node, which have names of their own; the log."""
+        named = self.dir / "loratrain-on-its-node"
+        named.write_text("#!/bin/sh\nexec unshare --uts sh -c "
+                         f"'hostname \"$SLURMD_NODENAME\"; exec {BIN} \"$@\"' sh \"$@\"\n")
+        named.chmod(0o755)
+        self.environment["LORATRAIN"] = str(named)
+        job = self.submit("cpu.sbatch", self.job(run_dir, 20), "--set",
+                          f"parallel.deployment={deployment}", options=["--nodes=2"])
+        self.assert_done(job, self.wait_for_end(job))
+        return self.log(job)
+
+    def test_replicas_on_two_nodes(self):
+        """Lanes beside each other, replicas across; lanes across are a warning."""
+        log = self.on_named_nodes("run", "[{tp: 2, count: 2}]")
+        hosts = dict(re.findall(r"(?m)^ *rank (\d): (\w+)$", log))
+        self.assertEqual(hosts, {"0": "node1", "1": "node1", "2": "node2", "3": "node2"}, log)
+        self.assertNotIn("are on hosts", log)
+        across = self.on_named_nodes("across", "[{tp: 4}]")
+        self.assertIn("ranks 0-3 (replica 0, stage 0) are on hosts node1 and node2", across)
+
     def test_node_that_cannot_start_its_rank(self):
         """A directory where PMIx wants to make one does it here."""
         job = self.submit("cpu.sbatch", self.job("run", 20),

@@ -27,11 +27,12 @@ double rank_seconds(const ReplicaOption& option, std::size_t bucket) {
     return holds(option, bucket) ? option.ranks * option.seconds[bucket] : infinite;
 }
 
-bool dominates(const ReplicaOption& one, const ReplicaOption& other) {
+bool dominates(const ReplicaOption& one, const ReplicaOption& other, double long_sample) {
     if (other.ranks % one.ranks != 0 || one.seconds.size() < other.seconds.size()) return false;
     if (one.filling > other.filling) return false;
     for (std::size_t j = 0; j < other.seconds.size(); ++j) {
         if (rank_seconds(one, j) > rank_seconds(other, j)) return false;
+        if (one.seconds[j] > std::max(long_sample, other.seconds[j])) return false;
     }
     return true;
 }
@@ -52,7 +53,7 @@ double sum_of(const std::vector<double>& samples, const std::vector<double>& che
 class MultisetSearch {
   public:
     explicit MultisetSearch(const DeploymentTask& task) : task_(task) {
-        const std::vector<bool> dominated = dominated_options(task.options);
+        const std::vector<bool> dominated = dominated_options(task.options, long_sample());
         for (std::size_t i = 0; i < task.options.size(); ++i) {
             if (!dominated[i] && task.options[i].ranks <= task.ranks) used_.push_back(i);
         }
@@ -79,6 +80,18 @@ class MultisetSearch {
   private:
     bool holds_all(std::size_t option) const {
         return task_.options[option].seconds.size() == task_.samples.size();
+    }
+
+    /// Seconds that a sample has to itself: half of the least that a round can take.
+    double long_sample() const {
+        if (task_.rounds.empty()) return infinite;
+        std::vector<double> cheapest(task_.samples.size(), infinite);
+        for (const ReplicaOption& option : task_.options) {
+            for (std::size_t j = 0; j < option.seconds.size(); ++j) {
+                cheapest[j] = std::min(cheapest[j], rank_seconds(option, j));
+            }
+        }
+        return 0.5 * sum_of(task_.samples, cheapest) / task_.ranks;
     }
 
     /// Ways to make up the ranks, whatever they hold.
@@ -269,12 +282,12 @@ Milp dispatch_problem(const DeploymentTask& task, const std::vector<std::int32_t
 
 }  // namespace
 
-std::vector<bool> dominated_options(const std::vector<ReplicaOption>& options) {
+std::vector<bool> dominated_options(const std::vector<ReplicaOption>& options, double long_sample) {
     std::vector<bool> dominated(options.size(), false);
     for (std::size_t i = 0; i < options.size(); ++i) {
         for (std::size_t k = 0; k < options.size() && !dominated[i]; ++k) {
-            if (k == i || !dominates(options[k], options[i])) continue;
-            dominated[i] = k < i || !dominates(options[i], options[k]);
+            if (k == i || !dominates(options[k], options[i], long_sample)) continue;
+            dominated[i] = k < i || !dominates(options[i], options[k], long_sample);
         }
     }
     return dominated;

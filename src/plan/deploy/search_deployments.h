@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace loratrain {
@@ -47,7 +48,8 @@ inline constexpr double most_combinations = 2e5;
 
 /// Deployments of `task.ranks` ranks by the seconds of a round (LobRA, PVLDB 18(8), 2025, section
 /// 4.2, Eq. 2 and its two heuristics):
-/// 1. dominated options are left out, and above most_combinations those that take the most
+/// 1. dominated options are left out (with rounds a sample is long that takes half of the least a
+///    round can take), and above most_combinations those that take the most
 ///    rank-seconds for what they hold, against the cheapest option for that; never the cheapest
 ///    that holds the last bucket;
 /// 2. every multiset of options that makes up the ranks and holds the last bucket is bounded from
@@ -62,8 +64,10 @@ DeploymentSearch search_deployments(const DeploymentTask& task);
 
 /// Per option whether another one, replicas of which can take its place rank by rank, holds as much
 /// and takes no more rank-seconds in any bucket, nor longer to fill. Of equal options the first
-/// stays.
-std::vector<bool> dominated_options(const std::vector<ReplicaOption>& options);
+/// stays. Samples are not cut: where one takes the other option more than `long_sample` seconds, it
+/// must take this one no less.
+std::vector<bool> dominated_options(const std::vector<ReplicaOption>& options,
+                                    double long_sample = std::numeric_limits<double>::infinity());
 
 /// Sum T_i g_i / sum g_i of length-based dispatch, g ranks of replica i, T its time: every sample
 /// goes to the replica that takes the fewest rank-seconds for it.

@@ -78,9 +78,9 @@ TEST(ReplicaOptions, TakeShorterSamplesWithoutRecomputation) {
 
 TEST(CompareDeployments, PredictsOthersBesideThePlansOwn) {
     const DeploymentComparison comparison = compared(skewed_case(4));
-    ASSERT_EQ(comparison.predictions.size(), 2U);
+    ASSERT_GE(comparison.predictions.size(), 2U);
     EXPECT_EQ(std::ssize(comparison.found.options), 7);
-    EXPECT_EQ(comparison.found.search.options, 1);  // what one rank holds needs no more
+    EXPECT_GT(comparison.found.search.options, 1);  // two lanes end sooner with a long sample
     EXPECT_EQ(comparison.predictions.front().deployment.front().stages, 4);
     for (const DeploymentPrediction& entry : comparison.predictions) {
         int ranks = 0;

@@ -227,6 +227,8 @@ TEST(SearchDeployments, LeavesOutWhatOthersDoBetter) {
     const ReplicaOption three{3, {0.1, 0.2}, 0.0};
     EXPECT_EQ(dominated_options({single, pair, longer, faster, filled, three}),
               (std::vector<bool>{false, true, false, false, true, false}));
+    EXPECT_EQ(dominated_options({single, pair}, 1.5), (std::vector<bool>{false, false}));
+    EXPECT_EQ(dominated_options({single, pair}, 2.0), (std::vector<bool>{false, true}));
     EXPECT_EQ(dominated_options({single, single}), (std::vector<bool>{false, true}));
     EXPECT_TRUE(dominated_options({}).empty());
 }
