@@ -12,9 +12,9 @@ namespace {
 /// which are the classes of as many steps.
 class AssignmentMilp {
   public:
-    AssignmentMilp(const SweepReplica& replica, std::span<const std::int32_t> counts,
-                   std::int32_t replicas)
-        : replica_(replica), counts_(counts), replicas_(replicas) {
+    AssignmentMilp(const SweepReplica& replica, const SweepRules& rules,
+                   std::span<const std::int32_t> counts, std::int32_t replicas)
+        : replica_(replica), rules_(rules), counts_(counts), replicas_(replicas) {
         for (const TrialCosts& trial : replica.classes) {
             if (levels_.empty() || levels_.back() != trial.steps) levels_.push_back(trial.steps);
             level_of_.push_back(levels_.size() - 1);
@@ -53,7 +53,9 @@ class AssignmentMilp {
         for (std::size_t s = 0; s < replica_.fixed.size(); ++s) {
             Milp::Row& ends = at_least(0, {{rounds(g), -replica_.fixed[s]}});
             for (std::size_t c = 0; c < counts_.size(); ++c) {
-                ends.terms.push_back({trials(g, c), -replica_.classes[c].seconds_on(s)});
+                const TrialCosts& trial = replica_.classes[c];
+                ends.terms.push_back(
+                    {trials(g, c), -trial.seconds_on(s) - beside_seconds(rules_, trial)});
             }
         }
         for (std::size_t l = 0; l < levels_.size(); ++l) add_level(g, l);
@@ -103,6 +105,7 @@ class AssignmentMilp {
     }
 
     const SweepReplica& replica_;
+    const SweepRules& rules_;
     std::span<const std::int32_t> counts_;
     std::int32_t replicas_;
     std::vector<std::int32_t> levels_;   ///< steps
@@ -113,9 +116,9 @@ class AssignmentMilp {
 }  // namespace
 
 std::optional<std::vector<std::vector<std::int32_t>>> milp_assignment(
-    const SweepReplica& replica, std::span<const std::int32_t> counts, std::int32_t replicas,
-    double cutoff, std::int64_t nodes) {
-    AssignmentMilp model(replica, counts, replicas);
+    const SweepReplica& replica, const SweepRules& rules, std::span<const std::int32_t> counts,
+    std::int32_t replicas, double cutoff, std::int64_t nodes) {
+    AssignmentMilp model(replica, rules, counts, replicas);
     MilpLimits limits;
     limits.nodes = nodes;
     limits.cutoff = cutoff;

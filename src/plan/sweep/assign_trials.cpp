@@ -108,7 +108,7 @@ class Exchanges {
             for (std::size_t s = 0; s < replica.fixed.size(); ++s) {
                 most = std::max(most, trial.seconds_on(s));
             }
-            work_.push_back(most);
+            work_.push_back(most + beside_seconds(rules, trial));
         }
     }
 
@@ -150,12 +150,17 @@ class Exchanges {
         for (std::size_t c = 0; c < work_.size(); ++c) {
             if (counts_[last_][c] == 0) continue;
             for (std::size_t back = 0; back < work_.size(); ++back) {
-                if (counts_[g][back] > 0 && work_[back] < work_[c] && try_change(g, c, back)) {
+                if (counts_[g][back] > 0 && may_swap(c, back) && try_change(g, c, back)) {
                     return true;
                 }
             }
         }
         return false;
+    }
+
+    /// In a pipeline, which drains where a trial ends, less work may end later.
+    bool may_swap(std::size_t there, std::size_t back) const {
+        return replica_.fixed.size() == 1 ? work_[back] < work_[there] : back != there;
     }
 
     /// Class `there` goes to replica g, and `back` comes from it.
@@ -199,7 +204,7 @@ class Exchanges {
     const SweepRules& rules_;
     std::vector<Counts> counts_;  ///< per replica
     std::vector<double> seconds_;
-    std::vector<double> work_;  ///< per class: seconds of all its steps where it takes most
+    std::vector<double> work_;  ///< per class: seconds of all that it does, where it takes most
     std::size_t last_ = 0;      ///< the replica that ends last
     std::int64_t budget_;
 };
@@ -235,7 +240,8 @@ TrialAssignment assign_trials(const SweepReplica& replica, const SweepRules& rul
     best = Exchanges(replica, rules, best, limits.simulated_trials).run();
     const bool small = std::ssize(counts) * replicas <= limits.columns;
     if (!small || limits.nodes <= 0) return best;
-    const auto solved = milp_assignment(replica, counts, replicas, best.makespan(), limits.nodes);
+    const auto solved =
+        milp_assignment(replica, rules, counts, replicas, best.makespan(), limits.nodes);
     if (!solved) return best;
     const TrialAssignment other =
         Exchanges(replica, rules, assignment_of(replica, rules, *solved), limits.simulated_trials)

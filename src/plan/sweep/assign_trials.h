@@ -31,8 +31,8 @@ struct AssignLimits {
 /// 2. moves and swaps of trials between the replica that ends last and another, as long as both end
 ///    earlier;
 /// 3. MILP over n_cg, trials of class c on replica g, its solutions simulated: minimise z with
-///      z >= f M_g + sum_c n_cg steps_c (rows_c + step_c),   M_g >= steps_c where n_cg > 0,
-///      M_g >= sum_c n_cg steps_c tokens_c / T,   M_g >= sum_c n_cg steps_c bytes_c / room,
+///      z >= f M_g + sum_c n_cg (steps_c (rows_c + step_c) + beside_c),   M_g >= steps_c where n_cg
+///      > 0, M_g >= sum_c n_cg steps_c tokens_c / T,   M_g >= sum_c n_cg steps_c bytes_c / room,
 ///    for every stage; cutoff = what was found before.
 /// Depends on the arguments alone, and on whether there is a solver (milp_available).
 TrialAssignment assign_trials(const SweepReplica& replica, const SweepRules& rules,

@@ -1,7 +1,6 @@
 #include "plan/sweep/simulate_sweep.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <queue>
 #include <tuple>
@@ -35,7 +34,7 @@ class QueuePlayer {
     struct Event {
         std::int64_t round = 0;
         std::size_t trial = 0;  ///< of the queue
-        std::size_t rung = 0;   ///< of rung_steps(); their number = its end
+        std::size_t rung = 0;   ///< of the trial's; their number = its end
         friend bool operator>(const Event& a, const Event& b) {
             return std::tie(a.round, a.trial) > std::tie(b.round, b.trial);
         }
@@ -56,23 +55,18 @@ class QueuePlayer {
     }
 
     void schedule(std::size_t trial, std::int64_t begun, std::size_t rung) {
-        const std::int32_t steps = costs_of_trial(trial).steps;
-        if (rules_.rungs.empty()) return events_.push({begun + steps, trial, 0});
-        const std::vector<std::int32_t> rungs = rung_steps(rules_, steps);
-        events_.push({begun + (rung < rungs.size() ? rungs[rung] : steps), trial, rung});
+        const TrialCosts& costs = costs_of_trial(trial);
+        const bool ends = rung == costs.rungs.size();
+        events_.push({begun + (ends ? costs.steps : costs.rungs[rung]), trial, rung});
     }
 
     void take_event() {
         const Event event = events_.top();
         events_.pop();
         const TrialCosts& costs = costs_of_trial(event.trial);
-        if (rules_.evaluates) seconds_ += costs.evaluation;
-        if (!rules_.rungs.empty()) {
-            const std::vector<std::int32_t> rungs = rung_steps(rules_, costs.steps);
-            if (event.rung < rungs.size()) {
-                return schedule(event.trial, round_ - rungs[event.rung], event.rung + 1);
-            }
-        }
+        const bool ends = event.rung == costs.rungs.size();
+        if (rules_.evaluates) seconds_ += ends ? costs.evaluation : costs.rung_evaluation;
+        if (!ends) return schedule(event.trial, round_ - costs.rungs[event.rung], event.rung + 1);
         if (rules_.export_bytes_per_second > 0) {
             seconds_ += static_cast<double>(costs.export_bytes) / rules_.export_bytes_per_second;
         }
@@ -93,13 +87,16 @@ class QueuePlayer {
 
 }  // namespace
 
-std::vector<std::int32_t> rung_steps(const SweepRules& rules, std::int32_t steps) {
-    std::vector<std::int32_t> rungs;
-    for (const double share : rules.rungs) {
-        const auto step = static_cast<std::int32_t>(std::ceil(share * steps));
-        if (step < steps && (rungs.empty() || step > rungs.back())) rungs.push_back(step);
+double beside_seconds(const SweepRules& rules, const TrialCosts& trial) {
+    double seconds = 0.0;
+    if (rules.evaluates) {
+        seconds +=
+            trial.evaluation + trial.rung_evaluation * static_cast<double>(trial.rungs.size());
     }
-    return rungs;
+    if (rules.export_bytes_per_second > 0) {
+        seconds += static_cast<double>(trial.export_bytes) / rules.export_bytes_per_second;
+    }
+    return seconds;
 }
 
 QueueRun simulate_sweep(const SweepReplica& replica, const SweepRules& rules,

@@ -11,14 +11,15 @@ namespace loratrain {
 
 /// What happens beside training.
 struct SweepRules {
-    bool evaluates = true;  ///< every trial at its end, where its dataset has eval samples
-    /// Shares of a trial's own steps after which it is evaluated too, rising, each in (0, 1).
-    std::vector<double> rungs = {};
+    bool evaluates = true;  ///< every trial at rungs and its end, if its dataset has eval samples
     double export_bytes_per_second = 0.0;  ///< of every trial at its end; 0 = takes no time
     /// Whether a place that is freed is taken by the next trial; else a replica takes as many as it
     /// holds when all before them have ended (the packed job of PLoRA, Alg. 2).
     bool refills = true;
 };
+
+/// Seconds of a trial's evaluations and export.
+double beside_seconds(const SweepRules& rules, const TrialCosts& trial);
 
 struct TrialSpan {
     double begin = 0.0;  ///< seconds
@@ -43,9 +44,5 @@ QueueRun simulate_sweep(const SweepReplica& replica, const SweepRules& rules,
 /// Its seconds alone.
 double sweep_seconds(const SweepReplica& replica, const SweepRules& rules,
                      std::span<const std::int32_t> queue);
-
-/// The rounds of its own after which a trial of so many steps is at a rung, rising, before its
-/// last.
-std::vector<std::int32_t> rung_steps(const SweepRules& rules, std::int32_t steps);
 
 }  // namespace loratrain

@@ -17,15 +17,7 @@ class BoundOfStage {
         : replica_(replica), counts_(counts), replicas_(replicas), fixed_(replica.fixed[stage]) {
         for (std::size_t c = 0; c < counts.size(); ++c) {
             const TrialCosts& trial = replica.classes[c];
-            double beside = 0.0;
-            if (rules.evaluates) {
-                beside += trial.evaluation *
-                          static_cast<double>(1 + rung_steps(rules, trial.steps).size());
-            }
-            if (rules.export_bytes_per_second > 0) {
-                beside += static_cast<double>(trial.export_bytes) / rules.export_bytes_per_second;
-            }
-            work_.push_back(counts[c] * (trial.seconds_on(stage) + beside));
+            work_.push_back(counts[c] * (trial.seconds_on(stage) + beside_seconds(rules, trial)));
         }
     }
 

@@ -117,6 +117,8 @@ class ReplicaNumbers {
             costs.step.push_back(costs_.step_fixed + costs_.step_per_parameter * layers * in_layer);
         }
         costs.evaluation = evaluation_seconds(load);
+        costs.rungs = load.rungs;
+        costs.rung_evaluation = load.rung_share * costs.evaluation;
         result_.classes.push_back(std::move(costs));
     }
 

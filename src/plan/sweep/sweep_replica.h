@@ -13,13 +13,15 @@ namespace loratrain {
 /// What a trial of a class takes of one replica.
 struct TrialCosts {
     std::int32_t steps = 0;
-    double samples = 0.0;            ///< of a step
-    double tokens = 0.0;             ///< of a step
-    std::vector<double> rows;        ///< per stage: seconds of a step's rows beside fixed costs
-    std::vector<double> step;        ///< per stage: seconds of an optimizer step
-    double evaluation = 0.0;         ///< seconds of one
-    std::uint64_t bytes = 0;         ///< that it takes while it trains, where memory is shortest
-    std::uint64_t export_bytes = 0;  ///< of its exported weights
+    double samples = 0.0;             ///< of a step
+    double tokens = 0.0;              ///< of a step
+    std::vector<double> rows;         ///< per stage: seconds of a step's rows beside fixed costs
+    std::vector<double> step;         ///< per stage: seconds of an optimizer step
+    double evaluation = 0.0;          ///< seconds of one, at its end
+    std::vector<std::int32_t> rungs;  ///< steps after which it is evaluated before
+    double rung_evaluation = 0.0;     ///< seconds of one there
+    std::uint64_t bytes = 0;          ///< that it takes while it trains, where memory is shortest
+    std::uint64_t export_bytes = 0;   ///< of its exported weights
 
     /// Rows and steps of the whole trial on a stage.
     double seconds_on(std::size_t stage) const { return steps * (rows[stage] + step[stage]); }

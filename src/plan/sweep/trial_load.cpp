@@ -1,9 +1,13 @@
 #include "plan/sweep/trial_load.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "base/error.h"
+#include "base/rng.h"
 #include "base/text.h"
 #include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/workload.h"
@@ -30,7 +34,51 @@ struct DatasetSums {
 auto all_of(const TrialLoad& load) {
     return std::tie(load.steps, load.tokens, load.samples, load.squares, load.targets,
                     load.parameters, load.r, load.evaluation_tokens, load.evaluation_squares,
-                    load.evaluation_targets);
+                    load.evaluation_targets, load.rungs, load.rung_share);
+}
+
+/// The classes by falling load.
+TrialClasses classes_of_loads(std::map<TrialLoad, std::vector<AdapterId>>& rising) {
+    TrialClasses result;
+    for (auto entry = rising.rbegin(); entry != rising.rend(); ++entry) {
+        result.loads.push_back(entry->first);
+        result.members.push_back(std::move(entry->second));
+    }
+    return result;
+}
+
+/// Steps of a trial at its rungs, the last one all of them; each at least one more than before.
+std::vector<std::int32_t> steps_at_rungs(const HalvingRule& rule, std::int32_t steps) {
+    std::vector<std::int32_t> rungs{steps};
+    double share = 1.0;
+    for (int k = 1; k < rule.rungs; ++k) {
+        share /= rule.reduction_factor;
+        const auto step = static_cast<std::int32_t>(std::ceil(share * steps - 1e-9));
+        if (step < rungs.front()) rungs.insert(rungs.begin(), step);
+    }
+    return rungs;
+}
+
+/// Per trial how many rungs it passes.
+std::map<AdapterId, std::size_t> passed_rungs(const Job& job, const HalvingRule& rule) {
+    constexpr std::uint64_t purpose = 0x68616c76;
+    std::map<DatasetId, std::vector<std::pair<std::uint64_t, AdapterId>>> of_dataset;
+    for (std::size_t a = 0; a < job.adapters.size(); ++a) {
+        of_dataset[job.adapters[a].dataset].emplace_back(mix_key(purpose, a),
+                                                         static_cast<AdapterId>(a));
+    }
+    std::map<AdapterId, std::size_t> passed;
+    for (auto& [dataset, trials] : of_dataset) {
+        std::sort(trials.begin(), trials.end());
+        auto places = static_cast<std::int64_t>(trials.size());
+        for (int k = 1; k < rule.rungs; ++k) {
+            places = std::max<std::int64_t>(1, places / rule.reduction_factor);
+            for (std::int64_t i = 0; i < places; ++i) {
+                ++passed[trials[static_cast<std::size_t>(i)].second];
+            }
+        }
+    }
+    return passed;
 }
 
 TrialLoad trial_load(const AdapterJob& adapter, const AdapterPlan& plan, const DatasetSums& sums,
@@ -92,12 +140,29 @@ TrialClasses trial_classes(const Job& job, const ModelSpec& model,
             static_cast<AdapterId>(a));
     }
     problems.throw_if_any();
-    TrialClasses result;
-    for (auto entry = rising.rbegin(); entry != rising.rend(); ++entry) {
-        result.loads.push_back(entry->first);
-        result.members.push_back(std::move(entry->second));
+    return classes_of_loads(rising);
+}
+
+TrialClasses expected_halving(const Job& job, std::span<const DatasetInfo> datasets,
+                              const TrialClasses& trials, const HalvingRule& rule) {
+    std::map<AdapterId, std::size_t> passed = passed_rungs(job, rule);
+    std::map<TrialLoad, std::vector<AdapterId>> rising;
+    for (std::size_t c = 0; c < trials.size(); ++c) {
+        for (const AdapterId id : trials.members[c]) {
+            TrialLoad load = trials.loads[c];
+            load.rungs = steps_at_rungs(rule, load.steps);
+            load.rungs.resize(std::min(load.rungs.size(), passed[id] + 1));
+            load.steps = load.rungs.back();
+            load.rungs.pop_back();
+            const auto samples = std::ssize(datasets[index(job.adapter(id).dataset)].eval);
+            if (rule.rung_eval_samples > 0 && samples > rule.rung_eval_samples) {
+                load.rung_share =
+                    static_cast<double>(rule.rung_eval_samples) / static_cast<double>(samples);
+            }
+            rising[load].push_back(id);
+        }
     }
-    return result;
+    return classes_of_loads(rising);
 }
 
 }  // namespace loratrain

@@ -24,6 +24,8 @@ struct TrialLoad {
     std::int64_t evaluation_tokens = 0;   ///< of all eval samples; 0 = it is not evaluated
     double evaluation_squares = 0.0;      ///< of all eval samples
     std::int64_t evaluation_targets = 0;  ///< of all eval samples
+    std::vector<std::int32_t> rungs;      ///< steps after which it is evaluated, before its last
+    double rung_share = 1.0;              ///< of the eval samples, there
     friend bool operator==(const TrialLoad&, const TrialLoad&) = default;
     /// By steps, then tokens, then the others.
     friend bool operator<(const TrialLoad& a, const TrialLoad& b);
@@ -38,6 +40,20 @@ struct TrialClasses {
     std::vector<std::int32_t> counts() const;  ///< members of each
     std::int64_t trials() const;
 };
+
+/// What successive halving does with trials (sweep.scheduler: halving).
+struct HalvingRule {
+    int rungs = 3;  ///< the last one is a trial's end
+    int reduction_factor = 3;
+    std::int64_t rung_eval_samples = 0;  ///< the first so many at rungs before the last; 0 = all
+};
+
+/// The trials as halving may be expected to end them. Of n trials of a dataset that come to a rung
+/// max(1, n / reduction_factor) go on, drawn at random since no value is known yet; the others end
+/// there. Rung k lies after ceil(steps x reduction_factor^(k + 1 - rungs)) steps of a trial. What
+/// waiting for verdicts costs is not in it: other trials train meanwhile.
+TrialClasses expected_halving(const Job& job, std::span<const DatasetInfo> datasets,
+                              const TrialClasses& trials, const HalvingRule& rule);
 
 /// All adapters of the job as trials. `datasets`: by DatasetId. InputError where an adapter's
 /// epochs or steps lead to none (AdapterChecks::plan), or its dataset has no training samples.

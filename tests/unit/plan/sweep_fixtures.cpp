@@ -27,6 +27,10 @@ SweepReplica random_replica(std::uint64_t seed, int most_stages, int most_classe
         trial.bytes = static_cast<std::uint64_t>(draw.between(10, 60));
         trial.export_bytes = trial.bytes / 2;
         trial.evaluation = draw.one_in(2) ? drawn(10, 900) : 0.0;
+        for (int step = 1; step < trial.steps; ++step) {
+            if (draw.one_in(6)) trial.rungs.push_back(step);
+        }
+        trial.rung_evaluation = trial.evaluation / 3.0;
         replica.classes.push_back(trial);
     }
     if (little_room) replica.room = static_cast<std::uint64_t>(draw.between(60, 150));

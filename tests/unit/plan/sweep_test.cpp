@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -106,11 +107,9 @@ class RoundWalk {
         const TrialCosts& its = costs(trial.of_class);
         ++trial.steps;
         const bool ends = trial.steps == its.steps;
-        bool rung = false;
-        for (const double share : rules_.rungs) {
-            rung = rung || trial.steps == static_cast<std::int32_t>(std::ceil(share * its.steps));
-        }
-        if ((ends || rung) && rules_.evaluates) seconds_ += its.evaluation;
+        const bool rung = std::count(its.rungs.begin(), its.rungs.end(), trial.steps) > 0;
+        if (ends && rules_.evaluates) seconds_ += its.evaluation;
+        if (rung && rules_.evaluates) seconds_ += its.rung_evaluation;
         if (ends && rules_.export_bytes_per_second > 0) {
             seconds_ += static_cast<double>(its.export_bytes) / rules_.export_bytes_per_second;
         }
@@ -128,7 +127,6 @@ SweepRules random_rules(std::uint64_t seed) {
     Draw draw(seed);
     SweepRules rules;
     rules.evaluates = !draw.one_in(3);
-    if (draw.one_in(2)) rules.rungs = {1.0 / 9.0, 1.0 / 3.0};
     if (draw.one_in(2)) rules.export_bytes_per_second = 100.0;
     rules.refills = !draw.one_in(3);
     return rules;
@@ -199,6 +197,40 @@ TEST(TrialLoad, RefusesTrialsWithoutStepsOrSamples) {
     test = sweep_case(2);
     test.datasets[1].train.clear();
     EXPECT_THROW(trial_classes(test.job, test.model, test.datasets), InputError);
+}
+
+TEST(TrialLoad, EndsAtRungsAsHalvingDoes) {
+    Case test = sweep_case(40);
+    for (AdapterJob& adapter : test.job.adapters) {
+        adapter.global_batch_size = 2;
+        adapter.num_train_epochs = 1.0;
+    }
+    const TrialClasses all = trial_classes(test.job, test.model, test.datasets);
+    const TrialClasses halved =
+        expected_halving(test.job, test.datasets, all, HalvingRule{3, 3, 2});
+    EXPECT_EQ(halved.trials(), 40);
+    // 20 trials of each dataset, of 30 and 17 steps: 6 are left at the second rung, 2 at the end.
+    std::map<std::int32_t, std::int64_t> trials_of;
+    for (std::size_t c = 0; c < halved.size(); ++c) {
+        const TrialLoad& load = halved.loads[c];
+        trials_of[load.steps] += std::ssize(halved.members[c]);
+        if (load.steps == 30) {
+            EXPECT_EQ(load.rungs, (ClassCounts{4, 10}));
+        }
+        if (load.steps == 6) {
+            EXPECT_EQ(load.rungs, ClassCounts{2});
+        }
+        if (load.steps == 2) {
+            EXPECT_TRUE(load.rungs.empty());
+        }
+        const bool evaluated = load.evaluation_tokens > 0;
+        EXPECT_DOUBLE_EQ(load.rung_share, evaluated ? 0.4 : 1.0);
+    }
+    const std::map<std::int32_t, std::int64_t> expected{{4, 14}, {10, 4}, {30, 2},
+                                                        {2, 14}, {6, 4},  {17, 2}};
+    EXPECT_EQ(trials_of, expected);
+    EXPECT_EQ(expected_halving(test.job, test.datasets, all, HalvingRule{1, 3, 0}).loads,
+              all.loads);
 }
 
 TEST(SimulateSweep, AgreesWithAWalkRoundByRound) {
@@ -283,7 +315,7 @@ TEST(SweepBounds, AreNeverAboveTheBestPartition) {
         EXPECT_LE(bounds.longest, least * (1.0 + 1e-9)) << "seed " << seed;
         EXPECT_LE(bounds.work, bounds.staying * (1.0 + 1e-9)) << "seed " << seed;
         EXPECT_LE(bounds.staying, least * (1.0 + 1e-9)) << "seed " << seed;
-        EXPECT_GT(bounds.any(), 0.3 * least) << "seed " << seed;
+        EXPECT_GT(bounds.any(), 0.2 * least) << "seed " << seed;
     }
 }
 
