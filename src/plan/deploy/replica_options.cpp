@@ -258,6 +258,7 @@ std::string to_text(const ReplicaJob& replica) {
 
 std::string deployment_text(const std::vector<ReplicaJob>& deployment) {
     std::vector<std::string> entries;
+    entries.reserve(deployment.size());
     for (const ReplicaJob& replica : deployment) entries.push_back(to_text(replica));
     return cat("[", join(entries, ", "), "]");
 }
