@@ -98,9 +98,9 @@ std::string describe(const SweepComparison& comparison) {
     const SweepPlan& plan = comparison.deployment.plan;
     std::size_t trials = 0;
     for (const auto& queue : plan.queues) trials += queue.size();
-    return cat("sweep of ", trials, " trials: ", cut_text(plan.shape), ", microbatches of ",
-               plan.shape.microbatch_tokens, " tokens, ", human_duration(plan.seconds), "\n",
-               text_table(ComparisonRows(comparison).run(), 2),
+    return cat("sweep of ", trials, " trials, by built-in costs: ", cut_text(plan.shape),
+               ", microbatches of ", plan.shape.microbatch_tokens, " tokens, ",
+               human_duration(plan.seconds), "\n", text_table(ComparisonRows(comparison).run(), 2),
                "trials at a time (+ = 10 or more):\n", queue_picture(comparison.deployment));
 }
 
