@@ -99,10 +99,12 @@ __global__ void __launch_bounds__(block_threads) project_kernel(Operands op) {
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < tile_rows / rows_apart; ++i) {
+            float piece = 0.0F;
 #pragma unroll 8
             for (int j = 0; j < tile_depth; ++j) {
-                sums[i] += xs[row + i * rows_apart][j] * fs[rank][j];
+                piece += xs[row + i * rows_apart][j] * fs[rank][j];
             }
+            sums[i] += piece;
         }
     }
     if (first_rank + rank >= slot.rank) return;
@@ -116,6 +118,7 @@ __global__ void __launch_bounds__(block_threads) project_kernel(Operands op) {
 }
 
 /// gradient[r, col] += sum over the slot's rows of S[t, r] drop(x[t, col]); 16 ranks, 64 columns.
+/// Summed in pieces: one long fp32 sum over a batch's tokens would round more than all else does.
 template <class T>
 __global__ void __launch_bounds__(block_threads) gradient_kernel(Operands op) {
     __shared__ float ss[tile_depth][tile_ranks];
@@ -152,13 +155,16 @@ __global__ void __launch_bounds__(block_threads) gradient_kernel(Operands op) {
                         : 0.0F;
             }
             __syncthreads();
+            float part[tile_cols / tile_ranks] = {};
 #pragma unroll 8
             for (int t = 0; t < tile_depth; ++t) {
 #pragma unroll
                 for (int j = 0; j < tile_cols / tile_ranks; ++j) {
-                    sums[j] += ss[t][rank] * xs[t][lane + j * tile_ranks];
+                    part[j] += ss[t][rank] * xs[t][lane + j * tile_ranks];
                 }
             }
+#pragma unroll
+            for (int j = 0; j < tile_cols / tile_ranks; ++j) sums[j] += part[j];
         }
     }
     if (first_rank + rank >= slot.rank) return;

@@ -76,8 +76,11 @@ def train(family: Path, name: str, facts: dict, device: str,
     folder = family / "adapters" / name
     base = AutoModelForCausalLM.from_pretrained(family / "base", dtype=dtype).to(device)
     model = PeftModel.from_pretrained(base, folder / "init", is_trainable=True).train()
+    exact = dtype == torch.float64
+    if exact:
+        model.double()
     trained = [p for p in model.parameters() if p.requires_grad]
-    assert all(p.dtype == torch.float32 for p in trained)
+    assert all(p.dtype == (dtype if exact else torch.float32) for p in trained)
     optimizer = torch.optim.AdamW(trained, lr=facts["learning_rate"], betas=tuple(facts["adam_betas"]),
                                   eps=facts["adam_eps"], weight_decay=facts["weight_decay"])
     batches = read_batches(folder / "data.jsonl", facts["global_batch_size"])
@@ -86,7 +89,7 @@ def train(family: Path, name: str, facts: dict, device: str,
     for samples in batches:
         begin = time.perf_counter()
         logits, targets = predict(model.base_model.model, collate(samples, device))
-        loss = F.cross_entropy(logits.float(), targets, ignore_index=-100)
+        loss = F.cross_entropy(logits if exact else logits.float(), targets, ignore_index=-100)
         optimizer.zero_grad()
         loss.backward()
         limit = facts["max_grad_norm"] or float("inf")
