@@ -42,7 +42,9 @@ class Baselines {
 
     std::vector<Baseline> run(const FoundDeployments& found) const {
         std::vector<Baseline> rows;
-        rows.push_back(best("Task-Fused", job_, found, DispatchRule::uniform));
+        rows.push_back(cluster_.ranks <= most_tried_ranks
+                           ? best_alike(found.options)
+                           : best("Task-Fused", job_, found, DispatchRule::uniform));
         if (job_.adapters.size() <= most_alone) {
             rows.push_back(summed("Task-Sequential", DispatchRule::uniform));
             rows.push_back(summed("LobRA-Sequential", DispatchRule::balanced));
@@ -75,6 +77,23 @@ class Baselines {
             const double taken = seconds(job, deployment, rule);
             if (taken <= 0.0 || (best.rank_seconds > 0.0 && taken >= best.rank_seconds)) continue;
             best.deployment = deployment;
+            best.rank_seconds = taken;
+        }
+        return best;
+    }
+
+    /// Of all replicas that take every sample and divide the ranks, with 2^k stages: what is best
+    /// when each gets as many samples is not what the search looks for.
+    Baseline best_alike(const Entries& options) const {
+        Baseline best{"Task-Fused", {}, 0.0};
+        for (ReplicaJob replica : options) {
+            const int ranks = replica.tensor * replica.stages;
+            const bool power = (replica.stages & (replica.stages - 1)) == 0;
+            if (replica.microbatch_tokens || !power || cluster_.ranks % ranks != 0) continue;
+            replica.count = cluster_.ranks / ranks;
+            const double taken = seconds(job_, {replica}, DispatchRule::uniform);
+            if (taken <= 0.0 || (best.rank_seconds > 0.0 && taken >= best.rank_seconds)) continue;
+            best.deployment = {replica};
             best.rank_seconds = taken;
         }
         return best;

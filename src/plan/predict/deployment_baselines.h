@@ -19,12 +19,15 @@ struct Baseline {
     double rank_seconds = 0.0;
 };
 
+/// Ranks up to which all ways of cutting them alike are simulated.
+inline constexpr int most_tried_ranks = 16;
 /// Adapters up to which those that train one after the other are simulated too.
 inline constexpr std::size_t most_alone = 8;
 
 /// GPU-seconds per round of the job, by built-in costs, of
-/// - Task-Fused: the best replicas that are all cut alike, dispatch: uniform;
-/// - Task-Sequential: each adapter alone in such a deployment of its own, summed;
+/// - Task-Fused: the best replicas that are all cut alike, dispatch: uniform; above
+///   most_tried_ranks, where trying all takes too long, of the best three that are found;
+/// - Task-Sequential: each adapter alone in the best three such deployments that are found, summed;
 /// - LobRA-Sequential: each alone, replicas that may differ, balanced;
 /// - length-based: the best deployment with `dispatch: length`; balanced: the same, balanced.
 /// `found`: of the job. Those alone are left out above most_alone adapters.
