@@ -25,7 +25,7 @@ std::size_t index_of(StatePart part) {
 /// Initial::uniform.
 std::vector<float> uniform_values(const AdapterJob& adapter, const PlacedTensor& tensor,
                                   std::int64_t in) {
-    const std::uint64_t key = tensor_key(adapter.seed, adapter.name,
+    const std::uint64_t key = tensor_key(adapter.seed, adapter.random_name(),
                                          cat(module_path(tensor.layer, tensor.linear), ".",
                                              adapter.form.tensors[tensor.of_form].name));
     const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(in)));
@@ -219,7 +219,8 @@ LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear)
     slot.scale = static_cast<float>(job.scaling());
     slot.dropout = dropout_threshold(job.lora_dropout);
     if (slot.dropout != 0) {
-        slot.dropout_key = tensor_key(job.seed, job.name, module_path(model_layer, linear));
+        slot.dropout_key =
+            tensor_key(job.seed, job.random_name(), module_path(model_layer, linear));
         slot.dropout_column = static_cast<std::int32_t>(
             lane_slice(model_, linear, {lanes_.index(), lanes_.count()}).in.first);
     }

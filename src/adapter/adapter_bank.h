@@ -38,8 +38,8 @@ class AdapterBank {
     Residence residence(AdapterId adapter) const { return states_[index(adapter)].residence; }
 
     /// Brings an adapter into backend memory: a suspended one as it was, an absent one initialised
-    /// as its form says, with random numbers of tensor_key(seed, name, module + ".lora_A"), or
-    /// from init_from (checked files). Waits for the backend.
+    /// as its form says, with random numbers of tensor_key(seed, random_name(), module +
+    /// ".lora_A"), or from init_from (checked files). Waits for the backend.
     void reside(AdapterId adapter);
     /// Moves a resident adapter's parameters, moments and counters to host memory. Its gradients
     /// must be zero, as they are between two of its global batches. Waits for the backend.

@@ -227,35 +227,53 @@ std::string adapter_path(const YamlNode& item, std::size_t i) {
                                                   : cat("adapters[", i, "]");
 }
 
+AdapterJob read_adapter(SectionReader& section, Lookup& lookup, const AdapterDefaults& defaults,
+                        NameCheck& names) {
+    AdapterDefaults draft = defaults;
+    section.require("name", "give each adapter a name of its own");
+    section.read("name", draft.adapter.name);
+    names.check(section, draft.adapter.name);
+    read_keys(section, lookup, draft);
+    section.read("trial", draft.adapter.trial);
+    check_has_dataset(section, lookup, draft);
+    section.finish();
+    return std::move(draft.adapter);
+}
+
+/// Whether there is a list to read; one of at least one adapter is needed without a sweep.
+bool has_adapters(SectionReader& top, const YamlNode* list, bool sweep, ProblemLog& log) {
+    const bool empty = list == nullptr || list->kind == YamlNode::Kind::null ||
+                       (list->children.empty() && list->kind != YamlNode::Kind::scalar);
+    if (empty && sweep) return false;
+    if (!empty && list->kind == YamlNode::Kind::list) return true;
+    log.add(list == nullptr ? top.place() : list->place,
+            list == nullptr ? "adapters: is missing"
+                            : (empty ? "adapters: is empty" : "adapters must be a list"),
+            "list at least one adapter, as in adapters: [{name: a, r: 8}]");
+    return false;
+}
+
 }  // namespace
 
 AdapterList read_adapters(SectionReader& top, const AdapterContext& context, ProblemLog& log) {
     AdapterList result;
     Lookup lookup(context, log);
     result.defaults = read_defaults(top, lookup);
-    const YamlNode* list = top.find("adapters");
-    const bool empty = list == nullptr || list->kind == YamlNode::Kind::null ||
-                       (list->children.empty() && list->kind != YamlNode::Kind::scalar);
-    const std::string hint = "list at least one adapter, as in adapters: [{name: a, r: 8}]";
-    if (empty || list->kind != YamlNode::Kind::list) {
-        log.add(list == nullptr ? top.place() : list->place,
-                list == nullptr ? "adapters: is missing"
-                                : (empty ? "adapters: is empty" : "adapters must be a list"),
-                hint);
-        return result;
-    }
     NameCheck names(context.others);
-    for (std::size_t i = 0; i < list->children.size(); ++i) {
-        const YamlNode& item = list->children[i];
-        SectionReader section(&item, item.place, adapter_path(item, i), log);
-        AdapterDefaults draft = result.defaults;
-        section.require("name", "give each adapter a name of its own");
-        section.read("name", draft.adapter.name);
-        names.check(section, draft.adapter.name);
-        read_keys(section, lookup, draft);
-        check_has_dataset(section, lookup, draft);
-        section.finish();
-        result.adapters.push_back(std::move(draft.adapter));
+    const auto read = [&](const YamlNode& item, const std::string& path) {
+        SectionReader section(&item, item.place, path, log);
+        result.adapters.push_back(read_adapter(section, lookup, result.defaults, names));
+    };
+    const YamlNode* list = top.find("adapters");
+    if (has_adapters(top, list, context.space != nullptr, log)) {
+        for (std::size_t i = 0; i < list->children.size(); ++i) {
+            read(list->children[i], adapter_path(list->children[i], i));
+        }
+    }
+    if (context.space == nullptr) return result;
+    const bool listed = context.space->method == SweepMethod::list;
+    for (const YamlNode& trial : expand_space(*context.space, result.defaults.adapter, log)) {
+        read(trial, listed ? "sweep.configurations" : "sweep.space");
     }
     return result;
 }

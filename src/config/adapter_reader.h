@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/job.h"
+#include "config/sweep_space.h"
 #include "config/yaml_reader.h"
 
 namespace loratrain {
@@ -19,6 +20,8 @@ struct AdapterContext {
     const AdapterDefaults* defaults = nullptr;
     /// Adapters whose names are taken.
     std::span<const AdapterJob> others;
+    /// Gives adapters behind those of the list, which may be missing then.
+    const SweepSpace* space = nullptr;
 };
 
 struct AdapterList {
@@ -27,7 +30,7 @@ struct AdapterList {
 };
 
 /// Reads `defaults` and `adapters` of the top level: each adapter is the defaults overlaid with
-/// its own keys.
+/// its own keys. Those of context.space come behind them.
 AdapterList read_adapters(SectionReader& top, const AdapterContext& context, ProblemLog& log);
 
 }  // namespace loratrain

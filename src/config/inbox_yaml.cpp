@@ -5,6 +5,30 @@
 
 namespace loratrain {
 
+namespace {
+
+std::optional<SweepSpace> read_added_space(SectionReader& top, const Job& job, ProblemLog& log) {
+    if (!top.has("sweep")) return std::nullopt;
+    SectionReader sweep = top.section("sweep");
+    std::optional<SweepSpace> space = read_sweep_space(sweep, job.run.seed, false, log);
+    sweep.finish();
+    if (job.sweep) return space;
+    log.add(sweep.place(), "sweep: this run has none",
+            "give adapters, or start a run whose job has a sweep");
+    return std::nullopt;
+}
+
+void check_added_trials(const std::vector<AdapterJob>& adapters,
+                        const std::vector<DatasetJob>& datasets, const Place& place,
+                        ProblemLog& log) {
+    Job job;
+    job.datasets = datasets;
+    job.adapters = adapters;
+    check_sweep(job, place, log);
+}
+
+}  // namespace
+
 JobAdditions read_inbox(const std::string& text, const std::string& source, const Job& job) {
     ProblemLog log;
     std::optional<YamlNode> root = parse_yaml(text, {source, false}, log);
@@ -20,9 +44,13 @@ JobAdditions read_inbox(const std::string& text, const std::string& source, cons
     split_by_default(job.eval.split, additions.datasets);
     std::vector<DatasetJob> datasets = job.datasets;
     datasets.insert(datasets.end(), additions.datasets.begin(), additions.datasets.end());
-    additions.adapters =
-        read_adapters(top, {folder, job.run.seed, datasets, &job.defaults, job.adapters}, log)
-            .adapters;
+    const std::optional<SweepSpace> space = read_added_space(top, job, log);
+    additions.adapters = read_adapters(top,
+                                       {folder, job.run.seed, datasets, &job.defaults, job.adapters,
+                                        space ? &*space : nullptr},
+                                       log)
+                             .adapters;
+    check_added_trials(additions.adapters, datasets, root->place, log);
     top.finish();
     log.throw_if_any();
     return additions;

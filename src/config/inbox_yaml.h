@@ -14,7 +14,8 @@ struct JobAdditions {
 };
 
 /// Reads `adapters` (at least one; keys as in the job file, names that the job does not have),
-/// `datasets` (optional, new names) and `defaults` (optional, overlaid on the job's). Paths are
+/// `datasets` (optional, new names), `defaults` (optional, overlaid on the job's) and `sweep`,
+/// whose space gives the sweep of the job more trials and may stand for `adapters`. Paths are
 /// relative to the job file's folder. Throws InputError with every problem at once; `source` names
 /// the text in them. Depends on nothing but its arguments, so all ranks read the same.
 JobAdditions read_inbox(const std::string& text, const std::string& source, const Job& job);

@@ -38,6 +38,11 @@ enum class DispatchRule : std::uint8_t { balanced, length, uniform };
 enum class Assignment : std::uint8_t { automatic, joint, each };
 enum class CostSource : std::uint8_t { automatic, built_in };
 enum class LiveTable : std::uint8_t { automatic, never };
+enum class SweepMethod : std::uint8_t { grid, random, list };
+enum class SweepObjective : std::uint8_t { eval_loss, exact_match };
+enum class SweepExport : std::uint8_t { best, all, none };
+/// How trials are ended early (plan/rungs.h).
+enum class TrialScheduler : std::uint8_t { none, halving, asha, median };
 
 struct ModelJob {
     std::string weights;  ///< HDF5 file of the base model; "" with `synthetic`
@@ -141,7 +146,12 @@ struct AdapterJob {
     std::optional<int> max_steps;  ///< replaces num_train_epochs
     std::uint64_t seed = 42;       ///< defaults to run.seed
     int priority = 0;
+    /// One of a sweep: it is ranked, and its random numbers do not depend on its name, so that
+    /// trials of the same seed and rank begin with the same A and drop the same inputs.
+    bool trial = false;
 
+    /// What keys its random numbers beside the seed (base/rng.h, tensor_key).
+    const std::string& random_name() const;
     bool targets_linear(Linear linear) const { return targets[static_cast<std::size_t>(linear)]; }
     /// lora_alpha / r, or lora_alpha / sqrt(r) with use_rslora.
     double scaling() const;
@@ -176,6 +186,21 @@ struct LoggingJob {
     bool trace = false;        ///< <run.dir>/trace.json: what every rank did when (Chrome trace)
 };
 
+/// How the adapters with AdapterJob::trial compete; what `space` says is expanded into them
+/// (sweep_space.h).
+struct SweepJob {
+    SweepObjective objective = SweepObjective::eval_loss;
+    int top_k = 1;  ///< places of the leaderboard, and exports with SweepExport::best
+    SweepExport exports = SweepExport::best;
+    std::string reference;  ///< an adapter that the best is compared with; "" = none
+    TrialScheduler scheduler = TrialScheduler::none;
+    int rungs = 3;             ///< the last one is a trial's end
+    int reduction_factor = 3;  ///< of trials from one rung to the next, and of their lengths
+    std::int64_t rung_eval_samples = 0;  ///< the first so many at rungs before the last; 0 = all
+    double budget_hours = 0;  ///< of training, over all starts, that end the sweep; 0 = no limit
+    double wait_minutes = 0;  ///< to wait for more through the inbox when nothing is left to train
+};
+
 struct Job {
     std::string path;  ///< the job file, for messages
     ModelJob model;
@@ -188,6 +213,7 @@ struct Job {
     CheckpointJob checkpoint;
     EvalJob eval;
     LoggingJob logging;
+    std::optional<SweepJob> sweep;
 
     const AdapterJob& adapter(AdapterId id) const { return adapters[index(id)]; }
     const DatasetJob& dataset(DatasetId id) const { return datasets[index(id)]; }

@@ -34,6 +34,9 @@ struct FlatJob {
     bool has_item(const Setting& setting) const {
         return setting.item.empty() || items.contains(setting.section + "." + setting.item);
     }
+    bool is_trial(const Setting& setting) const {
+        return values.contains(setting.section + "." + setting.item + ".trial");
+    }
     std::set<std::string> items;  ///< "datasets.math", "adapters.math-r8"
 };
 
@@ -99,14 +102,21 @@ bool all_keys_harmless(const std::string& section) {
            section == "schedule" || section == "eval";
 }
 
+bool is_length(const std::string& key) {
+    return key == "max_steps" || key == "num_train_epochs";
+}
+
 bool is_harmless(const Setting& before, const std::string& now) {
     const std::string& section = before.section;
     const std::string& key = before.key;
     if (all_keys_harmless(section)) return true;
     if (section == "model") return key == "base_model_name_or_path";
+    if (section == "sweep") {
+        return key == "top_k" || key == "export" || key == "budget_hours" || key == "wait_minutes";
+    }
     if (section == "run") return key == "dir" || key == "max_hours" || key == "peer_timeout";
     if (section != "adapters") return false;
-    if (key == "max_steps" || key == "num_train_epochs") return grows(before.value, now);
+    if (is_length(key)) return grows(before.value, now);
     return key == "priority";
 }
 
@@ -160,7 +170,8 @@ JobDifference compare_jobs(const std::string& before, const std::string& now,
     for (const Setting& setting : old_job.settings) {
         const auto found = new_job.values.find(setting.name());
         if (found != new_job.values.end() && found->second != setting.value) {
-            const bool harmless = is_harmless(setting, found->second);
+            const bool ends_with_sweep = is_length(setting.key) && new_job.is_trial(setting);
+            const bool harmless = is_harmless(setting, found->second) && !ends_with_sweep;
             auto& lines = harmless ? difference.harmless : difference.harmful;
             lines.push_back(setting.name() + ": " + setting.value + " -> " + found->second);
         } else if (found == new_job.values.end() && new_job.has_item(setting)) {

@@ -23,6 +23,7 @@ constexpr JobKey keys[] = {
     {"", "checkpoint", "when the run is saved"},
     {"", "eval", "when adapters are evaluated"},
     {"", "logging", "what is told"},
+    {"", "sweep", "adapters made of a space of keys, which compete"},
 
     {"model", "weights", "HDF5 file made by `loratrain import-hf`", "required"},
     {"model", "synthetic", "random weights of this preset in their place, to measure speed",
@@ -96,6 +97,8 @@ constexpr JobKey keys[] = {
      "none"},
     {"adapters", "seed", "of first weights, order of samples and dropout", "`run.seed`"},
     {"adapters", "priority", "higher goes first, and preempts"},
+    {"adapters", "trial", "competes in the sweep; first weights do not depend on its name",
+     "false"},
 
     {"checkpoint", "every_steps", "0 = not by steps"},
     {"checkpoint", "every_minutes", "0 = not by time"},
@@ -112,6 +115,30 @@ constexpr JobKey keys[] = {
     {"logging", "live", "`auto`: on a terminal a table drawn in place; `never`"},
     {"logging", "tensorboard", "event files in `<run.dir>/tensorboard`"},
     {"logging", "trace", "`<run.dir>/trace.json`: what every rank did when"},
+
+    {"sweep", "method", "`grid`: every combination; `random`; `list`", "grid"},
+    {"sweep", "space",
+     "keys of an adapter with lists of values, `{min, max, scale}` or `{times_r: [...]}`; "
+     "`together`: a list of what goes together",
+     "required, but with list"},
+    {"sweep", "configurations", "random: how many; list: the trials, each as its keys", "none"},
+    {"sweep", "name", "what the names of trials begin with", "none"},
+    {"sweep", "seed", "of random draws", "`run.seed`"},
+    {"sweep", "objective", "`eval_loss`, `exact_match`: what trials of one dataset are ranked by"},
+    {"sweep", "top_k", "places shown, and kept with `export: best`"},
+    {"sweep", "export", "`best`: the best `top_k` of each dataset; `all`; `none`"},
+    {"sweep", "reference", "adapter that the best is compared with", "none"},
+    {"sweep", "scheduler", "what ends trials early: `none`, `halving`, `asha`, `median`"},
+    {"sweep", "rungs", "evaluations that decide it, each trial's end included"},
+    {"sweep", "reduction_factor", "from one rung to the next: one of so many goes on"},
+    {"sweep", "rung_eval_samples", "at rungs before the end; 0 = all"},
+    {"sweep", "budget_hours", "of training, that end the sweep; 0 = no limit"},
+    {"sweep", "wait_minutes", "for more trials through the inbox, when none is left"},
+
+    {"space", "min", "of a range, for `method: random`", "required"},
+    {"space", "max", "of a range", "required"},
+    {"space", "scale", "of a range: `linear`, `log`", "linear"},
+    {"space", "times_r", "values as multiples of the trial's r", "none"},
 };
 
 /// Every key of a job that says nothing, as the writer of resolved.yaml has it.
@@ -120,6 +147,7 @@ YamlNode default_tree() {
     job.datasets.emplace_back();
     job.datasets.back().name = "NAME";
     job.adapters.emplace_back();
+    job.sweep.emplace();
     ProblemLog log;
     std::optional<YamlNode> root = parse_yaml(to_yaml(job), {"defaults", false}, log);
     log.throw_if_any();
@@ -141,6 +169,7 @@ std::string default_of(const YamlNode& root, const JobKey& key) {
 std::string shown_section(const std::string& section) {
     if (section == "datasets") return "datasets.NAME";
     if (section == "deployment") return "parallel.deployment[0]";
+    if (section == "space") return "sweep.space.KEY";
     return section == "adapters" ? "adapters, defaults" : section;
 }
 
@@ -165,6 +194,8 @@ std::span<const JobKey> job_keys() {
 std::string key_section(const std::string& path) {
     if (path.empty()) return "";
     if (path.starts_with("parallel.deployment[")) return "deployment";
+    if (path == "sweep.space" || path == "sweep.configurations") return "adapters";
+    if (path.starts_with("sweep.space.")) return "space";
     const std::string section = path.substr(0, path.find_first_of(".["));
     return section == "defaults" ? "adapters" : section;
 }
@@ -178,6 +209,7 @@ std::string key_place(const std::string& section, const std::string& key) {
     if (section == "adapters") return cat(key, " of an adapter or of defaults");
     if (section == "datasets") return cat("datasets.NAME.", key);
     if (section == "deployment") return cat("parallel.deployment[0].", key);
+    if (section == "space") return cat("sweep.space.KEY.", key);
     return section.empty() ? key : cat(section, ".", key);
 }
 

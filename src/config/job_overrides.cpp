@@ -88,6 +88,14 @@ void set_in_item(YamlNode& section, const std::string& rest, YamlNode value, Pro
     }
 }
 
+/// Through mappings in mappings, as in sweep.space.r.
+void set_below(YamlNode& map, const std::string& path, YamlNode value) {
+    const std::size_t dot = path.find('.');
+    if (dot == std::string::npos) return set_child(map, path, std::move(value));
+    const Place place = value.place;
+    set_below(section_of(map, path.substr(0, dot), place), path.substr(dot + 1), std::move(value));
+}
+
 }  // namespace
 
 void apply_overrides(YamlNode& root, const std::vector<Override>& overrides, ProblemLog& log) {
@@ -104,6 +112,8 @@ void apply_overrides(YamlNode& root, const std::vector<Override>& overrides, Pro
         YamlNode& section = section_of(root, section_name, value->place);
         if (section_name == "datasets" || section_name == "adapters") {
             set_in_item(section, rest, std::move(*value), log);
+        } else if (section_name == "sweep") {
+            set_below(section, rest, std::move(*value));
         } else {
             set_child(section, rest, std::move(*value));
         }

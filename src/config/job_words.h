@@ -75,6 +75,26 @@ inline constexpr std::array<Word<LrSchedule>, 4> lr_scheduler_words{{
     {"linear", LrSchedule::linear},
     {"cosine", LrSchedule::cosine},
 }};
+inline constexpr std::array<Word<SweepMethod>, 3> sweep_method_words{{
+    {"grid", SweepMethod::grid},
+    {"random", SweepMethod::random},
+    {"list", SweepMethod::list},
+}};
+inline constexpr std::array<Word<SweepObjective>, 2> sweep_objective_words{{
+    {"eval_loss", SweepObjective::eval_loss},
+    {"exact_match", SweepObjective::exact_match},
+}};
+inline constexpr std::array<Word<SweepExport>, 3> sweep_export_words{{
+    {"best", SweepExport::best},
+    {"all", SweepExport::all},
+    {"none", SweepExport::none},
+}};
+inline constexpr std::array<Word<TrialScheduler>, 4> trial_scheduler_words{{
+    {"none", TrialScheduler::none},
+    {"halving", TrialScheduler::halving},
+    {"asha", TrialScheduler::asha},
+    {"median", TrialScheduler::median},
+}};
 inline constexpr const char* all_linear_word = "all-linear";
 inline constexpr const char* auto_word = "auto";
 inline constexpr const char* pipeline_word = "pipeline";

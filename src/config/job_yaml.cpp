@@ -12,6 +12,7 @@
 #include "config/dataset_reader.h"
 #include "config/job_overrides.h"
 #include "config/model_presets.h"
+#include "config/sweep_space.h"
 #include "config/yaml_reader.h"
 #include "config/yaml_tree.h"
 
@@ -209,6 +210,16 @@ LoggingJob read_logging(SectionReader& top) {
     return logging;
 }
 
+/// Whether any adapter of the list is a trial already, as in resolved.yaml.
+bool lists_trials(const YamlNode& root) {
+    const YamlNode* list = root.find("adapters");
+    return list != nullptr &&
+           std::any_of(list->children.begin(), list->children.end(), [](const YamlNode& adapter) {
+               const YamlNode* trial = adapter.find("trial");
+               return trial != nullptr && trial->text == "true";
+           });
+}
+
 }  // namespace
 
 Job read_job(const std::string& path, const std::vector<Override>& overrides) {
@@ -225,12 +236,24 @@ Job read_job(const std::string& path, const std::vector<Override>& overrides) {
     job.parallel = read_parallel(top, log);
     job.schedule = read_schedule(top);
     job.datasets = read_datasets(top, folder, log);
-    AdapterList list = read_adapters(top, {folder, job.run.seed, job.datasets, nullptr, {}}, log);
+    std::optional<SweepSpace> space;
+    Place sweep_place = root.place;
+    if (top.has("sweep")) {
+        SectionReader sweep = top.section("sweep");
+        sweep_place = sweep.place();
+        const bool trials_elsewhere = lists_trials(root) || sweep.has("wait_minutes");
+        space = read_sweep_space(sweep, job.run.seed, trials_elsewhere, log);
+        job.sweep = read_sweep(sweep);
+        sweep.finish();
+    }
+    AdapterList list = read_adapters(
+        top, {folder, job.run.seed, job.datasets, nullptr, {}, space ? &*space : nullptr}, log);
     job.defaults = std::move(list.defaults);
     job.adapters = std::move(list.adapters);
     job.checkpoint = read_checkpoint(top);
     job.eval = read_eval(top, job.datasets, log);
     job.logging = read_logging(top);
+    if (job.sweep) check_sweep(job, sweep_place, log);
     top.finish();
     log.throw_if_any();
     return job;

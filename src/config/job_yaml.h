@@ -26,8 +26,8 @@ std::string to_yaml(const Job& job);
 
 /// What differs between two resolved jobs, as "key: old -> new" lines; `harmless` keys are those
 /// that may change between a checkpoint and its continuation (logging, checkpoint, eval cadence,
-/// parallel layout, schedule, priorities, more epochs or steps, run.dir, the name of the base
-/// model, adapters and datasets added at the end).
+/// parallel layout, schedule, priorities, more epochs or steps but of trials, run.dir, the name of
+/// the base model, what ends a sweep and is kept of it, adapters and datasets added at the end).
 struct JobDifference {
     std::vector<std::string> harmful;
     std::vector<std::string> harmless;

@@ -179,6 +179,7 @@ void write_adapter(Writer& out, const Job& job, const AdapterJob& adapter) {
     }
     out.put("seed", adapter.seed);
     out.put("priority", adapter.priority);
+    if (adapter.trial) out.put("trial", adapter.trial);
     out.end_map();
 }
 
@@ -212,6 +213,23 @@ void write_logging(Writer& out, const LoggingJob& logging) {
     out.end_map();
 }
 
+/// Without the space: its trials are among the adapters.
+void write_sweep(Writer& out, const SweepJob& sweep) {
+    out.begin_section("sweep");
+    out.begin_map();
+    out.put("objective", word_of(sweep_objective_words, sweep.objective));
+    out.put("top_k", sweep.top_k);
+    out.put("export", word_of(sweep_export_words, sweep.exports));
+    out.put("reference", sweep.reference);
+    out.put("scheduler", word_of(trial_scheduler_words, sweep.scheduler));
+    out.put("rungs", sweep.rungs);
+    out.put("reduction_factor", sweep.reduction_factor);
+    out.put("rung_eval_samples", sweep.rung_eval_samples);
+    out.put("budget_hours", sweep.budget_hours);
+    out.put("wait_minutes", sweep.wait_minutes);
+    out.end_map();
+}
+
 }  // namespace
 
 std::string to_yaml(const Job& job) {
@@ -232,6 +250,7 @@ std::string to_yaml(const Job& job) {
     write_checkpoint(out, job.checkpoint);
     write_eval(out, job.eval);
     write_logging(out, job.logging);
+    if (job.sweep) write_sweep(out, *job.sweep);
     out.end_map();
     return out.text();
 }

@@ -31,6 +31,7 @@ std::string hint_among(const std::string& word, const std::vector<std::string>& 
 
 void ProblemLog::add(const Place& place, std::string what, std::string hint) {
     remove_key_of_option(place, what);
+    if (!known_.emplace(place.text, what).second) return;
     entries_.push_back({place, {place.text, std::move(what), std::move(hint)}});
 }
 

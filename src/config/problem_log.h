@@ -1,6 +1,8 @@
 #pragma once
 
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -21,7 +23,8 @@ std::string hint_among(const std::string& word, const std::vector<std::string>& 
 /// line last, whatever the order in which they were found.
 class ProblemLog {
   public:
-    /// A key that begins `what` is left out where the option names it.
+    /// A key that begins `what` is left out where the option names it. The same of the same place
+    /// is taken once: trials of a sweep share the places of their values.
     void add(const Place& place, std::string what, std::string hint);
     /// hint_among(); once many words have been compared with long lists, only the list.
     std::string hint_among(const std::string& word, const std::vector<std::string>& candidates);
@@ -34,7 +37,8 @@ class ProblemLog {
         Problem problem;
     };
     std::vector<Entry> entries_;
-    std::size_t compared_ = 0;  ///< words with candidates
+    std::set<std::pair<std::string, std::string>> known_;  ///< place, what
+    std::size_t compared_ = 0;                             ///< words with candidates
 };
 
 }  // namespace loratrain

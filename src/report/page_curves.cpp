@@ -14,11 +14,31 @@ namespace {
 using Group = std::vector<AdapterId>;
 using Value = std::function<std::optional<double>(const MetricsRow&)>;
 
-/// Adapters that share charts: all when they are few, else those of one dataset, in pieces.
-std::vector<std::pair<std::string, Group>> groups_of(const Job& job) {
+/// Of a sweep: the best of each dataset, and the reference.
+std::vector<std::pair<std::string, Group>> best_groups(const RunRecord& run) {
+    const Job& job = run.job;
+    std::vector<std::pair<std::string, Group>> groups;
+    for (std::size_t d = 0; d < job.datasets.size(); ++d) {
+        Group members;
+        for (const AdapterResult& result : run.results) {  // best first
+            const AdapterJob& adapter = job.adapter(result.adapter);
+            const bool shown = adapter.trial ? members.size() < palette_size - 1
+                                             : adapter.name == job.sweep->reference;
+            if (index(adapter.dataset) == d && shown) members.push_back(result.adapter);
+        }
+        if (!members.empty()) groups.emplace_back("The best on " + job.datasets[d].name, members);
+    }
+    return groups;
+}
+
+/// Adapters that share charts: all when they are few, the best of a sweep,
+/// else those of one dataset, in pieces.
+std::vector<std::pair<std::string, Group>> groups_of(const RunRecord& run) {
+    const Job& job = run.job;
     Group all;
     for (std::size_t i = 0; i < job.adapters.size(); ++i) all.push_back(static_cast<AdapterId>(i));
     if (all.size() <= palette_size) return {{"", all}};
+    if (run.job.sweep) return best_groups(run);
     std::vector<std::pair<std::string, Group>> groups;
     for (std::size_t d = 0; d < job.datasets.size(); ++d) {
         Group members;
@@ -116,7 +136,7 @@ std::vector<Point> throughput_points(const RunRecord& run) {
 std::string curves(const RunRecord& run) {
     std::string markup = "<h2>Curves</h2>\n";
     bool any = false;
-    for (const auto& [title, group] : groups_of(run.job)) {
+    for (const auto& [title, group] : groups_of(run)) {
         any = any || std::any_of(group.begin(), group.end(),
                                  [&](AdapterId a) { return !run.metrics[index(a)].empty(); });
         if (!title.empty()) markup += "<h3>" + html::escape(title) + "</h3>\n";

@@ -13,6 +13,8 @@ namespace report {
 std::string style();  ///< CSS
 std::string summary(const RunRecord& run, const Pulse& pulse);
 std::string adapters(const RunRecord& run, const Pulse& pulse);
+/// Leaderboard, parallel coordinates, and what each key matters, per dataset.
+std::string sweep(const RunRecord& run);
 std::string curves(const RunRecord& run);
 std::string throughput(const RunRecord& run);
 std::string timeline(const RunRecord& run);

@@ -33,6 +33,11 @@ svg text{font-size:11px;fill:#4a5565}
 svg .label{font-size:12px}
 .grid{stroke:#e3e7ec}.minor{stroke:#f1f3f6}.axis{stroke:#8a94a3}
 path{fill:none;stroke-linejoin:round}
+.wide{grid-column:1/-1}
+path.trial{stroke:#5b6675;stroke-width:1;opacity:.3}path.trial:hover{opacity:1;stroke-width:2}
+path.top{stroke:#0072b2;opacity:.8}path.winner{stroke:#d55e00;stroke-width:2.5;opacity:1}
+circle.trial{fill:#5b6675;opacity:.45}circle.top{fill:#0072b2;opacity:.9}circle.winner{fill:#d55e00;opacity:1}
+.bar{display:inline-block;height:8px;background:#0072b2;border-radius:2px;vertical-align:middle}
 .line{stroke-width:1.8}.raw{stroke-width:1;opacity:.22}
 .legend{display:flex;flex-wrap:wrap;gap:4px 16px;margin:4px 0 8px;font-size:13px}
 .legend i{display:inline-block;width:18px;height:4px;border-radius:2px;margin-right:6px;

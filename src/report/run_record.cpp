@@ -135,6 +135,13 @@ RunRecord read_run(const std::string& dir) {
         for (const MetricsRow& row : run.metrics.back()) result.summary.add(row);
         run.results.push_back(result);
     }
+    read_record(dir + "/" + results_file_name, [&](const std::string& text) {
+        std::map<std::string, TrialResult> trials = trial_results_from_csv(text);
+        for (AdapterResult& result : run.results) {
+            const auto found = trials.find(run.job.adapter(result.adapter).name);
+            if (found != trials.end()) result.trial = found->second;
+        }
+    });
     sort_results(run.job, run.results);
     return run;
 }

@@ -30,7 +30,7 @@ namespace {
 constexpr std::array former_files{
     "ckpt",           "adapters",        "resolved.yaml",  "plan.yaml",     "provenance.json",
     status_file_name, results_file_name, memory_file_name, trace_file_name, "preview",
-    "held_out.json",  "tensorboard",     "report.html"};
+    "held_out.json",  "tensorboard",     "report.html",    "sweep"};
 
 std::string moment_text() {
     return local_time(unix_time(), "%Y-%m-%dT%H:%M:%S%z");

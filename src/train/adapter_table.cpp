@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "plan/rungs.h"
 
 namespace loratrain {
 
@@ -55,7 +56,7 @@ std::vector<AdapterId> AdapterTable::from(std::size_t first) const {
 
 void AdapterTable::admit(const std::vector<AdapterId>& adapters) {
     for (AdapterRow& row : rows_) {
-        if (is_unfinished(row.state.status)) row.state.status = AdapterStatus::waiting;
+        if (row.state.status == AdapterStatus::running) row.state.status = AdapterStatus::waiting;
     }
     for (const AdapterId a : adapters) rows_[index(a)].state.status = AdapterStatus::running;
 }
@@ -83,6 +84,18 @@ std::int32_t AdapterTable::steps_left(AdapterId adapter) const {
     return plan_.adapters[index(adapter)].total_steps - rows_[index(adapter)].state.steps;
 }
 
+std::int32_t AdapterTable::stop_of(AdapterId adapter) const {
+    const std::int32_t total = plan_.adapters[index(adapter)].total_steps;
+    const bool searched =
+        job_.sweep && job_.sweep->scheduler != TrialScheduler::none && job_.adapter(adapter).trial;
+    if (!searched) return total;
+    return rung_step(*job_.sweep, total, rows_[index(adapter)].state.promoted);
+}
+
+std::int32_t AdapterTable::steps_to_stop(AdapterId adapter) const {
+    return stop_of(adapter) - rows_[index(adapter)].state.steps;
+}
+
 WorkLeft AdapterTable::work_left() const {
     std::int32_t most = 0;
     std::int32_t sum = 0;
@@ -101,8 +114,11 @@ WorkLeft AdapterTable::work_left() const {
 
 std::vector<AdapterClaim> AdapterTable::claims() const {
     std::vector<AdapterClaim> claims;
-    for (const AdapterRow& row : rows_) {
-        claims.push_back({is_unfinished(row.state.status), row.state.steps > 0});
+    for (const AdapterId adapter : all()) {
+        const AdapterState& state = rows_[index(adapter)].state;
+        const bool trains = is_unfinished(state.status) && state.status != AdapterStatus::parked;
+        const bool trial = job_.sweep && job_.adapter(adapter).trial;
+        claims.push_back({trains, state.steps > 0, trial ? steps_left(adapter) : 0});
     }
     return claims;
 }
@@ -110,8 +126,10 @@ std::vector<AdapterClaim> AdapterTable::claims() const {
 Progress AdapterTable::progress() const {
     Progress progress;
     progress.round = round_;
-    for (const AdapterRow& row : rows_) {
+    for (const AdapterId adapter : all()) {
+        const AdapterRow& row = rows_[index(adapter)];
         progress.steps.push_back(row.state.steps);
+        progress.stops.push_back(stop_of(adapter));
         progress.stopped.push_back(row.state.status != AdapterStatus::running);
     }
     return progress;

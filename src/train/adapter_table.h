@@ -46,7 +46,7 @@ class AdapterTable {
     std::int32_t round() const { return round_; }
     void reached(std::int32_t round) { round_ = round; }
 
-    /// Of those that are unfinished, these train and the others wait.
+    /// Of those that are unfinished, these train and the others wait; parked ones stay so.
     void admit(const std::vector<AdapterId>& adapters);
     std::vector<AdapterId> running() const;
     /// None is unfinished.
@@ -54,6 +54,8 @@ class AdapterTable {
     bool any_failed() const;
 
     std::int32_t steps_left(AdapterId adapter) const;
+    /// The same to its next rung, if it has rungs (plan/rungs.h) before its last step.
+    std::int32_t steps_to_stop(AdapterId adapter) const;
     WorkLeft work_left() const;
     /// For admission.
     std::vector<AdapterClaim> claims() const;
@@ -63,6 +65,7 @@ class AdapterTable {
   private:
     void add_rows(AdapterStatus status);
     std::vector<AdapterId> from(std::size_t first) const;
+    std::int32_t stop_of(AdapterId adapter) const;
 
     const Job& job_;
     const Plan& plan_;

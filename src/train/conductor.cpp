@@ -21,6 +21,8 @@ Conductor::Conductor(const TrainerParts& parts, Performer& performer, DirectiveC
       performer_(performer),
       channel_(channel),
       adapters_(parts.job, parts.plan, parts.datasets),
+      search_(parts.job, adapters_),
+      sweep_(parts.job, adapters_),
       journal_(parts.job, parts.plan, adapters_, clock_, parts.mpi.size(), parts.view),
       stream_(parts, adapters_, performer, channel, journal_),
       last_checkpoint_(std::chrono::steady_clock::now()) {}
@@ -33,6 +35,7 @@ void Conductor::restore(const RunState& state, bool set_back) {
 
 ExitCode Conductor::run(int signal) {
     signal_ = signal;
+    recall_trials();
     if (set_back_) save();
     stop_reason_ = reason_to_stop();
     if (adapters_.finished() || stop_reason_.empty()) {
@@ -50,6 +53,7 @@ void Conductor::train_and_settle() {
     const std::vector<AdapterId> trained = adapters_.running();
     train_stream();
     end_adapters(trained);
+    if (parts_.job.sweep) search_trials(trained);
     obey_orders();
     stop_reason_ = reason_to_stop();
     if (adapters_.finished() || checkpoint_due() || !stop_reason_.empty()) save();
@@ -68,6 +72,8 @@ ExitCode Conductor::end() {
     const bool failed = adapters_.any_failed();
     ExitCode code = stopped ? ExitCode::stopped_resume_me : ExitCode::done;
     if (!stopped && failed) code = ExitCode::some_adapters_failed;
+    const std::string leaderboard = SweepRecords::leaderboard(parts_.job, adapters_);
+    if (!leaderboard.empty()) log::block(leaderboard);
     const std::string failure = failed ? "some adapters failed" : "";
     journal_.end(stopped ? "stopped" : "done", stopped ? stop_reason_ : failure);
     post(Finish{code});
@@ -90,8 +96,10 @@ void Conductor::train_stream() {
          [this] { return drain_wanted(); },
          [this](const std::vector<AdapterId>& stepped) { return choose_exports(stepped); },
          [this](AdapterId adapter, const AdapterParts::ByRank& others) {
+             if (parts_.job.sweep) journal_.flush();  // who waits for DONE reads metrics then
              write_export(parts_.job, adapters_[adapter].state, adapter,
                           performer_.join(adapter, others));
+             note_ends({adapter});
          }}));
     for (const AdapterId a : adapters_.running()) settle(a);
 }
@@ -104,6 +112,7 @@ bool Conductor::evaluates_in_stream() const {
 
 /// Whether an adapter that ends makes room, or is evaluated with the pipeline empty.
 bool Conductor::ends_need_drain() const {
+    if (search_.active()) return true;
     const std::vector<AdapterId> all = adapters_.all();
     return !evaluates_in_stream() || std::any_of(all.begin(), all.end(), [this](AdapterId a) {
         return adapters_[a].state.status == AdapterStatus::waiting;
@@ -120,14 +129,14 @@ std::int32_t Conductor::rounds_to_event() const {
     }
     rounds = std::min(rounds, parts_.stop.rounds_left(round).value_or(rounds));
     std::vector<std::int32_t> steps;
-    for (const AdapterId a : adapters_.running()) steps.push_back(adapters_.steps_left(a));
+    for (const AdapterId a : adapters_.running()) steps.push_back(adapters_.steps_to_stop(a));
     const auto [first, last] = std::minmax_element(steps.begin(), steps.end());
     if (!steps.empty()) rounds = std::min(rounds, ends_need_drain() ? *first : *last);
     return std::max(1, rounds);
 }
 
 bool Conductor::drain_wanted() {
-    return orders_wait() || must_give_up_any() || checkpoint_due_by_time() ||
+    return orders_wait() || must_give_up_any() || budget_spent() || checkpoint_due_by_time() ||
            !reason_to_stop().empty();
 }
 
@@ -169,7 +178,7 @@ std::vector<AdapterId> Conductor::choose_exports(const std::vector<AdapterId>& s
     for (const AdapterId a : stepped) {
         if (exported_.contains(a) || adapters_.steps_left(a) > 0 || !is_evaluated(a)) continue;
         if (adapters_[a].state.status == AdapterStatus::running) settle(a);
-        if (adapters_[a].state.status != AdapterStatus::done) continue;
+        if (adapters_[a].state.status != AdapterStatus::done || !sweep_.is_wanted(a)) continue;
         exported_.insert(a);
         chosen.push_back(a);
     }
@@ -220,7 +229,7 @@ void Conductor::settle(AdapterId id) {
 void Conductor::evaluate_newcomers() {
     std::vector<AdapterId> newcomers = adapters_.running();
     std::erase_if(newcomers, [this](AdapterId a) { return !is_untouched(adapters_[a].state); });
-    evaluate(newcomers);
+    evaluate(parts_.job.sweep ? share_bases(newcomers) : newcomers);
     journal_.flush();
 }
 
@@ -245,15 +254,20 @@ void Conductor::end_adapters(const std::vector<AdapterId>& trained) {
     journal_.flush();
     for (const AdapterId a : trained) {
         const bool exported = exported_.contains(a);
-        if (is_complete(adapters_[a].state.status) && !exported) export_adapter(a);
+        const bool complete = is_complete(adapters_[a].state.status);
+        if (complete && !exported && sweep_.is_wanted(a)) export_adapter(a);
     }
     parts_.stop.window_took(stream_.seconds_since_last_window());
 }
 
-void Conductor::evaluate(const std::vector<AdapterId>& adapters) {
+/// On all eval samples, or on the first `most_samples` of each dataset.
+void Conductor::evaluate(const std::vector<AdapterId>& adapters, std::int64_t most_samples) {
     activity::begin(activity::Task::plan);
-    const Directive directive =
-        EvaluateWindow{plan_joint_eval_window(parts_.job, parts_.plan, parts_.datasets, adapters)};
+    const Directive directive = EvaluateWindow{
+        most_samples > 0
+            ? plan_joint_eval_window(parts_.job, parts_.plan,
+                                     first_eval_samples(parts_.datasets, most_samples), adapters)
+            : plan_joint_eval_window(parts_.job, parts_.plan, parts_.datasets, adapters)};
     const JointWindow& joint = std::get<EvaluateWindow>(directive).window;
     const Window& window = joint.common();
     if (window.batches.empty()) return;

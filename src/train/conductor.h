@@ -12,6 +12,7 @@
 #include "train/performer.h"
 #include "train/records/journal.h"
 #include "train/run_clock.h"
+#include "train/search/sweep_records.h"
 #include "train/stream_trainer.h"
 
 namespace loratrain {
@@ -65,7 +66,7 @@ class Conductor {
     // Between streams.
     void evaluate_newcomers();
     void end_adapters(const std::vector<AdapterId>& trained);
-    void evaluate(const std::vector<AdapterId>& adapters);
+    void evaluate(const std::vector<AdapterId>& adapters, std::int64_t most_samples = 0);
     void note_evaluation_of(const EvalResult& result);
     void judge_evaluations(const std::vector<AdapterId>& adapters);
     void judge_evaluation(AdapterId adapter, std::int32_t step);
@@ -77,6 +78,16 @@ class Conductor {
     std::string reason_to_stop();
     void save();
     void release_ended();
+
+    // Trials of a sweep (conductor_trials.cpp).
+    void recall_trials();
+    std::vector<AdapterId> share_bases(std::vector<AdapterId> newcomers);
+    void search_trials(const std::vector<AdapterId>& trained);
+    void note_ends(const std::vector<AdapterId>& trials);
+    bool budget_spent() const;
+    void end_by_budget();
+    void release_trials();
+    void wait_for_trials();
 
     // Admission and orders (conductor_orders.cpp).
     void admit_adapters();
@@ -93,6 +104,8 @@ class Conductor {
     DirectiveChannel& channel_;
     RunClock clock_;
     AdapterTable adapters_;
+    TrialSearch search_;
+    SweepRecords sweep_;
     Journal journal_;
     StreamTrainer stream_;
     std::chrono::steady_clock::time_point last_checkpoint_;

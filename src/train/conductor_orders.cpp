@@ -24,6 +24,7 @@ bool Conductor::finished() {
     if (!adapters_.finished()) return false;
     inbox_->let_settle();
     obey_orders();
+    if (parts_.job.sweep) wait_for_trials();
     return adapters_.finished();
 }
 
@@ -85,7 +86,7 @@ void Conductor::stop_adapter(AdapterId adapter) {
         judge_evaluations({adapter});
         journal_.flush();
     }
-    export_adapter(adapter);
+    if (sweep_.is_wanted(adapter)) export_adapter(adapter);
 }
 
 /// Orders to stop that the checkpoint has.

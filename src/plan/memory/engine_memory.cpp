@@ -1,12 +1,15 @@
 #include "plan/memory/engine_memory.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <vector>
 
 #include "base/alignment.h"
 #include "base/attention_shape.h"
 #include "base/device_memory.h"
 #include "base/gemm_shape.h"
+#include "plan/schedule/admission.h"
 #include "plan/tensor_shard.h"
 
 namespace loratrain {
@@ -47,10 +50,18 @@ std::int64_t most_samples(const ReplicaView& view) {
         1, std::min(samples.per_round, 1 + room / std::max<std::int64_t>(1, samples.shortest)));
 }
 
-std::vector<const AdapterJob*> all_adapters(const Job& job) {
+/// Whose rows a microbatch may hold.
+struct ScratchUsers {
     std::vector<const AdapterJob*> adapters;
-    for (const AdapterJob& adapter : job.adapters) adapters.push_back(&adapter);
-    return adapters;
+    std::size_t at_once = 0;  ///< so many of them; fewer where a sweep has more than may train
+};
+
+ScratchUsers all_adapters(const Job& job) {
+    ScratchUsers users;
+    for (const AdapterJob& adapter : job.adapters) users.adapters.push_back(&adapter);
+    const std::size_t most = job.sweep ? most_admitted(job) : users.adapters.size();
+    users.at_once = std::min(users.adapters.size(), most);
+    return users;
 }
 
 std::int64_t most_tiles(const ReplicaView& view, std::int64_t columns, std::int64_t segments) {
@@ -63,33 +74,37 @@ std::int64_t most_tiles(const ReplicaView& view, std::int64_t columns, std::int6
 
 /// lora_shrink and lora_grad_a of the linears of `shape` together.
 std::int64_t group_scratch(const ReplicaView& view, const LinearGroupShape& shape,
-                           const std::vector<const AdapterJob*>& adapters) {
-    std::int64_t copied = 0;
+                           const ScratchUsers& users) {
+    std::vector<std::int64_t> copied;
     std::int64_t ranks = 0;
-    for (const AdapterJob* adapter : adapters) {
+    for (const AdapterJob* adapter : users.adapters) {
         std::int64_t targets = 0;
         for (int i = 0; i < shape.count; ++i) {
             if (adapter->targets_linear(shape.linears[static_cast<std::size_t>(i)])) ++targets;
         }
-        copied += targets * rounded_up(adapter->r, device_memory::lora_copy_ranks);
+        copied.push_back(targets * rounded_up(adapter->r, device_memory::lora_copy_ranks));
         ranks = std::max(ranks, targets * rounded_up(adapter->r, device_memory::lora_sweep_ranks));
     }
-    const std::int64_t copies = copied * rounded_up(shape.in, device_memory::lora_copy_columns) * 2;
+    std::sort(copied.begin(), copied.end(), std::greater<>());
+    copied.resize(users.at_once);
+    const std::int64_t columns = std::accumulate(copied.begin(), copied.end(), std::int64_t{0});
+    const std::int64_t copies =
+        columns * rounded_up(shape.in, device_memory::lora_copy_columns) * 2;
     const std::int64_t gradients =
-        most_tiles(view, shape.in, std::ssize(adapters)) * ranks * shape.in * 4;
+        most_tiles(view, shape.in, static_cast<std::int64_t>(users.at_once)) * ranks * shape.in * 4;
     return std::max(copies, gradients);
 }
 
 /// lora_backward of one linear.
-std::int64_t linear_scratch(const ReplicaView& view, Linear linear,
-                            const std::vector<const AdapterJob*>& adapters) {
+std::int64_t linear_scratch(const ReplicaView& view, Linear linear, const ScratchUsers& users) {
     std::int64_t ranks = 0;
-    for (const AdapterJob* adapter : adapters) {
+    for (const AdapterJob* adapter : users.adapters) {
         if (!adapter->targets_linear(linear)) continue;
         ranks = std::max(ranks, rounded_up(adapter->r, device_memory::lora_sweep_ranks));
     }
     const std::int64_t out = linear_shape(view.lane_model, linear).out;
-    const std::int64_t gradients = most_tiles(view, out, std::ssize(adapters)) * out;
+    const std::int64_t gradients =
+        most_tiles(view, out, static_cast<std::int64_t>(users.at_once)) * out;
     const std::int64_t ds =
         pieces(out, device_memory::lora_sweep_columns) * view.replica.microbatch_tokens;
     return ranks * (gradients + ds) * 4;
@@ -132,13 +147,13 @@ std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
         bytes = std::max(bytes, logits_chunk(view).rows * device_memory::cross_entropy_row);
     }
     if (!in_bf16(view.plan)) return static_cast<std::uint64_t>(bytes);
-    const std::vector<const AdapterJob*> adapters = all_adapters(job);
+    const ScratchUsers users = all_adapters(job);
     for (int g = 0; g < linear_group_count; ++g) {
         const LinearGroupShape shape = group_shape(view.lane_model, static_cast<LinearGroup>(g));
-        bytes = std::max(bytes, group_scratch(view, shape, adapters));
+        bytes = std::max(bytes, group_scratch(view, shape, users));
     }
     for (int i = 0; i < linear_count; ++i) {
-        bytes = std::max(bytes, linear_scratch(view, static_cast<Linear>(i), adapters));
+        bytes = std::max(bytes, linear_scratch(view, static_cast<Linear>(i), users));
     }
     return static_cast<std::uint64_t>(bytes);
 }

@@ -19,7 +19,8 @@ std::vector<AdapterId> admission_order(const Job& job, std::span<const AdapterCl
     }
     std::stable_sort(order.begin(), order.end(), [&](AdapterId a, AdapterId b) {
         const auto rank = [&](AdapterId id) {
-            return std::tuple(job.adapter(id).priority, claims[index(id)].begun);
+            const AdapterClaim& claim = claims[index(id)];
+            return std::tuple(job.adapter(id).priority, claim.begun, claim.steps_left);
         };
         return rank(a) > rank(b);
     });

@@ -10,12 +10,14 @@ namespace loratrain {
 
 /// What admission asks of an adapter's progress.
 struct AdapterClaim {
-    bool unfinished = true;  ///< it has optimizer steps left and was not ended
-    bool begun = false;      ///< it has taken an optimizer step
+    bool unfinished = true;       ///< it has optimizer steps left and was not ended
+    bool begun = false;           ///< it has taken an optimizer step
+    std::int32_t steps_left = 0;  ///< of a trial; 0 of others, which go by their order alone
 };
 
 /// The unfinished adapters in the order in which they get to train: higher priority first; among
-/// equals those that have begun, then first come (lower AdapterId) first. So a higher priority
+/// equals those that have begun, then those with most steps left (a sweep's makespan hangs on its
+/// longest trials), then first come (lower AdapterId) first. So a higher priority
 /// preempts, an equal one waits (mLoRA section 3, task scheduler).
 std::vector<AdapterId> admission_order(const Job& job, std::span<const AdapterClaim> claims);
 

@@ -1,5 +1,6 @@
 #include "plan/schedule/evaluations.h"
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -34,6 +35,17 @@ std::vector<PackItem> items_of(const Round& round) {
 
 bool has_eval_samples(const Job& job, std::span<const DatasetInfo> datasets, AdapterId adapter) {
     return !eval_samples(job, datasets, adapter).empty();
+}
+
+std::vector<DatasetInfo> first_eval_samples(std::span<const DatasetInfo> datasets,
+                                            std::int64_t most) {
+    std::vector<DatasetInfo> infos(datasets.size());
+    for (std::size_t d = 0; d < datasets.size(); ++d) {
+        const std::vector<SampleInfo>& eval = datasets[d].eval;
+        const auto count = std::min(static_cast<std::int64_t>(eval.size()), most);
+        infos[d].eval.assign(eval.begin(), eval.begin() + count);
+    }
+    return infos;
 }
 
 BatchPlan evaluation_batch(const Job& job, std::span<const DatasetInfo> datasets,

@@ -19,6 +19,10 @@ struct DueEvaluation {
 
 bool has_eval_samples(const Job& job, std::span<const DatasetInfo> datasets, AdapterId adapter);
 
+/// The datasets with no more eval samples than the first `most`, and no others.
+std::vector<DatasetInfo> first_eval_samples(std::span<const DatasetInfo> datasets,
+                                            std::int64_t most);
+
 /// Its batch, but for its microbatches.
 BatchPlan evaluation_batch(const Job& job, std::span<const DatasetInfo> datasets,
                            const DueEvaluation& due);

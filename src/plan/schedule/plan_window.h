@@ -13,6 +13,8 @@ struct Progress {
     std::int32_t round = 0;
     std::vector<std::int32_t> steps;  ///< per AdapterId
     std::vector<bool> stopped;        ///< per AdapterId
+    /// Per AdapterId the step at which a block must end, besides the last; empty = none.
+    std::vector<std::int32_t> stops{};
 };
 
 /// The next `rounds` rounds (fewer when all adapters finish earlier; an empty window when nothing

@@ -110,6 +110,10 @@ struct ScheduleStream::State {
         return !progress.stopped[a] && progress.steps[a] < plan.adapters[a].total_steps;
     }
 
+    std::int32_t stop_of(std::size_t a) const {
+        return progress.stops.empty() ? plan.adapters[a].total_steps : progress.stops[a];
+    }
+
     std::int32_t block_end(std::int32_t round) const {
         std::int32_t rounds = distance_to_multiple(round, per_block);
         for (const int every : {job.eval.every_steps, job.checkpoint.every_steps}) {
@@ -120,8 +124,10 @@ struct ScheduleStream::State {
             if (!trains(a)) continue;
             any = true;
             const std::int32_t ahead = round - progress.round;
-            const std::int32_t left = plan.adapters[a].total_steps - progress.steps[a] - ahead;
-            if (left > 0) rounds = std::min(rounds, left);
+            for (const std::int32_t stop : {plan.adapters[a].total_steps, stop_of(a)}) {
+                const std::int32_t left = stop - progress.steps[a] - ahead;
+                if (left > 0) rounds = std::min(rounds, left);
+            }
         }
         return any ? rounds : 0;
     }

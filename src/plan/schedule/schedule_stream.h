@@ -15,7 +15,8 @@ namespace loratrain {
 /// The schedule of training from one empty pipeline to the next, for a fixed set of adapters, in
 /// windows. Rounds are packed in blocks (pack_block.h) so that batches of neighbouring rounds can
 /// share microbatches; a block ends where run round numbers are multiples of rounds_per_block(),
-/// eval.every_steps or checkpoint.every_steps, and where an adapter has its last step. So which
+/// eval.every_steps or checkpoint.every_steps, and where an adapter has its last step or a stop of
+/// Progress. So which
 /// samples share a microbatch depends on the job, the plan, the adapters and their steps, but
 /// neither on where windows are cut nor on where a stream begins, if that is at the end of a block.
 /// Pure and deterministic; every window is checked (check_window.h) before return. What has ended

@@ -187,7 +187,8 @@ void check_contents(const fs::path& dir, const Job& job, const Plan& plan) {
         const fs::path file = dir / stored_adapter_name(job.adapters[i]);
         const fs::path best = dir / kept_best_name(job.adapters[i]);
         try {
-            if (adapter.steps > 0 || fs::exists(file)) {
+            const bool kept = adapter.steps > 0 && !is_ended_trial(job.adapters[i], adapter);
+            if (kept || fs::exists(file)) {
                 check_stored_adapter(file.string(), job.adapters[i], plan.model);
             }
             if (fs::exists(best)) {
@@ -293,7 +294,7 @@ void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, Ad
         if (residence == Residence::absent) continue;
         if (residence != Residence::released) {
             write_adapter_state(mpi, job, plan, bank, adapter, temporary);
-        } else if (mpi.is_root()) {
+        } else if (mpi.is_root() && !job.adapters[i].trial) {
             copy_from_latest(job, adapter, temporary);
         }
     }
@@ -324,8 +325,9 @@ RunState load_checkpoint(const std::string& path, const Job& job, const ModelSpe
     RunState state = read_state(path, job);
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {
         const std::string file = (fs::path(path) / stored_adapter_name(job.adapters[i])).string();
-        const bool begun = state.adapters[i].steps > 0;
-        if (!begun && !fs::exists(file)) continue;
+        const bool kept =
+            state.adapters[i].steps > 0 && !is_ended_trial(job.adapters[i], state.adapters[i]);
+        if (!kept && !fs::exists(file)) continue;
         load_stored_adapter(file, job.adapters[i], model, stage, static_cast<AdapterId>(i), bank);
     }
     return state;

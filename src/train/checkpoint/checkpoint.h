@@ -18,13 +18,13 @@ struct RunIdentity {
 };
 
 /// Writes <dir>/ckpt/<round>/: per adapter that has begun (the bank holds a state of it, or
-/// released it: then the file of the checkpoint before) one safetensors file (parameters, exp_avg,
-/// exp_avg_sq under PEFT names), state.json, job.yaml and manifest.json with the checksum of every
-/// file; everything under a temporary name first, renamed when complete; then LATEST is moved, then
-/// all but the newest `keep` are removed, and any of later rounds (left by a run that was set
-/// back); one that cannot be removed stays till the next time, with a warning. A job that dies in
-/// it, or a full disk (Error), leaves the checkpoints before it as they were. The layout does not
-/// depend on ranks. Collective.
+/// released it: then the file of the checkpoint before, none of a trial that has ended) one
+/// safetensors file (parameters, exp_avg, exp_avg_sq under PEFT names), state.json, job.yaml and
+/// manifest.json with the checksum of every file; everything under a temporary name first, renamed
+/// when complete; then LATEST is moved, then all but the newest `keep` are removed, and any of
+/// later rounds (left by a run that was set back); one that cannot be removed stays till the next
+/// time, with a warning. A job that dies in it, or a full disk (Error), leaves the checkpoints
+/// before it as they were. The layout does not depend on ranks. Collective.
 void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, AdapterBank& bank,
                      const RunState& state, const RunIdentity& identity);
 
@@ -46,7 +46,7 @@ std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const Plan& plan,
 
 /// Loads the bank's part, of a stage and lane, of every adapter that has a file in checkpoint
 /// directory `path`, those that are not resident into host memory; returns the state. InputError
-/// when an adapter that has taken steps has no file.
+/// when an adapter that has taken steps, and is no trial that has ended, has no file.
 RunState load_checkpoint(const std::string& path, const Job& job, const ModelSpec& model,
                          const StagePlan& stage, AdapterBank& bank);
 

@@ -14,7 +14,8 @@ namespace {
 AdapterStatus status_from_name(const std::string& name) {
     for (const AdapterStatus status :
          {AdapterStatus::running, AdapterStatus::waiting, AdapterStatus::done,
-          AdapterStatus::stopped_early, AdapterStatus::stopped, AdapterStatus::failed}) {
+          AdapterStatus::stopped_early, AdapterStatus::stopped, AdapterStatus::failed,
+          AdapterStatus::parked, AdapterStatus::pruned}) {
         if (name == status_name(status)) return status;
     }
     throw JsonRefusal(cat("status '", name, "' is not known"));
@@ -40,8 +41,29 @@ LastMean losses_of(const OrderedJson& entry, const AdapterState& adapter) {
     return losses;
 }
 
+/// Only where there is anything to keep.
+OrderedJson search_json(const AdapterState& a) {
+    OrderedJson json = OrderedJson::object();
+    if (!a.rungs.empty()) json["rungs"] = a.rungs;
+    if (a.promoted > 0) json["promoted"] = a.promoted;
+    if (!a.reason.empty()) json["reason"] = a.reason;
+    return json;
+}
+
+void read_search(const OrderedJson& entry, AdapterState& a) {
+    if (entry.contains("rungs")) {
+        for (const OrderedJson& value : entry.at("rungs")) {
+            a.rungs.push_back(value.is_null() ? std::numeric_limits<double>::infinity()
+                                              : value.get<double>());
+        }
+    }
+    if (entry.contains("promoted")) a.promoted = whole_number(entry, "promoted");
+    if (entry.contains("reason")) a.reason = entry.at("reason").get<std::string>();
+}
+
 AdapterState adapter_state(const OrderedJson& entry) {
     AdapterState a;
+    read_search(entry, a);
     a.steps = whole_number(entry, "steps");
     a.bad_steps_in_row = whole_number(entry, "bad_steps_in_row");
     a.status = status_from_name(entry.at("status").get<std::string>());
@@ -62,6 +84,8 @@ AdapterState adapter_state(const OrderedJson& entry) {
 std::string inconsistency(const AdapterState& a, std::int32_t round) {
     if (a.steps > round) return cat("has taken ", a.steps, " steps in ", round, " rounds");
     if (a.bad_steps_in_row > a.steps) return cat("has ", a.bad_steps_in_row, " bad steps");
+    const auto rungs = static_cast<int>(a.rungs.size());
+    if (a.promoted > rungs) return cat("is past ", a.promoted, " of ", rungs, " rungs");
     if (a.best_step > a.steps) return cat("was best at step ", a.best_step, " of ", a.steps);
     return "";
 }
@@ -82,6 +106,10 @@ const char* status_name(AdapterStatus status) {
             return "STOPPED";
         case AdapterStatus::failed:
             return "FAILED";
+        case AdapterStatus::parked:
+            return "PARKED";
+        case AdapterStatus::pruned:
+            return "PRUNED";
     }
     return "";
 }
@@ -122,7 +150,10 @@ std::string done_text(const EvalJob& eval, const AdapterState& adapter) {
     if (adapter.status == AdapterStatus::stopped_early) {
         text += ", stopped early: " + early_stop_reason(eval, adapter);
     }
-    if (adapter.status == AdapterStatus::stopped) text += ", stopped by the user";
+    if (adapter.status == AdapterStatus::stopped) {
+        text += ", " + (adapter.reason.empty() ? "stopped by the user" : adapter.reason);
+    }
+    if (adapter.status == AdapterStatus::pruned) text += ", " + adapter.reason;
     return text + "\n";
 }
 
@@ -146,6 +177,7 @@ std::string to_json(const RunState& state, const Job& job) {
                                           {"best_eval_loss", a.best_eval_loss},
                                           {"best_step", a.best_step},
                                           {"evaluations_without_gain", a.evaluations_without_gain}};
+        adapters[job.adapters[i].name].update(search_json(a));
     }
     return dump_json(json, 2) + "\n";
 }

@@ -17,6 +17,8 @@ enum class AdapterStatus : std::uint8_t {
     stopped_early,  ///< its eval loss gained no more
     stopped,        ///< by the user (inbox.h)
     failed,
+    parked,  ///< a trial at a rung (plan/rungs.h), until it is judged
+    pruned,  ///< a trial that was judged not to go on
 };
 const char* status_name(AdapterStatus status);
 
@@ -34,17 +36,27 @@ struct AdapterState {
     std::int32_t best_step = 0;    ///< its step
     std::int32_t evaluations_without_gain = 0;
     LastMean losses{};  ///< of steps
+    // Of a trial, where its sweep has rungs (plan/rungs.h).
+    std::vector<double> rungs{};  ///< values at those it has come to; lower is better
+    int promoted = 0;             ///< rungs that it was let past
+    std::string reason{};         ///< why it ended before its last step; may be ""
 };
 
 /// Status of an adapter that is to be exported, provided that it has taken a step.
 inline bool is_complete(AdapterStatus status) {
     return status == AdapterStatus::done || status == AdapterStatus::stopped_early ||
-           status == AdapterStatus::stopped;
+           status == AdapterStatus::stopped || status == AdapterStatus::pruned;
 }
 
-/// Status of an adapter that is to train further.
+/// Status of an adapter that is to train further, or may be.
 inline bool is_unfinished(AdapterStatus status) {
-    return status == AdapterStatus::running || status == AdapterStatus::waiting;
+    return status == AdapterStatus::running || status == AdapterStatus::waiting ||
+           status == AdapterStatus::parked;
+}
+
+/// A trial that has ended: what it came to is in the run directory, no checkpoint keeps it.
+inline bool is_ended_trial(const AdapterJob& adapter, const AdapterState& state) {
+    return adapter.trial && !is_unfinished(state.status);
 }
 
 /// Whether it has neither trained nor been evaluated.

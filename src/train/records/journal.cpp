@@ -81,6 +81,11 @@ void Journal::evaluated(AdapterId adapter, std::int32_t step) {
                   format_fixed(100.0 * state.last_exact_match, 1), "%"));
 }
 
+void Journal::base_known(AdapterId adapter) {
+    const AdapterState& state = adapters_[adapter].state;
+    metrics_.record_evaluation(adapter, 0, state.last_eval_loss, state.last_exact_match);
+}
+
 void Journal::flush() {
     const activity::OffDevice files;
     for (const auto& [adapter, rows] : metrics_.flush()) records_.add(adapter, rows);

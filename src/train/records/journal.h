@@ -36,7 +36,10 @@ class Journal {
     void batch_done(const BatchResult& result);
     /// The adapter's last evaluation, as the table has it: after so many of its steps.
     void evaluated(AdapterId adapter, std::int32_t step);
+    /// One that is known already: an adapter that has not begun is its base model.
+    void base_known(AdapterId adapter);
     void checkpointed() { records_.write_results(); }
+    void trials_ended() { records_.write_results(); }
 
     /// Writes metrics that are held back.
     void flush();

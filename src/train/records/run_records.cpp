@@ -11,6 +11,7 @@
 #include "base/system.h"
 #include "io/files.h"
 #include "io/run_files/results_file.h"
+#include "train/search/trial_results.h"
 
 namespace loratrain {
 
@@ -136,6 +137,11 @@ void RunRecords::write_results() {
     for (const AdapterId adapter : adapters_.all()) {
         results.push_back(
             {adapter, status_name(adapters_[adapter].state.status), summaries_[adapter]});
+    }
+    if (job_.sweep) {
+        for (const TrialEntry& entry : trial_results(job_, adapters_)) {
+            results[index(entry.trial)].trial = entry.result;
+        }
     }
     sort_results(job_, results);
     guarded([&] {

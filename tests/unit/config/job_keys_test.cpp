@@ -28,6 +28,11 @@ std::string job_with_mapping(const JobKey& key) {
     for (const char* name : {"parallel", "schedule", "checkpoint", "eval", "logging"}) {
         if (section == name) text += cat(name, ": {", value, "}\n");
     }
+    if (section == "sweep") {
+        const bool is_space = std::string(key.key) == "space";  // a mapping, but no empty one
+        text += is_space ? "sweep: {space: {}}\n" : cat("sweep: {", value, ", space: {r: [1]}}\n");
+    }
+    if (section == "space") text += cat("sweep: {space: {r: {", value, "}}}\n");
     if (section == "deployment") text += cat("parallel: {deployment: [{", value, "}]}\n");
     return text;
 }

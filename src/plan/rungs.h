@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "config/job.h"
+
+namespace loratrain {
+
+/// Which trials of a sweep train to their end. A trial is evaluated at rungs 0 .. rungs - 1 of its
+/// own length, the last one its end, and what it comes to there decides whether it goes on. Values:
+/// lower is better; six digits of them count, equal ones go by the order of trials, those that are
+/// not finite are last.
+
+/// Optimizer steps at which a trial of `total_steps` is at a rung: eta^(rung + 1 - rungs) of them,
+/// rounded up, so that trials of all batch sizes have seen the same data (Li et al., Hyperband).
+std::int32_t rung_step(const SweepJob& sweep, std::int32_t total_steps, int rung);
+
+/// What the search knows of a trial.
+struct TrialRecord {
+    std::vector<double> values;  ///< at rungs before the last
+    int promoted = 0;            ///< rungs that it was let past
+    bool pruned = false;         ///< it was ended by a verdict
+    bool gone = false;           ///< failed or stopped: last at the rungs it has no value of
+};
+
+enum class Verdict : std::uint8_t {
+    wait,     ///< at a rung, not decided; or under way
+    promote,  ///< goes on to the next rung
+    prune,
+};
+
+/// Successive halving over the trials of one dataset: n trials at a rung have max(1, n / eta)
+/// places at the next. Trials arrive in any order; one is promoted once it is sure of a place even
+/// if all that are still to come beat it, and pruned once as many as there are places have beaten
+/// it. So the survivors are those of the synchronous rule (Jamieson and Talwalkar, 2016), whatever
+/// the timing, and when all have arrived none waits. Trials that were judged before keep their
+/// verdict when more have been added since.
+std::vector<Verdict> judge_halving(const SweepJob& sweep, std::span<const TrialRecord> trials);
+
+/// The verdict, at once, on a trial that has just come to a rung with `value`, where trials before
+/// it had `others`. asha: it goes on while it is among the best of eta of all that came so far,
+/// itself included, the first one always (Li et al., 2020, the stopping rule of Ray Tune). median:
+/// while it is not worse than the median of at least three others (Golovin et al., 2017). Rules
+/// without rungs let everyone go on.
+Verdict judge_at_once(const SweepJob& sweep, std::span<const double> others, double value);
+
+}  // namespace loratrain

@@ -1,0 +1,182 @@
+#include "train/search/sweep_records.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iterator>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "config/job_yaml.h"
+#include "io/adapters/adapter_file.h"
+#include "io/files.h"
+#include "train/checkpoint/run_state.h"
+
+namespace loratrain {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string sweep_file(const Job& job, const char* name) {
+    return cat(job.run.dir, "/sweep/", name);
+}
+
+/// The best of a dataset so far; none while none has a value.
+const TrialStanding* winner(const std::vector<TrialStanding>& trials) {
+    return trials.empty() || !std::isfinite(trials.front().value) ? nullptr : &trials.front();
+}
+
+std::string evaluation_text(double loss, double exact_match) {
+    return cat("eval loss ", loss < 0 ? "-" : format_fixed(loss, 4), ", exact match ",
+               exact_match < 0 ? "-" : format_fixed(100.0 * exact_match, 1) + "%");
+}
+
+std::string last_evaluation(const AdapterState& state) {
+    return evaluation_text(state.last_eval_loss, state.last_exact_match);
+}
+
+std::string board_of(const Job& job, const AdapterTable& adapters, DatasetId dataset) {
+    const std::vector<TrialStanding> trials = standings(job, adapters, dataset);
+    if (trials.empty()) return "";
+    std::string text =
+        cat("sweep on ", job.dataset(dataset).name, ", ", trials.size(), " trials\n");
+    const AdapterState& first = adapters[trials.front().trial].state;
+    text += cat("  base: ", evaluation_text(first.first_eval_loss, first.first_exact_match), "\n");
+    for (const AdapterId a : adapters.all()) {
+        if (job.adapter(a).name != job.sweep->reference || job.adapter(a).dataset != dataset)
+            continue;
+        text += cat("  reference ", job.adapter(a).name, ": ", last_evaluation(adapters[a].state),
+                    "\n");
+    }
+    const auto shown = std::min(trials.size(), static_cast<std::size_t>(job.sweep->top_k));
+    for (std::size_t i = 0; i < shown; ++i) {
+        const AdapterState& state = adapters[trials[i].trial].state;
+        if (!std::isfinite(trials[i].value)) break;
+        const bool complete = trials[i].stage == TrialStage::complete;
+        text +=
+            cat("  ", i + 1, ". ", job.adapter(trials[i].trial).name, ": ", last_evaluation(state),
+                complete ? "" : cat(", after ", state.steps, " steps"), "\n");
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string SweepRecords::folder_of(AdapterId adapter) const {
+    return job_.run.dir + "/adapters/" + job_.adapter(adapter).name;
+}
+
+void SweepRecords::recall() {
+    const std::string path = sweep_file(job_, "state.json");
+    if (!job_.sweep || !fs::exists(path)) return;
+    const RunState known = run_state_from_json(read_text(path), job_, path);
+    for (const AdapterId a : adapters_.all()) {
+        const AdapterState& from = known.adapters[index(a)];
+        AdapterState& state = adapters_[a].state;
+        if (is_ended_trial(job_.adapter(a), state)) recorded_.insert(a);
+        if (!job_.adapter(a).trial || !is_unfinished(state.status)) continue;
+        if (is_ended_trial(job_.adapter(a), from)) {
+            state = from;
+            recorded_.insert(a);
+            adapters_.reached(std::max(adapters_.round(), known.round));
+        } else if (from.rungs.size() > state.rungs.size() || from.promoted > state.promoted) {
+            state.rungs = from.rungs;
+            state.promoted = from.promoted;
+            const bool judged = from.rungs.size() == static_cast<std::size_t>(from.promoted);
+            state.status = judged ? AdapterStatus::waiting : AdapterStatus::parked;
+        }
+    }
+}
+
+bool SweepRecords::is_among_best(AdapterId trial) const {
+    const std::vector<TrialStanding> trials =
+        standings(job_, adapters_, job_.adapter(trial).dataset);
+    const auto found = std::find_if(trials.begin(), trials.end(), [&](const TrialStanding& other) {
+        return other.trial == trial;
+    });
+    const bool stopped = adapters_[trial].state.status == AdapterStatus::stopped;
+    return (found->stage == TrialStage::complete || stopped) &&
+           std::distance(trials.begin(), found) < job_.sweep->top_k;
+}
+
+bool SweepRecords::is_wanted(AdapterId adapter) const {
+    if (!job_.sweep || !job_.adapter(adapter).trial) return true;
+    if (job_.sweep->exports == SweepExport::best) return is_among_best(adapter);
+    return job_.sweep->exports == SweepExport::all;
+}
+
+void SweepRecords::write_done(AdapterId trial) const {
+    std::string text = done_text(job_.eval, adapters_[trial].state);
+    text.insert(text.find('\n'), ", not kept");
+    write_text_atomic(folder_of(trial) + "/DONE", text);
+}
+
+/// Also weights that a start of the run before this one has left.
+void SweepRecords::take_back_exports() {
+    for (const AdapterId a : recorded_) {
+        const AdapterState& state = adapters_[a].state;
+        if (!is_complete(state.status) || is_wanted(a)) continue;
+        const fs::path weights = fs::path(folder_of(a)) / adapter_weights_name;
+        const bool told = fs::exists(folder_of(a) + "/DONE") && !fs::exists(weights);
+        if (told) continue;
+        if (fs::remove(weights)) {
+            log::info(cat("took back ", folder_of(a), ": others are better"));
+        }
+        fs::remove(folder_of(a) + "/adapter_config.json");
+        write_done(a);
+    }
+}
+
+void SweepRecords::update(const std::vector<AdapterId>& ended) {
+    if (!job_.sweep) return;
+    for (const AdapterId a : ended) {
+        if (is_ended_trial(job_.adapter(a), adapters_[a].state)) recorded_.insert(a);
+    }
+    make_directory(job_.run.dir + "/sweep");
+    take_back_exports();
+    write_best();
+    write_state();
+}
+
+/// Unfinished trials only with what their rungs say: a checkpoint has the rest.
+void SweepRecords::write_state() const {
+    RunState state = adapters_.state(0.0);
+    for (const AdapterId a : adapters_.all()) {
+        AdapterState& adapter = state.adapters[index(a)];
+        state.round = std::max(state.round, adapter.steps);
+        if (recorded_.contains(a)) continue;
+        AdapterState kept;
+        kept.status = AdapterStatus::waiting;
+        kept.rungs = adapter.rungs;
+        kept.promoted = adapter.promoted;
+        adapter = kept;
+    }
+    write_text_atomic(sweep_file(job_, "state.json"), to_json(state, job_));
+}
+
+void SweepRecords::write_best() const {
+    Job best = job_;
+    best.adapters.clear();
+    best.sweep.reset();
+    best.run.dir = job_.run.dir + "/sweep/best";
+    for (std::size_t d = 0; d < job_.datasets.size(); ++d) {
+        const auto trials = standings(job_, adapters_, static_cast<DatasetId>(d));
+        if (const TrialStanding* first = winner(trials)) {
+            best.adapters.push_back(job_.adapter(first->trial));
+        }
+    }
+    if (best.adapters.empty()) return;
+    write_text_atomic(sweep_file(job_, "best.yaml"), to_yaml(best));
+}
+
+std::string SweepRecords::leaderboard(const Job& job, const AdapterTable& adapters) {
+    std::string text;
+    if (!job.sweep) return text;
+    for (std::size_t d = 0; d < job.datasets.size(); ++d) {
+        text += board_of(job, adapters, static_cast<DatasetId>(d));
+    }
+    return text;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,145 @@
+#include "train/search/trial_search.h"
+
+#include <limits>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "plan/rungs.h"
+
+namespace loratrain {
+
+namespace {
+
+TrialStage stage_of_trial(AdapterStatus status) {
+    if (status == AdapterStatus::failed) return TrialStage::failed;
+    const bool complete = status == AdapterStatus::done || status == AdapterStatus::stopped_early;
+    return complete ? TrialStage::complete : TrialStage::partial;
+}
+
+/// Of other trials of its dataset that came to the rung of its newest value before it did.
+std::vector<double> values_of_others(const AdapterTable& adapters,
+                                     const std::vector<AdapterId>& trials, AdapterId trial) {
+    const std::size_t rung = adapters[trial].state.rungs.size() - 1;
+    std::vector<double> others;
+    for (const AdapterId other : trials) {
+        const std::vector<double>& values = adapters[other].state.rungs;
+        if (other != trial && values.size() > rung) others.push_back(values[rung]);
+    }
+    return others;
+}
+
+}  // namespace
+
+double objective_of(const SweepJob& sweep, const AdapterState& adapter) {
+    constexpr double none = std::numeric_limits<double>::infinity();
+    if (sweep.objective == SweepObjective::exact_match) {
+        return adapter.last_exact_match < 0 ? none : -adapter.last_exact_match;
+    }
+    return adapter.last_eval_loss < 0 ? none : adapter.last_eval_loss;
+}
+
+std::vector<TrialStanding> standings(const Job& job, const AdapterTable& adapters,
+                                     DatasetId dataset) {
+    std::vector<TrialStanding> trials;
+    for (const AdapterId a : adapters.all()) {
+        if (!job.adapter(a).trial || job.adapter(a).dataset != dataset) continue;
+        const AdapterState& state = adapters[a].state;
+        trials.push_back({a, stage_of_trial(state.status), static_cast<int>(state.rungs.size()),
+                          objective_of(*job.sweep, state)});
+    }
+    return rank_trials(std::move(trials));
+}
+
+std::vector<AdapterId> TrialSearch::trials_of(DatasetId dataset) const {
+    std::vector<AdapterId> trials = adapters_.all();
+    std::erase_if(trials, [&](AdapterId a) {
+        return !job_.adapter(a).trial || job_.adapter(a).dataset != dataset;
+    });
+    return trials;
+}
+
+std::vector<AdapterId> TrialSearch::at_rung(const std::vector<AdapterId>& trained) const {
+    std::vector<AdapterId> trials = trained;
+    std::erase_if(trials, [this](AdapterId a) {
+        return adapters_[a].state.status != AdapterStatus::running ||
+               adapters_.steps_to_stop(a) > 0 || adapters_.steps_left(a) == 0;
+    });
+    return active() ? trials : std::vector<AdapterId>{};
+}
+
+void TrialSearch::arrived(const std::vector<AdapterId>& trials) {
+    for (const AdapterId trial : trials) {
+        note_value(trial, objective_of(*job_.sweep, adapters_[trial].state));
+    }
+    judge();
+}
+
+/// Rungs of short trials may lie at one step: the value is that of all of them.
+void TrialSearch::note_value(AdapterId trial, double value) {
+    AdapterState& state = adapters_[trial].state;
+    state.rungs.push_back(value);
+    state.status = AdapterStatus::parked;
+    log::info(cat("trial ", job_.adapter(trial).name, " is at rung ", state.rungs.size(), " of ",
+                  job_.sweep->rungs, ", step ", state.steps));
+    if (job_.sweep->scheduler == TrialScheduler::halving) return;
+    const std::vector<double> others =
+        values_of_others(adapters_, trials_of(job_.adapter(trial).dataset), trial);
+    if (judge_at_once(*job_.sweep, others, value) == Verdict::promote) {
+        promote(trial);
+    } else {
+        prune(trial, cat("pruned at rung ", state.rungs.size(), " beside ", others.size(),
+                         others.size() == 1 ? " other" : " others"));
+    }
+}
+
+void TrialSearch::judge() {
+    if (!active() || job_.sweep->scheduler != TrialScheduler::halving) return;
+    for (std::size_t d = 0; d < job_.datasets.size(); ++d) judge_dataset(static_cast<DatasetId>(d));
+}
+
+void TrialSearch::judge_dataset(DatasetId dataset) {
+    const std::vector<AdapterId> trials = trials_of(dataset);
+    std::vector<TrialRecord> records;
+    for (const AdapterId a : trials) {
+        const AdapterState& state = adapters_[a].state;
+        const bool complete = stage_of_trial(state.status) == TrialStage::complete;
+        records.push_back({state.rungs, state.promoted, state.status == AdapterStatus::pruned,
+                           !complete && !is_unfinished(state.status)});
+        // One that gained no more, and stopped, is at all rungs with what it came to.
+        const auto rungs = static_cast<std::size_t>(job_.sweep->rungs - 1);
+        if (complete) records.back().values.resize(rungs, objective_of(*job_.sweep, state));
+    }
+    const std::vector<Verdict> verdicts = judge_halving(*job_.sweep, records);
+    bool again = false;
+    for (std::size_t t = 0; t < trials.size(); ++t) {
+        AdapterState& state = adapters_[trials[t]].state;
+        if (state.status != AdapterStatus::parked) continue;
+        const std::size_t rung = state.rungs.size();
+        if (verdicts[t] == Verdict::promote) promote(trials[t]);
+        if (verdicts[t] == Verdict::prune) {
+            prune(trials[t], cat("pruned at rung ", rung, ": others hold all places of the next"));
+        }
+        again = again || state.rungs.size() > rung;
+    }
+    if (again) judge_dataset(dataset);
+}
+
+void TrialSearch::promote(AdapterId trial) {
+    AdapterState& state = adapters_[trial].state;
+    const double value = state.rungs.back();
+    ++state.promoted;
+    state.status = AdapterStatus::waiting;
+    log::info(cat("trial ", job_.adapter(trial).name, " goes on after rung ", state.promoted));
+    if (adapters_.steps_to_stop(trial) <= 0 && adapters_.steps_left(trial) > 0) {
+        note_value(trial, value);
+    }
+}
+
+void TrialSearch::prune(AdapterId trial, const std::string& why) {
+    AdapterState& state = adapters_[trial].state;
+    state.status = AdapterStatus::pruned;
+    state.reason = why;
+    log::info(cat("trial ", job_.adapter(trial).name, " is ", why));
+}
+
+}  // namespace loratrain

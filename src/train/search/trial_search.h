@@ -1,0 +1,48 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/rank_trials.h"
+#include "train/adapter_table.h"
+
+namespace loratrain {
+
+/// The objective of an adapter's last evaluation, lower is better; infinite without one.
+double objective_of(const SweepJob& sweep, const AdapterState& adapter);
+
+/// The trials of a dataset, best first (plan/rank_trials.h).
+std::vector<TrialStanding> standings(const Job& job, const AdapterTable& adapters,
+                                     DatasetId dataset);
+
+/// Ends trials early by the rules of plan/rungs.h, in the adapter table: those that come to a rung
+/// are parked, and go on or are pruned as soon as that is sure. It keeps nothing itself, so that it
+/// goes on from what checkpoints and sweep/state.json hold. Rank 0 only.
+class TrialSearch {
+  public:
+    /// The arguments outlive it.
+    TrialSearch(const Job& job, AdapterTable& adapters) : job_(job), adapters_(adapters) {}
+
+    /// Trials may end before their last step.
+    bool active() const {
+        return job_.sweep && job_.sweep->scheduler != TrialScheduler::none && job_.sweep->rungs > 1;
+    }
+    /// Those of `trained` that are at a rung before their end and still train.
+    std::vector<AdapterId> at_rung(const std::vector<AdapterId>& trained) const;
+    /// They have been evaluated there: parks them, or judges them at once.
+    void arrived(const std::vector<AdapterId>& trials);
+    /// Promotes and prunes whom it can among the parked; also after a trial has ended otherwise.
+    void judge();
+
+  private:
+    void note_value(AdapterId trial, double value);
+    void judge_dataset(DatasetId dataset);
+    void promote(AdapterId trial);
+    void prune(AdapterId trial, const std::string& why);
+    std::vector<AdapterId> trials_of(DatasetId dataset) const;
+
+    const Job& job_;
+    AdapterTable& adapters_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,172 @@
+"""Sweeps: trials are trained as if each were alone, the best are kept and ranked, and a run that is
+killed again and again comes to the same winner without training anything that has ended again.
+
+LORATRAIN_SWEEP_KILLS is the number of kills (default 3; 30 for a long test), LORATRAIN_SWEEP_ALONE
+of trials that are trained alone too (default 2; 24 are all)."""
+
+import csv
+import json
+import os
+import random
+import signal
+import time
+import unittest
+
+from harness import (JobTest, adapter_weights, children, frobenius, is_alive, read_metrics, run, send,
+                     start, step_metrics, write_samples)
+
+KILLS = int(os.environ.get("LORATRAIN_SWEEP_KILLS", "3"))
+ALONE = int(os.environ.get("LORATRAIN_SWEEP_ALONE", "2"))
+SPACE = {"r": [2, 4], "learning_rate": [5e-4, 1e-3, 2e-3], "global_batch_size": [2, 4],
+         "lora_alpha": {"times_r": [1, 2]}}
+
+
+class SweepTest(JobTest):
+    def job(self, run_dir, space=None, epochs=2, **sweep):
+        job = self.tiny_job(run_dir, {"default": {"dataset": "a", "learning_rate": 1e-5}},
+                            num_train_epochs=epochs)
+        job["datasets"]["a"]["eval_path"] = write_samples(self.dir / "eval.jsonl", 9, 17)
+        job["parallel"]["microbatch_tokens"] = 256
+        job["defaults"]["dataset"] = "a"
+        job["defaults"].pop("warmup_steps", None)
+        job["checkpoint"] = {"every_steps": 5, "every_minutes": 0}
+        job["sweep"] = {"space": space or SPACE, "reference": "default", **sweep}
+        return job
+
+    def results(self, run_dir="run"):
+        with open(self.dir / run_dir / "results.csv", encoding="utf-8", newline="") as file:
+            return {row["name"]: row for row in csv.DictReader(file)}
+
+    def ranked(self, run_dir="run"):
+        rows = [row for row in self.results(run_dir).values() if row["rank"]]
+        return [row["name"] for row in sorted(rows, key=lambda row: int(row["rank"]))]
+
+    def kept(self, run_dir="run"):
+        return {path.parent.name for path in
+                (self.dir / run_dir / "adapters").glob("*/adapter_model.safetensors")}
+
+    def trained_tokens(self, run_dir):
+        return sum(float(row["tokens"]) for row in self.results(run_dir).values() if row["rank"])
+
+    def kill(self, process):
+        ranks = [rank for child in [process.pid, *children(process.pid)] for rank in children(child)]
+        send([process.pid, *ranks], signal.SIGKILL)
+        process.communicate(timeout=60)
+        while any(is_alive(rank) for rank in ranks):
+            time.sleep(0.01)
+
+    def ended(self, run_dir="run"):
+        """What trials that have ended have told, and what was exported of them."""
+        path = self.dir / run_dir / "sweep/state.json"
+        if not path.exists():
+            return {}
+        over = ("DONE", "PRUNED", "FAILED", "STOPPED EARLY")
+        return {name: (self.dir / run_dir / "adapters" / name / "metrics.jsonl").read_text()
+                for name, state in json.loads(path.read_text())["adapters"].items()
+                if state["status"] in over and name != "default"}
+
+    def check_kills(self, run_dir, job, seconds):
+        """Kills the job at times drawn within `seconds` of its start; then it ends by itself."""
+        path = self.write_job(job, f"{run_dir}.yaml")
+        draw = random.Random(5)
+        for _ in range(KILLS):
+            before = self.ended(run_dir)
+            process = start([path], 2)
+            time.sleep(draw.uniform(0.4, seconds))
+            self.kill(process)
+            now = self.ended(run_dir)
+            for name, text in before.items():
+                self.assertEqual(now[name], text, f"{name} had ended")
+        before = self.ended(run_dir)
+        self.succeed(run([path], 2))
+        for name, text in before.items():
+            self.assertEqual(self.ended(run_dir)[name], text, f"{name} had ended")
+        return len(before)
+
+
+class Sweep(SweepTest):
+    def test_trials_are_ranked_kept_and_trained_as_alone(self):
+        job = self.job("run", top_k=3)
+        output = self.succeed(run([self.write_job(job)], 2)).stdout
+        ranked = self.ranked()
+        self.assertEqual(len(ranked), 24)
+        self.assertEqual(self.kept(), {*ranked[:3], "default"})
+        rows = self.results()
+        losses = [float(rows[name]["objective"]) for name in ranked]
+        self.assertEqual(losses, sorted(losses))
+        self.assertLess(losses[0], float(rows["default"]["eval_loss"]), "beats the reference")
+        self.assertRegex(output, rf"1\. {ranked[0]}: eval loss")
+        self.assertIn("reference default: eval loss", output)
+        bases = {read_metrics(self.dir / "run", name)[0]["eval_loss"] for name in rows}
+        self.assertEqual(len(bases), 1, "the base is evaluated once")
+        self.assertEqual(output.count("at step 0: loss"), 1)
+        # The best alone, by the job that the sweep has written.
+        best = self.dir / "run/sweep/best.yaml"
+        self.succeed(run([best, "--set", f"run.dir={self.dir}/alone-0"], 2))
+        self.assert_same("run", "alone-0", ranked[0])
+        # Others, which are not kept, by their losses.
+        for i, name in enumerate(random.Random(3).sample(ranked[3:], min(ALONE, 24) - 1), 1):
+            row = rows[name]
+            alone = self.job(f"alone-{i}")
+            alone.pop("sweep")
+            alone["adapters"] = [{
+                "name": name, "trial": True, "r": int(row["r"]),
+                "lora_alpha": float(row["lora_alpha"]), "learning_rate": float(row["learning_rate"]),
+                "global_batch_size": int(row["batch"])}]
+            self.succeed(run([self.write_job(alone, "alone.yaml")], 2))
+            self.compare_losses("run", f"alone-{i}", [name], 1e-6)
+        # Nothing is left to do, and nothing is taken back or given again.
+        self.succeed(run([self.dir / "job.yaml"], 2))
+        self.assertEqual(self.kept(), {*ranked[:3], "default"})
+
+    def assert_same(self, got, want, name):
+        tensors, wanted = (adapter_weights(self.dir / d, name) for d in (got, want))
+        self.assertEqual(tensors.keys(), wanted.keys())
+        for key, values in tensors.items():
+            self.assertLessEqual(frobenius(values, wanted[key]), 1e-6, key)
+
+    def test_halving_ends_trials_early_and_kills_do_not_change_the_winner(self):
+        job = self.job("run", epochs=4, scheduler="halving", rungs=3, reduction_factor=3,
+                       rung_eval_samples=5)
+        self.succeed(run([self.write_job(job)], 2))
+        rows = self.results()
+        statuses = [row["status"] for row in rows.values() if row["rank"]]
+        self.assertEqual((statuses.count("DONE"), statuses.count("PRUNED")), (2, 22))
+        self.assertEqual(sorted(row["rung"] for row in rows.values() if row["rank"]),
+                         ["1"] * 16 + ["2"] * 6 + ["3"] * 2)
+        winner = self.ranked()[0]
+        self.assertEqual(self.kept(), {winner, "default"})
+        steps = {name: len(step_metrics(self.dir / "run", name)) for name in rows}
+        total = sum(48 if row["batch"] == "2" else 24 for row in rows.values() if row["rank"])
+        self.assertLess(2 * sum(steps[name] for name in self.ranked()), total)
+        job["run"]["dir"] = str(self.dir / "killed")
+        self.check_kills("killed", job, 2.5)
+        self.assertEqual(self.ranked("killed")[0], winner)
+        self.assertEqual({name: row["rung"] for name, row in self.results("killed").items()},
+                         {name: row["rung"] for name, row in rows.items()})
+
+    def test_diverging_trial_is_last_and_the_others_go_on(self):
+        job = self.job("run", {"learning_rate": [1e-3, 1e30, 3e-3]}, epochs=3, top_k=1,
+                       scheduler="asha", rungs=2)
+        self.succeed(run([self.write_job(job)], 2), 3)
+        self.assertEqual(self.ranked()[-1], "lr1e30")
+        self.assertEqual(self.results()["lr1e30"]["status"], "FAILED")
+        self.assertNotIn("lr1e30", self.kept())
+
+    def test_budget_ends_the_sweep_and_the_inbox_makes_it_grow(self):
+        job = self.job("run", {"learning_rate": [1e-3, 3e-3]}, budget_hours=1e-5, export="none")
+        job["defaults"]["max_steps"] = 100000
+        job["adapters"][0]["max_steps"] = 3
+        del job["defaults"]["num_train_epochs"]
+        output = self.succeed(run([self.write_job(job)], 2)).stdout
+        self.assertIn("budget of 1e-05 h is spent", output)
+        self.assertEqual(self.kept(), {"default"})
+        self.assertIn("budget", self.results()["lr0.001"]["reason"])
+        more = {"name": "more", "space": {"learning_rate": [2e-3, 4e-3], "max_steps": 2}}
+        self.drop("run", "more", {"sweep": more}, seconds_ago=5)
+        self.succeed(run([self.write_job({**job, "sweep": {**job["sweep"], "budget_hours": 1}})], 2))
+        self.assertEqual({*self.ranked()[:2]}, {"more-lr0.002", "more-lr0.004"})
+
+
+if __name__ == "__main__":
+    unittest.main()

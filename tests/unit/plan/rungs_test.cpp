@@ -1,0 +1,196 @@
+#include "plan/rungs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "plan/rank_trials.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+using Trials = std::set<std::size_t>;
+
+SweepJob rules(int rungs, int factor) {
+    SweepJob sweep;
+    sweep.scheduler = TrialScheduler::halving;
+    sweep.rungs = rungs;
+    sweep.reduction_factor = factor;
+    return sweep;
+}
+
+/// Values of every trial at every rung but the last.
+using Table = std::vector<std::vector<double>>;
+
+/// Those that the synchronous rule trains to their end.
+Trials synchronous_survivors(const SweepJob& sweep, const Table& values) {
+    std::vector<std::size_t> alive(values.size());
+    std::iota(alive.begin(), alive.end(), 0);
+    for (std::size_t rung = 0; rung + 1 < static_cast<std::size_t>(sweep.rungs); ++rung) {
+        std::stable_sort(alive.begin(), alive.end(), [&](std::size_t a, std::size_t b) {
+            return compared(values[a][rung]) < compared(values[b][rung]);
+        });
+        const auto factor = static_cast<std::size_t>(sweep.reduction_factor);
+        alive.resize(std::max<std::size_t>(1, alive.size() / factor));
+        std::sort(alive.begin(), alive.end());
+    }
+    return {alive.begin(), alive.end()};
+}
+
+/// Trials that may move come to their next rung in an order drawn by `draw`; checks that nobody is
+/// left waiting at the end. `fails`: a trial that fails before its first rung.
+Trials survivors_in_any_order(const SweepJob& sweep, const Table& values, std::mt19937& draw,
+                              std::size_t fails) {
+    std::vector<TrialRecord> records(values.size());
+    const auto last = static_cast<std::size_t>(sweep.rungs) - 1;
+    Trials survivors;
+    for (;;) {
+        std::vector<std::size_t> movable;
+        for (std::size_t t = 0; t < records.size(); ++t) {
+            const TrialRecord& record = records[t];
+            const bool free = record.values.size() == static_cast<std::size_t>(record.promoted);
+            if (!record.gone && !record.pruned && free && !survivors.contains(t)) {
+                movable.push_back(t);
+            }
+        }
+        if (movable.empty()) break;
+        const std::size_t t = movable[draw() % movable.size()];
+        if (t == fails) {
+            records[t].gone = true;
+        } else if (records[t].values.size() == last) {
+            survivors.insert(t);
+            continue;
+        } else {
+            records[t].values.push_back(values[t][records[t].values.size()]);
+        }
+        const std::vector<Verdict> verdicts = judge_halving(sweep, records);
+        for (std::size_t other = 0; other < records.size(); ++other) {
+            TrialRecord& record = records[other];
+            if (record.values.size() != static_cast<std::size_t>(record.promoted) + 1) continue;
+            if (record.pruned || record.gone) continue;
+            if (verdicts[other] == Verdict::promote) ++record.promoted;
+            if (verdicts[other] == Verdict::prune) record.pruned = true;
+        }
+    }
+    for (std::size_t t = 0; t < records.size(); ++t) {
+        const TrialRecord& record = records[t];
+        EXPECT_TRUE(record.gone || record.pruned || survivors.contains(t)) << t << " waits";
+    }
+    return survivors;
+}
+
+Table drawn_values(std::size_t trials, int rungs, std::mt19937& draw) {
+    Table table(trials);
+    for (auto& values : table) {
+        for (int rung = 0; rung + 1 < rungs; ++rung) {
+            const unsigned drawn = draw() % 12;  // ties are frequent
+            values.push_back(drawn == 0 ? std::nan("") : 0.1 * drawn);
+        }
+    }
+    return table;
+}
+
+}  // namespace
+
+TEST(Rungs, LieAtSharesOfATrialsOwnLength) {
+    EXPECT_EQ(rung_step(rules(3, 3), 27, 0), 3);
+    EXPECT_EQ(rung_step(rules(3, 3), 27, 1), 9);
+    EXPECT_EQ(rung_step(rules(3, 3), 27, 2), 27);
+    EXPECT_EQ(rung_step(rules(3, 3), 100, 0), 12);
+    EXPECT_EQ(rung_step(rules(5, 4), 2, 0), 1);
+    EXPECT_EQ(rung_step(rules(1, 3), 7, 0), 7);
+}
+
+TEST(Rungs, SurvivorsAreThoseOfTheSynchronousRuleInAnyOrder) {
+    std::mt19937 draw(17);
+    for (int repetition = 0; repetition < 600; ++repetition) {
+        const SweepJob sweep =
+            rules(1 + static_cast<int>(draw() % 4), 2 + static_cast<int>(draw() % 3));
+        const std::size_t trials = 1 + draw() % 13;
+        Table values = drawn_values(trials, sweep.rungs, draw);
+        const std::size_t fails = draw() % (2 * trials);  // none in half of the cases
+        if (fails < trials) std::fill(values[fails].begin(), values[fails].end(), std::nan(""));
+        Trials expected = synchronous_survivors(sweep, values);
+        if (fails < trials) expected.erase(fails);
+        for (int order = 0; order < 4; ++order) {
+            ASSERT_EQ(survivors_in_any_order(sweep, values, draw, fails), expected)
+                << "repetition " << repetition;
+        }
+    }
+}
+
+TEST(Rungs, PromotedOnlyOnceSureAndPrunedOnceSure) {
+    const SweepJob sweep = rules(2, 3);  // six trials, two places
+    std::vector<TrialRecord> records(6);
+    const auto verdicts = [&] { return judge_halving(sweep, records); };
+    for (std::size_t t = 0; t < 4; ++t) records[t].values = {static_cast<double>(t)};
+    EXPECT_EQ(verdicts()[0], Verdict::wait) << "two that are to come may be better";
+    EXPECT_EQ(verdicts()[1], Verdict::wait);
+    EXPECT_EQ(verdicts()[2], Verdict::prune);
+    EXPECT_EQ(verdicts()[4], Verdict::wait);
+    records[4].values = {9.0};
+    EXPECT_EQ(verdicts()[0], Verdict::promote);
+    EXPECT_EQ(verdicts()[1], Verdict::wait);
+}
+
+TEST(Rungs, SixDigitsCountAndEqualOnesGoByOrder) {
+    const SweepJob sweep = rules(2, 2);
+    std::vector<TrialRecord> records(2);
+    records[0].values = {1.0000004};
+    records[1].values = {1.0000001};
+    EXPECT_EQ(judge_halving(sweep, records)[0], Verdict::promote);
+    EXPECT_EQ(judge_halving(sweep, records)[1], Verdict::prune);
+}
+
+TEST(Rungs, VerdictsStandWhenTrialsAreAdded) {
+    const SweepJob sweep = rules(2, 3);
+    std::vector<TrialRecord> records(9);
+    records[0].values = {5.0};
+    records[0].promoted = 1;
+    records[1].values = {0.1};
+    records[1].pruned = true;
+    for (std::size_t t = 2; t < 9; ++t) records[t].values = {static_cast<double>(t)};
+    const std::vector<Verdict> verdicts = judge_halving(sweep, records);
+    EXPECT_EQ(verdicts[0], Verdict::wait);
+    EXPECT_EQ(std::count(verdicts.begin(), verdicts.end(), Verdict::promote), 2);
+    EXPECT_EQ(verdicts[1], Verdict::prune);
+}
+
+TEST(Rungs, AshaLetsTheBestOfThoseSoFarGoOn) {
+    SweepJob sweep = rules(3, 3);
+    sweep.scheduler = TrialScheduler::asha;
+    EXPECT_EQ(judge_at_once(sweep, {}, 9.0), Verdict::promote);
+    const std::vector<double> five{1.0, 2.0, 3.0, 4.0, 5.0};
+    EXPECT_EQ(judge_at_once(sweep, five, 1.5), Verdict::promote) << "second of six";
+    EXPECT_EQ(judge_at_once(sweep, five, 2.5), Verdict::prune);
+    EXPECT_EQ(judge_at_once(sweep, five, std::nan("")), Verdict::prune);
+}
+
+TEST(Rungs, MedianNeedsThreeOthers) {
+    SweepJob sweep = rules(3, 3);
+    sweep.scheduler = TrialScheduler::median;
+    EXPECT_EQ(judge_at_once(sweep, std::vector<double>{1.0, 2.0}, 9.0), Verdict::promote);
+    EXPECT_EQ(judge_at_once(sweep, std::vector<double>{1.0, 2.0, 3.0}, 2.0), Verdict::promote);
+    EXPECT_EQ(judge_at_once(sweep, std::vector<double>{1.0, 2.0, 3.0}, 2.1), Verdict::prune);
+}
+
+TEST(RankTrials, CompleteThenLaterRungsThenFailed) {
+    const auto id = [](int number) { return AdapterId{number}; };
+    const auto ranked = rank_trials({{id(0), TrialStage::failed, 2, 0.1},
+                                     {id(1), TrialStage::partial, 1, 0.1},
+                                     {id(2), TrialStage::complete, 2, 0.5},
+                                     {id(3), TrialStage::partial, 2, 0.9},
+                                     {id(4), TrialStage::complete, 2, std::nan("")},
+                                     {id(5), TrialStage::complete, 0, 0.5}});
+    std::vector<int> order;
+    for (const TrialStanding& trial : ranked) order.push_back(number(trial.trial));
+    EXPECT_EQ(order, (std::vector<int>{2, 5, 4, 3, 1, 0}));
+}
+
+}  // namespace loratrain::plan_test
