@@ -124,6 +124,7 @@ constexpr JobKey keys[] = {
     {"sweep", "configurations", "random: how many; list: the trials, each as its keys", "none"},
     {"sweep", "name", "what the names of trials begin with", "none"},
     {"sweep", "seed", "of random draws", "`run.seed`"},
+    {"sweep", "shard", "`0/4`: the first of four parts of the trials, for arrays of jobs", "none"},
     {"sweep", "objective", "`eval_loss`, `exact_match`: what trials of one dataset are ranked by"},
     {"sweep", "top_k", "places shown, and kept with `export: best`"},
     {"sweep", "export", "`best`: the best `top_k` of each dataset; `all`; `none`"},

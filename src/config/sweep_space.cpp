@@ -180,6 +180,23 @@ std::vector<YamlNode> listed_trials(const SweepSpace& space, const AdapterJob& d
     return trials;
 }
 
+/// "1/4": the second of four.
+void read_shard(SectionReader& sweep, SweepSpace& space) {
+    std::string text;
+    sweep.read("shard", text);
+    const YamlNode* node = sweep.find("shard");
+    if (node == nullptr || node->kind != YamlNode::Kind::scalar) return;
+    const char* end = text.data() + text.size();
+    const auto first = std::from_chars(text.data(), end, space.shard);
+    const bool slash = first.ec == std::errc{} && first.ptr != end && *first.ptr == '/';
+    const auto last = slash ? std::from_chars(first.ptr + 1, end, space.shards) : first;
+    if (slash && last.ec == std::errc{} && last.ptr == end && space.shard < space.shards) return;
+    sweep.problem(node->place, "shard", "'" + text + "' is no part of the trials",
+                  "write 0/4 for the first of four parts, 3/4 for the last");
+    space.shard = 0;
+    space.shards = 1;
+}
+
 /// With `method: list`.
 bool read_list(SectionReader& sweep, SweepSpace& space) {
     const YamlNode* list = sweep.find("configurations");
@@ -230,6 +247,7 @@ std::optional<SweepSpace> read_sweep_space(SectionReader& sweep, std::uint64_t s
     sweep.read_word("method", space.method, sweep_method_words);
     sweep.read("name", space.name);
     sweep.read("seed", space.seed);
+    read_shard(sweep, space);
     const bool lacks = !sweep.has("space") && !sweep.has("configurations");
     if (lacks && may_lack) return std::nullopt;
     if (space.method == SweepMethod::list) {
@@ -269,7 +287,11 @@ std::vector<YamlNode> expand_space(const SweepSpace& space, const AdapterJob& de
                                                    : random_trials(*axes, space, defaults, log);
     }
     name_trials(trials, space);
-    return trials;
+    std::vector<YamlNode> own;
+    for (std::size_t t = space.shard; t < trials.size(); t += space.shards) {
+        own.push_back(std::move(trials[t]));
+    }
+    return own;
 }
 
 void check_sweep(const Job& job, const Place& place, ProblemLog& log) {

@@ -18,6 +18,8 @@ struct SweepSpace {
     const YamlNode* space = nullptr;           ///< of grid and random
     const YamlNode* configurations = nullptr;  ///< of list
     std::size_t count = 0;                     ///< of random
+    std::size_t shard = 0;                     ///< of `shards` parts of the trials, this one
+    std::size_t shards = 1;
     Place place;
 };
 
@@ -37,7 +39,9 @@ SweepJob read_sweep(SectionReader& sweep);
 /// `count` different ones; a value depends on (seed, trial, key) alone and has at most four digits,
 /// so that names say what is trained. Names hold what varies: "r8-lr2e-05-b1". Empty, and a
 /// problem, where the space is empty, a range has no values, or there are more than most_trials.
-/// `defaults`: of all adapters, for values that are multiples of r.
+/// Of several
+/// shards, every `shards`-th trial. `defaults`: of all adapters, for values that are multiples of
+/// r.
 std::vector<YamlNode> expand_space(const SweepSpace& space, const AdapterJob& defaults,
                                    ProblemLog& log);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <tuple>
+#include <utility>
 
 namespace loratrain {
 
@@ -17,12 +18,16 @@ double compared(double value) {
 }
 
 std::vector<TrialStanding> rank_trials(std::vector<TrialStanding> trials) {
-    const auto order = [](const TrialStanding& trial) {
+    using Order = std::tuple<TrialStage, int, double, AdapterId>;
+    std::vector<std::pair<Order, TrialStanding>> ordered;
+    for (const TrialStanding& trial : trials) {
         const int rungs = trial.stage == TrialStage::partial ? trial.rungs : 0;
-        return std::tuple(trial.stage, -rungs, compared(trial.value), trial.trial);
-    };
-    std::sort(trials.begin(), trials.end(),
-              [&](const auto& a, const auto& b) { return order(a) < order(b); });
+        ordered.push_back({{trial.stage, -rungs, compared(trial.value), trial.trial}, trial});
+    }
+    std::sort(ordered.begin(), ordered.end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::transform(ordered.begin(), ordered.end(), trials.begin(),
+                   [](const auto& entry) { return entry.second; });
     return trials;
 }
 

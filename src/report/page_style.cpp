@@ -33,7 +33,6 @@ svg text{font-size:11px;fill:#4a5565}
 svg .label{font-size:12px}
 .grid{stroke:#e3e7ec}.minor{stroke:#f1f3f6}.axis{stroke:#8a94a3}
 path{fill:none;stroke-linejoin:round}
-.wide{grid-column:1/-1}
 path.trial{stroke:#5b6675;stroke-width:1;opacity:.3}path.trial:hover{opacity:1;stroke-width:2}
 path.top{stroke:#0072b2;opacity:.8}path.winner{stroke:#d55e00;stroke-width:2.5;opacity:1}
 circle.trial{fill:#5b6675;opacity:.45}circle.top{fill:#0072b2;opacity:.9}circle.winner{fill:#d55e00;opacity:1}

@@ -148,7 +148,8 @@ std::string parallel_coordinates(const RunRecord& run, const SweptTrials& sweep)
     constexpr double top = 26.0;
     constexpr double bottom = 284.0;
     constexpr double between = 150.0;
-    constexpr double left = 50.0;
+    constexpr double left = 70.0;
+    constexpr double right = 80.0;
     const ObjectiveScale scale(run.job, sweep);
     if (scale.empty() || sweep.keys.empty()) return "";
     const double last = left + between * static_cast<double>(sweep.keys.size());
@@ -183,11 +184,13 @@ std::string parallel_coordinates(const RunRecord& run, const SweptTrials& sweep)
                       "\"><title>", html::escape(run.job.adapter(trial.adapter).name), ": ",
                       objective_text(run.job, *trial.trial->objective), "</title></path>\n");
     }
-    return cat(
-        "<figure class=\"wide\"><figcaption>Every trial, its keys and what it comes "
-        "to</figcaption>\n<svg viewBox=\"0 0 ",
-        coordinate(last + 80), " ", coordinate(height),
-        "\" role=\"img\" aria-label=\"parallel coordinates\">\n", markup, "</svg></figure>\n");
+    const std::string width = coordinate(last + right);
+    return cat("<figure style=\"max-width:", format_fixed(1.5 * (last + right), 0),
+               "px\"><figcaption>Every trial, its keys and what it comes to</figcaption>\n"
+               "<svg viewBox=\"0 0 ",
+               width, " ", coordinate(height),
+               "\" role=\"img\" aria-label=\"parallel coordinates\">\n", markup,
+               "</svg></figure>\n");
 }
 
 /// The objective against one key: a column of dots per value.
@@ -239,17 +242,16 @@ std::string importance(const RunRecord& run, const SweptTrials& sweep) {
     return html::table({text_cell("key"), text_cell("of the variance (eta squared)"),
                         number_cell("spread through the best")},
                        rows) +
-           "<p class=\"note\">Of trials that trained to their end. Spread: largest less smallest "
-           "of "
-           "those that are as the best in all other keys.</p>\n";
+           "<p class=\"note\">Of trials that trained to their end. Spread: largest less "
+           "smallest of those that are as the best in all other keys.</p>\n";
 }
 
 std::string section_of(const RunRecord& run, DatasetId dataset) {
     const SweptTrials sweep = analyse_sweep(run, dataset);
     if (sweep.trials.empty()) return "";
     std::string markup = "<h2>Sweep on " + html::escape(run.job.dataset(dataset).name) + "</h2>\n" +
-                         beside(run, sweep) + board(run, sweep) + "<div class=\"charts\">\n" +
-                         parallel_coordinates(run, sweep);
+                         beside(run, sweep) + board(run, sweep) + parallel_coordinates(run, sweep) +
+                         "<div class=\"charts\">\n";
     for (const SweptKey& key : sweep.keys) markup += key_chart(run, sweep, key);
     markup += "</div>\n";
     if (sweep.keys.empty()) return markup;

@@ -89,20 +89,25 @@ void SweepRecords::recall() {
     }
 }
 
-bool SweepRecords::is_among_best(AdapterId trial) const {
-    const std::vector<TrialStanding> trials =
-        standings(job_, adapters_, job_.adapter(trial).dataset);
-    const auto found = std::find_if(trials.begin(), trials.end(), [&](const TrialStanding& other) {
-        return other.trial == trial;
-    });
-    const bool stopped = adapters_[trial].state.status == AdapterStatus::stopped;
-    return (found->stage == TrialStage::complete || stopped) &&
-           std::distance(trials.begin(), found) < job_.sweep->top_k;
+/// Those that sweep.top_k has place for, of all datasets.
+std::set<AdapterId> SweepRecords::best_trials() const {
+    std::set<AdapterId> best;
+    for (std::size_t d = 0; d < job_.datasets.size(); ++d) {
+        std::vector<TrialStanding> trials = standings(job_, adapters_, static_cast<DatasetId>(d));
+        trials.resize(std::min(trials.size(), static_cast<std::size_t>(job_.sweep->top_k)));
+        for (const TrialStanding& trial : trials) {
+            const AdapterStatus status = adapters_[trial.trial].state.status;
+            const bool ended =
+                trial.stage == TrialStage::complete || status == AdapterStatus::stopped;
+            if (ended) best.insert(trial.trial);
+        }
+    }
+    return best;
 }
 
 bool SweepRecords::is_wanted(AdapterId adapter) const {
     if (!job_.sweep || !job_.adapter(adapter).trial) return true;
-    if (job_.sweep->exports == SweepExport::best) return is_among_best(adapter);
+    if (job_.sweep->exports == SweepExport::best) return best_trials().contains(adapter);
     return job_.sweep->exports == SweepExport::all;
 }
 
@@ -114,9 +119,12 @@ void SweepRecords::write_done(AdapterId trial) const {
 
 /// Also weights that a start of the run before this one has left.
 void SweepRecords::take_back_exports() {
+    if (job_.sweep->exports == SweepExport::all) return;
+    std::set<AdapterId> wanted;
+    if (job_.sweep->exports == SweepExport::best) wanted = best_trials();
     for (const AdapterId a : recorded_) {
         const AdapterState& state = adapters_[a].state;
-        if (!is_complete(state.status) || is_wanted(a)) continue;
+        if (!is_complete(state.status) || wanted.contains(a)) continue;
         const fs::path weights = fs::path(folder_of(a)) / adapter_weights_name;
         const bool told = fs::exists(folder_of(a) + "/DONE") && !fs::exists(weights);
         if (told) continue;

@@ -33,7 +33,7 @@ class SweepRecords {
     static std::string leaderboard(const Job& job, const AdapterTable& adapters);
 
   private:
-    bool is_among_best(AdapterId trial) const;
+    std::set<AdapterId> best_trials() const;
     void take_back_exports();
     void write_done(AdapterId trial) const;
     void write_state() const;

@@ -100,6 +100,19 @@ TEST_F(Sweep, ListedTrialsHaveTheirOwnKeysAndMayHaveNames) {
     EXPECT_EQ(job.adapters[2].lora_alpha, 32.0);
 }
 
+TEST_F(Sweep, ShardsPartTheTrials) {
+    const std::string space = "  space: {r: [1, 2, 3, 5, 6]}\n";
+    const auto shard = [&](const char* part) {
+        return names(read(text(space), {{"sweep.shard", part}}));
+    };
+    EXPECT_EQ(shard("0/2"), (std::vector<std::string>{"first", "r1", "r3", "r6"}));
+    EXPECT_EQ(shard("1/2"), (std::vector<std::string>{"first", "r2", "r5"}));
+    for (const char* wrong : {"2/2", "1", "1/", "-1/2", "a/b", "1/2/3"}) {
+        expect_only(bad(space + "  shard: '" + wrong + "'\n"), at(11),
+                    std::string("sweep.shard: '") + wrong + "' is no part of the trials", "0/4");
+    }
+}
+
 TEST_F(Sweep, CommandLineReachesIntoTheSpace) {
     const Job job = read(text("  space: {r: [8, 16]}\n"), {{"sweep.space.r", "[2, 3]"}});
     EXPECT_EQ(names(job), (std::vector<std::string>{"first", "r2", "r3"}));
