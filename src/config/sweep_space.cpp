@@ -140,11 +140,12 @@ std::vector<YamlNode> grid_trials(const std::vector<SweepAxis>& axes, const Swee
 
 std::vector<YamlNode> random_trials(const std::vector<SweepAxis>& axes, const SweepSpace& space,
                                     const AdapterJob& defaults, ProblemLog& log) {
-    constexpr std::uint64_t most_attempts = 1000;
+    constexpr std::uint64_t most_attempts = 100000;
     std::vector<YamlNode> trials;
     std::set<std::string> known;
     for (std::size_t i = 0; i < space.count; ++i) {
         bool fresh = false;
+        if (static_cast<double>(i) >= combinations(axes)) break;
         for (std::uint64_t attempt = 0; !fresh && attempt < most_attempts; ++attempt) {
             YamlNode trial =
                 keys_of(random_point(axes, space.seed, i, attempt), space, defaults, log);
@@ -153,14 +154,14 @@ std::vector<YamlNode> random_trials(const std::vector<SweepAxis>& axes, const Sw
             fresh = known.insert(text).second;
             if (fresh) trials.push_back(std::move(trial));
         }
-        if (fresh) continue;
-        log.add(space.place,
-                cat("sweep: no ", space.count, " different configurations can be drawn, only ",
-                    trials.size()),
-                "ask for fewer configurations, or give more values");
-        return {};
+        if (!fresh) break;
     }
-    return trials;
+    if (trials.size() == space.count) return trials;
+    log.add(space.place,
+            cat("sweep: no ", space.count, " different configurations can be drawn, only ",
+                trials.size()),
+            "ask for fewer configurations, or give more values");
+    return {};
 }
 
 std::vector<YamlNode> listed_trials(const SweepSpace& space, const AdapterJob& defaults,

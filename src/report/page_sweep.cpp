@@ -185,7 +185,7 @@ std::string parallel_coordinates(const RunRecord& run, const SweptTrials& sweep)
                       objective_text(run.job, *trial.trial->objective), "</title></path>\n");
     }
     const std::string width = coordinate(last + right);
-    return cat("<figure style=\"max-width:", format_fixed(1.5 * (last + right), 0),
+    return cat("<figure style=\"margin:12px 0;max-width:", format_fixed(1.5 * (last + right), 0),
                "px\"><figcaption>Every trial, its keys and what it comes to</figcaption>\n"
                "<svg viewBox=\"0 0 ",
                width, " ", coordinate(height),

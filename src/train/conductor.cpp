@@ -48,10 +48,11 @@ ExitCode Conductor::run(int signal) {
 }
 
 void Conductor::train_and_settle() {
+    search_.judge();
     admit_adapters();
     evaluate_newcomers();
     const std::vector<AdapterId> trained = adapters_.running();
-    train_stream();
+    if (!trained.empty()) train_stream();
     end_adapters(trained);
     if (parts_.job.sweep) search_trials(trained);
     obey_orders();
@@ -229,7 +230,11 @@ void Conductor::settle(AdapterId id) {
 void Conductor::evaluate_newcomers() {
     std::vector<AdapterId> newcomers = adapters_.running();
     std::erase_if(newcomers, [this](AdapterId a) { return !is_untouched(adapters_[a].state); });
-    evaluate(parts_.job.sweep ? share_bases(newcomers) : newcomers);
+    if (parts_.job.sweep) {
+        evaluate_bases(newcomers);
+    } else {
+        evaluate(newcomers);
+    }
     journal_.flush();
 }
 

@@ -81,7 +81,7 @@ class Conductor {
 
     // Trials of a sweep (conductor_trials.cpp).
     void recall_trials();
-    std::vector<AdapterId> share_bases(std::vector<AdapterId> newcomers);
+    void evaluate_bases(const std::vector<AdapterId>& newcomers);
     void search_trials(const std::vector<AdapterId>& trained);
     void note_ends(const std::vector<AdapterId>& trials);
     bool budget_spent() const;

@@ -26,9 +26,9 @@ void Conductor::recall_trials() {
     release_trials();
 }
 
-/// Adapters that have not begun are the base model, which is evaluated once per dataset: those of
-/// them that have to be evaluated. The others get what it comes to.
-std::vector<AdapterId> Conductor::share_bases(std::vector<AdapterId> newcomers) {
+/// Adapters that have not begun are the base model, which is evaluated once per dataset; all others
+/// get what it comes to.
+void Conductor::evaluate_bases(const std::vector<AdapterId>& newcomers) {
     const Job& job = parts_.job;
     const auto is_base = [&](AdapterId a) { return job.adapter(a).init_from.empty(); };
     std::map<DatasetId, AdapterId> known;
@@ -49,7 +49,6 @@ std::vector<AdapterId> Conductor::share_bases(std::vector<AdapterId> newcomers) 
         take_evaluation(base.first_eval_loss, base.first_exact_match, adapters_[a].state);
         journal_.base_known(a);
     }
-    return {};
 }
 
 /// Judges those that are at rungs, and whoever can be judged now that others have ended.
