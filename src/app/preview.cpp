@@ -13,6 +13,7 @@
 #include "plan/predict/predict.h"
 #include "plan/text/describe.h"
 #include "plan/text/describe_prediction.h"
+#include "plan/text/describe_sweep.h"
 #include "report/run_record.h"
 #include "session/cluster.h"
 #include "session/job_inputs.h"
@@ -47,6 +48,13 @@ void check_is_no_place_of_a_run(const std::string& dir) {
         throw InputError("--out", dir + " is where a run keeps its timeline",
                          "choose another directory");
     }
+}
+
+/// Trials shared among replicas that take no part in each other's rounds, beside other ways.
+std::string describe_sweep(const Job& job, const ModelSpec& model,
+                           const std::vector<DatasetInfo>& infos, const Cluster& cluster) {
+    const TrialClasses trials = trial_classes(job, model, infos);
+    return describe(compare_sweep({job, model, infos, cluster, trials}));
 }
 
 void tell_deployments(const Job& job, const Plan& plan, const std::vector<DatasetInfo>& datasets,
@@ -93,6 +101,7 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, Jo
         if (!remedies.empty()) log::block(describe(prediction, cluster.ranks, remedies));
         tell_deployments(job, plan, inputs.infos, cluster, *found);
     }
+    if (job.sweep) log::block(describe_sweep(job, model, inputs.infos, cluster));
     if (dir.empty()) return;
     write_pictures(dir, job, plan, prediction.start);
     log::info(cat("wrote ", dir, "/timeline.svg and ", dir, "/", trace_file_name));
