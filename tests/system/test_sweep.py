@@ -8,7 +8,9 @@ import csv
 import json
 import os
 import random
+import re
 import signal
+import sys
 import time
 import unittest
 
@@ -65,23 +67,41 @@ class SweepTest(JobTest):
                 for name, state in json.loads(path.read_text())["adapters"].items()
                 if state["status"] in over and name != "default"}
 
+    def rounds_told(self, run_dir):
+        """Rounds that all starts of the run have logged."""
+        path = self.dir / run_dir / "loratrain.log"
+        return len(re.findall(r" round \d+/", path.read_text())) if path.exists() else 0
+
+    def wait_for_steps(self, run_dir, process, draw, seconds):
+        """Until a time drawn within `seconds` of the first round of this start, or its end."""
+        before, begun = self.rounds_told(run_dir), None
+        delay = draw.uniform(0.0, seconds)
+        while process.poll() is None:
+            if begun is None and self.rounds_told(run_dir) > before:
+                begun = time.monotonic()
+            if begun is not None and time.monotonic() - begun > delay:
+                return
+            time.sleep(0.01)
+
     def check_kills(self, run_dir, job, seconds):
-        """Kills the job at times drawn within `seconds` of its start; then it ends by itself."""
+        """Kills the job at times drawn within `seconds` of each start's first round; then it ends by
+        itself. Returns how many trials had ended at each kill."""
         path = self.write_job(job, f"{run_dir}.yaml")
         draw = random.Random(5)
-        for _ in range(KILLS):
+        ended = []
+        for kill in range(KILLS + 1):
             before = self.ended(run_dir)
             process = start([path], 2)
-            time.sleep(draw.uniform(0.4, seconds))
-            self.kill(process)
+            if kill == KILLS:
+                self.finish(process)
+            else:
+                self.wait_for_steps(run_dir, process, draw, seconds)
+                self.kill(process)
             now = self.ended(run_dir)
             for name, text in before.items():
                 self.assertEqual(now[name], text, f"{name} had ended")
-        before = self.ended(run_dir)
-        self.succeed(run([path], 2))
-        for name, text in before.items():
-            self.assertEqual(self.ended(run_dir)[name], text, f"{name} had ended")
-        return len(before)
+            ended.append(len(now))
+        return ended
 
 
 class Sweep(SweepTest):
@@ -125,7 +145,8 @@ class Sweep(SweepTest):
         self.assertEqual(self.kept(), {*ranked[:3], "default"})
 
     def test_halving_ends_trials_early_and_kills_do_not_change_the_winner(self):
-        job = self.job("run", epochs=4, scheduler="halving", rungs=3, reduction_factor=3,
+        epochs = 4 * max(1, KILLS // 10)
+        job = self.job("run", epochs=epochs, scheduler="halving", rungs=3, reduction_factor=3,
                        rung_eval_samples=5)
         self.succeed(run([self.write_job(job)], 2))
         rows = self.results()
@@ -136,10 +157,11 @@ class Sweep(SweepTest):
         winner = self.ranked()[0]
         self.assertEqual(self.kept(), {winner, "default"})
         steps = {name: len(step_metrics(self.dir / "run", name)) for name in rows}
-        total = sum(48 if row["batch"] == "2" else 24 for row in rows.values() if row["rank"])
+        total = sum(epochs * (12 if row["batch"] == "2" else 6) for row in rows.values() if row["rank"])
         self.assertLess(2 * sum(steps[name] for name in self.ranked()), total)
         job["run"]["dir"] = str(self.dir / "killed")
-        self.check_kills("killed", job, 2.5)
+        ended = self.check_kills("killed", job, 0.4)
+        print(f"trials ended at kills: {ended}", file=sys.stderr)
         self.assertEqual(self.ranked("killed")[0], winner)
         self.assertEqual({name: row["rung"] for name, row in self.results("killed").items()},
                          {name: row["rung"] for name, row in rows.items()})
