@@ -58,6 +58,7 @@ SweptKey swept_key(const std::string& name, const ValueOf& value_of, const Job& 
                    const std::vector<const AdapterResult*>& trials) {
     SweptKey key{name, {}, {}, 0.0, std::nullopt};
     std::vector<std::string> of_trial;
+    of_trial.reserve(trials.size());
     for (const AdapterResult* trial : trials) {
         of_trial.push_back(value_of(job.adapter(trial->adapter)));
     }
