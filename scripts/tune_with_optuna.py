@@ -11,7 +11,7 @@ ranges, as `sweep.space` does:
   learning_rate: {min: 1.0e-5, max: 1.0e-3, scale: log}
 
 What a trial comes to is read from its metrics.jsonl once it has DONE or FAILED. With --storage a study
-goes on where it was; the script may be started again while the job runs.
+goes on where it was; the script may be started again while the job runs. Needs optuna and pyyaml.
 """
 from __future__ import annotations
 
