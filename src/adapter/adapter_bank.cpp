@@ -165,11 +165,9 @@ std::vector<float> AdapterBank::gradients(AdapterId adapter) const {
     return values;
 }
 
-void AdapterBank::set_gradients(AdapterId adapter, const std::vector<float>& values) {
+HostGradients AdapterBank::host_gradients(AdapterId adapter) const {
     const State& state = resident(adapter);
-    LORATRAIN_CHECK(values.size() == state.count(Part::gradients), values.size(),
-                    " gradients instead of ", state.count(Part::gradients));
-    backend_.upload(state.array(Part::gradients), values.data(), state.bytes(Part::gradients));
+    return {backend_, state.array(Part::gradients), state.count(Part::gradients)};
 }
 
 void AdapterBank::check_gradients_are_zero(AdapterId adapter) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "adapter/adapter_layout.h"
+#include "adapter/host_gradients.h"
 #include "backend/backend.h"
 #include "backend/rank_group.h"
 #include "plan/memory/memory_model.h"
@@ -72,9 +73,10 @@ class AdapterBank {
     /// Sum of squares of the adapter's complete gradients on this stage, equal bits on all its
     /// lanes, into *result (backend memory). Every lane calls it.
     void sum_squares(AdapterId adapter, double* result) const;
-    /// The array of a resident adapter's gradients, and other values for it.
+    /// The array of a resident adapter's gradients.
     std::vector<float> gradients(AdapterId adapter) const;
-    void set_gradients(AdapterId adapter, const std::vector<float>& values);
+    /// The same to be summed on the host, until it is stored or done without.
+    HostGradients host_gradients(AdapterId adapter) const;
     /// AdamW on this stage's part with the norm total at *grad_sumsq; zeroes the gradients. Rate
     /// groups step at their multiples of `learning_rate`.
     void step(AdapterId adapter, double learning_rate, const double* grad_sumsq);

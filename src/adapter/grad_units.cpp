@@ -7,6 +7,7 @@
 
 #include "adapter/adapter_layout.h"
 #include "base/error.h"
+#include "plan/memory/memory_model.h"
 
 namespace loratrain {
 
@@ -55,13 +56,23 @@ Slice along(const TensorCut& axis, const Piece& piece) {
     return cut.own;
 }
 
+/// Of the axis, so much at most that its owner can receive it from as many ranks.
+std::int64_t most_of_a_unit(const TensorCut& axis, std::size_t ranks) {
+    const std::int64_t values = axis.outer * axis.inner * static_cast<std::int64_t>(ranks);
+    return std::max<std::int64_t>(1, exchanged_at_once / values);
+}
+
 void add_units(const std::string& name, const std::vector<Piece>& pieces,
                std::vector<GradUnit>& units) {
     const TensorCut axis = axis_of(pieces);
+    const std::int64_t most = most_of_a_unit(axis, pieces.size());
     std::set<std::int64_t> ends;
     for (const Piece& piece : pieces) {
         const Slice own = along(axis, piece);
         ends.insert({own.first, own.first + own.count});
+    }
+    for (std::int64_t end = *ends.begin() + most; end < *ends.rbegin(); end += most) {
+        ends.insert(end);
     }
     for (auto end = ends.begin(); std::next(end) != ends.end(); ++end) {
         const Slice slice{*end, *std::next(end) - *end};

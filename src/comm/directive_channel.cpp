@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "comm/mpi_check.h"
 #include "comm/tags.h"
+#include "comm/while_waiting.h"
 
 namespace loratrain {
 
@@ -79,6 +80,7 @@ std::string DirectiveChannel::next(const std::function<void()>& meanwhile) {
         std::optional<std::string> text = arrived_text(comm_, root, tags::directive);
         if (text) return *std::move(text);
         meanwhile();
+        work_while_waiting();
         std::this_thread::sleep_for(poll_interval);
     }
 }

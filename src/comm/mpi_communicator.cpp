@@ -23,12 +23,7 @@ class MpiTransfer final : public Transfer {
     void wait() override {
         if (requests_.empty()) return;
         const activity::Waiting waiting;
-        if (quiet_) {
-            quiet_wait(requests_, between_looks);
-        } else {
-            MPI_CHECK(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(),
-                                  MPI_STATUSES_IGNORE));
-        }
+        wait_for(requests_, quiet_, between_looks);
         requests_.clear();
     }
 

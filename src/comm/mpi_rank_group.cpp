@@ -72,11 +72,7 @@ class MpiRankGroup final : public RankGroup {
         const activity::Waiting waiting;
         MPI_Request request = MPI_REQUEST_NULL;
         MPI_CHECK(start(&request));
-        if (quiet_) {
-            quiet_wait({&request, 1}, between_looks_at_sums);
-        } else {
-            MPI_CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE));
-        }
+        wait_for({&request, 1}, quiet_, between_looks_at_sums);
     }
 
     void reduce_piece(const TensorView& values, std::int64_t begin, std::int64_t end) {

@@ -18,6 +18,7 @@
 #include "comm/nccl_check.h"
 #include "comm/stream_flags.h"
 #include "comm/tags.h"
+#include "comm/while_waiting.h"
 
 namespace loratrain {
 
@@ -277,6 +278,7 @@ class NcclCommunicator final : public Communicator {
         for (int polls = 1; !holds(); ++polls) {
             if (polls % polls_between_checks == 0) check();
             std::this_thread::yield();
+            work_while_waiting();
             queue_arrived();
         }
     }

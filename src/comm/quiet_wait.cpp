@@ -3,17 +3,35 @@
 #include <thread>
 
 #include "comm/mpi_check.h"
+#include "comm/while_waiting.h"
 
 namespace loratrain {
 
+namespace {
+
+bool are_done(std::span<MPI_Request> requests) {
+    int done = 0;
+    MPI_CHECK(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
+                          MPI_STATUSES_IGNORE));
+    return done != 0;
+}
+
+}  // namespace
+
 void quiet_wait(std::span<MPI_Request> requests, std::chrono::microseconds interval) {
-    const int count = static_cast<int>(requests.size());
-    const auto all_done = [&] {
-        int done = 0;
-        MPI_CHECK(MPI_Testall(count, requests.data(), &done, MPI_STATUSES_IGNORE));
-        return done != 0;
-    };
-    while (!all_done()) std::this_thread::sleep_for(interval);
+    while (!are_done(requests)) std::this_thread::sleep_for(interval);
+}
+
+void wait_for(std::span<MPI_Request> requests, bool quiet, std::chrono::microseconds interval) {
+    if (!quiet && !has_work_while_waiting()) {
+        MPI_CHECK(
+            MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
+        return;
+    }
+    while (!are_done(requests)) {
+        work_while_waiting();
+        if (quiet) std::this_thread::sleep_for(interval);
+    }
 }
 
 }  // namespace loratrain

@@ -10,5 +10,8 @@ namespace loratrain {
 /// Waits for all of the requests, which become MPI_REQUEST_NULL. Looks after them only every
 /// `interval` and leaves the processor to others meanwhile, where MPI_Waitall keeps it busy.
 void quiet_wait(std::span<MPI_Request> requests, std::chrono::microseconds interval);
+/// The same, or where not `quiet` without leaving the processor to others. Does meanwhile what
+/// there is to be done while waiting (while_waiting.h).
+void wait_for(std::span<MPI_Request> requests, bool quiet, std::chrono::microseconds interval);
 
 }  // namespace loratrain

@@ -14,8 +14,9 @@ namespace {
 /// The first ones time algorithms and fill caches.
 constexpr int warm_up_observations = 4;
 
-/// Inside of a computation only a send is waited for.
+/// Inside of a computation only a send is waited for, before a step what replicas sum.
 std::string wait_name(ActionKind kind) {
+    if (kind == ActionKind::step) return "wait for sums";
     return std::string(traits_of(computes(kind) ? ActionKind::send_forward : kind).word);
 }
 

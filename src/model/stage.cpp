@@ -140,12 +140,10 @@ void Stage::finish_batch(AdapterId adapter, bool add_received) {
         backend_.move_doubles({sums_.partial, sums_.received, {&i, 1}, {&i, 1}, true});
 }
 
-double Stage::loss_to_tell(AdapterId adapter) const {
-    double loss = 0.0;
-    if (stage_.has_head && lanes_.is_first()) {
-        backend_.download(&loss, sums_.loss + index(adapter), sizeof(loss));
-    }
-    return loss;
+std::unique_ptr<Readback> Stage::loss_to_tell(AdapterId adapter) const {
+    if (!stage_.has_head || !lanes_.is_first()) return nullptr;
+    const ReadPart loss{sums_.loss + index(adapter), sizeof(double)};
+    return backend_.read_later({&loss, 1});
 }
 
 void Stage::set_total(AdapterId adapter, double squares) {

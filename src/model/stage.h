@@ -45,9 +45,9 @@ class Stage {
     /// After the last backward of a global batch: completes the gradients over the lanes, then
     /// partial[adapter] = squares of this stage's gradients (+ received[adapter] with `add`).
     void finish_batch(AdapterId adapter, bool add_received);
-    /// Losses of the adapter's running batch that this rank has to tell: on the first lane of the
-    /// last stage. Waits for the backend.
-    double loss_to_tell(AdapterId adapter) const;
+    /// Losses of the adapter's batch, all of which is backwarded, as a double: on the first lane of
+    /// the last stage, null on others.
+    std::unique_ptr<Readback> loss_to_tell(AdapterId adapter) const;
     /// Where sums are exchanged and not sent with messages: total[adapter] = squares.
     void set_total(AdapterId adapter, double squares);
     /// Optimizer step with total[adapter]; clears the adapter's sums for the next batch.

@@ -116,6 +116,7 @@ struct Plan {
     CostModel costs;  ///< of the first replica's lanes: as Cluster's, or built in for its device
     std::vector<DegreeCosts> other_costs;  ///< of replicas with other numbers of lanes
     std::vector<ReplicaPlan> replicas;     ///< the deployment: by falling `tensor` (place.h)
+    bool joint = false;                    ///< several replicas, also while they are not all known
     std::vector<AdapterPlan> adapters;
     /// Adapters that sums, counters and message tails have room for.
     std::int32_t adapter_capacity = 0;

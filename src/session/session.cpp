@@ -111,7 +111,7 @@ void Session::build() {
     together(mpi_, "connecting the ranks", [&] {
         communicator_ = make_communicator(mpi_, neighbours_in(plan_), *backend_);
         lanes_.emplace(mpi_, plan_, *backend_);
-        if (plan_.replicas.size() > 1) exchange_.emplace(mpi_, job_, plan_);
+        if (plan_.replicas.size() > 1) exchange_.emplace(mpi_, job_, plan_, *backend_);
     });
     together(mpi_, "measuring messages",
              [&] { settle_costs(mpi_, job_, plan_, *communicator_, *backend_, costs_); });

@@ -107,8 +107,7 @@ void Conductor::train_stream() {
 
 /// Where no evaluation decides how training goes on.
 bool Conductor::evaluates_in_stream() const {
-    return parts_.plan.replicas.size() == 1 && !parts_.job.eval.keep_best &&
-           parts_.job.eval.early_stopping_patience == 0;
+    return !parts_.job.eval.keep_best && parts_.job.eval.early_stopping_patience == 0;
 }
 
 /// Whether an adapter that ends makes room, or is evaluated with the pipeline empty.

@@ -26,8 +26,9 @@ double EvalResult::exact_match() const {
 std::string to_text(std::span<const EvalResult> results) {
     std::string text;
     for (const EvalResult& r : results) {
-        text += cat(number(r.adapter), " ", r.step, " ", r.denominator, " ",
-                    format_exact(r.loss_sum), " ", r.exact_samples, " ", r.samples, "\n");
+        text +=
+            cat(number(r.adapter), " ", r.step, " ", r.denominator, " ", format_exact(r.loss_sum),
+                " ", r.exact_samples, " ", r.samples, " ", r.replica, "\n");
     }
     return text;
 }
@@ -37,8 +38,8 @@ std::vector<EvalResult> eval_results_from_text(const std::string& text) {
     std::vector<EvalResult> results;
     std::int32_t adapter = 0;
     std::string loss;  // streams do not read "nan" as a number
-    for (EvalResult r;
-         lines >> adapter >> r.step >> r.denominator >> loss >> r.exact_samples >> r.samples;) {
+    for (EvalResult r; lines >> adapter >> r.step >> r.denominator >> loss >> r.exact_samples >>
+                       r.samples >> r.replica;) {
         r.adapter = AdapterId{adapter};
         r.loss_sum = std::stod(loss);
         results.push_back(r);

@@ -17,6 +17,7 @@ struct EvalResult {
     double loss_sum = 0.0;           ///< of its samples
     std::int64_t exact_samples = 0;  ///< every target is the argmax (= greedy decoding is exact)
     std::int64_t samples = 0;
+    std::int32_t replica = 0;  ///< whose samples they are, of several
 
     /// Of the same evaluation, another replica's samples.
     void add(const EvalResult& other);

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/activity.h"
+#include "comm/while_waiting.h"
 
 namespace loratrain {
 
@@ -30,6 +31,7 @@ void LateReads::poll() {
 void LateReads::finish() {
     for (poll(); !pending_.empty(); poll()) {
         communicator_.check();
+        work_while_waiting();
         std::this_thread::sleep_for(poll_interval);
     }
 }

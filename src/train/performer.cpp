@@ -20,8 +20,9 @@ struct Overloaded : Functions... {
 
 }  // namespace
 
-int rank_of_evaluations(const Plan& plan) {
-    return plan.replicas.front().stages.back().rank;
+bool learns_evaluations(const Plan& plan, int rank) {
+    const Place place = place_of(plan, rank);
+    return place.lane == 0 && place.stage + 1 == plan.replicas[place.replica].stages.size();
 }
 
 const Window& Performer::own_part(const JointWindow& window) const {

@@ -9,8 +9,8 @@
 
 namespace loratrain {
 
-/// Rank that learns what evaluations come to: lane 0 of the last stage.
-int rank_of_evaluations(const Plan& plan);
+/// Whether a rank learns what its replica's samples of evaluations come to: lane 0 of a last stage.
+bool learns_evaluations(const Plan& plan, int rank);
 
 /// Does on one rank what the conductor decides: a function per kind of directive, each collective
 /// over the ranks, and what it returns only rank 0 gets. Rank 0 calls them itself as it posts a

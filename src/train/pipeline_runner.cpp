@@ -21,6 +21,7 @@ PipelineRunner::PipelineRunner(const Job& job, const ReplicaView& view, std::siz
       exchange_(exchange),
       on_device_(backend.native_stream() != nullptr),
       reads_(backend, communicator) {
+    if (exchange != nullptr) exchanging_.emplace([exchange] { exchange->poll(); });
     if (view.replica.stages.size() == 1) return;
     backend.before_stalls([this] { communicator_.settle(hooks_.between_actions); });
     for (std::int32_t i = 0; i < gradient_buffers; ++i) {
@@ -53,6 +54,7 @@ void PipelineRunner::run(const Window& window, Loader& loader, const Hooks& hook
         perform(action, loader);
         under_way_.performed(action);
         reads_.poll();
+        if (exchange_ != nullptr) exchange_->poll();
         if (hooks_.between_actions) hooks_.between_actions();
     }
     if (!window.drains) return;
@@ -217,6 +219,7 @@ void PipelineRunner::send_backward(const Action& action) {
 }
 
 void PipelineRunner::step(std::int32_t batch_number) {
+    if (exchange_ != nullptr) finish_reduce(batch_number);
     const BatchPlan& batch = under_way_.batch(batch_number);
     const int total_steps = view_.plan.adapters[index(batch.adapter)].total_steps;
     stage_.step(batch.adapter, learning_rate(job_.adapter(batch.adapter), total_steps, batch.step));
@@ -224,15 +227,21 @@ void PipelineRunner::step(std::int32_t batch_number) {
 
 void PipelineRunner::reduce(std::int32_t batch_number) {
     LORATRAIN_CHECK(exchange_ != nullptr, "batch ", batch_number, " has no replicas to be summed");
+    const AdapterId adapter = under_way_.batch(batch_number).adapter;
+    exchange_->begin({batch_number, adapter, stage_.bank().host_gradients(adapter),
+                      stage_.loss_to_tell(adapter)});
+}
+
+void PipelineRunner::finish_reduce(std::int32_t batch_number) {
     const BatchPlan& batch = under_way_.batch(batch_number);
-    communicator_.settle(
-        hooks_.between_actions);  // as gradients are read, the host waits for a GPU
-    const auto meanwhile = [this] {
+    const bool waits = recorder_ != nullptr && !exchange_->over(batch_number);
+    if (waits) recorder_->begin_wait();
+    communicator_.settle(hooks_.between_actions);  // the host may wait as it stores on a GPU
+    const GradientExchange::Sums sums = exchange_->finish(batch_number, [this] {
         communicator_.progress();
         if (hooks_.between_actions) hooks_.between_actions();
-    };
-    const GradientExchange::Sums sums = exchange_->reduce(
-        batch.adapter, stage_.loss_to_tell(batch.adapter), stage_.bank(), meanwhile);
+    });
+    if (waits) recorder_->end_wait();
     stage_.set_total(batch.adapter, sums.squares);
     if (hooks_.on_batch) hooks_.on_batch({batch, sums.loss, sums.squares});
 }
@@ -276,6 +285,7 @@ void PipelineRunner::add_evaluation(MicrobatchId id, const Microbatch& microbatc
         const Segment& segment = microbatch.segments[s];
         EvalResult& result = evaluations_[segment.adapter];
         result.adapter = segment.adapter;
+        result.replica = static_cast<std::int32_t>(&view_.replica - view_.plan.replicas.data());
         result.step = batches[s].step;
         result.denominator = batches[s].denominator;
         std::vector<double> losses(segment.samples.size());

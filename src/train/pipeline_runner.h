@@ -5,10 +5,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/while_waiting.h"
 #include "data/loader.h"
 #include "measure/trace_recorder.h"
 #include "model/stage.h"
@@ -51,8 +53,8 @@ class PipelineRunner {
     /// Performs the actions of a window; microbatches come from `loader` (started on this window).
     /// What is under way at its end goes on with the stream's next window, until one drains.
     /// `hooks` are those of the window that begins: on_batch is called on the first stage, with
-    /// several replicas on all stages, on_evaluation on the last, in the order in which batches
-    /// end, once their sums have arrived.
+    /// several replicas on all stages as a batch is stepped, on_evaluation on the last, in the
+    /// order in which batches end, once their sums have arrived.
     void run(const Window& window, Loader& loader, const Hooks& hooks);
 
     /// Records actions from now on; `recorder` outlives the runner's work.
@@ -79,6 +81,7 @@ class PipelineRunner {
     void report_batch(const BatchPlan& batch);
     void step(std::int32_t batch);
     void reduce(std::int32_t batch);
+    void finish_reduce(std::int32_t batch);
     void receive_norms(const Action& action);
     void send_norms(const Action& action);
     void collect_evaluation(MicrobatchId id);
@@ -114,6 +117,7 @@ class PipelineRunner {
     Communicator& communicator_;
     Backend& backend_;
     GradientExchange* exchange_;
+    std::optional<WhileWaiting> exchanging_;
     bool on_device_;
     LateReads reads_;
     TraceRecorder* recorder_ = nullptr;

@@ -1,6 +1,7 @@
 #include "train/stream_trainer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -55,8 +56,7 @@ std::int32_t StreamTrainer::run(std::int32_t last_round, ScheduleStream::Evaluat
             newest_round_ = std::max(newest_round_, result.batch.round);
             hooks.on_batch(result);
         },
-        [&] { look_after(planner, hooks); },
-        [&](const EvalResult& result) { evaluated(result, hooks); }};
+        [&] { look_after(planner, hooks); }, [&](const EvalResult& part) { take_part(part); }};
     journal_.stream_started();
     const std::int32_t first_round = adapters_.round();
     newest_round_ = first_round - 1;
@@ -130,7 +130,6 @@ void StreamTrainer::note_ends(const Window& window) {
     for (std::size_t i = 0; i < window.batches.size(); ++i) {
         const BatchPlan& batch = window.batches[i];
         const std::int32_t number_of_batch = window.first_batch + static_cast<std::int32_t>(i);
-        if (batch.evaluation) ++open_evaluations_;
         if (batch.last_of_adapter) {
             last_batches_[number_of_batch] = {batch.adapter, window.actions.size()};
         }
@@ -146,9 +145,32 @@ void StreamTrainer::note_ends(const Window& window) {
     }
 }
 
-void StreamTrainer::evaluated(const EvalResult& result, const Hooks& hooks) {
-    --open_evaluations_;
-    hooks.on_evaluation(result);
+void StreamTrainer::note_evaluations(const JointWindow& joint) {
+    for (std::size_t b = 0; b < joint.common().batches.size(); ++b) {
+        const BatchPlan& batch = joint.common().batches[b];
+        if (!batch.evaluation) continue;
+        const auto here = [b](const Window& window) { return window.batches[b].is_here(); };
+        open_evaluations_[{batch.adapter, batch.step}].replicas = static_cast<std::size_t>(
+            std::count_if(joint.replicas.begin(), joint.replicas.end(), here));
+    }
+}
+
+/// Their parts are added in the order of the replicas.
+void StreamTrainer::tell_complete_evaluations(const Hooks& hooks) {
+    std::erase_if(open_evaluations_, [&](const auto& entry) {
+        const OpenEvaluation& open = entry.second;
+        if (open.replicas == 0 || open.parts.size() < open.replicas) return false;
+        EvalResult sum = open.parts.begin()->second;
+        for (auto part = std::next(open.parts.begin()); part != open.parts.end(); ++part) {
+            sum.add(part->second);
+        }
+        hooks.on_evaluation(sum);
+        return true;
+    });
+}
+
+void StreamTrainer::take_part(const EvalResult& part) {
+    open_evaluations_[{part.adapter, part.step}].parts[part.replica] = part;
 }
 
 /// What other ranks have told.
@@ -158,8 +180,9 @@ void StreamTrainer::take_told(const Hooks& hooks) {
             exports_.add(adapter_piece_from_text(*told));
             continue;
         }
-        for (const EvalResult& result : eval_results_from_text(*told)) evaluated(result, hooks);
+        for (const EvalResult& part : eval_results_from_text(*told)) take_part(part);
     }
+    tell_complete_evaluations(hooks);
 }
 
 void StreamTrainer::export_complete(const Hooks& hooks) {
@@ -173,7 +196,7 @@ void StreamTrainer::wait_for_told(const Hooks& hooks) {
         take_told(hooks);
         export_complete(hooks);
         journal_.beat();
-        return open_evaluations_ == 0 && exports_.empty();
+        return open_evaluations_.empty() && exports_.empty();
     };
     const activity::Waiting waiting;
     while (!take()) std::this_thread::sleep_for(told_interval);
@@ -182,6 +205,7 @@ void StreamTrainer::wait_for_told(const Hooks& hooks) {
 void StreamTrainer::train(const JointWindow& window, const PipelineRunner::Hooks& hooks) {
     journal_.window_started(window.common());
     note_ends(window.common());
+    note_evaluations(window);
     performer_.train(window, hooks);
     const double seconds = seconds_since(window_started_);
     window_started_ = Clock::now();

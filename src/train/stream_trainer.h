@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "comm/directive_channel.h"
@@ -64,6 +65,14 @@ class StreamTrainer {
         std::size_t stages_left = 0;
     };
 
+    /// An adapter after so many steps.
+    using EvaluationKey = std::pair<AdapterId, std::int32_t>;
+    /// What replicas have told of one, which may come before its window trains here.
+    struct OpenEvaluation {
+        std::size_t replicas = 0;  ///< that tell of it; 0 = not known yet
+        std::map<std::int32_t, EvalResult> parts;
+    };
+
     void plan_next(StreamPlanner& planner, std::int32_t last_round, const Hooks& hooks);
     std::int32_t rounds_of_next() const;
     PlannedWindow next_window(StreamPlanner& planner, const Hooks& hooks);
@@ -71,7 +80,9 @@ class StreamTrainer {
     void look_after(StreamPlanner& planner, const Hooks& hooks);
     void train(const JointWindow& window, const PipelineRunner::Hooks& hooks);
     void note_ends(const Window& window);
-    void evaluated(const EvalResult& result, const Hooks& hooks);
+    void note_evaluations(const JointWindow& joint);
+    void take_part(const EvalResult& part);
+    void tell_complete_evaluations(const Hooks& hooks);
     void take_told(const Hooks& hooks);
     void wait_for_told(const Hooks& hooks);
     void export_complete(const Hooks& hooks);
@@ -88,10 +99,10 @@ class StreamTrainer {
     Clock::time_point plan_next_at_;
     std::chrono::steady_clock::time_point window_started_;
     std::int64_t batches_done_ = 0;
-    std::int32_t newest_round_ = 0;  ///< of the batches done
-    std::int64_t open_evaluations_ = 0;
-    std::map<std::int32_t, LastBatch> last_batches_;  ///< by number in the stream
-    std::vector<AdapterId> stepped_;                  ///< of the stream, by the end of the window
+    std::int32_t newest_round_ = 0;                             ///< of the batches done
+    std::map<EvaluationKey, OpenEvaluation> open_evaluations_;  ///< of which not all has come
+    std::map<std::int32_t, LastBatch> last_batches_;            ///< by number in the stream
+    std::vector<AdapterId> stepped_;  ///< of the stream, by the end of the window
     AdapterParts exports_;
     double seconds_per_round_ = 0.0;  ///< of the stream under way or the last one; 0 = not known
 };

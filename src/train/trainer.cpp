@@ -37,7 +37,7 @@ ExitCode Trainer::follow(int signal) {
     };
     PipelineRunner::Hooks hooks{{}, report_signal, {}};
     const auto tell = [&](std::string text) { channel_.tell(std::move(text)); };
-    if (parts_.mpi.rank() == rank_of_evaluations(parts_.plan)) {
+    if (learns_evaluations(parts_.plan, parts_.mpi.rank())) {
         hooks.on_evaluation = [&](const EvalResult& result) { tell(to_text({&result, 1})); };
     }
     for (;;) {

@@ -6,6 +6,8 @@
 #include "backend/make_backend.h"
 #include "base/rng.h"
 #include "comm/collective.h"
+#include "comm/mpi_rank_group.h"
+#include "comm/while_waiting.h"
 #include "mpi/mpi_main.h"
 #include "plan/deploy/partition_layers.h"
 #include "plan/place.h"
@@ -45,7 +47,8 @@ std::vector<ReplicaPlan> replicas_for(int ranks) {
 class Exchange : public ::testing::Test {
   protected:
     Exchange()
-        : case_(test::small_model(), {test::small_adapter("one", 3)}),
+        : case_(test::small_model(),
+                {test::small_adapter("one", 3), test::small_adapter("two", 5)}),
           plan_(case_.plan),
           backend_(make_backend("cpu", {1, 0})) {
         plan_.replicas = replicas_for(session().size());
@@ -57,9 +60,13 @@ class Exchange : public ::testing::Test {
         tensor_ = {place.lane, replica.tensor};
         bank_ = std::make_unique<AdapterBank>(case_.job, view_of(plan_, replica), stage_, *backend_,
                                               lanes_->of_rank());
-        layout_ =
-            AdapterLayout(case_.job.adapter(one), plan_.model, layers_of(stage_, one), tensor_);
-        exchange_ = std::make_unique<GradientExchange>(session(), case_.job, plan_);
+        plan_.joint = plan_.replicas.size() > 1;
+        exchange_ =
+            std::make_unique<GradientExchange>(session(), case_.job, plan_, *backend_, 4096);
+    }
+
+    AdapterLayout layout(AdapterId adapter) const {
+        return {case_.job.adapter(adapter), plan_.model, layers_of(stage_, adapter), tensor_};
     }
 
     /// What rank `rank` has of the whole tensor's element.
@@ -70,17 +77,19 @@ class Exchange : public ::testing::Test {
         return uniform_float(key, static_cast<std::uint64_t>(element)) - 0.5F;
     }
 
-    std::vector<float> own_gradients() const {
-        std::vector<float> values(static_cast<std::size_t>(layout_.count(StatePart::gradients)));
-        for_each([&](const PlacedTensor& tensor, std::int64_t element, std::size_t place) {
+    std::vector<float> own_gradients(AdapterId adapter) const {
+        std::vector<float> values(
+            static_cast<std::size_t>(layout(adapter).count(StatePart::gradients)));
+        for_each(adapter, [&](const PlacedTensor& tensor, std::int64_t element, std::size_t place) {
             values[place] = drawn(tensor, element, session().rank());
         });
         return values;
     }
 
     template <class Visit>
-    void for_each(const Visit& visit) const {
-        for (const PlacedTensor& tensor : layout_.tensors(StatePart::gradients)) {
+    void for_each(AdapterId adapter, const Visit& visit) const {
+        const AdapterLayout tensors = layout(adapter);
+        for (const PlacedTensor& tensor : tensors.tensors(StatePart::gradients)) {
             for (std::int64_t i = 0; i < tensor.range.count; ++i) {
                 visit(tensor, tensor.cut.whole_index(i),
                       static_cast<std::size_t>(tensor.range.first + i));
@@ -88,14 +97,35 @@ class Exchange : public ::testing::Test {
         }
     }
 
+    void begin(std::int32_t batch, AdapterId adapter, const std::vector<float>& gradients,
+               double loss) {
+        HostGradients own = bank_->host_gradients(adapter);
+        std::copy(gradients.begin(), gradients.end(), own.sums().begin());
+        own.store();
+        const ReadPart part{&loss, sizeof(loss)};
+        exchange_->begin(
+            {batch, adapter, bank_->host_gradients(adapter), backend_->read_later({&part, 1})});
+    }
+
+    /// What the bank has now is the sum; returns the squares of what this rank has of it.
+    double check_sums(AdapterId adapter) const {
+        const std::vector<float> got = bank_->gradients(adapter);
+        double squares = 0.0;
+        for_each(adapter, [&](const PlacedTensor& tensor, std::int64_t element, std::size_t place) {
+            EXPECT_EQ(got[place], sum_of(adapter, tensor, element));
+            squares += double{got[place]} * double{got[place]};
+        });
+        return squares;
+    }
+
     /// Added in rank order over the ranks that have the element.
-    float sum_of(const PlacedTensor& tensor, std::int64_t element) const {
+    float sum_of(AdapterId adapter, const PlacedTensor& tensor, std::int64_t element) const {
         float sum = 0.0F;
         bool first = true;
         for (const ReplicaPlan& replica : plan_.replicas) {
             for (const StagePlan& stage : replica.stages) {
                 for (std::int32_t lane = 0; lane < replica.tensor; ++lane) {
-                    if (!has(stage, {lane, replica.tensor}, tensor, element)) continue;
+                    if (!has(adapter, stage, {lane, replica.tensor}, tensor, element)) continue;
                     const float value = drawn(tensor, element, stage.rank + lane);
                     sum = first ? value : sum + value;
                     first = false;
@@ -105,11 +135,11 @@ class Exchange : public ::testing::Test {
         return sum;
     }
 
-    bool has(const StagePlan& stage, const TensorLane& lane, const PlacedTensor& tensor,
-             std::int64_t element) const {
-        const AdapterLayout layout(case_.job.adapter(one), plan_.model, layers_of(stage, one),
-                                   lane);
-        for (const PlacedTensor& other : layout.tensors(StatePart::gradients)) {
+    bool has(AdapterId adapter, const StagePlan& stage, const TensorLane& lane,
+             const PlacedTensor& tensor, std::int64_t element) const {
+        const AdapterLayout other_layout(case_.job.adapter(adapter), plan_.model,
+                                         layers_of(stage, adapter), lane);
+        for (const PlacedTensor& other : other_layout.tensors(StatePart::gradients)) {
             if (other.layer != tensor.layer || other.linear != tensor.linear ||
                 other.of_form != tensor.of_form) {
                 continue;
@@ -122,6 +152,7 @@ class Exchange : public ::testing::Test {
     }
 
     static constexpr AdapterId one{0};
+    static constexpr AdapterId two{1};
     test::SmallCase case_;
     Plan plan_;
     std::unique_ptr<Backend> backend_;
@@ -129,20 +160,19 @@ class Exchange : public ::testing::Test {
     StagePlan stage_;
     TensorLane tensor_;
     std::unique_ptr<AdapterBank> bank_;
-    AdapterLayout layout_;
     std::unique_ptr<GradientExchange> exchange_;
 };
 
+TEST_F(Exchange, TakesThePlannedMemory) {
+    const std::size_t before = backend_->memory().current;
+    const GradientExchange another(session(), case_.job, plan_, *backend_);
+    EXPECT_EQ(backend_->memory().current - before, exchange_bytes(plan_));
+}
+
 TEST_F(Exchange, AddsWhatHoldersHaveInTheirOrder) {
-    bank_->set_gradients(one, own_gradients());
-    const double loss = 1.0 + session().rank();
-    const GradientExchange::Sums sums = exchange_->reduce(one, loss, *bank_, {});
-    const std::vector<float> got = bank_->gradients(one);
-    double own_squares = 0.0;
-    for_each([&](const PlacedTensor& tensor, std::int64_t element, std::size_t place) {
-        EXPECT_EQ(got[place], sum_of(tensor, element));
-        own_squares += double{got[place]} * double{got[place]};
-    });
+    begin(0, one, own_gradients(one), 1.0 + session().rank());
+    const GradientExchange::Sums sums = exchange_->finish(0, {});
+    const double own_squares = check_sums(one);
     const int ranks = session().size();
     EXPECT_DOUBLE_EQ(sums.loss, 0.5 * ranks * (ranks + 1));
     for (const double other : gather_numbers(session(), sums.squares)) {
@@ -159,13 +189,38 @@ TEST_F(Exchange, AddsWhatHoldersHaveInTheirOrder) {
     EXPECT_NEAR(sums.squares / wanted, 1.0, 1e-12);
 }
 
+/// Nothing waits as they begin, and each rank goes on with them when it likes.
+TEST_F(Exchange, OfSeveralBatchesGoesOnBesideOtherWork) {
+    for (int round = 0; round < 3; ++round) {
+        begin(2 * round, one, own_gradients(one), 1.0);
+        begin(2 * round + 1, two, own_gradients(two), 2.0);
+        for (int i = 0; i < 10 * session().rank(); ++i) exchange_->poll();
+        EXPECT_EQ(exchange_->finish(2 * round, {}).loss, 1.0 * session().size());
+        EXPECT_EQ(exchange_->finish(2 * round + 1, {}).loss, 2.0 * session().size());
+        check_sums(one);
+        check_sums(two);
+    }
+}
+
+TEST_F(Exchange, GoesOnWhereverARankWaitsForOthers) {
+    const WhileWaiting exchanging([&] { exchange_->poll(); });
+    begin(0, one, own_gradients(one), 1.0);
+    const std::unique_ptr<RankGroup> all = make_mpi_rank_group(session(), 0);
+    if (session().rank() + 1 == session().size()) exchange_->finish(0, {});
+    std::vector<float> values(4, 1.0F);
+    all->all_reduce(matrix(values.data(), DType::f32, 1, 4));  // where the others wait for the last
+    EXPECT_EQ(values[0], static_cast<float>(session().size()));
+    if (session().rank() + 1 < session().size()) exchange_->finish(0, {});
+    check_sums(one);
+}
+
 TEST_F(Exchange, SpreadsWhatIsNotFinite) {
-    std::vector<float> gradients = own_gradients();
+    std::vector<float> gradients = own_gradients(one);
     if (session().rank() + 1 == session().size()) {
         gradients.back() = std::numeric_limits<float>::infinity();
     }
-    bank_->set_gradients(one, gradients);
-    EXPECT_FALSE(std::isfinite(exchange_->reduce(one, 0.0, *bank_, {}).squares));
+    begin(0, one, gradients, 0.0);
+    EXPECT_FALSE(std::isfinite(exchange_->finish(0, {}).squares));
 }
 
 }  // namespace

@@ -1,25 +1,18 @@
 #include "comm/nccl_rank_group.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <functional>
 #include <string_view>
 #include <vector>
 
 #include "backend/make_backend.h"
-#include "base/rng.h"
+#include "mpi/drawn_values.h"
 #include "mpi/gpu_ranks.h"
 #include "mpi/mpi_main.h"
 
 namespace loratrain::mpi_test {
 namespace {
-
-/// Of such different sizes that the order of a sum shows.
-float drawn(std::size_t element, int rank) {
-    const float size = std::ldexp(1.0F, static_cast<int>(uniform_int(7, element + 31, 24)) - 12);
-    return size * (uniform_float(mix_key(11, static_cast<std::uint64_t>(rank)), element) - 0.5F);
-}
 
 std::vector<float> drawn_by(int rank, std::size_t count) {
     std::vector<float> values(count);

@@ -1,9 +1,8 @@
 #include "comm/mpi_rank_group.h"
 
-#include <cmath>
 #include <vector>
 
-#include "base/rng.h"
+#include "mpi/drawn_values.h"
 #include "mpi/mpi_main.h"
 
 namespace loratrain::mpi_test {
@@ -15,25 +14,11 @@ struct Values {
         : cells(static_cast<std::size_t>(rows * (cols + padding)), untouched),
           view{cells.data(), DType::f32, rows, cols, cols + padding} {
         for (std::int64_t i = 0; i < rows; ++i) {
-            for (std::int64_t j = 0; j < cols; ++j) at(i, j) = drawn(i * cols + j, rank);
+            for (std::int64_t j = 0; j < cols; ++j) at(i, j) = of_rank(i * cols + j, rank);
         }
     }
-    /// Of such different sizes that the order of a sum shows; again after a prime number of
-    /// elements.
-    static float drawn(std::int64_t element, int rank) {
-        constexpr std::size_t period = 4093;
-        static std::vector<std::vector<float>> of_ranks;
-        const auto of_rank = static_cast<std::size_t>(rank);
-        while (of_ranks.size() <= of_rank) {
-            const std::uint64_t key = mix_key(11, of_ranks.size());
-            std::vector<float>& values = of_ranks.emplace_back(period);
-            for (std::size_t i = 0; i < period; ++i) {
-                const float size =
-                    std::ldexp(1.0F, static_cast<int>(uniform_int(7, i + 31, 24)) - 12);
-                values[i] = size * (uniform_float(key, i) - 0.5F);
-            }
-        }
-        return of_ranks[of_rank][static_cast<std::size_t>(element) % period];
+    static float of_rank(std::int64_t element, int rank) {
+        return drawn(static_cast<std::size_t>(element), rank);
     }
     float& at(std::int64_t row, std::int64_t col) {
         return cells[static_cast<std::size_t>(row * view.ld + col)];
@@ -51,8 +36,8 @@ class MpiRankGroup : public ::testing::Test {
 
 /// Sum of what all ranks have, added by a plain loop in rank order.
 float sum_of(std::int64_t element, int ranks) {
-    float sum = Values::drawn(element, 0);
-    for (int rank = 1; rank < ranks; ++rank) sum += Values::drawn(element, rank);
+    float sum = Values::of_rank(element, 0);
+    for (int rank = 1; rank < ranks; ++rank) sum += Values::of_rank(element, rank);
     return sum;
 }
 
@@ -129,8 +114,8 @@ TEST_F(MpiRankGroup, PartsOfTheRanksSumByThemselves) {
     Values values(3, 5, 0, session().rank());
     pair->all_reduce(values.view);
     for (std::int64_t i = 0; i < 15; ++i) {
-        float want = Values::drawn(i, first);
-        if (pair->size() == 2) want += Values::drawn(i, first + 1);
+        float want = Values::of_rank(i, first);
+        if (pair->size() == 2) want += Values::of_rank(i, first + 1);
         EXPECT_EQ(values.at(i / 5, i % 5), want);
     }
 }

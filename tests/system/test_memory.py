@@ -104,10 +104,10 @@ class Prediction(JobTest):
         self.succeed(run(["import-hf", directory, weights]))
         return weights
 
-    def check(self, dtype, precision, ranks, recompute="none", tokens=1024):
+    def check(self, dtype, precision, ranks, recompute="none", tokens=1024, **parallel):
         job = self.tiny_job("run", {})
         job["model"] = {"weights": str(self.write_base(dtype)), "precision": precision}
-        job["parallel"] = {"microbatch_tokens": tokens, "recompute": recompute}
+        job["parallel"] = {"microbatch_tokens": tokens, "recompute": recompute, **parallel}
         path = write_samples(self.dir / "long.jsonl", 24, 5, 8000, 200, 500)
         job["schedule"] = {"costs": "built-in"}  # the same split of layers every time
         job["datasets"] = {"d": {"path": path}}
@@ -133,6 +133,9 @@ class Prediction(JobTest):
 
     def test_fp32_on_one_rank(self):
         self.check("F32", "fp32", 1)
+
+    def test_two_replicas(self):
+        self.check("F32", "fp32", 2, deployment=[{"count": 2}])
 
     def test_recomputed_on_two_ranks(self):
         self.check("F32", "fp32", 2, "layer", 2048)

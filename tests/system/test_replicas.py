@@ -9,12 +9,14 @@ import sys
 import time
 import unittest
 
+import test_evaluation
 import test_golden
 import test_invariance
 import test_resume
 import test_tensor_parallel
-from harness import (STOPPED, EachFamily, JobTest, adapter_weights, children, frobenius, run, send,
-                     start, step_metrics)
+from backend_cases import evaluations, expected_stop
+from harness import (STOPPED, EachFamily, JobTest, adapter_weights, children, frobenius,
+                     read_metrics, run, send, start, step_metrics)
 
 FULL = os.environ.get("LORATRAIN_FULL_TESTS") == "1"
 LIMIT = 1e-6
@@ -172,6 +174,30 @@ class Resume(test_resume.ResumeTest):
         self.succeed(self.on(job, UNLIKE))
         self.assert_same_run(self.dir / "run", self.dir / "whole")
         print(f"{kills} kills of a rank of two unlike replicas", file=sys.stderr)
+
+
+class Evaluation(JobTest):
+    plain_job = test_evaluation.Evaluation.job
+
+    def job(self, run_dir, **evaluation):
+        job = json.loads(self.plain_job(run_dir, **evaluation).read_text())
+        job["parallel"]["deployment"] = UNLIKE
+        del job["checkpoint"]
+        return self.write_job(job, f"{run_dir}.yaml")
+
+    def test_in_the_stream_and_where_it_may_end_an_adapter(self):
+        self.succeed(run([self.job("stream")], ranks_of(UNLIKE)))
+        patience = test_evaluation.PATIENCE
+        self.succeed(run([self.job("run", keep_best=True, early_stopping_patience=patience)],
+                         ranks_of(UNLIKE)))
+        stop = expected_stop(evaluations(self.dir / "run", "wild"), patience)
+        self.assertEqual(stop, read_metrics(self.dir / "run", "wild")[-1]["step"])
+        self.assertLess(stop, test_evaluation.STEPS)
+        self.assertTrue((self.dir / "run/adapters/calm/best/BEST").exists())
+        found, wanted = (evaluations(self.dir / run_dir, "calm") for run_dir in ("stream", "run"))
+        self.assertEqual([step for step, _ in found], [step for step, _ in wanted])
+        for (step, loss), (_, other) in zip(found, wanted, strict=True):
+            self.assertAlmostEqual(loss / other, 1, places=4, msg=f"step {step}")
 
 
 class Orders(test_tensor_parallel.Orders):

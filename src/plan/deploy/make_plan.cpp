@@ -201,6 +201,7 @@ class Planner {
         plan.compute = types_.compute;
         plan.weights = types_.weights;
         plan.bytes_per_rank = cluster_.bytes_per_rank;
+        plan.joint = has_several();
         for (const AdapterJob& adapter : job_.adapters) {
             plan.adapters.push_back(checks_.plan(adapter, datasets_[index(adapter.dataset)]));
         }

@@ -175,6 +175,11 @@ std::uint64_t message_tail_bytes(const Plan& plan) {
     return aligned(2 * static_cast<std::uint64_t>(plan.adapter_capacity) * sizeof(double));
 }
 
+std::uint64_t exchange_bytes(const Plan& plan) {
+    if (!plan.joint || plan.backend == BackendKind::cuda) return 0;
+    return bytes_of(2 * exchanged_at_once, size_of(DType::f32));
+}
+
 LogitsChunk logits_chunk(const ReplicaView& view) {
     const ModelSpec& model = view.lane_model;
     LogitsChunk chunk;
@@ -194,7 +199,7 @@ LogitsChunk logits_chunk(const ReplicaView& view) {
 
 std::uint64_t WorkspaceLayout::total() const {
     return input + gradient + residual + inner + layer + staged + logits + head_rows + statistics +
-           messages + scalars;
+           messages + exchange + scalars;
 }
 
 WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage) {
@@ -230,6 +235,7 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     }
     if (view.replica.stages.size() > 1)
         layout.messages = 2 * gradient_buffers * boundary_bytes(view);
+    layout.exchange = exchange_bytes(view.plan);
     const std::int64_t adapters = view.plan.adapter_capacity;
     layout.scalars = 5 * bytes_of(adapters, sizeof(double)) +
                      bytes_of(2 * adapters, sizeof(std::int64_t)) +

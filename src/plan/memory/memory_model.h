@@ -84,6 +84,12 @@ inline constexpr std::int32_t gradient_buffers = 2;
 /// Message tail: two doubles (sum of squares, loss sum) for every adapter that may come to be.
 std::uint64_t message_tail_bytes(const Plan& plan);
 
+/// Values that a rank at most sends, and at most receives, at a time where several replicas
+/// exchange their gradients.
+inline constexpr std::int64_t exchanged_at_once = 1 << 20;
+/// Room for both, fp32; 0 with one replica, and on GPUs, where it is the host's memory.
+std::uint64_t exchange_bytes(const Plan& plan);
+
 /// Rows and vocabulary columns of one chunk of logits.
 struct LogitsChunk {
     std::int64_t rows = 0;
@@ -104,6 +110,7 @@ struct WorkspaceLayout {
         0;  ///< labelled rows, normalised rows and their gradients: 3 x [c, H]
     std::uint64_t statistics = 0;  ///< shard_statistics_bytes
     std::uint64_t messages = 0;    ///< gradient_buffers each way
+    std::uint64_t exchange = 0;    ///< exchange_bytes
     std::uint64_t scalars = 0;     ///< per-adapter sums and counters
     std::uint64_t total() const;
 };

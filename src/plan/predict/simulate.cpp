@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "plan/action_traits.h"
 #include "plan/cost/cost_model.h"
+#include "plan/cost/exchange_cost.h"
 #include "plan/memory/memory_model.h"
 #include "plan/stage_layers.h"
 
@@ -134,19 +135,23 @@ void Simulator::queue_actions(Replica& replica, const Window& window) {
     }
 }
 
-/// Begins the sum of a batch's gradients where every stage is free for it.
-bool Simulator::reduce() {
-    for (const StageState& stage : stages_) {
-        const bool waits = !stage.computing && !stage.actions.empty() &&
-                           stage.actions.front().kind == ActionKind::reduce &&
-                           stage.actions.front().batch == stages_.front().actions.front().batch;
-        if (!waits) return false;
-    }
-    for (std::size_t s = 0; s < stages_.size(); ++s) {
-        compute(s, stages_[s].actions.front());
-        stages_[s].actions.pop_front();
-    }
-    return true;
+void Simulator::reduce(std::size_t stage, const Action& action) {
+    Sum& sum = sums_[action.batch];
+    const CostModel& costs = replica_of(stage).costs;
+    sum.seconds =
+        std::max(sum.seconds, exchange_seconds(costs, parameters_of(stage, action.batch)));
+    if (++sum.stages < stages_.size()) return;
+    sums_end_ = sum.end = std::max(now_, sums_end_) + sum.seconds;
+    timeline_.exchange_seconds += sum.seconds;
+}
+
+/// That a step needs.
+bool Simulator::sum_is_there(std::size_t stage, const Action& action) {
+    const auto found = sums_.find(action.batch);
+    if (found == sums_.end()) return replicas_.size() == 1;
+    if (found->second.stages < stages_.size()) return false;
+    stages_[stage].wakes = found->second.end;
+    return found->second.end <= now_;
 }
 
 void Simulator::advance(bool to_the_end) {
@@ -170,7 +175,6 @@ void Simulator::start_what_can() {
                 moved = true;
             }
         }
-        if (!moved) moved = reduce();
     }
 }
 
@@ -213,8 +217,12 @@ bool Simulator::perform(std::size_t stage, const Action& action) {
     const bool up = goes_up(traits.channel);
     switch (traits.role) {
         case ActionRole::compute:
-            if (action.kind == ActionKind::reduce) return false;
-            compute(stage, action);
+            if (action.kind == ActionKind::step && !sum_is_there(stage, action)) return false;
+            if (action.kind == ActionKind::reduce) {
+                reduce(stage, action);
+            } else {
+                compute(stage, action);
+            }
             return true;
         case ActionRole::send:
             send(stage, up ? stages_[stage].up : stages_[stage].down, action);
@@ -276,11 +284,6 @@ double Simulator::seconds_of(std::size_t stage, const Action& action) const {
     const StagePlan& part = view.replica.stages[stages_[stage].of_replica];
     if (action.kind == ActionKind::step) {
         return costs.step_fixed + costs.step_per_parameter * parameters_of(stage, action.batch);
-    }
-    if (action.kind == ActionKind::reduce) {
-        constexpr double ways = 2.0;
-        return ways * (costs.message_fixed +
-                       costs.message_per_byte * sizeof(float) * parameters_of(stage, action.batch));
     }
     const AdapterLoads& loads = item(loads_, number(action.microbatch));
     return action.kind == ActionKind::forward

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <vector>
 
 #include "base/channel.h"
@@ -26,6 +27,7 @@ struct Timeline {
     std::vector<std::vector<TimelineSpan>> stages;
     std::vector<Microbatch> microbatches;
     std::vector<BatchPlan> batches;
+    double exchange_seconds = 0.0;    ///< in which replicas sum gradients, hidden or not
     double full_speed_seconds = 0.0;  ///< of all spans, had no stage slowed another down
 
     double makespan() const;  ///< end of the last span; 0 without any
@@ -43,9 +45,9 @@ struct Timeline {
 /// does one thing after the other; stages of one host share its processors
 /// (CostModel::full_speed_ranks). A send takes a stage no time: messages travel beside computation,
 /// one after the other per direction between two neighbours (message_per_byte), and arrive
-/// message_fixed later; a receive waits until its message is there. A reduce begins when all stages
-/// of all replicas have come to it: each sends its gradients and receives their sum. Pure and
-/// deterministic.
+/// message_fixed later; a receive waits until its message is there. Sums over replicas travel
+/// beside computation too, one after the other: each begins when all stages have come to its
+/// reduce, and takes exchange_seconds(); a step waits for it. Pure and deterministic.
 class Simulator {
   public:
     /// All replicas, with the plan's costs. `job` and `plan` are kept by reference.
@@ -73,6 +75,12 @@ class Simulator {
         std::deque<Message> under_way;
         double free_at = 0.0;
     };
+    /// A sum over replicas.
+    struct Sum {
+        std::size_t stages = 0;  ///< that have come to it
+        double seconds = 0.0;    ///< of the slowest
+        double end = 0.0;        ///< once all have come
+    };
     struct Replica {
         ReplicaView view;
         CostModel costs;
@@ -95,7 +103,8 @@ class Simulator {
     void add_replica(const ReplicaView& view, const CostModel& costs);
     void queue_actions(const JointWindow& joint);
     void queue_actions(Replica& replica, const Window& window);
-    bool reduce();
+    void reduce(std::size_t stage, const Action& action);
+    bool sum_is_there(std::size_t stage, const Action& action);
     void advance(bool to_the_end);
     void start_what_can();
     bool next_event();
@@ -113,7 +122,9 @@ class Simulator {
     std::vector<Replica> replicas_;
     double now_ = 0.0;
     std::vector<StageState> stages_;
-    std::vector<int> computing_;  ///< stages per host
+    std::vector<int> computing_;        ///< stages per host
+    std::map<std::int32_t, Sum> sums_;  ///< by batch
+    double sums_end_ = 0.0;             ///< of those begun
     std::vector<AdapterLoads> loads_;
     std::int32_t stream_batches_ = 0;  ///< before the stream of the newest window
     Timeline timeline_;

@@ -4,13 +4,13 @@
 #include <deque>
 #include <optional>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "plan/action_traits.h"
 #include "plan/memory/memory_model.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/check_contents.h"
+#include "plan/schedule/check_joint.h"
 #include "plan/schedule/stream_batches.h"
 #include "plan/text/action_text.h"
 
@@ -43,11 +43,14 @@ struct StageState {
 /// The stages of a stream; numbers are those of the stream.
 class Execution {
   public:
-    /// `name`: what findings about it begin with.
-    Execution(const ReplicaView& view, std::string name)
+    /// `name`: what findings about it begin with. `sums`: of all replicas, among whose stages its
+    /// own come behind `first_stage` others; outlives it.
+    Execution(const ReplicaView& view, std::string name, SharedSums& sums, std::size_t first_stage)
         : view_(view),
           name_(std::move(name)),
           joint_(view.plan.replicas.size() > 1),
+          sums_(sums),
+          first_stage_(first_stage),
           up_(view.replica.stages.size()),
           down_(up_.size()),
           batches_(view.plan.adapters.size(), up_.size()) {
@@ -59,34 +62,16 @@ class Execution {
         append(window, batch_of);
     }
 
-    /// As far as it comes without other replicas.
-    void run() {
+    /// As far as it comes without other replicas; whether that is any further.
+    bool run() {
+        bool any = false;
         for (bool progress = true; progress;) {
             progress = false;
             for (std::size_t s = 0; s < stages_.size(); ++s) {
-                while (advance(s)) progress = true;
+                while (advance(s)) progress = any = true;
             }
         }
-    }
-
-    /// Per stage: the batch that it waits for to be reduced, -1 = none.
-    std::vector<std::int32_t> reducing() const {
-        std::vector<std::int32_t> batches;
-        for (const StageState& stage : stages_) {
-            const bool ended = stage.next_action == stage.actions.size();
-            const bool reduces =
-                !ended && stage.actions[stage.next_action].kind == ActionKind::reduce;
-            batches.push_back(reduces ? stage.actions[stage.next_action].batch : -1);
-        }
-        return batches;
-    }
-
-    /// All stages are reducing.
-    void reduce() {
-        for (std::size_t s = 0; s < stages_.size(); ++s) {
-            reduce(s, Action(stages_[s].actions[stages_[s].next_action]));
-            ++stages_[s].next_action;
-        }
+        return any;
     }
 
     void end(const Window& window) {
@@ -153,10 +138,12 @@ class Execution {
                 backward(s, action);
                 break;
             case ActionKind::step:
+                if (waits_for_sum(s, action)) return false;
                 step(s, action);
                 break;
             case ActionKind::reduce:
-                return false;
+                reduce(s, action);
+                break;
             default:
                 break;
         }
@@ -391,6 +378,12 @@ class Execution {
         pass_evaluations(stage);
     }
 
+    /// For other stages to reduce the batch too.
+    bool waits_for_sum(std::size_t s, const Action& action) const {
+        const BatchProgress* on = batches_.progress(s, action.batch);
+        return on != nullptr && on->reduced && !on->stepped && !sums_.is_there(action.batch);
+    }
+
     void step(std::size_t s, const Action& action) {
         const std::int32_t b = action.batch;
         if (batches_.is_stepped(s, b)) return complain(s, action, "is stepped a second time");
@@ -401,6 +394,9 @@ class Execution {
             complain(s, action, "its norm has not reached the stage");
         }
         if (joint_ && !on.reduced) complain(s, action, "is not reduced");
+        if (joint_ && !sums_.step(first_stage_ + s, b)) {
+            complain(s, action, "is stepped out of the order in which batches are reduced");
+        }
         on.stepped = true;
     }
 
@@ -415,6 +411,9 @@ class Execution {
         const std::int32_t before = batches_.find(b)->predecessor;
         if (before >= 0 && !batches_.is_stepped(s, before)) {
             complain(s, action, "batch ", before, " is not stepped yet");
+        }
+        if (joint_ && !sums_.come(first_stage_ + s, b)) {
+            complain(s, action, "is reduced out of the order that is announced");
         }
         on->reduced = true;
     }
@@ -460,26 +459,14 @@ class Execution {
     ReplicaView view_;
     std::string name_;
     bool joint_;  ///< one of several replicas
+    SharedSums& sums_;
+    std::size_t first_stage_;
     Findings* findings_ = nullptr;
     std::vector<StageState> stages_;
     std::vector<Sent> up_;    ///< to stage s from stage s - 1
     std::vector<Sent> down_;  ///< to stage s from stage s + 1
     StreamBatches batches_;
 };
-
-/// Whether windows of replicas say the same of what does not depend on the replica.
-bool agree(const Window& a, const Window& b) {
-    const auto common = [](const Window& w) {
-        return std::tuple(w.first_round, w.rounds, w.begins, w.drains, w.first_batch);
-    };
-    const auto counts = [](const BatchPlan& p) {
-        return std::tuple(p.adapter, p.step, p.round, p.epoch, p.samples, p.tokens, p.padding,
-                          p.targets, p.denominator, p.last_of_adapter, p.evaluation);
-    };
-    return common(a) == common(b) &&
-           std::equal(a.batches.begin(), a.batches.end(), b.batches.begin(), b.batches.end(),
-                      [&](const auto& p, const auto& q) { return counts(p) == counts(q); });
-}
 
 std::int32_t size_of(const std::vector<Microbatch>& microbatches) {
     return static_cast<std::int32_t>(microbatches.size());
@@ -493,26 +480,28 @@ struct StreamChecker::State {
     bool continues(const JointWindow& joint) const;
     void begin();
     void run(const JointWindow& joint, Findings& findings);
-    bool reduce(Findings& findings);
-    void check_reductions(const JointWindow& joint, Findings& findings);
 
     const Job& job;
     std::vector<ReplicaView> views;
     std::vector<std::unique_ptr<Execution>> executions;  ///< none between streams
     std::int32_t batches = 0;
     std::vector<std::int32_t> microbatches;  ///< of the replicas
-    std::deque<std::int32_t> reductions;     ///< announced, not done
+    std::optional<SharedSums> sums;
 };
 
 void StreamChecker::State::begin() {
     executions.clear();
+    std::size_t stages = 0;
+    for (const ReplicaView& view : views) stages += view.replica.stages.size();
+    sums.emplace(stages);
+    std::size_t first_stage = 0;
     for (std::size_t r = 0; r < views.size(); ++r) {
         executions.push_back(std::make_unique<Execution>(
-            views[r], views.size() == 1 ? "" : cat("replica ", r, ", ")));
+            views[r], views.size() == 1 ? "" : cat("replica ", r, ", "), *sums, first_stage));
+        first_stage += views[r].replica.stages.size();
     }
     batches = 0;
     microbatches.assign(views.size(), 0);
-    reductions.clear();
 }
 
 bool StreamChecker::State::continues(const JointWindow& joint) const {
@@ -523,49 +512,14 @@ bool StreamChecker::State::continues(const JointWindow& joint) const {
     return true;
 }
 
-/// Where all stages of all replicas wait for the same batch, it is reduced.
-bool StreamChecker::State::reduce(Findings& findings) {
-    const std::int32_t batch = executions.front()->reducing().front();
-    for (const auto& execution : executions) {
-        for (const std::int32_t other : execution->reducing()) {
-            if (other < 0 || other != batch) return false;
-        }
-    }
-    if (reductions.empty() || reductions.front() != batch) {
-        findings.add("batch ", batch, " is reduced out of the order that is announced");
-    }
-    if (!reductions.empty()) reductions.pop_front();
-    for (const auto& execution : executions) execution->reduce();
-    return true;
-}
-
 void StreamChecker::State::run(const JointWindow& joint, Findings& findings) {
-    do {
-        for (const auto& execution : executions) execution->run();
-    } while (reduce(findings));
+    sums->announce(joint.reductions);
+    for (bool progress = true; progress;) {
+        progress = false;
+        for (const auto& execution : executions) progress = execution->run() || progress;
+    }
     for (std::size_t r = 0; r < views.size(); ++r) executions[r]->end(joint.replicas[r]);
-    check_reductions(joint, findings);
-}
-
-/// Once each batch of the window is announced, and by its end all that must be are done.
-void StreamChecker::State::check_reductions(const JointWindow& joint, Findings& findings) {
-    const Window& window = joint.common();
-    std::vector<std::int32_t> announced = joint.reductions;
-    std::sort(announced.begin(), announced.end());
-    std::vector<std::int32_t> wanted;
-    for (std::size_t b = 0; views.size() > 1 && b < window.batches.size(); ++b) {
-        if (window.batches[b].evaluation) continue;
-        wanted.push_back(window.first_batch + static_cast<std::int32_t>(b));
-    }
-    if (announced != wanted) findings.add("reductions are not the batches of the window");
-    for (const std::int32_t b : reductions) {
-        const std::int32_t i = b - window.first_batch;
-        const bool last_round = i >= 0 && window.batches[static_cast<std::size_t>(i)].round + 1 ==
-                                              window.first_round + window.rounds;
-        if (window.drains || (!last_round && window.rounds > 0)) {
-            findings.add("batch ", b, " is not reduced by the end of the window");
-        }
-    }
+    if (views.size() > 1) check_reduced(joint, *sums, findings);
 }
 
 StreamChecker::StreamChecker(const Job& job, const Plan& plan)
@@ -586,11 +540,11 @@ std::vector<std::string> StreamChecker::check(const JointWindow& joint) {
         findings.add("the window does not continue the one before");
         return findings.take();
     }
+    check_agreement(joint, findings);
     std::vector<SegmentBatches> batch_of;
     bool valid = true;
     for (std::size_t r = 0; r < state.views.size(); ++r) {
         const Window& other = joint.replicas[r];
-        if (!agree(window, other)) findings.add("replica ", r, " has another window than 0");
         valid = check_references(state.views[r], other, findings) && valid;
         batch_of.push_back(find_segment_batches(other, findings));
     }
@@ -599,8 +553,6 @@ std::vector<std::string> StreamChecker::check(const JointWindow& joint) {
         for (std::size_t r = 0; r < state.views.size(); ++r) {
             state.executions[r]->begin(joint.replicas[r], batch_of[r], findings);
         }
-        state.reductions.insert(state.reductions.end(), joint.reductions.begin(),
-                                joint.reductions.end());
         state.run(joint, findings);
     }
     state.batches += static_cast<std::int32_t>(window.batches.size());
@@ -612,7 +564,7 @@ std::vector<std::string> StreamChecker::check(const JointWindow& joint) {
 }
 
 std::size_t StreamChecker::size() const {
-    std::size_t size = 0;
+    std::size_t size = state_->sums ? state_->sums->size() : 0;
     for (const auto& execution : state_->executions) size += execution->size();
     return size;
 }

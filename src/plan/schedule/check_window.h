@@ -34,9 +34,9 @@ namespace loratrain {
 ///   stepped in a window before: finished batches and microbatches may be forgotten then.
 /// With several replicas:
 /// - their windows say the same of rounds and batches, and their samples together are the batches;
-/// - all lists together run to their end, where a reduce waits for all stages of all replicas to
-///   come to it: so all have one order, JointWindow::reductions, and what has to be reduced by the
-///   end of the window is;
+/// - all lists together run to their end, where a step waits for all stages of all replicas to
+///   reduce its batch; each reduces and steps in one order, JointWindow::reductions, and what has
+///   to be reduced by the end of the window is (check_joint.h);
 /// - a batch is reduced once, behind all its backwards, behind the step of the adapter's batch
 ///   before and before its own step; no messages carry sums.
 /// For a window that begins and drains.

@@ -8,8 +8,6 @@
 
 namespace loratrain {
 
-namespace {
-
 using BatchList = std::vector<std::int32_t>;
 
 /// One stage's list. Microbatches take the activation slots and message buffers in turn: they are
@@ -25,11 +23,12 @@ class StageActions {
           before_(first_ ? -1 : view.replica.stages[stage - 1].rank),
           after_(last_ ? -1 : view.replica.stages[stage + 1].rank) {}
 
+    void receive(std::int32_t microbatch, const BatchList& up) {
+        if (!first_) message(action_of(microbatch), ActionKind::recv_forward, before_, up);
+    }
+
     void forward(std::int32_t microbatch, const BatchList& up) {
-        Action action;
-        action.microbatch = MicrobatchId{microbatch};
-        action.slot = microbatch % slots_;
-        if (!first_) message(action, ActionKind::recv_forward, before_, up);
+        const Action action = action_of(microbatch);
         step(up);
         compute(action, ActionKind::forward);
         if (!last_) message(action, ActionKind::send_forward, after_, up);
@@ -46,11 +45,10 @@ class StageActions {
         if (!first_) message(action, ActionKind::send_backward, before_, down);
     }
 
-    void reduce(std::int32_t batch) {
+    void compute_batch(std::int32_t batch, ActionKind kind) {
         Action action;
         action.batch = batch;
-        compute(action, ActionKind::reduce);
-        compute(action, ActionKind::step);
+        compute(action, kind);
     }
 
     void flush(const BatchList& left) {
@@ -66,6 +64,12 @@ class StageActions {
     std::vector<Action> take() { return std::move(actions_); }
 
   private:
+    Action action_of(std::int32_t microbatch) const {
+        Action action;
+        action.microbatch = MicrobatchId{microbatch};
+        action.slot = microbatch % slots_;
+        return action;
+    }
     void compute(Action action, ActionKind kind) {
         action.kind = kind;
         actions_.push_back(std::move(action));
@@ -77,11 +81,7 @@ class StageActions {
         actions_.push_back(std::move(action));
     }
     void step(const BatchList& batches) {
-        for (const std::int32_t batch : batches) {
-            Action action;
-            action.batch = batch;
-            compute(action, ActionKind::step);
-        }
+        for (const std::int32_t batch : batches) compute_batch(batch, ActionKind::step);
     }
 
     const std::int32_t& backwards_;
@@ -93,6 +93,8 @@ class StageActions {
     std::vector<Action> actions_;
 };
 
+namespace {
+
 const BatchList& carried_with(const std::map<std::int32_t, BatchList>& lists,
                               std::int32_t microbatch) {
     static const BatchList none;
@@ -101,7 +103,8 @@ const BatchList& carried_with(const std::map<std::int32_t, BatchList>& lists,
 }
 
 /// Entries below `number` leave.
-void drop_below(std::map<std::int32_t, BatchList>& lists, std::int32_t number) {
+template <class Entry>
+void drop_below(std::map<std::int32_t, Entry>& lists, std::int32_t number) {
     lists.erase(lists.begin(), lists.lower_bound(number));
 }
 
@@ -111,6 +114,7 @@ PipelineActions::PipelineActions(const ReplicaView& view)
     : view_(view),
       joint_(view.plan.replicas.size() > 1),
       order_(view),
+      sums_(view.replica.stages.size()),
       backwarded_(view.replica.stages.size(), 0) {}
 
 void PipelineActions::note_carried(const Window& window) {
@@ -143,18 +147,47 @@ void PipelineActions::carry_totals_of_ended(std::int32_t microbatches) {
     }
 }
 
+/// In the order in which they are reduced, which those that are over on this replica keep.
 void PipelineActions::note_reductions(const Window& window,
                                       std::span<const std::int32_t> reductions) {
     if (!joint_) return;
-    std::map<std::int32_t, std::int32_t> end_of_round;
-    for (const BatchPlan& batch : window.batches) {
-        std::int32_t& end = end_of_round[batch.round];
-        end = std::max(end, number(batch.last_microbatch) + 1);
-    }
+    const auto batch_of = [&](std::int32_t b) -> const BatchPlan& {
+        return window.batches[static_cast<std::size_t>(b - window.first_batch)];
+    };
     for (const std::int32_t b : reductions) {
-        const BatchPlan& batch = window.batches[static_cast<std::size_t>(b - window.first_batch)];
-        over_after_ = std::max(over_after_, end_of_round[batch.round]);
+        const BatchPlan& batch = batch_of(b);
+        over_after_ = std::max(over_after_, number(batch.last_microbatch) + 1);
         reductions_.push_back({b, batch.round, over_after_});
+    }
+    const Reduction* next_here = nullptr;
+    for (std::size_t i = 0; i < reductions.size(); ++i) {
+        Reduction& reduction = reductions_[reductions_.size() - 1 - i];
+        if (batch_of(reduction.batch).is_here()) {
+            next_here = &reduction;
+        } else if (next_here != nullptr && next_here->round == reduction.round) {
+            reduction.after = next_here->after;
+        }
+    }
+    note_needs(window);
+}
+
+void PipelineActions::note_needs(const Window& window) {
+    std::map<std::int32_t, std::int64_t> place_of;
+    for (std::size_t i = 0; i < reductions_.size(); ++i) {
+        place_of[reductions_[i].batch] = first_reduction_ + static_cast<std::int64_t>(i);
+    }
+    for (std::size_t i = 0; i < window.batches.size(); ++i) {
+        const BatchPlan& batch = window.batches[i];
+        std::int64_t& newest = sum_of_newest_[batch.adapter];
+        if (batch.is_here()) {
+            std::int64_t& needed = needs_[number(batch.first_microbatch)];
+            needed = std::max(needed, newest);
+        }
+        if (batch.evaluation) {
+            evaluated_ = std::max(evaluated_, newest);
+        } else {
+            newest = place_of.at(window.first_batch + static_cast<std::int32_t>(i)) + 1;
+        }
     }
 }
 
@@ -171,56 +204,90 @@ std::vector<std::int32_t> PipelineActions::over_after(const Window& window) cons
     return after;
 }
 
-/// Those that the window's lists have.
-std::vector<PipelineActions::Reduction> PipelineActions::take_due(const Window& window) {
+/// Place behind the last one that is reduced in the window on all replicas.
+std::int64_t PipelineActions::due_in(const Window& window) const {
+    if (window.drains) return noted_reductions();
     const std::int32_t last_round = window.first_round + window.rounds - 1;
-    const auto later =
-        std::find_if(reductions_.begin(), reductions_.end(),
-                     [&](const Reduction& r) { return !window.drains && r.round >= last_round; });
-    std::vector<Reduction> due(reductions_.begin(), later);
-    reductions_.erase(reductions_.begin(), later);
-    return due;
+    const auto later = std::find_if(reductions_.begin(), reductions_.end(),
+                                    [&](const Reduction& r) { return r.round >= last_round; });
+    return std::max(evaluated_, first_reduction_ + (later - reductions_.begin()));
+}
+
+void PipelineActions::step_to(std::int64_t place, StageSums& sums, StageActions& stage) const {
+    for (; sums.stepped < place; ++sums.stepped) {
+        LORATRAIN_CHECK(sums.stepped < sums.reduced, "a batch is to be stepped and not reduced");
+        stage.compute_batch(reduction(sums.stepped).batch, ActionKind::step);
+    }
+}
+
+/// Of earlier rounds nothing is left to be stepped then.
+void PipelineActions::reduce_what_is_over(StageSums& sums, StageActions& stage) const {
+    for (; sums.reduced < noted_reductions(); ++sums.reduced) {
+        const Reduction& next = reduction(sums.reduced);
+        if (next.after > sums.ended) return;
+        while (sums.stepped < sums.reduced && reduction(sums.stepped).round < next.round) {
+            step_to(sums.stepped + 1, sums, stage);
+        }
+        stage.compute_batch(next.batch, ActionKind::reduce);
+    }
+}
+
+void PipelineActions::forget_ended() {
+    drop_below(up_, order_.ended());
+    drop_below(down_, order_.ended());
+    drop_below(needs_, order_.ended());
+    for (; !reductions_.empty(); reductions_.pop_front(), ++first_reduction_) {
+        const bool over = std::all_of(sums_.begin(), sums_.end(), [this](const StageSums& sums) {
+            return sums.stepped > first_reduction_;
+        });
+        if (!over) return;
+    }
 }
 
 void PipelineActions::add_to(Window& window, std::span<const std::int32_t> reductions) {
     note_carried(window);
     note_reductions(window, reductions);
     order_.add(window, over_after(window));
-    const std::vector<Reduction> due = take_due(window);
-    const ComputeOrder order = order_.advance(window.drains, due.empty() ? 0 : due.back().after);
+    const std::int64_t due = due_in(window);
+    const ComputeOrder order =
+        order_.advance(window.drains, due > first_reduction_ ? reduction(due - 1).after : 0);
     BatchList left;
     for (const auto& [adapter, newest] : newest_) left.push_back(newest.batch);
     std::sort(left.begin(), left.end());
     window.actions.clear();
     for (std::size_t s = 0; s < order.size(); ++s) {
         StageActions stage(view_, s, backwarded_[s]);
-        std::size_t reduced = 0;
-        const auto reduce_what_is_over = [&] {
-            for (; reduced < due.size() && due[reduced].after <= backwarded_[s]; ++reduced) {
-                stage.reduce(due[reduced].batch);
-            }
-        };
-        reduce_what_is_over();
+        StageSums& sums = sums_[s];
         for (const ComputeStep& compute : order[s]) {
+            reduce_what_is_over(sums, stage);
             if (compute.backward) {
                 stage.backward(compute.microbatch, carried_with(down_, compute.microbatch));
                 ++backwarded_[s];
-                reduce_what_is_over();
+                sums.ended = compute.microbatch + 1;
             } else {
-                stage.forward(compute.microbatch, carried_with(up_, compute.microbatch));
+                const BatchList& up = carried_with(up_, compute.microbatch);
+                stage.receive(compute.microbatch, up);
+                const auto needs = needs_.find(compute.microbatch);
+                if (needs != needs_.end()) step_to(needs->second, sums, stage);
+                stage.forward(compute.microbatch, up);
             }
         }
-        LORATRAIN_CHECK(reduced == due.size(), "batch ", due[reduced].batch, " is never over");
-        if (window.drains) stage.flush(left);
+        reduce_what_is_over(sums, stage);
+        LORATRAIN_CHECK(sums.reduced >= due, "batch ", reduction(sums.reduced).batch,
+                        " is never over");
+        if (window.drains) {
+            step_to(noted_reductions(), sums, stage);
+            stage.flush(left);
+        }
         window.actions.push_back(stage.take());
     }
     window.peak_in_flight = order_.peak_in_flight();
-    drop_below(up_, order_.ended());
-    drop_below(down_, order_.ended());
+    forget_ended();
 }
 
 std::size_t PipelineActions::size() const {
-    return up_.size() + down_.size() + newest_.size() + reductions_.size() + order_.size();
+    return up_.size() + down_.size() + newest_.size() + reductions_.size() + needs_.size() +
+           sum_of_newest_.size() + order_.size();
 }
 
 }  // namespace loratrain

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <map>
 #include <span>
 #include <vector>
@@ -9,6 +11,8 @@
 #include "plan/schedule/compute_order.h"
 
 namespace loratrain {
+
+class StageActions;
 
 /// Fills actions and peak_in_flight of a stream's windows from their batches and microbatches, with
 /// all that the runtime needs: slots, buffers and peers. Keeps nothing of microbatches that have
@@ -27,11 +31,13 @@ namespace loratrain {
 /// A window's lists end where the first stage has begun its last forward; the next window goes on
 /// there, so that nothing waits at a boundary.
 ///
-/// One of several replicas sends no sums. Its stages reduce a round's batches, in the order of
-/// JointWindow::reductions, directly behind the last backward of the round, and step each at once;
-/// an adapter's next batch begins only then. Replicas work on different adapters of a round, so
-/// that reducing one earlier would make them wait for each other. The last round of a window is
-/// reduced in the next one, as other replicas may be behind.
+/// One of several replicas sends no sums. Its stages begin to reduce a batch, in the order of
+/// JointWindow::reductions, directly behind its last backward there; one that has no samples of it
+/// with the next of the round that it has. They step it as late as they can, for the sum is under
+/// way meanwhile: before the first forward of the adapter's next batch or of its evaluation, at the
+/// latest before something of a later round is reduced. So nothing of a window's last round is
+/// stepped in it but before an evaluation, as other replicas may be behind; what an evaluation
+/// waits for is reduced in its window on all of them.
 ///
 /// Free of deadlock as long as forward sends never wait (a slot keeps its output until the backward
 /// has come back) and at least one gradient send may be under way; with few send buffers in both
@@ -49,11 +55,17 @@ class PipelineActions {
   private:
     using BatchList = std::vector<std::int32_t>;
 
-    /// A batch to be reduced, once so many backwards are done on a stage.
+    /// A batch to be reduced, once microbatches below `after` are backwarded on a stage.
     struct Reduction {
         std::int32_t batch = 0;
         std::int32_t round = 0;
         std::int32_t after = 0;
+    };
+    /// How far a stage is in the order of reductions.
+    struct StageSums {
+        std::int32_t ended = 0;  ///< behind the last microbatch backwarded
+        std::int64_t reduced = 0;
+        std::int64_t stepped = 0;
     };
     /// A batch whose total nothing carries yet.
     struct Newest {
@@ -66,14 +78,28 @@ class PipelineActions {
     void carry(AdapterId adapter, std::int32_t microbatch);
     void carry_totals_of_ended(std::int32_t microbatches);
     void note_reductions(const Window& window, std::span<const std::int32_t> reductions);
+    void note_needs(const Window& window);
     std::vector<std::int32_t> over_after(const Window& window) const;
-    std::vector<Reduction> take_due(const Window& window);
+    std::int64_t due_in(const Window& window) const;
+    const Reduction& reduction(std::int64_t place) const {
+        return reductions_[static_cast<std::size_t>(place - first_reduction_)];
+    }
+    std::int64_t noted_reductions() const { return first_reduction_ + std::ssize(reductions_); }
+    void step_to(std::int64_t place, StageSums& sums, StageActions& stage) const;
+    void reduce_what_is_over(StageSums& sums, StageActions& stage) const;
+    void forget_ended();
 
     ReplicaView view_;
     bool joint_;  ///< one of several replicas
     PipelineOrder order_;
-    std::vector<Reduction> reductions_;       ///< those that are not in lists yet
-    std::int32_t over_after_ = 0;             ///< of the last one so far
+    std::deque<Reduction> reductions_;  ///< not stepped on all stages yet
+    std::int64_t first_reduction_ = 0;  ///< place in the stream of the first of them
+    std::int32_t over_after_ = 0;       ///< of the last one so far
+    std::vector<StageSums> sums_;       ///< per stage
+    /// Per microbatch: reductions of the stream that are stepped before its forward.
+    std::map<std::int32_t, std::int64_t> needs_;
+    std::map<AdapterId, std::int64_t> sum_of_newest_;  ///< place behind each adapter's last one
+    std::int64_t evaluated_ = 0;  ///< place behind the last one that an evaluation follows
     std::vector<std::int32_t> backwarded_;    ///< per stage
     std::map<std::int32_t, BatchList> up_;    ///< per microbatch: totals with its forward
     std::map<std::int32_t, BatchList> down_;  ///< per microbatch: partial sums with its backward

@@ -1,19 +1,24 @@
 #include "plan/schedule/schedule_stream.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
 #include "plan/cost/cost_model.h"
+#include "plan/cost/exchange_cost.h"
 #include "plan/loss_denominator.h"
+#include "plan/memory/memory_model.h"
 #include "plan/pack/batch_source.h"
 #include "plan/pack/dispatch.h"
 #include "plan/pack/pack_block.h"
+#include "plan/pack/pack_shares.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/admission.h"
 #include "plan/schedule/check_window.h"
 #include "plan/schedule/evaluations.h"
 #include "plan/schedule/pipeline_actions.h"
+#include "plan/stage_layers.h"
 
 namespace loratrain {
 
@@ -96,6 +101,7 @@ struct ScheduleStream::State {
           checker(of_job, of_plan) {
         for (const ReplicaView& view : views_of(of_plan)) {
             replicas.push_back(std::make_unique<ReplicaStream>(of_job, view, threads));
+            rules.push_back(replicas.back()->rules);
             dispatch_rules.push_back(dispatch_rules_of(of_job, view));
         }
         LORATRAIN_CHECK(progress.steps.size() == plan.adapters.size() &&
@@ -103,6 +109,7 @@ struct ScheduleStream::State {
                         "progress does not match the plan's adapters");
         for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
             sources.emplace_back(job, plan, AdapterId{static_cast<std::int32_t>(a)}, orders);
+            if (replicas.size() > 1) shared.push_back(shared_adapter(a));
         }
     }
 
@@ -132,10 +139,14 @@ struct ScheduleStream::State {
         return any ? rounds : 0;
     }
 
+    SharedAdapter shared_adapter(std::size_t a) const;
     Round take_round(std::vector<BatchPlan>& batches);
-    std::vector<std::vector<Round>> shares_of(std::vector<Round> block) const;
+    std::vector<std::vector<Microbatch>> pack(std::vector<Round> block, JointWindow& joint);
+    std::vector<std::vector<Microbatch>> pack_joint(const Round& round, JointWindow& joint);
     void add_block(std::int32_t rounds, JointWindow& joint);
-    void evaluate_due(std::size_t first_batch, JointWindow& joint) const;
+    std::vector<DueEvaluation> evaluations_due(std::size_t first_batch,
+                                               const JointWindow& joint) const;
+    void evaluate(const DueEvaluation& due, JointWindow& joint) const;
     void settle_batches(JointWindow& joint, std::size_t first_batch) const;
 
     const Job& job;
@@ -144,6 +155,8 @@ struct ScheduleStream::State {
     Progress progress;
     std::vector<std::unique_ptr<ReplicaStream>> replicas;
     std::vector<PackRules> dispatch_rules;  ///< of the replicas
+    std::vector<PackRules> rules;           ///< in which they pack
+    std::vector<SharedAdapter> shared;      ///< by AdapterId, where there are several
     std::int32_t per_block;
     Evaluations evaluations;
     FillingCounts fillings;
@@ -181,20 +194,55 @@ Round ScheduleStream::State::take_round(std::vector<BatchPlan>& noted) {
     return round;
 }
 
-/// What of a block each replica gets.
-std::vector<std::vector<Round>> ScheduleStream::State::shares_of(std::vector<Round> block) const {
-    std::vector<std::vector<Round>> shares(replicas.size());
-    if (replicas.size() == 1) {
-        shares.front() = std::move(block);
-        return shares;
-    }
-    for (const Round& round : block) {
-        std::vector<Round> dealt = dispatch(dispatch_rules, round, job.parallel.dispatch);
-        for (std::size_t r = 0; r < shares.size(); ++r) {
-            if (!dealt[r].empty()) shares[r].push_back(std::move(dealt[r]));
+/// By costs built in, so that packings repeat.
+SharedAdapter ScheduleStream::State::shared_adapter(std::size_t a) const {
+    SharedAdapter adapter;
+    adapter.tokens = mean_step_tokens(job, plan, datasets, a);
+    const auto id = static_cast<AdapterId>(a);
+    for (const auto& replica : replicas) {
+        for (const StagePlan& stage : replica->rules.stages) {
+            const std::int64_t parameters = adapter_parameters(
+                job.adapter(id), replica->view.lane_model, layers_of(stage, id).count);
+            adapter.exchange_seconds =
+                std::max(adapter.exchange_seconds,
+                         exchange_seconds(replica->rules.costs, static_cast<double>(parameters)));
         }
     }
-    return shares;
+    return adapter;
+}
+
+/// What each replica computes of a block.
+std::vector<std::vector<Microbatch>> ScheduleStream::State::pack(std::vector<Round> block,
+                                                                 JointWindow& joint) {
+    std::vector<std::vector<Microbatch>> microbatches(replicas.size());
+    if (replicas.size() == 1) {
+        microbatches.front() = pack_block(rules.front(), block, &fillings);
+        return microbatches;
+    }
+    for (const Round& round : block) {
+        std::vector<std::vector<Microbatch>> more = pack_joint(round, joint);
+        for (std::size_t r = 0; r < more.size(); ++r) {
+            std::move(more[r].begin(), more[r].end(), std::back_inserter(microbatches[r]));
+        }
+    }
+    return microbatches;
+}
+
+/// Notes the order in which its batches are reduced.
+std::vector<std::vector<Microbatch>> ScheduleStream::State::pack_joint(const Round& round,
+                                                                       JointWindow& joint) {
+    PackedShares packed =
+        pack_shares(rules, dispatch(dispatch_rules, round, job.parallel.dispatch), shared);
+    const Window& window = joint.common();
+    for (const AdapterId adapter : packed.ends) {
+        const auto batch =
+            std::find_if(window.batches.rbegin(), window.batches.rend(),
+                         [&](const BatchPlan& one) { return one.adapter == adapter; });
+        joint.reductions.push_back(window.first_batch +
+                                   static_cast<std::int32_t>(window.batches.rend() - batch) - 1);
+    }
+    fillings.add(packed.fillings);
+    return std::move(packed.replicas);
 }
 
 void ScheduleStream::State::add_block(std::int32_t rounds, JointWindow& joint) {
@@ -203,44 +251,57 @@ void ScheduleStream::State::add_block(std::int32_t rounds, JointWindow& joint) {
     block.reserve(static_cast<std::size_t>(rounds));
     std::vector<BatchPlan> noted;
     for (std::int32_t r = 0; r < rounds; ++r) block.push_back(take_round(noted));
-    const std::vector<std::vector<Round>> shares = shares_of(std::move(block));
-    for (std::size_t r = 0; r < replicas.size(); ++r) {
-        Window& window = joint.replicas[r];
+    for (Window& window : joint.replicas) {
         window.rounds += rounds;
         window.batches.insert(window.batches.end(), noted.begin(), noted.end());
-        if (shares[r].empty()) continue;
-        append_microbatches(job, replicas[r]->view, first_batch,
-                            pack_block(replicas[r]->rules, shares[r], &fillings), window);
+    }
+    std::vector<std::vector<Microbatch>> packed = pack(std::move(block), joint);
+    for (std::size_t r = 0; r < replicas.size(); ++r) {
+        append_microbatches(job, replicas[r]->view, first_batch, std::move(packed[r]),
+                            joint.replicas[r]);
     }
     settle_batches(joint, first_batch);
-    if (evaluations == Evaluations::due) evaluate_due(first_batch, joint);
-    if (replicas.size() == 1) return;
-    for (std::size_t b = first_batch; b < joint.common().batches.size(); ++b) {
-        joint.reductions.push_back(joint.common().first_batch + static_cast<std::int32_t>(b));
-    }
+    if (evaluations != Evaluations::due) return;
+    for (const DueEvaluation& due : evaluations_due(first_batch, joint)) evaluate(due, joint);
 }
 
-/// What is to be evaluated behind a block of the batches from `first_batch` on.
-void ScheduleStream::State::evaluate_due(std::size_t first_batch, JointWindow& joint) const {
-    LORATRAIN_CHECK(replicas.size() == 1, "several replicas evaluate with an empty pipeline");
-    Window& window = joint.replicas.front();
-    const ReplicaView& view = replicas.front()->view;
+/// What is to be evaluated behind a block of the batches from `first_batch` on: those first that
+/// end first.
+std::vector<DueEvaluation> ScheduleStream::State::evaluations_due(std::size_t first_batch,
+                                                                  const JointWindow& joint) const {
+    const Window& window = joint.common();
     const bool all = job.eval.every_steps > 0 && progress.round % job.eval.every_steps == 0;
-    std::vector<std::pair<MicrobatchId, DueEvaluation>> due;
+    std::vector<std::pair<std::int64_t, DueEvaluation>> due;
     for (std::size_t b = first_batch; b < window.batches.size(); ++b) {
         const BatchPlan& batch = window.batches[b];
         if (batch.round + 1 != progress.round || !(all || batch.last_of_adapter)) continue;
         if (!has_eval_samples(job, datasets, batch.adapter)) continue;
-        due.push_back({batch.last_microbatch, {batch.adapter, batch.step + 1, batch.round}});
+        const auto number_of_batch = window.first_batch + static_cast<std::int32_t>(b);
+        const auto place =
+            std::find(joint.reductions.begin(), joint.reductions.end(), number_of_batch);
+        const bool alone = replicas.size() == 1;
+        due.push_back({alone ? number(batch.last_microbatch) : place - joint.reductions.begin(),
+                       {batch.adapter, batch.step + 1, batch.round}});
     }
     std::stable_sort(due.begin(), due.end(),
                      [](const auto& one, const auto& other) { return one.first < other.first; });
-    for (const auto& [last, one] : due) {
-        const std::size_t own_batch = window.batches.size();
-        window.batches.push_back(evaluation_batch(job, datasets, one));
-        const Round samples{evaluation_samples(job, plan, datasets, one)};
+    std::vector<DueEvaluation> evaluations_in_order;
+    for (const auto& [end, one] : due) evaluations_in_order.push_back(one);
+    return evaluations_in_order;
+}
+
+void ScheduleStream::State::evaluate(const DueEvaluation& due, JointWindow& joint) const {
+    const std::size_t own_batch = joint.common().batches.size();
+    const Round samples{evaluation_samples(job, plan, datasets, due)};
+    const std::vector<Round> shares =
+        replicas.size() == 1 ? std::vector<Round>{samples}
+                             : dispatch(dispatch_rules, samples, job.parallel.dispatch);
+    for (std::size_t r = 0; r < replicas.size(); ++r) {
+        Window& window = joint.replicas[r];
+        window.batches.push_back(evaluation_batch(job, datasets, due));
+        const ReplicaView& view = replicas[r]->view;
         append_microbatches(job, view, own_batch,
-                            evaluation_microbatches(samples, view.replica.microbatch_tokens, 1),
+                            evaluation_microbatches(shares[r], view.replica.microbatch_tokens, 1),
                             window);
     }
 }

@@ -18,7 +18,8 @@ void StreamBatches::append(const Window& window, const SegmentBatches& batch_of,
         if (batch.evaluation && !batch.is_here()) {
             for (BatchProgress& on : batches_[next_].stages) on.stepped = true;
         }
-        newest = next_++;
+        if (!batch.evaluation || batch.is_here()) newest = next_;
+        ++next_;
     }
     for (std::size_t m = 0; m < batch_of.size(); ++m) {
         OfMicrobatch microbatch{{}, window.microbatches[m].evaluation};

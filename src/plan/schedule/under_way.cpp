@@ -12,7 +12,7 @@ void UnderWay::append(const Window& window) {
     leave();
     for (const BatchPlan& batch : window.batches) {
         number_of_[{batch.adapter, batch.step, batch.evaluation}] = next_batch_;
-        batches_[next_batch_++].plan = batch;
+        batches_[next_batch_++] = {batch, batch.evaluation && !batch.is_here()};
     }
     for (const Microbatch& microbatch : window.microbatches) microbatches_.push_back(microbatch);
 }

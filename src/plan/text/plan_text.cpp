@@ -297,6 +297,7 @@ Plan read_plan(const YAML::Node& root) {
             plan.other_costs.push_back(read_degree(Map(node)));
     }
     plan.replicas = read_replicas(root, plan.model);
+    plan.joint = plan.replicas.size() > 1;
     for (const auto& node : map.at("adapters")) plan.adapters.push_back(read_adapter(Map(node)));
     map.read("adapter_capacity", plan.adapter_capacity);
     for (const auto id : parse_numbers<std::int32_t>(map.at("first_admitted"))) {

@@ -1,0 +1,119 @@
+#include "plan/pack/pack_shares.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "plan/schedule/pipeline_time.h"
+
+namespace loratrain {
+
+namespace {
+
+/// Of the time of a round: so short sums are not worth being hidden.
+constexpr double short_sums = 0.002;
+
+using Adapters = std::set<AdapterId>;
+
+Adapters adapters_of(std::span<const Round> shares) {
+    Adapters adapters;
+    for (const Round& round : shares) {
+        for (const PendingBatch& batch : round) adapters.insert(batch.adapter);
+    }
+    return adapters;
+}
+
+/// About half of them by tokens.
+Adapters first_part_of(const Adapters& all, std::span<const SharedAdapter> shared) {
+    std::vector<AdapterId> order(all.begin(), all.end());
+    const auto tokens = [&](AdapterId a) { return shared[index(a)].tokens; };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](AdapterId a, AdapterId b) { return tokens(a) > tokens(b); });
+    Adapters first;
+    std::int64_t ahead = 0;
+    for (const AdapterId adapter : order) {
+        const bool to_first = ahead <= 0;
+        if (to_first) first.insert(adapter);
+        ahead += to_first ? tokens(adapter) : -tokens(adapter);
+    }
+    return first;
+}
+
+double sum_seconds(const Adapters& adapters, std::span<const SharedAdapter> shared) {
+    double seconds = 0.0;
+    for (const AdapterId adapter : adapters) seconds += shared[index(adapter)].exchange_seconds;
+    return seconds;
+}
+
+PackedShares packed(std::span<const PackRules> rules, std::span<const Round> shares,
+                    const Adapters& adapters) {
+    PackedShares result;
+    result.replicas.resize(shares.size());
+    result.ends.assign(adapters.begin(), adapters.end());
+    for (std::size_t r = 0; r < shares.size(); ++r) {
+        Round part;
+        for (const PendingBatch& batch : shares[r]) {
+            if (adapters.contains(batch.adapter)) part.push_back(batch);
+        }
+        if (part.empty()) continue;
+        result.replicas[r] = pack_block(rules[r], {&part, 1}, &result.fillings);
+    }
+    return result;
+}
+
+PackedShares one_after_the_other(PackedShares first, const PackedShares& second) {
+    for (std::size_t r = 0; r < first.replicas.size(); ++r) {
+        first.replicas[r].insert(first.replicas[r].end(), second.replicas[r].begin(),
+                                 second.replicas[r].end());
+    }
+    first.ends.insert(first.ends.end(), second.ends.begin(), second.ends.end());
+    first.fillings.add(second.fillings);
+    return first;
+}
+
+double pipeline_seconds(const PackRules& rules, std::span<const Microbatch> microbatches) {
+    PipelineLoad load;
+    load.stages = static_cast<std::int32_t>(rules.stages.size());
+    load.max_in_flight = rules.max_in_flight;
+    for (const Microbatch& microbatch : microbatches) {
+        add_times(load, rules.costs, rules.stages, rules.recompute, loads_of(microbatch));
+        load.required.push_back(0);
+    }
+    constexpr double nanosecond = 1e-9;
+    return nanosecond * static_cast<double>(pipeline_time(load).makespan);
+}
+
+/// Of the replica that takes longest.
+double slowest_pipeline(std::span<const PackRules> rules, const PackedShares& packing) {
+    double seconds = 0.0;
+    for (std::size_t r = 0; r < rules.size(); ++r) {
+        seconds = std::max(seconds, pipeline_seconds(rules[r], packing.replicas[r]));
+    }
+    return seconds;
+}
+
+}  // namespace
+
+PackedShares pack_shares(std::span<const PackRules> rules, std::span<const Round> shares,
+                         std::span<const SharedAdapter> adapters) {
+    const Adapters all = adapters_of(shares);
+    PackedShares whole = packed(rules, shares, all);
+    const double compute = slowest_pipeline(rules, whole);
+    const double sums = sum_seconds(all, adapters);
+    if (all.size() < 2 || sums < short_sums * compute) return whole;
+    const Adapters first = first_part_of(all, adapters);
+    Adapters second;
+    std::set_difference(all.begin(), all.end(), first.begin(), first.end(),
+                        std::inserter(second, second.end()));
+    const PackedShares one = packed(rules, shares, first);
+    const PackedShares other = packed(rules, shares, second);
+    PackedShares both = one_after_the_other(one, other);
+    // Rounds of an adapter are apart by all that is computed, at least by its part and its sums.
+    const double apart = std::max({slowest_pipeline(rules, both),
+                                   slowest_pipeline(rules, one) + sum_seconds(first, adapters),
+                                   slowest_pipeline(rules, other) + sum_seconds(second, adapters)});
+    return apart < compute + sums ? both : whole;
+}
+
+}  // namespace loratrain
