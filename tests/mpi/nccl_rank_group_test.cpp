@@ -1,6 +1,7 @@
 #include "comm/nccl_rank_group.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <string_view>
