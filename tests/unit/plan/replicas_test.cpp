@@ -8,6 +8,7 @@
 #include "base/bisect.h"
 #include "base/text.h"
 #include "plan/memory/memory_model.h"
+#include "plan/pack/pack_shares.h"
 #include "plan/place.h"
 #include "plan/predict/predict.h"
 #include "plan/schedule/check_window.h"
@@ -322,6 +323,35 @@ TEST(Replicas, HideSumsBehindComputation) {
     const Prediction slow = predict(test.job, planned(sums / (8 * 4) / bytes), test.datasets, 8);
     EXPECT_GT(slow.seconds, compute);
     EXPECT_LT(slow.seconds, compute + 0.5 * sums);
+}
+
+TEST(Replicas, PackARoundInTwoPartsWhereThatHidesSums) {
+    const Case test = mixed(two_equal, 3);
+    const Plan plan = test.plan();
+    const std::vector<PackRules> rules(2, pack_rules(test.job, views_of(plan).front(), 1));
+    Round round;
+    for (int a = 0; a < 3; ++a) {
+        round.push_back({AdapterId{a}, 0, {{0, 40, 39}, {1, 16, 15}, {2, 8, 7}, {3, 40, 39}}, 1});
+    }
+    const std::vector<Round> shares{round, {round[2]}};
+    const auto packed = [&](double seconds) {
+        return pack_shares(rules, shares,
+                           std::vector<SharedAdapter>{{10, seconds}, {30, seconds}, {20, seconds}});
+    };
+    const PackedShares whole = packed(0.0);
+    EXPECT_EQ(whole.ends, (std::vector<AdapterId>{AdapterId{0}, AdapterId{1}, AdapterId{2}}));
+    EXPECT_EQ(whole.replicas[0].size(), pack_block(rules[0], {&round, 1}).size());
+    const PackedShares parts = packed(1.0);
+    EXPECT_EQ(parts.ends, (std::vector<AdapterId>{AdapterId{1}, AdapterId{0}, AdapterId{2}}));
+    bool second = false;
+    for (const Microbatch& microbatch : parts.replicas[0]) {
+        for (const Segment& segment : microbatch.segments) {
+            const bool of_second = segment.adapter != AdapterId{1};
+            EXPECT_TRUE(of_second || !second) << "behind the second part";
+            second = second || of_second;
+        }
+    }
+    EXPECT_EQ(parts.replicas[1].size(), whole.replicas[1].size());
 }
 
 TEST(Replicas, StepsWaitBehindWhatTheOtherAdaptersCompute) {
