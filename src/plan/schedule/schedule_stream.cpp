@@ -286,6 +286,7 @@ std::vector<DueEvaluation> ScheduleStream::State::evaluations_due(std::size_t fi
     std::stable_sort(due.begin(), due.end(),
                      [](const auto& one, const auto& other) { return one.first < other.first; });
     std::vector<DueEvaluation> evaluations_in_order;
+    evaluations_in_order.reserve(due.size());
     for (const auto& [end, one] : due) evaluations_in_order.push_back(one);
     return evaluations_in_order;
 }
