@@ -57,15 +57,15 @@ Slice along(const TensorCut& axis, const Piece& piece) {
 }
 
 /// Of the axis, so much at most that its owner can receive it from as many ranks.
-std::int64_t most_of_a_unit(const TensorCut& axis, std::size_t ranks) {
+std::int64_t most_of_a_unit(const Plan& plan, const TensorCut& axis, std::size_t ranks) {
     const std::int64_t values = axis.outer * axis.inner * static_cast<std::int64_t>(ranks);
-    return std::max<std::int64_t>(1, exchanged_at_once / values);
+    return std::max<std::int64_t>(1, exchanged_at_once(plan) / values);
 }
 
-void add_units(const std::string& name, const std::vector<Piece>& pieces,
+void add_units(const Plan& plan, const std::string& name, const std::vector<Piece>& pieces,
                std::vector<GradUnit>& units) {
     const TensorCut axis = axis_of(pieces);
-    const std::int64_t most = most_of_a_unit(axis, pieces.size());
+    const std::int64_t most = most_of_a_unit(plan, axis, pieces.size());
     std::set<std::int64_t> ends;
     for (const Piece& piece : pieces) {
         const Slice own = along(axis, piece);
@@ -97,7 +97,7 @@ void add_units(const std::string& name, const std::vector<Piece>& pieces,
 std::vector<GradUnit> grad_units(const AdapterJob& adapter, AdapterId id, const Plan& plan) {
     std::vector<GradUnit> units;
     for (const auto& [key, pieces] : pieces_of(adapter, id, plan)) {
-        add_units(named_tensor(adapter, pieces.front().tensor).name, pieces, units);
+        add_units(plan, named_tensor(adapter, pieces.front().tensor).name, pieces, units);
     }
     return units;
 }

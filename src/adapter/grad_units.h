@@ -19,7 +19,7 @@ struct UnitHolder {
 
 /// A part of an adapter's trained parameters that every rank which has any of it has as a whole:
 /// a tensor, or a slice of one where lanes of some replica cut it. What its holders have of it is
-/// at most exchanged_at_once values, all together (plan/memory/memory_model.h).
+/// at most exchanged_at_once() values, all together (plan/memory/memory_model.h).
 struct GradUnit {
     std::string name;  ///< of the tensor, as files have it
     std::int64_t count = 0;

@@ -67,12 +67,12 @@ GradientExchange::GradientExchange(const MpiSession& mpi, const Job& job, const 
                                    Backend& backend, std::int64_t at_once)
     : job_(job),
       plan_(plan),
-      at_once_(at_once),
+      at_once_(at_once > 0 ? at_once : exchanged_at_once(plan)),
       rank_(mpi.rank()),
       ranks_(mpi.size()),
       exchange_(mpi) {
-    LORATRAIN_CHECK(at_once <= exchanged_at_once, at_once, " values at a time");
-    constexpr auto values = static_cast<std::size_t>(exchanged_at_once);
+    const auto values = static_cast<std::size_t>(exchanged_at_once(plan));
+    LORATRAIN_CHECK(at_once_ <= exchanged_at_once(plan), at_once_, " values at a time");
     if (const std::uint64_t bytes = exchange_bytes(plan)) {
         memory_ = backend.allocate(bytes, "exchange of gradients");
         own_ = memory_.as<float>();

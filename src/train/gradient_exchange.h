@@ -24,10 +24,10 @@ namespace loratrain {
 class GradientExchange {
   public:
     /// `job` and `plan`, which may grow, outlive it, and so does the backend. `at_once`: values
-    /// that a rank at most sends, and receives, at a time; any that holds every unit, up to its
-    /// default.
+    /// that a rank at most sends, and receives, at a time; any that holds every unit, up to
+    /// exchanged_at_once(), which 0 stands for.
     GradientExchange(const MpiSession& mpi, const Job& job, const Plan& plan, Backend& backend,
-                     std::int64_t at_once = exchanged_at_once);
+                     std::int64_t at_once = 0);
 
     /// What a rank has of a batch: its part of the adapter's gradients, whose array nothing else
     /// uses until finish(), and of the loss, null = none of it.

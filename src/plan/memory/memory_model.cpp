@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::int64_t logits_chunk_bytes_cpu = 64LL << 20U;
 constexpr std::int64_t logits_chunk_bytes_cuda = 256LL << 20U;
+constexpr std::int64_t exchanged_values_cpu = 1 << 16;  ///< little beside small models
+constexpr std::int64_t exchanged_values_cuda = 1 << 20;
 constexpr std::int64_t logits_chunk_rows = 256;  ///< or a multiple: whole tiles of a product
 constexpr std::int64_t staged_head_bytes = 64LL << 20U;
 
@@ -175,9 +177,13 @@ std::uint64_t message_tail_bytes(const Plan& plan) {
     return aligned(2 * static_cast<std::uint64_t>(plan.adapter_capacity) * sizeof(double));
 }
 
+std::int64_t exchanged_at_once(const Plan& plan) {
+    return plan.backend == BackendKind::cuda ? exchanged_values_cuda : exchanged_values_cpu;
+}
+
 std::uint64_t exchange_bytes(const Plan& plan) {
     if (!plan.joint || plan.backend == BackendKind::cuda) return 0;
-    return bytes_of(2 * exchanged_at_once, size_of(DType::f32));
+    return bytes_of(2 * exchanged_at_once(plan), size_of(DType::f32));
 }
 
 LogitsChunk logits_chunk(const ReplicaView& view) {

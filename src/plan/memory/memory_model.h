@@ -86,7 +86,7 @@ std::uint64_t message_tail_bytes(const Plan& plan);
 
 /// Values that a rank at most sends, and at most receives, at a time where several replicas
 /// exchange their gradients.
-inline constexpr std::int64_t exchanged_at_once = 1 << 20;
+std::int64_t exchanged_at_once(const Plan& plan);
 /// Room for both, fp32; 0 with one replica, and on GPUs, where it is the host's memory.
 std::uint64_t exchange_bytes(const Plan& plan);
 
