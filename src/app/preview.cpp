@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/system.h"
 #include "comm/collective.h"
+#include "io/files.h"
 #include "measure/measured_costs.h"
 #include "plan/deploy/make_plan.h"
 #include "plan/predict/compare_deployments.h"
@@ -15,6 +16,7 @@
 #include "plan/text/describe_prediction.h"
 #include "plan/text/describe_sweep.h"
 #include "report/run_record.h"
+#include "report/sweep_svg.h"
 #include "session/cluster.h"
 #include "session/job_inputs.h"
 #include "session/run_preview.h"
@@ -28,6 +30,7 @@ namespace {
 
 constexpr std::int32_t rounds_played = 16;
 constexpr const char* dry_run_name = "dry_run";
+constexpr const char* sweep_picture_name = "sweep.svg";
 
 Cluster wanted_cluster(const CommandLine& command_line, const MpiSession& mpi, const Job& job) {
     const int ranks = command_line.ranks.value_or(mpi.size());
@@ -50,11 +53,23 @@ void check_is_no_place_of_a_run(const std::string& dir) {
     }
 }
 
-/// Trials shared among replicas that take no part in each other's rounds, beside other ways.
-std::string describe_sweep(const Job& job, const ModelSpec& model,
-                           const std::vector<DatasetInfo>& infos, const Cluster& cluster) {
-    const TrialClasses trials = trial_classes(job, model, infos);
-    return describe(compare_sweep({job, model, infos, cluster, trials}));
+/// Tells how trials would be shared among replicas that take no part in each other's rounds, beside
+/// other ways. `dir`: of the picture; "" = none.
+void preview_sweep(const Job& job, const ModelSpec& model, const std::vector<DatasetInfo>& infos,
+                   const Cluster& cluster, const std::string& dir) {
+    TrialClasses trials = trial_classes(job, model, infos);
+    const SweepJob& sweep = *job.sweep;
+    if (sweep.scheduler == TrialScheduler::halving) {
+        trials = expected_halving(job, infos, trials,
+                                  {sweep.rungs, sweep.reduction_factor, sweep.rung_eval_samples});
+    }
+    const SweepComparison comparison = compare_sweep({job, model, infos, cluster, trials});
+    log::block(describe(comparison));
+    if (dir.empty()) return;
+    make_directory(dir);
+    const std::string path = cat(dir, "/", sweep_picture_name);
+    write_text_atomic(path, sweep_svg(job, comparison.deployment));
+    log::info("wrote " + path);
 }
 
 void tell_deployments(const Job& job, const Plan& plan, const std::vector<DatasetInfo>& datasets,
@@ -101,7 +116,7 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, Jo
         if (!remedies.empty()) log::block(describe(prediction, cluster.ranks, remedies));
         tell_deployments(job, plan, inputs.infos, cluster, *found);
     }
-    if (job.sweep) log::block(describe_sweep(job, model, inputs.infos, cluster));
+    if (job.sweep) preview_sweep(job, model, inputs.infos, cluster, dir);
     if (dir.empty()) return;
     write_pictures(dir, job, plan, prediction.start);
     log::info(cat("wrote ", dir, "/timeline.svg and ", dir, "/", trace_file_name));
