@@ -242,8 +242,9 @@ std::string importance(const RunRecord& run, const SweptTrials& sweep) {
     return html::table({text_cell("key"), text_cell("of the variance (eta squared)"),
                         number_cell("spread through the best")},
                        rows) +
-           "<p class=\"note\">Of trials that trained to their end. Spread: largest less "
-           "smallest of those that are as the best in all other keys.</p>\n";
+           cat("<p class=\"note\">Of the ", sweep.complete, " of ", sweep.trials.size(),
+               " trials that trained to their end. Spread: largest less smallest of those that are "
+               "as the best in all other keys.</p>\n");
 }
 
 std::string section_of(const RunRecord& run, DatasetId dataset) {

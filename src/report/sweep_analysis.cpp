@@ -144,6 +144,7 @@ SweptTrials analyse_sweep(const RunRecord& run, DatasetId dataset) {
         SweptKey key = swept_key(name, value_of, run.job, sweep.trials);
         if (key.values.size() > 1) sweep.keys.push_back(std::move(key));
     }
+    sweep.complete = compared_trials(sweep).size();
     for (SweptKey& key : sweep.keys) {
         key.eta_squared = eta_squared(sweep, key);
         key.spread_through_best = spread_through_best(sweep, key);

@@ -25,6 +25,7 @@ struct SweptKey {
 struct SweptTrials {
     std::vector<const AdapterResult*> trials;
     std::vector<SweptKey> keys;
+    std::size_t complete = 0;  ///< trials that `keys` compares: they trained to their end
 };
 
 /// `run` outlives the result.

@@ -44,10 +44,10 @@ class ComparisonRows {
                 schedule.seconds);
         }
         if (comparison_.one_pipeline) {
-            add("one pipeline, refilled", cut_text(comparison_.one_pipeline->shape),
+            add("one pipeline, refilled: as runs do", cut_text(comparison_.one_pipeline->shape),
                 comparison_.one_pipeline->seconds);
         }
-        add("this plan, refilled", cat(cut_text(plan.shape), ", AR <= ", format_fixed(plan.ar, 2)),
+        add("best plan, refilled", cat(cut_text(plan.shape), ", AR <= ", format_fixed(plan.ar, 2)),
             plan.seconds);
         add("bound: longest trial, work / ranks", "", plan.bound);
         if (comparison_.eager_peft) {
@@ -98,7 +98,7 @@ std::string describe(const SweepComparison& comparison) {
     const SweepPlan& plan = comparison.deployment.plan;
     std::size_t trials = 0;
     for (const auto& queue : plan.queues) trials += queue.size();
-    return cat("sweep of ", trials, " trials, by built-in costs: ", cut_text(plan.shape),
+    return cat("sweep of ", trials, " trials, by built-in costs; best: ", cut_text(plan.shape),
                ", microbatches of ", plan.shape.microbatch_tokens, " tokens, ",
                human_duration(plan.seconds), "\n", text_table(ComparisonRows(comparison).run(), 2),
                "trials at a time (+ = 10 or more):\n", queue_picture(comparison.deployment));

@@ -48,6 +48,7 @@ TEST(SweepAnalysis, TrialsEndedEarlyDoNotCompare) {
     RunRecord run = swept_run();
     for (std::size_t t = 2; t < 4; ++t) run.results[t].status = "PRUNED";
     const SweptTrials sweep = analyse_sweep(run, DatasetId{0});
+    EXPECT_EQ(sweep.complete, 2U);
     EXPECT_EQ(sweep.keys[0].eta_squared, 0.0);
     EXPECT_FALSE(sweep.keys[0].spread_through_best);
     EXPECT_NEAR(sweep.keys[1].eta_squared, 1.0, 1e-12);
