@@ -29,7 +29,7 @@ constexpr std::array<double, 6> sigmas{.7, .7, .8, .8, .7, 1};
 constexpr int samples = 2048;
 constexpr std::int32_t longest = 16384;
 constexpr std::int32_t batch = 64;
-constexpr std::int32_t rounds = 8;
+constexpr std::int32_t rounds = 32;  // an epoch: the lengths as they are
 
 /// The point of the standard normal distribution below which the share p is.
 double normal_quantile(double p) {

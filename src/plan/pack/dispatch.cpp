@@ -1,12 +1,10 @@
 #include "plan/pack/dispatch.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <utility>
 
 #include "base/error.h"
-#include "plan/pack/length_buckets.h"
 
 namespace loratrain {
 
@@ -17,8 +15,6 @@ struct Group {
     std::size_t batch = 0;  ///< in the round
     std::size_t first = 0;  ///< of its samples
     std::int64_t tokens = 0;
-    /// Groups of a bucket are about as long, and the same replicas can take them.
-    std::pair<std::size_t, std::int32_t> bucket;
 };
 
 std::int64_t tokens_in(std::span<const SampleRef> samples) {
@@ -36,29 +32,18 @@ class Dispatch {
         : replicas_(replicas), round_(round), rule_(rule), owners_(round.size()) {
         for (const PackRules& replica : replicas) ends_.push_back(filling_seconds(replica));
         for (std::size_t b = 0; b < round.size(); ++b) add_groups(b);
-        put_in_buckets();
     }
 
     std::vector<Round> run() {
         if (rule_ == DispatchRule::uniform) {
             deal_in_turn();
-            return parts();
+        } else {
+            deal_longest_first();
         }
-        std::stable_sort(groups_.begin(), groups_.end(),
-                         [](const Group& a, const Group& b) { return a.tokens > b.tokens; });
-        std::map<std::pair<std::size_t, std::int32_t>, std::vector<std::size_t>> counts;
-        for (const Group& group : groups_) {
-            auto& of_bucket = counts[group.bucket];
-            of_bucket.resize(replicas_.size());
-            ++of_bucket[take(group)];
-        }
-        deal(counts);
         return parts();
     }
 
   private:
-    using Counts = std::map<std::pair<std::size_t, std::int32_t>, std::vector<std::size_t>>;
-
     std::span<const SampleRef> samples_of(const Group& group) const {
         const PendingBatch& batch = round_[group.batch];
         return std::span(batch.samples)
@@ -70,24 +55,8 @@ class Dispatch {
         const auto size = static_cast<std::size_t>(batch.group_samples);
         owners_[b].resize(batch.samples.size());
         for (std::size_t first = 0; first < batch.samples.size(); first += size) {
-            groups_.push_back({b, first, 0, {}});
+            groups_.push_back({b, first, 0});
             groups_.back().tokens = tokens_in(samples_of(groups_.back()));
-        }
-    }
-
-    void put_in_buckets() {
-        std::vector<std::int32_t> lengths;
-        for (const Group& group : groups_) {
-            lengths.push_back(static_cast<std::int32_t>(group.tokens));
-        }
-        const std::vector<std::int32_t> bounds = length_buckets(lengths, default_buckets);
-        for (Group& group : groups_) {
-            const auto capable = std::count_if(
-                replicas_.begin(), replicas_.end(),
-                [&](const PackRules& replica) { return replica.capacity >= group.tokens; });
-            LORATRAIN_CHECK(capable > 0, "no replica takes ", group.tokens, " tokens");
-            group.bucket = {static_cast<std::size_t>(capable),
-                            padded_length(bounds, static_cast<std::int32_t>(group.tokens))};
         }
     }
 
@@ -112,6 +81,7 @@ class Dispatch {
             best = r;
             least = own;
         }
+        LORATRAIN_CHECK(best < replicas_.size(), "no replica takes ", group.tokens, " tokens");
         ends_[best] = least.second;
         return best;
     }
@@ -126,17 +96,10 @@ class Dispatch {
         }
     }
 
-    void deal(Counts& counts) {
-        std::sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) {
-            return std::pair(a.batch, a.first) < std::pair(b.batch, b.first);
-        });
-        for (const Group& group : groups_) {
-            std::vector<std::size_t>& left = counts.at(group.bucket);
-            const auto owner =
-                std::find_if(left.begin(), left.end(), [](std::size_t n) { return n > 0; });
-            --*owner;
-            owners_[group.batch][group.first] = static_cast<std::size_t>(owner - left.begin());
-        }
+    void deal_longest_first() {
+        std::stable_sort(groups_.begin(), groups_.end(),
+                         [](const Group& a, const Group& b) { return a.tokens > b.tokens; });
+        for (const Group& group : groups_) owners_[group.batch][group.first] = take(group);
     }
 
     std::vector<Round> parts() const {

@@ -14,9 +14,8 @@ namespace loratrain {
 ///
 /// - balanced: greedily (LobRA section 4.3, LPT): groups of samples, the longest first, each to the
 ///   replica that would end first with it, where a replica ends after the filling of its pipeline
-///   and its samples' time on its slowest stage (dispatch_seconds). That settles how many groups of
-///   each length bucket a replica gets; a bucket is then dealt adapter by adapter, so that few
-///   replicas have samples of a batch.
+///   and its samples' time on its slowest stage (dispatch_seconds). Which replicas have samples of
+///   a batch does not matter, as all ranks sum all gradients.
 /// - length: the same, but only among those that take the fewest rank-seconds for the group.
 /// - uniform: groups in turn, whatever their lengths; all replicas hold the longest.
 std::vector<Round> dispatch(std::span<const PackRules> replicas, const Round& round,

@@ -130,12 +130,6 @@ void expect_dealt(std::span<const PackRules> replicas, const Round& round,
     EXPECT_EQ(found, wanted);
 }
 
-std::set<AdapterId> adapters_of(const Round& round) {
-    std::set<AdapterId> adapters;
-    for (const PendingBatch& batch : round) adapters.insert(batch.adapter);
-    return adapters;
-}
-
 }  // namespace
 
 TEST(Dispatch, EndsNotMuchLaterThanTheBestOfAllWays) {
@@ -158,12 +152,26 @@ TEST(Dispatch, EndsNotMuchLaterThanTheBestOfAllWays) {
     RecordProperty("worst_share_in_thousandths", static_cast<int>(1000 * worst));
 }
 
-TEST(Dispatch, FewReplicasHaveSamplesOfABatch) {
-    const std::vector<PackRules> replicas{replica_of(1, 1, 100), replica_of(1, 1, 100)};
-    const std::vector<std::int32_t> eight(8, 20);
-    const std::vector<Round> parts = dealt(replicas, round_of({eight, eight, eight, eight}));
-    EXPECT_EQ(adapters_of(parts[0]), (std::set{AdapterId{0}, AdapterId{1}}));
-    EXPECT_EQ(adapters_of(parts[1]), (std::set{AdapterId{2}, AdapterId{3}}));
+/// However unlike the lengths are of samples that a bucket would hold.
+TEST(Dispatch, ReplicasEndWithinTheShortestSample) {
+    const std::vector<PackRules> replicas{replica_of(2, 1, 900), replica_of(1, 1, 900),
+                                          replica_of(1, 1, 900)};
+    for (std::uint64_t seed = 0; seed < 8; ++seed) {
+        Draw draw(seed);
+        Round round = random_round(draw, 3, 90, 900);
+        std::vector<SampleRef>& samples = round.front().samples;
+        for (std::int32_t i = 0; i < 60; ++i) {
+            samples.push_back({static_cast<std::int32_t>(samples.size()), 3, 2});
+        }
+        const std::vector<Round> parts = dealt(replicas, round);
+        expect_dealt(replicas, round, parts);
+        double first = std::numeric_limits<double>::infinity();
+        for (std::size_t r = 0; r < parts.size(); ++r) {
+            first = std::min(first, end_of({&replicas[r], 1}, {parts[r]}));
+        }
+        const SampleRef shortest{0, 3, 2};
+        EXPECT_LE(end_of(replicas, parts), first + dispatch_seconds(replicas[1], {&shortest, 1}));
+    }
 }
 
 TEST(Dispatch, LongSamplesGoWhereTheyFitAndShortOnesElsewhere) {
