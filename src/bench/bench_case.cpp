@@ -1,5 +1,7 @@
 #include "bench/bench_case.h"
 
+#include <array>
+
 #include "base/text.h"
 #include "config/job_words.h"
 #include "plan/deploy/make_plan.h"
@@ -9,6 +11,8 @@
 namespace loratrain {
 
 namespace {
+
+constexpr std::array ranks_in_turn{8, 16, 32, 64, 128};
 
 template <class E, std::size_t N>
 E value_of(const std::array<Word<E>, N>& words, const std::string& text) {
@@ -38,7 +42,9 @@ Job bench_job(const CommandLine::Bench& bench, const std::vector<std::string>& d
         AdapterJob adapter;
         adapter.name = cat("adapter-", i);
         adapter.dataset = static_cast<DatasetId>(static_cast<std::size_t>(i) % data.size());
-        adapter.r = bench.rank;
+        adapter.r = bench.mixed_ranks
+                        ? ranks_in_turn[static_cast<std::size_t>(i) % ranks_in_turn.size()]
+                        : bench.rank;
         adapter.global_batch_size = bench.samples;
         adapter.max_steps = bench_rounds(bench);
         adapter.lora_dropout = bench.dropout;

@@ -47,6 +47,7 @@ OrderedJson case_json(const CommandLine::Bench& bench, const BenchResult& result
             {"parameters", matmul_parameters(result.model)},
             {"adapters", bench.adapters},
             {"rank", bench.rank},
+            {"mixed_ranks", bench.mixed_ranks},
             {"samples", bench.samples},
             {"sample_tokens", bench.sample_tokens},
             {"lengths", bench.lengths},

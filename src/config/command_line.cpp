@@ -70,6 +70,7 @@ po::options_description bench_options(CommandLine::Bench& bench) {
     add("vocab", po::value(&bench.vocab));
     add("adapters", po::value(&bench.adapters));
     add("rank", po::value(&bench.rank));
+    add("mixed-ranks", po::bool_switch(&bench.mixed_ranks));
     add("samples", po::value(&bench.samples));
     add("sample-tokens", po::value(&bench.sample_tokens));
     add("lengths", po::value(&bench.lengths));

@@ -30,7 +30,7 @@ Options for bench, with their defaults:
   --adapters 4  --rank 16  --samples 8 (per adapter and step)  --sample-tokens 256
   --model PRESET (llama-3.1-8b, ...)  --dropout 0  --microbatch-tokens N  --json  --quick
   --backend cpu|cuda  --precision auto|fp32|bf16  --recompute auto|none|layer  --predict
-  --lengths fixed|xsum|cnn|wikisum|mix  --policy, --packing (as schedule.* of the job)
+  --lengths fixed|xsum|cnn|wikisum|mix  --policy, --packing  --mixed-ranks (8 to 128)
 
 Other options: -h, --help, --keys (all keys of a job file), --version (and build)
 

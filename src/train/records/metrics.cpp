@@ -37,7 +37,8 @@ std::vector<MetricsRow> MetricsLog::restore(AdapterId adapter, std::int32_t step
     std::vector<MetricsRow> rows;
     const std::string file = path(adapter);
     if (!std::filesystem::exists(file)) return rows;
-    std::istringstream lines(read_text(file));
+    const std::string text = read_text(file);
+    std::istringstream lines(text);
     std::string kept;
     for (std::string line; std::getline(lines, line);) {
         const std::optional<MetricsRow> row = metrics_row(line);
@@ -45,7 +46,7 @@ std::vector<MetricsRow> MetricsLog::restore(AdapterId adapter, std::int32_t step
         kept += line + '\n';
         rows.push_back(*row);
     }
-    write_text_atomic(file, kept);
+    if (kept != text) write_text_atomic(file, kept);
     return rows;
 }
 

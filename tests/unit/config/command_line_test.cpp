@@ -228,6 +228,7 @@ TEST(CommandLineBench, RandomLengthsGoUpToALongerSample) {
     EXPECT_EQ(parse({"bench", "--lengths", "mix", "--sample-tokens", "64"}).bench.sample_tokens,
               64);
     EXPECT_EQ(parse({"bench", "--policy", "1f1b"}).bench.policy, "1f1b");
+    EXPECT_TRUE(parse({"bench", "--mixed-ranks"}).bench.mixed_ranks);
 }
 
 TEST(CommandLineBench, BadUsage) {
