@@ -15,6 +15,12 @@ struct AttentionShape {
     std::int64_t tokens = 0;  ///< at least `length`
 };
 
+/// cuDNN's graphs are used where samples are typically longer than this, measured on an H200:
+/// below, its padded tiles and extra passes cost more than its faster products save. The typical
+/// length is the mean over tokens of the length of their sample.
+inline constexpr double cudnn_forward_length = 100.0;
+inline constexpr double cudnn_backward_length = 400.0;
+
 /// Head dimensions that cuDNN's attention is used for.
 constexpr bool cudnn_takes(std::int64_t head_dim) {
     return head_dim % 8 == 0 && head_dim <= 128;

@@ -20,10 +20,23 @@ namespace loratrain {
 
 namespace {
 
-constexpr const char* format_name = "loratrain-costs-1";
+constexpr const char* format_name = "loratrain-costs-2";
 
 OrderedJson line_json(const CostLine& line) {
     return {line.fixed, line.per_token, line.per_square};
+}
+
+OrderedJson line_json(const HostLine& line) {
+    return {line.fixed, line.per_segment};
+}
+
+OrderedJson host_json(const HostCosts& host) {
+    return {{"layer_forward", line_json(host.layer_forward)},
+            {"layer_backward", line_json(host.layer_backward)},
+            {"forward", line_json(host.forward)},
+            {"backward", line_json(host.backward)},
+            {"head", host.head},
+            {"new_shapes", {host.new_attention, host.new_rows, host.new_targets}}};
 }
 
 double non_negative(const OrderedJson& value) {
@@ -36,23 +49,34 @@ CostLine line_from(const OrderedJson& json) {
     return {non_negative(json.at(0)), non_negative(json.at(1)), non_negative(json.at(2))};
 }
 
+HostLine host_line_from(const OrderedJson& json) {
+    return {non_negative(json.at(0)), non_negative(json.at(1))};
+}
+
+HostCosts host_from(const OrderedJson& json) {
+    return {host_line_from(json.at("layer_forward")),
+            host_line_from(json.at("layer_backward")),
+            host_line_from(json.at("forward")),
+            host_line_from(json.at("backward")),
+            non_negative(json.at("head")),
+            non_negative(json.at("new_shapes").at(0)),
+            non_negative(json.at("new_shapes").at(1)),
+            non_negative(json.at("new_shapes").at(2))};
+}
+
 CostModel model_from(const OrderedJson& json) {
     CostModel costs;
     costs.layer_forward = line_from(json.at("layer_forward"));
     costs.layer_backward = line_from(json.at("layer_backward"));
     costs.head = line_from(json.at("head"));
+    costs.host = host_from(json.at("host_work"));
     costs.step_fixed = non_negative(json.at("step").at(0));
     costs.step_per_parameter = non_negative(json.at("step").at(1));
     costs.message_fixed = non_negative(json.at("message").at(0));
     costs.message_per_byte = non_negative(json.at("message").at(1));
-    // These are not in files of earlier versions.
-    if (json.contains("first_layer_saving")) {
-        costs.first_layer_saving = non_negative(json["first_layer_saving"]);
-    }
-    if (json.contains("host")) {
-        costs.full_speed_ranks = non_negative(json["host"].at(0));
-        costs.ranks_per_host = json["host"].at(1).get<std::int32_t>();
-    }
+    costs.first_layer_saving = non_negative(json.at("first_layer_saving"));
+    costs.full_speed_ranks = non_negative(json.at("host").at(0));
+    costs.ranks_per_host = json.at("host").at(1).get<std::int32_t>();
     costs.source = json.at("source").get<std::string>();
     return costs;
 }
@@ -95,6 +119,7 @@ OrderedJson cost_json(const CostModel& costs) {
             {"layer_backward", line_json(costs.layer_backward)},
             {"first_layer_saving", costs.first_layer_saving},
             {"head", line_json(costs.head)},
+            {"host_work", host_json(costs.host)},
             {"step", {costs.step_fixed, costs.step_per_parameter}},
             {"message", {costs.message_fixed, costs.message_per_byte}},
             {"host", {costs.full_speed_ranks, costs.ranks_per_host}}};
@@ -109,7 +134,7 @@ std::string costs_to_json(const CostTable& table) {
 CostTable costs_from_json(const std::string& text, const std::string& where) {
     try {
         const OrderedJson json = parse_ordered_json(text);
-        if (json.at("format") != format_name) throw Error("another format");
+        if (json.at("format") != format_name) throw Error("another version's format");
         CostTable table;
         for (const auto& [key, costs] : json.at("costs").items()) table[key] = model_from(costs);
         return table;

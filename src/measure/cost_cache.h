@@ -13,11 +13,15 @@ namespace loratrain {
 using CostTable = std::map<std::string, CostModel>;
 
 /// {"layer_forward": [fixed, per_token, per_square], "layer_backward", "first_layer_saving": share,
-/// "head", "step": [fixed, per_parameter], "message": [fixed, per_byte], "host":
-/// [full_speed_ranks, ranks_per_host], "source"}, in seconds.
+/// "head", "host_work": {"layer_forward": [fixed, per_segment], "layer_backward", "forward",
+/// "backward", "head": seconds, "new_shapes": [attention, rows, targets]}, "step": [fixed,
+/// per_parameter], "message": [fixed, per_byte], "host": [full_speed_ranks, ranks_per_host],
+/// "source"}, in seconds.
 OrderedJson cost_json(const CostModel& costs);
 
-/// {"format": "loratrain-costs-1", "costs": {KEY: cost_json()}}.
+/// {"format": "loratrain-costs-2", "costs": {KEY: cost_json()}}; another number is another
+/// version's file, and its costs, which other commits measured, would not be used anyway
+/// (cost_key).
 std::string costs_to_json(const CostTable& table);
 /// Throws InputError naming `where` when the text is damaged or a number is negative.
 CostTable costs_from_json(const std::string& text, const std::string& where);

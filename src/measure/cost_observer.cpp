@@ -20,6 +20,16 @@ void add_if_plausible(CostFit& fit, const CostObservation& observation) {
     if (!judged || observation.seconds < far_off * usual) fit.add(observation);
 }
 
+/// A layer's forward and backward.
+CostLine host_line(const HostCosts& host) {
+    return {host.layer_forward.fixed + host.layer_backward.fixed,
+            host.layer_forward.per_segment + host.layer_backward.per_segment, 0.0};
+}
+
+double segments_of(const AdapterLoads& loads) {
+    return static_cast<double>(std::max<std::size_t>(1, loads.parts.size()));
+}
+
 std::string sums_text(const CostSums& sums) {
     std::string text = format_exact(sums.count);
     for (std::size_t i = 0; i < 3; ++i) {
@@ -50,7 +60,8 @@ CostObserver::CostObserver(const CostModel& prior, const StagePlan& stage, std::
       recompute_(recompute),
       forward_(prior.layer_forward),
       backward_(prior.layer_backward),
-      head_(prior.head) {}
+      head_(prior.head),
+      host_(host_line(prior.host)) {}
 
 double CostObserver::one_layer(const CostLine& line, const AdapterLoads& loads) {
     return line.seconds(static_cast<double>(loads.total.tokens), loads.total.squares);
@@ -61,7 +72,17 @@ double CostObserver::scale_of_layers(const AdapterLoads& loads) const {
     return prior > 0 ? one_layer(backward_.refined(), loads) / prior : 1.0;
 }
 
+/// Takes what one of a microbatch's passes took for the host, where that holds it up.
+bool CostObserver::held_up(const AdapterLoads& loads, double seconds, double expected) {
+    if (!(expected > 0) || !is_held_up(prior_, stage_, loads)) return false;
+    const double segments = segments_of(loads);
+    const double layer = host_line(prior_.host).seconds(segments, 0.0);
+    if (layer > 0) add_if_plausible(host_, {segments, 0.0, layer * seconds / expected});
+    return true;
+}
+
 void CostObserver::forward(const AdapterLoads& loads, double seconds) {
+    if (held_up(loads, seconds, forward_seconds(prior_, stage_, loads))) return;
     const auto rows = static_cast<double>(loads.total.tokens);
     const double squares = loads.total.squares;
     const auto targets = static_cast<double>(loads.total.targets);
@@ -81,23 +102,37 @@ void CostObserver::forward(const AdapterLoads& loads, double seconds) {
 
 void CostObserver::backward(const AdapterLoads& loads, double seconds) {
     const double whole = backward_seconds(prior_, stage_, loads, recompute_);
-    if (!(whole > 0)) return;
+    if (!(whole > 0) || held_up(loads, seconds, whole)) return;
     const double share = one_layer(prior_.layer_backward, loads) / whole;
     add_if_plausible(
         backward_, {static_cast<double>(loads.total.tokens), loads.total.squares, seconds * share});
 }
 
 std::int64_t CostObserver::observations() const {
-    return static_cast<std::int64_t>(backward_.sums().count);
+    // Of what the host holds up both passes are observed for the same.
+    return static_cast<std::int64_t>(backward_.sums().count + host_.sums().count / 2.0);
 }
 
 std::string CostObserver::to_text() const {
-    return sums_text(forward_.sums()) + sums_text(backward_.sums()) + sums_text(head_.sums());
+    return sums_text(forward_.sums()) + sums_text(backward_.sums()) + sums_text(head_.sums()) +
+           sums_text(host_.sums());
 }
 
 void CostObserver::add(const std::string& text) {
     std::istringstream in(text);
-    for (CostFit* fit : {&forward_, &backward_, &head_}) fit->merge(read_sums(in));
+    for (CostFit* fit : {&forward_, &backward_, &head_, &host_}) fit->merge(read_sums(in));
+}
+
+/// What a layer takes is shared out as before, what is beside the layers grows with it.
+HostCosts CostObserver::refined_host() const {
+    const CostLine before = host_line(prior_.host);
+    const CostLine now = host_.refined();
+    if (!(before.seconds(1.0, 0.0) > 0)) return prior_.host;
+    HostCosts host = scaled(prior_.host, now.seconds(1.0, 0.0) / before.seconds(1.0, 0.0));
+    const double forward = prior_.host.layer_forward.seconds(1.0) / before.seconds(1.0, 0.0);
+    host.layer_forward = {forward * now.fixed, forward * now.per_token};
+    host.layer_backward = {(1.0 - forward) * now.fixed, (1.0 - forward) * now.per_token};
+    return host;
 }
 
 CostModel CostObserver::refined() const {
@@ -105,6 +140,7 @@ CostModel CostObserver::refined() const {
     costs.layer_forward = forward_.refined();
     costs.layer_backward = backward_.refined();
     costs.head = head_.refined();
+    costs.host = refined_host();
     costs.full_speed_ranks = 0.0;  // what was observed is already slowed down
     costs.source = cat(prior_.source, ", refined by ", observations(), " microbatches");
     return costs;

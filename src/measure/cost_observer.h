@@ -10,15 +10,16 @@
 namespace loratrain {
 
 /// Refines a cost model from what a stage's microbatches take while it trains. What layers and head
-/// have in a stage's time is told apart by what its backwards take, which have no head.
+/// have in a stage's time is told apart by what its backwards take, which have no head. Times of
+/// microbatches that the host holds up, by the prior, are the host's.
 class CostObserver {
   public:
     /// `stages` as the pipeline has them.
     CostObserver(const CostModel& prior, const StagePlan& stage, std::size_t stages,
                  Recompute recompute);
 
-    /// Seconds of a forward and a backward of this stage. Times far off those so far are left out
-    /// (the first run of a shape, a pause of the host).
+    /// Seconds of a forward and a backward of this stage, on its stream. Times far off those so far
+    /// are left out (the first run of a shape, a pause of the host).
     void forward(const AdapterLoads& loads, double seconds);
     void backward(const AdapterLoads& loads, double seconds);
     std::int64_t observations() const;
@@ -32,6 +33,8 @@ class CostObserver {
 
   private:
     static double one_layer(const CostLine& line, const AdapterLoads& loads);
+    bool held_up(const AdapterLoads& loads, double seconds, double expected);
+    HostCosts refined_host() const;
     double scale_of_layers(const AdapterLoads& loads) const;
 
     CostModel prior_;
@@ -41,6 +44,7 @@ class CostObserver {
     CostFit forward_;
     CostFit backward_;
     CostFit head_;
+    CostFit host_;  ///< of a layer's forward and backward; rows = segments
 };
 
 }  // namespace loratrain

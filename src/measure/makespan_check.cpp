@@ -22,6 +22,7 @@ void MakespanCheck::add(const JointWindow& joint, double measured_seconds) {
     trained_ += measured_seconds;
     if (window.begins) {
         stream_ = std::make_unique<Simulator>(job_, plan_);
+        stream_->count_new_shapes(met_);
         stream_seconds_ = 0.0;
         stream_microbatches_ = 0;
     }
@@ -34,27 +35,31 @@ void MakespanCheck::add(const JointWindow& joint, double measured_seconds) {
 }
 
 void MakespanCheck::end_stream() {
-    const bool forget_first = compared() && !warm_;
-    if (forget_first) {
-        microbatches_ = 0;
-        predicted_ = measured_ = 0.0;
-        warm_ = true;
-    }
-    microbatches_ += stream_microbatches_;
-    predicted_ += stream_->timeline().makespan();
-    measured_ += stream_seconds_;
+    const bool first = !compared();
+    all_.predicted += stream_->timeline().makespan();
+    all_.measured += stream_seconds_;
+    all_.microbatches += stream_microbatches_;
+    if (first) first_ = all_;
     stream_.reset();
 }
 
+std::string MakespanCheck::Sums::text() const {
+    const double error = 100.0 * (predicted / measured - 1.0);
+    return cat("predicted ", format_fixed(predicted, 2), " s, measured ", format_fixed(measured, 2),
+               " s (", error < 0 ? "" : "+", format_fixed(error, 1), "%) for ", microbatches,
+               " microbatches");
+}
+
 std::string MakespanCheck::text() const {
-    const double error = 100.0 * (predicted_ / measured_ - 1.0);
-    const std::string text = cat("predicted ", format_fixed(predicted_, 2), " s, measured ",
-                                 format_fixed(measured_, 2), " s (", error < 0 ? "" : "+",
-                                 format_fixed(error, 1), "%) for ", microbatches_, " microbatches");
-    if (trained_ <= worth_telling * measured_) return text;
-    return cat(text, ", of ", format_fixed(trained_, 2), " s trained: ",
-               warm_ ? "the first stretch, which warms up, " : "what is not over or very long ",
-               "is left out");
+    std::string text = all_.text();
+    const Sums warm{all_.predicted - first_.predicted, all_.measured - first_.measured,
+                    all_.microbatches - first_.microbatches};
+    if (warm.microbatches > 0) {
+        text += cat("; after the first stretch, which warms up, ", warm.text());
+    }
+    if (trained_ <= worth_telling * all_.measured) return text;
+    return cat(text, "; of ", format_fixed(trained_, 2),
+               " s trained, as what is not over or very long is left out");
 }
 
 }  // namespace loratrain

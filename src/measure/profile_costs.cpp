@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <optional>
 #include <vector>
 
 #include "base/rng.h"
 #include "base/system.h"
 #include "data/loader.h"
+#include "measure/profile_host.h"
+#include "measure/profile_loads.h"
 #include "model/stage.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/fit_costs.h"
@@ -20,27 +23,37 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double budget_seconds = 2.0;
-constexpr double processor_budget_seconds = 0.4;
+/// What a profile may take on its device, beside what chooses algorithms.
+struct Effort {
+    double budget_seconds;
+    double hot_seconds;  ///< until a GPU's clock has come down to what it can sustain
+    std::size_t shares;  ///< of the largest load, that many sizes
+};
+constexpr Effort of_processor{0.4, 0.0, 3};
+/// Its launches take longer than its work, which leaves a GPU cool.
+constexpr Effort of_small_model{0.25, 0.05, 2};
+constexpr Effort of_large_model{2.0, 1.5, 6};
+constexpr double small_model = 1e9;  ///< parameters in matrices
+
 constexpr double limit_seconds = 15.0;
 constexpr int repeats = 3;
 constexpr std::int32_t profiled_layers = 2;
-constexpr std::int64_t longest_profiled = 4096;
-/// Shares of the largest load; processors, which are slow, run the first few.
-constexpr std::array<double, 6> shares{1.0, 0.25, 0.5, 0.75, 0.375, 0.625};
-constexpr std::size_t processor_shares = 3;
+/// Shares of the largest load; of what is to be quick, the first few.
+constexpr std::array<double, of_large_model.shares> shares{1.0, 0.25, 0.5, 0.75, 0.375, 0.625};
 constexpr std::int64_t processor_short_sample = 64;
 /// From so many rows on, and with two of the longest samples, a token costs a processor the same.
 constexpr std::int64_t processor_rows = 512;
 /// What sizes on a GPU are short of the shares: they fill the tiles of GEMMs as badly as others do.
 constexpr std::array<std::int64_t, shares.size()> shortfalls{64, 16, 112, 32, 96, 48};
-constexpr double hot_seconds = 1.5;  ///< until a GPU's clock has come down to what it can sustain
 constexpr std::size_t most_adapters = 8;
 constexpr double weak_prior = 0.02;
 constexpr std::size_t enough_loads = 4;   // to tell three coefficients
 constexpr std::size_t enough_labels = 2;  // to tell two
+constexpr std::size_t enough_to_keep = 2;
 constexpr std::size_t layer_stage = 0;
 constexpr std::size_t head_stage = 1;
+constexpr std::size_t bare_stage = 2;
+constexpr double hardly_longer = 1.05;
 constexpr int small_messages = 20;
 constexpr int large_messages = 4;
 
@@ -63,7 +76,7 @@ Job profile_job(const Job& job, const Plan& plan) {
     return result;
 }
 
-/// A stage of layers alone, and one of the head alone.
+/// A stage of layers alone, one of the head alone, and one of nothing.
 Plan profile_plan(const Job& job, const Plan& plan) {
     Plan result = plan;
     ReplicaPlan replica = only_replica(plan).replica;
@@ -75,39 +88,11 @@ Plan profile_plan(const Job& job, const Plan& plan) {
     for (std::size_t a = 0; a < job.adapters.size(); ++a) {
         result.first_admitted.push_back(static_cast<AdapterId>(a));
     }
-    replica.stages = {{0, 0, profiled_layers, false, false}, {0, profiled_layers, 0, false, true}};
+    replica.stages = {{0, 0, profiled_layers, false, false},
+                      {0, profiled_layers, 0, false, true},
+                      {0, profiled_layers, 0, false, false}};
     result.replicas = {replica};
     return result;
-}
-
-/// So many tokens in samples as long as `longest`, half as long and so on down to `shortest`, and
-/// again.
-std::vector<std::int64_t> sample_lengths(std::int64_t tokens, std::int64_t longest,
-                                         std::int64_t shortest) {
-    std::vector<std::int64_t> lengths;
-    std::int64_t next = longest;
-    for (; tokens > 0; tokens -= lengths.back()) {
-        lengths.push_back(std::min(next, tokens));
-        next = next / 2 >= shortest ? next / 2 : longest;
-    }
-    return lengths;
-}
-
-/// Samples of those lengths, shared out among the adapters.
-Microbatch microbatch_of(const std::vector<std::int64_t>& lengths, std::size_t adapters) {
-    const std::size_t samples = lengths.size();
-    const std::size_t segments = std::min(adapters, samples);
-    Microbatch microbatch;
-    for (std::size_t i = 0; i < segments; ++i) {
-        Segment segment;
-        segment.adapter = static_cast<AdapterId>(i);
-        for (std::size_t s = samples * i / segments; s < samples * (i + 1) / segments; ++s) {
-            segment.samples.push_back(
-                {static_cast<std::int32_t>(s), static_cast<std::int32_t>(lengths[s])});
-        }
-        microbatch.segments.push_back(segment);
-    }
-    return microbatch;
 }
 
 class CostProfile {
@@ -118,7 +103,12 @@ class CostProfile {
           view_(only_replica(plan_)),
           prior_(plan.costs),
           backend_(backend),
-          clock_(backend.make_clock()) {}
+          clock_(backend.make_clock()) {
+        const bool small = static_cast<double>(matmul_parameters(plan.model)) < small_model;
+        if (!on_gpu_) return;
+        effort_ = small ? of_small_model : of_large_model;
+        host_.emplace(job_, view_, loads().front().tokens(), backend_, profiled_layers);
+    }
 
     ProfiledCosts run() {
         const auto weights = synthetic_base_weights(plan_.model, 1);
@@ -126,6 +116,7 @@ class CostProfile {
         costs.source = "measured on " + backend_.description();
         profile_layers(*weights, costs);
         profile_head(*weights, costs);
+        if (host_) costs.host = profile_host(*weights);
         return {costs, largest_seconds_};
     }
 
@@ -148,9 +139,7 @@ class CostProfile {
         Buffer gradient_out;
     };
 
-    bool late() const {
-        return spent_seconds_ > (on_gpu_ ? budget_seconds : processor_budget_seconds);
-    }
+    bool late() const { return spent_seconds_ > effort_.budget_seconds; }
     bool too_late() const { return spent_seconds_ > limit_seconds; }
     /// Whether `count` loads, of which so many were wanted, must do.
     bool must_do(std::size_t count, std::size_t wanted) const {
@@ -169,7 +158,7 @@ class CostProfile {
     std::vector<Microbatch> loads() const {
         const auto largest = static_cast<double>(largest_load());
         std::vector<Microbatch> result;
-        for (std::size_t i = 0; i < (on_gpu_ ? shares.size() : processor_shares); ++i) {
+        for (std::size_t i = 0; i < effort_.shares; ++i) {
             const auto whole =
                 std::max<std::int64_t>(1, static_cast<std::int64_t>(shares[i] * largest));
             const std::int64_t tokens = whole - (on_gpu_ ? std::min(shortfalls[i], whole / 16) : 0);
@@ -184,6 +173,12 @@ class CostProfile {
             }
         }
         return result;
+    }
+
+    HostCosts profile_host(const WeightSource& weights) {
+        Stage bare(job_, view_, bare_stage, weights, backend_);
+        host_->profile_bare(bare);
+        return host_->costs();
     }
 
     void profile_layers(const WeightSource& weights, CostModel& costs) {
@@ -201,9 +196,30 @@ class CostProfile {
             forward.push_back({rows, load.squares, f / profiled_layers});
             backward.push_back({rows, load.squares, b / profiled_layers});
         }
+        if (host_) {
+            leave_out_held_up(host_->profile_layers(layers.stage), forward, backward);
+            host_->profile_new_shapes(layers.stage);
+        }
         costs.layer_forward = fit(forward, prior_.layer_forward);
         costs.layer_backward = fit(backward, prior_.layer_backward);
         profile_steps(layers.stage, costs);
+    }
+
+    /// What took no longer than the host needs to queue it tells nothing of the device, where
+    /// something else does.
+    static void leave_out_held_up(double queue_seconds, std::vector<CostObservation>& forward,
+                                  std::vector<CostObservation>& backward) {
+        const double limit = hardly_longer * queue_seconds / profiled_layers;
+        std::vector<CostObservation> kept_forward;
+        std::vector<CostObservation> kept_backward;
+        for (std::size_t i = 0; i < forward.size(); ++i) {
+            if (forward[i].seconds + backward[i].seconds <= limit) continue;
+            kept_forward.push_back(forward[i]);
+            kept_backward.push_back(backward[i]);
+        }
+        if (kept_forward.size() < enough_to_keep) return;
+        forward = std::move(kept_forward);
+        backward = std::move(kept_backward);
     }
 
     /// Calls work(run), where run(0) is a forward of the microbatch and run(1) its backward.
@@ -240,12 +256,12 @@ class CostProfile {
         with_layers(layers, microbatches.front(), [&](const auto& run) { heat<2>(run); });
     }
 
-    /// On a GPU, the parts again and again for hot_seconds.
+    /// On a GPU, the parts again and again until it is hot.
     template <std::size_t parts, class Work>
     void heat(const Work& work) {
         if (!on_gpu_) return;
         const Clock::time_point start = Clock::now();
-        while (seconds_since(start) < hot_seconds) {
+        while (seconds_since(start) < effort_.hot_seconds) {
             for (std::size_t part = 0; part < parts; ++part) work(part);
             backend_.synchronize();
         }
@@ -286,6 +302,7 @@ class CostProfile {
             observations.push_back({static_cast<double>(labels), 0.0, times[0]});
         }
         costs.head = fit(observations, prior_.head);
+        if (host_) host_->profile_head(stage);
     }
 
     /// Every n-th row has a target.
@@ -344,6 +361,8 @@ class CostProfile {
     Backend& backend_;
     std::unique_ptr<StreamClock> clock_;
     bool on_gpu_ = backend_.native_stream() != nullptr;
+    Effort effort_ = of_processor;
+    std::optional<HostProfile> host_;  ///< of a GPU
     double spent_seconds_ = 0.0;
     double largest_seconds_ = 0.0;
 };

@@ -15,9 +15,11 @@ struct ProfiledCosts {
 /// the adapters of its first group run a few microbatches of up to microbatch_tokens, in samples of
 /// mixed lengths up to the job's longest and in short ones; lines are fitted to the medians
 /// (fit_costs.h). Processors, to which more rows than a few hundred cost the same each, run no more
-/// than 512 tokens or two of the longest samples, in about half a second. A GPU is kept busy
-/// before, until its clock is what its power sustains: a cold one is a tenth faster than training
-/// is; it takes five seconds beside the timing of GEMM algorithms. What is slower than that is
+/// than 512 tokens or two of the longest samples, in about half a second. For models of a billion
+/// parameters and more a GPU is kept busy before, until its clock is what its power sustains: a
+/// cold one is a tenth faster than training is; that takes five seconds beside the timing of GEMM
+/// algorithms, smaller models half a second. On a GPU the host is timed as well (profile_host.h),
+/// and loads that it holds up do not count for the device. What is slower than that is
 /// measured with fewer loads and repeats, as few as tell what grows with the tokens from what grows
 /// with the length of samples; after 15 s with what there is. Messages are taken from `plan.costs`.
 /// Frees what it allocates.

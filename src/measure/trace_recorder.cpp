@@ -36,6 +36,8 @@ TraceRecorder::TraceRecorder(const Job& job, const ReplicaView& view, std::size_
       view_(view),
       rank_(view.replica.stages[stage_index].rank + lane),
       keep_spans_(keep_spans),
+      host_runs_ahead_(backend.native_stream() != nullptr),
+      stage_(view.replica.stages[stage_index]),
       observer_(costs_of(view), view.replica.stages[stage_index], view.replica.stages.size(),
                 view.replica.recompute) {
     now_.clock = backend.make_clock();
@@ -105,7 +107,7 @@ void TraceRecorder::end_wait() {
     if (open_ != none && computes(now_.entries[open_].kind)) now_.entries[open_].first = point;
 }
 
-void TraceRecorder::describe(const Action& action, const UnderWay& under_way, Entry& entry) const {
+void TraceRecorder::describe(const Action& action, const UnderWay& under_way, Entry& entry) {
     if (traits_of(action.kind).number == ActionNumber::batch) {
         const BatchPlan& batch = under_way.batch(action.batch);
         const std::string& adapter = job_.adapter(batch.adapter).name;
@@ -117,15 +119,25 @@ void TraceRecorder::describe(const Action& action, const UnderWay& under_way, En
     const Microbatch& microbatch = under_way.microbatch(action.microbatch);
     entry.load = loads_of(microbatch);
     entry.evaluation = microbatch.evaluation;
+    entry.new_shapes = has_new_shapes(action.kind, microbatch);
     if (!keeping()) return;
     const std::string_view word = entry.evaluation ? "evaluate" : traits_of(action.kind).word;
     entry.name = cat(word, " ", microbatches_before_ + number(action.microbatch));
     entry.args = share_args(shares_in(job_, microbatch));
 }
 
+/// Such a pass tells nothing of others.
+bool TraceRecorder::has_new_shapes(ActionKind kind, const Microbatch& microbatch) {
+    MetShapes& met = met_[kind == ActionKind::forward ? 0 : 1];
+    return met.meet(0, stage_, costs_of(view_).host, microbatch) > 0.0;
+}
+
 void TraceRecorder::read(WindowRecord& record) {
     const std::vector<double> points = record.clock->read();
-    for (const Entry& entry : record.entries) {
+    for (std::size_t i = 0; i < record.entries.size(); ++i) {
+        const Entry& entry = record.entries[i];
+        const std::size_t over = host_runs_ahead_ ? next_start(record.entries, i) : entry.last;
+        observe(entry, points[over] - points[entry.first]);
         use(entry, start_of_before_ + points[entry.first], start_of_before_ + points[entry.last]);
     }
     start_of_before_ += points.back();
@@ -133,15 +145,32 @@ void TraceRecorder::read(WindowRecord& record) {
     record.points = 0;
 }
 
+/// The point at which the stream goes on with something else: a host that does not keep up lets it
+/// stand still until then.
+std::size_t TraceRecorder::next_start(const std::vector<Entry>& entries, std::size_t i) {
+    const std::size_t last = entries[i].last;
+    while (++i < entries.size()) {
+        if (entries[i].first >= last) return entries[i].first;
+    }
+    return last;
+}
+
+void TraceRecorder::observe(const Entry& entry, double seconds) {
+    const bool forward = entry.kind == ActionKind::forward;
+    const bool trains = !entry.wait && !entry.evaluation && !entry.new_shapes;
+    if (!trains || (!forward && entry.kind != ActionKind::backward)) return;
+    if (++observed_ <= warm_up_observations) return;
+    if (forward) {
+        observer_.forward(entry.load, seconds);
+    } else {
+        observer_.backward(entry.load, seconds);
+    }
+}
+
 void TraceRecorder::use(const Entry& entry, double start, double end) {
     if (!entry.wait && !computes(entry.kind)) return;
     const bool waits = entry.wait || entry.kind == ActionKind::reduce;
     if (!waits) computed_seconds_ += end - start;
-    if (!waits && !entry.evaluation && entry.kind != ActionKind::step &&
-        ++observed_ > warm_up_observations) {
-        if (entry.kind == ActionKind::forward) observer_.forward(entry.load, end - start);
-        if (entry.kind == ActionKind::backward) observer_.backward(entry.load, end - start);
-    }
     if (!keeping()) return;
     TraceSpan span;
     span.rank = rank_;

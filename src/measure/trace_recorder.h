@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,13 +10,16 @@
 #include "backend/stream_clock.h"
 #include "io/run_files/trace_file.h"
 #include "measure/cost_observer.h"
+#include "plan/predict/met_shapes.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/under_way.h"
 
 namespace loratrain {
 
 /// Records what a stage does when, in the time of its backend's stream, and observes the costs of
-/// microbatches. Points in time are read a window late, so that nothing waits for the stream.
+/// microbatches, on a GPU with the time in which the stream stands still behind them and nothing is
+/// waited for: the host's. Points in time are read a window late, so that nothing waits for the
+/// stream.
 class TraceRecorder {
   public:
     /// Spans of the first actions alone are kept.
@@ -49,6 +53,7 @@ class TraceRecorder {
         ActionKind kind{};
         bool wait = false;
         bool evaluation = false;
+        bool new_shapes = false;  ///< which the host has to deal with first
         std::string name;
         std::vector<std::pair<std::string, std::string>> args;
         AdapterLoads load;
@@ -64,13 +69,19 @@ class TraceRecorder {
     std::size_t mark();
     void read(WindowRecord& record);
     void use(const Entry& entry, double start, double end);
-    void describe(const Action& action, const UnderWay& under_way, Entry& entry) const;
+    void observe(const Entry& entry, double seconds);
+    static std::size_t next_start(const std::vector<Entry>& entries, std::size_t i);
+    void describe(const Action& action, const UnderWay& under_way, Entry& entry);
+    bool has_new_shapes(ActionKind kind, const Microbatch& microbatch);
     bool keeping() const { return keep_spans_ && spans_.size() < most_spans; }
 
     const Job& job_;
     ReplicaView view_;
     std::int32_t rank_;
     bool keep_spans_;
+    bool host_runs_ahead_;  ///< of the device
+    StagePlan stage_;
+    std::array<MetShapes, 2> met_;  ///< by forwards, by backwards
     std::int32_t stream_microbatches_ = 0;
     std::int32_t microbatches_before_ = 0;  ///< in streams before
     WindowRecord now_;

@@ -111,6 +111,9 @@ struct Plan {
     BackendKind backend = BackendKind::cpu;    ///< never automatic
     DType compute = DType::f32;                ///< type that the backend computes in
     WeightFormat weights = WeightFormat::f32;  ///< of the base weights on the backend
+    /// Whose built-in costs packings are made with: the cluster's, or of a run that is continued
+    /// the one that it began on, so that packings repeat.
+    std::string device;
     SampleBounds samples;
     std::uint64_t bytes_per_rank = 0;  ///< as Cluster's
     CostModel costs;  ///< of the first replica's lanes: as Cluster's, or built in for its device

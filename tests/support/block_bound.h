@@ -22,8 +22,8 @@ struct BlockBound {
 /// lengths). A stage does one thing at a time, so K blocks take at least K (V(s) + B F(s)) on each
 /// stage s; per block, as K grows and filling and draining count for nothing, at least
 ///   max over s of V(s) + B F(s).
-/// Dependences between steps and between stages are left out: what is possible may be far above it
-/// where few adapters have small batches.
+/// Dependences between steps and between stages are left out, and so is what hosts take: what is
+/// possible may be far above it where few adapters have small batches.
 inline BlockBound block_bound(const PackRules& rules, const BlockItems& block) {
     std::vector<std::int64_t> lengths;
     AdapterLoads all;
@@ -35,9 +35,11 @@ inline BlockBound block_bound(const PackRules& rules, const BlockItems& block) {
     }
     BlockBound bound;
     bound.bins = least_bins(lengths, block.capacity);
+    CostModel costs = rules.costs;
+    costs.host = {};
     for (const StagePlan& stage : rules.stages) {
-        const double fixed = stage_seconds(rules.costs, stage, AdapterLoads(), rules.recompute);
-        const double once = stage_seconds(rules.costs, stage, all, rules.recompute);
+        const double fixed = stage_seconds(costs, stage, AdapterLoads(), rules.recompute);
+        const double once = stage_seconds(costs, stage, all, rules.recompute);
         const double seconds = once + fixed * static_cast<double>(bound.bins - 1);
         bound.nanoseconds = std::max(bound.nanoseconds, 1e9 * seconds);
     }

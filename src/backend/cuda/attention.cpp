@@ -7,6 +7,7 @@
 #include "backend/cuda/attention_cudnn.h"
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
+#include "base/attention_shape.h"
 #include "base/device_memory.h"
 #include "base/error.h"
 #include "kernels/attention.h"
@@ -21,11 +22,6 @@ constexpr std::size_t staging_bytes = 256U << 10U;
 static_assert(sizeof(float2) == device_memory::attention_row_statistics);
 static_assert(kernels::attention_plain_rows == device_memory::attention_least_tile_rows);
 constexpr const char* row_stats_name = "attention row statistics";
-
-/// cuDNN's graphs are used where the samples are longer than this, measured on an H200: below, its
-/// padded tiles and extra passes cost more than its faster products save.
-constexpr double cudnn_forward_length = 100.0;
-constexpr double cudnn_backward_length = 400.0;
 
 /// Length of the sample that a token is in, averaged over tokens.
 double typical_length(const PackedRows& rows) {

@@ -46,6 +46,12 @@ constexpr double bytes_per_stepped_parameter = 32.0;
 constexpr double memory_rate_gpu = 2.5e12;
 constexpr double memory_rate_cpu = 10e9;
 
+/// Of any host of a GPU: an estimate, of about 30 launches in a layer's forward and 45 in its
+/// backward, 4 us each, and some more for the tables of every adapter. Shapes that are new are left
+/// out: a run meets few after its first minutes.
+constexpr HostCosts host_of_gpu{
+    {120e-6, 2e-6}, {180e-6, 3e-6}, {60e-6, 5e-6}, {20e-6, 2e-6}, 80e-6, 0.0, 0.0, 0.0};
+
 /// What narrower matrices leave of a lane's speed: .97, .92, .85 of 2, 4 and 8 lanes.
 double lane_efficiency(std::int32_t tensor) {
     const double doublings = std::log2(static_cast<double>(tensor));
@@ -94,6 +100,7 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
     const std::int64_t qkv = model.hidden_size * (model.q_size() + 2 * model.kv_size());
     costs.first_layer_saving = static_cast<double>(qkv) / layer;
     costs.head = {rates.layer_fixed, 4.0 * head / (rates.head * speed), 0.0};
+    if (!cpu) costs.host = host_of_gpu;
     costs.step_fixed = rates.layer_fixed;
     costs.step_per_parameter =
         bytes_per_stepped_parameter / (cpu ? memory_rate_cpu : memory_rate_gpu);
@@ -161,7 +168,9 @@ double layers_seconds(const CostLine& layer, const StagePlan& stage, const Adapt
     return sum;
 }
 
-double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {
+namespace {
+
+double device_forward(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {
     double seconds = layers_seconds(costs.layer_forward, stage, loads);
     if (stage.has_head) {
         seconds += costs.head.seconds(static_cast<double>(loads.total.targets), 0.0);
@@ -169,8 +178,8 @@ double forward_seconds(const CostModel& costs, const StagePlan& stage, const Ada
     return seconds;
 }
 
-double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
-                        Recompute recompute) {
+double device_backward(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
+                       Recompute recompute) {
     double seconds = layers_seconds(costs.layer_backward, stage, loads);
     if (stage.has_embedding) {
         seconds -= costs.first_layer_saving * costs.layer_backward.per_token *
@@ -178,6 +187,43 @@ double backward_seconds(const CostModel& costs, const StagePlan& stage, const Ad
     }
     if (recompute == Recompute::layer) seconds += layers_seconds(costs.layer_forward, stage, loads);
     return seconds;
+}
+
+double device_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {
+    return device_forward(costs, stage, loads) +
+           device_backward(costs, stage, loads, Recompute::none);
+}
+
+/// `part`, of what the device computes, as long as the host lets it be.
+double held_up(double part, const CostModel& costs, const StagePlan& stage,
+               const AdapterLoads& loads) {
+    const double host = host_seconds(costs.host, stage, loads);
+    if (part >= host) return part;
+    const double device = device_seconds(costs, stage, loads);
+    return device >= host || device <= 0.0 ? part : part * (host / device);
+}
+
+}  // namespace
+
+double host_seconds(const HostCosts& host, const StagePlan& stage, const AdapterLoads& loads) {
+    const auto segments = static_cast<double>(std::max<std::size_t>(1, loads.parts.size()));
+    const double layer =
+        host.layer_forward.seconds(segments) + host.layer_backward.seconds(segments);
+    return host.forward.seconds(segments) + host.backward.seconds(segments) +
+           stage.layer_count * layer + (stage.has_head ? host.head : 0.0);
+}
+
+bool is_held_up(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {
+    return host_seconds(costs.host, stage, loads) > device_seconds(costs, stage, loads);
+}
+
+double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {
+    return held_up(device_forward(costs, stage, loads), costs, stage, loads);
+}
+
+double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
+                        Recompute recompute) {
+    return held_up(device_backward(costs, stage, loads, recompute), costs, stage, loads);
 }
 
 double stage_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
@@ -194,12 +240,25 @@ double slowest_seconds(const CostModel& costs, const std::vector<StagePlan>& sta
     return most;
 }
 
+HostCosts scaled(HostCosts host, double factor) {
+    for (HostLine* line :
+         {&host.layer_forward, &host.layer_backward, &host.forward, &host.backward}) {
+        line->fixed *= factor;
+        line->per_segment *= factor;
+    }
+    for (double* once : {&host.head, &host.new_attention, &host.new_rows, &host.new_targets}) {
+        *once *= factor;
+    }
+    return host;
+}
+
 CostModel scaled(CostModel costs, double factor) {
     for (CostLine* line : {&costs.layer_forward, &costs.layer_backward, &costs.head}) {
         line->fixed *= factor;
         line->per_token *= factor;
         line->per_square *= factor;
     }
+    costs.host = scaled(costs.host, factor);
     costs.step_fixed *= factor;
     costs.step_per_parameter *= factor;
     return costs;

@@ -14,9 +14,10 @@ namespace loratrain {
 
 /// Estimate from the sizes of the model and rates of the device that computes in `compute`: "h200",
 /// "h100", "a100", "cpu"; any other name counts as h100 (CUDA) and says so in `source`, as rates do
-/// that were not measured on such a device. Depends on its arguments alone. Of `tensor` lanes each
-/// computes its share (lane_model) less well, as its matrices are narrower, and takes part in two
-/// sums of [T, hidden size] in a layer's forward and two in its backward.
+/// that were not measured on such a device. What hosts take is an estimate for all. Depends on its
+/// arguments alone. Of `tensor` lanes each computes its share (lane_model) less well, as its
+/// matrices are narrower, and takes part in two sums of [T, hidden size] in a layer's forward and
+/// two in its backward.
 CostModel built_in_costs(const ModelSpec& model, DType compute, std::string_view device,
                          std::int32_t tensor = 1);
 
@@ -26,9 +27,11 @@ std::vector<std::string> device_names();
 MicrobatchLoad load_of(const Microbatch& microbatch);
 AdapterLoads loads_of(const Microbatch& microbatch);
 
-/// Seconds of a stage; forward of the stage with the head includes loss and its gradient, backward
-/// includes the second forward of `Recompute::layer`, and in the model's first layer no gradient of
-/// its input.
+/// Seconds of a stage's stream; forward of the stage with the head includes loss and its gradient,
+/// backward includes the second forward of `Recompute::layer`, and in the model's first layer no
+/// gradient of its input. The host runs ahead: a microbatch takes the longer of what the device
+/// computes and of what the host takes to queue it, forward and backward together. Where that is
+/// the host's, both are longer in proportion.
 double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads);
 double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                         Recompute recompute);
@@ -37,10 +40,15 @@ double stage_seconds(const CostModel& costs, const StagePlan& stage, const Adapt
                      Recompute recompute);
 double slowest_seconds(const CostModel& costs, const std::vector<StagePlan>& stages,
                        const AdapterLoads& loads, Recompute recompute);
+/// What the host takes for a microbatch's forward and backward.
+double host_seconds(const HostCosts& host, const StagePlan& stage, const AdapterLoads& loads);
+/// Whether that is longer than what the device computes.
+bool is_held_up(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads);
 /// What the stage's layers take of either, with `layer` the costs of one.
 double layers_seconds(const CostLine& layer, const StagePlan& stage, const AdapterLoads& loads);
 
-/// Costs of computation `factor` times as high.
+/// Costs of computation, and what the host takes, `factor` times as high.
 CostModel scaled(CostModel costs, double factor);
+HostCosts scaled(HostCosts host, double factor);
 
 }  // namespace loratrain

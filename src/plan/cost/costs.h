@@ -55,6 +55,28 @@ struct CostLine {
     }
 };
 
+/// What the host takes to queue work: seconds = fixed + per_segment * segments, the adapters that
+/// have rows in the microbatch.
+struct HostLine {
+    double fixed = 0.0;
+    double per_segment = 0.0;
+    double seconds(double segments) const { return fixed + per_segment * segments; }
+};
+
+/// What the host of a GPU takes for a microbatch, whatever its tokens: launches, tables, operators'
+/// calls. In seconds; all 0 where the host computes itself.
+struct HostCosts {
+    HostLine layer_forward;  ///< one decoder layer with its adapters
+    HostLine layer_backward;
+    HostLine forward;  ///< once on every stage, beside the layers
+    HostLine backward;
+    double head = 0.0;  ///< head, loss and its gradient
+    /// Once for a shape that is new to the stage, while its stream stands still (met_shapes.h):
+    double new_attention = 0.0;  ///< to build a graph of attention
+    double new_rows = 0.0;       ///< to choose the layers' GEMM algorithms
+    double new_targets = 0.0;    ///< to choose the head's
+};
+
 /// Times of one rank for one model, compute type and device; of a lane, for its share of the model.
 struct CostModel {
     CostLine layer_forward;   ///< one decoder layer with its adapters; rows = tokens
@@ -63,6 +85,7 @@ struct CostModel {
     /// gradient of its input.
     double first_layer_saving = 0.0;
     CostLine head;                    ///< head, loss and its gradient; rows = targets
+    HostCosts host;                   ///< runs ahead of the GPU, or holds it up (cost_model.h)
     double step_per_parameter = 0.0;  ///< an optimizer step: sum of squares and AdamW
     double step_fixed = 0.0;
     double message_fixed = 0.0;     ///< latency of a message between neighbours

@@ -30,9 +30,16 @@ std::optional<Device> find_device(std::string_view name) {
     return std::nullopt;
 }
 
+std::string_view usual_device(BackendKind backend) {
+    return backend == BackendKind::cuda ? "h100" : "cpu";
+}
+
 std::string_view device_of(const Cluster& cluster) {
-    if (!cluster.device.empty()) return cluster.device;
-    return cluster.backend == BackendKind::cuda ? "h100" : "cpu";
+    return cluster.device.empty() ? usual_device(cluster.backend) : cluster.device;
+}
+
+std::string_view packing_device(const Plan& plan) {
+    return plan.device.empty() ? usual_device(plan.backend) : plan.device;
 }
 
 }  // namespace loratrain

@@ -21,7 +21,13 @@ struct Device {
 /// None for a name that device_names() does not have.
 std::optional<Device> find_device(std::string_view name);
 
+/// What is planned for where no device is named: "h100" or "cpu".
+std::string_view usual_device(BackendKind backend);
+
 /// The device that costs are built in for: the cluster's, or the usual one of its backend.
 std::string_view device_of(const Cluster& cluster);
+
+/// The one whose built-in costs packings are made with, measured ones never (PackRules).
+std::string_view packing_device(const Plan& plan);
 
 }  // namespace loratrain

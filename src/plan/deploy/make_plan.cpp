@@ -200,6 +200,7 @@ class Planner {
         plan.backend = cluster_.backend;
         plan.compute = types_.compute;
         plan.weights = types_.weights;
+        plan.device = former_ != nullptr ? former_->device : device_of(cluster_);
         plan.bytes_per_rank = cluster_.bytes_per_rank;
         plan.joint = has_several();
         for (const AdapterJob& adapter : job_.adapters) {

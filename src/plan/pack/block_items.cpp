@@ -21,6 +21,7 @@ CostModel variable_costs(CostModel costs) {
     for (CostLine* line : {&costs.layer_forward, &costs.layer_backward, &costs.head}) {
         line->fixed = 0.0;
     }
+    costs.host = {};
     return costs;
 }
 

@@ -121,7 +121,7 @@ class Predictor {
         add_shares(joint);
         const std::vector<std::int32_t> steps = steps_in(window, plan_.adapters.size());
         const std::int32_t times = repetitions(plan_, progress_, steps);
-        seconds_ += timeline.makespan();
+        seconds_ += timeline.makespan() + stall_seconds(joint);
         if (times > 1) seconds_ += (times - 1) * repeated_seconds(timeline, window.rounds / 2);
         tokens_ += times * static_cast<double>(timeline.tokens());
         for (std::size_t s = 0; s < busy_.size(); ++s) busy_[s] += times * timeline.busy(s);
@@ -130,6 +130,25 @@ class Predictor {
         progress_.round += times * window.rounds;
         for (std::size_t a = 0; a < steps.size(); ++a) progress_.steps[a] += times * steps[a];
         return true;
+    }
+
+    /// Of the stage that new shapes hold up most; rounds that are not played meet few.
+    double stall_seconds(const JointWindow& joint) {
+        double most = 0.0;
+        std::size_t first_stage = 0;
+        for (std::size_t r = 0; r < joint.replicas.size(); ++r) {
+            const ReplicaView view = view_of(plan_, plan_.replicas[r]);
+            for (std::size_t s = 0; s < view.replica.stages.size(); ++s) {
+                double seconds = 0.0;
+                for (const Microbatch& microbatch : joint.replicas[r].microbatches) {
+                    seconds += met_.meet(first_stage + s, view.replica.stages[s],
+                                         costs_of(view).host, microbatch);
+                }
+                most = std::max(most, seconds);
+            }
+            first_stage += view.replica.stages.size();
+        }
+        return most;
     }
 
     void add_shares(const JointWindow& joint) {
@@ -160,6 +179,7 @@ class Predictor {
     const Plan& plan_;
     std::span<const DatasetInfo> datasets_;
     Progress progress_;
+    MetShapes met_;
     double seconds_ = 0.0;
     double tokens_ = 0.0;
     std::vector<double> busy_;

@@ -244,7 +244,7 @@ void Simulator::compute(std::size_t stage, const Action& action) {
     }
     span.start = now_;
     timeline_.stages[stage].push_back(span);
-    state.left = seconds_of(stage, action);
+    state.left = seconds_of(stage, action) + stall_of(stage, action);
     timeline_.full_speed_seconds += state.left;
     state.computing = true;
     ++computing_[state.host];
@@ -289,6 +289,15 @@ double Simulator::seconds_of(std::size_t stage, const Action& action) const {
     return action.kind == ActionKind::forward
                ? forward_seconds(costs, part, loads)
                : backward_seconds(costs, part, loads, view.replica.recompute);
+}
+
+/// In which the host deals with shapes that are new to it.
+double Simulator::stall_of(std::size_t stage, const Action& action) {
+    if (met_shapes_ == nullptr || action.kind != ActionKind::forward) return 0.0;
+    const Replica& replica = replica_of(stage);
+    return met_shapes_->meet(stage, replica.view.replica.stages[stages_[stage].of_replica],
+                             replica.costs.host,
+                             item(timeline_.microbatches, number(action.microbatch)));
 }
 
 double Simulator::bytes_of(std::size_t stage, const Action& action) const {

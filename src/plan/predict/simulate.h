@@ -7,6 +7,7 @@
 
 #include "base/channel.h"
 #include "plan/cost/costs.h"
+#include "plan/predict/met_shapes.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {
@@ -54,6 +55,10 @@ class Simulator {
     Simulator(const Job& job, const Plan& plan);
     /// One alone.
     Simulator(const Job& job, const ReplicaView& view, const CostModel& costs);
+
+    /// A forward whose shapes are new to its stage takes longer from now on (HostCosts); `met`,
+    /// which learns them, outlives the simulator. Without it, shapes cost nothing.
+    void count_new_shapes(MetShapes& met) { met_shapes_ = &met; }
 
     /// Continues every stage with its list of the window, up to the time at which the first stage
     /// has nothing more to do: what it does next may slow the others down. Throws Error when a
@@ -116,6 +121,7 @@ class Simulator {
     const Replica& replica_of(std::size_t stage) const { return replicas_[stages_[stage].replica]; }
     double parameters_of(std::size_t stage, std::int32_t batch) const;
     double seconds_of(std::size_t stage, const Action& action) const;
+    double stall_of(std::size_t stage, const Action& action);
     double bytes_of(std::size_t stage, const Action& action) const;
 
     const Job& job_;
@@ -128,6 +134,7 @@ class Simulator {
     std::vector<AdapterLoads> loads_;
     std::int32_t stream_batches_ = 0;  ///< before the stream of the newest window
     Timeline timeline_;
+    MetShapes* met_shapes_ = nullptr;
 };
 
 }  // namespace loratrain

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "plan/cost/cost_model.h"
+#include "plan/cost/device.h"
 #include "plan/cost/exchange_cost.h"
 #include "plan/loss_denominator.h"
 #include "plan/memory/memory_model.h"
@@ -64,8 +65,7 @@ PackRules pack_rules(const Job& job, const ReplicaView& view, int threads) {
     rules.tensor = view.replica.tensor;
     rules.max_in_flight = view.replica.max_in_flight;
     rules.costs =
-        built_in_costs(plan.model, plan.compute, plan.backend == BackendKind::cuda ? "h100" : "cpu",
-                       view.replica.tensor);
+        built_in_costs(plan.model, plan.compute, packing_device(plan), view.replica.tensor);
     rules.recompute = Recompute::none;  // recomputation must not change results
     rules.solver_seconds = job.schedule.solver_seconds;
     rules.threads = threads;

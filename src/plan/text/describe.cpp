@@ -5,6 +5,8 @@
 #include "base/text.h"
 #include "base/text_table.h"
 #include "config/job_words.h"
+#include "plan/cost/cost_model.h"
+#include "plan/cost/device.h"
 #include "plan/predict/predict.h"
 #include "plan/schedule/admission.h"
 #include "plan/stage_layers.h"
@@ -178,6 +180,15 @@ std::string fitting_summary(const Plan& plan, const FittingTokens& fitting) {
                " with recompute none, ", tokens_text(fitting.layer), " with layer\n");
 }
 
+/// Of the policy that packs by costs, with more than one way to do it.
+std::string packing_summary(const Job& job, const Plan& plan) {
+    const bool several = plan.replicas.size() > 1 || plan.replicas.front().stages.size() > 1;
+    if (job.schedule.policy != SchedulePolicy::balanced || !several) return "";
+    const auto tensor = plan.replicas.front().tensor;
+    return cat("packing     by costs ",
+               built_in_costs(plan.model, plan.compute, packing_device(plan), tensor).source, "\n");
+}
+
 std::string microbatch_summary(const Job& job, const Plan& plan,
                                std::span<const DatasetInfo> datasets) {
     const JointWindow round = plan_joint_window(job, plan, datasets, at_start(plan), 1);
@@ -214,10 +225,10 @@ std::string microbatch_summary(const Job& job, const Plan& plan,
 std::string describe(const Job& job, const Plan& plan, const PlanReport& report,
                      std::span<const DatasetInfo> datasets) {
     return summary(plan) + replicas_summary(plan) + lanes_summary(plan) +
-           microbatch_summary(job, plan, datasets) + trials_summary(report) +
-           recompute_summary(job, plan) + fitting_summary(plan, report.fitting) +
-           admission_summary(job, plan) + "\n" + stage_table(plan) + "\n" +
-           adapter_table(job, plan, datasets);
+           microbatch_summary(job, plan, datasets) + packing_summary(job, plan) +
+           trials_summary(report) + recompute_summary(job, plan) +
+           fitting_summary(plan, report.fitting) + admission_summary(job, plan) + "\n" +
+           stage_table(plan) + "\n" + adapter_table(job, plan, datasets);
 }
 
 }  // namespace loratrain

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config/job_words.h"
+#include "plan/cost/device.h"
 #include "plan/number_types.h"
 #include "plan/tensor_shard.h"
 #include "plan/text/yaml_values.h"
@@ -72,11 +73,21 @@ std::string pair_text(double first, double second) {
     return cat("[", format_exact(first), ", ", format_exact(second), "]");
 }
 
+std::string host_text(const HostCosts& host) {
+    const auto line = [](const HostLine& of) { return pair_text(of.fixed, of.per_segment); };
+    return cat("{layer_forward: ", line(host.layer_forward),
+               ", layer_backward: ", line(host.layer_backward),
+               ",\n    forward: ", line(host.forward), ", backward: ", line(host.backward),
+               ", head: ", format_exact(host.head), ",\n    new_shapes: [",
+               format_exact(host.new_attention), ", ", format_exact(host.new_rows), ", ",
+               format_exact(host.new_targets), "]}");
+}
+
 std::string costs_text(const CostModel& c) {
     return cat("{layer_forward: ", line_text(c.layer_forward),
                ",\n  layer_backward: ", line_text(c.layer_backward),
                ", first_layer_saving: ", format_exact(c.first_layer_saving),
-               ",\n  head: ", line_text(c.head),
+               ",\n  head: ", line_text(c.head), ",\n  host: ", host_text(c.host),
                ",\n  step: ", pair_text(c.step_fixed, c.step_per_parameter),
                ", message: ", pair_text(c.message_fixed, c.message_per_byte),
                ",\n  full_speed_ranks: ", format_exact(c.full_speed_ranks),
@@ -210,12 +221,35 @@ CostLine read_line(const YAML::Node& node) {
     return {values[0], values[1], values[2]};
 }
 
+HostLine read_host_line(const YAML::Node& node) {
+    const std::vector<double> values = read_doubles(node, 2);
+    return {values[0], values[1]};
+}
+
+HostCosts read_host(const Map& map) {
+    HostCosts host;
+    host.layer_forward = read_host_line(map.at("layer_forward"));
+    host.layer_backward = read_host_line(map.at("layer_backward"));
+    host.forward = read_host_line(map.at("forward"));
+    host.backward = read_host_line(map.at("backward"));
+    map.read("head", host.head);
+    const std::vector<double> shapes = read_doubles(map.at("new_shapes"), 3);
+    host.new_attention = shapes[0];
+    host.new_rows = shapes[1];
+    host.new_targets = shapes[2];
+    return host;
+}
+
 CostModel read_costs(const Map& map) {
     CostModel costs;
     costs.layer_forward = read_line(map.at("layer_forward"));
     costs.layer_backward = read_line(map.at("layer_backward"));
     map.read("first_layer_saving", costs.first_layer_saving);
     costs.head = read_line(map.at("head"));
+    if (map.has("host")) {  // plans of before have none
+        const YAML::Node host = map.at("host");
+        costs.host = read_host(Map(host));
+    }
     const std::vector<double> step = read_doubles(map.at("step"), 2);
     costs.step_fixed = step[0];
     costs.step_per_parameter = step[1];
@@ -287,6 +321,8 @@ Plan read_plan(const YAML::Node& root) {
     plan.model = read_model(root);
     plan.backend = parse_word(backend_words, map.text("backend"));
     read_number_types(map, plan);
+    plan.device = usual_device(plan.backend);
+    if (map.has("device")) map.read("device", plan.device);  // plans of before have the usual one
     const YAML::Node samples = map.at("sample_bounds");
     plan.samples = read_samples(Map(samples));
     map.read("bytes_per_rank", plan.bytes_per_rank);
@@ -314,6 +350,7 @@ std::string to_text(const Plan& plan) {
     text += cat("backend: ", word_of(backend_words, plan.backend),
                 "\ncompute: ", word_of(compute_words, plan.compute),
                 "\nweight_format: ", traits_of(plan.weights).name,
+                "\ndevice: ", in_quotes(packing_device(plan)),
                 "\nsample_bounds: {longest: ", plan.samples.longest,
                 ", shortest: ", plan.samples.shortest, ", per_round: ", plan.samples.per_round,
                 "}\nbytes_per_rank: ", plan.bytes_per_rank, "\n");

@@ -19,6 +19,7 @@ CostModel some_costs() {
     costs.layer_backward = {2e-5, 0.2, 0.0};
     costs.first_layer_saving = 0.1;
     costs.head = {0.0, 1e-7, 0.0};
+    costs.host = {{1e-4, 1e-6}, {2e-4, 2e-6}, {3e-5, 3e-6}, {4e-5, 0.0}, 5e-5, 0.06, 0.05, 0.01};
     costs.step_fixed = 3e-6;
     costs.step_per_parameter = 4e-11;
     costs.message_fixed = 5e-6;
@@ -50,6 +51,12 @@ TEST_F(CostCache, KeepsCostsToTheBit) {
     EXPECT_EQ(find_costs(path_, "two")->first_layer_saving, 0.1);
     EXPECT_EQ(find_costs(path_, "two")->full_speed_ranks, 1.5);
     EXPECT_EQ(find_costs(path_, "two")->ranks_per_host, 4);
+    EXPECT_EQ(find_costs(path_, "two")->host.layer_backward.fixed, 2e-4);
+    EXPECT_EQ(find_costs(path_, "two")->host.forward.per_segment, 3e-6);
+    EXPECT_EQ(find_costs(path_, "two")->host.head, 5e-5);
+    EXPECT_EQ(find_costs(path_, "two")->host.new_attention, 0.06);
+    EXPECT_EQ(find_costs(path_, "two")->host.new_rows, 0.05);
+    EXPECT_EQ(find_costs(path_, "two")->host.new_targets, 0.01);
     EXPECT_FALSE(find_costs(path_, "three"));
     EXPECT_FALSE(find_costs(folder_.file("none.json"), "one"));
 }
@@ -67,9 +74,22 @@ TEST_F(CostCache, DamagedFilesAreReplaced) {
     EXPECT_TRUE(find_costs(path_, "one"));
 }
 
+TEST_F(CostCache, FilesOfVersionsBeforeAreReplaced) {
+    std::string text = costs_to_json({{"one", some_costs()}});
+    text.replace(text.find("loratrain-costs-2"), 17, "loratrain-costs-1");
+    EXPECT_THROW(costs_from_json(text, "here"), InputError);
+    write_text_atomic(folder_.file("costs.json"), text);
+    EXPECT_FALSE(find_costs(folder_.file("costs.json"), "one"));
+    keep_costs(folder_.file("costs.json"), "two", some_costs());
+    EXPECT_TRUE(find_costs(folder_.file("costs.json"), "two"));
+}
+
 TEST_F(CostCache, NegativeCostsAreRefused) {
     CostModel wrong = some_costs();
     wrong.head.per_token = -1.0;
+    EXPECT_THROW(costs_from_json(costs_to_json({{"k", wrong}}), "here"), InputError);
+    wrong = some_costs();
+    wrong.host.forward.per_segment = -1.0;
     EXPECT_THROW(costs_from_json(costs_to_json({{"k", wrong}}), "here"), InputError);
 }
 

@@ -114,6 +114,28 @@ TEST(CostObserver, SharedLayersOfOtherCostsThanThePrior) {
     expect_like(first.refined(), truth, first_shared);
 }
 
+TEST(CostObserver, WhatTheHostHoldsUpIsTheHosts) {
+    CostModel prior = some_costs(1.0, 1.0);
+    prior.host = {{1e-2, 1e-3}, {2e-2, 1e-3}, {5e-3, 0.0}, {1e-3, 0.0}, 3e-3, 0.0, 0.0, 0.0};
+    CostModel truth = prior;
+    truth.host = {{1.3e-2, 3e-3}, {2.6e-2, 3e-3}, {7e-3, 0.0}, {1.4e-3, 0.0}, 4e-3, 0.0, 0.0, 0.0};
+    CostObserver first(prior, first_stage, 2, Recompute::none);
+    CostObserver last(prior, last_stage, 2, Recompute::none);
+    observe(first, first_stage, truth);
+    observe(last, last_stage, truth);
+    EXPECT_EQ(first.observations(), 200);
+    first.add(last.to_text());
+    const CostModel refined = first.refined();
+    EXPECT_EQ(refined.layer_backward.per_token, prior.layer_backward.per_token);
+    for (const StagePlan& stage : {first_stage, last_stage}) {
+        for (int i = 0; i < 5; ++i) {
+            const double host = host_seconds(truth.host, stage, load(i));
+            EXPECT_NEAR(host_seconds(refined.host, stage, load(i)), host, 0.03 * host);
+            EXPECT_NEAR(stage_seconds(refined, stage, load(i), Recompute::none), host, 0.03 * host);
+        }
+    }
+}
+
 TEST(CostObserver, PausesAreLeftOut) {
     CostObserver observer(some_costs(1.0, 1.0), first_stage, 2, Recompute::none);
     observe(observer, first_stage, some_costs(1.0, 1.0));

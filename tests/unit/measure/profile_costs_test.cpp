@@ -6,6 +6,7 @@
 #include <array>
 #include <vector>
 
+#include "measure/profile_host.h"
 #include "plan/cost/cost_model.h"
 #include "unit/measure/metered_backend.h"
 #include "unit/model/small_stage.h"
@@ -148,6 +149,52 @@ TEST_F(ProfileCosts, ProbeIsOfTheLargestLoad) {
     EXPECT_GT(probed, 0.0);
     EXPECT_NEAR(profile_costs(test_case_.job, test_case_.plan, backend).probe_seconds, probed,
                 1e-9 * probed);
+}
+
+/// Looks like a GPU, whose host is timed too.
+class DeviceLike final : public CpuBackend {
+  public:
+    DeviceLike() : CpuBackend(1) {}
+    void* native_stream() const override { return const_cast<DeviceLike*>(this); }
+};
+
+TEST_F(ProfileCosts, TheHostOfADeviceIsTimed) {
+    DeviceLike backend;
+    const CostModel costs = profile_costs(test_case_.job, test_case_.plan, backend).costs;
+    EXPECT_GT(costs.host.layer_forward.seconds(2.0), 0.0);
+    EXPECT_GT(costs.host.layer_backward.seconds(2.0), 0.0);
+    EXPECT_GT(costs.host.forward.seconds(2.0), 0.0);
+    EXPECT_GT(costs.layer_forward.seconds(512, 0), 0.0);
+    EXPECT_EQ(profile().host.forward.seconds(2.0), 0.0);  // the host computes
+}
+
+TEST(HostCosts, AreDifferencesOfStages) {
+    HostTimes times;
+    times.layers = 2;
+    times.segments = 5.0;
+    times.without_layers = {QueueTimes{10.0, 4.0}, QueueTimes{14.0, 4.0}};
+    times.with_layers = {QueueTimes{30.0, 44.0}, QueueTimes{42.0, 60.0}};
+    times.head = 20.0;
+    const HostCosts host = host_costs(times);
+    EXPECT_DOUBLE_EQ(host.forward.fixed, 9.0);
+    EXPECT_DOUBLE_EQ(host.forward.per_segment, 1.0);
+    EXPECT_DOUBLE_EQ(host.backward.fixed, 4.0);
+    EXPECT_DOUBLE_EQ(host.layer_forward.per_segment, 1.0);
+    EXPECT_DOUBLE_EQ(host.layer_forward.fixed, 9.0);
+    EXPECT_DOUBLE_EQ(host.layer_backward.seconds(1.0), 20.0);
+    EXPECT_DOUBLE_EQ(host.layer_backward.seconds(5.0), 28.0);
+    EXPECT_DOUBLE_EQ(host.head, 6.0);
+}
+
+TEST(HostCosts, NoTermIsNegative) {
+    HostTimes times;
+    times.segments = 1.0;
+    times.without_layers = {QueueTimes{10.0, 4.0}, QueueTimes{10.0, 4.0}};
+    times.with_layers = {QueueTimes{9.0, 3.0}, QueueTimes{8.0, 5.0}};
+    const HostCosts host = host_costs(times);
+    EXPECT_EQ(host.layer_forward.seconds(3.0), 0.0);
+    EXPECT_EQ(host.layer_backward.per_segment, 0.0);
+    EXPECT_EQ(host.head, 0.0);
 }
 
 TEST_F(ProfileCosts, NameTheBackend) {

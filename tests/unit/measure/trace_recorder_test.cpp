@@ -5,6 +5,8 @@
 #include <chrono>
 #include <thread>
 
+#include "backend/cpu/cpu_backend.h"
+#include "plan/cost/cost_model.h"
 #include "unit/model/small_stage.h"
 
 namespace loratrain {
@@ -113,6 +115,51 @@ TEST_F(TraceRecorderTest, WithoutSpansCostsAreObserved) {
     recorder.settle();
     EXPECT_TRUE(recorder.spans().empty());
     EXPECT_EQ(recorder.observer().observations(), 2);  // the first window warms up
+}
+
+class DeviceStream final : public CpuBackend {
+  public:
+    DeviceStream() : CpuBackend(1) {}
+    void* native_stream() const override { return const_cast<DeviceStream*>(this); }
+};
+
+/// Of all that is recorded: a backward of nothing before 3 ms of the host's, 20 times.
+double backward_observed(const SmallCase& small, Backend& backend, const Window& window,
+                         bool waits) {
+    TraceRecorder recorder(small.job, only_replica(small.plan), 0, backend, false);
+    UnderWay under_way;
+    under_way.append(window);
+    recorder.start(window);
+    const Action backward{ActionKind::backward, MicrobatchId{0}, -1, -1, -1, -1, {}};
+    for (int i = 0; i < 20; ++i) {
+        { const RecordedAction recorded(&recorder, backward, under_way); }
+        if (waits) recorder.begin_wait();
+        pause();
+        if (waits) recorder.end_wait();
+    }
+    recorder.settle();
+    return backward_seconds(recorder.observer().refined(), small.plan.replicas[0].stages[0],
+                            loads_of(window.microbatches[0]), Recompute::none);
+}
+
+TEST_F(TraceRecorderTest, WhatTheHostOfADeviceDoesBetweenActionsCounts) {
+    DeviceStream device;
+    EXPECT_GE(backward_observed(case_, device, window_, false), 0.002);
+    const double waited = backward_observed(case_, device, window_, true);
+    EXPECT_LT(waited, backward_observed(case_, device, window_, false));
+}
+
+TEST_F(TraceRecorderTest, WhatMeetsNewShapesIsNotObserved) {
+    case_.plan.costs.host.new_rows = 1.0;
+    TraceRecorder recorder = this->recorder(false);
+    perform_window(recorder);
+    window_.microbatches[0].segments[0].samples[0].tokens = 900;
+    perform_window(recorder);
+    perform_window(recorder);
+    recorder.settle();
+    // Of six backwards the first of all and the first of 900 tokens met something new, and of the
+    // eight passes that count the first four warm up.
+    EXPECT_EQ(recorder.observer().observations(), 2);
 }
 
 TEST_F(TraceRecorderTest, EvaluationIsNotObserved) {

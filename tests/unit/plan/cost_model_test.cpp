@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "config/model_presets.h"
+
 namespace loratrain {
 namespace {
 
@@ -139,6 +141,56 @@ TEST(StageSeconds, WholeLayersNeedNoParts) {
     const AdapterLoads loads = three_adapters();
     EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads), 4 * all_forward);
     EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads.total), 4 * all_forward);
+}
+
+TEST(StageSeconds, TheHostHoldsUpBothPassesInProportion) {
+    CostModel costs = some_costs();
+    StagePlan stage;
+    stage.layer_count = 4;
+    stage.has_head = true;
+    const AdapterLoads loads = three_adapters();
+    const double forward = forward_seconds(costs, stage, loads);
+    const double backward = backward_seconds(costs, stage, loads, Recompute::none);
+    costs.host = {{10.0, 1.0}, {20.0, 2.0}, {3.0, 0.5}, {4.0, 0.25}, 7.0, 0.0, 0.0, 0.0};
+    const double host = 4 * (13.0 + 26.0) + 4.5 + 4.75 + 7.0;
+    EXPECT_DOUBLE_EQ(host_seconds(costs.host, stage, loads), host);
+    ASSERT_LT(host, forward + backward);
+    EXPECT_FALSE(is_held_up(costs, stage, loads));
+    EXPECT_EQ(forward_seconds(costs, stage, loads), forward);
+    EXPECT_EQ(backward_seconds(costs, stage, loads, Recompute::none), backward);
+    costs.host = scaled(costs.host, 3.0);
+    EXPECT_TRUE(is_held_up(costs, stage, loads));
+    const double now = forward_seconds(costs, stage, loads);
+    EXPECT_DOUBLE_EQ(now / forward, 3.0 * host / (forward + backward));
+    EXPECT_DOUBLE_EQ(stage_seconds(costs, stage, loads, Recompute::none), 3.0 * host);
+}
+
+TEST(StageSeconds, SegmentsAreThoseOfAdapters) {
+    const HostCosts host{{}, {}, {1.0, 10.0}, {}, 0.0, 0.0, 0.0, 0.0};
+    EXPECT_EQ(host_seconds(host, {}, three_adapters()), 31.0);
+    EXPECT_EQ(host_seconds(host, {}, three_adapters().total), 11.0);
+}
+
+TEST(BuiltInCosts, HostsHoldUpSmallModelsAlone) {
+    AdapterLoads loads;
+    for (int a = 0; a < 8; ++a) loads.add(static_cast<AdapterId>(a), {64, 4096.0, 64});
+    for (const char* device : {"h200", "a100", "cpu"}) {
+        for (const char* preset : {"llama-3.1-8b", "qwen2.5-14b"}) {
+            const auto model = model_preset(preset);
+            ASSERT_TRUE(model) << preset;
+            CostModel costs = built_in_costs(*model, DType::bf16, device);
+            StagePlan stage{0, 0, 8, true, false};
+            EXPECT_FALSE(is_held_up(costs, stage, loads)) << device << ' ' << preset;
+        }
+    }
+    ModelSpec small = *model_preset("llama-3.1-8b");
+    small.hidden_size = small.intermediate_size = 576;
+    small.heads = 9;
+    small.kv_heads = 3;
+    small.head_dim = 64;
+    const StagePlan stage{0, 0, 30, true, false};
+    EXPECT_TRUE(is_held_up(built_in_costs(small, DType::bf16, "h200"), stage, loads));
+    EXPECT_FALSE(is_held_up(built_in_costs(small, DType::f32, "cpu"), stage, loads));
 }
 
 TEST(StageSeconds, TheSlowestOfSeveral) {

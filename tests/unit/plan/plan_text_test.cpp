@@ -35,6 +35,7 @@ Plan odd_plan() {
                   {4, 5, 6},
                   0.7,
                   {7, 8, 9},
+                  {{0.1, 0.3}, {14, 15}, {16, 17}, {18, 19}, 20, 21, 22, 23},
                   10,
                   11,
                   12,
@@ -42,6 +43,7 @@ Plan odd_plan() {
                   1.5,
                   4,
                   "\"x\": #"};
+    plan.device = "NVIDIA \"T4\"";
     plan.adapters[1].group_samples = 2;
     plan.adapter_capacity = 19;
     plan.first_admitted = {AdapterId{2}, AdapterId{0}};
@@ -109,6 +111,8 @@ TEST(PlanText, ReadsPlansOfBeforeThereWereReplicas) {
     EXPECT_EQ(replica.stages[0].last_layer_adapters, (AdapterSpan{0, 1}));
     EXPECT_EQ(plan.adapters[1].total_steps, 3);
     EXPECT_EQ(plan.memory[1].engine, 10U);
+    EXPECT_EQ(plan.device, "cpu");
+    EXPECT_EQ(plan.costs.host.layer_forward.fixed, 0.0);
     EXPECT_EQ(to_text(plan_from_text(to_text(plan))), to_text(plan));
 }
 
@@ -151,6 +155,16 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.costs.layer_backward.per_token, 5);
     EXPECT_EQ(read.costs.first_layer_saving, 0.7);
     EXPECT_EQ(read.costs.head.per_square, 9);
+    EXPECT_EQ(read.costs.host.layer_forward.fixed, 0.1);
+    EXPECT_EQ(read.costs.host.layer_forward.per_segment, 0.3);
+    EXPECT_EQ(read.costs.host.layer_backward.per_segment, 15);
+    EXPECT_EQ(read.costs.host.forward.fixed, 16);
+    EXPECT_EQ(read.costs.host.backward.per_segment, 19);
+    EXPECT_EQ(read.costs.host.head, 20);
+    EXPECT_EQ(read.costs.host.new_attention, 21);
+    EXPECT_EQ(read.costs.host.new_rows, 22);
+    EXPECT_EQ(read.costs.host.new_targets, 23);
+    EXPECT_EQ(read.device, plan.device);
     EXPECT_EQ(read.costs.step_per_parameter, 10);
     EXPECT_EQ(read.costs.step_fixed, 11);
     EXPECT_EQ(read.costs.message_fixed, 12);

@@ -5,6 +5,7 @@
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
 #include "plan/predict/idle_advice.h"
+#include "plan/schedule/schedule_stream.h"
 #include "plan/text/describe_prediction.h"
 #include "unit/plan/plan_fixtures.h"
 
@@ -224,6 +225,24 @@ TEST(MakePlan, CostsAreThoseOfTheDeviceUnlessMeasured) {
     test.cluster.costs = CostModel{};
     test.cluster.costs->source = "measured";
     EXPECT_EQ(test.plan().costs.source, "measured");
+}
+
+TEST(MakePlan, PackingsAreByTheDeviceThatTheRunBeganOn) {
+    Case test = uniform_case(1, 1, 4, 10, 4);
+    test.cluster.backend = BackendKind::cuda;
+    EXPECT_EQ(packing_device(test.plan()), "h100");
+    test.cluster.device = "a100";
+    const Plan former = test.plan();
+    EXPECT_EQ(packing_device(former), "a100");
+    const auto source = [&](const Plan& plan) {
+        return pack_rules(test.job, only_replica(plan), 1).costs.source;
+    };
+    EXPECT_EQ(source(former), "built in for a100, an estimate: never measured on one");
+    test.cluster.device = "h200";
+    EXPECT_EQ(source(test.plan()), "built in for h200");
+    const Plan next = plan_job(test.job, test.model, test.datasets, test.cluster, &former).plan;
+    EXPECT_EQ(source(next), source(former));
+    EXPECT_EQ(next.costs.source, "built in for h200");
 }
 
 }  // namespace loratrain::plan_test

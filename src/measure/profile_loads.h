@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace loratrain {
+
+inline constexpr std::int64_t longest_profiled = 4096;  ///< tokens of a sample
+
+/// So many tokens in samples as long as `longest`, half as long and so on down to `shortest`, and
+/// again.
+std::vector<std::int64_t> sample_lengths(std::int64_t tokens, std::int64_t longest,
+                                         std::int64_t shortest);
+
+/// Samples of those lengths, shared out among the adapters 0, 1, ...; its columns are the caller's.
+Microbatch microbatch_of(const std::vector<std::int64_t>& lengths, std::size_t adapters);
+
+}  // namespace loratrain

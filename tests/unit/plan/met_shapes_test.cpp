@@ -1,0 +1,69 @@
+#include "plan/predict/met_shapes.h"
+
+#include <gtest/gtest.h>
+
+namespace loratrain {
+namespace {
+
+const StagePlan middle{1, 4, 4, false, false};
+const StagePlan last{2, 8, 4, false, true};
+
+HostCosts stalls() {
+    HostCosts host;
+    host.new_attention = 1.0;
+    host.new_rows = 10.0;
+    host.new_targets = 100.0;
+    return host;
+}
+
+Microbatch of_lengths(const std::vector<std::int32_t>& lengths, std::int32_t width = 16) {
+    Microbatch microbatch;
+    microbatch.segments.push_back({AdapterId{0}, 0, {}});
+    for (const std::int32_t length : lengths) {
+        microbatch.segments[0].samples.push_back({0, length, length / 2});
+    }
+    microbatch.columns.augmented = true;
+    microbatch.columns.width = width;
+    return microbatch;
+}
+
+TEST(MetShapes, CostOnceForEveryStage) {
+    MetShapes met;
+    const Microbatch microbatch = of_lengths({200, 300});
+    EXPECT_EQ(met.meet(1, middle, stalls(), microbatch), 11.0);
+    EXPECT_EQ(met.meet(2, last, stalls(), microbatch), 111.0);
+    EXPECT_EQ(met.meet(1, middle, stalls(), microbatch), 0.0);
+    EXPECT_EQ(met.meet(2, last, stalls(), microbatch), 0.0);
+    EXPECT_EQ(met.meet(1, middle, stalls(), of_lengths({190, 310})), 0.0);
+}
+
+TEST(MetShapes, EachKindOnItsOwn) {
+    MetShapes met;
+    met.meet(2, last, stalls(), of_lengths({200, 300}));
+    EXPECT_EQ(met.meet(2, last, stalls(), of_lengths({200, 300}, 32)), 0.0);
+    EXPECT_EQ(met.meet(2, last, stalls(), of_lengths({200, 300}, 96)), 10.0);
+    EXPECT_EQ(met.meet(2, last, stalls(), of_lengths({250, 250})), 1.0);
+    Microbatch fewer = of_lengths({200, 300});
+    fewer.segments[0].samples[1].targets = 0;
+    EXPECT_EQ(met.meet(2, last, stalls(), fewer), 100.0);
+    fewer.segments[0].samples[0].targets = 0;
+    EXPECT_EQ(met.meet(2, last, stalls(), fewer), 0.0);
+}
+
+TEST(MetShapes, ShortSamplesNeedNoGraphsAndLongOnesTwo) {
+    MetShapes met;
+    EXPECT_EQ(met.meet(0, middle, stalls(), of_lengths({90, 80, 20})), 10.0);
+    EXPECT_EQ(met.meet(0, middle, stalls(), of_lengths({900, 700})), 12.0);
+    Microbatch evaluation = of_lengths({1900, 1900});
+    evaluation.evaluation = true;
+    EXPECT_EQ(met.meet(0, middle, stalls(), evaluation), 11.0);
+}
+
+TEST(MetShapes, NothingWithoutCosts) {
+    MetShapes met;
+    EXPECT_EQ(met.meet(0, last, {}, of_lengths({200, 300})), 0.0);
+    EXPECT_EQ(met.meet(0, last, stalls(), {}), 0.0);
+}
+
+}  // namespace
+}  // namespace loratrain
