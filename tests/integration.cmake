@@ -17,7 +17,7 @@ set_tests_properties(unit.backend PROPERTIES LABELS unit TIMEOUT 1500 ENVIRONMEN
 
 option(LORATRAIN_BENCH "Build bench_ops and bench_cuda, which time the operators, and \
 bench_packing, bench_bounds, bench_drains, bench_sweep, \
-bench_replicas" OFF)
+bench_replicas, bench_stream_memory" OFF)
 if(LORATRAIN_BENCH)
   if(LORATRAIN_CUDA_USED)
     add_executable(bench_cuda "${tests_dir}/bench/bench_cuda.cpp")
@@ -32,5 +32,8 @@ if(LORATRAIN_BENCH)
       target_include_directories(${name} PRIVATE "${tests_dir}")
       target_link_libraries(${name} PRIVATE loratrain_plan)
     endforeach()
+    add_executable(bench_stream_memory "${tests_dir}/bench/bench_stream_memory.cpp")
+    target_include_directories(bench_stream_memory PRIVATE "${tests_dir}")
+    target_link_libraries(bench_stream_memory PRIVATE loratrain_train GTest::gtest)
   endif()
 endif()
