@@ -30,13 +30,19 @@ OrderedJson line_json(const HostLine& line) {
     return {line.fixed, line.per_segment};
 }
 
+OrderedJson line_json(const NewShapeLine& line) {
+    return {line.each, line.first};
+}
+
 OrderedJson host_json(const HostCosts& host) {
     return {{"layer_forward", line_json(host.layer_forward)},
             {"layer_backward", line_json(host.layer_backward)},
             {"forward", line_json(host.forward)},
             {"backward", line_json(host.backward)},
             {"head", host.head},
-            {"new_shapes", {host.new_attention, host.new_rows, host.new_targets}}};
+            {"new_attention", host.new_attention},
+            {"new_rows", line_json(host.new_rows)},
+            {"new_targets", line_json(host.new_targets)}};
 }
 
 double non_negative(const OrderedJson& value) {
@@ -53,15 +59,19 @@ HostLine host_line_from(const OrderedJson& json) {
     return {non_negative(json.at(0)), non_negative(json.at(1))};
 }
 
+NewShapeLine shapes_from(const OrderedJson& json) {
+    return {non_negative(json.at(0)), non_negative(json.at(1)), 0};
+}
+
 HostCosts host_from(const OrderedJson& json) {
     return {host_line_from(json.at("layer_forward")),
             host_line_from(json.at("layer_backward")),
             host_line_from(json.at("forward")),
             host_line_from(json.at("backward")),
             non_negative(json.at("head")),
-            non_negative(json.at("new_shapes").at(0)),
-            non_negative(json.at("new_shapes").at(1)),
-            non_negative(json.at("new_shapes").at(2))};
+            non_negative(json.at("new_attention")),
+            shapes_from(json.at("new_rows")),
+            shapes_from(json.at("new_targets"))};
 }
 
 CostModel model_from(const OrderedJson& json) {

@@ -1,5 +1,6 @@
 #include "measure/measured_costs.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/error.h"
@@ -10,6 +11,8 @@
 #include "measure/measured_trace.h"
 #include "measure/profile_costs.h"
 #include "measure/profile_ranks.h"
+#include "plan/predict/predict.h"
+#include "plan/schedule/plan_window.h"
 #include "plan/text/plan_text.h"
 
 namespace loratrain {
@@ -50,6 +53,20 @@ MeasuredCosts known_costs(const MpiSession& mpi, const Job& job, const Plan& pla
     return measured;
 }
 
+/// Root: as if it began with the adapters alone that have rows in the first microbatch. To a GPU it
+/// matters how many columns they add to the base's products.
+Plan plan_to_profile(const Job& job, Plan plan, std::span<const DatasetInfo> datasets) {
+    if (plan.backend != BackendKind::cuda) return plan;
+    const JointWindow round = plan_joint_window(job, plan, datasets, at_start(plan), 1);
+    const auto& microbatches = round.common().microbatches;
+    const auto first = std::find_if(microbatches.begin(), microbatches.end(),
+                                    [](const Microbatch& m) { return !m.evaluation; });
+    if (first == microbatches.end()) return plan;
+    plan.first_admitted.clear();
+    for (const Segment& segment : first->segments) plan.first_admitted.push_back(segment.adapter);
+    return plan;
+}
+
 }  // namespace
 
 std::optional<CostModel> kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
@@ -58,16 +75,19 @@ std::optional<CostModel> kept_costs(const MpiSession& mpi, const Job& job, const
 }
 
 MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
+                            std::span<const DatasetInfo> datasets,
                             const std::function<std::unique_ptr<Backend>(const Plan&)>& backend) {
     MeasuredCosts measured;
     if (mpi.is_root()) measured = known_costs(mpi, job, plan);
-    const std::string text = broadcast_text(mpi, measured.fresh ? to_text(plan) : "");
+    const std::string text =
+        broadcast_text(mpi, measured.fresh ? to_text(plan_to_profile(job, plan, datasets)) : "");
     if (text.empty()) return measured;
     measured.fresh = true;
-    const auto start = std::chrono::steady_clock::now();
     try {
         const Plan built_in = plan_from_text(text);
-        measured.costs = profile_ranks(mpi, job, built_in, *backend(built_in));
+        const std::unique_ptr<Backend> device = backend(built_in);
+        const auto start = std::chrono::steady_clock::now();
+        measured.costs = profile_ranks(mpi, job, built_in, *device);
         const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
         log::info(
             cat("costs: ", measured.costs.source, " in ", format_fixed(seconds.count(), 1), " s"));

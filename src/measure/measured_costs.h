@@ -36,6 +36,7 @@ std::optional<CostModel> kept_costs(const MpiSession& mpi, const Job& job, const
 /// profile_ranks measures. A profile that fails leaves the built-in costs, with a warning. `plan`:
 /// made with built-in costs (root). The result is the root's; others get `fresh` alone. Collective.
 MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
+                            std::span<const DatasetInfo> datasets,
                             const std::function<std::unique_ptr<Backend>(const Plan&)>& backend);
 
 /// `planned`, made for the cluster with built-in costs, made again with measured ones; itself where

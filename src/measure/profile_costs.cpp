@@ -107,7 +107,7 @@ class CostProfile {
         const bool small = static_cast<double>(matmul_parameters(plan.model)) < small_model;
         if (!on_gpu_) return;
         effort_ = small ? of_small_model : of_large_model;
-        host_.emplace(job_, view_, loads().front().tokens(), backend_, profiled_layers);
+        host_.emplace(job_, view_, loads().front(), backend_, profiled_layers);
     }
 
     ProfiledCosts run() {
@@ -198,7 +198,6 @@ class CostProfile {
         }
         if (host_) {
             leave_out_held_up(host_->profile_layers(layers.stage), forward, backward);
-            host_->profile_new_shapes(layers.stage);
         }
         costs.layer_forward = fit(forward, prior_.layer_forward);
         costs.layer_backward = fit(backward, prior_.layer_backward);
@@ -246,11 +245,13 @@ class CostProfile {
 
     /// Chooses the algorithms for all loads, then computes until the GPU is as slow as in training.
     void warm_up(Layers& layers, const std::vector<Microbatch>& microbatches) {
-        if (!on_gpu_) return;
+        if (!host_) return;
         for (const Microbatch& microbatch : microbatches) {
             with_layers(layers, microbatch, [&](const auto& run) {
-                run(0);
-                run(1);
+                host_->meet(microbatch, [&] {
+                    run(0);
+                    run(1);
+                });
             });
         }
         with_layers(layers, microbatches.front(), [&](const auto& run) { heat<2>(run); });
@@ -297,6 +298,7 @@ class CostProfile {
             const MicrobatchRows rows{
                 {}, targets, packed.positions, packed.sample_ids, packed.offsets};
             const auto run = [&](std::size_t) { stage.forward(0, microbatch, rows, terms); };
+            if (host_) host_->meet_targets(labels, [&] { run(0); });
             if (observations.empty()) heat<1>(run);
             const auto times = repeat<1>(run);
             observations.push_back({static_cast<double>(labels), 0.0, times[0]});

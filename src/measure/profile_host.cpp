@@ -4,7 +4,6 @@
 #include <chrono>
 #include <vector>
 
-#include "base/attention_shape.h"
 #include "data/loader.h"
 #include "measure/profile_loads.h"
 #include "plan/memory/memory_model.h"
@@ -17,10 +16,14 @@ namespace {
 using HostClock = std::chrono::steady_clock;
 
 constexpr std::size_t queue_repeats = 5;
-/// Of the longest sample and of all tokens: far enough to be other shapes.
-constexpr double shorter = 0.7;
-constexpr double shortest = 0.55;
-constexpr std::array fewer{0.8, 0.65};
+constexpr double alike = 1e-9;  // as good as one observation
+constexpr std::size_t layers_number = 0;
+constexpr std::size_t head_number = 1;
+constexpr double shorter = 0.7;  // of the longest sample: another graph
+/// What MetShapes counts with: graphs, shapes, shares of the first.
+constexpr HostCosts a_graph{{}, {}, {}, {}, 0.0, 1.0, {}, {}};
+constexpr HostCosts a_shape{{}, {}, {}, {}, 0.0, 0.0, {1.0, 0.0, 0}, {1.0, 0.0, 0}};
+constexpr HostCosts a_share{{}, {}, {}, {}, 0.0, 0.0, {0.0, 1.0, 0}, {0.0, 1.0, 0}};
 
 double middle_of(std::vector<double> values) {
     const auto middle = values.begin() + std::ssize(values) / 2;
@@ -33,19 +36,6 @@ double host_seconds_of(const Work& work) {
     const auto start = HostClock::now();
     work();
     return std::chrono::duration<double>(HostClock::now() - start).count();
-}
-
-/// A share of a number that is at least 1.
-std::int64_t share_of(std::int64_t number, double share) {
-    return std::max<std::int64_t>(1,
-                                  static_cast<std::int64_t>(share * static_cast<double>(number)));
-}
-
-/// What samples of such a length take of cuDNN's.
-double graphs_of(std::int64_t length) {
-    const auto tokens = static_cast<double>(length);
-    return (tokens > cudnn_forward_length ? 1.0 : 0.0) +
-           (tokens > cudnn_backward_length ? 1.0 : 0.0);
 }
 
 /// A microbatch on a stage with all that a forward and a backward need.
@@ -120,83 +110,143 @@ HostCosts host_costs(const HostTimes& times) {
     host.layer_backward = line_through(layer(one.backward, bare_one.backward),
                                        layer(all.backward, bare_all.backward), times.segments);
     host.head = std::max(0.0, times.head - bare_all.forward);
-    host.new_attention = times.new_attention;
-    host.new_rows = times.new_rows;
-    host.new_targets = times.new_targets;
     return host;
 }
 
-HostProfile::HostProfile(const Job& job, const ReplicaView& view, std::int64_t tokens,
+double fit_new_attention(std::span<const NewShapesTime> times) {
+    std::vector<double> each;
+    for (const NewShapesTime& time : times) {
+        if (time.graphs > 0.0 && time.shapes == 0.0) each.push_back(time.seconds / time.graphs);
+    }
+    return each.empty() ? 0.0 : middle_of(std::move(each));
+}
+
+NewShapeLine fit_new_shapes(std::span<const NewShapesTime> times, double attention) {
+    double cc = 0.0;
+    double cw = 0.0;
+    double ww = 0.0;
+    double cy = 0.0;
+    double wy = 0.0;
+    for (const NewShapesTime& time : times) {
+        if (time.shapes == 0.0) continue;
+        const double seconds = std::max(0.0, time.seconds - time.graphs * attention);
+        cc += time.shapes * time.shapes;
+        cw += time.shapes * time.shares_of_first;
+        ww += time.shares_of_first * time.shares_of_first;
+        cy += time.shapes * seconds;
+        wy += time.shares_of_first * seconds;
+    }
+    if (ww == 0.0) return {};
+    const double determinant = cc * ww - cw * cw;
+    if (!(determinant > alike * cc * ww)) return {0.0, wy / ww, 0};
+    const double each = (cy * ww - wy * cw) / determinant;
+    const double first = (wy * cc - cy * cw) / determinant;
+    if (each < 0.0) return {0.0, wy / ww, 0};
+    return first < 0.0 ? NewShapeLine{cy / cc, 0.0, 0} : NewShapeLine{each, first, 0};
+}
+
+HostProfile::HostProfile(const Job& job, const ReplicaView& view, Microbatch largest,
                          Backend& backend, std::int32_t layers)
-    : job_(job),
-      view_(view),
-      tokens_(tokens),
-      longest_(std::clamp<std::int64_t>(view.plan.samples.longest, 1,
-                                        std::min(longest_profiled, tokens))),
-      backend_(backend) {
+    : job_(job), view_(view), largest_(std::move(largest)), backend_(backend) {
     times_.layers = layers;
-    const std::int64_t samples = (tokens_ + longest_ - 1) / longest_;
-    times_.segments = static_cast<double>(std::min(samples, std::ssize(job.adapters)));
+    times_.segments = static_cast<double>(largest_.segments.size());
+}
+
+void HostProfile::meet(const Microbatch& microbatch, const std::function<void()>& work) {
+    NewShapesTime time;
+    time.graphs = counted_[0].meet(layers_number, 0, a_graph, microbatch);
+    time.shapes = counted_[1].meet(layers_number, 0, a_shape, microbatch);
+    time.shares_of_first = counted_[2].meet(layers_number, 0, a_share, microbatch);
+    if (time.graphs + time.shapes == 0.0) return;
+    time.seconds = first_seconds(work);
+    new_rows_.push_back(time);
+}
+
+void HostProfile::meet_targets(std::int64_t targets, const std::function<void()>& work) {
+    const std::int64_t at_once = logits_chunk(view_).rows;
+    NewShapesTime time;
+    time.shapes = counted_[1].meet_targets(head_number, targets, at_once, a_shape.new_targets);
+    time.shares_of_first =
+        counted_[2].meet_targets(head_number, targets, at_once, a_share.new_targets);
+    if (time.shapes == 0.0) return;
+    time.seconds = first_seconds(work);
+    new_targets_.push_back(time);
 }
 
 double HostProfile::profile_layers(Stage& stage) {
-    times_.with_layers = of_one_and_all(stage);
+    const Microbatch one = of_one_adapter();
+    meet_on(stage, one);
+    meet_on(stage, of_shorter_samples());
+    times_.with_layers = {queue_times(stage, one), queue_times(stage, largest_)};
     return times_.with_layers[1].forward + times_.with_layers[1].backward;
 }
 
-/// New lengths, of which the first loads what graphs need, then new tokens as well.
-void HostProfile::profile_new_shapes(Stage& stage) {
-    const std::size_t adapters = job_.adapters.size();
-    const auto seconds = [&](std::int64_t tokens, double length) {
-        return new_shape_seconds(stage, microbatch(tokens, share_of(longest_, length), adapters));
-    };
-    const double graphs = graphs_of(share_of(longest_, shortest));
-    seconds(tokens_, shorter);
-    const double attention = seconds(tokens_, shortest);
-    times_.new_attention = graphs > 0.0 ? attention / graphs : 0.0;
-    std::array<double, fewer.size()> both{};
-    for (std::size_t i = 0; i < fewer.size(); ++i) {
-        both[i] = seconds(share_of(tokens_, fewer[i]), shortest);
-    }
-    // Kernels that are loaded as they are first tried count once, not for every shape.
-    const double least = *std::min_element(both.begin(), both.end());
-    times_.new_rows = std::max(0.0, least - graphs * times_.new_attention);
-}
-
-/// Of targets that are as many as the tokens.
 void HostProfile::profile_head(Stage& stage) {
-    const std::size_t adapters = job_.adapters.size();
-    times_.head = queue_times(stage, microbatch(tokens_, longest_, adapters)).forward;
-    std::array<double, fewer.size()> seconds{};
-    for (std::size_t i = 0; i < fewer.size(); ++i) {
-        seconds[i] =
-            new_shape_seconds(stage, microbatch(share_of(tokens_, fewer[i]), longest_, adapters));
-    }
-    times_.new_targets = *std::min_element(seconds.begin(), seconds.end());
+    times_.head = queue_times(stage, largest_).forward;
 }
 
 void HostProfile::profile_bare(Stage& stage) {
-    times_.without_layers = of_one_and_all(stage);
+    times_.without_layers = {queue_times(stage, of_one_adapter()), queue_times(stage, largest_)};
 }
 
-std::array<QueueTimes, 2> HostProfile::of_one_and_all(Stage& stage) const {
-    return {queue_times(stage, microbatch(tokens_, longest_, 1)),
-            queue_times(stage, microbatch(tokens_, longest_, job_.adapters.size()))};
+HostCosts HostProfile::costs() const {
+    const auto sum = [](const std::vector<NewShapesTime>& times) {
+        double shapes = 0.0;
+        for (const NewShapesTime& time : times) shapes += time.shapes;
+        return static_cast<std::int32_t>(shapes);
+    };
+    HostCosts host = host_costs(times_);
+    host.new_attention = fit_new_attention(new_rows_);
+    host.new_rows = fit_new_shapes(new_rows_, host.new_attention);
+    host.new_targets = fit_new_shapes(new_targets_, 0.0);
+    host.new_rows.met = sum(new_rows_);
+    host.new_targets.met = sum(new_targets_);
+    return host;
 }
 
-/// Samples of that length, the last one of what is left.
-Microbatch HostProfile::microbatch(std::int64_t tokens, std::int64_t length,
-                                   std::size_t adapters) const {
-    Microbatch microbatch = microbatch_of(sample_lengths(tokens, length, length), adapters);
+/// The same samples.
+Microbatch HostProfile::of_one_adapter() const {
+    Microbatch microbatch = largest_;
+    Segment& first = microbatch.segments.front();
+    for (std::size_t i = 1; i < largest_.segments.size(); ++i) {
+        const auto& more = largest_.segments[i].samples;
+        first.samples.insert(first.samples.end(), more.begin(), more.end());
+    }
+    microbatch.segments.resize(1);
     microbatch.columns = lora_columns(job_, view_, microbatch.segments);
     return microbatch;
+}
+
+/// As many tokens.
+Microbatch HostProfile::of_shorter_samples() const {
+    std::int64_t longest = 1;
+    for (const Segment& segment : largest_.segments) {
+        for (const SampleRef& sample : segment.samples) {
+            longest = std::max<std::int64_t>(longest, sample.tokens);
+        }
+    }
+    const auto length = std::max<std::int64_t>(
+        1, static_cast<std::int64_t>(shorter * static_cast<double>(longest)));
+    Microbatch microbatch =
+        microbatch_of(sample_lengths(largest_.tokens(), length, length), largest_.segments.size());
+    microbatch.columns = lora_columns(job_, view_, microbatch.segments);
+    return microbatch;
+}
+
+void HostProfile::meet_on(Stage& stage, const Microbatch& microbatch) {
+    QueuedMicrobatch queued(stage, view_, microbatch, backend_);
+    meet(microbatch, [&] {
+        queued.renew_factors();
+        queued.forward();
+        queued.backward();
+    });
 }
 
 QueueTimes HostProfile::queue_times(Stage& stage, const Microbatch& microbatch) const {
     QueuedMicrobatch queued(stage, view_, microbatch, backend_);
     std::vector<double> forward;
     std::vector<double> backward;
-    queued.forward();  // meets shapes
+    queued.forward();  // warms up
     queued.backward();
     for (std::size_t i = 0; i < queue_repeats; ++i) {
         queued.renew_factors();
@@ -208,14 +258,11 @@ QueueTimes HostProfile::queue_times(Stage& stage, const Microbatch& microbatch) 
     return {middle_of(forward), stage.plan().has_head ? 0.0 : middle_of(backward)};
 }
 
-double HostProfile::new_shape_seconds(Stage& stage, const Microbatch& microbatch) const {
-    QueuedMicrobatch queued(stage, view_, microbatch, backend_);
+double HostProfile::first_seconds(const std::function<void()>& work) const {
     const auto once = [&] {
-        queued.renew_factors();
         backend_.synchronize();
         return host_seconds_of([&] {
-            queued.forward();
-            queued.backward();
+            work();
             backend_.synchronize();
         });
     };

@@ -74,7 +74,8 @@ void Session::plan_with_built_in_costs(const ModelSpec& model) {
 }
 
 void Session::settle_plan() {
-    costs_ = measure_costs(mpi_, job_, plan_, [&](const Plan& plan) { return make_backend(plan); });
+    costs_ = measure_costs(mpi_, job_, plan_, inputs_.infos,
+                           [&](const Plan& plan) { return make_backend(plan); });
     std::string plan_text;
     agree(mpi_, [&] {
         if (!mpi_.is_root()) return;

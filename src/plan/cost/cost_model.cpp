@@ -15,7 +15,9 @@ namespace {
 /// Sustained rates of one device in FLOP/s, and times in seconds. Those of the H200 are fitted to
 /// layers of llama-3.1-8b with four adapters of r = 16 on all linears, microbatches of 500 to 7000
 /// tokens on a GPU at its power limit: 0.68 ms and 1.52 us a token; the head 3.4 us a target, as
-/// much as 1.9 layers; others are scaled by the maker's peak rates.
+/// much as 1.9 layers. Other GPUs' are scaled from them by the maker's peaks: dense bf16 (989.4,
+/// 989.4, 312 TFLOP/s of SXM modules), memory (4.8, 3.35, 2.04 TB/s) for what `matrix` takes beside
+/// the head's plain products and for optimizer steps, and links (900, 900, 600 GB/s).
 struct DeviceRates {
     std::string_view name;
     double matrix;     ///< linears with their adapters, norms and elementwise work
@@ -26,16 +28,18 @@ struct DeviceRates {
     double message_fixed;
     double message_bytes;    ///< per second
     double sum_bytes;        ///< per second, of a sum over lanes, sent and received
+    double memory_bytes;     ///< per second, of an optimizer step
     std::string_view doubt;  ///< why they are estimates; "" = measured
 };
 
 constexpr std::array<DeviceRates, 4> devices{{
-    {"h200", 574e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, ""},
-    {"h100", 574e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9,
-     ", an estimate: the rates of an h200"},
-    {"a100", 180e12, 220e12, 100e12, 60e-6, 400.0, 20e-6, 150e9, 150e9,
-     ", an estimate: never measured on one"},
-    {"cpu", 300e9, 350e9, 100e9, 20e-6, 0.0, 5e-6, 5e9, 5e9, ", an estimate: processors differ"},
+    {"h200", 574e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 2.5e12, ""},
+    {"h100", 560e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 1.75e12,
+     ", an estimate: an h200's rates, scaled by the maker's peaks"},
+    {"a100", 184e12, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 213e9, 1.06e12,
+     ", an estimate: an h200's rates, scaled by the maker's peaks"},
+    {"cpu", 300e9, 350e9, 100e9, 20e-6, 0.0, 5e-6, 5e9, 5e9, 10e9,
+     ", an estimate: processors differ"},
 }};
 
 constexpr double fp32_on_gpu = 1.0 / 20.0;  // no TF32
@@ -43,14 +47,12 @@ constexpr double sums_of_a_pass = 2.0;      // over lanes, in a layer
 constexpr double forward_share = 0.45;      // of a layer's matrix time
 constexpr double forward_of_attention = 1.0 / 3.5;
 constexpr double bytes_per_stepped_parameter = 32.0;
-constexpr double memory_rate_gpu = 2.5e12;
-constexpr double memory_rate_cpu = 10e9;
 
 /// Of any host of a GPU: an estimate, of about 30 launches in a layer's forward and 45 in its
 /// backward, 4 us each, and some more for the tables of every adapter. Shapes that are new are left
 /// out: a run meets few after its first minutes.
 constexpr HostCosts host_of_gpu{
-    {120e-6, 2e-6}, {180e-6, 3e-6}, {60e-6, 5e-6}, {20e-6, 2e-6}, 80e-6, 0.0, 0.0, 0.0};
+    {120e-6, 2e-6}, {180e-6, 3e-6}, {60e-6, 5e-6}, {20e-6, 2e-6}, 80e-6, 0.0, {}, {}};
 
 /// What narrower matrices leave of a lane's speed: .97, .92, .85 of 2, 4 and 8 lanes.
 double lane_efficiency(std::int32_t tensor) {
@@ -102,8 +104,7 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
     costs.head = {rates.layer_fixed, 4.0 * head / (rates.head * speed), 0.0};
     if (!cpu) costs.host = host_of_gpu;
     costs.step_fixed = rates.layer_fixed;
-    costs.step_per_parameter =
-        bytes_per_stepped_parameter / (cpu ? memory_rate_cpu : memory_rate_gpu);
+    costs.step_per_parameter = bytes_per_stepped_parameter / rates.memory_bytes;
     costs.message_fixed = rates.message_fixed;
     costs.message_per_byte = 1.0 / rates.message_bytes;
     add_sums(model, compute, rates, tensor, costs);
@@ -246,7 +247,8 @@ HostCosts scaled(HostCosts host, double factor) {
         line->fixed *= factor;
         line->per_segment *= factor;
     }
-    for (double* once : {&host.head, &host.new_attention, &host.new_rows, &host.new_targets}) {
+    for (double* once : {&host.head, &host.new_attention, &host.new_rows.each, &host.new_rows.first,
+                         &host.new_targets.each, &host.new_targets.first}) {
         *once *= factor;
     }
     return host;

@@ -63,6 +63,20 @@ struct HostLine {
     double seconds(double segments) const { return fixed + per_segment * segments; }
 };
 
+/// What the host takes at the n-th shape of a kind that a process meets: each + first / n seconds.
+/// Candidates are tried for every shape; of the kernels that they are, ever fewer are loaded for
+/// the first time.
+struct NewShapeLine {
+    double each = 0.0;
+    double first = 0.0;
+    /// Shapes that this process met before it trains (in a profile of costs); not kept with costs.
+    std::int32_t met = 0;
+
+    bool any() const { return each > 0.0 || first > 0.0; }
+    /// nth: from 1, beside those met before.
+    double seconds(std::int64_t nth) const { return each + first / static_cast<double>(nth + met); }
+};
+
 /// What the host of a GPU takes for a microbatch, whatever its tokens: launches, tables, operators'
 /// calls. In seconds; all 0 where the host computes itself.
 struct HostCosts {
@@ -73,8 +87,8 @@ struct HostCosts {
     double head = 0.0;  ///< head, loss and its gradient
     /// Once for a shape that is new to the stage, while its stream stands still (met_shapes.h):
     double new_attention = 0.0;  ///< to build a graph of attention
-    double new_rows = 0.0;       ///< to choose the layers' GEMM algorithms
-    double new_targets = 0.0;    ///< to choose the head's
+    NewShapeLine new_rows;       ///< to choose the layers' GEMM algorithms
+    NewShapeLine new_targets;    ///< to choose the head's
 };
 
 /// Times of one rank for one model, compute type and device; of a lane, for its share of the model.

@@ -4,6 +4,7 @@
 
 #include "base/attention_shape.h"
 #include "base/gemm_shape.h"
+#include "plan/memory/memory_model.h"
 
 namespace loratrain {
 
@@ -35,27 +36,50 @@ Sizes sizes_of(const Microbatch& microbatch) {
 
 }  // namespace
 
-double MetShapes::meet(std::size_t stage, const StagePlan& part, const HostCosts& host,
+std::int64_t head_rows(const ReplicaView& view, const StagePlan& stage) {
+    return stage.has_head ? logits_chunk(view).rows : 0;
+}
+
+double MetShapes::meet(std::size_t stage, std::int64_t head_rows, const HostCosts& host,
                        const Microbatch& microbatch) {
-    const bool any = host.new_attention > 0 || host.new_rows > 0 || host.new_targets > 0;
+    const bool any = host.new_attention > 0 || host.new_rows.any() || host.new_targets.any();
     const Sizes sizes = any ? sizes_of(microbatch) : Sizes{};
     if (sizes.tokens == 0) return 0.0;
     const AttentionShape attention = attention_shape(sizes.samples, sizes.longest, sizes.tokens);
     const Shape graph{attention.samples, attention.length, attention.tokens};
     const double length = sizes.squares / static_cast<double>(sizes.tokens);
     double seconds = 0.0;
-    if (length > cudnn_forward_length && is_new(stage, Kind::attention, graph)) {
+    if (length > cudnn_forward_length && number_if_new(stage, Kind::attention, graph) > 0) {
         seconds += host.new_attention;
     }
     const bool backward = length > cudnn_backward_length && !microbatch.evaluation;
-    if (backward && is_new(stage, Kind::attention_backward, graph)) seconds += host.new_attention;
+    if (backward && number_if_new(stage, Kind::attention_backward, graph) > 0) {
+        seconds += host.new_attention;
+    }
     const std::int64_t width = microbatch.columns.augmented ? microbatch.columns.width : 0;
     const Shape rows{sizes_alike(sizes.tokens).largest,
                      sizes_alike(std::max<std::int64_t>(1, width)).largest, 0};
-    if (is_new(stage, Kind::rows, rows)) seconds += host.new_rows;
-    if (!part.has_head || sizes.targets == 0) return seconds;
-    const Shape targets{sizes_alike(sizes.targets).largest, 0, 0};
-    return is_new(stage, Kind::targets, targets) ? seconds + host.new_targets : seconds;
+    const std::int64_t nth = number_if_new(stage, Kind::rows, rows);
+    if (nth > 0) seconds += host.new_rows.seconds(nth);
+    return seconds + meet_targets(stage, sizes.targets, head_rows, host.new_targets);
+}
+
+double MetShapes::meet_targets(std::size_t stage, std::int64_t targets, std::int64_t head_rows,
+                               const NewShapeLine& line) {
+    double seconds = 0.0;
+    for (std::int64_t left = head_rows > 0 ? targets : 0; left > 0; left -= head_rows) {
+        const Shape shape{sizes_alike(std::min(left, head_rows)).largest, 0, 0};
+        const std::int64_t nth = number_if_new(stage, Kind::targets, shape);
+        if (nth > 0) seconds += line.seconds(nth);
+    }
+    return seconds;
+}
+
+std::int64_t MetShapes::number_if_new(std::size_t stage, Kind kind, const Shape& shape) {
+    const auto of_stage = static_cast<std::int64_t>(stage);
+    const auto of_kind = static_cast<std::int64_t>(kind);
+    const bool is_new = met_.insert({of_stage, of_kind, shape[0], shape[1], shape[2]}).second;
+    return is_new ? ++count_[{of_stage, of_kind}] : 0;
 }
 
 }  // namespace loratrain

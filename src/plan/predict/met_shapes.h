@@ -2,35 +2,40 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <set>
 
 #include "plan/cost/costs.h"
-#include "plan/plan.h"
+#include "plan/replica_view.h"
 
 namespace loratrain {
 
+/// Targets that a stage's head computes at once (logits_chunk()); 0 without a head.
+std::int64_t head_rows(const ReplicaView& view, const StagePlan& stage);
+
 /// The shapes of microbatches that stages have met. At a new one the host builds graphs of
 /// attention (base/attention_shape.h: samples, the longest, tokens) and chooses algorithms for the
-/// GEMMs of layers (base/gemm_shape.h: tokens, LoRA columns) and of the head (targets), each once a
-/// run.
+/// GEMMs of layers (base/gemm_shape.h: tokens, LoRA columns) and of the head (targets, as many at a
+/// time as it takes), each once a run.
 class MetShapes {
   public:
     /// Seconds of the stage's host for what is new to it in a microbatch, which from now on it has
-    /// met. `stage`: its number, `part`: what it computes.
-    double meet(std::size_t stage, const StagePlan& part, const HostCosts& host,
+    /// met. `stage`: its number, `head_rows`: as of head_rows().
+    double meet(std::size_t stage, std::int64_t head_rows, const HostCosts& host,
                 const Microbatch& microbatch);
+    /// The head's part of it.
+    double meet_targets(std::size_t stage, std::int64_t targets, std::int64_t head_rows,
+                        const NewShapeLine& line);
 
   private:
     enum class Kind : std::uint8_t { attention, attention_backward, rows, targets };
     using Shape = std::array<std::int64_t, 3>;
-    bool is_new(std::size_t stage, Kind kind, const Shape& shape) {
-        return met_
-            .insert({static_cast<std::int64_t>(stage), static_cast<std::int64_t>(kind), shape[0],
-                     shape[1], shape[2]})
-            .second;
-    }
+
+    /// Which of its kind that the stage meets the shape is, from 1; 0 = met before.
+    std::int64_t number_if_new(std::size_t stage, Kind kind, const Shape& shape);
 
     std::set<std::array<std::int64_t, 5>> met_;
+    std::map<std::array<std::int64_t, 2>, std::int64_t> count_;  ///< by stage and kind
 };
 
 }  // namespace loratrain

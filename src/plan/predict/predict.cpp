@@ -139,10 +139,10 @@ class Predictor {
         for (std::size_t r = 0; r < joint.replicas.size(); ++r) {
             const ReplicaView view = view_of(plan_, plan_.replicas[r]);
             for (std::size_t s = 0; s < view.replica.stages.size(); ++s) {
+                const std::int64_t rows = head_rows(view, view.replica.stages[s]);
                 double seconds = 0.0;
                 for (const Microbatch& microbatch : joint.replicas[r].microbatches) {
-                    seconds += met_.meet(first_stage + s, view.replica.stages[s],
-                                         costs_of(view).host, microbatch);
+                    seconds += met_.meet(first_stage + s, rows, costs_of(view).host, microbatch);
                 }
                 most = std::max(most, seconds);
             }

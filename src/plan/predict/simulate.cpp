@@ -295,8 +295,8 @@ double Simulator::seconds_of(std::size_t stage, const Action& action) const {
 double Simulator::stall_of(std::size_t stage, const Action& action) {
     if (met_shapes_ == nullptr || action.kind != ActionKind::forward) return 0.0;
     const Replica& replica = replica_of(stage);
-    return met_shapes_->meet(stage, replica.view.replica.stages[stages_[stage].of_replica],
-                             replica.costs.host,
+    const StagePlan& part = replica.view.replica.stages[stages_[stage].of_replica];
+    return met_shapes_->meet(stage, head_rows(replica.view, part), replica.costs.host,
                              item(timeline_.microbatches, number(action.microbatch)));
 }
 

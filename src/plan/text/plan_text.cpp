@@ -75,12 +75,15 @@ std::string pair_text(double first, double second) {
 
 std::string host_text(const HostCosts& host) {
     const auto line = [](const HostLine& of) { return pair_text(of.fixed, of.per_segment); };
-    return cat("{layer_forward: ", line(host.layer_forward),
-               ", layer_backward: ", line(host.layer_backward),
-               ",\n    forward: ", line(host.forward), ", backward: ", line(host.backward),
-               ", head: ", format_exact(host.head), ",\n    new_shapes: [",
-               format_exact(host.new_attention), ", ", format_exact(host.new_rows), ", ",
-               format_exact(host.new_targets), "]}");
+    const auto shapes = [](const NewShapeLine& of) {
+        return cat("[", format_exact(of.each), ", ", format_exact(of.first), ", ", of.met, "]");
+    };
+    return cat(
+        "{layer_forward: ", line(host.layer_forward),
+        ", layer_backward: ", line(host.layer_backward), ",\n    forward: ", line(host.forward),
+        ", backward: ", line(host.backward), ", head: ", format_exact(host.head),
+        ",\n    new_attention: ", format_exact(host.new_attention),
+        ", new_rows: ", shapes(host.new_rows), ", new_targets: ", shapes(host.new_targets), "}");
 }
 
 std::string costs_text(const CostModel& c) {
@@ -226,6 +229,11 @@ HostLine read_host_line(const YAML::Node& node) {
     return {values[0], values[1]};
 }
 
+NewShapeLine read_new_shapes(const YAML::Node& node) {
+    const std::vector<double> values = read_doubles(node, 3);
+    return {values[0], values[1], static_cast<std::int32_t>(values[2])};
+}
+
 HostCosts read_host(const Map& map) {
     HostCosts host;
     host.layer_forward = read_host_line(map.at("layer_forward"));
@@ -233,10 +241,9 @@ HostCosts read_host(const Map& map) {
     host.forward = read_host_line(map.at("forward"));
     host.backward = read_host_line(map.at("backward"));
     map.read("head", host.head);
-    const std::vector<double> shapes = read_doubles(map.at("new_shapes"), 3);
-    host.new_attention = shapes[0];
-    host.new_rows = shapes[1];
-    host.new_targets = shapes[2];
+    map.read("new_attention", host.new_attention);
+    host.new_rows = read_new_shapes(map.at("new_rows"));
+    host.new_targets = read_new_shapes(map.at("new_targets"));
     return host;
 }
 

@@ -19,7 +19,8 @@ CostModel some_costs() {
     costs.layer_backward = {2e-5, 0.2, 0.0};
     costs.first_layer_saving = 0.1;
     costs.head = {0.0, 1e-7, 0.0};
-    costs.host = {{1e-4, 1e-6}, {2e-4, 2e-6}, {3e-5, 3e-6}, {4e-5, 0.0}, 5e-5, 0.06, 0.05, 0.01};
+    costs.host = {{1e-4, 1e-6}, {2e-4, 2e-6}, {3e-5, 3e-6},   {4e-5, 0.0},
+                  5e-5,         0.06,         {0.05, 0.5, 3}, {0.01, 0.2, 4}};
     costs.step_fixed = 3e-6;
     costs.step_per_parameter = 4e-11;
     costs.message_fixed = 5e-6;
@@ -55,8 +56,10 @@ TEST_F(CostCache, KeepsCostsToTheBit) {
     EXPECT_EQ(find_costs(path_, "two")->host.forward.per_segment, 3e-6);
     EXPECT_EQ(find_costs(path_, "two")->host.head, 5e-5);
     EXPECT_EQ(find_costs(path_, "two")->host.new_attention, 0.06);
-    EXPECT_EQ(find_costs(path_, "two")->host.new_rows, 0.05);
-    EXPECT_EQ(find_costs(path_, "two")->host.new_targets, 0.01);
+    EXPECT_EQ(find_costs(path_, "two")->host.new_rows.each, 0.05);
+    EXPECT_EQ(find_costs(path_, "two")->host.new_rows.first, 0.5);
+    EXPECT_EQ(find_costs(path_, "two")->host.new_rows.met, 0);  // by another process
+    EXPECT_EQ(find_costs(path_, "two")->host.new_targets.first, 0.2);
     EXPECT_FALSE(find_costs(path_, "three"));
     EXPECT_FALSE(find_costs(folder_.file("none.json"), "one"));
 }

@@ -45,8 +45,8 @@ TEST(MakespanCheck, NewShapesStallOnce) {
     progress.stopped.assign(1, false);
     const Window window = plan_window(small.job, small.plan, small.infos, progress, 1);
     const double before = predicted_seconds(small.job, small.plan, small.plan.costs, window);
-    small.plan.costs.host.new_rows = 7.0;
-    small.plan.costs.host.new_targets = 0.5;
+    small.plan.costs.host.new_rows.each = 7.0;
+    small.plan.costs.host.new_targets.each = 0.5;
     MakespanCheck check(small.job, small.plan);
     check.add({{window}, {}}, 5.0);
     EXPECT_NEAR(check.predicted(), before + 7.5, 1e-9);

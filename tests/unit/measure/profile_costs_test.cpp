@@ -165,6 +165,8 @@ TEST_F(ProfileCosts, TheHostOfADeviceIsTimed) {
     EXPECT_GT(costs.host.layer_backward.seconds(2.0), 0.0);
     EXPECT_GT(costs.host.forward.seconds(2.0), 0.0);
     EXPECT_GT(costs.layer_forward.seconds(512, 0), 0.0);
+    EXPECT_GE(costs.host.new_rows.met, 2);  // several sizes
+    EXPECT_GE(costs.host.new_targets.met, 1);
     EXPECT_EQ(profile().host.forward.seconds(2.0), 0.0);  // the host computes
 }
 
@@ -195,6 +197,36 @@ TEST(HostCosts, NoTermIsNegative) {
     EXPECT_EQ(host.layer_forward.seconds(3.0), 0.0);
     EXPECT_EQ(host.layer_backward.per_segment, 0.0);
     EXPECT_EQ(host.head, 0.0);
+}
+
+TEST(NewShapes, GraphsAloneTellWhatAGraphTakes) {
+    const std::vector<NewShapesTime> times{
+        {2, 1, 1.0, 9.0}, {1, 0, 0.0, 0.3}, {2, 0, 0.0, 0.8}, {1, 0, 0.0, 0.5}};
+    EXPECT_DOUBLE_EQ(fit_new_attention(times), 0.4);
+    EXPECT_EQ(fit_new_attention({times.data(), 1}), 0.0);
+}
+
+TEST(NewShapes, LinesAreFoundAgain) {
+    const NewShapeLine line{0.05, 0.6, 0};
+    const auto nth = [&](std::int64_t n) {
+        return NewShapesTime{1, 1, 1.0 / static_cast<double>(n), 0.1 + line.seconds(n)};
+    };
+    const std::vector<NewShapesTime> times{nth(1), nth(2), {3, 0, 0, 0.3}, nth(3)};
+    EXPECT_NEAR(fit_new_shapes(times, 0.1).each, line.each, 1e-12);
+    EXPECT_NEAR(fit_new_shapes(times, 0.1).first, line.first, 1e-12);
+    const NewShapeLine of_one = fit_new_shapes({times.data(), 1}, 0.1);
+    EXPECT_EQ(of_one.each, 0.0);
+    EXPECT_DOUBLE_EQ(of_one.first, 0.65);
+    EXPECT_FALSE(fit_new_shapes({times.data() + 2, 1}, 0.1).any());
+}
+
+TEST(NewShapes, NoTermIsNegative) {
+    const std::vector<NewShapesTime> falling{{0, 1, 1.0, 1.0}, {0, 1, 0.5, 0.1}};
+    EXPECT_EQ(fit_new_shapes(falling, 0.0).each, 0.0);
+    EXPECT_DOUBLE_EQ(fit_new_shapes(falling, 0.0).first, 1.05 / 1.25);
+    const std::vector<NewShapesTime> rising{{0, 1, 1.0, 0.1}, {0, 1, 0.5, 0.3}};
+    EXPECT_EQ(fit_new_shapes(rising, 0.0).first, 0.0);
+    EXPECT_DOUBLE_EQ(fit_new_shapes(rising, 0.0).each, 0.2);
 }
 
 TEST_F(ProfileCosts, NameTheBackend) {

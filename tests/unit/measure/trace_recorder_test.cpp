@@ -150,7 +150,7 @@ TEST_F(TraceRecorderTest, WhatTheHostOfADeviceDoesBetweenActionsCounts) {
 }
 
 TEST_F(TraceRecorderTest, WhatMeetsNewShapesIsNotObserved) {
-    case_.plan.costs.host.new_rows = 1.0;
+    case_.plan.costs.host.new_rows.each = 1.0;
     TraceRecorder recorder = this->recorder(false);
     perform_window(recorder);
     window_.microbatches[0].segments[0].samples[0].tokens = 900;

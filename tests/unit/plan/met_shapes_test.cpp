@@ -5,14 +5,14 @@
 namespace loratrain {
 namespace {
 
-const StagePlan middle{1, 4, 4, false, false};
-const StagePlan last{2, 8, 4, false, true};
+constexpr std::int64_t middle = 0;  // head rows
+constexpr std::int64_t last = 1000;
 
 HostCosts stalls() {
     HostCosts host;
     host.new_attention = 1.0;
-    host.new_rows = 10.0;
-    host.new_targets = 100.0;
+    host.new_rows.each = 10.0;
+    host.new_targets.each = 100.0;
     return host;
 }
 
@@ -57,6 +57,28 @@ TEST(MetShapes, ShortSamplesNeedNoGraphsAndLongOnesTwo) {
     Microbatch evaluation = of_lengths({1900, 1900});
     evaluation.evaluation = true;
     EXPECT_EQ(met.meet(0, middle, stalls(), evaluation), 11.0);
+}
+
+TEST(MetShapes, TheHeadTakesSoManyTargetsAtATime) {
+    MetShapes met;
+    const NewShapeLine line{100.0, 0.0, 0};
+    EXPECT_EQ(met.meet_targets(0, 1000, 1000, line), 100.0);
+    EXPECT_EQ(met.meet_targets(0, 2100, 1000, line), 100.0);  // the last 100
+    EXPECT_EQ(met.meet_targets(0, 1070, 1000, line), 0.0);
+    EXPECT_EQ(met.meet_targets(0, 3500, 1000, line), 100.0);
+    EXPECT_EQ(met.meet_targets(0, 300, 0, line), 0.0);
+}
+
+TEST(MetShapes, FirstOnesTakeLonger) {
+    MetShapes met;
+    const NewShapeLine cold{1.0, 12.0, 0};
+    EXPECT_EQ(met.meet_targets(0, 64, 1000, cold), 13.0);
+    EXPECT_EQ(met.meet_targets(0, 128, 1000, cold), 7.0);
+    EXPECT_EQ(met.meet_targets(0, 120, 1000, cold), 0.0);
+    EXPECT_EQ(met.meet_targets(0, 192, 1000, cold), 5.0);
+    EXPECT_EQ(met.meet_targets(1, 64, 1000, cold), 13.0);  // on another stage
+    MetShapes warm;
+    EXPECT_EQ(warm.meet_targets(0, 64, 1000, {1.0, 12.0, 5}), 3.0);
 }
 
 TEST(MetShapes, NothingWithoutCosts) {

@@ -35,7 +35,7 @@ Plan odd_plan() {
                   {4, 5, 6},
                   0.7,
                   {7, 8, 9},
-                  {{0.1, 0.3}, {14, 15}, {16, 17}, {18, 19}, 20, 21, 22, 23},
+                  {{0.1, 0.3}, {14, 15}, {16, 17}, {18, 19}, 20, 21, {22, 23, 24}, {25, 26, 27}},
                   10,
                   11,
                   12,
@@ -162,8 +162,9 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.costs.host.backward.per_segment, 19);
     EXPECT_EQ(read.costs.host.head, 20);
     EXPECT_EQ(read.costs.host.new_attention, 21);
-    EXPECT_EQ(read.costs.host.new_rows, 22);
-    EXPECT_EQ(read.costs.host.new_targets, 23);
+    EXPECT_EQ(read.costs.host.new_rows.each, 22);
+    EXPECT_EQ(read.costs.host.new_rows.met, 24);
+    EXPECT_EQ(read.costs.host.new_targets.first, 26);
     EXPECT_EQ(read.device, plan.device);
     EXPECT_EQ(read.costs.step_per_parameter, 10);
     EXPECT_EQ(read.costs.step_fixed, 11);

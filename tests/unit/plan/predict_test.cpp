@@ -217,7 +217,8 @@ TEST(MakePlan, CostsAreThoseOfTheDeviceUnlessMeasured) {
     Case test = uniform_case(1, 1, 4, 10, 4);
     EXPECT_EQ(test.plan().costs.source, "built in for cpu, an estimate: processors differ");
     test.cluster.backend = BackendKind::cuda;
-    EXPECT_EQ(test.plan().costs.source, "built in for h100, an estimate: the rates of an h200");
+    EXPECT_EQ(test.plan().costs.source,
+              "built in for h100, an estimate: an h200's rates, scaled by the maker's peaks");
     test.cluster.device = "h200";
     EXPECT_EQ(test.plan().costs.source, "built in for h200");
     test.cluster.device = "NVIDIA T4";
@@ -237,7 +238,8 @@ TEST(MakePlan, PackingsAreByTheDeviceThatTheRunBeganOn) {
     const auto source = [&](const Plan& plan) {
         return pack_rules(test.job, only_replica(plan), 1).costs.source;
     };
-    EXPECT_EQ(source(former), "built in for a100, an estimate: never measured on one");
+    EXPECT_EQ(source(former),
+              "built in for a100, an estimate: an h200's rates, scaled by the maker's peaks");
     test.cluster.device = "h200";
     EXPECT_EQ(source(test.plan()), "built in for h200");
     const Plan next = plan_job(test.job, test.model, test.datasets, test.cluster, &former).plan;
