@@ -23,6 +23,16 @@ TEST(RopeFrequencies, Standard) {
     EXPECT_FLOAT_EQ(frequencies[3], 0.001F);
 }
 
+// transformers 5, head_dim 80, theta 100000: the power and its inverse are rounded one by one.
+TEST(RopeFrequencies, RoundsAsHuggingFace) {
+    RopeSpec rope;
+    rope.theta = 100000.0;
+    const auto frequencies = rope_frequencies(spec_of(80, rope));
+    EXPECT_EQ(frequencies[22], 0x1.d22a4ap-10F);
+    EXPECT_EQ(frequencies[29], 0x1.f1501ep-13F);
+    EXPECT_EQ(frequencies[39], 0x1.bf7494p-17F);
+}
+
 TEST(RopeFrequencies, LinearDividesByTheFactor) {
     RopeSpec rope;
     rope.type = RopeType::linear;
