@@ -8,7 +8,7 @@ namespace loratrain {
 namespace {
 
 constexpr int repetitions = 5;
-constexpr std::int64_t head_rows = 512;
+constexpr std::int64_t chunk_rows = 512;
 
 Buffer random_matrix(Backend& backend, std::int64_t rows, std::int64_t cols) {
     const DType dtype = backend.compute_dtype();
@@ -55,7 +55,7 @@ double gemm_seconds(const ModelSpec& model, std::int64_t tokens, Backend& backen
     for (int i = 0; i < linear_count; ++i) {
         per_layer += linear_seconds(backend, tokens, linear_shape(model, static_cast<Linear>(i)));
     }
-    const std::int64_t rows = std::min(tokens, head_rows);
+    const std::int64_t rows = std::min(tokens, chunk_rows);
     const double head = linear_seconds(backend, rows, {model.hidden_size, model.vocab_size}) *
                         static_cast<double>(tokens) / static_cast<double>(rows);
     return static_cast<double>(model.layers) * per_layer + head;
