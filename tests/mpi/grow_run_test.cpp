@@ -42,20 +42,25 @@ class GrowRun : public ::testing::Test {
         barrier(session());
         job_ = read_job(dir_ + "/tune.yaml", {});
         with_tokens_ = session().rank() + 1 == session().size();
-        Problems problems;
-        if (session().is_root() || with_tokens_) {
-            open_datasets(job_, small_model().vocab_size, files_, problems);
-        }
-        problems.throw_if_any();
+        const ModelSpec model = small_model(session().size());  // a layer for each
         std::string text;
-        if (session().is_root()) {
-            datasets_.push_back(dataset_info(files_, DatasetId{0}));
-            Cluster cluster;
-            cluster.ranks = session().size();
-            text = to_text(make_plan(job_, small_model(), datasets_, cluster));
-            identity_ = {to_yaml(job_), "weights", {files_.train[0].checksum()}, {""}};
-        }
+        agree(session(), [&] {
+            Problems problems;
+            if (session().is_root() || with_tokens_) {
+                open_datasets(job_, model.vocab_size, files_, problems);
+            }
+            problems.throw_if_any();
+            if (session().is_root()) text = plan(model);
+        });
         plan_ = plan_from_text(broadcast_text(session(), text));
+    }
+    /// On the root.
+    std::string plan(const ModelSpec& model) {
+        datasets_.push_back(dataset_info(files_, DatasetId{0}));
+        identity_ = {to_yaml(job_), "weights", {files_.train[0].checksum()}, {""}};
+        Cluster cluster;
+        cluster.ranks = session().size();
+        return to_text(make_plan(job_, model, datasets_, cluster));
     }
     void write(const std::string& name, const std::string& text) const {
         std::ofstream(dir_ + "/" + name) << text;
