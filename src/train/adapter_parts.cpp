@@ -17,20 +17,21 @@ constexpr const char* piece_word = "part ";
 
 }  // namespace
 
-std::vector<AdapterPiece> pieces_of(AdapterId adapter, std::int32_t rank,
+std::vector<AdapterPiece> pieces_of(const PartKey& key, std::int32_t rank,
                                     std::span<const float> values) {
     std::vector<AdapterPiece> pieces;
     do {
         const auto own = values.first(std::min(values.size(), most_values));
         values = values.subspan(own.size());
-        pieces.push_back({adapter, rank, values.empty(), {own.begin(), own.end()}});
+        pieces.push_back({key, rank, values.empty(), {own.begin(), own.end()}});
     } while (!values.empty());
     return pieces;
 }
 
 std::string to_text(const AdapterPiece& piece) {
     std::string text =
-        cat(piece_word, number(piece.adapter), " ", piece.rank, " ", piece.last ? 1 : 0, "\n");
+        cat(piece_word, number(piece.key.adapter), " ", static_cast<int>(piece.key.part), " ",
+            piece.key.of_checkpoint ? 1 : 0, " ", piece.rank, " ", piece.last ? 1 : 0, "\n");
     const std::size_t line = text.size();
     text.resize(line + piece.values.size() * sizeof(float));
     std::memcpy(text.data() + line, piece.values.data(), text.size() - line);
@@ -47,31 +48,35 @@ AdapterPiece adapter_piece_from_text(const std::string& text) {
     std::istringstream numbers(text.substr(std::strlen(piece_word), line));
     AdapterPiece piece;
     std::int32_t adapter = 0;
-    numbers >> adapter >> piece.rank >> piece.last;
-    LORATRAIN_CHECK(numbers && (text.size() - line) % sizeof(float) == 0,
+    std::uint32_t part = 0;
+    numbers >> adapter >> part >> piece.key.of_checkpoint >> piece.rank >> piece.last;
+    LORATRAIN_CHECK(numbers && part < state_parts && (text.size() - line) % sizeof(float) == 0,
                     "a part of an adapter is damaged");
-    piece.adapter = AdapterId{adapter};
+    piece.key.adapter = AdapterId{adapter};
+    piece.key.part = static_cast<StatePart>(part);
     piece.values.resize((text.size() - line) / sizeof(float));
     std::memcpy(piece.values.data(), text.data() + line, text.size() - line);
     return piece;
 }
 
-void AdapterParts::expect(AdapterId adapter, std::int32_t ranks) {
-    parts_[adapter].ranks_left = ranks - 1;
+void AdapterParts::expect(const PartKey& key, std::int32_t ranks) {
+    parts_[key].ranks_left = ranks;
 }
 
 void AdapterParts::add(const AdapterPiece& piece) {
-    const auto found = parts_.find(piece.adapter);
-    LORATRAIN_CHECK(found != parts_.end(), "adapter ", number(piece.adapter), " is not expected");
+    const auto found = parts_.find(piece.key);
+    LORATRAIN_CHECK(found != parts_.end(), "adapter ", number(piece.key.adapter),
+                    " is not expected");
     std::vector<float>& values = found->second.values[piece.rank];
     values.insert(values.end(), piece.values.begin(), piece.values.end());
     if (piece.last) --found->second.ranks_left;
 }
 
-std::map<AdapterId, AdapterParts::ByRank> AdapterParts::take_complete() {
-    std::map<AdapterId, ByRank> complete;
+std::map<PartKey, AdapterParts::ByRank> AdapterParts::take_complete(bool of_checkpoint) {
+    std::map<PartKey, ByRank> complete;
     std::erase_if(parts_, [&](auto& entry) {
-        if (entry.second.ranks_left > 0) return false;
+        const bool wanted = entry.first.of_checkpoint == of_checkpoint;
+        if (!wanted || entry.second.ranks_left > 0) return false;
         complete[entry.first] = std::move(entry.second.values);
         return true;
     });

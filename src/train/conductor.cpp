@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/activity.h"
 #include "base/log.h"
@@ -54,17 +55,20 @@ void Conductor::train_and_settle() {
     const std::vector<AdapterId> trained = adapters_.running();
     if (!trained.empty()) train_stream();
     end_adapters(trained);
+    release(std::exchange(saved_ended_, {}));
     if (parts_.job.sweep) search_trials(trained);
     obey_orders();
     stop_reason_ = reason_to_stop();
-    if (adapters_.finished() || checkpoint_due() || !stop_reason_.empty()) save();
+    const bool due = checkpoint_due_at(adapters_.round());
+    if (adapters_.finished() || due || !stop_reason_.empty()) save();
 }
 
 ExitCode Conductor::end() {
     const PlanningRecord& planning = stream_.planning();
     if (planning.windows > 0) {
-        log::info(cat("planned ", planning.windows, " windows in ",
-                      format_fixed(planning.seconds, 2), " s, ",
+        log::info(cat("planned ", planning.windows, planning.windows == 1 ? " window" : " windows",
+                      " of ", planning.streams, planning.streams == 1 ? " stream" : " streams",
+                      " in ", format_fixed(planning.seconds, 2), " s, ",
                       format_fixed(planning.waited_seconds, 2), " s of it waited for"));
         const std::string fillings = to_text(planning.fillings);
         if (!fillings.empty()) log::info("packed " + fillings);
@@ -85,16 +89,26 @@ ExitCode Conductor::end() {
 // ---- one stream of windows
 
 void Conductor::train_stream() {
+    saves_in_stream_ = saves_in_stream();
     const std::int32_t last_round = adapters_.round() + rounds_to_event();
     const auto evaluations = evaluates_in_stream() ? ScheduleStream::Evaluations::due
                                                    : ScheduleStream::Evaluations::none;
     exported_.clear();
     evaluated_.clear();
+    began_with_.clear();
+    for (const AdapterId a : adapters_.running()) began_with_[a] = adapters_[a].state.steps;
     adapters_.reached(stream_.run(
         last_round, evaluations,
         {[this](const BatchResult& result) { on_batch(result); },
          [this](const EvalResult& result) { on_evaluation(result); },
-         [this] { return drain_wanted(); },
+         [this](std::int32_t round) { return drain_wanted(round); },
+         [this](std::int32_t round) { return most_rounds(round); },
+         [this](std::int32_t round) { return checkpoint_due_at(round); },
+         [this](std::int32_t round) { return begin_checkpoint(round); },
+         [this](const PartKey& key, AdapterParts::ByRank values) {
+             store_part(key, std::move(values));
+         },
+         [this] { go_on_saving(); },
          [this](const std::vector<AdapterId>& stepped) { return choose_exports(stepped); },
          [this](AdapterId adapter, const AdapterParts::ByRank& others) {
              if (parts_.job.sweep) journal_.flush();  // who waits for DONE reads metrics then
@@ -103,6 +117,7 @@ void Conductor::train_stream() {
              note_ends({adapter});
          }}));
     for (const AdapterId a : adapters_.running()) settle(a);
+    finish_saving();
 }
 
 /// Where no evaluation decides how training goes on.
@@ -124,7 +139,8 @@ std::int32_t Conductor::rounds_to_event() const {
     const std::int32_t round = adapters_.round();
     std::int32_t rounds = std::numeric_limits<std::int32_t>::max() - round;
     const int eval_every = evaluates_in_stream() ? 0 : parts_.job.eval.every_steps;
-    for (const int every : {parts_.job.checkpoint.every_steps, eval_every}) {
+    const int save_every = saves_in_stream_ ? 0 : parts_.job.checkpoint.every_steps;
+    for (const int every : {save_every, eval_every}) {
         if (every > 0) rounds = std::min(rounds, every - round % every);
     }
     rounds = std::min(rounds, parts_.stop.rounds_left(round).value_or(rounds));
@@ -135,9 +151,11 @@ std::int32_t Conductor::rounds_to_event() const {
     return std::max(1, rounds);
 }
 
-bool Conductor::drain_wanted() {
-    return orders_wait() || must_give_up_any() || budget_spent() || checkpoint_due_by_time() ||
-           !reason_to_stop().empty();
+/// Before a window that begins with the round.
+bool Conductor::drain_wanted(std::int32_t round) {
+    const bool can_save = saves_in_stream_ && !saving_;
+    return orders_wait() || must_give_up_any() || budget_spent() ||
+           (checkpoint_due_at(round) && !can_save) || !reason_to_stop().empty();
 }
 
 void Conductor::on_batch(const BatchResult& result) {
@@ -151,6 +169,7 @@ void Conductor::on_batch(const BatchResult& result) {
         log::warn(cat("adapter ", parts_.job.adapter(batch.adapter).name, ": gradient of step ",
                       adapter.steps, " is not finite; its update is skipped, the others go on"));
     }
+    if (saving_) saving_->state.note(batch.adapter, adapter, clock_.elapsed());
     if (is_evaluated_behind(batch)) journal_.await_evaluation(batch.adapter, batch.step + 1);
     journal_.batch_done(result);
     note_evaluations();
@@ -168,6 +187,10 @@ void Conductor::note_evaluations() {
         note_evaluation_of(result);
         judge_evaluation(result.adapter, result.step);
         evaluated_[result.adapter] = result.step;
+        if (saving_) {
+            const AdapterState& now = adapters_[result.adapter].state;
+            saving_->state.note_evaluation(result.adapter, result.step, now);
+        }
         return true;
     });
 }
@@ -322,11 +345,6 @@ bool Conductor::checkpoint_due_by_time() const {
     return minutes > 0 && seconds_since(last_checkpoint_) > 60.0 * minutes;
 }
 
-bool Conductor::checkpoint_due() const {
-    const int every = parts_.job.checkpoint.every_steps;
-    return (every > 0 && adapters_.round() % every == 0) || checkpoint_due_by_time();
-}
-
 /// Time limits only count once this start has got further.
 std::string Conductor::reason_to_stop() {
     signal_ = std::max({signal_, stop_signal(), channel_.reported()});
@@ -341,16 +359,16 @@ void Conductor::save() {
     parts_.stop.checkpoint_took(seconds_since(start));
     log::info(cat("checkpoint at round ", adapters_.round()));
     journal_.checkpointed();
-    release_ended();
+    release(adapters_held());
     forget_obeyed();
 }
 
-/// Their memory, now that the checkpoint has them.
-void Conductor::release_ended() {
-    for (const AdapterId a : adapters_.all()) {
-        const Residence residence = parts_.run.stage().bank().residence(a);
-        const bool held = residence == Residence::resident || residence == Residence::suspended;
-        if (is_unfinished(adapters_[a].state.status) || !held) continue;
+/// The memory of those that have ended, now that the checkpoint has them.
+void Conductor::release(const std::vector<AdapterId>& saved) {
+    const std::vector<AdapterId> held = adapters_held();
+    for (const AdapterId a : saved) {
+        const bool is_held = std::find(held.begin(), held.end(), a) != held.end();
+        if (is_unfinished(adapters_[a].state.status) || !is_held) continue;
         post(ReleaseAdapter{a});
         performer_.release(a);
     }

@@ -5,10 +5,13 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/directive_channel.h"
 #include "train/adapter_table.h"
+#include "train/checkpoint/background_checkpoint.h"
+#include "train/checkpoint/state_at_round.h"
 #include "train/performer.h"
 #include "train/records/journal.h"
 #include "train/run_clock.h"
@@ -19,10 +22,11 @@ namespace loratrain {
 
 /// Decides, on rank 0 alone, who trains, and when to evaluate, to save, to export, to take orders
 /// and to end; posts what it decides to the other ranks and does its own part of it. Training goes
-/// on as one stream of windows until something needs an empty pipeline: a checkpoint, an adapter
-/// that comes or makes room for one that waits, a stop. Evaluations go on in the stream, beside
-/// what others train, and adapters end in it, unless an evaluation may end an adapter or keep its
-/// state.
+/// on as one stream of windows until something needs an empty pipeline: an adapter that comes or
+/// makes room for one that waits, a stop. Evaluations go on in the stream, beside what others
+/// train, and adapters end in it, unless an evaluation may end an adapter or keep its state.
+/// Checkpoints are written while it goes on, unless there is no memory for copies, or a sweep
+/// trains, whose trials are judged between streams.
 class Conductor {
   public:
     /// The arguments outlive it.
@@ -51,7 +55,7 @@ class Conductor {
     // One stream of windows.
     void train_stream();
     std::int32_t rounds_to_event() const;
-    bool drain_wanted();
+    bool drain_wanted(std::int32_t round);
     void on_batch(const BatchResult& result);
     void on_evaluation(const EvalResult& result);
     void note_evaluations();
@@ -63,6 +67,19 @@ class Conductor {
     bool is_evaluated_behind(const BatchPlan& batch) const;
     bool is_evaluated(AdapterId adapter) const;
 
+    // A checkpoint while the stream goes on (conductor_saving.cpp).
+    std::vector<AdapterId> adapters_held() const;
+    bool saves_in_stream() const;
+    bool checkpoint_due_at(std::int32_t round) const;
+    std::int32_t most_rounds(std::int32_t round) const;
+    std::vector<AdapterId> begin_checkpoint(std::int32_t round);
+    StateAtRound::Goal goal_at(std::int32_t round, AdapterId adapter) const;
+    void store_part(const PartKey& key, AdapterParts::ByRank values);
+    bool ends_are_settled() const;
+    void go_on_saving();
+    void finish_saving();
+    void saved(double seconds);
+
     // Between streams.
     void evaluate_newcomers();
     void end_adapters(const std::vector<AdapterId>& trained);
@@ -73,11 +90,10 @@ class Conductor {
     void export_adapter(AdapterId adapter);
     void keep_best(AdapterId adapter);
     bool regular_evaluation() const;
-    bool checkpoint_due() const;
     bool checkpoint_due_by_time() const;
     std::string reason_to_stop();
     void save();
-    void release_ended();
+    void release(const std::vector<AdapterId>& saved);
 
     // Trials of a sweep (conductor_trials.cpp).
     void recall_trials();
@@ -112,6 +128,24 @@ class Conductor {
     bool set_back_ = false;
     int signal_ = 0;  ///< the first that came to any rank
     std::string stop_reason_;
+
+    /// A checkpoint that is being written.
+    struct Saving {
+        Saving(const TrainerParts& parts, std::int32_t round, std::vector<StateAtRound::Goal> goals,
+               std::size_t parts_to_come)
+            : state(round, std::move(goals)),
+              files(parts.job, parts.plan, parts.identity, round),
+              parts_left(parts_to_come) {}
+
+        StateAtRound state;
+        BackgroundCheckpoint files;
+        std::size_t parts_left;  ///< that are to come
+        bool completing = false;
+    };
+    std::optional<Saving> saving_;
+    bool saves_in_stream_ = false;                  ///< this stream
+    std::map<AdapterId, std::int32_t> began_with_;  ///< steps, in the stream
+    std::vector<AdapterId> saved_ended_;            ///< had ended at the checkpoint of the stream
 
     std::vector<EvalResult> evaluations_;          ///< of the stream, not noted yet
     std::map<AdapterId, std::int32_t> evaluated_;  ///< step of the last one in a stream

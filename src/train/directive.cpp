@@ -38,10 +38,17 @@ std::string write(const SendAdapter& send) {
     return cat("send ", number(send.adapter), "\n");
 }
 
+std::string write(std::string kind, const std::vector<AdapterId>& adapters) {
+    for (const AdapterId adapter : adapters) kind += cat(" ", number(adapter));
+    return kind + "\n";
+}
+
+std::string write(const CopyStates& copy) {
+    return write("copy", copy.adapters);
+}
+
 std::string write(const AdmitAdapters& admit) {
-    std::string text = "admit";
-    for (const AdapterId adapter : admit.adapters) text += cat(" ", number(adapter));
-    return text + "\n";
+    return write("admit", admit.adapters);
 }
 
 std::string write(const ReleaseAdapter& release) {
@@ -97,10 +104,10 @@ JointWindow read_window(Numbers numbers, const std::string& rest) {
     return joint_window_from_text(rest);
 }
 
-AdmitAdapters read_admit(Numbers numbers) {
-    AdmitAdapters admit;
-    for (const std::int32_t number : numbers) admit.adapters.push_back(AdapterId{number});
-    return admit;
+std::vector<AdapterId> read_adapters(Numbers numbers) {
+    std::vector<AdapterId> adapters;
+    for (const std::int32_t number : numbers) adapters.push_back(AdapterId{number});
+    return adapters;
 }
 
 AddAdapters read_add(std::size_t path_bytes, const std::string& rest) {
@@ -115,7 +122,8 @@ Directive read(std::string_view kind, Numbers numbers, const std::string& rest) 
     expect_end(rest);
     if (kind == "gather") return GatherAdapter{AdapterId{only(numbers)}};
     if (kind == "send") return SendAdapter{AdapterId{only(numbers)}};
-    if (kind == "admit") return read_admit(numbers);
+    if (kind == "copy") return CopyStates{read_adapters(numbers)};
+    if (kind == "admit") return AdmitAdapters{read_adapters(numbers)};
     if (kind == "release") return ReleaseAdapter{AdapterId{only(numbers)}};
     if (kind == "finish") return Finish{static_cast<ExitCode>(only(numbers))};
     if (kind != "checkpoint") throw Error("no such kind");

@@ -33,6 +33,12 @@ struct SendAdapter {
     AdapterId adapter{};
 };
 
+/// A checkpoint while training goes on: of these adapters, ranks copy the state as soon as they
+/// have taken the steps that the windows before this directive have, send it and go on.
+struct CopyStates {
+    std::vector<AdapterId> adapters;
+};
+
 /// From now on these are in backend memory, and no others.
 struct AdmitAdapters {
     std::vector<AdapterId> adapters;
@@ -54,8 +60,9 @@ struct Finish {
 };
 
 /// What rank 0 decides (conductor.h) and every rank performs, in the same order (performer.h).
-using Directive = std::variant<TrainWindow, EvaluateWindow, SaveCheckpoint, GatherAdapter,
-                               SendAdapter, AdmitAdapters, ReleaseAdapter, AddAdapters, Finish>;
+using Directive =
+    std::variant<TrainWindow, EvaluateWindow, SaveCheckpoint, GatherAdapter, SendAdapter,
+                 CopyStates, AdmitAdapters, ReleaseAdapter, AddAdapters, Finish>;
 
 /// The one text form, for the way to the other ranks: a line "<kind> <numbers>", then for a window
 /// its text (plan/text/window_text.h), for an inbox file its path and text as they are, the first

@@ -1,6 +1,7 @@
 #include "train/performer.h"
 
 #include <map>
+#include <utility>
 
 #include "base/activity.h"
 #include "base/error.h"
@@ -25,6 +26,9 @@ bool learns_evaluations(const Plan& plan, int rank) {
     return place.lane == 0 && place.stage + 1 == plan.replicas[place.replica].stages.size();
 }
 
+Performer::Performer(const TrainerParts& parts)
+    : parts_(parts), copies_(parts.run.stage().bank(), parts.mpi.rank()) {}
+
 const Window& Performer::own_part(const JointWindow& window) const {
     return window.replicas[place_of(parts_.plan, parts_.mpi.rank()).replica];
 }
@@ -32,7 +36,9 @@ const Window& Performer::own_part(const JointWindow& window) const {
 void Performer::train(const JointWindow& window, const PipelineRunner::Hooks& hooks) {
     const Window& own = own_part(window);
     parts_.run.loader().start(own);
-    parts_.run.runner().run(own, parts_.run.loader(), hooks);
+    PipelineRunner::Hooks with_copies = hooks;
+    with_copies.on_step = [this](const BatchPlan& batch) { copies_.stepped(batch); };
+    parts_.run.runner().run(own, parts_.run.loader(), with_copies);
 }
 
 std::vector<EvalResult> Performer::evaluate(const JointWindow& window, const Meanwhile& meanwhile) {
@@ -77,6 +83,10 @@ std::vector<NamedTensor> Performer::join(AdapterId adapter, const AdapterParts::
     });
 }
 
+void Performer::copy_states(const std::vector<AdapterId>& adapters, StateCopies::Deliver deliver) {
+    copies_.begin(adapters, parts_.run.runner(), std::move(deliver));
+}
+
 void Performer::admit(const std::vector<AdapterId>& adapters) {
     activity::begin(activity::Task::admit);
     parts_.run.stage().bank().admit(adapters);
@@ -103,9 +113,13 @@ void Performer::perform(const Directive& directive, const PipelineRunner::Hooks&
         activity::begin(activity::Task::export_adapter, number(adapter));
         const std::vector<float> values =
             own_values(parts_.run.stage().bank(), adapter, AdapterBank::Part::parameters);
-        for (const AdapterPiece& piece : pieces_of(adapter, parts_.mpi.rank(), values)) {
+        for (const AdapterPiece& piece : pieces_of({adapter}, parts_.mpi.rank(), values)) {
             tell(to_text(piece));
         }
+    };
+    const auto copy = [&](const std::vector<AdapterId>& adapters) {
+        if (place_of(parts_.plan, parts_.mpi.rank()).replica > 0) return;  // the first has it all
+        copy_states(adapters, [tell](const AdapterPiece& piece) { tell(to_text(piece)); });
     };
     const auto add_or_refuse = [this](const InboxFile& file) {
         try {
@@ -120,6 +134,7 @@ void Performer::perform(const Directive& directive, const PipelineRunner::Hooks&
                    [&](const SaveCheckpoint&) { save({}); },
                    [&](const GatherAdapter& d) { gather(d.adapter); },
                    [&](const SendAdapter& d) { send(d.adapter); },
+                   [&](const CopyStates& d) { copy(d.adapters); },
                    [&](const AdmitAdapters& d) { admit(d.adapters); },
                    [&](const ReleaseAdapter& d) { release(d.adapter); },
                    [&](const AddAdapters& d) { add_or_refuse(d.file); },

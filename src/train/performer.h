@@ -5,6 +5,7 @@
 
 #include "train/adapter_parts.h"
 #include "train/directive.h"
+#include "train/state_copies.h"
 #include "train/trainer_parts.h"
 
 namespace loratrain {
@@ -20,7 +21,7 @@ class Performer {
     using Meanwhile = std::function<void()>;
 
     /// `parts` outlive it.
-    explicit Performer(const TrainerParts& parts) : parts_(parts) {}
+    explicit Performer(const TrainerParts& parts);
 
     /// Other ranks. `hooks`: of the streams that train; `tell` sends a text to rank 0, which does
     /// not wait for it.
@@ -37,6 +38,9 @@ class Performer {
     std::vector<NamedTensor> gather(AdapterId adapter);
     /// The same from what other ranks have sent (SendAdapter); rank 0 alone, at any time.
     std::vector<NamedTensor> join(AdapterId adapter, const AdapterParts::ByRank& others);
+    /// Between two windows of a stream, see StateCopies.
+    void copy_states(const std::vector<AdapterId>& adapters, StateCopies::Deliver deliver);
+    const StateCopies& copies() const { return copies_; }
     void admit(const std::vector<AdapterId>& adapters);
     void release(AdapterId adapter);
     /// InputError on all ranks, and nothing has changed, where the file is refused (grow_run.h);
@@ -47,6 +51,7 @@ class Performer {
     const Window& own_part(const JointWindow& window) const;
 
     const TrainerParts& parts_;
+    StateCopies copies_;
 };
 
 }  // namespace loratrain

@@ -223,6 +223,7 @@ void PipelineRunner::step(std::int32_t batch_number) {
     const BatchPlan& batch = under_way_.batch(batch_number);
     const int total_steps = view_.plan.adapters[index(batch.adapter)].total_steps;
     stage_.step(batch.adapter, learning_rate(job_.adapter(batch.adapter), total_steps, batch.step));
+    if (hooks_.on_step) hooks_.on_step(batch);
 }
 
 void PipelineRunner::reduce(std::int32_t batch_number) {

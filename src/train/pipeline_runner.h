@@ -48,6 +48,8 @@ class PipelineRunner {
         std::function<void(const BatchResult&)> on_batch = {};
         std::function<void()> between_actions = {};
         std::function<void(const EvalResult&)> on_evaluation = {};
+        /// The backend has an optimizer step before it, and none of the adapter's later batches.
+        std::function<void(const BatchPlan&)> on_step = {};
     };
 
     /// Performs the actions of a window; microbatches come from `loader` (started on this window).
@@ -56,6 +58,11 @@ class PipelineRunner {
     /// several replicas on all stages as a batch is stepped, on_evaluation on the last, in the
     /// order in which batches end, once their sums have arrived.
     void run(const Window& window, Loader& loader, const Hooks& hooks);
+
+    /// Between two windows: UnderWay::step_to_take.
+    std::optional<std::int32_t> step_to_take(AdapterId adapter) const {
+        return under_way_.step_to_take(adapter);
+    }
 
     /// Records actions from now on; `recorder` outlives the runner's work.
     void record_with(TraceRecorder& recorder) { recorder_ = &recorder; }

@@ -16,7 +16,9 @@ StreamPlanner::StreamPlanner(const Job& job, const Plan& plan,
                              std::span<const DatasetInfo> datasets, const Progress& start,
                              int threads, ScheduleStream::Evaluations evaluations,
                              PlanningRecord& record)
-    : stream_(job, plan, datasets, start, threads, evaluations), record_(record) {}
+    : stream_(job, plan, datasets, start, threads, evaluations), record_(record) {
+    ++record_.streams;
+}
 
 StreamPlanner::~StreamPlanner() {
     if (future_.valid()) future_.wait();

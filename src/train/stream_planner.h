@@ -16,6 +16,7 @@ struct PlannedWindow {
 
 /// What has been planned, how long that took, and how much of it training had to wait for.
 struct PlanningRecord {
+    int streams = 0;
     int windows = 0;
     double seconds = 0.0;
     double waited_seconds = 0.0;

@@ -7,6 +7,7 @@
 
 #include "base/activity.h"
 #include "base/log.h"
+#include "train/checkpoint/stored_adapter.h"
 #include "train/directive.h"
 
 namespace loratrain {
@@ -62,13 +63,16 @@ std::int32_t StreamTrainer::run(std::int32_t last_round, ScheduleStream::Evaluat
     newest_round_ = first_round - 1;
     last_batches_.clear();
     stepped_.clear();
-    planner.start(std::min(first_rounds, last_round - first_round), false);
+    save_before_planned_ = false;
+    planner.start(
+        std::min({first_rounds, last_round - first_round, hooks.most_rounds(first_round)}), false);
     for (bool more = true; more;) {
         const PlannedWindow planned = next_window(planner, hooks);
         more = !planned.window.common().drains;
         const std::int32_t rounds = newest_round_ + 1 - first_round;
         if (rounds > 0) seconds_per_round_ = seconds_since(started) / rounds;
         export_complete(hooks);
+        copy_states();
         if (more) {
             plan_next_ = [&] { plan_next(planner, last_round, hooks); };
             const double delay = planning_delay(seconds_per_round_ * planned.window.common().rounds,
@@ -86,9 +90,11 @@ std::int32_t StreamTrainer::run(std::int32_t last_round, ScheduleStream::Evaluat
 }
 
 void StreamTrainer::plan_next(StreamPlanner& planner, std::int32_t last_round, const Hooks& hooks) {
-    const std::int32_t left = std::max(0, last_round - planner.round());
-    if (left == 0 || hooks.drain_wanted()) return planner.start(0, true);
-    const std::int32_t rounds = rounds_of_next();
+    const std::int32_t round = planner.round();
+    const std::int32_t left = std::max(0, last_round - round);
+    if (left == 0 || hooks.drain_wanted(round)) return planner.start(0, true);
+    save_before_planned_ = hooks.save_wanted(round);
+    const std::int32_t rounds = std::min(rounds_of_next(), hooks.most_rounds(round));
     planner.start(std::min(rounds, left), rounds >= left);
 }
 
@@ -108,12 +114,34 @@ PlannedWindow StreamTrainer::next_window(StreamPlanner& planner, const Hooks& ho
 }
 
 void StreamTrainer::post(PlannedWindow window, const Hooks& hooks) {
+    if (std::exchange(save_before_planned_, false)) {
+        post_copies(window.window.common().first_round, hooks);
+    }
     for (const AdapterId adapter : hooks.choose_exports(stepped_)) {
-        exports_.expect(adapter, parts_.mpi.size());
+        told_parts_.expect({adapter}, parts_.mpi.size() - 1);
         channel_.post(to_text(SendAdapter{adapter}));
     }
     channel_.post(window.directive);
     posted_ = std::move(window);
+}
+
+void StreamTrainer::post_copies(std::int32_t round, const Hooks& hooks) {
+    copied_before_posted_ = hooks.begin_checkpoint(round);
+    const ReplicaPlan& replica = parts_.plan.replicas.front();
+    const auto ranks = static_cast<std::int32_t>(replica.stages.size()) * replica.tensor;
+    for (const AdapterId adapter : copied_before_posted_) {
+        for (const StoredPart& stored : stored_parts) {
+            told_parts_.expect({adapter, stored.part, true}, ranks);
+        }
+    }
+    channel_.post(to_text(CopyStates{copied_before_posted_}));
+}
+
+/// Rank 0's part of it, before the window.
+void StreamTrainer::copy_states() {
+    if (copied_before_posted_.empty()) return;
+    performer_.copy_states(std::exchange(copied_before_posted_, {}),
+                           [this](const AdapterPiece& piece) { told_parts_.add(piece); });
 }
 
 /// Between actions.
@@ -177,17 +205,21 @@ void StreamTrainer::take_part(const EvalResult& part) {
 void StreamTrainer::take_told(const Hooks& hooks) {
     while (const std::optional<std::string> told = channel_.told()) {
         if (is_adapter_piece(*told)) {
-            exports_.add(adapter_piece_from_text(*told));
+            told_parts_.add(adapter_piece_from_text(*told));
             continue;
         }
         for (const EvalResult& part : eval_results_from_text(*told)) take_part(part);
     }
     tell_complete_evaluations(hooks);
+    for (auto& [key, values] : told_parts_.take_complete(true)) {
+        hooks.store_part(key, std::move(values));
+    }
+    hooks.go_on_saving();
 }
 
 void StreamTrainer::export_complete(const Hooks& hooks) {
-    for (const auto& [adapter, others] : exports_.take_complete()) {
-        hooks.export_adapter(adapter, others);
+    for (const auto& [key, values] : told_parts_.take_complete(false)) {
+        hooks.export_adapter(key.adapter, values);
     }
 }
 
@@ -196,7 +228,7 @@ void StreamTrainer::wait_for_told(const Hooks& hooks) {
         take_told(hooks);
         export_complete(hooks);
         journal_.beat();
-        return open_evaluations_.empty() && exports_.empty();
+        return open_evaluations_.empty() && told_parts_.empty();
     };
     const activity::Waiting waiting;
     while (!take()) std::this_thread::sleep_for(told_interval);

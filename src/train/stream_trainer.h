@@ -35,8 +35,20 @@ class StreamTrainer {
         std::function<void(const BatchResult&)> on_batch;
         /// Of an evaluation in the stream; may come before the batch that it is behind.
         std::function<void(const EvalResult&)> on_evaluation;
-        /// Asked whenever a window is to be planned: whether it shall be the last.
-        std::function<bool()> drain_wanted;
+        /// Asked whenever a window is to be planned that begins with the round: whether the stream
+        /// shall end before.
+        std::function<bool(std::int32_t round)> drain_wanted;
+        /// Asked then: how many rounds it may have at most.
+        std::function<std::int32_t(std::int32_t round)> most_rounds;
+        /// Asked then, where the stream goes on: whether a checkpoint is to be written of the state
+        /// before it.
+        std::function<bool(std::int32_t round)> save_wanted;
+        /// As that window goes out: begins the checkpoint. Whose state is to be copied.
+        std::function<std::vector<AdapterId>(std::int32_t round)> begin_checkpoint;
+        /// All ranks' values of a part of what is copied have come.
+        std::function<void(const PartKey&, AdapterParts::ByRank)> store_part;
+        /// Between actions: goes on with the checkpoint, if one is being written.
+        std::function<void()> go_on_saving;
         /// Asked before a window goes out, given those of whom all stages have taken the last step
         /// by then: whom of them to export.
         std::function<std::vector<AdapterId>(const std::vector<AdapterId>&)> choose_exports;
@@ -77,6 +89,8 @@ class StreamTrainer {
     std::int32_t rounds_of_next() const;
     PlannedWindow next_window(StreamPlanner& planner, const Hooks& hooks);
     void post(PlannedWindow window, const Hooks& hooks);
+    void post_copies(std::int32_t round, const Hooks& hooks);
+    void copy_states();
     void look_after(StreamPlanner& planner, const Hooks& hooks);
     void train(const JointWindow& window, const PipelineRunner::Hooks& hooks);
     void note_ends(const Window& window);
@@ -95,7 +109,9 @@ class StreamTrainer {
     MakespanCheck makespan_;
     PlanningRecord planning_;
     std::optional<PlannedWindow> posted_;  ///< the next window, when it is on its way already
-    std::function<void()> plan_next_;      ///< what starts on the next window, until it has
+    bool save_before_planned_ = false;     ///< a checkpoint, of the window that is being planned
+    std::vector<AdapterId> copied_before_posted_;  ///< for a checkpoint
+    std::function<void()> plan_next_;              ///< what starts on the next window, until it has
     Clock::time_point plan_next_at_;
     std::chrono::steady_clock::time_point window_started_;
     std::int64_t batches_done_ = 0;
@@ -103,7 +119,7 @@ class StreamTrainer {
     std::map<EvaluationKey, OpenEvaluation> open_evaluations_;  ///< of which not all has come
     std::map<std::int32_t, LastBatch> last_batches_;            ///< by number in the stream
     std::vector<AdapterId> stepped_;  ///< of the stream, by the end of the window
-    AdapterParts exports_;
+    AdapterParts told_parts_;
     double seconds_per_round_ = 0.0;  ///< of the stream under way or the last one; 0 = not known
 };
 

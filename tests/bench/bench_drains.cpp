@@ -155,7 +155,7 @@ void compare(const Work& work, const std::string& origin) {
         "{\"section\": \"Idle time of whole runs by simulation, 8B, 8 adapters of unlike "
         "length, evaluated every %d steps, 4 x H200\", \"case\": \"%s, batch %d, %d to %d "
         "steps\", \"figures\": {\"drained at evaluations and ends\": \"%s\", \"in one "
-        "stream\": \"%s\", \"and a checkpoint every 100 rounds\": \"%s\"}, %s}\n",
+        "stream\": \"%s\", \"and drained for a checkpoint every 100 rounds\": \"%s\"}, %s}\n",
         evaluated_every, work.dataset != nullptr ? work.dataset->name : "mixed", work.batch,
         work.first_steps, last_steps, idle(Ends::drain, 0).c_str(), idle(Ends::stream, 0).c_str(),
         idle(Ends::stream, 100).c_str(), origin.c_str());

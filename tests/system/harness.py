@@ -285,6 +285,12 @@ class JobTest(unittest.TestCase):
         os.utime(hidden, (changed, changed))
         hidden.rename(inbox / f"{name}.yaml")
 
+    def wait_for_file(self, path, seconds=120):
+        end = time.monotonic() + seconds
+        while not (self.dir / path).exists():
+            self.assertLess(time.monotonic(), end, path)
+            time.sleep(0.02)
+
     def wait_for_step(self, run_dir, adapter, step, seconds=120):
         path = self.dir / run_dir / "adapters" / adapter / "metrics.jsonl"
         end = time.monotonic() + seconds

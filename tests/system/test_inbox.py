@@ -20,12 +20,6 @@ class Orders(JobTest):
         job["checkpoint"] = {"every_steps": 0, "every_minutes": 0}
         return job
 
-    def wait_for_file(self, path, seconds=120):
-        end = time.monotonic() + seconds
-        while not (self.dir / path).exists():
-            self.assertLess(time.monotonic(), end, path)
-            time.sleep(0.02)
-
     def test_high_priority_preempts_and_others_end_as_if_undisturbed(self):
         usual = {"low": {"dataset": "a"}, "other": {"dataset": "b", "max_steps": 100}}
         self.succeed(run([self.write_job(self.job("alone", usual, max_adapters=1))]))

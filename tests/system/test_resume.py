@@ -115,6 +115,51 @@ class StopAndResume(ResumeTest):
         self.assert_losses_alike(self.dir / "moved", want)
 
 
+class WhileTraining(JobTest):
+    """A checkpoint that is written while training goes on is the one that a stop leaves."""
+
+    STEPS = {"long": 33, "short": 12, "middle": 23}  # with an adapter that ended before
+
+    def job(self, run_dir, **more):
+        job = self.tiny_job(run_dir, {name: {"max_steps": steps}
+                                      for name, steps in self.STEPS.items()}, **more)
+        for name in "abc":
+            job["datasets"][name]["eval_path"] = write_samples(self.dir / f"{name}-eval.jsonl", 7,
+                                                               99)
+        job["eval"] = {"every_steps": 5}
+        job["checkpoint"] = {"every_steps": 20, "keep": 3}
+        return job
+
+    def checkpoint(self, run_dir):
+        """Contents of the one at round 20, without what holds times and the names of folders."""
+        found = contents(self.dir / run_dir / "ckpt/20")
+        state = json.loads(found.pop("state.json"))
+        state.pop("elapsed_seconds")
+        return {**{name: data for name, data in found.items() if name.endswith(".safetensors")},
+                "state": state}
+
+    def check(self, ranks, **parallel):
+        whole, cut = self.job("whole"), self.job("cut")
+        for job in (whole, cut):
+            job["parallel"].update(parallel)
+        process = self.succeed(run([self.write_job(whole)], ranks))
+        self.assertRegex(process.stdout, r"planned \d+ windows of 1 stream in ")
+        path = self.write_job(cut)
+        self.succeed(run([path, "--stop-after", 20], ranks), STOPPED)
+        want = self.checkpoint("cut")
+        self.assertEqual(sorted(want), ["long.safetensors", "middle.safetensors",
+                                        "short.safetensors", "state"])
+        self.assertEqual(self.checkpoint("whole"), want)
+        self.succeed(run([path], ranks))
+        self.assert_same_bits("cut", "whole", self.STEPS)
+
+    def test_stages(self):
+        self.check(3)
+
+    def test_replicas_of_two_stages(self):
+        self.check(4, deployment=[{"pp": 2, "count": 2}])
+
+
 class SharedLayers(ResumeTest):
     """Four ranks that share layers, adapter by adapter."""
 
@@ -212,7 +257,10 @@ class Signals(ResumeTest):
 
     def test_sigkill(self):
         """Nothing can be saved: continues from the last regular checkpoint."""
-        self.check(lambda process: send(children(process.pid), signal.SIGKILL), False)
+        def kill_behind_a_checkpoint(process):
+            self.wait_for_file("stopped/ckpt/LATEST")  # it is written while training goes on
+            send(children(process.pid), signal.SIGKILL)
+        self.check(kill_behind_a_checkpoint, False)
 
 
 class Restart(ResumeTest):

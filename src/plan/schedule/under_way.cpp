@@ -39,6 +39,15 @@ const BatchPlan& UnderWay::batch(std::int32_t number) const {
     return found->second.plan;
 }
 
+std::optional<std::int32_t> UnderWay::step_to_take(AdapterId adapter) const {
+    std::optional<std::int32_t> newest;
+    for (const auto& [number, batch] : batches_) {
+        const bool open = !batch.plan.evaluation && !batch.over;
+        if (open && batch.plan.adapter == adapter) newest = batch.plan.step;
+    }
+    return newest;
+}
+
 std::int32_t UnderWay::batch_of(const Microbatch& microbatch, const Segment& segment) const {
     return number_of_.at({segment.adapter, segment.step, microbatch.evaluation});
 }

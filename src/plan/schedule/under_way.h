@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "base/numbered.h"
@@ -22,6 +23,8 @@ class UnderWay {
     void performed(const Action& action);
 
     const BatchPlan& batch(std::int32_t number) const;
+    /// The step of an adapter's newest batch, if the stage has still to take it.
+    std::optional<std::int32_t> step_to_take(AdapterId adapter) const;
     /// Number of the batch that a segment of the microbatch belongs to.
     std::int32_t batch_of(const Microbatch& microbatch, const Segment& segment) const;
     const Microbatch& microbatch(MicrobatchId id) const { return microbatches_[number(id)]; }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "plan/memory/checkpoint_copies.h"
 #include "support/made_up_form.h"
 #include "unit/plan/plan_fixtures.h"
 
@@ -94,6 +95,28 @@ TEST(MemoryModel, AdaptersOfASharedStage) {
     shared.plan.first_admitted = {AdapterId{2}};
     EXPECT_EQ(shared.memory(0).adapters, shared.bytes(0, 3));
     EXPECT_EQ(shared.memory(1).adapters, shared.bytes(1, 2));
+}
+
+TEST(MemoryModel, CopiesForACheckpointFitBesideTheRest) {
+    SharedCase shared;
+    const std::vector<AdapterId> held{AdapterId{0}, AdapterId{2}};
+    const std::uint64_t below = shared.bytes_on(0, 0) + shared.bytes_on(0, 2);
+    const std::uint64_t above = shared.bytes_on(1, 0) + shared.bytes_on(1, 2);
+    EXPECT_EQ(checkpoint_copies(shared.test.job, shared.plan, held),
+              (std::vector<std::uint64_t>{below + above, above}));
+    const auto fit = [&](std::uint64_t host) {
+        return checkpoint_copies_fit(shared.test.job, shared.plan, held, host);
+    };
+    shared.plan.bytes_per_rank = 0;
+    EXPECT_TRUE(fit(0));
+    shared.plan.bytes_per_rank = std::max(shared.plan.memory[0].total() + below + above,
+                                          shared.plan.memory[1].total() + above);
+    EXPECT_TRUE(fit(0));
+    --shared.plan.bytes_per_rank;
+    EXPECT_FALSE(fit(0));
+    shared.plan.backend = BackendKind::cuda;  // which keeps copies in the host's memory
+    EXPECT_TRUE(fit(below + 2 * above));
+    EXPECT_FALSE(fit(below + 2 * above - 1));
 }
 
 }  // namespace loratrain::plan_test

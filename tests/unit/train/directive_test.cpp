@@ -53,6 +53,7 @@ TEST(Directive, AdaptersTravel) {
     const std::vector<AdapterId> three{AdapterId{4}, AdapterId{0}, AdapterId{31}};
     EXPECT_EQ(travelled(AdmitAdapters{three}).adapters, three);
     EXPECT_TRUE(travelled(AdmitAdapters{}).adapters.empty());
+    EXPECT_EQ(travelled(CopyStates{three}).adapters, three);
 }
 
 TEST(Directive, TheRestTravels) {

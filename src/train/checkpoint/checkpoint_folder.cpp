@@ -1,0 +1,54 @@
+#include "train/checkpoint/checkpoint_folder.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/text.h"
+#include "io/files.h"
+#include "io/raw_file.h"
+
+namespace loratrain {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* latest_name = "LATEST";
+
+}  // namespace
+
+fs::path checkpoint_folder(const Job& job) {
+    return fs::path(job.run.dir) / "ckpt";
+}
+
+std::string latest_round(const Job& job) {
+    const fs::path latest = checkpoint_folder(job) / latest_name;
+    if (!fs::exists(latest)) return "";
+    std::string name = read_text(latest.string());
+    while (!name.empty() && name.back() == '\n') name.pop_back();
+    return name;
+}
+
+void set_latest_round(const Job& job, std::int32_t round) {
+    write_text_atomic((checkpoint_folder(job) / latest_name).string(), cat(round, "\n"));
+}
+
+std::int64_t round_of(const std::string& name) {
+    const bool number =
+        !name.empty() && name.size() < 10 &&
+        std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+    return number ? std::stoll(name) : -1;
+}
+
+std::vector<std::int64_t> stored_rounds(const Job& job) {
+    std::vector<std::int64_t> rounds;
+    if (!fs::is_directory(checkpoint_folder(job))) return rounds;
+    for (const auto& entry : fs::directory_iterator(checkpoint_folder(job))) {
+        const std::int64_t round = round_of(entry.path().filename().string());
+        if (round >= 0) rounds.push_back(round);
+    }
+    std::sort(rounds.begin(), rounds.end(), std::greater<>());
+    return rounds;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,102 @@
+#include "train/checkpoint/checkpoint_writer.h"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "io/files.h"
+#include "io/json_text.h"
+#include "io/raw_file.h"
+#include "train/checkpoint/checkpoint_folder.h"
+#include "train/records/best_adapter.h"
+
+namespace loratrain {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* temporary_suffix = ".tmp";
+
+void write_manifest(const fs::path& dir, const RunIdentity& identity) {
+    OrderedJson manifest;
+    manifest["format"] = checkpoint_format;
+    manifest["weights_checksum"] = identity.weights_checksum;
+    manifest["data_checksums"] = identity.data_checksums;
+    OrderedJson& files = manifest["files"] = OrderedJson::object();
+    for (const auto& entry : fs::directory_iterator(dir)) {
+        const std::string name = entry.path().filename().string();
+        const bool hidden = name.starts_with('.');  // a removed file that somebody has open, on NFS
+        if (!hidden) files[name] = file_checksum(entry.path().string());
+    }
+    write_text_atomic((dir / checkpoint_manifest_name).string(), dump_json(manifest, 2) + "\n");
+}
+
+/// All but the newest `keep` up to `round`. Those beyond it belong to a continuation that was given
+/// up by restarting from an older checkpoint.
+void remove_old(const Job& job, std::int64_t round) {
+    std::vector<std::int64_t> rounds = stored_rounds(job);
+    const auto abandoned = std::partition(rounds.begin(), rounds.end(),
+                                          [&](std::int64_t other) { return other <= round; });
+    for (auto other = abandoned; other != rounds.end(); ++other) {
+        remove_directory((checkpoint_folder(job) / std::to_string(*other)).string());
+    }
+    rounds.erase(abandoned, rounds.end());
+    std::sort(rounds.begin(), rounds.end(), std::greater<>());
+    for (auto i = static_cast<std::size_t>(job.checkpoint.keep); i < rounds.size(); ++i) {
+        remove_directory((checkpoint_folder(job) / std::to_string(rounds[i])).string());
+    }
+}
+
+}  // namespace
+
+void append_part(const StoredPart& part, std::vector<NamedTensor> tensors,
+                 std::vector<NamedTensor>& stored) {
+    for (NamedTensor& tensor : tensors) {
+        tensor.name += part.suffix;
+        stored.push_back(std::move(tensor));
+    }
+}
+
+CheckpointWriter::CheckpointWriter(const Job& job, const RunIdentity& identity, std::int32_t round)
+    : job_(job),
+      identity_(identity),
+      target_(checkpoint_folder(job) / std::to_string(round)),
+      temporary_(target_.string() + temporary_suffix) {
+    const std::string folder = checkpoint_folder(job).string();
+    make_directory(folder);
+    remove_unfinished_writes(folder);
+    remove_unfinished_directories(folder);
+    make_directory(temporary_.string());
+}
+
+void CheckpointWriter::write(AdapterId adapter, const std::vector<NamedTensor>& stored,
+                             const AdapterBank::Counters& counters) {
+    const fs::path path = temporary_ / stored_adapter_name(job_.adapter(adapter));
+    write_stored_adapter(path.string(), stored, counters);
+}
+
+void CheckpointWriter::keep(AdapterId adapter) {
+    if (job_.adapter(adapter).trial) return;
+    const std::string name = stored_adapter_name(job_.adapter(adapter));
+    const fs::path source = checkpoint_folder(job_) / latest_round(job_) / name;
+    std::error_code error;
+    if (!fs::copy_file(source, temporary_ / name, error)) {
+        throw Error(cat(source.string(), ": cannot be copied: ", error.message()));
+    }
+}
+
+void CheckpointWriter::complete(const RunState& state) {
+    write_text_atomic((temporary_ / checkpoint_state_name).string(), to_json(state, job_));
+    write_text_atomic((temporary_ / checkpoint_job_name).string(), identity_.job_yaml);
+    keep_best_adapters(job_, state, temporary_.string());
+    write_manifest(temporary_, identity_);
+    replace_directory(temporary_.string(), target_.string());
+    set_latest_round(job_, state.round);
+    remove_old(job_, state.round);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/stored_adapter.h"
+
+namespace loratrain {
+
+/// Appends an adapter's tensors of one part, by the names under which they are stored.
+void append_part(const StoredPart& part, std::vector<NamedTensor> tensors,
+                 std::vector<NamedTensor>& stored);
+
+/// Writes what save_checkpoint() says, under a temporary name until it is complete. Root only; on
+/// any thread, while the job does not change.
+class CheckpointWriter {
+  public:
+    /// The arguments outlive it.
+    CheckpointWriter(const Job& job, const RunIdentity& identity, std::int32_t round);
+
+    /// `stored`: the tensors of all stored parts.
+    void write(AdapterId adapter, const std::vector<NamedTensor>& stored,
+               const AdapterBank::Counters& counters);
+    /// One that is released has not changed since the newest checkpoint.
+    void keep(AdapterId adapter);
+    /// From now on this is the newest checkpoint. `state`: of the round.
+    void complete(const RunState& state);
+
+  private:
+    const Job& job_;
+    const RunIdentity& identity_;
+    std::filesystem::path target_;
+    std::filesystem::path temporary_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/ids.h"
+#include "train/checkpoint/run_state.h"
+
+namespace loratrain {
+
+/// The state of a run between two rounds, of which rank 0 learns adapter by adapter while the
+/// rounds behind are under way: steps in order, evaluations in order, but an evaluation also after
+/// later steps.
+class StateAtRound {
+  public:
+    /// What an adapter has come to by then.
+    struct Goal {
+        std::int32_t steps = 0;
+        bool awaits_evaluation = false;  ///< behind its last step
+        bool ended = false;              ///< nothing of it changes while the stream goes on
+    };
+
+    /// `goals` by AdapterId.
+    StateAtRound(std::int32_t round, std::vector<Goal> goals);
+
+    /// What is known of an adapter now; to be called at the start and whenever it has taken a step.
+    void note(AdapterId adapter, const AdapterState& now, double elapsed_seconds);
+    /// The same after an evaluation behind so many of its steps.
+    void note_evaluation(AdapterId adapter, std::int32_t step, const AdapterState& now);
+
+    /// Nothing is missing; but those that have ended may still have to be settled.
+    bool is_known() const;
+    /// `now`: the run as it is, which has those that have ended.
+    RunState state(const RunState& now) const;
+
+    std::int32_t round() const { return round_; }
+    /// Those that do not change any more.
+    std::vector<AdapterId> ended() const;
+
+  private:
+    struct Row {
+        Goal goal;
+        bool stepped = false;
+        AdapterState state;
+    };
+
+    std::int32_t round_;
+    double elapsed_seconds_ = 0.0;
+    std::vector<Row> rows_;
+};
+
+}  // namespace loratrain
