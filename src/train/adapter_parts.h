@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "adapter/adapter_layout.h"
@@ -17,7 +18,11 @@ struct PartKey {
     AdapterId adapter{};
     StatePart part = StatePart::parameters;
     bool of_checkpoint = false;
-    auto operator<=>(const PartKey&) const = default;
+    bool operator==(const PartKey&) const = default;
+    bool operator<(const PartKey& other) const {
+        return std::tie(adapter, part, of_checkpoint) <
+               std::tie(other.adapter, other.part, other.of_checkpoint);
+    }
 };
 
 /// Some of the values that a rank has of it, those behind the pieces before.

@@ -78,7 +78,7 @@ class Conductor {
     bool ends_are_settled() const;
     void go_on_saving();
     void finish_saving();
-    void saved(double seconds);
+    void end_saving();
 
     // Between streams.
     void evaluate_newcomers();
@@ -131,9 +131,9 @@ class Conductor {
 
     /// A checkpoint that is being written.
     struct Saving {
-        Saving(const TrainerParts& parts, std::int32_t round, std::vector<StateAtRound::Goal> goals,
-               std::size_t parts_to_come)
-            : state(round, std::move(goals)),
+        Saving(const TrainerParts& parts, std::int32_t round,
+               const std::vector<StateAtRound::Goal>& goals, std::size_t parts_to_come)
+            : state(round, goals),
               files(parts.job, parts.plan, parts.identity, round),
               parts_left(parts_to_come) {}
 

@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/activity.h"
 #include "base/log.h"
 #include "base/system.h"
 #include "plan/memory/checkpoint_copies.h"
@@ -44,7 +45,7 @@ std::vector<AdapterId> Conductor::begin_checkpoint(std::int32_t round) {
     std::vector<StateAtRound::Goal> goals;
     for (const AdapterId a : adapters_.all()) goals.push_back(goal_at(round, a));
     std::vector<AdapterId> held = adapters_held();
-    saving_.emplace(parts_, round, std::move(goals), held.size() * std::size(stored_parts));
+    saving_.emplace(parts_, round, goals, held.size() * std::size(stored_parts));
     last_checkpoint_ = std::chrono::steady_clock::now();
     for (const AdapterId a : adapters_.all()) {
         saving_->state.note(a, adapters_[a].state, clock_.elapsed());
@@ -87,18 +88,19 @@ void Conductor::go_on_saving() {
         saving_->files.complete(saving_->state.state(state()));
         saving_->completing = true;
     }
-    if (saving_->completing && saving_->files.idle()) saved(saving_->files.finish());
+    if (saving_->completing && saving_->files.idle()) end_saving();
 }
 
 /// All batches, evaluations and parts have come, and adapters are settled.
 void Conductor::finish_saving() {
     go_on_saving();
-    if (saving_) saved(saving_->files.finish());
+    if (saving_) end_saving();
 }
 
-void Conductor::saved(double seconds) {
+void Conductor::end_saving() {
+    activity::begin(activity::Task::checkpoint);
+    parts_.stop.checkpoint_took(saving_->files.finish());
     log::info(cat("checkpoint at round ", saving_->state.round()));
-    parts_.stop.checkpoint_took(seconds);
     saved_ended_ = saving_->state.ended();
     saving_.reset();
     journal_.checkpointed();

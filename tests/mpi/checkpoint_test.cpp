@@ -7,10 +7,12 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "config/job_yaml.h"
+#include "io/files.h"
 #include "mpi/shared_temp_dir.h"
 #include "plan/deploy/partition_layers.h"
 #include "support/made_up_form.h"
 #include "support/small_model.h"
+#include "train/checkpoint/background_checkpoint.h"
 #include "train/lane_groups.h"
 #include "unit/model/shared_stages.h"
 
@@ -154,6 +156,48 @@ TEST_F(Checkpoints, AdaptersWhereverTheyAre) {
     }
     saved->reside(AdapterId{2});
     expect_equal(*loaded, *saved, AdapterId{2});
+}
+
+TEST_F(Checkpoints, WrittenInTheBackgroundHaveTheSameFiles) {
+    const auto saved = bank();
+    fill(*saved, AdapterId{0}, 11);
+    fill(*saved, AdapterId{1}, 22);
+    save(*saved, 5);
+    std::optional<BackgroundCheckpoint> background;
+    if (session().is_root()) background.emplace(job_, plan_, identity_, 6);
+    saved->release(AdapterId{0});
+    if (background) background->keep(AdapterId{0});
+    for (const AdapterBank::Part part : parts) {
+        const std::vector<float> mine = own_values(*saved, AdapterId{1}, part);
+        if (!background) {
+            send_floats(session(), mine, 0);
+            continue;
+        }
+        AdapterParts::ByRank values{{0, mine}};
+        for (int rank = 1; rank < session().size(); ++rank) {
+            values[rank] = receive_floats(session(), rank);
+        }
+        background->add({AdapterId{1}, part, true}, std::move(values),
+                        saved->counters(AdapterId{1}));
+    }
+    if (!background) return;
+    EXPECT_FALSE(fs::exists(path(6)));
+    state_.round = 6;
+    background->complete(state_);
+    background->finish();
+    EXPECT_EQ(find_checkpoint(job_, plan_, identity_, "")->path, path(6));
+    for (const char* name : {"/a.safetensors", "/b.safetensors", "/job.yaml"}) {
+        EXPECT_EQ(read_text(path(6) + name), read_text(path(5) + name));
+    }
+}
+
+TEST_F(Checkpoints, FailuresInTheBackgroundComeOutAtTheEnd) {
+    if (!session().is_root()) return;
+    BackgroundCheckpoint background(job_, plan_, identity_, 6);
+    background.keep(AdapterId{0});  // of no checkpoint
+    background.complete(state_);
+    EXPECT_THROW(background.finish(), Error);
+    EXPECT_FALSE(fs::exists(path(6)));
 }
 
 TEST_F(Checkpoints, OfLanesForOneRankAndBack) {

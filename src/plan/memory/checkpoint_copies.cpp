@@ -19,7 +19,8 @@ std::vector<std::uint64_t> checkpoint_copies(const Job& job, const Plan& plan,
             bytes += adapter_bytes_on(stage, adapter, job, model);  // its gradients as well
         }
         for (std::int32_t lane = 0; lane < replica.tensor; ++lane) {
-            copies[static_cast<std::size_t>(stage.rank + lane)] = bytes;
+            const std::int32_t rank = stage.rank + lane;
+            copies[static_cast<std::size_t>(rank)] = bytes;
             all += bytes;
         }
     }

@@ -20,7 +20,7 @@ void copy_evaluations(const AdapterState& from, AdapterState& to) {
 
 }  // namespace
 
-StateAtRound::StateAtRound(std::int32_t round, std::vector<Goal> goals) : round_(round) {
+StateAtRound::StateAtRound(std::int32_t round, const std::vector<Goal>& goals) : round_(round) {
     for (const Goal& goal : goals) rows_.push_back({goal, false, {}});
 }
 

@@ -21,7 +21,7 @@ class StateAtRound {
     };
 
     /// `goals` by AdapterId.
-    StateAtRound(std::int32_t round, std::vector<Goal> goals);
+    StateAtRound(std::int32_t round, const std::vector<Goal>& goals);
 
     /// What is known of an adapter now; to be called at the start and whenever it has taken a step.
     void note(AdapterId adapter, const AdapterState& now, double elapsed_seconds);
