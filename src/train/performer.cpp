@@ -75,11 +75,17 @@ std::vector<NamedTensor> Performer::gather(AdapterId adapter) {
                           AdapterBank::Part::parameters);
 }
 
+/// While others train.
+std::vector<float> Performer::own_parameters(AdapterId adapter) {
+    parts_.run.runner().settle();
+    return own_values(parts_.run.stage().bank(), adapter, AdapterBank::Part::parameters);
+}
+
 std::vector<NamedTensor> Performer::join(AdapterId adapter, const AdapterParts::ByRank& others) {
     activity::begin(activity::Task::export_adapter, number(adapter));
     constexpr AdapterBank::Part part = AdapterBank::Part::parameters;
     return join_values(parts_.job, parts_.plan, adapter, part, [&](std::int32_t rank) {
-        return rank == 0 ? own_values(parts_.run.stage().bank(), adapter, part) : others.at(rank);
+        return rank == 0 ? own_parameters(adapter) : others.at(rank);
     });
 }
 
@@ -111,8 +117,7 @@ void Performer::perform(const Directive& directive, const PipelineRunner::Hooks&
                         const std::function<void(std::string)>& tell) {
     const auto send = [&](AdapterId adapter) {
         activity::begin(activity::Task::export_adapter, number(adapter));
-        const std::vector<float> values =
-            own_values(parts_.run.stage().bank(), adapter, AdapterBank::Part::parameters);
+        const std::vector<float> values = own_parameters(adapter);
         for (const AdapterPiece& piece : pieces_of({adapter}, parts_.mpi.rank(), values)) {
             tell(to_text(piece));
         }

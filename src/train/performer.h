@@ -49,6 +49,7 @@ class Performer {
 
   private:
     const Window& own_part(const JointWindow& window) const;
+    std::vector<float> own_parameters(AdapterId adapter);
 
     const TrainerParts& parts_;
     StateCopies copies_;

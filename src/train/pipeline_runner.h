@@ -59,6 +59,8 @@ class PipelineRunner {
     /// order in which batches end, once their sums have arrived.
     void run(const Window& window, Loader& loader, const Hooks& hooks);
 
+    /// To be called before the host waits for the backend in a stream (Communicator::settle).
+    void settle() { communicator_.settle(hooks_.between_actions); }
     /// Between two windows: UnderWay::step_to_take.
     std::optional<std::int32_t> step_to_take(AdapterId adapter) const {
         return under_way_.step_to_take(adapter);

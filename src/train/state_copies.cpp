@@ -9,10 +9,11 @@
 
 namespace loratrain {
 
-void StateCopies::begin(const std::vector<AdapterId>& adapters, const PipelineRunner& runner,
+void StateCopies::begin(const std::vector<AdapterId>& adapters, PipelineRunner& runner,
                         Deliver deliver) {
     LORATRAIN_CHECK(awaited_.empty(), "adapter ", number(awaited_.begin()->first),
                     " is still to be copied for the checkpoint before");
+    runner_ = &runner;
     deliver_ = std::move(deliver);
     counters_.clear();
     for (const AdapterId adapter : adapters) {
@@ -33,6 +34,7 @@ void StateCopies::stepped(const BatchPlan& batch) {
 
 void StateCopies::copy(AdapterId adapter) {
     activity::begin(activity::Task::checkpoint);
+    runner_->settle();
     for (const StoredPart& stored : stored_parts) {
         const std::vector<float> values = own_values(bank_, adapter, stored.part);
         for (const AdapterPiece& piece : pieces_of({adapter, stored.part, true}, rank_, values)) {

@@ -23,8 +23,7 @@ class StateCopies {
 
     /// Between two windows of the runner's stream: those behind it belong to the rounds behind.
     /// The copies asked for before must have been made.
-    void begin(const std::vector<AdapterId>& adapters, const PipelineRunner& runner,
-               Deliver deliver);
+    void begin(const std::vector<AdapterId>& adapters, PipelineRunner& runner, Deliver deliver);
     /// The stage has taken a step of a batch.
     void stepped(const BatchPlan& batch);
 
@@ -36,6 +35,7 @@ class StateCopies {
 
     AdapterBank& bank_;
     int rank_;
+    PipelineRunner* runner_ = nullptr;  ///< once begun
     Deliver deliver_;
     std::map<AdapterId, std::int32_t> awaited_;  ///< the last step before the rounds behind
     std::map<AdapterId, AdapterBank::Counters> counters_;
