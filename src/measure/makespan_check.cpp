@@ -30,13 +30,16 @@ void MakespanCheck::add(const JointWindow& joint, double measured_seconds) {
     stream_->add(joint);
     stream_seconds_ += measured_seconds;
     for (const Window& part : joint.replicas) stream_microbatches_ += part.microbatches.size();
-    if (stream_microbatches_ > most_microbatches) stream_.reset();
-    if (stream_ && window.drains) end_stream();
+    if (window.drains) {
+        end_stream(stream_->timeline().makespan());
+    } else if (stream_microbatches_ > most_) {
+        end_stream(stream_->reached());
+    }
 }
 
-void MakespanCheck::end_stream() {
+void MakespanCheck::end_stream(double predicted) {
     const bool first = !compared();
-    all_.predicted += stream_->timeline().makespan();
+    all_.predicted += predicted;
     all_.measured += stream_seconds_;
     all_.microbatches += stream_microbatches_;
     if (first) first_ = all_;
@@ -59,7 +62,7 @@ std::string MakespanCheck::text() const {
     }
     if (trained_ <= worth_telling * all_.measured) return text;
     return cat(text, "; of ", format_fixed(trained_, 2),
-               " s trained, as what is not over or very long is left out");
+               " s trained, as long streams are compared at their begin alone");
 }
 
 }  // namespace loratrain

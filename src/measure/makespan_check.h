@@ -9,13 +9,14 @@
 namespace loratrain {
 
 /// Compares what the simulator predicts for training, by the costs that were known before it, with
-/// what it took, from every empty pipeline to the next; a stream of more than `most_microbatches`
-/// is left out. Root rank only.
+/// what it took, from every empty pipeline to the next, or to the end of the window with which a
+/// stream has more than `most` microbatches: the rest of it is left out. Root rank only.
 class MakespanCheck {
   public:
-    static constexpr std::size_t most_microbatches = 20000;
+    static constexpr std::size_t most_microbatches = 20000;  ///< their times are kept
 
-    MakespanCheck(const Job& job, const Plan& plan) : job_(job), plan_(plan) {}
+    MakespanCheck(const Job& job, const Plan& plan, std::size_t most = most_microbatches)
+        : job_(job), plan_(plan), most_(most) {}
 
     /// The next window of training, and the time since the one before ended.
     void add(const JointWindow& joint, double measured_seconds);
@@ -24,7 +25,7 @@ class MakespanCheck {
     double measured() const { return all_.measured; }
     /// "predicted 12.3 s, measured 12.1 s (+1.7%) for 40 microbatches", of several streams what
     /// those after the first, which warms up, come to, and of how long a training that is a part,
-    /// where streams were left out.
+    /// where something was left out.
     std::string text() const;
 
   private:
@@ -35,10 +36,11 @@ class MakespanCheck {
         std::string text() const;
     };
 
-    void end_stream();
+    void end_stream(double predicted);
 
     const Job& job_;
     const Plan& plan_;
+    std::size_t most_;
     MetShapes met_;
     std::unique_ptr<Simulator> stream_;
     double stream_seconds_ = 0.0;

@@ -66,6 +66,9 @@ class Simulator {
     void add(const JointWindow& joint);
     void add(const Window& window) { add(JointWindow{{window}, {}}); }
 
+    /// Seconds since the first action up to which it has played.
+    double reached() const { return now_; }
+
     /// Plays what is left, then gives it; a window added later goes on from there. Throws Error
     /// when actions wait that no window has served.
     const Timeline& timeline();

@@ -4,6 +4,7 @@
 
 #include "plan/cost/cost_model.h"
 #include "plan/schedule/plan_window.h"
+#include "plan/schedule/schedule_stream.h"
 #include "unit/model/small_stage.h"
 
 namespace loratrain {
@@ -36,6 +37,32 @@ TEST(MakespanCheck, OneStagePredictsTheSumOfItsWork) {
               std::string::npos)
         << check.text();
     EXPECT_NE(check.text().find("(-50.0%) for 2 microbatches"), std::string::npos) << check.text();
+}
+
+TEST(MakespanCheck, ComparesTheBeginOfALongStream) {
+    const test::SmallCase small(test::small_model(), {test::small_adapter("a", 4)});
+    Progress progress;
+    progress.steps.assign(1, 0);
+    progress.stopped.assign(1, false);
+    MakespanCheck check(small.job, small.plan, 2);
+    ScheduleStream stream(small.job, small.plan, small.infos, progress);
+    const JointWindow first = stream.next(1, false);
+    ASSERT_EQ(first.common().microbatches.size(), 1U);
+    check.add(first, 5.0);
+    EXPECT_FALSE(check.compared());
+    check.add(stream.next(1, false), 6.0);
+    EXPECT_FALSE(check.compared());
+    check.add(stream.next(1, false), 7.0);
+    EXPECT_DOUBLE_EQ(check.measured(), 18.0);
+    const double three = check.predicted();
+    const double one =
+        predicted_seconds(small.job, small.plan, small.plan.costs,
+                          plan_window(small.job, small.plan, small.infos, progress, 1));
+    EXPECT_GT(three, 2.0 * one);
+    EXPECT_LT(three, 4.0 * one);
+    check.add(stream.next(1, true), 9.0);
+    EXPECT_DOUBLE_EQ(check.measured(), 18.0);
+    EXPECT_NE(check.text().find("of 27.00 s trained"), std::string::npos) << check.text();
 }
 
 TEST(MakespanCheck, NewShapesStallOnce) {
