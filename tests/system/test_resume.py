@@ -159,6 +159,20 @@ class WhileTraining(JobTest):
     def test_replicas_of_two_stages(self):
         self.check(4, deployment=[{"pp": 2, "count": 2}])
 
+    def test_whenever_time_has_passed(self):
+        """At whatever rounds that is."""
+        whole, often = self.job("whole"), self.job("often")
+        for job, minutes in ((whole, 0), (often, 1e-4)):
+            job["checkpoint"] = {"every_steps": 0, "every_minutes": minutes, "keep": 2}
+        self.succeed(run([self.write_job(whole)], 2))
+        process = self.succeed(run([self.write_job(often)], 2))
+        self.assertGreater(process.stdout.count("checkpoint at round"), 1)
+        self.assert_same_bits("often", "whole", self.STEPS)
+        before = min((path for path in (self.dir / "often/ckpt").iterdir() if path.is_dir()),
+                     key=lambda path: int(path.name))
+        self.succeed(run([self.dir / "job.yaml", "--restart", before], 2))
+        self.assert_same_bits("often", "whole", self.STEPS)
+
 
 class SharedLayers(ResumeTest):
     """Four ranks that share layers, adapter by adapter."""
