@@ -151,11 +151,11 @@ void AdapterBank::admit(const std::vector<AdapterId>& admitted) {
     }
 }
 
-void AdapterBank::release(AdapterId adapter) {
+void AdapterBank::release(AdapterId adapter, Residence then) {
     State& state = states_[index(adapter)];
     for (Buffer& buffer : state.arrays) buffer = {};
     state.suspended = {};
-    state.residence = Residence::released;
+    state.residence = then;
 }
 
 std::vector<float> AdapterBank::gradients(AdapterId adapter) const {

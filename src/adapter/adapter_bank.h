@@ -15,7 +15,7 @@ namespace loratrain {
 
 /// Where an adapter's state is.
 enum class Residence : std::uint8_t {
-    absent,     ///< nowhere: it has not begun
+    absent,     ///< nowhere: it has not begun, or is elsewhere
     resident,   ///< in backend memory: it may train and be evaluated
     suspended,  ///< in host memory, exactly as it was
     released,   ///< given up here: a checkpoint keeps it
@@ -48,8 +48,9 @@ class AdapterBank {
     /// Suspends whoever is resident and not among `admitted`, then brings those in that are not
     /// resident yet: never more is in backend memory than either set takes.
     void admit(const std::vector<AdapterId>& admitted);
-    /// Frees all memory of an adapter that has ended and is exported and in a checkpoint.
-    void release(AdapterId adapter);
+    /// Frees all memory of an adapter that has ended and is exported and in a checkpoint; `then`:
+    /// absent where it may come back (load).
+    void release(AdapterId adapter, Residence then = Residence::released);
     /// The job has got more adapters; they are absent.
     void add_adapters();
 

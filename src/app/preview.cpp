@@ -12,6 +12,7 @@
 #include "plan/deploy/make_plan.h"
 #include "plan/predict/compare_deployments.h"
 #include "plan/predict/predict.h"
+#include "plan/sweep/worker_queues.h"
 #include "plan/text/describe.h"
 #include "plan/text/describe_prediction.h"
 #include "plan/text/describe_sweep.h"
@@ -20,6 +21,7 @@
 #include "session/cluster.h"
 #include "session/job_inputs.h"
 #include "session/run_preview.h"
+#include "session/worker_group.h"
 #include "train/job_warnings.h"
 
 namespace loratrain {
@@ -41,6 +43,21 @@ Cluster wanted_cluster(const CommandLine& command_line, const MpiSession& mpi, c
 std::string output_directory(const CommandLine& command_line, const Job& job) {
     if (!command_line.output.empty()) return command_line.output;
     return command_line.device.empty() ? "" : cat(job.run.dir, "/", dry_run_name);
+}
+
+/// What workers are predicted to take of what each is to train.
+void tell_workers(const Job& job, const Plan& plan, const std::vector<DatasetInfo>& infos,
+                  const ReplicaJob& replica) {
+    std::vector<std::int32_t> steps;
+    for (const AdapterPlan& adapter : plan.adapters) steps.push_back(adapter.total_steps);
+    const WorkerQueues queues = queue_for_workers(job, plan, infos, steps, replica.count);
+    std::string text = cat("workers     ", replica.count, " of tp ", replica.tensor, " x pp ",
+                           replica.stages, ", predicted ", human_duration(queues.seconds),
+                           " of training; what is above is of one of them\n");
+    for (std::size_t w = 0; w < queues.queues.size(); ++w) {
+        text += cat("  worker ", w, ": ", queues.queues[w].size(), " adapters\n");
+    }
+    log::block(text);
 }
 
 /// A report would show what is simulated here as that of the run.
@@ -85,6 +102,13 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, Jo
     const std::string dir = output_directory(command_line, job);
     if (!dir.empty()) check_is_no_place_of_a_run(dir);
     const JobInputs inputs = open_job_inputs(job);
+    const Cluster all_ranks = cluster;
+    WorkerShape workers;
+    if (job.parallel.by_workers()) {
+        workers = shape_of_workers(job, cluster);
+        cluster.ranks = workers.replica.tensor * workers.replica.stages;
+        job = job_of_worker(std::move(job), workers);
+    }
     const auto start = std::chrono::steady_clock::now();
     const ModelSpec model = inputs.weights->spec();
     std::optional<FoundDeployments> found =
@@ -116,7 +140,8 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, Jo
         if (!remedies.empty()) log::block(describe(prediction, cluster.ranks, remedies));
         tell_deployments(job, plan, inputs.infos, cluster, *found);
     }
-    if (job.sweep) preview_sweep(job, model, inputs.infos, cluster, dir);
+    if (job.parallel.by_workers()) tell_workers(job, plan, inputs.infos, workers.replica);
+    if (job.sweep) preview_sweep(job, model, inputs.infos, all_ranks, dir);
     if (dir.empty()) return;
     write_pictures(dir, job, plan, prediction.start);
     log::info(cat("wrote ", dir, "/timeline.svg and ", dir, "/", trace_file_name));

@@ -20,14 +20,7 @@ bool stop_asked(const MpiSession& mpi) {
     return true;
 }
 
-}  // namespace
-
-ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
-    Job job = read_job_of_run(command_line, mpi);
-    if (command_line.dry_run) return preview(command_line, mpi, job);
-
-    give_back_large_blocks();
-    Session session(mpi, command_line, std::move(job));
+ExitCode train(const MpiSession& mpi, Session&& session) {
     session.open();
     if (stop_asked(mpi)) return ExitCode::stopped_resume_me;
     session.settle_plan();
@@ -36,6 +29,18 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     if (stop_asked(mpi)) return ExitCode::stopped_resume_me;
     session.begin();
     return session.train();
+}
+
+}  // namespace
+
+ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
+    Job job = read_job_of_run(command_line, mpi);
+    if (command_line.dry_run) return preview(command_line, mpi, job);
+
+    give_back_large_blocks();
+    if (!job.parallel.by_workers()) return train(mpi, Session(mpi, command_line, std::move(job)));
+    const WorkerGroup group(mpi, shape_of_workers(mpi, job));
+    return train(mpi, Session(group, command_line, std::move(job)));
 }
 
 }  // namespace loratrain

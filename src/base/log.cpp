@@ -17,7 +17,8 @@ namespace {
 struct State {
     int rank = 0;
     std::ofstream file;
-    std::mutex writing;  ///< the watchdog writes too
+    std::mutex writing;                        ///< the watchdog writes too
+    std::function<void(std::string)> forward;  ///< of info lines of other ranks than the root
 
     std::unique_ptr<Terminal> terminal;  ///< while there is a live table
     bool shows_errors = false;           ///< standard error leads to it as well
@@ -86,13 +87,21 @@ void open_file(const std::string& path) {
 }
 
 void info(std::string_view text) {
-    if (state().rank == 0) write(std::cout, info_line(text));
+    State& all = state();
+    if (all.rank == 0) return write(std::cout, info_line(text));
+    const std::lock_guard lock(all.writing);
+    if (all.forward) all.forward(std::string(text));
+}
+
+void forward_info(std::function<void(std::string)> take) {
+    State& all = state();
+    const std::lock_guard lock(all.writing);
+    all.forward = std::move(take);
 }
 
 void progress(std::string_view text) {
     State& all = state();
-    if (all.rank != 0) return;
-    {
+    if (all.rank == 0) {
         const std::lock_guard lock(all.writing);
         if (all.is_live()) {
             all.keep(printable(info_line(text)));

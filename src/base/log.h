@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,9 @@ void set_rank(int rank);
 /// Appends everything from now on to `path` too (root rank only); throws Error if not writable.
 void open_file(const std::string& path);
 void info(std::string_view text);
+/// Where info lines of a rank other than the root go from now on; {} = nowhere, as at first. May be
+/// called from any thread.
+void forward_info(std::function<void(std::string)> take);
 /// An info line that a live table on the terminal replaces: then it goes to the file alone.
 void progress(std::string_view text);
 void warn(std::string_view text);

@@ -85,6 +85,10 @@ std::string DirectiveChannel::next(const std::function<void()>& meanwhile) {
     }
 }
 
+std::optional<std::string> DirectiveChannel::arrived() {
+    return arrived_text(comm_, root, tags::directive);
+}
+
 void DirectiveChannel::tell(std::string text) {
     int done = 1;
     while (!telling_.empty() && done != 0) {

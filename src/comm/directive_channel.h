@@ -29,6 +29,8 @@ class DirectiveChannel {
 
     /// Other ranks: waits for the next text; calls `meanwhile` now and then.
     std::string next(const std::function<void()>& meanwhile);
+    /// Other ranks: the next text if it is there.
+    std::optional<std::string> arrived();
     /// Other ranks: a number for the root, which does not have to wait for it.
     void report(int number);
     /// Root: the largest number reported so far; 0 = none.

@@ -34,7 +34,8 @@ enum class Packing : std::uint8_t { milp, greedy, bucketed };
 /// each sample goes to replicas of the kind that takes the fewest GPU-seconds for it. uniform: each
 /// takes as many samples of a batch. (LobRA, PVLDB 18(8), 2025, section 3)
 enum class DispatchRule : std::uint8_t { balanced, length, uniform };
-/// Who trains where. joint: every adapter on all replicas together. each: on one replica.
+/// Who trains where. joint: every adapter on all replicas together. each: on one worker, a group of
+/// ranks that shares no rounds with the others; automatic: so too, the planner cuts the ranks.
 enum class Assignment : std::uint8_t { automatic, joint, each };
 enum class CostSource : std::uint8_t { automatic, built_in };
 enum class LiveTable : std::uint8_t { automatic, never };
@@ -83,7 +84,10 @@ struct ParallelJob {
     /// `deployment: auto`: `deployment` is what find_deployments.h finds, empty until then.
     bool find_deployment = false;
     DispatchRule dispatch = DispatchRule::balanced;
-    Assignment assignment = Assignment::automatic;  ///< auto: joint
+    Assignment assignment = Assignment::joint;
+
+    /// Adapters train on workers (train/workers/).
+    bool by_workers() const { return assignment != Assignment::joint; }
 };
 
 /// How rank 0 plans (plan/).

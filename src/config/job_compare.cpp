@@ -37,6 +37,10 @@ struct FlatJob {
     bool is_trial(const Setting& setting) const {
         return values.contains(setting.section + "." + setting.item + ".trial");
     }
+    bool is_by_workers() const {
+        const auto assignment = values.find("parallel.assignment");
+        return assignment != values.end() && assignment->second != "joint";
+    }
     std::set<std::string> items;  ///< "datasets.math", "adapters.math-r8"
 };
 
@@ -170,8 +174,9 @@ JobDifference compare_jobs(const std::string& before, const std::string& now,
     for (const Setting& setting : old_job.settings) {
         const auto found = new_job.values.find(setting.name());
         if (found != new_job.values.end() && found->second != setting.value) {
-            const bool ends_with_sweep = is_length(setting.key) && new_job.is_trial(setting);
-            const bool harmless = is_harmless(setting, found->second) && !ends_with_sweep;
+            const bool ends_for_good = new_job.is_trial(setting) || new_job.is_by_workers();
+            const bool harmless =
+                is_harmless(setting, found->second) && !(is_length(setting.key) && ends_for_good);
             auto& lines = harmless ? difference.harmless : difference.harmful;
             lines.push_back(setting.name() + ": " + setting.value + " -> " + found->second);
         } else if (found == new_job.values.end() && new_job.has_item(setting)) {

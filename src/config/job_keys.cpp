@@ -49,7 +49,9 @@ constexpr JobKey keys[] = {
      "samples to replicas: `balanced` (all end together), `length` (each to the kind that takes "
      "the "
      "fewest GPU-seconds for it), `uniform` (as many to each)"},
-    {"parallel", "assignment", "`auto`, `joint`: every adapter trains on all replicas"},
+    {"parallel", "assignment",
+     "`joint`: every adapter trains on all ranks; `each`: on one worker, cut as pipeline_stages or "
+     "deployment say, else one rank; `auto`: so too, cut by simulation"},
 
     {"deployment", "tp", "lanes that share a stage (tensor parallelism)", "1"},
     {"deployment", "pp", "stages", "1"},

@@ -128,14 +128,22 @@ void read_deployment(SectionReader& section, ParallelJob& parallel, ProblemLog& 
     }
 }
 
-/// What only several replicas can mean; `each` is known, but not there yet.
+/// What only several replicas can mean.
 void read_sharing(SectionReader& section, ParallelJob& parallel) {
     section.read_word("dispatch", parallel.dispatch, dispatch_words);
     section.read_word("assignment", parallel.assignment, assignment_words);
-    if (parallel.assignment != Assignment::each) return;
-    section.problem(section.find("assignment")->place, "assignment",
-                    "is each, but adapters train on all replicas together so far",
-                    "write joint or auto; for adapters apart start a job for each group of ranks");
+    if (!parallel.by_workers()) return;
+    const bool cut = parallel.pipeline_stages || !parallel.deployment.empty();
+    if (parallel.assignment == Assignment::automatic && cut) {
+        section.problem(section.find("assignment")->place, "assignment",
+                        "is auto, but how ranks are cut is given too",
+                        "write each, or leave out pipeline_stages and deployment");
+    }
+    if (parallel.find_deployment || parallel.deployment.size() > 1) {
+        section.problem(section.find("deployment")->place, "deployment",
+                        "says nothing of one kind of replica, as workers are",
+                        "give one entry, as in [{tp: 1, pp: 2, count: 4}], or assignment: auto");
+    }
 }
 
 ParallelJob read_parallel(SectionReader& top, ProblemLog& log) {

@@ -38,8 +38,9 @@ std::vector<MeasuredMemory> record_memory(const MpiSession& mpi, const std::stri
 
 void log_memory(const Plan& plan, const std::vector<MeasuredMemory>& ranks) {
     for (std::size_t r = 0; r < ranks.size(); ++r) {
-        log::info(cat("memory of rank ", r, ": planned ", human_bytes(plan.memory[r].total()),
-                      ", allocated ", human_bytes(ranks[r].allocated), ", resident growth ",
+        log::info(cat("memory of rank ", r, ": planned ",
+                      human_bytes(plan.memory[r % plan.memory.size()].total()), ", allocated ",
+                      human_bytes(ranks[r].allocated), ", resident growth ",
                       human_bytes(ranks[r].resident_growth)));
     }
 }

@@ -28,7 +28,7 @@ ResidentMemory resident_memory();
 std::vector<MeasuredMemory> record_memory(const MpiSession& mpi, const std::string& run_dir,
                                           const Backend& backend, const ResidentMemory& before);
 
-/// A line a rank: planned and taken.
+/// A line a rank: planned and taken. Of workers all are as `plan` says.
 void log_memory(const Plan& plan, const std::vector<MeasuredMemory>& ranks);
 
 }  // namespace loratrain

@@ -19,6 +19,7 @@
 #include "plan/text/plan_text.h"
 #include "report/run_record.h"
 #include "session/libraries.h"
+#include "train/checkpoint/worker_checkpoints.h"
 #include "train/orders/inbox.h"
 
 namespace loratrain {
@@ -90,6 +91,17 @@ std::vector<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
+void refuse_path(const std::string& path) {
+    throw InputError("--restart", path + " is one checkpoint, but workers save one each",
+                     "leave it out: workers go on from the newest of each adapter");
+}
+
+void check_is_of_no_workers(const Job& job) {
+    if (!has_worker_checkpoints(job)) return;
+    throw InputError(job.run.dir, "holds checkpoints of workers, which only workers go on from",
+                     "write parallel.assignment: each again, or start over with --restart never");
+}
+
 /// Says when; starts within one second are told apart by a number.
 fs::path folder_aside(const std::string& dir) {
     const std::string name = cat(dir, "/before-", local_time(unix_time(), "%Y%m%d-%H%M%S"));
@@ -104,7 +116,9 @@ RunDirectory::RunDirectory(const Job& job, const Plan& plan, const CommandLine& 
                            const RunIdentity& identity)
     : dir_(job.run.dir) {
     // Before anything is created, so that a wrong path leaves nothing behind.
+    const bool by_workers = job.parallel.by_workers();
     if (command_line.restart == Restart::from_path) {
+        if (by_workers) refuse_path(command_line.restart_path);
         found_ = find_checkpoint(job, plan, identity, command_line.restart_path);
     }
     make_directory(dir_);
@@ -113,7 +127,8 @@ RunDirectory::RunDirectory(const Job& job, const Plan& plan, const CommandLine& 
         move_former_run_aside();
     } else {
         check_same_job(dir_, identity.job_yaml);
-        if (!found_) found_ = find_checkpoint(job, plan, identity, "");
+        if (!by_workers) check_is_of_no_workers(job);
+        if (!by_workers && !found_) found_ = find_checkpoint(job, plan, identity, "");
     }
     log::open_file(dir_ + "/loratrain.log");
     report_what_happened_before();

@@ -16,7 +16,9 @@ namespace loratrain {
 class RunDirectory {
   public:
     /// Creates the directory where needed, locks it and decides where to start. Throws InputError:
-    /// not writable, in use by a live job, belongs to a different job (differences listed). With
+    /// not writable, in use by a live job, belongs to a different job (differences listed), was
+    /// trained by workers and is not any more. For a job of workers no checkpoint is looked for
+    /// (find_former_run). With
     /// Restart::never, what a former run left is moved to <run.dir>/before-TIME, a run directory of
     /// its own; only the log is carried on, and measured costs hold for the new run too. From then
     /// on the log goes to loratrain.log too; it says when the lock of a dead job is taken over and

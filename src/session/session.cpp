@@ -35,36 +35,57 @@ std::optional<Plan> former_plan(const Job& job) {
 }  // namespace
 
 Session::Session(const MpiSession& mpi, const CommandLine& command_line, Job job)
+    : Session(mpi, nullptr, command_line, std::move(job)) {}
+
+Session::Session(const WorkerGroup& group, const CommandLine& command_line, Job job)
+    : Session(group.own(), &group, command_line, std::move(job)) {}
+
+Session::Session(const MpiSession& mpi, const WorkerGroup* group, const CommandLine& command_line,
+                 Job job)
     : mpi_(mpi),
+      group_(group),
       command_line_(command_line),
       job_(std::move(job)),
       stop_(job_, command_line.stop_after) {
-    watchdog_.emplace(mpi_, job_.run.peer_timeout);
+    watchdog_.emplace(world(), job_.run.peer_timeout, group != nullptr ? mpi_.size() : 0);
     memory_before_ = resident_memory();
-    cluster_ = describe_cluster(mpi_, job_.run.backend);
+    cluster_ = describe_cluster(world(), job_.run.backend);
+    cluster_.ranks = mpi_.size();
 }
 
 void Session::open() {
-    agree(mpi_, [&] {
+    agree(world(), [&] {
         threads_per_rank(mpi_);  // may refuse what the user wants, before anything is written
-        if (!mpi_.is_root()) return;
-        inputs_ = open_job_inputs(job_);
-        name_base_model(job_, *inputs_.weights);
-        plan_with_built_in_costs(inputs_.weights->spec());
-        identity_ = identify(job_, inputs_);
+        if (mpi_.is_root()) {
+            open_inputs();
+        } else if (group_ != nullptr) {
+            job_ = job_of_worker(std::move(job_), group_->shape(), group_->worker());
+        }
     });
-    const std::string checked = check_weights(mpi_, job_, inputs_.weights.get());
-    agree(mpi_, [&] {
-        if (!mpi_.is_root()) return;
+    const bool first = world().is_root();
+    const std::string checked =
+        check_weights(world(), job_, first ? inputs_.weights.get() : nullptr);
+    agree(world(), [&] {
+        if (!first) return;
         directory_.emplace(job_, plan_, command_line_, identity_);
         if (!checked.empty()) log::info(checked);
         checkpoint_ = directory_->checkpoint();
-        if (checkpoint_.empty()) return;
+        if (group_ != nullptr) former_run_ = find_former_run(job_, plan_, identity_);
+        if (checkpoint_.empty() && former_run_.stored.empty()) return;
         former_ = former_plan(job_);
         if (!former_) return;
         plan_with_built_in_costs(ModelSpec(plan_.model));
     });
     checkpoint_ = broadcast_text(mpi_, checkpoint_);
+}
+
+/// Root only.
+void Session::open_inputs() {
+    inputs_ = open_job_inputs(job_);
+    name_base_model(job_, *inputs_.weights);
+    identity_ = identify(job_, inputs_);
+    if (group_ != nullptr) job_ = job_of_worker(std::move(job_), group_->shape(), group_->worker());
+    plan_with_built_in_costs(inputs_.weights->spec());
 }
 
 void Session::plan_with_built_in_costs(const ModelSpec& model) {
@@ -77,8 +98,8 @@ void Session::settle_plan() {
     costs_ = measure_costs(mpi_, job_, plan_, inputs_.infos,
                            [&](const Plan& plan) { return make_backend(plan); });
     std::string plan_text;
-    agree(mpi_, [&] {
-        if (!mpi_.is_root()) return;
+    agree(world(), [&] {
+        if (!world().is_root()) return;
         plan_with_costs();
         plan_text = to_text(plan_);
         for (const std::string& text :
@@ -93,7 +114,8 @@ void Session::settle_plan() {
         log::block("datasets\n" + describe_datasets(job_, inputs_.files));
         log::block(describe(job_, plan_, report_, inputs_.infos));
     });
-    plan_ = plan_from_text(broadcast_text(mpi_, plan_text));
+    plan_ = plan_from_text(broadcast_text(world(), plan_text));
+    if (!world().is_root()) costs_.key.clear();  // the first worker keeps what was measured
 }
 
 void Session::take(PlannedJob planned) {
@@ -108,7 +130,7 @@ void Session::plan_with_costs() {
 }
 
 void Session::build() {
-    agree(mpi_, [&] { backend_ = make_backend(plan_); });
+    agree(world(), [&] { backend_ = make_backend(plan_); });
     together(mpi_, "connecting the ranks", [&] {
         communicator_ = make_communicator(mpi_, neighbours_in(plan_), *backend_);
         lanes_.emplace(mpi_, plan_, *backend_);
@@ -117,12 +139,12 @@ void Session::build() {
     together(mpi_, "measuring messages",
              [&] { settle_costs(mpi_, job_, plan_, *communicator_, *backend_, costs_); });
     if (costs_.known()) plan_.costs = costs_.costs;
-    agree(mpi_, [&] { build_stage(); });
+    agree(world(), [&] { build_stage(); });
 }
 
 std::unique_ptr<Backend> Session::make_backend(const Plan& plan) const {
     return make_rank_backend(mpi_, plan.backend, plan.compute,
-                             cat(job_.run.dir, "/gemm_algorithms.rank", mpi_.rank()));
+                             cat(job_.run.dir, "/gemm_algorithms.rank", world().rank()));
 }
 
 void Session::build_stage() {
@@ -132,10 +154,14 @@ void Session::build_stage() {
             inputs_.files = open_datasets(job_, plan_.model.vocab_size);
         }
     }
+    // A worker's adapters come from the desk.
+    const std::vector<AdapterId> first = plan_.first_admitted;
+    if (group_ != nullptr) plan_.first_admitted.clear();
     run_.emplace(StageRun::Parts{job_, plan_, *inputs_.weights, inputs_.files, *communicator_,
                                  *backend_, lanes_->of_rank(), exchange_ ? &*exchange_ : nullptr},
                  mpi_.rank(),
                  job_.logging.trace ? StageRun::Record::spans : StageRun::Record::costs);
+    plan_.first_admitted = first;
 }
 
 }  // namespace loratrain

@@ -12,10 +12,13 @@
 #include "session/job_inputs.h"
 #include "session/rank_memory.h"
 #include "session/run_directory.h"
+#include "session/worker_group.h"
 #include "train/lane_groups.h"
 #include "train/orders/stop_conditions.h"
 #include "train/stage_run.h"
 #include "train/trainer.h"
+#include "train/workers/desk.h"
+#include "train/workers/worker_link.h"
 #include "watch/watchdog.h"
 
 namespace loratrain {
@@ -29,12 +32,17 @@ namespace loratrain {
 /// (train/orders/stop_request.h), the exit file, what malloc keeps. Failures of the second error
 /// regime end the program with all its sessions (MpiSession::abort).
 ///
+/// Workers (worker_group.h) are a session each; the first one's root has the run directory and the
+/// desk (train/workers/desk.h), from which all leaders get their adapters.
+///
 /// The phases are called in this order. Each is collective and throws on all ranks or on none.
 class Session {
   public:
     /// From here the ranks watch each other, and limits of time count. `mpi` and `command_line`
     /// outlive the session.
     Session(const MpiSession& mpi, const CommandLine& command_line, Job job);
+    /// A worker of `group`, which outlives it: the phases are collective over all workers.
+    Session(const WorkerGroup& group, const CommandLine& command_line, Job job);
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
@@ -52,6 +60,14 @@ class Session {
     ExitCode train();
 
   private:
+    Session(const MpiSession& mpi, const WorkerGroup* group, const CommandLine& command_line,
+            Job job);
+
+    /// The ranks that the phases are collective over.
+    const MpiSession& world() const { return group_ != nullptr ? group_->world() : mpi_; }
+    void open_inputs();
+    void open_desk();
+    void close_desk();
     std::unique_ptr<Backend> make_backend(const Plan& plan) const;
     void take(PlannedJob planned);
     /// The deployment, where the job wants one to be found, and the plan; as those of the run that
@@ -65,6 +81,7 @@ class Session {
     void write_end(const std::string& reason);
 
     const MpiSession& mpi_;
+    const WorkerGroup* group_;  ///< null without workers
     const CommandLine& command_line_;
     Job job_;
     StopConditions stop_;
@@ -86,6 +103,11 @@ class Session {
     std::optional<GradientExchange> exchange_;  ///< among several replicas
     std::optional<StageRun> run_;
     std::optional<Watchdog> watchdog_;  ///< ends before what is above, which may take its time
+    FormerRun former_run_;              ///< of workers; the first one's root's
+    std::string checkpoints_;           ///< root of a worker's checkpoints
+    std::optional<DirectiveChannel> leaders_;  ///< of workers' roots, as the next; before the link
+    std::optional<Desk> desk_;                 ///< the first one's root's
+    std::optional<WorkerLink> link_;
     std::optional<Trainer> trainer_;
 };
 

@@ -47,16 +47,46 @@ std::string end_reason(ExitCode code, const std::string& stop_reason) {
 }  // namespace
 
 void Session::begin() {
-    const std::string devices = describe_devices(mpi_, plan_.backend);
-    trainer_.emplace(TrainerParts{mpi_, job_, plan_, inputs_.files, inputs_.infos, identity_, *run_,
-                                  stop_, live_table(job_), inputs_.weights->max_positions()});
-    agree(mpi_, [&] {
+    const std::string devices = describe_devices(world(), plan_.backend);
+    if (group_ != nullptr) open_desk();
+    TrainerParts parts{mpi_,
+                       job_,
+                       plan_,
+                       inputs_.files,
+                       inputs_.infos,
+                       identity_,
+                       *run_,
+                       stop_,
+                       {},
+                       inputs_.weights->max_positions()};
+    if (group_ == nullptr) {
+        parts.view = live_table(job_);
+    } else {
+        parts.desk = link_ ? &*link_ : nullptr;
+        parts.checkpoints = checkpoints_;
+        parts.keeps_records = world().is_root();
+    }
+    trainer_.emplace(parts);
+    agree(world(), [&] {
         if (!checkpoint_.empty()) restore();
         if (directory_) write_start(devices);
     });
     log::info("backend: " + backend_->description());
     log::block(devices);
-    record_memory(mpi_, job_.run.dir, *backend_, memory_before_);
+    record_memory(world(), job_.run.dir, *backend_, memory_before_);
+}
+
+/// Leaders have the way to the desk, the first one's root the desk itself.
+void Session::open_desk() {
+    const std::string start = broadcast_text(world(), std::to_string(former_run_.starts + 1));
+    checkpoints_ = worker_checkpoint_root(job_, std::stoi(start), group_->worker());
+    if (!mpi_.is_root()) return;
+    leaders_.emplace(group_->leaders());
+    if (world().is_root()) {
+        desk_.emplace(Desk::Parts{job_, plan_, inputs_.infos, *leaders_, group_->count(),
+                                  world().size(), live_table(job_)});
+    }
+    link_.emplace(job_, group_->worker(), *leaders_, desk_ ? &*desk_ : nullptr);
 }
 
 void Session::restore() {
@@ -70,36 +100,59 @@ void Session::restore() {
 }
 
 void Session::write_start(const std::string& devices) {
-    restore_best_adapters(job_, trainer_->state(), checkpoint_);
+    if (!desk_) restore_best_adapters(job_, trainer_->state(), checkpoint_);
     if (!checkpoint_.empty()) mend_exports(job_, plan_.model, trainer_->state(), checkpoint_);
-    directory_->write_records(job_, plan_, identity_, mpi_,
-                              command_text(command_line_, mpi_.size()), backend_->description(),
+    directory_->write_records(job_, plan_, identity_, world(),
+                              command_text(command_line_, world().size()), backend_->description(),
                               devices);
     write_held_out(job_, inputs_.files);
-    if (checkpoint_.empty()) write_preview(job_, plan_, inputs_.infos);
+    if (checkpoint_.empty() && former_run_.stored.empty())
+        write_preview(job_, plan_, inputs_.infos);
+    if (!desk_) return;
+    desk_->begin(former_run_);
+    const RunState state = desk_->state();
+    for (std::size_t a = 0; a < state.adapters.size(); ++a) {
+        if (!is_unfinished(state.adapters[a].status)) continue;
+        restore_best_adapter(job_, state, AdapterId{static_cast<std::int32_t>(a)},
+                             former_run_.checkpoints[a]);
+    }
 }
 
 ExitCode Session::train() {
-    together(mpi_, "before the first step", [&] {
+    together(world(), "before the first step", [&] {
         backend_->synchronize();
-        barrier(mpi_);
+        barrier(world());
         run_->recorder().set_zero();
     });
     const ExitCode code = trainer_->run();
     log::end_live();
     activity::begin(activity::Task::finish);
+    if (leaders_) close_desk();
     watchdog_->dismiss();
-    write_end(end_reason(code, trainer_->stop_reason()));
+    write_end(end_reason(code, desk_ ? desk_->stop_reason() : trainer_->stop_reason()));
     return code;
 }
 
+/// Whatever workers have still told is heard.
+void Session::close_desk() {
+    if (desk_) leaders_->finish();
+    barrier(group_->leaders());
+    if (!desk_) return;
+    while (const std::optional<std::string> text = leaders_->told()) {
+        desk_->take(worker_report_from_text(*text));
+    }
+}
+
 void Session::write_end(const std::string& reason) {
-    log_memory(plan_, record_memory(mpi_, job_.run.dir, *backend_, memory_before_));
-    const std::string makespan = trainer_->makespan_text();
+    log_memory(plan_, record_memory(world(), job_.run.dir, *backend_, memory_before_));
+    const std::string makespan = desk_ ? desk_->makespan_text() : trainer_->makespan_text();
     if (!makespan.empty()) log::info("training " + makespan);
     refine_costs(mpi_, job_, plan_, run_->recorder(), costs_);
     if (directory_) warn_at_failure([&] { directory_->write_end(reason); });
-    if (mpi_.is_root()) log::block(ProgressLog::closing_table(job_, trainer_->state()));
+    if (directory_) {
+        const RunState state = desk_ ? desk_->state() : trainer_->state();
+        log::block(ProgressLog::closing_table(job_, state));
+    }
     log::info(reason);
 }
 

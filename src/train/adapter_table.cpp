@@ -36,7 +36,9 @@ void AdapterTable::restore(const RunState& run) {
 
 RunState AdapterTable::state(double elapsed_seconds) const {
     RunState run{round_, elapsed_seconds, {}};
-    for (const AdapterRow& row : rows_) run.adapters.push_back(row.state);
+    AdapterState not_held;
+    not_held.status = AdapterStatus::waiting;
+    for (const AdapterRow& row : rows_) run.adapters.push_back(row.held ? row.state : not_held);
     return run;
 }
 
@@ -80,6 +82,12 @@ bool AdapterTable::any_failed() const {
     });
 }
 
+bool AdapterTable::any_waiting() const {
+    return std::any_of(rows_.begin(), rows_.end(), [](const AdapterRow& row) {
+        return row.held && row.state.status == AdapterStatus::waiting;
+    });
+}
+
 std::int32_t AdapterTable::steps_left(AdapterId adapter) const {
     return plan_.adapters[index(adapter)].total_steps - rows_[index(adapter)].state.steps;
 }
@@ -102,7 +110,7 @@ WorkLeft AdapterTable::work_left() const {
     WorkLeft left;
     for (const AdapterId adapter : all()) {
         const AdapterRow& row = rows_[index(adapter)];
-        if (!is_unfinished(row.state.status)) continue;
+        if (!row.held || !is_unfinished(row.state.status)) continue;
         const std::int32_t steps = steps_left(adapter);
         most = std::max(most, steps);
         sum += steps;
@@ -116,7 +124,8 @@ std::vector<AdapterClaim> AdapterTable::claims() const {
     std::vector<AdapterClaim> claims;
     for (const AdapterId adapter : all()) {
         const AdapterState& state = rows_[index(adapter)].state;
-        const bool trains = is_unfinished(state.status) && state.status != AdapterStatus::parked;
+        const bool trains = rows_[index(adapter)].held && is_unfinished(state.status) &&
+                            state.status != AdapterStatus::parked;
         const bool trial = job_.sweep && job_.adapter(adapter).trial;
         claims.push_back({trains, state.steps > 0, trial ? steps_left(adapter) : 0});
     }

@@ -14,6 +14,7 @@ struct AdapterRow {
     AdapterState state;            ///< what checkpoints keep
     double tokens_per_step = 0.0;  ///< of the mean step of an epoch
     double last_batch_time = 0.0;  ///< RunClock::elapsed() as its last batch ended; 0 = none yet
+    bool held = true;              ///< false: on a worker (train/workers/), one that others have
 };
 
 /// What the adapters that are not finished have still to train.
@@ -22,7 +23,8 @@ struct WorkLeft {
     double tokens = 0.0;      ///< a step counts as the mean step of an epoch
 };
 
-/// The adapters of a run per AdapterId, and how far it is. A run that grows tells only the table:
+/// The adapters of a run per AdapterId, and how far it is. Of those that it does not hold it knows
+/// the states alone. A run that grows tells only the table:
 /// what is kept elsewhere per adapter is keyed by AdapterId and begins when the adapter does. Rank
 /// 0 only.
 class AdapterTable {
@@ -32,7 +34,7 @@ class AdapterTable {
 
     /// Goes on from a checkpoint: adapters that have got more steps than they had train again.
     void restore(const RunState& run);
-    /// For a checkpoint.
+    /// For a checkpoint; those that are not held are as if they had not begun.
     RunState state(double elapsed_seconds) const;
     /// The arguments have got more adapters: they wait. Returns them.
     std::vector<AdapterId> grow();
@@ -52,6 +54,8 @@ class AdapterTable {
     /// None is unfinished.
     bool finished() const;
     bool any_failed() const;
+    /// One that is held waits.
+    bool any_waiting() const;
 
     std::int32_t steps_left(AdapterId adapter) const;
     /// The same to its next rung, if it has rungs (plan/rungs.h) before its last step.

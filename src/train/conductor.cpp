@@ -26,7 +26,12 @@ Conductor::Conductor(const TrainerParts& parts, Performer& performer, DirectiveC
       sweep_(parts.job, adapters_),
       journal_(parts.job, parts.plan, adapters_, clock_, parts.mpi.size(), parts.view),
       stream_(parts, adapters_, performer, channel, journal_),
-      last_checkpoint_(std::chrono::steady_clock::now()) {}
+      last_checkpoint_(std::chrono::steady_clock::now()) {
+    if (parts.desk == nullptr) return;
+    journal_.report_to(parts.desk);
+    for (const AdapterId a : adapters_.all()) adapters_[a].held = false;
+    adapters_.admit({});
+}
 
 void Conductor::restore(const RunState& state, bool set_back) {
     adapters_.restore(state);
@@ -36,6 +41,7 @@ void Conductor::restore(const RunState& state, bool set_back) {
 
 ExitCode Conductor::run(int signal) {
     signal_ = signal;
+    if (parts_.desk != nullptr) return work();
     recall_trials();
     if (set_back_) save();
     stop_reason_ = reason_to_stop();
@@ -111,7 +117,8 @@ void Conductor::train_stream() {
          [this] { go_on_saving(); },
          [this](const std::vector<AdapterId>& stepped) { return choose_exports(stepped); },
          [this](AdapterId adapter, const AdapterParts::ByRank& others) {
-             if (parts_.job.sweep) journal_.flush();  // who waits for DONE reads metrics then
+             // Who waits for DONE reads metrics then.
+             if (parts_.job.sweep || parts_.desk != nullptr) journal_.flush();
              write_export(parts_.job, adapters_[adapter].state, adapter,
                           performer_.join(adapter, others));
              note_ends({adapter});
@@ -128,10 +135,7 @@ bool Conductor::evaluates_in_stream() const {
 /// Whether an adapter that ends makes room, or is evaluated with the pipeline empty.
 bool Conductor::ends_need_drain() const {
     if (search_.active()) return true;
-    const std::vector<AdapterId> all = adapters_.all();
-    return !evaluates_in_stream() || std::any_of(all.begin(), all.end(), [this](AdapterId a) {
-        return adapters_[a].state.status == AdapterStatus::waiting;
-    });
+    return !evaluates_in_stream() || adapters_.any_waiting();
 }
 
 /// Rounds until something is known to need an empty pipeline.
@@ -154,6 +158,7 @@ std::int32_t Conductor::rounds_to_event() const {
 /// Before a window that begins with the round.
 bool Conductor::drain_wanted(std::int32_t round) {
     const bool can_save = saves_in_stream_ && !saving_;
+    if (parts_.desk != nullptr && desk_wants_drain()) return true;
     return orders_wait() || must_give_up_any() || budget_spent() ||
            (checkpoint_due_at(round) && !can_save) || !reason_to_stop().empty();
 }
@@ -347,6 +352,7 @@ bool Conductor::checkpoint_due_by_time() const {
 
 /// Time limits only count once this start has got further.
 std::string Conductor::reason_to_stop() {
+    if (!stop_ordered_.empty()) return stop_ordered_;
     signal_ = std::max({signal_, stop_signal(), channel_.reported()});
     return parts_.stop.reason(signal_, adapters_.round(), stream_.batches_done() > 0);
 }

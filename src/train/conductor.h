@@ -17,6 +17,7 @@
 #include "train/run_clock.h"
 #include "train/search/sweep_records.h"
 #include "train/stream_trainer.h"
+#include "train/workers/worker_link.h"
 
 namespace loratrain {
 
@@ -39,9 +40,10 @@ class Conductor {
     /// rank so far, 0 = none.
     ExitCode run(int signal);
     /// run() has thrown: records why.
-    void record_failure(const std::string& why) { journal_.end("failed", why); }
+    void record_failure(const std::string& why);
 
-    RunState state() const { return adapters_.state(clock_.elapsed()); }
+    /// For a checkpoint: of a worker, the adapters that it has and that have not ended.
+    RunState state() const;
     /// Why run() ended with ExitCode::stopped_resume_me.
     const std::string& stop_reason() const { return stop_reason_; }
     const MakespanCheck& makespan() const { return stream_.makespan(); }
@@ -105,6 +107,26 @@ class Conductor {
     void release_trials();
     void wait_for_trials();
 
+    // On a worker (conductor_worker.cpp).
+    ExitCode work();
+    void train_given();
+    void rest();
+    void ask_for_adapters();
+    int places() const;
+    void report_trained(const std::vector<AdapterId>& trained);
+    void tell_ends();
+    void tell_ends(const std::vector<AdapterId>& ended);
+    void save_and_tell();
+    void stop_working(const std::string& why);
+    void obey_desk();
+    void obey(const DeskOrders& orders);
+    void take_news(const AdapterNews& news);
+    void take_over(const GivenAdapter& given);
+    void give_back(const std::vector<ReturnedAdapter>& returned);
+    void grow_by(const InboxFile& file);
+    bool desk_wants_drain() const;
+    bool has(AdapterId adapter) const { return adapters_[adapter].held; }
+
     // Admission and orders (conductor_orders.cpp).
     void admit_adapters();
     bool finished();
@@ -154,6 +176,13 @@ class Conductor {
     std::optional<Inbox> inbox_;  ///< once training begins
     Inbox::Orders orders_;
     std::set<std::string> stopping_;  ///< adapters whose stop files are obeyed
+
+    // On a worker.
+    std::set<AdapterId> told_;  ///< ended ones that the desk knows of
+    int places_ = 0;            ///< that the desk was told of
+    std::string stop_ordered_;  ///< by the desk: why
+    bool resting_ = false;      ///< it has saved and trains no more
+    std::optional<ExitCode> over_;
 };
 
 }  // namespace loratrain

@@ -30,6 +30,7 @@ bool Conductor::finished() {
 
 /// Looks for orders where none are known yet.
 bool Conductor::orders_wait() {
+    if (!inbox_) return false;
     if (orders_.additions.empty() && orders_.stops.empty()) {
         orders_ = inbox_->look();
         std::erase_if(orders_.stops,

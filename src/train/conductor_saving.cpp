@@ -25,8 +25,10 @@ std::vector<AdapterId> Conductor::adapters_held() const {
 }
 
 bool Conductor::saves_in_stream() const {
-    return !parts_.job.sweep && checkpoint_copies_fit(parts_.job, parts_.plan, adapters_held(),
-                                                      proc_value("/proc/meminfo", "MemAvailable"));
+    const bool one_of_workers = parts_.desk != nullptr;
+    return !one_of_workers && !parts_.job.sweep &&
+           checkpoint_copies_fit(parts_.job, parts_.plan, adapters_held(),
+                                 proc_value("/proc/meminfo", "MemAvailable"));
 }
 
 bool Conductor::checkpoint_due_at(std::int32_t round) const {

@@ -76,12 +76,14 @@ void Conductor::search_trials(const std::vector<AdapterId>& trained) {
 }
 
 void Conductor::note_ends(const std::vector<AdapterId>& trials) {
+    if (parts_.desk != nullptr) return tell_ends(trials);
     if (!parts_.job.sweep) return;
     sweep_.update(trials);
     journal_.trials_ended();
 }
 
 bool Conductor::budget_spent() const {
+    if (parts_.desk != nullptr) return false;  // the desk says it
     const double hours = parts_.job.sweep ? parts_.job.sweep->budget_hours : 0.0;
     if (hours <= 0 || clock_.elapsed() < hours * seconds_per_hour) return false;
     const std::vector<AdapterId> all = adapters_.all();
@@ -92,8 +94,7 @@ bool Conductor::budget_spent() const {
 
 /// Trials under way are evaluated as they are.
 void Conductor::end_by_budget() {
-    const std::string why =
-        cat("the sweep's budget of ", format_exact(parts_.job.sweep->budget_hours), " h is spent");
+    const std::string why = budget_text(*parts_.job.sweep);
     log::info(why);
     std::vector<AdapterId> under_way;
     for (const AdapterId a : adapters_.all()) {

@@ -55,6 +55,10 @@ std::string write(const ReleaseAdapter& release) {
     return cat("release ", number(release.adapter), "\n");
 }
 
+std::string write(const LoadAdapter& load) {
+    return cat("load ", number(load.adapter), "\n") + load.directory;
+}
+
 std::string write(const AddAdapters& add) {
     return cat("add ", add.file.path.size(), "\n") + add.file.path + add.file.text;
 }
@@ -119,6 +123,7 @@ Directive read(std::string_view kind, Numbers numbers, const std::string& rest) 
     if (kind == "add") return read_add(static_cast<std::size_t>(only(numbers)), rest);
     if (kind == "train") return TrainWindow{read_window(numbers, rest)};
     if (kind == "evaluate") return EvaluateWindow{read_window(numbers, rest)};
+    if (kind == "load") return LoadAdapter{AdapterId{only(numbers)}, rest};
     expect_end(rest);
     if (kind == "gather") return GatherAdapter{AdapterId{only(numbers)}};
     if (kind == "send") return SendAdapter{AdapterId{only(numbers)}};

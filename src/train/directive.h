@@ -49,6 +49,12 @@ struct ReleaseAdapter {
     AdapterId adapter{};
 };
 
+/// The adapter, which has begun, goes on from a checkpoint in this directory.
+struct LoadAdapter {
+    AdapterId adapter{};
+    std::string directory;
+};
+
 /// The run gets the adapters that an inbox file adds; none where a rank refuses it.
 struct AddAdapters {
     InboxFile file;
@@ -62,12 +68,12 @@ struct Finish {
 /// What rank 0 decides (conductor.h) and every rank performs, in the same order (performer.h).
 using Directive =
     std::variant<TrainWindow, EvaluateWindow, SaveCheckpoint, GatherAdapter, SendAdapter,
-                 CopyStates, AdmitAdapters, ReleaseAdapter, AddAdapters, Finish>;
+                 CopyStates, AdmitAdapters, ReleaseAdapter, LoadAdapter, AddAdapters, Finish>;
 
 /// The one text form, for the way to the other ranks: a line "<kind> <numbers>", then for a window
-/// its text (plan/text/window_text.h), for an inbox file its path and text as they are, the first
-/// number being the path's bytes. Reading what was written gives the same value; any other text is
-/// an Error that shows its first line.
+/// its text (plan/text/window_text.h), for a checkpoint its directory, for an inbox file its path
+/// and text as they are, the first number being the path's bytes. Reading what was written gives
+/// the same value; any other text is an Error that shows its first line.
 std::string to_text(const Directive& directive);
 Directive directive_from_text(const std::string& text);
 

@@ -8,6 +8,7 @@
 #include "comm/collective.h"
 #include "measure/measured_trace.h"
 #include "plan/place.h"
+#include "train/checkpoint/stored_adapter.h"
 #include "train/orders/grow_run.h"
 
 namespace loratrain {
@@ -66,7 +67,7 @@ void Performer::save(const RunState& state) {
         write_trace(parts_.mpi, parts_.job, parts_.plan, parts_.run.recorder());
     }
     save_checkpoint(parts_.mpi, parts_.job, parts_.plan, parts_.run.stage().bank(), state,
-                    parts_.identity);
+                    parts_.identity, parts_.checkpoints);
 }
 
 std::vector<NamedTensor> Performer::gather(AdapterId adapter) {
@@ -99,7 +100,17 @@ void Performer::admit(const std::vector<AdapterId>& adapters) {
 }
 
 void Performer::release(AdapterId adapter) {
-    parts_.run.stage().bank().release(adapter);
+    const bool may_return = parts_.job.parallel.by_workers();
+    parts_.run.stage().bank().release(adapter,
+                                      may_return ? Residence::absent : Residence::released);
+}
+
+void Performer::load(AdapterId adapter, const std::string& directory) {
+    activity::begin(activity::Task::admit);
+    const AdapterJob& job = parts_.job.adapter(adapter);
+    Stage& stage = parts_.run.stage();
+    load_stored_adapter(directory + "/" + stored_adapter_name(job), job, parts_.plan.model,
+                        stage.plan(), adapter, stage.bank());
 }
 
 void Performer::add(const InboxFile& file, const std::function<void()>& accept) {
@@ -107,7 +118,7 @@ void Performer::add(const InboxFile& file, const std::function<void()>& accept) 
     parts_.run.loader().stop();
     grow_run(parts_.mpi,
              {parts_.job, parts_.plan, parts_.files, parts_.datasets, parts_.identity,
-              reads_tokens(parts_.run.stage().plan()), accept},
+              reads_tokens(parts_.run.stage().plan()), accept, parts_.keeps_records},
              file.text, file.path);
     parts_.run.loader().restart(datasets_of_adapters(parts_.job));
     parts_.run.stage().bank().add_adapters();
@@ -142,6 +153,7 @@ void Performer::perform(const Directive& directive, const PipelineRunner::Hooks&
                    [&](const CopyStates& d) { copy(d.adapters); },
                    [&](const AdmitAdapters& d) { admit(d.adapters); },
                    [&](const ReleaseAdapter& d) { release(d.adapter); },
+                   [&](const LoadAdapter& d) { load(d.adapter, d.directory); },
                    [&](const AddAdapters& d) { add_or_refuse(d.file); },
                    [](const Finish&) {},
                },

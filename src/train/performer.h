@@ -43,6 +43,8 @@ class Performer {
     const StateCopies& copies() const { return copies_; }
     void admit(const std::vector<AdapterId>& adapters);
     void release(AdapterId adapter);
+    /// What a checkpoint in `directory` has of it.
+    void load(AdapterId adapter, const std::string& directory);
     /// InputError on all ranks, and nothing has changed, where the file is refused (grow_run.h);
     /// rank 0's `accept` may refuse it too.
     void add(const InboxFile& file, const std::function<void()>& accept);

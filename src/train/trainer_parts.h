@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "train/checkpoint/checkpoint.h"
@@ -8,6 +9,8 @@
 #include "train/stage_run.h"
 
 namespace loratrain {
+
+class WorkerLink;
 
 /// What a rank brings to training; all of it outlives the trainer.
 struct TrainerParts {
@@ -21,6 +24,9 @@ struct TrainerParts {
     StopConditions& stop;
     StatusView view;             ///< root only, may be empty
     std::int64_t positions = 0;  ///< that the base model was made for; 0 = not known
+    std::string checkpoints{};   ///< root of the checkpoints; "" = checkpoint_folder()
+    bool keeps_records = true;   ///< resolved.yaml and plan.yaml, as the job grows
+    WorkerLink* desk = nullptr;  ///< of a worker's leader: who gives it its adapters
 };
 
 }  // namespace loratrain

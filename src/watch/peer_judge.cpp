@@ -1,7 +1,9 @@
 #include "watch/peer_judge.h"
 
 #include <algorithm>
+#include <map>
 #include <sstream>
+#include <utility>
 
 #include "base/text.h"
 
@@ -108,18 +110,43 @@ std::optional<Verdict> PeerJudge::fault_of(const Peer& peer) const {
     return std::nullopt;
 }
 
-std::optional<Verdict> PeerJudge::deadlock() const {
-    if (limits_.deadlock <= 0 || !all_here_ || peers_.empty()) return std::nullopt;
-    const bool stuck = std::all_of(peers_.begin(), peers_.end(), [this](const Peer& peer) {
+bool PeerJudge::is_stuck(const std::vector<Peer>& peers) const {
+    return std::all_of(peers.begin(), peers.end(), [this](const Peer& peer) {
         return peer.last.state.waiting && !peer.closed && peer.paused >= limits_.deadlock;
     });
-    if (!stuck) return std::nullopt;
+}
+
+/// Those whose ranks train; before and after that workers wait for each other.
+std::vector<std::vector<PeerJudge::Peer>> PeerJudge::workers() const {
+    std::map<int, std::vector<Peer>> groups;
+    for (const Peer& peer : peers_) {
+        if (limits_.worker_ranks > 0) groups[peer.rank / limits_.worker_ranks].push_back(peer);
+    }
+    std::vector<std::vector<Peer>> training;
+    for (auto& [worker, peers] : groups) {
+        const bool together = std::any_of(peers.begin(), peers.end(), [](const Peer& peer) {
+            const activity::Task task = peer.last.state.task;
+            return task == activity::Task::set_up || task == activity::Task::finish;
+        });
+        if (!together) training.push_back(std::move(peers));
+    }
+    return training;
+}
+
+std::optional<Verdict> PeerJudge::deadlock() const {
+    if (limits_.deadlock <= 0 || !all_here_ || peers_.empty()) return std::nullopt;
+    std::vector<std::vector<Peer>> groups = workers();
+    groups.push_back(peers_);
+    const auto stuck = std::find_if(groups.begin(), groups.end(),
+                                    [this](const auto& peers) { return is_stuck(peers); });
+    if (stuck == groups.end()) return std::nullopt;
     const auto first =
-        std::max_element(peers_.begin(), peers_.end(),
+        std::max_element(stuck->begin(), stuck->end(),
                          [](const Peer& a, const Peer& b) { return a.paused < b.paused; });
     return Verdict{first->rank, cat("waits in ", to_string(first->last.state), " for ",
-                                    seconds_text(first->paused),
-                                    ", and so does every other rank: a message was lost")};
+                                    seconds_text(first->paused), ", and so does every other rank",
+                                    stuck->size() < peers_.size() ? " of its worker" : "",
+                                    ": a message was lost")};
 }
 
 }  // namespace loratrain

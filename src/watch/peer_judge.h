@@ -28,6 +28,8 @@ struct PeerLimits {
     double deadlock = 60.0;  ///< every rank waits for another and none makes progress
     double device = 60.0;    ///< no progress of a rank that works with its GPU; five times the
                              ///< longest pause it has come through, where that is more
+    int worker_ranks = 0;  ///< consecutive ranks that wait for no others while they train, so that
+                           ///< a deadlock may be theirs alone; 0 = all wait for each other
 };
 
 /// What is wrong with whom.
@@ -69,6 +71,8 @@ class PeerJudge {
     Peer* find(int rank);
     std::optional<Verdict> fault_of(const Peer& peer) const;
     std::optional<Verdict> deadlock() const;
+    bool is_stuck(const std::vector<Peer>& peers) const;
+    std::vector<std::vector<Peer>> workers() const;
 
     PeerLimits limits_;
     std::vector<Peer> peers_;

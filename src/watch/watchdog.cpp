@@ -39,8 +39,9 @@ int turn_of(const MpiSession& mpi) {
 }
 
 /// `all`: every rank is watched.
-PeerLimits limits_for(const MpiSession& mpi, double timeout, bool all) {
+PeerLimits limits_for(const MpiSession& mpi, double timeout, bool all, int worker_ranks) {
     PeerLimits limits;
+    limits.worker_ranks = worker_ranks;
     limits.silence = timeout;
     limits.deadlock = all ? 2.0 * timeout : 0.0;
     limits.device = std::max(shortest_device_limit, 2.0 * timeout);
@@ -75,13 +76,13 @@ std::string unreached(const MpiSession& mpi, const std::vector<int>& connected) 
 /// All but the constructor and dismiss() runs on the network's thread.
 class Watchdog::Guard {
   public:
-    Guard(const MpiSession& mpi, double timeout)
+    Guard(const MpiSession& mpi, double timeout, int worker_ranks)
         : mpi_(mpi),
           interval_(std::min(longest_interval, timeout / beats_per_timeout)),
           network_(mpi) {
         const std::vector<int>& connected = network_.connected();
         const bool all = static_cast<int>(connected.size()) + 1 == mpi.size();
-        judge_.emplace(judged_ranks(mpi, connected), limits_for(mpi, timeout, all));
+        judge_.emplace(judged_ranks(mpi, connected), limits_for(mpi, timeout, all, worker_ranks));
         warn_of_unreached();
         StarEvents events;
         events.received = [this](int rank, std::string_view line) { received(rank, line); };
@@ -157,8 +158,8 @@ class Watchdog::Guard {
     StarNetwork network_;  ///< last: its thread uses all of the above
 };
 
-Watchdog::Watchdog(const MpiSession& mpi, double timeout) : mpi_(mpi) {
-    if (mpi.size() > 1 && timeout > 0) guard_ = std::make_unique<Guard>(mpi, timeout);
+Watchdog::Watchdog(const MpiSession& mpi, double timeout, int worker_ranks) : mpi_(mpi) {
+    if (mpi.size() > 1 && timeout > 0) guard_ = std::make_unique<Guard>(mpi, timeout, worker_ranks);
 }
 
 Watchdog::~Watchdog() = default;

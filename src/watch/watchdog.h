@@ -13,8 +13,8 @@ namespace loratrain {
 /// watched.
 class Watchdog {
   public:
-    /// `timeout`: seconds of silence (run.peer_timeout). Collective.
-    Watchdog(const MpiSession& mpi, double timeout);
+    /// `timeout`: seconds of silence (run.peer_timeout). `worker_ranks`: PeerLimits'. Collective.
+    Watchdog(const MpiSession& mpi, double timeout, int worker_ranks = 0);
     ~Watchdog();
     Watchdog(const Watchdog&) = delete;
     Watchdog& operator=(const Watchdog&) = delete;

@@ -143,6 +143,19 @@ TrialClasses trial_classes(const Job& job, const ModelSpec& model,
     return classes_of_loads(rising);
 }
 
+TrialClasses remaining_trials(const TrialClasses& trials,
+                              std::span<const std::int32_t> steps_left) {
+    std::map<TrialLoad, std::vector<AdapterId>> rising;
+    for (std::size_t c = 0; c < trials.size(); ++c) {
+        for (const AdapterId id : trials.members[c]) {
+            TrialLoad load = trials.loads[c];
+            load.steps = steps_left[index(id)];
+            if (load.steps > 0) rising[load].push_back(id);
+        }
+    }
+    return classes_of_loads(rising);
+}
+
 TrialClasses expected_halving(const Job& job, std::span<const DatasetInfo> datasets,
                               const TrialClasses& trials, const HalvingRule& rule) {
     std::map<AdapterId, std::size_t> passed = passed_rungs(job, rule);

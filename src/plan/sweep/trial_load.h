@@ -55,6 +55,9 @@ struct HalvingRule {
 TrialClasses expected_halving(const Job& job, std::span<const DatasetInfo> datasets,
                               const TrialClasses& trials, const HalvingRule& rule);
 
+/// Those that have steps left, with these alone. `steps_left`: per AdapterId.
+TrialClasses remaining_trials(const TrialClasses& trials, std::span<const std::int32_t> steps_left);
+
 /// All adapters of the job as trials. `datasets`: by DatasetId. InputError where an adapter's
 /// epochs or steps lead to none (AdapterChecks::plan), or its dataset has no training samples.
 TrialClasses trial_classes(const Job& job, const ModelSpec& model,

@@ -134,9 +134,9 @@ Manifest checked_manifest(const fs::path& dir) {
 }
 
 /// Where to look when no checkpoint is asked for, in this order.
-std::vector<std::int64_t> rounds_to_try(const Job& job) {
-    std::vector<std::int64_t> rounds = stored_rounds(job);
-    const std::int64_t newest = round_of(latest_round(job));
+std::vector<std::int64_t> rounds_to_try(const fs::path& root) {
+    std::vector<std::int64_t> rounds = stored_rounds(root);
+    const std::int64_t newest = round_of(latest_round(root));
     if (newest < 0) return rounds;
     std::erase_if(rounds, [&](std::int64_t round) { return round >= newest; });
     rounds.insert(rounds.begin(), newest);
@@ -170,12 +170,13 @@ void check_checkpoint(const fs::path& dir, const Job& job, const Plan& plan,
     for (const std::string& line : difference.harmless) log::info("job changed: " + line);
 }
 
-FoundCheckpoint newest_undamaged(const Job& job, const Plan& plan, const RunIdentity& identity,
+FoundCheckpoint newest_undamaged(const fs::path& root, const Job& job, const Plan& plan,
+                                 const RunIdentity& identity,
                                  const std::vector<std::int64_t>& rounds) {
     FoundCheckpoint found;
     Problems damage;
     for (const std::int64_t round : rounds) {
-        const fs::path dir = checkpoint_folder(job) / std::to_string(round);
+        const fs::path dir = root / std::to_string(round);
         const std::size_t before = found.damaged.size();
         check_checkpoint(dir, job, plan, identity, [&](const InputError& error) {
             damage.add(error);
@@ -186,7 +187,7 @@ FoundCheckpoint newest_undamaged(const Job& job, const Plan& plan, const RunIden
         found.set_back = !found.damaged.empty();
         return found;
     }
-    damage.add(checkpoint_folder(job).string(), "holds no checkpoint that can be used",
+    damage.add(root.string(), "holds no checkpoint that can be used",
                "start over with --restart never");
     damage.throw_if_any();
     return found;
@@ -195,9 +196,9 @@ FoundCheckpoint newest_undamaged(const Job& job, const Plan& plan, const RunIden
 }  // namespace
 
 void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, AdapterBank& bank,
-                     const RunState& state, const RunIdentity& identity) {
+                     const RunState& state, const RunIdentity& identity, const std::string& root) {
     std::optional<CheckpointWriter> writer;
-    if (mpi.is_root()) writer.emplace(job, identity, state.round);
+    if (mpi.is_root()) writer.emplace(job, identity, state.round, root);
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {
         const auto adapter = static_cast<AdapterId>(i);
         const Residence residence = bank.residence(adapter);
@@ -219,9 +220,32 @@ std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const Plan& plan,
         check_checkpoint(asked, job, plan, identity, [](const InputError& error) { throw error; });
         return FoundCheckpoint{asked, true, {}};
     }
-    const std::vector<std::int64_t> rounds = rounds_to_try(job);
+    return newest_checkpoint(checkpoint_folder(job).string(), job, plan, identity);
+}
+
+void remove_at_once(const std::string& directory) {
+    const std::string aside = directory + ".tmp";
+    std::error_code error;
+    fs::rename(directory, aside, error);
+    remove_directory(error ? directory : aside);
+}
+
+std::optional<FoundCheckpoint> newest_checkpoint(const std::string& root, const Job& job,
+                                                 const Plan& plan, const RunIdentity& identity) {
+    const std::vector<std::int64_t> rounds = rounds_to_try(root);
     if (rounds.empty()) return std::nullopt;
-    return newest_undamaged(job, plan, identity, rounds);
+    return newest_undamaged(root, job, plan, identity, rounds);
+}
+
+RunState stored_state(const std::string& path, const Job& job) {
+    return read_state(path, job);
+}
+
+void remove_checkpoints(const std::string& root) {
+    remove_latest_round(root);
+    for (const std::int64_t round : stored_rounds(root)) {
+        remove_at_once((fs::path(root) / std::to_string(round)).string());
+    }
 }
 
 RunState load_checkpoint(const std::string& path, const Job& job, const ModelSpec& model,

@@ -17,16 +17,18 @@ struct RunIdentity {
     std::vector<std::string> eval_checksums;  ///< per DatasetId, "" = none; may differ
 };
 
-/// Writes <dir>/ckpt/<round>/: per adapter that has begun (the bank holds a state of it, or
-/// released it: then the file of the checkpoint before, none of a trial that has ended) one
-/// safetensors file (parameters, exp_avg, exp_avg_sq under PEFT names), state.json, job.yaml and
-/// manifest.json with the checksum of every file; everything under a temporary name first, renamed
-/// when complete; then LATEST is moved, then all but the newest `keep` are removed, and any of
-/// later rounds (left by a run that was set back); one that cannot be removed stays till the next
-/// time, with a warning. A job that dies in it, or a full disk (Error), leaves the checkpoints
-/// before it as they were. The layout does not depend on ranks. Collective.
+/// Writes <root>/<round>/, `root` "" = checkpoint_folder(): per adapter that has begun (the bank
+/// holds a state of it, or released it: then the file of the checkpoint before, none of a trial
+/// that has ended) one safetensors file (parameters, exp_avg,
+/// exp_avg_sq under PEFT names), state.json, job.yaml and manifest.json with the checksum of every
+/// file; everything under a temporary name first, renamed when complete; then LATEST is moved, then
+/// all but the newest `keep` are removed, and any of later rounds (left by a run that was set
+/// back); one that cannot be removed stays till the next time, with a warning. A job that dies in
+/// it, or a full disk (Error), leaves the checkpoints before it as they were. The layout does not
+/// depend on ranks. Collective.
 void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, AdapterBank& bank,
-                     const RunState& state, const RunIdentity& identity);
+                     const RunState& state, const RunIdentity& identity,
+                     const std::string& root = "");
 
 struct FoundCheckpoint {
     std::string path;
@@ -43,6 +45,18 @@ struct FoundCheckpoint {
 std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const Plan& plan,
                                                const RunIdentity& identity,
                                                const std::string& asked);
+
+/// The newest undamaged one of `root`, as find_checkpoint.
+std::optional<FoundCheckpoint> newest_checkpoint(const std::string& root, const Job& job,
+                                                 const Plan& plan, const RunIdentity& identity);
+
+/// What the checkpoint in directory `path` says of adapters.
+RunState stored_state(const std::string& path, const Job& job);
+
+/// All complete ones of `root`; a process that dies in it leaves no part of one under its name.
+void remove_checkpoints(const std::string& root);
+/// The same for a directory of any kind.
+void remove_at_once(const std::string& directory);
 
 /// Loads the bank's part, of a stage and lane, of every adapter that has a file in checkpoint
 /// directory `path`, those that are not resident into host memory; returns the state. InputError

@@ -21,16 +21,21 @@ fs::path checkpoint_folder(const Job& job) {
     return fs::path(job.run.dir) / "ckpt";
 }
 
-std::string latest_round(const Job& job) {
-    const fs::path latest = checkpoint_folder(job) / latest_name;
+std::string latest_round(const fs::path& folder) {
+    const fs::path latest = folder / latest_name;
     if (!fs::exists(latest)) return "";
     std::string name = read_text(latest.string());
     while (!name.empty() && name.back() == '\n') name.pop_back();
     return name;
 }
 
-void set_latest_round(const Job& job, std::int32_t round) {
-    write_text_atomic((checkpoint_folder(job) / latest_name).string(), cat(round, "\n"));
+void set_latest_round(const fs::path& folder, std::int32_t round) {
+    write_text_atomic((folder / latest_name).string(), cat(round, "\n"));
+}
+
+void remove_latest_round(const fs::path& folder) {
+    std::error_code missing;
+    fs::remove(folder / latest_name, missing);
 }
 
 std::int64_t round_of(const std::string& name) {
@@ -40,10 +45,10 @@ std::int64_t round_of(const std::string& name) {
     return number ? std::stoll(name) : -1;
 }
 
-std::vector<std::int64_t> stored_rounds(const Job& job) {
+std::vector<std::int64_t> stored_rounds(const fs::path& folder) {
     std::vector<std::int64_t> rounds;
-    if (!fs::is_directory(checkpoint_folder(job))) return rounds;
-    for (const auto& entry : fs::directory_iterator(checkpoint_folder(job))) {
+    if (!fs::is_directory(folder)) return rounds;
+    for (const auto& entry : fs::directory_iterator(folder)) {
         const std::int64_t round = round_of(entry.path().filename().string());
         if (round >= 0) rounds.push_back(round);
     }

@@ -9,7 +9,8 @@
 
 namespace loratrain {
 
-/// Where checkpoints are: <run.dir>/ckpt, one directory per round, and LATEST, which names one.
+/// Where checkpoints are: <run.dir>/ckpt, one directory per round, and LATEST, which names one; of
+/// workers a folder like that each (worker_checkpoints.h).
 
 inline constexpr const char* checkpoint_manifest_name = "manifest.json";
 inline constexpr const char* checkpoint_state_name = "state.json";
@@ -18,14 +19,15 @@ inline constexpr const char* checkpoint_format = "loratrain-checkpoint-1";  ///<
 
 std::filesystem::path checkpoint_folder(const Job& job);
 
-/// What LATEST says; "" when there is none.
-std::string latest_round(const Job& job);
-void set_latest_round(const Job& job, std::int32_t round);
+/// What LATEST in `folder` says; "" when there is none.
+std::string latest_round(const std::filesystem::path& folder);
+void set_latest_round(const std::filesystem::path& folder, std::int32_t round);
+void remove_latest_round(const std::filesystem::path& folder);
 
 /// -1 when the name is no round.
 std::int64_t round_of(const std::string& name);
 
-/// Rounds whose checkpoints were completed, newest first.
-std::vector<std::int64_t> stored_rounds(const Job& job);
+/// Rounds whose checkpoints in `folder` were completed, newest first.
+std::vector<std::int64_t> stored_rounds(const std::filesystem::path& folder);
 
 }  // namespace loratrain

@@ -37,17 +37,17 @@ void write_manifest(const fs::path& dir, const RunIdentity& identity) {
 
 /// All but the newest `keep` up to `round`. Those beyond it belong to a continuation that was given
 /// up by restarting from an older checkpoint.
-void remove_old(const Job& job, std::int64_t round) {
-    std::vector<std::int64_t> rounds = stored_rounds(job);
+void remove_old(const fs::path& folder, int keep, std::int64_t round) {
+    std::vector<std::int64_t> rounds = stored_rounds(folder);
     const auto abandoned = std::partition(rounds.begin(), rounds.end(),
                                           [&](std::int64_t other) { return other <= round; });
     for (auto other = abandoned; other != rounds.end(); ++other) {
-        remove_directory((checkpoint_folder(job) / std::to_string(*other)).string());
+        remove_directory((folder / std::to_string(*other)).string());
     }
     rounds.erase(abandoned, rounds.end());
     std::sort(rounds.begin(), rounds.end(), std::greater<>());
-    for (auto i = static_cast<std::size_t>(job.checkpoint.keep); i < rounds.size(); ++i) {
-        remove_directory((checkpoint_folder(job) / std::to_string(rounds[i])).string());
+    for (auto i = static_cast<std::size_t>(keep); i < rounds.size(); ++i) {
+        remove_directory((folder / std::to_string(rounds[i])).string());
     }
 }
 
@@ -61,12 +61,14 @@ void append_part(const StoredPart& part, std::vector<NamedTensor> tensors,
     }
 }
 
-CheckpointWriter::CheckpointWriter(const Job& job, const RunIdentity& identity, std::int32_t round)
+CheckpointWriter::CheckpointWriter(const Job& job, const RunIdentity& identity, std::int32_t round,
+                                   const std::string& root)
     : job_(job),
       identity_(identity),
-      target_(checkpoint_folder(job) / std::to_string(round)),
+      folder_(root.empty() ? checkpoint_folder(job) : fs::path(root)),
+      target_(folder_ / std::to_string(round)),
       temporary_(target_.string() + temporary_suffix) {
-    const std::string folder = checkpoint_folder(job).string();
+    const std::string folder = folder_.string();
     make_directory(folder);
     remove_unfinished_writes(folder);
     remove_unfinished_directories(folder);
@@ -82,7 +84,7 @@ void CheckpointWriter::write(AdapterId adapter, const std::vector<NamedTensor>& 
 void CheckpointWriter::keep(AdapterId adapter) {
     if (job_.adapter(adapter).trial) return;
     const std::string name = stored_adapter_name(job_.adapter(adapter));
-    const fs::path source = checkpoint_folder(job_) / latest_round(job_) / name;
+    const fs::path source = folder_ / latest_round(folder_) / name;
     std::error_code error;
     if (!fs::copy_file(source, temporary_ / name, error)) {
         throw Error(cat(source.string(), ": cannot be copied: ", error.message()));
@@ -95,8 +97,8 @@ void CheckpointWriter::complete(const RunState& state) {
     keep_best_adapters(job_, state, temporary_.string());
     write_manifest(temporary_, identity_);
     replace_directory(temporary_.string(), target_.string());
-    set_latest_round(job_, state.round);
-    remove_old(job_, state.round);
+    set_latest_round(folder_, state.round);
+    remove_old(folder_, job_.checkpoint.keep, state.round);
 }
 
 }  // namespace loratrain

@@ -17,8 +17,9 @@ void append_part(const StoredPart& part, std::vector<NamedTensor> tensors,
 /// any thread, while the job does not change.
 class CheckpointWriter {
   public:
-    /// The arguments outlive it.
-    CheckpointWriter(const Job& job, const RunIdentity& identity, std::int32_t round);
+    /// The arguments outlive it. `root`: "" = checkpoint_folder().
+    CheckpointWriter(const Job& job, const RunIdentity& identity, std::int32_t round,
+                     const std::string& root = "");
 
     /// `stored`: the tensors of all stored parts.
     void write(AdapterId adapter, const std::vector<NamedTensor>& stored,
@@ -31,6 +32,7 @@ class CheckpointWriter {
   private:
     const Job& job_;
     const RunIdentity& identity_;
+    std::filesystem::path folder_;
     std::filesystem::path target_;
     std::filesystem::path temporary_;
 };

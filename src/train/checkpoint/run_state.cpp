@@ -50,6 +50,24 @@ OrderedJson search_json(const AdapterState& a) {
     return json;
 }
 
+OrderedJson json_of(const AdapterState& a, const AdapterJob& adapter) {
+    OrderedJson json = {{"steps", a.steps},
+                        {"status", status_name(a.status)},
+                        {"bad_steps_in_row", a.bad_steps_in_row},
+                        {"seed", adapter.seed},
+                        {"last_loss", a.last_loss},
+                        {"losses", a.losses.values()},
+                        {"first_eval_loss", a.first_eval_loss},
+                        {"last_eval_loss", a.last_eval_loss},
+                        {"first_exact_match", a.first_exact_match},
+                        {"last_exact_match", a.last_exact_match},
+                        {"best_eval_loss", a.best_eval_loss},
+                        {"best_step", a.best_step},
+                        {"evaluations_without_gain", a.evaluations_without_gain}};
+    json.update(search_json(a));
+    return json;
+}
+
 void read_search(const OrderedJson& entry, AdapterState& a) {
     if (entry.contains("rungs")) {
         for (const OrderedJson& value : entry.at("rungs")) {
@@ -157,27 +175,21 @@ std::string done_text(const EvalJob& eval, const AdapterState& adapter) {
     return text + "\n";
 }
 
+std::string to_json(const AdapterState& state, const AdapterJob& adapter) {
+    return dump_json(json_of(state, adapter));
+}
+
+AdapterState adapter_state_from_json(const std::string& text) {
+    return adapter_state(parse_ordered_json(text));
+}
+
 std::string to_json(const RunState& state, const Job& job) {
     OrderedJson json;
     json["round"] = state.round;
     json["elapsed_seconds"] = state.elapsed_seconds;
     OrderedJson& adapters = json["adapters"] = OrderedJson::object();
     for (std::size_t i = 0; i < state.adapters.size(); ++i) {
-        const AdapterState& a = state.adapters[i];
-        adapters[job.adapters[i].name] = {{"steps", a.steps},
-                                          {"status", status_name(a.status)},
-                                          {"bad_steps_in_row", a.bad_steps_in_row},
-                                          {"seed", job.adapters[i].seed},
-                                          {"last_loss", a.last_loss},
-                                          {"losses", a.losses.values()},
-                                          {"first_eval_loss", a.first_eval_loss},
-                                          {"last_eval_loss", a.last_eval_loss},
-                                          {"first_exact_match", a.first_exact_match},
-                                          {"last_exact_match", a.last_exact_match},
-                                          {"best_eval_loss", a.best_eval_loss},
-                                          {"best_step", a.best_step},
-                                          {"evaluations_without_gain", a.evaluations_without_gain}};
-        adapters[job.adapters[i].name].update(search_json(a));
+        adapters[job.adapters[i].name] = json_of(state.adapters[i], job.adapters[i]);
     }
     return dump_json(json, 2) + "\n";
 }

@@ -89,6 +89,10 @@ void take_evaluation(double loss, double exact_match, AdapterState& adapter);
 /// Why an adapter of so many steps in all must be given up, "" = it need not.
 std::string failure_reason(const AdapterState& adapter, std::int32_t total_steps);
 
+/// One adapter's, on one line.
+std::string to_json(const AdapterState& state, const AdapterJob& adapter);
+AdapterState adapter_state_from_json(const std::string& text);
+
 std::string to_json(const RunState& state, const Job& job);
 /// Adapters of the job that the text does not know were added after it: they wait, at step 0.
 RunState run_state_from_json(const std::string& text, const Job& job, const std::string& where);

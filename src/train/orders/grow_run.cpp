@@ -71,6 +71,7 @@ void record(const GrowingRun& run, const DatasetFiles& added) {
         run.identity.eval_checksums.push_back(added.eval[i] ? added.eval[i]->checksum() : "");
     }
     run.identity.job_yaml = to_yaml(run.job);
+    if (!run.keeps_records) return;
     write_text_atomic(run.job.run.dir + "/resolved.yaml", run.identity.job_yaml);
     write_text_atomic(run.job.run.dir + "/plan.yaml", to_text(run.plan));
 }
@@ -99,7 +100,7 @@ void grow_run(const MpiSession& mpi, const GrowingRun& run, const std::string& t
     add_to_job(run.job, additions);
     if (mpi.is_root()) record(run, added);
     take_files(std::move(added), run.files);
-    if (mpi.is_root()) write_held_out(run.job, run.files);
+    if (mpi.is_root() && run.keeps_records) write_held_out(run.job, run.files);
 }
 
 }  // namespace loratrain

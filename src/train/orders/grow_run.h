@@ -21,6 +21,7 @@ struct GrowingRun {
     /// Called on the root when the additions are good on every rank and before anything is written;
     /// may refuse them by InputError.
     std::function<void()> accept;
+    bool keeps_records = true;  ///< the root writes what changes of the run directory
 };
 
 /// Takes what an inbox file says (`text`, the same on every rank; `source` names it in messages)

@@ -59,16 +59,22 @@ void keep_best_adapters(const Job& job, const RunState& state, const std::string
     }
 }
 
+void restore_best_adapter(const Job& job, const RunState& state, AdapterId adapter,
+                          const std::string& checkpoint) {
+    const std::size_t i = index(adapter);
+    const fs::path folder = best_dir(job, i).parent_path();
+    if (fs::is_directory(folder)) remove_unfinished_directories(folder.string());
+    const fs::path kept = kept_file(job, i, checkpoint);
+    if (checkpoint.empty() || !fs::exists(kept)) {
+        fs::remove_all(best_dir(job, i));
+        return;
+    }
+    write_best_adapter(job, state.adapters[i], adapter, read_tensors(kept));
+}
+
 void restore_best_adapters(const Job& job, const RunState& state, const std::string& checkpoint) {
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {
-        const fs::path folder = best_dir(job, i).parent_path();
-        if (fs::is_directory(folder)) remove_unfinished_directories(folder.string());
-        const fs::path kept = kept_file(job, i, checkpoint);
-        if (checkpoint.empty() || !fs::exists(kept)) {
-            fs::remove_all(best_dir(job, i));
-            continue;
-        }
-        write_best_adapter(job, state.adapters[i], static_cast<AdapterId>(i), read_tensors(kept));
+        restore_best_adapter(job, state, static_cast<AdapterId>(i), checkpoint);
     }
 }
 

@@ -20,6 +20,11 @@ std::string kept_best_name(const AdapterJob& adapter);
 /// later best was written.
 void keep_best_adapters(const Job& job, const RunState& state, const std::string& checkpoint);
 
+/// Makes an adapter's best/ that of `state`, from its checkpoint; removes it where that has none or
+/// is "".
+void restore_best_adapter(const Job& job, const RunState& state, AdapterId adapter,
+                          const std::string& checkpoint);
+
 /// Makes every best/ that of `state`, from its checkpoint; removes those it does not know.
 /// `checkpoint` "": a start at step 0, all are removed.
 void restore_best_adapters(const Job& job, const RunState& state, const std::string& checkpoint);

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "io/files.h"
 #include "train/learning_rate.h"
+#include "train/workers/worker_link.h"
 
 namespace loratrain {
 
@@ -68,8 +69,12 @@ void Journal::batch_done(const BatchResult& result) {
     metrics_.record(result.batch.adapter, metrics);
     progress_.batch_done(result.batch, metrics.loss, metrics.elapsed_seconds,
                          adapters_.work_left());
-    records_.batch_done(result.batch);
-    records_.beat(metrics.elapsed_seconds);
+    if (desk_ != nullptr) {
+        desk_->trained(result.batch.tokens, result.batch.round + 1);
+    } else {
+        records_.batch_done(result.batch);
+    }
+    beat();
 }
 
 void Journal::evaluated(AdapterId adapter, std::int32_t step) {
@@ -88,8 +93,19 @@ void Journal::base_known(AdapterId adapter) {
 
 void Journal::flush() {
     const activity::OffDevice files;
-    for (const auto& [adapter, rows] : metrics_.flush()) records_.add(adapter, rows);
+    if (desk_ != nullptr) {
+        const auto written = metrics_.flush(
+            [this](AdapterId adapter, const std::string& line) { desk_->wrote(adapter, line); });
+        for (const auto& [adapter, rows] : written) desk_->tell(adapter, adapters_[adapter].state);
+    } else {
+        for (const auto& [adapter, rows] : metrics_.flush()) records_.add(adapter, rows);
+    }
     beat();
+}
+
+void Journal::beat() {
+    if (desk_ != nullptr) return desk_->look();
+    records_.beat(clock_.elapsed());
 }
 
 }  // namespace loratrain

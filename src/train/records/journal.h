@@ -12,6 +12,8 @@
 
 namespace loratrain {
 
+class WorkerLink;
+
 /// All that a run writes down while it trains: metrics.jsonl, the log's lines of progress, and what
 /// RunRecords leaves. It reads the adapter table, in which it keeps the times of batches. Rank 0
 /// only.
@@ -41,10 +43,19 @@ class Journal {
     void checkpointed() { records_.write_results(); }
     void trials_ended() { records_.write_results(); }
 
+    /// Of a worker (train/workers/): from now on what others than its adapters' own files tell of
+    /// goes to the desk. Outlives the journal.
+    void report_to(WorkerLink* desk) { desk_ = desk; }
+    /// Of the desk: what a worker has done.
+    void trained(std::int64_t tokens, std::int32_t round) { records_.trained(tokens, round); }
+    void wrote(AdapterId adapter, const std::vector<MetricsRow>& rows) {
+        records_.add(adapter, rows);
+    }
+
     /// Writes metrics that are held back.
     void flush();
     /// A sign of life (RunRecords::beat).
-    void beat() { records_.beat(clock_.elapsed()); }
+    void beat();
     void end(const std::string& how, const std::string& reason) {
         records_.end(clock_.elapsed(), how, reason);
     }
@@ -60,6 +71,7 @@ class Journal {
     MetricsLog metrics_;
     ProgressLog progress_;
     RunRecords records_;
+    WorkerLink* desk_ = nullptr;
 };
 
 }  // namespace loratrain

@@ -76,7 +76,8 @@ void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double 
     }
 }
 
-std::map<AdapterId, std::vector<MetricsRow>> MetricsLog::flush() {
+std::map<AdapterId, std::vector<MetricsRow>> MetricsLog::flush(
+    const std::function<void(AdapterId, const std::string&)>& also) {
     std::map<AdapterId, std::vector<MetricsRow>> rows;
     for (auto& [adapter, lines] : pending_) {
         const auto end = std::find_if(lines.begin(), lines.end(),
@@ -87,6 +88,7 @@ std::map<AdapterId, std::vector<MetricsRow>> MetricsLog::flush() {
         for (auto line = lines.begin(); line != end; ++line) {
             const std::string text = "{" + line->fields + "}";
             out << text << '\n';
+            if (also) also(adapter, text);
             rows[adapter].push_back(metrics_row(text).value());
         }
         out.flush();

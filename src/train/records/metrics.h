@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -43,8 +44,10 @@ class MetricsLog {
                            double exact_match);
     /// The adapter will be evaluated after a step that is not recorded yet: lines behind it wait.
     void await_evaluation(AdapterId adapter, std::int32_t step) { awaited_.emplace(adapter, step); }
-    /// Appends what was recorded to the files; returns it, of adapters that have any.
-    std::map<AdapterId, std::vector<MetricsRow>> flush();
+    /// Appends what was recorded to the files; returns it, of adapters that have any. `also` (may
+    /// be empty) gets each line.
+    std::map<AdapterId, std::vector<MetricsRow>> flush(
+        const std::function<void(AdapterId, const std::string&)>& also = {});
 
   private:
     struct Line {

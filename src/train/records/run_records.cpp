@@ -75,10 +75,10 @@ void RunRecords::measure() {
     }
 }
 
-void RunRecords::batch_done(const BatchPlan& batch) {
-    tokens_since_ += batch.tokens;
-    rounds_since_ += std::max(0, batch.round + 1 - round_);
-    round_ = std::max(round_, batch.round + 1);
+void RunRecords::trained(std::int64_t tokens, std::int32_t round) {
+    tokens_since_ += tokens;
+    rounds_since_ += std::max(0, round - round_);
+    round_ = std::max(round_, round);
 }
 
 void RunRecords::beat(double elapsed_seconds) {

@@ -40,7 +40,9 @@ class RunRecords {
     /// Rows that have been written to an adapter's metrics.jsonl.
     void add(AdapterId adapter, const std::vector<MetricsRow>& rows);
 
-    void batch_done(const BatchPlan& batch);
+    void batch_done(const BatchPlan& batch) { trained(batch.tokens, batch.round + 1); }
+    /// So many tokens, and so the run has come to a round.
+    void trained(std::int64_t tokens, std::int32_t round);
     /// A sign of life, written when the last one is old enough; to be called often, also where
     /// nothing is done for long.
     void beat(double elapsed_seconds);

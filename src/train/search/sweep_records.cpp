@@ -10,7 +10,7 @@
 #include "config/job_yaml.h"
 #include "io/adapters/adapter_file.h"
 #include "io/files.h"
-#include "train/checkpoint/run_state.h"
+#include "train/checkpoint/checkpoint_folder.h"
 
 namespace loratrain {
 
@@ -63,26 +63,42 @@ std::string board_of(const Job& job, const AdapterTable& adapters, DatasetId dat
 
 }  // namespace
 
+std::string budget_text(const SweepJob& sweep) {
+    return cat("the sweep's budget of ", format_exact(sweep.budget_hours), " h is spent");
+}
+
 std::string SweepRecords::folder_of(AdapterId adapter) const {
     return job_.run.dir + "/adapters/" + job_.adapter(adapter).name;
 }
 
+bool SweepRecords::records(AdapterId adapter) const {
+    return job_.adapter(adapter).trial || job_.parallel.by_workers();
+}
+
+std::string SweepRecords::state_path() const {
+    return job_.sweep ? sweep_file(job_, "state.json")
+                      : checkpoint_folder(job_).string() + "/ended.json";
+}
+
 void SweepRecords::recall() {
-    const std::string path = sweep_file(job_, "state.json");
-    if (!job_.sweep || !fs::exists(path)) return;
+    const std::string path = state_path();
+    if (!records_any() || !fs::exists(path)) return;
     const RunState known = run_state_from_json(read_text(path), job_, path);
     for (const AdapterId a : adapters_.all()) {
         const AdapterState& from = known.adapters[index(a)];
         AdapterState& state = adapters_[a].state;
-        if (is_ended_trial(job_.adapter(a), state)) recorded_.insert(a);
-        if (!job_.adapter(a).trial || !is_unfinished(state.status)) continue;
-        if (is_ended_trial(job_.adapter(a), from)) {
+        if (!records(a)) continue;
+        if (!is_unfinished(state.status)) {
+            recorded_.insert(a);
+        } else if (!is_unfinished(from.status)) {
             state = from;
             recorded_.insert(a);
             adapters_.reached(std::max(adapters_.round(), known.round));
         } else if (from.rungs.size() > state.rungs.size() || from.promoted > state.promoted) {
             state.rungs = from.rungs;
             state.promoted = from.promoted;
+            state.last_eval_loss = from.last_eval_loss;
+            state.last_exact_match = from.last_exact_match;
             const bool judged = from.rungs.size() == static_cast<std::size_t>(from.promoted);
             state.status = judged ? AdapterStatus::waiting : AdapterStatus::parked;
         }
@@ -124,7 +140,8 @@ void SweepRecords::take_back_exports() {
     if (job_.sweep->exports == SweepExport::best) wanted = best_trials();
     for (const AdapterId a : recorded_) {
         const AdapterState& state = adapters_[a].state;
-        if (!is_complete(state.status) || wanted.contains(a)) continue;
+        const bool trial = job_.adapter(a).trial;
+        if (!trial || !is_complete(state.status) || wanted.contains(a)) continue;
         const fs::path weights = fs::path(folder_of(a)) / adapter_weights_name;
         const bool told = fs::exists(folder_of(a) + "/DONE") && !fs::exists(weights);
         if (told) continue;
@@ -137,13 +154,15 @@ void SweepRecords::take_back_exports() {
 }
 
 void SweepRecords::update(const std::vector<AdapterId>& ended) {
-    if (!job_.sweep) return;
+    if (!records_any()) return;
     for (const AdapterId a : ended) {
-        if (is_ended_trial(job_.adapter(a), adapters_[a].state)) recorded_.insert(a);
+        if (records(a) && !is_unfinished(adapters_[a].state.status)) recorded_.insert(a);
     }
-    make_directory(job_.run.dir + "/sweep");
-    take_back_exports();
-    write_best();
+    make_directory(fs::path(state_path()).parent_path().string());
+    if (job_.sweep) {
+        take_back_exports();
+        write_best();
+    }
     write_state();
 }
 
@@ -158,15 +177,22 @@ void SweepRecords::write_state() const {
         kept.status = AdapterStatus::waiting;
         kept.rungs = adapter.rungs;
         kept.promoted = adapter.promoted;
+        kept.last_eval_loss = adapter.last_eval_loss;
+        kept.last_exact_match = adapter.last_exact_match;
         adapter = kept;
     }
-    write_text_atomic(sweep_file(job_, "state.json"), to_json(state, job_));
+    write_text_atomic(state_path(), to_json(state, job_));
 }
 
 void SweepRecords::write_best() const {
     Job best = job_;
     best.adapters.clear();
     best.sweep.reset();
+    if (job_.parallel.by_workers()) {
+        best.parallel.assignment = Assignment::joint;
+        best.parallel.pipeline_stages.reset();
+        best.parallel.deployment.clear();
+    }
     best.run.dir = job_.run.dir + "/sweep/best";
     for (std::size_t d = 0; d < job_.datasets.size(); ++d) {
         const auto trials = standings(job_, adapters_, static_cast<DatasetId>(d));

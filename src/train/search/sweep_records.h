@@ -8,10 +8,14 @@
 
 namespace loratrain {
 
+/// Why the budget ends trials.
+std::string budget_text(const SweepJob& sweep);
+
 /// What a run with a sweep leaves besides its adapters: <run.dir>/sweep/state.json, what ended
 /// trials came to, which no start of the run trains again; sweep/best.yaml, a job that trains the
-/// best trial of every dataset; and of exports those that sweep.export asks for. Does nothing for
-/// other runs. Rank 0 only.
+/// best trial of every dataset; and of exports those that sweep.export asks for. Of a run by
+/// workers it records all adapters that have ended, without a sweep in <run.dir>/ckpt/ended.json.
+/// Does nothing for other runs. Rank 0 only.
 class SweepRecords {
   public:
     /// The arguments outlive it.
@@ -34,6 +38,9 @@ class SweepRecords {
 
   private:
     std::set<AdapterId> best_trials() const;
+    bool records_any() const { return job_.sweep || job_.parallel.by_workers(); }
+    bool records(AdapterId adapter) const;
+    std::string state_path() const;
     void take_back_exports();
     void write_done(AdapterId trial) const;
     void write_state() const;

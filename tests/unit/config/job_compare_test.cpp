@@ -106,6 +106,15 @@ TEST(JobCompare, LongerTrainingIsHarmlessShorterIsNot) {
                    {"adapters.a.num_train_epochs: 1 -> 0.5"});
 }
 
+TEST(JobCompare, WorkersKeepNothingOfAdaptersThatHaveEnded) {
+    expect_harmful(
+        [](Job& job) {
+            job.parallel.assignment = Assignment::each;
+            job.adapters[1].max_steps = 100;
+        },
+        {"adapters.b.r.max_steps: 10 -> 100"}, {"parallel.assignment: joint -> each"});
+}
+
 TEST(JobCompare, StepsInPlaceOfEpochsAreHarmful) {
     expect_harmful(
         [](Job& job) { job.adapters[0].max_steps = 100; },

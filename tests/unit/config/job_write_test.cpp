@@ -213,7 +213,7 @@ TEST_F(JobWrite, DefaultsAreMergedAndEveryKeyIsWritten) {
                                   "microbatch_tokens: auto",
                                   "recompute: auto",
                                   "dispatch: balanced",
-                                  "assignment: auto",
+                                  "assignment: joint",
                                   "math:",
                                   "path: ",
                                   "eval_path: \"\"",

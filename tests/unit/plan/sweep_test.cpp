@@ -13,6 +13,7 @@
 #include "plan/sweep/assign_trials.h"
 #include "plan/sweep/compare_sweep.h"
 #include "plan/sweep/sweep_bounds.h"
+#include "plan/sweep/worker_queues.h"
 #include "plan/text/describe_sweep.h"
 #include "plan/text/sweep_text.h"
 #include "unit/plan/sweep_fixtures.h"
@@ -356,6 +357,34 @@ TEST(DeploySweep, PlansEveryTrialOnceOnAllRanks) {
     EXPECT_NE(text.find("sweep of 23 trials"), std::string::npos) << text;
     EXPECT_NE(text.find("DTM and job planner"), std::string::npos) << text;
     EXPECT_NE(text.find("replica 0"), std::string::npos) << text;
+}
+
+TEST(WorkerQueues, HoldWhatIsLeftOnceAndBalanceIt) {
+    Case test = uniform_case(9, 1, 60, 24, 2);
+    test.job.adapters[4].priority = 1;
+    std::vector<std::int32_t> left{30, 30, 30, 30, 3, 30, 30, 0, 30};
+    const auto queued = [&](int workers) {
+        return queue_for_workers(test.job, test.plan(), test.datasets, left, workers);
+    };
+    const WorkerQueues two = queued(2);
+    std::vector<AdapterId> all;
+    for (const auto& queue : two.queues) {
+        EXPECT_GE(queue.size(), 3U);
+        all.insert(all.end(), queue.begin(), queue.end());
+        const auto first = std::find(queue.begin(), queue.end(), AdapterId{4});
+        EXPECT_TRUE(first == queue.end() || first == queue.begin()) << "by priority";
+    }
+    std::sort(all.begin(), all.end());
+    const std::vector<AdapterId> wanted{AdapterId{0}, AdapterId{1}, AdapterId{2}, AdapterId{3},
+                                        AdapterId{4}, AdapterId{5}, AdapterId{6}, AdapterId{8}};
+    EXPECT_EQ(all, wanted);
+    const WorkerQueues one = queued(1);
+    EXPECT_EQ(one.queues.front().size(), 8U);
+    EXPECT_GT(one.seconds, two.seconds);
+    EXPECT_LT(one.seconds, 2.2 * two.seconds);
+    left.assign(9, 0);
+    EXPECT_EQ(queued(3).seconds, 0.0);
+    EXPECT_EQ(queued(3).queues, std::vector<std::vector<AdapterId>>(3));
 }
 
 TEST(DeploySweep, WantsARankThatHoldsATrial) {

@@ -10,6 +10,7 @@
 #include "io/files.h"
 #include "support/small_model.h"
 #include "train/checkpoint/stored_adapter.h"
+#include "train/checkpoint/worker_checkpoints.h"
 #include "unit/train/run_folder.h"
 
 namespace loratrain::test {
@@ -123,6 +124,51 @@ TEST_F(FindCheckpoint, TheOneBeforeADamagedOne) {
     EXPECT_EQ(find(), folder_.path("ckpt/4"));
     folder_.write("ckpt/4/manifest.json", "{\"format\": ");
     EXPECT_NE(problem().find("--restart never"), std::string::npos);
+}
+
+TEST_F(FindCheckpoint, OfWorkersTheNewestOfEachAdapter) {
+    EXPECT_FALSE(has_worker_checkpoints(folder_.job));
+    const auto move = [&](int round, const std::string& root) {
+        folder_.write(root + "/LATEST", std::to_string(round) + "\n");
+        std::filesystem::rename(folder_.path(dir_of(round)),
+                                folder_.path(root + "/" + std::to_string(round)));
+    };
+    std::filesystem::remove(folder_.path("ckpt/LATEST"));
+    move(4, "ckpt/start-2-worker-1");
+    move(8, "ckpt/start-1-worker-0");
+    folder_.write("ckpt/start-3-worker-0/nothing", "");
+    folder_.write("ckpt/start-x-worker-0/nothing", "");
+    EXPECT_TRUE(has_worker_checkpoints(folder_.job));
+    const FormerRun former = find_former_run(folder_.job, plan_, identity_);
+    EXPECT_EQ(former.starts, 3);
+    EXPECT_EQ(former.state.round, 8);
+    ASSERT_EQ(former.stored.size(), 2U);
+    const std::string newest = folder_.path("ckpt/start-1-worker-0/8");
+    EXPECT_EQ(former.checkpoints, (std::vector<std::string>{newest, newest}));
+    EXPECT_EQ(former.state.adapters[1].steps, 8);
+    FormerCheckpoints stored(former.stored);
+    const auto exists = [&](const char* root) {
+        return std::filesystem::exists(folder_.path(root));
+    };
+    stored.remove_superseded({4, 3});
+    EXPECT_TRUE(exists("ckpt/start-2-worker-1/4"));
+    stored.remove_superseded({8, 4});
+    EXPECT_FALSE(exists("ckpt/start-2-worker-1"));
+    EXPECT_TRUE(exists("ckpt/start-1-worker-0/8"));
+    stored.remove_superseded({8, 9});
+    EXPECT_FALSE(exists("ckpt/start-1-worker-0"));
+    EXPECT_EQ(worker_checkpoint_root(folder_.job, 4, 2), folder_.path("ckpt/start-4-worker-2"));
+}
+
+TEST_F(FindCheckpoint, OfWorkersAlsoWhatWasTrainedWithoutThem) {
+    const FormerRun former = find_former_run(folder_.job, plan_, identity_);
+    EXPECT_EQ(former.starts, 0);
+    EXPECT_EQ(former.checkpoints.front(), folder_.path("ckpt/8"));
+    FormerCheckpoints(former.stored).remove_superseded({8, 8});
+    EXPECT_EQ(find(), std::nullopt);
+    const FormerRun none = find_former_run(folder_.job, plan_, identity_);
+    EXPECT_TRUE(is_untouched(none.state.adapters.front()));
+    EXPECT_EQ(none.checkpoints, std::vector<std::string>(2));
 }
 
 TEST_F(FindCheckpoint, DamageNamesTheFile) {

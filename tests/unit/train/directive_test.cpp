@@ -50,6 +50,9 @@ TEST(Directive, AdaptersTravel) {
     EXPECT_EQ(travelled(GatherAdapter{AdapterId{12}}).adapter, AdapterId{12});
     EXPECT_EQ(travelled(SendAdapter{AdapterId{7}}).adapter, AdapterId{7});
     EXPECT_EQ(travelled(ReleaseAdapter{AdapterId{0}}).adapter, AdapterId{0});
+    const LoadAdapter load = travelled(LoadAdapter{AdapterId{5}, "runs/a\nb c"});
+    EXPECT_EQ(load.adapter, AdapterId{5});
+    EXPECT_EQ(load.directory, "runs/a\nb c");
     const std::vector<AdapterId> three{AdapterId{4}, AdapterId{0}, AdapterId{31}};
     EXPECT_EQ(travelled(AdmitAdapters{three}).adapters, three);
     EXPECT_TRUE(travelled(AdmitAdapters{}).adapters.empty());

@@ -175,6 +175,24 @@ TEST_F(PeerJudgeTest, OneOfThemMovingIsNoDeadlock) {
     }));
 }
 
+TEST_F(PeerJudgeTest, AWorkerMayBeDeadlockedAlone) {
+    PeerLimits limits{30.0, 2.0, 8.0, 60.0, 60.0};
+    limits.worker_ranks = 2;
+    judge_ = PeerJudge({0, 1, 2, 3}, limits);
+    const auto beat = [&](Task task) {
+        ++progress_;
+        judge_.heard(0, computing(progress_));
+        judge_.heard(1, waiting(9));
+        judge_.heard(2, {{task, false, true, 4}, 9});
+        judge_.heard(3, waiting(9));
+    };
+    EXPECT_FALSE(pass(1000.0, [&] { beat(Task::set_up); })) << "workers wait for each other then";
+    const auto verdict = pass(6.0, [&] { beat(Task::receive_gradient); });
+    ASSERT_TRUE(verdict);
+    EXPECT_GE(verdict->rank, 2);
+    EXPECT_NE(verdict->reason.find("every other rank of its worker"), std::string::npos);
+}
+
 TEST_F(PeerJudgeTest, TimeAsleepDoesNotCount) {
     for (const int rank : {0, 1, 2}) judge_.heard(rank, computing(1));
     EXPECT_FALSE(judge_.pass(3600.0, 4.0));

@@ -1,0 +1,119 @@
+#include "session/worker_group.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "comm/collective.h"
+#include "plan/sweep/deploy_sweep.h"
+#include "session/cluster.h"
+#include "session/job_inputs.h"
+
+namespace loratrain {
+
+namespace {
+
+int ranks_of(const ReplicaJob& replica) {
+    return replica.tensor * replica.stages;
+}
+
+ReplicaJob wanted_replica(const Job& job, int ranks) {
+    const ParallelJob& parallel = job.parallel;
+    ReplicaJob replica;
+    replica.stages = parallel.pipeline_stages.value_or(1);
+    replica.count = ranks / replica.stages;
+    if (!parallel.deployment.empty()) replica = parallel.deployment.front();
+    const int each = ranks_of(replica);
+    if (replica.count > 0 && each * replica.count == ranks) return replica;
+    throw InputError(
+        cat(job.path, ": parallel.assignment"),
+        cat(ranks, " ranks are not ", std::max(1, replica.count), " workers of ", each),
+        cat("start a multiple of ", each, " ranks, or change pipeline_stages or deployment"));
+}
+
+/// Of the sizes of microbatches that are looked at the fastest says it.
+Recompute fastest_recompute(const SweepTask& task, const ReplicaJob& replica) {
+    Recompute recompute = Recompute::automatic;
+    double fastest = std::numeric_limits<double>::max();
+    for (const SweepReplica& r : SweepShapes(task).replicas(replica.tensor, replica.stages)) {
+        const double seconds =
+            contiguous_assignment(r, task.rules, task.trials.counts(), replica.count).makespan();
+        if (seconds < fastest) recompute = r.recompute;
+        fastest = std::min(fastest, seconds);
+    }
+    return recompute;
+}
+
+TrialClasses expected_trials(const Job& job, const ModelSpec& model,
+                             const std::vector<DatasetInfo>& infos) {
+    const TrialClasses trials = trial_classes(job, model, infos);
+    if (!job.sweep || job.sweep->scheduler != TrialScheduler::halving) return trials;
+    const SweepJob& sweep = *job.sweep;
+    return expected_halving(job, infos, trials,
+                            {sweep.rungs, sweep.reduction_factor, sweep.rung_eval_samples});
+}
+
+}  // namespace
+
+WorkerGroup::WorkerGroup(const MpiSession& world, const WorkerShape& shape)
+    : world_(world),
+      shape_(shape),
+      own_(world.split(world.rank() / ranks_of(shape.replica))),
+      leaders_(world.split(world.rank() % ranks_of(shape.replica))) {}
+
+WorkerShape shape_of_workers(const Job& job, const Cluster& cluster) {
+    WorkerShape shape;
+    const bool found = job.parallel.assignment == Assignment::automatic;
+    if (!found) shape.replica = wanted_replica(job, cluster.ranks);
+    const JobInputs inputs = open_job_inputs(job);
+    const ModelSpec model = inputs.weights->spec();
+    const TrialClasses trials = expected_trials(job, model, inputs.infos);
+    const SweepTask task{job, model, inputs.infos, cluster, trials};
+    if (!found) {
+        shape.recompute = fastest_recompute(task, shape.replica);
+        return shape;
+    }
+    const SweepDeployment deployment = deploy_sweep(task);
+    const SweepShape& best = deployment.plan.shape;
+    shape.replica = {best.tensor, best.stages, best.replicas, best.microbatch_tokens};
+    shape.recompute = deployment.replica.recompute;
+    return shape;
+}
+
+WorkerShape shape_of_workers(const MpiSession& world, const Job& job) {
+    const Cluster cluster = describe_cluster(world, job.run.backend);
+    WorkerShape shape;
+    agree(world, [&] {
+        if (world.is_root()) shape = shape_of_workers(job, cluster);
+    });
+    const auto number = [&](std::int64_t value) {
+        return std::stoll(broadcast_text(world, std::to_string(value)));
+    };
+    ReplicaJob& replica = shape.replica;
+    replica.tensor = static_cast<int>(number(replica.tensor));
+    replica.stages = static_cast<int>(number(replica.stages));
+    replica.count = static_cast<int>(number(replica.count));
+    const std::int64_t tokens = number(replica.microbatch_tokens.value_or(0));
+    if (tokens > 0) replica.microbatch_tokens = tokens;
+    shape.recompute = static_cast<Recompute>(number(static_cast<std::int64_t>(shape.recompute)));
+    return shape;
+}
+
+Job job_of_worker(Job job, const WorkerShape& shape, int worker) {
+    job.logging.trace = job.logging.trace && worker == 0;
+    ParallelJob& parallel = job.parallel;
+    parallel.assignment = Assignment::each;
+    const ReplicaJob& replica = shape.replica;
+    if (replica.microbatch_tokens) parallel.microbatch_tokens = replica.microbatch_tokens;
+    if (parallel.recompute == Recompute::automatic) parallel.recompute = shape.recompute;
+    parallel.deployment.clear();
+    parallel.pipeline_stages.reset();
+    if (replica.tensor > 1) {
+        parallel.deployment = {{replica.tensor, replica.stages, 1, {}}};
+    } else {
+        parallel.pipeline_stages = replica.stages;
+    }
+    return job;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,453 @@
+#include "train/workers/desk.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "plan/sweep/worker_queues.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr double seconds_between_looks = 0.2;
+constexpr double hour_seconds = 3600.0;
+constexpr double minute_seconds = 60.0;
+constexpr double worth_moving = 5.0;  // seconds that training goes on; a move costs a checkpoint
+constexpr std::int32_t most_steps = std::numeric_limits<std::int32_t>::max();
+
+}  // namespace
+
+Desk::Desk(const Parts& parts)
+    : parts_(parts),
+      adapters_(parts.job, parts.plan, parts.datasets),
+      search_(parts.job, adapters_),
+      sweep_(parts.job, adapters_),
+      journal_(parts.job, parts.plan, adapters_, clock_, parts.ranks, parts.view),
+      workers_(static_cast<std::size_t>(parts.workers)),
+      holders_(adapters_.size(), nobody),
+      told_(adapters_.size()),
+      saved_(adapters_.size(), 0) {}
+
+bool Desk::is_ended(AdapterId adapter) const {
+    return !is_unfinished(adapters_[adapter].state.status);
+}
+
+void Desk::begin(const FormerRun& former) {
+    adapters_.restore(former.state);
+    adapters_.admit({});
+    clock_.continue_from(former.state.elapsed_seconds);
+    checkpoints_ = former.checkpoints;
+    former_ = FormerCheckpoints(former.stored);
+    sweep_.recall();
+    search_.judge();
+    inbox_.emplace(parts_.job.run.dir);
+    journal_.start();
+    queue_adapters();
+    tell_start(former);
+    post();
+}
+
+void Desk::tell_start(const FormerRun& former) {
+    orders_.elapsed_seconds = clock_.elapsed();
+    orders_.round = adapters_.round();
+    std::size_t ended = 0;
+    std::size_t begun = 0;
+    for (const AdapterId a : adapters_.all()) {
+        const AdapterState& state = adapters_[a].state;
+        if (!is_untouched(state)) orders_.news.push_back({a, state});
+        if (is_ended(a)) {
+            ++ended;
+            saved_[index(a)] = most_steps;
+        } else if (!checkpoints_[index(a)].empty()) {
+            ++begun;
+        }
+        told_[index(a)] = {is_ended(a), state.rungs.size(), state.promoted};
+    }
+    for (const std::string& text : former.damaged) {
+        log::warn(cat("checkpoint cannot be used: ", text, "; the one before it is tried"));
+    }
+    log::info(cat(parts_.workers, " workers of ", parts_.ranks / parts_.workers,
+                  parts_.ranks == parts_.workers ? " rank" : " ranks",
+                  " each: ", adapters_.size() - ended, " adapters to train, predicted ",
+                  format_fixed(predicted_seconds_, 1), " s"));
+    if (ended + begun > 0) {
+        log::info(
+            cat("continuing: ", ended, " adapters have ended, ", begun, " go on from checkpoints"));
+    }
+}
+
+void Desk::queue_adapters() {
+    std::vector<std::int32_t> left(adapters_.size(), 0);
+    for (const AdapterId a : adapters_.all()) {
+        if (!is_ended(a)) left[index(a)] = adapters_.steps_left(a);
+    }
+    WorkerQueues queues =
+        queue_for_workers(parts_.job, parts_.plan, parts_.datasets, left, parts_.workers);
+    for (std::size_t w = 0; w < workers_.size(); ++w) workers_[w].queue = queues.queues[w];
+    predicted_seconds_ = queues.seconds;
+}
+
+// ---- what workers say
+
+void Desk::take(const WorkerReport& report) {
+    for (const std::string& line : report.log) {
+        log::info(cat("worker ", report.worker, ": ", line));
+    }
+    for (const MetricsLine& line : report.metrics) {
+        journal_.wrote(line.adapter, metrics_rows(line.text + "\n"));
+    }
+    if (report.tokens > 0) journal_.trained(report.tokens, report.round);
+    workers_[static_cast<std::size_t>(report.worker)].tokens += static_cast<double>(report.tokens);
+    adapters_.reached(std::max(adapters_.round(), report.round));
+    const auto at_rung = [&](AdapterId a) {
+        return std::find(report.at_rung.begin(), report.at_rung.end(), a) != report.at_rung.end();
+    };
+    for (const AdapterNews& news : report.states) take_state(news, at_rung(news.adapter));
+    search_.arrived(report.at_rung);
+    note_changes();
+    note_saved(report.saved);
+    for (const ReturnedAdapter& returned : report.returned) take_returned(returned);
+    WorkerView& worker = workers_[static_cast<std::size_t>(report.worker)];
+    if (report.places) worker.places = *report.places;
+    if (report.stopped) {
+        worker.stopped = true;
+        if (stop_reason_.empty()) orders_.stop = stop_reason_ = *report.stopped;
+    }
+}
+
+/// What its rungs say is the desk's to know.
+void Desk::take_state(const AdapterNews& news, bool at_rung) {
+    AdapterState& state = adapters_[news.adapter].state;
+    if (!is_unfinished(state.status)) return;
+    AdapterState taken = news.state;
+    taken.rungs = state.rungs;
+    taken.promoted = state.promoted;
+    if (taken.status == AdapterStatus::parked && !at_rung) taken.status = state.status;
+    state = taken;
+}
+
+/// Records those that have ended, and lets the workers know whatever they decide by.
+void Desk::note_changes() {
+    std::vector<AdapterId> ended;
+    bool changed = false;
+    for (const AdapterId a : adapters_.all()) {
+        const AdapterState& state = adapters_[a].state;
+        const Told now{is_ended(a), state.rungs.size(), state.promoted};
+        if (now.ended) ended.push_back(a);
+        if (now == told_[index(a)]) continue;
+        told_[index(a)] = now;
+        orders_.news.push_back({a, state});
+        if (now.ended) {
+            saved_[index(a)] = most_steps;
+            leaving_.erase(a);
+        }
+        changed = true;
+    }
+    if (!changed) return;
+    search_.judge();
+    sweep_.update(ended);
+    journal_.trials_ended();
+    for (const AdapterId a : ended) {
+        const std::string& name = parts_.job.adapter(a).name;
+        if (stopping_.erase(name) > 0) inbox_->obeyed(name);
+    }
+    former_.remove_superseded(saved_);
+    note_changes();
+}
+
+void Desk::note_saved(const std::vector<AdapterId>& adapters) {
+    if (adapters.empty()) return;
+    for (const AdapterId a : adapters) {
+        saved_[index(a)] = std::max(saved_[index(a)], adapters_[a].state.steps);
+    }
+    former_.remove_superseded(saved_);
+}
+
+// ---- who gets what
+
+bool Desk::is_free(AdapterId adapter) const {
+    const AdapterStatus status = adapters_[adapter].state.status;
+    return is_unfinished(status) && status != AdapterStatus::parked &&
+           holders_[index(adapter)] == nobody;
+}
+
+bool Desk::has_work(int worker) const {
+    const std::vector<AdapterId> all = adapters_.all();
+    return std::any_of(all.begin(), all.end(), [&](AdapterId a) {
+        return holders_[index(a)] == worker && !is_ended(a) &&
+               adapters_[a].state.status != AdapterStatus::parked;
+    });
+}
+
+double Desk::work_of(AdapterId adapter) const {
+    return adapters_[adapter].tokens_per_step * adapters_.steps_left(adapter);
+}
+
+double Desk::work_left(int worker) const {
+    double work = 0.0;
+    for (const AdapterId a : adapters_.all()) {
+        if (holders_[index(a)] == worker && !is_ended(a)) work += work_of(a);
+    }
+    for (const AdapterId a : workers_[static_cast<std::size_t>(worker)].queue) work += work_of(a);
+    return work;
+}
+
+/// Its own, as long as that has anything to give; then of the worker with most work, unless that
+/// would end before this one.
+std::vector<AdapterId>* Desk::queue_for(int worker) {
+    const auto has_free = [&](const WorkerView& view) {
+        return std::any_of(view.queue.begin(), view.queue.end(),
+                           [&](AdapterId a) { return is_free(a); });
+    };
+    WorkerView& own = workers_[static_cast<std::size_t>(worker)];
+    if (has_free(own)) return &own.queue;
+    int most = nobody;
+    for (int w = 0; w < parts_.workers; ++w) {
+        if (!has_free(workers_[static_cast<std::size_t>(w)])) continue;
+        if (most == nobody || work_left(w) > work_left(most)) most = w;
+    }
+    if (most == nobody) return nullptr;
+    std::vector<AdapterId>& queue = workers_[static_cast<std::size_t>(most)].queue;
+    const auto last =
+        std::find_if(queue.rbegin(), queue.rend(), [&](AdapterId a) { return is_free(a); });
+    const bool earlier = work_left(worker) + work_of(*last) < work_left(most);
+    return earlier || !has_work(worker) ? &queue : nullptr;
+}
+
+void Desk::give_to(int worker) {
+    WorkerView& view = workers_[static_cast<std::size_t>(worker)];
+    const auto free = [&](AdapterId a) { return is_free(a); };
+    std::vector<std::string> names;
+    while (view.places > 0) {
+        std::vector<AdapterId>* queue = queue_for(worker);
+        if (queue == nullptr) break;
+        const bool own = queue == &view.queue;
+        const auto found = own ? std::find_if(queue->begin(), queue->end(), free)
+                               : std::find_if(queue->rbegin(), queue->rend(), free).base() - 1;
+        const AdapterId adapter = *found;
+        queue->erase(found);
+        if (!own) {
+            log::info(cat("adapter ", parts_.job.adapter(adapter).name, " moves to worker ", worker,
+                          ", which has less to do"));
+        }
+        if (!has_work(worker)) {  // its speed is that of what it does from now on
+            view.since = clock_.elapsed();
+            view.tokens = 0.0;
+        }
+        holders_[index(adapter)] = worker;
+        orders_.news.push_back({adapter, adapters_[adapter].state});
+        orders_.given.push_back(
+            {worker, adapter, checkpoints_[index(adapter)], moved_.contains(adapter)});
+        if (!given_) given_ = std::chrono::steady_clock::now();
+        --view.places;
+        names.push_back(parts_.job.adapter(adapter).name);
+    }
+    if (!names.empty()) log::info(cat("worker ", worker, " gets ", join(names, ", ")));
+}
+
+void Desk::give() {
+    if (!stop_reason_.empty()) return;
+    for (int w = 0; w < parts_.workers; ++w) give_to(w);
+    move_work();
+}
+
+/// Of what the worker has been given, at its speed so far; 0 = not known.
+double Desk::seconds_left(int worker) const {
+    const WorkerView& view = workers_[static_cast<std::size_t>(worker)];
+    const double seconds = clock_.elapsed() - view.since;
+    return view.tokens > 0 ? work_left(worker) * seconds / view.tokens : 0.0;
+}
+
+/// Most work first.
+std::vector<AdapterId> Desk::movable(int worker) const {
+    std::vector<AdapterId> adapters = adapters_.all();
+    std::erase_if(adapters, [&](AdapterId a) {
+        return holders_[index(a)] != worker || is_ended(a) ||
+               adapters_[a].state.status == AdapterStatus::parked;
+    });
+    std::stable_sort(adapters.begin(), adapters.end(),
+                     [&](AdapterId a, AdapterId b) { return work_of(a) > work_of(b); });
+    return adapters;
+}
+
+/// From the worker that is expected to end last to one that has nothing, while all queues are
+/// empty: every other adapter.
+void Desk::move_work() {
+    if (!leaving_.empty()) return;
+    const auto is_idle = [&](int w) {
+        return workers_[static_cast<std::size_t>(w)].places > 0 && !has_work(w);
+    };
+    int idle = 0;
+    while (idle < parts_.workers && !is_idle(idle)) ++idle;
+    if (idle == parts_.workers || queue_for(idle) != nullptr) return;
+    int last = 0;
+    for (int w = 1; w < parts_.workers; ++w) {
+        if (seconds_left(w) > seconds_left(last)) last = w;
+    }
+    const std::vector<AdapterId> adapters = movable(last);
+    if (adapters.size() < 2 || seconds_left(last) < worth_moving) return;
+    for (std::size_t i = 1; i < adapters.size(); i += 2) {
+        leaving_.insert(adapters[i]);
+        orders_.returned.push_back({last, adapters[i]});
+        workers_[static_cast<std::size_t>(idle)].queue.push_back(adapters[i]);
+        log::info(cat("adapter ", parts_.job.adapter(adapters[i]).name, " moves from worker ", last,
+                      " to worker ", idle, ", which has nothing to do"));
+    }
+}
+
+void Desk::take_returned(const ReturnedAdapter& returned) {
+    const AdapterId adapter = returned.adapter;
+    holders_[index(adapter)] = nobody;
+    checkpoints_[index(adapter)] = returned.checkpoint;
+    if (!returned.checkpoint.empty()) moved_.insert(adapter);
+    leaving_.erase(adapter);
+}
+
+// ---- what people want, and the end
+
+void Desk::look_for_orders() {
+    if (seconds_since(looked_) < seconds_between_looks) return;
+    looked_ = std::chrono::steady_clock::now();
+    const Inbox::Orders orders = inbox_->look();
+    for (const std::string& name : orders.stops) stop_adapter(name);
+    if (orders.additions.empty() || !adding_.empty() || !stop_reason_.empty()) return;
+    adding_ = orders.additions.front().path;
+    own_.emplace_back().additions = {orders.additions.front()};
+}
+
+void Desk::refuse(const InboxFile& file, const std::string& why) {
+    inbox_->reject(file, why);
+    adding_.clear();
+}
+
+/// The job has them now.
+void Desk::added(const InboxFile& file) {
+    adding_.clear();
+    const std::vector<AdapterId> added = adapters_.grow();
+    holders_.resize(adapters_.size(), nobody);
+    checkpoints_.resize(adapters_.size());
+    told_.resize(adapters_.size());
+    saved_.resize(adapters_.size(), 0);
+    journal_.begin(added);
+    for (const AdapterId a : added) {
+        int least = 0;
+        for (int w = 1; w < parts_.workers; ++w) {
+            if (work_left(w) < work_left(least)) least = w;
+        }
+        workers_[static_cast<std::size_t>(least)].queue.push_back(a);
+    }
+    predicted_seconds_ = 0.0;
+    orders_.additions.push_back(file);
+    log::info(cat("took ", added.size(),
+                  added.size() == 1 ? " more adapter from " : " more adapters from ", file.path));
+}
+
+void Desk::stop_adapter(const std::string& name) {
+    if (stopping_.contains(name)) return;
+    const auto& adapters = parts_.job.adapters;
+    const auto found = std::find_if(adapters.begin(), adapters.end(),
+                                    [&](const AdapterJob& a) { return a.name == name; });
+    if (found == adapters.end()) return inbox_->reject_stop(name, "this run has no such adapter");
+    const auto adapter = static_cast<AdapterId>(found - adapters.begin());
+    if (is_ended(adapter)) return inbox_->obeyed(name);
+    stopping_.insert(name);
+    if (holders_[index(adapter)] == nobody) return end_free(adapter, "");
+    orders_.ended.push_back(adapter);
+}
+
+/// One that no worker has.
+void Desk::end_free(AdapterId adapter, const std::string& why) {
+    AdapterState& state = adapters_[adapter].state;
+    state.status = AdapterStatus::stopped;
+    state.reason = why;
+    log::info(cat("adapter ", parts_.job.adapter(adapter).name, " is stopped at step ", state.steps,
+                  why.empty() ? ", as ordered" : ": " + why));
+    note_changes();
+}
+
+void Desk::look_at_budget() {
+    const double hours = parts_.job.sweep ? parts_.job.sweep->budget_hours : 0.0;
+    if (hours <= 0 || clock_.elapsed() < hours * hour_seconds) return;
+    bool any = false;
+    for (const AdapterId a : adapters_.all()) {
+        if (!parts_.job.adapter(a).trial || is_ended(a)) continue;
+        if (holders_[index(a)] == nobody) end_free(a, budget_text(*parts_.job.sweep));
+        any = any || !is_ended(a);
+    }
+    if (any && !std::exchange(budget_told_, true)) orders_.budget_spent = true;
+}
+
+bool Desk::all_stopped() const {
+    return std::all_of(workers_.begin(), workers_.end(),
+                       [](const WorkerView& worker) { return worker.stopped; });
+}
+
+void Desk::look_at_end() {
+    if (!adapters_.finished() || !adding_.empty()) {
+        idle_.reset();
+        if (all_stopped()) end(ExitCode::stopped_resume_me);
+        return;
+    }
+    if (!idle_) {
+        idle_ = std::chrono::steady_clock::now();
+        if (given_) trained_seconds_ = seconds_since(*given_);
+        inbox_->let_settle();
+        return;
+    }
+    const double wait = parts_.job.sweep ? parts_.job.sweep->wait_minutes : 0.0;
+    if (stop_reason_.empty() && seconds_since(*idle_) < minute_seconds * wait) return;
+    end(adapters_.any_failed() ? ExitCode::some_adapters_failed : ExitCode::done);
+}
+
+void Desk::end(ExitCode code) {
+    const bool stopped = code == ExitCode::stopped_resume_me;
+    const bool failed = adapters_.any_failed();
+    const std::string leaderboard = SweepRecords::leaderboard(parts_.job, adapters_);
+    if (!leaderboard.empty()) log::block(leaderboard);
+    if (!stopped) stop_reason_.clear();
+    journal_.end(stopped ? "stopped" : "done",
+                 stopped ? stop_reason_ : std::string(failed ? "some adapters failed" : ""));
+    orders_.over = code;
+    over_ = true;
+}
+
+void Desk::serve() {
+    parts_.leaders.progress();
+    if (!inbox_) return;
+    while (const std::optional<std::string> text = parts_.leaders.told()) {
+        take(worker_report_from_text(*text));
+    }
+    if (over_) return;
+    look_for_orders();
+    look_at_budget();
+    give();
+    look_at_end();
+    journal_.beat();
+    post();
+}
+
+void Desk::post() {
+    if (orders_.empty()) return;
+    parts_.leaders.post(to_text(orders_, parts_.job));
+    orders_.additions.clear();  // worker 0 has had them
+    own_.push_back(std::exchange(orders_, {}));
+}
+
+std::optional<DeskOrders> Desk::next_of_own() {
+    if (own_.empty()) return std::nullopt;
+    DeskOrders orders = std::move(own_.front());
+    own_.pop_front();
+    return orders;
+}
+
+std::string Desk::makespan_text() const {
+    if (trained_seconds_ <= 0 || predicted_seconds_ <= 0) return "";
+    return cat("on ", parts_.workers, " workers: predicted ", format_fixed(predicted_seconds_, 1),
+               " s, took ", format_fixed(trained_seconds_, 1), " s (",
+               format_fixed(trained_seconds_ / predicted_seconds_, 2), " of it)");
+}
+
+}  // namespace loratrain
