@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "plan/deploy/bisect_deployments.h"
 #include "plan/milp.h"
+#include "plan/pack/dispatch_milp.h"
 
 namespace loratrain {
 
@@ -252,32 +253,15 @@ double seconds_of(const std::vector<std::int32_t>& round, std::vector<BusyReplic
     return last;
 }
 
-/// Eq. 3 with shares of buckets in [0, 1] and times in units of `unit`, which keeps its numbers
-/// near 1: column 0 is z.
-Milp dispatch_problem(const DeploymentTask& task, const std::vector<std::int32_t>& replicas,
-                      double unit) {
-    Milp problem;
-    problem.columns.push_back({0.0, infinite, 1.0, false});
-    std::vector<Milp::Row> all_of(task.samples.size(), Milp::Row{1.0, 1.0, {}});
-    std::vector<Milp::Row> within;
+DispatchTask dispatch_task(const DeploymentTask& task, const std::vector<std::int32_t>& replicas) {
+    DispatchTask dispatch{task.samples, {}};
     for (std::size_t i = 0; i < replicas.size(); ++i) {
-        if (replicas[i] == 0) continue;
         const ReplicaOption& option = task.options[i];
-        within.push_back({-infinite, -option.filling / unit, {{0, -1.0}}});
-        for (std::size_t j = 0; j < option.seconds.size(); ++j) {
-            if (task.samples[j] == 0.0) continue;
-            const int column = static_cast<int>(problem.columns.size());
-            problem.columns.push_back({0.0, 1.0, 0.0, false});
-            all_of[j].terms.push_back({column, 1.0});
-            const double seconds = option.seconds[j] * task.samples[j] / replicas[i];
-            within.back().terms.push_back({column, seconds / unit});
+        if (replicas[i] > 0) {
+            dispatch.kinds.push_back({replicas[i], option.filling, option.seconds});
         }
     }
-    for (Milp::Row& row : all_of) {
-        if (!row.terms.empty()) problem.rows.push_back(std::move(row));
-    }
-    problem.rows.insert(problem.rows.end(), within.begin(), within.end());
-    return problem;
+    return dispatch;
 }
 
 }  // namespace
@@ -340,7 +324,8 @@ double balanced_round_seconds(const DeploymentTask& task,
                               const std::vector<std::int32_t>& replicas) {
     const double greedy = greedy_round_seconds(task, replicas);
     if (greedy <= 0.0) return greedy;
-    const auto solution = solve_milp(dispatch_problem(task, replicas, greedy), {});
+    const auto solution =
+        solve_milp(dispatch_milp(dispatch_task(task, replicas), greedy, task.samples.size()), {});
     return solution ? std::min(greedy, solution->objective * greedy) : greedy;
 }
 

@@ -1,10 +1,14 @@
 #include "plan/pack/dispatch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
+#include "plan/pack/dispatch_milp.h"
+#include "plan/pack/length_buckets.h"
 
 namespace loratrain {
 
@@ -16,6 +20,20 @@ struct Group {
     std::size_t first = 0;  ///< of its samples
     std::int64_t tokens = 0;
 };
+
+/// Groups of about the same length, from `first` up to `end`.
+struct Bucket {
+    std::size_t first = 0;
+    std::size_t end = 0;
+    std::size_t size() const { return end - first; }
+};
+
+/// Groups of a bucket that each kind of replicas is still to get.
+using Quota = std::vector<long>;
+
+constexpr std::int64_t dispatch_nodes = 50;
+constexpr double worth_dealing_anew = 0.998;  // of the greedy end
+constexpr double short_share = 0.3;           // of all tokens
 
 std::int64_t tokens_in(std::span<const SampleRef> samples) {
     return std::accumulate(samples.begin(), samples.end(), std::int64_t{0},
@@ -37,9 +55,10 @@ class Dispatch {
     std::vector<Round> run() {
         if (rule_ == DispatchRule::uniform) {
             deal_in_turn();
-        } else {
-            deal_longest_first();
+            return parts();
         }
+        deal_longest_first();
+        if (rule_ == DispatchRule::balanced) improve();
         return parts();
     }
 
@@ -70,12 +89,14 @@ class Dispatch {
         return {rule_ == DispatchRule::length ? ranks * seconds : 0.0, ends_[r] + seconds};
     }
 
-    /// The replica that ends first with it, of those that the rule lets take it.
-    std::size_t take(const Group& group) {
+    /// To the replica that ends first with it, of those that the rule and the quota, if there is
+    /// one, let take it.
+    void deal(const Group& group, Quota* quota = nullptr) {
         std::size_t best = replicas_.size();
         Claim least;
         for (std::size_t r = 0; r < replicas_.size(); ++r) {
             if (replicas_[r].capacity < group.tokens) continue;
+            if (quota != nullptr && (*quota)[kind_of_[r]] == 0) continue;
             const Claim own = claim(r, group);
             if (best < replicas_.size() && own >= least) continue;
             best = r;
@@ -83,7 +104,8 @@ class Dispatch {
         }
         LORATRAIN_CHECK(best < replicas_.size(), "no replica takes ", group.tokens, " tokens");
         ends_[best] = least.second;
-        return best;
+        owners_[group.batch][group.first] = best;
+        if (quota != nullptr) --(*quota)[kind_of_[best]];
     }
 
     void deal_in_turn() {
@@ -99,7 +121,130 @@ class Dispatch {
     void deal_longest_first() {
         std::stable_sort(groups_.begin(), groups_.end(),
                          [](const Group& a, const Group& b) { return a.tokens > b.tokens; });
-        for (const Group& group : groups_) owners_[group.batch][group.first] = take(group);
+        for (const Group& group : groups_) deal(group);
+    }
+
+    double last_end() const { return *std::max_element(ends_.begin(), ends_.end()); }
+
+    /// By kinds of replicas and length buckets, where that ends earlier than what is dealt.
+    void improve() {
+        find_kinds();
+        if (groups_.empty() || kinds_.size() < 2 || !milp_available()) return;
+        const double end = last_end();
+        const std::size_t first_short = first_of_short();
+        const std::vector<Bucket> buckets = length_buckets_of_groups();
+        const auto first_whole = static_cast<std::size_t>(
+            std::count_if(buckets.begin(), buckets.end(),
+                          [&](const Bucket& bucket) { return bucket.first >= first_short; }));
+        MilpLimits limits;
+        limits.nodes = dispatch_nodes;
+        limits.seconds = replicas_.front().solver_seconds;
+        limits.cutoff = worth_dealing_anew;
+        const auto solution =
+            solve_milp(dispatch_milp(milp_task(buckets), end, first_whole), limits);
+        if (!solution) return;
+        const auto former_owners = owners_;
+        deal_by(quotas_of(buckets, solution->values), buckets, first_short);
+        if (last_end() >= end) owners_ = former_owners;
+    }
+
+    /// Replicas of a kind take as much and as long.
+    void find_kinds() {
+        for (const PackRules& rules : replicas_) {
+            const auto known = std::find_if(kinds_.begin(), kinds_.end(), [&](std::size_t first) {
+                const PackRules& kind = replicas_[first];
+                return kind.capacity == rules.capacity && kind.tensor == rules.tensor &&
+                       kind.stages.size() == rules.stages.size() &&
+                       kind.recompute == rules.recompute;
+            });
+            kind_of_.push_back(static_cast<std::size_t>(known - kinds_.begin()));
+            if (known == kinds_.end()) kinds_.push_back(kind_of_.size() - 1);
+        }
+    }
+
+    /// From here on groups_, which are sorted by falling length, take a small share of the time.
+    std::size_t first_of_short() const {
+        double all = 0.0;
+        for (const Group& group : groups_) all += static_cast<double>(group.tokens);
+        double shorter = 0.0;
+        std::size_t first = groups_.size();
+        while (first > 0 && shorter < short_share * all) {
+            shorter += static_cast<double>(groups_[--first].tokens);
+        }
+        return first;
+    }
+
+    /// Of groups_, the shortest first. The same replicas can take all groups of a bucket.
+    std::vector<Bucket> length_buckets_of_groups() const {
+        std::vector<std::int32_t> lengths;
+        for (const Group& group : groups_) {
+            lengths.push_back(static_cast<std::int32_t>(group.tokens));
+        }
+        const std::vector<std::int32_t> usual = length_buckets(lengths, default_buckets);
+        std::set<std::int64_t> bounds(usual.begin(), usual.end());
+        for (const PackRules& replica : replicas_) bounds.insert(replica.capacity);
+        std::vector<Bucket> buckets;
+        std::int64_t bound = 0;
+        for (std::size_t g = groups_.size(); g-- > 0;) {
+            if (groups_[g].tokens > bound) {
+                bound = *bounds.lower_bound(groups_[g].tokens);
+                buckets.push_back({g + 1, g + 1});
+            }
+            buckets.back().first = g;
+        }
+        return buckets;
+    }
+
+    bool holds(std::size_t kind, const Bucket& bucket) const {
+        return groups_[bucket.first].tokens <= replicas_[kinds_[kind]].capacity;
+    }
+
+    DispatchTask milp_task(const std::vector<Bucket>& buckets) const {
+        DispatchTask task;
+        for (const Bucket& bucket : buckets) {
+            task.samples.push_back(static_cast<double>(bucket.size()));
+        }
+        for (std::size_t k = 0; k < kinds_.size(); ++k) {
+            const PackRules& rules = replicas_[kinds_[k]];
+            ReplicaKind& kind = task.kinds.emplace_back();
+            kind.replicas =
+                static_cast<std::int32_t>(std::count(kind_of_.begin(), kind_of_.end(), k));
+            kind.filling = filling_seconds(rules);
+            for (const Bucket& bucket : buckets) {
+                if (!holds(k, bucket)) break;
+                double seconds = 0.0;
+                for (std::size_t g = bucket.first; g < bucket.end; ++g) {
+                    seconds += dispatch_seconds(rules, samples_of(groups_[g]));
+                }
+                kind.seconds.push_back(seconds / static_cast<double>(bucket.size()));
+            }
+        }
+        return task;
+    }
+
+    /// Per bucket, from the values of the MILP's columns.
+    std::vector<Quota> quotas_of(const std::vector<Bucket>& buckets,
+                                 const std::vector<double>& values) const {
+        std::vector<Quota> quotas(buckets.size(), Quota(kinds_.size(), 0));
+        std::size_t column = 1;
+        for (std::size_t k = 0; k < kinds_.size(); ++k) {
+            for (std::size_t j = 0; j < buckets.size() && holds(k, buckets[j]); ++j) {
+                quotas[j][k] = std::lround(values[column++]);
+            }
+        }
+        return quotas;
+    }
+
+    /// Buckets are not as narrow as replicas are to end close to each other: short groups go where
+    /// they end first, whatever their quotas.
+    void deal_by(std::vector<Quota> quotas, const std::vector<Bucket>& buckets,
+                 std::size_t first_short) {
+        for (std::size_t r = 0; r < replicas_.size(); ++r) ends_[r] = filling_seconds(replicas_[r]);
+        for (std::size_t j = buckets.size(); j-- > 0;) {
+            for (std::size_t g = buckets[j].first; g < buckets[j].end; ++g) {
+                deal(groups_[g], g < first_short ? &quotas[j] : nullptr);
+            }
+        }
     }
 
     std::vector<Round> parts() const {
@@ -124,6 +269,8 @@ class Dispatch {
     DispatchRule rule_;
     std::vector<Group> groups_;
     std::vector<double> ends_;                      ///< of the replicas
+    std::vector<std::size_t> kinds_;                ///< their first replicas
+    std::vector<std::size_t> kind_of_;              ///< per replica
     std::vector<std::vector<std::size_t>> owners_;  ///< per batch and sample, where groups begin
 };
 

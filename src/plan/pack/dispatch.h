@@ -12,10 +12,15 @@ namespace loratrain {
 /// samples goes whole to one replica whose `capacity` holds it; Error where none does. Depends on
 /// the arguments alone.
 ///
-/// - balanced: greedily (LobRA section 4.3, LPT): groups of samples, the longest first, each to the
+/// - balanced (LobRA section 4.3): greedily (LPT), groups of samples, the longest first, each to
+/// the
 ///   replica that would end first with it, where a replica ends after the filling of its pipeline
-///   and its samples' time on its slowest stage (dispatch_seconds). Which replicas have samples of
-///   a batch does not matter, as all ranks sum all gradients.
+///   and its samples' time on its slowest stage (dispatch_seconds). With replicas of several kinds
+///   also by MILP (dispatch_milp.h; 50 nodes: what it finds must not depend on time): how many
+///   groups of each length bucket a kind gets, those of the shortest 30% of the tokens in any
+///   shares; within its kind a long group goes where it ends first, a short one among all. Taken is
+///   what ends first. Which replicas have samples of a batch does not matter, as all ranks sum all
+///   gradients.
 /// - length: the same, but only among those that take the fewest rank-seconds for the group.
 /// - uniform: groups in turn, whatever their lengths; all replicas hold the longest.
 std::vector<Round> dispatch(std::span<const PackRules> replicas, const Round& round,

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "plan/cost/cost_model.h"
+#include "plan/pack/dispatch_milp.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
@@ -105,6 +106,30 @@ std::vector<Round> dealt(std::span<const PackRules> replicas, const Round& round
     return dispatch(replicas, round, DispatchRule::balanced);
 }
 
+/// The longest sample first, each to the replica that ends first with it.
+double longest_first_end(std::span<const PackRules> replicas, const Round& round) {
+    std::vector<SampleRef> samples;
+    for (const PendingBatch& batch : round) {
+        samples.insert(samples.end(), batch.samples.begin(), batch.samples.end());
+    }
+    std::stable_sort(samples.begin(), samples.end(),
+                     [](const auto& a, const auto& b) { return a.tokens > b.tokens; });
+    std::vector<double> ends;
+    for (const PackRules& replica : replicas) ends.push_back(filling_seconds(replica));
+    for (const SampleRef& sample : samples) {
+        std::size_t first = replicas.size();
+        double end = std::numeric_limits<double>::infinity();
+        for (std::size_t r = 0; r < replicas.size(); ++r) {
+            if (replicas[r].capacity < sample.tokens) continue;
+            const double own = ends[r] + dispatch_seconds(replicas[r], {&sample, 1});
+            if (own < end) first = r;
+            end = std::min(end, own);
+        }
+        ends[first] = end;
+    }
+    return *std::max_element(ends.begin(), ends.end());
+}
+
 /// Every sample is dealt once, in order, to a replica that takes it.
 void expect_dealt(std::span<const PackRules> replicas, const Round& round,
                   const std::vector<Round>& parts) {
@@ -172,6 +197,44 @@ TEST(Dispatch, ReplicasEndWithinTheShortestSample) {
         const SampleRef shortest{0, 3, 2};
         EXPECT_LE(end_of(replicas, parts), first + dispatch_seconds(replicas[1], {&shortest, 1}));
     }
+}
+
+TEST(Dispatch, KindsOfReplicasAreBalancedBetterThanGreedily) {
+    if (!milp_available()) GTEST_SKIP() << "built without a solver";
+    std::vector<PackRules> replicas{replica_of(4, 1, 4000)};
+    replicas.insert(replicas.end(), 2, replica_of(2, 1, 2000));
+    replicas.insert(replicas.end(), 4, replica_of(1, 1, 600));
+    int better = 0;
+    for (std::uint64_t seed = 0; seed < 12; ++seed) {
+        Draw draw(seed);
+        const Round round = random_round(draw, 4, 150, draw.between(1000, 4000));
+        const std::vector<Round> parts = dealt(replicas, round);
+        expect_dealt(replicas, round, parts);
+        const double share = end_of(replicas, parts) / longest_first_end(replicas, round);
+        EXPECT_LE(share, 1.0 + 1e-12) << "seed " << seed;
+        if (share < 0.998) ++better;
+    }
+    EXPECT_GE(better, 1);
+}
+
+/// Of all ways to give whole samples of two buckets to two kinds.
+TEST(Dispatch, TheMilpIsThatOfThePaper) {
+    if (!milp_available()) GTEST_SKIP() << "built without a solver";
+    const DispatchTask task{{7, 3}, {{2, 0.5, {1.0, 4.0}}, {3, 0.0, {1.7}}}};
+    double best = std::numeric_limits<double>::infinity();
+    for (int first = 0; first <= 7; ++first) {
+        const double one = (first * 1.0 + 3 * 4.0) / 2 + 0.5;
+        best = std::min(best, std::max(one, (7 - first) * 1.7 / 3));
+    }
+    constexpr double unit = 4.0;
+    const auto whole = solve_milp(dispatch_milp(task, unit, 0), {});
+    ASSERT_TRUE(whole);
+    EXPECT_NEAR(whole->objective * unit, best, 1e-6);
+    const DispatchTask level{{7, 3}, {{2, 0.5, {1.0, 0.5}}, {3, 0.0, {1.7}}}};
+    const auto shares = solve_milp(dispatch_milp(level, unit, 2), {});
+    ASSERT_TRUE(shares);
+    const double of_first = (7 * 1.7 / 3 - 0.5 - 1.5 / 2) / (1.7 / 3 + 0.5);
+    EXPECT_NEAR(shares->objective * unit, (of_first + 1.5) / 2 + 0.5, 1e-6);
 }
 
 TEST(Dispatch, LongSamplesGoWhereTheyFitAndShortOnesElsewhere) {
