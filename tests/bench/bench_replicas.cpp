@@ -5,15 +5,19 @@
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "base/text.h"
 #include "bench/summary_job.h"
 #include "config/model_presets.h"
+#include "plan/deploy/make_plan.h"
 #include "plan/plan.h"
 #include "plan/predict/deployment_baselines.h"
 #include "plan/predict/find_deployments.h"
+#include "plan/predict/simulate.h"
+#include "plan/schedule/plan_window.h"
 #include "plan/text/describe_prediction.h"
 
 // GPU-seconds of a round by simulation, with deployments of replicas that are found and with what
@@ -93,6 +97,33 @@ Baseline best_alike(const Job& job, const ModelSpec& model, const std::vector<Da
     return best;
 }
 
+/// What ranks compute of a round with samples dealt in balance.
+double busy_rank_seconds(const Job& job, const std::vector<ReplicaJob>& deployment,
+                         const ModelSpec& model, const std::vector<DatasetInfo>& data,
+                         const Cluster& cluster) {
+    const Job its = deployed(job, deployment);
+    const Plan plan = make_plan(its, model, data, cluster);
+    Simulator simulator(its, plan);
+    simulator.add(plan_joint_window(its, plan, data, at_start(plan), rounds));
+    const Timeline& timeline = simulator.timeline();
+    double seconds = 0.0;
+    std::size_t stage = 0;
+    for (const ReplicaPlan& replica : plan.replicas) {
+        for (std::size_t s = 0; s < replica.stages.size(); ++s) {
+            seconds += replica.tensor * timeline.busy(stage++);
+        }
+    }
+    return seconds / rounds;
+}
+
+/// Were every sample computed where it takes the fewest rank-seconds, in full microbatches, and no
+/// rank ever waited.
+double least_rank_seconds(const FoundDeployments& found, const Cluster& cluster) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const OptionCounts& counts : found.search.solved) least = std::min(least, counts.bound);
+    return cluster.ranks * least;
+}
+
 std::string figure(const std::string& name, const Baseline& row) {
     const std::string where =
         row.deployment.empty() ? "" : cat(" (", deployment_text(row.deployment), ")");
@@ -116,7 +147,12 @@ void compare(const Machine& machine, const std::string& origin) {
     alike("alike, balanced", cluster.ranks, DispatchRule::balanced);
     for (const Baseline& row : compare_baselines(job, model, data, cluster, found, rounds)) {
         if (row.name != "Task-Fused") figures.push_back(figure(row.name, row));
+        if (row.name != "balanced" || row.deployment.empty()) continue;
+        const double busy = busy_rank_seconds(job, row.deployment, model, data, cluster);
+        figures.push_back(figure("of it computing", {"", {}, busy}));
     }
+    figures.push_back(
+        figure("no deployment less than", {"", {}, least_rank_seconds(found, cluster)}));
     std::printf(
         "{\"section\": \"GPU-seconds of a round by simulation, six adapters of batch 64 with "
         "log-normal lengths up to 16384\", \"case\": \"%s\", \"figures\": {%s}, %s}\n",
