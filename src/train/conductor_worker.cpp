@@ -61,6 +61,8 @@ void Conductor::train_given() {
     evaluate_newcomers();
     const std::vector<AdapterId> trained = adapters_.running();
     if (trained.empty()) return rest();
+    const std::vector<AdapterId> at_rung = search_.at_rung(trained);
+    if (!at_rung.empty()) return report_trained(at_rung);  // by a start that was killed there
     train_stream();
     end_adapters(trained);
     report_trained(trained);

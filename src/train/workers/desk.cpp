@@ -42,6 +42,12 @@ void Desk::begin(const FormerRun& former) {
     checkpoints_ = former.checkpoints;
     former_ = FormerCheckpoints(former.stored);
     sweep_.recall();
+    for (const AdapterId a : adapters_.all()) {
+        AdapterState& state =
+            adapters_[a].state;  // its value was not heard of: it is evaluated again
+        const bool known = state.rungs.size() > static_cast<std::size_t>(state.promoted);
+        if (state.status == AdapterStatus::parked && !known) state.status = AdapterStatus::waiting;
+    }
     search_.judge();
     inbox_.emplace(parts_.job.run.dir);
     journal_.start();
