@@ -9,8 +9,10 @@
 
 #include "base/log.h"
 #include "base/system.h"
+#include "base/text.h"
 #include "comm/collective.h"
 #include "io/files.h"
+#include "report/merge_runs.h"
 #include "report/report_page.h"
 
 namespace loratrain {
@@ -91,11 +93,15 @@ ExitCode status_command(const CommandLine& command_line, const MpiSession& mpi) 
 ExitCode report_command(const CommandLine& command_line, const MpiSession& mpi) {
     agree(mpi, [&] {
         if (!mpi.is_root()) return;
-        const RunRecord run = read_run(command_line.run_dir);
+        const RunRecord run = read_runs(command_line.run_dir);
         const Pulse pulse = run.status ? pulse_now(*run.status) : Pulse{};
         const std::string out = command_line.output.empty() ? command_line.run_dir + "/report.html"
                                                             : command_line.output;
         check_place_of_file(out);
+        if (!run.parts.empty()) {
+            log::info(cat("merged ", run.parts.size(), " runs: ", join(run.parts, ", ")));
+            write_merged(run);
+        }
         write_text_atomic(out, report_page(run, pulse, unix_time()));
         log::info("wrote " + out);
     });

@@ -201,6 +201,8 @@ struct SweepJob {
     int rungs = 3;             ///< the last one is a trial's end
     int reduction_factor = 3;  ///< of trials from one rung to the next, and of their lengths
     std::int64_t rung_eval_samples = 0;  ///< the first so many at rungs before the last; 0 = all
+    /// Halving: parked trials train on where that costs others little (TrialSearch).
+    bool speculate = true;
     double budget_hours = 0;  ///< of training, over all starts, that end the sweep; 0 = no limit
     double wait_minutes = 0;  ///< to wait for more through the inbox when nothing is left to train
 };

@@ -116,7 +116,8 @@ bool is_harmless(const Setting& before, const std::string& now) {
     if (all_keys_harmless(section)) return true;
     if (section == "model") return key == "base_model_name_or_path";
     if (section == "sweep") {
-        return key == "top_k" || key == "export" || key == "budget_hours" || key == "wait_minutes";
+        return key == "top_k" || key == "export" || key == "budget_hours" ||
+               key == "wait_minutes" || key == "speculate";
     }
     if (section == "run") return key == "dir" || key == "max_hours" || key == "peer_timeout";
     if (section != "adapters") return false;

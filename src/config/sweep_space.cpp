@@ -219,9 +219,9 @@ bool read_list(SectionReader& sweep, SweepSpace& space) {
 bool read_map(SectionReader& sweep, SweepSpace& space) {
     space.space = sweep.find("space");
     const YamlNode* count = sweep.find("configurations");
-    if (space.space->kind != YamlNode::Kind::map || space.space->children.empty()) {
-        sweep.problem(space.space->place, "space",
-                      space.space->children.empty() ? "is empty" : "must be a mapping",
+    const bool map = space.space->kind == YamlNode::Kind::map;
+    if (!map || space.space->children.empty()) {
+        sweep.problem(space.space->place, "space", map ? "is empty" : "must be a mapping",
                       "give keys of an adapter with lists of values, as in space: {r: [8, 16]}");
         return false;
     }
@@ -270,6 +270,7 @@ SweepJob read_sweep(SectionReader& sweep) {
     sweep.read("rungs", job.rungs, 1);
     sweep.read("reduction_factor", job.reduction_factor, 2);
     sweep.read("rung_eval_samples", job.rung_eval_samples, 0);
+    sweep.read("speculate", job.speculate);
     sweep.read("budget_hours", job.budget_hours, at_least(0.0));
     sweep.read("wait_minutes", job.wait_minutes, at_least(0.0));
     return job;

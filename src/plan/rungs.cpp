@@ -63,10 +63,11 @@ std::vector<Verdict> judge_halving(const SweepJob& sweep, std::span<const TrialR
         for (std::size_t better = 0; better < arrivals.size(); ++better) {
             const std::size_t t = arrivals[better].trial;
             const bool passed = trials[t].promoted > rung;
+            const bool here = trials[t].promoted == rung;  // else one rung at a time
             if (passed || better + outstanding < places) {
                 candidates.push_back(t);
-                verdicts[t] = passed ? Verdict::wait : Verdict::promote;
-            } else if (better >= places) {
+                if (here) verdicts[t] = Verdict::promote;
+            } else if (better >= places && here) {
                 verdicts[t] = Verdict::prune;
             }
         }

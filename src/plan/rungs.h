@@ -19,7 +19,7 @@ std::int32_t rung_step(const SweepJob& sweep, std::int32_t total_steps, int rung
 
 /// What the search knows of a trial.
 struct TrialRecord {
-    std::vector<double> values;  ///< at rungs before the last
+    std::vector<double> values;  ///< at rungs before the last; also at some that it may not reach
     int promoted = 0;            ///< rungs that it was let past
     bool pruned = false;         ///< it was ended by a verdict
     bool gone = false;           ///< failed or stopped: last at the rungs it has no value of
@@ -36,7 +36,8 @@ enum class Verdict : std::uint8_t {
 /// if all that are still to come beat it, and pruned once as many as there are places have beaten
 /// it. So the survivors are those of the synchronous rule (Jamieson and Talwalkar, 2016), whatever
 /// the timing, and when all have arrived none waits. Trials that were judged before keep their
-/// verdict when more have been added since.
+/// verdict when more have been added since. A verdict is that of the first rung where a trial has
+/// none; one that trained on meanwhile may be judged again at once.
 std::vector<Verdict> judge_halving(const SweepJob& sweep, std::span<const TrialRecord> trials);
 
 /// The verdict, at once, on a trial that has just come to a rung with `value`, where trials before

@@ -78,6 +78,7 @@ std::string run_tiles(const RunRecord& run) {
     std::string tiles = tile(cat(done, " / ", run.results.size()), "adapters done");
     tiles += tile(tokens < 1e5 ? format_fixed(tokens, 0) : format_fixed(tokens / 1e6, 2) + " M",
                   "tokens trained");
+    if (!run.parts.empty()) tiles += tile(std::to_string(run.parts.size()), "runs merged");
     if (!run.plan) return tiles;
     const Plan& plan = *run.plan;
     tiles +=

@@ -25,7 +25,7 @@ void check_run_directory(const std::string& dir) {
     }
     if (!is_run_directory(dir)) {
         throw InputError(dir, "is no run directory: it has no resolved.yaml",
-                         "give the run.dir of a job that has started");
+                         "give the run.dir of a job that has started, or a directory of such");
     }
 }
 

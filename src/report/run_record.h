@@ -25,6 +25,7 @@ std::string memory_to_json(const std::vector<MeasuredMemory>& ranks);
 /// What a run directory tells about its run, whatever state that is in.
 struct RunRecord {
     std::string dir;
+    std::vector<std::string> parts;  ///< the runs that it merges (merge_runs.h); empty = one run
     Job job;
     std::string job_yaml;
     std::optional<Plan> plan;                      ///< none = not there, or unreadable (a warning)

@@ -61,6 +61,11 @@ void AdapterTable::admit(const std::vector<AdapterId>& adapters) {
         if (row.state.status == AdapterStatus::running) row.state.status = AdapterStatus::waiting;
     }
     for (const AdapterId a : adapters) rows_[index(a)].state.status = AdapterStatus::running;
+    for (AdapterRow& row : rows_) {
+        AdapterState& state = row.state;
+        const bool waits = state.status == AdapterStatus::waiting;
+        if (waits && is_unjudged(state)) state.status = AdapterStatus::parked;
+    }
 }
 
 std::vector<AdapterId> AdapterTable::running() const {
@@ -92,12 +97,24 @@ std::int32_t AdapterTable::steps_left(AdapterId adapter) const {
     return plan_.adapters[index(adapter)].total_steps - rows_[index(adapter)].state.steps;
 }
 
-std::int32_t AdapterTable::stop_of(AdapterId adapter) const {
+std::int32_t AdapterTable::rung_of(AdapterId adapter) const {
     const std::int32_t total = plan_.adapters[index(adapter)].total_steps;
     const bool searched =
         job_.sweep && job_.sweep->scheduler != TrialScheduler::none && job_.adapter(adapter).trial;
     if (!searched) return total;
-    return rung_step(*job_.sweep, total, rows_[index(adapter)].state.promoted);
+    const AdapterState& state = rows_[index(adapter)].state;
+    const auto evaluated = static_cast<int>(state.rungs.size());
+    return rung_step(*job_.sweep, total, std::max(state.promoted, evaluated));
+}
+
+std::int32_t AdapterTable::stop_of(AdapterId adapter) const {
+    const std::int32_t rung = rung_of(adapter);
+    const std::int32_t total = plan_.adapters[index(adapter)].total_steps;
+    return is_unjudged(rows_[index(adapter)].state) ? std::min(rung, total - 1) : rung;
+}
+
+std::int32_t AdapterTable::steps_to_rung(AdapterId adapter) const {
+    return rung_of(adapter) - rows_[index(adapter)].state.steps;
 }
 
 std::int32_t AdapterTable::steps_to_stop(AdapterId adapter) const {
@@ -125,7 +142,7 @@ std::vector<AdapterClaim> AdapterTable::claims() const {
     for (const AdapterId adapter : all()) {
         const AdapterState& state = rows_[index(adapter)].state;
         const bool trains = rows_[index(adapter)].held && is_unfinished(state.status) &&
-                            state.status != AdapterStatus::parked;
+                            state.status != AdapterStatus::parked && !is_unjudged(state);
         const bool trial = job_.sweep && job_.adapter(adapter).trial;
         claims.push_back({trains, state.steps > 0, trial ? steps_left(adapter) : 0});
     }

@@ -48,7 +48,8 @@ class AdapterTable {
     std::int32_t round() const { return round_; }
     void reached(std::int32_t round) { round_ = round; }
 
-    /// Of those that are unfinished, these train and the others wait; parked ones stay so.
+    /// Of those that are unfinished, these train and the others wait, parked where they have no
+    /// verdict.
     void admit(const std::vector<AdapterId>& adapters);
     std::vector<AdapterId> running() const;
     /// None is unfinished.
@@ -59,9 +60,11 @@ class AdapterTable {
 
     std::int32_t steps_left(AdapterId adapter) const;
     /// The same to its next rung, if it has rungs (plan/rungs.h) before its last step.
+    std::int32_t steps_to_rung(AdapterId adapter) const;
+    /// The same to where it may train for now: without a verdict it does not take its last step.
     std::int32_t steps_to_stop(AdapterId adapter) const;
     WorkLeft work_left() const;
-    /// For admission.
+    /// For admission; those without a verdict claim nothing.
     std::vector<AdapterClaim> claims() const;
     /// For a stream of those that are running.
     Progress progress() const;
@@ -69,6 +72,7 @@ class AdapterTable {
   private:
     void add_rows(AdapterStatus status);
     std::vector<AdapterId> from(std::size_t first) const;
+    std::int32_t rung_of(AdapterId adapter) const;
     std::int32_t stop_of(AdapterId adapter) const;
 
     const Job& job_;

@@ -129,6 +129,7 @@ class Conductor {
 
     // Admission and orders (conductor_orders.cpp).
     void admit_adapters();
+    std::vector<AdapterId> choose_adapters() const;
     bool finished();
     bool orders_wait();
     void obey_orders();

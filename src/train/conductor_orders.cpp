@@ -11,12 +11,29 @@
 namespace loratrain {
 
 void Conductor::admit_adapters() {
-    const std::vector<AdapterId> admitted = admit(parts_.job, parts_.plan, adapters_.claims());
+    const std::vector<AdapterId> admitted = choose_adapters();
     adapters_.admit(admitted);
     if (admitted == admitted_) return;
     admitted_ = admitted;
     post(AdmitAdapters{admitted});
     performer_.admit(admitted);
+}
+
+/// Those that claim it; beside them trials on speculation, as long as that costs the others little.
+std::vector<AdapterId> Conductor::choose_adapters() const {
+    std::vector<AdapterClaim> claims = adapters_.claims();
+    int place = 0;
+    for (const AdapterId a : search_.speculation()) {
+        claims[index(a)].unfinished = true;
+        claims[index(a)].speculation = ++place;
+    }
+    std::vector<AdapterId> admitted = admit(parts_.job, parts_.plan, claims);
+    double room = place > 0 ? tokens_of_fixed_costs(parts_.plan) : 0.0;
+    std::erase_if(admitted, [&](AdapterId a) {
+        room -= adapters_[a].tokens_per_step;
+        return claims[index(a)].speculation > 0 && room < 0;
+    });
+    return admitted;
 }
 
 /// Nothing is left to train, and nobody has ordered more.

@@ -1,7 +1,7 @@
 """Sweeps: trials are trained as if each were alone, the best are kept and ranked, and a run that is
 killed again and again comes to the same winner without training anything that has ended again.
 
-LORATRAIN_SWEEP_KILLS is the number of kills (default 3; 30 for a long test), LORATRAIN_SWEEP_ALONE
+LORATRAIN_SWEEP_KILLS is the number of kills (default 3; with LORATRAIN_FULL_TESTS=1 30), LORATRAIN_SWEEP_ALONE
 of trials that are trained alone too (default 2; 24 are all)."""
 
 import csv
@@ -14,10 +14,11 @@ import sys
 import time
 import unittest
 
-from harness import (JobTest, children, is_alive, read_metrics, run, send, start, step_metrics,
-                     without_times, write_samples)
+from harness import (SOURCE, JobTest, adapter_weights, children, direct, frobenius, is_alive,
+                     read_metrics, run, send, start, step_metrics, without_times, write_samples)
 
-KILLS = int(os.environ.get("LORATRAIN_SWEEP_KILLS", "3"))
+FULL = os.environ.get("LORATRAIN_FULL_TESTS") == "1"
+KILLS = int(os.environ.get("LORATRAIN_SWEEP_KILLS", "30" if FULL else "3"))
 ALONE = int(os.environ.get("LORATRAIN_SWEEP_ALONE", "2"))
 SPACE = {"r": [2, 4], "learning_rate": [5e-4, 1e-3, 2e-3], "global_batch_size": [2, 4],
          "lora_alpha": {"times_r": [1, 2]}}
@@ -49,6 +50,23 @@ class SweepTest(JobTest):
 
     def trained_tokens(self, run_dir):
         return sum(float(row["tokens"]) for row in self.results(run_dir).values() if row["rank"])
+
+    def check_trained_as_alone(self, alone, name):
+        """Rounding alone tells them apart where microbatches hold other samples. AdamW divides a gradient
+        by its own size: an element of B whose gradients nearly cancel, and are not much above
+        adam_epsilon, moves by a share of the learning rate that rounding decides, step by step. So the
+        bound of an adapter (relative, Frobenius) is 2e-6 up to 50 steps and 5e-6 up to 200, that of
+        one tensor of it more; most are below 1e-6, as a tensor is with adam_epsilon 1e-4."""
+        self.compare_losses(alone, "run", [name], 1e-6)
+        one, other = (adapter_weights(self.dir / run_dir, name) for run_dir in ("run", alone))
+        distances = {tensor: frobenius(one[tensor], other[tensor]) for tensor in one}
+        whole = frobenius(*([value for tensor in weights for value in weights[tensor]]
+                            for weights in (one, other)))
+        print(f"{name} beside the same alone: {whole:.1e} of the adapter, at most "
+              f"{max(distances.values()):.1e} of a tensor", file=sys.stderr)
+        steps = len(step_metrics(self.dir / "run", name))
+        self.assertLessEqual(whole, 2e-6 if steps <= 50 else 5e-6)
+        self.assertLessEqual(max(distances.values()), 5e-5)
 
     def kill(self, process):
         ranks = [rank for child in [process.pid, *children(process.pid)] for rank in children(child)]
@@ -156,6 +174,8 @@ class Sweep(SweepTest):
                          ["1"] * 16 + ["2"] * 6 + ["3"] * 2)
         winner = self.ranked()[0]
         self.assertEqual(self.kept(), {winner, "default"})
+        self.succeed(run([self.dir / "run/sweep/best.yaml", "--set", f"run.dir={self.dir}/alone"]))
+        self.check_trained_as_alone("alone", winner)
         steps = {name: len(step_metrics(self.dir / "run", name)) for name in rows}
         total = sum(epochs * (12 if row["batch"] == "2" else 6) for row in rows.values() if row["rank"])
         self.assertLess(2 * sum(steps[name] for name in self.ranked()), total)
@@ -173,6 +193,36 @@ class Sweep(SweepTest):
         self.assertEqual(self.ranked()[-1], "lr1e30")
         self.assertEqual(self.results()["lr1e30"]["status"], "FAILED")
         self.assertNotIn("lr1e30", self.kept())
+
+    def test_shards_are_reported_as_one(self):
+        # Enough steps of the demo's task that completions come out right.
+        job = self.job("all", {"r": [8, 32], "learning_rate": [1e-3, 3e-3]}, objective="exact_match")
+        tasks = SOURCE / "inputs/demo_tasks/add"
+        job["model"]["weights"] = str(self.import_golden("demo"))
+        job["datasets"] = {"a": {"path": str(tasks / "train.jsonl"), "eval_path": str(tasks / "eval.jsonl"),
+                                 "tokenizer": "bytes", "max_seq_len": 32}}
+        job["parallel"]["microbatch_tokens"] = 1024
+        job["defaults"].update(num_train_epochs=0.3, global_batch_size=16, lora_alpha=32)
+        path = self.write_job(job)
+        self.succeed(run([path]))
+        rows = self.results("all")
+        matches = [float(rows[name]["objective"]) for name in self.ranked("all")]
+        self.assertEqual(matches, sorted(matches, reverse=True))
+        self.assertGreater(matches[0], 0.1)
+        self.assertEqual(matches[0], float(rows[self.ranked("all")[0]]["exact_match"]))
+        for shard in range(2):
+            self.succeed(run([path, "--set", f"sweep.shard={shard}/2", "--set",
+                              f"run.dir={self.dir}/shards/{shard}"]))
+        self.succeed(direct("report", self.dir / "shards"))
+        merged = self.results("shards")
+        self.assertEqual({name: float(row["objective"]) for name, row in merged.items() if row["rank"]},
+                         {name: float(rows[name]["objective"]) for name in self.ranked("all")})
+        self.assertEqual(self.ranked("shards")[0], self.ranked("all")[0])
+        self.assertIn("2</b><span>runs merged", (self.dir / "shards/report.html").read_text())
+        best = self.dir / "shards/best.yaml"
+        self.succeed(direct(best, "--dry-run"))
+        self.assertIn(self.ranked("all")[0], best.read_text())
+        self.assertTrue((self.dir / "shards" / merged[self.ranked("all")[0]]["path"]).is_dir())
 
     def test_budget_ends_the_sweep_and_the_inbox_makes_it_grow(self):
         job = self.job("run", {"learning_rate": [1e-3, 3e-3]}, budget_hours=1e-5, export="none")

@@ -99,22 +99,23 @@ std::string results_csv(const Job& job, const std::vector<AdapterResult>& result
     for (const AdapterResult& result : results) {
         const AdapterJob& adapter = job.adapter(result.adapter);
         const MetricsSummary& s = result.summary;
-        std::vector<std::string> fields{field(adapter.name),
-                                        field(result.status),
-                                        field(job.dataset(adapter.dataset).name),
-                                        std::to_string(adapter.r),
-                                        format_exact(adapter.lora_alpha),
-                                        format_exact(adapter.learning_rate),
-                                        std::to_string(s.steps),
-                                        field(train_loss(s)),
-                                        field(s.best_loss),
-                                        field(s.first_eval_loss),
-                                        field(s.last_eval_loss),
-                                        field(s.best_eval_loss),
-                                        field(s.last_exact_match),
-                                        format_fixed(s.tokens, 0),
-                                        format_fixed(s.seconds, 3),
-                                        field("adapters/" + adapter.name)};
+        std::vector<std::string> fields{
+            field(adapter.name),
+            field(result.status),
+            field(job.dataset(adapter.dataset).name),
+            std::to_string(adapter.r),
+            format_exact(adapter.lora_alpha),
+            format_exact(adapter.learning_rate),
+            std::to_string(s.steps),
+            field(train_loss(s)),
+            field(s.best_loss),
+            field(s.first_eval_loss),
+            field(s.last_eval_loss),
+            field(s.best_eval_loss),
+            field(s.last_exact_match),
+            format_fixed(s.tokens, 0),
+            format_fixed(s.seconds, 3),
+            field(cat(result.run, result.run.empty() ? "" : "/", "adapters/", adapter.name))};
         if (job.sweep) add_sweep_fields(adapter, result.trial, fields);
         text += join(fields, ",") + "\n";
     }

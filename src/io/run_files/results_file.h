@@ -23,6 +23,7 @@ struct AdapterResult {
     std::string status;  ///< status_name()
     MetricsSummary summary;
     std::optional<TrialResult> trial{};
+    std::string run{};  ///< of merged ones, the folder of its run among them
 };
 
 inline constexpr const char* results_file_name = "results.csv";

@@ -6,7 +6,9 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "plan/cost/cost_model.h"
 #include "plan/memory/memory_model.h"
+#include "plan/replica_view.h"
 #include "plan/tensor_shard.h"
 
 namespace loratrain {
@@ -20,7 +22,8 @@ std::vector<AdapterId> admission_order(const Job& job, std::span<const AdapterCl
     std::stable_sort(order.begin(), order.end(), [&](AdapterId a, AdapterId b) {
         const auto rank = [&](AdapterId id) {
             const AdapterClaim& claim = claims[index(id)];
-            return std::tuple(job.adapter(id).priority, claim.begun, claim.steps_left);
+            return std::tuple(-claim.speculation, job.adapter(id).priority, claim.begun,
+                              claim.steps_left);
         };
         return rank(a) > rank(b);
     });
@@ -32,6 +35,23 @@ std::size_t most_admitted(const Job& job) {
     if (policy == SchedulePolicy::sequential || policy == SchedulePolicy::one_f_one_b) return 1;
     constexpr auto all = std::numeric_limits<std::size_t>::max();
     return job.schedule.max_adapters ? static_cast<std::size_t>(*job.schedule.max_adapters) : all;
+}
+
+double tokens_of_fixed_costs(const Plan& plan) {
+    constexpr std::int64_t many = std::int64_t{1} << 20;
+    double tokens = 0.0;
+    for (const ReplicaView& view : views_of(plan)) {
+        const ReplicaPlan& replica = view.replica;
+        const auto seconds = [&](const MicrobatchLoad& load) {
+            return slowest_seconds(costs_of(view), replica.stages, load, replica.recompute);
+        };
+        const double fixed = seconds(MicrobatchLoad{});
+        const double of_many = seconds(MicrobatchLoad{many, 0.0, many}) - fixed;
+        if (of_many <= 0.0) continue;
+        tokens += fixed / of_many * static_cast<double>(many) *
+                  static_cast<double>(replica.stages.size());
+    }
+    return tokens;
 }
 
 std::uint64_t adapter_room(const Plan& plan, std::int32_t rank) {

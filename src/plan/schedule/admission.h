@@ -13,9 +13,11 @@ struct AdapterClaim {
     bool unfinished = true;       ///< it has optimizer steps left and was not ended
     bool begun = false;           ///< it has taken an optimizer step
     std::int32_t steps_left = 0;  ///< of a trial; 0 of others, which go by their order alone
+    int speculation = 0;          ///< of trials without a verdict, its place in their order; else 0
 };
 
-/// The unfinished adapters in the order in which they get to train: higher priority first; among
+/// The unfinished adapters in the order in which they get to train: those that do so on speculation
+/// after all others, in their own order; higher priority first; among
 /// equals those that have begun, then those with most steps left (a sweep's makespan hangs on its
 /// longest trials), then first come (lower AdapterId) first. So a higher priority
 /// preempts, an equal one waits (mLoRA section 3, task scheduler).
@@ -24,6 +26,10 @@ std::vector<AdapterId> admission_order(const Job& job, std::span<const AdapterCl
 /// Adapters that may train at once whatever the memory: one with the policies sequential and 1f1b,
 /// else schedule.max_adapters.
 std::size_t most_admitted(const Job& job);
+
+/// Tokens of a round whose rows take no longer than its microbatches, one for each stage, take
+/// without any: so much is trained beside others at little cost.
+double tokens_of_fixed_costs(const Plan& plan);
 
 /// Bytes of a rank that resident adapters may take together: what everything else leaves of
 /// plan.bytes_per_rank.

@@ -14,27 +14,55 @@ class BoundOfStage {
   public:
     BoundOfStage(const SweepReplica& replica, const SweepRules& rules,
                  std::span<const std::int32_t> counts, std::int32_t replicas, std::size_t stage)
-        : replica_(replica), counts_(counts), replicas_(replicas), fixed_(replica.fixed[stage]) {
+        : replica_(replica),
+          counts_(counts),
+          replicas_(replicas),
+          stage_(stage),
+          fixed_(replica.fixed[stage]) {
         for (std::size_t c = 0; c < counts.size(); ++c) {
             const TrialCosts& trial = replica.classes[c];
             work_.push_back(counts[c] * (trial.seconds_on(stage) + beside_seconds(rules, trial)));
         }
     }
 
-    double work() const { return total_for(least_microbatches()) / replicas_; }
+    double work() const {
+        return least_from(total_for(least_microbatches()) / replicas_, [this](double makespan) {
+            return total_for(rounds_within(makespan)) <= makespan * replicas_;
+        });
+    }
 
     double staying() const {
-        double low = work();
+        return least_from(work(), [this](double makespan) { return possible(makespan); });
+    }
+
+  private:
+    /// The least makespan, from `low` up, that is possible; of those that are not, the largest.
+    template <typename Possible>
+    double least_from(double low, const Possible& is_possible) const {
         double high = total_for(least_microbatches() + replicas_ * most_steps());
-        if (possible(low)) return low;
+        if (is_possible(low)) return low;
         for (int i = 0; i < halvings; ++i) {
             const double middle = (low + high) / 2.0;
-            (possible(middle) ? high : low) = middle;
+            (is_possible(middle) ? high : low) = middle;
         }
         return low;
     }
 
-  private:
+    /// Of all trials together, where each ends within `makespan` (SweepBounds::work).
+    double rounds_within(double makespan) const {
+        double rounds = least_microbatches();
+        double work = 0.0;
+        double per_round = 0.0;
+        for (std::size_t c = 0; c < counts_.size(); ++c) {
+            const TrialCosts& trial = replica_.classes[c];
+            work += counts_[c] * trial.seconds_on(stage_);
+            per_round += counts_[c] * (trial.rows[stage_] + trial.step[stage_]);
+            const double left = makespan * per_round - fixed_ * work;
+            if (work > 0.0) rounds = std::max(rounds, left > 0.0 ? work * work / left : INFINITY);
+        }
+        return rounds;
+    }
+
     double total_for(double microbatches) const {
         double sum = fixed_ * microbatches;
         for (const double work : work_) sum += work;
@@ -89,6 +117,7 @@ class BoundOfStage {
     const SweepReplica& replica_;
     std::span<const std::int32_t> counts_;
     double replicas_;
+    std::size_t stage_;
     double fixed_;
     std::vector<double> work_;  ///< per class
 };

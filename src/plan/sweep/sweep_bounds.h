@@ -13,7 +13,12 @@ struct SweepBounds {
     /// All work shared evenly; holds however trials move between replicas. On a stage of a replica
     /// sum_c count_c steps_c (rows_c + step_c), and f for at least as many microbatches as the
     /// largest of: the rounds of the longest trial; all tokens / T; all steps, each with the bytes
-    /// of its trial / room. Evaluations and exports beside it.
+    /// of its trial / room; R(F). Evaluations and exports beside it.
+    /// R(F): rounds r in which trials of a set K compute w_r take L_r >= f + w_r, and while one of
+    /// them computes no other round that it is in does: with c a trial's seconds a round, W the
+    /// work of K and C the sum of its c,
+    ///   F C >= sum_r w_r L_r >= f W + sum_r w_r^2 >= f W + W^2 / R, so R >= W^2 / (F C - f W).
+    /// K: all trials of as many steps, or more.
     double work = 0.0;
     /// Where a trial stays in its replica; never below `work`. A replica with a trial of s steps
     /// has s rounds or more, so that to end by F those of s steps or more need

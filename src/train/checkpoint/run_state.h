@@ -54,6 +54,13 @@ inline bool is_unfinished(AdapterStatus status) {
            status == AdapterStatus::parked;
 }
 
+/// A trial that has been evaluated at a rung, and waits there for its verdict or trains on
+/// meanwhile.
+inline bool is_unjudged(const AdapterState& state) {
+    return is_unfinished(state.status) &&
+           state.rungs.size() > static_cast<std::size_t>(state.promoted);
+}
+
 /// A trial that has ended: what it came to is in the run directory, no checkpoint keeps it.
 inline bool is_ended_trial(const AdapterJob& adapter, const AdapterState& state) {
     return adapter.trial && !is_unfinished(state.status);

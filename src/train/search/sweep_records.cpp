@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "config/best_job.h"
 #include "config/job_yaml.h"
 #include "io/adapters/adapter_file.h"
 #include "io/files.h"
@@ -185,23 +186,16 @@ void SweepRecords::write_state() const {
 }
 
 void SweepRecords::write_best() const {
-    Job best = job_;
-    best.adapters.clear();
-    best.sweep.reset();
-    if (job_.parallel.by_workers()) {
-        best.parallel.assignment = Assignment::joint;
-        best.parallel.pipeline_stages.reset();
-        best.parallel.deployment.clear();
-    }
-    best.run.dir = job_.run.dir + "/sweep/best";
+    std::vector<AdapterId> best;
     for (std::size_t d = 0; d < job_.datasets.size(); ++d) {
         const auto trials = standings(job_, adapters_, static_cast<DatasetId>(d));
         if (const TrialStanding* first = winner(trials)) {
-            best.adapters.push_back(job_.adapter(first->trial));
+            best.push_back(first->trial);
         }
     }
-    if (best.adapters.empty()) return;
-    write_text_atomic(sweep_file(job_, "best.yaml"), to_yaml(best));
+    if (best.empty()) return;
+    const Job job = job_of_best(job_, best, job_.run.dir + "/sweep/best");
+    write_text_atomic(sweep_file(job_, "best.yaml"), to_yaml(job));
 }
 
 std::string SweepRecords::leaderboard(const Job& job, const AdapterTable& adapters) {

@@ -12,9 +12,8 @@ TrialResult result_of(const SweepJob& sweep, const AdapterState& state, std::siz
     TrialResult result;
     result.rank = rank;
     const bool exact = sweep.objective == SweepObjective::exact_match;
-    if (std::isfinite(objective_of(sweep, state))) {
-        result.objective = exact ? state.last_exact_match : state.last_eval_loss;
-    }
+    const double objective = objective_of(sweep, state);
+    if (std::isfinite(objective)) result.objective = exact ? -objective : objective;
     result.rung = static_cast<int>(state.rungs.size());
     if (state.status == AdapterStatus::done) ++result.rung;
     result.reason = state.reason;

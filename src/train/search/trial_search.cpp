@@ -1,6 +1,10 @@
 #include "train/search/trial_search.h"
 
+#include <algorithm>
 #include <limits>
+#include <map>
+#include <tuple>
+#include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -32,6 +36,9 @@ std::vector<double> values_of_others(const AdapterTable& adapters,
 
 double objective_of(const SweepJob& sweep, const AdapterState& adapter) {
     constexpr double none = std::numeric_limits<double>::infinity();
+    if (adapter.status == AdapterStatus::pruned && !adapter.rungs.empty()) {
+        return adapter.rungs.back();  // whatever it came to on speculation
+    }
     if (sweep.objective == SweepObjective::exact_match) {
         return adapter.last_exact_match < 0 ? none : -adapter.last_exact_match;
     }
@@ -62,7 +69,7 @@ std::vector<AdapterId> TrialSearch::at_rung(const std::vector<AdapterId>& traine
     std::vector<AdapterId> trials = trained;
     std::erase_if(trials, [this](AdapterId a) {
         return adapters_[a].state.status != AdapterStatus::running ||
-               adapters_.steps_to_stop(a) > 0 || adapters_.steps_left(a) == 0;
+               adapters_.steps_to_rung(a) > 0 || adapters_.steps_left(a) == 0;
     });
     return active() ? trials : std::vector<AdapterId>{};
 }
@@ -113,23 +120,52 @@ void TrialSearch::judge_dataset(DatasetId dataset) {
     bool again = false;
     for (std::size_t t = 0; t < trials.size(); ++t) {
         AdapterState& state = adapters_[trials[t]].state;
-        if (state.status != AdapterStatus::parked) continue;
-        const std::size_t rung = state.rungs.size();
+        if (!is_unjudged(state)) continue;
+        const int rung = state.promoted + 1;
         if (verdicts[t] == Verdict::promote) promote(trials[t]);
         if (verdicts[t] == Verdict::prune) {
             prune(trials[t], cat("pruned at rung ", rung, ": others hold all places of the next"));
         }
-        again = again || state.rungs.size() > rung;
+        again = again || (verdicts[t] == Verdict::promote && is_unjudged(state));
     }
     if (again) judge_dataset(dataset);
+}
+
+std::vector<AdapterId> TrialSearch::speculation() const {
+    if (!active() || !job_.sweep->speculate || job_.parallel.by_workers()) return {};
+    /// Fewest better ones at its rung first; among equals those that have come farthest.
+    using Order = std::tuple<std::size_t, int, AdapterId>;
+    std::vector<Order> order;
+    for (std::size_t d = 0; d < job_.datasets.size(); ++d) {
+        std::map<int, std::vector<std::pair<double, AdapterId>>> at_rungs;
+        for (const AdapterId a : trials_of(static_cast<DatasetId>(d))) {
+            const AdapterState& state = adapters_[a].state;
+            if (!is_unjudged(state)) continue;
+            const double value = state.rungs[static_cast<std::size_t>(state.promoted)];
+            at_rungs[state.promoted].emplace_back(compared(value), a);
+        }
+        for (auto& [rung, trials] : at_rungs) {
+            std::sort(trials.begin(), trials.end());
+            for (std::size_t better = 0; better < trials.size(); ++better) {
+                const AdapterId trial = trials[better].second;
+                if (adapters_.steps_to_stop(trial) > 0) order.emplace_back(better, -rung, trial);
+            }
+        }
+    }
+    std::sort(order.begin(), order.end());
+    std::vector<AdapterId> result;
+    result.reserve(order.size());
+    for (const Order& entry : order) result.push_back(std::get<AdapterId>(entry));
+    return result;
 }
 
 void TrialSearch::promote(AdapterId trial) {
     AdapterState& state = adapters_[trial].state;
     const double value = state.rungs.back();
     ++state.promoted;
-    state.status = AdapterStatus::waiting;
     log::info(cat("trial ", job_.adapter(trial).name, " goes on after rung ", state.promoted));
+    if (is_unjudged(state)) return;
+    state.status = AdapterStatus::waiting;
     if (adapters_.steps_to_stop(trial) <= 0 && adapters_.steps_left(trial) > 0) {
         note_value(trial, value);
     }
@@ -139,6 +175,7 @@ void TrialSearch::prune(AdapterId trial, const std::string& why) {
     AdapterState& state = adapters_[trial].state;
     state.status = AdapterStatus::pruned;
     state.reason = why;
+    state.rungs.resize(static_cast<std::size_t>(state.promoted) + 1);
     log::info(cat("trial ", job_.adapter(trial).name, " is ", why));
 }
 

@@ -8,7 +8,8 @@
 
 namespace loratrain {
 
-/// The objective of an adapter's last evaluation, lower is better; infinite without one.
+/// The objective of an adapter's last evaluation, of a pruned trial that of the rung where it was
+/// pruned; lower is better; infinite without one.
 double objective_of(const SweepJob& sweep, const AdapterState& adapter);
 
 /// The trials of a dataset, best first (plan/rank_trials.h).
@@ -27,6 +28,11 @@ class TrialSearch {
     bool active() const {
         return job_.sweep && job_.sweep->scheduler != TrialScheduler::none && job_.sweep->rungs > 1;
     }
+    /// Halving: those that wait for a verdict and may train on meanwhile, the likeliest to go on
+    /// first: they hold a place of the next rung so far. If one is pruned, what it came to beyond
+    /// its rung counts for nothing but its metrics; none ends without a verdict. So survivors are
+    /// the same as without speculation. None on workers.
+    std::vector<AdapterId> speculation() const;
     /// Those of `trained` that are at a rung before their end and still train.
     std::vector<AdapterId> at_rung(const std::vector<AdapterId>& trained) const;
     /// They have been evaluated there: parks them, or judges them at once.

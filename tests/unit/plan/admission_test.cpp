@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "plan/cost/cost_model.h"
 #include "plan/memory/memory_model.h"
+#include "plan/replica_view.h"
 #include "plan/text/describe.h"
 #include "unit/plan/plan_fixtures.h"
 
@@ -64,11 +68,31 @@ TEST(Admission, HigherPriorityFirstThenBegunThenFirstCome) {
     claims[4].begun = true;
     claims[1].begun = true;
     EXPECT_EQ(numbers(admission_order(test.job, claims)), (Ids{3, 4, 0, 2, 1}));
+    claims[3].speculation = 2;
+    claims[0].speculation = 1;
+    EXPECT_EQ(numbers(admission_order(test.job, claims)), (Ids{4, 2, 1, 0, 3})) << "after others";
     claims[3].unfinished = false;
     claims[0].unfinished = false;
     EXPECT_EQ(numbers(admission_order(test.job, claims)), (Ids{4, 2, 1}));
     for (AdapterClaim& claim : claims) claim.unfinished = false;
     EXPECT_EQ(numbers(admit(test.job, test.plan(), claims)), Ids{});
+}
+
+TEST(Admission, RowsCostWhatMicrobatchesCostWithoutAny) {
+    const Case test = ranked_case({8});
+    Plan plan = test.plan();
+    const ReplicaPlan replica = plan.replicas.front();
+    const CostModel costs = costs_of(only_replica(plan));
+    const auto seconds = [&](std::int64_t tokens) {
+        return slowest_seconds(costs, replica.stages, MicrobatchLoad{tokens, 0.0, tokens},
+                               replica.recompute);
+    };
+    const double tokens = tokens_of_fixed_costs(plan) / static_cast<double>(replica.stages.size());
+    ASSERT_GT(tokens, 0.0);
+    EXPECT_NEAR(seconds(std::llround(1000 * tokens)), 1001 * seconds(0), 10 * seconds(0));
+    plan.replicas.push_back(replica);
+    EXPECT_DOUBLE_EQ(tokens_of_fixed_costs(plan),
+                     2 * tokens * static_cast<double>(replica.stages.size()));
 }
 
 TEST(Admission, AsManyAsFitToTheByte) {

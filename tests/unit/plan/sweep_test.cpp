@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <random>
 #include <set>
 
 #include "base/error.h"
@@ -168,6 +169,38 @@ Case sweep_case(int trials) {
     return test;
 }
 
+/// Trials of these classes in replicas that are drawn anew again and again.
+double seconds_of_moving(const SweepReplica& replica, const ClassCounts& counts, int replicas,
+                         std::mt19937& draw) {
+    std::vector<std::pair<std::int32_t, std::int32_t>> left;  // class, steps
+    for (std::size_t c = 0; c < counts.size(); ++c) {
+        const auto steps = replica.classes[c].steps;
+        left.insert(left.end(), static_cast<std::size_t>(counts[c]),
+                    {static_cast<std::int32_t>(c), steps});
+    }
+    double seconds = 0.0;
+    while (!left.empty()) {
+        std::vector<std::vector<std::size_t>> members(static_cast<std::size_t>(replicas));
+        for (std::size_t t = 0; t < left.size(); ++t) {
+            members[draw() % members.size()].push_back(t);
+        }
+        double longest = 0.0;
+        for (const auto& of_replica : members) {
+            ResidentTrials trials(replica);
+            std::int32_t rounds = 1 + static_cast<std::int32_t>(draw() % 4);
+            for (const std::size_t t : of_replica) {
+                trials.add(replica.classes[static_cast<std::size_t>(left[t].first)]);
+                rounds = std::min(rounds, left[t].second);
+            }
+            for (const std::size_t t : of_replica) left[t].second -= rounds;
+            longest = std::max(longest, rounds * round_seconds(replica, trials));
+        }
+        seconds += longest;
+        std::erase_if(left, [](const auto& trial) { return trial.second == 0; });
+    }
+    return seconds;
+}
+
 }  // namespace
 
 TEST(TrialLoad, IsTheMeanStepOfItsDataset) {
@@ -317,6 +350,22 @@ TEST(SweepBounds, AreNeverAboveTheBestPartition) {
         EXPECT_LE(bounds.work, bounds.staying * (1.0 + 1e-9)) << "seed " << seed;
         EXPECT_LE(bounds.staying, least * (1.0 + 1e-9)) << "seed " << seed;
         EXPECT_GT(bounds.any(), 0.2 * least) << "seed " << seed;
+    }
+}
+
+TEST(SweepBounds, HoldWhereTrialsMove) {
+    std::mt19937 draw(3);
+    SweepRules rules;
+    rules.evaluates = false;
+    for (std::uint64_t seed = 0; seed < 40; ++seed) {
+        SweepReplica replica = random_replica(seed, 1, 3);
+        replica.room = 0;
+        const ClassCounts counts = random_counts(seed, replica, 9);
+        const int replicas = 1 + static_cast<int>(seed % 3);
+        const double bound = sweep_bounds(replica, rules, counts, replicas).any();
+        for (int i = 0; i < 5; ++i) {
+            EXPECT_LE(bound, seconds_of_moving(replica, counts, replicas, draw) * (1.0 + 1e-9));
+        }
     }
 }
 

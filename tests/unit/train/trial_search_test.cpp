@@ -81,6 +81,54 @@ TEST_F(Trials, StopAtRungsAndGoOnWhenSure) {
     EXPECT_EQ(state(adapters, 1).status, AdapterStatus::waiting);
 }
 
+TEST_F(Trials, TrainOnWithoutAVerdictButNotToTheirEnd) {
+    AdapterTable adapters = table();
+    TrialSearch search(folder_.job, adapters);
+    for (int i = 0; i < 4; ++i) train(adapters, i, 3, 4.0 - i);
+    search.arrived(ids({0, 1, 2, 3}));
+    EXPECT_EQ(search.speculation(), ids({3, 2})) << "the best first; the others are pruned";
+    EXPECT_EQ(adapters.steps_to_stop(AdapterId{3}), 5) << "the last step needs a verdict";
+    adapters.admit(ids({3, 4, 5}));
+    EXPECT_EQ(state(adapters, 3).status, AdapterStatus::running);
+    EXPECT_EQ(state(adapters, 2).status, AdapterStatus::parked);
+    state(adapters, 3).steps = 8;
+    EXPECT_TRUE(search.at_rung(ids({3})).empty());
+    EXPECT_EQ(search.speculation(), ids({2}));
+    adapters.admit(ids({4, 5}));
+    EXPECT_EQ(state(adapters, 3).status, AdapterStatus::parked);
+    for (const int i : {4, 5}) train(adapters, i, 3, 0.1 * i);
+    search.arrived(ids({4, 5}));
+    EXPECT_EQ(state(adapters, 4).status, AdapterStatus::waiting);
+    EXPECT_EQ(state(adapters, 3).status, AdapterStatus::pruned);
+    EXPECT_EQ(state(adapters, 2).status, AdapterStatus::pruned);
+    EXPECT_EQ(objective_of(*folder_.job.sweep, state(adapters, 3)), 1.0);
+    folder_.job.sweep->speculate = false;
+    EXPECT_TRUE(search.speculation().empty());
+}
+
+TEST_F(Trials, OnSpeculationMayBeJudgedAtTwoRungsAtOnce) {
+    folder_.job.sweep->rungs = 3;
+    AdapterTable adapters = table();
+    TrialSearch search(folder_.job, adapters);
+    for (const int i : {0, 1}) train(adapters, i, 1, 1.0 + i);
+    search.arrived(ids({0, 1}));
+    EXPECT_EQ(adapters.steps_to_stop(AdapterId{0}), 2);
+    for (const int i : {0, 1}) {
+        adapters.admit(ids({i}));
+        train(adapters, i, 3, 0.9 - 0.1 * i);
+        EXPECT_EQ(search.at_rung(ids({i})), ids({i}));
+        search.arrived(ids({i}));
+    }
+    EXPECT_EQ(state(adapters, 0).promoted, 0);
+    for (int i = 2; i < 6; ++i) train(adapters, i, 1, 9.0);
+    search.arrived(ids({2, 3, 4, 5}));
+    EXPECT_EQ(state(adapters, 1).promoted, 2) << "the better one at the second rung";
+    EXPECT_EQ(state(adapters, 1).status, AdapterStatus::waiting);
+    EXPECT_EQ(state(adapters, 0).status, AdapterStatus::pruned);
+    EXPECT_EQ(state(adapters, 0).promoted, 1);
+    EXPECT_EQ(state(adapters, 0).rungs.size(), 2U);
+}
+
 TEST_F(Trials, OneThatGainsNoMoreKeepsItsPlace) {
     AdapterTable adapters = table();
     TrialSearch search(folder_.job, adapters);

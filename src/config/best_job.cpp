@@ -1,0 +1,19 @@
+#include "config/best_job.h"
+
+namespace loratrain {
+
+Job job_of_best(const Job& job, const std::vector<AdapterId>& best, const std::string& run_dir) {
+    Job result = job;
+    result.adapters.clear();
+    result.sweep.reset();
+    result.run.dir = run_dir;
+    if (job.parallel.by_workers()) {
+        result.parallel.assignment = Assignment::joint;
+        result.parallel.pipeline_stages.reset();
+        result.parallel.deployment.clear();
+    }
+    for (const AdapterId a : best) result.adapters.push_back(job.adapter(a));
+    return result;
+}
+
+}  // namespace loratrain
