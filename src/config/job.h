@@ -42,6 +42,12 @@ enum class LiveTable : std::uint8_t { automatic, never };
 enum class SweepMethod : std::uint8_t { grid, random, list };
 enum class SweepObjective : std::uint8_t { eval_loss, exact_match };
 enum class SweepExport : std::uint8_t { best, all, none };
+/// Halving: whether trials that wait for a verdict train on (TrialSearch::speculation).
+enum class Speculation : std::uint8_t {
+    automatic,  ///< where it costs others little
+    always,     ///< in every place that is free
+    never,
+};
 /// How trials are ended early (plan/rungs.h).
 enum class TrialScheduler : std::uint8_t { none, halving, asha, median };
 
@@ -201,8 +207,7 @@ struct SweepJob {
     int rungs = 3;             ///< the last one is a trial's end
     int reduction_factor = 3;  ///< of trials from one rung to the next, and of their lengths
     std::int64_t rung_eval_samples = 0;  ///< the first so many at rungs before the last; 0 = all
-    /// Halving: parked trials train on where that costs others little (TrialSearch).
-    bool speculate = true;
+    Speculation speculate = Speculation::automatic;
     double budget_hours = 0;  ///< of training, over all starts, that end the sweep; 0 = no limit
     double wait_minutes = 0;  ///< to wait for more through the inbox when nothing is left to train
 };

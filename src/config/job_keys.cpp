@@ -135,7 +135,8 @@ constexpr JobKey keys[] = {
     {"sweep", "rungs", "evaluations that decide it, each trial's end included"},
     {"sweep", "reduction_factor", "from one rung to the next: one of so many goes on"},
     {"sweep", "rung_eval_samples", "at rungs before the end; 0 = all"},
-    {"sweep", "speculate", "halving: trials at a rung train on where that costs others little"},
+    {"sweep", "speculate",
+     "halving: trials at a rung train on: `auto`, where it costs little; `always`; `never`"},
     {"sweep", "budget_hours", "of training, that end the sweep; 0 = no limit"},
     {"sweep", "wait_minutes", "for more trials through the inbox, when none is left"},
 

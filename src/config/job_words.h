@@ -89,6 +89,11 @@ inline constexpr std::array<Word<SweepExport>, 3> sweep_export_words{{
     {"all", SweepExport::all},
     {"none", SweepExport::none},
 }};
+inline constexpr std::array<Word<Speculation>, 3> speculation_words{{
+    {"auto", Speculation::automatic},
+    {"always", Speculation::always},
+    {"never", Speculation::never},
+}};
 inline constexpr std::array<Word<TrialScheduler>, 4> trial_scheduler_words{{
     {"none", TrialScheduler::none},
     {"halving", TrialScheduler::halving},

@@ -225,7 +225,7 @@ void write_sweep(Writer& out, const SweepJob& sweep) {
     out.put("rungs", sweep.rungs);
     out.put("reduction_factor", sweep.reduction_factor);
     out.put("rung_eval_samples", sweep.rung_eval_samples);
-    out.put("speculate", sweep.speculate);
+    out.put("speculate", word_of(speculation_words, sweep.speculate));
     out.put("budget_hours", sweep.budget_hours);
     out.put("wait_minutes", sweep.wait_minutes);
     out.end_map();

@@ -270,7 +270,7 @@ SweepJob read_sweep(SectionReader& sweep) {
     sweep.read("rungs", job.rungs, 1);
     sweep.read("reduction_factor", job.reduction_factor, 2);
     sweep.read("rung_eval_samples", job.rung_eval_samples, 0);
-    sweep.read("speculate", job.speculate);
+    sweep.read_word("speculate", job.speculate, speculation_words);
     sweep.read("budget_hours", job.budget_hours, at_least(0.0));
     sweep.read("wait_minutes", job.wait_minutes, at_least(0.0));
     return job;

@@ -19,7 +19,8 @@ void Conductor::admit_adapters() {
     performer_.admit(admitted);
 }
 
-/// Those that claim it; beside them trials on speculation, as long as that costs the others little.
+/// Those that claim it; beside them trials on speculation, as long as that costs the others
+/// little.
 std::vector<AdapterId> Conductor::choose_adapters() const {
     std::vector<AdapterClaim> claims = adapters_.claims();
     int place = 0;
@@ -28,7 +29,8 @@ std::vector<AdapterId> Conductor::choose_adapters() const {
         claims[index(a)].speculation = ++place;
     }
     std::vector<AdapterId> admitted = admit(parts_.job, parts_.plan, claims);
-    double room = place > 0 ? tokens_of_fixed_costs(parts_.plan) : 0.0;
+    if (place == 0 || parts_.job.sweep->speculate == Speculation::always) return admitted;
+    double room = tokens_of_fixed_costs(parts_.plan);
     std::erase_if(admitted, [&](AdapterId a) {
         room -= adapters_[a].tokens_per_step;
         return claims[index(a)].speculation > 0 && room < 0;

@@ -180,9 +180,11 @@ class Sweep(SweepTest):
         total = sum(epochs * (12 if row["batch"] == "2" else 6) for row in rows.values() if row["rank"])
         self.assertLess(2 * sum(steps[name] for name in self.ranked()), total)
         job["run"]["dir"] = str(self.dir / "killed")
+        job["sweep"]["speculate"] = "always"
         ended = self.check_kills("killed", job, 0.4)
         print(f"trials ended at kills: {ended}", file=sys.stderr)
         self.assertEqual(self.ranked("killed")[0], winner)
+        self.assertGreater(self.trained_tokens("killed"), self.trained_tokens("run"), "on speculation")
         self.assertEqual({name: row["rung"] for name, row in self.results("killed").items()},
                          {name: row["rung"] for name, row in rows.items()})
 

@@ -132,7 +132,8 @@ void TrialSearch::judge_dataset(DatasetId dataset) {
 }
 
 std::vector<AdapterId> TrialSearch::speculation() const {
-    if (!active() || !job_.sweep->speculate || job_.parallel.by_workers()) return {};
+    if (!active() || job_.sweep->speculate == Speculation::never) return {};
+    if (job_.parallel.by_workers()) return {};
     /// Fewest better ones at its rung first; among equals those that have come farthest.
     using Order = std::tuple<std::size_t, int, AdapterId>;
     std::vector<Order> order;

@@ -102,7 +102,7 @@ TEST_F(Trials, TrainOnWithoutAVerdictButNotToTheirEnd) {
     EXPECT_EQ(state(adapters, 3).status, AdapterStatus::pruned);
     EXPECT_EQ(state(adapters, 2).status, AdapterStatus::pruned);
     EXPECT_EQ(objective_of(*folder_.job.sweep, state(adapters, 3)), 1.0);
-    folder_.job.sweep->speculate = false;
+    folder_.job.sweep->speculate = Speculation::never;
     EXPECT_TRUE(search.speculation().empty());
 }
 
