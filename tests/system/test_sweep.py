@@ -181,7 +181,7 @@ class Sweep(SweepTest):
         self.assertLess(2 * sum(steps[name] for name in self.ranked()), total)
         job["run"]["dir"] = str(self.dir / "killed")
         job["sweep"]["speculate"] = "always"
-        ended = self.check_kills("killed", job, 0.4)
+        ended = self.check_kills("killed", job, 0.4 if KILLS < 10 else 1.5)
         print(f"trials ended at kills: {ended}", file=sys.stderr)
         self.assertEqual(self.ranked("killed")[0], winner)
         self.assertGreater(self.trained_tokens("killed"), self.trained_tokens("run"), "on speculation")
