@@ -1,5 +1,6 @@
 #include "reference/gemm.h"
 
+#include <cmath>
 #include <limits>
 
 #include "support/backend_case.h"
@@ -43,6 +44,7 @@ TEST_P(GemmTest, AgreesWithLoopsForEveryTransposition) {
             check({300, 810, 65, transpose_a, transpose_b, 0.5F, 1.0F, 3});
             check({1, 1000, 17, transpose_a, transpose_b, 1.0F, 0.25F, 64});
             check({257, 1, 40, transpose_a, transpose_b, -1.0F, 1.0F, 1});
+            check({9, 24, 2500, transpose_a, transpose_b, 1.0F, 0.5F, 8});
         }
     }
 }
@@ -55,6 +57,24 @@ TEST_P(GemmTest, RowsThatShareAnAlgorithm) {
         }
         for (const std::int64_t rows : {65, 128}) check({24, 40, rows, true, false, 1.0F, beta, 8});
     }
+}
+
+// As in the gradient of a loss over a large vocabulary: one term far above all others, which are
+// lost where each is added to it alone.
+TEST_P(GemmTest, SumsTakeInManySmallTerms) {
+    if (backend().compute_dtype() != DType::f32) GTEST_SKIP() << "sums of fp32 values";
+    const std::int64_t k = 50000;
+    HostMatrix a(3, k, std::ldexp(1.0, -25));
+    for (std::int64_t i = 0; i < a.rows; ++i) a(i, 0) = 1.0;
+    const HostMatrix b(k, 40, 1.0);
+    const HostMatrix junk(3, 40, 0.0);
+    const DeviceMatrix device_a(backend(), a);
+    const DeviceMatrix device_b(backend(), b);
+    const DeviceMatrix device_c(backend(), junk);
+    backend().gemm({device_a.view(), device_b.view(), device_c.view()});
+    const double expected = 1.0 + static_cast<double>(k - 1) * std::ldexp(1.0, -25);
+    const HostMatrix sums = device_c.download();
+    for (const double sum : sums.values) EXPECT_NEAR(sum, expected, 1e-4);
 }
 
 TEST_P(GemmTest, EmptyShapes) {

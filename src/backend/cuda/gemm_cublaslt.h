@@ -49,7 +49,8 @@ class GemmCublasLt {
     /// Before an algorithm runs that has not run yet.
     void before_stalls(const std::function<void()>& call) { before_stall_ = call; }
 
-    /// m, n, k >= 1.
+    /// m, n, k >= 1. In fp32 sums of more than 1024 terms are made in pieces of as many, one after
+    /// another: as exact as the blocks of a CPU's library, whatever the algorithm.
     void run(const Gemm& op);
     /// "cuBLASLt 13.0.2"
     static std::string library();
@@ -59,6 +60,7 @@ class GemmCublasLt {
     /// m, n, k, row strides, transpositions, accumulation, alignments.
     using Key = std::array<std::int64_t, 12>;
 
+    void run_whole(const Gemm& op);
     static Key key_of(const Gemm& op);
     static Key bucket_of(Key key);
     static std::unique_ptr<Problem> make_problem(const Gemm& op);
