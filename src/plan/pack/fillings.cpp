@@ -11,8 +11,8 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::array<std::string_view, 5> filling_words{"filled", "filled by MILP", "evened",
-                                                        "streamed", "one adapter a microbatch"};
+constexpr std::array<std::string_view, 6> filling_words{
+    "filled", "filled by MILP", "evened", "streamed", "one adapter a microbatch", "improved"};
 
 }  // namespace
 

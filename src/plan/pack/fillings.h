@@ -13,11 +13,12 @@ enum class Filling : std::uint8_t {
     evened,    ///< pack_evened
     streamed,  ///< pack_stream
     in_turn,   ///< pack_mlora
+    improved,  ///< one of these, changed by improve_packing
 };
 
 /// Blocks by what they were filled by; those of other policies are not counted.
 struct FillingCounts {
-    std::array<std::int64_t, 5> blocks{};  ///< by Filling
+    std::array<std::int64_t, 6> blocks{};  ///< by Filling
 
     void add(Filling filling) { ++blocks[static_cast<std::size_t>(filling)]; }
     void add(const FillingCounts& other);

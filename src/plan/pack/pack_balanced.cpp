@@ -6,6 +6,7 @@
 
 #include "plan/milp.h"
 #include "plan/pack/compare_packings.h"
+#include "plan/pack/improve_packing.h"
 
 namespace loratrain {
 
@@ -206,7 +207,17 @@ class Search {
         packing.repeats = repeats(block_);
         packing.time = pipeline_time(pipeline_load(rules_, block_, best.bins, packing.repeats));
         packing.bins = std::move(best.bins);
+        if (rules_.changes_per_item > 0 && !rules_.rough) improve(packing);
         return packing;
+    }
+
+    void improve(BalancedPacking& packing) const {
+        const std::int64_t before = steady_time(rules_, block_, packing.bins);
+        ImprovedPacking improved = improve_packing(rules_, block_, packing.bins);
+        if (improved.nanoseconds >= before) return;
+        packing.bins = std::move(improved.bins);
+        packing.variant.filling = Filling::improved;
+        packing.time = pipeline_time(pipeline_load(rules_, block_, packing.bins, packing.repeats));
     }
 
     const PackRules& rules_;

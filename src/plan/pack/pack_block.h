@@ -36,6 +36,9 @@ struct PackRules {
     double solver_seconds = 10.0;  ///< safety limit of one MILP
     int threads = 1;               ///< the result does not depend on it
     bool rough = false;            ///< balanced: compare a tenth of the packings
+    /// balanced: so many small changes of the best packing are tried for each group of samples,
+    /// fewer in large blocks (improve_packing.h).
+    std::int32_t changes_per_item = 0;
 };
 
 /// Which samples share a microbatch, and the order of the microbatches, for a block of consecutive

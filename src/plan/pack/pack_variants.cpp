@@ -170,6 +170,8 @@ Bins pack_variant(const PackRules& rules, const BlockItems& block,
             return pack_stream(block, parts, variant.target);
         case Filling::in_turn:
             return pack_mlora(block, static_cast<std::int32_t>(rules.stages.size()));
+        case Filling::improved:
+            break;  // no way to pack, but what became of one
     }
     return {};
 }

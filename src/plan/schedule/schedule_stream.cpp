@@ -27,6 +27,7 @@ namespace {
 
 constexpr std::int64_t most_rounds_per_block = 32;
 constexpr std::int64_t microbatches_per_stage = 8;
+constexpr std::int32_t thorough_changes = 60;
 
 std::int64_t mean_step_tokens(const Job& job, const Plan& plan,
                               std::span<const DatasetInfo> datasets, std::size_t adapter) {
@@ -69,6 +70,7 @@ PackRules pack_rules(const Job& job, const ReplicaView& view, int threads) {
     rules.recompute = Recompute::none;  // recomputation must not change results
     rules.solver_seconds = job.schedule.solver_seconds;
     rules.threads = threads;
+    if (rules.packing == Packing::milp) rules.changes_per_item = thorough_changes;
     return rules;
 }
 
