@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -11,6 +12,7 @@
 #include "measure/measured_trace.h"
 #include "measure/profile_costs.h"
 #include "measure/profile_ranks.h"
+#include "plan/cost/cost_model.h"
 #include "plan/predict/predict.h"
 #include "plan/schedule/plan_window.h"
 #include "plan/text/plan_text.h"
@@ -18,6 +20,10 @@
 namespace loratrain {
 
 namespace {
+
+/// Mean over tokens of the length of their sample, in samples of one, a half, a quarter and an
+/// eighth of the longest.
+constexpr double typical_of_longest = 0.708;
 
 std::string run_file(const Job& job) {
     return job.run.dir + "/" + costs_file_name;
@@ -53,8 +59,10 @@ MeasuredCosts known_costs(const MpiSession& mpi, const Job& job, const Plan& pla
     return measured;
 }
 
-/// Root: as if it began with the adapters alone that have rows in the first microbatch. To a GPU it
-/// matters how many columns they add to the base's products.
+/// Root: as if it began with the adapters alone that have rows in the first microbatch, and its
+/// samples were as long as typical ones there, of which a profile's mixture is (profile_costs.h).
+/// To a GPU it matters how many columns adapters add to the base's products, and by length which
+/// kernels attention takes.
 Plan plan_to_profile(const Job& job, Plan plan, std::span<const DatasetInfo> datasets) {
     if (plan.backend != BackendKind::cuda) return plan;
     const JointWindow round = plan_joint_window(job, plan, datasets, at_start(plan), 1);
@@ -64,6 +72,10 @@ Plan plan_to_profile(const Job& job, Plan plan, std::span<const DatasetInfo> dat
     if (first == microbatches.end()) return plan;
     plan.first_admitted.clear();
     for (const Segment& segment : first->segments) plan.first_admitted.push_back(segment.adapter);
+    const MicrobatchLoad load = load_of(*first);
+    const double typical = load.squares / static_cast<double>(load.tokens);
+    plan.samples.longest = std::min(
+        plan.samples.longest, static_cast<std::int64_t>(std::ceil(typical / typical_of_longest)));
     return plan;
 }
 

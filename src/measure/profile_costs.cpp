@@ -248,10 +248,9 @@ class CostProfile {
         if (!host_) return;
         for (const Microbatch& microbatch : microbatches) {
             with_layers(layers, microbatch, [&](const auto& run) {
-                host_->meet(microbatch, [&] {
-                    run(0);
-                    run(1);
-                });
+                run(0);
+                run(1);
+                host_->meet(microbatch);
             });
         }
         with_layers(layers, microbatches.front(), [&](const auto& run) { heat<2>(run); });
@@ -298,7 +297,7 @@ class CostProfile {
             const MicrobatchRows rows{
                 {}, targets, packed.positions, packed.sample_ids, packed.offsets};
             const auto run = [&](std::size_t) { stage.forward(0, microbatch, rows, terms); };
-            if (host_) host_->meet_targets(labels, [&] { run(0); });
+            if (host_) host_->meet_targets(labels);
             if (observations.empty()) heat<1>(run);
             const auto times = repeat<1>(run);
             observations.push_back({static_cast<double>(labels), 0.0, times[0]});

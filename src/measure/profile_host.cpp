@@ -16,14 +16,17 @@ namespace {
 using HostClock = std::chrono::steady_clock;
 
 constexpr std::size_t queue_repeats = 5;
-constexpr double alike = 1e-9;  // as good as one observation
 constexpr std::size_t layers_number = 0;
 constexpr std::size_t head_number = 1;
-constexpr double shorter = 0.7;  // of the longest sample: another graph
-/// What MetShapes counts with: graphs, shapes, shares of the first.
-constexpr HostCosts a_graph{{}, {}, {}, {}, 0.0, 1.0, {}, {}};
-constexpr HostCosts a_shape{{}, {}, {}, {}, 0.0, 0.0, {1.0, 0.0, 0}, {1.0, 0.0, 0}};
-constexpr HostCosts a_share{{}, {}, {}, {}, 0.0, 0.0, {0.0, 1.0, 0}, {0.0, 1.0, 0}};
+/// Of an adapter in a layer's forward and backward, estimates.
+constexpr double forward_segment = 2e-6;
+constexpr double backward_segment = 3e-6;
+constexpr double new_attention = 0.043;
+constexpr NewShapeLine new_rows{0.05, 0.55, 0};
+constexpr NewShapeLine new_targets{0.038, 0.0, 0};
+/// What MetShapes counts shapes with.
+constexpr NewShapeLine a_shape{1.0, 0.0, 0};
+constexpr HostCosts of_shapes{{}, {}, {}, {}, 0.0, 0.0, a_shape, a_shape};
 
 double middle_of(std::vector<double> values) {
     const auto middle = values.begin() + std::ssize(values) / 2;
@@ -94,10 +97,13 @@ HostLine line_through(double one, double all, double segments) {
     return line;
 }
 
+HostLine layer_line(double all, double per_segment, double segments) {
+    return {std::max(0.0, all - segments * per_segment), std::min(all / segments, per_segment)};
+}
+
 }  // namespace
 
 HostCosts host_costs(const HostTimes& times) {
-    const auto& [one, all] = times.with_layers;
     const auto& [bare_one, bare_all] = times.without_layers;
     const auto layer = [&](double with, double without) {
         return std::max(0.0, with - without) / times.layers;
@@ -105,44 +111,15 @@ HostCosts host_costs(const HostTimes& times) {
     HostCosts host;
     host.forward = line_through(bare_one.forward, bare_all.forward, times.segments);
     host.backward = line_through(bare_one.backward, bare_all.backward, times.segments);
-    host.layer_forward = line_through(layer(one.forward, bare_one.forward),
-                                      layer(all.forward, bare_all.forward), times.segments);
-    host.layer_backward = line_through(layer(one.backward, bare_one.backward),
-                                       layer(all.backward, bare_all.backward), times.segments);
+    host.layer_forward = layer_line(layer(times.with_layers.forward, bare_all.forward),
+                                    forward_segment, times.segments);
+    host.layer_backward = layer_line(layer(times.with_layers.backward, bare_all.backward),
+                                     backward_segment, times.segments);
     host.head = std::max(0.0, times.head - bare_all.forward);
+    host.new_attention = new_attention;
+    host.new_rows = new_rows;
+    host.new_targets = new_targets;
     return host;
-}
-
-double fit_new_attention(std::span<const NewShapesTime> times) {
-    std::vector<double> each;
-    for (const NewShapesTime& time : times) {
-        if (time.graphs > 0.0 && time.shapes == 0.0) each.push_back(time.seconds / time.graphs);
-    }
-    return each.empty() ? 0.0 : middle_of(std::move(each));
-}
-
-NewShapeLine fit_new_shapes(std::span<const NewShapesTime> times, double attention) {
-    double cc = 0.0;
-    double cw = 0.0;
-    double ww = 0.0;
-    double cy = 0.0;
-    double wy = 0.0;
-    for (const NewShapesTime& time : times) {
-        if (time.shapes == 0.0) continue;
-        const double seconds = std::max(0.0, time.seconds - time.graphs * attention);
-        cc += time.shapes * time.shapes;
-        cw += time.shapes * time.shares_of_first;
-        ww += time.shares_of_first * time.shares_of_first;
-        cy += time.shapes * seconds;
-        wy += time.shares_of_first * seconds;
-    }
-    if (ww == 0.0) return {};
-    const double determinant = cc * ww - cw * cw;
-    if (!(determinant > alike * cc * ww)) return {0.0, wy / ww, 0};
-    const double each = (cy * ww - wy * cw) / determinant;
-    const double first = (wy * cc - cy * cw) / determinant;
-    if (each < 0.0) return {0.0, wy / ww, 0};
-    return first < 0.0 ? NewShapeLine{cy / cc, 0.0, 0} : NewShapeLine{each, first, 0};
 }
 
 HostProfile::HostProfile(const Job& job, const ReplicaView& view, Microbatch largest,
@@ -152,33 +129,17 @@ HostProfile::HostProfile(const Job& job, const ReplicaView& view, Microbatch lar
     times_.segments = static_cast<double>(largest_.segments.size());
 }
 
-void HostProfile::meet(const Microbatch& microbatch, const std::function<void()>& work) {
-    NewShapesTime time;
-    time.graphs = counted_[0].meet(layers_number, 0, a_graph, microbatch);
-    time.shapes = counted_[1].meet(layers_number, 0, a_shape, microbatch);
-    time.shares_of_first = counted_[2].meet(layers_number, 0, a_share, microbatch);
-    if (time.graphs + time.shapes == 0.0) return;
-    time.seconds = first_seconds(work);
-    new_rows_.push_back(time);
+void HostProfile::meet(const Microbatch& microbatch) {
+    rows_ += counted_.meet(layers_number, 0, of_shapes, microbatch);
 }
 
-void HostProfile::meet_targets(std::int64_t targets, const std::function<void()>& work) {
-    const std::int64_t at_once = logits_chunk(view_).rows;
-    NewShapesTime time;
-    time.shapes = counted_[1].meet_targets(head_number, targets, at_once, a_shape.new_targets);
-    time.shares_of_first =
-        counted_[2].meet_targets(head_number, targets, at_once, a_share.new_targets);
-    if (time.shapes == 0.0) return;
-    time.seconds = first_seconds(work);
-    new_targets_.push_back(time);
+void HostProfile::meet_targets(std::int64_t targets) {
+    targets_ += counted_.meet_targets(head_number, targets, logits_chunk(view_).rows, a_shape);
 }
 
 double HostProfile::profile_layers(Stage& stage) {
-    const Microbatch one = of_one_adapter();
-    meet_on(stage, one);
-    meet_on(stage, of_shorter_samples());
-    times_.with_layers = {queue_times(stage, one), queue_times(stage, largest_)};
-    return times_.with_layers[1].forward + times_.with_layers[1].backward;
+    times_.with_layers = queue_times(stage, largest_);
+    return times_.with_layers.forward + times_.with_layers.backward;
 }
 
 void HostProfile::profile_head(Stage& stage) {
@@ -190,17 +151,9 @@ void HostProfile::profile_bare(Stage& stage) {
 }
 
 HostCosts HostProfile::costs() const {
-    const auto sum = [](const std::vector<NewShapesTime>& times) {
-        double shapes = 0.0;
-        for (const NewShapesTime& time : times) shapes += time.shapes;
-        return static_cast<std::int32_t>(shapes);
-    };
     HostCosts host = host_costs(times_);
-    host.new_attention = fit_new_attention(new_rows_);
-    host.new_rows = fit_new_shapes(new_rows_, host.new_attention);
-    host.new_targets = fit_new_shapes(new_targets_, 0.0);
-    host.new_rows.met = sum(new_rows_);
-    host.new_targets.met = sum(new_targets_);
+    host.new_rows.met = static_cast<std::int32_t>(rows_);
+    host.new_targets.met = static_cast<std::int32_t>(targets_);
     return host;
 }
 
@@ -217,31 +170,6 @@ Microbatch HostProfile::of_one_adapter() const {
     return microbatch;
 }
 
-/// As many tokens.
-Microbatch HostProfile::of_shorter_samples() const {
-    std::int64_t longest = 1;
-    for (const Segment& segment : largest_.segments) {
-        for (const SampleRef& sample : segment.samples) {
-            longest = std::max<std::int64_t>(longest, sample.tokens);
-        }
-    }
-    const auto length = std::max<std::int64_t>(
-        1, static_cast<std::int64_t>(shorter * static_cast<double>(longest)));
-    Microbatch microbatch =
-        microbatch_of(sample_lengths(largest_.tokens(), length, length), largest_.segments.size());
-    microbatch.columns = lora_columns(job_, view_, microbatch.segments);
-    return microbatch;
-}
-
-void HostProfile::meet_on(Stage& stage, const Microbatch& microbatch) {
-    QueuedMicrobatch queued(stage, view_, microbatch, backend_);
-    meet(microbatch, [&] {
-        queued.renew_factors();
-        queued.forward();
-        queued.backward();
-    });
-}
-
 QueueTimes HostProfile::queue_times(Stage& stage, const Microbatch& microbatch) const {
     QueuedMicrobatch queued(stage, view_, microbatch, backend_);
     std::vector<double> forward;
@@ -256,18 +184,6 @@ QueueTimes HostProfile::queue_times(Stage& stage, const Microbatch& microbatch) 
     }
     backend_.synchronize();
     return {middle_of(forward), stage.plan().has_head ? 0.0 : middle_of(backward)};
-}
-
-double HostProfile::first_seconds(const std::function<void()>& work) const {
-    const auto once = [&] {
-        backend_.synchronize();
-        return host_seconds_of([&] {
-            work();
-            backend_.synchronize();
-        });
-    };
-    const double first = once();
-    return std::max(0.0, first - once());
 }
 
 }  // namespace loratrain

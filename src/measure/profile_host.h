@@ -2,9 +2,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
-#include <span>
-#include <vector>
 
 #include "backend/backend.h"
 #include "model/stage.h"
@@ -20,36 +17,25 @@ struct QueueTimes {
     double backward = 0.0;  ///< 0 on a stage with the head, which has no layers here
 };
 
-/// What is measured of microbatches of one adapter and of `segments`.
+/// What is measured of microbatches of `segments` adapters.
 struct HostTimes {
     std::int32_t layers = 1;  ///< of the stage with layers
     double segments = 1.0;
-    std::array<QueueTimes, 2> with_layers{};     ///< one adapter's, all adapters'
-    std::array<QueueTimes, 2> without_layers{};  ///< of a stage that has nothing
-    double head = 0.0;                           ///< the forward of a stage with the head alone
+    QueueTimes with_layers;  ///< all adapters'
+    std::array<QueueTimes, 2>
+        without_layers{};  ///< of a stage that has nothing: one adapter's, all
+    double head = 0.0;     ///< the forward of a stage with the head alone
 };
 
-/// No term is negative; of one segment alone there is no telling what more of them take.
+/// No term is negative. What a layer takes more for every adapter is an estimate: to measure it is
+/// to make the GPU's libraries meet shapes that training does not have. So is what new shapes take,
+/// fitted to four runs of SmolLM2-135M on H200s (tests/bench/RESULTS.md, run_predictions.py); that
+/// candidates are timed on larger models for longer is not in it.
 HostCosts host_costs(const HostTimes& times);
-
-/// A microbatch that met shapes for the first time.
-struct NewShapesTime {
-    double graphs = 0.0;         ///< of attention
-    double shapes = 0.0;         ///< of GEMMs
-    double shares_of_first = 0;  ///< sum of 1 / n of these, with n as of NewShapeLine::seconds()
-    double seconds = 0.0;        ///< more than the next time
-};
-
-/// What a graph took, the median of microbatches that had nothing else; 0 without any.
-double fit_new_attention(std::span<const NewShapesTime> times);
-/// Least squares over what took more than its graphs, at `attention` seconds each. No term is
-/// negative; of a single one all is taken for `first`.
-NewShapeLine fit_new_shapes(std::span<const NewShapesTime> times, double attention);
 
 /// Times the host of a GPU on stages without embedding: medians of a few microbatches, each queued
 /// on an idle stream, with factors that are new to the stage's augmented matrices: between two
-/// microbatches of training adapters step, or others have rows. What shapes take that are new is
-/// the difference of the first time and another, until the device is done.
+/// microbatches of training adapters step, or others have rows.
 class HostProfile {
   public:
     /// `largest`: what is queued, of all the job's adapters. `job`, `view` and `backend` outlive
@@ -57,12 +43,11 @@ class HostProfile {
     HostProfile(const Job& job, const ReplicaView& view, Microbatch largest, Backend& backend,
                 std::int32_t layers);
 
-    /// Calls `work` twice, a forward and a backward of the microbatch on the stage with layers.
-    void meet(const Microbatch& microbatch, const std::function<void()>& work);
-    /// The same of a forward with so many targets on the stage with the head.
-    void meet_targets(std::int64_t targets, const std::function<void()>& work);
+    /// A microbatch has run on the stage with layers, targets on the stage with the head.
+    void meet(const Microbatch& microbatch);
+    void meet_targets(std::int64_t targets);
 
-    /// Returns what a microbatch's forward and backward take together. Meets two shapes more.
+    /// Returns what a microbatch's forward and backward take together.
     double profile_layers(Stage& stage);
     void profile_head(Stage& stage);
     void profile_bare(Stage& stage);
@@ -70,19 +55,16 @@ class HostProfile {
 
   private:
     Microbatch of_one_adapter() const;
-    Microbatch of_shorter_samples() const;
-    void meet_on(Stage& stage, const Microbatch& microbatch);
     QueueTimes queue_times(Stage& stage, const Microbatch& microbatch) const;
-    double first_seconds(const std::function<void()>& work) const;
 
     const Job& job_;
     ReplicaView view_;
     Microbatch largest_;
     Backend& backend_;
     HostTimes times_;
-    std::array<MetShapes, 3> counted_;  ///< graphs, shapes, shares of the first
-    std::vector<NewShapesTime> new_rows_;
-    std::vector<NewShapesTime> new_targets_;
+    MetShapes counted_;
+    double rows_ = 0.0;  ///< shapes met
+    double targets_ = 0.0;
 };
 
 }  // namespace loratrain

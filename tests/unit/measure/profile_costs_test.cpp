@@ -175,15 +175,14 @@ TEST(HostCosts, AreDifferencesOfStages) {
     times.layers = 2;
     times.segments = 5.0;
     times.without_layers = {QueueTimes{10.0, 4.0}, QueueTimes{14.0, 4.0}};
-    times.with_layers = {QueueTimes{30.0, 44.0}, QueueTimes{42.0, 60.0}};
+    times.with_layers = {42.0, 60.0};
     times.head = 20.0;
     const HostCosts host = host_costs(times);
     EXPECT_DOUBLE_EQ(host.forward.fixed, 9.0);
     EXPECT_DOUBLE_EQ(host.forward.per_segment, 1.0);
     EXPECT_DOUBLE_EQ(host.backward.fixed, 4.0);
-    EXPECT_DOUBLE_EQ(host.layer_forward.per_segment, 1.0);
-    EXPECT_DOUBLE_EQ(host.layer_forward.fixed, 9.0);
-    EXPECT_DOUBLE_EQ(host.layer_backward.seconds(1.0), 20.0);
+    EXPECT_GT(host.layer_forward.per_segment, 0.0);
+    EXPECT_DOUBLE_EQ(host.layer_forward.seconds(5.0), 14.0);
     EXPECT_DOUBLE_EQ(host.layer_backward.seconds(5.0), 28.0);
     EXPECT_DOUBLE_EQ(host.head, 6.0);
 }
@@ -192,41 +191,11 @@ TEST(HostCosts, NoTermIsNegative) {
     HostTimes times;
     times.segments = 1.0;
     times.without_layers = {QueueTimes{10.0, 4.0}, QueueTimes{10.0, 4.0}};
-    times.with_layers = {QueueTimes{9.0, 3.0}, QueueTimes{8.0, 5.0}};
+    times.with_layers = {8.0, 3.0};
     const HostCosts host = host_costs(times);
     EXPECT_EQ(host.layer_forward.seconds(3.0), 0.0);
-    EXPECT_EQ(host.layer_backward.per_segment, 0.0);
+    EXPECT_EQ(host.layer_backward.seconds(3.0), 0.0);
     EXPECT_EQ(host.head, 0.0);
-}
-
-TEST(NewShapes, GraphsAloneTellWhatAGraphTakes) {
-    const std::vector<NewShapesTime> times{
-        {2, 1, 1.0, 9.0}, {1, 0, 0.0, 0.3}, {2, 0, 0.0, 0.8}, {1, 0, 0.0, 0.5}};
-    EXPECT_DOUBLE_EQ(fit_new_attention(times), 0.4);
-    EXPECT_EQ(fit_new_attention({times.data(), 1}), 0.0);
-}
-
-TEST(NewShapes, LinesAreFoundAgain) {
-    const NewShapeLine line{0.05, 0.6, 0};
-    const auto nth = [&](std::int64_t n) {
-        return NewShapesTime{1, 1, 1.0 / static_cast<double>(n), 0.1 + line.seconds(n)};
-    };
-    const std::vector<NewShapesTime> times{nth(1), nth(2), {3, 0, 0, 0.3}, nth(3)};
-    EXPECT_NEAR(fit_new_shapes(times, 0.1).each, line.each, 1e-12);
-    EXPECT_NEAR(fit_new_shapes(times, 0.1).first, line.first, 1e-12);
-    const NewShapeLine of_one = fit_new_shapes({times.data(), 1}, 0.1);
-    EXPECT_EQ(of_one.each, 0.0);
-    EXPECT_DOUBLE_EQ(of_one.first, 0.65);
-    EXPECT_FALSE(fit_new_shapes({times.data() + 2, 1}, 0.1).any());
-}
-
-TEST(NewShapes, NoTermIsNegative) {
-    const std::vector<NewShapesTime> falling{{0, 1, 1.0, 1.0}, {0, 1, 0.5, 0.1}};
-    EXPECT_EQ(fit_new_shapes(falling, 0.0).each, 0.0);
-    EXPECT_DOUBLE_EQ(fit_new_shapes(falling, 0.0).first, 1.05 / 1.25);
-    const std::vector<NewShapesTime> rising{{0, 1, 1.0, 0.1}, {0, 1, 0.5, 0.3}};
-    EXPECT_EQ(fit_new_shapes(rising, 0.0).first, 0.0);
-    EXPECT_DOUBLE_EQ(fit_new_shapes(rising, 0.0).each, 0.2);
 }
 
 TEST_F(ProfileCosts, NameTheBackend) {
