@@ -102,8 +102,10 @@ class Workers(SweepTest):
         self.assertEqual((statuses["a1"], statuses["a2"], statuses["a3"]),
                          ("FAILED", "STOPPED", "DONE"))
         steps = {name: step_metrics(self.dir / "run", name) for name in statuses}
-        again = start([path, "--set", "checkpoint.every_steps=0", "--stop-after",
-                       max(len(lines) for lines in steps.values()) + 5], 3)
+        again = start([path, "--set", "checkpoint.every_steps=0"], 3)
+        for name in ("a0", "a4"):
+            self.wait_for(lambda name=name: self.has_gone_on(name, len(steps[name])), again)
+        (self.dir / "run/STOP").write_text("")
         output = self.finish(again, STOPPED)
         self.assertIn("continuing: 3 adapters have ended, 2 go on from checkpoints", output)
         for name, lines in steps.items():
@@ -146,6 +148,10 @@ class Workers(SweepTest):
             self.assertIsNone(process.poll(), "it has ended")
             self.assertLess(time.monotonic(), end)
             time.sleep(0.02)
+
+    def has_gone_on(self, name, steps):
+        text = (self.dir / f"run/adapters/{name}/metrics.jsonl").read_text()
+        return f'"step":{steps + 1},' in text.replace(" ", "")
 
     def log_of(self, run_dir):
         return (self.dir / run_dir / "loratrain.log").read_text()
