@@ -371,10 +371,8 @@ void Conductor::save() {
 
 /// The memory of those that have ended, now that the checkpoint has them.
 void Conductor::release(const std::vector<AdapterId>& saved) {
-    const std::vector<AdapterId> held = adapters_held();
     for (const AdapterId a : saved) {
-        const bool is_held = std::find(held.begin(), held.end(), a) != held.end();
-        if (is_unfinished(adapters_[a].state.status) || !is_held) continue;
+        if (is_unfinished(adapters_[a].state.status) || !is_held(a)) continue;
         post(ReleaseAdapter{a});
         performer_.release(a);
     }

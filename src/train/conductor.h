@@ -70,6 +70,7 @@ class Conductor {
     bool is_evaluated(AdapterId adapter) const;
 
     // A checkpoint while the stream goes on (conductor_saving.cpp).
+    bool is_held(AdapterId adapter) const;
     std::vector<AdapterId> adapters_held() const;
     bool saves_in_stream() const;
     bool checkpoint_due_at(std::int32_t round) const;

@@ -14,13 +14,15 @@
 
 namespace loratrain {
 
-/// Those of whom ranks have a state.
+/// Ranks have a state of it.
+bool Conductor::is_held(AdapterId adapter) const {
+    const Residence residence = parts_.run.stage().bank().residence(adapter);
+    return residence == Residence::resident || residence == Residence::suspended;
+}
+
 std::vector<AdapterId> Conductor::adapters_held() const {
     std::vector<AdapterId> held = adapters_.all();
-    std::erase_if(held, [this](AdapterId a) {
-        const Residence residence = parts_.run.stage().bank().residence(a);
-        return residence != Residence::resident && residence != Residence::suspended;
-    });
+    std::erase_if(held, [this](AdapterId a) { return !is_held(a); });
     return held;
 }
 

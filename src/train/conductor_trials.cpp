@@ -64,10 +64,8 @@ void Conductor::search_trials(const std::vector<AdapterId>& trained) {
     });
     for (const AdapterId a : ended) {
         const AdapterStatus status = adapters_[a].state.status;
-        const Residence residence = parts_.run.stage().bank().residence(a);
-        const bool held = residence == Residence::resident || residence == Residence::suspended;
         const bool early = status == AdapterStatus::pruned || status == AdapterStatus::stopped;
-        if (early && held && sweep_.is_wanted(a)) export_adapter(a);
+        if (early && is_held(a) && sweep_.is_wanted(a)) export_adapter(a);
     }
     const bool news = std::any_of(ended.begin(), ended.end(),
                                   [this](AdapterId a) { return !sweep_.has_recorded(a); });
@@ -110,9 +108,7 @@ void Conductor::end_by_budget() {
 /// Memory of trials that have ended; no checkpoint needs it.
 void Conductor::release_trials() {
     for (const AdapterId a : adapters_.all()) {
-        const Residence residence = parts_.run.stage().bank().residence(a);
-        const bool held = residence == Residence::resident || residence == Residence::suspended;
-        if (!held || !is_ended_trial(parts_.job.adapter(a), adapters_[a].state)) continue;
+        if (!is_held(a) || !is_ended_trial(parts_.job.adapter(a), adapters_[a].state)) continue;
         post(ReleaseAdapter{a});
         performer_.release(a);
     }

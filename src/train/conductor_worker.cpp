@@ -118,10 +118,8 @@ void Conductor::tell_ends() {
     });
     for (const AdapterId a : ended) {
         const AdapterState& state = adapters_[a].state;
-        const Residence residence = parts_.run.stage().bank().residence(a);
-        const bool held = residence == Residence::resident || residence == Residence::suspended;
         const bool by_desk = state.status == AdapterStatus::pruned || !state.reason.empty();
-        if (held && by_desk && sweep_.is_wanted(a)) export_adapter(a);
+        if (is_held(a) && by_desk && sweep_.is_wanted(a)) export_adapter(a);
     }
     tell_ends(ended);
     release(adapters_held());

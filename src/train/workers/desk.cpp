@@ -43,8 +43,8 @@ void Desk::begin(const FormerRun& former) {
     former_ = FormerCheckpoints(former.stored);
     sweep_.recall();
     for (const AdapterId a : adapters_.all()) {
-        AdapterState& state =
-            adapters_[a].state;  // its value was not heard of: it is evaluated again
+        AdapterState& state = adapters_[a].state;
+        // One whose value was not heard of is evaluated again.
         const bool known = state.rungs.size() > static_cast<std::size_t>(state.promoted);
         if (state.status == AdapterStatus::parked && !known) state.status = AdapterStatus::waiting;
     }
