@@ -1,0 +1,49 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+namespace loratrain {
+
+/// 8-bit floating point E4M3 ("fn" of torch, OCP OFP8): a sign, 4 bits of exponent with bias 7, 3
+/// of mantissa, subnormals in steps of 2^-9, no infinity; 0x7f and 0xff are NaN.
+inline constexpr float largest_e4m3 = 448.0F;
+inline constexpr std::uint8_t e4m3_nan = 0x7f;
+
+/// Every code but the two of NaN is exact in fp32 and in bf16.
+constexpr float from_e4m3(std::uint8_t code) {
+    const std::uint32_t sign = (code & 0x80U) << 24U;
+    const std::uint32_t magnitude = code & 0x7fU;
+    if (magnitude == e4m3_nan) return std::numeric_limits<float>::quiet_NaN();
+    if (magnitude < 8) {
+        const float value = static_cast<float>(magnitude) * 0x1p-9F;
+        return sign == 0 ? value : -value;
+    }
+    constexpr std::uint32_t bias_difference = 127 - 7;
+    return std::bit_cast<float>(sign | ((magnitude << 20U) + (bias_difference << 23U)));
+}
+
+/// Rounds to nearest even; what is beyond +-448, infinities too, becomes +-448, and every NaN 0x7f:
+/// as cvt.rn.satfinite of GPUs.
+constexpr std::uint8_t to_e4m3(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t sign = (bits >> 24U) & 0x80U;
+    const std::uint32_t magnitude = bits & 0x7fffffffU;
+    if (magnitude > 0x7f800000U) return e4m3_nan;
+    if (magnitude >= std::bit_cast<std::uint32_t>(largest_e4m3)) {
+        return static_cast<std::uint8_t>(sign | 0x7eU);
+    }
+    if (magnitude < std::bit_cast<std::uint32_t>(0x1p-6F)) {
+        // The last place of 2^14 is the step of the subnormals.
+        const float shifted = std::bit_cast<float>(magnitude) + 0x1p14F;
+        const std::uint32_t steps =
+            std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(0x1p14F);
+        return static_cast<std::uint8_t>(sign | steps);
+    }
+    constexpr std::uint32_t bias_difference = 127 - 7;
+    const std::uint32_t rounded = (magnitude + 0x7ffffU + ((magnitude >> 20U) & 1U)) >> 20U;
+    return static_cast<std::uint8_t>(sign | (rounded - (bias_difference << 3U)));
+}
+
+}  // namespace loratrain
