@@ -1,5 +1,8 @@
 #include "app/train_command.h"
 
+#include <optional>
+#include <utility>
+
 #include "app/preview.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -20,7 +23,7 @@ bool stop_asked(const MpiSession& mpi) {
     return true;
 }
 
-ExitCode train(const MpiSession& mpi, Session&& session) {
+ExitCode train(const MpiSession& mpi, Session& session) {
     session.open();
     if (stop_asked(mpi)) return ExitCode::stopped_resume_me;
     session.settle_plan();
@@ -31,6 +34,21 @@ ExitCode train(const MpiSession& mpi, Session&& session) {
     return session.train();
 }
 
+/// On all ranks together; a run that is to be deployed anew goes on in a session of its own.
+ExitCode train_jointly(const CommandLine& command_line, const MpiSession& mpi, Job job) {
+    CommandLine again = command_line;
+    again.restart = Restart::automatic;
+    std::optional<FormerSession> former;
+    for (const CommandLine* line = &command_line;; line = &again) {
+        if (former) job = read_job_of_run(again, mpi);
+        std::optional<Session> session;
+        session.emplace(mpi, *line, std::move(job), std::exchange(former, std::nullopt));
+        const ExitCode code = train(mpi, *session);
+        former = session->former();
+        if (!former) return code;
+    }
+}
+
 }  // namespace
 
 ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
@@ -38,9 +56,10 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     if (command_line.dry_run) return preview(command_line, mpi, job);
 
     give_back_large_blocks();
-    if (!job.parallel.by_workers()) return train(mpi, Session(mpi, command_line, std::move(job)));
+    if (!job.parallel.by_workers()) return train_jointly(command_line, mpi, std::move(job));
     const WorkerGroup group(mpi, shape_of_workers(mpi, job));
-    return train(mpi, Session(group, command_line, std::move(job)));
+    Session session(group, command_line, std::move(job));
+    return train(mpi, session);
 }
 
 }  // namespace loratrain

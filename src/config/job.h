@@ -34,6 +34,8 @@ enum class Packing : std::uint8_t { milp, greedy, bucketed };
 /// each sample goes to replicas of the kind that takes the fewest GPU-seconds for it. uniform: each
 /// takes as many samples of a batch. (LobRA, PVLDB 18(8), 2025, section 3)
 enum class DispatchRule : std::uint8_t { balanced, length, uniform };
+/// Whether a deployment that was found may make way for another one.
+enum class Redeploy : std::uint8_t { automatic, never };
 /// Who trains where. joint: every adapter on all replicas together. each: on one worker, a group of
 /// ranks that shares no rounds with the others; automatic: so too, the planner cuts the ranks.
 enum class Assignment : std::uint8_t { automatic, joint, each };
@@ -75,6 +77,7 @@ struct ReplicaJob {
     int stages = 1;  ///< "pp"
     int count = 1;   ///< replicas
     std::optional<std::int64_t> microbatch_tokens = {};  ///< none = auto: as ParallelJob's
+    Recompute recompute = Recompute::automatic;          ///< auto: as ParallelJob's
 };
 
 struct ParallelJob {
@@ -91,6 +94,9 @@ struct ParallelJob {
     bool find_deployment = false;
     DispatchRule dispatch = DispatchRule::balanced;
     Assignment assignment = Assignment::joint;
+    /// auto: a deployment that was found makes way for a faster one, where that pays, as adapters
+    /// end or come (plan/predict/redeploy.h).
+    Redeploy redeploy = Redeploy::automatic;
 
     /// Adapters train on workers (train/workers/).
     bool by_workers() const { return assignment != Assignment::joint; }
@@ -159,6 +165,8 @@ struct AdapterJob {
     /// One of a sweep: it is ranked, and its random numbers do not depend on its name, so that
     /// trials of the same seed and rank begin with the same A and drop the same inputs.
     bool trial = false;
+    /// It had ended when the deployment was made, which need not hold its samples.
+    bool ended = false;
 
     /// What keys its random numbers beside the seed (base/rng.h, tensor_key).
     const std::string& random_name() const;

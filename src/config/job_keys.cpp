@@ -52,12 +52,17 @@ constexpr JobKey keys[] = {
     {"parallel", "assignment",
      "`joint`: every adapter trains on all ranks; `each`: on one worker, cut as pipeline_stages or "
      "deployment say, else one rank; `auto`: so too, cut by simulation"},
+    {"parallel", "redeploy",
+     "`auto`: where `deployment: auto` finds a faster one for what is left, as adapters end or "
+     "come, "
+     "and that pays, the run goes on in it; `never`"},
 
     {"deployment", "tp", "lanes that share a stage (tensor parallelism)", "1"},
     {"deployment", "pp", "stages", "1"},
     {"deployment", "count", "replicas that are cut alike", "1"},
     {"deployment", "microbatch_tokens",
      "tokens of their microbatches, and of their longest sample; `auto`: as above", "auto"},
+    {"deployment", "recompute", "theirs alone; `auto`: as above", "auto"},
 
     {"schedule", "policy", "`sequential`, `1f1b`, `mlora`, `balanced`"},
     {"schedule", "packing", "how microbatches are filled: `milp`, `greedy`, `bucketed`"},

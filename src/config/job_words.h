@@ -61,6 +61,10 @@ inline constexpr std::array<Word<Assignment>, 3> assignment_words{{
     {"joint", Assignment::joint},
     {"each", Assignment::each},
 }};
+inline constexpr std::array<Word<Redeploy>, 2> redeploy_words{{
+    {"auto", Redeploy::automatic},
+    {"never", Redeploy::never},
+}};
 inline constexpr std::array<Word<CostSource>, 2> cost_source_words{{
     {"auto", CostSource::automatic},
     {"built-in", CostSource::built_in},

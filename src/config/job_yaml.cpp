@@ -120,6 +120,7 @@ void read_deployment(SectionReader& section, ParallelJob& parallel, ProblemLog& 
         std::optional<int> tokens;
         entry.read_auto("microbatch_tokens", tokens, 1);
         replica.microbatch_tokens = tokens;
+        entry.read_word("recompute", replica.recompute, recompute_words);
         entry.finish();
     }
     if (parallel.pipeline_stages) {
@@ -131,6 +132,7 @@ void read_deployment(SectionReader& section, ParallelJob& parallel, ProblemLog& 
 /// What only several replicas can mean.
 void read_sharing(SectionReader& section, ParallelJob& parallel) {
     section.read_word("dispatch", parallel.dispatch, dispatch_words);
+    section.read_word("redeploy", parallel.redeploy, redeploy_words);
     section.read_word("assignment", parallel.assignment, assignment_words);
     if (!parallel.by_workers()) return;
     const bool cut = parallel.pipeline_stages || !parallel.deployment.empty();

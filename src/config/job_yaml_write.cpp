@@ -38,7 +38,7 @@ class Writer {
     void put(const char* key, int value) { put(key, std::to_string(value)); }
     void put(const char* key, std::int64_t value) { put(key, std::to_string(value)); }
     void put(const char* key, std::uint64_t value) { put(key, std::to_string(value)); }
-    /// [{tp: 2, pp: 1, count: 1, microbatch_tokens: auto}]
+    /// [{tp: 2, pp: 1, count: 1, microbatch_tokens: auto, recompute: auto}]
     void put_deployment(const char* key, const ParallelJob& parallel) {
         if (parallel.find_deployment) return put(key, std::string(auto_word));
         if (parallel.deployment.empty()) return put(key, std::string(pipeline_word));
@@ -49,6 +49,7 @@ class Writer {
             put("pp", replica.stages);
             put("count", replica.count);
             put("microbatch_tokens", replica.microbatch_tokens);
+            put("recompute", word_of(recompute_words, replica.recompute));
             end_map();
         }
         end_list();
@@ -105,6 +106,7 @@ void write_parallel(Writer& out, const ParallelJob& parallel) {
     out.put("recompute", word_of(recompute_words, parallel.recompute));
     out.put("dispatch", word_of(dispatch_words, parallel.dispatch));
     out.put("assignment", word_of(assignment_words, parallel.assignment));
+    out.put("redeploy", word_of(redeploy_words, parallel.redeploy));
     out.end_map();
 }
 

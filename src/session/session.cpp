@@ -13,6 +13,7 @@
 #include "plan/text/plan_text.h"
 #include "session/cluster.h"
 #include "session/rank_backend.h"
+#include "session/redeployment.h"
 #include "session/weight_check.h"
 #include "train/job_warnings.h"
 
@@ -34,23 +35,25 @@ std::optional<Plan> former_plan(const Job& job) {
 
 }  // namespace
 
-Session::Session(const MpiSession& mpi, const CommandLine& command_line, Job job)
-    : Session(mpi, nullptr, command_line, std::move(job)) {}
+Session::Session(const MpiSession& mpi, const CommandLine& command_line, Job job,
+                 const std::optional<FormerSession>& former)
+    : Session(mpi, nullptr, command_line, std::move(job), former) {}
 
 Session::Session(const WorkerGroup& group, const CommandLine& command_line, Job job)
-    : Session(group.own(), &group, command_line, std::move(job)) {}
+    : Session(group.own(), &group, command_line, std::move(job), {}) {}
 
 Session::Session(const MpiSession& mpi, const WorkerGroup* group, const CommandLine& command_line,
-                 Job job)
+                 Job job, const std::optional<FormerSession>& former)
     : mpi_(mpi),
       group_(group),
       command_line_(command_line),
       job_(std::move(job)),
-      stop_(job_, command_line.stop_after) {
+      stop_(former ? former->stop : StopConditions(job_, command_line.stop_after)) {
     watchdog_.emplace(world(), job_.run.peer_timeout, group != nullptr ? mpi_.size() : 0);
     memory_before_ = resident_memory();
-    cluster_ = describe_cluster(world(), job_.run.backend);
+    cluster_ = former ? former->cluster : describe_cluster(world(), job_.run.backend);
     cluster_.ranks = mpi_.size();
+    if (former) former_ended_ = former->ended;
 }
 
 void Session::open() {
@@ -74,7 +77,7 @@ void Session::open() {
         if (checkpoint_.empty() && former_run_.stored.empty()) return;
         former_ = former_plan(job_);
         if (!former_) return;
-        plan_with_built_in_costs(ModelSpec(plan_.model));
+        plan_the_rest(ModelSpec(plan_.model));
     });
     checkpoint_ = broadcast_text(mpi_, checkpoint_);
 }
@@ -92,6 +95,22 @@ void Session::plan_with_built_in_costs(const ModelSpec& model) {
     const Plan* former = former_ ? &*former_ : nullptr;
     settle_deployment(job_, model, inputs_.infos, cluster_, former);
     take(plan_job(job_, model, inputs_.infos, cluster_, former));
+}
+
+void Session::plan_the_rest(const ModelSpec& model) {
+    if (!may_redeploy(job_)) return plan_with_built_in_costs(model);
+    const RunState state = state_in(checkpoint_, job_);
+    deployment_ = state.deployment;
+    mark_ended(job_, deployment_.made_for);
+    plan_with_built_in_costs(model);
+    const std::vector<AdapterId> left = unfinished_in(state);
+    if (left.empty() || left == std::exchange(deployment_.judged_for, left)) return;
+    std::optional<Job> job = redeployed(job_, plan_, inputs_.infos, cluster_, state);
+    if (!job) return;
+    job_ = std::move(*job);
+    deployment_.made_for = left;
+    former_.reset();
+    take(plan_job(job_, model, inputs_.infos, cluster_));
 }
 
 void Session::settle_plan() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,13 @@
 
 namespace loratrain {
 
+/// What a session leaves to the one in which its run goes on.
+struct FormerSession {
+    Cluster cluster;
+    StopConditions stop;
+    std::chrono::steady_clock::time_point ended;  ///< its training
+};
+
 /// One job on one group of ranks, from its files to the end of its training. A session has its own
 /// job, plan, run directory, backend, links, stage, watchdog and trainer; all that it says goes to
 /// the ranks of its MpiSession, so that others may work beside it.
@@ -34,13 +42,17 @@ namespace loratrain {
 ///
 /// Workers (worker_group.h) are a session each; the first one's root has the run directory and the
 /// desk (train/workers/desk.h), from which all leaders get their adapters.
+/// A run that is to go on in another deployment (session/redeployment.h) does so in a session of
+/// its own, as if its command had been given again.
 ///
 /// The phases are called in this order. Each is collective and throws on all ranks or on none.
 class Session {
   public:
     /// From here the ranks watch each other, and limits of time count. `mpi` and `command_line`
     /// outlive the session.
-    Session(const MpiSession& mpi, const CommandLine& command_line, Job job);
+    /// `former`: the session of this run that has ended, and is gone, where this one goes on.
+    Session(const MpiSession& mpi, const CommandLine& command_line, Job job,
+            const std::optional<FormerSession>& former = {});
     /// A worker of `group`, which outlives it: the phases are collective over all workers.
     Session(const WorkerGroup& group, const CommandLine& command_line, Job job);
     Session(const Session&) = delete;
@@ -58,10 +70,12 @@ class Session {
     void begin();
     /// Trains to the end or a stop, and writes how the run ended.
     ExitCode train();
+    /// After train(): for the session in which the run is to go on; none where it has ended.
+    std::optional<FormerSession> former() const;
 
   private:
     Session(const MpiSession& mpi, const WorkerGroup* group, const CommandLine& command_line,
-            Job job);
+            Job job, const std::optional<FormerSession>& former);
 
     /// The ranks that the phases are collective over.
     const MpiSession& world() const { return group_ != nullptr ? group_->world() : mpi_; }
@@ -73,6 +87,8 @@ class Session {
     /// The deployment, where the job wants one to be found, and the plan; as those of the run that
     /// is continued. Root only.
     void plan_with_built_in_costs(const ModelSpec& model);
+    /// The same for what a checkpoint leaves to be trained, in another deployment where that pays.
+    void plan_the_rest(const ModelSpec& model);
     /// Makes the plan again with what is known of costs. Root only.
     void plan_with_costs();
     void build_stage();
@@ -92,6 +108,9 @@ class Session {
     RunIdentity identity_;  ///< the root's, as the next three
     std::optional<RunDirectory> directory_;
     std::optional<Plan> former_;  ///< of the run that is continued
+    DeploymentRecord deployment_;
+    std::optional<std::chrono::steady_clock::time_point> former_ended_;  ///< the former session
+    std::chrono::steady_clock::time_point ended_;                        ///< the training
     MeasuredCosts costs_;
     std::string checkpoint_;  ///< to continue from; "" = from the start
     Plan plan_;

@@ -5,6 +5,7 @@
 #include "comm/collective.h"
 #include "report/status_text.h"
 #include "session/cluster.h"
+#include "session/redeployment.h"
 #include "session/run_preview.h"
 #include "session/session.h"
 #include "train/job_warnings.h"
@@ -61,6 +62,11 @@ void Session::begin() {
                        inputs_.weights->max_positions()};
     if (group_ == nullptr) {
         parts.view = live_table(job_);
+        const bool redeploys = mpi_.is_root() && mpi_.size() > 1 && may_redeploy(job_);
+        if (redeploys)
+            parts.redeploys = [this](const RunState& state) {
+                return redeployed(job_, plan_, inputs_.infos, cluster_, state).has_value();
+            };
     } else {
         parts.desk = link_ ? &*link_ : nullptr;
         parts.checkpoints = checkpoints_;
@@ -90,11 +96,12 @@ void Session::open_desk() {
 }
 
 void Session::restore() {
-    const RunState state =
+    RunState state =
         load_checkpoint(checkpoint_, job_, plan_.model, run_->stage().plan(), run_->stage().bank());
     if (former_) {
         for (const auto& text : schedule_warnings(job_, plan_, *former_, state)) log::warn(text);
     }
+    if (may_redeploy(job_)) state.deployment = deployment_;
     trainer_->restore(state, directory_ && directory_->set_back());
     log::info("continuing from " + checkpoint_);
 }
@@ -124,13 +131,23 @@ ExitCode Session::train() {
         barrier(world());
         run_->recorder().set_zero();
     });
+    if (former_ended_) {
+        log::info(cat("deployed anew in ", human_duration(seconds_since(*former_ended_))));
+    }
     const ExitCode code = trainer_->run();
+    ended_ = std::chrono::steady_clock::now();
     log::end_live();
     activity::begin(activity::Task::finish);
     if (leaders_) close_desk();
     watchdog_->dismiss();
-    write_end(end_reason(code, desk_ ? desk_->stop_reason() : trainer_->stop_reason()));
+    const std::string reason = desk_ ? desk_->stop_reason() : trainer_->stop_reason();
+    write_end(trainer_->goes_on() ? "goes on in another deployment" : end_reason(code, reason));
     return code;
+}
+
+std::optional<FormerSession> Session::former() const {
+    if (!trainer_ || !trainer_->goes_on()) return std::nullopt;
+    return FormerSession{cluster_, stop_, ended_};
 }
 
 /// Whatever workers have still told is heard.
@@ -149,7 +166,7 @@ void Session::write_end(const std::string& reason) {
     if (!makespan.empty()) log::info("training " + makespan);
     refine_costs(mpi_, job_, plan_, run_->recorder(), costs_);
     if (directory_) warn_at_failure([&] { directory_->write_end(reason); });
-    if (directory_) {
+    if (directory_ && !trainer_->goes_on()) {
         const RunState state = desk_ ? desk_->state() : trainer_->state();
         log::block(ProgressLog::closing_table(job_, state));
     }

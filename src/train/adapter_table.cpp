@@ -11,6 +11,7 @@ AdapterTable::AdapterTable(const Job& job, const Plan& plan,
                            const std::vector<DatasetInfo>& datasets)
     : job_(job), plan_(plan), datasets_(datasets) {
     add_rows(AdapterStatus::running);
+    if (job.parallel.find_deployment) deployment_.judged_for = all();
 }
 
 void AdapterTable::add_rows(AdapterStatus status) {
@@ -26,6 +27,7 @@ void AdapterTable::restore(const RunState& run) {
     LORATRAIN_CHECK(run.adapters.size() == rows_.size(), "a state of ", run.adapters.size(),
                     " adapters for ", rows_.size());
     round_ = run.round;
+    deployment_ = run.deployment;
     for (const AdapterId adapter : all()) {
         AdapterState& state = rows_[index(adapter)].state;
         state = run.adapters[index(adapter)];
@@ -35,7 +37,7 @@ void AdapterTable::restore(const RunState& run) {
 }
 
 RunState AdapterTable::state(double elapsed_seconds) const {
-    RunState run{round_, elapsed_seconds, {}};
+    RunState run{round_, elapsed_seconds, {}, deployment_};
     AdapterState not_held;
     not_held.status = AdapterStatus::waiting;
     for (const AdapterRow& row : rows_) run.adapters.push_back(row.held ? row.state : not_held);

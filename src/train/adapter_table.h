@@ -34,6 +34,8 @@ class AdapterTable {
 
     /// Goes on from a checkpoint: adapters that have got more steps than they had train again.
     void restore(const RunState& run);
+    /// Goes into checkpoints.
+    DeploymentRecord& deployment() { return deployment_; }
     /// For a checkpoint; those that are not held are as if they had not begun.
     RunState state(double elapsed_seconds) const;
     /// The arguments have got more adapters: they wait. Returns them.
@@ -80,6 +82,7 @@ class AdapterTable {
     const std::vector<DatasetInfo>& datasets_;
     std::vector<AdapterRow> rows_;
     std::int32_t round_ = 0;
+    DeploymentRecord deployment_;
 };
 
 }  // namespace loratrain

@@ -50,7 +50,7 @@ ExitCode Conductor::run(int signal) {
         journal_.start();
     }
     while (!finished() && stop_reason_.empty()) train_and_settle();
-    parts_.stop.obeyed();
+    if (!goes_on_) parts_.stop.obeyed();
     return end();
 }
 
@@ -65,6 +65,10 @@ void Conductor::train_and_settle() {
     if (parts_.job.sweep) search_trials(trained);
     obey_orders();
     stop_reason_ = reason_to_stop();
+    if (stop_reason_.empty() && redeploys()) {
+        goes_on_ = true;
+        stop_reason_ = "the deployment changes";
+    }
     const bool due = checkpoint_due_at(adapters_.round());
     if (adapters_.finished() || due || !stop_reason_.empty()) save();
 }
@@ -87,7 +91,7 @@ ExitCode Conductor::end() {
     if (!leaderboard.empty()) log::block(leaderboard);
     const std::string failure = failed ? "some adapters failed" : "";
     journal_.end(stopped ? "stopped" : "done", stopped ? stop_reason_ : failure);
-    post(Finish{code});
+    post(Finish{code, goes_on_});
     channel_.finish();
     return code;
 }
@@ -132,9 +136,10 @@ bool Conductor::evaluates_in_stream() const {
     return !parts_.job.eval.keep_best && parts_.job.eval.early_stopping_patience == 0;
 }
 
-/// Whether an adapter that ends makes room, or is evaluated with the pipeline empty.
+/// Whether an adapter that ends makes room, lets the run be deployed anew, or is evaluated with the
+/// pipeline empty.
 bool Conductor::ends_need_drain() const {
-    if (search_.active()) return true;
+    if (search_.active() || parts_.redeploys) return true;
     return !evaluates_in_stream() || adapters_.any_waiting();
 }
 
@@ -355,6 +360,17 @@ std::string Conductor::reason_to_stop() {
     if (!stop_ordered_.empty()) return stop_ordered_;
     signal_ = std::max({signal_, stop_signal(), channel_.reported()});
     return parts_.stop.reason(signal_, adapters_.round(), stream_.batches_done() > 0);
+}
+
+/// Asked once for the adapters that are left. Where it is so, the next start asks again and comes
+/// to the same, whether this one gets to it or is killed before.
+bool Conductor::redeploys() {
+    const RunState now = state();
+    const std::vector<AdapterId> left = unfinished_in(now);
+    if (!parts_.redeploys || left.empty() || left == now.deployment.judged_for) return false;
+    if (parts_.redeploys(now)) return true;
+    adapters_.deployment().judged_for = left;
+    return false;
 }
 
 void Conductor::save() {

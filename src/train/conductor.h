@@ -44,6 +44,8 @@ class Conductor {
 
     /// For a checkpoint: of a worker, the adapters that it has and that have not ended.
     RunState state() const;
+    /// After run(): what is left is to be trained in another deployment.
+    bool goes_on() const { return goes_on_; }
     /// Why run() ended with ExitCode::stopped_resume_me.
     const std::string& stop_reason() const { return stop_reason_; }
     const MakespanCheck& makespan() const { return stream_.makespan(); }
@@ -95,6 +97,7 @@ class Conductor {
     bool regular_evaluation() const;
     bool checkpoint_due_by_time() const;
     std::string reason_to_stop();
+    bool redeploys();
     void save();
     void release(const std::vector<AdapterId>& saved);
 
@@ -152,6 +155,7 @@ class Conductor {
     bool set_back_ = false;
     int signal_ = 0;  ///< the first that came to any rank
     std::string stop_reason_;
+    bool goes_on_ = false;
 
     /// A checkpoint that is being written.
     struct Saving {

@@ -64,7 +64,7 @@ std::string write(const AddAdapters& add) {
 }
 
 std::string write(const Finish& finish) {
-    return cat("finish ", static_cast<int>(finish.code), "\n");
+    return cat("finish ", static_cast<int>(finish.code), finish.goes_on ? " 1\n" : " 0\n");
 }
 
 // ---- reading
@@ -114,6 +114,11 @@ std::vector<AdapterId> read_adapters(Numbers numbers) {
     return adapters;
 }
 
+Finish read_finish(Numbers numbers) {
+    if (numbers.size() != 2) throw Error("two numbers are expected");
+    return {static_cast<ExitCode>(numbers[0]), numbers[1] != 0};
+}
+
 AddAdapters read_add(std::size_t path_bytes, const std::string& rest) {
     if (path_bytes > rest.size()) throw Error("the path is cut off");
     return {{rest.substr(0, path_bytes), rest.substr(path_bytes)}};
@@ -130,7 +135,7 @@ Directive read(std::string_view kind, Numbers numbers, const std::string& rest) 
     if (kind == "copy") return CopyStates{read_adapters(numbers)};
     if (kind == "admit") return AdmitAdapters{read_adapters(numbers)};
     if (kind == "release") return ReleaseAdapter{AdapterId{only(numbers)}};
-    if (kind == "finish") return Finish{static_cast<ExitCode>(only(numbers))};
+    if (kind == "finish") return read_finish(numbers);
     if (kind != "checkpoint") throw Error("no such kind");
     expect_none(numbers);
     return SaveCheckpoint{};

@@ -63,6 +63,7 @@ struct AddAdapters {
 /// The last one.
 struct Finish {
     ExitCode code = ExitCode::done;
+    bool goes_on = false;  ///< in another deployment, at once
 };
 
 /// What rank 0 decides (conductor.h) and every rank performs, in the same order (performer.h).

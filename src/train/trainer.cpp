@@ -20,13 +20,19 @@ void Trainer::restore(const RunState& state, bool set_back) {
 ExitCode Trainer::run() {
     try {
         const int signal = stop_signal_of_any_rank(parts_.mpi);
-        return conductor_ ? conductor_->run(signal) : follow(signal);
+        return conductor_ ? conduct(signal) : follow(signal);
     } catch (const std::exception& error) {
         log::error(cat("on host ", parts_.mpi.host(), ", ", to_string(activity::now()), ": ",
                        error.what(), "; the same command continues from the last checkpoint"));
         if (conductor_) conductor_->record_failure(error.what());
         MpiSession::abort(static_cast<int>(ExitCode::error));
     }
+}
+
+ExitCode Trainer::conduct(int signal) {
+    const ExitCode code = conductor_->run(signal);
+    goes_on_ = conductor_->goes_on();
+    return code;
 }
 
 ExitCode Trainer::follow(int signal) {
@@ -43,7 +49,10 @@ ExitCode Trainer::follow(int signal) {
     for (;;) {
         activity::begin(activity::Task::follow);
         const Directive directive = directive_from_text(channel_.next(report_signal));
-        if (const auto* finish = std::get_if<Finish>(&directive)) return finish->code;
+        if (const auto* finish = std::get_if<Finish>(&directive)) {
+            goes_on_ = finish->goes_on;
+            return finish->code;
+        }
         performer_.perform(directive, hooks, tell);
     }
 }

@@ -26,6 +26,8 @@ class Trainer {
     ExitCode run();
 
     RunState state() const;  ///< root only
+    /// After run(): the run is to go on from its checkpoint in another deployment.
+    bool goes_on() const { return goes_on_; }
     /// Why run() ended with ExitCode::stopped_resume_me; "" on other ranks than the root.
     std::string stop_reason() const;
     /// Predicted against measured time of training; "" = nothing to compare, or not the root.
@@ -33,11 +35,13 @@ class Trainer {
 
   private:
     ExitCode follow(int signal);
+    ExitCode conduct(int signal);
 
     TrainerParts parts_;
     DirectiveChannel channel_;
     Performer performer_;
     std::optional<Conductor> conductor_;  ///< root only
+    bool goes_on_ = false;
 };
 
 }  // namespace loratrain

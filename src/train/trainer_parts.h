@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct TrainerParts {
     std::string checkpoints{};   ///< root of the checkpoints; "" = checkpoint_folder()
     bool keeps_records = true;   ///< resolved.yaml and plan.yaml, as the job grows
     WorkerLink* desk = nullptr;  ///< of a worker's leader: who gives it its adapters
+    /// Whether the run is to go on in another deployment for what is left of this state; asked with
+    /// the pipeline empty. Root only; empty = it never is.
+    std::function<bool(const RunState&)> redeploys = {};
 };
 
 }  // namespace loratrain

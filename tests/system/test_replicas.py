@@ -15,8 +15,8 @@ import test_invariance
 import test_resume
 import test_tensor_parallel
 from backend_cases import evaluations, expected_stop
-from harness import (STOPPED, EachFamily, JobTest, adapter_weights, children, frobenius,
-                     read_metrics, run, send, start, step_metrics)
+from harness import (SOURCE, STOPPED, EachFamily, JobTest, adapter_weights, children, direct,
+                     frobenius, read_metrics, run, send, start, step_metrics)
 
 FULL = os.environ.get("LORATRAIN_FULL_TESTS") == "1"
 LIMIT = 1e-6
@@ -174,6 +174,78 @@ class Resume(test_resume.ResumeTest):
         self.succeed(self.on(job, UNLIKE))
         self.assert_same_run(self.dir / "run", self.dir / "whole")
         print(f"{kills} kills of a rank of two unlike replicas", file=sys.stderr)
+
+
+class Example(JobTest):
+    def test_the_shipped_job(self):
+        base = self.dir / "base.h5"
+        self.succeed(direct("import-hf", SOURCE / "inputs/demo_base", base))
+        job = [SOURCE / "jobs/replicas_demo.yaml", "--set", f"model.weights={base}",
+               "--set", f"run.dir={self.dir / 'run'}", "--set", "defaults.max_steps=6"]
+        preview = self.succeed(run([*job, "--dry-run", "--ranks", "4"])).stdout
+        for what in ("replica 3   tp 1", "Task-Fused", "LobRA-Sequential", "balanced"):
+            self.assertIn(what, preview)
+        process = self.succeed(run(job, 2))
+        self.assertIn("replica 1   tp 1, pp 1 on rank 1", process.stdout)
+        for name, steps in (("add", 6), ("json", 6), ("units", 20)):
+            self.assertEqual(len(step_metrics(self.dir / "run", name)), steps)
+            self.assertTrue((self.dir / "run/adapters" / name / "DONE").exists())
+
+
+class Redeployment(JobTest):
+    """One sample a step wants two lanes, many want two replicas."""
+
+    ONE = {"global_batch_size": 1, "max_steps": 30000, "learning_rate": 1e-5}
+    MANY = {"dataset": "c", "global_batch_size": 31, "max_steps": 20000, "learning_rate": 1e-5}
+
+    def job(self, run_dir, deployment, **adapters):
+        job = self.tiny_job(run_dir, adapters, "demo")
+        job["parallel"] = {"deployment": deployment, "microbatch_tokens": 256}
+        return self.write_job(job, f"{run_dir}.yaml")
+
+    def wait_for_log(self, text, times, seconds=120):
+        end = time.monotonic() + seconds
+        while (self.dir / "run/loratrain.log").read_text().count(text) < times:
+            self.assertLess(time.monotonic(), end, text)
+            time.sleep(0.02)
+
+    def steps(self, name):
+        return len(step_metrics(self.dir / "run", name))
+
+    def test_as_adapters_come_and_go(self):
+        job = self.job("run", "auto", one=self.ONE)
+        process = start([job], 2)
+        self.wait_for_step("run", "one", 1)
+        self.drop("run", "many", {"adapters": [{"name": "many", **self.MANY}]})
+        self.wait_for_log("deployed anew in", 1)
+        self.wait_for_step("run", "many", 3)
+        self.succeed(direct("stop", self.dir / "run", "many"))
+        self.wait_for_log("deployed anew in", 2)
+        self.wait_for_step("run", "one", self.steps("one") + 20)
+        (self.dir / "run/STOP").touch()
+        output = self.finish(process, STOPPED)
+        lanes, replicas = r"\[\{tp: 2, pp: 1\}\]", r"\[\{tp: 1, pp: 1, count: 2\}\]"
+        for now, then in ((lanes, replicas), (replicas, lanes)):
+            self.assertRegex(output, rf"deploying anew: what is left takes about .+ in {now}, "
+                                     rf".+ in {then}; to change takes about")
+        again = self.succeed(run([job, "--stop-after", str(self.steps("one") + 5)], 2), STOPPED)
+        self.assertIn("lanes       2 per stage", again.stdout)  # as it was, and not judged again
+        self.assertNotIn("deploy", again.stdout)
+        for name in ("one", "many"):
+            numbers = [line["step"] for line in step_metrics(self.dir / "run", name)]
+            self.assertEqual(numbers, list(range(1, len(numbers) + 1)))
+        for name, adapter in (("one", self.ONE), ("many", self.MANY)):
+            self.compare_losses(name, adapter)
+
+    def compare_losses(self, name, adapter):
+        """With those of one rank; the learning rate is too small for rounding to grow."""
+        losses = self.step_losses("run", name)
+        alone = self.job(f"alone_{name}", "pipeline", **{name: adapter})
+        self.succeed(run([alone, "--stop-after", str(len(losses))]), STOPPED)
+        wanted = self.step_losses(f"alone_{name}", name)
+        self.assertEqual(len(losses), len(wanted))
+        for step, (loss, same) in enumerate(zip(losses, wanted), 1):
+            self.assertLessEqual(abs(loss / same - 1), 1e-4, (name, step))
 
 
 class Evaluation(JobTest):

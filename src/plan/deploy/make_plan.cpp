@@ -294,7 +294,8 @@ class Planner {
             const MemoryPlan& memory = view.plan.memory[static_cast<std::size_t>(stage.rank)];
             if (memory.total() <= cluster_.bytes_per_rank) continue;
             if (hint.empty()) {
-                hint = memory_hint(job_, view, fitting, planner.longest_sample(), planner.split());
+                hint = memory_hint(planner.job(), view, fitting, planner.longest_sample(),
+                                   planner.split());
             }
             problems_.add(
                 where("parallel"),

@@ -13,6 +13,9 @@ ReplicaPlanner::ReplicaPlanner(const ReplicaTask& task)
     if (task.shape.microbatch_tokens) {
         job_.parallel.microbatch_tokens = task.shape.microbatch_tokens;
     }
+    if (task.shape.recompute != Recompute::automatic) {
+        job_.parallel.recompute = task.shape.recompute;
+    }
     if (task.one_of_several) limit_samples();
     deployment_ = choose_deployment(inputs());
     if (!task.one_of_several || job_.parallel.microbatch_tokens) return;

@@ -43,6 +43,7 @@ class ReplicaPlanner {
 
     const Candidate& candidate() const { return deployment_.chosen; }
     const std::vector<LayoutTrial>& trials() const { return deployment_.trials; }
+    const Job& job() const { return job_; }  ///< with what the replica has of its own
     const CostModel& costs() const { return constants_.costs; }
     std::int64_t longest_sample() const { return work_.longest_sample; }
     LayerSplit split() const;

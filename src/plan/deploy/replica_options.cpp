@@ -137,6 +137,10 @@ class OptionList {
             entry.tensor = tensor;
             entry.stages = stages;
             if (size.tokens < work_.longest_sample) entry.microbatch_tokens = size.tokens;
+            if (job_.parallel.recompute == Recompute::automatic &&
+                size.recompute == Recompute::layer) {
+                entry.recompute = size.recompute;
+            }
         }
     }
 
@@ -253,6 +257,8 @@ std::string to_text(const ReplicaJob& replica) {
     std::string text = cat("{tp: ", replica.tensor, ", pp: ", replica.stages);
     if (replica.count > 1) text += cat(", count: ", replica.count);
     if (replica.microbatch_tokens) text += cat(", microbatch_tokens: ", *replica.microbatch_tokens);
+    if (replica.recompute == Recompute::layer) text += ", recompute: layer";
+    if (replica.recompute == Recompute::none) text += ", recompute: none";
     return text + "}";
 }
 

@@ -44,6 +44,10 @@ AdapterLoads usual_loads(const Job& job, std::span<const DatasetInfo> datasets, 
     std::vector<Step> steps;
     double tokens = 0.0;
     for (const AdapterJob& adapter : job.adapters) {
+        if (adapter.ended) {
+            steps.emplace_back();
+            continue;
+        }
         const std::vector<SampleInfo>& samples = samples_of(adapter, datasets);
         const auto count = static_cast<double>(samples.size());
         const double share = std::min<double>(adapter.global_batch_size, count) / count;
@@ -70,7 +74,9 @@ AdapterLoads usual_loads(const Job& job, std::span<const DatasetInfo> datasets, 
 
 std::set<DatasetId> used_datasets(const Job& job) {
     std::set<DatasetId> used;
-    for (const AdapterJob& adapter : job.adapters) used.insert(adapter.dataset);
+    for (const AdapterJob& adapter : job.adapters) {
+        if (!adapter.ended) used.insert(adapter.dataset);
+    }
     return used;
 }
 
@@ -81,6 +87,7 @@ std::int64_t Workload::wanted_tokens() const {
 Workload workload_of(const Job& job, BackendKind backend, std::span<const DatasetInfo> datasets) {
     Workload work;
     for (const AdapterJob& adapter : job.adapters) {
+        if (adapter.ended) continue;
         work.largest_round += largest_batch(adapter, samples_of(adapter, datasets));
     }
     for (const DatasetId id : used_datasets(job)) {

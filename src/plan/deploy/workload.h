@@ -8,7 +8,7 @@
 
 namespace loratrain {
 
-/// The datasets that adapters train on.
+/// The datasets that adapters train on; not those that have ended.
 std::set<DatasetId> used_datasets(const Job& job);
 
 /// What the job's data ask of a deployment.

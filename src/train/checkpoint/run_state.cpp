@@ -1,5 +1,6 @@
 #include "train/checkpoint/run_state.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -98,6 +99,30 @@ AdapterState adapter_state(const OrderedJson& entry) {
     return a;
 }
 
+OrderedJson names_of(const std::vector<AdapterId>& adapters, const Job& job) {
+    OrderedJson names = OrderedJson::array();
+    for (const AdapterId adapter : adapters) names.push_back(job.adapter(adapter).name);
+    return names;
+}
+
+/// Ascending.
+std::vector<AdapterId> adapters_named(const OrderedJson& names, const Job& job) {
+    std::vector<AdapterId> adapters;
+    for (std::size_t a = 0; a < job.adapters.size(); ++a) {
+        const bool named = std::any_of(names.begin(), names.end(), [&](const OrderedJson& name) {
+            return name.get<std::string>() == job.adapters[a].name;
+        });
+        if (named) adapters.push_back(static_cast<AdapterId>(a));
+    }
+    return adapters;
+}
+
+DeploymentRecord deployment_record(const OrderedJson& json, const Job& job) {
+    if (!json.contains("deployment")) return {};
+    const OrderedJson& entry = json.at("deployment");
+    return {adapters_named(entry.at("made_for"), job), adapters_named(entry.at("judged_for"), job)};
+}
+
 /// What no run can have come to, "" = nothing.
 std::string inconsistency(const AdapterState& a, std::int32_t round) {
     if (a.steps > round) return cat("has taken ", a.steps, " steps in ", round, " rounds");
@@ -130,6 +155,14 @@ const char* status_name(AdapterStatus status) {
             return "PRUNED";
     }
     return "";
+}
+
+std::vector<AdapterId> unfinished_in(const RunState& state) {
+    std::vector<AdapterId> adapters;
+    for (std::size_t a = 0; a < state.adapters.size(); ++a) {
+        if (is_unfinished(state.adapters[a].status)) adapters.push_back(static_cast<AdapterId>(a));
+    }
+    return adapters;
 }
 
 void take_step(std::int32_t steps, double loss, bool finite, AdapterState& adapter) {
@@ -191,6 +224,10 @@ std::string to_json(const RunState& state, const Job& job) {
     for (std::size_t i = 0; i < state.adapters.size(); ++i) {
         adapters[job.adapters[i].name] = json_of(state.adapters[i], job.adapters[i]);
     }
+    if (!state.deployment.judged_for.empty()) {
+        json["deployment"] = {{"made_for", names_of(state.deployment.made_for, job)},
+                              {"judged_for", names_of(state.deployment.judged_for, job)}};
+    }
     return dump_json(json, 2) + "\n";
 }
 
@@ -212,6 +249,7 @@ RunState run_state_from_json(const std::string& text, const Job& job, const std:
             const std::string problem = inconsistency(a, state.round);
             if (!problem.empty()) throw damaged(cat("adapter ", adapter.name, " ", problem));
         }
+        state.deployment = deployment_record(json, job);
         return state;
     } catch (const OrderedJson::exception& error) {
         throw damaged(json_reason(error));

@@ -74,12 +74,23 @@ inline bool is_untouched(const AdapterState& adapter) {
 /// What the file DONE of an exported adapter says: "12 steps, stopped early: ...".
 std::string done_text(const EvalJob& eval, const AdapterState& adapter);
 
+/// Which adapters a deployment that was found is for; both ascending, empty where it was given.
+struct DeploymentRecord {
+    std::vector<AdapterId> made_for{};  ///< whose samples it holds; empty = all of the job
+    /// Unfinished when it was last compared with what else is found (plan/predict/redeploy.h).
+    std::vector<AdapterId> judged_for{};
+};
+
 /// The whole run's progress; what a checkpoint keeps besides tensors.
 struct RunState {
     std::int32_t round = 0;
     double elapsed_seconds = 0.0;
     std::vector<AdapterState> adapters;  ///< per AdapterId
+    DeploymentRecord deployment{};
 };
+
+/// Adapters that are to train further, ascending.
+std::vector<AdapterId> unfinished_in(const RunState& state);
 
 /// Consecutive non-finite gradients after which an adapter is given up (FAILED).
 inline constexpr std::int32_t bad_steps_allowed = 5;

@@ -54,7 +54,7 @@ std::vector<AdapterId> StateAtRound::ended() const {
 
 RunState StateAtRound::state(const RunState& now) const {
     LORATRAIN_CHECK(is_known(), "the state at round ", round_, " is not known yet");
-    RunState state{round_, elapsed_seconds_, {}};
+    RunState state{round_, elapsed_seconds_, {}, now.deployment};
     for (std::size_t a = 0; a < rows_.size(); ++a) {
         state.adapters.push_back(rows_[a].goal.ended ? now.adapters[a] : rows_[a].state);
     }

@@ -64,9 +64,9 @@ TEST(JobCompare, WhereAndHowTheRunGoesIsHarmless) {
         [](Job& job) {
             job.parallel.deployment = {{2, 1, 1}, {1, 3, 2}};
         },
-        {"parallel.deployment: pipeline -> [{tp: 2, pp: 1, count: 1, microbatch_tokens: auto}, "
-         "{tp: 1, "
-         "pp: 3, count: 2, microbatch_tokens: auto}]"});
+        {"parallel.deployment: pipeline -> [{tp: 2, pp: 1, count: 1, microbatch_tokens: auto, "
+         "recompute: auto}, "
+         "{tp: 1, pp: 3, count: 2, microbatch_tokens: auto, recompute: auto}]"});
     expect_harmless(
         [](Job& job) {
             job.checkpoint = {1, 2, 3};

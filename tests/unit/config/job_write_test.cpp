@@ -177,10 +177,13 @@ TEST_F(JobWrite, AutoDeploymentsStayAuto) {
 
 TEST_F(JobWrite, Deployments) {
     Job job = read(minimal_job);
-    job.parallel.deployment = {{4, 2, 1, {}}, {1, 1, 3, 512}};
-    EXPECT_NE(to_yaml(job).find("deployment: [{tp: 4, pp: 2, count: 1, microbatch_tokens: auto}, "
-                                "{tp: 1, pp: 1, count: 3, microbatch_tokens: 512}]"),
-              std::string::npos)
+    job.parallel.deployment = {{4, 2, 1, {}}, {1, 1, 3, 512, Recompute::layer}};
+    job.parallel.redeploy = Redeploy::never;
+    EXPECT_NE(
+        to_yaml(job).find(
+            "deployment: [{tp: 4, pp: 2, count: 1, microbatch_tokens: auto, recompute: auto}, "
+            "{tp: 1, pp: 1, count: 3, microbatch_tokens: 512, recompute: layer}]"),
+        std::string::npos)
         << to_yaml(job);
     const Job same = again(job);
     ASSERT_EQ(same.parallel.deployment.size(), 2U);
@@ -189,6 +192,9 @@ TEST_F(JobWrite, Deployments) {
     EXPECT_EQ(same.parallel.deployment[0].microbatch_tokens, std::nullopt);
     EXPECT_EQ(same.parallel.deployment[1].count, 3);
     EXPECT_EQ(same.parallel.deployment[1].microbatch_tokens, 512);
+    EXPECT_EQ(same.parallel.deployment[0].recompute, Recompute::automatic);
+    EXPECT_EQ(same.parallel.deployment[1].recompute, Recompute::layer);
+    EXPECT_EQ(same.parallel.redeploy, Redeploy::never);
 }
 
 TEST_F(JobWrite, RelativePathsAreWrittenAbsolute) {

@@ -7,6 +7,7 @@
 
 #include "base/bisect.h"
 #include "base/text.h"
+#include "plan/deploy/replica_options.h"
 #include "plan/memory/memory_model.h"
 #include "plan/pack/pack_shares.h"
 #include "plan/place.h"
@@ -85,6 +86,17 @@ std::map<std::pair<AdapterId, std::int32_t>, std::multiset<std::int32_t>> train(
 }
 
 }  // namespace
+
+/// An entry says it for its replicas alone.
+TEST(Replicas, OneMayRecomputeBesideOthersThatDoNot) {
+    Case test = mixed(two_equal);
+    test.job.parallel.deployment = {{1, 1, 1, {}, Recompute::layer}, {1, 1, 1, {}}};
+    const Plan plan = test.plan();
+    EXPECT_EQ(plan.replicas[0].recompute, Recompute::layer);
+    EXPECT_EQ(plan.replicas[1].recompute, Recompute::none);
+    EXPECT_LT(plan.memory[0].activations, plan.memory[1].activations);
+    EXPECT_EQ(to_text(test.job.parallel.deployment[0]), "{tp: 1, pp: 1, recompute: layer}");
+}
 
 TEST(Replicas, AreNumberedAndPlannedEachForItself) {
     const Case test = mixed({{1, 1, 2, 16}, {2, 2, 1, {}}});

@@ -60,7 +60,11 @@ TEST(Directive, AdaptersTravel) {
 }
 
 TEST(Directive, TheRestTravels) {
-    EXPECT_EQ(travelled(Finish{ExitCode::stopped_resume_me}).code, ExitCode::stopped_resume_me);
+    for (const bool goes_on : {false, true}) {
+        const Finish finish = travelled(Finish{ExitCode::stopped_resume_me, goes_on});
+        EXPECT_EQ(finish.code, ExitCode::stopped_resume_me);
+        EXPECT_EQ(finish.goes_on, goes_on);
+    }
     EXPECT_NO_THROW(travelled(SaveCheckpoint{}));
 }
 

@@ -71,6 +71,17 @@ TEST(RunState, NumbersThatAreNotFiniteSurvive) {
     EXPECT_TRUE(std::isnan(read.adapters[0].first_eval_loss));
 }
 
+TEST(RunState, WhoTheDeploymentIsForIsKept) {
+    const RunFolder folder;
+    RunState state = example();
+    EXPECT_EQ(to_json(state, folder.job).find("deployment"), std::string::npos);
+    state.deployment = {{AdapterId{0}, AdapterId{1}}, {AdapterId{1}}};
+    const RunState read = run_state_from_json(to_json(state, folder.job), folder.job, "state.json");
+    EXPECT_EQ(read.deployment.made_for, state.deployment.made_for);
+    EXPECT_EQ(read.deployment.judged_for, state.deployment.judged_for);
+    EXPECT_EQ(unfinished_in(read), std::vector<AdapterId>{AdapterId{0}});
+}
+
 TEST(RunState, EveryEndIsKept) {
     RunState state = example();
     for (const AdapterStatus status :

@@ -69,7 +69,9 @@ TEST(StateAtRound, OneThatHasEndedIsAsItIsSettledLater) {
     RunState now;
     now.adapters = {after(4, 0.4), after(11, 0.2)};
     now.adapters[0].status = AdapterStatus::done;
+    now.deployment.judged_for = {AdapterId{1}};
     const RunState run = state.state(now);
+    EXPECT_EQ(run.deployment.judged_for, now.deployment.judged_for);
     EXPECT_EQ(run.adapters[0].status, AdapterStatus::done);
     EXPECT_EQ(run.adapters[1].steps, 10);
     EXPECT_EQ(state.ended(), std::vector<AdapterId>{first});
