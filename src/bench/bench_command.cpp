@@ -11,6 +11,7 @@
 #include "comm/collective.h"
 #include "measure/profile_costs.h"
 #include "measure/profile_ranks.h"
+#include "plan/memory/memory_model.h"
 #include "plan/place.h"
 #include "plan/replica_view.h"
 #include "plan/text/plan_text.h"
@@ -31,7 +32,8 @@ class BenchCommand {
         const std::int64_t tokens = only_replica(with_lora.plan).replica.microbatch_tokens;
         const BenchCase lora_off(bench_, mpi_, *data, false, tokens);
         data.reset();  // the files stay open, and a bench that is killed leaves none
-        communicator_ = make_communicator(mpi_, neighbours_in(with_lora.plan), *backend_);
+        communicator_ = make_communicator(mpi_, neighbours_in(with_lora.plan),
+                                          link_room(with_lora.plan), *backend_);
         if (bench_.predict) profile(with_lora);
         BenchResult result;
         result.backend = backend_->description();
@@ -87,7 +89,8 @@ class BenchCommand {
         }
         const auto rank = static_cast<std::size_t>(mpi_.rank());
         result.planned_bytes = gather_numbers(mpi_, with_lora.plan.memory[rank].total());
-        result.allocated_bytes = gather_numbers(mpi_, backend_->memory().current);
+        result.allocated_bytes =
+            gather_numbers(mpi_, backend_->memory().current + communicator_->bytes());
         result.peak_bytes = gather_numbers(mpi_, backend_->memory().peak);
     }
 

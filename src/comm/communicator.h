@@ -39,6 +39,8 @@ class Communicator {
     /// Takes up what has arrived, for others not to wait for it; to be called now and then where
     /// the host waits for anything else than a Transfer. Does not wait.
     virtual void progress() {}
+    /// Memory of this rank that messages lie in.
+    virtual std::size_t bytes() const { return 0; }
     /// Throws Error naming the link when one is known to have failed; does not wait.
     virtual void check() {}
 };
@@ -47,16 +49,20 @@ class Communicator {
 using RankPair = std::pair<int, int>;
 
 /// NCCL where the backend has a stream and there is more than one rank, else MPI. Collective; all
-/// ranks give the same `neighbours`.
+/// ranks give the same `neighbours`, and the same bytes that messages between two of one host have
+/// room for, each way.
 std::unique_ptr<Communicator> make_communicator(const MpiSession& mpi,
                                                 const std::vector<RankPair>& neighbours,
-                                                const Backend& backend);
+                                                std::size_t link_room, const Backend& backend);
 /// The same choice of a RankGroup (nccl_rank_group.h, mpi_rank_group.h) of the ranks that give the
 /// same `color`.
 std::unique_ptr<RankGroup> make_rank_group(const MpiSession& mpi, int color,
                                            const Backend& backend);
 
-/// Communicator over MPI for host memory.
-std::unique_ptr<Communicator> make_mpi_communicator(const MpiSession& mpi);
+/// Communicator for host memory, over MPI; between neighbours on the same host over memory that
+/// they share, where it can be had (host_link.h). Collective.
+std::unique_ptr<Communicator> make_mpi_communicator(const MpiSession& mpi,
+                                                    const std::vector<RankPair>& neighbours = {},
+                                                    std::size_t link_room = 0);
 
 }  // namespace loratrain

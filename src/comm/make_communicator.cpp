@@ -7,12 +7,12 @@ namespace loratrain {
 
 std::unique_ptr<Communicator> make_communicator(const MpiSession& mpi,
                                                 const std::vector<RankPair>& neighbours,
-                                                const Backend& backend) {
+                                                std::size_t link_room, const Backend& backend) {
     void* stream = backend.native_stream();
     if (stream != nullptr && mpi.size() > 1) {
         return make_nccl_communicator(mpi, neighbours, stream);
     }
-    return make_mpi_communicator(mpi);
+    return make_mpi_communicator(mpi, neighbours, link_room);
 }
 
 std::unique_ptr<RankGroup> make_rank_group(const MpiSession& mpi, int color,

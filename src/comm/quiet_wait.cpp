@@ -7,16 +7,12 @@
 
 namespace loratrain {
 
-namespace {
-
 bool are_done(std::span<MPI_Request> requests) {
     int done = 0;
     MPI_CHECK(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
                           MPI_STATUSES_IGNORE));
     return done != 0;
 }
-
-}  // namespace
 
 void quiet_wait(std::span<MPI_Request> requests, std::chrono::microseconds interval) {
     while (!are_done(requests)) std::this_thread::sleep_for(interval);

@@ -7,6 +7,9 @@
 
 namespace loratrain {
 
+/// Whether all of the requests are, which become MPI_REQUEST_NULL then. Does not wait.
+bool are_done(std::span<MPI_Request> requests);
+
 /// Waits for all of the requests, which become MPI_REQUEST_NULL. Looks after them only every
 /// `interval` and leaves the processor to others meanwhile, where MPI_Waitall keeps it busy.
 void quiet_wait(std::span<MPI_Request> requests, std::chrono::microseconds interval);

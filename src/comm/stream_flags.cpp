@@ -17,6 +17,7 @@ namespace {
 
 /// Cache lines apart, also those that a processor fetches in pairs.
 constexpr std::size_t counter_distance = 256 / sizeof(std::uint32_t);
+constexpr std::size_t page_bytes = 4096;
 
 /// Null where the driver has none. By name, as the program does not link the driver: it also starts
 /// where there is none.
@@ -72,18 +73,18 @@ bool both(const MpiSession& mpi, int peer, bool mine) {
 
 std::unique_ptr<StreamFlags> StreamFlags::connect(const MpiSession& mpi, int peer,
                                                   cudaStream_t stream) {
-    std::unique_ptr<SharedPage> page = SharedPage::connect(mpi, peer);
+    std::unique_ptr<SharedMemory> page = SharedMemory::connect(mpi, peer, page_bytes);
     if (!page) return nullptr;
     std::unique_ptr<StreamFlags> flags(new StreamFlags(std::move(page), mpi.rank() < peer));
     return both(mpi, peer, flags->works(stream)) ? std::move(flags) : nullptr;
 }
 
-StreamFlags::StreamFlags(std::unique_ptr<SharedPage> page, bool first)
+StreamFlags::StreamFlags(std::unique_ptr<SharedMemory> page, bool first)
     : page_(std::move(page)),
       mine_(first ? 0 : counter_distance),
       theirs_(first ? counter_distance : 0) {
     registered_ =
-        cudaHostRegister(page_->data(), SharedPage::bytes,
+        cudaHostRegister(page_->data(), page_->bytes(),
                          cudaHostRegisterPortable | cudaHostRegisterMapped) == cudaSuccess;
     void* counters = nullptr;
     if (registered_ && cudaHostGetDevicePointer(&counters, page_->data(), 0) == cudaSuccess) {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "comm/mpi_session.h"
-#include "comm/shared_page.h"
+#include "comm/shared_memory.h"
 
 namespace loratrain {
 
@@ -16,7 +16,7 @@ namespace loratrain {
 /// host memory. Only in programs built with NCCL.
 class StreamFlags {
   public:
-    /// Null on both ranks where there can be none: no SharedPage, or a driver or GPU that cannot
+    /// Null on both ranks where there can be none: no SharedMemory, or a driver or GPU that cannot
     /// wait so. Waits for `stream`, which must be idle. Collective over this rank and `peer`.
     static std::unique_ptr<StreamFlags> connect(const MpiSession& mpi, int peer,
                                                 cudaStream_t stream);
@@ -32,11 +32,11 @@ class StreamFlags {
     void meet(cudaStream_t stream);
 
   private:
-    StreamFlags(std::unique_ptr<SharedPage> page, bool first);
+    StreamFlags(std::unique_ptr<SharedMemory> page, bool first);
     /// Tries both operations without need of the peer.
     bool works(cudaStream_t stream);
 
-    std::unique_ptr<SharedPage> page_;
+    std::unique_ptr<SharedMemory> page_;
     bool registered_ = false;
     std::uint32_t* counters_ = nullptr;  ///< the page as the GPU sees it; null = it does not
     std::size_t mine_;    ///< index of the meetings that this rank's stream has come to

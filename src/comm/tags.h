@@ -19,8 +19,8 @@ inline constexpr int directive_told = 3;
 /// Within the session's communicator, by calls that both ends make: one after another.
 inline constexpr int floats = 77;  ///< collective.h
 inline constexpr int nccl_id = 90;
-inline constexpr int page_name = 91;  ///< shared_page.h
-inline constexpr int page_answer = 92;
+inline constexpr int memory_name = 91;  ///< shared_memory.h
+inline constexpr int memory_answer = 92;
 inline constexpr int flags_work = 93;  ///< stream_flags.h
 
 /// Messages of the pipeline, in a communicator of the Communicator: one tag per channel, the sender

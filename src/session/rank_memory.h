@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "comm/communicator.h"
 #include "comm/mpi_session.h"
 #include "plan/plan.h"
 #include "report/run_record.h"
@@ -23,10 +24,11 @@ struct ResidentMemory {
 };
 ResidentMemory resident_memory();
 
-/// What every rank's backend and process have taken at most since `before`; the root writes it to
-/// <run_dir>/memory.json. That it cannot be written is a warning. Collective.
+/// What every rank's backend, its messages and its process have taken at most since `before`; the
+/// root writes it to <run_dir>/memory.json. That it cannot be written is a warning. Collective.
 std::vector<MeasuredMemory> record_memory(const MpiSession& mpi, const std::string& run_dir,
-                                          const Backend& backend, const ResidentMemory& before);
+                                          const Backend& backend, const Communicator& communicator,
+                                          const ResidentMemory& before);
 
 /// A line a rank: planned and taken. Of workers all are as `plan` says.
 void log_memory(const Plan& plan, const std::vector<MeasuredMemory>& ranks);

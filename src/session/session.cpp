@@ -7,6 +7,7 @@
 #include "comm/collective.h"
 #include "io/files.h"
 #include "plan/deploy/make_plan.h"
+#include "plan/memory/memory_model.h"
 #include "plan/place.h"
 #include "plan/predict/find_deployments.h"
 #include "plan/text/describe.h"
@@ -151,7 +152,7 @@ void Session::plan_with_costs() {
 void Session::build() {
     agree(world(), [&] { backend_ = make_backend(plan_); });
     together(mpi_, "connecting the ranks", [&] {
-        communicator_ = make_communicator(mpi_, neighbours_in(plan_), *backend_);
+        communicator_ = make_communicator(mpi_, neighbours_in(plan_), link_room(plan_), *backend_);
         lanes_.emplace(mpi_, plan_, *backend_);
         if (plan_.replicas.size() > 1) exchange_.emplace(mpi_, job_, plan_, *backend_);
     });

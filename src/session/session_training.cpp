@@ -79,7 +79,7 @@ void Session::begin() {
     });
     log::info("backend: " + backend_->description());
     log::block(devices);
-    record_memory(world(), job_.run.dir, *backend_, memory_before_);
+    record_memory(world(), job_.run.dir, *backend_, *communicator_, memory_before_);
 }
 
 /// Leaders have the way to the desk, the first one's root the desk itself.
@@ -161,7 +161,8 @@ void Session::close_desk() {
 }
 
 void Session::write_end(const std::string& reason) {
-    log_memory(plan_, record_memory(world(), job_.run.dir, *backend_, memory_before_));
+    log_memory(plan_,
+               record_memory(world(), job_.run.dir, *backend_, *communicator_, memory_before_));
     const std::string makespan = desk_ ? desk_->makespan_text() : trainer_->makespan_text();
     if (!makespan.empty()) log::info("training " + makespan);
     refine_costs(mpi_, job_, plan_, run_->recorder(), costs_);

@@ -55,6 +55,7 @@ void PipelineRunner::run(const Window& window, Loader& loader, const Hooks& hook
         under_way_.performed(action);
         reads_.poll();
         if (exchange_ != nullptr) exchange_->poll();
+        if (!on_device_) communicator_.progress();
         if (hooks_.between_actions) hooks_.between_actions();
     }
     if (!window.drains) return;

@@ -9,6 +9,7 @@
 
 #include "bench/bench_case.h"
 #include "comm/mpi_runtime.h"
+#include "plan/memory/memory_model.h"
 #include "plan/place.h"
 #include "plan/schedule/plan_window.h"
 #include "session/rank_backend.h"
@@ -47,7 +48,8 @@ void run(const CommandLine::Bench& bench, const MpiSession& mpi) {
     const auto backend = make_rank_backend(mpi, BackendKind::cuda, DType::bf16);
     const RandomData data(bench);
     const BenchCase bench_case(bench, mpi, data, true);
-    const auto communicator = make_communicator(mpi, neighbours_in(bench_case.plan), *backend);
+    const auto communicator = make_communicator(mpi, neighbours_in(bench_case.plan),
+                                                link_room(bench_case.plan), *backend);
     StageRun run({bench_case.job, bench_case.plan, *bench_case.inputs.weights,
                   bench_case.inputs.files, *communicator, *backend},
                  0, StageRun::Record::nothing);

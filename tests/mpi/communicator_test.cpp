@@ -1,20 +1,36 @@
 #include "comm/communicator.h"
 
 #include <numeric>
+#include <optional>
 
 #include "mpi/mpi_main.h"
 
 namespace loratrain::mpi_test {
 namespace {
 
-/// Messages travel in a ring: to the next rank, from the one before.
-class Ring : public ::testing::Test {
+/// Every rank with the next one, but for the last.
+std::vector<RankPair> neighbours() {
+    std::vector<RankPair> pairs;
+    for (int low = 0; low + 1 < session().size(); ++low) pairs.emplace_back(low, low + 1);
+    return pairs;
+}
+
+/// Messages travel in a ring: to the next rank, from the one before; over MPI alone, or where they
+/// can over memory that neighbours share, for messages of so many bytes.
+class Ring : public ::testing::TestWithParam<std::optional<std::size_t>> {
   protected:
     int next() const { return (session().rank() + 1) % session().size(); }
     int before() const { return (session().rank() + session().size() - 1) % session().size(); }
 
-    std::unique_ptr<Communicator> communicator_ = make_mpi_communicator(session());
+    static std::unique_ptr<Communicator> communicator() {
+        return GetParam() ? make_mpi_communicator(session(), neighbours(), *GetParam())
+                          : make_mpi_communicator(session());
+    }
+
+    std::unique_ptr<Communicator> communicator_ = communicator();
 };
+INSTANTIATE_TEST_SUITE_P(Over, Ring,
+                         ::testing::Values(std::nullopt, std::size_t{0}, std::size_t{1} << 20U));
 
 std::vector<int> numbers(std::size_t count, int first) {
     std::vector<int> values(count);
@@ -22,7 +38,7 @@ std::vector<int> numbers(std::size_t count, int first) {
     return values;
 }
 
-TEST_F(Ring, ManyOutstandingMessagesArriveInOrder) {
+TEST_P(Ring, ManyOutstandingMessagesArriveInOrder) {
     constexpr std::size_t count = 200;
     std::vector<std::vector<int>> sent;
     std::vector<std::vector<int>> received;
@@ -46,7 +62,7 @@ TEST_F(Ring, ManyOutstandingMessagesArriveInOrder) {
     }
 }
 
-TEST_F(Ring, ChannelsDoNotMix) {
+TEST_P(Ring, ChannelsDoNotMix) {
     const std::vector<int> sent{1, 2, 3};
     std::vector<int> received(3, 0);
     std::vector<std::unique_ptr<Transfer>> sends;
@@ -62,7 +78,7 @@ TEST_F(Ring, ChannelsDoNotMix) {
     EXPECT_EQ(received, sent);
 }
 
-TEST_F(Ring, EmptyMessages) {
+TEST_P(Ring, EmptyMessages) {
     int value = session().rank();
     int got = -1;
     const auto empty_out = communicator_->send(nullptr, 0, next(), Channel::norms);
@@ -74,7 +90,7 @@ TEST_F(Ring, EmptyMessages) {
     EXPECT_EQ(got, before());
 }
 
-TEST_F(Ring, LargeMessage) {
+TEST_P(Ring, LargeMessage) {
     const std::vector<int> sent = numbers(8U << 20U, session().rank());
     std::vector<int> received(sent.size());
     const std::size_t bytes = sent.size() * sizeof(int);
@@ -85,7 +101,7 @@ TEST_F(Ring, LargeMessage) {
     EXPECT_EQ(received, numbers(sent.size(), before()));
 }
 
-TEST_F(Ring, WaitingTwiceIsHarmless) {
+TEST_P(Ring, WaitingTwiceIsHarmless) {
     int value = session().rank();
     int got = -1;
     const auto in = communicator_->receive(&got, sizeof(int), before(), Channel::forward);
@@ -97,8 +113,8 @@ TEST_F(Ring, WaitingTwiceIsHarmless) {
     EXPECT_EQ(got, before());
 }
 
-TEST_F(Ring, TwoCommunicatorsDoNotMix) {
-    const auto other = make_mpi_communicator(session());
+TEST_P(Ring, TwoCommunicatorsDoNotMix) {
+    const auto other = communicator();
     const std::vector<int> sent{5, 6};
     std::vector<int> received(2, 0);
     const auto first = communicator_->send(&sent[0], sizeof(int), next(), Channel::forward);

@@ -147,6 +147,20 @@ std::uint64_t boundary_bytes(const ReplicaView& view) {
            message_tail_bytes(view.plan);
 }
 
+std::uint64_t link_room(const ReplicaView& view) {
+    // Larger messages take long to compute, and little in comparison to wait for.
+    constexpr std::uint64_t most = std::uint64_t{32} << 20U;
+    constexpr std::uint64_t least = std::uint64_t{64} << 10U;
+    const bool linked = view.plan.backend == BackendKind::cpu && view.replica.stages.size() > 1;
+    return linked ? std::clamp(boundary_bytes(view), least, most) : 0;
+}
+
+std::uint64_t link_room(const Plan& plan) {
+    std::uint64_t most = 0;
+    for (const ReplicaView& view : views_of(plan)) most = std::max(most, link_room(view));
+    return most;
+}
+
 std::uint64_t table_bytes(const ReplicaView& view) {
     constexpr std::int64_t tables = 10;
     return bytes_of(tables * (view.replica.microbatch_tokens + 1), sizeof(std::int32_t)) +
@@ -205,7 +219,7 @@ LogitsChunk logits_chunk(const ReplicaView& view) {
 
 std::uint64_t WorkspaceLayout::total() const {
     return input + gradient + residual + inner + layer + staged + logits + head_rows + statistics +
-           messages + exchange + scalars;
+           messages + links + exchange + scalars;
 }
 
 WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage) {
@@ -239,8 +253,11 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
         layout.head_rows = 3 * bytes_of(chunk.rows * model.hidden_size, e);
         layout.statistics = shard_statistics_bytes(view);
     }
-    if (view.replica.stages.size() > 1)
+    if (view.replica.stages.size() > 1) {
+        const int neighbours = (stage.has_embedding ? 0 : 1) + (stage.has_head ? 0 : 1);
         layout.messages = 2 * gradient_buffers * boundary_bytes(view);
+        layout.links = 2 * static_cast<std::uint64_t>(neighbours) * link_room(view);
+    }
     layout.exchange = exchange_bytes(view.plan);
     const std::int64_t adapters = view.plan.adapter_capacity;
     layout.scalars = 5 * bytes_of(adapters, sizeof(double)) +

@@ -84,6 +84,12 @@ inline constexpr std::int32_t gradient_buffers = 2;
 /// Message tail: two doubles (sum of squares, loss sum) for every adapter that may come to be.
 std::uint64_t message_tail_bytes(const Plan& plan);
 
+/// Room, each way, for messages on their way between two stages on one host (comm/host_link.h): one
+/// of the largest, where that is not very large, as most are smaller. 0 on GPUs.
+std::uint64_t link_room(const ReplicaView& view);
+/// The most of any replica.
+std::uint64_t link_room(const Plan& plan);
+
 /// Values that a rank at most sends, and at most receives, at a time where several replicas
 /// exchange their gradients.
 std::int64_t exchanged_at_once(const Plan& plan);
@@ -110,6 +116,7 @@ struct WorkspaceLayout {
         0;  ///< labelled rows, normalised rows and their gradients: 3 x [c, H]
     std::uint64_t statistics = 0;  ///< shard_statistics_bytes
     std::uint64_t messages = 0;    ///< gradient_buffers each way
+    std::uint64_t links = 0;       ///< link_room of either neighbour, both ways
     std::uint64_t exchange = 0;    ///< exchange_bytes
     std::uint64_t scalars = 0;     ///< per-adapter sums and counters
     std::uint64_t total() const;

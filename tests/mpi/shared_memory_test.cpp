@@ -1,4 +1,4 @@
-#include "comm/shared_page.h"
+#include "comm/shared_memory.h"
 
 #include <sys/resource.h>
 
@@ -14,19 +14,23 @@
 namespace loratrain::mpi_test {
 namespace {
 
-using Pages = std::vector<std::unique_ptr<SharedPage>>;
+constexpr std::size_t bytes = 10000;
+
+using Pages = std::vector<std::unique_ptr<SharedMemory>>;
 
 /// One for each neighbour that this rank has, from the lower one on.
 Pages connect_neighbours() {
     Pages pages;
     for (int low = 0; low + 1 < session().size(); ++low) {
-        if (session().rank() == low) pages.push_back(SharedPage::connect(session(), low + 1));
-        if (session().rank() == low + 1) pages.push_back(SharedPage::connect(session(), low));
+        if (session().rank() == low)
+            pages.push_back(SharedMemory::connect(session(), low + 1, bytes));
+        if (session().rank() == low + 1)
+            pages.push_back(SharedMemory::connect(session(), low, bytes));
     }
     return pages;
 }
 
-std::atomic_ref<std::uint32_t> word(const SharedPage& page, std::size_t index) {
+std::atomic_ref<std::uint32_t> word(const SharedMemory& page, std::size_t index) {
     return std::atomic_ref<std::uint32_t>(static_cast<std::uint32_t*>(page.data())[index]);
 }
 
@@ -40,7 +44,7 @@ std::vector<std::string> mappings() {
     return found;
 }
 
-TEST(SharedPage, NeighboursSeeWhatTheOtherWrites) {
+TEST(SharedMemory, NeighboursSeeWhatTheOtherWrites) {
     const int rank = session().rank();
     const Pages pages = connect_neighbours();
     const bool lacks_one = std::find(pages.begin(), pages.end(), nullptr) != pages.end();
@@ -48,7 +52,7 @@ TEST(SharedPage, NeighboursSeeWhatTheOtherWrites) {
     const auto value_of = [](int of) { return static_cast<std::uint32_t>(of) + 1; };
     for (const auto& page : pages) {
         const auto* words = static_cast<const std::uint32_t*>(page->data());
-        EXPECT_TRUE(std::all_of(words, words + SharedPage::bytes / sizeof(std::uint32_t),
+        EXPECT_TRUE(std::all_of(words, words + bytes / sizeof(std::uint32_t),
                                 [](std::uint32_t at) { return at == 0; }));
     }
     barrier(session());
@@ -63,7 +67,7 @@ TEST(SharedPage, NeighboursSeeWhatTheOtherWrites) {
     }
 }
 
-TEST(SharedPage, LeavesNothingBehind) {
+TEST(SharedMemory, LeavesNothingBehind) {
     {
         const Pages pages = connect_neighbours();
         barrier(session());
@@ -91,7 +95,7 @@ class NoFiles {
     rlimit before_{};
 };
 
-TEST(SharedPage, BothOrNeither) {
+TEST(SharedMemory, BothOrNeither) {
     const Pages warm_up = connect_neighbours();
     for (const int without : {0, 1}) {
         Pages pages;
