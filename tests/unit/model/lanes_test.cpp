@@ -72,11 +72,12 @@ class Lanes {
     }
 
     void expect_memory_as_planned() const {
-        const auto messages =
-            workspace_layout(only_replica(case_.plan), case_.plan.replicas[0].stages[0]).messages;
+        const WorkspaceLayout layout =
+            workspace_layout(only_replica(case_.plan), case_.plan.replicas[0].stages[0]);
         ASSERT_EQ(case_.plan.memory.size(), results_.size());
         for (std::size_t lane = 0; lane < results_.size(); ++lane) {
-            EXPECT_EQ(results_[lane].memory, case_.plan.memory[lane].total() - messages);
+            EXPECT_EQ(results_[lane].memory,
+                      case_.plan.memory[lane].total() - layout.messages - layout.links);
         }
     }
 

@@ -6,7 +6,7 @@ namespace loratrain::test {
 namespace {
 
 /// What the backend allocates for every stage is what the plan says, to the byte; the buffers of
-/// gradient messages belong to the pipeline runner.
+/// gradient messages belong to the pipeline runner, what messages travel in to the communicator.
 void expect_exact(const SmallCase& test_case, Recompute recompute) {
     const Plan& plan = test_case.plan;
     EXPECT_EQ(plan.replicas[0].recompute, recompute);
@@ -14,9 +14,10 @@ void expect_exact(const SmallCase& test_case, Recompute recompute) {
         const auto backend = make_backend("cpu", {1, 0});
         const auto stage = test_case.stage(*backend, s);
         const MemoryPlan memory = stage_memory(test_case.job, only_replica(plan), s);
-        const auto messages =
-            workspace_layout(only_replica(plan), plan.replicas[0].stages[s]).messages;
-        EXPECT_EQ(backend->memory().current, memory.total() - messages) << "stage " << s;
+        const WorkspaceLayout layout =
+            workspace_layout(only_replica(plan), plan.replicas[0].stages[s]);
+        EXPECT_EQ(backend->memory().current, memory.total() - layout.messages - layout.links)
+            << "stage " << s;
         EXPECT_EQ(memory.total(), plan.memory[s].total());
     }
 }
