@@ -38,6 +38,43 @@ struct Gemm {
     float beta = 0.0F;
 };
 
+/// Rows of e4m3 codes (base/e4m3.h) [rows, cols] with a scale each: element = code * scale[row].
+/// Not owned.
+struct Fp8Rows {
+    std::uint8_t* codes = nullptr;
+    float* scales = nullptr;  ///< [rows]
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
+    std::int64_t ld = 0;
+
+    /// Rows [first, first + count).
+    Fp8Rows row_range(std::int64_t first, std::int64_t count) const {
+        return {codes + first * ld, scales + first, count, cols, ld};
+    }
+};
+
+/// Row t of `to` gets the codes and the scale (row_coding) of column_scales x_t: each row for
+/// itself, so that no row depends on its neighbours. A row that is not finite gets scale NaN. The
+/// same bits on every backend. x: [T, K], compute_dtype() or fp32.
+struct QuantizeRows {
+    TensorView x;
+    const float* column_scales = nullptr;  ///< [K], null = 1
+    Fp8Rows to;
+};
+
+/// C = A Bᵀ + beta C with sums in fp32, scaled after summing:
+///   C_ij = a.scales_i b.scales_j sum_k a_ik b_jk + beta C_ij.
+/// A: [m, k], B: [n, k]; C: [m, n] compute_dtype(). beta = 0 overwrites, also NaN. On CUDA: bf16,
+/// compute capability 8.9 or more; n, k and row strides are multiples of 16, all addresses too.
+/// `fast`: sums may be kept in the tensor cores' own, less exact accumulators.
+struct GemmFp8 {
+    Fp8Rows a;
+    Fp8Rows b;
+    TensorView c;
+    float beta = 0.0F;
+    bool fast = false;
+};
+
 /// Samples packed one after another into the T rows of a microbatch.
 struct PackedRows {
     std::int64_t tokens = 0;
@@ -335,6 +372,10 @@ class Backend {
     /// The matrix of base/random_matrix.h: equal bits on every backend. target: f32 or bf16.
     virtual void fill_random(const TensorView& target, const RandomMatrix& random) = 0;
     virtual void gemm(const Gemm& op) = 0;
+    virtual void quantize_rows(const QuantizeRows& op) = 0;
+    /// to[j, i] = from[i, j]: codes alone.
+    virtual void transpose_codes(const Fp8Rows& to, const Fp8Rows& from) = 0;
+    virtual void gemm_fp8(const GemmFp8& op) = 0;
     virtual void lora_pack(const LoraPack& op) = 0;
     virtual void lora_shrink(const LoraShrink& op) = 0;
     virtual void lora_expand(const LoraExpand& op) = 0;

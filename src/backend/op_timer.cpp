@@ -11,6 +11,9 @@ struct OpEntry {
 
 constexpr std::array<OpEntry, timed_op_count> op_table{{
     {"gemm", TimedPart::gemm},
+    {"gemm_fp8", TimedPart::gemm},
+    {"quantize_rows", TimedPart::quantization},
+    {"transpose_codes", TimedPart::quantization},
     {"attention", TimedPart::attention},
     {"attention_backward", TimedPart::attention},
     {"lora_pack", TimedPart::lora},
@@ -39,7 +42,8 @@ constexpr std::array<OpEntry, timed_op_count> op_table{{
 }};
 
 constexpr std::array<const char*, timed_part_count> part_names{
-    "gemm", "attention", "lora", "elementwise", "loss", "optimizer", "other", "communication"};
+    "gemm", "quantization", "attention", "lora",         "elementwise",
+    "loss", "optimizer",    "other",     "communication"};
 
 }  // namespace
 

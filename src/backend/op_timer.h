@@ -13,6 +13,9 @@ namespace loratrain {
 /// What a rank's time can go to; ops of backend.h, and waits for other ranks.
 enum class TimedOp : std::uint8_t {
     gemm,
+    gemm_fp8,
+    quantize_rows,
+    transpose_codes,
     attention,
     attention_backward,
     lora_pack,
@@ -39,11 +42,12 @@ enum class TimedOp : std::uint8_t {
     wait_receive,
     wait_send,
 };
-inline constexpr std::size_t timed_op_count = 26;
+inline constexpr std::size_t timed_op_count = 29;
 
 /// Ops that belong together in a report.
 enum class TimedPart : std::uint8_t {
     gemm,
+    quantization,
     attention,
     lora,
     elementwise,
@@ -52,7 +56,7 @@ enum class TimedPart : std::uint8_t {
     other,  ///< small transfers and sums
     communication,
 };
-inline constexpr std::size_t timed_part_count = 8;
+inline constexpr std::size_t timed_part_count = 9;
 
 const char* name_of(TimedOp op);
 const char* name_of(TimedPart part);

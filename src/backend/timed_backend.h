@@ -60,6 +60,15 @@ class TimedBackend final : public Backend {
     void gemm(const Gemm& op) override {
         timed(TimedOp::gemm, [&] { inner_.gemm(op); });
     }
+    void quantize_rows(const QuantizeRows& op) override {
+        timed(TimedOp::quantize_rows, [&] { inner_.quantize_rows(op); });
+    }
+    void transpose_codes(const Fp8Rows& to, const Fp8Rows& from) override {
+        timed(TimedOp::transpose_codes, [&] { inner_.transpose_codes(to, from); });
+    }
+    void gemm_fp8(const GemmFp8& op) override {
+        timed(TimedOp::gemm_fp8, [&] { inner_.gemm_fp8(op); });
+    }
     void lora_pack(const LoraPack& op) override {
         timed(TimedOp::lora_pack, [&] { inner_.lora_pack(op); });
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <limits>
@@ -44,6 +45,22 @@ constexpr std::uint8_t to_e4m3(float value) {
     constexpr std::uint32_t bias_difference = 127 - 7;
     const std::uint32_t rounded = (magnitude + 0x7ffffU + ((magnitude >> 20U) & 1U)) >> 20U;
     return static_cast<std::uint8_t>(sign | (rounded - (bias_difference << 3U)));
+}
+
+/// What a row of codes is made with.
+struct RowCoding {
+    float scale = 1.0F;    ///< a code stands for from_e4m3(code) * scale
+    float inverse = 1.0F;  ///< code = to_e4m3(value * inverse)
+};
+
+/// Of a row whose largest magnitude this is: scale = largest / 448, at least the smallest normal
+/// number; 1 for a row of zeros; NaN, as all its codes are then, where the row is not finite.
+inline RowCoding row_coding(float largest) {
+    using Limits = std::numeric_limits<float>;
+    if (!(largest <= Limits::max())) return {Limits::quiet_NaN(), Limits::quiet_NaN()};
+    if (largest == 0.0F) return {};
+    const float scale = std::max(largest / largest_e4m3, Limits::min());
+    return {scale, 1.0F / scale};
 }
 
 }  // namespace loratrain

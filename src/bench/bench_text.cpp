@@ -15,8 +15,8 @@ constexpr std::size_t cell_width = 9;
 constexpr std::size_t most_columns = 8;
 
 constexpr std::array<const char*, timed_part_count> part_labels{
-    "GEMM", "attention", "LoRA products",   "norms, elementwise",
-    "loss", "optimizer", "sums, transfers", "waiting for ranks"};
+    "GEMM", "quantisation", "attention",       "LoRA products",    "norms, elementwise",
+    "loss", "optimizer",    "sums, transfers", "waiting for ranks"};
 
 std::string line(const std::string& label, const std::string& text) {
     return label + std::string(label_width - std::min(label_width - 1, label.size()), ' ') + text +

@@ -59,6 +59,9 @@ class CpuBackend : public Backend {
     void scatter_rows(const TensorView& y, const TensorView& x, const std::int32_t* ids) override;
     void fill_random(const TensorView& target, const RandomMatrix& random) override;
     void gemm(const Gemm& op) override;
+    void quantize_rows(const QuantizeRows& op) override;
+    void transpose_codes(const Fp8Rows& to, const Fp8Rows& from) override;
+    void gemm_fp8(const GemmFp8& op) override;
     void lora_pack(const LoraPack& op) override;
     void lora_shrink(const LoraShrink& op) override;
     void lora_expand(const LoraExpand& op) override;

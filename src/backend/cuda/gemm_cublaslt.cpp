@@ -54,11 +54,11 @@ Gemm piece_of(Gemm op, std::int64_t begin, std::int64_t count) {
 }
 
 /// The column-major view of row-major memory of `rows` rows.
-cublasLtMatrixLayout_t layout_of(const TensorView& view) {
+cublasLtMatrixLayout_t layout_of(const TensorView& view, cudaDataType type) {
     cublasLtMatrixLayout_t layout = nullptr;
-    CUBLAS_CHECK(cublasLtMatrixLayoutCreate(
-        &layout, cuda_type(view.dtype), static_cast<std::uint64_t>(view.cols),
-        static_cast<std::uint64_t>(view.rows), std::max<std::int64_t>(view.ld, view.cols)));
+    CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(view.cols),
+                                            static_cast<std::uint64_t>(view.rows),
+                                            std::max<std::int64_t>(view.ld, view.cols)));
     return layout;
 }
 
@@ -74,8 +74,31 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
         cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)));
 }
 
-std::size_t bytes_of(const TensorView& view) {
-    return aligned(static_cast<std::size_t>(view.rows * view.ld) * view.element_size());
+/// Products with other kinds of sums share no choice of algorithm.
+std::int64_t accumulation_of(const Gemm& op, bool coded, bool fast) {
+    return (op.beta == 0.0F ? 0 : 1) + (coded ? 2 : 0) + (fast ? 4 : 0);
+}
+
+/// The rows of codes as a view of bytes; its dtype says nothing.
+TensorView byte_view(const Fp8Rows& rows) {
+    return {rows.codes, DType::bf16, rows.rows, rows.cols, rows.ld};
+}
+
+void set_scales(cublasLtMatmulDesc_t desc, const float* of_a, const float* of_b) {
+    set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(of_a));
+    set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(of_b));
+}
+
+/// One scale per row of A and of B.
+void set_outer_scales(cublasLtMatmulDesc_t desc) {
+#if CUBLAS_VERSION >= 120900
+    const auto mode = static_cast<std::int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode);
+    set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode);
+#else
+    static_cast<void>(desc);
+    throw Error("fp8 products need cuBLAS 12.9 or later");
+#endif
 }
 
 bool is_same(const cublasLtMatmulAlgo_t& a, const cublasLtMatmulAlgo_t& b) {
@@ -147,7 +170,17 @@ std::string GemmCublasLt::library() {
     return cat("cuBLASLt ", version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
-GemmCublasLt::Key GemmCublasLt::key_of(const Gemm& op) {
+std::size_t GemmCublasLt::Product::a_bytes() const {
+    const std::size_t element = is_coded() ? 1 : of.a.element_size();
+    return aligned(static_cast<std::size_t>(of.a.rows * of.a.ld) * element);
+}
+
+std::size_t GemmCublasLt::Product::c_bytes() const {
+    return aligned(static_cast<std::size_t>(of.c.rows * of.c.ld) * of.c.element_size());
+}
+
+GemmCublasLt::Key GemmCublasLt::key_of(const Product& product) {
+    const Gemm& op = product.of;
     return {op.c.rows,
             op.c.cols,
             op.transpose_a ? op.a.rows : op.a.cols,
@@ -156,7 +189,7 @@ GemmCublasLt::Key GemmCublasLt::key_of(const Gemm& op) {
             op.c.ld,
             op.transpose_a ? 1 : 0,
             op.transpose_b ? 1 : 0,
-            op.beta == 0.0F ? 0 : 1,
+            accumulation_of(op, product.is_coded(), product.fast),
             alignment_of(op.a),
             alignment_of(op.b),
             alignment_of(op.c)};
@@ -171,14 +204,21 @@ GemmCublasLt::Key GemmCublasLt::bucket_of(Key key) {
     return key;
 }
 
-std::unique_ptr<GemmCublasLt::Problem> GemmCublasLt::make_problem(const Gemm& op) {
+std::unique_ptr<GemmCublasLt::Problem> GemmCublasLt::make_problem(const Product& product) {
+    const Gemm& op = product.of;
     auto problem = std::make_unique<Problem>();
     CUBLAS_CHECK(cublasLtMatmulDescCreate(&problem->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     set(problem->desc, CUBLASLT_MATMUL_DESC_TRANSA, op.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(problem->desc, CUBLASLT_MATMUL_DESC_TRANSB, op.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-    problem->a = layout_of(op.b);
-    problem->b = layout_of(op.a);
-    problem->c = layout_of(op.c);
+    if (product.is_coded()) {
+        set(problem->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM,
+            static_cast<std::int8_t>(product.fast ? 1 : 0));
+        set_outer_scales(problem->desc);
+        set_scales(problem->desc, product.b_scales, product.a_scales);
+    }
+    problem->a = layout_of(op.b, product.is_coded() ? CUDA_R_8F_E4M3 : cuda_type(op.b.dtype));
+    problem->b = layout_of(op.a, product.is_coded() ? CUDA_R_8F_E4M3 : cuda_type(op.a.dtype));
+    problem->c = layout_of(op.c, cuda_type(op.c.dtype));
     return problem;
 }
 
@@ -203,9 +243,10 @@ std::vector<cublasLtMatmulHeuristicResult_t> GemmCublasLt::proposals(const Probl
                                        problem.c, preference, most_proposals, found.data(), &count);
     cublasLtMatmulPreferenceDestroy(preference);
     if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
-        throw Error(cat("no cuBLASLt algorithm (", cublas_name(status), ") for ", to_string(dtype_),
-                        " gemm ", key[0], " x ", key[1], " x ", key[2], ", row strides ", key[3],
-                        ", ", key[4], ", ", key[5]));
+        throw Error(cat("no cuBLASLt algorithm (", cublas_name(status), ") for ",
+                        key[8] > 1 ? std::string("fp8") : to_string(dtype_), " gemm ", key[0],
+                        " x ", key[1], " x ", key[2], ", row strides ", key[3], ", ", key[4], ", ",
+                        key[5]));
     }
     found.resize(static_cast<std::size_t>(count));
     return found;
@@ -215,14 +256,16 @@ void GemmCublasLt::reserve_timing(std::size_t bytes) {
     timing_.try_reserve(bytes);
 }
 
-cublasStatus_t GemmCublasLt::launch(const Problem& problem, const Gemm& op,
+cublasStatus_t GemmCublasLt::launch(const Problem& problem, const Product& product,
                                     const cublasLtMatmulAlgo_t& algo) const {
+    const Gemm& op = product.of;
+    if (product.is_coded()) set_scales(problem.desc, product.b_scales, product.a_scales);
     return cublasLtMatmul(handle_, problem.desc, &op.alpha, op.b.data, problem.a, op.a.data,
                           problem.b, &op.beta, op.c.data, problem.c, op.c.data, problem.c, &algo,
                           workspace_, workspace_bytes_, stream_);
 }
 
-float GemmCublasLt::milliseconds(const Problem& problem, const Gemm& op,
+float GemmCublasLt::milliseconds(const Problem& problem, const Product& op,
                                  const cublasLtMatmulAlgo_t& algo, float best_so_far) const {
     if (launch(problem, op, algo) != CUBLAS_STATUS_SUCCESS) {
         return std::numeric_limits<float>::infinity();
@@ -240,27 +283,37 @@ float GemmCublasLt::milliseconds(const Problem& problem, const Gemm& op,
     return best;
 }
 
-std::vector<Gemm> GemmCublasLt::gemms_to_time(const Gemm& op) {
-    const SizesAlike rows = sizes_alike(op.c.rows);
-    const bool alone = op.transpose_a || op.c.rows == rows.largest;
-    if (alone && op.beta == 0.0F) return {op};
-    Gemm largest = op;
-    if (!alone) largest.a.rows = largest.c.rows = rows.largest;
-    const std::size_t a_bytes = alone ? 0 : bytes_of(largest.a);
-    auto* memory = static_cast<char*>(timing_.try_reserve(a_bytes + bytes_of(largest.c)));
-    if (memory == nullptr) return op.beta == 0.0F ? std::vector<Gemm>{op} : std::vector<Gemm>{};
-    if (!alone) largest.a.data = memory;
-    largest.c.data = memory + a_bytes;
+std::vector<GemmCublasLt::Product> GemmCublasLt::gemms_to_time(const Product& op) {
+    const SizesAlike rows = sizes_alike(op.of.c.rows);
+    const bool alone = op.of.transpose_a || op.of.c.rows == rows.largest;
+    const bool overwrites = op.of.beta == 0.0F;
+    if (alone && overwrites) return {op};
+    Product largest = op;
+    if (!alone) largest.of.a.rows = largest.of.c.rows = rows.largest;
+    const std::size_t a_bytes = alone ? 0 : largest.a_bytes();
+    // Behind A so many bytes that its scales can be read from there.
+    const std::size_t scale_bytes =
+        alone || !op.is_coded() ? 0
+                                : aligned(static_cast<std::size_t>(rows.largest) * sizeof(float));
+    auto* memory =
+        static_cast<char*>(timing_.try_reserve(a_bytes + scale_bytes + largest.c_bytes()));
+    if (memory == nullptr) return overwrites ? std::vector<Product>{op} : std::vector<Product>{};
+    if (!alone) largest.of.a.data = memory;
+    if (scale_bytes > 0) {
+        largest.a_scales = reinterpret_cast<const float*>(memory + a_bytes);
+    }
+    largest.of.c.data = memory + a_bytes + scale_bytes;
     if (alone) return {largest};
-    Gemm smallest = largest;
-    smallest.a.rows = smallest.c.rows = rows.smallest;
+    Product smallest = largest;
+    smallest.of.a.rows = smallest.of.c.rows = rows.smallest;
     return {smallest, largest};
 }
 
-cublasLtMatmulAlgo_t GemmCublasLt::fastest(const std::vector<Gemm>& gemms, const Key& key) const {
+cublasLtMatmulAlgo_t GemmCublasLt::fastest(const std::vector<Product>& gemms,
+                                           const Key& key) const {
     std::vector<std::unique_ptr<Problem>> problems;
     std::vector<cublasLtMatmulAlgo_t> candidates;
-    for (const Gemm& gemm : gemms) {
+    for (const Product& gemm : gemms) {
         problems.push_back(make_problem(gemm));
         for (const auto& proposal : proposals(*problems.back(), key)) {
             const bool known =
@@ -290,12 +343,13 @@ bool GemmCublasLt::can_use(const cublasLtMatmulAlgo_t& algo, const Problem& prob
     return status == CUBLAS_STATUS_SUCCESS && check.workspaceSize <= workspace_bytes_;
 }
 
-cublasLtMatmulAlgo_t GemmCublasLt::choose(const Problem& problem, const Gemm& op, const Key& key) {
+cublasLtMatmulAlgo_t GemmCublasLt::choose(const Problem& problem, const Product& op,
+                                          const Key& key) {
     const Key bucket = bucket_of(key);
     if (used_.insert(bucket).second && before_stall_) before_stall_();
     auto known = chosen_.find(bucket);
     if (known == chosen_.end()) {
-        std::vector<Gemm> timed;
+        std::vector<Product> timed;
         if (dtype_ != DType::f32) timed = gemms_to_time(op);
         const cublasLtMatmulAlgo_t algo =
             timed.empty() ? proposals(problem, key).front().algo : fastest(timed, key);
@@ -311,15 +365,28 @@ cublasLtMatmulAlgo_t GemmCublasLt::choose(const Problem& problem, const Gemm& op
 void GemmCublasLt::run(const Gemm& op) {
     const std::int64_t depth = depth_of(op);
     if (dtype_ != DType::f32 || depth <= longest_sum) {
-        run_whole(op);
+        run_whole({op});
         return;
     }
     for (std::int64_t begin = 0; begin < depth; begin += longest_sum) {
-        run_whole(piece_of(op, begin, std::min(longest_sum, depth - begin)));
+        run_whole({piece_of(op, begin, std::min(longest_sum, depth - begin))});
     }
 }
 
-void GemmCublasLt::run_whole(const Gemm& op) {
+void GemmCublasLt::run(const GemmFp8& op) {
+    Product product;
+    product.of.a = byte_view(op.a);
+    product.of.b = byte_view(op.b);
+    product.of.c = op.c;
+    product.of.transpose_b = true;
+    product.of.beta = op.beta;
+    product.a_scales = op.a.scales;
+    product.b_scales = op.b.scales;
+    product.fast = op.fast;
+    run_whole(product);
+}
+
+void GemmCublasLt::run_whole(const Product& op) {
     const Key key = key_of(op);
     std::unique_ptr<Problem>& problem = problems_[key];
     if (problem == nullptr) {

@@ -52,33 +52,47 @@ class GemmCublasLt {
     /// m, n, k >= 1. In fp32 sums of more than 1024 terms are made in pieces of as many, one after
     /// another: as exact as the blocks of a CPU's library, whatever the algorithm.
     void run(const Gemm& op);
+    /// Products of e4m3 codes, each scaled by its row and column (cuBLAS 12.9 or later); choices of
+    /// algorithm as in bf16.
+    void run(const GemmFp8& op);
     /// "cuBLASLt 13.0.2"
     static std::string library();
 
   private:
     struct Problem;
-    /// m, n, k, row strides, transpositions, accumulation, alignments.
+    /// A Gemm, or one of codes: its a and b are then bytes.
+    struct Product {
+        Gemm of;
+        const float* a_scales = nullptr;  ///< null = no codes
+        const float* b_scales = nullptr;
+        bool fast = false;
+        bool is_coded() const { return a_scales != nullptr; }
+        std::size_t a_bytes() const;
+        std::size_t c_bytes() const;
+    };
+    /// m, n, k, row strides, transpositions, accumulation (and of what: accumulation_of),
+    /// alignments.
     using Key = std::array<std::int64_t, 12>;
 
-    void run_whole(const Gemm& op);
-    static Key key_of(const Gemm& op);
+    void run_whole(const Product& op);
+    static Key key_of(const Product& op);
     static Key bucket_of(Key key);
-    static std::unique_ptr<Problem> make_problem(const Gemm& op);
-    cublasLtMatmulAlgo_t choose(const Problem& problem, const Gemm& op, const Key& key);
+    static std::unique_ptr<Problem> make_problem(const Product& op);
+    cublasLtMatmulAlgo_t choose(const Problem& problem, const Product& op, const Key& key);
     std::vector<cublasLtMatmulHeuristicResult_t> proposals(const Problem& problem,
                                                            const Key& key) const;
     /// With the fewest and the most rows that share the choice, A and C in scratch memory; or as it
     /// is, with C there where it must be kept: with the most rows, a transposed A, or too little
     /// memory for more. Empty where there is no memory for C.
-    std::vector<Gemm> gemms_to_time(const Gemm& op);
+    std::vector<Product> gemms_to_time(const Product& op);
     /// Of the proposals for all of them, the one with the least time together; writes their C.
-    cublasLtMatmulAlgo_t fastest(const std::vector<Gemm>& gemms, const Key& key) const;
+    cublasLtMatmulAlgo_t fastest(const std::vector<Product>& gemms, const Key& key) const;
     bool can_use(const cublasLtMatmulAlgo_t& algo, const Problem& problem) const;
-    cublasStatus_t launch(const Problem& problem, const Gemm& op,
+    cublasStatus_t launch(const Problem& problem, const Product& op,
                           const cublasLtMatmulAlgo_t& algo) const;
     /// Of one run after a first one, fewer runs where it is far above the best so far; infinite
     /// when the algorithm fails.
-    float milliseconds(const Problem& problem, const Gemm& op, const cublasLtMatmulAlgo_t& algo,
+    float milliseconds(const Problem& problem, const Product& op, const cublasLtMatmulAlgo_t& algo,
                        float best_so_far) const;
     void read_choices(const std::string& path);
     void append_choice(const std::string& path, const Key& key,

@@ -1,0 +1,121 @@
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/parallel.h"
+#include "base/e4m3.h"
+#include "base/error.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int64_t decoded_rows = 128;
+constexpr std::int64_t transposed_rows = 64;
+
+float element(const TensorView& x, std::int64_t row, std::int64_t col) {
+    if (x.dtype == DType::f32) return x.f32()[row * x.ld + col];
+    return to_float(static_cast<const BFloat16*>(x.data)[row * x.ld + col]);
+}
+
+std::uint32_t magnitude_bits(float value) {
+    return std::bit_cast<std::uint32_t>(value) & 0x7fffffffU;
+}
+
+void quantize_row(const QuantizeRows& op, std::int64_t row) {
+    const auto value_at = [&](std::int64_t col) {
+        const float value = element(op.x, row, col);
+        return op.column_scales == nullptr ? value : value * op.column_scales[col];
+    };
+    // By their bits, so that NaN is above infinity, and infinity above all numbers.
+    std::uint32_t largest = 0;
+    for (std::int64_t col = 0; col < op.x.cols; ++col) {
+        largest = std::max(largest, magnitude_bits(value_at(col)));
+    }
+    const RowCoding coding = row_coding(std::bit_cast<float>(largest));
+    std::uint8_t* codes = op.to.codes + row * op.to.ld;
+    for (std::int64_t col = 0; col < op.x.cols; ++col) {
+        codes[col] = to_e4m3(value_at(col) * coding.inverse);
+    }
+    op.to.scales[row] = coding.scale;
+}
+
+void decode(const Fp8Rows& rows, float* target) {
+    static const auto table = [] {
+        std::array<float, 256> values{};
+        for (std::size_t code = 0; code < values.size(); ++code) {
+            values[code] = from_e4m3(static_cast<std::uint8_t>(code));
+        }
+        return values;
+    }();
+    for (std::int64_t row = 0; row < rows.rows; ++row) {
+        const std::uint8_t* codes = rows.codes + row * rows.ld;
+        float* decoded = target + row * rows.cols;
+        std::transform(codes, codes + rows.cols, decoded,
+                       [&](std::uint8_t code) { return table[code]; });
+    }
+}
+
+/// c = a.scales b.scales sums + beta c of one tile; sums: [c.rows, c.cols].
+void add_scaled(const GemmFp8& op, const float* sums) {
+    for (std::int64_t i = 0; i < op.c.rows; ++i) {
+        float* c = op.c.f32() + i * op.c.ld;
+        for (std::int64_t j = 0; j < op.c.cols; ++j) {
+            const float value = op.a.scales[i] * op.b.scales[j] * sums[i * op.c.cols + j];
+            c[j] = op.beta == 0.0F ? value : value + op.beta * c[j];
+        }
+    }
+}
+
+}  // namespace
+
+void CpuBackend::quantize_rows(const QuantizeRows& op) {
+    LORATRAIN_CHECK(op.x.rows == op.to.rows && op.x.cols == op.to.cols,
+                    "quantize_rows: shapes of x and its codes do not fit");
+    parallel_for(threads_, op.x.rows, [&](std::int64_t row) { quantize_row(op, row); });
+}
+
+void CpuBackend::transpose_codes(const Fp8Rows& to, const Fp8Rows& from) {
+    LORATRAIN_CHECK(to.rows == from.cols && to.cols == from.rows,
+                    "transpose_codes: shapes do not fit");
+    const std::int64_t blocks = (to.rows + transposed_rows - 1) / transposed_rows;
+    parallel_for(threads_, blocks, [&](std::int64_t block) {
+        const std::int64_t end = std::min(to.rows, (block + 1) * transposed_rows);
+        for (std::int64_t i = 0; i < from.rows; ++i) {
+            for (std::int64_t j = block * transposed_rows; j < end; ++j) {
+                to.codes[j * to.ld + i] = from.codes[i * from.ld + j];
+            }
+        }
+    });
+}
+
+void CpuBackend::gemm_fp8(const GemmFp8& op) {
+    require_f32({&op.c});
+    LORATRAIN_CHECK(op.a.rows == op.c.rows && op.b.rows == op.c.cols && op.a.cols == op.b.cols,
+                    "gemm_fp8: shapes of a, b and c do not fit");
+    const std::int64_t k = op.a.cols;
+    const Scratch scratch = reserve_scratch(decoded_rows * (2 * k + decoded_rows));
+    const std::int64_t row_tiles = (op.c.rows + decoded_rows - 1) / decoded_rows;
+    const std::int64_t col_tiles = (op.c.cols + decoded_rows - 1) / decoded_rows;
+    parallel_for(threads_, row_tiles * col_tiles, [&](std::int64_t tile) {
+        const std::int64_t row = tile % row_tiles * decoded_rows;
+        const std::int64_t col = tile / row_tiles * decoded_rows;
+        const std::int64_t m = std::min(decoded_rows, op.c.rows - row);
+        const std::int64_t n = std::min(decoded_rows, op.c.cols - col);
+        GemmFp8 part = op;
+        part.a = op.a.row_range(row, m);
+        part.b = op.b.row_range(col, n);
+        part.c = op.c.row_range(row, m).col_range(col, n);
+        float* a = scratch.local();
+        float* b = a + decoded_rows * k;
+        float* sums = b + decoded_rows * k;
+        decode(part.a, a);
+        decode(part.b, b);
+        sgemm({m, n, k}, 1.0F, {a, k, false}, {b, k, true}, 0.0F, sums, n);
+        add_scaled(part, sums);
+    });
+}
+
+}  // namespace loratrain

@@ -1,0 +1,38 @@
+#include "kernels/quantize.h"
+#include "backend/cuda/check.h"
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/gemm_cublaslt.h"
+
+namespace loratrain {
+
+namespace {
+
+kernels::Codes codes_of(const Fp8Rows& rows) {
+    return {rows.codes, rows.scales, rows.rows, rows.cols, rows.ld};
+}
+
+}  // namespace
+
+void CudaBackend::quantize_rows(const QuantizeRows& op) {
+    LORATRAIN_CHECK(op.x.rows == op.to.rows && op.x.cols == op.to.cols, "quantize_rows of [",
+                    op.x.rows, ", ", op.x.cols, "] into [", op.to.rows, ", ", op.to.cols, "]");
+    CUDA_CHECK(kernels::quantize_rows(stream_, matrix_of(op.x), op.column_scales, codes_of(op.to)));
+}
+
+void CudaBackend::transpose_codes(const Fp8Rows& to, const Fp8Rows& from) {
+    LORATRAIN_CHECK(to.rows == from.cols && to.cols == from.rows, "transpose_codes of [", from.rows,
+                    ", ", from.cols, "] into [", to.rows, ", ", to.cols, "]");
+    CUDA_CHECK(kernels::transpose_codes(stream_, codes_of(from), codes_of(to)));
+}
+
+void CudaBackend::gemm_fp8(const GemmFp8& op) {
+    require_compute({&op.c});
+    LORATRAIN_CHECK(compute_ == DType::bf16, "fp8 products are in bf16");
+    LORATRAIN_CHECK(op.a.rows == op.c.rows && op.b.rows == op.c.cols && op.a.cols == op.b.cols,
+                    "gemm_fp8 of [", op.a.rows, ", ", op.a.cols, "] and [", op.b.rows, ", ",
+                    op.b.cols, "] into [", op.c.rows, ", ", op.c.cols, "]");
+    if (op.c.rows == 0 || op.c.cols == 0) return;
+    gemm_->run(op);
+}
+
+}  // namespace loratrain
