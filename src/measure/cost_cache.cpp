@@ -23,7 +23,7 @@ namespace {
 constexpr const char* format_name = "loratrain-costs-2";
 
 OrderedJson line_json(const CostLine& line) {
-    return {line.fixed, line.per_token, line.per_square};
+    return {line.fixed, line.per_token, line.per_square, line.per_segment};
 }
 
 OrderedJson line_json(const HostLine& line) {
@@ -52,7 +52,9 @@ double non_negative(const OrderedJson& value) {
 }
 
 CostLine line_from(const OrderedJson& json) {
-    return {non_negative(json.at(0)), non_negative(json.at(1)), non_negative(json.at(2))};
+    constexpr std::size_t before = 3;  // in files of before
+    return {non_negative(json.at(0)), non_negative(json.at(1)), non_negative(json.at(2)),
+            json.size() > before ? non_negative(json.at(before)) : 0.0};
 }
 
 HostLine host_line_from(const OrderedJson& json) {

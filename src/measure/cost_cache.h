@@ -12,11 +12,11 @@ namespace loratrain {
 /// Measured costs by what they hold for (cost_key).
 using CostTable = std::map<std::string, CostModel>;
 
-/// {"layer_forward": [fixed, per_token, per_square], "layer_backward", "first_layer_saving": share,
-/// "head", "host_work": {"layer_forward": [fixed, per_segment], "layer_backward", "forward",
-/// "backward", "head": seconds, "new_attention", "new_rows": [each, first], "new_targets"}, "step":
-/// [fixed, per_parameter], "message": [fixed, per_byte], "host": [full_speed_ranks,
-/// ranks_per_host], "source"}, in seconds.
+/// {"layer_forward": [fixed, per_token, per_square, per_segment], "layer_backward",
+/// "first_layer_saving": share, "head", "host_work": {"layer_forward": [fixed, per_segment],
+/// "layer_backward", "forward", "backward", "head": seconds, "new_attention", "new_rows": [each,
+/// first], "new_targets"}, "step": [fixed, per_parameter], "message": [fixed, per_byte], "host":
+/// [full_speed_ranks, ranks_per_host], "source"}, in seconds.
 OrderedJson cost_json(const CostModel& costs);
 
 /// {"format": "loratrain-costs-2", "costs": {KEY: cost_json()}}; another number is another

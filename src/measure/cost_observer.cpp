@@ -15,7 +15,8 @@ constexpr double enough_to_judge = 8.0;
 constexpr double far_off = 3.0;
 
 void add_if_plausible(CostFit& fit, const CostObservation& observation) {
-    const double usual = fit.refined().seconds(observation.rows, observation.squares);
+    const double usual =
+        fit.refined().seconds(observation.rows, observation.squares, observation.segments);
     const bool judged = fit.sums().count >= enough_to_judge && usual > 0;
     if (!judged || observation.seconds < far_off * usual) fit.add(observation);
 }
@@ -27,12 +28,19 @@ CostLine host_line(const HostCosts& host) {
 }
 
 double segments_of(const AdapterLoads& loads) {
-    return static_cast<double>(std::max<std::size_t>(1, loads.parts.size()));
+    return static_cast<double>(loads.segments());
+}
+
+/// Of a line that knows segments.
+CostObservation layer_observation(const CostLine& prior, const AdapterLoads& loads,
+                                  double seconds) {
+    return {static_cast<double>(loads.total.tokens), loads.total.squares, seconds,
+            prior.per_segment > 0 ? segments_of(loads) : 0.0};
 }
 
 std::string sums_text(const CostSums& sums) {
     std::string text = format_exact(sums.count);
-    for (std::size_t i = 0; i < 3; ++i) {
+    for (std::size_t i = 0; i < cost_coefficients; ++i) {
         for (const double value : sums.products[i]) text += " " + format_exact(value);
         text += " " + format_exact(sums.results[i]);
     }
@@ -42,7 +50,7 @@ std::string sums_text(const CostSums& sums) {
 CostSums read_sums(std::istream& in) {
     CostSums sums;
     in >> sums.count;
-    for (std::size_t i = 0; i < 3; ++i) {
+    for (std::size_t i = 0; i < cost_coefficients; ++i) {
         for (double& value : sums.products[i]) in >> value;
         in >> sums.results[i];
     }
@@ -64,7 +72,8 @@ CostObserver::CostObserver(const CostModel& prior, const StagePlan& stage, std::
       host_(host_line(prior.host)) {}
 
 double CostObserver::one_layer(const CostLine& line, const AdapterLoads& loads) {
-    return line.seconds(static_cast<double>(loads.total.tokens), loads.total.squares);
+    return line.seconds(static_cast<double>(loads.total.tokens), loads.total.squares,
+                        segments_of(loads));
 }
 
 double CostObserver::scale_of_layers(const AdapterLoads& loads) const {
@@ -83,8 +92,6 @@ bool CostObserver::held_up(const AdapterLoads& loads, double seconds, double exp
 
 void CostObserver::forward(const AdapterLoads& loads, double seconds) {
     if (held_up(loads, seconds, forward_seconds(prior_, stage_, loads))) return;
-    const auto rows = static_cast<double>(loads.total.tokens);
-    const double squares = loads.total.squares;
     const auto targets = static_cast<double>(loads.total.targets);
     if (stage_.has_head && stages_ > 1) {
         const double layers =
@@ -95,7 +102,7 @@ void CostObserver::forward(const AdapterLoads& loads, double seconds) {
     const double whole = forward_seconds(prior_, stage_, loads);
     if (!(whole > 0)) return;
     const double share = one_layer(prior_.layer_forward, loads) / whole;
-    add_if_plausible(forward_, {rows, squares, seconds * share});
+    add_if_plausible(forward_, layer_observation(prior_.layer_forward, loads, seconds * share));
     if (!stage_.has_head) return;
     add_if_plausible(head_, {targets, 0.0, seconds * prior_.head.seconds(targets, 0.0) / whole});
 }
@@ -104,8 +111,7 @@ void CostObserver::backward(const AdapterLoads& loads, double seconds) {
     const double whole = backward_seconds(prior_, stage_, loads, recompute_);
     if (!(whole > 0) || held_up(loads, seconds, whole)) return;
     const double share = one_layer(prior_.layer_backward, loads) / whole;
-    add_if_plausible(
-        backward_, {static_cast<double>(loads.total.tokens), loads.total.squares, seconds * share});
+    add_if_plausible(backward_, layer_observation(prior_.layer_backward, loads, seconds * share));
 }
 
 std::int64_t CostObserver::observations() const {

@@ -29,7 +29,7 @@ struct Effort {
     double hot_seconds;  ///< until a GPU's clock has come down to what it can sustain
     std::size_t shares;  ///< of the largest load, that many sizes
 };
-constexpr Effort of_processor{0.4, 0.0, 3};
+constexpr Effort of_processor{0.4, 0.0, 4};
 /// Its launches take longer than its work, which leaves a GPU cool.
 constexpr Effort of_small_model{0.25, 0.05, 2};
 constexpr Effort of_large_model{2.0, 1.5, 6};
@@ -40,6 +40,8 @@ constexpr int repeats = 3;
 constexpr std::int32_t profiled_layers = 2;
 /// Shares of the largest load; of what is to be quick, the first few.
 constexpr std::array<double, of_large_model.shares> shares{1.0, 0.25, 0.5, 0.75, 0.375, 0.625};
+/// Down to what adapters with small batches have alone, as workers train them.
+constexpr std::array<double, of_processor.shares> processor_shares{1.0, 0.25, 0.125, 0.5};
 constexpr std::int64_t processor_short_sample = 64;
 /// From so many rows on, and with two of the longest samples, a token costs a processor the same.
 constexpr std::int64_t processor_rows = 512;
@@ -47,8 +49,9 @@ constexpr std::int64_t processor_rows = 512;
 constexpr std::array<std::int64_t, shares.size()> shortfalls{64, 16, 112, 32, 96, 48};
 constexpr std::size_t most_adapters = 8;
 constexpr double weak_prior = 0.02;
-constexpr std::size_t enough_loads = 4;   // to tell three coefficients
-constexpr std::size_t enough_labels = 2;  // to tell two
+constexpr std::size_t enough_loads = 4;      // to tell three coefficients
+constexpr std::size_t enough_segmented = 6;  // and four
+constexpr std::size_t enough_labels = 2;     // to tell two
 constexpr std::size_t enough_to_keep = 2;
 constexpr std::size_t layer_stage = 0;
 constexpr std::size_t head_stage = 1;
@@ -63,15 +66,17 @@ double median(std::vector<double> values) {
     return *middle;
 }
 
-/// The job's adapters that share a microbatch, as fresh ones.
+/// The job's adapters that share a microbatch, as fresh ones; of many some from all over the job.
 Job profile_job(const Job& job, const Plan& plan) {
     Job result = job;
     result.adapters.clear();
     const bool share = job.schedule.policy == SchedulePolicy::balanced;
-    for (const AdapterId id : plan.first_admitted) {
+    const std::size_t count =
+        share ? std::min(plan.first_admitted.size(), most_adapters) : std::size_t{1};
+    for (std::size_t i = 0; i < count; ++i) {
+        const AdapterId id = plan.first_admitted[i * plan.first_admitted.size() / count];
         result.adapters.push_back(job.adapter(id));
         result.adapters.back().init_from.clear();
-        if (!share || result.adapters.size() == most_adapters) break;
     }
     return result;
 }
@@ -154,26 +159,29 @@ class CostProfile {
     }
 
     /// Of several sizes, each in samples of mixed lengths up to the job's longest and in short
-    /// ones.
+    /// ones; on a processor one of the two of all adapters, the other of one, in turns.
     std::vector<Microbatch> loads() const {
         const auto largest = static_cast<double>(largest_load());
         std::vector<Microbatch> result;
         for (std::size_t i = 0; i < effort_.shares; ++i) {
             const auto whole =
-                std::max<std::int64_t>(1, static_cast<std::int64_t>(shares[i] * largest));
+                std::max<std::int64_t>(1, static_cast<std::int64_t>(share(i) * largest));
             const std::int64_t tokens = whole - (on_gpu_ ? std::min(shortfalls[i], whole / 16) : 0);
             const std::int64_t longest = std::min(
                 {tokens, longest_profiled, std::max<std::int64_t>(1, plan_.samples.longest)});
             const std::int64_t shortest = std::clamp<std::int64_t>(
                 longest / 8, 1, on_gpu_ ? longest : processor_short_sample);
             for (const std::int64_t from : {longest, shortest}) {
-                result.push_back(
-                    microbatch_of(sample_lengths(tokens, from, shortest), job_.adapters.size()));
+                const bool all = on_gpu_ || result.size() % 4 == 0 || result.size() % 4 == 3;
+                result.push_back(microbatch_of(sample_lengths(tokens, from, shortest),
+                                               all ? job_.adapters.size() : 1));
                 result.back().columns = lora_columns(job_, view_, result.back().segments);
             }
         }
         return result;
     }
+
+    double share(std::size_t i) const { return on_gpu_ ? shares[i] : processor_shares[i]; }
 
     HostCosts profile_host(const WeightSource& weights) {
         Stage bare(job_, view_, bare_stage, weights, backend_);
@@ -188,13 +196,15 @@ class CostProfile {
         const std::vector<Microbatch> microbatches = loads();
         warm_up(layers, microbatches);
         for (const Microbatch& microbatch : microbatches) {
-            if (must_do(forward.size(), enough_loads)) break;
-            const MicrobatchLoad load = load_of(microbatch);
-            const auto rows = static_cast<double>(load.tokens);
+            if (must_do(forward.size(), on_gpu_ ? enough_loads : enough_segmented)) break;
+            const AdapterLoads load = loads_of(microbatch);
+            const auto rows = static_cast<double>(load.total.tokens);
+            // A GPU's kernels go by rows; for its host segments are told apart (profile_host.h).
+            const double segments = on_gpu_ ? 0.0 : static_cast<double>(load.segments());
             const auto [f, b] = time_layers(layers, microbatch);
             if (forward.empty()) largest_seconds_ = f + b;
-            forward.push_back({rows, load.squares, f / profiled_layers});
-            backward.push_back({rows, load.squares, b / profiled_layers});
+            forward.push_back({rows, load.total.squares, f / profiled_layers, segments});
+            backward.push_back({rows, load.total.squares, b / profiled_layers, segments});
         }
         if (host_) {
             leave_out_held_up(host_->profile_layers(layers.stage), forward, backward);

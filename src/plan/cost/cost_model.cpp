@@ -139,6 +139,14 @@ MicrobatchLoad AdapterLoads::of(const AdapterSpan& adapters) const {
     return sum;
 }
 
+std::int64_t AdapterLoads::segments(const AdapterSpan& adapters) const {
+    if (adapters.is_all()) return std::max<std::int64_t>(1, std::ssize(parts));
+    const auto count = std::count_if(parts.begin(), parts.end(), [&](const Part& part) {
+        return adapters.contains(part.adapter);
+    });
+    return std::max<std::int64_t>(1, count);
+}
+
 AdapterLoads loads_of(const Microbatch& microbatch) {
     AdapterLoads loads;
     for (const Segment& segment : microbatch.segments) {
@@ -157,14 +165,15 @@ MicrobatchLoad load_of(const Microbatch& microbatch) {
 }
 
 double layers_seconds(const CostLine& layer, const StagePlan& stage, const AdapterLoads& loads) {
-    const auto seconds = [&](const MicrobatchLoad& load) {
-        return layer.seconds(static_cast<double>(load.tokens), load.squares);
+    const auto seconds = [&](const MicrobatchLoad& load, std::int64_t segments) {
+        return layer.seconds(static_cast<double>(load.tokens), load.squares,
+                             static_cast<double>(segments));
     };
-    double sum = whole_layers(stage) * seconds(loads.total);
+    double sum = whole_layers(stage) * seconds(loads.total, loads.segments());
     for (const AdapterSpan& shared : {stage.first_layer_adapters, stage.last_layer_adapters}) {
         if (shared.is_all()) continue;
         const MicrobatchLoad load = loads.of(shared);
-        if (load.tokens > 0) sum += seconds(load);
+        if (load.tokens > 0) sum += seconds(load, loads.segments(shared));
     }
     return sum;
 }
@@ -207,7 +216,7 @@ double held_up(double part, const CostModel& costs, const StagePlan& stage,
 }  // namespace
 
 double host_seconds(const HostCosts& host, const StagePlan& stage, const AdapterLoads& loads) {
-    const auto segments = static_cast<double>(std::max<std::size_t>(1, loads.parts.size()));
+    const auto segments = static_cast<double>(loads.segments());
     const double layer =
         host.layer_forward.seconds(segments) + host.layer_backward.seconds(segments);
     return host.forward.seconds(segments) + host.backward.seconds(segments) +
@@ -259,6 +268,7 @@ CostModel scaled(CostModel costs, double factor) {
         line->fixed *= factor;
         line->per_token *= factor;
         line->per_square *= factor;
+        line->per_segment *= factor;
     }
     costs.host = scaled(costs.host, factor);
     costs.step_fixed *= factor;

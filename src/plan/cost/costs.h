@@ -42,16 +42,21 @@ struct AdapterLoads {
     }
     /// The total of these adapters' rows.
     MicrobatchLoad of(const AdapterSpan& adapters) const;
+    /// Adapters of these that have rows; 1 where they are not told apart.
+    std::int64_t segments(const AdapterSpan& adapters = {}) const;
 };
 
-/// Seconds = fixed + per_token * rows + per_square * squares; no coefficient is negative. The form
-/// of LobRA's cost model and of mLoRA's Eq. 5 (systems.md, sections 3.1 and 5.3).
+/// Seconds = fixed + per_token * rows + per_square * squares + per_segment * segments; no
+/// coefficient is negative. The form of LobRA's cost model and of mLoRA's Eq. 5 (systems.md,
+/// sections 3.1 and 5.3), and what each adapter with rows in the microbatch adds to a processor's
+/// time: its factors are placed beside the base's matrices, and multiplied on their own.
 struct CostLine {
     double fixed = 0.0;
     double per_token = 0.0;
     double per_square = 0.0;
-    double seconds(double rows, double squares) const {
-        return fixed + per_token * rows + per_square * squares;
+    double per_segment = 0.0;
+    double seconds(double rows, double squares, double segments = 0.0) const {
+        return fixed + per_token * rows + per_square * squares + per_segment * segments;
     }
 };
 

@@ -1,12 +1,13 @@
 #include "plan/cost/fit_costs.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace loratrain {
 
 namespace {
 
-constexpr std::size_t unknowns = 3;
+constexpr std::size_t unknowns = cost_coefficients;
 constexpr double smallest_pivot = 1e-9;  // of a column's own square: below, it follows from others
 constexpr double better = 1e-9;          // a larger set of coefficients has to gain this
 
@@ -14,19 +15,23 @@ using Vector = std::array<double, unknowns>;
 using Matrix = std::array<Vector, unknowns>;
 
 Vector to_vector(const CostLine& line) {
-    return {line.fixed, line.per_token, line.per_square};
+    return {line.fixed, line.per_token, line.per_square, line.per_segment};
 }
 
 CostLine to_line(const Vector& x) {
-    return {x[0], x[1], x[2]};
+    return {x[0], x[1], x[2], x[3]};
 }
 
 double dot(const Vector& a, const Vector& b) {
-    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
+    double sum = 0.0;
+    for (std::size_t i = 0; i < unknowns; ++i) sum += a[i] * b[i];
+    return sum;
 }
 
 Vector multiply(const Matrix& m, const Vector& x) {
-    return {dot(m[0], x), dot(m[1], x), dot(m[2], x)};
+    Vector product{};
+    for (std::size_t i = 0; i < unknowns; ++i) product[i] = dot(m[i], x);
+    return product;
 }
 
 /// Solution on the coefficients in the bits of `set` by elimination; none when they depend on each
@@ -64,10 +69,10 @@ Vector solve_non_negative(Matrix m, Vector b) {
     const double size = dot(b, b);
     Vector best{};
     double least = 0.0;
-    // Single coefficients come before pairs and these before all three: per token first.
-    for (const unsigned set : {2U, 1U, 4U, 3U, 6U, 5U, 7U}) {
+    // Single coefficients come before pairs, and so on: per token first, per segment last.
+    for (const unsigned set : {2U, 1U, 4U, 8U, 3U, 6U, 5U, 10U, 9U, 12U, 7U, 11U, 14U, 13U, 15U}) {
         const auto x = solve(m, b, set);
-        if (!x || (*x)[0] < 0 || (*x)[1] < 0 || (*x)[2] < 0) continue;
+        if (!x || *std::min_element(x->begin(), x->end()) < 0) continue;
         const double value = dot(*x, multiply(m, *x)) - 2.0 * dot(b, *x);
         if (value >= least - better * size) continue;
         least = value;
@@ -81,7 +86,7 @@ Vector solve_non_negative(Matrix m, Vector b) {
 
 void CostSums::add(const CostObservation& observation, double reference) {
     const double weight = 1.0 / (reference * reference);
-    const Vector row{1.0, observation.rows, observation.squares};
+    const Vector row{1.0, observation.rows, observation.squares, observation.segments};
     for (std::size_t i = 0; i < unknowns; ++i) {
         for (std::size_t j = 0; j < unknowns; ++j) products[i][j] += weight * row[i] * row[j];
         results[i] += weight * row[i] * observation.seconds;
@@ -108,14 +113,15 @@ std::optional<CostLine> fit_cost_line(std::span<const CostObservation> observati
     // Errors relative to what was observed favour the small ones of scattered observations.
     CostSums against_line;
     for (const CostObservation& o : observations) {
-        const double line = first.seconds(o.rows, o.squares);
+        const double line = first.seconds(o.rows, o.squares, o.segments);
         if (o.seconds > 0) against_line.add(o, line > 0 ? line : o.seconds);
     }
     return to_line(solve_non_negative(against_line.products, against_line.results));
 }
 
 void CostFit::add(const CostObservation& observation) {
-    const double reference = prior_.seconds(observation.rows, observation.squares);
+    const double reference =
+        prior_.seconds(observation.rows, observation.squares, observation.segments);
     if (!(observation.seconds > 0)) return;
     if (forgetting_ < 1.0) {
         for (Vector& row : sums_.products) {

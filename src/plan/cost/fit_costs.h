@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <optional>
 #include <span>
 
@@ -14,13 +15,16 @@ struct CostObservation {
     double rows = 0.0;
     double squares = 0.0;
     double seconds = 0.0;
+    double segments = 0.0;
 };
 
+inline constexpr std::size_t cost_coefficients = 4;
+
 /// Sums of the normal equations of the relative errors (seconds - line) / reference, in the order
-/// fixed, per_token, per_square.
+/// fixed, per_token, per_square, per_segment.
 struct CostSums {
-    std::array<std::array<double, 3>, 3> products{};
-    std::array<double, 3> results{};
+    std::array<std::array<double, cost_coefficients>, cost_coefficients> products{};
+    std::array<double, cost_coefficients> results{};
     double count = 0.0;
     void add(const CostObservation& observation, double reference);
     void add(const CostSums& other);
@@ -28,7 +32,7 @@ struct CostSums {
 
 /// The line without a negative coefficient of smallest sum of squared relative errors, so that
 /// small loads count as much as large ones; exact (every set of active constraints is tried:
-/// Lawson and Hanson 1974, "Solving Least Squares Problems", chapter 23, for three unknowns). A
+/// Lawson and Hanson 1974, "Solving Least Squares Problems", chapter 23, for four unknowns). A
 /// coefficient that the observations do not tell from others is 0. None without an observation of
 /// positive seconds.
 std::optional<CostLine> fit_cost_line(std::span<const CostObservation> observations);

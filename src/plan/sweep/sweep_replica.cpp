@@ -38,6 +38,25 @@ StageSlopes slopes_of(const Seconds& seconds) {
             slope({0, 0.0, many})};
 }
 
+/// Those of a GPU or processor without what the host or a trial adds.
+CostModel costs_of_rows(CostModel costs) {
+    costs.host = {};
+    costs.layer_forward.per_segment = 0.0;
+    costs.layer_backward.per_segment = 0.0;
+    return costs;
+}
+
+/// Forward and backward of a microbatch, by its segments.
+HostLine host_line(const HostCosts& host, const StagePlan& stage) {
+    const auto with = [&](std::size_t segments) {
+        AdapterLoads loads;
+        for (std::size_t i = 0; i < segments; ++i) loads.add(static_cast<AdapterId>(i), {});
+        return host_seconds(host, stage, loads);
+    };
+    const double per_segment = with(2) - with(1);
+    return {with(1) - per_segment, per_segment};
+}
+
 double weights_of_layer(const ModelSpec& model) {
     double count = 0.0;
     for (int i = 0; i < linear_count; ++i) {
@@ -66,12 +85,14 @@ class ReplicaNumbers {
             const bool whole =
                 stage.first_layer_adapters.is_all() && stage.last_layer_adapters.is_all();
             LORATRAIN_CHECK(whole, "stages of a sweep's replica share no layers");
+            const CostModel of_rows = costs_of_rows(costs_);
             training_.push_back(slopes_of([&](const MicrobatchLoad& load) {
-                return stage_seconds(costs_, stage, load, replica.recompute);
+                return stage_seconds(of_rows, stage, load, replica.recompute);
             }));
             forward_.push_back(slopes_of(
-                [&](const MicrobatchLoad& load) { return forward_seconds(costs_, stage, load); }));
+                [&](const MicrobatchLoad& load) { return forward_seconds(of_rows, stage, load); }));
             result_.fixed.push_back(training_.back().fixed);
+            result_.host.push_back(host_line(costs_.host, stage));
         }
         result_.messages = 2.0 * (result_.stages - 1) * costs_.message_fixed;
         find_room();
@@ -113,13 +134,21 @@ class ReplicaNumbers {
             const StageSlopes& slopes = training_[s];
             costs.rows.push_back(load.tokens * slopes.token + load.squares * slopes.square +
                                  load.targets * slopes.target +
-                                 load.tokens * layers * lora_seconds(in_layer));
+                                 load.tokens * layers * lora_seconds(in_layer) +
+                                 layers * segment_seconds());
             costs.step.push_back(costs_.step_fixed + costs_.step_per_parameter * layers * in_layer);
         }
         costs.evaluation = evaluation_seconds(load);
         costs.rungs = load.rungs;
         costs.rung_evaluation = load.rung_share * costs.evaluation;
         result_.classes.push_back(std::move(costs));
+    }
+
+    /// Of a trial in a layer, whatever its rows.
+    double segment_seconds() const {
+        const bool again = view_.replica.recompute == Recompute::layer;
+        return (again ? 2.0 : 1.0) * costs_.layer_forward.per_segment +
+               costs_.layer_backward.per_segment;
     }
 
     /// Of a token in a layer, beyond what costs include.
@@ -158,11 +187,23 @@ class ReplicaNumbers {
     SweepReplica result_;
 };
 
-/// One microbatch of m on all stages, one after the other.
+/// What the host of a stage takes for one microbatch of m at least.
+double least_seconds(const SweepReplica& replica, const ResidentTrials& trials, std::size_t s,
+                     double m) {
+    return replica.host[s].seconds(std::max(1.0, trials.count / m));
+}
+
+/// One microbatch of m on a stage.
+double microbatch_seconds(const SweepReplica& replica, const ResidentTrials& trials, std::size_t s,
+                          double m) {
+    return std::max(replica.fixed[s] + trials.rows[s] / m, least_seconds(replica, trials, s, m));
+}
+
+/// And on all stages, one after the other.
 double depth_seconds(const SweepReplica& replica, const ResidentTrials& trials, double m) {
     double depth = replica.messages;
     for (std::size_t s = 0; s < replica.fixed.size(); ++s) {
-        depth += replica.fixed[s] + trials.rows[s] / m;
+        depth += microbatch_seconds(replica, trials, s, m);
     }
     return depth;
 }
@@ -170,7 +211,9 @@ double depth_seconds(const SweepReplica& replica, const ResidentTrials& trials, 
 double busiest_seconds(const SweepReplica& replica, const ResidentTrials& trials, double m) {
     double most = 0.0;
     for (std::size_t s = 0; s < replica.fixed.size(); ++s) {
-        most = std::max(most, m * replica.fixed[s] + trials.rows[s] + trials.step[s]);
+        const double all = std::max(m * replica.fixed[s] + trials.rows[s],
+                                    m * least_seconds(replica, trials, s, m));
+        most = std::max(most, all + trials.step[s]);
     }
     return most;
 }
@@ -224,7 +267,7 @@ double drain_seconds(const SweepReplica& replica, const ResidentTrials& trials) 
     const double m = fewest_microbatches(replica, trials);
     double slowest = 0.0;
     for (std::size_t s = 0; s < replica.fixed.size(); ++s) {
-        slowest = std::max(slowest, replica.fixed[s] + trials.rows[s] / m);
+        slowest = std::max(slowest, microbatch_seconds(replica, trials, s, m));
     }
     return depth_seconds(replica, trials, m) - slowest;
 }

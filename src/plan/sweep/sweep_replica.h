@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "plan/cost/costs.h"
 #include "plan/plan.h"
 #include "plan/sweep/trial_load.h"
 
@@ -33,9 +34,10 @@ struct SweepReplica {
     std::int32_t stages = 1;
     std::int64_t microbatch_tokens = 0;  ///< T
     Recompute recompute = Recompute::none;
-    std::vector<double> fixed;        ///< f, per stage: seconds of a microbatch without rows
-    double messages = 0.0;            ///< seconds that messages take on a microbatch's way
-    std::uint64_t room = 0;           ///< bytes for trials; 0 = not limited
+    std::vector<double> fixed;   ///< f, per stage: seconds of a microbatch without rows
+    std::vector<HostLine> host;  ///< per stage: what the host takes for one at least, by trials
+    double messages = 0.0;       ///< seconds that messages take on a microbatch's way
+    std::uint64_t room = 0;      ///< bytes for trials; 0 = not limited
     std::vector<TrialCosts> classes;  ///< per class of trials
 
     std::int32_t ranks() const { return tensor * stages; }
@@ -43,10 +45,11 @@ struct SweepReplica {
 };
 
 /// The replica of `plan` (its only one, stages of whole layers) in numbers. Seconds are
-/// stage_seconds() of plan.costs; on top of it the products of the adapters' own parameters, 6 FLOP
-/// for each and token, beyond those of adapters of rank 16 on all linears that costs are fitted
-/// with, at 445/574 of the rate of the base's 4 FLOP. The room is what stage_memory() leaves of
-/// plan.bytes_per_rank, on the stage where it is least for its layers.
+/// stage_seconds() of plan.costs, where each trial is a segment of one microbatch in a step; on top
+/// of it the products of the adapters' own parameters, 6 FLOP for each and token, beyond those of
+/// adapters of rank 16 on all linears that costs are fitted with, at 445/574 of the rate of the
+/// base's 4 FLOP. The room is what stage_memory() leaves of plan.bytes_per_rank, on the stage where
+/// it is least for its layers.
 SweepReplica sweep_replica(const Job& job, const Plan& plan, const TrialClasses& trials);
 
 /// The trials that train in a replica at a time, summed.
@@ -69,9 +72,9 @@ struct ResidentTrials {
 
 /// Seconds of a round of the trials: m microbatches, ceil(tokens / T) <= m <= samples, take
 ///   max(m x slowest stage, full depth),
-/// where a stage takes fixed + rows / m for one, and its optimizer steps beside them; the full
-/// depth is one microbatch's way through all stages and messages. The best m counts. 0 without
-/// trials.
+/// where a stage takes fixed + rows / m for one, or what its host takes where that is more, and its
+/// optimizer steps beside them; the full depth is one microbatch's way through all stages and
+/// messages. The best m counts. 0 without trials.
 double round_seconds(const SweepReplica& replica, const ResidentTrials& trials);
 
 /// Seconds in which a pipeline runs empty and fills again: the full depth less its slowest stage.

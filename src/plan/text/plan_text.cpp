@@ -66,7 +66,7 @@ std::string model_text(const ModelSpec& m) {
 
 std::string line_text(const CostLine& line) {
     return cat("[", format_exact(line.fixed), ", ", format_exact(line.per_token), ", ",
-               format_exact(line.per_square), "]");
+               format_exact(line.per_square), ", ", format_exact(line.per_segment), "]");
 }
 
 std::string pair_text(double first, double second) {
@@ -220,8 +220,10 @@ std::vector<double> read_doubles(const YAML::Node& node, std::size_t count) {
 }
 
 CostLine read_line(const YAML::Node& node) {
-    const std::vector<double> values = read_doubles(node, 3);
-    return {values[0], values[1], values[2]};
+    constexpr std::size_t before = 3;  // in plans of before
+    const std::size_t count = parse_numbers<double>(node).size() == before ? before : before + 1;
+    const std::vector<double> values = read_doubles(node, count);
+    return {values[0], values[1], values[2], count > before ? values[before] : 0.0};
 }
 
 HostLine read_host_line(const YAML::Node& node) {
@@ -361,9 +363,10 @@ std::string to_text(const Plan& plan) {
                 "\nsample_bounds: {longest: ", plan.samples.longest,
                 ", shortest: ", plan.samples.shortest, ", per_round: ", plan.samples.per_round,
                 "}\nbytes_per_rank: ", plan.bytes_per_rank, "\n");
-    text += cat(
-        "costs:  # seconds: fixed, per row, per square; step per parameter, message per byte\n  ",
-        costs_text(plan.costs), other_costs_text(plan.other_costs), "replicas:\n");
+    text +=
+        cat("costs:  # seconds: fixed, per row, square, segment; step per parameter, message per "
+            "byte\n  ",
+            costs_text(plan.costs), other_costs_text(plan.other_costs), "replicas:\n");
     for (const ReplicaPlan& replica : plan.replicas) text += replica_text(replica);
     text += "adapters:\n";
     for (const AdapterPlan& adapter : plan.adapters) {

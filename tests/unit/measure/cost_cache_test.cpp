@@ -15,7 +15,7 @@ namespace {
 
 CostModel some_costs() {
     CostModel costs;
-    costs.layer_forward = {1e-5, 0.1 / 3.0, 1e-12};
+    costs.layer_forward = {1e-5, 0.1 / 3.0, 1e-12, 7e-5};
     costs.layer_backward = {2e-5, 0.2, 0.0};
     costs.first_layer_saving = 0.1;
     costs.head = {0.0, 1e-7, 0.0};
@@ -48,6 +48,7 @@ TEST_F(CostCache, KeepsCostsToTheBit) {
     keep_costs(path_, "two", other);
     expect_equal(*find_costs(path_, "one"), some_costs());
     EXPECT_EQ(find_costs(path_, "one")->layer_forward.per_token, 0.1 / 3.0);
+    EXPECT_EQ(find_costs(path_, "one")->layer_forward.per_segment, 7e-5);
     EXPECT_EQ(find_costs(path_, "two")->step_fixed, 1.0);
     EXPECT_EQ(find_costs(path_, "two")->first_layer_saving, 0.1);
     EXPECT_EQ(find_costs(path_, "two")->full_speed_ranks, 1.5);

@@ -120,6 +120,17 @@ TEST(StageSeconds, TheHeadTakesEveryTarget) {
                      2 * all_backward + shared_backward);
 }
 
+TEST(StageSeconds, SegmentsCountWhereTheyHaveRows) {
+    const CostLine layer{1.0, 0.1, 0.0, 100.0};
+    StagePlan whole;
+    whole.layer_count = 2;
+    EXPECT_DOUBLE_EQ(layers_seconds(layer, whole, three_adapters()), 2 * (1.0 + 6.0 + 300.0));
+    EXPECT_DOUBLE_EQ(layers_seconds(layer, whole, three_adapters().total), 2 * (1.0 + 6.0 + 100.0));
+    const double shared = (1.0 + 3.0 + 100.0) + (1.0 + 1.0 + 100.0);
+    EXPECT_DOUBLE_EQ(layers_seconds(layer, shared_stage(), three_adapters()),
+                     2 * (1.0 + 6.0 + 300.0) + shared);
+}
+
 TEST(StageSeconds, NoRowsInASharedLayerTakeNoTime) {
     const CostModel costs = some_costs();
     const StagePlan stage = shared_stage();

@@ -36,6 +36,25 @@ TEST(FitCosts, FindsTheLineOfExactObservations) {
     expect_near(*fit_cost_line(observations(truth)), truth, 1e-6);
 }
 
+TEST(FitCosts, TellsSegmentsFromWhatIsFixed) {
+    const CostLine line{3e-4, 5e-6, 1e-9, 2e-4};
+    std::vector<CostObservation> of_both;
+    for (const CostObservation& o : observations(line)) {
+        for (const double segments : {1.0, 8.0}) {
+            of_both.push_back(
+                {o.rows, o.squares, line.seconds(o.rows, o.squares, segments), segments});
+        }
+    }
+    const CostLine fitted = *fit_cost_line(of_both);
+    expect_near(fitted, line, 1e-6);
+    EXPECT_NEAR(fitted.per_segment, line.per_segment, 1e-6 * line.per_segment);
+    CostFit refined({2e-4, 4e-6, 2e-9, 3e-4});
+    for (int i = 0; i < 200; ++i) {
+        for (const CostObservation& o : of_both) refined.add(o);
+    }
+    EXPECT_NEAR(refined.refined().per_segment, line.per_segment, 0.05 * line.per_segment);
+}
+
 TEST(FitCosts, NoiseAveragesOut) {
     const CostLine fitted = *fit_cost_line(observations(truth, 0.1));
     for (const CostObservation& o : observations(truth)) {

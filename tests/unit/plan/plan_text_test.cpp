@@ -31,7 +31,7 @@ Plan odd_plan() {
     plan.replicas[1].microbatch_tokens = 77;
     plan.samples = {12, 3, 45};
     plan.bytes_per_rank = 9876543210;
-    plan.costs = {{0.1 + 0.2, 1e-300, 1.0 / 3.0},
+    plan.costs = {{0.1 + 0.2, 1e-300, 1.0 / 3.0, 0.7 / 3.0},
                   {4, 5, 6},
                   0.7,
                   {7, 8, 9},
@@ -152,6 +152,7 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.costs.layer_forward.fixed, 0.1 + 0.2);
     EXPECT_EQ(read.costs.layer_forward.per_token, 1e-300);
     EXPECT_EQ(read.costs.layer_forward.per_square, 1.0 / 3.0);
+    EXPECT_EQ(read.costs.layer_forward.per_segment, 0.7 / 3.0);
     EXPECT_EQ(read.costs.layer_backward.per_token, 5);
     EXPECT_EQ(read.costs.first_layer_saving, 0.7);
     EXPECT_EQ(read.costs.head.per_square, 9);

@@ -12,6 +12,7 @@ SweepReplica random_replica(std::uint64_t seed, int most_stages, int most_classe
     replica.stages = draw.between(1, most_stages);
     replica.microbatch_tokens = draw.between(20, 200);
     for (int s = 0; s < replica.stages; ++s) replica.fixed.push_back(drawn(100, 400));
+    replica.host.resize(replica.fixed.size());
     replica.messages = replica.stages > 1 ? drawn(0, 50) : 0.0;
     const int classes = draw.between(1, most_classes);
     const bool little_room = draw.one_in(2);

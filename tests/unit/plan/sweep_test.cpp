@@ -201,6 +201,22 @@ double seconds_of_moving(const SweepReplica& replica, const ClassCounts& counts,
     return seconds;
 }
 
+/// The sweep of the plan's adapters, in numbers and by simulating windows.
+void expect_closed_near_simulated(const Case& test, const Plan& plan) {
+    const TrialClasses trials = trial_classes(test.job, test.model, test.datasets);
+    const SweepReplica replica = sweep_replica(test.job, plan, trials);
+    const double simulated = predict(test.job, plan, test.datasets, 16).seconds;
+    const double closed = sweep_seconds(replica, {}, expanded(trials.counts()));
+    EXPECT_NEAR(closed, simulated, 0.02 * simulated);
+}
+
+Case three_small_adapters() {
+    Case test = uniform_case(3, 1, 90, 24, 2);
+    test.model = cheap_head_model(4);
+    for (AdapterJob& adapter : test.job.adapters) adapter.r = 16;
+    return test;
+}
+
 }  // namespace
 
 TEST(TrialLoad, IsTheMeanStepOfItsDataset) {
@@ -303,6 +319,23 @@ TEST(SimulateSweep, AgreesWithTheSimulatorOfWindows) {
     const double simulated = predict(test.job, plan, test.datasets, 16).seconds;
     const double closed = sweep_seconds(replica, {}, expanded(trials.counts()));
     EXPECT_NEAR(closed, simulated, 0.05 * simulated);
+}
+
+TEST(SimulateSweep, AgreesWhereTheHostHoldsUpAGpu) {
+    const Case test = three_small_adapters();
+    Plan plan = test.plan();
+    const double before = predict(test.job, plan, test.datasets, 16).seconds;
+    plan.costs.host = {{1.0, 0.25}, {2.0, 0.25}, {0.5, 0.125}, {0.5, 0.0}, 0.5, 0.0, {}, {}};
+    expect_closed_near_simulated(test, plan);
+    EXPECT_GT(predict(test.job, plan, test.datasets, 16).seconds, 100.0 * before);
+}
+
+TEST(SimulateSweep, AgreesWhereAdaptersTakeTimeWhateverTheirRows) {
+    const Case test = three_small_adapters();
+    Plan plan = test.plan();
+    plan.costs.layer_forward.per_segment = 1.0;
+    plan.costs.layer_backward.per_segment = 2.0;
+    expect_closed_near_simulated(test, plan);
 }
 
 TEST(AssignTrials, ComesNearTheBestPartition) {
