@@ -19,6 +19,16 @@ void require_shared_memory(const std::string& gpu, std::size_t offered, std::siz
                      "cpu");
 }
 
+void require_fp8(const GpuInfo& gpu) {
+    constexpr int least = 89;
+    if (gpu.compute_capability >= least) return;
+    throw InputError("model.precision",
+                     cat("fp8 needs a GPU of compute capability 8.9 or more, but ",
+                         gpu.name.empty() ? "no GPU" : gpu.name, " has ",
+                         gpu.compute_capability / 10, ".", gpu.compute_capability % 10),
+                     "use model.precision: bf16, or a GPU that has it (L4, L40S, H100, H200)");
+}
+
 }  // namespace loratrain
 
 #ifdef LORATRAIN_WITH_CUDA
@@ -92,6 +102,7 @@ GpuInfo gpu_info(int local_rank) {
     info.bus_id = bus_id.data();
     info.name = properties.name;
     info.free_bytes = free_bytes;
+    info.compute_capability = 10 * properties.major + properties.minor;
     return info;
 }
 

@@ -14,6 +14,7 @@ struct GpuInfo {
     std::string bus_id;            ///< PCI bus id of the one this rank would use
     std::string name;              ///< "NVIDIA H200"
     std::uint64_t free_bytes = 0;  ///< of that one
+    int compute_capability = 0;    ///< of that one: 90 is 9.0
 };
 
 /// Sets what CUDA reads of the environment when a process first uses it. Call before that, and
@@ -31,6 +32,9 @@ GpuInfo gpu_info(int local_rank);
 /// Throws InputError when the GPU named `gpu` offers a block of threads less shared memory than
 /// the kernels for bf16 need.
 void require_shared_memory(const std::string& gpu, std::size_t offered, std::size_t needed);
+
+/// Throws InputError when that GPU has no fp8 products: they came with compute capability 8.9.
+void require_fp8(const GpuInfo& gpu);
 
 /// CUDA's runtime and the driver, as loaded; empty when the program was built without CUDA.
 std::vector<Library> gpu_libraries();

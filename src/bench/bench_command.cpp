@@ -39,6 +39,7 @@ class BenchCommand {
         result.backend = backend_->description();
         if (bench_.backend == "cuda") result.device = gpu_info(mpi_.host_rank()).name;
         result.compute = backend_->compute_dtype();
+        result.fp8_linears = with_lora.plan.fp8_linears;
         result.model = bench_model(bench_);
         result.microbatch_tokens = tokens;
         result.recompute = only_replica(with_lora.plan).replica.recompute == Recompute::layer;
@@ -63,7 +64,9 @@ class BenchCommand {
     }
 
     std::unique_ptr<Backend> make_bench_backend() const {
-        return make_rank_backend(mpi_, bench_backend(bench_), bench_types(bench_).compute);
+        const NumberTypes types = bench_types(bench_);
+        if (types.fp8_linears && bench_.backend == "cuda") require_fp8(gpu_info(mpi_.host_rank()));
+        return make_rank_backend(mpi_, bench_backend(bench_), types.compute);
     }
 
     void measure_window(const BenchCase& with_lora, BenchResult& result) {

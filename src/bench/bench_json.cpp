@@ -54,7 +54,7 @@ OrderedJson case_json(const CommandLine::Bench& bench, const BenchResult& result
             {"policy", bench.policy},
             {"packing", bench.packing},
             {"dropout", bench.dropout},
-            {"precision", to_string(result.compute)},
+            {"precision", result.fp8_linears ? "fp8" : to_string(result.compute)},
             {"microbatch_tokens", result.microbatch_tokens},
             {"recompute", result.recompute},
             {"steps", bench.steps}};

@@ -24,6 +24,7 @@ struct BenchResult {
     std::string backend;  ///< Backend::description()
     std::string device;   ///< CUDA name of rank 0's GPU, "" on the CPU
     DType compute = DType::f32;
+    bool fp8_linears = false;  ///< Plan::fp8_linears
     ModelSpec model;
     std::int64_t microbatch_tokens = 0;
     bool recompute = false;              ///< layers are run forward again before their backward

@@ -109,7 +109,8 @@ class ProfileTable {
 std::string head_lines(const CommandLine::Bench& bench, const BenchResult& result,
                        const BenchSummary& summary) {
     const double weights = static_cast<double>(matmul_parameters(result.model)) / 1e6;
-    return line("backend", cat(result.backend, ", ", summary.ranks, " rank(s)")) +
+    return line("backend", cat(result.backend, result.fp8_linears ? ", fp8 linears, " : ", ",
+                               summary.ranks, " rank(s)")) +
            line("model", cat(result.model.layers, " layers, hidden ", result.model.hidden_size,
                              ", ", format_fixed(weights, 1), " M weights in matrix products")) +
            line("step",

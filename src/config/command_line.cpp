@@ -348,7 +348,7 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
                      "give at least 1, or leave the option out");
     }
     check_word("--backend", bench.backend, {"cpu", "cuda"}, problems);
-    check_word("--precision", bench.precision, {"auto", "fp32", "bf16"}, problems);
+    check_word("--precision", bench.precision, {"auto", "fp32", "bf16", "fp8"}, problems);
     check_word("--recompute", bench.recompute, {"auto", "none", "layer"}, problems);
     check_word("--lengths", bench.lengths, {"fixed", "xsum", "cnn", "wikisum", "mix"}, problems);
     check_word("--policy", bench.policy, word_texts(schedule_policy_words), problems);

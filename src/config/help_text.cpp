@@ -29,8 +29,8 @@ Options for bench, with their defaults:
   --steps 5  --layers 12  --hidden 768  --intermediate 2048  --heads 12  --vocab 32000
   --adapters 4  --rank 16  --samples 8 (per adapter and step)  --sample-tokens 256
   --model PRESET (llama-3.1-8b, ...)  --dropout 0  --microbatch-tokens N  --json  --quick
-  --backend cpu|cuda  --precision auto|fp32|bf16  --recompute auto|none|layer  --predict
-  --lengths fixed|xsum|cnn|wikisum|mix  --policy, --packing  --mixed-ranks (8 to 128)
+  --backend cpu|cuda  --precision auto|fp32|bf16|fp8  --recompute auto|none|layer
+  --lengths fixed|xsum|cnn|wikisum|mix  --policy, --packing  --mixed-ranks  --predict
 
 Other options: -h, --help, --keys (all keys of a job file), --version (and build)
 

@@ -16,7 +16,7 @@ namespace loratrain {
 /// or relative to the working directory after reading (the reader resolves them against the job
 /// file's folder). Every field has its documented default here.
 
-enum class Precision : std::uint8_t { automatic, fp32, bf16 };
+enum class Precision : std::uint8_t { automatic, fp32, bf16, fp8 };
 enum class BackendKind : std::uint8_t { automatic, cpu, cuda };
 enum class OverLength : std::uint8_t { error, truncate, drop };
 enum class LrSchedule : std::uint8_t { constant, constant_with_warmup, linear, cosine };

@@ -16,10 +16,11 @@ struct Word {
     E value;
 };
 
-inline constexpr std::array<Word<Precision>, 3> precision_words{{
+inline constexpr std::array<Word<Precision>, 4> precision_words{{
     {"auto", Precision::automatic},
     {"fp32", Precision::fp32},
     {"bf16", Precision::bf16},
+    {"fp8", Precision::fp8},
 }};
 inline constexpr std::array<Word<BackendKind>, 3> backend_words{{
     {"auto", BackendKind::automatic},

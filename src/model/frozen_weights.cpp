@@ -25,9 +25,11 @@ FrozenWeights::FrozenWeights(const ReplicaView& view, const StagePlan& stage,
                     to_string(backend.compute_dtype()));
     const ModelSpec& model = view.lane_model;
     layers_.resize(static_cast<std::size_t>(stage.layer_count));
+    make_unit_scales();
     for (std::int32_t l = 0; l < stage.layer_count; ++l) {
         load_layer(stage.first_layer + l, layers_[static_cast<std::size_t>(l)]);
     }
+    dense_ = Buffer();
     if (stage.has_embedding) {
         embedding_ = load_vocabulary(embedding_name);
     }
@@ -61,22 +63,69 @@ void FrozenWeights::load_layer(std::int32_t layer, LayerWeights& weights) {
 void FrozenWeights::load_group(std::int32_t layer, LinearGroup group, GroupWeights& weights) {
     const ModelSpec& model = view_.lane_model;
     weights.shape = group_shape(model, group);
+    load_biases(layer, weights);
+    if (view_.plan.fp8_linears) return load_fp8_group(layer, group, weights);
     weights.matrix = allocate_matrix(stored_shape(view_, group),
                                      {weights.shape.out, weights.shape.in}, "base weights");
     std::int64_t first_row = 0;
     for (int i = 0; i < weights.shape.count; ++i) {
         const Linear linear = weights.shape.linears[static_cast<std::size_t>(i)];
         const LinearShape shape = linear_shape(model, linear);
-        const LinearShape whole = linear_shape(view_.plan.model, linear);
-        const LinearSlice slice = lane_slice(view_.plan.model, linear, lane_);
-        load_rows(weight_name(layer, linear),
-                  {{whole.out, whole.in}, slice.out.first, slice.in.first},
+        load_rows(weight_name(layer, linear), part_of(linear),
                   weights.matrix.view.row_range(first_row, shape.out).dense());
-        if (has_bias(model, linear)) {
-            weights.bias[static_cast<std::size_t>(i)] = load_bias(layer, linear);
-        }
         first_row += shape.out;
     }
+}
+
+FrozenWeights::Part FrozenWeights::part_of(Linear linear) const {
+    const LinearShape whole = linear_shape(view_.plan.model, linear);
+    const LinearSlice slice = lane_slice(view_.plan.model, linear, lane_);
+    return {{whole.out, whole.in}, slice.out.first, slice.in.first};
+}
+
+void FrozenWeights::load_biases(std::int32_t layer, GroupWeights& weights) {
+    for (int i = 0; i < weights.shape.count; ++i) {
+        const Linear linear = weights.shape.linears[static_cast<std::size_t>(i)];
+        if (!has_bias(view_.lane_model, linear)) continue;
+        weights.bias[static_cast<std::size_t>(i)] = load_bias(layer, linear);
+    }
+}
+
+void FrozenWeights::make_unit_scales() {
+    const std::uint64_t bytes = unit_scale_bytes(view_);
+    const std::vector<float> ones(bytes / sizeof(float), 1.0F);
+    unit_scales_ = backend_.allocate(bytes, "scales of transposed weights");
+    if (bytes > 0) backend_.upload(unit_scales_.data(), ones.data(), bytes);
+}
+
+void FrozenWeights::load_fp8_group(std::int32_t layer, LinearGroup group, GroupWeights& weights) {
+    const std::int64_t n = weights.shape.out;
+    const std::int64_t k = weights.shape.in;
+    const std::int64_t r = view_.replica.pad_columns;
+    const DType dtype = backend_.compute_dtype();
+    const Fp8GroupLayout layout = fp8_group_layout(view_, group);
+    Fp8Weights& fp8 = weights.fp8;
+    fp8.storage = backend_.allocate(layout.bytes, "base weights in fp8");
+    const auto at = [&](std::uint64_t offset) { return fp8.storage.as<std::uint8_t>() + offset; };
+    fp8.codes = {at(layout.codes), reinterpret_cast<float*>(at(layout.scales)), n, k, k};
+    fp8.transposed = {at(layout.transposed), unit_scales_.as<float>(), k, n, n};
+    fp8.b_pad = matrix(at(layout.b_pad), dtype, n, r);
+    fp8.a_pad = matrix(at(layout.a_pad), dtype, weights.shape.count * r, k);
+    std::int64_t first_row = 0;
+    for (int i = 0; i < weights.shape.count; ++i) {
+        const Linear linear = weights.shape.linears[static_cast<std::size_t>(i)];
+        const LinearShape shape = linear_shape(view_.lane_model, linear);
+        const std::size_t bytes = static_cast<std::size_t>(shape.out * k) * size_of(dtype);
+        if (dense_.bytes() < bytes) {
+            dense_ = Buffer();
+            dense_ = backend_.allocate(bytes, "weights that become codes");
+        }
+        const TensorView dense = matrix(dense_.data(), dtype, shape.out, k);
+        load_rows(weight_name(layer, linear), part_of(linear), dense);
+        backend_.quantize_rows({dense, nullptr, fp8.codes.row_range(first_row, shape.out)});
+        first_row += shape.out;
+    }
+    backend_.transpose_codes(fp8.transposed, fp8.codes);
 }
 
 Buffer FrozenWeights::load_bias(std::int32_t layer, Linear linear) {

@@ -27,6 +27,17 @@ struct FrozenMatrix {
     WeightView view;
 };
 
+/// One linear group with Plan::fp8_linears (Fp8GroupLayout): W is codes[n, k] scales[n] in forward
+/// and, so that gradients belong to the very same weights, in backward. LoRA's factors lie beside
+/// it, in compute type.
+struct Fp8Weights {
+    Buffer storage;
+    Fp8Rows codes;       ///< [N, K]
+    Fp8Rows transposed;  ///< [K, N], scales 1
+    TensorView b_pad;    ///< [N, R]
+    TensorView a_pad;    ///< [linears x R, K]
+};
+
 /// One linear group of one layer. `matrix` is W [N, K]. GEMMs read the augmented matrix of design
 /// decision 4 (augmented_shape),
 ///   M = [[W_1 | B_1], ..., [W_n | B_n], [A_1], ..., [A_n]]: rows N + n R, columns K + R, ld K + R
@@ -34,7 +45,8 @@ struct FrozenMatrix {
 /// stored in it, staged ones without its pads.
 struct GroupWeights {
     LinearGroupShape shape;
-    FrozenMatrix matrix;
+    FrozenMatrix matrix;  ///< without storage where there is `fp8`
+    Fp8Weights fp8;
     std::array<Buffer, 3> bias;  ///< per linear, empty = none
     /// What the pads hold now, and their width.
     std::vector<PackedFactors> packed;
@@ -69,6 +81,9 @@ class FrozenWeights {
   private:
     void load_layer(std::int32_t layer, LayerWeights& weights);
     void load_group(std::int32_t layer, LinearGroup group, GroupWeights& weights);
+    void load_fp8_group(std::int32_t layer, LinearGroup group, GroupWeights& weights);
+    void make_unit_scales();
+    void load_biases(std::int32_t layer, GroupWeights& weights);
     Buffer load_bias(std::int32_t layer, Linear linear);
     /// Elements `slice` of a vector of `whole`.
     Buffer load_vector(const std::string& name, std::int64_t whole, const Slice& slice);
@@ -85,6 +100,7 @@ class FrozenWeights {
         std::int64_t first_row = 0;
         std::int64_t first_col = 0;
     };
+    Part part_of(Linear linear) const;
     void load_rows(const std::string& name, const Part& part, const TensorView& target);
 
     ReplicaView view_;
@@ -97,6 +113,8 @@ class FrozenWeights {
     FrozenMatrix head_;  ///< without storage where it is tied to the embedding of this stage
     Buffer final_norm_;
     Buffer inv_freq_;
+    Buffer unit_scales_;
+    Buffer dense_;  ///< of a linear whose codes are made, while loading
 };
 
 }  // namespace loratrain

@@ -20,6 +20,21 @@ TensorView widened(const TensorView& view, std::int64_t columns) {
     return wide;
 }
 
+/// Columns that follow each other in the same rows as one.
+std::vector<TensorView> joined(const std::array<TensorView, 3>& y, int count) {
+    std::vector<TensorView> wide;
+    for (int i = 0; i < count; ++i) {
+        const TensorView& next = y[static_cast<std::size_t>(i)];
+        if (!wide.empty() && wide.back().offset(0, wide.back().cols) == next.data &&
+            wide.back().ld == next.ld) {
+            wide.back().cols += next.cols;
+        } else {
+            wide.push_back(next);
+        }
+    }
+    return wide;
+}
+
 }  // namespace
 
 LoraLinear::LoraLinear(const ReplicaView& view, const AdapterBank& bank, const Workspace& workspace,
@@ -63,15 +78,20 @@ void LoraLinear::gather_targets(const Site& site, const std::array<TensorView, 3
 }
 
 TensorView LoraLinear::prepare(const Site& site, bool with_pads) {
-    const WeightView& weights = site.weights.matrix.view;
-    const TensorView m =
-        gemm_matrix(weights, augmented_shape(view_, site.group), workspace_.staged(), backend_);
-    if (weights.residence == WeightResidence::staged) site.weights.packed_width = -1;
-    if (with_pads) pack(site, m);
+    GroupWeights& weights = site.weights;
+    const TensorView m = gemm_matrix(weights.matrix.view, augmented_shape(view_, site.group),
+                                     workspace_.staged(), backend_);
+    if (weights.matrix.view.residence == WeightResidence::staged) weights.packed_width = -1;
+    const std::int64_t width = site.rows.width;
+    if (with_pads) {
+        pack(site, m.row_range(0, weights.shape.out).col_range(weights.shape.in, width),
+             m.row_range(weights.shape.out, weights.shape.count * width)
+                 .col_range(0, weights.shape.in));
+    }
     return m;
 }
 
-void LoraLinear::pack(const Site& site, const TensorView& m) {
+void LoraLinear::pack(const Site& site, const TensorView& b_pad, const TensorView& a_pad) {
     GroupWeights& weights = site.weights;
     wanted_.clear();
     for (const auto& [adapter, column] : site.rows.pads) {
@@ -86,8 +106,8 @@ void LoraLinear::pack(const Site& site, const TensorView& m) {
             linear_shape(view_.lane_model, weights.shape.linears[static_cast<std::size_t>(i)]);
         LoraPack op;
         op.slots = gather_pads(site, i);
-        op.b_pad = m.row_range(row, shape.out).col_range(weights.shape.in, width);
-        op.a_pad = m.row_range(weights.shape.out + i * width, width).col_range(0, shape.in);
+        op.b_pad = b_pad.row_range(row, shape.out);
+        op.a_pad = a_pad.row_range(i * width, width);
         backend_.lora_pack(op);
         row += shape.out;
     }
@@ -104,9 +124,26 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
         gather_targets(site, s);
         backend_.lora_shrink({x, targets_, site.rows.lora_rows()});
     }
+    if (view_.plan.fp8_linears) {
+        multiply_fp8(site, x, y, s, width, accumulate);
+    } else {
+        multiply(site, x, y, s, width, accumulate);
+    }
+    for (int i = 0; i < weights.shape.count; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        if (lora && !site.rows.augmented) {
+            backend_.lora_expand({targets_[at], y[at], site.rows.lora_rows()});
+        }
+        if (weights.bias[at].data() != nullptr) backend_.add_bias(y[at], weights.bias[at].data());
+    }
+}
+
+void LoraLinear::multiply(const Site& site, const TensorView& x,
+                          const std::array<TensorView, 3>& y, const std::array<TensorView, 3>& s,
+                          std::int64_t width, bool accumulate) {
     const TensorView m = prepare(site, width > 0);
     std::int64_t row = 0;
-    for (int i = 0; i < weights.shape.count; ++i) {
+    for (int i = 0; i < site.weights.shape.count; ++i) {
         const auto at = static_cast<std::size_t>(i);
         const TensorView pad = behind(x, 0, width);
         if (width > 0 && s[at].data != pad.data) {
@@ -119,11 +156,43 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
         op.transpose_b = true;
         op.beta = accumulate ? 1.0F : 0.0F;
         backend_.gemm(op);
-        if (lora && !site.rows.augmented) {
-            backend_.lora_expand({targets_[at], y[at], site.rows.lora_rows()});
-        }
-        if (weights.bias[at].data() != nullptr) backend_.add_bias(y[at], weights.bias[at].data());
         row += y[at].cols;
+    }
+}
+
+void LoraLinear::multiply_fp8(const Site& site, const TensorView& x,
+                              const std::array<TensorView, 3>& y,
+                              const std::array<TensorView, 3>& s, std::int64_t width,
+                              bool accumulate) {
+    const Fp8Weights& weights = site.weights.fp8;
+    if (width > 0) {
+        const TensorView b = weights.b_pad.col_range(0, width);
+        pack(site, b, weights.a_pad);
+        std::int64_t row = 0;
+        for (int i = 0; i < site.weights.shape.count; ++i) {
+            const auto at = static_cast<std::size_t>(i);
+            Gemm op;
+            op.a = s[at].col_range(0, width);
+            op.b = b.row_range(row, y[at].cols);
+            op.c = y[at];
+            op.transpose_b = true;
+            op.beta = accumulate ? 1.0F : 0.0F;
+            backend_.gemm(op);
+            row += y[at].cols;
+        }
+    }
+    const Fp8Rows codes = workspace_.codes(x.rows, x.cols);
+    backend_.quantize_rows({x, nullptr, codes});
+    std::int64_t row = 0;
+    for (const TensorView& wide : joined(y, site.weights.shape.count)) {
+        GemmFp8 op;
+        op.a = codes;
+        op.b = weights.codes.row_range(row, wide.cols);
+        op.c = wide;
+        op.beta = accumulate || width > 0 ? 1.0F : 0.0F;
+        op.fast = true;
+        backend_.gemm_fp8(op);
+        row += wide.cols;
     }
 }
 
@@ -167,7 +236,6 @@ void LoraLinear::backward_x(const Site& site, const TensorView& dy, const Tensor
     const bool lora = has_lora(site);
     const bool one_gemm = lora && site.rows.augmented && !site.rows.has_dropout;
     const std::int64_t pads = one_gemm ? weights.shape.count * site.rows.width : 0;
-    const TensorView m = prepare(site, one_gemm);
     if (lora && !one_gemm) {
         std::array<TensorView, 3> ds;
         for (int i = 0; i < weights.shape.count; ++i) {
@@ -176,12 +244,44 @@ void LoraLinear::backward_x(const Site& site, const TensorView& dy, const Tensor
         gather_targets(site, ds);
         backend_.lora_expand_backward({dx, targets_, site.rows.lora_rows(), false});
     }
+    if (view_.plan.fp8_linears) {
+        multiply_back_fp8(site, dy, dx, pads, lora && !one_gemm);
+    } else {
+        multiply_back(site, dy, dx, pads, lora && !one_gemm);
+    }
+}
+
+void LoraLinear::multiply_back(const Site& site, const TensorView& dy, const TensorView& dx,
+                               std::int64_t pads, bool accumulate) {
+    const TensorView m = prepare(site, pads > 0);
     Gemm op;
     op.a = widened(dy, dy.cols + pads);
     op.b = m.row_range(0, dy.cols + pads).col_range(0, dx.cols);
     op.c = dx;
-    op.beta = lora && !one_gemm ? 1.0F : 0.0F;
+    op.beta = accumulate ? 1.0F : 0.0F;
     backend_.gemm(op);
+}
+
+void LoraLinear::multiply_back_fp8(const Site& site, const TensorView& dy, const TensorView& dx,
+                                   std::int64_t pads, bool accumulate) {
+    const Fp8Weights& weights = site.weights.fp8;
+    if (pads > 0) {
+        const TensorView a = weights.a_pad.row_range(0, pads);
+        pack(site, weights.b_pad.col_range(0, site.rows.width), a);
+        Gemm op;
+        op.a = behind(dy, 0, pads);
+        op.b = a;
+        op.c = dx;
+        backend_.gemm(op);
+    }
+    const Fp8Rows codes = workspace_.codes(dy.rows, dy.cols);
+    backend_.quantize_rows({dy, weights.codes.scales, codes});
+    GemmFp8 op;
+    op.a = codes;
+    op.b = weights.transposed;
+    op.c = dx;
+    op.beta = accumulate || pads > 0 ? 1.0F : 0.0F;
+    backend_.gemm_fp8(op);
 }
 
 }  // namespace loratrain

@@ -18,6 +18,10 @@ namespace loratrain {
 ///   forward:   S_i = scale drop_i(X) A_iᵀ (rows of each adapter only),  Y_i = X W_iᵀ + S_i B_iᵀ +
 ///   b_i backward:  dS_i = scale dY_i B_i,  dB_i += dY_iᵀ S_i,  dA_i += dS_iᵀ drop_i(X),
 ///              dX = sum_i dY_i W_i + drop_i'(dS_i A_i)
+///
+/// With Plan::fp8_linears the products with W are those of e4m3 codes: of X and of dY s, row by row
+/// (quantize_rows), and of W (Fp8Weights). All that is LoRA's is computed from X, dY and S as they
+/// are, and stands in Y or dX when the product of codes is added.
 class LoraLinear {
   public:
     LoraLinear(const ReplicaView& view, const AdapterBank& bank, const Workspace& workspace,
@@ -57,7 +61,19 @@ class LoraLinear {
     void gather_targets(const Site& site, const std::array<TensorView, 3>& s);
     /// The matrix to multiply with (gemm_matrix).
     TensorView prepare(const Site& site, bool with_pads);
-    void pack(const Site& site, const TensorView& m);
+    /// Factors of the group's linears into b_pad [N, width] and a_pad [linears x width, K].
+    void pack(const Site& site, const TensorView& b_pad, const TensorView& a_pad);
+    /// The products of forward, S being there: `width` columns of it are multiplied by packed
+    /// factors.
+    void multiply(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
+                  const std::array<TensorView, 3>& s, std::int64_t width, bool accumulate);
+    void multiply_fp8(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
+                      const std::array<TensorView, 3>& s, std::int64_t width, bool accumulate);
+    /// dx = (or += with accumulate) dY W, and with `pads` columns of dS behind dy also dS A.
+    void multiply_back(const Site& site, const TensorView& dy, const TensorView& dx,
+                       std::int64_t pads, bool accumulate);
+    void multiply_back_fp8(const Site& site, const TensorView& dy, const TensorView& dx,
+                           std::int64_t pads, bool accumulate);
     TensorView ds_view(const Site& site, const TensorView& dy, int i) const;
 
     ReplicaView view_;

@@ -11,6 +11,8 @@ Workspace::Workspace(const ReplicaView& view, const StagePlan& stage, Backend& b
     inner_ = backend.allocate(layout.inner, "inner gradient scratch");
     layer_ = backend.allocate(layout.layer, "activations of one layer");
     staged_ = backend.allocate(layout.staged, "widened weights");
+    codes_ = backend.allocate(layout.codes, "codes of activations");
+    code_scales_ = backend.allocate(layout.code_scales, "scales of activations");
     logits_ = backend.allocate(layout.logits, "logits chunk");
     head_rows_ = backend.allocate(layout.head_rows, "head rows");
     statistics_ = backend.allocate(layout.statistics, "statistics of logits");

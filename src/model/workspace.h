@@ -19,6 +19,10 @@ class Workspace {
     /// Activations of one layer (LayerSlotLayout); null unless the plan recomputes them.
     void* layer() const { return layer_.data(); }
     void* staged() const { return staged_.data(); }
+    /// Codes of a linear's input, or of its output's gradient; only with Plan::fp8_linears.
+    Fp8Rows codes(std::int64_t tokens, std::int64_t columns) const {
+        return {codes_.as<std::uint8_t>(), code_scales_.as<float>(), tokens, columns, columns};
+    }
     void* logits() const { return logits_.data(); }
     /// ShardStatistics of a chunk's rows on every lane; null with one lane.
     void* statistics() const { return statistics_.data(); }
@@ -34,6 +38,8 @@ class Workspace {
     Buffer inner_;
     Buffer layer_;
     Buffer staged_;
+    Buffer codes_;
+    Buffer code_scales_;
     Buffer logits_;
     Buffer head_rows_;
     Buffer statistics_;

@@ -10,10 +10,11 @@ namespace loratrain {
 struct NumberTypes {
     DType compute = DType::f32;
     WeightFormat weights = WeightFormat::f32;
+    bool fp8_linears = false;  ///< Plan::fp8_linears
 };
 
 /// fp32: both. bf16: both on CUDA, storage alone on the CPU, which computes in fp32.
-/// automatic: bf16 on CUDA, fp32 on the CPU.
+/// automatic: bf16 on CUDA, fp32 on the CPU. fp8: as bf16, with the linears of the layers in e4m3.
 NumberTypes number_types(Precision precision, BackendKind backend);
 
 }  // namespace loratrain

@@ -111,6 +111,9 @@ struct Plan {
     BackendKind backend = BackendKind::cpu;    ///< never automatic
     DType compute = DType::f32;                ///< type that the backend computes in
     WeightFormat weights = WeightFormat::f32;  ///< of the base weights on the backend
+    /// The linears of the layers multiply e4m3 codes of weights, activations and gradients
+    /// (model/fp8_linear.h), whatever `weights` and `compute` are elsewhere. Never by itself.
+    bool fp8_linears = false;
     /// Whose built-in costs packings are made with: the cluster's, or of a run that is continued
     /// the one that it began on, so that packings repeat.
     std::string device;

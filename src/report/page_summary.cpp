@@ -39,7 +39,7 @@ std::string base_name(const std::string& model) {
 /// "bf16", or "fp32, weights bf16".
 std::string types_text(const Plan& plan) {
     const bool alike = gemm_reads(traits_of(plan.weights), plan.compute);
-    return to_string(plan.compute) +
+    return (plan.fp8_linears ? "fp8 linears, " : "") + to_string(plan.compute) +
            (alike ? std::string() : cat(", weights ", traits_of(plan.weights).name));
 }
 

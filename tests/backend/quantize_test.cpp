@@ -168,9 +168,12 @@ class GemmFp8Test : public QuantizeTest {
     }
 
     DeviceCodes random_codes(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
+        std::vector<std::uint8_t> some(65521);
+        for (std::size_t i = 0; i < some.size(); ++i) {
+            some[i] = to_e4m3(64.0F * uniform_float(seed, i) - 32.0F);
+        }
         std::vector<std::uint8_t> codes(static_cast<std::size_t>(rows * cols));
-        std::uint64_t i = 0;
-        for (std::uint8_t& code : codes) code = to_e4m3(64.0F * uniform_float(seed, i++) - 32.0F);
+        for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = some[i % some.size()];
         std::vector<float> scales;
         for (std::int64_t row = 0; row < rows; ++row) {
             scales.push_back(0.001F + uniform_float(seed + 1, static_cast<std::uint64_t>(row)));
@@ -240,11 +243,9 @@ TEST_P(GemmFp8Test, ShapesOfALargeModel) {
                                {14336, 4096},
                                {4096, 28672},
                                {4096, 6144}}) {
-        for (const std::int64_t m : {1, 333, 2048}) {
+        for (const std::int64_t m : {1, 333}) {
             for (const bool fast : {false, true}) {
-                for (const float beta : {0.0F, 1.0F}) {
-                    check(m, shape.n, shape.k, beta, fast, 0, m * shape.n / 61 + 1);
-                }
+                check(m, shape.n, shape.k, fast ? 0.0F : 1.0F, fast, 0, m * shape.n / 61 + 1);
             }
         }
     }

@@ -21,6 +21,7 @@ namespace {
 struct DeviceRates {
     std::string_view name;
     double matrix;     ///< linears with their adapters, norms and elementwise work
+    double fp8;        ///< the same with linears in fp8; 0 = they are not computed there
     double head;       ///< the head's plain products
     double attention;  ///< causal attention, forward and backward
     double layer_fixed;
@@ -33,12 +34,12 @@ struct DeviceRates {
 };
 
 constexpr std::array<DeviceRates, 4> devices{{
-    {"h200", 574e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 2.5e12, ""},
-    {"h100", 560e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 1.75e12,
+    {"h200", 574e12, 760e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 2.5e12, ""},
+    {"h100", 560e12, 735e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 1.75e12,
      ", an estimate: an h200's rates, scaled by the maker's peaks"},
-    {"a100", 184e12, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 213e9, 1.06e12,
+    {"a100", 184e12, 0.0, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 213e9, 1.06e12,
      ", an estimate: an h200's rates, scaled by the maker's peaks"},
-    {"cpu", 300e9, 350e9, 100e9, 20e-6, 0.0, 5e-6, 5e9, 5e9, 10e9,
+    {"cpu", 300e9, 0.0, 350e9, 100e9, 20e-6, 0.0, 5e-6, 5e9, 5e9, 10e9,
      ", an estimate: processors differ"},
 }};
 
@@ -76,7 +77,7 @@ void add_sums(const ModelSpec& model, DType compute, const DeviceRates& rates, s
 }  // namespace
 
 CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view device,
-                         std::int32_t tensor) {
+                         std::int32_t tensor, bool fp8_linears) {
     const ModelSpec model = lane_model(whole, tensor);
     const auto* found = std::find_if(devices.begin(), devices.end(),
                                      [&](const DeviceRates& d) { return d.name == device; });
@@ -89,7 +90,8 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
     const auto head = static_cast<double>(model.vocab_size * model.hidden_size);
     const double layer =
         (static_cast<double>(matmul_parameters(model)) - head) / static_cast<double>(model.layers);
-    const double linear = 4.0 * layer / (rates.matrix * speed);
+    const double matrix = fp8_linears && rates.fp8 > 0.0 ? rates.fp8 : rates.matrix;
+    const double linear = 4.0 * layer / (matrix * speed);
     const double attention = 6.0 * static_cast<double>(model.q_size()) / (rates.attention * speed);
 
     const double fixed = rates.layer_fixed + rates.lost_tokens * linear;

@@ -17,9 +17,9 @@ namespace loratrain {
 /// that were not measured on such a device. What hosts take is an estimate for all. Depends on its
 /// arguments alone. Of `tensor` lanes each computes its share (lane_model) less well, as its
 /// matrices are narrower, and takes part in two sums of [T, hidden size] in a layer's forward and
-/// two in its backward.
+/// two in its backward. `fp8_linears`: Plan's.
 CostModel built_in_costs(const ModelSpec& model, DType compute, std::string_view device,
-                         std::int32_t tensor = 1);
+                         std::int32_t tensor = 1, bool fp8_linears = false);
 
 /// The devices whose costs are built in: "h200", "h100", "a100", "cpu".
 std::vector<std::string> device_names();

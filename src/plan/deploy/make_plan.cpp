@@ -13,6 +13,7 @@
 #include "plan/cost/device.h"
 #include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/check_deployment.h"
+#include "plan/deploy/check_precision.h"
 #include "plan/deploy/plan_replica.h"
 #include "plan/deploy/replica_options.h"
 #include "plan/deploy/workload.h"
@@ -73,6 +74,7 @@ class Planner {
         } else {
             check_deployment(job_, model_, cluster_, problems_);
         }
+        check_precision(job_, model_, cluster_.backend, problems_);
         check_data(given_limit());
         problems_.throw_if_any();
         const Workload work = workload_of(job_, cluster_.backend, datasets_);
@@ -92,6 +94,7 @@ class Planner {
     }
 
     Plan before_deployment() {
+        check_precision(job_, model_, cluster_.backend, problems_);
         check_data(given_limit());
         problems_.throw_if_any();
         Plan plan = constants_of();
@@ -144,7 +147,7 @@ class Planner {
     /// Built in, and for a pipeline that is alone those that are measured.
     LaneCosts costs_of_lanes(std::int32_t tensor) const {
         const CostModel built_in =
-            built_in_costs(model_, types_.compute, device_of(cluster_), tensor);
+            built_in_costs(model_, types_.compute, device_of(cluster_), tensor, types_.fp8_linears);
         return {built_in, has_several() ? built_in : cluster_.costs.value_or(built_in)};
     }
 
@@ -200,6 +203,7 @@ class Planner {
         plan.backend = cluster_.backend;
         plan.compute = types_.compute;
         plan.weights = types_.weights;
+        plan.fp8_linears = types_.fp8_linears;
         plan.device = former_ != nullptr ? former_->device : device_of(cluster_);
         plan.bytes_per_rank = cluster_.bytes_per_rank;
         plan.joint = has_several();

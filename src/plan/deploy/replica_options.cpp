@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
+#include "plan/deploy/check_precision.h"
 #include "plan/deploy/choose_split.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
@@ -89,7 +90,8 @@ class OptionList {
 
   private:
     bool may_have(std::int32_t tensor) const {
-        return (tensor & (tensor - 1)) == 0 && tensor <= cluster_.ranks_per_node;
+        return (tensor & (tensor - 1)) == 0 && tensor <= cluster_.ranks_per_node &&
+               (!plan_.fp8_linears || takes_fp8(lane_model(plan_.model, tensor)));
     }
 
     std::int32_t most_stages(std::int32_t tensor) const {
@@ -97,7 +99,8 @@ class OptionList {
     }
 
     CostModel costs_of_lanes(std::int32_t tensor) const {
-        return built_in_costs(plan_.model, plan_.compute, device_of(cluster_), tensor);
+        return built_in_costs(plan_.model, plan_.compute, device_of(cluster_), tensor,
+                              plan_.fp8_linears);
     }
 
     std::int64_t most_tokens(const FittingTokens& fitting) const {

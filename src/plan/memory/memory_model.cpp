@@ -37,7 +37,10 @@ std::uint64_t norm_and_bias_bytes(const ReplicaView& view) {
 std::uint64_t layer_weight_bytes(const ReplicaView& view) {
     std::uint64_t bytes = norm_and_bias_bytes(view);
     for (int g = 0; g < linear_group_count; ++g) {
-        bytes += stored_layout(view.plan, stored_shape(view, static_cast<LinearGroup>(g))).bytes;
+        const auto group = static_cast<LinearGroup>(g);
+        bytes += view.plan.fp8_linears
+                     ? fp8_group_layout(view, group).bytes
+                     : stored_layout(view.plan, stored_shape(view, group)).bytes;
     }
     return bytes;
 }
@@ -112,6 +115,32 @@ MatrixShape stored_shape(const ReplicaView& view, LinearGroup group) {
 
 WeightLayout stored_layout(const Plan& plan, const MatrixShape& shape) {
     return weight_layout(traits_of(plan.weights), shape);
+}
+
+Fp8GroupLayout fp8_group_layout(const ReplicaView& view, LinearGroup group) {
+    const LinearGroupShape shape = group_shape(view.lane_model, group);
+    const std::int64_t r = view.replica.pad_columns;
+    const std::uint64_t e = compute_bytes(view.plan);
+    Fp8GroupLayout layout;
+    auto take = [&](std::int64_t elements, std::uint64_t element_bytes) {
+        const std::uint64_t start = layout.bytes;
+        layout.bytes += bytes_of(elements, element_bytes);
+        return start;
+    };
+    layout.codes = take(shape.out * shape.in, 1);
+    layout.transposed = take(shape.out * shape.in, 1);
+    layout.scales = take(shape.out, size_of(DType::f32));
+    layout.b_pad = take(shape.out * r, e);
+    layout.a_pad = take(shape.count * r * shape.in, e);
+    return layout;
+}
+
+std::uint64_t unit_scale_bytes(const ReplicaView& view) {
+    std::int64_t widest = 0;
+    for (int g = 0; g < linear_group_count; ++g) {
+        widest = std::max(widest, group_shape(view.lane_model, static_cast<LinearGroup>(g)).in);
+    }
+    return view.plan.fp8_linears ? bytes_of(widest, size_of(DType::f32)) : 0;
 }
 
 MatrixShape vocabulary_shape(const ModelSpec& model) {
@@ -219,7 +248,7 @@ LogitsChunk logits_chunk(const ReplicaView& view) {
 
 std::uint64_t WorkspaceLayout::total() const {
     return input + gradient + residual + inner + layer + staged + logits + head_rows + statistics +
-           messages + links + exchange + scalars;
+           codes + code_scales + messages + links + exchange + scalars;
 }
 
 WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage) {
@@ -231,11 +260,13 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     std::int64_t widest_in = 0;
     std::int64_t widest_out = 0;
     std::int64_t largest_group = 0;
+    std::int64_t widest_codes = 0;
     for (int g = 0; g < linear_group_count; ++g) {
         const auto group = static_cast<LinearGroup>(g);
         const LinearGroupShape shape = group_shape(model, group);
         widest_in = std::max(widest_in, shape.in);
         widest_out = std::max(widest_out, shape.out + shape.count * r);
+        widest_codes = std::max({widest_codes, shape.in, shape.out});
         largest_group = std::max(largest_group, augmented_shape(view, group).elements());
     }
     layout.input = bytes_of(t * (widest_in + r), e);
@@ -243,6 +274,10 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     layout.residual = bytes_of(t * (model.hidden_size + r), e);
     layout.inner = bytes_of(t * widest_in, e);
     if (view.replica.recompute == Recompute::layer) layout.layer = layer_slot_layout(view).bytes;
+    if (view.plan.fp8_linears) {
+        layout.codes = bytes_of(t * widest_codes, 1);
+        layout.code_scales = bytes_of(t, size_of(DType::f32));
+    }
     const LogitsChunk chunk = logits_chunk(view);
     if (weights_are_staged(view.plan)) {
         const std::int64_t head = stage.has_head ? chunk.vocab * model.hidden_size : 0;
@@ -315,7 +350,7 @@ MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t sta
     if (stage.has_head && !(model.tie_word_embeddings && stage.has_embedding)) {
         memory.weights += matrix;
     }
-    memory.weights += bytes_of(model.head_dim / 2, size_of(DType::f32));
+    memory.weights += bytes_of(model.head_dim / 2, size_of(DType::f32)) + unit_scale_bytes(view);
     for (const AdapterId adapter : view.plan.first_admitted) {
         memory.adapters += adapter_bytes_on(stage, adapter, job, model);
     }

@@ -40,6 +40,21 @@ MatrixShape augmented_shape(const ReplicaView& view, LinearGroup group);
 MatrixShape stored_shape(const ReplicaView& view, LinearGroup group);
 /// A matrix in the format of the base weights.
 WeightLayout stored_layout(const Plan& plan, const MatrixShape& shape);
+/// Where a group has its parts with Plan::fp8_linears, offsets in bytes: e4m3 codes of W [N, K], the
+/// same codes transposed [K, N], a scale per row [N] fp32, and in compute type the factors of LoRA:
+/// B [N, R] and A [linears of the group x R, K].
+struct Fp8GroupLayout {
+    std::uint64_t codes = 0;
+    std::uint64_t transposed = 0;
+    std::uint64_t scales = 0;
+    std::uint64_t b_pad = 0;
+    std::uint64_t a_pad = 0;
+    std::uint64_t bytes = 0;
+};
+Fp8GroupLayout fp8_group_layout(const ReplicaView& view, LinearGroup group);
+/// fp32 ones, the scales of transposed codes: of as many rows as the widest group has inputs.
+std::uint64_t unit_scale_bytes(const ReplicaView& view);
+
 /// The embedding, and the head.
 MatrixShape vocabulary_shape(const ModelSpec& model);
 
@@ -111,6 +126,8 @@ struct WorkspaceLayout {
     std::uint64_t inner = 0;     ///< dX of a group: [T, max K]
     std::uint64_t layer = 0;     ///< activations of one layer, with recomputation
     std::uint64_t staged = 0;    ///< one group's augmented matrix, or a block of the head
+    std::uint64_t codes = 0;        ///< Plan::fp8_linears: of X or dY of a group, [T, max(K, N)]
+    std::uint64_t code_scales = 0;  ///< their [T]
     std::uint64_t logits = 0;
     std::uint64_t head_rows =
         0;  ///< labelled rows, normalised rows and their gradients: 3 x [c, H]

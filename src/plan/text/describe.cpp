@@ -20,7 +20,8 @@ std::string summary(const Plan& plan) {
     return cat("model       ", model.family, ", ", model.layers, " layers, hidden size ",
                model.hidden_size, ", vocabulary ", model.vocab_size, ", ",
                format_fixed(static_cast<double>(matmul_parameters(model)) / 1e6, 1),
-               " M matrix parameters, ", traits_of(plan.weights).name, " on ",
+               " M matrix parameters, ", traits_of(plan.weights).name,
+               plan.fp8_linears ? ", fp8 linears" : "", " on ",
                plan.backend == BackendKind::cuda ? "cuda" : "cpu", "\n");
 }
 
@@ -186,7 +187,8 @@ std::string packing_summary(const Job& job, const Plan& plan) {
     if (job.schedule.policy != SchedulePolicy::balanced || !several) return "";
     const auto tensor = plan.replicas.front().tensor;
     return cat("packing     by costs ",
-               built_in_costs(plan.model, plan.compute, packing_device(plan), tensor).source, "\n");
+               built_in_costs(plan.model, plan.compute, packing_device(plan), tensor, plan.fp8_linears)
+                   .source, "\n");
 }
 
 std::string microbatch_summary(const Job& job, const Plan& plan,

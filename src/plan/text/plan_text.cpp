@@ -319,9 +319,11 @@ void read_number_types(const Map& map, Plan& plan) {
     } else {
         types.compute = parse_word(compute_words, map.text("compute"));
         types.weights = read_format(map.text("weight_format"));
+        if (map.has("fp8_linears")) map.read("fp8_linears", types.fp8_linears);
     }
     plan.compute = types.compute;
     plan.weights = types.weights;
+    plan.fp8_linears = types.fp8_linears;
 }
 
 Plan read_plan(const YAML::Node& root) {
@@ -359,6 +361,7 @@ std::string to_text(const Plan& plan) {
     text += cat("backend: ", word_of(backend_words, plan.backend),
                 "\ncompute: ", word_of(compute_words, plan.compute),
                 "\nweight_format: ", traits_of(plan.weights).name,
+                plan.fp8_linears ? "\nfp8_linears: true" : "",
                 "\ndevice: ", in_quotes(packing_device(plan)),
                 "\nsample_bounds: {longest: ", plan.samples.longest,
                 ", shortest: ", plan.samples.shortest, ", per_round: ", plan.samples.per_round,

@@ -83,6 +83,23 @@ TEST(StageMemory, StagedBf16) {
     }
 }
 
+TEST(StageMemory, Fp8Linears) {
+    ModelSpec model = small_model();
+    model.qkv_bias = true;
+    for (const int ranks : {1, 3}) {
+        SmallCase test_case(model, two_adapters(), ranks);
+        Plan& plan = test_case.plan;
+        plan.fp8_linears = true;
+        for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
+            plan.replicas[0].recompute = recompute;
+            for (std::size_t s = 0; s < plan.memory.size(); ++s) {
+                plan.memory[s] = stage_memory(test_case.job, only_replica(plan), s);
+            }
+            expect_exact(test_case, recompute);
+        }
+    }
+}
+
 /// Allocates and loads as a GPU that computes in `compute`.
 class AsIfOnGpu : public CpuBackend {
   public:

@@ -1,0 +1,54 @@
+#include "plan/deploy/check_precision.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/text.h"
+#include "plan/tensor_shard.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int64_t fp8_multiple = 16;  // cuBLASLt: 16 bytes of codes
+
+constexpr const char* instead = "use model.precision: bf16";
+
+void check_lanes(const std::string& key, const ModelSpec& model, std::int32_t tensor,
+                 Problems& problems) {
+    const ModelSpec lane = lane_model(model, tensor);
+    if (takes_fp8(lane)) return;
+    problems.add(key,
+                 cat("fp8 products need sizes that are multiples of ", fp8_multiple,
+                     tensor > 1 ? cat(", and of ", tensor, " lanes each has") : std::string(", not"),
+                     " hidden_size ", lane.hidden_size, ", ", lane.heads, " and ", lane.kv_heads,
+                     " heads of ", lane.head_dim, ", intermediate_size ", lane.intermediate_size),
+                 tensor > 1 ? cat("use fewer lanes, or model.precision: bf16") : instead);
+}
+
+}  // namespace
+
+bool takes_fp8(const ModelSpec& lane_model) {
+    return lane_model.hidden_size % fp8_multiple == 0 && lane_model.q_size() % fp8_multiple == 0 &&
+           lane_model.kv_size() % fp8_multiple == 0 &&
+           lane_model.intermediate_size % fp8_multiple == 0;
+}
+
+void check_precision(const Job& job, const ModelSpec& model, BackendKind backend,
+                     Problems& problems) {
+    if (job.model.precision != Precision::fp8) return;
+    const std::string key = cat(job.path, ": model.precision");
+    if (backend != BackendKind::cuda) {
+        problems.add(key, "fp8 is computed by GPUs alone, and this job runs on the CPU",
+                     "use model.precision: bf16 or fp32, or run.backend: cuda");
+        return;
+    }
+    check_lanes(key, model, 1, problems);
+    for (const ReplicaJob& replica : job.parallel.deployment) {
+        if (replica.tensor > 1 && can_shard(model, replica.tensor)) {
+            check_lanes(key, model, replica.tensor, problems);
+        }
+    }
+}
+
+}  // namespace loratrain

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "base/error.h"
+#include "config/job.h"
+#include "config/model_spec.h"
+
+namespace loratrain {
+
+/// Whether GPUs take fp8 products of all linears of a lane: their sizes are multiples of 16.
+bool takes_fp8(const ModelSpec& lane_model);
+
+/// model.precision: fp8 is for GPUs and for models that they take it of, on each replica's lanes.
+void check_precision(const Job& job, const ModelSpec& model, BackendKind backend,
+                     Problems& problems);
+
+}  // namespace loratrain

@@ -1,0 +1,194 @@
+#include <algorithm>
+#include <array>
+
+#include "unit/model/small_stage.h"
+
+namespace loratrain::test {
+namespace {
+
+/// On a CPU, which no job may ask for.
+SmallCase fp8_case(const ModelSpec& model, const std::vector<AdapterJob>& adapters) {
+    SmallCase test_case(model, adapters);
+    test_case.plan.fp8_linears = true;
+    return test_case;
+}
+
+std::vector<AdapterJob> some_adapters(double dropout = 0.0) {
+    std::vector<AdapterJob> adapters{small_adapter("a", 5), small_adapter("b", 7, dropout),
+                                     small_adapter("c", 3)};
+    adapters[2].targets = {true, false, true, false, true, false, true};
+    return adapters;
+}
+
+double cosine(const std::vector<float>& a, const std::vector<float>& b) {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += static_cast<double>(a[i]) * b[i];
+    return sum / (norm(a) * norm(b));
+}
+
+constexpr std::array outlier_channels{3, 40, 77};
+constexpr float outlier = 32.0F;
+
+/// Of q, k, v, gate and up, which read what a norm wrote.
+bool reads_norm(const std::string& name) {
+    constexpr std::array readers{"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"};
+    return std::any_of(readers.begin(), readers.end(),
+                       [&](const char* reader) { return name.find(reader) != std::string::npos; });
+}
+
+/// Makes factors A of a model with OutlierWeights such that they add what they did without.
+void shrink_readers(WholeStage& whole) {
+    for (std::size_t a = 0; a < whole.job.adapters.size(); ++a) {
+        std::vector<NamedTensor> tensors = whole.parameters(a);
+        for (NamedTensor& tensor : tensors) {
+            if (!reads_norm(tensor.name) || tensor.name.find("lora_A") == std::string::npos) {
+                continue;
+            }
+            const auto columns = static_cast<std::size_t>(whole.plan.model.hidden_size);
+            for (std::size_t row = 0; row < tensor.values.size(); row += columns) {
+                for (const int channel : outlier_channels) {
+                    tensor.values[row + static_cast<std::size_t>(channel)] /= outlier;
+                }
+            }
+        }
+        whole.upload(a, tensors);
+    }
+}
+
+/// Losses and gradients of fp8 linears are close to those of dense ones, as far as a few targets of
+/// a narrow model with random weights let them be.
+void expect_close(const SmallCase& fp8, const SmallCase& dense, bool outliers = false) {
+    WholeStage coded(fp8);
+    WholeStage exact(dense);
+    if (outliers) {
+        shrink_readers(coded);
+        shrink_readers(exact);
+    }
+    for (std::size_t a = 0; a < fp8.job.adapters.size(); ++a) {
+        const double loss = exact.forward(a);
+        EXPECT_NEAR(coded.forward(a), loss, 2e-2 * loss);
+        EXPECT_NE(coded.forward(a), loss);
+    }
+    exact.backward();
+    coded.backward();
+    for (std::size_t a = 0; a < fp8.job.adapters.size(); ++a) {
+        const std::vector<NamedTensor> got = coded.gradients(a);
+        const std::vector<NamedTensor> expected = exact.gradients(a);
+        ASSERT_EQ(got.size(), expected.size());
+        EXPECT_GE(cosine(flat(got), flat(expected)), 0.985);
+        EXPECT_NEAR(norm(flat(got)) / norm(flat(expected)), 1.0, 0.05);
+        for (std::size_t t = 0; t < got.size(); ++t) {
+            EXPECT_GE(cosine(got[t].values, expected[t].values), 0.97) << got[t].name;
+            EXPECT_NEAR(norm(got[t].values) / norm(expected[t].values), 1.0, 0.15) << got[t].name;
+        }
+    }
+}
+
+ModelSpec wide_model() {
+    ModelSpec model = small_model(2);
+    model.hidden_size = 128;
+    model.intermediate_size = 192;
+    model.head_dim = 32;
+    return model;
+}
+
+TEST(Fp8Linears, AreCloseToDenseOnes) {
+    ModelSpec qwen = wide_model();
+    qwen.qk_norm = true;
+    qwen.head_dim = 16;
+    ModelSpec biased = wide_model();
+    biased.qkv_bias = biased.o_bias = biased.mlp_bias = true;
+    for (const ModelSpec& model : {wide_model(), qwen, biased}) {
+        for (const double dropout : {0.0, 0.3}) {
+            expect_close(fp8_case(model, some_adapters(dropout)),
+                         SmallCase(model, some_adapters(dropout)));
+        }
+    }
+}
+
+/// What is LoRA's, and recomputation, change nothing that codes are made of.
+TEST(Fp8Linears, BySegmentAndWithRecomputation) {
+    for (const double dropout : {0.0, 0.3}) {
+        SmallCase test_case = fp8_case(wide_model(), some_adapters(dropout));
+        WholeStage augmented(test_case);
+        test_case.plan.replicas[0].recompute = Recompute::layer;
+        WholeStage recomputed(test_case);
+        test_case.plan.replicas[0].pad_columns = 0;
+        WholeStage by_segment(test_case);
+        for (WholeStage* whole : {&augmented, &recomputed, &by_segment}) {
+            whole->forward(0);
+            whole->backward();
+        }
+        for (const std::size_t a : {0U, 1U, 2U}) {
+            const std::vector<float> expected = flat(augmented.gradients(a));
+            EXPECT_EQ(flat(recomputed.gradients(a)), expected);
+            EXPECT_LE(distance(flat(by_segment.gradients(a)), expected), 1e-4);
+        }
+    }
+}
+
+/// Weights of another source, some channels of each norm 2^5 times as large and the columns of the
+/// linears that read them as much smaller: the same model, whose activations have outliers.
+class OutlierWeights final : public WeightSource {
+  public:
+    explicit OutlierWeights(const WeightSource& inner) : inner_(inner) {}
+    const ModelSpec& spec() const override { return inner_.spec(); }
+    std::string checksum() const override { return inner_.checksum() + "-outliers"; }
+    void read_rows(const std::string& name, std::int64_t first_row,
+                   const TensorView& target) const override {
+        inner_.read_rows(name, first_row, target);
+        const bool norm = name.find("layernorm") != std::string::npos;
+        if (!norm && !reads_norm(name)) return;
+        for (std::int64_t row = 0; row < target.rows; ++row) {
+            for (const int channel : outlier_channels) {
+                target.f32()[row * target.ld + channel] *= norm ? outlier : 1.0F / outlier;
+            }
+        }
+    }
+
+  private:
+    const WeightSource& inner_;
+};
+
+TEST(Fp8Linears, TakeOutliers) {
+    const SmallCase plain(wide_model(), some_adapters());
+    SmallCase dense = plain;
+    dense.weights = std::make_shared<OutlierWeights>(*plain.weights);
+    SmallCase fp8 = fp8_case(wide_model(), some_adapters());
+    fp8.weights = dense.weights;
+    expect_close(fp8, dense, true);
+}
+
+/// Gradients of an adapter, its sample alone in the microbatch or with those of others.
+std::vector<float> gradients_of(const SmallCase& test_case, std::size_t adapter,
+                                const std::vector<std::size_t>& beside) {
+    WholeStage whole(test_case);
+    std::vector<Segment> segments;
+    for (const std::size_t a : beside) segments.push_back(whole.microbatch.segments[a]);
+    whole.microbatch.segments = segments;
+    whole.pack();
+    std::size_t row = 0;
+    for (const std::size_t a : beside) {
+        for (std::size_t i = 0; i < 12; ++i, ++row) {
+            whole.packed.token_ids[row] = static_cast<std::int32_t>(uniform_int(a, i, 61));
+            if (i < 11) {
+                whole.packed.targets[row] = static_cast<std::int32_t>(uniform_int(10 + a, i, 61));
+            }
+        }
+    }
+    whole.forward_in_slot(0);
+    whole.backward();
+    return flat(whole.gradients(adapter));
+}
+
+TEST(Fp8Linears, AnAdapterAloneHasTheSameGradients) {
+    const SmallCase fp8 = fp8_case(wide_model(), some_adapters());
+    const std::vector<float> alone = gradients_of(fp8, 1, {1});
+    for (const std::vector<std::size_t>& beside :
+         {std::vector<std::size_t>{0, 1}, {1, 2}, {0, 1, 2}}) {
+        EXPECT_LE(distance(gradients_of(fp8, 1, beside), alone), 2e-6);
+    }
+}
+
+}  // namespace
+}  // namespace loratrain::test

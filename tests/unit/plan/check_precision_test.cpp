@@ -1,0 +1,69 @@
+#include "plan/deploy/check_precision.h"
+
+#include <gtest/gtest.h>
+
+#include "plan/number_types.h"
+#include "plan/tensor_shard.h"
+#include "support/small_model.h"
+
+namespace loratrain::test {
+namespace {
+
+std::vector<Problem> problems_of(const Job& job, const ModelSpec& model, BackendKind backend) {
+    Problems problems;
+    check_precision(job, model, backend, problems);
+    return problems.list();
+}
+
+Job job_in(Precision precision) {
+    Job job;
+    job.path = "job.yaml";
+    job.model.precision = precision;
+    return job;
+}
+
+TEST(CheckPrecision, Fp8IsForGpus) {
+    const auto problems = problems_of(job_in(Precision::fp8), small_model(), BackendKind::cpu);
+    ASSERT_EQ(problems.size(), 1U);
+    EXPECT_EQ(problems[0].where, "job.yaml: model.precision");
+    EXPECT_NE(problems[0].what.find("fp8 is computed by GPUs alone"), std::string::npos);
+    for (const Precision precision : {Precision::automatic, Precision::bf16, Precision::fp32}) {
+        EXPECT_TRUE(problems_of(job_in(precision), small_model(), BackendKind::cpu).empty());
+    }
+}
+
+TEST(CheckPrecision, Fp8NeedsMultiplesOf16) {
+    const Job job = job_in(Precision::fp8);
+    EXPECT_TRUE(problems_of(job, small_model(), BackendKind::cuda).empty());
+    ModelSpec odd = small_model();
+    odd.intermediate_size = 56;
+    const auto problems = problems_of(job, odd, BackendKind::cuda);
+    ASSERT_EQ(problems.size(), 1U);
+    EXPECT_NE(problems[0].what.find("intermediate_size 56"), std::string::npos) << problems[0].what;
+    EXPECT_TRUE(problems_of(job_in(Precision::bf16), odd, BackendKind::cuda).empty());
+}
+
+TEST(CheckPrecision, AlsoOnEveryLane) {
+    Job job = job_in(Precision::fp8);
+    job.parallel.deployment = {{2, 1, 1, {}}};
+    ASSERT_TRUE(can_shard(small_model(), 2));
+    const auto problems = problems_of(job, small_model(), BackendKind::cuda);
+    ASSERT_EQ(problems.size(), 1U);
+    EXPECT_NE(problems[0].what.find("of 2 lanes each has"), std::string::npos) << problems[0].what;
+    ModelSpec wide = small_model();
+    wide.head_dim = 16;
+    wide.intermediate_size = 96;
+    EXPECT_TRUE(problems_of(job, wide, BackendKind::cuda).empty());
+}
+
+TEST(NumberTypes, Fp8IsAskedFor) {
+    EXPECT_FALSE(number_types(Precision::automatic, BackendKind::cuda).fp8_linears);
+    EXPECT_FALSE(number_types(Precision::bf16, BackendKind::cuda).fp8_linears);
+    const NumberTypes types = number_types(Precision::fp8, BackendKind::cuda);
+    EXPECT_TRUE(types.fp8_linears);
+    EXPECT_EQ(types.compute, DType::bf16);
+    EXPECT_EQ(types.weights, WeightFormat::bf16);
+}
+
+}  // namespace
+}  // namespace loratrain::test
