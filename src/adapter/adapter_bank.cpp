@@ -22,17 +22,29 @@ std::size_t index_of(StatePart part) {
     return static_cast<std::size_t>(part);
 }
 
-/// Initial::uniform.
-std::vector<float> uniform_values(const AdapterJob& adapter, const PlacedTensor& tensor,
-                                  std::int64_t in) {
-    const std::uint64_t key = tensor_key(adapter.seed, adapter.random_name(),
-                                         cat(module_path(tensor.layer, tensor.linear), ".",
-                                             adapter.form.tensors[tensor.of_form].name));
+/// N(0, 1), element `i` of the stream of `key` (Box and Muller, 1958).
+float normal_float(std::uint64_t key, std::uint64_t i) {
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform_float(key, 2 * i)));
+    constexpr double turn = 6.283185307179586;
+    return static_cast<float>(radius * std::cos(turn * uniform_float(key, 2 * i + 1)));
+}
+
+/// Initial::uniform and gaussian.
+std::vector<float> random_values(const AdapterJob& adapter, const PlacedTensor& tensor,
+                                 std::int64_t in) {
+    const FormTensor& form = adapter.form.tensors[tensor.of_form];
+    const std::uint64_t key =
+        tensor_key(adapter.seed, adapter.random_name(),
+                   cat(module_path(tensor.layer, tensor.linear), ".", form.name));
     const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(in)));
+    const float deviation = 1.0F / static_cast<float>(adapter.rank(tensor.layer, tensor.linear));
     std::vector<float> values(static_cast<std::size_t>(tensor.range.count));
     for (std::size_t i = 0; i < values.size(); ++i) {
-        const std::int64_t place = tensor.cut.whole_index(static_cast<std::int64_t>(i));
-        values[i] = (2.0F * uniform_float(key, static_cast<std::uint64_t>(place)) - 1.0F) * bound;
+        const auto place =
+            static_cast<std::uint64_t>(tensor.cut.whole_index(static_cast<std::int64_t>(i)));
+        values[i] = form.initial == Initial::gaussian
+                        ? normal_float(key, place) * deviation
+                        : (2.0F * uniform_float(key, place) - 1.0F) * bound;
     }
     return values;
 }
@@ -195,7 +207,7 @@ void AdapterBank::initialise(AdapterId adapter) {
         if (!file && form.initial == Initial::zeros) continue;
         const std::vector<float> values =
             file ? cut_out(tensor.cut, file->read(tensor.layer, tensor.linear, form))
-                 : uniform_values(job, tensor, linear_shape(model_, tensor.linear).in);
+                 : random_values(job, tensor, linear_shape(model_, tensor.linear).in);
         backend_.upload(state.array(Part::parameters) + tensor.range.first, values.data(),
                         values.size() * sizeof(float));
     }
@@ -213,8 +225,8 @@ LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear)
     slot.b = state.array(Part::parameters) + b->range.first;
     slot.grad_a = state.gradient(*a);
     slot.grad_b = state.gradient(*b);
-    slot.rank = job.r;
-    slot.scale = static_cast<float>(job.scaling());
+    slot.rank = job.rank(model_layer, linear);
+    slot.scale = static_cast<float>(job.scaling(model_layer, linear));
     slot.dropout = dropout_threshold(job.lora_dropout);
     if (slot.dropout != 0) {
         slot.dropout_key =
@@ -225,10 +237,11 @@ LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear)
     return slot;
 }
 
-bool AdapterBank::targets_group(AdapterId adapter, LinearGroup group) const {
+bool AdapterBank::targets_group(AdapterId adapter, std::int32_t layer, LinearGroup group) const {
     const LinearGroupShape shape = group_shape(model_, group);
-    return std::any_of(shape.linears.begin(), shape.linears.begin() + shape.count,
-                       [&](Linear l) { return job_.adapter(adapter).targets_linear(l); });
+    return std::any_of(shape.linears.begin(), shape.linears.begin() + shape.count, [&](Linear l) {
+        return job_.adapter(adapter).targets_linear(stage_.first_layer + layer, l);
+    });
 }
 
 void AdapterBank::sum_over_lanes(AdapterId adapter) {

@@ -56,7 +56,7 @@ class AdapterBank {
 
     /// A and B as an op's slot; `layer` counts from the stage's first layer.
     LoraSlot slot(AdapterId adapter, std::int32_t layer, Linear linear) const;
-    bool targets_group(AdapterId adapter, LinearGroup group) const;
+    bool targets_group(AdapterId adapter, std::int32_t layer, LinearGroup group) const;
 
     /// Those of them that are trained.
     std::int64_t parameters(AdapterId adapter) const {

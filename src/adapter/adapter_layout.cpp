@@ -12,17 +12,18 @@ namespace loratrain {
 
 namespace {
 
-/// Targeted linears and tensors of the form for which `wanted` holds, in the order of the arrays.
+/// Targeted linears of a layer and tensors of the form for which `wanted` holds, in the order of
+/// the arrays.
 template <class Wanted, class Visit>
-void for_each_tensor(const AdapterJob& adapter, const ModelSpec& model, Wanted wanted,
-                     Visit visit) {
+void for_each_tensor(const AdapterJob& adapter, const ModelSpec& model, std::int32_t layer,
+                     Wanted wanted, Visit visit) {
     for (int g = 0; g < linear_group_count; ++g) {
         const LinearGroupShape group = group_shape(model, static_cast<LinearGroup>(g));
         for (std::size_t t = 0; t < adapter.form.tensors.size(); ++t) {
             if (!wanted(adapter.form.tensors[t])) continue;
             for (int i = 0; i < group.count; ++i) {
                 const Linear linear = group.linears[static_cast<std::size_t>(i)];
-                if (adapter.targets_linear(linear)) visit(linear, t);
+                if (adapter.targets_linear(layer, linear)) visit(linear, t);
             }
         }
     }
@@ -58,12 +59,13 @@ AdapterLayout::AdapterLayout(const AdapterJob& adapter, const ModelSpec& model,
     index_.assign(static_cast<std::size_t>(layers.count) * linear_count * roles_.size(), -1);
     const auto place_all = [&](auto wanted) {
         for (std::int32_t l = layers.first; l < layers.first + layers.count; ++l) {
-            for_each_tensor(adapter, model, wanted, [&](Linear linear, std::size_t t) {
+            for_each_tensor(adapter, model, l, wanted, [&](Linear linear, std::size_t t) {
                 const LinearShape whole = linear_shape(model, linear);
                 const LinearSlice slice = lane_slice(model, linear, lane);
                 const LinearShape own{slice.in.count, slice.out.count};
-                place(l, linear, t, tensor_shape(form.tensors[t], adapter.r, own),
-                      cut_of(form.tensors[t], adapter.r, whole, slice));
+                const int rank = adapter.rank(l, linear);
+                place(l, linear, t, tensor_shape(form.tensors[t], rank, own),
+                      cut_of(form.tensors[t], rank, whole, slice));
             });
         }
     };

@@ -24,7 +24,8 @@ enum class Axis : std::uint8_t { rank, in, out };
 /// What a tensor begins with.
 enum class Initial : std::uint8_t {
     zeros,
-    uniform,  ///< U(-1/sqrt(in), 1/sqrt(in)), as PEFT
+    uniform,   ///< U(-1/sqrt(in), 1/sqrt(in)), as PEFT
+    gaussian,  ///< N(0, 1/rank²), as PEFT
 };
 
 struct FormTensor {

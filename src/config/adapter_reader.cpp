@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "config/adapter_name.h"
+#include "config/module_reader.h"
 
 namespace loratrain {
 
@@ -33,13 +34,6 @@ struct Lookup {
     }
 };
 
-std::vector<std::string> module_names() {
-    std::vector<std::string> names;
-    names.reserve(linear_count);
-    for (int i = 0; i < linear_count; ++i) names.emplace_back(module_name(static_cast<Linear>(i)));
-    return names;
-}
-
 void read_dataset_name(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
     const YamlNode* node = section.find("dataset");
     if (node == nullptr) return;
@@ -60,41 +54,6 @@ void read_dataset_name(SectionReader& section, Lookup& lookup, AdapterDefaults& 
         return;
     }
     draft.adapter.dataset = found->second;
-}
-
-void read_target(SectionReader& section, const YamlNode& item, AdapterJob& job) {
-    const std::vector<std::string> names = module_names();
-    const auto found = std::find(names.begin(), names.end(), item.text);
-    if (item.kind != YamlNode::Kind::scalar || found == names.end()) {
-        section.problem(item.place, "target_modules", "'" + item.text + "' is not a target",
-                        hint_among(item.text, names));
-        return;
-    }
-    bool& target = job.targets[static_cast<std::size_t>(found - names.begin())];
-    if (target) {
-        section.problem(item.place, "target_modules", "'" + item.text + "' is given twice",
-                        "name each target once");
-    }
-    target = true;
-}
-
-void read_targets(SectionReader& section, AdapterJob& job) {
-    const YamlNode* node = section.find("target_modules");
-    if (node == nullptr) return;
-    if (node->kind == YamlNode::Kind::scalar && node->text == all_linear_word) {
-        job.targets.fill(true);
-        return;
-    }
-    if (node->kind != YamlNode::Kind::list || node->children.empty()) {
-        const bool scalar = node->kind == YamlNode::Kind::scalar;
-        section.problem(node->place, "target_modules",
-                        scalar ? "'" + node->text + "' is neither all-linear nor a list"
-                               : "is neither all-linear nor a list of targets",
-                        cat("write all-linear, or some of [", join(module_names(), ", "), "]"));
-        return;
-    }
-    job.targets.fill(false);
-    for (const YamlNode& item : node->children) read_target(section, item, job);
 }
 
 void read_dropout(SectionReader& section, AdapterJob& job) {
@@ -145,6 +104,35 @@ void read_warmup(SectionReader& section, AdapterJob& job) {
     }
 }
 
+/// PEFT's null.
+bool is_not_given(SectionReader& section, const char* key) {
+    const YamlNode* node = section.find(key);
+    return node == nullptr || node->kind == YamlNode::Kind::null;
+}
+
+/// Why an adapter cannot start as PEFT's init_lora_weights says; "" = the word is not PEFT's.
+std::string reason_against_start(const std::string& word) {
+    if (word == "false") return "would start B at random and change the model from the first step";
+    if (word == "eva") return "needs a pass over the data before the adapter is made";
+    if (word == "corda") return "needs a pass over the data before the adapter is made";
+    if (word == "lora_ga") return "needs gradients of the base before the adapter is made";
+    if (word == "loftq") return "changes the base, which other adapters share";
+    if (word == "orthogonal" || word == "mica") return "is not supported";
+    return "";
+}
+
+void read_start(SectionReader& section, AdapterJob& job) {
+    if (is_not_given(section, "init_lora_weights")) return;
+    const YamlNode* node = section.find("init_lora_weights");
+    const std::string reason = reason_against_start(node->text);
+    if (reason.empty()) {
+        section.read_word("init_lora_weights", job.init_lora_weights, initial_words);
+    } else {
+        section.problem(node->place, "init_lora_weights", cat("'", node->text, "' ", reason),
+                        "use true or gaussian, or give what PEFT began with as init_from");
+    }
+}
+
 /// The keys that `defaults` and every adapter share.
 void read_keys(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
     AdapterJob& job = draft.adapter;
@@ -152,8 +140,12 @@ void read_keys(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
     section.read("r", job.r, 1);
     section.read("lora_alpha", job.lora_alpha, above(0.0));
     read_dropout(section, job);
-    read_targets(section, job);
+    read_modules(section, job);
     section.read("use_rslora", job.use_rslora);
+    read_start(section, job);
+    if (!is_not_given(section, "loraplus_lr_ratio")) {
+        section.read("loraplus_lr_ratio", job.loraplus_lr_ratio, above(0.0));
+    }
     section.read_path("init_from", job.init_from, lookup.context.folder);
     section.read("learning_rate", job.learning_rate, at_least(0.0));
     section.read_word("lr_scheduler_type", job.lr_scheduler_type, lr_scheduler_words);
@@ -236,6 +228,8 @@ AdapterJob read_adapter(SectionReader& section, Lookup& lookup, const AdapterDef
     read_keys(section, lookup, draft);
     section.read("trial", draft.adapter.trial);
     check_has_dataset(section, lookup, draft);
+    check_modules(section, draft.adapter);
+    draft.adapter.form = form_of(draft.adapter);
     section.finish();
     return std::move(draft.adapter);
 }

@@ -4,13 +4,32 @@
 
 namespace loratrain {
 
-double AdapterJob::scaling() const {
-    return use_rslora ? lora_alpha / std::sqrt(static_cast<double>(r)) : lora_alpha / r;
+int AdapterJob::rank(std::int64_t layer, Linear linear) const {
+    if (!modules) return targets_linear(linear) ? r : 0;
+    const ModuleChoice choice = modules->at(layer, linear);
+    return choice.target ? choice.r.value_or(r) : 0;
+}
+
+double AdapterJob::scaling(std::int64_t layer, Linear linear) const {
+    const double alpha =
+        modules ? modules->at(layer, linear).lora_alpha.value_or(lora_alpha) : lora_alpha;
+    const int of_linear = rank(layer, linear);
+    return use_rslora ? alpha / std::sqrt(static_cast<double>(of_linear)) : alpha / of_linear;
 }
 
 const std::string& AdapterJob::random_name() const {
     static const std::string of_trials = "trial";
     return trial ? of_trials : name;
+}
+
+AdapterForm form_of(const AdapterJob& adapter) {
+    AdapterForm form = lora_form();
+    for (FormTensor& tensor : form.tensors) {
+        if (tensor.role == TensorRole::a) tensor.initial = adapter.init_lora_weights;
+        if (adapter.loraplus_lr_ratio != 1.0 && tensor.role == TensorRole::b) tensor.rate_group = 1;
+    }
+    if (adapter.loraplus_lr_ratio != 1.0) form.rates.push_back(adapter.loraplus_lr_ratio);
+    return form;
 }
 
 }  // namespace loratrain

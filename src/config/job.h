@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "base/ids.h"
 #include "config/adapter_form.h"
 #include "config/model_spec.h"
+#include "config/module_rules.h"
 
 namespace loratrain {
 
@@ -144,8 +146,16 @@ struct AdapterJob {
     int r = 16;
     double lora_alpha = 32.0;
     double lora_dropout = 0.0;
+    /// The linears that it is on in some layer; with `modules` at most.
     std::array<bool, linear_count> targets{true, true, true, true, true, true, true};
+    /// What is not alike in all layers; null = everything is.
+    std::shared_ptr<const ModuleTable> modules{};
     bool use_rslora = false;
+    /// LoRA+ (Hayou et al., 2024): the rate of B over that of A. Both decay alike, as with PEFT's
+    /// create_loraplus_optimizer.
+    double loraplus_lr_ratio = 1.0;
+    Initial init_lora_weights = Initial::uniform;  ///< of A
+    /// Of the above (form_of).
     AdapterForm form = lora_form();
     std::string init_from;  ///< PEFT directory, "" = fresh
     double learning_rate = 2.0e-4;
@@ -171,9 +181,18 @@ struct AdapterJob {
     /// What keys its random numbers beside the seed (base/rng.h, tensor_key).
     const std::string& random_name() const;
     bool targets_linear(Linear linear) const { return targets[static_cast<std::size_t>(linear)]; }
-    /// lora_alpha / r, or lora_alpha / sqrt(r) with use_rslora.
-    double scaling() const;
+    bool targets_linear(std::int64_t layer, Linear linear) const { return rank(layer, linear) > 0; }
+    /// Rank on a linear; 0 = none of its targets.
+    int rank(std::int64_t layer, Linear linear) const;
+    /// The largest rank on any.
+    int largest_rank() const { return modules ? modules->largest_rank(r) : r; }
+    /// On a target, with its rank and alpha: lora_alpha / r, or lora_alpha / sqrt(r) with
+    /// use_rslora.
+    double scaling(std::int64_t layer, Linear linear) const;
 };
+
+/// The tensors that an adapter's keys ask for.
+AdapterForm form_of(const AdapterJob& adapter);
 
 /// What adapters share unless they say otherwise (`defaults` of the job file).
 struct AdapterDefaults {

@@ -105,6 +105,11 @@ inline constexpr std::array<Word<TrialScheduler>, 4> trial_scheduler_words{{
     {"asha", TrialScheduler::asha},
     {"median", TrialScheduler::median},
 }};
+/// init_lora_weights
+inline constexpr std::array<Word<Initial>, 2> initial_words{{
+    {"true", Initial::uniform},
+    {"gaussian", Initial::gaussian},
+}};
 inline constexpr const char* all_linear_word = "all-linear";
 inline constexpr const char* auto_word = "auto";
 inline constexpr const char* pipeline_word = "pipeline";

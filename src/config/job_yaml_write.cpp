@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "config/job_words.h"
@@ -63,6 +64,14 @@ class Writer {
     }
     void put_list(const char* key, const std::vector<std::string>& words) {
         out_ << YAML::Key << key << YAML::Value << YAML::Flow << words;
+    }
+    /// {pattern: value}
+    template <class T>
+    void put_patterns(const char* key, const std::vector<std::pair<std::string, T>>& patterns) {
+        if (patterns.empty()) return;
+        out_ << YAML::Key << key << YAML::Value << YAML::Flow << YAML::BeginMap;
+        for (const auto& [pattern, value] : patterns) put(pattern.c_str(), value);
+        out_ << YAML::EndMap;
     }
     std::string text() const {
         LORATRAIN_CHECK(out_.good(), out_.GetLastError());
@@ -143,16 +152,31 @@ void write_dataset(Writer& out, const DatasetJob& dataset) {
 }
 
 void write_targets(Writer& out, const AdapterJob& adapter) {
-    std::vector<std::string> words;
-    for (int i = 0; i < linear_count; ++i) {
+    const ModuleKeys keys = adapter.modules ? adapter.modules->keys() : ModuleKeys{};
+    std::vector<std::string> words = keys.target_modules;
+    for (int i = 0; i < linear_count && keys.target_modules.empty(); ++i) {
         const auto linear = static_cast<Linear>(i);
         if (adapter.targets_linear(linear)) words.emplace_back(module_name(linear));
     }
-    if (words.size() == linear_count) {
+    if (!keys.target_regex.empty()) {
+        out.put("target_modules", keys.target_regex);
+    } else if (words.size() == linear_count && keys.target_modules.empty()) {
         out.put("target_modules", std::string(all_linear_word));
     } else {
         out.put_list("target_modules", words);
     }
+    if (!keys.exclude_regex.empty()) out.put("exclude_modules", keys.exclude_regex);
+    if (!keys.exclude_modules.empty()) out.put_list("exclude_modules", keys.exclude_modules);
+    if (!keys.layers_to_transform.empty()) {
+        std::vector<std::string> layers;
+        for (const std::int64_t layer : keys.layers_to_transform) {
+            layers.push_back(std::to_string(layer));
+        }
+        out.put_list("layers_to_transform", layers);
+    }
+    if (!keys.layers_pattern.empty()) out.put_list("layers_pattern", keys.layers_pattern);
+    out.put_patterns("rank_pattern", keys.rank_pattern);
+    out.put_patterns("alpha_pattern", keys.alpha_pattern);
 }
 
 void write_adapter(Writer& out, const Job& job, const AdapterJob& adapter) {
@@ -164,6 +188,10 @@ void write_adapter(Writer& out, const Job& job, const AdapterJob& adapter) {
     out.put("lora_dropout", adapter.lora_dropout);
     write_targets(out, adapter);
     out.put("use_rslora", adapter.use_rslora);
+    if (adapter.init_lora_weights != Initial::uniform) {
+        out.put("init_lora_weights", word_of(initial_words, adapter.init_lora_weights));
+    }
+    if (adapter.loraplus_lr_ratio != 1.0) out.put("loraplus_lr_ratio", adapter.loraplus_lr_ratio);
     out.put_path("init_from", adapter.init_from);
     out.put("learning_rate", adapter.learning_rate);
     out.put("lr_scheduler_type", word_of(lr_scheduler_words, adapter.lr_scheduler_type));

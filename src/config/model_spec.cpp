@@ -1,5 +1,7 @@
 #include "config/model_spec.h"
 
+#include "base/text.h"
+
 #include <array>
 
 namespace loratrain {
@@ -8,6 +10,12 @@ const char* module_name(Linear linear) {
     static constexpr std::array<const char*, linear_count> names{
         "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
     return names[static_cast<std::size_t>(linear)];
+}
+
+std::string module_path(std::int64_t layer, Linear linear) {
+    const bool in_attention =
+        linear == Linear::q || linear == Linear::k || linear == Linear::v || linear == Linear::o;
+    return cat("model.layers.", layer, in_attention ? ".self_attn." : ".mlp.", module_name(linear));
 }
 
 LinearShape linear_shape(const ModelSpec& spec, Linear linear) {

@@ -48,6 +48,9 @@ inline constexpr int linear_count = 7;
 
 /// PEFT name of a linear: "q_proj" ... "down_proj".
 const char* module_name(Linear linear);
+/// Its module in Hugging Face's models, also its key for random numbers:
+/// "model.layers.3.self_attn.q_proj".
+std::string module_path(std::int64_t layer, Linear linear);
 
 /// In- and out-features of a linear.
 struct LinearShape {

@@ -43,14 +43,6 @@ constexpr std::array short_keys{
 };
 constexpr std::array whole_keys{"r", "global_batch_size", "max_steps", "seed", "priority"};
 
-std::optional<double> number_in(const std::string& text) {
-    double value = 0.0;
-    const char* end = text.data() + text.size();
-    const auto result = std::from_chars(text.data(), end, value);
-    if (result.ec != std::errc{} || result.ptr != end) return std::nullopt;
-    return value;
-}
-
 std::string path_of(const std::string& key) {
     return "sweep.space." + key;
 }

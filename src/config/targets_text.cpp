@@ -8,6 +8,9 @@
 namespace loratrain {
 
 std::string targets_text(const AdapterJob& adapter) {
+    const ModuleKeys keys = adapter.modules ? adapter.modules->keys() : ModuleKeys{};
+    if (!keys.target_regex.empty()) return keys.target_regex;
+    if (!keys.target_modules.empty()) return join(keys.target_modules, " ");
     std::vector<std::string> words;
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);

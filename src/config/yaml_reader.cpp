@@ -61,6 +61,14 @@ std::string Limits::words() const {
     return text;
 }
 
+std::optional<double> number_in(const std::string& text) {
+    double value = 0.0;
+    const char* end = text.data() + text.size();
+    const auto result = std::from_chars(text.data(), end, value);
+    if (result.ec != std::errc{} || result.ptr != end) return std::nullopt;
+    return value;
+}
+
 std::string folder_of(const std::string& path) {
     return std::filesystem::weakly_canonical(std::filesystem::absolute(path).parent_path());
 }

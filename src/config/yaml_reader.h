@@ -94,6 +94,9 @@ class SectionReader {
     std::vector<std::string> known_;
 };
 
+/// The number that the whole text is; none where it is none.
+std::optional<double> number_in(const std::string& text);
+
 /// The folder of a file, absolute: what the paths in it are relative to.
 std::string folder_of(const std::string& path);
 

@@ -1,14 +1,13 @@
 #include "io/tensor_names.h"
 
+#include <charconv>
+#include <string_view>
+
 #include "base/text.h"
 
 namespace loratrain {
 
 namespace {
-
-bool in_attention(Linear linear) {
-    return linear == Linear::q || linear == Linear::k || linear == Linear::v || linear == Linear::o;
-}
 
 std::string layer_path(std::int64_t layer) {
     return cat("model.layers.", layer, ".");
@@ -28,11 +27,6 @@ std::string norm_name(std::int64_t layer, LayerNorm norm) {
             return layer_path(layer) + "self_attn.k_norm.weight";
     }
     return "";
-}
-
-std::string module_path(std::int64_t layer, Linear linear) {
-    return cat(layer_path(layer), in_attention(linear) ? "self_attn." : "mlp.",
-               module_name(linear));
 }
 
 std::string weight_name(std::int64_t layer, Linear linear) {
@@ -57,6 +51,15 @@ bool is_name_of(const std::string& name, Linear linear) {
 
 bool is_stored_table_name(const std::string& name) {
     return name.ends_with("rotary_emb.inv_freq");
+}
+
+std::int64_t layer_in_name(const std::string& name) {
+    constexpr std::string_view before = "model.layers.";
+    const std::size_t found = name.find(before);
+    if (found == std::string::npos) return -1;
+    std::int64_t layer = -1;
+    std::from_chars(name.data() + found + before.size(), name.data() + name.size(), layer);
+    return layer;
 }
 
 std::string peft_tensor_name(std::int64_t layer, Linear linear, const FormTensor& tensor) {

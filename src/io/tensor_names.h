@@ -9,7 +9,7 @@ namespace loratrain {
 
 /// Names of tensors in files: those of the base model as Hugging Face transformers spells them,
 /// those of adapters as PEFT does. The words in them that job files and planning know too are
-/// config's: module_name(), FormTensor::peft_suffix.
+/// config's: module_name(), module_path(), FormTensor::peft_suffix.
 
 inline constexpr const char* embedding_name = "model.embed_tokens.weight";
 inline constexpr const char* final_norm_name = "model.norm.weight";
@@ -21,8 +21,6 @@ enum class LayerNorm : std::uint8_t { input, post_attention, q, k };
 /// "model.layers.3.input_layernorm.weight".
 std::string norm_name(std::int64_t layer, LayerNorm norm);
 
-/// Module of a linear, also its key for random numbers: "model.layers.3.self_attn.q_proj".
-std::string module_path(std::int64_t layer, Linear linear);
 std::string weight_name(std::int64_t layer, Linear linear);
 std::string bias_name(std::int64_t layer, Linear linear);
 
@@ -32,6 +30,9 @@ bool is_bias_name(const std::string& name);
 bool is_name_of(const std::string& name, Linear linear);
 /// Tables that old versions of transformers stored beside the weights.
 bool is_stored_table_name(const std::string& name);
+
+/// 3 of "...model.layers.3.self_attn..."; -1 = the name has no layer.
+std::int64_t layer_in_name(const std::string& name);
 
 /// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight".
 std::string peft_tensor_name(std::int64_t layer, Linear linear, const FormTensor& tensor);

@@ -43,8 +43,9 @@ LoraLinear::LoraLinear(const ReplicaView& view, const AdapterBank& bank, const W
 
 bool LoraLinear::has_lora(const Site& site) const {
     const auto& adapters = site.rows.adapters;
-    return std::any_of(adapters.begin(), adapters.end(),
-                       [&](AdapterId adapter) { return bank_.targets_group(adapter, site.group); });
+    return std::any_of(adapters.begin(), adapters.end(), [&](AdapterId adapter) {
+        return bank_.targets_group(adapter, site.layer, site.group);
+    });
 }
 
 const std::vector<LoraSlot>& LoraLinear::gather_slots(const Site& site, int i) {

@@ -39,6 +39,37 @@ void check_warmups(const Job& job, const Plan& plan, std::size_t first,
                            "in warmup_steps: 0.1"));
 }
 
+/// "k_proj [8, 32]": the first target whose smaller side is below the adapter's rank there.
+std::string too_small_target(const AdapterJob& adapter, const ModelSpec& model) {
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+        for (int i = 0; i < linear_count; ++i) {
+            const auto linear = static_cast<Linear>(i);
+            const LinearShape shape = linear_shape(model, linear);
+            if (adapter.rank(layer, linear) <= std::min(shape.in, shape.out)) continue;
+            return cat(module_name(linear), " [", shape.out, ", ", shape.in, "]");
+        }
+        if (!adapter.modules) return "";
+    }
+    return "";
+}
+
+void check_ranks(const Job& job, const Plan& plan, std::size_t first,
+                 std::vector<std::string>& warnings) {
+    std::vector<std::string> names;
+    for (std::size_t i = first; i < job.adapters.size(); ++i) {
+        const AdapterJob& adapter = job.adapters[i];
+        const std::string target = too_small_target(adapter, plan.model);
+        if (target.empty()) continue;
+        names.push_back(cat(adapter.name, " (", adapter.largest_rank(), ", ", target, ")"));
+    }
+    if (names.empty()) return;
+    warnings.push_back(cat("r is larger than the smaller side of a target of ",
+                           some_of(names, most_named),
+                           ": a larger one than that adds parameters, but nothing that the "
+                           "adapter can express; give a smaller r, or one for the target by "
+                           "rank_pattern"));
+}
+
 void check_bytes(const DatasetJob& dataset, std::int64_t vocabulary,
                  std::vector<std::string>& warnings) {
     if (dataset.tokenizer != Tokenizer::bytes || vocabulary <= largest_byte_vocabulary) return;
@@ -94,6 +125,7 @@ std::vector<std::string> job_warnings(const Job& job, const Plan& plan, const Da
     std::vector<std::string> warnings;
     if (tail.first_adapter == 0) check_evaluations(job, warnings);
     check_warmups(job, plan, tail.first_adapter, warnings);
+    check_ranks(job, plan, tail.first_adapter, warnings);
     for (std::size_t i = tail.first_dataset; i < job.datasets.size(); ++i) {
         check_bytes(job.datasets[i], plan.model.vocab_size, warnings);
         const Dataset& data = files.train[i];

@@ -16,9 +16,9 @@ struct JobTail {
 };
 
 /// What a job asks for and will hardly want, each with what to do about it: evaluations without
-/// data, a warm-up as long as the training, text as bytes for a model with another tokenizer,
-/// samples longer than the model's `positions` (0 = not known), samples that train on every token.
-/// With a tail, what is new with it.
+/// data, a warm-up as long as the training, a rank above what a target has, text as bytes for a
+/// model with another tokenizer, samples longer than the model's `positions` (0 = not known),
+/// samples that train on every token. With a tail, what is new with it.
 std::vector<std::string> job_warnings(const Job& job, const Plan& plan, const DatasetFiles& files,
                                       std::int64_t positions, const JobTail& tail = {});
 

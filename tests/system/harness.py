@@ -169,6 +169,28 @@ def adapter_weights(run_dir, adapter):
                             "adapter_model.safetensors")
 
 
+def golden_names(family):
+    """The plain ones."""
+    return list(json.loads((GOLDEN / family / "golden.json").read_text())["adapters"])
+
+
+def golden_facts(family):
+    """By name, of golden.json and forms.json."""
+    facts = {}
+    for path in sorted((GOLDEN / family).glob("*.json")):
+        facts.update(json.loads(path.read_text())["adapters"])
+    return facts
+
+
+def golden_keys(facts):
+    """Of the job's adapter."""
+    if "keys" in facts:
+        return facts["keys"]
+    taken = ("r", "lora_alpha", "use_rslora", "target_modules", "global_batch_size", "learning_rate",
+             "warmup_steps", "weight_decay", "max_grad_norm")
+    return {**{key: facts[key] for key in taken}, "lr_scheduler_type": facts["lr_scheduler"]}
+
+
 def frobenius(a, b):
     """|a - b| / |b|."""
     difference = math.fsum((x - y) ** 2 for x, y in zip(a, b, strict=True))
@@ -312,42 +334,33 @@ class JobTest(unittest.TestCase):
         return path
 
     def golden_job(self, family, run_dir, microbatch_tokens, adapters=None, **adapter_keys):
-        """All (or the named) golden adapters of a family in one job."""
-        golden = json.loads((GOLDEN / family / "golden.json").read_text())
-        names = adapters or list(golden["adapters"])
+        """All (or the named) golden adapters of a family in one job; those of forms.json by name."""
+        facts = golden_facts(family)
         job = {"model": {"weights": str(self.import_golden(family))},
                "run": {"dir": str(self.dir / run_dir)},
                "parallel": {"microbatch_tokens": microbatch_tokens},
                "datasets": {}, "adapters": []}
-        for name in names:
-            facts = golden["adapters"][name]
+        for name in adapters or golden_names(family):
             job["datasets"][name] = {
                 "path": str(GOLDEN / family / "adapters" / name / "data.jsonl"), "shuffle": False}
-            adapter = {"name": name, "dataset": name, "r": facts["r"],
-                       "lora_alpha": facts["lora_alpha"], "use_rslora": facts["use_rslora"],
-                       "target_modules": facts["target_modules"],
-                       "global_batch_size": facts["global_batch_size"],
-                       "learning_rate": facts["learning_rate"],
-                       "lr_scheduler_type": facts["lr_scheduler"],
-                       "warmup_steps": facts["warmup_steps"],
-                       "weight_decay": facts["weight_decay"],
-                       "max_grad_norm": facts["max_grad_norm"],
+            adapter = {"name": name, "dataset": name, **golden_keys(facts[name]),
                        "init_from": str(GOLDEN / family / "adapters" / name / "init")}
             adapter.update(adapter_keys)
             job["adapters"].append(adapter)
         return job
 
-    def check_golden(self, family, run_dir, limits):
+    def check_golden(self, family, run_dir, limits, adapters=None):
         """A run of golden_job() against PEFT in float64: every step with its learning rate and targets,
         losses, gradient norms and final weights within `limits`. Returns the largest errors."""
-        golden = json.loads((GOLDEN / family / "golden.json").read_text())
+        golden = golden_facts(family)
         worst = dict.fromkeys(("loss", "grad_norm", "weights"), 0.0)
 
         def check(key, error, what):
             worst[key] = max(worst[key], error)
             self.assertLessEqual(error, limits[key], (family, run_dir, key, what))
 
-        for name, facts in golden["adapters"].items():
+        for name in adapters or golden_names(family):
+            facts = golden[name]
             lines = step_metrics(self.dir / run_dir, name)
             self.assertEqual([line["step"] for line in lines],
                              list(range(1, len(facts["loss"]) + 1)), name)

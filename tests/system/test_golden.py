@@ -8,6 +8,24 @@ SHARING = ("llama", "qwen2", "qwen3")  # by the costs built in; two layers on tw
 LIMITS = {"loss": 2e-6, "grad_norm": 1e-5, "weights": 5e-5}
 
 
+FORMS = {"llama": ("f_patterns", "f_regex_plus")}
+
+
+class Forms(JobTest):
+    """Other forms than plain LoRA, beside a plain adapter."""
+
+    def test_forms(self):
+        for family, forms in FORMS.items():
+            names = ("a_r4_all", *forms)
+            for ranks, tokens in ((1, 4096), (2, 64), (GOLDEN_LAYERS[family], 300)):
+                with self.subTest(family=family, ranks=ranks):
+                    run_dir = f"run-{family}-{ranks}"
+                    job = self.golden_job(family, run_dir, tokens, names)
+                    job["schedule"] = {"costs": "built-in"}
+                    self.succeed(run([self.write_job(job)], ranks))
+                    self.check_golden(family, run_dir, LIMITS, names)
+
+
 class Golden(EachFamily, JobTest):
     def check_family(self, family):
         worst = dict.fromkeys(LIMITS, 0.0)

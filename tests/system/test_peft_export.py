@@ -10,7 +10,8 @@ import unittest
 from harness import GOLDEN, GOLDEN_LAYERS, SOURCE, JobTest, run
 
 PYTHON = SOURCE / "scripts/test_python.sh"
-ADAPTERS = {"llama": "a_r4_all", "qwen2": "b_r8_attn", "qwen3": "c_r3_qv", "mistral": "a_r4_all"}
+ADAPTERS = {"llama": ["a_r4_all", "f_patterns", "f_regex_plus"], "qwen2": ["b_r8_attn"],
+            "qwen3": ["c_r3_qv"], "mistral": ["a_r4_all"]}
 
 
 def setUpModule():
@@ -30,31 +31,32 @@ CHECK_ALL = ("import json, sys; sys.path.insert(0, sys.argv[1]); import check_pe
 class PeftExport(JobTest):
     def test_logits_of_every_family(self):
         lines = []
-        for family, name in ADAPTERS.items():
-            golden = GOLDEN / family / "adapters" / name
+        for family, names in ADAPTERS.items():
             run_dir = f"run-{family}"
-            self.succeed(run([self.write_job(self.golden_job(family, run_dir, 64, [name]))]))
-            lines.append(json.dumps(list(map(str, (
-                GOLDEN / family / "base", self.dir / run_dir / "adapters" / name,
-                golden / "eval_logits.safetensors", "--samples", golden / "data.jsonl")))))
+            self.succeed(run([self.write_job(self.golden_job(family, run_dir, 64, names))]))
+            for name in names:
+                golden = GOLDEN / family / "adapters" / name
+                lines.append(json.dumps(list(map(str, (
+                    GOLDEN / family / "base", self.dir / run_dir / "adapters" / name,
+                    golden / "eval_logits.safetensors", "--samples", golden / "data.jsonl")))))
         process = self.succeed(subprocess.run(
             [PYTHON, "-c", CHECK_ALL, SOURCE / "scripts"], input="\n".join(lines),
             capture_output=True, text=True, check=False))
         checks = process.stdout.split("exit code ")
-        self.assertEqual([text[0] for text in checks[1:]], ["0"] * len(ADAPTERS), process.stdout)
-        for family, text in zip(ADAPTERS, checks):
-            with self.subTest(family=family):
+        self.assertEqual([text[0] for text in checks[1:]], ["0"] * len(lines), process.stdout)
+        for line, text in zip(lines, checks):
+            with self.subTest(adapter=line):
                 self.assertEqual(text.count("sample"), 3, text)
 
     def test_loads_by_itself(self):
         """As README.md has it: the adapter knows its base."""
-        self.succeed(run([self.write_job(self.golden_job("llama", "run", 64, [ADAPTERS["llama"]],
+        self.succeed(run([self.write_job(self.golden_job("llama", "run", 64, ADAPTERS["llama"][:1],
                                                          max_steps=1))]))
         code = ("import sys; from peft import AutoPeftModelForCausalLM; "
                 "model = AutoPeftModelForCausalLM.from_pretrained(sys.argv[1]); "
                 "print(model.peft_config['default'].r, model.config.num_hidden_layers)")
         process = self.succeed(subprocess.run(
-            [PYTHON, "-c", code, self.dir / "run/adapters" / ADAPTERS["llama"]], text=True,
+            [PYTHON, "-c", code, self.dir / "run/adapters" / ADAPTERS["llama"][0]], text=True,
             capture_output=True, check=False, env={**os.environ, "HF_HUB_OFFLINE": "1"}))
         self.assertEqual(process.stdout.split()[-2:], ["4", str(GOLDEN_LAYERS["llama"])])
 

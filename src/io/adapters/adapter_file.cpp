@@ -50,12 +50,13 @@ void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {
         for (int i = 0; i < linear_count; ++i) {
             const auto linear = static_cast<Linear>(i);
-            if (!adapter.targets_linear(linear)) continue;
+            const int rank = adapter.rank(layer, linear);
+            if (rank == 0) continue;
             const LinearShape shape = linear_shape(model, linear);
             for (const FormTensor& tensor : adapter.form.tensors) {
                 const std::string name = peft_tensor_name(layer, linear, tensor);
                 known.insert(name);
-                check_tensor(file, name, tensor_shape(tensor, adapter.r, shape), problems);
+                check_tensor(file, name, tensor_shape(tensor, rank, shape), problems);
             }
         }
     }
@@ -91,13 +92,22 @@ SafetensorsFile open_checked(const std::string& dir, const AdapterJob& adapter,
                          "init_from needs a directory that PEFT or loratrain has written");
     }
     CappedProblems problems(dir);
-    check_peft_config(dir + config_name, adapter, problems);
+    check_peft_config(dir + config_name, adapter, model, problems);
     const bool config_fits = problems.empty();
     const std::optional<SafetensorsFile> file = open_weights(dir, problems);
     // With another r or other targets every tensor would be a problem of its own.
     if (file && config_fits) check_tensors(*file, adapter, model, problems);
     problems.throw_if_any();
     return *file;
+}
+
+/// One more than the last layer in the names.
+std::int64_t layers_of_names(const std::vector<NamedTensor>& tensors) {
+    std::int64_t layers = 0;
+    for (const NamedTensor& tensor : tensors) {
+        layers = std::max(layers, layer_in_name(tensor.name) + 1);
+    }
+    return layers;
 }
 
 }  // namespace
@@ -107,7 +117,8 @@ void write_adapter(const std::string& dir, const AdapterJob& adapter,
                    const std::vector<NamedTensor>& tensors) {
     make_directory(dir);
     write_safetensors(cat(dir, "/", adapter_weights_name), tensors);
-    write_text_atomic(dir + config_name, peft_config_text(adapter, base_model_name_or_path));
+    write_text_atomic(dir + config_name,
+                      peft_config_text(adapter, base_model_name_or_path, layers_of_names(tensors)));
 }
 
 AdapterFile::AdapterFile(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model)

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
+#include "io/adapters/peft_modules.h"
 #include "io/files.h"
 #include "io/json_reader.h"
 
@@ -36,12 +38,6 @@ std::string list_text(const Names& names) {
     return cat("[", join({names.begin(), names.end()}, ", "), "]");
 }
 
-/// PEFT and its readers expect a whole alpha to be written as an integer.
-Json whole_or_real(double value) {
-    if (value == std::floor(value) && std::abs(value) < 1e9) return std::llround(value);
-    return value;
-}
-
 bool is_unset(const Json& value) {
     return value.is_null() || value == false || value == "none" ||
            (value.is_structured() && value.empty());
@@ -51,16 +47,24 @@ bool switches_on(const AdapterForm& form, const std::string& key) {
     return std::count(form.peft_switches.begin(), form.peft_switches.end(), key) > 0;
 }
 
+bool is_list_of_texts(const Json& value) {
+    return value.is_array() && std::all_of(value.begin(), value.end(),
+                                           [](const Json& name) { return name.is_string(); });
+}
+
 /// Settings that change what an adapter computes beyond its form.
 void refuse_variants(JsonReader& config, const AdapterForm& form) {
-    static constexpr const char* keys[] = {"use_dora",          "lora_bias",
-                                           "modules_to_save",   "rank_pattern",
-                                           "alpha_pattern",     "layers_to_transform",
-                                           "layer_replication", "bias",
-                                           "fan_in_fan_out",    "use_qalora",
-                                           "use_bdlora",        "trainable_token_indices",
-                                           "target_parameters", "alora_invocation_tokens",
-                                           "exclude_modules"};
+    static constexpr const char* keys[] = {"use_dora",
+                                           "lora_bias",
+                                           "modules_to_save",
+                                           "layer_replication",
+                                           "bias",
+                                           "fan_in_fan_out",
+                                           "use_qalora",
+                                           "use_bdlora",
+                                           "trainable_token_indices",
+                                           "target_parameters",
+                                           "alora_invocation_tokens"};
     for (const char* key : keys) {
         if (is_unset(config.get(key)) || switches_on(form, key)) continue;
         config.wrong(key, "which is not supported", "only plain LoRA adapters can be continued");
@@ -89,8 +93,7 @@ void check_targets(JsonReader& config, const AdapterJob& adapter) {
     Names found;
     if (value == "all-linear") {
         found = all_names();
-    } else if (value.is_array() && std::all_of(value.begin(), value.end(),
-                                               [](const Json& name) { return name.is_string(); })) {
+    } else if (is_list_of_texts(value)) {
         found = value.get<Names>();
     } else {
         // A regular expression: the names of the tensors decide.
@@ -111,18 +114,54 @@ void check_scale(JsonReader& config, const AdapterJob& adapter) {
     if (!alpha.is_number() || alpha.get<double>() != adapter.lora_alpha) {
         config.wrong("lora_alpha", "the job has " + format_exact(adapter.lora_alpha), hint);
     }
-    if (config.flag("use_rslora") != adapter.use_rslora) {
-        config.add(cat("use_rslora is ", adapter.use_rslora ? "false" : "true", ", the job has ",
-                       adapter.use_rslora ? "true" : "false"),
-                   hint);
+}
+
+void check_rslora(JsonReader& config, const AdapterJob& adapter) {
+    if (config.flag("use_rslora") == adapter.use_rslora) return;
+    config.add(cat("use_rslora is ", adapter.use_rslora ? "false" : "true", ", the job has ",
+                   adapter.use_rslora ? "true" : "false"),
+               "set it to the same value for adapter '" + adapter.name + "'");
+}
+
+/// Module by module, whatever the keys that say it.
+void check_modules(JsonReader& config, const AdapterJob& adapter, const ModelSpec& model) {
+    const std::optional<AdapterJob> found = modules_of_config(config);
+    if (!found) return;
+    const auto text = [](int rank, double alpha) {
+        return rank == 0 ? std::string("no LoRA")
+                         : cat("rank ", rank, " and scaling ", format_exact(alpha));
+    };
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+        for (int i = 0; i < linear_count; ++i) {
+            const auto linear = static_cast<Linear>(i);
+            const int rank = found->rank(layer, linear);
+            const int wanted = adapter.rank(layer, linear);
+            const double scaling = rank > 0 ? found->scaling(layer, linear) : 0.0;
+            const double wanted_scaling = wanted > 0 ? adapter.scaling(layer, linear) : 0.0;
+            if (rank == wanted && scaling == wanted_scaling) continue;
+            config.add(cat(module_path(layer, linear), " has ", text(rank, scaling),
+                           ", the job has ", text(wanted, wanted_scaling)),
+                       cat("set r, lora_alpha, target_modules and patterns of adapter '",
+                           adapter.name, "' to those of init_from"));
+            return;
+        }
     }
+}
+
+bool has_module_keys(JsonReader& config) {
+    for (const char* key : {"rank_pattern", "alpha_pattern", "layers_to_transform",
+                            "exclude_modules", "layers_pattern"}) {
+        if (!is_unset(config.get(key))) return true;
+    }
+    return false;
 }
 
 }  // namespace
 
-std::string peft_config_text(const AdapterJob& adapter,
-                             const std::string& base_model_name_or_path) {
-    Json config = {{"alpha_pattern", Json::object()},
+std::string peft_config_text(const AdapterJob& adapter, const std::string& base_model_name_or_path,
+                             std::int64_t layers) {
+    const PeftModules modules = peft_modules(adapter, layers);
+    Json config = {{"alpha_pattern", modules.alpha_pattern},
                    {"auto_mapping", nullptr},
                    {"base_model_name_or_path", base_model_name_or_path},
                    {"bias", "none"},
@@ -130,16 +169,16 @@ std::string peft_config_text(const AdapterJob& adapter,
                    {"inference_mode", true},
                    {"init_lora_weights", true},
                    {"layers_pattern", nullptr},
-                   {"layers_to_transform", nullptr},
+                   {"layers_to_transform", modules.layers_to_transform},
                    {"lora_alpha", whole_or_real(adapter.lora_alpha)},
                    {"lora_bias", false},
                    {"lora_dropout", adapter.lora_dropout},
                    {"modules_to_save", nullptr},
                    {"peft_type", adapter.form.peft_type},
                    {"r", adapter.r},
-                   {"rank_pattern", Json::object()},
+                   {"rank_pattern", modules.rank_pattern},
                    {"revision", nullptr},
-                   {"target_modules", target_names(adapter)},
+                   {"target_modules", modules.target_modules},
                    {"task_type", "CAUSAL_LM"},
                    {"use_dora", false},
                    {"use_rslora", adapter.use_rslora}};
@@ -147,7 +186,7 @@ std::string peft_config_text(const AdapterJob& adapter,
     return dump_json(config, 2) + "\n";
 }
 
-void check_peft_config(const std::string& path, const AdapterJob& adapter,
+void check_peft_config(const std::string& path, const AdapterJob& adapter, const ModelSpec& model,
                        CappedProblems& problems) {
     try {
         const Json document = parse_json(read_text(path), path);
@@ -158,8 +197,13 @@ void check_peft_config(const std::string& path, const AdapterJob& adapter,
         Problems found;
         JsonReader config(document, path, "", found);
         check_form(config, adapter.form);
-        check_scale(config, adapter);
-        check_targets(config, adapter);
+        check_rslora(config, adapter);
+        if (adapter.modules || has_module_keys(config)) {
+            check_modules(config, adapter, model);
+        } else {
+            check_scale(config, adapter);
+            check_targets(config, adapter);
+        }
         refuse_variants(config, adapter.form);
         found.throw_if_any();
     } catch (const InputError& error) {

@@ -57,22 +57,16 @@ void AdapterChecks::lengths(const std::string& key, const std::vector<SampleInfo
         hint + ", or a smaller max_seq_len with over_length: truncate");
 }
 
-void AdapterChecks::rank(const AdapterJob& adapter) {
-    std::vector<std::string> too_small;
-    std::int64_t most = std::numeric_limits<std::int64_t>::max();
-    for (int i = 0; i < linear_count; ++i) {
-        const auto linear = static_cast<Linear>(i);
-        const LinearShape shape = linear_shape(model_, linear);
-        const std::int64_t side = std::min(shape.in, shape.out);
-        if (!adapter.targets_linear(linear) || adapter.r <= side) continue;
-        too_small.push_back(cat(module_name(linear), " [", shape.out, ", ", shape.in, "]"));
-        most = std::min(most, side);
+void AdapterChecks::targets(const AdapterJob& adapter) {
+    if (!adapter.modules) return;
+    for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
+        for (int i = 0; i < linear_count; ++i) {
+            if (adapter.targets_linear(layer, static_cast<Linear>(i))) return;
+        }
     }
-    if (too_small.empty()) return;
-    problems_.add(
-        where(cat("adapters.", adapter.name, ".r")),
-        cat("rank ", adapter.r, " is larger than the smaller side of ", join(too_small, ", ")),
-        cat("use at most ", most));
+    problems_.add(where(cat("adapters.", adapter.name, ".target_modules")),
+                  cat("none of them is in the ", model_.layers, " layers of the model"),
+                  cat("layers are numbered from 0 to ", model_.layers - 1));
 }
 
 AdapterPlan AdapterChecks::plan(const AdapterJob& adapter, const DatasetInfo& info) {

@@ -18,8 +18,8 @@ class AdapterChecks {
     void dataset(DatasetId id, const DatasetInfo& info, std::int64_t most,
                  const std::string& hint_longer = "use microbatch_tokens: # or auto",
                  const std::string& limit = "parallel.microbatch_tokens");
-    /// Its rank is at most the smaller side of every matrix it targets.
-    void rank(const AdapterJob& adapter);
+    /// It targets something in this model.
+    void targets(const AdapterJob& adapter);
     /// The adapter's training in numbers.
     AdapterPlan plan(const AdapterJob& adapter, const DatasetInfo& info);
 

@@ -72,11 +72,11 @@ class Extension {
     }
 
     void check(const AdapterJob& adapter) {
-        checks_.rank(adapter);
+        checks_.targets(adapter);
         const std::int32_t columns = plan_.replicas.front().saved_columns;  // of all replicas
-        if (adapter.r > columns) {
+        if (adapter.largest_rank() > columns) {
             problems_.add(checks_.where(cat("adapters.", adapter.name, ".r")),
-                          cat("rank ", adapter.r, " is larger than the ", columns,
+                          cat("rank ", adapter.largest_rank(), " is larger than the ", columns,
                               " columns that this run keeps for A's products"),
                           cat("use at most ", columns, ", ", start_again_hint));
         }

@@ -38,7 +38,7 @@ std::size_t most_segments(const Job& job) {
 
 LoraWidth lora_width(const Job& job, BackendKind backend) {
     std::vector<std::int32_t> ranks;
-    for (const AdapterJob& adapter : job.adapters) ranks.push_back(adapter.r);
+    for (const AdapterJob& adapter : job.adapters) ranks.push_back(adapter.largest_rank());
     std::sort(ranks.begin(), ranks.end(), std::greater<>());
     const auto columns = [&] {
         return padded_columns(std::accumulate(ranks.begin(), ranks.end(), 0));
@@ -187,7 +187,7 @@ class Planner {
 
     void check_data(std::int64_t most) {
         for (const DatasetId id : used_datasets(job_)) check_lengths(id, most);
-        for (const AdapterJob& adapter : job_.adapters) checks_.rank(adapter);
+        for (const AdapterJob& adapter : job_.adapters) checks_.targets(adapter);
     }
 
     void check_lengths(DatasetId id, std::int64_t most) {

@@ -13,8 +13,8 @@ struct PlannedJob {
 };
 
 /// The static part of the plan: deployment (layers over ranks), microbatch size, memory.
-/// Throws InputError listing every problem: more stages than layers or ranks, rank of an adapter
-/// larger than the smaller side of a matrix it targets, a sample longer than microbatch_tokens,
+/// Throws InputError listing every problem: more stages than layers or ranks, an adapter without a
+/// target in the model, a sample longer than microbatch_tokens,
 /// an empty dataset, a dataset without any target, too little memory for the largest adapter alone
 /// (says what is missing and what would help: smaller microbatches, recompute: layer, more stages).
 /// - first_admitted: all adapters (admission.h: at most most_admitted); where these do not fit into

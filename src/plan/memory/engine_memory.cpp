@@ -82,8 +82,10 @@ std::int64_t group_scratch(const ReplicaView& view, const LinearGroupShape& shap
         for (int i = 0; i < shape.count; ++i) {
             if (adapter->targets_linear(shape.linears[static_cast<std::size_t>(i)])) ++targets;
         }
-        copied.push_back(targets * rounded_up(adapter->r, device_memory::lora_copy_ranks));
-        ranks = std::max(ranks, targets * rounded_up(adapter->r, device_memory::lora_sweep_ranks));
+        copied.push_back(targets *
+                         rounded_up(adapter->largest_rank(), device_memory::lora_copy_ranks));
+        ranks = std::max(
+            ranks, targets * rounded_up(adapter->largest_rank(), device_memory::lora_sweep_ranks));
     }
     std::sort(copied.begin(), copied.end(), std::greater<>());
     copied.resize(users.at_once);
@@ -100,7 +102,8 @@ std::int64_t linear_scratch(const ReplicaView& view, Linear linear, const Scratc
     std::int64_t ranks = 0;
     for (const AdapterJob* adapter : users.adapters) {
         if (!adapter->targets_linear(linear)) continue;
-        ranks = std::max(ranks, rounded_up(adapter->r, device_memory::lora_sweep_ranks));
+        ranks =
+            std::max(ranks, rounded_up(adapter->largest_rank(), device_memory::lora_sweep_ranks));
     }
     const std::int64_t out = linear_shape(view.lane_model, linear).out;
     const std::int64_t gradients =

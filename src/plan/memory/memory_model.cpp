@@ -45,17 +45,35 @@ std::uint64_t layer_weight_bytes(const ReplicaView& view) {
     return bytes;
 }
 
-std::int64_t layer_parameters(const AdapterJob& adapter, const ModelSpec& model, bool trained) {
+std::int64_t layer_parameters(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
+                              bool trained) {
     std::int64_t count = 0;
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
-        if (!adapter.targets_linear(linear)) continue;
+        const int rank = adapter.rank(layer, linear);
+        if (rank == 0) continue;
         for (const FormTensor& tensor : adapter.form.tensors) {
             if (tensor.trained != trained) continue;
-            count += element_count(tensor_shape(tensor, adapter.r, linear_shape(model, linear)));
+            count += element_count(tensor_shape(tensor, rank, linear_shape(model, linear)));
         }
     }
     return count;
+}
+
+/// In any so many layers: of one that has most.
+std::int64_t most_parameters(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers,
+                             bool trained) {
+    std::int64_t most = layer_parameters(adapter, model, 0, trained);
+    for (std::int64_t layer = 1; adapter.modules && layer < model.layers; ++layer) {
+        most = std::max(most, layer_parameters(adapter, model, layer, trained));
+    }
+    return layers * most;
+}
+
+std::uint64_t state_bytes(std::int64_t trained, std::int64_t frozen) {
+    constexpr std::uint64_t optimizer_arrays = 3;  // gradients and both moments
+    return bytes_of(trained + frozen, size_of(DType::f32)) +
+           optimizer_arrays * bytes_of(trained, size_of(DType::f32));
 }
 
 }  // namespace
@@ -313,21 +331,27 @@ std::uint64_t shard_statistics_bytes(const ReplicaView& view) {
 
 std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& model,
                                 std::int64_t layers) {
-    return layers * layer_parameters(adapter, model, true);
+    return most_parameters(adapter, model, layers, true);
 }
 
 std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model,
                             std::int64_t layers) {
-    constexpr std::uint64_t optimizer_arrays = 3;  // gradients and both moments
-    const std::int64_t trained = adapter_parameters(adapter, model, layers);
-    const std::int64_t frozen = layers * layer_parameters(adapter, model, false);
-    return bytes_of(trained + frozen, size_of(DType::f32)) +
-           optimizer_arrays * bytes_of(trained, size_of(DType::f32));
+    return state_bytes(most_parameters(adapter, model, layers, true),
+                       most_parameters(adapter, model, layers, false));
 }
 
 std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const Job& job,
                                const ModelSpec& model) {
-    return adapter_bytes(job.adapter(adapter), model, layers_of(stage, adapter).count);
+    const AdapterJob& of = job.adapter(adapter);
+    const LayerRange layers = layers_of(stage, adapter);
+    if (!of.modules) return adapter_bytes(of, model, layers.count);
+    std::int64_t trained = 0;
+    std::int64_t frozen = 0;
+    for (std::int64_t layer = layers.first; layer < layers.first + layers.count; ++layer) {
+        trained += layer_parameters(of, model, layer, true);
+        frozen += layer_parameters(of, model, layer, false);
+    }
+    return state_bytes(trained, frozen);
 }
 
 std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job,

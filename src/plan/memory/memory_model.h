@@ -145,12 +145,13 @@ std::uint64_t lane_squares_bytes(const ReplicaView& view);
 /// Statistics of a chunk of logits from every lane (Backend::shard_statistics); 0 with one lane.
 std::uint64_t shard_statistics_bytes(const ReplicaView& view);
 
-/// Parameters of an adapter that are trained, in so many layers; `model` is a lane's.
+/// Parameters of an adapter that are trained, in so many layers, as many as the one with most where
+/// layers differ (AdapterJob::modules); `model` is a lane's.
 std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& model,
                                 std::int64_t layers);
 
 /// What a resident adapter takes in so many layers, fp32: all parameters, and gradients and both
-/// moments of those that are trained.
+/// moments of those that are trained. Layers that differ count as in adapter_parameters.
 std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers);
 /// In the layers of a stage, and the most of any adapter.
 std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const Job& job,

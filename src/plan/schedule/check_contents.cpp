@@ -206,7 +206,7 @@ class ContentCheck {
         if (first.size() != adapters.size()) return false;
         std::vector<bool> taken(static_cast<std::size_t>(std::max(0, columns.width)), false);
         for (std::size_t i = 0; i < first.size(); ++i) {
-            const std::int32_t end = first[i] + job_.adapter(adapters[i]).r;
+            const std::int32_t end = first[i] + job_.adapter(adapters[i]).largest_rank();
             if (first[i] < 0 || end > columns.width) return false;
             if (!columns.augmented && first[i] != 0) return false;
             for (std::int32_t c = first[i]; c < end && columns.augmented; ++c) {

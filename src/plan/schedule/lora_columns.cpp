@@ -15,7 +15,7 @@ bool find_lasting_columns(const Job& job, const ReplicaView& view, LoraColumns& 
     std::int32_t next = 0;
     for (std::size_t a = 0; a < job.adapters.size() && next <= free_columns; ++a) {
         columns.lasting.push_back(next);
-        next += job.adapters[a].r;
+        next += job.adapters[a].largest_rank();
     }
     columns.width = padded_columns(next);
     if (columns.width <= std::min(view.replica.pad_columns, free_columns)) return true;
@@ -38,7 +38,7 @@ LoraColumns lora_columns(const Job& job, const ReplicaView& view,
     std::int32_t next = 0;
     std::int32_t largest = 0;
     for (const Segment& segment : segments) {
-        const std::int32_t rank = job.adapter(segment.adapter).r;
+        const std::int32_t rank = job.adapter(segment.adapter).largest_rank();
         columns.first.push_back(next);
         next += rank;
         largest = std::max(largest, rank);

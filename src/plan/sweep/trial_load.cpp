@@ -91,7 +91,7 @@ TrialLoad trial_load(const AdapterJob& adapter, const AdapterPlan& plan, const D
     load.squares = sums.train.squares / steps;
     load.targets = static_cast<double>(sums.train.targets) / steps;
     load.parameters = adapter_parameters(adapter, model, model.layers);
-    load.r = adapter.r;
+    load.r = adapter.largest_rank();
     load.evaluation_tokens = sums.eval.tokens;
     load.evaluation_squares = sums.eval.squares;
     load.evaluation_targets = sums.eval.targets;

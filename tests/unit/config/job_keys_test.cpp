@@ -39,7 +39,9 @@ std::string job_with_mapping(const JobKey& key) {
 
 TEST_F(JobKeys, AllAreRead) {
     for (const JobKey& key : job_keys()) {
+        const std::string name = key.key;
         if (std::string(key.section).empty()) continue;
+        if (name == "rank_pattern" || name == "alpha_pattern") continue;  // are mappings
         const std::string text = job_with_mapping(key);
         bool named = false;
         for (const Problem& problem : problems(text)) {

@@ -307,9 +307,9 @@ TEST_F(JobRead, ScalingFollowsPeft) {
     AdapterJob adapter;
     adapter.r = 16;
     adapter.lora_alpha = 24.0;
-    EXPECT_EQ(adapter.scaling(), 1.5);
+    EXPECT_EQ(adapter.scaling(0, Linear::q), 1.5);
     adapter.use_rslora = true;
-    EXPECT_EQ(adapter.scaling(), 6.0);
+    EXPECT_EQ(adapter.scaling(0, Linear::q), 6.0);
 }
 
 }  // namespace

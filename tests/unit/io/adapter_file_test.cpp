@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/shape.h"
+#include "io/adapters/peft_config.h"
 #include "io/files.h"
 #include "io/tensor_names.h"
 #include "support/problems.h"
@@ -169,13 +170,6 @@ TEST_F(AdapterFileTest, RefusesVariants) {
     EXPECT_TRUE(has(refusal_with({{"lora_bias", true}}), "lora_bias is true"));
     EXPECT_TRUE(
         has(refusal_with({{"modules_to_save", {"lm_head"}}}), "modules_to_save is [\"lm_head\"]"));
-    EXPECT_TRUE(
-        has(refusal_with({{"rank_pattern", {{"q_proj", 4}}}}), "rank_pattern is {\"q_proj\":4}"));
-    EXPECT_TRUE(has(refusal_with({{"alpha_pattern", {{"q_proj", 4}}}}), "alpha_pattern is"));
-    EXPECT_TRUE(has(refusal_with({{"layers_to_transform", {0}}}), "layers_to_transform is [0]"));
-    EXPECT_TRUE(has(refusal_with({{"layers_to_transform", 0}}), "layers_to_transform is 0"));
-    EXPECT_TRUE(
-        has(refusal_with({{"exclude_modules", {"q_proj"}}}), "exclude_modules is [\"q_proj\"]"));
     EXPECT_TRUE(has(refusal_with({{"bias", "all"}}), "bias is \"all\""));
     EXPECT_TRUE(has(refusal_with({{"fan_in_fan_out", true}}), "fan_in_fan_out is true"));
     for (const char* init : {"pissa_niter_4", "PiSSA", "OLoRA"}) {
@@ -185,6 +179,50 @@ TEST_F(AdapterFileTest, RefusesVariants) {
         change_config({{"init_lora_weights", "gaussian"}, {"loftq_config", json::object()}});
         AdapterFile(dir(), adapter_, spec_);
     });
+}
+
+/// tiny_spec() has one layer.
+TEST_F(AdapterFileTest, ModulesMustAgree) {
+    const std::string q = "model.layers.0.self_attn.q_proj has ";
+    EXPECT_TRUE(has(refusal_with({{"rank_pattern", {{"q_proj", 4}}}}),
+                    q + "rank 4 and scaling 0.875, the job has rank 2 and scaling 1.75"));
+    EXPECT_TRUE(has(refusal_with({{"alpha_pattern", {{".*q_proj", 4}}}}),
+                    q + "rank 2 and scaling 2, the job has rank 2 and scaling 1.75"));
+    EXPECT_TRUE(has(refusal_with({{"exclude_modules", {"q_proj"}}}),
+                    q + "no LoRA, the job has rank 2 and scaling 1.75"));
+    EXPECT_TRUE(has(refusal_with({{"layers_to_transform", {1}}}), q + "no LoRA"));
+    EXPECT_TRUE(has(refusal_with({{"layers_to_transform", 1}}), q + "no LoRA"));
+    EXPECT_TRUE(has(refusal_with({{"rank_pattern", {{"(", 4}}}}), "rank_pattern is {\"(\":4}"));
+    EXPECT_TRUE(has(refusal_with({{"layers_to_transform", {"x"}}}), "which cannot be read"));
+    change_config({{"layers_to_transform", {0}}, {"rank_pattern", {{"k_proj", 9}}}});
+    EXPECT_NO_THROW(AdapterFile(dir(), adapter_, spec_));
+    ModuleKeys keys;
+    keys.rank_pattern = {{"q_proj", 4}};
+    adapter_.modules = std::make_shared<const ModuleTable>(keys, adapter_.targets);
+    EXPECT_TRUE(has(refusal(), q + "rank 2 and scaling 1.75, the job has rank 4"));
+}
+
+TEST_F(AdapterFileTest, WritesModulesByNamesAlone) {
+    const auto config_of = [&](const ModuleKeys& keys, std::int64_t layers) {
+        adapter_.modules = std::make_shared<const ModuleTable>(keys, adapter_.targets);
+        return json::parse(peft_config_text(adapter_, "some/model", layers));
+    };
+    adapter_.lora_alpha = 8;
+    json config = config_of({.rank_pattern = {{".*q_proj", 4}, {"up_proj", 9}},
+                             .alpha_pattern = {{R"(.*\.1\.mlp\..*)", 3}}},
+                            2);
+    EXPECT_EQ(config["target_modules"], (json{"down_proj", "q_proj"}));
+    EXPECT_EQ(config["rank_pattern"], (json{{"q_proj", 4}}));
+    EXPECT_EQ(config["alpha_pattern"], (json{{"model.layers.1.mlp.down_proj", 3}}));
+    EXPECT_EQ(config["layers_to_transform"], nullptr);
+    config = config_of({.layers_to_transform = {2, 0}}, 3);
+    EXPECT_EQ(config["target_modules"], (json{"down_proj", "q_proj"}));
+    EXPECT_EQ(config["layers_to_transform"], (json{0, 2}));
+    config = config_of({.target_regex = R"(.*\.(0\.mlp\.up|1\.self_attn\.k)_proj)"}, 2);
+    EXPECT_EQ(config["target_modules"],
+              (json{"model.layers.0.mlp.up_proj", "model.layers.1.self_attn.k_proj"}));
+    config = config_of({.exclude_modules = {"q_proj"}}, 2);
+    EXPECT_EQ(config["target_modules"], json::array({"down_proj"}));
 }
 
 TEST_F(AdapterFileTest, ChecksEveryTensor) {

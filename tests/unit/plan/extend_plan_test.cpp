@@ -113,7 +113,7 @@ TEST(ExtendPlan, EveryProblemAtOnce) {
     growth.add("wider").r = 17;
     growth.add("long").dataset = DatasetId{1};
     const std::string found = growth.problems();
-    EXPECT_TRUE(has(found, "new.yaml: adapters.wide.r: rank 40 is larger than the smaller side"))
+    EXPECT_TRUE(has(found, "new.yaml: adapters.wide.r: rank 40 is larger than the 16 columns"))
         << found;
     EXPECT_TRUE(has(found, "new.yaml: adapters.wider.r: rank 17 is larger than the 16 columns"))
         << found;

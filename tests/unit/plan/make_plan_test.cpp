@@ -307,16 +307,16 @@ TEST(MakePlan, RefusesDeploymentsThatCannotBe) {
     EXPECT_EQ(problems({{1, 2, 2}}), "");
 }
 
-TEST(MakePlan, RefusesRanksLargerThanAMatrix) {
+TEST(MakePlan, RefusesAdaptersWithoutATargetInTheModel) {
     Case test = uniform_case(2, 1, 8, 10, 8);
-    test.job.adapters[1].r = 33;  // k and v are [32, 64]
-    EXPECT_TRUE(has(problems_of(test),
-                    "tune.yaml: adapters.a1.r: rank 33 is larger than the smaller"
-                    " side of k_proj [32, 64], v_proj [32, 64] (use at most 32)"));
-    test.job.adapters[1].targets = {true, false, false, true, true, true, true};
+    test.job.adapters[1].r = 100;  // k and v are [32, 64]
     EXPECT_EQ(problems_of(test), "");
-    test.job.adapters[1].r = 65;
-    EXPECT_TRUE(has(problems_of(test), "q_proj [64, 64]"));
+    ModuleKeys keys;
+    keys.layers_to_transform = {test.model.layers};
+    AdapterJob& adapter = test.job.adapters[1];
+    adapter.modules = std::make_shared<const ModuleTable>(keys, adapter.targets);
+    EXPECT_TRUE(
+        has(problems_of(test), "tune.yaml: adapters.a1.target_modules: none of them is in"));
 }
 
 TEST(MakePlan, RefusesSamplesThatDoNotFit) {
@@ -361,8 +361,11 @@ TEST(MakePlan, RefusesImpossibleStepCounts) {
 TEST(MakePlan, ListsEveryProblem) {
     Case test = uniform_case(2, 2, 8, 10, 8);
     test.job.parallel.pipeline_stages = 3;
-    test.job.adapters[0].r = 1000;
-    test.job.adapters[1].r = 1000;
+    ModuleKeys keys;
+    keys.layers_to_transform = {1000};
+    for (AdapterJob& adapter : test.job.adapters) {
+        adapter.modules = std::make_shared<const ModuleTable>(keys, adapter.targets);
+    }
     test.datasets[0].train.clear();
     try {
         test.plan();

@@ -1,0 +1,314 @@
+#include "config/module_reader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/text.h"
+
+namespace loratrain {
+
+namespace {
+
+using Kind = YamlNode::Kind;
+
+/// Layers in which names are looked for while no model is known.
+constexpr std::int64_t layers_compared = 256;
+constexpr const char* regex_hint =
+    "a regular expression must match whole names, as in .*\\.(q_proj|v_proj)";
+constexpr const char* not_supported_hint =
+    "embeddings, head and norms stay frozen: use target_modules: all-linear, which is every linear "
+    "of the layers";
+
+/// Modules of the model that are no linears of its layers; layers by the first one.
+constexpr const char* other_modules[] = {"lm_head",
+                                         "model",
+                                         "model.embed_tokens",
+                                         "model.layers",
+                                         "model.layers.0",
+                                         "model.layers.0.self_attn",
+                                         "model.layers.0.self_attn.q_norm",
+                                         "model.layers.0.self_attn.k_norm",
+                                         "model.layers.0.mlp",
+                                         "model.layers.0.mlp.act_fn",
+                                         "model.layers.0.input_layernorm",
+                                         "model.layers.0.post_attention_layernorm",
+                                         "model.norm",
+                                         "model.rotary_emb"};
+
+std::vector<std::string> linear_names() {
+    std::vector<std::string> names;
+    for (int i = 0; i < linear_count; ++i) names.emplace_back(module_name(static_cast<Linear>(i)));
+    return names;
+}
+
+bool is_null(const YamlNode& node) {
+    return node.kind == Kind::null || (node.kind != Kind::scalar && node.children.empty());
+}
+
+/// A list of texts, or one; "" and a problem where it is neither.
+std::vector<std::string> texts_of(SectionReader& section, const YamlNode& node, const char* key) {
+    std::vector<YamlNode> items = node.children;
+    if (node.kind == Kind::scalar) items = {node};
+    std::vector<std::string> texts;
+    for (const YamlNode& item : items) {
+        if (item.kind == Kind::scalar && node.kind != Kind::map && !item.text.empty()) {
+            texts.push_back(item.text);
+            continue;
+        }
+        section.problem(item.place, key, "is no list of names", "write it as [a, b]");
+        return {};
+    }
+    return texts;
+}
+
+bool is_usable_regex(SectionReader& section, const YamlNode& node, const char* key,
+                     const std::string& pattern) {
+    const std::string problem = regex_problem(pattern);
+    if (problem.empty()) return true;
+    section.problem(node.place, key, cat("'", pattern, "' ", problem), regex_hint);
+    return false;
+}
+
+/// Some layer has a linear whose name satisfies it.
+template <class Holds>
+bool any_module(const Holds& holds) {
+    for (std::int64_t layer = 0; layer < layers_compared; ++layer) {
+        for (int i = 0; i < linear_count; ++i) {
+            if (holds(layer, static_cast<Linear>(i))) return true;
+        }
+    }
+    return false;
+}
+
+bool targets_any(const AdapterJob& job) {
+    return any_module(
+        [&](std::int64_t layer, Linear linear) { return job.targets_linear(layer, linear); });
+}
+
+/// What AdapterJob holds of modules while it is read.
+struct Draft {
+    ModuleKeys keys;
+    std::array<bool, linear_count> targets;
+};
+
+bool read_target(SectionReader& section, const YamlNode& item, Draft& draft) {
+    const std::vector<std::string> names = linear_names();
+    const std::size_t dot = item.text.rfind('.');
+    const std::string last = dot == std::string::npos ? item.text : item.text.substr(dot + 1);
+    const auto found = std::find(names.begin(), names.end(), last);
+    const auto ends = [&](std::int64_t layer, Linear linear) {
+        return is_name_end(module_path(layer, linear), item.text);
+    };
+    if (item.kind != Kind::scalar || found == names.end() || !any_module(ends)) {
+        const bool other = std::any_of(std::begin(other_modules), std::end(other_modules),
+                                       [&](const char* name) { return is_name_end(name, last); });
+        section.problem(
+            item.place, "target_modules", cat("'", item.text, "' is not a target"),
+            other && !item.text.empty() ? not_supported_hint : hint_among(item.text, names));
+        return false;
+    }
+    auto& listed = draft.keys.target_modules;
+    if (std::find(listed.begin(), listed.end(), item.text) != listed.end()) {
+        section.problem(item.place, "target_modules", "'" + item.text + "' is given twice",
+                        "name each target once");
+    }
+    listed.push_back(item.text);
+    draft.targets[static_cast<std::size_t>(found - names.begin())] = true;
+    return dot != std::string::npos;
+}
+
+void read_target_list(SectionReader& section, const YamlNode& node, Draft& draft) {
+    draft.targets.fill(false);
+    bool any_path = false;
+    for (const YamlNode& item : node.children) {
+        any_path = read_target(section, item, draft) || any_path;
+    }
+    if (!any_path) draft.keys.target_modules.clear();
+}
+
+void read_target_regex(SectionReader& section, const YamlNode& node, Draft& draft) {
+    const std::string hint =
+        cat("write all-linear, or some of [", join(linear_names(), ", "), "]; ", regex_hint);
+    if (node.text.empty()) {
+        section.problem(node.place, "target_modules",
+                        "'' is neither all-linear nor a list of targets", hint);
+        return;
+    }
+    if (!is_usable_regex(section, node, "target_modules", node.text)) return;
+    AdapterJob alone;
+    ModuleKeys keys;
+    keys.target_regex = node.text;
+    alone.modules = std::make_shared<const ModuleTable>(keys, alone.targets);
+    if (!targets_any(alone)) {
+        section.problem(node.place, "target_modules",
+                        cat("'", node.text,
+                            "' is neither all-linear nor a list, and as a regular expression it "
+                            "matches no module"),
+                        hint);
+        return;
+    }
+    draft.keys.target_regex = node.text;
+}
+
+void read_targets(SectionReader& section, Draft& draft) {
+    const YamlNode* node = section.find("target_modules");
+    if (node == nullptr) return;
+    draft.keys.target_modules.clear();
+    draft.keys.target_regex.clear();
+    draft.targets.fill(true);
+    if (node->kind == Kind::scalar && node->text == all_linear_word) return;
+    if (node->kind == Kind::scalar) return read_target_regex(section, *node, draft);
+    if (node->kind == Kind::list && !node->children.empty()) {
+        return read_target_list(section, *node, draft);
+    }
+    section.problem(node->place, "target_modules", "is neither all-linear nor a list of targets",
+                    cat("write all-linear, or some of [", join(linear_names(), ", "), "]"));
+}
+
+void read_excluded(SectionReader& section, Draft& draft) {
+    const YamlNode* node = section.find("exclude_modules");
+    if (node == nullptr) return;
+    draft.keys.exclude_modules.clear();
+    draft.keys.exclude_regex.clear();
+    if (is_null(*node)) return;
+    if (node->kind != Kind::scalar) {
+        draft.keys.exclude_modules = texts_of(section, *node, "exclude_modules");
+    } else if (is_usable_regex(section, *node, "exclude_modules", node->text)) {
+        draft.keys.exclude_regex = node->text;
+    }
+}
+
+std::optional<std::int64_t> layer_in(const YamlNode& node) {
+    const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+    const bool number = node.kind == Kind::scalar && !node.text.empty() && node.text.size() < 7 &&
+                        std::all_of(node.text.begin(), node.text.end(), digit);
+    if (!number) return std::nullopt;
+    return std::stoll(node.text);
+}
+
+void read_layers(SectionReader& section, Draft& draft) {
+    if (const YamlNode* node = section.find("layers_to_transform")) {
+        draft.keys.layers_to_transform.clear();
+        if (node->kind == Kind::map) {
+            section.problem(node->place, "layers_to_transform", "is a mapping",
+                            "give numbers from 0 on, as in [0, 1, 2]");
+            return;
+        }
+        std::vector<YamlNode> items = node->children;
+        if (node->kind == Kind::scalar) items = {*node};
+        for (const YamlNode& item : items) {
+            const auto layer = layer_in(item);
+            if (layer) {
+                draft.keys.layers_to_transform.push_back(*layer);
+                continue;
+            }
+            section.problem(item.place, "layers_to_transform",
+                            cat("'", item.text, "' is not the number of a layer"),
+                            "give numbers from 0 on, as in [0, 1, 2]");
+        }
+    }
+    if (const YamlNode* node = section.find("layers_pattern")) {
+        draft.keys.layers_pattern.clear();
+        if (is_null(*node)) return;
+        for (const std::string& text : texts_of(section, *node, "layers_pattern")) {
+            if (text.find('|') != std::string::npos) {
+                section.problem(node->place, "layers_pattern", cat("'", text, "' has a |"),
+                                "write a list: [layers, h]");
+            } else if (is_usable_regex(section, *node, "layers_pattern", text)) {
+                draft.keys.layers_pattern.push_back(text);
+            }
+        }
+    }
+}
+
+/// {pattern: number}
+template <class T, class Read>
+void read_patterns(SectionReader& section, const char* key,
+                   std::vector<std::pair<std::string, T>>& patterns, const Read& read) {
+    const YamlNode* node = section.find(key);
+    if (node == nullptr) return;
+    patterns.clear();
+    if (is_null(*node)) return;
+    if (node->kind != Kind::map) {
+        section.problem(node->place, key, "must be a mapping",
+                        cat("name modules and their values, as in ", key, ": {q_proj: 8}"));
+        return;
+    }
+    for (const YamlNode& child : node->children) {
+        if (!is_usable_regex(section, child, key, child.key)) continue;
+        if (const std::optional<T> value = read(child)) patterns.emplace_back(child.key, *value);
+    }
+}
+
+void read_all_patterns(SectionReader& section, Draft& draft) {
+    read_patterns(section, "rank_pattern", draft.keys.rank_pattern,
+                  [&](const YamlNode& node) -> std::optional<int> {
+                      const auto rank = layer_in(node);
+                      if (rank && *rank >= 1) return static_cast<int>(*rank);
+                      section.problem(node.place, "rank_pattern",
+                                      cat("'", node.text, "' is not a rank"),
+                                      "give a whole number, at least 1");
+                      return std::nullopt;
+                  });
+    read_patterns(section, "alpha_pattern", draft.keys.alpha_pattern,
+                  [&](const YamlNode& node) -> std::optional<double> {
+                      const std::optional<double> alpha = number_in(node.text);
+                      if (alpha && *alpha > 0.0 && std::isfinite(*alpha)) return alpha;
+                      section.problem(node.place, "alpha_pattern",
+                                      cat("'", node.text, "' is not an alpha"),
+                                      "give a number, greater than 0");
+                      return std::nullopt;
+                  });
+}
+
+/// Of the key, or of what it stands in.
+Place place_of(SectionReader& section, const char* key) {
+    const YamlNode* node = section.find(key);
+    return node == nullptr ? section.place() : node->place;
+}
+
+}  // namespace
+
+void read_modules(SectionReader& section, AdapterJob& job) {
+    Draft draft{job.modules ? job.modules->keys() : ModuleKeys{}, job.targets};
+    read_targets(section, draft);
+    read_excluded(section, draft);
+    read_layers(section, draft);
+    read_all_patterns(section, draft);
+    const bool same =
+        job.modules && job.modules->keys() == draft.keys && job.targets == draft.targets;
+    job.targets = draft.targets;
+    if (same) return;
+    job.modules = draft.keys == ModuleKeys{}
+                      ? nullptr
+                      : std::make_shared<const ModuleTable>(std::move(draft.keys), job.targets);
+}
+
+void check_modules(SectionReader& section, const AdapterJob& job) {
+    if (!job.modules) return;
+    const ModuleKeys& keys = job.modules->keys();
+    if (!keys.target_regex.empty() && !keys.layers_to_transform.empty()) {
+        section.problem(place_of(section, "layers_to_transform"), "layers_to_transform",
+                        "goes with a list of target_modules, not with a regular expression",
+                        "write the layers into the expression, as in "
+                        "model\\.layers\\.(0|1)\\..*_proj");
+    }
+    if (!keys.layers_pattern.empty() && keys.layers_to_transform.empty()) {
+        section.problem(place_of(section, "layers_pattern"), "layers_pattern",
+                        "is given without layers_to_transform", "give both, or neither");
+    }
+    for (const char* other : other_modules) {
+        if (!job.modules->regex_targets(other)) continue;
+        section.problem(place_of(section, "target_modules"), "target_modules",
+                        cat("'", keys.target_regex, "' matches ", other, " too"),
+                        not_supported_hint);
+        return;
+    }
+    if (targets_any(job)) return;
+    section.problem(place_of(section, "target_modules"), "target_modules",
+                    "nothing is left of them",
+                    "compare with exclude_modules, layers_to_transform and layers_pattern");
+}
+
+}  // namespace loratrain

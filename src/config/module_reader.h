@@ -1,0 +1,15 @@
+#pragma once
+
+#include "config/job.h"
+#include "config/yaml_reader.h"
+
+namespace loratrain {
+
+/// Reads target_modules, exclude_modules, layers_to_transform, layers_pattern, rank_pattern and
+/// alpha_pattern over what the adapter has of them. A null gives what is meant without the key.
+void read_modules(SectionReader& section, AdapterJob& job);
+
+/// What the keys of an adapter and of its defaults must be together.
+void check_modules(SectionReader& section, const AdapterJob& job);
+
+}  // namespace loratrain

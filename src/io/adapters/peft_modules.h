@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "config/job.h"
+#include "io/json_reader.h"
+
+namespace loratrain {
+
+/// PEFT and its readers expect a whole alpha to be written as an integer.
+Json whole_or_real(double value);
+
+/// What adapter_config.json says of an adapter's modules, by names alone, so that readers that take
+/// no regular expressions or sort keys find the same: linears as "q_proj" where all layers are
+/// alike, else whole names or layers.
+struct PeftModules {
+    Json target_modules;
+    Json layers_to_transform;
+    Json rank_pattern;
+    Json alpha_pattern;
+};
+/// `layers`: the first so many of the model that have all of the adapter's targets.
+PeftModules peft_modules(const AdapterJob& adapter, std::int64_t layers);
+
+/// An adapter with the modules, ranks and alphas of an adapter_config.json; none and a problem
+/// where they cannot be read.
+std::optional<AdapterJob> modules_of_config(JsonReader& config);
+
+}  // namespace loratrain

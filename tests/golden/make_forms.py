@@ -1,0 +1,127 @@
+"""Reference trajectories of other forms of adapters than plain LoRA, by Hugging Face transformers + PEFT in float64.
+usage: make_forms.py GOLDEN_DIR
+Beside make_golden.py's families, whose bases it takes: <family>/forms.json as golden.json, with the keys of the job (`keys`), and
+<family>/adapters/<name>/ as there."""
+import json, math, os, sys, torch
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+from peft.optimizers import create_loraplus_optimizer
+ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+STEPS, WARM = 6, 2
+PATTERNS = dict(target_modules=["q_proj", "v_proj", "0.mlp.up_proj", "mlp.down_proj"], exclude_modules=["1.self_attn.v_proj"],
+                layers_to_transform=[0, 1, 3], rank_pattern={"down_proj": 9, "layers.3.self_attn.q_proj": 2},
+                alpha_pattern={".*\\.0\\.self_attn\\.(q|v)_proj": 11})
+REGEX = dict(target_modules=r"model\.layers\.\d+\.(self_attn\.[kv]_proj|mlp\.gate_proj)", exclude_modules=r".*\.2\..*k_proj",
+             rank_pattern={"v_proj": 20}, alpha_pattern={"v_proj": 3})
+PLAIN = dict(use_rslora=False, global_batch_size=4, learning_rate=5e-3, lr_scheduler_type="cosine", weight_decay=0.01, max_grad_norm=1.0)
+FORMS = {
+    "llama": {
+        "f_patterns": dict(PLAIN, r=4, lora_alpha=8, **PATTERNS),
+        "f_regex_plus": dict(PLAIN, r=3, lora_alpha=6, loraplus_lr_ratio=4.0, weight_decay=0.1, lr_scheduler_type="linear", **REGEX)},
+}
+CONFIG = ("r", "lora_alpha", "target_modules", "use_rslora", "exclude_modules", "layers_to_transform", "rank_pattern", "alpha_pattern")
+
+
+def batch_of(samples):
+    width = max(len(ids) for ids, _ in samples)
+    ids, mask = torch.zeros(len(samples), width, dtype=torch.long), torch.zeros(len(samples), width, dtype=torch.long)
+    labels = torch.full((len(samples), width), -100)
+    for i, (x, y) in enumerate(samples):
+        ids[i, :len(x)], labels[i, :len(y)], mask[i, :len(x)] = torch.tensor(x), torch.tensor(y), 1
+    return ids, labels, mask
+
+
+def draw_samples(count, vocabulary, generator):
+    samples = []
+    for _ in range(count):
+        length = int(torch.randint(3, 41, (1,), generator=generator))
+        ids = torch.randint(0, vocabulary, (length,), generator=generator).tolist()
+        prompt = int(torch.randint(0, max(1, length - 2), (1,), generator=generator))
+        samples.append((ids, [-100] * prompt + ids[prompt:]))
+    return samples
+
+
+def save(model, path):
+    os.makedirs(path, exist_ok=True)
+    state = {k: v.to(torch.float32).contiguous() for k, v in get_peft_model_state_dict(model).items()}
+    save_file(state, f"{path}/adapter_model.safetensors", metadata={"format": "pt"})
+    model.peft_config["default"].save_pretrained(path)
+
+
+def peft_model(base_dir, keys, generator):
+    base = AutoModelForCausalLM.from_pretrained(base_dir, attn_implementation="eager", dtype=torch.float64)
+    config = LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.0, **{k: keys[k] for k in CONFIG if k in keys})
+    model = get_peft_model(base, config, autocast_adapter_dtype=False).to(torch.float64)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "lora_A" in name: p.copy_((torch.randn(*p.shape, generator=generator, dtype=torch.float64) / math.sqrt(p.shape[1])).float().double())
+            if "lora_B" in name: p.copy_((torch.randn(*p.shape, generator=generator, dtype=torch.float64) * 0.05).float().double())
+    return model
+
+
+def optimizer_of(model, keys):
+    decay = keys["weight_decay"]
+    if "loraplus_lr_ratio" in keys:
+        return create_loraplus_optimizer(model, torch.optim.AdamW, lr=keys["learning_rate"], loraplus_lr_ratio=keys["loraplus_lr_ratio"],
+                                         loraplus_weight_decay=decay, betas=(0.9, 0.999), eps=1e-8)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return torch.optim.AdamW(trained, lr=keys["learning_rate"], betas=(0.9, 0.999), eps=1e-8, weight_decay=decay)
+
+
+def train(model, keys, samples, folder):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = optimizer_of(model, keys)
+    kind = keys["lr_scheduler_type"]
+    schedule = {"cosine": lambda: get_cosine_schedule_with_warmup(optimizer, WARM, STEPS),
+                "linear": lambda: get_linear_schedule_with_warmup(optimizer, WARM, STEPS),
+                "constant": lambda: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)}[kind]()
+    warmup = 0 if kind == "constant" else WARM
+    facts = dict(keys=dict(keys, warmup_steps=warmup), loss=[], grad_norm=[], lr=[], target_tokens=[])
+    size = keys["global_batch_size"]
+    for step in range(STEPS):
+        ids, labels, mask = batch_of(samples[step * size:(step + 1) * size])
+        logits = model(input_ids=ids, attention_mask=mask).logits
+        targets = labels[:, 1:]
+        count = (targets != -100).sum()
+        loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=-100,
+                                                 reduction="sum") / count
+        optimizer.zero_grad()
+        loss.backward()
+        norm = torch.sqrt(sum((p.grad ** 2).sum() for p in trained)).item()
+        if step == 0:
+            save_file({k.replace(".default", ""): p.grad.to(torch.float32).contiguous() for k, p in model.named_parameters()
+                       if p.requires_grad}, f"{folder}/grad_step1.safetensors")
+        if keys["max_grad_norm"] > 0: torch.nn.utils.clip_grad_norm_(trained, keys["max_grad_norm"])
+        for key, value in (("loss", loss.item()), ("grad_norm", norm), ("lr", optimizer.param_groups[0]["lr"]), ("target_tokens", int(count))):
+            facts[key].append(value)
+        optimizer.step()
+        schedule.step()
+    return facts
+
+
+def main():
+    golden = sys.argv[1]
+    generator = torch.Generator().manual_seed(12)
+    for family, adapters in FORMS.items():
+        report = {}
+        for name, keys in adapters.items():
+            folder = f"{golden}/{family}/adapters/{name}"
+            os.makedirs(folder, exist_ok=True)
+            model = peft_model(f"{golden}/{family}/base", keys, generator)
+            save(model, f"{folder}/init")
+            samples = draw_samples(keys["global_batch_size"] * STEPS, model.config.vocab_size, generator)
+            with open(f"{folder}/data.jsonl", "w") as f:
+                for ids, labels in samples: f.write(json.dumps({"input_ids": ids, "labels": labels}) + "\n")
+            report[name] = train(model, keys, samples, folder)
+            save(model, f"{folder}/final")
+            ids, _, mask = batch_of(samples[:3])
+            with torch.no_grad(): logits = model(input_ids=ids, attention_mask=mask).logits
+            save_file({f"sample{i}": logits[i, :len(samples[i][0])].to(torch.float32).contiguous() for i in range(3)},
+                      f"{folder}/eval_logits.safetensors")
+            print(family, name, [round(x, 5) for x in report[name]["loss"]], [round(x, 4) for x in report[name]["grad_norm"]], flush=True)
+        with open(f"{golden}/{family}/forms.json", "w") as f: json.dump({"steps": STEPS, "adapters": report}, f, indent=1)
+
+
+if __name__ == "__main__":
+    main()

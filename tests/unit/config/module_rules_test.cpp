@@ -1,0 +1,196 @@
+#include "config/module_rules.h"
+
+#include "unit/config/job_files.h"
+
+namespace loratrain {
+namespace {
+
+class ModuleRules : public JobFiles {
+  protected:
+    /// The first adapter of a job with these keys.
+    AdapterJob adapter(const std::string& keys) const {
+        return read(minimal_job + "defaults: {" + keys + "}\n").adapters[0];
+    }
+    std::vector<Problem> refused(const std::string& keys) const {
+        return problems(minimal_job + "defaults: {" + keys + "}\n");
+    }
+    /// "0q 0v 1q": where it is, in so many layers.
+    static std::string targets(const AdapterJob& adapter, std::int64_t layers) {
+        std::string text;
+        for (std::int64_t layer = 0; layer < layers; ++layer) {
+            for (int i = 0; i < linear_count; ++i) {
+                const auto linear = static_cast<Linear>(i);
+                if (!adapter.targets_linear(layer, linear)) continue;
+                const std::string name = module_name(linear);
+                text += (text.empty() ? "" : " ") + std::to_string(layer) +
+                        name.substr(0, name.find('_'));
+            }
+        }
+        return text;
+    }
+};
+
+TEST_F(ModuleRules, PlainKeysNeedNoTable) {
+    EXPECT_FALSE(adapter("target_modules: [q_proj], exclude_modules: null, rank_pattern: {}, "
+                         "layers_to_transform: null, layers_pattern: []")
+                     .modules);
+    EXPECT_EQ(targets(adapter("target_modules: [v_proj, q_proj]"), 2), "0q 0v 1q 1v");
+}
+
+TEST_F(ModuleRules, NamesMatchWholeOrBehindADot) {
+    EXPECT_EQ(targets(adapter("target_modules: [0.self_attn.q_proj, mlp.up_proj]"), 2),
+              "0q 0up 1up");
+    EXPECT_EQ(targets(adapter("target_modules: [model.layers.1.mlp.down_proj]"), 12), "1down");
+    EXPECT_EQ(targets(adapter("target_modules: [layers.1.mlp.down_proj, q_proj]"), 2),
+              "0q 1q 1down");
+}
+
+TEST_F(ModuleRules, RegularExpressionsMatchWholeNames) {
+    EXPECT_EQ(targets(adapter(R"(target_modules: '.*\.[0-1]\.self_attn\.(q|v)_proj')"), 12),
+              "0q 0v 1q 1v");
+    EXPECT_EQ(targets(adapter(R"(target_modules: '.*\d+.*up_proj')"), 1), "0up");
+    expect_only(refused("target_modules: q_proj"), at(7),
+                "defaults.target_modules: 'q_proj' is neither all-linear nor a list, and as a "
+                "regular expression it matches no module",
+                "must match whole names");
+}
+
+TEST_F(ModuleRules, ExcludedOnesGoFirst) {
+    EXPECT_EQ(targets(adapter("target_modules: [q_proj, v_proj], exclude_modules: [1.self_attn."
+                              "q_proj]"),
+                      2),
+              "0q 0v 1v");
+    EXPECT_EQ(targets(adapter(R"(exclude_modules: '.*(self_attn|mlp\.[gu]).*')"), 2),
+              "0down 1down");
+}
+
+TEST_F(ModuleRules, LayersMayBeChosen) {
+    EXPECT_EQ(targets(adapter("target_modules: [q_proj], layers_to_transform: [0, 2]"), 4),
+              "0q 2q");
+    EXPECT_EQ(targets(adapter("target_modules: [q_proj], layers_to_transform: 3"), 5), "3q");
+    EXPECT_EQ(targets(adapter("target_modules: [q_proj], layers_to_transform: 3, "
+                              "layers_pattern: layers"),
+                      5),
+              "3q");
+    expect_only(refused("layers_to_transform: 3, layers_pattern: [h, blocks]"), at(6),
+                "adapters.a.target_modules: nothing is left of them", "layers_pattern");
+}
+
+TEST_F(ModuleRules, PatternsGiveRanksAndAlphas) {
+    const AdapterJob job = adapter(
+        "r: 8, lora_alpha: 16, rank_pattern: {q_proj: 2, '1.self_attn.q_proj': 3, '.*k_proj': 64}, "
+        "alpha_pattern: {'layers\\.1\\..*': 4}");
+    EXPECT_EQ(job.rank(0, Linear::q), 2);
+    EXPECT_EQ(job.rank(1, Linear::q), 2) << "the first that matches";
+    EXPECT_EQ(job.rank(1, Linear::k), 64);
+    EXPECT_EQ(job.rank(1, Linear::v), 8);
+    EXPECT_EQ(job.largest_rank(), 64);
+    EXPECT_EQ(job.scaling(0, Linear::q), 8.0);
+    EXPECT_EQ(job.scaling(1, Linear::q), 2.0);
+    EXPECT_EQ(job.scaling(1, Linear::v), 0.5);
+}
+
+TEST_F(ModuleRules, KeysOfAnAdapterReplaceThoseOfTheDefaults) {
+    const Job job = read(
+        "model: {weights: base.h5}\nrun: {dir: out}\ndatasets: {math: {path: m.jsonl}}\n"
+        "defaults: {target_modules: [q_proj], layers_to_transform: [1], rank_pattern: {q_proj: "
+        "2}}\n"
+        "adapters: [{name: a}, {name: b, layers_to_transform: null}, {name: c, r: 3,\n"
+        "            rank_pattern: {}, layers_to_transform: [0]}]\n");
+    EXPECT_EQ(targets(job.adapters[0], 2), "1q");
+    EXPECT_EQ(targets(job.adapters[1], 2), "0q 1q");
+    EXPECT_EQ(job.adapters[1].rank(0, Linear::q), 2);
+    EXPECT_EQ(targets(job.adapters[2], 2), "0q");
+    EXPECT_EQ(job.adapters[2].rank(0, Linear::q), 3);
+}
+
+TEST_F(ModuleRules, ComeBackFromTheResolvedJob) {
+    for (const std::string keys :
+         {R"(target_modules: '.*\.[0-1]\.self_attn\.(q|v)_proj', exclude_modules: '.*0.*v_proj')",
+          R"(layers_to_transform: [0, 2], layers_pattern: [layers], r: 4, lora_alpha: 8,
+             rank_pattern: {'.*k_proj': 7, q_proj: 2}, alpha_pattern: {q_proj: 0.1})",
+          "target_modules: [0.self_attn.q_proj, up_proj], exclude_modules: [1.mlp.up_proj]",
+          "init_lora_weights: gaussian, loraplus_lr_ratio: 16"}) {
+        const Job job = read(minimal_job + "defaults: {" + keys + "}\n");
+        const Job again = read(to_yaml(job));
+        EXPECT_EQ(to_yaml(again), to_yaml(job));
+        const AdapterJob& one = job.adapters[0];
+        const AdapterJob& other = again.adapters[0];
+        EXPECT_EQ(one.modules != nullptr, other.modules != nullptr);
+        if (one.modules) {
+            EXPECT_EQ(one.modules->keys(), other.modules->keys());
+        }
+        EXPECT_EQ(targets(one, 4), targets(other, 4));
+        EXPECT_EQ(one.init_lora_weights, other.init_lora_weights);
+        EXPECT_EQ(one.form.rates, other.form.rates);
+    }
+}
+
+TEST_F(ModuleRules, LoraPlusIsARateGroupOfB) {
+    const AdapterForm form = adapter("loraplus_lr_ratio: 16").form;
+    EXPECT_EQ(form.rates, (std::vector<double>{1.0, 16.0}));
+    EXPECT_EQ(form.tensors[0].rate_group, 0U);
+    EXPECT_EQ(form.tensors[1].rate_group, 1U);
+    EXPECT_EQ(adapter("loraplus_lr_ratio: null").form.rates, std::vector<double>{1.0});
+}
+
+TEST_F(ModuleRules, ProblemsNameKeyAndValue) {
+    expect_only(refused("target_modules: [lm_head]"), at(7),
+                "defaults.target_modules: 'lm_head' is not a target", "stay frozen");
+    expect_only(refused("target_modules: [model.norm]"), at(7),
+                "defaults.target_modules: 'model.norm' is not a target", "stay frozen");
+    expect_only(refused("target_modules: [mlp.q_proj]"), at(7),
+                "defaults.target_modules: 'mlp.q_proj' is not a target", "one of: q_proj");
+    expect_only(refused("target_modules: '.*'"), at(6),
+                "adapters.a.target_modules: '.*' matches lm_head too", "stay frozen");
+    EXPECT_EQ(targets(adapter("target_modules: '.*_proj|lm_head', exclude_modules: [lm_head, "
+                              "up_proj, o_proj, k_proj, v_proj, gate_proj]"),
+                      1),
+              "0q 0down");
+    for (const std::string pattern : {"(", "[a", "(?P<x>q_proj)", "(?i)q_proj", "q_proj\\Z"}) {
+        const std::vector<Problem> found = refused("target_modules: '" + pattern + "'");
+        ASSERT_EQ(found.size(), 1U) << pattern;
+        EXPECT_NE(found[0].what.find("'" + pattern + "' "), std::string::npos) << found[0].what;
+    }
+    expect_only(refused("layers_to_transform: [0, x]"), at(7),
+                "defaults.layers_to_transform: 'x' is not the number of a layer", "from 0 on");
+    expect_only(refused("layers_to_transform: -1"), at(7),
+                "defaults.layers_to_transform: '-1' is not the number of a layer", "from 0 on");
+    expect_only(refused("layers_pattern: layers"), at(6),
+                "adapters.a.layers_pattern: is given without layers_to_transform", "both");
+    expect_only(refused("target_modules: '.*q_proj', layers_to_transform: 0"), at(6),
+                "adapters.a.layers_to_transform: goes with a list of target_modules, not with a "
+                "regular expression",
+                "into the expression");
+    expect_only(refused("rank_pattern: {q_proj: 0}"), at(7),
+                "defaults.rank_pattern: '0' is not a rank", "at least 1");
+    expect_only(refused("rank_pattern: [q_proj]"), at(7),
+                "defaults.rank_pattern: must be a mapping", "{q_proj: 8}");
+    expect_only(refused("alpha_pattern: {q_proj: 1e999}"), at(7),
+                "defaults.alpha_pattern: '1e999' is not an alpha", "greater than 0");
+    expect_only(refused("loraplus_lr_ratio: 0"), at(7),
+                "defaults.loraplus_lr_ratio: 0 is out of range", "greater than 0");
+    expect_only(
+        refused("init_lora_weights: eva"), at(7),
+        "defaults.init_lora_weights: 'eva' needs a pass over the data before the adapter is "
+        "made",
+        "init_from");
+    expect_only(refused("init_lora_weights: false"), at(7),
+                "defaults.init_lora_weights: 'false' would start B at random and change the model "
+                "from the first step",
+                "gaussian");
+    expect_only(refused("init_lora_weights: gausian"), at(7),
+                "defaults.init_lora_weights: 'gausian' is not known here", "true, gaussian");
+}
+
+/// A hostile expression takes no time that grows with powers of the name's length.
+TEST_F(ModuleRules, RegularExpressionsDoNotBacktrack) {
+    expect_only(
+        refused("target_modules: '(.*)*(.*)*(.*)*(.*)*x'"), at(7),
+        "defaults.target_modules: '(.*)*(.*)*(.*)*(.*)*x' is neither all-linear nor a list, "
+        "and as a regular expression it matches no module",
+        "whole names");
+}
+
+}  // namespace
+}  // namespace loratrain
