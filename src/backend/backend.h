@@ -10,6 +10,7 @@
 #include "backend/buffer.h"
 #include "backend/readback.h"
 #include "backend/stream_clock.h"
+#include "base/quantized.h"
 #include "base/random_matrix.h"
 #include "base/shard_statistics.h"
 #include "base/tensor_view.h"
@@ -371,6 +372,9 @@ class Backend {
                               const std::int32_t* ids) = 0;
     /// The matrix of base/random_matrix.h: equal bits on every backend. target: f32 or bf16.
     virtual void fill_random(const TensorView& target, const RandomMatrix& random) = 0;
+    /// target = the effective weights of base/quantized.h, rounded to its type: equal bits on every
+    /// backend.
+    virtual void dequantize(const TensorView& target, const QuantizedMatrix& weights) = 0;
     virtual void gemm(const Gemm& op) = 0;
     virtual void quantize_rows(const QuantizeRows& op) = 0;
     /// to[j, i] = from[i, j]: codes alone.

@@ -14,6 +14,7 @@ constexpr std::array<OpEntry, timed_op_count> op_table{{
     {"gemm_fp8", TimedPart::gemm},
     {"quantize_rows", TimedPart::quantization},
     {"transpose_codes", TimedPart::quantization},
+    {"dequantize", TimedPart::quantization},
     {"attention", TimedPart::attention},
     {"attention_backward", TimedPart::attention},
     {"lora_pack", TimedPart::lora},

@@ -16,6 +16,7 @@ enum class TimedOp : std::uint8_t {
     gemm_fp8,
     quantize_rows,
     transpose_codes,
+    dequantize,
     attention,
     attention_backward,
     lora_pack,
@@ -42,12 +43,12 @@ enum class TimedOp : std::uint8_t {
     wait_receive,
     wait_send,
 };
-inline constexpr std::size_t timed_op_count = 29;
+inline constexpr std::size_t timed_op_count = 30;
 
 /// Ops that belong together in a report.
 enum class TimedPart : std::uint8_t {
     gemm,
-    quantization,
+    quantization,  ///< to codes and back
     attention,
     lora,
     elementwise,

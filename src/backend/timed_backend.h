@@ -57,6 +57,9 @@ class TimedBackend final : public Backend {
     void fill_random(const TensorView& target, const RandomMatrix& random) override {
         timed(TimedOp::fill, [&] { inner_.fill_random(target, random); });
     }
+    void dequantize(const TensorView& target, const QuantizedMatrix& weights) override {
+        timed(TimedOp::dequantize, [&] { inner_.dequantize(target, weights); });
+    }
     void gemm(const Gemm& op) override {
         timed(TimedOp::gemm, [&] { inner_.gemm(op); });
     }

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -11,12 +12,22 @@
 namespace loratrain {
 
 /// How frozen weights are stored, in base.h5 and on a backend; what a backend computes in is a
-/// DType of its own (Plan::compute).
-enum class WeightFormat : std::uint8_t { f32, bf16 };
+/// DType of its own (Plan::compute). base/quantized.h says what codes and scales stand for.
+enum class WeightFormat : std::uint8_t {
+    f32,
+    bf16,
+    nf4,         ///< 4-bit NormalFloat (QLoRA), a scale per 64 weights
+    int8,        ///< a scale per row
+    e4m3,        ///< 8-bit floating point, a scale per row
+    e4m3_block,  ///< a scale per 128 x 128
+};
 
-/// What allocation, planning and files have to know of a format. A matrix [rows, cols] is stored as
-/// rows of codes, each a whole number of bytes, and where `block` is not 0 as one scale for every
-/// `block` consecutive weights of a row.
+/// A block of weights as long as the row.
+inline constexpr std::int64_t row_block = std::numeric_limits<std::int32_t>::max();
+
+/// What allocation, planning and files have to know of a format. On a backend a matrix [rows, cols]
+/// is stored as rows of codes, each a whole number of bytes, and where `block` is not 0 as one
+/// scale for every `block` consecutive weights of a row.
 struct WeightTraits {
     std::string_view name;         ///< in plan.yaml and base.h5
     std::int64_t bits = 0;         ///< of a code
@@ -26,9 +37,13 @@ struct WeightTraits {
 };
 
 /// By WeightFormat.
-inline constexpr std::array<WeightTraits, 2> weight_formats{{
+inline constexpr std::array<WeightTraits, 6> weight_formats{{
     {"fp32", 32, 0, 0, DType::f32},
     {"bf16", 16, 0, 0, DType::bf16},
+    {"nf4", 4, 64, 4, std::nullopt},
+    {"int8", 8, row_block, 4, std::nullopt},
+    {"e4m3", 8, row_block, 4, std::nullopt},
+    {"e4m3_block", 8, 128, 4, std::nullopt},
 }};
 
 constexpr const WeightTraits& traits_of(WeightFormat format) {
@@ -43,20 +58,42 @@ constexpr std::optional<WeightFormat> weight_format(std::string_view name) {
     return std::nullopt;
 }
 
+/// The type that quantised weights had before, to which what their codes stand for is rounded.
+enum class SourceType : std::uint8_t { f32, bf16, f16 };
+inline constexpr std::array<std::string_view, 3> source_types{"fp32", "bf16", "fp16"};
+
+constexpr std::string_view name_of(SourceType type) {
+    return source_types[static_cast<std::size_t>(type)];
+}
+constexpr std::optional<SourceType> source_type(std::string_view name) {
+    for (std::size_t i = 0; i < source_types.size(); ++i) {
+        if (source_types[i] == name) return static_cast<SourceType>(i);
+    }
+    return std::nullopt;
+}
+
+/// How a model has the linears of its layers; all other weights are dense.
+struct Quantization {
+    WeightFormat format = WeightFormat::nf4;
+    SourceType source = SourceType::bf16;
+    friend bool operator==(const Quantization&, const Quantization&) = default;
+};
+
 /// Whether a GEMM that computes in `compute` reads the codes as they are; else they are widened
 /// into scratch of that type at each use.
 constexpr bool gemm_reads(const WeightTraits& traits, DType compute) {
     return traits.dense == compute;
 }
 
-/// Bytes of the codes, and of the scales, of `cols` weights of a row.
+/// Bytes of the codes, number of scales and their bytes, of `cols` weights of a row.
 constexpr std::uint64_t code_bytes(const WeightTraits& traits, std::int64_t cols) {
     return static_cast<std::uint64_t>((cols * traits.bits + 7) / 8);
 }
+constexpr std::int64_t scale_count(const WeightTraits& traits, std::int64_t cols) {
+    return traits.block == 0 ? 0 : (cols + traits.block - 1) / traits.block;
+}
 constexpr std::uint64_t scale_bytes(const WeightTraits& traits, std::int64_t cols) {
-    if (traits.block == 0) return 0;
-    return static_cast<std::uint64_t>((cols + traits.block - 1) / traits.block *
-                                      traits.scale_bytes);
+    return static_cast<std::uint64_t>(scale_count(traits, cols) * traits.scale_bytes);
 }
 
 struct MatrixShape {

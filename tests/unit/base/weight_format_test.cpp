@@ -20,6 +20,20 @@ TEST(WeightFormat, NamesAndTypes) {
     EXPECT_FALSE(weight_format("packed"));
 }
 
+TEST(WeightFormat, QuantisedFormats) {
+    for (const char* name : {"nf4", "int8", "e4m3", "e4m3_block"}) {
+        const auto format = weight_format(name);
+        ASSERT_TRUE(format) << name;
+        EXPECT_FALSE(traits_of(*format).dense);
+    }
+    EXPECT_EQ(weight_layout(traits_of(WeightFormat::nf4), {16, 128}).scales, 1024U);
+    EXPECT_EQ(weight_layout(traits_of(WeightFormat::nf4), {16, 128}).bytes, 1280U);  // 16 x 2 x 4
+    EXPECT_EQ(scale_count(traits_of(WeightFormat::int8), 28672), 1);
+    EXPECT_EQ(scale_count(traits_of(WeightFormat::e4m3_block), 129), 2);
+    EXPECT_EQ(source_type("fp16"), SourceType::f16);
+    EXPECT_FALSE(source_type("fp8"));
+}
+
 TEST(WeightFormat, GemmsReadTheirOwnTypeAlone) {
     EXPECT_TRUE(gemm_reads(traits_of(WeightFormat::f32), DType::f32));
     EXPECT_TRUE(gemm_reads(traits_of(WeightFormat::bf16), DType::bf16));
