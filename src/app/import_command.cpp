@@ -2,18 +2,31 @@
 
 #include "base/log.h"
 #include "comm/collective.h"
+#include "config/job_words.h"
 #include "io/weights/import_hf.h"
 
 namespace loratrain {
+
+namespace {
+
+/// ", linears in nf4 (of bf16)".
+std::string quantization_text(const ImportReport& report) {
+    if (!report.quantization) return "";
+    return cat(", linears in ", traits_of(report.quantization->format).name, " (of ",
+               name_of(report.quantization->source), ")");
+}
+
+}  // namespace
 
 ExitCode import_command(const CommandLine& command_line, const MpiSession& mpi) {
     agree(mpi, [&] {
         if (!mpi.is_root()) return;
         const ImportReport report =
             import_hf(command_line.hf_dir, command_line.output,
-                      {command_line.force, command_line.store_bf16, command_line.base_model_name});
+                      {command_line.force, command_line.store_bf16, command_line.base_model_name,
+                       quantized_format(command_line.quantize)});
         log::info(cat("wrote ", command_line.output, ": ", report.family, ", ", report.tensors,
-                      " tensors, ", human_bytes(report.bytes)));
+                      " tensors", quantization_text(report), ", ", human_bytes(report.bytes)));
         log::info(
             cat("adapters trained on it will name ", report.base_model_name, " as their base model",
                 command_line.base_model_name.empty() ? " (--base-model-name says otherwise)" : ""));

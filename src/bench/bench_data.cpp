@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "config/job_words.h"
 #include "config/model_presets.h"
 #include "io/files.h"
 
@@ -60,9 +61,7 @@ std::string random_samples(const std::vector<int>& lengths, std::uint64_t vocab)
     return text.str();
 }
 
-}  // namespace
-
-ModelSpec bench_model(const CommandLine::Bench& bench) {
+ModelSpec bench_sizes(const CommandLine::Bench& bench) {
     if (const auto preset = model_preset(bench.model)) return *preset;
     ModelSpec model;
     model.family = "llama";
@@ -74,6 +73,16 @@ ModelSpec bench_model(const CommandLine::Bench& bench) {
     model.kv_heads = bench.heads;
     model.head_dim = bench.hidden / bench.heads;
     model.rms_norm_eps = 1e-5;
+    return model;
+}
+
+}  // namespace
+
+ModelSpec bench_model(const CommandLine::Bench& bench) {
+    ModelSpec model = bench_sizes(bench);
+    if (const auto format = quantized_format(bench.weights)) {
+        model.quantization = {*format, SourceType::bf16};
+    }
     return model;
 }
 

@@ -55,6 +55,7 @@ OrderedJson case_json(const CommandLine::Bench& bench, const BenchResult& result
             {"packing", bench.packing},
             {"dropout", bench.dropout},
             {"precision", result.fp8_linears ? "fp8" : to_string(result.compute)},
+            {"weights", bench.weights},
             {"microbatch_tokens", result.microbatch_tokens},
             {"recompute", result.recompute},
             {"steps", bench.steps}};

@@ -44,6 +44,7 @@ po::options_description import_options(CommandLine& line) {
     add("force", po::bool_switch(&line.force));
     add("dtype", po::value<std::string>());
     add("base-model-name", po::value(&line.base_model_name));
+    add("quantize", po::value(&line.quantize));
     return options;
 }
 
@@ -81,6 +82,7 @@ po::options_description bench_options(CommandLine::Bench& bench) {
     add("microbatch-tokens", po::value(&bench.microbatch_tokens));
     add("backend", po::value(&bench.backend));
     add("precision", po::value(&bench.precision));
+    add("weights", po::value(&bench.weights));
     add("recompute", po::value(&bench.recompute));
     add("predict", po::bool_switch(&bench.predict));
     add("quick", po::bool_switch(&bench.quick));
@@ -258,6 +260,12 @@ CommandLine parse_train(const Words& words) {
     return line;
 }
 
+void check_word(const char* option, const std::string& word, const Words& known,
+                Problems& problems) {
+    if (std::find(known.begin(), known.end(), word) != known.end()) return;
+    problems.add(option, "'" + word + "' is not known", "give one of: " + join(known, ", "));
+}
+
 CommandLine parse_import(const Words& words) {
     CommandLine line;
     line.command = Command::import_hf;
@@ -273,6 +281,9 @@ CommandLine parse_import(const Words& words) {
     if (parsed.values.count("base-model-name") > 0 && line.base_model_name.empty()) {
         problems.add("--base-model-name", "'' names no model",
                      "give a hub name, as in meta-llama/Llama-3.2-1B, or a folder");
+    }
+    if (parsed.values.count("quantize") > 0) {
+        check_word("--quantize", line.quantize, word_texts(quantize_words), problems);
     }
     if (parsed.values.count("dtype") > 0) {
         const auto& dtype = parsed.values["dtype"].as<std::string>();
@@ -315,12 +326,6 @@ CommandLine parse_stop(const Words& words) {
     return line;
 }
 
-void check_word(const char* option, const std::string& word, const Words& known,
-                Problems& problems) {
-    if (std::find(known.begin(), known.end(), word) != known.end()) return;
-    problems.add(option, "'" + word + "' is not known", "give one of: " + join(known, ", "));
-}
-
 void check_bench(const CommandLine::Bench& bench, Problems& problems) {
     const std::array<std::pair<const char*, int>, 10> counts{{
         {"--steps", bench.steps},
@@ -349,6 +354,16 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
     }
     check_word("--backend", bench.backend, {"cpu", "cuda"}, problems);
     check_word("--precision", bench.precision, {"auto", "fp32", "bf16", "fp8"}, problems);
+    if (!bench.weights.empty()) {
+        check_word("--weights", bench.weights, word_texts(quantize_words), problems);
+    }
+    for (const auto& [option, size] :
+         {std::pair{"--hidden", bench.hidden}, std::pair{"--intermediate", bench.intermediate}}) {
+        const bool whole_blocks = size % traits_of(WeightFormat::nf4).block == 0;
+        if (bench.weights != "nf4" || !bench.model.empty() || whole_blocks) continue;
+        problems.add(option, cat(size, " is no multiple of 64, as --weights nf4 needs"),
+                     "give a multiple of 64, or --weights int8");
+    }
     check_word("--recompute", bench.recompute, {"auto", "none", "layer"}, problems);
     check_word("--lengths", bench.lengths, {"fixed", "xsum", "cnn", "wikisum", "mix"}, problems);
     check_word("--policy", bench.policy, word_texts(schedule_policy_words), problems);

@@ -44,6 +44,8 @@ struct CommandLine {
     bool store_bf16 = false;      ///< --dtype bf16: convert fp32 and fp16 weights to bf16
     std::string base_model_name;  ///< --base-model-name: of exported adapters; "" = the folder's
 
+    std::string quantize;  ///< --quantize nf4|int8|fp8: of the linears of the layers; "" = none
+
     // status, report, stop: loratrain status RUN_DIR [--follow],
     // loratrain report RUN_DIR [--out FILE], loratrain stop RUN_DIR ADAPTER
     bool follow = false;  ///< status --follow: until the run ends
@@ -71,6 +73,7 @@ struct CommandLine {
         int microbatch_tokens = 0;       ///< --microbatch-tokens; 0 = as the plan chooses
         std::string backend = "cpu";     ///< --backend cpu|cuda
         std::string precision = "auto";  ///< --precision auto|fp32|bf16
+        std::string weights;             ///< --weights nf4|int8|fp8: linears quantised; "" = dense
         std::string recompute = "auto";  ///< --recompute auto|none|layer
         bool predict = false;            ///< --predict: simulate the window with measured costs
         bool quick = false;              ///< --quick: that window alone

@@ -23,7 +23,8 @@ Options for training:
   --stop-after N      checkpoint and exit with 75 at the first block end from step N
   --max-hours H       the same before H hours are over (run.max_hours)
 
-Options for import-hf: --force (replace OUT.h5), --dtype bf16, --base-model-name HUB_NAME
+Options for import-hf: --force (replace OUT.h5), --dtype bf16, --base-model-name HUB_NAME,
+  --quantize nf4|int8|fp8 (the linears of the layers; 4, 8 and 8 bits a weight)
 
 Options for bench, with their defaults:
   --steps 5  --layers 12  --hidden 768  --intermediate 2048  --heads 12  --vocab 32000
@@ -31,6 +32,7 @@ Options for bench, with their defaults:
   --model PRESET (llama-3.1-8b, ...)  --dropout 0  --microbatch-tokens N  --json  --quick
   --backend cpu|cuda  --precision auto|fp32|bf16|fp8  --recompute auto|none|layer
   --lengths fixed|xsum|cnn|wikisum|mix  --policy, --packing  --mixed-ranks  --predict
+  --weights nf4|int8|fp8 (linears quantised)
 
 Other options: -h, --help, --keys (all keys of a job file), --version (and build)
 

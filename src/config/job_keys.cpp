@@ -26,7 +26,9 @@ constexpr JobKey keys[] = {
     {"", "sweep", "adapters made of a space of keys, which compete"},
 
     {"model", "weights", "HDF5 file made by `loratrain import-hf`", "required"},
-    {"model", "synthetic", "random weights of this preset in their place, to measure speed",
+    {"model", "synthetic",
+     "random weights of this preset in their place, to measure speed; with `-nf4`, `-int8` or "
+     "`-fp8` behind it quantised",
      "none"},
     {"model", "precision",
      "`auto`, `fp32`, `bf16`; auto is bf16 on GPUs, fp32 on CPUs; `fp8`, on GPUs from Hopper and Ada "

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/job.h"
@@ -22,6 +24,19 @@ inline constexpr std::array<Word<Precision>, 4> precision_words{{
     {"bf16", Precision::bf16},
     {"fp8", Precision::fp8},
 }};
+/// What a base is quantised to.
+inline constexpr std::array<Word<WeightFormat>, 3> quantize_words{{
+    {"nf4", WeightFormat::nf4},
+    {"int8", WeightFormat::int8},
+    {"fp8", WeightFormat::e4m3},
+}};
+/// None for any other word.
+inline std::optional<WeightFormat> quantized_format(std::string_view word) {
+    for (const auto& known : quantize_words) {
+        if (word == known.text) return known.value;
+    }
+    return std::nullopt;
+}
 inline constexpr std::array<Word<BackendKind>, 3> backend_words{{
     {"auto", BackendKind::automatic},
     {"cpu", BackendKind::cpu},

@@ -2,6 +2,9 @@
 
 #include <array>
 
+#include "base/text.h"
+#include "config/job_words.h"
+
 namespace loratrain {
 
 namespace {
@@ -34,6 +37,13 @@ constexpr std::array presets{
 }  // namespace
 
 std::optional<ModelSpec> model_preset(const std::string& name) {
+    for (const auto& [word, format] : quantize_words) {
+        const std::string suffix = cat("-", word);
+        if (!name.ends_with(suffix)) continue;
+        auto model = model_preset(name.substr(0, name.size() - suffix.size()));
+        if (model) model->quantization = {format, SourceType::bf16};
+        return model;
+    }
     for (const Preset& preset : presets) {
         if (name != preset.name) continue;
         ModelSpec model;

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "base/weight_format.h"
 
 namespace loratrain {
 
@@ -37,6 +40,8 @@ struct ModelSpec {
     bool mlp_bias = false;
     bool qk_norm = false;              ///< RMSNorm over head_dim on q and k, before RoPE (qwen3)
     bool tie_word_embeddings = false;  ///< the head is the embedding matrix
+    /// Of the linears of the layers, in its file and on a backend; none: dense as all the rest.
+    std::optional<Quantization> quantization{};
 
     std::int64_t q_size() const { return heads * head_dim; }
     std::int64_t kv_size() const { return kv_heads * head_dim; }

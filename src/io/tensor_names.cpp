@@ -49,6 +49,10 @@ bool is_name_of(const std::string& name, Linear linear) {
     return name.find(cat(".", module_name(linear), ".")) != std::string::npos;
 }
 
+bool is_linear_weight(const std::string& name) {
+    return name.ends_with("_proj.weight");
+}
+
 bool is_stored_table_name(const std::string& name) {
     return name.ends_with("rotary_emb.inv_freq");
 }

@@ -28,6 +28,8 @@ std::string bias_name(std::int64_t layer, Linear linear);
 bool is_norm_name(const std::string& name);
 bool is_bias_name(const std::string& name);
 bool is_name_of(const std::string& name, Linear linear);
+/// The weight of any of a layer's linears.
+bool is_linear_weight(const std::string& name);
 /// Tables that old versions of transformers stored beside the weights.
 bool is_stored_table_name(const std::string& name);
 

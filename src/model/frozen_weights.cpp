@@ -1,6 +1,7 @@
 #include "model/frozen_weights.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "io/tensor_names.h"
@@ -11,6 +12,10 @@ namespace loratrain {
 namespace {
 
 constexpr std::int64_t block_bytes = 16LL << 20U;
+
+WeightResidence residence(bool staged) {
+    return staged ? WeightResidence::staged : WeightResidence::resident;
+}
 
 }  // namespace
 
@@ -65,14 +70,13 @@ void FrozenWeights::load_group(std::int32_t layer, LinearGroup group, GroupWeigh
     weights.shape = group_shape(model, group);
     load_biases(layer, weights);
     if (view_.plan.fp8_linears) return load_fp8_group(layer, group, weights);
-    weights.matrix = allocate_matrix(stored_shape(view_, group),
-                                     {weights.shape.out, weights.shape.in}, "base weights");
+    weights.matrix = allocate_linears(group, {weights.shape.out, weights.shape.in});
     std::int64_t first_row = 0;
     for (int i = 0; i < weights.shape.count; ++i) {
         const Linear linear = weights.shape.linears[static_cast<std::size_t>(i)];
         const LinearShape shape = linear_shape(model, linear);
-        load_rows(weight_name(layer, linear), part_of(linear),
-                  weights.matrix.view.row_range(first_row, shape.out).dense());
+        load_linear(weight_name(layer, linear), part_of(linear),
+                    weights.matrix.view.row_range(first_row, shape.out));
         first_row += shape.out;
     }
 }
@@ -115,6 +119,14 @@ void FrozenWeights::load_fp8_group(std::int32_t layer, LinearGroup group, GroupW
     for (int i = 0; i < weights.shape.count; ++i) {
         const Linear linear = weights.shape.linears[static_cast<std::size_t>(i)];
         const LinearShape shape = linear_shape(view_.lane_model, linear);
+        if (linear_format(view_.plan) == WeightFormat::e4m3) {
+            const Fp8Rows rows = fp8.codes.row_range(first_row, shape.out);
+            load_linear(weight_name(layer, linear), part_of(linear),
+                        {rows.codes, rows.scales, WeightFormat::e4m3, SourceType::f32,
+                         WeightResidence::resident, shape.out, k, k});
+            first_row += shape.out;
+            continue;
+        }
         const std::size_t bytes = static_cast<std::size_t>(shape.out * k) * size_of(dtype);
         if (dense_.bytes() < bytes) {
             dense_ = Buffer();
@@ -149,22 +161,57 @@ Buffer FrozenWeights::load_vector(const std::string& name, std::int64_t whole, c
 
 FrozenMatrix FrozenWeights::load_vocabulary(const std::string& name) {
     const std::int64_t hidden = view_.plan.model.hidden_size;
-    FrozenMatrix frozen = allocate_matrix(vocabulary_shape(view_.lane_model),
-                                          {vocabulary_.count, hidden}, name.c_str());
+    FrozenMatrix frozen;
+    frozen.storage = backend_.allocate(vocabulary_bytes(view_), name.c_str());
+    frozen.view = weight_view(frozen.storage.data(), view_.plan.weights,
+                              residence(head_is_staged(view_.plan)),
+                              vocabulary_shape(view_.lane_model), {vocabulary_.count, hidden});
     load_rows(name, {vocabulary_shape(view_.plan.model), vocabulary_.first, 0},
               frozen.view.dense());
     return frozen;
 }
 
-FrozenMatrix FrozenWeights::allocate_matrix(const MatrixShape& stored, const MatrixShape& shape,
-                                            const char* what) {
+FrozenMatrix FrozenWeights::allocate_linears(LinearGroup group, const MatrixShape& shape) {
+    const std::optional<Quantization>& quantization = view_.plan.model.quantization;
     FrozenMatrix frozen;
-    frozen.storage = backend_.allocate(stored_layout(view_.plan, stored).bytes, what);
-    frozen.view = weight_view(
-        frozen.storage.data(), view_.plan.weights,
-        weights_are_staged(view_.plan) ? WeightResidence::staged : WeightResidence::resident,
-        stored, shape);
+    frozen.storage = backend_.allocate(stored_layout(view_, group).bytes, "base weights");
+    frozen.view = weight_view(frozen.storage.data(), linear_format(view_.plan),
+                              residence(weights_are_staged(view_.plan)), stored_shape(view_, group),
+                              shape, quantization ? quantization->source : SourceType::f32);
     return frozen;
+}
+
+void FrozenWeights::load_linear(const std::string& name, const Part& part,
+                                const WeightView& target) {
+    if (traits_of(target.format).dense) return load_rows(name, part, target.dense());
+    const WeightTraits& traits = traits_of(target.format);
+    const CodeCut codes{code_bytes(traits, part.whole.cols), code_bytes(traits, part.first_col),
+                        code_bytes(traits, target.cols)};
+    const auto first_scale = static_cast<std::size_t>(part.first_col / traits.block);
+    const CodeCut scales{scale_bytes(traits, part.whole.cols), first_scale * sizeof(float),
+                         scale_bytes(traits, target.cols)};
+    const std::int64_t rows_at_once = std::clamp<std::int64_t>(
+        block_bytes / static_cast<std::int64_t>(codes.whole), 1, target.rows);
+    const auto most = static_cast<std::size_t>(rows_at_once);
+    std::vector<char> host_codes(most * codes.whole);
+    std::vector<float> host_scales(most * scales.whole / sizeof(float));
+    for (std::int64_t row = 0; row < target.rows; row += rows_at_once) {
+        const std::int64_t count = std::min(rows_at_once, target.rows - row);
+        source_.read_codes(name, part.first_row + row, count, host_codes.data(),
+                           host_scales.data());
+        const WeightView rows = target.row_range(row, count);
+        upload_cut(rows.codes, host_codes.data(), count, codes);
+        upload_cut(rows.scales, reinterpret_cast<char*>(host_scales.data()), count, scales);
+    }
+    backend_.synchronize();
+}
+
+void FrozenWeights::upload_cut(void* target, char* rows, std::int64_t count, const CodeCut& cut) {
+    const auto rows_in_all = static_cast<std::size_t>(count);
+    for (std::size_t row = 0; cut.kept < cut.whole && row < rows_in_all; ++row) {
+        std::memmove(rows + row * cut.kept, rows + row * cut.whole + cut.first, cut.kept);
+    }
+    backend_.upload(target, rows, rows_in_all * cut.kept);
 }
 
 void FrozenWeights::load_rows(const std::string& name, const Part& part, const TensorView& target) {

@@ -91,8 +91,7 @@ class FrozenWeights {
         return load_vector(name, whole, {0, whole});
     }
     FrozenMatrix load_vocabulary(const std::string& name);
-    FrozenMatrix allocate_matrix(const MatrixShape& stored, const MatrixShape& shape,
-                                 const char* what);
+    FrozenMatrix allocate_linears(LinearGroup group, const MatrixShape& shape);
 
     /// The part of a tensor that a matrix gets.
     struct Part {
@@ -102,6 +101,16 @@ class FrozenWeights {
     };
     Part part_of(Linear linear) const;
     void load_rows(const std::string& name, const Part& part, const TensorView& target);
+    void load_linear(const std::string& name, const Part& part, const WeightView& target);
+
+    /// Bytes of a row of codes or scales: of the whole, before those that are kept, and these.
+    struct CodeCut {
+        std::size_t whole = 0;
+        std::size_t first = 0;
+        std::size_t kept = 0;
+    };
+    /// `rows` are moved together in place.
+    void upload_cut(void* target, char* rows, std::int64_t count, const CodeCut& cut);
 
     ReplicaView view_;
     TensorLane lane_;

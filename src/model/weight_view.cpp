@@ -28,12 +28,18 @@ TensorView WeightView::dense() const {
     return {codes, *traits.dense, rows, cols, ld};
 }
 
+QuantizedMatrix WeightView::quantized() const {
+    const WeightTraits& traits = traits_of(format);
+    LORATRAIN_CHECK(!traits.dense, "weights in ", traits.name);
+    return {format, source, codes, static_cast<const float*>(scales), rows, cols, ld};
+}
+
 WeightView weight_view(void* storage, WeightFormat format, WeightResidence residence,
-                       const MatrixShape& stored, const MatrixShape& shape) {
+                       const MatrixShape& stored, const MatrixShape& shape, SourceType source) {
     const WeightTraits& traits = traits_of(format);
     const WeightLayout layout = weight_layout(traits, stored);
     void* scales = traits.block == 0 ? nullptr : moved(storage, layout.scales);
-    return {storage, scales, format, residence, shape.rows, shape.cols, stored.cols};
+    return {storage, scales, format, source, residence, shape.rows, shape.cols, stored.cols};
 }
 
 TensorView gemm_matrix(const WeightView& weights, const MatrixShape& shape, void* scratch,
@@ -45,7 +51,12 @@ TensorView gemm_matrix(const WeightView& weights, const MatrixShape& shape, void
         return whole;
     }
     const TensorView wide = matrix(scratch, backend.compute_dtype(), shape.rows, shape.cols);
-    backend.copy(wide.row_range(0, weights.rows).col_range(0, weights.cols), weights.dense());
+    const TensorView target = wide.row_range(0, weights.rows).col_range(0, weights.cols);
+    if (traits_of(weights.format).dense) {
+        backend.copy(target, weights.dense());
+    } else {
+        backend.dequantize(target, weights.quantized());
+    }
     return wide;
 }
 

@@ -17,6 +17,7 @@ struct WeightView {
     void* codes = nullptr;
     void* scales = nullptr;  ///< null where the format has none
     WeightFormat format = WeightFormat::f32;
+    SourceType source = SourceType::f32;  ///< of quantised formats
     WeightResidence residence = WeightResidence::resident;
     std::int64_t rows = 0;
     std::int64_t cols = 0;
@@ -26,11 +27,14 @@ struct WeightView {
     WeightView row_range(std::int64_t first, std::int64_t count) const;
     /// The codes as a matrix; of a format in which they are the numbers.
     TensorView dense() const;
+    /// The codes with their scales; of a quantised format.
+    QuantizedMatrix quantized() const;
 };
 
 /// The first `shape` of a matrix `stored` at `storage`.
 WeightView weight_view(void* storage, WeightFormat format, WeightResidence residence,
-                       const MatrixShape& stored, const MatrixShape& shape);
+                       const MatrixShape& stored, const MatrixShape& shape,
+                       SourceType source = SourceType::f32);
 
 /// What GEMMs read of `weights`, in compute type: a matrix of `shape` whose first rows and columns
 /// are the weights; the rest is room for LoRA pads. Resident weights are read where they are

@@ -110,7 +110,7 @@ struct Plan {
     ModelSpec model;
     BackendKind backend = BackendKind::cpu;    ///< never automatic
     DType compute = DType::f32;                ///< type that the backend computes in
-    WeightFormat weights = WeightFormat::f32;  ///< of the base weights on the backend
+    WeightFormat weights = WeightFormat::f32;  ///< of the dense base weights on the backend
     /// The linears of the layers multiply e4m3 codes of weights, activations and gradients
     /// (model/fp8_linear.h), whatever `weights` and `compute` are elsewhere. Never by itself.
     bool fp8_linears = false;

@@ -30,6 +30,13 @@ Slice key_value_slice(const ModelSpec& model, const TensorLane& lane) {
     return {head * model.head_dim, model.head_dim};
 }
 
+/// Columns of a linear are cut between weights that share a scale.
+bool cuts_whole_blocks(const ModelSpec& model, std::int64_t columns) {
+    if (!model.quantization) return true;
+    const std::int64_t block = traits_of(model.quantization->format).block;
+    return block == row_block || divides(block, columns);
+}
+
 }  // namespace
 
 bool can_shard(const ModelSpec& model, std::int32_t tensor) {
@@ -38,6 +45,8 @@ bool can_shard(const ModelSpec& model, std::int32_t tensor) {
            (divides(tensor, model.kv_heads) || divides(model.kv_heads, tensor)) &&
            divides(granule * tensor, model.intermediate_size) &&
            divides(granule, model.q_size() / tensor) &&
+           cuts_whole_blocks(model, model.q_size() / tensor) &&
+           cuts_whole_blocks(model, model.intermediate_size / tensor) &&
            model.vocab_size >= vocabulary_block * tensor;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "config/job_words.h"
+#include "plan/memory/memory_model.h"
 #include "report/html.h"
 #include "report/page_parts.h"
 
@@ -36,11 +37,12 @@ std::string base_name(const std::string& model) {
     return model.starts_with('/') ? model.substr(model.rfind('/') + 1) : model;
 }
 
-/// "bf16", or "fp32, weights bf16".
+/// "bf16", or "fp32, weights nf4".
 std::string types_text(const Plan& plan) {
-    const bool alike = gemm_reads(traits_of(plan.weights), plan.compute);
+    const WeightTraits& weights = traits_of(linear_format(plan));
+    const bool alike = gemm_reads(weights, plan.compute);
     return (plan.fp8_linears ? "fp8 linears, " : "") + to_string(plan.compute) +
-           (alike ? std::string() : cat(", weights ", traits_of(plan.weights).name));
+           (alike ? std::string() : cat(", weights ", weights.name));
 }
 
 std::string status_tiles(const RunStatus& status, const Pulse& pulse) {

@@ -35,6 +35,11 @@ class WeightSource {
     /// target.rows) of tensor `name`; a [n] tensor is one row.
     virtual void read_rows(const std::string& name, std::int64_t first_row,
                            const TensorView& target) const = 0;
+    /// Codes and scales of rows [first_row, first_row + count) of a linear of a model that is
+    /// quantised, as a backend stores them: code_bytes and scale_count of the row, one row behind
+    /// another. read_rows() gives the effective weights of such a tensor.
+    virtual void read_codes(const std::string& name, std::int64_t first_row, std::int64_t count,
+                            void* codes, float* scales) const = 0;
     /// Compares the whole tensor with the checksum that its file has of it; InputError where they
     /// differ. A generator has nothing to compare.
     virtual void check_contents(const std::string& /*name*/) const {}
@@ -50,7 +55,11 @@ class WeightSource {
 /// missing), `checksum` (over all tensors); each
 /// dataset has attribute `checksum` and the fletcher32 filter where chunked, so that slices are
 /// verified while reading. The root checksum is that of the lines "NAME DTYPE CHECKSUM\n" of all
-/// tensors, sorted by name (DTYPE fp32 or bf16, CHECKSUM the dataset's attribute). Opening checks
+/// tensors, sorted by name (DTYPE fp32 or bf16, CHECKSUM the dataset's attribute). A quantised
+/// model has format "loratrain-base-2", root attributes `quantization` (nf4, int8, e4m3 or
+/// e4m3_block) and `source_dtype` (fp32, bf16 or fp16: the type before), and of each linear of its
+/// layers codes as uint8 [out, bytes of a row] with scales beside them (quantized_parts.h); DTYPE
+/// is then "nf4 of bf16" of codes, "uint8" of scales that are codes themselves. Opening checks
 /// names, shapes and dtypes against the config, and that every chunk is in the file's index, which
 /// has no checksum of its own; every error is an InputError with "file:dataset". It does not read
 /// the values: WeightSource::check_contents() does.

@@ -17,12 +17,12 @@ std::int64_t row_elements(const std::vector<std::int64_t>& shape) {
     return count;
 }
 
-std::uint64_t row_bytes(const std::vector<std::int64_t>& shape, WeightFormat format) {
-    return code_bytes(traits_of(format), row_elements(shape));
+std::uint64_t row_bytes(const std::vector<std::int64_t>& shape, const StoredType& type) {
+    return static_cast<std::uint64_t>(row_elements(shape)) * size_of(type.elements);
 }
 
-std::int64_t rows_per_chunk(const std::vector<std::int64_t>& shape, WeightFormat format) {
-    const auto bytes = static_cast<std::int64_t>(row_bytes(shape, format));
+std::int64_t rows_per_chunk(const std::vector<std::int64_t>& shape, const StoredType& type) {
+    const auto bytes = static_cast<std::int64_t>(row_bytes(shape, type));
     return std::clamp<std::int64_t>(chunk_bytes / bytes, 1, shape[0]);
 }
 
@@ -32,10 +32,10 @@ std::vector<hsize_t> extents(const std::vector<std::int64_t>& shape, std::int64_
     return result;
 }
 
-Hdf5Handle chunked_layout(const std::vector<std::int64_t>& shape, WeightFormat format,
+Hdf5Handle chunked_layout(const std::vector<std::int64_t>& shape, const StoredType& type,
                           const std::string& where) {
     Hdf5Handle properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-    const std::vector<hsize_t> chunk = extents(shape, rows_per_chunk(shape, format));
+    const std::vector<hsize_t> chunk = extents(shape, rows_per_chunk(shape, type));
     check_status(H5Pset_chunk(properties.get(), static_cast<int>(chunk.size()), chunk.data()),
                  where, "set chunks");
     check_status(H5Pset_fletcher32(properties.get()), where, "set the checksum filter");
@@ -45,15 +45,41 @@ Hdf5Handle chunked_layout(const std::vector<std::int64_t>& shape, WeightFormat f
     return properties;
 }
 
-}  // namespace
-
-std::string format_and_checksum(WeightFormat format, const std::string& checksum) {
-    return cat(traits_of(format).name, " ", checksum);
+Hdf5Handle memory_type(StoredType::Elements elements) {
+    if (elements == StoredType::Elements::bf16) return make_bf16_type();
+    const hid_t plain = elements == StoredType::Elements::u8 ? H5T_STD_U8LE : H5T_IEEE_F32LE;
+    return {H5Tcopy(plain), H5Tclose};
 }
 
-std::string combined_checksum(const std::map<std::string, std::string>& format_and_checksum) {
+}  // namespace
+
+StoredType dense_type(WeightFormat format) {
+    const bool f32 = format == WeightFormat::f32;
+    return {f32 ? StoredType::Elements::f32 : StoredType::Elements::bf16,
+            std::string(traits_of(format).name)};
+}
+
+StoredType codes_type(const Quantization& quantization) {
+    return {StoredType::Elements::u8,
+            cat(traits_of(quantization.format).name, " of ", name_of(quantization.source))};
+}
+
+StoredType bytes_type() {
+    return {StoredType::Elements::u8, "uint8"};
+}
+
+std::uint64_t size_of(StoredType::Elements elements) {
+    if (elements == StoredType::Elements::u8) return 1;
+    return elements == StoredType::Elements::bf16 ? 2 : 4;
+}
+
+std::string type_and_checksum(const StoredType& type, const std::string& checksum) {
+    return cat(type.name, " ", checksum);
+}
+
+std::string combined_checksum(const std::map<std::string, std::string>& types_and_checksums) {
     Checksum checksum;
-    for (const auto& [name, value] : format_and_checksum) {
+    for (const auto& [name, value] : types_and_checksums) {
         const std::string line = cat(name, " ", value, "\n");
         checksum.update(line.data(), line.size());
     }
@@ -61,34 +87,41 @@ std::string combined_checksum(const std::map<std::string, std::string>& format_a
 }
 
 BaseWriter::BaseWriter(const std::string& path, const std::string& config_json,
-                       const std::string& base_model_name)
+                       const std::string& base_model_name,
+                       const std::optional<Quantization>& quantization)
     : path_(path) {
     const Hdf5Lock lock;
     file_ = create_hdf5_file(path);
-    write_text_attribute(file_.get(), format_attribute, base_format, path);
+    write_text_attribute(file_.get(), format_attribute,
+                         quantization ? quantized_base_format : base_format, path);
     write_text_attribute(file_.get(), config_attribute, config_json, path);
     write_text_attribute(file_.get(), name_attribute, base_model_name, path);
+    if (quantization) {
+        write_text_attribute(file_.get(), quantization_attribute,
+                             std::string(traits_of(quantization->format).name), path);
+        write_text_attribute(file_.get(), source_attribute,
+                             std::string(name_of(quantization->source)), path);
+    }
 }
 
 std::int64_t BaseWriter::rows_per_block(const std::vector<std::int64_t>& shape,
-                                        WeightFormat format) {
-    return std::min(shape[0], chunks_per_block * rows_per_chunk(shape, format));
+                                        const StoredType& type) {
+    return std::min(shape[0], chunks_per_block * rows_per_chunk(shape, type));
 }
 
 void BaseWriter::begin(const std::string& name, const std::vector<std::int64_t>& shape,
-                       WeightFormat format) {
+                       const StoredType& type) {
     const Hdf5Lock lock;
     name_ = name;
     shape_ = shape;
-    format_ = format;
+    type_ = type;
     written_ = 0;
     checksum_ = Checksum();
-    memory_type_ = format == WeightFormat::bf16 ? make_bf16_type()
-                                                : Hdf5Handle(H5Tcopy(H5T_IEEE_F32LE), H5Tclose);
+    memory_type_ = memory_type(type.elements);
     const std::vector<hsize_t> extent = extents(shape, shape[0]);
     const Hdf5Handle space(
         H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), H5Sclose);
-    const Hdf5Handle layout = chunked_layout(shape, format, where());
+    const Hdf5Handle layout = chunked_layout(shape, type, where());
     dataset_ = checked({H5Dcreate2(file_.get(), name.c_str(), memory_type_.get(), space.get(),
                                    H5P_DEFAULT, layout.get(), H5P_DEFAULT),
                         H5Dclose},
@@ -110,7 +143,7 @@ void BaseWriter::write_rows(std::int64_t count, const void* data) {
     check_status(H5Dwrite(dataset_.get(), memory_type_.get(), memory_space.get(), file_space.get(),
                           H5P_DEFAULT, data),
                  where(), "write");
-    checksum_.update(data, static_cast<std::size_t>(count) * row_bytes(shape_, format_));
+    checksum_.update(data, static_cast<std::size_t>(count) * row_bytes(shape_, type_));
     written_ += count;
 }
 
@@ -118,8 +151,15 @@ void BaseWriter::end() {
     LORATRAIN_CHECK(written_ == shape_[0], where(), " has ", written_, " rows");
     const Hdf5Lock lock;
     write_text_attribute(dataset_.get(), checksum_attribute, checksum_.hex(), where());
-    tensors_[name_] = format_and_checksum(format_, checksum_.hex());
+    tensors_[name_] = type_and_checksum(type_, checksum_.hex());
     check_status(dataset_.close() ? 0 : -1, where(), "write the last rows");
+}
+
+void BaseWriter::write(const std::string& name, const std::vector<std::int64_t>& shape,
+                       const StoredType& type, const void* data) {
+    begin(name, shape, type);
+    write_rows(shape[0], data);
+    end();
 }
 
 void BaseWriter::finish() {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "io/json_reader.h"
+#include "io/weights/hf_quantization.h"
 
 namespace loratrain {
 
@@ -79,10 +80,6 @@ void check_architecture(JsonReader& config, const Family& family) {
 
 /// Switches whose mere presence means another kind of model.
 void check_refused_keys(JsonReader& config) {
-    if (config.has("quantization_config")) {
-        config.add("'quantization_config' is set: the weights are quantised",
-                   "use the unquantised model");
-    }
     for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
         if (config.has(key) && config.get(key) != 0) {
             config.wrong(key, "a mixture of experts", not_supported);
@@ -272,6 +269,7 @@ ModelSpec parse_hf_config(const std::string& json_text, const std::string& where
     check_sliding_window(config, assumed, spec.layers);
     spec.rope = read_rope(config);
     read_family_switches(config, assumed, spec);
+    spec.quantization = read_hf_quantization(config);
     problems.throw_if_any();
     return spec;
 }

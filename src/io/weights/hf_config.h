@@ -15,7 +15,7 @@ std::int64_t max_positions_of(const std::string& json_text);
 /// qwen3 with each family's defaults (reference/formats-and-users.md section 2). Everything that
 /// cannot be represented is refused by name, all at once (InputError, where = `where`): another
 /// architecture, unknown rope type, an active sliding window, MoE, an activation other than silu,
-/// quantization_config, missing or nonsensical dimensions.
+/// a quantisation that hf_quantization.h does not name, missing or nonsensical dimensions.
 ModelSpec parse_hf_config(const std::string& json_text, const std::string& where);
 
 }  // namespace loratrain

@@ -16,6 +16,7 @@
 #include "io/weights/base_writer.h"
 #include "io/weights/hf_config.h"
 #include "io/weights/hf_shards.h"
+#include "io/weights/import_quantized.h"
 
 namespace loratrain {
 
@@ -40,7 +41,8 @@ void check_source_tensor(const HfShards& shards, const BaseTensor& tensor,
     }
     if (!is_importable(entry.dtype)) {
         problems.add(shards.where(tensor.name), "has dtype " + entry.dtype,
-                     "F32, BF16 and F16 can be imported; quantised weights cannot");
+                     "F32, BF16 and F16 can be imported, and linears that config.json says are "
+                     "quantised");
     }
 }
 
@@ -69,12 +71,39 @@ void check_tied_head(const HfShards& shards, CappedProblems& problems) {
     }
 }
 
-void check_weights(const HfShards& shards, const ModelSpec& spec,
-                   const std::vector<BaseTensor>& tensors, const std::string& dir) {
-    CappedProblems problems(dir);
+/// The folder, and how its tensors come into base.h5.
+struct Import {
+    const HfShards& shards;
+    std::vector<BaseTensor> dense;
+    std::vector<BaseTensor> linears;  ///< of a base that will be quantised
+    std::optional<HfQuantizedLinears> quantized;
+    std::optional<Quantization> quantization;
+};
+
+void check_names(const Import& import, const ModelSpec& spec, CappedProblems& problems) {
     std::vector<std::string> expected;
+    for (const auto* tensors : {&import.dense, &import.linears}) {
+        for (const BaseTensor& tensor : *tensors) expected.push_back(tensor.name);
+    }
+    if (import.quantized) {
+        const auto& names = import.quantized->names();
+        expected.insert(expected.end(), names.begin(), names.end());
+    }
+    std::sort(expected.begin(), expected.end());
+    for (const auto& [name, file] : import.shards.tensors()) {
+        const bool tied_head = spec.tie_word_embeddings && name == head_name;
+        if (tied_head || is_stored_table_name(name)) continue;
+        if (!std::binary_search(expected.begin(), expected.end(), name)) {
+            problems.add(import.shards.where(name),
+                         "is no tensor of a " + spec.family + " model with this config.json",
+                         "this variant of the model is not supported");
+        }
+    }
+}
+
+void check_sources(const HfShards& shards, const std::vector<BaseTensor>& tensors,
+                   const std::string& dir, CappedProblems& problems) {
     for (const BaseTensor& tensor : tensors) {
-        expected.push_back(tensor.name);
         if (shards.has(tensor.name)) {
             check_source_tensor(shards, tensor, problems);
         } else {
@@ -82,20 +111,37 @@ void check_weights(const HfShards& shards, const ModelSpec& spec,
                          "the download is incomplete, or config.json belongs to another model");
         }
     }
-    std::sort(expected.begin(), expected.end());
-    for (const auto& [name, file] : shards.tensors()) {
-        const bool tied_head = spec.tie_word_embeddings && name == head_name;
-        if (tied_head || is_stored_table_name(name)) continue;
-        if (!std::binary_search(expected.begin(), expected.end(), name)) {
-            problems.add(shards.where(name),
-                         "is no tensor of a " + spec.family + " model with this config.json",
-                         "this variant of the model is not supported");
-        }
+}
+
+Import check_weights(const HfShards& shards, const ModelSpec& spec, const ImportOptions& options,
+                     const std::string& dir) {
+    CappedProblems problems(dir);
+    Import import{shards, {}, {}, std::nullopt, std::nullopt};
+    const bool quantized = spec.quantization || options.quantize;
+    for (const BaseTensor& tensor : base_tensors(spec)) {
+        const bool codes = quantized && is_linear_weight(tensor.name);
+        (codes ? import.linears : import.dense).push_back(tensor);
     }
+    check_sources(shards, import.dense, dir, problems);
+    if (spec.quantization) {
+        import.quantized.emplace(shards, import.linears, *spec.quantization, problems);
+        import.quantization = import.quantized->quantization();
+        if (options.quantize) {
+            problems.add(dir,
+                         cat("is quantised already: ", traits_of(spec.quantization->format).name),
+                         "leave --quantize out, or import the model as it was before");
+        }
+    } else if (options.quantize) {
+        check_sources(shards, import.linears, dir, problems);
+        import.quantization = check_quantizable(shards, import.linears, *options.quantize,
+                                                options.store_bf16, problems);
+    }
+    check_names(import, spec, problems);
     if (spec.tie_word_embeddings && shards.has(head_name) && shards.has(embedding_name)) {
         check_tied_head(shards, problems);
     }
     problems.throw_if_any();
+    return import;
 }
 
 WeightFormat stored_format(const std::string& dtype, bool store_bf16) {
@@ -114,12 +160,12 @@ std::uint64_t copy_tensor(const HfShards& shards, const BaseTensor& tensor, Weig
     const SafetensorsFile& file = shards.file(tensor.name);
     const FloatFormat format = float_format(shards.entry(tensor.name).dtype).value();
     const auto row = static_cast<std::uint64_t>(element_count(tensor.shape) / tensor.shape[0]);
-    const std::int64_t block = BaseWriter::rows_per_block(tensor.shape, stored);
+    const std::int64_t block = BaseWriter::rows_per_block(tensor.shape, dense_type(stored));
     const auto block_elements = static_cast<std::size_t>(block) * row;
     std::vector<char> source(block_elements * size_of(format));
     std::vector<char> target(static_cast<std::size_t>(block) *
                              code_bytes(traits_of(stored), static_cast<std::int64_t>(row)));
-    writer.begin(tensor.name, tensor.shape, stored);
+    writer.begin(tensor.name, tensor.shape, dense_type(stored));
     for (std::int64_t first = 0; first < tensor.shape[0]; first += block) {
         const std::int64_t rows = std::min(block, tensor.shape[0] - first);
         const auto elements = static_cast<std::int64_t>(static_cast<std::uint64_t>(rows) * row);
@@ -160,6 +206,18 @@ void check_space(const std::string& output, std::uint64_t needed) {
     }
 }
 
+/// Of codes and scales, at most.
+std::uint64_t quantized_bytes(const BaseTensor& tensor, WeightFormat format) {
+    const MatrixShape shape{tensor.shape[0], tensor.shape[1]};
+    const std::uint64_t own_tables = 2 * tensor_alignment + 2048;
+    return weight_layout(traits_of(format), shape).bytes + own_tables;
+}
+
+std::uint64_t copy_linear(const Import& import, const BaseTensor& tensor, BaseWriter& writer) {
+    if (import.quantized) return import.quantized->copy(tensor, writer);
+    return quantize_tensor(import.shards, tensor, *import.quantization, writer);
+}
+
 }  // namespace
 
 ImportReport import_hf(const std::string& hf_dir, const std::string& output,
@@ -169,26 +227,31 @@ ImportReport import_hf(const std::string& hf_dir, const std::string& output,
     const std::string config = read_text(config_path);
     const ModelSpec spec = parse_hf_config(config, config_path);
     const HfShards shards(hf_dir);
-    const std::vector<BaseTensor> tensors = base_tensors(spec);
-    check_weights(shards, spec, tensors, hf_dir);
+    const Import import = check_weights(shards, spec, options, hf_dir);
 
     const auto format_of = [&](const BaseTensor& tensor) {
         return stored_format(shards.entry(tensor.name).dtype, options.store_bf16);
     };
     std::uint64_t needed = 0;
-    for (const BaseTensor& tensor : tensors) {
-        needed += stored_bytes(tensor, format_of(tensor));
+    for (const BaseTensor& tensor : import.dense) needed += stored_bytes(tensor, format_of(tensor));
+    for (const BaseTensor& tensor : import.linears) {
+        needed += quantized_bytes(tensor, import.quantization->format);
     }
     check_space(output, needed);
 
     ImportReport report;
     report.family = spec.family;
+    report.quantization = import.quantization;
     report.base_model_name =
         options.base_model_name.empty() ? base_model_name(hf_dir, config) : options.base_model_name;
     write_file_atomic(output, [&](const std::string& temporary) {
-        BaseWriter writer(temporary, config, report.base_model_name);
-        for (const BaseTensor& tensor : tensors) {
+        BaseWriter writer(temporary, config, report.base_model_name, import.quantization);
+        for (const BaseTensor& tensor : import.dense) {
             report.bytes += copy_tensor(shards, tensor, format_of(tensor), writer);
+            ++report.tensors;
+        }
+        for (const BaseTensor& tensor : import.linears) {
+            report.bytes += copy_linear(import, tensor, writer);
             ++report.tensors;
         }
         writer.finish();

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "base/weight_format.h"
 
 namespace loratrain {
 
@@ -10,6 +13,7 @@ struct ImportOptions {
     bool store_bf16 = false;  ///< convert F32 and F16 tensors to bf16
     /// What exported adapters name as their base; "" = as base_model_name.h has it.
     std::string base_model_name{};
+    std::optional<WeightFormat> quantize{};  ///< the linears of the layers: nf4, int8 or e4m3
 };
 
 struct ImportReport {
@@ -17,6 +21,7 @@ struct ImportReport {
     std::uint64_t bytes = 0;  ///< of tensor data written
     std::string family;
     std::string base_model_name;
+    std::optional<Quantization> quantization;  ///< of the linears of the layers
 };
 
 /// Streams the safetensors shards of an HF model directory (model.safetensors, or
@@ -24,7 +29,8 @@ struct ImportReport {
 /// size (at most 64 MiB held). Checks names, shapes and dtypes against config.json before writing:
 /// all problems at once. F16 is converted to F32 unless bf16 is asked for. A tied head that is
 /// stored all the same must equal the embedding or is refused. Unknown tensors are refused, except
-/// rotary inv_freq buffers; so are weights with a nan or an infinity.
+/// rotary inv_freq buffers; so are weights with a nan or an infinity. A folder that is quantised
+/// already keeps its codes and scales, and cannot be quantised again.
 /// Written to a temporary name and renamed; nothing is left behind on failure.
 ImportReport import_hf(const std::string& hf_dir, const std::string& output,
                        const ImportOptions& options);

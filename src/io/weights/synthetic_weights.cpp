@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/quantized.h"
 #include "base/rng.h"
 #include "io/checksum.h"
 #include "io/tensor_names.h"
@@ -42,6 +43,11 @@ std::string identity(const ModelSpec& spec, std::uint64_t seed) {
         checksum.update(line.data(), line.size());
     }
     checksum.update(&seed, sizeof(seed));
+    if (spec.quantization) {
+        const auto [format, source] = *spec.quantization;
+        const std::string how = cat(traits_of(format).name, " of ", name_of(source));
+        checksum.update(how.data(), how.size());
+    }
     return "synthetic-" + checksum.hex();
 }
 
@@ -68,10 +74,33 @@ class SyntheticWeights : public WeightSource {
         LORATRAIN_CHECK(
             first_row >= 0 && target.cols == tensor.cols && first_row + target.rows <= tensor.rows,
             name, ": rows ", first_row, " + ", target.rows, " of ", tensor.rows);
+        if (is_quantized(name)) return read_effective(name, first_row, target);
         fill_rows(tensor.values, first_row, target);
     }
 
+    void read_codes(const std::string& name, std::int64_t first_row, std::int64_t count,
+                    void* codes, float* scales) const override {
+        LORATRAIN_CHECK(is_quantized(name), name);
+        const RandomTensor& tensor = at(name);
+        const WeightTraits& traits = traits_of(spec_.quantization->format);
+        const std::uint64_t row_bytes = code_bytes(traits, tensor.cols);
+        const std::int64_t row_scales = scale_count(traits, tensor.cols);
+        in_shares(count, tensor.cols, [&](std::int64_t begin, std::int64_t end) {
+            std::vector<float> row(static_cast<std::size_t>(tensor.cols));
+            for (std::int64_t i = begin; i < end; ++i) {
+                fill_random_rows(tensor.values, first_row + i,
+                                 matrix(row.data(), DType::f32, 1, tensor.cols));
+                for (float& value : row) value = rounded_to(spec_.quantization->source, value);
+                quantize_row(
+                    spec_.quantization->format, row,
+                    static_cast<std::uint8_t*>(codes) + static_cast<std::uint64_t>(i) * row_bytes,
+                    scales + i * row_scales);
+            }
+        });
+    }
+
     std::optional<RandomMatrix> random_matrix(const std::string& name) const override {
+        if (is_quantized(name)) return std::nullopt;
         return at(name).values;
     }
 
@@ -82,18 +111,39 @@ class SyntheticWeights : public WeightSource {
         return found->second;
     }
 
+    bool is_quantized(const std::string& name) const {
+        return spec_.quantization && is_linear_weight(name);
+    }
+
+    void read_effective(const std::string& name, std::int64_t first_row,
+                        const TensorView& target) const {
+        const auto [format, source] = *spec_.quantization;
+        const WeightTraits& traits = traits_of(format);
+        std::vector<std::uint8_t> codes(static_cast<std::size_t>(target.rows) *
+                                        code_bytes(traits, target.cols));
+        std::vector<float> scales(
+            static_cast<std::size_t>(target.rows * scale_count(traits, target.cols)));
+        read_codes(name, first_row, target.rows, codes.data(), scales.data());
+        effective_rows(
+            {format, source, codes.data(), scales.data(), target.rows, target.cols, target.cols},
+            target);
+    }
+
     static void fill_rows(const RandomMatrix& values, std::int64_t first_row,
                           const TensorView& target) {
-        const auto workers =
-            std::clamp<std::int64_t>(target.numel() / values_per_thread, 1,
-                                     std::max(1U, std::thread::hardware_concurrency()));
+        in_shares(target.rows, target.cols, [&](std::int64_t begin, std::int64_t end) {
+            fill_random_rows(values, first_row + begin, target.row_range(begin, end - begin));
+        });
+    }
+
+    /// body(begin, end) for shares of the rows, at the same time.
+    template <class Body>
+    static void in_shares(std::int64_t rows, std::int64_t cols, const Body& body) {
+        const auto workers = std::clamp<std::int64_t>(
+            rows * cols / values_per_thread, 1, std::max(1U, std::thread::hardware_concurrency()));
         std::vector<std::jthread> threads;
         for (std::int64_t w = 0; w < workers; ++w) {
-            threads.emplace_back([&, w] {
-                const std::int64_t begin = target.rows * w / workers;
-                const std::int64_t end = target.rows * (w + 1) / workers;
-                fill_random_rows(values, first_row + begin, target.row_range(begin, end - begin));
-            });
+            threads.emplace_back([&, w] { body(rows * w / workers, rows * (w + 1) / workers); });
         }
     }
 

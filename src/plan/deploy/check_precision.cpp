@@ -43,6 +43,13 @@ void check_precision(const Job& job, const ModelSpec& model, BackendKind backend
                      "use model.precision: bf16 or fp32, or run.backend: cuda");
         return;
     }
+    if (model.quantization && model.quantization->format != WeightFormat::e4m3) {
+        problems.add(key,
+                     cat("fp8 products cannot be made of weights in ",
+                         traits_of(model.quantization->format).name),
+                     "use model.precision: bf16, or a base that is imported with --quantize fp8 or "
+                     "without");
+    }
     check_lanes(key, model, 1, problems);
     for (const ReplicaJob& replica : job.parallel.deployment) {
         if (replica.tensor > 1 && can_shard(model, replica.tensor)) {

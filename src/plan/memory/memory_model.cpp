@@ -38,9 +38,8 @@ std::uint64_t layer_weight_bytes(const ReplicaView& view) {
     std::uint64_t bytes = norm_and_bias_bytes(view);
     for (int g = 0; g < linear_group_count; ++g) {
         const auto group = static_cast<LinearGroup>(g);
-        bytes += view.plan.fp8_linears
-                     ? fp8_group_layout(view, group).bytes
-                     : stored_layout(view.plan, stored_shape(view, group)).bytes;
+        bytes += view.plan.fp8_linears ? fp8_group_layout(view, group).bytes
+                                       : stored_layout(view, group).bytes;
     }
     return bytes;
 }
@@ -115,7 +114,15 @@ std::uint64_t compute_bytes(const Plan& plan) {
     return size_of(plan.compute);
 }
 
+WeightFormat linear_format(const Plan& plan) {
+    return plan.model.quantization ? plan.model.quantization->format : plan.weights;
+}
+
 bool weights_are_staged(const Plan& plan) {
+    return !plan.fp8_linears && !gemm_reads(traits_of(linear_format(plan)), plan.compute);
+}
+
+bool head_is_staged(const Plan& plan) {
     return !gemm_reads(traits_of(plan.weights), plan.compute);
 }
 
@@ -131,8 +138,8 @@ MatrixShape stored_shape(const ReplicaView& view, LinearGroup group) {
     return {shape.out, shape.in};
 }
 
-WeightLayout stored_layout(const Plan& plan, const MatrixShape& shape) {
-    return weight_layout(traits_of(plan.weights), shape);
+WeightLayout stored_layout(const ReplicaView& view, LinearGroup group) {
+    return weight_layout(traits_of(linear_format(view.plan)), stored_shape(view, group));
 }
 
 Fp8GroupLayout fp8_group_layout(const ReplicaView& view, LinearGroup group) {
@@ -163,6 +170,10 @@ std::uint64_t unit_scale_bytes(const ReplicaView& view) {
 
 MatrixShape vocabulary_shape(const ModelSpec& model) {
     return {model.vocab_size, model.hidden_size};
+}
+
+std::uint64_t vocabulary_bytes(const ReplicaView& view) {
+    return weight_layout(traits_of(view.plan.weights), vocabulary_shape(view.lane_model)).bytes;
 }
 
 LayerSlotLayout layer_slot_layout(const ReplicaView& view) {
@@ -256,7 +267,7 @@ LogitsChunk logits_chunk(const ReplicaView& view) {
     if (chunk.rows > logits_chunk_rows) chunk.rows -= chunk.rows % logits_chunk_rows;
     chunk.rows = std::clamp<std::int64_t>(chunk.rows, 1, view.replica.microbatch_tokens);
     chunk.vocab = model.vocab_size;
-    if (weights_are_staged(view.plan)) {
+    if (head_is_staged(view.plan)) {
         const auto head_row =
             model.hidden_size * static_cast<std::int64_t>(compute_bytes(view.plan));
         chunk.vocab = std::clamp<std::int64_t>(staged_head_bytes / head_row, 1, model.vocab_size);
@@ -297,10 +308,10 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
         layout.code_scales = bytes_of(t, size_of(DType::f32));
     }
     const LogitsChunk chunk = logits_chunk(view);
-    if (weights_are_staged(view.plan)) {
-        const std::int64_t head = stage.has_head ? chunk.vocab * model.hidden_size : 0;
-        layout.staged = bytes_of(std::max(largest_group, head), e);
-    }
+    const std::int64_t group = weights_are_staged(view.plan) ? largest_group : 0;
+    const bool with_head = stage.has_head && head_is_staged(view.plan);
+    const std::int64_t head = with_head ? chunk.vocab * model.hidden_size : 0;
+    layout.staged = bytes_of(std::max(group, head), e);
     if (stage.has_head) {
         layout.logits = bytes_of(chunk.rows * model.vocab_size, e);
         layout.head_rows = 3 * bytes_of(chunk.rows * model.hidden_size, e);
@@ -368,7 +379,7 @@ MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t sta
     const ModelSpec& model = view.lane_model;
     MemoryPlan memory;
     memory.weights = static_cast<std::uint64_t>(stage.layer_count) * layer_weight_bytes(view);
-    const std::uint64_t matrix = stored_layout(view.plan, vocabulary_shape(model)).bytes;
+    const std::uint64_t matrix = vocabulary_bytes(view);
     if (stage.has_embedding) memory.weights += matrix;
     if (stage.has_head) memory.weights += bytes_of(model.hidden_size, compute_bytes(view.plan));
     if (stage.has_head && !(model.tie_word_embeddings && stage.has_embedding)) {

@@ -30,19 +30,24 @@ std::int32_t padded_columns(std::int32_t columns);
 
 std::uint64_t compute_bytes(const Plan& plan);  ///< e
 
-/// True when no GEMM reads the weights as they are stored: they are widened into a shared scratch
-/// matrix at each use (bf16 storage on the CPU).
+/// The format of the linears of the layers: the model's quantisation, else as all other weights.
+WeightFormat linear_format(const Plan& plan);
+
+/// True when no GEMM reads the linears as they are stored: they are widened into a shared scratch
+/// matrix at each use (bf16 storage on the CPU, quantised weights).
 bool weights_are_staged(const Plan& plan);
+/// The same of the head.
+bool head_is_staged(const Plan& plan);
 
 /// A group's augmented matrix: (N + count R) x (K + R).
 MatrixShape augmented_shape(const ReplicaView& view, LinearGroup group);
 /// What is stored of it: all, or where weights are staged W alone, N x K.
 MatrixShape stored_shape(const ReplicaView& view, LinearGroup group);
-/// A matrix in the format of the base weights.
-WeightLayout stored_layout(const Plan& plan, const MatrixShape& shape);
-/// Where a group has its parts with Plan::fp8_linears, offsets in bytes: e4m3 codes of W [N, K], the
-/// same codes transposed [K, N], a scale per row [N] fp32, and in compute type the factors of LoRA:
-/// B [N, R] and A [linears of the group x R, K].
+/// Its codes and scales.
+WeightLayout stored_layout(const ReplicaView& view, LinearGroup group);
+/// Where a group has its parts with Plan::fp8_linears, offsets in bytes: e4m3 codes of W [N, K],
+/// the same codes transposed [K, N], a scale per row [N] fp32, and in compute type the factors of
+/// LoRA: B [N, R] and A [linears of the group x R, K].
 struct Fp8GroupLayout {
     std::uint64_t codes = 0;
     std::uint64_t transposed = 0;
@@ -57,6 +62,7 @@ std::uint64_t unit_scale_bytes(const ReplicaView& view);
 
 /// The embedding, and the head.
 MatrixShape vocabulary_shape(const ModelSpec& model);
+std::uint64_t vocabulary_bytes(const ReplicaView& view);
 
 /// Byte offsets of one decoder layer's saved activations inside its part of a slot:
 /// qkv [T, QD+2GD], qk_raw [T, QD+GD] (before the q/k norm; only with qk_norm), o [T, QD+R] (its
@@ -120,12 +126,12 @@ LogitsChunk logits_chunk(const ReplicaView& view);
 
 /// Scratch shared by all layers of a stage; sizes in bytes, 0 = not needed.
 struct WorkspaceLayout {
-    std::uint64_t input = 0;     ///< X|S of a linear group: [T, max K + R]
-    std::uint64_t gradient = 0;  ///< dY|dS of a group: [T, max(N + count R)]
-    std::uint64_t residual = 0;  ///< running dx with pad: [T, H + R]
-    std::uint64_t inner = 0;     ///< dX of a group: [T, max K]
-    std::uint64_t layer = 0;     ///< activations of one layer, with recomputation
-    std::uint64_t staged = 0;    ///< one group's augmented matrix, or a block of the head
+    std::uint64_t input = 0;        ///< X|S of a linear group: [T, max K + R]
+    std::uint64_t gradient = 0;     ///< dY|dS of a group: [T, max(N + count R)]
+    std::uint64_t residual = 0;     ///< running dx with pad: [T, H + R]
+    std::uint64_t inner = 0;        ///< dX of a group: [T, max K]
+    std::uint64_t layer = 0;        ///< activations of one layer, with recomputation
+    std::uint64_t staged = 0;       ///< one group's augmented matrix, or a block of the head
     std::uint64_t codes = 0;        ///< Plan::fp8_linears: of X or dY of a group, [T, max(K, N)]
     std::uint64_t code_scales = 0;  ///< their [T]
     std::uint64_t logits = 0;

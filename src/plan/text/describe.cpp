@@ -15,12 +15,19 @@ namespace loratrain {
 
 namespace {
 
+/// "bf16", or "nf4 linears, bf16".
+std::string weights_text(const Plan& plan) {
+    const auto dense = traits_of(plan.weights).name;
+    if (!plan.model.quantization) return std::string(dense);
+    return cat(traits_of(plan.model.quantization->format).name, " linears, ", dense);
+}
+
 std::string summary(const Plan& plan) {
     const ModelSpec& model = plan.model;
     return cat("model       ", model.family, ", ", model.layers, " layers, hidden size ",
                model.hidden_size, ", vocabulary ", model.vocab_size, ", ",
                format_fixed(static_cast<double>(matmul_parameters(model)) / 1e6, 1),
-               " M matrix parameters, ", traits_of(plan.weights).name,
+               " M matrix parameters, ", weights_text(plan),
                plan.fp8_linears ? ", fp8 linears" : "", " on ",
                plan.backend == BackendKind::cuda ? "cuda" : "cpu", "\n");
 }
@@ -186,9 +193,11 @@ std::string packing_summary(const Job& job, const Plan& plan) {
     const bool several = plan.replicas.size() > 1 || plan.replicas.front().stages.size() > 1;
     if (job.schedule.policy != SchedulePolicy::balanced || !several) return "";
     const auto tensor = plan.replicas.front().tensor;
-    return cat("packing     by costs ",
-               built_in_costs(plan.model, plan.compute, packing_device(plan), tensor, plan.fp8_linears)
-                   .source, "\n");
+    return cat(
+        "packing     by costs ",
+        built_in_costs(plan.model, plan.compute, packing_device(plan), tensor, plan.fp8_linears)
+            .source,
+        "\n");
 }
 
 std::string microbatch_summary(const Job& job, const Plan& plan,

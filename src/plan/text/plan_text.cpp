@@ -49,6 +49,12 @@ std::vector<std::int32_t> numbers_of(const std::vector<AdapterId>& adapters) {
     return values;
 }
 
+std::string quantization_text(const ModelSpec& m) {
+    if (!m.quantization) return "";
+    return cat(", quantization: ", traits_of(m.quantization->format).name,
+               ", source_type: ", name_of(m.quantization->source));
+}
+
 std::string model_text(const ModelSpec& m) {
     return cat("model: {family: ", in_quotes(m.family), ", vocab_size: ", m.vocab_size,
                ", hidden_size: ", m.hidden_size, ",\n  intermediate_size: ", m.intermediate_size,
@@ -56,7 +62,7 @@ std::string model_text(const ModelSpec& m) {
                ", head_dim: ", m.head_dim, ",\n  rms_norm_eps: ", format_exact(m.rms_norm_eps),
                ", qkv_bias: ", yes_no(m.qkv_bias), ", o_bias: ", yes_no(m.o_bias),
                ", mlp_bias: ", yes_no(m.mlp_bias), ", qk_norm: ", yes_no(m.qk_norm),
-               ",\n  tie_word_embeddings: ", yes_no(m.tie_word_embeddings),
+               ",\n  tie_word_embeddings: ", yes_no(m.tie_word_embeddings), quantization_text(m),
                "}\nrope: {type: ", word_of(rope_words, m.rope.type),
                ", theta: ", format_exact(m.rope.theta), ", factor: ", format_exact(m.rope.factor),
                ", low_freq_factor: ", format_exact(m.rope.low_freq_factor),
@@ -138,6 +144,20 @@ Enum parse_word(const std::array<Word<Enum>, size>& words, std::string_view text
     fail(cat("'", text, "' is not known"));
 }
 
+WeightFormat read_format(const std::string& name) {
+    const auto format = weight_format(name);
+    if (!format) fail(cat("'", name, "' is not known here"));
+    return *format;
+}
+
+std::optional<Quantization> read_quantization(const Map& model) {
+    if (!model.has("quantization")) return std::nullopt;
+    const std::string source = model.text("source_type");
+    const auto type = source_type(source);
+    if (!type) fail(cat("'", source, "' is not known here"));
+    return Quantization{read_format(model.text("quantization")), *type};
+}
+
 ModelSpec read_model(const YAML::Node& root) {
     const YAML::Node model_node = Map(root).at("model");
     const YAML::Node rope_node = Map(root).at("rope");
@@ -158,6 +178,7 @@ ModelSpec read_model(const YAML::Node& root) {
     model.read("mlp_bias", m.mlp_bias);
     model.read("qk_norm", m.qk_norm);
     model.read("tie_word_embeddings", m.tie_word_embeddings);
+    m.quantization = read_quantization(model);
     m.rope.type = parse_word(rope_words, rope.text("type"));
     rope.read("theta", m.rope.theta);
     rope.read("factor", m.rope.factor);
@@ -277,12 +298,6 @@ DegreeCosts read_degree(const Map& map) {
     const YAML::Node costs = map.at("costs");
     degree.costs = read_costs(Map(costs));
     return degree;
-}
-
-WeightFormat read_format(const std::string& name) {
-    const auto format = weight_format(name);
-    if (!format) fail(cat("'", name, "' is not known here"));
-    return *format;
 }
 
 ReplicaPlan read_replica(const Map& map) {

@@ -179,12 +179,59 @@ TEST(HfConfigTest, RefusesOtherModels) {
     EXPECT_TRUE(has(refusal_with({{"architectures", {"LlamaForSequenceClassification"}}}),
                     "must be [\"LlamaForCausalLM\"]"));
     EXPECT_TRUE(has(refusal_with({{"hidden_act", "gelu"}}), "hidden_act is \"gelu\""));
-    EXPECT_TRUE(has(refusal_with({{"quantization_config", {{"bits", 4}}}}), "quantised"));
     EXPECT_TRUE(has(refusal_with({{"num_local_experts", 8}}), "num_local_experts is 8"));
     EXPECT_TRUE(has(refusal_with({{"num_experts", 8}}), "mixture of experts"));
     EXPECT_TRUE(has(refusal_with({{"n_routed_experts", 8}}), "n_routed_experts is 8"));
     EXPECT_TRUE(has(refusal_with({{"layer_types", {"full_attention", "linear_attention"}}}),
                     "every layer must have full_attention"));
+}
+
+TEST(HfConfigTest, ReadsQuantisationsThatItKnows) {
+    const auto quantization = [](const json& settings, const char* dtype = "bfloat16") {
+        json model = config("llama");
+        model["dtype"] = dtype;
+        model["quantization_config"] = settings;
+        return parse_hf_config(model.dump(), "config.json").quantization;
+    };
+    const json nf4{{"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}};
+    EXPECT_EQ(quantization(nf4), (Quantization{WeightFormat::nf4, SourceType::bf16}));
+    EXPECT_EQ(quantization({{"quant_method", "bitsandbytes"}, {"load_in_8bit", true}}, "float16"),
+              (Quantization{WeightFormat::int8, SourceType::f16}));
+    EXPECT_EQ(quantization({{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}}, "float32"),
+              (Quantization{WeightFormat::e4m3_block, SourceType::f32}));
+    const json weights{{"num_bits", 8}, {"type", "float"}, {"strategy", "tensor"}};
+    const json groups{{"group_0", {{"weights", weights}}}};
+    EXPECT_EQ(quantization({{"quant_method", "compressed-tensors"},
+                            {"format", "float-quantized"},
+                            {"config_groups", groups}}),
+              (Quantization{WeightFormat::e4m3, SourceType::bf16}));
+    EXPECT_FALSE(quantization(nullptr));
+}
+
+TEST(HfConfigTest, RefusesOtherQuantisationsByName) {
+    const auto refused = [](const json& settings) {
+        return refusal_with({{"quantization_config", settings}});
+    };
+    EXPECT_TRUE(has(refused({{"quant_method", "gptq"}, {"bits", 4}}),
+                    "quantization_config.quant_method is \"gptq\""));
+    EXPECT_TRUE(has(refused({{"bits", 4}}), "quantization_config.quant_method"));
+    EXPECT_TRUE(has(refused(4), "quantization_config is 4, must be an object"));
+    EXPECT_TRUE(has(refused({{"load_in_4bit", true}, {"bnb_4bit_quant_type", "fp4"}}),
+                    "bnb_4bit_quant_type is \"fp4\", must be nf4"));
+    EXPECT_TRUE(has(refused({{"load_in_4bit", true}}), "which means fp4"));
+    EXPECT_TRUE(has(refused({{"quant_method", "bitsandbytes"}}), "neither load_in_4bit"));
+    EXPECT_TRUE(has(refused({{"quant_method", "fp8"}, {"weight_block_size", {64, 128}}}),
+                    "weight_block_size is [64,128]"));
+    EXPECT_TRUE(has(refused({{"quant_method", "fp8"}}), "weight_block_size is missing"));
+    json group{{"num_bits", 4}, {"type", "int"}, {"strategy", "group"}};
+    json settings{{"quant_method", "compressed-tensors"},
+                  {"format", "float-quantized"},
+                  {"config_groups", {{"group_0", {{"weights", group}}}}}};
+    const std::string text = refused(settings);
+    EXPECT_TRUE(has(text, "config_groups.group_0.weights.num_bits is 4, must be 8"));
+    EXPECT_TRUE(has(text, "strategy is \"group\""));
+    settings["format"] = "pack-quantized";
+    EXPECT_TRUE(has(refused(settings), "format is \"pack-quantized\""));
 }
 
 TEST(HfConfigTest, RefusesActiveSlidingWindows) {

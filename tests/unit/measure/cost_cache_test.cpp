@@ -138,6 +138,9 @@ TEST(CostKey, TellsModelsDevicesAndAdaptersApart) {
     plan.weights = WeightFormat::bf16;
     EXPECT_NE(cost_key(job, plan, "H200", 8), key);
     plan.weights = WeightFormat::f32;
+    plan.model.quantization = {WeightFormat::nf4, SourceType::bf16};
+    EXPECT_NE(cost_key(job, plan, "H200", 8), key);
+    plan.model.quantization.reset();
     plan.model.layers = 3;
     EXPECT_EQ(cost_key(job, plan, "H200", 8), key);
     plan.model.vocab_size = 3;

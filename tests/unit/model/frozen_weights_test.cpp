@@ -21,6 +21,10 @@ class AsIfFromFile : public WeightSource {
                    const TensorView& target) const override {
         source_.read_rows(name, first_row, target);
     }
+    void read_codes(const std::string& name, std::int64_t first_row, std::int64_t count,
+                    void* codes, float* scales) const override {
+        source_.read_codes(name, first_row, count, codes, scales);
+    }
 
   private:
     const WeightSource& source_;
@@ -57,6 +61,51 @@ TEST(FrozenWeights, FilledInPlaceAreThoseReadRowByRow) {
                   bytes_of(*backend, read.embedding().dense()));
         EXPECT_EQ(bytes_of(*backend, filled.head().dense()),
                   bytes_of(*backend, read.head().dense()));
+    }
+}
+
+/// What GEMMs multiply with, rows and columns of one group.
+std::vector<float> widened(Backend& backend, const GroupWeights& weights) {
+    const WeightView& view = weights.matrix.view;
+    std::vector<float> values(static_cast<std::size_t>(view.rows * view.cols));
+    gemm_matrix(view, {view.rows, view.cols}, values.data(), backend);
+    return values;
+}
+
+TEST(FrozenWeights, LanesHaveTheirPartsOfQuantisedLinears) {
+    ModelSpec model = small_model();
+    model.intermediate_size = 256;
+    model.heads = 4;
+    model.kv_heads = 2;
+    model.head_dim = 32;
+    model.hidden_size = 128;
+    for (const WeightFormat format : {WeightFormat::nf4, WeightFormat::int8, WeightFormat::e4m3}) {
+        model.quantization = {format, SourceType::bf16};
+        SmallCase test_case(model, {small_adapter("a", 5)}, 1, Precision::fp32);
+        const StagePlan& stage = test_case.plan.replicas[0].stages[0];
+        const auto backend = make_backend("cpu", {1, 0});
+        FrozenWeights whole(only_replica(test_case.plan), stage, *test_case.weights, *backend);
+        test_case.plan.replicas[0].tensor = 2;
+        const ReplicaView view = only_replica(test_case.plan);
+        const std::vector<float> down = widened(*backend, whole.layer(0).groups[3]);
+        const std::vector<float> gate_up = widened(*backend, whole.layer(0).groups[2]);
+        for (std::int32_t lane = 0; lane < 2; ++lane) {
+            FrozenWeights part(view, stage, *test_case.weights, *backend, lane);
+            const std::vector<float> columns = widened(*backend, part.layer(0).groups[3]);
+            for (std::size_t row = 0; row < 128; ++row) {
+                const std::size_t first = row * 256 + static_cast<std::size_t>(lane) * 128;
+                EXPECT_TRUE(
+                    std::equal(columns.begin() + static_cast<std::ptrdiff_t>(row * 128),
+                               columns.begin() + static_cast<std::ptrdiff_t>(row * 128 + 128),
+                               down.begin() + static_cast<std::ptrdiff_t>(first)))
+                    << traits_of(format).name << " " << row;
+            }
+            const std::vector<float> rows = widened(*backend, part.layer(0).groups[2]);
+            EXPECT_TRUE(std::equal(rows.begin(), rows.begin() + 128 * 128,
+                                   gate_up.begin() + lane * 128 * 128));
+            EXPECT_TRUE(std::equal(rows.begin() + 128 * 128, rows.end(),
+                                   gate_up.begin() + (256 + lane * 128) * 128));
+        }
     }
 }
 

@@ -22,13 +22,10 @@
 namespace loratrain::test {
 
 inline const std::vector<std::string>& golden_families() {
-    static const std::vector<std::string> families{"llama", "qwen2", "qwen3", "mistral"};
+    static const std::vector<std::string> families{"llama",      "qwen2",           "qwen3",
+                                                   "mistral",    "llama_nf4",       "llama_int8",
+                                                   "llama_e4m3", "llama_e4m3_block"};
     return families;
-}
-
-inline const std::vector<std::string>& golden_adapters() {
-    static const std::vector<std::string> adapters{"a_r4_all", "b_r8_attn", "c_r3_qv"};
-    return adapters;
 }
 
 inline std::string golden_path(const std::string& family) {
@@ -41,11 +38,13 @@ struct GoldenStage {
     GoldenStage(const std::string& family, const std::string& start,
                 std::int64_t microbatch_tokens) {
         const std::string base = folder.file("base.h5");
-        import_hf(golden_path(family) + "/base", base, {true, false});
+        import_hf(golden_path(family) + "/base", base, {.force = true});
         weights = open_base_weights(base);
         const auto golden =
             nlohmann::json::parse(std::ifstream(golden_path(family) + "/golden.json"));
-        for (const std::string& name : golden_adapters()) add_adapter(family, name, start, golden);
+        for (const auto& [name, facts] : golden.at("adapters").items()) {
+            add_adapter(family, name, start, facts);
+        }
         job.parallel.microbatch_tokens = microbatch_tokens;
         Cluster cluster;
         plan = make_plan(job, weights->spec(), infos, cluster);
@@ -54,8 +53,7 @@ struct GoldenStage {
     }
 
     void add_adapter(const std::string& family, const std::string& name, const std::string& start,
-                     const nlohmann::json& golden) {
-        const auto& facts = golden.at("adapters").at(name);
+                     const nlohmann::json& facts) {
         const std::string dir = golden_path(family) + "/adapters/" + name;
         DatasetJob dataset;
         dataset.name = name;

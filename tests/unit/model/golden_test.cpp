@@ -14,11 +14,12 @@ TEST_P(Golden, FirstStepGradientsEqualThoseOfPeft) {
     for (const std::int64_t microbatch_tokens : {64, 4096}) {
         GoldenStage golden(GetParam(), "init", microbatch_tokens);
         Progress progress;
-        progress.steps.assign(3, 0);
-        progress.stopped.assign(3, false);
+        progress.steps.assign(golden.job.adapters.size(), 0);
+        progress.stopped.assign(golden.job.adapters.size(), false);
         const Window window = plan_window(golden.job, golden.plan, golden.infos, progress, 1);
-        Loader loader(golden.files,
-                      std::vector<DatasetId>{DatasetId{0}, DatasetId{1}, DatasetId{2}}, true);
+        std::vector<DatasetId> datasets;
+        for (const AdapterJob& adapter : golden.job.adapters) datasets.push_back(adapter.dataset);
+        Loader loader(golden.files, datasets, true);
         loader.start(window);
         for (const Microbatch& microbatch : window.microbatches) {
             LossTerms terms;

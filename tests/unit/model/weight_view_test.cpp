@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/make_backend.h"
+#include "base/error.h"
 #include "base/rng.h"
 
 namespace loratrain {
@@ -73,6 +74,42 @@ TEST(WeightView, ResidentAndStagedGiveTheSameProduct) {
     EXPECT_EQ(test.product(test.staged.row_range(2, 3)), rows);
     for (std::size_t row = 0; row < 3; ++row) {
         EXPECT_EQ(rows[row * 3], product[row * 6 + 2]);
+    }
+}
+
+TEST(WeightView, CodesAreWidenedToEffectiveWeights) {
+    const auto backend = make_backend("cpu", {1, 0});
+    constexpr MatrixShape stored{6, 128};
+    constexpr MatrixShape with_pads{8, 144};
+    const Buffer scratch =
+        backend->allocate(weight_layout(traits_of(WeightFormat::f32), with_pads).bytes, "");
+    for (const WeightFormat format :
+         {WeightFormat::nf4, WeightFormat::int8, WeightFormat::e4m3, WeightFormat::e4m3_block}) {
+        const WeightTraits& traits = traits_of(format);
+        const WeightLayout layout = weight_layout(traits, stored);
+        std::vector<char> host(layout.bytes);
+        auto* codes = reinterpret_cast<std::uint8_t*>(host.data());
+        auto* scales = reinterpret_cast<float*>(host.data() + layout.scales);
+        std::vector<float> row(128);
+        for (std::int64_t i = 0; i < stored.rows; ++i) {
+            for (std::size_t j = 0; j < row.size(); ++j) {
+                row[j] = uniform_float(3, static_cast<std::uint64_t>(i) * 128 + j) - 0.5F;
+            }
+            quantize_row(format, row,
+                         codes + static_cast<std::uint64_t>(i) * code_bytes(traits, 128),
+                         scales + i * scale_count(traits, 128));
+        }
+        const WeightView view = weight_view(host.data(), format, WeightResidence::staged, stored,
+                                            stored, SourceType::bf16);
+        const TensorView wide = gemm_matrix(view, with_pads, scratch.data(), *backend);
+        const TensorView part = matrix(scratch.data(), DType::f32, 2, 128);
+        for (std::int64_t i = 0; i < stored.rows; ++i) {
+            effective_row(view.quantized(), i, row.data());
+            EXPECT_TRUE(std::equal(row.begin(), row.end(), wide.f32() + i * 144)) << traits.name;
+        }
+        gemm_matrix(view.row_range(4, 2), {2, 128}, scratch.data(), *backend);
+        EXPECT_TRUE(std::equal(row.begin(), row.end(), part.f32() + 128)) << traits.name;
+        EXPECT_THROW(view.dense(), Error);
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/model_presets.h"
 #include "plan/memory/memory_model.h"
 #include "plan/text/plan_text.h"
 #include "support/problems.h"
@@ -155,6 +156,31 @@ TEST(MakePlan, PrecisionIsComputeTypeAndWeightFormat) {
         EXPECT_EQ(test.plan().compute, choice.compute);
         EXPECT_EQ(test.plan().weights, choice.weights);
     }
+}
+
+TEST(MakePlan, AQuantisedModelOf70BillionFitsOneGpuOf80Gigabytes) {
+    Case test = uniform_case(1, 1, 16, 2048, 8);
+    test.cluster.backend = BackendKind::cuda;
+    test.cluster.bytes_per_rank = 75ULL << 30U;
+    test.model = *model_preset("llama-3-70b-nf4");
+    const Plan plan = test.plan();
+    EXPECT_EQ(plan.weights, WeightFormat::bf16);
+    EXPECT_EQ(linear_format(plan), WeightFormat::nf4);
+    EXPECT_TRUE(weights_are_staged(plan));
+    EXPECT_FALSE(head_is_staged(plan));
+    EXPECT_GE(plan.replicas[0].microbatch_tokens, 2048);
+    // Codes and scales of the linears, 4.5 bits a weight, and the dense rest.
+    const auto all = static_cast<double>(matmul_parameters(test.model));
+    const double head = 128256.0 * 8192.0;
+    EXPECT_NEAR(static_cast<double>(plan.memory[0].weights), (all - head) * 4.5 / 8 + 4 * head,
+                1e7);
+    for (const char* other : {"llama-3-70b-int8", "llama-3-70b-fp8", "llama-3-70b"}) {
+        test.model = *model_preset(other);
+        test.cluster.bytes_per_rank =
+            std::string(other) == "llama-3-70b" ? 138ULL << 30U : 64ULL << 30U;
+        EXPECT_THROW(test.plan(), InputError) << other;
+    }
+    EXPECT_FALSE(model_preset("llama-3-70b-nf5"));
 }
 
 TEST(MakePlan, TotalStepsAsHuggingFace) {

@@ -198,6 +198,17 @@ TEST(PlanText, ReadsThePrecisionOfPlansOfBefore) {
     }
 }
 
+TEST(PlanText, SaysHowLinearsAreQuantised) {
+    Plan plan = odd_plan();
+    EXPECT_FALSE(plan_from_text(to_text(plan)).model.quantization);
+    plan.model.quantization = {WeightFormat::int8, SourceType::f16};
+    const std::string text = to_text(plan);
+    EXPECT_EQ(plan_from_text(text).model.quantization, plan.model.quantization);
+    std::string bad = text;
+    bad.replace(bad.find("fp16"), 4, "fp17");
+    EXPECT_THROW(plan_from_text(bad), Error);
+}
+
 TEST(PlanText, RefusesLanesThatTheModelDoesNotHave) {
     const std::string good = to_text(odd_plan());
     for (const char* lanes : {"3", "0", "-2", "65536"}) {

@@ -50,6 +50,14 @@ TEST(TensorShard, ValidDegrees) {
     ModelSpec few_words = model_of(32, 8, 128, 14336);
     few_words.vocab_size = 127;
     EXPECT_EQ(valid_up_to_16(few_words), (Degrees{1, 2, 4}));
+    // Columns of o and down are cut between weights that share a scale; a row's scale is all's.
+    ModelSpec quantized = model_of(32, 8, 16, 64 * 12);
+    quantized.quantization = {WeightFormat::nf4, SourceType::bf16};
+    EXPECT_EQ(valid_up_to_16(quantized), (Degrees{1, 2, 4}));
+    quantized.quantization->format = WeightFormat::e4m3_block;
+    EXPECT_EQ(valid_up_to_16(quantized), (Degrees{1, 2}));
+    quantized.quantization->format = WeightFormat::int8;
+    EXPECT_EQ(valid_up_to_16(quantized), (Degrees{1, 2, 4, 8, 16}));
     // One lane has no rule.
     EXPECT_EQ(valid_up_to_16(model_of(3, 3, 5, 7)), (Degrees{1}));
     EXPECT_FALSE(can_shard(model_of(32, 8, 128, 14336), 0));
