@@ -9,11 +9,10 @@ namespace loratrain {
 
 namespace {
 
-/// ", linears in nf4 (of bf16)".
+/// ", linears in nf4 of bf16".
 std::string quantization_text(const ImportReport& report) {
     if (!report.quantization) return "";
-    return cat(", linears in ", traits_of(report.quantization->format).name, " (of ",
-               name_of(report.quantization->source), ")");
+    return cat(", linears in ", to_string(*report.quantization));
 }
 
 }  // namespace

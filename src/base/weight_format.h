@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/alignment.h"
@@ -78,6 +79,12 @@ struct Quantization {
     SourceType source = SourceType::bf16;
     friend bool operator==(const Quantization&, const Quantization&) = default;
 };
+
+/// "nf4 of bf16".
+inline std::string to_string(const Quantization& quantization) {
+    std::string text(traits_of(quantization.format).name);
+    return text.append(" of ").append(name_of(quantization.source));
+}
 
 /// Whether a GEMM that computes in `compute` reads the codes as they are; else they are widened
 /// into scratch of that type at each use.

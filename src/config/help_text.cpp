@@ -23,8 +23,7 @@ Options for training:
   --stop-after N      checkpoint and exit with 75 at the first block end from step N
   --max-hours H       the same before H hours are over (run.max_hours)
 
-Options for import-hf: --force (replace OUT.h5), --dtype bf16, --base-model-name HUB_NAME,
-  --quantize nf4|int8|fp8 (the linears of the layers; 4, 8 and 8 bits a weight)
+Options for import-hf: --force  --dtype bf16  --quantize nf4|int8|fp8  --base-model-name
 
 Options for bench, with their defaults:
   --steps 5  --layers 12  --hidden 768  --intermediate 2048  --heads 12  --vocab 32000

@@ -63,6 +63,8 @@ struct ModelJob {
     /// Written into exported adapter_config.json: the Hugging Face folder or hub name; "" = what
     /// import-hf recorded in `weights` (name_base_model() of session/job_inputs.h), or `synthetic`.
     std::string base_model_name_or_path;
+    /// No key: how that model was quantised ("nf4 of bf16"), for exports; "" = it was not.
+    std::string base_quantization;
 };
 
 struct RunJob {

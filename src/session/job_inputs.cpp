@@ -63,6 +63,9 @@ std::unique_ptr<WeightSource> open_weights(const Job& job) {
 }
 
 void name_base_model(Job& job, const WeightSource& weights) {
+    if (const auto& quantization = weights.spec().quantization) {
+        job.model.base_quantization = to_string(*quantization);
+    }
     std::string& name = job.model.base_model_name_or_path;
     if (!name.empty()) return;
     name = job.model.synthetic.empty() ? weights.base_model_name() : job.model.synthetic;

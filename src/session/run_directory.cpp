@@ -192,6 +192,9 @@ void RunDirectory::write_records(const Job& job, const Plan& plan, const RunIden
     json["starts"].push_back(start);
     json["job"] = identity.job_yaml;
     json["weights"] = job.model.weights.empty() ? job.model.synthetic : job.model.weights;
+    if (!job.model.base_quantization.empty()) {
+        json["weights_quantization"] = job.model.base_quantization;
+    }
     json["weights_checksum"] = identity.weights_checksum;
     for (std::size_t i = 0; i < job.datasets.size(); ++i) {
         const std::string& name = job.datasets[i].name;

@@ -27,18 +27,6 @@ class Forms(JobTest):
 
 
 class Golden(EachFamily, JobTest):
-    def test_llama_nf4(self):
-        self.check_family("llama_nf4")
-
-    def test_llama_int8(self):
-        self.check_family("llama_int8")
-
-    def test_llama_e4m3(self):
-        self.check_family("llama_e4m3")
-
-    def test_llama_e4m3_block(self):
-        self.check_family("llama_e4m3_block")
-
     def check_family(self, family):
         worst = dict.fromkeys(LIMITS, 0.0)
         shared = 0

@@ -1,6 +1,7 @@
 #include "io/adapters/adapter_file.h"
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -114,9 +115,11 @@ std::int64_t layers_of_names(const std::vector<NamedTensor>& tensors) {
 
 void write_adapter(const std::string& dir, const AdapterJob& adapter,
                    const std::string& base_model_name_or_path,
-                   const std::vector<NamedTensor>& tensors) {
+                   const std::vector<NamedTensor>& tensors, const std::string& base_quantization) {
     make_directory(dir);
-    write_safetensors(cat(dir, "/", adapter_weights_name), tensors);
+    std::map<std::string, std::string> metadata;
+    if (!base_quantization.empty()) metadata["base_quantization"] = base_quantization;
+    write_safetensors(cat(dir, "/", adapter_weights_name), tensors, metadata);
     write_text_atomic(dir + config_name,
                       peft_config_text(adapter, base_model_name_or_path, layers_of_names(tensors)));
 }

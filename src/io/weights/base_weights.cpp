@@ -456,6 +456,11 @@ void add_linear(std::vector<BaseTensor>& tensors, const ModelSpec& spec, std::in
 
 }  // namespace
 
+void WeightSource::read_codes(const std::string& name, std::int64_t /*first_row*/,
+                              std::int64_t /*count*/, void* /*codes*/, float* /*scales*/) const {
+    LORATRAIN_CHECK(false, name, " has no codes");
+}
+
 std::vector<BaseTensor> base_tensors(const ModelSpec& spec) {
     std::vector<BaseTensor> tensors{{embedding_name, {spec.vocab_size, spec.hidden_size}}};
     for (std::int64_t layer = 0; layer < spec.layers; ++layer) {

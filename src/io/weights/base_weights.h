@@ -39,7 +39,7 @@ class WeightSource {
     /// quantised, as a backend stores them: code_bytes and scale_count of the row, one row behind
     /// another. read_rows() gives the effective weights of such a tensor.
     virtual void read_codes(const std::string& name, std::int64_t first_row, std::int64_t count,
-                            void* codes, float* scales) const = 0;
+                            void* codes, float* scales) const;
     /// Compares the whole tensor with the checksum that its file has of it; InputError where they
     /// differ. A generator has nothing to compare.
     virtual void check_contents(const std::string& /*name*/) const {}

@@ -60,8 +60,7 @@ StoredType dense_type(WeightFormat format) {
 }
 
 StoredType codes_type(const Quantization& quantization) {
-    return {StoredType::Elements::u8,
-            cat(traits_of(quantization.format).name, " of ", name_of(quantization.source))};
+    return {StoredType::Elements::u8, to_string(quantization)};
 }
 
 StoredType bytes_type() {

@@ -44,8 +44,7 @@ std::string identity(const ModelSpec& spec, std::uint64_t seed) {
     }
     checksum.update(&seed, sizeof(seed));
     if (spec.quantization) {
-        const auto [format, source] = *spec.quantization;
-        const std::string how = cat(traits_of(format).name, " of ", name_of(source));
+        const std::string how = to_string(*spec.quantization);
         checksum.update(how.data(), how.size());
     }
     return "synthetic-" + checksum.hex();

@@ -18,12 +18,13 @@ void check_lanes(const std::string& key, const ModelSpec& model, std::int32_t te
                  Problems& problems) {
     const ModelSpec lane = lane_model(model, tensor);
     if (takes_fp8(lane)) return;
-    problems.add(key,
-                 cat("fp8 products need sizes that are multiples of ", fp8_multiple,
-                     tensor > 1 ? cat(", and of ", tensor, " lanes each has") : std::string(", not"),
-                     " hidden_size ", lane.hidden_size, ", ", lane.heads, " and ", lane.kv_heads,
-                     " heads of ", lane.head_dim, ", intermediate_size ", lane.intermediate_size),
-                 tensor > 1 ? cat("use fewer lanes, or model.precision: bf16") : instead);
+    problems.add(
+        key,
+        cat("fp8 products need sizes that are multiples of ", fp8_multiple,
+            tensor > 1 ? cat(", and of ", tensor, " lanes each has") : std::string(", not"),
+            " hidden_size ", lane.hidden_size, ", ", lane.heads, " and ", lane.kv_heads,
+            " heads of ", lane.head_dim, ", intermediate_size ", lane.intermediate_size),
+        tensor > 1 ? cat("use fewer lanes, or model.precision: bf16") : instead);
 }
 
 }  // namespace

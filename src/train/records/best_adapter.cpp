@@ -40,7 +40,8 @@ void write_best_adapter(const Job& job, const AdapterState& state, AdapterId ada
     const std::string target = best_dir(job, index(adapter)).string();
     const std::string temporary = target + ".tmp";
     fs::remove_all(temporary);
-    write_adapter(temporary, job.adapter(adapter), job.model.base_model_name_or_path, tensors);
+    write_adapter(temporary, job.adapter(adapter), job.model.base_model_name_or_path, tensors,
+                  job.model.base_quantization);
     write_text_atomic(temporary + "/BEST", cat("step ", state.best_step, ", eval loss ",
                                                format_exact(state.best_eval_loss), "\n"));
     replace_directory(temporary, target);

@@ -46,7 +46,8 @@ void check_export(const std::string& dir, const AdapterJob& adapter, const Model
 void write_export(const Job& job, const AdapterState& state, AdapterId adapter,
                   const std::vector<NamedTensor>& tensors) {
     const std::string dir = export_dir(job, adapter);
-    write_adapter(dir, job.adapter(adapter), job.model.base_model_name_or_path, tensors);
+    write_adapter(dir, job.adapter(adapter), job.model.base_model_name_or_path, tensors,
+                  job.model.base_quantization);
     write_text_atomic(cat(dir, "/", done_name), done_text(job.eval, state));
     log::info("exported " + dir);
 }

@@ -83,6 +83,16 @@ class AdapterFileTest : public ::testing::Test {
     AdapterJob adapter_;
 };
 
+TEST_F(AdapterFileTest, SaysBesideTheTensorsHowTheBaseWasQuantised) {
+    write();
+    EXPECT_EQ(SafetensorsFile(weights_path()).metadata().count("base_quantization"), 0U);
+    const std::string config = get(config_path());
+    write_adapter(dir(), adapter_, "some/model", tensors(), "nf4 of bf16");
+    EXPECT_EQ(SafetensorsFile(weights_path()).metadata().at("base_quantization"), "nf4 of bf16");
+    EXPECT_EQ(get(config_path()), config);
+    EXPECT_NO_THROW(AdapterFile(dir(), adapter_, spec_).check_values());
+}
+
 TEST_F(AdapterFileTest, ReadsWhatItWrites) {
     write();
     const AdapterFile file(dir(), adapter_, spec_);

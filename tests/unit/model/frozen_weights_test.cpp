@@ -21,10 +21,6 @@ class AsIfFromFile : public WeightSource {
                    const TensorView& target) const override {
         source_.read_rows(name, first_row, target);
     }
-    void read_codes(const std::string& name, std::int64_t first_row, std::int64_t count,
-                    void* codes, float* scales) const override {
-        source_.read_codes(name, first_row, count, codes, scales);
-    }
 
   private:
     const WeightSource& source_;
@@ -62,6 +58,24 @@ TEST(FrozenWeights, FilledInPlaceAreThoseReadRowByRow) {
         EXPECT_EQ(bytes_of(*backend, filled.head().dense()),
                   bytes_of(*backend, read.head().dense()));
     }
+}
+
+TEST(FrozenWeights, Fp8LinearsHaveTheCodesOfAnFp8Base) {
+    ModelSpec model = small_model();
+    model.quantization = {WeightFormat::e4m3, SourceType::bf16};
+    SmallCase test_case(model, {small_adapter("a", 5)});
+    test_case.plan.fp8_linears = true;
+    const auto backend = make_backend("cpu", {1, 0});
+    FrozenWeights weights(only_replica(test_case.plan), test_case.plan.replicas[0].stages[0],
+                          *test_case.weights, *backend);
+    const Fp8Rows& rows = weights.layer(0).groups[1].fp8.codes;  // o
+    const auto count = static_cast<std::size_t>(rows.rows * rows.cols);
+    std::vector<std::uint8_t> codes(count);
+    std::vector<float> scales(static_cast<std::size_t>(rows.rows));
+    test_case.weights->read_codes("model.layers.0.self_attn.o_proj.weight", 0, rows.rows,
+                                  codes.data(), scales.data());
+    EXPECT_TRUE(std::equal(codes.begin(), codes.end(), rows.codes));
+    EXPECT_TRUE(std::equal(scales.begin(), scales.end(), rows.scales));
 }
 
 /// What GEMMs multiply with, rows and columns of one group.

@@ -100,6 +100,20 @@ TEST(StageMemory, Fp8Linears) {
     }
 }
 
+TEST(StageMemory, QuantisedLinears) {
+    ModelSpec model = small_model();
+    model.hidden_size = model.intermediate_size = 128;
+    model.heads = 4;
+    model.head_dim = 32;
+    for (const WeightFormat format :
+         {WeightFormat::nf4, WeightFormat::int8, WeightFormat::e4m3, WeightFormat::e4m3_block}) {
+        model.quantization = {format, SourceType::bf16};
+        for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+            expect_exact({model, two_adapters(), 2, precision});
+        }
+    }
+}
+
 /// Allocates and loads as a GPU that computes in `compute`.
 class AsIfOnGpu : public CpuBackend {
   public:

@@ -43,6 +43,20 @@ TEST(CheckPrecision, Fp8NeedsMultiplesOf16) {
     EXPECT_TRUE(problems_of(job_in(Precision::bf16), odd, BackendKind::cuda).empty());
 }
 
+TEST(CheckPrecision, Fp8TakesNoCodesButItsOwn) {
+    ModelSpec model = small_model();
+    model.quantization = {WeightFormat::e4m3, SourceType::bf16};
+    EXPECT_TRUE(problems_of(job_in(Precision::fp8), model, BackendKind::cuda).empty());
+    for (const WeightFormat format :
+         {WeightFormat::nf4, WeightFormat::int8, WeightFormat::e4m3_block}) {
+        model.quantization->format = format;
+        const auto problems = problems_of(job_in(Precision::fp8), model, BackendKind::cuda);
+        ASSERT_EQ(problems.size(), 1U);
+        EXPECT_NE(problems[0].what.find(traits_of(format).name), std::string::npos);
+        EXPECT_TRUE(problems_of(job_in(Precision::bf16), model, BackendKind::cuda).empty());
+    }
+}
+
 TEST(CheckPrecision, AlsoOnEveryLane) {
     Job job = job_in(Precision::fp8);
     job.parallel.deployment = {{2, 1, 1, {}}};

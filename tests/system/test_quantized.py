@@ -1,0 +1,96 @@
+"""Training on quantised bases: as HF and PEFT do on the weights that the codes stand for, in any
+layout; stopped and resumed, recomputed, alone and together."""
+
+import json
+import sys
+import unittest
+
+from harness import (GOLDEN, STOPPED, JobTest, adapter_weights, direct, memory_report, read_metrics,
+                     run, without_times)
+
+LIMITS = {"loss": 2e-6, "grad_norm": 1e-5, "weights": 5e-5}
+# (tp, pp): lanes cut columns between weights that share a scale.
+LAYOUTS = {"llama_nf4": [(1, 1), (1, 2), (2, 2)], "llama_int8": [(1, 2), (2, 1)],
+           "llama_e4m3": [(1, 1), (2, 2)], "llama_e4m3_block": [(1, 2)]}
+
+
+class Quantized(JobTest):
+    def train(self, family, run_dir, tokens=64, ranks=1, adapters=None, arguments=(), code=0,
+              keys=None, **parallel):
+        job = self.golden_job(family, run_dir, tokens, adapters, **(keys or {}))
+        job["parallel"].update(parallel)
+        job["schedule"] = {"costs": "built-in"}
+        path = self.write_job(job, f"{run_dir}.yaml")
+        return self.succeed(run([path, *arguments], ranks), code)
+
+    def check_family(self, family):
+        worst = dict.fromkeys(LIMITS, 0.0)
+        for tp, pp in LAYOUTS[family]:
+            run_dir = f"run-{tp}-{pp}"
+            process = self.train(family, run_dir, 64 if tp == 1 else 4096, tp * pp,
+                                 deployment=[{"tp": tp, "pp": pp}])
+            self.assertIn(f"{family.removeprefix('llama_')} linears, fp32 on cpu", process.stdout)
+            errors = self.check_golden(family, run_dir, LIMITS)
+            worst = {key: max(worst[key], error) for key, error in errors.items()}
+        print(f"{family}: {worst}", file=sys.stderr)
+
+    def test_nf4(self):
+        self.check_family("llama_nf4")
+
+    def test_int8(self):
+        self.check_family("llama_int8")
+
+    def test_e4m3(self):
+        self.check_family("llama_e4m3")
+
+    def test_e4m3_block(self):
+        self.check_family("llama_e4m3_block")
+
+    def test_alone_stopped_and_recomputed(self):
+        """The same bits stopped and resumed, and recomputed; alone the same losses."""
+        names = ["a_r4_all", "c_r3_qv"]
+        keys = {"max_steps": 24}
+        self.train("llama_nf4", "whole", ranks=2, keys=keys)
+        self.train("llama_nf4", "again", ranks=2, keys=keys, recompute="layer")
+        self.train("llama_nf4", "stopped", ranks=2, keys=keys, arguments=["--stop-after", "5"],
+                   code=STOPPED)
+        self.train("llama_nf4", "stopped", ranks=2, keys=keys)
+        for name in names:
+            whole = adapter_weights(self.dir / "whole", name)
+            for other in ("again", "stopped"):
+                self.assertEqual(adapter_weights(self.dir / other, name), whole, other)
+                self.assertEqual(without_times(read_metrics(self.dir / other, name)),
+                                 without_times(read_metrics(self.dir / "whole", name)))
+            self.train("llama_nf4", name, adapters=[name], keys=keys)
+            self.compare_losses("whole", name, [name], 1e-6)
+
+    def test_exports_and_records_say_how_the_base_is_stored(self):
+        process = self.train("llama_int8", "run")
+        planned, allocated, _ = memory_report(process.stdout)[0]
+        self.assertAlmostEqual(allocated / planned, 1.0, delta=0.1)  # of 2 MiB
+        adapter = self.dir / "run/adapters/a_r4_all"
+        config = json.loads((adapter / "adapter_config.json").read_text())
+        self.assertEqual(config["base_model_name_or_path"], str(GOLDEN / "llama_int8/base"))
+        header = (adapter / "adapter_model.safetensors").read_bytes()
+        size = int.from_bytes(header[:8], "little")
+        metadata = json.loads(header[8:8 + size])["__metadata__"]
+        self.assertEqual(metadata["base_quantization"], "int8 of bf16")
+        provenance = json.loads((self.dir / "run/provenance.json").read_text())
+        self.assertEqual(provenance["weights_quantization"], "int8 of bf16")
+
+    def test_import_refuses_with_exit_code_2(self):
+        out = self.dir / "no.h5"
+        for base, option, texts in (
+                ("llama/base", "nf5", ["--quantize: 'nf5' is not known", "nf4, int8, fp8"]),
+                ("llama/base", "nf4", ["layers.0.mlp.down_proj.weight",
+                                       "layers.3.mlp.down_proj.weight", "no multiple of 64"]),
+                ("llama_int8/base", "nf4", ["is quantised already: int8"])):
+            process = direct("import-hf", GOLDEN / base, out, "--quantize", option)
+            self.assertEqual(process.returncode, 2, process.stderr)
+            for text in texts:
+                self.assertIn(text, process.stderr)
+            self.assertFalse(out.exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
