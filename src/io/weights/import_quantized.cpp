@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/quantized.h"
 #include "base/shape.h"
+#include "base/shares.h"
 #include "io/float_convert.h"
 #include "io/json_text.h"
 #include "io/tensor_names.h"
@@ -89,7 +90,8 @@ Quantization check_quantizable(const HfShards& shards, const std::vector<BaseTen
 
 std::uint64_t quantize_tensor(const HfShards& shards, const BaseTensor& tensor,
                               const Quantization& quantization, BaseWriter& writer) {
-    const auto [rows, cols] = matrix_shape(tensor);
+    const std::int64_t rows = tensor.shape[0];
+    const std::int64_t cols = tensor.shape[1];
     const WeightTraits& traits = traits_of(quantization.format);
     const SafetensorsFile& file = shards.file(tensor.name);
     const FloatFormat format = float_format(shards.entry(tensor.name).dtype).value();
@@ -98,7 +100,6 @@ std::uint64_t quantize_tensor(const HfShards& shards, const BaseTensor& tensor,
     const std::uint64_t source_row = static_cast<std::uint64_t>(cols) * size_of(format);
     const std::int64_t block = BaseWriter::rows_per_block({rows, cols}, codes_type(quantization));
     std::vector<char> source(static_cast<std::size_t>(block) * source_row);
-    std::vector<float> row(static_cast<std::size_t>(cols));
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(block * code_row));
     std::vector<float> scales(static_cast<std::size_t>(rows * scale_row));
     writer.begin(tensor.name, {rows, code_row}, codes_type(quantization));
@@ -107,13 +108,16 @@ std::uint64_t quantize_tensor(const HfShards& shards, const BaseTensor& tensor,
         file.read_bytes(tensor.name, static_cast<std::uint64_t>(first) * source_row,
                         static_cast<std::uint64_t>(count) * source_row, source.data());
         check_finite(format, source.data(), count * cols, first * cols, shards.where(tensor.name));
-        for (std::int64_t i = 0; i < count; ++i) {
-            convert_to_f32(format, source.data() + static_cast<std::uint64_t>(i) * source_row, cols,
-                           row.data());
-            for (float& value : row) value = rounded_to(quantization.source, value);
-            quantize_row(quantization.format, row, codes.data() + i * code_row,
-                         scales.data() + (first + i) * scale_row);
-        }
+        in_shares(count, cols, [&](std::int64_t begin, std::int64_t end) {
+            std::vector<float> row(static_cast<std::size_t>(cols));
+            for (std::int64_t i = begin; i < end; ++i) {
+                convert_to_f32(format, source.data() + static_cast<std::uint64_t>(i) * source_row,
+                               cols, row.data());
+                for (float& value : row) value = rounded_to(quantization.source, value);
+                quantize_row(quantization.format, row, codes.data() + i * code_row,
+                             scales.data() + (first + i) * scale_row);
+            }
+        });
         writer.write_rows(count, codes.data());
     }
     writer.end();

@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <thread>
 #include <vector>
 
 #include "base/error.h"
 #include "base/quantized.h"
 #include "base/rng.h"
+#include "base/shares.h"
 #include "io/checksum.h"
 #include "io/tensor_names.h"
 #include "io/weights/base_weights.h"
@@ -14,8 +14,6 @@
 namespace loratrain {
 
 namespace {
-
-constexpr std::int64_t values_per_thread = 1 << 18;
 
 struct RandomTensor {
     std::int64_t rows = 0;
@@ -133,17 +131,6 @@ class SyntheticWeights : public WeightSource {
         in_shares(target.rows, target.cols, [&](std::int64_t begin, std::int64_t end) {
             fill_random_rows(values, first_row + begin, target.row_range(begin, end - begin));
         });
-    }
-
-    /// body(begin, end) for shares of the rows, at the same time.
-    template <class Body>
-    static void in_shares(std::int64_t rows, std::int64_t cols, const Body& body) {
-        const auto workers = std::clamp<std::int64_t>(
-            rows * cols / values_per_thread, 1, std::max(1U, std::thread::hardware_concurrency()));
-        std::vector<std::jthread> threads;
-        for (std::int64_t w = 0; w < workers; ++w) {
-            threads.emplace_back([&, w] { body(rows * w / workers, rows * (w + 1) / workers); });
-        }
     }
 
     ModelSpec spec_;
