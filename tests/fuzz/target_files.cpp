@@ -19,6 +19,9 @@ namespace fs = std::filesystem;
 using test::get;
 using test::put;
 
+constexpr WeightFormat quantized_formats[] = {WeightFormat::nf4, WeightFormat::int8,
+                                              WeightFormat::e4m3};
+
 using Values = std::vector<std::vector<float>>;
 
 Values all_values(const WeightSource& weights) {
@@ -38,8 +41,11 @@ class ImportTarget final : public Target {
     explicit ImportTarget(const std::string& folder)
         : folder_(folder), hf_(folder + "/hf"), index_(hf_ + "/model.safetensors.index.json") {
         put_tiny_model(hf_);
-        config_ = get(hf_ + "/config.json");
-        tensors_ = get(hf_ + "/model.safetensors");
+        folders_.push_back({get(hf_ + "/config.json"), get(hf_ + "/model.safetensors")});
+        for (const char* family : {"llama_nf4", "llama_int8", "llama_e4m3", "llama_e4m3_block"}) {
+            const std::string base = cat(LORATRAIN_TEST_DATA "/golden/", family, "/base/");
+            folders_.push_back({get(base + "config.json"), get(base + "model.safetensors")});
+        }
         nlohmann::json map;
         for (const BaseTensor& tensor : base_tensors(test::tiny_spec())) {
             map[tensor.name] = "model.safetensors";
@@ -49,13 +55,19 @@ class ImportTarget final : public Target {
     }
     void run(Draw& draw) override {
         const std::size_t which = draw.below(4);
-        put(hf_ + "/config.json", which == 0 ? mutate_text(config_, draw) : config_);
+        const bool plain = which == 3 || draw.one_in(2);
+        const Folder& folder = plain ? folders_.front() : draw.among(folders_);
+        put(hf_ + "/config.json", which == 0 ? mutate_text(folder.config, draw) : folder.config);
         put(hf_ + "/model.safetensors",
-            which == 1 || which == 2 ? mutate_safetensors(tensors_, draw) : tensors_);
+            which == 1 || which == 2 ? mutate_safetensors(folder.tensors, draw) : folder.tensors);
         fs::remove(index_);
         if (which == 3) put(index_, mutate_text(index_text_, draw));
         const std::string out = folder_ + "/base.h5";
-        import_hf(hf_, out, {.force = true, .store_bf16 = draw.one_in(2)});
+        ImportOptions options;
+        options.force = true;
+        options.store_bf16 = draw.one_in(2);
+        if (draw.one_in(4)) options.quantize = draw.among(quantized_formats);
+        import_hf(hf_, out, options);
         const auto weights = open_base_weights(out);
         for (const BaseTensor& tensor : base_tensors(weights->spec())) {
             weights->check_contents(tensor.name);
@@ -63,11 +75,14 @@ class ImportTarget final : public Target {
     }
 
   private:
+    struct Folder {
+        std::string config;
+        std::string tensors;
+    };
     std::string folder_;
     std::string hf_;
     std::string index_;
-    std::string config_;
-    std::string tensors_;
+    std::vector<Folder> folders_;  ///< the first is not quantised
     std::string index_text_;
 };
 
@@ -75,24 +90,36 @@ class ImportTarget final : public Target {
 class BaseTarget final : public Target {
   public:
     explicit BaseTarget(const std::string& folder) : path_(folder + "/base.h5") {
+        nlohmann::json config = test::tiny_config();
+        for (const char* size : {"hidden_size", "head_dim", "intermediate_size"}) config[size] = 64;
+        test::put_model(folder + "/hf", config, test::tiny_tensors(test::tiny_spec(config)));
+        for (const WeightFormat format : quantized_formats) {
+            import_hf(folder + "/hf", path_, {.force = true, .quantize = format});
+            keep();
+        }
         put_tiny_model(folder + "/hf");
-        import_hf(folder + "/hf", path_, {});
-        good_ = get(path_);
-        values_ = all_values(*open_base_weights(path_));
+        import_hf(folder + "/hf", path_, {.force = true});
+        keep();
     }
     void run(Draw& draw) override {
-        put(path_, mutate_bytes(good_, draw));
+        const Good& good = draw.one_in(2) ? goods_.back() : draw.among(goods_);
+        put(path_, mutate_bytes(good.bytes, draw));
         const auto weights = open_base_weights(path_);
         for (const BaseTensor& tensor : base_tensors(weights->spec())) {
             weights->check_contents(tensor.name);
         }
-        if (all_values(*weights) != values_) throw Error("weights have changed unnoticed");
+        if (all_values(*weights) != good.values) throw Error("weights have changed unnoticed");
     }
 
   private:
+    struct Good {
+        std::string bytes;
+        Values values;
+    };
+    void keep() { goods_.push_back({get(path_), all_values(*open_base_weights(path_))}); }
+
     std::string path_;
-    std::string good_;
-    Values values_;
+    std::vector<Good> goods_;
 };
 
 /// Reads a data file as a job would.
