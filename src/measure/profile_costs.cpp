@@ -28,11 +28,13 @@ struct Effort {
     double budget_seconds;
     double hot_seconds;  ///< until a GPU's clock has come down to what it can sustain
     std::size_t shares;  ///< of the largest load, that many sizes
+    std::size_t labels;  ///< of the head, that many numbers of targets
 };
-constexpr Effort of_processor{0.4, 0.0, 4};
-/// Its launches take longer than its work, which leaves a GPU cool.
-constexpr Effort of_small_model{0.25, 0.05, 2};
-constexpr Effort of_large_model{2.0, 1.5, 6};
+constexpr Effort of_processor{0.4, 0.0, 4, 3};
+/// Its launches take longer than its work, which leaves a GPU cool; to choose algorithms for one
+/// more size takes longer than all that is measured, so what sizes differ in is as built in.
+constexpr Effort of_small_model{0.25, 0.05, 1, 1};
+constexpr Effort of_large_model{2.0, 1.5, 6, 3};
 constexpr double small_model = 1e9;  ///< parameters in matrices
 
 constexpr double limit_seconds = 15.0;
@@ -302,6 +304,7 @@ class CostProfile {
         const LossTerms terms{std::vector<std::int64_t>(microbatch.segments.size(), tokens), false};
         backend_.fill_random(stage.input(0, tokens), {3, 0.0F, 1.0F});
         for (const std::int64_t labels : {tokens, (tokens + 3) / 4, (tokens + 1) / 2}) {
+            if (observations.size() == effort_.labels) break;
             if (must_do(observations.size(), enough_labels)) break;
             const std::vector<std::int32_t> targets = random_targets(tokens, labels);
             const MicrobatchRows rows{

@@ -165,7 +165,7 @@ TEST_F(ProfileCosts, TheHostOfADeviceIsTimed) {
     EXPECT_GT(costs.host.layer_backward.seconds(2.0), 0.0);
     EXPECT_GT(costs.host.forward.seconds(2.0), 0.0);
     EXPECT_GT(costs.layer_forward.seconds(512, 0), 0.0);
-    EXPECT_GE(costs.host.new_rows.met, 2);  // several sizes
+    EXPECT_EQ(costs.host.new_rows.met, 1);  // of a small model one size
     EXPECT_GE(costs.host.new_targets.met, 1);
     EXPECT_EQ(profile().host.forward.seconds(2.0), 0.0);  // the host computes
 }
