@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -67,13 +68,14 @@ std::vector<ArrayRange> ranges_of(std::span<const PlacedTensor> tensors, const W
 }  // namespace
 
 AdapterBank::AdapterBank(const Job& job, const ReplicaView& view, const StagePlan& stage,
-                         Backend& backend, const StageLanes& lanes)
+                         Backend& backend, const StageLanes& lanes, RowNorms row_norms)
     : job_(job),
       model_(view.plan.model),
       stage_(stage),
       capacity_(static_cast<std::size_t>(view.plan.adapter_capacity)),
       backend_(backend),
-      lanes_(lanes) {
+      lanes_(lanes),
+      row_norms_(std::move(row_norms)) {
     LORATRAIN_CHECK(lanes.count() == view.replica.tensor, lanes.count(), " lanes instead of ",
                     view.replica.tensor);
     add_adapters();
@@ -98,6 +100,13 @@ void AdapterBank::lay_out(AdapterId adapter) {
     State& state = states_[index(adapter)];
     state.layout = AdapterLayout(job_.adapter(adapter), model_, layers_of(stage_, adapter),
                                  {lanes_.index(), lanes_.count()});
+    for (const PlacedTensor& tensor : state.layout.tensors(Part::parameters)) {
+        const AdapterForm& form = job_.adapter(adapter).form;
+        const bool has_norms =
+            form.keeps_norms && form.tensors[tensor.of_form].role == TensorRole::magnitude;
+        state.first_norm.push_back(has_norms ? state.norm_count : -1);
+        if (has_norms) state.norm_count += tensor.range.count;
+    }
     const auto is_partial = [&](const PlacedTensor& tensor) {
         return lanes_.count() > 1 && tensor.cut.is_whole();
     };
@@ -121,6 +130,10 @@ void AdapterBank::reside(AdapterId adapter) {
     for (const Part part : all_parts) {
         state.arrays[index_of(part)] =
             backend_.allocate(aligned(state.bytes(part)), "adapter state");
+    }
+    if (state.norm_count > 0) {
+        const auto bytes = static_cast<std::size_t>(state.norm_count) * sizeof(float);
+        state.norms = backend_.allocate(aligned(bytes), "norms of adapters");
     }
     if (state.residence == Residence::absent) {
         initialise(adapter);
@@ -146,7 +159,7 @@ void AdapterBank::suspend(AdapterId adapter) {
         values.resize(state.count(part));
         backend_.download(values.data(), state.array(part), state.bytes(part));
     }
-    for (Buffer& buffer : state.arrays) buffer = {};
+    free_arrays(state);
     state.residence = Residence::suspended;
 }
 
@@ -165,9 +178,14 @@ void AdapterBank::admit(const std::vector<AdapterId>& admitted) {
 
 void AdapterBank::release(AdapterId adapter, Residence then) {
     State& state = states_[index(adapter)];
-    for (Buffer& buffer : state.arrays) buffer = {};
+    free_arrays(state);
     state.suspended = {};
     state.residence = then;
+}
+
+void AdapterBank::free_arrays(State& state) const {
+    for (Buffer& buffer : state.arrays) buffer = {};
+    state.norms = {};
 }
 
 std::vector<float> AdapterBank::gradients(AdapterId adapter) const {
@@ -202,12 +220,17 @@ void AdapterBank::initialise(AdapterId adapter) {
     if (!job.init_from.empty()) {
         file = std::make_unique<AdapterFile>(job.init_from, job, model_);
     }
+    const auto start = [&](const PlacedTensor& tensor, const FormTensor& form) {
+        if (file) return cut_out(tensor.cut, file->read(tensor.layer, tensor.linear, form));
+        if (form.initial == Initial::norms) {
+            return row_norms_(tensor.layer - stage_.first_layer, tensor.linear);
+        }
+        return random_values(job, tensor, linear_shape(model_, tensor.linear).in);
+    };
     for (const PlacedTensor& tensor : state.layout.tensors(Part::parameters)) {
         const FormTensor& form = job.form.tensors[tensor.of_form];
         if (!file && form.initial == Initial::zeros) continue;
-        const std::vector<float> values =
-            file ? cut_out(tensor.cut, file->read(tensor.layer, tensor.linear, form))
-                 : random_values(job, tensor, linear_shape(model_, tensor.linear).in);
+        const std::vector<float> values = start(tensor, form);
         backend_.upload(state.array(Part::parameters) + tensor.range.first, values.data(),
                         values.size() * sizeof(float));
     }
@@ -227,6 +250,13 @@ LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear)
     slot.grad_b = state.gradient(*b);
     slot.rank = job.rank(model_layer, linear);
     slot.scale = static_cast<float>(job.scaling(model_layer, linear));
+    if (const PlacedTensor* m = state.layout.find(model_layer, linear, TensorRole::magnitude)) {
+        const auto place =
+            static_cast<std::size_t>(m - state.layout.tensors(Part::parameters).data());
+        slot.magnitude = state.array(Part::parameters) + m->range.first;
+        slot.grad_magnitude = state.gradient(*m);
+        slot.squares = state.norms.as<float>() + state.first_norm[place];
+    }
     slot.dropout = dropout_threshold(job.lora_dropout);
     if (slot.dropout != 0) {
         slot.dropout_key =

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,10 @@ enum class Residence : std::uint8_t {
     released,   ///< given up here: a checkpoint keeps it
 };
 
+/// Norms of the rows of W that the lane has, over all of their columns: of a layer counted from the
+/// stage's first. Every lane calls it.
+using RowNorms = std::function<std::vector<float>(std::int32_t layer, Linear linear)>;
+
 /// All adapters' state in the layers where one stage computes them: fp32 masters, gradients and
 /// both moments, each one flat array per adapter (adapter_layout.h; so clipping is one op per
 /// adapter, AdamW one per rate group), plus the per-adapter sums and counters. Only resident
@@ -32,9 +37,10 @@ enum class Residence : std::uint8_t {
 class AdapterBank {
   public:
     /// Makes plan.first_admitted resident; plan.adapter_capacity bounds the adapters that `job`,
-    /// which may grow (add_adapters()), ever has. All of them outlive the bank.
+    /// which may grow (add_adapters()), ever has. `row_norms`: for Initial::norms, else may be
+    /// empty. All of them outlive the bank.
     AdapterBank(const Job& job, const ReplicaView& view, const StagePlan& stage, Backend& backend,
-                const StageLanes& lanes = one_lane());
+                const StageLanes& lanes = one_lane(), RowNorms row_norms = {});
 
     Residence residence(AdapterId adapter) const { return states_[index(adapter)].residence; }
 
@@ -107,7 +113,10 @@ class AdapterBank {
     struct State {
         Residence residence = Residence::absent;
         std::array<Buffer, state_parts> arrays;  ///< by StatePart; resident only
-        HostState suspended;                     ///< suspended only
+        Buffer norms;  ///< of the form's rows, whose squares operators keep there; resident only
+        std::vector<std::int64_t> first_norm;  ///< per tensor of the layout
+        std::int64_t norm_count = 0;
+        HostState suspended;  ///< suspended only
         std::int64_t version = 0;
         AdapterLayout layout;
         std::vector<ArrayRange> partial;  ///< gradients to be summed over all lanes
@@ -125,6 +134,7 @@ class AdapterBank {
 
     void lay_out(AdapterId adapter);
     void initialise(AdapterId adapter);
+    void free_arrays(State& state) const;
     /// Of what this lane counts.
     void sum_own_squares(const State& state, double* result) const;
     /// The state of an adapter that must be resident.
@@ -140,6 +150,7 @@ class AdapterBank {
     std::size_t capacity_;
     Backend& backend_;
     StageLanes lanes_;
+    RowNorms row_norms_;
     std::vector<State> states_;
     Buffer counters_;      ///< applied, skipped per adapter
     Buffer lane_squares_;  ///< a term, then every lane's sum; only with several lanes

@@ -101,6 +101,10 @@ struct LoraSlot {
     /// The linear's input column that X's first one is, a multiple of 8, the same of all slots:
     /// masks are the whole input's.
     std::int32_t dropout_column = 0;
+    /// DoRA's, null without it: m [N], its gradient, and |W + scale B A|² of the rows of W.
+    const float* magnitude = nullptr;
+    float* grad_magnitude = nullptr;
+    float* squares = nullptr;
 };
 
 /// Rows [begin, end) of a microbatch belong to slot `slot`; segments are disjoint and ascending.
@@ -174,6 +178,49 @@ struct LoraPack {
     TensorView b_pad;
     TensorView a_pad;
 };
+
+/// squares[j] = sum over k of (w[j, k] + scale * (B A)[j, k])². w: [N, K]; squares: [N].
+struct DoraNorms {
+    TensorView w;
+    LoraSlot slot;
+    float* squares = nullptr;
+};
+
+/// target = (or += with accumulate) (magnitude / sqrt(squares) - less_one) ∘ source, column by
+/// column. Views of one shape [n, N]; without accumulate they may be the same.
+struct DoraScale {
+    TensorView target;
+    TensorView source;
+    const float* magnitude = nullptr;  ///< [N]
+    const float* squares = nullptr;    ///< [N]
+    bool less_one = false;
+    bool accumulate = false;
+};
+
+/// gradient[j] += sum over t of dy[t, j] v[t, j] / sqrt(squares[j]). dy, v: [n, N].
+struct DoraGradMagnitude {
+    TensorView dy;
+    TensorView v;
+    const float* squares = nullptr;
+    float* gradient = nullptr;
+};
+
+/// y = (or += with accumulate) drop(x) with the masks of LoraShrink, for rows of one segment. Views
+/// of one shape [n, K]; without accumulate they may be the same.
+struct DropRows {
+    TensorView y;
+    TensorView x;
+    LoraSlot slot;
+    const std::int32_t* positions = nullptr;   ///< [n], as PackedRows
+    const std::int32_t* sample_ids = nullptr;  ///< [n]
+    std::uint32_t step = 0;
+    bool accumulate = false;
+};
+
+/// The views of these ops must agree in shape.
+void check_shapes(const DoraScale& op);
+void check_shapes(const DoraGradMagnitude& op);
+void check_shapes(const DropRows& op);
 
 /// y[t, :] = x_t / sqrt(mean(x_t²) + eps) * w, separately in each of `groups` equal column groups
 /// of width cols / groups (groups > 1: the q/k norm of qwen3). w: [cols / groups]. y may alias x.
@@ -386,6 +433,10 @@ class Backend {
     virtual void lora_backward(const LoraBackward& op) = 0;
     virtual void lora_grad_a(const LoraGradA& op) = 0;
     virtual void lora_expand_backward(const LoraExpandBackward& op) = 0;
+    virtual void dora_norms(const DoraNorms& op) = 0;
+    virtual void dora_scale(const DoraScale& op) = 0;
+    virtual void dora_grad_magnitude(const DoraGradMagnitude& op) = 0;
+    virtual void drop_rows(const DropRows& op) = 0;
     virtual void rms_norm(const RmsNorm& op) = 0;
     virtual void rms_norm_backward(const RmsNormBackward& op) = 0;
     virtual void rope(const Rope& op) = 0;

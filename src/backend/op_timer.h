@@ -25,6 +25,10 @@ enum class TimedOp : std::uint8_t {
     lora_backward,
     lora_grad_a,
     lora_expand_backward,
+    dora_norms,
+    dora_scale,
+    dora_grad_magnitude,
+    drop_rows,
     rms_norm,
     rms_norm_backward,
     swiglu,
@@ -43,7 +47,7 @@ enum class TimedOp : std::uint8_t {
     wait_receive,
     wait_send,
 };
-inline constexpr std::size_t timed_op_count = 30;
+inline constexpr std::size_t timed_op_count = 34;
 
 /// Ops that belong together in a report.
 enum class TimedPart : std::uint8_t {

@@ -90,6 +90,18 @@ class TimedBackend final : public Backend {
     void lora_expand_backward(const LoraExpandBackward& op) override {
         timed(TimedOp::lora_expand_backward, [&] { inner_.lora_expand_backward(op); });
     }
+    void dora_norms(const DoraNorms& op) override {
+        timed(TimedOp::dora_norms, [&] { inner_.dora_norms(op); });
+    }
+    void dora_scale(const DoraScale& op) override {
+        timed(TimedOp::dora_scale, [&] { inner_.dora_scale(op); });
+    }
+    void dora_grad_magnitude(const DoraGradMagnitude& op) override {
+        timed(TimedOp::dora_grad_magnitude, [&] { inner_.dora_grad_magnitude(op); });
+    }
+    void drop_rows(const DropRows& op) override {
+        timed(TimedOp::drop_rows, [&] { inner_.drop_rows(op); });
+    }
     void rms_norm(const RmsNorm& op) override {
         timed(TimedOp::rms_norm, [&] { inner_.rms_norm(op); });
     }

@@ -48,6 +48,8 @@ Job bench_job(const CommandLine::Bench& bench, const std::vector<std::string>& d
         adapter.global_batch_size = bench.samples;
         adapter.max_steps = bench_rounds(bench);
         adapter.lora_dropout = bench.dropout;
+        adapter.use_dora = bench.dora;
+        adapter.form = form_of(adapter);
         if (!lora) adapter.targets.fill(false);
         job.adapters.push_back(adapter);
     }

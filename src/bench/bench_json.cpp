@@ -48,6 +48,7 @@ OrderedJson case_json(const CommandLine::Bench& bench, const BenchResult& result
             {"adapters", bench.adapters},
             {"rank", bench.rank},
             {"mixed_ranks", bench.mixed_ranks},
+            {"dora", bench.dora},
             {"samples", bench.samples},
             {"sample_tokens", bench.sample_tokens},
             {"lengths", bench.lengths},

@@ -33,6 +33,18 @@ AdapterForm lora_form() {
     return form;
 }
 
+AdapterForm dora_form() {
+    AdapterForm form = lora_form();
+    form.tensors.push_back({.role = TensorRole::magnitude,
+                            .axes = {Axis::out},
+                            .initial = Initial::norms,
+                            .name = "lora_magnitude_vector",
+                            .peft_suffix = "lora_magnitude_vector"});
+    form.peft_switches = {"use_dora"};
+    form.keeps_norms = true;
+    return form;
+}
+
 std::vector<std::int64_t> tensor_shape(const FormTensor& tensor, std::int64_t rank,
                                        const LinearShape& linear) {
     std::vector<std::int64_t> shape;

@@ -14,8 +14,9 @@ namespace loratrain {
 /// values, checkpoints, PEFT directories. Only what an operator computes is not in it: operators
 /// ask the bank for tensors by their role.
 
-/// What a tensor is to the operators: y = W x + scale * B (A x).
-enum class TensorRole : std::uint8_t { a, b };
+/// What a tensor is to the operators: y = W x + scale * B (A x); of DoRA that times m / |W + scale
+/// * B A| row by row (model/dora_linear.h).
+enum class TensorRole : std::uint8_t { a, b, magnitude };
 
 /// Axes of tensors: the adapter's rank, the in- and out-features of the linear. Under tensor
 /// parallelism a lane has its part of the axis along which W is cut, and the others whole.
@@ -26,6 +27,7 @@ enum class Initial : std::uint8_t {
     zeros,
     uniform,   ///< U(-1/sqrt(in), 1/sqrt(in)), as PEFT
     gaussian,  ///< N(0, 1/rank²), as PEFT
+    norms,     ///< of the rows of W, in fp32
 };
 
 struct FormTensor {
@@ -43,10 +45,15 @@ struct AdapterForm {
     std::vector<double> rates{1.0};  ///< per rate group, times the adapter's learning rate
     std::string peft_type = "LORA";
     std::vector<std::string> peft_switches;  ///< of adapter_config.json, those that are true
+    /// Beside its tensors, which files have, it keeps |W + scale B A|² of the rows of W.
+    bool keeps_norms = false;
 };
 
 /// A [rank, in], uniform; B [out, rank], zeros; one rate (Hu et al., 2021; PEFT).
 AdapterForm lora_form();
+
+/// And m [out], the norms of the rows of W (Liu et al., 2024; PEFT).
+AdapterForm dora_form();
 
 std::vector<std::int64_t> tensor_shape(const FormTensor& tensor, std::int64_t rank,
                                        const LinearShape& linear);

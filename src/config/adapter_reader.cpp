@@ -117,6 +117,9 @@ std::string reason_against_start(const std::string& word) {
     if (word == "corda") return "needs a pass over the data before the adapter is made";
     if (word == "lora_ga") return "needs gradients of the base before the adapter is made";
     if (word == "loftq") return "changes the base, which other adapters share";
+    if (word == "olora" || word.starts_with("pissa")) {
+        return "takes the start off the base, which other adapters share, and is not supported";
+    }
     if (word == "orthogonal" || word == "mica") return "is not supported";
     return "";
 }
@@ -142,6 +145,7 @@ void read_keys(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
     read_dropout(section, job);
     read_modules(section, job);
     section.read("use_rslora", job.use_rslora);
+    section.read("use_dora", job.use_dora);
     read_start(section, job);
     if (!is_not_given(section, "loraplus_lr_ratio")) {
         section.read("loraplus_lr_ratio", job.loraplus_lr_ratio, above(0.0));

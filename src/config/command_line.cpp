@@ -72,6 +72,7 @@ po::options_description bench_options(CommandLine::Bench& bench) {
     add("adapters", po::value(&bench.adapters));
     add("rank", po::value(&bench.rank));
     add("mixed-ranks", po::bool_switch(&bench.mixed_ranks));
+    add("dora", po::bool_switch(&bench.dora));
     add("samples", po::value(&bench.samples));
     add("sample-tokens", po::value(&bench.sample_tokens));
     add("lengths", po::value(&bench.lengths));

@@ -31,7 +31,7 @@ Options for bench, with their defaults:
   --model PRESET (llama-3.1-8b, ...)  --dropout 0  --microbatch-tokens N  --json  --quick
   --backend cpu|cuda  --precision auto|fp32|bf16|fp8  --recompute auto|none|layer
   --lengths fixed|xsum|cnn|wikisum|mix  --policy, --packing  --mixed-ranks  --predict
-  --weights nf4|int8|fp8 (linears quantised)
+  --weights nf4|int8|fp8 (linears quantised)  --dora
 
 Other options: -h, --help, --keys (all keys of a job file), --version (and build)
 

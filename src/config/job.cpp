@@ -23,10 +23,10 @@ const std::string& AdapterJob::random_name() const {
 }
 
 AdapterForm form_of(const AdapterJob& adapter) {
-    AdapterForm form = lora_form();
+    AdapterForm form = adapter.use_dora ? dora_form() : lora_form();
     for (FormTensor& tensor : form.tensors) {
         if (tensor.role == TensorRole::a) tensor.initial = adapter.init_lora_weights;
-        if (adapter.loraplus_lr_ratio != 1.0 && tensor.role == TensorRole::b) tensor.rate_group = 1;
+        if (adapter.loraplus_lr_ratio != 1.0 && tensor.role != TensorRole::a) tensor.rate_group = 1;
     }
     if (adapter.loraplus_lr_ratio != 1.0) form.rates.push_back(adapter.loraplus_lr_ratio);
     return form;

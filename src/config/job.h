@@ -153,8 +153,9 @@ struct AdapterJob {
     /// What is not alike in all layers; null = everything is.
     std::shared_ptr<const ModuleTable> modules{};
     bool use_rslora = false;
-    /// LoRA+ (Hayou et al., 2024): the rate of B over that of A. Both decay alike, as with PEFT's
-    /// create_loraplus_optimizer.
+    bool use_dora = false;
+    /// LoRA+ (Hayou et al., 2024): the rate of B and of vectors over that of A. All decay alike, as
+    /// with PEFT's create_loraplus_optimizer.
     double loraplus_lr_ratio = 1.0;
     Initial init_lora_weights = Initial::uniform;  ///< of A
     /// Of the above (form_of).

@@ -100,6 +100,7 @@ constexpr JobKey keys[] = {
      "ranks of modules, by regular expressions for names or their ends: `{q_proj: 8}`", "none"},
     {"adapters", "alpha_pattern", "alphas of modules, likewise", "none"},
     {"adapters", "use_rslora", "scaling is lora_alpha / sqrt(r)"},
+    {"adapters", "use_dora", "DoRA: a trained magnitude for every row of W + scaling B A", "false"},
     {"adapters", "init_lora_weights", "first A: `true` (uniform) or `gaussian`; B is 0", "true"},
     {"adapters", "loraplus_lr_ratio", "LoRA+: learning rate of B over that of A", "1"},
     {"adapters", "init_from", "PEFT directory to start from", "none"},

@@ -188,6 +188,7 @@ void write_adapter(Writer& out, const Job& job, const AdapterJob& adapter) {
     out.put("lora_dropout", adapter.lora_dropout);
     write_targets(out, adapter);
     out.put("use_rslora", adapter.use_rslora);
+    if (adapter.use_dora) out.put("use_dora", adapter.use_dora);
     if (adapter.init_lora_weights != Initial::uniform) {
         out.put("init_lora_weights", word_of(initial_words, adapter.init_lora_weights));
     }

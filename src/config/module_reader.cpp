@@ -38,6 +38,7 @@ constexpr const char* other_modules[] = {"lm_head",
 
 std::vector<std::string> linear_names() {
     std::vector<std::string> names;
+    names.reserve(linear_count);
     for (int i = 0; i < linear_count; ++i) names.emplace_back(module_name(static_cast<Linear>(i)));
     return names;
 }

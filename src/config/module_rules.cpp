@@ -35,6 +35,7 @@ bool is_listed(const std::vector<std::string>& ends, const std::string& name) {
 
 std::vector<std::regex> compiled_for_ends(const std::vector<std::string>& patterns) {
     std::vector<std::regex> result;
+    result.reserve(patterns.size());
     for (const std::string& pattern : patterns) result.push_back(compiled(for_ends(pattern)));
     return result;
 }
@@ -42,6 +43,7 @@ std::vector<std::regex> compiled_for_ends(const std::vector<std::string>& patter
 template <class T>
 std::vector<std::regex> compiled_keys(const std::vector<std::pair<std::string, T>>& patterns) {
     std::vector<std::regex> result;
+    result.reserve(patterns.size());
     for (const auto& [pattern, value] : patterns) result.push_back(compiled(for_ends(pattern)));
     return result;
 }

@@ -30,7 +30,7 @@ DecoderLayer::DecoderLayer(const ReplicaView& view, const AdapterBank& bank,
       inv_freq_(inv_freq),
       backend_(backend),
       lanes_(lanes),
-      linear_(view, bank, workspace, backend) {}
+      linear_(view, bank, workspace, backend, lanes) {}
 
 DecoderLayer::Heads DecoderLayer::split_heads(const TensorView& qkv) const {
     const std::int64_t q = view_.lane_model.q_size();
@@ -180,12 +180,18 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
     backend_.swiglu_backward(
         {gate, up, d_product, d_gate_up.col_range(0, f), d_gate_up.col_range(f, f), product});
     linear_.backward_a(down, product, dx);
+    linear_.backward_m(down, 0, product, dx, split_columns(saved.s_down, 1, r, width), product);
 
     const LoraLinear::Site gate_up = site(layer, weights, LinearGroup::gate_up, rows);
     linear_.backward_b(gate_up, d_gate_up, split_columns(saved.s_gate_up, 2, r, width));
     const TensorView h2 = workspace_.input(t, model.hidden_size, model.hidden_size + r);
     norm(saved.x2, weights.post_attention_norm, h2);
     linear_.backward_a(gate_up, h2, d_gate_up);
+    for (int i = 0; i < 2 && linear_.has_dora(gate_up); ++i) {
+        norm(saved.x2, weights.post_attention_norm, h2);
+        linear_.backward_m(gate_up, i, h2, d_gate_up, split_columns(saved.s_gate_up, 2, r, width),
+                           h2);
+    }
     const TensorView dh2 = workspace_.inner(t, model.hidden_size);
     linear_.backward_x(gate_up, d_gate_up, dh2);
     lanes_.all->all_reduce(dh2);
@@ -204,6 +210,8 @@ void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& we
     const LoraLinear::Site o = site(layer, weights, LinearGroup::o, rows);
     linear_.backward_b(o, dx, {pad_of(saved.o, width), {}, {}});
     linear_.backward_a(o, saved.o, dx);
+    linear_.backward_m(o, 0, saved.o, dx, {pad_of(saved.o, width), {}, {}},
+                       workspace_.gradient(t, saved.o.cols, saved.o.cols));
     const TensorView d_o = workspace_.inner(t, model.q_size());
     linear_.backward_x(o, dx, d_o);
 
@@ -223,6 +231,10 @@ void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& we
     const TensorView h = workspace_.input(t, model.hidden_size, model.hidden_size + r);
     norm(saved.x, weights.input_norm, h);
     linear_.backward_a(qkv, h, d_qkv);
+    for (int i = 0; i < 3 && linear_.has_dora(qkv); ++i) {
+        norm(saved.x, weights.input_norm, h);
+        linear_.backward_m(qkv, i, h, d_qkv, split_columns(saved.s_qkv, 3, r, width), h);
+    }
     if (!need_dx) return;
     const TensorView dh = workspace_.inner(t, model.hidden_size);
     linear_.backward_x(qkv, d_qkv, dh);

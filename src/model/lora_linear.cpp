@@ -38,8 +38,12 @@ std::vector<TensorView> joined(const std::array<TensorView, 3>& y, int count) {
 }  // namespace
 
 LoraLinear::LoraLinear(const ReplicaView& view, const AdapterBank& bank, const Workspace& workspace,
-                       Backend& backend)
-    : view_(view), bank_(bank), workspace_(workspace), backend_(backend) {}
+                       Backend& backend, const StageLanes& lanes)
+    : view_(view),
+      bank_(bank),
+      workspace_(workspace),
+      backend_(backend),
+      dora_(bank, workspace, lanes, backend) {}
 
 bool LoraLinear::has_lora(const Site& site) const {
     const auto& adapters = site.rows.adapters;
@@ -116,6 +120,32 @@ void LoraLinear::pack(const Site& site, const TensorView& b_pad, const TensorVie
     weights.packed_width = width;
 }
 
+/// Of linear i among the outputs of the group.
+std::int64_t LoraLinear::first_column(const Site& site, int i) const {
+    std::int64_t column = 0;
+    for (int before = 0; before < i; ++before) {
+        const Linear linear = site.weights.shape.linears[static_cast<std::size_t>(before)];
+        column += linear_shape(view_.lane_model, linear).out;
+    }
+    return column;
+}
+
+/// Those of linear i.
+TensorView LoraLinear::columns_of(const Site& site, int i, const TensorView& dy) const {
+    const Linear linear = site.weights.shape.linears[static_cast<std::size_t>(i)];
+    return dy.col_range(first_column(site, i), linear_shape(view_.lane_model, linear).out);
+}
+
+/// m: the augmented matrix, or nothing.
+DoraLinear::Site LoraLinear::dora_site(const Site& site, int i, const TensorView& m) {
+    const LinearGroupShape& group = site.weights.shape;
+    const std::int64_t row = first_column(site, i);
+    const Linear linear = group.linears[static_cast<std::size_t>(i)];
+    const LinearShape shape = linear_shape(view_.lane_model, linear);
+    const TensorView w = m.data == nullptr ? m : m.row_range(row, shape.out).col_range(0, shape.in);
+    return {site.layer, linear, site.rows, gather_slots(site, i), w, group.count == 1};
+}
+
 void LoraLinear::forward(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
                          const std::array<TensorView, 3>& s, bool accumulate) {
     const GroupWeights& weights = site.weights;
@@ -124,6 +154,10 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
     if (lora) {
         gather_targets(site, s);
         backend_.lora_shrink({x, targets_, site.rows.lora_rows()});
+    }
+    const bool dora = has_dora(site);
+    for (int i = 0; i < weights.shape.count && dora && accumulate; ++i) {
+        dora_.keep_sums(dora_site(site, i, {}), y[static_cast<std::size_t>(i)]);
     }
     if (view_.plan.fp8_linears) {
         multiply_fp8(site, x, y, s, width, accumulate);
@@ -135,13 +169,16 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
         if (lora && !site.rows.augmented) {
             backend_.lora_expand({targets_[at], y[at], site.rows.lora_rows()});
         }
+        if (dora) {
+            const DoraLinear::Site of = dora_site(site, i, prepare(site, false));
+            dora_.forward(of, x, s[at], y[at], accumulate);
+        }
         if (weights.bias[at].data() != nullptr) backend_.add_bias(y[at], weights.bias[at].data());
     }
 }
 
-void LoraLinear::multiply(const Site& site, const TensorView& x,
-                          const std::array<TensorView, 3>& y, const std::array<TensorView, 3>& s,
-                          std::int64_t width, bool accumulate) {
+void LoraLinear::multiply(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
+                          const std::array<TensorView, 3>& s, std::int64_t width, bool accumulate) {
     const TensorView m = prepare(site, width > 0);
     std::int64_t row = 0;
     for (int i = 0; i < site.weights.shape.count; ++i) {
@@ -216,8 +253,9 @@ void LoraLinear::backward_b(const Site& site, const TensorView& dy,
         const auto at = static_cast<std::size_t>(i);
         const LinearShape shape = linear_shape(view_.lane_model, site.weights.shape.linears[at]);
         targets_[at].s.cols = site.rows.width;
-        backend_.lora_backward({dy.col_range(column, shape.out), targets_[at], ds_view(site, dy, i),
-                                site.rows.lora_rows()});
+        const TensorView scaled =
+            dora_.scaled(dora_site(site, i, {}), dy.col_range(column, shape.out));
+        backend_.lora_backward({scaled, targets_[at], ds_view(site, dy, i), site.rows.lora_rows()});
         column += shape.out;
     }
 }
@@ -230,6 +268,21 @@ void LoraLinear::backward_a(const Site& site, const TensorView& x, const TensorV
     }
     gather_targets(site, ds);
     backend_.lora_grad_a({x, targets_, site.rows.lora_rows()});
+}
+
+bool LoraLinear::has_dora(const Site& site) {
+    bool any = false;
+    for (int i = 0; i < site.weights.shape.count && has_lora(site); ++i) {
+        any = any || DoraLinear::has_rows(dora_site(site, i, {}));
+    }
+    return any;
+}
+
+void LoraLinear::backward_m(const Site& site, int i, const TensorView& x, const TensorView& dy,
+                            const std::array<TensorView, 3>& s, const TensorView& dropped) {
+    if (!has_dora(site)) return;
+    const DoraLinear::Site of = dora_site(site, i, prepare(site, false));
+    dora_.backward_m(of, x, columns_of(site, i, dy), s[static_cast<std::size_t>(i)], dropped);
 }
 
 void LoraLinear::backward_x(const Site& site, const TensorView& dy, const TensorView& dx) {
@@ -245,10 +298,18 @@ void LoraLinear::backward_x(const Site& site, const TensorView& dy, const Tensor
         gather_targets(site, ds);
         backend_.lora_expand_backward({dx, targets_, site.rows.lora_rows(), false});
     }
+    const bool dora = has_dora(site);
+    for (int i = 0; i < weights.shape.count && dora; ++i) {
+        dora_.before_x(dora_site(site, i, {}), columns_of(site, i, dy));
+    }
     if (view_.plan.fp8_linears) {
         multiply_back_fp8(site, dy, dx, pads, lora && !one_gemm);
     } else {
         multiply_back(site, dy, dx, pads, lora && !one_gemm);
+    }
+    for (int i = 0; i < weights.shape.count && dora; ++i) {
+        const DoraLinear::Site of = dora_site(site, i, prepare(site, false));
+        dora_.after_x(of, columns_of(site, i, dy), dx);
     }
 }
 

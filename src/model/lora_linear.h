@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "adapter/adapter_bank.h"
+#include "model/dora_linear.h"
 #include "model/frozen_weights.h"
 #include "model/layer_rows.h"
 #include "model/workspace.h"
@@ -25,7 +26,7 @@ namespace loratrain {
 class LoraLinear {
   public:
     LoraLinear(const ReplicaView& view, const AdapterBank& bank, const Workspace& workspace,
-               Backend& backend);
+               Backend& backend, const StageLanes& lanes);
 
     /// Where the call happens.
     struct Site {
@@ -49,7 +50,13 @@ class LoraLinear {
     void backward_b(const Site& site, const TensorView& dy, const std::array<TensorView, 3>& s);
     /// Gradients of A from the group's input x and the dS of backward_b.
     void backward_a(const Site& site, const TensorView& x, const TensorView& dy);
-    /// dx = gradient of the group's input, from dy and dS of backward_b. dx: [T, K].
+    /// Some linear of the group has rows of DoRA.
+    bool has_dora(const Site& site);
+    /// DoRA's backward_m of linear i, where backward_x has not been or the group has one linear.
+    void backward_m(const Site& site, int i, const TensorView& x, const TensorView& dy,
+                    const std::array<TensorView, 3>& s, const TensorView& dropped);
+    /// dx = gradient of the group's input, from dy and dS of backward_b. dx: [T, K]. With DoRA dy
+    /// is lost in groups of several linears.
     void backward_x(const Site& site, const TensorView& dy, const TensorView& dx);
 
   private:
@@ -74,12 +81,16 @@ class LoraLinear {
                        std::int64_t pads, bool accumulate);
     void multiply_back_fp8(const Site& site, const TensorView& dy, const TensorView& dx,
                            std::int64_t pads, bool accumulate);
+    std::int64_t first_column(const Site& site, int i) const;
+    DoraLinear::Site dora_site(const Site& site, int i, const TensorView& m);
+    TensorView columns_of(const Site& site, int i, const TensorView& dy) const;
     TensorView ds_view(const Site& site, const TensorView& dy, int i) const;
 
     ReplicaView view_;
     const AdapterBank& bank_;
     const Workspace& workspace_;
     Backend& backend_;
+    DoraLinear dora_;
     std::array<std::vector<LoraSlot>, 3> slots_;
     std::vector<LoraSlot> pads_;
     std::vector<LoraTarget> targets_;

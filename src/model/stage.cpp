@@ -1,6 +1,7 @@
 #include "model/stage.h"
 
 #include "backend/range.h"
+#include "model/row_norms.h"
 #include "plan/memory/engine_memory.h"
 
 namespace loratrain {
@@ -14,8 +15,12 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
       backend_(backend),
       lanes_(lanes),
       weights_(view, stage_, source, backend, lanes.index()),
-      bank_(job, view, stage_, backend, lanes),
       workspace_(view, stage_, backend),
+      bank_(job, view, stage_, backend, lanes,
+            [this](std::int32_t layer, Linear linear) {
+                return row_norms({view_, workspace_, lanes_, backend_}, weights_.layer(layer),
+                                 linear);
+            }),
       layer_(view, bank_, workspace_, weights_.inv_freq(), backend, lanes),
       objective_of_(objective_of) {
     for (std::int32_t i = 0; i < slot_count(view, stage_index); ++i) {

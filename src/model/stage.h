@@ -75,8 +75,8 @@ class Stage {
     Backend& backend_;
     StageLanes lanes_;
     FrozenWeights weights_;
-    AdapterBank bank_;
     Workspace workspace_;
+    AdapterBank bank_;
     std::vector<std::unique_ptr<ActivationSlot>> slots_;
     /// With recomputation: the slot whose last layer is in Workspace::layer, -1 = none.
     std::int32_t resident_slot_ = -1;

@@ -18,9 +18,13 @@ PLAIN = dict(use_rslora=False, global_batch_size=4, learning_rate=5e-3, lr_sched
 FORMS = {
     "llama": {
         "f_patterns": dict(PLAIN, r=4, lora_alpha=8, **PATTERNS),
-        "f_regex_plus": dict(PLAIN, r=3, lora_alpha=6, loraplus_lr_ratio=4.0, weight_decay=0.1, lr_scheduler_type="linear", **REGEX)},
+        "f_regex_plus": dict(PLAIN, r=3, lora_alpha=6, loraplus_lr_ratio=4.0, weight_decay=0.1, lr_scheduler_type="linear", **REGEX),
+        "f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True),
+        "f_dora_plus": dict(PLAIN, r=5, lora_alpha=5, target_modules=["q_proj", "k_proj", "down_proj"], use_dora=True, use_rslora=True,
+                            loraplus_lr_ratio=4.0, learning_rate=2e-3, weight_decay=0.1, max_grad_norm=0.3)},
+    "qwen2": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True, lr_scheduler_type="constant")},
 }
-CONFIG = ("r", "lora_alpha", "target_modules", "use_rslora", "exclude_modules", "layers_to_transform", "rank_pattern", "alpha_pattern")
+CONFIG = ("r", "lora_alpha", "target_modules", "use_rslora", "use_dora", "exclude_modules", "layers_to_transform", "rank_pattern", "alpha_pattern")
 
 
 def batch_of(samples):
@@ -56,6 +60,7 @@ def peft_model(base_dir, keys, generator):
     with torch.no_grad():
         for name, p in model.named_parameters():
             if "lora_A" in name: p.copy_((torch.randn(*p.shape, generator=generator, dtype=torch.float64) / math.sqrt(p.shape[1])).float().double())
+            if "magnitude" in name: p.copy_((p * (1 + 0.1 * torch.randn(*p.shape, generator=generator, dtype=torch.float64))).float().double())
             if "lora_B" in name: p.copy_((torch.randn(*p.shape, generator=generator, dtype=torch.float64) * 0.05).float().double())
     return model
 

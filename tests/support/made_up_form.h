@@ -9,12 +9,12 @@ namespace loratrain::test {
 inline AdapterForm made_up_form() {
     AdapterForm form = lora_form();
     form.tensors[1].rate_group = 1;
-    form.tensors.push_back({.role = TensorRole{2},
+    form.tensors.push_back({.role = TensorRole{7},
                             .axes = {Axis::out},
                             .initial = Initial::uniform,
                             .name = "m",
                             .peft_suffix = "lora_magnitude_vector"});
-    form.tensors.push_back({.role = TensorRole{3},
+    form.tensors.push_back({.role = TensorRole{8},
                             .axes = {Axis::rank},
                             .initial = Initial::uniform,
                             .trained = false,

@@ -98,10 +98,16 @@ class FirstUse(JobTest):
         harmless = {"bias": "none", "init_lora_weights": True, "use_dora": False, "max_steps": -1,
                     "num_train_epochs": 1, "r": "4", "optim": "adamw_torch", "warmup_steps": 0.1}
         self.dry_run(self.job(defaults=harmless))
-        self.refused(self.job(defaults={"per_device_train_batch_size": 2, "use_dora": True,
+        self.refused(self.job(defaults={"per_device_train_batch_size": 2, "lora_bias": True,
                                         "save_steps": 10, "max_seq_length": 5}),
-                     "did you mean 'global_batch_size'?", "DoRA is not supported yet",
+                     "did you mean 'global_batch_size'?", "LoRA layers have no biases",
                      "here it is checkpoint.every_steps", "here it is datasets.NAME.max_seq_len")
+
+    def test_a_rank_above_a_matrix_is_a_warning(self):
+        text = self.dry_run(self.job(defaults={"r": 30}))
+        self.assertIn("r is larger than the smaller side of a target of one (30, k_proj [16, 64])", text)
+        self.assertNotIn("smaller side", self.dry_run(self.job(
+            defaults={"r": 30, "rank_pattern": {"[kv]_proj": 16}})))
 
     def test_keys_are_printed(self):
         text = self.succeed(direct("--keys")).stdout

@@ -2,20 +2,17 @@
 
 import unittest
 
-from harness import GOLDEN_LAYERS, EachFamily, JobTest, run, shared_layers
+from harness import GOLDEN_FORMS, GOLDEN_LAYERS, EachFamily, JobTest, run, shared_layers
 
 SHARING = ("llama", "qwen2", "qwen3")  # by the costs built in; two layers on two ranks cannot
 LIMITS = {"loss": 2e-6, "grad_norm": 1e-5, "weights": 5e-5}
-
-
-FORMS = {"llama": ("f_patterns", "f_regex_plus")}
 
 
 class Forms(JobTest):
     """Other forms than plain LoRA, beside a plain adapter."""
 
     def test_forms(self):
-        for family, forms in FORMS.items():
+        for family, forms in GOLDEN_FORMS.items():
             names = ("a_r4_all", *forms)
             for ranks, tokens in ((1, 4096), (2, 64), (GOLDEN_LAYERS[family], 300)):
                 with self.subTest(family=family, ranks=ranks):
@@ -24,6 +21,15 @@ class Forms(JobTest):
                     job["schedule"] = {"costs": "built-in"}
                     self.succeed(run([self.write_job(job)], ranks))
                     self.check_golden(family, run_dir, LIMITS, names)
+
+
+    def test_lanes_and_replicas(self):
+        names = ("a_r4_all", *GOLDEN_FORMS["llama"])
+        job = self.golden_job("llama", "run", 300, names)
+        job["parallel"] = {"deployment": [{"tp": 1, "pp": 2}, {"tp": 2, "pp": 1}]}
+        job["schedule"] = {"costs": "built-in"}
+        self.succeed(run([self.write_job(job)], 4))
+        self.check_golden("llama", "run", LIMITS, names)
 
 
 class Golden(EachFamily, JobTest):

@@ -14,7 +14,8 @@ import unittest
 import unittest.mock
 
 from backend_cases import BackendCases
-from harness import GOLDEN_LAYERS, STOPPED, JobTest, memory_report, run, shared_layers
+from harness import (GOLDEN_FORMS, GOLDEN_LAYERS, STOPPED, JobTest, memory_report, run,
+                     shared_layers)
 
 
 def visible_gpus():
@@ -48,8 +49,8 @@ class Required(unittest.TestCase):
 
 @unittest.skipIf(GPUS == 0, "no GPU found (nvidia-smi -L)")
 class Gpu(JobTest):
-    def gpu_job(self, family, run_dir, precision, tokens=4096):
-        job = self.golden_job(family, run_dir, tokens)
+    def gpu_job(self, family, run_dir, precision, tokens=4096, adapters=None):
+        job = self.golden_job(family, run_dir, tokens, adapters)
         job["run"]["backend"] = "cuda"
         job["model"]["precision"] = precision
         return self.write_job(job, f"{run_dir}.yaml")
@@ -75,6 +76,16 @@ class Gpu(JobTest):
 
     def test_bf16_golden(self):
         self.check_precision("bf16")
+
+    def test_fp32_forms(self):
+        for family, forms in GOLDEN_FORMS.items():
+            names = ("a_r4_all", *forms)
+            for tokens in (300, 4096):
+                with self.subTest(family=family, microbatch_tokens=tokens):
+                    run_dir = f"{family}-forms-{tokens}"
+                    self.succeed(run([self.gpu_job(family, run_dir, "fp32", tokens, names)]))
+                    worst = self.check_golden(family, run_dir, LIMITS["fp32"], names)
+                    print(f"{family} forms fp32: {worst}", file=sys.stderr)
 
     @staticmethod
     def make_tokens_cost(path):

@@ -17,8 +17,9 @@ from harness import (DEMO_VOCABULARY, STOPPED, JobTest, adapter_weights, childre
 
 ADAPTERS = {
     "one": {"r": 4, "lora_dropout": 0.1, "num_train_epochs": 3},
-    "two": {"r": 7, "lora_dropout": 0.3, "max_steps": 9, "lr_scheduler_type": "linear",
-            "target_modules": ["q_proj", "v_proj"], "weight_decay": 0.01},
+    "two": {"r": 7, "lora_dropout": 0.3, "use_dora": True, "max_steps": 9,
+            "lr_scheduler_type": "linear", "target_modules": ["q_proj", "v_proj"],
+            "weight_decay": 0.01},
     "three": {"r": 2, "max_steps": 14, "use_rslora": True, "global_batch_size": 3, "seed": 11,
               "target_modules": ["o_proj", "up_proj", "down_proj"]},
 }

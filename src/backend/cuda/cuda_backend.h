@@ -68,6 +68,10 @@ class CudaBackend final : public Backend {
     void lora_backward(const LoraBackward& op) override;
     void lora_grad_a(const LoraGradA& op) override;
     void lora_expand_backward(const LoraExpandBackward& op) override;
+    void dora_norms(const DoraNorms& op) override;
+    void dora_scale(const DoraScale& op) override;
+    void dora_grad_magnitude(const DoraGradMagnitude& op) override;
+    void drop_rows(const DropRows& op) override;
     void rms_norm(const RmsNorm& op) override;
     void rms_norm_backward(const RmsNormBackward& op) override;
     void rope(const Rope& op) override;

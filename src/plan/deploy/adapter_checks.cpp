@@ -57,6 +57,13 @@ void AdapterChecks::lengths(const std::string& key, const std::vector<SampleInfo
         hint + ", or a smaller max_seq_len with over_length: truncate");
 }
 
+void AdapterChecks::form(const AdapterJob& adapter) {
+    if (!adapter.use_dora || job_.model.precision != Precision::fp8) return;
+    problems_.add(where(cat("adapters.", adapter.name, ".use_dora")),
+                  "DoRA needs the norms of weights that model.precision: fp8 does not keep",
+                  "use model.precision: bf16, or use_dora: false");
+}
+
 void AdapterChecks::targets(const AdapterJob& adapter) {
     if (!adapter.modules) return;
     for (std::int64_t layer = 0; layer < model_.layers; ++layer) {

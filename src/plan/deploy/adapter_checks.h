@@ -18,6 +18,8 @@ class AdapterChecks {
     void dataset(DatasetId id, const DatasetInfo& info, std::int64_t most,
                  const std::string& hint_longer = "use microbatch_tokens: # or auto",
                  const std::string& limit = "parallel.microbatch_tokens");
+    /// What it computes can be computed with the base as it is kept.
+    void form(const AdapterJob& adapter);
     /// It targets something in this model.
     void targets(const AdapterJob& adapter);
     /// The adapter's training in numbers.

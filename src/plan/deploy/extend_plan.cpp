@@ -72,6 +72,7 @@ class Extension {
     }
 
     void check(const AdapterJob& adapter) {
+        checks_.form(adapter);
         checks_.targets(adapter);
         const std::int32_t columns = plan_.replicas.front().saved_columns;  // of all replicas
         if (adapter.largest_rank() > columns) {

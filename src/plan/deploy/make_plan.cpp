@@ -187,7 +187,10 @@ class Planner {
 
     void check_data(std::int64_t most) {
         for (const DatasetId id : used_datasets(job_)) check_lengths(id, most);
-        for (const AdapterJob& adapter : job_.adapters) checks_.targets(adapter);
+        for (const AdapterJob& adapter : job_.adapters) {
+            checks_.form(adapter);
+            checks_.targets(adapter);
+        }
     }
 
     void check_lengths(DatasetId id, std::int64_t most) {

@@ -59,20 +59,38 @@ std::int64_t layer_parameters(const AdapterJob& adapter, const ModelSpec& model,
     return count;
 }
 
+std::int64_t layer_norms(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer) {
+    std::int64_t count = 0;
+    for (int i = 0; i < linear_count && adapter.form.keeps_norms; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (adapter.targets_linear(layer, linear)) count += linear_shape(model, linear).out;
+    }
+    return count;
+}
+
 /// In any so many layers: of one that has most.
-std::int64_t most_parameters(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers,
-                             bool trained) {
-    std::int64_t most = layer_parameters(adapter, model, 0, trained);
+template <class OfLayer>
+std::int64_t most_in_layers(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers,
+                            const OfLayer& of_layer) {
+    std::int64_t most = of_layer(0);
     for (std::int64_t layer = 1; adapter.modules && layer < model.layers; ++layer) {
-        most = std::max(most, layer_parameters(adapter, model, layer, trained));
+        most = std::max(most, of_layer(layer));
     }
     return layers * most;
 }
 
-std::uint64_t state_bytes(std::int64_t trained, std::int64_t frozen) {
+std::int64_t most_parameters(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers,
+                             bool trained) {
+    return most_in_layers(adapter, model, layers, [&](std::int64_t layer) {
+        return layer_parameters(adapter, model, layer, trained);
+    });
+}
+
+std::uint64_t state_bytes(std::int64_t trained, std::int64_t frozen, std::int64_t norms) {
     constexpr std::uint64_t optimizer_arrays = 3;  // gradients and both moments
     return bytes_of(trained + frozen, size_of(DType::f32)) +
-           optimizer_arrays * bytes_of(trained, size_of(DType::f32));
+           optimizer_arrays * bytes_of(trained, size_of(DType::f32)) +
+           bytes_of(norms, size_of(DType::f32));
 }
 
 }  // namespace
@@ -348,7 +366,10 @@ std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& mode
 std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model,
                             std::int64_t layers) {
     return state_bytes(most_parameters(adapter, model, layers, true),
-                       most_parameters(adapter, model, layers, false));
+                       most_parameters(adapter, model, layers, false),
+                       most_in_layers(adapter, model, layers, [&](std::int64_t layer) {
+                           return layer_norms(adapter, model, layer);
+                       }));
 }
 
 std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const Job& job,
@@ -358,11 +379,13 @@ std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const 
     if (!of.modules) return adapter_bytes(of, model, layers.count);
     std::int64_t trained = 0;
     std::int64_t frozen = 0;
+    std::int64_t norms = 0;
     for (std::int64_t layer = layers.first; layer < layers.first + layers.count; ++layer) {
         trained += layer_parameters(of, model, layer, true);
         frozen += layer_parameters(of, model, layer, false);
+        norms += layer_norms(of, model, layer);
     }
-    return state_bytes(trained, frozen);
+    return state_bytes(trained, frozen, norms);
 }
 
 std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job,

@@ -157,7 +157,8 @@ std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& mode
                                 std::int64_t layers);
 
 /// What a resident adapter takes in so many layers, fp32: all parameters, and gradients and both
-/// moments of those that are trained. Layers that differ count as in adapter_parameters.
+/// moments of those that are trained, and norms (AdapterForm::keeps_norms). Layers that differ
+/// count as in adapter_parameters.
 std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers);
 /// In the layers of a stage, and the most of any adapter.
 std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const Job& job,

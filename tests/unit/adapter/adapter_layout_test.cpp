@@ -74,7 +74,7 @@ TEST_F(AdapterLayoutTest, FindsByRole) {
     EXPECT_EQ(placed.find(3, Linear::k, TensorRole::a), nullptr);
     EXPECT_EQ(placed.find(2, Linear::q, TensorRole::a), nullptr);
     EXPECT_EQ(placed.find(5, Linear::q, TensorRole::a), nullptr);
-    EXPECT_EQ(placed.find(3, Linear::q, TensorRole{2}), nullptr);
+    EXPECT_EQ(placed.find(3, Linear::q, TensorRole{7}), nullptr);
 }
 
 TEST_F(AdapterLayoutTest, RateGroupsThenFrozenTensors) {
@@ -103,8 +103,8 @@ TEST_F(AdapterLayoutTest, RateGroupsThenFrozenTensors) {
     EXPECT_EQ(placed.rate_groups()[0].count, 200);
     EXPECT_EQ(placed.rate_groups()[1].first, 200);
     EXPECT_EQ(placed.rate_groups()[1].count, 112);
-    EXPECT_TRUE(placed.is_trained(*placed.find(3, Linear::q, TensorRole{2})));
-    EXPECT_FALSE(placed.is_trained(*placed.find(3, Linear::q, TensorRole{3})));
+    EXPECT_TRUE(placed.is_trained(*placed.find(3, Linear::q, TensorRole{7})));
+    EXPECT_FALSE(placed.is_trained(*placed.find(3, Linear::q, TensorRole{8})));
 }
 
 TEST_F(AdapterLayoutTest, NamesOfFiles) {

@@ -24,6 +24,19 @@ TEST(AdapterForm, LoraIsAAndB) {
     EXPECT_EQ(form.rates, std::vector<double>{1.0});
 }
 
+TEST(AdapterForm, DoraHasAMagnitudePerOutput) {
+    const AdapterForm form = dora_form();
+    ASSERT_EQ(form.tensors.size(), 3U);
+    const FormTensor& m = form.tensors[2];
+    EXPECT_EQ(m.role, TensorRole::magnitude);
+    EXPECT_EQ(tensor_shape(m, 3, {.in = 12, .out = 8}), std::vector<std::int64_t>{8});
+    EXPECT_EQ(m.initial, Initial::norms);
+    EXPECT_TRUE(m.trained);
+    EXPECT_EQ(m.peft_suffix, "lora_magnitude_vector");
+    EXPECT_EQ(form.peft_switches, std::vector<std::string>{"use_dora"});
+    EXPECT_TRUE(form.keeps_norms);
+}
+
 TEST(AdapterForm, ShapesFollowTheAxes) {
     FormTensor vector;
     vector.axes = {Axis::out};

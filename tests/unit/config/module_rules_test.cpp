@@ -110,7 +110,7 @@ TEST_F(ModuleRules, ComeBackFromTheResolvedJob) {
           R"(layers_to_transform: [0, 2], layers_pattern: [layers], r: 4, lora_alpha: 8,
              rank_pattern: {'.*k_proj': 7, q_proj: 2}, alpha_pattern: {q_proj: 0.1})",
           "target_modules: [0.self_attn.q_proj, up_proj], exclude_modules: [1.mlp.up_proj]",
-          "init_lora_weights: gaussian, loraplus_lr_ratio: 16"}) {
+          "init_lora_weights: gaussian, loraplus_lr_ratio: 16", "use_dora: true"}) {
         const Job job = read(minimal_job + "defaults: {" + keys + "}\n");
         const Job again = read(to_yaml(job));
         EXPECT_EQ(to_yaml(again), to_yaml(job));
@@ -123,6 +123,7 @@ TEST_F(ModuleRules, ComeBackFromTheResolvedJob) {
         EXPECT_EQ(targets(one, 4), targets(other, 4));
         EXPECT_EQ(one.init_lora_weights, other.init_lora_weights);
         EXPECT_EQ(one.form.rates, other.form.rates);
+        EXPECT_EQ(one.form.peft_switches, other.form.peft_switches);
     }
 }
 

@@ -35,13 +35,19 @@ std::vector<AdapterJob> two_adapters() {
     return adapters;
 }
 
+std::vector<AdapterJob> three_adapters() {
+    std::vector<AdapterJob> adapters = two_adapters();
+    adapters.push_back(small_dora("c", 2));
+    return adapters;
+}
+
 TEST(StageMemory, Plain) {
-    for (const int ranks : {1, 2, 3}) expect_exact({small_model(), two_adapters(), ranks});
+    for (const int ranks : {1, 2, 3}) expect_exact({small_model(), three_adapters(), ranks});
 }
 
 TEST(StageMemory, SharedLayers) {
     for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-        SmallCase test_case(small_model(5), two_adapters(), 3, precision);
+        SmallCase test_case(small_model(5), three_adapters(), 3, precision);
         Plan& plan = test_case.plan;
         for (const std::vector<Cut>& cuts : {std::vector<Cut>{{1, up_to(1)}, {3, from(1)}},
                                              {{1, from(1)}, {3, from(1)}},
@@ -62,24 +68,24 @@ TEST(StageMemory, QueryAndKeyNorms) {
     ModelSpec model = small_model();
     model.qk_norm = true;
     model.head_dim = 12;
-    for (const int ranks : {1, 3}) expect_exact({model, two_adapters(), ranks});
+    for (const int ranks : {1, 3}) expect_exact({model, three_adapters(), ranks});
 }
 
 TEST(StageMemory, Biases) {
     ModelSpec model = small_model();
     model.qkv_bias = model.o_bias = model.mlp_bias = true;
-    expect_exact({model, two_adapters(), 2});
+    expect_exact({model, three_adapters(), 2});
 }
 
 TEST(StageMemory, TiedHead) {
     ModelSpec model = small_model();
     model.tie_word_embeddings = true;
-    for (const int ranks : {1, 2}) expect_exact({model, two_adapters(), ranks});
+    for (const int ranks : {1, 2}) expect_exact({model, three_adapters(), ranks});
 }
 
 TEST(StageMemory, StagedBf16) {
     for (const int ranks : {1, 3}) {
-        expect_exact({small_model(), two_adapters(), ranks, Precision::bf16});
+        expect_exact({small_model(), three_adapters(), ranks, Precision::bf16});
     }
 }
 

@@ -42,6 +42,7 @@ std::vector<AdapterJob> mixed_adapters() {
     std::vector<AdapterJob> adapters{small_adapter("half", 4, 0.5), small_adapter("none", 3),
                                      small_adapter("some", 5, 0.2)};
     adapters[1].targets = {true, false, true, false, false, true, false};
+    adapters.push_back(small_dora("dora", 2, 0.3));
     return adapters;
 }
 

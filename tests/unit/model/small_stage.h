@@ -29,6 +29,13 @@ inline AdapterJob small_adapter(const std::string& name, int r, double dropout =
     return adapter;
 }
 
+inline AdapterJob small_dora(const std::string& name, int r, double dropout = 0.0) {
+    AdapterJob adapter = small_adapter(name, r, dropout);
+    adapter.use_dora = true;
+    adapter.form = form_of(adapter);
+    return adapter;
+}
+
 /// A job of `adapters` on one dataset of ten samples of 12 tokens, planned for `ranks` ranks.
 struct SmallCase {
     SmallCase(const ModelSpec& model, const std::vector<AdapterJob>& adapters, int ranks = 1,
@@ -65,7 +72,9 @@ inline void fill_factors(const Job& job, AdapterBank& bank) {
         auto tensors = bank.download(adapter, AdapterBank::Part::parameters);
         for (NamedTensor& tensor : tensors) {
             for (std::size_t i = 0; i < tensor.values.size(); ++i) {
-                tensor.values[i] = 0.3F * uniform_float(hash_name(tensor.name) + a, i) - 0.15F;
+                const float value = 0.3F * uniform_float(hash_name(tensor.name) + a, i) - 0.15F;
+                const bool near_norms = tensor.name.ends_with("magnitude_vector");
+                tensor.values[i] = near_norms ? tensor.values[i] * (1.0F + value) : value;
             }
         }
         bank.upload(adapter, AdapterBank::Part::parameters, tensors);

@@ -345,6 +345,15 @@ TEST(MakePlan, RefusesAdaptersWithoutATargetInTheModel) {
         has(problems_of(test), "tune.yaml: adapters.a1.target_modules: none of them is in"));
 }
 
+TEST(MakePlan, RefusesDoraWhereWeightsAreCodes) {
+    Case test = uniform_case(2, 1, 8, 10, 8);
+    test.job.adapters[1].use_dora = true;
+    EXPECT_EQ(problems_of(test), "");
+    test.job.model.precision = Precision::fp8;
+    EXPECT_TRUE(has(problems_of(test), "tune.yaml: adapters.a1.use_dora: DoRA needs the norms"));
+    EXPECT_FALSE(has(problems_of(test), "adapters.a0.use_dora"));
+}
+
 TEST(MakePlan, RefusesSamplesThatDoNotFit) {
     Case test = uniform_case(1, 1, 8, 10, 8);
     test.job.parallel.microbatch_tokens = 40;
