@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "config/adapter_name.h"
+#include "config/lr_schedule_reader.h"
 #include "config/module_reader.h"
 
 namespace loratrain {
@@ -92,18 +93,6 @@ void read_length(SectionReader& section, AdapterJob& job) {
     }
 }
 
-void read_warmup(SectionReader& section, AdapterJob& job) {
-    double value = job.warmup_steps;
-    section.read("warmup_steps", value, at_least(0.0));
-    if (value <= std::numeric_limits<int>::max() && (value < 1.0 || value == std::floor(value))) {
-        job.warmup_steps = value;
-    } else {
-        section.problem(section.find("warmup_steps")->place, "warmup_steps",
-                        format_exact(value) + " is neither a number of steps nor a fraction",
-                        "give a whole number, or a fraction of the steps below 1, as in 0.1");
-    }
-}
-
 /// PEFT's null.
 bool is_not_given(SectionReader& section, const char* key) {
     const YamlNode* node = section.find(key);
@@ -152,8 +141,7 @@ void read_keys(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
     }
     section.read_path("init_from", job.init_from, lookup.context.folder);
     section.read("learning_rate", job.learning_rate, at_least(0.0));
-    section.read_word("lr_scheduler_type", job.lr_scheduler_type, lr_scheduler_words);
-    read_warmup(section, job);
+    read_lr_schedule(section, job);
     section.read("weight_decay", job.weight_decay, at_least(0.0));
     section.read("adam_beta1", job.adam_beta1, from_to_below(0.0, 1.0));
     section.read("adam_beta2", job.adam_beta2, from_to_below(0.0, 1.0));
@@ -233,6 +221,7 @@ AdapterJob read_adapter(SectionReader& section, Lookup& lookup, const AdapterDef
     section.read("trial", draft.adapter.trial);
     check_has_dataset(section, lookup, draft);
     check_modules(section, draft.adapter);
+    check_lr_schedule(section, draft.adapter);
     draft.adapter.form = form_of(draft.adapter);
     section.finish();
     return std::move(draft.adapter);

@@ -171,7 +171,6 @@ constexpr ForeignKey foreign_keys[] = {
     {"lr", "adapters", "learning_rate", "", ""},
     {"lr_min", "", "", "schedules end at 0", "0 null"},
     {"lr_scheduler", "adapters", "lr_scheduler_type", "", ""},
-    {"lr_scheduler_kwargs", "", "", "schedules have no further settings", "null"},
     {"mask_history", "", "", "scripts/prepare_data.py writes tokens and labels before the run",
      "null"},
     {"max_length", "datasets", "max_seq_len", "", ""},
@@ -338,8 +337,6 @@ constexpr ForeignKey foreign_keys[] = {
      "nothing is sent; metrics.jsonl and logging.tensorboard hold what trackers read", "null"},
     {"wandb_watch", "", "",
      "nothing is sent; metrics.jsonl and logging.tensorboard hold what trackers read", "null"},
-    {"warmup_ratio", "adapters", "warmup_steps",
-     "warmup_steps below 1, as in warmup_steps: 0.1, is a fraction of the steps", "0 0.0 null"},
     {"xformers_attention", "", "", "kernels are chosen by itself", "*"},
 };
 

@@ -21,7 +21,19 @@ namespace loratrain {
 enum class Precision : std::uint8_t { automatic, fp32, bf16, fp8 };
 enum class BackendKind : std::uint8_t { automatic, cpu, cuda };
 enum class OverLength : std::uint8_t { error, truncate, drop };
-enum class LrSchedule : std::uint8_t { constant, constant_with_warmup, linear, cosine };
+enum class LrSchedule : std::uint8_t {
+    constant,
+    constant_with_warmup,
+    linear,
+    cosine,
+    cosine_with_restarts,
+    cosine_with_min_lr,
+    polynomial,
+    inverse_sqrt,
+    warmup_stable_decay,
+};
+/// How a rate goes from one value to another: of warmup_stable_decay.
+enum class LrRamp : std::uint8_t { linear, cosine, one_minus_sqrt };
 enum class Tokenizer : std::uint8_t { none, bytes };
 enum class Recompute : std::uint8_t { automatic, none, layer };
 /// sequential: one adapter after another, one microbatch at a time. one_f_one_b ("1f1b"): one
@@ -142,6 +154,24 @@ struct DatasetJob {
     bool has_eval() const { return !eval_path.empty() || eval_split.any(); }
 };
 
+/// What Hugging Face's schedules take beside warm-up and length, by their names and with their
+/// defaults where there is no value (train/learning_rate.h).
+struct LrSchedulerKwargs {
+    std::optional<double> num_cycles;
+    std::optional<double> min_lr;
+    std::optional<double> min_lr_rate;
+    std::optional<double> lr_end;
+    std::optional<double> power;
+    std::optional<double> timescale;  ///< steps, as the next two
+    std::optional<double> num_decay_steps;
+    std::optional<double> num_stable_steps;
+    std::optional<double> min_lr_ratio;
+    LrRamp warmup_type = LrRamp::linear;
+    LrRamp decay_type = LrRamp::cosine;
+    friend bool operator==(const LrSchedulerKwargs&, const LrSchedulerKwargs&) = default;
+};
+inline constexpr double usual_lr_end = 1e-7;
+
 struct AdapterJob {
     std::string name;
     DatasetId dataset{};
@@ -163,6 +193,7 @@ struct AdapterJob {
     std::string init_from;  ///< PEFT directory, "" = fresh
     double learning_rate = 2.0e-4;
     LrSchedule lr_scheduler_type = LrSchedule::cosine;
+    LrSchedulerKwargs lr_scheduler_kwargs{};
     /// Whole, or below 1 a fraction of the adapter's steps (train/learning_rate.h).
     double warmup_steps = 0.0;
     double weight_decay = 0.0;

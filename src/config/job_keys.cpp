@@ -105,8 +105,12 @@ constexpr JobKey keys[] = {
     {"adapters", "loraplus_lr_ratio", "LoRA+: learning rate of B over that of A", "1"},
     {"adapters", "init_from", "PEFT directory to start from", "none"},
     {"adapters", "learning_rate", "at its highest"},
-    {"adapters", "lr_scheduler_type", "`constant`, `constant_with_warmup`, `linear`, `cosine`"},
+    {"adapters", "lr_scheduler_type",
+     "`constant`, `constant_with_warmup`, `linear`, `cosine`, `cosine_with_restarts`, "
+     "`cosine_with_min_lr`, `polynomial`, `inverse_sqrt`, `warmup_stable_decay`"},
+    {"adapters", "lr_scheduler_kwargs", "what the schedule takes beside: below", "none"},
     {"adapters", "warmup_steps", "whole, or below 1 a fraction of the steps"},
+    {"adapters", "warmup_ratio", "the fraction alone", "none"},
     {"adapters", "weight_decay", "of AdamW"},
     {"adapters", "adam_beta1", "of AdamW"},
     {"adapters", "adam_beta2", "of AdamW"},
@@ -121,6 +125,20 @@ constexpr JobKey keys[] = {
     {"adapters", "priority", "higher goes first, and preempts"},
     {"adapters", "trial", "competes in the sweep; first weights do not depend on its name",
      "false"},
+
+    {"kwargs", "num_cycles",
+     "waves of a cosine; restarts of cosine_with_restarts, also of warmup_stable_decay's decay",
+     "0.5; 1 of restarts"},
+    {"kwargs", "min_lr", "rate that cosine_with_min_lr ends with", "none"},
+    {"kwargs", "min_lr_rate", "the same, of the learning rate", "none"},
+    {"kwargs", "lr_end", "rate that polynomial ends with", "1.0e-07"},
+    {"kwargs", "power", "of polynomial", "1"},
+    {"kwargs", "timescale", "steps of inverse_sqrt", "the warm-up's, or 10000"},
+    {"kwargs", "num_decay_steps", "of warmup_stable_decay", "required there"},
+    {"kwargs", "num_stable_steps", "of warmup_stable_decay", "what is left"},
+    {"kwargs", "min_lr_ratio", "what warmup_stable_decay begins and ends with", "0"},
+    {"kwargs", "warmup_type", "of warmup_stable_decay: `linear`, `cosine`, `1-sqrt`", "linear"},
+    {"kwargs", "decay_type", "of warmup_stable_decay: `linear`, `cosine`, `1-sqrt`", "cosine"},
 
     {"checkpoint", "every_steps", "0 = not by steps"},
     {"checkpoint", "every_minutes", "0 = not by time"},
@@ -194,6 +212,7 @@ std::string default_of(const YamlNode& root, const JobKey& key) {
 std::string shown_section(const std::string& section) {
     if (section == "datasets") return "datasets.NAME";
     if (section == "deployment") return "parallel.deployment[0]";
+    if (section == "kwargs") return "lr_scheduler_kwargs";
     if (section == "space") return "sweep.space.KEY";
     return section == "adapters" ? "adapters, defaults" : section;
 }
@@ -219,6 +238,7 @@ std::span<const JobKey> job_keys() {
 std::string key_section(const std::string& path) {
     if (path.empty()) return "";
     if (path.starts_with("parallel.deployment[")) return "deployment";
+    if (path.ends_with(".lr_scheduler_kwargs")) return "kwargs";
     if (path == "sweep.space" || path == "sweep.configurations") return "adapters";
     if (path.starts_with("sweep.space.")) return "space";
     const std::string section = path.substr(0, path.find_first_of(".["));
@@ -234,6 +254,7 @@ std::string key_place(const std::string& section, const std::string& key) {
     if (section == "adapters") return cat(key, " of an adapter or of defaults");
     if (section == "datasets") return cat("datasets.NAME.", key);
     if (section == "deployment") return cat("parallel.deployment[0].", key);
+    if (section == "kwargs") return cat("lr_scheduler_kwargs.", key);
     if (section == "space") return cat("sweep.space.KEY.", key);
     return section.empty() ? key : cat(section, ".", key);
 }

@@ -9,8 +9,8 @@ namespace loratrain {
 /// A key of the job file: what readers may ask for (yaml_reader.h), and what `loratrain --keys`
 /// tells.
 struct JobKey {
-    /// "" = the top level; "datasets", "adapters", "deployment": of one of them, the last one those
-    /// in `parallel`.
+    /// "" = the top level; "datasets", "adapters", "deployment", "kwargs": of one of them, the
+    /// last two those in `parallel` and lr_scheduler_kwargs.
     const char* section;
     const char* key;
     const char* meaning;

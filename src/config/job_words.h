@@ -89,11 +89,21 @@ inline constexpr std::array<Word<LiveTable>, 2> live_table_words{{
     {"auto", LiveTable::automatic},
     {"never", LiveTable::never},
 }};
-inline constexpr std::array<Word<LrSchedule>, 4> lr_scheduler_words{{
+inline constexpr std::array<Word<LrSchedule>, 9> lr_scheduler_words{{
     {"constant", LrSchedule::constant},
     {"constant_with_warmup", LrSchedule::constant_with_warmup},
     {"linear", LrSchedule::linear},
     {"cosine", LrSchedule::cosine},
+    {"cosine_with_restarts", LrSchedule::cosine_with_restarts},
+    {"cosine_with_min_lr", LrSchedule::cosine_with_min_lr},
+    {"polynomial", LrSchedule::polynomial},
+    {"inverse_sqrt", LrSchedule::inverse_sqrt},
+    {"warmup_stable_decay", LrSchedule::warmup_stable_decay},
+}};
+inline constexpr std::array<Word<LrRamp>, 3> lr_ramp_words{{
+    {"linear", LrRamp::linear},
+    {"cosine", LrRamp::cosine},
+    {"1-sqrt", LrRamp::one_minus_sqrt},
 }};
 inline constexpr std::array<Word<SweepMethod>, 3> sweep_method_words{{
     {"grid", SweepMethod::grid},

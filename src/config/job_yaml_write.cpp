@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "config/job_words.h"
 #include "config/job_yaml.h"
+#include "config/lr_numbers.h"
 
 namespace loratrain {
 
@@ -54,6 +55,23 @@ class Writer {
             end_map();
         }
         end_list();
+    }
+    /// {min_lr_rate: 0.1}; nothing where nothing is given.
+    void put_kwargs(const char* key, const LrSchedulerKwargs& kwargs) {
+        if (kwargs == LrSchedulerKwargs{}) return;
+        out_ << YAML::Key << key << YAML::Value << YAML::Flow;
+        begin_map();
+        for (const LrNumber& number : lr_numbers) {
+            if (const auto& value = kwargs.*number.field) put(number.key, *value);
+        }
+        const LrSchedulerKwargs usual;
+        if (kwargs.warmup_type != usual.warmup_type) {
+            put("warmup_type", word_of(lr_ramp_words, kwargs.warmup_type));
+        }
+        if (kwargs.decay_type != usual.decay_type) {
+            put("decay_type", word_of(lr_ramp_words, kwargs.decay_type));
+        }
+        end_map();
     }
     template <class T>
     void put(const char* key, const std::optional<T>& value) {
@@ -196,6 +214,7 @@ void write_adapter(Writer& out, const Job& job, const AdapterJob& adapter) {
     out.put_path("init_from", adapter.init_from);
     out.put("learning_rate", adapter.learning_rate);
     out.put("lr_scheduler_type", word_of(lr_scheduler_words, adapter.lr_scheduler_type));
+    out.put_kwargs("lr_scheduler_kwargs", adapter.lr_scheduler_kwargs);
     out.put("warmup_steps", adapter.warmup_steps);
     out.put("weight_decay", adapter.weight_decay);
     out.put("adam_beta1", adapter.adam_beta1);

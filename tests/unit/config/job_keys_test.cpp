@@ -33,6 +33,9 @@ std::string job_with_mapping(const JobKey& key) {
         text += is_space ? "sweep: {space: {}}\n" : cat("sweep: {", value, ", space: {r: [1]}}\n");
     }
     if (section == "space") text += cat("sweep: {space: {r: {", value, "}}}\n");
+    if (section == "kwargs") {
+        text += cat("defaults: {lr_scheduler_kwargs: {", value, "}}\n");
+    }
     if (section == "deployment") text += cat("parallel: {deployment: [{", value, "}]}\n");
     return text;
 }
@@ -42,6 +45,7 @@ TEST_F(JobKeys, AllAreRead) {
         const std::string name = key.key;
         if (std::string(key.section).empty()) continue;
         if (name == "rank_pattern" || name == "alpha_pattern") continue;  // are mappings
+        if (name == "lr_scheduler_kwargs") continue;
         const std::string text = job_with_mapping(key);
         bool named = false;
         for (const Problem& problem : problems(text)) {
@@ -76,6 +80,7 @@ TEST_F(JobKeys, SectionsComeFromPaths) {
     EXPECT_EQ(key_section("adapters[3]"), "adapters");
     EXPECT_EQ(key_section("datasets.v1.0"), "datasets");
     EXPECT_EQ(key_section("parallel"), "parallel");
+    EXPECT_EQ(key_section("adapters.a.lr_scheduler_kwargs"), "kwargs");
     EXPECT_EQ(key_section("parallel.deployment[2]"), "deployment");
 }
 

@@ -135,8 +135,17 @@ const BadValue bad_values[] = {
      "did you mean 'global_batch_size'? samples of one optimizer step"},
     {"ForeignAccumulation", "defaults", "gradient_accumulation_steps: 4",
      "unknown key 'defaults.gradient_accumulation_steps'", "'global_batch_size'? samples"},
-    {"ForeignRatio", "defaults", "warmup_ratio: 0.1", "unknown key 'defaults.warmup_ratio'",
-     "did you mean 'warmup_steps'? warmup_steps below 1"},
+    {"BothWarmups", "defaults", "warmup_ratio: 0.1, warmup_steps: 5",
+     "defaults.warmup_ratio: is given together with warmup_steps", "keep one of the two"},
+    {"WholeRatio", "defaults", "warmup_ratio: 1.0", "defaults.warmup_ratio: 1.0 is out of range",
+     below1},
+    {"UnknownKwargs", "defaults", "lr_scheduler_kwargs: {powr: 2}",
+     "unknown key 'defaults.lr_scheduler_kwargs.powr'", "did you mean 'power'?"},
+    {"HalfAStep", "defaults", "lr_scheduler_kwargs: {num_decay_steps: 2.5}",
+     "defaults.lr_scheduler_kwargs.num_decay_steps: 2.5 is no whole number", "a number of steps"},
+    {"NoTimescale", "defaults",
+     "lr_scheduler_type: inverse_sqrt, lr_scheduler_kwargs: {timescale: 0}",
+     "defaults.lr_scheduler_kwargs.timescale: 0 is out of range", "give a number, at least 1"},
     {"ForeignSave", "defaults", "save_steps: 5", "unknown key 'defaults.save_steps'",
      "here it is checkpoint.every_steps"},
     {"ForeignEval", "logging", "eval_steps: 5", "unknown key 'logging.eval_steps'",
@@ -219,6 +228,42 @@ const BadValue bad_values[] = {
 
 INSTANTIATE_TEST_SUITE_P(All, BadValues, ::testing::ValuesIn(bad_values),
                          [](const auto& test) { return std::string(test.param.name); });
+
+/// Schedules whose kwargs an adapter and its defaults have between them.
+TEST_F(JobProblems, SchedulesTakeTheirOwnKwargs) {
+    const auto text = [](const std::string& of_defaults, const std::string& of_adapter) {
+        return cat("model: {weights: b}\nrun: {dir: o}\ndatasets: {d: {path: p}}\ndefaults: {",
+                   of_defaults, "}\nadapters: [{name: a", of_adapter, "}]\n");
+    };
+    const auto found = [&](const std::string& of_defaults, const std::string& of_adapter) {
+        const std::vector<Problem> all = problems(text(of_defaults, of_adapter));
+        return cat(all.size(), " ", all[0].what, "; ", all[0].hint);
+    };
+    EXPECT_EQ(found("lr_scheduler_kwargs: {power: 2}", ""),
+              "1 adapters.a.lr_scheduler_kwargs.power: is not for lr_scheduler_type: cosine; it "
+              "goes with polynomial");
+    EXPECT_EQ(found("lr_scheduler_type: cosine_with_min_lr", ""),
+              "1 adapters.a.lr_scheduler_kwargs: cosine_with_min_lr needs min_lr or min_lr_rate; "
+              "give one, as in {min_lr_rate: 0.1}");
+    EXPECT_EQ(found("lr_scheduler_type: warmup_stable_decay", ""),
+              "1 adapters.a.lr_scheduler_kwargs: warmup_stable_decay needs num_decay_steps; give "
+              "it, as in {num_decay_steps: 20}");
+    EXPECT_EQ(found("lr_scheduler_type: polynomial", ", lr_scheduler_kwargs: {lr_end: 1}"),
+              "1 adapters.a.lr_scheduler_kwargs: lr_end is 1, not below the learning rate of "
+              "2e-04; give a smaller lr_end");
+    EXPECT_EQ(found("lr_scheduler_type: cosine_with_restarts",
+                    ", lr_scheduler_kwargs: {num_cycles: 1.5}"),
+              "1 adapters.a.lr_scheduler_kwargs: num_cycles of cosine_with_restarts is no whole "
+              "number; give how often it restarts");
+    const char* polynomial = "lr_scheduler_type: polynomial, lr_scheduler_kwargs: {power: 2}";
+    EXPECT_EQ(read(text(polynomial, "")).adapters[0].lr_scheduler_kwargs.power, 2.0);
+    EXPECT_EQ(read(text(polynomial, ", lr_scheduler_type: linear")).adapters[0].lr_scheduler_kwargs,
+              LrSchedulerKwargs{});
+    EXPECT_EQ(read(text("warmup_ratio: 0.125", "")).adapters[0].warmup_steps, 0.125);
+    EXPECT_EQ(read(text("warmup_ratio: 0.125, warmup_steps: 0", "")).adapters[0].warmup_steps,
+              0.125);
+    EXPECT_EQ(read(text("warmup_ratio: 0, warmup_steps: 7", "")).adapters[0].warmup_steps, 7.0);
+}
 
 TEST_F(JobProblems, ModelRunAndDatasetsAreCheckedToo) {
     const std::vector<Problem> found = problems(

@@ -26,6 +26,7 @@ void expect_same(const AdapterJob& a, const AdapterJob& b) {
     EXPECT_EQ(a.init_from, b.init_from);
     EXPECT_EQ(a.learning_rate, b.learning_rate);
     EXPECT_EQ(a.lr_scheduler_type, b.lr_scheduler_type);
+    EXPECT_EQ(a.lr_scheduler_kwargs, b.lr_scheduler_kwargs);
     EXPECT_EQ(a.warmup_steps, b.warmup_steps);
     EXPECT_EQ(a.weight_decay, b.weight_decay);
     EXPECT_EQ(a.adam_beta1, b.adam_beta1);
@@ -124,6 +125,12 @@ Job unusual_job() {
     job.adapters = {adapter, adapter};
     job.adapters[1].name = "1e5";
     job.adapters[1].num_train_epochs = 1.0;
+    job.adapters[1].lr_scheduler_type = LrSchedule::warmup_stable_decay;
+    LrSchedulerKwargs& kwargs = job.adapters[1].lr_scheduler_kwargs;
+    kwargs.num_decay_steps = 7.0;
+    kwargs.num_cycles = 1.0 / 3.0;
+    kwargs.warmup_type = LrRamp::cosine;
+    kwargs.decay_type = LrRamp::one_minus_sqrt;
     job.adapters[1].max_steps = 17;
     job.checkpoint = {0, 0.7, 1};
     job.datasets[1].eval_path = "";
