@@ -70,17 +70,14 @@ def exact_loss(logits: torch.Tensor, targets: torch.Tensor) -> float:
     return F.cross_entropy(logits.detach().double(), targets, ignore_index=-100).item()
 
 
-def train(family: Path, name: str, facts: dict, device: str,
-          dtype: torch.dtype) -> tuple[dict[str, list[float]], dict]:
-    """(loss, grad_norm and seconds of each step, final adapter tensors)"""
-    folder = family / "adapters" / name
-    base = AutoModelForCausalLM.from_pretrained(family / "base", dtype=dtype).to(device)
+def train_on(base, folder: Path, facts: dict, device: str, exact: bool) -> tuple[dict[str, list[float]], PeftModel]:
+    """Trains the adapter in folder/init on folder/data.jsonl: (loss, grad_norm and seconds of each step,
+    the model); `exact`: all in float64."""
     model = PeftModel.from_pretrained(base, folder / "init", is_trainable=True).train()
-    exact = dtype == torch.float64
     if exact:
         model.double()
     trained = [p for p in model.parameters() if p.requires_grad]
-    assert all(p.dtype == (dtype if exact else torch.float32) for p in trained)
+    assert all(p.dtype == (torch.float64 if exact else torch.float32) for p in trained)
     optimizer = torch.optim.AdamW(trained, lr=facts["learning_rate"], betas=tuple(facts["adam_betas"]),
                                   eps=facts["adam_eps"], weight_decay=facts["weight_decay"])
     batches = read_batches(folder / "data.jsonl", facts["global_batch_size"])
@@ -99,6 +96,14 @@ def train(family: Path, name: str, facts: dict, device: str,
         schedule.step()
         course["seconds"].append(time.perf_counter() - begin)
         course["loss"].append(exact_loss(logits, targets))
+    return course, model
+
+
+def train(family: Path, name: str, facts: dict, device: str,
+          dtype: torch.dtype) -> tuple[dict[str, list[float]], dict]:
+    """(loss, grad_norm and seconds of each step, final adapter tensors)"""
+    base = AutoModelForCausalLM.from_pretrained(family / "base", dtype=dtype).to(device)
+    course, model = train_on(base, family / "adapters" / name, facts, device, dtype == torch.float64)
     return course, {key: value.cpu() for key, value in get_peft_model_state_dict(model).items()}
 
 

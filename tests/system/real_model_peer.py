@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""The part of test_real_model.py that needs torch, transformers and peft.
+"""The part of test_real_model.py and of tests/bench/quantized_quality.py that needs torch,
+transformers and peft.
 
-  real_model_peer.py prepare FOLDER --model HF_FOLDER --data SAMPLES.jsonl --steps N
-  real_model_peer.py train FOLDER --precision bf16|fp32|fp64 --device cuda|cpu
+  real_model_peer.py prepare FOLDER --model HF_FOLDER --data SAMPLES.jsonl --steps N [--rate-share 0.2]
+  real_model_peer.py train FOLDER --precision bf16|fp32|fp64 --device cuda|cpu [--nf4] [--eval-data FILE]
 
 prepare: the adapters of jobs/smollm2_gsm8k.yaml, as PEFT starts them, with the first samples for N
 steps each; in the layout of a family in tests/golden, but that golden.json holds no trajectories.
 Their learning rates are a fifth of the job's, as large as is usual: at the job's own, Adam makes so
 much of rounding that PEFT in fp32 is 6e-6 from itself in fp64 after 40 steps.
 train: each of them with PEFT as tests/golden/peft_bf16_distance.py does, one after another. Writes
-FOLDER/peft_PRECISION.json: losses, gradient norms and seconds of each step, by adapter."""
+FOLDER/peft_PRECISION.json: losses, gradient norms and seconds of each step, by adapter, and with
+--eval-data the loss over its samples after the last step. --nf4: QLoRA, the linears of the base in
+bitsandbytes' NF4 with nested absmax; the file is peft_nf4.json then."""
 from __future__ import annotations
 
 import argparse
@@ -26,22 +29,22 @@ from transformers import AutoModelForCausalLM
 
 SOURCE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(SOURCE / "tests" / "golden"))
-from peft_bf16_distance import train  # noqa: E402
+from peft_bf16_distance import collate, exact_loss, predict, read_batches, train_on  # noqa: E402
 
 JOB = SOURCE / "jobs" / "smollm2_gsm8k.yaml"
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-RATE_SHARE = 0.2
+EVAL_BATCH = 8
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
 
 
-def adapters_of_job() -> dict[str, dict]:
+def adapters_of_job(rate_share: float) -> dict[str, dict]:
     """By name: all that training needs, named as in golden.json."""
     job = yaml.safe_load(JOB.read_text())
     common = {"target_modules": LINEARS, "weight_decay": 0.0, "max_grad_norm": 1.0, "use_rslora": False,
               "adam_betas": [0.9, 0.999], "adam_eps": 1e-8, "lr_scheduler": "cosine", **job["defaults"]}
     adapters = {adapter["name"]: {**common, **adapter} for adapter in job["adapters"]}
     for facts in adapters.values():
-        facts["learning_rate"] *= RATE_SHARE
+        facts["learning_rate"] *= rate_share
     return adapters
 
 
@@ -54,7 +57,7 @@ def start_adapter(model_folder: Path, facts: dict, out: Path) -> None:
 
 
 def prepare(arguments) -> None:
-    adapters = adapters_of_job()
+    adapters = adapters_of_job(arguments.rate_share)
     for name, facts in adapters.items():
         folder = arguments.folder / "adapters" / name
         folder.mkdir(parents=True)
@@ -69,11 +72,42 @@ def prepare(arguments) -> None:
     (arguments.folder / "golden.json").write_text(json.dumps({"adapters": adapters}, indent=1))
 
 
+def load_base(arguments):
+    dtype = DTYPES[arguments.precision]
+    folder = arguments.folder / "base"
+    if not arguments.nf4:
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(arguments.device)
+    config = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4",
+                                             bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=dtype)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, quantization_config=config,
+                                                device_map={"": arguments.device})
+
+
+@torch.no_grad()
+def evaluate(model, data: Path, device: str) -> float:
+    """Mean over the target tokens of all samples."""
+    model.eval()
+    loss, count = 0.0, 0
+    for samples in read_batches(data, EVAL_BATCH):
+        logits, targets = predict(model.base_model.model, collate(samples, device))
+        of_batch = int((targets != -100).sum())
+        loss += exact_loss(logits, targets) * of_batch
+        count += of_batch
+    return loss / count
+
+
 def train_all(arguments) -> None:
     adapters = json.loads((arguments.folder / "golden.json").read_text())["adapters"]
-    courses = {name: train(arguments.folder, name, facts, arguments.device, DTYPES[arguments.precision])[0]
-               for name, facts in adapters.items()}
-    (arguments.folder / f"peft_{arguments.precision}.json").write_text(json.dumps(courses))
+    courses = {}
+    for name, facts in adapters.items():
+        folder = arguments.folder / "adapters" / name
+        course, model = train_on(load_base(arguments), folder, facts, arguments.device,
+                                 arguments.precision == "fp64")
+        if arguments.eval_data:
+            course["eval_loss"] = evaluate(model, arguments.eval_data, arguments.device)
+        courses[name] = course
+    kind = "nf4" if arguments.nf4 else arguments.precision
+    (arguments.folder / f"peft_{kind}.json").write_text(json.dumps(courses))
 
 
 def main() -> None:
@@ -83,6 +117,9 @@ def main() -> None:
     parser.add_argument("--model", type=Path, metavar="HF_FOLDER")
     parser.add_argument("--data", type=Path, metavar="FILE", help="pre-tokenised samples")
     parser.add_argument("--steps", type=int)
+    parser.add_argument("--rate-share", type=float, default=0.2)
+    parser.add_argument("--nf4", action="store_true")
+    parser.add_argument("--eval-data", type=Path, metavar="FILE", help="pre-tokenised samples")
     parser.add_argument("--precision", default="fp32", choices=list(DTYPES))
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     arguments = parser.parse_args()
