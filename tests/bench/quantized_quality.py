@@ -8,7 +8,8 @@ as it is and quantised, beside transformers + PEFT (+ bitsandbytes' QLoRA), one 
 
 --data: JSONL of `question` and `answer`; the last 10% are evaluated on. Prints a JSON line for each
 way and each peer (and appends it to FOLDER/quantized.jsonl): loss on the evaluation's samples after
-the last step by adapter, its mean and how far that is from the first way's, tokens/s."""
+the last step by adapter, its mean and how far that is from the first way's, tokens/s. A FOLDER that
+has been prepared before is used again: with --ways and --peers and no words it is only prepared."""
 from __future__ import annotations
 
 import argparse
@@ -101,6 +102,9 @@ def run_peer(arguments, kind: str, adapters: dict) -> dict:
 
 def prepare(arguments) -> dict:
     """The adapters by name."""
+    golden = arguments.out / "peer" / "golden.json"
+    if golden.exists():
+        return json.loads(golden.read_text())["adapters"]
     arguments.out.mkdir(parents=True, exist_ok=True)
     train, held_out = arguments.out / "train.jsonl", arguments.out / "eval.jsonl"
     call(sys.executable, SOURCE / "scripts" / "prepare_data.py", arguments.data, "-o", train, "--tokenizer",
@@ -108,7 +112,7 @@ def prepare(arguments) -> dict:
          "--max-seq-len", "1024", "--eval-fraction", "0.1", "--eval-out", held_out)
     call(sys.executable, PEER, "prepare", arguments.out / "peer", "--model", arguments.model, "--data", train,
          "--steps", arguments.steps, "--rate-share", "1")
-    return json.loads((arguments.out / "peer" / "golden.json").read_text())["adapters"]
+    return json.loads(golden.read_text())["adapters"]
 
 
 def main() -> None:
