@@ -65,9 +65,8 @@ PackRules pack_rules(const Job& job, const ReplicaView& view, int threads) {
     rules.stages = view.replica.stages;
     rules.tensor = view.replica.tensor;
     rules.max_in_flight = view.replica.max_in_flight;
-    rules.costs =
-        built_in_costs(plan.model, plan.compute, packing_device(plan), view.replica.tensor,
-                       plan.fp8_linears);
+    rules.costs = built_in_costs(plan.model, plan.compute, packing_device(plan),
+                                 view.replica.tensor, plan.fp8_linears);
     rules.recompute = Recompute::none;  // recomputation must not change results
     rules.solver_seconds = job.schedule.solver_seconds;
     rules.threads = threads;
