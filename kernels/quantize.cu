@@ -7,15 +7,6 @@ namespace loratrain::kernels {
 
 namespace {
 
-template <int N>
-__device__ __forceinline__ void multiply_columns(float (&v)[N], const float* column_scales) {
-    if (column_scales == nullptr) return;
-    float s[N];
-    load<N>(column_scales, s);
-#pragma unroll
-    for (int i = 0; i < N; ++i) v[i] *= s[i];
-}
-
 /// A row per block, held in registers between its maximum and its codes.
 template <class T, int threads, int passes>
 __global__ void __launch_bounds__(threads)
@@ -23,30 +14,13 @@ __global__ void __launch_bounds__(threads)
     __shared__ std::uint32_t scratch[threads / 32];
     const std::int64_t row = blockIdx.x;
     const T* from = static_cast<const T*>(x.data) + row * x.ld;
-    float v[passes][wide];
-    std::uint32_t largest = 0;
+    HeldRow<T, threads, passes> held;
 #pragma unroll
     for (int pass = 0; pass < passes; ++pass) {
-        const std::int64_t col = (pass * threads + static_cast<int>(threadIdx.x)) * wide;
-        if (col >= x.cols) break;
-        load<wide>(from + col, v[pass]);
+        const std::int64_t col = held.column(pass);
+        if (col < x.cols) held.take(pass, from + col);
     }
-#pragma unroll
-    for (int pass = 0; pass < passes; ++pass) {
-        const std::int64_t col = (pass * threads + static_cast<int>(threadIdx.x)) * wide;
-        if (col >= x.cols) break;
-        multiply_columns<wide>(v[pass], column_scales == nullptr ? nullptr : column_scales + col);
-#pragma unroll
-        for (int i = 0; i < wide; ++i) largest = max(largest, magnitude_bits(v[pass][i]));
-    }
-    const RowCoding coding = row_coding(block_max(largest, scratch));
-#pragma unroll
-    for (int pass = 0; pass < passes; ++pass) {
-        const std::int64_t col = (pass * threads + static_cast<int>(threadIdx.x)) * wide;
-        if (col >= x.cols) break;
-        store_codes<wide>(to.codes + row * to.ld + col, v[pass], coding.inverse);
-    }
-    if (threadIdx.x == 0) to.scales[row] = coding.scale;
+    held.write_codes(x.cols, column_scales, to, row, scratch);
 }
 
 /// A row per block, read twice: of any length and alignment.
@@ -83,9 +57,7 @@ cudaError_t launch_held(cudaStream_t stream, const Matrix& x, const float* colum
 template <class T>
 cudaError_t launch_rows(cudaStream_t stream, const Matrix& x, const float* column_scales,
                         const Codes& to) {
-    const bool is_wide = all_wide({&x}) && to.ld % wide == 0 &&
-                         reinterpret_cast<std::uintptr_t>(to.codes) % wide == 0 &&
-                         aligned_16(column_scales);
+    const bool is_wide = all_wide({&x}) && takes_wide_codes(to, column_scales);
     constexpr std::int64_t pass = block_threads * wide;
     if (is_wide && x.cols <= pass) {
         return launch_held<T, block_threads, 1>(stream, x, column_scales, to);
@@ -97,10 +69,10 @@ cudaError_t launch_rows(cudaStream_t stream, const Matrix& x, const float* colum
         return launch_held<T, block_threads, 4>(stream, x, column_scales, to);
     }
     if (is_wide && x.cols <= 8 * pass) {
-        return launch_held<T, 2 * block_threads, 4>(stream, x, column_scales, to);
+        return launch_held<T, block_threads, 8>(stream, x, column_scales, to);
     }
     if (is_wide && x.cols <= 16 * pass) {
-        return launch_held<T, 4 * block_threads, 4>(stream, x, column_scales, to);
+        return launch_held<T, 2 * block_threads, 8>(stream, x, column_scales, to);
     }
     any_rows_kernel<T>
         <<<static_cast<unsigned>(x.rows), block_threads, 0, stream>>>(x, column_scales, to);

@@ -2,7 +2,8 @@
 
 #include <cuda_fp8.h>
 
-#include "device_math.cuh"
+#include "launch.cuh"
+#include "quantize.h"
 
 namespace loratrain::kernels {
 
@@ -55,5 +56,76 @@ __device__ __forceinline__ void store_codes(std::uint8_t* to, const float (&v)[N
         *reinterpret_cast<uint2*>(to) = make_uint2(two(0) | two(2) << 16U, two(4) | two(6) << 16U);
     }
 }
+
+/// Whether store_codes can write all of `to` by `wide`, and read the scales so.
+inline bool takes_wide_codes(const Codes& to, const float* column_scales) {
+    return to.ld % wide == 0 && to.cols % wide == 0 &&
+           reinterpret_cast<std::uintptr_t>(to.codes) % wide == 0 && aligned_16(column_scales);
+}
+
+/// A thread's part of a row whose codes are to be made: values as they are stored, `wide` of them
+/// in each pass of the block over the row.
+template <class T, int threads, int passes>
+class HeldRow {
+  public:
+    __device__ static std::int64_t column(int pass) {
+        return (pass * threads + static_cast<int>(threadIdx.x)) * wide;
+    }
+    __device__ void take(int pass, const T* from) {
+#pragma unroll
+        for (int i = 0; i < words; ++i) held_[pass][i] = reinterpret_cast<const uint4*>(from)[i];
+    }
+    /// Rounds them to T.
+    __device__ void take(int pass, const float (&v)[wide]) {
+        store<wide>(reinterpret_cast<T*>(held_[pass]), v);
+    }
+    __device__ void give(int pass, T* to) const {
+#pragma unroll
+        for (int i = 0; i < words; ++i) reinterpret_cast<uint4*>(to)[i] = held_[pass][i];
+    }
+    __device__ void values(int pass, const float* column_scales, float (&v)[wide]) const {
+        load<wide>(reinterpret_cast<const T*>(held_[pass]), v);
+        if (column_scales == nullptr) return;
+        float s[wide];
+        load<wide>(column_scales + column(pass), s);
+#pragma unroll
+        for (int i = 0; i < wide; ++i) v[i] *= s[i];
+    }
+
+    /// The largest magnitude's bits of what this thread has of the row's `cols` values.
+    __device__ std::uint32_t largest(std::int64_t cols, const float* column_scales) const {
+        std::uint32_t bits = 0;
+#pragma unroll
+        for (int pass = 0; pass < passes; ++pass) {
+            if (column(pass) >= cols) break;
+            float v[wide];
+            values(pass, column_scales, v);
+#pragma unroll
+            for (int i = 0; i < wide; ++i) bits = max(bits, magnitude_bits(v[i]));
+        }
+        return bits;
+    }
+    __device__ void store_row(std::int64_t cols, const float* column_scales, std::uint8_t* codes,
+                              float inverse) const {
+#pragma unroll
+        for (int pass = 0; pass < passes; ++pass) {
+            if (column(pass) >= cols) break;
+            float v[wide];
+            values(pass, column_scales, v);
+            store_codes<wide>(codes + column(pass), v, inverse);
+        }
+    }
+    /// All of it, by the whole block; `scratch`: one for each of its warps.
+    __device__ void write_codes(std::int64_t cols, const float* column_scales, const Codes& to,
+                                std::int64_t row, std::uint32_t* scratch) const {
+        const RowCoding coding = row_coding(block_max(largest(cols, column_scales), scratch));
+        store_row(cols, column_scales, to.codes + row * to.ld, coding.inverse);
+        if (threadIdx.x == 0) to.scales[row] = coding.scale;
+    }
+
+  private:
+    static constexpr int words = sizeof(T) * wide / 16;
+    uint4 held_[passes][words];
+};
 
 }  // namespace loratrain::kernels

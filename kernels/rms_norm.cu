@@ -1,5 +1,6 @@
-#include "launch.cuh"
 #include "rms_norm.h"
+
+#include "quantize.cuh"
 
 namespace loratrain::kernels {
 
@@ -58,6 +59,48 @@ __global__ void __launch_bounds__(block_threads)
         for (int i = 0; i < N; ++i) v[i] *= inverse * w[i];
         store<N>(y + j, v);
     }
+}
+
+/// A row per block, read once and held for its codes; what it writes to y has the bits that
+/// forward_kernel gives.
+template <class T, int passes>
+__global__ void __launch_bounds__(block_threads) forward_with_codes_kernel(RmsNormParams p) {
+    __shared__ float scratch[block_threads / 32];
+    __shared__ std::uint32_t largest[block_threads / 32];
+    using Row = HeldRow<T, block_threads, passes>;
+    const std::int64_t row = blockIdx.x;
+    const std::int64_t width = p.x.cols;
+    const T* x = static_cast<const T*>(p.x.data) + row * p.x.ld;
+    T* y = static_cast<T*>(p.y.data) + row * p.y.ld;
+    const T* weight = static_cast<const T*>(p.weight);
+    Row held;
+    float sum = 0.0F;
+#pragma unroll
+    for (int pass = 0; pass < passes; ++pass) {
+        const std::int64_t col = Row::column(pass);
+        if (col >= width) break;
+        held.take(pass, x + col);
+        float v[wide];
+        held.values(pass, nullptr, v);
+#pragma unroll
+        for (int i = 0; i < wide; ++i) sum += v[i] * v[i];
+    }
+    sum = block_sum(sum, scratch);
+    const float inverse = 1.0F / sqrtf(sum / static_cast<float>(width) + p.eps);
+#pragma unroll
+    for (int pass = 0; pass < passes; ++pass) {
+        const std::int64_t col = Row::column(pass);
+        if (col >= width) break;
+        float v[wide];
+        float w[wide];
+        held.values(pass, nullptr, v);
+        load<wide>(weight + col, w);
+#pragma unroll
+        for (int i = 0; i < wide; ++i) v[i] *= inverse * w[i];
+        held.take(pass, v);
+        held.give(pass, y + col);
+    }
+    held.write_codes(width, nullptr, p.codes, row, largest);
 }
 
 template <class T, int N>
@@ -148,16 +191,43 @@ bool wide_weight(const void* weight, std::int64_t width) {
     return aligned_16(weight) && width % wide == 0;
 }
 
+/// Of one group of columns; false where no kernel makes codes beside y.
+template <class T>
+bool launch_with_codes(cudaStream_t stream, const RmsNormParams& p) {
+    constexpr std::int64_t pass = block_threads * wide;
+    const auto rows = static_cast<unsigned>(p.x.rows);
+    if (p.groups != 1 || p.x.cols <= widest_of_a_warp || !all_wide({&p.x, &p.y}) ||
+        !wide_weight(p.weight, p.x.cols) || !takes_wide_codes(p.codes, nullptr)) {
+        return false;
+    }
+    if (p.x.cols <= 2 * pass) {
+        forward_with_codes_kernel<T, 2><<<rows, block_threads, 0, stream>>>(p);
+    } else if (p.x.cols <= 4 * pass) {
+        forward_with_codes_kernel<T, 4><<<rows, block_threads, 0, stream>>>(p);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+template <class T>
+cudaError_t launch_plain(cudaStream_t stream, const RmsNormParams& p) {
+    const std::int64_t width = p.x.cols / p.groups;
+    return all_wide({&p.x, &p.y}) && wide_weight(p.weight, width)
+               ? launch_forward<T, wide>(stream, p, width)
+               : launch_forward<T, 1>(stream, p, width);
+}
+
 }  // namespace
 
 cudaError_t rms_norm(cudaStream_t stream, const RmsNormParams& p) {
     if (p.x.rows == 0 || p.x.cols == 0) return cudaSuccess;
-    const std::int64_t width = p.x.cols / p.groups;
     return with_type(p.x.type, [&](auto element) {
         using T = decltype(element);
-        return all_wide({&p.x, &p.y}) && wide_weight(p.weight, width)
-                   ? launch_forward<T, wide>(stream, p, width)
-                   : launch_forward<T, 1>(stream, p, width);
+        if (p.codes.codes == nullptr) return launch_plain<T>(stream, p);
+        if (launch_with_codes<T>(stream, p)) return cudaGetLastError();
+        const cudaError_t error = launch_plain<T>(stream, p);
+        return error != cudaSuccess ? error : quantize_rows(stream, p.y, nullptr, p.codes);
     });
 }
 

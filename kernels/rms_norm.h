@@ -1,17 +1,19 @@
 #pragma once
 
-#include "matrix.h"
+#include "quantize.h"
 
 namespace loratrain::kernels {
 
 /// y[t, :] = x_t / sqrt(mean(x_t²) + eps) * weight in each of `groups` equal column groups; weight:
-/// [cols / groups] of x's type. y may alias x.
+/// [cols / groups] of x's type. y may alias x. `codes`: of y, as quantize_rows makes them; none
+/// where its codes are null.
 struct RmsNormParams {
     Matrix x;
     const void* weight = nullptr;
     float eps = 0.0F;
     std::int64_t groups = 1;
     Matrix y;
+    Codes codes = {};
 };
 cudaError_t rms_norm(cudaStream_t stream, const RmsNormParams& params);
 

@@ -63,6 +63,14 @@ struct QuantizeRows {
     Fp8Rows to;
 };
 
+/// Codes that an op makes of what it writes, to the bit as quantize_rows does of it; none where
+/// to.codes is null.
+struct RowCodes {
+    Fp8Rows to;
+    const float* column_scales = nullptr;
+    bool are_wanted() const { return to.codes != nullptr; }
+};
+
 /// C = A Bᵀ + beta C with sums in fp32, scaled after summing:
 ///   C_ij = a.scales_i b.scales_j sum_k a_ik b_jk + beta C_ij.
 /// A: [m, k], B: [n, k]; C: [m, n] compute_dtype(). beta = 0 overwrites, also NaN. On CUDA: bf16,
@@ -230,6 +238,7 @@ struct RmsNorm {
     float eps = 1e-6F;
     std::int64_t groups = 1;
     TensorView y;
+    RowCodes codes = {};  ///< of y
 };
 
 /// dx (+)= gradient of RmsNorm with respect to x; no weight gradient (frozen). dx may alias dy when
@@ -282,7 +291,14 @@ struct SwiGlu {
     TensorView gate;
     TensorView up;
     TensorView h;
+    RowCodes codes = {};  ///< of h
 };
+
+/// `right` are the columns behind `left` in the same rows.
+inline bool are_side_by_side(const TensorView& left, const TensorView& right) {
+    return left.offset(0, left.cols) == right.data && left.ld == right.ld &&
+           left.rows == right.rows;
+}
 
 /// dgate, dup from dh; h is recomputed into `h` when h.data is set (it may alias dh). dgate may
 /// alias gate, dup may alias up.
@@ -293,6 +309,7 @@ struct SwiGluBackward {
     TensorView dgate;
     TensorView dup;
     TensorView h;
+    RowCodes codes = {};  ///< of dgate and dup, which lie side by side then: [T, 2 F]
 };
 
 /// Per row i: loss = log sum exp(logits_i) - logits_i[target_i]; then logits_i <- scale_i *

@@ -57,8 +57,10 @@ Attention DecoderLayer::attention_op(const LayerActivations& saved, const LayerR
     return op;
 }
 
-void DecoderLayer::norm(const TensorView& x, const Buffer& weight, const TensorView& y) {
-    backend_.rms_norm({x, weight.data(), static_cast<float>(view_.lane_model.rms_norm_eps), 1, y});
+void DecoderLayer::norm(const TensorView& x, const Buffer& weight, const TensorView& y,
+                        const RowCodes& codes) {
+    backend_.rms_norm(
+        {x, weight.data(), static_cast<float>(view_.lane_model.rms_norm_eps), 1, y, codes});
 }
 
 void DecoderLayer::norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy,
@@ -88,15 +90,16 @@ void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights
     const std::int64_t t = saved.x.rows;
     const TensorView h =
         workspace_.input(t, model.hidden_size, model.hidden_size + view_.replica.saved_columns);
-    norm(saved.x, weights.input_norm, h);
+    norm(saved.x, weights.input_norm, h, linear_.coding_of_input(t, h.cols));
     const Heads heads = split_heads(saved.qkv);
     std::array<TensorView, 3> y{heads.q, heads.k, heads.v};
     if (model.qk_norm) {
         y[0] = saved.qk_raw.col_range(0, model.q_size());
         y[1] = saved.qk_raw.col_range(model.q_size(), model.kv_size());
     }
-    linear_.forward(
-        at, h, y, split_columns(saved.s_qkv, 3, view_.replica.saved_columns, at.rows.width), false);
+    linear_.forward(at, h, y,
+                    split_columns(saved.s_qkv, 3, view_.replica.saved_columns, at.rows.width),
+                    false, LoraLinear::Codes::made);
     if (model.qk_norm) {
         head_norm(y[0], weights.q_norm, heads.q);
         head_norm(y[1], weights.k_norm, heads.k);
@@ -107,9 +110,9 @@ void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights
 
 void DecoderLayer::add_over_lanes(const LoraLinear::Site& at, const TensorView& x,
                                   const TensorView& residual, const TensorView& sum,
-                                  const TensorView& s) {
+                                  const TensorView& s, LoraLinear::Codes codes) {
     if (lanes_.is_first()) backend_.copy(sum, residual);
-    linear_.forward(at, x, {sum, {}, {}}, {s, {}, {}}, lanes_.is_first());
+    linear_.forward(at, x, {sum, {}, {}}, {s, {}, {}}, lanes_.is_first(), codes);
     lanes_.all->all_reduce(sum);
 }
 
@@ -118,7 +121,7 @@ void DecoderLayer::attention_block(std::int32_t layer, LayerWeights& weights, co
     project_qkv(site(layer, weights, LinearGroup::qkv, rows), weights, saved);
     backend_.attention(attention_op(saved, rows));
     add_over_lanes(site(layer, weights, LinearGroup::o, rows), saved.o, saved.x, saved.x2,
-                   pad_of(saved.o, rows.width));
+                   pad_of(saved.o, rows.width), LoraLinear::Codes::to_make);
 }
 
 TensorView DecoderLayer::gated_product(std::int32_t layer, LayerWeights& weights,
@@ -128,13 +131,14 @@ TensorView DecoderLayer::gated_product(std::int32_t layer, LayerWeights& weights
     const std::int64_t t = saved.x.rows;
     const std::int64_t f = model.intermediate_size;
     const TensorView h2 = workspace_.input(t, model.hidden_size, model.hidden_size + r);
-    norm(saved.x2, weights.post_attention_norm, h2);
+    norm(saved.x2, weights.post_attention_norm, h2, linear_.coding_of_input(t, h2.cols));
     const TensorView gate = saved.gate_up.col_range(0, f);
     const TensorView up = saved.gate_up.col_range(f, f);
     linear_.forward(site(layer, weights, LinearGroup::gate_up, rows), h2, {gate, up, {}},
-                    split_columns(saved.s_gate_up, 2, r, rows.width), false);
+                    split_columns(saved.s_gate_up, 2, r, rows.width), false,
+                    LoraLinear::Codes::made);
     const TensorView product = workspace_.input(t, f, f + r);
-    backend_.swiglu({gate, up, product});
+    backend_.swiglu({gate, up, product, linear_.coding_of_input(t, f)});
     return product;
 }
 
@@ -143,7 +147,7 @@ void DecoderLayer::forward(std::int32_t layer, LayerWeights& weights, const Laye
     attention_block(layer, weights, rows, saved);
     const TensorView product = gated_product(layer, weights, rows, saved);
     add_over_lanes(site(layer, weights, LinearGroup::down, rows), product, saved.x2, y,
-                   saved.s_down.col_range(0, rows.width));
+                   saved.s_down.col_range(0, rows.width), LoraLinear::Codes::made);
 }
 
 void DecoderLayer::recompute(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
@@ -177,12 +181,13 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
     linear_.backward_x(down, dx, d_product);
     const TensorView d_gate_up = workspace_.gradient(t, 2 * f, 2 * f + 2 * r);
     const TensorView product = workspace_.input(t, f, f + r);
-    backend_.swiglu_backward(
-        {gate, up, d_product, d_gate_up.col_range(0, f), d_gate_up.col_range(f, f), product});
+    const LoraLinear::Site gate_up = site(layer, weights, LinearGroup::gate_up, rows);
+    backend_.swiglu_backward({gate, up, d_product, d_gate_up.col_range(0, f),
+                              d_gate_up.col_range(f, f), product,
+                              linear_.coding_of_gradient(gate_up, t)});
     linear_.backward_a(down, product, dx);
     linear_.backward_m(down, 0, product, dx, split_columns(saved.s_down, 1, r, width), product);
 
-    const LoraLinear::Site gate_up = site(layer, weights, LinearGroup::gate_up, rows);
     linear_.backward_b(gate_up, d_gate_up, split_columns(saved.s_gate_up, 2, r, width));
     const TensorView h2 = workspace_.input(t, model.hidden_size, model.hidden_size + r);
     norm(saved.x2, weights.post_attention_norm, h2);
@@ -193,7 +198,7 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
                            h2);
     }
     const TensorView dh2 = workspace_.inner(t, model.hidden_size);
-    linear_.backward_x(gate_up, d_gate_up, dh2);
+    linear_.backward_x(gate_up, d_gate_up, dh2, LoraLinear::Codes::made);
     lanes_.all->all_reduce(dh2);
     norm_backward(saved.x2, weights.post_attention_norm, dh2, dx);
 }

@@ -45,7 +45,8 @@ class DecoderLayer {
     LoraLinear::Site site(std::int32_t layer, LayerWeights& weights, LinearGroup group,
                           const LayerRows& rows) const;
     Attention attention_op(const LayerActivations& saved, const LayerRows& rows) const;
-    void norm(const TensorView& x, const Buffer& weight, const TensorView& y);
+    void norm(const TensorView& x, const Buffer& weight, const TensorView& y,
+              const RowCodes& codes = {});
     void norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy,
                        const TensorView& dx);
     void head_norm(const TensorView& x, const Buffer& weight, const TensorView& y);
@@ -55,7 +56,7 @@ class DecoderLayer {
                      const LayerActivations& saved);
     /// sum = residual + what the group, which is cut by columns, makes of x, over all lanes.
     void add_over_lanes(const LoraLinear::Site& at, const TensorView& x, const TensorView& residual,
-                        const TensorView& sum, const TensorView& s);
+                        const TensorView& sum, const TensorView& s, LoraLinear::Codes codes);
     /// Everything up to x2.
     void attention_block(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                          const LayerActivations& saved);

@@ -25,8 +25,7 @@ std::vector<TensorView> joined(const std::array<TensorView, 3>& y, int count) {
     std::vector<TensorView> wide;
     for (int i = 0; i < count; ++i) {
         const TensorView& next = y[static_cast<std::size_t>(i)];
-        if (!wide.empty() && wide.back().offset(0, wide.back().cols) == next.data &&
-            wide.back().ld == next.ld) {
+        if (!wide.empty() && are_side_by_side(wide.back(), next)) {
             wide.back().cols += next.cols;
         } else {
             wide.push_back(next);
@@ -147,7 +146,7 @@ DoraLinear::Site LoraLinear::dora_site(const Site& site, int i, const TensorView
 }
 
 void LoraLinear::forward(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
-                         const std::array<TensorView, 3>& s, bool accumulate) {
+                         const std::array<TensorView, 3>& s, bool accumulate, Codes codes) {
     const GroupWeights& weights = site.weights;
     const bool lora = has_lora(site);
     const std::int64_t width = lora && site.rows.augmented ? site.rows.width : 0;
@@ -160,7 +159,7 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
         dora_.keep_sums(dora_site(site, i, {}), y[static_cast<std::size_t>(i)]);
     }
     if (view_.plan.fp8_linears) {
-        multiply_fp8(site, x, y, s, width, accumulate);
+        multiply_fp8(site, x, y, s, width, accumulate, codes);
     } else {
         multiply(site, x, y, s, width, accumulate);
     }
@@ -198,10 +197,20 @@ void LoraLinear::multiply(const Site& site, const TensorView& x, const std::arra
     }
 }
 
+RowCodes LoraLinear::coding_of_input(std::int64_t tokens, std::int64_t columns) const {
+    if (!view_.plan.fp8_linears) return {};
+    return {workspace_.codes(tokens, columns)};
+}
+
+RowCodes LoraLinear::coding_of_gradient(const Site& site, std::int64_t tokens) const {
+    if (!view_.plan.fp8_linears) return {};
+    return {workspace_.codes(tokens, site.weights.shape.out), site.weights.fp8.codes.scales};
+}
+
 void LoraLinear::multiply_fp8(const Site& site, const TensorView& x,
                               const std::array<TensorView, 3>& y,
                               const std::array<TensorView, 3>& s, std::int64_t width,
-                              bool accumulate) {
+                              bool accumulate, Codes codes) {
     const Fp8Weights& weights = site.weights.fp8;
     if (width > 0) {
         const TensorView b = weights.b_pad.col_range(0, width);
@@ -219,12 +228,12 @@ void LoraLinear::multiply_fp8(const Site& site, const TensorView& x,
             row += y[at].cols;
         }
     }
-    const Fp8Rows codes = workspace_.codes(x.rows, x.cols);
-    backend_.quantize_rows({x, nullptr, codes});
+    const RowCodes coding = coding_of_input(x.rows, x.cols);
+    if (codes == Codes::to_make) backend_.quantize_rows({x, coding.column_scales, coding.to});
     std::int64_t row = 0;
     for (const TensorView& wide : joined(y, site.weights.shape.count)) {
         GemmFp8 op;
-        op.a = codes;
+        op.a = coding.to;
         op.b = weights.codes.row_range(row, wide.cols);
         op.c = wide;
         op.beta = accumulate || width > 0 ? 1.0F : 0.0F;
@@ -285,7 +294,8 @@ void LoraLinear::backward_m(const Site& site, int i, const TensorView& x, const 
     dora_.backward_m(of, x, columns_of(site, i, dy), s[static_cast<std::size_t>(i)], dropped);
 }
 
-void LoraLinear::backward_x(const Site& site, const TensorView& dy, const TensorView& dx) {
+void LoraLinear::backward_x(const Site& site, const TensorView& dy, const TensorView& dx,
+                            Codes codes) {
     const GroupWeights& weights = site.weights;
     const bool lora = has_lora(site);
     const bool one_gemm = lora && site.rows.augmented && !site.rows.has_dropout;
@@ -303,7 +313,7 @@ void LoraLinear::backward_x(const Site& site, const TensorView& dy, const Tensor
         dora_.before_x(dora_site(site, i, {}), columns_of(site, i, dy));
     }
     if (view_.plan.fp8_linears) {
-        multiply_back_fp8(site, dy, dx, pads, lora && !one_gemm);
+        multiply_back_fp8(site, dy, dx, pads, lora && !one_gemm, codes);
     } else {
         multiply_back(site, dy, dx, pads, lora && !one_gemm);
     }
@@ -325,7 +335,7 @@ void LoraLinear::multiply_back(const Site& site, const TensorView& dy, const Ten
 }
 
 void LoraLinear::multiply_back_fp8(const Site& site, const TensorView& dy, const TensorView& dx,
-                                   std::int64_t pads, bool accumulate) {
+                                   std::int64_t pads, bool accumulate, Codes codes) {
     const Fp8Weights& weights = site.weights.fp8;
     if (pads > 0) {
         const TensorView a = weights.a_pad.row_range(0, pads);
@@ -336,10 +346,10 @@ void LoraLinear::multiply_back_fp8(const Site& site, const TensorView& dy, const
         op.c = dx;
         backend_.gemm(op);
     }
-    const Fp8Rows codes = workspace_.codes(dy.rows, dy.cols);
-    backend_.quantize_rows({dy, weights.codes.scales, codes});
+    const RowCodes coding = coding_of_gradient(site, dy.rows);
+    if (codes == Codes::to_make) backend_.quantize_rows({dy, coding.column_scales, coding.to});
     GemmFp8 op;
-    op.a = codes;
+    op.a = coding.to;
     op.b = weights.transposed;
     op.c = dx;
     op.beta = accumulate || pads > 0 ? 1.0F : 0.0F;

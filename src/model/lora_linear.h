@@ -36,11 +36,17 @@ class LoraLinear {
         const LayerRows& rows;
     };
 
+    /// Whether Workspace::codes holds those of the operand already, as the op wrote them that made
+    /// it: of x (coding_of_input), of dy (coding_of_gradient).
+    enum class Codes : std::uint8_t { to_make, made };
+    RowCodes coding_of_input(std::int64_t tokens, std::int64_t columns) const;
+    RowCodes coding_of_gradient(const Site& site, std::int64_t tokens) const;
+
     /// x: [T, K] with saved_columns writable columns after it in each row; y[i]: [T, N_i]
     /// (accumulate: Y += instead of =); s[i]: [T, R], kept for backward. s[0] may be x's own pad
     /// when the group has one linear.
     void forward(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
-                 const std::array<TensorView, 3>& s, bool accumulate);
+                 const std::array<TensorView, 3>& s, bool accumulate, Codes codes = Codes::to_make);
 
     /// The S of forward alone, for a backward whose activations are recomputed.
     void shrink(const Site& site, const TensorView& x, const std::array<TensorView, 3>& s);
@@ -57,7 +63,8 @@ class LoraLinear {
                     const std::array<TensorView, 3>& s, const TensorView& dropped);
     /// dx = gradient of the group's input, from dy and dS of backward_b. dx: [T, K]. With DoRA dy
     /// is lost in groups of several linears.
-    void backward_x(const Site& site, const TensorView& dy, const TensorView& dx);
+    void backward_x(const Site& site, const TensorView& dy, const TensorView& dx,
+                    Codes codes = Codes::to_make);
 
   private:
     bool has_lora(const Site& site) const;
@@ -75,12 +82,13 @@ class LoraLinear {
     void multiply(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
                   const std::array<TensorView, 3>& s, std::int64_t width, bool accumulate);
     void multiply_fp8(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
-                      const std::array<TensorView, 3>& s, std::int64_t width, bool accumulate);
+                      const std::array<TensorView, 3>& s, std::int64_t width, bool accumulate,
+                      Codes codes);
     /// dx = (or += with accumulate) dY W, and with `pads` columns of dS behind dy also dS A.
     void multiply_back(const Site& site, const TensorView& dy, const TensorView& dx,
                        std::int64_t pads, bool accumulate);
     void multiply_back_fp8(const Site& site, const TensorView& dy, const TensorView& dx,
-                           std::int64_t pads, bool accumulate);
+                           std::int64_t pads, bool accumulate, Codes codes);
     std::int64_t first_column(const Site& site, int i) const;
     DoraLinear::Site dora_site(const Site& site, int i, const TensorView& m);
     TensorView columns_of(const Site& site, int i, const TensorView& dy) const;

@@ -159,6 +159,73 @@ TEST_P(QuantizeTest, Transposes) {
     }
 }
 
+/// Codes that an op makes of what it writes are those of quantize_rows.
+class RowCodesTest : public QuantizeTest {
+  protected:
+    void expect_codes(const DeviceCodes& made, const TensorView& written,
+                      const float* column_scales) {
+        const DeviceCodes expected(backend(), written.rows, written.cols, written.cols);
+        backend().quantize_rows({written, column_scales, expected.view()});
+        EXPECT_EQ(made.codes(), expected.codes()) << written.cols;
+        EXPECT_EQ(made.scales(), expected.scales()) << written.cols;
+    }
+};
+
+TEST_P(RowCodesTest, OfNorms) {
+    for (const std::int64_t cols : {24, 512, 520, 4096, 5120, 8192, 9000}) {
+        const DeviceMatrix x(backend(), random(5, cols, 1));
+        const DeviceMatrix weight(backend(), random(1, cols, 2));
+        const DeviceMatrix plain(backend(), HostMatrix(5, cols), 8);
+        const DeviceMatrix y(backend(), HostMatrix(5, cols), 8);
+        const DeviceCodes codes(backend(), 5, cols, cols);
+        backend().rms_norm({x.view(), weight.data(), 1e-5F, 1, plain.view()});
+        backend().rms_norm({x.view(), weight.data(), 1e-5F, 1, y.view(), {codes.view()}});
+        EXPECT_EQ(y.download().values, plain.download().values) << cols;
+        expect_codes(codes, y.view(), nullptr);
+    }
+}
+
+TEST_P(RowCodesTest, OfProducts) {
+    for (const std::int64_t cols : {24, 4096, 14336, 16392, 20}) {
+        const DeviceMatrix gate_up(backend(), random(3, 2 * cols, 1), 16);
+        const TensorView gate = gate_up.view().col_range(0, cols);
+        const TensorView up = gate_up.view().col_range(cols, cols);
+        const DeviceMatrix plain(backend(), HostMatrix(3, cols), 8);
+        const DeviceMatrix h(backend(), HostMatrix(3, cols), 8);
+        const DeviceCodes codes(backend(), 3, cols, cols);
+        backend().swiglu({gate, up, plain.view()});
+        backend().swiglu({gate, up, h.view(), {codes.view()}});
+        EXPECT_EQ(h.download().values, plain.download().values) << cols;
+        expect_codes(codes, h.view(), nullptr);
+    }
+}
+
+TEST_P(RowCodesTest, OfGradients) {
+    for (const std::int64_t cols : {24, 4096, 8192, 14336, 16392, 20}) {
+        const DeviceMatrix gate_up(backend(), random(3, 2 * cols, 1), 16);
+        const TensorView gate = gate_up.view().col_range(0, cols);
+        const TensorView up = gate_up.view().col_range(cols, cols);
+        const DeviceMatrix dh(backend(), random(3, cols, 2));
+        const DeviceMatrix plain(backend(), HostMatrix(3, 2 * cols), 8);
+        const DeviceMatrix both(backend(), HostMatrix(3, 2 * cols), 8);
+        const DeviceMatrix plain_h(backend(), HostMatrix(3, cols));
+        const DeviceMatrix h(backend(), HostMatrix(3, cols));
+        const DeviceVector<float> scales(backend(), some_scales(2 * cols));
+        const DeviceCodes codes(backend(), 3, 2 * cols, 2 * cols);
+        const auto halves = [&](const DeviceMatrix& of) {
+            return std::pair{of.view().col_range(0, cols), of.view().col_range(cols, cols)};
+        };
+        const auto [plain_gate, plain_up] = halves(plain);
+        backend().swiglu_backward({gate, up, dh.view(), plain_gate, plain_up, plain_h.view()});
+        const auto [dgate, dup] = halves(both);
+        backend().swiglu_backward(
+            {gate, up, dh.view(), dgate, dup, h.view(), {codes.view(), scales.data()}});
+        EXPECT_EQ(both.download().values, plain.download().values) << cols;
+        EXPECT_EQ(h.download().values, plain_h.download().values) << cols;
+        expect_codes(codes, both.view(), scales.data());
+    }
+}
+
 class GemmFp8Test : public QuantizeTest {
   protected:
     void SetUp() override {
@@ -267,6 +334,7 @@ TEST_P(GemmFp8Test, ARowThatIsNotFiniteStaysAlone) {
 }
 
 LORATRAIN_FOR_EACH_BACKEND(QuantizeTest);
+LORATRAIN_FOR_EACH_BACKEND(RowCodesTest);
 LORATRAIN_FOR_EACH_BACKEND(GemmFp8Test);
 
 }  // namespace

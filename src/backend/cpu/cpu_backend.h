@@ -94,6 +94,8 @@ class CpuBackend : public Backend {
     void reserve_row_losses(std::int64_t rows);
     /// Adds them to the op's sums, row after row.
     void add_row_losses(const CrossEntropy& op);
+    /// Of what an op has written, where they are wanted.
+    void make_codes(const RowCodes& codes, const TensorView& written);
     /// Cuts [0, rows) at segment borders and into blocks; fills lora_blocks_.
     void cut_lora_rows(const LoraRows& lora, std::int64_t rows);
 

@@ -77,6 +77,10 @@ void CpuBackend::quantize_rows(const QuantizeRows& op) {
     parallel_for(threads_, op.x.rows, [&](std::int64_t row) { quantize_row(op, row); });
 }
 
+void CpuBackend::make_codes(const RowCodes& codes, const TensorView& written) {
+    if (codes.are_wanted()) quantize_rows({written, codes.column_scales, codes.to});
+}
+
 void CpuBackend::transpose_codes(const Fp8Rows& to, const Fp8Rows& from) {
     LORATRAIN_CHECK(to.rows == from.cols && to.cols == from.rows,
                     "transpose_codes: shapes do not fit");

@@ -61,6 +61,7 @@ void CpuBackend::rms_norm(const RmsNorm& op) {
                [&](std::int64_t row, std::int64_t col, std::int64_t width) {
                    normalize(at(op.x, row, col), weight, width, op.eps, at(op.y, row, col));
                });
+    make_codes(op.codes, op.y);
 }
 
 void CpuBackend::rms_norm_backward(const RmsNormBackward& op) {

@@ -1,6 +1,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/parallel.h"
 #include "backend/cpu/vector_math.h"
+#include "base/error.h"
 
 namespace loratrain {
 
@@ -42,10 +43,13 @@ void CpuBackend::swiglu(const SwiGlu& op) {
             }
         }
     });
+    make_codes(op.codes, op.h);
 }
 
 void CpuBackend::swiglu_backward(const SwiGluBackward& op) {
     require_f32({&op.gate, &op.up, &op.dh, &op.dgate, &op.dup});
+    LORATRAIN_CHECK(!op.codes.are_wanted() || are_side_by_side(op.dgate, op.dup),
+                    "codes of gradients that do not lie side by side");
     const bool with_h = op.h.data != nullptr;
     parallel_rows(threads_, op.gate.rows, op.gate.cols, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
@@ -61,6 +65,9 @@ void CpuBackend::swiglu_backward(const SwiGluBackward& op) {
             }
         }
     });
+    TensorView both = op.dgate;
+    both.cols += op.dup.cols;
+    make_codes(op.codes, both);
 }
 
 }  // namespace loratrain

@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/lora/lora.h"
+#include "kernels/quantize.h"
 
 namespace loratrain {
 
@@ -125,5 +126,6 @@ int cuda_device_count();
 
 /// A view as the kernels see it.
 kernels::Matrix matrix_of(const TensorView& view);
+kernels::Codes codes_of(const Fp8Rows& rows);
 
 }  // namespace loratrain

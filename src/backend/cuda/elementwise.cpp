@@ -18,8 +18,8 @@ void check_groups(std::int64_t cols, std::int64_t groups) {
 void CudaBackend::rms_norm(const RmsNorm& op) {
     require_compute({&op.x, &op.y});
     check_groups(op.x.cols, op.groups);
-    CUDA_CHECK(kernels::rms_norm(stream_,
-                                 {matrix_of(op.x), op.weight, op.eps, op.groups, matrix_of(op.y)}));
+    CUDA_CHECK(kernels::rms_norm(stream_, {matrix_of(op.x), op.weight, op.eps, op.groups,
+                                           matrix_of(op.y), codes_of(op.codes.to)}));
 }
 
 void CudaBackend::rms_norm_backward(const RmsNormBackward& op) {
@@ -40,14 +40,18 @@ void CudaBackend::rope(const Rope& op) {
 
 void CudaBackend::swiglu(const SwiGlu& op) {
     require_compute({&op.gate, &op.up, &op.h});
-    CUDA_CHECK(kernels::swiglu(stream_, matrix_of(op.gate), matrix_of(op.up), matrix_of(op.h)));
+    CUDA_CHECK(kernels::swiglu(stream_, matrix_of(op.gate), matrix_of(op.up), matrix_of(op.h),
+                               codes_of(op.codes.to)));
 }
 
 void CudaBackend::swiglu_backward(const SwiGluBackward& op) {
     require_compute({&op.gate, &op.up, &op.dh, &op.dgate, &op.dup});
+    LORATRAIN_CHECK(!op.codes.are_wanted() || are_side_by_side(op.dgate, op.dup),
+                    "codes of gradients that do not lie side by side");
     CUDA_CHECK(kernels::swiglu_backward(
-        stream_, {matrix_of(op.gate), matrix_of(op.up), matrix_of(op.dh), matrix_of(op.dgate),
-                  matrix_of(op.dup), matrix_of(op.h)}));
+        stream_,
+        {matrix_of(op.gate), matrix_of(op.up), matrix_of(op.dh), matrix_of(op.dgate),
+         matrix_of(op.dup), matrix_of(op.h), codes_of(op.codes.to), op.codes.column_scales}));
 }
 
 }  // namespace loratrain

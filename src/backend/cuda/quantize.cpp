@@ -5,13 +5,9 @@
 
 namespace loratrain {
 
-namespace {
-
 kernels::Codes codes_of(const Fp8Rows& rows) {
     return {rows.codes, rows.scales, rows.rows, rows.cols, rows.ld};
 }
-
-}  // namespace
 
 void CudaBackend::quantize_rows(const QuantizeRows& op) {
     LORATRAIN_CHECK(op.x.rows == op.to.rows && op.x.cols == op.to.cols, "quantize_rows of [",
