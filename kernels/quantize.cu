@@ -10,7 +10,7 @@ namespace {
 /// A row per block, held in registers between its maximum and its codes.
 template <class T, int threads, int passes>
 __global__ void __launch_bounds__(threads)
-    held_rows_kernel(Matrix x, const float* column_scales, Codes to) {
+    held_rows_kernel(Matrix x, const float* column_scales, Fp8Codes to) {
     __shared__ std::uint32_t scratch[threads / 32];
     const std::int64_t row = blockIdx.x;
     const T* from = static_cast<const T*>(x.data) + row * x.ld;
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(threads)
 /// A row per block, read twice: of any length and alignment.
 template <class T>
 __global__ void __launch_bounds__(block_threads)
-    any_rows_kernel(Matrix x, const float* column_scales, Codes to) {
+    any_rows_kernel(Matrix x, const float* column_scales, Fp8Codes to) {
     __shared__ std::uint32_t scratch[block_threads / 32];
     const std::int64_t row = blockIdx.x;
     const T* from = static_cast<const T*>(x.data) + row * x.ld;
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(block_threads)
 
 template <class T, int threads, int passes>
 cudaError_t launch_held(cudaStream_t stream, const Matrix& x, const float* column_scales,
-                        const Codes& to) {
+                        const Fp8Codes& to) {
     held_rows_kernel<T, threads, passes>
         <<<static_cast<unsigned>(x.rows), threads, 0, stream>>>(x, column_scales, to);
     return cudaGetLastError();
@@ -56,7 +56,7 @@ cudaError_t launch_held(cudaStream_t stream, const Matrix& x, const float* colum
 
 template <class T>
 cudaError_t launch_rows(cudaStream_t stream, const Matrix& x, const float* column_scales,
-                        const Codes& to) {
+                        const Fp8Codes& to) {
     const bool is_wide = all_wide({&x}) && takes_wide_codes(to, column_scales);
     constexpr std::int64_t pass = block_threads * wide;
     if (is_wide && x.cols <= pass) {
@@ -83,7 +83,7 @@ constexpr int tile = 64;
 constexpr int tile_rows_at_once = 16;
 
 __global__ void __launch_bounds__(tile* tile_rows_at_once / 4)
-    transpose_kernel(Codes from, Codes to) {
+    transpose_kernel(Fp8Codes from, Fp8Codes to) {
     __shared__ std::uint8_t held[tile][tile + 4];
     const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * tile;
     const std::int64_t first_col = static_cast<std::int64_t>(blockIdx.x) * tile;
@@ -109,14 +109,14 @@ __global__ void __launch_bounds__(tile* tile_rows_at_once / 4)
 }  // namespace
 
 cudaError_t quantize_rows(cudaStream_t stream, const Matrix& x, const float* column_scales,
-                          const Codes& to) {
+                          const Fp8Codes& to) {
     if (x.rows == 0) return cudaSuccess;
     return with_type(x.type, [&](auto element) {
         return launch_rows<decltype(element)>(stream, x, column_scales, to);
     });
 }
 
-cudaError_t transpose_codes(cudaStream_t stream, const Codes& from, const Codes& to) {
+cudaError_t transpose_codes(cudaStream_t stream, const Fp8Codes& from, const Fp8Codes& to) {
     if (from.rows == 0 || from.cols == 0) return cudaSuccess;
     const dim3 grid(static_cast<unsigned>((from.cols + tile - 1) / tile),
                     static_cast<unsigned>((from.rows + tile - 1) / tile));

@@ -46,7 +46,7 @@ __device__ __forceinline__ std::uint32_t two_codes(float low, float high) {
     return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE, __NV_E4M3);
 }
 
-/// Codes of N values times `inverse`; N = wide needs an address that is a multiple of 8 bytes.
+/// Fp8Codes of N values times `inverse`; N = wide needs an address that is a multiple of 8 bytes.
 template <int N>
 __device__ __forceinline__ void store_codes(std::uint8_t* to, const float (&v)[N], float inverse) {
     if constexpr (N == 1) {
@@ -58,7 +58,7 @@ __device__ __forceinline__ void store_codes(std::uint8_t* to, const float (&v)[N
 }
 
 /// Whether store_codes can write all of `to` by `wide`, and read the scales so.
-inline bool takes_wide_codes(const Codes& to, const float* column_scales) {
+inline bool takes_wide_codes(const Fp8Codes& to, const float* column_scales) {
     return to.ld % wide == 0 && to.cols % wide == 0 &&
            reinterpret_cast<std::uintptr_t>(to.codes) % wide == 0 && aligned_16(column_scales);
 }
@@ -116,7 +116,7 @@ class HeldRow {
         }
     }
     /// All of it, by the whole block; `scratch`: one for each of its warps.
-    __device__ void write_codes(std::int64_t cols, const float* column_scales, const Codes& to,
+    __device__ void write_codes(std::int64_t cols, const float* column_scales, const Fp8Codes& to,
                                 std::int64_t row, std::uint32_t* scratch) const {
         const RowCoding coding = row_coding(block_max(largest(cols, column_scales), scratch));
         store_row(cols, column_scales, to.codes + row * to.ld, coding.inverse);

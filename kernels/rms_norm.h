@@ -13,7 +13,7 @@ struct RmsNormParams {
     float eps = 0.0F;
     std::int64_t groups = 1;
     Matrix y;
-    Codes codes = {};
+    Fp8Codes codes = {};
 };
 cudaError_t rms_norm(cudaStream_t stream, const RmsNormParams& params);
 

@@ -72,7 +72,7 @@ __device__ __forceinline__ T* row_of(const Matrix& x, std::int64_t row) {
 /// A row per block, held for its codes.
 template <class T, int threads, int passes>
 __global__ void __launch_bounds__(threads)
-    forward_with_codes_kernel(Matrix gate, Matrix up, Matrix h, Codes codes) {
+    forward_with_codes_kernel(Matrix gate, Matrix up, Matrix h, Fp8Codes codes) {
     __shared__ std::uint32_t scratch[threads / 32];
     using Row = HeldRow<T, threads, passes>;
     const std::int64_t row = blockIdx.x;
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(threads, 1024 / threads)
 
 /// False where no kernel makes codes beside h.
 bool launch_with_codes(cudaStream_t stream, const Matrix& gate, const Matrix& up, const Matrix& h,
-                       const Codes& codes) {
+                       const Fp8Codes& codes) {
     constexpr std::int64_t pass = block_threads * wide;
     const auto rows = static_cast<unsigned>(h.rows);
     if (h.type != Element::bf16 || rows == 0 || !all_wide({&gate, &up, &h}) ||
@@ -190,7 +190,7 @@ cudaError_t launch_forward(cudaStream_t stream, const Matrix& gate, const Matrix
 }  // namespace
 
 cudaError_t swiglu(cudaStream_t stream, const Matrix& gate, const Matrix& up, const Matrix& h,
-                   const Codes& codes) {
+                   const Fp8Codes& codes) {
     const bool with_codes = codes.codes != nullptr;
     if (with_codes && launch_with_codes(stream, gate, up, h, codes)) return cudaGetLastError();
     const cudaError_t error = with_type(h.type, [&](auto element) {

@@ -126,6 +126,6 @@ int cuda_device_count();
 
 /// A view as the kernels see it.
 kernels::Matrix matrix_of(const TensorView& view);
-kernels::Codes codes_of(const Fp8Rows& rows);
+kernels::Fp8Codes codes_of(const Fp8Rows& rows);
 
 }  // namespace loratrain

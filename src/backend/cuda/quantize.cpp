@@ -5,7 +5,7 @@
 
 namespace loratrain {
 
-kernels::Codes codes_of(const Fp8Rows& rows) {
+kernels::Fp8Codes codes_of(const Fp8Rows& rows) {
     return {rows.codes, rows.scales, rows.rows, rows.cols, rows.ld};
 }
 
