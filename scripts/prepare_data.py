@@ -13,12 +13,13 @@ Input: JSONL files, or .json files holding an array. Formats, told apart by thei
   alpaca              {"instruction", "input", "output"}                   the Alpaca prompt, or --as-chat
   prompt-completion   {"prompt", "completion"} (see --prompt-field)        as they are, or --as-chat
   text                {"text"} (see --text-field)                          everything is trained
+  preference          {"chosen", "rejected"}, maybe {"prompt"}: texts or lists of messages, for loss: dpo
 
-What is trained: completions; of conversations the assistant turns with their end tokens, all turns of
+What is trained: completions, of a preference both; of conversations the assistant turns with their end tokens, all turns of
 a conversation; EOS, which is appended where the text does not end in it. Everything else gets the
-label -100.
+label -100. Of conversations in a preference it is the last turn.
 
-Output: {"input_ids", "labels"} lines (.jsonl), or HDF5 (.h5) with the datasets tokens, labels (int32)
+Output: {"input_ids", "labels"} lines (.jsonl; of preferences chosen_input_ids and so on), or HDF5 (.h5) with the datasets tokens, labels (int32)
 and offsets (int64). Files appear under their names only when complete. Exit code 2: something in the
 input or on the command line is wrong, with one line for each problem.
 """
@@ -30,7 +31,7 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dataprep import formats
@@ -48,7 +49,8 @@ PROBLEMS_SHOWN = 10
 class Counts:
     """What happened, for the report."""
 
-    samples: int = 0
+    samples: int = 0      # pairs count once
+    pairs: int = 0
     tokens: int = 0
     targets: int = 0
     longest: int = 0
@@ -96,7 +98,8 @@ def samples_of(records: Iterator[Record], tokenizer: Tokenizer, options: formats
 
     def encoded() -> Iterator[tuple[int, Sample]]:
         samples = tokenizer.encode([rendered for _, rendered in batch])
-        yield from zip([number for number, _ in batch], samples)
+        for (number, rendered), sample in zip(batch, samples):
+            yield number, replace(sample, of_pair=True) if rendered.of_pair else sample
         batch.clear()
 
     for number, record in enumerate(records):
@@ -107,6 +110,18 @@ def samples_of(records: Iterator[Record], tokenizer: Tokenizer, options: formats
         if len(batch) >= BATCH:
             yield from encoded()
     yield from encoded()
+
+
+def groups_of(samples: Iterator[tuple[int, Sample]]) -> Iterator[tuple[int, list[Sample]]]:
+    """(record number, one sample or the two of a pair) in order."""
+    for number, sample in samples:
+        yield number, [sample, next(samples)[1]] if sample.of_pair else [sample]
+
+
+def fit_all(group: list[Sample], limit: int | None, policy: str, counts: Counts) -> list[Sample]:
+    """Each by fit(); empty where one of them is left out."""
+    fitting = [fit(sample, limit, policy, counts) for sample in group]
+    return [] if None in fitting else fitting
 
 
 def fit(sample: Sample, limit: int | None, policy: str, counts: Counts) -> Sample | None:
@@ -195,21 +210,23 @@ def convert(args: argparse.Namespace, problems: Problems) -> Counts:
     with ExitStack() as stack:
         main_writer = _writer(args.output, stack)
         eval_writer = _writer(args.eval_out, stack)
-        for number, whole in samples_of(records_of(args.input, problems), tokenizer, options, problems):
+        for number, wholes in groups_of(samples_of(records_of(args.input, problems), tokenizer, options, problems)):
             try:
-                sample = fit(whole, args.max_seq_len, args.over_length, counts)
+                group = fit_all(wholes, args.max_seq_len, args.over_length, counts)
+                check_kind(wholes, counts)
             except InputError as error:
                 problems.add(error)
                 continue
-            if sample is None:
+            if not group:
                 continue
             if to_show:
-                say(shown(sample, tokenizer, sys.stdout.isatty()))
+                for sample in group:
+                    say(shown(sample, tokenizer, sys.stdout.isatty()))
                 to_show -= 1
-            count(sample, number in held_out, counts)
+            count(group, number in held_out, counts)
             writer = eval_writer if number in held_out else main_writer
             if writer:
-                writer.add(sample)
+                (writer.add_pair if len(group) == 2 else writer.add)(*group)
             elif not to_show:
                 break  # only showing
         if counts.too_long:
@@ -238,19 +255,29 @@ def _writer(path: Path | None, stack: ExitStack) -> Writer | None:
     return writer
 
 
-def count(sample: Sample, is_eval: bool, counts: Counts) -> None:
+def check_kind(group: list[Sample], counts: Counts) -> None:
+    """A file has pairs alone, or none."""
+    if counts.samples and (len(group) == 2) != (counts.pairs > 0):
+        raise InputError(f"{group[0].where}: {'a pair' if len(group) == 2 else 'a single sample'}, the records before are "
+                         "not; make a file of each kind")
+
+
+def count(group: list[Sample], is_eval: bool, counts: Counts) -> None:
     counts.samples += 1
+    counts.pairs += len(group) == 2
     counts.eval_samples += is_eval
-    counts.tokens += len(sample.input_ids)
-    counts.targets += sample.targets
-    counts.longest = max(counts.longest, len(sample.input_ids))
-    counts.straddling += sample.straddles
+    for sample in group:
+        counts.tokens += len(sample.input_ids)
+        counts.targets += sample.targets
+        counts.longest = max(counts.longest, len(sample.input_ids))
+        counts.straddling += sample.straddles
 
 
 def report(counts: Counts, args: argparse.Namespace) -> None:
     """The summary on standard output."""
-    say(f"{args.output}: {counts.samples - counts.eval_samples} samples"
-        + (f"; {args.eval_out}: {counts.eval_samples} samples" if args.eval_out else ""))
+    kind = "pairs" if counts.pairs else "samples"
+    say(f"{args.output}: {counts.samples - counts.eval_samples} {kind}"
+        + (f"; {args.eval_out}: {counts.eval_samples} {kind}" if args.eval_out else ""))
     say(f"{counts.tokens} tokens, {counts.targets} of them trained, longest sample {counts.longest}")
     if args.max_seq_len:
         say(f"over {args.max_seq_len} tokens: {counts.truncated} truncated, {counts.dropped} dropped, "

@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .chat_template import ChatTemplate, Message
 from .records import InputError, Record, check_characters
 
-FORMATS = ("messages", "sharegpt", "alpaca", "prompt-completion", "text")
+FORMATS = ("messages", "sharegpt", "alpaca", "prompt-completion", "text", "preference")
 ROLES = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
          "model": "assistant", "system": "system", "tool": "tool", "function": "tool", "observation": "tool"}
 ALPACA = ("Below is an instruction that describes a task{paired}. Write a response that appropriately completes "
@@ -18,12 +18,14 @@ ALPACA = ("Below is an instruction that describes a task{paired}. Write a respon
 @dataclass(frozen=True)
 class Rendered:
     """Text of one sample. `spans`: trained character ranges, ascending. `is_chat`: the template wrote
-    all special tokens, so the tokenizer must add none in front."""
+    all special tokens, so the tokenizer must add none in front. `of_pair`: the chosen one of a pair, or
+    the rejected one, which comes next."""
 
     where: str
     text: str
     spans: list[tuple[int, int]]
     is_chat: bool = False
+    of_pair: bool = False
 
     def __post_init__(self) -> None:
         check_characters(self.where, self.text)
@@ -46,6 +48,8 @@ class Options:
 def detect(record: Record, options: Options) -> str:
     """The format of a record by its keys; InputError when none fits."""
     keys = record.fields.keys()
+    if "chosen" in keys and "rejected" in keys:
+        return "preference"
     if "messages" in keys:
         return "messages"
     if "conversations" in keys:
@@ -64,8 +68,10 @@ def detect(record: Record, options: Options) -> str:
 
 def render(record: Record, options: Options) -> list[Rendered]:
     """The samples of one record: one, or one per assistant turn where the chat template writes
-    earlier turns differently once a later one follows."""
+    earlier turns differently once a later one follows; or of a preference two, chosen and rejected."""
     kind = options.format or detect(record, options)
+    if kind == "preference":
+        return [_preferred(record, side, options) for side in ("chosen", "rejected")]
     if kind == "text":
         text = _string(record, options.text_field)
         return [Rendered(record.where, text, [(0, len(text))])]
@@ -105,12 +111,58 @@ def _alpaca_prompt(record: Record) -> str:
                          input=f"### Input:\n{context}\n\n" if context else "")
 
 
+# --- preferences -------------------------------------------------------------------------------------
+
+def _preferred(record: Record, side: str, options: Options) -> Rendered:
+    """One side of a pair, of which what follows the prompt is trained; of conversations the last turn."""
+    where = f"{record.where} ({side})"
+    if isinstance(record.fields.get(side), str):
+        completion, prompt = _string(record, side), _common_prompt(record, options)
+        if options.prompt_field not in record.fields:
+            completion = completion[len(prompt):]
+        prompt = options.prompt_template.replace("{prompt}", prompt)
+        if not options.as_chat:
+            return replace(_completed(record, prompt, completion), where=where, of_pair=True)
+        messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
+    else:
+        messages = _preferred_messages(record, side, options)
+    if options.template is None:
+        raise InputError(f"{where}: a conversation needs a chat template: use a tokenizer directory that has one, "
+                         "or --chat-template FILE")
+    try:
+        text, span = _turn(messages, record.fields.get("tools"), options)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    return Rendered(where, text, [span], is_chat=True, of_pair=True)
+
+
+def _common_prompt(record: Record, options: Options) -> str:
+    """The prompt, or what both sides begin with, up to the last blank or line end."""
+    if options.prompt_field in record.fields:
+        return _string(record, options.prompt_field)
+    common = os.path.commonprefix([_string(record, "chosen"), _string(record, "rejected")])
+    return common[:max(common.rfind(" "), common.rfind("\n")) + 1]
+
+
+def _preferred_messages(record: Record, side: str, options: Options) -> list[Message]:
+    """The prompt's messages, where they are not among the side's own, and the side's."""
+    messages = _messages(record, side)
+    prompt = record.fields.get(options.prompt_field, [])
+    if isinstance(prompt, list):
+        messages = (_messages(record, options.prompt_field) if prompt else []) + messages
+    elif messages and messages[0]["role"] != "user":
+        messages = [{"role": "user", "content": _string(record, options.prompt_field)}, *messages]
+    if not messages or messages[-1]["role"] != "assistant":
+        raise InputError(f"{record.where}: \"{side}\" must end with an assistant turn")
+    return messages
+
+
 # --- chat formats ------------------------------------------------------------------------------------
 
-def _messages(record: Record) -> list[Message]:
-    messages = record.fields.get("messages")
+def _messages(record: Record, key: str = "messages") -> list[Message]:
+    messages = record.fields.get(key)
     if not isinstance(messages, list) or not all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in messages):
-        raise InputError(f"{record.where}: \"messages\" must be a list of objects with a role")
+        raise InputError(f"{record.where}: \"{key}\" must be a list of objects with a role")
     return [{**message, "content": _joined(message.get("content"))} for message in messages]
 
 

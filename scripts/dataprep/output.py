@@ -12,12 +12,13 @@ from .tokenizer import Sample
 
 class Writer(Protocol):
     def add(self, sample: Sample) -> None: ...
+    def add_pair(self, chosen: Sample, rejected: Sample) -> None: ...
     def commit(self) -> None: ...
     def discard(self) -> None: ...
 
 
 class JsonlWriter:
-    """{"input_ids": [...], "labels": [...]} lines."""
+    """{"input_ids": [...], "labels": [...]} lines; of pairs both with chosen_ and rejected_ before the keys."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._temporary = path, path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -25,6 +26,12 @@ class JsonlWriter:
 
     def add(self, sample: Sample) -> None:
         self._file.write(json.dumps({"input_ids": sample.input_ids, "labels": sample.labels}) + "\n")
+
+    def add_pair(self, chosen: Sample, rejected: Sample) -> None:
+        line = {}
+        for side, sample in (("chosen", chosen), ("rejected", rejected)):
+            line |= {f"{side}_input_ids": sample.input_ids, f"{side}_labels": sample.labels}
+        self._file.write(json.dumps(line) + "\n")
 
     def commit(self) -> None:
         self._file.close()
@@ -60,6 +67,9 @@ class Hdf5Writer:
         self._offsets.append(self._offsets[-1] + len(sample.input_ids))
         if len(self._pending[0]) >= self.FLUSH:
             self._flush()
+
+    def add_pair(self, chosen: Sample, rejected: Sample) -> None:
+        raise InputError(f"{self._path}: pairs of chosen and rejected samples need the ending .jsonl")
 
     def _flush(self) -> None:
         for dataset, values in zip((self._tokens, self._labels), self._pending):

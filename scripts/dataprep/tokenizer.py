@@ -16,12 +16,13 @@ IGNORE = -100
 @dataclass(frozen=True)
 class Sample:
     """Token ids and, for each, itself where it is trained and -100 where it is not.
-    `straddles`: some token holds both prompt and trained text."""
+    `straddles`: some token holds both prompt and trained text. `of_pair`: as Rendered's."""
 
     where: str
     input_ids: list[int]
     labels: list[int]
     straddles: bool = False
+    of_pair: bool = False
 
     @property
     def targets(self) -> int:

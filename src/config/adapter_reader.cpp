@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "config/adapter_name.h"
+#include "config/job_words.h"
 #include "config/lr_schedule_reader.h"
 #include "config/module_reader.h"
 
@@ -125,6 +126,44 @@ void read_start(SectionReader& section, AdapterJob& job) {
     }
 }
 
+void read_loss(SectionReader& section, LossJob& loss) {
+    section.read_word("loss", loss.loss, loss_words);
+    section.read_word("loss_type", loss.type, loss_type_words);
+    section.read("beta", loss.beta, above(0.0));
+    section.read("label_smoothing", loss.label_smoothing, from_to_below(0.0, 0.5));
+    section.read("simpo_gamma", loss.simpo_gamma, at_least(0.0));
+    if (section.find("cpo_alpha") != nullptr) {
+        double alpha = 0.0;
+        section.read("cpo_alpha", alpha, at_least(0.0));
+        loss.cpo_alpha = alpha;
+    }
+}
+
+/// What an adapter gives and its loss does not use; defaults may have it for some of the adapters.
+void check_loss(SectionReader& section, const LossJob& loss) {
+    const struct {
+        const char* key;
+        bool used;
+        const char* users;
+    } keys[] = {
+        {"loss_type", loss.has_types(), "dpo or cpo"},
+        {"beta", loss.is_of_pairs(), "dpo, cpo, simpo or orpo"},
+        {"label_smoothing", loss.has_label_smoothing() || loss.label_smoothing == 0,
+         "simpo, or dpo or cpo with loss_type: sigmoid"},
+        {"simpo_gamma", loss.loss == Loss::simpo, "simpo"},
+        {"cpo_alpha", loss.has_cpo_alpha(), "cpo or simpo"},
+    };
+    for (const auto& [key, used, users] : keys) {
+        const YamlNode* node = section.find(key);
+        if (used || node == nullptr) continue;
+        section.problem(
+            node->key_place, key,
+            cat("has no meaning with loss: ", word_of(loss_words, loss.loss),
+                loss.has_types() ? cat(", loss_type: ", word_of(loss_type_words, loss.type)) : ""),
+            cat("leave it out; it is of loss: ", users));
+    }
+}
+
 /// The keys that `defaults` and every adapter share.
 void read_keys(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
     AdapterJob& job = draft.adapter;
@@ -140,6 +179,7 @@ void read_keys(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
         section.read("loraplus_lr_ratio", job.loraplus_lr_ratio, above(0.0));
     }
     section.read_path("init_from", job.init_from, lookup.context.folder);
+    read_loss(section, job.loss);
     section.read("learning_rate", job.learning_rate, at_least(0.0));
     read_lr_schedule(section, job);
     section.read("weight_decay", job.weight_decay, at_least(0.0));
@@ -218,6 +258,7 @@ AdapterJob read_adapter(SectionReader& section, Lookup& lookup, const AdapterDef
     section.read("name", draft.adapter.name);
     names.check(section, draft.adapter.name);
     read_keys(section, lookup, draft);
+    check_loss(section, draft.adapter.loss);
     section.read("trial", draft.adapter.trial);
     check_has_dataset(section, lookup, draft);
     check_modules(section, draft.adapter);

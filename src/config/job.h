@@ -9,6 +9,7 @@
 
 #include "base/ids.h"
 #include "config/adapter_form.h"
+#include "config/loss_job.h"
 #include "config/model_spec.h"
 #include "config/module_rules.h"
 
@@ -191,6 +192,7 @@ struct AdapterJob {
     /// Of the above (form_of).
     AdapterForm form = lora_form();
     std::string init_from;  ///< PEFT directory, "" = fresh
+    LossJob loss{};
     double learning_rate = 2.0e-4;
     LrSchedule lr_scheduler_type = LrSchedule::cosine;
     LrSchedulerKwargs lr_scheduler_kwargs{};

@@ -104,6 +104,19 @@ constexpr JobKey keys[] = {
     {"adapters", "init_lora_weights", "first A: `true` (uniform) or `gaussian`; B is 0", "true"},
     {"adapters", "loraplus_lr_ratio", "LoRA+: learning rate of B over that of A", "1"},
     {"adapters", "init_from", "PEFT directory to start from", "none"},
+    {"adapters", "loss",
+     "what is minimised: `sft` (cross-entropy), or of pairs of a chosen and a rejected sample "
+     "`dpo`, "
+     "`cpo`, `simpo`, `orpo`",
+     "sft"},
+    {"adapters", "loss_type", "of `dpo`, `cpo`: `sigmoid`, `hinge`, `ipo`", "sigmoid"},
+    {"adapters", "beta", "of losses of pairs: scale of rewards; of `orpo` weight of the odds ratio",
+     "0.1"},
+    {"adapters", "label_smoothing", "of `simpo`, and of `sigmoid`: share of pairs that are wrong",
+     "0"},
+    {"adapters", "simpo_gamma", "of `simpo`: the margin of rewards that it aims at", "0.5"},
+    {"adapters", "cpo_alpha", "of `cpo`, `simpo`: weight of the chosen samples' cross-entropy",
+     "`cpo` 1, `simpo` 0"},
     {"adapters", "learning_rate", "at its highest"},
     {"adapters", "lr_scheduler_type",
      "`constant`, `constant_with_warmup`, `linear`, `cosine`, `cosine_with_restarts`, "

@@ -81,6 +81,18 @@ inline constexpr std::array<Word<Redeploy>, 2> redeploy_words{{
     {"auto", Redeploy::automatic},
     {"never", Redeploy::never},
 }};
+inline constexpr std::array<Word<Loss>, 5> loss_words{{
+    {"sft", Loss::sft},
+    {"dpo", Loss::dpo},
+    {"cpo", Loss::cpo},
+    {"simpo", Loss::simpo},
+    {"orpo", Loss::orpo},
+}};
+inline constexpr std::array<Word<LossType>, 3> loss_type_words{{
+    {"sigmoid", LossType::sigmoid},
+    {"hinge", LossType::hinge},
+    {"ipo", LossType::ipo},
+}};
 inline constexpr std::array<Word<CostSource>, 2> cost_source_words{{
     {"auto", CostSource::automatic},
     {"built-in", CostSource::built_in},

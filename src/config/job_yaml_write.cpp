@@ -197,6 +197,16 @@ void write_targets(Writer& out, const AdapterJob& adapter) {
     out.put_patterns("alpha_pattern", keys.alpha_pattern);
 }
 
+void write_loss(Writer& out, const LossJob& loss) {
+    if (loss.loss == Loss::sft) return;
+    out.put("loss", word_of(loss_words, loss.loss));
+    if (loss.has_types()) out.put("loss_type", word_of(loss_type_words, loss.type));
+    out.put("beta", loss.beta);
+    if (loss.has_label_smoothing()) out.put("label_smoothing", loss.label_smoothing);
+    if (loss.loss == Loss::simpo) out.put("simpo_gamma", loss.simpo_gamma);
+    if (loss.has_cpo_alpha()) out.put("cpo_alpha", loss.nll_weight());
+}
+
 void write_adapter(Writer& out, const Job& job, const AdapterJob& adapter) {
     out.begin_map();
     out.put("name", adapter.name);
@@ -212,6 +222,7 @@ void write_adapter(Writer& out, const Job& job, const AdapterJob& adapter) {
     }
     if (adapter.loraplus_lr_ratio != 1.0) out.put("loraplus_lr_ratio", adapter.loraplus_lr_ratio);
     out.put_path("init_from", adapter.init_from);
+    write_loss(out, adapter.loss);
     out.put("learning_rate", adapter.learning_rate);
     out.put("lr_scheduler_type", word_of(lr_scheduler_words, adapter.lr_scheduler_type));
     out.put_kwargs("lr_scheduler_kwargs", adapter.lr_scheduler_kwargs);

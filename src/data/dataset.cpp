@@ -51,6 +51,28 @@ class Survey {
                           " takes all), or set over_length to truncate or drop"));
     }
 
+    /// What is left of groups (TokenFile) of which a sample was dropped.
+    void drop_parted_groups(std::int64_t group_samples) {
+        std::size_t left = 0;
+        for (std::size_t first = 0; first < kept.size();) {
+            const std::int64_t group = kept[first] / group_samples;
+            std::size_t end = first;
+            while (end < kept.size() && kept[end] / group_samples == group) ++end;
+            const bool whole = static_cast<std::int64_t>(end - first) == group_samples;
+            for (; first < end; ++first) {
+                if (!whole) {
+                    ++report_.dropped;
+                    if (infos[first].targets == 0) --report_.without_target;
+                    continue;
+                }
+                kept[left] = kept[first];
+                infos[left++] = infos[first];
+            }
+        }
+        kept.resize(left);
+        infos.resize(left);
+    }
+
     std::vector<std::int64_t> kept;
     std::vector<SampleInfo> infos;
 
@@ -153,7 +175,10 @@ Dataset::Dataset(const std::string& path, const DatasetJob& job, std::int64_t vo
         survey.problems().add(error);
     }
     survey.report_too_long();
-    if (survey.problems().empty()) check_outcome(path, survey, survey.problems());
+    if (survey.problems().empty()) {
+        if (file_->group_samples() > 1) survey.drop_parted_groups(file_->group_samples());
+        check_outcome(path, survey, survey.problems());
+    }
     survey.problems().throw_if_any();
     kept_ = std::move(survey.kept);
     infos_ = std::move(survey.infos);
@@ -177,16 +202,20 @@ Dataset::Dataset(const Dataset& whole, const std::vector<bool>& marks, bool mark
 }
 
 Dataset Dataset::hold_out(std::int64_t count, std::uint64_t seed) {
-    LORATRAIN_CHECK(count >= 1 && count < std::ssize(kept_), count, " of ", kept_.size());
+    const std::int64_t groups = std::ssize(kept_) / group_samples();
+    LORATRAIN_CHECK(count >= 1 && count < groups, count, " of ", groups);
     constexpr std::int32_t before_all_epochs = -1;
-    const auto order = epoch_order(seed, "eval_split", before_all_epochs, std::ssize(kept_), true);
+    const auto order = epoch_order(seed, "eval_split", before_all_epochs, groups, true);
     std::vector<bool> marks(kept_.size());
     for (std::int64_t i = 0; i < count; ++i) {
-        marks[static_cast<std::size_t>(order[static_cast<std::size_t>(i)])] = true;
+        const std::int64_t first = order[static_cast<std::size_t>(i)] * group_samples();
+        for (std::int64_t s = 0; s < group_samples(); ++s) {
+            marks[static_cast<std::size_t>(first + s)] = true;
+        }
     }
     Dataset held_out(*this, marks, true);
     LengthReport report = report_;
-    report.held_out = count;
+    report.held_out = count * group_samples();
     *this = Dataset(*this, marks, false);
     report_ = report;
     return held_out;

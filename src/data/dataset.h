@@ -32,12 +32,14 @@ class Dataset {
     Dataset(Dataset&&) noexcept;
     Dataset& operator=(Dataset&&) noexcept;
 
-    /// Takes `count` samples out of this dataset, at least 1 and fewer than it has: the first of a
+    /// Takes `count` groups out of this dataset, at least 1 and fewer than it has: the first of a
     /// random order that depends on `seed` and its size alone. Both parts stay in the order of the
     /// file and have checksums of their own.
     Dataset hold_out(std::int64_t count, std::uint64_t seed);
 
     const std::vector<SampleInfo>& infos() const { return infos_; }
+    /// As TokenFile's: a group is kept, dropped or held out as a whole.
+    std::int64_t group_samples() const { return file_->group_samples(); }
     const LengthReport& report() const { return report_; }
     /// Where each sample stands in the file, counted from 0.
     const std::vector<std::int64_t>& positions() const { return kept_; }

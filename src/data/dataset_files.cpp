@@ -8,13 +8,24 @@ namespace {
 
 std::unique_ptr<Dataset> hold_out(const Job& job, const DatasetJob& dataset, Dataset& train,
                                   Problems& problems) {
-    const std::int64_t samples = std::ssize(train.infos());
+    const std::int64_t samples = std::ssize(train.infos()) / train.group_samples();
     const std::int64_t count = held_out_samples(dataset.eval_split, samples);
     if (count > 0) return std::make_unique<Dataset>(train.hold_out(count, job.run.seed));
     problems.add(cat(job.path, ": datasets.", dataset.name, ".eval_split"),
                  cat("leaves nothing to train on; samples in ", dataset.path, ": ", samples),
                  "hold out fewer, or give an eval_path");
     return nullptr;
+}
+
+void check_kinds(const Job& job, const DatasetJob& dataset, const Dataset* train,
+                 const Dataset* eval, Problems& problems) {
+    if (train == nullptr || eval == nullptr || train->group_samples() == eval->group_samples()) {
+        return;
+    }
+    problems.add(cat(job.path, ": datasets.", dataset.name, ".eval_path"),
+                 cat(eval->group_samples() > 1 ? "holds pairs" : "holds single samples", ", ",
+                     dataset.path, " does not"),
+                 "give files of one kind");
 }
 
 }  // namespace
@@ -46,6 +57,7 @@ void open_datasets(const Job& job, std::int64_t vocab_size, DatasetFiles& files,
         files.eval.emplace_back();
         if (!dataset.eval_path.empty()) {
             files.eval.back() = open(dataset.eval_path, dataset);
+            check_kinds(job, dataset, train.get(), files.eval.back().get(), problems);
         } else if (train && dataset.eval_split.any()) {
             files.eval.back() = hold_out(job, dataset, *train, problems);
         }
@@ -55,7 +67,9 @@ void open_datasets(const Job& job, std::int64_t vocab_size, DatasetFiles& files,
 
 DatasetInfo dataset_info(const DatasetFiles& files, DatasetId id) {
     DatasetInfo info;
-    info.train = files.train.at(index(id)).infos();
+    const Dataset& train = files.train.at(index(id));
+    info.train = train.infos();
+    info.group_samples = static_cast<std::int32_t>(train.group_samples());
     if (files.eval.at(index(id))) info.eval = files.eval[index(id)]->infos();
     return info;
 }

@@ -20,10 +20,11 @@ constexpr std::int32_t pad_token = 0;
 class Reader {
   public:
     Reader(const DatasetFiles& files, std::span<const DatasetId> dataset_of_adapter,
-           bool with_tokens, std::size_t depth)
+           bool with_tokens, Loader::Evaluates evaluates, std::size_t depth)
         : files_(files),
           dataset_of_adapter_(dataset_of_adapter),
           with_tokens_(with_tokens),
+          evaluates_(evaluates),
           depth_(depth),
           thread_([this] { run(); }) {}
 
@@ -91,13 +92,19 @@ class Reader {
         ready_.notify_one();
     }
 
-    const Dataset& dataset(AdapterId adapter, bool evaluation) const {
+    TokenSample sample(AdapterId adapter, bool evaluation, std::int64_t number_of_sample) const {
         LORATRAIN_CHECK(index(adapter) < dataset_of_adapter_.size(), "adapter ", number(adapter));
         const std::size_t id = index(dataset_of_adapter_[index(adapter)]);
-        if (!evaluation) return files_.train.at(id);
+        const Dataset& train = files_.train.at(id);
+        if (!evaluation) return train.read(number_of_sample);
+        if (evaluates_ == Loader::Evaluates::all_samples) {
+            const std::int64_t trained = std::ssize(train.infos());
+            if (number_of_sample < trained) return train.read(number_of_sample);
+            number_of_sample -= trained;
+        }
         const Dataset* eval = files_.eval.at(id).get();
         LORATRAIN_CHECK(eval != nullptr, "dataset ", id, " has no evaluation file");
-        return *eval;
+        return eval->read(number_of_sample);
     }
 
     PackedBatch read(const Microbatch& microbatch) const {
@@ -106,9 +113,9 @@ class Reader {
         batch.token_ids.reserve(batch.positions.size());
         batch.targets.reserve(batch.positions.size());
         for (const Segment& segment : microbatch.segments) {
-            const Dataset& source = dataset(segment.adapter, microbatch.evaluation);
             for (const SampleRef& reference : segment.samples) {
-                append(source.read(reference.index), reference, batch);
+                append(sample(segment.adapter, microbatch.evaluation, reference.index), reference,
+                       batch);
             }
         }
         return batch;
@@ -129,6 +136,7 @@ class Reader {
     const DatasetFiles& files_;
     std::span<const DatasetId> dataset_of_adapter_;
     bool with_tokens_;
+    Loader::Evaluates evaluates_;
     std::size_t depth_;
 
     std::mutex mutex_;
@@ -170,11 +178,11 @@ Loader::Loader(const DatasetFiles& files, std::span<const DatasetId> dataset_of_
 
 Loader::~Loader() = default;
 
-void Loader::start(const Window& window) {
+void Loader::start(const Window& window, Evaluates evaluates) {
     if (window.begins) {
         state_->reader.reset();
         state_->reader = std::make_unique<Reader>(state_->files, state_->dataset_of_adapter,
-                                                  state_->with_tokens, state_->depth);
+                                                  state_->with_tokens, evaluates, state_->depth);
     }
     LORATRAIN_CHECK(state_->reader != nullptr, "the window continues none");
     state_->reader->add(window.microbatches);

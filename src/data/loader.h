@@ -45,9 +45,12 @@ class Loader {
     Loader(const Loader&) = delete;
     Loader& operator=(const Loader&) = delete;
 
+    /// Which samples a window of evaluations is over: a dataset's eval samples, or all of it, those
+    /// to train on, then those to evaluate on.
+    enum class Evaluates : std::uint8_t { eval_samples, all_samples };
     /// Starts on a window; one that begins drops what was left of those before, others go on behind
     /// them.
-    void start(const Window& window);
+    void start(const Window& window, Evaluates evaluates = Evaluates::eval_samples);
     PackedBatch next();
 
     /// Stops reading, so that files can be added; the next window must be one that begins.

@@ -26,6 +26,7 @@ struct LayerRows {
     bool augmented = false;
     bool has_dropout = false;
     bool evaluation = false;
+    bool base_alone = false;  ///< no LoRA
 
     /// Whose factors the pads of weight matrices hold, and in which columns.
     struct PadPlace {

@@ -46,9 +46,10 @@ LoraLinear::LoraLinear(const ReplicaView& view, const AdapterBank& bank, const W
 
 bool LoraLinear::has_lora(const Site& site) const {
     const auto& adapters = site.rows.adapters;
-    return std::any_of(adapters.begin(), adapters.end(), [&](AdapterId adapter) {
-        return bank_.targets_group(adapter, site.layer, site.group);
-    });
+    return !site.rows.base_alone &&
+           std::any_of(adapters.begin(), adapters.end(), [&](AdapterId adapter) {
+               return bank_.targets_group(adapter, site.layer, site.group);
+           });
 }
 
 const std::vector<LoraSlot>& LoraLinear::gather_slots(const Site& site, int i) {

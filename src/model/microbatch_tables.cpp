@@ -46,11 +46,12 @@ const LayerRows& MicrobatchTables::in_layer(std::int32_t layer) const {
 }
 
 void MicrobatchTables::set(const Job& job, const Microbatch& microbatch, const MicrobatchRows& from,
-                           bool evaluation) {
+                           const LossTerms& terms) {
     whole_.tokens = static_cast<std::int64_t>(from.positions.size());
     LORATRAIN_CHECK(whole_.tokens <= view_.replica.microbatch_tokens, whole_.tokens,
                     " tokens in a microbatch of ", view_.replica.microbatch_tokens);
-    whole_.evaluation = evaluation;
+    whole_.evaluation = terms.evaluation;
+    whole_.base_alone = terms.base_alone;
     whole_.offsets.assign(from.offsets.begin(), from.offsets.end());
     upload(tables_[ids], from.token_ids);
     upload(tables_[positions], from.positions);

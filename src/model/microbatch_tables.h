@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "model/layer_rows.h"
+#include "model/objective/objective.h"
 #include "plan/memory/memory_model.h"
 
 namespace loratrain {
@@ -35,7 +36,7 @@ class MicrobatchTables {
 
     /// All tables but those of the labels; an evaluation has no dropout.
     void set(const Job& job, const Microbatch& microbatch, const MicrobatchRows& rows,
-             bool evaluation);
+             const LossTerms& terms);
 
     /// The rows with a target (`targets` as in MicrobatchRows), after set(). `scales`: per sample
     /// of the microbatch, what its rows' d-logits are multiplied by.

@@ -21,8 +21,7 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
                 return row_norms({view_, workspace_, lanes_, backend_}, weights_.layer(layer),
                                  linear);
             }),
-      layer_(view, bank_, workspace_, weights_.inv_freq(), backend, lanes),
-      objective_of_(objective_of) {
+      layer_(view, bank_, workspace_, weights_.inv_freq(), backend, lanes) {
     for (std::int32_t i = 0; i < slot_count(view, stage_index); ++i) {
         slots_.push_back(std::make_unique<ActivationSlot>(view, stage_, workspace_, backend));
     }
@@ -41,7 +40,8 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
     sums_.sample_wrong = doubles(samples);
     if (stage_.has_head) {
         head_ = std::make_unique<Head>(view, weights_, workspace_, backend, lanes);
-        loss_ = std::make_unique<LossPasses>(job, objective_of, *head_, sums_, backend);
+        loss_ = std::make_unique<LossPasses>(job, view.plan, references_, objective_of, *head_,
+                                             sums_, backend);
     }
     const EngineLayout engine = engine_layout(job, view, stage_);
     backend.prepare_scratch({engine.operator_scratch, engine.gemm_timing, engine.attention_rows,
@@ -62,7 +62,7 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
     MicrobatchTables& tables = slot.tables();
     MicrobatchRows own = rows;
     own.token_ids = own_ids(rows.token_ids);
-    tables.set(job_, microbatch, own, terms.evaluation);
+    tables.set(job_, microbatch, own, terms);
     if (loss_) loss_->set_labels(microbatch, rows.targets, terms, tables);
     const std::int64_t t = tables.tokens();
     if (stage_.has_embedding) embed(slot);

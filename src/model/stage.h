@@ -53,9 +53,11 @@ class Stage {
     /// Optimizer step with total[adapter]; clears the adapter's sums for the next batch.
     void step(AdapterId adapter, double learning_rate);
 
-    const Objective& objective(AdapterId adapter) const {
-        return objective_of_(job_.adapter(adapter));
-    }
+    /// What its samples cost under the base model, for objectives that ask; to be set before their
+    /// microbatches come.
+    ReferenceLosses& references() { return references_; }
+    /// Of the last stage.
+    LossPasses& losses() { return *loss_; }
 
     /// Logits of all rows of the microbatch in `slot` after a forward (last stage), [T, V].
     std::vector<float> logits(std::int32_t slot);
@@ -84,7 +86,7 @@ class Stage {
     std::vector<Buffer> sum_buffers_;
     StageSums sums_;
     DecoderLayer layer_;
-    ObjectiveOf objective_of_;
+    ReferenceLosses references_;
     std::unique_ptr<Head> head_;
     std::unique_ptr<LossPasses> loss_;
 };

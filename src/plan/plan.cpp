@@ -8,6 +8,15 @@ std::int64_t DatasetInfo::train_tokens() const {
     return sum;
 }
 
+std::vector<std::int64_t> tokens_of_groups(const std::vector<SampleInfo>& samples,
+                                           std::int32_t size) {
+    std::vector<std::int64_t> groups(samples.size() / static_cast<std::size_t>(size));
+    for (std::size_t s = 0; s < groups.size() * static_cast<std::size_t>(size); ++s) {
+        groups[s / static_cast<std::size_t>(size)] += samples[s].tokens;
+    }
+    return groups;
+}
+
 std::int64_t Segment::tokens() const {
     std::int64_t total = 0;
     for (const SampleRef& sample : samples) total += sample.tokens;

@@ -27,8 +27,14 @@ struct SampleInfo {
 struct DatasetInfo {
     std::vector<SampleInfo> train;
     std::vector<SampleInfo> eval;
+    /// Neighbours that belong together (AdapterPlan::group_samples), in both lists: 2 of pairs.
+    std::int32_t group_samples = 1;
     std::int64_t train_tokens() const;
 };
+
+/// Tokens of the groups of `size` neighbours, in order; a microbatch has a group as a whole.
+std::vector<std::int64_t> tokens_of_groups(const std::vector<SampleInfo>& samples,
+                                           std::int32_t size);
 
 /// The machine that a plan is made for.
 struct Cluster {
@@ -179,6 +185,7 @@ struct BatchPlan {
     std::int64_t tokens = 0;          ///< that its samples have
     std::int64_t padding = 0;         ///< rows that they take beyond them
     std::int64_t targets = 0;         ///< labels that are trained
+    std::int64_t chosen_targets = 0;  ///< of the chosen samples of pairs
     std::int64_t denominator = 0;     ///< of the sum of its losses (loss_denominator.h)
     MicrobatchId first_microbatch{};  ///< first and last microbatch that hold samples of it, or -1
     MicrobatchId last_microbatch{};
@@ -186,6 +193,12 @@ struct BatchPlan {
     bool evaluation = false;
     /// Whether the replica of the window has samples of it.
     bool is_here() const { return number(first_microbatch) >= 0; }
+    /// Of a batch of pairs; 0 where nothing is chosen.
+    double pairs_per_chosen_target() const {
+        return chosen_targets > 0
+                   ? static_cast<double>(denominator) / static_cast<double>(chosen_targets)
+                   : 0.0;
+    }
 };
 
 enum class ActionKind : std::uint8_t {

@@ -57,6 +57,7 @@ ExitCode Conductor::run(int signal) {
 void Conductor::train_and_settle() {
     search_.judge();
     admit_adapters();
+    refer_newcomers();
     evaluate_newcomers();
     const std::vector<AdapterId> trained = adapters_.running();
     if (!trained.empty()) train_stream();
@@ -186,6 +187,7 @@ void Conductor::on_batch(const BatchResult& result) {
 }
 
 void Conductor::on_evaluation(const EvalResult& result) {
+    if (result.training) return journal_.rewarded(result);
     evaluations_.push_back(result);
     note_evaluations();
 }
@@ -258,6 +260,24 @@ void Conductor::settle(AdapterId id) {
 
 // ---- between streams
 
+/// What the base model makes of their data, where their objectives ask; found anew at every start
+/// of the run, from the plan alone, so that it repeats to the bit.
+void Conductor::refer_newcomers() {
+    for (const AdapterId a : adapters_.running()) {
+        const AdapterJob& adapter = parts_.job.adapter(a);
+        if (!adapter.loss.has_reference() || !referred_.insert(adapter.dataset).second) continue;
+        activity::begin(activity::Task::plan);
+        const auto start = std::chrono::steady_clock::now();
+        const Directive directive = ReferWindow{plan_joint_eval_window(
+            parts_.job, parts_.plan, all_samples_as_eval(parts_.datasets), {a})};
+        post(directive);
+        performer_.refer(std::get<ReferWindow>(directive).window, [this] { journal_.beat(); });
+        log::info(cat("dataset ", parts_.job.dataset(adapter.dataset).name,
+                      ": log-probabilities under the base model found in ",
+                      format_fixed(seconds_since(start), 1), " s"));
+    }
+}
+
 /// Before their first step.
 void Conductor::evaluate_newcomers() {
     std::vector<AdapterId> newcomers = adapters_.running();
@@ -316,8 +336,10 @@ void Conductor::evaluate(const std::vector<AdapterId>& adapters, std::int64_t mo
 }
 
 void Conductor::note_evaluation_of(const EvalResult& result) {
-    take_evaluation(result.loss(), result.exact_match(), adapters_[result.adapter].state);
-    journal_.evaluated(result.adapter, result.step);
+    const bool of_pairs = parts_.job.adapter(result.adapter).loss.is_of_pairs();
+    const double right = of_pairs ? result.mean_rewards().accuracies : result.exact_match();
+    take_evaluation(result.loss(), right, adapters_[result.adapter].state);
+    journal_.evaluated(result);
 }
 
 void Conductor::judge_evaluations(const std::vector<AdapterId>& adapters) {

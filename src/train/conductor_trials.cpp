@@ -26,25 +26,28 @@ void Conductor::recall_trials() {
     release_trials();
 }
 
-/// Adapters that have not begun are the base model, which is evaluated once per dataset; all others
-/// get what it comes to.
+/// Adapters that have not begun are the base model, which is evaluated once per dataset and loss;
+/// all others get what it comes to.
 void Conductor::evaluate_bases(const std::vector<AdapterId>& newcomers) {
     const Job& job = parts_.job;
     const auto is_base = [&](AdapterId a) { return job.adapter(a).init_from.empty(); };
-    std::map<DatasetId, AdapterId> known;
+    const auto base_of = [&](AdapterId a) {
+        return std::pair(job.adapter(a).dataset, job.adapter(a).loss);
+    };
+    std::map<std::pair<DatasetId, LossJob>, AdapterId> known;
     for (const AdapterId a : adapters_.all()) {
         const bool evaluated = adapters_[a].state.first_eval_loss >= 0;
-        if (evaluated && is_base(a)) known.emplace(job.adapter(a).dataset, a);
+        if (evaluated && is_base(a)) known.emplace(base_of(a), a);
     }
     std::vector<AdapterId> first;
     std::vector<AdapterId> others;
     for (const AdapterId a : newcomers) {
-        const bool shared = is_base(a) && !known.emplace(job.adapter(a).dataset, a).second;
+        const bool shared = is_base(a) && !known.emplace(base_of(a), a).second;
         (shared ? others : first).push_back(a);
     }
     evaluate(first);
     for (const AdapterId a : others) {
-        const AdapterState& base = adapters_[known.at(job.adapter(a).dataset)].state;
+        const AdapterState& base = adapters_[known.at(base_of(a))].state;
         if (base.first_eval_loss < 0) continue;
         take_evaluation(base.first_eval_loss, base.first_exact_match, adapters_[a].state);
         journal_.base_known(a);

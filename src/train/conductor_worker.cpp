@@ -58,6 +58,7 @@ ExitCode Conductor::work() {
 void Conductor::train_given() {
     if (resting_) return rest();
     admit_adapters();
+    refer_newcomers();
     evaluate_newcomers();
     const std::vector<AdapterId> trained = adapters_.running();
     if (trained.empty()) return rest();

@@ -26,6 +26,10 @@ std::string write(const EvaluateWindow& evaluate) {
     return "evaluate\n" + to_text(evaluate.window);
 }
 
+std::string write(const ReferWindow& refer) {
+    return "refer\n" + to_text(refer.window);
+}
+
 std::string write(const SaveCheckpoint&) {
     return "checkpoint\n";
 }
@@ -128,6 +132,7 @@ Directive read(std::string_view kind, Numbers numbers, const std::string& rest) 
     if (kind == "add") return read_add(static_cast<std::size_t>(only(numbers)), rest);
     if (kind == "train") return TrainWindow{read_window(numbers, rest)};
     if (kind == "evaluate") return EvaluateWindow{read_window(numbers, rest)};
+    if (kind == "refer") return ReferWindow{read_window(numbers, rest)};
     if (kind == "load") return LoadAdapter{AdapterId{only(numbers)}, rest};
     expect_end(rest);
     if (kind == "gather") return GatherAdapter{AdapterId{only(numbers)}};

@@ -20,6 +20,11 @@ struct EvaluateWindow {
     JointWindow window;
 };
 
+/// A forward-only window of the base model over all samples of a dataset (ReferenceLosses).
+struct ReferWindow {
+    JointWindow window;
+};
+
 /// A checkpoint of what is trained so far.
 struct SaveCheckpoint {};
 
@@ -67,9 +72,9 @@ struct Finish {
 };
 
 /// What rank 0 decides (conductor.h) and every rank performs, in the same order (performer.h).
-using Directive =
-    std::variant<TrainWindow, EvaluateWindow, SaveCheckpoint, GatherAdapter, SendAdapter,
-                 CopyStates, AdmitAdapters, ReleaseAdapter, LoadAdapter, AddAdapters, Finish>;
+using Directive = std::variant<TrainWindow, EvaluateWindow, ReferWindow, SaveCheckpoint,
+                               GatherAdapter, SendAdapter, CopyStates, AdmitAdapters,
+                               ReleaseAdapter, LoadAdapter, AddAdapters, Finish>;
 
 /// The one text form, for the way to the other ranks: a line "<kind> <numbers>", then for a window
 /// its text (plan/text/window_text.h), for a checkpoint its directory, for an inbox file its path

@@ -1,6 +1,7 @@
 #include "train/eval_result.h"
 
 #include <algorithm>
+#include <array>
 #include <sstream>
 
 #include "base/error.h"
@@ -12,6 +13,7 @@ void EvalResult::add(const EvalResult& other) {
     loss_sum += other.loss_sum;
     exact_samples += other.exact_samples;
     samples += other.samples;
+    rewards.add(other.rewards);
 }
 
 double EvalResult::loss() const {
@@ -23,12 +25,23 @@ double EvalResult::exact_match() const {
            static_cast<double>(std::max<std::int64_t>(1, samples));
 }
 
+RewardSums EvalResult::mean_rewards() const {
+    const double pairs = static_cast<double>(std::max<std::int64_t>(1, denominator));
+    return {rewards.chosen / pairs, rewards.rejected / pairs, rewards.accuracies / pairs,
+            rewards.logps_chosen / pairs, rewards.logps_rejected / pairs};
+}
+
 std::string to_text(std::span<const EvalResult> results) {
     std::string text;
     for (const EvalResult& r : results) {
         text +=
             cat(number(r.adapter), " ", r.step, " ", r.denominator, " ", format_exact(r.loss_sum),
-                " ", r.exact_samples, " ", r.samples, " ", r.replica, "\n");
+                " ", r.exact_samples, " ", r.samples, " ", r.replica, " ", r.training ? 1 : 0);
+        for (const double sum : {r.rewards.chosen, r.rewards.rejected, r.rewards.accuracies,
+                                 r.rewards.logps_chosen, r.rewards.logps_rejected}) {
+            text += " " + format_exact(sum);
+        }
+        text += "\n";
     }
     return text;
 }
@@ -38,10 +51,14 @@ std::vector<EvalResult> eval_results_from_text(const std::string& text) {
     std::vector<EvalResult> results;
     std::int32_t adapter = 0;
     std::string loss;  // streams do not read "nan" as a number
+    std::array<std::string, 5> sums;
     for (EvalResult r; lines >> adapter >> r.step >> r.denominator >> loss >> r.exact_samples >>
-                       r.samples >> r.replica;) {
+                       r.samples >> r.replica >> r.training >> sums[0] >> sums[1] >> sums[2] >>
+                       sums[3] >> sums[4];) {
         r.adapter = AdapterId{adapter};
         r.loss_sum = std::stod(loss);
+        r.rewards = {std::stod(sums[0]), std::stod(sums[1]), std::stod(sums[2]), std::stod(sums[3]),
+                     std::stod(sums[4])};
         results.push_back(r);
     }
     return results;

@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "model/objective/objective.h"
 
 namespace loratrain {
 
-/// What an evaluation of an adapter comes to, over all its eval samples.
+/// What an evaluation of an adapter comes to, over all its eval samples; or of a step that trains
+/// on pairs the rewards, which come without loss and counts.
 struct EvalResult {
     AdapterId adapter{};
     std::int32_t step = 0;           ///< with the weights after so many optimizer steps
@@ -18,11 +20,14 @@ struct EvalResult {
     std::int64_t exact_samples = 0;  ///< every target is the argmax (= greedy decoding is exact)
     std::int64_t samples = 0;
     std::int32_t replica = 0;  ///< whose samples they are, of several
+    bool training = false;     ///< of the samples of step `step` (1 = the first)
+    RewardSums rewards{};      ///< of pairs
 
     /// Of the same evaluation, another replica's samples.
     void add(const EvalResult& other);
-    double loss() const;         ///< 0 without a denominator
-    double exact_match() const;  ///< share of the samples; 0 without any
+    double loss() const;              ///< 0 without a denominator
+    double exact_match() const;       ///< share of the samples; 0 without any
+    RewardSums mean_rewards() const;  ///< over pairs
 };
 
 /// For the way to rank 0; reading what was written gives the same values.

@@ -1,6 +1,8 @@
 #include "train/performer.h"
 
 #include <map>
+#include <sstream>
+#include <string>
 #include <utility>
 
 #include "base/activity.h"
@@ -19,6 +21,15 @@ template <class... Functions>
 struct Overloaded : Functions... {
     using Functions::operator()...;
 };
+
+/// "4 1.25\n5 0.5\n"
+std::string numbered_text(const std::vector<std::pair<std::int32_t, double>>& values) {
+    std::string text;
+    for (const auto& [number_of_value, value] : values) {
+        text += cat(number_of_value, " ", format_exact(value), "\n");
+    }
+    return text;
+}
 
 }  // namespace
 
@@ -59,6 +70,28 @@ std::vector<EvalResult> Performer::evaluate(const JointWindow& window, const Mea
     std::vector<EvalResult> results;
     for (const auto& [adapter, result] : sums) results.push_back(result);
     return results;
+}
+
+void Performer::refer(const JointWindow& window, const Meanwhile& meanwhile) {
+    const BatchPlan& batch = window.common().batches.front();
+    std::vector<std::pair<std::int32_t, double>> mine;
+    PipelineRunner::Hooks hooks{{}, meanwhile, {}};
+    hooks.on_reference = [&](std::span<const SampleRef> samples, std::span<const double> losses) {
+        for (std::size_t s = 0; s < samples.size(); ++s) {
+            mine.emplace_back(samples[s].index, losses[s]);
+        }
+    };
+    const Window& own = own_part(window);
+    parts_.run.loader().start(own, Loader::Evaluates::all_samples);
+    parts_.run.runner().run(own, parts_.run.loader(), hooks);
+    std::vector<double> all(static_cast<std::size_t>(batch.samples));
+    for (const ReplicaPlan& replica : parts_.plan.replicas) {
+        const int last_rank = replica.stages.back().rank;
+        std::istringstream told(broadcast_text(parts_.mpi, numbered_text(mine), last_rank));
+        std::string loss;  // streams do not read "nan" as a number
+        for (std::size_t sample = 0; told >> sample >> loss;) all.at(sample) = std::stod(loss);
+    }
+    parts_.run.stage().references().set(parts_.job.adapter(batch.adapter).dataset, std::move(all));
 }
 
 void Performer::save(const RunState& state) {
@@ -147,6 +180,7 @@ void Performer::perform(const Directive& directive, const PipelineRunner::Hooks&
     std::visit(Overloaded{
                    [&](const TrainWindow& d) { train(d.window, hooks); },
                    [&](const EvaluateWindow& d) { evaluate(d.window, [] {}); },
+                   [&](const ReferWindow& d) { refer(d.window, [] {}); },
                    [&](const SaveCheckpoint&) { save({}); },
                    [&](const GatherAdapter& d) { gather(d.adapter); },
                    [&](const SendAdapter& d) { send(d.adapter); },

@@ -32,6 +32,8 @@ class Performer {
     void train(const JointWindow& window, const PipelineRunner::Hooks& hooks);
     /// Results by adapter.
     std::vector<EvalResult> evaluate(const JointWindow& window, const Meanwhile& meanwhile);
+    /// Of one dataset: Stage::references() of all ranks have it then.
+    void refer(const JointWindow& window, const Meanwhile& meanwhile);
     /// `state` is rank 0's.
     void save(const RunState& state);
     /// All stages' tensors of an adapter.

@@ -137,9 +137,11 @@ void PipelineRunner::forward(const Action& action, Loader& loader) {
     activity::begin(activity::Task::forward, m, on_device_);
     LossTerms terms;
     terms.evaluation = microbatch.evaluation;
+    terms.base_alone = hooks_.on_reference != nullptr;
     for (const Segment& segment : microbatch.segments) {
         const std::int32_t batch = under_way_.batch_of(microbatch, segment);
         terms.denominators.push_back(under_way_.batch(batch).denominator);
+        terms.pairs_per_chosen_target.push_back(under_way_.batch(batch).pairs_per_chosen_target());
     }
     if (const auto& sending = forward_on(action).out) sending->wait();
     MicrobatchRows rows;
@@ -149,7 +151,7 @@ void PipelineRunner::forward(const Action& action, Loader& loader) {
     rows.sample_ids = packed.sample_ids;
     rows.offsets = packed.offsets;
     stage_.forward(action.slot, microbatch, rows, terms);
-    if (!microbatch.evaluation) return;
+    if (!microbatch.evaluation) return tell_rewards(action.microbatch);
     if (last()) {
         collect_evaluation(action.microbatch);
     } else {
@@ -285,14 +287,20 @@ void PipelineRunner::add_evaluation(MicrobatchId id, const Microbatch& microbatc
     std::size_t sample = 0;
     for (std::size_t s = 0; s < batches.size(); ++s) {
         const Segment& segment = microbatch.segments[s];
+        const std::span<const double> own(nll + sample, segment.samples.size());
+        if (hooks_.on_reference) {
+            hooks_.on_reference(segment.samples, own);
+            sample += own.size();
+            continue;
+        }
         EvalResult& result = evaluations_[segment.adapter];
         result.adapter = segment.adapter;
-        result.replica = static_cast<std::int32_t>(&view_.replica - view_.plan.replicas.data());
+        result.replica = own_replica();
         result.step = batches[s].step;
         result.denominator = batches[s].denominator;
-        std::vector<double> losses(segment.samples.size());
-        stage_.objective(segment.adapter)
-            .losses({segment.samples, {nll + sample, losses.size()}}, losses);
+        std::vector<double> losses(own.size());
+        result.rewards.add(
+            stage_.losses().evaluated(segment, batches[s].pairs_per_chosen_target(), own, losses));
         for (std::size_t i = 0; i < losses.size(); ++i, ++sample) {
             result.loss_sum += losses[i];
             result.exact_samples += wrong[sample] == 0.0 ? 1 : 0;
@@ -302,6 +310,30 @@ void PipelineRunner::add_evaluation(MicrobatchId id, const Microbatch& microbatc
         if (hooks_.on_evaluation) hooks_.on_evaluation(result);
         evaluations_.erase(segment.adapter);
     }
+}
+
+/// Of batches of pairs that the microbatch completes here.
+void PipelineRunner::tell_rewards(MicrobatchId id) {
+    if (!last()) return;
+    const Microbatch& microbatch = under_way_.microbatch(id);
+    for (const Segment& segment : microbatch.segments) {
+        const BatchPlan& batch = under_way_.batch(under_way_.batch_of(microbatch, segment));
+        if (!job_.adapter(segment.adapter).loss.is_of_pairs() || batch.last_microbatch != id) {
+            continue;
+        }
+        EvalResult result;
+        result.adapter = segment.adapter;
+        result.step = segment.step + 1;
+        result.denominator = batch.denominator;
+        result.replica = own_replica();
+        result.training = true;
+        result.rewards = stage_.losses().take_rewards(segment.adapter, segment.step);
+        if (hooks_.on_evaluation) hooks_.on_evaluation(result);
+    }
+}
+
+std::int32_t PipelineRunner::own_replica() const {
+    return static_cast<std::int32_t>(&view_.replica - view_.plan.replicas.data());
 }
 
 void PipelineRunner::drain() {

@@ -176,10 +176,13 @@ void StreamTrainer::note_ends(const Window& window) {
 void StreamTrainer::note_evaluations(const JointWindow& joint) {
     for (std::size_t b = 0; b < joint.common().batches.size(); ++b) {
         const BatchPlan& batch = joint.common().batches[b];
-        if (!batch.evaluation) continue;
+        const bool of_pairs = parts_.job.adapter(batch.adapter).loss.is_of_pairs();
+        if (!batch.evaluation && !of_pairs) continue;
         const auto here = [b](const Window& window) { return window.batches[b].is_here(); };
-        open_evaluations_[{batch.adapter, batch.step}].replicas = static_cast<std::size_t>(
-            std::count_if(joint.replicas.begin(), joint.replicas.end(), here));
+        const std::int32_t step = batch.evaluation ? batch.step : batch.step + 1;
+        open_evaluations_[{batch.adapter, step, !batch.evaluation}].replicas =
+            static_cast<std::size_t>(
+                std::count_if(joint.replicas.begin(), joint.replicas.end(), here));
     }
 }
 
@@ -198,7 +201,7 @@ void StreamTrainer::tell_complete_evaluations(const Hooks& hooks) {
 }
 
 void StreamTrainer::take_part(const EvalResult& part) {
-    open_evaluations_[{part.adapter, part.step}].parts[part.replica] = part;
+    open_evaluations_[{part.adapter, part.step, part.training}].parts[part.replica] = part;
 }
 
 /// What other ranks have told.

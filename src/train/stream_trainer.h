@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -77,8 +78,8 @@ class StreamTrainer {
         std::size_t stages_left = 0;
     };
 
-    /// An adapter after so many steps.
-    using EvaluationKey = std::pair<AdapterId, std::int32_t>;
+    /// An adapter after so many steps; whether it is about that step's samples.
+    using EvaluationKey = std::tuple<AdapterId, std::int32_t, bool>;
     /// What replicas have told of one, which may come before its window trains here.
     struct OpenEvaluation {
         std::size_t replicas = 0;  ///< that tell of it; 0 = not known yet

@@ -150,7 +150,11 @@ class TokenLinesTarget final : public Target {
     static inline const std::vector<std::string> texts{
         "{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3]}\n{\"input_ids\": [7, 8]}\n"
         "{\"labels\": [5, 6], \"input_ids\": [5, 6], \"attention_mask\": [1, 1]}\n",
-        "{\"prompt\": \"a\\u00e4\", \"completion\": \"b\\n\"}\n{\"text\": \"some words\"}\n"};
+        "{\"prompt\": \"a\\u00e4\", \"completion\": \"b\\n\"}\n{\"text\": \"some words\"}\n",
+        "{\"chosen_input_ids\": [1, 2], \"chosen_labels\": [-100, 2], \"rejected_input_ids\": [1, "
+        "3, 4], "
+        "\"rejected_labels\": [-100, 3, 4]}\n",
+        "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"cc\"}\n"};
     std::string path_;
 };
 

@@ -160,6 +160,68 @@ class Lengths(Case):
         self.assertEqual(len(self.out.read_text().splitlines()), 1)
 
 
+class Preferences(Case):
+    def texts(self, *records: object, options: tuple = ("--tokenizer", "bytes")) -> list[tuple[str, str, str, str]]:
+        """Of each pair text and trained text of the chosen and of the rejected sample, without BOS and EOS."""
+        def both(line: dict, side: str) -> tuple[str, str]:
+            ids, labels = line[f"{side}_input_ids"], line[f"{side}_labels"]
+            return (bytes(i for i in ids if i < 256).decode(), bytes(i for i in labels if 0 <= i < 256).decode())
+        return [both(line, "chosen") + both(line, "rejected") for line in self.prepare(*records, options=options)]
+
+    def test_texts_with_a_prompt_and_without(self) -> None:
+        self.assertEqual(self.texts({"prompt": "q ", "chosen": "yes", "rejected": "no"},
+                                    {"chosen": "Human: a\n\nAssistant: it is", "rejected": "Human: a\n\nAssistant: it was"}),
+                         [("q yes", "yes", "q no", "no"),
+                          ("Human: a\n\nAssistant: it is", "is", "Human: a\n\nAssistant: it was", "was")])
+
+    @needs("jinja2")
+    def test_conversations_train_their_last_turn(self) -> None:
+        template = self.folder / "t.jinja"
+        template.write_text(CHATML)
+        options = ("--tokenizer", "bytes", "--chat-template", template)
+        worse = [*TALK[:-1], {"role": "assistant", "content": "No."}]
+        whole = self.texts({"chosen": TALK, "rejected": worse}, options=options)
+        apart = self.texts({"prompt": TALK[:-1], "chosen": TALK[-1:], "rejected": worse[-1:]}, options=options)
+        self.assertEqual(whole, apart)
+        self.assertTrue(whole[0][1].startswith("Yes, 4.") and whole[0][3].startswith("No."), whole)
+        self.assertIn("<|im_start|>assistant\n4<|im_end|>", whole[0][0])
+        named = self.texts({"prompt": "2+2?", "chosen": TALK[1:3], "rejected": [TALK[1], worse[-1]]}, options=options)
+        self.assertEqual(named[0][0].count("2+2?"), 1)
+        as_chat = self.texts({"prompt": "2+2?", "chosen": "4", "rejected": "No."}, options=(*options, "--as-chat"))
+        self.assertEqual(as_chat, named)
+
+    def test_a_pair_is_dropped_whole(self) -> None:
+        pairs = self.texts({"prompt": "q", "chosen": "a", "rejected": "b" * 90}, {"prompt": "q", "chosen": "c", "rejected": "d"},
+                           options=("--tokenizer", "bytes", "--max-seq-len", 9, "--over-length", "drop"))
+        self.assertEqual(pairs, [("qc", "c", "qd", "d")])
+
+    def test_counts_and_shows_pairs(self) -> None:
+        source = self.write({"prompt": "q", "chosen": "a", "rejected": "b"})
+        code, out, _ = self.run_script(source, "-o", self.out, "--tokenizer", "bytes", "--show", 1)
+        self.assertEqual(code, 0)
+        self.assertIn("in.jsonl:1 (chosen): 4 tokens", out)
+        self.assertIn("in.jsonl:1 (rejected): 4 tokens", out)
+        self.assertIn(": 1 pairs", out)
+
+    def test_bad_pairs(self) -> None:
+        pair = {"prompt": "q", "chosen": "a", "rejected": "b"}
+        for records, what in ((({"chosen": "a", "rejected": 3, "prompt": "q"},), '"rejected" must be a list'),
+                              ((pair, {"text": "t"}), "in.jsonl:2: a single sample, the records before"),
+                              (({"text": "t"}, pair), r"in.jsonl:2 \(chosen\): a pair, the records before"),
+                              (({"chosen": TALK[:2], "rejected": TALK},), "must end with an assistant turn")):
+            code, _, err = self.run_script(self.write(*records), "-o", self.out, "--tokenizer", "bytes")
+            self.assertEqual(code, 2)
+            self.assertRegex(err, what)
+            self.assertFalse(self.out.exists())
+
+    @needs("h5py")
+    def test_hdf5_has_no_pairs(self) -> None:
+        source = self.write({"prompt": "q", "chosen": "a", "rejected": "b"})
+        code, _, err = self.run_script(source, "-o", self.folder / "out.h5", "--tokenizer", "bytes")
+        self.assertEqual(code, 2)
+        self.assertIn("need the ending .jsonl", err)
+
+
 class Split(Case):
     def split(self, seed: int) -> tuple[list[str], list[str]]:
         path = self.write(*({"text": f"sample {i}"} for i in range(40)))

@@ -74,6 +74,13 @@ class Gpu(JobTest):
     def test_fp32_golden(self):
         self.check_precision("fp32")
 
+    def test_preferences_golden(self):
+        for ranks in range(1, min(RANKS, 2) + 1):
+            with self.subTest(ranks=ranks):
+                run_dir = f"preferences-{ranks}"
+                self.succeed(run([self.gpu_job("preferences", run_dir, "fp32")], ranks))
+                self.check_golden("preferences", run_dir, LIMITS["fp32"])
+
     def test_bf16_golden(self):
         self.check_precision("bf16")
 

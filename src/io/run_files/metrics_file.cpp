@@ -41,6 +41,10 @@ std::optional<MetricsRow> metrics_row(std::string_view line) {
     row.elapsed_seconds = number_at(json, "elapsed_seconds");
     row.eval_loss = number_at(json, "eval_loss");
     row.eval_exact_match = number_at(json, "eval_exact_match");
+    row.rewards_accuracies = number_at(json, "rewards/accuracies");
+    row.rewards_margins = number_at(json, "rewards/margins");
+    row.eval_rewards_accuracies = number_at(json, "eval_rewards/accuracies");
+    row.eval_rewards_margins = number_at(json, "eval_rewards/margins");
     return row;
 }
 

@@ -23,6 +23,10 @@ struct MetricsRow {
     std::optional<double> elapsed_seconds;
     std::optional<double> eval_loss;
     std::optional<double> eval_exact_match;
+    std::optional<double> rewards_accuracies;
+    std::optional<double> rewards_margins;
+    std::optional<double> eval_rewards_accuracies;
+    std::optional<double> eval_rewards_margins;
 };
 
 /// None when the line is torn (its writer died in it) or is no object with a step.

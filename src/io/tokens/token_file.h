@@ -23,6 +23,8 @@ class TokenFile {
   public:
     virtual ~TokenFile() = default;
     virtual std::int64_t size() const = 0;
+    /// Neighbours from a multiple of this number on that belong together: 2 of pairs.
+    virtual std::int64_t group_samples() const { return 1; }
     virtual std::int64_t length(std::int64_t sample) const = 0;
     virtual TokenSample read(std::int64_t sample) const = 0;
     /// "data.jsonl:17" or "data.h5:sample 16", for messages.
@@ -43,10 +45,12 @@ TokenSample tokenize_bytes(const std::string& prompt, const std::string& complet
 
 /// `path`: .jsonl of {"input_ids","labels"} (labels optional: = input_ids), or with `bytes` of
 /// prompt/completion/text lines; or .h5/.hdf5 with datasets tokens, labels (int32, flat) and
-/// offsets (int64 [samples + 1]). All problems of a file at once, with file:line (at most 20
-/// listed, then a count): not JSON, wrong types, labels and ids of different length, empty sample,
-/// negative ids, a mask without labels, an attention_mask with zeros. A blank last line is fine; an
-/// empty file is a problem.
+/// offsets (int64 [samples + 1]). A .jsonl may hold pairs instead, which are two samples each, the
+/// chosen one first: {"chosen_input_ids","chosen_labels","rejected_input_ids","rejected_labels"},
+/// or with `bytes` {"prompt","chosen","rejected"}. All problems of a file at once, with file:line
+/// (at most 20 listed, then a count): not JSON, wrong types, labels and ids of different length,
+/// empty sample, negative ids, a mask without labels, an attention_mask with zeros. A blank last
+/// line is fine; an empty file is a problem.
 ///
 /// `visit` (may be empty) spares a caller that must see all tokens a second pass.
 std::unique_ptr<TokenFile> open_token_file(const std::string& path, bool bytes,

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -24,7 +25,11 @@ struct LineProblem {
     std::string hint;
 };
 
-std::vector<std::int32_t> read_ids(const Json& line, const char* key, std::int32_t smallest) {
+/// A line's: one, or the two of a pair.
+using Samples = std::vector<TokenSample>;
+
+std::vector<std::int32_t> read_ids(const Json& line, const std::string& key,
+                                   std::int32_t smallest) {
     const Json& list = line[key];
     if (!list.is_array()) {
         throw LineProblem{cat("'", key, "' is ", json_kind(list), ", must be a list of ids"),
@@ -77,7 +82,41 @@ void check_attention_mask(const Json& line) {
                       "leave padding tokens and the mask out"};
 }
 
-TokenSample read_token_line(const Json& line) {
+/// input_ids and labels, whose keys begin with `prefix`.
+TokenSample read_labelled(const Json& line, const std::string& prefix) {
+    TokenSample sample{read_ids(line, prefix + "input_ids", 0),
+                       read_ids(line, prefix + "labels", INT32_MIN)};
+    if (sample.input_ids.empty()) throw LineProblem{"sample is empty", "remove the line"};
+    if (sample.labels.size() != sample.input_ids.size()) {
+        throw LineProblem{cat(sample.input_ids.size(), " ", prefix, "input_ids but ",
+                              sample.labels.size(), " ", prefix, "labels"),
+                          prepare_hint};
+    }
+    return sample;
+}
+
+bool is_pair(const Json& line) {
+    constexpr const char* keys[] = {"chosen", "rejected", "chosen_input_ids", "rejected_input_ids"};
+    return std::any_of(std::begin(keys), std::end(keys),
+                       [&](const char* key) { return line.contains(key); });
+}
+
+void require_keys(const Json& line, std::initializer_list<const char*> keys,
+                  const std::string& hint) {
+    for (const char* key : keys) {
+        if (!line.contains(key)) throw LineProblem{cat("a pair without '", key, "'"), hint};
+    }
+}
+
+Samples read_token_line(const Json& line) {
+    if (is_pair(line)) {
+        require_keys(line,
+                     {"chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels"},
+                     line.contains("prompt") ? std::string("text must become tokens first: ") +
+                                                   prepare_hint + ", or set tokenizer: bytes"
+                                             : prepare_hint);
+        return {read_labelled(line, "chosen_"), read_labelled(line, "rejected_")};
+    }
     if (!line.contains("input_ids")) {
         const bool text = line.contains("text") || line.contains("prompt");
         throw LineProblem{"has no 'input_ids'",
@@ -85,22 +124,14 @@ TokenSample read_token_line(const Json& line) {
                                      ", or set tokenizer: bytes"
                                : prepare_hint};
     }
+    check_attention_mask(line);
+    if (line.contains("labels")) return {read_labelled(line, "")};
     TokenSample sample;
     sample.input_ids = read_ids(line, "input_ids", 0);
     if (sample.input_ids.empty()) throw LineProblem{"sample is empty", "remove the line"};
-    check_attention_mask(line);
-    if (!line.contains("labels")) {
-        refuse_other_labels(line);
-        sample.labels = sample.input_ids;
-        return sample;
-    }
-    sample.labels = read_ids(line, "labels", INT32_MIN);
-    if (sample.labels.size() != sample.input_ids.size()) {
-        throw LineProblem{
-            cat(sample.input_ids.size(), " input_ids but ", sample.labels.size(), " labels"),
-            prepare_hint};
-    }
-    return sample;
+    refuse_other_labels(line);
+    sample.labels = sample.input_ids;
+    return {sample};
 }
 
 std::string read_text_field(const Json& line, const char* key) {
@@ -109,26 +140,37 @@ std::string read_text_field(const Json& line, const char* key) {
     throw LineProblem{cat("'", key, "' is ", json_kind(value), ", must be a string"), ""};
 }
 
-TokenSample read_text_line(const Json& line) {
-    const bool pair = line.contains("prompt") && line.contains("completion");
+Samples read_text_line(const Json& line) {
+    if (is_pair(line)) {
+        require_keys(line, {"prompt", "chosen", "rejected"},
+                     line.contains("chosen_input_ids") ? "it holds tokens: remove tokenizer: bytes"
+                                                       : R"(write {"prompt": ..., "chosen": ..., )"
+                                                         R"("rejected": ...})");
+        const std::string prompt = read_text_field(line, "prompt");
+        return {tokenize_bytes(prompt, read_text_field(line, "chosen")),
+                tokenize_bytes(prompt, read_text_field(line, "rejected"))};
+    }
+    const bool completed = line.contains("prompt") && line.contains("completion");
     const bool text = line.contains("text");
-    if (pair == text) {
-        throw LineProblem{pair ? "has both 'text' and 'prompt'"
-                               : "has neither 'text' nor 'prompt' and 'completion'",
+    if (completed == text) {
+        throw LineProblem{completed ? "has both 'text' and 'prompt'"
+                                    : "has neither 'text' nor 'prompt' and 'completion'",
                           line.contains("input_ids")
                               ? "it holds tokens: remove tokenizer: bytes"
                               : "write {\"prompt\": ..., \"completion\": ...}"};
     }
-    if (pair)
-        return tokenize_bytes(read_text_field(line, "prompt"), read_text_field(line, "completion"));
+    if (completed) {
+        return {
+            tokenize_bytes(read_text_field(line, "prompt"), read_text_field(line, "completion"))};
+    }
     const std::string content = read_text_field(line, "text");
     if (content.empty()) throw LineProblem{"sample is empty", "remove the line"};
-    return tokenize_bytes("", content);
+    return {tokenize_bytes("", content)};
 }
 
-TokenSample parse_line(std::string_view text, bool bytes) {
+Samples parse_line(std::string_view text, bool bytes) {
     if (!bytes) {
-        if (auto sample = read_plain_token_line(text)) return *std::move(sample);
+        if (auto sample = read_plain_token_line(text)) return {*std::move(sample)};
     }
     Json line;
     try {
@@ -148,7 +190,7 @@ bool is_blank(std::string_view text) {
     return text.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
-/// Where one sample lies.
+/// Where one sample lies; those of a pair lie in the same line.
 struct Line {
     std::uint64_t begin = 0;
     std::uint32_t bytes = 0;
@@ -171,17 +213,24 @@ class TokenJsonl final : public TokenFile {
     }
 
     std::int64_t size() const override { return static_cast<std::int64_t>(lines_.size()); }
+    std::int64_t group_samples() const override {
+        return static_cast<std::int64_t>(samples_of_line_);
+    }
     std::int64_t length(std::int64_t sample) const override { return line(sample).tokens; }
     std::string where(std::int64_t sample) const override {
-        return cat(file_.path(), ":", sample + 1);
+        return cat(file_.path(), ":", sample / group_samples() + 1);
     }
     TokenSample read(std::int64_t sample) const override {
         const Line& at = line(sample);
         std::string text(at.bytes, '\0');
         file_.read(at.begin, at.bytes, text.data());
         try {
-            TokenSample result = parse_line(text, bytes_);
-            if (static_cast<std::int32_t>(result.input_ids.size()) == at.tokens) return result;
+            Samples samples = parse_line(text, bytes_);
+            const auto own = static_cast<std::size_t>(sample) % samples_of_line_;
+            if (samples.size() == samples_of_line_ &&
+                static_cast<std::int32_t>(samples[own].input_ids.size()) == at.tokens) {
+                return std::move(samples[own]);
+            }
         } catch (const LineProblem&) {
         }
         throw Error(where(sample) + ": was changed after it had been opened");
@@ -230,17 +279,30 @@ class TokenJsonl final : public TokenFile {
             return;
         }
         try {
-            const TokenSample sample = parse_line(text, bytes_);
-            lines_.push_back({begin, static_cast<std::uint32_t>(text.size()),
-                              static_cast<std::int32_t>(sample.input_ids.size())});
-            if (visit) visit(where, sample);
+            const Samples samples = parse_line(text, bytes_);
+            check_kind(samples);
+            for (const TokenSample& sample : samples) {
+                lines_.push_back({begin, static_cast<std::uint32_t>(text.size()),
+                                  static_cast<std::int32_t>(sample.input_ids.size())});
+                if (visit) visit(where, sample);
+            }
         } catch (const LineProblem& problem) {
             problems.add(where, problem.what, problem.hint);
         }
     }
 
+    /// All lines are like the first.
+    void check_kind(const Samples& samples) {
+        if (lines_.empty()) samples_of_line_ = samples.size();
+        if (samples.size() == samples_of_line_) return;
+        throw LineProblem{samples.size() > 1 ? "is a pair, the lines before are single samples"
+                                             : "is a single sample, the lines before are pairs",
+                          "make a file of each kind, and a dataset of each file"};
+    }
+
     InputFile file_;
     bool bytes_;
+    std::size_t samples_of_line_ = 1;
     std::int64_t line_number_ = 0;
     std::vector<Line> lines_;
 };

@@ -18,11 +18,24 @@ void for_each_segment(const Microbatch& microbatch, const Use& use) {
     }
 }
 
+/// ObjectiveSamples::nll_share of a segment that is trained.
+double nll_share(const LossJob& loss, const LossTerms& terms, std::size_t segment) {
+    const auto& pairs = terms.pairs_per_chosen_target;
+    return segment < pairs.size() ? loss.nll_weight() * pairs[segment] : 0.0;
+}
+
 }  // namespace
 
-LossPasses::LossPasses(const Job& job, ObjectiveOf objective_of, Head& head, const StageSums& sums,
+LossPasses::LossPasses(const Job& job, const Plan& plan, const ReferenceLosses& references,
+                       ObjectiveOf objective_of, Head& head, const StageSums& sums,
                        Backend& backend)
-    : job_(job), objective_of_(objective_of), head_(head), sums_(sums), backend_(backend) {}
+    : job_(job),
+      plan_(plan),
+      references_(references),
+      objective_of_(objective_of),
+      head_(head),
+      sums_(sums),
+      backend_(backend) {}
 
 const Objective& LossPasses::objective(const Segment& segment) const {
     return objective_of_(job_.adapter(segment.adapter));
@@ -33,13 +46,29 @@ bool LossPasses::needs_first_pass(const Microbatch& microbatch) const {
                        [&](const Segment& s) { return objective(s).needs_first_pass(); });
 }
 
+std::vector<double> LossPasses::references(const Segment& segment, bool evaluation) const {
+    const AdapterJob& adapter = job_.adapter(segment.adapter);
+    std::vector<double> own;
+    if (!adapter.loss.has_reference()) return own;
+    const std::vector<double>& all = references_.of(adapter.dataset);
+    const auto first = evaluation ? plan_.adapters[index(segment.adapter)].samples : 0;
+    for (const SampleRef& sample : segment.samples) {
+        own.push_back(all.at(static_cast<std::size_t>(first + sample.index)));
+    }
+    return own;
+}
+
 std::vector<float> LossPasses::scales(const Microbatch& microbatch, const LossTerms& terms,
                                       std::span<const double> nll) const {
     std::vector<float> all(static_cast<std::size_t>(microbatch.samples()));
     for_each_segment(microbatch, [&](std::size_t s, std::size_t first, std::size_t count) {
         const Segment& segment = microbatch.segments[s];
-        objective(segment).scales({segment.samples, nll.empty() ? nll : nll.subspan(first, count)},
-                                  terms.denominators[s], std::span(all).subspan(first, count));
+        const auto own = nll.empty() ? nll : nll.subspan(first, count);
+        const std::vector<double> reference = references(segment, false);
+        const LossJob& loss = job_.adapter(segment.adapter).loss;
+        objective(segment).scales(
+            {segment.samples, own, reference, loss, nll_share(loss, terms, s)},
+            terms.denominators[s], std::span(all).subspan(first, count));
     });
     return all;
 }
@@ -62,7 +91,7 @@ void LossPasses::run(const Microbatch& microbatch, const LossTerms& terms, Micro
     const std::vector<double> nll = download_nll(tables);
     tables.scale_labels(scales(microbatch, terms, nll));
     head_.loss(tables, x, sums_.sample_nll, sums_.sample_wrong, dx);
-    add_losses(microbatch, nll);
+    add_losses(microbatch, terms, nll);
 }
 
 void LossPasses::first_pass(const MicrobatchTables& tables, const TensorView& x) {
@@ -79,14 +108,22 @@ std::vector<double> LossPasses::download_nll(const MicrobatchTables& tables) {
 }
 
 /// The sums per sample have been read: their memory takes the segments' losses to the backend.
-void LossPasses::add_losses(const Microbatch& microbatch, std::span<const double> nll) {
+void LossPasses::add_losses(const Microbatch& microbatch, const LossTerms& terms,
+                            std::span<const double> nll) {
     std::vector<double> losses(nll.size());
     std::vector<double> of_segments;
     std::vector<std::int32_t> adapters;
     for_each_segment(microbatch, [&](std::size_t s, std::size_t first, std::size_t count) {
         const Segment& segment = microbatch.segments[s];
         const auto own = std::span(losses).subspan(first, count);
-        objective(segment).losses({segment.samples, nll.subspan(first, count)}, own);
+        const std::vector<double> reference = references(segment, false);
+        const LossJob& loss = job_.adapter(segment.adapter).loss;
+        const ObjectiveSamples samples{segment.samples, nll.subspan(first, count), reference, loss,
+                                       nll_share(loss, terms, s)};
+        objective(segment).losses(samples, own);
+        if (loss.is_of_pairs()) {
+            rewards_[{segment.adapter, segment.step}].add(objective(segment).rewards(samples));
+        }
         of_segments.push_back(std::accumulate(own.begin(), own.end(), 0.0));
         adapters.push_back(static_cast<std::int32_t>(number(segment.adapter)));
     });
@@ -94,6 +131,21 @@ void LossPasses::add_losses(const Microbatch& microbatch, std::span<const double
     std::iota(places.begin(), places.end(), 0);
     backend_.upload(sums_.sample_nll, of_segments.data(), of_segments.size() * sizeof(double));
     backend_.move_doubles({sums_.loss, sums_.sample_nll, adapters, places, true});
+}
+
+RewardSums LossPasses::evaluated(const Segment& segment, double pairs_per_chosen_target,
+                                 std::span<const double> nll, std::span<double> losses) const {
+    const std::vector<double> reference = references(segment, true);
+    const LossJob& loss = job_.adapter(segment.adapter).loss;
+    const ObjectiveSamples samples{segment.samples, nll, reference, loss,
+                                   loss.nll_weight() * pairs_per_chosen_target};
+    objective(segment).losses(samples, losses);
+    return objective(segment).rewards(samples);
+}
+
+RewardSums LossPasses::take_rewards(AdapterId adapter, std::int32_t step) {
+    const auto found = rewards_.extract({adapter, step});
+    return found ? found.mapped() : RewardSums{};
 }
 
 }  // namespace loratrain

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "model/head.h"
 #include "model/objective/objective.h"
+#include "model/objective/reference_losses.h"
 #include "model/stage_sums.h"
 
 namespace loratrain {
@@ -18,8 +21,8 @@ namespace loratrain {
 class LossPasses {
   public:
     /// All are kept by reference.
-    LossPasses(const Job& job, ObjectiveOf objective_of, Head& head, const StageSums& sums,
-               Backend& backend);
+    LossPasses(const Job& job, const Plan& plan, const ReferenceLosses& references,
+               ObjectiveOf objective_of, Head& head, const StageSums& sums, Backend& backend);
 
     /// The tables' labels as the first of run()'s passes needs them.
     void set_labels(const Microbatch& microbatch, std::span<const std::int32_t> targets,
@@ -31,21 +34,34 @@ class LossPasses {
     void run(const Microbatch& microbatch, const LossTerms& terms, MicrobatchTables& tables,
              const TensorView& x, const TensorView& dx);
 
+    /// What an evaluation's sums per sample come to: losses[s] of the segment's samples; returns
+    /// their rewards.
+    RewardSums evaluated(const Segment& segment, double pairs_per_chosen_target,
+                         std::span<const double> nll, std::span<double> losses) const;
+    /// Rewards of the samples of an adapter's step that have been run here.
+    RewardSums take_rewards(AdapterId adapter, std::int32_t step);
+
   private:
     bool needs_first_pass(const Microbatch& microbatch) const;
     const Objective& objective(const Segment& segment) const;
+    /// Of the segment, whose samples are those to evaluate on or to train on; empty without need.
+    std::vector<double> references(const Segment& segment, bool evaluation) const;
     /// Per sample of the microbatch; `nll` likewise, or empty.
     std::vector<float> scales(const Microbatch& microbatch, const LossTerms& terms,
                               std::span<const double> nll) const;
     void first_pass(const MicrobatchTables& tables, const TensorView& x);
     std::vector<double> download_nll(const MicrobatchTables& tables);
-    void add_losses(const Microbatch& microbatch, std::span<const double> nll);
+    void add_losses(const Microbatch& microbatch, const LossTerms& terms,
+                    std::span<const double> nll);
 
     const Job& job_;
+    const Plan& plan_;
+    const ReferenceLosses& references_;
     ObjectiveOf objective_of_;
     Head& head_;
     const StageSums& sums_;
     Backend& backend_;
+    std::map<std::pair<AdapterId, std::int32_t>, RewardSums> rewards_;  ///< of steps under way
 };
 
 }  // namespace loratrain

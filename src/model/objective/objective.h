@@ -16,6 +16,24 @@ struct ObjectiveSamples {
     /// Per sample z_s = sum over its target rows of -log p(target), fp64; empty before a first
     /// pass.
     std::span<const double> nll;
+    /// The same under the base model (reference_losses.h); empty for an objective that has no
+    /// reference.
+    std::span<const double> reference = {};
+    LossJob loss = {};
+    /// LossJob::nll_weight() times pairs per target of chosen samples, of the whole batch.
+    double nll_share = 0.0;
+};
+
+/// What TRL reports of a loss of pairs, each summed over pairs: rewards of chosen and of rejected
+/// samples, pairs whose chosen one has the larger reward, log-probabilities of both.
+struct RewardSums {
+    double chosen = 0.0;
+    double rejected = 0.0;
+    double accuracies = 0.0;
+    double logps_chosen = 0.0;
+    double logps_rejected = 0.0;
+
+    void add(const RewardSums& other);
 };
 
 /// What an adapter minimises: per batch (sum over its samples of loss_s) / denominator, where the
@@ -40,6 +58,9 @@ class Objective {
 
     /// losses[s] = loss_s from z, which is there; a group's loss may stand at any of its samples.
     virtual void losses(const ObjectiveSamples& of, std::span<double> losses) const = 0;
+
+    /// Of pairs, from z; zeros of other samples.
+    virtual RewardSums rewards(const ObjectiveSamples& /*of*/) const { return {}; }
 };
 
 /// The objective of an adapter; lives as long as the program.
@@ -52,6 +73,10 @@ struct LossTerms {
     std::vector<std::int64_t> denominators;
     /// Forward only, without dropout; sums per sample of the microbatch instead of per adapter.
     bool evaluation = false;
+    /// Of an evaluation: of the base model alone, without adapters.
+    bool base_alone = false;
+    /// Per segment: BatchPlan::pairs_per_chosen_target() of its batch; for losses of pairs.
+    std::vector<double> pairs_per_chosen_target = {};
 };
 
 }  // namespace loratrain

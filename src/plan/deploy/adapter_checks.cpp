@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "config/job_words.h"
 
 namespace loratrain {
 
@@ -18,12 +19,12 @@ void AdapterChecks::dataset(DatasetId id, const DatasetInfo& info, std::int64_t 
     const DatasetJob& dataset = job_.dataset(id);
     const std::string key = cat("datasets.", dataset.name);
     samples(key + ".path", dataset.path, info.train);
-    lengths(key + ".path", info.train, most, hint_longer, limit);
+    lengths(key + ".path", info.train, info.group_samples, most, hint_longer, limit);
     if (!dataset.has_eval()) return;
     const bool own_file = !dataset.eval_path.empty();
     const std::string eval_key = key + (own_file ? ".eval_path" : ".eval_split");
     samples(eval_key, own_file ? dataset.eval_path : "the split", info.eval);
-    lengths(eval_key, info.eval, most, hint_longer, limit);
+    lengths(eval_key, info.eval, info.group_samples, most, hint_longer, limit);
 }
 
 void AdapterChecks::samples(const std::string& key, const std::string& path,
@@ -40,21 +41,21 @@ void AdapterChecks::samples(const std::string& key, const std::string& path,
 }
 
 void AdapterChecks::lengths(const std::string& key, const std::vector<SampleInfo>& samples,
-                            std::int64_t most, const std::string& hint_longer,
-                            const std::string& limit) {
-    const auto longest = std::max_element(
-        samples.begin(), samples.end(),
-        [](const SampleInfo& a, const SampleInfo& b) { return a.tokens < b.tokens; });
-    if (longest == samples.end() || longest->tokens <= most) return;
-    const auto too_long = std::count_if(samples.begin(), samples.end(),
-                                        [&](const SampleInfo& s) { return s.tokens > most; });
+                            std::int32_t group_samples, std::int64_t most,
+                            const std::string& hint_longer, const std::string& limit) {
+    const std::vector<std::int64_t> groups = tokens_of_groups(samples, group_samples);
+    const auto longest = std::max_element(groups.begin(), groups.end());
+    if (longest == groups.end() || *longest <= most) return;
+    const auto too_long = std::count_if(groups.begin(), groups.end(),
+                                        [&](std::int64_t tokens) { return tokens > most; });
+    const char* one = group_samples == 2 ? " pair has" : " sample has";
+    const char* several = group_samples == 2 ? " pairs have" : " samples have";
     std::string hint = hint_longer;
-    hint.replace(hint.find('#'), 1, std::to_string(longest->tokens));
-    problems_.add(
-        where(key),
-        cat(too_long, too_long == 1 ? " sample has" : " samples have", " more tokens than ", limit,
-            " ", most, "; the longest is ", longest - samples.begin(), " with ", longest->tokens),
-        hint + ", or a smaller max_seq_len with over_length: truncate");
+    hint.replace(hint.find('#'), 1, std::to_string(*longest));
+    problems_.add(where(key),
+                  cat(too_long, too_long == 1 ? one : several, " more tokens than ", limit, " ",
+                      most, "; the longest is ", longest - groups.begin(), " with ", *longest),
+                  hint + ", or a smaller max_seq_len with over_length: truncate");
 }
 
 void AdapterChecks::form(const AdapterJob& adapter) {
@@ -76,10 +77,24 @@ void AdapterChecks::targets(const AdapterJob& adapter) {
                   cat("layers are numbered from 0 to ", model_.layers - 1));
 }
 
+void AdapterChecks::check_kind(const AdapterJob& adapter, const DatasetInfo& info) {
+    const bool pairs = info.group_samples == 2;
+    if (adapter.loss.is_of_pairs() == pairs) return;
+    problems_.add(where(cat("adapters.", adapter.name, ".loss")),
+                  cat(word_of(loss_words, adapter.loss.loss), " trains on ",
+                      pairs ? "single samples" : "pairs of chosen and rejected samples",
+                      ", dataset ", job_.dataset(adapter.dataset).name, " holds ",
+                      pairs ? "pairs of chosen and rejected ones" : "single ones"),
+                  pairs ? "give it loss: dpo, cpo, simpo or orpo, or a dataset without pairs"
+                        : "give it a dataset of pairs (jobs/README.md), or loss: sft");
+}
+
 AdapterPlan AdapterChecks::plan(const AdapterJob& adapter, const DatasetInfo& info) {
     AdapterPlan result;
     result.name = adapter.name;
     result.samples = std::ssize(info.train);
+    result.group_samples = info.group_samples;
+    check_kind(adapter, info);
     const std::int64_t groups = result.samples / result.group_samples;
     const std::int64_t batch = adapter.global_batch_size;
     result.steps_per_epoch = static_cast<std::int32_t>((groups + batch - 1) / batch);

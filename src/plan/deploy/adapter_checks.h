@@ -28,10 +28,13 @@ class AdapterChecks {
     std::string where(const std::string& key) const { return source_ + ": " + key; }
 
   private:
+    /// The dataset is of the kind that its loss takes.
+    void check_kind(const AdapterJob& adapter, const DatasetInfo& info);
     void samples(const std::string& key, const std::string& path,
                  const std::vector<SampleInfo>& samples);
-    void lengths(const std::string& key, const std::vector<SampleInfo>& samples, std::int64_t most,
-                 const std::string& hint_longer, const std::string& limit);
+    void lengths(const std::string& key, const std::vector<SampleInfo>& samples,
+                 std::int32_t group_samples, std::int64_t most, const std::string& hint_longer,
+                 const std::string& limit);
 
     const Job& job_;
     const ModelSpec& model_;

@@ -41,9 +41,9 @@ void ReplicaPlanner::limit_samples() {
     work_.longest_sample = *limit;
     shortened_.assign(task_.datasets.begin(), task_.datasets.end());
     for (DatasetInfo& dataset : shortened_) {
+        const std::int64_t most = *limit / dataset.group_samples;
         for (SampleInfo& sample : dataset.train) {
-            sample.tokens =
-                static_cast<std::int32_t>(std::min<std::int64_t>(sample.tokens, *limit));
+            sample.tokens = static_cast<std::int32_t>(std::min<std::int64_t>(sample.tokens, most));
             sample.targets = std::min(sample.targets, sample.tokens);
         }
     }

@@ -14,22 +14,17 @@ namespace {
 constexpr std::int64_t usual_microbatch_tokens_cpu = 2048;
 constexpr std::int64_t usual_microbatch_tokens_cuda = 8192;
 
-const std::vector<SampleInfo>& samples_of(const AdapterJob& adapter,
-                                          std::span<const DatasetInfo> datasets) {
-    return datasets[index(adapter.dataset)].train;
-}
-
-std::int64_t longest_of(const std::vector<SampleInfo>& samples) {
+std::int64_t longest_of(const std::vector<SampleInfo>& samples, std::int32_t group_samples) {
     std::int64_t longest = 0;
-    for (const SampleInfo& s : samples) longest = std::max<std::int64_t>(longest, s.tokens);
+    for (const std::int64_t tokens : tokens_of_groups(samples, group_samples)) {
+        longest = std::max(longest, tokens);
+    }
     return longest;
 }
 
 /// Most tokens that a global batch of the adapter can have.
-std::int64_t largest_batch(const AdapterJob& adapter, const std::vector<SampleInfo>& samples) {
-    std::vector<std::int64_t> lengths;
-    lengths.reserve(samples.size());
-    for (const SampleInfo& sample : samples) lengths.push_back(sample.tokens);
+std::int64_t largest_batch(const AdapterJob& adapter, const DatasetInfo& info) {
+    std::vector<std::int64_t> lengths = tokens_of_groups(info.train, info.group_samples);
     const auto size = std::min<std::int64_t>(adapter.global_batch_size, std::ssize(lengths));
     std::partial_sort(lengths.begin(), lengths.begin() + size, lengths.end(), std::greater<>());
     return std::accumulate(lengths.begin(), lengths.begin() + size, std::int64_t{0});
@@ -48,8 +43,9 @@ AdapterLoads usual_loads(const Job& job, std::span<const DatasetInfo> datasets, 
             steps.emplace_back();
             continue;
         }
-        const std::vector<SampleInfo>& samples = samples_of(adapter, datasets);
-        const auto count = static_cast<double>(samples.size());
+        const DatasetInfo& info = datasets[index(adapter.dataset)];
+        const std::vector<SampleInfo>& samples = info.train;
+        const auto count = static_cast<double>(std::ssize(samples) / info.group_samples);
         const double share = std::min<double>(adapter.global_batch_size, count) / count;
         Step& step = steps.emplace_back();
         for (const SampleInfo& sample : samples) {
@@ -88,12 +84,13 @@ Workload workload_of(const Job& job, BackendKind backend, std::span<const Datase
     Workload work;
     for (const AdapterJob& adapter : job.adapters) {
         if (adapter.ended) continue;
-        work.largest_round += largest_batch(adapter, samples_of(adapter, datasets));
+        work.largest_round += largest_batch(adapter, datasets[index(adapter.dataset)]);
     }
     for (const DatasetId id : used_datasets(job)) {
         const DatasetInfo& info = datasets[index(id)];
         work.longest_sample =
-            std::max({work.longest_sample, longest_of(info.train), longest_of(info.eval)});
+            std::max({work.longest_sample, longest_of(info.train, info.group_samples),
+                      longest_of(info.eval, info.group_samples)});
     }
     const bool cuda = backend == BackendKind::cuda;
     work.usual_tokens = cuda ? usual_microbatch_tokens_cuda : usual_microbatch_tokens_cpu;

@@ -14,7 +14,7 @@ std::set<DatasetId> used_datasets(const Job& job);
 /// What the job's data ask of a deployment.
 struct Workload {
     std::int64_t usual_tokens = 0;    ///< of a microbatch: enough for products at full speed
-    std::int64_t longest_sample = 0;  ///< tokens, evaluation included
+    std::int64_t longest_sample = 0;  ///< tokens (of a pair: of both), evaluation included
     std::int64_t largest_round = 0;   ///< tokens; a larger microbatch cannot be filled
     /// A microbatch of usual size (or the given one) with the mix of samples that all adapters'
     /// steps have together.

@@ -56,6 +56,7 @@ struct Held {
     std::int32_t samples = 0;
     std::int64_t tokens = 0;
     std::int64_t targets = 0;
+    std::int64_t chosen_targets = 0;
     std::int32_t first = -1;
     std::int32_t last = -1;
 };
@@ -235,7 +236,11 @@ class ContentCheck {
         if (held.first < 0) held.first = m;
         held.last = m;
         held.tokens += segment.tokens();
-        for (const SampleRef& sample : segment.samples) held.targets += sample.targets;
+        for (const SampleRef& sample : segment.samples) {
+            held.targets += sample.targets;
+            const bool chosen = is_chosen(job_.adapter(batch.adapter).loss, sample.index);
+            if (chosen) held.chosen_targets += sample.targets;
+        }
         held.samples += static_cast<std::int32_t>(segment.samples.size());
         if (segment.samples.empty()) {
             findings_.add(name, " has an empty segment of ", batch_name(batch));
@@ -283,6 +288,7 @@ class ContentCheck {
             held.samples += held_[r][b].samples;
             held.tokens += held_[r][b].tokens;
             held.targets += held_[r][b].targets;
+            held.chosen_targets += held_[r][b].chosen_targets;
             check_place(r, b);
         }
         if (held.samples != batch.samples) {
@@ -297,7 +303,11 @@ class ContentCheck {
             findings_.add(batch_name(batch), " has ", batch.targets, " targets, its microbatches ",
                           held.targets);
         }
-        if (batch.denominator != loss_denominator(batch)) {
+        if (held.chosen_targets != batch.chosen_targets) {
+            findings_.add(batch_name(batch), " has ", batch.chosen_targets,
+                          " chosen targets, its microbatches ", held.chosen_targets);
+        }
+        if (batch.denominator != loss_denominator(job_.adapter(batch.adapter).loss, batch)) {
             findings_.add(batch_name(batch), " is divided by ", batch.denominator);
         }
         if (batch.samples < 1 || batch.padding < 0 || batch.targets < 0 ||

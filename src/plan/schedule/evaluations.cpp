@@ -42,8 +42,20 @@ std::vector<DatasetInfo> first_eval_samples(std::span<const DatasetInfo> dataset
     std::vector<DatasetInfo> infos(datasets.size());
     for (std::size_t d = 0; d < datasets.size(); ++d) {
         const std::vector<SampleInfo>& eval = datasets[d].eval;
-        const auto count = std::min(static_cast<std::int64_t>(eval.size()), most);
+        const std::int64_t group = infos[d].group_samples = datasets[d].group_samples;
+        const std::int64_t count =
+            std::min<std::int64_t>(std::ssize(eval), std::max(group, most - most % group));
         infos[d].eval.assign(eval.begin(), eval.begin() + count);
+    }
+    return infos;
+}
+
+std::vector<DatasetInfo> all_samples_as_eval(std::span<const DatasetInfo> datasets) {
+    std::vector<DatasetInfo> infos(datasets.size());
+    for (std::size_t d = 0; d < datasets.size(); ++d) {
+        infos[d].group_samples = datasets[d].group_samples;
+        infos[d].eval = datasets[d].train;
+        infos[d].eval.insert(infos[d].eval.end(), datasets[d].eval.begin(), datasets[d].eval.end());
     }
     return infos;
 }
@@ -56,11 +68,14 @@ BatchPlan evaluation_batch(const Job& job, std::span<const DatasetInfo> datasets
     batch.step = due.step;
     batch.round = due.round;
     batch.samples = static_cast<std::int32_t>(samples.size());
-    for (const SampleInfo& info : samples) {
-        batch.tokens += info.tokens;
-        batch.targets += info.targets;
+    const LossJob& loss = job.adapter(due.adapter).loss;
+    for (std::size_t s = 0; s < samples.size(); ++s) {
+        const bool chosen = is_chosen(loss, static_cast<std::int64_t>(s));
+        batch.tokens += samples[s].tokens;
+        batch.targets += samples[s].targets;
+        if (chosen) batch.chosen_targets += samples[s].targets;
     }
-    batch.denominator = loss_denominator(batch);
+    batch.denominator = loss_denominator(loss, batch);
     batch.first_microbatch = batch.last_microbatch = MicrobatchId{-1};
     batch.evaluation = true;
     return batch;

@@ -19,9 +19,12 @@ struct DueEvaluation {
 
 bool has_eval_samples(const Job& job, std::span<const DatasetInfo> datasets, AdapterId adapter);
 
-/// The datasets with no more eval samples than the first `most`, and no others.
+/// The datasets with no more eval samples than the first `most`, in whole groups, and no others.
 std::vector<DatasetInfo> first_eval_samples(std::span<const DatasetInfo> datasets,
                                             std::int64_t most);
+
+/// The datasets with all samples as eval samples: those to train on, then those to evaluate.
+std::vector<DatasetInfo> all_samples_as_eval(std::span<const DatasetInfo> datasets);
 
 /// Its batch, but for its microbatches.
 BatchPlan evaluation_batch(const Job& job, std::span<const DatasetInfo> datasets,

@@ -184,9 +184,11 @@ Round ScheduleStream::State::take_round(std::vector<BatchPlan>& noted) {
         for (const SampleRef& sample : pending.samples) {
             batch.tokens += sample.tokens;
             batch.targets += sample.targets;
+            if (is_chosen(job.adapters[a].loss, sample.index))
+                batch.chosen_targets += sample.targets;
         }
-        batch.denominator = loss_denominator(batch);
         batch.samples = static_cast<std::int32_t>(pending.samples.size());
+        batch.denominator = loss_denominator(job.adapters[a].loss, batch);
         batch.first_microbatch = batch.last_microbatch = MicrobatchId{-1};
         noted.push_back(batch);
         round.push_back(std::move(pending));

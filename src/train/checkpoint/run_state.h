@@ -30,7 +30,7 @@ struct AdapterState {
     double last_loss = 0.0;
     double first_eval_loss = -1.0;  ///< -1 = not evaluated
     double last_eval_loss = -1.0;
-    double first_exact_match = -1.0;
+    double first_exact_match = -1.0;  ///< of pairs: the reward accuracy
     double last_exact_match = -1.0;
     double best_eval_loss = -1.0;  ///< of the evaluations during training; -1 = none
     std::int32_t best_step = 0;    ///< its step

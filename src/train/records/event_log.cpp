@@ -27,8 +27,14 @@ std::vector<Scalar> scalars_of(const MetricsRow& row) {
     add("train/tokens_per_second", row.tokens_per_second);
     add("train/epoch", row.epoch);
     add("eval/loss", row.eval_loss);
-    if (row.eval_loss) scalars.emplace_back("eval/perplexity", std::exp(*row.eval_loss));
+    if (row.eval_loss && !row.eval_rewards_accuracies) {
+        scalars.emplace_back("eval/perplexity", std::exp(*row.eval_loss));
+    }
     add("eval/exact_match", row.eval_exact_match);
+    add("train/rewards/accuracies", row.rewards_accuracies);
+    add("train/rewards/margins", row.rewards_margins);
+    add("eval/rewards/accuracies", row.eval_rewards_accuracies);
+    add("eval/rewards/margins", row.eval_rewards_margins);
     return scalars;
 }
 

@@ -77,17 +77,31 @@ void Journal::batch_done(const BatchResult& result) {
     beat();
 }
 
-void Journal::evaluated(AdapterId adapter, std::int32_t step) {
-    const AdapterState& state = adapters_[adapter].state;
-    metrics_.record_evaluation(adapter, step, state.last_eval_loss, state.last_exact_match);
-    log::info(cat("evaluated ", job_.adapter(adapter).name, " at step ", step, ": loss ",
-                  format_fixed(state.last_eval_loss, 4), ", perplexity ",
-                  format_fixed(std::exp(state.last_eval_loss), 2), ", exact match ",
-                  format_fixed(100.0 * state.last_exact_match, 1), "%"));
+void Journal::evaluated(const EvalResult& result) {
+    const AdapterJob& adapter = job_.adapter(result.adapter);
+    const AdapterState& state = adapters_[result.adapter].state;
+    const std::string text = cat("evaluated ", adapter.name, " at step ", result.step, ": loss ",
+                                 format_fixed(state.last_eval_loss, 4));
+    if (adapter.loss.is_of_pairs()) {
+        const RewardSums means = result.mean_rewards();
+        metrics_.record_evaluation(result.adapter, result.step, state.last_eval_loss, means);
+        log::info(cat(text, ", reward accuracy ", format_fixed(100.0 * means.accuracies, 1),
+                      "%, margin ", format_fixed(means.chosen - means.rejected, 4)));
+        return;
+    }
+    metrics_.record_evaluation(result.adapter, result.step, state.last_eval_loss,
+                               state.last_exact_match);
+    log::info(cat(text, ", perplexity ", format_fixed(std::exp(state.last_eval_loss), 2),
+                  ", exact match ", format_fixed(100.0 * state.last_exact_match, 1), "%"));
+}
+
+void Journal::rewarded(const EvalResult& result) {
+    metrics_.record_rewards(result.adapter, result.step, result.mean_rewards());
 }
 
 void Journal::base_known(AdapterId adapter) {
     const AdapterState& state = adapters_[adapter].state;
+    if (job_.adapter(adapter).loss.is_of_pairs()) return;  // rewards are not known
     metrics_.record_evaluation(adapter, 0, state.last_eval_loss, state.last_exact_match);
 }
 

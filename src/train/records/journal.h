@@ -36,8 +36,10 @@ class Journal {
     }
     /// An optimizer step, after the table has taken it in.
     void batch_done(const BatchResult& result);
-    /// The adapter's last evaluation, as the table has it: after so many of its steps.
-    void evaluated(AdapterId adapter, std::int32_t step);
+    /// The adapter's last evaluation, which the table has taken in.
+    void evaluated(const EvalResult& result);
+    /// What a step that trains on pairs makes of them (EvalResult::training).
+    void rewarded(const EvalResult& result);
     /// One that is known already: an adapter that has not begun is its base model.
     void base_known(AdapterId adapter);
     void checkpointed() { records_.write_results(); }

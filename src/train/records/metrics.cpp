@@ -27,6 +27,22 @@ std::string step_fields(const StepMetrics& m) {
                ", \"elapsed_seconds\": ", format_fixed(m.elapsed_seconds, 3));
 }
 
+std::string reward_fields(const std::string& prefix, const RewardSums& means) {
+    const std::pair<const char*, double> values[] = {
+        {"rewards/chosen", means.chosen},
+        {"rewards/rejected", means.rejected},
+        {"rewards/accuracies", means.accuracies},
+        {"rewards/margins", means.chosen - means.rejected},
+        {"logps/chosen", means.logps_chosen},
+        {"logps/rejected", means.logps_rejected},
+    };
+    std::string fields;
+    for (const auto& [key, value] : values) {
+        fields += cat(", \"", prefix, key, "\": ", json_number(value));
+    }
+    return fields;
+}
+
 }  // namespace
 
 std::string MetricsLog::path(AdapterId adapter) const {
@@ -51,7 +67,12 @@ std::vector<MetricsRow> MetricsLog::restore(AdapterId adapter, std::int32_t step
 }
 
 void MetricsLog::record(AdapterId adapter, const StepMetrics& metrics) {
-    pending_[adapter].push_back({metrics.step, step_fields(metrics)});
+    Line& line = pending_[adapter].emplace_back(Line{metrics.step, step_fields(metrics)});
+    if (job_.adapter(adapter).loss.is_of_pairs()) {
+        const auto rewards = rewards_.extract({adapter, metrics.step});
+        line.lacks_rewards = rewards.empty();
+        if (rewards) line.fields += rewards.mapped();
+    }
     if (awaited_.erase({adapter, metrics.step}) > 0)
         pending_[adapter].push_back({metrics.step, ""});
 }
@@ -61,6 +82,33 @@ void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double 
     const std::string fields = cat("\"eval_loss\": ", json_number(eval_loss),
                                    ", \"eval_perplexity\": ", json_number(std::exp(eval_loss)),
                                    ", \"eval_exact_match\": ", json_number(exact_match));
+    add_evaluation(adapter, step, fields);
+}
+
+void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
+                                   const RewardSums& mean_rewards) {
+    add_evaluation(
+        adapter, step,
+        cat("\"eval_loss\": ", json_number(eval_loss)) + reward_fields("eval_", mean_rewards));
+}
+
+void MetricsLog::record_rewards(AdapterId adapter, std::int32_t step,
+                                const RewardSums& mean_rewards) {
+    const std::string fields = reward_fields("", mean_rewards);
+    auto& lines = pending_[adapter];
+    const auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& l) {
+        return l.step == step && l.lacks_rewards;
+    });
+    if (line == lines.end()) {
+        rewards_[{adapter, step}] = fields;
+    } else {
+        line->fields += fields;
+        line->lacks_rewards = false;
+    }
+}
+
+/// Where its step's line is not yet written, it joins that one.
+void MetricsLog::add_evaluation(AdapterId adapter, std::int32_t step, const std::string& fields) {
     const std::string own_line = cat("\"step\": ", step, ", ", fields);
     auto& lines = pending_[adapter];
     const auto of_step = [&](const Line& l) { return l.step == step; };
@@ -81,7 +129,7 @@ std::map<AdapterId, std::vector<MetricsRow>> MetricsLog::flush(
     std::map<AdapterId, std::vector<MetricsRow>> rows;
     for (auto& [adapter, lines] : pending_) {
         const auto end = std::find_if(lines.begin(), lines.end(),
-                                      [](const Line& line) { return line.fields.empty(); });
+                                      [](const Line& line) { return !line.is_complete(); });
         if (end == lines.begin()) continue;
         const std::string file = path(adapter);
         std::ofstream out(file, std::ios::app);

@@ -390,6 +390,33 @@ TEST_F(JobProblems, FaultOfTheDefaultsIsReportedOnce) {
     expect_among(found, at(4), "defaults.dataset: 'f' is not in datasets", "one of: d, e");
 }
 
+TEST_F(JobProblems, KeysOfLossesThatTheAdapterDoesNotHave) {
+    const std::string head = "model: {weights: w}\nrun: {dir: o}\ndatasets: {d: {path: p}}\n";
+    expect_only(problems(head + "adapters: [{name: a, beta: 0.2}]\n"), at(4),
+                "adapters.a.beta: has no meaning with loss: sft", "it is of loss: dpo, cpo");
+    expect_only(problems(head + "adapters: [{name: a, loss: ppo}]\n"), at(4),
+                "adapters.a.loss: 'ppo' is not known here", "sft, dpo, cpo, simpo");
+    expect_only(problems(head + "adapters: [{name: a, loss: dpo, label_smoothing: 0.5}]\n"), at(4),
+                "adapters.a.label_smoothing: 0.5 is out of range", "less than 0.5");
+    expect_only(problems(head + "adapters: [{name: a, loss: dpo, beta: 0}]\n"), at(4),
+                "adapters.a.beta: 0 is out of range", above0);
+    const auto refused = [&](const std::string& keys, const std::string& key,
+                             const std::string& with) {
+        expect_only(problems(head + "adapters: [{name: a, " + keys + "}]\n"), at(4),
+                    cat("adapters.a.", key, ": has no meaning with loss: ", with), "leave it out");
+    };
+    refused("loss: dpo, loss_type: ipo, label_smoothing: 0.1", "label_smoothing",
+            "dpo, loss_type: ipo");
+    refused("loss: orpo, loss_type: hinge", "loss_type", "orpo");
+    refused("loss: dpo, cpo_alpha: 0", "cpo_alpha", "dpo, loss_type: sigmoid");
+    refused("loss: cpo, simpo_gamma: 1", "simpo_gamma", "cpo, loss_type: sigmoid");
+    const Job job = read(head +
+                         "defaults: {beta: 0.2}\nadapters: [{name: a, label_smoothing: 0},\n"
+                         "  {name: b, loss: dpo, loss_type: hinge}]\n");
+    EXPECT_EQ(job.adapters[1].loss.type, LossType::hinge);
+    EXPECT_EQ(job.adapters[1].loss.beta, 0.2);
+}
+
 TEST_F(JobProblems, BothLengthsInOneAdapter) {
     expect_only(problems("model: {weights: b}\nrun: {dir: o}\ndatasets: {d: {path: p}}\n"
                          "adapters:\n  - name: a\n    num_train_epochs: 2\n    max_steps: 3\n"),

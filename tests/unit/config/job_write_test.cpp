@@ -24,6 +24,7 @@ void expect_same(const AdapterJob& a, const AdapterJob& b) {
     EXPECT_EQ(a.targets, b.targets);
     EXPECT_EQ(a.use_rslora, b.use_rslora);
     EXPECT_EQ(a.init_from, b.init_from);
+    EXPECT_TRUE(a.loss == b.loss);
     EXPECT_EQ(a.learning_rate, b.learning_rate);
     EXPECT_EQ(a.lr_scheduler_type, b.lr_scheduler_type);
     EXPECT_EQ(a.lr_scheduler_kwargs, b.lr_scheduler_kwargs);
@@ -110,6 +111,7 @@ Job unusual_job() {
     adapter.targets = {true, false, true, false, false, true, false};
     adapter.use_rslora = true;
     adapter.init_from = "/p/'quoted'";
+    adapter.loss = {Loss::dpo, LossType::sigmoid, 0.3, 1.0 / 3.0};
     adapter.learning_rate = 2.0e-4 / 3.0;
     adapter.lr_scheduler_type = LrSchedule::constant_with_warmup;
     adapter.warmup_steps = 0.1;
@@ -148,6 +150,19 @@ TEST_F(JobWrite, MinimalJobComesBack) {
 TEST_F(JobWrite, EveryFieldComesBackExactly) {
     const Job job = unusual_job();
     expect_same(again(job), job);
+}
+
+TEST_F(JobWrite, LossesComeBack) {
+    for (const std::string loss :
+         {"sft", "cpo, loss_type: hinge, cpo_alpha: 0.5", "simpo, simpo_gamma: 1.5, beta: 2.0",
+          "orpo, beta: 0.3", "dpo, label_smoothing: 0.2"}) {
+        Job job = read(minimal_job + "defaults: {loss: " + loss + "}\n");
+        const std::string text = to_yaml(job);
+        EXPECT_EQ(to_yaml(read(text)), text);
+        LossJob& written = job.adapters[0].loss;
+        if (written.has_cpo_alpha()) written.cpo_alpha = written.nll_weight();
+        EXPECT_TRUE(read(text).adapters[0].loss == written) << loss;
+    }
 }
 
 TEST_F(JobWrite, IsAFixedPoint) {

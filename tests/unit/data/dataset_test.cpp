@@ -238,5 +238,42 @@ TEST_F(DatasetTest, GoldenDataFitTheirModel) {
     EXPECT_TRUE(has(problem_text([&] { Dataset(file, job_, 310); }), "outside the vocabulary"));
 }
 
+/// Pairs whose rejected samples have so many tokens.
+std::string pairs_of(std::initializer_list<int> rejected_tokens) {
+    std::string text;
+    for (const int tokens : rejected_tokens) {
+        std::string ids = "1";
+        for (int i = 1; i < tokens; ++i) ids += ",1";
+        text += cat(R"({"chosen_input_ids":[7,7],"chosen_labels":[-100,7],"rejected_input_ids":[)",
+                    ids, R"(],"rejected_labels":[)", ids, "]}\n");
+    }
+    return text;
+}
+
+TEST_F(DatasetTest, PairsAreDroppedWhole) {
+    job_.max_seq_len = 3;
+    job_.over_length = OverLength::drop;
+    const Dataset data = open(pairs_of({2, 9, 3}));
+    EXPECT_EQ(data.group_samples(), 2);
+    EXPECT_EQ(data.positions(), (std::vector<std::int64_t>{0, 1, 4, 5}));
+    EXPECT_EQ(data.report().dropped, 2);
+    EXPECT_EQ(data.infos()[3].tokens, 3);
+    EXPECT_TRUE(has(refusal(pairs_of({9})), "all 2 samples were dropped"));
+}
+
+TEST_F(DatasetTest, PairsAreHeldOutWhole) {
+    Dataset train = open(pairs_of({2, 3, 4, 5, 6}));
+    const Dataset eval = train.hold_out(2, 42);
+    ASSERT_EQ(eval.infos().size(), 4U);
+    ASSERT_EQ(train.infos().size(), 6U);
+    for (const Dataset* part : std::initializer_list<const Dataset*>{&train, &eval}) {
+        for (std::size_t i = 0; i < part->positions().size(); i += 2) {
+            EXPECT_EQ(part->positions()[i] % 2, 0);
+            EXPECT_EQ(part->positions()[i + 1], part->positions()[i] + 1);
+        }
+    }
+    EXPECT_THROW(train.hold_out(3, 42), Error);
+}
+
 }  // namespace
 }  // namespace loratrain

@@ -389,5 +389,49 @@ TEST_F(TokenFileTest, Hdf5ScansInBlocks) {
     EXPECT_EQ(at, tokens.size());
 }
 
+TEST_F(TokenFileTest, PairsAreTwoSamplesEach) {
+    const auto file = open_lines(
+        R"({"chosen_input_ids":[1,2],"chosen_labels":[-100,2],"rejected_input_ids":[1,3,4],)"
+        R"("rejected_labels":[-100,3,4]})"
+        "\n"
+        R"({"rejected_input_ids":[9],"rejected_labels":[9],"chosen_input_ids":[8,7],)"
+        R"("chosen_labels":[8,7],"prompt":"p"})"
+        "\n");
+    EXPECT_EQ(file->group_samples(), 2);
+    ASSERT_EQ(file->size(), 4);
+    EXPECT_EQ(file->read(1).input_ids, (Ids{1, 3, 4}));
+    EXPECT_EQ(file->read(1).labels, (Ids{-100, 3, 4}));
+    EXPECT_EQ(file->read(2).input_ids, (Ids{8, 7}));
+    EXPECT_EQ(file->length(3), 1);
+    EXPECT_TRUE(file->where(3).ends_with("data.jsonl:2"));
+    EXPECT_EQ(open_lines("{\"input_ids\":[1]}")->group_samples(), 1);
+}
+
+TEST_F(TokenFileTest, PairsOfText) {
+    const auto file = open_lines(R"({"prompt":"a","chosen":"b","rejected":"cd"})", true);
+    ASSERT_EQ(file->size(), 2);
+    EXPECT_EQ(file->read(0).input_ids, (Ids{byte_bos, 'a', 'b', byte_eos}));
+    EXPECT_EQ(file->read(1).labels, (Ids{no_target, no_target, 'c', 'd', byte_eos}));
+}
+
+TEST_F(TokenFileTest, RefusesBadPairs) {
+    const std::string pair =
+        R"({"chosen_input_ids":[1],"chosen_labels":[1],"rejected_input_ids":[2],)"
+        R"("rejected_labels":[2]})";
+    EXPECT_TRUE(has(refusal(pair + "\n{\"input_ids\":[1]}\n"),
+                    "data.jsonl:2: is a single sample, the lines before are pairs"));
+    EXPECT_TRUE(has(refusal("{\"input_ids\":[1]}\n" + pair), "data.jsonl:2: is a pair"));
+    EXPECT_TRUE(has(refusal(R"({"chosen_input_ids":[1],"chosen_labels":[1]})"),
+                    "a pair without 'rejected_input_ids'"));
+    EXPECT_TRUE(
+        has(refusal(R"({"prompt":"a","chosen":"b","rejected":"c"})"), "or set tokenizer: bytes"));
+    EXPECT_TRUE(has(refusal(R"({"chosen":"b","rejected":"c"})", true), "a pair without 'prompt'"));
+    EXPECT_TRUE(
+        has(refusal(R"({"prompt":"a","chosen":1,"rejected":"c"})", true), "'chosen' is a number"));
+    EXPECT_TRUE(has(refusal(R"({"chosen_input_ids":[1,2],"chosen_labels":[1],)"
+                            R"("rejected_input_ids":[2],"rejected_labels":[2]})"),
+                    "2 chosen_input_ids but 1 chosen_labels"));
+}
+
 }  // namespace
 }  // namespace loratrain

@@ -367,6 +367,35 @@ TEST(MakePlan, RefusesSamplesThatDoNotFit) {
     EXPECT_EQ(problems_of(test), "");
 }
 
+TEST(MakePlan, PairsAreGroupsOfTwo) {
+    Case test = uniform_case(2, 1, 10, 9, 3);
+    test.datasets[0].group_samples = 2;
+    for (AdapterJob& adapter : test.job.adapters) adapter.loss.loss = Loss::dpo;
+    const Plan plan = test.plan();
+    EXPECT_EQ(plan.adapters[0].group_samples, 2);
+    EXPECT_EQ(plan.adapters[0].steps_per_epoch, 2);  // of five pairs
+    EXPECT_EQ(plan.samples.per_round, 12);
+    EXPECT_GE(only_replica(plan).replica.microbatch_tokens, 18);
+    const Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 1);
+    EXPECT_EQ(window.batches[0].samples, 6);
+    EXPECT_EQ(window.batches[0].denominator, 3);
+    EXPECT_EQ(window.batches[0].chosen_targets, 3 * 8);
+    test.job.parallel.microbatch_tokens = 17;
+    EXPECT_TRUE(has(problems_of(test),
+                    "5 pairs have more tokens than parallel.microbatch_tokens 17; the longest is 0 "
+                    "with 18"));
+}
+
+TEST(MakePlan, RefusesLossesThatTheDataAreNotFor) {
+    Case test = uniform_case(2, 1, 10, 9, 3);
+    test.job.adapters[1].loss.loss = Loss::dpo;
+    EXPECT_TRUE(
+        has(problems_of(test),
+            "adapters.a1.loss: dpo trains on pairs of chosen and rejected samples, dataset"));
+    test.datasets[0].group_samples = 2;
+    EXPECT_TRUE(has(problems_of(test), "adapters.a0.loss: sft trains on single samples"));
+}
+
 TEST(MakePlan, RefusesDataThatCannotBeTrained) {
     Case test = uniform_case(1, 1, 8, 10, 8);
     for (SampleInfo& sample : test.datasets[0].train) sample.targets = 0;

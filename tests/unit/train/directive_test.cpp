@@ -44,6 +44,7 @@ TEST(Directive, WindowsTravel) {
     const std::string window = to_text(some_window());
     EXPECT_EQ(to_text(travelled(TrainWindow{some_window()}).window), window);
     EXPECT_EQ(to_text(travelled(EvaluateWindow{some_window()}).window), window);
+    EXPECT_EQ(to_text(travelled(ReferWindow{some_window()}).window), window);
 }
 
 TEST(Directive, AdaptersTravel) {

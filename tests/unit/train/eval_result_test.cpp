@@ -12,7 +12,15 @@ TEST(EvalResult, TextKeepsEveryBit) {
     const std::vector<EvalResult> results{
         {AdapterId{3}, 20, 7, 0.1 + 0.2, 2, 5},
         {AdapterId{0}, 0, 1, std::numeric_limits<double>::quiet_NaN(), 0, 1},
-        {AdapterId{1}, 5, 2, std::numeric_limits<double>::infinity(), 1, 1}};
+        {AdapterId{1},
+         5,
+         2,
+         std::numeric_limits<double>::infinity(),
+         1,
+         1,
+         0,
+         true,
+         {0.1, -2.0, 3.0, -1e-300, std::numeric_limits<double>::quiet_NaN()}}};
     const std::vector<EvalResult> read = eval_results_from_text(to_text(results));
     ASSERT_EQ(read.size(), 3U);
     EXPECT_EQ(read[0].adapter, AdapterId{3});
@@ -23,7 +31,25 @@ TEST(EvalResult, TextKeepsEveryBit) {
     EXPECT_EQ(read[0].samples, 5);
     EXPECT_TRUE(std::isnan(read[1].loss_sum));
     EXPECT_TRUE(std::isinf(read[2].loss_sum));
+    EXPECT_FALSE(read[1].training);
+    EXPECT_TRUE(read[2].training);
+    EXPECT_EQ(read[2].rewards.chosen, 0.1);
+    EXPECT_EQ(read[2].rewards.rejected, -2.0);
+    EXPECT_EQ(read[2].rewards.accuracies, 3.0);
+    EXPECT_EQ(read[2].rewards.logps_chosen, -1e-300);
+    EXPECT_TRUE(std::isnan(read[2].rewards.logps_rejected));
     EXPECT_TRUE(eval_results_from_text("").empty());
+}
+
+TEST(EvalResult, RewardsOfReplicasAddUp) {
+    EvalResult sum{AdapterId{0}, 1, 4, 0, 0, 0, 0, true, {1, 2, 3, 4, 5}};
+    sum.add({AdapterId{0}, 1, 4, 0, 0, 0, 1, true, {1, 2, 1, 4, 5}});
+    const RewardSums means = sum.mean_rewards();
+    EXPECT_EQ(means.chosen, 0.5);
+    EXPECT_EQ(means.rejected, 1.0);
+    EXPECT_EQ(means.accuracies, 1.0);
+    EXPECT_EQ(means.logps_chosen, 2.0);
+    EXPECT_EQ(means.logps_rejected, 2.5);
 }
 
 TEST(EvalResult, MeansAreOfTargetsAndSamples) {

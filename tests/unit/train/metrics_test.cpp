@@ -52,6 +52,33 @@ TEST_F(Metrics, OneLinePerStepAfterFlush) {
     EXPECT_FALSE(std::filesystem::exists(folder_.path("adapters/second/metrics.jsonl")));
 }
 
+TEST_F(Metrics, StepsOfPairsWaitForTheirRewards) {
+    folder_.job.adapters[0].loss.loss = Loss::dpo;
+    log_.record_rewards(AdapterId{0}, 1, {2.0, 0.5, 0.75, -3.0, -4.0});
+    record(1, 0.5);
+    record(2, 0.25);
+    record(3, 0.125);
+    log_.record_rewards(AdapterId{0}, 3, {1.0, 0.0, 1.0, -3.0, -4.0});
+    log_.flush();
+    ASSERT_EQ(lines().size(), 1U);
+    EXPECT_EQ(lines()[0]["rewards/chosen"], 2.0);
+    EXPECT_EQ(lines()[0]["rewards/rejected"], 0.5);
+    EXPECT_EQ(lines()[0]["rewards/accuracies"], 0.75);
+    EXPECT_EQ(lines()[0]["rewards/margins"], 1.5);
+    EXPECT_EQ(lines()[0]["logps/chosen"], -3.0);
+    EXPECT_EQ(lines()[0]["logps/rejected"], -4.0);
+    log_.record_rewards(AdapterId{0}, 2, {0.0, 0.5, 0.5, -3.0, std::nan("")});
+    log_.record_evaluation(AdapterId{0}, 3, 0.5, RewardSums{1.0, 0.5, 0.75, -1.0, -2.0});
+    log_.flush();
+    ASSERT_EQ(lines().size(), 3U);
+    EXPECT_EQ(lines()[1]["rewards/margins"], -0.5);
+    EXPECT_TRUE(lines()[1]["logps/rejected"].is_null());
+    EXPECT_EQ(lines()[2]["rewards/chosen"], 1.0);
+    EXPECT_EQ(lines()[2]["eval_rewards/accuracies"], 0.75);
+    EXPECT_EQ(lines()[2]["eval_loss"], 0.5);
+    EXPECT_FALSE(lines()[2].contains("eval_perplexity"));
+}
+
 TEST_F(Metrics, EvaluationJoinsItsStep) {
     log_.record_evaluation(AdapterId{0}, 0, 3.0, 0.25);
     log_.flush();

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+
+namespace loratrain {
+
+/// What an adapter minimises (model/objective/). sft: cross-entropy over target tokens; the others
+/// are losses of pairs of a chosen and a rejected sample (pair_objectives.h), dpo against the base
+/// model, cpo, simpo and orpo without.
+enum class Loss : std::uint8_t { sft, dpo, cpo, simpo, orpo };
+/// How a margin of rewards becomes a loss.
+enum class LossType : std::uint8_t { sigmoid, hinge, ipo };
+
+/// Keys and meaning are TRL's.
+struct LossJob {
+    Loss loss = Loss::sft;
+    LossType type = LossType::sigmoid;  ///< of dpo and cpo
+    double beta = 0.1;                  ///< scale of rewards; of orpo: weight of the odds ratio
+    double label_smoothing = 0.0;       ///< sigmoid: share of pairs that are the wrong way round
+    double simpo_gamma = 0.5;           ///< the margin of rewards that simpo aims at
+    /// Weight of the chosen samples' cross-entropy; none = 1 for cpo, 0 for simpo.
+    std::optional<double> cpo_alpha = {};
+
+    /// Its samples are pairs: chosen, rejected.
+    bool is_of_pairs() const { return loss != Loss::sft; }
+    /// It needs the samples' log-probabilities under the base model.
+    bool has_reference() const { return loss == Loss::dpo; }
+    /// It has a margin that becomes a loss by its type.
+    bool has_types() const { return loss == Loss::dpo || loss == Loss::cpo; }
+    bool has_label_smoothing() const {
+        return loss == Loss::simpo || (has_types() && type == LossType::sigmoid);
+    }
+    bool has_cpo_alpha() const { return loss == Loss::cpo || loss == Loss::simpo; }
+    /// Of the chosen samples' cross-entropy.
+    double nll_weight() const {
+        if (loss == Loss::orpo) return 1.0;
+        return has_cpo_alpha() ? cpo_alpha.value_or(loss == Loss::cpo ? 1.0 : 0.0) : 0.0;
+    }
+
+    friend auto operator<=>(const LossJob&, const LossJob&) = default;
+};
+
+}  // namespace loratrain

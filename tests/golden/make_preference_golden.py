@@ -1,0 +1,192 @@
+"""Trajectories of preference losses in float64: TRL's formulas, written out, over Hugging Face transformers + PEFT.
+usage: make_preference_golden.py GOLDEN_DIR
+Reads GOLDEN_DIR/llama/base, writes GOLDEN_DIR/preferences: as make_golden.py's families, but for eval_logits, with pairs as
+data. Every adapter is trained alone, for EPOCHS epochs over its pairs in their order."""
+import json
+import math
+import os
+import sys
+
+import torch
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+from safetensors.torch import save_file
+from torch.nn.functional import logsigmoid, relu
+from transformers import AutoModelForCausalLM, get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
+
+GOLDEN = sys.argv[1]
+OUT = f"{GOLDEN}/preferences"
+STEPS, EPOCHS, WARMUP = 6, 2, 2
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+ADAPTERS = [
+    dict(name="dpo_sigmoid", r=3, targets=ATTENTION + ["down_proj"], pairs=3, lr=5e-3, schedule="cosine", decay=0.01,
+         clip=1.0, loss={"loss": "dpo", "loss_type": "sigmoid", "beta": 0.2, "label_smoothing": 0.1}),
+    dict(name="dpo_hinge", r=2, targets=["q_proj", "v_proj"], pairs=4, lr=1e-2, schedule="linear", decay=0.0, clip=0.0,
+         loss={"loss": "dpo", "loss_type": "hinge", "beta": 0.5}),
+    dict(name="dpo_ipo", r=4, targets=ATTENTION, pairs=2, lr=5e-3, schedule="constant", decay=0.0, clip=0.3,
+         loss={"loss": "dpo", "loss_type": "ipo", "beta": 0.8}),
+    dict(name="cpo", r=2, targets=["q_proj", "v_proj"], pairs=3, lr=1e-2, schedule="cosine", decay=0.0, clip=1.0,
+         loss={"loss": "cpo", "loss_type": "sigmoid", "beta": 0.3, "label_smoothing": 0.05, "cpo_alpha": 0.7}),
+    dict(name="simpo", r=2, targets=["v_proj", "o_proj"], pairs=4, lr=1e-2, schedule="linear", decay=0.01, clip=0.0,
+         loss={"loss": "simpo", "beta": 2.0, "simpo_gamma": 0.8}),
+    dict(name="orpo", r=2, targets=["k_proj", "v_proj"], pairs=2, lr=1e-2, schedule="constant", decay=0.0, clip=0.5,
+         loss={"loss": "orpo", "beta": 0.4}),
+]
+generator = torch.Generator().manual_seed(23)
+
+
+def random_normal(*shape):
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def random_ids(count, vocabulary):
+    return torch.randint(0, vocabulary, (count,), generator=generator).tolist()
+
+
+def random_pair(vocabulary):
+    """A prompt and two completions of unlike lengths: two of (ids, labels)."""
+    prompt, chosen, rejected = (int(torch.randint(1, 16, (1,), generator=generator)) for _ in range(3))
+    first = random_ids(prompt, vocabulary)
+    pair = []
+    for length in (chosen, rejected):
+        completion = random_ids(length, vocabulary)
+        pair.append((first + completion, [-100] * prompt + completion))
+    return pair
+
+
+def sums(model, samples):
+    """Per sample the log-probability of its targets, and their number."""
+    width = max(len(ids) for ids, _ in samples)
+    ids = torch.zeros(len(samples), width, dtype=torch.long)
+    labels = torch.full((len(samples), width), -100)
+    mask = torch.zeros(len(samples), width, dtype=torch.long)
+    for i, (tokens, targets) in enumerate(samples):
+        ids[i, :len(tokens)] = torch.tensor(tokens)
+        labels[i, :len(targets)] = torch.tensor(targets)
+        mask[i, :len(tokens)] = 1
+    logits = model(input_ids=ids, attention_mask=mask).logits[:, :-1]
+    targets = labels[:, 1:]
+    trained = targets != -100
+    logps = torch.gather(logits.log_softmax(-1), 2, targets.clamp(min=0)[..., None])[..., 0]
+    return (logps * trained).sum(-1), trained.sum(-1)
+
+
+def of_margin(loss, margin):
+    beta = loss["beta"]
+    if loss.get("loss_type", "sigmoid") == "sigmoid":
+        smoothing = loss.get("label_smoothing", 0.0)
+        return -logsigmoid(beta * margin) * (1 - smoothing) - logsigmoid(-beta * margin) * smoothing
+    if loss["loss_type"] == "hinge":
+        return relu(1 - beta * margin)
+    return (margin - 1 / (2 * beta)) ** 2
+
+
+def objective(loss, policy, reference, counts):
+    """policy, reference, counts: [2 pairs], chosen and rejected in turn. Loss of the batch, rewards, log-probabilities."""
+    kind, beta = loss["loss"], loss["beta"]
+    nll = -policy[0::2].sum() / counts[0::2].sum()
+    means = loss.get("loss_type") == "ipo" or kind in ("simpo", "orpo")
+    if kind != "dpo" and means:
+        policy = policy / counts
+    gains = policy - reference if kind == "dpo" else policy
+    compared = gains / counts if kind == "dpo" and means else gains
+    margin = compared[0::2] - compared[1::2]
+    if kind == "orpo":
+        odds = policy - torch.log1p(-torch.exp(policy))
+        value = nll - (beta * logsigmoid(odds[0::2] - odds[1::2])).mean()
+    elif kind == "simpo":
+        value = of_margin(loss, margin - loss["simpo_gamma"] / beta).mean()
+    else:
+        value = of_margin(loss, margin).mean() + (loss["cpo_alpha"] * nll if kind == "cpo" else 0.0)
+    return value, beta * gains.detach(), policy.detach()
+
+
+def adapter_model(facts):
+    model = AutoModelForCausalLM.from_pretrained(f"{GOLDEN}/llama/base", attn_implementation="eager",
+                                                 dtype=torch.float64)
+    config = LoraConfig(r=facts["r"], lora_alpha=2 * facts["r"], lora_dropout=0.0, target_modules=facts["targets"],
+                        task_type="CAUSAL_LM")
+    model = get_peft_model(model, config, autocast_adapter_dtype=False).to(torch.float64)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_A" in name:
+                parameter.copy_((random_normal(*parameter.shape) / math.sqrt(parameter.shape[1])).float().double())
+            if "lora_B" in name:
+                parameter.copy_((random_normal(*parameter.shape) * 0.05).float().double())
+    return model
+
+
+def save(model, path):
+    os.makedirs(path, exist_ok=True)
+    tensors = {k: v.to(torch.float32).contiguous() for k, v in get_peft_model_state_dict(model).items()}
+    save_file(tensors, f"{path}/adapter_model.safetensors", metadata={"format": "pt"})
+    model.peft_config["default"].save_pretrained(path)
+
+
+def write_pairs(pairs, path):
+    with open(path, "w") as out:
+        for chosen, rejected in pairs:
+            out.write(json.dumps({"chosen_input_ids": chosen[0], "chosen_labels": chosen[1],
+                                  "rejected_input_ids": rejected[0], "rejected_labels": rejected[1]}) + "\n")
+
+
+def schedule_of(facts, optimizer):
+    if facts["schedule"] == "cosine":
+        return get_cosine_schedule_with_warmup(optimizer, WARMUP, STEPS)
+    if facts["schedule"] == "linear":
+        return get_linear_schedule_with_warmup(optimizer, WARMUP, STEPS)
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+
+
+def train(facts):
+    model = adapter_model(facts)
+    directory = f"{OUT}/adapters/{facts['name']}"
+    save(model, f"{directory}/init")
+    pairs = [random_pair(model.config.vocab_size) for _ in range(facts["pairs"] * STEPS // EPOCHS)]
+    write_pairs(pairs, f"{directory}/data.jsonl")
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=facts["lr"], betas=(0.9, 0.999), eps=1e-8,
+                                  weight_decay=facts["decay"])
+    schedule = schedule_of(facts, optimizer)
+    keys = {"r": facts["r"], "lora_alpha": 2 * facts["r"], "target_modules": facts["targets"],
+            "global_batch_size": facts["pairs"], "num_train_epochs": EPOCHS, "learning_rate": facts["lr"],
+            "lr_scheduler_type": facts["schedule"], "warmup_steps": 0 if facts["schedule"] == "constant" else WARMUP,
+            "weight_decay": facts["decay"], "max_grad_norm": facts["clip"], **facts["loss"]}
+    record = {"keys": keys, "loss": [], "grad_norm": [], "lr": [], "target_tokens": [], "metrics": []}
+    for step in range(STEPS):
+        first = step * facts["pairs"] % len(pairs)
+        samples = [sample for pair in pairs[first:first + facts["pairs"]] for sample in pair]
+        with torch.no_grad(), model.disable_adapter():
+            reference, _ = sums(model, samples)
+        policy, counts = sums(model, samples)
+        value, rewards, logps = objective(facts["loss"], policy, reference, counts)
+        optimizer.zero_grad()
+        value.backward()
+        norm = torch.sqrt(sum((p.grad ** 2).sum() for p in parameters)).item()
+        if step == 0:
+            save_file({name.replace(".default", ""): p.grad.to(torch.float32).contiguous()
+                       for name, p in model.named_parameters() if p.requires_grad},
+                      f"{directory}/grad_step1.safetensors")
+        if facts["clip"] > 0:
+            torch.nn.utils.clip_grad_norm_(parameters, facts["clip"])
+        record["loss"].append(value.item())
+        record["grad_norm"].append(norm)
+        record["lr"].append(optimizer.param_groups[0]["lr"])
+        record["target_tokens"].append(int(counts.sum()))
+        chosen, rejected = rewards[0::2], rewards[1::2]
+        record["metrics"].append({
+            "rewards/chosen": chosen.mean().item(), "rewards/rejected": rejected.mean().item(),
+            "rewards/accuracies": (chosen > rejected).double().mean().item(),
+            "rewards/margins": (chosen - rejected).mean().item(),
+            "logps/chosen": logps[0::2].mean().item(), "logps/rejected": logps[1::2].mean().item()})
+        optimizer.step()
+        schedule.step()
+    save(model, f"{directory}/final")
+    print(facts["name"], [round(x, 5) for x in record["loss"]], [round(x, 4) for x in record["grad_norm"]], flush=True)
+    return record
+
+
+os.makedirs(OUT, exist_ok=True)
+report = {"dtype": "float64", "steps": STEPS, "warmup_steps": WARMUP,
+          "adapters": {facts["name"]: train(facts) for facts in ADAPTERS}}
+with open(f"{OUT}/golden.json", "w") as out:
+    json.dump(report, out, indent=1)

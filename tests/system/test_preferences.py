@@ -1,0 +1,80 @@
+"""Losses of pairs: against TRL's formulas in float64, beside plain adapters, stopped and continued."""
+
+import json
+import math
+import unittest
+
+from harness import STOPPED, JobTest, adapter_weights, read_metrics, run, step_metrics, without_times
+
+LIMITS = {"loss": 2e-6, "grad_norm": 1e-5, "weights": 5e-5}
+
+
+class Preferences(JobTest):
+    def mixed_job(self, run_dir, tokens, parallel=None):
+        """The adapters of pairs, and the plain ones of the same base."""
+        job = self.golden_job("preferences", run_dir, tokens)
+        plain = self.golden_job("llama", run_dir, tokens)
+        job["datasets"].update(plain["datasets"])
+        job["adapters"] += plain["adapters"]
+        job["schedule"] = {"costs": "built-in"}
+        job["parallel"].update(parallel or {})
+        return self.write_job(job, f"{run_dir}.yaml")
+
+    def check_mixed(self, run_dir, ranks, *layout):
+        self.succeed(run([self.mixed_job(run_dir, *layout)], ranks))
+        for family in ("preferences", "llama"):
+            self.check_golden(family, run_dir, LIMITS)
+
+    def test_pipelines(self):
+        for ranks, tokens in ((1, 64), (1, 4096), (2, 64), (3, 128), (4, 64)):
+            with self.subTest(ranks=ranks, tokens=tokens):
+                self.check_mixed(f"run-{ranks}-{tokens}", ranks, tokens)
+
+    def test_lanes_replicas_and_workers(self):
+        self.check_mixed("lanes", 2, 128, {"deployment": [{"tp": 2}]})
+        self.check_mixed("replicas", 3, 128, {"deployment": [{"tp": 2}, {"count": 1}]})
+        self.check_mixed("workers", 2, 64, {"assignment": "each"})
+
+    def test_evaluated_on_pairs_that_are_held_out(self):
+        job = json.loads(self.mixed_job("eval", 64).read_text())
+        for dataset in job["datasets"].values():
+            dataset["eval_split"] = 3
+        job["eval"] = {"every_steps": 2}
+        self.succeed(run([self.write_job(job)], 2))
+        for name, evaluations in (("dpo_sigmoid", 3), ("dpo_hinge", 4), ("dpo_ipo", 3), ("orpo", 3)):
+            lines = [line for line in read_metrics(self.dir / "eval", name) if "eval_loss" in line]
+            self.assertEqual(len(lines), evaluations)
+            for line in lines:
+                margin = line["eval_rewards/chosen"] - line["eval_rewards/rejected"]
+                self.assertAlmostEqual(line["eval_rewards/margins"], margin, delta=1e-12)
+                self.assertIn(round(3 * line["eval_rewards/accuracies"]), range(4))
+                self.assertNotIn("eval_perplexity", line)
+                self.assertTrue(all(value is not None for value in line.values()))
+        self.assertIn("eval_exact_match", read_metrics(self.dir / "eval", "a_r4_all")[0])
+
+    def test_a_fresh_adapter_is_its_reference(self):
+        """Before a step policy and base are the same: DPO's loss is log 2, its rewards are 0."""
+        job = json.loads(self.mixed_job("fresh", 64).read_text())
+        job["adapters"] = [a for a in job["adapters"] if a.get("loss") == "dpo"]
+        for adapter in job["adapters"]:
+            del adapter["init_from"], adapter["num_train_epochs"]
+            adapter.update(max_steps=1, loss_type="sigmoid", label_smoothing=0)
+        self.succeed(run([self.write_job(job)], 2))
+        for adapter in job["adapters"]:
+            line = step_metrics(self.dir / "fresh", adapter["name"])[0]
+            self.assertAlmostEqual(line["loss"], math.log(2), delta=1e-5)
+            self.assertAlmostEqual(line["rewards/chosen"], 0, delta=1e-5)
+
+    def test_stopped_and_continued_to_the_bit(self):
+        self.succeed(run([self.mixed_job("whole", 64)], 2))
+        job = self.mixed_job("parts", 64)
+        self.succeed(run([job, "--stop-after", "4"], 2), STOPPED)
+        self.succeed(run([job], 2))
+        for name in ("dpo_sigmoid", "dpo_hinge", "dpo_ipo", "orpo", "a_r4_all"):
+            whole, parts = (without_times(step_metrics(self.dir / d, name)) for d in ("whole", "parts"))
+            self.assertEqual(whole, parts)
+            self.assertEqual(*(adapter_weights(self.dir / d, name) for d in ("whole", "parts")))
+
+
+if __name__ == "__main__":
+    unittest.main()
