@@ -27,7 +27,7 @@ using test::tiny_config;
 using test::tiny_spec;
 using test::tiny_tensors;
 
-std::string golden(const std::string& family) {
+std::string family_folder(const std::string& family) {
     return LORATRAIN_TEST_DATA "/golden/" + family;
 }
 
@@ -63,7 +63,7 @@ json wide_config() {
 
 TEST_F(ImportQuantizedTest, ReadsFoldersOfItsKindsToTheBit) {
     for (const char* format : {"nf4", "int8", "e4m3", "e4m3_block"}) {
-        const std::string folder = golden(cat("llama_", format));
+        const std::string folder = family_folder(cat("llama_", format));
         const ImportReport report = import_hf(folder + "/base", out(), {.force = true});
         ASSERT_TRUE(report.quantization);
         EXPECT_EQ(traits_of(report.quantization->format).name, format);
@@ -110,7 +110,7 @@ TEST_F(ImportQuantizedTest, QuantisesLinearsAlone) {
 
 TEST_F(ImportQuantizedTest, CodesAndScalesOfAnyRowsAreThoseOfTheWholeTensor) {
     for (const char* format : {"nf4", "int8", "e4m3", "e4m3_block"}) {
-        import_hf(golden(cat("llama_", format)) + "/base", out(), {.force = true});
+        import_hf(family_folder(cat("llama_", format)) + "/base", out(), {.force = true});
         const auto weights = open_base_weights(out());
         const std::string name = "model.layers.1.mlp.down_proj.weight";
         const WeightTraits& traits = traits_of(weights->spec().quantization->format);
@@ -134,18 +134,18 @@ TEST_F(ImportQuantizedTest, CodesAndScalesOfAnyRowsAreThoseOfTheWholeTensor) {
 }
 
 TEST_F(ImportQuantizedTest, RefusesRowsThatNf4CannotCutAndNamesThem) {
-    const std::string text = import_problem(golden("mistral") + "/base", WeightFormat::nf4);
+    const std::string text = import_problem(family_folder("mistral") + "/base", WeightFormat::nf4);
     EXPECT_TRUE(has(text, "model.layers.0.mlp.down_proj.weight"));
     EXPECT_TRUE(has(text, "has rows of 144 weights, no multiple of 64 as nf4 needs"));
     EXPECT_TRUE(has(text, "model.layers.1.mlp.down_proj.weight"));
     EXPECT_FALSE(has(text, "q_proj"));
     EXPECT_FALSE(std::filesystem::exists(out()));
-    EXPECT_NO_THROW(import_hf(golden("mistral") + "/base", out(),
+    EXPECT_NO_THROW(import_hf(family_folder("mistral") + "/base", out(),
                               {.force = true, .quantize = WeightFormat::int8}));
 }
 
 TEST_F(ImportQuantizedTest, RefusesToQuantiseAgain) {
-    EXPECT_TRUE(has(import_problem(golden("llama_nf4") + "/base", WeightFormat::int8),
+    EXPECT_TRUE(has(import_problem(family_folder("llama_nf4") + "/base", WeightFormat::int8),
                     "is quantised already: nf4"));
 }
 
