@@ -118,10 +118,6 @@ class JobFile(BadInputTest):
         self.job["adapters"][0]["init_from"] = str(self.dir / "adapter")
         self.refused_job("none.jsonl", f"{self.dir}/adapter")
 
-    def test_rank_larger_than_a_matrix(self):
-        self.job["adapters"][0]["r"] = 17
-        self.refused_job("adapters.one.r", "17", "k_proj [16, 64]", "use at most 16", ranks=2)
-
 
 class CommandLine(BadInputTest):
     def test_bad_usage(self):
