@@ -31,6 +31,12 @@ constexpr std::array<float, 256> e4m3_values = [] {
     return values;
 }();
 
+std::uint32_t nf4_code(float value) {
+    std::uint32_t code = 0;
+    for (const float bound : nf4_bounds) code += value > bound ? 1U : 0U;
+    return code;
+}
+
 float rounded_to_half(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t sign = bits & 0x80000000U;
@@ -75,9 +81,11 @@ void nf4_row(const QuantizedMatrix& weights, std::int64_t row, const std::uint8_
 }
 
 float largest_magnitude(std::span<const float> values) {
-    float largest = 0.0F;
-    for (const float value : values) largest = std::max(largest, std::abs(value));
-    return largest;
+    std::uint32_t largest = 0;  // magnitudes are ordered as their bits
+    for (const float value : values) {
+        largest = std::max(largest, std::bit_cast<std::uint32_t>(value) & 0x7fffffffU);
+    }
+    return std::bit_cast<float>(largest);
 }
 
 void quantize_nf4(std::span<const float> row, std::uint8_t* codes, float* scales) {
@@ -86,9 +94,10 @@ void quantize_nf4(std::span<const float> row, std::uint8_t* codes, float* scales
         const auto block = row.subspan(first, nf4_block);
         const float scale = largest_magnitude(block);
         const float factor = scale > 0.0F ? 1.0F / scale : 0.0F;
+        std::array<std::uint32_t, nf4_block> found{};
+        for (std::size_t i = 0; i < nf4_block; ++i) found[i] = nf4_code(block[i] * factor);
         for (std::size_t i = 0; i < nf4_block; i += 2) {
-            *codes++ = static_cast<std::uint8_t>(to_nf4(block[i] * factor) << 4U |
-                                                 to_nf4(block[i + 1] * factor));
+            *codes++ = static_cast<std::uint8_t>(found[i] << 4U | found[i + 1]);
         }
         *scales++ = scale;
     }
@@ -119,14 +128,20 @@ void quantize_e4m3(std::span<const float> row, std::size_t block, std::uint8_t* 
 }  // namespace
 
 std::uint8_t to_nf4(float value) {
-    int code = 0;
-    for (const float bound : nf4_bounds) code += value > bound ? 1 : 0;
-    return static_cast<std::uint8_t>(code);
+    return static_cast<std::uint8_t>(nf4_code(value));
 }
 
 float rounded_to(SourceType type, float value) {
     if (type == SourceType::f32) return value;
     return type == SourceType::bf16 ? to_float(to_bfloat16(value)) : rounded_to_half(value);
+}
+
+void round_to(SourceType type, std::span<float> values) {
+    if (type == SourceType::bf16) {
+        for (float& value : values) value = to_float(to_bfloat16(value));
+    } else if (type == SourceType::f16) {
+        for (float& value : values) value = rounded_to_half(value);
+    }
 }
 
 void effective_row(const QuantizedMatrix& weights, std::int64_t row, float* target) {

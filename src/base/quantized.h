@@ -45,6 +45,7 @@ std::uint8_t to_nf4(float value);
 
 /// Rounds to nearest even.
 float rounded_to(SourceType type, float value);
+void round_to(SourceType type, std::span<float> values);
 
 /// Rows of a quantised matrix, not owned. Stored rows have `ld` weights: code_bytes(ld) bytes of
 /// codes and scale_count(ld) scales.

@@ -4,6 +4,11 @@ namespace loratrain {
 
 namespace {
 
+constexpr std::uint32_t first_multiplier = 0xD2511F53U;
+constexpr std::uint32_t second_multiplier = 0xCD9E8D57U;
+constexpr std::uint32_t first_key_step = 0x9E3779B9U;
+constexpr std::uint32_t second_key_step = 0xBB67AE85U;
+
 __extension__ using WideWord = unsigned __int128;
 
 struct WidePair {
@@ -23,13 +28,37 @@ std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, st
     auto k0 = static_cast<std::uint32_t>(key);
     auto k1 = static_cast<std::uint32_t>(key >> 32U);
     for (int round = 0; round < rounds; ++round) {
-        const WidePair p0 = multiply(0xD2511F53U, counter[0]);
-        const WidePair p1 = multiply(0xCD9E8D57U, counter[2]);
+        const WidePair p0 = multiply(first_multiplier, counter[0]);
+        const WidePair p1 = multiply(second_multiplier, counter[2]);
         counter = {p1.hi ^ counter[1] ^ k0, p1.lo, p0.hi ^ counter[3] ^ k1, p0.lo};
-        k0 += 0x9E3779B9U;
-        k1 += 0xBB67AE85U;
+        k0 += first_key_step;
+        k1 += second_key_step;
     }
     return counter;
+}
+
+PhiloxLanes philox4x32_lanes(const std::array<std::uint32_t, 4>& counter, std::uint64_t key,
+                             int rounds) {
+    PhiloxLanes lanes{};
+    for (std::size_t i = 0; i < lanes[0].size(); ++i) {
+        lanes[0][i] = counter[0] + static_cast<std::uint32_t>(i);
+        for (std::size_t w = 1; w < lanes.size(); ++w) lanes[w][i] = counter[w];
+    }
+    auto k0 = static_cast<std::uint32_t>(key);
+    auto k1 = static_cast<std::uint32_t>(key >> 32U);
+    for (int round = 0; round < rounds; ++round) {
+        for (std::size_t i = 0; i < lanes[0].size(); ++i) {
+            const WidePair p0 = multiply(first_multiplier, lanes[0][i]);
+            const WidePair p1 = multiply(second_multiplier, lanes[2][i]);
+            lanes[0][i] = p1.hi ^ lanes[1][i] ^ k0;
+            lanes[1][i] = p1.lo;
+            lanes[2][i] = p0.hi ^ lanes[3][i] ^ k1;
+            lanes[3][i] = p0.lo;
+        }
+        k0 += first_key_step;
+        k1 += second_key_step;
+    }
+    return lanes;
 }
 
 std::uint64_t hash_name(std::string_view name) {

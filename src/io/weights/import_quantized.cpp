@@ -5,9 +5,9 @@
 
 #include "base/e4m3.h"
 #include "base/error.h"
+#include "base/parallel_for.h"
 #include "base/quantized.h"
 #include "base/shape.h"
-#include "base/shares.h"
 #include "io/float_convert.h"
 #include "io/json_text.h"
 #include "io/tensor_names.h"
@@ -108,12 +108,12 @@ std::uint64_t quantize_tensor(const HfShards& shards, const BaseTensor& tensor,
         file.read_bytes(tensor.name, static_cast<std::uint64_t>(first) * source_row,
                         static_cast<std::uint64_t>(count) * source_row, source.data());
         check_finite(format, source.data(), count * cols, first * cols, shards.where(tensor.name));
-        in_shares(count, cols, [&](std::int64_t begin, std::int64_t end) {
+        share_rows(count, cols, [&](std::int64_t begin, std::int64_t end) {
             std::vector<float> row(static_cast<std::size_t>(cols));
             for (std::int64_t i = begin; i < end; ++i) {
                 convert_to_f32(format, source.data() + static_cast<std::uint64_t>(i) * source_row,
                                cols, row.data());
-                for (float& value : row) value = rounded_to(quantization.source, value);
+                round_to(quantization.source, row);
                 quantize_row(quantization.format, row, codes.data() + i * code_row,
                              scales.data() + (first + i) * scale_row);
             }

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/parallel_for.h"
 #include "base/quantized.h"
 #include "base/rng.h"
-#include "base/shares.h"
 #include "io/checksum.h"
 #include "io/tensor_names.h"
 #include "io/weights/base_weights.h"
@@ -82,12 +82,12 @@ class SyntheticWeights : public WeightSource {
         const WeightTraits& traits = traits_of(spec_.quantization->format);
         const std::uint64_t row_bytes = code_bytes(traits, tensor.cols);
         const std::int64_t row_scales = scale_count(traits, tensor.cols);
-        in_shares(count, tensor.cols, [&](std::int64_t begin, std::int64_t end) {
+        share_rows(count, tensor.cols, [&](std::int64_t begin, std::int64_t end) {
             std::vector<float> row(static_cast<std::size_t>(tensor.cols));
             for (std::int64_t i = begin; i < end; ++i) {
                 fill_random_rows(tensor.values, first_row + i,
                                  matrix(row.data(), DType::f32, 1, tensor.cols));
-                for (float& value : row) value = rounded_to(spec_.quantization->source, value);
+                round_to(spec_.quantization->source, row);
                 quantize_row(
                     spec_.quantization->format, row,
                     static_cast<std::uint8_t*>(codes) + static_cast<std::uint64_t>(i) * row_bytes,
@@ -128,7 +128,7 @@ class SyntheticWeights : public WeightSource {
 
     static void fill_rows(const RandomMatrix& values, std::int64_t first_row,
                           const TensorView& target) {
-        in_shares(target.rows, target.cols, [&](std::int64_t begin, std::int64_t end) {
+        share_rows(target.rows, target.cols, [&](std::int64_t begin, std::int64_t end) {
             fill_random_rows(values, first_row + begin, target.row_range(begin, end - begin));
         });
     }

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <numeric>
 
-#include "plan/parallel_for.h"
+#include "base/parallel_for.h"
 #include "plan/schedule/pipeline_bound.h"
 
 namespace loratrain {

@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/parallel_for.h"
 #include "plan/pack/pack_alone.h"
-#include "plan/parallel_for.h"
 
 namespace loratrain {
 

@@ -8,11 +8,11 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/parallel_for.h"
 #include "base/rng.h"
 #include "plan/milp.h"
 #include "plan/pack/length_buckets.h"
 #include "plan/pack/subset_sum.h"
-#include "plan/parallel_for.h"
 #include "plan/schedule/pipeline_time.h"
 #include "support/sanitized.h"
 
@@ -278,21 +278,6 @@ TEST_F(SolveMilp, SeveralThreadsAtOnce) {
     for (std::size_t i = 0; i < alone.size(); ++i) alone[i] = solve(i);
     parallel_for(together.size(), 6, [&](std::size_t i) { together[i] = solve(i); });
     EXPECT_EQ(together, alone);
-}
-
-TEST(ParallelFor, RunsEachOnceAndRethrowsTheFirst) {
-    std::vector<int> runs(100, 0);
-    parallel_for(runs.size(), 4, [&](std::size_t i) { ++runs[i]; });
-    EXPECT_EQ(runs, std::vector<int>(100, 1));
-    parallel_for(0, 4, [](std::size_t) { FAIL(); });
-    try {
-        parallel_for(10, 3, [](std::size_t i) {
-            if (i >= 4) throw i;
-        });
-        FAIL();
-    } catch (std::size_t first) {
-        EXPECT_EQ(first, 4U);
-    }
 }
 
 PipelineLoad equal_load(std::int32_t stages, std::int32_t microbatches, std::int32_t batch) {

@@ -1,4 +1,4 @@
-#include "plan/parallel_for.h"
+#include "base/parallel_for.h"
 
 #include <algorithm>
 #include <atomic>
@@ -29,6 +29,18 @@ void parallel_for(std::size_t count, int threads, const std::function<void(std::
     for (const std::exception_ptr& error : errors) {
         if (error != nullptr) std::rethrow_exception(error);
     }
+}
+
+void share_rows(std::int64_t rows, std::int64_t cols,
+                const std::function<void(std::int64_t, std::int64_t)>& work) {
+    constexpr std::int64_t values_per_share = 1 << 18;
+    const auto threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    const std::int64_t shares = std::clamp<std::int64_t>(rows * cols / values_per_share, 1,
+                                                         std::max<std::int64_t>(1, rows));
+    parallel_for(static_cast<std::size_t>(shares), threads, [&](std::size_t share) {
+        const auto s = static_cast<std::int64_t>(share);
+        work(rows * s / shares, rows * (s + 1) / shares);
+    });
 }
 
 }  // namespace loratrain
