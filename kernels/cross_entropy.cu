@@ -198,7 +198,8 @@ __global__ void __launch_bounds__(bin_threads) bin_kernel(CrossEntropyParams p) 
         const int count = static_cast<int>(min(p.logits.rows - begin, std::int64_t{bin_threads}));
         __syncthreads();
         if (mine < count) {
-            losses[mine] = p.row_losses[begin + mine];
+            const double loss = p.row_losses[begin + mine];
+            losses[mine] = p.weights ? static_cast<double>(p.weights[begin + mine]) * loss : loss;
             wrong[mine] = p.row_wrong[begin + mine];
             bins[mine] = p.bins[begin + mine];
         }

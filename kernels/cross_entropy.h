@@ -16,6 +16,7 @@ struct CrossEntropyParams {
     double* loss_sums = nullptr;
     double* wrong_counts = nullptr;
     bool gradient = true;
+    const float* weights = nullptr;     ///< of the losses in loss_sums; null: 1 each
     double* row_losses = nullptr;       ///< workspace [rows]
     std::int32_t* row_wrong = nullptr;  ///< workspace [rows]
 };

@@ -324,6 +324,7 @@ struct CrossEntropy {
     double* loss_sums = nullptr;            ///< [number of bins]
     double* wrong_counts = nullptr;         ///< [number of bins]
     bool gradient = true;
+    const float* weights = nullptr;  ///< [n] of the losses in loss_sums; null: 1 each
 };
 
 /// CrossEntropy of a stage whose lanes have some columns of the logits each. Every lane first makes

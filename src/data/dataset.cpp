@@ -20,6 +20,7 @@ class Survey {
     void take(const std::string& where, const TokenSample& sample) {
         const auto tokens = static_cast<std::int64_t>(sample.input_ids.size());
         if (sample.labels == sample.input_ids) ++report_.all_trained;
+        if (!sample.weights.empty()) ++report_.weighted;
         add_to_checksum(sample);
         check_ids(where, sample);
         const std::int64_t position = report_.samples++;
@@ -75,6 +76,7 @@ class Survey {
 
     std::vector<std::int64_t> kept;
     std::vector<SampleInfo> infos;
+    std::vector<double> weights;
 
     CappedProblems& problems() { return problems_; }
     const LengthReport& report() const { return report_; }
@@ -86,6 +88,7 @@ class Survey {
         checksum_.update(&tokens, sizeof(tokens));
         checksum_.update(sample.input_ids.data(), tokens * sizeof(std::int32_t));
         checksum_.update(sample.labels.data(), tokens * sizeof(std::int32_t));
+        checksum_.update(sample.weights.data(), sample.weights.size() * sizeof(float));
     }
 
     void note_too_long(const std::string& where, std::int64_t tokens) {
@@ -127,8 +130,24 @@ class Survey {
         const auto begin = sample.labels.begin();
         const auto targets = tokens - 1 - std::count(begin + 1, begin + tokens, no_target);
         if (targets == 0) ++report_.without_target;
+        keep_weight(sample, tokens, static_cast<double>(targets));
         kept.push_back(position);
         infos.push_back({static_cast<std::int32_t>(tokens), static_cast<std::int32_t>(targets)});
+    }
+
+    /// Pairs have none, so that those of groups are not dropped.
+    void keep_weight(const TokenSample& sample, std::int64_t tokens, double targets) {
+        if (sample.weights.empty() && weights.empty()) return;
+        for (std::size_t i = weights.size(); i < infos.size(); ++i) {
+            weights.push_back(infos[i].targets);
+        }
+        double sum = 0.0;
+        for (std::size_t t = 1; t < static_cast<std::size_t>(tokens); ++t) {
+            if (sample.labels[t] != no_target && !sample.weights.empty()) {
+                sum += double{sample.weights[t]};
+            }
+        }
+        weights.push_back(sample.weights.empty() ? targets : sum);
     }
 
     const DatasetJob& job_;
@@ -182,6 +201,7 @@ Dataset::Dataset(const std::string& path, const DatasetJob& job, std::int64_t vo
     survey.problems().throw_if_any();
     kept_ = std::move(survey.kept);
     infos_ = std::move(survey.infos);
+    weights_ = std::move(survey.weights);
     report_ = survey.report();
     checksum_ = survey.checksum();
 }
@@ -194,6 +214,7 @@ Dataset::Dataset(const Dataset& whole, const std::vector<bool>& marks, bool mark
         if (marks[i] != mark) continue;
         kept_.push_back(whole.kept_[i]);
         infos_.push_back(whole.infos_[i]);
+        if (!whole.weights_.empty()) weights_.push_back(whole.weights_[i]);
         if (infos_.back().targets == 0) ++report_.without_target;
         checksum.update(&kept_.back(), sizeof(kept_.back()));
     }
@@ -232,6 +253,7 @@ TokenSample Dataset::read(std::int64_t index) const {
     if (static_cast<std::int64_t>(sample.input_ids.size()) > max_tokens_) {
         sample.input_ids.resize(static_cast<std::size_t>(max_tokens_));
         sample.labels.resize(static_cast<std::size_t>(max_tokens_));
+        if (!sample.weights.empty()) sample.weights.resize(static_cast<std::size_t>(max_tokens_));
     }
     return sample;
 }

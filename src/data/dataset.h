@@ -17,6 +17,7 @@ struct LengthReport {
     std::int64_t truncated = 0;
     std::int64_t dropped = 0;
     std::int64_t without_target = 0;
+    std::int64_t weighted = 0;     ///< that have weights
     std::int64_t all_trained = 0;  ///< whose labels are their ids: no token is left out
     std::int64_t held_out = 0;     ///< of those that were kept, for evaluation
 };
@@ -38,13 +39,15 @@ class Dataset {
     Dataset hold_out(std::int64_t count, std::uint64_t seed);
 
     const std::vector<SampleInfo>& infos() const { return infos_; }
+    /// DatasetInfo's: of each sample the sum of its targets' weights; empty: no sample has weights.
+    const std::vector<double>& weights() const { return weights_; }
     /// As TokenFile's: a group is kept, dropped or held out as a whole.
     std::int64_t group_samples() const { return file_->group_samples(); }
     const LengthReport& report() const { return report_; }
     /// Where each sample stands in the file, counted from 0.
     const std::vector<std::int64_t>& positions() const { return kept_; }
-    /// Checksum over all ids and labels (of a part: and which samples it has), for provenance and
-    /// resume.
+    /// Checksum over all ids, labels and weights (of a part: and which samples it has), for
+    /// provenance and resume.
     const std::string& checksum() const { return checksum_; }
     /// Sample `index`, truncated where the policy says so.
     TokenSample read(std::int64_t index) const;
@@ -56,6 +59,7 @@ class Dataset {
     std::shared_ptr<const TokenFile> file_;
     std::vector<std::int64_t> kept_;
     std::vector<SampleInfo> infos_;
+    std::vector<double> weights_;
     LengthReport report_;
     std::string checksum_;
     std::int64_t max_tokens_ = 0;

@@ -69,8 +69,12 @@ DatasetInfo dataset_info(const DatasetFiles& files, DatasetId id) {
     DatasetInfo info;
     const Dataset& train = files.train.at(index(id));
     info.train = train.infos();
+    info.train_weights = train.weights();
     info.group_samples = static_cast<std::int32_t>(train.group_samples());
-    if (files.eval.at(index(id))) info.eval = files.eval[index(id)]->infos();
+    const Dataset* eval = files.eval.at(index(id)).get();
+    if (eval == nullptr) return info;
+    info.eval = eval->infos();
+    info.eval_weights = eval->weights();
     return info;
 }
 

@@ -126,11 +126,23 @@ class Reader {
         LORATRAIN_CHECK(tokens <= reference.tokens, "sample ", reference.index, " has ", tokens,
                         " tokens, planned were ", reference.tokens);
         const auto pads = static_cast<std::size_t>(reference.tokens - tokens);
+        append_weights(sample, pads, batch);
         batch.token_ids.insert(batch.token_ids.end(), sample.input_ids.begin(),
                                sample.input_ids.end());
         batch.token_ids.insert(batch.token_ids.end(), pads, pad_token);
         batch.targets.insert(batch.targets.end(), sample.labels.begin() + 1, sample.labels.end());
         batch.targets.insert(batch.targets.end(), pads + 1, no_target);
+    }
+
+    /// As its targets, which come behind.
+    static void append_weights(const TokenSample& sample, std::size_t pads, PackedBatch& batch) {
+        if (sample.weights.empty() && batch.weights.empty()) return;
+        batch.weights.resize(batch.targets.size(), 1.0F);
+        if (!sample.weights.empty()) {
+            batch.weights.insert(batch.weights.end(), sample.weights.begin() + 1,
+                                 sample.weights.end());
+        }
+        batch.weights.resize(batch.targets.size() + sample.labels.size() + pads, 1.0F);
     }
 
     const DatasetFiles& files_;

@@ -17,6 +17,7 @@ struct PackedBatch {
     std::vector<std::int32_t> token_ids;   ///< [T]; empty when tokens were not asked for
     std::vector<std::int32_t> targets;     ///< [T] already shifted: label of the next token of the
                                            ///< same sample, -100 = none; empty likewise
+    std::vector<float> weights;            ///< [T] of the targets; empty: 1 each
     std::vector<std::int32_t> positions;   ///< [T]
     std::vector<std::int32_t> sample_ids;  ///< [T] index in the dataset
     std::vector<std::int32_t> offsets;     ///< [samples + 1]

@@ -239,7 +239,7 @@ class CostProfile {
         const PackedBatch packed = pack_layout(microbatch);
         const MicrobatchRows rows{{}, {}, packed.positions, packed.sample_ids, packed.offsets};
         const std::int64_t tokens = microbatch.tokens();
-        const LossTerms terms{std::vector<std::int64_t>(microbatch.segments.size(), 1), false};
+        const LossTerms terms{std::vector<double>(microbatch.segments.size(), 1.0), false};
         const TensorView d_output = boundary(layers.gradient_in, tokens);
         const TensorView d_input = boundary(layers.gradient_out, tokens);
         Stage& stage = layers.stage;
@@ -301,7 +301,8 @@ class CostProfile {
         const Microbatch microbatch = loads().front();
         const std::int64_t tokens = microbatch.tokens();
         const PackedBatch packed = pack_layout(microbatch);
-        const LossTerms terms{std::vector<std::int64_t>(microbatch.segments.size(), tokens), false};
+        const LossTerms terms{
+            std::vector<double>(microbatch.segments.size(), static_cast<double>(tokens)), false};
         backend_.fill_random(stage.input(0, tokens), {3, 0.0F, 1.0F});
         for (const std::int64_t labels : {tokens, (tokens + 3) / 4, (tokens + 1) / 2}) {
             if (observations.size() == effort_.labels) break;

@@ -53,7 +53,7 @@ class QueuedMicrobatch {
           packed_(pack_layout(microbatch)),
           targets_(packed_.positions.size(), 1),
           rows_{{}, targets_, packed_.positions, packed_.sample_ids, packed_.offsets},
-          terms_{std::vector<std::int64_t>(microbatch.segments.size(), 1), false} {
+          terms_{std::vector<double>(microbatch.segments.size(), 1.0), false} {
         const std::int64_t tokens = microbatch.tokens();
         const auto boundary = [&](const Buffer& buffer) {
             return matrix(buffer.data(), backend.compute_dtype(), tokens,

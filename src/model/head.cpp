@@ -62,8 +62,8 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
         backend_.gather_rows(rows, x.row_range(chunk.first_row, chunk.row_count), chunk.ids);
         norm(rows, normed);
         project(normed, logits);
-        cross_entropy(
-            {logits, chunk.targets, chunk.scales, chunk.bins, loss_sums, wrong_counts, gradient});
+        cross_entropy({logits, chunk.targets, chunk.scales, chunk.bins, loss_sums, wrong_counts,
+                       gradient, chunk.weights});
         if (!gradient) continue;
         project_backward(logits, d_rows);
         lanes_.all->all_reduce(d_rows);

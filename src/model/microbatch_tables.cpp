@@ -19,7 +19,8 @@ enum Table : std::uint8_t {
     bins,
     scales,
     first_offsets,
-    last_offsets
+    last_offsets,
+    weights
 };
 
 bool drops_out(const Job& job, const LayerRows& rows) {
@@ -138,58 +139,65 @@ void MicrobatchTables::set_part(const Job& job, const AdapterSpan& adapters,
                    tables_[sample_ids] + part.first_row};
 }
 
-void MicrobatchTables::set_labels(const Microbatch& microbatch,
-                                  std::span<const std::int32_t> targets_of_rows,
+void MicrobatchTables::set_labels(const Microbatch& microbatch, const MicrobatchRows& of,
                                   std::span<const float> scales_of_samples, LabelBins by) {
     chunks_.clear();
     label_rows_.clear();
     label_targets_.clear();
     label_bins_.clear();
     label_scales_.clear();
-    if (targets_of_rows.empty()) return;
+    label_weights_.clear();
+    if (of.targets.empty()) return;
     const std::int64_t chunk_rows = logits_chunk(view_).rows;
     std::int32_t sample = 0;
     for (std::size_t s = 0; s < whole_.segments.size(); ++s) {
         const auto adapter = static_cast<std::int32_t>(number(microbatch.segments[s].adapter));
         for (std::int64_t row = whole_.segments[s].begin; row < whole_.segments[s].end; ++row) {
             while (row >= whole_.offsets[static_cast<std::size_t>(sample) + 1]) ++sample;
-            const std::int32_t target = targets_of_rows[static_cast<std::size_t>(row)];
+            const std::int32_t target = of.targets[static_cast<std::size_t>(row)];
             if (target < 0) continue;
             if (chunks_.empty() || chunks_.back().labels == chunk_rows) {
                 const std::int64_t first = chunks_.empty() ? 0 : row;
                 if (!chunks_.empty()) chunks_.back().row_count = first - chunks_.back().first_row;
                 const std::size_t at = label_rows_.size();
-                chunks_.push_back({first, 0, 0, tables_[Table::rows] + at,
-                                   tables_[Table::targets] + at, tables_[bins] + at,
-                                   reinterpret_cast<const float*>(tables_[scales]) + at});
+                chunks_.push_back(
+                    {first, 0, 0, tables_[Table::rows] + at, tables_[Table::targets] + at,
+                     tables_[bins] + at, reinterpret_cast<const float*>(tables_[scales]) + at,
+                     of.weights.empty() ? nullptr
+                                        : reinterpret_cast<const float*>(tables_[weights]) + at});
             }
             ++chunks_.back().labels;
             label_rows_.push_back(static_cast<std::int32_t>(row - chunks_.back().first_row));
             label_targets_.push_back(target);
             label_bins_.push_back(by == LabelBins::samples ? sample : adapter);
             label_scales_.push_back(scales_of_samples[static_cast<std::size_t>(sample)]);
+            if (of.weights.empty()) continue;
+            label_weights_.push_back(of.weights[static_cast<std::size_t>(row)]);
+            label_scales_.back() *= label_weights_.back();
         }
     }
     if (!chunks_.empty()) chunks_.back().row_count = tokens() - chunks_.back().first_row;
     upload(tables_[Table::rows], label_rows_);
     upload(tables_[Table::targets], label_targets_);
     upload(tables_[bins], label_bins_);
-    upload_scales();
+    upload(tables_[scales], label_scales_);
+    if (!label_weights_.empty()) upload(tables_[weights], label_weights_);
 }
 
 void MicrobatchTables::scale_labels(std::span<const float> scales_of_samples) {
     for (std::size_t i = 0; i < label_bins_.size(); ++i) {
         label_scales_[i] = scales_of_samples[static_cast<std::size_t>(label_bins_[i])];
+        if (!label_weights_.empty()) label_scales_[i] *= label_weights_[i];
     }
-    upload_scales();
-}
-
-void MicrobatchTables::upload_scales() {
-    backend_.upload(tables_[scales], label_scales_.data(), label_scales_.size() * sizeof(float));
+    upload(tables_[scales], label_scales_);
 }
 
 void MicrobatchTables::upload(std::int32_t* table, std::span<const std::int32_t> values) {
     backend_.upload(table, values.data(), values.size() * sizeof(std::int32_t));
+}
+
+void MicrobatchTables::upload(std::int32_t* table, std::span<const float> values) {
+    backend_.upload(table, values.data(), values.size() * sizeof(float));
 }
 
 }  // namespace loratrain

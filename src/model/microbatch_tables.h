@@ -18,6 +18,7 @@ struct MicrobatchRows {
     std::span<const std::int32_t> positions;   ///< [T]
     std::span<const std::int32_t> sample_ids;  ///< [T]
     std::span<const std::int32_t> offsets;     ///< [samples + 1]
+    std::span<const float> weights = {};       ///< [T] of the targets, last stage; empty: 1 each
 };
 
 /// What the losses of rows are summed by.
@@ -38,9 +39,9 @@ class MicrobatchTables {
     void set(const Job& job, const Microbatch& microbatch, const MicrobatchRows& rows,
              const LossTerms& terms);
 
-    /// The rows with a target (`targets` as in MicrobatchRows), after set(). `scales`: per sample
-    /// of the microbatch, what its rows' d-logits are multiplied by.
-    void set_labels(const Microbatch& microbatch, std::span<const std::int32_t> targets,
+    /// The rows with a target, after set(). `scales`: per sample of the microbatch, what its rows'
+    /// d-logits are multiplied by, beside the rows' weights.
+    void set_labels(const Microbatch& microbatch, const MicrobatchRows& rows,
                     std::span<const float> scales, LabelBins bins);
     /// Other scales for labels that are summed by samples.
     void scale_labels(std::span<const float> scales);
@@ -62,6 +63,7 @@ class MicrobatchTables {
         const std::int32_t* targets = nullptr;
         const std::int32_t* bins = nullptr;
         const float* scales = nullptr;
+        const float* weights = nullptr;  ///< null: 1 each
     };
     const std::vector<LabelChunk>& label_chunks() const { return chunks_; }
 
@@ -70,13 +72,13 @@ class MicrobatchTables {
     void set_segments(const Job& job, const Microbatch& microbatch);
     void set_part(const Job& job, const AdapterSpan& adapters, std::int32_t* offsets,
                   LayerRows& part);
-    void upload_scales();
     void upload(std::int32_t* table, std::span<const std::int32_t> values);
+    void upload(std::int32_t* table, std::span<const float> values);
 
     ReplicaView view_;
     StagePlan stage_;
     Backend& backend_;
-    std::int32_t* tables_[10];
+    std::int32_t* tables_[11];
     LayerRows whole_;
     LayerRows first_;  ///< of the first and the last layer where these are shared
     LayerRows last_;
@@ -85,6 +87,7 @@ class MicrobatchTables {
     std::vector<std::int32_t> label_targets_;
     std::vector<std::int32_t> label_bins_;
     std::vector<float> label_scales_;
+    std::vector<float> label_weights_;  ///< empty: 1 each
 };
 
 }  // namespace loratrain

@@ -63,7 +63,7 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
     MicrobatchRows own = rows;
     own.token_ids = own_ids(rows.token_ids);
     tables.set(job_, microbatch, own, terms);
-    if (loss_) loss_->set_labels(microbatch, rows.targets, terms, tables);
+    if (loss_) loss_->set_labels(microbatch, rows, terms, tables);
     const std::int64_t t = tables.tokens();
     if (stage_.has_embedding) embed(slot);
     for (std::int32_t l = 0; l < stage_.layer_count; ++l) {

@@ -12,9 +12,17 @@ inline bool is_chosen(const LossJob& loss, std::int64_t sample) {
 }
 
 /// What the summed losses of a batch are divided by (BatchPlan::denominator), from its counts.
-/// Cross-entropy is a mean over target tokens, a loss of pairs over pairs.
-inline std::int64_t loss_denominator(const LossJob& loss, const BatchPlan& batch) {
-    return loss.is_of_pairs() ? batch.samples / 2 : batch.targets;
+/// Cross-entropy is a mean over target tokens by their weights, a loss of pairs over pairs.
+inline double loss_denominator(const LossJob& loss, const BatchPlan& batch) {
+    const std::int32_t pairs = batch.samples / 2;
+    return loss.is_of_pairs() ? static_cast<double>(pairs) : batch.target_weight;
+}
+
+/// What a sample of `info` adds to BatchPlan::target_weight; `weights` are those of the samples
+/// that it is of (DatasetInfo).
+inline double target_weight(const std::vector<double>& weights, std::int64_t sample,
+                            std::int32_t targets) {
+    return weights.empty() ? targets : weights[static_cast<std::size_t>(sample)];
 }
 
 }  // namespace loratrain

@@ -29,6 +29,10 @@ struct DatasetInfo {
     std::vector<SampleInfo> eval;
     /// Neighbours that belong together (AdapterPlan::group_samples), in both lists: 2 of pairs.
     std::int32_t group_samples = 1;
+    /// Of each sample the sum of its targets' weights; empty: every target weighs 1.
+    std::vector<double> train_weights = {};
+    std::vector<double> eval_weights = {};
+    bool has_weights() const { return !train_weights.empty() || !eval_weights.empty(); }
     std::int64_t train_tokens() const;
 };
 
@@ -186,7 +190,8 @@ struct BatchPlan {
     std::int64_t padding = 0;         ///< rows that they take beyond them
     std::int64_t targets = 0;         ///< labels that are trained
     std::int64_t chosen_targets = 0;  ///< of the chosen samples of pairs
-    std::int64_t denominator = 0;     ///< of the sum of its losses (loss_denominator.h)
+    double target_weight = 0.0;       ///< sum of the targets' weights, in the batch's order
+    double denominator = 0.0;         ///< of the sum of its losses (loss_denominator.h)
     MicrobatchId first_microbatch{};  ///< first and last microbatch that hold samples of it, or -1
     MicrobatchId last_microbatch{};
     bool last_of_adapter = false;
@@ -195,9 +200,7 @@ struct BatchPlan {
     bool is_here() const { return number(first_microbatch) >= 0; }
     /// Of a batch of pairs; 0 where nothing is chosen.
     double pairs_per_chosen_target() const {
-        return chosen_targets > 0
-                   ? static_cast<double>(denominator) / static_cast<double>(chosen_targets)
-                   : 0.0;
+        return chosen_targets > 0 ? denominator / static_cast<double>(chosen_targets) : 0.0;
     }
 };
 

@@ -172,8 +172,7 @@ bool Conductor::drain_wanted(std::int32_t round) {
 void Conductor::on_batch(const BatchResult& result) {
     const BatchPlan& batch = result.batch;
     AdapterState& adapter = adapters_[batch.adapter].state;
-    const double loss =
-        batch.denominator > 0 ? result.loss_sum / static_cast<double>(batch.denominator) : 0.0;
+    const double loss = batch.denominator > 0.0 ? result.loss_sum / batch.denominator : 0.0;
     const bool finite = std::isfinite(result.grad_sumsq);
     take_step(batch.step + 1, loss, finite, adapter);
     if (!finite) {

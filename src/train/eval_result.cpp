@@ -17,7 +17,7 @@ void EvalResult::add(const EvalResult& other) {
 }
 
 double EvalResult::loss() const {
-    return loss_sum / static_cast<double>(std::max<std::int64_t>(1, denominator));
+    return loss_sum / (denominator > 0.0 ? denominator : 1.0);
 }
 
 double EvalResult::exact_match() const {
@@ -26,7 +26,7 @@ double EvalResult::exact_match() const {
 }
 
 RewardSums EvalResult::mean_rewards() const {
-    const double pairs = static_cast<double>(std::max<std::int64_t>(1, denominator));
+    const double pairs = std::max(1.0, denominator);
     return {rewards.chosen / pairs, rewards.rejected / pairs, rewards.accuracies / pairs,
             rewards.logps_chosen / pairs, rewards.logps_rejected / pairs};
 }
@@ -34,9 +34,9 @@ RewardSums EvalResult::mean_rewards() const {
 std::string to_text(std::span<const EvalResult> results) {
     std::string text;
     for (const EvalResult& r : results) {
-        text +=
-            cat(number(r.adapter), " ", r.step, " ", r.denominator, " ", format_exact(r.loss_sum),
-                " ", r.exact_samples, " ", r.samples, " ", r.replica, " ", r.training ? 1 : 0);
+        text += cat(number(r.adapter), " ", r.step, " ", format_exact(r.denominator), " ",
+                    format_exact(r.loss_sum), " ", r.exact_samples, " ", r.samples, " ", r.replica,
+                    " ", r.training ? 1 : 0);
         for (const double sum : {r.rewards.chosen, r.rewards.rejected, r.rewards.accuracies,
                                  r.rewards.logps_chosen, r.rewards.logps_rejected}) {
             text += " " + format_exact(sum);

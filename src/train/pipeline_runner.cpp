@@ -147,6 +147,7 @@ void PipelineRunner::forward(const Action& action, Loader& loader) {
     MicrobatchRows rows;
     if (first()) rows.token_ids = packed.token_ids;
     if (last()) rows.targets = packed.targets;
+    if (last()) rows.weights = packed.weights;
     rows.positions = packed.positions;
     rows.sample_ids = packed.sample_ids;
     rows.offsets = packed.offsets;

@@ -65,6 +65,27 @@ TEST_P(CrossEntropyTest, AgreesWithLoops) {
     check(sharp, 64);
 }
 
+TEST_P(CrossEntropyTest, LossesAreSummedByWeights) {
+    const HostMatrix values = random(33, 50, 2);
+    const Rows rows = rows_of(values.rows, values.cols);
+    std::vector<float> of_rows;
+    for (std::size_t i = 0; i < 33; ++i) of_rows.push_back(0.1F * static_cast<float>(i % 7));
+    const auto expected =
+        reference::cross_entropy(values, rows.targets, rows.scales, rows.bins, 3, of_rows);
+    const DeviceMatrix logits(backend(), values);
+    const DeviceVector<std::int32_t> targets(backend(), rows.targets);
+    const DeviceVector<float> scales(backend(), rows.scales);
+    const DeviceVector<std::int32_t> bins(backend(), rows.bins);
+    const DeviceVector<float> weights(backend(), of_rows);
+    const DeviceVector<double> losses(backend(), {0.0, 0.0, 0.0});
+    const DeviceVector<double> wrong(backend(), {0.0, 0.0, 0.0});
+    backend().cross_entropy({logits.view(), targets.data(), scales.data(), bins.data(),
+                             losses.data(), wrong.data(), true, weights.data()});
+    expect_close(logits, expected.gradients, "d-logits");
+    expect_close(losses.download(), expected.loss_sums, sum_tolerance_of(dtype()), "losses");
+    EXPECT_EQ(wrong.download(), expected.wrong_counts);
+}
+
 TEST_P(CrossEntropyTest, FirstOfEqualLogitsIsTheGuess) {
     HostMatrix values(3, 4, 0.5);
     values(2, 3) = 0.75;

@@ -14,7 +14,8 @@ inline CrossEntropyResult cross_entropy(const HostMatrix& logits,
                                         const std::vector<std::int32_t>& targets,
                                         const std::vector<float>& scales,
                                         const std::vector<std::int32_t>& bins,
-                                        std::size_t bin_count) {
+                                        std::size_t bin_count,
+                                        const std::vector<float>& weights = {}) {
     CrossEntropyResult out{HostMatrix(logits.rows, logits.cols), std::vector<double>(bin_count),
                            std::vector<double>(bin_count)};
     for (std::int64_t row = 0; row < logits.rows; ++row) {
@@ -27,7 +28,8 @@ inline CrossEntropyResult cross_entropy(const HostMatrix& logits,
             sum += std::exp(logits(row, j) - logits(row, best));
         }
         const double lse = logits(row, best) + std::log(sum);
-        out.loss_sums[bins[row]] += lse - logits(row, targets[row]);
+        const double weight = weights.empty() ? 1.0 : weights[row];
+        out.loss_sums[bins[row]] += weight * (lse - logits(row, targets[row]));
         out.wrong_counts[bins[row]] += best == targets[row] ? 0.0 : 1.0;
         for (std::int64_t j = 0; j < logits.cols; ++j) {
             const double hot = j == targets[row] ? 1.0 : 0.0;

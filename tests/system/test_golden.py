@@ -22,6 +22,15 @@ class Forms(JobTest):
                     self.succeed(run([self.write_job(job)], ranks))
                     self.check_golden(family, run_dir, LIMITS, names)
 
+    def test_weights_of_tokens(self):
+        names = ("a_r4_all", "w_tokens")
+        for ranks, tokens, parallel in ((1, 4096, {}), (2, 64, {}), (3, 128, {"deployment": [{"tp": 2}, {"count": 1}]})):
+            with self.subTest(ranks=ranks):
+                job = self.golden_job("llama", f"run-{ranks}", tokens, names)
+                job["schedule"] = {"costs": "built-in"}
+                job["parallel"].update(parallel)
+                self.succeed(run([self.write_job(job)], ranks))
+                self.check_golden("llama", f"run-{ranks}", LIMITS, names)
 
     def test_lanes_and_replicas(self):
         names = ("a_r4_all", *GOLDEN_FORMS["llama"])

@@ -191,7 +191,8 @@ void CpuBackend::reserve_row_losses(std::int64_t rows) {
 
 void CpuBackend::add_row_losses(const CrossEntropy& op) {
     for (std::int64_t row = 0; row < op.logits.rows; ++row) {
-        op.loss_sums[op.bins[row]] += row_losses_[row];
+        const double loss = row_losses_[row];
+        op.loss_sums[op.bins[row]] += op.weights ? double{op.weights[row]} * loss : loss;
         op.wrong_counts[op.bins[row]] += row_wrong_[row];
     }
 }

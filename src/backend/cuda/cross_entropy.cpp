@@ -25,6 +25,7 @@ kernels::CrossEntropyParams params_of(const CrossEntropy& op) {
     params.loss_sums = op.loss_sums;
     params.wrong_counts = op.wrong_counts;
     params.gradient = op.gradient;
+    params.weights = op.weights;
     return params;
 }
 

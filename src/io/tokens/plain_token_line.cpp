@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "io/tokens/token_weights.h"
+
 namespace loratrain {
 
 namespace {
@@ -41,15 +43,24 @@ class PlainWalk {
     }
 
     bool list(Ids& ids, bool negative) {
+        return list_of([&] { return number(ids.emplace_back(), negative); });
+    }
+
+    bool list(std::vector<float>& weights) {
+        return list_of([&] { return weight(weights.emplace_back()); });
+    }
+
+  private:
+    template <class Value>
+    bool list_of(const Value& value) {
         if (!skip('[')) return false;
         do {
             skip_blanks();
-            if (!number(ids.emplace_back(), negative)) return false;
+            if (!value()) return false;
         } while (skip(','));
         return skip(']');
     }
 
-  private:
     void skip_blanks() {
         while (at_ != end_ && (*at_ == ' ' || *at_ == '\t' || *at_ == '\r')) ++at_;
     }
@@ -71,6 +82,20 @@ class PlainWalk {
         return error == std::errc();
     }
 
+    /// JSON has a digit before and behind a point, and no zeros before other digits.
+    bool weight(float& value) {
+        if (at_ == end_ || !is_digit(*at_)) return false;
+        if (*at_ == '0' && at_ + 1 != end_ && is_digit(at_[1])) return false;
+        double number = 0.0;
+        const auto [stop, error] = std::from_chars(at_, end_, number);
+        if (error != std::errc() || !is_weight(number)) return false;
+        const char* const point = std::find(at_, stop, '.');
+        if (point != stop && (point + 1 == stop || !is_digit(point[1]))) return false;
+        value = static_cast<float>(number);
+        at_ = stop;
+        return true;
+    }
+
     const char* at_;
     const char* end_;
 };
@@ -87,6 +112,10 @@ std::optional<TokenSample> read_plain_token_line(std::string_view text) {
     do {
         std::string_view key;
         if (!walk.key(key)) return std::nullopt;
+        if (key == "weights") {
+            if (!sample.weights.empty() || !walk.list(sample.weights)) return std::nullopt;
+            continue;
+        }
         const bool labels = key == "labels";
         Ids& ids = labels ? sample.labels : (key == "input_ids" ? sample.input_ids : mask);
         const bool known = labels || key == "input_ids" || key == "attention_mask";
@@ -98,6 +127,9 @@ std::optional<TokenSample> read_plain_token_line(std::string_view text) {
     if (std::count(mask.begin(), mask.end(), 1) != std::ssize(mask)) return std::nullopt;
     if (sample.labels.empty()) sample.labels = sample.input_ids;
     if (sample.labels.size() != sample.input_ids.size()) return std::nullopt;
+    if (sample.weights.empty()) return sample;
+    if (sample.weights.size() != sample.input_ids.size()) return std::nullopt;
+    settle_weights(sample);
     return sample;
 }
 

@@ -11,10 +11,12 @@ namespace loratrain {
 /// Label of a token that is not a target, as in Hugging Face's data collators.
 inline constexpr std::int32_t no_target = -100;
 
-/// One tokenised sample; labels not yet shifted, no_target where there is none.
+/// One tokenised sample; labels not yet shifted, no_target where there is none. weights[t] is what
+/// the loss of labels[t] counts: the loss of a batch is sum w nll / sum w over its targets.
 struct TokenSample {
     std::vector<std::int32_t> input_ids;
     std::vector<std::int32_t> labels;
+    std::vector<float> weights = {};  ///< more than 0 where there is a label; empty: 1 each
 };
 
 /// Random access to a file of samples. Opening scans it once for offsets and lengths (and, for text
@@ -45,12 +47,14 @@ TokenSample tokenize_bytes(const std::string& prompt, const std::string& complet
 
 /// `path`: .jsonl of {"input_ids","labels"} (labels optional: = input_ids), or with `bytes` of
 /// prompt/completion/text lines; or .h5/.hdf5 with datasets tokens, labels (int32, flat) and
-/// offsets (int64 [samples + 1]). A .jsonl may hold pairs instead, which are two samples each, the
-/// chosen one first: {"chosen_input_ids","chosen_labels","rejected_input_ids","rejected_labels"},
-/// or with `bytes` {"prompt","chosen","rejected"}. All problems of a file at once, with file:line
-/// (at most 20 listed, then a count): not JSON, wrong types, labels and ids of different length,
-/// empty sample, negative ids, a mask without labels, an attention_mask with zeros. A blank last
-/// line is fine; an empty file is a problem.
+/// offsets (int64 [samples + 1]). Single samples of tokens may have "weights" (.h5: of floats), as
+/// many as ids, each 0 or from 1e-30 to 1e30; a label of weight 0 becomes no_target. A .jsonl may
+/// hold pairs instead, which are two samples each, the chosen one first: {"chosen_input_ids",
+/// "chosen_labels","rejected_input_ids","rejected_labels"}, or with `bytes`
+/// {"prompt","chosen","rejected"}. All problems of a file at once, with file:line (at most 20
+/// listed, then a count): not JSON, wrong types, labels, weights and ids of different length,
+/// empty sample, negative ids, bad weights, a mask without labels, an attention_mask with zeros. A
+/// blank last line is fine; an empty file is a problem.
 ///
 /// `visit` (may be empty) spares a caller that must see all tokens a second pass.
 std::unique_ptr<TokenFile> open_token_file(const std::string& path, bool bytes,

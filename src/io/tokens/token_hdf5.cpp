@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -6,6 +7,7 @@
 #include "io/hdf5_handle.h"
 #include "io/hdf5_storage.h"
 #include "io/tokens/token_formats.h"
+#include "io/tokens/token_weights.h"
 
 namespace loratrain {
 
@@ -14,12 +16,17 @@ namespace {
 constexpr std::int64_t scan_tokens = 1 << 20;
 constexpr const char* layout_hint =
     "a token file has int32 tokens, int32 labels of the same length and int64 offsets [samples + "
-    "1]";
+    "1], and may have float weights of the same length";
 
 bool is_signed_integer(hid_t dataset, std::size_t bytes) {
     const Hdf5Handle type(H5Dget_type(dataset), H5Tclose);
     return H5Tget_class(type.get()) == H5T_INTEGER && H5Tget_size(type.get()) == bytes &&
            H5Tget_sign(type.get()) == H5T_SGN_2;
+}
+
+bool is_float(hid_t dataset) {
+    const Hdf5Handle type(H5Dget_type(dataset), H5Tclose);
+    return H5Tget_class(type.get()) == H5T_FLOAT;
 }
 
 class TokenHdf5 final : public TokenFile {
@@ -32,6 +39,9 @@ class TokenHdf5 final : public TokenFile {
         tokens_ = open_list("tokens", 4, problems);
         if (H5Lexists(file_.get(), "labels", H5P_DEFAULT) > 0) {
             labels_ = open_list("labels", 4, problems);
+        }
+        if (H5Lexists(file_.get(), "weights", H5P_DEFAULT) > 0) {
+            weights_ = open_list("weights", 0, problems);
         }
         const Hdf5Handle offsets = open_list("offsets", 8, problems);
         problems.throw_if_any();
@@ -48,7 +58,9 @@ class TokenHdf5 final : public TokenFile {
     std::string where(std::int64_t sample) const override { return cat(path_, ":sample ", sample); }
     TokenSample read(std::int64_t sample) const override {
         const std::int64_t first = offset(sample);
-        return read_range(first, offset(sample + 1) - first);
+        TokenSample read = read_range(first, offset(sample + 1) - first);
+        settle_weights(read);
+        return read;
     }
 
   private:
@@ -60,11 +72,14 @@ class TokenHdf5 final : public TokenFile {
     /// Other data say what to train on, or are misspelt: without them the wrong tokens are trained.
     void check_names(CappedProblems& problems) const {
         for (const std::string& name : root_names(file_.get())) {
-            if (name == "tokens" || name == "labels" || name == "offsets") continue;
+            if (name == "tokens" || name == "labels" || name == "offsets" || name == "weights") {
+                continue;
+            }
             problems.add(cat(path_, ":", name), "is not known in a token file", layout_hint);
         }
     }
 
+    /// Of integers of so many bytes; 0: of floats.
     Hdf5Handle open_list(const char* name, std::size_t bytes, CappedProblems& problems) const {
         const std::string where = path_ + ":" + name;
         const bool exists = H5Lexists(file_.get(), name, H5P_DEFAULT) > 0;
@@ -73,7 +88,9 @@ class TokenHdf5 final : public TokenFile {
         if (!dataset) {
             problems.add(where, exists ? "is not a readable dataset" : "dataset is missing",
                          layout_hint);
-        } else if (!is_signed_integer(dataset.get(), bytes)) {
+        } else if (bytes == 0 && !is_float(dataset.get())) {
+            problems.add(where, "must hold floating-point numbers", layout_hint);
+        } else if (bytes > 0 && !is_signed_integer(dataset.get(), bytes)) {
             problems.add(where, cat("must hold signed integers of ", 8 * bytes, " bits"),
                          layout_hint);
         } else if (dataset_shape(dataset.get()).size() != 1) {
@@ -90,6 +107,11 @@ class TokenHdf5 final : public TokenFile {
         const std::int64_t labels = labels_ ? dataset_shape(labels_.get())[0] : tokens;
         if (labels != tokens) {
             problems.add(path_ + ":labels", cat(tokens, " tokens but ", labels, " labels"),
+                         layout_hint);
+        }
+        const std::int64_t weights = weights_ ? dataset_shape(weights_.get())[0] : tokens;
+        if (weights != tokens) {
+            problems.add(path_ + ":weights", cat(tokens, " tokens but ", weights, " weights"),
                          layout_hint);
         }
         offsets_.resize(static_cast<std::size_t>(dataset_shape(dataset)[0]));
@@ -133,6 +155,11 @@ class TokenHdf5 final : public TokenFile {
             read_hdf5_slab(labels_.get(), H5T_NATIVE_INT32, first, count, sample.labels.data(),
                            path_ + ":labels");
         }
+        if (weights_) {
+            sample.weights.resize(static_cast<std::size_t>(count));
+            read_hdf5_slab(weights_.get(), H5T_NATIVE_FLOAT, first, count, sample.weights.data(),
+                           path_ + ":weights");
+        }
         return sample;
     }
 
@@ -150,11 +177,12 @@ class TokenHdf5 final : public TokenFile {
 
     void visit_sample(std::int64_t i, const TokenSample& block, std::int64_t first,
                       const SampleVisitor& visit, CappedProblems& problems) const {
-        const auto cut = [&](const std::vector<std::int32_t>& list) {
-            return std::vector<std::int32_t>(list.begin() + first,
-                                             list.begin() + first + length(i));
+        const auto cut = [&](const auto& list) {
+            return std::vector(list.begin() + first, list.begin() + first + length(i));
         };
-        const TokenSample sample{cut(block.input_ids), cut(block.labels)};
+        TokenSample sample{cut(block.input_ids), cut(block.labels)};
+        if (weights_) sample.weights = cut(block.weights);
+        const std::optional<std::size_t> bad = first_bad_weight(sample.weights);
         const auto negative = std::find_if(sample.input_ids.begin(), sample.input_ids.end(),
                                            [](std::int32_t id) { return id < 0; });
         if (negative != sample.input_ids.end()) {
@@ -162,7 +190,10 @@ class TokenHdf5 final : public TokenFile {
                 where(i),
                 cat("token ", negative - sample.input_ids.begin(), " is ", *negative, ": negative"),
                 layout_hint);
+        } else if (bad) {
+            problems.add(where(i), cat("weight ", *bad, " is ", sample.weights[*bad]), weight_hint);
         } else if (visit) {
+            settle_weights(sample);
             visit(where(i), sample);
         }
     }
@@ -171,6 +202,7 @@ class TokenHdf5 final : public TokenFile {
     Hdf5Handle file_;
     Hdf5Handle tokens_;
     Hdf5Handle labels_;
+    Hdf5Handle weights_;
     std::vector<std::int64_t> offsets_;
 };
 

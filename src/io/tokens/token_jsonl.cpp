@@ -10,6 +10,7 @@
 #include "io/raw_file.h"
 #include "io/tokens/plain_token_line.h"
 #include "io/tokens/token_formats.h"
+#include "io/tokens/token_weights.h"
 
 namespace loratrain {
 
@@ -53,6 +54,34 @@ std::vector<std::int32_t> read_ids(const Json& line, const std::string& key,
         ids.push_back(value.get<std::int32_t>());
     }
     return ids;
+}
+
+/// `weights` where there are any.
+void read_weights(const Json& line, TokenSample& sample) {
+    for (const char* other : {"weight", "token_weights", "label_weights", "loss_weights"}) {
+        if (line.contains(other) && line[other].is_array()) {
+            throw LineProblem{cat("unknown key '", other, "'"), "did you mean 'weights'?"};
+        }
+    }
+    const auto found = line.find("weights");
+    if (found == line.end()) return;
+    if (!found->is_array()) {
+        throw LineProblem{cat("'weights' is ", json_kind(*found), ", must be a list of numbers"),
+                          "give one for each of input_ids"};
+    }
+    for (const Json& value : *found) {
+        if (!value.is_number() || !is_weight(value.get<double>())) {
+            throw LineProblem{cat("'weights'[", sample.weights.size(), "] is ", json_text(value)),
+                              weight_hint};
+        }
+        sample.weights.push_back(value.get<float>());
+    }
+    if (sample.weights.size() != sample.input_ids.size()) {
+        throw LineProblem{
+            cat(sample.input_ids.size(), " input_ids but ", sample.weights.size(), " weights"),
+            "give one for each of input_ids"};
+    }
+    settle_weights(sample);
 }
 
 /// A key that says what to train on as `labels` does: training on everything would go unseen.
@@ -108,8 +137,15 @@ void require_keys(const Json& line, std::initializer_list<const char*> keys,
     }
 }
 
+void refuse_weights(const Json& line, const char* what) {
+    if (!line.contains("weights")) return;
+    throw LineProblem{cat("has 'weights', but is ", what),
+                      "weights are of single samples of tokens: input_ids, labels, weights"};
+}
+
 Samples read_token_line(const Json& line) {
     if (is_pair(line)) {
+        refuse_weights(line, "a pair");
         require_keys(line,
                      {"chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels"},
                      line.contains("prompt") ? std::string("text must become tokens first: ") +
@@ -125,12 +161,16 @@ Samples read_token_line(const Json& line) {
                                : prepare_hint};
     }
     check_attention_mask(line);
-    if (line.contains("labels")) return {read_labelled(line, "")};
     TokenSample sample;
-    sample.input_ids = read_ids(line, "input_ids", 0);
-    if (sample.input_ids.empty()) throw LineProblem{"sample is empty", "remove the line"};
-    refuse_other_labels(line);
-    sample.labels = sample.input_ids;
+    if (line.contains("labels")) {
+        sample = read_labelled(line, "");
+    } else {
+        sample.input_ids = read_ids(line, "input_ids", 0);
+        if (sample.input_ids.empty()) throw LineProblem{"sample is empty", "remove the line"};
+        refuse_other_labels(line);
+        sample.labels = sample.input_ids;
+    }
+    read_weights(line, sample);
     return {sample};
 }
 
@@ -141,6 +181,7 @@ std::string read_text_field(const Json& line, const char* key) {
 }
 
 Samples read_text_line(const Json& line) {
+    refuse_weights(line, "text");
     if (is_pair(line)) {
         require_keys(line, {"prompt", "chosen", "rejected"},
                      line.contains("chosen_input_ids") ? "it holds tokens: remove tokenizer: bytes"

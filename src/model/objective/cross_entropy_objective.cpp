@@ -4,9 +4,9 @@
 
 namespace loratrain {
 
-void CrossEntropyObjective::scales(const ObjectiveSamples& /*of*/, std::int64_t denominator,
+void CrossEntropyObjective::scales(const ObjectiveSamples& /*of*/, double denominator,
                                    std::span<float> scales) const {
-    const double scale = denominator > 0 ? 1.0 / static_cast<double>(denominator) : 0.0;
+    const double scale = denominator > 0.0 ? 1.0 / denominator : 0.0;
     std::fill(scales.begin(), scales.end(), static_cast<float>(scale));
 }
 

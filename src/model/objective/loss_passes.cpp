@@ -73,13 +73,13 @@ std::vector<float> LossPasses::scales(const Microbatch& microbatch, const LossTe
     return all;
 }
 
-void LossPasses::set_labels(const Microbatch& microbatch, std::span<const std::int32_t> targets,
+void LossPasses::set_labels(const Microbatch& microbatch, const MicrobatchRows& rows,
                             const LossTerms& terms, MicrobatchTables& tables) const {
     if (terms.evaluation || needs_first_pass(microbatch)) {
         const std::vector<float> none(static_cast<std::size_t>(microbatch.samples()), 0.0F);
-        tables.set_labels(microbatch, targets, none, LabelBins::samples);
+        tables.set_labels(microbatch, rows, none, LabelBins::samples);
     } else {
-        tables.set_labels(microbatch, targets, scales(microbatch, terms, {}), LabelBins::adapters);
+        tables.set_labels(microbatch, rows, scales(microbatch, terms, {}), LabelBins::adapters);
     }
 }
 

@@ -25,7 +25,7 @@ class LossPasses {
                ObjectiveOf objective_of, Head& head, const StageSums& sums, Backend& backend);
 
     /// The tables' labels as the first of run()'s passes needs them.
-    void set_labels(const Microbatch& microbatch, std::span<const std::int32_t> targets,
+    void set_labels(const Microbatch& microbatch, const MicrobatchRows& rows,
                     const LossTerms& terms, MicrobatchTables& tables) const;
 
     /// x: [T, H] output of the last layer. Adds to the sums per adapter, or for an evaluation

@@ -51,16 +51,15 @@ MarginLoss margin_loss(const LossJob& loss, double h) {
 
 }  // namespace
 
-void PairObjective::scales(const ObjectiveSamples& of, std::int64_t denominator,
+void PairObjective::scales(const ObjectiveSamples& of, double denominator,
                            std::span<float> scales) const {
     LORATRAIN_CHECK(scales.size() % 2 == 0, scales.size(), " samples of pairs");
     std::fill(scales.begin(), scales.end(), 0.0F);
-    if (denominator == 0) return;
-    const auto pairs = static_cast<double>(denominator);
+    if (denominator == 0.0) return;
     for (std::size_t s = 0; s < scales.size(); s += 2) {
         const Both slopes = pair_loss(of, s).slopes;
-        scales[s] = static_cast<float>((of.nll_share - slopes.chosen) / pairs);
-        scales[s + 1] = static_cast<float>(-slopes.rejected / pairs);
+        scales[s] = static_cast<float>((of.nll_share - slopes.chosen) / denominator);
+        scales[s + 1] = static_cast<float>(-slopes.rejected / denominator);
     }
 }
 

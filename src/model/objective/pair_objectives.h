@@ -10,7 +10,7 @@ namespace loratrain {
 class PairObjective : public Objective {
   public:
     bool needs_first_pass() const override { return true; }
-    void scales(const ObjectiveSamples& of, std::int64_t denominator,
+    void scales(const ObjectiveSamples& of, double denominator,
                 std::span<float> scales) const override;
     void losses(const ObjectiveSamples& of, std::span<double> losses) const override;
     RewardSums rewards(const ObjectiveSamples& of) const override;

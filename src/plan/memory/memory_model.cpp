@@ -238,7 +238,7 @@ std::uint64_t link_room(const Plan& plan) {
 }
 
 std::uint64_t table_bytes(const ReplicaView& view) {
-    constexpr std::int64_t tables = 10;
+    constexpr std::int64_t tables = 11;
     return bytes_of(tables * (view.replica.microbatch_tokens + 1), sizeof(std::int32_t)) +
            tables * tensor_alignment;
 }

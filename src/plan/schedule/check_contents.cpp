@@ -1,6 +1,7 @@
 #include "plan/schedule/check_contents.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <tuple>
@@ -309,6 +310,11 @@ class ContentCheck {
         }
         if (batch.denominator != loss_denominator(job_.adapter(batch.adapter).loss, batch)) {
             findings_.add(batch_name(batch), " is divided by ", batch.denominator);
+        }
+        const bool weighs = std::isfinite(batch.target_weight) && batch.target_weight >= 0.0;
+        if (!weighs || (batch.target_weight > 0.0) != (batch.targets > 0)) {
+            findings_.add(batch_name(batch), " has ", batch.targets, " targets that weigh ",
+                          batch.target_weight);
         }
         if (batch.samples < 1 || batch.padding < 0 || batch.targets < 0 ||
             batch.targets > batch.tokens) {

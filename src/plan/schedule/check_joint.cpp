@@ -13,8 +13,8 @@ bool agree(const Window& a, const Window& b) {
     };
     const auto counts = [](const BatchPlan& p) {
         return std::tuple(p.adapter, p.step, p.round, p.epoch, p.samples, p.tokens, p.padding,
-                          p.targets, p.chosen_targets, p.denominator, p.last_of_adapter,
-                          p.evaluation);
+                          p.targets, p.chosen_targets, p.target_weight, p.denominator,
+                          p.last_of_adapter, p.evaluation);
     };
     return common(a) == common(b) &&
            std::equal(a.batches.begin(), a.batches.end(), b.batches.begin(), b.batches.end(),

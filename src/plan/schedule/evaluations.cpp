@@ -46,6 +46,9 @@ std::vector<DatasetInfo> first_eval_samples(std::span<const DatasetInfo> dataset
         const std::int64_t count =
             std::min<std::int64_t>(std::ssize(eval), std::max(group, most - most % group));
         infos[d].eval.assign(eval.begin(), eval.begin() + count);
+        if (datasets[d].eval_weights.empty()) continue;
+        infos[d].eval_weights.assign(datasets[d].eval_weights.begin(),
+                                     datasets[d].eval_weights.begin() + count);
     }
     return infos;
 }
@@ -63,6 +66,7 @@ std::vector<DatasetInfo> all_samples_as_eval(std::span<const DatasetInfo> datase
 BatchPlan evaluation_batch(const Job& job, std::span<const DatasetInfo> datasets,
                            const DueEvaluation& due) {
     const std::vector<SampleInfo>& samples = eval_samples(job, datasets, due.adapter);
+    const auto& weights = datasets[index(job.adapter(due.adapter).dataset)].eval_weights;
     BatchPlan batch;
     batch.adapter = due.adapter;
     batch.step = due.step;
@@ -73,6 +77,8 @@ BatchPlan evaluation_batch(const Job& job, std::span<const DatasetInfo> datasets
         const bool chosen = is_chosen(loss, static_cast<std::int64_t>(s));
         batch.tokens += samples[s].tokens;
         batch.targets += samples[s].targets;
+        batch.target_weight +=
+            target_weight(weights, static_cast<std::int64_t>(s), samples[s].targets);
         if (chosen) batch.chosen_targets += samples[s].targets;
     }
     batch.denominator = loss_denominator(loss, batch);

@@ -181,9 +181,11 @@ Round ScheduleStream::State::take_round(std::vector<BatchPlan>& noted) {
         batch.round = progress.round;
         batch.epoch = pending.step / plan.adapters[a].steps_per_epoch;
         batch.last_of_adapter = pending.step + 1 == plan.adapters[a].total_steps;
+        const auto& weights = datasets[index(job.adapters[a].dataset)].train_weights;
         for (const SampleRef& sample : pending.samples) {
             batch.tokens += sample.tokens;
             batch.targets += sample.targets;
+            batch.target_weight += target_weight(weights, sample.index, sample.targets);
             if (is_chosen(job.adapters[a].loss, sample.index))
                 batch.chosen_targets += sample.targets;
         }

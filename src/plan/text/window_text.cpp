@@ -49,8 +49,9 @@ std::vector<std::int32_t> lasting_columns(const Window& window) {
 std::string batch_text(const BatchPlan& b) {
     return cat("[", number(b.adapter), ", ", b.step, ", ", b.round, ", ", b.epoch, ", ", b.samples,
                ", ", b.tokens, ", ", b.padding, ", ", b.targets, ", ", b.chosen_targets, ", ",
-               b.denominator, ", ", number(b.first_microbatch), ", ", number(b.last_microbatch),
-               ", ", yes_no(b.last_of_adapter), ", ", yes_no(b.evaluation), "]");
+               format_exact(b.target_weight), ", ", format_exact(b.denominator), ", ",
+               number(b.first_microbatch), ", ", number(b.last_microbatch), ", ",
+               yes_no(b.last_of_adapter), ", ", yes_no(b.evaluation), "]");
 }
 
 /// One stage's list as a block of wrapped lines.
@@ -94,7 +95,7 @@ std::pair<std::int32_t, std::int32_t> parse_pair(std::string_view text, char sep
 
 BatchPlan read_batch(const YAML::Node& node) {
     const std::vector<std::string> fields = fields_of(node);
-    if (fields.size() != 14) fail("a batch has 14 fields");
+    if (fields.size() != 15) fail("a batch has 15 fields");
     BatchPlan batch;
     batch.adapter = AdapterId{parse_number<std::int32_t>(fields[0])};
     batch.step = parse_number<std::int32_t>(fields[1]);
@@ -105,11 +106,12 @@ BatchPlan read_batch(const YAML::Node& node) {
     batch.padding = parse_number<std::int64_t>(fields[6]);
     batch.targets = parse_number<std::int64_t>(fields[7]);
     batch.chosen_targets = parse_number<std::int64_t>(fields[8]);
-    batch.denominator = parse_number<std::int64_t>(fields[9]);
-    batch.first_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[10])};
-    batch.last_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[11])};
-    batch.last_of_adapter = parse_bool(fields[12]);
-    batch.evaluation = parse_bool(fields[13]);
+    batch.target_weight = parse_number<double>(fields[9]);
+    batch.denominator = parse_number<double>(fields[10]);
+    batch.first_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[11])};
+    batch.last_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[12])};
+    batch.last_of_adapter = parse_bool(fields[13]);
+    batch.evaluation = parse_bool(fields[14]);
     return batch;
 }
 
@@ -198,7 +200,8 @@ std::string to_text(const Window& window) {
             "\nbegins: ", yes_no(window.begins), "\ndrains: ", yes_no(window.drains),
             "\nfirst_batch: ", window.first_batch, "\nfirst_microbatch: ", window.first_microbatch,
             "\nbatches:  # adapter, step, round, epoch, samples, tokens, padding, targets,"
-            " chosen targets, denominator, first microbatch, last microbatch, last of adapter, "
+            " chosen targets, target weight, denominator, first microbatch, last microbatch, last "
+            "of adapter, "
             "evaluation\n");
     for (const BatchPlan& batch : window.batches) text += "  - " + batch_text(batch) + "\n";
     text += cat("lasting_columns: ", numbers(lasting_columns(window)),

@@ -54,6 +54,39 @@ TEST_F(DatasetTest, CountsTokensAndTargets) {
     EXPECT_THROW(data.read(-1), Error);
 }
 
+TEST_F(DatasetTest, SumsTheWeightsOfTargets) {
+    const std::string bare = "{\"input_ids\":[1,2,3],\"labels\":[1,-100,3]}\n";
+    const std::string weighted =
+        "{\"input_ids\":[1,2,3,4],\"labels\":[1,-100,3,4],\"weights\":[9,9,0.5,0.25]}\n";
+    const Dataset data = open(bare + weighted + "{\"input_ids\":[1,2],\"weights\":[1,0]}\n");
+    EXPECT_EQ(data.weights(), (std::vector<double>{1.0, 0.75, 0.0}));
+    EXPECT_EQ(data.infos()[1].targets, 2);
+    EXPECT_EQ(data.infos()[2].targets, 0);
+    EXPECT_EQ(data.report().weighted, 1);
+    EXPECT_EQ(open(bare).weights(), std::vector<double>{});
+    EXPECT_NE(open(bare + weighted).checksum(), open(bare + bare).checksum());
+    job_.max_seq_len = 3;
+    job_.over_length = OverLength::truncate;
+    const Dataset cut = open(bare + weighted);
+    EXPECT_EQ(cut.weights(), (std::vector<double>{1.0, 0.5}));
+    EXPECT_EQ(cut.read(1).weights, (std::vector<float>{9.0F, 1.0F, 0.5F}));
+}
+
+TEST_F(DatasetTest, WeightsGoWithTheirSamplesIntoASplit) {
+    std::string text;
+    for (int i = 1; i <= 8; ++i) {
+        text += cat("{\"input_ids\":[1,2],\"weights\":[1,", i, ".5]}\n");
+    }
+    Dataset train = open(text);
+    const Dataset eval = train.hold_out(3, 5);
+    for (const Dataset* part : {&std::as_const(train), &eval}) {
+        ASSERT_EQ(part->weights().size(), part->infos().size());
+        for (std::size_t i = 0; i < part->weights().size(); ++i) {
+            EXPECT_EQ(part->weights()[i], static_cast<double>(part->positions()[i]) + 1.5);
+        }
+    }
+}
+
 TEST_F(DatasetTest, OverLengthError) {
     job_.max_seq_len = 3;
     const std::string text = refusal(three_lengths);

@@ -65,6 +65,19 @@ TEST_F(LoaderTest, ReadsAWindowInOrder) {
     EXPECT_THROW(loader.next(), Error);
 }
 
+TEST_F(LoaderTest, WeightsAreThoseOfTheTargets) {
+    put(dir_.file("b.jsonl"),
+        "{\"input_ids\":[6,7,8],\"weights\":[9,0.5,2]}\n{\"input_ids\":[8]}\n");
+    files_.train[1] = open("b.jsonl");
+    window_.microbatches[0].segments[1].samples = {{0, 4}, {1, 1}};
+    Loader loader(files_, datasets_, true);
+    loader.start(window_);
+    const PackedBatch batch = loader.next();
+    EXPECT_EQ(batch.targets, (Ids{5, -100, -100, 3, -100, 7, 8, -100, -100, -100}));
+    EXPECT_EQ(batch.weights, (std::vector<float>{1, 1, 1, 1, 1, 0.5F, 2, 1, 1, 1}));
+    EXPECT_TRUE(loader.next().weights.empty());
+}
+
 TEST_F(LoaderTest, PadsShorterSamples) {
     window_.microbatches[0].segments[0].samples = {{1, 4}, {0, 3}};
     Loader loader(files_, datasets_, true);

@@ -35,6 +35,26 @@ TEST(PlainTokenLine, ReadsAnyOrderAndSpacing) {
     EXPECT_EQ(read_plain_token_line("{\"input_ids\":[7]}")->labels, Ids{7});
 }
 
+TEST(PlainTokenLine, ReadsWeightsAsJsonHasThem) {
+    const auto with = [](const std::string& weight) {
+        return read_plain_token_line("{\"weights\":[" + weight + ",1],\"input_ids\":[3,4]}");
+    };
+    for (const char* weight : {"0", "2", "0.5", "1e-3", "12.25E+2", "1e30", "100"}) {
+        const auto sample = with(weight);
+        ASSERT_TRUE(sample) << weight;
+        const float value = parse_json(weight, "").get<float>();
+        EXPECT_EQ(sample->labels[0], value > 0 ? 3 : -100);
+        EXPECT_EQ(sample->weights,
+                  value > 0 ? (std::vector<float>{value, 1}) : std::vector<float>{});
+    }
+    for (const char* bad : {"-1", "-0", "01", "1.", ".5", "+1", "1e", "1.e2", "inf", "nan", "1e31",
+                            "1e-31", "0x1", "null", "", "1e999"}) {
+        EXPECT_FALSE(with(bad)) << bad;
+    }
+    EXPECT_FALSE(is_plain("{\"input_ids\":[3,4],\"weights\":[1]}"));
+    EXPECT_FALSE(is_plain("{\"input_ids\":[3],\"weights\":[2],\"weights\":[2]}"));
+}
+
 TEST(PlainTokenLine, LeavesEverythingElseToTheGeneralParser) {
     for (const std::string text : {
              "",

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cmath>
 #include <functional>
 #include <thread>
 
@@ -21,6 +22,7 @@ using test::put;
 using test::TempDir;
 
 using Ids = std::vector<std::int32_t>;
+using Floats = std::vector<float>;
 
 void put_list(hid_t file, const char* name, hid_t type, hid_t memory_type, std::size_t count,
               const void* data) {
@@ -73,6 +75,58 @@ TEST_F(TokenFileTest, ReadsLinesInAnyOrder) {
     EXPECT_TRUE(file->where(2).ends_with("data.jsonl:3"));
     EXPECT_THROW(file->read(3), Error);
     EXPECT_THROW(file->read(-1), Error);
+}
+
+TEST_F(TokenFileTest, ReadsWeights) {
+    const auto file = open_lines(
+        "{\"input_ids\":[1,2,3,4],\"labels\":[-100,2,3,4],\"weights\":[7, 0.5, 0, 2e0]}\n"
+        "{\"weights\":[1,1.0],\"input_ids\":[5,6],\"name\":\"of one each\"}\n"
+        "{\"input_ids\":[7,8],\"weights\":[1,0.25],\"name\":\"read by the general parser\"}\n"
+        "{\"input_ids\":[9]}");
+    EXPECT_EQ(file->read(0).weights, (Floats{1.0F, 0.5F, 1.0F, 2.0F}));
+    EXPECT_EQ(file->read(0).labels, (Ids{-100, 2, -100, 4}));
+    EXPECT_EQ(file->read(1).weights, Floats{});
+    EXPECT_EQ(file->read(2).weights, (Floats{1.0F, 0.25F}));
+    EXPECT_EQ(file->read(2).labels, (Ids{7, 8}));
+    EXPECT_EQ(file->read(3).weights, Floats{});
+}
+
+TEST_F(TokenFileTest, RefusesBadWeights) {
+    const auto with = [&](const std::string& weights) {
+        return refusal("{\"input_ids\":[1]}\n{\"input_ids\":[1,2],\"weights\":" + weights + "}\n");
+    };
+    EXPECT_TRUE(has(with("[1,-0.5]"), "data.jsonl:2: 'weights'[1] is -0.5"));
+    EXPECT_TRUE(has(with("[1,1e31]"), "'weights'[1] is 1e+31"));
+    EXPECT_TRUE(has(with("[1e-40,1]"), "'weights'[0] is 1e-40"));
+    EXPECT_TRUE(has(with("[1,true]"), "'weights'[1] is true"));
+    EXPECT_TRUE(has(with("[1]"), "data.jsonl:2: 2 input_ids but 1 weights"));
+    EXPECT_TRUE(has(with("0.5"), "'weights' is a fraction, must be a list of numbers"));
+    EXPECT_TRUE(has(with("[1,NaN]"), "data.jsonl:2: "));
+    EXPECT_TRUE(has(refusal("{\"input_ids\":[1,2],\"token_weights\":[1,2]}"),
+                    "unknown key 'token_weights'"));
+    EXPECT_TRUE(has(refusal("{\"text\":\"a\",\"weights\":[1]}", true), "is text"));
+    EXPECT_TRUE(has(refusal("{\"chosen_input_ids\":[1],\"weights\":[1]}"), "is a pair"));
+}
+
+TEST_F(TokenFileTest, Hdf5Weights) {
+    const auto put_weights = [&](const std::vector<double>& weights) {
+        put_hdf5({1, 2, 3}, {-100, 2, 3}, {0, 2, 3});
+        const Hdf5Handle file(H5Fopen(h5().c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+        put_list(file.get(), "weights", H5T_IEEE_F32LE, H5T_NATIVE_DOUBLE, weights.size(),
+                 weights.data());
+    };
+    put_weights({3.0, 0.5, 0.0});
+    auto file = open_token_file(h5(), false);
+    EXPECT_EQ(file->read(0).weights, (Floats{1.0F, 0.5F}));
+    EXPECT_EQ(file->read(1).weights, Floats{});
+    EXPECT_EQ(file->read(1).labels, Ids{-100});
+    file.reset();
+    put_weights({1.0, 1.0, -1.0});
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:sample 1: weight 0 is -1"));
+    put_weights({std::nan(""), 1.0, 1.0});
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:sample 0: weight 0 is nan"));
+    put_weights({1.0, 1.0});
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:weights: 3 tokens but 2 weights"));
 }
 
 TEST_F(TokenFileTest, BlankLastLineIsFine) {

@@ -13,12 +13,12 @@ class SquaredMargin final : public Objective {
   public:
     bool needs_first_pass() const override { return true; }
 
-    void scales(const ObjectiveSamples& of, std::int64_t denominator,
+    void scales(const ObjectiveSamples& of, double denominator,
                 std::span<float> scales) const override {
         for (std::size_t i = 0; i < scales.size(); ++i) {
             const double slope = (i % 2 == 0 ? -2.0 : 2.0) * excess(of, i - i % 2);
             scales[i] = static_cast<float>(slope / static_cast<double>(of.samples[i].targets) /
-                                           static_cast<double>(denominator));
+                                           denominator);
         }
     }
 
@@ -125,7 +125,7 @@ TEST_P(ObjectiveOfPairs, GradientIsTheSlopeOfItsLoss) {
     const double h = 1e-2;
     const double slope =
         (whole.moved_loss(h, direction) - whole.moved_loss(-h, direction)) / (2 * h);
-    EXPECT_NEAR(slope / static_cast<double>(whole.terms.denominators[0]), size, 0.01 * size);
+    EXPECT_NEAR(slope / whole.terms.denominators[0], size, 0.01 * size);
 }
 
 TEST_P(ObjectiveOfPairs, LeavesOtherAdaptersOfTheMicrobatchAsTheyAre) {
@@ -154,6 +154,80 @@ TEST_P(ObjectiveOfPairs, EvaluationGivesTheSumsPerSample) {
     whole.backend->download(sums.data(), whole.stage->sums().sample_nll, 3 * sizeof(double));
     const std::vector<double> nll = sample_nll(whole);
     for (std::size_t i = 0; i < sums.size(); ++i) EXPECT_NEAR(sums[i], nll[i], 1e-4);
+}
+
+/// sum w nll of every adapter's sample, and sum w, of weights that
+/// torch.nn.functional.cross_entropy with reduction "none" would be multiplied by.
+struct WeightedStage : PairStage {
+    WeightedStage(const std::string& first_adapter, std::int64_t vocabulary)
+        : PairStage(first_adapter, vocabulary) {
+        for (std::size_t row = 0; row < packed.targets.size(); ++row) {
+            const bool weighs = row >= 24;  // the rows of adapter 1
+            packed.weights.push_back(weighs ? 0.25F * static_cast<float>(row % 9) + 0.1F : 1.0F);
+            if (weighs && packed.targets[row] >= 0) sum += double{packed.weights.back()};
+        }
+        terms.denominators[1] = sum;
+    }
+
+    /// Of adapter 1, in fp64.
+    double expected() {
+        forward_in_slot(0);
+        const std::vector<float> logits = stage->logits(0);
+        const auto vocab = static_cast<std::size_t>(plan.model.vocab_size);
+        double losses = 0.0;
+        for (std::size_t row = 24; row < packed.targets.size(); ++row) {
+            if (packed.targets[row] < 0) continue;
+            double exponentials = 0.0;
+            for (std::size_t j = 0; j < vocab; ++j) {
+                exponentials += std::exp(double{logits[row * vocab + j]});
+            }
+            const auto own = row * vocab + static_cast<std::size_t>(packed.targets[row]);
+            losses += double{packed.weights[row]} * (std::log(exponentials) - double{logits[own]});
+        }
+        return losses / sum;
+    }
+
+    double sum = 0.0;
+};
+
+TEST_P(ObjectiveOfPairs, TokensCountByTheirWeights) {
+    for (const char* neighbour : {"pairs", "usual"}) {
+        WeightedStage whole(neighbour, GetParam());
+        const double expected = whole.expected();
+        EXPECT_NEAR(whole.loss_sum(1) / whole.sum, expected, 1e-5 * expected) << neighbour;
+        whole.forward_in_slot(0);
+        whole.backward();
+        std::vector<float> direction = flat(whole.gradients(1));
+        const double size = norm(direction);
+        ASSERT_GT(size, 1e-3);
+        const auto moved = [&](double h) {
+            auto tensors = whole.parameters(1);
+            const auto original = tensors;
+            std::size_t i = 0;
+            for (NamedTensor& tensor : tensors) {
+                for (float& value : tensor.values) {
+                    value += static_cast<float>(h * double{direction[i++]} / size);
+                }
+            }
+            whole.upload(1, tensors);
+            const double loss = whole.expected();
+            whole.upload(1, original);
+            return loss;
+        };
+        const double h = 1e-2;
+        EXPECT_NEAR((moved(h) - moved(-h)) / (2 * h), size, 0.01 * size) << neighbour;
+    }
+}
+
+TEST_P(ObjectiveOfPairs, WeightsOfOneChangeNothing) {
+    PairStage bare("pairs", GetParam());
+    PairStage with("pairs", GetParam());
+    with.packed.weights.assign(with.packed.targets.size(), 1.0F);
+    for (std::size_t a : {std::size_t{0}, std::size_t{1}}) {
+        EXPECT_EQ(bare.loss_sum(a), with.loss_sum(a));
+    }
+    for (PairStage* stage : {&bare, &with}) stage->backward();
+    EXPECT_EQ(flat(bare.gradients(1)), flat(with.gradients(1)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Vocabularies, ObjectiveOfPairs, testing::Values(61, 1 << 19));

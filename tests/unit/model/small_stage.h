@@ -156,10 +156,10 @@ struct WholeStage {
         return sum / 11.0;
     }
     void forward_in_slot(std::int32_t slot) {
-        stage->forward(
-            slot, microbatch,
-            {packed.token_ids, packed.targets, packed.positions, packed.sample_ids, packed.offsets},
-            terms);
+        stage->forward(slot, microbatch,
+                       {packed.token_ids, packed.targets, packed.positions, packed.sample_ids,
+                        packed.offsets, packed.weights},
+                       terms);
     }
     void backward() { stage->backward(0, {}, {}); }
 

@@ -342,6 +342,7 @@ TEST_F(CheckWindow, FindsTooManyTokens) {
 
 TEST_F(CheckWindow, FindsAWrongDenominator) {
     expect_found("is divided by 7", [](Window& w) { w.batches[1].denominator = 7; });
+    expect_found("targets that weigh 0", [](Window& w) { w.batches[1].target_weight = 0; });
 }
 
 TEST_F(CheckWindow, FindsCutGroups) {

@@ -42,6 +42,9 @@ TEST(WindowText, KeepsColumns) {
 TEST(WindowText, KeepsEveryField) {
     Case test = random_case(3);
     test.job.schedule.packing = Packing::bucketed;
+    for (const SampleInfo& sample : test.datasets[0].train) {
+        test.datasets[0].train_weights.push_back(0.1 * sample.targets);
+    }
     const Plan plan = test.plan();
     const Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 4);
     const Window read = window_from_text(to_text(window));
@@ -54,6 +57,8 @@ TEST(WindowText, KeepsEveryField) {
         EXPECT_EQ(read.batches[b].tokens, window.batches[b].tokens);
         EXPECT_EQ(read.batches[b].padding, window.batches[b].padding);
         EXPECT_EQ(read.batches[b].targets, window.batches[b].targets);
+        EXPECT_EQ(read.batches[b].target_weight, window.batches[b].target_weight);
+        EXPECT_EQ(read.batches[b].denominator, window.batches[b].denominator);
         EXPECT_EQ(read.batches[b].last_microbatch, window.batches[b].last_microbatch);
         EXPECT_EQ(read.batches[b].last_of_adapter, window.batches[b].last_of_adapter);
     }
