@@ -52,13 +52,17 @@ def call(*command) -> None:
                          f"{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
-def write_job(arguments, way: str, adapters: dict) -> Path:
+def job_of_way(arguments, way: str, run: Path) -> dict:
+    """But its datasets and adapters."""
     base = arguments.out / f"base_{way}.h5"
     options, precision = WAYS[way]
     call(arguments.program, "import-hf", arguments.model, base, "--force", *options)
-    job = {"model": {"weights": str(base), "precision": precision},
-           "run": {"dir": str(arguments.out / f"run_{way}"), "backend": arguments.device},
-           "eval": {"every_steps": arguments.steps}, "datasets": {}, "adapters": []}
+    return {"model": {"weights": str(base), "precision": precision},
+            "run": {"dir": str(run), "backend": arguments.device}, "datasets": {}, "adapters": []}
+
+
+def write_job(arguments, way: str, adapters: dict) -> Path:
+    job = job_of_way(arguments, way, arguments.out / f"run_{way}") | {"eval": {"every_steps": arguments.steps}}
     for name, facts in adapters.items():
         folder = arguments.out / "peer" / "adapters" / name
         job["datasets"][name] = {"path": str(folder / "data.jsonl"), "shuffle": False,
