@@ -15,13 +15,16 @@ Input: JSONL files, or .json files holding an array. Formats, told apart by thei
   text                {"text"} (see --text-field)                          everything is trained
   preference          {"chosen", "rejected"}, maybe {"prompt"}: texts or lists of messages, for loss: dpo
 
-What is trained: completions, of a preference both; of conversations the assistant turns with their end tokens, all turns of
-a conversation; EOS, which is appended where the text does not end in it. Everything else gets the
-label -100. Of conversations in a preference it is the last turn.
+What is trained (--train-on): completions, of a preference both; of conversations the assistant turns with
+their end tokens; EOS, which is appended where the text does not end in it. Everything else gets the
+label -100. Of conversations in a preference it is the last turn. A message's "weight" (OpenAI's; 0: not
+trained) or "training" (axolotl's; true or false) says how much the tokens of an assistant turn count in
+the loss; --thinking leaves <think>...</think> out of it.
 
-Output: {"input_ids", "labels"} lines (.jsonl; of preferences chosen_input_ids and so on), or HDF5 (.h5) with the datasets tokens, labels (int32)
-and offsets (int64). Files appear under their names only when complete. Exit code 2: something in the
-input or on the command line is wrong, with one line for each problem.
+Output: {"input_ids", "labels"} lines, with "weights" where a message's weight is neither 0 nor 1 (.jsonl; of
+preferences chosen_input_ids and so on), or HDF5 (.h5) with the datasets tokens, labels (int32), weights
+(float32) and offsets (int64). Files appear under their names only when complete. Exit code 2: something in
+the input or on the command line is wrong, with one line for each problem.
 """
 from __future__ import annotations
 
@@ -61,6 +64,7 @@ class Counts:
     dropped: int = 0
     emptied: int = 0      # truncation left no target
     straddling: int = 0
+    weighted: int = 0
     eval_samples: int = 0
 
 
@@ -139,7 +143,8 @@ def fit(sample: Sample, limit: int | None, policy: str, counts: Counts) -> Sampl
     if policy == "drop":
         counts.dropped += 1
         return None
-    cut = Sample(sample.where, sample.input_ids[:limit], sample.labels[:limit], sample.straddles)
+    cut = replace(sample, input_ids=sample.input_ids[:limit], labels=sample.labels[:limit],
+                  weights=sample.weights and sample.weights[:limit])
     if cut.targets == 0:
         counts.emptied += 1
         return None
@@ -172,14 +177,17 @@ def say(text: str) -> None:
 
 
 def shown(sample: Sample, tokenizer: Tokenizer, colour: bool) -> str:
-    """The sample's text with its trained parts between [[ and ]] (green and bold on a terminal)."""
+    """The sample's text with its trained parts between [[ and ]] (green and bold on a terminal), and behind them the
+    weight that their tokens have where it is not 1."""
     opening, closing = ("\033[1;32m", "\033[0m") if colour else ("[[", "]]")
     text, begin = "", 0
-    trained = [label != IGNORE for label in sample.labels]
-    for i in range(1, len(trained) + 1):
-        if i == len(trained) or trained[i] != trained[begin]:
+    weights = [weight if label != IGNORE else 0
+               for label, weight in zip(sample.labels, sample.weights or [1] * len(sample.labels))]
+    for i in range(1, len(weights) + 1):
+        if i == len(weights) or weights[i] != weights[begin]:
             part = tokenizer.decode(sample.input_ids[begin:i])
-            text += opening + part + closing if trained[begin] else part
+            weight = f"(x{weights[begin]:g})" if weights[begin] != 1 else ""
+            text += opening + part + closing + weight if weights[begin] else part
             begin = i
     return f"--- {sample.where}: {len(sample.input_ids)} tokens, {sample.targets} trained\n{text}"
 
@@ -197,7 +205,8 @@ def make_tokenizer(args: argparse.Namespace) -> tuple[Tokenizer, formats.Options
     return tokenizer, formats.Options(
         format=args.format, prompt_field=args.prompt_field, completion_field=args.completion_field,
         text_field=args.text_field, prompt_template=args.prompt_template.replace("\\n", "\n"),
-        as_chat=args.as_chat, template=template, end_tokens=tokenizer.end_tokens)
+        as_chat=args.as_chat, template=template, end_tokens=tokenizer.end_tokens, train_on=args.train_on,
+        thinking=args.thinking)
 
 
 def convert(args: argparse.Namespace, problems: Problems) -> Counts:
@@ -271,6 +280,7 @@ def count(group: list[Sample], is_eval: bool, counts: Counts) -> None:
         counts.targets += sample.targets
         counts.longest = max(counts.longest, len(sample.input_ids))
         counts.straddling += sample.straddles
+        counts.weighted += sample.weights is not None
 
 
 def report(counts: Counts, args: argparse.Namespace) -> None:
@@ -278,7 +288,8 @@ def report(counts: Counts, args: argparse.Namespace) -> None:
     kind = "pairs" if counts.pairs else "samples"
     say(f"{args.output}: {counts.samples - counts.eval_samples} {kind}"
         + (f"; {args.eval_out}: {counts.eval_samples} {kind}" if args.eval_out else ""))
-    say(f"{counts.tokens} tokens, {counts.targets} of them trained, longest sample {counts.longest}")
+    say(f"{counts.tokens} tokens, {counts.targets} of them trained, longest sample {counts.longest}"
+        + (f"; {counts.weighted} samples with weights" if counts.weighted else ""))
     if args.max_seq_len:
         say(f"over {args.max_seq_len} tokens: {counts.truncated} truncated, {counts.dropped} dropped, "
             f"{counts.emptied} dropped because the cut left no target")
@@ -326,6 +337,12 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     chat.add_argument("--as-chat", action="store_true",
                       help="render prompt-completion and alpaca records as user and assistant turns")
     chat.add_argument("--eos-token", metavar="TEXT", help="instead of eos_token in tokenizer_config.json")
+    trained = parser.add_argument_group("what is trained")
+    trained.add_argument("--train-on", choices=formats.TRAIN_ON, default="assistant",
+                         help="completions and all assistant turns (default), of conversations the last assistant turn "
+                              "alone, or all tokens, prompts included")
+    trained.add_argument("--thinking", choices=formats.THINKING, default="train",
+                         help="train <think>...</think> as other text (default), leave empty blocks out of the loss, or all")
     length = parser.add_argument_group("length")
     length.add_argument("--max-seq-len", type=int, metavar="N", help="most tokens a sample may have (default: any)")
     length.add_argument("--over-length", choices=("error", "truncate", "drop"), default="error",

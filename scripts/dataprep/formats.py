@@ -1,9 +1,11 @@
 """Records of the usual fine-tuning formats -> text with the parts that are trained."""
 from __future__ import annotations
 
+import math
 import os
+import re
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from .chat_template import ChatTemplate, Message
 from .records import InputError, Record, check_characters
@@ -11,21 +13,35 @@ from .records import InputError, Record, check_characters
 FORMATS = ("messages", "sharegpt", "alpaca", "prompt-completion", "text", "preference")
 ROLES = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
          "model": "assistant", "system": "system", "tool": "tool", "function": "tool", "observation": "tool"}
+TRAIN_ON = ("assistant", "last-turn", "all")
+THINKING = ("train", "mask-empty", "mask")
+THOUGHTS = {"mask": re.compile(r"<think>(?:(?!<think>).)*?</think>\s*", re.DOTALL),
+            "mask-empty": re.compile(r"<think>\s*</think>\s*")}
+WEIGHTS = (1e-30, 1e30)  # what loratrain takes, beside 0
 ALPACA = ("Below is an instruction that describes a task{paired}. Write a response that appropriately completes "
           "the request.\n\n### Instruction:\n{instruction}\n\n{input}### Response:\n")
 
 
+class Span(NamedTuple):
+    """Characters [start, end) that are trained, with the weight of their tokens in the loss; 0: not trained."""
+
+    start: int
+    end: int
+    weight: float = 1.0
+
+
 @dataclass(frozen=True)
 class Rendered:
-    """Text of one sample. `spans`: trained character ranges, ascending. `is_chat`: the template wrote
-    all special tokens, so the tokenizer must add none in front. `of_pair`: the chosen one of a pair, or
-    the rejected one, which comes next."""
+    """Text of one sample. `spans`: ascending. `is_chat`: the template wrote all special tokens, so the
+    tokenizer must add none in front. `of_pair`: the chosen one of a pair, or the rejected one, which
+    comes next. `end_weight`: of an EOS behind the text."""
 
     where: str
     text: str
-    spans: list[tuple[int, int]]
+    spans: list[Span]
     is_chat: bool = False
     of_pair: bool = False
+    end_weight: float = 1.0
 
     def __post_init__(self) -> None:
         check_characters(self.where, self.text)
@@ -43,6 +59,8 @@ class Options:
     as_chat: bool = False
     template: ChatTemplate | None = None
     end_tokens: list[str] = field(default_factory=list)  # special tokens that can close a turn
+    train_on: str = "assistant"
+    thinking: str = "train"
 
 
 def detect(record: Record, options: Options) -> str:
@@ -69,12 +87,40 @@ def detect(record: Record, options: Options) -> str:
 def render(record: Record, options: Options) -> list[Rendered]:
     """The samples of one record: one, or one per assistant turn where the chat template writes
     earlier turns differently once a later one follows; or of a preference two, chosen and rejected."""
+    rendered = _render(record, options)
+    if options.train_on == "all" and not rendered[0].of_pair:
+        whole = rendered[-1]
+        rendered = [replace(whole, spans=[Span(0, len(whole.text))])]
+    return [_without_thoughts(sample, options.thinking) for sample in rendered]
+
+
+def _without_thoughts(sample: Rendered, thinking: str) -> Rendered:
+    """Leaves thinking blocks, tags and blanks behind them included, out of what is trained."""
+    if thinking == "train":
+        return sample
+    blocks = [match.span() for match in THOUGHTS[thinking].finditer(sample.text)]
+    spans = []
+    for start, end, weight in sample.spans:
+        for begin, stop in blocks:
+            if stop <= start or begin >= end:
+                continue
+            if begin > start:
+                spans.append(Span(start, begin, weight))
+            start = min(stop, end)
+        if start < end:
+            spans.append(Span(start, end, weight))
+    return replace(sample, spans=spans)
+
+
+def _render(record: Record, options: Options) -> list[Rendered]:
     kind = options.format or detect(record, options)
     if kind == "preference":
+        if options.train_on == "all":
+            raise InputError(f"{record.where}: a preference compares completions; leave --train-on all out")
         return [_preferred(record, side, options) for side in ("chosen", "rejected")]
     if kind == "text":
         text = _string(record, options.text_field)
-        return [Rendered(record.where, text, [(0, len(text))])]
+        return [Rendered(record.where, text, [Span(0, len(text))])]
     if kind == "messages":
         return _chat(record, _messages(record), options)
     if kind == "sharegpt":
@@ -101,7 +147,7 @@ def _string(record: Record, key: str, default: str | None = None) -> str:
 
 
 def _completed(record: Record, prompt: str, completion: str) -> Rendered:
-    return Rendered(record.where, prompt + completion, [(len(prompt), len(prompt) + len(completion))])
+    return Rendered(record.where, prompt + completion, [Span(len(prompt), len(prompt) + len(completion))])
 
 
 def _alpaca_prompt(record: Record) -> str:
@@ -129,6 +175,9 @@ def _preferred(record: Record, side: str, options: Options) -> Rendered:
     if options.template is None:
         raise InputError(f"{where}: a conversation needs a chat template: use a tokenizer directory that has one, "
                          "or --chat-template FILE")
+    messages, weights = _weights(record, messages)
+    if any(weight is not None for weight in weights):
+        raise InputError(f"{where}: messages of a preference have no \"weight\"; leave the key out")
     try:
         text, span = _turn(messages, record.fields.get("tools"), options)
     except InputError as error:
@@ -184,7 +233,7 @@ def _sharegpt_messages(record: Record) -> list[Message]:
             raise InputError(f"{record.where}: turn {number} is from {sender!r}; known: {', '.join(ROLES)}")
         if not isinstance(text, str):
             raise InputError(f"{record.where}: turn {number} has no text in \"value\"")
-        messages.append({"role": ROLES[sender], "content": text})
+        messages.append({"role": ROLES[sender], "content": text, **{key: turn[key] for key in WEIGHT_KEYS if key in turn}})
     return messages
 
 
@@ -199,26 +248,60 @@ def _alpaca_messages(record: Record) -> list[Message]:
     return messages + [{"role": "user", "content": question}, {"role": "assistant", "content": _string(record, "output")}]
 
 
+WEIGHT_KEYS = ("weight", "training")
+
+
+def _weights(record: Record, messages: list[Message]) -> tuple[list[Message], list[float | None]]:
+    """The messages without, and their "weight" (OpenAI's: 0 or 1; any number is taken) or "training" (axolotl's:
+    true or false); None where a message has neither."""
+    weights = []
+    for number, message in enumerate(messages, 1):
+        where = f"{record.where}: message {number} ({message['role']})"
+        given = [message[key] for key in WEIGHT_KEYS if message.get(key) is not None]
+        if len(given) > 1:
+            raise InputError(f"{where} has both \"weight\" and \"training\"")
+        weight = given[0] if given else None
+        number_like = isinstance(weight, (bool, int, float)) and math.isfinite(weight)
+        if given and not (number_like and (weight == 0 or WEIGHTS[0] <= weight <= WEIGHTS[1])):
+            raise InputError(f"{where} has the weight {weight!r}; it must be 0 or a number above it")
+        if weight and message["role"] != "assistant":
+            raise InputError(f"{where} has the weight {weight!r}; only assistant turns are trained, so that others "
+                             "have 0 or none")
+        weights.append(None if weight is None else float(weight))
+    return [{k: v for k, v in message.items() if k not in WEIGHT_KEYS} for message in messages], weights
+
+
 def _chat(record: Record, messages: list[Message], options: Options) -> list[Rendered]:
     """Finds the trained parts by rendering ever longer beginnings of the conversation: what an
     assistant turn adds to the generation prompt before it is trained, its end token included."""
+    messages, weights = _weights(record, messages)
+    if options.train_on == "all" and any(weight is not None for weight in weights):
+        raise InputError(f"{record.where}: messages have a \"weight\", which --train-on all takes no notice of; "
+                         "leave one of them out")
     if options.template is None:
         raise InputError(f"{record.where}: a conversation needs a chat template: use a tokenizer directory "
                          "that has one, or --chat-template FILE")
     turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
     if not turns:
         raise InputError(f"{record.where}: no assistant turn, so nothing to train on")
+    if options.train_on == "last-turn":
+        turns = turns[-1:]
     try:
         pieces = [_turn(messages[:i + 1], record.fields.get("tools"), options) for i in turns]
     except InputError as error:
         raise InputError(f"{record.where}: {error}") from error
+    weights = [1.0 if weights[i] is None else weights[i] for i in turns]
+    if not any(weights):
+        raise InputError(f"{record.where}: every assistant turn has the weight 0, so nothing to train on")
+    pieces = [(text, span._replace(weight=weight)) for (text, span), weight in zip(pieces, weights)]
     full = pieces[-1][0]
     if all(full.startswith(text) for text, _ in pieces):
-        return [Rendered(record.where, full, [span for _, span in pieces], is_chat=True)]
-    return [Rendered(record.where, text, [span], is_chat=True) for text, span in pieces]
+        return [Rendered(record.where, full, [span for _, span in pieces], is_chat=True, end_weight=weights[-1])]
+    return [Rendered(record.where, text, [span], is_chat=True, end_weight=span.weight)
+            for text, span in pieces if span.weight or options.train_on == "all"]
 
 
-def _turn(messages: list[Message], tools: list | None, options: Options) -> tuple[str, tuple[int, int]]:
+def _turn(messages: list[Message], tools: list | None, options: Options) -> tuple[str, Span]:
     """The text up to and including the last message (an assistant turn), and its trained part."""
     before = options.template.render(messages[:-1], generation_prompt=True, tools=tools)
     text = options.template.render(messages, generation_prompt=False, tools=tools)
@@ -236,7 +319,7 @@ def _turn(messages: list[Message], tools: list | None, options: Options) -> tupl
         if not _calls_within(messages[-1], text[start:end]) or text.count("None") > empty.count("None"):
             raise InputError(f"message {len(messages)} (assistant) has no content, and no tool calls "
                              "that the chat template writes instead")
-    return text, (start, end)
+    return text, Span(start, end)
 
 
 def _calls_within(message: Message, text: str) -> bool:

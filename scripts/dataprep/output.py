@@ -18,14 +18,18 @@ class Writer(Protocol):
 
 
 class JsonlWriter:
-    """{"input_ids": [...], "labels": [...]} lines; of pairs both with chosen_ and rejected_ before the keys."""
+    """{"input_ids": [...], "labels": [...]} lines, with "weights" where a sample has them; of pairs both with
+    chosen_ and rejected_ before the keys."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._temporary = path, path.with_name(f".{path.name}.{os.getpid()}.tmp")
         self._file = self._temporary.open("w")
 
     def add(self, sample: Sample) -> None:
-        self._file.write(json.dumps({"input_ids": sample.input_ids, "labels": sample.labels}) + "\n")
+        line = {"input_ids": sample.input_ids, "labels": sample.labels}
+        if sample.weights is not None:
+            line["weights"] = sample.weights
+        self._file.write(json.dumps(line) + "\n")
 
     def add_pair(self, chosen: Sample, rejected: Sample) -> None:
         line = {}
@@ -43,8 +47,8 @@ class JsonlWriter:
 
 
 class Hdf5Writer:
-    """Datasets tokens and labels (int32, all samples end to end) and offsets (int64, samples + 1);
-    root attribute format = "loratrain-tokens-1"."""
+    """Datasets tokens and labels (int32, all samples end to end), weights (float32, likewise; where a sample has them)
+    and offsets (int64, samples + 1); root attribute format = "loratrain-tokens-1"."""
 
     FLUSH = 1 << 20  # tokens gathered before they are appended to the file
 
@@ -59,11 +63,16 @@ class Hdf5Writer:
         self._tokens = self._file.create_dataset("tokens", (0,), "<i4", maxshape=(None,), chunks=(1 << 16,))
         self._labels = self._file.create_dataset("labels", (0,), "<i4", maxshape=(None,), chunks=(1 << 16,))
         self._offsets: list[int] = [0]
-        self._pending: tuple[list[int], list[int]] = ([], [])
+        self._weights = None  # made for the first sample that has any
+        self._pending: tuple[list[int], list[int], list[float]] = ([], [], [])
 
     def add(self, sample: Sample) -> None:
         self._pending[0].extend(sample.input_ids)
         self._pending[1].extend(sample.labels)
+        if sample.weights is not None and self._weights is None:
+            self._weights = self._file.create_dataset("weights", (0,), "<f4", maxshape=(None,), chunks=(1 << 16,),
+                                                      fillvalue=1.0)
+        self._pending[2].extend(sample.weights or [1.0] * len(sample.labels))
         self._offsets.append(self._offsets[-1] + len(sample.input_ids))
         if len(self._pending[0]) >= self.FLUSH:
             self._flush()
@@ -72,10 +81,11 @@ class Hdf5Writer:
         raise InputError(f"{self._path}: pairs of chosen and rejected samples need the ending .jsonl")
 
     def _flush(self) -> None:
-        for dataset, values in zip((self._tokens, self._labels), self._pending):
-            begin = dataset.shape[0]
-            dataset.resize((begin + len(values),))
-            dataset[begin:] = values
+        begin = self._tokens.shape[0]
+        for dataset, values in zip((self._tokens, self._labels, self._weights), self._pending):
+            if dataset is not None:
+                dataset.resize((begin + len(values),))
+                dataset[begin:] = values
             values.clear()
 
     def commit(self) -> None:

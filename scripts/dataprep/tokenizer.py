@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from .formats import Rendered
+from .formats import Rendered, Span
 from .records import InputError
 
 IGNORE = -100
@@ -15,19 +15,27 @@ IGNORE = -100
 
 @dataclass(frozen=True)
 class Sample:
-    """Token ids and, for each, itself where it is trained and -100 where it is not.
-    `straddles`: some token holds both prompt and trained text. `of_pair`: as Rendered's."""
+    """Token ids and, for each, itself where it is trained and -100 where it is not; `weights` of their losses, or
+    None where all trained ones have 1. `straddles`: some token holds both prompt and trained text. `of_pair`: as Rendered's."""
 
     where: str
     input_ids: list[int]
     labels: list[int]
     straddles: bool = False
     of_pair: bool = False
+    weights: list[float] | None = None
 
     @property
     def targets(self) -> int:
         """How many predictions are trained; the first token is never one."""
         return sum(label != IGNORE for label in self.labels[1:])
+
+
+def make_sample(where: str, ids: list[int], weights: list[float], straddles: bool = False) -> Sample:
+    """A sample whose tokens of weight 0 are not trained."""
+    plain = all(weight in (0, 1) for weight in weights)
+    return Sample(where, ids, [i if weight else IGNORE for i, weight in zip(ids, weights)], straddles,
+                  weights=None if plain else [int(w) if w == int(w) else w for w in weights])
 
 
 class Tokenizer(Protocol):
@@ -51,14 +59,14 @@ class ByteTokenizer:
         return [self._encode(rendered) for rendered in batch]
 
     def _encode(self, rendered: Rendered) -> Sample:
-        ids, labels, position = [self.BOS], [IGNORE], 0
-        for start, end in rendered.spans:
+        ids, weights, position = [self.BOS], [0.0], 0
+        for start, end, weight in rendered.spans:
             between, trained = rendered.text[position:start].encode(), rendered.text[start:end].encode()
             ids += [*between, *trained]
-            labels += [IGNORE] * len(between) + [*trained]
+            weights += [0.0] * len(between) + [weight] * len(trained)
             position = end
         rest = rendered.text[position:].encode()
-        return Sample(rendered.where, [*ids, *rest, self.EOS], [*labels, *[IGNORE] * len(rest), self.EOS])
+        return make_sample(rendered.where, [*ids, *rest, self.EOS], [*weights, *[0.0] * len(rest), rendered.end_weight])
 
     def decode(self, ids: list[int]) -> str:
         names = {self.BOS: b"<BOS>", self.EOS: b"<EOS>"}
@@ -110,36 +118,36 @@ class HfTokenizer:
         return [result[i] for i in range(len(batch))]
 
     def _sample(self, rendered: Rendered, ids: list[int], offsets: list[tuple[int, int]]) -> Sample:
-        trained = [_overlaps(offset, rendered.spans) for offset in offsets]
-        straddles = any(start < begin < end for start, end in offsets for begin, _ in rendered.spans)
-        ids = list(ids)
+        touched = [_overlapping(offset, rendered.spans) for offset in offsets]
+        straddles = any(start < span.start < end for start, end in offsets for span in rendered.spans)
+        ids, weights = list(ids), [max((span.weight for span in spans), default=0.0) for spans in touched]
         if self._bos is not None and not rendered.is_chat and ids[:1] != [self._bos]:
-            ids, trained = [self._bos, *ids], [False, *trained]
+            ids, weights, touched = [self._bos, *ids], [0.0, *weights], [[], *touched]
         if ids and ids[-1] == self._eos:
-            trained[-1] = True
-        elif not (rendered.is_chat and self._closed(ids, trained)):
+            weights[-1] = rendered.end_weight
+        elif not (rendered.is_chat and self._closed(ids, touched)):
             if self._eos is None:
                 raise InputError("the tokenizer directory names no eos_token; say which with --eos-token TEXT")
             ids.append(self._eos)
-            trained.append(True)
-        return Sample(rendered.where, ids, [i if t else IGNORE for i, t in zip(ids, trained)], straddles)
+            weights.append(rendered.end_weight)
+        return make_sample(rendered.where, ids, weights, straddles)
 
-    def _closed(self, ids: list[int], trained: list[bool]) -> bool:
-        """Is the last trained token a special one, such as <|im_end|>?"""
-        last = max((i for i, is_trained in enumerate(trained) if is_trained), default=None)
+    def _closed(self, ids: list[int], touched: list[list[Span]]) -> bool:
+        """Is the last token of the last span a special one, such as <|im_end|>?"""
+        last = max((i for i, spans in enumerate(touched) if spans), default=None)
         return last is not None and ids[last] in self._end_ids
 
     def decode(self, ids: list[int]) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=False)
 
 
-def _overlaps(offset: tuple[int, int], spans: list[tuple[int, int]]) -> bool:
-    """Does the token hold trained characters? Byte-level tokenizers trim blanks off their offsets, so
+def _overlapping(offset: tuple[int, int], spans: list[Span]) -> list[Span]:
+    """Those that the token holds characters of. Byte-level tokenizers trim blanks off their offsets, so
     a token of blanks only has an empty range at its end."""
     start, end = offset
     if start == end:
-        return any(begin < end <= stop for begin, stop in spans)
-    return any(start < stop and end > begin for begin, stop in spans)
+        return [span for span in spans if span.start < end <= span.end]
+    return [span for span in spans if start < span.end and end > span.start]
 
 
 def _read_json(path: Path) -> dict:

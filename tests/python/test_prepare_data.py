@@ -376,6 +376,89 @@ class ChatWithBytes(Case):
             self.assertEqual(code, 2)
             self.assertIn(f"{path}:1: message 7 (assistant) has no content", err)
 
+    def test_train_on(self) -> None:
+        talk = {"messages": TALK}
+        self.assertEqual(self.chat(CHATML, talk, options=("--train-on", "last-turn")), ["Yes, 4.<|im_end|>\n$"])
+        [whole] = self.chat(CHATML, talk, options=("--train-on", "all"))
+        self.assertTrue(whole.startswith("<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user"))
+        self.assertTrue(whole.endswith("Yes, 4.<|im_end|>\n$"))
+        self.assertEqual(whole.count("|im_start|"), 5)
+        record = {"prompt": "Hi", "completion": "Hello"}
+        for train_on, trained in (("assistant", "Hello$"), ("last-turn", "Hello$"), ("all", "HiHello$")):
+            self.assertEqual(self.chat(CHATML, record, options=("--train-on", train_on)), [trained])
+        code, _, err = self.run_script(self.write({"prompt": "a", "chosen": "b", "rejected": "c"}), "-o", self.out,
+                                       "--tokenizer", "bytes", "--train-on", "all")
+        self.assertEqual(code, 2)
+        self.assertIn("in.jsonl:1: a preference compares completions", err)
+
+    def test_weights_of_messages(self) -> None:
+        def weighed(first, last, key="weight"):
+            return {"messages": [*TALK[:2], {**TALK[2], key: first}, TALK[3], {**TALK[4], key: last}]}
+        for key, off, on in (("weight", 0, 1), ("training", False, True)):
+            self.assertEqual(self.chat(CHATML, weighed(off, on, key)), ["Yes, 4.<|im_end|>\n$"])
+            self.assertEqual(self.chat(CHATML, weighed(on, off, key)), ["4<|im_end|>\n"])
+            self.assertNotIn("weights", self.out.read_text())
+        sharegpt = {"conversations": [{"from": "human", "value": "Hi", "weight": 0}, {"from": "gpt", "value": "A", "weight": 0},
+                                      {"from": "human", "value": "Hi"}, {"from": "gpt", "value": "B"}]}
+        self.assertEqual(self.chat(CHATML, sharegpt), ["B<|im_end|>\n$"])
+        self.assertEqual(self.chat(CHATML, weighed(0.25, 2)), ["4<|im_end|>\n|Yes, 4.<|im_end|>\n$"])
+        [sample] = [json.loads(line) for line in self.out.read_text().splitlines()]
+        parts: dict[float, str] = {0: "", 0.25: "", 2: ""}
+        for token, label, weight in zip(sample["input_ids"], sample["labels"], sample["weights"], strict=True):
+            self.assertEqual(weight > 0, label != -100)
+            parts[weight] += chr(token) if token < 256 else "$"
+        self.assertEqual((parts[0.25], parts[2]), ("4<|im_end|>\n", "Yes, 4.<|im_end|>\n$"))
+
+    def test_show_tells_weights(self) -> None:
+        file = self.folder / "t.jinja"
+        file.write_text(CHATML)
+        talk = [TALK[1], {**TALK[2], "weight": 0.25}, TALK[3], TALK[4]]
+        code, shown, err = self.run_script(self.write({"messages": talk}), "--show", 1, "--tokenizer", "bytes",
+                                           "--chat-template", file)
+        self.assertEqual(code, 0, err)
+        self.assertIn("assistant\n[[4<|im_end|>\n]](x0.25)<|im_start|>user", shown)
+        self.assertIn("assistant\n[[Yes, 4.<|im_end|>\n<EOS>]]", shown)
+
+    def test_bad_weights(self) -> None:
+        file = self.folder / "t.jinja"
+        file.write_text(CHATML)
+        for message, words in [({**TALK[2], "weight": -1}, "message 2 (assistant) has the weight -1"),
+                               ({**TALK[2], "weight": "1"}, "message 2 (assistant) has the weight '1'"),
+                               ({**TALK[2], "weight": float("nan")}, "message 2 (assistant) has the weight nan"),
+                               ({**TALK[2], "weight": 0}, "every assistant turn has the weight 0"),
+                               ({**TALK[2], "weight": 1, "training": True}, 'message 2 (assistant) has both "weight" and "training"')]:
+            code, _, err = self.run_script(self.write({"messages": [TALK[1], message]}), "-o", self.out, "--tokenizer",
+                                           "bytes", "--chat-template", file)
+            self.assertEqual(code, 2)
+            self.assertIn(f"in.jsonl:1: {words}", err)
+        user = {"messages": [{**TALK[1], "weight": 1}, TALK[2]]}
+        for record, options, words in [(user, (), "only assistant turns are trained"),
+                                       ({"messages": [TALK[1], {**TALK[2], "weight": 1}]}, ("--train-on", "all"),
+                                        "--train-on all takes no notice of"),
+                                       ({"chosen": [TALK[1], {**TALK[2], "weight": 1}], "rejected": TALK[1:3]}, (),
+                                        'messages of a preference have no "weight"')]:
+            code, _, err = self.run_script(self.write(record), "-o", self.out, "--tokenizer", "bytes", "--chat-template",
+                                           file, *options)
+            self.assertEqual(code, 2)
+            self.assertIn(words, err)
+
+    def test_thinking(self) -> None:
+        def talk(*answers):
+            return {"messages": [m for a in answers for m in ({"role": "user", "content": "2+2? <think>"},
+                                                              {"role": "assistant", "content": a})]}
+        thought, empty = "<think>\nhm, </ think>\n</think>\n\n4", "<think>\n\n</think>\n\n5"
+        for thinking, trained in [("train", f"{thought}<|im_end|>\n|{empty}<|im_end|>\n$"),
+                                  ("mask", "4<|im_end|>\n|5<|im_end|>\n$"),
+                                  ("mask-empty", f"{thought}<|im_end|>\n|5<|im_end|>\n$")]:
+            self.assertEqual(self.chat(CHATML, talk(thought, empty), options=("--thinking", thinking)), [trained])
+        opened = CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
+        self.assertEqual(self.chat(opened, talk(thought), options=("--thinking", "mask")), ["4<|im_end|>\n$"])
+        record = {"prompt": "2+2?", "completion": "a<think>b</think>c<think>d</think>e"}
+        self.assertEqual(self.chat(CHATML, record, options=("--thinking", "mask")), ["a|c|e$"])
+        pair = self.prepare({"prompt": "p", "chosen": "<think>b</think> c", "rejected": "d"},
+                            options=("--tokenizer", "bytes", "--thinking", "mask"))[0]
+        self.assertEqual([i for i in pair["chosen_labels"] if i != -100], [ord("c"), EOS])
+
     def test_no_assistant_turn(self) -> None:
         file = self.folder / "t.jinja"
         file.write_text(CHATML)
@@ -443,6 +526,20 @@ class HuggingFaceTokenizer(Case):
         self.assertEqual(self.run_script("nowhere.jsonl", "--train-tokenizer", 300, self.folder / "new")[0], 2)
         self.assertEqual(self.run_script(self.write({"text": "a"}), "--train-tokenizer", 300, path)[0], 2)
 
+    def test_weights_of_messages_are_those_of_their_tokens(self) -> None:
+        talk = [*TALK[:2], {**TALK[2], "weight": 0.5}, TALK[3], {**TALK[4], "weight": 0}]
+        [sample] = self.prepare({"messages": talk}, options=("--tokenizer", self.tokenizer))
+        [plain] = self.prepare({"messages": TALK}, options=("--tokenizer", self.tokenizer))
+        self.assertEqual(sample["input_ids"], plain["input_ids"])
+        trained = [i for i, label in enumerate(sample["labels"]) if label != -100]
+        self.assertEqual(self.library.decode([sample["input_ids"][i] for i in trained], skip_special_tokens=False),
+                         "4<|im_end|>")
+        self.assertEqual([w for w in sample["weights"] if w], [0.5] * len(trained))
+        last = {"messages": [*TALK[:4], {**TALK[4], "weight": 0}]}
+        [sample] = self.prepare(last, options=("--tokenizer", self.tokenizer))
+        self.assertEqual(sample["input_ids"], plain["input_ids"])
+        self.assertNotIn("weights", sample)
+
     @needs("transformers")
     def test_agrees_with_transformers(self) -> None:
         from transformers import AutoTokenizer
@@ -468,6 +565,22 @@ class Hdf5Output(Case):
         self.assertEqual(len(offsets), len(lines) + 1)
         for line, begin, end in zip(lines, offsets, offsets[1:]):
             self.assertEqual(line, {"input_ids": tokens[begin:end].tolist(), "labels": labels[begin:end].tolist()})
+
+    @needs("jinja2")
+    def test_weights_from_the_first_sample_that_has_any(self) -> None:
+        import h5py
+        (self.folder / "t.jinja").write_text(CHATML)
+        path = self.folder / "out.h5"
+        talks = [{"messages": [TALK[1], {**TALK[2], "weight": weight}]} for weight in (1, 0.5, 1)]
+        code, _, err = self.run_script(self.write(*talks), "-o", path, "--tokenizer", "bytes", "--chat-template",
+                                       self.folder / "t.jinja")
+        self.assertEqual(code, 0, err)
+        with h5py.File(path) as file:
+            tokens, labels, weights, offsets = (file[name][:] for name in ("tokens", "labels", "weights", "offsets"))
+        self.assertEqual((weights.dtype, len(weights)), ("<f4", len(tokens)))
+        for sample, weight in enumerate((1, 0.5, 1)):
+            trained = labels[offsets[sample]:offsets[sample + 1]] != -100
+            self.assertEqual(set(weights[offsets[sample]:offsets[sample + 1]][trained]), {weight})
 
 
 if __name__ == "__main__":
