@@ -29,6 +29,11 @@ ExitCode import_command(const CommandLine& command_line, const MpiSession& mpi) 
         log::info(
             cat("adapters trained on it will name ", report.base_model_name, " as their base model",
                 command_line.base_model_name.empty() ? " (--base-model-name says otherwise)" : ""));
+        if (report.base_is_quantized) {
+            log::warn(
+                "config.json of this quantised folder does not name the model that it was made of: "
+                "adapters will name the quantised one, unless --base-model-name is given");
+        }
     });
     return ExitCode::done;
 }

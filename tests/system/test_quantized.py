@@ -6,7 +6,7 @@ import sys
 import unittest
 
 from harness import (GOLDEN, STOPPED, JobTest, adapter_weights, direct, memory_report, read_metrics,
-                     run, without_times)
+                     run, shared_layers, without_times)
 
 LIMITS = {"loss": 2e-6, "grad_norm": 1e-5, "weights": 5e-5}
 # (tp, pp): lanes cut columns between weights that share a scale.
@@ -63,6 +63,21 @@ class Quantized(JobTest):
                                  without_times(read_metrics(self.dir / "whole", name)))
             self.train("llama_nf4", name, adapters=[name], keys=keys)
             self.compare_losses("whole", name, [name], 1e-6)
+
+    def test_shared_layers(self):
+        """Four ranks that share layers against one."""
+        names = ("one", "two", "three", "four")
+        adapters = {name: {"r": 4 * i, "max_steps": 3} for i, name in enumerate(names, 1)}
+        weights = self.dir / "demo-nf4.h5"
+        self.succeed(direct("import-hf", self.golden_base("demo"), weights, "--quantize", "nf4"))
+        for run_dir, ranks in (("one", 1), ("four", 4)):
+            job = self.tiny_job(run_dir, adapters, "demo")
+            job["model"]["weights"] = str(weights)
+            job["schedule"] = {"costs": "built-in"}
+            self.succeed(run([self.write_job(job)], ranks))
+        self.assertGreater(shared_layers(self.dir / "four"), 0)
+        worst = self.compare_losses("four", "one", names, 1e-5)
+        print(f"shared layers in nf4: losses {worst:.1e} from those of one rank", file=sys.stderr)
 
     def test_exports_and_records_say_how_the_base_is_stored(self):
         process = self.train("llama_int8", "run")

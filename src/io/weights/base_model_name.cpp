@@ -33,6 +33,11 @@ bool is_hub_name(const std::string& text) {
            std::all_of(text.begin(), text.end(), allowed);
 }
 
+/// Whether the last parts of two names or folders are the same word.
+bool end_alike(const std::string& one, const std::string& other) {
+    return ::strcasecmp(fs::path(one).filename().c_str(), fs::path(other).filename().c_str()) == 0;
+}
+
 std::string name_in_config(const std::string& config_json) {
     const Json config = parse_json(config_json, "config.json");
     const auto found = config.find("_name_or_path");
@@ -47,9 +52,13 @@ std::string base_model_name(const std::string& hf_dir, const std::string& config
         if (part.string().starts_with(cache_prefix)) return name_of_cache_folder(part);
     }
     const std::string name = name_in_config(config_json);
-    const bool same = is_hub_name(name) && ::strcasecmp(name.substr(name.find('/') + 1).c_str(),
-                                                        folder.filename().c_str()) == 0;
-    return same ? name : folder.string();
+    return is_hub_name(name) && end_alike(name, folder.string()) ? name : folder.string();
+}
+
+std::string name_before_quantization(const std::string& hf_dir, const std::string& config_json) {
+    const std::string name = name_in_config(config_json);
+    const bool clear = is_hub_name(name) || name.starts_with('/');
+    return clear && !end_alike(name, base_model_name(hf_dir, config_json)) ? name : "";
 }
 
 }  // namespace loratrain

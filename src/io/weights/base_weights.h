@@ -4,20 +4,13 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "base/random_matrix.h"
 #include "base/tensor_view.h"
 #include "config/model_spec.h"
+#include "io/weights/base_tensors.h"
 
 namespace loratrain {
-
-/// Name, shape and row-major order of every tensor the base model must have.
-struct BaseTensor {
-    std::string name;                 ///< HF tensor name = dataset path
-    std::vector<std::int64_t> shape;  ///< [out, in], or [n] for norms and biases
-};
-std::vector<BaseTensor> base_tensors(const ModelSpec& spec);
 
 /// Where frozen weights come from: a file, or a generator for benchmarks.
 class WeightSource {

@@ -15,8 +15,9 @@
 #include "io/weights/base_weights.h"
 #include "io/weights/base_writer.h"
 #include "io/weights/hf_config.h"
+#include "io/weights/hf_quantized_linears.h"
 #include "io/weights/hf_shards.h"
-#include "io/weights/import_quantized.h"
+#include "io/weights/quantize_linears.h"
 
 namespace loratrain {
 
@@ -218,6 +219,15 @@ std::uint64_t copy_linear(const Import& import, const BaseTensor& tensor, BaseWr
     return quantize_tensor(import.shards, tensor, *import.quantization, writer);
 }
 
+void name_base(const std::string& hf_dir, const std::string& config, const ImportOptions& options,
+               const Import& import, ImportReport& report) {
+    std::string& name = report.base_model_name;
+    name = options.base_model_name;
+    if (name.empty() && import.quantized) name = name_before_quantization(hf_dir, config);
+    report.base_is_quantized = name.empty() && import.quantized;
+    if (name.empty()) name = base_model_name(hf_dir, config);
+}
+
 }  // namespace
 
 ImportReport import_hf(const std::string& hf_dir, const std::string& output,
@@ -242,8 +252,7 @@ ImportReport import_hf(const std::string& hf_dir, const std::string& output,
     ImportReport report;
     report.family = spec.family;
     report.quantization = import.quantization;
-    report.base_model_name =
-        options.base_model_name.empty() ? base_model_name(hf_dir, config) : options.base_model_name;
+    name_base(hf_dir, config, options, import, report);
     write_file_atomic(output, [&](const std::string& temporary) {
         BaseWriter writer(temporary, config, report.base_model_name, import.quantization);
         for (const BaseTensor& tensor : import.dense) {

@@ -21,6 +21,8 @@ struct ImportReport {
     std::uint64_t bytes = 0;  ///< of tensor data written
     std::string family;
     std::string base_model_name;
+    /// That is a folder quantised before, of which nothing tells what it was made of.
+    bool base_is_quantized = false;
     std::optional<Quantization> quantization;  ///< of the linears of the layers
 };
 

@@ -8,6 +8,7 @@
 #include "io/adapters/peft_config.h"
 #include "io/files.h"
 #include "io/tensor_names.h"
+#include "support/golden_path.h"
 #include "support/problems.h"
 #include "unit/io/tiny_model.h"
 
@@ -16,6 +17,7 @@ namespace {
 
 using nlohmann::json;
 using test::get;
+using test::golden_path;
 using test::has;
 using test::problem_text;
 using test::put;
@@ -27,12 +29,8 @@ using test::tiny_spec;
 const FormTensor factor_a = lora_form().tensors[0];
 const FormTensor factor_b = lora_form().tensors[1];
 
-std::string golden(const std::string& name) {
-    return LORATRAIN_TEST_DATA "/golden/" + name;
-}
-
 ModelSpec golden_spec(const std::string& family) {
-    const std::string path = golden(family + "/base/config.json");
+    const std::string path = golden_path(family + "/base/config.json");
     return parse_hf_config(read_text(path), path);
 }
 
@@ -125,7 +123,7 @@ TEST_F(AdapterFileTest, ReadsAdaptersOfPeft) {
         adapter.r = 3;
         adapter.lora_alpha = 12;
         adapter.targets = {true, false, true, false, false, false, false};
-        const std::string dir = golden(family + "/adapters/c_r3_qv/final");
+        const std::string dir = golden_path(family + "/adapters/c_r3_qv/final");
         const AdapterFile file(dir, adapter, spec);
         const auto layer = spec.layers - 1;
         EXPECT_EQ(file.read(layer, Linear::v, factor_b).size(),
@@ -133,7 +131,8 @@ TEST_F(AdapterFileTest, ReadsAdaptersOfPeft) {
         adapter.r = 4;
         adapter.lora_alpha = 8;
         adapter.targets.fill(true);
-        EXPECT_NO_THROW(AdapterFile(golden(family + "/adapters/a_r4_all/init"), adapter, spec));
+        EXPECT_NO_THROW(
+            AdapterFile(golden_path(family + "/adapters/a_r4_all/init"), adapter, spec));
     }
 }
 

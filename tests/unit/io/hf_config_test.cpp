@@ -5,17 +5,19 @@
 #include <nlohmann/json.hpp>
 
 #include "io/files.h"
+#include "support/golden_path.h"
 #include "support/problems.h"
 
 namespace loratrain {
 namespace {
 
 using nlohmann::json;
+using test::golden_path;
 using test::has;
 using test::problem_text;
 
 ModelSpec golden_model(const std::string& family) {
-    const std::string path = LORATRAIN_TEST_DATA "/golden/" + family + "/base/config.json";
+    const std::string path = golden_path(family) + "/base/config.json";
     return parse_hf_config(read_text(path), path);
 }
 

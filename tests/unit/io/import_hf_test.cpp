@@ -11,6 +11,7 @@
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "io/weights/base_weights.h"
+#include "support/golden_path.h"
 #include "support/problems.h"
 #include "unit/io/tiny_model.h"
 
@@ -34,7 +35,7 @@ using test::tiny_value;
 using test::tiny_values;
 
 std::string golden_base(const std::string& family) {
-    return LORATRAIN_TEST_DATA "/golden/" + family + "/base";
+    return test::golden_path(family) + "/base";
 }
 
 /// The part of the checksum that is not of config.json.

@@ -18,6 +18,7 @@
 #include "plan/deploy/make_plan.h"
 #include "plan/schedule/plan_window.h"
 #include "support/files.h"
+#include "support/golden_path.h"
 
 namespace loratrain::test {
 
@@ -26,10 +27,6 @@ inline const std::vector<std::string>& golden_families() {
                                                    "mistral",    "llama_nf4",       "llama_int8",
                                                    "llama_e4m3", "llama_e4m3_block"};
     return families;
-}
-
-inline std::string golden_path(const std::string& family) {
-    return std::string(LORATRAIN_TEST_DATA) + "/golden/" + family;
 }
 
 /// A golden family on one stage: base imported, all adapters in one job, planned.

@@ -1,14 +1,16 @@
-#include "io/weights/import_quantized.h"
+#include "io/weights/hf_quantized_linears.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <fstream>
 
+#include "base/e4m3.h"
 #include "base/quantized.h"
 #include "io/tensor_names.h"
 #include "io/weights/import_hf.h"
 #include "io/weights/quantized_parts.h"
+#include "support/golden_path.h"
 #include "support/problems.h"
 #include "unit/io/tiny_model.h"
 
@@ -17,6 +19,7 @@ namespace {
 
 using nlohmann::json;
 using test::bytes_of;
+using test::golden_path;
 using test::has;
 using test::problem_text;
 using test::put_model;
@@ -26,10 +29,6 @@ using test::TempDir;
 using test::tiny_config;
 using test::tiny_spec;
 using test::tiny_tensors;
-
-std::string family_folder(const std::string& family) {
-    return LORATRAIN_TEST_DATA "/golden/" + family;
-}
 
 /// As tests/golden/quantized_base.py: the sum of bits[i] (2 i + 1).
 std::uint64_t bits_of(const WeightSource& weights, const BaseTensor& tensor) {
@@ -63,7 +62,7 @@ json wide_config() {
 
 TEST_F(ImportQuantizedTest, ReadsFoldersOfItsKindsToTheBit) {
     for (const char* format : {"nf4", "int8", "e4m3", "e4m3_block"}) {
-        const std::string folder = family_folder(cat("llama_", format));
+        const std::string folder = golden_path(cat("llama_", format));
         const ImportReport report = import_hf(folder + "/base", out(), {.force = true});
         ASSERT_TRUE(report.quantization);
         EXPECT_EQ(traits_of(report.quantization->format).name, format);
@@ -110,7 +109,7 @@ TEST_F(ImportQuantizedTest, QuantisesLinearsAlone) {
 
 TEST_F(ImportQuantizedTest, CodesAndScalesOfAnyRowsAreThoseOfTheWholeTensor) {
     for (const char* format : {"nf4", "int8", "e4m3", "e4m3_block"}) {
-        import_hf(family_folder(cat("llama_", format)) + "/base", out(), {.force = true});
+        import_hf(golden_path(cat("llama_", format)) + "/base", out(), {.force = true});
         const auto weights = open_base_weights(out());
         const std::string name = "model.layers.1.mlp.down_proj.weight";
         const WeightTraits& traits = traits_of(weights->spec().quantization->format);
@@ -134,19 +133,91 @@ TEST_F(ImportQuantizedTest, CodesAndScalesOfAnyRowsAreThoseOfTheWholeTensor) {
 }
 
 TEST_F(ImportQuantizedTest, RefusesRowsThatNf4CannotCutAndNamesThem) {
-    const std::string text = import_problem(family_folder("mistral") + "/base", WeightFormat::nf4);
+    const std::string text = import_problem(golden_path("mistral") + "/base", WeightFormat::nf4);
     EXPECT_TRUE(has(text, "model.layers.0.mlp.down_proj.weight"));
     EXPECT_TRUE(has(text, "has rows of 144 weights, no multiple of 64 as nf4 needs"));
     EXPECT_TRUE(has(text, "model.layers.1.mlp.down_proj.weight"));
     EXPECT_FALSE(has(text, "q_proj"));
     EXPECT_FALSE(std::filesystem::exists(out()));
-    EXPECT_NO_THROW(import_hf(family_folder("mistral") + "/base", out(),
+    EXPECT_NO_THROW(import_hf(golden_path("mistral") + "/base", out(),
                               {.force = true, .quantize = WeightFormat::int8}));
 }
 
 TEST_F(ImportQuantizedTest, RefusesToQuantiseAgain) {
-    EXPECT_TRUE(has(import_problem(family_folder("llama_nf4") + "/base", WeightFormat::int8),
+    EXPECT_TRUE(has(import_problem(golden_path("llama_nf4") + "/base", WeightFormat::int8),
                     "is quantised already: nf4"));
+}
+
+json config_with_one_scale() {
+    json config = wide_config();
+    const json weights = {{"num_bits", 8}, {"type", "float"}, {"strategy", "tensor"}};
+    config["quantization_config"] = {{"quant_method", "compressed-tensors"},
+                                     {"format", "float-quantized"},
+                                     {"config_groups", {{"group_0", {{"weights", weights}}}}}};
+    return config;
+}
+
+/// compressed-tensors with one scale for a whole matrix.
+RawTensors tensors_with_one_scale(const std::string& scale_type, std::vector<std::int64_t> shape) {
+    RawTensors tensors = tiny_tensors(tiny_spec(wide_config()));
+    for (const BaseTensor& tensor : base_tensors(tiny_spec(wide_config()))) {
+        if (!is_linear_weight(tensor.name)) continue;
+        std::string codes(static_cast<std::size_t>(tensor.shape[0] * tensor.shape[1]), '\0');
+        for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<char>(i % 127);
+        tensors[tensor.name] = {"F8_E4M3", tensor.shape, codes};
+        const std::string scale = scale_type == "F32"
+                                      ? bytes_of(std::vector<float>{0.75F})
+                                      : bytes_of(std::vector<BFloat16>{to_bfloat16(0.75F)});
+        tensors[scales_name(WeightFormat::e4m3, tensor.name)] = {scale_type, shape, scale};
+    }
+    return tensors;
+}
+
+TEST_F(ImportQuantizedTest, ReadsOneScaleForAWholeMatrix) {
+    const json config = config_with_one_scale();
+    for (const auto& [type, shape] : {std::pair<std::string, std::vector<std::int64_t>>("F32", {1}),
+                                      {"BF16", {}},
+                                      {"BF16", {1, 1}}}) {
+        put_model(hf(), config, tensors_with_one_scale(type, shape));
+        import_hf(hf(), out(), {.force = true});
+        const auto weights = open_base_weights(out());
+        for (const BaseTensor& tensor : base_tensors(weights->spec())) {
+            EXPECT_NO_THROW(weights->check_contents(tensor.name));
+            if (!is_linear_weight(tensor.name)) continue;
+            const std::vector<float> values = read_all(*weights, tensor);
+            for (std::size_t i = 0; i < values.size(); ++i) {
+                const float exact = from_e4m3(static_cast<std::uint8_t>(i % 127)) * 0.75F;
+                ASSERT_EQ(values[i], rounded_to(SourceType::bf16, exact))
+                    << tensor.name << " " << i;
+            }
+            std::vector<char> codes(static_cast<std::size_t>(3 * tensor.shape[1]));
+            std::vector<float> scales(3);
+            weights->read_codes(tensor.name, tensor.shape[0] - 3, 3, codes.data(), scales.data());
+            EXPECT_EQ(scales, std::vector<float>(3, 0.75F));
+        }
+    }
+}
+
+TEST_F(ImportQuantizedTest, NamesTheModelAsItWasBefore) {
+    json config = config_with_one_scale();
+    const auto report_of = [&](const char* name, const std::string& given = "") {
+        if (name != nullptr) config["_name_or_path"] = name;
+        put_model(hf(), config, tensors_with_one_scale("F32", {1}));
+        return import_hf(hf(), out(), {.force = true, .base_model_name = given});
+    };
+    for (const char* none : {static_cast<const char*>(nullptr), "/data/hf", "tiny", ""}) {
+        EXPECT_EQ(report_of(none).base_model_name, hf());
+        EXPECT_TRUE(report_of(none).base_is_quantized);
+    }
+    EXPECT_EQ(report_of("org/HF").base_model_name, "org/HF");
+    EXPECT_TRUE(report_of("org/HF").base_is_quantized);
+    for (const char* source : {"org/tiny-1b", "/data/tiny"}) {
+        EXPECT_EQ(report_of(source).base_model_name, source);
+        EXPECT_FALSE(report_of(source).base_is_quantized);
+        EXPECT_EQ(open_base_weights(out())->base_model_name(), source);
+    }
+    EXPECT_EQ(report_of("org/tiny-1b", "mine").base_model_name, "mine");
+    EXPECT_FALSE(report_of("tiny", "mine").base_is_quantized);
 }
 
 TEST_F(ImportQuantizedTest, RefusesPartlyQuantisedFolders) {

@@ -11,18 +11,6 @@
 
 namespace loratrain {
 
-/// Linears of the layers on their way into a quantised base.h5.
-
-/// Whether dense linears [out, in] of a folder can be quantised: rows of whole blocks, all of one
-/// type. Returns what base.h5 will say of them.
-Quantization check_quantizable(const HfShards& shards, const std::vector<BaseTensor>& linears,
-                               WeightFormat format, bool store_bf16, CappedProblems& problems);
-
-/// Quantises one (base/quantized.h; scales of nf4 nested) block of rows by block of rows. Returns
-/// the bytes written. InputError for a nan or an infinity.
-std::uint64_t quantize_tensor(const HfShards& shards, const BaseTensor& tensor,
-                              const Quantization& quantization, BaseWriter& writer);
-
 /// The linears of a folder that is quantised already (hf_quantization.h): their codes and scales
 /// are copied as they are, so that the effective weights are those of the library that made them.
 class HfQuantizedLinears {
