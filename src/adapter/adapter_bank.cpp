@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <thread>
 #include <utility>
 
+#include "adapter/start_factors.h"
+#include "backend/make_backend.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "io/adapters/adapter_file.h"
@@ -23,20 +26,33 @@ std::size_t index_of(StatePart part) {
     return static_cast<std::size_t>(part);
 }
 
-/// N(0, 1), element `i` of the stream of `key` (Box and Muller, 1958).
-float normal_float(std::uint64_t key, std::uint64_t i) {
-    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform_float(key, 2 * i)));
-    constexpr double turn = 6.283185307179586;
-    return static_cast<float>(radius * std::cos(turn * uniform_float(key, 2 * i + 1)));
+std::uint64_t random_key(const AdapterJob& adapter, const PlacedTensor& tensor) {
+    return tensor_key(adapter.seed, adapter.random_name(),
+                      cat(module_path(tensor.layer, tensor.linear), ".",
+                          adapter.form.tensors[tensor.of_form].name));
+}
+
+/// [n, rows] of [rows, n].
+std::vector<float> transposed(const std::vector<float>& values, std::int64_t rows) {
+    std::vector<float> result(values.size());
+    const std::size_t count = static_cast<std::size_t>(rows);
+    const std::size_t n = values.size() / count;
+    for (std::size_t i = 0; i < values.size(); ++i) result[i % n * count + i / n] = values[i];
+    return result;
+}
+
+/// For weights that are not on the CPU backend.
+std::unique_ptr<Backend> host_backend() {
+    constexpr unsigned most_threads = 16;
+    const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1U, most_threads);
+    return make_backend("cpu", {static_cast<int>(threads)});
 }
 
 /// Initial::uniform and gaussian.
 std::vector<float> random_values(const AdapterJob& adapter, const PlacedTensor& tensor,
                                  std::int64_t in) {
     const FormTensor& form = adapter.form.tensors[tensor.of_form];
-    const std::uint64_t key =
-        tensor_key(adapter.seed, adapter.random_name(),
-                   cat(module_path(tensor.layer, tensor.linear), ".", form.name));
+    const std::uint64_t key = random_key(adapter, tensor);
     const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(in)));
     const float deviation = 1.0F / static_cast<float>(adapter.rank(tensor.layer, tensor.linear));
     std::vector<float> values(static_cast<std::size_t>(tensor.range.count));
@@ -68,14 +84,14 @@ std::vector<ArrayRange> ranges_of(std::span<const PlacedTensor> tensors, const W
 }  // namespace
 
 AdapterBank::AdapterBank(const Job& job, const ReplicaView& view, const StagePlan& stage,
-                         Backend& backend, const StageLanes& lanes, RowNorms row_norms)
+                         Backend& backend, const StageLanes& lanes, BaseValues base)
     : job_(job),
       model_(view.plan.model),
       stage_(stage),
       capacity_(static_cast<std::size_t>(view.plan.adapter_capacity)),
       backend_(backend),
       lanes_(lanes),
-      row_norms_(std::move(row_norms)) {
+      base_(std::move(base)) {
     LORATRAIN_CHECK(lanes.count() == view.replica.tensor, lanes.count(), " lanes instead of ",
                     view.replica.tensor);
     add_adapters();
@@ -213,8 +229,39 @@ const AdapterBank::State& AdapterBank::resident(AdapterId adapter) const {
     return state;
 }
 
+void AdapterBank::start_from_weights(AdapterId adapter) {
+    const AdapterJob& job = job_.adapter(adapter);
+    const State& state = states_[index(adapter)];
+    std::unique_ptr<Backend> own;
+    if (backend_.native_stream() != nullptr) own = host_backend();
+    const auto put = [&](const PlacedTensor& tensor, const std::vector<float>& whole) {
+        const std::vector<float> values = cut_out(tensor.cut, whole);
+        backend_.upload(state.array(Part::parameters) + tensor.range.first, values.data(),
+                        values.size() * sizeof(float));
+    };
+    for (const PlacedTensor& a : state.layout.tensors(Part::parameters)) {
+        const FormTensor& form = job.form.tensors[a.of_form];
+        if (form.role != TensorRole::a) continue;
+        StartRule rule{form.initial, job.pissa_niter};
+        rule.rank = job.rank(a.layer, a.linear);
+        rule.scaling = job.scaling(a.layer, a.linear);
+        rule.key = random_key(job, a);
+        const LinearShape shape = linear_shape(model_, a.linear);
+        const StartFactors start =
+            start_factors(rule, shape, base_.weights(a.layer, a.linear), own ? *own : backend_);
+        const auto tensor = [&](TensorRole role) -> const PlacedTensor& {
+            return *state.layout.find(a.layer, a.linear, role);
+        };
+        put(a, start.a);
+        put(tensor(TensorRole::start_a), start.a);
+        put(tensor(TensorRole::start_b), start.b);
+        put(tensor(TensorRole::b), transposed(start.b, rule.rank));
+    }
+}
+
 void AdapterBank::initialise(AdapterId adapter) {
     const AdapterJob& job = job_.adapter(adapter);
+    if (is_difference(job.form)) return start_from_weights(adapter);
     const State& state = states_[index(adapter)];
     std::unique_ptr<AdapterFile> file;
     if (!job.init_from.empty()) {
@@ -223,7 +270,7 @@ void AdapterBank::initialise(AdapterId adapter) {
     const auto start = [&](const PlacedTensor& tensor, const FormTensor& form) {
         if (file) return cut_out(tensor.cut, file->read(tensor.layer, tensor.linear, form));
         if (form.initial == Initial::norms) {
-            return row_norms_(tensor.layer - stage_.first_layer, tensor.linear);
+            return base_.row_norms(tensor.layer - stage_.first_layer, tensor.linear);
         }
         return random_values(job, tensor, linear_shape(model_, tensor.linear).in);
     };
@@ -257,6 +304,11 @@ LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear)
         slot.grad_magnitude = state.gradient(*m);
         slot.squares = state.norms.as<float>() + state.first_norm[place];
     }
+    if (const PlacedTensor* start = state.layout.find(model_layer, linear, TensorRole::start_a)) {
+        const PlacedTensor* start_b = state.layout.find(model_layer, linear, TensorRole::start_b);
+        slot.start_a = state.array(Part::parameters) + start->range.first;
+        slot.start_b = state.array(Part::parameters) + start_b->range.first;
+    }
     slot.dropout = dropout_threshold(job.lora_dropout);
     if (slot.dropout != 0) {
         slot.dropout_key =
@@ -265,6 +317,12 @@ LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear)
             lane_slice(model_, linear, {lanes_.index(), lanes_.count()}).in.first);
     }
     return slot;
+}
+
+bool AdapterBank::has(AdapterId adapter, TensorRole role) const {
+    const std::vector<FormTensor>& tensors = job_.adapter(adapter).form.tensors;
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [role](const FormTensor& tensor) { return tensor.role == role; });
 }
 
 bool AdapterBank::targets_group(AdapterId adapter, std::int32_t layer, LinearGroup group) const {

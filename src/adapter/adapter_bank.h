@@ -26,6 +26,13 @@ enum class Residence : std::uint8_t {
 /// stage's first. Every lane calls it.
 using RowNorms = std::function<std::vector<float>(std::int32_t layer, Linear linear)>;
 
+/// What adapters may start from; each may be empty where no form of the job asks for it.
+struct BaseValues {
+    RowNorms row_norms;
+    /// W [out, in] of a layer of the model, whole on every lane.
+    std::function<std::vector<float>(std::int64_t layer, Linear linear)> weights;
+};
+
 /// All adapters' state in the layers where one stage computes them: fp32 masters, gradients and
 /// both moments, each one flat array per adapter (adapter_layout.h; so clipping is one op per
 /// adapter, AdamW one per rate group), plus the per-adapter sums and counters. Only resident
@@ -37,10 +44,9 @@ using RowNorms = std::function<std::vector<float>(std::int32_t layer, Linear lin
 class AdapterBank {
   public:
     /// Makes plan.first_admitted resident; plan.adapter_capacity bounds the adapters that `job`,
-    /// which may grow (add_adapters()), ever has. `row_norms`: for Initial::norms, else may be
-    /// empty. All of them outlive the bank.
+    /// which may grow (add_adapters()), ever has. All of them outlive the bank.
     AdapterBank(const Job& job, const ReplicaView& view, const StagePlan& stage, Backend& backend,
-                const StageLanes& lanes = one_lane(), RowNorms row_norms = {});
+                const StageLanes& lanes = one_lane(), BaseValues base = {});
 
     Residence residence(AdapterId adapter) const { return states_[index(adapter)].residence; }
 
@@ -62,6 +68,8 @@ class AdapterBank {
 
     /// A and B as an op's slot; `layer` counts from the stage's first layer.
     LoraSlot slot(AdapterId adapter, std::int32_t layer, Linear linear) const;
+    /// Its form has such a tensor.
+    bool has(AdapterId adapter, TensorRole role) const;
     bool targets_group(AdapterId adapter, std::int32_t layer, LinearGroup group) const;
 
     /// Those of them that are trained.
@@ -134,6 +142,8 @@ class AdapterBank {
 
     void lay_out(AdapterId adapter);
     void initialise(AdapterId adapter);
+    /// Of a difference (is_difference).
+    void start_from_weights(AdapterId adapter);
     void free_arrays(State& state) const;
     /// Of what this lane counts.
     void sum_own_squares(const State& state, double* result) const;
@@ -150,7 +160,7 @@ class AdapterBank {
     std::size_t capacity_;
     Backend& backend_;
     StageLanes lanes_;
-    RowNorms row_norms_;
+    BaseValues base_;
     std::vector<State> states_;
     Buffer counters_;      ///< applied, skipped per adapter
     Buffer lane_squares_;  ///< a term, then every lane's sum; only with several lanes

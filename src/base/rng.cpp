@@ -84,6 +84,12 @@ float uniform_float(std::uint64_t key, std::uint64_t i) {
     return static_cast<float>(words[i & 3U] >> 8U) * 0x1p-24F;
 }
 
+float normal_float(std::uint64_t key, std::uint64_t i) {
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform_float(key, 2 * i)));
+    constexpr double turn = 6.283185307179586;
+    return static_cast<float>(radius * std::cos(turn * uniform_float(key, 2 * i + 1)));
+}
+
 std::uint64_t uniform_int(std::uint64_t key, std::uint64_t i, std::uint64_t bound) {
     const auto words = philox4x32(
         {static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32U), 1, 0}, key);

@@ -35,6 +35,9 @@ inline std::uint64_t tensor_key(std::uint64_t seed, std::string_view adapter,
 /// Uniform in [0, 1) with 24 bits, element `i` of the stream of `key`.
 float uniform_float(std::uint64_t key, std::uint64_t i);
 
+/// N(0, 1), element `i` of the stream of `key` (Box and Muller, 1958).
+float normal_float(std::uint64_t key, std::uint64_t i);
+
 /// Uniform integer in [0, bound), element `i` of the stream of `key`; bound >= 1.
 std::uint64_t uniform_int(std::uint64_t key, std::uint64_t i, std::uint64_t bound);
 

@@ -1,5 +1,7 @@
 #include "config/adapter_form.h"
 
+#include <algorithm>
+
 namespace loratrain {
 
 namespace {
@@ -43,6 +45,27 @@ AdapterForm dora_form() {
     form.peft_switches = {"use_dora"};
     form.keeps_norms = true;
     return form;
+}
+
+AdapterForm difference_form(Initial initial) {
+    AdapterForm form = lora_form();
+    form.tensors.push_back({.role = TensorRole::start_a,
+                            .axes = {Axis::rank, Axis::in},
+                            .trained = false,
+                            .name = "lora_start_A",
+                            .peft_suffix = "lora_start_A.weight"});
+    form.tensors.push_back({.role = TensorRole::start_b,
+                            .axes = {Axis::rank, Axis::out},
+                            .trained = false,
+                            .name = "lora_start_B",
+                            .peft_suffix = "lora_start_B.weight"});
+    for (FormTensor& tensor : form.tensors) tensor.initial = initial;
+    return form;
+}
+
+bool is_difference(const AdapterForm& form) {
+    return std::any_of(form.tensors.begin(), form.tensors.end(),
+                       [](const FormTensor& tensor) { return tensor.role == TensorRole::start_a; });
 }
 
 std::vector<std::int64_t> tensor_shape(const FormTensor& tensor, std::int64_t rank,

@@ -15,8 +15,15 @@ namespace loratrain {
 /// ask the bank for tensors by their role.
 
 /// What a tensor is to the operators: y = W x + scale * B (A x); of DoRA that times m / |W + scale
-/// * B A| row by row (model/dora_linear.h).
-enum class TensorRole : std::uint8_t { a, b, magnitude };
+/// * B A| row by row (model/dora_linear.h). PiSSA and OLoRA take from W what they start with: y = W
+/// x + scale * (B A - B0 A0) x, where the base that adapters share stays as it is.
+enum class TensorRole : std::uint8_t {
+    a,
+    b,
+    magnitude,
+    start_a,  ///< A0 [rank, in]
+    start_b,  ///< B0 transposed, [rank, out]
+};
 
 /// Axes of tensors: the adapter's rank, the in- and out-features of the linear. Under tensor
 /// parallelism a lane has its part of the axis along which W is cut, and the others whole.
@@ -28,6 +35,8 @@ enum class Initial : std::uint8_t {
     uniform,   ///< U(-1/sqrt(in), 1/sqrt(in)), as PEFT
     gaussian,  ///< N(0, 1/rank²), as PEFT
     norms,     ///< of the rows of W, in fp32
+    pissa,     ///< the largest singular triplets of W (adapter/start_factors.h)
+    olora,     ///< the first columns of Q and rows of R of W = Q R, likewise
 };
 
 struct FormTensor {
@@ -54,6 +63,11 @@ AdapterForm lora_form();
 
 /// And m [out], the norms of the rows of W (Liu et al., 2024; PEFT).
 AdapterForm dora_form();
+
+/// And A0 and B0, with which A and B start as `initial` says, pissa (Meng et al., 2024) or olora
+/// (Büyükakyüz, 2024); frozen. Exported as LoRA of twice the rank (io/adapters/exported_adapter.h).
+AdapterForm difference_form(Initial initial);
+bool is_difference(const AdapterForm& form);
 
 std::vector<std::int64_t> tensor_shape(const FormTensor& tensor, std::int64_t rank,
                                        const LinearShape& linear);

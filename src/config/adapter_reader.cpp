@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -107,22 +110,57 @@ std::string reason_against_start(const std::string& word) {
     if (word == "corda") return "needs a pass over the data before the adapter is made";
     if (word == "lora_ga") return "needs gradients of the base before the adapter is made";
     if (word == "loftq") return "changes the base, which other adapters share";
-    if (word == "olora" || word.starts_with("pissa")) {
-        return "takes the start off the base, which other adapters share, and is not supported";
-    }
     if (word == "orthogonal" || word == "mica") return "is not supported";
     return "";
+}
+
+/// Of pissa_niter_N; none where that is no such number.
+std::optional<int> niter_of(std::string_view word) {
+    const std::string_view digits = word.substr(std::string_view(pissa_niter_word).size());
+    int number = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    const bool whole = error == std::errc{} && end == digits.data() + digits.size();
+    return whole && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
 void read_start(SectionReader& section, AdapterJob& job) {
     if (is_not_given(section, "init_lora_weights")) return;
     const YamlNode* node = section.find("init_lora_weights");
+    job.pissa_niter.reset();
+    if (node->text.starts_with(pissa_niter_word)) {
+        job.init_lora_weights = Initial::pissa;
+        job.pissa_niter = niter_of(node->text);
+        if (job.pissa_niter) return;
+        section.problem(node->place, "init_lora_weights",
+                        cat("'", node->text, "' has no number of iterations"),
+                        "write pissa_niter_4, or pissa");
+        return;
+    }
     const std::string reason = reason_against_start(node->text);
     if (reason.empty()) {
         section.read_word("init_lora_weights", job.init_lora_weights, initial_words);
     } else {
-        section.problem(node->place, "init_lora_weights", cat("'", node->text, "' ", reason),
-                        "use true or gaussian, or give what PEFT began with as init_from");
+        section.problem(
+            node->place, "init_lora_weights", cat("'", node->text, "' ", reason),
+            "use true, gaussian, pissa or olora, or give what PEFT began with as init_from");
+    }
+}
+
+/// Keys that contradict a start which is taken from W.
+void check_start(SectionReader& section, const AdapterJob& job) {
+    if (job.init_lora_weights != Initial::pissa && job.init_lora_weights != Initial::olora) return;
+    const YamlNode* node = section.find("init_lora_weights");
+    const Place& place = node == nullptr ? section.place() : node->place;
+    const std::string start = word_of(initial_words, job.init_lora_weights);
+    if (job.use_dora) {
+        section.problem(place, "init_lora_weights", cat("'", start, "' does not go with use_dora"),
+                        "use one of the two");
+    }
+    if (!job.init_from.empty()) {
+        section.problem(place, "init_lora_weights",
+                        cat("'", start, "' does not go with init_from, which is the start"),
+                        "leave one of the two out; what a run with it has exported continues as "
+                        "init_lora_weights: true with twice the r");
     }
 }
 
@@ -262,6 +300,7 @@ AdapterJob read_adapter(SectionReader& section, Lookup& lookup, const AdapterDef
     section.read("trial", draft.adapter.trial);
     check_has_dataset(section, lookup, draft);
     check_modules(section, draft.adapter);
+    check_start(section, draft.adapter);
     check_lr_schedule(section, draft.adapter);
     draft.adapter.form = form_of(draft.adapter);
     section.finish();

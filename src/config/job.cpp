@@ -23,7 +23,11 @@ const std::string& AdapterJob::random_name() const {
 }
 
 AdapterForm form_of(const AdapterJob& adapter) {
-    AdapterForm form = adapter.use_dora ? dora_form() : lora_form();
+    const Initial start = adapter.init_lora_weights;
+    const bool difference = start == Initial::pissa || start == Initial::olora;
+    AdapterForm form = difference         ? difference_form(start)
+                       : adapter.use_dora ? dora_form()
+                                          : lora_form();
     for (FormTensor& tensor : form.tensors) {
         if (tensor.role == TensorRole::a) tensor.initial = adapter.init_lora_weights;
         if (adapter.loraplus_lr_ratio != 1.0 && tensor.role != TensorRole::a) tensor.rate_group = 1;

@@ -188,7 +188,10 @@ struct AdapterJob {
     /// LoRA+ (Hayou et al., 2024): the rate of B and of vectors over that of A. All decay alike, as
     /// with PEFT's create_loraplus_optimizer.
     double loraplus_lr_ratio = 1.0;
-    Initial init_lora_weights = Initial::uniform;  ///< of A
+    /// Of A, or with pissa and olora of A and B.
+    Initial init_lora_weights = Initial::uniform;
+    /// pissa_niter_N: iterations of a randomised decomposition; none: all that it takes.
+    std::optional<int> pissa_niter;
     /// Of the above (form_of).
     AdapterForm form = lora_form();
     std::string init_from;  ///< PEFT directory, "" = fresh

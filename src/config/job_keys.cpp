@@ -101,7 +101,10 @@ constexpr JobKey keys[] = {
     {"adapters", "alpha_pattern", "alphas of modules, likewise", "none"},
     {"adapters", "use_rslora", "scaling is lora_alpha / sqrt(r)"},
     {"adapters", "use_dora", "DoRA: a trained magnitude for every row of W + scaling B A", "false"},
-    {"adapters", "init_lora_weights", "first A: `true` (uniform) or `gaussian`; B is 0", "true"},
+    {"adapters", "init_lora_weights",
+     "first A: `true` (uniform) or `gaussian`, with B 0; or both from W: `pissa`, `pissa_niter_4` "
+     "(near it, and quick), `olora`",
+     "true"},
     {"adapters", "loraplus_lr_ratio", "LoRA+: learning rate of B over that of A", "1"},
     {"adapters", "init_from", "PEFT directory to start from", "none"},
     {"adapters", "loss",

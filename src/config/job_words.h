@@ -143,10 +143,14 @@ inline constexpr std::array<Word<TrialScheduler>, 4> trial_scheduler_words{{
     {"median", TrialScheduler::median},
 }};
 /// init_lora_weights
-inline constexpr std::array<Word<Initial>, 2> initial_words{{
+inline constexpr std::array<Word<Initial>, 4> initial_words{{
     {"true", Initial::uniform},
     {"gaussian", Initial::gaussian},
+    {"pissa", Initial::pissa},
+    {"olora", Initial::olora},
 }};
+/// Before the number of iterations.
+inline constexpr const char* pissa_niter_word = "pissa_niter_";
 inline constexpr const char* all_linear_word = "all-linear";
 inline constexpr const char* auto_word = "auto";
 inline constexpr const char* pipeline_word = "pipeline";

@@ -218,7 +218,9 @@ void write_adapter(Writer& out, const Job& job, const AdapterJob& adapter) {
     out.put("use_rslora", adapter.use_rslora);
     if (adapter.use_dora) out.put("use_dora", adapter.use_dora);
     if (adapter.init_lora_weights != Initial::uniform) {
-        out.put("init_lora_weights", word_of(initial_words, adapter.init_lora_weights));
+        out.put("init_lora_weights", adapter.pissa_niter
+                                         ? cat(pissa_niter_word, *adapter.pissa_niter)
+                                         : word_of(initial_words, adapter.init_lora_weights));
     }
     if (adapter.loraplus_lr_ratio != 1.0) out.put("loraplus_lr_ratio", adapter.loraplus_lr_ratio);
     out.put_path("init_from", adapter.init_from);

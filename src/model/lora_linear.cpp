@@ -52,6 +52,34 @@ bool LoraLinear::has_lora(const Site& site) const {
            });
 }
 
+bool LoraLinear::has_starts(const Site& site) const {
+    const auto& adapters = site.rows.adapters;
+    return !site.rows.base_alone &&
+           std::any_of(adapters.begin(), adapters.end(),
+                       [&](AdapterId adapter) { return bank_.has(adapter, TensorRole::start_a); });
+}
+
+void LoraLinear::subtract_start(const Site& site, int i, const TensorView& from,
+                                const TensorView& to, const TensorView& s, Way way) {
+    auto& [narrow, wide] = starts_;
+    narrow.clear();
+    wide.clear();
+    for (const LoraSlot& slot : gather_slots(site, i)) {
+        LoraSlot start;
+        start.rank = slot.start_a == nullptr ? 0 : slot.rank;
+        start.scale = -slot.scale;
+        start.column = slot.column;
+        start.a = way == Way::forward ? slot.start_a : slot.start_b;
+        narrow.push_back(start);
+        start.a = way == Way::forward ? slot.start_b : slot.start_a;
+        wide.push_back(start);
+    }
+    const LoraTarget shrunk{narrow, s};
+    const LoraTarget expanded{wide, s};
+    backend_.lora_shrink({from, {&shrunk, 1}, site.rows.lora_rows()});
+    backend_.lora_expand_backward({to, {&expanded, 1}, site.rows.lora_rows(), true});
+}
+
 const std::vector<LoraSlot>& LoraLinear::gather_slots(const Site& site, int i) {
     std::vector<LoraSlot>& slots = slots_[static_cast<std::size_t>(i)];
     const Linear linear = site.weights.shape.linears[static_cast<std::size_t>(i)];
@@ -164,6 +192,7 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
     } else {
         multiply(site, x, y, s, width, accumulate);
     }
+    const bool starts = has_starts(site);
     for (int i = 0; i < weights.shape.count; ++i) {
         const auto at = static_cast<std::size_t>(i);
         if (lora && !site.rows.augmented) {
@@ -172,6 +201,11 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
         if (dora) {
             const DoraLinear::Site of = dora_site(site, i, prepare(site, false));
             dora_.forward(of, x, s[at], y[at], accumulate);
+        }
+        if (starts) {
+            const std::int64_t columns = site.rows.width;
+            subtract_start(site, i, x, y[at], workspace_.gradient(x.rows, columns, columns),
+                           Way::forward);
         }
         if (weights.bias[at].data() != nullptr) backend_.add_bias(y[at], weights.bias[at].data());
     }
@@ -321,6 +355,11 @@ void LoraLinear::backward_x(const Site& site, const TensorView& dy, const Tensor
     for (int i = 0; i < weights.shape.count && dora; ++i) {
         const DoraLinear::Site of = dora_site(site, i, prepare(site, false));
         dora_.after_x(of, columns_of(site, i, dy), dx);
+    }
+    const std::int64_t columns = site.rows.width;
+    for (int i = 0; i < weights.shape.count && has_starts(site); ++i) {
+        subtract_start(site, i, columns_of(site, i, dy), dx,
+                       workspace_.input(dy.rows, columns, columns), Way::backward);
     }
 }
 

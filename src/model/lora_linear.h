@@ -89,6 +89,13 @@ class LoraLinear {
                        std::int64_t pads, bool accumulate);
     void multiply_back_fp8(const Site& site, const TensorView& dy, const TensorView& dx,
                            std::int64_t pads, bool accumulate, Codes codes);
+    /// Some adapter of the rows is a difference (TensorRole::start_a) and on.
+    bool has_starts(const Site& site) const;
+    /// to -= scale B0 A0 from, or scale from B0 A0 backward, for linear i and rows of differences;
+    /// `s`: scratch [T, R]. It does not drop its input, being a part of W.
+    enum class Way : std::uint8_t { forward, backward };
+    void subtract_start(const Site& site, int i, const TensorView& from, const TensorView& to,
+                        const TensorView& s, Way way);
     std::int64_t first_column(const Site& site, int i) const;
     DoraLinear::Site dora_site(const Site& site, int i, const TensorView& m);
     TensorView columns_of(const Site& site, int i, const TensorView& dy) const;
@@ -102,6 +109,7 @@ class LoraLinear {
     std::array<std::vector<LoraSlot>, 3> slots_;
     std::vector<LoraSlot> pads_;
     std::vector<LoraTarget> targets_;
+    std::array<std::vector<LoraSlot>, 2> starts_;
     std::vector<PackedFactors> wanted_;
 };
 

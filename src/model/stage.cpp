@@ -1,6 +1,7 @@
 #include "model/stage.h"
 
 #include "backend/range.h"
+#include "io/tensor_names.h"
 #include "model/row_norms.h"
 #include "plan/memory/engine_memory.h"
 
@@ -17,10 +18,17 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
       weights_(view, stage_, source, backend, lanes.index()),
       workspace_(view, stage_, backend),
       bank_(job, view, stage_, backend, lanes,
-            [this](std::int32_t layer, Linear linear) {
-                return row_norms({view_, workspace_, lanes_, backend_}, weights_.layer(layer),
-                                 linear);
-            }),
+            {[this](std::int32_t layer, Linear linear) {
+                 return row_norms({view_, workspace_, lanes_, backend_}, weights_.layer(layer),
+                                  linear);
+             },
+             [&source](std::int64_t layer, Linear linear) {
+                 const LinearShape shape = linear_shape(source.spec(), linear);
+                 std::vector<float> w(static_cast<std::size_t>(shape.out * shape.in));
+                 source.read_rows(weight_name(layer, linear), 0,
+                                  matrix(w.data(), DType::f32, shape.out, shape.in));
+                 return w;
+             }}),
       layer_(view, bank_, workspace_, weights_.inv_freq(), backend, lanes) {
     for (std::int32_t i = 0; i < slot_count(view, stage_index); ++i) {
         slots_.push_back(std::make_unique<ActivationSlot>(view, stage_, workspace_, backend));

@@ -21,10 +21,17 @@ FORMS = {
         "f_regex_plus": dict(PLAIN, r=3, lora_alpha=6, loraplus_lr_ratio=4.0, weight_decay=0.1, lr_scheduler_type="linear", **REGEX),
         "f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True),
         "f_dora_plus": dict(PLAIN, r=5, lora_alpha=5, target_modules=["q_proj", "k_proj", "down_proj"], use_dora=True, use_rslora=True,
-                            loraplus_lr_ratio=4.0, learning_rate=2e-3, weight_decay=0.1, max_grad_norm=0.3)},
-    "qwen2": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True, lr_scheduler_type="constant")},
+                            loraplus_lr_ratio=4.0, learning_rate=2e-3, weight_decay=0.1, max_grad_norm=0.3),
+        "f_pissa": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, init_lora_weights="pissa", weight_decay=0.1),
+        "f_olora": dict(PLAIN, r=3, lora_alpha=5, target_modules=["q_proj", "v_proj", "gate_proj", "down_proj"], use_rslora=True,
+                        init_lora_weights="olora", learning_rate=2e-3, lr_scheduler_type="linear", rank_pattern={"down_proj": 5},
+                        alpha_pattern={"v_proj": 2})},
+    "qwen2": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True, lr_scheduler_type="constant"),
+              "f_pissa": dict(PLAIN, r=6, lora_alpha=3, target_modules=["k_proj", "o_proj", "up_proj"], init_lora_weights="pissa")},
 }
-CONFIG = ("r", "lora_alpha", "target_modules", "use_rslora", "use_dora", "exclude_modules", "layers_to_transform", "rank_pattern", "alpha_pattern")
+DIFFERENCES = ("pissa", "olora")
+CONFIG = ("r", "lora_alpha", "target_modules", "use_rslora", "use_dora", "exclude_modules", "layers_to_transform", "rank_pattern", "alpha_pattern",
+          "init_lora_weights")
 
 
 def batch_of(samples):
@@ -54,15 +61,40 @@ def save(model, path):
 
 
 def peft_model(base_dir, keys, generator):
-    base = AutoModelForCausalLM.from_pretrained(base_dir, attn_implementation="eager", dtype=torch.float64)
+    difference = keys.get("init_lora_weights") in DIFFERENCES
+    base = AutoModelForCausalLM.from_pretrained(base_dir, attn_implementation="eager", dtype=torch.float32 if difference else torch.float64)
+    original = {name: p.detach().double().clone() for name, p in base.named_parameters()}
     config = LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.0, **{k: keys[k] for k in CONFIG if k in keys})
     model = get_peft_model(base, config, autocast_adapter_dtype=False).to(torch.float64)
+    if difference:
+        take_off_exactly(model, original)
+        return model
     with torch.no_grad():
         for name, p in model.named_parameters():
             if "lora_A" in name: p.copy_((torch.randn(*p.shape, generator=generator, dtype=torch.float64) / math.sqrt(p.shape[1])).float().double())
             if "magnitude" in name: p.copy_((p * (1 + 0.1 * torch.randn(*p.shape, generator=generator, dtype=torch.float64))).float().double())
             if "lora_B" in name: p.copy_((torch.randn(*p.shape, generator=generator, dtype=torch.float64) * 0.05).float().double())
     return model
+
+
+def take_off_exactly(model, original):
+    """PEFT starts in float32, and so it subtracts: in float64 here, from what the base was."""
+    with torch.no_grad():
+        for name, module in model.named_modules():
+            if not hasattr(module, "lora_A"): continue
+            weight = original[name.removeprefix("base_model.model.") + ".weight"]
+            product = module.lora_B["default"].weight @ module.lora_A["default"].weight
+            module.get_base_layer().weight.copy_(weight - module.scaling["default"] * product)
+
+
+def save_difference(model, path, init):
+    """As save_pretrained(path_initial_model_for_weight_conversion=...) has it: [A; A0] and [B, -B0]."""
+    os.makedirs(path, exist_ok=True)
+    state = {}
+    for name, values in get_peft_model_state_dict(model).items():
+        start = init[name]
+        state[name] = (torch.cat([values, start]) if "lora_A" in name else torch.cat([values, -start], dim=1)).float().contiguous()
+    save_file(state, f"{path}/adapter_model.safetensors", metadata={"format": "pt"})
 
 
 def optimizer_of(model, keys):
@@ -94,7 +126,7 @@ def train(model, keys, samples, folder):
         optimizer.zero_grad()
         loss.backward()
         norm = torch.sqrt(sum((p.grad ** 2).sum() for p in trained)).item()
-        if step == 0:
+        if step == 0 and keys.get("init_lora_weights") not in DIFFERENCES:
             save_file({k.replace(".default", ""): p.grad.to(torch.float32).contiguous() for k, p in model.named_parameters()
                        if p.requires_grad}, f"{folder}/grad_step1.safetensors")
         if keys["max_grad_norm"] > 0: torch.nn.utils.clip_grad_norm_(trained, keys["max_grad_norm"])
@@ -107,19 +139,23 @@ def train(model, keys, samples, folder):
 
 def main():
     golden = sys.argv[1]
-    generator = torch.Generator().manual_seed(12)
+    generators = {False: torch.Generator().manual_seed(12), True: torch.Generator().manual_seed(13)}
     for family, adapters in FORMS.items():
         report = {}
         for name, keys in adapters.items():
             folder = f"{golden}/{family}/adapters/{name}"
             os.makedirs(folder, exist_ok=True)
+            difference = keys.get("init_lora_weights") in DIFFERENCES
+            generator = generators[difference]
             model = peft_model(f"{golden}/{family}/base", keys, generator)
-            save(model, f"{folder}/init")
+            init = {name: p.clone() for name, p in get_peft_model_state_dict(model).items()}
+            if not difference: save(model, f"{folder}/init")
             samples = draw_samples(keys["global_batch_size"] * STEPS, model.config.vocab_size, generator)
             with open(f"{folder}/data.jsonl", "w") as f:
                 for ids, labels in samples: f.write(json.dumps({"input_ids": ids, "labels": labels}) + "\n")
             report[name] = train(model, keys, samples, folder)
-            save(model, f"{folder}/final")
+            if difference: save_difference(model, f"{folder}/final", init)
+            else: save(model, f"{folder}/final")
             ids, _, mask = batch_of(samples[:3])
             with torch.no_grad(): logits = model(input_ids=ids, attention_mask=mask).logits
             save_file({f"sample{i}": logits[i, :len(samples[i][0])].to(torch.float32).contiguous() for i in range(3)},

@@ -10,8 +10,9 @@ import unittest
 from harness import GOLDEN, GOLDEN_LAYERS, SOURCE, JobTest, run
 
 PYTHON = SOURCE / "scripts/test_python.sh"
-ADAPTERS = {"llama": ["a_r4_all", "f_patterns", "f_regex_plus", "f_dora", "f_dora_plus"],
-            "qwen2": ["b_r8_attn", "f_dora"],
+ADAPTERS = {"llama": ["a_r4_all", "f_patterns", "f_regex_plus", "f_dora", "f_dora_plus", "f_pissa",
+                      "f_olora"],
+            "qwen2": ["b_r8_attn", "f_dora", "f_pissa"],
             "qwen3": ["c_r3_qv"], "mistral": ["a_r4_all"]}
 
 

@@ -20,7 +20,7 @@ ADAPTERS = {
     "two": {"r": 7, "lora_dropout": 0.3, "use_dora": True, "max_steps": 9,
             "lr_scheduler_type": "linear", "target_modules": ["q_proj", "v_proj"],
             "weight_decay": 0.01},
-    "three": {"r": 2, "max_steps": 14, "use_rslora": True, "global_batch_size": 3, "seed": 11,
+    "three": {"r": 2, "max_steps": 14, "use_rslora": True, "init_lora_weights": "pissa", "global_batch_size": 3, "seed": 11,
               "target_modules": ["o_proj", "up_proj", "down_proj"]},
 }
 ROUNDS = 18  # of adapter one: 3 epochs of 23 samples, 4 a step

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/shape.h"
+#include "io/adapters/exported_adapter.h"
 #include "io/adapters/peft_config.h"
 #include "io/capped_problems.h"
 #include "io/files.h"
@@ -117,11 +118,13 @@ void write_adapter(const std::string& dir, const AdapterJob& adapter,
                    const std::string& base_model_name_or_path,
                    const std::vector<NamedTensor>& tensors, const std::string& base_quantization) {
     make_directory(dir);
+    const AdapterJob exported = exported_job(adapter);
     std::map<std::string, std::string> metadata;
     if (!base_quantization.empty()) metadata["base_quantization"] = base_quantization;
-    write_safetensors(cat(dir, "/", adapter_weights_name), tensors, metadata);
-    write_text_atomic(dir + config_name,
-                      peft_config_text(adapter, base_model_name_or_path, layers_of_names(tensors)));
+    write_safetensors(cat(dir, "/", adapter_weights_name), exported_tensors(adapter, tensors),
+                      metadata);
+    write_text_atomic(dir + config_name, peft_config_text(exported, base_model_name_or_path,
+                                                          layers_of_names(tensors)));
 }
 
 AdapterFile::AdapterFile(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model)

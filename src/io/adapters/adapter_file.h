@@ -11,9 +11,10 @@ namespace loratrain {
 inline constexpr const char* adapter_weights_name = "adapter_model.safetensors";
 
 /// A PEFT directory: adapter_model.safetensors with the tensors of the adapter's form for each
-/// target, and adapter_config.json (keys as PEFT writes them, indent 2, sorted). Each file
-/// atomically. How the base was quantised stands as base_quantization in the metadata of the
-/// tensors, which PEFT does not read: its configs refuse or drop keys that it does not know.
+/// target, as exported_adapter.h has them, and adapter_config.json (keys as PEFT writes them,
+/// indent 2, sorted). Each file atomically. How the base was quantised stands as base_quantization
+/// in the metadata of the tensors, which PEFT does not read: its configs refuse or drop keys that
+/// it does not know.
 void write_adapter(const std::string& dir, const AdapterJob& adapter,
                    const std::string& base_model_name_or_path,
                    const std::vector<NamedTensor>& tensors,

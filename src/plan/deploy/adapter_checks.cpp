@@ -58,7 +58,27 @@ void AdapterChecks::lengths(const std::string& key, const std::vector<SampleInfo
                   hint + ", or a smaller max_seq_len with over_length: truncate");
 }
 
+void AdapterChecks::start(const AdapterJob& adapter) {
+    if (!is_difference(adapter.form)) return;
+    for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
+        for (int i = 0; i < linear_count; ++i) {
+            const auto linear = static_cast<Linear>(i);
+            const LinearShape shape = linear_shape(model_, linear);
+            const int rank = adapter.rank(layer, linear);
+            if (rank <= std::min(shape.in, shape.out)) continue;
+            problems_.add(
+                where(cat("adapters.", adapter.name, ".init_lora_weights")),
+                cat("'", word_of(initial_words, adapter.init_lora_weights), "' needs r of at most ",
+                    std::min(shape.in, shape.out), " on ", module_path(layer, linear), " [",
+                    shape.out, ", ", shape.in, "], which has r ", rank),
+                "give a smaller r, or one for these modules by rank_pattern");
+            return;
+        }
+    }
+}
+
 void AdapterChecks::form(const AdapterJob& adapter) {
+    start(adapter);
     if (!adapter.use_dora || job_.model.precision != Precision::fp8) return;
     problems_.add(where(cat("adapters.", adapter.name, ".use_dora")),
                   "DoRA needs the norms of weights that model.precision: fp8 does not keep",

@@ -28,6 +28,8 @@ class AdapterChecks {
     std::string where(const std::string& key) const { return source_ + ": " + key; }
 
   private:
+    /// Each target has as many columns and rows as a start that is taken from W needs.
+    void start(const AdapterJob& adapter);
     /// The dataset is of the kind that its loss takes.
     void check_kind(const AdapterJob& adapter, const DatasetInfo& info);
     void samples(const std::string& key, const std::string& path,

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "config/job_yaml.h"
+#include "io/adapters/exported_adapter.h"
 #include "io/files.h"
 #include "io/json_text.h"
 #include "io/raw_file.h"
@@ -109,7 +110,7 @@ void check_contents(const fs::path& dir, const Job& job, const Plan& plan) {
                 check_stored_adapter(file.string(), job.adapters[i], plan.model);
             }
             if (fs::exists(best)) {
-                check_stored_parameters(best.string(), job.adapters[i], plan.model);
+                check_stored_parameters(best.string(), exported_job(job.adapters[i]), plan.model);
             }
         } catch (const UnreadableFile&) {
             throw;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "io/adapters/adapter_file.h"
+#include "io/adapters/exported_adapter.h"
 #include "io/files.h"
 #include "train/checkpoint/stored_adapter.h"
 
@@ -24,10 +25,10 @@ std::string export_dir(const Job& job, AdapterId adapter) {
 /// InputError unless the directory holds these tensors, bit by bit.
 void check_export(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model,
                   const std::vector<NamedTensor>& tensors) {
-    const AdapterFile fits(dir, adapter, model);
+    const AdapterFile fits(dir, exported_job(adapter), model);
     const SafetensorsFile file(cat(dir, "/", adapter_weights_name));
     Problems problems;
-    for (const NamedTensor& tensor : tensors) {
+    for (const NamedTensor& tensor : exported_tensors(adapter, tensors)) {
         const std::vector<float> values = file.read_floats(tensor.name);
         const bool same =
             values.size() == tensor.values.size() &&

@@ -161,10 +161,9 @@ const BadValue bad_values[] = {
     {"ModulesToSave", "defaults", "modules_to_save: [lm_head]",
      "unknown key 'defaults.modules_to_save'", "embeddings and head stay frozen"},
     {"Biases", "defaults", "bias: all", "unknown key 'defaults.bias'", "biases stay frozen"},
-    {"OtherStart", "defaults", "init_lora_weights: pissa",
-     "defaults.init_lora_weights: 'pissa' takes the start off the base, which other adapters "
-     "share, and is not supported",
-     "use true or gaussian"},
+    {"OtherStart", "defaults", "init_lora_weights: loftq",
+     "defaults.init_lora_weights: 'loftq' changes the base, which other adapters share",
+     "use true, gaussian, pissa or olora"},
     {"OtherOptimizer", "defaults", "optim: sgd", "unknown key 'defaults.optim'", "AdamW"},
     {"DatasetList", "defaults", "dataset: [math]",
      "defaults.dataset: is a list, an adapter has one dataset", "cat a.jsonl b.jsonl"},

@@ -110,7 +110,9 @@ TEST_F(ModuleRules, ComeBackFromTheResolvedJob) {
           R"(layers_to_transform: [0, 2], layers_pattern: [layers], r: 4, lora_alpha: 8,
              rank_pattern: {'.*k_proj': 7, q_proj: 2}, alpha_pattern: {q_proj: 0.1})",
           "target_modules: [0.self_attn.q_proj, up_proj], exclude_modules: [1.mlp.up_proj]",
-          "init_lora_weights: gaussian, loraplus_lr_ratio: 16", "use_dora: true"}) {
+          "init_lora_weights: gaussian, loraplus_lr_ratio: 16", "use_dora: true",
+          "init_lora_weights: olora", "init_lora_weights: pissa",
+          "init_lora_weights: pissa_niter_16"}) {
         const Job job = read(minimal_job + "defaults: {" + keys + "}\n");
         const Job again = read(to_yaml(job));
         EXPECT_EQ(to_yaml(again), to_yaml(job));
@@ -122,6 +124,9 @@ TEST_F(ModuleRules, ComeBackFromTheResolvedJob) {
         }
         EXPECT_EQ(targets(one, 4), targets(other, 4));
         EXPECT_EQ(one.init_lora_weights, other.init_lora_weights);
+        EXPECT_EQ(one.pissa_niter, other.pissa_niter);
+        EXPECT_EQ(is_difference(one.form), one.init_lora_weights == Initial::pissa ||
+                                               one.init_lora_weights == Initial::olora);
         EXPECT_EQ(one.form.rates, other.form.rates);
         EXPECT_EQ(one.form.peft_switches, other.form.peft_switches);
     }
@@ -182,6 +187,16 @@ TEST_F(ModuleRules, ProblemsNameKeyAndValue) {
                 "gaussian");
     expect_only(refused("init_lora_weights: gausian"), at(7),
                 "defaults.init_lora_weights: 'gausian' is not known here", "true, gaussian");
+    expect_only(refused("init_lora_weights: pissa_niter_x"), at(7),
+                "defaults.init_lora_weights: 'pissa_niter_x' has no number of iterations",
+                "pissa_niter_4");
+    expect_only(refused("init_lora_weights: olora, use_dora: true"), at(6),
+                "adapters.a.init_lora_weights: 'olora' does not go with use_dora",
+                "one of the two");
+    expect_only(refused("init_lora_weights: pissa, init_from: x"), at(6),
+                "adapters.a.init_lora_weights: 'pissa' does not go with init_from, which is "
+                "the start",
+                "twice the r");
 }
 
 /// A hostile expression takes no time that grows with powers of the name's length.

@@ -345,6 +345,19 @@ TEST(MakePlan, RefusesAdaptersWithoutATargetInTheModel) {
         has(problems_of(test), "tune.yaml: adapters.a1.target_modules: none of them is in"));
 }
 
+TEST(MakePlan, RefusesAStartWithMoreColumnsThanTheWeights) {
+    Case test = uniform_case(2, 1, 8, 10, 8);
+    AdapterJob& adapter = test.job.adapters[1];
+    adapter.r = 33;  // k and v are [32, 64]
+    adapter.init_lora_weights = Initial::pissa;
+    adapter.form = form_of(adapter);
+    EXPECT_TRUE(has(problems_of(test),
+                    "tune.yaml: adapters.a1.init_lora_weights: 'pissa' needs r of at most 32 on "
+                    "model.layers.0.self_attn.k_proj [32, 64], which has r 33"));
+    adapter.r = 32;
+    EXPECT_EQ(problems_of(test), "");
+}
+
 TEST(MakePlan, RefusesDoraWhereWeightsAreCodes) {
     Case test = uniform_case(2, 1, 8, 10, 8);
     test.job.adapters[1].use_dora = true;

@@ -1,0 +1,87 @@
+#include "io/adapters/exported_adapter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+
+namespace loratrain {
+
+namespace {
+
+const FormTensor& of_role(const AdapterForm& form, TensorRole role) {
+    return *std::find_if(form.tensors.begin(), form.tensors.end(),
+                         [role](const FormTensor& tensor) { return tensor.role == role; });
+}
+
+/// [rank, in] twice, one below the other.
+void append_rows(NamedTensor& a, const NamedTensor& start) {
+    a.shape[0] *= 2;
+    a.values.insert(a.values.end(), start.values.begin(), start.values.end());
+}
+
+/// [out, rank] beside -[rank, out] transposed.
+void append_columns(NamedTensor& b, const NamedTensor& start) {
+    const auto out = static_cast<std::size_t>(b.shape[0]);
+    const auto rank = static_cast<std::size_t>(b.shape[1]);
+    std::vector<float> values;
+    values.reserve(2 * b.values.size());
+    for (std::size_t row = 0; row < out; ++row) {
+        const auto own = b.values.begin() + static_cast<std::ptrdiff_t>(row * rank);
+        values.insert(values.end(), own, own + static_cast<std::ptrdiff_t>(rank));
+        for (std::size_t i = 0; i < rank; ++i) values.push_back(-start.values[i * out + row]);
+    }
+    b.shape[1] *= 2;
+    b.values = std::move(values);
+}
+
+}  // namespace
+
+AdapterJob exported_job(const AdapterJob& adapter) {
+    if (!is_difference(adapter.form)) return adapter;
+    AdapterJob plain = adapter;
+    const double factor = adapter.use_rslora ? std::sqrt(2.0) : 2.0;
+    plain.r *= 2;
+    plain.lora_alpha *= factor;
+    plain.init_lora_weights = Initial::uniform;
+    plain.pissa_niter.reset();
+    if (adapter.modules) {
+        ModuleKeys keys = adapter.modules->keys();
+        for (auto& [pattern, rank] : keys.rank_pattern) rank *= 2;
+        for (auto& [pattern, alpha] : keys.alpha_pattern) alpha *= factor;
+        plain.modules = std::make_shared<const ModuleTable>(keys, adapter.modules->targets());
+    }
+    plain.form = form_of(plain);
+    return plain;
+}
+
+std::vector<NamedTensor> exported_tensors(const AdapterJob& adapter,
+                                          std::vector<NamedTensor> tensors) {
+    if (!is_difference(adapter.form)) return tensors;
+    const std::string a = of_role(adapter.form, TensorRole::a).peft_suffix;
+    const std::string b = of_role(adapter.form, TensorRole::b).peft_suffix;
+    const std::string start_a = of_role(adapter.form, TensorRole::start_a).peft_suffix;
+    const std::string start_b = of_role(adapter.form, TensorRole::start_b).peft_suffix;
+    std::map<std::string, const NamedTensor*> by_name;
+    for (const NamedTensor& tensor : tensors) by_name.emplace(tensor.name, &tensor);
+    const auto beside = [&](const NamedTensor& tensor, const std::string& suffix,
+                            const std::string& other) -> const NamedTensor& {
+        const std::string module = tensor.name.substr(0, tensor.name.size() - suffix.size());
+        const auto found = by_name.find(module + other);
+        LORATRAIN_CHECK(found != by_name.end(), tensor.name, " without what it started with");
+        return *found->second;
+    };
+    std::vector<NamedTensor> exported;
+    for (const NamedTensor& tensor : tensors) {
+        if (tensor.name.ends_with(a)) {
+            append_rows(exported.emplace_back(tensor), beside(tensor, a, start_a));
+        } else if (tensor.name.ends_with(b)) {
+            append_columns(exported.emplace_back(tensor), beside(tensor, b, start_b));
+        }
+    }
+    return exported;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <vector>
+
+#include "config/job.h"
+#include "io/safetensors.h"
+
+namespace loratrain {
+
+/// What files have of an adapter: itself, but of a difference (is_difference) plain LoRA of twice
+/// the rank, A' = [A; A0] and B' = [B, -B0], with the alpha that keeps the scaling; so it belongs
+/// to the base as it is. Source: PEFT, path_initial_model_for_weight_conversion.
+AdapterJob exported_job(const AdapterJob& adapter);
+std::vector<NamedTensor> exported_tensors(const AdapterJob& adapter,
+                                          std::vector<NamedTensor> tensors);
+
+}  // namespace loratrain

@@ -1,0 +1,101 @@
+#include "unit/model/small_stage.h"
+
+namespace loratrain::test {
+namespace {
+
+AdapterJob starting(const std::string& name, int r, Initial initial, double dropout = 0.0) {
+    AdapterJob adapter = small_adapter(name, r, dropout);
+    adapter.init_lora_weights = initial;
+    adapter.form = form_of(adapter);
+    return adapter;
+}
+
+/// Parameters as they begin instead of random ones.
+void begin(WholeStage& stage) {
+    AdapterBank& bank = stage.stage->bank();
+    for (std::size_t a = 0; a < stage.job.adapters.size(); ++a) {
+        bank.release(static_cast<AdapterId>(a), Residence::absent);
+        bank.reside(static_cast<AdapterId>(a));
+    }
+}
+
+double beginning_loss(const std::vector<AdapterJob>& adapters, std::size_t adapter) {
+    const SmallCase test_case(small_model(), adapters);
+    WholeStage stage(test_case);
+    begin(stage);
+    return stage.forward(adapter);
+}
+
+/// B0 A0 does not drop its input, nor does W; others in the microbatch do not notice.
+TEST(Difference, BeginsAsTheBase) {
+    const AdapterJob plain = small_adapter("plain", 4, 0.2);
+    const double base = beginning_loss({plain, small_adapter("b", 4)}, 1);
+    const double beside = beginning_loss({plain, small_adapter("b", 4)}, 0);
+    for (const Initial initial : {Initial::pissa, Initial::olora}) {
+        const std::vector<AdapterJob> adapters{plain, starting("b", 4, initial)};
+        EXPECT_NEAR(beginning_loss(adapters, 1), base, 2e-6);
+        EXPECT_EQ(beginning_loss(adapters, 0), beside);
+        const double dropping = beginning_loss({plain, starting("b", 4, initial, 0.5)}, 1);
+        EXPECT_GT(std::abs(dropping - base), 1e-4) << "A drops, what it started with does not";
+    }
+}
+
+TEST(Difference, GradientsAreSlopes) {
+    WholeStage whole(
+        SmallCase(small_model(), {starting("a", 4, Initial::pissa, 0.3), small_adapter("plain", 3),
+                                  starting("c", 2, Initial::olora)}));
+    whole.forward(0);
+    whole.backward();
+    for (const std::size_t a : {0U, 2U}) {
+        const std::vector<NamedTensor> parameters = whole.parameters(a);
+        const std::vector<NamedTensor> gradients = whole.gradients(a);
+        ASSERT_EQ(parameters.size(), 2 * gradients.size());
+        for (std::size_t t = 0; t < gradients.size(); ++t) {
+            ASSERT_EQ(parameters[t].name, gradients[t].name);
+            const double size = norm(gradients[t].values);
+            ASSERT_GT(size, 1e-5);
+            constexpr double h = 3e-2;
+            const auto moved = [&](double by) {
+                std::vector<NamedTensor> changed = parameters;
+                for (std::size_t i = 0; i < changed[t].values.size(); ++i) {
+                    changed[t].values[i] += static_cast<float>(by * gradients[t].values[i] / size);
+                }
+                whole.upload(a, changed);
+                const double loss = whole.forward(a);
+                whole.upload(a, parameters);
+                return loss;
+            };
+            EXPECT_NEAR((moved(h) - moved(-h)) / (2 * h), size, 0.02 * size + 2e-5)
+                << parameters[t].name;
+        }
+    }
+}
+
+TEST(Difference, SegmentedPathEqualsAugmentedMatrix) {
+    SmallCase test_case(small_model(),
+                        {starting("a", 5, Initial::pissa), small_adapter("b", 3, 0.3),
+                         starting("c", 7, Initial::olora, 0.3)});
+    WholeStage augmented(test_case);
+    test_case.plan.replicas[0].pad_columns = 0;
+    WholeStage segmented(test_case);
+    for (const std::size_t a : {0U, 1U, 2U}) {
+        EXPECT_NEAR(segmented.forward(a), augmented.forward(a), 1e-6);
+    }
+    augmented.backward();
+    segmented.backward();
+    for (const std::size_t a : {0U, 1U, 2U}) {
+        EXPECT_LE(distance(flat(segmented.gradients(a)), flat(augmented.gradients(a))), 4e-6);
+    }
+}
+
+TEST(Difference, TakesTheMemoryThatIsPlanned) {
+    const SmallCase test_case(small_model(), {starting("a", 4, Initial::olora)});
+    WholeStage whole(test_case);
+    const std::size_t with = whole.backend->memory().current;
+    whole.stage->bank().suspend(AdapterId{0});
+    EXPECT_EQ(with - whole.backend->memory().current,
+              adapter_bytes(test_case.job.adapters[0], test_case.plan.model, 3));
+}
+
+}  // namespace
+}  // namespace loratrain::test
