@@ -102,7 +102,10 @@ __global__ void __launch_bounds__(block_threads) magnitude_kernel(DoraGradMagnit
     __syncthreads();
     if (row_lane != 0 || col >= p.dy.cols) return;
     for (unsigned i = 1; i < row_lanes; ++i) sum += sums[i][lane];
-    p.gradient[col] += static_cast<float>(sum / sqrt(static_cast<double>(p.squares[col])));
+    const double divisor = p.magnitude == nullptr ? sqrt(static_cast<double>(p.squares[col]))
+                                                  : static_cast<double>(p.magnitude[col]);
+    if (divisor == 0.0 && p.magnitude != nullptr) return;
+    p.gradient[col] += static_cast<float>(sum / divisor);
 }
 
 template <class T, int N>

@@ -29,12 +29,14 @@ struct DoraScaleParams {
 };
 cudaError_t dora_scale(cudaStream_t stream, const DoraScaleParams& params);
 
-/// gradient[j] += sum over t of dy[t, j] v[t, j] / sqrt(squares[j]). Sums in fp64.
+/// gradient[j] += sum over t of dy[t, j] v[t, j] / sqrt(squares[j]), or with magnitudes / m[j]
+/// where that is not 0. Sums in fp64.
 struct DoraGradMagnitudeParams {
     Matrix dy;
     Matrix v;
-    const float* squares = nullptr;  ///< [N]
-    float* gradient = nullptr;       ///< [N]
+    const float* squares = nullptr;    ///< [N]
+    float* gradient = nullptr;         ///< [N]
+    const float* magnitude = nullptr;  ///< [N]
 };
 cudaError_t dora_grad_magnitude(cudaStream_t stream, const DoraGradMagnitudeParams& params);
 

@@ -209,12 +209,15 @@ struct DoraScale {
     bool accumulate = false;
 };
 
-/// gradient[j] += sum over t of dy[t, j] v[t, j] / sqrt(squares[j]). dy, v: [n, N].
+/// gradient[j] += sum over t of dy[t, j] v[t, j] / sqrt(squares[j]). dy, v: [n, N]. With magnitudes
+/// v is what DoraScale has made of it, and they divide in place of the norms; one that is 0 gets no
+/// gradient then.
 struct DoraGradMagnitude {
     TensorView dy;
     TensorView v;
     const float* squares = nullptr;
     float* gradient = nullptr;
+    const float* magnitude = nullptr;
 };
 
 /// y = (or += with accumulate) drop(x) with the masks of LoraShrink, for rows of one segment. Views

@@ -192,15 +192,34 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
     const TensorView h2 = workspace_.input(t, model.hidden_size, model.hidden_size + r);
     norm(saved.x2, weights.post_attention_norm, h2);
     linear_.backward_a(gate_up, h2, d_gate_up);
-    for (int i = 0; i < 2 && linear_.has_dora(gate_up); ++i) {
-        norm(saved.x2, weights.post_attention_norm, h2);
-        linear_.backward_m(gate_up, i, h2, d_gate_up, split_columns(saved.s_gate_up, 2, r, width),
-                           h2);
+    for (int i = 0; i < 2; ++i) {
+        const TensorView& y = i == 0 ? gate : up;
+        const bool lost = linear_.backward_m(
+            gate_up, i, h2, d_gate_up, split_columns(saved.s_gate_up, 2, r, width), h2,
+            LoraLinear::has_bias_of(gate_up, i) ? TensorView{} : y);
+        if (lost) norm(saved.x2, weights.post_attention_norm, h2);
     }
     const TensorView dh2 = workspace_.inner(t, model.hidden_size);
     linear_.backward_x(gate_up, d_gate_up, dh2, LoraLinear::Codes::made);
     lanes_.all->all_reduce(dh2);
     norm_backward(saved.x2, weights.post_attention_norm, dh2, dx);
+}
+
+TensorView DecoderLayer::projected(const LoraLinear::Site& qkv, int i,
+                                   const LayerActivations& saved) {
+    const ModelSpec& model = view_.lane_model;
+    if (LoraLinear::has_bias_of(qkv, i)) return {};
+    const Heads heads = split_heads(saved.qkv);
+    if (i == 2) return heads.v;
+    if (model.qk_norm) {
+        return i == 0 ? saved.qk_raw.col_range(0, model.q_size())
+                      : saved.qk_raw.col_range(model.q_size(), model.kv_size());
+    }
+    const TensorView& rotated = i == 0 ? heads.q : heads.k;
+    const TensorView y = workspace_.inner(rotated.rows, rotated.cols);
+    backend_.copy(y, rotated);
+    rope(y, qkv.rows, true);
+    return y;
 }
 
 void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& weights,
@@ -237,8 +256,9 @@ void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& we
     norm(saved.x, weights.input_norm, h);
     linear_.backward_a(qkv, h, d_qkv);
     for (int i = 0; i < 3 && linear_.has_dora(qkv); ++i) {
-        norm(saved.x, weights.input_norm, h);
-        linear_.backward_m(qkv, i, h, d_qkv, split_columns(saved.s_qkv, 3, r, width), h);
+        const bool lost = linear_.backward_m(
+            qkv, i, h, d_qkv, split_columns(saved.s_qkv, 3, r, width), h, projected(qkv, i, saved));
+        if (lost) norm(saved.x, weights.input_norm, h);
     }
     if (!need_dx) return;
     const TensorView dh = workspace_.inner(t, model.hidden_size);

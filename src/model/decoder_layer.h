@@ -65,6 +65,9 @@ class DecoderLayer {
                              const LayerActivations& saved);
     void mlp_backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                       const LayerActivations& saved);
+    /// Linear i of q, k, v as projected, where that was kept or can be had from it; q and k by
+    /// Workspace::inner().
+    TensorView projected(const LoraLinear::Site& qkv, int i, const LayerActivations& saved);
     void attention_block_backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                                   const LayerActivations& saved, bool need_dx);
 

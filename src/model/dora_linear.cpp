@@ -28,9 +28,11 @@ void for_each_magnitude(const DoraLinear::Site& site, const Visit& visit) {
 
 }  // namespace
 
-bool DoraLinear::has_rows(const Site& site) {
+bool DoraLinear::needs_product(const Site& site, const TensorView& y) {
     bool any = false;
-    for_each_magnitude(site, [&](const LoraSegment&, const LoraSlot&) { any = true; });
+    for_each_magnitude(site, [&](const LoraSegment&, const LoraSlot& slot) {
+        any = any || slot.dropout > 0 || y.data == nullptr;
+    });
     return any;
 }
 
@@ -107,7 +109,7 @@ void DoraLinear::forward(const Site& site, const TensorView& x, const TensorView
 }
 
 TensorView DoraLinear::scaled(const Site& site, const TensorView& dy) {
-    if (!has_rows(site)) return dy;
+    if (!needs_product(site, {})) return dy;
     const TensorView copy = site.alone ? workspace_.gradient(dy.rows, dy.cols, dy.cols)
                                        : workspace_.inner(dy.rows, dy.cols);
     backend_.copy(copy, dy);
@@ -119,8 +121,13 @@ TensorView DoraLinear::scaled(const Site& site, const TensorView& dy) {
 }
 
 void DoraLinear::backward_m(const Site& site, const TensorView& x, const TensorView& dy,
-                            const TensorView& s, const TensorView& dropped) {
+                            const TensorView& s, const TensorView& dropped, const TensorView& y) {
     for_each_magnitude(site, [&](const LoraSegment& segment, const LoraSlot& slot) {
+        if (slot.dropout == 0 && y.data != nullptr) {
+            backend_.dora_grad_magnitude({rows_of(segment, dy), rows_of(segment, y), slot.squares,
+                                          slot.grad_magnitude, slot.magnitude});
+            return;
+        }
         const TensorView v = rows_of(segment, workspace_.inner(x.rows, site.w.rows));
         product(site, segment, x, s, dropped, v);
         backend_.dora_grad_magnitude({rows_of(segment, dy), v, slot.squares, slot.grad_magnitude});

@@ -22,8 +22,8 @@ namespace loratrain {
 ///              and LoRA's own gradients are those of g ∘ dY
 ///
 /// Without dropout V is what LoRA's forward adds to Y, and dX that of g ∘ dY: rows are scaled in
-/// place, and only dm needs a product of its own. Linears without such rows cost a look at the
-/// segments.
+/// place, and dm takes V from Y = g ∘ V where that was kept; else it needs a product of its own.
+/// Linears without such rows cost a look at the adapters.
 class DoraLinear {
   public:
     DoraLinear(const AdapterBank& bank, const Workspace& workspace, const StageLanes& lanes,
@@ -41,7 +41,8 @@ class DoraLinear {
         bool alone;  ///< its group has no other linear
     };
 
-    static bool has_rows(const Site& site);
+    /// backward_m() needs W: rows drop their input, or y, its argument, was not kept.
+    static bool needs_product(const Site& site, const TensorView& y);
 
     /// Before LoRA's product is added to y [T, N]: keeps y of rows that do not drop in the scratch
     /// of gradients, and zeroes them. Only then, and before the bias, forward().
@@ -53,9 +54,11 @@ class DoraLinear {
     /// g ∘ dY, where dY has another factor 1: dy itself or a copy in scratch, inner() or, of
     /// linears that are alone, gradient().
     TensorView scaled(const Site& site, const TensorView& dy);
-    /// Adds to the magnitudes' gradients. Uses inner(); x' is written to `dropped`, which may be x.
+    /// Adds to the magnitudes' gradients. y: what forward() left, without a bias, or nothing where
+    /// that was not kept. Uses inner(), which may have y; x' is written to `dropped`, which may be
+    /// x.
     void backward_m(const Site& site, const TensorView& x, const TensorView& dy,
-                    const TensorView& s, const TensorView& dropped);
+                    const TensorView& s, const TensorView& dropped, const TensorView& y);
     /// Before and after LoRA's dX [T, K] is made. Uses input(), and gradient() of linears that are
     /// alone; of the others dY is lost.
     void before_x(const Site& site, const TensorView& dy);

@@ -164,14 +164,20 @@ TensorView LoraLinear::columns_of(const Site& site, int i, const TensorView& dy)
     return dy.col_range(first_column(site, i), linear_shape(view_.lane_model, linear).out);
 }
 
+/// W of linear i in the augmented matrix, or nothing.
+TensorView LoraLinear::rows_of_linear(const Site& site, int i, const TensorView& m) const {
+    const Linear linear = site.weights.shape.linears[static_cast<std::size_t>(i)];
+    const LinearShape shape = linear_shape(view_.lane_model, linear);
+    if (m.data == nullptr) return m;
+    return m.row_range(first_column(site, i), shape.out).col_range(0, shape.in);
+}
+
 /// m: the augmented matrix, or nothing.
 DoraLinear::Site LoraLinear::dora_site(const Site& site, int i, const TensorView& m) {
     const LinearGroupShape& group = site.weights.shape;
-    const std::int64_t row = first_column(site, i);
     const Linear linear = group.linears[static_cast<std::size_t>(i)];
-    const LinearShape shape = linear_shape(view_.lane_model, linear);
-    const TensorView w = m.data == nullptr ? m : m.row_range(row, shape.out).col_range(0, shape.in);
-    return {site.layer, linear, site.rows, gather_slots(site, i), w, group.count == 1};
+    return {site.layer,      linear, site.rows, gather_slots(site, i), rows_of_linear(site, i, m),
+            group.count == 1};
 }
 
 void LoraLinear::forward(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
@@ -187,10 +193,11 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
     for (int i = 0; i < weights.shape.count && dora && accumulate; ++i) {
         dora_.keep_sums(dora_site(site, i, {}), y[static_cast<std::size_t>(i)]);
     }
+    TensorView m;
     if (view_.plan.fp8_linears) {
         multiply_fp8(site, x, y, s, width, accumulate, codes);
     } else {
-        multiply(site, x, y, s, width, accumulate);
+        m = multiply(site, x, y, s, width, accumulate);
     }
     const bool starts = has_starts(site);
     for (int i = 0; i < weights.shape.count; ++i) {
@@ -199,8 +206,7 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
             backend_.lora_expand({targets_[at], y[at], site.rows.lora_rows()});
         }
         if (dora) {
-            const DoraLinear::Site of = dora_site(site, i, prepare(site, false));
-            dora_.forward(of, x, s[at], y[at], accumulate);
+            dora_.forward(dora_site(site, i, m), x, s[at], y[at], accumulate);
         }
         if (starts) {
             const std::int64_t columns = site.rows.width;
@@ -211,8 +217,10 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
     }
 }
 
-void LoraLinear::multiply(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
-                          const std::array<TensorView, 3>& s, std::int64_t width, bool accumulate) {
+TensorView LoraLinear::multiply(const Site& site, const TensorView& x,
+                                const std::array<TensorView, 3>& y,
+                                const std::array<TensorView, 3>& s, std::int64_t width,
+                                bool accumulate) {
     const TensorView m = prepare(site, width > 0);
     std::int64_t row = 0;
     for (int i = 0; i < site.weights.shape.count; ++i) {
@@ -230,6 +238,7 @@ void LoraLinear::multiply(const Site& site, const TensorView& x, const std::arra
         backend_.gemm(op);
         row += y[at].cols;
     }
+    return m;
 }
 
 RowCodes LoraLinear::coding_of_input(std::int64_t tokens, std::int64_t columns) const {
@@ -291,14 +300,15 @@ TensorView LoraLinear::ds_view(const Site& site, const TensorView& dy, int i) co
 void LoraLinear::backward_b(const Site& site, const TensorView& dy,
                             const std::array<TensorView, 3>& s) {
     if (!has_lora(site)) return;
+    const bool dora = has_dora(site);
     std::int64_t column = 0;
     gather_targets(site, s);
     for (int i = 0; i < site.weights.shape.count; ++i) {
         const auto at = static_cast<std::size_t>(i);
         const LinearShape shape = linear_shape(view_.lane_model, site.weights.shape.linears[at]);
         targets_[at].s.cols = site.rows.width;
-        const TensorView scaled =
-            dora_.scaled(dora_site(site, i, {}), dy.col_range(column, shape.out));
+        const TensorView own = dy.col_range(column, shape.out);
+        const TensorView scaled = dora ? dora_.scaled(dora_site(site, i, {}), own) : own;
         backend_.lora_backward({scaled, targets_[at], ds_view(site, dy, i), site.rows.lora_rows()});
         column += shape.out;
     }
@@ -314,19 +324,24 @@ void LoraLinear::backward_a(const Site& site, const TensorView& x, const TensorV
     backend_.lora_grad_a({x, targets_, site.rows.lora_rows()});
 }
 
-bool LoraLinear::has_dora(const Site& site) {
-    bool any = false;
-    for (int i = 0; i < site.weights.shape.count && has_lora(site); ++i) {
-        any = any || DoraLinear::has_rows(dora_site(site, i, {}));
-    }
-    return any;
+bool LoraLinear::has_dora(const Site& site) const {
+    const auto& adapters = site.rows.adapters;
+    return !site.rows.base_alone &&
+           std::any_of(adapters.begin(), adapters.end(), [&](AdapterId adapter) {
+               return bank_.has(adapter, TensorRole::magnitude) &&
+                      bank_.targets_group(adapter, site.layer, site.group);
+           });
 }
 
-void LoraLinear::backward_m(const Site& site, int i, const TensorView& x, const TensorView& dy,
-                            const std::array<TensorView, 3>& s, const TensorView& dropped) {
-    if (!has_dora(site)) return;
-    const DoraLinear::Site of = dora_site(site, i, prepare(site, false));
-    dora_.backward_m(of, x, columns_of(site, i, dy), s[static_cast<std::size_t>(i)], dropped);
+bool LoraLinear::backward_m(const Site& site, int i, const TensorView& x, const TensorView& dy,
+                            const std::array<TensorView, 3>& s, const TensorView& dropped,
+                            const TensorView& y) {
+    if (!has_dora(site)) return false;
+    DoraLinear::Site of = dora_site(site, i, {});
+    const bool product = DoraLinear::needs_product(of, y);
+    if (product) of.w = rows_of_linear(site, i, prepare(site, false));
+    dora_.backward_m(of, x, columns_of(site, i, dy), s[static_cast<std::size_t>(i)], dropped, y);
+    return product;
 }
 
 void LoraLinear::backward_x(const Site& site, const TensorView& dy, const TensorView& dx,
@@ -347,14 +362,14 @@ void LoraLinear::backward_x(const Site& site, const TensorView& dy, const Tensor
     for (int i = 0; i < weights.shape.count && dora; ++i) {
         dora_.before_x(dora_site(site, i, {}), columns_of(site, i, dy));
     }
+    TensorView m;
     if (view_.plan.fp8_linears) {
         multiply_back_fp8(site, dy, dx, pads, lora && !one_gemm, codes);
     } else {
-        multiply_back(site, dy, dx, pads, lora && !one_gemm);
+        m = multiply_back(site, dy, dx, pads, lora && !one_gemm);
     }
     for (int i = 0; i < weights.shape.count && dora; ++i) {
-        const DoraLinear::Site of = dora_site(site, i, prepare(site, false));
-        dora_.after_x(of, columns_of(site, i, dy), dx);
+        dora_.after_x(dora_site(site, i, m), columns_of(site, i, dy), dx);
     }
     const std::int64_t columns = site.rows.width;
     for (int i = 0; i < weights.shape.count && has_starts(site); ++i) {
@@ -363,8 +378,8 @@ void LoraLinear::backward_x(const Site& site, const TensorView& dy, const Tensor
     }
 }
 
-void LoraLinear::multiply_back(const Site& site, const TensorView& dy, const TensorView& dx,
-                               std::int64_t pads, bool accumulate) {
+TensorView LoraLinear::multiply_back(const Site& site, const TensorView& dy, const TensorView& dx,
+                                     std::int64_t pads, bool accumulate) {
     const TensorView m = prepare(site, pads > 0);
     Gemm op;
     op.a = widened(dy, dy.cols + pads);
@@ -372,6 +387,7 @@ void LoraLinear::multiply_back(const Site& site, const TensorView& dy, const Ten
     op.c = dx;
     op.beta = accumulate ? 1.0F : 0.0F;
     backend_.gemm(op);
+    return m;
 }
 
 void LoraLinear::multiply_back_fp8(const Site& site, const TensorView& dy, const TensorView& dx,

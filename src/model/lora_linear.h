@@ -56,11 +56,17 @@ class LoraLinear {
     void backward_b(const Site& site, const TensorView& dy, const std::array<TensorView, 3>& s);
     /// Gradients of A from the group's input x and the dS of backward_b.
     void backward_a(const Site& site, const TensorView& x, const TensorView& dy);
-    /// Some linear of the group has rows of DoRA.
-    bool has_dora(const Site& site);
+    /// Some adapter of the rows is DoRA and on the group.
+    bool has_dora(const Site& site) const;
+    /// Linear i has a bias, which its output holds.
+    static bool has_bias_of(const Site& site, int i) {
+        return site.weights.bias[static_cast<std::size_t>(i)].data() != nullptr;
+    }
     /// DoRA's backward_m of linear i, where backward_x has not been or the group has one linear.
-    void backward_m(const Site& site, int i, const TensorView& x, const TensorView& dy,
-                    const std::array<TensorView, 3>& s, const TensorView& dropped);
+    /// y: the linear's output where that was kept. Whether x is lost.
+    bool backward_m(const Site& site, int i, const TensorView& x, const TensorView& dy,
+                    const std::array<TensorView, 3>& s, const TensorView& dropped,
+                    const TensorView& y = {});
     /// dx = gradient of the group's input, from dy and dS of backward_b. dx: [T, K]. With DoRA dy
     /// is lost in groups of several linears.
     void backward_x(const Site& site, const TensorView& dy, const TensorView& dx,
@@ -78,15 +84,16 @@ class LoraLinear {
     /// Factors of the group's linears into b_pad [N, width] and a_pad [linears x width, K].
     void pack(const Site& site, const TensorView& b_pad, const TensorView& a_pad);
     /// The products of forward, S being there: `width` columns of it are multiplied by packed
-    /// factors.
-    void multiply(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
-                  const std::array<TensorView, 3>& s, std::int64_t width, bool accumulate);
+    /// factors. Returns what they were made with (prepare).
+    TensorView multiply(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
+                        const std::array<TensorView, 3>& s, std::int64_t width, bool accumulate);
     void multiply_fp8(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
                       const std::array<TensorView, 3>& s, std::int64_t width, bool accumulate,
                       Codes codes);
     /// dx = (or += with accumulate) dY W, and with `pads` columns of dS behind dy also dS A.
-    void multiply_back(const Site& site, const TensorView& dy, const TensorView& dx,
-                       std::int64_t pads, bool accumulate);
+    /// Returns as multiply().
+    TensorView multiply_back(const Site& site, const TensorView& dy, const TensorView& dx,
+                             std::int64_t pads, bool accumulate);
     void multiply_back_fp8(const Site& site, const TensorView& dy, const TensorView& dx,
                            std::int64_t pads, bool accumulate, Codes codes);
     /// Some adapter of the rows is a difference (TensorRole::start_a) and on.
@@ -97,6 +104,7 @@ class LoraLinear {
     void subtract_start(const Site& site, int i, const TensorView& from, const TensorView& to,
                         const TensorView& s, Way way);
     std::int64_t first_column(const Site& site, int i) const;
+    TensorView rows_of_linear(const Site& site, int i, const TensorView& m) const;
     DoraLinear::Site dora_site(const Site& site, int i, const TensorView& m);
     TensorView columns_of(const Site& site, int i, const TensorView& dy) const;
     TensorView ds_view(const Site& site, const TensorView& dy, int i) const;

@@ -96,6 +96,17 @@ TEST_P(DoraTest, GradientOfTheMagnitudeIsAdded) {
             std::vector<double> expected = reference::dora_grad_magnitude(dy, v, squares);
             for (double& value : expected) value += 0.5;
             expect_close(doubles(gradient.download()), expected, {1e-5}, "gradient");
+            std::vector<double> m = positive(cols, 4);
+            m[0] = 0.0;
+            const DeviceVector<float> device_m(backend(), floats(m));
+            const DeviceMatrix scaled(backend(), reference::dora_scale(v, m, squares, 0.0), 2);
+            const DeviceVector<float> again(
+                backend(), std::vector<float>(static_cast<std::size_t>(cols), 0.5F));
+            backend().dora_grad_magnitude({device_dy.view(), scaled.view(), device_squares.data(),
+                                           again.data(), device_m.data()});
+            expected[0] = 0.5;
+            expect_close(doubles(again.download()), expected,
+                         tolerance_of(backend().compute_dtype()), "of what was scaled");
         }
     }
 }

@@ -96,8 +96,12 @@ void CpuBackend::dora_grad_magnitude(const DoraGradMagnitude& op) {
             }
         }
         for (std::int64_t j = first; j < end; ++j) {
-            op.gradient[j] += static_cast<float>(sums[static_cast<std::size_t>(j - first)] /
-                                                 std::sqrt(static_cast<double>(op.squares[j])));
+            const double divisor = op.magnitude == nullptr
+                                       ? std::sqrt(static_cast<double>(op.squares[j]))
+                                       : static_cast<double>(op.magnitude[j]);
+            if (divisor == 0.0 && op.magnitude != nullptr) continue;
+            op.gradient[j] +=
+                static_cast<float>(sums[static_cast<std::size_t>(j - first)] / divisor);
         }
     });
 }

@@ -23,7 +23,7 @@ void CudaBackend::dora_grad_magnitude(const DoraGradMagnitude& op) {
     require_compute({&op.dy, &op.v});
     check_shapes(op);
     CUDA_CHECK(kernels::dora_grad_magnitude(
-        stream_, {matrix_of(op.dy), matrix_of(op.v), op.squares, op.gradient}));
+        stream_, {matrix_of(op.dy), matrix_of(op.v), op.squares, op.gradient, op.magnitude}));
 }
 
 void CudaBackend::drop_rows(const DropRows& op) {
