@@ -176,9 +176,9 @@ void Session::build_stage() {
             inputs_.files = open_datasets(job_, plan_.model.vocab_size);
         }
     }
-    // A worker's adapters come from the desk.
+    // A worker's adapters come from the desk, those of a checkpoint need no other start.
     const std::vector<AdapterId> first = plan_.first_admitted;
-    if (group_ != nullptr) plan_.first_admitted.clear();
+    if (group_ != nullptr || !checkpoint_.empty()) plan_.first_admitted.clear();
     run_.emplace(StageRun::Parts{job_, plan_, *inputs_.weights, inputs_.files, *communicator_,
                                  *backend_, lanes_->of_rank(), exchange_ ? &*exchange_ : nullptr},
                  mpi_.rank(),
