@@ -1,5 +1,6 @@
 #include "measure/cost_cache.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -123,6 +124,14 @@ std::int64_t admitted_parameters(const Job& job, const Plan& plan) {
     return count;
 }
 
+/// "" without any: of adapters that also multiply what they started with.
+std::string differences_text(const Job& job, const Plan& plan) {
+    const auto count =
+        std::count_if(plan.first_admitted.begin(), plan.first_admitted.end(),
+                      [&](AdapterId id) { return is_difference(job.adapter(id).form); });
+    return count == 0 ? "" : cat(", ", count, " of them differences");
+}
+
 }  // namespace
 
 OrderedJson cost_json(const CostModel& costs) {
@@ -164,7 +173,8 @@ std::string cost_key(const Job& job, const Plan& plan, const std::string& device
                plan.fp8_linears ? ", fp8 linears" : "", "; ", m.family, " hidden ", m.hidden_size,
                " intermediate ", m.intermediate_size, " heads ", m.heads, "/", m.kv_heads, " x ",
                m.head_dim, " vocabulary ", m.vocab_size, "; LoRA ", admitted_parameters(job, plan),
-               " in ", only_replica(plan).replica.pad_columns, " columns");
+               differences_text(job, plan), " in ", only_replica(plan).replica.pad_columns,
+               " columns");
 }
 
 std::string rank_device(BackendKind backend, int local_rank, int threads) {

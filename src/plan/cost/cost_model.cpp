@@ -116,6 +116,30 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
     return costs;
 }
 
+void add_dora(const Job& job, const ModelSpec& model, CostModel& costs) {
+    std::int64_t layer = 0;
+    double forward = 0.0;
+    double backward = 0.0;
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        const LinearShape shape = linear_shape(model, linear);
+        layer += shape.in * shape.out;
+        const bool kept = linear != Linear::o && linear != Linear::down && !has_bias(model, linear);
+        for (const AdapterJob& adapter : job.adapters) {
+            if (!adapter.use_dora || !adapter.targets_linear(linear)) continue;
+            const bool drops = adapter.lora_dropout > 0.0;
+            const auto product = static_cast<double>(shape.in * shape.out);
+            if (drops) forward += product;
+            backward += drops ? 2.0 * product : (kept ? 0.0 : product);
+        }
+    }
+    if (backward == 0.0) return;
+    const double one = costs.layer_forward.per_token /
+                       (static_cast<double>(layer) * static_cast<double>(job.adapters.size()));
+    costs.layer_forward.per_token += forward * one;
+    costs.layer_backward.per_token += backward * one;
+}
+
 std::vector<std::string> device_names() {
     std::vector<std::string> names;
     names.reserve(devices.size());

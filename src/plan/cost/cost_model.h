@@ -21,6 +21,12 @@ namespace loratrain {
 CostModel built_in_costs(const ModelSpec& model, DType compute, std::string_view device,
                          std::int32_t tensor = 1, bool fp8_linears = false);
 
+/// Adds what the job's DoRA adapters compute beyond LoRA (model/dora_linear.h) to built-in costs,
+/// as if all adapters had as many tokens: a product with W of o, down and linears with a bias in
+/// the backward pass, or with dropout one in the forward and two in the backward pass of every
+/// target.
+void add_dora(const Job& job, const ModelSpec& model, CostModel& costs);
+
 /// The devices whose costs are built in: "h200", "h100", "a100", "cpu".
 std::vector<std::string> device_names();
 

@@ -146,8 +146,9 @@ class Planner {
 
     /// Built in, and for a pipeline that is alone those that are measured.
     LaneCosts costs_of_lanes(std::int32_t tensor) const {
-        const CostModel built_in =
+        CostModel built_in =
             built_in_costs(model_, types_.compute, device_of(cluster_), tensor, types_.fp8_linears);
+        add_dora(job_, model_, built_in);
         return {built_in, has_several() ? built_in : cluster_.costs.value_or(built_in)};
     }
 

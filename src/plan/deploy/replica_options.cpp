@@ -99,8 +99,10 @@ class OptionList {
     }
 
     CostModel costs_of_lanes(std::int32_t tensor) const {
-        return built_in_costs(plan_.model, plan_.compute, device_of(cluster_), tensor,
-                              plan_.fp8_linears);
+        CostModel costs = built_in_costs(plan_.model, plan_.compute, device_of(cluster_), tensor,
+                                         plan_.fp8_linears);
+        add_dora(job_, plan_.model, costs);
+        return costs;
     }
 
     std::int64_t most_tokens(const FittingTokens& fitting) const {

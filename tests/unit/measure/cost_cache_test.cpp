@@ -132,6 +132,9 @@ TEST(CostKey, TellsModelsDevicesAndAdaptersApart) {
     job.adapters[0].r = 32;
     EXPECT_NE(cost_key(job, plan, "H200", 8), key);
     job.adapters[0].r = 16;
+    job.adapters[0].form = difference_form(Initial::olora);
+    EXPECT_NE(cost_key(job, plan, "H200", 8), key);
+    job.adapters[0].form = lora_form();
     plan.compute = DType::bf16;
     EXPECT_NE(cost_key(job, plan, "H200", 8), key);
     plan.compute = DType::f32;

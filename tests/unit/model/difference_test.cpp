@@ -1,3 +1,6 @@
+#include <map>
+
+#include "io/tensor_names.h"
 #include "unit/model/small_stage.h"
 
 namespace loratrain::test {
@@ -37,6 +40,39 @@ TEST(Difference, BeginsAsTheBase) {
         EXPECT_EQ(beginning_loss(adapters, 0), beside);
         const double dropping = beginning_loss({plain, starting("b", 4, initial, 0.5)}, 1);
         EXPECT_GT(std::abs(dropping - base), 1e-4) << "A drops, what it started with does not";
+    }
+}
+
+/// Of what the codes stand for, which is all that there is of a quantised base: the first column of
+/// Q R is that of W.
+TEST(Difference, StartsFromQuantisedWeights) {
+    ModelSpec model = small_model();
+    model.hidden_size = model.intermediate_size = 128;
+    model.heads = 4;
+    model.head_dim = 32;
+    model.quantization = {WeightFormat::nf4, SourceType::bf16};
+    const SmallCase test_case(model, {starting("a", 4, Initial::olora)});
+    WholeStage stage(test_case);
+    begin(stage);
+    const LinearShape shape = linear_shape(model, Linear::q);
+    std::vector<float> w(static_cast<std::size_t>(shape.out * shape.in));
+    test_case.weights->read_rows(weight_name(1, Linear::q), 0,
+                                 matrix(w.data(), DType::f32, shape.out, shape.in));
+    std::map<std::string, std::vector<float>> tensors;
+    for (const NamedTensor& tensor : stage.parameters(0)) tensors[tensor.name] = tensor.values;
+    const auto of_q = [&](std::size_t of_form) {
+        return tensors.at(peft_tensor_name(1, Linear::q, lora_form().tensors[of_form]));
+    };
+    const std::vector<float> a = of_q(0);
+    const std::vector<float> b = of_q(1);
+    ASSERT_EQ(b.size(), static_cast<std::size_t>(4 * shape.out));
+    for (std::size_t row = 0; row < b.size() / 4; ++row) {
+        double product = 0.0;
+        for (std::size_t i = 0; i < 4; ++i) {
+            product +=
+                static_cast<double>(b[row * 4 + i]) * a[i * static_cast<std::size_t>(shape.in)];
+        }
+        EXPECT_NEAR(product, w[row * static_cast<std::size_t>(shape.in)], 1e-6);
     }
 }
 

@@ -217,4 +217,27 @@ TEST(StageSeconds, TheSlowestOfSeveral) {
                      4 * (all_forward + all_backward));
 }
 
+TEST(BuiltInCosts, DoraTakesMoreProducts) {
+    const ModelSpec model = *model_preset("llama-3.1-8b");
+    Job job;
+    job.adapters.resize(2);
+    const CostModel plain = built_in_costs(model, DType::bf16, "h200");
+    const auto costs = [&] {
+        CostModel result = plain;
+        add_dora(job, model, result);
+        return result;
+    };
+    EXPECT_EQ(costs().layer_backward.per_token, plain.layer_backward.per_token);
+    job.adapters[0].use_dora = true;
+    constexpr double share = 75.5 / 218.1;  // of o and down, in millions of weights
+    EXPECT_EQ(costs().layer_forward.per_token, plain.layer_forward.per_token);
+    EXPECT_NEAR((costs().layer_backward.per_token - plain.layer_backward.per_token) /
+                    plain.layer_forward.per_token,
+                share / 2, 1e-3);
+    job.adapters[0].lora_dropout = 0.1;
+    EXPECT_NEAR(costs().layer_forward.per_token / plain.layer_forward.per_token, 1.5, 1e-9);
+    job.adapters[0].targets.fill(false);
+    EXPECT_EQ(costs().layer_forward.per_token, plain.layer_forward.per_token);
+}
+
 }  // namespace loratrain
