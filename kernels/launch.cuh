@@ -81,6 +81,7 @@ cudaError_t launch_early(cudaStream_t stream, void (*kernel)(Parameters...), dim
 template <int N, class Body>
 __global__ void __launch_bounds__(block_threads)
     for_each_element(std::uint32_t count, std::uint32_t per_row, Body body) {
+    wait_for_kernel_before();
     const std::uint32_t i = blockIdx.x * block_threads + threadIdx.x;
     if (i >= count) return;
     const std::uint32_t row = i / per_row;
@@ -95,9 +96,9 @@ cudaError_t launch_elements(cudaStream_t stream, std::int64_t rows, std::int64_t
     if (count == 0) return cudaSuccess;
     if (count > INT64_C(0xffffff00)) return cudaErrorInvalidValue;
     const auto blocks = static_cast<unsigned>((count + block_threads - 1) / block_threads);
-    for_each_element<N><<<blocks, block_threads, 0, stream>>>(
-        static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(cols / N), body);
-    return cudaGetLastError();
+    return launch_early(stream, for_each_element<N, Body>, blocks, block_threads, 0,
+                        static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(cols / N),
+                        body);
 }
 
 }  // namespace loratrain::kernels

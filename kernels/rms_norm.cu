@@ -37,6 +37,7 @@ __global__ void __launch_bounds__(block_threads)
     forward_kernel(RmsNormParams p, std::int64_t width) {
     __shared__ float scratch[block_threads / 32];
     const Place at = place_of<lanes>(p.x.rows, p.groups, width);
+    wait_for_kernel_before();
     if (!at.valid) return;
     const T* x = static_cast<const T*>(p.x.data) + at.row * p.x.ld + at.first;
     T* y = static_cast<T*>(p.y.data) + at.row * p.y.ld + at.first;
@@ -119,6 +120,7 @@ __global__ void __launch_bounds__(block_threads)
     backward_kernel(RmsNormBackwardParams p, std::int64_t width) {
     __shared__ float scratch[block_threads / 32];
     const Place at = place_of<lanes>(p.x.rows, p.groups, width);
+    wait_for_kernel_before();
     if (!at.valid) return;
     const T* x = static_cast<const T*>(p.x.data) + at.row * p.x.ld + at.first;
     const T* dy = static_cast<const T*>(p.dy.data) + at.row * p.dy.ld + at.first;
@@ -168,11 +170,10 @@ template <class T, int N>
 cudaError_t launch_forward(cudaStream_t stream, const RmsNormParams& p, std::int64_t width) {
     const unsigned blocks = blocks_for(p.x.rows * p.groups, width);
     if (width <= widest_of_a_warp) {
-        forward_kernel<T, N, 32><<<blocks, block_threads, 0, stream>>>(p, width);
-    } else {
-        forward_kernel<T, N, block_threads><<<blocks, block_threads, 0, stream>>>(p, width);
+        return launch_early(stream, forward_kernel<T, N, 32>, blocks, block_threads, 0, p, width);
     }
-    return cudaGetLastError();
+    return launch_early(stream, forward_kernel<T, N, block_threads>, blocks, block_threads, 0, p,
+                        width);
 }
 
 template <class T, int N>
@@ -180,11 +181,10 @@ cudaError_t launch_backward(cudaStream_t stream, const RmsNormBackwardParams& p,
                             std::int64_t width) {
     const unsigned blocks = blocks_for(p.x.rows * p.groups, width);
     if (width <= widest_of_a_warp) {
-        backward_kernel<T, N, 32><<<blocks, block_threads, 0, stream>>>(p, width);
-    } else {
-        backward_kernel<T, N, block_threads><<<blocks, block_threads, 0, stream>>>(p, width);
+        return launch_early(stream, backward_kernel<T, N, 32>, blocks, block_threads, 0, p, width);
     }
-    return cudaGetLastError();
+    return launch_early(stream, backward_kernel<T, N, block_threads>, blocks, block_threads, 0, p,
+                        width);
 }
 
 bool wide_weight(const void* weight, std::int64_t width) {

@@ -28,6 +28,7 @@ __global__ void __launch_bounds__(block_threads) rope_kernel(RopeParams p) {
     extern __shared__ float cosines[];
     const int half = static_cast<int>(p.head_dim / 2);
     float* sines = cosines + half;
+    wait_for_kernel_before();
     const std::int64_t row = blockIdx.x;
     const auto position = static_cast<float>(p.positions[row]);
     for (int j = static_cast<int>(threadIdx.x); j < half; j += block_threads) {
@@ -55,11 +56,9 @@ cudaError_t rope(cudaStream_t stream, const RopeParams& p) {
     return with_type(p.x.type, [&](auto element) {
         using T = decltype(element);
         if (rows_aligned(p.x) && p.head_dim % (2 * wide) == 0) {
-            rope_kernel<T, wide><<<blocks, block_threads, shared, stream>>>(p);
-        } else {
-            rope_kernel<T, 1><<<blocks, block_threads, shared, stream>>>(p);
+            return launch_early(stream, rope_kernel<T, wide>, blocks, block_threads, shared, p);
         }
-        return cudaGetLastError();
+        return launch_early(stream, rope_kernel<T, 1>, blocks, block_threads, shared, p);
     });
 }
 

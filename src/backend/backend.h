@@ -26,9 +26,9 @@ namespace loratrain {
 /// CPU), factors, gradients, moments and sums are fp32 or fp64 as their types say. Results do not
 /// depend on the number of threads; zero rows, segments or columns are legal and do nothing.
 
-/// C = alpha op(A) op(B) + beta C, row-major; op(X) = Xᵀ where transpose_x.
-/// A: [m, k], B: [k, n] after op; C: [m, n]. dtypes: all compute_dtype(). beta = 0 overwrites, also
-/// NaN.
+/// C = alpha op(A) op(B) + beta D, row-major; op(X) = Xᵀ where transpose_x.
+/// A: [m, k], B: [k, n] after op; C, D: [m, n]. dtypes: all compute_dtype(). beta = 0 overwrites,
+/// also NaN.
 struct Gemm {
     TensorView a;
     TensorView b;
@@ -37,6 +37,8 @@ struct Gemm {
     bool transpose_b = false;
     float alpha = 1.0F;
     float beta = 0.0F;
+    TensorView d = {};  ///< c where it has no data; else c or apart from it
+    const TensorView& added() const { return d.data == nullptr ? c : d; }
 };
 
 /// Rows of e4m3 codes (base/e4m3.h) [rows, cols] with a scale each: element = code * scale[row].
@@ -72,16 +74,18 @@ struct RowCodes {
 };
 
 /// C = A Bᵀ + beta C with sums in fp32, scaled after summing:
-///   C_ij = a.scales_i b.scales_j sum_k a_ik b_jk + beta C_ij.
-/// A: [m, k], B: [n, k]; C: [m, n] compute_dtype(). beta = 0 overwrites, also NaN. On CUDA: bf16,
-/// compute capability 8.9 or more; n, k and row strides are multiples of 16, all addresses too.
-/// `fast`: sums may be kept in the tensor cores' own, less exact accumulators.
+///   C_ij = a.scales_i b.scales_j sum_k a_ik b_jk + beta D_ij.
+/// A: [m, k], B: [n, k]; C, D: [m, n] compute_dtype(). beta = 0 overwrites, also NaN. On CUDA:
+/// bf16, compute capability 8.9 or more; n, k and row strides are multiples of 16, all addresses
+/// too. `fast`: sums may be kept in the tensor cores' own, less exact accumulators.
 struct GemmFp8 {
     Fp8Rows a;
     Fp8Rows b;
     TensorView c;
     float beta = 0.0F;
     bool fast = false;
+    TensorView d = {};  ///< as Gemm's
+    const TensorView& added() const { return d.data == nullptr ? c : d; }
 };
 
 /// Samples packed one after another into the T rows of a microbatch.

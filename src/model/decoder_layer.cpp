@@ -38,6 +38,10 @@ DecoderLayer::Heads DecoderLayer::split_heads(const TensorView& qkv) const {
     return {qkv.col_range(0, q), qkv.col_range(q, kv), qkv.col_range(q + kv, kv)};
 }
 
+TensorView DecoderLayer::queries_and_keys(const TensorView& qkv) const {
+    return qkv.col_range(0, view_.lane_model.q_size() + view_.lane_model.kv_size());
+}
+
 LoraLinear::Site DecoderLayer::site(std::int32_t layer, LayerWeights& weights, LinearGroup group,
                                     const LayerRows& rows) const {
     return {weights.groups[static_cast<std::size_t>(group)], group, layer, rows};
@@ -98,21 +102,20 @@ void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights
         y[1] = saved.qk_raw.col_range(model.q_size(), model.kv_size());
     }
     linear_.forward(at, h, y,
-                    split_columns(saved.s_qkv, 3, view_.replica.saved_columns, at.rows.width),
-                    false, LoraLinear::Codes::made);
+                    split_columns(saved.s_qkv, 3, view_.replica.saved_columns, at.rows.width), {},
+                    LoraLinear::Codes::made);
     if (model.qk_norm) {
         head_norm(y[0], weights.q_norm, heads.q);
         head_norm(y[1], weights.k_norm, heads.k);
     }
-    rope(heads.q, at.rows, false);
-    rope(heads.k, at.rows, false);
+    rope(queries_and_keys(saved.qkv), at.rows, false);
 }
 
 void DecoderLayer::add_over_lanes(const LoraLinear::Site& at, const TensorView& x,
                                   const TensorView& residual, const TensorView& sum,
                                   const TensorView& s, LoraLinear::Codes codes) {
-    if (lanes_.is_first()) backend_.copy(sum, residual);
-    linear_.forward(at, x, {sum, {}, {}}, {s, {}, {}}, lanes_.is_first(), codes);
+    linear_.forward(at, x, {sum, {}, {}}, {s, {}, {}}, lanes_.is_first() ? residual : TensorView{},
+                    codes);
     lanes_.all->all_reduce(sum);
 }
 
@@ -135,8 +138,7 @@ TensorView DecoderLayer::gated_product(std::int32_t layer, LayerWeights& weights
     const TensorView gate = saved.gate_up.col_range(0, f);
     const TensorView up = saved.gate_up.col_range(f, f);
     linear_.forward(site(layer, weights, LinearGroup::gate_up, rows), h2, {gate, up, {}},
-                    split_columns(saved.s_gate_up, 2, r, rows.width), false,
-                    LoraLinear::Codes::made);
+                    split_columns(saved.s_gate_up, 2, r, rows.width), {}, LoraLinear::Codes::made);
     const TensorView product = workspace_.input(t, f, f + r);
     backend_.swiglu({gate, up, product, linear_.coding_of_input(t, f)});
     return product;
@@ -242,8 +244,7 @@ void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& we
     const TensorView d_qkv = workspace_.gradient(t, saved.qkv.cols, saved.qkv.cols + 3 * r);
     const Heads grads = split_heads(d_qkv);
     backend_.attention_backward({attention_op(saved, rows), d_o, grads.q, grads.k, grads.v});
-    rope(grads.q, rows, true);
-    rope(grads.k, rows, true);
+    rope(queries_and_keys(d_qkv), rows, true);
     if (model.qk_norm) {
         head_norm_backward(saved.qk_raw.col_range(0, model.q_size()), weights.q_norm, grads.q);
         head_norm_backward(saved.qk_raw.col_range(model.q_size(), model.kv_size()), weights.k_norm,

@@ -42,6 +42,7 @@ class DecoderLayer {
         TensorView v;
     };
     Heads split_heads(const TensorView& qkv) const;
+    TensorView queries_and_keys(const TensorView& qkv) const;
     LoraLinear::Site site(std::int32_t layer, LayerWeights& weights, LinearGroup group,
                           const LayerRows& rows) const;
     Attention attention_op(const LayerActivations& saved, const LayerRows& rows) const;

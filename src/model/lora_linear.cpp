@@ -20,6 +20,10 @@ TensorView widened(const TensorView& view, std::int64_t columns) {
     return wide;
 }
 
+float beta_of(const TensorView& residual) {
+    return residual.data == nullptr ? 0.0F : 1.0F;
+}
+
 /// Columns that follow each other in the same rows as one.
 std::vector<TensorView> joined(const std::array<TensorView, 3>& y, int count) {
     std::vector<TensorView> wide;
@@ -181,7 +185,8 @@ DoraLinear::Site LoraLinear::dora_site(const Site& site, int i, const TensorView
 }
 
 void LoraLinear::forward(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
-                         const std::array<TensorView, 3>& s, bool accumulate, Codes codes) {
+                         const std::array<TensorView, 3>& s, const TensorView& residual,
+                         Codes codes) {
     const GroupWeights& weights = site.weights;
     const bool lora = has_lora(site);
     const std::int64_t width = lora && site.rows.augmented ? site.rows.width : 0;
@@ -190,14 +195,18 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
         backend_.lora_shrink({x, targets_, site.rows.lora_rows()});
     }
     const bool dora = has_dora(site);
-    for (int i = 0; i < weights.shape.count && dora && accumulate; ++i) {
-        dora_.keep_sums(dora_site(site, i, {}), y[static_cast<std::size_t>(i)]);
+    const bool adds = residual.data != nullptr;
+    TensorView added = residual;
+    if (dora && adds) {
+        backend_.copy(y[0], residual);
+        dora_.keep_sums(dora_site(site, 0, {}), y[0]);
+        added = y[0];
     }
     TensorView m;
     if (view_.plan.fp8_linears) {
-        multiply_fp8(site, x, y, s, width, accumulate, codes);
+        multiply_fp8(site, x, y, s, width, added, codes);
     } else {
-        m = multiply(site, x, y, s, width, accumulate);
+        m = multiply(site, x, y, s, width, added);
     }
     const bool starts = has_starts(site);
     for (int i = 0; i < weights.shape.count; ++i) {
@@ -206,7 +215,7 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
             backend_.lora_expand({targets_[at], y[at], site.rows.lora_rows()});
         }
         if (dora) {
-            dora_.forward(dora_site(site, i, m), x, s[at], y[at], accumulate);
+            dora_.forward(dora_site(site, i, m), x, s[at], y[at], adds);
         }
         if (starts) {
             const std::int64_t columns = site.rows.width;
@@ -220,7 +229,7 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
 TensorView LoraLinear::multiply(const Site& site, const TensorView& x,
                                 const std::array<TensorView, 3>& y,
                                 const std::array<TensorView, 3>& s, std::int64_t width,
-                                bool accumulate) {
+                                const TensorView& residual) {
     const TensorView m = prepare(site, width > 0);
     std::int64_t row = 0;
     for (int i = 0; i < site.weights.shape.count; ++i) {
@@ -234,7 +243,8 @@ TensorView LoraLinear::multiply(const Site& site, const TensorView& x,
         op.b = m.row_range(row, y[at].cols).col_range(0, x.cols + width);
         op.c = y[at];
         op.transpose_b = true;
-        op.beta = accumulate ? 1.0F : 0.0F;
+        op.beta = beta_of(residual);
+        op.d = residual;
         backend_.gemm(op);
         row += y[at].cols;
     }
@@ -254,7 +264,7 @@ RowCodes LoraLinear::coding_of_gradient(const Site& site, std::int64_t tokens) c
 void LoraLinear::multiply_fp8(const Site& site, const TensorView& x,
                               const std::array<TensorView, 3>& y,
                               const std::array<TensorView, 3>& s, std::int64_t width,
-                              bool accumulate, Codes codes) {
+                              const TensorView& residual, Codes codes) {
     const Fp8Weights& weights = site.weights.fp8;
     if (width > 0) {
         const TensorView b = weights.b_pad.col_range(0, width);
@@ -267,7 +277,8 @@ void LoraLinear::multiply_fp8(const Site& site, const TensorView& x,
             op.b = b.row_range(row, y[at].cols);
             op.c = y[at];
             op.transpose_b = true;
-            op.beta = accumulate ? 1.0F : 0.0F;
+            op.beta = beta_of(residual);
+            op.d = residual;
             backend_.gemm(op);
             row += y[at].cols;
         }
@@ -280,7 +291,8 @@ void LoraLinear::multiply_fp8(const Site& site, const TensorView& x,
         op.a = coding.to;
         op.b = weights.codes.row_range(row, wide.cols);
         op.c = wide;
-        op.beta = accumulate || width > 0 ? 1.0F : 0.0F;
+        op.beta = width > 0 ? 1.0F : beta_of(residual);
+        if (width == 0) op.d = residual;
         op.fast = true;
         backend_.gemm_fp8(op);
         row += wide.cols;

@@ -43,10 +43,11 @@ class LoraLinear {
     RowCodes coding_of_gradient(const Site& site, std::int64_t tokens) const;
 
     /// x: [T, K] with saved_columns writable columns after it in each row; y[i]: [T, N_i]
-    /// (accumulate: Y += instead of =); s[i]: [T, R], kept for backward. s[0] may be x's own pad
-    /// when the group has one linear.
+    /// (`residual`, of groups of one linear: Y = residual + ...); s[i]: [T, R], kept for backward.
+    /// s[0] may be x's own pad when the group has one linear.
     void forward(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
-                 const std::array<TensorView, 3>& s, bool accumulate, Codes codes = Codes::to_make);
+                 const std::array<TensorView, 3>& s, const TensorView& residual,
+                 Codes codes = Codes::to_make);
 
     /// The S of forward alone, for a backward whose activations are recomputed.
     void shrink(const Site& site, const TensorView& x, const std::array<TensorView, 3>& s);
@@ -86,10 +87,11 @@ class LoraLinear {
     /// The products of forward, S being there: `width` columns of it are multiplied by packed
     /// factors. Returns what they were made with (prepare).
     TensorView multiply(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
-                        const std::array<TensorView, 3>& s, std::int64_t width, bool accumulate);
+                        const std::array<TensorView, 3>& s, std::int64_t width,
+                        const TensorView& residual);
     void multiply_fp8(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
-                      const std::array<TensorView, 3>& s, std::int64_t width, bool accumulate,
-                      Codes codes);
+                      const std::array<TensorView, 3>& s, std::int64_t width,
+                      const TensorView& residual, Codes codes);
     /// dx = (or += with accumulate) dY W, and with `pads` columns of dS behind dy also dS A.
     /// Returns as multiply().
     TensorView multiply_back(const Site& site, const TensorView& dy, const TensorView& dx,

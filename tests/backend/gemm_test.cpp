@@ -20,6 +20,10 @@ class GemmTest : public BackendTest {
         std::int64_t padding;
     };
 
+    static HostMatrix not_numbers(std::int64_t rows, std::int64_t cols) {
+        return {rows, cols, std::numeric_limits<double>::quiet_NaN()};
+    }
+
     void check(const Case& c) {
         const HostMatrix a = random(c.transpose_a ? c.k : c.m, c.transpose_a ? c.m : c.k, 1);
         const HostMatrix b = random(c.transpose_b ? c.n : c.k, c.transpose_b ? c.k : c.n, 2);
@@ -32,8 +36,16 @@ class GemmTest : public BackendTest {
         const HostMatrix expected =
             reference::gemm(c.alpha, c.transpose_a ? reference::transposed(a) : a,
                             c.transpose_b ? reference::transposed(b) : b, c.beta, before);
-        expect_close(device_c, expected,
-                     cat("gemm ", c.m, "x", c.n, "x", c.k, " ", c.transpose_a, c.transpose_b));
+        const std::string name =
+            cat("gemm ", c.m, "x", c.n, "x", c.k, " ", c.transpose_a, c.transpose_b);
+        expect_close(device_c, expected, name);
+        if (c.beta == 0.0F) return;
+        const DeviceMatrix added(backend(), before, c.padding + 8);
+        const DeviceMatrix apart(backend(), not_numbers(c.m, c.n), c.padding);
+        backend().gemm({device_a.view(), device_b.view(), apart.view(), c.transpose_a,
+                        c.transpose_b, c.alpha, c.beta, added.view()});
+        expect_close(apart, expected, name + " with D apart");
+        expect_close(added, before, "D");
     }
 };
 
@@ -89,7 +101,7 @@ TEST_P(GemmTest, BetaZeroOverwritesNotANumber) {
         for (const std::int64_t k : {0, 8}) {
             const HostMatrix a = random(70, k, 1);
             const HostMatrix b = random(n, k, 2);
-            const HostMatrix junk(70, n, std::numeric_limits<double>::quiet_NaN());
+            const HostMatrix junk = not_numbers(70, n);
             const DeviceMatrix device_a(backend(), a);
             const DeviceMatrix device_b(backend(), b);
             const DeviceMatrix device_c(backend(), junk);

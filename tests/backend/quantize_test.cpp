@@ -253,11 +253,17 @@ class GemmFp8Test : public QuantizeTest {
                std::int64_t padding = 0, std::int64_t every = 1) {
         const DeviceCodes a = random_codes(m, k, 11);
         const DeviceCodes b = random_codes(n, k, 12);
-        HostMatrix before = random(m, n, 13);
-        if (beta == 0.0F) before = HostMatrix(m, n, std::numeric_limits<double>::quiet_NaN());
-        const DeviceMatrix c(backend(), before, padding);
+        const HostMatrix before = random(m, n, 13);
+        const HostMatrix junk(m, n, std::numeric_limits<double>::quiet_NaN());
+        const DeviceMatrix c(backend(), beta == 0.0F ? junk : before, padding);
         backend().gemm_fp8({a.view(), b.view(), c.view(), beta, fast});
         const HostMatrix got = c.download();
+        if (beta != 0.0F) {
+            const DeviceMatrix added(backend(), before, padding + 16);
+            const DeviceMatrix apart(backend(), junk, padding);
+            backend().gemm_fp8({a.view(), b.view(), apart.view(), beta, fast, added.view()});
+            EXPECT_EQ(apart.download().values, got.values);
+        }
         const std::vector<std::uint8_t> a_codes = a.codes();
         const std::vector<std::uint8_t> b_codes = b.codes();
         const std::vector<float> a_scales = a.scales();

@@ -37,6 +37,12 @@ const float* shifted(const GemmOperand& x, std::int64_t row, std::int64_t col) {
     return x.transpose ? x.data + col * x.ld + row : x.data + row * x.ld + col;
 }
 
+void copy_rows(const TensorView& to, const TensorView& from) {
+    for (std::int64_t i = 0; i < to.rows; ++i) {
+        std::copy_n(from.f32() + i * from.ld, to.cols, to.f32() + i * to.ld);
+    }
+}
+
 }  // namespace
 
 void sgemm(const GemmShape& shape, float alpha, const GemmOperand& a, const GemmOperand& b,
@@ -59,7 +65,10 @@ void CpuBackend::gemm(const Gemm& op) {
                         (op.transpose_b ? op.b.rows : op.b.cols) == shape.n &&
                         (op.transpose_b ? op.b.cols : op.b.rows) == shape.k,
                     "gemm: shapes of a, b and c do not fit");
-    require_f32({&op.a, &op.b, &op.c});
+    const TensorView& added = op.added();
+    LORATRAIN_CHECK(added.rows == shape.m && added.cols == shape.n,
+                    "gemm: shapes of c and d do not fit");
+    require_f32({&op.a, &op.b, &op.c, &added});
     if (shape.m == 0 || shape.n == 0) return;
     const GemmOperand a{op.a.f32(), op.a.ld, op.transpose_a};
     const GemmOperand b{op.b.f32(), op.b.ld, op.transpose_b};
@@ -70,9 +79,13 @@ void CpuBackend::gemm(const Gemm& op) {
         const std::int64_t i = tile % rows.count();
         const std::int64_t j = tile / rows.count();
         const GemmShape part{rows.size(i), cols.size(j), shape.k};
+        const auto tile_of = [&](const TensorView& whole) {
+            return whole.row_range(rows.begin(i), part.m).col_range(cols.begin(j), part.n);
+        };
+        const TensorView c = tile_of(op.c);
+        if (op.beta != 0.0F && added.data != op.c.data) copy_rows(c, tile_of(added));
         sgemm(part, op.alpha, {shifted(a, rows.begin(i), 0), a.ld, a.transpose},
-              {shifted(b, 0, cols.begin(j)), b.ld, b.transpose}, op.beta,
-              op.c.f32() + rows.begin(i) * op.c.ld + cols.begin(j), op.c.ld);
+              {shifted(b, 0, cols.begin(j)), b.ld, b.transpose}, op.beta, c.f32(), c.ld);
     });
 }
 

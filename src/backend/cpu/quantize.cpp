@@ -58,13 +58,14 @@ void decode(const Fp8Rows& rows, float* target) {
     }
 }
 
-/// c = a.scales b.scales sums + beta c of one tile; sums: [c.rows, c.cols].
+/// c = a.scales b.scales sums + beta d of one tile; sums: [c.rows, c.cols].
 void add_scaled(const GemmFp8& op, const float* sums) {
     for (std::int64_t i = 0; i < op.c.rows; ++i) {
         float* c = op.c.f32() + i * op.c.ld;
+        const float* d = op.added().f32() + i * op.added().ld;
         for (std::int64_t j = 0; j < op.c.cols; ++j) {
             const float value = op.a.scales[i] * op.b.scales[j] * sums[i * op.c.cols + j];
-            c[j] = op.beta == 0.0F ? value : value + op.beta * c[j];
+            c[j] = op.beta == 0.0F ? value : value + op.beta * d[j];
         }
     }
 }
@@ -96,9 +97,11 @@ void CpuBackend::transpose_codes(const Fp8Rows& to, const Fp8Rows& from) {
 }
 
 void CpuBackend::gemm_fp8(const GemmFp8& op) {
-    require_f32({&op.c});
-    LORATRAIN_CHECK(op.a.rows == op.c.rows && op.b.rows == op.c.cols && op.a.cols == op.b.cols,
-                    "gemm_fp8: shapes of a, b and c do not fit");
+    const TensorView& added = op.added();
+    require_f32({&op.c, &added});
+    LORATRAIN_CHECK(op.a.rows == op.c.rows && op.b.rows == op.c.cols && op.a.cols == op.b.cols &&
+                        added.rows == op.c.rows && added.cols == op.c.cols,
+                    "gemm_fp8: shapes of a, b, c and d do not fit");
     const std::int64_t k = op.a.cols;
     const Scratch scratch = reserve_scratch(decoded_rows * (2 * k + decoded_rows));
     const std::int64_t row_tiles = (op.c.rows + decoded_rows - 1) / decoded_rows;
@@ -112,6 +115,7 @@ void CpuBackend::gemm_fp8(const GemmFp8& op) {
         part.a = op.a.row_range(row, m);
         part.b = op.b.row_range(col, n);
         part.c = op.c.row_range(row, m).col_range(col, n);
+        part.d = added.row_range(row, m).col_range(col, n);
         float* a = scratch.local();
         float* b = a + decoded_rows * k;
         float* sums = b + decoded_rows * k;

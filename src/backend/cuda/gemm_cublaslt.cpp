@@ -49,8 +49,16 @@ std::int64_t depth_of(const Gemm& op) {
 Gemm piece_of(Gemm op, std::int64_t begin, std::int64_t count) {
     op.a = op.transpose_a ? op.a.row_range(begin, count) : op.a.col_range(begin, count);
     op.b = op.transpose_b ? op.b.col_range(begin, count) : op.b.row_range(begin, count);
-    if (begin > 0) op.beta = 1.0F;
+    if (begin > 0) {
+        op.beta = 1.0F;
+        op.d = {};
+    }
     return op;
+}
+
+/// D of C = A B + beta D, which a product that overwrites has not.
+bool adds_another(const Gemm& op) {
+    return op.beta != 0.0F && op.d.data != nullptr;
 }
 
 /// The column-major view of row-major memory of `rows` rows.
@@ -116,12 +124,13 @@ std::string without_spaces(std::string text) {
 
 }  // namespace
 
-/// Cᵀ = op(B)ᵀ op(A)ᵀ in column-major terms: the library's A is B, its B is A.
+/// Cᵀ = op(B)ᵀ op(A)ᵀ + Dᵀ in column-major terms: the library's A is B, its B is A, its D is C.
 struct GemmCublasLt::Problem {
     Problem() = default;
     Problem(const Problem&) = delete;
     Problem& operator=(const Problem&) = delete;
     ~Problem() {
+        if (d != nullptr) cublasLtMatrixLayoutDestroy(d);
         if (c != nullptr) cublasLtMatrixLayoutDestroy(c);
         if (b != nullptr) cublasLtMatrixLayoutDestroy(b);
         if (a != nullptr) cublasLtMatrixLayoutDestroy(a);
@@ -132,6 +141,7 @@ struct GemmCublasLt::Problem {
     cublasLtMatrixLayout_t a = nullptr;
     cublasLtMatrixLayout_t b = nullptr;
     cublasLtMatrixLayout_t c = nullptr;
+    cublasLtMatrixLayout_t d = nullptr;  ///< the library's C
     cublasLtMatmulAlgo_t algo{};
 };
 
@@ -187,17 +197,18 @@ GemmCublasLt::Key GemmCublasLt::key_of(const Product& product) {
             op.a.ld,
             op.b.ld,
             op.c.ld,
+            adds_another(op) ? op.d.ld : 0,
             op.transpose_a ? 1 : 0,
             op.transpose_b ? 1 : 0,
             accumulation_of(op, product.is_coded(), product.fast),
             alignment_of(op.a),
             alignment_of(op.b),
-            alignment_of(op.c)};
+            std::min(alignment_of(op.c), alignment_of(op.added()))};
 }
 
 GemmCublasLt::Key GemmCublasLt::bucket_of(Key key) {
     for (std::size_t size = 0; size < 3; ++size) key[size] = sizes_alike(key[size]).largest;
-    for (std::size_t stride = 3; stride < 6; ++stride) {
+    for (std::size_t stride = 3; stride < 7; ++stride) {
         key[stride] = std::min<std::int64_t>(alignment_of(static_cast<std::uint64_t>(key[stride])),
                                              vector_elements);
     }
@@ -219,6 +230,7 @@ std::unique_ptr<GemmCublasLt::Problem> GemmCublasLt::make_problem(const Product&
     problem->a = layout_of(op.b, product.is_coded() ? CUDA_R_8F_E4M3 : cuda_type(op.b.dtype));
     problem->b = layout_of(op.a, product.is_coded() ? CUDA_R_8F_E4M3 : cuda_type(op.a.dtype));
     problem->c = layout_of(op.c, cuda_type(op.c.dtype));
+    problem->d = layout_of(adds_another(op) ? op.d : op.c, cuda_type(op.c.dtype));
     return problem;
 }
 
@@ -230,21 +242,22 @@ std::vector<cublasLtMatmulHeuristicResult_t> GemmCublasLt::proposals(const Probl
     set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+        static_cast<std::uint32_t>(key[11]));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         static_cast<std::uint32_t>(key[10]));
-    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(key[9]));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-        static_cast<std::uint32_t>(key[11]));
+        static_cast<std::uint32_t>(key[12]));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
-        static_cast<std::uint32_t>(key[11]));
+        static_cast<std::uint32_t>(key[12]));
     std::vector<cublasLtMatmulHeuristicResult_t> found(most_proposals);
     int count = 0;
     const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(handle_, problem.desc, problem.a, problem.b, problem.c,
+        cublasLtMatmulAlgoGetHeuristic(handle_, problem.desc, problem.a, problem.b, problem.d,
                                        problem.c, preference, most_proposals, found.data(), &count);
     cublasLtMatmulPreferenceDestroy(preference);
     if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
         throw Error(cat("no cuBLASLt algorithm (", cublas_name(status), ") for ",
-                        key[8] > 1 ? std::string("fp8") : to_string(dtype_), " gemm ", key[0],
+                        key[9] > 1 ? std::string("fp8") : to_string(dtype_), " gemm ", key[0],
                         " x ", key[1], " x ", key[2], ", row strides ", key[3], ", ", key[4], ", ",
                         key[5]));
     }
@@ -261,8 +274,8 @@ cublasStatus_t GemmCublasLt::launch(const Problem& problem, const Product& produ
     const Gemm& op = product.of;
     if (product.is_coded()) set_scales(problem.desc, product.b_scales, product.a_scales);
     return cublasLtMatmul(handle_, problem.desc, &op.alpha, op.b.data, problem.a, op.a.data,
-                          problem.b, &op.beta, op.c.data, problem.c, op.c.data, problem.c, &algo,
-                          workspace_, workspace_bytes_, stream_);
+                          problem.b, &op.beta, adds_another(op) ? op.d.data : op.c.data, problem.d,
+                          op.c.data, problem.c, &algo, workspace_, workspace_bytes_, stream_);
 }
 
 float GemmCublasLt::milliseconds(const Problem& problem, const Product& op,
@@ -286,9 +299,10 @@ float GemmCublasLt::milliseconds(const Problem& problem, const Product& op,
 std::vector<GemmCublasLt::Product> GemmCublasLt::gemms_to_time(const Product& op) {
     const SizesAlike rows = sizes_alike(op.of.c.rows);
     const bool alone = op.of.transpose_a || op.of.c.rows == rows.largest;
-    const bool overwrites = op.of.beta == 0.0F;
+    const bool overwrites = op.of.beta == 0.0F || adds_another(op.of);
     if (alone && overwrites) return {op};
     Product largest = op;
+    largest.of.d = {};
     if (!alone) largest.of.a.rows = largest.of.c.rows = rows.largest;
     const std::size_t a_bytes = alone ? 0 : largest.a_bytes();
     // Behind A so many bytes that its scales can be read from there.
@@ -339,7 +353,7 @@ cublasLtMatmulAlgo_t GemmCublasLt::fastest(const std::vector<Product>& gemms,
 bool GemmCublasLt::can_use(const cublasLtMatmulAlgo_t& algo, const Problem& problem) const {
     cublasLtMatmulHeuristicResult_t check{};
     const cublasStatus_t status = cublasLtMatmulAlgoCheck(
-        handle_, problem.desc, problem.a, problem.b, problem.c, problem.c, &algo, &check);
+        handle_, problem.desc, problem.a, problem.b, problem.d, problem.c, &algo, &check);
     return status == CUBLAS_STATUS_SUCCESS && check.workspaceSize <= workspace_bytes_;
 }
 
@@ -380,6 +394,7 @@ void GemmCublasLt::run(const GemmFp8& op) {
     product.of.c = op.c;
     product.of.transpose_b = true;
     product.of.beta = op.beta;
+    product.of.d = op.d;
     product.a_scales = op.a.scales;
     product.b_scales = op.b.scales;
     product.fast = op.fast;

@@ -19,11 +19,11 @@ namespace loratrain {
 
 /// Row-major Gemm of backend.h on cuBLASLt: fp32 sums, no TF32, no reduction whose order depends on
 /// timing. The algorithm of a shape is chosen at its first use: in bf16 by timing the library's
-/// proposals (never into C when beta != 0), in fp32 the library's first. Sizes within about 6% of
-/// each other, or in one tile (sizes_alike), share a choice: microbatches of packed samples hardly
-/// ever repeat their tokens or the total rank of their adapters. Timed are the proposals for the
-/// fewest and the most rows that share it, with both: what is best for one number of rows takes up
-/// to twice as long for a few more, whose tiles do not fit its waves. On an H200 the GEMMs of
+/// proposals (never into a C that is added to), in fp32 the library's first. Sizes within about 6%
+/// of each other, or in one tile (sizes_alike), share a choice: microbatches of packed samples
+/// hardly ever repeat their tokens or the total rank of their adapters. Timed are the proposals for
+/// the fewest and the most rows that share it, with both: what is best for one number of rows takes
+/// up to twice as long for a few more, whose tiles do not fit its waves. On an H200 the GEMMs of
 /// llama-3.1-8b's layers, over all numbers of rows, took 2.3% longer with such choices than with
 /// the best found for each number, 9.1% with choices for the first number in each eighth of a power
 /// of two. A largest number of rows, which microbatches of equal samples have, is timed alone.
@@ -72,7 +72,7 @@ class GemmCublasLt {
     };
     /// m, n, k, row strides, transpositions, accumulation (and of what: accumulation_of),
     /// alignments.
-    using Key = std::array<std::int64_t, 12>;
+    using Key = std::array<std::int64_t, 13>;
 
     void run_whole(const Product& op);
     static Key key_of(const Product& op);

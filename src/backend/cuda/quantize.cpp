@@ -22,11 +22,14 @@ void CudaBackend::transpose_codes(const Fp8Rows& to, const Fp8Rows& from) {
 }
 
 void CudaBackend::gemm_fp8(const GemmFp8& op) {
-    require_compute({&op.c});
+    const TensorView& added = op.added();
+    require_compute({&op.c, &added});
     LORATRAIN_CHECK(compute_ == DType::bf16, "fp8 products are in bf16");
     LORATRAIN_CHECK(op.a.rows == op.c.rows && op.b.rows == op.c.cols && op.a.cols == op.b.cols,
                     "gemm_fp8 of [", op.a.rows, ", ", op.a.cols, "] and [", op.b.rows, ", ",
                     op.b.cols, "] into [", op.c.rows, ", ", op.c.cols, "]");
+    LORATRAIN_CHECK(added.rows == op.c.rows && added.cols == op.c.cols, "gemm_fp8 into [",
+                    op.c.rows, ", ", op.c.cols, "] that adds [", added.rows, ", ", added.cols, "]");
     if (op.c.rows == 0 || op.c.cols == 0) return;
     gemm_->run(op);
 }
