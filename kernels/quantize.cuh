@@ -63,14 +63,16 @@ inline bool takes_wide_codes(const Fp8Codes& to, const float* column_scales) {
            reinterpret_cast<std::uintptr_t>(to.codes) % wide == 0 && aligned_16(column_scales);
 }
 
-/// A thread's part of a row whose codes are to be made: values as they are stored, `wide` of them
-/// in each pass of the block over the row.
-template <class T, int threads, int passes>
+/// A thread's part of a row that `lanes` threads share, a warp or the whole block: values as they
+/// are stored, `wide` of them in each pass over the row.
+template <class T, int lanes, int passes>
 class HeldRow {
   public:
-    __device__ static std::int64_t column(int pass) {
-        return (pass * threads + static_cast<int>(threadIdx.x)) * wide;
+    __device__ static int lane() {
+        const auto thread = static_cast<int>(threadIdx.x);
+        return lanes == 32 ? thread % 32 : thread;
     }
+    __device__ static std::int64_t column(int pass) { return (pass * lanes + lane()) * wide; }
     __device__ void take(int pass, const T* from) {
 #pragma unroll
         for (int i = 0; i < words; ++i) held_[pass][i] = reinterpret_cast<const uint4*>(from)[i];
@@ -115,12 +117,14 @@ class HeldRow {
             store_codes<wide>(codes + column(pass), v, inverse);
         }
     }
-    /// All of it, by the whole block; `scratch`: one for each of its warps.
+    /// All of it, by the row's lanes; `scratch`: one for each of the block's warps.
     __device__ void write_codes(std::int64_t cols, const float* column_scales, const Fp8Codes& to,
                                 std::int64_t row, std::uint32_t* scratch) const {
-        const RowCoding coding = row_coding(block_max(largest(cols, column_scales), scratch));
+        const std::uint32_t own = largest(cols, column_scales);
+        const RowCoding coding =
+            row_coding(lanes == 32 ? __reduce_max_sync(0xffffffffU, own) : block_max(own, scratch));
         store_row(cols, column_scales, to.codes + row * to.ld, coding.inverse);
-        if (threadIdx.x == 0) to.scales[row] = coding.scale;
+        if (lane() == 0) to.scales[row] = coding.scale;
     }
 
   private:

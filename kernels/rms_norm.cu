@@ -32,7 +32,7 @@ __device__ __forceinline__ float group_sum(float value, float* scratch) {
     }
 }
 
-template <class T, int N, int lanes>
+template <class T, int lanes>
 __global__ void __launch_bounds__(block_threads)
     forward_kernel(RmsNormParams p, std::int64_t width) {
     __shared__ float scratch[block_threads / 32];
@@ -43,50 +43,43 @@ __global__ void __launch_bounds__(block_threads)
     T* y = static_cast<T*>(p.y.data) + at.row * p.y.ld + at.first;
     const T* weight = static_cast<const T*>(p.weight);
     float sum = 0.0F;
-    for (std::int64_t j = at.lane * N; j < width; j += lanes * N) {
-        float v[N];
-        load<N>(x + j, v);
-#pragma unroll
-        for (int i = 0; i < N; ++i) sum += v[i] * v[i];
-    }
+    for (std::int64_t j = at.lane; j < width; j += lanes) sum += to_float(x[j]) * to_float(x[j]);
     sum = group_sum<lanes>(sum, scratch);
     const float inverse = 1.0F / sqrtf(sum / static_cast<float>(width) + p.eps);
-    for (std::int64_t j = at.lane * N; j < width; j += lanes * N) {
-        float v[N];
-        float w[N];
-        load<N>(x + j, v);
-        load<N>(weight + j, w);
-#pragma unroll
-        for (int i = 0; i < N; ++i) v[i] *= inverse * w[i];
-        store<N>(y + j, v);
+    for (std::int64_t j = at.lane; j < width; j += lanes) {
+        y[j] = from_float<T>(to_float(x[j]) * (inverse * to_float(weight[j])));
     }
 }
 
-/// A row per block, read once and held for its codes; what it writes to y has the bits that
-/// forward_kernel gives.
-template <class T, int passes>
-__global__ void __launch_bounds__(block_threads) forward_with_codes_kernel(RmsNormParams p) {
+/// Reads a row once. `weight`, `width` and all strides are for wide loads; width is at most
+/// lanes * wide * passes.
+template <class T, int lanes, int passes>
+__global__ void __launch_bounds__(block_threads)
+    forward_held_kernel(RmsNormParams p, std::int64_t width) {
     __shared__ float scratch[block_threads / 32];
     __shared__ std::uint32_t largest[block_threads / 32];
-    using Row = HeldRow<T, block_threads, passes>;
-    const std::int64_t row = blockIdx.x;
-    const std::int64_t width = p.x.cols;
-    const T* x = static_cast<const T*>(p.x.data) + row * p.x.ld;
-    T* y = static_cast<T*>(p.y.data) + row * p.y.ld;
+    using Row = HeldRow<T, lanes, passes>;
+    const Place at = place_of<lanes>(p.x.rows, p.groups, width);
+    wait_for_kernel_before();
+    if (!at.valid) return;
+    const T* x = static_cast<const T*>(p.x.data) + at.row * p.x.ld + at.first;
+    T* y = static_cast<T*>(p.y.data) + at.row * p.y.ld + at.first;
     const T* weight = static_cast<const T*>(p.weight);
     Row held;
+#pragma unroll
+    for (int pass = 0; pass < passes; ++pass) {
+        if (Row::column(pass) < width) held.take(pass, x + Row::column(pass));
+    }
     float sum = 0.0F;
 #pragma unroll
     for (int pass = 0; pass < passes; ++pass) {
-        const std::int64_t col = Row::column(pass);
-        if (col >= width) break;
-        held.take(pass, x + col);
+        if (Row::column(pass) >= width) break;
         float v[wide];
         held.values(pass, nullptr, v);
 #pragma unroll
         for (int i = 0; i < wide; ++i) sum += v[i] * v[i];
     }
-    sum = block_sum(sum, scratch);
+    sum = group_sum<lanes>(sum, scratch);
     const float inverse = 1.0F / sqrtf(sum / static_cast<float>(width) + p.eps);
 #pragma unroll
     for (int pass = 0; pass < passes; ++pass) {
@@ -101,7 +94,7 @@ __global__ void __launch_bounds__(block_threads) forward_with_codes_kernel(RmsNo
         held.take(pass, v);
         held.give(pass, y + col);
     }
-    held.write_codes(width, nullptr, p.codes, row, largest);
+    if (p.codes.codes != nullptr) held.write_codes(width, nullptr, p.codes, at.row, largest);
 }
 
 template <class T, int N>
@@ -115,7 +108,7 @@ __device__ __forceinline__ void store_gradient(T* dx, float (&v)[N], bool accumu
     store<N>(dx, v);
 }
 
-template <class T, int N, int lanes>
+template <class T, int lanes>
 __global__ void __launch_bounds__(block_threads)
     backward_kernel(RmsNormBackwardParams p, std::int64_t width) {
     __shared__ float scratch[block_threads / 32];
@@ -128,15 +121,56 @@ __global__ void __launch_bounds__(block_threads)
     const T* weight = static_cast<const T*>(p.weight);
     float sum = 0.0F;
     float dot = 0.0F;
-    for (std::int64_t j = at.lane * N; j < width; j += lanes * N) {
-        float v[N];
-        float w[N];
-        float d[N];
-        load<N>(x + j, v);
-        load<N>(weight + j, w);
-        load<N>(dy + j, d);
+    for (std::int64_t j = at.lane; j < width; j += lanes) {
+        const float v = to_float(x[j]);
+        sum += v * v;
+        dot += v * to_float(weight[j]) * to_float(dy[j]);
+    }
+    sum = group_sum<lanes>(sum, scratch);
+    dot = group_sum<lanes>(dot, scratch);
+    const auto count = static_cast<float>(width);
+    const float inverse = 1.0F / sqrtf(sum / count + p.eps);
+    const float along = dot * inverse * inverse / count;
+    for (std::int64_t j = at.lane; j < width; j += lanes) {
+        float v[1] = {inverse * (to_float(weight[j]) * to_float(dy[j]) - to_float(x[j]) * along)};
+        store_gradient<T, 1>(dx + j, v, p.accumulate);
+    }
+}
+
+/// Reads x and dy once; conditions as forward_held_kernel.
+template <class T, int lanes, int passes>
+__global__ void __launch_bounds__(block_threads)
+    backward_held_kernel(RmsNormBackwardParams p, std::int64_t width) {
+    __shared__ float scratch[block_threads / 32];
+    using Row = HeldRow<T, lanes, passes>;
+    const Place at = place_of<lanes>(p.x.rows, p.groups, width);
+    wait_for_kernel_before();
+    if (!at.valid) return;
+    const T* x = static_cast<const T*>(p.x.data) + at.row * p.x.ld + at.first;
+    const T* dy = static_cast<const T*>(p.dy.data) + at.row * p.dy.ld + at.first;
+    T* dx = static_cast<T*>(p.dx.data) + at.row * p.dx.ld + at.first;
+    const T* weight = static_cast<const T*>(p.weight);
+    Row held_x;
+    Row held_dy;
 #pragma unroll
-        for (int i = 0; i < N; ++i) {
+    for (int pass = 0; pass < passes; ++pass) {
+        if (Row::column(pass) >= width) break;
+        held_x.take(pass, x + Row::column(pass));
+        held_dy.take(pass, dy + Row::column(pass));
+    }
+    float sum = 0.0F;
+    float dot = 0.0F;
+#pragma unroll
+    for (int pass = 0; pass < passes; ++pass) {
+        if (Row::column(pass) >= width) break;
+        float v[wide];
+        float w[wide];
+        float d[wide];
+        held_x.values(pass, nullptr, v);
+        load<wide>(weight + Row::column(pass), w);
+        held_dy.values(pass, nullptr, d);
+#pragma unroll
+        for (int i = 0; i < wide; ++i) {
             sum += v[i] * v[i];
             dot += v[i] * w[i] * d[i];
         }
@@ -146,99 +180,120 @@ __global__ void __launch_bounds__(block_threads)
     const auto count = static_cast<float>(width);
     const float inverse = 1.0F / sqrtf(sum / count + p.eps);
     const float along = dot * inverse * inverse / count;
-    for (std::int64_t j = at.lane * N; j < width; j += lanes * N) {
-        float v[N];
-        float w[N];
-        float d[N];
-        load<N>(x + j, v);
-        load<N>(weight + j, w);
-        load<N>(dy + j, d);
 #pragma unroll
-        for (int i = 0; i < N; ++i) v[i] = inverse * (w[i] * d[i] - v[i] * along);
-        store_gradient<T, N>(dx + j, v, p.accumulate);
+    for (int pass = 0; pass < passes; ++pass) {
+        const std::int64_t col = Row::column(pass);
+        if (col >= width) break;
+        float v[wide];
+        float w[wide];
+        float d[wide];
+        held_x.values(pass, nullptr, v);
+        load<wide>(weight + col, w);
+        held_dy.values(pass, nullptr, d);
+#pragma unroll
+        for (int i = 0; i < wide; ++i) v[i] = inverse * (w[i] * d[i] - v[i] * along);
+        store_gradient<T, wide>(dx + col, v, p.accumulate);
     }
 }
 
-constexpr std::int64_t widest_of_a_warp = 512;
+constexpr std::int64_t widest_of_a_warp = 512;  ///< that is not held
+constexpr std::int64_t widest_held_by_a_warp = 2048;
+constexpr std::int64_t widest_held = 8192;
 
-unsigned blocks_for(std::int64_t row_groups, std::int64_t width) {
-    const std::int64_t per_block = width <= widest_of_a_warp ? block_threads / 32 : 1;
+template <int lanes>
+unsigned blocks_for(std::int64_t row_groups) {
+    constexpr std::int64_t per_block = block_threads / lanes;
     return static_cast<unsigned>((row_groups + per_block - 1) / per_block);
 }
 
-template <class T, int N>
-cudaError_t launch_forward(cudaStream_t stream, const RmsNormParams& p, std::int64_t width) {
-    const unsigned blocks = blocks_for(p.x.rows * p.groups, width);
-    if (width <= widest_of_a_warp) {
-        return launch_early(stream, forward_kernel<T, N, 32>, blocks, block_threads, 0, p, width);
-    }
-    return launch_early(stream, forward_kernel<T, N, block_threads>, blocks, block_threads, 0, p,
-                        width);
-}
+template <int lanes_, int passes_>
+struct Shares {
+    static constexpr int lanes = lanes_;
+    static constexpr int passes = passes_;
+};
 
-template <class T, int N>
-cudaError_t launch_backward(cudaStream_t stream, const RmsNormBackwardParams& p,
-                            std::int64_t width) {
-    const unsigned blocks = blocks_for(p.x.rows * p.groups, width);
-    if (width <= widest_of_a_warp) {
-        return launch_early(stream, backward_kernel<T, N, 32>, blocks, block_threads, 0, p, width);
-    }
-    return launch_early(stream, backward_kernel<T, N, block_threads>, blocks, block_threads, 0, p,
-                        width);
-}
-
-bool wide_weight(const void* weight, std::int64_t width) {
-    return aligned_16(weight) && width % wide == 0;
-}
-
-/// Of one group of columns; false where no kernel makes codes beside y.
-template <class T>
-bool launch_with_codes(cudaStream_t stream, const RmsNormParams& p) {
-    constexpr std::int64_t pass = block_threads * wide;
-    const auto rows = static_cast<unsigned>(p.x.rows);
-    if (p.groups != 1 || p.x.cols <= widest_of_a_warp || !all_wide({&p.x, &p.y}) ||
-        !wide_weight(p.weight, p.x.cols) || !takes_wide_codes(p.codes, nullptr)) {
-        return false;
-    }
-    if (p.x.cols <= 2 * pass) {
-        forward_with_codes_kernel<T, 2><<<rows, block_threads, 0, stream>>>(p);
-    } else if (p.x.cols <= 4 * pass) {
-        forward_with_codes_kernel<T, 4><<<rows, block_threads, 0, stream>>>(p);
-    } else {
-        return false;
-    }
-    return true;
+/// launch(Shares): how many threads hold how much of a row of `width`, at most widest_held.
+template <class Launch>
+cudaError_t with_shares(std::int64_t width, const Launch& launch) {
+    if (width <= 256) return launch(Shares<32, 1>{});
+    if (width <= 512) return launch(Shares<32, 2>{});
+    if (width <= 1024) return launch(Shares<32, 4>{});
+    if (width <= widest_held_by_a_warp) return launch(Shares<32, 8>{});
+    if (width <= 4096) return launch(Shares<block_threads, 2>{});
+    return launch(Shares<block_threads, 4>{});
 }
 
 template <class T>
-cudaError_t launch_plain(cudaStream_t stream, const RmsNormParams& p) {
+cudaError_t launch_held(cudaStream_t stream, const RmsNormParams& p, std::int64_t width) {
+    return with_shares(width, [&](auto shares) {
+        constexpr int lanes = decltype(shares)::lanes;
+        return launch_early(stream, forward_held_kernel<T, lanes, decltype(shares)::passes>,
+                            blocks_for<lanes>(p.x.rows * p.groups), block_threads, 0, p, width);
+    });
+}
+
+template <class T>
+cudaError_t launch_held(cudaStream_t stream, const RmsNormBackwardParams& p, std::int64_t width) {
+    return with_shares(width, [&](auto shares) {
+        constexpr int lanes = decltype(shares)::lanes;
+        return launch_early(stream, backward_held_kernel<T, lanes, decltype(shares)::passes>,
+                            blocks_for<lanes>(p.x.rows * p.groups), block_threads, 0, p, width);
+    });
+}
+
+template <class T>
+cudaError_t launch_plain(cudaStream_t stream, const RmsNormParams& p, std::int64_t width) {
+    const std::int64_t count = p.x.rows * p.groups;
+    if (width <= widest_of_a_warp) {
+        return launch_early(stream, forward_kernel<T, 32>, blocks_for<32>(count), block_threads, 0,
+                            p, width);
+    }
+    return launch_early(stream, forward_kernel<T, block_threads>, blocks_for<block_threads>(count),
+                        block_threads, 0, p, width);
+}
+
+template <class T>
+cudaError_t launch_plain(cudaStream_t stream, const RmsNormBackwardParams& p, std::int64_t width) {
+    const std::int64_t count = p.x.rows * p.groups;
+    if (width <= widest_of_a_warp) {
+        return launch_early(stream, backward_kernel<T, 32>, blocks_for<32>(count), block_threads, 0,
+                            p, width);
+    }
+    return launch_early(stream, backward_kernel<T, block_threads>, blocks_for<block_threads>(count),
+                        block_threads, 0, p, width);
+}
+
+template <class T, class Params>
+cudaError_t launch(cudaStream_t stream, const Params& p, bool is_wide) {
     const std::int64_t width = p.x.cols / p.groups;
-    return all_wide({&p.x, &p.y}) && wide_weight(p.weight, width)
-               ? launch_forward<T, wide>(stream, p, width)
-               : launch_forward<T, 1>(stream, p, width);
+    const bool held = is_wide && aligned_16(p.weight) && width % wide == 0 && width <= widest_held;
+    return held ? launch_held<T>(stream, p, width) : launch_plain<T>(stream, p, width);
+}
+
+/// Whether launch makes them beside y.
+bool makes_codes(const RmsNormParams& p) {
+    return p.groups == 1 && p.x.cols <= widest_held && all_wide({&p.x, &p.y}) &&
+           aligned_16(p.weight) && takes_wide_codes(p.codes, nullptr);
 }
 
 }  // namespace
 
 cudaError_t rms_norm(cudaStream_t stream, const RmsNormParams& p) {
     if (p.x.rows == 0 || p.x.cols == 0) return cudaSuccess;
-    return with_type(p.x.type, [&](auto element) {
-        using T = decltype(element);
-        if (p.codes.codes == nullptr) return launch_plain<T>(stream, p);
-        if (launch_with_codes<T>(stream, p)) return cudaGetLastError();
-        const cudaError_t error = launch_plain<T>(stream, p);
-        return error != cudaSuccess ? error : quantize_rows(stream, p.y, nullptr, p.codes);
+    const bool codes_apart = p.codes.codes != nullptr && !makes_codes(p);
+    RmsNormParams norm = p;
+    if (codes_apart) norm.codes = {};
+    const cudaError_t error = with_type(p.x.type, [&](auto element) {
+        return launch<decltype(element)>(stream, norm, all_wide({&p.x, &p.y}));
     });
+    return error != cudaSuccess || !codes_apart ? error
+                                                : quantize_rows(stream, p.y, nullptr, p.codes);
 }
 
 cudaError_t rms_norm_backward(cudaStream_t stream, const RmsNormBackwardParams& p) {
     if (p.x.rows == 0 || p.x.cols == 0) return cudaSuccess;
-    const std::int64_t width = p.x.cols / p.groups;
     return with_type(p.x.type, [&](auto element) {
-        using T = decltype(element);
-        return all_wide({&p.x, &p.dy, &p.dx}) && wide_weight(p.weight, width)
-                   ? launch_backward<T, wide>(stream, p, width)
-                   : launch_backward<T, 1>(stream, p, width);
+        return launch<decltype(element)>(stream, p, all_wide({&p.x, &p.dy, &p.dx}));
     });
 }
 

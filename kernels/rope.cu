@@ -1,5 +1,8 @@
-#include "launch.cuh"
 #include "rope.h"
+
+#include <algorithm>
+
+#include "launch.cuh"
 
 namespace loratrain::kernels {
 
@@ -22,43 +25,56 @@ __device__ __forceinline__ void rotate(T* low_half, T* high_half, const float* c
     store<N>(high_half, high);
 }
 
-/// One block per row; dynamic shared memory holds the cosines and sines of its position.
+/// Dynamic shared memory holds the cosines and sines of the block's rows.
 template <class T, int N>
-__global__ void __launch_bounds__(block_threads) rope_kernel(RopeParams p) {
+__global__ void __launch_bounds__(block_threads) rope_kernel(RopeParams p, int block_rows) {
     extern __shared__ float cosines[];
-    const int half = static_cast<int>(p.head_dim / 2);
-    float* sines = cosines + half;
     wait_for_kernel_before();
-    const std::int64_t row = blockIdx.x;
-    const auto position = static_cast<float>(p.positions[row]);
-    for (int j = static_cast<int>(threadIdx.x); j < half; j += block_threads) {
+    const int half = static_cast<int>(p.head_dim / 2);
+    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * block_rows;
+    const int rows = static_cast<int>(min(static_cast<std::int64_t>(block_rows), p.x.rows - first));
+    float* sines = cosines + rows * half;
+    for (int i = static_cast<int>(threadIdx.x); i < rows * half; i += block_threads) {
+        const auto position = static_cast<float>(p.positions[first + i / half]);
         float sine = 0.0F;
-        sincosf(__fmul_rn(position, p.inv_freq[j]), &sine, &cosines[j]);
-        sines[j] = p.backward ? -sine : sine;
+        sincosf(__fmul_rn(position, p.inv_freq[i % half]), &sine, &cosines[i]);
+        sines[i] = p.backward ? -sine : sine;
     }
     __syncthreads();
-    T* x = static_cast<T*>(p.x.data) + row * p.x.ld;
+    T* x = static_cast<T*>(p.x.data) + first * p.x.ld;
     const int per_head = half / N;
-    const int count = static_cast<int>(p.x.cols / p.head_dim) * per_head;
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += block_threads) {
-        const int j = i % per_head * N;
-        T* head = x + i / per_head * p.head_dim;
-        rotate<T, N>(head + j, head + half + j, cosines + j, sines + j);
+    const int per_row = static_cast<int>(p.x.cols / p.head_dim) * per_head;
+    for (int i = static_cast<int>(threadIdx.x); i < rows * per_row; i += block_threads) {
+        const int row = i / per_row;
+        const int place = i % per_row;
+        const int j = place % per_head * N;
+        T* head = x + row * p.x.ld + place / per_head * p.head_dim;
+        const int angle = row * half + j;
+        rotate<T, N>(head + j, head + half + j, cosines + angle, sines + angle);
     }
+}
+
+/// As many rows as give each thread of a block something to do.
+template <class T, int N>
+cudaError_t launch(cudaStream_t stream, const RopeParams& p) {
+    constexpr std::int64_t most_rows = 16;
+    const std::int64_t per_row = p.x.cols / (2 * N);
+    const std::int64_t rows =
+        std::clamp<std::int64_t>(block_threads / std::max<std::int64_t>(1, per_row), 1, most_rows);
+    const auto shared = static_cast<std::size_t>(rows * p.head_dim) * sizeof(float);
+    const auto blocks = static_cast<unsigned>((p.x.rows + rows - 1) / rows);
+    return launch_early(stream, rope_kernel<T, N>, blocks, block_threads, shared, p,
+                        static_cast<int>(rows));
 }
 
 }  // namespace
 
 cudaError_t rope(cudaStream_t stream, const RopeParams& p) {
     if (p.x.rows == 0 || p.x.cols == 0) return cudaSuccess;
-    const auto shared = static_cast<std::size_t>(p.head_dim) * sizeof(float);
-    const auto blocks = static_cast<unsigned>(p.x.rows);
     return with_type(p.x.type, [&](auto element) {
         using T = decltype(element);
-        if (rows_aligned(p.x) && p.head_dim % (2 * wide) == 0) {
-            return launch_early(stream, rope_kernel<T, wide>, blocks, block_threads, shared, p);
-        }
-        return launch_early(stream, rope_kernel<T, 1>, blocks, block_threads, shared, p);
+        return rows_aligned(p.x) && p.head_dim % (2 * wide) == 0 ? launch<T, wide>(stream, p)
+                                                                 : launch<T, 1>(stream, p);
     });
 }
 

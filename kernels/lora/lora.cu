@@ -24,6 +24,12 @@ cudaError_t lora_shrink(cudaStream_t stream, const LoraShrinkParams& p) {
     return lora_tensor_fits(p.x) ? lora_shrink_tensor(stream, p) : lora_shrink_plain(stream, p);
 }
 
+bool lora_backward_takes_together(const LoraBackwardParams& p, std::size_t targets) {
+    bool aligned = lora_tensor_fits(p.dy);
+    for (std::size_t i = 0; i + 1 < targets; ++i) aligned = aligned && p.ends[i] % wide == 0;
+    return aligned;
+}
+
 std::int32_t lora_backward_tile_rows(const LoraBackwardParams& p, int processors) {
     return lora_tensor_fits(p.dy) ? lora_tensor_sweep_rows(p.dy, processors) : lora_plain_rows;
 }

@@ -33,14 +33,18 @@ constexpr std::int32_t lora_sweep_columns = 256;
 constexpr std::int32_t lora_sweep_row_multiple = 256;
 constexpr std::int32_t lora_sweep_rank_multiple = 16;
 
-/// dS = scale dY B in the slot's own columns, other columns 0, and grad_b += dYᵀ S.
+/// dS = scale dY B in the slot's own columns, other columns 0, and grad_b += dYᵀ S, of targets
+/// whose outputs lie side by side.
 struct LoraBackwardParams {
-    Matrix dy;          ///< [T, N]
-    Matrix s;           ///< [T, R], of the forward pass, with its scale
-    Matrix ds;          ///< [T, R]
-    LoraTables tables;  ///< one target
+    Matrix dy;                            ///< [T, sum of N]
+    std::int64_t ends[max_lora_targets];  ///< the column of dy behind each target's last
+    Matrix s[max_lora_targets];           ///< [T, R], of the forward pass, with its scale
+    Matrix ds[max_lora_targets];          ///< [T, R]
+    LoraTables tables;
     void* workspace = nullptr;
 };
+/// Several targets are taken by the tensor cores alone, which begin at multiples of 16 bytes.
+bool lora_backward_takes_together(const LoraBackwardParams& params, std::size_t targets);
 std::int32_t lora_backward_tile_rows(const LoraBackwardParams& params, int processors);
 std::int64_t lora_backward_workspace(const LoraBackwardParams& params);
 cudaError_t lora_backward(cudaStream_t stream, const LoraBackwardParams& params);

@@ -20,29 +20,27 @@ __device__ __forceinline__ T finite_or_zero(float x) {
     return isfinite(to_float(value)) ? value : from_float<T>(0.0F);
 }
 
+/// An element of b_pad [N, R] or of a_pad [R, K], which is counted as K more rows of R elements.
 template <class T>
-struct PackB {
-    const LoraSlotEntry* slots;
-    int slot_count;
-    T* pad;
-    std::int64_t ld;
-    __device__ void operator()(std::int64_t n, std::int64_t col) const {
-        const LoraSlotEntry* slot = owner_of(slots, slot_count, col);
-        pad[n * ld + col] = finite_or_zero<T>(
-            slot == nullptr ? 0.0F : slot->b[n * slot->rank + col - slot->column]);
-    }
-};
-
-template <class T>
-struct PackA {
-    const LoraSlotEntry* slots;
-    int slot_count;
-    T* pad;
-    std::int64_t ld, k;
+struct Pack {
+    LoraPackParams p;
     __device__ void operator()(std::int64_t row, std::int64_t col) const {
-        const LoraSlotEntry* slot = owner_of(slots, slot_count, row);
-        pad[row * ld + col] =
-            finite_or_zero<T>(slot == nullptr ? 0.0F : slot->a[(row - slot->column) * k + col]);
+        const std::int64_t n = p.b_pad.rows;
+        if (row < n) {
+            const LoraSlotEntry* slot = owner_of(p.slots, p.slot_count, col);
+            pointer_to(p.b_pad, row, col) = finite_or_zero<T>(
+                slot == nullptr ? 0.0F : slot->b[row * slot->rank + col - slot->column]);
+            return;
+        }
+        const std::int64_t k = p.a_pad.cols;
+        const std::int64_t i = (row - n) * p.b_pad.cols + col;
+        const std::int64_t rank = i / k;
+        const LoraSlotEntry* slot = owner_of(p.slots, p.slot_count, rank);
+        pointer_to(p.a_pad, rank, i % k) =
+            finite_or_zero<T>(slot == nullptr ? 0.0F : slot->a[(rank - slot->column) * k + i % k]);
+    }
+    __device__ static T& pointer_to(const Matrix& pad, std::int64_t row, std::int64_t col) {
+        return static_cast<T*>(pad.data)[row * pad.ld + col];
     }
 };
 
@@ -50,14 +48,8 @@ struct PackA {
 
 cudaError_t lora_pack(cudaStream_t stream, const LoraPackParams& p) {
     return with_type(p.b_pad.type, [&](auto element) {
-        using T = decltype(element);
-        const cudaError_t status =
-            launch_elements<1>(stream, p.b_pad.rows, p.b_pad.cols,
-                               PackB<T>{p.slots, p.slot_count, pointer<T>(p.b_pad), p.b_pad.ld});
-        if (status != cudaSuccess) return status;
-        return launch_elements<1>(
-            stream, p.a_pad.rows, p.a_pad.cols,
-            PackA<T>{p.slots, p.slot_count, pointer<T>(p.a_pad), p.a_pad.ld, p.a_pad.cols});
+        return launch_elements<1>(stream, p.b_pad.rows + p.a_pad.cols, p.b_pad.cols,
+                                  Pack<decltype(element)>{p});
     });
 }
 

@@ -298,9 +298,9 @@ cudaError_t lora_shrink_plain(cudaStream_t stream, const LoraShrinkParams& p) {
 }
 
 cudaError_t lora_backward_plain(cudaStream_t stream, const LoraBackwardParams& p) {
-    const cudaError_t status = project(stream, operands(p.dy, p.tables, false, &p.ds));
+    const cudaError_t status = project(stream, operands(p.dy, p.tables, false, p.ds));
     if (status != cudaSuccess) return status;
-    return add_gradient(stream, operands(p.dy, p.tables, false, &p.s));
+    return add_gradient(stream, operands(p.dy, p.tables, false, p.s));
 }
 
 cudaError_t lora_grad_a_plain(cudaStream_t stream, const LoraGradAParams& p) {

@@ -11,15 +11,16 @@ template <bool with_ds>
 constexpr int factor_pieces = with_ds ? block_columns / chunk_columns * 2 * 32 : 1;
 
 /// B of 16 ranks and this block's columns in bf16, as B fragments: [chunk][rank half][lane].
-__device__ inline void stage_factor(const SweepParams& p, const LoraSlotEntry& slot,
-                                    const RankBlock& block, std::int64_t first_column,
-                                    Bf16* staged) {
+__device__ inline void stage_factor(const LoraSlotEntry& slot, const RankBlock& block,
+                                    const ColumnBlock& columns, Bf16* staged) {
     for (int i = static_cast<int>(threadIdx.x); i < block_columns * block_ranks; i += threads) {
         const int rank = i % block_ranks;
         const int column = i / block_ranks;
-        const bool valid = rank < block.ranks && first_column + column < p.x.cols;
+        const bool valid = rank < block.ranks && columns.first + column < columns.end;
         const float value =
-            valid ? slot.b[(first_column + column) * slot.rank + block.first + rank] : 0.0F;
+            valid ? slot.b[static_cast<std::int64_t>(columns.factor + column) * slot.rank +
+                           block.first + rank]
+                  : 0.0F;
         const int lane = rank % 8 * 4 + column % chunk_columns / 8;
         const int fragment = (column / chunk_columns * 2 + rank / 8) * 32 + lane;
         staged[fragment * 8 + column % 8] = from_float<Bf16>(value);
@@ -28,7 +29,7 @@ __device__ inline void stage_factor(const SweepParams& p, const LoraSlotEntry& s
 
 /// Adds the row warps' sums and writes this tile's partial gradients.
 template <class Shape, int blocks, bool with_ds>
-__device__ __forceinline__ void write_gradients(const SweepParams& p, std::int64_t first_column,
+__device__ __forceinline__ void write_gradients(const SweepParams& p, const ColumnBlock& columns,
                                                 int block_count,
                                                 const float (&sums)[blocks][Shape::chunks][4][4],
                                                 float* scratch) {
@@ -60,15 +61,15 @@ __device__ __forceinline__ void write_gradients(const SweepParams& p, std::int64
          i += threads) {
         const int rank = with_ds ? i % block_ranks : i / block_columns;
         const int column = with_ds ? i / block_ranks : i % block_columns;
-        if (first_column + column >= p.x.cols) continue;
+        if (columns.first + column >= columns.end) continue;
         float sum = 0.0F;
 #pragma unroll
         for (int w = 0; w < Shape::row_warps; ++w) {
             sum += scratch[(w * ranks + rank) * scratch_ld + column];
         }
         const std::int64_t at =
-            with_ds ? (first_block * p.x.cols + first_column + column) * block_ranks + rank
-                    : (first_block * block_ranks + rank) * p.x.cols + first_column + column;
+            with_ds ? (first_block * p.x.cols + columns.first + column) * block_ranks + rank
+                    : (first_block * block_ranks + rank) * p.x.cols + columns.first + column;
         p.gradients[at] = sum;
     }
 }
@@ -112,11 +113,14 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
     __shared__ RankBlock rank_blocks[blocks];
     __shared__ uint4 factor[factor_pieces<with_ds>];
     let_next_kernel_start();
+    wait_for_kernel_before();
     const LoraTile tile = p.tables.tiles[blockIdx.y];
     if (tile.segment < 0) return;
+    const ColumnBlock columns = find_columns<with_ds>(p, static_cast<int>(blockIdx.x));
     if (threadIdx.x < blocks) {
-        rank_blocks[threadIdx.x] = find_block(p.tables, p.s, tile.slot,
-                                              static_cast<int>(blockIdx.z * blocks + threadIdx.x));
+        rank_blocks[threadIdx.x] = find_block(
+            p.tables, p.s, tile.slot, static_cast<int>(blockIdx.z * blocks + threadIdx.x),
+            with_ds ? columns.target : 0, with_ds ? columns.target + 1 : p.tables.target_count);
     }
     __syncthreads();
     int block_count = 0;
@@ -127,15 +131,14 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
     const int q = static_cast<int>(threadIdx.x) % 4;
-    const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * block_columns;
     const int warp_column =
-        static_cast<int>(first_column) + warp % Shape::column_warps * Shape::chunks * chunk_columns;
+        columns.first + warp % Shape::column_warps * Shape::chunks * chunk_columns;
     const int first_row = tile.begin + warp / Shape::column_warps * block_rows;
     Feeder<Shape, blocks> feeder;
     feeder.staging = staging + warp * Shape::warp_pieces;
     feeder.x = static_cast<const Bf16*>(p.x.data) + first_row * p.x.ld + warp_column;
     feeder.ld = p.x.ld;
-    feeder.columns = static_cast<int>(p.x.cols) - warp_column;
+    feeder.columns = columns.end - warp_column;
     feeder.first_row = first_row;
     feeder.end_row = tile.end;
     feeder.rank_blocks = rank_blocks;
@@ -148,8 +151,8 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
         commit_pieces();
     }
     if constexpr (with_ds) {
-        stage_factor(p, p.tables.slots[tile.slot], rank_blocks[0], first_column,
-                     reinterpret_cast<Bf16*>(factor));
+        stage_factor(p.tables.slots[columns.target * p.tables.slot_count + tile.slot],
+                     rank_blocks[0], columns, reinterpret_cast<Bf16*>(factor));
         __syncthreads();
     }
 
@@ -185,13 +188,13 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
                     load_rows(staged, half, x);
                     add_ds(factor, chunk, x, ds);
                 }
-                Columns columns;
+                Columns fragments;
                 if constexpr (!with_dropout) {
                     load_columns(
                         [&](int r, int piece) {
                             return staged + staged_piece(r, half * 4 + piece);
                         },
-                        columns);
+                        fragments);
                 }
 #pragma unroll
                 for (int b = 0; b < blocks; ++b) {
@@ -204,9 +207,9 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
                             [&](int r, int piece) {
                                 return feeder.masked() + masked_piece(r, piece);
                             },
-                            columns);
+                            fragments);
                     }
-                    add_outer(s[b], columns, sums[b][chunk]);
+                    add_outer(s[b], fragments, sums[b][chunk]);
                 }
             }
             __syncwarp();
@@ -217,7 +220,7 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
     }
     wait_for_pieces<0>();
     __syncthreads();
-    write_gradients<Shape, blocks, with_ds>(p, first_column, block_count, sums,
+    write_gradients<Shape, blocks, with_ds>(p, columns, block_count, sums,
                                             reinterpret_cast<float*>(staging));
 }
 
@@ -230,11 +233,12 @@ cudaError_t launch_sweep(cudaStream_t stream, const SweepParams& p) {
     static const cudaError_t raised =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     if (raised != cudaSuccess) return raised;
-    const dim3 grid(static_cast<unsigned>(pieces(p.x.cols, block_columns)),
+    const int column_blocks =
+        with_ds ? column_blocks_before(p, p.tables.target_count) : pieces(p.x.cols, block_columns);
+    const dim3 grid(static_cast<unsigned>(column_blocks),
                     static_cast<unsigned>(p.tables.tile_count),
                     static_cast<unsigned>(pieces(p.rank_blocks, blocks)));
-    kernel<<<grid, threads, shared, stream>>>(p);
-    return cudaGetLastError();
+    return launch_early(stream, kernel, grid, threads, shared, p);
 }
 
 }  // namespace loratrain::kernels::sweep

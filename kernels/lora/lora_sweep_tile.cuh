@@ -37,9 +37,10 @@ struct RankBlock {
     std::uint64_t key;
 };
 
+/// The block of this index among those of a slot in the targets [first_target, end_target).
 __device__ inline RankBlock find_block(const LoraTables& tables, const Matrix* s, std::int32_t slot,
-                                       int index) {
-    for (int target = 0; target < tables.target_count; ++target) {
+                                       int index, int first_target, int end_target) {
+    for (int target = first_target; target < end_target; ++target) {
         const LoraSlotEntry& entry = tables.slots[target * tables.slot_count + slot];
         const int blocks = (entry.rank + block_ranks - 1) / block_ranks;
         if (index < blocks) {
@@ -67,11 +68,54 @@ __device__ inline RankBlock find_block(const LoraTables& tables, const Matrix* s
 struct SweepParams {
     Matrix x;
     Matrix s[max_lora_targets];
+    /// with_ds: the column of x behind each target's last; all targets read every column else.
+    std::int64_t ends[max_lora_targets];
     LoraTables tables;
-    int rank_blocks;   ///< of every slot, at most
+    int rank_blocks;   ///< of every slot (with_ds: and target), at most
     float* gradients;  ///< grad_a: [tiles, rank_blocks, 16, cols], grad_b: [..., cols, 16]
-    float* ds;         ///< [rank_blocks, column blocks, T, 16]
+    float* ds;         ///< [rank_blocks, column blocks of all targets, T, 16]
 };
+
+/// Columns [begin, end) of x that belong to a target.
+struct TargetColumns {
+    std::int64_t begin;
+    std::int64_t end;
+    __host__ __device__ int blocks() const {
+        return static_cast<int>((end - begin + block_columns - 1) / block_columns);
+    }
+};
+
+__host__ __device__ inline TargetColumns columns_of(const SweepParams& p, int target) {
+    return {target == 0 ? 0 : p.ends[target - 1], p.ends[target]};
+}
+
+__host__ __device__ inline int column_blocks_before(const SweepParams& p, int target) {
+    int blocks = 0;
+    for (int before = 0; before < target; ++before) blocks += columns_of(p, before).blocks();
+    return blocks;
+}
+
+/// What a thread block sweeps: at most block_columns columns of `target`'s (-1: of all targets).
+struct ColumnBlock {
+    int target;
+    int first;   ///< column of x
+    int end;     ///< behind the last column that may be read
+    int factor;  ///< `first` counted from the target's first column
+};
+
+template <bool with_ds>
+__device__ __forceinline__ ColumnBlock find_columns(const SweepParams& p, int index) {
+    if constexpr (!with_ds) {
+        const int first = index * block_columns;
+        return {-1, first, static_cast<int>(p.x.cols), first};
+    }
+    int target = 0;
+    while (index >= columns_of(p, target).blocks()) index -= columns_of(p, target++).blocks();
+    const TargetColumns columns = columns_of(p, target);
+    const int factor = index * block_columns;
+    return {target, static_cast<int>(columns.begin) + factor, static_cast<int>(columns.end),
+            factor};
+}
 
 /// How the 8 warps share rows and columns: `blocks` rank blocks need registers for their sums.
 template <int blocks, bool with_ds, bool with_dropout>

@@ -49,10 +49,10 @@ struct TilesOfSlot {
     __device__ bool operator()(int i) const { return tiles[i].slot == slot; }
 };
 
-/// Four ranks of dS, and a quarter of the row's columns of other slots. i counts the groups of 4
-/// ranks of all rows of one rank block.
-__device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds, int rank_block,
-                                          int i) {
+/// Four ranks of a target's dS, and a quarter of the row's columns of other slots. i counts the
+/// groups of 4 ranks of all rows of one rank block.
+__device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds, int target_index,
+                                          int rank_block, int i) {
     const int row = i / groups_of_block;
     const int group = i % groups_of_block;
     if (row >= ds.rows) return;
@@ -62,7 +62,8 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
         if (row >= segment.begin && row < segment.end) slot_index = segment.slot;
     }
     auto* target = static_cast<Bf16*>(ds.data) + row * ds.ld;
-    const LoraSlotEntry* slot = slot_index < 0 ? nullptr : p.tables.slots + slot_index;
+    const LoraSlotEntry* slot =
+        slot_index < 0 ? nullptr : p.tables.slots + target_index * p.tables.slot_count + slot_index;
     const int begin = slot == nullptr ? 0 : slot->column;
     const int end = slot == nullptr ? 0 : begin + slot->rank;
     if (rank_block == 0) {
@@ -70,11 +71,13 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
     }
     const int first = rank_block * block_ranks + group * group_ranks;
     if (slot == nullptr || first >= slot->rank) return;
-    const int parts = (static_cast<int>(p.x.cols) + block_columns - 1) / block_columns;
+    const std::int64_t first_part = rank_block * column_blocks_before(p, p.tables.target_count) +
+                                    column_blocks_before(p, target_index);
     const std::int64_t stride = p.x.rows * block_ranks;
-    const float* part = p.ds + rank_block * parts * stride +
-                        static_cast<std::int64_t>(row) * block_ranks + group * group_ranks;
-    const float4 sum = sum_of_groups(part, stride, parts, EveryPart{});
+    const float* part = p.ds + first_part * stride + static_cast<std::int64_t>(row) * block_ranks +
+                        group * group_ranks;
+    const float4 sum =
+        sum_of_groups(part, stride, columns_of(p, target_index).blocks(), EveryPart{});
     const float values[group_ranks] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
     for (int j = 0; j < group_ranks; ++j) {
@@ -84,45 +87,58 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
     }
 }
 
-/// Four ranks of one row of the gradient of B. i counts the groups of 4 ranks of all rows.
+/// Four ranks of one row of the gradient of B, a column of x. i counts the groups of 4 ranks of all
+/// columns.
 __device__ __forceinline__ void finish_grad_b(const SweepParams& p, int slot_index, int rank_block,
                                               int i) {
-    const LoraSlotEntry& slot = p.tables.slots[slot_index];
-    const int row = i / groups_of_block;
+    const int column = i / groups_of_block;
     const int group = i % groups_of_block;
     const int first = rank_block * block_ranks + group * group_ranks;
-    if (row >= p.x.cols || first >= slot.rank) return;
+    if (column >= p.x.cols) return;
+    int target_index = 0;
+    while (column >= p.ends[target_index]) ++target_index;
+    const LoraSlotEntry& slot = p.tables.slots[target_index * p.tables.slot_count + slot_index];
+    if (first >= slot.rank) return;
     const std::int64_t stride = static_cast<std::int64_t>(p.rank_blocks) * p.x.cols * block_ranks;
     const float* part =
-        p.gradients + (rank_block * p.x.cols + row) * block_ranks + group * group_ranks;
+        p.gradients + (rank_block * p.x.cols + column) * block_ranks + group * group_ranks;
     const float4 sum =
         sum_of_groups(part, stride, p.tables.tile_count, TilesOfSlot{p.tables.tiles, slot_index});
     const float values[group_ranks] = {sum.x, sum.y, sum.z, sum.w};
-    float* target = slot.grad_b + static_cast<std::int64_t>(row) * slot.rank + first;
+    float* target = slot.grad_b + (column - columns_of(p, target_index).begin) * slot.rank + first;
 #pragma unroll
     for (int j = 0; j < group_ranks; ++j) {
         if (first + j < slot.rank) target[j] += values[j];
     }
 }
 
-/// blockIdx.y: rank block; blockIdx.z = 0: dS, z > 0: the gradient of B of slot z - 1.
-__global__ void __launch_bounds__(threads) finish_backward(SweepParams p, Matrix ds) {
+struct OutputsOfTargets {
+    Matrix of[max_lora_targets];
+};
+
+/// blockIdx.y: rank block; blockIdx.z: dS of a target, or, behind them, the gradients of B of a
+/// slot.
+__global__ void __launch_bounds__(threads) finish_backward(SweepParams p, OutputsOfTargets ds) {
     wait_for_kernel_before();
     const int i = static_cast<int>(blockIdx.x * threads + threadIdx.x);
     const int rank_block = static_cast<int>(blockIdx.y);
-    if (blockIdx.z == 0) {
-        finish_ds(p, ds, rank_block, i);
+    const auto z = static_cast<int>(blockIdx.z);
+    if (z < p.tables.target_count) {
+        finish_ds(p, ds.of[z], z, rank_block, i);
     } else {
-        finish_grad_b(p, static_cast<int>(blockIdx.z) - 1, rank_block, i);
+        finish_grad_b(p, z - p.tables.target_count, rank_block, i);
     }
 }
 
 SweepParams backward_sweep(const LoraBackwardParams& p) {
     SweepParams sweep{};
     sweep.x = p.dy;
-    sweep.s[0] = p.s;
+    for (int i = 0; i < p.tables.target_count; ++i) {
+        sweep.s[i] = p.s[i];
+        sweep.ends[i] = p.ends[i];
+    }
     sweep.tables = p.tables;
-    sweep.rank_blocks = p.tables.largest_rank_sum / block_ranks;
+    sweep.rank_blocks = pieces(p.tables.largest_rank, block_ranks);
     sweep.gradients = static_cast<float*>(p.workspace);
     sweep.ds = sweep.gradients + static_cast<std::int64_t>(p.tables.tile_count) *
                                      sweep.rank_blocks * block_ranks * p.dy.cols;
@@ -132,9 +148,10 @@ SweepParams backward_sweep(const LoraBackwardParams& p) {
 }  // namespace
 
 std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& p) {
-    const std::int64_t ranks = p.tables.largest_rank_sum;
+    const SweepParams sweep = backward_sweep(p);
+    const std::int64_t ranks = static_cast<std::int64_t>(sweep.rank_blocks) * block_ranks;
     const std::int64_t gradients = p.tables.tile_count * ranks * p.dy.cols;
-    const std::int64_t ds = ranks * pieces(p.dy.cols, block_columns) * p.dy.rows;
+    const std::int64_t ds = ranks * column_blocks_before(sweep, p.tables.target_count) * p.dy.rows;
     return (gradients + ds) * static_cast<std::int64_t>(sizeof(float));
 }
 
@@ -144,11 +161,13 @@ cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& 
         const cudaError_t status = launch_sweep<1, true, false>(stream, sweep);
         if (status != cudaSuccess) return status;
     }
-    const std::int64_t largest = std::max(p.ds.rows, p.dy.cols) * groups_of_block;
+    const std::int64_t largest = std::max(p.dy.rows, p.dy.cols) * groups_of_block;
     const dim3 grid(static_cast<unsigned>(pieces(largest, threads)),
                     static_cast<unsigned>(std::max(1, sweep.rank_blocks)),
-                    static_cast<unsigned>(1 + p.tables.slot_count));
-    return launch_early(stream, finish_backward, grid, threads, 0, sweep, p.ds);
+                    static_cast<unsigned>(p.tables.target_count + p.tables.slot_count));
+    OutputsOfTargets ds{};
+    std::copy_n(p.ds, p.tables.target_count, ds.of);
+    return launch_early(stream, finish_backward, grid, threads, 0, sweep, ds);
 }
 
 }  // namespace loratrain::kernels

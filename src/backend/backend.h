@@ -460,6 +460,11 @@ class Backend {
     virtual void lora_shrink(const LoraShrink& op) = 0;
     virtual void lora_expand(const LoraExpand& op) = 0;
     virtual void lora_backward(const LoraBackward& op) = 0;
+    /// lora_backward of linears that read the same X, with the same `rows`, at most 3; quicker in
+    /// one call where their dY lie side by side.
+    virtual void lora_backward_group(std::span<const LoraBackward> ops) {
+        for (const LoraBackward& op : ops) lora_backward(op);
+    }
     virtual void lora_grad_a(const LoraGradA& op) = 0;
     virtual void lora_expand_backward(const LoraExpandBackward& op) = 0;
     virtual void dora_norms(const DoraNorms& op) = 0;

@@ -84,6 +84,9 @@ class TimedBackend final : public Backend {
     void lora_backward(const LoraBackward& op) override {
         timed(TimedOp::lora_backward, [&] { inner_.lora_backward(op); });
     }
+    void lora_backward_group(std::span<const LoraBackward> ops) override {
+        timed(TimedOp::lora_backward, [&] { inner_.lora_backward_group(ops); });
+    }
     void lora_grad_a(const LoraGradA& op) override {
         timed(TimedOp::lora_grad_a, [&] { inner_.lora_grad_a(op); });
     }

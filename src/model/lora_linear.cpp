@@ -313,17 +313,21 @@ void LoraLinear::backward_b(const Site& site, const TensorView& dy,
                             const std::array<TensorView, 3>& s) {
     if (!has_lora(site)) return;
     const bool dora = has_dora(site);
-    std::int64_t column = 0;
     gather_targets(site, s);
+    sweeps_.clear();
     for (int i = 0; i < site.weights.shape.count; ++i) {
         const auto at = static_cast<std::size_t>(i);
-        const LinearShape shape = linear_shape(view_.lane_model, site.weights.shape.linears[at]);
         targets_[at].s.cols = site.rows.width;
-        const TensorView own = dy.col_range(column, shape.out);
-        const TensorView scaled = dora ? dora_.scaled(dora_site(site, i, {}), own) : own;
-        backend_.lora_backward({scaled, targets_[at], ds_view(site, dy, i), site.rows.lora_rows()});
-        column += shape.out;
+        LoraBackward op{columns_of(site, i, dy), targets_[at], ds_view(site, dy, i),
+                        site.rows.lora_rows()};
+        if (!dora) {
+            sweeps_.push_back(op);
+            continue;
+        }
+        op.dy = dora_.scaled(dora_site(site, i, {}), op.dy);
+        backend_.lora_backward(op);
     }
+    backend_.lora_backward_group(sweeps_);
 }
 
 void LoraLinear::backward_a(const Site& site, const TensorView& x, const TensorView& dy) {

@@ -120,6 +120,7 @@ class LoraLinear {
     std::vector<LoraSlot> pads_;
     std::vector<LoraTarget> targets_;
     std::array<std::vector<LoraSlot>, 2> starts_;
+    std::vector<LoraBackward> sweeps_;
     std::vector<PackedFactors> wanted_;
 };
 

@@ -1,5 +1,6 @@
 #include "reference/lora.h"
 
+#include <array>
 #include <cstdlib>
 #include <limits>
 
@@ -101,6 +102,14 @@ class LoraTest : public BackendTest {
         return result;
     }
 
+    static HostMatrix columns(const HostMatrix& whole, std::int64_t first, std::int64_t count) {
+        HostMatrix part(whole.rows, count);
+        for (std::int64_t i = 0; i < part.rows; ++i) {
+            for (std::int64_t j = 0; j < count; ++j) part(i, j) = whole(i, first + j);
+        }
+        return part;
+    }
+
     void expect_gradients(const LoraLinear& linear, const std::vector<HostMatrix>& expected,
                           bool of_a) {
         for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -168,6 +177,48 @@ TEST_P(LoraTest, BackwardMakesDsAndGradB) {
         auto expected = gradient_starts(setting.first, false);
         reference::add_lora_grad_b(dy, s, setting.first.factors(), setting.batch, expected);
         expect_gradients(setting.first, expected, false);
+    });
+}
+
+TEST_P(LoraTest, BackwardOfLinearsSideBySideAndApart) {
+    for_each_setting([&](const LoraShape& shape, const Setting& setting) {
+        const std::array<const LoraLinear*, 2> linears{&setting.first, &setting.second};
+        const HostMatrix dy = random(setting.tokens(), 2 * shape.out + 1, 3);
+        const DeviceMatrix together(backend(), dy, 8);
+        for (const bool side_by_side : {true, false}) {
+            std::vector<DeviceMatrix> made;
+            std::vector<DeviceMatrix> s;
+            std::vector<DeviceMatrix> apart;
+            std::vector<HostMatrix> parts;
+            std::vector<LoraBackward> ops;
+            for (std::size_t i = 0; i < linears.size(); ++i) {
+                const LoraLinear& linear = *linears[i];
+                const std::int64_t first = i == 0 ? 0 : shape.out;
+                const std::int64_t out = shape.out + (i == 0 ? 0 : 1);
+                parts.push_back(columns(dy, first, out));
+                s.emplace_back(backend(), own_columns(linear, setting.batch, dy.rows, 2 + i), 1);
+                made.push_back(junk(dy.rows, linear.columns()));
+                apart.emplace_back(backend(), parts[i], 8);
+                ops.push_back(
+                    {side_by_side ? together.view().col_range(first, out) : apart[i].view(),
+                     linear.target(s[i].view()), made[i].view(), setting.rows()});
+            }
+            backend().lora_backward_group(ops);
+            for (std::size_t i = 0; i < linears.size(); ++i) {
+                const LoraLinear& linear = *linears[i];
+                expect_close(
+                    made[i],
+                    reference::lora_ds(parts[i], linear.factors(), setting.batch, linear.columns()),
+                    cat("dS ", i));
+                auto expected = gradient_starts(linear, false);
+                for (int times = side_by_side ? 1 : 2; times > 0; --times) {
+                    reference::add_lora_grad_b(parts[i],
+                                               own_columns(linear, setting.batch, dy.rows, 2 + i),
+                                               linear.factors(), setting.batch, expected);
+                }
+                expect_gradients(linear, expected, false);
+            }
+        }
     });
 }
 

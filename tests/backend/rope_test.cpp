@@ -1,5 +1,7 @@
 #include "reference/rope.h"
 
+#include <numeric>
+
 #include "support/backend_case.h"
 #include "support/device_data.h"
 #include "support/packed_samples.h"
@@ -16,6 +18,12 @@ std::vector<float> frequencies(std::int64_t head_dim) {
             std::pow(10000.0F, -2.0F * static_cast<float>(j) / static_cast<float>(head_dim)));
     }
     return result;
+}
+
+std::vector<std::int32_t> positions_up_to(std::int32_t count) {
+    std::vector<std::int32_t> positions(static_cast<std::size_t>(count));
+    std::iota(positions.begin(), positions.end(), 0);
+    return positions;
 }
 
 class RopeTest : public BackendTest {
@@ -43,6 +51,8 @@ TEST_P(RopeTest, AgreesWithLoopsAndInverts) {
     check(3, 6, {0, 1, 2, 0, 1}, 7);
     check(12, 64, {0, 5, 1000, 8191, 131071}, 0);
     check(4, 128, std::vector<std::int32_t>(77, 31), 64);
+    check(3, 64, positions_up_to(133), 8);
+    check(40, 128, positions_up_to(5), 0);
 }
 
 LORATRAIN_FOR_EACH_BACKEND(RopeTest);

@@ -67,6 +67,7 @@ class CudaBackend final : public Backend {
     void lora_shrink(const LoraShrink& op) override;
     void lora_expand(const LoraExpand& op) override;
     void lora_backward(const LoraBackward& op) override;
+    void lora_backward_group(std::span<const LoraBackward> ops) override;
     void lora_grad_a(const LoraGradA& op) override;
     void lora_expand_backward(const LoraExpandBackward& op) override;
     void dora_norms(const DoraNorms& op) override;
@@ -118,6 +119,7 @@ class CudaBackend final : public Backend {
     std::vector<kernels::LoraSegmentEntry> segments_;
     std::vector<kernels::LoraTile> tiles_;
     std::vector<std::int32_t> rank_sums_;
+    std::vector<LoraTarget> swept_targets_;
     std::int64_t copy_rows_ = 0;
 };
 

@@ -137,12 +137,34 @@ void CudaBackend::lora_expand(const LoraExpand& op) {
 }
 
 void CudaBackend::lora_backward(const LoraBackward& op) {
-    require_compute({&op.dy, &op.ds});
+    lora_backward_group({&op, 1});
+}
+
+void CudaBackend::lora_backward_group(std::span<const LoraBackward> ops) {
+    if (ops.empty()) return;
+    LORATRAIN_CHECK(ops.size() <= kernels::max_lora_targets, ops.size(), " LoRA targets");
     kernels::LoraBackwardParams params;
-    params.dy = matrix_of(op.dy);
-    params.s = matrix_of(op.target.s);
-    params.ds = matrix_of(op.ds);
-    params.tables = lora_tables({&op.target, 1}, op.rows, op.dy.rows,
+    params.dy = matrix_of(ops.front().dy);
+    swept_targets_.clear();
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+        const LoraBackward& op = ops[i];
+        require_compute({&op.dy, &op.ds});
+        if (i > 0 && !are_side_by_side(ops[i - 1].dy, op.dy)) {
+            lora_backward_group(ops.first(i));
+            lora_backward_group(ops.subspan(i));
+            return;
+        }
+        swept_targets_.push_back(op.target);
+        params.s[i] = matrix_of(op.target.s);
+        params.ds[i] = matrix_of(op.ds);
+        params.dy.cols = op.dy.cols + (i == 0 ? 0 : params.ends[i - 1]);
+        params.ends[i] = params.dy.cols;
+    }
+    if (ops.size() > 1 && !kernels::lora_backward_takes_together(params, ops.size())) {
+        for (const LoraBackward& op : ops) lora_backward(op);
+        return;
+    }
+    params.tables = lora_tables(swept_targets_, ops.front().rows, params.dy.rows,
                                 lora_backward_tile_rows(params, processors_));
     params.workspace =
         reserve_workspace(static_cast<std::size_t>(kernels::lora_backward_workspace(params)));

@@ -97,20 +97,25 @@ std::int64_t group_scratch(const ReplicaView& view, const LinearGroupShape& shap
     return std::max(copies, gradients);
 }
 
-/// lora_backward of one linear.
-std::int64_t linear_scratch(const ReplicaView& view, Linear linear, const ScratchUsers& users) {
+/// lora_backward of the linears of `shape`, together or one by one.
+std::int64_t sweep_scratch(const ReplicaView& view, const LinearGroupShape& shape,
+                           const ScratchUsers& users) {
+    const auto segments = static_cast<std::int64_t>(users.at_once);
     std::int64_t ranks = 0;
-    for (const AdapterJob* adapter : users.adapters) {
-        if (!adapter->targets_linear(linear)) continue;
-        ranks =
-            std::max(ranks, rounded_up(adapter->largest_rank(), device_memory::lora_sweep_ranks));
+    std::int64_t column_blocks = 0;
+    std::int64_t gradients = most_tiles(view, shape.out, segments) * shape.out;
+    for (int i = 0; i < shape.count; ++i) {
+        const Linear linear = shape.linears[static_cast<std::size_t>(i)];
+        const std::int64_t out = linear_shape(view.lane_model, linear).out;
+        column_blocks += pieces(out, device_memory::lora_sweep_columns);
+        gradients = std::max(gradients, most_tiles(view, out, segments) * out);
+        for (const AdapterJob* adapter : users.adapters) {
+            if (!adapter->targets_linear(linear)) continue;
+            ranks = std::max(ranks,
+                             rounded_up(adapter->largest_rank(), device_memory::lora_sweep_ranks));
+        }
     }
-    const std::int64_t out = linear_shape(view.lane_model, linear).out;
-    const std::int64_t gradients =
-        most_tiles(view, out, static_cast<std::int64_t>(users.at_once)) * out;
-    const std::int64_t ds =
-        pieces(out, device_memory::lora_sweep_columns) * view.replica.microbatch_tokens;
-    return ranks * (gradients + ds) * 4;
+    return ranks * (gradients + column_blocks * view.replica.microbatch_tokens) * 4;
 }
 
 }  // namespace
@@ -153,10 +158,8 @@ std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
     const ScratchUsers users = all_adapters(job);
     for (int g = 0; g < linear_group_count; ++g) {
         const LinearGroupShape shape = group_shape(view.lane_model, static_cast<LinearGroup>(g));
-        bytes = std::max(bytes, group_scratch(view, shape, users));
-    }
-    for (int i = 0; i < linear_count; ++i) {
-        bytes = std::max(bytes, linear_scratch(view, static_cast<Linear>(i), users));
+        bytes =
+            std::max({bytes, group_scratch(view, shape, users), sweep_scratch(view, shape, users)});
     }
     return static_cast<std::uint64_t>(bytes);
 }
