@@ -170,11 +170,11 @@ std::string cost_key(const Job& job, const Plan& plan, const std::string& device
     const ModelSpec& m = plan.model;
     return cat("loratrain ", git_hash(), "; ", device, "; ", ranks_per_node, " ranks a host; ",
                to_string(plan.compute), ", weights in ", traits_of(linear_format(plan)).name,
-               plan.fp8_linears ? ", fp8 linears" : "", "; ", m.family, " hidden ", m.hidden_size,
-               " intermediate ", m.intermediate_size, " heads ", m.heads, "/", m.kv_heads, " x ",
-               m.head_dim, " vocabulary ", m.vocab_size, "; LoRA ", admitted_parameters(job, plan),
-               differences_text(job, plan), " in ", only_replica(plan).replica.pad_columns,
-               " columns");
+               plan.fp8_linears ? ", fp8 linears" : "", plan.fp8_one_order ? " in one order" : "",
+               "; ", m.family, " hidden ", m.hidden_size, " intermediate ", m.intermediate_size,
+               " heads ", m.heads, "/", m.kv_heads, " x ", m.head_dim, " vocabulary ", m.vocab_size,
+               "; LoRA ", admitted_parameters(job, plan), differences_text(job, plan), " in ",
+               only_replica(plan).replica.pad_columns, " columns");
 }
 
 std::string rank_device(BackendKind backend, int local_rank, int threads) {

@@ -112,7 +112,9 @@ void FrozenWeights::load_fp8_group(std::int32_t layer, LinearGroup group, GroupW
     fp8.storage = backend_.allocate(layout.bytes, "base weights in fp8");
     const auto at = [&](std::uint64_t offset) { return fp8.storage.as<std::uint8_t>() + offset; };
     fp8.codes = {at(layout.codes), reinterpret_cast<float*>(at(layout.scales)), n, k, k};
-    fp8.transposed = {at(layout.transposed), unit_scales_.as<float>(), k, n, n};
+    const bool one_order = view_.plan.fp8_one_order;
+    fp8.transposed = {one_order ? nullptr : at(layout.transposed), unit_scales_.as<float>(), k, n,
+                      n};
     fp8.b_pad = matrix(at(layout.b_pad), dtype, n, r);
     fp8.a_pad = matrix(at(layout.a_pad), dtype, weights.shape.count * r, k);
     std::int64_t first_row = 0;
@@ -137,7 +139,7 @@ void FrozenWeights::load_fp8_group(std::int32_t layer, LinearGroup group, GroupW
         backend_.quantize_rows({dense, nullptr, fp8.codes.row_range(first_row, shape.out)});
         first_row += shape.out;
     }
-    backend_.transpose_codes(fp8.transposed, fp8.codes);
+    if (!one_order) backend_.transpose_codes(fp8.transposed, fp8.codes);
 }
 
 Buffer FrozenWeights::load_bias(std::int32_t layer, Linear linear) {

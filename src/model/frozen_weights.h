@@ -33,7 +33,7 @@ struct FrozenMatrix {
 struct Fp8Weights {
     Buffer storage;
     Fp8Rows codes;       ///< [N, K]
-    Fp8Rows transposed;  ///< [K, N], scales 1
+    Fp8Rows transposed;  ///< [K, N], scales 1; without codes where Plan::fp8_one_order
     TensorView b_pad;    ///< [N, R]
     TensorView a_pad;    ///< [linears x R, K]
 };

@@ -423,6 +423,10 @@ void LoraLinear::multiply_back_fp8(const Site& site, const TensorView& dy, const
     GemmFp8 op;
     op.a = coding.to;
     op.b = weights.transposed;
+    if (op.b.codes == nullptr) {
+        op.b.codes = static_cast<std::uint8_t*>(workspace_.staged());
+        backend_.transpose_codes(op.b, weights.codes);
+    }
     op.c = dx;
     op.beta = accumulate || pads > 0 ? 1.0F : 0.0F;
     backend_.gemm_fp8(op);

@@ -124,6 +124,9 @@ struct Plan {
     /// The linears of the layers multiply e4m3 codes of weights, activations and gradients
     /// (model/fp8_linear.h), whatever `weights` and `compute` are elsewhere. Never by itself.
     bool fp8_linears = false;
+    /// Their codes lie in one order alone, and each backward transposes a group's into scratch:
+    /// where both orders do not fit.
+    bool fp8_one_order = false;
     /// Whose built-in costs packings are made with: the cluster's, or of a run that is continued
     /// the one that it began on, so that packings repeat.
     std::string device;

@@ -78,17 +78,14 @@ class Planner {
         check_data(given_limit());
         problems_.throw_if_any();
         const Workload work = workload_of(job_, cluster_.backend, datasets_);
-        const Plan constants = constants_of();
+        Plan constants = constants_of();
         problems_.throw_if_any();
-        const std::vector<ReplicaJob> shapes = replicas();
-        std::vector<std::unique_ptr<ReplicaPlanner>> planners;
-        for (std::size_t r = 0; r < shapes.size(); ++r) {
-            planners.push_back(std::make_unique<ReplicaPlanner>(
-                ReplicaTask{job_, constants, datasets_, work, costs_of_lanes(shapes[r].tensor),
-                            lora_width(job_, cluster_.backend), former_of(shapes, r), shapes[r],
-                            shapes.size() > 1}));
+        PlannedJob planned = planned_with(constants, work);
+        if (!problems_.empty() && constants.fp8_linears && !constants.fp8_one_order) {
+            problems_ = {};
+            constants.fp8_one_order = true;
+            planned = planned_with(constants, work);
         }
-        PlannedJob planned = assembled(constants, planners);
         problems_.throw_if_any();
         return planned;
     }
@@ -110,6 +107,19 @@ class Planner {
     }
 
   private:
+    /// Adds to problems_ what does not fit.
+    PlannedJob planned_with(const Plan& constants, const Workload& work) {
+        const std::vector<ReplicaJob> shapes = replicas();
+        std::vector<std::unique_ptr<ReplicaPlanner>> planners;
+        for (std::size_t r = 0; r < shapes.size(); ++r) {
+            planners.push_back(std::make_unique<ReplicaPlanner>(
+                ReplicaTask{job_, constants, datasets_, work, costs_of_lanes(shapes[r].tensor),
+                            lora_width(job_, cluster_.backend), former_of(shapes, r), shapes[r],
+                            shapes.size() > 1}));
+        }
+        return assembled(constants, planners);
+    }
+
     std::string where(std::string_view key) const { return cat(job_.path, ": ", key); }
 
     /// Each on its own, as number_ranks() orders them.
@@ -208,6 +218,7 @@ class Planner {
         plan.compute = types_.compute;
         plan.weights = types_.weights;
         plan.fp8_linears = types_.fp8_linears;
+        plan.fp8_one_order = former_ != nullptr && former_->fp8_one_order;
         plan.device = former_ != nullptr ? former_->device : device_of(cluster_);
         plan.bytes_per_rank = cluster_.bytes_per_rank;
         plan.joint = has_several();

@@ -171,7 +171,7 @@ Fp8GroupLayout fp8_group_layout(const ReplicaView& view, LinearGroup group) {
         return start;
     };
     layout.codes = take(shape.out * shape.in, 1);
-    layout.transposed = take(shape.out * shape.in, 1);
+    layout.transposed = take(view.plan.fp8_one_order ? 0 : shape.out * shape.in, 1);
     layout.scales = take(shape.out, size_of(DType::f32));
     layout.b_pad = take(shape.out * r, e);
     layout.a_pad = take(shape.count * r * shape.in, e);
@@ -308,12 +308,14 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     std::int64_t widest_out = 0;
     std::int64_t largest_group = 0;
     std::int64_t widest_codes = 0;
+    std::int64_t transposed = 0;
     for (int g = 0; g < linear_group_count; ++g) {
         const auto group = static_cast<LinearGroup>(g);
         const LinearGroupShape shape = group_shape(model, group);
         widest_in = std::max(widest_in, shape.in);
         widest_out = std::max(widest_out, shape.out + shape.count * r);
         widest_codes = std::max({widest_codes, shape.in, shape.out});
+        if (view.plan.fp8_one_order) transposed = std::max(transposed, shape.in * shape.out);
         largest_group = std::max(largest_group, augmented_shape(view, group).elements());
     }
     layout.input = bytes_of(t * (widest_in + r), e);
@@ -329,7 +331,7 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     const std::int64_t group = weights_are_staged(view.plan) ? largest_group : 0;
     const bool with_head = stage.has_head && head_is_staged(view.plan);
     const std::int64_t head = with_head ? chunk.vocab * model.hidden_size : 0;
-    layout.staged = bytes_of(std::max(group, head), e);
+    layout.staged = std::max(bytes_of(std::max(group, head), e), bytes_of(transposed, 1));
     if (stage.has_head) {
         layout.logits = bytes_of(chunk.rows * model.vocab_size, e);
         layout.head_rows = 3 * bytes_of(chunk.rows * model.hidden_size, e);

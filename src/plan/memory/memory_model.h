@@ -46,8 +46,8 @@ MatrixShape stored_shape(const ReplicaView& view, LinearGroup group);
 /// Its codes and scales.
 WeightLayout stored_layout(const ReplicaView& view, LinearGroup group);
 /// Where a group has its parts with Plan::fp8_linears, offsets in bytes: e4m3 codes of W [N, K],
-/// the same codes transposed [K, N], a scale per row [N] fp32, and in compute type the factors of
-/// LoRA: B [N, R] and A [linears of the group x R, K].
+/// the same codes transposed [K, N] (but with Plan::fp8_one_order), a scale per row [N] fp32, and
+/// in compute type the factors of LoRA: B [N, R] and A [linears of the group x R, K].
 struct Fp8GroupLayout {
     std::uint64_t codes = 0;
     std::uint64_t transposed = 0;
@@ -126,12 +126,13 @@ LogitsChunk logits_chunk(const ReplicaView& view);
 
 /// Scratch shared by all layers of a stage; sizes in bytes, 0 = not needed.
 struct WorkspaceLayout {
-    std::uint64_t input = 0;        ///< X|S of a linear group: [T, max K + R]
-    std::uint64_t gradient = 0;     ///< dY|dS of a group: [T, max(N + count R)]
-    std::uint64_t residual = 0;     ///< running dx with pad: [T, H + R]
-    std::uint64_t inner = 0;        ///< dX of a group: [T, max K]
-    std::uint64_t layer = 0;        ///< activations of one layer, with recomputation
-    std::uint64_t staged = 0;       ///< one group's augmented matrix, or a block of the head
+    std::uint64_t input = 0;     ///< X|S of a linear group: [T, max K + R]
+    std::uint64_t gradient = 0;  ///< dY|dS of a group: [T, max(N + count R)]
+    std::uint64_t residual = 0;  ///< running dx with pad: [T, H + R]
+    std::uint64_t inner = 0;     ///< dX of a group: [T, max K]
+    std::uint64_t layer = 0;     ///< activations of one layer, with recomputation
+    std::uint64_t staged =
+        0;  ///< one group's augmented matrix or codes transposed, or a block of the head
     std::uint64_t codes = 0;        ///< Plan::fp8_linears: of X or dY of a group, [T, max(K, N)]
     std::uint64_t code_scales = 0;  ///< their [T]
     std::uint64_t logits = 0;

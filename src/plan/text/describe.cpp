@@ -28,8 +28,9 @@ std::string summary(const Plan& plan) {
                model.hidden_size, ", vocabulary ", model.vocab_size, ", ",
                format_fixed(static_cast<double>(matmul_parameters(model)) / 1e6, 1),
                " M matrix parameters, ", weights_text(plan),
-               plan.fp8_linears ? ", fp8 linears" : "", " on ",
-               plan.backend == BackendKind::cuda ? "cuda" : "cpu", "\n");
+               plan.fp8_linears ? ", fp8 linears" : "",
+               plan.fp8_one_order ? " (codes transposed at each backward to save memory)" : "",
+               " on ", plan.backend == BackendKind::cuda ? "cuda" : "cpu", "\n");
 }
 
 std::string lanes_summary(const Plan& plan) {

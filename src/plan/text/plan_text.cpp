@@ -335,6 +335,7 @@ void read_number_types(const Map& map, Plan& plan) {
         types.compute = parse_word(compute_words, map.text("compute"));
         types.weights = read_format(map.text("weight_format"));
         if (map.has("fp8_linears")) map.read("fp8_linears", types.fp8_linears);
+        if (map.has("fp8_one_order")) map.read("fp8_one_order", plan.fp8_one_order);
     }
     plan.compute = types.compute;
     plan.weights = types.weights;
@@ -377,6 +378,7 @@ std::string to_text(const Plan& plan) {
                 "\ncompute: ", word_of(compute_words, plan.compute),
                 "\nweight_format: ", traits_of(plan.weights).name,
                 plan.fp8_linears ? "\nfp8_linears: true" : "",
+                plan.fp8_one_order ? "\nfp8_one_order: true" : "",
                 "\ndevice: ", in_quotes(packing_device(plan)),
                 "\nsample_bounds: {longest: ", plan.samples.longest,
                 ", shortest: ", plan.samples.shortest, ", per_round: ", plan.samples.per_round,

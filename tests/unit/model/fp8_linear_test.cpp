@@ -127,6 +127,22 @@ TEST(Fp8Linears, BySegmentAndWithRecomputation) {
     }
 }
 
+TEST(Fp8Linears, CodesInOneOrderGiveTheSameBits) {
+    for (const double dropout : {0.0, 0.3}) {
+        SmallCase test_case = fp8_case(wide_model(), some_adapters(dropout));
+        WholeStage both(test_case);
+        test_case.plan.fp8_one_order = true;
+        WholeStage one(test_case);
+        for (WholeStage* whole : {&both, &one}) {
+            whole->forward(0);
+            whole->backward();
+        }
+        for (const std::size_t a : {0U, 1U, 2U}) {
+            EXPECT_EQ(flat(one.gradients(a)), flat(both.gradients(a)));
+        }
+    }
+}
+
 /// Weights of another source, some channels of each norm 2^5 times as large and the columns of the
 /// linears that read them as much smaller: the same model, whose activations have outliers.
 class OutlierWeights final : public WeightSource {

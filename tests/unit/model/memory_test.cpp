@@ -96,12 +96,15 @@ TEST(StageMemory, Fp8Linears) {
         SmallCase test_case(model, two_adapters(), ranks);
         Plan& plan = test_case.plan;
         plan.fp8_linears = true;
-        for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
-            plan.replicas[0].recompute = recompute;
-            for (std::size_t s = 0; s < plan.memory.size(); ++s) {
-                plan.memory[s] = stage_memory(test_case.job, only_replica(plan), s);
+        for (const bool one_order : {false, true}) {
+            plan.fp8_one_order = one_order;
+            for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
+                plan.replicas[0].recompute = recompute;
+                for (std::size_t s = 0; s < plan.memory.size(); ++s) {
+                    plan.memory[s] = stage_memory(test_case.job, only_replica(plan), s);
+                }
+                expect_exact(test_case, recompute);
             }
-            expect_exact(test_case, recompute);
         }
     }
 }

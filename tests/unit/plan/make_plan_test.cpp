@@ -183,6 +183,29 @@ TEST(MakePlan, AQuantisedModelOf70BillionFitsOneGpuOf80Gigabytes) {
     EXPECT_FALSE(model_preset("llama-3-70b-nf5"));
 }
 
+/// Both orders of its codes take 137 GB, beside the rest more than an H200 has.
+TEST(MakePlan, KeepsFp8CodesInOneOrderWhereBothDoNotFit) {
+    Case test = uniform_case(1, 1, 16, 2048, 8);
+    test.cluster.backend = BackendKind::cuda;
+    test.cluster.bytes_per_rank = 138ULL << 30U;
+    test.model = *model_preset("llama-3-70b");
+    test.job.model.precision = Precision::fp8;
+    const Plan plan = test.plan();
+    EXPECT_TRUE(plan.fp8_one_order);
+    EXPECT_GE(plan.replicas[0].microbatch_tokens, 4096);
+    EXPECT_LE(plan.memory[0].total(), test.cluster.bytes_per_rank);
+    EXPECT_TRUE(plan_from_text(to_text(plan)).fp8_one_order);
+    EXPECT_NE(described(test).find("codes transposed at each backward"), std::string::npos);
+    test.cluster.bytes_per_rank *= 2;
+    const Plan roomy = test.plan();
+    EXPECT_FALSE(roomy.fp8_one_order);
+    EXPECT_FALSE(plan_from_text(to_text(roomy)).fp8_one_order);
+    const auto linears = static_cast<std::uint64_t>(matmul_parameters(test.model)) - 128256 * 8192;
+    EXPECT_EQ(roomy.memory[0].weights - plan.memory[0].weights, linears);
+    test.cluster.bytes_per_rank = 70ULL << 30U;
+    EXPECT_THROW(test.plan(), InputError);
+}
+
 TEST(MakePlan, TotalStepsAsHuggingFace) {
     Case test = uniform_case(1, 1, 20, 10, 8);
     const auto steps = [&](double epochs) {
