@@ -14,6 +14,7 @@ Input: JSONL files, or .json files holding an array. Formats, told apart by thei
   prompt-completion   {"prompt", "completion"} (see --prompt-field)        as they are, or --as-chat
   text                {"text"} (see --text-field)                          everything is trained
   preference          {"chosen", "rejected"}, maybe {"prompt"}: texts or lists of messages, for loss: dpo
+  unpaired            {"prompt", "completion", "label"}: the same with a label of true or false, for loss: kto
 
 What is trained (--train-on): completions, of a preference both; of conversations the assistant turns with
 their end tokens; EOS, which is appended where the text does not end in it. Everything else gets the
@@ -29,6 +30,7 @@ the input or on the command line is wrong, with one line for each problem.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import sys
@@ -54,6 +56,7 @@ class Counts:
 
     samples: int = 0      # pairs count once
     pairs: int = 0
+    labelled: int = 0
     tokens: int = 0
     targets: int = 0
     longest: int = 0
@@ -103,7 +106,7 @@ def samples_of(records: Iterator[Record], tokenizer: Tokenizer, options: formats
     def encoded() -> Iterator[tuple[int, Sample]]:
         samples = tokenizer.encode([rendered for _, rendered in batch])
         for (number, rendered), sample in zip(batch, samples):
-            yield number, replace(sample, of_pair=True) if rendered.of_pair else sample
+            yield number, replace(sample, of_pair=rendered.of_pair, label=rendered.label)
         batch.clear()
 
     for number, record in enumerate(records):
@@ -189,7 +192,8 @@ def shown(sample: Sample, tokenizer: Tokenizer, colour: bool) -> str:
             weight = f"(x{weights[begin]:g})" if weights[begin] != 1 else ""
             text += opening + part + closing + weight if weights[begin] else part
             begin = i
-    return f"--- {sample.where}: {len(sample.input_ids)} tokens, {sample.targets} trained\n{text}"
+    label = "" if sample.label is None else f", label {json.dumps(sample.label)}"
+    return f"--- {sample.where}: {len(sample.input_ids)} tokens, {sample.targets} trained{label}\n{text}"
 
 
 # --- the run -----------------------------------------------------------------------------------------
@@ -265,7 +269,10 @@ def _writer(path: Path | None, stack: ExitStack) -> Writer | None:
 
 
 def check_kind(group: list[Sample], counts: Counts) -> None:
-    """A file has pairs alone, or none."""
+    """A file has pairs alone, or none; samples with a label alone, or none."""
+    if counts.samples and (group[0].label is not None) != (counts.labelled > 0):
+        raise InputError(f"{group[0].where}: {'no' if group[0].label is None else 'a'} label of true or false, unlike the "
+                         "records before; make a file of each kind")
     if counts.samples and (len(group) == 2) != (counts.pairs > 0):
         raise InputError(f"{group[0].where}: {'a pair' if len(group) == 2 else 'a single sample'}, the records before are "
                          "not; make a file of each kind")
@@ -274,6 +281,7 @@ def check_kind(group: list[Sample], counts: Counts) -> None:
 def count(group: list[Sample], is_eval: bool, counts: Counts) -> None:
     counts.samples += 1
     counts.pairs += len(group) == 2
+    counts.labelled += group[0].label is not None
     counts.eval_samples += is_eval
     for sample in group:
         counts.tokens += len(sample.input_ids)

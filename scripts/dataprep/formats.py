@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from .chat_template import ChatTemplate, Message
 from .records import InputError, Record, check_characters
 
-FORMATS = ("messages", "sharegpt", "alpaca", "prompt-completion", "text", "preference")
+FORMATS = ("messages", "sharegpt", "alpaca", "prompt-completion", "text", "preference", "unpaired")
 ROLES = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
          "model": "assistant", "system": "system", "tool": "tool", "function": "tool", "observation": "tool"}
 TRAIN_ON = ("assistant", "last-turn", "all")
@@ -34,7 +34,8 @@ class Span(NamedTuple):
 class Rendered:
     """Text of one sample. `spans`: ascending. `is_chat`: the template wrote all special tokens, so the
     tokenizer must add none in front. `of_pair`: the chosen one of a pair, or the rejected one, which
-    comes next. `end_weight`: of an EOS behind the text."""
+    comes next. `end_weight`: of an EOS behind the text. `label`: of an unpaired preference, whether it
+    is desirable."""
 
     where: str
     text: str
@@ -42,6 +43,7 @@ class Rendered:
     is_chat: bool = False
     of_pair: bool = False
     end_weight: float = 1.0
+    label: bool | None = None
 
     def __post_init__(self) -> None:
         check_characters(self.where, self.text)
@@ -75,6 +77,8 @@ def detect(record: Record, options: Options) -> str:
     if "instruction" in keys and "output" in keys:
         return "alpaca"
     if options.prompt_field in keys and options.completion_field in keys:
+        if isinstance(record.fields.get("label"), bool):
+            return "unpaired"
         return "prompt-completion"
     if options.text_field in keys:
         return "text"
@@ -114,9 +118,11 @@ def _without_thoughts(sample: Rendered, thinking: str) -> Rendered:
 
 def _render(record: Record, options: Options) -> list[Rendered]:
     kind = options.format or detect(record, options)
-    if kind == "preference":
+    if kind in ("preference", "unpaired"):
         if options.train_on == "all":
             raise InputError(f"{record.where}: a preference compares completions; leave --train-on all out")
+        if kind == "unpaired":
+            return [_unpaired(record, options)]
         return [_preferred(record, side, options) for side in ("chosen", "rejected")]
     if kind == "text":
         text = _string(record, options.text_field)
@@ -183,6 +189,18 @@ def _preferred(record: Record, side: str, options: Options) -> Rendered:
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
     return Rendered(where, text, [span], is_chat=True, of_pair=True)
+
+
+def _unpaired(record: Record, options: Options) -> Rendered:
+    """Prompt and completion, which is trained to its end, with a label."""
+    label = record.fields.get("label")
+    if not isinstance(label, bool):
+        raise InputError(f"{record.where}: \"label\" is {'missing' if label is None else 'neither true nor false'}")
+    if options.thinking != "train":
+        raise InputError(f"{record.where}: an unpaired preference is trained to its end; leave --thinking out")
+    whole = _preferred(record, options.completion_field, options)
+    end = whole.spans[-1][1]
+    return replace(whole, where=record.where, text=whole.text[:end], of_pair=False, label=label)
 
 
 def _common_prompt(record: Record, options: Options) -> str:

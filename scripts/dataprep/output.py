@@ -19,7 +19,7 @@ class Writer(Protocol):
 
 class JsonlWriter:
     """{"input_ids": [...], "labels": [...]} lines, with "weights" where a sample has them; of pairs both with
-    chosen_ and rejected_ before the keys."""
+    chosen_ and rejected_ before the keys, of unpaired preferences with "label" behind them."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._temporary = path, path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -29,6 +29,8 @@ class JsonlWriter:
         line = {"input_ids": sample.input_ids, "labels": sample.labels}
         if sample.weights is not None:
             line["weights"] = sample.weights
+        if sample.label is not None:
+            line["label"] = sample.label
         self._file.write(json.dumps(line) + "\n")
 
     def add_pair(self, chosen: Sample, rejected: Sample) -> None:
@@ -67,6 +69,8 @@ class Hdf5Writer:
         self._pending: tuple[list[int], list[int], list[float]] = ([], [], [])
 
     def add(self, sample: Sample) -> None:
+        if sample.label is not None:
+            raise InputError(f"{self._path}: samples with a label need the ending .jsonl")
         self._pending[0].extend(sample.input_ids)
         self._pending[1].extend(sample.labels)
         if sample.weights is not None and self._weights is None:

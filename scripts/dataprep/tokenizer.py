@@ -16,7 +16,8 @@ IGNORE = -100
 @dataclass(frozen=True)
 class Sample:
     """Token ids and, for each, itself where it is trained and -100 where it is not; `weights` of their losses, or
-    None where all trained ones have 1. `straddles`: some token holds both prompt and trained text. `of_pair`: as Rendered's."""
+    None where all trained ones have 1. `straddles`: some token holds both prompt and trained text. `of_pair`,
+    `label`: as Rendered's."""
 
     where: str
     input_ids: list[int]
@@ -24,6 +25,7 @@ class Sample:
     straddles: bool = False
     of_pair: bool = False
     weights: list[float] | None = None
+    label: bool | None = None
 
     @property
     def targets(self) -> int:

@@ -175,6 +175,8 @@ void read_loss(SectionReader& section, LossJob& loss) {
         section.read("cpo_alpha", alpha, at_least(0.0));
         loss.cpo_alpha = alpha;
     }
+    section.read("desirable_weight", loss.desirable_weight, at_least(0.0));
+    section.read("undesirable_weight", loss.undesirable_weight, at_least(0.0));
 }
 
 /// What an adapter gives and its loss does not use; defaults may have it for some of the adapters.
@@ -185,11 +187,13 @@ void check_loss(SectionReader& section, const LossJob& loss) {
         const char* users;
     } keys[] = {
         {"loss_type", loss.has_types(), "dpo or cpo"},
-        {"beta", loss.is_of_pairs(), "dpo, cpo, simpo or orpo"},
+        {"beta", loss.has_rewards(), "dpo, cpo, simpo, orpo or kto"},
         {"label_smoothing", loss.has_label_smoothing() || loss.label_smoothing == 0,
          "simpo, or dpo or cpo with loss_type: sigmoid"},
         {"simpo_gamma", loss.loss == Loss::simpo, "simpo"},
         {"cpo_alpha", loss.has_cpo_alpha(), "cpo or simpo"},
+        {"desirable_weight", loss.loss == Loss::kto, "kto"},
+        {"undesirable_weight", loss.loss == Loss::kto, "kto"},
     };
     for (const auto& [key, used, users] : keys) {
         const YamlNode* node = section.find(key);

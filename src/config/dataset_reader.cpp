@@ -16,6 +16,7 @@ DatasetJob read_dataset(SectionReader section, const std::string& name, const st
     section.read("max_seq_len", dataset.max_seq_len, 1);
     section.read_word("over_length", dataset.over_length, over_length_words);
     section.read("shuffle", dataset.shuffle);
+    section.read("kl_batch_size", dataset.kl_batch_size, 2);
     section.read("eval_split", dataset.eval_split);
     if (!dataset.eval_path.empty() && section.has("eval_split")) {
         section.problem(section.find("eval_split")->place, "eval_split",

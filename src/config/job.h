@@ -140,6 +140,8 @@ struct EvalSplit {
     bool any() const { return samples > 0 || fraction > 0; }
 };
 
+inline constexpr int usual_kl_batch_size = 8;
+
 struct DatasetJob {
     std::string name;
     std::string path;                       ///< .jsonl or .h5
@@ -148,6 +150,8 @@ struct DatasetJob {
     std::int64_t max_seq_len = 2048;
     OverLength over_length = OverLength::error;
     bool shuffle = true;
+    /// Of examples with a label, for kto: so many neighbours make a group (data/kl_groups.h).
+    int kl_batch_size = usual_kl_batch_size;
     /// 0.05 or 200: evaluated on instead of an eval_path; defaults to eval.split. Without both
     /// there is no evaluation.
     EvalSplit eval_split{};

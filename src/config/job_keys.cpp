@@ -81,6 +81,10 @@ constexpr JobKey keys[] = {
     {"datasets", "max_seq_len", "tokens of the longest sample"},
     {"datasets", "over_length", "longer samples: `error`, `truncate`, `drop`"},
     {"datasets", "shuffle", "a new order in every epoch"},
+    {"datasets", "kl_batch_size",
+     "of `kto`: neighbours whose completions are swapped to estimate KL, TRL's "
+     "per_device_train_batch_size",
+     "8"},
     {"datasets", "eval_split", "samples held out for evaluation: 200, or a fraction as 0.05",
      "`eval.split`"},
 
@@ -108,18 +112,18 @@ constexpr JobKey keys[] = {
     {"adapters", "loraplus_lr_ratio", "LoRA+: learning rate of B over that of A", "1"},
     {"adapters", "init_from", "PEFT directory to start from", "none"},
     {"adapters", "loss",
-     "what is minimised: `sft` (cross-entropy), or of pairs of a chosen and a rejected sample "
-     "`dpo`, "
-     "`cpo`, `simpo`, `orpo`",
+     "what is minimised: `sft` (cross-entropy); of pairs of a chosen and a rejected sample `dpo`, "
+     "`cpo`, `simpo`, `orpo`; of samples with a label `kto`",
      "sft"},
     {"adapters", "loss_type", "of `dpo`, `cpo`: `sigmoid`, `hinge`, `ipo`", "sigmoid"},
-    {"adapters", "beta", "of losses of pairs: scale of rewards; of `orpo` weight of the odds ratio",
-     "0.1"},
+    {"adapters", "beta", "scale of rewards; of `orpo` weight of the odds ratio", "0.1"},
     {"adapters", "label_smoothing", "of `simpo`, and of `sigmoid`: share of pairs that are wrong",
      "0"},
     {"adapters", "simpo_gamma", "of `simpo`: the margin of rewards that it aims at", "0.5"},
     {"adapters", "cpo_alpha", "of `cpo`, `simpo`: weight of the chosen samples' cross-entropy",
      "`cpo` 1, `simpo` 0"},
+    {"adapters", "desirable_weight", "of `kto`: of the losses of desirable samples", "1"},
+    {"adapters", "undesirable_weight", "of `kto`: of the others", "1"},
     {"adapters", "learning_rate", "at its highest"},
     {"adapters", "lr_scheduler_type",
      "`constant`, `constant_with_warmup`, `linear`, `cosine`, `cosine_with_restarts`, "

@@ -81,12 +81,13 @@ inline constexpr std::array<Word<Redeploy>, 2> redeploy_words{{
     {"auto", Redeploy::automatic},
     {"never", Redeploy::never},
 }};
-inline constexpr std::array<Word<Loss>, 5> loss_words{{
+inline constexpr std::array<Word<Loss>, 6> loss_words{{
     {"sft", Loss::sft},
     {"dpo", Loss::dpo},
     {"cpo", Loss::cpo},
     {"simpo", Loss::simpo},
     {"orpo", Loss::orpo},
+    {"kto", Loss::kto},
 }};
 inline constexpr std::array<Word<LossType>, 3> loss_type_words{{
     {"sigmoid", LossType::sigmoid},

@@ -165,6 +165,9 @@ void write_dataset(Writer& out, const DatasetJob& dataset) {
     out.put("max_seq_len", dataset.max_seq_len);
     out.put("over_length", word_of(over_length_words, dataset.over_length));
     out.put("shuffle", dataset.shuffle);
+    if (dataset.kl_batch_size != usual_kl_batch_size) {
+        out.put("kl_batch_size", dataset.kl_batch_size);
+    }
     put_split(out, "eval_split", dataset.eval_split);
     out.end_map();
 }
@@ -205,6 +208,10 @@ void write_loss(Writer& out, const LossJob& loss) {
     if (loss.has_label_smoothing()) out.put("label_smoothing", loss.label_smoothing);
     if (loss.loss == Loss::simpo) out.put("simpo_gamma", loss.simpo_gamma);
     if (loss.has_cpo_alpha()) out.put("cpo_alpha", loss.nll_weight());
+    if (loss.loss == Loss::kto) {
+        out.put("desirable_weight", loss.desirable_weight);
+        out.put("undesirable_weight", loss.undesirable_weight);
+    }
 }
 
 void write_adapter(Writer& out, const Job& job, const AdapterJob& adapter) {

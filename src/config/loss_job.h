@@ -6,10 +6,11 @@
 
 namespace loratrain {
 
-/// What an adapter minimises (model/objective/). sft: cross-entropy over target tokens; the others
-/// are losses of pairs of a chosen and a rejected sample (pair_objectives.h), dpo against the base
-/// model, cpo, simpo and orpo without.
-enum class Loss : std::uint8_t { sft, dpo, cpo, simpo, orpo };
+/// What an adapter minimises (model/objective/). sft: cross-entropy over target tokens; dpo, cpo,
+/// simpo and orpo: losses of pairs of a chosen and a rejected sample (pair_objectives.h); kto: of
+/// single samples that are desirable or not (kto_objective.h). dpo and kto compare with the base
+/// model.
+enum class Loss : std::uint8_t { sft, dpo, cpo, simpo, orpo, kto };
 /// How a margin of rewards becomes a loss.
 enum class LossType : std::uint8_t { sigmoid, hinge, ipo };
 
@@ -22,11 +23,15 @@ struct LossJob {
     double simpo_gamma = 0.5;           ///< the margin of rewards that simpo aims at
     /// Weight of the chosen samples' cross-entropy; none = 1 for cpo, 0 for simpo.
     std::optional<double> cpo_alpha = {};
+    double desirable_weight = 1.0;    ///< of kto: of the losses of desirable samples
+    double undesirable_weight = 1.0;  ///< of the others
 
+    /// It has rewards, which are told beside it (RewardSums).
+    bool has_rewards() const { return loss != Loss::sft; }
     /// Its samples are pairs: chosen, rejected.
-    bool is_of_pairs() const { return loss != Loss::sft; }
+    bool is_of_pairs() const { return has_rewards() && loss != Loss::kto; }
     /// It needs the samples' log-probabilities under the base model.
-    bool has_reference() const { return loss == Loss::dpo; }
+    bool has_reference() const { return loss == Loss::dpo || loss == Loss::kto; }
     /// It has a margin that becomes a loss by its type.
     bool has_types() const { return loss == Loss::dpo || loss == Loss::cpo; }
     bool has_label_smoothing() const {

@@ -23,6 +23,7 @@ class Survey {
         if (!sample.weights.empty()) ++report_.weighted;
         add_to_checksum(sample);
         check_ids(where, sample);
+        if (sample.label && !is_example(where, sample)) return;
         const std::int64_t position = report_.samples++;
         if (tokens <= job_.max_seq_len) return keep(position, sample, tokens);
         switch (job_.over_length) {
@@ -52,6 +53,19 @@ class Survey {
                           " takes all), or set over_length to truncate or drop"));
     }
 
+    /// Examples behind the last whole group of `k`.
+    void drop_ungrouped(const std::string& path, std::int64_t k) {
+        const std::int64_t rest = std::ssize(kept) % k;
+        if (rest == std::ssize(kept) && rest > 0) {
+            problems_.add(path,
+                          cat("has ", rest, " examples, too few for a group of kl_batch_size ", k),
+                          "give more, or a smaller kl_batch_size");
+        }
+        report_.ungrouped = rest;
+        kept.resize(kept.size() - static_cast<std::size_t>(rest));
+        examples.resize(kept.size());
+    }
+
     /// What is left of groups (TokenFile) of which a sample was dropped.
     void drop_parted_groups(std::int64_t group_samples) {
         std::size_t left = 0;
@@ -77,6 +91,7 @@ class Survey {
     std::vector<std::int64_t> kept;
     std::vector<SampleInfo> infos;
     std::vector<double> weights;
+    std::vector<Example> examples;  ///< of labelled files, in place of infos
 
     CappedProblems& problems() { return problems_; }
     const LengthReport& report() const { return report_; }
@@ -89,6 +104,17 @@ class Survey {
         checksum_.update(sample.input_ids.data(), tokens * sizeof(std::int32_t));
         checksum_.update(sample.labels.data(), tokens * sizeof(std::int32_t));
         checksum_.update(sample.weights.data(), sample.weights.size() * sizeof(float));
+        if (sample.label) checksum_.update(&*sample.label, sizeof(bool));
+    }
+
+    bool is_example(const std::string& where, const TokenSample& sample) {
+        try {
+            example_of(where, sample);
+            return true;
+        } catch (const InputError& error) {
+            problems_.add(error);
+            return false;
+        }
     }
 
     void note_too_long(const std::string& where, std::int64_t tokens) {
@@ -127,6 +153,7 @@ class Survey {
 
     void keep(std::int64_t position, const TokenSample& sample, std::int64_t tokens) {
         // Labels shift by one: the first is nobody's target.
+        if (sample.label) examples.push_back(example_of("", sample));
         const auto begin = sample.labels.begin();
         const auto targets = tokens - 1 - std::count(begin + 1, begin + tokens, no_target);
         if (targets == 0) ++report_.without_target;
@@ -195,8 +222,10 @@ Dataset::Dataset(const std::string& path, const DatasetJob& job, std::int64_t vo
     }
     survey.report_too_long();
     if (survey.problems().empty()) {
-        if (file_->group_samples() > 1) survey.drop_parted_groups(file_->group_samples());
+        group_units_ = file_->is_labelled() ? job.kl_batch_size : file_->group_samples();
+        if (file_->group_samples() > 1) survey.drop_parted_groups(group_units_);
         check_outcome(path, survey, survey.problems());
+        if (file_->is_labelled()) survey.drop_ungrouped(path, group_units_);
     }
     survey.problems().throw_if_any();
     kept_ = std::move(survey.kept);
@@ -204,39 +233,51 @@ Dataset::Dataset(const std::string& path, const DatasetJob& job, std::int64_t vo
     weights_ = std::move(survey.weights);
     report_ = survey.report();
     checksum_ = survey.checksum();
+    if (file_->is_labelled()) group_examples(std::move(survey.examples));
+}
+
+void Dataset::group_examples(std::vector<Example> examples) {
+    kl_groups_ = KlGroups(std::move(examples), group_units_, max_tokens_);
+    infos_ = kl_groups_.infos();
 }
 
 Dataset::Dataset(const Dataset& whole, const std::vector<bool>& marks, bool mark)
-    : file_(whole.file_), max_tokens_(whole.max_tokens_) {
+    : file_(whole.file_), group_units_(whole.group_units_), max_tokens_(whole.max_tokens_) {
     Checksum checksum;
+    std::vector<Example> examples;
     checksum.update(whole.checksum_.data(), whole.checksum_.size());
     for (std::size_t i = 0; i < marks.size(); ++i) {
         if (marks[i] != mark) continue;
         kept_.push_back(whole.kept_[i]);
-        infos_.push_back(whole.infos_[i]);
-        if (!whole.weights_.empty()) weights_.push_back(whole.weights_[i]);
-        if (infos_.back().targets == 0) ++report_.without_target;
+        if (whole.kl_groups_.empty()) {
+            infos_.push_back(whole.infos_[i]);
+            if (!whole.weights_.empty()) weights_.push_back(whole.weights_[i]);
+            if (infos_.back().targets == 0) ++report_.without_target;
+        } else {
+            examples.push_back(whole.kl_groups_.examples()[i]);
+        }
         checksum.update(&kept_.back(), sizeof(kept_.back()));
     }
     report_.samples = std::ssize(kept_);
+    if (!whole.kl_groups_.empty()) group_examples(std::move(examples));
     checksum_ = checksum.hex();
 }
 
 Dataset Dataset::hold_out(std::int64_t count, std::uint64_t seed) {
-    const std::int64_t groups = std::ssize(kept_) / group_samples();
+    const std::int64_t groups = std::ssize(kept_) / group_units_;
     LORATRAIN_CHECK(count >= 1 && count < groups, count, " of ", groups);
     constexpr std::int32_t before_all_epochs = -1;
     const auto order = epoch_order(seed, "eval_split", before_all_epochs, groups, true);
     std::vector<bool> marks(kept_.size());
     for (std::int64_t i = 0; i < count; ++i) {
-        const std::int64_t first = order[static_cast<std::size_t>(i)] * group_samples();
-        for (std::int64_t s = 0; s < group_samples(); ++s) {
+        const std::int64_t first = order[static_cast<std::size_t>(i)] * group_units_;
+        for (std::int64_t s = 0; s < group_units_; ++s) {
             marks[static_cast<std::size_t>(first + s)] = true;
         }
     }
     Dataset held_out(*this, marks, true);
     LengthReport report = report_;
-    report.held_out = count * group_samples();
+    report.held_out = count * group_units_;
     *this = Dataset(*this, marks, false);
     report_ = report;
     return held_out;
@@ -247,8 +288,12 @@ Dataset::Dataset(Dataset&&) noexcept = default;
 Dataset& Dataset::operator=(Dataset&&) noexcept = default;
 
 TokenSample Dataset::read(std::int64_t index) const {
-    LORATRAIN_CHECK(index >= 0 && index < static_cast<std::int64_t>(kept_.size()), "sample ",
-                    index);
+    LORATRAIN_CHECK(index >= 0 && index < std::ssize(infos_), "sample ", index);
+    if (!kl_groups_.empty()) {
+        return kl_groups_.sample(index, [this](std::int64_t example) {
+            return file_->read(kept_[static_cast<std::size_t>(example)]);
+        });
+    }
     TokenSample sample = file_->read(kept_[static_cast<std::size_t>(index)]);
     if (static_cast<std::int64_t>(sample.input_ids.size()) > max_tokens_) {
         sample.input_ids.resize(static_cast<std::size_t>(max_tokens_));

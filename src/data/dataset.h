@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/job.h"
+#include "data/kl_groups.h"
 #include "io/tokens/token_file.h"
 #include "plan/plan.h"
 
@@ -20,9 +21,12 @@ struct LengthReport {
     std::int64_t weighted = 0;     ///< that have weights
     std::int64_t all_trained = 0;  ///< whose labels are their ids: no token is left out
     std::int64_t held_out = 0;     ///< of those that were kept, for evaluation
+    std::int64_t ungrouped = 0;    ///< left out behind the last whole group of kl_batch_size
 };
 
 /// A token file seen through max_seq_len and over_length: sample i here is the i-th that was kept.
+/// Of examples with labels the samples are those of their groups (kl_groups.h), each example and a
+/// twin of it.
 class Dataset {
   public:
     /// Opens and checks a file: token ids and labels within `vocab_size`, lengths by policy
@@ -41,8 +45,10 @@ class Dataset {
     const std::vector<SampleInfo>& infos() const { return infos_; }
     /// DatasetInfo's: of each sample the sum of its targets' weights; empty: no sample has weights.
     const std::vector<double>& weights() const { return weights_; }
-    /// As TokenFile's: a group is kept, dropped or held out as a whole.
-    std::int64_t group_samples() const { return file_->group_samples(); }
+    /// As DatasetInfo's: a group is kept, dropped or held out as a whole.
+    std::int64_t group_samples() const {
+        return kl_groups_.empty() ? file_->group_samples() : 2 * group_units_;
+    }
     const LengthReport& report() const { return report_; }
     /// Where each sample stands in the file, counted from 0.
     const std::vector<std::int64_t>& positions() const { return kept_; }
@@ -55,11 +61,15 @@ class Dataset {
   private:
     /// The samples of `whole` whose mark is `mark`.
     Dataset(const Dataset& whole, const std::vector<bool>& marks, bool mark);
+    /// The infos of whole groups of examples.
+    void group_examples(std::vector<Example> examples);
 
     std::shared_ptr<const TokenFile> file_;
     std::vector<std::int64_t> kept_;
     std::vector<SampleInfo> infos_;
     std::vector<double> weights_;
+    std::int64_t group_units_ = 1;  ///< of kept_ that make a group
+    KlGroups kl_groups_;            ///< of kept_; empty without labels
     LengthReport report_;
     std::string checksum_;
     std::int64_t max_tokens_ = 0;

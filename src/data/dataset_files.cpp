@@ -6,15 +6,35 @@ namespace loratrain {
 
 namespace {
 
+/// What a group counts as where samples are counted: a pair as one.
+std::int64_t examples_of_group(const Dataset& dataset) {
+    return group_examples(static_cast<std::int32_t>(dataset.group_samples()));
+}
+
 std::unique_ptr<Dataset> hold_out(const Job& job, const DatasetJob& dataset, Dataset& train,
                                   Problems& problems) {
-    const std::int64_t samples = std::ssize(train.infos()) / train.group_samples();
-    const std::int64_t count = held_out_samples(dataset.eval_split, samples);
+    const std::int64_t of_group = examples_of_group(train);
+    const std::int64_t samples = std::ssize(train.infos()) / train.group_samples() * of_group;
+    const std::int64_t wanted = held_out_samples(dataset.eval_split, samples);
+    std::int64_t count = (wanted + of_group - 1) / of_group;
+    if (count * of_group == samples) count = 0;
     if (count > 0) return std::make_unique<Dataset>(train.hold_out(count, job.run.seed));
     problems.add(cat(job.path, ": datasets.", dataset.name, ".eval_split"),
                  cat("leaves nothing to train on; samples in ", dataset.path, ": ", samples),
                  "hold out fewer, or give an eval_path");
     return nullptr;
+}
+
+const char* words_of(const Dataset& dataset) {
+    switch (data_kind(static_cast<std::int32_t>(dataset.group_samples()))) {
+        case DataKind::pairs:
+            return "pairs";
+        case DataKind::labelled:
+            return "examples with labels";
+        case DataKind::single:
+            break;
+    }
+    return "single samples";
 }
 
 void check_kinds(const Job& job, const DatasetJob& dataset, const Dataset* train,
@@ -23,8 +43,7 @@ void check_kinds(const Job& job, const DatasetJob& dataset, const Dataset* train
         return;
     }
     problems.add(cat(job.path, ": datasets.", dataset.name, ".eval_path"),
-                 cat(eval->group_samples() > 1 ? "holds pairs" : "holds single samples", ", ",
-                     dataset.path, " does not"),
+                 cat("holds ", words_of(*eval), ", ", dataset.path, " ", words_of(*train)),
                  "give files of one kind");
 }
 

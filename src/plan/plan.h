@@ -21,13 +21,15 @@ namespace loratrain {
 struct SampleInfo {
     std::int32_t tokens = 0;
     std::int32_t targets = 0;
+    bool undesirable = false;  ///< of an example with a label: that is false
 };
 
 /// Lengths of a dataset's samples in file order (dropped ones are not in it).
 struct DatasetInfo {
     std::vector<SampleInfo> train;
     std::vector<SampleInfo> eval;
-    /// Neighbours that belong together (AdapterPlan::group_samples), in both lists: 2 of pairs.
+    /// Neighbours that belong together (AdapterPlan::group_samples), in both lists: 2 of pairs; of
+    /// k examples with labels and their k twins 2k, at least 4 (data/kl_groups.h).
     std::int32_t group_samples = 1;
     /// Of each sample the sum of its targets' weights; empty: every target weighs 1.
     std::vector<double> train_weights = {};
@@ -35,6 +37,17 @@ struct DatasetInfo {
     bool has_weights() const { return !train_weights.empty() || !eval_weights.empty(); }
     std::int64_t train_tokens() const;
 };
+
+/// What the samples of a dataset are, by the size of their groups.
+enum class DataKind : std::uint8_t { single, pairs, labelled };
+inline DataKind data_kind(std::int32_t group_samples) {
+    if (group_samples > 2) return DataKind::labelled;
+    return group_samples == 2 ? DataKind::pairs : DataKind::single;
+}
+/// Of a global batch's size a group counts as so many: a pair as one, of twins neither.
+inline std::int32_t group_examples(std::int32_t group_samples) {
+    return data_kind(group_samples) == DataKind::labelled ? group_samples / 2 : 1;
+}
 
 /// Tokens of the groups of `size` neighbours, in order; a microbatch has a group as a whole.
 std::vector<std::int64_t> tokens_of_groups(const std::vector<SampleInfo>& samples,
@@ -82,7 +95,7 @@ struct ReplicaPlan {
 struct AdapterPlan {
     std::string name;
     std::int64_t samples = 0;          ///< of its dataset
-    std::int32_t steps_per_epoch = 0;  ///< ceil(groups of samples / global_batch_size)
+    std::int32_t steps_per_epoch = 0;  ///< ceil(groups of samples / groups of a batch)
     std::int32_t total_steps = 0;      ///< optimizer steps
     /// Neighbours in the dataset, from a multiple of this number on, that every microbatch has all
     /// of or none: samples whose losses depend on each other, as the pairs of a preference loss.
@@ -148,6 +161,7 @@ struct SampleRef {
     std::int32_t index = 0;    ///< in the dataset
     std::int32_t tokens = 0;   ///< rows it takes: more than it has where it is padded
     std::int32_t targets = 0;  ///< as SampleInfo's
+    bool undesirable = false;  ///< as SampleInfo's
 };
 
 /// Consecutive rows of one adapter inside a microbatch: whole samples of one global batch.

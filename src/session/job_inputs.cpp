@@ -29,6 +29,9 @@ std::string describe_file(const std::string& name, const LengthReport& report) {
     std::string text = cat(name, ": ", report.samples, " samples");
     if (report.truncated > 0) text += cat(", ", report.truncated, " truncated");
     if (report.dropped > 0) text += cat(", ", report.dropped, " dropped (over length)");
+    if (report.ungrouped > 0) {
+        text += cat(", ", report.ungrouped, " left out: too few for a group of kl_batch_size");
+    }
     if (report.without_target > 0) text += cat(", ", report.without_target, " without a target");
     if (report.weighted > 0) text += cat(", ", report.weighted, " with weights");
     if (report.held_out > 0) text += cat(", ", report.held_out, " held out for evaluation");

@@ -336,7 +336,7 @@ void Conductor::evaluate(const std::vector<AdapterId>& adapters, std::int64_t mo
 
 void Conductor::note_evaluation_of(const EvalResult& result) {
     const bool of_pairs = parts_.job.adapter(result.adapter).loss.is_of_pairs();
-    const double right = of_pairs ? result.mean_rewards().accuracies : result.exact_match();
+    const double right = of_pairs ? means_of(result.rewards).accuracies : result.exact_match();
     take_evaluation(result.loss(), right, adapters_[result.adapter].state);
     journal_.evaluated(result);
 }

@@ -1,7 +1,6 @@
 #include "train/eval_result.h"
 
 #include <algorithm>
-#include <array>
 #include <sstream>
 
 #include "base/error.h"
@@ -25,22 +24,13 @@ double EvalResult::exact_match() const {
            static_cast<double>(std::max<std::int64_t>(1, samples));
 }
 
-RewardSums EvalResult::mean_rewards() const {
-    const double pairs = std::max(1.0, denominator);
-    return {rewards.chosen / pairs, rewards.rejected / pairs, rewards.accuracies / pairs,
-            rewards.logps_chosen / pairs, rewards.logps_rejected / pairs};
-}
-
 std::string to_text(std::span<const EvalResult> results) {
     std::string text;
     for (const EvalResult& r : results) {
         text += cat(number(r.adapter), " ", r.step, " ", format_exact(r.denominator), " ",
                     format_exact(r.loss_sum), " ", r.exact_samples, " ", r.samples, " ", r.replica,
                     " ", r.training ? 1 : 0);
-        for (const double sum : {r.rewards.chosen, r.rewards.rejected, r.rewards.accuracies,
-                                 r.rewards.logps_chosen, r.rewards.logps_rejected}) {
-            text += " " + format_exact(sum);
-        }
+        for (const double sum : r.rewards.values()) text += " " + format_exact(sum);
         text += "\n";
     }
     return text;
@@ -51,14 +41,14 @@ std::vector<EvalResult> eval_results_from_text(const std::string& text) {
     std::vector<EvalResult> results;
     std::int32_t adapter = 0;
     std::string loss;  // streams do not read "nan" as a number
-    std::array<std::string, 5> sums;
     for (EvalResult r; lines >> adapter >> r.step >> r.denominator >> loss >> r.exact_samples >>
-                       r.samples >> r.replica >> r.training >> sums[0] >> sums[1] >> sums[2] >>
-                       sums[3] >> sums[4];) {
+                       r.samples >> r.replica >> r.training;) {
         r.adapter = AdapterId{adapter};
         r.loss_sum = std::stod(loss);
-        r.rewards = {std::stod(sums[0]), std::stod(sums[1]), std::stod(sums[2]), std::stod(sums[3]),
-                     std::stod(sums[4])};
+        RewardSums::Values sums{};
+        std::string sum;
+        for (double& value : sums) value = lines >> sum ? std::stod(sum) : 0.0;
+        r.rewards = RewardSums::of(sums);
         results.push_back(r);
     }
     return results;

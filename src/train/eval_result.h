@@ -10,8 +10,8 @@
 
 namespace loratrain {
 
-/// What an evaluation of an adapter comes to, over all its eval samples; or of a step that trains
-/// on pairs the rewards, which come without loss and counts.
+/// What an evaluation of an adapter comes to, over all its eval samples; or of a step whose loss
+/// has rewards those, which come without loss and counts.
 struct EvalResult {
     AdapterId adapter{};
     std::int32_t step = 0;           ///< with the weights after so many optimizer steps
@@ -21,13 +21,12 @@ struct EvalResult {
     std::int64_t samples = 0;
     std::int32_t replica = 0;  ///< whose samples they are, of several
     bool training = false;     ///< of the samples of step `step` (1 = the first)
-    RewardSums rewards{};      ///< of pairs
+    RewardSums rewards{};
 
     /// Of the same evaluation, another replica's samples.
     void add(const EvalResult& other);
-    double loss() const;              ///< 0 without a denominator
-    double exact_match() const;       ///< share of the samples; 0 without any
-    RewardSums mean_rewards() const;  ///< over pairs
+    double loss() const;         ///< 0 without a denominator
+    double exact_match() const;  ///< share of the samples; 0 without any
 };
 
 /// For the way to rank 0; reading what was written gives the same values.

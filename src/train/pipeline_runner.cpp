@@ -313,13 +313,13 @@ void PipelineRunner::add_evaluation(MicrobatchId id, const Microbatch& microbatc
     }
 }
 
-/// Of batches of pairs that the microbatch completes here.
+/// Of batches with rewards that the microbatch completes here.
 void PipelineRunner::tell_rewards(MicrobatchId id) {
     if (!last()) return;
     const Microbatch& microbatch = under_way_.microbatch(id);
     for (const Segment& segment : microbatch.segments) {
         const BatchPlan& batch = under_way_.batch(under_way_.batch_of(microbatch, segment));
-        if (!job_.adapter(segment.adapter).loss.is_of_pairs() || batch.last_microbatch != id) {
+        if (!job_.adapter(segment.adapter).loss.has_rewards() || batch.last_microbatch != id) {
             continue;
         }
         EvalResult result;

@@ -1,7 +1,7 @@
 """Trajectories of preference losses in float64: TRL's formulas, written out, over Hugging Face transformers + PEFT.
 usage: make_preference_golden.py GOLDEN_DIR
 Reads GOLDEN_DIR/llama/base, writes GOLDEN_DIR/preferences: as make_golden.py's families, but for eval_logits, with pairs as
-data. Every adapter is trained alone, for EPOCHS epochs over its pairs in their order."""
+data, or examples with labels. Every adapter is trained alone, for EPOCHS epochs over its pairs in their order."""
 import json
 import math
 import os
@@ -30,6 +30,10 @@ ADAPTERS = [
          loss={"loss": "simpo", "beta": 2.0, "simpo_gamma": 0.8}),
     dict(name="orpo", r=2, targets=["k_proj", "v_proj"], pairs=2, lr=1e-2, schedule="constant", decay=0.0, clip=0.5,
          loss={"loss": "orpo", "beta": 0.4}),
+    dict(name="kto", r=3, targets=ATTENTION, pairs=4, lr=5e-3, schedule="cosine", decay=0.01, clip=1.0, kl_batch_size=2,
+         loss={"loss": "kto", "beta": 0.3, "desirable_weight": 1.0, "undesirable_weight": 1.4}),
+    dict(name="kto_group", r=2, targets=["q_proj", "v_proj"], pairs=3, lr=1e-2, schedule="constant", decay=0.0, clip=0.0,
+         kl_batch_size=3, loss={"loss": "kto", "beta": 0.1, "desirable_weight": 1.5, "undesirable_weight": 0.8}),
 ]
 generator = torch.Generator().manual_seed(23)
 
@@ -100,6 +104,62 @@ def objective(loss, policy, reference, counts):
     return value, beta * gains.detach(), policy.detach()
 
 
+def random_examples(count, vocabulary):
+    """(ids, labels, desirable); the first of every two is."""
+    examples = []
+    for i in range(count):
+        prompt, completion = (int(torch.randint(1, 12, (1,), generator=generator)) for _ in range(2))
+        ids = random_ids(prompt + completion, vocabulary)
+        examples.append((ids, [-100] * prompt + ids[prompt:], i % 2 == 0))
+    return examples
+
+
+def twin(prompt, completion):
+    """The prompt of one example with the completion of another."""
+    prompt_ids = [i for i, label in zip(*prompt[:2]) if label == -100]
+    completion_ids = [label for label in completion[1] if label != -100]
+    return prompt_ids + completion_ids, [-100] * len(prompt_ids) + completion_ids
+
+
+def kto(facts, examples, policy, reference):
+    """policy, reference: of the examples, then of their twins. Loss, metrics."""
+    loss, k, n = facts["loss"], facts["kl_batch_size"], len(examples)
+    ratio = policy - reference
+    kl = ratio[n:].detach().view(-1, k).mean(1).clamp(min=0)
+    desirable = torch.tensor([example[2] for example in examples])
+    margin = ratio[:n] - kl.repeat_interleave(k)
+    losses = torch.where(desirable, loss["desirable_weight"] * (1 - torch.sigmoid(loss["beta"] * margin)),
+                         loss["undesirable_weight"] * (1 - torch.sigmoid(-loss["beta"] * margin)))
+    rewards, logps = loss["beta"] * ratio[:n].detach(), policy[:n].detach()
+    means = [values[which].mean().item() for values in (rewards, logps) for which in (desirable, ~desirable)]
+    return losses.mean(), {"rewards/chosen": means[0], "rewards/rejected": means[1], "rewards/margins": means[0] - means[1],
+                           "logps/chosen": means[2], "logps/rejected": means[3], "kl": kl.mean().item()}
+
+
+def pair_metrics(rewards, logps):
+    chosen, rejected = rewards[0::2], rewards[1::2]
+    return {"rewards/chosen": chosen.mean().item(), "rewards/rejected": rejected.mean().item(),
+            "rewards/accuracies": (chosen > rejected).double().mean().item(),
+            "rewards/margins": (chosen - rejected).mean().item(),
+            "logps/chosen": logps[0::2].mean().item(), "logps/rejected": logps[1::2].mean().item()}
+
+
+def samples_of(facts, batch):
+    """What is run: both samples of pairs; of examples these, then twins, each with the completion before in its group."""
+    if "kl_batch_size" not in facts:
+        return [sample for pair in batch for sample in pair]
+    k = facts["kl_batch_size"]
+    groups = [batch[i:i + k] for i in range(0, len(batch), k)]
+    return [example[:2] for example in batch] + [twin(group[i], group[i - 1]) for group in groups for i in range(k)]
+
+
+def loss_and_metrics(facts, batch, policy, reference, counts):
+    if "kl_batch_size" in facts:
+        return kto(facts, batch, policy, reference)
+    value, rewards, logps = objective(facts["loss"], policy, reference, counts)
+    return value, pair_metrics(rewards, logps)
+
+
 def adapter_model(facts):
     model = AutoModelForCausalLM.from_pretrained(f"{GOLDEN}/llama/base", attn_implementation="eager",
                                                  dtype=torch.float64)
@@ -129,6 +189,23 @@ def write_pairs(pairs, path):
                                   "rejected_input_ids": rejected[0], "rejected_labels": rejected[1]}) + "\n")
 
 
+def write_examples(examples, path):
+    with open(path, "w") as out:
+        for ids, labels, desirable in examples:
+            out.write(json.dumps({"input_ids": ids, "labels": labels, "label": desirable}) + "\n")
+
+
+def write_data(facts, vocabulary, path):
+    count = facts["pairs"] * STEPS // EPOCHS
+    if "kl_batch_size" in facts:
+        data = random_examples(count, vocabulary)
+        write_examples(data, path)
+    else:
+        data = [random_pair(vocabulary) for _ in range(count)]
+        write_pairs(data, path)
+    return data
+
+
 def schedule_of(facts, optimizer):
     if facts["schedule"] == "cosine":
         return get_cosine_schedule_with_warmup(optimizer, WARMUP, STEPS)
@@ -141,8 +218,7 @@ def train(facts):
     model = adapter_model(facts)
     directory = f"{OUT}/adapters/{facts['name']}"
     save(model, f"{directory}/init")
-    pairs = [random_pair(model.config.vocab_size) for _ in range(facts["pairs"] * STEPS // EPOCHS)]
-    write_pairs(pairs, f"{directory}/data.jsonl")
+    data = write_data(facts, model.config.vocab_size, f"{directory}/data.jsonl")
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=facts["lr"], betas=(0.9, 0.999), eps=1e-8,
                                   weight_decay=facts["decay"])
@@ -151,14 +227,16 @@ def train(facts):
             "global_batch_size": facts["pairs"], "num_train_epochs": EPOCHS, "learning_rate": facts["lr"],
             "lr_scheduler_type": facts["schedule"], "warmup_steps": 0 if facts["schedule"] == "constant" else WARMUP,
             "weight_decay": facts["decay"], "max_grad_norm": facts["clip"], **facts["loss"]}
-    record = {"keys": keys, "loss": [], "grad_norm": [], "lr": [], "target_tokens": [], "metrics": []}
+    dataset = {"kl_batch_size": facts["kl_batch_size"]} if "kl_batch_size" in facts else {}
+    record = {"keys": keys, "dataset": dataset, "loss": [], "grad_norm": [], "lr": [], "target_tokens": [], "metrics": []}
     for step in range(STEPS):
-        first = step * facts["pairs"] % len(pairs)
-        samples = [sample for pair in pairs[first:first + facts["pairs"]] for sample in pair]
+        first = step * facts["pairs"] % len(data)
+        batch = data[first:first + facts["pairs"]]
+        samples = samples_of(facts, batch)
         with torch.no_grad(), model.disable_adapter():
             reference, _ = sums(model, samples)
         policy, counts = sums(model, samples)
-        value, rewards, logps = objective(facts["loss"], policy, reference, counts)
+        value, metrics = loss_and_metrics(facts, batch, policy, reference, counts)
         optimizer.zero_grad()
         value.backward()
         norm = torch.sqrt(sum((p.grad ** 2).sum() for p in parameters)).item()
@@ -172,12 +250,7 @@ def train(facts):
         record["grad_norm"].append(norm)
         record["lr"].append(optimizer.param_groups[0]["lr"])
         record["target_tokens"].append(int(counts.sum()))
-        chosen, rejected = rewards[0::2], rewards[1::2]
-        record["metrics"].append({
-            "rewards/chosen": chosen.mean().item(), "rewards/rejected": rejected.mean().item(),
-            "rewards/accuracies": (chosen > rejected).double().mean().item(),
-            "rewards/margins": (chosen - rejected).mean().item(),
-            "logps/chosen": logps[0::2].mean().item(), "logps/rejected": logps[1::2].mean().item()})
+        record["metrics"].append(metrics)
         optimizer.step()
         schedule.step()
     save(model, f"{directory}/final")

@@ -214,6 +214,31 @@ class Preferences(Case):
             self.assertRegex(err, what)
             self.assertFalse(self.out.exists())
 
+    def test_unpaired(self) -> None:
+        good, bad = ({"prompt": "q ", "completion": text, "label": label} for text, label in (("yes", True), ("no", False)))
+        lines = self.prepare(good, bad, options=("--tokenizer", "bytes"))
+        self.assertEqual([line["label"] for line in lines], [True, False])
+        self.assertEqual(lines[0]["labels"], [-100] * 3 + [*b"yes", 257])
+        code, out, _ = self.run_script(self.write(good), "--show", 1, "--tokenizer", "bytes")
+        self.assertEqual(code, 0)
+        self.assertIn("7 tokens, 4 trained, label true", out)
+        for records, what in (((good, {"prompt": "q", "completion": "c"}), "in.jsonl:2: no label of true or false, unlike"),
+                              (({"text": "t"}, good), "in.jsonl:2: a label of true or false, unlike")):
+            code, _, err = self.run_script(self.write(*records), "-o", self.folder / "bad.jsonl", "--tokenizer", "bytes")
+            self.assertEqual(code, 2)
+            self.assertIn(what, err)
+
+    @needs("jinja2")
+    def test_unpaired_conversations_are_trained_to_the_end(self) -> None:
+        template = self.folder / "t.jinja"
+        template.write_text(CHATML)
+        options = ("--tokenizer", "bytes", "--chat-template", template)
+        record = {"prompt": TALK[:-1], "completion": TALK[-1:], "label": True}
+        line = self.prepare(record, options=options)[0]
+        trained = line["labels"].index(next(label for label in line["labels"] if label >= 0))
+        self.assertEqual(line["labels"][trained:], line["input_ids"][trained:])
+        self.assertTrue(bytes(i for i in line["input_ids"][trained:] if i < 256).decode().startswith("Yes, 4."))
+
     @needs("h5py")
     def test_hdf5_has_no_pairs(self) -> None:
         source = self.write({"prompt": "q", "chosen": "a", "rejected": "b"})

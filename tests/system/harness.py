@@ -372,7 +372,8 @@ class JobTest(unittest.TestCase):
                "datasets": {}, "adapters": []}
         for name in adapters or golden_names(family):
             job["datasets"][name] = {
-                "path": str(GOLDEN / family / "adapters" / name / "data.jsonl"), "shuffle": False}
+                "path": str(GOLDEN / family / "adapters" / name / "data.jsonl"), "shuffle": False,
+                **facts[name].get("dataset", {})}
             adapter = {"name": name, "dataset": name, **golden_keys(facts[name])}
             init = GOLDEN / family / "adapters" / name / "init"
             if init.exists():

@@ -25,21 +25,21 @@ class Preferences(JobTest):
     def check_mixed(self, run_dir, ranks, *layout):
         self.succeed(run([self.mixed_job(run_dir, *layout)], ranks))
         self.check_golden("preferences", run_dir, IPO_LIMITS, ["dpo_ipo"])
-        self.check_golden("preferences", run_dir, LIMITS, ["cpo", "dpo_hinge", "dpo_sigmoid", "orpo", "simpo"])
+        self.check_golden("preferences", run_dir, LIMITS, ["cpo", "dpo_hinge", "dpo_sigmoid", "kto", "kto_group", "orpo", "simpo"])
         self.check_golden("llama", run_dir, LIMITS)
 
     def test_pipelines(self):
-        for ranks, tokens in ((1, 64), (1, 4096), (2, 64), (3, 128), (4, 64)):
+        for ranks, tokens in ((1, 96), (1, 4096), (2, 96), (3, 128), (4, 96)):
             with self.subTest(ranks=ranks, tokens=tokens):
                 self.check_mixed(f"run-{ranks}-{tokens}", ranks, tokens)
 
     def test_lanes_replicas_and_workers(self):
         self.check_mixed("lanes", 2, 128, {"deployment": [{"tp": 2}]})
         self.check_mixed("replicas", 3, 128, {"deployment": [{"tp": 2}, {"count": 1}]})
-        self.check_mixed("workers", 2, 64, {"assignment": "each"})
+        self.check_mixed("workers", 2, 96, {"assignment": "each"})
 
     def test_evaluated_on_pairs_that_are_held_out(self):
-        job = json.loads(self.mixed_job("eval", 64).read_text())
+        job = json.loads(self.mixed_job("eval", 96).read_text())
         for dataset in job["datasets"].values():
             dataset["eval_split"] = 3
         job["eval"] = {"every_steps": 2}
@@ -54,10 +54,15 @@ class Preferences(JobTest):
                 self.assertNotIn("eval_perplexity", line)
                 self.assertTrue(all(value is not None for value in line.values()))
         self.assertIn("eval_exact_match", read_metrics(self.dir / "eval", "a_r4_all")[0])
+        # Whole groups are held out: of the twelve examples of a file two groups of two, of the nine one of three.
+        for name, evaluations in (("kto", 2), ("kto_group", 2)):
+            lines = [line for line in read_metrics(self.dir / "eval", name) if "eval_loss" in line]
+            self.assertGreaterEqual(len(lines), evaluations)
+            self.assertGreaterEqual(lines[-1]["eval_kl"], 0)
 
     def test_a_fresh_adapter_is_its_reference(self):
         """Before a step policy and base are the same: DPO's loss is log 2, its rewards are 0."""
-        job = json.loads(self.mixed_job("fresh", 64).read_text())
+        job = json.loads(self.mixed_job("fresh", 96).read_text())
         job["adapters"] = [a for a in job["adapters"] if a.get("loss") == "dpo"]
         for adapter in job["adapters"]:
             del adapter["init_from"], adapter["num_train_epochs"]
@@ -69,11 +74,11 @@ class Preferences(JobTest):
             self.assertAlmostEqual(line["rewards/chosen"], 0, delta=1e-5)
 
     def test_stopped_and_continued_to_the_bit(self):
-        self.succeed(run([self.mixed_job("whole", 64)], 2))
-        job = self.mixed_job("parts", 64)
+        self.succeed(run([self.mixed_job("whole", 96)], 2))
+        job = self.mixed_job("parts", 96)
         self.succeed(run([job, "--stop-after", "4"], 2), STOPPED)
         self.succeed(run([job], 2))
-        for name in ("dpo_sigmoid", "dpo_hinge", "dpo_ipo", "orpo", "a_r4_all"):
+        for name in ("dpo_sigmoid", "dpo_hinge", "dpo_ipo", "orpo", "kto", "a_r4_all"):
             whole, parts = (without_times(step_metrics(self.dir / d, name)) for d in ("whole", "parts"))
             self.assertEqual(whole, parts)
             self.assertEqual(*(adapter_weights(self.dir / d, name) for d in ("whole", "parts")))

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct TokenSample {
     std::vector<std::int32_t> input_ids;
     std::vector<std::int32_t> labels;
     std::vector<float> weights = {};  ///< more than 0 where there is a label; empty: 1 each
+    std::optional<bool> label = {};   ///< whether it is desirable, where a file says so
 };
 
 /// Random access to a file of samples. Opening scans it once for offsets and lengths (and, for text
@@ -27,6 +29,8 @@ class TokenFile {
     virtual std::int64_t size() const = 0;
     /// Neighbours from a multiple of this number on that belong together: 2 of pairs.
     virtual std::int64_t group_samples() const { return 1; }
+    /// Whether samples have a label; all or none.
+    virtual bool is_labelled() const { return false; }
     virtual std::int64_t length(std::int64_t sample) const = 0;
     virtual TokenSample read(std::int64_t sample) const = 0;
     /// "data.jsonl:17" or "data.h5:sample 16", for messages.
@@ -51,10 +55,11 @@ TokenSample tokenize_bytes(const std::string& prompt, const std::string& complet
 /// many as ids, each 0 or from 1e-30 to 1e30; a label of weight 0 becomes no_target. A .jsonl may
 /// hold pairs instead, which are two samples each, the chosen one first: {"chosen_input_ids",
 /// "chosen_labels","rejected_input_ids","rejected_labels"}, or with `bytes`
-/// {"prompt","chosen","rejected"}. All problems of a file at once, with file:line (at most 20
-/// listed, then a count): not JSON, wrong types, labels, weights and ids of different length,
-/// empty sample, negative ids, bad weights, a mask without labels, an attention_mask with zeros. A
-/// blank last line is fine; an empty file is a problem.
+/// {"prompt","chosen","rejected"}; or samples with a "label" of true or false beside their labels,
+/// or completion. All problems of a file at once, with file:line (at most 20 listed, then a count):
+/// not JSON, wrong types, labels, weights and ids of different length, empty sample, negative ids,
+/// bad weights, a mask without labels, an attention_mask with zeros. A blank last line is fine; an
+/// empty file is a problem.
 ///
 /// `visit` (may be empty) spares a caller that must see all tokens a second pass.
 std::unique_ptr<TokenFile> open_token_file(const std::string& path, bool bytes,

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -124,6 +125,13 @@ TokenSample read_labelled(const Json& line, const std::string& prefix) {
     return sample;
 }
 
+/// Only true and false are for us; data have a "label" of other kinds too.
+std::optional<bool> label_of(const Json& line) {
+    const auto label = line.find("label");
+    if (label == line.end() || !label->is_boolean()) return std::nullopt;
+    return label->get<bool>();
+}
+
 bool is_pair(const Json& line) {
     constexpr const char* keys[] = {"chosen", "rejected", "chosen_input_ids", "rejected_input_ids"};
     return std::any_of(std::begin(keys), std::end(keys),
@@ -164,6 +172,7 @@ Samples read_token_line(const Json& line) {
     TokenSample sample;
     if (line.contains("labels")) {
         sample = read_labelled(line, "");
+        sample.label = label_of(line);
     } else {
         sample.input_ids = read_ids(line, "input_ids", 0);
         if (sample.input_ids.empty()) throw LineProblem{"sample is empty", "remove the line"};
@@ -171,6 +180,9 @@ Samples read_token_line(const Json& line) {
         sample.labels = sample.input_ids;
     }
     read_weights(line, sample);
+    if (sample.label && !sample.weights.empty()) {
+        throw LineProblem{"has weights and a label", "kto knows no weights: leave one of them out"};
+    }
     return {sample};
 }
 
@@ -201,8 +213,10 @@ Samples read_text_line(const Json& line) {
                               : "write {\"prompt\": ..., \"completion\": ...}"};
     }
     if (completed) {
-        return {
-            tokenize_bytes(read_text_field(line, "prompt"), read_text_field(line, "completion"))};
+        TokenSample sample =
+            tokenize_bytes(read_text_field(line, "prompt"), read_text_field(line, "completion"));
+        sample.label = label_of(line);
+        return {sample};
     }
     const std::string content = read_text_field(line, "text");
     if (content.empty()) throw LineProblem{"sample is empty", "remove the line"};
@@ -257,6 +271,7 @@ class TokenJsonl final : public TokenFile {
     std::int64_t group_samples() const override {
         return static_cast<std::int64_t>(samples_of_line_);
     }
+    bool is_labelled() const override { return labelled_; }
     std::int64_t length(std::int64_t sample) const override { return line(sample).tokens; }
     std::string where(std::int64_t sample) const override {
         return cat(file_.path(), ":", sample / group_samples() + 1);
@@ -334,7 +349,16 @@ class TokenJsonl final : public TokenFile {
 
     /// All lines are like the first.
     void check_kind(const Samples& samples) {
-        if (lines_.empty()) samples_of_line_ = samples.size();
+        const bool labelled = samples.front().label.has_value();
+        if (lines_.empty()) {
+            samples_of_line_ = samples.size();
+            labelled_ = labelled;
+        }
+        if (labelled != labelled_ && samples.size() == samples_of_line_) {
+            throw LineProblem{labelled ? "has a label, the lines before have none"
+                                       : "has no label of true or false, the lines before have one",
+                              "make a file of each kind, and a dataset of each file"};
+        }
         if (samples.size() == samples_of_line_) return;
         throw LineProblem{samples.size() > 1 ? "is a pair, the lines before are single samples"
                                              : "is a single sample, the lines before are pairs",
@@ -344,6 +368,7 @@ class TokenJsonl final : public TokenFile {
     InputFile file_;
     bool bytes_;
     std::size_t samples_of_line_ = 1;
+    bool labelled_ = false;
     std::int64_t line_number_ = 0;
     std::vector<Line> lines_;
 };

@@ -41,6 +41,10 @@ const Objective& LossPasses::objective(const Segment& segment) const {
     return objective_of_(job_.adapter(segment.adapter));
 }
 
+std::int32_t LossPasses::group_samples(const Segment& segment) const {
+    return plan_.adapters[index(segment.adapter)].group_samples;
+}
+
 bool LossPasses::needs_first_pass(const Microbatch& microbatch) const {
     return std::any_of(microbatch.segments.begin(), microbatch.segments.end(),
                        [&](const Segment& s) { return objective(s).needs_first_pass(); });
@@ -66,9 +70,9 @@ std::vector<float> LossPasses::scales(const Microbatch& microbatch, const LossTe
         const auto own = nll.empty() ? nll : nll.subspan(first, count);
         const std::vector<double> reference = references(segment, false);
         const LossJob& loss = job_.adapter(segment.adapter).loss;
-        objective(segment).scales(
-            {segment.samples, own, reference, loss, nll_share(loss, terms, s)},
-            terms.denominators[s], std::span(all).subspan(first, count));
+        objective(segment).scales({segment.samples, own, reference, loss, nll_share(loss, terms, s),
+                                   group_samples(segment)},
+                                  terms.denominators[s], std::span(all).subspan(first, count));
     });
     return all;
 }
@@ -118,10 +122,11 @@ void LossPasses::add_losses(const Microbatch& microbatch, const LossTerms& terms
         const auto own = std::span(losses).subspan(first, count);
         const std::vector<double> reference = references(segment, false);
         const LossJob& loss = job_.adapter(segment.adapter).loss;
-        const ObjectiveSamples samples{segment.samples, nll.subspan(first, count), reference, loss,
-                                       nll_share(loss, terms, s)};
+        const ObjectiveSamples samples{
+            segment.samples,           nll.subspan(first, count), reference, loss,
+            nll_share(loss, terms, s), group_samples(segment)};
         objective(segment).losses(samples, own);
-        if (loss.is_of_pairs()) {
+        if (loss.has_rewards()) {
             rewards_[{segment.adapter, segment.step}].add(objective(segment).rewards(samples));
         }
         of_segments.push_back(std::accumulate(own.begin(), own.end(), 0.0));
@@ -137,8 +142,9 @@ RewardSums LossPasses::evaluated(const Segment& segment, double pairs_per_chosen
                                  std::span<const double> nll, std::span<double> losses) const {
     const std::vector<double> reference = references(segment, true);
     const LossJob& loss = job_.adapter(segment.adapter).loss;
-    const ObjectiveSamples samples{segment.samples, nll, reference, loss,
-                                   loss.nll_weight() * pairs_per_chosen_target};
+    const ObjectiveSamples samples{
+        segment.samples,       nll, reference, loss, loss.nll_weight() * pairs_per_chosen_target,
+        group_samples(segment)};
     objective(segment).losses(samples, losses);
     return objective(segment).rewards(samples);
 }

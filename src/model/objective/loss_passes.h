@@ -44,6 +44,7 @@ class LossPasses {
   private:
     bool needs_first_pass(const Microbatch& microbatch) const;
     const Objective& objective(const Segment& segment) const;
+    std::int32_t group_samples(const Segment& segment) const;
     /// Of the segment, whose samples are those to evaluate on or to train on; empty without need.
     std::vector<double> references(const Segment& segment, bool evaluation) const;
     /// Per sample of the microbatch; `nll` likewise, or empty.

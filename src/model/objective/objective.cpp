@@ -1,16 +1,42 @@
 #include "model/objective/objective.h"
 
+#include <cmath>
+
 #include "model/objective/cross_entropy_objective.h"
+#include "model/objective/kto_objective.h"
 #include "model/objective/pair_objectives.h"
 
 namespace loratrain {
 
+RewardSums::Values RewardSums::values() const {
+    return {chosen,         rejected,         accuracies, logps_chosen, logps_rejected,
+            chosen_samples, rejected_samples, kl,         kl_groups};
+}
+
+RewardSums RewardSums::of(const Values& values) {
+    const auto& [chosen, rejected, accuracies, logps_chosen, logps_rejected, chosen_samples,
+                 rejected_samples, kl, kl_groups] = values;
+    return {chosen,         rejected,         accuracies, logps_chosen, logps_rejected,
+            chosen_samples, rejected_samples, kl,         kl_groups};
+}
+
 void RewardSums::add(const RewardSums& other) {
-    chosen += other.chosen;
-    rejected += other.rejected;
-    accuracies += other.accuracies;
-    logps_chosen += other.logps_chosen;
-    logps_rejected += other.logps_rejected;
+    Values sums = values();
+    const Values more = other.values();
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += more[i];
+    *this = of(sums);
+}
+
+RewardMeans means_of(const RewardSums& sums) {
+    const auto mean = [](double sum, double count) {
+        return count > 0 ? sum / count : std::nan("");
+    };
+    return {mean(sums.chosen, sums.chosen_samples),
+            mean(sums.rejected, sums.rejected_samples),
+            mean(sums.accuracies, sums.chosen_samples),
+            mean(sums.logps_chosen, sums.chosen_samples),
+            mean(sums.logps_rejected, sums.rejected_samples),
+            mean(sums.kl, sums.kl_groups)};
 }
 
 const Objective& objective_of(const AdapterJob& adapter) {
@@ -18,6 +44,7 @@ const Objective& objective_of(const AdapterJob& adapter) {
     static const DpoObjective dpo;
     static const CpoObjective cpo;
     static const OrpoObjective orpo;
+    static const KtoObjective kto;
     switch (adapter.loss.loss) {
         case Loss::sft:
             return cross_entropy;
@@ -28,6 +55,8 @@ const Objective& objective_of(const AdapterJob& adapter) {
             return cpo;
         case Loss::orpo:
             return orpo;
+        case Loss::kto:
+            return kto;
     }
     return cross_entropy;
 }

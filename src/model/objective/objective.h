@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,19 +23,42 @@ struct ObjectiveSamples {
     LossJob loss = {};
     /// LossJob::nll_weight() times pairs per target of chosen samples, of the whole batch.
     double nll_share = 0.0;
+    std::int32_t group_samples = 1;  ///< as AdapterPlan's
 };
 
-/// What TRL reports of a loss of pairs, each summed over pairs: rewards of chosen and of rejected
-/// samples, pairs whose chosen one has the larger reward, log-probabilities of both.
+/// What TRL reports beside a loss, each summed: rewards of chosen (desirable) and of rejected
+/// samples, pairs whose chosen one has the larger reward, log-probabilities of both, and of groups
+/// with twins KL.
 struct RewardSums {
     double chosen = 0.0;
     double rejected = 0.0;
     double accuracies = 0.0;
     double logps_chosen = 0.0;
     double logps_rejected = 0.0;
+    double chosen_samples = 0.0;  ///< how many: of pairs as many of both
+    double rejected_samples = 0.0;
+    double kl = 0.0;
+    double kl_groups = 0.0;
 
+    /// All, in this order, for reading and writing.
+    using Values = std::array<double, 9>;
+    Values values() const;
+    static RewardSums of(const Values& values);
     void add(const RewardSums& other);
 };
+
+/// The same per chosen or rejected sample, pair and group; NaN of none.
+struct RewardMeans {
+    double chosen = 0.0;
+    double rejected = 0.0;
+    double accuracies = 0.0;
+    double logps_chosen = 0.0;
+    double logps_rejected = 0.0;
+    double kl = 0.0;
+
+    double margin() const { return chosen - rejected; }
+};
+RewardMeans means_of(const RewardSums& sums);
 
 /// What an adapter minimises: per batch (sum over its samples of loss_s) / denominator, where the
 /// losses of a group are functions of that group's z alone and the denominator is
@@ -59,7 +83,7 @@ class Objective {
     /// losses[s] = loss_s from z, which is there; a group's loss may stand at any of its samples.
     virtual void losses(const ObjectiveSamples& of, std::span<double> losses) const = 0;
 
-    /// Of pairs, from z; zeros of other samples.
+    /// From z; zeros of an objective without.
     virtual RewardSums rewards(const ObjectiveSamples& /*of*/) const { return {}; }
 };
 

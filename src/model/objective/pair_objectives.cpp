@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "model/objective/sigmoid.h"
 
 namespace loratrain {
 
@@ -12,14 +13,6 @@ namespace {
 /// Of a sample without targets log p is 0.
 double targets_of(const ObjectiveSamples& of, std::size_t s) {
     return std::max(1, of.samples[s].targets);
-}
-
-double log_sigmoid(double x) {
-    return x < 0 ? x - std::log1p(std::exp(x)) : -std::log1p(std::exp(-x));
-}
-
-double sigmoid(double x) {
-    return std::exp(log_sigmoid(x));
 }
 
 /// A loss of a margin of rewards, and its slope.
@@ -76,7 +69,7 @@ RewardSums PairObjective::rewards(const ObjectiveSamples& of) const {
         const PairLoss pair = pair_loss(of, s);
         const auto& [chosen, rejected] = pair.rewards;
         sums.add({chosen, rejected, chosen > rejected ? 1.0 : 0.0, pair.logps.chosen,
-                  pair.logps.rejected});
+                  pair.logps.rejected, 1.0, 1.0});
     }
     return sums;
 }

@@ -10,6 +10,49 @@
 
 namespace loratrain {
 
+namespace {
+
+/// What groups are called before a verb: of one, of several.
+std::pair<std::string, std::string> group_words(std::int32_t group_samples) {
+    switch (data_kind(group_samples)) {
+        case DataKind::pairs:
+            return {"pair has", "pairs have"};
+        case DataKind::labelled: {
+            const std::string of = cat(" of kl_batch_size ", group_examples(group_samples),
+                                       " examples and as many mismatched ones");
+            return {"group" + of + " has", "groups" + of + " have"};
+        }
+        case DataKind::single:
+            break;
+    }
+    return {"sample has", "samples have"};
+}
+
+struct KindWords {
+    const char* name;
+    const char* losses;
+    const char* data;
+};
+KindWords kind_words(DataKind kind) {
+    switch (kind) {
+        case DataKind::pairs:
+            return {"pairs of chosen and rejected samples", "dpo, cpo, simpo or orpo",
+                    "a dataset of pairs"};
+        case DataKind::labelled:
+            return {"samples with a label of true or false", "kto", "a dataset with labels"};
+        case DataKind::single:
+            break;
+    }
+    return {"single samples", "sft", "a dataset of single samples"};
+}
+
+DataKind kind_for(const LossJob& loss) {
+    if (loss.loss == Loss::kto) return DataKind::labelled;
+    return loss.is_of_pairs() ? DataKind::pairs : DataKind::single;
+}
+
+}  // namespace
+
 AdapterChecks::AdapterChecks(const Job& job, const ModelSpec& model, std::string source,
                              Problems& problems)
     : job_(job), model_(model), source_(std::move(source)), problems_(problems) {}
@@ -48,14 +91,15 @@ void AdapterChecks::lengths(const std::string& key, const std::vector<SampleInfo
     if (longest == groups.end() || *longest <= most) return;
     const auto too_long = std::count_if(groups.begin(), groups.end(),
                                         [&](std::int64_t tokens) { return tokens > most; });
-    const char* one = group_samples == 2 ? " pair has" : " sample has";
-    const char* several = group_samples == 2 ? " pairs have" : " samples have";
+    const auto [one, several] = group_words(group_samples);
     std::string hint = hint_longer;
     hint.replace(hint.find('#'), 1, std::to_string(*longest));
-    problems_.add(where(key),
-                  cat(too_long, too_long == 1 ? one : several, " more tokens than ", limit, " ",
-                      most, "; the longest is ", longest - groups.begin(), " with ", *longest),
-                  hint + ", or a smaller max_seq_len with over_length: truncate");
+    problems_.add(
+        where(key),
+        cat(too_long, " ", too_long == 1 ? one : several, " more tokens than ", limit, " ", most,
+            "; the longest is ", longest - groups.begin(), " with ", *longest),
+        hint + (data_kind(group_samples) == DataKind::labelled ? ", a smaller kl_batch_size" : "") +
+            ", or a smaller max_seq_len with over_length: truncate");
 }
 
 void AdapterChecks::start(const AdapterJob& adapter) {
@@ -98,15 +142,23 @@ void AdapterChecks::targets(const AdapterJob& adapter) {
 }
 
 void AdapterChecks::check_kind(const AdapterJob& adapter, const DatasetInfo& info) {
-    const bool pairs = info.group_samples == 2;
-    if (adapter.loss.is_of_pairs() == pairs) return;
-    problems_.add(where(cat("adapters.", adapter.name, ".loss")),
-                  cat(word_of(loss_words, adapter.loss.loss), " trains on ",
-                      pairs ? "single samples" : "pairs of chosen and rejected samples",
-                      ", dataset ", job_.dataset(adapter.dataset).name, " holds ",
-                      pairs ? "pairs of chosen and rejected ones" : "single ones"),
-                  pairs ? "give it loss: dpo, cpo, simpo or orpo, or a dataset without pairs"
-                        : "give it a dataset of pairs (jobs/README.md), or loss: sft");
+    const DataKind held = data_kind(info.group_samples);
+    const DataKind taken = kind_for(adapter.loss);
+    if (held != taken) {
+        problems_.add(
+            where(cat("adapters.", adapter.name, ".loss")),
+            cat(word_of(loss_words, adapter.loss.loss), " trains on ", kind_words(taken).name,
+                ", dataset ", job_.dataset(adapter.dataset).name, " holds ", kind_words(held).name),
+            cat("give it loss: ", kind_words(held).losses, ", or ", kind_words(taken).data,
+                " (jobs/README.md)"));
+        return;
+    }
+    const std::int32_t examples = group_examples(info.group_samples);
+    if (adapter.global_batch_size % examples == 0) return;
+    problems_.add(where(cat("adapters.", adapter.name, ".global_batch_size")),
+                  cat("is ", adapter.global_batch_size, ", no multiple of datasets.",
+                      job_.dataset(adapter.dataset).name, ".kl_batch_size ", examples),
+                  "change one of them: a batch has whole groups of neighbours");
 }
 
 AdapterPlan AdapterChecks::plan(const AdapterJob& adapter, const DatasetInfo& info) {
@@ -116,7 +168,8 @@ AdapterPlan AdapterChecks::plan(const AdapterJob& adapter, const DatasetInfo& in
     result.group_samples = info.group_samples;
     check_kind(adapter, info);
     const std::int64_t groups = result.samples / result.group_samples;
-    const std::int64_t batch = adapter.global_batch_size;
+    const std::int64_t batch =
+        std::max<std::int64_t>(1, adapter.global_batch_size / group_examples(result.group_samples));
     result.steps_per_epoch = static_cast<std::int32_t>((groups + batch - 1) / batch);
     const double steps = adapter.max_steps
                              ? static_cast<double>(*adapter.max_steps)
@@ -143,7 +196,8 @@ std::int64_t samples_per_round(const Job& job, const Plan& plan) {
     for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
         const AdapterPlan& adapter = plan.adapters[a];
         const std::int64_t batch = job.adapters[a].global_batch_size;
-        samples += std::min<std::int64_t>(batch * adapter.group_samples, adapter.samples);
+        const std::int64_t groups = batch / group_examples(adapter.group_samples);
+        samples += std::min<std::int64_t>(groups * adapter.group_samples, adapter.samples);
     }
     return samples;
 }

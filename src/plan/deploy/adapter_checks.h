@@ -30,7 +30,7 @@ class AdapterChecks {
   private:
     /// Each target has as many columns and rows as a start that is taken from W needs.
     void start(const AdapterJob& adapter);
-    /// The dataset is of the kind that its loss takes.
+    /// The dataset is of the kind that its loss takes, and its batches are whole groups.
     void check_kind(const AdapterJob& adapter, const DatasetInfo& info);
     void samples(const std::string& key, const std::string& path,
                  const std::vector<SampleInfo>& samples);

@@ -25,7 +25,8 @@ std::int64_t longest_of(const std::vector<SampleInfo>& samples, std::int32_t gro
 /// Most tokens that a global batch of the adapter can have.
 std::int64_t largest_batch(const AdapterJob& adapter, const DatasetInfo& info) {
     std::vector<std::int64_t> lengths = tokens_of_groups(info.train, info.group_samples);
-    const auto size = std::min<std::int64_t>(adapter.global_batch_size, std::ssize(lengths));
+    const std::int64_t most = adapter.global_batch_size / group_examples(info.group_samples);
+    const auto size = std::min<std::int64_t>(most, std::ssize(lengths));
     std::partial_sort(lengths.begin(), lengths.begin() + size, lengths.end(), std::greater<>());
     return std::accumulate(lengths.begin(), lengths.begin() + size, std::int64_t{0});
 }
@@ -46,7 +47,8 @@ AdapterLoads usual_loads(const Job& job, std::span<const DatasetInfo> datasets, 
         const DatasetInfo& info = datasets[index(adapter.dataset)];
         const std::vector<SampleInfo>& samples = info.train;
         const auto count = static_cast<double>(std::ssize(samples) / info.group_samples);
-        const double share = std::min<double>(adapter.global_batch_size, count) / count;
+        const std::int32_t most = adapter.global_batch_size / group_examples(info.group_samples);
+        const double share = std::min<double>(most, count) / count;
         Step& step = steps.emplace_back();
         for (const SampleInfo& sample : samples) {
             step.tokens += share * sample.tokens;

@@ -18,7 +18,7 @@ std::vector<std::int32_t> BatchSource::samples(std::int32_t step) {
         order_ = orders_.get(spec_.seed, spec_.dataset, dataset_, epoch, groups);
         epoch_ = epoch;
     }
-    const std::int64_t size = spec_.global_batch_size;
+    const std::int64_t size = spec_.global_batch_size / group_examples(plan_.group_samples);
     const std::int64_t first = (step % plan_.steps_per_epoch) * size;
     const std::int64_t last = std::min(first + size, groups);
     std::vector<std::int32_t> positions;
@@ -41,7 +41,7 @@ PendingBatch BatchSource::batch(std::int32_t step, std::span<const DatasetInfo> 
     PendingBatch pending{adapter_, step, {}, plan_.group_samples};
     for (const std::int32_t position : positions) {
         const SampleInfo& info = infos[static_cast<std::size_t>(position)];
-        pending.samples.push_back({position, info.tokens, info.targets});
+        pending.samples.push_back({position, info.tokens, info.targets, info.undesirable});
     }
     return pending;
 }

@@ -93,7 +93,7 @@ PendingBatch evaluation_samples(const Job& job, const Plan& plan,
         due.adapter, due.step, {}, plan.adapters[index(due.adapter)].group_samples};
     for (const SampleInfo& info : eval_samples(job, datasets, due.adapter)) {
         const auto place = static_cast<std::int32_t>(pending.samples.size());
-        pending.samples.push_back({place, info.tokens, info.targets});
+        pending.samples.push_back({place, info.tokens, info.targets, info.undesirable});
     }
     return pending;
 }

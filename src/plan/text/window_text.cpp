@@ -35,7 +35,8 @@ std::string microbatch_text(const Microbatch& microbatch) {
         const std::int32_t first = microbatch.columns.first[i];
         if (letter == 'm' && first > 0) text += cat("+", first);
         for (const SampleRef& sample : segment.samples) {
-            text += cat(" ", sample.index, ":", sample.tokens, ":", sample.targets);
+            text += cat(" ", sample.index, ":", sample.tokens, ":", sample.targets,
+                        sample.undesirable ? "-" : "");
         }
     }
     return text;
@@ -116,10 +117,12 @@ BatchPlan read_batch(const YAML::Node& node) {
 }
 
 SampleRef read_sample(std::string_view text) {
+    const bool undesirable = text.ends_with('-');
+    if (undesirable) text.remove_suffix(1);
     const std::size_t last = text.rfind(':');
     if (last == std::string_view::npos) fail(cat("'", text, "' is no sample"));
     const auto [sample, tokens] = parse_pair(text.substr(0, last), ':');
-    return {sample, tokens, parse_number<std::int32_t>(text.substr(last + 1))};
+    return {sample, tokens, parse_number<std::int32_t>(text.substr(last + 1)), undesirable};
 }
 
 LoraColumns read_columns(std::string_view text, const std::vector<std::int32_t>& lasting) {
@@ -206,7 +209,7 @@ std::string to_text(const Window& window) {
     for (const BatchPlan& batch : window.batches) text += "  - " + batch_text(batch) + "\n";
     text += cat("lasting_columns: ", numbers(lasting_columns(window)),
                 "\nmicrobatches:  # <l, m or s><width>[e = evaluation] a<adapter>@<step>+<column>"
-                " <sample>:<tokens>:<targets> ...\n");
+                " <sample>:<tokens>:<targets>[- undesirable] ...\n");
     for (const Microbatch& microbatch : window.microbatches) {
         text += "  - \"" + microbatch_text(microbatch) + "\"\n";
     }

@@ -27,7 +27,7 @@ std::vector<Scalar> scalars_of(const MetricsRow& row) {
     add("train/tokens_per_second", row.tokens_per_second);
     add("train/epoch", row.epoch);
     add("eval/loss", row.eval_loss);
-    if (row.eval_loss && !row.eval_rewards_accuracies) {
+    if (row.eval_loss && row.eval_exact_match) {
         scalars.emplace_back("eval/perplexity", std::exp(*row.eval_loss));
     }
     add("eval/exact_match", row.eval_exact_match);

@@ -82,11 +82,14 @@ void Journal::evaluated(const EvalResult& result) {
     const AdapterState& state = adapters_[result.adapter].state;
     const std::string text = cat("evaluated ", adapter.name, " at step ", result.step, ": loss ",
                                  format_fixed(state.last_eval_loss, 4));
-    if (adapter.loss.is_of_pairs()) {
-        const RewardSums means = result.mean_rewards();
+    if (adapter.loss.has_rewards()) {
+        const RewardMeans means = means_of(result.rewards);
         metrics_.record_evaluation(result.adapter, result.step, state.last_eval_loss, means);
-        log::info(cat(text, ", reward accuracy ", format_fixed(100.0 * means.accuracies, 1),
-                      "%, margin ", format_fixed(means.chosen - means.rejected, 4)));
+        const std::string more =
+            adapter.loss.is_of_pairs()
+                ? cat("reward accuracy ", format_fixed(100.0 * means.accuracies, 1), "%")
+                : cat("KL ", format_fixed(means.kl, 4));
+        log::info(cat(text, ", ", more, ", margin ", format_fixed(means.margin(), 4)));
         return;
     }
     metrics_.record_evaluation(result.adapter, result.step, state.last_eval_loss,
@@ -96,12 +99,12 @@ void Journal::evaluated(const EvalResult& result) {
 }
 
 void Journal::rewarded(const EvalResult& result) {
-    metrics_.record_rewards(result.adapter, result.step, result.mean_rewards());
+    metrics_.record_rewards(result.adapter, result.step, means_of(result.rewards));
 }
 
 void Journal::base_known(AdapterId adapter) {
     const AdapterState& state = adapters_[adapter].state;
-    if (job_.adapter(adapter).loss.is_of_pairs()) return;  // rewards are not known
+    if (job_.adapter(adapter).loss.has_rewards()) return;  // rewards are not known
     metrics_.record_evaluation(adapter, 0, state.last_eval_loss, state.last_exact_match);
 }
 

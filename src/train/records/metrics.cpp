@@ -27,12 +27,14 @@ std::string step_fields(const StepMetrics& m) {
                ", \"elapsed_seconds\": ", format_fixed(m.elapsed_seconds, 3));
 }
 
-std::string reward_fields(const std::string& prefix, const RewardSums& means) {
+std::string reward_fields(const std::string& prefix, const LossJob& loss,
+                          const RewardMeans& means) {
     const std::pair<const char*, double> values[] = {
         {"rewards/chosen", means.chosen},
         {"rewards/rejected", means.rejected},
-        {"rewards/accuracies", means.accuracies},
-        {"rewards/margins", means.chosen - means.rejected},
+        loss.is_of_pairs() ? std::pair("rewards/accuracies", means.accuracies)
+                           : std::pair("kl", means.kl),
+        {"rewards/margins", means.margin()},
         {"logps/chosen", means.logps_chosen},
         {"logps/rejected", means.logps_rejected},
     };
@@ -68,7 +70,7 @@ std::vector<MetricsRow> MetricsLog::restore(AdapterId adapter, std::int32_t step
 
 void MetricsLog::record(AdapterId adapter, const StepMetrics& metrics) {
     Line& line = pending_[adapter].emplace_back(Line{metrics.step, step_fields(metrics)});
-    if (job_.adapter(adapter).loss.is_of_pairs()) {
+    if (job_.adapter(adapter).loss.has_rewards()) {
         const auto rewards = rewards_.extract({adapter, metrics.step});
         line.lacks_rewards = rewards.empty();
         if (rewards) line.fields += rewards.mapped();
@@ -86,15 +88,14 @@ void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double 
 }
 
 void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
-                                   const RewardSums& mean_rewards) {
-    add_evaluation(
-        adapter, step,
-        cat("\"eval_loss\": ", json_number(eval_loss)) + reward_fields("eval_", mean_rewards));
+                                   const RewardMeans& means) {
+    add_evaluation(adapter, step,
+                   cat("\"eval_loss\": ", json_number(eval_loss)) +
+                       reward_fields("eval_", job_.adapter(adapter).loss, means));
 }
 
-void MetricsLog::record_rewards(AdapterId adapter, std::int32_t step,
-                                const RewardSums& mean_rewards) {
-    const std::string fields = reward_fields("", mean_rewards);
+void MetricsLog::record_rewards(AdapterId adapter, std::int32_t step, const RewardMeans& means) {
+    const std::string fields = reward_fields("", job_.adapter(adapter).loss, means);
     auto& lines = pending_[adapter];
     const auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& l) {
         return l.step == step && l.lacks_rewards;

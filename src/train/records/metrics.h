@@ -29,12 +29,12 @@ struct StepMetrics {
 
 /// adapters/<name>/metrics.jsonl of all adapters: one JSON object per line, either a step, keys as
 /// StepMetrics, or an evaluation: step (0 = before training), eval_loss, eval_perplexity =
-/// exp(eval_loss) and eval_exact_match. Of an adapter that trains on pairs a step has TRL's
-/// rewards/{chosen, rejected, accuracies, margins} and logps/{chosen, rejected} (RewardSums, means)
-/// too, and an evaluation the same with eval_ before them in place of perplexity and exact match.
-/// An evaluation joins its step's line where that is not yet written; a run that evaluates between
-/// windows, or has told of it, writes it as a line of its own, behind its step's. Lines are kept
-/// until flush(). Root rank only.
+/// exp(eval_loss) and eval_exact_match. Of a loss with rewards a step has TRL's
+/// rewards/{chosen, rejected, accuracies, margins} and logps/{chosen, rejected} (RewardMeans) too,
+/// of kto kl in place of accuracies, null where there is none of a kind, and an evaluation the same
+/// with eval_ before them in place of perplexity and exact match. An evaluation joins its step's
+/// line where that is not yet written; a run that evaluates between windows, or has told of it,
+/// writes it as a line of its own, behind its step's. Lines are kept until flush(). Root rank only.
 class MetricsLog {
   public:
     /// `job` outlives the log and may get more adapters.
@@ -47,9 +47,9 @@ class MetricsLog {
     void record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
                            double exact_match);
     void record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
-                           const RewardSums& mean_rewards);
+                           const RewardMeans& means);
     /// Of a step, before or after that is recorded; its line waits for it.
-    void record_rewards(AdapterId adapter, std::int32_t step, const RewardSums& mean_rewards);
+    void record_rewards(AdapterId adapter, std::int32_t step, const RewardMeans& means);
     /// The adapter will be evaluated after a step that is not recorded yet: lines behind it wait.
     void await_evaluation(AdapterId adapter, std::int32_t step) { awaited_.emplace(adapter, step); }
     /// Appends what was recorded to the files; returns it, of adapters that have any. `also` (may

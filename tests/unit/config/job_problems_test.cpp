@@ -408,6 +408,8 @@ TEST_F(JobProblems, KeysOfLossesThatTheAdapterDoesNotHave) {
             "dpo, loss_type: ipo");
     refused("loss: orpo, loss_type: hinge", "loss_type", "orpo");
     refused("loss: dpo, cpo_alpha: 0", "cpo_alpha", "dpo, loss_type: sigmoid");
+    refused("loss: dpo, desirable_weight: 2", "desirable_weight", "dpo, loss_type: sigmoid");
+    refused("loss: kto, label_smoothing: 0.1", "label_smoothing", "kto");
     refused("loss: cpo, simpo_gamma: 1", "simpo_gamma", "cpo, loss_type: sigmoid");
     const Job job = read(head +
                          "defaults: {beta: 0.2}\nadapters: [{name: a, label_smoothing: 0},\n"

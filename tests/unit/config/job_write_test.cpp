@@ -53,6 +53,7 @@ void expect_same(const DatasetJob& a, const DatasetJob& b) {
     expect_same(a.eval_split, b.eval_split);
     EXPECT_EQ(a.tokenizer, b.tokenizer);
     EXPECT_EQ(a.max_seq_len, b.max_seq_len);
+    EXPECT_EQ(a.kl_batch_size, b.kl_batch_size);
     EXPECT_EQ(a.over_length, b.over_length);
     EXPECT_EQ(a.shuffle, b.shuffle);
 }
@@ -97,8 +98,8 @@ Job unusual_job() {
     job.model = {"/w/base model.h5", "", Precision::fp32, "org/model: the #1 \"best\"", ""};
     job.run = {"/out/ü", 18446744073709551615ULL, BackendKind::cpu};
     job.parallel = {3, 1234567890, Recompute::layer};
-    DatasetJob odd{"null", "/d/a.jsonl",     "/d/e.h5", Tokenizer::bytes,
-                   77,     OverLength::drop, false,     {}};
+    DatasetJob odd{
+        "null", "/d/a.jsonl", "/d/e.h5", Tokenizer::bytes, 77, OverLength::drop, false, 4, {}};
     job.datasets = {odd, odd};
     job.datasets[1].name = "org/data set: v1.0";
     job.datasets[1].over_length = OverLength::truncate;
@@ -155,7 +156,7 @@ TEST_F(JobWrite, EveryFieldComesBackExactly) {
 TEST_F(JobWrite, LossesComeBack) {
     for (const std::string loss :
          {"sft", "cpo, loss_type: hinge, cpo_alpha: 0.5", "simpo, simpo_gamma: 1.5, beta: 2.0",
-          "orpo, beta: 0.3", "dpo, label_smoothing: 0.2"}) {
+          "orpo, beta: 0.3", "kto, undesirable_weight: 1.3", "dpo, label_smoothing: 0.2"}) {
         Job job = read(minimal_job + "defaults: {loss: " + loss + "}\n");
         const std::string text = to_yaml(job);
         EXPECT_EQ(to_yaml(read(text)), text);

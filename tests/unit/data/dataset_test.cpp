@@ -308,5 +308,44 @@ TEST_F(DatasetTest, PairsAreHeldOutWhole) {
     EXPECT_THROW(train.hold_out(3, 42), Error);
 }
 
+/// Examples with labels whose completions have so many tokens.
+std::string examples_of(std::initializer_list<int> completions) {
+    std::string text;
+    for (const int tokens : completions) {
+        std::string ids = "5";
+        for (int i = 1; i < tokens; ++i) ids += ",5";
+        text += cat(R"({"input_ids":[7,)", ids, R"(],"labels":[-100,)", ids, R"(],"label":)",
+                    tokens % 2 == 0 ? "true" : "false", "}\n");
+    }
+    return text;
+}
+
+TEST_F(DatasetTest, ExamplesWithLabelsGetTwins) {
+    job_.kl_batch_size = 2;
+    job_.max_seq_len = 5;
+    job_.over_length = OverLength::drop;
+    Dataset data = open(examples_of({1, 2, 9, 3, 4, 2}));
+    EXPECT_EQ(data.group_samples(), 4);
+    EXPECT_EQ(data.positions(), (std::vector<std::int64_t>{0, 1, 3, 4}));
+    EXPECT_EQ(data.report().dropped, 1);
+    EXPECT_EQ(data.report().ungrouped, 1);
+    ASSERT_EQ(data.infos().size(), 8U);
+    EXPECT_EQ(data.infos()[2].tokens, 3);  // the first one's prompt, the second one's completion
+    EXPECT_TRUE(data.infos()[0].undesirable);
+    EXPECT_FALSE(data.infos()[1].undesirable);
+    EXPECT_EQ(data.read(7).input_ids.size(), 4U);
+    const Dataset eval = data.hold_out(1, 42);
+    EXPECT_EQ(eval.infos().size(), 4U);
+    EXPECT_EQ(data.infos().size(), 4U);
+    EXPECT_EQ(data.report().held_out, 2);
+    EXPECT_NE(eval.positions(), data.positions());
+}
+
+TEST_F(DatasetTest, RefusesExamplesThatMakeNoGroup) {
+    EXPECT_TRUE(has(refusal(examples_of({1, 2})), "has 2 examples, too few for a group of "));
+    EXPECT_TRUE(has(refusal(R"({"input_ids":[1,2,3],"labels":[-100,2,-100],"label":true})"),
+                    "data.jsonl:1: its completion is not trained to the end"));
+}
+
 }  // namespace
 }  // namespace loratrain

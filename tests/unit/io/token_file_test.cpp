@@ -468,6 +468,23 @@ TEST_F(TokenFileTest, PairsOfText) {
     EXPECT_EQ(file->read(1).labels, (Ids{no_target, no_target, 'c', 'd', byte_eos}));
 }
 
+TEST_F(TokenFileTest, SamplesWithALabel) {
+    const std::string good = R"({"input_ids":[1,2],"labels":[-100,2],"label":true})";
+    const std::string bad = R"({"label":false,"input_ids":[3],"labels":[3]})";
+    const auto file = open_lines(good + "\n" + bad);
+    EXPECT_TRUE(file->is_labelled());
+    EXPECT_EQ(file->group_samples(), 1);
+    EXPECT_EQ(file->read(0).label, true);
+    EXPECT_EQ(file->read(1).label, false);
+    EXPECT_FALSE(open_lines(R"({"input_ids":[1],"labels":[1],"label":3})")->is_labelled());
+    const auto text = open_lines(R"({"prompt":"a","completion":"b","label":false})", true);
+    EXPECT_EQ(text->read(0).label, false);
+    EXPECT_TRUE(has(refusal(good + "\n{\"input_ids\":[1],\"labels\":[1]}"),
+                    "data.jsonl:2: has no label of true or false, the lines before have one"));
+    EXPECT_TRUE(has(refusal("{\"input_ids\":[1],\"labels\":[1]}\n" + good),
+                    "data.jsonl:2: has a label, the lines before have none"));
+}
+
 TEST_F(TokenFileTest, RefusesBadPairs) {
     const std::string pair =
         R"({"chosen_input_ids":[1],"chosen_labels":[1],"rejected_input_ids":[2],)"

@@ -152,6 +152,7 @@ TEST(DpoObjective, RewardsAreTrls) {
     EXPECT_EQ(sums.accuracies, 1.0);
     EXPECT_NEAR(sums.logps_chosen, -5.25, 1e-15);
     EXPECT_NEAR(sums.logps_rejected, -13.5, 1e-15);
+    EXPECT_NEAR(means_of(sums).logps_rejected, -6.75, 1e-15);
 }
 
 TEST(DpoObjective, ABatchOfNothingAndSamplesWithoutTargets) {

@@ -422,6 +422,30 @@ TEST(MakePlan, PairsAreGroupsOfTwo) {
                     "with 18"));
 }
 
+TEST(MakePlan, ExamplesAndTheirTwinsAreGroups) {
+    Case test = uniform_case(1, 1, 24, 9, 6);
+    test.datasets[0].group_samples = 6;  // of 3 examples
+    for (std::size_t i = 0; i < 24; i += 2) test.datasets[0].train[i].undesirable = true;
+    test.job.adapters[0].loss.loss = Loss::kto;
+    const Plan plan = test.plan();
+    EXPECT_EQ(plan.adapters[0].steps_per_epoch, 2);  // of 12 examples
+    const Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 1);
+    EXPECT_EQ(window.batches[0].samples, 12);
+    EXPECT_EQ(window.batches[0].denominator, 6);
+    for (const SampleRef& sample : window.microbatches[0].segments[0].samples) {
+        EXPECT_EQ(sample.undesirable, sample.index % 2 == 0);
+    }
+    test.job.parallel.microbatch_tokens = 53;
+    EXPECT_TRUE(has(problems_of(test),
+                    "4 groups of kl_batch_size 3 examples and as many mismatched ones have more "
+                    "tokens than parallel.microbatch_tokens 53; the longest is 0 with 54"));
+    test.job.parallel.microbatch_tokens.reset();
+    test.job.adapters[0].global_batch_size = 4;
+    EXPECT_TRUE(has(problems_of(test), "global_batch_size: is 4, no multiple of datasets."));
+    test.job.adapters[0].loss.loss = Loss::sft;
+    EXPECT_TRUE(has(problems_of(test), "holds samples with a label of true or false"));
+}
+
 TEST(MakePlan, RefusesLossesThatTheDataAreNotFor) {
     Case test = uniform_case(2, 1, 10, 9, 3);
     test.job.adapters[1].loss.loss = Loss::dpo;

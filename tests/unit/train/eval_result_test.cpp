@@ -20,7 +20,7 @@ TEST(EvalResult, TextKeepsEveryBit) {
          1,
          0,
          true,
-         {0.1, -2.0, 3.0, -1e-300, std::numeric_limits<double>::quiet_NaN()}}};
+         {0.1, -2.0, 3.0, -1e-300, std::numeric_limits<double>::quiet_NaN(), 1.0, 2.0, 0.3, 4.0}}};
     const std::vector<EvalResult> read = eval_results_from_text(to_text(results));
     ASSERT_EQ(read.size(), 3U);
     EXPECT_EQ(read[0].adapter, AdapterId{3});
@@ -38,13 +38,17 @@ TEST(EvalResult, TextKeepsEveryBit) {
     EXPECT_EQ(read[2].rewards.accuracies, 3.0);
     EXPECT_EQ(read[2].rewards.logps_chosen, -1e-300);
     EXPECT_TRUE(std::isnan(read[2].rewards.logps_rejected));
+    EXPECT_EQ(read[2].rewards.rejected_samples, 2.0);
+    EXPECT_EQ(read[2].rewards.kl, 0.3);
+    EXPECT_EQ(read[2].rewards.kl_groups, 4.0);
     EXPECT_TRUE(eval_results_from_text("").empty());
 }
 
 TEST(EvalResult, RewardsOfReplicasAddUp) {
-    EvalResult sum{AdapterId{0}, 1, 4, 0, 0, 0, 0, true, {1, 2, 3, 4, 5}};
-    sum.add({AdapterId{0}, 1, 4, 0, 0, 0, 1, true, {1, 2, 1, 4, 5}});
-    const RewardSums means = sum.mean_rewards();
+    EvalResult sum{AdapterId{0}, 1, 4, 0, 0, 0, 0, true, {1, 2, 3, 4, 5, 3, 3}};
+    sum.add({AdapterId{0}, 1, 4, 0, 0, 0, 1, true, {1, 2, 1, 4, 5, 1, 1}});
+    const RewardMeans means = means_of(sum.rewards);
+    EXPECT_TRUE(std::isnan(means.kl));
     EXPECT_EQ(means.chosen, 0.5);
     EXPECT_EQ(means.rejected, 1.0);
     EXPECT_EQ(means.accuracies, 1.0);

@@ -68,7 +68,7 @@ TEST_F(Metrics, StepsOfPairsWaitForTheirRewards) {
     EXPECT_EQ(lines()[0]["logps/chosen"], -3.0);
     EXPECT_EQ(lines()[0]["logps/rejected"], -4.0);
     log_.record_rewards(AdapterId{0}, 2, {0.0, 0.5, 0.5, -3.0, std::nan("")});
-    log_.record_evaluation(AdapterId{0}, 3, 0.5, RewardSums{1.0, 0.5, 0.75, -1.0, -2.0});
+    log_.record_evaluation(AdapterId{0}, 3, 0.5, RewardMeans{1.0, 0.5, 0.75, -1.0, -2.0});
     log_.flush();
     ASSERT_EQ(lines().size(), 3U);
     EXPECT_EQ(lines()[1]["rewards/margins"], -0.5);
@@ -77,6 +77,17 @@ TEST_F(Metrics, StepsOfPairsWaitForTheirRewards) {
     EXPECT_EQ(lines()[2]["eval_rewards/accuracies"], 0.75);
     EXPECT_EQ(lines()[2]["eval_loss"], 0.5);
     EXPECT_FALSE(lines()[2].contains("eval_perplexity"));
+}
+
+TEST_F(Metrics, OfExamplesWithLabelsKl) {
+    folder_.job.adapters[0].loss.loss = Loss::kto;
+    log_.record_rewards(AdapterId{0}, 1, {2.0, std::nan(""), 0.0, -3.0, std::nan(""), 0.25});
+    record(1, 0.5);
+    log_.flush();
+    ASSERT_EQ(lines().size(), 1U);
+    EXPECT_EQ(lines()[0]["kl"], 0.25);
+    EXPECT_TRUE(lines()[0]["rewards/margins"].is_null());
+    EXPECT_FALSE(lines()[0].contains("rewards/accuracies"));
 }
 
 TEST_F(Metrics, EvaluationJoinsItsStep) {
