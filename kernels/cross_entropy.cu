@@ -69,6 +69,101 @@ __device__ __forceinline__ void add_values(const float (&v)[N], std::int64_t fir
     running.sum += static_cast<double>(sum);
 }
 
+/// Over the block; all threads get it.
+template <class T, int N>
+__device__ double sum_of_logits(const T* logits, std::int64_t cols) {
+    __shared__ double warps[row_warps];
+    double mine = 0.0;
+    for (std::int64_t j = threadIdx.x * N; j < cols; j += row_threads * N) {
+        float v[N];
+        load<N>(logits + j, v);
+        float sum = 0.0F;
+#pragma unroll
+        for (int i = 0; i < N; ++i) sum += v[i];
+        mine += static_cast<double>(sum);
+    }
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) {
+        mine += __shfl_xor_sync(0xffffffffU, mine, offset);
+    }
+    if (threadIdx.x % 32U == 0) warps[threadIdx.x / 32U] = mine;
+    __syncthreads();
+    double total = 0.0;
+    for (const double part : warps) total += part;
+    return total;
+}
+
+/// The numbers of TokenLoss, of a row.
+struct FormedLoss {
+    double loss;
+    double softmax;  ///< what it is multiplied by in the gradient
+    double all;      ///< taken from every logit's gradient
+    double target;   ///< and from the target's beside
+};
+
+__device__ __forceinline__ FormedLoss formed_loss(const TokenLoss& form, double log_sum,
+                                                  double target, double mean) {
+    const double weight = form.dft ? exp(target - log_sum) : 1.0;
+    const double smoothing = form.label_smoothing;
+    const double z = form.z_loss;
+    const double smoothed = smoothing > 0.0 ? smoothing * mean : 0.0;
+    return {weight * (log_sum - (1.0 - smoothing) * target - smoothed) + z * log_sum * log_sum,
+            weight + 2.0 * z * log_sum, weight * smoothing, weight * (1.0 - smoothing)};
+}
+
+/// Logits of a row become its gradient; `target`: among these columns.
+template <class T, int N>
+__device__ void formed_gradient(T* logits, std::int64_t cols, std::int64_t columns,
+                                std::int64_t target, float scale, float largest, double sum,
+                                const FormedLoss& of) {
+    const auto factor = static_cast<float>(static_cast<double>(scale) * of.softmax / sum);
+    const auto all =
+        static_cast<float>(static_cast<double>(scale) * of.all / static_cast<double>(columns));
+    const auto beside = static_cast<float>(static_cast<double>(scale) * of.target);
+    for (std::int64_t j = threadIdx.x * N; j < cols; j += row_threads * N) {
+        float v[N];
+        load<N>(logits + j, v);
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            v[i] = exponential<T>(v[i] - largest) * factor - all;
+            if (j + i == target) v[i] -= beside;
+        }
+        store<N>(logits + j, v);
+    }
+}
+
+/// row_kernel of a form that is not plain.
+template <class T, int N>
+__global__ void __launch_bounds__(row_threads) formed_row_kernel(CrossEntropyParams p) {
+    const std::int64_t row = blockIdx.x;
+    const std::int64_t cols = p.logits.cols;
+    T* logits = static_cast<T*>(p.logits.data) + row * p.logits.ld;
+    const std::int64_t target = p.targets[row];
+    const float own = to_float(logits[target]);
+    Running running;
+    bool beaten = !(own == own);
+    for (std::int64_t j = threadIdx.x * N; j < cols; j += row_threads * N) {
+        float v[N];
+        load<N>(logits + j, v);
+        add_values<T, false>(v, j, target, own, running, beaten);
+    }
+    const bool wrong = __syncthreads_or(beaten) != 0;
+    const Running total = merged_over_block(running);
+    const double mean = p.form.label_smoothing > 0.0F
+                            ? sum_of_logits<T, N>(logits, cols) / static_cast<double>(cols)
+                            : 0.0;
+    const double log_sum = static_cast<double>(total.largest) + log(total.sum);
+    const FormedLoss formed = formed_loss(p.form, log_sum, static_cast<double>(own), mean);
+    if (threadIdx.x == 0) {
+        p.row_losses[row] = formed.loss;
+        p.row_wrong[row] = wrong ? 1 : 0;
+    }
+    if (!p.gradient) return;
+    __syncthreads();
+    formed_gradient<T, N>(logits, cols, cols, target, p.scales[row], total.largest, total.sum,
+                          formed);
+}
+
 template <class T, int N>
 __global__ void __launch_bounds__(row_threads) row_kernel(CrossEntropyParams p) {
     const std::int64_t row = blockIdx.x;
@@ -122,11 +217,12 @@ __global__ void __launch_bounds__(row_threads) statistics_kernel(LaneLogits p) {
     }
     const bool wrong = __syncthreads_or(beaten) != 0;
     const Running total = merged_over_block(running);
+    const double sum = p.of.form.label_smoothing > 0.0F ? sum_of_logits<T, N>(logits, m.cols) : 0.0;
     if (threadIdx.x != 0) return;
     double standing = 0.0;
     if (here) standing = wrong ? -1.0 : 1.0;
     p.statistics[p.lane * m.rows + row] = {static_cast<double>(total.largest), total.sum,
-                                           here ? static_cast<double>(own) : 0.0, standing};
+                                           here ? static_cast<double>(own) : 0.0, standing, sum};
 }
 
 /// A row's numbers over all lanes.
@@ -134,6 +230,7 @@ struct WholeRow {
     double largest = -INFINITY;
     double sum = 0.0;  ///< of exp(logit - largest)
     double target = 0.0;
+    double logits = 0.0;
     bool loses = true;
 };
 
@@ -152,6 +249,7 @@ __device__ __forceinline__ WholeRow whole_row(const LaneLogits& p, std::int64_t 
         const LaneStatistics part = p.statistics[lane * p.of.logits.rows + row];
         const double weight = part.largest == -INFINITY ? 0.0 : exp(part.largest - whole.largest);
         whole.sum += part.sum * weight;
+        whole.logits += part.logits;
         if (lane < home) whole.loses = whole.loses || !(part.largest < whole.target);
         if (lane > home) whole.loses = whole.loses || !(part.largest <= whole.target);
     }
@@ -186,6 +284,27 @@ __global__ void __launch_bounds__(row_threads) lane_row_kernel(LaneLogits p) {
         }
         store<N>(logits + j, v);
     }
+}
+
+/// lane_row_kernel of a form that is not plain.
+template <class T, int N>
+__global__ void __launch_bounds__(row_threads) formed_lane_row_kernel(LaneLogits p) {
+    __shared__ WholeRow shared;
+    __shared__ FormedLoss formed;
+    const std::int64_t row = blockIdx.x;
+    if (threadIdx.x == 0) {
+        shared = whole_row(p, row);
+        formed = formed_loss(p.of.form, shared.largest + log(shared.sum), shared.target,
+                             shared.logits / static_cast<double>(p.columns));
+        p.of.row_losses[row] = formed.loss;
+        p.of.row_wrong[row] = shared.loses ? 1 : 0;
+    }
+    if (!p.of.gradient) return;
+    __syncthreads();
+    const Matrix& m = p.of.logits;
+    formed_gradient<T, N>(static_cast<T*>(m.data) + row * m.ld, m.cols, p.columns,
+                          p.of.targets[row] - p.first_column, p.of.scales[row],
+                          static_cast<float>(shared.largest), shared.sum, formed);
 }
 
 /// One block; the thread of a bin's first row in a chunk adds up that bin's rows in order.
@@ -240,7 +359,12 @@ cudaError_t cross_entropy(cudaStream_t stream, const CrossEntropyParams& p) {
     if (p.logits.rows == 0 || p.logits.cols == 0) return cudaSuccess;
     const auto rows = static_cast<unsigned>(p.logits.rows);
     with_width(p.logits, [&](auto element, auto width) {
-        row_kernel<decltype(element), width><<<rows, row_threads, 0, stream>>>(p);
+        using T = decltype(element);
+        if (p.form.is_plain()) {
+            row_kernel<T, width><<<rows, row_threads, 0, stream>>>(p);
+        } else {
+            formed_row_kernel<T, width><<<rows, row_threads, 0, stream>>>(p);
+        }
     });
     bin_kernel<<<1, bin_threads, 0, stream>>>(p);
     return cudaGetLastError();
@@ -259,7 +383,12 @@ cudaError_t lane_cross_entropy(cudaStream_t stream, const LaneLogits& p) {
     if (p.of.logits.rows == 0) return cudaSuccess;
     const auto rows = static_cast<unsigned>(p.of.logits.rows);
     with_width(p.of.logits, [&](auto element, auto width) {
-        lane_row_kernel<decltype(element), width><<<rows, row_threads, 0, stream>>>(p);
+        using T = decltype(element);
+        if (p.of.form.is_plain()) {
+            lane_row_kernel<T, width><<<rows, row_threads, 0, stream>>>(p);
+        } else {
+            formed_lane_row_kernel<T, width><<<rows, row_threads, 0, stream>>>(p);
+        }
     });
     bin_kernel<<<1, bin_threads, 0, stream>>>(p.of);
     return cudaGetLastError();

@@ -4,6 +4,14 @@
 
 namespace loratrain::kernels {
 
+/// How the loss and the gradient of a row depart from cross-entropy, as the program's TokenLoss.
+struct TokenLoss {
+    float label_smoothing = 0.0F;
+    float z_loss = 0.0F;
+    bool dft = false;
+    bool is_plain() const { return label_smoothing == 0.0F && z_loss == 0.0F && !dft; }
+};
+
 /// Per row i: loss = log sum exp(logits_i) - logits_i[target_i], then with `gradient`
 /// logits_i <- scale_i * (softmax(logits_i) - onehot(target_i)) in place. Adds losses to
 /// loss_sums[bin_i], and 1 to wrong_counts[bin_i] where the first largest logit is not the
@@ -16,7 +24,8 @@ struct CrossEntropyParams {
     double* loss_sums = nullptr;
     double* wrong_counts = nullptr;
     bool gradient = true;
-    const float* weights = nullptr;     ///< of the losses in loss_sums; null: 1 each
+    const float* weights = nullptr;  ///< of the losses in loss_sums; null: 1 each
+    TokenLoss form = {};
     double* row_losses = nullptr;       ///< workspace [rows]
     std::int32_t* row_wrong = nullptr;  ///< workspace [rows]
 };
@@ -28,6 +37,7 @@ struct LaneStatistics {
     double sum;
     double target;
     double standing;
+    double logits;
 };
 
 /// The columns of the logits that a lane has, first_column the first of them. lane_statistics
@@ -36,6 +46,7 @@ struct LaneStatistics {
 struct LaneLogits {
     CrossEntropyParams of;
     std::int64_t first_column = 0;
+    std::int64_t columns = 0;  ///< of all lanes
     std::int32_t lane = 0;
     std::int32_t lanes = 1;
     LaneStatistics* statistics = nullptr;  ///< [lanes, rows]

@@ -33,6 +33,31 @@ struct RandomBody {
     }
 };
 
+template <class T, int N>
+struct NoiseBody {
+    AddNoiseParams p;
+    __device__ void operator()(std::int64_t row, std::int64_t col) const {
+        const uint4 of_row = dropout_row(p.key, static_cast<std::uint32_t>(p.sample_ids[row]),
+                                         static_cast<std::uint32_t>(p.positions[row]));
+        const uint4 of_column =
+            dropout_column(p.key, p.step, static_cast<std::uint32_t>(col / wide));
+        const uint4 block = dropout_bits(p.key, of_row, of_column);
+        const std::uint32_t words[4] = {block.x, block.y, block.z, block.w};
+        const auto first = static_cast<unsigned>(col % wide);
+        T* x = static_cast<T*>(p.x.data) + row * p.x.ld + col;
+        float v[N];
+        load<N>(x, v);
+#pragma unroll
+        for (unsigned i = 0; i < N; ++i) {
+            const std::uint32_t bits =
+                words[(first + i) / 2] >> (16U * ((first + i) % 2)) & 0x7fffU;
+            const float unit = (static_cast<float>(bits) + 0.5F) / 16384.0F - 1.0F;
+            v[i] += p.amplitude * unit;
+        }
+        store<N>(x, v);
+    }
+};
+
 }  // namespace
 
 cudaError_t fill_random(cudaStream_t stream, const Matrix& target, std::uint64_t key, float center,
@@ -47,6 +72,17 @@ cudaError_t fill_random(cudaStream_t stream, const Matrix& target, std::uint64_t
         }
         return launch_elements<1>(stream, target.rows, target.cols,
                                   RandomBody<T, 1>{data, target.ld, key, center, half_width});
+    });
+}
+
+cudaError_t add_noise(cudaStream_t stream, const AddNoiseParams& params) {
+    return with_type(params.x.type, [&](auto element) {
+        using T = decltype(element);
+        const std::int64_t rows = params.x.rows;
+        const std::int64_t cols = params.x.cols;
+        return all_wide({&params.x})
+                   ? launch_elements<wide>(stream, rows, cols, NoiseBody<T, wide>{params})
+                   : launch_elements<1>(stream, rows, cols, NoiseBody<T, 1>{params});
     });
 }
 

@@ -8,4 +8,16 @@ namespace loratrain::kernels {
 cudaError_t fill_random(cudaStream_t stream, const Matrix& target, std::uint64_t key, float center,
                         float half_width);
 
+/// x[t, c] += amplitude u, u in (-1, 1) of the bits of base/rng.h dropout_bits at column c of the
+/// row's sample and position, as noise_unit there says.
+struct AddNoiseParams {
+    Matrix x;
+    const std::int32_t* positions = nullptr;   ///< [rows]
+    const std::int32_t* sample_ids = nullptr;  ///< [rows]
+    std::uint64_t key = 0;
+    std::uint32_t step = 0;
+    float amplitude = 0.0F;
+};
+cudaError_t add_noise(cudaStream_t stream, const AddNoiseParams& params);
+
 }  // namespace loratrain::kernels

@@ -236,6 +236,18 @@ struct DropRows {
     bool accumulate = false;
 };
 
+/// x[t, c] += amplitude u: u of the 15 random bits of base/rng.h dropout_bits, at the row's sample
+/// and position, even in steps of 2^-14 in (-1, 1). x: rows of one sample, all of its columns.
+/// NEFTune (Jain et al. 2023, Algorithm 1): amplitude = alpha / sqrt(rows of the sample * columns).
+struct AddNoise {
+    TensorView x;
+    const std::int32_t* positions = nullptr;   ///< [n], as PackedRows
+    const std::int32_t* sample_ids = nullptr;  ///< [n]
+    std::uint64_t key = 0;
+    std::uint32_t step = 0;
+    float amplitude = 0.0F;
+};
+
 /// The views of these ops must agree in shape.
 void check_shapes(const DoraScale& op);
 void check_shapes(const DoraGradMagnitude& op);
@@ -323,10 +335,25 @@ struct SwiGluBackward {
     RowCodes codes = {};  ///< of dgate and dup, which lie side by side then: [T, 2 F]
 };
 
+/// How the loss of a row departs from cross-entropy: with L = log sum exp(logits), t the target's
+/// logit, m the mean of the logits, e = label_smoothing and p = exp(t - L)
+///   loss = w (L - (1 - e) t - e m) + z_loss L²,  w = p with dft, not differentiated, else 1
+///   d loss / d logits_j = (w + 2 z_loss L) softmax_j - w ((1 - e) onehot_j + e / V)
+/// e: LabelSmoother of transformers (Szegedy et al. 2016); dft: Wu et al. 2025, Eq. 9, as TRL;
+/// z_loss: Chowdhery et al. 2022 (PaLM), section 5.
+struct TokenLoss {
+    float label_smoothing = 0.0F;
+    float z_loss = 0.0F;
+    bool dft = false;
+    bool is_plain() const { return label_smoothing == 0.0F && z_loss == 0.0F && !dft; }
+    friend bool operator==(const TokenLoss&, const TokenLoss&) = default;
+};
+
 /// Per row i: loss = log sum exp(logits_i) - logits_i[target_i]; then logits_i <- scale_i *
-/// (softmax(logits_i) - onehot(target_i)) in place when `gradient`. loss_sums[bin_i] += loss (fp64)
-/// and wrong_counts[bin_i] += 1 where the largest logit is not the target's (first index wins
-/// ties), both in row order. Source: chunked cross-entropy, reference/performance.md section 7.
+/// (softmax(logits_i) - onehot(target_i)) in place when `gradient`; or both as `form` says.
+/// loss_sums[bin_i] += loss (fp64) and wrong_counts[bin_i] += 1 where the largest logit is not the
+/// target's (first index wins ties), both in row order. Source: chunked cross-entropy,
+/// reference/performance.md section 7.
 struct CrossEntropy {
     TensorView logits;                      ///< [n, V]
     const std::int32_t* targets = nullptr;  ///< [n], in [0, V)
@@ -336,6 +363,7 @@ struct CrossEntropy {
     double* wrong_counts = nullptr;         ///< [number of bins]
     bool gradient = true;
     const float* weights = nullptr;  ///< [n] of the losses in loss_sums; null: 1 each
+    TokenLoss form = {};
 };
 
 /// CrossEntropy of a stage whose lanes have some columns of the logits each. Every lane first makes
@@ -345,6 +373,7 @@ struct CrossEntropy {
 struct ShardedCrossEntropy {
     CrossEntropy of;  ///< logits: [n, own columns]; targets: among the columns of all lanes
     std::int64_t first_column = 0;  ///< of the own ones; lanes have columns in their order
+    std::int64_t columns = 0;       ///< of all lanes
     std::int32_t lane = 0;
     std::int32_t lanes = 1;
     ShardStatistics* statistics = nullptr;  ///< [lanes, n]
@@ -471,6 +500,7 @@ class Backend {
     virtual void dora_scale(const DoraScale& op) = 0;
     virtual void dora_grad_magnitude(const DoraGradMagnitude& op) = 0;
     virtual void drop_rows(const DropRows& op) = 0;
+    virtual void add_noise(const AddNoise& op) = 0;
     virtual void rms_norm(const RmsNorm& op) = 0;
     virtual void rms_norm_backward(const RmsNormBackward& op) = 0;
     virtual void rope(const Rope& op) = 0;

@@ -35,6 +35,7 @@ constexpr std::array<OpEntry, timed_op_count> op_table{{
     {"copy", TimedPart::elementwise},
     {"add_bias", TimedPart::elementwise},
     {"gather_rows", TimedPart::elementwise},
+    {"add_noise", TimedPart::elementwise},
     {"scatter_rows", TimedPart::elementwise},
     {"cross_entropy", TimedPart::loss},
     {"sum_squares", TimedPart::optimizer},

@@ -37,6 +37,7 @@ enum class TimedOp : std::uint8_t {
     copy,
     add_bias,
     gather_rows,
+    add_noise,
     scatter_rows,
     cross_entropy,
     sum_squares,

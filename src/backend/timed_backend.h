@@ -105,6 +105,9 @@ class TimedBackend final : public Backend {
     void drop_rows(const DropRows& op) override {
         timed(TimedOp::drop_rows, [&] { inner_.drop_rows(op); });
     }
+    void add_noise(const AddNoise& op) override {
+        timed(TimedOp::add_noise, [&] { inner_.add_noise(op); });
+    }
     void rms_norm(const RmsNorm& op) override {
         timed(TimedOp::rms_norm, [&] { inner_.rms_norm(op); });
     }

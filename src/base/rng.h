@@ -62,4 +62,9 @@ inline std::array<std::uint32_t, 4> dropout_bits(std::uint64_t key, std::uint32_
     return words;
 }
 
+/// What 15 random bits stand for as noise: the middle of one of 32768 equal parts of (-1, 1).
+inline float noise_unit(std::uint32_t bits) {
+    return (static_cast<float>(bits) + 0.5F) / 16384.0F - 1.0F;
+}
+
 }  // namespace loratrain

@@ -10,6 +10,7 @@ struct ShardStatistics {
     /// 0: the target is among other lanes' columns; 1: among these, and would be the guess without
     /// the others; -1: among these, and would not.
     double standing = 0.0;
+    double logits = 0.0;  ///< their sum, where the loss is smoothed; else 0
 };
 
 }  // namespace loratrain

@@ -165,7 +165,15 @@ void check_start(SectionReader& section, const AdapterJob& job) {
 }
 
 void read_loss(SectionReader& section, LossJob& loss) {
-    section.read_word("loss", loss.loss, loss_words);
+    const YamlNode* name = section.find("loss");
+    if (name != nullptr && name->text == "cit") {
+        section.problem(name->place, "loss",
+                        "cit, contrastive instruction tuning, compares hidden states of samples; "
+                        "losses here are of the probabilities of tokens",
+                        "use a loss of pairs: dpo, cpo, simpo or orpo");
+    } else {
+        section.read_word("loss", loss.loss, loss_words);
+    }
     section.read_word("loss_type", loss.type, loss_type_words);
     section.read("beta", loss.beta, above(0.0));
     section.read("label_smoothing", loss.label_smoothing, from_to_below(0.0, 0.5));
@@ -177,6 +185,19 @@ void read_loss(SectionReader& section, LossJob& loss) {
     }
     section.read("desirable_weight", loss.desirable_weight, at_least(0.0));
     section.read("undesirable_weight", loss.undesirable_weight, at_least(0.0));
+    section.read("label_smoothing_factor", loss.label_smoothing_factor, from_to_below(0.0, 1.0));
+    section.read("z_loss", loss.z_loss, at_least(0.0));
+}
+
+/// Types are of the losses of pairs, or of sft.
+void check_loss_type(SectionReader& section, const LossJob& loss) {
+    const bool of_tokens = loss.type == LossType::nll || loss.type == LossType::dft;
+    const YamlNode* node = section.find("loss_type");
+    if (loss.has_types() ? !of_tokens : of_tokens || node == nullptr) return;
+    section.problem(node == nullptr ? section.place() : node->key_place, "loss_type",
+                    cat(word_of(loss_type_words, loss.type),
+                        " is not of loss: ", word_of(loss_words, loss.loss)),
+                    loss.has_types() ? "write sigmoid, hinge or ipo" : "write nll or dft");
 }
 
 /// What an adapter gives and its loss does not use; defaults may have it for some of the adapters.
@@ -186,24 +207,30 @@ void check_loss(SectionReader& section, const LossJob& loss) {
         bool used;
         const char* users;
     } keys[] = {
-        {"loss_type", loss.has_types(), "dpo or cpo"},
+        {"loss_type", loss.has_types() || loss.loss == Loss::sft, "dpo, cpo or sft"},
         {"beta", loss.has_rewards(), "dpo, cpo, simpo, orpo or kto"},
         {"label_smoothing", loss.has_label_smoothing() || loss.label_smoothing == 0,
-         "simpo, or dpo or cpo with loss_type: sigmoid"},
+         "simpo, or dpo or cpo with loss_type: sigmoid (sft: label_smoothing_factor)"},
         {"simpo_gamma", loss.loss == Loss::simpo, "simpo"},
         {"cpo_alpha", loss.has_cpo_alpha(), "cpo or simpo"},
         {"desirable_weight", loss.loss == Loss::kto, "kto"},
         {"undesirable_weight", loss.loss == Loss::kto, "kto"},
+        {"label_smoothing_factor",
+         loss.label_smoothing_factor == 0 || (loss.loss == Loss::sft && !loss.is_dft()),
+         "sft with loss_type: nll"},
+        {"z_loss", loss.loss == Loss::sft || loss.z_loss == 0, "sft"},
     };
     for (const auto& [key, used, users] : keys) {
         const YamlNode* node = section.find(key);
         if (used || node == nullptr) continue;
-        section.problem(
-            node->key_place, key,
-            cat("has no meaning with loss: ", word_of(loss_words, loss.loss),
-                loss.has_types() ? cat(", loss_type: ", word_of(loss_type_words, loss.type)) : ""),
-            cat("leave it out; it is of loss: ", users));
+        section.problem(node->key_place, key,
+                        cat("has no meaning with loss: ", word_of(loss_words, loss.loss),
+                            loss.has_types() || loss.is_dft()
+                                ? cat(", loss_type: ", word_of(loss_type_words, loss.type))
+                                : ""),
+                        cat("leave it out; it is of loss: ", users));
     }
+    if (loss.has_types() || loss.loss == Loss::sft) check_loss_type(section, loss);
 }
 
 /// The keys that `defaults` and every adapter share.
@@ -222,6 +249,7 @@ void read_keys(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
     }
     section.read_path("init_from", job.init_from, lookup.context.folder);
     read_loss(section, job.loss);
+    section.read("neftune_noise_alpha", job.neftune_noise_alpha, at_least(0.0));
     section.read("learning_rate", job.learning_rate, at_least(0.0));
     read_lr_schedule(section, job);
     section.read("weight_decay", job.weight_decay, at_least(0.0));

@@ -200,6 +200,9 @@ struct AdapterJob {
     AdapterForm form = lora_form();
     std::string init_from;  ///< PEFT directory, "" = fresh
     LossJob loss{};
+    /// NEFTune: noise on the embeddings of samples that are trained on (backend/backend.h,
+    /// AddNoise).
+    double neftune_noise_alpha = 0.0;
     double learning_rate = 2.0e-4;
     LrSchedule lr_scheduler_type = LrSchedule::cosine;
     LrSchedulerKwargs lr_scheduler_kwargs{};

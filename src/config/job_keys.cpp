@@ -115,7 +115,8 @@ constexpr JobKey keys[] = {
      "what is minimised: `sft` (cross-entropy); of pairs of a chosen and a rejected sample `dpo`, "
      "`cpo`, `simpo`, `orpo`; of samples with a label `kto`",
      "sft"},
-    {"adapters", "loss_type", "of `dpo`, `cpo`: `sigmoid`, `hinge`, `ipo`", "sigmoid"},
+    {"adapters", "loss_type", "of `dpo`, `cpo`: `sigmoid`, `hinge`, `ipo`; of `sft`: `nll`, `dft`",
+     "sigmoid; nll"},
     {"adapters", "beta", "scale of rewards; of `orpo` weight of the odds ratio", "0.1"},
     {"adapters", "label_smoothing", "of `simpo`, and of `sigmoid`: share of pairs that are wrong",
      "0"},
@@ -124,6 +125,10 @@ constexpr JobKey keys[] = {
      "`cpo` 1, `simpo` 0"},
     {"adapters", "desirable_weight", "of `kto`: of the losses of desirable samples", "1"},
     {"adapters", "undesirable_weight", "of `kto`: of the others", "1"},
+    {"adapters", "label_smoothing_factor", "of `sft`: share of the target that all tokens have",
+     "0"},
+    {"adapters", "neftune_noise_alpha", "NEFTune: noise on the embeddings while training", "0"},
+    {"adapters", "z_loss", "of `sft`: weight of the squared log of the sum of exp(logits)", "0"},
     {"adapters", "learning_rate", "at its highest"},
     {"adapters", "lr_scheduler_type",
      "`constant`, `constant_with_warmup`, `linear`, `cosine`, `cosine_with_restarts`, "

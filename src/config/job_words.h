@@ -89,10 +89,12 @@ inline constexpr std::array<Word<Loss>, 6> loss_words{{
     {"orpo", Loss::orpo},
     {"kto", Loss::kto},
 }};
-inline constexpr std::array<Word<LossType>, 3> loss_type_words{{
+inline constexpr std::array<Word<LossType>, 5> loss_type_words{{
     {"sigmoid", LossType::sigmoid},
     {"hinge", LossType::hinge},
     {"ipo", LossType::ipo},
+    {"nll", LossType::nll},
+    {"dft", LossType::dft},
 }};
 inline constexpr std::array<Word<CostSource>, 2> cost_source_words{{
     {"auto", CostSource::automatic},

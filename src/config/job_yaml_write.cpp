@@ -200,8 +200,16 @@ void write_targets(Writer& out, const AdapterJob& adapter) {
     out.put_patterns("alpha_pattern", keys.alpha_pattern);
 }
 
+void write_token_loss(Writer& out, const LossJob& loss) {
+    if (loss.is_dft()) out.put("loss_type", word_of(loss_type_words, loss.type));
+    if (loss.label_smoothing_factor != 0.0) {
+        out.put("label_smoothing_factor", loss.label_smoothing_factor);
+    }
+    if (loss.z_loss != 0.0) out.put("z_loss", loss.z_loss);
+}
+
 void write_loss(Writer& out, const LossJob& loss) {
-    if (loss.loss == Loss::sft) return;
+    if (loss.loss == Loss::sft) return write_token_loss(out, loss);
     out.put("loss", word_of(loss_words, loss.loss));
     if (loss.has_types()) out.put("loss_type", word_of(loss_type_words, loss.type));
     out.put("beta", loss.beta);
@@ -232,6 +240,9 @@ void write_adapter(Writer& out, const Job& job, const AdapterJob& adapter) {
     if (adapter.loraplus_lr_ratio != 1.0) out.put("loraplus_lr_ratio", adapter.loraplus_lr_ratio);
     out.put_path("init_from", adapter.init_from);
     write_loss(out, adapter.loss);
+    if (adapter.neftune_noise_alpha != 0.0) {
+        out.put("neftune_noise_alpha", adapter.neftune_noise_alpha);
+    }
     out.put("learning_rate", adapter.learning_rate);
     out.put("lr_scheduler_type", word_of(lr_scheduler_words, adapter.lr_scheduler_type));
     out.put_kwargs("lr_scheduler_kwargs", adapter.lr_scheduler_kwargs);

@@ -11,13 +11,13 @@ namespace loratrain {
 /// single samples that are desirable or not (kto_objective.h). dpo and kto compare with the base
 /// model.
 enum class Loss : std::uint8_t { sft, dpo, cpo, simpo, orpo, kto };
-/// How a margin of rewards becomes a loss.
-enum class LossType : std::uint8_t { sigmoid, hinge, ipo };
+/// How a margin of rewards becomes a loss; nll and dft: how -log p of tokens does, of sft.
+enum class LossType : std::uint8_t { sigmoid, hinge, ipo, nll, dft };
 
 /// Keys and meaning are TRL's.
 struct LossJob {
     Loss loss = Loss::sft;
-    LossType type = LossType::sigmoid;  ///< of dpo and cpo
+    LossType type = LossType::sigmoid;  ///< of dpo and cpo; of sft, where not dft, it is nll
     double beta = 0.1;                  ///< scale of rewards; of orpo: weight of the odds ratio
     double label_smoothing = 0.0;       ///< sigmoid: share of pairs that are the wrong way round
     double simpo_gamma = 0.5;           ///< the margin of rewards that simpo aims at
@@ -25,6 +25,10 @@ struct LossJob {
     std::optional<double> cpo_alpha = {};
     double desirable_weight = 1.0;    ///< of kto: of the losses of desirable samples
     double undesirable_weight = 1.0;  ///< of the others
+    /// Of sft, in training alone (backend/backend.h, TokenLoss); label_smoothing_factor is the key
+    /// of transformers.
+    double label_smoothing_factor = 0.0;
+    double z_loss = 0.0;
 
     /// It has rewards, which are told beside it (RewardSums).
     bool has_rewards() const { return loss != Loss::sft; }
@@ -37,6 +41,8 @@ struct LossJob {
     bool has_label_smoothing() const {
         return loss == Loss::simpo || (has_types() && type == LossType::sigmoid);
     }
+    /// sft: the loss of a token is multiplied by its probability, which is not differentiated.
+    bool is_dft() const { return loss == Loss::sft && type == LossType::dft; }
     bool has_cpo_alpha() const { return loss == Loss::cpo || loss == Loss::simpo; }
     /// Of the chosen samples' cross-entropy.
     double nll_weight() const {

@@ -63,7 +63,7 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
         norm(rows, normed);
         project(normed, logits);
         cross_entropy({logits, chunk.targets, chunk.scales, chunk.bins, loss_sums, wrong_counts,
-                       gradient, chunk.weights});
+                       gradient, chunk.weights, chunk.form});
         if (!gradient) continue;
         project_backward(logits, d_rows);
         lanes_.all->all_reduce(d_rows);
@@ -77,8 +77,12 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
 void Head::cross_entropy(const CrossEntropy& op) {
     if (lanes_.count() == 1) return backend_.cross_entropy(op);
     auto* statistics = static_cast<ShardStatistics*>(workspace_.statistics());
-    const ShardedCrossEntropy sharded{op, weights_.vocabulary().first, lanes_.index(),
-                                      lanes_.count(), statistics};
+    const ShardedCrossEntropy sharded{op,
+                                      weights_.vocabulary().first,
+                                      view_.plan.model.vocab_size,
+                                      lanes_.index(),
+                                      lanes_.count(),
+                                      statistics};
     backend_.shard_statistics(sharded);
     lanes_.all->all_gather(statistics + lanes_.index() * op.logits.rows,
                            static_cast<std::size_t>(op.logits.rows) * sizeof(ShardStatistics),

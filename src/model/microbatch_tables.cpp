@@ -140,7 +140,8 @@ void MicrobatchTables::set_part(const Job& job, const AdapterSpan& adapters,
 }
 
 void MicrobatchTables::set_labels(const Microbatch& microbatch, const MicrobatchRows& of,
-                                  std::span<const float> scales_of_samples, LabelBins by) {
+                                  std::span<const float> scales_of_samples,
+                                  std::span<const TokenLoss> forms, LabelBins by) {
     chunks_.clear();
     label_rows_.clear();
     label_targets_.clear();
@@ -156,7 +157,8 @@ void MicrobatchTables::set_labels(const Microbatch& microbatch, const Microbatch
             while (row >= whole_.offsets[static_cast<std::size_t>(sample) + 1]) ++sample;
             const std::int32_t target = of.targets[static_cast<std::size_t>(row)];
             if (target < 0) continue;
-            if (chunks_.empty() || chunks_.back().labels == chunk_rows) {
+            if (chunks_.empty() || chunks_.back().labels == chunk_rows ||
+                chunks_.back().form != forms[s]) {
                 const std::int64_t first = chunks_.empty() ? 0 : row;
                 if (!chunks_.empty()) chunks_.back().row_count = first - chunks_.back().first_row;
                 const std::size_t at = label_rows_.size();
@@ -164,7 +166,8 @@ void MicrobatchTables::set_labels(const Microbatch& microbatch, const Microbatch
                     {first, 0, 0, tables_[Table::rows] + at, tables_[Table::targets] + at,
                      tables_[bins] + at, reinterpret_cast<const float*>(tables_[scales]) + at,
                      of.weights.empty() ? nullptr
-                                        : reinterpret_cast<const float*>(tables_[weights]) + at});
+                                        : reinterpret_cast<const float*>(tables_[weights]) + at,
+                     forms[s]});
             }
             ++chunks_.back().labels;
             label_rows_.push_back(static_cast<std::int32_t>(row - chunks_.back().first_row));

@@ -40,9 +40,10 @@ class MicrobatchTables {
              const LossTerms& terms);
 
     /// The rows with a target, after set(). `scales`: per sample of the microbatch, what its rows'
-    /// d-logits are multiplied by, beside the rows' weights.
+    /// d-logits are multiplied by, beside the rows' weights; `forms`: per segment.
     void set_labels(const Microbatch& microbatch, const MicrobatchRows& rows,
-                    std::span<const float> scales, LabelBins bins);
+                    std::span<const float> scales, std::span<const TokenLoss> forms,
+                    LabelBins bins);
     /// Other scales for labels that are summed by samples.
     void scale_labels(std::span<const float> scales);
 
@@ -50,11 +51,14 @@ class MicrobatchTables {
     std::int64_t samples() const { return whole_.packed.samples; }
     const std::int32_t* token_ids() const { return tables_[0]; }
 
+    /// All rows, whoever computes them in a shared layer.
+    const LayerRows& all_rows() const { return whole_; }
     /// What a layer, counted from the stage's first one, computes; maybe no rows.
     const LayerRows& in_layer(std::int32_t layer) const;
 
-    /// Rows with a target are handled in chunks of the logits buffer. A chunk owns the rows
-    /// [first_row, first_row + row_count) of the microbatch; `ids` count from first_row.
+    /// Rows with a target are handled in chunks of the logits buffer, of one form each. A chunk
+    /// owns the rows [first_row, first_row + row_count) of the microbatch; `ids` count from
+    /// first_row.
     struct LabelChunk {
         std::int64_t first_row = 0;
         std::int64_t row_count = 0;
@@ -64,6 +68,7 @@ class MicrobatchTables {
         const std::int32_t* bins = nullptr;
         const float* scales = nullptr;
         const float* weights = nullptr;  ///< null: 1 each
+        TokenLoss form = {};
     };
     const std::vector<LabelChunk>& label_chunks() const { return chunks_; }
 

@@ -1,6 +1,9 @@
 #include "model/stage.h"
 
+#include <cmath>
+
 #include "backend/range.h"
+#include "base/rng.h"
 #include "io/tensor_names.h"
 #include "model/row_norms.h"
 #include "plan/memory/engine_memory.h"
@@ -93,6 +96,27 @@ void Stage::embed(const ActivationSlot& slot) {
     const TensorView x = slot.boundary(0, tables.tokens());
     backend_.gather_rows(x, weights_.embedding().dense(), tables.token_ids());
     lanes_.all->all_reduce(x);
+    add_noise(tables.all_rows(), x);
+}
+
+void Stage::add_noise(const LayerRows& rows, const TensorView& x) {
+    if (rows.evaluation) return;
+    std::size_t sample = 0;
+    for (std::size_t s = 0; s < rows.segments.size(); ++s) {
+        const AdapterJob& adapter = job_.adapter(rows.adapters[s]);
+        const LoraSegment& segment = rows.segments[s];
+        for (; rows.offsets[sample] < segment.end; ++sample) {
+            if (adapter.neftune_noise_alpha == 0.0) continue;
+            const std::int64_t first = rows.offsets[sample];
+            const std::int64_t count = rows.offsets[sample + 1] - first;
+            const double size = static_cast<double>(count * x.cols);
+            backend_.add_noise({x.row_range(first, count), rows.packed.positions + first,
+                                rows.packed.sample_ids + first,
+                                tensor_key(adapter.seed, adapter.random_name(), "neftune"),
+                                segment.step,
+                                static_cast<float>(adapter.neftune_noise_alpha / std::sqrt(size))});
+        }
+    }
 }
 
 std::span<const std::int32_t> Stage::own_ids(std::span<const std::int32_t> token_ids) {

@@ -64,6 +64,8 @@ class Stage {
 
   private:
     void embed(const ActivationSlot& slot);
+    /// To the embeddings of adapters with NEFTune's noise.
+    void add_noise(const LayerRows& rows, const TensorView& x);
     /// The lane's own rows of the embedding for tokens, -1 for those of other lanes.
     std::span<const std::int32_t> own_ids(std::span<const std::int32_t> token_ids);
     /// Copies the rows that a shared layer does not compute here to its output.

@@ -36,15 +36,16 @@ class CrossEntropyShards {
     }
 
     /// Fills the sums of every lane, which must have equal bits.
-    void run(bool gradient) {
+    void run(bool gradient, const TokenLoss& form = {}) {
         for (const bool statistics : {true, false}) {
             for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
                 const DeviceVector<double> loss(backend_, {1.0});
                 const DeviceVector<double> wrong(backend_, {10.0});
                 const ShardedCrossEntropy op{
                     {lanes_[lane].view(), targets_.data(), device_scales_.data(), bins_.data(),
-                     loss.data(), wrong.data(), gradient},
+                     loss.data(), wrong.data(), gradient, nullptr, form},
                     firsts_[lane],
+                    firsts_.back() + lanes_.back().view().cols,
                     static_cast<std::int32_t>(lane),
                     static_cast<std::int32_t>(lanes_.size()),
                     statistics_.data()};
@@ -103,13 +104,15 @@ std::vector<std::int32_t> targets_of(const HostMatrix& logits) {
 
 class CrossEntropyShardsTest : public BackendTest {
   protected:
-    void check(const HostMatrix& logits, const std::vector<std::int64_t>& cuts) {
+    void check(const HostMatrix& logits, const std::vector<std::int64_t>& cuts,
+               const TokenLoss& form = {}) {
         const std::vector<std::int32_t> targets = targets_of(logits);
         for (const bool gradient : {false, true}) {
             CrossEntropyShards shards(backend(), logits, cuts, targets);
-            const auto want = reference::cross_entropy(
-                logits, targets, shards.scales(), std::vector<std::int32_t>(targets.size(), 0), 1);
-            shards.run(gradient);
+            const auto want =
+                reference::cross_entropy(logits, targets, shards.scales(),
+                                         std::vector<std::int32_t>(targets.size(), 0), 1, {}, form);
+            shards.run(gradient, form);
             for (std::size_t lane = 0; lane + 1 < cuts.size(); ++lane) {
                 EXPECT_EQ(shards.losses[lane], shards.losses[0]);
                 EXPECT_EQ(shards.wrongs[lane], want.wrong_counts[0]);
@@ -130,6 +133,14 @@ TEST_P(CrossEntropyShardsTest, AgreeWithLoops) {
     HostMatrix sharp = random(50, 64, 3);
     for (double& value : sharp.values) value = reference::rounded_to(dtype(), value * 60.0);
     check(sharp, {0, 16, 32, 48, 64});
+}
+
+TEST_P(CrossEntropyShardsTest, OtherLossesOfTokensAgreeWithLoops) {
+    for (const TokenLoss& form : {TokenLoss{0.2F, 0.0F, false}, TokenLoss{0.0F, 0.01F, true},
+                                  TokenLoss{0.1F, 0.02F, true}}) {
+        check(random(9, 7, 3), {0, 3, 7}, form);
+        check(random(33, 3001, 3), {0, 1504, 3001}, form);
+    }
 }
 
 TEST_P(CrossEntropyShardsTest, FirstOfEqualLogitsIsTheGuess) {

@@ -29,10 +29,10 @@ class CrossEntropyTest : public BackendTest {
         return result;
     }
 
-    void check(const HostMatrix& values, std::int64_t padding) {
+    void check(const HostMatrix& values, std::int64_t padding, const TokenLoss& form = {}) {
         const Rows rows = rows_of(values.rows, values.cols);
         const auto expected =
-            reference::cross_entropy(values, rows.targets, rows.scales, rows.bins, 3);
+            reference::cross_entropy(values, rows.targets, rows.scales, rows.bins, 3, {}, form);
         const DeviceVector<std::int32_t> targets(backend(), rows.targets);
         const DeviceVector<float> scales(backend(), rows.scales);
         const DeviceVector<std::int32_t> bins(backend(), rows.bins);
@@ -41,7 +41,7 @@ class CrossEntropyTest : public BackendTest {
             const DeviceVector<double> losses(backend(), {1.0, 2.0, 3.0});
             const DeviceVector<double> wrong(backend(), {10.0, 20.0, 30.0});
             backend().cross_entropy({logits.view(), targets.data(), scales.data(), bins.data(),
-                                     losses.data(), wrong.data(), gradient});
+                                     losses.data(), wrong.data(), gradient, nullptr, form});
             expect_close(logits, gradient ? expected.gradients : values, "d-logits");
             auto loss_sums = losses.download();
             auto wrong_counts = wrong.download();
@@ -63,6 +63,18 @@ TEST_P(CrossEntropyTest, AgreesWithLoops) {
     HostMatrix sharp = random(40, 32000, 3);
     for (double& value : sharp.values) value = reference::rounded_to(dtype(), value * 40.0);
     check(sharp, 64);
+}
+
+TEST_P(CrossEntropyTest, OtherLossesOfTokensAgreeWithLoops) {
+    for (const TokenLoss& form : {TokenLoss{0.1F, 0.0F, false}, TokenLoss{0.0F, 0.01F, false},
+                                  TokenLoss{0.0F, 0.0F, true}, TokenLoss{0.3F, 0.02F, true}}) {
+        check(random(1, 1, 1), 0, form);
+        check(random(7, 5, 1), 3, form);
+        check(random(64, 1025, 2), 7, form);
+        HostMatrix sharp = random(20, 4096, 3);
+        for (double& value : sharp.values) value = reference::rounded_to(dtype(), value * 20.0);
+        check(sharp, 64, form);
+    }
 }
 
 TEST_P(CrossEntropyTest, LossesAreSummedByWeights) {

@@ -38,6 +38,36 @@ TEST_P(RandomTest, FillsEqualBitsOnEveryBackend) {
     }
 }
 
+TEST_P(RandomTest, NoiseDependsOnSampleAndPositionAlone) {
+    const std::vector<std::int32_t> positions{0, 1, 2, 1};
+    const std::vector<std::int32_t> samples{5, 5, 5, 70000};
+    const DeviceVector<std::int32_t> device_positions(backend(), positions);
+    const DeviceVector<std::int32_t> device_samples(backend(), samples);
+    for (const auto& [cols, padding] : {std::pair(1, 0), std::pair(200, 24), std::pair(131, 2)}) {
+        const HostMatrix before = random(4, cols, 8);
+        const DeviceMatrix x(backend(), before, padding);
+        backend().add_noise(
+            {x.view(), device_positions.data(), device_samples.data(), 11, 3, 0.25F});
+        HostMatrix expected = before;
+        double most = 0.0;
+        for (std::int64_t row = 0; row < 4; ++row) {
+            for (std::int64_t j = 0; j < cols; ++j) {
+                const auto at = static_cast<std::size_t>(row);
+                const auto bits = dropout_bits(11, 3, static_cast<std::uint32_t>(samples[at]),
+                                               static_cast<std::uint32_t>(positions[at]),
+                                               static_cast<std::uint32_t>(j / 8));
+                const std::uint32_t word = bits[static_cast<std::size_t>(j % 8 / 2)];
+                const float unit = noise_unit((j % 2 == 0 ? word : word >> 16U) & 0x7fffU);
+                most = std::max(most, std::abs(static_cast<double>(unit)));
+                expected(row, j) += 0.25 * unit;
+            }
+        }
+        EXPECT_LT(most, 1.0);
+        EXPECT_GT(most, cols > 1 ? 0.9 : 0.0);
+        expect_close(x, expected, "with noise");
+    }
+}
+
 LORATRAIN_FOR_EACH_BACKEND(RandomTest);
 
 }  // namespace

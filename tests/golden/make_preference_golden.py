@@ -1,7 +1,7 @@
 """Trajectories of preference losses in float64: TRL's formulas, written out, over Hugging Face transformers + PEFT.
 usage: make_preference_golden.py GOLDEN_DIR
 Reads GOLDEN_DIR/llama/base, writes GOLDEN_DIR/preferences: as make_golden.py's families, but for eval_logits, with pairs as
-data, or examples with labels. Every adapter is trained alone, for EPOCHS epochs over its pairs in their order."""
+data, or examples, of KTO with labels. Every adapter is trained alone, for EPOCHS epochs over its pairs in their order."""
 import json
 import math
 import os
@@ -11,6 +11,7 @@ import torch
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import save_file
 from torch.nn.functional import logsigmoid, relu
+from transformers.trainer_pt_utils import LabelSmoother
 from transformers import AutoModelForCausalLM, get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
 GOLDEN = sys.argv[1]
@@ -34,6 +35,10 @@ ADAPTERS = [
          loss={"loss": "kto", "beta": 0.3, "desirable_weight": 1.0, "undesirable_weight": 1.4}),
     dict(name="kto_group", r=2, targets=["q_proj", "v_proj"], pairs=3, lr=1e-2, schedule="constant", decay=0.0, clip=0.0,
          kl_batch_size=3, loss={"loss": "kto", "beta": 0.1, "desirable_weight": 1.5, "undesirable_weight": 0.8}),
+    dict(name="sft_smoothed", r=2, targets=["q_proj", "down_proj"], pairs=3, lr=1e-2, schedule="cosine", decay=0.0, clip=0.5,
+         loss={"loss": "sft", "label_smoothing_factor": 0.2, "z_loss": 0.01}),
+    dict(name="sft_dft", r=2, targets=["v_proj", "up_proj"], pairs=2, lr=1e-2, schedule="constant", decay=0.01, clip=0.0,
+         loss={"loss": "sft", "loss_type": "dft"}),
 ]
 generator = torch.Generator().manual_seed(23)
 
@@ -57,8 +62,8 @@ def random_pair(vocabulary):
     return pair
 
 
-def sums(model, samples):
-    """Per sample the log-probability of its targets, and their number."""
+def logits_of(model, samples):
+    """Of padded samples logits, and labels that are not shifted."""
     width = max(len(ids) for ids, _ in samples)
     ids = torch.zeros(len(samples), width, dtype=torch.long)
     labels = torch.full((len(samples), width), -100)
@@ -67,7 +72,13 @@ def sums(model, samples):
         ids[i, :len(tokens)] = torch.tensor(tokens)
         labels[i, :len(targets)] = torch.tensor(targets)
         mask[i, :len(tokens)] = 1
-    logits = model(input_ids=ids, attention_mask=mask).logits[:, :-1]
+    return model(input_ids=ids, attention_mask=mask).logits, labels
+
+
+def sums(model, samples):
+    """Per sample the log-probability of its targets, and their number."""
+    logits, labels = logits_of(model, samples)
+    logits = logits[:, :-1]
     targets = labels[:, 1:]
     trained = targets != -100
     logps = torch.gather(logits.log_softmax(-1), 2, targets.clamp(min=0)[..., None])[..., 0]
@@ -146,6 +157,8 @@ def pair_metrics(rewards, logps):
 
 def samples_of(facts, batch):
     """What is run: both samples of pairs; of examples these, then twins, each with the completion before in its group."""
+    if facts["loss"]["loss"] == "sft":
+        return [example[:2] for example in batch]
     if "kl_batch_size" not in facts:
         return [sample for pair in batch for sample in pair]
     k = facts["kl_batch_size"]
@@ -153,11 +166,34 @@ def samples_of(facts, batch):
     return [example[:2] for example in batch] + [twin(group[i], group[i - 1]) for group in groups for i in range(k)]
 
 
+def token_loss(loss, model, samples):
+    """Of sft, mean over targets, and their number: transformers' LabelSmoother, TRL's dft, PaLM's z-loss."""
+    logits, labels = logits_of(model, samples)
+    trained = labels[:, 1:] != -100
+    if loss.get("loss_type") == "dft":
+        logps = torch.gather(logits[:, :-1].log_softmax(-1), 2, labels[:, 1:].clamp(min=0)[..., None])[..., 0]
+        return (-logps * logps.exp().detach() * trained).sum() / trained.sum(), trained.sum()
+    value = LabelSmoother(loss["label_smoothing_factor"])({"logits": logits}, labels, shift_labels=True)
+    squares = (logits[:, :-1].logsumexp(-1) ** 2 * trained).sum() / trained.sum()
+    return value + loss["z_loss"] * squares, trained.sum()
+
+
 def loss_and_metrics(facts, batch, policy, reference, counts):
     if "kl_batch_size" in facts:
         return kto(facts, batch, policy, reference)
     value, rewards, logps = objective(facts["loss"], policy, reference, counts)
     return value, pair_metrics(rewards, logps)
+
+
+def run(facts, model, batch, samples):
+    """Loss, targets of the samples, metrics."""
+    if facts["loss"]["loss"] == "sft":
+        return *token_loss(facts["loss"], model, samples), {}
+    with torch.no_grad(), model.disable_adapter():
+        reference, _ = sums(model, samples)
+    policy, counts = sums(model, samples)
+    value, metrics = loss_and_metrics(facts, batch, policy, reference, counts)
+    return value, counts, metrics
 
 
 def adapter_model(facts):
@@ -189,17 +225,17 @@ def write_pairs(pairs, path):
                                   "rejected_input_ids": rejected[0], "rejected_labels": rejected[1]}) + "\n")
 
 
-def write_examples(examples, path):
+def write_examples(examples, with_label, path):
     with open(path, "w") as out:
         for ids, labels, desirable in examples:
-            out.write(json.dumps({"input_ids": ids, "labels": labels, "label": desirable}) + "\n")
+            out.write(json.dumps({"input_ids": ids, "labels": labels} | ({"label": desirable} if with_label else {})) + "\n")
 
 
 def write_data(facts, vocabulary, path):
     count = facts["pairs"] * STEPS // EPOCHS
-    if "kl_batch_size" in facts:
+    if "kl_batch_size" in facts or facts["loss"]["loss"] == "sft":
         data = random_examples(count, vocabulary)
-        write_examples(data, path)
+        write_examples(data, "kl_batch_size" in facts, path)
     else:
         data = [random_pair(vocabulary) for _ in range(count)]
         write_pairs(data, path)
@@ -233,10 +269,7 @@ def train(facts):
         first = step * facts["pairs"] % len(data)
         batch = data[first:first + facts["pairs"]]
         samples = samples_of(facts, batch)
-        with torch.no_grad(), model.disable_adapter():
-            reference, _ = sums(model, samples)
-        policy, counts = sums(model, samples)
-        value, metrics = loss_and_metrics(facts, batch, policy, reference, counts)
+        value, counts, metrics = run(facts, model, batch, samples)
         optimizer.zero_grad()
         value.backward()
         norm = torch.sqrt(sum((p.grad ** 2).sum() for p in parameters)).item()

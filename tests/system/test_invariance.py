@@ -14,11 +14,11 @@ from harness import (GOLDEN, STOPPED, JobTest, adapter_weights, frobenius, read_
 LIMIT = 1e-6
 WEIGHTS = 5e-5
 MIXED = {
-    "one": {"r": 4, "lora_dropout": 0.1, "max_steps": 8},
+    "one": {"r": 4, "lora_dropout": 0.1, "max_steps": 8, "neftune_noise_alpha": 5},
     "two": {"r": 7, "lora_dropout": 0.3, "target_modules": ["q_proj", "v_proj"], "max_steps": 5,
             "use_dora": True},
     "three": {"r": 2, "target_modules": ["o_proj", "up_proj", "down_proj"], "use_rslora": True,
-              "num_train_epochs": 1},
+              "num_train_epochs": 1, "label_smoothing_factor": 0.1, "z_loss": 1e-3},
 }
 
 

@@ -73,6 +73,7 @@ class CpuBackend : public Backend {
     void dora_scale(const DoraScale& op) override;
     void dora_grad_magnitude(const DoraGradMagnitude& op) override;
     void drop_rows(const DropRows& op) override;
+    void add_noise(const AddNoise& op) override;
     void rms_norm(const RmsNorm& op) override;
     void rms_norm_backward(const RmsNormBackward& op) override;
     void rope(const Rope& op) override;

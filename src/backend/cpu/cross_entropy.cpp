@@ -49,6 +49,63 @@ double sum_of_exp(float* x, std::int64_t count, float shift) {
     return total;
 }
 
+double sum_of(const float* x, std::int64_t count) {
+    double total = 0.0;
+    for (std::int64_t begin = 0; begin < count; begin += terms_per_sum) {
+        const std::int64_t end = std::min(begin + terms_per_sum, count);
+        float sum = 0.0F;
+#pragma omp simd reduction(+ : sum)
+        for (std::int64_t j = begin; j < end; ++j) sum += x[j];
+        total += sum;
+    }
+    return total;
+}
+
+/// The numbers of TokenLoss, of a row.
+struct FormedLoss {
+    double loss;
+    double softmax;  ///< what it is multiplied by in the gradient
+    double all;      ///< taken from every logit's gradient
+    double target;   ///< and from the target's beside
+};
+
+FormedLoss formed_loss(const TokenLoss& form, double log_sum, double target, double mean) {
+    const double weight = form.dft ? std::exp(target - log_sum) : 1.0;
+    const double smoothing = form.label_smoothing;
+    const double z = form.z_loss;
+    // A mean of -inf counts where something is smoothed.
+    const double smoothed = smoothing > 0.0 ? smoothing * mean : 0.0;
+    return {weight * (log_sum - (1.0 - smoothing) * target - smoothed) + z * log_sum * log_sum,
+            weight + 2.0 * z * log_sum, weight * smoothing, weight * (1.0 - smoothing)};
+}
+
+/// `exponentials` of a row's logits become its gradient; `share`: 1 / their sum over all lanes;
+/// `target`: among these columns, or -1.
+void formed_gradient(float* exponentials, std::int64_t count, std::int64_t target, float scale,
+                     double share, std::int64_t columns, const FormedLoss& of) {
+    const auto factor = static_cast<float>(scale * of.softmax * share);
+    const auto all = static_cast<float>(scale * of.all / static_cast<double>(columns));
+#pragma omp simd
+    for (std::int64_t j = 0; j < count; ++j) exponentials[j] = exponentials[j] * factor - all;
+    if (target >= 0) exponentials[target] -= static_cast<float>(scale * of.target);
+}
+
+double formed_row_loss(const CrossEntropy& op, std::int64_t row) {
+    float* logits = op.logits.f32() + row * op.logits.ld;
+    const std::int64_t count = op.logits.cols;
+    const double own = logits[op.targets[row]];
+    const double mean =
+        op.form.label_smoothing > 0.0F ? sum_of(logits, count) / static_cast<double>(count) : 0.0;
+    const float shift = largest(logits, count);
+    const double sum = op.gradient ? sum_of_exp<true>(logits, count, shift)
+                                   : sum_of_exp<false>(logits, count, shift);
+    const FormedLoss formed = formed_loss(op.form, shift + std::log(sum), own, mean);
+    if (op.gradient) {
+        formed_gradient(logits, count, op.targets[row], op.scales[row], 1.0 / sum, count, formed);
+    }
+    return formed.loss;
+}
+
 double row_loss(const CrossEntropy& op, std::int64_t row) {
     float* logits = op.logits.f32() + row * op.logits.ld;
     const std::int64_t target = op.targets[row];
@@ -82,6 +139,7 @@ ShardStatistics statistics_of_row(const ShardedCrossEntropy& op, std::int64_t ro
         own.target = static_cast<double>(logits[target]);
         own.standing = target_loses(logits, count, target) ? -1.0 : 1.0;
     }
+    if (op.of.form.label_smoothing > 0.0F) own.logits = sum_of(logits, count);
     const float most = largest(logits, count);
     own.largest = static_cast<double>(most);
     own.sum = op.of.gradient ? sum_of_exp<true>(logits, count, shift_of(most))
@@ -99,6 +157,7 @@ struct WholeRow {
     double largest = -std::numeric_limits<double>::infinity();
     double sum = 0.0;  ///< of exp(logit - largest)
     double target = 0.0;
+    double logits = 0.0;
     bool loses = true;
 
     /// What exponentials of a lane are multiplied by.
@@ -122,6 +181,7 @@ WholeRow whole_row(const ShardedCrossEntropy& op, std::int64_t row) {
     for (std::int32_t lane = 0; lane < op.lanes; ++lane) {
         const ShardStatistics& part = statistics_at(op, lane, row);
         whole.sum += part.sum * whole.weight(part);
+        whole.logits += part.logits;
         if (lane < home) whole.loses = whole.loses || !(part.largest < whole.target);
         if (lane > home) whole.loses = whole.loses || !(part.largest <= whole.target);
     }
@@ -143,6 +203,20 @@ void gradient_of_row(const ShardedCrossEntropy& op, std::int64_t row, const Whol
     if (own.standing != 0.0) logits[target] = scale * (own_probability - 1.0F);
 }
 
+FormedLoss formed_loss(const ShardedCrossEntropy& op, const WholeRow& whole) {
+    return formed_loss(op.of.form, whole.largest + std::log(whole.sum), whole.target,
+                       whole.logits / static_cast<double>(op.columns));
+}
+
+void formed_gradient_of_row(const ShardedCrossEntropy& op, std::int64_t row,
+                            const WholeRow& whole) {
+    float* logits = op.of.logits.f32() + row * op.of.logits.ld;
+    const ShardStatistics& own = statistics_at(op, op.lane, row);
+    const std::int64_t target = own.standing == 0.0 ? -1 : op.of.targets[row] - op.first_column;
+    formed_gradient(logits, op.of.logits.cols, target, op.of.scales[row],
+                    whole.weight(own) / whole.sum, op.columns, formed_loss(op, whole));
+}
+
 }  // namespace
 
 void CpuBackend::cross_entropy(const CrossEntropy& op) {
@@ -153,7 +227,8 @@ void CpuBackend::cross_entropy(const CrossEntropy& op) {
             for (std::int64_t row = begin; row < end; ++row) {
                 const float* logits = op.logits.f32() + row * op.logits.ld;
                 row_wrong_[row] = target_loses(logits, op.logits.cols, op.targets[row]) ? 1 : 0;
-                row_losses_[row] = row_loss(op, row);
+                row_losses_[row] =
+                    op.form.is_plain() ? row_loss(op, row) : formed_row_loss(op, row);
             }
         });
     add_row_losses(op);
@@ -175,8 +250,15 @@ void CpuBackend::sharded_cross_entropy(const ShardedCrossEntropy& op) {
         for (std::int64_t row = begin; row < end; ++row) {
             const WholeRow whole = whole_row(op, row);
             row_wrong_[row] = whole.loses ? 1 : 0;
-            row_losses_[row] = whole.largest - whole.target + std::log(whole.sum);
-            if (op.of.gradient) gradient_of_row(op, row, whole);
+            row_losses_[row] = op.of.form.is_plain()
+                                   ? whole.largest - whole.target + std::log(whole.sum)
+                                   : formed_loss(op, whole).loss;
+            if (!op.of.gradient) continue;
+            if (op.of.form.is_plain()) {
+                gradient_of_row(op, row, whole);
+            } else {
+                formed_gradient_of_row(op, row, whole);
+            }
         }
     });
     add_row_losses(op.of);

@@ -81,4 +81,16 @@ void add_dropped_row(const DropoutRow& row, std::int64_t first, std::int64_t cou
     apply<true>(row, first, count, source, target);
 }
 
+void add_noise_row(const DropoutRow& row, std::int64_t count, float amplitude, float* target) {
+    std::array<std::uint16_t, columns_per_call> bits;
+    for (std::int64_t begin = 0; begin < count; begin += columns_per_call) {
+        random_bits(row, static_cast<std::uint32_t>(begin / columns_per_word_block), bits);
+        const std::int64_t end = std::min(columns_per_call, count - begin);
+#pragma omp simd
+        for (std::int64_t j = 0; j < end; ++j) {
+            target[begin + j] += amplitude * noise_unit(bits[static_cast<std::size_t>(j)]);
+        }
+    }
+}
+
 }  // namespace loratrain

@@ -21,4 +21,7 @@ void drop_row(const DropoutRow& row, std::int64_t first, std::int64_t count, con
 void add_dropped_row(const DropoutRow& row, std::int64_t first, std::int64_t count,
                      const float* source, float* target);
 
+/// target[j] += amplitude u of column j (AddNoise); `row` without its threshold.
+void add_noise_row(const DropoutRow& row, std::int64_t count, float amplitude, float* target);
+
 }  // namespace loratrain

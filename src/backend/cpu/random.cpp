@@ -1,4 +1,5 @@
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/dropout_mask.h"
 #include "backend/cpu/parallel.h"
 
 namespace loratrain {
@@ -6,6 +7,17 @@ namespace loratrain {
 void CpuBackend::fill_random(const TensorView& target, const RandomMatrix& random) {
     parallel_rows(threads_, target.rows, target.cols, [&](std::int64_t begin, std::int64_t end) {
         fill_random_rows(random, begin, target.row_range(begin, end - begin));
+    });
+}
+
+void CpuBackend::add_noise(const AddNoise& op) {
+    require_f32({&op.x});
+    parallel_rows(threads_, op.x.rows, op.x.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            const DropoutRow of{op.key, op.step, static_cast<std::uint32_t>(op.sample_ids[row]),
+                                static_cast<std::uint32_t>(op.positions[row])};
+            add_noise_row(of, op.x.cols, op.amplitude, op.x.f32() + row * op.x.ld);
+        }
     });
 }
 

@@ -15,6 +15,7 @@ static_assert(sizeof(kernels::LaneStatistics) == sizeof(ShardStatistics));
 static_assert(offsetof(kernels::LaneStatistics, sum) == offsetof(ShardStatistics, sum));
 static_assert(offsetof(kernels::LaneStatistics, target) == offsetof(ShardStatistics, target));
 static_assert(offsetof(kernels::LaneStatistics, standing) == offsetof(ShardStatistics, standing));
+static_assert(offsetof(kernels::LaneStatistics, logits) == offsetof(ShardStatistics, logits));
 
 kernels::CrossEntropyParams params_of(const CrossEntropy& op) {
     kernels::CrossEntropyParams params;
@@ -26,12 +27,14 @@ kernels::CrossEntropyParams params_of(const CrossEntropy& op) {
     params.wrong_counts = op.wrong_counts;
     params.gradient = op.gradient;
     params.weights = op.weights;
+    params.form = {op.form.label_smoothing, op.form.z_loss, op.form.dft};
     return params;
 }
 
 kernels::LaneLogits lane_logits(const ShardedCrossEntropy& op) {
-    return {params_of(op.of), op.first_column, op.lane, op.lanes,
-            reinterpret_cast<kernels::LaneStatistics*>(op.statistics)};
+    return {params_of(op.of), op.first_column,
+            op.columns,       op.lane,
+            op.lanes,         reinterpret_cast<kernels::LaneStatistics*>(op.statistics)};
 }
 
 }  // namespace

@@ -10,4 +10,10 @@ void CudaBackend::fill_random(const TensorView& target, const RandomMatrix& rand
                                     random.half_width));
 }
 
+void CudaBackend::add_noise(const AddNoise& op) {
+    require_compute({&op.x});
+    CUDA_CHECK(kernels::add_noise(
+        stream_, {matrix_of(op.x), op.positions, op.sample_ids, op.key, op.step, op.amplitude}));
+}
+
 }  // namespace loratrain

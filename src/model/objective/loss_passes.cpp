@@ -18,6 +18,13 @@ void for_each_segment(const Microbatch& microbatch, const Use& use) {
     }
 }
 
+/// Of cross-entropy; the losses with rewards are of plain log-probabilities.
+TokenLoss token_loss(const LossJob& loss) {
+    if (loss.has_rewards()) return {};
+    return {static_cast<float>(loss.label_smoothing_factor), static_cast<float>(loss.z_loss),
+            loss.is_dft()};
+}
+
 /// ObjectiveSamples::nll_share of a segment that is trained.
 double nll_share(const LossJob& loss, const LossTerms& terms, std::size_t segment) {
     const auto& pairs = terms.pairs_per_chosen_target;
@@ -79,11 +86,16 @@ std::vector<float> LossPasses::scales(const Microbatch& microbatch, const LossTe
 
 void LossPasses::set_labels(const Microbatch& microbatch, const MicrobatchRows& rows,
                             const LossTerms& terms, MicrobatchTables& tables) const {
+    std::vector<TokenLoss> forms(microbatch.segments.size());
+    for (std::size_t s = 0; s < forms.size() && !terms.evaluation; ++s) {
+        forms[s] = token_loss(job_.adapter(microbatch.segments[s].adapter).loss);
+    }
     if (terms.evaluation || needs_first_pass(microbatch)) {
         const std::vector<float> none(static_cast<std::size_t>(microbatch.samples()), 0.0F);
-        tables.set_labels(microbatch, rows, none, LabelBins::samples);
+        tables.set_labels(microbatch, rows, none, forms, LabelBins::samples);
     } else {
-        tables.set_labels(microbatch, rows, scales(microbatch, terms, {}), LabelBins::adapters);
+        tables.set_labels(microbatch, rows, scales(microbatch, terms, {}), forms,
+                          LabelBins::adapters);
     }
 }
 

@@ -410,6 +410,9 @@ TEST_F(JobProblems, KeysOfLossesThatTheAdapterDoesNotHave) {
     refused("loss: dpo, cpo_alpha: 0", "cpo_alpha", "dpo, loss_type: sigmoid");
     refused("loss: dpo, desirable_weight: 2", "desirable_weight", "dpo, loss_type: sigmoid");
     refused("loss: kto, label_smoothing: 0.1", "label_smoothing", "kto");
+    refused("loss: dpo, z_loss: 0.1", "z_loss", "dpo, loss_type: sigmoid");
+    refused("loss_type: dft, label_smoothing_factor: 0.1", "label_smoothing_factor",
+            "sft, loss_type: dft");
     refused("loss: cpo, simpo_gamma: 1", "simpo_gamma", "cpo, loss_type: sigmoid");
     const Job job = read(head +
                          "defaults: {beta: 0.2}\nadapters: [{name: a, label_smoothing: 0},\n"
