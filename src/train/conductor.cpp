@@ -14,6 +14,7 @@
 #include "train/orders/stop_request.h"
 #include "train/records/best_adapter.h"
 #include "train/records/exports.h"
+#include "train/records/kept_references.h"
 
 namespace loratrain {
 
@@ -259,22 +260,38 @@ void Conductor::settle(AdapterId id) {
 
 // ---- between streams
 
-/// What the base model makes of their data, where their objectives ask; found anew at every start
-/// of the run, from the plan alone, so that it repeats to the bit.
+/// What the base model makes of their data, where their objectives ask: as an earlier start of the
+/// run found it, or from the plan alone, so that it repeats to the bit. What workers find depends
+/// on their ranks: they keep nothing.
 void Conductor::refer_newcomers() {
     for (const AdapterId a : adapters_.running()) {
         const AdapterJob& adapter = parts_.job.adapter(a);
         if (!adapter.loss.has_reference() || !referred_.insert(adapter.dataset).second) continue;
-        activity::begin(activity::Task::plan);
+        const KeptReferences kept(parts_.job, parts_.identity, adapter.dataset);
+        const bool keeps = parts_.desk == nullptr;
+        const std::string dataset = "dataset " + parts_.job.dataset(adapter.dataset).name;
+        const DatasetInfo& info = parts_.datasets[index(adapter.dataset)];
+        if (const auto known = keeps ? kept.read(info.train.size() + info.eval.size())
+                                     : std::optional<std::vector<double>>{}) {
+            post(KnownReferences{adapter.dataset, *known});
+            performer_.set_references(adapter.dataset, *known);
+            log::info(dataset + ": log-probabilities under the base model read");
+            continue;
+        }
         const auto start = std::chrono::steady_clock::now();
-        const Directive directive = ReferWindow{plan_joint_eval_window(
-            parts_.job, parts_.plan, all_samples_as_eval(parts_.datasets), {a})};
-        post(directive);
-        performer_.refer(std::get<ReferWindow>(directive).window, [this] { journal_.beat(); });
-        log::info(cat("dataset ", parts_.job.dataset(adapter.dataset).name,
-                      ": log-probabilities under the base model found in ",
+        refer(a);
+        if (keeps) kept.write(performer_.references().of(adapter.dataset));
+        log::info(cat(dataset, ": log-probabilities under the base model found in ",
                       format_fixed(seconds_since(start), 1), " s"));
     }
+}
+
+void Conductor::refer(AdapterId adapter) {
+    activity::begin(activity::Task::plan);
+    const Directive directive = ReferWindow{plan_joint_eval_window(
+        parts_.job, parts_.plan, all_samples_as_eval(parts_.datasets), {adapter})};
+    post(directive);
+    performer_.refer(std::get<ReferWindow>(directive).window, [this] { journal_.beat(); });
 }
 
 /// Before their first step.

@@ -87,6 +87,7 @@ class Conductor {
 
     // Between streams.
     void refer_newcomers();
+    void refer(AdapterId adapter);
     void evaluate_newcomers();
     void end_adapters(const std::vector<AdapterId>& trained);
     void evaluate(const std::vector<AdapterId>& adapters, std::int64_t most_samples = 0);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdint>
 #include <span>
+#include <sstream>
 #include <string_view>
 
 #include "plan/text/window_text.h"
@@ -28,6 +29,12 @@ std::string write(const EvaluateWindow& evaluate) {
 
 std::string write(const ReferWindow& refer) {
     return "refer\n" + to_text(refer.window);
+}
+
+std::string write(const KnownReferences& known) {
+    std::string text = cat("known ", number(known.dataset), "\n");
+    for (const double loss : known.losses) text += format_exact(loss) + "\n";
+    return text;
 }
 
 std::string write(const SaveCheckpoint&) {
@@ -128,11 +135,20 @@ AddAdapters read_add(std::size_t path_bytes, const std::string& rest) {
     return {{rest.substr(0, path_bytes), rest.substr(path_bytes)}};
 }
 
+KnownReferences read_known(std::int32_t dataset, const std::string& rest) {
+    KnownReferences known{DatasetId{dataset}, {}};
+    std::istringstream lines(rest);
+    // Streams do not read "nan" as a number.
+    for (std::string line; lines >> line;) known.losses.push_back(std::stod(line));
+    return known;
+}
+
 Directive read(std::string_view kind, Numbers numbers, const std::string& rest) {
     if (kind == "add") return read_add(static_cast<std::size_t>(only(numbers)), rest);
     if (kind == "train") return TrainWindow{read_window(numbers, rest)};
     if (kind == "evaluate") return EvaluateWindow{read_window(numbers, rest)};
     if (kind == "refer") return ReferWindow{read_window(numbers, rest)};
+    if (kind == "known") return read_known(only(numbers), rest);
     if (kind == "load") return LoadAdapter{AdapterId{only(numbers)}, rest};
     expect_end(rest);
     if (kind == "gather") return GatherAdapter{AdapterId{only(numbers)}};

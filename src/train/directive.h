@@ -25,6 +25,12 @@ struct ReferWindow {
     JointWindow window;
 };
 
+/// The same as an earlier start of the run found it.
+struct KnownReferences {
+    DatasetId dataset{};
+    std::vector<double> losses;
+};
+
 /// A checkpoint of what is trained so far.
 struct SaveCheckpoint {};
 
@@ -72,9 +78,9 @@ struct Finish {
 };
 
 /// What rank 0 decides (conductor.h) and every rank performs, in the same order (performer.h).
-using Directive = std::variant<TrainWindow, EvaluateWindow, ReferWindow, SaveCheckpoint,
-                               GatherAdapter, SendAdapter, CopyStates, AdmitAdapters,
-                               ReleaseAdapter, LoadAdapter, AddAdapters, Finish>;
+using Directive = std::variant<TrainWindow, EvaluateWindow, ReferWindow, KnownReferences,
+                               SaveCheckpoint, GatherAdapter, SendAdapter, CopyStates,
+                               AdmitAdapters, ReleaseAdapter, LoadAdapter, AddAdapters, Finish>;
 
 /// The one text form, for the way to the other ranks: a line "<kind> <numbers>", then for a window
 /// its text (plan/text/window_text.h), for a checkpoint its directory, for an inbox file its path

@@ -91,7 +91,15 @@ void Performer::refer(const JointWindow& window, const Meanwhile& meanwhile) {
         std::string loss;  // streams do not read "nan" as a number
         for (std::size_t sample = 0; told >> sample >> loss;) all.at(sample) = std::stod(loss);
     }
-    parts_.run.stage().references().set(parts_.job.adapter(batch.adapter).dataset, std::move(all));
+    set_references(parts_.job.adapter(batch.adapter).dataset, all);
+}
+
+void Performer::set_references(DatasetId dataset, const std::vector<double>& losses) {
+    parts_.run.stage().references().set(dataset, losses);
+}
+
+const ReferenceLosses& Performer::references() const {
+    return parts_.run.stage().references();
 }
 
 void Performer::save(const RunState& state) {
@@ -181,6 +189,7 @@ void Performer::perform(const Directive& directive, const PipelineRunner::Hooks&
                    [&](const TrainWindow& d) { train(d.window, hooks); },
                    [&](const EvaluateWindow& d) { evaluate(d.window, [] {}); },
                    [&](const ReferWindow& d) { refer(d.window, [] {}); },
+                   [&](const KnownReferences& d) { set_references(d.dataset, d.losses); },
                    [&](const SaveCheckpoint&) { save({}); },
                    [&](const GatherAdapter& d) { gather(d.adapter); },
                    [&](const SendAdapter& d) { send(d.adapter); },

@@ -34,6 +34,8 @@ class Performer {
     std::vector<EvalResult> evaluate(const JointWindow& window, const Meanwhile& meanwhile);
     /// Of one dataset: Stage::references() of all ranks have it then.
     void refer(const JointWindow& window, const Meanwhile& meanwhile);
+    void set_references(DatasetId dataset, const std::vector<double>& losses);
+    const ReferenceLosses& references() const;
     /// `state` is rank 0's.
     void save(const RunState& state);
     /// All stages' tensors of an adapter.

@@ -77,8 +77,10 @@ class Preferences(JobTest):
     def test_stopped_and_continued_to_the_bit(self):
         self.succeed(run([self.mixed_job("whole", 96)], 2))
         job = self.mixed_job("parts", 96)
-        self.succeed(run([job, "--stop-after", "4"], 2), STOPPED)
-        self.succeed(run([job], 2))
+        self.assertIn("under the base model found", self.succeed(run([job, "--stop-after", "4"], 2), STOPPED).stdout)
+        again = self.succeed(run([job], 2)).stdout
+        self.assertIn("under the base model read", again)
+        self.assertNotIn("under the base model found", again)
         for name in ("dpo_sigmoid", "dpo_hinge", "dpo_ipo", "orpo", "kto", "a_r4_all"):
             whole, parts = (without_times(step_metrics(self.dir / d, name)) for d in ("whole", "parts"))
             self.assertEqual(whole, parts)

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "plan/text/window_text.h"
 #include "support/problems.h"
 
@@ -45,6 +47,16 @@ TEST(Directive, WindowsTravel) {
     EXPECT_EQ(to_text(travelled(TrainWindow{some_window()}).window), window);
     EXPECT_EQ(to_text(travelled(EvaluateWindow{some_window()}).window), window);
     EXPECT_EQ(to_text(travelled(ReferWindow{some_window()}).window), window);
+}
+
+TEST(Directive, ReferencesTravel) {
+    const KnownReferences known =
+        travelled(KnownReferences{DatasetId{2}, {0.1 + 0.2, std::nan(""), -1e-300}});
+    EXPECT_EQ(known.dataset, DatasetId{2});
+    ASSERT_EQ(known.losses.size(), 3U);
+    EXPECT_EQ(known.losses[0], 0.1 + 0.2);
+    EXPECT_TRUE(std::isnan(known.losses[1]));
+    EXPECT_EQ(known.losses[2], -1e-300);
 }
 
 TEST(Directive, AdaptersTravel) {
