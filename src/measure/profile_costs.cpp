@@ -68,7 +68,8 @@ double median(std::vector<double> values) {
     return *middle;
 }
 
-/// The job's adapters that share a microbatch, as fresh ones; of many some from all over the job.
+/// The job's adapters that share a microbatch, as fresh ones with cross-entropy, which takes any
+/// samples; of many some from all over the job.
 Job profile_job(const Job& job, const Plan& plan) {
     Job result = job;
     result.adapters.clear();
@@ -81,6 +82,7 @@ Job profile_job(const Job& job, const Plan& plan) {
         result.adapters.back().init_from.clear();
         // What it starts with changes no time, and takes long to be exact.
         result.adapters.back().pissa_niter = 0;
+        result.adapters.back().loss = {};
     }
     return result;
 }

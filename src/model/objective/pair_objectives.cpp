@@ -38,6 +38,9 @@ MarginLoss margin_loss(const LossJob& loss, double h) {
             const double excess = h - 1.0 / (2.0 * loss.beta);
             return {excess * excess, 2.0 * excess};
         }
+        case LossType::nll:
+        case LossType::dft:
+            break;  // of sft
     }
     return {};
 }

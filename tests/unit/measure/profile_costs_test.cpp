@@ -152,6 +152,11 @@ TEST_F(ProfileCosts, ProbeIsOfTheLargestLoad) {
 }
 
 /// Looks like a GPU, whose host is timed too.
+TEST_F(ProfileCosts, AdaptersOfPairsAreMeasuredToo) {
+    test_case_.job.adapters[0].loss.loss = Loss::dpo;
+    EXPECT_GT(profile().head.seconds(512, 0), 0.0);
+}
+
 class DeviceLike final : public CpuBackend {
   public:
     DeviceLike() : CpuBackend(1) {}
