@@ -4,12 +4,15 @@ jobs/smollm2_gsm8k.yaml, with its learning rates, on the same samples in the sam
 as it is and quantised, beside transformers + PEFT (+ bitsandbytes' QLoRA), one adapter after another.
 
   quantized_quality.py --program build/loratrain --model HF_FOLDER --data QUESTIONS.jsonl --out FOLDER
-                       [--steps 100] [--ways bf16 fp8 int8 nf4] [--peers bf16 nf4] [--device cuda|cpu]
+                       [--steps 100] [--ways bf16 fp8 int8 nf4] [--peers bf16 nf4] [--rate-steps 25]
+                       [--device cuda|cpu]
 
 --data: JSONL of `question` and `answer`; the last 10% are evaluated on. Prints a JSON line for each
 way and each peer (and appends it to FOLDER/quantized.jsonl): loss on the evaluation's samples after
-the last step by adapter, its mean and how far that is from the first way's, tokens/s. A FOLDER that
-has been prepared before is used again: with --ways and --peers and no words it is only prepared."""
+the last step by adapter, its mean and how far that is from the mean of the first way in that file,
+tokens/s. A FOLDER that has been prepared before is used again: with --ways and --peers and no words it
+is only prepared. A peer's adapters are trained in processes side by side for their losses; its
+tokens/s are those of --rate-steps steps of the first adapter alone before that."""
 from __future__ import annotations
 
 import argparse
@@ -40,16 +43,24 @@ def parse_arguments():
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--ways", nargs="*", default=["bf16", "fp8", "int8", "nf4"], choices=list(WAYS))
     parser.add_argument("--peers", nargs="*", default=["bf16", "nf4"], choices=["fp32", "bf16", "nf4"])
+    parser.add_argument("--rate-steps", type=int, default=25)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     return parser.parse_args()
 
 
-def call(*command) -> None:
+def call_all(commands: list[list]) -> None:
+    """Side by side."""
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, env=environment, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"error: exit code {done.returncode}: {' '.join(map(str, command))}\n"
-                         f"{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    running = [subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                env=environment) for command in commands]
+    for process in running:
+        text, _ = process.communicate()
+        if process.returncode != 0:
+            raise SystemExit(f"error: exit code {process.returncode}: {' '.join(process.args)}\n{text[-3000:]}")
+
+
+def call(*command) -> None:
+    call_all([[*command]])
 
 
 def job_of_way(arguments, way: str, run: Path) -> dict:
@@ -91,17 +102,25 @@ def run_way(arguments, way: str, adapters: dict) -> dict:
 def run_peer(arguments, kind: str, adapters: dict) -> dict:
     folder = arguments.out / "peer"
     options = ["--precision", "bf16", "--nf4"] if kind == "nf4" else ["--precision", kind]
-    call(sys.executable, PEER, "train", folder, "--device", arguments.device, *options,
-         "--eval-data", arguments.out / "eval.jsonl")
-    courses = json.loads((folder / f"peft_{kind}.json").read_text())
-    tokens, seconds = 0, 0.0
-    for name, facts in adapters.items():
-        counts = [len(json.loads(line)["input_ids"])
-                  for line in (folder / "adapters" / name / "data.jsonl").read_text().splitlines()]
-        tokens += sum(counts[FIRST_TIMED * facts["global_batch_size"]:])
-        seconds += sum(courses[name]["seconds"][FIRST_TIMED:])
-    return {"way": kind, "program": "PEFT", "tokens_per_second": round(tokens / max(seconds, 1e-9)),
-            "eval_loss": {name: course["eval_loss"] for name, course in courses.items()}}
+    command = [sys.executable, PEER, "train", folder, "--device", arguments.device, *options]
+
+    def out(name: str) -> Path:
+        return folder / f"{kind}_{name}.json"
+    first, facts = next(iter(adapters.items()))
+    call(*command, "--adapters", first, "--steps", arguments.rate_steps, "--out", out("rate"))
+    seconds = json.loads(out("rate").read_text())[first]["seconds"]
+    counts = [len(json.loads(line)["input_ids"])
+              for line in (folder / "adapters" / first / "data.jsonl").read_text().splitlines()]
+    size = facts["global_batch_size"]
+    rate = sum(counts[FIRST_TIMED * size:len(seconds) * size]) / max(sum(seconds[FIRST_TIMED:]), 1e-9)
+    call_all([[*command, "--eval-data", arguments.out / "eval.jsonl", "--adapters", name, "--out", out(name)]
+              for name in adapters])
+    return {"way": kind, "program": "PEFT", "tokens_per_second": round(rate),
+            "eval_loss": {name: json.loads(out(name).read_text())[name]["eval_loss"] for name in adapters}}
+
+
+def mean_loss(line: dict) -> float:
+    return sum(line["eval_loss"].values()) / len(line["eval_loss"])
 
 
 def prepare(arguments) -> dict:
@@ -122,7 +141,7 @@ def prepare(arguments) -> dict:
 def main() -> None:
     arguments = parse_arguments()
     adapters = prepare(arguments)
-    first = None
+    written = arguments.out / "quantized.jsonl"
     results = [(run_way, way) for way in arguments.ways] + [(run_peer, kind) for kind in arguments.peers]
     for run, which in results:
         try:
@@ -130,11 +149,11 @@ def main() -> None:
         except SystemExit as error:
             print(f"{run.__name__} {which}: {error}", file=sys.stderr, flush=True)
             continue
-        mean = sum(result["eval_loss"].values()) / len(adapters)
-        first = first or mean
-        result |= {"mean_eval_loss": mean, "over_first": mean / first - 1}
+        before = written.read_text().splitlines() if written.exists() else []
+        first = mean_loss(json.loads(before[0])) if before else mean_loss(result)
+        result |= {"mean_eval_loss": mean_loss(result), "over_first": mean_loss(result) / first - 1}
         print(json.dumps(result), flush=True)
-        with open(arguments.out / "quantized.jsonl", "a", encoding="utf-8") as file:
+        with open(written, "a", encoding="utf-8") as file:
             file.write(json.dumps(result) + "\n")
 
 

@@ -71,8 +71,8 @@ def exact_loss(logits: torch.Tensor, targets: torch.Tensor) -> float:
 
 
 def train_on(base, folder: Path, facts: dict, device: str, exact: bool) -> tuple[dict[str, list[float]], PeftModel]:
-    """Trains the adapter in folder/init on folder/data.jsonl: (loss, grad_norm and seconds of each step,
-    the model); `exact`: all in float64."""
+    """Trains the adapter in folder/init on folder/data.jsonl, or with facts["first_steps"] on what these
+    need of it: (loss, grad_norm and seconds of each step, the model); `exact`: all in float64."""
     model = PeftModel.from_pretrained(base, folder / "init", is_trainable=True).train()
     if exact:
         model.double()
@@ -80,7 +80,7 @@ def train_on(base, folder: Path, facts: dict, device: str, exact: bool) -> tuple
     assert all(p.dtype == (torch.float64 if exact else torch.float32) for p in trained)
     optimizer = torch.optim.AdamW(trained, lr=facts["learning_rate"], betas=tuple(facts["adam_betas"]),
                                   eps=facts["adam_eps"], weight_decay=facts["weight_decay"])
-    batches = read_batches(folder / "data.jsonl", facts["global_batch_size"])
+    batches = read_batches(folder / "data.jsonl", facts["global_batch_size"])[:facts.get("first_steps")]
     schedule = make_schedule(optimizer, facts, len(batches))
     course = {"loss": [], "grad_norm": [], "seconds": []}
     for samples in batches:

@@ -4,15 +4,16 @@ transformers and peft.
 
   real_model_peer.py prepare FOLDER --model HF_FOLDER --data SAMPLES.jsonl --steps N [--rate-share 0.2]
   real_model_peer.py train FOLDER --precision bf16|fp32|fp64 --device cuda|cpu [--nf4] [--eval-data FILE]
+                     [--adapters NAME...] [--steps N] [--out FILE]
 
 prepare: the adapters of jobs/smollm2_gsm8k.yaml, as PEFT starts them, with the first samples for N
 steps each; in the layout of a family in tests/golden, but that golden.json holds no trajectories.
 Their learning rates are a fifth of the job's, as large as is usual: at the job's own, Adam makes so
 much of rounding that PEFT in fp32 is 6e-6 from itself in fp64 after 40 steps.
 train: each of them with PEFT as tests/golden/peft_bf16_distance.py does, one after another. Writes
-FOLDER/peft_PRECISION.json: losses, gradient norms and seconds of each step, by adapter, and with
---eval-data the loss over its samples after the last step. --nf4: QLoRA, the linears of the base in
-bitsandbytes' NF4 with nested absmax; the file is peft_nf4.json then."""
+FOLDER/peft_PRECISION.json, or FILE: losses, gradient norms and seconds of each step, by adapter, and
+with --eval-data the loss over its samples after the last step. --nf4: QLoRA, the linears of the base
+in bitsandbytes' NF4 with nested absmax; the file is peft_nf4.json then. --steps: no more than these."""
 from __future__ import annotations
 
 import argparse
@@ -99,7 +100,8 @@ def evaluate(model, data: Path, device: str) -> float:
 def train_all(arguments) -> None:
     adapters = json.loads((arguments.folder / "golden.json").read_text())["adapters"]
     courses = {}
-    for name, facts in adapters.items():
+    for name in arguments.adapters or adapters:
+        facts = adapters[name] | {"first_steps": arguments.steps}
         folder = arguments.folder / "adapters" / name
         course, model = train_on(load_base(arguments), folder, facts, arguments.device,
                                  arguments.precision == "fp64")
@@ -107,7 +109,7 @@ def train_all(arguments) -> None:
             course["eval_loss"] = evaluate(model, arguments.eval_data, arguments.device)
         courses[name] = course
     kind = "nf4" if arguments.nf4 else arguments.precision
-    (arguments.folder / f"peft_{kind}.json").write_text(json.dumps(courses))
+    (arguments.out or arguments.folder / f"peft_{kind}.json").write_text(json.dumps(courses))
 
 
 def main() -> None:
@@ -120,6 +122,8 @@ def main() -> None:
     parser.add_argument("--rate-share", type=float, default=0.2)
     parser.add_argument("--nf4", action="store_true")
     parser.add_argument("--eval-data", type=Path, metavar="FILE", help="pre-tokenised samples")
+    parser.add_argument("--adapters", nargs="+", metavar="NAME")
+    parser.add_argument("--out", type=Path, metavar="FILE")
     parser.add_argument("--precision", default="fp32", choices=list(DTYPES))
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     arguments = parser.parse_args()

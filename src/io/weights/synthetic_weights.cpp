@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <mutex>
 #include <vector>
 
 #include "base/error.h"
@@ -19,6 +20,13 @@ struct RandomTensor {
     std::int64_t rows = 0;
     std::int64_t cols = 0;
     RandomMatrix values;
+    std::string origin;
+};
+
+/// A whole matrix.
+struct HeldCodes {
+    std::vector<std::uint8_t> codes;
+    std::vector<float> scales;
 };
 
 /// Linears keep the variance of their input; those that add to the residual stream share it out
@@ -33,6 +41,16 @@ float half_width(const BaseTensor& tensor, const ModelSpec& spec) {
     return static_cast<float>(std::sqrt(3.0 * share / static_cast<double>(tensor.shape.back())));
 }
 
+/// What the tensor's values come from: linears that are quantised have those of the first layer.
+std::string origin(const BaseTensor& tensor, const ModelSpec& spec) {
+    if (!spec.quantization) return tensor.name;
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (is_name_of(tensor.name, linear)) return weight_name(0, linear);
+    }
+    return tensor.name;
+}
+
 std::string identity(const ModelSpec& spec, std::uint64_t seed) {
     Checksum checksum;
     for (const BaseTensor& tensor : base_tensors(spec)) {
@@ -44,6 +62,8 @@ std::string identity(const ModelSpec& spec, std::uint64_t seed) {
     if (spec.quantization) {
         const std::string how = to_string(*spec.quantization);
         checksum.update(how.data(), how.size());
+        const std::string which = "of one layer";
+        checksum.update(which.data(), which.size());
     }
     return "synthetic-" + checksum.hex();
 }
@@ -54,11 +74,13 @@ class SyntheticWeights : public WeightSource {
         : spec_(spec), checksum_(identity(spec, seed)) {
         for (const BaseTensor& tensor : base_tensors(spec)) {
             const bool vector = tensor.shape.size() == 1;
+            const std::string from = origin(tensor, spec);
             tensors_[tensor.name] = {
                 vector ? 1 : tensor.shape[0],
                 tensor.shape.back(),
-                {tensor_key(seed, "base", tensor.name), is_norm_name(tensor.name) ? 1.0F : 0.0F,
-                 half_width(tensor, spec)}};
+                {tensor_key(seed, "base", from), is_norm_name(tensor.name) ? 1.0F : 0.0F,
+                 half_width(tensor, spec)},
+                from};
         }
     }
 
@@ -79,20 +101,18 @@ class SyntheticWeights : public WeightSource {
                     void* codes, float* scales) const override {
         LORATRAIN_CHECK(is_quantized(name), name);
         const RandomTensor& tensor = at(name);
+        LORATRAIN_CHECK(first_row >= 0 && first_row + count <= tensor.rows, name, ": rows ",
+                        first_row, " + ", count, " of ", tensor.rows);
         const WeightTraits& traits = traits_of(spec_.quantization->format);
-        const std::uint64_t row_bytes = code_bytes(traits, tensor.cols);
+        const auto row_bytes = static_cast<std::int64_t>(code_bytes(traits, tensor.cols));
         const std::int64_t row_scales = scale_count(traits, tensor.cols);
+        const HeldCodes& held = codes_of(tensor);
         share_rows(count, tensor.cols, [&](std::int64_t begin, std::int64_t end) {
-            std::vector<float> row(static_cast<std::size_t>(tensor.cols));
-            for (std::int64_t i = begin; i < end; ++i) {
-                fill_random_rows(tensor.values, first_row + i,
-                                 matrix(row.data(), DType::f32, 1, tensor.cols));
-                round_to(spec_.quantization->source, row);
-                quantize_row(
-                    spec_.quantization->format, row,
-                    static_cast<std::uint8_t*>(codes) + static_cast<std::uint64_t>(i) * row_bytes,
-                    scales + i * row_scales);
-            }
+            const std::int64_t from = first_row + begin;
+            std::copy_n(held.codes.begin() + from * row_bytes, (end - begin) * row_bytes,
+                        static_cast<std::uint8_t*>(codes) + begin * row_bytes);
+            std::copy_n(held.scales.begin() + from * row_scales, (end - begin) * row_scales,
+                        scales + begin * row_scales);
         });
     }
 
@@ -110,6 +130,29 @@ class SyntheticWeights : public WeightSource {
 
     bool is_quantized(const std::string& name) const {
         return spec_.quantization && is_linear_weight(name);
+    }
+
+    /// Made once for all layers: quantising 70 billion weights takes minutes on few processors.
+    const HeldCodes& codes_of(const RandomTensor& tensor) const {
+        const std::scoped_lock lock(held_mutex_);
+        HeldCodes& held = held_[tensor.origin];
+        if (!held.codes.empty()) return held;
+        const auto [format, source] = *spec_.quantization;
+        const WeightTraits& traits = traits_of(format);
+        const auto row_bytes = static_cast<std::int64_t>(code_bytes(traits, tensor.cols));
+        const std::int64_t row_scales = scale_count(traits, tensor.cols);
+        held.codes.resize(static_cast<std::size_t>(tensor.rows * row_bytes));
+        held.scales.resize(static_cast<std::size_t>(tensor.rows * row_scales));
+        share_rows(tensor.rows, tensor.cols, [&](std::int64_t begin, std::int64_t end) {
+            std::vector<float> row(static_cast<std::size_t>(tensor.cols));
+            for (std::int64_t i = begin; i < end; ++i) {
+                fill_random_rows(tensor.values, i, matrix(row.data(), DType::f32, 1, tensor.cols));
+                round_to(source, row);
+                quantize_row(format, row, held.codes.data() + i * row_bytes,
+                             held.scales.data() + i * row_scales);
+            }
+        });
+        return held;
     }
 
     void read_effective(const std::string& name, std::int64_t first_row,
@@ -136,6 +179,8 @@ class SyntheticWeights : public WeightSource {
     ModelSpec spec_;
     std::string checksum_;
     std::map<std::string, RandomTensor> tensors_;
+    mutable std::mutex held_mutex_;
+    mutable std::map<std::string, HeldCodes> held_;  ///< by RandomTensor::origin
 };
 
 }  // namespace

@@ -434,6 +434,42 @@ TEST_F(BaseWeightsTest, SyntheticWeightsAreAFunctionOfTheSeed) {
     EXPECT_THROW(a->read_rows(up.name, 10, {slice.data(), DType::bf16, 3, 8, 10}), Error);
 }
 
+TEST_F(BaseWeightsTest, SyntheticCodesAreThoseOfTheFirstLayerQuantised) {
+    json config = tiny_config();
+    config["hidden_size"] = 64;
+    config["intermediate_size"] = 128;
+    ModelSpec spec = tiny_spec(config);
+    const auto dense = synthetic_base_weights(spec, 1);
+    for (const WeightFormat format : {WeightFormat::nf4, WeightFormat::int8, WeightFormat::e4m3}) {
+        const WeightTraits& traits = traits_of(format);
+        spec.quantization = Quantization{format, SourceType::bf16};
+        const auto weights = synthetic_base_weights(spec, 1);
+        std::vector<float> row(64);
+        std::vector<std::uint8_t> expected(code_bytes(traits, 64));
+        std::vector<float> expected_scales(static_cast<std::size_t>(scale_count(traits, 64)));
+        std::vector<std::uint8_t> codes(3 * expected.size());
+        std::vector<float> scales(3 * expected_scales.size());
+        for (const char* name :
+             {"model.layers.0.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight"}) {
+            weights->read_codes(name, 7, 3, codes.data(), scales.data());
+            dense->read_rows("model.layers.0.mlp.up_proj.weight", 8,
+                             matrix(row.data(), DType::f32, 1, 64));
+            round_to(SourceType::bf16, row);
+            quantize_row(format, row, expected.data(), expected_scales.data());
+            EXPECT_TRUE(std::equal(expected.begin(), expected.end(),
+                                   codes.begin() + std::ssize(expected)))
+                << name;
+            EXPECT_TRUE(std::equal(expected_scales.begin(), expected_scales.end(),
+                                   scales.begin() + std::ssize(expected_scales)))
+                << name;
+        }
+        EXPECT_NE(weights->checksum(), dense->checksum());
+        EXPECT_THROW(weights->read_codes("model.layers.1.mlp.up_proj.weight", 127, 2, codes.data(),
+                                         scales.data()),
+                     Error);
+    }
+}
+
 TEST_F(BaseWeightsTest, SyntheticWeightsHaveTheRightSpread) {
     json config = tiny_config();
     config["hidden_size"] = 512;
