@@ -16,9 +16,12 @@ namespace {
 /// layers of llama-3.1-8b with four adapters of r = 16 on all linears, microbatches of 500 to 7000
 /// tokens on a GPU at its power limit: 0.68 ms and 1.52 us a token; the head 3.4 us a target, as
 /// much as 1.9 layers; in fp8, where codes were made by ops of their own, 24.2k tokens/s of samples
-/// of 2048. Other GPUs' are scaled from them by the maker's peaks: dense bf16 (989.4, 989.4, 312
-/// TFLOP/s of SXM modules), memory (4.8, 3.35, 2.04 TB/s) for what `matrix` takes beside the head's
-/// plain products and for optimizer steps, and links (900, 900, 600 GB/s).
+/// of 2048. Those of the H100 are what a profile of the same took there, of 2048 to 8192 tokens and
+/// samples of up to 4096 (tests/bench/device_rates.py; the step's of adapters of r = 8 to 128): at
+/// 700 W its layers take no longer, for more tokens at a time. Links are the H200's for both, as
+/// its peaks are. The A100's are scaled from the H200's by the maker's peaks: dense bf16 (989.4,
+/// 312 TFLOP/s of SXM modules), memory (4.8, 2.04 TB/s) for what `matrix` takes beside the head's
+/// plain products and for optimizer steps, and links (900, 600 GB/s).
 struct DeviceRates {
     std::string_view name;
     double matrix;     ///< linears with their adapters, norms and elementwise work
@@ -36,8 +39,7 @@ struct DeviceRates {
 
 constexpr std::array<DeviceRates, 4> devices{{
     {"h200", 574e12, 850e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 2.5e12, ""},
-    {"h100", 560e12, 830e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 1.75e12,
-     ", an estimate: an h200's rates, scaled by the maker's peaks"},
+    {"h100", 587e12, 818e12, 604e12, 319e12, 60e-6, 360.0, 20e-6, 200e9, 320e9, 1.74e12, ""},
     {"a100", 184e12, 0.0, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 213e9, 1.06e12,
      ", an estimate: an h200's rates, scaled by the maker's peaks"},
     {"cpu", 300e9, 0.0, 350e9, 100e9, 20e-6, 0.0, 5e-6, 5e9, 5e9, 10e9,
