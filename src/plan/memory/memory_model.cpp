@@ -227,8 +227,9 @@ std::uint64_t link_room(const ReplicaView& view) {
     // Larger messages take long to compute, and little in comparison to wait for.
     constexpr std::uint64_t most = std::uint64_t{32} << 20U;
     constexpr std::uint64_t least = std::uint64_t{64} << 10U;
+    constexpr std::uint64_t messages = 2;  // a receiver may be late for the first
     const bool linked = view.plan.backend == BackendKind::cpu && view.replica.stages.size() > 1;
-    return linked ? std::clamp(boundary_bytes(view), least, most) : 0;
+    return linked ? std::clamp(messages * boundary_bytes(view), least, most) : 0;
 }
 
 std::uint64_t link_room(const Plan& plan) {

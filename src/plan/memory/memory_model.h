@@ -105,8 +105,8 @@ inline constexpr std::int32_t gradient_buffers = 2;
 /// Message tail: two doubles (sum of squares, loss sum) for every adapter that may come to be.
 std::uint64_t message_tail_bytes(const Plan& plan);
 
-/// Room, each way, for messages on their way between two stages on one host (comm/host_link.h): one
-/// of the largest, where that is not very large, as most are smaller. 0 on GPUs.
+/// Room, each way, for messages on their way between two stages on one host (comm/host_link.h): two
+/// of the largest, where those are not very large, as most are smaller. 0 on GPUs.
 std::uint64_t link_room(const ReplicaView& view);
 /// The most of any replica.
 std::uint64_t link_room(const Plan& plan);

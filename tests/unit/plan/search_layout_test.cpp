@@ -197,8 +197,9 @@ TEST(SearchDepth, SomePoliciesKeepAsManyInFlightAsStages) {
     EXPECT_LE(depth, 8);
 }
 
-TEST(SearchDepth, TheFewestThatComeCloseToTheFastest) {
+TEST(SearchDepth, OnGpusTheFewestThatComeCloseToTheFastest) {
     Case test = deep_case();
+    test.cluster.backend = BackendKind::cuda;
     for (AdapterJob& adapter : test.job.adapters) adapter.num_train_epochs = 3;
     Plan plan = test.plan();
     const std::int32_t chosen = plan.replicas[0].max_in_flight;
@@ -212,9 +213,17 @@ TEST(SearchDepth, TheFewestThatComeCloseToTheFastest) {
     EXPECT_LT(speeds[static_cast<std::size_t>(chosen - 5)], 0.995 * fastest);
 }
 
-TEST(SearchDepth, WhatGainsLittleIsLeft) {
+TEST(SearchDepth, OnProcessorsTheMostThatComeCloseToTheFastest) {
+    Case test = deep_case();
+    EXPECT_EQ(test.plan().replicas[0].max_in_flight, 8);
+    test.cluster.bytes_per_rank = bytes_at(test, test.plan(), 7);
+    EXPECT_EQ(test.plan().replicas[0].max_in_flight, 7);
+}
+
+TEST(SearchDepth, WhatGainsLittleIsLeftOnGpus) {
     for (const std::size_t adapters : {1U, 2U}) {
         Case test = deep_case();
+        test.cluster.backend = BackendKind::cuda;
         test.job.adapters.resize(adapters);
         EXPECT_EQ(test.plan().replicas[0].max_in_flight, 4) << adapters;
     }
