@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "comm/byte_copy.h"
+
 namespace loratrain {
 
 /// Bytes on their way from one writer to one reader, in memory that both see: threads, or processes
@@ -14,7 +16,8 @@ class ByteRing {
     static std::size_t bytes_for(std::size_t capacity);
 
     /// `memory` has bytes_for(capacity) bytes, aligned as a cache line is, and outlives the ring.
-    ByteRing(void* memory, std::size_t capacity);
+    /// `copy`: memcpy where it is empty.
+    ByteRing(void* memory, std::size_t capacity, ByteCopy copy = {});
 
     /// The writer's: bytes that can be written now; how many of `count` were.
     std::size_t room() const;
@@ -29,6 +32,7 @@ class ByteRing {
     std::uint64_t* read_;     ///< and the reader's
     char* data_;
     std::size_t capacity_;
+    ByteCopy copy_;
 };
 
 }  // namespace loratrain

@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "backend/rank_group.h"
 #include "base/channel.h"
+#include "comm/byte_copy.h"
 #include "comm/mpi_session.h"
 
 namespace loratrain {
@@ -50,19 +51,20 @@ using RankPair = std::pair<int, int>;
 
 /// NCCL where the backend has a stream and there is more than one rank, else MPI. Collective; all
 /// ranks give the same `neighbours`, and the same bytes that messages between two of one host have
-/// room for, each way.
+/// room for, each way. The threads of `backend`, which outlives it, copy messages in host memory.
 std::unique_ptr<Communicator> make_communicator(const MpiSession& mpi,
                                                 const std::vector<RankPair>& neighbours,
-                                                std::size_t link_room, const Backend& backend);
+                                                std::size_t link_room, Backend& backend);
 /// The same choice of a RankGroup (nccl_rank_group.h, mpi_rank_group.h) of the ranks that give the
 /// same `color`.
 std::unique_ptr<RankGroup> make_rank_group(const MpiSession& mpi, int color,
                                            const Backend& backend);
 
 /// Communicator for host memory, over MPI; between neighbours on the same host over memory that
-/// they share, where it can be had (host_link.h). Collective.
+/// they share, where it can be had (host_link.h), copied by `copy`, or memcpy. Collective.
 std::unique_ptr<Communicator> make_mpi_communicator(const MpiSession& mpi,
                                                     const std::vector<RankPair>& neighbours = {},
-                                                    std::size_t link_room = 0);
+                                                    std::size_t link_room = 0,
+                                                    const ByteCopy& copy = {});
 
 }  // namespace loratrain

@@ -30,7 +30,8 @@ std::size_t HostLink::bytes_for(const Capacities& capacities) {
     return bytes;
 }
 
-std::unique_ptr<HostLink> HostLink::connect(const MpiSession& mpi, int peer, std::size_t room) {
+std::unique_ptr<HostLink> HostLink::connect(const MpiSession& mpi, int peer, std::size_t room,
+                                            const ByteCopy& copy) {
     const auto& hosts = mpi.hosts();
     if (hosts[static_cast<std::size_t>(peer)] != mpi.host()) return nullptr;
     for (;; room /= smaller_by) {
@@ -38,19 +39,20 @@ std::unique_ptr<HostLink> HostLink::connect(const MpiSession& mpi, int peer, std
         auto memory = SharedMemory::connect(mpi, peer, bytes_for(capacities));
         if (memory) {
             return std::unique_ptr<HostLink>(
-                new HostLink(std::move(memory), capacities, peer, mpi.rank() < peer));
+                new HostLink(std::move(memory), capacities, peer, mpi.rank() < peer, copy));
         }
         if (room <= smallest_ring) return nullptr;
     }
 }
 
 HostLink::HostLink(std::unique_ptr<SharedMemory> memory, const Capacities& capacities, int peer,
-                   bool is_lower)
+                   bool is_lower, const ByteCopy& copy)
     : memory_(std::move(memory)), peer_(peer), is_lower_(is_lower) {
     auto* place = static_cast<char*>(memory_->data());
     for (std::size_t c = 0; c < capacities.size(); ++c) {
-        lanes_.push_back(
-            {ByteRing(place, capacities[c]), goes_up(static_cast<Channel>(c)) == is_lower, {}});
+        lanes_.push_back({ByteRing(place, capacities[c], copy),
+                          goes_up(static_cast<Channel>(c)) == is_lower,
+                          {}});
         place += ByteRing::bytes_for(capacities[c]);
     }
 }

@@ -33,8 +33,10 @@ class HostLink {
     };
 
     /// With `room` bytes each way, or less where so much shared memory cannot be had; null on both
-    /// ranks where there is none. Messages may be larger. Collective over this rank and `peer`.
-    static std::unique_ptr<HostLink> connect(const MpiSession& mpi, int peer, std::size_t room);
+    /// ranks where there is none. Messages may be larger. `copy`: as ByteRing takes it. Collective
+    /// over this rank and `peer`.
+    static std::unique_ptr<HostLink> connect(const MpiSession& mpi, int peer, std::size_t room,
+                                             const ByteCopy& copy = {});
 
     int peer() const { return peer_; }
     std::size_t bytes() const { return memory_->bytes(); }
@@ -61,7 +63,7 @@ class HostLink {
     using Capacities = std::array<std::size_t, 3>;
 
     HostLink(std::unique_ptr<SharedMemory> memory, const Capacities& capacities, int peer,
-             bool is_lower);
+             bool is_lower, const ByteCopy& copy);
     static Capacities capacities_for(std::size_t room);
     static std::size_t bytes_for(const Capacities& capacities);
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/activity.h"
+#include "base/background_work.h"
 #include "comm/communicator.h"
 #include "comm/host_link.h"
 #include "comm/mpi_check.h"
@@ -22,11 +23,11 @@ constexpr std::chrono::microseconds between_looks{50};
 class HostLinks {
   public:
     HostLinks(const MpiSession& mpi, MPI_Comm comm, const std::vector<RankPair>& neighbours,
-              std::size_t link_room)
+              std::size_t link_room, const ByteCopy& copy)
         : comm_(comm), quiet_(threads_per_rank(mpi) * mpi.host_size() > mpi.host_processors()) {
         for (const auto& [low, high] : neighbours) {
             if (mpi.rank() != low && mpi.rank() != high) continue;
-            auto link = HostLink::connect(mpi, low + high - mpi.rank(), link_room);
+            auto link = HostLink::connect(mpi, low + high - mpi.rank(), link_room, copy);
             if (link) links_.push_back(std::move(link));
         }
     }
@@ -52,7 +53,9 @@ class HostLinks {
     }
 
     void wait(std::vector<MPI_Request>& requests) const {
-        if (links_.empty()) return wait_for(requests, quiet_, between_looks);
+        if (links_.empty()) {
+            return wait_for(requests, quiet_ || has_background_work(), between_looks);
+        }
         wait_until([&] { return are_done(requests); });
     }
 
@@ -77,7 +80,7 @@ class HostLinks {
     void wait_until(const Done& done) const {
         for (advance(); !done(); advance()) {
             work_while_waiting();
-            if (quiet_) std::this_thread::sleep_for(between_looks);
+            if (quiet_ || has_background_work()) std::this_thread::sleep_for(between_looks);
         }
     }
 
@@ -132,12 +135,13 @@ std::unique_ptr<Transfer> in_pieces(std::size_t bytes, const HostLinks& links, P
     return std::make_unique<MpiTransfer>(std::move(requests), links);
 }
 
-/// Where the ranks of a host are more than its processors, who waits leaves them to the others.
+/// Where the ranks of a host are more than its processors, who waits leaves them to the others; a
+/// rank with work in the background leaves them to that.
 class MpiCommunicator final : public Communicator {
   public:
     MpiCommunicator(const MpiSession& mpi, const std::vector<RankPair>& neighbours,
-                    std::size_t link_room)
-        : comm_(copy_of(mpi.comm())), links_(mpi, comm_, neighbours, link_room) {}
+                    std::size_t link_room, const ByteCopy& copy)
+        : comm_(copy_of(mpi.comm())), links_(mpi, comm_, neighbours, link_room, copy) {}
     ~MpiCommunicator() override { MPI_Comm_free(&comm_); }
     MpiCommunicator(const MpiCommunicator&) = delete;
     MpiCommunicator& operator=(const MpiCommunicator&) = delete;
@@ -186,8 +190,8 @@ class MpiCommunicator final : public Communicator {
 
 std::unique_ptr<Communicator> make_mpi_communicator(const MpiSession& mpi,
                                                     const std::vector<RankPair>& neighbours,
-                                                    std::size_t link_room) {
-    return std::make_unique<MpiCommunicator>(mpi, neighbours, link_room);
+                                                    std::size_t link_room, const ByteCopy& copy) {
+    return std::make_unique<MpiCommunicator>(mpi, neighbours, link_room, copy);
 }
 
 }  // namespace loratrain

@@ -1,5 +1,6 @@
 #include "train/stream_planner.h"
 
+#include "base/background_work.h"
 #include "base/error.h"
 #include "base/system.h"
 #include "train/directive.h"
@@ -28,6 +29,7 @@ StreamPlanner::~StreamPlanner() {
 void StreamPlanner::start(std::int32_t rounds, bool drain) {
     LORATRAIN_CHECK(!future_.valid(), "a window is under way");
     future_ = std::async(std::launch::async, [this, rounds, drain] {
+        const BackgroundWork background;
         const Clock::time_point start = Clock::now();
         Directive train = TrainWindow{stream_.next(rounds, drain)};
         std::string text = to_text(train);

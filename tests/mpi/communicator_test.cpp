@@ -3,6 +3,7 @@
 #include <numeric>
 #include <optional>
 
+#include "backend/make_backend.h"
 #include "mpi/mpi_main.h"
 
 namespace loratrain::mpi_test {
@@ -124,6 +125,28 @@ TEST_P(Ring, TwoCommunicatorsDoNotMix) {
     first->wait();
     second->wait();
     EXPECT_EQ(received, sent);
+}
+
+TEST(ThreadsOfABackend, CopyMessagesOfAnyLength) {
+    const auto backend = make_backend("cpu", {2, 0});
+    const auto communicator =
+        make_communicator(session(), neighbours(), std::size_t{1} << 20U, *backend);
+    const int last = session().size() - 1;
+    for (const std::size_t count : {1U, 16384U, 300001U}) {
+        const std::vector<int> sent = numbers(count, session().rank());
+        std::vector<int> received(count);
+        const std::size_t bytes = count * sizeof(int);
+        std::unique_ptr<Transfer> out;
+        if (session().rank() < last) {
+            out = communicator->send(sent.data(), bytes, session().rank() + 1, Channel::forward);
+        }
+        if (session().rank() > 0) {
+            const int before = session().rank() - 1;
+            communicator->receive(received.data(), bytes, before, Channel::forward)->wait();
+            EXPECT_EQ(received, numbers(count, before));
+        }
+        if (out) out->wait();
+    }
 }
 
 TEST(Floats, AnyCount) {

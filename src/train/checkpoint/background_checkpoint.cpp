@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/background_work.h"
 #include "base/system.h"
 #include "train/checkpoint/adapter_transfer.h"
 
@@ -49,6 +50,7 @@ void BackgroundCheckpoint::write(std::function<void()> work) {
     auto before = std::make_shared<std::future<void>>(std::move(writing_));
     writing_ = std::async(std::launch::async, [this, before, work = std::move(work)] {
         if (before->valid()) before->get();
+        const BackgroundWork background;
         const auto start = std::chrono::steady_clock::now();
         work();
         seconds_ += seconds_since(start);
