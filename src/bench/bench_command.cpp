@@ -1,10 +1,12 @@
 #include "bench/bench_command.h"
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 
 #include "backend/gpu_info.h"
 #include "base/log.h"
+#include "base/system.h"
 #include "base/text.h"
 #include "bench/bench_gemm.h"
 #include "bench/bench_report.h"
@@ -55,8 +57,10 @@ class BenchCommand {
     /// The root's costs count; a backend of its own keeps them out of the memory that is measured.
     void profile(BenchCase& bench_case) {
         barrier(mpi_);
-        CostModel costs =
-            profile_ranks(mpi_, bench_case.job, bench_case.plan, *make_bench_backend());
+        const std::unique_ptr<Backend> backend = make_bench_backend();
+        const auto start = std::chrono::steady_clock::now();
+        CostModel costs = profile_ranks(mpi_, bench_case.job, bench_case.plan, *backend);
+        profile_seconds_ = seconds_since(start);
         profile_messages(bench_case.plan, mpi_.rank(), *communicator_, *backend_, costs);
         Plan plan = bench_case.plan;
         plan.costs = costs;
@@ -78,7 +82,8 @@ class BenchCommand {
         result.window = run.run(bench_.steps);
         if (bench_.predict) {
             const CostModel& costs = with_lora.plan.costs;
-            result.prediction = {costs, run.predicted_seconds(costs), refined, {}};
+            result.prediction = {
+                costs, profile_seconds_, run.predicted_seconds(costs), refined, {}};
             if (refined) result.prediction->refined_seconds = run.predicted_seconds(*refined);
             for (const double busy : gather_numbers(mpi_, run.busy_seconds())) {
                 result.idle_shares.push_back(1.0 - busy / result.window.seconds);
@@ -117,6 +122,7 @@ class BenchCommand {
     const MpiSession& mpi_;
     std::unique_ptr<Backend> backend_;
     std::unique_ptr<Communicator> communicator_;
+    double profile_seconds_ = 0.0;
 };
 
 }  // namespace

@@ -83,6 +83,7 @@ std::string bench_json(const CommandLine::Bench& bench, const BenchResult& resul
     json["lora_off_seconds_per_step"] = or_null(summary.lora_off_seconds_per_step);
     json["lora_overhead"] = or_null(summary.lora_overhead);
     if (result.prediction) {
+        json["cost_profile_seconds"] = result.prediction->profile_seconds;
         json["predicted_seconds"] = result.prediction->seconds;
         json["predicted_refined_seconds"] = or_null(result.prediction->refined_seconds);
         json["window_seconds"] = result.window.seconds;

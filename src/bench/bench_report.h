@@ -13,6 +13,7 @@ namespace loratrain {
 /// What the simulator makes of the measured window, from empty pipeline to empty pipeline.
 struct BenchPrediction {
     CostModel costs;                        ///< profiled before any window
+    double profile_seconds = 0.0;           ///< that took
     double seconds = 0.0;                   ///< by them
     std::optional<CostModel> refined;       ///< what the warm-up made of them
     std::optional<double> refined_seconds;  ///< by those

@@ -59,17 +59,25 @@ MeasuredCosts known_costs(const MpiSession& mpi, const Job& job, const Plan& pla
     return measured;
 }
 
-/// Root: as if it began with the adapters alone that have rows in the first microbatch, and its
-/// samples were as long as typical ones there, of which a profile's mixture is (profile_costs.h).
-/// To a GPU it matters how many columns adapters add to the base's products, and by length which
-/// kernels attention takes.
+/// Root: as if microbatches held no more than those of the first round do: the more rows, the fewer
+/// of them does a processor find in its caches. For GPUs as if it began with the adapters alone
+/// that have rows in the first microbatch, and its samples were as long as typical ones there, of
+/// which a profile's mixture is (profile_costs.h): to a GPU it matters how many columns adapters
+/// add to the base's products, and by length which kernels attention takes.
 Plan plan_to_profile(const Job& job, Plan plan, std::span<const DatasetInfo> datasets) {
-    if (plan.backend != BackendKind::cuda) return plan;
     const JointWindow round = plan_joint_window(job, plan, datasets, at_start(plan), 1);
     const auto& microbatches = round.common().microbatches;
     const auto first = std::find_if(microbatches.begin(), microbatches.end(),
                                     [](const Microbatch& m) { return !m.evaluation; });
     if (first == microbatches.end()) return plan;
+    if (plan.backend != BackendKind::cuda) {
+        std::int64_t most = 1;
+        for (const Microbatch& m : microbatches) {
+            most = std::max(most, m.evaluation ? 1 : m.tokens());
+        }
+        plan.replicas.front().microbatch_tokens = most;
+        return plan;
+    }
     plan.first_admitted.clear();
     for (const Segment& segment : first->segments) plan.first_admitted.push_back(segment.adapter);
     const MicrobatchLoad load = load_of(*first);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -23,18 +24,20 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What a profile may take on its device, beside what chooses algorithms.
+/// What a profile may take.
 struct Effort {
-    double budget_seconds;
-    double hot_seconds;  ///< until a GPU's clock has come down to what it can sustain
-    std::size_t shares;  ///< of the largest load, that many sizes
-    std::size_t labels;  ///< of the head, that many numbers of targets
+    double wall_seconds;    ///< in all, until it leaves what is left as it is built in
+    double budget_seconds;  ///< on its device, beside what chooses algorithms
+    double hot_seconds;     ///< until a GPU's clock has come down to what it can sustain
+    std::size_t shares;     ///< of the largest load, that many sizes
+    std::size_t labels;     ///< of the head, that many numbers of targets
 };
-constexpr Effort of_processor{0.4, 0.0, 4, 3};
+constexpr double unlimited = std::numeric_limits<double>::infinity();
+constexpr Effort of_processor{unlimited, 0.4, 0.0, 4, 3};
 /// Its launches take longer than its work, which leaves a GPU cool; to choose algorithms for one
 /// more size takes longer than all that is measured, so what sizes differ in is as built in.
-constexpr Effort of_small_model{0.25, 0.05, 1, 1};
-constexpr Effort of_large_model{2.0, 1.5, 6, 3};
+constexpr Effort of_small_model{0.9, 0.25, 0.05, 1, 1};
+constexpr Effort of_large_model{unlimited, 2.0, 1.5, 6, 3};
 constexpr double small_model = 1e9;  ///< parameters in matrices
 
 constexpr double limit_seconds = 15.0;
@@ -45,8 +48,10 @@ constexpr std::array<double, of_large_model.shares> shares{1.0, 0.25, 0.5, 0.75,
 /// Down to what adapters with small batches have alone, as workers train them.
 constexpr std::array<double, of_processor.shares> processor_shares{1.0, 0.25, 0.125, 0.5};
 constexpr std::int64_t processor_short_sample = 64;
-/// From so many rows on, and with two of the longest samples, a token costs a processor the same.
+/// The largest load on a processor is at most so many rows, two of the longest samples, or so much
+/// work of the base's products, whichever is the most.
 constexpr std::int64_t processor_rows = 512;
+constexpr double processor_work = 1e10;  // FLOP of a forward and a backward
 /// What sizes on a GPU are short of the shares: they fill the tiles of GEMMs as badly as others do.
 constexpr std::array<std::int64_t, shares.size()> shortfalls{64, 16, 112, 32, 96, 48};
 constexpr std::size_t most_adapters = 8;
@@ -92,7 +97,7 @@ Plan profile_plan(const Job& job, const Plan& plan) {
     Plan result = plan;
     ReplicaPlan replica = only_replica(plan).replica;
     replica.recompute = Recompute::none;
-    replica.max_in_flight = 1;
+    replica.max_in_flight = plan.backend == BackendKind::cuda ? 1 : 2;
     result.model.layers = profiled_layers;
     result.adapters.assign(job.adapters.size(), {});
     result.first_admitted.clear();
@@ -151,7 +156,8 @@ class CostProfile {
     };
 
     bool late() const { return spent_seconds_ > effort_.budget_seconds; }
-    bool too_late() const { return spent_seconds_ > limit_seconds; }
+    bool too_late() const { return spent_seconds_ > limit_seconds || out_of_time(); }
+    bool out_of_time() const { return seconds_since(begin_) > effort_.wall_seconds; }
     /// Whether `count` loads, of which so many were wanted, must do.
     bool must_do(std::size_t count, std::size_t wanted) const {
         return count > 0 && (too_late() || (late() && count >= wanted));
@@ -160,12 +166,17 @@ class CostProfile {
     bool may_repeat(int times) const { return times == 0 || (times == 1 ? !too_late() : !late()); }
     std::int64_t largest_load() const {
         const std::int64_t tokens = view_.replica.microbatch_tokens;
+        if (on_gpu_) return tokens;
         const std::int64_t longest = std::min(plan_.samples.longest, longest_profiled);
-        return on_gpu_ ? tokens : std::min(tokens, std::max(processor_rows, 2 * longest));
+        const std::int64_t head = plan_.model.vocab_size * plan_.model.hidden_size;
+        const double of_row = 4.0 * static_cast<double>(matmul_parameters(plan_.model) - head);
+        const auto worked = static_cast<std::int64_t>(processor_work / of_row);
+        return std::min(tokens, std::max({processor_rows, 2 * longest, worked}));
     }
 
     /// Of several sizes, each in samples of mixed lengths up to the job's longest and in short
-    /// ones; on a processor one of the two of all adapters, the other of one, in turns.
+    /// ones; on a processor the short ones of every other size of one adapter, the others of all,
+    /// as most are that train: their factors cost more for every token, which the form leaves out.
     std::vector<Microbatch> loads() const {
         const auto largest = static_cast<double>(largest_load());
         std::vector<Microbatch> result;
@@ -178,7 +189,7 @@ class CostProfile {
             const std::int64_t shortest = std::clamp<std::int64_t>(
                 longest / 8, 1, on_gpu_ ? longest : processor_short_sample);
             for (const std::int64_t from : {longest, shortest}) {
-                const bool all = on_gpu_ || result.size() % 4 == 0 || result.size() % 4 == 3;
+                const bool all = on_gpu_ || result.size() % 4 != 1;
                 result.push_back(microbatch_of(sample_lengths(tokens, from, shortest),
                                                all ? job_.adapters.size() : 1));
                 result.back().columns = lora_columns(job_, view_, result.back().segments);
@@ -190,16 +201,18 @@ class CostProfile {
     double share(std::size_t i) const { return on_gpu_ ? shares[i] : processor_shares[i]; }
 
     HostCosts profile_host(const WeightSource& weights) {
-        Stage bare(job_, view_, bare_stage, weights, backend_);
-        host_->profile_bare(bare);
-        return host_->costs();
+        if (!out_of_time()) {
+            Stage bare(job_, view_, bare_stage, weights, backend_);
+            host_->profile_bare(bare);
+        }
+        return host_->costs(prior_.host);
     }
 
     void profile_layers(const WeightSource& weights, CostModel& costs) {
         Layers layers(job_, view_, weights, backend_);
         std::vector<CostObservation> forward;
         std::vector<CostObservation> backward;
-        const std::vector<Microbatch> microbatches = loads();
+        std::vector<Microbatch> microbatches = loads();
         warm_up(layers, microbatches);
         for (const Microbatch& microbatch : microbatches) {
             if (must_do(forward.size(), on_gpu_ ? enough_loads : enough_segmented)) break;
@@ -237,7 +250,8 @@ class CostProfile {
         backward = std::move(kept_backward);
     }
 
-    /// Calls work(run), where run(0) is a forward of the microbatch and run(1) its backward.
+    /// Calls work(run), where run(0) is a forward of the microbatch and run(1) a backward: with two
+    /// slots of that before, as in a pipeline, where activations have left a processor's caches.
     template <class Work>
     auto with_layers(Layers& layers, const Microbatch& microbatch, const Work& work) {
         const PackedBatch packed = pack_layout(microbatch);
@@ -247,11 +261,20 @@ class CostProfile {
         const TensorView d_output = boundary(layers.gradient_in, tokens);
         const TensorView d_input = boundary(layers.gradient_out, tokens);
         Stage& stage = layers.stage;
-        backend_.fill_random(stage.input(0, tokens), {1, 0.0F, 1.0F});
+        const std::int32_t slots = stage.slots();
+        for (std::int32_t slot = 0; slot < slots; ++slot) {
+            backend_.fill_random(stage.input(slot, tokens), {1, 0.0F, 1.0F});
+        }
         backend_.fill_random(d_output, {2, 0.0F, 1e-3F});
+        std::int32_t next = 0;
+        const auto forward = [&] {
+            stage.forward(next, microbatch, rows, terms);
+            next = (next + 1) % slots;
+        };
+        for (std::int32_t before = 1; before < slots; ++before) forward();
         return work([&](std::size_t part) {
-            if (part == 0) stage.forward(0, microbatch, rows, terms);
-            if (part == 1) stage.backward(0, d_output, d_input);
+            if (part == 0) forward();
+            if (part == 1) stage.backward(next, d_output, d_input);
         });
     }
 
@@ -260,15 +283,19 @@ class CostProfile {
     }
 
     /// Chooses the algorithms for all loads, then computes until the GPU is as slow as in training.
-    void warm_up(Layers& layers, const std::vector<Microbatch>& microbatches) {
+    /// Loads for which no time is left leave.
+    void warm_up(Layers& layers, std::vector<Microbatch>& microbatches) {
         if (!host_) return;
-        for (const Microbatch& microbatch : microbatches) {
-            with_layers(layers, microbatch, [&](const auto& run) {
+        std::size_t met = 0;
+        for (; met < microbatches.size() && (met == 0 || !out_of_time()); ++met) {
+            with_layers(layers, microbatches[met], [&](const auto& run) {
                 run(0);
                 run(1);
-                host_->meet(microbatch);
+                host_->meet(microbatches[met]);
             });
+            backend_.synchronize();
         }
+        microbatches.resize(met);
         with_layers(layers, microbatches.front(), [&](const auto& run) { heat<2>(run); });
     }
 
@@ -285,7 +312,7 @@ class CostProfile {
 
     void profile_steps(Stage& stage, CostModel& costs) {
         std::vector<CostObservation> observations;
-        for (std::size_t a = 0; a < job_.adapters.size(); ++a) {
+        for (std::size_t a = 0; a < job_.adapters.size() && (a == 0 || !out_of_time()); ++a) {
             const auto adapter = static_cast<AdapterId>(a);
             const auto times = repeat<1>([&](std::size_t) {
                 stage.finish_batch(adapter, false);
@@ -300,6 +327,7 @@ class CostProfile {
     }
 
     void profile_head(const WeightSource& weights, CostModel& costs) {
+        if (out_of_time()) return;
         Stage stage(job_, view_, head_stage, weights, backend_);
         std::vector<CostObservation> observations;
         const Microbatch microbatch = loads().front();
@@ -321,7 +349,7 @@ class CostProfile {
             observations.push_back({static_cast<double>(labels), 0.0, times[0]});
         }
         costs.head = fit(observations, prior_.head);
-        if (host_) host_->profile_head(stage);
+        if (host_ && !out_of_time()) host_->profile_head(stage);
     }
 
     /// Every n-th row has a target.
@@ -382,6 +410,7 @@ class CostProfile {
     bool on_gpu_ = backend_.native_stream() != nullptr;
     Effort effort_ = of_processor;
     std::optional<HostProfile> host_;  ///< of a GPU
+    Clock::time_point begin_ = Clock::now();
     double spent_seconds_ = 0.0;
     double largest_seconds_ = 0.0;
 };

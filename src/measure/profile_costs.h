@@ -14,11 +14,12 @@ struct ProfiledCosts {
 /// Measured costs of one rank: two layers and a head with random weights of the plan's model and
 /// the adapters of its first group run a few microbatches of up to microbatch_tokens, in samples of
 /// mixed lengths up to the job's longest and in short ones; lines are fitted to the medians
-/// (fit_costs.h). Processors, to which more rows than a few hundred cost the same each, run no more
-/// than 512 tokens or two of the longest samples, in about half a second. For models of a billion
+/// (fit_costs.h). Processors run no more than 512 tokens, two of the longest samples, or 1e10 FLOP,
+/// whichever is the most, in half a second to one. For models of a billion
 /// parameters and more a GPU is kept busy before, until its clock is what its power sustains: a
 /// cold one is a tenth faster than training is; that takes five seconds beside the timing of GEMM
-/// algorithms, smaller models half a second. On a GPU the host is timed as well (profile_host.h),
+/// algorithms. Smaller models take about a second with it: what is not measured after 0.9 s stays
+/// as it is in `plan.costs`. On a GPU the host is timed as well (profile_host.h),
 /// and loads that it holds up do not count for the device. What is slower than that is
 /// measured with fewer loads and repeats, as few as tell what grows with the tokens from what grows
 /// with the length of samples; after 15 s with what there is. Messages are taken from `plan.costs`.

@@ -144,14 +144,24 @@ double HostProfile::profile_layers(Stage& stage) {
 
 void HostProfile::profile_head(Stage& stage) {
     times_.head = queue_times(stage, largest_).forward;
+    head_profiled_ = true;
 }
 
 void HostProfile::profile_bare(Stage& stage) {
     times_.without_layers = {queue_times(stage, of_one_adapter()), queue_times(stage, largest_)};
+    bare_profiled_ = true;
 }
 
-HostCosts HostProfile::costs() const {
-    HostCosts host = host_costs(times_);
+HostCosts HostProfile::costs(const HostCosts& others) const {
+    HostTimes times = times_;
+    if (!bare_profiled_) {
+        const auto bare = [&others](double segments) {
+            return QueueTimes{others.forward.seconds(segments), others.backward.seconds(segments)};
+        };
+        times.without_layers = {bare(1.0), bare(times.segments)};
+    }
+    HostCosts host = host_costs(times);
+    if (!head_profiled_) host.head = others.head;
     host.new_rows.met = static_cast<std::int32_t>(rows_);
     host.new_targets.met = static_cast<std::int32_t>(targets_);
     return host;

@@ -51,7 +51,8 @@ class HostProfile {
     double profile_layers(Stage& stage);
     void profile_head(Stage& stage);
     void profile_bare(Stage& stage);
-    HostCosts costs() const;
+    /// What was not profiled of bare stages and the head is as in `others`.
+    HostCosts costs(const HostCosts& others) const;
 
   private:
     Microbatch of_one_adapter() const;
@@ -62,6 +63,8 @@ class HostProfile {
     Microbatch largest_;
     Backend& backend_;
     HostTimes times_;
+    bool bare_profiled_ = false;
+    bool head_profiled_ = false;
     MetShapes counted_;
     double rows_ = 0.0;  ///< shapes met
     double targets_ = 0.0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
+#include <vector>
 
 #include "comm/collective.h"
 #include "measure/profile_costs.h"
@@ -35,13 +37,15 @@ CostModel profile_ranks(const MpiSession& mpi, const Job& job, const Plan& plan,
         keep_failure(failure, [&] { alone = profile_costs(job, plan, backend); });
     }
     quiet_barrier(mpi);
-    keep_failure(failure, [&] {
-        const double together = probe_seconds(job, plan, backend);
-        alone.costs.ranks_per_host = mpi.local_size();
-        alone.costs.full_speed_ranks =
-            full_speed_ranks(mpi.local_size(), alone.probe_seconds, together);
-    });
+    double together = 0.0;  // where it cannot be measured
+    keep_failure(failure, [&] { together = probe_seconds(job, plan, backend); });
+    std::vector<double> of_ranks = gather_numbers(mpi, together);
     if (failure) std::rethrow_exception(failure);
+    std::erase(of_ranks, 0.0);
+    const double sum = std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0);
+    alone.costs.ranks_per_host = mpi.local_size();
+    alone.costs.full_speed_ranks = full_speed_ranks(mpi.local_size(), alone.probe_seconds,
+                                                    sum / static_cast<double>(of_ranks.size()));
     return alone.costs;
 }
 

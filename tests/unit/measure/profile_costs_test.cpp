@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "measure/profile_host.h"
@@ -157,7 +160,7 @@ TEST_F(ProfileCosts, AdaptersOfPairsAreMeasuredToo) {
     EXPECT_GT(profile().head.seconds(512, 0), 0.0);
 }
 
-class DeviceLike final : public CpuBackend {
+class DeviceLike : public CpuBackend {
   public:
     DeviceLike() : CpuBackend(1) {}
     void* native_stream() const override { return const_cast<DeviceLike*>(this); }
@@ -173,6 +176,31 @@ TEST_F(ProfileCosts, TheHostOfADeviceIsTimed) {
     EXPECT_EQ(costs.host.new_rows.met, 1);  // of a small model one size
     EXPECT_GE(costs.host.new_targets.met, 1);
     EXPECT_EQ(profile().host.forward.seconds(2.0), 0.0);  // the host computes
+}
+
+/// Its first product takes as long as a GPU's library may take to load.
+class SlowToStart final : public DeviceLike {
+  public:
+    void gemm(const Gemm& op) override {
+        if (!std::exchange(started_, true)) std::this_thread::sleep_for(std::chrono::seconds(1));
+        DeviceLike::gemm(op);
+    }
+
+  private:
+    bool started_ = false;
+};
+
+TEST_F(ProfileCosts, WhatASmallModelHasNoTimeForStaysBuiltIn) {
+    SlowToStart backend;
+    const CostModel& built_in = test_case_.plan.costs;
+    const CostModel costs = profile_costs(test_case_.job, test_case_.plan, backend).costs;
+    EXPECT_NE(costs.layer_forward.per_token, built_in.layer_forward.per_token);
+    EXPECT_EQ(costs.head.per_token, built_in.head.per_token);
+    EXPECT_EQ(costs.head.fixed, built_in.head.fixed);
+    EXPECT_EQ(costs.host.head, built_in.host.head);
+    EXPECT_DOUBLE_EQ(costs.host.forward.seconds(2.0), built_in.host.forward.seconds(2.0));
+    EXPECT_EQ(costs.host.new_rows.met, 1);
+    EXPECT_EQ(costs.host.new_targets.met, 0);
 }
 
 TEST(HostCosts, AreDifferencesOfStages) {
