@@ -126,6 +126,7 @@ if has tests; then
     [ -x "$build/tests/test_mpi_nccl_rank_group" ] && ctest_part mpi.nccl_rank_group.4
     ctest_part system.gpu
     ctest_part system.gpu_lanes
+    ctest_part system.gpu_quantized
     [ -z "${LORATRAIN_TEST_REAL_MODEL:-}" ] || ctest_part system.real_model
     unset LORATRAIN_SHARE_GPU
     grep -hE '(fp32|bf16|layers) on [0-9]+ ([x+0-9 ]+ )?rank' "$out"/logs/system.gpu*.log

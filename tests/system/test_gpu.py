@@ -29,14 +29,7 @@ def visible_gpus():
     return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
 
 
-def least_compute_capability():
-    listed = subprocess.run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"],
-                            capture_output=True, text=True, check=False)
-    return min((float(line) for line in listed.stdout.split()), default=0.0)
-
-
 GPUS = visible_gpus()
-FP8 = GPUS > 0 and least_compute_capability() >= 9.0
 RANKS = 4 if GPUS > 0 and os.environ.get("LORATRAIN_SHARE_GPU") else GPUS
 REQUIRED = int(os.environ.get("LORATRAIN_TEST_REQUIRE_GPUS", "0"))
 REPORT = os.environ.get("LORATRAIN_TEST_REPORT")
@@ -167,37 +160,6 @@ class Gpu(JobTest):
                 print(f"{precision}: planned {planned:.0f} bytes, allocated {allocated:.0f}",
                       file=sys.stderr)
                 self.assertLessEqual(allocated, 1.005 * planned)  # both are printed rounded
-
-
-@unittest.skipIf(not FP8, "no GPU that multiplies in fp8")
-class Fp8(JobTest):
-    """The same bits, whatever an adapter shares the run with and however often it stops."""
-
-    ADAPTERS = {"one": {"dataset": "a", "r": 16, "lora_dropout": 0.1, "max_steps": 6},
-                "two": {"dataset": "b", "r": 16, "max_steps": 6},
-                "three": {"dataset": "c", "r": 16, "target_modules": ["q_proj", "down_proj"],
-                          "max_steps": 6}}
-
-    def train(self, run_dir, adapters, arguments=(), code=0, **schedule):
-        job = self.tiny_job(run_dir, adapters, "demo")
-        job["run"]["backend"] = "cuda"
-        job["model"]["precision"] = "fp8"
-        job["schedule"] = {"costs": "built-in", **schedule}
-        return self.succeed(run([self.write_job(job, f"{run_dir}.yaml"), *arguments]), code)
-
-    def test_resumed_after_any_step(self):
-        self.train("whole", self.ADAPTERS)
-        for step in (1, 4):
-            self.train(f"from-{step}", self.ADAPTERS, ["--stop-after", str(step)], STOPPED)
-            self.train(f"from-{step}", self.ADAPTERS)
-            self.assert_same_bits(f"from-{step}", "whole", self.ADAPTERS)
-
-    def test_alone_and_together(self):
-        """With a policy that gives every adapter microbatches of its own."""
-        self.train("together", self.ADAPTERS, policy="1f1b")
-        for name, keys in self.ADAPTERS.items():
-            self.train(name, {name: keys}, policy="1f1b")
-            self.assert_same_bits(name, "together", [name])
 
 
 @unittest.skipIf(GPUS == 0, "no GPU found (nvidia-smi -L)")

@@ -7,6 +7,7 @@
 #include <limits>
 #include <thread>
 
+#include "base/quantized.h"
 #include "io/hdf5_handle.h"
 #include "io/weights/base_writer.h"
 #include "io/weights/import_hf.h"
