@@ -3,8 +3,14 @@
 #include "base/text.h"
 
 #include <array>
+#include <cmath>
 
 namespace loratrain {
+
+double ModelSpec::attention_scale() const {
+    return attention_multiplier > 0.0 ? attention_multiplier
+                                      : 1.0 / std::sqrt(static_cast<double>(head_dim));
+}
 
 const char* module_name(Linear linear) {
     static constexpr std::array<const char*, linear_count> names{

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/weight_format.h"
 
@@ -22,10 +23,21 @@ struct RopeSpec {
     std::int64_t original_max_position = 8192;
 };
 
+/// What a decoder layer may have unlike others of its model.
+struct LayerSpec {
+    /// q and k are rotated by positions. Without: NoPE (Kazemnejad et al. 2023, "The Impact of
+    /// Positional Encoding on Length Generalization in Transformers").
+    bool rope = true;
+    friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
+};
+
 /// Dimensions of the frozen decoder-only transformer (Llama family). Read from the HF config.json
-/// that is kept in the weights file.
+/// that is kept in the weights file. With multipliers e, r, a and l as granite has them
+///   x = e embedding;  x += r attention(norm x), x += r mlp(norm x) per layer;  logits = head / l
+/// where scores are a q k, and a = 1/sqrt(D) where attention_multiplier is 0.
 struct ModelSpec {
-    std::string family;  ///< HF model_type: llama, mistral, qwen2, qwen3
+    std::string
+        family;  ///< HF model_type: llama, mistral, qwen2, qwen3, smollm3, granite, seed_oss
     std::int64_t vocab_size = 0;
     std::int64_t hidden_size = 0;
     std::int64_t intermediate_size = 0;
@@ -40,11 +52,25 @@ struct ModelSpec {
     bool mlp_bias = false;
     bool qk_norm = false;              ///< RMSNorm over head_dim on q and k, before RoPE (qwen3)
     bool tie_word_embeddings = false;  ///< the head is the embedding matrix
+    double embedding_multiplier = 1.0;
+    double attention_multiplier = 0.0;
+    double residual_multiplier = 1.0;
+    double logits_scaling = 1.0;
+    std::vector<LayerSpec> layer_specs{};  ///< of every layer; empty: all as LayerSpec{}
     /// Of the linears of the layers, in its file and on a backend; none: dense as all the rest.
     std::optional<Quantization> quantization{};
 
     std::int64_t q_size() const { return heads * head_dim; }
     std::int64_t kv_size() const { return kv_heads * head_dim; }
+    LayerSpec layer(std::int64_t i) const {
+        return layer_specs.empty() ? LayerSpec{} : layer_specs[static_cast<std::size_t>(i)];
+    }
+
+    // The residual stream is kept as z = x / r: z = (e / r) embedding, z += attention(norm x), and
+    // norm x with eps is the norm of z with eps / r^2, so that r costs nothing in any layer.
+    double embedding_scale() const { return embedding_multiplier / residual_multiplier; }
+    double stream_eps() const { return rms_norm_eps / (residual_multiplier * residual_multiplier); }
+    double attention_scale() const;  ///< a
 };
 
 /// The seven linears of a decoder layer, in this order everywhere.

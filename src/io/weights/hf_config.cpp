@@ -14,6 +14,10 @@ namespace {
 constexpr std::int64_t most_layers = 10000;  // each makes names of tensors before any is looked for
 constexpr const char* not_supported = "this kind of model cannot be trained here";
 
+/// Which layers have sliding_window where layer_types does not say; with all but on_every_layer
+/// only if use_sliding_window is true.
+enum class Windows : std::uint8_t { never, on_every_layer, on_last_layers, on_layers_without_rope };
+
 /// What config.json leaves to the family.
 struct Family {
     const char* name = "";
@@ -21,11 +25,17 @@ struct Family {
     std::int64_t head_dim = 0;          ///< where config.json has none; 0 = hidden / heads
     std::int64_t kv_heads = 0;          ///< where config.json has none; 0 = heads
     bool reads_attention_bias = false;  ///< key attention_bias decides on q, k, v, o
+    /// Key attention_bias decides on q, k, v (true where missing), attention_out_bias on o.
+    bool reads_out_bias = false;
     bool reads_mlp_bias = false;
     bool qkv_bias = false;  ///< fixed by the family
     bool qk_norm = false;
-    bool has_window = false;
-    bool window_needs_a_switch = false;  ///< sliding_window counts only with use_sliding_window
+    bool reads_multipliers = false;  ///< keys as ModelSpec's, 1 where missing
+    bool has_layers_without_rope = false;
+    bool tied = false;       ///< tie_word_embeddings where config.json has none
+    double theta = 10000.0;  ///< where config.json has none
+    Windows windows = Windows::never;
+    std::int64_t window = 4096;  ///< sliding_window where config.json has none; 0 = no window
 };
 
 // The defaults of the configuration classes in HF transformers.
@@ -34,21 +44,43 @@ constexpr Family families[] = {
      .architecture = "LlamaForCausalLM",
      .reads_attention_bias = true,
      .reads_mlp_bias = true},
-    {.name = "mistral", .architecture = "MistralForCausalLM", .kv_heads = 8, .has_window = true},
+    {.name = "mistral",
+     .architecture = "MistralForCausalLM",
+     .kv_heads = 8,
+     .windows = Windows::on_every_layer},
     {.name = "qwen2",
      .architecture = "Qwen2ForCausalLM",
      .kv_heads = 32,
      .qkv_bias = true,
-     .has_window = true,
-     .window_needs_a_switch = true},
+     .windows = Windows::on_last_layers},
     {.name = "qwen3",
      .architecture = "Qwen3ForCausalLM",
      .head_dim = 128,
      .kv_heads = 32,
      .reads_attention_bias = true,
      .qk_norm = true,
-     .has_window = true,
-     .window_needs_a_switch = true},
+     .windows = Windows::on_last_layers},
+    {.name = "smollm3",
+     .architecture = "SmolLM3ForCausalLM",
+     .kv_heads = 4,
+     .reads_attention_bias = true,
+     .reads_mlp_bias = true,
+     .has_layers_without_rope = true,
+     .tied = true,
+     .theta = 2000000.0,
+     .windows = Windows::on_layers_without_rope,
+     .window = 0},
+    {.name = "granite",
+     .architecture = "GraniteForCausalLM",
+     .reads_attention_bias = true,
+     .reads_mlp_bias = true,
+     .reads_multipliers = true},
+    {.name = "seed_oss",
+     .architecture = "SeedOssForCausalLM",
+     .head_dim = 128,
+     .kv_heads = 8,
+     .reads_out_bias = true,
+     .reads_mlp_bias = true},
 };
 
 std::vector<std::string> family_names() {
@@ -100,19 +132,29 @@ void check_layer_types(JsonReader& config) {
                  "sliding-window and linear attention are not supported");
 }
 
+bool has_window(JsonReader& config, const Family& family, const ModelSpec& spec,
+                std::int64_t layer) {
+    if (family.windows == Windows::on_layers_without_rope) {
+        return !config.has("layer_types") && !spec.layer(layer).rope;
+    }
+    if (family.windows == Windows::on_every_layer) return true;
+    const Json& first = config.get("max_window_layers");
+    constexpr std::int64_t family_default = 28;
+    return layer >= (first.is_number_unsigned() ? first.get<std::int64_t>() : family_default);
+}
+
 /// Refuses a window that some layer uses. One as long as the model's context is no exception:
 /// samples may be longer than that.
-void check_sliding_window(JsonReader& config, const Family& family, std::int64_t layers) {
-    if (!family.has_window) return;
-    const bool switched_on = !family.window_needs_a_switch || config.flag("use_sliding_window");
+void check_sliding_window(JsonReader& config, const Family& family, const ModelSpec& spec) {
+    if (family.windows == Windows::never) return;
+    const bool switched_on =
+        family.windows == Windows::on_every_layer || config.flag("use_sliding_window");
     const bool given = config.contains("sliding_window");
     if (!switched_on || (given && !config.count("sliding_window"))) return;
-    if (family.window_needs_a_switch) {
-        const Json& first = config.get("max_window_layers");
-        constexpr std::int64_t family_default = 28;
-        const bool whole = first.is_number_unsigned();
-        if ((whole ? first.get<std::int64_t>() : family_default) >= layers) return;
-    }
+    if (!given && family.window == 0) return;
+    bool any = false;
+    for (std::int64_t i = 0; i < spec.layers; ++i) any = any || has_window(config, family, spec, i);
+    if (!any) return;
     const char* rule = "an active sliding window is not supported";
     const char* hint =
         "for sequences no longer than the window, set \"sliding_window\": null in a copy of "
@@ -208,10 +250,11 @@ bool same_rope(const RopeSpec& a, const RopeSpec& b) {
            a.original_max_position == b.original_max_position;
 }
 
-RopeSpec read_rope(JsonReader& config) {
+RopeSpec read_rope(JsonReader& config, const Family& family) {
     const bool newer = config.has("rope_parameters");
     const bool older = config.has("rope_scaling");
     RopeSpec spec;
+    spec.theta = family.theta;
     if (config.has("rope_theta")) spec.theta = config.required_positive("rope_theta");
     const double outer_theta = spec.theta;
     if (newer || older) {
@@ -231,12 +274,56 @@ RopeSpec read_rope(JsonReader& config) {
 
 void read_family_switches(JsonReader& config, const Family& family, ModelSpec& spec) {
     const bool attention_bias = family.reads_attention_bias && config.flag("attention_bias");
+    const auto flag = [&](const char* key, bool missing) {
+        return config.has(key) ? config.flag(key) : missing;
+    };
     spec.qkv_bias = family.qkv_bias || attention_bias;
     spec.o_bias = attention_bias;
+    if (family.reads_out_bias) {
+        spec.qkv_bias = flag("attention_bias", true);
+        spec.o_bias = flag("attention_out_bias", false);
+    }
     spec.mlp_bias = family.reads_mlp_bias && config.flag("mlp_bias");
     spec.qk_norm = family.qk_norm;
-    spec.tie_word_embeddings = config.flag("tie_word_embeddings");
+    spec.tie_word_embeddings = flag("tie_word_embeddings", family.tied);
     spec.rms_norm_eps = config.positive("rms_norm_eps").value_or(1e-6);
+}
+
+void read_multipliers(JsonReader& config, const Family& family, ModelSpec& spec) {
+    if (!family.reads_multipliers) return;
+    spec.embedding_multiplier = config.positive("embedding_multiplier").value_or(1.0);
+    spec.attention_multiplier = config.positive("attention_multiplier").value_or(1.0);
+    spec.residual_multiplier = config.positive("residual_multiplier").value_or(1.0);
+    spec.logits_scaling = config.positive("logits_scaling").value_or(1.0);
+}
+
+/// no_rope_layers has a 1 for every layer with rotary positions and a 0 for every other one.
+void read_layers_without_rope(JsonReader& config, const Family& family, ModelSpec& spec) {
+    if (!family.has_layers_without_rope || spec.layers > most_layers) return;
+    const auto layers = static_cast<std::size_t>(spec.layers);
+    const Json& list = config.get("no_rope_layers");
+    const auto is_flag = [](const Json& value) { return value == 0 || value == 1; };
+    spec.layer_specs.resize(layers);
+    if (list.is_null()) {
+        constexpr std::int64_t family_default = 4;
+        const bool given = config.has("no_rope_layer_interval");
+        const std::int64_t interval =
+            given ? config.required_count("no_rope_layer_interval") : family_default;
+        for (std::int64_t i = interval - 1; interval > 0 && i < spec.layers; i += interval) {
+            spec.layer_specs[static_cast<std::size_t>(i)].rope = false;
+        }
+    } else if (!list.is_array() || list.size() < layers ||
+               !std::all_of(list.begin(), list.end(), is_flag)) {
+        config.wrong("no_rope_layers", cat("must be a list with a 1 (rotary positions) or a 0 for "
+                                           "each of the ",
+                                           layers, " layers"));
+    } else {
+        for (std::size_t i = 0; i < layers; ++i) spec.layer_specs[i].rope = list[i] == 1;
+    }
+    const auto is_usual = [](const LayerSpec& layer) { return layer == LayerSpec{}; };
+    if (std::all_of(spec.layer_specs.begin(), spec.layer_specs.end(), is_usual)) {
+        spec.layer_specs.clear();
+    }
 }
 
 }  // namespace
@@ -265,10 +352,12 @@ ModelSpec parse_hf_config(const std::string& json_text, const std::string& where
     spec.family = assumed.name;
     read_dimensions(config, assumed, spec);
     read_head_dim(config, assumed, spec);
+    read_layers_without_rope(config, assumed, spec);
     check_layer_types(config);
-    check_sliding_window(config, assumed, spec.layers);
-    spec.rope = read_rope(config);
+    check_sliding_window(config, assumed, spec);
+    spec.rope = read_rope(config, assumed);
     read_family_switches(config, assumed, spec);
+    read_multipliers(config, assumed, spec);
     spec.quantization = read_hf_quantization(config);
     problems.throw_if_any();
     return spec;

@@ -55,6 +55,29 @@ std::string quantization_text(const ModelSpec& m) {
                ", source_type: ", name_of(m.quantization->source));
 }
 
+/// What most families do without.
+std::string multipliers_text(const ModelSpec& m) {
+    const ModelSpec none;
+    std::string text;
+    const auto add = [&](const char* key, double value, double without) {
+        if (value != without) text += cat(", ", key, ": ", format_exact(value));
+    };
+    add("embedding_multiplier", m.embedding_multiplier, none.embedding_multiplier);
+    add("attention_multiplier", m.attention_multiplier, none.attention_multiplier);
+    add("residual_multiplier", m.residual_multiplier, none.residual_multiplier);
+    add("logits_scaling", m.logits_scaling, none.logits_scaling);
+    return text;
+}
+
+/// What some layers have unlike others.
+std::string unlike_layers_text(const ModelSpec& m) {
+    std::vector<std::int32_t> without_rope;
+    for (std::int64_t i = 0; i < m.layers; ++i) {
+        if (!m.layer(i).rope) without_rope.push_back(static_cast<std::int32_t>(i));
+    }
+    return without_rope.empty() ? "" : cat(",\n  layers_without_rope: ", numbers(without_rope));
+}
+
 std::string model_text(const ModelSpec& m) {
     return cat("model: {family: ", in_quotes(m.family), ", vocab_size: ", m.vocab_size,
                ", hidden_size: ", m.hidden_size, ",\n  intermediate_size: ", m.intermediate_size,
@@ -63,6 +86,7 @@ std::string model_text(const ModelSpec& m) {
                ", qkv_bias: ", yes_no(m.qkv_bias), ", o_bias: ", yes_no(m.o_bias),
                ", mlp_bias: ", yes_no(m.mlp_bias), ", qk_norm: ", yes_no(m.qk_norm),
                ",\n  tie_word_embeddings: ", yes_no(m.tie_word_embeddings), quantization_text(m),
+               multipliers_text(m), unlike_layers_text(m),
                "}\nrope: {type: ", word_of(rope_words, m.rope.type),
                ", theta: ", format_exact(m.rope.theta), ", factor: ", format_exact(m.rope.factor),
                ", low_freq_factor: ", format_exact(m.rope.low_freq_factor),
@@ -158,6 +182,25 @@ std::optional<Quantization> read_quantization(const Map& model) {
     return Quantization{read_format(model.text("quantization")), *type};
 }
 
+void read_multipliers(const Map& model, ModelSpec& m) {
+    const auto read = [&](const char* key, double& value) {
+        if (model.has(key)) model.read(key, value);
+    };
+    read("embedding_multiplier", m.embedding_multiplier);
+    read("attention_multiplier", m.attention_multiplier);
+    read("residual_multiplier", m.residual_multiplier);
+    read("logits_scaling", m.logits_scaling);
+}
+
+void read_layers(const Map& model, ModelSpec& m) {
+    if (!model.has("layers_without_rope")) return;
+    m.layer_specs.resize(static_cast<std::size_t>(m.layers));
+    for (const auto i : parse_numbers<std::int64_t>(model.at("layers_without_rope"))) {
+        if (i < 0 || i >= m.layers) fail(cat("there is no layer ", i));
+        m.layer_specs[static_cast<std::size_t>(i)].rope = false;
+    }
+}
+
 ModelSpec read_model(const YAML::Node& root) {
     const YAML::Node model_node = Map(root).at("model");
     const YAML::Node rope_node = Map(root).at("rope");
@@ -179,6 +222,8 @@ ModelSpec read_model(const YAML::Node& root) {
     model.read("qk_norm", m.qk_norm);
     model.read("tie_word_embeddings", m.tie_word_embeddings);
     m.quantization = read_quantization(model);
+    read_multipliers(model, m);
+    read_layers(model, m);
     m.rope.type = parse_word(rope_words, rope.text("type"));
     rope.read("theta", m.rope.theta);
     rope.read("factor", m.rope.factor);

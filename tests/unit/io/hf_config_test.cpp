@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "io/files.h"
@@ -82,6 +84,114 @@ TEST(HfConfigTest, GoldenQwenAndMistral) {
     const ModelSpec mistral = golden_model("mistral");
     EXPECT_EQ(mistral.kv_heads, 1);
     EXPECT_EQ(mistral.rope.theta, 10000.0);
+}
+
+TEST(HfConfigTest, GoldenSmolLm3) {
+    const ModelSpec spec = golden_model("smollm3");
+    EXPECT_EQ(spec.family, "smollm3");
+    EXPECT_EQ(spec.rope.theta, 5e6);
+    EXPECT_TRUE(spec.tie_word_embeddings);
+    EXPECT_FALSE(spec.qkv_bias || spec.o_bias || spec.mlp_bias);
+    ASSERT_EQ(spec.layer_specs.size(), 4U);
+    for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(spec.layer(i).rope, i != 2);
+}
+
+TEST(HfConfigTest, GoldenGranite) {
+    const ModelSpec spec = golden_model("granite");
+    EXPECT_EQ(spec.embedding_multiplier, 12.0);
+    EXPECT_EQ(spec.attention_multiplier, 0.15);
+    EXPECT_EQ(spec.attention_scale(), 0.15);
+    EXPECT_EQ(spec.residual_multiplier, 0.22);
+    EXPECT_EQ(spec.logits_scaling, 3.0);
+    EXPECT_DOUBLE_EQ(spec.embedding_scale(), 12.0 / 0.22);
+    EXPECT_DOUBLE_EQ(spec.stream_eps(), 1e-5 / (0.22 * 0.22));
+    EXPECT_TRUE(spec.layer_specs.empty());
+    const ModelSpec llama = golden_model("llama");
+    EXPECT_EQ(llama.embedding_scale(), 1.0);
+    EXPECT_EQ(llama.stream_eps(), llama.rms_norm_eps);
+    EXPECT_EQ(llama.attention_scale(), 1.0 / std::sqrt(8.0));
+}
+
+TEST(HfConfigTest, GoldenSeedOss) {
+    const ModelSpec spec = golden_model("seed_oss");
+    EXPECT_TRUE(spec.qkv_bias);
+    EXPECT_FALSE(spec.o_bias || spec.mlp_bias || spec.tie_word_embeddings);
+    EXPECT_EQ(spec.head_dim, 16);
+    EXPECT_EQ(spec.rope.theta, 1e7);
+}
+
+/// As transformers 4 wrote the config.json of a golden family.
+json older_spelling(const std::string& family) {
+    json document = json::parse(read_text(golden_path(family) + "/base/config.json"));
+    document["rope_theta"] = document["rope_parameters"]["rope_theta"];
+    document["rope_scaling"] = nullptr;
+    document["torch_dtype"] = document["dtype"];
+    for (const char* key : {"rope_parameters", "dtype", "layer_types"}) document.erase(key);
+    return document;
+}
+
+TEST(HfConfigTest, LaterFamiliesInTheOlderSpelling) {
+    for (const std::string family : {"smollm3", "granite", "seed_oss"}) {
+        const ModelSpec older = parse(older_spelling(family));
+        const ModelSpec newer = golden_model(family);
+        EXPECT_EQ(older.rope.theta, newer.rope.theta);
+        EXPECT_EQ(older.rope.type, newer.rope.type);
+        EXPECT_EQ(older.layer_specs, newer.layer_specs);
+    }
+    json by_interval = older_spelling("smollm3");
+    by_interval.erase("no_rope_layers");
+    by_interval.erase("tie_word_embeddings");
+    EXPECT_EQ(parse(by_interval).layer_specs, golden_model("smollm3").layer_specs);
+    EXPECT_TRUE(parse(by_interval).tie_word_embeddings);
+}
+
+TEST(HfConfigTest, LayersWithoutRope) {
+    const auto layers = [](const json& changes) {
+        return parse(with(config("smollm3"), changes)).layer_specs;
+    };
+    const auto every_fourth = layers(json::object());
+    ASSERT_EQ(every_fourth.size(), 32U);
+    for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ(every_fourth[i].rope, (i + 1) % 4 != 0);
+    EXPECT_TRUE(layers({{"no_rope_layer_interval", 33}}).empty());
+    const json ones(std::vector<int>(32, 1));
+    EXPECT_TRUE(layers({{"no_rope_layers", ones}}).empty());
+    const auto refused = [](const json& list) {
+        return refusal_with({{"no_rope_layers", list}}, "smollm3");
+    };
+    const char* rule =
+        "must be a list with a 1 (rotary positions) or a 0 for each of the 32 layers";
+    EXPECT_TRUE(has(refused({1, 0}), rule));
+    EXPECT_TRUE(has(refused(3), rule));
+    json odd = ones;
+    odd[7] = 2;
+    EXPECT_TRUE(has(refused(odd), rule));
+    EXPECT_TRUE(has(refusal_with({{"no_rope_layer_interval", 0}}, "smollm3"),
+                    "no_rope_layer_interval is 0"));
+    EXPECT_TRUE(parse(with(config("llama"), {{"no_rope_layers", {0}}})).layer_specs.empty());
+    EXPECT_EQ(parse(config("smollm3")).rope.theta, 2e6);
+}
+
+TEST(HfConfigTest, MultipliersOfGranite) {
+    const ModelSpec spec = parse(config("granite"));
+    EXPECT_EQ(spec.attention_scale(), 1.0);
+    EXPECT_EQ(spec.embedding_scale(), 1.0);
+    EXPECT_EQ(spec.logits_scaling, 1.0);
+    for (const char* key : {"embedding_multiplier", "attention_multiplier", "residual_multiplier",
+                            "logits_scaling"}) {
+        EXPECT_TRUE(has(refusal_with({{key, 0}}, "granite"), std::string(key) + " is 0"));
+        EXPECT_TRUE(has(refusal_with({{key, "2"}}, "granite"), std::string(key) + " is \"2\""));
+    }
+    EXPECT_EQ(parse(with(config("llama"), {{"logits_scaling", 3}})).logits_scaling, 1.0);
+}
+
+TEST(HfConfigTest, BiasesOfSeedOss) {
+    const auto biases = [](const json& changes) {
+        const ModelSpec spec = parse(with(config("seed_oss"), changes));
+        return std::array{spec.qkv_bias, spec.o_bias, spec.mlp_bias};
+    };
+    EXPECT_EQ(biases(json::object()), (std::array{true, false, false}));
+    EXPECT_EQ(biases({{"attention_bias", false}, {"attention_out_bias", true}, {"mlp_bias", true}}),
+              (std::array{false, true, true}));
 }
 
 TEST(HfConfigTest, OlderSpelling) {
@@ -249,6 +359,10 @@ TEST(HfConfigTest, RefusesActiveSlidingWindows) {
     active["max_window_layers"] = 0;
     EXPECT_TRUE(has(refusal_with(active, "qwen2"), "sliding_window is 4096"));
     EXPECT_NO_THROW(parse(with(config("llama"), {{"sliding_window", 4096}})));
+    active.erase("max_window_layers");
+    EXPECT_TRUE(has(refusal_with(active, "smollm3"), "sliding_window is 4096"));
+    active["layer_types"] = json(std::vector<std::string>(32, "full_attention"));
+    EXPECT_NO_THROW(parse(with(config("smollm3"), active)));
 }
 
 TEST(HfConfigTest, MissingSlidingWindowIsTheFamilysDefault) {

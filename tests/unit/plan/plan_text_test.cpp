@@ -16,6 +16,12 @@ Plan odd_plan() {
     plan.model.rope = {RopeType::llama3, 500000.0, 1.0 / 3.0, 1e-300, 12345678.9, 4096};
     plan.model.qk_norm = true;
     plan.model.tie_word_embeddings = true;
+    plan.model.embedding_multiplier = 12.0;
+    plan.model.attention_multiplier = 1.0 / 128.0;
+    plan.model.residual_multiplier = 0.22;
+    plan.model.logits_scaling = 1.0 / 3.0;
+    plan.model.layer_specs.assign(8, {});
+    plan.model.layer_specs[3].rope = plan.model.layer_specs[7].rope = false;
     plan.backend = BackendKind::cuda;
     plan.compute = DType::bf16;
     plan.weights = WeightFormat::bf16;
@@ -130,6 +136,11 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.model.rope.low_freq_factor, plan.model.rope.low_freq_factor);
     EXPECT_EQ(read.model.rope.high_freq_factor, plan.model.rope.high_freq_factor);
     EXPECT_EQ(read.model.rope.original_max_position, 4096);
+    EXPECT_EQ(read.model.embedding_multiplier, 12.0);
+    EXPECT_EQ(read.model.attention_multiplier, 1.0 / 128.0);
+    EXPECT_EQ(read.model.residual_multiplier, 0.22);
+    EXPECT_EQ(read.model.logits_scaling, 1.0 / 3.0);
+    EXPECT_EQ(read.model.layer_specs, plan.model.layer_specs);
     EXPECT_TRUE(read.model.qk_norm && read.model.tie_word_embeddings && !read.model.qkv_bias);
     EXPECT_EQ(read.backend, BackendKind::cuda);
     EXPECT_EQ(read.compute, DType::bf16);
