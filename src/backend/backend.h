@@ -288,7 +288,9 @@ struct Rope {
 };
 
 /// Causal attention inside each sample, grouped queries: head h reads key-value head h / (Q/G).
-/// q: [T, Q*D], k, v: [T, G*D], o: [T, Q*D]; lse: [T, Q] fp32 = log sum exp of the scaled scores.
+/// With a window query i sees key j if 0 <= i - j < window (as HF's sliding_window), else if j <=
+/// i. q: [T, Q*D], k, v: [T, G*D], o: [T, Q*D]; lse: [T, Q] fp32 = log sum exp of the scaled
+/// scores.
 struct Attention {
     TensorView q;
     TensorView k;
@@ -298,6 +300,7 @@ struct Attention {
     std::int64_t head_dim = 0;
     float scale = 1.0F;  ///< of the scores: ModelSpec::attention_scale()
     PackedRows rows;
+    std::int64_t window = 0;  ///< 0: none
 };
 
 /// Gradients of Attention (recomputes the probabilities from lse). dq, dk, dv are overwritten.

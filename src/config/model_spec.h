@@ -28,6 +28,7 @@ struct LayerSpec {
     /// q and k are rotated by positions. Without: NoPE (Kazemnejad et al. 2023, "The Impact of
     /// Positional Encoding on Length Generalization in Transformers").
     bool rope = true;
+    std::int64_t window = 0;  ///< a token sees the last so many, itself included; 0: all before
     friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
 

@@ -45,7 +45,8 @@ LoraLinear::Site DecoderLayer::site(std::int32_t layer, LayerWeights& weights, L
     return {weights.groups[static_cast<std::size_t>(group)], group, layer, rows};
 }
 
-Attention DecoderLayer::attention_op(const LayerActivations& saved, const LayerRows& rows) const {
+Attention DecoderLayer::attention_op(const LayerSpec& spec, const LayerActivations& saved,
+                                     const LayerRows& rows) const {
     const Heads heads = split_heads(saved.qkv);
     Attention op;
     op.q = heads.q;
@@ -56,6 +57,7 @@ Attention DecoderLayer::attention_op(const LayerActivations& saved, const LayerR
     op.head_dim = view_.lane_model.head_dim;
     op.scale = static_cast<float>(view_.lane_model.attention_scale());
     op.rows = rows.packed;
+    op.window = spec.window;
     return op;
 }
 
@@ -122,7 +124,7 @@ void DecoderLayer::add_over_lanes(const LoraLinear::Site& at, const TensorView& 
 void DecoderLayer::attention_block(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                                    const LayerActivations& saved) {
     project_qkv(site(layer, weights, LinearGroup::qkv, rows), weights, saved);
-    backend_.attention(attention_op(saved, rows));
+    backend_.attention(attention_op(weights.spec, saved, rows));
     add_over_lanes(site(layer, weights, LinearGroup::o, rows), saved.o, saved.x, saved.x2,
                    pad_of(saved.o, rows.width), LoraLinear::Codes::to_make);
 }
@@ -244,7 +246,8 @@ void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& we
 
     const TensorView d_qkv = workspace_.gradient(t, saved.qkv.cols, saved.qkv.cols + 3 * r);
     const Heads grads = split_heads(d_qkv);
-    backend_.attention_backward({attention_op(saved, rows), d_o, grads.q, grads.k, grads.v});
+    backend_.attention_backward(
+        {attention_op(weights.spec, saved, rows), d_o, grads.q, grads.k, grads.v});
     rope(queries_and_keys(d_qkv), weights.spec, rows, true);
     if (model.qk_norm) {
         head_norm_backward(saved.qk_raw.col_range(0, model.q_size()), weights.q_norm, grads.q);

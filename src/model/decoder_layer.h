@@ -9,10 +9,10 @@ namespace loratrain {
 /// One decoder layer of the Llama family over packed samples:
 ///   x2 = x + o_proj(attention(rope(norm(q_proj h)), rope(norm(k_proj h)), v_proj h)), h = norm(x)
 ///   y  = x2 + down_proj(silu(gate_proj h2) * up_proj h2),                            h2 = norm(x2)
-/// without rope where LayerSpec has none; x is the residual stream of ModelSpec::stream_eps().
-/// Backward recomputes h, h2 and the SwiGLU product elementwise (design decision 5), and with
-/// Recompute::layer everything else but x: Chen et al. 2016, "Training Deep Nets with Sublinear
-/// Memory Cost".
+/// without rope where LayerSpec has none, attention in its window; x is the residual stream of
+/// ModelSpec::stream_eps(). Backward recomputes h, h2 and the SwiGLU product elementwise (design
+/// decision 5), and with Recompute::layer everything else but x: Chen et al. 2016, "Training Deep
+/// Nets with Sublinear Memory Cost".
 ///
 /// A lane of a tensor-parallel stage has its heads and its columns of the MLP. x, x2, y and their
 /// gradients are whole on every lane, equal to the bit: o and down add up over the lanes, on top of
@@ -46,7 +46,8 @@ class DecoderLayer {
     TensorView queries_and_keys(const TensorView& qkv) const;
     LoraLinear::Site site(std::int32_t layer, LayerWeights& weights, LinearGroup group,
                           const LayerRows& rows) const;
-    Attention attention_op(const LayerActivations& saved, const LayerRows& rows) const;
+    Attention attention_op(const LayerSpec& spec, const LayerActivations& saved,
+                           const LayerRows& rows) const;
     void norm(const TensorView& x, const Buffer& weight, const TensorView& y,
               const RowCodes& codes = {});
     void norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy,

@@ -123,44 +123,67 @@ void check_refused_keys(JsonReader& config) {
     }
 }
 
-void check_layer_types(JsonReader& config) {
-    const Json& types = config.get("layer_types");
-    if (types.is_null()) return;
-    const auto is_full = [](const Json& type) { return type == "full_attention"; };
-    if (types.is_array() && std::all_of(types.begin(), types.end(), is_full)) return;
-    config.wrong("layer_types", "every layer must have full_attention",
-                 "sliding-window and linear attention are not supported");
+/// sliding_window where it is switched on, else 0.
+std::int64_t active_window(JsonReader& config, const Family& family) {
+    if (family.windows == Windows::never) return 0;
+    const bool has_switch = family.windows != Windows::on_every_layer;
+    if (has_switch && !config.flag("use_sliding_window")) return 0;
+    if (!config.contains("sliding_window")) return family.window;
+    return config.count("sliding_window").value_or(0);
 }
 
-bool has_window(JsonReader& config, const Family& family, const ModelSpec& spec,
-                std::int64_t layer) {
-    if (family.windows == Windows::on_layers_without_rope) {
-        return !config.has("layer_types") && !spec.layer(layer).rope;
-    }
-    if (family.windows == Windows::on_every_layer) return true;
+/// Where layer_types does not say.
+bool has_window_by_rule(JsonReader& config, const Family& family, const ModelSpec& spec,
+                        std::int64_t layer) {
+    if (family.windows == Windows::on_layers_without_rope) return !spec.layer(layer).rope;
+    if (family.windows != Windows::on_last_layers) return true;
     const Json& first = config.get("max_window_layers");
     constexpr std::int64_t family_default = 28;
     return layer >= (first.is_number_unsigned() ? first.get<std::int64_t>() : family_default);
 }
 
-/// Refuses a window that some layer uses. One as long as the model's context is no exception:
-/// samples may be longer than that.
-void check_sliding_window(JsonReader& config, const Family& family, const ModelSpec& spec) {
-    if (family.windows == Windows::never) return;
-    const bool switched_on =
-        family.windows == Windows::on_every_layer || config.flag("use_sliding_window");
-    const bool given = config.contains("sliding_window");
-    if (!switched_on || (given && !config.count("sliding_window"))) return;
-    if (!given && family.window == 0) return;
-    bool any = false;
-    for (std::int64_t i = 0; i < spec.layers; ++i) any = any || has_window(config, family, spec, i);
-    if (!any) return;
-    const char* rule = "an active sliding window is not supported";
-    const char* hint =
-        "for sequences no longer than the window, set \"sliding_window\": null in a copy of "
-        "config.json: the results are the same";
-    if (given) return config.wrong("sliding_window", rule, hint);
-    config.add(cat("'sliding_window' is missing, which means 4096; ", rule), hint);
+/// layer_types: full_attention or sliding_attention for every layer.
+void check_layer_types(JsonReader& config, const Family& family, std::int64_t layers,
+                       std::int64_t window) {
+    const Json& types = config.get("layer_types");
+    if (types.is_null()) return;
+    const bool windows = family.windows != Windows::never;
+    const auto is_known = [&](const Json& type) {
+        return type == "full_attention" || (windows && type == "sliding_attention");
+    };
+    const auto is_of = [&](const char* what) {
+        return [what](const Json& type) { return type == what; };
+    };
+    if (!types.is_array() || !std::all_of(types.begin(), types.end(), is_known)) {
+        config.wrong(
+            "layer_types",
+            cat("every layer must have full_attention", windows ? " or sliding_attention" : ""),
+            "other kinds of layers are not supported for this family");
+    } else if (std::ssize(types) != layers) {
+        config.wrong("layer_types", cat("must have one for each of the ", layers, " layers"));
+    } else if (window == 0 && std::any_of(types.begin(), types.end(), is_of("sliding_attention"))) {
+        config.wrong("layer_types", "names sliding_attention, but there is no sliding_window",
+                     "give sliding_window (and use_sliding_window: true where the family has it)");
+    } else if (window > 0 && family.windows == Windows::on_every_layer &&
+               std::any_of(types.begin(), types.end(), is_of("full_attention"))) {
+        config.wrong("layer_types", cat("but sliding_window ", window, " is of every layer"),
+                     "remove one of them");
+    }
+}
+
+void read_windows(JsonReader& config, const Family& family, ModelSpec& spec) {
+    const std::int64_t window = active_window(config, family);
+    check_layer_types(config, family, spec.layers, window);
+    if (window == 0 || spec.layers > most_layers) return;
+    const Json& types = config.get("layer_types");
+    spec.layer_specs.resize(static_cast<std::size_t>(spec.layers));
+    for (std::int64_t i = 0; i < spec.layers; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const bool told = types.is_array() && at < types.size();
+        const bool slides =
+            told ? types[at] == "sliding_attention" : has_window_by_rule(config, family, spec, i);
+        if (slides) spec.layer_specs[at].window = window;
+    }
 }
 
 void read_dimensions(JsonReader& config, const Family& family, ModelSpec& spec) {
@@ -320,6 +343,11 @@ void read_layers_without_rope(JsonReader& config, const Family& family, ModelSpe
     } else {
         for (std::size_t i = 0; i < layers; ++i) spec.layer_specs[i].rope = list[i] == 1;
     }
+}
+
+void read_unlike_layers(JsonReader& config, const Family& family, ModelSpec& spec) {
+    read_layers_without_rope(config, family, spec);
+    read_windows(config, family, spec);
     const auto is_usual = [](const LayerSpec& layer) { return layer == LayerSpec{}; };
     if (std::all_of(spec.layer_specs.begin(), spec.layer_specs.end(), is_usual)) {
         spec.layer_specs.clear();
@@ -352,9 +380,7 @@ ModelSpec parse_hf_config(const std::string& json_text, const std::string& where
     spec.family = assumed.name;
     read_dimensions(config, assumed, spec);
     read_head_dim(config, assumed, spec);
-    read_layers_without_rope(config, assumed, spec);
-    check_layer_types(config);
-    check_sliding_window(config, assumed, spec);
+    read_unlike_layers(config, assumed, spec);
     spec.rope = read_rope(config, assumed);
     read_family_switches(config, assumed, spec);
     read_multipliers(config, assumed, spec);

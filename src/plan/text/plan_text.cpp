@@ -72,10 +72,17 @@ std::string multipliers_text(const ModelSpec& m) {
 /// What some layers have unlike others.
 std::string unlike_layers_text(const ModelSpec& m) {
     std::vector<std::int32_t> without_rope;
+    std::vector<std::int32_t> windows;
+    bool has_windows = false;
     for (std::int64_t i = 0; i < m.layers; ++i) {
+        windows.push_back(static_cast<std::int32_t>(m.layer(i).window));
+        has_windows = has_windows || windows.back() > 0;
         if (!m.layer(i).rope) without_rope.push_back(static_cast<std::int32_t>(i));
     }
-    return without_rope.empty() ? "" : cat(",\n  layers_without_rope: ", numbers(without_rope));
+    std::string text;
+    if (!without_rope.empty()) text += cat(",\n  layers_without_rope: ", numbers(without_rope));
+    if (has_windows) text += cat(",\n  windows: ", numbers(windows));
+    return text;
 }
 
 std::string model_text(const ModelSpec& m) {
@@ -193,12 +200,21 @@ void read_multipliers(const Map& model, ModelSpec& m) {
 }
 
 void read_layers(const Map& model, ModelSpec& m) {
-    if (!model.has("layers_without_rope")) return;
-    m.layer_specs.resize(static_cast<std::size_t>(m.layers));
-    for (const auto i : parse_numbers<std::int64_t>(model.at("layers_without_rope"))) {
+    const auto layers = static_cast<std::size_t>(m.layers);
+    std::vector<std::int64_t> without_rope;
+    std::vector<std::int64_t> windows;
+    if (model.has("layers_without_rope")) {
+        without_rope = parse_numbers<std::int64_t>(model.at("layers_without_rope"));
+    }
+    if (model.has("windows")) windows = parse_numbers<std::int64_t>(model.at("windows"));
+    if (!windows.empty() && windows.size() != layers) fail("windows are not one for each layer");
+    if (without_rope.empty() && windows.empty()) return;
+    m.layer_specs.resize(layers);
+    for (const std::int64_t i : without_rope) {
         if (i < 0 || i >= m.layers) fail(cat("there is no layer ", i));
         m.layer_specs[static_cast<std::size_t>(i)].rope = false;
     }
+    for (std::size_t i = 0; i < windows.size(); ++i) m.layer_specs[i].window = windows[i];
 }
 
 ModelSpec read_model(const YAML::Node& root) {

@@ -346,39 +346,78 @@ TEST(HfConfigTest, RefusesOtherQuantisationsByName) {
     EXPECT_TRUE(has(refused(settings), "format is \"pack-quantized\""));
 }
 
-TEST(HfConfigTest, RefusesActiveSlidingWindows) {
-    EXPECT_TRUE(has(refusal_with({{"sliding_window", 4096}}, "mistral"), "sliding_window is 4096"));
-    const json long_window = {{"sliding_window", 4096}, {"max_position_embeddings", 4096}};
-    EXPECT_TRUE(has(refusal_with(long_window, "mistral"), "sliding_window is 4096"));
-    EXPECT_NO_THROW(parse(with(config("qwen2"), {{"sliding_window", 4096}})));
-    json active = {{"sliding_window", 4096}, {"use_sliding_window", true}};
-    EXPECT_TRUE(has(refusal_with(active, "qwen2"), "sliding_window is 4096"));
-    EXPECT_TRUE(has(refusal_with(active, "qwen3"), "sliding_window is 4096"));
-    active["max_window_layers"] = 32;
-    EXPECT_NO_THROW(parse(with(config("qwen2"), active)));
-    active["max_window_layers"] = 0;
-    EXPECT_TRUE(has(refusal_with(active, "qwen2"), "sliding_window is 4096"));
-    EXPECT_NO_THROW(parse(with(config("llama"), {{"sliding_window", 4096}})));
-    active.erase("max_window_layers");
-    EXPECT_TRUE(has(refusal_with(active, "smollm3"), "sliding_window is 4096"));
-    active["layer_types"] = json(std::vector<std::string>(32, "full_attention"));
-    EXPECT_NO_THROW(parse(with(config("smollm3"), active)));
+/// Of the first and the last layer of 32; none where all layers are alike and without one.
+std::array<std::int64_t, 2> windows(const std::string& family, const json& changes) {
+    const ModelSpec spec = parse(with(config(family), changes));
+    EXPECT_TRUE(spec.layer_specs.empty() || spec.layer_specs.size() == 32U);
+    return {spec.layer(0).window, spec.layer(31).window};
 }
 
-TEST(HfConfigTest, MissingSlidingWindowIsTheFamilysDefault) {
-    const std::string missing = "'sliding_window' is missing, which means 4096; an active";
-    json mistral = config("mistral");
-    EXPECT_TRUE(has(refusal(mistral), missing));
-    mistral["sliding_window"] = nullptr;
-    EXPECT_NO_THROW(parse(mistral));
+using Windows = std::array<std::int64_t, 2>;
+
+TEST(HfConfigTest, WindowsOfAllLayers) {
+    EXPECT_EQ(windows("mistral", {{"sliding_window", 100}}), (Windows{100, 100}));
+    EXPECT_EQ(windows("mistral", {{"vocab_size", 50}}), (Windows{4096, 4096}));
+    json without = config("mistral");
+    without["sliding_window"] = nullptr;
+    EXPECT_TRUE(parse(without).layer_specs.empty());
+    EXPECT_EQ(windows("llama", {{"sliding_window", 100}}), (Windows{0, 0}));
+    EXPECT_TRUE(has(refusal_with({{"sliding_window", -1}}, "mistral"), "sliding_window is -1"));
+}
+
+TEST(HfConfigTest, WindowsOfLastLayers) {
     for (const std::string family : {"qwen2", "qwen3"}) {
-        json qwen = config(family);
-        EXPECT_NO_THROW(parse(qwen));
-        qwen["use_sliding_window"] = true;
-        EXPECT_TRUE(has(refusal(qwen), missing));
-        qwen["sliding_window"] = nullptr;
-        EXPECT_NO_THROW(parse(qwen));
+        EXPECT_EQ(windows(family, {{"sliding_window", 100}}), (Windows{0, 0}));
+        json changes = {{"sliding_window", 100}, {"use_sliding_window", true}};
+        EXPECT_EQ(windows(family, changes), (Windows{0, 100}));
+        changes["max_window_layers"] = 32;
+        EXPECT_EQ(windows(family, changes), (Windows{0, 0}));
+        changes["max_window_layers"] = 0;
+        EXPECT_EQ(windows(family, changes), (Windows{100, 100}));
+        changes["max_window_layers"] = 31;
+        const ModelSpec spec = parse(with(config(family), changes));
+        EXPECT_EQ(spec.layer(30).window, 0);
+        EXPECT_EQ(spec.layer(31).window, 100);
+        changes.erase("sliding_window");
+        EXPECT_EQ(windows(family, changes), (Windows{0, 4096}));
     }
+}
+
+TEST(HfConfigTest, WindowsByLayerTypes) {
+    const std::vector<std::string> full(32, "full_attention");
+    std::vector<std::string> first = full;
+    first[0] = "sliding_attention";
+    json changes = {{"sliding_window", 100}, {"use_sliding_window", true}, {"layer_types", full}};
+    for (const std::string family : {"qwen2", "qwen3", "smollm3"}) {
+        changes["layer_types"] = full;
+        EXPECT_EQ(windows(family, changes), (Windows{0, 0}));
+        changes["layer_types"] = first;
+        EXPECT_EQ(windows(family, changes), (Windows{100, 0}));
+    }
+    changes.erase("layer_types");
+    const ModelSpec smollm3 = parse(with(config("smollm3"), changes));
+    for (std::int64_t i = 0; i < 32; ++i) {
+        EXPECT_EQ(smollm3.layer(i).window, smollm3.layer(i).rope ? 0 : 100);
+    }
+    const auto refused = [&](const std::string& family, const json& types) {
+        return refusal_with({{"layer_types", types}, {"sliding_window", 100}}, family);
+    };
+    EXPECT_TRUE(has(refused("qwen2", first), "names sliding_attention, but there is no"));
+    EXPECT_TRUE(has(refused("mistral", full), "but sliding_window 100 is of every layer"));
+    EXPECT_TRUE(has(refused("mistral", {"sliding_attention"}), "one for each of the 32 layers"));
+    EXPECT_TRUE(has(refused("llama", first), "every layer must have full_attention"));
+    EXPECT_TRUE(has(refused("qwen2", {"linear_attention"}), "or sliding_attention"));
+}
+
+TEST(HfConfigTest, GoldenWindows) {
+    const ModelSpec mistral = golden_model("mistral_window");
+    const ModelSpec qwen2 = golden_model("qwen2_window");
+    EXPECT_EQ(mistral.layer(0).window, 6);
+    EXPECT_EQ(mistral.layer(1).window, 6);
+    EXPECT_EQ(qwen2.layer(0).window, 0);
+    EXPECT_EQ(qwen2.layer(1).window, 9);
+    EXPECT_EQ(qwen2.layer(2).window, 9);
+    EXPECT_EQ(parse(older_spelling("qwen2_window")).layer_specs, qwen2.layer_specs);
 }
 
 TEST(HfConfigTest, RefusesRopeTypes) {

@@ -22,6 +22,7 @@ Plan odd_plan() {
     plan.model.logits_scaling = 1.0 / 3.0;
     plan.model.layer_specs.assign(8, {});
     plan.model.layer_specs[3].rope = plan.model.layer_specs[7].rope = false;
+    plan.model.layer_specs[1].window = 4096;
     plan.backend = BackendKind::cuda;
     plan.compute = DType::bf16;
     plan.weights = WeightFormat::bf16;
