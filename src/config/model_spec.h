@@ -11,8 +11,8 @@ namespace loratrain {
 
 /// How rotary frequencies are made (names of HF `rope_type`). inv_freq_j = theta^(-2j/D), then
 ///   linear: inv_freq / factor
-///   llama3: wavelength-dependent interpolation, see model/rope_frequencies.h
-enum class RopeType : std::uint8_t { standard, linear, llama3 };
+///   llama3, yarn: wavelength-dependent interpolation, see model/rope_frequencies.h
+enum class RopeType : std::uint8_t { standard, linear, llama3, yarn };
 
 struct RopeSpec {
     RopeType type = RopeType::standard;
@@ -21,6 +21,12 @@ struct RopeSpec {
     double low_freq_factor = 1.0;
     double high_freq_factor = 4.0;
     std::int64_t original_max_position = 8192;
+    // Of yarn alone (Peng et al. 2023, "YaRN: Efficient Context Window Extension").
+    double beta_fast = 32.0;
+    double beta_slow = 1.0;
+    bool truncate = true;
+    double attention_factor = 1.0;  ///< rotated q and k are so much longer
+    friend bool operator==(const RopeSpec&, const RopeSpec&) = default;
 };
 
 /// What a decoder layer may have unlike others of its model.
@@ -35,7 +41,8 @@ struct LayerSpec {
 /// Dimensions of the frozen decoder-only transformer (Llama family). Read from the HF config.json
 /// that is kept in the weights file. With multipliers e, r, a and l as granite has them
 ///   x = e embedding;  x += r attention(norm x), x += r mlp(norm x) per layer;  logits = head / l
-/// where scores are a q k, and a = 1/sqrt(D) where attention_multiplier is 0.
+/// where scores are a q k, and a = 1/sqrt(D) where attention_multiplier is 0. What attention_factor
+/// makes q and k longer by is in a as well.
 struct ModelSpec {
     std::string
         family;  ///< HF model_type: llama, mistral, qwen2, qwen3, smollm3, granite, seed_oss
@@ -71,7 +78,7 @@ struct ModelSpec {
     // norm x with eps is the norm of z with eps / r^2, so that r costs nothing in any layer.
     double embedding_scale() const { return embedding_multiplier / residual_multiplier; }
     double stream_eps() const { return rms_norm_eps / (residual_multiplier * residual_multiplier); }
-    double attention_scale() const;  ///< a
+    double attention_scale(const LayerSpec& layer) const;  ///< a
 };
 
 /// The seven linears of a decoder layer, in this order everywhere.

@@ -55,7 +55,7 @@ Attention DecoderLayer::attention_op(const LayerSpec& spec, const LayerActivatio
     op.o = saved.o;
     op.lse = saved.lse;
     op.head_dim = view_.lane_model.head_dim;
-    op.scale = static_cast<float>(view_.lane_model.attention_scale());
+    op.scale = static_cast<float>(view_.lane_model.attention_scale(spec));
     op.rows = rows.packed;
     op.window = spec.window;
     return op;

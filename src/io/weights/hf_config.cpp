@@ -1,6 +1,7 @@
 #include "io/weights/hf_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "base/error.h"
@@ -225,13 +226,35 @@ void read_head_dim(JsonReader& config, const Family& family, ModelSpec& spec) {
     }
 }
 
+std::int64_t read_original_positions(JsonReader& rope, JsonReader& config) {
+    constexpr const char* original = "original_max_position_embeddings";
+    return config.has(original) && !rope.has(original) ? config.required_count(original)
+                                                       : rope.required_count(original);
+}
+
+/// By how much q and k get longer, where attention_factor does not say.
+double yarn_length(JsonReader& rope, double factor) {
+    const auto length = [factor](double mscale) {
+        return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+    };
+    const auto one = rope.positive("mscale");
+    const auto all = rope.positive("mscale_all_dim");
+    return one && all ? length(*one) / length(*all) : length(1.0);
+}
+
+void read_yarn_rope(JsonReader& rope, JsonReader& config, RopeSpec& spec) {
+    spec.beta_fast = rope.positive("beta_fast").value_or(spec.beta_fast);
+    spec.beta_slow = rope.positive("beta_slow").value_or(spec.beta_slow);
+    if (rope.has("truncate")) spec.truncate = rope.flag("truncate");
+    spec.original_max_position = read_original_positions(rope, config);
+    spec.attention_factor =
+        rope.positive("attention_factor").value_or(yarn_length(rope, spec.factor));
+}
+
 void read_llama3_rope(JsonReader& rope, JsonReader& config, RopeSpec& spec) {
     spec.low_freq_factor = rope.required_positive("low_freq_factor");
     spec.high_freq_factor = rope.required_positive("high_freq_factor");
-    constexpr const char* original = "original_max_position_embeddings";
-    spec.original_max_position = config.has(original) && !rope.has(original)
-                                     ? config.required_count(original)
-                                     : rope.required_count(original);
+    spec.original_max_position = read_original_positions(rope, config);
     if (spec.high_freq_factor <= spec.low_freq_factor && !rope.get("high_freq_factor").is_null()) {
         rope.wrong("high_freq_factor", "must be greater than low_freq_factor");
     }
@@ -250,14 +273,19 @@ RopeSpec read_rope_object(JsonReader& config, const char* key) {
     const std::string type = rope.text(type_key);
     const bool known_key = rope.has(type_key);
     if (rope.has("rope_theta")) spec.theta = rope.required_positive("rope_theta");
-    if (type == "linear" || type == "llama3") spec.factor = rope.required_positive("factor");
+    const bool has_factor = type == "linear" || type == "llama3" || type == "yarn";
+    if (has_factor) spec.factor = rope.required_positive("factor");
     if (type == "linear") {
         spec.type = RopeType::linear;
     } else if (type == "llama3") {
         spec.type = RopeType::llama3;
         read_llama3_rope(rope, config, spec);
+    } else if (type == "yarn") {
+        spec.type = RopeType::yarn;
+        read_yarn_rope(rope, config, spec);
     } else if (known_key && type != "default") {
-        rope.wrong(type_key, "which is not supported", "known types: default, linear, llama3");
+        rope.wrong(type_key, "which is not supported",
+                   "known types: default, linear, llama3, yarn");
     } else if (!known_key && (rope.has("factor") || !rope.has("rope_theta"))) {
         rope.add(std::string(key) + " names no rope_type");
     }
@@ -268,9 +296,9 @@ RopeSpec read_rope_object(JsonReader& config, const char* key) {
 }
 
 bool same_rope(const RopeSpec& a, const RopeSpec& b) {
-    return a.type == b.type && a.factor == b.factor && a.low_freq_factor == b.low_freq_factor &&
-           a.high_freq_factor == b.high_freq_factor &&
-           a.original_max_position == b.original_max_position;
+    RopeSpec with_theta = b;
+    with_theta.theta = a.theta;
+    return a == with_theta;
 }
 
 RopeSpec read_rope(JsonReader& config, const Family& family) {

@@ -16,8 +16,10 @@ namespace {
 
 using namespace plan_yaml;
 
-constexpr std::array<Word<RopeType>, 3> rope_words{
-    {{"standard", RopeType::standard}, {"linear", RopeType::linear}, {"llama3", RopeType::llama3}}};
+constexpr std::array<Word<RopeType>, 4> rope_words{{{"standard", RopeType::standard},
+                                                    {"linear", RopeType::linear},
+                                                    {"llama3", RopeType::llama3},
+                                                    {"yarn", RopeType::yarn}}};
 
 constexpr std::array<Word<DType>, 2> compute_words{{{"fp32", DType::f32}, {"bf16", DType::bf16}}};
 
@@ -53,6 +55,13 @@ std::string quantization_text(const ModelSpec& m) {
     if (!m.quantization) return "";
     return cat(", quantization: ", traits_of(m.quantization->format).name,
                ", source_type: ", name_of(m.quantization->source));
+}
+
+std::string yarn_text(const RopeSpec& rope) {
+    if (rope.type != RopeType::yarn) return "";
+    return cat(",\n  beta_fast: ", format_exact(rope.beta_fast),
+               ", beta_slow: ", format_exact(rope.beta_slow), ", truncate: ", yes_no(rope.truncate),
+               ", attention_factor: ", format_exact(rope.attention_factor));
 }
 
 /// What most families do without.
@@ -98,7 +107,7 @@ std::string model_text(const ModelSpec& m) {
                ", theta: ", format_exact(m.rope.theta), ", factor: ", format_exact(m.rope.factor),
                ", low_freq_factor: ", format_exact(m.rope.low_freq_factor),
                ",\n  high_freq_factor: ", format_exact(m.rope.high_freq_factor),
-               ", original_max_position: ", m.rope.original_max_position, "}\n");
+               ", original_max_position: ", m.rope.original_max_position, yarn_text(m.rope), "}\n");
 }
 
 std::string line_text(const CostLine& line) {
@@ -246,6 +255,11 @@ ModelSpec read_model(const YAML::Node& root) {
     rope.read("low_freq_factor", m.rope.low_freq_factor);
     rope.read("high_freq_factor", m.rope.high_freq_factor);
     rope.read("original_max_position", m.rope.original_max_position);
+    if (m.rope.type != RopeType::yarn) return m;
+    rope.read("beta_fast", m.rope.beta_fast);
+    rope.read("beta_slow", m.rope.beta_slow);
+    rope.read("truncate", m.rope.truncate);
+    rope.read("attention_factor", m.rope.attention_factor);
     return m;
 }
 

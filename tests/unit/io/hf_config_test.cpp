@@ -100,7 +100,7 @@ TEST(HfConfigTest, GoldenGranite) {
     const ModelSpec spec = golden_model("granite");
     EXPECT_EQ(spec.embedding_multiplier, 12.0);
     EXPECT_EQ(spec.attention_multiplier, 0.15);
-    EXPECT_EQ(spec.attention_scale(), 0.15);
+    EXPECT_EQ(spec.attention_scale({}), 0.15);
     EXPECT_EQ(spec.residual_multiplier, 0.22);
     EXPECT_EQ(spec.logits_scaling, 3.0);
     EXPECT_DOUBLE_EQ(spec.embedding_scale(), 12.0 / 0.22);
@@ -109,7 +109,7 @@ TEST(HfConfigTest, GoldenGranite) {
     const ModelSpec llama = golden_model("llama");
     EXPECT_EQ(llama.embedding_scale(), 1.0);
     EXPECT_EQ(llama.stream_eps(), llama.rms_norm_eps);
-    EXPECT_EQ(llama.attention_scale(), 1.0 / std::sqrt(8.0));
+    EXPECT_EQ(llama.attention_scale({}), 1.0 / std::sqrt(8.0));
 }
 
 TEST(HfConfigTest, GoldenSeedOss) {
@@ -173,7 +173,7 @@ TEST(HfConfigTest, LayersWithoutRope) {
 
 TEST(HfConfigTest, MultipliersOfGranite) {
     const ModelSpec spec = parse(config("granite"));
-    EXPECT_EQ(spec.attention_scale(), 1.0);
+    EXPECT_EQ(spec.attention_scale({}), 1.0);
     EXPECT_EQ(spec.embedding_scale(), 1.0);
     EXPECT_EQ(spec.logits_scaling, 1.0);
     for (const char* key : {"embedding_multiplier", "attention_multiplier", "residual_multiplier",
@@ -420,9 +420,32 @@ TEST(HfConfigTest, GoldenWindows) {
     EXPECT_EQ(parse(older_spelling("qwen2_window")).layer_specs, qwen2.layer_specs);
 }
 
+TEST(HfConfigTest, Yarn) {
+    json rope = {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}};
+    const auto read = [&] { return parse(with(config("qwen2"), {{"rope_scaling", rope}})); };
+    ModelSpec spec = read();
+    EXPECT_EQ(spec.rope.type, RopeType::yarn);
+    EXPECT_EQ(spec.rope.original_max_position, 32768);
+    EXPECT_EQ(spec.rope.beta_fast, 32.0);
+    EXPECT_EQ(spec.rope.beta_slow, 1.0);
+    EXPECT_TRUE(spec.rope.truncate);
+    EXPECT_DOUBLE_EQ(spec.rope.attention_factor, 0.1 * std::log(4.0) + 1.0);
+    EXPECT_DOUBLE_EQ(spec.attention_scale({}), 0.25 * std::pow(0.1 * std::log(4.0) + 1.0, 2));
+    EXPECT_EQ(spec.attention_scale({.rope = false}), 0.25);
+    rope.merge_patch({{"mscale", 1}, {"mscale_all_dim", 1}, {"truncate", false}, {"beta_fast", 8}});
+    spec = read();
+    EXPECT_EQ(spec.rope.attention_factor, 1.0);
+    EXPECT_EQ(spec.rope.beta_fast, 8.0);
+    EXPECT_FALSE(spec.rope.truncate);
+    rope["attention_factor"] = 1.5;
+    EXPECT_EQ(read().rope.attention_factor, 1.5);
+    rope.erase("factor");
+    EXPECT_TRUE(has(refusal_with({{"rope_scaling", rope}}), "'rope_scaling.factor' is missing"));
+}
+
 TEST(HfConfigTest, RefusesRopeTypes) {
-    EXPECT_TRUE(has(refusal_with({{"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}}}),
-                    "rope_scaling.type is \"yarn\""));
+    EXPECT_TRUE(has(refusal_with({{"rope_scaling", {{"type", "longrope"}, {"factor", 2.0}}}}),
+                    "rope_scaling.type is \"longrope\""));
     EXPECT_TRUE(has(refusal_with({{"rope_parameters", {{"rope_type", "dynamic"}}}}),
                     "rope_parameters.rope_type is \"dynamic\""));
     EXPECT_TRUE(has(refusal_with({{"rope_scaling", {{"type", "linear"}}}}),
@@ -466,8 +489,9 @@ TEST(HfConfigTest, NamesEverythingAtOnce) {
                                            {"num_local_experts", 8},
                                            {"hidden_act", "gelu"},
                                            {"hidden_size", 0},
-                                           {"rope_scaling", {{"type", "yarn"}}}});
-    for (const char* part : {"mixtral", "num_local_experts", "gelu", "hidden_size is 0", "yarn"}) {
+                                           {"rope_scaling", {{"type", "longrope"}}}});
+    for (const char* part :
+         {"mixtral", "num_local_experts", "gelu", "hidden_size is 0", "longrope"}) {
         EXPECT_TRUE(has(text, part));
     }
 }

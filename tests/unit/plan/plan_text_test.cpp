@@ -142,6 +142,7 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.model.residual_multiplier, 0.22);
     EXPECT_EQ(read.model.logits_scaling, 1.0 / 3.0);
     EXPECT_EQ(read.model.layer_specs, plan.model.layer_specs);
+    EXPECT_EQ(read.model.rope, plan.model.rope);
     EXPECT_TRUE(read.model.qk_norm && read.model.tie_word_embeddings && !read.model.qkv_bias);
     EXPECT_EQ(read.backend, BackendKind::cuda);
     EXPECT_EQ(read.compute, DType::bf16);
@@ -247,6 +248,12 @@ TEST(PlanText, RefusesWhatItDidNotWrite) {
     EXPECT_THROW(plan_from_text(with(good, "last_layer_adapters: [2, ", "last_layer_adapters: [")),
                  Error);
     EXPECT_THROW(plan_from_text(with(good, "first_layer_adapters", "adapters")), Error);
+}
+
+TEST(PlanText, KeepsYarn) {
+    Plan plan = odd_plan();
+    plan.model.rope = {RopeType::yarn, 1e6, 4.0, 1.0, 4.0, 32768, 31.5, 1.0 / 3.0, false, 1.25};
+    EXPECT_EQ(plan_from_text(to_text(plan)).model.rope, plan.model.rope);
 }
 
 }  // namespace loratrain::plan_test
