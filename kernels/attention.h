@@ -14,7 +14,8 @@ struct AttentionTile {
 
 /// Causal attention inside each sample, grouped queries: head h reads key-value head
 /// h / (heads / kv_heads). q, o: [tokens, heads * head_dim], k, v: [tokens, kv_heads * head_dim],
-/// all of one element type; lse: [tokens, heads] = log sum exp of the scaled scores.
+/// all of one element type; lse: [tokens, heads] = log sum exp of the scaled scores. Query i sees
+/// key j if 0 <= i - j < window.
 struct AttentionParams {
     Matrix q;
     Matrix k;
@@ -25,6 +26,7 @@ struct AttentionParams {
     std::int32_t kv_heads;
     std::int32_t head_dim;
     float scale;
+    std::int32_t window;         ///< no_attention_window: all keys before
     const AttentionTile* tiles;  ///< query tiles of attention_tile_rows().forward rows
     std::int32_t tile_count;
 };
@@ -48,6 +50,8 @@ struct AttentionTileRows {
     std::int32_t query;
     std::int32_t key;
 };
+
+constexpr std::int32_t no_attention_window = 0x7fffffff;
 
 /// Wider heads are refused.
 constexpr std::int32_t attention_max_head_dim = 256;

@@ -52,9 +52,9 @@ struct QueryWalk {
     int head;
     int begin;
 
-    __device__ __forceinline__ void next(const AttentionTile& tile) {
+    __device__ __forceinline__ void next(const AttentionTile& tile, int end) {
         begin += tile_rows;
-        if (begin >= tile.length) {
+        if (begin >= end) {
             begin = tile.begin;
             ++head;
         }
@@ -80,10 +80,12 @@ __device__ __forceinline__ void load_queries(const AttentionBackwardParams& p,
     commit_copies();
 }
 
-/// Transposed scores (16 keys x 64 queries) to probabilities; a query before the key gets 0.
-template <bool diagonal>
+/// Transposed scores (16 keys x 64 queries) to probabilities; with `some_hidden` queries that do
+/// not see the key get 0. `ahead` = first query - the warp's first key.
+template <bool some_hidden>
 __device__ __forceinline__ void probabilities(float (&scores)[1][tile_rows / 8][4],
-                                              const float2* stats, float scale, int key, int lane) {
+                                              const float2* stats, float scale, int ahead,
+                                              int window, int lane) {
 #pragma unroll
     for (int n = 0; n < tile_rows / 8; ++n) {
         const int query = n * 8 + ((lane & 3) << 1);
@@ -92,7 +94,8 @@ __device__ __forceinline__ void probabilities(float (&scores)[1][tile_rows / 8][
         for (int i = 0; i < 4; ++i) {
             const float lse = (i & 1) == 0 ? pair.x : pair.z;
             float p = exp2_fast(fmaf(scores[0][n][i], scale, -lse));
-            if (diagonal && query + (i & 1) < key + (i >> 1) * 8) p = 0.0F;
+            const int distance = ahead + query + (i & 1) - ((lane >> 2) + (i >> 1) * 8);
+            if (some_hidden && is_hidden(distance, window)) p = 0.0F;
             scores[0][n][i] = p;
         }
     }
@@ -121,7 +124,8 @@ __global__ void __launch_bounds__(attention_threads, 2)
         k_tile, head_rows(forward.k, tile, kv_head, forward.head_dim), tile.begin);
     Tile<dim>::template load<tile_rows>(
         v_tile, head_rows(forward.v, tile, kv_head, forward.head_dim), tile.begin);
-    const int tiles_per_head = (tile.length - tile.begin + tile_rows - 1) / tile_rows;
+    const int end = query_end(tile, tile_rows, forward.window);
+    const int tiles_per_head = (end - tile.begin + tile_rows - 1) / tile_rows;
     QueryWalk walk{kv_head * group, tile.begin};
     load_queries<dim>(p, tile, walk, k_tile + stage_bytes, k_tile + tiles_bytes<dim>);
 
@@ -129,8 +133,8 @@ __global__ void __launch_bounds__(attention_threads, 2)
     float dv[1][dim / 8][4] = {};
     for (int step = 0; step < group * tiles_per_head; ++step) {
         const int stage = step & 1;
-        const bool diagonal = walk.begin == tile.begin;
-        walk.next(tile);
+        const int ahead = walk.begin - tile.begin;
+        walk.next(tile, end);
         wait_for_copies();
         __syncthreads();
         if (step + 1 < group * tiles_per_head) {
@@ -144,11 +148,11 @@ __global__ void __launch_bounds__(attention_threads, 2)
 
         float scores[1][tile_rows / 8][4] = {};
         multiply_rows<dim>(scores, warp_k, q_tile, lane);
-        const int key = warp * warp_rows + (lane >> 2);
-        if (diagonal) {
-            probabilities<true>(scores, stats, scale, key, lane);
+        const int warp_ahead = ahead - warp * warp_rows;
+        if (ahead == 0 || ahead >= forward.window - (tile_rows - 1)) {
+            probabilities<true>(scores, stats, scale, warp_ahead, forward.window, lane);
         } else {
-            probabilities<false>(scores, stats, scale, key, lane);
+            probabilities<false>(scores, stats, scale, warp_ahead, forward.window, lane);
         }
         multiply_columns<dim>(dv, scores, d_o_tile, lane);
         float d_scores[1][tile_rows / 8][4] = {};
@@ -202,8 +206,10 @@ __global__ void __launch_bounds__(attention_threads, 2)
                                         tile.begin);
     Tile<dim>::template load<tile_rows>(d_o_tile, head_rows(p.d_o, tile, head, forward.head_dim),
                                         tile.begin);
-    Tile<dim>::template load<tile_rows>(q_tile + stage_bytes, k, 0);
-    Tile<dim>::template load<tile_rows>(q_tile + stage_bytes + Tile<dim>::bytes(tile_rows), v, 0);
+    const int key_begin = first_key_tile(tile.begin, forward.window, tile_rows);
+    Tile<dim>::template load<tile_rows>(q_tile + stage_bytes, k, key_begin);
+    Tile<dim>::template load<tile_rows>(q_tile + stage_bytes + Tile<dim>::bytes(tile_rows), v,
+                                        key_begin);
     commit_copies();
 
     float2 stats[2];
@@ -227,8 +233,8 @@ __global__ void __launch_bounds__(attention_threads, 2)
     }
 
     float dq[1][dim / 8][4] = {};
-    for (int key = 0; key <= tile.begin; key += tile_rows) {
-        const int stage = (key / tile_rows) & 1;
+    for (int key = key_begin; key <= tile.begin; key += tile_rows) {
+        const int stage = ((key - key_begin) / tile_rows) & 1;
         wait_for_copies();
         __syncthreads();
         if (key + tile_rows <= tile.begin) {
@@ -240,7 +246,9 @@ __global__ void __launch_bounds__(attention_threads, 2)
         }
         const std::uint32_t k_tile = q_tile + (1 + stage) * stage_bytes;
         const std::uint32_t v_tile = k_tile + Tile<dim>::bytes(tile_rows);
-        const bool diagonal = key == tile.begin;
+        const int ahead = tile.begin - key;
+        const bool diagonal = ahead == 0;
+        const bool some_hidden = diagonal || ahead >= forward.window - (tile_rows - 1);
 #pragma unroll
         for (int first = 0; first < tile_rows; first += half_keys) {
             if (diagonal && first >= (warp + 1) * warp_rows) break;
@@ -257,7 +265,8 @@ __global__ void __launch_bounds__(attention_threads, 2)
                     float probability = exp2_fast(fmaf(scores[0][n][i], scale, -row.x));
                     const int column = first + n * 8 + ((lane & 3) << 1) + (i & 1);
                     const int query = warp * warp_rows + (lane >> 2) + (i >> 1) * 8;
-                    if (diagonal && column > query) probability = 0.0F;
+                    const bool hidden = is_hidden(ahead + query - column, forward.window);
+                    if (some_hidden && hidden) probability = 0.0F;
                     d_scores[0][n][i] = probability * (d_scores[0][n][i] - row.y);
                 }
             }

@@ -38,9 +38,11 @@ __device__ __forceinline__ void update_softmax(Rows<dim>& rows, float (&scores)[
             }
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffU, largest, 1));
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffU, largest, 2));
-            const float correction = exp2_fast((rows.largest[m][half] - largest) * scale);
+            // -inf: the row has not seen any key yet.
+            const float base = largest == -INFINITY ? 0.0F : largest;
+            const float correction = exp2_fast((rows.largest[m][half] - base) * scale);
             rows.largest[m][half] = largest;
-            const float shift = largest * scale;
+            const float shift = base * scale;
             float sum = 0.0F;
 #pragma unroll
             for (int n = 0; n < key_rows / 8; ++n) {
@@ -60,9 +62,9 @@ __device__ __forceinline__ void update_softmax(Rows<dim>& rows, float (&scores)[
     }
 }
 
-/// Keys after the query become -inf. `ahead` = first query row of the warp - first key.
-__device__ __forceinline__ void hide_future(float (&scores)[2][key_rows / 8][4], int ahead,
-                                            int lane) {
+/// Keys that the query does not see become -inf. `ahead` = first query row of the warp - first key.
+__device__ __forceinline__ void hide(float (&scores)[2][key_rows / 8][4], int ahead, int window,
+                                     int lane) {
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
 #pragma unroll
@@ -71,7 +73,7 @@ __device__ __forceinline__ void hide_future(float (&scores)[2][key_rows / 8][4],
             for (int i = 0; i < 4; ++i) {
                 const int row = ahead + m * 16 + (lane >> 2) + (i >> 1) * 8;
                 const int key = n * 8 + ((lane & 3) << 1) + (i & 1);
-                if (key > row) scores[m][n][i] = -INFINITY;
+                if (is_hidden(row - key, window)) scores[m][n][i] = -INFINITY;
             }
         }
     }
@@ -98,8 +100,9 @@ __global__ void __launch_bounds__(attention_threads, 2)
 
     Tile<dim>::template load<query_rows>(q_tile, head_rows(p.q, tile, head, p.head_dim),
                                          tile.begin);
-    Tile<dim>::template load<key_rows>(kv_tiles, k, 0);
-    Tile<dim>::template load<key_rows>(kv_tiles + Tile<dim>::bytes(key_rows), v, 0);
+    const int key_begin = first_key_tile(tile.begin, p.window, key_rows);
+    Tile<dim>::template load<key_rows>(kv_tiles, k, key_begin);
+    Tile<dim>::template load<key_rows>(kv_tiles + Tile<dim>::bytes(key_rows), v, key_begin);
     commit_copies();
 
     Rows<dim> rows;
@@ -107,7 +110,7 @@ __global__ void __launch_bounds__(attention_threads, 2)
     for (int m = 0; m < 2; ++m) rows.largest[m][0] = rows.largest[m][1] = -INFINITY;
     std::uint32_t k_tile = kv_tiles;
     std::uint32_t other_tile = kv_tiles + stage_bytes;
-    for (int key = 0; key < key_end; key += key_rows) {
+    for (int key = key_begin; key < key_end; key += key_rows) {
         wait_for_copies();
         __syncthreads();
         if (key + key_rows < key_end) {
@@ -116,10 +119,13 @@ __global__ void __launch_bounds__(attention_threads, 2)
                                                key + key_rows);
             commit_copies();
         }
-        if (key < warp_begin + warp_rows) {
+        const int ahead = warp_begin - key;
+        const bool sees_some = ahead > -warp_rows && ahead - (key_rows - 1) < p.window;
+        if (sees_some) {
             float scores[2][key_rows / 8][4] = {};
             multiply_rows<dim>(scores, q_tile + warp * Tile<dim>::bytes(warp_rows), k_tile, lane);
-            if (key + key_rows - 1 > warp_begin) hide_future(scores, warp_begin - key, lane);
+            const bool sees_all = ahead >= key_rows - 1 && ahead < p.window - (warp_rows - 1);
+            if (!sees_all) hide(scores, ahead, p.window, lane);
             update_softmax(rows, scores, scale);
             multiply_columns<dim>(rows.o, scores, k_tile + Tile<dim>::bytes(key_rows), lane);
         }

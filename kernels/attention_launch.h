@@ -14,4 +14,24 @@ constexpr std::int32_t attention_forward_rows = 128;
 constexpr std::int32_t attention_backward_rows = 64;
 constexpr std::int32_t attention_plain_rows = 32;
 
+#ifdef __CUDACC__
+
+/// Whether the key is hidden that lies `distance` before the query (negative: after it).
+__device__ __forceinline__ bool is_hidden(int distance, int window) {
+    return static_cast<unsigned>(distance) >= static_cast<unsigned>(window);
+}
+
+/// The first tile of `rows` keys of which a query at `begin` or later sees some.
+__device__ __forceinline__ int first_key_tile(int begin, int window, int rows) {
+    return max(0, begin - window + 1) / rows * rows;
+}
+
+/// One past the last query that sees one of the `rows` keys from `begin`.
+__device__ __forceinline__ int query_end(const AttentionTile& keys, int rows, int window) {
+    const int last = keys.begin + rows - 1;
+    return keys.length - last > window ? last + window : keys.length;
+}
+
+#endif
+
 }  // namespace loratrain::kernels

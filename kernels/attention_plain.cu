@@ -134,7 +134,8 @@ __global__ void __launch_bounds__(threads)
     float acc[columns] = {};
     float largest = -INFINITY;
     float sum = 0.0F;
-    for (int key = 0; key <= tile.begin; key += tile_rows) {
+    for (int key = first_key_tile(tile.begin, p.window, tile_rows); key <= tile.begin;
+         key += tile_rows) {
         __syncthreads();
         load_tile(k_tile, head_rows<T>(p.k, tile, kv_head, dim), key, dim);
         load_tile(v_tile, head_rows<T>(p.v, tile, kv_head, dim), key, dim);
@@ -144,16 +145,18 @@ __global__ void __launch_bounds__(threads)
         float now = largest;
 #pragma unroll
         for (int i = 0; i < keys_per_thread; ++i) {
-            scores[i] = key + at.lane + lanes * i > query ? -INFINITY : scores[i] * p.scale;
+            const bool hidden = is_hidden(query - (key + at.lane + lanes * i), p.window);
+            scores[i] = hidden ? -INFINITY : scores[i] * p.scale;
             now = fmaxf(now, scores[i]);
         }
         now = over_lanes(now, [](float x, float y) { return fmaxf(x, y); });
-        const float correction = expf(largest - now);
+        const float shift = now == -INFINITY ? 0.0F : now;  // -inf: nothing has been seen yet
+        const float correction = expf(largest - shift);
         largest = now;
         sum *= correction;
 #pragma unroll
         for (int i = 0; i < keys_per_thread; ++i) {
-            const float weight = expf(scores[i] - now);
+            const float weight = expf(scores[i] - shift);
             sum += weight;
             weights[at.row * score_ld + at.lane + lanes * i] = weight;
         }
@@ -194,8 +197,9 @@ __global__ void row_stats_kernel(const __grid_constant__ AttentionBackwardParams
 /// P and dS = P (dP - delta) of 32 queries by 32 keys into shared memory.
 __device__ void gradients_of_scores(float* probabilities, float* d_scores, const float* q_tile,
                                     const float* k_tile, const float* v_tile, const float* d_o_tile,
-                                    float2 stats, int ahead, float scale, int dim,
+                                    float2 stats, int ahead, const AttentionParams& p,
                                     const Position& at) {
+    const int dim = p.head_dim;
     float scores[keys_per_thread];
     float d_p[keys_per_thread];
     dot_rows(scores, q_tile, k_tile, dim, at);
@@ -203,7 +207,8 @@ __device__ void gradients_of_scores(float* probabilities, float* d_scores, const
 #pragma unroll
     for (int i = 0; i < keys_per_thread; ++i) {
         const int key = at.lane + lanes * i;
-        const float weight = key > at.row + ahead ? 0.0F : expf(fmaf(scores[i], scale, -stats.x));
+        const bool hidden = is_hidden(at.row + ahead - key, p.window);
+        const float weight = hidden ? 0.0F : expf(fmaf(scores[i], p.scale, -stats.x));
         probabilities[at.row * score_ld + key] = weight;
         d_scores[at.row * score_ld + key] = weight * (d_p[i] - stats.y);
     }
@@ -246,17 +251,18 @@ __global__ void __launch_bounds__(threads)
 
     load_tile(tiles.k, head_rows<T>(forward.k, tile, kv_head, dim), tile.begin, dim);
     load_tile(tiles.v, head_rows<T>(forward.v, tile, kv_head, dim), tile.begin, dim);
+    const int end = query_end(tile, tile_rows, forward.window);
     float dk[columns] = {};
     float dv[columns] = {};
     for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-        for (int begin = tile.begin; begin < tile.length; begin += tile_rows) {
+        for (int begin = tile.begin; begin < end; begin += tile_rows) {
             __syncthreads();
             load_tile(tiles.q, head_rows<T>(forward.q, tile, head, dim), begin, dim);
             load_tile(tiles.d_o, head_rows<T>(p.d_o, tile, head, dim), begin, dim);
             __syncthreads();
             gradients_of_scores(tiles.probabilities, tiles.d_scores, tiles.q, tiles.k, tiles.v,
                                 tiles.d_o, stats_of(p, tile, head, begin + at.row),
-                                begin - tile.begin, forward.scale, dim, at);
+                                begin - tile.begin, forward, at);
             __syncthreads();
             add_rows(dv, tiles.probabilities + at.row, score_ld, tiles.d_o, dim, at);
             add_rows(dk, tiles.d_scores + at.row, score_ld, tiles.q, dim, at);
@@ -283,13 +289,14 @@ __global__ void __launch_bounds__(threads)
     load_tile(tiles.q, head_rows<T>(forward.q, tile, head, dim), tile.begin, dim);
     load_tile(tiles.d_o, head_rows<T>(p.d_o, tile, head, dim), tile.begin, dim);
     float dq[columns] = {};
-    for (int key = 0; key <= tile.begin; key += tile_rows) {
+    for (int key = first_key_tile(tile.begin, forward.window, tile_rows); key <= tile.begin;
+         key += tile_rows) {
         __syncthreads();
         load_tile(tiles.k, head_rows<T>(forward.k, tile, kv_head, dim), key, dim);
         load_tile(tiles.v, head_rows<T>(forward.v, tile, kv_head, dim), key, dim);
         __syncthreads();
         gradients_of_scores(tiles.probabilities, tiles.d_scores, tiles.q, tiles.k, tiles.v,
-                            tiles.d_o, stats, tile.begin - key, forward.scale, dim, at);
+                            tiles.d_o, stats, tile.begin - key, forward, at);
         __syncwarp();
         add_rows(dq, tiles.d_scores + at.row * score_ld, 1, tiles.k, dim, at);
     }

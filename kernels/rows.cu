@@ -10,10 +10,13 @@ struct GatherBody {
     To* y;
     const From* table;
     const std::int32_t* ids;
+    float scale;
     std::int64_t y_ld, table_ld;
     __device__ void operator()(std::int64_t row, std::int64_t col) const {
         float v[N] = {};
         if (const std::int32_t id = ids[row]; id >= 0) load<N>(table + id * table_ld + col, v);
+#pragma unroll
+        for (int i = 0; i < N; ++i) v[i] *= scale;
         store<N>(y + row * y_ld + col, v);
     }
 };
@@ -33,10 +36,10 @@ struct ScatterBody {
 
 template <class To, class From, int N>
 cudaError_t launch_gather(cudaStream_t stream, const Matrix& y, const Matrix& table,
-                          const std::int32_t* ids) {
-    return launch_elements<N>(
-        stream, y.rows, y.cols,
-        GatherBody<To, From, N>{pointer<To>(y), pointer<const From>(table), ids, y.ld, table.ld});
+                          const std::int32_t* ids, float scale) {
+    return launch_elements<N>(stream, y.rows, y.cols,
+                              GatherBody<To, From, N>{pointer<To>(y), pointer<const From>(table),
+                                                      ids, scale, y.ld, table.ld});
 }
 
 template <class T, int N>
@@ -50,13 +53,14 @@ cudaError_t launch_scatter(cudaStream_t stream, const Matrix& y, const Matrix& x
 }  // namespace
 
 cudaError_t gather_rows(cudaStream_t stream, const Matrix& y, const Matrix& table,
-                        const std::int32_t* ids) {
+                        const std::int32_t* ids, float scale) {
     return with_type(y.type, [&](auto to) {
         return with_type(table.type, [&](auto from) {
             using To = decltype(to);
             using From = decltype(from);
-            return all_wide({&y, &table}) ? launch_gather<To, From, wide>(stream, y, table, ids)
-                                          : launch_gather<To, From, 1>(stream, y, table, ids);
+            return all_wide({&y, &table})
+                       ? launch_gather<To, From, wide>(stream, y, table, ids, scale)
+                       : launch_gather<To, From, 1>(stream, y, table, ids, scale);
         });
     });
 }

@@ -288,7 +288,9 @@ struct Rope {
 };
 
 /// Causal attention inside each sample, grouped queries: head h reads key-value head h / (Q/G).
-/// q: [T, Q*D], k, v: [T, G*D], o: [T, Q*D]; lse: [T, Q] fp32 = log sum exp of the scaled scores.
+/// With a window query i sees key j if 0 <= i - j < window (as HF's sliding_window), else if j <=
+/// i. q: [T, Q*D], k, v: [T, G*D], o: [T, Q*D]; lse: [T, Q] fp32 = log sum exp of the scaled
+/// scores.
 struct Attention {
     TensorView q;
     TensorView k;
@@ -296,8 +298,9 @@ struct Attention {
     TensorView o;
     float* lse = nullptr;
     std::int64_t head_dim = 0;
-    float scale = 1.0F;  ///< 1/sqrt(D)
+    float scale = 1.0F;  ///< of the scores: ModelSpec::attention_scale()
     PackedRows rows;
+    std::int64_t window = 0;  ///< 0: none
 };
 
 /// Gradients of Attention (recomputes the probabilities from lse). dq, dk, dv are overwritten.
@@ -468,10 +471,10 @@ class Backend {
     virtual void copy(const TensorView& target, const TensorView& source) = 0;
     /// y[t, :] += bias. bias: [cols] compute_dtype().
     virtual void add_bias(const TensorView& y, const void* bias) = 0;
-    /// y[i, :] = table[ids[i], :], or zeros where ids[i] is negative; table may be bf16 or fp32.
-    /// Also gathers rows of activations.
-    virtual void gather_rows(const TensorView& y, const TensorView& table,
-                             const std::int32_t* ids) = 0;
+    /// y[i, :] = scale table[ids[i], :], or zeros where ids[i] is negative; table may be bf16 or
+    /// fp32. Also gathers rows of activations.
+    virtual void gather_rows(const TensorView& y, const TensorView& table, const std::int32_t* ids,
+                             float scale) = 0;
     /// y[ids[i], :] = x[i, :], all other rows of y are set to 0. ids ascend.
     virtual void scatter_rows(const TensorView& y, const TensorView& x,
                               const std::int32_t* ids) = 0;

@@ -47,9 +47,9 @@ class TimedBackend final : public Backend {
     void add_bias(const TensorView& y, const void* bias) override {
         timed(TimedOp::add_bias, [&] { inner_.add_bias(y, bias); });
     }
-    void gather_rows(const TensorView& y, const TensorView& table,
-                     const std::int32_t* ids) override {
-        timed(TimedOp::gather_rows, [&] { inner_.gather_rows(y, table, ids); });
+    void gather_rows(const TensorView& y, const TensorView& table, const std::int32_t* ids,
+                     float scale) override {
+        timed(TimedOp::gather_rows, [&] { inner_.gather_rows(y, table, ids, scale); });
     }
     void scatter_rows(const TensorView& y, const TensorView& x, const std::int32_t* ids) override {
         timed(TimedOp::scatter_rows, [&] { inner_.scatter_rows(y, x, ids); });

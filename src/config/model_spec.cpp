@@ -3,8 +3,15 @@
 #include "base/text.h"
 
 #include <array>
+#include <cmath>
 
 namespace loratrain {
+
+double ModelSpec::attention_scale(const LayerSpec& layer) const {
+    const double usual = 1.0 / std::sqrt(static_cast<double>(head_dim));
+    const double length = layer.rope ? rope.attention_factor : 1.0;
+    return (attention_multiplier > 0.0 ? attention_multiplier : usual) * length * length;
+}
 
 const char* module_name(Linear linear) {
     static constexpr std::array<const char*, linear_count> names{

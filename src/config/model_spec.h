@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/weight_format.h"
 
@@ -10,8 +11,8 @@ namespace loratrain {
 
 /// How rotary frequencies are made (names of HF `rope_type`). inv_freq_j = theta^(-2j/D), then
 ///   linear: inv_freq / factor
-///   llama3: wavelength-dependent interpolation, see model/rope_frequencies.h
-enum class RopeType : std::uint8_t { standard, linear, llama3 };
+///   llama3, yarn: wavelength-dependent interpolation, see model/rope_frequencies.h
+enum class RopeType : std::uint8_t { standard, linear, llama3, yarn };
 
 struct RopeSpec {
     RopeType type = RopeType::standard;
@@ -20,12 +21,31 @@ struct RopeSpec {
     double low_freq_factor = 1.0;
     double high_freq_factor = 4.0;
     std::int64_t original_max_position = 8192;
+    // Of yarn alone (Peng et al. 2023, "YaRN: Efficient Context Window Extension").
+    double beta_fast = 32.0;
+    double beta_slow = 1.0;
+    bool truncate = true;
+    double attention_factor = 1.0;  ///< rotated q and k are so much longer
+    friend bool operator==(const RopeSpec&, const RopeSpec&) = default;
+};
+
+/// What a decoder layer may have unlike others of its model.
+struct LayerSpec {
+    /// q and k are rotated by positions. Without: NoPE (Kazemnejad et al. 2023, "The Impact of
+    /// Positional Encoding on Length Generalization in Transformers").
+    bool rope = true;
+    std::int64_t window = 0;  ///< a token sees the last so many, itself included; 0: all before
+    friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
 
 /// Dimensions of the frozen decoder-only transformer (Llama family). Read from the HF config.json
-/// that is kept in the weights file.
+/// that is kept in the weights file. With multipliers e, r, a and l as granite has them
+///   x = e embedding;  x += r attention(norm x), x += r mlp(norm x) per layer;  logits = head / l
+/// where scores are a q k, and a = 1/sqrt(D) where attention_multiplier is 0. What attention_factor
+/// makes q and k longer by is in a as well.
 struct ModelSpec {
-    std::string family;  ///< HF model_type: llama, mistral, qwen2, qwen3
+    std::string
+        family;  ///< HF model_type: llama, mistral, qwen2, qwen3, smollm3, granite, seed_oss
     std::int64_t vocab_size = 0;
     std::int64_t hidden_size = 0;
     std::int64_t intermediate_size = 0;
@@ -40,11 +60,25 @@ struct ModelSpec {
     bool mlp_bias = false;
     bool qk_norm = false;              ///< RMSNorm over head_dim on q and k, before RoPE (qwen3)
     bool tie_word_embeddings = false;  ///< the head is the embedding matrix
+    double embedding_multiplier = 1.0;
+    double attention_multiplier = 0.0;
+    double residual_multiplier = 1.0;
+    double logits_scaling = 1.0;
+    std::vector<LayerSpec> layer_specs{};  ///< of every layer; empty: all as LayerSpec{}
     /// Of the linears of the layers, in its file and on a backend; none: dense as all the rest.
     std::optional<Quantization> quantization{};
 
     std::int64_t q_size() const { return heads * head_dim; }
     std::int64_t kv_size() const { return kv_heads * head_dim; }
+    LayerSpec layer(std::int64_t i) const {
+        return layer_specs.empty() ? LayerSpec{} : layer_specs[static_cast<std::size_t>(i)];
+    }
+
+    // The residual stream is kept as z = x / r: z = (e / r) embedding, z += attention(norm x), and
+    // norm x with eps is the norm of z with eps / r^2, so that r costs nothing in any layer.
+    double embedding_scale() const { return embedding_multiplier / residual_multiplier; }
+    double stream_eps() const { return rms_norm_eps / (residual_multiplier * residual_multiplier); }
+    double attention_scale(const LayerSpec& layer) const;  ///< a
 };
 
 /// The seven linears of a decoder layer, in this order everywhere.

@@ -80,7 +80,7 @@ Plan plan_to_profile(const Job& job, Plan plan, std::span<const DatasetInfo> dat
     }
     plan.first_admitted.clear();
     for (const Segment& segment : first->segments) plan.first_admitted.push_back(segment.adapter);
-    const MicrobatchLoad load = load_of(*first);
+    const MicrobatchLoad load = load_of(*first, AttentionSpan());
     const double typical = load.squares / static_cast<double>(load.tokens);
     plan.samples.longest = std::min(
         plan.samples.longest, static_cast<std::int64_t>(std::ceil(typical / typical_of_longest)));

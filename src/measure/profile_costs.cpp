@@ -99,6 +99,8 @@ Plan profile_plan(const Job& job, const Plan& plan) {
     replica.recompute = Recompute::none;
     replica.max_in_flight = plan.backend == BackendKind::cuda ? 1 : 2;
     result.model.layers = profiled_layers;
+    auto& layers = result.model.layer_specs;
+    if (!layers.empty()) layers.resize(profiled_layers, layers.back());
     result.adapters.assign(job.adapters.size(), {});
     result.first_admitted.clear();
     for (std::size_t a = 0; a < job.adapters.size(); ++a) {
@@ -216,7 +218,7 @@ class CostProfile {
         warm_up(layers, microbatches);
         for (const Microbatch& microbatch : microbatches) {
             if (must_do(forward.size(), on_gpu_ ? enough_loads : enough_segmented)) break;
-            const AdapterLoads load = loads_of(microbatch);
+            const AdapterLoads load = loads_of(microbatch, AttentionSpan(view_.plan.model));
             const auto rows = static_cast<double>(load.total.tokens);
             // A GPU's kernels go by rows; for its host segments are told apart (profile_host.h).
             const double segments = on_gpu_ ? 0.0 : static_cast<double>(load.segments());

@@ -34,6 +34,7 @@ TraceRecorder::TraceRecorder(const Job& job, const ReplicaView& view, std::size_
                              Backend& backend, bool keep_spans, std::int32_t lane)
     : job_(job),
       view_(view),
+      span_(view.plan.model),
       rank_(view.replica.stages[stage_index].rank + lane),
       keep_spans_(keep_spans),
       host_runs_ahead_(backend.native_stream() != nullptr),
@@ -117,7 +118,7 @@ void TraceRecorder::describe(const Action& action, const UnderWay& under_way, En
         return;
     }
     const Microbatch& microbatch = under_way.microbatch(action.microbatch);
-    entry.load = loads_of(microbatch);
+    entry.load = loads_of(microbatch, span_);
     entry.evaluation = microbatch.evaluation;
     entry.new_shapes = has_new_shapes(action.kind, microbatch);
     if (!keeping()) return;

@@ -10,6 +10,7 @@
 #include "backend/stream_clock.h"
 #include "io/run_files/trace_file.h"
 #include "measure/cost_observer.h"
+#include "plan/cost/attention_span.h"
 #include "plan/predict/met_shapes.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/under_way.h"
@@ -77,6 +78,7 @@ class TraceRecorder {
 
     const Job& job_;
     ReplicaView view_;
+    AttentionSpan span_;
     std::int32_t rank_;
     bool keep_spans_;
     bool host_runs_ahead_;  ///< of the device

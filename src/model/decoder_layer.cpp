@@ -1,7 +1,5 @@
 #include "model/decoder_layer.h"
 
-#include <cmath>
-
 namespace loratrain {
 
 namespace {
@@ -47,7 +45,8 @@ LoraLinear::Site DecoderLayer::site(std::int32_t layer, LayerWeights& weights, L
     return {weights.groups[static_cast<std::size_t>(group)], group, layer, rows};
 }
 
-Attention DecoderLayer::attention_op(const LayerActivations& saved, const LayerRows& rows) const {
+Attention DecoderLayer::attention_op(const LayerSpec& spec, const LayerActivations& saved,
+                                     const LayerRows& rows) const {
     const Heads heads = split_heads(saved.qkv);
     Attention op;
     op.q = heads.q;
@@ -56,21 +55,22 @@ Attention DecoderLayer::attention_op(const LayerActivations& saved, const LayerR
     op.o = saved.o;
     op.lse = saved.lse;
     op.head_dim = view_.lane_model.head_dim;
-    op.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(view_.lane_model.head_dim)));
+    op.scale = static_cast<float>(view_.lane_model.attention_scale(spec));
     op.rows = rows.packed;
+    op.window = spec.window;
     return op;
 }
 
 void DecoderLayer::norm(const TensorView& x, const Buffer& weight, const TensorView& y,
                         const RowCodes& codes) {
-    backend_.rms_norm(
-        {x, weight.data(), static_cast<float>(view_.lane_model.rms_norm_eps), 1, y, codes});
+    const auto eps = static_cast<float>(view_.lane_model.stream_eps());
+    backend_.rms_norm({x, weight.data(), eps, 1, y, codes});
 }
 
 void DecoderLayer::norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy,
                                  const TensorView& dx) {
-    backend_.rms_norm_backward(
-        {x, weight.data(), static_cast<float>(view_.lane_model.rms_norm_eps), 1, dy, dx, true});
+    const auto eps = static_cast<float>(view_.lane_model.stream_eps());
+    backend_.rms_norm_backward({x, weight.data(), eps, 1, dy, dx, true});
 }
 
 void DecoderLayer::head_norm(const TensorView& x, const Buffer& weight, const TensorView& y) {
@@ -84,7 +84,9 @@ void DecoderLayer::head_norm_backward(const TensorView& x, const Buffer& weight,
                                 x.cols / view_.lane_model.head_dim, dy, dy, false});
 }
 
-void DecoderLayer::rope(const TensorView& x, const LayerRows& rows, bool backward) {
+void DecoderLayer::rope(const TensorView& x, const LayerSpec& spec, const LayerRows& rows,
+                        bool backward) {
+    if (!spec.rope) return;
     backend_.rope({x, view_.lane_model.head_dim, inv_freq_, rows.packed.positions, backward});
 }
 
@@ -108,7 +110,7 @@ void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights
         head_norm(y[0], weights.q_norm, heads.q);
         head_norm(y[1], weights.k_norm, heads.k);
     }
-    rope(queries_and_keys(saved.qkv), at.rows, false);
+    rope(queries_and_keys(saved.qkv), weights.spec, at.rows, false);
 }
 
 void DecoderLayer::add_over_lanes(const LoraLinear::Site& at, const TensorView& x,
@@ -122,7 +124,7 @@ void DecoderLayer::add_over_lanes(const LoraLinear::Site& at, const TensorView& 
 void DecoderLayer::attention_block(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                                    const LayerActivations& saved) {
     project_qkv(site(layer, weights, LinearGroup::qkv, rows), weights, saved);
-    backend_.attention(attention_op(saved, rows));
+    backend_.attention(attention_op(weights.spec, saved, rows));
     add_over_lanes(site(layer, weights, LinearGroup::o, rows), saved.o, saved.x, saved.x2,
                    pad_of(saved.o, rows.width), LoraLinear::Codes::to_make);
 }
@@ -207,7 +209,7 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
     norm_backward(saved.x2, weights.post_attention_norm, dh2, dx);
 }
 
-TensorView DecoderLayer::projected(const LoraLinear::Site& qkv, int i,
+TensorView DecoderLayer::projected(const LoraLinear::Site& qkv, int i, const LayerSpec& spec,
                                    const LayerActivations& saved) {
     const ModelSpec& model = view_.lane_model;
     if (LoraLinear::has_bias_of(qkv, i)) return {};
@@ -218,9 +220,10 @@ TensorView DecoderLayer::projected(const LoraLinear::Site& qkv, int i,
                       : saved.qk_raw.col_range(model.q_size(), model.kv_size());
     }
     const TensorView& rotated = i == 0 ? heads.q : heads.k;
+    if (!spec.rope) return rotated;
     const TensorView y = workspace_.inner(rotated.rows, rotated.cols);
     backend_.copy(y, rotated);
-    rope(y, qkv.rows, true);
+    rope(y, spec, qkv.rows, true);
     return y;
 }
 
@@ -243,8 +246,9 @@ void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& we
 
     const TensorView d_qkv = workspace_.gradient(t, saved.qkv.cols, saved.qkv.cols + 3 * r);
     const Heads grads = split_heads(d_qkv);
-    backend_.attention_backward({attention_op(saved, rows), d_o, grads.q, grads.k, grads.v});
-    rope(queries_and_keys(d_qkv), rows, true);
+    backend_.attention_backward(
+        {attention_op(weights.spec, saved, rows), d_o, grads.q, grads.k, grads.v});
+    rope(queries_and_keys(d_qkv), weights.spec, rows, true);
     if (model.qk_norm) {
         head_norm_backward(saved.qk_raw.col_range(0, model.q_size()), weights.q_norm, grads.q);
         head_norm_backward(saved.qk_raw.col_range(model.q_size(), model.kv_size()), weights.k_norm,
@@ -257,8 +261,9 @@ void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& we
     norm(saved.x, weights.input_norm, h);
     linear_.backward_a(qkv, h, d_qkv);
     for (int i = 0; i < 3 && linear_.has_dora(qkv); ++i) {
-        const bool lost = linear_.backward_m(
-            qkv, i, h, d_qkv, split_columns(saved.s_qkv, 3, r, width), h, projected(qkv, i, saved));
+        const bool lost =
+            linear_.backward_m(qkv, i, h, d_qkv, split_columns(saved.s_qkv, 3, r, width), h,
+                               projected(qkv, i, weights.spec, saved));
         if (lost) norm(saved.x, weights.input_norm, h);
     }
     if (!need_dx) return;

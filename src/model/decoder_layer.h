@@ -9,9 +9,10 @@ namespace loratrain {
 /// One decoder layer of the Llama family over packed samples:
 ///   x2 = x + o_proj(attention(rope(norm(q_proj h)), rope(norm(k_proj h)), v_proj h)), h = norm(x)
 ///   y  = x2 + down_proj(silu(gate_proj h2) * up_proj h2),                            h2 = norm(x2)
-/// Backward recomputes h, h2 and the SwiGLU product elementwise (design decision 5), and with
-/// Recompute::layer everything else but x: Chen et al. 2016, "Training Deep Nets with Sublinear
-/// Memory Cost".
+/// without rope where LayerSpec has none, attention in its window; x is the residual stream of
+/// ModelSpec::stream_eps(). Backward recomputes h, h2 and the SwiGLU product elementwise (design
+/// decision 5), and with Recompute::layer everything else but x: Chen et al. 2016, "Training Deep
+/// Nets with Sublinear Memory Cost".
 ///
 /// A lane of a tensor-parallel stage has its heads and its columns of the MLP. x, x2, y and their
 /// gradients are whole on every lane, equal to the bit: o and down add up over the lanes, on top of
@@ -45,14 +46,15 @@ class DecoderLayer {
     TensorView queries_and_keys(const TensorView& qkv) const;
     LoraLinear::Site site(std::int32_t layer, LayerWeights& weights, LinearGroup group,
                           const LayerRows& rows) const;
-    Attention attention_op(const LayerActivations& saved, const LayerRows& rows) const;
+    Attention attention_op(const LayerSpec& spec, const LayerActivations& saved,
+                           const LayerRows& rows) const;
     void norm(const TensorView& x, const Buffer& weight, const TensorView& y,
               const RowCodes& codes = {});
     void norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy,
                        const TensorView& dx);
     void head_norm(const TensorView& x, const Buffer& weight, const TensorView& y);
     void head_norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy);
-    void rope(const TensorView& x, const LayerRows& rows, bool backward);
+    void rope(const TensorView& x, const LayerSpec& spec, const LayerRows& rows, bool backward);
     void project_qkv(const LoraLinear::Site& at, LayerWeights& weights,
                      const LayerActivations& saved);
     /// sum = residual + what the group, which is cut by columns, makes of x, over all lanes.
@@ -68,7 +70,8 @@ class DecoderLayer {
                       const LayerActivations& saved);
     /// Linear i of q, k, v as projected, where that was kept or can be had from it; q and k by
     /// Workspace::inner().
-    TensorView projected(const LoraLinear::Site& qkv, int i, const LayerActivations& saved);
+    TensorView projected(const LoraLinear::Site& qkv, int i, const LayerSpec& spec,
+                         const LayerActivations& saved);
     void attention_block_backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                                   const LayerActivations& saved, bool need_dx);
 

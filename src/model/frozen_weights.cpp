@@ -53,6 +53,7 @@ FrozenWeights::FrozenWeights(const ReplicaView& view, const StagePlan& stage,
 
 void FrozenWeights::load_layer(std::int32_t layer, LayerWeights& weights) {
     const ModelSpec& model = view_.lane_model;
+    weights.spec = model.layer(layer);
     weights.input_norm = load_vector(norm_name(layer, LayerNorm::input), model.hidden_size);
     weights.post_attention_norm =
         load_vector(norm_name(layer, LayerNorm::post_attention), model.hidden_size);

@@ -54,6 +54,7 @@ struct GroupWeights {
 };
 
 struct LayerWeights {
+    LayerSpec spec;
     Buffer input_norm;           ///< [H]
     Buffer post_attention_norm;  ///< [H]
     Buffer q_norm;               ///< [D], only with qk_norm

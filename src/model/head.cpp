@@ -12,8 +12,8 @@ Head::Head(const ReplicaView& view, const FrozenWeights& weights, const Workspac
     : view_(view), weights_(weights), workspace_(workspace), backend_(backend), lanes_(lanes) {}
 
 void Head::norm(const TensorView& x, const TensorView& y) {
-    backend_.rms_norm(
-        {x, weights_.final_norm(), static_cast<float>(view_.lane_model.rms_norm_eps), 1, y});
+    const auto eps = static_cast<float>(view_.lane_model.stream_eps());
+    backend_.rms_norm({x, weights_.final_norm(), eps, 1, y});
 }
 
 TensorView Head::head_block(std::int64_t first, std::int64_t count) {
@@ -30,6 +30,7 @@ void Head::project(const TensorView& normed, const TensorView& logits) {
         op.b = head_block(v, count);
         op.c = logits.col_range(v, count);
         op.transpose_b = true;
+        op.alpha = static_cast<float>(1.0 / view_.lane_model.logits_scaling);
         backend_.gemm(op);
     }
 }
@@ -42,6 +43,7 @@ void Head::project_backward(const TensorView& d_logits, const TensorView& dx) {
         op.a = d_logits.col_range(v, count);
         op.b = head_block(v, count);
         op.c = dx;
+        op.alpha = static_cast<float>(1.0 / view_.lane_model.logits_scaling);
         op.beta = v == 0 ? 0.0F : 1.0F;
         backend_.gemm(op);
     }
@@ -59,7 +61,7 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
         const TensorView d_rows = workspace_.head_rows(2, chunk.labels);
         const TensorView logits = matrix(workspace_.logits(), backend_.compute_dtype(),
                                          chunk.labels, weights_.vocabulary().count);
-        backend_.gather_rows(rows, x.row_range(chunk.first_row, chunk.row_count), chunk.ids);
+        backend_.gather_rows(rows, x.row_range(chunk.first_row, chunk.row_count), chunk.ids, 1.0F);
         norm(rows, normed);
         project(normed, logits);
         cross_entropy({logits, chunk.targets, chunk.scales, chunk.bins, loss_sums, wrong_counts,
@@ -68,7 +70,7 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
         project_backward(logits, d_rows);
         lanes_.all->all_reduce(d_rows);
         backend_.rms_norm_backward({rows, weights_.final_norm(),
-                                    static_cast<float>(view_.lane_model.rms_norm_eps), 1, d_rows,
+                                    static_cast<float>(view_.lane_model.stream_eps()), 1, d_rows,
                                     d_rows, false});
         backend_.scatter_rows(dx.row_range(chunk.first_row, chunk.row_count), d_rows, chunk.ids);
     }

@@ -1,5 +1,6 @@
 #include "model/rope_frequencies.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -25,15 +26,52 @@ float llama3_frequency(float inv_freq, const RopeSpec& rope) {
     return product(1.0F - smooth, inv_freq) / factor + product(smooth, inv_freq);
 }
 
+/// The frequencies that yarn interpolates between.
+struct YarnRange {
+    double low = 0.0;
+    double high = 0.0;
+};
+
+YarnRange yarn_range(const ModelSpec& spec) {
+    const RopeSpec& rope = spec.rope;
+    const auto place_of = [&](double rotations) {
+        const double turns =
+            static_cast<double>(rope.original_max_position) / (rotations * 2.0 * std::numbers::pi);
+        return static_cast<double>(spec.head_dim) * std::log(turns) / (2.0 * std::log(rope.theta));
+    };
+    double low = place_of(rope.beta_fast);
+    double high = place_of(rope.beta_slow);
+    if (rope.truncate) {
+        low = std::floor(low);
+        high = std::ceil(high);
+    }
+    low = std::max(low, 0.0);
+    high = std::min(high, static_cast<double>(spec.head_dim - 1));
+    return {low, low == high ? high + 0.001 : high};  // as there
+}
+
+float yarn_frequency(float power, std::int64_t j, const YarnRange& range, double factor) {
+    const float ramp = std::clamp((static_cast<float>(j) - static_cast<float>(range.low)) /
+                                      static_cast<float>(range.high - range.low),
+                                  0.0F, 1.0F);
+    const float kept = 1.0F - ramp;
+    const float interpolated = 1.0F / product(static_cast<float>(factor), power);
+    return product(interpolated, 1.0F - kept) + product(1.0F / power, kept);
+}
+
 }  // namespace
 
 std::vector<float> rope_frequencies(const ModelSpec& spec) {
     std::vector<float> frequencies;
     for (std::int64_t j = 0; j < spec.head_dim / 2; ++j) {
         const float exponent = static_cast<float>(2 * j) / static_cast<float>(spec.head_dim);
-        float inv_freq = 1.0F / static_cast<float>(std::pow(spec.rope.theta, double{exponent}));
+        const auto power = static_cast<float>(std::pow(spec.rope.theta, double{exponent}));
+        float inv_freq = 1.0F / power;
         if (spec.rope.type == RopeType::linear) inv_freq /= static_cast<float>(spec.rope.factor);
         if (spec.rope.type == RopeType::llama3) inv_freq = llama3_frequency(inv_freq, spec.rope);
+        if (spec.rope.type == RopeType::yarn) {
+            inv_freq = yarn_frequency(power, j, yarn_range(spec), spec.rope.factor);
+        }
         frequencies.push_back(inv_freq);
     }
     return frequencies;

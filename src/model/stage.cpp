@@ -94,7 +94,8 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
 void Stage::embed(const ActivationSlot& slot) {
     const MicrobatchTables& tables = slot.tables();
     const TensorView x = slot.boundary(0, tables.tokens());
-    backend_.gather_rows(x, weights_.embedding().dense(), tables.token_ids());
+    backend_.gather_rows(x, weights_.embedding().dense(), tables.token_ids(),
+                         static_cast<float>(view_.lane_model.embedding_scale()));
     lanes_.all->all_reduce(x);
     add_noise(tables.all_rows(), x);
 }
@@ -110,11 +111,12 @@ void Stage::add_noise(const LayerRows& rows, const TensorView& x) {
             const std::int64_t first = rows.offsets[sample];
             const std::int64_t count = rows.offsets[sample + 1] - first;
             const double size = static_cast<double>(count * x.cols);
-            backend_.add_noise({x.row_range(first, count), rows.packed.positions + first,
-                                rows.packed.sample_ids + first,
-                                tensor_key(adapter.seed, adapter.random_name(), "neftune"),
-                                segment.step,
-                                static_cast<float>(adapter.neftune_noise_alpha / std::sqrt(size))});
+            backend_.add_noise(
+                {x.row_range(first, count), rows.packed.positions + first,
+                 rows.packed.sample_ids + first,
+                 tensor_key(adapter.seed, adapter.random_name(), "neftune"), segment.step,
+                 static_cast<float>(view_.lane_model.embedding_scale() *
+                                    (adapter.neftune_noise_alpha / std::sqrt(size)))});
         }
     }
 }

@@ -16,13 +16,25 @@ struct Shape {
     std::vector<std::int32_t> lengths;
     std::int64_t padding;
     double query_size;  ///< larger scores make sharper probabilities
+    std::int64_t window = 0;
 };
 
 const std::vector<Shape> shapes{
-    {1, 1, 8, {}, 0, 1.0},          {1, 1, 8, {1}, 0, 1.0},
-    {2, 1, 16, {1, 1, 5}, 3, 1.0},  {4, 2, 64, {130, 1, 64, 65}, 64, 1.0},
-    {3, 3, 24, {63, 128}, 1, 4.0},  {2, 2, 7, {33}, 0, 1.0},
-    {2, 1, 128, {1100, 3}, 0, 4.0}, {6, 2, 10, {600, 0, 40}, 8, 5.0}};
+    {1, 1, 8, {}, 0, 1.0},
+    {1, 1, 8, {1}, 0, 1.0},
+    {2, 1, 16, {1, 1, 5}, 3, 1.0},
+    {4, 2, 64, {130, 1, 64, 65}, 64, 1.0},
+    {3, 3, 24, {63, 128}, 1, 4.0},
+    {2, 2, 7, {33}, 0, 1.0},
+    {2, 1, 128, {1100, 3}, 0, 4.0},
+    {6, 2, 10, {600, 0, 40}, 8, 5.0},
+    // Windows shorter than, as long as and longer than blocks of keys, and than the sample.
+    {4, 2, 64, {130, 1, 64, 65}, 64, 1.0, 1},
+    {2, 2, 7, {33, 70}, 0, 1.0, 5},
+    {3, 3, 24, {63, 300}, 1, 4.0, 64},
+    {2, 1, 128, {1100, 3}, 0, 4.0, 100},
+    {2, 1, 64, {1100, 700}, 0, 4.0, 700},
+    {6, 2, 10, {600, 0, 40}, 8, 5.0, 257}};
 
 /// Wider than for other operators: bf16 rounds the probabilities, and those of the first rows of a
 /// long sample are far above the mean that errors are measured by; an error of a score, which grows
@@ -45,7 +57,8 @@ class AttentionTest : public BackendTest {
                           random(tokens, shape.kv_heads * shape.head_dim, 3),
                           shape.head_dim,
                           static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim))),
-                          samples.offsets()};
+                          samples.offsets(),
+                          shape.window};
         for (double& value : in.q.values) {
             value = reference::rounded_to(dtype(), value * shape.query_size);
         }
@@ -72,7 +85,8 @@ TEST_P(AttentionTest, ForwardAndBackwardAgreeWithLoops) {
                            lse.data(),
                            shape.head_dim,
                            static_cast<float>(in.scale),
-                           samples.rows()};
+                           samples.rows(),
+                           shape.window};
         backend().attention(op);
         expect_near(o, expected.o, cat("attention of head_dim ", shape.head_dim));
         expect_close(lse, expected.lse, dtype(), "log sum exp");

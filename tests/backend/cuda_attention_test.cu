@@ -23,6 +23,7 @@ struct Shape {
     std::vector<std::int32_t> lengths;
     std::int64_t padding;  ///< columns between the rows of every matrix
     double query_size;     ///< larger scores make sharper probabilities
+    std::int64_t window = 0;
 };
 
 std::vector<std::int32_t> many_lengths() {
@@ -52,6 +53,17 @@ std::vector<Shape> odd_shapes() {
             {2, 1, 256, {100}, 0, 1.0}};
 }
 
+/// Windows of one key, within a tile, across tiles, and beyond most samples.
+std::vector<Shape> window_shapes() {
+    return {{4, 1, 8, ragged, 8, 1.0, 1},      {8, 2, 64, ragged, 0, 2.0, 40},
+            {4, 4, 64, {500, 70}, 0, 1.0, 64}, {8, 2, 128, {700, 3}, 64, 4.0, 129},
+            {2, 2, 80, ragged, 0, 4.0, 250},   {2, 1, 128, {2048, 17}, 0, 4.0, 512}};
+}
+
+std::vector<Shape> odd_window_shapes() {
+    return {{2, 1, 7, {133, 1}, 0, 1.0, 33}, {4, 2, 64, {130, 65}, 3, 1.0, 5}};
+}
+
 struct Case {
     std::string name;
     const char* choice;
@@ -70,11 +82,16 @@ std::vector<Case> cases() {
                              {"own_fp32", "own", DType::f32, aligned_shapes()},
                              {"own_fp32_long", "own", DType::f32, {long_shape()}},
                              {"own_fp32_odd", "own", DType::f32, odd_shapes()},
+                             {"own_bf16_window", "own", DType::bf16, window_shapes()},
+                             {"own_bf16_odd_window", "own", DType::bf16, odd_window_shapes()},
+                             {"own_fp32_window", "own", DType::f32, window_shapes()},
                              {"auto_bf16", "", DType::bf16, aligned_shapes()},
+                             {"auto_bf16_window", "", DType::bf16, window_shapes()},
                              {"auto_bf16_odd", "", DType::bf16, odd_shapes()}};
     if (cudnn_attention_built()) {
         result.push_back({"cudnn_bf16", "cudnn", DType::bf16, aligned_shapes()});
         result.push_back({"cudnn_bf16_long", "cudnn", DType::bf16, {long_shape()}});
+        result.push_back({"cudnn_bf16_window", "cudnn", DType::bf16, window_shapes()});
     }
     return result;
 }
@@ -194,6 +211,7 @@ class Operands {
         result.rows.samples = static_cast<std::int64_t>(in_.offsets.size()) - 1;
         result.rows.offsets = offsets_.data();
         result.rows.host_offsets = in_.offsets.data();
+        result.window = in_.window;
         return result;
     }
 
@@ -222,7 +240,8 @@ AttentionInput input(const Shape& shape, DType dtype) {
                       random(tokens, shape.kv_heads * shape.head_dim, 3, dtype),
                       shape.head_dim,
                       static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim))),
-                      offsets};
+                      offsets,
+                      shape.window};
     for (double& value : in.q.values) {
         value = reference::rounded_to(dtype, value * shape.query_size);
     }
@@ -293,7 +312,14 @@ class CudaAttentionTest : public testing::TestWithParam<Case> {
 };
 
 TEST_P(CudaAttentionTest, AgreesWithLoopsAndRepeatsToTheBit) {
-    for (const Shape& shape : GetParam().shapes) check(shape);
+    for (const Shape& shape : GetParam().shapes) {
+        try {
+            check(shape);
+        } catch (const Error& error) {  // versions of cuDNN differ in the windows that they take
+            if (shape.window == 0 || GetParam().name != "cudnn_bf16_window") throw;
+            GTEST_SKIP() << "window " << shape.window << ": " << error.what();
+        }
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Implementations, CudaAttentionTest, testing::ValuesIn(cases()),

@@ -51,12 +51,16 @@ TEST_P(RowsTest, GatherReadsTablesOfBothTypes) {
         const DeviceMatrix device_table(backend(), table, 2, type);
         const DeviceMatrix y(backend(), HostMatrix(5, 70), 3);
         const DeviceVector<std::int32_t> device_ids(backend(), ids);
-        backend().gather_rows(y.view(), device_table.view(), device_ids.data());
-        HostMatrix expected(5, 70);
-        for (std::int64_t i = 0; i < 5; ++i) {
-            for (std::int64_t j = 0; j < 70; ++j) expected(i, j) = table(ids[i], j);
+        for (const float scale : {1.0F, 12.0F / 0.22F}) {
+            backend().gather_rows(y.view(), device_table.view(), device_ids.data(), scale);
+            HostMatrix expected(5, 70);
+            for (std::int64_t i = 0; i < 5; ++i) {
+                for (std::int64_t j = 0; j < 70; ++j) {
+                    expected(i, j) = static_cast<float>(table(ids[i], j)) * scale;
+                }
+            }
+            EXPECT_EQ(y.download().values, rounded(expected, dtype()).values);
         }
-        EXPECT_EQ(y.download().values, rounded(expected, dtype()).values);
     }
 }
 

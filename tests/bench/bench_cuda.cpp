@@ -371,7 +371,7 @@ class Bench {
         bytes("copy 64 columns", 4.0 * static_cast<double>(tokens_ * pad),
               [&] { backend_->copy(x.col_range(0, pad), y.col_range(0, pad)); });
         bytes("gather_rows 4096", 2 * matrix_bytes,
-              [&] { backend_->gather_rows(y, table, device_ids); });
+              [&] { backend_->gather_rows(y, table, device_ids, 1.0F); });
         bytes("scatter_rows 4096, half", 2 * matrix_bytes,
               [&] { backend_->scatter_rows(y, x.row_range(0, tokens_ / 2), even_ids); });
         buffers_.resize(kept_);

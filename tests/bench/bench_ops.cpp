@@ -189,7 +189,7 @@ class Bench {
         bytes("add_bias 768", 2 * matrix_bytes, [&] { backend_->add_bias(y, weight); });
         bytes("copy 768", 2 * matrix_bytes, [&] { backend_->copy(y, x); });
         bytes("gather_rows 768", 2 * matrix_bytes,
-              [&] { backend_->gather_rows(y, table, ids.data()); });
+              [&] { backend_->gather_rows(y, table, ids.data(), 1.0F); });
     }
 
     void attention() {

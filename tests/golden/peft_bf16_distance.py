@@ -28,7 +28,7 @@ from transformers import (AutoModelForCausalLM, get_constant_schedule, get_cosin
                           get_linear_schedule_with_warmup)
 
 HERE = Path(__file__).resolve().parent
-FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
+FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "smollm3", "granite", "seed_oss")
 KEYS = ("loss", "grad_norm", "weights")
 LARGEST_RATIO = 1.5
 

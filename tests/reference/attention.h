@@ -22,6 +22,7 @@ struct AttentionInput {
     std::int64_t head_dim = 0;
     double scale = 1.0;
     std::vector<std::int32_t> offsets;
+    std::int64_t window = 0;
 };
 
 /// A head of one query row: where its keys start and which columns it reads.
@@ -39,8 +40,11 @@ void for_each_attention_row(const AttentionInput& in, const Body& body) {
     for (std::size_t sample = 0; sample + 1 < in.offsets.size(); ++sample) {
         for (std::int64_t row = in.offsets[sample]; row < in.offsets[sample + 1]; ++row) {
             for (std::int64_t head = 0; head < in.q.cols / in.head_dim; ++head) {
-                body(AttentionRow{row, in.offsets[sample], head * in.head_dim,
-                                  head / group * in.head_dim, head});
+                const std::int64_t first =
+                    in.window > 0 ? std::max<std::int64_t>(in.offsets[sample], row - in.window + 1)
+                                  : in.offsets[sample];
+                body(
+                    AttentionRow{row, first, head * in.head_dim, head / group * in.head_dim, head});
             }
         }
     }

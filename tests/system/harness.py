@@ -24,6 +24,8 @@ import unittest
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = SOURCE / "tests" / "golden"
 GOLDEN_LAYERS = {"llama": 4, "qwen2": 3, "qwen3": 3, "mistral": 2,  # of the families' models
+                 "smollm3": 4, "granite": 4, "seed_oss": 4, "mistral_window": 2, "qwen2_window": 3,
+                 "qwen3_yarn": 2,
                  "llama_nf4": 2, "llama_int8": 2, "llama_e4m3": 2, "llama_e4m3_block": 2}
 GOLDEN_FORMS = {"llama": ("f_patterns", "f_regex_plus", "f_dora", "f_dora_plus", "f_pissa", "f_olora"),
                 "qwen2": ("f_dora", "f_pissa")}
@@ -260,6 +262,24 @@ class EachFamily:
 
     def test_mistral(self):
         self.check_family("mistral")
+
+    def test_smollm3(self):
+        self.check_family("smollm3")
+
+    def test_granite(self):
+        self.check_family("granite")
+
+    def test_seed_oss(self):
+        self.check_family("seed_oss")
+
+    def test_mistral_window(self):
+        self.check_family("mistral_window")
+
+    def test_qwen2_window(self):
+        self.check_family("qwen2_window")
+
+    def test_qwen3_yarn(self):
+        self.check_family("qwen3_yarn")
 
     def tell_worst(self, what, worst):
         """Of check_golden()'s errors."""

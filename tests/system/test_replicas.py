@@ -25,7 +25,9 @@ EQUAL = [{"count": 2}]
 UNLIKE = [{"pp": 2}, {"microbatch_tokens": 26}]
 LANES = [{"tp": 2}, {"microbatch_tokens": 26}]
 MANY = [{"tp": 2}, {"count": 2, "microbatch_tokens": 26}]
-GOLDEN = {"llama": [UNLIKE], "qwen2": [EQUAL], "qwen3": [LANES], "mistral": [EQUAL]}
+GOLDEN = {"llama": [UNLIKE], "qwen2": [EQUAL], "qwen3": [LANES], "mistral": [EQUAL],
+          "smollm3": [UNLIKE], "granite": [LANES], "seed_oss": [EQUAL], "mistral_window": [EQUAL],
+          "qwen2_window": [UNLIKE], "qwen3_yarn": [EQUAL]}
 NAMES = {"equal": EQUAL, "unlike": UNLIKE, "lanes": LANES, "many": MANY}
 
 

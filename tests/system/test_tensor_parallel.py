@@ -12,7 +12,9 @@ LIMIT = 1e-6
 WEIGHTS = 5e-5
 # tp, pp: with mistral's one key-value head and four lanes of llama's two, lanes share heads.
 GOLDEN = {"llama": [(2, 1), (4, 1), (2, 2)], "qwen2": [(2, 1)], "qwen3": [(2, 1)],
-          "mistral": [(2, 1)]}
+          "mistral": [(2, 1)], "smollm3": [(2, 1)], "granite": [(2, 2)], "seed_oss": [(2, 1)],
+          "mistral_window": [(2, 1)], "qwen2_window": [(2, 1)],
+          "qwen3_yarn": [(2, 1)]}
 
 
 def lanes(tp, pp=1):

@@ -37,15 +37,17 @@ float exp_in_place(float* x, std::int64_t count, float shift) {
 }
 
 /// Scores of one row to exp(score - largest so far); what was summed before is rescaled.
-void update_row(std::int64_t row, float* scores, std::int64_t visible, std::int64_t keys,
+void update_row(std::int64_t row, float* scores, const KeyRange& visible, std::int64_t keys,
                 RunningSoftmax& softmax, float* o, std::int64_t head_dim) {
     const float before = softmax.largest[row];
-    const float now = largest_of(scores, visible, before);
-    std::fill(scores + visible, scores + keys, 0.0F);
-    if (visible == 0) return;
+    float* seen = scores + visible.begin;
+    const float now = largest_of(seen, visible.count(), before);
+    std::fill(scores, seen, 0.0F);
+    std::fill(scores + visible.end, scores + keys, 0.0F);
+    if (visible.count() == 0) return;
     const float correction = before == now ? 1.0F : std::exp(before - now);
     softmax.largest[row] = now;
-    softmax.sum[row] = softmax.sum[row] * correction + exp_in_place(scores, visible, now);
+    softmax.sum[row] = softmax.sum[row] * correction + exp_in_place(seen, visible.count(), now);
     if (o == nullptr || correction == 1.0F) return;
 #pragma omp simd
     for (std::int64_t j = 0; j < head_dim; ++j) o[j] *= correction;
@@ -66,7 +68,8 @@ void attend(const Attention& op, const AttentionBlock& block, std::int64_t group
     RunningSoftmax softmax;
     softmax.largest.fill(-std::numeric_limits<float>::infinity());
     softmax.sum.fill(0.0F);
-    for (std::int64_t begin = 0; begin < block.end; begin += attention_key_block) {
+    const std::int64_t first = first_key(block.begin, op.window);
+    for (std::int64_t begin = first; begin < block.end; begin += attention_key_block) {
         const std::int64_t keys = std::min(attention_key_block, block.end - begin);
         const std::int64_t key_row = block.first + begin;
         sgemm({rows, keys, dim}, op.scale, q,
@@ -74,12 +77,12 @@ void attend(const Attention& op, const AttentionBlock& block, std::int64_t group
               attention_score_ld);
         for (std::int64_t row = 0; row < rows; ++row) {
             update_row(row, scores + row * attention_score_ld,
-                       visible_keys(block.begin + row, begin, keys), keys, softmax,
-                       begin == 0 ? nullptr : o + row * op.o.ld, dim);
+                       visible_keys(block.begin + row, op.window, begin, keys), keys, softmax,
+                       begin == first ? nullptr : o + row * op.o.ld, dim);
         }
         sgemm({rows, dim, keys}, 1.0F, {scores, attention_score_ld, false},
               {head_rows(op.v, key_row, block.head / group, dim), op.v.ld, false},
-              begin == 0 ? 0.0F : 1.0F, o, op.o.ld);
+              begin == first ? 0.0F : 1.0F, o, op.o.ld);
     }
     const std::int64_t heads = op.q.cols / dim;
     for (std::int64_t row = 0; row < rows; ++row) {

@@ -26,16 +26,18 @@ void zero_head(const TensorView& x, const AttentionBlock& sample, std::int64_t h
 }
 
 /// scores -> P = exp(scores - lse), dp -> dS = P (dP - delta); what is not visible becomes 0.
-void probabilities_row(float* scores, float* dp, std::int64_t visible, std::int64_t keys, float lse,
-                       float delta) {
+void probabilities_row(float* scores, float* dp, const KeyRange& visible, std::int64_t keys,
+                       float lse, float delta) {
+    std::fill(scores, scores + visible.begin, 0.0F);
+    std::fill(dp, dp + visible.begin, 0.0F);
 #pragma omp simd
-    for (std::int64_t j = 0; j < visible; ++j) {
+    for (std::int64_t j = visible.begin; j < visible.end; ++j) {
         const float p = exp_inline(scores[j] - lse);
         scores[j] = p;
         dp[j] = p * (dp[j] - delta);
     }
-    std::fill(scores + visible, scores + keys, 0.0F);
-    std::fill(dp + visible, dp + keys, 0.0F);
+    std::fill(scores + visible.end, scores + keys, 0.0F);
+    std::fill(dp + visible.end, dp + keys, 0.0F);
 }
 
 /// One block of queries of one head against all keys it sees.
@@ -56,7 +58,8 @@ void attend_backward(const AttentionBackward& op, const AttentionBlock& block, s
     }
     float* p = scratch;
     float* ds = scratch + attention_score_floats;
-    for (std::int64_t begin = 0; begin < block.end; begin += attention_key_block) {
+    const std::int64_t first = first_key(block.begin, forward.window);
+    for (std::int64_t begin = first; begin < block.end; begin += attention_key_block) {
         const std::int64_t keys = std::min(attention_key_block, block.end - begin);
         const std::int64_t key_row = block.first + begin;
         const float* k = head_rows(forward.k, key_row, kv_head, dim);
@@ -67,7 +70,7 @@ void attend_backward(const AttentionBackward& op, const AttentionBlock& block, s
               attention_score_ld);
         for (std::int64_t row = 0; row < rows; ++row) {
             probabilities_row(p + row * attention_score_ld, ds + row * attention_score_ld,
-                              visible_keys(block.begin + row, begin, keys), keys,
+                              visible_keys(block.begin + row, forward.window, begin, keys), keys,
                               forward.lse[(first_row + row) * heads + block.head], delta[row]);
         }
         sgemm({keys, dim, rows}, 1.0F, {p, attention_score_ld, true}, {d_o, op.d_o.ld, false}, 1.0F,
@@ -75,7 +78,7 @@ void attend_backward(const AttentionBackward& op, const AttentionBlock& block, s
         sgemm({keys, dim, rows}, forward.scale, {ds, attention_score_ld, true},
               {q, forward.q.ld, false}, 1.0F, head_rows(op.dk, key_row, kv_head, dim), op.dk.ld);
         sgemm({rows, dim, keys}, forward.scale, {ds, attention_score_ld, false},
-              {k, forward.k.ld, false}, begin == 0 ? 0.0F : 1.0F, dq, op.dq.ld);
+              {k, forward.k.ld, false}, begin == first ? 0.0F : 1.0F, dq, op.dq.ld);
     }
 }
 

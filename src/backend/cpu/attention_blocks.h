@@ -22,9 +22,25 @@ inline float* head_rows(const TensorView& x, std::int64_t row, std::int64_t head
     return x.f32() + row * x.ld + head * head_dim;
 }
 
-/// How many of the keys [begin, begin + keys) the query at `position` sees.
-inline std::int64_t visible_keys(std::int64_t position, std::int64_t begin, std::int64_t keys) {
-    return std::clamp<std::int64_t>(position + 1 - begin, 0, keys);
+/// Of a block of keys, counted from its first one.
+struct KeyRange {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    std::int64_t count() const { return end - begin; }
+};
+
+/// Which of the keys [begin, begin + keys) the query at `position` sees.
+inline KeyRange visible_keys(std::int64_t position, std::int64_t window, std::int64_t begin,
+                             std::int64_t keys) {
+    const std::int64_t first = window > 0 ? position + 1 - window - begin : 0;
+    return {std::clamp<std::int64_t>(first, 0, keys),
+            std::clamp<std::int64_t>(position + 1 - begin, 0, keys)};
+}
+
+/// The first key of the first block that a query at `position` or later sees.
+inline std::int64_t first_key(std::int64_t position, std::int64_t window) {
+    if (window == 0 || position < window) return 0;
+    return (position + 1 - window) / attention_key_block * attention_key_block;
 }
 
 }  // namespace loratrain

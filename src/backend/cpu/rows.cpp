@@ -32,6 +32,12 @@ void copy_row(const TensorView& target, std::int64_t to, const TensorView& sourc
     }
 }
 
+void scale_row(const TensorView& y, std::int64_t row, float scale) {
+    float* out = y.f32() + row * y.ld;
+#pragma omp simd
+    for (std::int64_t j = 0; j < y.cols; ++j) out[j] *= scale;
+}
+
 void zero_rows(const TensorView& y, std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
         std::memset(y.offset(row, 0), 0, static_cast<std::size_t>(y.cols) * y.element_size());
@@ -60,8 +66,8 @@ void CpuBackend::add_bias(const TensorView& y, const void* bias) {
     });
 }
 
-void CpuBackend::gather_rows(const TensorView& y, const TensorView& table,
-                             const std::int32_t* ids) {
+void CpuBackend::gather_rows(const TensorView& y, const TensorView& table, const std::int32_t* ids,
+                             float scale) {
     LORATRAIN_CHECK(y.cols == table.cols, "gather_rows of ", table.cols, " columns into ", y.cols);
     parallel_rows(threads_, y.rows, y.cols, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
@@ -69,6 +75,7 @@ void CpuBackend::gather_rows(const TensorView& y, const TensorView& table,
                 zero_rows(y, row, row + 1);
             } else {
                 copy_row(y, row, table, ids[row]);
+                if (scale != 1.0F) scale_row(y, row, scale);
             }
         }
     });

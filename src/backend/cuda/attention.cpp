@@ -44,6 +44,9 @@ kernels::AttentionParams params_of(const Attention& op) {
     params.kv_heads = static_cast<std::int32_t>(op.k.cols / op.head_dim);
     params.head_dim = static_cast<std::int32_t>(op.head_dim);
     params.scale = op.scale;
+    params.window = op.window > 0 && op.window < kernels::no_attention_window
+                        ? static_cast<std::int32_t>(op.window)
+                        : kernels::no_attention_window;
     return params;
 }
 

@@ -37,6 +37,7 @@ struct Shape {
     std::int64_t kv_heads = 0;
     std::int64_t head_dim = 0;
     float scale = 0.0F;
+    std::int64_t window = 0;  ///< of some sample's keys; 0: none
     bool backward = false;
     bool any_order = false;
     std::array<std::int64_t, operand_count> ld{};
@@ -162,6 +163,7 @@ class GraphBuilder {
             .set_seq_len_kv(lengths_)
             .set_max_total_seq_len_q(shape_.tokens)
             .set_max_total_seq_len_kv(shape_.tokens);
+        if (shape_.window > 0) options.set_sliding_window_length(static_cast<int>(shape_.window));
     }
 
     GraphTensor index_tensor(std::int64_t id, std::int64_t count) {
@@ -312,6 +314,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
         shape.kv_heads = op.k.cols / op.head_dim;
         shape.head_dim = op.head_dim;
         shape.scale = op.scale;
+        shape.window = op.window < longest ? op.window : 0;
         shape.backward = backward;
         shape.any_order = any_order_;
         shape.ld[stats] = op.q.cols / op.head_dim;

@@ -54,8 +54,8 @@ class CudaBackend final : public Backend {
 
     void copy(const TensorView& target, const TensorView& source) override;
     void add_bias(const TensorView& y, const void* bias) override;
-    void gather_rows(const TensorView& y, const TensorView& table,
-                     const std::int32_t* ids) override;
+    void gather_rows(const TensorView& y, const TensorView& table, const std::int32_t* ids,
+                     float scale) override;
     void scatter_rows(const TensorView& y, const TensorView& x, const std::int32_t* ids) override;
     void fill_random(const TensorView& target, const RandomMatrix& random) override;
     void dequantize(const TensorView& target, const QuantizedMatrix& weights) override;

@@ -21,10 +21,10 @@ void CudaBackend::add_bias(const TensorView& y, const void* bias) {
     CUDA_CHECK(kernels::add_bias(stream_, matrix_of(y), bias));
 }
 
-void CudaBackend::gather_rows(const TensorView& y, const TensorView& table,
-                              const std::int32_t* ids) {
+void CudaBackend::gather_rows(const TensorView& y, const TensorView& table, const std::int32_t* ids,
+                              float scale) {
     LORATRAIN_CHECK(y.cols == table.cols, "gather_rows of ", table.cols, " columns into ", y.cols);
-    CUDA_CHECK(kernels::gather_rows(stream_, matrix_of(y), matrix_of(table), ids));
+    CUDA_CHECK(kernels::gather_rows(stream_, matrix_of(y), matrix_of(table), ids, scale));
 }
 
 void CudaBackend::scatter_rows(const TensorView& y, const TensorView& x, const std::int32_t* ids) {

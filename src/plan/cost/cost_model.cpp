@@ -176,21 +176,20 @@ std::int64_t AdapterLoads::segments(const AdapterSpan& adapters) const {
     return std::max<std::int64_t>(1, count);
 }
 
-AdapterLoads loads_of(const Microbatch& microbatch) {
+AdapterLoads loads_of(const Microbatch& microbatch, const AttentionSpan& span) {
     AdapterLoads loads;
     for (const Segment& segment : microbatch.segments) {
         MicrobatchLoad load;
         for (const SampleRef& sample : segment.samples) {
-            const auto tokens = static_cast<double>(sample.tokens);
-            load += {sample.tokens, tokens * tokens, sample.targets};
+            load += {sample.tokens, span.squares(sample.tokens), sample.targets};
         }
         loads.add(segment.adapter, load);
     }
     return loads;
 }
 
-MicrobatchLoad load_of(const Microbatch& microbatch) {
-    return loads_of(microbatch).total;
+MicrobatchLoad load_of(const Microbatch& microbatch, const AttentionSpan& span) {
+    return loads_of(microbatch, span).total;
 }
 
 double layers_seconds(const CostLine& layer, const StagePlan& stage, const AdapterLoads& loads) {

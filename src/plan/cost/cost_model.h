@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "config/job.h"
 #include "config/model_spec.h"
+#include "plan/cost/attention_span.h"
 #include "plan/cost/costs.h"
 #include "plan/plan.h"
 
@@ -30,8 +31,8 @@ void add_dora(const Job& job, const ModelSpec& model, CostModel& costs);
 /// The devices whose costs are built in: "h200", "h100", "a100", "cpu".
 std::vector<std::string> device_names();
 
-MicrobatchLoad load_of(const Microbatch& microbatch);
-AdapterLoads loads_of(const Microbatch& microbatch);
+MicrobatchLoad load_of(const Microbatch& microbatch, const AttentionSpan& span);
+AdapterLoads loads_of(const Microbatch& microbatch, const AttentionSpan& span);
 
 /// Seconds of a stage's stream; forward of the stage with the head includes loss and its gradient,
 /// backward includes the second forward of `Recompute::layer`, and in the model's first layer no

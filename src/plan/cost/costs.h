@@ -11,7 +11,7 @@ namespace loratrain {
 /// What the time of a microbatch depends on.
 struct MicrobatchLoad {
     std::int64_t tokens = 0;
-    double squares = 0.0;      ///< sum over samples of tokens² (causal attention)
+    double squares = 0.0;      ///< sum over samples of AttentionSpan::squares()
     std::int64_t targets = 0;  ///< rows that the head computes; others are skipped
 
     MicrobatchLoad& operator+=(const MicrobatchLoad& other) {

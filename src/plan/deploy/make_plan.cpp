@@ -77,7 +77,7 @@ class Planner {
         check_precision(job_, model_, cluster_.backend, problems_);
         check_data(given_limit());
         problems_.throw_if_any();
-        const Workload work = workload_of(job_, cluster_.backend, datasets_);
+        const Workload work = workload_of(job_, model_, cluster_.backend, datasets_);
         Plan constants = constants_of();
         problems_.throw_if_any();
         PlannedJob planned = planned_with(constants, work);
@@ -299,7 +299,8 @@ class Planner {
 
     /// What would take all samples where none of these does.
     std::string larger_replica(const Plan& plan) const {
-        const std::int64_t longest = workload_of(job_, cluster_.backend, datasets_).longest_sample;
+        const std::int64_t longest =
+            workload_of(job_, model_, cluster_.backend, datasets_).longest_sample;
         const auto room = smallest_replica_for(job_, plan, datasets_, cluster_, longest);
         if (!room) return "give a replica of parallel.deployment microbatch_tokens: #";
         return cat(to_text(room->replica), " would take ", room->tokens, ", # are needed");

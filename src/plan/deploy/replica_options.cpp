@@ -56,7 +56,7 @@ class OptionList {
           plan_(plan),
           datasets_(datasets),
           cluster_(cluster),
-          work_(workload_of(job, cluster.backend, datasets)) {}
+          work_(workload_of(job, plan.model, cluster.backend, datasets)) {}
 
     std::optional<ReplicaRoom> smallest_for(std::int64_t tokens) const {
         if (plan_.bytes_per_rank == 0) return std::nullopt;

@@ -35,6 +35,7 @@ class LayoutSearch {
             job.schedule.packing == Packing::milp ? Packing::greedy : job.schedule.packing;
         rules_.stages = view_.replica.stages;
         rules_.max_in_flight = view_.replica.max_in_flight;
+        rules_.span = AttentionSpan(view_.plan.model);
         rules_.costs = costs;
         rules_.recompute = view_.replica.recompute;
     }

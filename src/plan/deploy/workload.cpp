@@ -6,6 +6,8 @@
 #include <numeric>
 #include <vector>
 
+#include "plan/cost/attention_span.h"
+
 namespace loratrain {
 
 namespace {
@@ -31,7 +33,8 @@ std::int64_t largest_batch(const AdapterJob& adapter, const DatasetInfo& info) {
     return std::accumulate(lengths.begin(), lengths.begin() + size, std::int64_t{0});
 }
 
-AdapterLoads usual_loads(const Job& job, std::span<const DatasetInfo> datasets, std::int64_t rows) {
+AdapterLoads usual_loads(const Job& job, const AttentionSpan& span,
+                         std::span<const DatasetInfo> datasets, std::int64_t rows) {
     struct Step {
         double tokens = 0.0;
         double squares = 0.0;
@@ -52,7 +55,7 @@ AdapterLoads usual_loads(const Job& job, std::span<const DatasetInfo> datasets, 
         Step& step = steps.emplace_back();
         for (const SampleInfo& sample : samples) {
             step.tokens += share * sample.tokens;
-            step.squares += share * sample.tokens * static_cast<double>(sample.tokens);
+            step.squares += share * span.squares(sample.tokens);
             step.targets += share * sample.targets;
         }
         tokens += step.tokens;
@@ -82,7 +85,8 @@ std::int64_t Workload::wanted_tokens() const {
     return std::min(usual_tokens, largest_round);
 }
 
-Workload workload_of(const Job& job, BackendKind backend, std::span<const DatasetInfo> datasets) {
+Workload workload_of(const Job& job, const ModelSpec& model, BackendKind backend,
+                     std::span<const DatasetInfo> datasets) {
     Workload work;
     for (const AdapterJob& adapter : job.adapters) {
         if (adapter.ended) continue;
@@ -96,8 +100,8 @@ Workload workload_of(const Job& job, BackendKind backend, std::span<const Datase
     }
     const bool cuda = backend == BackendKind::cuda;
     work.usual_tokens = cuda ? usual_microbatch_tokens_cuda : usual_microbatch_tokens_cpu;
-    work.usual =
-        usual_loads(job, datasets, job.parallel.microbatch_tokens.value_or(work.usual_tokens));
+    work.usual = usual_loads(job, AttentionSpan(model), datasets,
+                             job.parallel.microbatch_tokens.value_or(work.usual_tokens));
     return work;
 }
 

@@ -25,6 +25,7 @@ struct Workload {
 };
 
 /// Every dataset that is used has training samples.
-Workload workload_of(const Job& job, BackendKind backend, std::span<const DatasetInfo> datasets);
+Workload workload_of(const Job& job, const ModelSpec& model, BackendKind backend,
+                     std::span<const DatasetInfo> datasets);
 
 }  // namespace loratrain

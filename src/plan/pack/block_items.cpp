@@ -12,10 +12,6 @@ namespace {
 
 constexpr double nanoseconds_in_second = 1e9;
 
-double square(std::int64_t tokens) {
-    return static_cast<double>(tokens) * static_cast<double>(tokens);
-}
-
 /// What every microbatch costs is left out.
 CostModel variable_costs(CostModel costs) {
     for (CostLine* line : {&costs.layer_forward, &costs.layer_backward, &costs.head}) {
@@ -36,14 +32,14 @@ std::int64_t variable_cost(const PackRules& rules, const CostModel& variable,
 }
 
 /// The group that begins at `place`, without its batch and cost.
-BlockItem group_item(const PendingBatch& pending, std::int32_t place) {
+BlockItem group_item(const AttentionSpan& span, const PendingBatch& pending, std::int32_t place) {
     BlockItem item;
     item.place = place;
     item.samples = pending.group_samples;
     for (std::int32_t i = 0; i < item.samples; ++i) {
         const SampleRef& sample = pending.samples[static_cast<std::size_t>(place + i)];
         item.tokens += sample.tokens;
-        item.squares += square(sample.tokens);
+        item.squares += span.squares(sample.tokens);
         item.targets += sample.targets;
     }
     return item;
@@ -56,7 +52,7 @@ void add_batch(const PackRules& rules, const PendingBatch& pending, BlockItems& 
     LORATRAIN_CHECK(samples % pending.group_samples == 0, samples, " samples in groups of ",
                     pending.group_samples);
     for (std::int32_t place = 0; place < samples; place += pending.group_samples) {
-        BlockItem item = group_item(pending, place);
+        BlockItem item = group_item(rules.span, pending, place);
         LORATRAIN_CHECK(item.tokens >= 1 && item.tokens <= rules.capacity, "a group of ",
                         item.tokens, " tokens, capacity ", rules.capacity);
         item.batch = number_of_batch;

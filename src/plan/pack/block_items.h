@@ -17,7 +17,7 @@ struct BlockItem {
     std::int32_t place = 0;    ///< of its first sample in the batch
     std::int32_t samples = 1;  ///< neighbours in the batch
     std::int64_t tokens = 0;
-    double squares = 0.0;  ///< sum of its samples' tokens²
+    double squares = 0.0;  ///< sum of its samples' AttentionSpan::squares()
     std::int64_t targets = 0;
     std::int64_t cost = 0;  ///< forward and backward on all stages, nanoseconds
 };

@@ -284,8 +284,7 @@ std::vector<Round> dispatch(std::span<const PackRules> replicas, const Round& ro
 double dispatch_seconds(const PackRules& replica, std::span<const SampleRef> samples) {
     MicrobatchLoad load;
     for (const SampleRef& sample : samples) {
-        const auto tokens = static_cast<double>(sample.tokens);
-        load += {sample.tokens, tokens * tokens, sample.targets};
+        load += {sample.tokens, replica.span.squares(sample.tokens), sample.targets};
     }
     const double fixed = slowest(replica, {});
     const double share = static_cast<double>(load.tokens) / static_cast<double>(replica.capacity);

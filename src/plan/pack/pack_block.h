@@ -31,6 +31,7 @@ struct PackRules {
     std::vector<StagePlan> stages;  ///< of the pipeline
     std::int32_t tensor = 1;        ///< lanes of a stage
     std::int32_t max_in_flight = 1;
+    AttentionSpan span;
     CostModel costs;  ///< built in, never measured: packings must repeat after a resume
     Recompute recompute = Recompute::none;
     double solver_seconds = 10.0;  ///< safety limit of one MILP

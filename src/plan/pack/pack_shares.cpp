@@ -77,7 +77,8 @@ double pipeline_seconds(const PackRules& rules, std::span<const Microbatch> micr
     load.stages = static_cast<std::int32_t>(rules.stages.size());
     load.max_in_flight = rules.max_in_flight;
     for (const Microbatch& microbatch : microbatches) {
-        add_times(load, rules.costs, rules.stages, rules.recompute, loads_of(microbatch));
+        add_times(load, rules.costs, rules.stages, rules.recompute,
+                  loads_of(microbatch, rules.span));
         load.required.push_back(0);
     }
     constexpr double nanosecond = 1e-9;

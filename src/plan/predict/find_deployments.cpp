@@ -163,7 +163,9 @@ std::optional<FoundDeployments> settle_deployment(Job& job, const ModelSpec& mod
                                                   std::span<const DatasetInfo> datasets,
                                                   const Cluster& cluster, const Plan* former) {
     if (!job.parallel.find_deployment) return std::nullopt;
-    const auto longest = [&] { return workload_of(job, cluster.backend, datasets).longest_sample; };
+    const auto longest = [&] {
+        return workload_of(job, model, cluster.backend, datasets).longest_sample;
+    };
     if (former != nullptr) {
         const Job as_before = deployed(job, deployment_of(*former, longest()));
         if (still_fits(as_before, model, datasets, cluster, *former)) {

@@ -118,9 +118,10 @@ void Simulator::queue_actions(const JointWindow& joint) {
 }
 
 void Simulator::queue_actions(Replica& replica, const Window& window) {
+    const AttentionSpan span(replica.view.plan.model);
     for (const Microbatch& microbatch : window.microbatches) {
         replica.places.push_back(static_cast<MicrobatchId>(timeline_.microbatches.size()));
-        loads_.push_back(loads_of(microbatch));
+        loads_.push_back(loads_of(microbatch, span));
         timeline_.microbatches.push_back(microbatch);
     }
     for (std::size_t s = 0; s < window.actions.size(); ++s) {

@@ -22,9 +22,10 @@ PipelineOrder::PipelineOrder(const ReplicaView& view)
       schedule_(load_) {}
 
 void PipelineOrder::add(const Window& window, std::span<const std::int32_t> over_after) {
+    const AttentionSpan span(view_.plan.model);
     for (const Microbatch& microbatch : window.microbatches) {
         add_times(load_, costs_of(view_), view_.replica.stages, view_.replica.recompute,
-                  loads_of(microbatch));
+                  loads_of(microbatch, span));
         load_.required.push_back(0);
         load_.evaluation.push_back(microbatch.evaluation);
     }

@@ -65,6 +65,7 @@ PackRules pack_rules(const Job& job, const ReplicaView& view, int threads) {
     rules.stages = view.replica.stages;
     rules.tensor = view.replica.tensor;
     rules.max_in_flight = view.replica.max_in_flight;
+    rules.span = AttentionSpan(plan.model);
     rules.costs = built_in_costs(plan.model, plan.compute, packing_device(plan),
                                  view.replica.tensor, plan.fp8_linears);
     rules.recompute = Recompute::none;  // recomputation must not change results

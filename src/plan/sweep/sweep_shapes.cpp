@@ -81,7 +81,7 @@ std::vector<SweepReplica> SweepShapes::replicas(std::int32_t tensor, std::int32_
 
 std::vector<std::int64_t> SweepShapes::sizes() const {
     if (task_.job.parallel.microbatch_tokens) return {*task_.job.parallel.microbatch_tokens};
-    const Workload work = workload_of(largest_, cluster_.backend, task_.datasets);
+    const Workload work = workload_of(largest_, task_.model, cluster_.backend, task_.datasets);
     std::vector<std::int64_t> sizes;
     for (std::int64_t parts = smallest_part; parts >= 1; parts /= 2) {
         const std::int64_t size = std::max(work.usual_tokens / parts, work.longest_sample);

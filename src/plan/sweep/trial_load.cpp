@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "plan/cost/attention_span.h"
 #include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/memory_model.h"
@@ -17,11 +18,10 @@ namespace loratrain {
 
 namespace {
 
-MicrobatchLoad load_of_all(const std::vector<SampleInfo>& samples) {
+MicrobatchLoad load_of_all(const std::vector<SampleInfo>& samples, const AttentionSpan& span) {
     MicrobatchLoad sum;
     for (const SampleInfo& sample : samples) {
-        const double tokens = sample.tokens;
-        sum += {sample.tokens, tokens * tokens, sample.targets};
+        sum += {sample.tokens, span.squares(sample.tokens), sample.targets};
     }
     return sum;
 }
@@ -122,10 +122,11 @@ TrialClasses trial_classes(const Job& job, const ModelSpec& model,
     LORATRAIN_CHECK(datasets.size() == job.datasets.size(), "one DatasetInfo per dataset");
     Problems problems;
     AdapterChecks checks(job, model, job.path, problems);
+    const AttentionSpan span(model);
     std::map<DatasetId, DatasetSums> sums;
     for (const DatasetId id : used_datasets(job)) {
         const DatasetInfo& info = datasets[index(id)];
-        sums[id] = {load_of_all(info.train), load_of_all(info.eval)};
+        sums[id] = {load_of_all(info.train, span), load_of_all(info.eval, span)};
         if (info.train.empty()) {
             problems.add(cat(job.path, ": datasets.", job.dataset(id).name), "has no samples",
                          "trials need samples to train on");

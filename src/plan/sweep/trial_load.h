@@ -14,13 +14,13 @@ namespace loratrain {
 /// What a trial of a hyper-parameter sweep asks of whoever trains it; a trial is an adapter like
 /// any other. Rows are means over its dataset.
 struct TrialLoad {
-    std::int32_t steps = 0;               ///< optimizer steps
-    double samples = 0.0;                 ///< of a step
-    double tokens = 0.0;                  ///< of a step
-    double squares = 0.0;                 ///< of a step: sum over samples of tokens²
-    double targets = 0.0;                 ///< of a step
-    std::int64_t parameters = 0;          ///< trained ones, of the whole model
-    std::int32_t r = 0;                   ///< LoRA rank
+    std::int32_t steps = 0;       ///< optimizer steps
+    double samples = 0.0;         ///< of a step
+    double tokens = 0.0;          ///< of a step
+    double squares = 0.0;         ///< of a step: sum over samples of AttentionSpan::squares()
+    double targets = 0.0;         ///< of a step
+    std::int64_t parameters = 0;  ///< trained ones, of the whole model
+    std::int32_t r = 0;           ///< LoRA rank
     std::int64_t evaluation_tokens = 0;   ///< of all eval samples; 0 = it is not evaluated
     double evaluation_squares = 0.0;      ///< of all eval samples
     std::int64_t evaluation_targets = 0;  ///< of all eval samples

@@ -16,8 +16,10 @@ namespace {
 
 using namespace plan_yaml;
 
-constexpr std::array<Word<RopeType>, 3> rope_words{
-    {{"standard", RopeType::standard}, {"linear", RopeType::linear}, {"llama3", RopeType::llama3}}};
+constexpr std::array<Word<RopeType>, 4> rope_words{{{"standard", RopeType::standard},
+                                                    {"linear", RopeType::linear},
+                                                    {"llama3", RopeType::llama3},
+                                                    {"yarn", RopeType::yarn}}};
 
 constexpr std::array<Word<DType>, 2> compute_words{{{"fp32", DType::f32}, {"bf16", DType::bf16}}};
 
@@ -55,6 +57,43 @@ std::string quantization_text(const ModelSpec& m) {
                ", source_type: ", name_of(m.quantization->source));
 }
 
+std::string yarn_text(const RopeSpec& rope) {
+    if (rope.type != RopeType::yarn) return "";
+    return cat(",\n  beta_fast: ", format_exact(rope.beta_fast),
+               ", beta_slow: ", format_exact(rope.beta_slow), ", truncate: ", yes_no(rope.truncate),
+               ", attention_factor: ", format_exact(rope.attention_factor));
+}
+
+/// What most families do without.
+std::string multipliers_text(const ModelSpec& m) {
+    const ModelSpec none;
+    std::string text;
+    const auto add = [&](const char* key, double value, double without) {
+        if (value != without) text += cat(", ", key, ": ", format_exact(value));
+    };
+    add("embedding_multiplier", m.embedding_multiplier, none.embedding_multiplier);
+    add("attention_multiplier", m.attention_multiplier, none.attention_multiplier);
+    add("residual_multiplier", m.residual_multiplier, none.residual_multiplier);
+    add("logits_scaling", m.logits_scaling, none.logits_scaling);
+    return text;
+}
+
+/// What some layers have unlike others.
+std::string unlike_layers_text(const ModelSpec& m) {
+    std::vector<std::int32_t> without_rope;
+    std::vector<std::int32_t> windows;
+    bool has_windows = false;
+    for (std::int64_t i = 0; i < m.layers; ++i) {
+        windows.push_back(static_cast<std::int32_t>(m.layer(i).window));
+        has_windows = has_windows || windows.back() > 0;
+        if (!m.layer(i).rope) without_rope.push_back(static_cast<std::int32_t>(i));
+    }
+    std::string text;
+    if (!without_rope.empty()) text += cat(",\n  layers_without_rope: ", numbers(without_rope));
+    if (has_windows) text += cat(",\n  windows: ", numbers(windows));
+    return text;
+}
+
 std::string model_text(const ModelSpec& m) {
     return cat("model: {family: ", in_quotes(m.family), ", vocab_size: ", m.vocab_size,
                ", hidden_size: ", m.hidden_size, ",\n  intermediate_size: ", m.intermediate_size,
@@ -63,11 +102,12 @@ std::string model_text(const ModelSpec& m) {
                ", qkv_bias: ", yes_no(m.qkv_bias), ", o_bias: ", yes_no(m.o_bias),
                ", mlp_bias: ", yes_no(m.mlp_bias), ", qk_norm: ", yes_no(m.qk_norm),
                ",\n  tie_word_embeddings: ", yes_no(m.tie_word_embeddings), quantization_text(m),
+               multipliers_text(m), unlike_layers_text(m),
                "}\nrope: {type: ", word_of(rope_words, m.rope.type),
                ", theta: ", format_exact(m.rope.theta), ", factor: ", format_exact(m.rope.factor),
                ", low_freq_factor: ", format_exact(m.rope.low_freq_factor),
                ",\n  high_freq_factor: ", format_exact(m.rope.high_freq_factor),
-               ", original_max_position: ", m.rope.original_max_position, "}\n");
+               ", original_max_position: ", m.rope.original_max_position, yarn_text(m.rope), "}\n");
 }
 
 std::string line_text(const CostLine& line) {
@@ -158,6 +198,34 @@ std::optional<Quantization> read_quantization(const Map& model) {
     return Quantization{read_format(model.text("quantization")), *type};
 }
 
+void read_multipliers(const Map& model, ModelSpec& m) {
+    const auto read = [&](const char* key, double& value) {
+        if (model.has(key)) model.read(key, value);
+    };
+    read("embedding_multiplier", m.embedding_multiplier);
+    read("attention_multiplier", m.attention_multiplier);
+    read("residual_multiplier", m.residual_multiplier);
+    read("logits_scaling", m.logits_scaling);
+}
+
+void read_layers(const Map& model, ModelSpec& m) {
+    const auto layers = static_cast<std::size_t>(m.layers);
+    std::vector<std::int64_t> without_rope;
+    std::vector<std::int64_t> windows;
+    if (model.has("layers_without_rope")) {
+        without_rope = parse_numbers<std::int64_t>(model.at("layers_without_rope"));
+    }
+    if (model.has("windows")) windows = parse_numbers<std::int64_t>(model.at("windows"));
+    if (!windows.empty() && windows.size() != layers) fail("windows are not one for each layer");
+    if (without_rope.empty() && windows.empty()) return;
+    m.layer_specs.resize(layers);
+    for (const std::int64_t i : without_rope) {
+        if (i < 0 || i >= m.layers) fail(cat("there is no layer ", i));
+        m.layer_specs[static_cast<std::size_t>(i)].rope = false;
+    }
+    for (std::size_t i = 0; i < windows.size(); ++i) m.layer_specs[i].window = windows[i];
+}
+
 ModelSpec read_model(const YAML::Node& root) {
     const YAML::Node model_node = Map(root).at("model");
     const YAML::Node rope_node = Map(root).at("rope");
@@ -179,12 +247,19 @@ ModelSpec read_model(const YAML::Node& root) {
     model.read("qk_norm", m.qk_norm);
     model.read("tie_word_embeddings", m.tie_word_embeddings);
     m.quantization = read_quantization(model);
+    read_multipliers(model, m);
+    read_layers(model, m);
     m.rope.type = parse_word(rope_words, rope.text("type"));
     rope.read("theta", m.rope.theta);
     rope.read("factor", m.rope.factor);
     rope.read("low_freq_factor", m.rope.low_freq_factor);
     rope.read("high_freq_factor", m.rope.high_freq_factor);
     rope.read("original_max_position", m.rope.original_max_position);
+    if (m.rope.type != RopeType::yarn) return m;
+    rope.read("beta_fast", m.rope.beta_fast);
+    rope.read("beta_slow", m.rope.beta_slow);
+    rope.read("truncate", m.rope.truncate);
+    rope.read("attention_factor", m.rope.attention_factor);
     return m;
 }
 

@@ -117,7 +117,8 @@ TEST_F(AdapterFileTest, WritesTheConfigAsPeftDoes) {
 }
 
 TEST_F(AdapterFileTest, ReadsAdaptersOfPeft) {
-    for (const std::string family : {"llama", "qwen2", "qwen3", "mistral"}) {
+    for (const std::string family :
+         {"llama", "qwen2", "qwen3", "mistral", "smollm3", "granite", "seed_oss"}) {
         const ModelSpec spec = golden_spec(family);
         AdapterJob adapter;
         adapter.r = 3;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "io/files.h"
@@ -82,6 +84,114 @@ TEST(HfConfigTest, GoldenQwenAndMistral) {
     const ModelSpec mistral = golden_model("mistral");
     EXPECT_EQ(mistral.kv_heads, 1);
     EXPECT_EQ(mistral.rope.theta, 10000.0);
+}
+
+TEST(HfConfigTest, GoldenSmolLm3) {
+    const ModelSpec spec = golden_model("smollm3");
+    EXPECT_EQ(spec.family, "smollm3");
+    EXPECT_EQ(spec.rope.theta, 5e6);
+    EXPECT_TRUE(spec.tie_word_embeddings);
+    EXPECT_FALSE(spec.qkv_bias || spec.o_bias || spec.mlp_bias);
+    ASSERT_EQ(spec.layer_specs.size(), 4U);
+    for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(spec.layer(i).rope, i != 2);
+}
+
+TEST(HfConfigTest, GoldenGranite) {
+    const ModelSpec spec = golden_model("granite");
+    EXPECT_EQ(spec.embedding_multiplier, 12.0);
+    EXPECT_EQ(spec.attention_multiplier, 0.15);
+    EXPECT_EQ(spec.attention_scale({}), 0.15);
+    EXPECT_EQ(spec.residual_multiplier, 0.22);
+    EXPECT_EQ(spec.logits_scaling, 3.0);
+    EXPECT_DOUBLE_EQ(spec.embedding_scale(), 12.0 / 0.22);
+    EXPECT_DOUBLE_EQ(spec.stream_eps(), 1e-5 / (0.22 * 0.22));
+    EXPECT_TRUE(spec.layer_specs.empty());
+    const ModelSpec llama = golden_model("llama");
+    EXPECT_EQ(llama.embedding_scale(), 1.0);
+    EXPECT_EQ(llama.stream_eps(), llama.rms_norm_eps);
+    EXPECT_EQ(llama.attention_scale({}), 1.0 / std::sqrt(8.0));
+}
+
+TEST(HfConfigTest, GoldenSeedOss) {
+    const ModelSpec spec = golden_model("seed_oss");
+    EXPECT_TRUE(spec.qkv_bias);
+    EXPECT_FALSE(spec.o_bias || spec.mlp_bias || spec.tie_word_embeddings);
+    EXPECT_EQ(spec.head_dim, 16);
+    EXPECT_EQ(spec.rope.theta, 1e7);
+}
+
+/// As transformers 4 wrote the config.json of a golden family.
+json older_spelling(const std::string& family) {
+    json document = json::parse(read_text(golden_path(family) + "/base/config.json"));
+    document["rope_theta"] = document["rope_parameters"]["rope_theta"];
+    document["rope_scaling"] = nullptr;
+    document["torch_dtype"] = document["dtype"];
+    for (const char* key : {"rope_parameters", "dtype", "layer_types"}) document.erase(key);
+    return document;
+}
+
+TEST(HfConfigTest, LaterFamiliesInTheOlderSpelling) {
+    for (const std::string family : {"smollm3", "granite", "seed_oss"}) {
+        const ModelSpec older = parse(older_spelling(family));
+        const ModelSpec newer = golden_model(family);
+        EXPECT_EQ(older.rope.theta, newer.rope.theta);
+        EXPECT_EQ(older.rope.type, newer.rope.type);
+        EXPECT_EQ(older.layer_specs, newer.layer_specs);
+    }
+    json by_interval = older_spelling("smollm3");
+    by_interval.erase("no_rope_layers");
+    by_interval.erase("tie_word_embeddings");
+    EXPECT_EQ(parse(by_interval).layer_specs, golden_model("smollm3").layer_specs);
+    EXPECT_TRUE(parse(by_interval).tie_word_embeddings);
+}
+
+TEST(HfConfigTest, LayersWithoutRope) {
+    const auto layers = [](const json& changes) {
+        return parse(with(config("smollm3"), changes)).layer_specs;
+    };
+    const auto every_fourth = layers(json::object());
+    ASSERT_EQ(every_fourth.size(), 32U);
+    for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ(every_fourth[i].rope, (i + 1) % 4 != 0);
+    EXPECT_TRUE(layers({{"no_rope_layer_interval", 33}}).empty());
+    const json ones(std::vector<int>(32, 1));
+    EXPECT_TRUE(layers({{"no_rope_layers", ones}}).empty());
+    const auto refused = [](const json& list) {
+        return refusal_with({{"no_rope_layers", list}}, "smollm3");
+    };
+    const char* rule =
+        "must be a list with a 1 (rotary positions) or a 0 for each of the 32 layers";
+    EXPECT_TRUE(has(refused({1, 0}), rule));
+    EXPECT_TRUE(has(refused(3), rule));
+    json odd = ones;
+    odd[7] = 2;
+    EXPECT_TRUE(has(refused(odd), rule));
+    EXPECT_TRUE(has(refusal_with({{"no_rope_layer_interval", 0}}, "smollm3"),
+                    "no_rope_layer_interval is 0"));
+    EXPECT_TRUE(parse(with(config("llama"), {{"no_rope_layers", {0}}})).layer_specs.empty());
+    EXPECT_EQ(parse(config("smollm3")).rope.theta, 2e6);
+}
+
+TEST(HfConfigTest, MultipliersOfGranite) {
+    const ModelSpec spec = parse(config("granite"));
+    EXPECT_EQ(spec.attention_scale({}), 1.0);
+    EXPECT_EQ(spec.embedding_scale(), 1.0);
+    EXPECT_EQ(spec.logits_scaling, 1.0);
+    for (const char* key : {"embedding_multiplier", "attention_multiplier", "residual_multiplier",
+                            "logits_scaling"}) {
+        EXPECT_TRUE(has(refusal_with({{key, 0}}, "granite"), std::string(key) + " is 0"));
+        EXPECT_TRUE(has(refusal_with({{key, "2"}}, "granite"), std::string(key) + " is \"2\""));
+    }
+    EXPECT_EQ(parse(with(config("llama"), {{"logits_scaling", 3}})).logits_scaling, 1.0);
+}
+
+TEST(HfConfigTest, BiasesOfSeedOss) {
+    const auto biases = [](const json& changes) {
+        const ModelSpec spec = parse(with(config("seed_oss"), changes));
+        return std::array{spec.qkv_bias, spec.o_bias, spec.mlp_bias};
+    };
+    EXPECT_EQ(biases(json::object()), (std::array{true, false, false}));
+    EXPECT_EQ(biases({{"attention_bias", false}, {"attention_out_bias", true}, {"mlp_bias", true}}),
+              (std::array{false, true, true}));
 }
 
 TEST(HfConfigTest, OlderSpelling) {
@@ -236,40 +346,106 @@ TEST(HfConfigTest, RefusesOtherQuantisationsByName) {
     EXPECT_TRUE(has(refused(settings), "format is \"pack-quantized\""));
 }
 
-TEST(HfConfigTest, RefusesActiveSlidingWindows) {
-    EXPECT_TRUE(has(refusal_with({{"sliding_window", 4096}}, "mistral"), "sliding_window is 4096"));
-    const json long_window = {{"sliding_window", 4096}, {"max_position_embeddings", 4096}};
-    EXPECT_TRUE(has(refusal_with(long_window, "mistral"), "sliding_window is 4096"));
-    EXPECT_NO_THROW(parse(with(config("qwen2"), {{"sliding_window", 4096}})));
-    json active = {{"sliding_window", 4096}, {"use_sliding_window", true}};
-    EXPECT_TRUE(has(refusal_with(active, "qwen2"), "sliding_window is 4096"));
-    EXPECT_TRUE(has(refusal_with(active, "qwen3"), "sliding_window is 4096"));
-    active["max_window_layers"] = 32;
-    EXPECT_NO_THROW(parse(with(config("qwen2"), active)));
-    active["max_window_layers"] = 0;
-    EXPECT_TRUE(has(refusal_with(active, "qwen2"), "sliding_window is 4096"));
-    EXPECT_NO_THROW(parse(with(config("llama"), {{"sliding_window", 4096}})));
+/// Of the first and the last layer of 32; none where all layers are alike and without one.
+std::array<std::int64_t, 2> windows(const std::string& family, const json& changes) {
+    const ModelSpec spec = parse(with(config(family), changes));
+    EXPECT_TRUE(spec.layer_specs.empty() || spec.layer_specs.size() == 32U);
+    return {spec.layer(0).window, spec.layer(31).window};
 }
 
-TEST(HfConfigTest, MissingSlidingWindowIsTheFamilysDefault) {
-    const std::string missing = "'sliding_window' is missing, which means 4096; an active";
-    json mistral = config("mistral");
-    EXPECT_TRUE(has(refusal(mistral), missing));
-    mistral["sliding_window"] = nullptr;
-    EXPECT_NO_THROW(parse(mistral));
+using Windows = std::array<std::int64_t, 2>;
+
+TEST(HfConfigTest, WindowsOfAllLayers) {
+    EXPECT_EQ(windows("mistral", {{"sliding_window", 100}}), (Windows{100, 100}));
+    EXPECT_EQ(windows("mistral", {{"vocab_size", 50}}), (Windows{4096, 4096}));
+    json without = config("mistral");
+    without["sliding_window"] = nullptr;
+    EXPECT_TRUE(parse(without).layer_specs.empty());
+    EXPECT_EQ(windows("llama", {{"sliding_window", 100}}), (Windows{0, 0}));
+    EXPECT_TRUE(has(refusal_with({{"sliding_window", -1}}, "mistral"), "sliding_window is -1"));
+}
+
+TEST(HfConfigTest, WindowsOfLastLayers) {
     for (const std::string family : {"qwen2", "qwen3"}) {
-        json qwen = config(family);
-        EXPECT_NO_THROW(parse(qwen));
-        qwen["use_sliding_window"] = true;
-        EXPECT_TRUE(has(refusal(qwen), missing));
-        qwen["sliding_window"] = nullptr;
-        EXPECT_NO_THROW(parse(qwen));
+        EXPECT_EQ(windows(family, {{"sliding_window", 100}}), (Windows{0, 0}));
+        json changes = {{"sliding_window", 100}, {"use_sliding_window", true}};
+        EXPECT_EQ(windows(family, changes), (Windows{0, 100}));
+        changes["max_window_layers"] = 32;
+        EXPECT_EQ(windows(family, changes), (Windows{0, 0}));
+        changes["max_window_layers"] = 0;
+        EXPECT_EQ(windows(family, changes), (Windows{100, 100}));
+        changes["max_window_layers"] = 31;
+        const ModelSpec spec = parse(with(config(family), changes));
+        EXPECT_EQ(spec.layer(30).window, 0);
+        EXPECT_EQ(spec.layer(31).window, 100);
+        changes.erase("sliding_window");
+        EXPECT_EQ(windows(family, changes), (Windows{0, 4096}));
     }
 }
 
+TEST(HfConfigTest, WindowsByLayerTypes) {
+    const std::vector<std::string> full(32, "full_attention");
+    std::vector<std::string> first = full;
+    first[0] = "sliding_attention";
+    json changes = {{"sliding_window", 100}, {"use_sliding_window", true}, {"layer_types", full}};
+    for (const std::string family : {"qwen2", "qwen3", "smollm3"}) {
+        changes["layer_types"] = full;
+        EXPECT_EQ(windows(family, changes), (Windows{0, 0}));
+        changes["layer_types"] = first;
+        EXPECT_EQ(windows(family, changes), (Windows{100, 0}));
+    }
+    changes.erase("layer_types");
+    const ModelSpec smollm3 = parse(with(config("smollm3"), changes));
+    for (std::int64_t i = 0; i < 32; ++i) {
+        EXPECT_EQ(smollm3.layer(i).window, smollm3.layer(i).rope ? 0 : 100);
+    }
+    const auto refused = [&](const std::string& family, const json& types) {
+        return refusal_with({{"layer_types", types}, {"sliding_window", 100}}, family);
+    };
+    EXPECT_TRUE(has(refused("qwen2", first), "names sliding_attention, but there is no"));
+    EXPECT_TRUE(has(refused("mistral", full), "but sliding_window 100 is of every layer"));
+    EXPECT_TRUE(has(refused("mistral", {"sliding_attention"}), "one for each of the 32 layers"));
+    EXPECT_TRUE(has(refused("llama", first), "every layer must have full_attention"));
+    EXPECT_TRUE(has(refused("qwen2", {"linear_attention"}), "or sliding_attention"));
+}
+
+TEST(HfConfigTest, GoldenWindows) {
+    const ModelSpec mistral = golden_model("mistral_window");
+    const ModelSpec qwen2 = golden_model("qwen2_window");
+    EXPECT_EQ(mistral.layer(0).window, 6);
+    EXPECT_EQ(mistral.layer(1).window, 6);
+    EXPECT_EQ(qwen2.layer(0).window, 0);
+    EXPECT_EQ(qwen2.layer(1).window, 9);
+    EXPECT_EQ(qwen2.layer(2).window, 9);
+    EXPECT_EQ(parse(older_spelling("qwen2_window")).layer_specs, qwen2.layer_specs);
+}
+
+TEST(HfConfigTest, Yarn) {
+    json rope = {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}};
+    const auto read = [&] { return parse(with(config("qwen2"), {{"rope_scaling", rope}})); };
+    ModelSpec spec = read();
+    EXPECT_EQ(spec.rope.type, RopeType::yarn);
+    EXPECT_EQ(spec.rope.original_max_position, 32768);
+    EXPECT_EQ(spec.rope.beta_fast, 32.0);
+    EXPECT_EQ(spec.rope.beta_slow, 1.0);
+    EXPECT_TRUE(spec.rope.truncate);
+    EXPECT_DOUBLE_EQ(spec.rope.attention_factor, 0.1 * std::log(4.0) + 1.0);
+    EXPECT_DOUBLE_EQ(spec.attention_scale({}), 0.25 * std::pow(0.1 * std::log(4.0) + 1.0, 2));
+    EXPECT_EQ(spec.attention_scale({.rope = false}), 0.25);
+    rope.merge_patch({{"mscale", 1}, {"mscale_all_dim", 1}, {"truncate", false}, {"beta_fast", 8}});
+    spec = read();
+    EXPECT_EQ(spec.rope.attention_factor, 1.0);
+    EXPECT_EQ(spec.rope.beta_fast, 8.0);
+    EXPECT_FALSE(spec.rope.truncate);
+    rope["attention_factor"] = 1.5;
+    EXPECT_EQ(read().rope.attention_factor, 1.5);
+    rope.erase("factor");
+    EXPECT_TRUE(has(refusal_with({{"rope_scaling", rope}}), "'rope_scaling.factor' is missing"));
+}
+
 TEST(HfConfigTest, RefusesRopeTypes) {
-    EXPECT_TRUE(has(refusal_with({{"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}}}),
-                    "rope_scaling.type is \"yarn\""));
+    EXPECT_TRUE(has(refusal_with({{"rope_scaling", {{"type", "longrope"}, {"factor", 2.0}}}}),
+                    "rope_scaling.type is \"longrope\""));
     EXPECT_TRUE(has(refusal_with({{"rope_parameters", {{"rope_type", "dynamic"}}}}),
                     "rope_parameters.rope_type is \"dynamic\""));
     EXPECT_TRUE(has(refusal_with({{"rope_scaling", {{"type", "linear"}}}}),
@@ -313,8 +489,9 @@ TEST(HfConfigTest, NamesEverythingAtOnce) {
                                            {"num_local_experts", 8},
                                            {"hidden_act", "gelu"},
                                            {"hidden_size", 0},
-                                           {"rope_scaling", {{"type", "yarn"}}}});
-    for (const char* part : {"mixtral", "num_local_experts", "gelu", "hidden_size is 0", "yarn"}) {
+                                           {"rope_scaling", {{"type", "longrope"}}}});
+    for (const char* part :
+         {"mixtral", "num_local_experts", "gelu", "hidden_size is 0", "longrope"}) {
         EXPECT_TRUE(has(text, part));
     }
 }

@@ -17,7 +17,7 @@ TEST(MakespanCheck, OneStagePredictsTheSumOfItsWork) {
     progress.stopped.assign(1, false);
     const Window window = plan_window(small.job, small.plan, small.infos, progress, 1);
     ASSERT_EQ(window.microbatches.size(), 1U);
-    const MicrobatchLoad load = load_of(window.microbatches[0]);
+    const MicrobatchLoad load = load_of(window.microbatches[0], AttentionSpan());
     const StagePlan& stage = small.plan.replicas[0].stages[0];
     const double work = forward_seconds(small.plan.costs, stage, load) +
                         backward_seconds(small.plan.costs, stage, load, Recompute::none);

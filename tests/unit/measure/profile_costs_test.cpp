@@ -68,7 +68,7 @@ struct Training {
         const std::vector<std::int32_t> token_ids(
             trained.has_embedding ? packed.positions.size() : 0, 7);
         const std::vector<std::int32_t> targets(packed.positions.size(), 9);
-        load = load_of(microbatch);
+        load = load_of(microbatch, AttentionSpan());
         load.targets = load.tokens;
         const std::int64_t columns = stage_case.plan.model.hidden_size;
         std::vector<float> gradient(targets.size() * static_cast<std::size_t>(columns));

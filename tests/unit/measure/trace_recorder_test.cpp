@@ -139,7 +139,7 @@ double backward_observed(const SmallCase& small, Backend& backend, const Window&
     }
     recorder.settle();
     return backward_seconds(recorder.observer().refined(), small.plan.replicas[0].stages[0],
-                            loads_of(window.microbatches[0]), Recompute::none);
+                            loads_of(window.microbatches[0], AttentionSpan()), Recompute::none);
 }
 
 TEST_F(TraceRecorderTest, WhatTheHostOfADeviceDoesBetweenActionsCounts) {

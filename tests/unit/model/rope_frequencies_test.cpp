@@ -74,5 +74,38 @@ TEST(RopeFrequencies, Llama3) {
     EXPECT_FLOAT_EQ(frequencies[0], 1.0F);
 }
 
+// transformers 5.24, head_dim 128, theta 1e6, factor 4, 32768 positions: as Qwen's long contexts.
+TEST(RopeFrequencies, YarnRoundsAsHuggingFace) {
+    RopeSpec rope;
+    rope.type = RopeType::yarn;
+    rope.theta = 1000000.0;
+    rope.factor = 4.0;
+    rope.original_max_position = 32768;
+    const auto frequencies = rope_frequencies(spec_of(128, rope));
+    ASSERT_EQ(frequencies.size(), 64U);
+    EXPECT_EQ(frequencies[0], 1.0F);
+    EXPECT_EQ(frequencies[10], 0x1.d8ffacp-4F);
+    EXPECT_EQ(frequencies[25], 0x1.0ec71p-8F);
+    EXPECT_EQ(frequencies[30], 0x1.17040ep-10F);
+    EXPECT_EQ(frequencies[35], 0x1.02387cp-12F);
+    EXPECT_EQ(frequencies[45], 0x1.faeba8p-17F);
+    EXPECT_EQ(frequencies[63], 0x1.4d1c98p-22F);
+}
+
+// The same with head_dim 64, theta 150000, factor 32, 4096 positions.
+TEST(RopeFrequencies, YarnWithoutTruncation) {
+    RopeSpec rope;
+    rope.type = RopeType::yarn;
+    rope.theta = 150000.0;
+    rope.factor = 32.0;
+    rope.original_max_position = 4096;
+    rope.truncate = false;
+    const auto frequencies = rope_frequencies(spec_of(64, rope));
+    EXPECT_EQ(frequencies[10], 0x1.3cc8dep-6F);
+    EXPECT_EQ(frequencies[12], 0x1.bd508p-8F);
+    EXPECT_EQ(frequencies[20], 0x1.312650p-16F);
+    EXPECT_EQ(frequencies[30], 0x1.d727d6p-22F);
+}
+
 }  // namespace
 }  // namespace loratrain

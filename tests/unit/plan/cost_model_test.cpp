@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "config/model_presets.h"
 
 namespace loratrain {
@@ -68,7 +70,8 @@ TEST(AdapterLoads, OfASpan) {
 
 TEST(AdapterLoads, OfAMicrobatch) {
     const AdapterLoads loads =
-        loads_of({{{AdapterId{1}, 0, {{3, 7, 2}, {0, 10, 9}}}, {AdapterId{4}, 0, {{1, 10, 9}}}}});
+        loads_of({{{AdapterId{1}, 0, {{3, 7, 2}, {0, 10, 9}}}, {AdapterId{4}, 0, {{1, 10, 9}}}}},
+                 AttentionSpan());
     ASSERT_EQ(loads.parts.size(), 2U);
     EXPECT_EQ(loads.parts[0].adapter, AdapterId{1});
     EXPECT_EQ(loads.parts[1].adapter, AdapterId{4});
@@ -238,6 +241,28 @@ TEST(BuiltInCosts, DoraTakesMoreProducts) {
     EXPECT_NEAR(costs().layer_forward.per_token / plain.layer_forward.per_token, 1.5, 1e-9);
     job.adapters[0].targets.fill(false);
     EXPECT_EQ(costs().layer_forward.per_token, plain.layer_forward.per_token);
+}
+
+TEST(AttentionSpan, SquaresWithoutWindows) {
+    ModelSpec model;
+    model.layers = 3;
+    EXPECT_EQ(AttentionSpan(model).squares(70001), 70001.0 * 70001.0);
+    model.layer_specs.assign(3, {.rope = false});
+    EXPECT_EQ(AttentionSpan(model).squares(70001), 70001.0 * 70001.0);
+}
+
+TEST(AttentionSpan, TwiceThePairsThatSeeEachOther) {
+    ModelSpec model;
+    model.layers = 4;
+    model.layer_specs.assign(4, {});
+    for (std::size_t i = 1; i < 4; ++i) model.layer_specs[i].window = 100;
+    const AttentionSpan span(model);
+    EXPECT_EQ(span.squares(60), 3600.0);
+    double pairs = 0.0;
+    for (int query = 0; query < 1000; ++query) {
+        pairs += 0.25 * (query + 1) + 0.75 * std::min(query + 1, 100);
+    }
+    EXPECT_NEAR(span.squares(1000), 2.0 * pairs, 0.01 * pairs);
 }
 
 }  // namespace loratrain

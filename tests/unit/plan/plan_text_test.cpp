@@ -16,6 +16,13 @@ Plan odd_plan() {
     plan.model.rope = {RopeType::llama3, 500000.0, 1.0 / 3.0, 1e-300, 12345678.9, 4096};
     plan.model.qk_norm = true;
     plan.model.tie_word_embeddings = true;
+    plan.model.embedding_multiplier = 12.0;
+    plan.model.attention_multiplier = 1.0 / 128.0;
+    plan.model.residual_multiplier = 0.22;
+    plan.model.logits_scaling = 1.0 / 3.0;
+    plan.model.layer_specs.assign(8, {});
+    plan.model.layer_specs[3].rope = plan.model.layer_specs[7].rope = false;
+    plan.model.layer_specs[1].window = 4096;
     plan.backend = BackendKind::cuda;
     plan.compute = DType::bf16;
     plan.weights = WeightFormat::bf16;
@@ -130,6 +137,12 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.model.rope.low_freq_factor, plan.model.rope.low_freq_factor);
     EXPECT_EQ(read.model.rope.high_freq_factor, plan.model.rope.high_freq_factor);
     EXPECT_EQ(read.model.rope.original_max_position, 4096);
+    EXPECT_EQ(read.model.embedding_multiplier, 12.0);
+    EXPECT_EQ(read.model.attention_multiplier, 1.0 / 128.0);
+    EXPECT_EQ(read.model.residual_multiplier, 0.22);
+    EXPECT_EQ(read.model.logits_scaling, 1.0 / 3.0);
+    EXPECT_EQ(read.model.layer_specs, plan.model.layer_specs);
+    EXPECT_EQ(read.model.rope, plan.model.rope);
     EXPECT_TRUE(read.model.qk_norm && read.model.tie_word_embeddings && !read.model.qkv_bias);
     EXPECT_EQ(read.backend, BackendKind::cuda);
     EXPECT_EQ(read.compute, DType::bf16);
@@ -235,6 +248,12 @@ TEST(PlanText, RefusesWhatItDidNotWrite) {
     EXPECT_THROW(plan_from_text(with(good, "last_layer_adapters: [2, ", "last_layer_adapters: [")),
                  Error);
     EXPECT_THROW(plan_from_text(with(good, "first_layer_adapters", "adapters")), Error);
+}
+
+TEST(PlanText, KeepsYarn) {
+    Plan plan = odd_plan();
+    plan.model.rope = {RopeType::yarn, 1e6, 4.0, 1.0, 4.0, 32768, 31.5, 1.0 / 3.0, false, 1.25};
+    EXPECT_EQ(plan_from_text(to_text(plan)).model.rope, plan.model.rope);
 }
 
 }  // namespace loratrain::plan_test

@@ -103,7 +103,8 @@ Window gpipe_window(const Window& window) {
 
 TEST(Load, CountsTokensSquaresAndTargets) {
     const MicrobatchLoad load =
-        load_of({{{AdapterId{0}, 0, {{3, 7, 2}, {0, 10, 9}}}, {AdapterId{1}, 0, {{1, 10, 9}}}}});
+        load_of({{{AdapterId{0}, 0, {{3, 7, 2}, {0, 10, 9}}}, {AdapterId{1}, 0, {{1, 10, 9}}}}},
+                AttentionSpan());
     EXPECT_EQ(load.tokens, 27);
     EXPECT_EQ(load.squares, 249.0);
     EXPECT_EQ(load.targets, 20);
