@@ -36,7 +36,7 @@ constexpr double unlimited = std::numeric_limits<double>::infinity();
 constexpr Effort of_processor{unlimited, 0.4, 0.0, 4, 3};
 /// Its launches take longer than its work, which leaves a GPU cool; to choose algorithms for one
 /// more size takes longer than all that is measured, so what sizes differ in is as built in.
-constexpr Effort of_small_model{0.9, 0.25, 0.05, 1, 1};
+constexpr Effort of_small_model{unlimited, 0.25, 0.05, 1, 1};
 constexpr Effort of_large_model{unlimited, 2.0, 1.5, 6, 3};
 constexpr double small_model = 1e9;  ///< parameters in matrices
 
@@ -115,7 +115,8 @@ Plan profile_plan(const Job& job, const Plan& plan) {
 
 class CostProfile {
   public:
-    CostProfile(const Job& job, const Plan& plan, Backend& backend)
+    CostProfile(const Job& job, const Plan& plan, Backend& backend,
+                double small_seconds = unlimited)
         : job_(profile_job(job, plan)),
           plan_(profile_plan(job_, plan)),
           view_(only_replica(plan_)),
@@ -125,6 +126,7 @@ class CostProfile {
         const bool small = static_cast<double>(matmul_parameters(plan.model)) < small_model;
         if (!on_gpu_) return;
         effort_ = small ? of_small_model : of_large_model;
+        if (small) effort_.wall_seconds = small_seconds;
         host_.emplace(job_, view_, loads().front(), backend_, profiled_layers);
     }
 
@@ -442,8 +444,9 @@ double message_seconds(int rank, Communicator& communicator, Backend& backend, c
 
 }  // namespace
 
-ProfiledCosts profile_costs(const Job& job, const Plan& plan, Backend& backend) {
-    return CostProfile(job, plan, backend).run();
+ProfiledCosts profile_costs(const Job& job, const Plan& plan, Backend& backend,
+                            double small_seconds) {
+    return CostProfile(job, plan, backend, small_seconds).run();
 }
 
 double probe_seconds(const Job& job, const Plan& plan, Backend& backend) {

@@ -18,13 +18,14 @@ struct ProfiledCosts {
 /// whichever is the most, in half a second to one. For models of a billion
 /// parameters and more a GPU is kept busy before, until its clock is what its power sustains: a
 /// cold one is a tenth faster than training is; that takes five seconds beside the timing of GEMM
-/// algorithms. Smaller models take about a second with it: what is not measured after 0.9 s stays
-/// as it is in `plan.costs`. On a GPU the host is timed as well (profile_host.h),
-/// and loads that it holds up do not count for the device. What is slower than that is
-/// measured with fewer loads and repeats, as few as tell what grows with the tokens from what grows
-/// with the length of samples; after 15 s with what there is. Messages are taken from `plan.costs`.
-/// Frees what it allocates.
-ProfiledCosts profile_costs(const Job& job, const Plan& plan, Backend& backend);
+/// algorithms. Smaller models take about a second with it: what is not measured of one after
+/// `small_seconds` stays as it is in `plan.costs`. On a GPU the host is timed as well
+/// (profile_host.h), and loads that it holds up do not count for the device. What is slower than
+/// that is measured with fewer loads and repeats, as few as tell what grows with the tokens from
+/// what grows with the length of samples; after 15 s with what there is. Messages are taken from
+/// `plan.costs`. Frees what it allocates.
+ProfiledCosts profile_costs(const Job& job, const Plan& plan, Backend& backend,
+                            double small_seconds = 0.9);
 
 /// Seconds of a forward and a backward of those layers with the largest of those microbatches: what
 /// changes with what else the host computes meanwhile.
