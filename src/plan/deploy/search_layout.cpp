@@ -66,11 +66,9 @@ class LayoutSearch {
         if (speeds.empty()) return least;
         const double wanted =
             (1.0 - depth_tolerance) * *std::max_element(speeds.begin(), speeds.end());
-        const auto enough = [&](double speed) { return speed >= wanted; };
-        const auto fewest = std::find_if(speeds.begin(), speeds.end(), enough);
-        const auto most = std::find_if(speeds.rbegin(), speeds.rend(), enough).base() - 1;
-        const bool varies = plan_.backend == BackendKind::cpu;
-        return least + static_cast<std::int32_t>((varies ? most : fewest) - speeds.begin());
+        const auto enough = std::find_if(speeds.begin(), speeds.end(),
+                                         [&](double speed) { return speed >= wanted; });
+        return least + static_cast<std::int32_t>(enough - speeds.begin());
     }
 
   private:

@@ -30,9 +30,7 @@ std::vector<LayoutTrial> search_layout(const Job& job, const Plan& plan,
 /// How many microbatches may be in flight at the first stage: plan.max_in_flight, or the fewest
 /// more (at most twice as many) that come within 1% of the fastest by simulation, as far as they
 /// fit in memory. What is ready ahead of time fills the pauses that microbatches of unequal cost
-/// leave, and steps that wait for each other. On processors the most that come so near: the same
-/// microbatch takes one stage longer than another there, which a simulation does not show. `plan`
-/// is complete but for its memory.
+/// leave, and steps that wait for each other. `plan` is complete but for its memory.
 std::int32_t search_depth(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                           const CostModel& costs);
 
