@@ -439,6 +439,7 @@ TEST_F(BaseWeightsTest, SyntheticCodesAreThoseOfTheFirstLayerQuantised) {
     json config = tiny_config();
     config["hidden_size"] = 64;
     config["intermediate_size"] = 128;
+    config["num_hidden_layers"] = 2;
     ModelSpec spec = tiny_spec(config);
     const auto dense = synthetic_base_weights(spec, 1);
     for (const WeightFormat format : {WeightFormat::nf4, WeightFormat::int8, WeightFormat::e4m3}) {
