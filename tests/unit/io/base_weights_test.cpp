@@ -458,8 +458,8 @@ TEST_F(BaseWeightsTest, SyntheticCodesAreThoseOfTheFirstLayerQuantised) {
                              matrix(row.data(), DType::f32, 1, 64));
             round_to(SourceType::bf16, row);
             quantize_row(format, row, expected.data(), expected_scales.data());
-            EXPECT_TRUE(std::equal(expected.begin(), expected.end(),
-                                   codes.begin() + std::ssize(expected)))
+            EXPECT_TRUE(
+                std::equal(expected.begin(), expected.end(), codes.begin() + std::ssize(expected)))
                 << name;
             EXPECT_TRUE(std::equal(expected_scales.begin(), expected_scales.end(),
                                    scales.begin() + std::ssize(expected_scales)))
