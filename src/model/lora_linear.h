@@ -22,7 +22,10 @@ namespace loratrain {
 ///
 /// With Plan::fp8_linears the products with W are those of e4m3 codes: of X and of dY s, row by row
 /// (quantize_rows), and of W (Fp8Weights). All that is LoRA's is computed from X, dY and S as they
-/// are, and stands in Y or dX when the product of codes is added.
+/// are, and stands in Y or dX when the product of codes is added. As more columns of the codes (S
+/// in one e4m3 term under the scale of X's row, B in two) it would save some 3% of a step; not
+/// built, as gradients of single tensors are then off by more than 0.002 of a cosine beyond that
+/// (tests/bench/emulate_fp8.py; RESULTS.md there).
 class LoraLinear {
   public:
     LoraLinear(const ReplicaView& view, const AdapterBank& bank, const Workspace& workspace,

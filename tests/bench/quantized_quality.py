@@ -152,9 +152,9 @@ def main() -> None:
         before = written.read_text().splitlines() if written.exists() else []
         first = mean_loss(json.loads(before[0])) if before else mean_loss(result)
         result |= {"mean_eval_loss": mean_loss(result), "over_first": mean_loss(result) / first - 1}
-        print(json.dumps(result), flush=True)
         with open(written, "a", encoding="utf-8") as file:
             file.write(json.dumps(result) + "\n")
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

