@@ -53,9 +53,9 @@ std::vector<Shape> odd_shapes() {
             {2, 1, 256, {100}, 0, 1.0}};
 }
 
-/// Windows of one key, within a tile, across tiles, and beyond most samples.
+/// Windows of two keys, within a tile, across tiles, and beyond most samples.
 std::vector<Shape> window_shapes() {
-    return {{4, 1, 8, ragged, 8, 1.0, 1},      {8, 2, 64, ragged, 0, 2.0, 40},
+    return {{4, 1, 8, ragged, 8, 1.0, 2},      {8, 2, 64, ragged, 0, 2.0, 40},
             {4, 4, 64, {500, 70}, 0, 1.0, 64}, {8, 2, 128, {700, 3}, 64, 4.0, 129},
             {2, 2, 80, ragged, 0, 4.0, 250},   {2, 1, 128, {2048, 17}, 0, 4.0, 512}};
 }

@@ -28,6 +28,8 @@ FORMS = {
                         alpha_pattern={"v_proj": 2})},
     "qwen2": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True, lr_scheduler_type="constant"),
               "f_pissa": dict(PLAIN, r=6, lora_alpha=3, target_modules=["k_proj", "o_proj", "up_proj"], init_lora_weights="pissa")},
+    "smollm3": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True)},
+    "granite": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True, lr_scheduler_type="constant")},
 }
 DIFFERENCES = ("pissa", "olora")
 CONFIG = ("r", "lora_alpha", "target_modules", "use_rslora", "use_dora", "exclude_modules", "layers_to_transform", "rank_pattern", "alpha_pattern",

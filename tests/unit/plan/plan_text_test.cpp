@@ -20,9 +20,9 @@ Plan odd_plan() {
     plan.model.attention_multiplier = 1.0 / 128.0;
     plan.model.residual_multiplier = 0.22;
     plan.model.logits_scaling = 1.0 / 3.0;
-    plan.model.layer_specs.assign(8, {});
-    plan.model.layer_specs[3].rope = plan.model.layer_specs[7].rope = false;
-    plan.model.layer_specs[1].window = 4096;
+    plan.model.layer_specs.assign(static_cast<std::size_t>(plan.model.layers), {});
+    plan.model.layer_specs.front().rope = false;
+    plan.model.layer_specs.back().window = 4096;
     plan.backend = BackendKind::cuda;
     plan.compute = DType::bf16;
     plan.weights = WeightFormat::bf16;
