@@ -8,6 +8,7 @@
 
 #include "adapter/adapter_layout.h"
 #include "adapter/host_gradients.h"
+#include "adapter/projected_factors.h"
 #include "backend/backend.h"
 #include "backend/rank_group.h"
 #include "plan/memory/memory_model.h"
@@ -66,10 +67,18 @@ class AdapterBank {
     /// The job has got more adapters; they are absent.
     void add_adapters();
 
-    /// A and B as an op's slot; `layer` counts from the stage's first layer.
+    /// A and B as an op's slot; `layer` counts from the stage's first layer. Of VeRA B is what
+    /// projected() makes, with that gradient, and A has none.
     LoraSlot slot(AdapterId adapter, std::int32_t layer, Linear linear) const;
+    /// How the scales of a VeRA adapter's linear make B, and get their gradients from B's. Of each
+    /// linear there is one B, of one layer at a time.
+    VeraGradients projected(AdapterId adapter, std::int32_t layer, Linear linear) const;
     /// Its form has such a tensor.
     bool has(AdapterId adapter, TensorRole role) const;
+    /// Its form is VeRA's (AdapterForm::projects).
+    bool projects(AdapterId adapter) const { return job_.adapter(adapter).form.projects; }
+    /// And this stage has its scales of the linear.
+    bool projects(AdapterId adapter, std::int32_t layer, Linear linear) const;
     bool targets_group(AdapterId adapter, std::int32_t layer, LinearGroup group) const;
 
     /// Those of them that are trained.
@@ -124,7 +133,8 @@ class AdapterBank {
         Buffer norms;  ///< of the form's rows, whose squares operators keep there; resident only
         std::vector<std::int64_t> first_norm;  ///< per tensor of the layout
         std::int64_t norm_count = 0;
-        HostState suspended;  ///< suspended only
+        ProjectedFactors projected;  ///< of a form that has them; resident only
+        HostState suspended;         ///< suspended only
         std::int64_t version = 0;
         AdapterLayout layout;
         std::vector<ArrayRange> partial;  ///< gradients to be summed over all lanes
@@ -140,6 +150,7 @@ class AdapterBank {
         }
     };
 
+    TensorLane lane() const { return {lanes_.index(), lanes_.count()}; }
     void lay_out(AdapterId adapter);
     void initialise(AdapterId adapter);
     /// Of a difference (is_difference).

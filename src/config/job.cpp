@@ -11,6 +11,7 @@ int AdapterJob::rank(std::int64_t layer, Linear linear) const {
 }
 
 double AdapterJob::scaling(std::int64_t layer, Linear linear) const {
+    if (is_vera()) return 1.0;
     const double alpha =
         modules ? modules->at(layer, linear).lora_alpha.value_or(lora_alpha) : lora_alpha;
     const int of_linear = rank(layer, linear);
@@ -23,6 +24,7 @@ const std::string& AdapterJob::random_name() const {
 }
 
 AdapterForm form_of(const AdapterJob& adapter) {
+    if (adapter.is_vera()) return vera_form(adapter.d_initial);
     const Initial start = adapter.init_lora_weights;
     const bool difference = start == Initial::pissa || start == Initial::olora;
     AdapterForm form = difference         ? difference_form(start)

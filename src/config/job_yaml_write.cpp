@@ -227,7 +227,14 @@ void write_adapter(Writer& out, const Job& job, const AdapterJob& adapter) {
     out.put("name", adapter.name);
     out.put("dataset", job.dataset(adapter.dataset).name);
     out.put("r", adapter.r);
-    out.put("lora_alpha", adapter.lora_alpha);
+    if (adapter.is_vera()) {
+        out.put("peft_type", word_of(peft_type_words, adapter.peft_type));
+        out.put("d_initial", adapter.d_initial);
+        out.put("projection_prng_key", adapter.projection_prng_key);
+        out.put("save_projection", adapter.save_projection);
+    } else {
+        out.put("lora_alpha", adapter.lora_alpha);
+    }
     out.put("lora_dropout", adapter.lora_dropout);
     write_targets(out, adapter);
     out.put("use_rslora", adapter.use_rslora);

@@ -160,11 +160,13 @@ std::optional<AdapterJob> modules_of_config(JsonReader& config) {
     std::string list_regex;
     const Json& r = config.get("r");
     const Json& alpha = config.get("lora_alpha");
+    const bool vera = config.get("peft_type") == vera_form(0.0).peft_type;
     const auto require = [&](bool fits, const char* key) {
         if (!fits) config.wrong(key, "which cannot be read");
         return fits;
     };
-    bool fits = require(r.is_number_integer(), "r") && require(alpha.is_number(), "lora_alpha");
+    bool fits =
+        require(r.is_number_integer(), "r") && (vera || require(alpha.is_number(), "lora_alpha"));
     fits = require(read_names(config.get("target_modules"), keys.target_modules, keys.target_regex),
                    "target_modules") &&
            fits;
@@ -190,7 +192,11 @@ std::optional<AdapterJob> modules_of_config(JsonReader& config) {
     keys.layers_pattern = lists;
     if (keys.target_regex == "all-linear") keys.target_regex.clear();
     adapter.r = r.get<int>();
-    adapter.lora_alpha = alpha.get<double>();
+    if (vera) {
+        adapter.peft_type = PeftType::vera;
+    } else {
+        adapter.lora_alpha = alpha.get<double>();
+    }
     adapter.use_rslora = config.flag("use_rslora");
     adapter.modules = std::make_shared<const ModuleTable>(keys, adapter.targets);
     return adapter;

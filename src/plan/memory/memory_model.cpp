@@ -86,6 +86,10 @@ std::int64_t most_parameters(const AdapterJob& adapter, const ModelSpec& model, 
     });
 }
 
+std::uint64_t projected_bytes(const AdapterJob& adapter, const ModelSpec& model) {
+    return bytes_of(projected_floats(adapter, model), size_of(DType::f32));
+}
+
 std::uint64_t state_bytes(std::int64_t trained, std::int64_t frozen, std::int64_t norms) {
     constexpr std::uint64_t optimizer_arrays = 3;  // gradients and both moments
     return bytes_of(trained + frozen, size_of(DType::f32)) +
@@ -366,13 +370,32 @@ std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& mode
     return most_parameters(adapter, model, layers, true);
 }
 
+std::int64_t projected_floats(const AdapterJob& adapter, const ModelSpec& model) {
+    if (!adapter.form.projects) return 0;
+    std::int64_t features = 0;
+    for (int g = 0; g < linear_group_count; ++g) {
+        const LinearGroupShape group = group_shape(model, static_cast<LinearGroup>(g));
+        bool any = false;
+        for (int i = 0; i < group.count; ++i) {
+            const Linear linear = group.linears[static_cast<std::size_t>(i)];
+            if (!adapter.targets_linear(linear)) continue;
+            any = true;
+            features += 3 * linear_shape(model, linear).out;
+        }
+        if (any) features += group.in;
+    }
+    return adapter.r * features;
+}
+
 std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model,
                             std::int64_t layers) {
     return state_bytes(most_parameters(adapter, model, layers, true),
                        most_parameters(adapter, model, layers, false),
-                       most_in_layers(adapter, model, layers, [&](std::int64_t layer) {
-                           return layer_norms(adapter, model, layer);
-                       }));
+                       most_in_layers(adapter, model, layers,
+                                      [&](std::int64_t layer) {
+                                          return layer_norms(adapter, model, layer);
+                                      })) +
+           projected_bytes(adapter, model);
 }
 
 std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const Job& job,
@@ -388,7 +411,7 @@ std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const 
         frozen += layer_parameters(of, model, layer, false);
         norms += layer_norms(of, model, layer);
     }
-    return state_bytes(trained, frozen, norms);
+    return state_bytes(trained, frozen, norms) + projected_bytes(of, model);
 }
 
 std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job,

@@ -23,7 +23,7 @@ ModelSpec shared_model() {
 
 std::vector<AdapterJob> adapters_of_all_kinds() {
     std::vector<AdapterJob> adapters{small_adapter("half", 4, 0.5), small_adapter("none", 3),
-                                     small_adapter("some", 5, 0.2)};
+                                     small_vera("vera", 6, 0.2)};
     adapters[1].targets = {true, false, true, true, false, true, true};
     adapters.push_back(small_dora("dora", 2));
     adapters.push_back(small_dora("dropping", 3, 0.3));

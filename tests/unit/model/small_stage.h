@@ -36,6 +36,13 @@ inline AdapterJob small_dora(const std::string& name, int r, double dropout = 0.
     return adapter;
 }
 
+inline AdapterJob small_vera(const std::string& name, int r, double dropout = 0.0) {
+    AdapterJob adapter = small_adapter(name, r, dropout);
+    adapter.peft_type = PeftType::vera;
+    adapter.form = form_of(adapter);
+    return adapter;
+}
+
 /// A job of `adapters` on one dataset of ten samples of 12 tokens, planned for `ranks` ranks.
 struct SmallCase {
     SmallCase(const ModelSpec& model, const std::vector<AdapterJob>& adapters, int ranks = 1,
