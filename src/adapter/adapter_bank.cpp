@@ -91,6 +91,7 @@ AdapterBank::AdapterBank(const Job& job, const ReplicaView& view, const StagePla
                          Backend& backend, const StageLanes& lanes, BaseValues base)
     : job_(job),
       model_(view.plan.model),
+      most_vocabulary_(view.lane_model.vocab_size),
       stage_(stage),
       capacity_(static_cast<std::size_t>(view.plan.adapter_capacity)),
       backend_(backend),
@@ -118,7 +119,14 @@ void AdapterBank::add_adapters() {
 /// A gradient is partial where several lanes compute with the tensor.
 void AdapterBank::lay_out(AdapterId adapter) {
     State& state = states_[index(adapter)];
-    state.layout = AdapterLayout(job_.adapter(adapter), model_, layers_of(stage_, adapter), lane());
+    state.layout =
+        AdapterLayout(job_.adapter(adapter), model_, state_layers(stage_, adapter), lane());
+    const auto layer = static_cast<std::int32_t>(model_.layers);
+    if (const PlacedTensor* b = state.layout.find(layer, Linear::head, TensorRole::b)) {
+        state.spare_bytes =
+            static_cast<std::size_t>((most_vocabulary_ - b->shape[0]) * b->shape[1]) *
+            sizeof(float);
+    }
     for (const PlacedTensor& tensor : state.layout.tensors(Part::parameters)) {
         const AdapterForm& form = job_.adapter(adapter).form;
         const bool has_norms =
@@ -148,7 +156,7 @@ void AdapterBank::reside(AdapterId adapter) {
                     "adapter ", number(adapter), " cannot become resident");
     for (const Part part : all_parts) {
         state.arrays[index_of(part)] =
-            backend_.allocate(aligned(state.bytes(part)), "adapter state");
+            backend_.allocate(aligned(state.bytes(part) + state.spare_bytes), "adapter state");
     }
     if (state.norm_count > 0) {
         const auto bytes = static_cast<std::size_t>(state.norm_count) * sizeof(float);

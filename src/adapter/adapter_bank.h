@@ -67,8 +67,8 @@ class AdapterBank {
     /// The job has got more adapters; they are absent.
     void add_adapters();
 
-    /// A and B as an op's slot; `layer` counts from the stage's first layer. Of VeRA B is what
-    /// projected() makes, with that gradient, and A has none.
+    /// A and B as an op's slot; `layer` counts from the stage's first layer, of Linear::head it is
+    /// their number. Of VeRA B is what projected() makes, with that gradient, and A has none.
     LoraSlot slot(AdapterId adapter, std::int32_t layer, Linear linear) const;
     /// How the scales of a VeRA adapter's linear make B, and get their gradients from B's. Of each
     /// linear there is one B, of one layer at a time.
@@ -79,6 +79,7 @@ class AdapterBank {
     bool projects(AdapterId adapter) const { return job_.adapter(adapter).form.projects; }
     /// And this stage has its scales of the linear.
     bool projects(AdapterId adapter, std::int32_t layer, Linear linear) const;
+    bool targets_head(AdapterId adapter) const { return job_.adapter(adapter).targets_head; }
     bool targets_group(AdapterId adapter, std::int32_t layer, LinearGroup group) const;
 
     /// Those of them that are trained.
@@ -137,6 +138,7 @@ class AdapterBank {
         HostState suspended;         ///< suspended only
         std::int64_t version = 0;
         AdapterLayout layout;
+        std::size_t spare_bytes = 0;      ///< of each array: planned for the lane with most rows
         std::vector<ArrayRange> partial;  ///< gradients to be summed over all lanes
         std::vector<ArrayRange> shared;   ///< over those with the same key-value heads
         std::vector<ArrayRange> counted;  ///< those whose squares this lane adds
@@ -166,7 +168,8 @@ class AdapterBank {
     }
 
     const Job& job_;
-    ModelSpec model_;  ///< the whole one
+    ModelSpec model_;               ///< the whole one
+    std::int64_t most_vocabulary_;  ///< of any lane
     StagePlan stage_;
     std::size_t capacity_;
     Backend& backend_;

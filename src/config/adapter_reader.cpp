@@ -382,6 +382,7 @@ AdapterJob read_adapter(SectionReader& section, Lookup& lookup, const AdapterDef
     check_start(section, draft.adapter);
     check_lr_schedule(section, draft.adapter);
     draft.adapter.form = form_of(draft.adapter);
+    check_head(section, draft.adapter);
     section.finish();
     return std::move(draft.adapter);
 }

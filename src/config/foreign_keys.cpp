@@ -16,7 +16,9 @@ constexpr ForeignKey foreign_keys[] = {
     {"adapter", "", "", "adapters are LoRA on a base of fp32 or bf16", "lora null"},
     {"adapter_name_or_path", "adapters", "init_from", "", ""},
     {"additional_target", "", "",
-     "embeddings and head stay frozen: use LoRA on all linears, target_modules: all-linear",
+     "whole modules stay frozen, embeddings and norms too: use LoRA, target_modules: all-linear, "
+     "or "
+     "a list with lm_head",
      "null"},
     {"alora_invocation_tokens", "", "", "not supported: only plain LoRA is", "false null"},
     {"alpha", "adapters", "lora_alpha", "", ""},
@@ -157,7 +159,9 @@ constexpr ForeignKey foreign_keys[] = {
     {"lora_ga_config", "", "", "not supported: only plain LoRA is", "false null"},
     {"lora_model_dir", "adapters", "init_from", "", ""},
     {"lora_modules_to_save", "", "",
-     "embeddings and head stay frozen: use LoRA on all linears, target_modules: all-linear",
+     "whole modules stay frozen, embeddings and norms too: use LoRA, target_modules: all-linear, "
+     "or "
+     "a list with lm_head",
      "null"},
     {"lora_r", "adapters", "r", "", ""},
     {"lora_rank", "adapters", "r", "", ""},
@@ -191,7 +195,9 @@ constexpr ForeignKey foreign_keys[] = {
     {"model_name_or_path", "model", "weights",
      "an HDF5 file that loratrain import-hf makes of a Hugging Face folder", ""},
     {"modules_to_save", "", "",
-     "embeddings and head stay frozen: use LoRA on all linears, target_modules: all-linear",
+     "whole modules stay frozen, embeddings and norms too: use LoRA, target_modules: all-linear, "
+     "or "
+     "a list with lm_head",
      "null"},
     {"neat_packing", "", "",
      "samples are always packed and never see each other; schedule.packing says how",

@@ -186,6 +186,7 @@ struct AdapterJob {
     double lora_dropout = 0.0;
     /// The linears that it is on in some layer; with `modules` at most.
     std::array<bool, linear_count> targets{true, true, true, true, true, true, true};
+    bool targets_head = false;  ///< it is on lm_head too
     /// What is not alike in all layers; null = everything is.
     std::shared_ptr<const ModuleTable> modules{};
     PeftType peft_type = PeftType::lora;
@@ -233,7 +234,9 @@ struct AdapterJob {
 
     /// What keys its random numbers beside the seed (base/rng.h, tensor_key).
     const std::string& random_name() const;
-    bool targets_linear(Linear linear) const { return targets[static_cast<std::size_t>(linear)]; }
+    bool targets_linear(Linear linear) const {
+        return linear == Linear::head ? targets_head : targets[static_cast<std::size_t>(linear)];
+    }
     bool targets_linear(std::int64_t layer, Linear linear) const { return rank(layer, linear) > 0; }
     /// Rank on a linear; 0 = none of its targets.
     int rank(std::int64_t layer, Linear linear) const;

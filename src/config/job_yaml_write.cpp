@@ -179,9 +179,13 @@ void write_targets(Writer& out, const AdapterJob& adapter) {
         const auto linear = static_cast<Linear>(i);
         if (adapter.targets_linear(linear)) words.emplace_back(module_name(linear));
     }
+    const bool all = words.size() == linear_count;
+    if (adapter.targets_head && keys.target_modules.empty()) {
+        words.emplace_back(module_name(Linear::head));
+    }
     if (!keys.target_regex.empty()) {
         out.put("target_modules", keys.target_regex);
-    } else if (words.size() == linear_count && keys.target_modules.empty()) {
+    } else if (all && !adapter.targets_head && keys.target_modules.empty()) {
         out.put("target_modules", std::string(all_linear_word));
     } else {
         out.put_list("target_modules", words);

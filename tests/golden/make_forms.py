@@ -29,10 +29,13 @@ FORMS = {
                         alpha_pattern={"v_proj": 2}),
         "f_vera": dict(VERA, r=12, target_modules=ALL, projection_prng_key=7, weight_decay=0.1),
         "f_vera_fresh": dict(VERA, r=70, target_modules=["k_proj", "up_proj", "down_proj"], d_initial=0.2, layers_to_transform=[1, 2],
-                             lr_scheduler_type="linear", learning_rate=2e-2, max_grad_norm=0.02)},
+                             lr_scheduler_type="linear", learning_rate=2e-2, max_grad_norm=0.02),
+        "f_head": dict(PLAIN, r=5, lora_alpha=10, target_modules=["v_proj", "down_proj", "lm_head"], weight_decay=0.1,
+                       rank_pattern={"lm_head": 3})},
     "qwen2": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True, lr_scheduler_type="constant"),
               "f_pissa": dict(PLAIN, r=6, lora_alpha=3, target_modules=["k_proj", "o_proj", "up_proj"], init_lora_weights="pissa"),
-              "f_vera": dict(VERA, r=20, target_modules=["q_proj", "v_proj", "o_proj", "gate_proj"], lr_scheduler_type="constant")},
+              "f_vera": dict(VERA, r=20, target_modules=["q_proj", "v_proj", "o_proj", "gate_proj"], lr_scheduler_type="constant"),
+              "f_head": dict(PLAIN, r=4, lora_alpha=4, target_modules=["lm_head"], lr_scheduler_type="linear")},
 }
 DIFFERENCES = ("pissa", "olora")
 CONFIG = ("r", "lora_alpha", "target_modules", "use_rslora", "use_dora", "exclude_modules", "layers_to_transform", "rank_pattern", "alpha_pattern",
@@ -69,7 +72,9 @@ def draw_samples(count, vocabulary, generator):
 
 def save(model, path):
     os.makedirs(path, exist_ok=True)
-    state = {k: v.to(torch.float32).contiguous() for k, v in get_peft_model_state_dict(model).items()}
+    # With lm_head PEFT adds the base's embeddings, which it does not need to load.
+    state = get_peft_model_state_dict(model, save_embedding_layers=False)
+    state = {k: v.to(torch.float32).contiguous() for k, v in state.items()}
     save_file(state, f"{path}/adapter_model.safetensors", metadata={"format": "pt"})
     model.peft_config["default"].save_pretrained(path)
 
@@ -159,7 +164,7 @@ def train(model, keys, samples, folder):
 
 def main():
     golden, wanted = sys.argv[1], sys.argv[2:]
-    generators = {kind: torch.Generator().manual_seed(seed) for kind, seed in (("lora", 12), ("difference", 13), ("vera", 14))}
+    generators = {kind: torch.Generator().manual_seed(seed) for kind, seed in (("lora", 12), ("difference", 13), ("vera", 14), ("head", 15))}
     for family, adapters in FORMS.items():
         path = f"{golden}/{family}/forms.json"
         report = json.load(open(path))["adapters"] if wanted else {}
@@ -168,7 +173,7 @@ def main():
             folder = f"{golden}/{family}/adapters/{name}"
             os.makedirs(folder, exist_ok=True)
             difference = keys.get("init_lora_weights") in DIFFERENCES
-            generator = generators["difference" if difference else "vera" if is_vera(keys) else "lora"]
+            generator = generators["difference" if difference else "vera" if is_vera(keys) else "head" if "lm_head" in keys["target_modules"] else "lora"]
             model = peft_model(f"{golden}/{family}/base", keys, generator)
             init = {name: p.clone() for name, p in get_peft_model_state_dict(model).items()}
             if not starts_by_keys(keys): save(model, f"{folder}/init")

@@ -28,8 +28,8 @@ GOLDEN_LAYERS = {"llama": 4, "qwen2": 3, "qwen3": 3, "mistral": 2,  # of the fam
                  "qwen3_yarn": 2,
                  "llama_nf4": 2, "llama_int8": 2, "llama_e4m3": 2, "llama_e4m3_block": 2}
 GOLDEN_FORMS = {"llama": ("f_patterns", "f_regex_plus", "f_dora", "f_dora_plus", "f_pissa", "f_olora",
-                          "f_vera", "f_vera_fresh"),
-                "qwen2": ("f_dora", "f_pissa", "f_vera")}
+                          "f_vera", "f_vera_fresh", "f_head"),
+                "qwen2": ("f_dora", "f_pissa", "f_vera", "f_head")}
 BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))
 STOPPED = 75  # exit code: the same command continues
 ENDLESS = 1000000  # steps

@@ -21,6 +21,9 @@ namespace {
 
 constexpr const char* config_name = "/adapter_config.json";
 
+const std::set<std::string> base_tensors_beside_head{"base_model.model.lm_head.base_layer.weight",
+                                                     "base_model.model.model.embed_tokens.weight"};
+
 void check_tensor(const SafetensorsFile& file, const std::string& name,
                   const std::vector<std::int64_t>& shape, CappedProblems& problems) {
     const std::string where = file.path() + ":" + name;
@@ -50,19 +53,23 @@ std::string tensor_names(const AdapterForm& form) {
 void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const ModelSpec& model,
                    CappedProblems& problems) {
     std::set<std::string> known;
-    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-        for (int i = 0; i < linear_count; ++i) {
-            const auto linear = static_cast<Linear>(i);
-            const int rank = adapter.rank(layer, linear);
-            if (rank == 0) continue;
-            const LinearShape shape = linear_shape(model, linear);
-            for (const FormTensor& tensor : adapter.form.tensors) {
-                const std::string name = peft_tensor_name(layer, linear, tensor);
-                known.insert(name);
-                check_tensor(file, name, tensor_shape(tensor, rank, shape), problems);
-            }
+    const auto check = [&](std::int64_t layer, Linear linear) {
+        const int rank = adapter.rank(layer, linear);
+        if (rank == 0) return;
+        const LinearShape shape = linear_shape(model, linear);
+        for (const FormTensor& tensor : adapter.form.tensors) {
+            const std::string name = peft_tensor_name(layer, linear, tensor);
+            known.insert(name);
+            check_tensor(file, name, tensor_shape(tensor, rank, shape), problems);
         }
+    };
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+        for (int i = 0; i < linear_count; ++i) check(layer, static_cast<Linear>(i));
     }
+    check(model.layers, Linear::head);
+    // PEFT writes the base's embeddings too where lm_head is a target.
+    if (adapter.targets_head)
+        known.insert(base_tensors_beside_head.begin(), base_tensors_beside_head.end());
     for (const NamedTensor& projection : vera_projection_shapes(adapter, model)) {
         known.insert(projection.name);
         const bool stored = file.entries().contains(projection.name);

@@ -31,6 +31,7 @@ Names target_names(const AdapterJob& adapter) {
         const auto linear = static_cast<Linear>(i);
         if (adapter.targets_linear(linear)) names.insert(module_name(linear));
     }
+    if (adapter.targets_head) names.insert(module_name(Linear::head));
     return names;
 }
 
@@ -140,8 +141,9 @@ void check_modules(JsonReader& config, const AdapterJob& adapter, const ModelSpe
         return rank == 0 ? std::string("no LoRA")
                          : cat("rank ", rank, " and scaling ", format_exact(alpha));
     };
-    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-        for (int i = 0; i < linear_count; ++i) {
+    for (std::int64_t layer = 0; layer <= model.layers; ++layer) {
+        const bool head = layer == model.layers;
+        for (int i = head ? linear_count : 0; i < linear_count + (head ? 1 : 0); ++i) {
             const auto linear = static_cast<Linear>(i);
             const int rank = found->rank(layer, linear);
             const int wanted = adapter.rank(layer, linear);

@@ -59,6 +59,11 @@ std::int64_t layer_parameters(const AdapterJob& adapter, const ModelSpec& model,
     return count;
 }
 
+std::int64_t head_parameters(const AdapterJob& adapter, const ModelSpec& model) {
+    const LinearShape head = linear_shape(model, Linear::head);
+    return adapter.rank(model.layers, Linear::head) * (head.in + head.out);
+}
+
 std::int64_t layer_norms(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer) {
     std::int64_t count = 0;
     for (int i = 0; i < linear_count && adapter.form.keeps_norms; ++i) {
@@ -398,12 +403,20 @@ std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model,
            projected_bytes(adapter, model);
 }
 
+std::uint64_t head_adapter_bytes(const AdapterJob& adapter, const ModelSpec& model) {
+    if (!adapter.targets_head) return 0;
+    return state_bytes(head_parameters(adapter, model), 0, 0);
+}
+
 std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const Job& job,
                                const ModelSpec& model) {
     const AdapterJob& of = job.adapter(adapter);
     const LayerRange layers = layers_of(stage, adapter);
-    if (!of.modules) return adapter_bytes(of, model, layers.count);
-    std::int64_t trained = 0;
+    if (!of.modules) {
+        return adapter_bytes(of, model, layers.count) +
+               (stage.has_head ? head_adapter_bytes(of, model) : 0);
+    }
+    std::int64_t trained = stage.has_head ? head_parameters(of, model) : 0;
     std::int64_t frozen = 0;
     std::int64_t norms = 0;
     for (std::int64_t layer = layers.first; layer < layers.first + layers.count; ++layer) {

@@ -19,7 +19,7 @@ constexpr const char* applied_key = "applied_steps";
 constexpr const char* skipped_key = "skipped_steps";
 
 LayerRange all_layers(const ModelSpec& model) {
-    return {0, static_cast<std::int32_t>(model.layers)};
+    return {0, static_cast<std::int32_t>(model.layers) + 1};
 }
 
 /// A file of earlier versions has no counters. InputError for what is no count.
@@ -119,7 +119,7 @@ void load_stored_adapter(const std::string& path, const AdapterJob& job, const M
     const SafetensorsFile file(path);
     for (const StoredPart& part : stored_parts) {
         std::vector<NamedTensor> tensors =
-            stored_tensors(job, model, layers_of(stage, adapter), part);
+            stored_tensors(job, model, state_layers(stage, adapter), part);
         for (NamedTensor& tensor : tensors) tensor.values = file.read_floats(tensor.name);
         bank.upload_cut(adapter, part.part, std::move(tensors));
     }
