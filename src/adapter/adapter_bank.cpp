@@ -48,10 +48,14 @@ std::unique_ptr<Backend> host_backend() {
     return make_backend("cpu", {static_cast<int>(threads)});
 }
 
-/// Initial::uniform and gaussian.
-std::vector<float> random_values(const AdapterJob& adapter, const PlacedTensor& tensor,
-                                 std::int64_t in) {
+/// Initial::constant, uniform and gaussian.
+std::vector<float> first_values(const AdapterJob& adapter, const PlacedTensor& tensor,
+                                std::int64_t in) {
     const FormTensor& form = adapter.form.tensors[tensor.of_form];
+    if (form.initial == Initial::constant) {
+        return std::vector<float>(static_cast<std::size_t>(tensor.range.count),
+                                  static_cast<float>(form.value));
+    }
     const std::uint64_t key = random_key(adapter, tensor);
     const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(in)));
     const float deviation = 1.0F / static_cast<float>(adapter.rank(tensor.layer, tensor.linear));
@@ -87,6 +91,7 @@ AdapterBank::AdapterBank(const Job& job, const ReplicaView& view, const StagePla
                          Backend& backend, const StageLanes& lanes, BaseValues base)
     : job_(job),
       model_(view.plan.model),
+      most_vocabulary_(view.lane_model.vocab_size),
       stage_(stage),
       capacity_(static_cast<std::size_t>(view.plan.adapter_capacity)),
       backend_(backend),
@@ -114,8 +119,14 @@ void AdapterBank::add_adapters() {
 /// A gradient is partial where several lanes compute with the tensor.
 void AdapterBank::lay_out(AdapterId adapter) {
     State& state = states_[index(adapter)];
-    state.layout = AdapterLayout(job_.adapter(adapter), model_, layers_of(stage_, adapter),
-                                 {lanes_.index(), lanes_.count()});
+    state.layout =
+        AdapterLayout(job_.adapter(adapter), model_, state_layers(stage_, adapter), lane());
+    const auto layer = static_cast<std::int32_t>(model_.layers);
+    if (const PlacedTensor* b = state.layout.find(layer, Linear::head, TensorRole::b)) {
+        state.spare_bytes =
+            static_cast<std::size_t>((most_vocabulary_ - b->shape[0]) * b->shape[1]) *
+            sizeof(float);
+    }
     for (const PlacedTensor& tensor : state.layout.tensors(Part::parameters)) {
         const AdapterForm& form = job_.adapter(adapter).form;
         const bool has_norms =
@@ -145,12 +156,14 @@ void AdapterBank::reside(AdapterId adapter) {
                     "adapter ", number(adapter), " cannot become resident");
     for (const Part part : all_parts) {
         state.arrays[index_of(part)] =
-            backend_.allocate(aligned(state.bytes(part)), "adapter state");
+            backend_.allocate(aligned(state.bytes(part) + state.spare_bytes), "adapter state");
     }
     if (state.norm_count > 0) {
         const auto bytes = static_cast<std::size_t>(state.norm_count) * sizeof(float);
         state.norms = backend_.allocate(aligned(bytes), "norms of adapters");
     }
+    const AdapterJob& job = job_.adapter(adapter);
+    if (job.form.projects) state.projected = {job, model_, lane(), backend_};
     if (state.residence == Residence::absent) {
         initialise(adapter);
     } else {
@@ -202,6 +215,7 @@ void AdapterBank::release(AdapterId adapter, Residence then) {
 void AdapterBank::free_arrays(State& state) const {
     for (Buffer& buffer : state.arrays) buffer = {};
     state.norms = {};
+    state.projected = {};
 }
 
 std::vector<float> AdapterBank::gradients(AdapterId adapter) const {
@@ -272,7 +286,7 @@ void AdapterBank::initialise(AdapterId adapter) {
         if (form.initial == Initial::norms) {
             return base_.row_norms(tensor.layer - stage_.first_layer, tensor.linear);
         }
-        return random_values(job, tensor, linear_shape(model_, tensor.linear).in);
+        return first_values(job, tensor, linear_shape(model_, tensor.linear).in);
     };
     for (const PlacedTensor& tensor : state.layout.tensors(Part::parameters)) {
         const FormTensor& form = job.form.tensors[tensor.of_form];
@@ -287,14 +301,22 @@ LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear)
     const State& state = resident(adapter);
     const AdapterJob& job = job_.adapter(adapter);
     const std::int32_t model_layer = stage_.first_layer + layer;
-    const PlacedTensor* a = state.layout.find(model_layer, linear, TensorRole::a);
-    const PlacedTensor* b = state.layout.find(model_layer, linear, TensorRole::b);
     LoraSlot slot;
-    if (a == nullptr || b == nullptr) return slot;
-    slot.a = state.array(Part::parameters) + a->range.first;
-    slot.b = state.array(Part::parameters) + b->range.first;
-    slot.grad_a = state.gradient(*a);
-    slot.grad_b = state.gradient(*b);
+    if (job.form.projects) {
+        if (!projects(adapter, layer, linear)) return slot;
+        const ProjectedFactors::Place place = state.projected.at(linear);
+        slot.a = place.a;
+        slot.b = place.product;
+        slot.grad_b = place.gradient;
+    } else {
+        const PlacedTensor* a = state.layout.find(model_layer, linear, TensorRole::a);
+        const PlacedTensor* b = state.layout.find(model_layer, linear, TensorRole::b);
+        if (a == nullptr || b == nullptr) return slot;
+        slot.a = state.array(Part::parameters) + a->range.first;
+        slot.b = state.array(Part::parameters) + b->range.first;
+        slot.grad_a = state.gradient(*a);
+        slot.grad_b = state.gradient(*b);
+    }
     slot.rank = job.rank(model_layer, linear);
     slot.scale = static_cast<float>(job.scaling(model_layer, linear));
     if (const PlacedTensor* m = state.layout.find(model_layer, linear, TensorRole::magnitude)) {
@@ -313,16 +335,42 @@ LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear)
     if (slot.dropout != 0) {
         slot.dropout_key =
             tensor_key(job.seed, job.random_name(), module_path(model_layer, linear));
-        slot.dropout_column = static_cast<std::int32_t>(
-            lane_slice(model_, linear, {lanes_.index(), lanes_.count()}).in.first);
+        slot.dropout_column =
+            static_cast<std::int32_t>(lane_slice(model_, linear, lane()).in.first);
     }
     return slot;
+}
+
+VeraGradients AdapterBank::projected(AdapterId adapter, std::int32_t layer, Linear linear) const {
+    const State& state = resident(adapter);
+    const auto tensor = [&](TensorRole role) -> const PlacedTensor& {
+        return *state.layout.find(stage_.first_layer + layer, linear, role);
+    };
+    const PlacedTensor& d = tensor(TensorRole::scale_d);
+    const PlacedTensor& b = tensor(TensorRole::scale_b);
+    const ProjectedFactors::Place place = state.projected.at(linear);
+    VeraGradients op;
+    op.of.b = place.b;
+    op.of.scale_d = state.array(Part::parameters) + d.range.first;
+    op.of.scale_b = state.array(Part::parameters) + b.range.first;
+    op.of.product = place.product;
+    op.of.out = b.range.count;
+    op.of.rank = static_cast<std::int32_t>(d.range.count);
+    op.gradient = place.gradient;
+    op.grad_d = state.gradient(d);
+    op.grad_b = state.gradient(b);
+    return op;
 }
 
 bool AdapterBank::has(AdapterId adapter, TensorRole role) const {
     const std::vector<FormTensor>& tensors = job_.adapter(adapter).form.tensors;
     return std::any_of(tensors.begin(), tensors.end(),
                        [role](const FormTensor& tensor) { return tensor.role == role; });
+}
+
+bool AdapterBank::projects(AdapterId adapter, std::int32_t layer, Linear linear) const {
+    const AdapterLayout& layout = states_[index(adapter)].layout;
+    return layout.find(stage_.first_layer + layer, linear, TensorRole::scale_b) != nullptr;
 }
 
 bool AdapterBank::targets_group(AdapterId adapter, std::int32_t layer, LinearGroup group) const {

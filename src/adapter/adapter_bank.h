@@ -8,6 +8,7 @@
 
 #include "adapter/adapter_layout.h"
 #include "adapter/host_gradients.h"
+#include "adapter/projected_factors.h"
 #include "backend/backend.h"
 #include "backend/rank_group.h"
 #include "plan/memory/memory_model.h"
@@ -66,10 +67,19 @@ class AdapterBank {
     /// The job has got more adapters; they are absent.
     void add_adapters();
 
-    /// A and B as an op's slot; `layer` counts from the stage's first layer.
+    /// A and B as an op's slot; `layer` counts from the stage's first layer, of Linear::head it is
+    /// their number. Of VeRA B is what projected() makes, with that gradient, and A has none.
     LoraSlot slot(AdapterId adapter, std::int32_t layer, Linear linear) const;
+    /// How the scales of a VeRA adapter's linear make B, and get their gradients from B's. Of each
+    /// linear there is one B, of one layer at a time.
+    VeraGradients projected(AdapterId adapter, std::int32_t layer, Linear linear) const;
     /// Its form has such a tensor.
     bool has(AdapterId adapter, TensorRole role) const;
+    /// Its form is VeRA's (AdapterForm::projects).
+    bool projects(AdapterId adapter) const { return job_.adapter(adapter).form.projects; }
+    /// And this stage has its scales of the linear.
+    bool projects(AdapterId adapter, std::int32_t layer, Linear linear) const;
+    bool targets_head(AdapterId adapter) const { return job_.adapter(adapter).targets_head; }
     bool targets_group(AdapterId adapter, std::int32_t layer, LinearGroup group) const;
 
     /// Those of them that are trained.
@@ -124,9 +134,11 @@ class AdapterBank {
         Buffer norms;  ///< of the form's rows, whose squares operators keep there; resident only
         std::vector<std::int64_t> first_norm;  ///< per tensor of the layout
         std::int64_t norm_count = 0;
-        HostState suspended;  ///< suspended only
+        ProjectedFactors projected;  ///< of a form that has them; resident only
+        HostState suspended;         ///< suspended only
         std::int64_t version = 0;
         AdapterLayout layout;
+        std::size_t spare_bytes = 0;      ///< of each array: planned for the lane with most rows
         std::vector<ArrayRange> partial;  ///< gradients to be summed over all lanes
         std::vector<ArrayRange> shared;   ///< over those with the same key-value heads
         std::vector<ArrayRange> counted;  ///< those whose squares this lane adds
@@ -140,6 +152,7 @@ class AdapterBank {
         }
     };
 
+    TensorLane lane() const { return {lanes_.index(), lanes_.count()}; }
     void lay_out(AdapterId adapter);
     void initialise(AdapterId adapter);
     /// Of a difference (is_difference).
@@ -155,7 +168,8 @@ class AdapterBank {
     }
 
     const Job& job_;
-    ModelSpec model_;  ///< the whole one
+    ModelSpec model_;               ///< the whole one
+    std::int64_t most_vocabulary_;  ///< of any lane
     StagePlan stage_;
     std::size_t capacity_;
     Backend& backend_;

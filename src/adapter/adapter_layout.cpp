@@ -12,11 +12,19 @@ namespace loratrain {
 
 namespace {
 
+constexpr int linears = linear_count + 1;  ///< that places are kept for in a layer, with the head
+
 /// Targeted linears of a layer and tensors of the form for which `wanted` holds, in the order of
 /// the arrays.
 template <class Wanted, class Visit>
 void for_each_tensor(const AdapterJob& adapter, const ModelSpec& model, std::int32_t layer,
                      Wanted wanted, Visit visit) {
+    if (layer == model.layers) {
+        for (std::size_t t = 0; t < adapter.form.tensors.size() && adapter.targets_head; ++t) {
+            if (wanted(adapter.form.tensors[t])) visit(Linear::head, t);
+        }
+        return;
+    }
     for (int g = 0; g < linear_group_count; ++g) {
         const LinearGroupShape group = group_shape(model, static_cast<LinearGroup>(g));
         for (std::size_t t = 0; t < adapter.form.tensors.size(); ++t) {
@@ -56,7 +64,7 @@ AdapterLayout::AdapterLayout(const AdapterJob& adapter, const ModelSpec& model,
         LORATRAIN_CHECK(tensor.rate_group < form.rates.size(), tensor.name, " has no rate");
         roles_.push_back(tensor.role);
     }
-    index_.assign(static_cast<std::size_t>(layers.count) * linear_count * roles_.size(), -1);
+    index_.assign(static_cast<std::size_t>(layers.count) * linears * roles_.size(), -1);
     const auto place_all = [&](auto wanted) {
         for (std::int32_t l = layers.first; l < layers.first + layers.count; ++l) {
             for_each_tensor(adapter, model, l, wanted, [&](Linear linear, std::size_t t) {
@@ -87,7 +95,7 @@ void AdapterLayout::place(std::int32_t layer, Linear linear, std::size_t of_form
 }
 
 std::size_t AdapterLayout::slot(std::int32_t layer, Linear linear, std::size_t of_form) const {
-    const auto row = static_cast<std::size_t>(layer - layers_.first) * linear_count +
+    const auto row = static_cast<std::size_t>(layer - layers_.first) * linears +
                      static_cast<std::size_t>(linear);
     return row * roles_.size() + of_form;
 }

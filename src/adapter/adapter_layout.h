@@ -45,7 +45,7 @@ struct PlacedTensor {
 class AdapterLayout {
   public:
     AdapterLayout() = default;
-    /// `model`: the whole one.
+    /// `model`: the whole one. The layer behind its last has the head alone (Linear::head).
     AdapterLayout(const AdapterJob& adapter, const ModelSpec& model, const LayerRange& layers,
                   const TensorLane& lane = {});
 

@@ -27,7 +27,7 @@ Pieces pieces_of(const AdapterJob& adapter, AdapterId id, const Plan& plan) {
     for (const ReplicaPlan& replica : plan.replicas) {
         for (const StagePlan& stage : replica.stages) {
             for (std::int32_t lane = 0; lane < replica.tensor; ++lane) {
-                const AdapterLayout layout(adapter, plan.model, layers_of(stage, id),
+                const AdapterLayout layout(adapter, plan.model, state_layers(stage, id),
                                            {lane, replica.tensor});
                 for (const PlacedTensor& tensor : layout.tensors(StatePart::gradients)) {
                     pieces[{tensor.layer, tensor.linear, tensor.of_form}].push_back(

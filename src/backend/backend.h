@@ -224,6 +224,26 @@ struct DoraGradMagnitude {
     const float* magnitude = nullptr;
 };
 
+/// product = diag(scale_b) b diag(scale_d), all [N, rank] row-major: the B of LoRA's ops for VeRA.
+struct VeraProduct {
+    const float* b = nullptr;
+    const float* scale_d = nullptr;  ///< [rank]
+    const float* scale_b = nullptr;  ///< [N]
+    float* product = nullptr;
+    std::int64_t out = 0;  ///< N
+    std::int32_t rank = 0;
+};
+
+/// What the gradient G [N, rank] of that product says of the scales; it is 0 afterwards:
+///   grad_d[i] += sum over j of G[j, i] b[j, i] scale_b[j],
+///   grad_b[j] += sum over i of G[j, i] b[j, i] scale_d[i].
+struct VeraGradients {
+    VeraProduct of;  ///< without product
+    float* gradient = nullptr;
+    float* grad_d = nullptr;
+    float* grad_b = nullptr;
+};
+
 /// y = (or += with accumulate) drop(x) with the masks of LoraShrink, for rows of one segment. Views
 /// of one shape [n, K]; without accumulate they may be the same.
 struct DropRows {
@@ -502,6 +522,8 @@ class Backend {
     virtual void dora_norms(const DoraNorms& op) = 0;
     virtual void dora_scale(const DoraScale& op) = 0;
     virtual void dora_grad_magnitude(const DoraGradMagnitude& op) = 0;
+    virtual void vera_product(const VeraProduct& op) = 0;
+    virtual void vera_gradients(const VeraGradients& op) = 0;
     virtual void drop_rows(const DropRows& op) = 0;
     virtual void add_noise(const AddNoise& op) = 0;
     virtual void rms_norm(const RmsNorm& op) = 0;

@@ -26,6 +26,8 @@ constexpr std::array<OpEntry, timed_op_count> op_table{{
     {"dora_norms", TimedPart::lora},
     {"dora_scale", TimedPart::lora},
     {"dora_grad_magnitude", TimedPart::lora},
+    {"vera_product", TimedPart::lora},
+    {"vera_gradients", TimedPart::lora},
     {"drop_rows", TimedPart::lora},
     {"rms_norm", TimedPart::elementwise},
     {"rms_norm_backward", TimedPart::elementwise},

@@ -28,6 +28,8 @@ enum class TimedOp : std::uint8_t {
     dora_norms,
     dora_scale,
     dora_grad_magnitude,
+    vera_product,
+    vera_gradients,
     drop_rows,
     rms_norm,
     rms_norm_backward,
@@ -48,7 +50,7 @@ enum class TimedOp : std::uint8_t {
     wait_receive,
     wait_send,
 };
-inline constexpr std::size_t timed_op_count = 35;
+inline constexpr std::size_t timed_op_count = 37;
 
 /// Ops that belong together in a report.
 enum class TimedPart : std::uint8_t {

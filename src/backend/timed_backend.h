@@ -102,6 +102,12 @@ class TimedBackend final : public Backend {
     void dora_grad_magnitude(const DoraGradMagnitude& op) override {
         timed(TimedOp::dora_grad_magnitude, [&] { inner_.dora_grad_magnitude(op); });
     }
+    void vera_product(const VeraProduct& op) override {
+        timed(TimedOp::vera_product, [&] { inner_.vera_product(op); });
+    }
+    void vera_gradients(const VeraGradients& op) override {
+        timed(TimedOp::vera_gradients, [&] { inner_.vera_gradients(op); });
+    }
     void drop_rows(const DropRows& op) override {
         timed(TimedOp::drop_rows, [&] { inner_.drop_rows(op); });
     }

@@ -49,6 +49,7 @@ OrderedJson case_json(const CommandLine::Bench& bench, const BenchResult& result
             {"rank", bench.rank},
             {"mixed_ranks", bench.mixed_ranks},
             {"dora", bench.dora},
+            {"vera", bench.vera},
             {"samples", bench.samples},
             {"sample_tokens", bench.sample_tokens},
             {"lengths", bench.lengths},

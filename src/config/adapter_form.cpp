@@ -63,6 +63,24 @@ AdapterForm difference_form(Initial initial) {
     return form;
 }
 
+AdapterForm vera_form(double d_initial) {
+    AdapterForm form;
+    form.tensors = {{.role = TensorRole::scale_d,
+                     .axes = {Axis::rank},
+                     .initial = Initial::constant,
+                     .value = d_initial,
+                     .name = "vera_lambda_d",
+                     .peft_suffix = "vera_lambda_d"},
+                    {.role = TensorRole::scale_b,
+                     .axes = {Axis::out},
+                     .initial = Initial::zeros,
+                     .name = "vera_lambda_b",
+                     .peft_suffix = "vera_lambda_b"}};
+    form.peft_type = "VERA";
+    form.projects = true;
+    return form;
+}
+
 bool is_difference(const AdapterForm& form) {
     return std::any_of(form.tensors.begin(), form.tensors.end(),
                        [](const FormTensor& tensor) { return tensor.role == TensorRole::start_a; });

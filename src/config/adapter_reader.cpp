@@ -148,6 +148,7 @@ void read_start(SectionReader& section, AdapterJob& job) {
 
 /// Keys that contradict a start which is taken from W.
 void check_start(SectionReader& section, const AdapterJob& job) {
+    if (job.is_vera()) return;
     if (job.init_lora_weights != Initial::pissa && job.init_lora_weights != Initial::olora) return;
     const YamlNode* node = section.find("init_lora_weights");
     const Place& place = node == nullptr ? section.place() : node->place;
@@ -161,6 +162,50 @@ void check_start(SectionReader& section, const AdapterJob& job) {
                         cat("'", start, "' does not go with init_from, which is the start"),
                         "leave one of the two out; what a run with it has exported continues as "
                         "init_lora_weights: true with twice the r");
+    }
+}
+
+void read_form(SectionReader& section, AdapterJob& job) {
+    if (!is_not_given(section, "peft_type")) {
+        section.read_word("peft_type", job.peft_type, peft_type_words);
+    }
+    section.read("d_initial", job.d_initial, above(0.0));
+    section.read("projection_prng_key", job.projection_prng_key);
+    section.read("save_projection", job.save_projection);
+}
+
+/// Keys of LoRA that VeRA has no place for, wherever they come from, and of VeRA in an adapter that
+/// is none.
+void check_form(SectionReader& section, const AdapterJob& job) {
+    const ModuleKeys modules = job.modules ? job.modules->keys() : ModuleKeys{};
+    const bool vera = job.is_vera();
+    const struct {
+        const char* key;
+        bool wrong;
+        const char* hint;
+    } keys[] = {
+        {"lora_alpha", vera && section.has("lora_alpha"), "leave it out: VeRA learns its scales"},
+        {"use_rslora", vera && job.use_rslora, "leave it out: VeRA learns its scales"},
+        {"use_dora", vera && job.use_dora, "use one of the two"},
+        {"init_lora_weights", vera && job.init_lora_weights != Initial::uniform,
+         "leave it out: projection_prng_key and d_initial say how VeRA begins"},
+        {"loraplus_lr_ratio", vera && job.loraplus_lr_ratio != 1.0,
+         "leave it out and set learning_rate: all that VeRA trains has one rate"},
+        {"rank_pattern", vera && !modules.rank_pattern.empty(),
+         "leave it out: the projections that modules share have one r"},
+        {"alpha_pattern", vera && !modules.alpha_pattern.empty(),
+         "leave it out: VeRA learns its scales"},
+        {"d_initial", !vera && section.has("d_initial"), "it is of peft_type: vera"},
+        {"projection_prng_key", !vera && section.has("projection_prng_key"),
+         "it is of peft_type: vera"},
+        {"save_projection", !vera && section.has("save_projection"), "it is of peft_type: vera"},
+    };
+    for (const auto& [key, wrong, hint] : keys) {
+        if (!wrong) continue;
+        const YamlNode* node = section.find(key);
+        section.problem(node == nullptr ? section.place() : node->key_place, key,
+                        vera ? "does not go with peft_type: vera" : "has no meaning for LoRA",
+                        hint);
     }
 }
 
@@ -241,6 +286,7 @@ void read_keys(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
     section.read("lora_alpha", job.lora_alpha, above(0.0));
     read_dropout(section, job);
     read_modules(section, job);
+    read_form(section, job);
     section.read("use_rslora", job.use_rslora);
     section.read("use_dora", job.use_dora);
     read_start(section, job);
@@ -332,9 +378,11 @@ AdapterJob read_adapter(SectionReader& section, Lookup& lookup, const AdapterDef
     section.read("trial", draft.adapter.trial);
     check_has_dataset(section, lookup, draft);
     check_modules(section, draft.adapter);
+    check_form(section, draft.adapter);
     check_start(section, draft.adapter);
     check_lr_schedule(section, draft.adapter);
     draft.adapter.form = form_of(draft.adapter);
+    check_head(section, draft.adapter);
     section.finish();
     return std::move(draft.adapter);
 }

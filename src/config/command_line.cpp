@@ -73,6 +73,7 @@ po::options_description bench_options(CommandLine::Bench& bench) {
     add("rank", po::value(&bench.rank));
     add("mixed-ranks", po::bool_switch(&bench.mixed_ranks));
     add("dora", po::bool_switch(&bench.dora));
+    add("vera", po::bool_switch(&bench.vera));
     add("samples", po::value(&bench.samples));
     add("sample-tokens", po::value(&bench.sample_tokens));
     add("lengths", po::value(&bench.lengths));
@@ -352,6 +353,9 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
     if (bench.microbatch_tokens < 0) {
         problems.add("--microbatch-tokens", cat(bench.microbatch_tokens, " is out of range"),
                      "give at least 1, or leave the option out");
+    }
+    if (bench.dora && bench.vera) {
+        problems.add("--vera", "does not go with --dora", "give one of the two");
     }
     check_word("--backend", bench.backend, {"cpu", "cuda"}, problems);
     check_word("--precision", bench.precision, {"auto", "fp32", "bf16", "fp8"}, problems);

@@ -63,6 +63,7 @@ struct CommandLine {
         int adapters = 4;
         int rank = 16;
         bool dora = false;                ///< --dora: adapters are DoRA
+        bool vera = false;                ///< --vera: adapters are VeRA
         bool mixed_ranks = false;         ///< --mixed-ranks: 8, 16, 32, 64, 128 in turn instead
         int samples = 8;                  ///< samples per adapter and step
         int sample_tokens = 256;          ///< the longest with --lengths, then 4096 by default

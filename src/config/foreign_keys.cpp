@@ -16,7 +16,9 @@ constexpr ForeignKey foreign_keys[] = {
     {"adapter", "", "", "adapters are LoRA on a base of fp32 or bf16", "lora null"},
     {"adapter_name_or_path", "adapters", "init_from", "", ""},
     {"additional_target", "", "",
-     "embeddings and head stay frozen: use LoRA on all linears, target_modules: all-linear",
+     "whole modules stay frozen, embeddings and norms too: use LoRA, target_modules: all-linear, "
+     "or "
+     "a list with lm_head",
      "null"},
     {"alora_invocation_tokens", "", "", "not supported: only plain LoRA is", "false null"},
     {"alpha", "adapters", "lora_alpha", "", ""},
@@ -47,7 +49,6 @@ constexpr ForeignKey foreign_keys[] = {
     {"corda_config", "", "", "not supported: only plain LoRA is", "false null"},
     {"cosine_min_lr_ratio", "", "", "schedules end at 0", "0 null"},
     {"cutoff_len", "datasets", "max_seq_len", "", ""},
-    {"d_initial", "", "", "of VeRA: use LoRA with a small r in its place", "null"},
     {"data_files", "datasets", "path", "", ""},
     {"data_path", "datasets", "path", "", ""},
     {"data_seed", "", "", "the seed of an adapter orders its samples too", "null"},
@@ -158,7 +159,9 @@ constexpr ForeignKey foreign_keys[] = {
     {"lora_ga_config", "", "", "not supported: only plain LoRA is", "false null"},
     {"lora_model_dir", "adapters", "init_from", "", ""},
     {"lora_modules_to_save", "", "",
-     "embeddings and head stay frozen: use LoRA on all linears, target_modules: all-linear",
+     "whole modules stay frozen, embeddings and norms too: use LoRA, target_modules: all-linear, "
+     "or "
+     "a list with lm_head",
      "null"},
     {"lora_r", "adapters", "r", "", ""},
     {"lora_rank", "adapters", "r", "", ""},
@@ -192,7 +195,9 @@ constexpr ForeignKey foreign_keys[] = {
     {"model_name_or_path", "model", "weights",
      "an HDF5 file that loratrain import-hf makes of a Hugging Face folder", ""},
     {"modules_to_save", "", "",
-     "embeddings and head stay frozen: use LoRA on all linears, target_modules: all-linear",
+     "whole modules stay frozen, embeddings and norms too: use LoRA, target_modules: all-linear, "
+     "or "
+     "a list with lm_head",
      "null"},
     {"neat_packing", "", "",
      "samples are always packed and never see each other; schedule.packing says how",
@@ -225,10 +230,6 @@ constexpr ForeignKey foreign_keys[] = {
      "null false"},
     {"peft_init_lora_weights", "adapters", "init_lora_weights", "", ""},
     {"peft_layers_to_transform", "adapters", "layers_to_transform", "", ""},
-    {"peft_type", "", "",
-     "adapters are LoRA or with use_dora DoRA; in place of VeRA, IA3 and others of few parameters "
-     "use LoRA with a small r",
-     "lora LORA null"},
     {"peft_use_dora", "adapters", "use_dora", "", "false null"},
     {"peft_use_rslora", "adapters", "use_rslora", "", ""},
     {"per_device_eval_batch_size", "", "",
@@ -244,7 +245,6 @@ constexpr ForeignKey foreign_keys[] = {
      "scripts/prepare_data.py writes tokens and labels before the run", "null"},
     {"pretrained_model_name_or_path", "model", "weights",
      "an HDF5 file that loratrain import-hf makes of a Hugging Face folder", ""},
-    {"projection_prng_key", "", "", "of VeRA: use LoRA with a small r in its place", "null"},
     {"push_to_hub", "", "", "nothing is sent; adapters lie in <run.dir>/adapters", "false null"},
     {"quantization_bit", "", "",
      "loratrain import-hf --quantize nf4|int8|fp8 makes a quantised base", "null"},
@@ -269,7 +269,6 @@ constexpr ForeignKey foreign_keys[] = {
      "samples are always packed and never see each other; schedule.packing says how",
      "true false null"},
     {"save_only_model", "", "", "checkpoints hold what continuing needs", "false null"},
-    {"save_projection", "", "", "of VeRA: use LoRA with a small r in its place", "null"},
     {"save_safetensors", "", "", "adapters are written as safetensors", "true null"},
     {"save_steps", "checkpoint", "every_steps", "", ""},
     {"save_strategy", "", "", "checkpoint.every_steps and checkpoint.every_minutes say when",
@@ -332,7 +331,7 @@ constexpr ForeignKey foreign_keys[] = {
     {"val_size", "datasets", "eval_split", "eval.split for all datasets", ""},
     {"val_size", "eval", "split", "of every dataset that has none of its own", ""},
     {"validation_file", "datasets", "eval_path", "", ""},
-    {"vera_dropout", "", "", "of VeRA: use LoRA with a small r in its place", "null"},
+    {"vera_dropout", "adapters", "lora_dropout", "", ""},
     {"wandb_entity", "", "",
      "nothing is sent; metrics.jsonl and logging.tensorboard hold what trackers read", "null"},
     {"wandb_log_model", "", "",

@@ -4,15 +4,25 @@
 
 namespace loratrain {
 
+namespace {
+
+ModuleChoice choice_of(const ModuleTable& modules, std::int64_t layer, Linear linear) {
+    return linear == Linear::head ? modules.of_head() : modules.at(layer, linear);
+}
+
+}  // namespace
+
 int AdapterJob::rank(std::int64_t layer, Linear linear) const {
     if (!modules) return targets_linear(linear) ? r : 0;
-    const ModuleChoice choice = modules->at(layer, linear);
+    if (linear == Linear::head && !targets_head) return 0;
+    const ModuleChoice choice = choice_of(*modules, layer, linear);
     return choice.target ? choice.r.value_or(r) : 0;
 }
 
 double AdapterJob::scaling(std::int64_t layer, Linear linear) const {
+    if (is_vera()) return 1.0;
     const double alpha =
-        modules ? modules->at(layer, linear).lora_alpha.value_or(lora_alpha) : lora_alpha;
+        modules ? choice_of(*modules, layer, linear).lora_alpha.value_or(lora_alpha) : lora_alpha;
     const int of_linear = rank(layer, linear);
     return use_rslora ? alpha / std::sqrt(static_cast<double>(of_linear)) : alpha / of_linear;
 }
@@ -23,6 +33,7 @@ const std::string& AdapterJob::random_name() const {
 }
 
 AdapterForm form_of(const AdapterJob& adapter) {
+    if (adapter.is_vera()) return vera_form(adapter.d_initial);
     const Initial start = adapter.init_lora_weights;
     const bool difference = start == Initial::pissa || start == Initial::olora;
     AdapterForm form = difference         ? difference_form(start)

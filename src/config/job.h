@@ -55,6 +55,7 @@ enum class Redeploy : std::uint8_t { automatic, never };
 /// ranks that shares no rounds with the others; automatic: so too, the planner cuts the ranks.
 enum class Assignment : std::uint8_t { automatic, joint, each };
 enum class CostSource : std::uint8_t { automatic, built_in };
+enum class PeftType : std::uint8_t { lora, vera };
 enum class LiveTable : std::uint8_t { automatic, never };
 enum class SweepMethod : std::uint8_t { grid, random, list };
 enum class SweepObjective : std::uint8_t { eval_loss, exact_match };
@@ -185,8 +186,15 @@ struct AdapterJob {
     double lora_dropout = 0.0;
     /// The linears that it is on in some layer; with `modules` at most.
     std::array<bool, linear_count> targets{true, true, true, true, true, true, true};
+    bool targets_head = false;  ///< it is on lm_head too
     /// What is not alike in all layers; null = everything is.
     std::shared_ptr<const ModuleTable> modules{};
+    PeftType peft_type = PeftType::lora;
+    /// Of VeRA, which has no alpha (its scaling is 1): what scale_d starts with, the seed of the
+    /// projections (io/adapters/vera_projections.h), and whether exports have them.
+    double d_initial = 0.1;
+    std::uint64_t projection_prng_key = 0;
+    bool save_projection = true;
     bool use_rslora = false;
     bool use_dora = false;
     /// LoRA+ (Hayou et al., 2024): the rate of B and of vectors over that of A. All decay alike, as
@@ -226,14 +234,17 @@ struct AdapterJob {
 
     /// What keys its random numbers beside the seed (base/rng.h, tensor_key).
     const std::string& random_name() const;
-    bool targets_linear(Linear linear) const { return targets[static_cast<std::size_t>(linear)]; }
+    bool targets_linear(Linear linear) const {
+        return linear == Linear::head ? targets_head : targets[static_cast<std::size_t>(linear)];
+    }
     bool targets_linear(std::int64_t layer, Linear linear) const { return rank(layer, linear) > 0; }
     /// Rank on a linear; 0 = none of its targets.
     int rank(std::int64_t layer, Linear linear) const;
     /// The largest rank on any.
     int largest_rank() const { return modules ? modules->largest_rank(r) : r; }
+    bool is_vera() const { return peft_type == PeftType::vera; }
     /// On a target, with its rank and alpha: lora_alpha / r, or lora_alpha / sqrt(r) with
-    /// use_rslora.
+    /// use_rslora; of VeRA 1.
     double scaling(std::int64_t layer, Linear linear) const;
 };
 

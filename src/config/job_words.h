@@ -145,6 +145,13 @@ inline constexpr std::array<Word<TrialScheduler>, 4> trial_scheduler_words{{
     {"asha", TrialScheduler::asha},
     {"median", TrialScheduler::median},
 }};
+/// peft_type, as people and as PEFT write it.
+inline constexpr std::array<Word<PeftType>, 4> peft_type_words{{
+    {"lora", PeftType::lora},
+    {"vera", PeftType::vera},
+    {"LORA", PeftType::lora},
+    {"VERA", PeftType::vera},
+}};
 /// init_lora_weights
 inline constexpr std::array<Word<Initial>, 4> initial_words{{
     {"true", Initial::uniform},

@@ -179,9 +179,13 @@ void write_targets(Writer& out, const AdapterJob& adapter) {
         const auto linear = static_cast<Linear>(i);
         if (adapter.targets_linear(linear)) words.emplace_back(module_name(linear));
     }
+    const bool all = words.size() == linear_count;
+    if (adapter.targets_head && keys.target_modules.empty()) {
+        words.emplace_back(module_name(Linear::head));
+    }
     if (!keys.target_regex.empty()) {
         out.put("target_modules", keys.target_regex);
-    } else if (words.size() == linear_count && keys.target_modules.empty()) {
+    } else if (all && !adapter.targets_head && keys.target_modules.empty()) {
         out.put("target_modules", std::string(all_linear_word));
     } else {
         out.put_list("target_modules", words);
@@ -227,7 +231,14 @@ void write_adapter(Writer& out, const Job& job, const AdapterJob& adapter) {
     out.put("name", adapter.name);
     out.put("dataset", job.dataset(adapter.dataset).name);
     out.put("r", adapter.r);
-    out.put("lora_alpha", adapter.lora_alpha);
+    if (adapter.is_vera()) {
+        out.put("peft_type", word_of(peft_type_words, adapter.peft_type));
+        out.put("d_initial", adapter.d_initial);
+        out.put("projection_prng_key", adapter.projection_prng_key);
+        out.put("save_projection", adapter.save_projection);
+    } else {
+        out.put("lora_alpha", adapter.lora_alpha);
+    }
     out.put("lora_dropout", adapter.lora_dropout);
     write_targets(out, adapter);
     out.put("use_rslora", adapter.use_rslora);

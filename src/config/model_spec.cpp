@@ -14,12 +14,13 @@ double ModelSpec::attention_scale(const LayerSpec& layer) const {
 }
 
 const char* module_name(Linear linear) {
-    static constexpr std::array<const char*, linear_count> names{
-        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+    static constexpr std::array<const char*, linear_count + 1> names{
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"};
     return names[static_cast<std::size_t>(linear)];
 }
 
 std::string module_path(std::int64_t layer, Linear linear) {
+    if (linear == Linear::head) return module_name(linear);
     const bool in_attention =
         linear == Linear::q || linear == Linear::k || linear == Linear::v || linear == Linear::o;
     return cat("model.layers.", layer, in_attention ? ".self_attn." : ".mlp.", module_name(linear));
@@ -39,6 +40,8 @@ LinearShape linear_shape(const ModelSpec& spec, Linear linear) {
             return {spec.hidden_size, spec.intermediate_size};
         case Linear::down:
             return {spec.intermediate_size, spec.hidden_size};
+        case Linear::head:
+            return {spec.hidden_size, spec.vocab_size};
     }
     return {};
 }
@@ -51,6 +54,8 @@ bool has_bias(const ModelSpec& spec, Linear linear) {
             return spec.qkv_bias;
         case Linear::o:
             return spec.o_bias;
+        case Linear::head:
+            return false;
         default:
             return spec.mlp_bias;
     }

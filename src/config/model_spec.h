@@ -81,14 +81,15 @@ struct ModelSpec {
     double attention_scale(const LayerSpec& layer) const;  ///< a
 };
 
-/// The seven linears of a decoder layer, in this order everywhere.
-enum class Linear : std::uint8_t { q, k, v, o, gate, up, down };
-inline constexpr int linear_count = 7;
+/// The seven linears of a decoder layer, in this order everywhere, and the output head, which
+/// counts as the linear of a layer behind the last one.
+enum class Linear : std::uint8_t { q, k, v, o, gate, up, down, head };
+inline constexpr int linear_count = 7;  ///< of a layer
 
-/// PEFT name of a linear: "q_proj" ... "down_proj".
+/// PEFT name of a linear: "q_proj" ... "down_proj", "lm_head".
 const char* module_name(Linear linear);
 /// Its module in Hugging Face's models, also its key for random numbers:
-/// "model.layers.3.self_attn.q_proj".
+/// "model.layers.3.self_attn.q_proj", "lm_head".
 std::string module_path(std::int64_t layer, Linear linear);
 
 /// In- and out-features of a linear.

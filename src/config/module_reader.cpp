@@ -17,12 +17,12 @@ constexpr std::int64_t layers_compared = 256;
 constexpr const char* regex_hint =
     "a regular expression must match whole names, as in .*\\.(q_proj|v_proj)";
 constexpr const char* not_supported_hint =
-    "embeddings, head and norms stay frozen: use target_modules: all-linear, which is every linear "
-    "of the layers";
+    "embeddings and norms stay frozen: use target_modules: all-linear, which is every linear of "
+    "the "
+    "layers, or a list of these with lm_head";
 
 /// Modules of the model that are no linears of its layers; layers by the first one.
-constexpr const char* other_modules[] = {"lm_head",
-                                         "model",
+constexpr const char* other_modules[] = {"model",
                                          "model.embed_tokens",
                                          "model.layers",
                                          "model.layers.0",
@@ -83,14 +83,16 @@ bool any_module(const Holds& holds) {
 }
 
 bool targets_any(const AdapterJob& job) {
-    return any_module(
-        [&](std::int64_t layer, Linear linear) { return job.targets_linear(layer, linear); });
+    return job.targets_head || any_module([&](std::int64_t layer, Linear linear) {
+               return job.targets_linear(layer, linear);
+           });
 }
 
 /// What AdapterJob holds of modules while it is read.
 struct Draft {
     ModuleKeys keys;
     std::array<bool, linear_count> targets;
+    bool head;
 };
 
 bool read_target(SectionReader& section, const YamlNode& item, Draft& draft) {
@@ -101,7 +103,8 @@ bool read_target(SectionReader& section, const YamlNode& item, Draft& draft) {
     const auto ends = [&](std::int64_t layer, Linear linear) {
         return is_name_end(module_path(layer, linear), item.text);
     };
-    if (item.kind != Kind::scalar || found == names.end() || !any_module(ends)) {
+    const bool head = item.kind == Kind::scalar && item.text == module_name(Linear::head);
+    if (!head && (item.kind != Kind::scalar || found == names.end() || !any_module(ends))) {
         const bool other = std::any_of(std::begin(other_modules), std::end(other_modules),
                                        [&](const char* name) { return is_name_end(name, last); });
         section.problem(
@@ -115,12 +118,15 @@ bool read_target(SectionReader& section, const YamlNode& item, Draft& draft) {
                         "name each target once");
     }
     listed.push_back(item.text);
+    draft.head = draft.head || head;
+    if (head) return false;
     draft.targets[static_cast<std::size_t>(found - names.begin())] = true;
     return dot != std::string::npos;
 }
 
 void read_target_list(SectionReader& section, const YamlNode& node, Draft& draft) {
     draft.targets.fill(false);
+    draft.head = false;
     bool any_path = false;
     for (const YamlNode& item : node.children) {
         any_path = read_target(section, item, draft) || any_path;
@@ -141,7 +147,7 @@ void read_target_regex(SectionReader& section, const YamlNode& node, Draft& draf
     ModuleKeys keys;
     keys.target_regex = node.text;
     alone.modules = std::make_shared<const ModuleTable>(keys, alone.targets);
-    if (!targets_any(alone)) {
+    if (!targets_any(alone) && !alone.modules->regex_targets(module_name(Linear::head))) {
         section.problem(node.place, "target_modules",
                         cat("'", node.text,
                             "' is neither all-linear nor a list, and as a regular expression it "
@@ -158,6 +164,7 @@ void read_targets(SectionReader& section, Draft& draft) {
     draft.keys.target_modules.clear();
     draft.keys.target_regex.clear();
     draft.targets.fill(true);
+    draft.head = false;
     if (node->kind == Kind::scalar && node->text == all_linear_word) return;
     if (node->kind == Kind::scalar) return read_target_regex(section, *node, draft);
     if (node->kind == Kind::list && !node->children.empty()) {
@@ -269,10 +276,16 @@ Place place_of(SectionReader& section, const char* key) {
     return node == nullptr ? section.place() : node->place;
 }
 
+/// exclude_modules may take the head off again.
+void settle_head(AdapterJob& job) {
+    const bool excluded = job.modules && job.modules->is_excluded(module_name(Linear::head));
+    job.targets_head = job.targets_head && !excluded;
+}
+
 }  // namespace
 
 void read_modules(SectionReader& section, AdapterJob& job) {
-    Draft draft{job.modules ? job.modules->keys() : ModuleKeys{}, job.targets};
+    Draft draft{job.modules ? job.modules->keys() : ModuleKeys{}, job.targets, job.targets_head};
     read_targets(section, draft);
     read_excluded(section, draft);
     read_layers(section, draft);
@@ -280,10 +293,33 @@ void read_modules(SectionReader& section, AdapterJob& job) {
     const bool same =
         job.modules && job.modules->keys() == draft.keys && job.targets == draft.targets;
     job.targets = draft.targets;
-    if (same) return;
-    job.modules = draft.keys == ModuleKeys{}
-                      ? nullptr
-                      : std::make_shared<const ModuleTable>(std::move(draft.keys), job.targets);
+    if (!same) {
+        job.modules = draft.keys == ModuleKeys{}
+                          ? nullptr
+                          : std::make_shared<const ModuleTable>(draft.keys, job.targets);
+    }
+    const std::string head = module_name(Linear::head);
+    const bool by_regex = !draft.keys.target_regex.empty();
+    job.targets_head = by_regex ? job.modules->regex_targets(head) : draft.head;
+    settle_head(job);
+}
+
+void check_head(SectionReader& section, const AdapterJob& job) {
+    if (!job.targets_head) return;
+    const bool plain = job.form.peft_switches.empty() && job.form.tensors.size() == 2 &&
+                       job.form.tensors[0].role == TensorRole::a;
+    const bool by_layers = job.modules && !job.modules->keys().layers_to_transform.empty();
+    const auto refuse = [&](const char* what, const char* hint) {
+        section.problem(place_of(section, "target_modules"), "target_modules", what, hint);
+    };
+    if (!plain) refuse("lm_head takes plain LoRA alone", "leave lm_head out, or the other form");
+    if (job.lora_dropout > 0.0) {
+        refuse("lm_head does not go with lora_dropout", "set lora_dropout: 0, or leave it out");
+    }
+    if (by_layers) {
+        refuse("lm_head is in no layer of layers_to_transform",
+               "leave it out, or name modules with their layers, as in 0.self_attn.q_proj");
+    }
 }
 
 void check_modules(SectionReader& section, const AdapterJob& job) {

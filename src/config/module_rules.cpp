@@ -154,6 +154,12 @@ ModuleChoice ModuleTable::choose(std::int64_t layer, Linear linear) const {
             first_match(patterns_->alphas, keys_.alpha_pattern, name)};
 }
 
+ModuleChoice ModuleTable::of_head() const {
+    const std::string name = module_name(Linear::head);
+    return {true, first_match(patterns_->ranks, keys_.rank_pattern, name),
+            first_match(patterns_->alphas, keys_.alpha_pattern, name)};
+}
+
 int ModuleTable::largest_rank(int r) const {
     for (const auto& [pattern, rank] : keys_.rank_pattern) r = std::max(r, rank);
     return r;

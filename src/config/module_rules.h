@@ -53,6 +53,9 @@ class ModuleTable {
     const ModuleKeys& keys() const { return keys_; }
     const std::array<bool, linear_count>& targets() const { return targets_; }
     ModuleChoice at(std::int64_t layer, Linear linear) const;
+    /// Of the head, if it is a target.
+    ModuleChoice of_head() const;
+    bool is_excluded(const std::string& name) const;
     /// The most that rank_pattern gives, at least `r`.
     int largest_rank(int r) const;
     /// The regular expression of the targets matches the whole name, which is not excluded.
@@ -63,7 +66,6 @@ class ModuleTable {
     struct Patterns;
 
     ModuleChoice choose(std::int64_t layer, Linear linear) const;
-    bool is_excluded(const std::string& name) const;
     bool has_layer(std::int64_t layer) const;
 
     ModuleKeys keys_;

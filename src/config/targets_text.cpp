@@ -16,7 +16,9 @@ std::string targets_text(const AdapterJob& adapter) {
         const auto linear = static_cast<Linear>(i);
         if (adapter.targets_linear(linear)) words.emplace_back(module_name(linear));
     }
-    return words.size() == linear_count ? all_linear_word : join(words, " ");
+    if (adapter.targets_head) words.emplace_back(module_name(Linear::head));
+    return words.size() == linear_count && !adapter.targets_head ? all_linear_word
+                                                                 : join(words, " ");
 }
 
 }  // namespace loratrain

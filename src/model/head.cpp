@@ -8,8 +8,13 @@
 namespace loratrain {
 
 Head::Head(const ReplicaView& view, const FrozenWeights& weights, const Workspace& workspace,
-           Backend& backend, const StageLanes& lanes)
-    : view_(view), weights_(weights), workspace_(workspace), backend_(backend), lanes_(lanes) {}
+           Backend& backend, const StageLanes& lanes, HeadLora lora)
+    : view_(view),
+      weights_(weights),
+      workspace_(workspace),
+      backend_(backend),
+      lanes_(lanes),
+      lora_(std::move(lora)) {}
 
 void Head::norm(const TensorView& x, const TensorView& y) {
     const auto eps = static_cast<float>(view_.lane_model.stream_eps());
@@ -64,10 +69,12 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
         backend_.gather_rows(rows, x.row_range(chunk.first_row, chunk.row_count), chunk.ids, 1.0F);
         norm(rows, normed);
         project(normed, logits);
+        lora_.forward(tables.all_rows(), chunk.segments, normed, logits);
         cross_entropy({logits, chunk.targets, chunk.scales, chunk.bins, loss_sums, wrong_counts,
                        gradient, chunk.weights, chunk.form});
         if (!gradient) continue;
         project_backward(logits, d_rows);
+        lora_.backward(tables.all_rows(), chunk.segments, normed, logits, d_rows);
         lanes_.all->all_reduce(d_rows);
         backend_.rms_norm_backward({rows, weights_.final_norm(),
                                     static_cast<float>(view_.lane_model.stream_eps()), 1, d_rows,

@@ -3,6 +3,7 @@
 #include "backend/rank_group.h"
 #include "model/activation_slot.h"
 #include "model/frozen_weights.h"
+#include "model/head_lora.h"
 #include "model/workspace.h"
 
 namespace loratrain {
@@ -15,7 +16,7 @@ namespace loratrain {
 class Head {
   public:
     Head(const ReplicaView& view, const FrozenWeights& weights, const Workspace& workspace,
-         Backend& backend, const StageLanes& lanes);
+         Backend& backend, const StageLanes& lanes, HeadLora lora);
 
     /// x: [T, H] output of the last layer. Adds losses and wrong counts to the sums; when `dx` has
     /// data it becomes the gradient of sum over rows of scale * loss with respect to x.
@@ -40,6 +41,7 @@ class Head {
     const Workspace& workspace_;
     Backend& backend_;
     StageLanes lanes_;
+    HeadLora lora_;
 };
 
 }  // namespace loratrain

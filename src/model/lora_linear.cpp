@@ -46,7 +46,8 @@ LoraLinear::LoraLinear(const ReplicaView& view, const AdapterBank& bank, const W
       bank_(bank),
       workspace_(workspace),
       backend_(backend),
-      dora_(bank, workspace, lanes, backend) {}
+      dora_(bank, workspace, lanes, backend),
+      vera_(bank, backend) {}
 
 bool LoraLinear::has_lora(const Site& site) const {
     const auto& adapters = site.rows.adapters;
@@ -54,6 +55,12 @@ bool LoraLinear::has_lora(const Site& site) const {
            std::any_of(adapters.begin(), adapters.end(), [&](AdapterId adapter) {
                return bank_.targets_group(adapter, site.layer, site.group);
            });
+}
+
+bool LoraLinear::has_vera(const Site& site) const {
+    const auto& adapters = site.rows.adapters;
+    return std::any_of(adapters.begin(), adapters.end(),
+                       [&](AdapterId adapter) { return bank_.projects(adapter); });
 }
 
 bool LoraLinear::has_starts(const Site& site) const {
@@ -89,6 +96,7 @@ const std::vector<LoraSlot>& LoraLinear::gather_slots(const Site& site, int i) {
     const Linear linear = site.weights.shape.linears[static_cast<std::size_t>(i)];
     slots.clear();
     for (std::size_t s = 0; s < site.rows.adapters.size(); ++s) {
+        vera_.make_factor(site.rows.adapters[s], site.layer, linear);
         LoraSlot slot = bank_.slot(site.rows.adapters[s], site.layer, linear);
         slot.column = site.rows.columns[s];
         if (site.rows.evaluation) slot.dropout = 0;
@@ -101,6 +109,7 @@ const std::vector<LoraSlot>& LoraLinear::gather_pads(const Site& site, int i) {
     const Linear linear = site.weights.shape.linears[static_cast<std::size_t>(i)];
     pads_.clear();
     for (const PackedFactors& block : wanted_) {
+        vera_.make_factor(block.adapter, site.layer, linear);
         pads_.push_back(bank_.slot(block.adapter, site.layer, linear));
         pads_.back().column = block.column;
     }
@@ -328,6 +337,21 @@ void LoraLinear::backward_b(const Site& site, const TensorView& dy,
         backend_.lora_backward(op);
     }
     backend_.lora_backward_group(sweeps_);
+    for (int i = 0; i < site.weights.shape.count && has_vera(site); ++i) {
+        vera_.take_gradients(site.rows, site.layer,
+                             site.weights.shape.linears[static_cast<std::size_t>(i)]);
+    }
+}
+
+bool LoraLinear::leave_out_frozen(const Site& site) {
+    bool any = false;
+    for (int i = 0; i < site.weights.shape.count; ++i) {
+        for (LoraSlot& slot : slots_[static_cast<std::size_t>(i)]) {
+            if (slot.grad_a == nullptr) slot.rank = 0;
+            any = any || slot.rank > 0;
+        }
+    }
+    return any;
 }
 
 void LoraLinear::backward_a(const Site& site, const TensorView& x, const TensorView& dy) {
@@ -337,6 +361,7 @@ void LoraLinear::backward_a(const Site& site, const TensorView& x, const TensorV
         ds[static_cast<std::size_t>(i)] = ds_view(site, dy, i);
     }
     gather_targets(site, ds);
+    if (has_vera(site) && !leave_out_frozen(site)) return;
     backend_.lora_grad_a({x, targets_, site.rows.lora_rows()});
 }
 

@@ -8,6 +8,7 @@
 #include "model/dora_linear.h"
 #include "model/frozen_weights.h"
 #include "model/layer_rows.h"
+#include "model/vera_linear.h"
 #include "model/workspace.h"
 
 namespace loratrain {
@@ -78,8 +79,12 @@ class LoraLinear {
 
   private:
     bool has_lora(const Site& site) const;
+    /// Some adapter of the rows is VeRA.
+    bool has_vera(const Site& site) const;
     /// Slots of linear i of the group, one per segment.
     const std::vector<LoraSlot>& gather_slots(const Site& site, int i);
+    /// Of the gathered slots those whose A has no gradient. Whether others remain.
+    bool leave_out_frozen(const Site& site);
     /// Slots of linear i of the group whose factors its pads are to hold (wanted_).
     const std::vector<LoraSlot>& gather_pads(const Site& site, int i);
     void gather_targets(const Site& site, const std::array<TensorView, 3>& s);
@@ -119,6 +124,7 @@ class LoraLinear {
     const Workspace& workspace_;
     Backend& backend_;
     DoraLinear dora_;
+    VeraLinear vera_;
     std::array<std::vector<LoraSlot>, 3> slots_;
     std::vector<LoraSlot> pads_;
     std::vector<LoraTarget> targets_;

@@ -139,6 +139,12 @@ void MicrobatchTables::set_part(const Job& job, const AdapterSpan& adapters,
                    tables_[sample_ids] + part.first_row};
 }
 
+void MicrobatchTables::add_label(LabelChunk& chunk, const LoraSegment& of) {
+    const bool begins = chunk.segments.empty() || chunk.segments.back().slot != of.slot;
+    if (begins) chunk.segments.push_back({of.slot, chunk.labels, chunk.labels, of.step});
+    chunk.segments.back().end = ++chunk.labels;
+}
+
 void MicrobatchTables::set_labels(const Microbatch& microbatch, const MicrobatchRows& of,
                                   std::span<const float> scales_of_samples,
                                   std::span<const TokenLoss> forms, LabelBins by) {
@@ -169,7 +175,7 @@ void MicrobatchTables::set_labels(const Microbatch& microbatch, const Microbatch
                                         : reinterpret_cast<const float*>(tables_[weights]) + at,
                      forms[s]});
             }
-            ++chunks_.back().labels;
+            add_label(chunks_.back(), whole_.segments[s]);
             label_rows_.push_back(static_cast<std::int32_t>(row - chunks_.back().first_row));
             label_targets_.push_back(target);
             label_bins_.push_back(by == LabelBins::samples ? sample : adapter);

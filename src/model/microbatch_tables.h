@@ -69,6 +69,7 @@ class MicrobatchTables {
         const float* scales = nullptr;
         const float* weights = nullptr;  ///< null: 1 each
         TokenLoss form = {};
+        std::vector<LoraSegment> segments = {};  ///< of the labels; slots as all_rows()
     };
     const std::vector<LabelChunk>& label_chunks() const { return chunks_; }
 
@@ -77,6 +78,7 @@ class MicrobatchTables {
     void set_segments(const Job& job, const Microbatch& microbatch);
     void set_part(const Job& job, const AdapterSpan& adapters, std::int32_t* offsets,
                   LayerRows& part);
+    static void add_label(LabelChunk& chunk, const LoraSegment& of);
     void upload(std::int32_t* table, std::span<const std::int32_t> values);
     void upload(std::int32_t* table, std::span<const float> values);
 

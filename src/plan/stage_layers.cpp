@@ -12,6 +12,12 @@ LayerRange layers_of(const StagePlan& stage, AdapterId adapter) {
     return range;
 }
 
+LayerRange state_layers(const StagePlan& stage, AdapterId adapter) {
+    LayerRange range = layers_of(stage, adapter);
+    if (stage.has_head) ++range.count;
+    return range;
+}
+
 AdapterSpan adapters_in(const StagePlan& stage, std::int32_t layer) {
     if (layer == 0) return stage.first_layer_adapters;
     if (layer + 1 == stage.layer_count) return stage.last_layer_adapters;

@@ -75,6 +75,8 @@ LinearSlice lane_slice(const ModelSpec& model, Linear linear, const TensorLane& 
     LinearSlice slice{{0, whole.out}, {0, whole.in}};
     if (is_cut_by_columns(linear)) {
         slice.in = even_slice(whole.in, lane);
+    } else if (linear == Linear::head) {
+        slice.out = lane_vocabulary(model, lane);
     } else if (linear == Linear::k || linear == Linear::v) {
         slice.out = key_value_slice(model, lane);
     } else {

@@ -107,7 +107,7 @@ void Session::restore() {
 }
 
 void Session::write_start(const std::string& devices) {
-    if (!desk_) restore_best_adapters(job_, trainer_->state(), checkpoint_);
+    if (!desk_) restore_best_adapters(job_, plan_.model, trainer_->state(), checkpoint_);
     if (!checkpoint_.empty()) mend_exports(job_, plan_.model, trainer_->state(), checkpoint_);
     directory_->write_records(job_, plan_, identity_, world(),
                               command_text(command_line_, world().size()), backend_->description(),
@@ -120,7 +120,7 @@ void Session::write_start(const std::string& devices) {
     const RunState state = desk_->state();
     for (std::size_t a = 0; a < state.adapters.size(); ++a) {
         if (!is_unfinished(state.adapters[a].status)) continue;
-        restore_best_adapter(job_, state, AdapterId{static_cast<std::int32_t>(a)},
+        restore_best_adapter(job_, plan_.model, state, AdapterId{static_cast<std::int32_t>(a)},
                              former_run_.checkpoints[a]);
     }
 }

@@ -125,7 +125,7 @@ void Conductor::train_stream() {
          [this](AdapterId adapter, const AdapterParts::ByRank& others) {
              // Who waits for DONE reads metrics then.
              if (parts_.job.sweep || parts_.desk != nullptr) journal_.flush();
-             write_export(parts_.job, adapters_[adapter].state, adapter,
+             write_export(parts_.job, parts_.plan.model, adapters_[adapter].state, adapter,
                           performer_.join(adapter, others));
              note_ends({adapter});
          }}));
@@ -379,13 +379,13 @@ void Conductor::judge_evaluation(AdapterId adapter, std::int32_t step) {
 void Conductor::export_adapter(AdapterId adapter) {
     post(GatherAdapter{adapter});
     const std::vector<NamedTensor> tensors = performer_.gather(adapter);
-    write_export(parts_.job, adapters_[adapter].state, adapter, tensors);
+    write_export(parts_.job, parts_.plan.model, adapters_[adapter].state, adapter, tensors);
 }
 
 void Conductor::keep_best(AdapterId adapter) {
     post(GatherAdapter{adapter});
     const std::vector<NamedTensor> tensors = performer_.gather(adapter);
-    write_best_adapter(parts_.job, adapters_[adapter].state, adapter, tensors);
+    write_best_adapter(parts_.job, parts_.plan.model, adapters_[adapter].state, adapter, tensors);
 }
 
 bool Conductor::checkpoint_due_by_time() const {

@@ -59,7 +59,7 @@ void check_ranks(const Job& job, const Plan& plan, std::size_t first,
     for (std::size_t i = first; i < job.adapters.size(); ++i) {
         const AdapterJob& adapter = job.adapters[i];
         const std::string target = too_small_target(adapter, plan.model);
-        if (target.empty()) continue;
+        if (target.empty() || adapter.is_vera()) continue;  // its factors are not trained
         names.push_back(cat(adapter.name, " (", adapter.largest_rank(), ", ", target, ")"));
     }
     if (names.empty()) return;

@@ -217,7 +217,7 @@ class PeftTarget final : public Target {
                 tensors.push_back(std::move(tensor));
             }
         }
-        write_adapter(folder, adapter_, "base", tensors);
+        write_adapter(folder, adapter_, spec_, "base", tensors);
         config_ = get(folder + "/adapter_config.json");
         weights_ = get(folder + "/adapter_model.safetensors");
         AdapterFile(folder, adapter_, spec_).check_values();

@@ -174,7 +174,7 @@ class CheckpointTarget final : public Target {
         table.restore(state);
         plan_window(sample_.job, sample_.plan, sample_.datasets, table.progress(), 2);
         mend_exports(sample_.job, sample_.model, state, found->path);
-        restore_best_adapters(sample_.job, state, found->path);
+        restore_best_adapters(sample_.job, sample_.model, state, found->path);
     }
 
   private:

@@ -1,11 +1,11 @@
 """Reference trajectories of other forms of adapters than plain LoRA, by Hugging Face transformers + PEFT in float64.
-usage: make_forms.py GOLDEN_DIR
+usage: make_forms.py GOLDEN_DIR [NAME...]    all of them, or these
 Beside make_golden.py's families, whose bases it takes: <family>/forms.json as golden.json, with the keys of the job (`keys`), and
 <family>/adapters/<name>/ as there."""
 import json, math, os, sys, torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
-from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+from peft import LoraConfig, VeraConfig, get_peft_model, get_peft_model_state_dict
 from peft.optimizers import create_loraplus_optimizer
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 STEPS, WARM = 6, 2
@@ -15,6 +15,7 @@ PATTERNS = dict(target_modules=["q_proj", "v_proj", "0.mlp.up_proj", "mlp.down_p
 REGEX = dict(target_modules=r"model\.layers\.\d+\.(self_attn\.[kv]_proj|mlp\.gate_proj)", exclude_modules=r".*\.2\..*k_proj",
              rank_pattern={"v_proj": 20}, alpha_pattern={"v_proj": 3})
 PLAIN = dict(use_rslora=False, global_batch_size=4, learning_rate=5e-3, lr_scheduler_type="cosine", weight_decay=0.01, max_grad_norm=1.0)
+VERA = {**{k: v for k, v in PLAIN.items() if k != "use_rslora"}, "peft_type": "vera"}
 FORMS = {
     "llama": {
         "f_patterns": dict(PLAIN, r=4, lora_alpha=8, **PATTERNS),
@@ -25,15 +26,31 @@ FORMS = {
         "f_pissa": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, init_lora_weights="pissa", weight_decay=0.1),
         "f_olora": dict(PLAIN, r=3, lora_alpha=5, target_modules=["q_proj", "v_proj", "gate_proj", "down_proj"], use_rslora=True,
                         init_lora_weights="olora", learning_rate=2e-3, lr_scheduler_type="linear", rank_pattern={"down_proj": 5},
-                        alpha_pattern={"v_proj": 2})},
+                        alpha_pattern={"v_proj": 2}),
+        "f_vera": dict(VERA, r=12, target_modules=ALL, projection_prng_key=7, weight_decay=0.1),
+        "f_vera_fresh": dict(VERA, r=70, target_modules=["k_proj", "up_proj", "down_proj"], d_initial=0.2, layers_to_transform=[1, 2],
+                             lr_scheduler_type="linear", learning_rate=2e-2, max_grad_norm=0.02),
+        "f_head": dict(PLAIN, r=5, lora_alpha=10, target_modules=["v_proj", "down_proj", "lm_head"], weight_decay=0.1,
+                       rank_pattern={"lm_head": 3})},
     "qwen2": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True, lr_scheduler_type="constant"),
-              "f_pissa": dict(PLAIN, r=6, lora_alpha=3, target_modules=["k_proj", "o_proj", "up_proj"], init_lora_weights="pissa")},
+              "f_pissa": dict(PLAIN, r=6, lora_alpha=3, target_modules=["k_proj", "o_proj", "up_proj"], init_lora_weights="pissa"),
+              "f_vera": dict(VERA, r=20, target_modules=["q_proj", "v_proj", "o_proj", "gate_proj"], lr_scheduler_type="constant"),
+              "f_head": dict(PLAIN, r=4, lora_alpha=4, target_modules=["lm_head"], lr_scheduler_type="linear")},
     "smollm3": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True)},
     "granite": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True, lr_scheduler_type="constant")},
 }
 DIFFERENCES = ("pissa", "olora")
 CONFIG = ("r", "lora_alpha", "target_modules", "use_rslora", "use_dora", "exclude_modules", "layers_to_transform", "rank_pattern", "alpha_pattern",
           "init_lora_weights")
+VERA_CONFIG = ("r", "target_modules", "projection_prng_key", "d_initial", "layers_to_transform")
+
+
+def is_vera(keys): return keys.get("peft_type") == "vera"
+
+
+def starts_by_keys(keys):
+    """As PEFT does, without an init to read: of VeRA one that says what d_initial is."""
+    return keys.get("init_lora_weights") in DIFFERENCES or "d_initial" in keys
 
 
 def batch_of(samples):
@@ -57,7 +74,9 @@ def draw_samples(count, vocabulary, generator):
 
 def save(model, path):
     os.makedirs(path, exist_ok=True)
-    state = {k: v.to(torch.float32).contiguous() for k, v in get_peft_model_state_dict(model).items()}
+    # With lm_head PEFT adds the base's embeddings, which it does not need to load.
+    state = get_peft_model_state_dict(model, save_embedding_layers=False)
+    state = {k: v.to(torch.float32).contiguous() for k, v in state.items()}
     save_file(state, f"{path}/adapter_model.safetensors", metadata={"format": "pt"})
     model.peft_config["default"].save_pretrained(path)
 
@@ -66,15 +85,21 @@ def peft_model(base_dir, keys, generator):
     difference = keys.get("init_lora_weights") in DIFFERENCES
     base = AutoModelForCausalLM.from_pretrained(base_dir, attn_implementation="eager", dtype=torch.float32 if difference else torch.float64)
     original = {name: p.detach().double().clone() for name, p in base.named_parameters()}
-    config = LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.0, **{k: keys[k] for k in CONFIG if k in keys})
+    if is_vera(keys):
+        config = VeraConfig(task_type="CAUSAL_LM", **{k: keys[k] for k in VERA_CONFIG if k in keys})
+    else:
+        config = LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.0, **{k: keys[k] for k in CONFIG if k in keys})
     model = get_peft_model(base, config, autocast_adapter_dtype=False).to(torch.float64)
     if difference:
         take_off_exactly(model, original)
         return model
+    if starts_by_keys(keys): return model
     with torch.no_grad():
         for name, p in model.named_parameters():
             if "lora_A" in name: p.copy_((torch.randn(*p.shape, generator=generator, dtype=torch.float64) / math.sqrt(p.shape[1])).float().double())
             if "magnitude" in name: p.copy_((p * (1 + 0.1 * torch.randn(*p.shape, generator=generator, dtype=torch.float64))).float().double())
+            if "lambda_d" in name: p.copy_((p * (1 + 0.5 * torch.randn(*p.shape, generator=generator, dtype=torch.float64))).float().double())
+            if "lambda_b" in name: p.copy_((torch.randn(*p.shape, generator=generator, dtype=torch.float64) * 0.1).float().double())
             if "lora_B" in name: p.copy_((torch.randn(*p.shape, generator=generator, dtype=torch.float64) * 0.05).float().double())
     return model
 
@@ -128,7 +153,7 @@ def train(model, keys, samples, folder):
         optimizer.zero_grad()
         loss.backward()
         norm = torch.sqrt(sum((p.grad ** 2).sum() for p in trained)).item()
-        if step == 0 and keys.get("init_lora_weights") not in DIFFERENCES:
+        if step == 0 and not starts_by_keys(keys):
             save_file({k.replace(".default", ""): p.grad.to(torch.float32).contiguous() for k, p in model.named_parameters()
                        if p.requires_grad}, f"{folder}/grad_step1.safetensors")
         if keys["max_grad_norm"] > 0: torch.nn.utils.clip_grad_norm_(trained, keys["max_grad_norm"])
@@ -140,18 +165,20 @@ def train(model, keys, samples, folder):
 
 
 def main():
-    golden = sys.argv[1]
-    generators = {False: torch.Generator().manual_seed(12), True: torch.Generator().manual_seed(13)}
+    golden, wanted = sys.argv[1], sys.argv[2:]
+    generators = {kind: torch.Generator().manual_seed(seed) for kind, seed in (("lora", 12), ("difference", 13), ("vera", 14), ("head", 15))}
     for family, adapters in FORMS.items():
-        report = {}
+        path = f"{golden}/{family}/forms.json"
+        report = json.load(open(path))["adapters"] if wanted else {}
         for name, keys in adapters.items():
+            if wanted and name not in wanted: continue
             folder = f"{golden}/{family}/adapters/{name}"
             os.makedirs(folder, exist_ok=True)
             difference = keys.get("init_lora_weights") in DIFFERENCES
-            generator = generators[difference]
+            generator = generators["difference" if difference else "vera" if is_vera(keys) else "head" if "lm_head" in keys["target_modules"] else "lora"]
             model = peft_model(f"{golden}/{family}/base", keys, generator)
             init = {name: p.clone() for name, p in get_peft_model_state_dict(model).items()}
-            if not difference: save(model, f"{folder}/init")
+            if not starts_by_keys(keys): save(model, f"{folder}/init")
             samples = draw_samples(keys["global_batch_size"] * STEPS, model.config.vocab_size, generator)
             with open(f"{folder}/data.jsonl", "w") as f:
                 for ids, labels in samples: f.write(json.dumps({"input_ids": ids, "labels": labels}) + "\n")
@@ -163,7 +190,7 @@ def main():
             save_file({f"sample{i}": logits[i, :len(samples[i][0])].to(torch.float32).contiguous() for i in range(3)},
                       f"{folder}/eval_logits.safetensors")
             print(family, name, [round(x, 5) for x in report[name]["loss"]], [round(x, 4) for x in report[name]["grad_norm"]], flush=True)
-        with open(f"{golden}/{family}/forms.json", "w") as f: json.dump({"steps": STEPS, "adapters": report}, f, indent=1)
+        with open(path, "w") as f: json.dump({"steps": STEPS, "adapters": report}, f, indent=1)
 
 
 if __name__ == "__main__":

@@ -27,8 +27,10 @@ GOLDEN_LAYERS = {"llama": 4, "qwen2": 3, "qwen3": 3, "mistral": 2,  # of the fam
                  "smollm3": 4, "granite": 4, "seed_oss": 4, "mistral_window": 2, "qwen2_window": 3,
                  "qwen3_yarn": 2,
                  "llama_nf4": 2, "llama_int8": 2, "llama_e4m3": 2, "llama_e4m3_block": 2}
-GOLDEN_FORMS = {"llama": ("f_patterns", "f_regex_plus", "f_dora", "f_dora_plus", "f_pissa", "f_olora"),
-                "qwen2": ("f_dora", "f_pissa"), "smollm3": ("f_dora",), "granite": ("f_dora",)}
+GOLDEN_FORMS = {"llama": ("f_patterns", "f_regex_plus", "f_dora", "f_dora_plus", "f_pissa", "f_olora",
+                          "f_vera", "f_vera_fresh", "f_head"),
+                "qwen2": ("f_dora", "f_pissa", "f_vera", "f_head"), "smollm3": ("f_dora",),
+                "granite": ("f_dora",)}
 BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))
 STOPPED = 75  # exit code: the same command continues
 ENDLESS = 1000000  # steps

@@ -17,7 +17,7 @@ MIXED = {
     "one": {"r": 4, "lora_dropout": 0.1, "max_steps": 8, "neftune_noise_alpha": 5},
     "two": {"r": 7, "lora_dropout": 0.3, "target_modules": ["q_proj", "v_proj"], "max_steps": 5,
             "use_dora": True},
-    "three": {"r": 2, "target_modules": ["o_proj", "up_proj", "down_proj"], "use_rslora": True,
+    "three": {"r": 6, "target_modules": ["o_proj", "up_proj", "down_proj"], "peft_type": "vera",
               "num_train_epochs": 1, "label_smoothing_factor": 0.1, "z_loss": 1e-3},
 }
 

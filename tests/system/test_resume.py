@@ -22,6 +22,7 @@ ADAPTERS = {
             "weight_decay": 0.01},
     "three": {"r": 2, "max_steps": 14, "use_rslora": True, "init_lora_weights": "pissa", "global_batch_size": 3, "seed": 11,
               "target_modules": ["o_proj", "up_proj", "down_proj"]},
+    "four": {"r": 6, "peft_type": "vera", "lora_dropout": 0.2, "max_steps": 8, "learning_rate": 1e-2},
 }
 ROUNDS = 18  # of adapter one: 3 epochs of 23 samples, 4 a step
 

@@ -72,6 +72,8 @@ class CpuBackend : public Backend {
     void dora_norms(const DoraNorms& op) override;
     void dora_scale(const DoraScale& op) override;
     void dora_grad_magnitude(const DoraGradMagnitude& op) override;
+    void vera_product(const VeraProduct& op) override;
+    void vera_gradients(const VeraGradients& op) override;
     void drop_rows(const DropRows& op) override;
     void add_noise(const AddNoise& op) override;
     void rms_norm(const RmsNorm& op) override;

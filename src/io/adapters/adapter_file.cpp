@@ -9,6 +9,7 @@
 #include "base/shape.h"
 #include "io/adapters/exported_adapter.h"
 #include "io/adapters/peft_config.h"
+#include "io/adapters/vera_projections.h"
 #include "io/capped_problems.h"
 #include "io/files.h"
 #include "io/float_convert.h"
@@ -19,6 +20,9 @@ namespace loratrain {
 namespace {
 
 constexpr const char* config_name = "/adapter_config.json";
+
+const std::set<std::string> base_tensors_beside_head{"base_model.model.lm_head.base_layer.weight",
+                                                     "base_model.model.model.embed_tokens.weight"};
 
 void check_tensor(const SafetensorsFile& file, const std::string& name,
                   const std::vector<std::int64_t>& shape, CappedProblems& problems) {
@@ -49,18 +53,27 @@ std::string tensor_names(const AdapterForm& form) {
 void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const ModelSpec& model,
                    CappedProblems& problems) {
     std::set<std::string> known;
-    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-        for (int i = 0; i < linear_count; ++i) {
-            const auto linear = static_cast<Linear>(i);
-            const int rank = adapter.rank(layer, linear);
-            if (rank == 0) continue;
-            const LinearShape shape = linear_shape(model, linear);
-            for (const FormTensor& tensor : adapter.form.tensors) {
-                const std::string name = peft_tensor_name(layer, linear, tensor);
-                known.insert(name);
-                check_tensor(file, name, tensor_shape(tensor, rank, shape), problems);
-            }
+    const auto check = [&](std::int64_t layer, Linear linear) {
+        const int rank = adapter.rank(layer, linear);
+        if (rank == 0) return;
+        const LinearShape shape = linear_shape(model, linear);
+        for (const FormTensor& tensor : adapter.form.tensors) {
+            const std::string name = peft_tensor_name(layer, linear, tensor);
+            known.insert(name);
+            check_tensor(file, name, tensor_shape(tensor, rank, shape), problems);
         }
+    };
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+        for (int i = 0; i < linear_count; ++i) check(layer, static_cast<Linear>(i));
+    }
+    check(model.layers, Linear::head);
+    // PEFT writes the base's embeddings too where lm_head is a target.
+    if (adapter.targets_head)
+        known.insert(base_tensors_beside_head.begin(), base_tensors_beside_head.end());
+    for (const NamedTensor& projection : vera_projection_shapes(adapter, model)) {
+        known.insert(projection.name);
+        const bool stored = file.entries().contains(projection.name);
+        if (stored) check_tensor(file, projection.name, projection.shape, problems);
     }
     for (const auto& [name, entry] : file.entries()) {
         if (known.count(name) > 0) continue;
@@ -114,21 +127,21 @@ std::int64_t layers_of_names(const std::vector<NamedTensor>& tensors) {
 
 }  // namespace
 
-void write_adapter(const std::string& dir, const AdapterJob& adapter,
+void write_adapter(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model,
                    const std::string& base_model_name_or_path,
                    const std::vector<NamedTensor>& tensors, const std::string& base_quantization) {
     make_directory(dir);
     const AdapterJob exported = exported_job(adapter);
     std::map<std::string, std::string> metadata;
     if (!base_quantization.empty()) metadata["base_quantization"] = base_quantization;
-    write_safetensors(cat(dir, "/", adapter_weights_name), exported_tensors(adapter, tensors),
-                      metadata);
+    write_safetensors(cat(dir, "/", adapter_weights_name),
+                      exported_tensors(adapter, model, tensors), metadata);
     write_text_atomic(dir + config_name, peft_config_text(exported, base_model_name_or_path,
                                                           layers_of_names(tensors)));
 }
 
 AdapterFile::AdapterFile(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model)
-    : file_(open_checked(dir, adapter, model)) {}
+    : adapter_(adapter), model_(model), file_(open_checked(dir, adapter, model)) {}
 
 std::vector<float> AdapterFile::read(std::int64_t layer, Linear linear,
                                      const FormTensor& tensor) const {
@@ -143,6 +156,14 @@ void AdapterFile::check_values() const {
         } catch (const InputError& error) {
             problems.add(error);
         }
+    }
+    for (const NamedTensor& projection : vera_projections(adapter_, model_)) {
+        const bool stored = file_.entries().contains(projection.name);
+        if (!stored || file_.read_floats(projection.name) == projection.values) continue;
+        problems.add(cat(file_.path(), ":", projection.name),
+                     cat("is not what projection_prng_key ", adapter_.projection_prng_key,
+                         " makes, and it is not read"),
+                     "PEFT rounds it on a base in bf16: start from one made on a base in fp32");
     }
     problems.throw_if_any();
 }

@@ -15,7 +15,7 @@ inline constexpr const char* adapter_weights_name = "adapter_model.safetensors";
 /// indent 2, sorted). Each file atomically. How the base was quantised stands as base_quantization
 /// in the metadata of the tensors, which PEFT does not read: its configs refuse or drop keys that
 /// it does not know.
-void write_adapter(const std::string& dir, const AdapterJob& adapter,
+void write_adapter(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model,
                    const std::string& base_model_name_or_path,
                    const std::vector<NamedTensor>& tensors,
                    const std::string& base_quantization = "");
@@ -29,12 +29,15 @@ class AdapterFile {
     AdapterFile(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model);
     /// A nan or an infinity is an InputError.
     std::vector<float> read(std::int64_t layer, Linear linear, const FormTensor& tensor) const;
-    /// Reads every tensor; the values that read() would refuse, all at once.
+    /// Reads every tensor; the values that read() would refuse, and projections that are not those
+    /// of projection_prng_key, all at once.
     void check_values() const;
 
   private:
     std::vector<float> read_finite(const std::string& name) const;
 
+    AdapterJob adapter_;
+    ModelSpec model_;
     SafetensorsFile file_;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "io/adapters/vera_projections.h"
 
 namespace loratrain {
 
@@ -37,6 +38,17 @@ void append_columns(NamedTensor& b, const NamedTensor& start) {
     b.values = std::move(values);
 }
 
+/// But those that are there.
+void add_projections(const AdapterJob& adapter, const ModelSpec& model,
+                     std::vector<NamedTensor>& tensors) {
+    for (NamedTensor& projection : vera_projections(adapter, model)) {
+        const bool known =
+            std::any_of(tensors.begin(), tensors.end(),
+                        [&](const NamedTensor& tensor) { return tensor.name == projection.name; });
+        if (!known) tensors.push_back(std::move(projection));
+    }
+}
+
 }  // namespace
 
 AdapterJob exported_job(const AdapterJob& adapter) {
@@ -57,8 +69,9 @@ AdapterJob exported_job(const AdapterJob& adapter) {
     return plain;
 }
 
-std::vector<NamedTensor> exported_tensors(const AdapterJob& adapter,
+std::vector<NamedTensor> exported_tensors(const AdapterJob& adapter, const ModelSpec& model,
                                           std::vector<NamedTensor> tensors) {
+    if (adapter.form.projects && adapter.save_projection) add_projections(adapter, model, tensors);
     if (!is_difference(adapter.form)) return tensors;
     const std::string a = of_role(adapter.form, TensorRole::a).peft_suffix;
     const std::string b = of_role(adapter.form, TensorRole::b).peft_suffix;

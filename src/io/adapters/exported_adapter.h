@@ -9,9 +9,10 @@ namespace loratrain {
 
 /// What files have of an adapter: itself, but of a difference (is_difference) plain LoRA of twice
 /// the rank, A' = [A; A0] and B' = [B, -B0], with the alpha that keeps the scaling; so it belongs
-/// to the base as it is. Source: PEFT, path_initial_model_for_weight_conversion.
+/// to the base as it is. Source: PEFT, path_initial_model_for_weight_conversion. Of VeRA with
+/// save_projection also its projections (vera_projections.h).
 AdapterJob exported_job(const AdapterJob& adapter);
-std::vector<NamedTensor> exported_tensors(const AdapterJob& adapter,
+std::vector<NamedTensor> exported_tensors(const AdapterJob& adapter, const ModelSpec& model,
                                           std::vector<NamedTensor> tensors);
 
 }  // namespace loratrain

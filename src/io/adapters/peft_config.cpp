@@ -31,6 +31,7 @@ Names target_names(const AdapterJob& adapter) {
         const auto linear = static_cast<Linear>(i);
         if (adapter.targets_linear(linear)) names.insert(module_name(linear));
     }
+    if (adapter.targets_head) names.insert(module_name(Linear::head));
     return names;
 }
 
@@ -81,7 +82,7 @@ void refuse_variants(JsonReader& config, const AdapterForm& form) {
 void check_form(JsonReader& config, const AdapterForm& form) {
     if (config.text("peft_type") != form.peft_type) {
         config.wrong("peft_type", cat("must be \"", form.peft_type, "\""),
-                     "only LoRA adapters can be continued");
+                     "give the adapter the same peft_type");
     }
     for (const std::string& key : form.peft_switches) {
         if (!config.flag(key.c_str())) config.add(key + " is false, the job has true");
@@ -110,6 +111,7 @@ void check_scale(JsonReader& config, const AdapterJob& adapter) {
     const std::string hint = "set it to the same value for adapter '" + adapter.name + "'";
     const Json& r = config.get("r");
     if (r != adapter.r) config.wrong("r", cat("the job has ", adapter.r), hint);
+    if (adapter.is_vera()) return;
     const Json& alpha = config.get("lora_alpha");
     if (!alpha.is_number() || alpha.get<double>() != adapter.lora_alpha) {
         config.wrong("lora_alpha", "the job has " + format_exact(adapter.lora_alpha), hint);
@@ -123,6 +125,14 @@ void check_rslora(JsonReader& config, const AdapterJob& adapter) {
                "set it to the same value for adapter '" + adapter.name + "'");
 }
 
+/// VeRA's factors are made again from it.
+void check_projection_key(JsonReader& config, const AdapterJob& adapter) {
+    const Json& key = config.get("projection_prng_key");
+    if (key == adapter.projection_prng_key) return;
+    config.wrong("projection_prng_key", cat("the job has ", adapter.projection_prng_key),
+                 "set it to the same value for adapter '" + adapter.name + "'");
+}
+
 /// Module by module, whatever the keys that say it.
 void check_modules(JsonReader& config, const AdapterJob& adapter, const ModelSpec& model) {
     const std::optional<AdapterJob> found = modules_of_config(config);
@@ -131,8 +141,9 @@ void check_modules(JsonReader& config, const AdapterJob& adapter, const ModelSpe
         return rank == 0 ? std::string("no LoRA")
                          : cat("rank ", rank, " and scaling ", format_exact(alpha));
     };
-    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-        for (int i = 0; i < linear_count; ++i) {
+    for (std::int64_t layer = 0; layer <= model.layers; ++layer) {
+        const bool head = layer == model.layers;
+        for (int i = head ? linear_count : 0; i < linear_count + (head ? 1 : 0); ++i) {
             const auto linear = static_cast<Linear>(i);
             const int rank = found->rank(layer, linear);
             const int wanted = adapter.rank(layer, linear);
@@ -156,32 +167,44 @@ bool has_module_keys(JsonReader& config) {
     return false;
 }
 
+Json keys_of_lora(const AdapterJob& adapter, const PeftModules& modules) {
+    return {{"alpha_pattern", modules.alpha_pattern},
+            {"init_lora_weights", true},
+            {"lora_alpha", whole_or_real(adapter.lora_alpha)},
+            {"lora_bias", false},
+            {"lora_dropout", adapter.lora_dropout},
+            {"rank_pattern", modules.rank_pattern},
+            {"use_dora", false},
+            {"use_rslora", adapter.use_rslora}};
+}
+
+Json keys_of_vera(const AdapterJob& adapter) {
+    return {{"d_initial", adapter.d_initial},
+            {"init_weights", true},
+            {"projection_prng_key", adapter.projection_prng_key},
+            {"save_projection", adapter.save_projection},
+            {"vera_dropout", adapter.lora_dropout}};
+}
+
 }  // namespace
 
 std::string peft_config_text(const AdapterJob& adapter, const std::string& base_model_name_or_path,
                              std::int64_t layers) {
     const PeftModules modules = peft_modules(adapter, layers);
-    Json config = {{"alpha_pattern", modules.alpha_pattern},
-                   {"auto_mapping", nullptr},
+    Json config = {{"auto_mapping", nullptr},
                    {"base_model_name_or_path", base_model_name_or_path},
                    {"bias", "none"},
                    {"fan_in_fan_out", false},
                    {"inference_mode", true},
-                   {"init_lora_weights", true},
                    {"layers_pattern", nullptr},
                    {"layers_to_transform", modules.layers_to_transform},
-                   {"lora_alpha", whole_or_real(adapter.lora_alpha)},
-                   {"lora_bias", false},
-                   {"lora_dropout", adapter.lora_dropout},
                    {"modules_to_save", nullptr},
                    {"peft_type", adapter.form.peft_type},
                    {"r", adapter.r},
-                   {"rank_pattern", modules.rank_pattern},
                    {"revision", nullptr},
                    {"target_modules", modules.target_modules},
-                   {"task_type", "CAUSAL_LM"},
-                   {"use_dora", false},
-                   {"use_rslora", adapter.use_rslora}};
+                   {"task_type", "CAUSAL_LM"}};
+    config.update(adapter.is_vera() ? keys_of_vera(adapter) : keys_of_lora(adapter, modules));
     for (const std::string& key : adapter.form.peft_switches) config[key] = true;
     return dump_json(config, 2) + "\n";
 }
@@ -198,6 +221,7 @@ void check_peft_config(const std::string& path, const AdapterJob& adapter, const
         JsonReader config(document, path, "", found);
         check_form(config, adapter.form);
         check_rslora(config, adapter);
+        if (adapter.is_vera()) check_projection_key(config, adapter);
         if (adapter.modules || has_module_keys(config)) {
             check_modules(config, adapter, model);
         } else {

@@ -43,8 +43,11 @@ bool alike_in_all_layers(const AdapterJob& adapter) {
 }
 
 void choose_targets(const AdapterJob& adapter, std::int64_t layers, PeftModules& result) {
+    const std::string head = module_name(Linear::head);
     if (alike_in_all_layers(adapter)) {
-        result.target_modules = names_of(targets_in(adapter, 0));
+        std::set<std::string> names = names_of(targets_in(adapter, 0));
+        if (adapter.targets_head) names.insert(head);
+        result.target_modules = names;
         return;
     }
     std::set<Targets> kinds;
@@ -60,7 +63,8 @@ void choose_targets(const AdapterJob& adapter, std::int64_t layers, PeftModules&
             if (targets[static_cast<std::size_t>(i)]) paths.insert(module_path(layer, linear));
         }
     }
-    if (kinds.size() == 1) {
+    if (adapter.targets_head) paths.insert(head);
+    if (kinds.size() == 1 && !adapter.targets_head) {
         result.target_modules = names_of(*kinds.begin());
         result.layers_to_transform = with_targets;
     } else {
@@ -89,6 +93,9 @@ Json pattern_of(const AdapterJob& adapter, std::int64_t layers, const ValueOf& v
             if (value != usual) pattern[module_path(layer, linear)] = write(value);
         }
     }
+    if (!adapter.targets_head) return pattern;
+    const Usual of_head = value_of(layers, Linear::head);
+    if (of_head != usual) pattern[module_name(Linear::head)] = write(of_head);
     return pattern;
 }
 
@@ -147,7 +154,9 @@ PeftModules peft_modules(const AdapterJob& adapter, std::int64_t layers) {
     result.alpha_pattern = pattern_of(
         adapter, layers,
         [&](std::int64_t layer, Linear linear) {
-            return adapter.modules->at(layer, linear).lora_alpha.value_or(adapter.lora_alpha);
+            const ModuleChoice choice = linear == Linear::head ? adapter.modules->of_head()
+                                                               : adapter.modules->at(layer, linear);
+            return choice.lora_alpha.value_or(adapter.lora_alpha);
         },
         adapter.lora_alpha, whole_or_real);
     return result;
@@ -160,11 +169,13 @@ std::optional<AdapterJob> modules_of_config(JsonReader& config) {
     std::string list_regex;
     const Json& r = config.get("r");
     const Json& alpha = config.get("lora_alpha");
+    const bool vera = config.get("peft_type") == vera_form(0.0).peft_type;
     const auto require = [&](bool fits, const char* key) {
         if (!fits) config.wrong(key, "which cannot be read");
         return fits;
     };
-    bool fits = require(r.is_number_integer(), "r") && require(alpha.is_number(), "lora_alpha");
+    bool fits =
+        require(r.is_number_integer(), "r") && (vera || require(alpha.is_number(), "lora_alpha"));
     fits = require(read_names(config.get("target_modules"), keys.target_modules, keys.target_regex),
                    "target_modules") &&
            fits;
@@ -190,9 +201,18 @@ std::optional<AdapterJob> modules_of_config(JsonReader& config) {
     keys.layers_pattern = lists;
     if (keys.target_regex == "all-linear") keys.target_regex.clear();
     adapter.r = r.get<int>();
-    adapter.lora_alpha = alpha.get<double>();
+    if (vera) {
+        adapter.peft_type = PeftType::vera;
+    } else {
+        adapter.lora_alpha = alpha.get<double>();
+    }
     adapter.use_rslora = config.flag("use_rslora");
+    const std::string head = module_name(Linear::head);
+    const std::vector<std::string>& listed = keys.target_modules;
+    const bool lists_head = std::find(listed.begin(), listed.end(), head) != listed.end();
     adapter.modules = std::make_shared<const ModuleTable>(keys, adapter.targets);
+    adapter.targets_head =
+        (lists_head && !adapter.modules->is_excluded(head)) || adapter.modules->regex_targets(head);
     return adapter;
 }
 

@@ -72,6 +72,11 @@ std::int64_t most_tiles(const ReplicaView& view, std::int64_t columns, std::int6
            segments;
 }
 
+LinearGroupShape head_shape(const ModelSpec& model) {
+    const LinearShape head = linear_shape(model, Linear::head);
+    return {{Linear::head}, 1, head.in, head.out};
+}
+
 /// lora_shrink and lora_grad_a of the linears of `shape` together.
 std::int64_t group_scratch(const ReplicaView& view, const LinearGroupShape& shape,
                            const ScratchUsers& users) {
@@ -156,11 +161,17 @@ std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
     }
     if (!in_bf16(view.plan)) return static_cast<std::uint64_t>(bytes);
     const ScratchUsers users = all_adapters(job);
-    for (int g = 0; g < linear_group_count; ++g) {
-        const LinearGroupShape shape = group_shape(view.lane_model, static_cast<LinearGroup>(g));
+    const auto count = [&](const LinearGroupShape& shape) {
         bytes =
             std::max({bytes, group_scratch(view, shape, users), sweep_scratch(view, shape, users)});
+    };
+    for (int g = 0; g < linear_group_count; ++g) {
+        count(group_shape(view.lane_model, static_cast<LinearGroup>(g)));
     }
+    const bool on_head =
+        std::any_of(users.adapters.begin(), users.adapters.end(),
+                    [](const AdapterJob* adapter) { return adapter->targets_head; });
+    if (stage.has_head && on_head) count(head_shape(view.lane_model));
     return static_cast<std::uint64_t>(bytes);
 }
 

@@ -59,6 +59,11 @@ std::int64_t layer_parameters(const AdapterJob& adapter, const ModelSpec& model,
     return count;
 }
 
+std::int64_t head_parameters(const AdapterJob& adapter, const ModelSpec& model) {
+    const LinearShape head = linear_shape(model, Linear::head);
+    return adapter.rank(model.layers, Linear::head) * (head.in + head.out);
+}
+
 std::int64_t layer_norms(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer) {
     std::int64_t count = 0;
     for (int i = 0; i < linear_count && adapter.form.keeps_norms; ++i) {
@@ -84,6 +89,10 @@ std::int64_t most_parameters(const AdapterJob& adapter, const ModelSpec& model, 
     return most_in_layers(adapter, model, layers, [&](std::int64_t layer) {
         return layer_parameters(adapter, model, layer, trained);
     });
+}
+
+std::uint64_t projected_bytes(const AdapterJob& adapter, const ModelSpec& model) {
+    return bytes_of(projected_floats(adapter, model), size_of(DType::f32));
 }
 
 std::uint64_t state_bytes(std::int64_t trained, std::int64_t frozen, std::int64_t norms) {
@@ -366,21 +375,48 @@ std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& mode
     return most_parameters(adapter, model, layers, true);
 }
 
+std::int64_t projected_floats(const AdapterJob& adapter, const ModelSpec& model) {
+    if (!adapter.form.projects) return 0;
+    std::int64_t features = 0;
+    for (int g = 0; g < linear_group_count; ++g) {
+        const LinearGroupShape group = group_shape(model, static_cast<LinearGroup>(g));
+        bool any = false;
+        for (int i = 0; i < group.count; ++i) {
+            const Linear linear = group.linears[static_cast<std::size_t>(i)];
+            if (!adapter.targets_linear(linear)) continue;
+            any = true;
+            features += 3 * linear_shape(model, linear).out;
+        }
+        if (any) features += group.in;
+    }
+    return adapter.r * features;
+}
+
 std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model,
                             std::int64_t layers) {
     return state_bytes(most_parameters(adapter, model, layers, true),
                        most_parameters(adapter, model, layers, false),
-                       most_in_layers(adapter, model, layers, [&](std::int64_t layer) {
-                           return layer_norms(adapter, model, layer);
-                       }));
+                       most_in_layers(adapter, model, layers,
+                                      [&](std::int64_t layer) {
+                                          return layer_norms(adapter, model, layer);
+                                      })) +
+           projected_bytes(adapter, model);
+}
+
+std::uint64_t head_adapter_bytes(const AdapterJob& adapter, const ModelSpec& model) {
+    if (!adapter.targets_head) return 0;
+    return state_bytes(head_parameters(adapter, model), 0, 0);
 }
 
 std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const Job& job,
                                const ModelSpec& model) {
     const AdapterJob& of = job.adapter(adapter);
     const LayerRange layers = layers_of(stage, adapter);
-    if (!of.modules) return adapter_bytes(of, model, layers.count);
-    std::int64_t trained = 0;
+    if (!of.modules) {
+        return adapter_bytes(of, model, layers.count) +
+               (stage.has_head ? head_adapter_bytes(of, model) : 0);
+    }
+    std::int64_t trained = stage.has_head ? head_parameters(of, model) : 0;
     std::int64_t frozen = 0;
     std::int64_t norms = 0;
     for (std::int64_t layer = layers.first; layer < layers.first + layers.count; ++layer) {
@@ -388,7 +424,7 @@ std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const 
         frozen += layer_parameters(of, model, layer, false);
         norms += layer_norms(of, model, layer);
     }
-    return state_bytes(trained, frozen, norms);
+    return state_bytes(trained, frozen, norms) + projected_bytes(of, model);
 }
 
 std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job,

@@ -157,11 +157,17 @@ std::uint64_t shard_statistics_bytes(const ReplicaView& view);
 std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& model,
                                 std::int64_t layers);
 
+/// Floats that an adapter keeps beside its tensors (AdapterForm::projects; adapter/
+/// projected_factors.h), 0 of other forms; `model` is a lane's.
+std::int64_t projected_floats(const AdapterJob& adapter, const ModelSpec& model);
+
 /// What a resident adapter takes in so many layers, fp32: all parameters, and gradients and both
-/// moments of those that are trained, and norms (AdapterForm::keeps_norms). Layers that differ
-/// count as in adapter_parameters.
+/// moments of those that are trained, norms (AdapterForm::keeps_norms) and projections. Layers that
+/// differ count as in adapter_parameters.
 std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers);
-/// In the layers of a stage, and the most of any adapter.
+/// What LoRA on the head takes; `model` is a lane's.
+std::uint64_t head_adapter_bytes(const AdapterJob& adapter, const ModelSpec& model);
+/// On a stage, with its head, and the most of any adapter.
 std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const Job& job,
                                const ModelSpec& model);
 std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job, const ModelSpec& model);

@@ -134,7 +134,7 @@ std::vector<NamedTensor> join_values(
     const ReplicaPlan& replica = plan.replicas.front();
     std::vector<NamedTensor> all;
     for (const StagePlan& stage : replica.stages) {
-        StageTensors tensors(job.adapter(adapter), plan.model, stage, layers_of(stage, adapter),
+        StageTensors tensors(job.adapter(adapter), plan.model, stage, state_layers(stage, adapter),
                              part);
         for (std::int32_t lane = 0; lane < replica.tensor; ++lane) {
             tensors.add({lane, replica.tensor}, values_of(stage.rank + lane));

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/shape.h"
+#include "io/adapters/vera_projections.h"
 #include "io/capped_problems.h"
 
 namespace loratrain {
@@ -18,7 +19,7 @@ constexpr const char* applied_key = "applied_steps";
 constexpr const char* skipped_key = "skipped_steps";
 
 LayerRange all_layers(const ModelSpec& model) {
-    return {0, static_cast<std::int32_t>(model.layers)};
+    return {0, static_cast<std::int32_t>(model.layers) + 1};
 }
 
 /// A file of earlier versions has no counters. InputError for what is no count.
@@ -59,10 +60,12 @@ void check_tensor(const SafetensorsFile& file, const NamedTensor& tensor,
     }
 }
 
-/// That the file has the tensors of these parts, and no others.
+/// That the file has the tensors of these parts, and `others`, and no more.
 void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const ModelSpec& model,
-                   std::span<const StoredPart> parts, CappedProblems& problems) {
-    std::size_t wanted = 0;
+                   std::span<const StoredPart> parts, CappedProblems& problems,
+                   const std::vector<NamedTensor>& others = {}) {
+    std::size_t wanted = others.size();
+    for (const NamedTensor& tensor : others) check_tensor(file, tensor, problems);
     for (const StoredPart& part : parts) {
         for (const NamedTensor& tensor : stored_tensors(adapter, model, all_layers(model), part)) {
             check_tensor(file, tensor, problems);
@@ -105,7 +108,9 @@ void check_stored_parameters(const std::string& path, const AdapterJob& adapter,
                              const ModelSpec& model) {
     const SafetensorsFile file(path);
     CappedProblems problems(path);
-    check_tensors(file, adapter, model, std::span(stored_parts).first(1), problems);
+    std::vector<NamedTensor> projections;
+    if (adapter.save_projection) projections = vera_projection_shapes(adapter, model);
+    check_tensors(file, adapter, model, std::span(stored_parts).first(1), problems, projections);
     problems.throw_if_any();
 }
 
@@ -114,7 +119,7 @@ void load_stored_adapter(const std::string& path, const AdapterJob& job, const M
     const SafetensorsFile file(path);
     for (const StoredPart& part : stored_parts) {
         std::vector<NamedTensor> tensors =
-            stored_tensors(job, model, layers_of(stage, adapter), part);
+            stored_tensors(job, model, state_layers(stage, adapter), part);
         for (NamedTensor& tensor : tensors) tensor.values = file.read_floats(tensor.name);
         bank.upload_cut(adapter, part.part, std::move(tensors));
     }

@@ -32,7 +32,7 @@ void write_stored_adapter(const std::string& path, const std::vector<NamedTensor
 void check_stored_adapter(const std::string& path, const AdapterJob& adapter,
                           const ModelSpec& model);
 
-/// The same for a file of its parameters alone.
+/// The same for a file of its parameters alone, as it is exported.
 void check_stored_parameters(const std::string& path, const AdapterJob& adapter,
                              const ModelSpec& model);
 

@@ -35,13 +35,13 @@ std::string kept_best_name(const AdapterJob& adapter) {
     return adapter.name + ".best";
 }
 
-void write_best_adapter(const Job& job, const AdapterState& state, AdapterId adapter,
-                        const std::vector<NamedTensor>& tensors) {
+void write_best_adapter(const Job& job, const ModelSpec& model, const AdapterState& state,
+                        AdapterId adapter, const std::vector<NamedTensor>& tensors) {
     const std::string target = best_dir(job, index(adapter)).string();
     const std::string temporary = target + ".tmp";
     fs::remove_all(temporary);
-    write_adapter(temporary, job.adapter(adapter), job.model.base_model_name_or_path, tensors,
-                  job.model.base_quantization);
+    write_adapter(temporary, job.adapter(adapter), model, job.model.base_model_name_or_path,
+                  tensors, job.model.base_quantization);
     write_text_atomic(temporary + "/BEST", cat("step ", state.best_step, ", eval loss ",
                                                format_exact(state.best_eval_loss), "\n"));
     replace_directory(temporary, target);
@@ -60,8 +60,8 @@ void keep_best_adapters(const Job& job, const RunState& state, const std::string
     }
 }
 
-void restore_best_adapter(const Job& job, const RunState& state, AdapterId adapter,
-                          const std::string& checkpoint) {
+void restore_best_adapter(const Job& job, const ModelSpec& model, const RunState& state,
+                          AdapterId adapter, const std::string& checkpoint) {
     const std::size_t i = index(adapter);
     const fs::path folder = best_dir(job, i).parent_path();
     if (fs::is_directory(folder)) remove_unfinished_directories(folder.string());
@@ -70,12 +70,13 @@ void restore_best_adapter(const Job& job, const RunState& state, AdapterId adapt
         fs::remove_all(best_dir(job, i));
         return;
     }
-    write_best_adapter(job, state.adapters[i], adapter, read_tensors(kept));
+    write_best_adapter(job, model, state.adapters[i], adapter, read_tensors(kept));
 }
 
-void restore_best_adapters(const Job& job, const RunState& state, const std::string& checkpoint) {
+void restore_best_adapters(const Job& job, const ModelSpec& model, const RunState& state,
+                           const std::string& checkpoint) {
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {
-        restore_best_adapter(job, state, static_cast<AdapterId>(i), checkpoint);
+        restore_best_adapter(job, model, state, static_cast<AdapterId>(i), checkpoint);
     }
 }
 

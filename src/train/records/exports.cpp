@@ -28,7 +28,7 @@ void check_export(const std::string& dir, const AdapterJob& adapter, const Model
     const AdapterFile fits(dir, exported_job(adapter), model);
     const SafetensorsFile file(cat(dir, "/", adapter_weights_name));
     Problems problems;
-    for (const NamedTensor& tensor : exported_tensors(adapter, tensors)) {
+    for (const NamedTensor& tensor : exported_tensors(adapter, model, tensors)) {
         const std::vector<float> values = file.read_floats(tensor.name);
         const bool same =
             values.size() == tensor.values.size() &&
@@ -44,10 +44,10 @@ void check_export(const std::string& dir, const AdapterJob& adapter, const Model
 
 }  // namespace
 
-void write_export(const Job& job, const AdapterState& state, AdapterId adapter,
-                  const std::vector<NamedTensor>& tensors) {
+void write_export(const Job& job, const ModelSpec& model, const AdapterState& state,
+                  AdapterId adapter, const std::vector<NamedTensor>& tensors) {
     const std::string dir = export_dir(job, adapter);
-    write_adapter(dir, job.adapter(adapter), job.model.base_model_name_or_path, tensors,
+    write_adapter(dir, job.adapter(adapter), model, job.model.base_model_name_or_path, tensors,
                   job.model.base_quantization);
     write_text_atomic(cat(dir, "/", done_name), done_text(job.eval, state));
     log::info("exported " + dir);
@@ -66,7 +66,7 @@ void mend_exports(const Job& job, const ModelSpec& model, const RunState& state,
         } catch (const InputError& error) {
             log::warn(cat("this export is damaged and is written again: ",
                           to_string(error.problems().front())));
-            write_export(job, state.adapters[i], id, tensors);
+            write_export(job, model, state.adapters[i], id, tensors);
         }
     }
 }

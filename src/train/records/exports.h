@@ -9,8 +9,8 @@
 namespace loratrain {
 
 /// adapters/<name>/ of an adapter that has ended: a PEFT directory with a file DONE. Root only.
-void write_export(const Job& job, const AdapterState& state, AdapterId adapter,
-                  const std::vector<NamedTensor>& tensors);
+void write_export(const Job& job, const ModelSpec& model, const AdapterState& state,
+                  AdapterId adapter, const std::vector<NamedTensor>& tensors);
 
 /// Looks at what a run that continues from directory `checkpoint` has exported before: a weights
 /// file that does not hold what the checkpoint does, a config that does not fit it or a missing

@@ -144,7 +144,7 @@ TEST_F(MadeUpForm, IsExportedAndReadAgain) {
     for (NamedTensor& tensor : tensors) {
         for (float& value : tensor.values) value += 0.25F;
     }
-    write_adapter(temp.path(), case_.job.adapters[0], "some/model", tensors);
+    write_adapter(temp.path(), case_.job.adapters[0], case_.plan.model, "some/model", tensors);
 
     SmallCase continued = case_;
     continued.job.adapters[0].init_from = temp.path();
@@ -156,7 +156,7 @@ TEST_F(MadeUpForm, IsExportedAndReadAgain) {
     AdapterJob plain = continued.job.adapters[0];
     plain.form = lora_form();
     EXPECT_THROW(AdapterFile(temp.path(), plain, case_.plan.model), InputError);
-    write_adapter(temp.path(), plain, "some/model", tensors);
+    write_adapter(temp.path(), plain, case_.plan.model, "some/model", tensors);
     EXPECT_THROW(bank(continued), InputError);
 }
 

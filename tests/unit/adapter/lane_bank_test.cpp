@@ -108,7 +108,7 @@ TEST(LaneBank, StartsWithItsPartOfAFile) {
     AdapterBank bank(test_case.job, only_replica(test_case.plan),
                      test_case.plan.replicas[0].stages[0], *backend);
     fill_factors(test_case.job, bank);
-    write_adapter(folder.path(), test_case.job.adapters[0], "base",
+    write_adapter(folder.path(), test_case.job.adapters[0], test_case.plan.model, "base",
                   bank.download(lone, AdapterBank::Part::parameters));
     test_case.job.adapters[0].init_from = folder.path();
     for (const std::int32_t count : {2, 4}) expect_cuts_of_the_whole(test_case, count);

@@ -37,6 +37,21 @@ TEST(AdapterForm, DoraHasAMagnitudePerOutput) {
     EXPECT_TRUE(form.keeps_norms);
 }
 
+TEST(AdapterForm, VeraTrainsTwoVectors) {
+    const AdapterForm form = vera_form(0.25);
+    ASSERT_EQ(form.tensors.size(), 2U);
+    const LinearShape linear{.in = 12, .out = 8};
+    EXPECT_EQ(tensor_shape(form.tensors[0], 3, linear), std::vector<std::int64_t>{3});
+    EXPECT_EQ(tensor_shape(form.tensors[1], 3, linear), std::vector<std::int64_t>{8});
+    EXPECT_EQ(form.tensors[0].initial, Initial::constant);
+    EXPECT_EQ(form.tensors[0].value, 0.25);
+    EXPECT_EQ(form.tensors[1].initial, Initial::zeros);
+    EXPECT_EQ(form.tensors[0].peft_suffix, "vera_lambda_d");
+    EXPECT_EQ(form.tensors[1].peft_suffix, "vera_lambda_b");
+    EXPECT_EQ(form.peft_type, "VERA");
+    EXPECT_TRUE(form.projects);
+}
+
 TEST(AdapterForm, ShapesFollowTheAxes) {
     FormTensor vector;
     vector.axes = {Axis::out};

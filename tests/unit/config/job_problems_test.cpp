@@ -159,7 +159,7 @@ const BadValue bad_values[] = {
     {"Dora", "defaults", "use_dora: 1", "defaults.use_dora: '1' is not true or false",
      "write true or false"},
     {"ModulesToSave", "defaults", "modules_to_save: [lm_head]",
-     "unknown key 'defaults.modules_to_save'", "embeddings and head stay frozen"},
+     "unknown key 'defaults.modules_to_save'", "whole modules stay frozen"},
     {"Biases", "defaults", "bias: all", "unknown key 'defaults.bias'", "biases stay frozen"},
     {"OtherStart", "defaults", "init_lora_weights: loftq",
      "defaults.init_lora_weights: 'loftq' changes the base, which other adapters share",

@@ -112,7 +112,10 @@ TEST_F(ModuleRules, ComeBackFromTheResolvedJob) {
           "target_modules: [0.self_attn.q_proj, up_proj], exclude_modules: [1.mlp.up_proj]",
           "init_lora_weights: gaussian, loraplus_lr_ratio: 16", "use_dora: true",
           "init_lora_weights: olora", "init_lora_weights: pissa",
-          "init_lora_weights: pissa_niter_16"}) {
+          "init_lora_weights: pissa_niter_16",
+          "peft_type: vera, d_initial: 0.2, projection_prng_key: 9, save_projection: false",
+          "target_modules: [q_proj, lm_head], rank_pattern: {lm_head: 3}",
+          "target_modules: '.*q_proj|lm_head'", "peft_type: LORA", "peft_type: VERA"}) {
         const Job job = read(minimal_job + "defaults: {" + keys + "}\n");
         const Job again = read(to_yaml(job));
         EXPECT_EQ(to_yaml(again), to_yaml(job));
@@ -129,6 +132,11 @@ TEST_F(ModuleRules, ComeBackFromTheResolvedJob) {
                                                one.init_lora_weights == Initial::olora);
         EXPECT_EQ(one.form.rates, other.form.rates);
         EXPECT_EQ(one.form.peft_switches, other.form.peft_switches);
+        EXPECT_EQ(one.form.peft_type, other.form.peft_type);
+        EXPECT_EQ(one.targets_head, other.targets_head);
+        EXPECT_EQ(one.rank(9, Linear::head), other.rank(9, Linear::head));
+        EXPECT_EQ(one.projection_prng_key, other.projection_prng_key);
+        EXPECT_EQ(one.save_projection, other.save_projection);
     }
 }
 
@@ -141,14 +149,14 @@ TEST_F(ModuleRules, LoraPlusIsARateGroupOfB) {
 }
 
 TEST_F(ModuleRules, ProblemsNameKeyAndValue) {
-    expect_only(refused("target_modules: [lm_head]"), at(7),
-                "defaults.target_modules: 'lm_head' is not a target", "stay frozen");
+    expect_only(refused("target_modules: [embed_tokens]"), at(7),
+                "defaults.target_modules: 'embed_tokens' is not a target", "stay frozen");
     expect_only(refused("target_modules: [model.norm]"), at(7),
                 "defaults.target_modules: 'model.norm' is not a target", "stay frozen");
     expect_only(refused("target_modules: [mlp.q_proj]"), at(7),
                 "defaults.target_modules: 'mlp.q_proj' is not a target", "one of: q_proj");
     expect_only(refused("target_modules: '.*'"), at(6),
-                "adapters.a.target_modules: '.*' matches lm_head too", "stay frozen");
+                "adapters.a.target_modules: '.*' matches model too", "stay frozen");
     EXPECT_EQ(targets(adapter("target_modules: '.*_proj|lm_head', exclude_modules: [lm_head, "
                               "up_proj, o_proj, k_proj, v_proj, gate_proj]"),
                       1),
@@ -197,6 +205,61 @@ TEST_F(ModuleRules, ProblemsNameKeyAndValue) {
                 "adapters.a.init_lora_weights: 'pissa' does not go with init_from, which is "
                 "the start",
                 "twice the r");
+}
+
+TEST_F(ModuleRules, VeraHasItsOwnKeys) {
+    const AdapterJob vera = adapter("peft_type: vera, r: 64, d_initial: 0.2, lora_alpha: 7");
+    EXPECT_TRUE(vera.is_vera());
+    EXPECT_EQ(vera.scaling(0, Linear::q), 1.0) << "an alpha of defaults is for others";
+    EXPECT_EQ(vera.form.tensors[0].value, 0.2);
+    EXPECT_EQ(adapter("d_initial: 0.2").form.peft_type, "LORA") << "nor is this for LoRA";
+    const struct {
+        const char* keys;
+        const char* key;
+        const char* hint;
+    } wrong[] = {
+        {"use_rslora: true", "use_rslora", "learns its scales"},
+        {"use_dora: true", "use_dora", "one of the two"},
+        {"init_lora_weights: pissa", "init_lora_weights", "d_initial say how"},
+        {"loraplus_lr_ratio: 4", "loraplus_lr_ratio", "one rate"},
+        {"rank_pattern: {q_proj: 3}", "rank_pattern", "one r"},
+        {"alpha_pattern: {q_proj: 3}", "alpha_pattern", "learns its scales"},
+    };
+    for (const auto& [keys, key, hint] : wrong) {
+        expect_only(refused(std::string("peft_type: vera, ") + keys), at(6),
+                    std::string("adapters.a.") + key + ": does not go with peft_type: vera", hint);
+    }
+    expect_only(refused("peft_type: ia3"), at(7), "defaults.peft_type: 'ia3' is not known here",
+                "lora, vera");
+    expect_only(refused("peft_type: vera, d_initial: 0"), at(7),
+                "defaults.d_initial: 0 is out of range", "greater than 0");
+}
+
+TEST_F(ModuleRules, TheHeadIsATargetByName) {
+    EXPECT_FALSE(adapter("target_modules: all-linear").targets_head) << "as PEFT has it";
+    const AdapterJob named = adapter(
+        "target_modules: [q_proj, lm_head], r: 8, lora_alpha: 4, "
+        "rank_pattern: {lm_head: 2}");
+    EXPECT_TRUE(named.targets_head);
+    EXPECT_EQ(named.rank(5, Linear::head), 2);
+    EXPECT_EQ(named.scaling(5, Linear::head), 2.0);
+    EXPECT_EQ(named.rank(0, Linear::q), 8);
+    EXPECT_EQ(named.rank(0, Linear::v), 0);
+    EXPECT_TRUE(adapter("target_modules: [lm_head]").targets_head);
+    EXPECT_TRUE(adapter("target_modules: '.*q_proj|lm_head'").targets_head);
+    EXPECT_FALSE(
+        adapter("target_modules: '.*q_proj|lm_head', exclude_modules: [lm_head]").targets_head);
+    EXPECT_FALSE(
+        adapter("target_modules: [q_proj, lm_head], exclude_modules: [lm_head]").targets_head);
+    const std::string key = "adapters.a.target_modules: ";
+    expect_only(refused("target_modules: [q_proj, lm_head], use_dora: true"), at(6),
+                key + "lm_head takes plain LoRA alone", "the other form");
+    expect_only(refused("target_modules: [q_proj, lm_head], peft_type: vera"), at(6),
+                key + "lm_head takes plain LoRA alone", "the other form");
+    expect_only(refused("target_modules: [q_proj, lm_head], lora_dropout: 0.1"), at(6),
+                key + "lm_head does not go with lora_dropout", "lora_dropout: 0");
+    expect_only(refused("target_modules: [q_proj, lm_head], layers_to_transform: [0]"), at(6),
+                key + "lm_head is in no layer", "0.self_attn.q_proj");
 }
 
 /// A hostile expression takes no time that grows with powers of the name's length.

@@ -58,7 +58,7 @@ class AdapterFileTest : public ::testing::Test {
         }
         return list;
     }
-    void write() const { write_adapter(dir(), adapter_, "some/model", tensors()); }
+    void write() const { write_adapter(dir(), adapter_, spec_, "some/model", tensors()); }
     void change_config(const json& changes) const {
         write();
         json config = json::parse(get(config_path()));
@@ -85,7 +85,7 @@ TEST_F(AdapterFileTest, SaysBesideTheTensorsHowTheBaseWasQuantised) {
     write();
     EXPECT_EQ(SafetensorsFile(weights_path()).metadata().count("base_quantization"), 0U);
     const std::string config = get(config_path());
-    write_adapter(dir(), adapter_, "some/model", tensors(), "nf4 of bf16");
+    write_adapter(dir(), adapter_, spec_, "some/model", tensors(), "nf4 of bf16");
     EXPECT_EQ(SafetensorsFile(weights_path()).metadata().at("base_quantization"), "nf4 of bf16");
     EXPECT_EQ(get(config_path()), config);
     EXPECT_NO_THROW(AdapterFile(dir(), adapter_, spec_).check_values());
@@ -251,7 +251,7 @@ TEST_F(AdapterFileTest, RefusesValuesThatAreNotFinite) {
     auto list = tensors();
     list[0].values[3] = std::numeric_limits<float>::quiet_NaN();
     list[3].values[0] = -std::numeric_limits<float>::infinity();
-    write_adapter(dir(), adapter_, "some/model", list);
+    write_adapter(dir(), adapter_, spec_, "some/model", list);
     const AdapterFile file(dir(), adapter_, spec_);
     const std::string text = problem_text([&] { file.check_values(); });
     EXPECT_TRUE(has(text, "layers.0.self_attn.q_proj.lora_A.weight: element 3 is nan"));

@@ -21,15 +21,16 @@ TEST(ExportedAdapter, OthersAreAsTheyAre) {
     AdapterJob adapter;
     EXPECT_EQ(exported_job(adapter).r, adapter.r);
     const std::vector<NamedTensor> tensors{{"x.lora_A.weight", {1, 2}, {1.0F, 2.0F}}};
-    EXPECT_EQ(exported_tensors(adapter, tensors)[0].values, tensors[0].values);
+    EXPECT_EQ(exported_tensors(adapter, ModelSpec{}, tensors)[0].values, tensors[0].values);
 }
 
 TEST(ExportedAdapter, ADifferenceIsLoraOfTwiceTheRank) {
-    const std::vector<NamedTensor> exported = exported_tensors(
-        difference_job(), {{"m.lora_A.weight", {2, 3}, {1, 2, 3, 4, 5, 6}},
-                           {"m.lora_B.weight", {4, 2}, {1, 2, 3, 4, 5, 6, 7, 8}},
-                           {"m.lora_start_A.weight", {2, 3}, {7, 8, 9, 10, 11, 12}},
-                           {"m.lora_start_B.weight", {2, 4}, {1, 2, 3, 4, 5, 6, 7, 8}}});
+    const std::vector<NamedTensor> exported =
+        exported_tensors(difference_job(), ModelSpec{},
+                         {{"m.lora_A.weight", {2, 3}, {1, 2, 3, 4, 5, 6}},
+                          {"m.lora_B.weight", {4, 2}, {1, 2, 3, 4, 5, 6, 7, 8}},
+                          {"m.lora_start_A.weight", {2, 3}, {7, 8, 9, 10, 11, 12}},
+                          {"m.lora_start_B.weight", {2, 4}, {1, 2, 3, 4, 5, 6, 7, 8}}});
     ASSERT_EQ(exported.size(), 2U);
     EXPECT_EQ(exported[0].shape, (std::vector<std::int64_t>{4, 3}));
     EXPECT_EQ(exported[0].values, (std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));

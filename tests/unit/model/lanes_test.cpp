@@ -23,8 +23,9 @@ ModelSpec shared_model() {
 
 std::vector<AdapterJob> adapters_of_all_kinds() {
     std::vector<AdapterJob> adapters{small_adapter("half", 4, 0.5), small_adapter("none", 3),
-                                     small_adapter("some", 5, 0.2)};
+                                     small_vera("vera", 6, 0.2)};
     adapters[1].targets = {true, false, true, true, false, true, true};
+    adapters[1].targets_head = true;
     adapters.push_back(small_dora("dora", 2));
     adapters.push_back(small_dora("dropping", 3, 0.3));
     return adapters;
@@ -134,7 +135,7 @@ class Lanes {
         for (NamedTensor& tensor : joined) tensor.values.assign(tensor.values.size(), NAN);
         for (std::int32_t lane = 0; lane < count_; ++lane) {
             const AdapterLayout layout(case_.job.adapter(adapter), case_.plan.model,
-                                       {0, static_cast<std::int32_t>(case_.plan.model.layers)},
+                                       {0, static_cast<std::int32_t>(case_.plan.model.layers) + 1},
                                        {lane, count_});
             const auto placed = layout.tensors(AdapterBank::Part::parameters);
             const auto& own = (results_[static_cast<std::size_t>(lane)].*tensors)[index(adapter)];

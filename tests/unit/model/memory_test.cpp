@@ -38,6 +38,7 @@ std::vector<AdapterJob> two_adapters() {
 std::vector<AdapterJob> three_adapters() {
     std::vector<AdapterJob> adapters = two_adapters();
     adapters.push_back(small_dora("c", 2));
+    adapters.push_back(small_vera("d", 5));
     return adapters;
 }
 

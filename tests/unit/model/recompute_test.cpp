@@ -43,6 +43,7 @@ std::vector<AdapterJob> mixed_adapters() {
                                      small_adapter("some", 5, 0.2)};
     adapters[1].targets = {true, false, true, false, false, true, false};
     adapters.push_back(small_dora("dora", 2, 0.3));
+    adapters.push_back(small_vera("vera", 3, 0.3));
     return adapters;
 }
 

@@ -36,6 +36,13 @@ inline AdapterJob small_dora(const std::string& name, int r, double dropout = 0.
     return adapter;
 }
 
+inline AdapterJob small_vera(const std::string& name, int r, double dropout = 0.0) {
+    AdapterJob adapter = small_adapter(name, r, dropout);
+    adapter.peft_type = PeftType::vera;
+    adapter.form = form_of(adapter);
+    return adapter;
+}
+
 /// A job of `adapters` on one dataset of ten samples of 12 tokens, planned for `ranks` ranks.
 struct SmallCase {
     SmallCase(const ModelSpec& model, const std::vector<AdapterJob>& adapters, int ranks = 1,
@@ -171,5 +178,45 @@ struct WholeStage {
     PackedBatch packed;
     LossTerms terms;
 };
+
+/// The gradients of an adapter's tensors, one by one, are slopes of its loss: after forward() and
+/// backward().
+inline void expect_slopes(WholeStage& whole, std::size_t adapter, double least = 1e-5) {
+    const std::vector<NamedTensor> parameters = whole.parameters(adapter);
+    const std::vector<NamedTensor> gradients = whole.gradients(adapter);
+    for (std::size_t t = 0; t < gradients.size(); ++t) {
+        ASSERT_EQ(parameters[t].name, gradients[t].name);
+        const double size = norm(gradients[t].values);
+        ASSERT_GT(size, least) << gradients[t].name;
+        constexpr double h = 3e-2;
+        const auto moved = [&](double by) {
+            std::vector<NamedTensor> changed = parameters;
+            for (std::size_t i = 0; i < changed[t].values.size(); ++i) {
+                changed[t].values[i] += static_cast<float>(by * gradients[t].values[i] / size);
+            }
+            whole.upload(adapter, changed);
+            const double loss = whole.forward(adapter);
+            whole.upload(adapter, parameters);
+            return loss;
+        };
+        EXPECT_NEAR((moved(h) - moved(-h)) / (2 * h), size, 0.02 * size + 2e-5)
+            << parameters[t].name;
+    }
+}
+
+/// Of the three adapters of a case.
+inline void expect_segmented_as_augmented(SmallCase test_case) {
+    WholeStage augmented(test_case);
+    test_case.plan.replicas[0].pad_columns = 0;
+    WholeStage segmented(test_case);
+    for (const std::size_t a : {0U, 1U, 2U}) {
+        EXPECT_NEAR(segmented.forward(a), augmented.forward(a), 1e-6);
+    }
+    augmented.backward();
+    segmented.backward();
+    for (const std::size_t a : {0U, 1U, 2U}) {
+        EXPECT_LE(distance(flat(segmented.gradients(a)), flat(augmented.gradients(a))), 4e-6);
+    }
+}
 
 }  // namespace loratrain::test

@@ -12,7 +12,8 @@ class BestAdapter : public ::testing::Test {
     void write(std::int32_t step, float value) {
         state_.adapters[0].best_step = step;
         state_.adapters[0].best_eval_loss = 0.5 * step;
-        write_best_adapter(folder_.job, state_.adapters[0], AdapterId{0}, {{"x", {1}, {value}}});
+        write_best_adapter(folder_.job, ModelSpec{}, state_.adapters[0], AdapterId{0},
+                           {{"x", {1}, {value}}});
     }
     float value() const {
         const SafetensorsFile file(folder_.path("adapters/first/best/adapter_model.safetensors"));
@@ -44,11 +45,12 @@ TEST_F(BestAdapter, GoesBackToTheCheckpoint) {
     const RunState kept = state_;
     write(5, 2.0F);
     folder_.write("adapters/second/best/BEST", "of a run that was given up");
-    restore_best_adapters(folder_.job, kept, folder_.path("ckpt/4"));
+    restore_best_adapters(folder_.job, ModelSpec{}, kept, folder_.path("ckpt/4"));
     EXPECT_EQ(value(), 1.0F);
     EXPECT_EQ(folder_.read("adapters/first/best/BEST"), "step 3, eval loss 1.5\n");
     EXPECT_FALSE(has("adapters/second/best"));
-    restore_best_adapters(folder_.job, RunState{0, 0.0, std::vector<AdapterState>(2)}, "");
+    restore_best_adapters(folder_.job, ModelSpec{}, RunState{0, 0.0, std::vector<AdapterState>(2)},
+                          "");
     EXPECT_FALSE(has("adapters/first/best"));
 }
 

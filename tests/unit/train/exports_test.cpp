@@ -21,7 +21,7 @@ class Exports : public ::testing::Test {
         state_.adapters.resize(2);
         state_.adapters[0].status = AdapterStatus::done;
         for (AdapterState& adapter : state_.adapters) adapter.steps = 5;
-        write_export(folder_.job, state_.adapters[0], AdapterId{0},
+        write_export(folder_.job, model_, state_.adapters[0], AdapterId{0},
                      tensors(folder_.job.adapters[0]));
         good_ = contents();
     }

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "backend/backend.h"
+#include "backend/buffer.h"
+#include "config/job.h"
+#include "plan/tensor_shard.h"
+
+namespace loratrain {
+
+/// What a resident VeRA adapter has on a stage beside its tensors, in fp32: for every linear that
+/// it targets the lane's corners of the projections (io/adapters/vera_projections.h), A [rank, in],
+/// which the linears of a group share, and B [out, rank]; and room for the factor that B and the
+/// scales of one layer make (Backend::vera_product), and for its gradient, 0 between uses.
+class ProjectedFactors {
+  public:
+    ProjectedFactors() = default;
+    /// Draws the projections and waits for the backend. `model`: the whole one.
+    ProjectedFactors(const AdapterJob& adapter, const ModelSpec& model, const TensorLane& lane,
+                     Backend& backend);
+
+    struct Place {
+        const float* a = nullptr;
+        const float* b = nullptr;
+        float* product = nullptr;
+        float* gradient = nullptr;
+    };
+    /// Of a target.
+    Place at(Linear linear) const;
+
+  private:
+    struct Offsets {
+        std::int64_t a = 0;
+        std::int64_t b = 0;
+        std::int64_t product = 0;
+        std::int64_t gradient = 0;
+    };
+
+    Buffer floats_;
+    std::array<Offsets, linear_count> offsets_{};
+};
+
+}  // namespace loratrain

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <vector>
+
+#include "adapter/adapter_bank.h"
+#include "model/microbatch_tables.h"
+#include "model/workspace.h"
+
+namespace loratrain {
+
+/// LoRA on the output head (Linear::head), chunk by chunk of its rows (Head): logits += S Bᵀ with
+/// S = scale X Aᵀ for the rows of adapters that have it, without dropout. Scratch: gradient() for S
+/// and input() for dS, which are free while a loss is computed. Chunks without such rows cost a
+/// look at the adapters.
+class HeadLora {
+  public:
+    /// `layers`: of the stage.
+    HeadLora(const AdapterBank& bank, const Workspace& workspace, std::int32_t layers,
+             Backend& backend)
+        : bank_(bank), workspace_(workspace), layers_(layers), backend_(backend) {}
+
+    /// x: [n, H], the normed rows; logits: [n, V] with the product of the head.
+    void forward(const LayerRows& rows, const std::vector<LoraSegment>& segments,
+                 const TensorView& x, const TensorView& logits);
+    /// After forward() of the same rows: adds to gradients and to dx [n, H] of the lane.
+    void backward(const LayerRows& rows, const std::vector<LoraSegment>& segments,
+                  const TensorView& x, const TensorView& d_logits, const TensorView& dx);
+
+  private:
+    /// Whether any of the segments has LoRA on the head; then slots_ has theirs.
+    bool gather(const LayerRows& rows, const std::vector<LoraSegment>& segments);
+    TensorView s(const LayerRows& rows, const TensorView& x) const {
+        return workspace_.gradient(x.rows, rows.width, rows.width);
+    }
+
+    const AdapterBank& bank_;
+    const Workspace& workspace_;
+    std::int32_t layers_;
+    Backend& backend_;
+    std::vector<LoraSlot> slots_;
+};
+
+}  // namespace loratrain

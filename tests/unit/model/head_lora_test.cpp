@@ -1,0 +1,55 @@
+#include "unit/model/small_stage.h"
+
+namespace loratrain::test {
+namespace {
+
+AdapterJob with_head(const std::string& name, int r) {
+    AdapterJob adapter = small_adapter(name, r);
+    adapter.targets_head = true;
+    return adapter;
+}
+
+/// The head's gradients are made by forward().
+TEST(HeadLora, GradientsAreSlopes) {
+    for (const bool tied : {false, true}) {
+        ModelSpec model = small_model();
+        model.tie_word_embeddings = tied;
+        std::vector<AdapterJob> adapters{with_head("a", 4), small_adapter("plain", 3, 0.2),
+                                         with_head("alone", 6)};
+        adapters[2].targets.fill(false);
+        WholeStage whole(SmallCase(model, adapters));
+        whole.forward(0);
+        whole.backward();
+        expect_slopes(whole, 0);
+        WholeStage again(SmallCase(model, adapters));
+        again.forward(0);
+        again.backward();
+        expect_slopes(again, 2);
+        EXPECT_EQ(whole.gradients(2).size(), 2U);
+        EXPECT_EQ(whole.gradients(2)[0].name, "base_model.model.lm_head.lora_A.weight");
+    }
+}
+
+TEST(HeadLora, OthersDoNotNotice) {
+    const AdapterJob other = small_adapter("other", 3, 0.1);
+    WholeStage with(SmallCase(small_model(), {with_head("a", 4), other}));
+    WholeStage without(SmallCase(small_model(), {small_adapter("a", 4), other}));
+    EXPECT_EQ(with.forward(1), without.forward(1));
+    EXPECT_NE(with.forward(0), without.forward(0));
+    with.backward();
+    without.backward();
+    EXPECT_EQ(flat(with.gradients(1)), flat(without.gradients(1)));
+}
+
+TEST(HeadLora, TakesTheMemoryThatIsPlanned) {
+    const SmallCase test_case(small_model(), {with_head("a", 4)});
+    WholeStage whole(test_case);
+    const std::size_t with = whole.backend->memory().current;
+    whole.stage->bank().suspend(AdapterId{0});
+    EXPECT_EQ(with - whole.backend->memory().current,
+              adapter_bytes_on(test_case.plan.replicas[0].stages[0], AdapterId{0}, test_case.job,
+                               test_case.plan.model));
+}
+
+}  // namespace
+}  // namespace loratrain::test
