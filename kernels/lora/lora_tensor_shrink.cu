@@ -61,8 +61,13 @@ __device__ void clear_other_columns(const LoraShrinkParams& p, const LoraTile& t
         constexpr int threads_of_row = threads / rows;
         const int row = tile.begin + static_cast<int>(threadIdx.x) / threads_of_row;
         if (row >= tile.end) continue;
-        clear_outside(static_cast<Bf16*>(s.data) + row * s.ld, static_cast<int>(s.cols), own_begin,
-                      own_end, static_cast<int>(threadIdx.x) % threads_of_row, threads_of_row);
+        const auto clear = [&](const Matrix& of) {
+            clear_outside(static_cast<Bf16*>(of.data) + row * of.ld, static_cast<int>(of.cols),
+                          own_begin, own_end, static_cast<int>(threadIdx.x) % threads_of_row,
+                          threads_of_row);
+        };
+        clear(s);
+        if (target == 0 && p.again.data != nullptr) clear(p.again);
     }
 }
 
@@ -214,13 +219,17 @@ __device__ __forceinline__ void write_sums(const LoraShrinkParams& p, const Lora
         float sum = 0.0F;
 #pragma unroll
         for (int w = 0; w < warps; ++w) sum += scratch[w * rows * width + i];
-        const Matrix& s = p.s[strip.target];
-        static_cast<Bf16*>(s.data)[(tile.begin + row) * s.ld + strip.column + column] =
-            from_float<Bf16>(strip.scale * sum);
+        const auto value = from_float<Bf16>(strip.scale * sum);
+        const auto store = [&](const Matrix& s) {
+            static_cast<Bf16*>(s.data)[(tile.begin + row) * s.ld + strip.column + column] = value;
+        };
+        store(p.s[strip.target]);
+        if (strip.target == 0 && p.again.data != nullptr) store(p.again);
     }
 }
 
-/// One tile of 64 rows and `strip_count` strips; the warps share the columns of X.
+/// One tile of 64 rows and `strip_count` strips; the warps share the columns of X. Blocks of the
+/// same rows are neighbours, which find them in the L2.
 template <int strip_count, bool with_dropout>
 __global__ void __launch_bounds__(threads, 1)
     shrink_kernel(LoraShrinkParams p, std::int64_t copy_ld) {
@@ -228,19 +237,19 @@ __global__ void __launch_bounds__(threads, 1)
     __shared__ Strip strips[strip_count];
     __shared__ DropoutRows dropout_rows;
     wait_for_kernel_before();
-    const LoraTile tile = p.tables.tiles[blockIdx.x];
+    const LoraTile tile = p.tables.tiles[blockIdx.y];
     if (tile.segment < 0) {
-        if (blockIdx.y == 0) clear_other_columns(p, tile);
+        if (blockIdx.x == 0) clear_other_columns(p, tile);
         return;
     }
     if (threadIdx.x < strip_count) {
         strips[threadIdx.x] = find_strip(p.tables, tile.slot,
-                                         static_cast<int>(blockIdx.y * strip_count + threadIdx.x));
+                                         static_cast<int>(blockIdx.x * strip_count + threadIdx.x));
     }
     __syncthreads();
     if (with_dropout) stage_dropout_rows<strip_count>(p.tables, tile, strips, dropout_rows);
     if (strips[0].target < 0) {
-        if (blockIdx.y == 0) clear_other_columns(p, tile);
+        if (blockIdx.x == 0) clear_other_columns(p, tile);
         return;
     }
 
@@ -267,7 +276,7 @@ __global__ void __launch_bounds__(threads, 1)
         if (warp + i * warps < lines) feeder.fetch(i, warp + i * warps);
         commit_pieces();
     }
-    if (blockIdx.y == 0) clear_other_columns(p, tile);
+    if (blockIdx.x == 0) clear_other_columns(p, tile);
     const std::uint32_t step = with_dropout ? p.tables.segments[tile.segment].step : 0;
     int stage = 0;
     for (int line = warp; line < lines; line += warps) {
@@ -316,8 +325,8 @@ cudaError_t launch(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
     static const cudaError_t raised =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     if (raised != cudaSuccess) return raised;
-    const dim3 grid(static_cast<unsigned>(p.tables.tile_count),
-                    static_cast<unsigned>(std::max(1, (strips + strip_count - 1) / strip_count)));
+    const dim3 grid(static_cast<unsigned>(std::max(1, (strips + strip_count - 1) / strip_count)),
+                    static_cast<unsigned>(p.tables.tile_count));
     return launch_early(stream, kernel, grid, threads, shared, p, lora_tensor_copy_ld(p.x.cols));
 }
 

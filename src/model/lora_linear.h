@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
+#include <span>
 #include <vector>
 
 #include "adapter/adapter_bank.h"
@@ -36,6 +38,10 @@ class LoraLinear {
         const LayerRows& rows;
     };
 
+    /// Packs the factors that have changed into the pads of all these groups at once, where pads
+    /// stay between uses; the others' are packed at each use.
+    void pack_all(std::span<const Site> sites);
+
     /// Whether Workspace::codes holds those of the operand already, as the op wrote them that made
     /// it: of x (coding_of_input), of dy (coding_of_gradient).
     enum class Codes : std::uint8_t { to_make, made };
@@ -57,6 +63,8 @@ class LoraLinear {
     void backward_b(const Site& site, const TensorView& dy, const std::array<TensorView, 3>& s);
     /// Gradients of A from the group's input x and the dS of backward_b.
     void backward_a(const Site& site, const TensorView& x, const TensorView& dy);
+    /// Some adapter of the rows is on the group.
+    bool has_lora(const Site& site) const;
     /// Some adapter of the rows is DoRA and on the group.
     bool has_dora(const Site& site) const;
     /// Linear i has a bias, which its output holds.
@@ -74,7 +82,6 @@ class LoraLinear {
                     Codes codes = Codes::to_make);
 
   private:
-    bool has_lora(const Site& site) const;
     /// Slots of linear i of the group, one per segment.
     const std::vector<LoraSlot>& gather_slots(const Site& site, int i);
     /// Slots of linear i of the group whose factors its pads are to hold (wanted_).
@@ -82,10 +89,22 @@ class LoraLinear {
     void gather_targets(const Site& site, const std::array<TensorView, 3>& s);
     /// The matrix to multiply with (gemm_matrix).
     TensorView prepare(const Site& site, bool with_pads);
-    /// Factors of the group's linears into b_pad [N, width] and a_pad [linears x width, K].
-    void pack(const Site& site, const TensorView& b_pad, const TensorView& a_pad);
-    /// The products of forward, S being there: `width` columns of it are multiplied by packed
-    /// factors. Returns what they were made with (prepare).
+    /// Where the factors of the group's linears go: b [N, width], a [linears x width, K].
+    struct Pads {
+        TensorView b;
+        TensorView a;
+    };
+    Pads pads_in(const Site& site, const TensorView& m) const;
+    static Pads pads_beside_codes(const Site& site);
+    /// Sets wanted_.
+    void want_pads_of(const LayerRows& rows);
+    bool has_wanted_pads(const Site& site) const;
+    /// To packs_, which finish_packs() hands to the backend.
+    void add_packs(const Site& site, const Pads& pads);
+    void finish_packs();
+    void pack(const Site& site, const Pads& pads);
+    /// The products of forward, S being there, that of the first linear behind x too: `width`
+    /// columns of it are multiplied by packed factors. Returns what they were made with (prepare).
     TensorView multiply(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
                         const std::array<TensorView, 3>& s, std::int64_t width,
                         const TensorView& residual);
@@ -117,7 +136,9 @@ class LoraLinear {
     Backend& backend_;
     DoraLinear dora_;
     std::array<std::vector<LoraSlot>, 3> slots_;
-    std::vector<LoraSlot> pads_;
+    std::deque<std::vector<LoraSlot>> pads_;  ///< of packs_, the first pads_used_
+    std::size_t pads_used_ = 0;
+    std::vector<LoraPack> packs_;
     std::vector<LoraTarget> targets_;
     std::array<std::vector<LoraSlot>, 2> starts_;
     std::vector<LoraBackward> sweeps_;

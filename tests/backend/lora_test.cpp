@@ -286,7 +286,8 @@ TEST_P(LoraTest, PackPlacesFactorsAndLeavesOutNonFiniteOnes) {
 
     const DeviceMatrix b_pad = junk(17, linear.columns());
     const DeviceMatrix a_pad = junk(linear.columns(), 30);
-    backend().lora_pack({slots, b_pad.view(), a_pad.view()});
+    const LoraPack op{slots, b_pad.view(), a_pad.view()};
+    backend().lora_pack({&op, 1});
     HostMatrix expected_b(17, linear.columns());
     HostMatrix expected_a(linear.columns(), 30);
     for (const auto& f : factors) {

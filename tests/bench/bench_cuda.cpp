@@ -217,8 +217,9 @@ class Bench {
         }
         const double pack_bytes = 6.0 * static_cast<double>(pad * (in + out));
         bytes(shape + " lora_pack", pack_bytes, [&] {
-            backend_->lora_pack({adapter, w.row_range(0, out).col_range(in, pad),
-                                 w.row_range(out, pad).col_range(0, in)});
+            const LoraPack op{adapter, w.row_range(0, out).col_range(in, pad),
+                              w.row_range(out, pad).col_range(0, in)};
+            backend_->lora_pack({&op, 1});
         });
         buffers_.resize(kept_);
     }
