@@ -12,8 +12,8 @@ std::int64_t lora_copy_ld(std::int64_t k) {
     return lora_tensor_copy_ld(k);
 }
 
-std::int32_t lora_shrink_tile_rows(const LoraShrinkParams& p) {
-    return lora_tensor_fits(p.x) ? lora_tensor_shrink_rows : lora_plain_rows;
+std::int32_t lora_shrink_tile_rows(const LoraShrinkParams& p, int processors) {
+    return lora_tensor_fits(p.x) ? lora_tensor_shrink_rows(p.x.rows, processors) : lora_plain_rows;
 }
 
 std::int64_t lora_shrink_workspace(const LoraShrinkParams& p) {

@@ -18,13 +18,14 @@ struct LoraShrinkParams {
     Matrix s[max_lora_targets];  ///< [T, R] per target, x's type
     Matrix again;                ///< gets what s[0] gets, where it has data
     LoraTables tables;
+    std::int32_t tile_rows = 0;  ///< lora_shrink_tile_rows()
     void* copies = nullptr;      ///< workspace [copy_rows, lora_copy_ld(K)] bf16
     std::int64_t copy_rows = 0;  ///< ranks rounded up to lora_copy_row_multiple, summed
 };
 constexpr std::int32_t lora_copy_row_multiple = 8;
 constexpr std::int32_t lora_copy_column_multiple = 64;  ///< of lora_copy_ld
 std::int64_t lora_copy_ld(std::int64_t k);
-std::int32_t lora_shrink_tile_rows(const LoraShrinkParams& params);
+std::int32_t lora_shrink_tile_rows(const LoraShrinkParams& params, int processors);
 std::int64_t lora_shrink_workspace(const LoraShrinkParams& params);
 cudaError_t lora_shrink(cudaStream_t stream, const LoraShrinkParams& params);
 

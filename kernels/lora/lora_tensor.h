@@ -9,7 +9,8 @@ namespace loratrain::kernels {
 /// bf16 rows that can be read in pieces of 16 bytes.
 bool lora_tensor_fits(const Matrix& x);
 
-constexpr std::int32_t lora_tensor_shrink_rows = 64;
+/// Of a tile, of `rows` in all.
+std::int32_t lora_tensor_shrink_rows(std::int64_t rows, int processors);
 std::int64_t lora_tensor_copy_ld(std::int64_t k);
 cudaError_t lora_shrink_tensor(cudaStream_t stream, const LoraShrinkParams& params);
 

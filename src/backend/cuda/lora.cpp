@@ -138,7 +138,8 @@ void CudaBackend::lora_shrink(const LoraShrink& op) {
     require_compute({&op.x});
     kernels::LoraShrinkParams params;
     params.x = matrix_of(op.x);
-    params.tables = lora_tables(op.targets, op.rows, op.x.rows, lora_shrink_tile_rows(params));
+    params.tile_rows = lora_shrink_tile_rows(params, processors_);
+    params.tables = lora_tables(op.targets, op.rows, op.x.rows, params.tile_rows);
     for (std::size_t i = 0; i < op.targets.size(); ++i) params.s[i] = matrix_of(op.targets[i].s);
     if (op.again.data != nullptr) params.again = matrix_of(op.again);
     params.copy_rows = copy_rows_;
