@@ -176,6 +176,7 @@ void LoraLinear::pack(const Site& site, const Pads& pads) {
 }
 
 void LoraLinear::finish_packs() {
+    if (packs_.empty()) return;
     backend_.lora_pack(packs_);
     packs_.clear();
     pads_used_ = 0;
