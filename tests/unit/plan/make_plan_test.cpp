@@ -252,6 +252,7 @@ TEST(MakePlan, OneGpuTakesStillLargerMicrobatchesOfSmallModels) {
     EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 32768);
     test.model.hidden_size = 1024;
     EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 16384);
+    test.model.layers = 2;
     test.cluster.ranks = 2;
     EXPECT_LE(test.plan().replicas[0].microbatch_tokens, 8192);
 }
