@@ -51,6 +51,15 @@ __device__ __forceinline__ void wait_for_kernel_before() {
 #endif
 }
 
+/// Lets a kernel have `shared` bytes a block, and the multiprocessor as much for several blocks.
+inline cudaError_t allow_shared(const void* kernel, int shared) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    if (error != cudaSuccess) return error;
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                cudaSharedmemCarveoutMaxShared);
+}
+
 /// Launches a kernel whose blocks may start before the kernel queued ahead has ended (programmatic
 /// dependent launch, from sm_90 on); it calls wait_for_kernel_before() before it touches anything
 /// that one writes.

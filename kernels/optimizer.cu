@@ -7,6 +7,9 @@ namespace loratrain::kernels {
 
 namespace {
 
+/// Parameters of a thread: 16 bytes of each array, so that a warp's accesses lie side by side.
+constexpr int step_wide = 4;
+
 /// What one step does to every parameter.
 struct AdamWStep {
     float clip, decay, beta1, beta2, rest1, rest2, rate, root_scale, epsilon;
@@ -115,8 +118,8 @@ cudaError_t adamw(cudaStream_t stream, const AdamWParams& p) {
     decide_step<<<1, 1, 0, stream>>>(p);
     const bool vectors = aligned_16(p.parameters) && aligned_16(p.gradients) &&
                          aligned_16(p.first_moments) && aligned_16(p.second_moments);
-    const std::int64_t body = vectors ? p.count / wide * wide : 0;
-    const cudaError_t status = launch_adamw<wide>(stream, p, 0, body);
+    const std::int64_t body = vectors ? p.count / step_wide * step_wide : 0;
+    const cudaError_t status = launch_adamw<step_wide>(stream, p, 0, body);
     if (status != cudaSuccess) return status;
     const cudaError_t rest = launch_adamw<1>(stream, p, body, p.count - body);
     return rest != cudaSuccess ? rest : cudaGetLastError();

@@ -149,6 +149,7 @@ __global__ void __launch_bounds__(block_threads)
     const T* x = static_cast<const T*>(p.x.data) + at.row * p.x.ld + at.first;
     const T* dy = static_cast<const T*>(p.dy.data) + at.row * p.dy.ld + at.first;
     T* dx = static_cast<T*>(p.dx.data) + at.row * p.dx.ld + at.first;
+    T* y = p.y.data == nullptr ? nullptr : static_cast<T*>(p.y.data) + at.row * p.y.ld + at.first;
     const T* weight = static_cast<const T*>(p.weight);
     Row held_x;
     Row held_dy;
@@ -191,8 +192,12 @@ __global__ void __launch_bounds__(block_threads)
         load<wide>(weight + col, w);
         held_dy.values(pass, nullptr, d);
 #pragma unroll
-        for (int i = 0; i < wide; ++i) v[i] = inverse * (w[i] * d[i] - v[i] * along);
-        store_gradient<T, wide>(dx + col, v, p.accumulate);
+        for (int i = 0; i < wide; ++i) d[i] = inverse * (w[i] * d[i] - v[i] * along);
+        store_gradient<T, wide>(dx + col, d, p.accumulate);
+        if (y == nullptr) continue;
+#pragma unroll
+        for (int i = 0; i < wide; ++i) v[i] *= inverse * w[i];
+        store<wide>(y + col, v);
     }
 }
 
@@ -263,11 +268,17 @@ cudaError_t launch_plain(cudaStream_t stream, const RmsNormBackwardParams& p, st
                         block_threads, 0, p, width);
 }
 
+template <class Params>
+bool is_held(const Params& p, bool is_wide) {
+    const std::int64_t width = p.x.cols / p.groups;
+    return is_wide && aligned_16(p.weight) && width % wide == 0 && width <= widest_held;
+}
+
 template <class T, class Params>
 cudaError_t launch(cudaStream_t stream, const Params& p, bool is_wide) {
     const std::int64_t width = p.x.cols / p.groups;
-    const bool held = is_wide && aligned_16(p.weight) && width % wide == 0 && width <= widest_held;
-    return held ? launch_held<T>(stream, p, width) : launch_plain<T>(stream, p, width);
+    return is_held(p, is_wide) ? launch_held<T>(stream, p, width)
+                               : launch_plain<T>(stream, p, width);
 }
 
 /// Whether launch makes them beside y.
@@ -292,8 +303,16 @@ cudaError_t rms_norm(cudaStream_t stream, const RmsNormParams& p) {
 
 cudaError_t rms_norm_backward(cudaStream_t stream, const RmsNormBackwardParams& p) {
     if (p.x.rows == 0 || p.x.cols == 0) return cudaSuccess;
+    RmsNormBackwardParams backward = p;
+    const bool is_wide = all_wide({&p.x, &p.dy, &p.dx});
+    const bool with_y = is_held(p, is_wide) && all_wide({&p.y});
+    if (p.y.data != nullptr && !with_y) {
+        backward.y = {};
+        const cudaError_t error = rms_norm(stream, {p.x, p.weight, p.eps, p.groups, p.y});
+        if (error != cudaSuccess) return error;
+    }
     return with_type(p.x.type, [&](auto element) {
-        return launch<decltype(element)>(stream, p, all_wide({&p.x, &p.dy, &p.dx}));
+        return launch<decltype(element)>(stream, backward, is_wide);
     });
 }
 

@@ -17,7 +17,8 @@ struct RmsNormParams {
 };
 cudaError_t rms_norm(cudaStream_t stream, const RmsNormParams& params);
 
-/// dx (+)= gradient with respect to x. dx may alias dy when accumulate is false.
+/// dx (+)= gradient with respect to x. dx may alias dy when accumulate is false. y, where it has
+/// data, gets what rms_norm writes, to the bit; it aliases none of the others.
 struct RmsNormBackwardParams {
     Matrix x;
     const void* weight = nullptr;
@@ -26,6 +27,7 @@ struct RmsNormBackwardParams {
     Matrix dy;
     Matrix dx;
     bool accumulate = false;
+    Matrix y = {};
 };
 cudaError_t rms_norm_backward(cudaStream_t stream, const RmsNormBackwardParams& params);
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/elementwise.h"
 #include "kernels/launch.cuh"
 #include "lora.h"
 #include "lora_plain.h"
@@ -11,8 +12,8 @@ std::int64_t lora_copy_ld(std::int64_t k) {
     return lora_tensor_copy_ld(k);
 }
 
-std::int32_t lora_shrink_tile_rows(const LoraShrinkParams& p) {
-    return lora_tensor_fits(p.x) ? lora_tensor_shrink_rows : lora_plain_rows;
+std::int32_t lora_shrink_tile_rows(const LoraShrinkParams& p, int processors) {
+    return lora_tensor_fits(p.x) ? lora_tensor_shrink_rows(p.x.rows, processors) : lora_plain_rows;
 }
 
 std::int64_t lora_shrink_workspace(const LoraShrinkParams& p) {
@@ -21,7 +22,10 @@ std::int64_t lora_shrink_workspace(const LoraShrinkParams& p) {
 
 cudaError_t lora_shrink(cudaStream_t stream, const LoraShrinkParams& p) {
     if (p.x.rows == 0) return cudaSuccess;
-    return lora_tensor_fits(p.x) ? lora_shrink_tensor(stream, p) : lora_shrink_plain(stream, p);
+    if (lora_tensor_fits(p.x)) return lora_shrink_tensor(stream, p);
+    const cudaError_t error = lora_shrink_plain(stream, p);
+    const bool again = p.again.data != nullptr && p.tables.target_count > 0;
+    return error != cudaSuccess || !again ? error : copy(stream, p.again, p.s[0]);
 }
 
 bool lora_backward_takes_together(const LoraBackwardParams& p, std::size_t targets) {
@@ -30,8 +34,11 @@ bool lora_backward_takes_together(const LoraBackwardParams& p, std::size_t targe
     return aligned;
 }
 
-std::int32_t lora_backward_tile_rows(const LoraBackwardParams& p, int processors) {
-    return lora_tensor_fits(p.dy) ? lora_tensor_sweep_rows(p.dy, processors) : lora_plain_rows;
+std::int32_t lora_backward_tile_rows(const LoraBackwardParams& p, const LoraRowCuts& cuts,
+                                     int processors) {
+    return lora_tensor_fits(p.dy)
+               ? lora_tensor_sweep_rows(cuts, lora_backward_column_blocks(p), processors)
+               : lora_plain_rows;
 }
 
 std::int64_t lora_backward_workspace(const LoraBackwardParams& p) {
@@ -44,8 +51,11 @@ cudaError_t lora_backward(cudaStream_t stream, const LoraBackwardParams& p) {
                                   : lora_backward_plain(stream, p);
 }
 
-std::int32_t lora_grad_a_tile_rows(const LoraGradAParams& p, int processors) {
-    return lora_tensor_fits(p.x) ? lora_tensor_sweep_rows(p.x, processors) : lora_plain_rows;
+std::int32_t lora_grad_a_tile_rows(const LoraGradAParams& p, const LoraRowCuts& cuts,
+                                   int processors) {
+    return lora_tensor_fits(p.x)
+               ? lora_tensor_sweep_rows(cuts, lora_grad_a_column_blocks(p), processors)
+               : lora_plain_rows;
 }
 
 std::int64_t lora_grad_a_workspace(const LoraGradAParams& p) {

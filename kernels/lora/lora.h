@@ -16,21 +16,31 @@ constexpr int lora_shared_bytes = 227 * 1024;
 struct LoraShrinkParams {
     Matrix x;                    ///< [T, K]
     Matrix s[max_lora_targets];  ///< [T, R] per target, x's type
+    Matrix again;                ///< gets what s[0] gets, where it has data
     LoraTables tables;
+    std::int32_t tile_rows = 0;  ///< lora_shrink_tile_rows()
     void* copies = nullptr;      ///< workspace [copy_rows, lora_copy_ld(K)] bf16
     std::int64_t copy_rows = 0;  ///< ranks rounded up to lora_copy_row_multiple, summed
 };
 constexpr std::int32_t lora_copy_row_multiple = 8;
 constexpr std::int32_t lora_copy_column_multiple = 64;  ///< of lora_copy_ld
 std::int64_t lora_copy_ld(std::int64_t k);
-std::int32_t lora_shrink_tile_rows(const LoraShrinkParams& params);
+std::int32_t lora_shrink_tile_rows(const LoraShrinkParams& params, int processors);
 std::int64_t lora_shrink_workspace(const LoraShrinkParams& params);
 cudaError_t lora_shrink(cudaStream_t stream, const LoraShrinkParams& params);
+
+/// The rows of a launch and the parts into which segments cut them, which tiles do not cross.
+struct LoraRowCuts {
+    std::int64_t rows = 0;
+    const std::int64_t* parts = nullptr;  ///< lengths
+    int count = 0;
+};
 
 /// What the sweeps of the two gradients go by on tensor cores: a thread block's features, and what
 /// the tokens of a tile and the ranks of a slot in one target are multiples of.
 constexpr std::int32_t lora_sweep_columns = 256;
-constexpr std::int32_t lora_sweep_row_multiple = 256;
+constexpr std::int32_t lora_sweep_row_multiple = 128;
+constexpr int lora_sweep_blocks_of_processor = 2;
 constexpr std::int32_t lora_sweep_rank_multiple = 16;
 
 /// dS = scale dY B in the slot's own columns, other columns 0, and grad_b += dYᵀ S, of targets
@@ -45,7 +55,8 @@ struct LoraBackwardParams {
 };
 /// Several targets are taken by the tensor cores alone, which begin at multiples of 16 bytes.
 bool lora_backward_takes_together(const LoraBackwardParams& params, std::size_t targets);
-std::int32_t lora_backward_tile_rows(const LoraBackwardParams& params, int processors);
+std::int32_t lora_backward_tile_rows(const LoraBackwardParams& params, const LoraRowCuts& cuts,
+                                     int processors);
 std::int64_t lora_backward_workspace(const LoraBackwardParams& params);
 cudaError_t lora_backward(cudaStream_t stream, const LoraBackwardParams& params);
 
@@ -56,7 +67,8 @@ struct LoraGradAParams {
     LoraTables tables;
     void* workspace = nullptr;
 };
-std::int32_t lora_grad_a_tile_rows(const LoraGradAParams& params, int processors);
+std::int32_t lora_grad_a_tile_rows(const LoraGradAParams& params, const LoraRowCuts& cuts,
+                                   int processors);
 std::int64_t lora_grad_a_workspace(const LoraGradAParams& params);
 cudaError_t lora_grad_a(cudaStream_t stream, const LoraGradAParams& params);
 
@@ -72,14 +84,31 @@ struct LoraExpandParams {
 std::int32_t lora_expand_tile_rows(const LoraExpandParams& params);
 cudaError_t lora_expand(cudaStream_t stream, const LoraExpandParams& params);
 
-/// b_pad [N, R] gets B of each slot in its columns, a_pad [R, K] gets A in its rows, the rest is 0;
-/// factors that are not finite in the pads' type become 0.
-struct LoraPackParams {
-    const LoraSlotEntry* slots = nullptr;  ///< device memory
-    std::int32_t slot_count = 0;
-    Matrix b_pad;
-    Matrix a_pad;
+/// The pads of one linear: b_pad [N, R] gets B of each slot in its columns, a_pad [R, K] gets A in
+/// its rows, the rest is 0; factors that are not finite in the pads' type become 0.
+struct LoraPackItem {
+    void* b_pad;
+    void* a_pad;
+    std::int64_t b_ld;
+    std::int64_t a_ld;
+    std::int64_t out;      ///< N
+    std::int64_t in;       ///< K
+    std::int64_t columns;  ///< R
+    std::int32_t first_slot;
+    std::int32_t slot_count;
 };
+/// Of many linears at once. Pointers are device memory.
+struct LoraPackParams {
+    const LoraSlotEntry* slots = nullptr;  ///< of all items; columns of a slot's item are its own
+    const LoraPackItem* items = nullptr;
+    std::int32_t item_count = 0;
+    std::int64_t most_columns = 0;  ///< R of an item
+    std::int64_t largest = 0;       ///< (N + K) R of an item
+    Element type = Element::f32;    ///< of all pads
+    bool is_wide = false;           ///< lora_pack_is_wide() holds of all
+};
+/// Pads that can be written 16 bytes at a time.
+bool lora_pack_is_wide(const Matrix& b_pad, const Matrix& a_pad);
 cudaError_t lora_pack(cudaStream_t stream, const LoraPackParams& params);
 
 }  // namespace loratrain::kernels

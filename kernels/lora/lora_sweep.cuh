@@ -7,6 +7,24 @@
 /// columns; the caller adds them up.
 namespace loratrain::kernels::sweep {
 
+/// Tiles [first, end) in which all of a slot's are; a block's threads look for them together.
+struct TileRange {
+    int first;
+    int end;
+};
+__device__ __forceinline__ TileRange tiles_of_slot(const LoraTables& tables, int slot) {
+    __shared__ TileRange range;
+    if (threadIdx.x == 0) range = {tables.tile_count, 0};
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < tables.tile_count; i += threads) {
+        if (tables.tiles[i].slot != slot) continue;
+        atomicMin(&range.first, i);
+        atomicMax(&range.end, i + 1);
+    }
+    __syncthreads();
+    return range;
+}
+
 template <bool with_ds>
 constexpr int factor_pieces = with_ds ? block_columns / chunk_columns * 2 * 32 : 1;
 
@@ -25,6 +43,17 @@ __device__ inline void stage_factor(const LoraSlotEntry& slot, const RankBlock& 
         const int fragment = (column / chunk_columns * 2 + rank / 8) * 32 + lane;
         staged[fragment * 8 + column % 8] = from_float<Bf16>(value);
     }
+}
+
+/// blockIdx.x counts groups of `blocks` rank blocks first, then columns: blocks that read the same
+/// rows and columns run side by side and share them in the L2.
+template <int blocks>
+__device__ __forceinline__ int rank_group_of_block(const SweepParams& p) {
+    return static_cast<int>(blockIdx.x) % ((p.rank_blocks + blocks - 1) / blocks);
+}
+template <int blocks>
+__device__ __forceinline__ int column_block_of_block(const SweepParams& p) {
+    return static_cast<int>(blockIdx.x) / ((p.rank_blocks + blocks - 1) / blocks);
 }
 
 /// Adds the row warps' sums and writes this tile's partial gradients.
@@ -55,8 +84,8 @@ __device__ __forceinline__ void write_gradients(const SweepParams& p, const Colu
         }
     }
     __syncthreads();
-    const std::int64_t first_block =
-        static_cast<std::int64_t>(blockIdx.y) * p.rank_blocks + blockIdx.z * blocks;
+    const std::int64_t first_block = static_cast<std::int64_t>(blockIdx.y) * p.rank_blocks +
+                                     rank_group_of_block<blocks>(p) * blocks;
     for (int i = static_cast<int>(threadIdx.x); i < block_count * block_ranks * block_columns;
          i += threads) {
         const int rank = with_ds ? i % block_ranks : i / block_columns;
@@ -93,7 +122,9 @@ __device__ __forceinline__ void add_ds(const uint4* factor, int chunk, const uin
 /// `row`: of this lane, the first of the row block.
 __device__ __forceinline__ void write_ds(const SweepParams& p, int row, int end,
                                          const float (&ds)[block_rows / 16][2][4]) {
-    const auto part = static_cast<std::int64_t>(blockIdx.z * gridDim.x + blockIdx.x);
+    const auto part = static_cast<std::int64_t>(rank_group_of_block<1>(p) *
+                                                    column_blocks_before(p, p.tables.target_count) +
+                                                column_block_of_block<1>(p));
     float* target = p.ds + (part * p.x.rows + row) * block_ranks + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int i = 0; i < row_pieces; ++i) {
@@ -107,7 +138,7 @@ __device__ __forceinline__ void write_ds(const SweepParams& p, int row, int end,
 }
 
 template <int blocks, bool with_ds, bool with_dropout>
-__global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
+__global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(SweepParams p) {
     using Shape = Split<blocks, with_ds, with_dropout>;
     extern __shared__ uint4 staging[];
     __shared__ RankBlock rank_blocks[blocks];
@@ -116,10 +147,11 @@ __global__ void __launch_bounds__(threads, 1) sweep_kernel(SweepParams p) {
     wait_for_kernel_before();
     const LoraTile tile = p.tables.tiles[blockIdx.y];
     if (tile.segment < 0) return;
-    const ColumnBlock columns = find_columns<with_ds>(p, static_cast<int>(blockIdx.x));
+    const ColumnBlock columns = find_columns<with_ds>(p, column_block_of_block<blocks>(p));
     if (threadIdx.x < blocks) {
         rank_blocks[threadIdx.x] = find_block(
-            p.tables, p.s, tile.slot, static_cast<int>(blockIdx.z * blocks + threadIdx.x),
+            p.tables, p.s, tile.slot,
+            rank_group_of_block<blocks>(p) * blocks + static_cast<int>(threadIdx.x),
             with_ds ? columns.target : 0, with_ds ? columns.target + 1 : p.tables.target_count);
     }
     __syncthreads();
@@ -230,14 +262,12 @@ cudaError_t launch_sweep(cudaStream_t stream, const SweepParams& p) {
     static_assert(shared + blocks * sizeof(RankBlock) + factor_pieces<with_ds> * sizeof(uint4) <=
                   lora_shared_bytes);
     const auto kernel = sweep_kernel<blocks, with_ds, with_dropout>;
-    static const cudaError_t raised =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    static const cudaError_t raised = allow_shared(reinterpret_cast<const void*>(kernel), shared);
     if (raised != cudaSuccess) return raised;
     const int column_blocks =
         with_ds ? column_blocks_before(p, p.tables.target_count) : pieces(p.x.cols, block_columns);
-    const dim3 grid(static_cast<unsigned>(column_blocks),
-                    static_cast<unsigned>(p.tables.tile_count),
-                    static_cast<unsigned>(pieces(p.rank_blocks, blocks)));
+    const dim3 grid(static_cast<unsigned>(column_blocks * pieces(p.rank_blocks, blocks)),
+                    static_cast<unsigned>(p.tables.tile_count));
     return launch_early(stream, kernel, grid, threads, shared, p);
 }
 

@@ -10,8 +10,9 @@
 /// a block and its warps own, how rows reach them, and what dropout and transposing need.
 namespace loratrain::kernels::sweep {
 
-constexpr int threads = 256;
+constexpr int threads = 128;
 constexpr int warps = threads / 32;
+constexpr int blocks_of_processor = lora_sweep_blocks_of_processor;
 constexpr int block_columns = lora_sweep_columns;
 constexpr int block_rows = 32;  ///< tokens that a warp takes at once
 constexpr int block_ranks = lora_sweep_rank_multiple;
@@ -117,7 +118,7 @@ __device__ __forceinline__ ColumnBlock find_columns(const SweepParams& p, int in
             factor};
 }
 
-/// How the 8 warps share rows and columns: `blocks` rank blocks need registers for their sums.
+/// How the warps share rows and columns: `blocks` rank blocks need registers for their sums.
 template <int blocks, bool with_ds, bool with_dropout>
 struct Split {
     static constexpr int stages = with_dropout ? 3 : 4;  ///< also of S, a row block each

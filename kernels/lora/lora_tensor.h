@@ -9,15 +9,20 @@ namespace loratrain::kernels {
 /// bf16 rows that can be read in pieces of 16 bytes.
 bool lora_tensor_fits(const Matrix& x);
 
-constexpr std::int32_t lora_tensor_shrink_rows = 64;
+/// Of a tile, of `rows` in all.
+std::int32_t lora_tensor_shrink_rows(std::int64_t rows, int processors);
 std::int64_t lora_tensor_copy_ld(std::int64_t k);
 cudaError_t lora_shrink_tensor(cudaStream_t stream, const LoraShrinkParams& params);
 
 constexpr std::int32_t lora_tensor_expand_rows = 128;
 cudaError_t lora_expand_tensor(cudaStream_t stream, const LoraExpandParams& params);
 
-/// Rows per tile that give each of `processors` a block.
-std::int32_t lora_tensor_sweep_rows(const Matrix& x, int processors);
+/// The fewest rows per tile with which all blocks of a sweep run at once; where parts are too many
+/// for that, as if all rows were one.
+std::int32_t lora_tensor_sweep_rows(const LoraRowCuts& cuts, int column_blocks, int processors);
+/// Blocks of columns of a sweep.
+int lora_backward_column_blocks(const LoraBackwardParams& params);
+int lora_grad_a_column_blocks(const LoraGradAParams& params);
 std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& params);
 cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& params);
 std::int64_t lora_grad_a_tensor_workspace(const LoraGradAParams& params);

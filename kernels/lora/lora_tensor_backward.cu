@@ -14,27 +14,27 @@ namespace {
 constexpr int group_ranks = 4;  ///< that one thread of finish_backward adds up
 constexpr int groups_of_block = block_ranks / group_ranks;
 
-/// Sum of part[i * stride] over the i < count that `wanted` accepts; 8 loads at a time.
+/// Sum of part[i * stride] over the i of [first, end) that `wanted` accepts; 8 loads at a time.
 template <class Wanted>
-__device__ __forceinline__ float4 sum_of_groups(const float* part, std::int64_t stride, int count,
-                                                const Wanted& wanted) {
+__device__ __forceinline__ float4 sum_of_groups(const float* part, std::int64_t stride, int first,
+                                                int end, const Wanted& wanted) {
     constexpr int batch = 8;
     float4 sum = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-    for (int first = 0; first < count; first += batch) {
+    for (; first < end; first += batch) {
         float4 terms[batch];
+        bool counts[batch];
 #pragma unroll
         for (int i = 0; i < batch; ++i) {
-            terms[i] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-            if (first + i < count && wanted(first + i)) {
-                terms[i] = *reinterpret_cast<const float4*>(part + (first + i) * stride);
-            }
+            const int at = min(first + i, end - 1);
+            terms[i] = *reinterpret_cast<const float4*>(part + at * stride);
+            counts[i] = first + i < end && wanted(at);
         }
 #pragma unroll
         for (int i = 0; i < batch; ++i) {
-            sum.x += terms[i].x;
-            sum.y += terms[i].y;
-            sum.z += terms[i].z;
-            sum.w += terms[i].w;
+            sum.x += counts[i] ? terms[i].x : 0.0F;
+            sum.y += counts[i] ? terms[i].y : 0.0F;
+            sum.z += counts[i] ? terms[i].z : 0.0F;
+            sum.w += counts[i] ? terms[i].w : 0.0F;
         }
     }
     return sum;
@@ -77,7 +77,7 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
     const float* part = p.ds + first_part * stride + static_cast<std::int64_t>(row) * block_ranks +
                         group * group_ranks;
     const float4 sum =
-        sum_of_groups(part, stride, columns_of(p, target_index).blocks(), EveryPart{});
+        sum_of_groups(part, stride, 0, columns_of(p, target_index).blocks(), EveryPart{});
     const float values[group_ranks] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
     for (int j = 0; j < group_ranks; ++j) {
@@ -91,6 +91,8 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
 /// columns.
 __device__ __forceinline__ void finish_grad_b(const SweepParams& p, int slot_index, int rank_block,
                                               int i) {
+    if (blockIdx.x * threads / groups_of_block >= p.x.cols) return;
+    const TileRange tiles = tiles_of_slot(p.tables, slot_index);
     const int column = i / groups_of_block;
     const int group = i % groups_of_block;
     const int first = rank_block * block_ranks + group * group_ranks;
@@ -102,8 +104,8 @@ __device__ __forceinline__ void finish_grad_b(const SweepParams& p, int slot_ind
     const std::int64_t stride = static_cast<std::int64_t>(p.rank_blocks) * p.x.cols * block_ranks;
     const float* part =
         p.gradients + (rank_block * p.x.cols + column) * block_ranks + group * group_ranks;
-    const float4 sum =
-        sum_of_groups(part, stride, p.tables.tile_count, TilesOfSlot{p.tables.tiles, slot_index});
+    const float4 sum = sum_of_groups(part, stride, tiles.first, tiles.end,
+                                     TilesOfSlot{p.tables.tiles, slot_index});
     const float values[group_ranks] = {sum.x, sum.y, sum.z, sum.w};
     float* target = slot.grad_b + (column - columns_of(p, target_index).begin) * slot.rank + first;
 #pragma unroll
@@ -146,6 +148,15 @@ SweepParams backward_sweep(const LoraBackwardParams& p) {
 }
 
 }  // namespace
+
+int lora_backward_column_blocks(const LoraBackwardParams& p) {
+    int blocks = 0;
+    for (std::int64_t i = 0, begin = 0; i < max_lora_targets && begin < p.dy.cols; ++i) {
+        blocks += pieces(p.ends[i] - begin, block_columns);
+        begin = p.ends[i];
+    }
+    return blocks;
+}
 
 std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& p) {
     const SweepParams sweep = backward_sweep(p);

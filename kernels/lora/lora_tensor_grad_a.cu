@@ -16,7 +16,9 @@ __global__ void __launch_bounds__(threads) finish_grad_a(SweepParams p) {
     const LoraSlotEntry& slot = p.tables.slots[blockIdx.z];
     const int rank = static_cast<int>(blockIdx.y);
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-    if (rank >= slot.rank || column >= p.x.cols) return;
+    if (rank >= slot.rank) return;
+    const TileRange tiles = tiles_of_slot(p.tables, slot_index);
+    if (column >= p.x.cols) return;
     std::int64_t block = rank / block_ranks;
     for (unsigned i = 0; i < blockIdx.z / p.tables.slot_count; ++i) {
         block += (p.tables.slots[i * p.tables.slot_count + slot_index].rank + block_ranks - 1) /
@@ -27,8 +29,9 @@ __global__ void __launch_bounds__(threads) finish_grad_a(SweepParams p) {
         p.gradients + (block * block_ranks + rank % block_ranks) * p.x.cols + column;
     float sum = 0.0F;
 #pragma unroll 8
-    for (int tile = 0; tile < p.tables.tile_count; ++tile) {
-        if (p.tables.tiles[tile].slot == slot_index) sum += part[tile * stride];
+    for (int tile = tiles.first; tile < tiles.end; ++tile) {
+        const float term = part[tile * stride];
+        sum += p.tables.tiles[tile].slot == slot_index ? term : 0.0F;
     }
     slot.grad_a[rank * p.x.cols + column] += sum * dropout_scale(slot.dropout);
 }
@@ -57,11 +60,21 @@ SweepParams grad_a_sweep(const LoraGradAParams& p) {
 
 }  // namespace
 
-std::int32_t lora_tensor_sweep_rows(const Matrix& x, int processors) {
-    const int column_blocks = std::max(1, pieces(x.cols, block_columns));
-    const int row_tiles = std::max(1, processors / column_blocks);
+std::int32_t lora_tensor_sweep_rows(const LoraRowCuts& cuts, int column_blocks, int processors) {
     constexpr int multiple = lora_sweep_row_multiple;
-    return std::max(1, pieces(pieces(x.rows, row_tiles), multiple)) * multiple;
+    const int at_once = processors * blocks_of_processor;
+    const int columns = std::max(1, column_blocks);
+    for (std::int64_t rows = multiple; rows < cuts.rows; rows += multiple) {
+        std::int64_t tiles = 0;
+        for (int i = 0; i < cuts.count; ++i) tiles += pieces(cuts.parts[i], rows);
+        if (tiles * columns <= at_once) return static_cast<std::int32_t>(rows);
+    }
+    const int row_tiles = std::max(1, at_once / columns);
+    return std::max(1, pieces(pieces(cuts.rows, row_tiles), multiple)) * multiple;
+}
+
+int lora_grad_a_column_blocks(const LoraGradAParams& p) {
+    return pieces(p.x.cols, block_columns);
 }
 
 std::int64_t lora_grad_a_tensor_workspace(const LoraGradAParams& p) {

@@ -12,9 +12,12 @@ namespace {
 
 constexpr int threads = 256;
 constexpr int warps = threads / 32;
-constexpr int rows = lora_tensor_shrink_rows;
+template <int rows>
 constexpr int row_pieces = rows / 8;  ///< 16-byte pieces of X per lane and chunk
 constexpr int strip_columns = 8;
+/// Of a tile. With few, more of the factors are read for every row.
+constexpr std::int32_t few_rows = 32;
+constexpr std::int32_t many_rows = 64;
 
 /// 8 neighbouring columns of one target's S.
 struct Strip {
@@ -48,6 +51,7 @@ __device__ Strip find_strip(const LoraTables& tables, std::int32_t slot, int ind
     return {-1, 0, 0, 0, 0.0F, 0, 0, 0};
 }
 
+template <int rows>
 __device__ void clear_other_columns(const LoraShrinkParams& p, const LoraTile& tile) {
     for (int target = 0; target < p.tables.target_count; ++target) {
         const Matrix& s = p.s[target];
@@ -61,13 +65,18 @@ __device__ void clear_other_columns(const LoraShrinkParams& p, const LoraTile& t
         constexpr int threads_of_row = threads / rows;
         const int row = tile.begin + static_cast<int>(threadIdx.x) / threads_of_row;
         if (row >= tile.end) continue;
-        clear_outside(static_cast<Bf16*>(s.data) + row * s.ld, static_cast<int>(s.cols), own_begin,
-                      own_end, static_cast<int>(threadIdx.x) % threads_of_row, threads_of_row);
+        const auto clear = [&](const Matrix& of) {
+            clear_outside(static_cast<Bf16*>(of.data) + row * of.ld, static_cast<int>(of.cols),
+                          own_begin, own_end, static_cast<int>(threadIdx.x) % threads_of_row,
+                          threads_of_row);
+        };
+        clear(s);
+        if (target == 0 && p.again.data != nullptr) clear(p.again);
     }
 }
 
-/// Brings one line of columns of X (64 rows) and of the factor strips to a warp's own stage.
-template <int strip_count>
+/// Brings one line of columns of X (a tile's rows) and of the factor strips to a warp's own stage.
+template <int rows, int strip_count>
 struct Feeder {
     static constexpr int stages = 2;
     static constexpr int stage_pieces = (rows + strip_count * strip_columns) * line_pieces;
@@ -100,6 +109,7 @@ struct Feeder {
 };
 
 /// dropout_row of the tile's rows for each target of the strips; x is the same for all targets.
+template <int rows>
 struct DropoutRows {
     std::uint32_t x[rows];
     uint2 yz[max_lora_targets][rows];
@@ -114,9 +124,9 @@ struct DropoutRows {
 };
 
 /// What dropout needs of the tile's rows, once for each target of the strips.
-template <int strip_count>
+template <int rows, int strip_count>
 __device__ __forceinline__ void stage_dropout_rows(const LoraTables& tables, const LoraTile& tile,
-                                                   Strip* strips, DropoutRows& staged) {
+                                                   Strip* strips, DropoutRows<rows>& staged) {
     if (threadIdx.x < rows) {
         const int row = min(tile.begin + static_cast<int>(threadIdx.x), tile.end - 1);
         int place = -1;
@@ -137,23 +147,23 @@ __device__ __forceinline__ void stage_dropout_rows(const LoraTables& tables, con
     __syncthreads();
 }
 
-template <int strip_count>
+template <int rows, int strip_count>
 using Sums = float[rows / 16][strip_count][4];
 
 /// Adds one chunk of 32 columns, half `half` of the staged line.
-template <int strip_count, bool with_dropout>
-__device__ __forceinline__ void add_chunk(const Feeder<strip_count>& feeder, int stage, int line,
-                                          int half, const Strip* strips,
-                                          const DropoutRows& dropout_rows, std::uint32_t step,
-                                          int first_block, Sums<strip_count>& sums) {
+template <int rows, int strip_count, bool with_dropout>
+__device__ __forceinline__ void add_chunk(const Feeder<rows, strip_count>& feeder, int stage,
+                                          int line, int half, const Strip* strips,
+                                          const DropoutRows<rows>& dropout_rows, std::uint32_t step,
+                                          int first_block, Sums<rows, strip_count>& sums) {
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
     const int piece = half * 4 + static_cast<int>(threadIdx.x) % 4;
-    uint4 x[row_pieces];
+    uint4 x[row_pieces<rows>];
 #pragma unroll
-    for (int i = 0; i < row_pieces; ++i) {
+    for (int i = 0; i < row_pieces<rows>; ++i) {
         x[i] = feeder.rows_of(stage)[staged_piece(i * 8 + g, piece)];
     }
-    uint4 used[row_pieces];
+    uint4 used[row_pieces<rows>];
     int masked_for = -1;
 #pragma unroll
     for (int strip = 0; strip < strip_count; ++strip) {
@@ -165,7 +175,7 @@ __device__ __forceinline__ void add_chunk(const Feeder<strip_count>& feeder, int
                 target.key, step,
                 static_cast<std::uint32_t>(first_block + line * line_pieces + piece));
 #pragma unroll
-            for (int i = 0; i < row_pieces; ++i) {
+            for (int i = 0; i < row_pieces<rows>; ++i) {
                 used[i] = x[i];
                 if (target.dropout == 0) continue;
                 used[i] = masked(
@@ -186,9 +196,9 @@ __device__ __forceinline__ void add_chunk(const Feeder<strip_count>& feeder, int
 }
 
 /// Adds the sums of the warps (each has a share of the columns of X) and writes S.
-template <int strip_count>
+template <int rows, int strip_count>
 __device__ __forceinline__ void write_sums(const LoraShrinkParams& p, const LoraTile& tile,
-                                           const Strip* strips, const Sums<strip_count>& sums,
+                                           const Strip* strips, const Sums<rows, strip_count>& sums,
                                            float* scratch) {
     constexpr int width = strip_count * strip_columns;
     const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -214,37 +224,41 @@ __device__ __forceinline__ void write_sums(const LoraShrinkParams& p, const Lora
         float sum = 0.0F;
 #pragma unroll
         for (int w = 0; w < warps; ++w) sum += scratch[w * rows * width + i];
-        const Matrix& s = p.s[strip.target];
-        static_cast<Bf16*>(s.data)[(tile.begin + row) * s.ld + strip.column + column] =
-            from_float<Bf16>(strip.scale * sum);
+        const auto value = from_float<Bf16>(strip.scale * sum);
+        const auto store = [&](const Matrix& s) {
+            static_cast<Bf16*>(s.data)[(tile.begin + row) * s.ld + strip.column + column] = value;
+        };
+        store(p.s[strip.target]);
+        if (strip.target == 0 && p.again.data != nullptr) store(p.again);
     }
 }
 
-/// One tile of 64 rows and `strip_count` strips; the warps share the columns of X.
-template <int strip_count, bool with_dropout>
+/// One tile of at most `rows` rows and `strip_count` strips; the warps share the columns of X.
+/// Blocks of the same rows are neighbours, which find them in the L2.
+template <int rows, int strip_count, bool with_dropout>
 __global__ void __launch_bounds__(threads, 1)
     shrink_kernel(LoraShrinkParams p, std::int64_t copy_ld) {
     extern __shared__ uint4 staging[];
     __shared__ Strip strips[strip_count];
-    __shared__ DropoutRows dropout_rows;
+    __shared__ DropoutRows<rows> dropout_rows;
     wait_for_kernel_before();
-    const LoraTile tile = p.tables.tiles[blockIdx.x];
+    const LoraTile tile = p.tables.tiles[blockIdx.y];
     if (tile.segment < 0) {
-        if (blockIdx.y == 0) clear_other_columns(p, tile);
+        if (blockIdx.x == 0) clear_other_columns<rows>(p, tile);
         return;
     }
     if (threadIdx.x < strip_count) {
         strips[threadIdx.x] = find_strip(p.tables, tile.slot,
-                                         static_cast<int>(blockIdx.y * strip_count + threadIdx.x));
+                                         static_cast<int>(blockIdx.x * strip_count + threadIdx.x));
     }
     __syncthreads();
-    if (with_dropout) stage_dropout_rows<strip_count>(p.tables, tile, strips, dropout_rows);
+    if (with_dropout) stage_dropout_rows<rows, strip_count>(p.tables, tile, strips, dropout_rows);
     if (strips[0].target < 0) {
-        if (blockIdx.y == 0) clear_other_columns(p, tile);
+        if (blockIdx.x == 0) clear_other_columns<rows>(p, tile);
         return;
     }
 
-    using Feed = Feeder<strip_count>;
+    using Feed = Feeder<rows, strip_count>;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     Feed feeder;
     feeder.staging = staging + warp * Feed::stages * Feed::stage_pieces;
@@ -261,13 +275,13 @@ __global__ void __launch_bounds__(threads, 1)
     }
 
     const int lines = static_cast<int>(copy_ld) / line_columns;
-    Sums<strip_count> sums = {};
+    Sums<rows, strip_count> sums = {};
 #pragma unroll
     for (int i = 0; i < Feed::stages; ++i) {
         if (warp + i * warps < lines) feeder.fetch(i, warp + i * warps);
         commit_pieces();
     }
-    if (blockIdx.y == 0) clear_other_columns(p, tile);
+    if (blockIdx.x == 0) clear_other_columns<rows>(p, tile);
     const std::uint32_t step = with_dropout ? p.tables.segments[tile.segment].step : 0;
     int stage = 0;
     for (int line = warp; line < lines; line += warps) {
@@ -275,8 +289,9 @@ __global__ void __launch_bounds__(threads, 1)
         __syncwarp();
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            add_chunk<strip_count, with_dropout>(feeder, stage, line, half, strips, dropout_rows,
-                                                 step, p.tables.first_dropout_block, sums);
+            add_chunk<rows, strip_count, with_dropout>(feeder, stage, line, half, strips,
+                                                       dropout_rows, step,
+                                                       p.tables.first_dropout_block, sums);
         }
         __syncwarp();
         if (line + Feed::stages * warps < lines) feeder.fetch(stage, line + Feed::stages * warps);
@@ -285,7 +300,7 @@ __global__ void __launch_bounds__(threads, 1)
     }
     wait_for_pieces<0>();
     __syncthreads();
-    write_sums<strip_count>(p, tile, strips, sums, reinterpret_cast<float*>(staging));
+    write_sums<rows, strip_count>(p, tile, strips, sums, reinterpret_cast<float*>(staging));
 }
 
 /// A in bf16, rows and columns padded with zeros.
@@ -307,25 +322,32 @@ __global__ void __launch_bounds__(threads)
         make_uint2(pack_halves(v[0], v[1]), pack_halves(v[2], v[3]));
 }
 
-template <int strip_count, bool with_dropout>
+template <int rows, int strip_count, bool with_dropout>
 cudaError_t launch(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
     constexpr int reduction = warps * rows * strip_count * strip_columns * 4;
-    constexpr int shared = std::max(Feeder<strip_count>::bytes, reduction);
-    static_assert(shared + strip_count * sizeof(Strip) + sizeof(DropoutRows) <= lora_shared_bytes);
-    const auto kernel = shrink_kernel<strip_count, with_dropout>;
+    constexpr int shared = std::max(Feeder<rows, strip_count>::bytes, reduction);
+    static_assert(shared + strip_count * sizeof(Strip) + sizeof(DropoutRows<rows>) <=
+                  lora_shared_bytes);
+    const auto kernel = shrink_kernel<rows, strip_count, with_dropout>;
     static const cudaError_t raised =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     if (raised != cudaSuccess) return raised;
-    const dim3 grid(static_cast<unsigned>(p.tables.tile_count),
-                    static_cast<unsigned>(std::max(1, (strips + strip_count - 1) / strip_count)));
+    const dim3 grid(static_cast<unsigned>(std::max(1, (strips + strip_count - 1) / strip_count)),
+                    static_cast<unsigned>(p.tables.tile_count));
     return launch_early(stream, kernel, grid, threads, shared, p, lora_tensor_copy_ld(p.x.cols));
+}
+
+template <int rows, bool with_dropout>
+cudaError_t launch_for(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
+    if (strips <= 2) return launch<rows, 2, with_dropout>(stream, p, strips);
+    if (strips <= 4) return launch<rows, 4, with_dropout>(stream, p, strips);
+    return launch<rows, 6, with_dropout>(stream, p, strips);
 }
 
 template <bool with_dropout>
 cudaError_t launch_for(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
-    if (strips <= 2) return launch<2, with_dropout>(stream, p, strips);
-    if (strips <= 4) return launch<4, with_dropout>(stream, p, strips);
-    return launch<6, with_dropout>(stream, p, strips);
+    return p.tile_rows == few_rows ? launch_for<few_rows, with_dropout>(stream, p, strips)
+                                   : launch_for<many_rows, with_dropout>(stream, p, strips);
 }
 
 }  // namespace
@@ -333,6 +355,10 @@ cudaError_t launch_for(cudaStream_t stream, const LoraShrinkParams& p, int strip
 std::int64_t lora_tensor_copy_ld(std::int64_t k) {
     static_assert(line_columns == lora_copy_column_multiple);
     return (k + line_columns - 1) / line_columns * line_columns;
+}
+
+std::int32_t lora_tensor_shrink_rows(std::int64_t rows, int processors) {
+    return rows <= many_rows * processors / 2 ? few_rows : many_rows;
 }
 
 bool lora_tensor_fits(const Matrix& x) {

@@ -146,10 +146,12 @@ struct LoraTarget {
 
 /// S[t, column .. column + rank) = scale * drop(x_t) Aᵀ for the slot that owns row t; every other
 /// column of S is set to 0. drop is per target (independent masks, as PEFT). X: [T, K].
+/// `again`, where it has data, gets the first target's S too.
 struct LoraShrink {
     TensorView x;
     std::span<const LoraTarget> targets;
     LoraRows rows;
+    TensorView again = {};
 };
 
 /// Y += S Bᵀ per segment (segmented path). Y: [T, N].
@@ -285,7 +287,7 @@ struct RmsNorm {
 };
 
 /// dx (+)= gradient of RmsNorm with respect to x; no weight gradient (frozen). dx may alias dy when
-/// accumulate is false.
+/// accumulate is false. y, where it has data, gets RmsNorm's y again, to the bit; it aliases none.
 struct RmsNormBackward {
     TensorView x;
     const void* weight = nullptr;
@@ -294,6 +296,7 @@ struct RmsNormBackward {
     TensorView dy;
     TensorView dx;
     bool accumulate = false;
+    TensorView y = {};
 };
 
 /// Rotates halves in place (HF rotate_half): for each head of width D and j < D/2,
@@ -508,7 +511,8 @@ class Backend {
     /// to[j, i] = from[i, j]: codes alone.
     virtual void transpose_codes(const Fp8Rows& to, const Fp8Rows& from) = 0;
     virtual void gemm_fp8(const GemmFp8& op) = 0;
-    virtual void lora_pack(const LoraPack& op) = 0;
+    /// Of many linears at once: on CUDA one kernel.
+    virtual void lora_pack(std::span<const LoraPack> ops) = 0;
     virtual void lora_shrink(const LoraShrink& op) = 0;
     virtual void lora_expand(const LoraExpand& op) = 0;
     virtual void lora_backward(const LoraBackward& op) = 0;

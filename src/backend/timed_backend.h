@@ -72,8 +72,8 @@ class TimedBackend final : public Backend {
     void gemm_fp8(const GemmFp8& op) override {
         timed(TimedOp::gemm_fp8, [&] { inner_.gemm_fp8(op); });
     }
-    void lora_pack(const LoraPack& op) override {
-        timed(TimedOp::lora_pack, [&] { inner_.lora_pack(op); });
+    void lora_pack(std::span<const LoraPack> ops) override {
+        timed(TimedOp::lora_pack, [&] { inner_.lora_pack(ops); });
     }
     void lora_shrink(const LoraShrink& op) override {
         timed(TimedOp::lora_shrink, [&] { inner_.lora_shrink(op); });

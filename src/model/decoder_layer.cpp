@@ -45,6 +45,16 @@ LoraLinear::Site DecoderLayer::site(std::int32_t layer, LayerWeights& weights, L
     return {weights.groups[static_cast<std::size_t>(group)], group, layer, rows};
 }
 
+void DecoderLayer::pack(std::span<const Computed> layers) {
+    packed_.clear();
+    for (const Computed& of : layers) {
+        for (int g = 0; g < linear_group_count; ++g) {
+            packed_.push_back(site(of.layer, of.weights, static_cast<LinearGroup>(g), of.rows));
+        }
+    }
+    linear_.pack_all(packed_);
+}
+
 Attention DecoderLayer::attention_op(const LayerSpec& spec, const LayerActivations& saved,
                                      const LayerRows& rows) const {
     const Heads heads = split_heads(saved.qkv);
@@ -68,9 +78,25 @@ void DecoderLayer::norm(const TensorView& x, const Buffer& weight, const TensorV
 }
 
 void DecoderLayer::norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy,
-                                 const TensorView& dx) {
+                                 const TensorView& dx, const TensorView& y) {
     const auto eps = static_cast<float>(view_.lane_model.stream_eps());
-    backend_.rms_norm_backward({x, weight.data(), eps, 1, dy, dx, true});
+    backend_.rms_norm_backward({x, weight.data(), eps, 1, dy, dx, true, y});
+}
+
+void DecoderLayer::backward_to_norm(const LoraLinear::Site& at, const Normed& of, bool with_a,
+                                    LoraLinear::Codes codes) {
+    const TensorView dh = workspace_.inner(of.x.rows, of.x.cols);
+    linear_.backward_x(at, of.dy, dh, codes);
+    lanes_.all->all_reduce(dh);
+    const bool again = with_a && linear_.has_lora(at);
+    const TensorView h = again ? normed_input(of.x.rows) : TensorView{};
+    norm_backward(of.x, of.weight, dh, of.dx, h);
+    if (again) linear_.backward_a(at, h, of.dy);
+}
+
+TensorView DecoderLayer::normed_input(std::int64_t tokens) const {
+    const std::int64_t hidden = view_.lane_model.hidden_size;
+    return workspace_.input(tokens, hidden, hidden + view_.replica.saved_columns);
 }
 
 void DecoderLayer::head_norm(const TensorView& x, const Buffer& weight, const TensorView& y) {
@@ -193,20 +219,21 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
     linear_.backward_m(down, 0, product, dx, split_columns(saved.s_down, 1, r, width), product);
 
     linear_.backward_b(gate_up, d_gate_up, split_columns(saved.s_gate_up, 2, r, width));
-    const TensorView h2 = workspace_.input(t, model.hidden_size, model.hidden_size + r);
-    norm(saved.x2, weights.post_attention_norm, h2);
-    linear_.backward_a(gate_up, h2, d_gate_up);
-    for (int i = 0; i < 2; ++i) {
-        const TensorView& y = i == 0 ? gate : up;
-        const bool lost = linear_.backward_m(
-            gate_up, i, h2, d_gate_up, split_columns(saved.s_gate_up, 2, r, width), h2,
-            LoraLinear::has_bias_of(gate_up, i) ? TensorView{} : y);
-        if (lost) norm(saved.x2, weights.post_attention_norm, h2);
+    const Normed of{saved.x2, weights.post_attention_norm, d_gate_up, dx};
+    const bool dora = linear_.has_dora(gate_up);
+    if (dora) {
+        const TensorView h2 = normed_input(t);
+        norm(of.x, of.weight, h2);
+        linear_.backward_a(gate_up, h2, d_gate_up);
+        for (int i = 0; i < 2; ++i) {
+            const TensorView& y = i == 0 ? gate : up;
+            const bool lost = linear_.backward_m(
+                gate_up, i, h2, d_gate_up, split_columns(saved.s_gate_up, 2, r, width), h2,
+                LoraLinear::has_bias_of(gate_up, i) ? TensorView{} : y);
+            if (lost) norm(of.x, of.weight, h2);
+        }
     }
-    const TensorView dh2 = workspace_.inner(t, model.hidden_size);
-    linear_.backward_x(gate_up, d_gate_up, dh2, LoraLinear::Codes::made);
-    lanes_.all->all_reduce(dh2);
-    norm_backward(saved.x2, weights.post_attention_norm, dh2, dx);
+    backward_to_norm(gate_up, of, !dora, LoraLinear::Codes::made);
 }
 
 TensorView DecoderLayer::projected(const LoraLinear::Site& qkv, int i, const LayerSpec& spec,
@@ -257,20 +284,20 @@ void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& we
 
     const LoraLinear::Site qkv = site(layer, weights, LinearGroup::qkv, rows);
     linear_.backward_b(qkv, d_qkv, split_columns(saved.s_qkv, 3, r, width));
-    const TensorView h = workspace_.input(t, model.hidden_size, model.hidden_size + r);
-    norm(saved.x, weights.input_norm, h);
-    linear_.backward_a(qkv, h, d_qkv);
-    for (int i = 0; i < 3 && linear_.has_dora(qkv); ++i) {
-        const bool lost =
-            linear_.backward_m(qkv, i, h, d_qkv, split_columns(saved.s_qkv, 3, r, width), h,
-                               projected(qkv, i, weights.spec, saved));
-        if (lost) norm(saved.x, weights.input_norm, h);
+    const Normed of{saved.x, weights.input_norm, d_qkv, dx};
+    const bool dora = linear_.has_dora(qkv);
+    if (dora || !need_dx) {
+        const TensorView h = normed_input(t);
+        norm(of.x, of.weight, h);
+        linear_.backward_a(qkv, h, d_qkv);
+        for (int i = 0; i < 3 && dora; ++i) {
+            const bool lost =
+                linear_.backward_m(qkv, i, h, d_qkv, split_columns(saved.s_qkv, 3, r, width), h,
+                                   projected(qkv, i, weights.spec, saved));
+            if (lost) norm(of.x, of.weight, h);
+        }
     }
-    if (!need_dx) return;
-    const TensorView dh = workspace_.inner(t, model.hidden_size);
-    linear_.backward_x(qkv, d_qkv, dh);
-    lanes_.all->all_reduce(dh);
-    norm_backward(saved.x, weights.input_norm, dh, dx);
+    if (need_dx) backward_to_norm(qkv, of, !dora, LoraLinear::Codes::to_make);
 }
 
 }  // namespace loratrain

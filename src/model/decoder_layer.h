@@ -23,6 +23,14 @@ class DecoderLayer {
     DecoderLayer(const ReplicaView& view, const AdapterBank& bank, const Workspace& workspace,
                  const float* inv_freq, Backend& backend, const StageLanes& lanes);
 
+    /// LoraLinear::pack_all of layers, each with the rows that it is about to compute.
+    struct Computed {
+        std::int32_t layer;
+        LayerWeights& weights;
+        const LayerRows& rows;
+    };
+    void pack(std::span<const Computed> layers);
+
     /// y: [T, H], the next layer's input, T = rows.tokens. `layer` counts from the stage's first.
     void forward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                  const LayerActivations& saved, const TensorView& y);
@@ -50,8 +58,20 @@ class DecoderLayer {
                            const LayerRows& rows) const;
     void norm(const TensorView& x, const Buffer& weight, const TensorView& y,
               const RowCodes& codes = {});
+    /// y: gets the norm again, where it has data.
     void norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy,
-                       const TensorView& dx);
+                       const TensorView& dx, const TensorView& y);
+    /// A group whose input is the norm of x: the gradient of its output, and the running one.
+    struct Normed {
+        const TensorView& x;
+        const Buffer& weight;
+        const TensorView& dy;
+        const TensorView& dx;
+    };
+    /// From dy to dx; with_a: also the gradients of A, of the input made again on the way.
+    void backward_to_norm(const LoraLinear::Site& at, const Normed& of, bool with_a,
+                          LoraLinear::Codes codes);
+    TensorView normed_input(std::int64_t tokens) const;
     void head_norm(const TensorView& x, const Buffer& weight, const TensorView& y);
     void head_norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy);
     void rope(const TensorView& x, const LayerSpec& spec, const LayerRows& rows, bool backward);
@@ -81,6 +101,7 @@ class DecoderLayer {
     Backend& backend_;
     StageLanes lanes_;
     LoraLinear linear_;
+    std::vector<LoraLinear::Site> packed_;
 };
 
 }  // namespace loratrain

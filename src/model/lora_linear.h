@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
+#include <span>
 #include <vector>
 
 #include "adapter/adapter_bank.h"
@@ -40,6 +42,10 @@ class LoraLinear {
         const LayerRows& rows;
     };
 
+    /// Packs the factors that have changed into the pads of all these groups at once, where pads
+    /// stay between uses and no adapter of them is VeRA; the others' are packed at each use.
+    void pack_all(std::span<const Site> sites);
+
     /// Whether Workspace::codes holds those of the operand already, as the op wrote them that made
     /// it: of x (coding_of_input), of dy (coding_of_gradient).
     enum class Codes : std::uint8_t { to_make, made };
@@ -61,6 +67,8 @@ class LoraLinear {
     void backward_b(const Site& site, const TensorView& dy, const std::array<TensorView, 3>& s);
     /// Gradients of A from the group's input x and the dS of backward_b.
     void backward_a(const Site& site, const TensorView& x, const TensorView& dy);
+    /// Some adapter of the rows is on the group.
+    bool has_lora(const Site& site) const;
     /// Some adapter of the rows is DoRA and on the group.
     bool has_dora(const Site& site) const;
     /// Linear i has a bias, which its output holds.
@@ -78,7 +86,6 @@ class LoraLinear {
                     Codes codes = Codes::to_make);
 
   private:
-    bool has_lora(const Site& site) const;
     /// Some adapter of the rows is VeRA.
     bool has_vera(const Site& site) const;
     /// Slots of linear i of the group, one per segment.
@@ -90,10 +97,24 @@ class LoraLinear {
     void gather_targets(const Site& site, const std::array<TensorView, 3>& s);
     /// The matrix to multiply with (gemm_matrix).
     TensorView prepare(const Site& site, bool with_pads);
-    /// Factors of the group's linears into b_pad [N, width] and a_pad [linears x width, K].
-    void pack(const Site& site, const TensorView& b_pad, const TensorView& a_pad);
-    /// The products of forward, S being there: `width` columns of it are multiplied by packed
-    /// factors. Returns what they were made with (prepare).
+    /// Where the factors of the group's linears go: b [N, width], a [linears x width, K].
+    struct Pads {
+        TensorView b;
+        TensorView a;
+    };
+    Pads pads_in(const Site& site, const TensorView& m) const;
+    static Pads pads_beside_codes(const Site& site);
+    /// Sets wanted_.
+    void want_pads_of(const LayerRows& rows);
+    bool has_wanted_pads(const Site& site) const;
+    /// Some adapter of wanted_ is VeRA.
+    bool wants_vera() const;
+    /// To packs_, which finish_packs() hands to the backend.
+    void add_packs(const Site& site, const Pads& pads);
+    void finish_packs();
+    void pack(const Site& site, const Pads& pads);
+    /// The products of forward, S being there, that of the first linear behind x too: `width`
+    /// columns of it are multiplied by packed factors. Returns what they were made with (prepare).
     TensorView multiply(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
                         const std::array<TensorView, 3>& s, std::int64_t width,
                         const TensorView& residual);
@@ -126,7 +147,9 @@ class LoraLinear {
     DoraLinear dora_;
     VeraLinear vera_;
     std::array<std::vector<LoraSlot>, 3> slots_;
-    std::vector<LoraSlot> pads_;
+    std::deque<std::vector<LoraSlot>> pads_;  ///< of packs_, the first pads_used_
+    std::size_t pads_used_ = 0;
+    std::vector<LoraPack> packs_;
     std::vector<LoraTarget> targets_;
     std::array<std::vector<LoraSlot>, 2> starts_;
     std::vector<LoraBackward> sweeps_;

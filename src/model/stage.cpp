@@ -78,6 +78,7 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
     if (loss_) loss_->set_labels(microbatch, rows, terms, tables);
     const std::int64_t t = tables.tokens();
     if (stage_.has_embedding) embed(slot);
+    pack_factors(tables);
     for (std::int32_t l = 0; l < stage_.layer_count; ++l) {
         const Range range(backend_, "layer forward", stage_.first_layer + l);
         const LayerRows& computed = tables.in_layer(l);
@@ -90,6 +91,15 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
     if (!loss_) return;
     loss_->run(microbatch, terms, tables, slot.boundary(stage_.layer_count, t),
                slot.loss_gradient(t));
+}
+
+void Stage::pack_factors(const MicrobatchTables& tables) {
+    std::vector<DecoderLayer::Computed> computed;
+    for (std::int32_t l = 0; l < stage_.layer_count; ++l) {
+        const LayerRows& rows = tables.in_layer(l);
+        if (rows.tokens > 0) computed.push_back({l, weights_.layer(l), rows});
+    }
+    layer_.pack(computed);
 }
 
 void Stage::embed(const ActivationSlot& slot) {
@@ -156,6 +166,7 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
     const MicrobatchTables& tables = slot.tables();
     const TensorView gradient = workspace_.residual(0, tables.tokens());
     backend_.copy(gradient, head_ ? slot.loss_gradient(tables.tokens()) : d_output);
+    pack_factors(tables);
     for (std::int32_t l = stage_.layer_count - 1; l >= 0; --l) {
         const Range range(backend_, "layer backward", stage_.first_layer + l);
         const bool need_dx = l > 0 || !stage_.has_embedding;

@@ -64,6 +64,8 @@ class Stage {
 
   private:
     void embed(const ActivationSlot& slot);
+    /// What has changed of the factors, for all layers at once.
+    void pack_factors(const MicrobatchTables& tables);
     /// To the embeddings of adapters with NEFTune's noise.
     void add_noise(const LayerRows& rows, const TensorView& x);
     /// The lane's own rows of the embedding for tokens, -1 for those of other lanes.

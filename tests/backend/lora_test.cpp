@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdlib>
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include "support/backend_case.h"
 #include "support/device_data.h"
@@ -136,7 +138,9 @@ TEST_P(LoraTest, ShrinkServesAllTargetsOfX) {
         const DeviceMatrix s2 = junk(x.rows, setting.second.columns());
         const std::vector<LoraTarget> targets{setting.first.target(s1.view()),
                                               setting.second.target(s2.view())};
-        backend().lora_shrink({device_x.view(), targets, setting.rows()});
+        const DeviceMatrix again = junk(x.rows, setting.first.columns());
+        backend().lora_shrink({device_x.view(), targets, setting.rows(), again.view()});
+        EXPECT_EQ(again.download().values, s1.download().values);
         expect_close(s1,
                      reference::lora_shrink(x, setting.first.factors(), setting.batch,
                                             setting.first.columns()),
@@ -286,7 +290,8 @@ TEST_P(LoraTest, PackPlacesFactorsAndLeavesOutNonFiniteOnes) {
 
     const DeviceMatrix b_pad = junk(17, linear.columns());
     const DeviceMatrix a_pad = junk(linear.columns(), 30);
-    backend().lora_pack({slots, b_pad.view(), a_pad.view()});
+    const LoraPack op{slots, b_pad.view(), a_pad.view()};
+    backend().lora_pack({&op, 1});
     HostMatrix expected_b(17, linear.columns());
     HostMatrix expected_a(linear.columns(), 30);
     for (const auto& f : factors) {
@@ -301,6 +306,52 @@ TEST_P(LoraTest, PackPlacesFactorsAndLeavesOutNonFiniteOnes) {
     }
     EXPECT_EQ(b_pad.download().values, expected_b.values);
     EXPECT_EQ(a_pad.download().values, expected_a.values);
+}
+
+TEST_P(LoraTest, PackOfManyLinearsIsThatOfEach) {
+    std::vector<std::unique_ptr<LoraLinear>> linears;
+    std::vector<std::vector<LoraSlot>> slots;
+    std::vector<DeviceMatrix> b_pads;
+    std::vector<DeviceMatrix> a_pads;
+    std::vector<LoraPack> ops;
+    for (const auto& [in, out] : {std::pair{64, 40}, std::pair{136, 8}, std::pair{24, 512}}) {
+        linears.push_back(
+            std::make_unique<LoraLinear>(backend(), in, out, std::vector{4, 0, 3, 8, 17}, 0, 1));
+        slots.push_back(linears.back()->slots());
+    }
+    constexpr std::int64_t columns = 48;
+    const auto pads_of = [&](const LoraLinear& linear, std::int64_t ld) {
+        const HostMatrix b(linear.factors()[0].b.rows, columns, 7.0);
+        const HostMatrix a(columns, linear.factors()[0].a.cols, 7.0);
+        b_pads.emplace_back(backend(), b, ld);
+        a_pads.emplace_back(backend(), a, ld);
+    };
+    for (const std::int64_t ld : {16, 3}) {
+        ops.clear();
+        b_pads.clear();
+        a_pads.clear();
+        for (const auto& linear : linears) pads_of(*linear, ld);
+        for (std::size_t i = 0; i < linears.size(); ++i) {
+            ops.push_back({slots[i], b_pads[i].view(), a_pads[i].view()});
+        }
+        backend().lora_pack(ops);
+        for (std::size_t i = 0; i < linears.size(); ++i) {
+            HostMatrix b(b_pads[i].view().rows, columns);
+            HostMatrix a(columns, a_pads[i].view().cols);
+            for (const auto& f : linears[i]->factors()) {
+                for (std::int32_t r = 0; r < f.rank; ++r) {
+                    for (std::int64_t k = 0; k < a.cols; ++k) {
+                        a(f.column + r, k) = reference::rounded_to(dtype(), f.a(r, k));
+                    }
+                    for (std::int64_t n = 0; n < b.rows; ++n) {
+                        b(n, f.column + r) = reference::rounded_to(dtype(), f.b(n, r));
+                    }
+                }
+            }
+            EXPECT_EQ(b_pads[i].download().values, b.values) << i;
+            EXPECT_EQ(a_pads[i].download().values, a.values) << i;
+        }
+    }
 }
 
 TEST_P(LoraTest, OneAdaptersNotANumberStaysWithItsRows) {

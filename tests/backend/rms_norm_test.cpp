@@ -67,6 +67,28 @@ TEST_P(RmsNormTest, BackwardAgreesWithLoops) {
     }
 }
 
+TEST_P(RmsNormTest, BackwardMakesTheNormAgainToTheBit) {
+    for (const NormShape& shape : norm_shapes) {
+        const DeviceMatrix x(backend(), random(shape.rows, shape.cols, 1), shape.padding);
+        const DeviceMatrix weight(backend(), random(1, shape.cols / shape.groups, 2));
+        const DeviceMatrix dy(backend(), random(shape.rows, shape.cols, 3), shape.padding);
+        const HostMatrix zeros(shape.rows, shape.cols);
+        const DeviceMatrix y(backend(), zeros, other_padding(shape));
+        const DeviceMatrix again(backend(), zeros, other_padding(shape));
+        const DeviceMatrix dx(backend(), zeros, shape.padding);
+        const DeviceMatrix alone(backend(), zeros, shape.padding);
+        RmsNormBackward op{x.view(),  weight.data(), eps,  shape.groups,
+                           dy.view(), alone.view(),  false};
+        backend().rms_norm({x.view(), weight.data(), eps, shape.groups, y.view()});
+        backend().rms_norm_backward(op);
+        op.dx = dx.view();
+        op.y = again.view();
+        backend().rms_norm_backward(op);
+        EXPECT_EQ(again.download().values, y.download().values) << shape.cols;
+        EXPECT_EQ(dx.download().values, alone.download().values) << shape.cols;
+    }
+}
+
 LORATRAIN_FOR_EACH_BACKEND(RmsNormTest);
 
 }  // namespace

@@ -189,6 +189,10 @@ class Bench {
         double skinny = bytes(shape + " lora_shrink", x_bytes, [&] {
             backend_->lora_shrink({x, s, lora});
         });
+        const TensorView again = random(tokens_, pad);
+        bytes(shape + " lora_shrink, S written twice", x_bytes, [&] {
+            backend_->lora_shrink({x, s, lora, again});
+        });
         skinny += bytes(shape + " lora_backward", dy_bytes, [&] {
             backend_->lora_backward({dy, s[0], ds[0].s, lora});
         });
@@ -217,9 +221,15 @@ class Bench {
         }
         const double pack_bytes = 6.0 * static_cast<double>(pad * (in + out));
         bytes(shape + " lora_pack", pack_bytes, [&] {
-            backend_->lora_pack({adapter, w.row_range(0, out).col_range(in, pad),
-                                 w.row_range(out, pad).col_range(0, in)});
+            const LoraPack op{adapter, w.row_range(0, out).col_range(in, pad),
+                              w.row_range(out, pad).col_range(0, in)};
+            backend_->lora_pack({&op, 1});
         });
+        constexpr int many = 32;
+        const std::vector<LoraPack> all(many, {adapter, w.row_range(0, out).col_range(in, pad),
+                                               w.row_range(out, pad).col_range(0, in)});
+        bytes(shape + " lora_pack of 32 such linears", many * pack_bytes,
+              [&] { backend_->lora_pack(all); });
         buffers_.resize(kept_);
     }
 
@@ -332,6 +342,7 @@ class Bench {
         const TensorView x = random(tokens_, hidden, pad);
         const TensorView y = random(tokens_, hidden, pad);
         const TensorView z = random(tokens_, hidden);
+        const TensorView again = random(tokens_, hidden, pad);
         const TensorView gate_up = random(tokens_, 2 * inter);
         const TensorView d_gate_up = random(tokens_, 2 * inter, 2 * pad);
         const TensorView h = random(tokens_, inter, pad);
@@ -354,6 +365,9 @@ class Bench {
         });
         bytes("rms_norm_backward 4096, accumulate", 4 * matrix_bytes, [&] {
             backend_->rms_norm_backward({x, weight.data, 1e-6F, 1, z, y, true});
+        });
+        bytes("the same, and the norm again", 5 * matrix_bytes, [&] {
+            backend_->rms_norm_backward({x, weight.data, 1e-6F, 1, z, y, true, again});
         });
         bytes("rms_norm 32 groups of 128", 2 * matrix_bytes, [&] {
             backend_->rms_norm({x, weight.data, 1e-6F, heads, y});

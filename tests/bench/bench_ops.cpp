@@ -152,7 +152,8 @@ class Bench {
         const TensorView a_pad = random(adapters * rank, hidden, padding);
         bytes(name + " pack 768+2048",
               8.0 * static_cast<double>(adapters * rank * (hidden + inter)), [&] {
-                  backend_->lora_pack({slots, b_pad, a_pad});
+                  const LoraPack op{slots, b_pad, a_pad};
+                  backend_->lora_pack({&op, 1});
               });
     }
 

@@ -63,7 +63,7 @@ class CpuBackend : public Backend {
     void quantize_rows(const QuantizeRows& op) override;
     void transpose_codes(const Fp8Rows& to, const Fp8Rows& from) override;
     void gemm_fp8(const GemmFp8& op) override;
-    void lora_pack(const LoraPack& op) override;
+    void lora_pack(std::span<const LoraPack> ops) override;
     void lora_shrink(const LoraShrink& op) override;
     void lora_expand(const LoraExpand& op) override;
     void lora_backward(const LoraBackward& op) override;

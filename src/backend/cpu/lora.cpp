@@ -157,6 +157,7 @@ void CpuBackend::lora_shrink(const LoraShrink& op) {
             shrink_block(op, target, lora_blocks_[i], scratch.local());
         }
     });
+    if (op.again.data != nullptr) copy(op.again, op.targets.front().s);
 }
 
 void CpuBackend::lora_expand(const LoraExpand& op) {

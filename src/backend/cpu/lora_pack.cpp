@@ -35,20 +35,24 @@ void pack_a_row(const LoraPack& op, std::int64_t row) {
     }
 }
 
-}  // namespace
-
-void CpuBackend::lora_pack(const LoraPack& op) {
-    require_f32({&op.b_pad, &op.a_pad});
+void pack_all_rows(int threads, const LoraPack& op) {
     LORATRAIN_CHECK(op.b_pad.cols == op.a_pad.rows, "lora_pack: pads of ", op.b_pad.cols, " and ",
                     op.a_pad.rows, " columns");
-    parallel_rows(threads_, op.b_pad.rows, op.b_pad.cols,
-                  [&](std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t row = begin; row < end; ++row) pack_b_row(op, row);
-                  });
-    parallel_rows(threads_, op.a_pad.rows, op.a_pad.cols,
-                  [&](std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t row = begin; row < end; ++row) pack_a_row(op, row);
-                  });
+    parallel_rows(threads, op.b_pad.rows, op.b_pad.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) pack_b_row(op, row);
+    });
+    parallel_rows(threads, op.a_pad.rows, op.a_pad.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) pack_a_row(op, row);
+    });
+}
+
+}  // namespace
+
+void CpuBackend::lora_pack(std::span<const LoraPack> ops) {
+    for (const LoraPack& op : ops) {
+        require_f32({&op.b_pad, &op.a_pad});
+        pack_all_rows(threads_, op);
+    }
 }
 
 }  // namespace loratrain

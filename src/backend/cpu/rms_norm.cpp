@@ -71,6 +71,8 @@ void CpuBackend::rms_norm_backward(const RmsNormBackward& op) {
                [&](std::int64_t row, std::int64_t col, std::int64_t width) {
                    normalize_backward(at(op.x, row, col), weight, at(op.dy, row, col), width,
                                       op.eps, op.accumulate, at(op.dx, row, col));
+                   if (op.y.data == nullptr) return;
+                   normalize(at(op.x, row, col), weight, width, op.eps, at(op.y, row, col));
                });
 }
 

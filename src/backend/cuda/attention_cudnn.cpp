@@ -306,7 +306,8 @@ class CudnnAttentionGraphs final : public CudnnAttention {
             longest = std::max<std::int64_t>(longest,
                                              op.rows.host_offsets[i + 1] - op.rows.host_offsets[i]);
         }
-        const AttentionShape sizes = attention_shape(op.rows.samples, longest, op.rows.tokens);
+        const auto sizes_for = backward ? attention_shape : attention_forward_shape;
+        const AttentionShape sizes = sizes_for(op.rows.samples, longest, op.rows.tokens);
         shape.samples = sizes.samples;
         shape.length = sizes.length;
         shape.tokens = sizes.tokens;

@@ -63,7 +63,7 @@ class CudaBackend final : public Backend {
     void quantize_rows(const QuantizeRows& op) override;
     void transpose_codes(const Fp8Rows& to, const Fp8Rows& from) override;
     void gemm_fp8(const GemmFp8& op) override;
-    void lora_pack(const LoraPack& op) override;
+    void lora_pack(std::span<const LoraPack> ops) override;
     void lora_shrink(const LoraShrink& op) override;
     void lora_expand(const LoraExpand& op) override;
     void lora_backward(const LoraBackward& op) override;
@@ -102,6 +102,9 @@ class CudaBackend final : public Backend {
     kernels::LoraTables lora_tables(std::span<const LoraTarget> targets, const LoraRows& lora,
                                     std::int64_t rows, std::int32_t tile_rows);
     void add_slots(std::span<const LoraTarget> targets, kernels::LoraTables& tables);
+    /// Until the next call.
+    kernels::LoraRowCuts row_cuts(const LoraRows& lora, std::int64_t rows);
+    void add_pack(const LoraPack& op, kernels::LoraPackParams& params);
     void add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_t tile_rows);
 
     int device_;
@@ -121,6 +124,8 @@ class CudaBackend final : public Backend {
     std::vector<kernels::LoraSlotEntry> slots_;
     std::vector<kernels::LoraSegmentEntry> segments_;
     std::vector<kernels::LoraTile> tiles_;
+    std::vector<kernels::LoraPackItem> packed_;
+    std::vector<std::int64_t> parts_;
     std::vector<std::int32_t> rank_sums_;
     std::vector<LoraTarget> swept_targets_;
     std::int64_t copy_rows_ = 0;

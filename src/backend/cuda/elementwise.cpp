@@ -25,9 +25,14 @@ void CudaBackend::rms_norm(const RmsNorm& op) {
 void CudaBackend::rms_norm_backward(const RmsNormBackward& op) {
     require_compute({&op.x, &op.dy, &op.dx});
     check_groups(op.x.cols, op.groups);
-    CUDA_CHECK(
-        kernels::rms_norm_backward(stream_, {matrix_of(op.x), op.weight, op.eps, op.groups,
-                                             matrix_of(op.dy), matrix_of(op.dx), op.accumulate}));
+    kernels::RmsNormBackwardParams params{matrix_of(op.x), op.weight,        op.eps,
+                                          op.groups,       matrix_of(op.dy), matrix_of(op.dx),
+                                          op.accumulate};
+    if (op.y.data != nullptr) {
+        require_compute({&op.y});
+        params.y = matrix_of(op.y);
+    }
+    CUDA_CHECK(kernels::rms_norm_backward(stream_, params));
 }
 
 void CudaBackend::rope(const Rope& op) {

@@ -18,6 +18,9 @@ namespace loratrain {
 namespace {
 
 constexpr int most_proposals = 24;
+constexpr int later_proposals = 4;       // of a product that was timed before with other sizes
+constexpr std::size_t most_good = 6;     // kept of those timings
+constexpr float nearly_as_good = 1.07F;  // as the best
 constexpr int timed_runs = 3;
 constexpr float hopeless = 1.15F;            // a first time so far above the best is not repeated
 constexpr std::int64_t vector_elements = 8;  // of the widest loads, in bf16
@@ -235,7 +238,8 @@ std::unique_ptr<GemmCublasLt::Problem> GemmCublasLt::make_problem(const Product&
 }
 
 std::vector<cublasLtMatmulHeuristicResult_t> GemmCublasLt::proposals(const Problem& problem,
-                                                                     const Key& key) const {
+                                                                     const Key& key,
+                                                                     int most) const {
     cublasLtMatmulPreference_t preference = nullptr;
     CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference));
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes_);
@@ -249,11 +253,11 @@ std::vector<cublasLtMatmulHeuristicResult_t> GemmCublasLt::proposals(const Probl
         static_cast<std::uint32_t>(key[12]));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
         static_cast<std::uint32_t>(key[12]));
-    std::vector<cublasLtMatmulHeuristicResult_t> found(most_proposals);
+    std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
     int count = 0;
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(handle_, problem.desc, problem.a, problem.b, problem.d,
-                                       problem.c, preference, most_proposals, found.data(), &count);
+                                       problem.c, preference, most, found.data(), &count);
     cublasLtMatmulPreferenceDestroy(preference);
     if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
         throw Error(cat("no cuBLASLt algorithm (", cublas_name(status), ") for ",
@@ -323,13 +327,31 @@ std::vector<GemmCublasLt::Product> GemmCublasLt::gemms_to_time(const Product& op
     return {smallest, largest};
 }
 
-cublasLtMatmulAlgo_t GemmCublasLt::fastest(const std::vector<Product>& gemms,
-                                           const Key& key) const {
+GemmCublasLt::Key GemmCublasLt::family_of(Key bucket) {
+    bucket[0] = 0;
+    bucket[2] = 0;
+    return bucket;
+}
+
+void GemmCublasLt::note_good(std::vector<cublasLtMatmulAlgo_t>& good,
+                             const std::vector<Timed>& timed, float best) {
+    for (const auto& [algo, time] : timed) {
+        const bool known = std::any_of(good.begin(), good.end(), [&algo = algo](const auto& other) {
+            return is_same(other, algo);
+        });
+        if (!known && time <= nearly_as_good * best) good.insert(good.begin(), algo);
+    }
+    if (good.size() > most_good) good.resize(most_good);
+}
+
+cublasLtMatmulAlgo_t GemmCublasLt::fastest(const std::vector<Product>& gemms, const Key& key) {
+    std::vector<cublasLtMatmulAlgo_t>& good = good_[family_of(bucket_of(key))];
     std::vector<std::unique_ptr<Problem>> problems;
-    std::vector<cublasLtMatmulAlgo_t> candidates;
+    std::vector<cublasLtMatmulAlgo_t> candidates = good;
     for (const Product& gemm : gemms) {
         problems.push_back(make_problem(gemm));
-        for (const auto& proposal : proposals(*problems.back(), key)) {
+        for (const auto& proposal :
+             proposals(*problems.back(), key, good.empty() ? most_proposals : later_proposals)) {
             const bool known =
                 std::any_of(candidates.begin(), candidates.end(),
                             [&](const auto& c) { return is_same(c, proposal.algo); });
@@ -338,15 +360,20 @@ cublasLtMatmulAlgo_t GemmCublasLt::fastest(const std::vector<Product>& gemms,
     }
     std::size_t best = 0;
     std::vector<float> best_times(gemms.size(), std::numeric_limits<float>::infinity());
+    std::vector<Timed> timed;
     for (std::size_t i = 0; i < candidates.size(); ++i) {
         std::vector<float> times;
-        for (std::size_t g = 0; g < gemms.size() && sum(times) < sum(best_times); ++g) {
+        const float limit = nearly_as_good * sum(best_times);
+        for (std::size_t g = 0; g < gemms.size() && (g == 0 || sum(times) < limit); ++g) {
             times.push_back(milliseconds(*problems[g], gemms[g], candidates[i], best_times[g]));
         }
+        if (times.size() < gemms.size()) continue;
+        timed.push_back({candidates[i], sum(times)});
         if (!(sum(times) < sum(best_times))) continue;
         best_times = times;
         best = i;
     }
+    note_good(good, timed, sum(best_times));
     return candidates[best];
 }
 
@@ -365,15 +392,16 @@ cublasLtMatmulAlgo_t GemmCublasLt::choose(const Problem& problem, const Product&
     if (known == chosen_.end()) {
         std::vector<Product> timed;
         if (dtype_ != DType::f32) timed = gemms_to_time(op);
-        const cublasLtMatmulAlgo_t algo =
-            timed.empty() ? proposals(problem, key).front().algo : fastest(timed, key);
+        const cublasLtMatmulAlgo_t algo = timed.empty()
+                                              ? proposals(problem, key, most_proposals).front().algo
+                                              : fastest(timed, key);
         known = chosen_.emplace(bucket, algo).first;
         append_choice(algorithm_file_, bucket, algo);
         append_choice(shared_file_, bucket, algo);
     }
     if (can_use(known->second, problem)) return known->second;
     if (before_stall_) before_stall_();
-    return proposals(problem, key).front().algo;
+    return proposals(problem, key, most_proposals).front().algo;
 }
 
 void GemmCublasLt::run(const Gemm& op) {

@@ -78,15 +78,24 @@ class GemmCublasLt {
     static Key key_of(const Product& op);
     static Key bucket_of(Key key);
     static std::unique_ptr<Problem> make_problem(const Product& op);
+    /// Of products that differ in rows and terms alone.
+    static Key family_of(Key bucket);
     cublasLtMatmulAlgo_t choose(const Problem& problem, const Product& op, const Key& key);
-    std::vector<cublasLtMatmulHeuristicResult_t> proposals(const Problem& problem,
-                                                           const Key& key) const;
+    std::vector<cublasLtMatmulHeuristicResult_t> proposals(const Problem& problem, const Key& key,
+                                                           int most) const;
     /// With the fewest and the most rows that share the choice, A and C in scratch memory; or as it
     /// is, with C there where it must be kept: with the most rows, a transposed A, or too little
     /// memory for more. Empty where there is no memory for C.
     std::vector<Product> gemms_to_time(const Product& op);
     /// Of the proposals for all of them, the one with the least time together; writes their C.
-    cublasLtMatmulAlgo_t fastest(const std::vector<Product>& gemms, const Key& key) const;
+    cublasLtMatmulAlgo_t fastest(const std::vector<Product>& gemms, const Key& key);
+    /// Notes those that are nearly as fast as the best.
+    struct Timed {
+        cublasLtMatmulAlgo_t algo;
+        float time;
+    };
+    static void note_good(std::vector<cublasLtMatmulAlgo_t>& good, const std::vector<Timed>& timed,
+                          float best);
     bool can_use(const cublasLtMatmulAlgo_t& algo, const Problem& problem) const;
     cublasStatus_t launch(const Problem& problem, const Product& op,
                           const cublasLtMatmulAlgo_t& algo) const;
@@ -110,7 +119,8 @@ class GemmCublasLt {
     std::string shared_file_;
     std::string tag_;  ///< library, GPU and type, first word of a line of the files
     std::map<Key, cublasLtMatmulAlgo_t> chosen_;
-    std::set<Key> used_;  ///< buckets
+    std::map<Key, std::vector<cublasLtMatmulAlgo_t>> good_;  ///< by family
+    std::set<Key> used_;                                     ///< buckets
     std::function<void()> before_stall_;
     std::map<Key, std::unique_ptr<Problem>> problems_;
 };

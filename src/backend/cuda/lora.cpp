@@ -14,9 +14,13 @@ namespace {
 // kernels/ includes nothing of src/.
 static_assert(kernels::lora_sweep_columns == device_memory::lora_sweep_columns);
 static_assert(kernels::lora_sweep_row_multiple == device_memory::lora_sweep_rows);
+static_assert(kernels::lora_sweep_blocks_of_processor == device_memory::lora_sweep_blocks);
 static_assert(kernels::lora_sweep_rank_multiple == device_memory::lora_sweep_ranks);
 static_assert(kernels::lora_copy_row_multiple == device_memory::lora_copy_ranks);
 static_assert(kernels::lora_copy_column_multiple == device_memory::lora_copy_columns);
+
+/// Parts are cut evenly, but for this.
+constexpr std::int64_t tile_row_multiple = 32;
 
 std::int32_t round_up(std::int32_t value, std::int32_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
@@ -79,10 +83,13 @@ void CudaBackend::add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_
     tiles_.clear();
     const auto cut = [&](std::int64_t begin, std::int64_t end, std::int32_t segment,
                          std::int32_t slot) {
-        for (std::int64_t row = begin; row < end; row += tile_rows) {
+        const std::int64_t count = (end - begin + tile_rows - 1) / tile_rows;
+        const std::int64_t even = count == 0 ? 0 : (end - begin + count - 1) / count;
+        const std::int64_t step = std::min<std::int64_t>(
+            tile_rows, (even + tile_row_multiple - 1) / tile_row_multiple * tile_row_multiple);
+        for (std::int64_t row = begin; row < end; row += step) {
             tiles_.push_back({static_cast<std::int32_t>(row),
-                              static_cast<std::int32_t>(std::min(end, row + tile_rows)), segment,
-                              slot});
+                              static_cast<std::int32_t>(std::min(end, row + step)), segment, slot});
         }
     };
     std::int64_t done = 0;
@@ -97,6 +104,18 @@ void CudaBackend::add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_
         done = segment.end;
     }
     cut(done, rows, -1, -1);
+}
+
+kernels::LoraRowCuts CudaBackend::row_cuts(const LoraRows& lora, std::int64_t rows) {
+    parts_.clear();
+    std::int64_t done = 0;
+    for (const LoraSegment& segment : lora.segments) {
+        parts_.push_back(segment.begin - done);
+        parts_.push_back(segment.end - segment.begin);
+        done = segment.end;
+    }
+    parts_.push_back(rows - done);
+    return {rows, parts_.data(), static_cast<int>(parts_.size())};
 }
 
 kernels::LoraTables CudaBackend::lora_tables(std::span<const LoraTarget> targets,
@@ -119,8 +138,10 @@ void CudaBackend::lora_shrink(const LoraShrink& op) {
     require_compute({&op.x});
     kernels::LoraShrinkParams params;
     params.x = matrix_of(op.x);
-    params.tables = lora_tables(op.targets, op.rows, op.x.rows, lora_shrink_tile_rows(params));
+    params.tile_rows = lora_shrink_tile_rows(params, processors_);
+    params.tables = lora_tables(op.targets, op.rows, op.x.rows, params.tile_rows);
     for (std::size_t i = 0; i < op.targets.size(); ++i) params.s[i] = matrix_of(op.targets[i].s);
+    if (op.again.data != nullptr) params.again = matrix_of(op.again);
     params.copy_rows = copy_rows_;
     params.copies =
         reserve_workspace(static_cast<std::size_t>(kernels::lora_shrink_workspace(params)));
@@ -164,8 +185,9 @@ void CudaBackend::lora_backward_group(std::span<const LoraBackward> ops) {
         for (const LoraBackward& op : ops) lora_backward(op);
         return;
     }
+    const kernels::LoraRowCuts cuts = row_cuts(ops.front().rows, params.dy.rows);
     params.tables = lora_tables(swept_targets_, ops.front().rows, params.dy.rows,
-                                lora_backward_tile_rows(params, processors_));
+                                lora_backward_tile_rows(params, cuts, processors_));
     params.workspace =
         reserve_workspace(static_cast<std::size_t>(kernels::lora_backward_workspace(params)));
     CUDA_CHECK(kernels::lora_backward(stream_, params));
@@ -175,8 +197,9 @@ void CudaBackend::lora_grad_a(const LoraGradA& op) {
     require_compute({&op.x});
     kernels::LoraGradAParams params;
     params.x = matrix_of(op.x);
-    params.tables =
-        lora_tables(op.targets, op.rows, op.x.rows, lora_grad_a_tile_rows(params, processors_));
+    const kernels::LoraRowCuts cuts = row_cuts(op.rows, op.x.rows);
+    params.tables = lora_tables(op.targets, op.rows, op.x.rows,
+                                lora_grad_a_tile_rows(params, cuts, processors_));
     for (std::size_t i = 0; i < op.targets.size(); ++i) params.ds[i] = matrix_of(op.targets[i].s);
     params.workspace =
         reserve_workspace(static_cast<std::size_t>(kernels::lora_grad_a_workspace(params)));
@@ -194,17 +217,44 @@ void CudaBackend::lora_expand_backward(const LoraExpandBackward& op) {
     CUDA_CHECK(kernels::lora_expand(stream_, params));
 }
 
-void CudaBackend::lora_pack(const LoraPack& op) {
+void CudaBackend::add_pack(const LoraPack& op, kernels::LoraPackParams& params) {
     require_compute({&op.b_pad, &op.a_pad});
     LORATRAIN_CHECK(op.b_pad.cols == op.a_pad.rows, "lora_pack: pads of ", op.b_pad.cols, " and ",
                     op.a_pad.rows, " columns");
-    slots_.clear();
+    kernels::LoraPackItem item{};
+    item.b_pad = op.b_pad.data;
+    item.a_pad = op.a_pad.data;
+    item.b_ld = op.b_pad.ld;
+    item.a_ld = op.a_pad.ld;
+    item.out = op.b_pad.rows;
+    item.in = op.a_pad.cols;
+    item.columns = op.b_pad.cols;
+    item.first_slot = static_cast<std::int32_t>(slots_.size());
+    item.slot_count = static_cast<std::int32_t>(op.slots.size());
     for (const LoraSlot& slot : op.slots) slots_.push_back(entry_of(slot));
+    params.most_columns = std::max(params.most_columns, item.columns);
+    params.largest = std::max(params.largest, (item.out + item.in) * item.columns);
+    params.is_wide =
+        params.is_wide && kernels::lora_pack_is_wide(matrix_of(op.b_pad), matrix_of(op.a_pad));
+    packed_.push_back(item);
+}
+
+void CudaBackend::lora_pack(std::span<const LoraPack> ops) {
+    if (ops.empty()) return;
+    slots_.clear();
+    packed_.clear();
     kernels::LoraPackParams params;
-    params.slot_count = static_cast<std::int32_t>(slots_.size());
-    params.b_pad = matrix_of(op.b_pad);
-    params.a_pad = matrix_of(op.a_pad);
-    std::tie(params.slots) = lora_tables_->find(slots_);
+    params.is_wide = true;
+    for (const LoraPack& op : ops) add_pack(op, params);
+    constexpr std::size_t most_bytes = device_memory::lora_table_cache / 4;
+    if (ops.size() > 1 && slots_.size() * sizeof(kernels::LoraSlotEntry) > most_bytes) {
+        lora_pack(ops.first(ops.size() / 2));
+        lora_pack(ops.subspan(ops.size() / 2));
+        return;
+    }
+    params.type = matrix_of(ops.front().b_pad).type;
+    params.item_count = static_cast<std::int32_t>(packed_.size());
+    std::tie(params.slots, params.items) = lora_tables_->find(slots_, packed_);
     CUDA_CHECK(kernels::lora_pack(stream_, params));
 }
 

@@ -77,7 +77,11 @@ class Planner {
         check_precision(job_, model_, cluster_.backend, problems_);
         check_data(given_limit());
         problems_.throw_if_any();
-        const Workload work = workload_of(job_, model_, cluster_.backend, datasets_);
+        std::optional<std::int64_t> usual;
+        if (cluster_.backend == BackendKind::cuda && cluster_.ranks == 1) {
+            usual = usual_tokens_of_one_gpu(model_);
+        }
+        const Workload work = workload_of(job_, model_, cluster_.backend, datasets_, usual);
         Plan constants = constants_of();
         problems_.throw_if_any();
         PlannedJob planned = planned_with(constants, work);

@@ -85,8 +85,15 @@ std::int64_t Workload::wanted_tokens() const {
     return std::min(usual_tokens, largest_round);
 }
 
+std::int64_t usual_tokens_of_one_gpu(const ModelSpec& model) {
+    constexpr std::int64_t elements = std::int64_t{1} << 24;
+    return std::clamp(elements / model.hidden_size, usual_microbatch_tokens_cuda,
+                      4 * usual_microbatch_tokens_cuda);
+}
+
 Workload workload_of(const Job& job, const ModelSpec& model, BackendKind backend,
-                     std::span<const DatasetInfo> datasets) {
+                     std::span<const DatasetInfo> datasets,
+                     std::optional<std::int64_t> usual_tokens) {
     Workload work;
     for (const AdapterJob& adapter : job.adapters) {
         if (adapter.ended) continue;
@@ -99,7 +106,8 @@ Workload workload_of(const Job& job, const ModelSpec& model, BackendKind backend
                       longest_of(info.eval, info.group_samples)});
     }
     const bool cuda = backend == BackendKind::cuda;
-    work.usual_tokens = cuda ? usual_microbatch_tokens_cuda : usual_microbatch_tokens_cpu;
+    work.usual_tokens =
+        usual_tokens.value_or(cuda ? usual_microbatch_tokens_cuda : usual_microbatch_tokens_cpu);
     work.usual = usual_loads(job, AttentionSpan(model), datasets,
                              job.parallel.microbatch_tokens.value_or(work.usual_tokens));
     return work;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -24,8 +25,15 @@ struct Workload {
     std::int64_t wanted_tokens() const;
 };
 
-/// Every dataset that is used has training samples.
+/// Every dataset that is used has training samples. `usual_tokens`: none = 2048 on the CPU, 8192 on
+/// CUDA.
 Workload workload_of(const Job& job, const ModelSpec& model, BackendKind backend,
-                     std::span<const DatasetInfo> datasets);
+                     std::span<const DatasetInfo> datasets,
+                     std::optional<std::int64_t> usual_tokens = {});
+
+/// Of a GPU that has the whole model to itself: 8192, or with hidden sizes below 2048 as many as
+/// make 2^24 elements of a layer's input, at most 32768. Kernels of fewer end before they are well
+/// under way.
+std::int64_t usual_tokens_of_one_gpu(const ModelSpec& model);
 
 }  // namespace loratrain

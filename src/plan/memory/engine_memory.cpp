@@ -65,8 +65,9 @@ ScratchUsers all_adapters(const Job& job) {
 }
 
 std::int64_t most_tiles(const ReplicaView& view, std::int64_t columns, std::int64_t segments) {
-    const std::int64_t row_tiles = std::max<std::int64_t>(
-        1, most_processors / pieces(columns, device_memory::lora_sweep_columns));
+    const std::int64_t row_tiles =
+        std::max<std::int64_t>(1, most_processors * device_memory::lora_sweep_blocks /
+                                      pieces(columns, device_memory::lora_sweep_columns));
     return std::min(row_tiles,
                     pieces(view.replica.microbatch_tokens, device_memory::lora_sweep_rows)) +
            segments;
@@ -208,7 +209,9 @@ std::uint64_t cudnn_workspace_bytes(const ReplicaView& view) {
 
 std::uint64_t cudnn_table_bytes(const ReplicaView& view) {
     if (!takes_cudnn(view)) return 0;
-    const std::int64_t rows = view.replica.microbatch_tokens + 32;
+    // At most a sample for each token, their number rounded up.
+    const std::int64_t rows =
+        attention_forward_shape(view.replica.microbatch_tokens, 1, 1).samples + 32;
     return 2 * grown((1 + device_memory::cudnn_operands) * rows * 4);
 }
 

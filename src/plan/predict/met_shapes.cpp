@@ -45,15 +45,19 @@ double MetShapes::meet(std::size_t stage, std::int64_t head_rows, const HostCost
     const bool any = host.new_attention > 0 || host.new_rows.any() || host.new_targets.any();
     const Sizes sizes = any ? sizes_of(microbatch) : Sizes{};
     if (sizes.tokens == 0) return 0.0;
-    const AttentionShape attention = attention_shape(sizes.samples, sizes.longest, sizes.tokens);
-    const Shape graph{attention.samples, attention.length, attention.tokens};
+    const auto graph = [&](const AttentionShape& of) {
+        return Shape{of.samples, of.length, of.tokens};
+    };
+    const Shape forward =
+        graph(attention_forward_shape(sizes.samples, sizes.longest, sizes.tokens));
+    const Shape back = graph(attention_shape(sizes.samples, sizes.longest, sizes.tokens));
     const double length = sizes.squares / static_cast<double>(sizes.tokens);
     double seconds = 0.0;
-    if (length > cudnn_forward_length && number_if_new(stage, Kind::attention, graph) > 0) {
+    if (length > cudnn_forward_length && number_if_new(stage, Kind::attention, forward) > 0) {
         seconds += host.new_attention;
     }
     const bool backward = length > cudnn_backward_length && !microbatch.evaluation;
-    if (backward && number_if_new(stage, Kind::attention_backward, graph) > 0) {
+    if (backward && number_if_new(stage, Kind::attention_backward, back) > 0) {
         seconds += host.new_attention;
     }
     const std::int64_t width = microbatch.columns.augmented ? microbatch.columns.width : 0;

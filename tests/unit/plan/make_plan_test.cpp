@@ -236,11 +236,25 @@ TEST(MakePlan, MicrobatchTokensAutomatic) {
 TEST(MakePlan, CudaTakesLargerMicrobatches) {
     Case test = uniform_case(2, 1, 100, 1000, 8);
     test.cluster.backend = BackendKind::cuda;
+    test.model = *model_preset("llama-3.1-8b");
     EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 8192);
     test.datasets[0].train[7].tokens = 9000;
     EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 9000);
     test.datasets[0].train = equal_samples(100, 10);
     EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 160);
+}
+
+TEST(MakePlan, OneGpuTakesStillLargerMicrobatchesOfSmallModels) {
+    Case test = uniform_case(2, 1, 100, 1000, 16);
+    test.cluster.backend = BackendKind::cuda;
+    EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 32000);  // a round
+    test.job.adapters[0].global_batch_size = 32;
+    EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 32768);
+    test.model.hidden_size = 1024;
+    EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 16384);
+    test.model.layers = 2;
+    test.cluster.ranks = 2;
+    EXPECT_LE(test.plan().replicas[0].microbatch_tokens, 8192);
 }
 
 TEST(MakePlan, PadIsBounded) {
