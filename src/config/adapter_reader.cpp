@@ -189,6 +189,34 @@ void read_loss(SectionReader& section, LossJob& loss) {
     section.read("z_loss", loss.z_loss, at_least(0.0));
 }
 
+/// A PEFT directory, or the word for the adapter's start, which check_reference() replaces.
+void read_reference(SectionReader& section, AdapterJob& job, const std::string& folder) {
+    const YamlNode* node = section.find("ref_adapter");
+    if (node != nullptr && node->text == ref_is_start) {
+        job.ref_adapter = ref_is_start;
+    } else if (!is_not_given(section, "ref_adapter")) {
+        section.read_path("ref_adapter", job.ref_adapter, folder);
+    } else if (node != nullptr) {
+        job.ref_adapter.clear();
+    }
+}
+
+/// What a reference is in the end; defaults may have it for some of the adapters.
+void check_reference(SectionReader& section, AdapterJob& job) {
+    // Of a fresh adapter the start is the base.
+    if (job.ref_adapter == ref_is_start) job.ref_adapter = job.init_from;
+    if (!job.loss.has_reference()) job.ref_adapter.clear();
+    const bool of_weights = is_difference(form_of(job));
+    const YamlNode* node = section.find("ref_adapter");
+    if (node == nullptr) node = section.find("init_lora_weights");
+    if (!of_weights || job.ref_adapter.empty()) return;
+    section.problem(node == nullptr ? section.place() : node->place, "ref_adapter",
+                    cat("does not go with init_lora_weights: ",
+                        word_of(initial_words, job.init_lora_weights),
+                        ", whose factors are a difference"),
+                    "leave one of the two out");
+}
+
 /// Types are of the losses of pairs, or of sft.
 void check_loss_type(SectionReader& section, const LossJob& loss) {
     const bool of_tokens = loss.type == LossType::nll || loss.type == LossType::dft;
@@ -219,6 +247,7 @@ void check_loss(SectionReader& section, const LossJob& loss) {
          loss.label_smoothing_factor == 0 || (loss.loss == Loss::sft && !loss.is_dft()),
          "sft with loss_type: nll"},
         {"z_loss", loss.loss == Loss::sft || loss.z_loss == 0, "sft"},
+        {"ref_adapter", loss.has_reference(), "dpo or kto"},
     };
     for (const auto& [key, used, users] : keys) {
         const YamlNode* node = section.find(key);
@@ -249,6 +278,7 @@ void read_keys(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
     }
     section.read_path("init_from", job.init_from, lookup.context.folder);
     read_loss(section, job.loss);
+    read_reference(section, job, lookup.context.folder);
     section.read("neftune_noise_alpha", job.neftune_noise_alpha, at_least(0.0));
     section.read("learning_rate", job.learning_rate, at_least(0.0));
     read_lr_schedule(section, job);
@@ -333,6 +363,7 @@ AdapterJob read_adapter(SectionReader& section, Lookup& lookup, const AdapterDef
     check_has_dataset(section, lookup, draft);
     check_modules(section, draft.adapter);
     check_start(section, draft.adapter);
+    check_reference(section, draft.adapter);
     check_lr_schedule(section, draft.adapter);
     draft.adapter.form = form_of(draft.adapter);
     section.finish();

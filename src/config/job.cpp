@@ -17,6 +17,13 @@ double AdapterJob::scaling(std::int64_t layer, Linear linear) const {
     return use_rslora ? alpha / std::sqrt(static_cast<double>(of_linear)) : alpha / of_linear;
 }
 
+std::vector<std::string> AdapterJob::directories() const {
+    std::vector<std::string> found;
+    if (!init_from.empty()) found.push_back(init_from);
+    if (!ref_adapter.empty() && ref_adapter != init_from) found.push_back(ref_adapter);
+    return found;
+}
+
 const std::string& AdapterJob::random_name() const {
     static const std::string of_trials = "trial";
     return trial ? of_trials : name;

@@ -175,6 +175,8 @@ struct LrSchedulerKwargs {
     LrRamp decay_type = LrRamp::cosine;
     friend bool operator==(const LrSchedulerKwargs&, const LrSchedulerKwargs&) = default;
 };
+/// As ref_adapter: the adapter's own start.
+inline constexpr const char* ref_is_start = "init_from";
 inline constexpr double usual_lr_end = 1e-7;
 
 struct AdapterJob {
@@ -199,6 +201,8 @@ struct AdapterJob {
     /// Of the above (form_of).
     AdapterForm form = lora_form();
     std::string init_from;  ///< PEFT directory, "" = fresh
+    /// PEFT directory of the adapter that losses with a reference compare with; "" = the base alone.
+    std::string ref_adapter;
     LossJob loss{};
     /// NEFTune: noise on the embeddings of samples that are trained on (backend/backend.h,
     /// AddNoise).
@@ -224,6 +228,8 @@ struct AdapterJob {
     /// It had ended when the deployment was made, which need not hold its samples.
     bool ended = false;
 
+    /// The PEFT directories that it reads, each once.
+    std::vector<std::string> directories() const;
     /// What keys its random numbers beside the seed (base/rng.h, tensor_key).
     const std::string& random_name() const;
     bool targets_linear(Linear linear) const { return targets[static_cast<std::size_t>(linear)]; }

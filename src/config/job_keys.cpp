@@ -125,6 +125,10 @@ constexpr JobKey keys[] = {
      "`cpo` 1, `simpo` 0"},
     {"adapters", "desirable_weight", "of `kto`: of the losses of desirable samples", "1"},
     {"adapters", "undesirable_weight", "of `kto`: of the others", "1"},
+    {"adapters", "ref_adapter",
+     "of `dpo`, `kto`: PEFT directory of the adapter to compare with, of this one's r, alpha and "
+     "targets; `init_from`: its own start",
+     "none: the base alone"},
     {"adapters", "label_smoothing_factor", "of `sft`: share of the target that all tokens have",
      "0"},
     {"adapters", "neftune_noise_alpha", "NEFTune: noise on the embeddings while training", "0"},

@@ -240,6 +240,7 @@ void write_adapter(Writer& out, const Job& job, const AdapterJob& adapter) {
     if (adapter.loraplus_lr_ratio != 1.0) out.put("loraplus_lr_ratio", adapter.loraplus_lr_ratio);
     out.put_path("init_from", adapter.init_from);
     write_loss(out, adapter.loss);
+    if (!adapter.ref_adapter.empty()) out.put_path("ref_adapter", adapter.ref_adapter);
     if (adapter.neftune_noise_alpha != 0.0) {
         out.put("neftune_noise_alpha", adapter.neftune_noise_alpha);
     }

@@ -96,10 +96,12 @@ JobInputs open_job_inputs(const Job& job) {
                                                    : std::numeric_limits<std::int32_t>::max();
     open_datasets(job, vocab_size, inputs.files, problems);
     for (const AdapterJob& adapter : job.adapters) {
-        if (adapter.init_from.empty() || !inputs.weights) continue;
-        collect(problems, [&] {
-            AdapterFile(adapter.init_from, adapter, inputs.weights->spec()).check_values();
-        });
+        if (!inputs.weights) continue;
+        for (const std::string& directory : adapter.directories()) {
+            collect(problems, [&] {
+                AdapterFile(directory, adapter, inputs.weights->spec()).check_values();
+            });
+        }
     }
     problems.throw_if_any();
     inputs.infos = infos_of(inputs.files);

@@ -17,7 +17,7 @@ struct JobInputs {
     std::vector<DatasetInfo> infos;  ///< per DatasetId
 };
 
-/// Opens base weights, datasets and init_from directories and checks them against each other; every
+/// Opens base weights, datasets and PEFT directories and checks them against each other; every
 /// problem of every file in one InputError.
 JobInputs open_job_inputs(const Job& job);
 

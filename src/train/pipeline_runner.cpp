@@ -137,7 +137,7 @@ void PipelineRunner::forward(const Action& action, Loader& loader) {
     activity::begin(activity::Task::forward, m, on_device_);
     LossTerms terms;
     terms.evaluation = microbatch.evaluation;
-    terms.base_alone = hooks_.on_reference != nullptr;
+    terms.base_alone = hooks_.base_alone;
     for (const Segment& segment : microbatch.segments) {
         const std::int32_t batch = under_way_.batch_of(microbatch, segment);
         terms.denominators.push_back(under_way_.batch(batch).denominator);

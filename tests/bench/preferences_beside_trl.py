@@ -30,6 +30,7 @@ ADAPTERS = [{"name": "sft", "dataset": "sft"}, {"name": "dpo", "loss": "dpo"},
             {"name": "ipo", "loss": "dpo", "loss_type": "ipo"}, {"name": "cpo", "loss": "cpo"},
             {"name": "simpo", "loss": "simpo", "beta": 2.0}, {"name": "orpo", "loss": "orpo"},
             {"name": "kto", "loss": "kto", "dataset": "examples"}]
+LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 SKIPPED = 3  # steps of a peer that are not timed: its first ones load and choose kernels
 
 
@@ -110,7 +111,7 @@ def write_start(arguments) -> Path:
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
     torch.manual_seed(11)
-    config = LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
+    config = LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules=LINEARS, task_type="CAUSAL_LM")
     model = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32)
     get_peft_model(model, config).save_pretrained(arguments.out / "start")
     return arguments.out / "start"

@@ -25,8 +25,9 @@ class Preferences(JobTest):
     def check_mixed(self, run_dir, ranks, *layout):
         self.succeed(run([self.mixed_job(run_dir, *layout)], ranks))
         self.check_golden("preferences", run_dir, IPO_LIMITS, ["dpo_ipo"])
-        self.check_golden("preferences", run_dir, LIMITS, ["cpo", "dpo_hinge", "dpo_sigmoid", "kto", "kto_group", "orpo",
-                                                           "sft_dft", "sft_smoothed", "simpo"])
+        self.check_golden("preferences", run_dir, LIMITS, ["cpo", "dpo_hinge", "dpo_sigmoid", "dpo_start", "kto",
+                                                           "kto_group", "kto_other", "orpo", "sft_dft",
+                                                           "sft_smoothed", "simpo"])
         self.check_golden("llama", run_dir, LIMITS)
 
     def test_pipelines(self):

@@ -61,7 +61,7 @@ std::vector<double> LossPasses::references(const Segment& segment, bool evaluati
     const AdapterJob& adapter = job_.adapter(segment.adapter);
     std::vector<double> own;
     if (!adapter.loss.has_reference()) return own;
-    const std::vector<double>& all = references_.of(adapter.dataset);
+    const std::vector<double>& all = references_.of(reference_of(adapter));
     const auto first = evaluation ? plan_.adapters[index(segment.adapter)].samples : 0;
     for (const SampleRef& sample : segment.samples) {
         own.push_back(all.at(static_cast<std::size_t>(first + sample.index)));

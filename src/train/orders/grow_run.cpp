@@ -31,11 +31,12 @@ DatasetFiles open_added(const GrowingRun& run, const JobAdditions& additions,
 
 void check_starts(const JobAdditions& additions, const ModelSpec& model, Problems& problems) {
     for (const AdapterJob& adapter : additions.adapters) {
-        if (adapter.init_from.empty()) continue;
-        try {
-            AdapterFile(adapter.init_from, adapter, model).check_values();
-        } catch (const InputError& error) {
-            problems.add(error);
+        for (const std::string& directory : adapter.directories()) {
+            try {
+                AdapterFile(directory, adapter, model).check_values();
+            } catch (const InputError& error) {
+                problems.add(error);
+            }
         }
     }
 }
