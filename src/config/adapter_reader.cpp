@@ -45,8 +45,8 @@ void read_dataset_name(SectionReader& section, Lookup& lookup, AdapterDefaults& 
     draft.has_dataset = true;
     if (node->kind == YamlNode::Kind::list) {
         section.problem(node->place, "dataset", "is a list, an adapter has one dataset",
-                        "make one file of theirs and a dataset of it: cat a.jsonl b.jsonl > "
-                        "both.jsonl");
+                        "make a dataset of several files: datasets: {both: {path: [a.jsonl, "
+                        "b.jsonl]}}");
         return;
     }
     std::string name;
@@ -168,9 +168,11 @@ void read_loss(SectionReader& section, LossJob& loss) {
     const YamlNode* name = section.find("loss");
     if (name != nullptr && name->text == "cit") {
         section.problem(name->place, "loss",
-                        "cit, contrastive instruction tuning, compares hidden states of samples; "
-                        "losses here are of the probabilities of tokens",
-                        "use a loss of pairs: dpo, cpo, simpo or orpo");
+                        "cit is not defined: mLoRA's compares logits in the last column of a "
+                        "padded batch and trains on its padding too, so the loss depends on what "
+                        "else is in the batch",
+                        "train instructions and their paraphrases, each with the answer, by sft, "
+                        "or use a loss of pairs: dpo, cpo, simpo or orpo");
     } else {
         section.read_word("loss", loss.loss, loss_words);
     }
@@ -210,11 +212,11 @@ void check_reference(SectionReader& section, AdapterJob& job) {
     const YamlNode* node = section.find("ref_adapter");
     if (node == nullptr) node = section.find("init_lora_weights");
     if (!of_weights || job.ref_adapter.empty()) return;
-    section.problem(node == nullptr ? section.place() : node->place, "ref_adapter",
-                    cat("does not go with init_lora_weights: ",
-                        word_of(initial_words, job.init_lora_weights),
-                        ", whose factors are a difference"),
-                    "leave one of the two out");
+    section.problem(
+        node == nullptr ? section.place() : node->place, "ref_adapter",
+        cat("does not go with init_lora_weights: ", word_of(initial_words, job.init_lora_weights),
+            ", whose factors are a difference"),
+        "leave one of the two out");
 }
 
 /// Types are of the losses of pairs, or of sft.

@@ -29,6 +29,25 @@ const std::string& AdapterJob::random_name() const {
     return trial ? of_trials : name;
 }
 
+namespace {
+
+std::vector<std::string> paths_of(const std::string& path, const std::vector<DataFile>& files) {
+    if (files.empty()) return {path};
+    std::vector<std::string> paths;
+    for (const DataFile& file : files) paths.push_back(file.path);
+    return paths;
+}
+
+}  // namespace
+
+std::vector<std::string> DatasetJob::paths() const {
+    return paths_of(path, files);
+}
+
+std::vector<std::string> DatasetJob::eval_paths() const {
+    return paths_of(eval_path, eval_files);
+}
+
 AdapterForm form_of(const AdapterJob& adapter) {
     const Initial start = adapter.init_lora_weights;
     const bool difference = start == Initial::pissa || start == Initial::olora;

@@ -32,7 +32,7 @@ void name_base_model(Job& job, const WeightSource& weights);
 DatasetFiles open_datasets(const Job& job, std::int64_t vocab_size);
 
 /// Lengths of the files' samples, per DatasetId.
-std::vector<DatasetInfo> infos_of(const DatasetFiles& files);
+std::vector<DatasetInfo> infos_of(const Job& job, const DatasetFiles& files);
 
 /// What a run and the one that continues it have in common.
 RunIdentity identify(const Job& job, const JobInputs& inputs);

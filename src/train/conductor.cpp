@@ -187,7 +187,7 @@ void Conductor::on_batch(const BatchResult& result) {
 }
 
 void Conductor::on_evaluation(const EvalResult& result) {
-    if (result.training) return journal_.rewarded(result);
+    if (result.training) return journal_.told_of_step(result);
     evaluations_.push_back(result);
     note_evaluations();
 }

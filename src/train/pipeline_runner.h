@@ -101,7 +101,7 @@ class PipelineRunner {
     void collect_evaluation(MicrobatchId id);
     void add_evaluation(MicrobatchId id, const Microbatch& microbatch,
                         std::span<const BatchPlan> batches, const double* nll, const double* wrong);
-    void tell_rewards(MicrobatchId id);
+    void tell_step(MicrobatchId id);
     std::int32_t own_replica() const;
     void drain();
 

@@ -154,11 +154,14 @@ def kto(facts, examples, policy, reference):
 
 
 def pair_metrics(rewards, logps):
+    """Accuracies but where rewards are alike: before the first step of an adapter that is its own reference."""
     chosen, rejected = rewards[0::2], rewards[1::2]
-    return {"rewards/chosen": chosen.mean().item(), "rewards/rejected": rejected.mean().item(),
-            "rewards/accuracies": (chosen > rejected).double().mean().item(),
-            "rewards/margins": (chosen - rejected).mean().item(),
-            "logps/chosen": logps[0::2].mean().item(), "logps/rejected": logps[1::2].mean().item()}
+    metrics = {"rewards/chosen": chosen.mean().item(), "rewards/rejected": rejected.mean().item(),
+               "rewards/margins": (chosen - rejected).mean().item(),
+               "logps/chosen": logps[0::2].mean().item(), "logps/rejected": logps[1::2].mean().item()}
+    if (chosen - rejected).abs().min() > 1e-9:
+        metrics["rewards/accuracies"] = (chosen > rejected).double().mean().item()
+    return metrics
 
 
 def samples_of(facts, batch):
