@@ -248,11 +248,6 @@ void AdapterBank::start_from_weights(AdapterId adapter) {
     const State& state = states_[index(adapter)];
     std::unique_ptr<Backend> own;
     if (backend_.native_stream() != nullptr) own = host_backend();
-    const auto put = [&](const PlacedTensor& tensor, const std::vector<float>& whole) {
-        const std::vector<float> values = cut_out(tensor.cut, whole);
-        backend_.upload(state.array(Part::parameters) + tensor.range.first, values.data(),
-                        values.size() * sizeof(float));
-    };
     for (const PlacedTensor& a : state.layout.tensors(Part::parameters)) {
         const FormTensor& form = job.form.tensors[a.of_form];
         if (form.role != TensorRole::a) continue;
@@ -266,35 +261,46 @@ void AdapterBank::start_from_weights(AdapterId adapter) {
         const auto tensor = [&](TensorRole role) -> const PlacedTensor& {
             return *state.layout.find(a.layer, a.linear, role);
         };
-        put(a, start.a);
-        put(tensor(TensorRole::start_a), start.a);
-        put(tensor(TensorRole::start_b), start.b);
-        put(tensor(TensorRole::b), transposed(start.b, rule.rank));
+        const auto put_cut = [&](const PlacedTensor& to, const std::vector<float>& whole) {
+            put(state, to, cut_out(to.cut, whole));
+        };
+        put_cut(a, start.a);
+        put_cut(tensor(TensorRole::start_a), start.a);
+        put_cut(tensor(TensorRole::start_b), start.b);
+        put_cut(tensor(TensorRole::b), transposed(start.b, rule.rank));
     }
 }
 
 void AdapterBank::initialise(AdapterId adapter) {
     const AdapterJob& job = job_.adapter(adapter);
     if (is_difference(job.form)) return start_from_weights(adapter);
+    if (!job.init_from.empty()) return read_parameters(adapter, job.init_from);
     const State& state = states_[index(adapter)];
-    std::unique_ptr<AdapterFile> file;
-    if (!job.init_from.empty()) {
-        file = std::make_unique<AdapterFile>(job.init_from, job, model_);
+    for (const PlacedTensor& tensor : state.layout.tensors(Part::parameters)) {
+        const Initial initial = job.form.tensors[tensor.of_form].initial;
+        if (initial == Initial::zeros) continue;
+        put(state, tensor,
+            initial == Initial::norms
+                ? base_.row_norms(tensor.layer - stage_.first_layer, tensor.linear)
+                : first_values(job, tensor, linear_shape(model_, tensor.linear).in));
     }
-    const auto start = [&](const PlacedTensor& tensor, const FormTensor& form) {
-        if (file) return cut_out(tensor.cut, file->read(tensor.layer, tensor.linear, form));
-        if (form.initial == Initial::norms) {
-            return base_.row_norms(tensor.layer - stage_.first_layer, tensor.linear);
-        }
-        return first_values(job, tensor, linear_shape(model_, tensor.linear).in);
-    };
+}
+
+void AdapterBank::read_parameters(AdapterId adapter, const std::string& directory) {
+    const AdapterJob& job = job_.adapter(adapter);
+    State& state = states_[index(adapter)];
+    const AdapterFile file(directory, job, model_);
     for (const PlacedTensor& tensor : state.layout.tensors(Part::parameters)) {
         const FormTensor& form = job.form.tensors[tensor.of_form];
-        if (!file && form.initial == Initial::zeros) continue;
-        const std::vector<float> values = start(tensor, form);
-        backend_.upload(state.array(Part::parameters) + tensor.range.first, values.data(),
-                        values.size() * sizeof(float));
+        put(state, tensor, cut_out(tensor.cut, file.read(tensor.layer, tensor.linear, form)));
     }
+    ++state.version;
+}
+
+void AdapterBank::put(const State& state, const PlacedTensor& tensor,
+                      const std::vector<float>& cut) const {
+    backend_.upload(state.array(Part::parameters) + tensor.range.first, cut.data(),
+                    cut.size() * sizeof(float));
 }
 
 LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear) const {

@@ -55,6 +55,8 @@ class AdapterBank {
     /// as its form says, with random numbers of tensor_key(seed, random_name(), module +
     /// ".lora_A"), or from init_from (checked files). Waits for the backend.
     void reside(AdapterId adapter);
+    /// Gives a resident adapter the parameters of a PEFT directory (a checked one).
+    void read_parameters(AdapterId adapter, const std::string& directory);
     /// Moves a resident adapter's parameters, moments and counters to host memory. Its gradients
     /// must be zero, as they are between two of its global batches. Waits for the backend.
     void suspend(AdapterId adapter);
@@ -155,6 +157,7 @@ class AdapterBank {
     TensorLane lane() const { return {lanes_.index(), lanes_.count()}; }
     void lay_out(AdapterId adapter);
     void initialise(AdapterId adapter);
+    void put(const State& state, const PlacedTensor& tensor, const std::vector<float>& cut) const;
     /// Of a difference (is_difference).
     void start_from_weights(AdapterId adapter);
     void free_arrays(State& state) const;

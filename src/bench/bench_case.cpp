@@ -69,7 +69,7 @@ BenchCase::BenchCase(const CommandLine::Bench& bench, const MpiSession& mpi, con
     if (microbatch_tokens) job.parallel.microbatch_tokens = microbatch_tokens;
     inputs.weights = synthetic_base_weights(bench_model(bench), 1);
     inputs.files = open_datasets(job, inputs.weights->spec().vocab_size);
-    inputs.infos = infos_of(inputs.files);
+    inputs.infos = infos_of(job, inputs.files);
     cluster = describe_cluster(mpi, bench_backend(bench));
     make();
 }

@@ -45,8 +45,8 @@ void read_dataset_name(SectionReader& section, Lookup& lookup, AdapterDefaults& 
     draft.has_dataset = true;
     if (node->kind == YamlNode::Kind::list) {
         section.problem(node->place, "dataset", "is a list, an adapter has one dataset",
-                        "make one file of theirs and a dataset of it: cat a.jsonl b.jsonl > "
-                        "both.jsonl");
+                        "make a dataset of several files: datasets: {both: {path: [a.jsonl, "
+                        "b.jsonl]}}");
         return;
     }
     std::string name;
@@ -213,9 +213,11 @@ void read_loss(SectionReader& section, LossJob& loss) {
     const YamlNode* name = section.find("loss");
     if (name != nullptr && name->text == "cit") {
         section.problem(name->place, "loss",
-                        "cit, contrastive instruction tuning, compares hidden states of samples; "
-                        "losses here are of the probabilities of tokens",
-                        "use a loss of pairs: dpo, cpo, simpo or orpo");
+                        "cit is not defined: mLoRA's compares logits in the last column of a "
+                        "padded batch and trains on its padding too, so the loss depends on what "
+                        "else is in the batch",
+                        "train instructions and their paraphrases, each with the answer, by sft, "
+                        "or use a loss of pairs: dpo, cpo, simpo or orpo");
     } else {
         section.read_word("loss", loss.loss, loss_words);
     }
@@ -232,6 +234,34 @@ void read_loss(SectionReader& section, LossJob& loss) {
     section.read("undesirable_weight", loss.undesirable_weight, at_least(0.0));
     section.read("label_smoothing_factor", loss.label_smoothing_factor, from_to_below(0.0, 1.0));
     section.read("z_loss", loss.z_loss, at_least(0.0));
+}
+
+/// A PEFT directory, or the word for the adapter's start, which check_reference() replaces.
+void read_reference(SectionReader& section, AdapterJob& job, const std::string& folder) {
+    const YamlNode* node = section.find("ref_adapter");
+    if (node != nullptr && node->text == ref_is_start) {
+        job.ref_adapter = ref_is_start;
+    } else if (!is_not_given(section, "ref_adapter")) {
+        section.read_path("ref_adapter", job.ref_adapter, folder);
+    } else if (node != nullptr) {
+        job.ref_adapter.clear();
+    }
+}
+
+/// What a reference is in the end; defaults may have it for some of the adapters.
+void check_reference(SectionReader& section, AdapterJob& job) {
+    // Of a fresh adapter the start is the base.
+    if (job.ref_adapter == ref_is_start) job.ref_adapter = job.init_from;
+    if (!job.loss.has_reference()) job.ref_adapter.clear();
+    const bool of_weights = is_difference(form_of(job));
+    const YamlNode* node = section.find("ref_adapter");
+    if (node == nullptr) node = section.find("init_lora_weights");
+    if (!of_weights || job.ref_adapter.empty()) return;
+    section.problem(
+        node == nullptr ? section.place() : node->place, "ref_adapter",
+        cat("does not go with init_lora_weights: ", word_of(initial_words, job.init_lora_weights),
+            ", whose factors are a difference"),
+        "leave one of the two out");
 }
 
 /// Types are of the losses of pairs, or of sft.
@@ -264,6 +294,7 @@ void check_loss(SectionReader& section, const LossJob& loss) {
          loss.label_smoothing_factor == 0 || (loss.loss == Loss::sft && !loss.is_dft()),
          "sft with loss_type: nll"},
         {"z_loss", loss.loss == Loss::sft || loss.z_loss == 0, "sft"},
+        {"ref_adapter", loss.has_reference(), "dpo or kto"},
     };
     for (const auto& [key, used, users] : keys) {
         const YamlNode* node = section.find(key);
@@ -295,6 +326,7 @@ void read_keys(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
     }
     section.read_path("init_from", job.init_from, lookup.context.folder);
     read_loss(section, job.loss);
+    read_reference(section, job, lookup.context.folder);
     section.read("neftune_noise_alpha", job.neftune_noise_alpha, at_least(0.0));
     section.read("learning_rate", job.learning_rate, at_least(0.0));
     read_lr_schedule(section, job);
@@ -380,6 +412,7 @@ AdapterJob read_adapter(SectionReader& section, Lookup& lookup, const AdapterDef
     check_modules(section, draft.adapter);
     check_form(section, draft.adapter);
     check_start(section, draft.adapter);
+    check_reference(section, draft.adapter);
     check_lr_schedule(section, draft.adapter);
     draft.adapter.form = form_of(draft.adapter);
     check_head(section, draft.adapter);

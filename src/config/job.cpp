@@ -27,9 +27,35 @@ double AdapterJob::scaling(std::int64_t layer, Linear linear) const {
     return use_rslora ? alpha / std::sqrt(static_cast<double>(of_linear)) : alpha / of_linear;
 }
 
+std::vector<std::string> AdapterJob::directories() const {
+    std::vector<std::string> found;
+    if (!init_from.empty()) found.push_back(init_from);
+    if (!ref_adapter.empty() && ref_adapter != init_from) found.push_back(ref_adapter);
+    return found;
+}
+
 const std::string& AdapterJob::random_name() const {
     static const std::string of_trials = "trial";
     return trial ? of_trials : name;
+}
+
+namespace {
+
+std::vector<std::string> paths_of(const std::string& path, const std::vector<DataFile>& files) {
+    if (files.empty()) return {path};
+    std::vector<std::string> paths;
+    for (const DataFile& file : files) paths.push_back(file.path);
+    return paths;
+}
+
+}  // namespace
+
+std::vector<std::string> DatasetJob::paths() const {
+    return paths_of(path, files);
+}
+
+std::vector<std::string> DatasetJob::eval_paths() const {
+    return paths_of(eval_path, eval_files);
 }
 
 AdapterForm form_of(const AdapterJob& adapter) {

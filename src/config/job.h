@@ -143,10 +143,18 @@ struct EvalSplit {
 
 inline constexpr int usual_kl_batch_size = 8;
 
+/// One of several files of a dataset.
+struct DataFile {
+    std::string path;
+    std::string name;     ///< in metrics
+    double weight = 1.0;  ///< how often an epoch has its samples (plan/pack/sample_order.h)
+    friend bool operator==(const DataFile&, const DataFile&) = default;
+};
+
 struct DatasetJob {
     std::string name;
-    std::string path;                       ///< .jsonl or .h5
-    std::string eval_path;                  ///< "" = eval_split
+    std::string path;                       ///< .jsonl or .h5; of several files the first
+    std::string eval_path;                  ///< "" = eval_split; of several files the first
     Tokenizer tokenizer = Tokenizer::none;  ///< bytes: {"prompt","completion"} or {"text"} lines
     std::int64_t max_seq_len = 2048;
     OverLength over_length = OverLength::error;
@@ -156,8 +164,17 @@ struct DatasetJob {
     /// 0.05 or 200: evaluated on instead of an eval_path; defaults to eval.split. Without both
     /// there is no evaluation.
     EvalSplit eval_split{};
+    std::vector<DataFile> files{};       ///< empty = path alone, once an epoch
+    std::vector<DataFile> eval_files{};  ///< empty = eval_path alone
 
     bool has_eval() const { return !eval_path.empty() || eval_split.any(); }
+    std::vector<std::string> paths() const;
+    std::vector<std::string> eval_paths() const;
+    /// Losses are told file by file: of those that it is trained on, and evaluated on.
+    bool has_several_files() const { return files.size() > 1; }
+    const std::vector<DataFile>& evaluated_files() const {
+        return eval_path.empty() ? files : eval_files;
+    }
 };
 
 /// What Hugging Face's schedules take beside warm-up and length, by their names and with their
@@ -176,6 +193,8 @@ struct LrSchedulerKwargs {
     LrRamp decay_type = LrRamp::cosine;
     friend bool operator==(const LrSchedulerKwargs&, const LrSchedulerKwargs&) = default;
 };
+/// As ref_adapter: the adapter's own start.
+inline constexpr const char* ref_is_start = "init_from";
 inline constexpr double usual_lr_end = 1e-7;
 
 struct AdapterJob {
@@ -207,6 +226,9 @@ struct AdapterJob {
     /// Of the above (form_of).
     AdapterForm form = lora_form();
     std::string init_from;  ///< PEFT directory, "" = fresh
+    /// PEFT directory of the adapter that losses with a reference compare with; "" = the base
+    /// alone.
+    std::string ref_adapter;
     LossJob loss{};
     /// NEFTune: noise on the embeddings of samples that are trained on (backend/backend.h,
     /// AddNoise).
@@ -232,6 +254,8 @@ struct AdapterJob {
     /// It had ended when the deployment was made, which need not hold its samples.
     bool ended = false;
 
+    /// The PEFT directories that it reads, each once.
+    std::vector<std::string> directories() const;
     /// What keys its random numbers beside the seed (base/rng.h, tensor_key).
     const std::string& random_name() const;
     bool targets_linear(Linear linear) const {
@@ -312,6 +336,10 @@ struct Job {
 
     const AdapterJob& adapter(AdapterId id) const { return adapters[index(id)]; }
     const DatasetJob& dataset(DatasetId id) const { return datasets[index(id)]; }
+    /// More is told of an adapter's steps than their loss: rewards, or losses of files.
+    bool tells_more(AdapterId id) const {
+        return adapter(id).loss.has_rewards() || dataset(adapter(id).dataset).has_several_files();
+    }
 };
 
 }  // namespace loratrain

@@ -75,8 +75,12 @@ constexpr JobKey keys[] = {
     {"schedule", "solver_seconds", "limit of one MILP; greedy packing stands in"},
     {"schedule", "costs", "`auto`: measured on this hardware; `built-in`"},
 
-    {"datasets", "path", "`.jsonl` or `.h5`", "required"},
-    {"datasets", "eval_path", "data for evaluation", "none"},
+    {"datasets", "path", "`.jsonl` or `.h5`; a list of several is mixed", "required"},
+    {"datasets", "files",
+     "in place of `path` a list, as in [{path: a.jsonl, weight: 2}, b.jsonl]; metrics have their "
+     "losses as loss/NAME and eval_loss/NAME",
+     "none"},
+    {"datasets", "eval_path", "data for evaluation, or a list of files", "none"},
     {"datasets", "tokenizer", "`none`: tokens; `bytes`: text for a byte-level model"},
     {"datasets", "max_seq_len", "tokens of the longest sample"},
     {"datasets", "over_length", "longer samples: `error`, `truncate`, `drop`"},
@@ -87,6 +91,13 @@ constexpr JobKey keys[] = {
      "8"},
     {"datasets", "eval_split", "samples held out for evaluation: 200, or a fraction as 0.05",
      "`eval.split`"},
+
+    {"file", "path", "as above", "required"},
+    {"file", "weight",
+     "how often an epoch has its samples: 2 = twice each, 0.25 = a quarter of them, in the next "
+     "epoch the next quarter",
+     "1"},
+    {"file", "name", "in metrics", "of the path"},
 
     {"adapters", "name", "also its folder's", "required"},
     {"adapters", "dataset", "one of `datasets`", "the only one"},
@@ -131,6 +142,10 @@ constexpr JobKey keys[] = {
      "`cpo` 1, `simpo` 0"},
     {"adapters", "desirable_weight", "of `kto`: of the losses of desirable samples", "1"},
     {"adapters", "undesirable_weight", "of `kto`: of the others", "1"},
+    {"adapters", "ref_adapter",
+     "of `dpo`, `kto`: PEFT directory of the adapter to compare with, of this one's r, alpha and "
+     "targets; `init_from`: its own start",
+     "none: the base alone"},
     {"adapters", "label_smoothing_factor", "of `sft`: share of the target that all tokens have",
      "0"},
     {"adapters", "neftune_noise_alpha", "NEFTune: noise on the embeddings while training", "0"},
@@ -243,6 +258,7 @@ std::string default_of(const YamlNode& root, const JobKey& key) {
 std::string shown_section(const std::string& section) {
     if (section == "datasets") return "datasets.NAME";
     if (section == "deployment") return "parallel.deployment[0]";
+    if (section == "file") return "datasets.NAME.files[0]";
     if (section == "kwargs") return "lr_scheduler_kwargs";
     if (section == "space") return "sweep.space.KEY";
     return section == "adapters" ? "adapters, defaults" : section;
@@ -269,6 +285,7 @@ std::span<const JobKey> job_keys() {
 std::string key_section(const std::string& path) {
     if (path.empty()) return "";
     if (path.starts_with("parallel.deployment[")) return "deployment";
+    if (path.starts_with("datasets.") && path.ends_with(']')) return "file";
     if (path.ends_with(".lr_scheduler_kwargs")) return "kwargs";
     if (path == "sweep.space" || path == "sweep.configurations") return "adapters";
     if (path.starts_with("sweep.space.")) return "space";
@@ -285,6 +302,7 @@ std::string key_place(const std::string& section, const std::string& key) {
     if (section == "adapters") return cat(key, " of an adapter or of defaults");
     if (section == "datasets") return cat("datasets.NAME.", key);
     if (section == "deployment") return cat("parallel.deployment[0].", key);
+    if (section == "file") return cat("datasets.NAME.files[0].", key);
     if (section == "kwargs") return cat("lr_scheduler_kwargs.", key);
     if (section == "space") return cat("sweep.space.KEY.", key);
     return section.empty() ? key : cat(section, ".", key);

@@ -23,6 +23,10 @@ std::string number_text(double value) {
     return text;
 }
 
+std::string absolute_path(const std::string& path) {
+    return std::filesystem::absolute(path).string();
+}
+
 class Writer {
   public:
     void begin_map() { out_ << YAML::BeginMap; }
@@ -78,7 +82,7 @@ class Writer {
         put(key, value ? std::to_string(*value) : std::string(auto_word));
     }
     void put_path(const char* key, const std::string& path) {
-        put(key, path.empty() ? path : std::filesystem::absolute(path).string());
+        put(key, path.empty() ? path : absolute_path(path));
     }
     void put_list(const char* key, const std::vector<std::string>& words) {
         out_ << YAML::Key << key << YAML::Value << YAML::Flow << words;
@@ -156,11 +160,34 @@ void put_split(Writer& out, const char* key, const EvalSplit& split) {
     }
 }
 
+void put_files(Writer& out, const char* key, const std::vector<DataFile>& files) {
+    out.begin_section(key);
+    out.begin_list();
+    for (const DataFile& file : files) {
+        out.begin_map();
+        out.put_path("path", file.path);
+        out.put("name", file.name);
+        out.put("weight", file.weight);
+        out.end_map();
+    }
+    out.end_list();
+}
+
 void write_dataset(Writer& out, const DatasetJob& dataset) {
     out.begin_section(dataset.name);
     out.begin_map();
-    out.put_path("path", dataset.path);
-    out.put_path("eval_path", dataset.eval_path);
+    if (dataset.files.empty()) {
+        out.put_path("path", dataset.path);
+    } else {
+        put_files(out, "files", dataset.files);
+    }
+    if (dataset.eval_files.empty()) {
+        out.put_path("eval_path", dataset.eval_path);
+    } else {
+        std::vector<std::string> paths;
+        for (const std::string& path : dataset.eval_paths()) paths.push_back(absolute_path(path));
+        out.put_list("eval_path", paths);
+    }
     out.put("tokenizer", word_of(tokenizer_words, dataset.tokenizer));
     out.put("max_seq_len", dataset.max_seq_len);
     out.put("over_length", word_of(over_length_words, dataset.over_length));
@@ -251,6 +278,7 @@ void write_adapter(Writer& out, const Job& job, const AdapterJob& adapter) {
     if (adapter.loraplus_lr_ratio != 1.0) out.put("loraplus_lr_ratio", adapter.loraplus_lr_ratio);
     out.put_path("init_from", adapter.init_from);
     write_loss(out, adapter.loss);
+    if (!adapter.ref_adapter.empty()) out.put_path("ref_adapter", adapter.ref_adapter);
     if (adapter.neftune_noise_alpha != 0.0) {
         out.put("neftune_noise_alpha", adapter.neftune_noise_alpha);
     }

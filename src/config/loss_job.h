@@ -8,8 +8,8 @@ namespace loratrain {
 
 /// What an adapter minimises (model/objective/). sft: cross-entropy over target tokens; dpo, cpo,
 /// simpo and orpo: losses of pairs of a chosen and a rejected sample (pair_objectives.h); kto: of
-/// single samples that are desirable or not (kto_objective.h). dpo and kto compare with the base
-/// model.
+/// single samples that are desirable or not (kto_objective.h). dpo and kto compare with a
+/// reference: the base model, or that with an adapter.
 enum class Loss : std::uint8_t { sft, dpo, cpo, simpo, orpo, kto };
 /// How a margin of rewards becomes a loss; nll and dft: how -log p of tokens does, of sft.
 enum class LossType : std::uint8_t { sigmoid, hinge, ipo, nll, dft };
@@ -34,7 +34,7 @@ struct LossJob {
     bool has_rewards() const { return loss != Loss::sft; }
     /// Its samples are pairs: chosen, rejected.
     bool is_of_pairs() const { return has_rewards() && loss != Loss::kto; }
-    /// It needs the samples' log-probabilities under the base model.
+    /// It needs the samples' log-probabilities under the reference.
     bool has_reference() const { return loss == Loss::dpo || loss == Loss::kto; }
     /// It has a margin that becomes a loss by its type.
     bool has_types() const { return loss == Loss::dpo || loss == Loss::cpo; }

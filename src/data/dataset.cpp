@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "io/capped_problems.h"
 #include "io/checksum.h"
+#include "io/tokens/joined_tokens.h"
 #include "plan/pack/sample_order.h"
 
 namespace loratrain {
@@ -53,17 +54,31 @@ class Survey {
                           " takes all), or set over_length to truncate or drop"));
     }
 
-    /// Examples behind the last whole group of `k`.
-    void drop_ungrouped(const std::string& path, std::int64_t k) {
-        const std::int64_t rest = std::ssize(kept) % k;
-        if (rest == std::ssize(kept) && rest > 0) {
-            problems_.add(path,
-                          cat("has ", rest, " examples, too few for a group of kl_batch_size ", k),
-                          "give more, or a smaller kl_batch_size");
+    /// Examples of each file behind its last whole group of `k`.
+    void drop_ungrouped(const std::vector<std::string>& paths,
+                        const std::vector<std::int64_t>& file_ends, std::int64_t k) {
+        std::size_t left = 0;
+        std::size_t first = 0;
+        for (std::size_t f = 0; f < paths.size(); ++f) {
+            std::size_t end = first;
+            while (end < kept.size() && kept[end] < file_ends[f]) ++end;
+            const auto count = static_cast<std::int64_t>(end - first);
+            const std::int64_t rest = count % k;
+            if (rest == count && rest > 0) {
+                problems_.add(
+                    paths[f],
+                    cat("has ", rest, " examples, too few for a group of kl_batch_size ", k),
+                    "give more, or a smaller kl_batch_size");
+            }
+            report_.ungrouped += rest;
+            for (std::size_t i = first; i < end - static_cast<std::size_t>(rest); ++i, ++left) {
+                kept[left] = kept[i];
+                examples[left] = examples[i];
+            }
+            first = end;
         }
-        report_.ungrouped = rest;
-        kept.resize(kept.size() - static_cast<std::size_t>(rest));
-        examples.resize(kept.size());
+        kept.resize(left);
+        examples.resize(left);
     }
 
     /// What is left of groups (TokenFile) of which a sample was dropped.
@@ -189,43 +204,75 @@ class Survey {
     std::string longest_place_;
 };
 
-void check_outcome(const std::string& path, const Survey& survey, CappedProblems& problems) {
-    if (survey.kept.empty()) {
-        problems.add(path,
-                     cat("all ", survey.report().samples, " samples were dropped as too long"),
-                     "raise max_seq_len, or set over_length to truncate");
-    } else if (survey.report().without_target == static_cast<std::int64_t>(survey.kept.size())) {
-        problems.add(path, "no sample has a target: there is nothing to train on",
+void check_outcome(const std::vector<std::string>& paths,
+                   const std::vector<std::int64_t>& file_ends, const Survey& survey,
+                   CappedProblems& problems) {
+    std::int64_t first = 0;
+    for (std::size_t f = 0; f < paths.size(); ++f) {
+        const auto kept = std::lower_bound(survey.kept.begin(), survey.kept.end(), first);
+        if (kept == survey.kept.end() || *kept >= file_ends[f]) {
+            problems.add(paths[f],
+                         cat("all ", file_ends[f] - first, " samples were dropped as too long"),
+                         "raise max_seq_len, or set over_length to truncate");
+        }
+        first = file_ends[f];
+    }
+    if (!survey.kept.empty() &&
+        survey.report().without_target == static_cast<std::int64_t>(survey.kept.size())) {
+        problems.add(join(paths, ", "), "no sample has a target: there is nothing to train on",
                      "labels must not be -100 everywhere; is max_seq_len long enough?");
+    }
+}
+
+const char* kind_of(const TokenFile& file) {
+    if (file.is_labelled()) return "examples with labels";
+    return file.group_samples() > 1 ? "pairs" : "single samples";
+}
+
+void check_alike(const std::vector<std::string>& paths,
+                 const std::vector<std::unique_ptr<TokenFile>>& files, CappedProblems& problems) {
+    for (std::size_t f = 1; f < files.size(); ++f) {
+        const char* first = kind_of(*files.front());
+        const char* kind = kind_of(*files[f]);
+        if (kind == std::string_view(first)) continue;
+        problems.add(paths[f], cat("holds ", kind, ", ", paths.front(), " ", first),
+                     "give a dataset files of one kind");
     }
 }
 
 }  // namespace
 
-Dataset::Dataset(const std::string& path, const DatasetJob& job, std::int64_t vocab_size)
+Dataset::Dataset(const std::vector<std::string>& paths, const DatasetJob& job,
+                 std::int64_t vocab_size)
     : max_tokens_(job.max_seq_len) {
     const bool bytes = job.tokenizer == Tokenizer::bytes;
     if (bytes && vocab_size <= byte_eos) {
-        throw InputError(path,
+        throw InputError(paths.front(),
                          cat("tokenizer bytes needs a vocabulary of ", byte_eos + 1,
                              ", the model has ", vocab_size),
                          "use another base model, or tokenise the data for this one");
     }
-    Survey survey(path, job, vocab_size);
-    try {
-        file_ =
-            open_token_file(path, bytes, [&](const std::string& where, const TokenSample& sample) {
-                survey.take(where, sample);
-            });
-    } catch (const InputError& error) {
-        survey.problems().add(error);
+    Survey survey(join(paths, ", "), job, vocab_size);
+    std::vector<std::unique_ptr<TokenFile>> files;
+    for (const std::string& path : paths) {
+        try {
+            files.push_back(open_token_file(
+                path, bytes, [&](const std::string& where, const TokenSample& sample) {
+                    survey.take(where, sample);
+                }));
+        } catch (const InputError& error) {
+            survey.problems().add(error);
+        }
+        file_ends_.push_back(survey.report().samples);
     }
     survey.report_too_long();
+    if (survey.problems().empty()) check_alike(paths, files, survey.problems());
     if (survey.problems().empty()) {
+        file_ = join_token_files(std::move(files));
         group_units_ = file_->is_labelled() ? job.kl_batch_size : file_->group_samples();
         if (file_->group_samples() > 1) survey.drop_parted_groups(group_units_);
-        check_outcome(path, survey, survey.problems());
-        if (file_->is_labelled()) survey.drop_ungrouped(path, group_units_);
+        check_outcome(paths, file_ends_, survey, survey.problems());
+        if (file_->is_labelled()) survey.drop_ungrouped(paths, file_ends_, group_units_);
     }
     survey.problems().throw_if_any();
     kept_ = std::move(survey.kept);
@@ -236,13 +283,36 @@ Dataset::Dataset(const std::string& path, const DatasetJob& job, std::int64_t vo
     if (file_->is_labelled()) group_examples(std::move(survey.examples));
 }
 
+std::vector<std::vector<std::int64_t>> Dataset::positions_of_files() const {
+    std::vector<std::vector<std::int64_t>> files;
+    auto next = kept_.begin();
+    std::int64_t first = 0;
+    for (const std::int64_t end : file_ends_) {
+        std::vector<std::int64_t>& of_file = files.emplace_back();
+        for (; next != kept_.end() && *next < end; ++next) of_file.push_back(*next - first);
+        first = end;
+    }
+    return files;
+}
+
+std::vector<std::int64_t> Dataset::samples_of_files() const {
+    std::vector<std::int64_t> samples;
+    const std::int64_t with_twins = kl_groups_.empty() ? 1 : 2;
+    for (const auto& of_file : positions_of_files())
+        samples.push_back(with_twins * std::ssize(of_file));
+    return samples;
+}
+
 void Dataset::group_examples(std::vector<Example> examples) {
     kl_groups_ = KlGroups(std::move(examples), group_units_, max_tokens_);
     infos_ = kl_groups_.infos();
 }
 
 Dataset::Dataset(const Dataset& whole, const std::vector<bool>& marks, bool mark)
-    : file_(whole.file_), group_units_(whole.group_units_), max_tokens_(whole.max_tokens_) {
+    : file_(whole.file_),
+      file_ends_(whole.file_ends_),
+      group_units_(whole.group_units_),
+      max_tokens_(whole.max_tokens_) {
     Checksum checksum;
     std::vector<Example> examples;
     checksum.update(whole.checksum_.data(), whole.checksum_.size());

@@ -24,15 +24,18 @@ struct LengthReport {
     std::int64_t ungrouped = 0;    ///< left out behind the last whole group of kl_batch_size
 };
 
-/// A token file seen through max_seq_len and over_length: sample i here is the i-th that was kept.
+/// One or several token files seen through max_seq_len and over_length: sample i here is the i-th
+/// that was kept, those of a file behind those of the files before it.
 /// Of examples with labels the samples are those of their groups (kl_groups.h), each example and a
 /// twin of it.
 class Dataset {
   public:
-    /// Opens and checks a file: token ids and labels within `vocab_size`, lengths by policy
-    /// (over_length error: their number, the first and the longest). Throws InputError with all
-    /// problems.
-    Dataset(const std::string& path, const DatasetJob& job, std::int64_t vocab_size);
+    /// Opens and checks files, which are of one kind: token ids and labels within `vocab_size`,
+    /// lengths by policy (over_length error: their number, the first and the longest). Throws
+    /// InputError with all problems.
+    Dataset(const std::vector<std::string>& paths, const DatasetJob& job, std::int64_t vocab_size);
+    Dataset(const std::string& path, const DatasetJob& job, std::int64_t vocab_size)
+        : Dataset(std::vector{path}, job, vocab_size) {}
     ~Dataset();
     Dataset(Dataset&&) noexcept;
     Dataset& operator=(Dataset&&) noexcept;
@@ -50,8 +53,13 @@ class Dataset {
         return kl_groups_.empty() ? file_->group_samples() : 2 * group_units_;
     }
     const LengthReport& report() const { return report_; }
-    /// Where each sample stands in the file, counted from 0.
+    /// Where each sample stands in the files one behind the other, counted from 0; of labelled ones
+    /// the examples.
     const std::vector<std::int64_t>& positions() const { return kept_; }
+    /// Per file where its samples stand in it.
+    std::vector<std::vector<std::int64_t>> positions_of_files() const;
+    /// Per file how many samples there are.
+    std::vector<std::int64_t> samples_of_files() const;
     /// Checksum over all ids, labels and weights (of a part: and which samples it has), for
     /// provenance and resume.
     const std::string& checksum() const { return checksum_; }
@@ -65,6 +73,7 @@ class Dataset {
     void group_examples(std::vector<Example> examples);
 
     std::shared_ptr<const TokenFile> file_;
+    std::vector<std::int64_t> file_ends_;  ///< in file_, of each that it is made of
     std::vector<std::int64_t> kept_;
     std::vector<SampleInfo> infos_;
     std::vector<double> weights_;

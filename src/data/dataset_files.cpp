@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "plan/file_share.h"
+
 namespace loratrain {
 
 namespace {
@@ -61,10 +63,10 @@ std::int64_t held_out_samples(const EvalSplit& split, std::int64_t samples) {
 
 void open_datasets(const Job& job, std::int64_t vocab_size, DatasetFiles& files,
                    Problems& problems) {
-    const auto open = [&](const std::string& path, const DatasetJob& dataset) {
+    const auto open = [&](const std::vector<std::string>& paths, const DatasetJob& dataset) {
         std::unique_ptr<Dataset> opened;
         try {
-            opened = std::make_unique<Dataset>(path, dataset, vocab_size);
+            opened = std::make_unique<Dataset>(paths, dataset, vocab_size);
         } catch (const InputError& error) {
             problems.add(error);
         }
@@ -72,10 +74,10 @@ void open_datasets(const Job& job, std::int64_t vocab_size, DatasetFiles& files,
     };
     for (std::size_t i = files.eval.size(); i < job.datasets.size(); ++i) {
         const DatasetJob& dataset = job.datasets[i];
-        const auto train = open(dataset.path, dataset);
+        const auto train = open(dataset.paths(), dataset);
         files.eval.emplace_back();
         if (!dataset.eval_path.empty()) {
-            files.eval.back() = open(dataset.eval_path, dataset);
+            files.eval.back() = open(dataset.eval_paths(), dataset);
             check_kinds(job, dataset, train.get(), files.eval.back().get(), problems);
         } else if (train && dataset.eval_split.any()) {
             files.eval.back() = hold_out(job, dataset, *train, problems);
@@ -84,16 +86,23 @@ void open_datasets(const Job& job, std::int64_t vocab_size, DatasetFiles& files,
     }
 }
 
-DatasetInfo dataset_info(const DatasetFiles& files, DatasetId id) {
+DatasetInfo dataset_info(const DatasetFiles& files, DatasetId id, const DatasetJob& job) {
     DatasetInfo info;
     const Dataset& train = files.train.at(index(id));
     info.train = train.infos();
     info.train_weights = train.weights();
     info.group_samples = static_cast<std::int32_t>(train.group_samples());
+    for (std::size_t f = 0; f < job.files.size(); ++f) {
+        info.files.push_back(
+            file_share(train.samples_of_files()[f], job.files[f].weight, info.group_samples));
+    }
     const Dataset* eval = files.eval.at(index(id)).get();
     if (eval == nullptr) return info;
     info.eval = eval->infos();
     info.eval_weights = eval->weights();
+    if (job.has_several_files() || job.eval_files.size() > 1) {
+        info.eval_files = eval->samples_of_files();
+    }
     return info;
 }
 

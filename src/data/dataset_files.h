@@ -13,7 +13,7 @@ std::int64_t held_out_samples(const EvalSplit& split, std::int64_t samples);
 void open_datasets(const Job& job, std::int64_t vocab_size, DatasetFiles& files,
                    Problems& problems);
 
-/// What planning knows of dataset `id` of `files`.
-DatasetInfo dataset_info(const DatasetFiles& files, DatasetId id);
+/// What planning knows of dataset `id` of `files`, whose files `job` names.
+DatasetInfo dataset_info(const DatasetFiles& files, DatasetId id, const DatasetJob& job = {});
 
 }  // namespace loratrain

@@ -85,6 +85,7 @@ Job profile_job(const Job& job, const Plan& plan) {
         const AdapterId id = plan.first_admitted[i * plan.first_admitted.size() / count];
         result.adapters.push_back(job.adapter(id));
         result.adapters.back().init_from.clear();
+        result.adapters.back().ref_adapter.clear();
         // What it starts with changes no time, and takes long to be exact.
         result.adapters.back().pissa_niter = 0;
         result.adapters.back().loss = {};

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
+#include <vector>
 
+#include "plan/file_share.h"
 #include "plan/plan.h"
 
 namespace loratrain {
@@ -25,5 +28,32 @@ inline double target_weight(const std::vector<double>& weights, std::int64_t sam
                             std::int32_t targets) {
     return weights.empty() ? targets : weights[static_cast<std::size_t>(sample)];
 }
+
+/// Counts what the samples of a batch add to BatchPlan::file_denominators.
+class FileDenominators {
+  public:
+    /// As samples_of_files().
+    explicit FileDenominators(std::vector<std::int64_t> files)
+        : files_(std::move(files)), of_files_(files_.size()) {}
+
+    /// `sample` of `weight`, as target_weight() has it.
+    void add(std::int64_t sample, double weight) {
+        if (files_.empty()) return;
+        BatchPlan& counts = of_files_[file_of(files_, sample)];
+        ++counts.samples;
+        counts.target_weight += weight;
+    }
+    std::vector<double> of(const LossJob& loss) const {
+        std::vector<double> denominators;
+        for (const BatchPlan& counts : of_files_) {
+            denominators.push_back(loss_denominator(loss, counts));
+        }
+        return denominators;
+    }
+
+  private:
+    std::vector<std::int64_t> files_;
+    std::vector<BatchPlan> of_files_;
+};
 
 }  // namespace loratrain

@@ -1,10 +1,30 @@
 #include "plan/plan.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace loratrain {
 
 std::int64_t DatasetInfo::train_tokens() const {
     std::int64_t sum = 0;
-    for (const SampleInfo& sample : train) sum += sample.tokens;
+    if (files.empty()) {
+        for (const SampleInfo& sample : train) sum += sample.tokens;
+        return sum;
+    }
+    auto next = train.begin();
+    for (const FileShare& file : files) {
+        double tokens = 0.0;
+        for (std::int64_t i = 0; i < file.samples; ++i) tokens += (next++)->tokens;
+        sum += std::llround(tokens * static_cast<double>(file.taken) /
+                            static_cast<double>(std::max<std::int64_t>(1, file.samples)));
+    }
+    return sum;
+}
+
+std::int64_t AdapterPlan::epoch_samples() const {
+    if (files.empty()) return samples;
+    std::int64_t sum = 0;
+    for (const FileShare& file : files) sum += file.taken;
     return sum;
 }
 

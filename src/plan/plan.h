@@ -24,6 +24,12 @@ struct SampleInfo {
     bool undesirable = false;  ///< of an example with a label: that is false
 };
 
+/// What an epoch has of a file (file_share.h), in samples.
+struct FileShare {
+    std::int64_t samples = 0;  ///< that the file has
+    std::int64_t taken = 0;    ///< in an epoch
+};
+
 /// Lengths of a dataset's samples in file order (dropped ones are not in it).
 struct DatasetInfo {
     std::vector<SampleInfo> train;
@@ -34,8 +40,10 @@ struct DatasetInfo {
     /// Of each sample the sum of its targets' weights; empty: every target weighs 1.
     std::vector<double> train_weights = {};
     std::vector<double> eval_weights = {};
+    std::vector<FileShare> files = {};          ///< as AdapterPlan's
+    std::vector<std::int64_t> eval_files = {};  ///< as AdapterPlan's
     bool has_weights() const { return !train_weights.empty() || !eval_weights.empty(); }
-    std::int64_t train_tokens() const;
+    std::int64_t train_tokens() const;  ///< of an epoch
 };
 
 /// What the samples of a dataset are, by the size of their groups.
@@ -100,6 +108,11 @@ struct AdapterPlan {
     /// Neighbours in the dataset, from a multiple of this number on, that every microbatch has all
     /// of or none: samples whose losses depend on each other, as the pairs of a preference loss.
     std::int32_t group_samples = 1;
+    /// Its dataset's files in their order; empty: an epoch has every sample once.
+    std::vector<FileShare> files = {};
+    /// Samples of each file that it is evaluated on; empty where that is told of all alone.
+    std::vector<std::int64_t> eval_files = {};
+    std::int64_t epoch_samples() const;
 };
 
 /// Memory of one rank in bytes; exact for what a stage allocates, an upper bound in `engine`.
@@ -209,6 +222,8 @@ struct BatchPlan {
     std::int64_t chosen_targets = 0;  ///< of the chosen samples of pairs
     double target_weight = 0.0;       ///< sum of the targets' weights, in the batch's order
     double denominator = 0.0;         ///< of the sum of its losses (loss_denominator.h)
+    /// The same of the losses of each file, where these are told.
+    std::vector<double> file_denominators = {};
     MicrobatchId first_microbatch{};  ///< first and last microbatch that hold samples of it, or -1
     MicrobatchId last_microbatch{};
     bool last_of_adapter = false;

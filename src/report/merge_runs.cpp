@@ -56,7 +56,8 @@ std::vector<Member> members_of(const std::vector<RunRecord>& runs) {
 bool same_data(const Job& one, const Job& other) {
     return std::equal(one.datasets.begin(), one.datasets.end(), other.datasets.begin(),
                       other.datasets.end(), [](const DatasetJob& a, const DatasetJob& b) {
-                          return a.name == b.name && a.path == b.path && a.eval_path == b.eval_path;
+                          return a.name == b.name && a.paths() == b.paths() &&
+                                 a.eval_paths() == b.eval_paths();
                       });
 }
 

@@ -31,6 +31,7 @@ std::vector<std::pair<std::string, ValueOf>> key_values() {
         {"target_modules", targets_text},
         {"use_rslora", [](const AdapterJob& a) { return a.use_rslora ? "true" : "false"; }},
         {"init_from", [](const AdapterJob& a) { return a.init_from; }},
+        {"ref_adapter", [](const AdapterJob& a) { return a.ref_adapter; }},
         {"lr_scheduler_type",
          [](const AdapterJob& a) { return word_of(lr_scheduler_words, a.lr_scheduler_type); }},
         {"warmup_steps", number(&AdapterJob::warmup_steps)},

@@ -10,6 +10,7 @@
 #include "config/model_presets.h"
 #include "data/dataset_files.h"
 #include "io/adapters/adapter_file.h"
+#include "plan/file_share.h"
 
 namespace loratrain {
 
@@ -36,6 +37,19 @@ std::string describe_file(const std::string& name, const LengthReport& report) {
     if (report.weighted > 0) text += cat(", ", report.weighted, " with weights");
     if (report.held_out > 0) text += cat(", ", report.held_out, " held out for evaluation");
     return text + '\n';
+}
+
+/// Of several files, what an epoch has of each.
+std::string describe_shares(const DatasetJob& job, const Dataset& train) {
+    std::string text;
+    const std::vector<std::int64_t> samples = train.samples_of_files();
+    for (std::size_t f = 0; f < job.files.size(); ++f) {
+        const auto group = static_cast<std::int32_t>(train.group_samples());
+        const FileShare share = file_share(samples[f], job.files[f].weight, group);
+        text += cat("    ", job.files[f].name, ": ", share.samples, " samples, ", share.taken,
+                    " in an epoch (weight ", format_exact(job.files[f].weight), ")\n");
+    }
+    return text;
 }
 
 /// What people give in place of an imported file.
@@ -96,20 +110,22 @@ JobInputs open_job_inputs(const Job& job) {
                                                    : std::numeric_limits<std::int32_t>::max();
     open_datasets(job, vocab_size, inputs.files, problems);
     for (const AdapterJob& adapter : job.adapters) {
-        if (adapter.init_from.empty() || !inputs.weights) continue;
-        collect(problems, [&] {
-            AdapterFile(adapter.init_from, adapter, inputs.weights->spec()).check_values();
-        });
+        if (!inputs.weights) continue;
+        for (const std::string& directory : adapter.directories()) {
+            collect(problems, [&] {
+                AdapterFile(directory, adapter, inputs.weights->spec()).check_values();
+            });
+        }
     }
     problems.throw_if_any();
-    inputs.infos = infos_of(inputs.files);
+    inputs.infos = infos_of(job, inputs.files);
     return inputs;
 }
 
-std::vector<DatasetInfo> infos_of(const DatasetFiles& files) {
+std::vector<DatasetInfo> infos_of(const Job& job, const DatasetFiles& files) {
     std::vector<DatasetInfo> infos;
     for (std::size_t i = 0; i < files.train.size(); ++i) {
-        infos.push_back(dataset_info(files, static_cast<DatasetId>(i)));
+        infos.push_back(dataset_info(files, static_cast<DatasetId>(i), job.datasets[i]));
     }
     return infos;
 }
@@ -131,6 +147,7 @@ std::string describe_datasets(const Job& job, const DatasetFiles& files) {
     std::string text;
     for (std::size_t i = 0; i < job.datasets.size(); ++i) {
         text += "  " + describe_file(job.datasets[i].name, files.train[i].report());
+        text += describe_shares(job.datasets[i], files.train[i]);
         if (files.eval[i]) {
             text += "  " + describe_file(job.datasets[i].name + " (eval)", files.eval[i]->report());
         }

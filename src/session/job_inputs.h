@@ -17,7 +17,7 @@ struct JobInputs {
     std::vector<DatasetInfo> infos;  ///< per DatasetId
 };
 
-/// Opens base weights, datasets and init_from directories and checks them against each other; every
+/// Opens base weights, datasets and PEFT directories and checks them against each other; every
 /// problem of every file in one InputError.
 JobInputs open_job_inputs(const Job& job);
 
@@ -32,7 +32,7 @@ void name_base_model(Job& job, const WeightSource& weights);
 DatasetFiles open_datasets(const Job& job, std::int64_t vocab_size);
 
 /// Lengths of the files' samples, per DatasetId.
-std::vector<DatasetInfo> infos_of(const DatasetFiles& files);
+std::vector<DatasetInfo> infos_of(const Job& job, const DatasetFiles& files);
 
 /// What a run and the one that continues it have in common.
 RunIdentity identify(const Job& job, const JobInputs& inputs);

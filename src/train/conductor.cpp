@@ -187,7 +187,7 @@ void Conductor::on_batch(const BatchResult& result) {
 }
 
 void Conductor::on_evaluation(const EvalResult& result) {
-    if (result.training) return journal_.rewarded(result);
+    if (result.training) return journal_.told_of_step(result);
     evaluations_.push_back(result);
     note_evaluations();
 }
@@ -260,29 +260,32 @@ void Conductor::settle(AdapterId id) {
 
 // ---- between streams
 
-/// What the base model makes of their data, where their objectives ask: as an earlier start of the
+/// What their references make of their data, where their objectives ask: as an earlier start of the
 /// run found it, or from the plan alone, so that it repeats to the bit. What workers find depends
 /// on their ranks: they keep nothing.
 void Conductor::refer_newcomers() {
     for (const AdapterId a : adapters_.running()) {
         const AdapterJob& adapter = parts_.job.adapter(a);
-        if (!adapter.loss.has_reference() || !referred_.insert(adapter.dataset).second) continue;
-        const KeptReferences kept(parts_.job, parts_.identity, adapter.dataset);
+        if (!adapter.loss.has_reference()) continue;
+        const ReferenceId id = reference_of(adapter);
+        if (!referred_.insert(id).second) continue;
+        const KeptReferences kept(parts_.job, parts_.identity, id);
         const bool keeps = parts_.desk == nullptr;
-        const std::string dataset = "dataset " + parts_.job.dataset(adapter.dataset).name;
-        const DatasetInfo& info = parts_.datasets[index(adapter.dataset)];
+        const std::string what =
+            cat("dataset ", parts_.job.dataset(id.dataset).name, ": log-probabilities under ",
+                id.ref_adapter.empty() ? "the base model" : id.ref_adapter);
+        const DatasetInfo& info = parts_.datasets[index(id.dataset)];
         if (const auto known = keeps ? kept.read(info.train.size() + info.eval.size())
                                      : std::optional<std::vector<double>>{}) {
-            post(KnownReferences{adapter.dataset, *known});
-            performer_.set_references(adapter.dataset, *known);
-            log::info(dataset + ": log-probabilities under the base model read");
+            post(KnownReferences{a, *known});
+            performer_.set_references(a, *known);
+            log::info(what + " read");
             continue;
         }
         const auto start = std::chrono::steady_clock::now();
         refer(a);
-        if (keeps) kept.write(performer_.references().of(adapter.dataset));
-        log::info(cat(dataset, ": log-probabilities under the base model found in ",
-                      format_fixed(seconds_since(start), 1), " s"));
+        if (keeps) kept.write(performer_.references().of(id));
+        log::info(cat(what, " found in ", format_fixed(seconds_since(start), 1), " s"));
     }
 }
 

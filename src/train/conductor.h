@@ -177,7 +177,7 @@ class Conductor {
     std::map<AdapterId, std::int32_t> began_with_;  ///< steps, in the stream
     std::vector<AdapterId> saved_ended_;            ///< had ended at the checkpoint of the stream
 
-    std::set<DatasetId> referred_;                 ///< whose losses under the base are known
+    std::set<ReferenceId> referred_;               ///< whose losses are known
     std::vector<EvalResult> evaluations_;          ///< of the stream, not noted yet
     std::map<AdapterId, std::int32_t> evaluated_;  ///< step of the last one in a stream
     std::set<AdapterId> exported_;                 ///< in the stream

@@ -32,9 +32,9 @@ void Conductor::evaluate_bases(const std::vector<AdapterId>& newcomers) {
     const Job& job = parts_.job;
     const auto is_base = [&](AdapterId a) { return job.adapter(a).init_from.empty(); };
     const auto base_of = [&](AdapterId a) {
-        return std::pair(job.adapter(a).dataset, job.adapter(a).loss);
+        return std::pair(reference_of(job.adapter(a)), job.adapter(a).loss);
     };
-    std::map<std::pair<DatasetId, LossJob>, AdapterId> known;
+    std::map<std::pair<ReferenceId, LossJob>, AdapterId> known;
     for (const AdapterId a : adapters_.all()) {
         const bool evaluated = adapters_[a].state.first_eval_loss >= 0;
         if (evaluated && is_base(a)) known.emplace(base_of(a), a);

@@ -32,7 +32,7 @@ std::string write(const ReferWindow& refer) {
 }
 
 std::string write(const KnownReferences& known) {
-    std::string text = cat("known ", number(known.dataset), "\n");
+    std::string text = cat("known ", number(known.adapter), "\n");
     for (const double loss : known.losses) text += format_exact(loss) + "\n";
     return text;
 }
@@ -135,8 +135,8 @@ AddAdapters read_add(std::size_t path_bytes, const std::string& rest) {
     return {{rest.substr(0, path_bytes), rest.substr(path_bytes)}};
 }
 
-KnownReferences read_known(std::int32_t dataset, const std::string& rest) {
-    KnownReferences known{DatasetId{dataset}, {}};
+KnownReferences read_known(std::int32_t adapter, const std::string& rest) {
+    KnownReferences known{AdapterId{adapter}, {}};
     std::istringstream lines(rest);
     // Streams do not read "nan" as a number.
     for (std::string line; lines >> line;) known.losses.push_back(std::stod(line));

@@ -20,14 +20,15 @@ struct EvaluateWindow {
     JointWindow window;
 };
 
-/// A forward-only window of the base model over all samples of a dataset (ReferenceLosses).
+/// A forward-only window of an adapter's reference over all samples of its dataset
+/// (ReferenceLosses).
 struct ReferWindow {
     JointWindow window;
 };
 
 /// The same as an earlier start of the run found it.
 struct KnownReferences {
-    DatasetId dataset{};
+    AdapterId adapter{};
     std::vector<double> losses;
 };
 

@@ -1,6 +1,7 @@
 #include "train/eval_result.h"
 
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 
 #include "base/error.h"
@@ -13,6 +14,18 @@ void EvalResult::add(const EvalResult& other) {
     exact_samples += other.exact_samples;
     samples += other.samples;
     rewards.add(other.rewards);
+    for (std::size_t f = 0; f < files.size() && f < other.files.size(); ++f) {
+        files[f].loss_sum += other.files[f].loss_sum;
+    }
+}
+
+void EvalResult::set_files(const std::vector<double>& denominators) {
+    if (!files.empty()) return;
+    for (const double of_file : denominators) files.push_back({of_file, 0.0});
+}
+
+double FileLoss::loss() const {
+    return denominator > 0.0 ? loss_sum / denominator : std::nan("");
 }
 
 double EvalResult::loss() const {
@@ -31,6 +44,10 @@ std::string to_text(std::span<const EvalResult> results) {
                     format_exact(r.loss_sum), " ", r.exact_samples, " ", r.samples, " ", r.replica,
                     " ", r.training ? 1 : 0);
         for (const double sum : r.rewards.values()) text += " " + format_exact(sum);
+        text += cat(" ", r.files.size());
+        for (const FileLoss& file : r.files) {
+            text += " " + format_exact(file.denominator) + " " + format_exact(file.loss_sum);
+        }
         text += "\n";
     }
     return text;
@@ -49,6 +66,13 @@ std::vector<EvalResult> eval_results_from_text(const std::string& text) {
         std::string sum;
         for (double& value : sums) value = lines >> sum ? std::stod(sum) : 0.0;
         r.rewards = RewardSums::of(sums);
+        std::size_t files = 0;
+        lines >> files;
+        r.files.assign(files, {});
+        for (FileLoss& file : r.files) {
+            lines >> file.denominator >> sum;
+            file.loss_sum = std::stod(sum);
+        }
         results.push_back(r);
     }
     return results;

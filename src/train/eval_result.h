@@ -10,8 +10,17 @@
 
 namespace loratrain {
 
-/// What an evaluation of an adapter comes to, over all its eval samples; or of a step whose loss
-/// has rewards those, which come without loss and counts.
+/// Losses of one of several files.
+struct FileLoss {
+    double denominator = 0.0;  ///< of all its samples, as EvalResult's
+    double loss_sum = 0.0;
+    double loss() const;  ///< NaN without a denominator
+};
+
+using FileLosses = std::vector<FileLoss>;
+
+/// What an evaluation of an adapter comes to, over all its eval samples; or what is told of a step
+/// beside its loss and counts, which are missing then (Job::tells_more).
 struct EvalResult {
     AdapterId adapter{};
     std::int32_t step = 0;           ///< with the weights after so many optimizer steps
@@ -22,7 +31,10 @@ struct EvalResult {
     std::int32_t replica = 0;  ///< whose samples they are, of several
     bool training = false;     ///< of the samples of step `step` (1 = the first)
     RewardSums rewards{};
+    FileLosses files{};  ///< where losses are told file by file
 
+    /// Of so many files, unless it has them.
+    void set_files(const std::vector<double>& denominators);
     /// Of the same evaluation, another replica's samples.
     void add(const EvalResult& other);
     double loss() const;         ///< 0 without a denominator

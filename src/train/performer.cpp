@@ -81,9 +81,18 @@ void Performer::refer(const JointWindow& window, const Meanwhile& meanwhile) {
             mine.emplace_back(samples[s].index, losses[s]);
         }
     };
+    const std::string& ref_adapter = parts_.job.adapter(batch.adapter).ref_adapter;
+    hooks.base_alone = ref_adapter.empty();
+    AdapterBank& bank = parts_.run.stage().bank();
+    std::vector<NamedTensor> trained;
+    if (!ref_adapter.empty()) {
+        trained = bank.download(batch.adapter, AdapterBank::Part::parameters);
+        bank.read_parameters(batch.adapter, ref_adapter);
+    }
     const Window& own = own_part(window);
     parts_.run.loader().start(own, Loader::Evaluates::all_samples);
     parts_.run.runner().run(own, parts_.run.loader(), hooks);
+    if (!ref_adapter.empty()) bank.upload(batch.adapter, AdapterBank::Part::parameters, trained);
     std::vector<double> all(static_cast<std::size_t>(batch.samples));
     for (const ReplicaPlan& replica : parts_.plan.replicas) {
         const int last_rank = replica.stages.back().rank;
@@ -91,11 +100,11 @@ void Performer::refer(const JointWindow& window, const Meanwhile& meanwhile) {
         std::string loss;  // streams do not read "nan" as a number
         for (std::size_t sample = 0; told >> sample >> loss;) all.at(sample) = std::stod(loss);
     }
-    set_references(parts_.job.adapter(batch.adapter).dataset, all);
+    set_references(batch.adapter, all);
 }
 
-void Performer::set_references(DatasetId dataset, const std::vector<double>& losses) {
-    parts_.run.stage().references().set(dataset, losses);
+void Performer::set_references(AdapterId adapter, const std::vector<double>& losses) {
+    parts_.run.stage().references().set(reference_of(parts_.job.adapter(adapter)), losses);
 }
 
 const ReferenceLosses& Performer::references() const {
@@ -189,7 +198,7 @@ void Performer::perform(const Directive& directive, const PipelineRunner::Hooks&
                    [&](const TrainWindow& d) { train(d.window, hooks); },
                    [&](const EvaluateWindow& d) { evaluate(d.window, [] {}); },
                    [&](const ReferWindow& d) { refer(d.window, [] {}); },
-                   [&](const KnownReferences& d) { set_references(d.dataset, d.losses); },
+                   [&](const KnownReferences& d) { set_references(d.adapter, d.losses); },
                    [&](const SaveCheckpoint&) { save({}); },
                    [&](const GatherAdapter& d) { gather(d.adapter); },
                    [&](const SendAdapter& d) { send(d.adapter); },

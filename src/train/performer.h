@@ -32,9 +32,10 @@ class Performer {
     void train(const JointWindow& window, const PipelineRunner::Hooks& hooks);
     /// Results by adapter.
     std::vector<EvalResult> evaluate(const JointWindow& window, const Meanwhile& meanwhile);
-    /// Of one dataset: Stage::references() of all ranks have it then.
+    /// The reference of one adapter, which is resident: Stage::references() of all ranks have it
+    /// then, and the adapter is as it was.
     void refer(const JointWindow& window, const Meanwhile& meanwhile);
-    void set_references(DatasetId dataset, const std::vector<double>& losses);
+    void set_references(AdapterId adapter, const std::vector<double>& losses);
     const ReferenceLosses& references() const;
     /// `state` is rank 0's.
     void save(const RunState& state);

@@ -4,6 +4,7 @@
 #include "base/activity.h"
 #include "base/error.h"
 #include "plan/action_traits.h"
+#include "plan/file_share.h"
 #include "plan/memory/memory_model.h"
 #include "train/learning_rate.h"
 
@@ -137,7 +138,7 @@ void PipelineRunner::forward(const Action& action, Loader& loader) {
     activity::begin(activity::Task::forward, m, on_device_);
     LossTerms terms;
     terms.evaluation = microbatch.evaluation;
-    terms.base_alone = hooks_.on_reference != nullptr;
+    terms.base_alone = hooks_.base_alone;
     for (const Segment& segment : microbatch.segments) {
         const std::int32_t batch = under_way_.batch_of(microbatch, segment);
         terms.denominators.push_back(under_way_.batch(batch).denominator);
@@ -152,7 +153,7 @@ void PipelineRunner::forward(const Action& action, Loader& loader) {
     rows.sample_ids = packed.sample_ids;
     rows.offsets = packed.offsets;
     stage_.forward(action.slot, microbatch, rows, terms);
-    if (!microbatch.evaluation) return tell_rewards(action.microbatch);
+    if (!microbatch.evaluation) return tell_step(action.microbatch);
     if (last()) {
         collect_evaluation(action.microbatch);
     } else {
@@ -299,11 +300,17 @@ void PipelineRunner::add_evaluation(MicrobatchId id, const Microbatch& microbatc
         result.replica = own_replica();
         result.step = batches[s].step;
         result.denominator = batches[s].denominator;
+        result.set_files(batches[s].file_denominators);
+        const std::vector<std::int64_t>& files =
+            view_.plan.adapters[index(segment.adapter)].eval_files;
         std::vector<double> losses(own.size());
         result.rewards.add(
             stage_.losses().evaluated(segment, batches[s].pairs_per_chosen_target(), own, losses));
         for (std::size_t i = 0; i < losses.size(); ++i, ++sample) {
             result.loss_sum += losses[i];
+            if (!result.files.empty()) {
+                result.files[file_of(files, segment.samples[i].index)].loss_sum += losses[i];
+            }
             result.exact_samples += wrong[sample] == 0.0 ? 1 : 0;
             ++result.samples;
         }
@@ -314,21 +321,24 @@ void PipelineRunner::add_evaluation(MicrobatchId id, const Microbatch& microbatc
 }
 
 /// Of batches with rewards that the microbatch completes here.
-void PipelineRunner::tell_rewards(MicrobatchId id) {
+void PipelineRunner::tell_step(MicrobatchId id) {
     if (!last()) return;
     const Microbatch& microbatch = under_way_.microbatch(id);
     for (const Segment& segment : microbatch.segments) {
         const BatchPlan& batch = under_way_.batch(under_way_.batch_of(microbatch, segment));
-        if (!job_.adapter(segment.adapter).loss.has_rewards() || batch.last_microbatch != id) {
-            continue;
-        }
+        if (!job_.tells_more(segment.adapter) || batch.last_microbatch != id) continue;
         EvalResult result;
         result.adapter = segment.adapter;
         result.step = segment.step + 1;
         result.denominator = batch.denominator;
         result.replica = own_replica();
         result.training = true;
-        result.rewards = stage_.losses().take_rewards(segment.adapter, segment.step);
+        const LossPasses::StepSums sums = stage_.losses().take_sums(segment.adapter, segment.step);
+        result.rewards = sums.rewards;
+        result.set_files(batch.file_denominators);
+        for (std::size_t f = 0; f < sums.file_losses.size(); ++f) {
+            result.files[f].loss_sum = sums.file_losses[f];
+        }
         if (hooks_.on_evaluation) hooks_.on_evaluation(result);
     }
 }

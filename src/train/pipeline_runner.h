@@ -51,9 +51,10 @@ class PipelineRunner {
         std::function<void(const EvalResult&)> on_evaluation = {};
         /// The backend has an optimizer step before it, and none of the adapter's later batches.
         std::function<void(const BatchPlan&)> on_step = {};
-        /// Of a stream of evaluations: they are of the base model alone, and this is called on the
-        /// last stage with the z of samples (ReferenceLosses) instead of on_evaluation.
+        /// Of a stream of evaluations: this is called on the last stage with the z of samples
+        /// (ReferenceLosses) instead of on_evaluation.
         std::function<void(std::span<const SampleRef>, std::span<const double>)> on_reference = {};
+        bool base_alone = false;  ///< evaluations are of the base model without adapters
     };
 
     /// Performs the actions of a window; microbatches come from `loader` (started on this window).
@@ -100,7 +101,7 @@ class PipelineRunner {
     void collect_evaluation(MicrobatchId id);
     void add_evaluation(MicrobatchId id, const Microbatch& microbatch,
                         std::span<const BatchPlan> batches, const double* nll, const double* wrong);
-    void tell_rewards(MicrobatchId id);
+    void tell_step(MicrobatchId id);
     std::int32_t own_replica() const;
     void drain();
 

@@ -176,8 +176,7 @@ void StreamTrainer::note_ends(const Window& window) {
 void StreamTrainer::note_evaluations(const JointWindow& joint) {
     for (std::size_t b = 0; b < joint.common().batches.size(); ++b) {
         const BatchPlan& batch = joint.common().batches[b];
-        const bool rewards = parts_.job.adapter(batch.adapter).loss.has_rewards();
-        if (!batch.evaluation && !rewards) continue;
+        if (!batch.evaluation && !parts_.job.tells_more(batch.adapter)) continue;
         const auto here = [b](const Window& window) { return window.batches[b].is_here(); };
         const std::int32_t step = batch.evaluation ? batch.step : batch.step + 1;
         open_evaluations_[{batch.adapter, step, !batch.evaluation}].replicas =

@@ -3,12 +3,13 @@
 trainers beside it. Pairs are GSM8K's answers against answers whose last number is wrong.
 
   preferences_beside_trl.py --program build/loratrain --model HF_FOLDER --data GSM8K.jsonl --out FOLDER
-                            [--steps 200] [--trl-steps 20] [--trl dpo kto] [--device cuda|cpu]
+                            [--steps 200] [--trl-steps 20] [--trl dpo kto] [--device cuda|cpu] [--trained-start]
 
 1. sft, dpo, ipo, cpo, simpo, orpo and kto adapters in one job (--precision, default auto), evaluated on
    what is held out: rewards must come apart.
 2. For each of --trl: one adapter in fp32 from the same start on the same batches, by loratrain and by
-   TRL: the largest difference of the losses of --trl-steps steps, and tokens/s of both.
+   TRL: the largest difference of the losses of --trl-steps steps, and tokens/s of both. With
+   --trained-start that start is none of a fresh adapter, and the reference, as TRL has it then.
 Prints one JSON line for each adapter and each comparison. TRL (PyPI: trl, datasets) is needed for 2 alone."""
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ ADAPTERS = [{"name": "sft", "dataset": "sft"}, {"name": "dpo", "loss": "dpo"},
             {"name": "ipo", "loss": "dpo", "loss_type": "ipo"}, {"name": "cpo", "loss": "cpo"},
             {"name": "simpo", "loss": "simpo", "beta": 2.0}, {"name": "orpo", "loss": "orpo"},
             {"name": "kto", "loss": "kto", "dataset": "examples"}]
+LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 SKIPPED = 3  # steps of a peer that are not timed: its first ones load and choose kernels
 
 
@@ -45,6 +47,7 @@ def parse_arguments():
     parser.add_argument("--trl", nargs="*", default=["dpo", "kto"], choices=["dpo", "kto"])
     parser.add_argument("--trl-steps", type=int, default=20)
     parser.add_argument("--batch", type=int, default=BATCH, help="pairs, or examples of kto, of a step beside TRL")
+    parser.add_argument("--trained-start", action="store_true", help="beside TRL: B is not 0 at first; ref_adapter: init_from")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     return parser.parse_args()
 
@@ -105,14 +108,18 @@ def prepare(arguments) -> None:
 
 
 def write_start(arguments) -> Path:
-    """An adapter of PEFT that changes nothing yet, for both programs to start from."""
+    """An adapter of PEFT for both programs to start from, which changes nothing yet but for --trained-start."""
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
     torch.manual_seed(11)
-    config = LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
+    config = LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules=LINEARS, task_type="CAUSAL_LM")
     model = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32)
-    get_peft_model(model, config).save_pretrained(arguments.out / "start")
+    model = get_peft_model(model, config)
+    for name, parameter in model.named_parameters():
+        if arguments.trained_start and "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.02)
+    model.save_pretrained(arguments.out / "start")
     return arguments.out / "start"
 
 
@@ -162,7 +169,8 @@ def train_alone(arguments, kind: str, start: Path) -> tuple[list[dict], float | 
         "adapters": [{"name": kind, "loss": kind, "dataset": data, "beta": BETA, "r": 16, "lora_alpha": 32,
                       "init_from": str(start), "learning_rate": RATE, "lr_scheduler_type": "constant", "warmup_steps": 0,
                       "weight_decay": 0.0, "max_grad_norm": 1.0, "global_batch_size": arguments.batch,
-                      "max_steps": arguments.trl_steps}]})
+                      "max_steps": arguments.trl_steps,
+                      **({"ref_adapter": "init_from"} if arguments.trained_start else {})}]})
     steps = [row for row in metrics_of(run, kind) if "loss" in row]
     rates = [(after["tokens"], after["elapsed_seconds"] - before["elapsed_seconds"])
              for before, after in zip(steps[SKIPPED:], steps[SKIPPED + 1:])]
@@ -225,7 +233,7 @@ def trl_trainer(arguments, kind: str, start: Path):
     columns = InMemoryTable.from_pydict({key: [row[key] for row in rows] for key in rows[0]})
     trainer = Tokenised(model=model, args=config, train_dataset=Dataset(columns, fingerprint=kind),
                         processing_class=AutoTokenizer.from_pretrained(arguments.model))
-    if "ref" in trainer.model.peft_config:  # a copy of the start, which is the base
+    if "ref" in trainer.model.peft_config and not arguments.trained_start:  # a copy of the start, which is the base
         trainer.model.delete_adapter("ref")
     return trainer
 
@@ -257,7 +265,7 @@ def compare(arguments, kind: str, start: Path) -> None:
     keys = [key for key in ("loss", "grad_norm", "rewards/chosen", "rewards/rejected", "kl")
             if key in own[0] and key in peer[0]]
     worst = {key: max(abs(a[key] - b[key]) for a, b in zip(own, peer)) for key in keys}
-    print(json.dumps({"beside_trl": kind, "trl": trl.__version__, "steps": [len(own), len(peer)], "batch": arguments.batch,
+    print(json.dumps({"beside_trl": kind, "trl": trl.__version__, "trained_start": arguments.trained_start, "steps": [len(own), len(peer)], "batch": arguments.batch,
                       "largest_difference": worst, "loss": [own[0]["loss"], own[-1]["loss"]],
                       "trl_loss": [peer[0]["loss"], peer[-1]["loss"]], "tokens_per_second": own_rate,
                       "trl_tokens_per_second": rate(list(zip(tokens, seconds))),

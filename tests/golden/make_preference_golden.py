@@ -2,14 +2,15 @@
 usage: make_preference_golden.py GOLDEN_DIR
 Reads GOLDEN_DIR/llama/base, writes GOLDEN_DIR/preferences: as make_golden.py's families, but for eval_logits, with pairs as
 data, or examples, of KTO with labels. Every adapter is trained alone, for EPOCHS epochs over its pairs in their order."""
+import copy
 import json
 import math
 import os
 import sys
 
 import torch
-from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
-from safetensors.torch import save_file
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors.torch import load_file, save_file
 from torch.nn.functional import logsigmoid, relu
 from transformers.trainer_pt_utils import LabelSmoother
 from transformers import AutoModelForCausalLM, get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
@@ -39,7 +40,12 @@ ADAPTERS = [
          loss={"loss": "sft", "label_smoothing_factor": 0.2, "z_loss": 0.01}),
     dict(name="sft_dft", r=2, targets=["v_proj", "up_proj"], pairs=2, lr=1e-2, schedule="constant", decay=0.01, clip=0.0,
          loss={"loss": "sft", "loss_type": "dft"}),
+    dict(name="dpo_start", r=3, targets=ATTENTION + ["up_proj"], pairs=3, lr=5e-3, schedule="cosine", decay=0.01, clip=1.0,
+         loss={"loss": "dpo", "loss_type": "sigmoid", "beta": 0.3, "ref_adapter": "init_from"}),
+    dict(name="kto_other", r=2, targets=["q_proj", "v_proj"], pairs=4, lr=1e-2, schedule="linear", decay=0.0, clip=0.5,
+         kl_batch_size=2, ref_of="kto_group", loss={"loss": "kto", "beta": 0.2}),
 ]
+KTO_WEIGHTS = {"desirable_weight": 1.0, "undesirable_weight": 1.0}
 generator = torch.Generator().manual_seed(23)
 
 
@@ -134,7 +140,7 @@ def twin(prompt, completion):
 
 def kto(facts, examples, policy, reference):
     """policy, reference: of the examples, then of their twins. Loss, metrics."""
-    loss, k, n = facts["loss"], facts["kl_batch_size"], len(examples)
+    loss, k, n = KTO_WEIGHTS | facts["loss"], facts["kl_batch_size"], len(examples)
     ratio = policy - reference
     kl = ratio[n:].detach().view(-1, k).mean(1).clamp(min=0)
     desirable = torch.tensor([example[2] for example in examples])
@@ -148,11 +154,14 @@ def kto(facts, examples, policy, reference):
 
 
 def pair_metrics(rewards, logps):
+    """Accuracies but where rewards are alike: before the first step of an adapter that is its own reference."""
     chosen, rejected = rewards[0::2], rewards[1::2]
-    return {"rewards/chosen": chosen.mean().item(), "rewards/rejected": rejected.mean().item(),
-            "rewards/accuracies": (chosen > rejected).double().mean().item(),
-            "rewards/margins": (chosen - rejected).mean().item(),
-            "logps/chosen": logps[0::2].mean().item(), "logps/rejected": logps[1::2].mean().item()}
+    metrics = {"rewards/chosen": chosen.mean().item(), "rewards/rejected": rejected.mean().item(),
+               "rewards/margins": (chosen - rejected).mean().item(),
+               "logps/chosen": logps[0::2].mean().item(), "logps/rejected": logps[1::2].mean().item()}
+    if (chosen - rejected).abs().min() > 1e-9:
+        metrics["rewards/accuracies"] = (chosen > rejected).double().mean().item()
+    return metrics
 
 
 def samples_of(facts, batch):
@@ -185,12 +194,20 @@ def loss_and_metrics(facts, batch, policy, reference, counts):
     return value, pair_metrics(rewards, logps)
 
 
-def run(facts, model, batch, samples):
+def reference_sums(model, ref_model, samples):
+    """Under the base, or the model of ref_adapter."""
+    with torch.no_grad():
+        if ref_model is not None:
+            return sums(ref_model, samples)[0]
+        with model.disable_adapter():
+            return sums(model, samples)[0]
+
+
+def run(facts, model, ref_model, batch, samples):
     """Loss, targets of the samples, metrics."""
     if facts["loss"]["loss"] == "sft":
         return *token_loss(facts["loss"], model, samples), {}
-    with torch.no_grad(), model.disable_adapter():
-        reference, _ = sums(model, samples)
+    reference = reference_sums(model, ref_model, samples)
     policy, counts = sums(model, samples)
     value, metrics = loss_and_metrics(facts, batch, policy, reference, counts)
     return value, counts, metrics
@@ -209,6 +226,17 @@ def adapter_model(facts):
             if "lora_B" in name:
                 parameter.copy_((random_normal(*parameter.shape) * 0.05).float().double())
     return model
+
+
+def reference_model(facts, model):
+    """The start of the adapter itself, or of another of the same shape (ref_of); None: the base."""
+    if "ref_adapter" not in facts["loss"] and "ref_of" not in facts:
+        return None
+    reference = copy.deepcopy(model)
+    if "ref_of" in facts:
+        tensors = load_file(f"{OUT}/adapters/{facts['ref_of']}/init/adapter_model.safetensors")
+        set_peft_model_state_dict(reference, {name: value.double() for name, value in tensors.items()})
+    return reference
 
 
 def save(model, path):
@@ -254,6 +282,7 @@ def train(facts):
     model = adapter_model(facts)
     directory = f"{OUT}/adapters/{facts['name']}"
     save(model, f"{directory}/init")
+    ref_model = reference_model(facts, model)
     data = write_data(facts, model.config.vocab_size, f"{directory}/data.jsonl")
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=facts["lr"], betas=(0.9, 0.999), eps=1e-8,
@@ -265,11 +294,12 @@ def train(facts):
             "weight_decay": facts["decay"], "max_grad_norm": facts["clip"], **facts["loss"]}
     dataset = {"kl_batch_size": facts["kl_batch_size"]} if "kl_batch_size" in facts else {}
     record = {"keys": keys, "dataset": dataset, "loss": [], "grad_norm": [], "lr": [], "target_tokens": [], "metrics": []}
+    record |= {"ref_of": facts["ref_of"]} if "ref_of" in facts else {}
     for step in range(STEPS):
         first = step * facts["pairs"] % len(data)
         batch = data[first:first + facts["pairs"]]
         samples = samples_of(facts, batch)
-        value, counts, metrics = run(facts, model, batch, samples)
+        value, counts, metrics = run(facts, model, ref_model, batch, samples)
         optimizer.zero_grad()
         value.backward()
         norm = torch.sqrt(sum((p.grad ** 2).sum() for p in parameters)).item()

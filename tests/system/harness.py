@@ -400,6 +400,8 @@ class JobTest(unittest.TestCase):
             init = GOLDEN / family / "adapters" / name / "init"
             if init.exists():
                 adapter["init_from"] = str(init)
+            if "ref_of" in facts[name]:
+                adapter["ref_adapter"] = str(GOLDEN / family / "adapters" / facts[name]["ref_of"] / "init")
             adapter.update(adapter_keys)
             job["adapters"].append(adapter)
         return job

@@ -25,8 +25,9 @@ class Preferences(JobTest):
     def check_mixed(self, run_dir, ranks, *layout):
         self.succeed(run([self.mixed_job(run_dir, *layout)], ranks))
         self.check_golden("preferences", run_dir, IPO_LIMITS, ["dpo_ipo"])
-        self.check_golden("preferences", run_dir, LIMITS, ["cpo", "dpo_hinge", "dpo_sigmoid", "kto", "kto_group", "orpo",
-                                                           "sft_dft", "sft_smoothed", "simpo"])
+        self.check_golden("preferences", run_dir, LIMITS, ["cpo", "dpo_hinge", "dpo_sigmoid", "dpo_start", "kto",
+                                                           "kto_group", "kto_other", "orpo", "sft_dft",
+                                                           "sft_smoothed", "simpo"])
         self.check_golden("llama", run_dir, LIMITS)
 
     def test_pipelines(self):
@@ -74,6 +75,37 @@ class Preferences(JobTest):
             self.assertAlmostEqual(line["loss"], math.log(2), delta=1e-5)
             self.assertAlmostEqual(line["rewards/chosen"], 0, delta=1e-5)
 
+    def test_references_are_found_again_of_what_an_adapter_began_with(self):
+        """Whatever it has become: where nothing is kept, in checkpoints or of references."""
+        job = json.loads(self.mixed_job("again", 96).read_text())
+        job["adapters"] = [a for a in job["adapters"] if "ref_adapter" in a]
+        self.assertEqual([a["name"] for a in job["adapters"]], ["dpo_start", "kto_other"])
+        job["checkpoint"] = {"every_steps": 3}
+        path = self.write_job(job, "again.yaml")
+        self.succeed(run([path, "--stop-after", "3"], 2), STOPPED)
+        kept = sorted((self.dir / "again/references").iterdir())
+        before = [file.read_text() for file in kept]
+        self.assertEqual(len(kept), 2)
+        for file in kept:
+            file.unlink()
+        output = self.succeed(run([path], 2)).stdout
+        self.assertEqual(output.count("adapters/dpo_start/init found"), 1)
+        self.assertEqual(output.count("adapters/kto_group/init found"), 1)
+        self.assertEqual([file.read_text() for file in kept], before)
+        self.check_golden("preferences", "again", LIMITS, ["dpo_start", "kto_other"])
+
+    def test_references_that_do_not_fit(self):
+        job = json.loads(self.mixed_job("unfit", 96).read_text())
+        job["adapters"] = [a for a in job["adapters"] if a["name"] == "dpo_start"]
+        adapter = job["adapters"][0]
+        for other, words in (("kto_group", "target_modules are"), ("missing", "is not a directory")):
+            adapter["ref_adapter"] = adapter["init_from"].replace("dpo_start", other)
+            refused = run([self.write_job(job, "unfit.yaml")])
+            self.assertEqual(refused.returncode, 2, refused.stdout)
+            self.assertIn(f"{adapter['ref_adapter']}", refused.stderr)
+            self.assertIn(words, refused.stderr)
+            self.assertNotIn("init_from", refused.stderr)
+
     def test_stopped_and_continued_to_the_bit(self):
         self.succeed(run([self.mixed_job("whole", 96)], 2))
         job = self.mixed_job("parts", 96)
@@ -81,7 +113,7 @@ class Preferences(JobTest):
         again = self.succeed(run([job], 2)).stdout
         self.assertIn("under the base model read", again)
         self.assertNotIn("under the base model found", again)
-        for name in ("dpo_sigmoid", "dpo_hinge", "dpo_ipo", "orpo", "kto", "a_r4_all"):
+        for name in ("dpo_sigmoid", "dpo_hinge", "dpo_ipo", "dpo_start", "orpo", "kto", "kto_other", "a_r4_all"):
             whole, parts = (without_times(step_metrics(self.dir / d, name)) for d in ("whole", "parts"))
             self.assertEqual(whole, parts)
             self.assertEqual(*(adapter_weights(self.dir / d, name) for d in ("whole", "parts")))

@@ -11,6 +11,7 @@
 #include "io/adapters/peft_config.h"
 #include "io/adapters/vera_projections.h"
 #include "io/capped_problems.h"
+#include "io/checksum.h"
 #include "io/files.h"
 #include "io/float_convert.h"
 #include "io/tensor_names.h"
@@ -104,7 +105,7 @@ SafetensorsFile open_checked(const std::string& dir, const AdapterJob& adapter,
                              const ModelSpec& model) {
     if (!std::filesystem::is_directory(dir)) {
         throw InputError(dir, "is not a directory",
-                         "init_from needs a directory that PEFT or loratrain has written");
+                         "give a directory that PEFT or loratrain has written");
     }
     CappedProblems problems(dir);
     check_peft_config(dir + config_name, adapter, model, problems);
@@ -138,6 +139,15 @@ void write_adapter(const std::string& dir, const AdapterJob& adapter, const Mode
                       exported_tensors(adapter, model, tensors), metadata);
     write_text_atomic(dir + config_name, peft_config_text(exported, base_model_name_or_path,
                                                           layers_of_names(tensors)));
+}
+
+std::string adapter_checksum(const std::string& dir) {
+    Checksum checksum;
+    for (const std::string& path : {dir + config_name, cat(dir, "/", adapter_weights_name)}) {
+        const std::string bytes = read_text(path);
+        checksum.update(bytes.data(), bytes.size());
+    }
+    return checksum.hex();
 }
 
 AdapterFile::AdapterFile(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model)

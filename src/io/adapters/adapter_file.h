@@ -20,7 +20,10 @@ void write_adapter(const std::string& dir, const AdapterJob& adapter, const Mode
                    const std::vector<NamedTensor>& tensors,
                    const std::string& base_quantization = "");
 
-/// A PEFT directory as init_from reads it.
+/// Over the bytes of both files of a PEFT directory, which must be there.
+std::string adapter_checksum(const std::string& dir);
+
+/// A PEFT directory as init_from and ref_adapter read it.
 class AdapterFile {
   public:
     /// Checks adapter_config.json and all tensors against the adapter and the model: r, lora_alpha,

@@ -104,7 +104,7 @@ void check_targets(JsonReader& config, const AdapterJob& adapter) {
     const Names wanted = target_names(adapter);
     if (found == wanted) return;
     config.add("target_modules are " + list_text(found) + ", the job has " + list_text(wanted),
-               "set target_modules of adapter '" + adapter.name + "' to those of init_from");
+               "set target_modules of adapter '" + adapter.name + "' to those of that directory");
 }
 
 void check_scale(JsonReader& config, const AdapterJob& adapter) {
@@ -153,7 +153,7 @@ void check_modules(JsonReader& config, const AdapterJob& adapter, const ModelSpe
             config.add(cat(module_path(layer, linear), " has ", text(rank, scaling),
                            ", the job has ", text(wanted, wanted_scaling)),
                        cat("set r, lora_alpha, target_modules and patterns of adapter '",
-                           adapter.name, "' to those of init_from"));
+                           adapter.name, "' to those of that directory"));
             return;
         }
     }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "plan/file_share.h"
+
 namespace loratrain {
 
 namespace {
@@ -57,11 +59,17 @@ bool LossPasses::needs_first_pass(const Microbatch& microbatch) const {
                        [&](const Segment& s) { return objective(s).needs_first_pass(); });
 }
 
+bool LossPasses::tells_files(const Microbatch& microbatch) const {
+    return std::any_of(
+        microbatch.segments.begin(), microbatch.segments.end(),
+        [this](const Segment& s) { return plan_.adapters[index(s.adapter)].files.size() > 1; });
+}
+
 std::vector<double> LossPasses::references(const Segment& segment, bool evaluation) const {
     const AdapterJob& adapter = job_.adapter(segment.adapter);
     std::vector<double> own;
     if (!adapter.loss.has_reference()) return own;
-    const std::vector<double>& all = references_.of(adapter.dataset);
+    const std::vector<double>& all = references_.of(reference_of(adapter));
     const auto first = evaluation ? plan_.adapters[index(segment.adapter)].samples : 0;
     for (const SampleRef& sample : segment.samples) {
         own.push_back(all.at(static_cast<std::size_t>(first + sample.index)));
@@ -94,15 +102,20 @@ void LossPasses::set_labels(const Microbatch& microbatch, const MicrobatchRows& 
         const std::vector<float> none(static_cast<std::size_t>(microbatch.samples()), 0.0F);
         tables.set_labels(microbatch, rows, none, forms, LabelBins::samples);
     } else {
+        const bool by_sample = tells_files(microbatch);
         tables.set_labels(microbatch, rows, scales(microbatch, terms, {}), forms,
-                          LabelBins::adapters);
+                          by_sample ? LabelBins::samples : LabelBins::adapters);
     }
 }
 
 void LossPasses::run(const Microbatch& microbatch, const LossTerms& terms, MicrobatchTables& tables,
                      const TensorView& x, const TensorView& dx) {
     if (terms.evaluation) return first_pass(tables, x);
-    if (!needs_first_pass(microbatch)) return head_.loss(tables, x, sums_.loss, sums_.wrong, dx);
+    if (!needs_first_pass(microbatch)) {
+        if (!tells_files(microbatch)) return head_.loss(tables, x, sums_.loss, sums_.wrong, dx);
+        sums_per_sample(tables, x, dx);
+        return add_losses(microbatch, terms, download_nll(tables));
+    }
     first_pass(tables, x);
     const std::vector<double> nll = download_nll(tables);
     tables.scale_labels(scales(microbatch, terms, nll));
@@ -111,10 +124,15 @@ void LossPasses::run(const Microbatch& microbatch, const LossTerms& terms, Micro
 }
 
 void LossPasses::first_pass(const MicrobatchTables& tables, const TensorView& x) {
+    sums_per_sample(tables, x, {});
+}
+
+void LossPasses::sums_per_sample(const MicrobatchTables& tables, const TensorView& x,
+                                 const TensorView& dx) {
     const std::size_t bytes = static_cast<std::size_t>(tables.samples()) * sizeof(double);
     backend_.zero(sums_.sample_nll, bytes);
     backend_.zero(sums_.sample_wrong, bytes);
-    head_.loss(tables, x, sums_.sample_nll, sums_.sample_wrong, {});
+    head_.loss(tables, x, sums_.sample_nll, sums_.sample_wrong, dx);
 }
 
 std::vector<double> LossPasses::download_nll(const MicrobatchTables& tables) {
@@ -138,9 +156,7 @@ void LossPasses::add_losses(const Microbatch& microbatch, const LossTerms& terms
             segment.samples,           nll.subspan(first, count), reference, loss,
             nll_share(loss, terms, s), group_samples(segment)};
         objective(segment).losses(samples, own);
-        if (loss.has_rewards()) {
-            rewards_[{segment.adapter, segment.step}].add(objective(segment).rewards(samples));
-        }
+        add_to_step(samples, segment, own);
         of_segments.push_back(std::accumulate(own.begin(), own.end(), 0.0));
         adapters.push_back(static_cast<std::int32_t>(number(segment.adapter)));
     });
@@ -148,6 +164,18 @@ void LossPasses::add_losses(const Microbatch& microbatch, const LossTerms& terms
     std::iota(places.begin(), places.end(), 0);
     backend_.upload(sums_.sample_nll, of_segments.data(), of_segments.size() * sizeof(double));
     backend_.move_doubles({sums_.loss, sums_.sample_nll, adapters, places, true});
+}
+
+void LossPasses::add_to_step(const ObjectiveSamples& samples, const Segment& segment,
+                             std::span<const double> losses) {
+    const auto files = samples_of_files(plan_.adapters[index(segment.adapter)], false);
+    if (files.empty() && !samples.loss.has_rewards()) return;
+    StepSums& step = steps_[{segment.adapter, segment.step}];
+    step.rewards.add(objective(segment).rewards(samples));
+    step.file_losses.resize(files.size());
+    for (std::size_t i = 0; i < losses.size() && !files.empty(); ++i) {
+        step.file_losses[file_of(files, segment.samples[i].index)] += losses[i];
+    }
 }
 
 RewardSums LossPasses::evaluated(const Segment& segment, double pairs_per_chosen_target,
@@ -161,9 +189,9 @@ RewardSums LossPasses::evaluated(const Segment& segment, double pairs_per_chosen
     return objective(segment).rewards(samples);
 }
 
-RewardSums LossPasses::take_rewards(AdapterId adapter, std::int32_t step) {
-    const auto found = rewards_.extract({adapter, step});
-    return found ? found.mapped() : RewardSums{};
+LossPasses::StepSums LossPasses::take_sums(AdapterId adapter, std::int32_t step) {
+    const auto found = steps_.extract({adapter, step});
+    return found ? found.mapped() : StepSums{};
 }
 
 }  // namespace loratrain

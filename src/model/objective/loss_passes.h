@@ -17,7 +17,8 @@ namespace loratrain {
 ///   evaluation: one pass for the sums per sample;
 ///   no adapter needs a first pass: one pass, sums per adapter and gradient;
 ///   else: a pass for the sums per sample, which the host reads (it waits for the backend), then
-///   one for the gradient. All adapters of the microbatch get their losses from these sums.
+///   one for the gradient. All adapters of the microbatch get their losses from these sums; so
+///   they do, of the one pass, where losses of files are told.
 class LossPasses {
   public:
     /// All are kept by reference.
@@ -38,11 +39,16 @@ class LossPasses {
     /// their rewards.
     RewardSums evaluated(const Segment& segment, double pairs_per_chosen_target,
                          std::span<const double> nll, std::span<double> losses) const;
-    /// Rewards of the samples of an adapter's step that have been run here.
-    RewardSums take_rewards(AdapterId adapter, std::int32_t step);
+    /// Of the samples of an adapter's step that have been run here.
+    struct StepSums {
+        RewardSums rewards = {};
+        std::vector<double> file_losses = {};  ///< per file, where these are told
+    };
+    StepSums take_sums(AdapterId adapter, std::int32_t step);
 
   private:
     bool needs_first_pass(const Microbatch& microbatch) const;
+    bool tells_files(const Microbatch& microbatch) const;
     const Objective& objective(const Segment& segment) const;
     std::int32_t group_samples(const Segment& segment) const;
     /// Of the segment, whose samples are those to evaluate on or to train on; empty without need.
@@ -51,7 +57,10 @@ class LossPasses {
     std::vector<float> scales(const Microbatch& microbatch, const LossTerms& terms,
                               std::span<const double> nll) const;
     void first_pass(const MicrobatchTables& tables, const TensorView& x);
+    void sums_per_sample(const MicrobatchTables& tables, const TensorView& x, const TensorView& dx);
     std::vector<double> download_nll(const MicrobatchTables& tables);
+    void add_to_step(const ObjectiveSamples& samples, const Segment& segment,
+                     std::span<const double> losses);
     void add_losses(const Microbatch& microbatch, const LossTerms& terms,
                     std::span<const double> nll);
 
@@ -62,7 +71,7 @@ class LossPasses {
     Head& head_;
     const StageSums& sums_;
     Backend& backend_;
-    std::map<std::pair<AdapterId, std::int32_t>, RewardSums> rewards_;  ///< of steps under way
+    std::map<std::pair<AdapterId, std::int32_t>, StepSums> steps_;  ///< under way
 };
 
 }  // namespace loratrain

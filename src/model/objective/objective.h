@@ -17,7 +17,7 @@ struct ObjectiveSamples {
     /// Per sample z_s = sum over its target rows of weight times -log p(target), fp64; empty before
     /// a first pass.
     std::span<const double> nll;
-    /// The same under the base model (reference_losses.h); empty for an objective that has no
+    /// The same under the reference (reference_losses.h); empty for an objective that has no
     /// reference.
     std::span<const double> reference = {};
     LossJob loss = {};

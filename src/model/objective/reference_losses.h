@@ -1,25 +1,36 @@
 #pragma once
 
-#include <cstdint>
+#include <compare>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "base/ids.h"
+#include "config/job.h"
 
 namespace loratrain {
 
-/// The z of samples (ObjectiveSamples) under the base model alone, which all adapters share: found
-/// once per dataset, for all of its samples, and kept. Those to train on come first, then those to
+/// What the samples of a dataset are compared with: the base model alone, or with the adapter of a
+/// PEFT directory (AdapterJob::ref_adapter).
+struct ReferenceId {
+    DatasetId dataset{};
+    std::string ref_adapter;
+    friend auto operator<=>(const ReferenceId&, const ReferenceId&) = default;
+};
+inline ReferenceId reference_of(const AdapterJob& adapter) {
+    return {adapter.dataset, adapter.ref_adapter};
+}
+
+/// The z of samples (ObjectiveSamples) under a reference, which all adapters with it share: found
+/// once, for all samples of its dataset, and kept. Those to train on come first, then those to
 /// evaluate on.
 class ReferenceLosses {
   public:
-    bool has(DatasetId dataset) const { return of_.contains(dataset); }
-    void set(DatasetId dataset, std::vector<double> losses) { of_[dataset] = std::move(losses); }
-    const std::vector<double>& of(DatasetId dataset) const { return of_.at(dataset); }
+    void set(const ReferenceId& id, std::vector<double> losses) { of_[id] = std::move(losses); }
+    const std::vector<double>& of(const ReferenceId& id) const { return of_.at(id); }
 
   private:
-    std::map<DatasetId, std::vector<double>> of_;
+    std::map<ReferenceId, std::vector<double>> of_;
 };
 
 }  // namespace loratrain

@@ -166,8 +166,10 @@ AdapterPlan AdapterChecks::plan(const AdapterJob& adapter, const DatasetInfo& in
     result.name = adapter.name;
     result.samples = std::ssize(info.train);
     result.group_samples = info.group_samples;
+    result.files = info.files;
+    result.eval_files = info.eval_files;
     check_kind(adapter, info);
-    const std::int64_t groups = result.samples / result.group_samples;
+    const std::int64_t groups = result.epoch_samples() / result.group_samples;
     const std::int64_t batch =
         std::max<std::int64_t>(1, adapter.global_batch_size / group_examples(result.group_samples));
     result.steps_per_epoch = static_cast<std::int32_t>((groups + batch - 1) / batch);
@@ -197,7 +199,7 @@ std::int64_t samples_per_round(const Job& job, const Plan& plan) {
         const AdapterPlan& adapter = plan.adapters[a];
         const std::int64_t batch = job.adapters[a].global_batch_size;
         const std::int64_t groups = batch / group_examples(adapter.group_samples);
-        samples += std::min<std::int64_t>(groups * adapter.group_samples, adapter.samples);
+        samples += std::min(groups * adapter.group_samples, adapter.epoch_samples());
     }
     return samples;
 }

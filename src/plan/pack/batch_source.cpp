@@ -12,10 +12,10 @@ BatchSource::BatchSource(const Job& job, const Plan& plan, AdapterId adapter, Sa
       orders_(orders) {}
 
 std::vector<std::int32_t> BatchSource::samples(std::int32_t step) {
-    const std::int64_t groups = plan_.samples / plan_.group_samples;
+    const std::int64_t groups = plan_.epoch_samples() / plan_.group_samples;
     const std::int32_t epoch = step / plan_.steps_per_epoch;
     if (epoch != epoch_) {
-        order_ = orders_.get(spec_.seed, spec_.dataset, dataset_, epoch, groups);
+        order_ = orders_.get(spec_.seed, spec_.dataset, dataset_, epoch, plan_);
         epoch_ = epoch;
     }
     const std::int64_t size = spec_.global_batch_size / group_examples(plan_.group_samples);

@@ -252,9 +252,11 @@ class ContentCheck {
             if (sample.index < 0 || sample.index >= most || sample.tokens < 1) {
                 findings_.add(batch_name(batch), " has an impossible sample ", sample.index);
             }
-            if (!seen_[pass_of(batch)].insert(sample.index).second) {
+            const std::int64_t most_seen = most_times(batch, sample.index);
+            if (++seen_[pass_of(batch)][sample.index] > most_seen) {
                 findings_.add(batch_name(batch), " has sample ", sample.index,
-                              " a second time in epoch ", batch.epoch);
+                              most_seen == 1 ? " a second time" : " too often", " in epoch ",
+                              batch.epoch);
             }
         }
     }
@@ -276,6 +278,16 @@ class ContentCheck {
     using Pass = std::tuple<AdapterId, bool, std::int32_t>;
     static Pass pass_of(const BatchPlan& batch) {
         return {batch.adapter, batch.evaluation, batch.evaluation ? batch.step : batch.epoch};
+    }
+
+    /// In one pass: the last of a permutation of a file may be the first of the next one too.
+    std::int64_t most_times(const BatchPlan& batch, std::int64_t sample) const {
+        const std::vector<FileShare>& files = plan_.adapters[index(batch.adapter)].files;
+        if (batch.evaluation || files.empty() || sample >= adapter_samples(batch)) return 1;
+        std::vector<std::int64_t> counts;
+        for (const FileShare& file : files) counts.push_back(file.samples);
+        const FileShare& file = files[file_of(counts, sample)];
+        return file.taken / file.samples + (file.taken % file.samples == 0 ? 0 : 2);
     }
 
     std::int64_t adapter_samples(const BatchPlan& batch) const {
@@ -311,6 +323,11 @@ class ContentCheck {
         if (batch.denominator != loss_denominator(job_.adapter(batch.adapter).loss, batch)) {
             findings_.add(batch_name(batch), " is divided by ", batch.denominator);
         }
+        const auto files = samples_of_files(plan_.adapters[index(batch.adapter)], batch.evaluation);
+        if (batch.file_denominators.size() != files.size()) {
+            findings_.add(batch_name(batch), " has denominators of ",
+                          batch.file_denominators.size(), " files");
+        }
         const bool weighs = std::isfinite(batch.target_weight) && batch.target_weight >= 0.0;
         if (!weighs || (batch.target_weight > 0.0) != (batch.targets > 0)) {
             findings_.add(batch_name(batch), " has ", batch.targets, " targets that weigh ",
@@ -345,10 +362,11 @@ class ContentCheck {
         for (const auto& [pass, count] : batches) {
             const auto [id, evaluation, epoch] = pass;
             const AdapterPlan& adapter = plan_.adapters[index(id)];
-            const auto held = static_cast<std::int64_t>(seen_[pass].size());
-            if (count == adapter.steps_per_epoch && held != adapter.samples) {
+            std::int64_t held = 0;
+            for (const auto& [sample, times] : seen_[pass]) held += times;
+            if (count == adapter.steps_per_epoch && held != adapter.epoch_samples()) {
                 findings_.add("epoch ", epoch, " of adapter ", number(id), " holds ", held, " of ",
-                              adapter.samples, " samples");
+                              adapter.epoch_samples(), " samples");
             }
         }
     }
@@ -360,8 +378,8 @@ class ContentCheck {
     std::span<const SegmentBatches> batch_of_;
     const Window& window_;  ///< what does not depend on the replica
     Findings& findings_;
-    std::vector<std::vector<Held>> held_;  ///< per replica and batch
-    std::map<Pass, std::set<std::int32_t>> seen_;
+    std::vector<std::vector<Held>> held_;                        ///< per replica and batch
+    std::map<Pass, std::map<std::int32_t, std::int64_t>> seen_;  ///< how often
 };
 
 }  // namespace

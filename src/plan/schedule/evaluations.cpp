@@ -59,6 +59,7 @@ std::vector<DatasetInfo> all_samples_as_eval(std::span<const DatasetInfo> datase
         infos[d].group_samples = datasets[d].group_samples;
         infos[d].eval = datasets[d].train;
         infos[d].eval.insert(infos[d].eval.end(), datasets[d].eval.begin(), datasets[d].eval.end());
+        infos[d].eval_files.clear();
     }
     return infos;
 }
@@ -73,15 +74,19 @@ BatchPlan evaluation_batch(const Job& job, std::span<const DatasetInfo> datasets
     batch.round = due.round;
     batch.samples = static_cast<std::int32_t>(samples.size());
     const LossJob& loss = job.adapter(due.adapter).loss;
+    FileDenominators files(datasets[index(job.adapter(due.adapter).dataset)].eval_files);
     for (std::size_t s = 0; s < samples.size(); ++s) {
         const bool chosen = is_chosen(loss, static_cast<std::int64_t>(s));
         batch.tokens += samples[s].tokens;
         batch.targets += samples[s].targets;
-        batch.target_weight +=
-            target_weight(weights, static_cast<std::int64_t>(s), samples[s].targets);
+        const auto place = static_cast<std::int64_t>(s);
+        const double weight = target_weight(weights, place, samples[s].targets);
+        batch.target_weight += weight;
+        files.add(place, weight);
         if (chosen) batch.chosen_targets += samples[s].targets;
     }
     batch.denominator = loss_denominator(loss, batch);
+    batch.file_denominators = files.of(loss);
     batch.first_microbatch = batch.last_microbatch = MicrobatchId{-1};
     batch.evaluation = true;
     return batch;

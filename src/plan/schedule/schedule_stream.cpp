@@ -183,15 +183,19 @@ Round ScheduleStream::State::take_round(std::vector<BatchPlan>& noted) {
         batch.epoch = pending.step / plan.adapters[a].steps_per_epoch;
         batch.last_of_adapter = pending.step + 1 == plan.adapters[a].total_steps;
         const auto& weights = datasets[index(job.adapters[a].dataset)].train_weights;
+        FileDenominators files(samples_of_files(plan.adapters[a], false));
         for (const SampleRef& sample : pending.samples) {
+            const double weight = target_weight(weights, sample.index, sample.targets);
             batch.tokens += sample.tokens;
             batch.targets += sample.targets;
-            batch.target_weight += target_weight(weights, sample.index, sample.targets);
+            batch.target_weight += weight;
+            files.add(sample.index, weight);
             if (is_chosen(job.adapters[a].loss, sample.index))
                 batch.chosen_targets += sample.targets;
         }
         batch.samples = static_cast<std::int32_t>(pending.samples.size());
         batch.denominator = loss_denominator(job.adapters[a].loss, batch);
+        batch.file_denominators = files.of(job.adapters[a].loss);
         batch.first_microbatch = batch.last_microbatch = MicrobatchId{-1};
         noted.push_back(batch);
         round.push_back(std::move(pending));

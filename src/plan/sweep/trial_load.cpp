@@ -86,10 +86,13 @@ TrialLoad trial_load(const AdapterJob& adapter, const AdapterPlan& plan, const D
     const double steps = plan.steps_per_epoch;
     TrialLoad load;
     load.steps = plan.total_steps;
-    load.samples = static_cast<double>(plan.samples) / steps;
-    load.tokens = static_cast<double>(sums.train.tokens) / steps;
-    load.squares = sums.train.squares / steps;
-    load.targets = static_cast<double>(sums.train.targets) / steps;
+    // Of files with weights as if all had the mean one.
+    const double epoch = static_cast<double>(plan.epoch_samples()) /
+                         static_cast<double>(std::max<std::int64_t>(1, plan.samples));
+    load.samples = static_cast<double>(plan.epoch_samples()) / steps;
+    load.tokens = epoch * static_cast<double>(sums.train.tokens) / steps;
+    load.squares = epoch * sums.train.squares / steps;
+    load.targets = epoch * static_cast<double>(sums.train.targets) / steps;
     load.parameters = adapter_parameters(adapter, model, model.layers);
     load.r = adapter.largest_rank();
     load.evaluation_tokens = sums.eval.tokens;

@@ -44,6 +44,18 @@ std::string in_quotes(std::string_view text) {
     return result + '"';
 }
 
+std::string files_text(const AdapterPlan& adapter) {
+    std::vector<std::string> counts;
+    for (const FileShare& file : adapter.files) {
+        counts.push_back(cat(file.samples, ", ", file.taken));
+    }
+    std::string text = counts.empty() ? "" : cat(", files: [", join(counts, ", "), "]");
+    std::vector<std::string> eval;
+    for (const std::int64_t samples : adapter.eval_files) eval.push_back(std::to_string(samples));
+    if (!eval.empty()) text += cat(", eval_files: [", join(eval, ", "), "]");
+    return text;
+}
+
 std::vector<std::int32_t> numbers_of(const std::vector<AdapterId>& adapters) {
     std::vector<std::int32_t> values;
     values.reserve(adapters.size());
@@ -281,6 +293,16 @@ StagePlan read_stage(const Map& map) {
     return stage;
 }
 
+/// Samples and taken ones of each file in turn.
+std::vector<FileShare> read_files(const YAML::Node& node) {
+    const auto counts = parse_numbers<std::int64_t>(node);
+    std::vector<FileShare> files;
+    for (std::size_t i = 0; i + 1 < counts.size(); i += 2) {
+        files.push_back({counts[i], counts[i + 1]});
+    }
+    return files;
+}
+
 AdapterPlan read_adapter(const Map& map) {
     AdapterPlan adapter;
     map.read("name", adapter.name);
@@ -288,6 +310,9 @@ AdapterPlan read_adapter(const Map& map) {
     if (map.has("group_samples")) map.read("group_samples", adapter.group_samples);
     map.read("steps_per_epoch", adapter.steps_per_epoch);
     map.read("total_steps", adapter.total_steps);
+    if (map.has("files")) adapter.files = read_files(map.at("files"));
+    if (map.has("eval_files"))
+        adapter.eval_files = parse_numbers<std::int64_t>(map.at("eval_files"));
     return adapter;
 }
 
@@ -468,7 +493,7 @@ std::string to_text(const Plan& plan) {
         text += cat("  - {name: ", in_quotes(adapter.name), ", samples: ", adapter.samples,
                     ", group_samples: ", adapter.group_samples,
                     ", steps_per_epoch: ", adapter.steps_per_epoch,
-                    ", total_steps: ", adapter.total_steps, "}\n");
+                    ", total_steps: ", adapter.total_steps, files_text(adapter), "}\n");
     }
     text += cat("adapter_capacity: ", plan.adapter_capacity,
                 "\nfirst_admitted: ", numbers(numbers_of(plan.first_admitted)), "\n");

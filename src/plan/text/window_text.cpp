@@ -48,11 +48,13 @@ std::vector<std::int32_t> lasting_columns(const Window& window) {
 }
 
 std::string batch_text(const BatchPlan& b) {
+    std::string files;
+    for (const double denominator : b.file_denominators) files += ", " + format_exact(denominator);
     return cat("[", number(b.adapter), ", ", b.step, ", ", b.round, ", ", b.epoch, ", ", b.samples,
                ", ", b.tokens, ", ", b.padding, ", ", b.targets, ", ", b.chosen_targets, ", ",
                format_exact(b.target_weight), ", ", format_exact(b.denominator), ", ",
                number(b.first_microbatch), ", ", number(b.last_microbatch), ", ",
-               yes_no(b.last_of_adapter), ", ", yes_no(b.evaluation), "]");
+               yes_no(b.last_of_adapter), ", ", yes_no(b.evaluation), files, "]");
 }
 
 /// One stage's list as a block of wrapped lines.
@@ -96,7 +98,7 @@ std::pair<std::int32_t, std::int32_t> parse_pair(std::string_view text, char sep
 
 BatchPlan read_batch(const YAML::Node& node) {
     const std::vector<std::string> fields = fields_of(node);
-    if (fields.size() != 15) fail("a batch has 15 fields");
+    if (fields.size() < 15) fail("a batch has 15 fields, and one for each of several files");
     BatchPlan batch;
     batch.adapter = AdapterId{parse_number<std::int32_t>(fields[0])};
     batch.step = parse_number<std::int32_t>(fields[1]);
@@ -113,6 +115,9 @@ BatchPlan read_batch(const YAML::Node& node) {
     batch.last_microbatch = MicrobatchId{parse_number<std::int32_t>(fields[12])};
     batch.last_of_adapter = parse_bool(fields[13]);
     batch.evaluation = parse_bool(fields[14]);
+    for (std::size_t f = 15; f < fields.size(); ++f) {
+        batch.file_denominators.push_back(parse_number<double>(fields[f]));
+    }
     return batch;
 }
 

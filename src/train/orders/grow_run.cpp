@@ -31,11 +31,12 @@ DatasetFiles open_added(const GrowingRun& run, const JobAdditions& additions,
 
 void check_starts(const JobAdditions& additions, const ModelSpec& model, Problems& problems) {
     for (const AdapterJob& adapter : additions.adapters) {
-        if (adapter.init_from.empty()) continue;
-        try {
-            AdapterFile(adapter.init_from, adapter, model).check_values();
-        } catch (const InputError& error) {
-            problems.add(error);
+        for (const std::string& directory : adapter.directories()) {
+            try {
+                AdapterFile(directory, adapter, model).check_values();
+            } catch (const InputError& error) {
+                problems.add(error);
+            }
         }
     }
 }
@@ -46,7 +47,7 @@ std::string extended_plan(const GrowingRun& run, const JobAdditions& additions,
     add_to_job(job, additions);
     std::vector<DatasetInfo> datasets = run.datasets;
     for (std::size_t i = 0; i < added.train.size(); ++i) {
-        datasets.push_back(dataset_info(added, static_cast<DatasetId>(i)));
+        datasets.push_back(dataset_info(added, static_cast<DatasetId>(i), additions.datasets[i]));
     }
     Plan plan = run.plan;
     extend_plan(plan, job, datasets, source);
@@ -66,7 +67,8 @@ void take_files(DatasetFiles added, DatasetFiles& files) {
 
 void record(const GrowingRun& run, const DatasetFiles& added) {
     for (std::size_t i = 0; i < added.train.size(); ++i) {
-        run.datasets.push_back(dataset_info(added, static_cast<DatasetId>(i)));
+        const DatasetJob& dataset = run.job.datasets[run.datasets.size()];
+        run.datasets.push_back(dataset_info(added, static_cast<DatasetId>(i), dataset));
         run.identity.data_checksums.push_back(added.train[i].checksum());
         run.identity.eval_checksums.push_back(added.eval[i] ? added.eval[i]->checksum() : "");
     }

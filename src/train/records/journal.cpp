@@ -84,7 +84,8 @@ void Journal::evaluated(const EvalResult& result) {
                                  format_fixed(state.last_eval_loss, 4));
     if (adapter.loss.has_rewards()) {
         const RewardMeans means = means_of(result.rewards);
-        metrics_.record_evaluation(result.adapter, result.step, state.last_eval_loss, means);
+        metrics_.record_evaluation(result.adapter, result.step, state.last_eval_loss, means,
+                                   result.files);
         const std::string more =
             adapter.loss.is_of_pairs()
                 ? cat("reward accuracy ", format_fixed(100.0 * means.accuracies, 1), "%")
@@ -93,13 +94,13 @@ void Journal::evaluated(const EvalResult& result) {
         return;
     }
     metrics_.record_evaluation(result.adapter, result.step, state.last_eval_loss,
-                               state.last_exact_match);
+                               state.last_exact_match, result.files);
     log::info(cat(text, ", perplexity ", format_fixed(std::exp(state.last_eval_loss), 2),
                   ", exact match ", format_fixed(100.0 * state.last_exact_match, 1), "%"));
 }
 
-void Journal::rewarded(const EvalResult& result) {
-    metrics_.record_rewards(result.adapter, result.step, means_of(result.rewards));
+void Journal::told_of_step(const EvalResult& result) {
+    metrics_.record_told(result.adapter, result.step, means_of(result.rewards), result.files);
 }
 
 void Journal::base_known(AdapterId adapter) {

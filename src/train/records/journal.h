@@ -38,8 +38,8 @@ class Journal {
     void batch_done(const BatchResult& result);
     /// The adapter's last evaluation, which the table has taken in.
     void evaluated(const EvalResult& result);
-    /// What a step that trains on pairs makes of them (EvalResult::training).
-    void rewarded(const EvalResult& result);
+    /// What is told of a step beside its loss (EvalResult::training).
+    void told_of_step(const EvalResult& result);
     /// One that is known already: an adapter that has not begun is its base model.
     void base_known(AdapterId adapter);
     void checkpointed() { records_.write_results(); }

@@ -6,18 +6,20 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/job_words.h"
+#include "io/adapters/adapter_file.h"
 #include "io/checksum.h"
 #include "io/files.h"
 
 namespace loratrain {
 
-KeptReferences::KeptReferences(const Job& job, const RunIdentity& identity, DatasetId dataset) {
-    const DatasetJob& of = job.dataset(dataset);
-    const std::size_t i = index(dataset);
-    const std::string key =
+KeptReferences::KeptReferences(const Job& job, const RunIdentity& identity, const ReferenceId& id) {
+    const DatasetJob& of = job.dataset(id.dataset);
+    const std::size_t i = index(id.dataset);
+    std::string key =
         cat(identity.weights_checksum, "\n", word_of(precision_words, job.model.precision), "\n",
             identity.data_checksums.at(i), "\n", identity.eval_checksums.at(i), "\n",
             of.max_seq_len, " ", word_of(over_length_words, of.over_length), " ", of.kl_batch_size);
+    if (!id.ref_adapter.empty()) key += "\n" + adapter_checksum(id.ref_adapter);
     Checksum checksum;
     checksum.update(key.data(), key.size());
     path_ = job.run.dir + "/references/" + checksum.hex() + ".txt";

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "io/files.h"
+#include "io/json_text.h"
 
 namespace loratrain {
 
@@ -45,6 +46,16 @@ std::string reward_fields(const std::string& prefix, const LossJob& loss,
     return fields;
 }
 
+std::string file_fields(const char* key, const std::vector<DataFile>& files,
+                        const FileLosses& losses) {
+    std::string fields;
+    for (std::size_t f = 0; f < losses.size() && f < files.size(); ++f) {
+        fields += cat(", ", Json(cat(key, "/", files[f].name)).dump(), ": ",
+                      json_number(losses[f].loss()));
+    }
+    return fields;
+}
+
 }  // namespace
 
 std::string MetricsLog::path(AdapterId adapter) const {
@@ -70,41 +81,49 @@ std::vector<MetricsRow> MetricsLog::restore(AdapterId adapter, std::int32_t step
 
 void MetricsLog::record(AdapterId adapter, const StepMetrics& metrics) {
     Line& line = pending_[adapter].emplace_back(Line{metrics.step, step_fields(metrics)});
-    if (job_.adapter(adapter).loss.has_rewards()) {
-        const auto rewards = rewards_.extract({adapter, metrics.step});
-        line.lacks_rewards = rewards.empty();
-        if (rewards) line.fields += rewards.mapped();
+    if (job_.tells_more(adapter)) {
+        const auto told = told_.extract({adapter, metrics.step});
+        line.lacks_told = told.empty();
+        if (told) line.fields += told.mapped();
     }
     if (awaited_.erase({adapter, metrics.step}) > 0)
         pending_[adapter].push_back({metrics.step, ""});
 }
 
-void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
-                                   double exact_match) {
-    const std::string fields = cat("\"eval_loss\": ", json_number(eval_loss),
-                                   ", \"eval_perplexity\": ", json_number(std::exp(eval_loss)),
-                                   ", \"eval_exact_match\": ", json_number(exact_match));
-    add_evaluation(adapter, step, fields);
+std::string MetricsLog::eval_loss_fields(AdapterId adapter, double eval_loss,
+                                         const FileLosses& files) const {
+    return cat("\"eval_loss\": ", json_number(eval_loss)) +
+           file_fields("eval_loss", dataset_of(adapter).evaluated_files(), files);
 }
 
 void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
-                                   const RewardMeans& means) {
+                                   double exact_match, const FileLosses& files) {
     add_evaluation(adapter, step,
-                   cat("\"eval_loss\": ", json_number(eval_loss)) +
+                   eval_loss_fields(adapter, eval_loss, files) +
+                       cat(", \"eval_perplexity\": ", json_number(std::exp(eval_loss)),
+                           ", \"eval_exact_match\": ", json_number(exact_match)));
+}
+
+void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
+                                   const RewardMeans& means, const FileLosses& files) {
+    add_evaluation(adapter, step,
+                   eval_loss_fields(adapter, eval_loss, files) +
                        reward_fields("eval_", job_.adapter(adapter).loss, means));
 }
 
-void MetricsLog::record_rewards(AdapterId adapter, std::int32_t step, const RewardMeans& means) {
-    const std::string fields = reward_fields("", job_.adapter(adapter).loss, means);
+void MetricsLog::record_told(AdapterId adapter, std::int32_t step, const RewardMeans& means,
+                             const FileLosses& files) {
+    const LossJob& loss = job_.adapter(adapter).loss;
+    std::string fields = loss.has_rewards() ? reward_fields("", loss, means) : "";
+    if (!files.empty()) fields += file_fields("loss", dataset_of(adapter).files, files);
     auto& lines = pending_[adapter];
-    const auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& l) {
-        return l.step == step && l.lacks_rewards;
-    });
+    const auto line = std::find_if(lines.begin(), lines.end(),
+                                   [&](const Line& l) { return l.step == step && l.lacks_told; });
     if (line == lines.end()) {
-        rewards_[{adapter, step}] = fields;
+        told_[{adapter, step}] = fields;
     } else {
         line->fields += fields;
-        line->lacks_rewards = false;
+        line->lacks_told = false;
     }
 }
 

@@ -10,7 +10,7 @@
 
 #include "config/job.h"
 #include "io/run_files/metrics_file.h"
-#include "model/objective/objective.h"
+#include "train/eval_result.h"
 
 namespace loratrain {
 
@@ -32,9 +32,11 @@ struct StepMetrics {
 /// exp(eval_loss) and eval_exact_match. Of a loss with rewards a step has TRL's
 /// rewards/{chosen, rejected, accuracies, margins} and logps/{chosen, rejected} (RewardMeans) too,
 /// of kto kl in place of accuracies, null where there is none of a kind, and an evaluation the same
-/// with eval_ before them in place of perplexity and exact match. An evaluation joins its step's
-/// line where that is not yet written; a run that evaluates between windows, or has told of it,
-/// writes it as a line of its own, behind its step's. Lines are kept until flush(). Root rank only.
+/// with eval_ before them in place of perplexity and exact match. Of a dataset of several files
+/// both have the loss of each, loss/NAME or eval_loss/NAME, null of none of its samples. An
+/// evaluation joins its step's line where that is not yet written; a run that evaluates between
+/// windows, or has told of it, writes it as a line of its own, behind its step's. Lines are kept
+/// until flush(). Root rank only.
 class MetricsLog {
   public:
     /// `job` outlives the log and may get more adapters.
@@ -45,11 +47,13 @@ class MetricsLog {
     std::vector<MetricsRow> restore(AdapterId adapter, std::int32_t steps);
     void record(AdapterId adapter, const StepMetrics& metrics);
     void record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
-                           double exact_match);
+                           double exact_match, const FileLosses& files = {});
     void record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
-                           const RewardMeans& means);
-    /// Of a step, before or after that is recorded; its line waits for it.
-    void record_rewards(AdapterId adapter, std::int32_t step, const RewardMeans& means);
+                           const RewardMeans& means, const FileLosses& files = {});
+    /// What is told of a step (EvalResult::training), before or after that is recorded; its line
+    /// waits for it.
+    void record_told(AdapterId adapter, std::int32_t step, const RewardMeans& means,
+                     const FileLosses& files = {});
     /// The adapter will be evaluated after a step that is not recorded yet: lines behind it wait.
     void await_evaluation(AdapterId adapter, std::int32_t step) { awaited_.emplace(adapter, step); }
     /// Appends what was recorded to the files; returns it, of adapters that have any. `also` (may
@@ -60,11 +64,16 @@ class MetricsLog {
   private:
     struct Line {
         std::int32_t step = 0;
-        std::string fields;  ///< JSON members without braces; empty = awaited
-        bool lacks_rewards = false;
+        std::string fields;       ///< JSON members without braces; empty = awaited
+        bool lacks_told = false;  ///< what record_told() is to bring
 
-        bool is_complete() const { return !fields.empty() && !lacks_rewards; }
+        bool is_complete() const { return !fields.empty() && !lacks_told; }
     };
+    const DatasetJob& dataset_of(AdapterId adapter) const {
+        return job_.dataset(job_.adapter(adapter).dataset);
+    }
+    std::string eval_loss_fields(AdapterId adapter, double eval_loss,
+                                 const FileLosses& files) const;
     void add_evaluation(AdapterId adapter, std::int32_t step, const std::string& fields);
     std::string path(AdapterId adapter) const;
 
@@ -72,7 +81,7 @@ class MetricsLog {
     std::map<AdapterId, std::vector<Line>> pending_;
     std::set<std::pair<AdapterId, std::int32_t>> awaited_;  ///< after these steps
     /// Of steps that are not recorded yet.
-    std::map<std::pair<AdapterId, std::int32_t>, std::string> rewards_;
+    std::map<std::pair<AdapterId, std::int32_t>, std::string> told_;
 };
 
 }  // namespace loratrain

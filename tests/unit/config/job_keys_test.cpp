@@ -21,10 +21,14 @@ std::string job_with_mapping(const JobKey& key) {
     const auto first = [&](const char* name, const char* required, const std::string& rest) {
         return section == name && std::string(key.key) == required ? value : entries(name, rest);
     };
-    std::string text = cat("model: {", first("model", "weights", "weights: b"), "}\nrun: {",
-                           first("run", "dir", "dir: o"), "}\ndatasets: {d: {",
-                           first("datasets", "path", "path: p"), "}}\nadapters: [{",
-                           first("adapters", "name", "name: a"), "}]\n");
+    std::string text =
+        cat("model: {", first("model", "weights", "weights: b"), "}\nrun: {",
+            first("run", "dir", "dir: o"), "}\ndatasets: {d: {",
+            section == "file"
+                ? cat("files: [{", std::string(key.key) == "path" ? "" : "path: p, ", value, "}]")
+            : std::string(key.key) == "files" ? value
+                                              : first("datasets", "path", "path: p"),
+            "}}\nadapters: [{", first("adapters", "name", "name: a"), "}]\n");
     for (const char* name : {"parallel", "schedule", "checkpoint", "eval", "logging"}) {
         if (section == name) text += cat(name, ": {", value, "}\n");
     }

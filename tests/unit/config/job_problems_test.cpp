@@ -166,7 +166,7 @@ const BadValue bad_values[] = {
      "use true, gaussian, pissa or olora"},
     {"OtherOptimizer", "defaults", "optim: sgd", "unknown key 'defaults.optim'", "AdamW"},
     {"DatasetList", "defaults", "dataset: [math]",
-     "defaults.dataset: is a list, an adapter has one dataset", "cat a.jsonl b.jsonl"},
+     "defaults.dataset: is a list, an adapter has one dataset", "path: [a.jsonl, b.jsonl]"},
     {"PathList", "defaults", "init_from: [x, y]", "defaults.init_from: is a list", "give one path"},
     {"Stages", "parallel", "pipeline_stages: 0", "parallel.pipeline_stages: 0 is out of range",
      "give auto, or a whole number, at least 1"},
@@ -227,6 +227,52 @@ const BadValue bad_values[] = {
 
 INSTANTIATE_TEST_SUITE_P(All, BadValues, ::testing::ValuesIn(bad_values),
                          [](const auto& test) { return std::string(test.param.name); });
+
+TEST_F(JobProblems, FilesOfADataset) {
+    const auto found = [&](const std::string& keys) {
+        const std::vector<Problem> all =
+            problems(cat("model: {weights: b}\nrun: {dir: o}\ndatasets: {d: {", keys,
+                         "}}\nadapters: [{name: a}]\n"));
+        return cat(all.size(), " ", all[0].what, "; ", all[0].hint);
+    };
+    EXPECT_EQ(found("files: []"), "1 datasets.d.files: is an empty list; give files");
+    EXPECT_EQ(found("path: []"), "1 datasets.d.path: is an empty list; give files");
+    EXPECT_EQ(found("path: a, files: [b]"),
+              "1 datasets.d.files: is given together with path; keep one of the two");
+    EXPECT_EQ(found("files: a.jsonl"),
+              "1 datasets.d.files: is no list; write files: [{path: a.jsonl, weight: 2}, {path: "
+              "b.jsonl}]");
+    EXPECT_EQ(found("files: [{weight: 2}]"),
+              "1 datasets.d.files[0].path: is missing; give a .jsonl or .h5 file");
+    EXPECT_EQ(found("files: [a, {path: b, weight: 0}]"),
+              "1 datasets.d.files[1].weight: 0 is out of range; give a number, greater than 0");
+    EXPECT_EQ(found("files: [{path: a, weight: 1e9}]"),
+              "1 datasets.d.files[0].weight: 1e+09 is out of range; give at most 1000");
+    EXPECT_EQ(found("files: [{path: a, probability: 0.5}]").substr(0, 55),
+              "1 unknown key 'datasets.d.files[0].probability'; one of");
+    EXPECT_EQ(found("files: [x/a.jsonl, x/a.jsonl]"),
+              "1 datasets.d.files: has two files named 'x/a'; give them names: files: [{path: "
+              "a.jsonl, name: a}, ...]");
+    EXPECT_EQ(found("path: p, eval_path: [x/a, x/a]").substr(0, 59),
+              "1 datasets.d.eval_path: has two files named 'x/a'; give the");
+}
+
+TEST_F(JobProblems, References) {
+    const auto found = [&](const std::string& keys) {
+        const std::vector<Problem> all =
+            problems(cat("model: {weights: b}\nrun: {dir: o}\ndatasets: {d: {path: p}}\n",
+                         "adapters: [{name: a, ", keys, "}]\n"));
+        return cat(all.size(), " ", all[0].what, "; ", all[0].hint);
+    };
+    EXPECT_EQ(found("ref_adapter: x"),
+              "1 adapters.a.ref_adapter: has no meaning with loss: sft; leave it out; it is of "
+              "loss: dpo or kto");
+    EXPECT_EQ(found("loss: simpo, ref_adapter: init_from").substr(0, 60),
+              "1 adapters.a.ref_adapter: has no meaning with loss: simpo; l");
+    EXPECT_EQ(found("loss: kto, init_lora_weights: pissa, ref_adapter: x"),
+              "1 adapters.a.ref_adapter: does not go with init_lora_weights: pissa, whose factors "
+              "are a difference; leave one of the two out");
+}
 
 /// Schedules whose kwargs an adapter and its defaults have between them.
 TEST_F(JobProblems, SchedulesTakeTheirOwnKwargs) {
@@ -540,9 +586,9 @@ TEST_F(JobProblems, YamlSyntax) {
 }
 
 TEST_F(JobProblems, ListsOfFilesAreJoinedByTheUser) {
-    expect_only(problems("model: {weights: b}\nrun: {dir: o}\n"
-                         "datasets: {d: {path: [x.jsonl, y.jsonl]}}\nadapters: [{name: a}]\n"),
-                at(3), "datasets.d.path: is a list", "cat x.jsonl y.jsonl > all.jsonl");
+    expect_only(problems("model: {weights: [x.h5, y.h5]}\nrun: {dir: o}\n"
+                         "datasets: {d: {path: p}}\nadapters: [{name: a}]\n"),
+                at(1), "model.weights: is a list", "cat x.h5 y.h5 > all.h5");
 }
 
 TEST_F(JobProblems, ManyMisspeltNamesAreAllToldAndTheirHintsStayShort) {

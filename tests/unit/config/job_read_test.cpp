@@ -131,6 +131,56 @@ TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
     EXPECT_EQ(job.schedule.costs, CostSource::built_in);
 }
 
+TEST_F(JobRead, ADatasetOfSeveralFiles) {
+    const Job job = read(
+        "model: {weights: base.h5}\n"
+        "run: {dir: out}\n"
+        "datasets:\n"
+        "  listed: {path: [x/a.jsonl, /b.jsonl], eval_path: [x/e.jsonl, y/e.jsonl]}\n"
+        "  weighted: {files: [{path: x/a.jsonl, weight: 0.25}, y/a.jsonl, {path: c, name: d}]}\n"
+        "  one: {files: [{path: a.jsonl}]}\n"
+        "adapters: [{name: a, dataset: one}]\n");
+    const DatasetJob& listed = job.datasets[0];
+    EXPECT_EQ(listed.files,
+              (std::vector<DataFile>{{folder() + "/x/a.jsonl", "a", 1.0}, {"/b.jsonl", "b", 1.0}}));
+    EXPECT_EQ(listed.path, folder() + "/x/a.jsonl");
+    EXPECT_EQ(listed.evaluated_files()[1].name, "y/e");
+    const DatasetJob& weighted = job.datasets[1];
+    EXPECT_EQ(weighted.files[0], (DataFile{folder() + "/x/a.jsonl", "x/a", 0.25}));
+    EXPECT_EQ(weighted.files[1].name, "y/a");
+    EXPECT_EQ(weighted.files[2], (DataFile{folder() + "/c", "d", 1.0}));
+    EXPECT_TRUE(job.datasets[2].files.empty());
+    const Job again = read(to_yaml(job));
+    for (std::size_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(again.datasets[i].files, job.datasets[i].files);
+        EXPECT_EQ(again.datasets[i].eval_files, job.datasets[i].eval_files);
+        EXPECT_EQ(again.datasets[i].paths(), job.datasets[i].paths());
+    }
+}
+
+TEST_F(JobRead, WhatAReferenceIs) {
+    const Job job = read(
+        "model: {weights: base.h5}\n"
+        "run: {dir: out}\n"
+        "datasets: {d: {path: a.jsonl}}\n"
+        "defaults: {loss: dpo, ref_adapter: init_from}\n"
+        "adapters:\n"
+        "  - {name: own, init_from: peft}\n"
+        "  - {name: fresh}\n"
+        "  - {name: other, init_from: peft, ref_adapter: sft}\n"
+        "  - {name: base, init_from: peft, ref_adapter: null}\n"
+        "  - {name: plain, init_from: peft, loss: sft}\n");
+    const auto reference = [&](std::size_t i) { return job.adapters[i].ref_adapter; };
+    EXPECT_EQ(reference(0), folder() + "/peft");
+    EXPECT_EQ(reference(1), "");
+    EXPECT_EQ(reference(2), folder() + "/sft");
+    EXPECT_EQ(reference(3), "");
+    EXPECT_EQ(reference(4), "");
+    EXPECT_EQ(job.adapters[0].directories(), (std::vector<std::string>{folder() + "/peft"}));
+    EXPECT_EQ(job.adapters[2].directories().size(), 2U);
+    EXPECT_EQ(read(to_yaml(job)).adapters[0].ref_adapter, folder() + "/peft");
+}
+
 TEST_F(JobRead, EveryKeyOfAnAdapterIsRead) {
     const Job job = read(
         "model: {weights: base.h5}\n"

@@ -341,6 +341,59 @@ TEST_F(DatasetTest, ExamplesWithLabelsGetTwins) {
     EXPECT_NE(eval.positions(), data.positions());
 }
 
+class SeveralFiles : public DatasetTest {
+  protected:
+    Dataset open_all(const std::vector<std::string>& texts) {
+        std::vector<std::string> paths;
+        for (const std::string& text : texts) {
+            paths.push_back(dir_.file(cat(paths.size(), ".jsonl")));
+            put(paths.back(), text);
+        }
+        return {paths, job_, 100};
+    }
+    std::string refusal_of(const std::vector<std::string>& texts) {
+        return problem_text([&] { open_all(texts); });
+    }
+};
+
+TEST_F(SeveralFiles, AreOneBehindTheOther) {
+    job_.max_seq_len = 3;
+    job_.over_length = OverLength::drop;
+    const std::string one = "{\"input_ids\":[4,4]}\n";
+    Dataset data = open_all({three_lengths, one, three_lengths});
+    EXPECT_EQ(data.positions(), (std::vector<std::int64_t>{0, 2, 3, 4, 6}));
+    EXPECT_EQ(data.samples_of_files(), (std::vector<std::int64_t>{2, 1, 2}));
+    EXPECT_EQ(data.read(1).input_ids, (Ids{7, 8, 9}));
+    EXPECT_EQ(data.read(2).input_ids, (Ids{4, 4}));
+    EXPECT_EQ(data.read(4).input_ids, (Ids{7, 8, 9}));
+    EXPECT_EQ(data.checksum(), open(cat(three_lengths, one, three_lengths)).checksum());
+    const Dataset eval = data.hold_out(2, 42);
+    std::vector<std::int64_t> whole{0, 0, 0};
+    for (std::size_t f = 0; f < 3; ++f) {
+        whole[f] = data.samples_of_files()[f] + eval.samples_of_files()[f];
+    }
+    EXPECT_EQ(whole, (std::vector<std::int64_t>{2, 1, 2}));
+}
+
+TEST_F(SeveralFiles, GroupExamplesFileByFile) {
+    job_.kl_batch_size = 2;
+    const Dataset data = open_all({examples_of({1, 2, 3}), examples_of({4, 5})});
+    EXPECT_EQ(data.positions_of_files(), (std::vector<std::vector<std::int64_t>>{{0, 1}, {0, 1}}));
+    EXPECT_EQ(data.samples_of_files(), (std::vector<std::int64_t>{4, 4}));
+    EXPECT_EQ(data.report().ungrouped, 1);
+    EXPECT_EQ(data.read(4).input_ids.size(), 5U);  // the second file's first example
+}
+
+TEST_F(SeveralFiles, AreRefusedTogether) {
+    EXPECT_TRUE(has(refusal_of({pairs_of({2}), three_lengths}), "1.jsonl: holds single samples, "));
+    const std::string text = refusal_of({"{", "{\"input_ids\":[1,200]}\n"});
+    EXPECT_TRUE(has(text, "0.jsonl:1") && has(text, "1.jsonl:1"));
+    job_.max_seq_len = 2;
+    job_.over_length = OverLength::drop;
+    EXPECT_TRUE(has(refusal_of({three_lengths, "{\"input_ids\":[1,2,3]}\n"}),
+                    "1.jsonl: all 1 samples were dropped"));
+}
+
 TEST_F(DatasetTest, RefusesExamplesThatMakeNoGroup) {
     EXPECT_TRUE(has(refusal(examples_of({1, 2})), "has 2 examples, too few for a group of "));
     EXPECT_TRUE(has(refusal(R"({"input_ids":[1,2,3],"labels":[-100,2,-100],"label":true})"),

@@ -51,8 +51,8 @@ TEST(Directive, WindowsTravel) {
 
 TEST(Directive, ReferencesTravel) {
     const KnownReferences known =
-        travelled(KnownReferences{DatasetId{2}, {0.1 + 0.2, std::nan(""), -1e-300}});
-    EXPECT_EQ(known.dataset, DatasetId{2});
+        travelled(KnownReferences{AdapterId{2}, {0.1 + 0.2, std::nan(""), -1e-300}});
+    EXPECT_EQ(known.adapter, AdapterId{2});
     ASSERT_EQ(known.losses.size(), 3U);
     EXPECT_EQ(known.losses[0], 0.1 + 0.2);
     EXPECT_TRUE(std::isnan(known.losses[1]));

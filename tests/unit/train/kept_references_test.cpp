@@ -17,7 +17,9 @@ class KeptReferencesTest : public ::testing::Test {
         job_.run.dir = folder_.path() + "/run";
         job_.datasets.resize(2);
     }
-    KeptReferences of(std::int32_t dataset) const { return {job_, identity_, DatasetId{dataset}}; }
+    KeptReferences of(std::int32_t dataset, const std::string& ref_adapter = "") const {
+        return {job_, identity_, {DatasetId{dataset}, ref_adapter}};
+    }
 
     TempDir folder_;
     Job job_;
@@ -46,6 +48,23 @@ TEST_F(KeptReferencesTest, AreOfTheirWeightsAndData) {
     job_.datasets[1].max_seq_len -= 1;
     identity_.eval_checksums[1] = "f";
     EXPECT_NE(of(1).path(), path);
+}
+
+TEST_F(KeptReferencesTest, AreOfWhatTheirAdapterHolds) {
+    const auto write = [this](const std::string& dir, const std::string& tensors) {
+        std::filesystem::create_directories(dir);
+        write_text_atomic(dir + "/adapter_config.json", "{}");
+        write_text_atomic(dir + "/adapter_model.safetensors", tensors);
+    };
+    const std::string first = folder_.path() + "/first";
+    const std::string second = folder_.path() + "/second";
+    write(first, "abc");
+    write(second, "abc");
+    const std::string path = of(0, first).path();
+    EXPECT_NE(path, of(0).path());
+    EXPECT_EQ(path, of(0, second).path());
+    write(first, "abd");
+    EXPECT_NE(path, of(0, first).path());
 }
 
 TEST_F(KeptReferencesTest, DamagedFilesAreNotRead) {

@@ -14,6 +14,7 @@ namespace loratrain::test {
 struct RunFolder {
     RunFolder() {
         job.run.dir = folder_.path();
+        job.datasets.resize(1);
         for (const char* name : {"first", "second"}) {
             AdapterJob adapter;
             adapter.name = name;
