@@ -41,13 +41,6 @@ std::string quote(const std::string& text) {
 
 }  // namespace
 
-std::string joining_files(const YamlNode& list) {
-    std::vector<std::string> names;
-    for (const YamlNode& item : list.children) names.push_back(item.text);
-    if (names.size() < 2) names = {"a.jsonl", "b.jsonl"};
-    return cat("JSONL files are joined by: cat ", join(names, " "), " > all.jsonl");
-}
-
 bool Limits::contain(double value) const {
     const bool low_ok = low_excluded ? value > low : value >= low;
     return low_ok && (high_excluded ? value < high : value <= high);
@@ -229,7 +222,7 @@ void SectionReader::read_path(const std::string& key, std::string& value,
                               const std::string& folder) {
     const YamlNode* node = find(key);
     if (node != nullptr && node->kind == YamlNode::Kind::list) {
-        problem(node->place, key, "is a list", "give one path; " + joining_files(*node));
+        problem(node->place, key, "is a list", "give one path");
         return;
     }
     node = scalar(key, "a path");

@@ -100,7 +100,4 @@ std::optional<double> number_in(const std::string& text);
 /// The folder of a file, absolute: what the paths in it are relative to.
 std::string folder_of(const std::string& path);
 
-/// Where one file goes and a list was given: how to make one of them.
-std::string joining_files(const YamlNode& list);
-
 }  // namespace loratrain

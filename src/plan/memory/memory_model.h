@@ -163,10 +163,9 @@ std::int64_t projected_floats(const AdapterJob& adapter, const ModelSpec& model)
 
 /// What a resident adapter takes in so many layers, fp32: all parameters, and gradients and both
 /// moments of those that are trained, norms (AdapterForm::keeps_norms) and projections. Layers that
-/// differ count as in adapter_parameters.
-std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers);
-/// What LoRA on the head takes; `model` is a lane's.
-std::uint64_t head_adapter_bytes(const AdapterJob& adapter, const ModelSpec& model);
+/// differ count as in adapter_parameters. `with_head`: and of the head, where that is a target.
+std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers,
+                            bool with_head = false);
 /// On a stage, with its head, and the most of any adapter.
 std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const Job& job,
                                const ModelSpec& model);

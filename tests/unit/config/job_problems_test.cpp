@@ -585,10 +585,10 @@ TEST_F(JobProblems, YamlSyntax) {
     EXPECT_EQ(tab[0].hint, "indent with spaces, not with tabs");
 }
 
-TEST_F(JobProblems, ListsOfFilesAreJoinedByTheUser) {
+TEST_F(JobProblems, OnePathWhereAListIs) {
     expect_only(problems("model: {weights: [x.h5, y.h5]}\nrun: {dir: o}\n"
                          "datasets: {d: {path: p}}\nadapters: [{name: a}]\n"),
-                at(1), "model.weights: is a list", "cat x.h5 y.h5 > all.h5");
+                at(1), "model.weights: is a list", "give one path");
 }
 
 TEST_F(JobProblems, ManyMisspeltNamesAreAllToldAndTheirHintsStayShort) {

@@ -259,7 +259,7 @@ TEST_F(ModuleRules, TheHeadIsATargetByName) {
     expect_only(refused("target_modules: [q_proj, lm_head], lora_dropout: 0.1"), at(6),
                 key + "lm_head does not go with lora_dropout", "lora_dropout: 0");
     expect_only(refused("target_modules: [q_proj, lm_head], layers_to_transform: [0]"), at(6),
-                key + "lm_head is in no layer", "0.self_attn.q_proj");
+                key + "lm_head is in no layer of layers_to_transform", "0.self_attn.q_proj");
 }
 
 /// A hostile expression takes no time that grows with powers of the name's length.
