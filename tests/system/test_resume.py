@@ -397,7 +397,7 @@ class Refusals(ResumeTest):
                             "adapters.two.max_steps", "9 -> 5")
         job = json.loads(self.path.read_text())
         job["adapters"].pop()
-        self.assert_refused(run([self.write_job(job)]), "adapters.three")
+        self.assert_refused(run([self.write_job(job)]), "adapters.four")
         self.assert_unchanged()
 
     def test_harmless_changes(self):
