@@ -391,8 +391,12 @@ class Import(BadInputTest):
         self.refused_import("model.embed_tokens.weight", "lm_head.weight")
 
     def test_unknown_rope(self):
+        self.change(rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0})
+        self.refused_import("dynamic")
+
+    def test_yarn_without_the_length_before(self):
         self.change(rope_parameters={"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0})
-        self.refused_import("yarn")
+        self.refused_import("rope_parameters.original_max_position_embeddings")
 
     def test_target_exists(self):
         target = pathlib.Path(self.job["model"]["weights"])

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <thread>
 
 namespace loratrain {
@@ -30,11 +31,15 @@ TEST(BackgroundWork, IsKnownAsLongAsItLasts) {
 TEST(BackgroundWork, LowersThePriorityOfItsThreadAlone) {
     const int before = priority_of_this_thread();
     int during = before;
+    int again = before;
     std::thread([&] {
         const BackgroundWork work;
         during = priority_of_this_thread();
+        const BackgroundWork more;
+        again = priority_of_this_thread();
     }).join();
-    EXPECT_GT(during, before);
+    EXPECT_EQ(during, std::min(before + 10, 19));
+    EXPECT_EQ(again, during);
     EXPECT_EQ(priority_of_this_thread(), before);
 }
 
