@@ -96,11 +96,7 @@ TEST(Difference, SegmentedPathEqualsAugmentedMatrix) {
 
 TEST(Difference, TakesTheMemoryThatIsPlanned) {
     const SmallCase test_case(small_model(), {starting("a", 4, Initial::olora)});
-    WholeStage whole(test_case);
-    const std::size_t with = whole.backend->memory().current;
-    whole.stage->bank().suspend(AdapterId{0});
-    EXPECT_EQ(with - whole.backend->memory().current,
-              adapter_bytes(test_case.job.adapters[0], test_case.plan.model, 3));
+    expect_adapter_bytes_as_planned(test_case);
 }
 
 }  // namespace

@@ -43,12 +43,7 @@ TEST(HeadLora, OthersDoNotNotice) {
 
 TEST(HeadLora, TakesTheMemoryThatIsPlanned) {
     const SmallCase test_case(small_model(), {with_head("a", 4)});
-    WholeStage whole(test_case);
-    const std::size_t with = whole.backend->memory().current;
-    whole.stage->bank().suspend(AdapterId{0});
-    EXPECT_EQ(with - whole.backend->memory().current,
-              adapter_bytes_on(test_case.plan.replicas[0].stages[0], AdapterId{0}, test_case.job,
-                               test_case.plan.model));
+    expect_adapter_bytes_as_planned(test_case);
 }
 
 }  // namespace

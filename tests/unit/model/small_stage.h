@@ -14,6 +14,7 @@
 #include "io/weights/base_weights.h"
 #include "model/stage.h"
 #include "plan/deploy/make_plan.h"
+#include "plan/memory/memory_model.h"
 #include "plan/schedule/lora_columns.h"
 #include "support/small_model.h"
 
@@ -217,6 +218,16 @@ inline void expect_segmented_as_augmented(SmallCase test_case) {
     for (const std::size_t a : {0U, 1U, 2U}) {
         EXPECT_LE(distance(flat(segmented.gradients(a)), flat(augmented.gradients(a))), 4e-6);
     }
+}
+
+/// Of the first adapter of a case: it leaves so many bytes when it is suspended.
+inline void expect_adapter_bytes_as_planned(const SmallCase& test_case) {
+    const WholeStage whole(test_case);
+    const std::size_t with = whole.backend->memory().current;
+    whole.stage->bank().suspend(AdapterId{0});
+    EXPECT_EQ(with - whole.backend->memory().current,
+              adapter_bytes_on(test_case.plan.replicas[0].stages[0], AdapterId{0}, test_case.job,
+                               test_case.plan.model));
 }
 
 }  // namespace loratrain::test

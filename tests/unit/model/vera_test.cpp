@@ -107,11 +107,7 @@ TEST(Vera, FactorsFollowTheScales) {
 TEST(Vera, TakesTheMemoryThatIsPlanned) {
     SmallCase test_case(small_model(), {small_vera("a", 6)});
     test_case.job.adapters[0].targets = {true, false, true, false, true, true, false};
-    WholeStage whole(test_case);
-    const std::size_t with = whole.backend->memory().current;
-    whole.stage->bank().suspend(AdapterId{0});
-    EXPECT_EQ(with - whole.backend->memory().current,
-              adapter_bytes(test_case.job.adapters[0], test_case.plan.model, 3));
+    expect_adapter_bytes_as_planned(test_case);
 }
 
 }  // namespace
