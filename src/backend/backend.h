@@ -76,7 +76,7 @@ struct RowCodes {
 /// C = A Bᵀ + beta C with sums in fp32, scaled after summing:
 ///   C_ij = a.scales_i b.scales_j sum_k a_ik b_jk + beta D_ij.
 /// A: [m, k], B: [n, k]; C, D: [m, n] compute_dtype(). beta = 0 overwrites, also NaN. On CUDA:
-/// bf16, compute capability 8.9 or more; n, k and row strides are multiples of 16, all addresses
+/// bf16, compute capability 9.0 or more; n, k and row strides are multiples of 16, all addresses
 /// too. `fast`: sums may be kept in the tensor cores' own, less exact accumulators.
 struct GemmFp8 {
     Fp8Rows a;

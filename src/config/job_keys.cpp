@@ -31,8 +31,8 @@ constexpr JobKey keys[] = {
      "`-fp8` behind it quantised",
      "none"},
     {"model", "precision",
-     "`auto`, `fp32`, `bf16`; auto is bf16 on GPUs, fp32 on CPUs; `fp8`, on GPUs from Hopper and "
-     "Ada on: the linears of the layers in 8 bits, a faster approximation"},
+     "`auto`, `fp32`, `bf16`; auto is bf16 on GPUs, fp32 on CPUs; `fp8`, on GPUs from Hopper "
+     "on: the linears of the layers in 8 bits, a faster approximation"},
     {"model", "base_model_name_or_path", "what exported adapters name as their base",
      "as imported"},
 

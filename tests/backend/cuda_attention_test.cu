@@ -355,7 +355,7 @@ TEST(CudaAttentionPartsTest, CountsItsDeviceMemory) {
     const Operands operands(in, d_o, 0, DType::bf16);
     MemoryUse use;
     {
-        CudaAttention attention(nullptr, DType::bf16, &use);
+        CudaAttention attention(nullptr, DType::bf16, kernels::least_shared_bytes, &use);
         operands.forward(attention);
         const std::size_t forward = use.current;
         operands.backward(attention);
@@ -390,7 +390,7 @@ TEST(CudaAttentionPartsTest, UsesNoTableOfMemoryThatWasReplaced) {
 
 TEST(CudaAttentionChoiceTest, UnknownValueIsAnInputError) {
     setenv("LORATRAIN_ATTENTION", "flash", 1);
-    EXPECT_THROW(CudaAttention(nullptr, DType::bf16), InputError);
+    EXPECT_THROW(CudaAttention(nullptr, DType::bf16, kernels::least_shared_bytes), InputError);
     unsetenv("LORATRAIN_ATTENTION");
 }
 

@@ -92,6 +92,8 @@ class CudaBackend final : public Backend {
     void move_doubles(const MoveDoubles& op) override;
 
   private:
+    /// Sets what the kernels go by, and refuses a GPU that they do not run on.
+    void describe_device();
     void require_compute(std::initializer_list<const TensorView*> views) const;
     /// Device scratch of one op, valid until the next call; grows, so that a steady state allocates
     /// nothing.
@@ -111,6 +113,7 @@ class CudaBackend final : public Backend {
     DType compute_;
     std::string name_;
     int processors_ = 0;
+    int shared_limit_ = 0;  ///< bytes that a block of threads may have
     cudaStream_t stream_ = nullptr;
     MemoryUse memory_;
     std::unique_ptr<StagingRing> transfers_;

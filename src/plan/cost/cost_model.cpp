@@ -19,9 +19,10 @@ namespace {
 /// of 2048. Those of the H100 are what a profile of the same took there, of 2048 to 8192 tokens and
 /// samples of up to 4096 (tests/bench/device_rates.py; the step's of adapters of r = 8 to 128): at
 /// 700 W its layers take no longer, for more tokens at a time. Links are the H200's for both, as
-/// its peaks are. The A100's are scaled from the H200's by the maker's peaks: dense bf16 (989.4,
-/// 312 TFLOP/s of SXM modules), memory (4.8, 2.04 TB/s) for what `matrix` takes beside the head's
-/// plain products and for optimizer steps, and links (900, 600 GB/s).
+/// its peaks are. All others are scaled from the H200's by the maker's peaks: dense bf16 (989.4
+/// TFLOP/s; A100 312 as an SXM module, L40S 362, A40 150, A10 125, L4 121), memory (4.8 TB/s; 2.04,
+/// 0.864, 0.696, 0.6, 0.3) for what `matrix` takes beside the head's plain products and for
+/// optimizer steps, and links (900 GB/s; 600, PCIe 4's 64 for the rest).
 struct DeviceRates {
     std::string_view name;
     double matrix;     ///< linears with their adapters, norms and elementwise work
@@ -37,11 +38,19 @@ struct DeviceRates {
     std::string_view doubt;  ///< why they are estimates; "" = measured
 };
 
-constexpr std::array<DeviceRates, 4> devices{{
+constexpr std::string_view scaled_from_h200 =
+    ", an estimate: an h200's rates, scaled by the maker's peaks";
+
+constexpr std::array<DeviceRates, 8> devices{{
     {"h200", 574e12, 850e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 2.5e12, ""},
     {"h100", 587e12, 818e12, 604e12, 319e12, 60e-6, 360.0, 20e-6, 200e9, 320e9, 1.74e12, ""},
     {"a100", 184e12, 0.0, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 213e9, 1.06e12,
-     ", an estimate: an h200's rates, scaled by the maker's peaks"},
+     scaled_from_h200},
+    {"l40s", 198e12, 0.0, 223e12, 124e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.45e12,
+     scaled_from_h200},
+    {"a40", 87e12, 0.0, 92e12, 51e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.36e12, scaled_from_h200},
+    {"a10", 73e12, 0.0, 77e12, 43e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.31e12, scaled_from_h200},
+    {"l4", 66e12, 0.0, 75e12, 42e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.16e12, scaled_from_h200},
     {"cpu", 300e9, 0.0, 350e9, 100e9, 20e-6, 0.0, 5e-6, 5e9, 5e9, 10e9,
      ", an estimate: processors differ"},
 }};
@@ -113,8 +122,9 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
     costs.message_fixed = rates.message_fixed;
     costs.message_per_byte = 1.0 / rates.message_bytes;
     add_sums(model, compute, rates, tensor, costs);
-    costs.source = cat("built in for ", rates.name, rates.doubt,
-                       known ? std::string() : cat(", as '", device, "' is not known"));
+    costs.source =
+        cat("built in for ", rates.name, rates.doubt,
+            known ? std::string() : cat(", an estimate, as '", device, "' is not known"));
     return costs;
 }
 

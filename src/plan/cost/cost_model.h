@@ -13,12 +13,12 @@
 
 namespace loratrain {
 
-/// Estimate from the sizes of the model and rates of the device that computes in `compute`: "h200",
-/// "h100", "a100", "cpu"; any other name counts as h100 (CUDA) and says so in `source`, as rates do
-/// that were not measured on such a device. What hosts take is an estimate for all. Depends on its
-/// arguments alone. Of `tensor` lanes each computes its share (lane_model) less well, as its
-/// matrices are narrower, and takes part in two sums of [T, hidden size] in a layer's forward and
-/// two in its backward. `fp8_linears`: Plan's.
+/// Estimate from the sizes of the model and rates of the device that computes in `compute`, one of
+/// device_names(); any other name counts as h100 (CUDA) and says so in `source`, as rates do that
+/// were not measured on such a device: "an estimate". What hosts take is an estimate for all.
+/// Depends on its arguments alone. Of `tensor` lanes each computes its share (lane_model) less
+/// well, as its matrices are narrower, and takes part in two sums of [T, hidden size] in a layer's
+/// forward and two in its backward. `fp8_linears`: Plan's.
 CostModel built_in_costs(const ModelSpec& model, DType compute, std::string_view device,
                          std::int32_t tensor = 1, bool fp8_linears = false);
 
@@ -28,7 +28,7 @@ CostModel built_in_costs(const ModelSpec& model, DType compute, std::string_view
 /// target.
 void add_dora(const Job& job, const ModelSpec& model, CostModel& costs);
 
-/// The devices whose costs are built in: "h200", "h100", "a100", "cpu".
+/// The devices whose costs are built in: "h200", "h100", "a100", "l40s", "a40", "a10", "l4", "cpu".
 std::vector<std::string> device_names();
 
 MicrobatchLoad load_of(const Microbatch& microbatch, const AttentionSpan& span);
