@@ -159,6 +159,12 @@ std::vector<std::string> device_names() {
     return names;
 }
 
+bool computes_fp8(std::string_view device) {
+    const auto* found = std::find_if(devices.begin(), devices.end(),
+                                     [&](const DeviceRates& d) { return d.name == device; });
+    return found == devices.end() || found->fp8 > 0.0;
+}
+
 void AdapterLoads::add(AdapterId adapter, const MicrobatchLoad& load) {
     total += load;
     const auto known = std::find_if(parts.begin(), parts.end(),

@@ -30,6 +30,8 @@ void add_dora(const Job& job, const ModelSpec& model, CostModel& costs);
 
 /// The devices whose costs are built in: "h200", "h100", "a100", "l40s", "a40", "a10", "l4", "cpu".
 std::vector<std::string> device_names();
+/// Whether fp8 products with a scale per row are made there; what is not known is taken to.
+bool computes_fp8(std::string_view device);
 
 MicrobatchLoad load_of(const Microbatch& microbatch, const AttentionSpan& span);
 AdapterLoads loads_of(const Microbatch& microbatch, const AttentionSpan& span);

@@ -74,7 +74,7 @@ class Planner {
         } else {
             check_deployment(job_, model_, cluster_, problems_);
         }
-        check_precision(job_, model_, cluster_.backend, problems_);
+        check_precision(job_, model_, cluster_, problems_);
         check_data(given_limit());
         problems_.throw_if_any();
         std::optional<std::int64_t> usual;
@@ -95,7 +95,7 @@ class Planner {
     }
 
     Plan before_deployment() {
-        check_precision(job_, model_, cluster_.backend, problems_);
+        check_precision(job_, model_, cluster_, problems_);
         check_data(given_limit());
         problems_.throw_if_any();
         Plan plan = constants_of();
