@@ -47,6 +47,7 @@ kernels::AttentionParams params_of(const Attention& op) {
     params.window = op.window > 0 && op.window < kernels::no_attention_window
                         ? static_cast<std::int32_t>(op.window)
                         : kernels::no_attention_window;
+    params.soft_cap = op.soft_cap;
     return params;
 }
 
