@@ -365,7 +365,7 @@ TEST(HfConfigTest, RefusesUnreadableDocuments) {
 }
 
 TEST(HfConfigTest, RefusesOtherModels) {
-    EXPECT_TRUE(has(refusal(config("gemma2")), "model_type is \"gemma2\""));
+    EXPECT_TRUE(has(refusal(config("gpt_oss")), "model_type is \"gpt_oss\""));
     json none = config("llama");
     none.erase("model_type");
     EXPECT_TRUE(has(refusal(none), "'model_type' is missing"));
