@@ -16,7 +16,7 @@ struct AttentionTile {
 /// Causal attention inside each sample, grouped queries: head h reads key-value head
 /// h / (heads / kv_heads). q, o: [tokens, heads * head_dim], k, v: [tokens, kv_heads * head_dim],
 /// all of one element type; lse: [tokens, heads] = log sum exp of the scaled scores. Query i sees
-/// key j if 0 <= i - j < window.
+/// key j if 0 <= i - j < window. With a soft cap c scaled scores s become c tanh(s / c).
 struct AttentionParams {
     Matrix q;
     Matrix k;
@@ -28,6 +28,7 @@ struct AttentionParams {
     std::int32_t head_dim;
     float scale;
     std::int32_t window;         ///< no_attention_window: all keys before
+    float soft_cap;              ///< 0: none
     const AttentionTile* tiles;  ///< query tiles of attention_tile_rows().forward rows
     std::int32_t tile_count;
     int shared_limit = least_shared_bytes;  ///< bytes of shared memory that a block may have

@@ -80,12 +80,36 @@ __device__ __forceinline__ void load_queries(const AttentionBackwardParams& p,
     commit_copies();
 }
 
+/// Scores in units of log 2, and with a cap what they are capped to.
+struct ScoreScale {
+    float scale;  ///< of log 2
+    float down;   ///< to the argument of tanh
+    float up;     ///< from tanh
+    __device__ __forceinline__ explicit ScoreScale(const AttentionParams& p)
+        : scale(p.scale * log2_e), down(p.scale / p.soft_cap), up(p.soft_cap * log2_e) {}
+
+    /// The score and `added`.
+    template <bool capped>
+    __device__ __forceinline__ float of(float score, float added) const {
+        if constexpr (capped) return fmaf(tanh_fast(score * down), up, added);
+        return fmaf(score, scale, added);
+    }
+    /// d capped / d score, for scores that are so likely.
+    template <bool capped>
+    __device__ __forceinline__ float slope(float probability, float lse) const {
+        if constexpr (!capped) return 1.0F;
+        if (probability == 0.0F) return 0.0F;
+        const float t = (__log2f(probability) + lse) / up;
+        return 1.0F - t * t;
+    }
+};
+
 /// Transposed scores (16 keys x 64 queries) to probabilities; with `some_hidden` queries that do
 /// not see the key get 0. `ahead` = first query - the warp's first key.
-template <bool some_hidden>
+template <bool some_hidden, bool capped>
 __device__ __forceinline__ void probabilities(float (&scores)[1][tile_rows / 8][4],
-                                              const float2* stats, float scale, int ahead,
-                                              int window, int lane) {
+                                              const float2* stats, const ScoreScale& scale,
+                                              int ahead, int window, int lane) {
 #pragma unroll
     for (int n = 0; n < tile_rows / 8; ++n) {
         const int query = n * 8 + ((lane & 3) << 1);
@@ -93,7 +117,7 @@ __device__ __forceinline__ void probabilities(float (&scores)[1][tile_rows / 8][
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const float lse = (i & 1) == 0 ? pair.x : pair.z;
-            float p = exp2_fast(fmaf(scores[0][n][i], scale, -lse));
+            float p = exp2_fast(scale.of<capped>(scores[0][n][i], -lse));
             const int distance = ahead + query + (i & 1) - ((lane >> 2) + (i >> 1) * 8);
             if (some_hidden && is_hidden(distance, window)) p = 0.0F;
             scores[0][n][i] = p;
@@ -102,7 +126,7 @@ __device__ __forceinline__ void probabilities(float (&scores)[1][tile_rows / 8][
 }
 
 /// dK and dV of 64 keys of one key-value head: each warp owns 16 keys, all queries pass by.
-template <int dim>
+template <int dim, bool capped>
 __global__ void __launch_bounds__(attention_threads, 2)
     key_value_kernel(const __grid_constant__ AttentionBackwardParams p) {
     extern __shared__ __align__(1024) char shared[];
@@ -116,7 +140,7 @@ __global__ void __launch_bounds__(attention_threads, 2)
     const AttentionTile tile = p.key_tiles[blockIdx.x / forward.kv_heads];
     const int kv_head = static_cast<int>(blockIdx.x) % forward.kv_heads;
     const int group = forward.heads / forward.kv_heads;
-    const float scale = forward.scale * log2_e;
+    const ScoreScale scale(forward);
     const std::uint32_t warp_k = k_tile + warp * Tile<dim>::bytes(warp_rows);
     const std::uint32_t warp_v = v_tile + warp * Tile<dim>::bytes(warp_rows);
 
@@ -150,9 +174,9 @@ __global__ void __launch_bounds__(attention_threads, 2)
         multiply_rows<dim>(scores, warp_k, q_tile, lane);
         const int warp_ahead = ahead - warp * warp_rows;
         if (ahead == 0 || ahead >= forward.window - (tile_rows - 1)) {
-            probabilities<true>(scores, stats, scale, warp_ahead, forward.window, lane);
+            probabilities<true, capped>(scores, stats, scale, warp_ahead, forward.window, lane);
         } else {
-            probabilities<false>(scores, stats, scale, warp_ahead, forward.window, lane);
+            probabilities<false, capped>(scores, stats, scale, warp_ahead, forward.window, lane);
         }
         multiply_columns<dim>(dv, scores, d_o_tile, lane);
         float d_scores[1][tile_rows / 8][4] = {};
@@ -162,8 +186,10 @@ __global__ void __launch_bounds__(attention_threads, 2)
             const float4 pair = *reinterpret_cast<const float4*>(stats + n * 8 + ((lane & 3) << 1));
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                d_scores[0][n][i] =
-                    scores[0][n][i] * (d_scores[0][n][i] - ((i & 1) == 0 ? pair.y : pair.w));
+                const float2 row = (i & 1) == 0 ? float2{pair.x, pair.y} : float2{pair.z, pair.w};
+                float gradient = scores[0][n][i] * (d_scores[0][n][i] - row.y);
+                if constexpr (capped) gradient *= scale.slope<capped>(scores[0][n][i], row.x);
+                d_scores[0][n][i] = gradient;
             }
         }
         multiply_columns<dim>(dk, d_scores, q_tile, lane);
@@ -184,7 +210,7 @@ __global__ void __launch_bounds__(attention_threads, 2)
 }
 
 /// dQ of 64 queries of one head: each warp owns 16 queries, the keys before them pass by.
-template <int dim>
+template <int dim, bool capped>
 __global__ void __launch_bounds__(attention_threads, 2)
     query_kernel(const __grid_constant__ AttentionBackwardParams p) {
     extern __shared__ __align__(1024) char shared[];
@@ -200,7 +226,7 @@ __global__ void __launch_bounds__(attention_threads, 2)
     const int kv_head = head / (forward.heads / forward.kv_heads);
     const HeadRows k = head_rows(forward.k, tile, kv_head, forward.head_dim);
     const HeadRows v = head_rows(forward.v, tile, kv_head, forward.head_dim);
-    const float scale = forward.scale * log2_e;
+    const ScoreScale scale(forward);
 
     Tile<dim>::template load<tile_rows>(q_tile, head_rows(forward.q, tile, head, forward.head_dim),
                                         tile.begin);
@@ -262,12 +288,14 @@ __global__ void __launch_bounds__(attention_threads, 2)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
                     const float2 row = stats[i >> 1];
-                    float probability = exp2_fast(fmaf(scores[0][n][i], scale, -row.x));
+                    float probability = exp2_fast(scale.of<capped>(scores[0][n][i], -row.x));
                     const int column = first + n * 8 + ((lane & 3) << 1) + (i & 1);
                     const int query = warp * warp_rows + (lane >> 2) + (i >> 1) * 8;
                     const bool hidden = is_hidden(ahead + query - column, forward.window);
                     if (some_hidden && hidden) probability = 0.0F;
-                    d_scores[0][n][i] = probability * (d_scores[0][n][i] - row.y);
+                    float gradient = probability * (d_scores[0][n][i] - row.y);
+                    if constexpr (capped) gradient *= scale.slope<capped>(probability, row.x);
+                    d_scores[0][n][i] = gradient;
                 }
             }
             multiply_columns<dim>(dq, d_scores, k_half, lane);
@@ -282,15 +310,16 @@ __global__ void __launch_bounds__(attention_threads, 2)
                                             lane);
 }
 
-template <int dim>
+template <int dim, bool capped>
 cudaError_t launch(cudaStream_t stream, const AttentionBackwardParams& params) {
     constexpr int key_value_bytes = tiles_bytes<dim> + 2 * stats_bytes;
     static_assert(key_value_bytes <= least_shared_bytes);
-    cudaError_t error = cudaFuncSetAttribute(
-        key_value_kernel<dim>, cudaFuncAttributeMaxDynamicSharedMemorySize, key_value_bytes);
+    cudaError_t error =
+        cudaFuncSetAttribute(key_value_kernel<dim, capped>,
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, key_value_bytes);
     if (error != cudaSuccess) return error;
-    error = cudaFuncSetAttribute(query_kernel<dim>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 tiles_bytes<dim>);
+    error = cudaFuncSetAttribute(query_kernel<dim, capped>,
+                                 cudaFuncAttributeMaxDynamicSharedMemorySize, tiles_bytes<dim>);
     if (error != cudaSuccess) return error;
 
     const AttentionParams& forward = params.forward;
@@ -299,11 +328,17 @@ cudaError_t launch(cudaStream_t stream, const AttentionBackwardParams& params) {
     const std::int64_t rows = forward.q.rows * forward.heads;
     row_stats_kernel<<<static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block),
                        stats_threads, 0, stream>>>(params);
-    key_value_kernel<dim><<<static_cast<unsigned>(params.key_tile_count) * forward.kv_heads,
-                            attention_threads, key_value_bytes, stream>>>(params);
-    query_kernel<dim><<<static_cast<unsigned>(params.query_tile_count) * forward.heads,
-                        attention_threads, tiles_bytes<dim>, stream>>>(params);
+    key_value_kernel<dim, capped><<<static_cast<unsigned>(params.key_tile_count) * forward.kv_heads,
+                                    attention_threads, key_value_bytes, stream>>>(params);
+    query_kernel<dim, capped><<<static_cast<unsigned>(params.query_tile_count) * forward.heads,
+                                attention_threads, tiles_bytes<dim>, stream>>>(params);
     return cudaGetLastError();
+}
+
+template <int dim>
+cudaError_t launch(cudaStream_t stream, const AttentionBackwardParams& params) {
+    return params.forward.soft_cap > 0.0F ? launch<dim, true>(stream, params)
+                                          : launch<dim, false>(stream, params);
 }
 
 }  // namespace

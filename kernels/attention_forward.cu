@@ -79,7 +79,22 @@ __device__ __forceinline__ void hide(float (&scores)[2][key_rows / 8][4], int ah
     }
 }
 
-template <int dim>
+/// Scores become what times the scale is capped ones.
+__device__ __forceinline__ void cap_scores(float (&scores)[2][key_rows / 8][4], float scale,
+                                           float cap) {
+    const float down = scale / cap;
+    const float up = cap / scale;
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+        for (int n = 0; n < key_rows / 8; ++n) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) scores[m][n][i] = up * tanh_fast(scores[m][n][i] * down);
+        }
+    }
+}
+
+template <int dim, bool capped>
 __global__ void __launch_bounds__(attention_threads, 2)
     forward_kernel(const __grid_constant__ AttentionParams p) {
     extern __shared__ __align__(1024) char shared[];
@@ -124,6 +139,7 @@ __global__ void __launch_bounds__(attention_threads, 2)
         if (sees_some) {
             float scores[2][key_rows / 8][4] = {};
             multiply_rows<dim>(scores, q_tile + warp * Tile<dim>::bytes(warp_rows), k_tile, lane);
+            if constexpr (capped) cap_scores(scores, p.scale, p.soft_cap);
             const bool sees_all = ahead >= key_rows - 1 && ahead < p.window - (warp_rows - 1);
             if (!sees_all) hide(scores, ahead, p.window, lane);
             update_softmax(rows, scores, scale);
@@ -159,15 +175,22 @@ __global__ void __launch_bounds__(attention_threads, 2)
                                             q_tile + Tile<dim>::bytes(warp * warp_rows), lane);
 }
 
-template <int dim>
+template <int dim, bool capped>
 cudaError_t launch(cudaStream_t stream, const AttentionParams& params) {
     static_assert(shared_bytes<dim> <= least_shared_bytes);
-    const cudaError_t error = cudaFuncSetAttribute(
-        forward_kernel<dim>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<dim>);
+    const cudaError_t error =
+        cudaFuncSetAttribute(forward_kernel<dim, capped>,
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<dim>);
     if (error != cudaSuccess) return error;
-    forward_kernel<dim><<<static_cast<unsigned>(params.tile_count) * params.heads,
-                          attention_threads, shared_bytes<dim>, stream>>>(params);
+    forward_kernel<dim, capped><<<static_cast<unsigned>(params.tile_count) * params.heads,
+                                  attention_threads, shared_bytes<dim>, stream>>>(params);
     return cudaGetLastError();
+}
+
+template <int dim>
+cudaError_t launch(cudaStream_t stream, const AttentionParams& params) {
+    return params.soft_cap > 0.0F ? launch<dim, true>(stream, params)
+                                  : launch<dim, false>(stream, params);
 }
 
 }  // namespace

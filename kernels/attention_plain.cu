@@ -116,6 +116,10 @@ __device__ __forceinline__ float over_lanes(float value, const Reduce& reduce) {
     return value;
 }
 
+__device__ __forceinline__ float capped(float score, float cap) {
+    return cap * tanhf(score / cap);
+}
+
 template <class T, class E, int columns>
 __global__ void __launch_bounds__(threads)
     forward_kernel(const __grid_constant__ AttentionParams p) {
@@ -149,6 +153,7 @@ __global__ void __launch_bounds__(threads)
         for (int i = 0; i < keys_per_thread; ++i) {
             const bool hidden = is_hidden(query - (key + at.lane + lanes * i), p.window);
             scores[i] = hidden ? -INFINITY : scores[i] * p.scale;
+            if (p.soft_cap != 0.0F && !hidden) scores[i] = capped(scores[i], p.soft_cap);
             now = fmaxf(now, scores[i]);
         }
         now = over_lanes(now, [](float x, float y) { return fmaxf(x, y); });
@@ -196,7 +201,7 @@ __global__ void row_stats_kernel(const __grid_constant__ AttentionBackwardParams
     }
 }
 
-/// P and dS = P (dP - delta) of 32 queries by 32 keys into shared memory.
+/// P and dS = P (dP - delta), of scores before a cap, of 32 queries by 32 keys into shared memory.
 template <class E>
 __device__ void gradients_of_scores(float* probabilities, float* d_scores, const E* q_tile,
                                     const E* k_tile, const E* v_tile, const E* d_o_tile,
@@ -211,9 +216,15 @@ __device__ void gradients_of_scores(float* probabilities, float* d_scores, const
     for (int i = 0; i < keys_per_thread; ++i) {
         const int key = at.lane + lanes * i;
         const bool hidden = is_hidden(at.row + ahead - key, p.window);
-        const float weight = hidden ? 0.0F : expf(fmaf(scores[i], p.scale, -stats.x));
+        float weight = hidden ? 0.0F : expf(fmaf(scores[i], p.scale, -stats.x));
+        float slope = 1.0F;
+        if (p.soft_cap != 0.0F) {
+            const float score = capped(scores[i] * p.scale, p.soft_cap);
+            weight = hidden ? 0.0F : expf(score - stats.x);
+            slope = 1.0F - (score / p.soft_cap) * (score / p.soft_cap);
+        }
         probabilities[at.row * score_ld + key] = weight;
-        d_scores[at.row * score_ld + key] = weight * (d_p[i] - stats.y);
+        d_scores[at.row * score_ld + key] = weight * (d_p[i] - stats.y) * slope;
     }
 }
 

@@ -65,6 +65,11 @@ __device__ __forceinline__ float exp2_fast(float x) {
     return result;
 }
 
+/// tanh x = 1 - 2 / (1 + e^2x), to some 1e-6.
+__device__ __forceinline__ float tanh_fast(float x) {
+    return 1.0F - __fdividef(2.0F, 1.0F + exp2_fast(2.0F * log2_e * x));
+}
+
 __device__ __forceinline__ std::uint32_t pack(float low, float high) {
     std::uint32_t result;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(result) : "f"(high), "f"(low));

@@ -111,11 +111,18 @@ __device__ __forceinline__ FormedLoss formed_loss(const TokenLoss& form, double 
             weight + 2.0 * z * log_sum, weight * smoothing, weight * (1.0 - smoothing)};
 }
 
+/// What the gradient of a capped logit is multiplied by for that of the logit before.
+__device__ __forceinline__ float slope_of_cap(float capped, float cap) {
+    if (cap == 0.0F) return 1.0F;
+    const float t = capped / cap;
+    return 1.0F - t * t;
+}
+
 /// Logits of a row become its gradient; `target`: among these columns.
 template <class T, int N>
 __device__ void formed_gradient(T* logits, std::int64_t cols, std::int64_t columns,
                                 std::int64_t target, float scale, float largest, double sum,
-                                const FormedLoss& of) {
+                                const FormedLoss& of, float soft_cap = 0.0F) {
     const auto factor = static_cast<float>(static_cast<double>(scale) * of.softmax / sum);
     const auto all =
         static_cast<float>(static_cast<double>(scale) * of.all / static_cast<double>(columns));
@@ -125,8 +132,10 @@ __device__ void formed_gradient(T* logits, std::int64_t cols, std::int64_t colum
         load<N>(logits + j, v);
 #pragma unroll
         for (int i = 0; i < N; ++i) {
+            const float slope = slope_of_cap(v[i], soft_cap);
             v[i] = exponential<T>(v[i] - largest) * factor - all;
             if (j + i == target) v[i] -= beside;
+            if (soft_cap != 0.0F) v[i] *= slope;
         }
         store<N>(logits + j, v);
     }
@@ -161,7 +170,7 @@ __global__ void __launch_bounds__(row_threads) formed_row_kernel(CrossEntropyPar
     if (!p.gradient) return;
     __syncthreads();
     formed_gradient<T, N>(logits, cols, cols, target, p.scales[row], total.largest, total.sum,
-                          formed);
+                          formed, p.soft_cap);
 }
 
 template <class T, int N>
@@ -193,8 +202,10 @@ __global__ void __launch_bounds__(row_threads) row_kernel(CrossEntropyParams p) 
         load<N>(logits + j, v);
 #pragma unroll
         for (int i = 0; i < N; ++i) {
+            const float slope = slope_of_cap(v[i], p.soft_cap);
             const float e = exponential<T>(v[i] - total.largest);
             v[i] = j + i == target ? scale * (e * inverse - 1.0F) : e * factor;
+            if (p.soft_cap != 0.0F) v[i] *= slope;
         }
         store<N>(logits + j, v);
     }

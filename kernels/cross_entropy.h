@@ -26,6 +26,8 @@ struct CrossEntropyParams {
     bool gradient = true;
     const float* weights = nullptr;  ///< of the losses in loss_sums; null: 1 each
     TokenLoss form = {};
+    float soft_cap =
+        0.0F;  ///< logits are c tanh(x / c): the gradient is that of x; 0: they are not
     double* row_losses = nullptr;       ///< workspace [rows]
     std::int32_t* row_wrong = nullptr;  ///< workspace [rows]
 };
@@ -42,7 +44,7 @@ struct LaneStatistics {
 
 /// The columns of the logits that a lane has, first_column the first of them. lane_statistics
 /// writes the lane's own, which are then gathered; lane_cross_entropy is cross_entropy with those
-/// of all lanes, with equal losses and counts on all of them.
+/// of all lanes, with equal losses and counts on all of them; without a soft cap.
 struct LaneLogits {
     CrossEntropyParams of;
     std::int64_t first_column = 0;

@@ -104,6 +104,16 @@ __device__ __forceinline__ float sigmoid(float x) {
     return 1.0F / (1.0F + exponential<T>(-x));
 }
 
+/// tanh x: exact to the last digits in fp32, to some 1e-6 where bf16 is stored.
+template <class T>
+__device__ __forceinline__ float hyperbolic_tangent(float x) {
+    if constexpr (sizeof(T) == 4) {
+        return tanhf(x);
+    } else {
+        return 1.0F - __fdividef(2.0F, 1.0F + __expf(2.0F * x));
+    }
+}
+
 template <class T>
 __device__ __forceinline__ T warp_sum(T value) {
 #pragma unroll

@@ -35,6 +35,36 @@ struct AddBiasBody {
 };
 
 template <class T, int N>
+struct AddBody {
+    T* y;
+    const T* x;
+    std::int64_t y_ld, x_ld;
+    __device__ void operator()(std::int64_t row, std::int64_t col) const {
+        float sum[N];
+        float term[N];
+        load<N>(y + row * y_ld + col, sum);
+        load<N>(x + row * x_ld + col, term);
+#pragma unroll
+        for (int i = 0; i < N; ++i) sum[i] += term[i];
+        store<N>(y + row * y_ld + col, sum);
+    }
+};
+
+template <class T, int N>
+struct SoftCapBody {
+    T* x;
+    std::int64_t ld;
+    float cap, inverse;
+    __device__ void operator()(std::int64_t row, std::int64_t col) const {
+        float v[N];
+        load<N>(x + row * ld + col, v);
+#pragma unroll
+        for (int i = 0; i < N; ++i) v[i] = cap * hyperbolic_tangent<T>(v[i] * inverse);
+        store<N>(x + row * ld + col, v);
+    }
+};
+
+template <class T, int N>
 struct ScaleBody {
     T* y;
     std::int64_t ld;
@@ -80,6 +110,31 @@ cudaError_t add_bias(cudaStream_t stream, const Matrix& y, const void* bias) {
         }
         return launch_elements<1>(stream, y.rows, y.cols,
                                   AddBiasBody<T, 1>{pointer<T>(y), values, y.ld});
+    });
+}
+
+cudaError_t add(cudaStream_t stream, const Matrix& y, const Matrix& x) {
+    return with_type(y.type, [&](auto element) {
+        using T = decltype(element);
+        if (all_wide({&y, &x})) {
+            return launch_elements<wide>(
+                stream, y.rows, y.cols,
+                AddBody<T, wide>{pointer<T>(y), pointer<const T>(x), y.ld, x.ld});
+        }
+        return launch_elements<1>(stream, y.rows, y.cols,
+                                  AddBody<T, 1>{pointer<T>(y), pointer<const T>(x), y.ld, x.ld});
+    });
+}
+
+cudaError_t soft_cap(cudaStream_t stream, const Matrix& x, float cap) {
+    return with_type(x.type, [&](auto element) {
+        using T = decltype(element);
+        if (all_wide({&x})) {
+            return launch_elements<wide>(
+                stream, x.rows, x.cols, SoftCapBody<T, wide>{pointer<T>(x), x.ld, cap, 1.0F / cap});
+        }
+        return launch_elements<1>(stream, x.rows, x.cols,
+                                  SoftCapBody<T, 1>{pointer<T>(x), x.ld, cap, 1.0F / cap});
     });
 }
 

@@ -32,6 +32,13 @@ __device__ __forceinline__ float group_sum(float value, float* scratch) {
     }
 }
 
+/// Null where there is none.
+template <class T>
+__device__ __forceinline__ const T* added_at(const RmsNormParams& p, const Place& at) {
+    if (p.added.data == nullptr) return nullptr;
+    return static_cast<const T*>(p.added.data) + at.row * p.added.ld + at.first;
+}
+
 template <class T, int lanes>
 __global__ void __launch_bounds__(block_threads)
     forward_kernel(RmsNormParams p, std::int64_t width) {
@@ -42,12 +49,15 @@ __global__ void __launch_bounds__(block_threads)
     const T* x = static_cast<const T*>(p.x.data) + at.row * p.x.ld + at.first;
     T* y = static_cast<T*>(p.y.data) + at.row * p.y.ld + at.first;
     const T* weight = static_cast<const T*>(p.weight);
+    const T* added = added_at<T>(p, at);
     float sum = 0.0F;
     for (std::int64_t j = at.lane; j < width; j += lanes) sum += to_float(x[j]) * to_float(x[j]);
     sum = group_sum<lanes>(sum, scratch);
     const float inverse = 1.0F / sqrtf(sum / static_cast<float>(width) + p.eps);
     for (std::int64_t j = at.lane; j < width; j += lanes) {
-        y[j] = from_float<T>(to_float(x[j]) * (inverse * to_float(weight[j])));
+        float v = to_float(x[j]) * (inverse * (to_float(weight[j]) + p.weight_offset));
+        if (added != nullptr) v += to_float(added[j]);
+        y[j] = from_float<T>(v);
     }
 }
 
@@ -65,6 +75,7 @@ __global__ void __launch_bounds__(block_threads)
     const T* x = static_cast<const T*>(p.x.data) + at.row * p.x.ld + at.first;
     T* y = static_cast<T*>(p.y.data) + at.row * p.y.ld + at.first;
     const T* weight = static_cast<const T*>(p.weight);
+    const T* added = added_at<T>(p, at);
     Row held;
 #pragma unroll
     for (int pass = 0; pass < passes; ++pass) {
@@ -90,7 +101,12 @@ __global__ void __launch_bounds__(block_threads)
         held.values(pass, nullptr, v);
         load<wide>(weight + col, w);
 #pragma unroll
-        for (int i = 0; i < wide; ++i) v[i] *= inverse * w[i];
+        for (int i = 0; i < wide; ++i) v[i] *= inverse * (w[i] + p.weight_offset);
+        if (added != nullptr) {
+            load<wide>(added + col, w);
+#pragma unroll
+            for (int i = 0; i < wide; ++i) v[i] += w[i];
+        }
         held.take(pass, v);
         held.give(pass, y + col);
     }
@@ -124,7 +140,7 @@ __global__ void __launch_bounds__(block_threads)
     for (std::int64_t j = at.lane; j < width; j += lanes) {
         const float v = to_float(x[j]);
         sum += v * v;
-        dot += v * to_float(weight[j]) * to_float(dy[j]);
+        dot += v * (to_float(weight[j]) + p.weight_offset) * to_float(dy[j]);
     }
     sum = group_sum<lanes>(sum, scratch);
     dot = group_sum<lanes>(dot, scratch);
@@ -132,7 +148,8 @@ __global__ void __launch_bounds__(block_threads)
     const float inverse = 1.0F / sqrtf(sum / count + p.eps);
     const float along = dot * inverse * inverse / count;
     for (std::int64_t j = at.lane; j < width; j += lanes) {
-        float v[1] = {inverse * (to_float(weight[j]) * to_float(dy[j]) - to_float(x[j]) * along)};
+        const float w = to_float(weight[j]) + p.weight_offset;
+        float v[1] = {inverse * (w * to_float(dy[j]) - to_float(x[j]) * along)};
         store_gradient<T, 1>(dx + j, v, p.accumulate);
     }
 }
@@ -173,7 +190,7 @@ __global__ void __launch_bounds__(block_threads)
 #pragma unroll
         for (int i = 0; i < wide; ++i) {
             sum += v[i] * v[i];
-            dot += v[i] * w[i] * d[i];
+            dot += v[i] * (w[i] + p.weight_offset) * d[i];
         }
     }
     sum = group_sum<lanes>(sum, scratch);
@@ -192,7 +209,10 @@ __global__ void __launch_bounds__(block_threads)
         load<wide>(weight + col, w);
         held_dy.values(pass, nullptr, d);
 #pragma unroll
-        for (int i = 0; i < wide; ++i) d[i] = inverse * (w[i] * d[i] - v[i] * along);
+        for (int i = 0; i < wide; ++i) {
+            w[i] += p.weight_offset;
+            d[i] = inverse * (w[i] * d[i] - v[i] * along);
+        }
         store_gradient<T, wide>(dx + col, d, p.accumulate);
         if (y == nullptr) continue;
 #pragma unroll
@@ -294,8 +314,9 @@ cudaError_t rms_norm(cudaStream_t stream, const RmsNormParams& p) {
     const bool codes_apart = p.codes.codes != nullptr && !makes_codes(p);
     RmsNormParams norm = p;
     if (codes_apart) norm.codes = {};
+    const Matrix& added = p.added.data == nullptr ? p.x : p.added;
     const cudaError_t error = with_type(p.x.type, [&](auto element) {
-        return launch<decltype(element)>(stream, norm, all_wide({&p.x, &p.y}));
+        return launch<decltype(element)>(stream, norm, all_wide({&p.x, &p.y, &added}));
     });
     return error != cudaSuccess || !codes_apart ? error
                                                 : quantize_rows(stream, p.y, nullptr, p.codes);
@@ -308,7 +329,8 @@ cudaError_t rms_norm_backward(cudaStream_t stream, const RmsNormBackwardParams& 
     const bool with_y = is_held(p, is_wide) && all_wide({&p.y});
     if (p.y.data != nullptr && !with_y) {
         backward.y = {};
-        const cudaError_t error = rms_norm(stream, {p.x, p.weight, p.eps, p.groups, p.y});
+        const cudaError_t error =
+            rms_norm(stream, {p.x, p.weight, p.eps, p.groups, p.y, {}, p.weight_offset});
         if (error != cudaSuccess) return error;
     }
     return with_type(p.x.type, [&](auto element) {

@@ -4,8 +4,9 @@
 
 namespace loratrain::kernels {
 
-/// y[t, :] = x_t / sqrt(mean(x_t²) + eps) * weight in each of `groups` equal column groups; weight:
-/// [cols / groups] of x's type. y may alias x. `codes`: of y, as quantize_rows makes them; none
+/// y[t, :] = x_t / sqrt(mean(x_t²) + eps) * (weight + weight_offset) in each of `groups` equal
+/// column groups, and added_t on top where that has data (without codes); weight: [cols / groups]
+/// of x's type. y may alias x or added. `codes`: of y, as quantize_rows makes them; none
 /// where its codes are null.
 struct RmsNormParams {
     Matrix x;
@@ -14,6 +15,8 @@ struct RmsNormParams {
     std::int64_t groups = 1;
     Matrix y;
     Fp8Codes codes = {};
+    float weight_offset = 0.0F;
+    Matrix added = {};
 };
 cudaError_t rms_norm(cudaStream_t stream, const RmsNormParams& params);
 
@@ -28,6 +31,7 @@ struct RmsNormBackwardParams {
     Matrix dx;
     bool accumulate = false;
     Matrix y = {};
+    float weight_offset = 0.0F;
 };
 cudaError_t rms_norm_backward(cudaStream_t stream, const RmsNormBackwardParams& params);
 

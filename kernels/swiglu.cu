@@ -6,26 +6,55 @@ namespace loratrain::kernels {
 
 namespace {
 
-template <class T, int N>
+struct Silu {
+    template <class T>
+    static __device__ __forceinline__ float value(float x) {
+        return x * sigmoid<T>(x);
+    }
+    /// `factor` times the derivative.
+    template <class T>
+    static __device__ __forceinline__ float gradient(float x, float factor, float& value) {
+        const float s = sigmoid<T>(x);
+        value = x * s;
+        return factor * (s + value * (1.0F - s));
+    }
+};
+
+/// x / 2 (1 + tanh u) = x sigmoid(2 u).
+struct GeluTanh {
+    static constexpr float twice_root = 1.59576912160573F;  // 2 sqrt(2 / pi)
+    static constexpr float cubic = 0.044715F;
+    template <class T>
+    static __device__ __forceinline__ float value(float x) {
+        return x * sigmoid<T>(twice_root * (x + cubic * x * x * x));
+    }
+    template <class T>
+    static __device__ __forceinline__ float gradient(float x, float factor, float& value) {
+        const float s = sigmoid<T>(twice_root * (x + cubic * x * x * x));
+        value = x * s;
+        return factor * (s + value * (1.0F - s) * twice_root * (1.0F + 3.0F * cubic * x * x));
+    }
+};
+
+template <class T, class Function, int N>
 __device__ __forceinline__ void product(float (&g)[N], const float (&u)[N]) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) g[i] = g[i] * sigmoid<T>(g[i]) * u[i];
+    for (int i = 0; i < N; ++i) g[i] = Function::template value<T>(g[i]) * u[i];
 }
 
 /// gate, up and dh become dgate, h and dup.
-template <class T, int N>
+template <class T, class Function, int N>
 __device__ __forceinline__ void gradients(float (&g)[N], float (&u)[N], float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-        const float s = sigmoid<T>(g[i]);
-        const float silu = g[i] * s;
-        g[i] = d[i] * u[i] * (s + silu * (1.0F - s));
-        d[i] *= silu;
-        u[i] *= silu;
+        float value = 0.0F;
+        g[i] = Function::template gradient<T>(g[i], d[i] * u[i], value);
+        d[i] *= value;
+        u[i] *= value;
     }
 }
 
-template <class T, int N>
+template <class T, class Function, int N>
 struct ForwardBody {
     const T* gate;
     const T* up;
@@ -36,12 +65,12 @@ struct ForwardBody {
         float u[N];
         load<N>(gate + row * gate_ld + col, g);
         load<N>(up + row * up_ld + col, u);
-        product<T, N>(g, u);
+        product<T, Function, N>(g, u);
         store<N>(h + row * h_ld + col, g);
     }
 };
 
-template <class T, int N>
+template <class T, class Function, int N>
 struct BackwardBody {
     const T* gate;
     const T* up;
@@ -57,7 +86,7 @@ struct BackwardBody {
         load<N>(gate + row * gate_ld + col, g);
         load<N>(up + row * up_ld + col, u);
         load<N>(dh + row * dh_ld + col, d);
-        gradients<T, N>(g, u, d);
+        gradients<T, Function, N>(g, u, d);
         store<N>(dgate + row * dgate_ld + col, g);
         store<N>(dup + row * dup_ld + col, d);
         if (h != nullptr) store<N>(h + row * h_ld + col, u);
@@ -69,7 +98,7 @@ __device__ __forceinline__ T* row_of(const Matrix& x, std::int64_t row) {
     return static_cast<T*>(x.data) + row * x.ld;
 }
 
-/// A row per block, held for its codes.
+/// A row per block, held for its codes; of silu.
 template <class T, int threads, int passes>
 __global__ void __launch_bounds__(threads)
     forward_with_codes_kernel(Matrix gate, Matrix up, Matrix h, Fp8Codes codes) {
@@ -85,14 +114,14 @@ __global__ void __launch_bounds__(threads)
         float u[wide];
         load<wide>(row_of<const T>(gate, row) + col, g);
         load<wide>(row_of<const T>(up, row) + col, u);
-        product<T, wide>(g, u);
+        product<T, Silu, wide>(g, u);
         held.take(pass, g);
         held.give(pass, row_of<T>(h, row) + col);
     }
     held.write_codes(h.cols, nullptr, codes, row, scratch);
 }
 
-/// A row per block, its dgate and its dup held for their codes.
+/// A row per block, its dgate and its dup held for their codes; of silu.
 template <class T, int threads, int passes>
 __global__ void __launch_bounds__(threads, 1024 / threads)
     backward_with_codes_kernel(SwiGluBackwardParams p) {
@@ -112,7 +141,7 @@ __global__ void __launch_bounds__(threads, 1024 / threads)
         load<wide>(row_of<const T>(p.gate, row) + col, g);
         load<wide>(row_of<const T>(p.up, row) + col, u);
         load<wide>(row_of<const T>(p.dh, row) + col, d);
-        gradients<T, wide>(g, u, d);
+        gradients<T, Silu, wide>(g, u, d);
         dgate.take(pass, g);
         dup.take(pass, d);
         dgate.give(pass, row_of<T>(p.dgate, row) + col);
@@ -170,46 +199,65 @@ bool launch_with_codes(cudaStream_t stream, const SwiGluBackwardParams& p) {
     return true;
 }
 
-template <class T, int N>
+template <class T, class Function, int N>
 cudaError_t launch_backward(cudaStream_t stream, const SwiGluBackwardParams& p) {
     return launch_elements<N>(
         stream, p.gate.rows, p.gate.cols,
-        BackwardBody<T, N>{pointer<const T>(p.gate), pointer<const T>(p.up), pointer<const T>(p.dh),
-                           pointer<T>(p.dgate), pointer<T>(p.dup), pointer<T>(p.h), p.gate.ld,
-                           p.up.ld, p.dh.ld, p.dgate.ld, p.dup.ld, p.h.ld});
+        BackwardBody<T, Function, N>{pointer<const T>(p.gate), pointer<const T>(p.up),
+                                     pointer<const T>(p.dh), pointer<T>(p.dgate), pointer<T>(p.dup),
+                                     pointer<T>(p.h), p.gate.ld, p.up.ld, p.dh.ld, p.dgate.ld,
+                                     p.dup.ld, p.h.ld});
 }
 
-template <class T, int N>
+template <class T, class Function, int N>
 cudaError_t launch_forward(cudaStream_t stream, const Matrix& gate, const Matrix& up,
                            const Matrix& h) {
-    return launch_elements<N>(stream, gate.rows, gate.cols,
-                              ForwardBody<T, N>{pointer<const T>(gate), pointer<const T>(up),
-                                                pointer<T>(h), gate.ld, up.ld, h.ld});
+    return launch_elements<N>(
+        stream, gate.rows, gate.cols,
+        ForwardBody<T, Function, N>{pointer<const T>(gate), pointer<const T>(up), pointer<T>(h),
+                                    gate.ld, up.ld, h.ld});
+}
+
+/// launch(Silu{}) or as the gate is.
+template <class Launch>
+cudaError_t with_function(Gate function, const Launch& launch) {
+    return function == Gate::silu ? launch(Silu{}) : launch(GeluTanh{});
 }
 
 }  // namespace
 
 cudaError_t swiglu(cudaStream_t stream, const Matrix& gate, const Matrix& up, const Matrix& h,
-                   const Fp8Codes& codes) {
+                   const Fp8Codes& codes, Gate function) {
     const bool with_codes = codes.codes != nullptr;
-    if (with_codes && launch_with_codes(stream, gate, up, h, codes)) return cudaGetLastError();
+    if (with_codes && function == Gate::silu && launch_with_codes(stream, gate, up, h, codes)) {
+        return cudaGetLastError();
+    }
     const cudaError_t error = with_type(h.type, [&](auto element) {
-        using T = decltype(element);
-        return all_wide({&gate, &up, &h}) ? launch_forward<T, wide>(stream, gate, up, h)
-                                          : launch_forward<T, 1>(stream, gate, up, h);
+        return with_function(function, [&](auto of) {
+            using T = decltype(element);
+            using Function = decltype(of);
+            return all_wide({&gate, &up, &h})
+                       ? launch_forward<T, Function, wide>(stream, gate, up, h)
+                       : launch_forward<T, Function, 1>(stream, gate, up, h);
+        });
     });
     return error != cudaSuccess || !with_codes ? error : quantize_rows(stream, h, nullptr, codes);
 }
 
 cudaError_t swiglu_backward(cudaStream_t stream, const SwiGluBackwardParams& p) {
     const bool with_codes = p.codes.codes != nullptr;
-    if (with_codes && launch_with_codes(stream, p)) return cudaGetLastError();
+    if (with_codes && p.function == Gate::silu && launch_with_codes(stream, p)) {
+        return cudaGetLastError();
+    }
     const Matrix& h = p.h.data == nullptr ? p.dh : p.h;
     const cudaError_t error = with_type(p.gate.type, [&](auto element) {
-        using T = decltype(element);
-        return all_wide({&p.gate, &p.up, &p.dh, &p.dgate, &p.dup, &h})
-                   ? launch_backward<T, wide>(stream, p)
-                   : launch_backward<T, 1>(stream, p);
+        return with_function(p.function, [&](auto of) {
+            using T = decltype(element);
+            using Function = decltype(of);
+            return all_wide({&p.gate, &p.up, &p.dh, &p.dgate, &p.dup, &h})
+                       ? launch_backward<T, Function, wide>(stream, p)
+                       : launch_backward<T, Function, 1>(stream, p);
+        });
     });
     if (error != cudaSuccess || !with_codes) return error;
     Matrix both = p.dgate;

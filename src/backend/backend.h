@@ -10,6 +10,7 @@
 #include "backend/buffer.h"
 #include "backend/readback.h"
 #include "backend/stream_clock.h"
+#include "base/activation.h"
 #include "base/quantized.h"
 #include "base/random_matrix.h"
 #include "base/shard_statistics.h"
@@ -275,8 +276,9 @@ void check_shapes(const DoraScale& op);
 void check_shapes(const DoraGradMagnitude& op);
 void check_shapes(const DropRows& op);
 
-/// y[t, :] = x_t / sqrt(mean(x_t²) + eps) * w, separately in each of `groups` equal column groups
-/// of width cols / groups (groups > 1: the q/k norm of qwen3). w: [cols / groups]. y may alias x.
+/// y[t, :] = x_t / sqrt(mean(x_t²) + eps) * (w + weight_offset), separately in each of `groups`
+/// equal column groups of width cols / groups (groups > 1: the q/k norm of qwen3), and added_t on
+/// top where that has data (without codes). w: [cols / groups]. y may alias x or added.
 struct RmsNorm {
     TensorView x;
     const void* weight = nullptr;  ///< compute_dtype()
@@ -284,10 +286,13 @@ struct RmsNorm {
     std::int64_t groups = 1;
     TensorView y;
     RowCodes codes = {};  ///< of y
+    float weight_offset = 0.0F;
+    TensorView added = {};
 };
 
 /// dx (+)= gradient of RmsNorm with respect to x; no weight gradient (frozen). dx may alias dy when
-/// accumulate is false. y, where it has data, gets RmsNorm's y again, to the bit; it aliases none.
+/// accumulate is false. y, where it has data, gets RmsNorm's y again (without `added`), to the bit;
+/// it aliases none.
 struct RmsNormBackward {
     TensorView x;
     const void* weight = nullptr;
@@ -297,6 +302,7 @@ struct RmsNormBackward {
     TensorView dx;
     bool accumulate = false;
     TensorView y = {};
+    float weight_offset = 0.0F;
 };
 
 /// Rotates halves in place (HF rotate_half): for each head of width D and j < D/2,
@@ -312,8 +318,8 @@ struct Rope {
 
 /// Causal attention inside each sample, grouped queries: head h reads key-value head h / (Q/G).
 /// With a window query i sees key j if 0 <= i - j < window (as HF's sliding_window), else if j <=
-/// i. q: [T, Q*D], k, v: [T, G*D], o: [T, Q*D]; lse: [T, Q] fp32 = log sum exp of the scaled
-/// scores.
+/// i. With a soft cap c scaled scores s become c tanh(s / c) (Gemma 2). q: [T, Q*D], k, v: [T,
+/// G*D], o: [T, Q*D]; lse: [T, Q] fp32 = log sum exp of the scores.
 struct Attention {
     TensorView q;
     TensorView k;
@@ -324,6 +330,7 @@ struct Attention {
     float scale = 1.0F;  ///< of the scores: ModelSpec::attention_scale()
     PackedRows rows;
     std::int64_t window = 0;  ///< 0: none
+    float soft_cap = 0.0F;    ///< 0: none
 };
 
 /// Gradients of Attention (recomputes the probabilities from lse). dq, dk, dv are overwritten.
@@ -335,12 +342,13 @@ struct AttentionBackward {
     TensorView dv;
 };
 
-/// h = silu(gate) * up. All [T, F].
+/// h = f(gate) * up, f = activation. All [T, F].
 struct SwiGlu {
     TensorView gate;
     TensorView up;
     TensorView h;
     RowCodes codes = {};  ///< of h
+    Activation activation = Activation::silu;
 };
 
 /// `right` are the columns behind `left` in the same rows.
@@ -359,6 +367,7 @@ struct SwiGluBackward {
     TensorView dup;
     TensorView h;
     RowCodes codes = {};  ///< of dgate and dup, which lie side by side then: [T, 2 F]
+    Activation activation = Activation::silu;
 };
 
 /// How the loss of a row departs from cross-entropy: with L = log sum exp(logits), t the target's
@@ -390,6 +399,14 @@ struct CrossEntropy {
     bool gradient = true;
     const float* weights = nullptr;  ///< [n] of the losses in loss_sums; null: 1 each
     TokenLoss form = {};
+    /// Logits are c tanh(x / c) (SoftCap); the gradient is that of x then. 0: they are not.
+    float soft_cap = 0.0F;
+};
+
+/// x <- cap tanh(x / cap), in place.
+struct SoftCap {
+    TensorView x;
+    float cap = 1.0F;
 };
 
 /// CrossEntropy of a stage whose lanes have some columns of the logits each. Every lane first makes
@@ -494,6 +511,8 @@ class Backend {
     virtual void copy(const TensorView& target, const TensorView& source) = 0;
     /// y[t, :] += bias. bias: [cols] compute_dtype().
     virtual void add_bias(const TensorView& y, const void* bias) = 0;
+    /// y += x, of one shape.
+    virtual void add(const TensorView& y, const TensorView& x) = 0;
     /// y[i, :] = scale table[ids[i], :], or zeros where ids[i] is negative; table may be bf16 or
     /// fp32. Also gathers rows of activations.
     virtual void gather_rows(const TensorView& y, const TensorView& table, const std::int32_t* ids,
@@ -537,6 +556,7 @@ class Backend {
     virtual void attention_backward(const AttentionBackward& op) = 0;
     virtual void swiglu(const SwiGlu& op) = 0;
     virtual void swiglu_backward(const SwiGluBackward& op) = 0;
+    virtual void soft_cap(const SoftCap& op) = 0;
     virtual void cross_entropy(const CrossEntropy& op) = 0;
     /// Writes the own lane's statistics; with `of.gradient` the logits are of no other use then.
     virtual void shard_statistics(const ShardedCrossEntropy& op) = 0;

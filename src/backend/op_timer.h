@@ -38,9 +38,11 @@ enum class TimedOp : std::uint8_t {
     rope,
     copy,
     add_bias,
+    add,
     gather_rows,
     add_noise,
     scatter_rows,
+    soft_cap,
     cross_entropy,
     sum_squares,
     adamw,
@@ -50,7 +52,7 @@ enum class TimedOp : std::uint8_t {
     wait_receive,
     wait_send,
 };
-inline constexpr std::size_t timed_op_count = 37;
+inline constexpr std::size_t timed_op_count = 39;
 
 /// Ops that belong together in a report.
 enum class TimedPart : std::uint8_t {

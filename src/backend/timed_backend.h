@@ -47,6 +47,9 @@ class TimedBackend final : public Backend {
     void add_bias(const TensorView& y, const void* bias) override {
         timed(TimedOp::add_bias, [&] { inner_.add_bias(y, bias); });
     }
+    void add(const TensorView& y, const TensorView& x) override {
+        timed(TimedOp::add, [&] { inner_.add(y, x); });
+    }
     void gather_rows(const TensorView& y, const TensorView& table, const std::int32_t* ids,
                      float scale) override {
         timed(TimedOp::gather_rows, [&] { inner_.gather_rows(y, table, ids, scale); });
@@ -134,6 +137,9 @@ class TimedBackend final : public Backend {
     }
     void swiglu_backward(const SwiGluBackward& op) override {
         timed(TimedOp::swiglu_backward, [&] { inner_.swiglu_backward(op); });
+    }
+    void soft_cap(const SoftCap& op) override {
+        timed(TimedOp::soft_cap, [&] { inner_.soft_cap(op); });
     }
     void cross_entropy(const CrossEntropy& op) override {
         timed(TimedOp::cross_entropy, [&] { inner_.cross_entropy(op); });

@@ -9,7 +9,7 @@ namespace loratrain {
 
 double ModelSpec::attention_scale(const LayerSpec& layer) const {
     const double usual = 1.0 / std::sqrt(static_cast<double>(head_dim));
-    const double length = layer.rope ? rope.attention_factor : 1.0;
+    const double length = layer.rope ? rope_of(layer).attention_factor : 1.0;
     return (attention_multiplier > 0.0 ? attention_multiplier : usual) * length * length;
 }
 

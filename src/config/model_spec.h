@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/activation.h"
 #include "base/weight_format.h"
 
 namespace loratrain {
@@ -38,6 +39,10 @@ struct LayerSpec {
     friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
 
+/// Which norms a decoder layer has: before the attention and the MLP (llama), of what they add to
+/// the residual stream (olmo2), or both (gemma2).
+enum class NormPlacement : std::uint8_t { before, after, both };
+
 /// Dimensions of the frozen decoder-only transformer (Llama family). Read from the HF config.json
 /// that is kept in the weights file. With multipliers e, r, a and l as granite has them
 ///   x = e embedding;  x += r attention(norm x), x += r mlp(norm x) per layer;  logits = head / l
@@ -45,7 +50,7 @@ struct LayerSpec {
 /// makes q and k longer by is in a as well.
 struct ModelSpec {
     std::string
-        family;  ///< HF model_type: llama, mistral, qwen2, qwen3, smollm3, granite, seed_oss
+        family;  ///< HF model_type: llama, mistral, ..., gemma3_text (io/weights/hf_config.h)
     std::int64_t vocab_size = 0;
     std::int64_t hidden_size = 0;
     std::int64_t intermediate_size = 0;
@@ -58,13 +63,23 @@ struct ModelSpec {
     bool qkv_bias = false;
     bool o_bias = false;
     bool mlp_bias = false;
-    bool qk_norm = false;              ///< RMSNorm over head_dim on q and k, before RoPE (qwen3)
+    bool qk_norm = false;        ///< RMSNorm over head_dim on q and k, before RoPE (qwen3)
+    bool qk_norm_whole = false;  ///< with qk_norm: over all heads together instead (olmo2)
+    NormPlacement norms = NormPlacement::before;
+    bool norm_plus_one = false;  ///< norms multiply by 1 + weight (gemma2)
+    Activation activation = Activation::silu;
     bool tie_word_embeddings = false;  ///< the head is the embedding matrix
     double embedding_multiplier = 1.0;
     double attention_multiplier = 0.0;
     double residual_multiplier = 1.0;
     double logits_scaling = 1.0;
-    std::vector<LayerSpec> layer_specs{};  ///< of every layer; empty: all as LayerSpec{}
+    /// The embedding module itself multiplies: with embedding_multiplier in the type of weights,
+    /// and before noise is added (gemma2).
+    bool embeds_scaled = false;
+    double attention_soft_cap = 0.0;  ///< scores s are c tanh(s / c); 0: they are not
+    double logits_soft_cap = 0.0;
+    std::optional<RopeSpec> window_rope{};  ///< of layers with a window, where not `rope`
+    std::vector<LayerSpec> layer_specs{};   ///< of every layer; empty: all as LayerSpec{}
     /// Of the linears of the layers, in its file and on a backend; none: dense as all the rest.
     std::optional<Quantization> quantization{};
 
@@ -79,6 +94,14 @@ struct ModelSpec {
     double embedding_scale() const { return embedding_multiplier / residual_multiplier; }
     double stream_eps() const { return rms_norm_eps / (residual_multiplier * residual_multiplier); }
     double attention_scale(const LayerSpec& layer) const;  ///< a
+
+    const RopeSpec& rope_of(const LayerSpec& layer) const {
+        return layer.window > 0 && window_rope ? *window_rope : rope;
+    }
+    bool has_norms_before() const { return norms != NormPlacement::after; }
+    bool has_norms_after() const { return norms != NormPlacement::before; }
+    std::int64_t q_norm_size() const { return qk_norm_whole ? q_size() : head_dim; }
+    std::int64_t k_norm_size() const { return qk_norm_whole ? kv_size() : head_dim; }
 };
 
 /// The seven linears of a decoder layer, in this order everywhere, and the output head, which

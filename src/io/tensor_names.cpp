@@ -15,16 +15,24 @@ std::string layer_path(std::int64_t layer) {
 
 }  // namespace
 
-std::string norm_name(std::int64_t layer, LayerNorm norm) {
+std::string norm_name(std::int64_t layer, LayerNorm norm, NormPlacement placement) {
+    const auto named = [layer](const char* name) {
+        return cat(layer_path(layer), name, ".weight");
+    };
     switch (norm) {
-        case LayerNorm::input:
-            return layer_path(layer) + "input_layernorm.weight";
-        case LayerNorm::post_attention:
-            return layer_path(layer) + "post_attention_layernorm.weight";
+        case LayerNorm::before_attention:
+            return named("input_layernorm");
+        case LayerNorm::after_attention:
+            return named("post_attention_layernorm");
+        case LayerNorm::before_mlp:
+            return named(placement == NormPlacement::both ? "pre_feedforward_layernorm"
+                                                          : "post_attention_layernorm");
+        case LayerNorm::after_mlp:
+            return named("post_feedforward_layernorm");
         case LayerNorm::q:
-            return layer_path(layer) + "self_attn.q_norm.weight";
+            return named("self_attn.q_norm");
         case LayerNorm::k:
-            return layer_path(layer) + "self_attn.k_norm.weight";
+            return named("self_attn.k_norm");
     }
     return "";
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "config/adapter_form.h"
+#include "config/model_spec.h"
 
 namespace loratrain {
 
@@ -15,11 +16,20 @@ inline constexpr const char* embedding_name = "model.embed_tokens.weight";
 inline constexpr const char* final_norm_name = "model.norm.weight";
 inline constexpr const char* head_name = "lm_head.weight";
 
-/// The norms of a decoder layer; q and k only with qk_norm.
-enum class LayerNorm : std::uint8_t { input, post_attention, q, k };
+/// The norms of a decoder layer: before and behind the attention and the MLP as ModelSpec::norms
+/// says; q and k only with qk_norm.
+enum class LayerNorm : std::uint8_t {
+    before_attention,
+    after_attention,
+    before_mlp,
+    after_mlp,
+    q,
+    k,
+};
 
-/// "model.layers.3.input_layernorm.weight".
-std::string norm_name(std::int64_t layer, LayerNorm norm);
+/// "model.layers.3.input_layernorm.weight". `placement`: post_attention_layernorm is the one before
+/// the MLP in families that have none behind the attention.
+std::string norm_name(std::int64_t layer, LayerNorm norm, NormPlacement placement);
 
 std::string weight_name(std::int64_t layer, Linear linear);
 std::string bias_name(std::int64_t layer, Linear linear);

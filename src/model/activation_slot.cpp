@@ -54,6 +54,10 @@ LayerActivations ActivationSlot::layer(std::int32_t local) const {
     saved.o = part(layout_.o, model.q_size(), model.q_size() + r);
     saved.lse = reinterpret_cast<float*>(start + layout_.lse);
     saved.x2 = part(layout_.x2, model.hidden_size, model.hidden_size);
+    if (model.has_norms_after()) {
+        saved.attention_made = part(layout_.attention_made, model.hidden_size, model.hidden_size);
+        saved.mlp_made = part(layout_.mlp_made, model.hidden_size, model.hidden_size);
+    }
     const std::int64_t gate_up = 2 * model.intermediate_size;
     saved.gate_up = part(layout_.gate_up, gate_up, gate_up);
     saved.s_qkv = part(layout_.s_qkv, 3 * r, 3 * r);

@@ -17,7 +17,9 @@ struct LayerActivations {
     TensorView qk_raw;  ///< [T, QD + GD] before the q/k norm; only with qk_norm
     TensorView o;       ///< [T, QD] attention output, saved_columns writable columns behind it
     float* lse = nullptr;
-    TensorView x2;       ///< [T, H] after the attention block
+    TensorView attention_made;  ///< [T, H] before its norm; as mlp_made only with norms after
+    TensorView x2;              ///< [T, H] after the attention block
+    TensorView mlp_made;
     TensorView gate_up;  ///< [T, 2F]
     TensorView s_qkv;    ///< [T, 3R]
     TensorView s_gate_up;

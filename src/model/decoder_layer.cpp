@@ -21,11 +21,11 @@ TensorView pad_of(const TensorView& x, std::int64_t width) {
 }  // namespace
 
 DecoderLayer::DecoderLayer(const ReplicaView& view, const AdapterBank& bank,
-                           const Workspace& workspace, const float* inv_freq, Backend& backend,
+                           const Workspace& workspace, const RotaryTables& rotary, Backend& backend,
                            const StageLanes& lanes)
     : view_(view),
       workspace_(workspace),
-      inv_freq_(inv_freq),
+      rotary_(rotary),
       backend_(backend),
       lanes_(lanes),
       linear_(view, bank, workspace, backend, lanes) {}
@@ -68,19 +68,37 @@ Attention DecoderLayer::attention_op(const LayerSpec& spec, const LayerActivatio
     op.scale = static_cast<float>(view_.lane_model.attention_scale(spec));
     op.rows = rows.packed;
     op.window = spec.window;
+    op.soft_cap = static_cast<float>(view_.lane_model.attention_soft_cap);
     return op;
 }
 
-void DecoderLayer::norm(const TensorView& x, const Buffer& weight, const TensorView& y,
-                        const RowCodes& codes) {
+void DecoderLayer::make_input(const TensorView& x, const Buffer& weight, const TensorView& y,
+                              const RowCodes& codes) {
+    if (!view_.lane_model.has_norms_before()) return backend_.copy(y, x);
     const auto eps = static_cast<float>(view_.lane_model.stream_eps());
-    backend_.rms_norm({x, weight.data(), eps, 1, y, codes});
+    backend_.rms_norm({x, weight.data(), eps, 1, y, codes, norm_offset()});
 }
 
 void DecoderLayer::norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy,
                                  const TensorView& dx, const TensorView& y) {
     const auto eps = static_cast<float>(view_.lane_model.stream_eps());
-    backend_.rms_norm_backward({x, weight.data(), eps, 1, dy, dx, true, y});
+    backend_.rms_norm_backward({x, weight.data(), eps, 1, dy, dx, true, y, norm_offset()});
+}
+
+TensorView DecoderLayer::before_norm(const TensorView& made, const Buffer& weight,
+                                     const TensorView& dx) {
+    if (!view_.lane_model.has_norms_after()) return dx;
+    const TensorView d_made = workspace_.branch(dx.rows);
+    backend_.rms_norm_backward({made,
+                                weight.data(),
+                                static_cast<float>(view_.lane_model.rms_norm_eps),
+                                1,
+                                dx,
+                                d_made,
+                                false,
+                                {},
+                                norm_offset()});
+    return d_made;
 }
 
 void DecoderLayer::backward_to_norm(const LoraLinear::Site& at, const Normed& of, bool with_a,
@@ -90,7 +108,12 @@ void DecoderLayer::backward_to_norm(const LoraLinear::Site& at, const Normed& of
     lanes_.all->all_reduce(dh);
     const bool again = with_a && linear_.has_lora(at);
     const TensorView h = again ? normed_input(of.x.rows) : TensorView{};
-    norm_backward(of.x, of.weight, dh, of.dx, h);
+    if (view_.lane_model.has_norms_before()) {
+        norm_backward(of.x, of.weight, dh, of.dx, h);
+    } else {
+        backend_.add(of.dx, dh);
+        if (again) backend_.copy(h, of.x);
+    }
     if (again) linear_.backward_a(at, h, of.dy);
 }
 
@@ -99,21 +122,28 @@ TensorView DecoderLayer::normed_input(std::int64_t tokens) const {
     return workspace_.input(tokens, hidden, hidden + view_.replica.saved_columns);
 }
 
+std::int64_t DecoderLayer::norm_groups(const TensorView& q_or_k) const {
+    const ModelSpec& model = view_.lane_model;
+    return model.qk_norm_whole ? 1 : q_or_k.cols / model.head_dim;
+}
+
 void DecoderLayer::head_norm(const TensorView& x, const Buffer& weight, const TensorView& y) {
-    backend_.rms_norm({x, weight.data(), static_cast<float>(view_.lane_model.rms_norm_eps),
-                       x.cols / view_.lane_model.head_dim, y});
+    const auto eps = static_cast<float>(view_.lane_model.rms_norm_eps);
+    backend_.rms_norm({x, weight.data(), eps, norm_groups(x), y, {}, norm_offset()});
 }
 
 void DecoderLayer::head_norm_backward(const TensorView& x, const Buffer& weight,
                                       const TensorView& dy) {
-    backend_.rms_norm_backward({x, weight.data(), static_cast<float>(view_.lane_model.rms_norm_eps),
-                                x.cols / view_.lane_model.head_dim, dy, dy, false});
+    const auto eps = static_cast<float>(view_.lane_model.rms_norm_eps);
+    backend_.rms_norm_backward(
+        {x, weight.data(), eps, norm_groups(x), dy, dy, false, {}, norm_offset()});
 }
 
 void DecoderLayer::rope(const TensorView& x, const LayerSpec& spec, const LayerRows& rows,
                         bool backward) {
     if (!spec.rope) return;
-    backend_.rope({x, view_.lane_model.head_dim, inv_freq_, rows.packed.positions, backward});
+    backend_.rope(
+        {x, view_.lane_model.head_dim, rotary_.of(spec), rows.packed.positions, backward});
 }
 
 void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights,
@@ -122,7 +152,7 @@ void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights
     const std::int64_t t = saved.x.rows;
     const TensorView h =
         workspace_.input(t, model.hidden_size, model.hidden_size + view_.replica.saved_columns);
-    norm(saved.x, weights.input_norm, h, linear_.coding_of_input(t, h.cols));
+    make_input(saved.x, weights.attention_norm, h, linear_.coding_of_input(t, h.cols));
     const Heads heads = split_heads(saved.qkv);
     std::array<TensorView, 3> y{heads.q, heads.k, heads.v};
     if (model.qk_norm) {
@@ -131,7 +161,7 @@ void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights
     }
     linear_.forward(at, h, y,
                     split_columns(saved.s_qkv, 3, view_.replica.saved_columns, at.rows.width), {},
-                    LoraLinear::Codes::made);
+                    codes_of_input());
     if (model.qk_norm) {
         head_norm(y[0], weights.q_norm, heads.q);
         head_norm(y[1], weights.k_norm, heads.k);
@@ -140,18 +170,32 @@ void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights
 }
 
 void DecoderLayer::add_over_lanes(const LoraLinear::Site& at, const TensorView& x,
-                                  const TensorView& residual, const TensorView& sum,
-                                  const TensorView& s, LoraLinear::Codes codes) {
-    linear_.forward(at, x, {sum, {}, {}}, {s, {}, {}}, lanes_.is_first() ? residual : TensorView{},
+                                  const Branch& branch, const TensorView& s,
+                                  LoraLinear::Codes codes) {
+    const ModelSpec& model = view_.lane_model;
+    const bool normed = model.has_norms_after();
+    const TensorView& made = normed ? branch.made : branch.sum;
+    const bool adds = !normed && lanes_.is_first();
+    linear_.forward(at, x, {made, {}, {}}, {s, {}, {}}, adds ? branch.residual : TensorView{},
                     codes);
-    lanes_.all->all_reduce(sum);
+    lanes_.all->all_reduce(made);
+    if (!normed || branch.sum.data == nullptr) return;
+    backend_.rms_norm({made,
+                       branch.weight.data(),
+                       static_cast<float>(model.rms_norm_eps),
+                       1,
+                       branch.sum,
+                       {},
+                       norm_offset(),
+                       branch.residual});
 }
 
 void DecoderLayer::attention_block(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                                    const LayerActivations& saved) {
     project_qkv(site(layer, weights, LinearGroup::qkv, rows), weights, saved);
     backend_.attention(attention_op(weights.spec, saved, rows));
-    add_over_lanes(site(layer, weights, LinearGroup::o, rows), saved.o, saved.x, saved.x2,
+    add_over_lanes(site(layer, weights, LinearGroup::o, rows), saved.o,
+                   {saved.x, saved.x2, saved.attention_made, weights.after_attention},
                    pad_of(saved.o, rows.width), LoraLinear::Codes::to_make);
 }
 
@@ -162,13 +206,13 @@ TensorView DecoderLayer::gated_product(std::int32_t layer, LayerWeights& weights
     const std::int64_t t = saved.x.rows;
     const std::int64_t f = model.intermediate_size;
     const TensorView h2 = workspace_.input(t, model.hidden_size, model.hidden_size + r);
-    norm(saved.x2, weights.post_attention_norm, h2, linear_.coding_of_input(t, h2.cols));
+    make_input(saved.x2, weights.mlp_norm, h2, linear_.coding_of_input(t, h2.cols));
     const TensorView gate = saved.gate_up.col_range(0, f);
     const TensorView up = saved.gate_up.col_range(f, f);
     linear_.forward(site(layer, weights, LinearGroup::gate_up, rows), h2, {gate, up, {}},
-                    split_columns(saved.s_gate_up, 2, r, rows.width), {}, LoraLinear::Codes::made);
+                    split_columns(saved.s_gate_up, 2, r, rows.width), {}, codes_of_input());
     const TensorView product = workspace_.input(t, f, f + r);
-    backend_.swiglu({gate, up, product, linear_.coding_of_input(t, f)});
+    backend_.swiglu({gate, up, product, linear_.coding_of_input(t, f), model.activation});
     return product;
 }
 
@@ -176,7 +220,8 @@ void DecoderLayer::forward(std::int32_t layer, LayerWeights& weights, const Laye
                            const LayerActivations& saved, const TensorView& y) {
     attention_block(layer, weights, rows, saved);
     const TensorView product = gated_product(layer, weights, rows, saved);
-    add_over_lanes(site(layer, weights, LinearGroup::down, rows), product, saved.x2, y,
+    add_over_lanes(site(layer, weights, LinearGroup::down, rows), product,
+                   {saved.x2, y, saved.mlp_made, weights.after_mlp},
                    saved.s_down.col_range(0, rows.width), LoraLinear::Codes::made);
 }
 
@@ -184,6 +229,12 @@ void DecoderLayer::recompute(std::int32_t layer, LayerWeights& weights, const La
                              const LayerActivations& saved) {
     attention_block(layer, weights, rows, saved);
     const TensorView product = gated_product(layer, weights, rows, saved);
+    if (view_.lane_model.has_norms_after()) {
+        add_over_lanes(site(layer, weights, LinearGroup::down, rows), product,
+                       {saved.x2, {}, saved.mlp_made, weights.after_mlp},
+                       saved.s_down.col_range(0, rows.width), LoraLinear::Codes::made);
+        return;
+    }
     linear_.shrink(site(layer, weights, LinearGroup::down, rows), product,
                    split_columns(saved.s_down, 1, view_.replica.saved_columns, rows.width));
 }
@@ -206,31 +257,32 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
     const TensorView up = saved.gate_up.col_range(f, f);
 
     const LoraLinear::Site down = site(layer, weights, LinearGroup::down, rows);
-    linear_.backward_b(down, dx, split_columns(saved.s_down, 1, r, width));
+    const TensorView d_made = before_norm(saved.mlp_made, weights.after_mlp, dx);
+    linear_.backward_b(down, d_made, split_columns(saved.s_down, 1, r, width));
     const TensorView d_product = workspace_.inner(t, f);
-    linear_.backward_x(down, dx, d_product);
+    linear_.backward_x(down, d_made, d_product);
     const TensorView d_gate_up = workspace_.gradient(t, 2 * f, 2 * f + 2 * r);
     const TensorView product = workspace_.input(t, f, f + r);
     const LoraLinear::Site gate_up = site(layer, weights, LinearGroup::gate_up, rows);
     backend_.swiglu_backward({gate, up, d_product, d_gate_up.col_range(0, f),
                               d_gate_up.col_range(f, f), product,
-                              linear_.coding_of_gradient(gate_up, t)});
-    linear_.backward_a(down, product, dx);
-    linear_.backward_m(down, 0, product, dx, split_columns(saved.s_down, 1, r, width), product);
+                              linear_.coding_of_gradient(gate_up, t), model.activation});
+    linear_.backward_a(down, product, d_made);
+    linear_.backward_m(down, 0, product, d_made, split_columns(saved.s_down, 1, r, width), product);
 
     linear_.backward_b(gate_up, d_gate_up, split_columns(saved.s_gate_up, 2, r, width));
-    const Normed of{saved.x2, weights.post_attention_norm, d_gate_up, dx};
+    const Normed of{saved.x2, weights.mlp_norm, d_gate_up, dx};
     const bool dora = linear_.has_dora(gate_up);
     if (dora) {
         const TensorView h2 = normed_input(t);
-        norm(of.x, of.weight, h2);
+        make_input(of.x, of.weight, h2);
         linear_.backward_a(gate_up, h2, d_gate_up);
         for (int i = 0; i < 2; ++i) {
             const TensorView& y = i == 0 ? gate : up;
             const bool lost = linear_.backward_m(
                 gate_up, i, h2, d_gate_up, split_columns(saved.s_gate_up, 2, r, width), h2,
                 LoraLinear::has_bias_of(gate_up, i) ? TensorView{} : y);
-            if (lost) norm(of.x, of.weight, h2);
+            if (lost) make_input(of.x, of.weight, h2);
         }
     }
     backward_to_norm(gate_up, of, !dora, LoraLinear::Codes::made);
@@ -264,12 +316,13 @@ void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& we
     const TensorView dx = workspace_.residual(rows.first_row, t);
 
     const LoraLinear::Site o = site(layer, weights, LinearGroup::o, rows);
-    linear_.backward_b(o, dx, {pad_of(saved.o, width), {}, {}});
-    linear_.backward_a(o, saved.o, dx);
-    linear_.backward_m(o, 0, saved.o, dx, {pad_of(saved.o, width), {}, {}},
+    const TensorView d_made = before_norm(saved.attention_made, weights.after_attention, dx);
+    linear_.backward_b(o, d_made, {pad_of(saved.o, width), {}, {}});
+    linear_.backward_a(o, saved.o, d_made);
+    linear_.backward_m(o, 0, saved.o, d_made, {pad_of(saved.o, width), {}, {}},
                        workspace_.gradient(t, saved.o.cols, saved.o.cols));
     const TensorView d_o = workspace_.inner(t, model.q_size());
-    linear_.backward_x(o, dx, d_o);
+    linear_.backward_x(o, d_made, d_o);
 
     const TensorView d_qkv = workspace_.gradient(t, saved.qkv.cols, saved.qkv.cols + 3 * r);
     const Heads grads = split_heads(d_qkv);
@@ -284,17 +337,17 @@ void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& we
 
     const LoraLinear::Site qkv = site(layer, weights, LinearGroup::qkv, rows);
     linear_.backward_b(qkv, d_qkv, split_columns(saved.s_qkv, 3, r, width));
-    const Normed of{saved.x, weights.input_norm, d_qkv, dx};
+    const Normed of{saved.x, weights.attention_norm, d_qkv, dx};
     const bool dora = linear_.has_dora(qkv);
     if (dora || !need_dx) {
         const TensorView h = normed_input(t);
-        norm(of.x, of.weight, h);
+        make_input(of.x, of.weight, h);
         linear_.backward_a(qkv, h, d_qkv);
         for (int i = 0; i < 3 && dora; ++i) {
             const bool lost =
                 linear_.backward_m(qkv, i, h, d_qkv, split_columns(saved.s_qkv, 3, r, width), h,
                                    projected(qkv, i, weights.spec, saved));
-            if (lost) norm(of.x, of.weight, h);
+            if (lost) make_input(of.x, of.weight, h);
         }
     }
     if (need_dx) backward_to_norm(qkv, of, !dora, LoraLinear::Codes::to_make);

@@ -10,7 +10,9 @@ namespace loratrain {
 ///   x2 = x + o_proj(attention(rope(norm(q_proj h)), rope(norm(k_proj h)), v_proj h)), h = norm(x)
 ///   y  = x2 + down_proj(silu(gate_proj h2) * up_proj h2),                            h2 = norm(x2)
 /// without rope where LayerSpec has none, attention in its window; x is the residual stream of
-/// ModelSpec::stream_eps(). Backward recomputes h, h2 and the SwiGLU product elementwise (design
+/// ModelSpec::stream_eps(). With NormPlacement::after h = x, h2 = x2, and what is added to x and x2
+/// is normed first; with both h and h2 are normed too. Other activations and q and k norms as
+/// ModelSpec has them. Backward recomputes h, h2 and the SwiGLU product elementwise (design
 /// decision 5), and with Recompute::layer everything else but x: Chen et al. 2016, "Training Deep
 /// Nets with Sublinear Memory Cost".
 ///
@@ -21,7 +23,7 @@ namespace loratrain {
 class DecoderLayer {
   public:
     DecoderLayer(const ReplicaView& view, const AdapterBank& bank, const Workspace& workspace,
-                 const float* inv_freq, Backend& backend, const StageLanes& lanes);
+                 const RotaryTables& rotary, Backend& backend, const StageLanes& lanes);
 
     /// LoraLinear::pack_all of layers, each with the rows that it is about to compute.
     struct Computed {
@@ -56,12 +58,19 @@ class DecoderLayer {
                           const LayerRows& rows) const;
     Attention attention_op(const LayerSpec& spec, const LayerActivations& saved,
                            const LayerRows& rows) const;
-    void norm(const TensorView& x, const Buffer& weight, const TensorView& y,
-              const RowCodes& codes = {});
+    float norm_offset() const { return view_.lane_model.norm_plus_one ? 1.0F : 0.0F; }
+    /// y = the norm of x, or x where there is no norm (and no codes).
+    void make_input(const TensorView& x, const Buffer& weight, const TensorView& y,
+                    const RowCodes& codes = {});
+    /// Whether make_input makes codes.
+    LoraLinear::Codes codes_of_input() const {
+        return view_.lane_model.has_norms_before() ? LoraLinear::Codes::made
+                                                   : LoraLinear::Codes::to_make;
+    }
     /// y: gets the norm again, where it has data.
     void norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy,
                        const TensorView& dx, const TensorView& y);
-    /// A group whose input is the norm of x: the gradient of its output, and the running one.
+    /// A group whose input make_input makes of x: the gradient of its output, and the running one.
     struct Normed {
         const TensorView& x;
         const Buffer& weight;
@@ -71,15 +80,27 @@ class DecoderLayer {
     /// From dy to dx; with_a: also the gradients of A, of the input made again on the way.
     void backward_to_norm(const LoraLinear::Site& at, const Normed& of, bool with_a,
                           LoraLinear::Codes codes);
+    /// Gradient of what a branch made before its norm, `weight`, and was added; dx where it has
+    /// none.
+    TensorView before_norm(const TensorView& made, const Buffer& weight, const TensorView& dx);
+    std::int64_t norm_groups(const TensorView& q_or_k) const;
     TensorView normed_input(std::int64_t tokens) const;
     void head_norm(const TensorView& x, const Buffer& weight, const TensorView& y);
     void head_norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy);
+    /// Of q and k, rotated in place.
     void rope(const TensorView& x, const LayerSpec& spec, const LayerRows& rows, bool backward);
     void project_qkv(const LoraLinear::Site& at, LayerWeights& weights,
                      const LayerActivations& saved);
-    /// sum = residual + what the group, which is cut by columns, makes of x, over all lanes.
-    void add_over_lanes(const LoraLinear::Site& at, const TensorView& x, const TensorView& residual,
-                        const TensorView& sum, const TensorView& s, LoraLinear::Codes codes);
+    /// Where what a group makes goes: sum = residual + made, or its norm, which `made` is kept for.
+    struct Branch {
+        TensorView residual;
+        TensorView sum;
+        TensorView made;       ///< only with a norm
+        const Buffer& weight;  ///< of that
+    };
+    /// The group is cut by columns; over all lanes.
+    void add_over_lanes(const LoraLinear::Site& at, const TensorView& x, const Branch& branch,
+                        const TensorView& s, LoraLinear::Codes codes);
     /// Everything up to x2.
     void attention_block(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                          const LayerActivations& saved);
@@ -97,7 +118,7 @@ class DecoderLayer {
 
     ReplicaView view_;
     const Workspace& workspace_;
-    const float* inv_freq_;
+    RotaryTables rotary_;
     Backend& backend_;
     StageLanes lanes_;
     LoraLinear linear_;

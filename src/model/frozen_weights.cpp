@@ -46,20 +46,34 @@ FrozenWeights::FrozenWeights(const ReplicaView& view, const StagePlan& stage,
             head_ = load_vocabulary(model.tie_word_embeddings ? embedding_name : head_name);
         }
     }
-    const std::vector<float> frequencies = rope_frequencies(model);
-    inv_freq_ = backend.allocate(aligned(frequencies.size() * sizeof(float)), "rotary table");
-    backend.upload(inv_freq_.data(), frequencies.data(), frequencies.size() * sizeof(float));
+    inv_freq_ = load_frequencies(model.rope);
+    if (model.window_rope) window_inv_freq_ = load_frequencies(*model.window_rope);
+}
+
+Buffer FrozenWeights::load_frequencies(const RopeSpec& rope) {
+    const std::vector<float> frequencies = rope_frequencies(rope, view_.lane_model.head_dim);
+    Buffer table = backend_.allocate(aligned(frequencies.size() * sizeof(float)), "rotary table");
+    backend_.upload(table.data(), frequencies.data(), frequencies.size() * sizeof(float));
+    return table;
 }
 
 void FrozenWeights::load_layer(std::int32_t layer, LayerWeights& weights) {
     const ModelSpec& model = view_.lane_model;
     weights.spec = model.layer(layer);
-    weights.input_norm = load_vector(norm_name(layer, LayerNorm::input), model.hidden_size);
-    weights.post_attention_norm =
-        load_vector(norm_name(layer, LayerNorm::post_attention), model.hidden_size);
+    const auto norm = [&](LayerNorm which, std::int64_t size) {
+        return load_vector(norm_name(layer, which, model.norms), size);
+    };
+    if (model.has_norms_before()) {
+        weights.attention_norm = norm(LayerNorm::before_attention, model.hidden_size);
+        weights.mlp_norm = norm(LayerNorm::before_mlp, model.hidden_size);
+    }
+    if (model.has_norms_after()) {
+        weights.after_attention = norm(LayerNorm::after_attention, model.hidden_size);
+        weights.after_mlp = norm(LayerNorm::after_mlp, model.hidden_size);
+    }
     if (model.qk_norm) {
-        weights.q_norm = load_vector(norm_name(layer, LayerNorm::q), model.head_dim);
-        weights.k_norm = load_vector(norm_name(layer, LayerNorm::k), model.head_dim);
+        weights.q_norm = norm(LayerNorm::q, model.q_norm_size());
+        weights.k_norm = norm(LayerNorm::k, model.k_norm_size());
     }
     for (int g = 0; g < linear_group_count; ++g) {
         load_group(layer, static_cast<LinearGroup>(g), weights.groups[static_cast<std::size_t>(g)]);

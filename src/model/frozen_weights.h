@@ -53,11 +53,20 @@ struct GroupWeights {
     std::int64_t packed_width = -1;
 };
 
+/// Of rotary frequencies.
+struct RotaryTables {
+    const float* full = nullptr;
+    const float* window = nullptr;  ///< of layers with a window
+    const float* of(const LayerSpec& layer) const { return layer.window > 0 ? window : full; }
+};
+
 struct LayerWeights {
     LayerSpec spec;
-    Buffer input_norm;           ///< [H]
-    Buffer post_attention_norm;  ///< [H]
-    Buffer q_norm;               ///< [D], only with qk_norm
+    Buffer attention_norm;  ///< [H], before it, as mlp_norm; neither with NormPlacement::after
+    Buffer mlp_norm;
+    Buffer after_attention;  ///< [H], of what is added; neither with NormPlacement::before
+    Buffer after_mlp;
+    Buffer q_norm;  ///< ModelSpec::q_norm_size(), only with qk_norm
     Buffer k_norm;
     std::array<GroupWeights, linear_group_count> groups;
 };
@@ -77,7 +86,10 @@ class FrozenWeights {
     const WeightView& head() const { return head_.view; }
     const Slice& vocabulary() const { return vocabulary_; }
     const void* final_norm() const { return final_norm_.data(); }
-    const float* inv_freq() const { return inv_freq_.as<float>(); }
+    RotaryTables rotary_tables() const {
+        const float* window = window_inv_freq_.as<float>();
+        return {inv_freq_.as<float>(), window == nullptr ? inv_freq_.as<float>() : window};
+    }
 
   private:
     void load_layer(std::int32_t layer, LayerWeights& weights);
@@ -86,6 +98,7 @@ class FrozenWeights {
     void make_unit_scales();
     void load_biases(std::int32_t layer, GroupWeights& weights);
     Buffer load_bias(std::int32_t layer, Linear linear);
+    Buffer load_frequencies(const RopeSpec& rope);
     /// Elements `slice` of a vector of `whole`.
     Buffer load_vector(const std::string& name, std::int64_t whole, const Slice& slice);
     Buffer load_vector(const std::string& name, std::int64_t whole) {
@@ -123,6 +136,7 @@ class FrozenWeights {
     FrozenMatrix head_;  ///< without storage where it is tied to the embedding of this stage
     Buffer final_norm_;
     Buffer inv_freq_;
+    Buffer window_inv_freq_;  ///< only with ModelSpec::window_rope
     Buffer unit_scales_;
     Buffer dense_;  ///< of a linear whose codes are made, while loading
 };

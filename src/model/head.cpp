@@ -18,7 +18,12 @@ Head::Head(const ReplicaView& view, const FrozenWeights& weights, const Workspac
 
 void Head::norm(const TensorView& x, const TensorView& y) {
     const auto eps = static_cast<float>(view_.lane_model.stream_eps());
-    backend_.rms_norm({x, weights_.final_norm(), eps, 1, y});
+    backend_.rms_norm({x, weights_.final_norm(), eps, 1, y, {}, norm_offset()});
+}
+
+void Head::cap(const TensorView& logits) {
+    const auto cap = static_cast<float>(view_.lane_model.logits_soft_cap);
+    if (cap > 0.0F) backend_.soft_cap({logits, cap});
 }
 
 TensorView Head::head_block(std::int64_t first, std::int64_t count) {
@@ -70,15 +75,23 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
         norm(rows, normed);
         project(normed, logits);
         lora_.forward(tables.all_rows(), chunk.segments, normed, logits);
+        cap(logits);
         cross_entropy({logits, chunk.targets, chunk.scales, chunk.bins, loss_sums, wrong_counts,
-                       gradient, chunk.weights, chunk.form});
+                       gradient, chunk.weights, chunk.form,
+                       static_cast<float>(view_.lane_model.logits_soft_cap)});
         if (!gradient) continue;
         project_backward(logits, d_rows);
         lora_.backward(tables.all_rows(), chunk.segments, normed, logits, d_rows);
         lanes_.all->all_reduce(d_rows);
-        backend_.rms_norm_backward({rows, weights_.final_norm(),
-                                    static_cast<float>(view_.lane_model.stream_eps()), 1, d_rows,
-                                    d_rows, false});
+        backend_.rms_norm_backward({rows,
+                                    weights_.final_norm(),
+                                    static_cast<float>(view_.lane_model.stream_eps()),
+                                    1,
+                                    d_rows,
+                                    d_rows,
+                                    false,
+                                    {},
+                                    norm_offset()});
         backend_.scatter_rows(dx.row_range(chunk.first_row, chunk.row_count), d_rows, chunk.ids);
     }
 }
@@ -121,6 +134,7 @@ void Head::logits(const TensorView& x, std::int64_t first, std::int64_t rows, fl
             matrix(workspace_.logits(), backend_.compute_dtype(), count, vocab);
         norm(x.row_range(first + row, count), normed);
         project(normed, logits);
+        cap(logits);
         download_floats(logits, host + row * vocab);
     }
 }

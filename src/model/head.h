@@ -28,6 +28,8 @@ class Head {
     void logits(const TensorView& x, std::int64_t first, std::int64_t rows, float* host);
 
   private:
+    float norm_offset() const { return view_.lane_model.norm_plus_one ? 1.0F : 0.0F; }
+    void cap(const TensorView& logits);
     void norm(const TensorView& x, const TensorView& y);
     void project(const TensorView& normed, const TensorView& logits);
     void project_backward(const TensorView& d_logits, const TensorView& dx);

@@ -32,12 +32,11 @@ struct YarnRange {
     double high = 0.0;
 };
 
-YarnRange yarn_range(const ModelSpec& spec) {
-    const RopeSpec& rope = spec.rope;
+YarnRange yarn_range(const RopeSpec& rope, std::int64_t head_dim) {
     const auto place_of = [&](double rotations) {
         const double turns =
             static_cast<double>(rope.original_max_position) / (rotations * 2.0 * std::numbers::pi);
-        return static_cast<double>(spec.head_dim) * std::log(turns) / (2.0 * std::log(rope.theta));
+        return static_cast<double>(head_dim) * std::log(turns) / (2.0 * std::log(rope.theta));
     };
     double low = place_of(rope.beta_fast);
     double high = place_of(rope.beta_slow);
@@ -46,7 +45,7 @@ YarnRange yarn_range(const ModelSpec& spec) {
         high = std::ceil(high);
     }
     low = std::max(low, 0.0);
-    high = std::min(high, static_cast<double>(spec.head_dim - 1));
+    high = std::min(high, static_cast<double>(head_dim - 1));
     return {low, low == high ? high + 0.001 : high};  // as there
 }
 
@@ -61,16 +60,16 @@ float yarn_frequency(float power, std::int64_t j, const YarnRange& range, double
 
 }  // namespace
 
-std::vector<float> rope_frequencies(const ModelSpec& spec) {
+std::vector<float> rope_frequencies(const RopeSpec& rope, std::int64_t head_dim) {
     std::vector<float> frequencies;
-    for (std::int64_t j = 0; j < spec.head_dim / 2; ++j) {
-        const float exponent = static_cast<float>(2 * j) / static_cast<float>(spec.head_dim);
-        const auto power = static_cast<float>(std::pow(spec.rope.theta, double{exponent}));
+    for (std::int64_t j = 0; j < head_dim / 2; ++j) {
+        const float exponent = static_cast<float>(2 * j) / static_cast<float>(head_dim);
+        const auto power = static_cast<float>(std::pow(rope.theta, double{exponent}));
         float inv_freq = 1.0F / power;
-        if (spec.rope.type == RopeType::linear) inv_freq /= static_cast<float>(spec.rope.factor);
-        if (spec.rope.type == RopeType::llama3) inv_freq = llama3_frequency(inv_freq, spec.rope);
-        if (spec.rope.type == RopeType::yarn) {
-            inv_freq = yarn_frequency(power, j, yarn_range(spec), spec.rope.factor);
+        if (rope.type == RopeType::linear) inv_freq /= static_cast<float>(rope.factor);
+        if (rope.type == RopeType::llama3) inv_freq = llama3_frequency(inv_freq, rope);
+        if (rope.type == RopeType::yarn) {
+            inv_freq = yarn_frequency(power, j, yarn_range(rope, head_dim), rope.factor);
         }
         frequencies.push_back(inv_freq);
     }

@@ -15,6 +15,6 @@ namespace loratrain {
 /// truncate), ramp_j = (j - low) / (high - low) in [0, 1]:
 ///   ramp inv_freq / factor + (1 - ramp) inv_freq
 /// Every step is rounded to fp32 as there: at position 4096 one last bit is an angle of 2e-4.
-std::vector<float> rope_frequencies(const ModelSpec& spec);
+std::vector<float> rope_frequencies(const RopeSpec& rope, std::int64_t head_dim);
 
 }  // namespace loratrain

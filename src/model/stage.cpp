@@ -32,7 +32,7 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
                                   matrix(w.data(), DType::f32, shape.out, shape.in));
                  return w;
              }}),
-      layer_(view, bank_, workspace_, weights_.inv_freq(), backend, lanes) {
+      layer_(view, bank_, workspace_, weights_.rotary_tables(), backend, lanes) {
     for (std::int32_t i = 0; i < slot_count(view, stage_index); ++i) {
         slots_.push_back(std::make_unique<ActivationSlot>(view, stage_, workspace_, backend));
     }
@@ -102,17 +102,24 @@ void Stage::pack_factors(const MicrobatchTables& tables) {
     layer_.pack(computed);
 }
 
+float Stage::embedding_scale() const {
+    const ModelSpec& model = view_.lane_model;
+    const auto scale = static_cast<float>(model.embedding_scale());
+    const bool rounds = model.embeds_scaled && backend_.compute_dtype() == DType::bf16;
+    return rounds ? to_float(to_bfloat16(scale)) : scale;
+}
+
 void Stage::embed(const ActivationSlot& slot) {
     const MicrobatchTables& tables = slot.tables();
     const TensorView x = slot.boundary(0, tables.tokens());
-    backend_.gather_rows(x, weights_.embedding().dense(), tables.token_ids(),
-                         static_cast<float>(view_.lane_model.embedding_scale()));
+    backend_.gather_rows(x, weights_.embedding().dense(), tables.token_ids(), embedding_scale());
     lanes_.all->all_reduce(x);
     add_noise(tables.all_rows(), x);
 }
 
 void Stage::add_noise(const LayerRows& rows, const TensorView& x) {
     if (rows.evaluation) return;
+    const double scale = view_.lane_model.embeds_scaled ? 1.0 : view_.lane_model.embedding_scale();
     std::size_t sample = 0;
     for (std::size_t s = 0; s < rows.segments.size(); ++s) {
         const AdapterJob& adapter = job_.adapter(rows.adapters[s]);
@@ -126,8 +133,7 @@ void Stage::add_noise(const LayerRows& rows, const TensorView& x) {
                 {x.row_range(first, count), rows.packed.positions + first,
                  rows.packed.sample_ids + first,
                  tensor_key(adapter.seed, adapter.random_name(), "neftune"), segment.step,
-                 static_cast<float>(view_.lane_model.embedding_scale() *
-                                    (adapter.neftune_noise_alpha / std::sqrt(size)))});
+                 static_cast<float>(scale * (adapter.neftune_noise_alpha / std::sqrt(size)))});
         }
     }
 }

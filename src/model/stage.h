@@ -67,6 +67,7 @@ class Stage {
     /// What has changed of the factors, for all layers at once.
     void pack_factors(const MicrobatchTables& tables);
     /// To the embeddings of adapters with NEFTune's noise.
+    float embedding_scale() const;
     void add_noise(const LayerRows& rows, const TensorView& x);
     /// The lane's own rows of the embedding for tokens, -1 for those of other lanes.
     std::span<const std::int32_t> own_ids(std::span<const std::int32_t> token_ids);

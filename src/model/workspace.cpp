@@ -9,6 +9,7 @@ Workspace::Workspace(const ReplicaView& view, const StagePlan& stage, Backend& b
     gradient_ = backend.allocate(layout.gradient, "linear gradient scratch");
     residual_ = backend.allocate(layout.residual, "residual gradient");
     inner_ = backend.allocate(layout.inner, "inner gradient scratch");
+    branch_ = backend.allocate(layout.branch, "gradient before a norm");
     layer_ = backend.allocate(layout.layer, "activations of one layer");
     staged_ = backend.allocate(layout.staged, "widened weights");
     codes_ = backend.allocate(layout.codes, "codes of activations");
@@ -28,6 +29,11 @@ TensorView Workspace::gradient(std::int64_t tokens, std::int64_t columns, std::i
 
 TensorView Workspace::inner(std::int64_t tokens, std::int64_t columns) const {
     return matrix(inner_.data(), dtype_, tokens, columns);
+}
+
+TensorView Workspace::branch(std::int64_t tokens) const {
+    const std::int64_t hidden = view_.lane_model.hidden_size;
+    return {branch_.data(), dtype_, tokens, hidden, hidden + view_.replica.saved_columns};
 }
 
 TensorView Workspace::residual(std::int64_t first, std::int64_t tokens) const {

@@ -14,6 +14,8 @@ class Workspace {
     TensorView input(std::int64_t tokens, std::int64_t columns, std::int64_t ld) const;
     TensorView gradient(std::int64_t tokens, std::int64_t columns, std::int64_t ld) const;
     TensorView inner(std::int64_t tokens, std::int64_t columns) const;
+    /// Gradient of what a branch made before its norm [tokens, H], rows of H + R columns.
+    TensorView branch(std::int64_t tokens) const;
     /// Running gradient of the residual stream [tokens, H], rows from `first` of H + R columns.
     TensorView residual(std::int64_t first, std::int64_t tokens) const;
     /// Activations of one layer (LayerSlotLayout); null unless the plan recomputes them.
@@ -36,6 +38,7 @@ class Workspace {
     Buffer gradient_;
     Buffer residual_;
     Buffer inner_;
+    Buffer branch_;
     Buffer layer_;
     Buffer staged_;
     Buffer codes_;

@@ -13,7 +13,8 @@ namespace loratrain {
 /// Whether `tensor` lanes can share the model: tensor divides the heads; it divides kv_heads or is
 /// a multiple of them (a key-value head then lies on several lanes); 8 * tensor divides
 /// intermediate_size; 8 divides q_size / tensor; the vocabulary has 16 rows for each; the
-/// columns that a lane has of quantised linears share no scale with others. One lane always can.
+/// columns that a lane has of quantised linears share no scale with others; no norm goes over the
+/// heads of several lanes (qk_norm_whole), and logits have no soft cap. One lane always can.
 bool can_shard(const ModelSpec& model, std::int32_t tensor);
 /// All numbers of lanes that can, rising.
 std::vector<std::int32_t> tensor_degrees(const ModelSpec& model);

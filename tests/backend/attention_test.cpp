@@ -17,6 +17,7 @@ struct Shape {
     std::int64_t padding;
     double query_size;  ///< larger scores make sharper probabilities
     std::int64_t window = 0;
+    float soft_cap = 0.0F;
 };
 
 const std::vector<Shape> shapes{
@@ -34,7 +35,12 @@ const std::vector<Shape> shapes{
     {3, 3, 24, {63, 300}, 1, 4.0, 64},
     {2, 1, 128, {1100, 3}, 0, 4.0, 100},
     {2, 1, 64, {1100, 700}, 0, 4.0, 700},
-    {6, 2, 10, {600, 0, 40}, 8, 5.0, 257}};
+    {6, 2, 10, {600, 0, 40}, 8, 5.0, 257},
+    // Caps of scores, most of them far below and some near.
+    {4, 2, 64, {130, 1, 64, 65}, 64, 4.0, 0, 5.0F},
+    {2, 1, 128, {300, 3}, 0, 4.0, 100, 8.0F},
+    {2, 1, 256, {70, 3}, 0, 1.0, 0, 3.0F},
+    {2, 2, 7, {33, 70}, 0, 3.0, 5, 2.0F}};
 
 /// Wider than for other operators: bf16 rounds the probabilities, and those of the first rows of a
 /// long sample are far above the mean that errors are measured by; an error of a score, which grows
@@ -58,7 +64,8 @@ class AttentionTest : public BackendTest {
                           shape.head_dim,
                           static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim))),
                           samples.offsets(),
-                          shape.window};
+                          shape.window,
+                          shape.soft_cap};
         for (double& value : in.q.values) {
             value = reference::rounded_to(dtype(), value * shape.query_size);
         }
@@ -86,7 +93,8 @@ TEST_P(AttentionTest, ForwardAndBackwardAgreeWithLoops) {
                            shape.head_dim,
                            static_cast<float>(in.scale),
                            samples.rows(),
-                           shape.window};
+                           shape.window,
+                           shape.soft_cap};
         backend().attention(op);
         expect_near(o, expected.o, cat("attention of head_dim ", shape.head_dim));
         expect_close(lse, expected.lse, dtype(), "log sum exp");

@@ -77,6 +77,36 @@ TEST_P(CrossEntropyTest, OtherLossesOfTokensAgreeWithLoops) {
     }
 }
 
+TEST_P(CrossEntropyTest, GradientsOfCappedLogitsAreThoseBefore) {
+    constexpr float cap = 3.0F;
+    for (const TokenLoss& form : {TokenLoss{}, TokenLoss{0.3F, 0.02F, true}}) {
+        for (const std::int64_t cols : {50, 1024}) {
+            HostMatrix values = random(33, cols, 2);
+            for (double& value : values.values) {
+                value = reference::rounded_to(dtype(), cap * std::tanh(value));
+            }
+            const Rows rows = rows_of(values.rows, values.cols);
+            auto expected =
+                reference::cross_entropy(values, rows.targets, rows.scales, rows.bins, 3, {}, form);
+            for (std::size_t i = 0; i < values.values.size(); ++i) {
+                const double t = values.values[i] / double{cap};
+                expected.gradients.values[i] *= 1.0 - t * t;
+            }
+            const DeviceMatrix logits(backend(), values);
+            const DeviceVector<std::int32_t> targets(backend(), rows.targets);
+            const DeviceVector<float> scales(backend(), rows.scales);
+            const DeviceVector<std::int32_t> bins(backend(), rows.bins);
+            const DeviceVector<double> losses(backend(), {0.0, 0.0, 0.0});
+            const DeviceVector<double> wrong(backend(), {0.0, 0.0, 0.0});
+            backend().cross_entropy({logits.view(), targets.data(), scales.data(), bins.data(),
+                                     losses.data(), wrong.data(), true, nullptr, form, cap});
+            expect_close(logits, expected.gradients, "d-logits before a cap");
+            expect_close(losses.download(), expected.loss_sums, sum_tolerance_of(dtype()),
+                         "losses");
+        }
+    }
+}
+
 TEST_P(CrossEntropyTest, LossesAreSummedByWeights) {
     const HostMatrix values = random(33, 50, 2);
     const Rows rows = rows_of(values.rows, values.cols);

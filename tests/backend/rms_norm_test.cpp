@@ -67,6 +67,35 @@ TEST_P(RmsNormTest, BackwardAgreesWithLoops) {
     }
 }
 
+TEST_P(RmsNormTest, OffsetOfTheWeightsAndWhatIsAdded) {
+    for (const NormShape& shape : norm_shapes) {
+        const HostMatrix x = random(shape.rows, shape.cols, 1);
+        const HostMatrix weight = random(1, shape.cols / shape.groups, 2);
+        const HostMatrix dy = random(shape.rows, shape.cols, 3);
+        const HostMatrix before = random(shape.rows, shape.cols, 4);
+        HostMatrix more = weight;
+        for (double& value : more.values) value += 1.0;
+        HostMatrix expected = reference::rms_norm(x, more, eps, shape.groups);
+        for (std::size_t i = 0; i < expected.values.size(); ++i) {
+            expected.values[i] += before.values[i];
+        }
+        const DeviceMatrix device_x(backend(), x, shape.padding);
+        const DeviceMatrix device_w(backend(), weight);
+        const DeviceMatrix y(backend(), before, other_padding(shape));
+        backend().rms_norm(
+            {device_x.view(), device_w.data(), eps, shape.groups, y.view(), {}, 1.0F, y.view()});
+        expect_close(y, expected, cat("norm added in place, of ", shape.cols));
+
+        const DeviceMatrix dx(backend(), dy, shape.padding);
+        const DeviceMatrix again(backend(), before, other_padding(shape));
+        backend().rms_norm_backward({device_x.view(), device_w.data(), eps, shape.groups, dx.view(),
+                                     dx.view(), false, again.view(), 1.0F});
+        expect_close(dx, reference::rms_norm_backward(x, more, eps, shape.groups, dy),
+                     cat("backward with an offset, of ", shape.cols));
+        expect_close(again, reference::rms_norm(x, more, eps, shape.groups), "norm again");
+    }
+}
+
 TEST_P(RmsNormTest, BackwardMakesTheNormAgainToTheBit) {
     for (const NormShape& shape : norm_shapes) {
         const DeviceMatrix x(backend(), random(shape.rows, shape.cols, 1), shape.padding);

@@ -44,6 +44,27 @@ TEST_P(RowsTest, AddBias) {
     }
 }
 
+TEST_P(RowsTest, AddAndSoftCap) {
+    for (const std::int64_t cols : {33, 64}) {
+        const HostMatrix y = random(21, cols, 2);
+        const HostMatrix x = random(21, cols, 3);
+        const DeviceMatrix device_y(backend(), y, 8);
+        const DeviceMatrix device_x(backend(), x, 16);
+        HostMatrix expected = y;
+        for (std::size_t i = 0; i < x.values.size(); ++i) expected.values[i] += x.values[i];
+        backend().add(device_y.view(), device_x.view());
+        expect_close(device_y, expected, "add");
+        for (const float cap : {0.5F, 30.0F}) {
+            const DeviceMatrix capped(backend(), x, 8);
+            for (std::size_t i = 0; i < x.values.size(); ++i) {
+                expected.values[i] = cap * std::tanh(x.values[i] / cap);
+            }
+            backend().soft_cap({capped.view(), cap});
+            expect_close(capped, expected, cat("soft cap of ", cap));
+        }
+    }
+}
+
 TEST_P(RowsTest, GatherReadsTablesOfBothTypes) {
     const std::vector<std::int32_t> ids{5, 0, 99, 5, 7};
     for (const DType type : {DType::f32, DType::bf16}) {

@@ -55,6 +55,27 @@ TEST_P(SwiGluTest, BackwardAgreesWithLoops) {
     expect_close(dh, reference::swiglu(gate_values, up_values), "h over dh");
 }
 
+TEST_P(SwiGluTest, GatesOfGeluAgreeWithLoops) {
+    constexpr auto gelu = Activation::gelu_tanh;
+    for (const std::int64_t cols : {130, 2048}) {
+        const HostMatrix gate_values = gate(33, cols);
+        const HostMatrix up_values = random(33, cols, 2);
+        const HostMatrix dh_values = random(33, cols, 3);
+        const auto expected = reference::swiglu_backward(gate_values, up_values, dh_values, gelu);
+        const DeviceMatrix gate(backend(), gate_values);
+        const DeviceMatrix up(backend(), up_values);
+        const DeviceMatrix dh(backend(), dh_values);
+        const DeviceMatrix h(backend(), HostMatrix(33, cols));
+        backend().swiglu({gate.view(), up.view(), h.view(), {}, gelu});
+        expect_close(h, reference::swiglu(gate_values, up_values, gelu), "gelu");
+        backend().swiglu_backward(
+            {gate.view(), up.view(), dh.view(), gate.view(), up.view(), dh.view(), {}, gelu});
+        expect_close(gate, expected.dgate, "dgate of gelu");
+        expect_close(up, expected.dup, "dup of gelu");
+        expect_close(dh, reference::swiglu(gate_values, up_values, gelu), "h over dh of gelu");
+    }
+}
+
 LORATRAIN_FOR_EACH_BACKEND(SwiGluTest);
 
 }  // namespace

@@ -23,6 +23,10 @@ struct AttentionInput {
     double scale = 1.0;
     std::vector<std::int32_t> offsets;
     std::int64_t window = 0;
+    double soft_cap = 0.0;  ///< 0: none
+    double capped(double score) const {
+        return soft_cap > 0.0 ? soft_cap * std::tanh(score / soft_cap) : score;
+    }
 };
 
 /// A head of one query row: where its keys start and which columns it reads.
@@ -50,16 +54,19 @@ void for_each_attention_row(const AttentionInput& in, const Body& body) {
     }
 }
 
-/// Softmax over keys first_key .. row; also its log sum exp.
+/// Softmax over keys first_key .. row; also its log sum exp, and what gradients of the scores are
+/// multiplied by for the cap.
 inline std::vector<double> probabilities(const AttentionInput& in, const AttentionRow& at,
-                                         double& lse) {
+                                         double& lse, std::vector<double>& slopes) {
     std::vector<double> p;
     for (std::int64_t key = at.first_key; key <= at.row; ++key) {
         double score = 0.0;
         for (std::int64_t j = 0; j < in.head_dim; ++j) {
             score += in.q(at.row, at.query_col + j) * in.k(key, at.key_col + j);
         }
-        p.push_back(in.scale * score);
+        p.push_back(in.capped(in.scale * score));
+        const double t = in.soft_cap > 0.0 ? p.back() / in.soft_cap : 0.0;
+        slopes.push_back(1.0 - t * t);
     }
     const double largest = *std::max_element(p.begin(), p.end());
     double sum = 0.0;
@@ -73,7 +80,8 @@ inline AttentionResult attention(const AttentionInput& in) {
     AttentionResult result{HostMatrix(in.q.rows, in.q.cols),
                            HostMatrix(in.q.rows, in.q.cols / in.head_dim)};
     for_each_attention_row(in, [&](const AttentionRow& at) {
-        const auto p = probabilities(in, at, result.lse(at.row, at.head));
+        std::vector<double> slopes;
+        const auto p = probabilities(in, at, result.lse(at.row, at.head), slopes);
         for (std::size_t i = 0; i < p.size(); ++i) {
             const auto key = at.first_key + static_cast<std::int64_t>(i);
             for (std::int64_t j = 0; j < in.head_dim; ++j) {
@@ -89,7 +97,8 @@ inline AttentionGradients attention_backward(const AttentionInput& in, const Hos
                            HostMatrix(in.v.rows, in.v.cols)};
     for_each_attention_row(in, [&](const AttentionRow& at) {
         double lse = 0.0;
-        const auto p = probabilities(in, at, lse);
+        std::vector<double> slopes;
+        const auto p = probabilities(in, at, lse, slopes);
         std::vector<double> dp(p.size());
         double delta = 0.0;
         for (std::size_t i = 0; i < p.size(); ++i) {
@@ -101,7 +110,7 @@ inline AttentionGradients attention_backward(const AttentionInput& in, const Hos
         }
         for (std::size_t i = 0; i < p.size(); ++i) {
             const auto key = at.first_key + static_cast<std::int64_t>(i);
-            const double ds = in.scale * p[i] * (dp[i] - delta);
+            const double ds = in.scale * p[i] * (dp[i] - delta) * slopes[i];
             for (std::int64_t j = 0; j < in.head_dim; ++j) {
                 out.dv(key, at.key_col + j) += p[i] * d_o(at.row, at.query_col + j);
                 out.dq(at.row, at.query_col + j) += ds * in.k(key, at.key_col + j);

@@ -25,12 +25,12 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = SOURCE / "tests" / "golden"
 GOLDEN_LAYERS = {"llama": 4, "qwen2": 3, "qwen3": 3, "mistral": 2,  # of the families' models
                  "smollm3": 4, "granite": 4, "seed_oss": 4, "mistral_window": 2, "qwen2_window": 3,
-                 "qwen3_yarn": 2,
+                 "qwen3_yarn": 2, "olmo2": 3, "olmo3": 4, "gemma2": 3, "gemma3_text": 3,
                  "llama_nf4": 2, "llama_int8": 2, "llama_e4m3": 2, "llama_e4m3_block": 2}
 GOLDEN_FORMS = {"llama": ("f_patterns", "f_regex_plus", "f_dora", "f_dora_plus", "f_pissa", "f_olora",
                           "f_vera", "f_vera_fresh", "f_head"),
                 "qwen2": ("f_dora", "f_pissa", "f_vera", "f_head"), "smollm3": ("f_dora",),
-                "granite": ("f_dora",)}
+                "granite": ("f_dora",), "olmo2": ("f_dora",)}
 BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))
 STOPPED = 75  # exit code: the same command continues
 ENDLESS = 1000000  # steps
@@ -282,6 +282,18 @@ class EachFamily:
 
     def test_qwen3_yarn(self):
         self.check_family("qwen3_yarn")
+
+    def test_olmo2(self):
+        self.check_family("olmo2")
+
+    def test_olmo3(self):
+        self.check_family("olmo3")
+
+    def test_gemma2(self):
+        self.check_family("gemma2")
+
+    def test_gemma3_text(self):
+        self.check_family("gemma3_text")
 
     def tell_worst(self, what, worst):
         """Of check_golden()'s errors."""

@@ -76,8 +76,10 @@ void attend(const Attention& op, const AttentionBlock& block, std::int64_t group
               {head_rows(op.k, key_row, block.head / group, dim), op.k.ld, true}, 0.0F, scores,
               attention_score_ld);
         for (std::int64_t row = 0; row < rows; ++row) {
-            update_row(row, scores + row * attention_score_ld,
-                       visible_keys(block.begin + row, op.window, begin, keys), keys, softmax,
+            const KeyRange visible = visible_keys(block.begin + row, op.window, begin, keys);
+            float* of_row = scores + row * attention_score_ld;
+            if (op.soft_cap > 0.0F) cap_scores(of_row, visible, op.soft_cap);
+            update_row(row, of_row, visible, keys, softmax,
                        begin == first ? nullptr : o + row * op.o.ld, dim);
         }
         sgemm({rows, dim, keys}, 1.0F, {scores, attention_score_ld, false},

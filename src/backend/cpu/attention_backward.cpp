@@ -40,6 +40,16 @@ void probabilities_row(float* scores, float* dp, const KeyRange& visible, std::i
     std::fill(dp + visible.end, dp + keys, 0.0F);
 }
 
+/// dS of capped scores to that of scores, with scores -> capped ones.
+void cap_gradient(const float* capped, const KeyRange& visible, float cap, float* ds) {
+    const float inverse = 1.0F / cap;
+#pragma omp simd
+    for (std::int64_t j = visible.begin; j < visible.end; ++j) {
+        const float t = capped[j] * inverse;
+        ds[j] *= 1.0F - t * t;
+    }
+}
+
 /// One block of queries of one head against all keys it sees.
 void attend_backward(const AttentionBackward& op, const AttentionBlock& block, std::int64_t kv_head,
                      float* scratch) {
@@ -69,9 +79,18 @@ void attend_backward(const AttentionBackward& op, const AttentionBlock& block, s
         sgemm({rows, keys, dim}, 1.0F, {d_o, op.d_o.ld, false}, {v, forward.v.ld, true}, 0.0F, ds,
               attention_score_ld);
         for (std::int64_t row = 0; row < rows; ++row) {
-            probabilities_row(p + row * attention_score_ld, ds + row * attention_score_ld,
-                              visible_keys(block.begin + row, forward.window, begin, keys), keys,
+            const KeyRange visible = visible_keys(block.begin + row, forward.window, begin, keys);
+            float* of_row = p + row * attention_score_ld;
+            float* ds_row = ds + row * attention_score_ld;
+            std::array<float, attention_key_block> capped;
+            const bool caps = forward.soft_cap > 0.0F;
+            if (caps) {
+                cap_scores(of_row, visible, forward.soft_cap);
+                std::copy_n(of_row, keys, capped.begin());
+            }
+            probabilities_row(of_row, ds_row, visible, keys,
                               forward.lse[(first_row + row) * heads + block.head], delta[row]);
+            if (caps) cap_gradient(capped.data(), visible, forward.soft_cap, ds_row);
         }
         sgemm({keys, dim, rows}, 1.0F, {p, attention_score_ld, true}, {d_o, op.d_o.ld, false}, 1.0F,
               head_rows(op.dv, key_row, kv_head, dim), op.dv.ld);

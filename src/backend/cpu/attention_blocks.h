@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "backend/backend.h"
+#include "backend/cpu/vector_math.h"
 
 namespace loratrain {
 
@@ -28,6 +29,15 @@ struct KeyRange {
     std::int64_t end = 0;
     std::int64_t count() const { return end - begin; }
 };
+
+/// What scores become with a soft cap: c tanh(s / c).
+inline void cap_scores(float* scores, const KeyRange& visible, float cap) {
+    const float inverse = 1.0F / cap;
+#pragma omp simd
+    for (std::int64_t j = visible.begin; j < visible.end; ++j) {
+        scores[j] = cap * tanh_inline(scores[j] * inverse);
+    }
+}
 
 /// Which of the keys [begin, begin + keys) the query at `position` sees.
 inline KeyRange visible_keys(std::int64_t position, std::int64_t window, std::int64_t begin,

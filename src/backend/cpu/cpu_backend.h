@@ -54,6 +54,7 @@ class CpuBackend : public Backend {
 
     void copy(const TensorView& target, const TensorView& source) override;
     void add_bias(const TensorView& y, const void* bias) override;
+    void add(const TensorView& y, const TensorView& x) override;
     void gather_rows(const TensorView& y, const TensorView& table, const std::int32_t* ids,
                      float scale) override;
     void scatter_rows(const TensorView& y, const TensorView& x, const std::int32_t* ids) override;
@@ -83,6 +84,7 @@ class CpuBackend : public Backend {
     void attention_backward(const AttentionBackward& op) override;
     void swiglu(const SwiGlu& op) override;
     void swiglu_backward(const SwiGluBackward& op) override;
+    void soft_cap(const SoftCap& op) override;
     void cross_entropy(const CrossEntropy& op) override;
     void shard_statistics(const ShardedCrossEntropy& op) override;
     void sharded_cross_entropy(const ShardedCrossEntropy& op) override;

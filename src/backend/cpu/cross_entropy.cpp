@@ -217,25 +217,52 @@ void formed_gradient_of_row(const ShardedCrossEntropy& op, std::int64_t row,
                     whole.weight(own) / whole.sum, op.columns, formed_loss(op, whole));
 }
 
+/// The gradient of capped logits becomes that of the logits before.
+void before_cap(const float* capped, std::int64_t count, float cap, float* gradient) {
+    const float inverse = 1.0F / cap;
+#pragma omp simd
+    for (std::int64_t j = 0; j < count; ++j) {
+        const float t = capped[j] * inverse;
+        gradient[j] *= 1.0F - t * t;
+    }
+}
+
 }  // namespace
+
+void CpuBackend::soft_cap(const SoftCap& op) {
+    require_f32({&op.x});
+    const float inverse = 1.0F / op.cap;
+    parallel_rows(threads_, op.x.rows, op.x.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            float* x = op.x.f32() + row * op.x.ld;
+#pragma omp simd
+            for (std::int64_t j = 0; j < op.x.cols; ++j)
+                x[j] = op.cap * tanh_inline(x[j] * inverse);
+        }
+    });
+}
 
 void CpuBackend::cross_entropy(const CrossEntropy& op) {
     require_f32({&op.logits});
     reserve_row_losses(op.logits.rows);
-    parallel_rows(
-        threads_, op.logits.rows, op.logits.cols, [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t row = begin; row < end; ++row) {
-                const float* logits = op.logits.f32() + row * op.logits.ld;
-                row_wrong_[row] = target_loses(logits, op.logits.cols, op.targets[row]) ? 1 : 0;
-                row_losses_[row] =
-                    op.form.is_plain() ? row_loss(op, row) : formed_row_loss(op, row);
-            }
-        });
+    const std::int64_t count = op.logits.cols;
+    const bool capped = op.soft_cap > 0.0F && op.gradient;
+    const Scratch scratch = reserve_scratch(capped ? count : 0);
+    parallel_rows(threads_, op.logits.rows, count, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            float* logits = op.logits.f32() + row * op.logits.ld;
+            if (capped) std::copy_n(logits, count, scratch.local());
+            row_wrong_[row] = target_loses(logits, count, op.targets[row]) ? 1 : 0;
+            row_losses_[row] = op.form.is_plain() ? row_loss(op, row) : formed_row_loss(op, row);
+            if (capped) before_cap(scratch.local(), count, op.soft_cap, logits);
+        }
+    });
     add_row_losses(op);
 }
 
 void CpuBackend::shard_statistics(const ShardedCrossEntropy& op) {
     require_f32({&op.of.logits});
+    LORATRAIN_CHECK(op.of.soft_cap == 0.0F, "a soft cap of logits that lanes share");
     const std::int64_t rows = op.of.logits.rows;
     ShardStatistics* own = op.statistics + op.lane * rows;
     parallel_rows(threads_, rows, op.of.logits.cols, [&](std::int64_t begin, std::int64_t end) {

@@ -32,22 +32,35 @@ float inverse_rms(const float* x, std::int64_t width, float eps) {
     return 1.0F / std::sqrt(sum / static_cast<float>(width) + eps);
 }
 
-void normalize(const float* x, const float* weight, std::int64_t width, float eps, float* y) {
+struct NormWeight {
+    const float* values;
+    float offset;
+    float at(std::int64_t j) const { return values[j] + offset; }
+};
+
+/// added: null where there is none.
+void normalize(const float* x, const NormWeight& weight, std::int64_t width, float eps,
+               const float* added, float* y) {
     const float inverse = inverse_rms(x, width, eps);
+    if (added != nullptr) {
 #pragma omp simd
-    for (std::int64_t j = 0; j < width; ++j) y[j] = x[j] * inverse * weight[j];
+        for (std::int64_t j = 0; j < width; ++j) y[j] = added[j] + x[j] * inverse * weight.at(j);
+        return;
+    }
+#pragma omp simd
+    for (std::int64_t j = 0; j < width; ++j) y[j] = x[j] * inverse * weight.at(j);
 }
 
-void normalize_backward(const float* x, const float* weight, const float* dy, std::int64_t width,
-                        float eps, bool accumulate, float* dx) {
+void normalize_backward(const float* x, const NormWeight& weight, const float* dy,
+                        std::int64_t width, float eps, bool accumulate, float* dx) {
     const float inverse = inverse_rms(x, width, eps);
     float dot = 0.0F;
 #pragma omp simd reduction(+ : dot)
-    for (std::int64_t j = 0; j < width; ++j) dot += x[j] * weight[j] * dy[j];
+    for (std::int64_t j = 0; j < width; ++j) dot += x[j] * weight.at(j) * dy[j];
     const float along = dot * inverse * inverse / static_cast<float>(width);
 #pragma omp simd
     for (std::int64_t j = 0; j < width; ++j) {
-        const float gradient = inverse * (weight[j] * dy[j] - x[j] * along);
+        const float gradient = inverse * (weight.at(j) * dy[j] - x[j] * along);
         dx[j] = accumulate ? dx[j] + gradient : gradient;
     }
 }
@@ -56,24 +69,28 @@ void normalize_backward(const float* x, const float* weight, const float* dy, st
 
 void CpuBackend::rms_norm(const RmsNorm& op) {
     require_f32({&op.x, &op.y});
-    const auto* weight = static_cast<const float*>(op.weight);
+    LORATRAIN_CHECK(op.added.data == nullptr || !op.codes.are_wanted(),
+                    "codes of a norm and what it is added to");
+    if (op.added.data != nullptr) require_f32({&op.added});
+    const NormWeight weight{static_cast<const float*>(op.weight), op.weight_offset};
     for_groups(threads_, op.x, op.groups,
                [&](std::int64_t row, std::int64_t col, std::int64_t width) {
-                   normalize(at(op.x, row, col), weight, width, op.eps, at(op.y, row, col));
+                   const float* added = op.added.data ? at(op.added, row, col) : nullptr;
+                   normalize(at(op.x, row, col), weight, width, op.eps, added, at(op.y, row, col));
                });
     make_codes(op.codes, op.y);
 }
 
 void CpuBackend::rms_norm_backward(const RmsNormBackward& op) {
     require_f32({&op.x, &op.dy, &op.dx});
-    const auto* weight = static_cast<const float*>(op.weight);
-    for_groups(threads_, op.x, op.groups,
-               [&](std::int64_t row, std::int64_t col, std::int64_t width) {
-                   normalize_backward(at(op.x, row, col), weight, at(op.dy, row, col), width,
-                                      op.eps, op.accumulate, at(op.dx, row, col));
-                   if (op.y.data == nullptr) return;
-                   normalize(at(op.x, row, col), weight, width, op.eps, at(op.y, row, col));
-               });
+    const NormWeight weight{static_cast<const float*>(op.weight), op.weight_offset};
+    for_groups(
+        threads_, op.x, op.groups, [&](std::int64_t row, std::int64_t col, std::int64_t width) {
+            normalize_backward(at(op.x, row, col), weight, at(op.dy, row, col), width, op.eps,
+                               op.accumulate, at(op.dx, row, col));
+            if (op.y.data == nullptr) return;
+            normalize(at(op.x, row, col), weight, width, op.eps, nullptr, at(op.y, row, col));
+        });
 }
 
 }  // namespace loratrain

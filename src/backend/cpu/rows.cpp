@@ -66,6 +66,20 @@ void CpuBackend::add_bias(const TensorView& y, const void* bias) {
     });
 }
 
+void CpuBackend::add(const TensorView& y, const TensorView& x) {
+    require_f32({&y, &x});
+    LORATRAIN_CHECK(y.rows == x.rows && y.cols == x.cols, "add of [", x.rows, ", ", x.cols,
+                    "] to [", y.rows, ", ", y.cols, "]");
+    parallel_rows(threads_, y.rows, y.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            float* out = y.f32() + row * y.ld;
+            const float* in = x.f32() + row * x.ld;
+#pragma omp simd
+            for (std::int64_t j = 0; j < y.cols; ++j) out[j] += in[j];
+        }
+    });
+}
+
 void CpuBackend::gather_rows(const TensorView& y, const TensorView& table, const std::int32_t* ids,
                              float scale) {
     LORATRAIN_CHECK(y.cols == table.cols, "gather_rows of ", table.cols, " columns into ", y.cols);

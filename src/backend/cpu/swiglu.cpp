@@ -7,8 +7,37 @@ namespace loratrain {
 
 namespace {
 
+struct Silu {
+    static float value(float x) { return x * sigmoid_inline(x); }
+    /// f(x), and what f'(x) is multiplied by with `factor`.
+    static float gradient(float x, float factor, float& value) {
+        const float s = sigmoid_inline(x);
+        value = x * s;
+        return factor * (s + value * (1.0F - s));
+    }
+};
+
+/// x / 2 (1 + tanh u) = x sigmoid(2 u).
+struct GeluTanh {
+    static constexpr float twice_root = 1.59576912160573F;  // 2 sqrt(2 / pi)
+    static constexpr float cubic = 0.044715F;
+    static float value(float x) { return x * sigmoid_inline(twice_root * (x + cubic * x * x * x)); }
+    static float gradient(float x, float factor, float& value) {
+        const float s = sigmoid_inline(twice_root * (x + cubic * x * x * x));
+        value = x * s;
+        return factor * (s + value * (1.0F - s) * twice_root * (1.0F + 3.0F * cubic * x * x));
+    }
+};
+
+/// body(Silu{}) or as the activation is.
+template <class Body>
+void with_activation(Activation activation, const Body& body) {
+    if (activation == Activation::silu) return body(Silu{});
+    body(GeluTanh{});
+}
+
 /// Writes h only where it is kept.
-template <bool keep_h>
+template <class Function, bool keep_h>
 void backward_row(const float* gate, const float* up, const float* dh, std::int64_t count,
                   float* dgate, float* dup, [[maybe_unused]] float* h) {
 #pragma omp simd
@@ -16,32 +45,52 @@ void backward_row(const float* gate, const float* up, const float* dh, std::int6
         const float g = gate[j];
         const float u = up[j];
         const float d = dh[j];
-        const float s = sigmoid_inline(g);
-        const float silu = g * s;
-        dgate[j] = d * u * (s + silu * (1.0F - s));
-        dup[j] = d * silu;
-        if constexpr (keep_h) h[j] = silu * u;
+        float value = 0.0F;
+        dgate[j] = Function::gradient(g, d * u, value);
+        dup[j] = d * value;
+        if constexpr (keep_h) h[j] = value * u;
     }
+}
+
+template <class Function>
+void forward_row(const float* gate, const float* up, std::int64_t count, float* h) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < count; ++j) h[j] = Function::value(gate[j]) * up[j];
 }
 
 float* row_of(const TensorView& x, std::int64_t row) {
     return x.f32() + row * x.ld;
 }
 
+template <class Function>
+void backward_rows(const SwiGluBackward& op, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+        const float* gate = row_of(op.gate, row);
+        const float* up = row_of(op.up, row);
+        const float* dh = row_of(op.dh, row);
+        float* dgate = row_of(op.dgate, row);
+        float* dup = row_of(op.dup, row);
+        if (op.h.data != nullptr) {
+            backward_row<Function, true>(gate, up, dh, op.gate.cols, dgate, dup, row_of(op.h, row));
+        } else {
+            backward_row<Function, false>(gate, up, dh, op.gate.cols, dgate, dup, nullptr);
+        }
+    }
+}
+
 }  // namespace
 
 void CpuBackend::swiglu(const SwiGlu& op) {
     require_f32({&op.gate, &op.up, &op.h});
-    parallel_rows(threads_, op.gate.rows, op.gate.cols, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-            const float* gate = row_of(op.gate, row);
-            const float* up = row_of(op.up, row);
-            float* h = row_of(op.h, row);
-#pragma omp simd
-            for (std::int64_t j = 0; j < op.gate.cols; ++j) {
-                h[j] = gate[j] * sigmoid_inline(gate[j]) * up[j];
-            }
-        }
+    with_activation(op.activation, [&](auto function) {
+        using Function = decltype(function);
+        parallel_rows(threads_, op.gate.rows, op.gate.cols,
+                      [&](std::int64_t begin, std::int64_t end) {
+                          for (std::int64_t row = begin; row < end; ++row) {
+                              forward_row<Function>(row_of(op.gate, row), row_of(op.up, row),
+                                                    op.gate.cols, row_of(op.h, row));
+                          }
+                      });
     });
     make_codes(op.codes, op.h);
 }
@@ -50,20 +99,11 @@ void CpuBackend::swiglu_backward(const SwiGluBackward& op) {
     require_f32({&op.gate, &op.up, &op.dh, &op.dgate, &op.dup});
     LORATRAIN_CHECK(!op.codes.are_wanted() || are_side_by_side(op.dgate, op.dup),
                     "codes of gradients that do not lie side by side");
-    const bool with_h = op.h.data != nullptr;
-    parallel_rows(threads_, op.gate.rows, op.gate.cols, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-            const float* gate = row_of(op.gate, row);
-            const float* up = row_of(op.up, row);
-            const float* dh = row_of(op.dh, row);
-            float* dgate = row_of(op.dgate, row);
-            float* dup = row_of(op.dup, row);
-            if (with_h) {
-                backward_row<true>(gate, up, dh, op.gate.cols, dgate, dup, row_of(op.h, row));
-            } else {
-                backward_row<false>(gate, up, dh, op.gate.cols, dgate, dup, nullptr);
-            }
-        }
+    with_activation(op.activation, [&](auto function) {
+        parallel_rows(threads_, op.gate.rows, op.gate.cols,
+                      [&](std::int64_t begin, std::int64_t end) {
+                          backward_rows<decltype(function)>(op, begin, end);
+                      });
     });
     TensorView both = op.dgate;
     both.cols += op.dup.cols;

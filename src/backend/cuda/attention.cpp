@@ -82,6 +82,7 @@ kernels::AttentionParams CudaAttention::params_of(const Attention& op) const {
     params.window = op.window > 0 && op.window < kernels::no_attention_window
                         ? static_cast<std::int32_t>(op.window)
                         : kernels::no_attention_window;
+    params.soft_cap = op.soft_cap;
     return params;
 }
 

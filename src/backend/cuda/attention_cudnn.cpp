@@ -257,6 +257,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
 
     bool run(const Attention& op, const std::vector<Bound>& operands, bool backward,
              SampleTable& table) {
+        if (op.soft_cap > 0.0F) return refuse("scores with a soft cap");
         if (!cudnn_takes(op.head_dim)) return refuse(cat("head_dim ", op.head_dim));
         Shape shape = shape_of(op, backward);
         while (backward && !any_order_ && shape.score_bytes() > device_memory::cudnn_scores) {

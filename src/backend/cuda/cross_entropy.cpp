@@ -5,6 +5,8 @@
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
 #include "base/device_memory.h"
+#include "base/error.h"
+#include "kernels/elementwise.h"
 
 namespace loratrain {
 
@@ -27,6 +29,7 @@ kernels::CrossEntropyParams params_of(const CrossEntropy& op) {
     params.wrong_counts = op.wrong_counts;
     params.gradient = op.gradient;
     params.weights = op.weights;
+    params.soft_cap = op.soft_cap;
     params.form = {op.form.label_smoothing, op.form.z_loss, op.form.dft};
     return params;
 }
@@ -47,6 +50,11 @@ void CudaBackend::reserve_row_losses(kernels::CrossEntropyParams& params) {
     params.row_wrong = reinterpret_cast<std::int32_t*>(workspace + rows * sizeof(double));
 }
 
+void CudaBackend::soft_cap(const SoftCap& op) {
+    require_compute({&op.x});
+    CUDA_CHECK(kernels::soft_cap(stream_, matrix_of(op.x), op.cap));
+}
+
 void CudaBackend::cross_entropy(const CrossEntropy& op) {
     require_compute({&op.logits});
     kernels::CrossEntropyParams params = params_of(op);
@@ -56,6 +64,7 @@ void CudaBackend::cross_entropy(const CrossEntropy& op) {
 
 void CudaBackend::shard_statistics(const ShardedCrossEntropy& op) {
     require_compute({&op.of.logits});
+    LORATRAIN_CHECK(op.of.soft_cap == 0.0F, "a soft cap of logits that lanes share");
     CUDA_CHECK(kernels::lane_statistics(stream_, lane_logits(op)));
 }
 

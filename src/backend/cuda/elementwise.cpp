@@ -13,13 +13,24 @@ void check_groups(std::int64_t cols, std::int64_t groups) {
                     " groups");
 }
 
+kernels::Gate gate_of(Activation activation) {
+    return activation == Activation::silu ? kernels::Gate::silu : kernels::Gate::gelu_tanh;
+}
+
 }  // namespace
 
 void CudaBackend::rms_norm(const RmsNorm& op) {
     require_compute({&op.x, &op.y});
     check_groups(op.x.cols, op.groups);
-    CUDA_CHECK(kernels::rms_norm(stream_, {matrix_of(op.x), op.weight, op.eps, op.groups,
-                                           matrix_of(op.y), codes_of(op.codes.to)}));
+    kernels::RmsNormParams params{matrix_of(op.x), op.weight,       op.eps,
+                                  op.groups,       matrix_of(op.y), codes_of(op.codes.to),
+                                  op.weight_offset};
+    if (op.added.data != nullptr) {
+        require_compute({&op.added});
+        LORATRAIN_CHECK(!op.codes.are_wanted(), "codes of a norm and what it is added to");
+        params.added = matrix_of(op.added);
+    }
+    CUDA_CHECK(kernels::rms_norm(stream_, params));
 }
 
 void CudaBackend::rms_norm_backward(const RmsNormBackward& op) {
@@ -28,6 +39,7 @@ void CudaBackend::rms_norm_backward(const RmsNormBackward& op) {
     kernels::RmsNormBackwardParams params{matrix_of(op.x), op.weight,        op.eps,
                                           op.groups,       matrix_of(op.dy), matrix_of(op.dx),
                                           op.accumulate};
+    params.weight_offset = op.weight_offset;
     if (op.y.data != nullptr) {
         require_compute({&op.y});
         params.y = matrix_of(op.y);
@@ -46,7 +58,7 @@ void CudaBackend::rope(const Rope& op) {
 void CudaBackend::swiglu(const SwiGlu& op) {
     require_compute({&op.gate, &op.up, &op.h});
     CUDA_CHECK(kernels::swiglu(stream_, matrix_of(op.gate), matrix_of(op.up), matrix_of(op.h),
-                               codes_of(op.codes.to)));
+                               codes_of(op.codes.to), gate_of(op.activation)));
 }
 
 void CudaBackend::swiglu_backward(const SwiGluBackward& op) {
@@ -54,9 +66,9 @@ void CudaBackend::swiglu_backward(const SwiGluBackward& op) {
     LORATRAIN_CHECK(!op.codes.are_wanted() || are_side_by_side(op.dgate, op.dup),
                     "codes of gradients that do not lie side by side");
     CUDA_CHECK(kernels::swiglu_backward(
-        stream_,
-        {matrix_of(op.gate), matrix_of(op.up), matrix_of(op.dh), matrix_of(op.dgate),
-         matrix_of(op.dup), matrix_of(op.h), codes_of(op.codes.to), op.codes.column_scales}));
+        stream_, {matrix_of(op.gate), matrix_of(op.up), matrix_of(op.dh), matrix_of(op.dgate),
+                  matrix_of(op.dup), matrix_of(op.h), codes_of(op.codes.to), op.codes.column_scales,
+                  gate_of(op.activation)}));
 }
 
 }  // namespace loratrain

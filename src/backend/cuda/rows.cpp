@@ -21,6 +21,13 @@ void CudaBackend::add_bias(const TensorView& y, const void* bias) {
     CUDA_CHECK(kernels::add_bias(stream_, matrix_of(y), bias));
 }
 
+void CudaBackend::add(const TensorView& y, const TensorView& x) {
+    require_compute({&y, &x});
+    LORATRAIN_CHECK(y.rows == x.rows && y.cols == x.cols, "add of [", x.rows, ", ", x.cols,
+                    "] to [", y.rows, ", ", y.cols, "]");
+    CUDA_CHECK(kernels::add(stream_, matrix_of(y), matrix_of(x)));
+}
+
 void CudaBackend::gather_rows(const TensorView& y, const TensorView& table, const std::int32_t* ids,
                               float scale) {
     LORATRAIN_CHECK(y.cols == table.cols, "gather_rows of ", table.cols, " columns into ", y.cols);

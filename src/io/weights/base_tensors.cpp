@@ -13,23 +13,34 @@ void add_linear(std::vector<BaseTensor>& tensors, const ModelSpec& spec, std::in
     if (has_bias(spec, linear)) tensors.push_back({bias_name(layer, linear), {shape.out}});
 }
 
+void add_norm(std::vector<BaseTensor>& tensors, const ModelSpec& spec, std::int64_t layer,
+              LayerNorm norm) {
+    std::int64_t size = spec.hidden_size;
+    if (norm == LayerNorm::q) size = spec.q_norm_size();
+    if (norm == LayerNorm::k) size = spec.k_norm_size();
+    tensors.push_back({norm_name(layer, norm, spec.norms), {size}});
+}
+
 }  // namespace
 
 std::vector<BaseTensor> base_tensors(const ModelSpec& spec) {
     std::vector<BaseTensor> tensors{{embedding_name, {spec.vocab_size, spec.hidden_size}}};
     for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
-        tensors.push_back({norm_name(layer, LayerNorm::input), {spec.hidden_size}});
+        const auto norm = [&](LayerNorm which) { add_norm(tensors, spec, layer, which); };
+        if (spec.has_norms_before()) norm(LayerNorm::before_attention);
         for (const Linear linear : {Linear::q, Linear::k, Linear::v, Linear::o}) {
             add_linear(tensors, spec, layer, linear);
         }
         if (spec.qk_norm) {
-            tensors.push_back({norm_name(layer, LayerNorm::q), {spec.head_dim}});
-            tensors.push_back({norm_name(layer, LayerNorm::k), {spec.head_dim}});
+            norm(LayerNorm::q);
+            norm(LayerNorm::k);
         }
-        tensors.push_back({norm_name(layer, LayerNorm::post_attention), {spec.hidden_size}});
+        if (spec.has_norms_after()) norm(LayerNorm::after_attention);
+        if (spec.has_norms_before()) norm(LayerNorm::before_mlp);
         for (const Linear linear : {Linear::gate, Linear::up, Linear::down}) {
             add_linear(tensors, spec, layer, linear);
         }
+        if (spec.has_norms_after()) norm(LayerNorm::after_mlp);
     }
     tensors.push_back({final_norm_name, {spec.hidden_size}});
     if (!spec.tie_word_embeddings) {

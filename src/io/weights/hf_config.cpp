@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "io/json_reader.h"
 #include "io/weights/hf_quantization.h"
+#include "io/weights/hf_rope.h"
 
 namespace loratrain {
 
@@ -15,9 +16,15 @@ namespace {
 constexpr std::int64_t most_layers = 10000;  // each makes names of tensors before any is looked for
 constexpr const char* not_supported = "this kind of model cannot be trained here";
 
-/// Which layers have sliding_window where layer_types does not say; with all but on_every_layer
-/// only if use_sliding_window is true.
-enum class Windows : std::uint8_t { never, on_every_layer, on_last_layers, on_layers_without_rope };
+/// Which layers have sliding_window where layer_types does not say; with on_last_layers and
+/// on_layers_without_rope only if use_sliding_window is true.
+enum class Windows : std::uint8_t {
+    never,
+    on_every_layer,
+    on_last_layers,
+    on_layers_without_rope,
+    between_full_layers,  ///< but on every window_interval-th, or sliding_window_pattern-th
+};
 
 /// What config.json leaves to the family.
 struct Family {
@@ -33,10 +40,22 @@ struct Family {
     bool qk_norm = false;
     bool reads_multipliers = false;  ///< keys as ModelSpec's, 1 where missing
     bool has_layers_without_rope = false;
-    bool tied = false;       ///< tie_word_embeddings where config.json has none
-    double theta = 10000.0;  ///< where config.json has none
+    bool tied = false;  ///< tie_word_embeddings where config.json has none
+    RopeDefaults rope = {};
     Windows windows = Windows::never;
     std::int64_t window = 4096;  ///< sliding_window where config.json has none; 0 = no window
+    std::int64_t window_interval = 0;
+    double eps = 1e-6;  ///< rms_norm_eps where config.json has none
+    bool qk_norm_whole = false;
+    NormPlacement norms = NormPlacement::before;
+    bool norm_plus_one = false;
+    const char* activation_key = "hidden_act";
+    const char* activation = "silu";  ///< where config.json has none
+    /// Keys query_pre_attn_scalar (where missing so much) and the soft caps; embeddings times
+    /// sqrt(hidden_size); 0: a family without.
+    std::int64_t query_scalar = 0;
+    double attention_soft_cap = 0.0;  ///< where config.json has no key; 0 = none
+    double logits_soft_cap = 0.0;
 };
 
 // The defaults of the configuration classes in HF transformers.
@@ -68,7 +87,7 @@ constexpr Family families[] = {
      .reads_mlp_bias = true,
      .has_layers_without_rope = true,
      .tied = true,
-     .theta = 2000000.0,
+     .rope = {.theta = 2000000.0},
      .windows = Windows::on_layers_without_rope,
      .window = 0},
     {.name = "granite",
@@ -82,6 +101,53 @@ constexpr Family families[] = {
      .kv_heads = 8,
      .reads_out_bias = true,
      .reads_mlp_bias = true},
+    {.name = "olmo2",
+     .architecture = "Olmo2ForCausalLM",
+     .reads_attention_bias = true,
+     .qk_norm = true,
+     .eps = 1e-5,
+     .qk_norm_whole = true,
+     .norms = NormPlacement::after},
+    {.name = "olmo3",
+     .architecture = "Olmo3ForCausalLM",
+     .reads_attention_bias = true,
+     .qk_norm = true,
+     .rope = {.theta = 500000.0, .by_layer_type = true, .window_theta = 500000.0},
+     .windows = Windows::between_full_layers,
+     .window_interval = 4,
+     .eps = 1e-5,
+     .qk_norm_whole = true,
+     .norms = NormPlacement::after},
+    {.name = "gemma2",
+     .architecture = "Gemma2ForCausalLM",
+     .head_dim = 256,
+     .kv_heads = 4,
+     .reads_attention_bias = true,
+     .tied = true,
+     .windows = Windows::between_full_layers,
+     .window_interval = 2,
+     .norms = NormPlacement::both,
+     .norm_plus_one = true,
+     .activation_key = "hidden_activation",
+     .activation = "gelu_pytorch_tanh",
+     .query_scalar = 256,
+     .attention_soft_cap = 50.0,
+     .logits_soft_cap = 30.0},
+    {.name = "gemma3_text",
+     .architecture = "Gemma3ForCausalLM",
+     .head_dim = 256,
+     .kv_heads = 4,
+     .reads_attention_bias = true,
+     .qk_norm = true,
+     .tied = true,
+     .rope = {.theta = 1000000.0, .by_layer_type = true, .window_theta = 10000.0},
+     .windows = Windows::between_full_layers,
+     .window_interval = 6,
+     .norms = NormPlacement::both,
+     .norm_plus_one = true,
+     .activation_key = "hidden_activation",
+     .activation = "gelu_pytorch_tanh",
+     .query_scalar = 256},
 };
 
 std::vector<std::string> family_names() {
@@ -118,16 +184,28 @@ void check_refused_keys(JsonReader& config) {
             config.wrong(key, "a mixture of experts", not_supported);
         }
     }
-    const std::string activation = config.text("hidden_act");
-    if (!activation.empty() && activation != "silu" && activation != "swish") {
-        config.wrong("hidden_act", "only silu is supported", not_supported);
+    if (config.has("use_bidirectional_attention") && config.flag("use_bidirectional_attention")) {
+        config.wrong("use_bidirectional_attention", "only causal attention is supported",
+                     not_supported);
+    }
+}
+
+void read_activation(JsonReader& config, const Family& family, ModelSpec& spec) {
+    std::string name = config.text(family.activation_key);
+    if (name.empty()) name = family.activation;
+    if (name == "gelu_pytorch_tanh") {
+        spec.activation = Activation::gelu_tanh;
+    } else if (name != "silu" && name != "swish") {
+        config.wrong(family.activation_key, "only silu and gelu_pytorch_tanh are supported",
+                     not_supported);
     }
 }
 
 /// sliding_window where it is switched on, else 0.
 std::int64_t active_window(JsonReader& config, const Family& family) {
     if (family.windows == Windows::never) return 0;
-    const bool has_switch = family.windows != Windows::on_every_layer;
+    const bool has_switch = family.windows == Windows::on_last_layers ||
+                            family.windows == Windows::on_layers_without_rope;
     if (has_switch && !config.flag("use_sliding_window")) return 0;
     if (!config.contains("sliding_window")) return family.window;
     return config.count("sliding_window").value_or(0);
@@ -137,6 +215,13 @@ std::int64_t active_window(JsonReader& config, const Family& family) {
 bool has_window_by_rule(JsonReader& config, const Family& family, const ModelSpec& spec,
                         std::int64_t layer) {
     if (family.windows == Windows::on_layers_without_rope) return !spec.layer(layer).rope;
+    if (family.windows == Windows::between_full_layers) {
+        const Json& pattern = config.get("sliding_window_pattern");
+        const std::int64_t interval = pattern.is_number_unsigned() && pattern != 0
+                                          ? pattern.get<std::int64_t>()
+                                          : family.window_interval;
+        return (layer + 1) % interval != 0;
+    }
     if (family.windows != Windows::on_last_layers) return true;
     const Json& first = config.get("max_window_layers");
     constexpr std::int64_t family_default = 28;
@@ -226,103 +311,6 @@ void read_head_dim(JsonReader& config, const Family& family, ModelSpec& spec) {
     }
 }
 
-std::int64_t read_original_positions(JsonReader& rope, JsonReader& config) {
-    constexpr const char* original = "original_max_position_embeddings";
-    return config.has(original) && !rope.has(original) ? config.required_count(original)
-                                                       : rope.required_count(original);
-}
-
-/// By how much q and k get longer, where attention_factor does not say.
-double yarn_length(JsonReader& rope, double factor) {
-    const auto length = [factor](double mscale) {
-        return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
-    };
-    const auto one = rope.positive("mscale");
-    const auto all = rope.positive("mscale_all_dim");
-    return one && all ? length(*one) / length(*all) : length(1.0);
-}
-
-void read_yarn_rope(JsonReader& rope, JsonReader& config, RopeSpec& spec) {
-    spec.beta_fast = rope.positive("beta_fast").value_or(spec.beta_fast);
-    spec.beta_slow = rope.positive("beta_slow").value_or(spec.beta_slow);
-    if (rope.has("truncate")) spec.truncate = rope.flag("truncate");
-    spec.original_max_position = read_original_positions(rope, config);
-    spec.attention_factor =
-        rope.positive("attention_factor").value_or(yarn_length(rope, spec.factor));
-}
-
-void read_llama3_rope(JsonReader& rope, JsonReader& config, RopeSpec& spec) {
-    spec.low_freq_factor = rope.required_positive("low_freq_factor");
-    spec.high_freq_factor = rope.required_positive("high_freq_factor");
-    spec.original_max_position = read_original_positions(rope, config);
-    if (spec.high_freq_factor <= spec.low_freq_factor && !rope.get("high_freq_factor").is_null()) {
-        rope.wrong("high_freq_factor", "must be greater than low_freq_factor");
-    }
-}
-
-/// One object of rotary settings, in the older (`type`) or newer (`rope_type`) spelling.
-RopeSpec read_rope_object(JsonReader& config, const char* key) {
-    RopeSpec spec;
-    const Json& object = config.get(key);
-    if (!object.is_object()) {
-        config.wrong(key, "must be an object");
-        return spec;
-    }
-    JsonReader rope(object, config.where(), std::string(key) + ".", config.problems());
-    const char* type_key = rope.has("rope_type") ? "rope_type" : "type";
-    const std::string type = rope.text(type_key);
-    const bool known_key = rope.has(type_key);
-    if (rope.has("rope_theta")) spec.theta = rope.required_positive("rope_theta");
-    const bool has_factor = type == "linear" || type == "llama3" || type == "yarn";
-    if (has_factor) spec.factor = rope.required_positive("factor");
-    if (type == "linear") {
-        spec.type = RopeType::linear;
-    } else if (type == "llama3") {
-        spec.type = RopeType::llama3;
-        read_llama3_rope(rope, config, spec);
-    } else if (type == "yarn") {
-        spec.type = RopeType::yarn;
-        read_yarn_rope(rope, config, spec);
-    } else if (known_key && type != "default") {
-        rope.wrong(type_key, "which is not supported",
-                   "known types: default, linear, llama3, yarn");
-    } else if (!known_key && (rope.has("factor") || !rope.has("rope_theta"))) {
-        rope.add(std::string(key) + " names no rope_type");
-    }
-    if (rope.has("partial_rotary_factor") && rope.get("partial_rotary_factor") != 1) {
-        rope.wrong("partial_rotary_factor", "must be 1", not_supported);
-    }
-    return spec;
-}
-
-bool same_rope(const RopeSpec& a, const RopeSpec& b) {
-    RopeSpec with_theta = b;
-    with_theta.theta = a.theta;
-    return a == with_theta;
-}
-
-RopeSpec read_rope(JsonReader& config, const Family& family) {
-    const bool newer = config.has("rope_parameters");
-    const bool older = config.has("rope_scaling");
-    RopeSpec spec;
-    spec.theta = family.theta;
-    if (config.has("rope_theta")) spec.theta = config.required_positive("rope_theta");
-    const double outer_theta = spec.theta;
-    if (newer || older) {
-        const char* key = newer ? "rope_parameters" : "rope_scaling";
-        spec = read_rope_object(config, key);
-        const Json& object = config.get(key);
-        if (!object.is_object() || !object.contains("rope_theta")) spec.theta = outer_theta;
-    }
-    if (newer && older && !same_rope(spec, read_rope_object(config, "rope_scaling"))) {
-        config.add("rope_parameters and rope_scaling contradict each other", "remove one of them");
-    }
-    if (config.has("partial_rotary_factor") && config.get("partial_rotary_factor") != 1) {
-        config.wrong("partial_rotary_factor", "must be 1", not_supported);
-    }
-    return spec;
-}
-
 void read_family_switches(JsonReader& config, const Family& family, ModelSpec& spec) {
     const bool attention_bias = family.reads_attention_bias && config.flag("attention_bias");
     const auto flag = [&](const char* key, bool missing) {
@@ -336,8 +324,11 @@ void read_family_switches(JsonReader& config, const Family& family, ModelSpec& s
     }
     spec.mlp_bias = family.reads_mlp_bias && config.flag("mlp_bias");
     spec.qk_norm = family.qk_norm;
+    spec.qk_norm_whole = family.qk_norm_whole;
+    spec.norms = family.norms;
+    spec.norm_plus_one = family.norm_plus_one;
     spec.tie_word_embeddings = flag("tie_word_embeddings", family.tied);
-    spec.rms_norm_eps = config.positive("rms_norm_eps").value_or(1e-6);
+    spec.rms_norm_eps = config.positive("rms_norm_eps").value_or(family.eps);
 }
 
 void read_multipliers(JsonReader& config, const Family& family, ModelSpec& spec) {
@@ -346,6 +337,20 @@ void read_multipliers(JsonReader& config, const Family& family, ModelSpec& spec)
     spec.attention_multiplier = config.positive("attention_multiplier").value_or(1.0);
     spec.residual_multiplier = config.positive("residual_multiplier").value_or(1.0);
     spec.logits_scaling = config.positive("logits_scaling").value_or(1.0);
+}
+
+void read_scalars_and_caps(JsonReader& config, const Family& family, ModelSpec& spec) {
+    if (family.query_scalar == 0) return;
+    const auto scalar = config.positive("query_pre_attn_scalar");
+    spec.attention_multiplier =
+        1.0 / std::sqrt(scalar.value_or(static_cast<double>(family.query_scalar)));
+    spec.embedding_multiplier = std::sqrt(static_cast<double>(spec.hidden_size));
+    spec.embeds_scaled = true;
+    const auto cap = [&](const char* key, double missing) {
+        return config.contains(key) ? config.positive(key).value_or(0.0) : missing;
+    };
+    spec.attention_soft_cap = cap("attn_logit_softcapping", family.attention_soft_cap);
+    spec.logits_soft_cap = cap("final_logit_softcapping", family.logits_soft_cap);
 }
 
 /// no_rope_layers has a 1 for every layer with rotary positions and a 0 for every other one.
@@ -409,9 +414,11 @@ ModelSpec parse_hf_config(const std::string& json_text, const std::string& where
     read_dimensions(config, assumed, spec);
     read_head_dim(config, assumed, spec);
     read_unlike_layers(config, assumed, spec);
-    spec.rope = read_rope(config, assumed);
+    read_ropes(config, assumed.rope, spec);
+    read_activation(config, assumed, spec);
     read_family_switches(config, assumed, spec);
     read_multipliers(config, assumed, spec);
+    read_scalars_and_caps(config, assumed, spec);
     spec.quantization = read_hf_quantization(config);
     problems.throw_if_any();
     return spec;

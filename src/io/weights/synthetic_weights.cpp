@@ -78,7 +78,8 @@ class SyntheticWeights : public WeightSource {
             tensors_[tensor.name] = {
                 vector ? 1 : tensor.shape[0],
                 tensor.shape.back(),
-                {tensor_key(seed, "base", from), is_norm_name(tensor.name) ? 1.0F : 0.0F,
+                {tensor_key(seed, "base", from),
+                 is_norm_name(tensor.name) && !spec.norm_plus_one ? 1.0F : 0.0F,
                  half_width(tensor, spec)},
                 from};
         }

@@ -28,6 +28,8 @@ std::string obstacle(const ModelSpec& model, std::int32_t tensor) {
         return cat("neither divides ", model.kv_heads,
                    " key-value heads nor is it a multiple of them");
     }
+    if (model.qk_norm_whole) return "lanes cannot share norms over all heads of q and k";
+    if (model.logits_soft_cap > 0.0) return "lanes cannot share logits with a soft cap";
     return cat("lanes are too many for an intermediate size of ", model.intermediate_size,
                ", heads of ", model.head_dim, " and a vocabulary of ", model.vocab_size);
 }

@@ -39,7 +39,8 @@ bool in_bf16(const Plan& plan) {
 }
 
 bool takes_cudnn(const ReplicaView& view) {
-    return in_bf16(view.plan) && cudnn_takes(view.lane_model.head_dim);
+    const ModelSpec& model = view.lane_model;
+    return in_bf16(view.plan) && model.attention_soft_cap == 0.0 && cudnn_takes(model.head_dim);
 }
 
 std::int64_t most_samples(const ReplicaView& view) {

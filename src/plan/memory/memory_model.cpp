@@ -25,8 +25,9 @@ std::uint64_t bytes_of(std::int64_t elements, std::uint64_t element_bytes) {
 std::uint64_t norm_and_bias_bytes(const ReplicaView& view) {
     const ModelSpec& model = view.lane_model;
     const std::uint64_t e = compute_bytes(view.plan);
-    std::uint64_t bytes = 2 * bytes_of(model.hidden_size, e);
-    if (model.qk_norm) bytes += 2 * bytes_of(model.head_dim, e);
+    const std::uint64_t norms = model.norms == NormPlacement::both ? 4 : 2;
+    std::uint64_t bytes = norms * bytes_of(model.hidden_size, e);
+    if (model.qk_norm) bytes += bytes_of(model.q_norm_size(), e) + bytes_of(model.k_norm_size(), e);
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
         if (has_bias(model, linear)) bytes += bytes_of(linear_shape(model, linear).out, e);
@@ -220,6 +221,9 @@ LayerSlotLayout layer_slot_layout(const ReplicaView& view) {
     layout.o = take(model.q_size() + r, e);
     layout.lse = take(model.heads, size_of(DType::f32));
     layout.x2 = take(model.hidden_size, e);
+    const std::int64_t made = model.has_norms_after() ? model.hidden_size : 0;
+    layout.attention_made = take(made, e);
+    layout.mlp_made = take(made, e);
     layout.gate_up = take(2 * model.intermediate_size, e);
     layout.s_qkv = take(3 * r, e);
     layout.s_gate_up = take(2 * r, e);
@@ -305,8 +309,8 @@ LogitsChunk logits_chunk(const ReplicaView& view) {
 }
 
 std::uint64_t WorkspaceLayout::total() const {
-    return input + gradient + residual + inner + layer + staged + logits + head_rows + statistics +
-           codes + code_scales + messages + links + exchange + scalars;
+    return input + gradient + residual + inner + branch + layer + staged + logits + head_rows +
+           statistics + codes + code_scales + messages + links + exchange + scalars;
 }
 
 WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage) {
@@ -333,6 +337,7 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     layout.gradient = bytes_of(t * widest_out, e);
     layout.residual = bytes_of(t * (model.hidden_size + r), e);
     layout.inner = bytes_of(t * widest_in, e);
+    if (model.has_norms_after()) layout.branch = bytes_of(t * (model.hidden_size + r), e);
     if (view.replica.recompute == Recompute::layer) layout.layer = layer_slot_layout(view).bytes;
     if (view.plan.fp8_linears) {
         layout.codes = bytes_of(t * widest_codes, 1);
@@ -441,7 +446,9 @@ MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t sta
     if (stage.has_head && !(model.tie_word_embeddings && stage.has_embedding)) {
         memory.weights += matrix;
     }
-    memory.weights += bytes_of(model.head_dim / 2, size_of(DType::f32)) + unit_scale_bytes(view);
+    const std::uint64_t rotary_tables = model.window_rope ? 2 : 1;
+    memory.weights +=
+        rotary_tables * bytes_of(model.head_dim / 2, size_of(DType::f32)) + unit_scale_bytes(view);
     for (const AdapterId adapter : view.plan.first_admitted) {
         memory.adapters += adapter_bytes_on(stage, adapter, job, model);
     }

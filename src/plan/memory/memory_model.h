@@ -66,7 +66,8 @@ std::uint64_t vocabulary_bytes(const ReplicaView& view);
 
 /// Byte offsets of one decoder layer's saved activations inside its part of a slot:
 /// qkv [T, QD+2GD], qk_raw [T, QD+GD] (before the q/k norm; only with qk_norm), o [T, QD+R] (its
-/// pad holds S of o), lse [T, Q] fp32, x2 [T, H], gate_up [T, 2F], S of q,k,v [T, 3R], of gate,up
+/// pad holds S of o), lse [T, Q] fp32, x2 [T, H], with norms after the branches what these made
+/// before (attention_made, mlp_made [T, H]), gate_up [T, 2F], S of q,k,v [T, 3R], of gate,up
 /// [T, 2R], of down [T, R]. T = microbatch_tokens, R = saved_columns. Source: design decision 5.
 struct LayerSlotLayout {
     std::uint64_t qkv = 0;
@@ -74,6 +75,8 @@ struct LayerSlotLayout {
     std::uint64_t o = 0;
     std::uint64_t lse = 0;
     std::uint64_t x2 = 0;
+    std::uint64_t attention_made = 0;
+    std::uint64_t mlp_made = 0;
     std::uint64_t gate_up = 0;
     std::uint64_t s_qkv = 0;
     std::uint64_t s_gate_up = 0;
@@ -130,6 +133,7 @@ struct WorkspaceLayout {
     std::uint64_t gradient = 0;  ///< dY|dS of a group: [T, max(N + count R)]
     std::uint64_t residual = 0;  ///< running dx with pad: [T, H + R]
     std::uint64_t inner = 0;     ///< dX of a group: [T, max K]
+    std::uint64_t branch = 0;    ///< gradient before a branch's norm, with pad: [T, H + R]
     std::uint64_t layer = 0;     ///< activations of one layer, with recomputation
     std::uint64_t staged =
         0;  ///< one group's augmented matrix or codes transposed, or a block of the head

@@ -21,6 +21,13 @@ constexpr std::array<Word<RopeType>, 4> rope_words{{{"standard", RopeType::stand
                                                     {"llama3", RopeType::llama3},
                                                     {"yarn", RopeType::yarn}}};
 
+constexpr std::array<Word<NormPlacement>, 3> norm_words{{{"before", NormPlacement::before},
+                                                         {"after", NormPlacement::after},
+                                                         {"both", NormPlacement::both}}};
+
+constexpr std::array<Word<Activation>, 2> activation_words{
+    {{"silu", Activation::silu}, {"gelu_tanh", Activation::gelu_tanh}}};
+
 constexpr std::array<Word<DType>, 2> compute_words{{{"fp32", DType::f32}, {"bf16", DType::bf16}}};
 
 // ---- writing
@@ -87,7 +94,25 @@ std::string multipliers_text(const ModelSpec& m) {
     add("attention_multiplier", m.attention_multiplier, none.attention_multiplier);
     add("residual_multiplier", m.residual_multiplier, none.residual_multiplier);
     add("logits_scaling", m.logits_scaling, none.logits_scaling);
+    add("attention_soft_cap", m.attention_soft_cap, none.attention_soft_cap);
+    add("logits_soft_cap", m.logits_soft_cap, none.logits_soft_cap);
     return text;
+}
+
+/// What is not as in llama.
+std::string arithmetic_text(const ModelSpec& m) {
+    std::string text;
+    if (m.norms != NormPlacement::before) text += cat(", norms: ", word_of(norm_words, m.norms));
+    if (m.activation != Activation::silu) {
+        text += cat(", activation: ", word_of(activation_words, m.activation));
+    }
+    const auto add = [&](const char* key, bool value) {
+        if (value) text += cat(", ", key, ": ", yes_no(value));
+    };
+    add("qk_norm_whole", m.qk_norm_whole);
+    add("norm_plus_one", m.norm_plus_one);
+    add("embeds_scaled", m.embeds_scaled);
+    return text.empty() ? text : ",\n " + text.substr(1);
 }
 
 /// What some layers have unlike others.
@@ -106,6 +131,14 @@ std::string unlike_layers_text(const ModelSpec& m) {
     return text;
 }
 
+std::string rope_text(const RopeSpec& rope) {
+    return cat("{type: ", word_of(rope_words, rope.type), ", theta: ", format_exact(rope.theta),
+               ", factor: ", format_exact(rope.factor),
+               ", low_freq_factor: ", format_exact(rope.low_freq_factor),
+               ",\n  high_freq_factor: ", format_exact(rope.high_freq_factor),
+               ", original_max_position: ", rope.original_max_position, yarn_text(rope), "}\n");
+}
+
 std::string model_text(const ModelSpec& m) {
     return cat("model: {family: ", in_quotes(m.family), ", vocab_size: ", m.vocab_size,
                ", hidden_size: ", m.hidden_size, ",\n  intermediate_size: ", m.intermediate_size,
@@ -114,12 +147,9 @@ std::string model_text(const ModelSpec& m) {
                ", qkv_bias: ", yes_no(m.qkv_bias), ", o_bias: ", yes_no(m.o_bias),
                ", mlp_bias: ", yes_no(m.mlp_bias), ", qk_norm: ", yes_no(m.qk_norm),
                ",\n  tie_word_embeddings: ", yes_no(m.tie_word_embeddings), quantization_text(m),
-               multipliers_text(m), unlike_layers_text(m),
-               "}\nrope: {type: ", word_of(rope_words, m.rope.type),
-               ", theta: ", format_exact(m.rope.theta), ", factor: ", format_exact(m.rope.factor),
-               ", low_freq_factor: ", format_exact(m.rope.low_freq_factor),
-               ",\n  high_freq_factor: ", format_exact(m.rope.high_freq_factor),
-               ", original_max_position: ", m.rope.original_max_position, yarn_text(m.rope), "}\n");
+               multipliers_text(m), arithmetic_text(m), unlike_layers_text(m),
+               "}\nrope: ", rope_text(m.rope),
+               m.window_rope ? "window_rope: " + rope_text(*m.window_rope) : "");
 }
 
 std::string line_text(const CostLine& line) {
@@ -218,6 +248,37 @@ void read_multipliers(const Map& model, ModelSpec& m) {
     read("attention_multiplier", m.attention_multiplier);
     read("residual_multiplier", m.residual_multiplier);
     read("logits_scaling", m.logits_scaling);
+    read("attention_soft_cap", m.attention_soft_cap);
+    read("logits_soft_cap", m.logits_soft_cap);
+}
+
+void read_arithmetic(const Map& model, ModelSpec& m) {
+    if (model.has("norms")) m.norms = parse_word(norm_words, model.text("norms"));
+    if (model.has("activation")) {
+        m.activation = parse_word(activation_words, model.text("activation"));
+    }
+    const auto read = [&](const char* key, bool& value) {
+        if (model.has(key)) model.read(key, value);
+    };
+    read("qk_norm_whole", m.qk_norm_whole);
+    read("norm_plus_one", m.norm_plus_one);
+    read("embeds_scaled", m.embeds_scaled);
+}
+
+RopeSpec read_rope(const Map& rope) {
+    RopeSpec spec;
+    spec.type = parse_word(rope_words, rope.text("type"));
+    rope.read("theta", spec.theta);
+    rope.read("factor", spec.factor);
+    rope.read("low_freq_factor", spec.low_freq_factor);
+    rope.read("high_freq_factor", spec.high_freq_factor);
+    rope.read("original_max_position", spec.original_max_position);
+    if (spec.type != RopeType::yarn) return spec;
+    rope.read("beta_fast", spec.beta_fast);
+    rope.read("beta_slow", spec.beta_slow);
+    rope.read("truncate", spec.truncate);
+    rope.read("attention_factor", spec.attention_factor);
+    return spec;
 }
 
 void read_layers(const Map& model, ModelSpec& m) {
@@ -240,9 +301,7 @@ void read_layers(const Map& model, ModelSpec& m) {
 
 ModelSpec read_model(const YAML::Node& root) {
     const YAML::Node model_node = Map(root).at("model");
-    const YAML::Node rope_node = Map(root).at("rope");
     const Map model(model_node);
-    const Map rope(rope_node);
     ModelSpec m;
     model.read("family", m.family);
     model.read("vocab_size", m.vocab_size);
@@ -261,17 +320,9 @@ ModelSpec read_model(const YAML::Node& root) {
     m.quantization = read_quantization(model);
     read_multipliers(model, m);
     read_layers(model, m);
-    m.rope.type = parse_word(rope_words, rope.text("type"));
-    rope.read("theta", m.rope.theta);
-    rope.read("factor", m.rope.factor);
-    rope.read("low_freq_factor", m.rope.low_freq_factor);
-    rope.read("high_freq_factor", m.rope.high_freq_factor);
-    rope.read("original_max_position", m.rope.original_max_position);
-    if (m.rope.type != RopeType::yarn) return m;
-    rope.read("beta_fast", m.rope.beta_fast);
-    rope.read("beta_slow", m.rope.beta_slow);
-    rope.read("truncate", m.rope.truncate);
-    rope.read("attention_factor", m.rope.attention_factor);
+    read_arithmetic(model, m);
+    m.rope = read_rope(Map(Map(root).at("rope")));
+    if (Map(root).has("window_rope")) m.window_rope = read_rope(Map(Map(root).at("window_rope")));
     return m;
 }
 

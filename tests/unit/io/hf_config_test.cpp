@@ -130,6 +130,88 @@ json older_spelling(const std::string& family) {
     return document;
 }
 
+TEST(HfConfigTest, GoldenOlmo) {
+    const ModelSpec olmo2 = golden_model("olmo2");
+    EXPECT_TRUE(olmo2.qk_norm && olmo2.qk_norm_whole);
+    EXPECT_EQ(olmo2.norms, NormPlacement::after);
+    EXPECT_EQ(olmo2.rope.theta, 500000.0);
+    EXPECT_EQ(olmo2.head_dim, 12);
+    EXPECT_EQ(olmo2.q_norm_size(), 48);
+    EXPECT_EQ(olmo2.k_norm_size(), 24);
+    const ModelSpec olmo3 = golden_model("olmo3");
+    EXPECT_EQ(olmo3.norms, NormPlacement::after);
+    for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(olmo3.layer(i).window, i < 3 ? 6 : 0);
+    ASSERT_TRUE(olmo3.window_rope);
+    EXPECT_EQ(olmo3.rope_of(olmo3.layer(0)).type, RopeType::standard);
+    EXPECT_EQ(olmo3.rope_of(olmo3.layer(3)).type, RopeType::yarn);
+    EXPECT_EQ(olmo3.attention_scale(olmo3.layer(0)), 1.0 / std::sqrt(12.0));
+    EXPECT_GT(olmo3.attention_scale(olmo3.layer(3)), 1.2 / std::sqrt(12.0));
+}
+
+TEST(HfConfigTest, GoldenGemma) {
+    const ModelSpec gemma2 = golden_model("gemma2");
+    EXPECT_EQ(gemma2.norms, NormPlacement::both);
+    EXPECT_TRUE(gemma2.norm_plus_one && gemma2.embeds_scaled && gemma2.tie_word_embeddings);
+    EXPECT_EQ(gemma2.activation, Activation::gelu_tanh);
+    EXPECT_DOUBLE_EQ(gemma2.embedding_scale(), std::sqrt(48.0));
+    EXPECT_DOUBLE_EQ(gemma2.attention_scale({}), 1.0 / std::sqrt(10.0));
+    EXPECT_EQ(gemma2.attention_soft_cap, 2.0);
+    EXPECT_EQ(gemma2.logits_soft_cap, 3.0);
+    for (std::int64_t i = 0; i < 3; ++i) EXPECT_EQ(gemma2.layer(i).window, i == 1 ? 0 : 6);
+    EXPECT_FALSE(gemma2.window_rope || gemma2.qk_norm);
+    const ModelSpec gemma3 = golden_model("gemma3_text");
+    EXPECT_TRUE(gemma3.qk_norm);
+    EXPECT_FALSE(gemma3.qk_norm_whole);
+    EXPECT_EQ(gemma3.attention_soft_cap, 0.0);
+    EXPECT_EQ(gemma3.logits_soft_cap, 0.0);
+    ASSERT_TRUE(gemma3.window_rope);
+    EXPECT_EQ(gemma3.window_rope->theta, 10000.0);
+    EXPECT_EQ(gemma3.rope.theta, 100000.0);
+    EXPECT_EQ(gemma3.rope.type, RopeType::linear);
+}
+
+// As the files of google/gemma-2-2b, google/gemma-3-1b-it and allenai/Olmo-3-7B have them.
+TEST(HfConfigTest, OlmoAndGemmaInTheOlderSpelling) {
+    const ModelSpec gemma2 =
+        parse(with(config("gemma2"), {{"hidden_act", "gelu_pytorch_tanh"},
+                                      {"hidden_activation", "gelu_pytorch_tanh"},
+                                      {"sliding_window", 4096},
+                                      {"query_pre_attn_scalar", 256}}));
+    EXPECT_EQ(gemma2.head_dim, 256);
+    EXPECT_EQ(gemma2.attention_soft_cap, 50.0);
+    EXPECT_EQ(gemma2.logits_soft_cap, 30.0);
+    EXPECT_EQ(gemma2.layer(0).window, 4096);
+    EXPECT_EQ(gemma2.layer(1).window, 0);
+    const ModelSpec gemma3 = parse(
+        with(config("gemma3_text"), {{"rope_local_base_freq", 10000},
+                                     {"rope_theta", 1000000},
+                                     {"attn_logit_softcapping", nullptr},
+                                     {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
+                                     {"sliding_window", 512},
+                                     {"sliding_window_pattern", 6}}));
+    EXPECT_EQ(gemma3.layer(4).window, 512);
+    EXPECT_EQ(gemma3.layer(5).window, 0);
+    EXPECT_EQ(gemma3.rope.theta, 1e6);
+    EXPECT_EQ(gemma3.rope.factor, 8.0);
+    ASSERT_TRUE(gemma3.window_rope);
+    EXPECT_EQ(gemma3.window_rope->type, RopeType::standard);
+    EXPECT_EQ(gemma3.window_rope->theta, 1e4);
+    const ModelSpec olmo3 = parse(with(
+        config("olmo3"),
+        {{"rope_theta", 500000},
+         {"rope_scaling",
+          {{"rope_type", "yarn"}, {"factor", 8.0}, {"original_max_position_embeddings", 8192}}},
+         {"sliding_window", 4096}}));
+    EXPECT_EQ(olmo3.rms_norm_eps, 1e-5);
+    EXPECT_EQ(olmo3.layer(2).window, 4096);
+    EXPECT_EQ(olmo3.layer(3).window, 0);
+    EXPECT_EQ(olmo3.rope.type, RopeType::yarn);
+    ASSERT_TRUE(olmo3.window_rope);
+    EXPECT_EQ(olmo3.window_rope->theta, 500000.0);
+    const std::string text = refusal_with({{"use_bidirectional_attention", true}}, "gemma3_text");
+    EXPECT_TRUE(has(text, "only causal attention"));
+}
+
 TEST(HfConfigTest, LaterFamiliesInTheOlderSpelling) {
     for (const std::string family : {"smollm3", "granite", "seed_oss"}) {
         const ModelSpec older = parse(older_spelling(family));
@@ -283,7 +365,7 @@ TEST(HfConfigTest, RefusesUnreadableDocuments) {
 }
 
 TEST(HfConfigTest, RefusesOtherModels) {
-    EXPECT_TRUE(has(refusal(config("gemma2")), "model_type is \"gemma2\""));
+    EXPECT_TRUE(has(refusal(config("gpt_oss")), "model_type is \"gpt_oss\""));
     json none = config("llama");
     none.erase("model_type");
     EXPECT_TRUE(has(refusal(none), "'model_type' is missing"));

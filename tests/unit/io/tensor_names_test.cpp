@@ -8,11 +8,19 @@ namespace loratrain {
 namespace {
 
 TEST(TensorNames, OfTheBaseModel) {
-    EXPECT_EQ(norm_name(0, LayerNorm::input), "model.layers.0.input_layernorm.weight");
-    EXPECT_EQ(norm_name(12, LayerNorm::post_attention),
-              "model.layers.12.post_attention_layernorm.weight");
-    EXPECT_EQ(norm_name(3, LayerNorm::q), "model.layers.3.self_attn.q_norm.weight");
-    EXPECT_EQ(norm_name(3, LayerNorm::k), "model.layers.3.self_attn.k_norm.weight");
+    const auto name = [](std::int64_t layer, LayerNorm norm, NormPlacement placement) {
+        const std::string all = norm_name(layer, norm, placement);
+        return all.substr(std::string("model.layers.").size());
+    };
+    const auto before = NormPlacement::before;
+    EXPECT_EQ(name(0, LayerNorm::before_attention, before), "0.input_layernorm.weight");
+    EXPECT_EQ(name(12, LayerNorm::before_mlp, before), "12.post_attention_layernorm.weight");
+    EXPECT_EQ(name(3, LayerNorm::q, before), "3.self_attn.q_norm.weight");
+    EXPECT_EQ(name(3, LayerNorm::k, before), "3.self_attn.k_norm.weight");
+    const auto both = NormPlacement::both;
+    EXPECT_EQ(name(1, LayerNorm::after_attention, both), "1.post_attention_layernorm.weight");
+    EXPECT_EQ(name(1, LayerNorm::before_mlp, both), "1.pre_feedforward_layernorm.weight");
+    EXPECT_EQ(name(1, LayerNorm::after_mlp, both), "1.post_feedforward_layernorm.weight");
     EXPECT_EQ(module_path(3, Linear::q), "model.layers.3.self_attn.q_proj");
     EXPECT_EQ(module_path(0, Linear::up), "model.layers.0.mlp.up_proj");
     EXPECT_EQ(weight_name(1, Linear::o), "model.layers.1.self_attn.o_proj.weight");

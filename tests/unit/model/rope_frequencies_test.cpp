@@ -7,15 +7,8 @@
 namespace loratrain {
 namespace {
 
-ModelSpec spec_of(std::int64_t head_dim, const RopeSpec& rope) {
-    ModelSpec spec;
-    spec.head_dim = head_dim;
-    spec.rope = rope;
-    return spec;
-}
-
 TEST(RopeFrequencies, Standard) {
-    const auto frequencies = rope_frequencies(spec_of(8, {}));
+    const auto frequencies = rope_frequencies(RopeSpec{}, 8);
     ASSERT_EQ(frequencies.size(), 4U);
     EXPECT_FLOAT_EQ(frequencies[0], 1.0F);
     EXPECT_FLOAT_EQ(frequencies[1], 0.1F);
@@ -27,7 +20,7 @@ TEST(RopeFrequencies, Standard) {
 TEST(RopeFrequencies, RoundsAsHuggingFace) {
     RopeSpec rope;
     rope.theta = 100000.0;
-    const auto frequencies = rope_frequencies(spec_of(80, rope));
+    const auto frequencies = rope_frequencies(rope, 80);
     EXPECT_EQ(frequencies[22], 0x1.d22a4ap-10F);
     EXPECT_EQ(frequencies[29], 0x1.f1501ep-13F);
     EXPECT_EQ(frequencies[39], 0x1.bf7494p-17F);
@@ -37,7 +30,7 @@ TEST(RopeFrequencies, LinearDividesByTheFactor) {
     RopeSpec rope;
     rope.type = RopeType::linear;
     rope.factor = 4.0;
-    const auto frequencies = rope_frequencies(spec_of(8, rope));
+    const auto frequencies = rope_frequencies(rope, 8);
     EXPECT_FLOAT_EQ(frequencies[0], 0.25F);
     EXPECT_FLOAT_EQ(frequencies[3], 0.00025F);
 }
@@ -50,7 +43,7 @@ TEST(RopeFrequencies, Llama3) {
     rope.low_freq_factor = 1.0;
     rope.high_freq_factor = 4.0;
     rope.original_max_position = 8192;
-    const auto frequencies = rope_frequencies(spec_of(128, rope));
+    const auto frequencies = rope_frequencies(rope, 128);
     ASSERT_EQ(frequencies.size(), 64U);
     int kept = 0;
     int between = 0;
@@ -81,7 +74,7 @@ TEST(RopeFrequencies, YarnRoundsAsHuggingFace) {
     rope.theta = 1000000.0;
     rope.factor = 4.0;
     rope.original_max_position = 32768;
-    const auto frequencies = rope_frequencies(spec_of(128, rope));
+    const auto frequencies = rope_frequencies(rope, 128);
     ASSERT_EQ(frequencies.size(), 64U);
     EXPECT_EQ(frequencies[0], 1.0F);
     EXPECT_EQ(frequencies[10], 0x1.d8ffacp-4F);
@@ -100,7 +93,7 @@ TEST(RopeFrequencies, YarnWithoutTruncation) {
     rope.factor = 32.0;
     rope.original_max_position = 4096;
     rope.truncate = false;
-    const auto frequencies = rope_frequencies(spec_of(64, rope));
+    const auto frequencies = rope_frequencies(rope, 64);
     EXPECT_EQ(frequencies[12], 0x1.bd508p-8F);
     EXPECT_EQ(frequencies[20], 0x1.312650p-16F);
     EXPECT_EQ(frequencies[30], 0x1.d727d6p-22F);

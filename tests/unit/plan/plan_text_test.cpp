@@ -20,6 +20,12 @@ Plan odd_plan() {
     plan.model.attention_multiplier = 1.0 / 128.0;
     plan.model.residual_multiplier = 0.22;
     plan.model.logits_scaling = 1.0 / 3.0;
+    plan.model.attention_soft_cap = 50.0;
+    plan.model.norms = NormPlacement::both;
+    plan.model.activation = Activation::gelu_tanh;
+    plan.model.norm_plus_one = true;
+    plan.model.embeds_scaled = true;
+    plan.model.window_rope = RopeSpec{.type = RopeType::yarn, .theta = 7.0, .beta_slow = 1.5};
     plan.model.layer_specs.assign(static_cast<std::size_t>(plan.model.layers), {});
     plan.model.layer_specs.front().rope = false;
     plan.model.layer_specs.back().window = 4096;
@@ -141,6 +147,11 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.model.attention_multiplier, 1.0 / 128.0);
     EXPECT_EQ(read.model.residual_multiplier, 0.22);
     EXPECT_EQ(read.model.logits_scaling, 1.0 / 3.0);
+    EXPECT_EQ(read.model.attention_soft_cap, 50.0);
+    EXPECT_EQ(read.model.norms, NormPlacement::both);
+    EXPECT_EQ(read.model.activation, Activation::gelu_tanh);
+    EXPECT_TRUE(read.model.norm_plus_one && read.model.embeds_scaled);
+    EXPECT_EQ(read.model.window_rope, plan.model.window_rope);
     EXPECT_EQ(read.model.layer_specs, plan.model.layer_specs);
     EXPECT_EQ(read.model.rope, plan.model.rope);
     EXPECT_TRUE(read.model.qk_norm && read.model.tie_word_embeddings && !read.model.qkv_bias);

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstdint>
+
+namespace loratrain {
+
+/// What the gate of an MLP goes through (names of HF hidden_act).
+///   silu: x / (1 + e^-x)
+///   gelu_tanh ("gelu_pytorch_tanh"): x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x³)))
+///     (Hendrycks and Gimpel 2016, "Gaussian Error Linear Units"; Shazeer 2020 as GeGLU)
+enum class Activation : std::uint8_t { silu, gelu_tanh };
+
+}  // namespace loratrain

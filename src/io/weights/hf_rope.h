@@ -1,0 +1,20 @@
+#pragma once
+
+#include "config/model_spec.h"
+#include "io/json_reader.h"
+
+namespace loratrain {
+
+/// What config.json leaves to the family.
+struct RopeDefaults {
+    double theta = 10000.0;
+    bool by_layer_type = false;     ///< layers with a window have rotary positions of their own
+    double window_theta = 10000.0;  ///< of theirs
+};
+
+/// Sets spec.rope, and window_rope where it is another. Spellings: rope_theta and rope_scaling,
+/// with rope_local_base_freq of layers with windows, which are not scaled then; rope_parameters; by
+/// type of layer, rope_parameters {full_attention, sliding_attention}.
+void read_ropes(JsonReader& config, const RopeDefaults& defaults, ModelSpec& spec);
+
+}  // namespace loratrain
