@@ -47,10 +47,11 @@ enum class TimedOp : std::uint8_t {
     fill,      ///< zero, fill_random
     transfer,  ///< upload, download
     move_doubles,
+    wait_weights,  ///< for frozen weights that stream
     wait_receive,
     wait_send,
 };
-inline constexpr std::size_t timed_op_count = 37;
+inline constexpr std::size_t timed_op_count = 38;
 
 /// Ops that belong together in a report.
 enum class TimedPart : std::uint8_t {
