@@ -471,6 +471,8 @@ struct ScratchSizes {
     std::size_t cudnn_tables = 0;
 };
 
+class HostCopies;
+
 class Backend {
   public:
     virtual ~Backend() = default;
@@ -499,6 +501,10 @@ class Backend {
     virtual std::unique_ptr<Readback> read_later(std::span<const ReadPart> parts) = 0;
     virtual void zero(void* target, std::size_t bytes) = 0;
     virtual void synchronize() = 0;
+
+    /// Copies between host memory and the backend's beside its stream, for loads to so many places
+    /// (backend/host_copies.h); it must not outlive the backend.
+    virtual std::unique_ptr<HostCopies> make_host_copies(std::int32_t places) = 0;
 
     /// A clock of the stream; it must not outlive the backend.
     virtual std::unique_ptr<StreamClock> make_clock() = 0;

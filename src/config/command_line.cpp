@@ -86,6 +86,7 @@ po::options_description bench_options(CommandLine::Bench& bench) {
     add("precision", po::value(&bench.precision));
     add("weights", po::value(&bench.weights));
     add("recompute", po::value(&bench.recompute));
+    add("residency", po::value(&bench.residency));
     add("predict", po::bool_switch(&bench.predict));
     add("quick", po::bool_switch(&bench.quick));
     add("json", po::bool_switch(&bench.json));
@@ -370,6 +371,10 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
                      "give a multiple of 64, or --weights int8");
     }
     check_word("--recompute", bench.recompute, {"auto", "none", "layer"}, problems);
+    if (!residency_of(bench.residency)) {
+        problems.add("--residency", "'" + bench.residency + "' is not known",
+                     "give auto, all, stream, or the layers that stay, as in 60");
+    }
     check_word("--lengths", bench.lengths, {"fixed", "xsum", "cnn", "wikisum", "mix"}, problems);
     check_word("--policy", bench.policy, word_texts(schedule_policy_words), problems);
     check_word("--packing", bench.packing, word_texts(packing_words), problems);

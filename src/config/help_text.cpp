@@ -31,6 +31,7 @@ Options for bench, with their defaults:
   --model PRESET  --dora|--vera  --dropout 0  --microbatch-tokens N  --json  --quick
   --backend cpu|cuda  --precision auto|fp32|bf16|fp8  --weights nf4|int8|fp8  --predict
   --lengths fixed|xsum|cnn|wikisum|mix  --policy, --packing  --recompute auto|none|layer
+  --residency auto|all|stream|LAYERS
 
 Other options: -h, --help, --keys (all keys of a job file), --version (and build)
 

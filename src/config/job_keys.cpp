@@ -33,8 +33,14 @@ constexpr JobKey keys[] = {
     {"model", "precision",
      "`auto`, `fp32`, `bf16`; auto is bf16 on GPUs, fp32 on CPUs; `fp8`, on GPUs from Hopper "
      "on: the linears of the layers in 8 bits, a faster approximation"},
+    {"model", "residency",
+     "whose frozen weights stay on a rank: `all`; `stream`: no layer's, they come from the host's "
+     "memory behind computation; `{resident_layers: N}`: of N layers of each rank; `auto`: all, on "
+     "GPUs where they do not fit as many as do"},
     {"model", "base_model_name_or_path", "what exported adapters name as their base",
      "as imported"},
+
+    {"residency", "resident_layers", "layers that stay on each rank, spread evenly", "required"},
 
     {"run", "dir", "folder of everything that the run writes", "required"},
     {"run", "seed", "seed of adapters that have none, and of eval splits"},
@@ -260,6 +266,7 @@ std::string shown_section(const std::string& section) {
     if (section == "deployment") return "parallel.deployment[0]";
     if (section == "file") return "datasets.NAME.files[0]";
     if (section == "kwargs") return "lr_scheduler_kwargs";
+    if (section == "residency") return "model.residency";
     if (section == "space") return "sweep.space.KEY";
     return section == "adapters" ? "adapters, defaults" : section;
 }
@@ -287,6 +294,7 @@ std::string key_section(const std::string& path) {
     if (path.starts_with("parallel.deployment[")) return "deployment";
     if (path.starts_with("datasets.") && path.ends_with(']')) return "file";
     if (path.ends_with(".lr_scheduler_kwargs")) return "kwargs";
+    if (path == "model.residency") return "residency";
     if (path == "sweep.space" || path == "sweep.configurations") return "adapters";
     if (path.starts_with("sweep.space.")) return "space";
     const std::string section = path.substr(0, path.find_first_of(".["));
@@ -304,6 +312,7 @@ std::string key_place(const std::string& section, const std::string& key) {
     if (section == "deployment") return cat("parallel.deployment[0].", key);
     if (section == "file") return cat("datasets.NAME.files[0].", key);
     if (section == "kwargs") return cat("lr_scheduler_kwargs.", key);
+    if (section == "residency") return cat("model.residency.", key);
     if (section == "space") return cat("sweep.space.KEY.", key);
     return section.empty() ? key : cat(section, ".", key);
 }

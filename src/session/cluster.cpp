@@ -74,6 +74,11 @@ Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
                   static_cast<std::uint64_t>(mpi.host_size());
     const auto shares = gather_numbers(mpi, share);
     cluster.bytes_per_rank = *std::min_element(shares.begin(), shares.end());
+    if (backend == BackendKind::cuda) {
+        const auto host =
+            gather_numbers(mpi, available_memory() / static_cast<std::uint64_t>(mpi.host_size()));
+        cluster.host_bytes_per_rank = *std::min_element(host.begin(), host.end());
+    }
     return cluster;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/host_copies.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/lora/lora.h"
 #include "kernels/quantize.h"
@@ -48,6 +49,7 @@ class CudaBackend final : public Backend {
     std::unique_ptr<Readback> read_later(std::span<const ReadPart> parts) override;
     void zero(void* target, std::size_t bytes) override;
     void synchronize() override;
+    std::unique_ptr<HostCopies> make_host_copies(std::int32_t places) override;
     std::unique_ptr<StreamClock> make_clock() override;
     void push_range(const char* name, std::int64_t number) override;
     void pop_range() override;

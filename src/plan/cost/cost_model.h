@@ -28,6 +28,11 @@ CostModel built_in_costs(const ModelSpec& model, DType compute, std::string_view
 /// target.
 void add_dora(const Job& job, const ModelSpec& model, CostModel& costs);
 
+/// Adds what a layer that streams takes to come from host memory to built-in costs of a job in
+/// which any may (resident_layers()). `plan`: its model and formats.
+void add_transfers(const Job& job, const Plan& plan, std::string_view device, std::int32_t tensor,
+                   CostModel& costs);
+
 /// The devices whose costs are built in: "h200", "h100", "a100", "l40s", "a40", "a10", "l4", "cpu".
 std::vector<std::string> device_names();
 /// Whether fp8 products with a scale per row are made there; what is not known is taken to.
@@ -40,7 +45,9 @@ AdapterLoads loads_of(const Microbatch& microbatch, const AttentionSpan& span);
 /// backward includes the second forward of `Recompute::layer`, and in the model's first layer no
 /// gradient of its input. The host runs ahead: a microbatch takes the longer of what the device
 /// computes and of what the host takes to queue it, forward and backward together. Where that is
-/// the host's, both are longer in proportion.
+/// the host's, both are longer in proportion. Layers that stream come beside that: where S of a
+/// stage's do through B buffers, S - B come in a pass in turn, at the ends of which something else
+/// than a transfer is waited for.
 double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads);
 double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                         Recompute recompute);
@@ -49,6 +56,10 @@ double stage_seconds(const CostModel& costs, const StagePlan& stage, const Adapt
                      Recompute recompute);
 double slowest_seconds(const CostModel& costs, const std::vector<StagePlan>& stages,
                        const AdapterLoads& loads, Recompute recompute);
+/// What computation hides of the transfers of a microbatch's forward and backward: 1 where it takes
+/// no longer for them.
+double hidden_share(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
+                    Recompute recompute);
 /// What the host takes for a microbatch's forward and backward.
 double host_seconds(const HostCosts& host, const StagePlan& stage, const AdapterLoads& loads);
 /// Whether that is longer than what the device computes.
