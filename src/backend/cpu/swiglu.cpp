@@ -2,15 +2,23 @@
 #include "backend/cpu/parallel.h"
 #include "backend/cpu/vector_math.h"
 #include "base/error.h"
+#include "base/vector_code.h"
 
 namespace loratrain {
 
 namespace {
 
+LORATRAIN_VECTOR_CODE
+void forward_row(const float* gate, const float* up, std::int64_t count, float* h) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < count; ++j) h[j] = gate[j] * sigmoid_inline(gate[j]) * up[j];
+}
+
 /// Writes h only where it is kept.
 template <bool keep_h>
-void backward_row(const float* gate, const float* up, const float* dh, std::int64_t count,
-                  float* dgate, float* dup, [[maybe_unused]] float* h) {
+LORATRAIN_VECTOR_CODE void backward_row(const float* gate, const float* up, const float* dh,
+                                        std::int64_t count, float* dgate, float* dup,
+                                        [[maybe_unused]] float* h) {
 #pragma omp simd
     for (std::int64_t j = 0; j < count; ++j) {
         const float g = gate[j];
@@ -34,13 +42,7 @@ void CpuBackend::swiglu(const SwiGlu& op) {
     require_f32({&op.gate, &op.up, &op.h});
     parallel_rows(threads_, op.gate.rows, op.gate.cols, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
-            const float* gate = row_of(op.gate, row);
-            const float* up = row_of(op.up, row);
-            float* h = row_of(op.h, row);
-#pragma omp simd
-            for (std::int64_t j = 0; j < op.gate.cols; ++j) {
-                h[j] = gate[j] * sigmoid_inline(gate[j]) * up[j];
-            }
+            forward_row(row_of(op.gate, row), row_of(op.up, row), op.gate.cols, row_of(op.h, row));
         }
     });
     make_codes(op.codes, op.h);
