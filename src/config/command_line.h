@@ -87,6 +87,17 @@ struct CommandLine {
 /// Throws InputError on bad usage. Boost.Program_options stays inside command_line.cpp.
 CommandLine parse_command_line(int argc, const char* const* argv);
 
+struct OptionWord {
+    std::string name;  ///< "--set"
+    bool takes_value;
+};
+/// What may follow `loratrain`.
+struct CommandWords {
+    std::string word;                 ///< "" = a job file, and what needs none (--help)
+    std::vector<OptionWord> options;  ///< as the parser knows them
+};
+std::vector<CommandWords> command_words();
+
 /// The text of `loratrain --help`: one screen (at most 40 lines of at most 90 columns).
 std::string help_text();
 

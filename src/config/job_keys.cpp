@@ -271,16 +271,16 @@ std::string shown_section(const std::string& section) {
     return section == "adapters" ? "adapters, defaults" : section;
 }
 
-void write_row(std::ostringstream& out, const JobKey& key, const YamlNode& defaults) {
+void write_row(std::ostringstream& out, const KeyRow& row) {
     const auto padded = [&](std::string text, std::size_t width) {
         text.resize(std::max(text.size(), width), ' ');
         out << "| " << text << ' ';
     };
-    std::vector<std::string> names = names_elsewhere(key.section, key.key);
+    std::vector<std::string> names = row.elsewhere;
     for (std::string& name : names) name = cat("`", name, "`");
-    padded(cat("`", key.key, "`"), 26);
-    padded(default_of(defaults, key), 12);
-    out << "| " << key.meaning << " | " << join(names, ", ") << " |\n";
+    padded(cat("`", row.key, "`"), 26);
+    padded(row.default_value, 12);
+    out << "| " << row.meaning << " | " << join(names, ", ") << " |\n";
 }
 
 }  // namespace
@@ -325,19 +325,30 @@ std::vector<std::string> sections_with(const std::string& key) {
     return sections;
 }
 
-std::string keys_text() {
+std::vector<KeyRow> key_rows() {
     const YamlNode defaults = default_tree();
+    std::vector<KeyRow> rows;
+    for (const JobKey& key : keys) {
+        const bool is_section = std::strlen(key.section) == 0;
+        rows.push_back({shown_section(key.section), key.key,
+                        is_section ? "" : default_of(defaults, key), key.meaning,
+                        names_elsewhere(key.section, key.key)});
+    }
+    return rows;
+}
+
+std::string keys_text() {
     std::ostringstream out;
     out << "| key | default | meaning | names in PEFT, Hugging Face, axolotl, ... |\n"
            "|---|---|---|---|\n";
     std::string section;
-    for (const JobKey& key : keys) {
-        if (std::strlen(key.section) == 0) continue;
-        if (section != key.section) {
-            section = key.section;
-            out << "| **" << shown_section(section) << "** | | | |\n";
+    for (const KeyRow& row : key_rows()) {
+        if (row.section.empty()) continue;
+        if (section != row.section) {
+            section = row.section;
+            out << "| **" << section << "** | | | |\n";
         }
-        write_row(out, key, defaults);
+        write_row(out, row);
     }
     return out.str();
 }

@@ -313,6 +313,16 @@ TEST(HelpText, NamesEveryOptionAndItsDefault) {
     }
 }
 
+TEST(HelpText, HasEveryCommandAndOptionOfTheParser) {
+    const std::string text = help_text();
+    for (const CommandWords& command : command_words()) {
+        EXPECT_NE(text.find("loratrain " + command.word), std::string::npos) << command.word;
+        for (const OptionWord& option : command.options) {
+            EXPECT_NE(text.find(option.name), std::string::npos) << option.name;
+        }
+    }
+}
+
 TEST(HelpText, SaysWhenADryRunWritesFiles) {
     const char* line = "--device h200|h100|a100|... (timeline in <run.dir>/dry_run)  --out DIR\n";
     EXPECT_NE(help_text().find(line), std::string::npos);
