@@ -49,6 +49,7 @@ class CudaBackend final : public Backend {
     void zero(void* target, std::size_t bytes) override;
     void synchronize() override;
     std::unique_ptr<StreamClock> make_clock() override;
+    std::unique_ptr<SideStream> make_side_stream() override;
     void push_range(const char* name, std::int64_t number) override;
     void pop_range() override;
 
