@@ -9,6 +9,7 @@
 
 #include "backend/buffer.h"
 #include "backend/readback.h"
+#include "backend/side_stream.h"
 #include "backend/stream_clock.h"
 #include "base/activation.h"
 #include "base/quantized.h"
@@ -508,6 +509,8 @@ class Backend {
 
     /// A clock of the stream; it must not outlive the backend.
     virtual std::unique_ptr<StreamClock> make_clock() = 0;
+    /// Null where ops run at once.
+    virtual std::unique_ptr<SideStream> make_side_stream() { return nullptr; }
     /// Names the work queued until pop_range() for a profiler (backend/range.h); `name` must live
     /// as long as the program.
     virtual void push_range(const char* /*name*/, std::int64_t /*number*/) {}

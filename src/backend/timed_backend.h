@@ -50,6 +50,7 @@ class TimedBackend final : public Backend {
         return std::make_unique<TimedHostCopies>(inner_.make_host_copies(places), timer_);
     }
     std::unique_ptr<StreamClock> make_clock() override { return inner_.make_clock(); }
+    std::unique_ptr<SideStream> make_side_stream() override { return inner_.make_side_stream(); }
     std::unique_ptr<Readback> read_later(std::span<const ReadPart> parts) override {
         return inner_.read_later(parts);
     }

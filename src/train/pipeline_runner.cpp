@@ -246,7 +246,7 @@ void PipelineRunner::step(std::int32_t batch_number) {
 void PipelineRunner::reduce(std::int32_t batch_number) {
     LORATRAIN_CHECK(exchange_ != nullptr, "batch ", batch_number, " has no replicas to be summed");
     const AdapterId adapter = under_way_.batch(batch_number).adapter;
-    exchange_->begin({batch_number, adapter, stage_.bank().host_gradients(adapter),
+    exchange_->begin({batch_number, adapter, stage_.bank().gradient_array(adapter),
                       stage_.loss_to_tell(adapter)});
 }
 

@@ -51,6 +51,7 @@ class CudaBackend final : public Backend {
     void synchronize() override;
     std::unique_ptr<HostCopies> make_host_copies(std::int32_t places) override;
     std::unique_ptr<StreamClock> make_clock() override;
+    std::unique_ptr<SideStream> make_side_stream() override;
     void push_range(const char* name, std::int64_t number) override;
     void pop_range() override;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/device_memory.h"
 #include "base/shape.h"
 #include "base/shard_statistics.h"
 #include "plan/memory/engine_memory.h"
@@ -15,7 +16,7 @@ namespace {
 constexpr std::int64_t logits_chunk_bytes_cpu = 64LL << 20U;
 constexpr std::int64_t logits_chunk_bytes_cuda = 256LL << 20U;
 constexpr std::int64_t exchanged_values_cpu = 1 << 16;  ///< little beside small models
-constexpr std::int64_t exchanged_values_cuda = 1 << 20;
+constexpr std::int64_t exchanged_values_cuda = 1 << 23;
 constexpr std::int64_t logits_chunk_rows = 256;  ///< or a multiple: whole tiles of a product
 constexpr std::int64_t staged_head_bytes = 64LL << 20U;
 
@@ -297,8 +298,9 @@ std::int64_t exchanged_at_once(const Plan& plan) {
 }
 
 std::uint64_t exchange_bytes(const Plan& plan) {
-    if (!plan.joint || plan.backend == BackendKind::cuda) return 0;
-    return bytes_of(2 * exchanged_at_once(plan), size_of(DType::f32));
+    if (!plan.joint) return 0;
+    const std::uint64_t both = bytes_of(2 * exchanged_at_once(plan), size_of(DType::f32));
+    return both + (plan.backend == BackendKind::cuda ? device_memory::exchange_numbers : 0);
 }
 
 LogitsChunk logits_chunk(const ReplicaView& view) {
