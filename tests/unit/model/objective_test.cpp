@@ -240,7 +240,8 @@ TEST(Objective, TheLargeVocabularyPartsASample) {
 }
 
 TEST(Objective, CrossEntropyIsAMeanOverTargets) {
-    const Objective& objective = objective_of(AdapterJob{});
+    const AdapterJob adapter;
+    const Objective& objective = objective_of(adapter);
     EXPECT_FALSE(objective.needs_first_pass());
     const std::vector<SampleRef> samples{{0, 5, 4}, {1, 9, 6}};
     std::vector<float> scales(2);
