@@ -140,6 +140,22 @@ class DryRun(JobTest):
         self.assertEqual(speeds, sorted(speeds, reverse=True))
         self.assertGreater(speeds[-2], 50 * speeds[-1])
 
+    def test_devices_that_nobody_measured_are_estimates(self):
+        for device in ("h100", "l40s"):
+            text = self.succeed(self.preview("tinyllama-1.1b", "--device", device)).stdout
+            self.assertIn(f"costs built in for {device}", text)
+            self.assertEqual(f"built in for {device}, an estimate" in text, device == "l40s")
+
+    def test_fp8_is_refused_before_hopper(self):
+        job = self.job_for("tinyllama-1.1b")
+        job["model"]["precision"] = "fp8"
+        path = self.write_job(job)
+        self.succeed(direct(path, "--dry-run", "--device", "h100"))
+        process = direct(path, "--dry-run", "--device", "a100")
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("fp8 products with a scale per row are for Hopper, not for 'a100'",
+                      process.stderr)
+
     def test_unknown_device(self):
         process = self.preview("tinyllama-1.1b", "--device", "b200")
         self.assertEqual(process.returncode, 2)
