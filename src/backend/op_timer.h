@@ -25,6 +25,8 @@ enum class TimedOp : std::uint8_t {
     lora_backward,
     lora_grad_a,
     lora_expand_backward,
+    lora_gather_a,
+    lora_scatter_a,
     dora_norms,
     dora_scale,
     dora_grad_magnitude,
@@ -44,13 +46,14 @@ enum class TimedOp : std::uint8_t {
     cross_entropy,
     sum_squares,
     adamw,
+    adamw_8bit,
     fill,      ///< zero, fill_random
     transfer,  ///< upload, download
     move_doubles,
     wait_receive,
     wait_send,
 };
-inline constexpr std::size_t timed_op_count = 37;
+inline constexpr std::size_t timed_op_count = 40;
 
 /// Ops that belong together in a report.
 enum class TimedPart : std::uint8_t {
