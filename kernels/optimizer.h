@@ -38,4 +38,22 @@ struct AdamWParams {
 constexpr std::int64_t adamw_workspace_bytes = 64;
 cudaError_t adamw(cudaStream_t stream, const AdamWParams& params);
 
+/// The numbers that codes stand for (src/base/dynamic_map.h), of first and of second moments.
+struct DynamicMaps {
+    float first[256];
+    float second[256];
+};
+constexpr int adamw_8bit_block = 256;
+
+/// adamw with moments as codes, in blocks of adamw_8bit_block with a scale each; `step` has none.
+struct AdamW8bitParams {
+    AdamWParams step;
+    std::uint8_t* first_codes = nullptr;
+    std::uint8_t* second_codes = nullptr;
+    float* first_scales = nullptr;
+    float* second_scales = nullptr;
+    DynamicMaps maps;
+};
+cudaError_t adamw_8bit(cudaStream_t stream, const AdamW8bitParams& params);
+
 }  // namespace loratrain::kernels

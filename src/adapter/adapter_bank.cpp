@@ -9,6 +9,7 @@
 #include "adapter/start_factors.h"
 #include "backend/make_backend.h"
 #include "base/error.h"
+#include "base/parallel_for.h"
 #include "base/rng.h"
 #include "io/adapters/adapter_file.h"
 #include "io/tensor_names.h"
@@ -29,7 +30,7 @@ std::size_t index_of(StatePart part) {
 std::uint64_t random_key(const AdapterJob& adapter, const PlacedTensor& tensor) {
     return tensor_key(adapter.seed, adapter.random_name(),
                       cat(module_path(tensor.layer, tensor.linear), ".",
-                          adapter.form.tensors[tensor.of_form].name));
+                          on_linear(adapter.form.tensors[tensor.of_form], tensor.linear).name));
 }
 
 /// [n, rows] of [rows, n].
@@ -48,25 +49,29 @@ std::unique_ptr<Backend> host_backend() {
     return make_backend("cpu", {static_cast<int>(threads)});
 }
 
-/// Initial::constant, uniform and gaussian.
+/// Initial::constant, uniform, gaussian and normal.
 std::vector<float> first_values(const AdapterJob& adapter, const PlacedTensor& tensor,
                                 std::int64_t in) {
-    const FormTensor& form = adapter.form.tensors[tensor.of_form];
+    const FormTensor form = on_linear(adapter.form.tensors[tensor.of_form], tensor.linear);
     if (form.initial == Initial::constant) {
         return std::vector<float>(static_cast<std::size_t>(tensor.range.count),
                                   static_cast<float>(form.value));
     }
     const std::uint64_t key = random_key(adapter, tensor);
     const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(in)));
-    const float deviation = 1.0F / static_cast<float>(adapter.rank(tensor.layer, tensor.linear));
+    const bool wide = form.initial == Initial::normal;
+    const float deviation =
+        wide ? 1.0F : 1.0F / static_cast<float>(adapter.rank(tensor.layer, tensor.linear));
     std::vector<float> values(static_cast<std::size_t>(tensor.range.count));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        const auto place =
-            static_cast<std::uint64_t>(tensor.cut.whole_index(static_cast<std::int64_t>(i)));
-        values[i] = form.initial == Initial::gaussian
-                        ? normal_float(key, place) * deviation
-                        : (2.0F * uniform_float(key, place) - 1.0F) * bound;
-    }
+    share_rows(tensor.range.count, 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            const auto place = static_cast<std::uint64_t>(tensor.cut.whole_index(i));
+            values[static_cast<std::size_t>(i)] =
+                wide || form.initial == Initial::gaussian
+                    ? normal_float(key, place) * deviation
+                    : (2.0F * uniform_float(key, place) - 1.0F) * bound;
+        }
+    });
     return values;
 }
 
@@ -116,24 +121,29 @@ void AdapterBank::add_adapters() {
     for (std::size_t i = known; i < states_.size(); ++i) lay_out(static_cast<AdapterId>(i));
 }
 
+std::int64_t AdapterBank::planned_count(const PlacedTensor& tensor) const {
+    const bool outer = tensor.linear == Linear::head || tensor.linear == Linear::embedding;
+    if (!outer || tensor.cut.is_whole()) return tensor.range.count;
+    return tensor.range.count / vocabulary().count * most_vocabulary_;
+}
+
 /// A gradient is partial where several lanes compute with the tensor.
 void AdapterBank::lay_out(AdapterId adapter) {
     State& state = states_[index(adapter)];
     state.layout =
         AdapterLayout(job_.adapter(adapter), model_, state_layers(stage_, adapter), lane());
-    const auto layer = static_cast<std::int32_t>(model_.layers);
-    if (const PlacedTensor* b = state.layout.find(layer, Linear::head, TensorRole::b)) {
-        state.spare_bytes =
-            static_cast<std::size_t>((most_vocabulary_ - b->shape[0]) * b->shape[1]) *
-            sizeof(float);
-    }
+    const AdapterJob& job = job_.adapter(adapter);
     for (const PlacedTensor& tensor : state.layout.tensors(Part::parameters)) {
-        const AdapterForm& form = job_.adapter(adapter).form;
         const bool has_norms =
-            form.keeps_norms && form.tensors[tensor.of_form].role == TensorRole::magnitude;
-        state.first_norm.push_back(has_norms ? state.norm_count : -1);
-        if (has_norms) state.norm_count += tensor.range.count;
+            job.form.keeps_norms && job.form.tensors[tensor.of_form].role == TensorRole::magnitude;
+        state.first_norm.push_back(has_norms ? state.planned.norms : -1);
+        if (has_norms) state.planned.norms += tensor.range.count;
+        state.planned.add(planned_count(tensor), state.layout.is_trained(tensor),
+                          optim_on(job, tensor.linear));
     }
+    state.moments = MomentLayout(state.layout, [&](const PlacedTensor& tensor) {
+        return has_coded_moments(optim_on(job, tensor.linear), planned_count(tensor));
+    });
     const auto is_partial = [&](const PlacedTensor& tensor) {
         return lanes_.count() > 1 && tensor.cut.is_whole();
     };
@@ -155,12 +165,13 @@ void AdapterBank::reside(AdapterId adapter) {
     LORATRAIN_CHECK(state.residence == Residence::absent || state.residence == Residence::suspended,
                     "adapter ", number(adapter), " cannot become resident");
     for (const Part part : all_parts) {
-        state.arrays[index_of(part)] =
-            backend_.allocate(aligned(state.bytes(part) + state.spare_bytes), "adapter state");
+        const std::uint64_t bytes = part == Part::parameters  ? state.planned.parameter_bytes()
+                                    : part == Part::gradients ? state.planned.gradient_bytes()
+                                                              : state.planned.moment_bytes();
+        state.arrays[index_of(part)] = backend_.allocate(bytes, "adapter state");
     }
-    if (state.norm_count > 0) {
-        const auto bytes = static_cast<std::size_t>(state.norm_count) * sizeof(float);
-        state.norms = backend_.allocate(aligned(bytes), "norms of adapters");
+    if (state.planned.norms > 0) {
+        state.norms = backend_.allocate(state.planned.norm_bytes(), "norms of adapters");
     }
     const AdapterJob& job = job_.adapter(adapter);
     if (job.form.projects) state.projected = {job, model_, lane(), backend_};
@@ -185,7 +196,7 @@ void AdapterBank::suspend(AdapterId adapter) {
     state.suspended.counters = counters(adapter);
     for (const Part part : suspended_parts) {
         std::vector<float>& values = state.suspended.arrays[index_of(part)];
-        values.resize(state.count(part));
+        values.resize(state.words(part));
         backend_.download(values.data(), state.array(part), state.bytes(part));
     }
     free_arrays(state);
@@ -277,7 +288,7 @@ void AdapterBank::initialise(AdapterId adapter) {
     if (!job.init_from.empty()) return read_parameters(adapter, job.init_from);
     const State& state = states_[index(adapter)];
     for (const PlacedTensor& tensor : state.layout.tensors(Part::parameters)) {
-        const Initial initial = job.form.tensors[tensor.of_form].initial;
+        const Initial initial = on_linear(job.form.tensors[tensor.of_form], tensor.linear).initial;
         if (initial == Initial::zeros) continue;
         put(state, tensor,
             initial == Initial::norms
@@ -337,7 +348,7 @@ LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear)
         slot.start_a = state.array(Part::parameters) + start->range.first;
         slot.start_b = state.array(Part::parameters) + start_b->range.first;
     }
-    slot.dropout = dropout_threshold(job.lora_dropout);
+    if (linear != Linear::embedding) slot.dropout = dropout_threshold(job.lora_dropout);
     if (slot.dropout != 0) {
         slot.dropout_key =
             tensor_key(job.seed, job.random_name(), module_path(model_layer, linear));
@@ -434,37 +445,47 @@ void AdapterBank::step(AdapterId adapter, double learning_rate, const double* gr
     op.grad_sumsq = grad_sumsq;
     op.applied_steps = counters_of(adapter);
     op.skipped_steps = op.applied_steps + 1;
-    const std::span<const ArrayRange> groups = state.layout.rate_groups();
-    for (std::size_t group = 0; group < groups.size(); ++group) {
-        const std::int64_t first = groups[group].first;
-        op.parameters = state.array(Part::parameters) + first;
-        op.gradients = state.array(Part::gradients) + first;
-        op.first_moments = state.array(Part::first_moments) + first;
-        op.second_moments = state.array(Part::second_moments) + first;
-        op.count = groups[group].count;
-        op.learning_rate = learning_rate * job.form.rates[group];
-        op.counts = group == 0;
-        backend_.adamw(op);
+    for (const MomentLayout::Run& run : state.moments.runs()) {
+        AdamW8bit coded;
+        op.parameters = state.array(Part::parameters) + run.range.first;
+        op.gradients = state.array(Part::gradients) + run.range.first;
+        op.count = run.range.count;
+        op.learning_rate = learning_rate * job.form.rates[run.rate_group];
+        op.counts = &run == &state.moments.runs().front();
+        coded.step = op;
+        state.moments.place(run, state.array(Part::first_moments),
+                            state.array(Part::second_moments), coded);
+        if (run.coded) {
+            backend_.adamw_8bit(coded);
+        } else {
+            backend_.adamw(coded.step);
+        }
     }
 }
 
-std::vector<NamedTensor> AdapterBank::download(AdapterId adapter, Part part) const {
+std::vector<float> AdapterBank::numbers(AdapterId adapter, Part part) const {
     const State& state = states_[index(adapter)];
     const bool on_host = state.residence == Residence::suspended;
-    if (!on_host) resident(adapter);
+    if (on_host && part == Part::gradients) return std::vector<float>(state.count(part));
+    std::vector<float> array;
+    if (on_host) {
+        array = state.suspended.arrays[index_of(part)];
+    } else {
+        array.resize(state.words(part));
+        backend_.download(array.data(), resident(adapter).array(part), state.bytes(part));
+    }
+    const bool coded =
+        part != Part::parameters && part != Part::gradients && state.moments.any_coded();
+    return coded ? state.moments.decoded(part, array) : array;
+}
+
+std::vector<NamedTensor> AdapterBank::download(AdapterId adapter, Part part) const {
+    const std::vector<float> values = numbers(adapter, part);
     std::vector<NamedTensor> tensors;
-    for (const PlacedTensor& tensor : state.layout.tensors(part)) {
-        const auto [first, count] = tensor.range;
+    for (const PlacedTensor& tensor : states_[index(adapter)].layout.tensors(part)) {
         tensors.push_back(named_tensor(job_.adapter(adapter), tensor));
-        std::vector<float>& values = tensors.back().values;
-        values.resize(static_cast<std::size_t>(count));
-        if (!on_host) {
-            backend_.download(values.data(), state.array(part) + first,
-                              values.size() * sizeof(float));
-        } else if (part != Part::gradients) {
-            std::copy_n(state.suspended.arrays[index_of(part)].data() + first, count,
-                        values.data());
-        }
+        const auto first = values.begin() + tensor.range.first;
+        tensors.back().values.assign(first, first + tensor.range.count);
     }
     return tensors;
 }
@@ -477,6 +498,8 @@ void AdapterBank::upload(AdapterId adapter, Part part, const std::vector<NamedTe
     }
     LORATRAIN_CHECK(values.size() == state.count(part), "adapter state has ", values.size(),
                     " values instead of ", state.count(part));
+    const bool moments = part != Part::parameters && part != Part::gradients;
+    if (moments && state.moments.any_coded()) values = state.moments.encoded(part, values);
     ++state.version;
     if (state.residence == Residence::resident) {
         backend_.upload(state.array(part), values.data(), state.bytes(part));
@@ -485,7 +508,7 @@ void AdapterBank::upload(AdapterId adapter, Part part, const std::vector<NamedTe
     LORATRAIN_CHECK(part != Part::gradients && state.residence != Residence::released, "adapter ",
                     number(adapter), " is not in backend memory");
     for (const Part other : suspended_parts) {
-        state.suspended.arrays[index_of(other)].resize(state.count(other));
+        state.suspended.arrays[index_of(other)].resize(state.words(other));
     }
     state.suspended.arrays[index_of(part)] = std::move(values);
     state.residence = Residence::suspended;

@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "adapter/adapter_layout.h"
+#include "adapter/moment_layout.h"
 #include "adapter/projected_factors.h"
 #include "backend/backend.h"
 #include "backend/rank_group.h"
 #include "plan/memory/memory_model.h"
+#include "plan/memory/state_sizes.h"
 
 namespace loratrain {
 
@@ -69,7 +71,8 @@ class AdapterBank {
     void add_adapters();
 
     /// A and B as an op's slot; `layer` counts from the stage's first layer, of Linear::head it is
-    /// their number. Of VeRA B is what projected() makes, with that gradient, and A has none.
+    /// their number, of Linear::embedding embedding_layer. Of VeRA B is what projected() makes,
+    /// with that gradient, and A has none.
     LoraSlot slot(AdapterId adapter, std::int32_t layer, Linear linear) const;
     /// How the scales of a VeRA adapter's linear make B, and get their gradients from B's. Of each
     /// linear there is one B, of one layer at a time.
@@ -80,7 +83,12 @@ class AdapterBank {
     bool projects(AdapterId adapter) const { return job_.adapter(adapter).form.projects; }
     /// And this stage has its scales of the linear.
     bool projects(AdapterId adapter, std::int32_t layer, Linear linear) const;
-    bool targets_head(AdapterId adapter) const { return job_.adapter(adapter).targets_head; }
+    /// One of outer_linears.
+    bool targets_outer(AdapterId adapter, Linear linear) const {
+        return job_.adapter(adapter).targets_linear(linear);
+    }
+    /// Tokens of the vocabulary whose columns of an embedding's A the lane has.
+    Slice vocabulary() const { return lane_vocabulary(model_, lane()); }
     bool targets_group(AdapterId adapter, std::int32_t layer, LinearGroup group) const;
 
     /// Those of them that are trained.
@@ -134,18 +142,23 @@ class AdapterBank {
         std::array<Buffer, state_parts> arrays;  ///< by StatePart; resident only
         Buffer norms;  ///< of the form's rows, whose squares operators keep there; resident only
         std::vector<std::int64_t> first_norm;  ///< per tensor of the layout
-        std::int64_t norm_count = 0;
-        ProjectedFactors projected;  ///< of a form that has them; resident only
-        HostState suspended;         ///< suspended only
+        ProjectedFactors projected;            ///< of a form that has them; resident only
+        HostState suspended;                   ///< suspended only
         std::int64_t version = 0;
         AdapterLayout layout;
-        std::size_t spare_bytes = 0;      ///< of each array: planned for the lane with most rows
+        MomentLayout moments;
+        StateSizes planned;               ///< for the lane with most rows of the vocabulary
         std::vector<ArrayRange> partial;  ///< gradients to be summed over all lanes
         std::vector<ArrayRange> shared;   ///< over those with the same key-value heads
         std::vector<ArrayRange> counted;  ///< those whose squares this lane adds
         float* array(Part part) const { return arrays[static_cast<std::size_t>(part)].as<float>(); }
         std::size_t count(Part part) const { return static_cast<std::size_t>(layout.count(part)); }
-        std::size_t bytes(Part part) const { return count(part) * sizeof(float); }
+        /// fp32 words of an array.
+        std::size_t words(Part part) const {
+            const bool coded = part == Part::first_moments || part == Part::second_moments;
+            return coded ? static_cast<std::size_t>(moments.words()) : count(part);
+        }
+        std::size_t bytes(Part part) const { return words(part) * sizeof(float); }
         /// Null for a tensor that is not trained.
         float* gradient(const PlacedTensor& tensor) const {
             return layout.is_trained(tensor) ? array(Part::gradients) + tensor.range.first
@@ -155,6 +168,10 @@ class AdapterBank {
 
     TensorLane lane() const { return {lanes_.index(), lanes_.count()}; }
     void lay_out(AdapterId adapter);
+    /// Of a tensor on the lane with most rows of the vocabulary.
+    std::int64_t planned_count(const PlacedTensor& tensor) const;
+    /// The flat numbers of a resident or suspended adapter's array, in the order of tensors(part).
+    std::vector<float> numbers(AdapterId adapter, Part part) const;
     void initialise(AdapterId adapter);
     void put(const State& state, const PlacedTensor& tensor, const std::vector<float>& cut) const;
     /// Of a difference (is_difference).

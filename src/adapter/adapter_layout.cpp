@@ -12,16 +12,18 @@ namespace loratrain {
 
 namespace {
 
-constexpr int linears = linear_count + 1;  ///< that places are kept for in a layer, with the head
+/// That places are kept for in a layer, with the outer ones.
+constexpr int linears = linear_count + static_cast<int>(outer_linears.size());
 
 /// Targeted linears of a layer and tensors of the form for which `wanted` holds, in the order of
 /// the arrays.
 template <class Wanted, class Visit>
 void for_each_tensor(const AdapterJob& adapter, const ModelSpec& model, std::int32_t layer,
                      Wanted wanted, Visit visit) {
-    if (layer == model.layers) {
-        for (std::size_t t = 0; t < adapter.form.tensors.size() && adapter.targets_head; ++t) {
-            if (wanted(adapter.form.tensors[t])) visit(Linear::head, t);
+    for (const Linear linear : outer_linears) {
+        if (layer != outer_layer(model, linear)) continue;
+        for (std::size_t t = 0; t < adapter.form.tensors.size(); ++t) {
+            if (adapter.targets_linear(linear) && wanted(adapter.form.tensors[t])) visit(linear, t);
         }
         return;
     }

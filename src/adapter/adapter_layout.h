@@ -45,7 +45,7 @@ struct PlacedTensor {
 class AdapterLayout {
   public:
     AdapterLayout() = default;
-    /// `model`: the whole one. The layer behind its last has the head alone (Linear::head).
+    /// `model`: the whole one. Its outer layers have one of outer_linears alone.
     AdapterLayout(const AdapterJob& adapter, const ModelSpec& model, const LayerRange& layers,
                   const TensorLane& lane = {});
 

@@ -189,6 +189,16 @@ struct LoraExpandBackward {
     bool accumulate = false;
 };
 
+/// Of LoRA on an embedding: A [rank, K] by columns, where row t has column ids[t].
+/// target.s: S [T, R] or dS [T, R].
+struct LoraIds {
+    const std::int32_t* ids = nullptr;  ///< [T]; negative: none, as of another lane's columns
+    std::int64_t columns = 0;           ///< K
+    LoraTarget target;
+    LoraRows rows;
+    std::int32_t still = -1;  ///< an id whose column gets no gradient; negative: none
+};
+
 /// Pads of the augmented matrix: b_pad [N, R] gets B of each slot in its columns, a_pad [R, K] gets
 /// A of each slot in its rows, the rest 0. b_pad and a_pad: compute_dtype(). Source: mLoRA
 /// BatchLoRA, design decision 4. Factors that are not finite in that type are written as 0
@@ -448,6 +458,20 @@ struct AdamW {
     bool counts = true;
 };
 
+/// AdamW whose moments are kept as 8-bit codes of base/dynamic_map.h, in blocks of 256 parameters
+/// from the first on with a scale each: moments are read from codes, the step is made with the new
+/// ones in fp32, and these become codes again (nearest; where two are, the lower) with scale = the
+/// largest magnitude of the block. Moments of `step` are not used. Codes and scales of 0 stand for
+/// moments of 0. Source: Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization";
+/// bitsandbytes, AdamW8bit.
+struct AdamW8bit {
+    AdamW step;
+    std::uint8_t* first_codes = nullptr;   ///< [count], signed map
+    std::uint8_t* second_codes = nullptr;  ///< [count], unsigned map
+    float* first_scales = nullptr;         ///< [blocks]
+    float* second_scales = nullptr;        ///< [blocks]
+};
+
 /// target[target_index[i]] = (or += with add) source[source_index[i]]; index lists are [host].
 struct MoveDoubles {
     double* target = nullptr;
@@ -551,6 +575,12 @@ class Backend {
     }
     virtual void lora_grad_a(const LoraGradA& op) = 0;
     virtual void lora_expand_backward(const LoraExpandBackward& op) = 0;
+    /// S[t, column .. column + rank) = scale * A[:, ids[t]], or 0 where ids[t] is negative, for the
+    /// slot that owns row t; other columns of rows in segments are set to 0.
+    virtual void lora_gather_a(const LoraIds& op) = 0;
+    /// grad_a[:, ids[t]] += dS_t but for `still`, row by row: how rows are cut into calls changes
+    /// no bit.
+    virtual void lora_scatter_a(const LoraIds& op) = 0;
     virtual void dora_norms(const DoraNorms& op) = 0;
     virtual void dora_scale(const DoraScale& op) = 0;
     virtual void dora_grad_magnitude(const DoraGradMagnitude& op) = 0;
@@ -574,6 +604,7 @@ class Backend {
     /// *result = sum of squares (fp64) of `count` floats.
     virtual void sum_squares(const float* values, std::int64_t count, double* result) = 0;
     virtual void adamw(const AdamW& op) = 0;
+    virtual void adamw_8bit(const AdamW8bit& op) = 0;
     virtual void move_doubles(const MoveDoubles& op) = 0;
 };
 

@@ -25,6 +25,8 @@ enum class TimedOp : std::uint8_t {
     lora_backward,
     lora_grad_a,
     lora_expand_backward,
+    lora_gather_a,
+    lora_scatter_a,
     dora_norms,
     dora_scale,
     dora_grad_magnitude,
@@ -46,6 +48,7 @@ enum class TimedOp : std::uint8_t {
     cross_entropy,
     sum_squares,
     adamw,
+    adamw_8bit,
     fill,      ///< zero, fill_random
     transfer,  ///< upload, download
     move_doubles,

@@ -123,6 +123,12 @@ class TimedBackend final : public Backend {
     void lora_expand_backward(const LoraExpandBackward& op) override {
         timed(TimedOp::lora_expand_backward, [&] { inner_.lora_expand_backward(op); });
     }
+    void lora_gather_a(const LoraIds& op) override {
+        timed(TimedOp::lora_gather_a, [&] { inner_.lora_gather_a(op); });
+    }
+    void lora_scatter_a(const LoraIds& op) override {
+        timed(TimedOp::lora_scatter_a, [&] { inner_.lora_scatter_a(op); });
+    }
     void dora_norms(const DoraNorms& op) override {
         timed(TimedOp::dora_norms, [&] { inner_.dora_norms(op); });
     }
@@ -182,6 +188,9 @@ class TimedBackend final : public Backend {
     }
     void adamw(const AdamW& op) override {
         timed(TimedOp::adamw, [&] { inner_.adamw(op); });
+    }
+    void adamw_8bit(const AdamW8bit& op) override {
+        timed(TimedOp::adamw_8bit, [&] { inner_.adamw_8bit(op); });
     }
     void move_doubles(const MoveDoubles& op) override {
         timed(TimedOp::move_doubles, [&] { inner_.move_doubles(op); });

@@ -50,6 +50,7 @@ Job bench_job(const CommandLine::Bench& bench, const std::vector<std::string>& d
         adapter.max_steps = bench_rounds(bench);
         adapter.lora_dropout = bench.dropout;
         adapter.use_dora = bench.dora;
+        adapter.optim = value_of(optim_words, bench.optim);
         if (bench.vera) adapter.peft_type = PeftType::vera;
         adapter.form = form_of(adapter);
         if (!lora) adapter.targets.fill(false);

@@ -50,6 +50,7 @@ OrderedJson case_json(const CommandLine::Bench& bench, const BenchResult& result
             {"mixed_ranks", bench.mixed_ranks},
             {"dora", bench.dora},
             {"vera", bench.vera},
+            {"optim", bench.optim},
             {"samples", bench.samples},
             {"sample_tokens", bench.sample_tokens},
             {"lengths", bench.lengths},

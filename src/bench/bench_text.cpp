@@ -115,7 +115,8 @@ std::string head_lines(const CommandLine::Bench& bench, const BenchResult& resul
                              ", ", format_fixed(weights, 1), " M weights in matrix products")) +
            line("step",
                 cat(bench.adapters, bench.dora ? " DoRA" : (bench.vera ? " VeRA" : ""),
-                    " adapters r=", bench.mixed_ranks ? "8..128" : std::to_string(bench.rank), ", ",
+                    " adapters r=", bench.mixed_ranks ? "8..128" : std::to_string(bench.rank),
+                    bench.optim == "adamw_torch" ? "" : " " + bench.optim, ", ",
                     format_fixed(summary.tokens_per_step, 0), " tokens, microbatches of ",
                     result.microbatch_tokens, result.recompute ? ", layers recomputed" : "")) +
            line("samples", cat("lengths ", bench.lengths, ", up to ", bench.sample_tokens,

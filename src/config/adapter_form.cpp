@@ -86,6 +86,16 @@ bool is_difference(const AdapterForm& form) {
                        [](const FormTensor& tensor) { return tensor.role == TensorRole::start_a; });
 }
 
+FormTensor on_linear(const FormTensor& tensor, Linear linear) {
+    FormTensor result = tensor;
+    if (linear != Linear::embedding) return result;
+    const bool is_a = tensor.role == TensorRole::a;
+    result.initial = is_a ? Initial::zeros : Initial::normal;
+    result.name = is_a ? "lora_embedding_A" : "lora_embedding_B";
+    result.peft_suffix = result.name;
+    return result;
+}
+
 std::vector<std::int64_t> tensor_shape(const FormTensor& tensor, std::int64_t rank,
                                        const LinearShape& linear) {
     std::vector<std::int64_t> shape;

@@ -39,6 +39,7 @@ enum class Initial : std::uint8_t {
     constant,  ///< FormTensor::value
     uniform,   ///< U(-1/sqrt(in), 1/sqrt(in)), as PEFT
     gaussian,  ///< N(0, 1/rank²), as PEFT
+    normal,    ///< N(0, 1), as PEFT on embeddings
     norms,     ///< of the rows of W, in fp32
     pissa,     ///< the largest singular triplets of W (adapter/start_factors.h)
     olora,     ///< the first columns of Q and rows of R of W = Q R, likewise
@@ -80,6 +81,10 @@ bool is_difference(const AdapterForm& form);
 
 /// VeRA (Kopiczko et al., 2024; PEFT): scale_d [rank], all d_initial, and scale_b [out], zeros.
 AdapterForm vera_form(double d_initial);
+
+/// A tensor of LoRA as it is on `linear`: on an embedding A starts as zeros and B as N(0, 1), under
+/// other names (PEFT).
+FormTensor on_linear(const FormTensor& tensor, Linear linear);
 
 std::vector<std::int64_t> tensor_shape(const FormTensor& tensor, std::int64_t rank,
                                        const LinearShape& linear);

@@ -209,6 +209,24 @@ void check_form(SectionReader& section, const AdapterJob& job) {
     }
 }
 
+/// transformers has more names than there are optimizers here.
+void read_optim(SectionReader& section, AdapterJob& job) {
+    const YamlNode* node = section.find("optim");
+    if (node == nullptr || node->kind == YamlNode::Kind::null) return;
+    const bool known =
+        std::any_of(optim_words.begin(), optim_words.end(),
+                    [&](const Word<Optim>& word) { return node->text == word.text; });
+    if (known || node->kind != YamlNode::Kind::scalar) {
+        return section.read_word("optim", job.optim, optim_words);
+    }
+    const bool coded = node->text.find("8bit") != std::string::npos;
+    section.problem(
+        node->place, "optim", cat("'", node->text, "' is not one of the optimizers here"),
+        coded ? "write adamw_8bit: its states stay in the device's memory, and adapters that do "
+                "not fit there take turns (schedule.max_adapters)"
+              : "write adamw_torch, which is AdamW with moments in fp32, or adamw_8bit");
+}
+
 void read_loss(SectionReader& section, LossJob& loss) {
     const YamlNode* name = section.find("loss");
     if (name != nullptr && name->text == "cit") {
@@ -330,6 +348,7 @@ void read_keys(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
     section.read("neftune_noise_alpha", job.neftune_noise_alpha, at_least(0.0));
     section.read("learning_rate", job.learning_rate, at_least(0.0));
     read_lr_schedule(section, job);
+    read_optim(section, job);
     section.read("weight_decay", job.weight_decay, at_least(0.0));
     section.read("adam_beta1", job.adam_beta1, from_to_below(0.0, 1.0));
     section.read("adam_beta2", job.adam_beta2, from_to_below(0.0, 1.0));
@@ -415,7 +434,7 @@ AdapterJob read_adapter(SectionReader& section, Lookup& lookup, const AdapterDef
     check_reference(section, draft.adapter);
     check_lr_schedule(section, draft.adapter);
     draft.adapter.form = form_of(draft.adapter);
-    check_head(section, draft.adapter);
+    check_outer(section, draft.adapter);
     section.finish();
     return std::move(draft.adapter);
 }

@@ -75,6 +75,7 @@ po::options_description bench_options(CommandLine::Bench& bench) {
     add("mixed-ranks", po::bool_switch(&bench.mixed_ranks));
     add("dora", po::bool_switch(&bench.dora));
     add("vera", po::bool_switch(&bench.vera));
+    add("optim", po::value(&bench.optim));
     add("samples", po::value(&bench.samples));
     add("sample-tokens", po::value(&bench.sample_tokens));
     add("lengths", po::value(&bench.lengths));
@@ -357,6 +358,7 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
     if (bench.dora && bench.vera) {
         problems.add("--vera", "does not go with --dora", "give one of the two");
     }
+    check_word("--optim", bench.optim, word_texts(optim_words), problems);
     check_word("--backend", bench.backend, {"cpu", "cuda"}, problems);
     check_word("--precision", bench.precision, {"auto", "fp32", "bf16", "fp8"}, problems);
     if (!bench.weights.empty()) {

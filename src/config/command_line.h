@@ -62,14 +62,15 @@ struct CommandLine {
         int vocab = 32000;
         int adapters = 4;
         int rank = 16;
-        bool dora = false;                ///< --dora: adapters are DoRA
-        bool vera = false;                ///< --vera: adapters are VeRA
-        bool mixed_ranks = false;         ///< --mixed-ranks: 8, 16, 32, 64, 128 in turn instead
-        int samples = 8;                  ///< samples per adapter and step
-        int sample_tokens = 256;          ///< the longest with --lengths, then 4096 by default
-        std::string lengths = "fixed";    ///< --lengths fixed|xsum|cnn|wikisum|mix
-        std::string policy = "balanced";  ///< --policy, as the job's schedule.policy
-        std::string packing = "greedy";   ///< --packing, as the job's schedule.packing
+        bool dora = false;                  ///< --dora: adapters are DoRA
+        bool vera = false;                  ///< --vera: adapters are VeRA
+        std::string optim = "adamw_torch";  ///< --optim, as the adapters'
+        bool mixed_ranks = false;           ///< --mixed-ranks: 8, 16, 32, 64, 128 in turn instead
+        int samples = 8;                    ///< samples per adapter and step
+        int sample_tokens = 256;            ///< the longest with --lengths, then 4096 by default
+        std::string lengths = "fixed";      ///< --lengths fixed|xsum|cnn|wikisum|mix
+        std::string policy = "balanced";    ///< --policy, as the job's schedule.policy
+        std::string packing = "greedy";     ///< --packing, as the job's schedule.packing
         std::string model;   ///< --model: a preset (model_presets.h) instead of the five sizes
         double dropout = 0;  ///< --dropout: lora_dropout of every adapter
         int microbatch_tokens = 0;       ///< --microbatch-tokens; 0 = as the plan chooses

@@ -17,8 +17,7 @@ constexpr ForeignKey foreign_keys[] = {
     {"adapter_name_or_path", "adapters", "init_from", "", ""},
     {"additional_target", "", "",
      "whole modules stay frozen, embeddings and norms too: use LoRA, target_modules: all-linear, "
-     "or "
-     "a list with lm_head",
+     "or a list with lm_head or embed_tokens",
      "null"},
     {"alora_invocation_tokens", "", "", "not supported: only plain LoRA is", "false null"},
     {"alpha", "adapters", "lora_alpha", "", ""},
@@ -161,8 +160,7 @@ constexpr ForeignKey foreign_keys[] = {
     {"lora_model_dir", "adapters", "init_from", "", ""},
     {"lora_modules_to_save", "", "",
      "whole modules stay frozen, embeddings and norms too: use LoRA, target_modules: all-linear, "
-     "or "
-     "a list with lm_head",
+     "or a list with lm_head or embed_tokens",
      "null"},
     {"lora_r", "adapters", "r", "", ""},
     {"lora_rank", "adapters", "r", "", ""},
@@ -198,8 +196,7 @@ constexpr ForeignKey foreign_keys[] = {
      "an HDF5 file that loratrain import-hf makes of a Hugging Face folder", ""},
     {"modules_to_save", "", "",
      "whole modules stay frozen, embeddings and norms too: use LoRA, target_modules: all-linear, "
-     "or "
-     "a list with lm_head",
+     "or a list with lm_head or embed_tokens",
      "null"},
     {"neat_packing", "", "",
      "samples are always packed and never see each other; schedule.packing says how",
@@ -207,15 +204,9 @@ constexpr ForeignKey foreign_keys[] = {
     {"no_cuda", "", "", "run.backend: cpu, cuda or auto", "false null"},
     {"num_epochs", "adapters", "num_train_epochs", "", ""},
     {"num_gpus", "", "", "mpirun -np N says how many devices share the model", "null false"},
-    {"optim", "", "",
-     "the optimizer is AdamW with fp32 moments; against adamw_8bit's memory and muon "
-     "schedule.max_adapters lets adapters train by turns",
-     "adamw adamw_torch adamw_torch_fused adamw_hf adam null"},
     {"optim_args", "", "",
      "the optimizer is AdamW: adam_beta1, adam_beta2, adam_epsilon, weight_decay", "null"},
-    {"optimizer", "", "",
-     "the optimizer is AdamW with fp32 moments; against adamw_8bit's memory and muon "
-     "schedule.max_adapters lets adapters train by turns",
+    {"optimizer", "adapters", "optim", "adamw_torch or adamw_8bit",
      "adamw adamw_torch adamw_torch_fused adamw_hf adam null"},
     {"output_dir", "run", "dir", "", ""},
     {"overwrite_cache", "", "", "scripts/prepare_data.py writes tokens and labels before the run",

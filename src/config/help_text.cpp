@@ -28,10 +28,10 @@ Options for import-hf: --force  --dtype bf16  --quantize nf4|int8|fp8  --base-mo
 Options for bench, with their defaults:
   --steps 5  --layers 12  --hidden 768  --intermediate 2048  --heads 12  --vocab 32000
   --adapters 4  --rank 16  --samples 8 (each a step)  --sample-tokens 256  --mixed-ranks
-  --model PRESET  --dora|--vera  --dropout 0  --microbatch-tokens N  --json  --quick
+  --model PRESET  --dora|--vera  --optim adamw_8bit  --dropout 0  --microbatch-tokens N
   --backend cpu|cuda  --precision auto|fp32|bf16|fp8  --weights nf4|int8|fp8  --predict
   --lengths fixed|xsum|cnn|wikisum|mix  --policy, --packing  --recompute auto|none|layer
-  --residency auto|all|stream|LAYERS
+  --residency auto|all|stream|LAYERS  --json  --quick
 
 Other options: -h, --help, --keys (all keys of a job file), --version (and build)
 

@@ -1,28 +1,33 @@
 #include "config/job.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace loratrain {
 
 namespace {
 
-ModuleChoice choice_of(const ModuleTable& modules, std::int64_t layer, Linear linear) {
-    return linear == Linear::head ? modules.of_head() : modules.at(layer, linear);
+bool is_outer(Linear linear) {
+    return std::count(outer_linears.begin(), outer_linears.end(), linear) > 0;
 }
 
 }  // namespace
 
+ModuleChoice AdapterJob::choice(std::int64_t layer, Linear linear) const {
+    return is_outer(linear) ? modules->of_outer(linear) : modules->at(layer, linear);
+}
+
 int AdapterJob::rank(std::int64_t layer, Linear linear) const {
     if (!modules) return targets_linear(linear) ? r : 0;
-    if (linear == Linear::head && !targets_head) return 0;
-    const ModuleChoice choice = choice_of(*modules, layer, linear);
-    return choice.target ? choice.r.value_or(r) : 0;
+    if (is_outer(linear) && !targets_linear(linear)) return 0;
+    const ModuleChoice chosen = choice(layer, linear);
+    return chosen.target ? chosen.r.value_or(r) : 0;
 }
 
 double AdapterJob::scaling(std::int64_t layer, Linear linear) const {
     if (is_vera()) return 1.0;
     const double alpha =
-        modules ? choice_of(*modules, layer, linear).lora_alpha.value_or(lora_alpha) : lora_alpha;
+        modules ? choice(layer, linear).lora_alpha.value_or(lora_alpha) : lora_alpha;
     const int of_linear = rank(layer, linear);
     return use_rslora ? alpha / std::sqrt(static_cast<double>(of_linear)) : alpha / of_linear;
 }

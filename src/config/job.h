@@ -56,6 +56,8 @@ enum class Redeploy : std::uint8_t { automatic, never };
 enum class Assignment : std::uint8_t { automatic, joint, each };
 enum class CostSource : std::uint8_t { automatic, built_in };
 enum class PeftType : std::uint8_t { lora, vera };
+/// AdamW, and what it keeps moments in: fp32, or 8-bit codes of blocks (backend.h, AdamW8bit).
+enum class Optim : std::uint8_t { adamw_torch, adamw_8bit };
 enum class LiveTable : std::uint8_t { automatic, never };
 enum class SweepMethod : std::uint8_t { grid, random, list };
 enum class SweepObjective : std::uint8_t { eval_loss, exact_match };
@@ -220,7 +222,8 @@ struct AdapterJob {
     double lora_dropout = 0.0;
     /// The linears that it is on in some layer; with `modules` at most.
     std::array<bool, linear_count> targets{true, true, true, true, true, true, true};
-    bool targets_head = false;  ///< it is on lm_head too
+    bool targets_head = false;       ///< it is on lm_head too
+    bool targets_embedding = false;  ///< and on embed_tokens
     /// What is not alike in all layers; null = everything is.
     std::shared_ptr<const ModuleTable> modules{};
     PeftType peft_type = PeftType::lora;
@@ -253,6 +256,7 @@ struct AdapterJob {
     LrSchedulerKwargs lr_scheduler_kwargs{};
     /// Whole, or below 1 a fraction of the adapter's steps (train/learning_rate.h).
     double warmup_steps = 0.0;
+    Optim optim = Optim::adamw_torch;
     double weight_decay = 0.0;
     double adam_beta1 = 0.9;
     double adam_beta2 = 0.999;
@@ -274,9 +278,16 @@ struct AdapterJob {
     /// What keys its random numbers beside the seed (base/rng.h, tensor_key).
     const std::string& random_name() const;
     bool targets_linear(Linear linear) const {
+        if (linear == Linear::embedding) return targets_embedding;
         return linear == Linear::head ? targets_head : targets[static_cast<std::size_t>(linear)];
     }
+    bool& targets_outer(Linear linear) {
+        return linear == Linear::embedding ? targets_embedding : targets_head;
+    }
+    bool targets_outer() const { return targets_head || targets_embedding; }
     bool targets_linear(std::int64_t layer, Linear linear) const { return rank(layer, linear) > 0; }
+    /// What `modules` say of a linear; with modules alone.
+    ModuleChoice choice(std::int64_t layer, Linear linear) const;
     /// Rank on a linear; 0 = none of its targets.
     int rank(std::int64_t layer, Linear linear) const;
     /// The largest rank on any.

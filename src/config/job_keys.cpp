@@ -163,6 +163,8 @@ constexpr JobKey keys[] = {
     {"adapters", "lr_scheduler_kwargs", "what the schedule takes beside: below", "none"},
     {"adapters", "warmup_steps", "whole, or below 1 a fraction of the steps"},
     {"adapters", "warmup_ratio", "the fraction alone", "none"},
+    {"adapters", "optim",
+     "`adamw_torch`, `adamw_8bit`: AdamW with moments in fp32, or as 8-bit codes", "adamw_torch"},
     {"adapters", "weight_decay", "of AdamW"},
     {"adapters", "adam_beta1", "of AdamW"},
     {"adapters", "adam_beta2", "of AdamW"},

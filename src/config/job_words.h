@@ -169,6 +169,15 @@ inline constexpr std::array<Word<PeftType>, 4> peft_type_words{{
     {"LORA", PeftType::lora},
     {"VERA", PeftType::vera},
 }};
+/// As transformers has them; the others mean the first one here.
+inline constexpr std::array<Word<Optim>, 6> optim_words{{
+    {"adamw_torch", Optim::adamw_torch},
+    {"adamw_8bit", Optim::adamw_8bit},
+    {"adamw", Optim::adamw_torch},
+    {"adamw_torch_fused", Optim::adamw_torch},
+    {"adamw_hf", Optim::adamw_torch},
+    {"adam", Optim::adamw_torch},
+}};
 /// init_lora_weights
 inline constexpr std::array<Word<Initial>, 4> initial_words{{
     {"true", Initial::uniform},

@@ -218,12 +218,13 @@ void write_targets(Writer& out, const AdapterJob& adapter) {
         if (adapter.targets_linear(linear)) words.emplace_back(module_name(linear));
     }
     const bool all = words.size() == linear_count;
-    if (adapter.targets_head && keys.target_modules.empty()) {
-        words.emplace_back(module_name(Linear::head));
+    for (const Linear linear : outer_linears) {
+        if (!adapter.targets_linear(linear) || !keys.target_modules.empty()) continue;
+        words.emplace_back(module_name(linear));
     }
     if (!keys.target_regex.empty()) {
         out.put("target_modules", keys.target_regex);
-    } else if (all && !adapter.targets_head && keys.target_modules.empty()) {
+    } else if (all && !adapter.targets_outer() && keys.target_modules.empty()) {
         out.put("target_modules", std::string(all_linear_word));
     } else {
         out.put_list("target_modules", words);
@@ -297,6 +298,9 @@ void write_adapter(Writer& out, const Job& job, const AdapterJob& adapter) {
     out.put("lr_scheduler_type", word_of(lr_scheduler_words, adapter.lr_scheduler_type));
     out.put_kwargs("lr_scheduler_kwargs", adapter.lr_scheduler_kwargs);
     out.put("warmup_steps", adapter.warmup_steps);
+    if (adapter.optim != Optim::adamw_torch) {
+        out.put("optim", word_of(optim_words, adapter.optim));
+    }
     out.put("weight_decay", adapter.weight_decay);
     out.put("adam_beta1", adapter.adam_beta1);
     out.put("adam_beta2", adapter.adam_beta2);

@@ -13,14 +13,20 @@ double ModelSpec::attention_scale(const LayerSpec& layer) const {
     return (attention_multiplier > 0.0 ? attention_multiplier : usual) * length * length;
 }
 
+std::int64_t outer_layer(const ModelSpec& spec, Linear linear) {
+    return linear == Linear::embedding ? embedding_layer : spec.layers;
+}
+
 const char* module_name(Linear linear) {
-    static constexpr std::array<const char*, linear_count + 1> names{
-        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"};
+    static constexpr std::array<const char*, linear_count + outer_linears.size()> names{
+        "q_proj",  "k_proj",    "v_proj",  "o_proj",      "gate_proj",
+        "up_proj", "down_proj", "lm_head", "embed_tokens"};
     return names[static_cast<std::size_t>(linear)];
 }
 
 std::string module_path(std::int64_t layer, Linear linear) {
     if (linear == Linear::head) return module_name(linear);
+    if (linear == Linear::embedding) return cat("model.", module_name(linear));
     const bool in_attention =
         linear == Linear::q || linear == Linear::k || linear == Linear::v || linear == Linear::o;
     return cat("model.layers.", layer, in_attention ? ".self_attn." : ".mlp.", module_name(linear));
@@ -42,6 +48,8 @@ LinearShape linear_shape(const ModelSpec& spec, Linear linear) {
             return {spec.intermediate_size, spec.hidden_size};
         case Linear::head:
             return {spec.hidden_size, spec.vocab_size};
+        case Linear::embedding:
+            return {spec.vocab_size, spec.hidden_size};
     }
     return {};
 }
@@ -55,6 +63,7 @@ bool has_bias(const ModelSpec& spec, Linear linear) {
         case Linear::o:
             return spec.o_bias;
         case Linear::head:
+        case Linear::embedding:
             return false;
         default:
             return spec.mlp_bias;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -69,6 +70,9 @@ struct ModelSpec {
     bool norm_plus_one = false;  ///< norms multiply by 1 + weight (gemma2)
     Activation activation = Activation::silu;
     bool tie_word_embeddings = false;  ///< the head is the embedding matrix
+    /// Of the file, nothing else says it: a token whose embedding is not trained (torch's
+    /// padding_idx).
+    std::int64_t pad_token = -1;  ///< -1: none
     double embedding_multiplier = 1.0;
     double attention_multiplier = 0.0;
     double residual_multiplier = 1.0;
@@ -104,15 +108,19 @@ struct ModelSpec {
     std::int64_t k_norm_size() const { return qk_norm_whole ? kv_size() : head_dim; }
 };
 
-/// The seven linears of a decoder layer, in this order everywhere, and the output head, which
-/// counts as the linear of a layer behind the last one.
-enum class Linear : std::uint8_t { q, k, v, o, gate, up, down, head };
+/// The seven linears of a decoder layer, in this order everywhere; the output head, which counts as
+/// the linear of a layer behind the last one, and the embedding, as that of a layer -1 before the
+/// first: its in-features are the vocabulary.
+enum class Linear : std::uint8_t { q, k, v, o, gate, up, down, head, embedding };
 inline constexpr int linear_count = 7;  ///< of a layer
+inline constexpr std::array<Linear, 2> outer_linears{Linear::head, Linear::embedding};
+inline constexpr std::int32_t embedding_layer = -1;
+std::int64_t outer_layer(const ModelSpec& spec, Linear linear);
 
-/// PEFT name of a linear: "q_proj" ... "down_proj", "lm_head".
+/// PEFT name of a linear: "q_proj" ... "down_proj", "lm_head", "embed_tokens".
 const char* module_name(Linear linear);
 /// Its module in Hugging Face's models, also its key for random numbers:
-/// "model.layers.3.self_attn.q_proj", "lm_head".
+/// "model.layers.3.self_attn.q_proj", "lm_head", "model.embed_tokens".
 std::string module_path(std::int64_t layer, Linear linear);
 
 /// In- and out-features of a linear.

@@ -17,13 +17,11 @@ constexpr std::int64_t layers_compared = 256;
 constexpr const char* regex_hint =
     "a regular expression must match whole names, as in .*\\.(q_proj|v_proj)";
 constexpr const char* not_supported_hint =
-    "embeddings and norms stay frozen: use target_modules: all-linear, which is every linear of "
-    "the "
-    "layers, or a list of these with lm_head";
+    "whole modules and norms stay frozen: use target_modules: all-linear, which is every linear of "
+    "the layers, or a list of these with lm_head or embed_tokens";
 
 /// Modules of the model that are no linears of its layers; layers by the first one.
 constexpr const char* other_modules[] = {"model",
-                                         "model.embed_tokens",
                                          "model.layers",
                                          "model.layers.0",
                                          "model.layers.0.self_attn",
@@ -83,7 +81,7 @@ bool any_module(const Holds& holds) {
 }
 
 bool targets_any(const AdapterJob& job) {
-    return job.targets_head || any_module([&](std::int64_t layer, Linear linear) {
+    return job.targets_outer() || any_module([&](std::int64_t layer, Linear linear) {
                return job.targets_linear(layer, linear);
            });
 }
@@ -92,8 +90,17 @@ bool targets_any(const AdapterJob& job) {
 struct Draft {
     ModuleKeys keys;
     std::array<bool, linear_count> targets;
-    bool head;
+    std::array<bool, outer_linears.size()> outer;  ///< as outer_linears
 };
+
+/// Index in outer_linears of what a list's item means; their number: none of them.
+std::size_t outer_target(const YamlNode& item) {
+    const auto* found =
+        std::find_if(outer_linears.begin(), outer_linears.end(), [&](Linear linear) {
+            return item.kind == Kind::scalar && is_name_end(module_path(0, linear), item.text);
+        });
+    return static_cast<std::size_t>(found - outer_linears.begin());
+}
 
 bool read_target(SectionReader& section, const YamlNode& item, Draft& draft) {
     const std::vector<std::string> names = linear_names();
@@ -103,8 +110,9 @@ bool read_target(SectionReader& section, const YamlNode& item, Draft& draft) {
     const auto ends = [&](std::int64_t layer, Linear linear) {
         return is_name_end(module_path(layer, linear), item.text);
     };
-    const bool head = item.kind == Kind::scalar && item.text == module_name(Linear::head);
-    if (!head && (item.kind != Kind::scalar || found == names.end() || !any_module(ends))) {
+    const std::size_t outer = outer_target(item);
+    const bool is_outer = outer < outer_linears.size();
+    if (!is_outer && (item.kind != Kind::scalar || found == names.end() || !any_module(ends))) {
         const bool other = std::any_of(std::begin(other_modules), std::end(other_modules),
                                        [&](const char* name) { return is_name_end(name, last); });
         section.problem(
@@ -118,15 +126,17 @@ bool read_target(SectionReader& section, const YamlNode& item, Draft& draft) {
                         "name each target once");
     }
     listed.push_back(item.text);
-    draft.head = draft.head || head;
-    if (head) return false;
+    if (is_outer) {
+        draft.outer[outer] = true;
+        return false;
+    }
     draft.targets[static_cast<std::size_t>(found - names.begin())] = true;
     return dot != std::string::npos;
 }
 
 void read_target_list(SectionReader& section, const YamlNode& node, Draft& draft) {
     draft.targets.fill(false);
-    draft.head = false;
+    draft.outer.fill(false);
     bool any_path = false;
     for (const YamlNode& item : node.children) {
         any_path = read_target(section, item, draft) || any_path;
@@ -147,7 +157,10 @@ void read_target_regex(SectionReader& section, const YamlNode& node, Draft& draf
     ModuleKeys keys;
     keys.target_regex = node.text;
     alone.modules = std::make_shared<const ModuleTable>(keys, alone.targets);
-    if (!targets_any(alone) && !alone.modules->regex_targets(module_name(Linear::head))) {
+    const bool any_outer = std::any_of(
+        outer_linears.begin(), outer_linears.end(),
+        [&](Linear linear) { return alone.modules->regex_targets(module_path(0, linear)); });
+    if (!targets_any(alone) && !any_outer) {
         section.problem(node.place, "target_modules",
                         cat("'", node.text,
                             "' is neither all-linear nor a list, and as a regular expression it "
@@ -164,7 +177,7 @@ void read_targets(SectionReader& section, Draft& draft) {
     draft.keys.target_modules.clear();
     draft.keys.target_regex.clear();
     draft.targets.fill(true);
-    draft.head = false;
+    draft.outer.fill(false);
     if (node->kind == Kind::scalar && node->text == all_linear_word) return;
     if (node->kind == Kind::scalar) return read_target_regex(section, *node, draft);
     if (node->kind == Kind::list && !node->children.empty()) {
@@ -276,16 +289,24 @@ Place place_of(SectionReader& section, const char* key) {
     return node == nullptr ? section.place() : node->place;
 }
 
-/// exclude_modules may take the head off again.
-void settle_head(AdapterJob& job) {
-    const bool excluded = job.modules && job.modules->is_excluded(module_name(Linear::head));
-    job.targets_head = job.targets_head && !excluded;
+/// exclude_modules may take them off again.
+void settle_outer(const Draft& draft, AdapterJob& job) {
+    for (std::size_t i = 0; i < outer_linears.size(); ++i) {
+        const std::string name = module_path(0, outer_linears[i]);
+        const bool by_regex = !draft.keys.target_regex.empty();
+        const bool wanted = by_regex ? job.modules->regex_targets(name) : draft.outer[i];
+        const bool excluded = job.modules && job.modules->is_excluded(name);
+        job.targets_outer(outer_linears[i]) = wanted && !excluded;
+    }
 }
 
 }  // namespace
 
 void read_modules(SectionReader& section, AdapterJob& job) {
-    Draft draft{job.modules ? job.modules->keys() : ModuleKeys{}, job.targets, job.targets_head};
+    Draft draft{job.modules ? job.modules->keys() : ModuleKeys{}, job.targets, {}};
+    for (std::size_t i = 0; i < outer_linears.size(); ++i) {
+        draft.outer[i] = job.targets_linear(outer_linears[i]);
+    }
     read_targets(section, draft);
     read_excluded(section, draft);
     read_layers(section, draft);
@@ -298,27 +319,29 @@ void read_modules(SectionReader& section, AdapterJob& job) {
                           ? nullptr
                           : std::make_shared<const ModuleTable>(draft.keys, job.targets);
     }
-    const std::string head = module_name(Linear::head);
-    const bool by_regex = !draft.keys.target_regex.empty();
-    job.targets_head = by_regex ? job.modules->regex_targets(head) : draft.head;
-    settle_head(job);
+    settle_outer(draft, job);
 }
 
-void check_head(SectionReader& section, const AdapterJob& job) {
-    if (!job.targets_head) return;
+void check_outer(SectionReader& section, const AdapterJob& job) {
+    if (!job.targets_outer()) return;
     const bool plain = job.form.peft_switches.empty() && job.form.tensors.size() == 2 &&
                        job.form.tensors[0].role == TensorRole::a;
     const bool by_layers = job.modules && !job.modules->keys().layers_to_transform.empty();
-    const auto refuse = [&](const char* what, const char* hint) {
+    const std::string name = module_name(job.targets_head ? Linear::head : Linear::embedding);
+    const auto refuse = [&](const std::string& what, const char* hint) {
         section.problem(place_of(section, "target_modules"), "target_modules", what, hint);
     };
-    if (!plain) refuse("lm_head takes plain LoRA alone", "leave lm_head out, or the other form");
-    if (job.lora_dropout > 0.0) {
+    if (!plain) refuse(name + " takes plain LoRA alone", "leave it out, or the other form");
+    if (job.targets_head && job.lora_dropout > 0.0) {
         refuse("lm_head does not go with lora_dropout", "set lora_dropout: 0, or leave it out");
     }
     if (by_layers) {
-        refuse("lm_head is in no layer of layers_to_transform",
+        refuse(name + " is in no layer of layers_to_transform",
                "leave it out, or name modules with their layers, as in 0.self_attn.q_proj");
+    }
+    if (job.targets_embedding && job.loraplus_lr_ratio != 1.0) {
+        refuse("embed_tokens does not go with loraplus_lr_ratio",
+               "leave one of them out: PEFT gives embeddings a rate of their own then");
     }
 }
 

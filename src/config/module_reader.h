@@ -12,7 +12,7 @@ void read_modules(SectionReader& section, AdapterJob& job);
 /// What the keys of an adapter and of its defaults must be together.
 void check_modules(SectionReader& section, const AdapterJob& job);
 
-/// What LoRA on lm_head does not go with; `job` with its form.
-void check_head(SectionReader& section, const AdapterJob& job);
+/// What LoRA on lm_head and embed_tokens does not go with; `job` with its form.
+void check_outer(SectionReader& section, const AdapterJob& job);
 
 }  // namespace loratrain

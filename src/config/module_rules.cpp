@@ -154,8 +154,8 @@ ModuleChoice ModuleTable::choose(std::int64_t layer, Linear linear) const {
             first_match(patterns_->alphas, keys_.alpha_pattern, name)};
 }
 
-ModuleChoice ModuleTable::of_head() const {
-    const std::string name = module_name(Linear::head);
+ModuleChoice ModuleTable::of_outer(Linear linear) const {
+    const std::string name = module_path(0, linear);
     return {true, first_match(patterns_->ranks, keys_.rank_pattern, name),
             first_match(patterns_->alphas, keys_.alpha_pattern, name)};
 }

@@ -53,8 +53,8 @@ class ModuleTable {
     const ModuleKeys& keys() const { return keys_; }
     const std::array<bool, linear_count>& targets() const { return targets_; }
     ModuleChoice at(std::int64_t layer, Linear linear) const;
-    /// Of the head, if it is a target.
-    ModuleChoice of_head() const;
+    /// Of one of outer_linears, if it is a target.
+    ModuleChoice of_outer(Linear linear) const;
     bool is_excluded(const std::string& name) const;
     /// The most that rank_pattern gives, at least `r`.
     int largest_rank(int r) const;

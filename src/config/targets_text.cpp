@@ -16,9 +16,11 @@ std::string targets_text(const AdapterJob& adapter) {
         const auto linear = static_cast<Linear>(i);
         if (adapter.targets_linear(linear)) words.emplace_back(module_name(linear));
     }
-    if (adapter.targets_head) words.emplace_back(module_name(Linear::head));
-    return words.size() == linear_count && !adapter.targets_head ? all_linear_word
-                                                                 : join(words, " ");
+    if (words.size() == linear_count && !adapter.targets_outer()) return all_linear_word;
+    for (const Linear linear : outer_linears) {
+        if (adapter.targets_linear(linear)) words.emplace_back(module_name(linear));
+    }
+    return join(words, " ");
 }
 
 }  // namespace loratrain

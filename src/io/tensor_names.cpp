@@ -75,7 +75,8 @@ std::int64_t layer_in_name(const std::string& name) {
 }
 
 std::string peft_tensor_name(std::int64_t layer, Linear linear, const FormTensor& tensor) {
-    return cat("base_model.model.", module_path(layer, linear), ".", tensor.peft_suffix);
+    return cat("base_model.model.", module_path(layer, linear), ".",
+               on_linear(tensor, linear).peft_suffix);
 }
 
 }  // namespace loratrain

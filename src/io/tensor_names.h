@@ -46,7 +46,8 @@ bool is_stored_table_name(const std::string& name);
 /// 3 of "...model.layers.3.self_attn..."; -1 = the name has no layer.
 std::int64_t layer_in_name(const std::string& name);
 
-/// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight".
+/// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight", and what tensors are called on
+/// an embedding (on_linear).
 std::string peft_tensor_name(std::int64_t layer, Linear linear, const FormTensor& tensor);
 
 }  // namespace loratrain

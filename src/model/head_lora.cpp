@@ -6,7 +6,8 @@ namespace loratrain {
 
 bool HeadLora::gather(const LayerRows& rows, const std::vector<LoraSegment>& segments) {
     const auto targets = [&](const LoraSegment& segment) {
-        return bank_.targets_head(rows.adapters[static_cast<std::size_t>(segment.slot)]);
+        return bank_.targets_outer(rows.adapters[static_cast<std::size_t>(segment.slot)],
+                                   Linear::head);
     };
     if (rows.base_alone || std::none_of(segments.begin(), segments.end(), targets)) return false;
     slots_.clear();

@@ -35,7 +35,8 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
                                   matrix(w.data(), DType::f32, shape.out, shape.in));
                  return w;
              }}),
-      layer_(view, bank_, workspace_, weights_.rotary_tables(), backend, lanes) {
+      layer_(view, bank_, workspace_, weights_.rotary_tables(), backend, lanes),
+      embedding_lora_(bank_, workspace_, source.spec(), backend) {
     for (std::int32_t i = 0; i < slot_count(view, stage_index); ++i) {
         slots_.push_back(std::make_unique<ActivationSlot>(view, stage_, workspace_, backend));
     }
@@ -145,6 +146,7 @@ void Stage::embed(const ActivationSlot& slot) {
     const MicrobatchTables& tables = slot.tables();
     const TensorView x = slot.boundary(0, tables.tokens());
     backend_.gather_rows(x, weights_.embedding().dense(), tables.token_ids(), embedding_scale());
+    embedding_lora_.forward(tables.all_rows(), tables.token_ids(), x);
     lanes_.all->all_reduce(x);
     add_noise(tables.all_rows(), x);
 }
@@ -206,9 +208,10 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
     backend_.copy(gradient, head_ ? slot.loss_gradient(tables.tokens()) : d_output);
     expect_layers(tables, Pass::backward, Pass::forward);
     pack_factors(tables);
+    const bool to_embedding = stage_.has_embedding && embedding_lora_.is_wanted(tables.all_rows());
     for (std::int32_t l = stage_.layer_count - 1; l >= 0; --l) {
         const Range range(backend_, "layer backward", stage_.first_layer + l);
-        const bool need_dx = l > 0 || !stage_.has_embedding;
+        const bool need_dx = l > 0 || !stage_.has_embedding || to_embedding;
         const LayerRows& computed = tables.in_layer(l);
         if (computed.tokens == 0) continue;
         const LayerActivations saved = slot.layer(l);
@@ -221,6 +224,7 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
         weights_.done(l);
     }
     resident_slot_ = -1;
+    if (to_embedding) embedding_lora_.backward(tables.all_rows(), tables.token_ids(), gradient);
     if (!stage_.has_embedding) backend_.copy(d_input, gradient);
 }
 

@@ -7,6 +7,7 @@
 #include "adapter/adapter_bank.h"
 #include "model/activation_slot.h"
 #include "model/decoder_layer.h"
+#include "model/embedding_lora.h"
 #include "model/frozen_weights.h"
 #include "model/head.h"
 #include "model/objective/loss_passes.h"
@@ -104,6 +105,7 @@ class Stage {
     std::vector<Buffer> sum_buffers_;
     StageSums sums_;
     DecoderLayer layer_;
+    EmbeddingLora embedding_lora_;
     ReferenceLosses references_;
     std::unique_ptr<Head> head_;
     std::unique_ptr<LossPasses> loss_;

@@ -15,7 +15,15 @@ LayerRange layers_of(const StagePlan& stage, AdapterId adapter) {
 LayerRange state_layers(const StagePlan& stage, AdapterId adapter) {
     LayerRange range = layers_of(stage, adapter);
     if (stage.has_head) ++range.count;
+    if (stage.has_embedding) {
+        --range.first;
+        ++range.count;
+    }
     return range;
+}
+
+LayerRange all_state_layers(const ModelSpec& model) {
+    return {embedding_layer, static_cast<std::int32_t>(model.layers) + 2};
 }
 
 AdapterSpan adapters_in(const StagePlan& stage, std::int32_t layer) {

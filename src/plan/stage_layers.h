@@ -15,9 +15,11 @@ struct LayerRange {
 /// The layers in which a stage computes the adapter.
 LayerRange layers_of(const StagePlan& stage, AdapterId adapter);
 
-/// And the one behind the model's last that stands for its head (Linear::head), where the stage has
-/// that: where it holds state of the adapter.
+/// And those of outer_linears, where the stage has the head or the embedding: where it holds state
+/// of the adapter.
 LayerRange state_layers(const StagePlan& stage, AdapterId adapter);
+/// All of a model, with those.
+LayerRange all_state_layers(const ModelSpec& model);
 
 /// The adapters that a stage computes in a layer, counted from its first one.
 AdapterSpan adapters_in(const StagePlan& stage, std::int32_t layer);

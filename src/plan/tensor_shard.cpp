@@ -78,6 +78,8 @@ LinearSlice lane_slice(const ModelSpec& model, Linear linear, const TensorLane& 
         slice.in = even_slice(whole.in, lane);
     } else if (linear == Linear::head) {
         slice.out = lane_vocabulary(model, lane);
+    } else if (linear == Linear::embedding) {
+        slice.in = lane_vocabulary(model, lane);
     } else if (linear == Linear::k || linear == Linear::v) {
         slice.out = key_value_slice(model, lane);
     } else {

@@ -35,6 +35,7 @@ std::vector<std::pair<std::string, ValueOf>> key_values() {
         {"lr_scheduler_type",
          [](const AdapterJob& a) { return word_of(lr_scheduler_words, a.lr_scheduler_type); }},
         {"warmup_steps", number(&AdapterJob::warmup_steps)},
+        {"optim", [](const AdapterJob& a) { return word_of(optim_words, a.optim); }},
         {"weight_decay", number(&AdapterJob::weight_decay)},
         {"adam_beta1", number(&AdapterJob::adam_beta1)},
         {"adam_beta2", number(&AdapterJob::adam_beta2)},

@@ -31,19 +31,30 @@ FORMS = {
         "f_vera_fresh": dict(VERA, r=70, target_modules=["k_proj", "up_proj", "down_proj"], d_initial=0.2, layers_to_transform=[1, 2],
                              lr_scheduler_type="linear", learning_rate=2e-2, max_grad_norm=0.02),
         "f_head": dict(PLAIN, r=5, lora_alpha=10, target_modules=["v_proj", "down_proj", "lm_head"], weight_decay=0.1,
-                       rank_pattern={"lm_head": 3})},
+                       rank_pattern={"lm_head": 3}),
+        "f_embed": dict(PLAIN, r=5, lora_alpha=10, target_modules=["v_proj", "up_proj", "embed_tokens", "lm_head"], weight_decay=0.1,
+                        rank_pattern={"embed_tokens": 3}, alpha_pattern={"embed_tokens": 2})},
     "qwen2": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True, lr_scheduler_type="constant"),
               "f_pissa": dict(PLAIN, r=6, lora_alpha=3, target_modules=["k_proj", "o_proj", "up_proj"], init_lora_weights="pissa"),
               "f_vera": dict(VERA, r=20, target_modules=["q_proj", "v_proj", "o_proj", "gate_proj"], lr_scheduler_type="constant"),
-              "f_head": dict(PLAIN, r=4, lora_alpha=4, target_modules=["lm_head"], lr_scheduler_type="linear")},
+              "f_head": dict(PLAIN, r=4, lora_alpha=4, target_modules=["lm_head"], lr_scheduler_type="linear"),
+              "f_embed": dict(PLAIN, r=4, lora_alpha=2, target_modules=["embed_tokens"], use_rslora=True, lr_scheduler_type="linear")},
     "smollm3": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True)},
-    "granite": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True, lr_scheduler_type="constant")},
+    "granite": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True, lr_scheduler_type="constant"),
+                "f_embed": dict(PLAIN, r=3, lora_alpha=3, target_modules=["q_proj", "embed_tokens"])},
     "olmo2": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True)},
 }
 DIFFERENCES = ("pissa", "olora")
 CONFIG = ("r", "lora_alpha", "target_modules", "use_rslora", "use_dora", "exclude_modules", "layers_to_transform", "rank_pattern", "alpha_pattern",
           "init_lora_weights")
 VERA_CONFIG = ("r", "target_modules", "projection_prng_key", "d_initial", "layers_to_transform")
+
+
+def kind_of(keys):
+    """Whose random numbers an adapter gets."""
+    if keys.get("init_lora_weights") in DIFFERENCES: return "difference"
+    targets = keys["target_modules"]
+    return "vera" if is_vera(keys) else "embedding" if "embed_tokens" in targets else "head" if "lm_head" in targets else "lora"
 
 
 def is_vera(keys): return keys.get("peft_type") == "vera"
@@ -101,6 +112,7 @@ def peft_model(base_dir, keys, generator):
             if "magnitude" in name: p.copy_((p * (1 + 0.1 * torch.randn(*p.shape, generator=generator, dtype=torch.float64))).float().double())
             if "lambda_d" in name: p.copy_((p * (1 + 0.5 * torch.randn(*p.shape, generator=generator, dtype=torch.float64))).float().double())
             if "lambda_b" in name: p.copy_((torch.randn(*p.shape, generator=generator, dtype=torch.float64) * 0.1).float().double())
+            if "lora_embedding" in name: p.copy_((torch.randn(*p.shape, generator=generator, dtype=torch.float64) * 0.2).float().double())
             if "lora_B" in name: p.copy_((torch.randn(*p.shape, generator=generator, dtype=torch.float64) * 0.05).float().double())
     return model
 
@@ -167,7 +179,7 @@ def train(model, keys, samples, folder):
 
 def main():
     golden, wanted = sys.argv[1], sys.argv[2:]
-    generators = {kind: torch.Generator().manual_seed(seed) for kind, seed in (("lora", 12), ("difference", 13), ("vera", 14), ("head", 15))}
+    generators = {kind: torch.Generator().manual_seed(seed) for kind, seed in (("lora", 12), ("difference", 13), ("vera", 14), ("head", 15), ("embedding", 16))}
     for family, adapters in FORMS.items():
         path = f"{golden}/{family}/forms.json"
         report = json.load(open(path))["adapters"] if wanted else {}
@@ -176,7 +188,7 @@ def main():
             folder = f"{golden}/{family}/adapters/{name}"
             os.makedirs(folder, exist_ok=True)
             difference = keys.get("init_lora_weights") in DIFFERENCES
-            generator = generators["difference" if difference else "vera" if is_vera(keys) else "head" if "lm_head" in keys["target_modules"] else "lora"]
+            generator = generators[kind_of(keys)]
             model = peft_model(f"{golden}/{family}/base", keys, generator)
             init = {name: p.clone() for name, p in get_peft_model_state_dict(model).items()}
             if not starts_by_keys(keys): save(model, f"{folder}/init")

@@ -23,6 +23,13 @@ class Forms(JobTest):
                     self.succeed(run([self.write_job(job)], ranks))
                     self.check_golden(family, run_dir, LIMITS, names)
 
+    def test_first_gradients_on_lanes_and_replicas(self):
+        for family, checked in (("llama", 8), ("qwen2", 5), ("granite", 3)):
+            job = self.golden_job(family, f"first-{family}", 300, ("a_r4_all", *GOLDEN_FORMS[family]))
+            job["parallel"] = {"deployment": [{"tp": 1, "pp": 2}, {"tp": 2, "pp": 1}]}
+            job["schedule"] = {"costs": "built-in"}
+            self.assertEqual(self.check_first_gradients(job, 4), checked)
+
     def test_weights_of_tokens(self):
         names = ("a_r4_all", "w_tokens")
         for ranks, tokens, parallel in ((1, 4096, {}), (2, 64, {}), (3, 128, {"deployment": [{"tp": 2}, {"count": 1}]})):

@@ -11,10 +11,10 @@ from harness import GOLDEN, GOLDEN_LAYERS, SOURCE, JobTest, run
 
 PYTHON = SOURCE / "scripts/test_python.sh"
 ADAPTERS = {"llama": ["a_r4_all", "f_patterns", "f_regex_plus", "f_dora", "f_dora_plus", "f_pissa",
-                      "f_olora", "f_vera", "f_vera_fresh", "f_head"],
-            "qwen2": ["b_r8_attn", "f_dora", "f_pissa", "f_vera", "f_head"],
+                      "f_olora", "f_vera", "f_vera_fresh", "f_head", "f_embed"],
+            "qwen2": ["b_r8_attn", "f_dora", "f_pissa", "f_vera", "f_head", "f_embed"],
             "qwen3": ["c_r3_qv"], "mistral": ["a_r4_all"], "smollm3": ["a_r4_all"],
-            "granite": ["a_r4_all"], "seed_oss": ["a_r4_all"], "qwen2_window": ["a_r4_all"],
+            "granite": ["a_r4_all", "f_embed"], "seed_oss": ["a_r4_all"], "qwen2_window": ["a_r4_all"],
             "qwen3_yarn": ["a_r4_all"], "olmo2": ["a_r4_all"], "olmo3": ["a_r4_all"],
             "gemma2": ["a_r4_all"], "gemma3_text": ["a_r4_all"]}
 

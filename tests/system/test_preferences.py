@@ -35,6 +35,11 @@ class Preferences(JobTest):
             with self.subTest(ranks=ranks, tokens=tokens):
                 self.check_mixed(f"run-{ranks}-{tokens}", ranks, tokens)
 
+    def test_first_gradients(self):
+        for ranks, tokens in ((1, 4096), (3, 128)):
+            job = json.loads(self.mixed_job(f"first-{ranks}", tokens).read_text())
+            self.assertEqual(self.check_first_gradients(job, ranks), 15)
+
     def test_lanes_replicas_and_workers(self):
         self.check_mixed("lanes", 2, 128, {"deployment": [{"tp": 2}]})
         self.check_mixed("replicas", 3, 128, {"deployment": [{"tp": 2}, {"count": 1}]})

@@ -16,7 +16,8 @@ from harness import (DEMO_VOCABULARY, STOPPED, JobTest, adapter_weights, childre
                      write_samples)
 
 ADAPTERS = {
-    "one": {"r": 4, "lora_dropout": 0.1, "num_train_epochs": 3},
+    "one": {"r": 64, "lora_dropout": 0.1, "num_train_epochs": 3, "optim": "adamw_8bit",
+            "target_modules": ["q_proj", "k_proj", "gate_proj", "down_proj", "embed_tokens"]},
     "two": {"r": 7, "lora_dropout": 0.3, "use_dora": True, "max_steps": 9,
             "lr_scheduler_type": "linear", "target_modules": ["q_proj", "v_proj"],
             "weight_decay": 0.01},

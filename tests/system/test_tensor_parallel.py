@@ -38,6 +38,33 @@ class Golden(EachFamily, JobTest):
         self.tell_worst(f"{family} on lanes", worst)
 
 
+class CodedMoments(JobTest):
+    """optim: adamw_8bit on lanes, on pipelines and on replicas, which check that they hold the same."""
+
+    def losses(self, run_dir, ranks, optim="adamw_8bit", **parallel):
+        keys = {"r": 64, "max_steps": 8, "optim": optim,
+                "target_modules": ["q_proj", "gate_proj", "down_proj", "lm_head"]}
+        job = self.tiny_job(run_dir, {"coded": keys, "plain": {"max_steps": 8}})
+        job["parallel"].update(parallel)
+        self.succeed(run([self.write_job(job)], ranks))
+        return [[line["loss"] for line in step_metrics(self.dir / run_dir, name)] for name in ("coded", "plain")]
+
+    def test_lanes_pipelines_and_replicas(self):
+        coded, plain = self.losses("one", 1)
+        in_fp32, beside = self.losses("fp32", 1, "adamw_torch")
+        self.assertEqual(plain, beside)
+        self.assertEqual(coded[:2], in_fp32[:2])
+        self.assertNotEqual(coded, in_fp32)
+        for a, b in zip(coded, in_fp32):
+            self.assertAlmostEqual(a, b, delta=0.02)
+        for name, ranks, deployment in (("lanes", 2, lanes(2)), ("stages", 3, lanes(1, 3)),
+                                        ("replicas", 4, [{"tp": 2, "count": 2}])):
+            with self.subTest(name):
+                # Of lanes other numbers share a scale, and sums of gradients are rounded otherwise.
+                for a, b in zip(self.losses(name, ranks, deployment=deployment)[0], coded):
+                    self.assertAlmostEqual(a, b, delta=5e-3)
+
+
 class Layout(test_invariance.InvarianceTest):
     """Adapters with dropout on lanes and on one rank."""
 

@@ -72,6 +72,8 @@ class CpuBackend : public Backend {
     void lora_backward(const LoraBackward& op) override;
     void lora_grad_a(const LoraGradA& op) override;
     void lora_expand_backward(const LoraExpandBackward& op) override;
+    void lora_gather_a(const LoraIds& op) override;
+    void lora_scatter_a(const LoraIds& op) override;
     void dora_norms(const DoraNorms& op) override;
     void dora_scale(const DoraScale& op) override;
     void dora_grad_magnitude(const DoraGradMagnitude& op) override;
@@ -92,6 +94,7 @@ class CpuBackend : public Backend {
     void sharded_cross_entropy(const ShardedCrossEntropy& op) override;
     void sum_squares(const float* values, std::int64_t count, double* result) override;
     void adamw(const AdamW& op) override;
+    void adamw_8bit(const AdamW8bit& op) override;
     void move_doubles(const MoveDoubles& op) override;
 
   private:

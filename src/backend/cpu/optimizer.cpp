@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/parallel.h"
+#include "base/dynamic_map.h"
 #include "base/vector_code.h"
 
 namespace loratrain {
@@ -48,6 +50,41 @@ void apply(const AdamW& op, const AdamWStep& step, std::int64_t begin, std::int6
     }
 }
 
+/// Moments of a block as numbers, the step, and codes again.
+void apply_to_block(const AdamW8bit& op, const AdamWStep& step, std::int64_t block) {
+    const std::int64_t begin = block * dynamic_block;
+    const auto count = static_cast<std::size_t>(std::min(dynamic_block, op.step.count - begin));
+    std::array<float, dynamic_block> first;
+    std::array<float, dynamic_block> second;
+    const std::span of_first(op.first_codes + begin, count);
+    const std::span of_second(op.second_codes + begin, count);
+    decode_block(signed_dynamic_map(), of_first, op.first_scales[block], first.data());
+    decode_block(unsigned_dynamic_map(), of_second, op.second_scales[block], second.data());
+    AdamW plain = op.step;
+    plain.parameters += begin;
+    plain.gradients += begin;
+    plain.first_moments = first.data();
+    plain.second_moments = second.data();
+    apply(plain, step, 0, static_cast<std::int64_t>(count));
+    op.first_scales[block] =
+        encode_block(signed_dynamic_map(), {first.data(), count}, of_first.data());
+    op.second_scales[block] =
+        encode_block(unsigned_dynamic_map(), {second.data(), count}, of_second.data());
+}
+
+/// Counts the step, and takes it where the gradients are finite; else they become 0.
+template <class Take>
+void take_step(const AdamW& op, const Take& take) {
+    const double norm = std::sqrt(*op.grad_sumsq);
+    if (!std::isfinite(norm)) {
+        *op.skipped_steps += op.counts ? 1 : 0;
+        std::fill_n(op.gradients, op.count, 0.0F);
+        return;
+    }
+    *op.applied_steps += op.counts ? 1 : 0;
+    take(AdamWStep(op, norm, *op.applied_steps));
+}
+
 LORATRAIN_VECTOR_CODE
 double sum_of_squares(const float* values, std::int64_t count) {
     double sum = 0.0;
@@ -62,16 +99,19 @@ double sum_of_squares(const float* values, std::int64_t count) {
 }  // namespace
 
 void CpuBackend::adamw(const AdamW& op) {
-    const double norm = std::sqrt(*op.grad_sumsq);
-    if (!std::isfinite(norm)) {
-        *op.skipped_steps += op.counts ? 1 : 0;
-        zero(op.gradients, static_cast<std::size_t>(op.count) * sizeof(float));
-        return;
-    }
-    *op.applied_steps += op.counts ? 1 : 0;
-    const AdamWStep step(op, norm, *op.applied_steps);
-    parallel_rows(threads_, op.count, 1,
-                  [&](std::int64_t begin, std::int64_t end) { apply(op, step, begin, end); });
+    take_step(op, [&](const AdamWStep& step) {
+        parallel_rows(threads_, op.count, 1,
+                      [&](std::int64_t begin, std::int64_t end) { apply(op, step, begin, end); });
+    });
+}
+
+void CpuBackend::adamw_8bit(const AdamW8bit& op) {
+    take_step(op.step, [&](const AdamWStep& step) {
+        const std::int64_t blocks = (op.step.count + dynamic_block - 1) / dynamic_block;
+        parallel_rows(threads_, blocks, dynamic_block, [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t block = begin; block < end; ++block) apply_to_block(op, step, block);
+        });
+    });
 }
 
 void CpuBackend::sum_squares(const float* values, std::int64_t count, double* result) {

@@ -11,6 +11,7 @@
 #include "backend/host_copies.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/lora/lora.h"
+#include "kernels/optimizer.h"
 #include "kernels/quantize.h"
 
 namespace loratrain {
@@ -74,6 +75,8 @@ class CudaBackend final : public Backend {
     void lora_backward_group(std::span<const LoraBackward> ops) override;
     void lora_grad_a(const LoraGradA& op) override;
     void lora_expand_backward(const LoraExpandBackward& op) override;
+    void lora_gather_a(const LoraIds& op) override;
+    void lora_scatter_a(const LoraIds& op) override;
     void dora_norms(const DoraNorms& op) override;
     void dora_scale(const DoraScale& op) override;
     void dora_grad_magnitude(const DoraGradMagnitude& op) override;
@@ -94,6 +97,7 @@ class CudaBackend final : public Backend {
     void sharded_cross_entropy(const ShardedCrossEntropy& op) override;
     void sum_squares(const float* values, std::int64_t count, double* result) override;
     void adamw(const AdamW& op) override;
+    void adamw_8bit(const AdamW8bit& op) override;
     void move_doubles(const MoveDoubles& op) override;
 
   private:
@@ -103,6 +107,7 @@ class CudaBackend final : public Backend {
     /// Device scratch of one op, valid until the next call; grows, so that a steady state allocates
     /// nothing.
     void* reserve_workspace(std::size_t bytes);
+    kernels::AdamWParams step_params(const AdamW& op);
     /// Points them to scratch.
     void reserve_row_losses(kernels::CrossEntropyParams& params);
     /// Cuts `rows` rows at segment borders into tiles and puts all tables of an op on the device.

@@ -1,11 +1,15 @@
 #include "kernels/optimizer.h"
 
+#include <algorithm>
+
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
 #include "base/device_memory.h"
+#include "base/dynamic_map.h"
 
 namespace loratrain {
 
+static_assert(kernels::adamw_8bit_block == dynamic_block);
 static_assert(kernels::sum_squares_parts * sizeof(double) == device_memory::sum_squares);
 
 void CudaBackend::sum_squares(const float* values, std::int64_t count, double* result) {
@@ -13,7 +17,7 @@ void CudaBackend::sum_squares(const float* values, std::int64_t count, double* r
     CUDA_CHECK(kernels::sum_squares(stream_, values, count, result, parts));
 }
 
-void CudaBackend::adamw(const AdamW& op) {
+kernels::AdamWParams CudaBackend::step_params(const AdamW& op) {
     kernels::AdamWParams params;
     params.parameters = op.parameters;
     params.gradients = op.gradients;
@@ -31,7 +35,23 @@ void CudaBackend::adamw(const AdamW& op) {
     params.skipped_steps = op.skipped_steps;
     params.counts = op.counts;
     params.workspace = reserve_workspace(kernels::adamw_workspace_bytes);
-    CUDA_CHECK(kernels::adamw(stream_, params));
+    return params;
+}
+
+void CudaBackend::adamw(const AdamW& op) {
+    CUDA_CHECK(kernels::adamw(stream_, step_params(op)));
+}
+
+void CudaBackend::adamw_8bit(const AdamW8bit& op) {
+    kernels::AdamW8bitParams params;
+    params.step = step_params(op.step);
+    params.first_codes = op.first_codes;
+    params.second_codes = op.second_codes;
+    params.first_scales = op.first_scales;
+    params.second_scales = op.second_scales;
+    std::copy(signed_dynamic_map().begin(), signed_dynamic_map().end(), params.maps.first);
+    std::copy(unsigned_dynamic_map().begin(), unsigned_dynamic_map().end(), params.maps.second);
+    CUDA_CHECK(kernels::adamw_8bit(stream_, params));
 }
 
 }  // namespace loratrain

@@ -22,8 +22,10 @@ namespace {
 
 constexpr const char* config_name = "/adapter_config.json";
 
-const std::set<std::string> base_tensors_beside_head{"base_model.model.lm_head.base_layer.weight",
-                                                     "base_model.model.model.embed_tokens.weight"};
+constexpr const char* base_tensors[] = {"base_model.model.lm_head.weight",
+                                        "base_model.model.lm_head.base_layer.weight",
+                                        "base_model.model.model.embed_tokens.weight",
+                                        "base_model.model.model.embed_tokens.base_layer.weight"};
 
 void check_tensor(const SafetensorsFile& file, const std::string& name,
                   const std::vector<std::int64_t>& shape, CappedProblems& problems) {
@@ -42,6 +44,21 @@ void check_tensor(const SafetensorsFile& file, const std::string& name,
     }
     if (!float_format(entry.dtype)) {
         problems.add(where, "has dtype " + entry.dtype, "F32, BF16, F16 and F64 can be read");
+    }
+}
+
+/// PEFT writes the base's own too where the head or the embedding is a target; they are not read.
+void check_base_tensors(const SafetensorsFile& file, const ModelSpec& model,
+                        std::set<std::string>& known, CappedProblems& problems) {
+    const std::vector<std::int64_t> shape{model.vocab_size, model.hidden_size};
+    for (const char* name : base_tensors) {
+        known.insert(name);
+        const auto found = file.entries().find(name);
+        if (found == file.entries().end() || found->second.shape == shape) continue;
+        problems.add(cat(file.path(), ":", name),
+                     cat("has shape ", shape_text(found->second.shape), ", that of the base is ",
+                         shape_text(shape)),
+                     "it was resized: import a base that has the new vocabulary");
     }
 }
 
@@ -67,10 +84,8 @@ void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {
         for (int i = 0; i < linear_count; ++i) check(layer, static_cast<Linear>(i));
     }
-    check(model.layers, Linear::head);
-    // PEFT writes the base's embeddings too where lm_head is a target.
-    if (adapter.targets_head)
-        known.insert(base_tensors_beside_head.begin(), base_tensors_beside_head.end());
+    for (const Linear linear : outer_linears) check(outer_layer(model, linear), linear);
+    if (adapter.targets_outer()) check_base_tensors(file, model, known, problems);
     for (const NamedTensor& projection : vera_projection_shapes(adapter, model)) {
         known.insert(projection.name);
         const bool stored = file.entries().contains(projection.name);

@@ -31,7 +31,9 @@ Names target_names(const AdapterJob& adapter) {
         const auto linear = static_cast<Linear>(i);
         if (adapter.targets_linear(linear)) names.insert(module_name(linear));
     }
-    if (adapter.targets_head) names.insert(module_name(Linear::head));
+    for (const Linear linear : outer_linears) {
+        if (adapter.targets_linear(linear)) names.insert(module_name(linear));
+    }
     return names;
 }
 
@@ -141,22 +143,34 @@ void check_modules(JsonReader& config, const AdapterJob& adapter, const ModelSpe
         return rank == 0 ? std::string("no LoRA")
                          : cat("rank ", rank, " and scaling ", format_exact(alpha));
     };
-    for (std::int64_t layer = 0; layer <= model.layers; ++layer) {
-        const bool head = layer == model.layers;
-        for (int i = head ? linear_count : 0; i < linear_count + (head ? 1 : 0); ++i) {
-            const auto linear = static_cast<Linear>(i);
-            const int rank = found->rank(layer, linear);
-            const int wanted = adapter.rank(layer, linear);
-            const double scaling = rank > 0 ? found->scaling(layer, linear) : 0.0;
-            const double wanted_scaling = wanted > 0 ? adapter.scaling(layer, linear) : 0.0;
-            if (rank == wanted && scaling == wanted_scaling) continue;
-            config.add(cat(module_path(layer, linear), " has ", text(rank, scaling),
-                           ", the job has ", text(wanted, wanted_scaling)),
-                       cat("set r, lora_alpha, target_modules and patterns of adapter '",
-                           adapter.name, "' to those of that directory"));
-            return;
+    const auto is_other = [&](std::int64_t layer, Linear linear) {
+        const int rank = found->rank(layer, linear);
+        const int wanted = adapter.rank(layer, linear);
+        const double scaling = rank > 0 ? found->scaling(layer, linear) : 0.0;
+        const double wanted_scaling = wanted > 0 ? adapter.scaling(layer, linear) : 0.0;
+        if (rank == wanted && scaling == wanted_scaling) return false;
+        config.add(cat(module_path(layer, linear), " has ", text(rank, scaling), ", the job has ",
+                       text(wanted, wanted_scaling)),
+                   cat("set r, lora_alpha, target_modules and patterns of adapter '", adapter.name,
+                       "' to those of that directory"));
+        return true;
+    };
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+        for (int i = 0; i < linear_count; ++i) {
+            if (is_other(layer, static_cast<Linear>(i))) return;
         }
     }
+    for (const Linear linear : outer_linears) {
+        if (is_other(outer_layer(model, linear), linear)) return;
+    }
+}
+
+/// As PEFT lists the targets of small models: with their layers.
+bool lists_paths(JsonReader& config) {
+    const Json& value = config.get("target_modules");
+    return is_list_of_texts(value) && std::any_of(value.begin(), value.end(), [](const Json& name) {
+               return name.get<std::string>().find('.') != std::string::npos;
+           });
 }
 
 bool has_module_keys(JsonReader& config) {
@@ -222,7 +236,7 @@ void check_peft_config(const std::string& path, const AdapterJob& adapter, const
         check_form(config, adapter.form);
         check_rslora(config, adapter);
         if (adapter.is_vera()) check_projection_key(config, adapter);
-        if (adapter.modules || has_module_keys(config)) {
+        if (adapter.modules || has_module_keys(config) || lists_paths(config)) {
             check_modules(config, adapter, model);
         } else {
             check_scale(config, adapter);

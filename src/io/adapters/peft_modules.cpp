@@ -42,12 +42,16 @@ bool alike_in_all_layers(const AdapterJob& adapter) {
     return true;
 }
 
+std::set<std::string> with_outer(const AdapterJob& adapter, std::set<std::string> names) {
+    for (const Linear linear : outer_linears) {
+        if (adapter.targets_linear(linear)) names.insert(module_name(linear));
+    }
+    return names;
+}
+
 void choose_targets(const AdapterJob& adapter, std::int64_t layers, PeftModules& result) {
-    const std::string head = module_name(Linear::head);
     if (alike_in_all_layers(adapter)) {
-        std::set<std::string> names = names_of(targets_in(adapter, 0));
-        if (adapter.targets_head) names.insert(head);
-        result.target_modules = names;
+        result.target_modules = with_outer(adapter, names_of(targets_in(adapter, 0)));
         return;
     }
     std::set<Targets> kinds;
@@ -63,12 +67,11 @@ void choose_targets(const AdapterJob& adapter, std::int64_t layers, PeftModules&
             if (targets[static_cast<std::size_t>(i)]) paths.insert(module_path(layer, linear));
         }
     }
-    if (adapter.targets_head) paths.insert(head);
-    if (kinds.size() == 1 && !adapter.targets_head) {
+    if (kinds.size() == 1 && !adapter.targets_outer()) {
         result.target_modules = names_of(*kinds.begin());
         result.layers_to_transform = with_targets;
     } else {
-        result.target_modules = paths;
+        result.target_modules = with_outer(adapter, paths);
     }
 }
 
@@ -93,9 +96,11 @@ Json pattern_of(const AdapterJob& adapter, std::int64_t layers, const ValueOf& v
             if (value != usual) pattern[module_path(layer, linear)] = write(value);
         }
     }
-    if (!adapter.targets_head) return pattern;
-    const Usual of_head = value_of(layers, Linear::head);
-    if (of_head != usual) pattern[module_name(Linear::head)] = write(of_head);
+    for (const Linear linear : outer_linears) {
+        if (!adapter.targets_linear(linear)) continue;
+        const Usual value = value_of(layers, linear);
+        if (value != usual) pattern[module_name(linear)] = write(value);
+    }
     return pattern;
 }
 
@@ -154,9 +159,7 @@ PeftModules peft_modules(const AdapterJob& adapter, std::int64_t layers) {
     result.alpha_pattern = pattern_of(
         adapter, layers,
         [&](std::int64_t layer, Linear linear) {
-            const ModuleChoice choice = linear == Linear::head ? adapter.modules->of_head()
-                                                               : adapter.modules->at(layer, linear);
-            return choice.lora_alpha.value_or(adapter.lora_alpha);
+            return adapter.choice(layer, linear).lora_alpha.value_or(adapter.lora_alpha);
         },
         adapter.lora_alpha, whole_or_real);
     return result;
@@ -207,12 +210,15 @@ std::optional<AdapterJob> modules_of_config(JsonReader& config) {
         adapter.lora_alpha = alpha.get<double>();
     }
     adapter.use_rslora = config.flag("use_rslora");
-    const std::string head = module_name(Linear::head);
-    const std::vector<std::string>& listed = keys.target_modules;
-    const bool lists_head = std::find(listed.begin(), listed.end(), head) != listed.end();
     adapter.modules = std::make_shared<const ModuleTable>(keys, adapter.targets);
-    adapter.targets_head =
-        (lists_head && !adapter.modules->is_excluded(head)) || adapter.modules->regex_targets(head);
+    for (const Linear linear : outer_linears) {
+        const std::string name = module_path(0, linear);
+        const bool is_listed =
+            std::any_of(keys.target_modules.begin(), keys.target_modules.end(),
+                        [&](const std::string& end) { return is_name_end(name, end); });
+        adapter.targets_outer(linear) = (is_listed && !adapter.modules->is_excluded(name)) ||
+                                        adapter.modules->regex_targets(name);
+    }
     return adapter;
 }
 

@@ -329,6 +329,8 @@ void read_family_switches(JsonReader& config, const Family& family, ModelSpec& s
     spec.norm_plus_one = family.norm_plus_one;
     spec.tie_word_embeddings = flag("tie_word_embeddings", family.tied);
     spec.rms_norm_eps = config.positive("rms_norm_eps").value_or(family.eps);
+    const Json& pad = config.get("pad_token_id");
+    if (pad.is_number_integer()) spec.pad_token = pad.get<std::int64_t>();
 }
 
 void read_multipliers(JsonReader& config, const Family& family, ModelSpec& spec) {

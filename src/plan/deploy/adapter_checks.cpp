@@ -130,7 +130,7 @@ void AdapterChecks::form(const AdapterJob& adapter) {
 }
 
 void AdapterChecks::targets(const AdapterJob& adapter) {
-    if (!adapter.modules || adapter.targets_head) return;
+    if (!adapter.modules || adapter.targets_outer()) return;
     for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
         for (int i = 0; i < linear_count; ++i) {
             if (adapter.targets_linear(layer, static_cast<Linear>(i))) return;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "plan/memory/state_sizes.h"
 #include "plan/tensor_shard.h"
 
 namespace loratrain {
@@ -38,7 +39,8 @@ class DeploymentCheck {
   public:
     DeploymentCheck(const Job& job, const ModelSpec& model, const Cluster& cluster,
                     Problems& problems)
-        : where_(cat(job.path, ": parallel.deployment")),
+        : job_(job),
+          where_(cat(job.path, ": parallel.deployment")),
           model_(model),
           cluster_(cluster),
           problems_(problems) {}
@@ -51,6 +53,12 @@ class DeploymentCheck {
             ranks += std::min(most_ranks, of_one) * deployment[i].count;
         }
         check_ranks(std::min(most_ranks, ranks));
+        const bool alike = std::all_of(
+            deployment.begin(), deployment.end(),
+            [&](const ReplicaJob& of) { return of.tensor == deployment.front().tensor; });
+        if (alike || !has_coded_states(job_)) return;
+        problems_.add(where_ + ".tp", "differs, which optim: adamw_8bit does not go with",
+                      "give all replicas the same tp: lanes make codes of what they have");
     }
 
   private:
@@ -78,6 +86,7 @@ class DeploymentCheck {
                                    : cat("deploy for ", cluster_.ranks)));
     }
 
+    const Job& job_;
     std::string where_;
     const ModelSpec& model_;
     const Cluster& cluster_;

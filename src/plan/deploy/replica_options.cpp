@@ -14,6 +14,7 @@
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/residency.h"
+#include "plan/memory/state_sizes.h"
 #include "plan/pack/dispatch.h"
 #include "plan/pack/length_buckets.h"
 #include "plan/pack/rounds_at_start.h"
@@ -91,6 +92,7 @@ class OptionList {
 
   private:
     bool may_have(std::int32_t tensor) const {
+        if (tensor > 1 && has_coded_states(job_)) return false;
         return (tensor & (tensor - 1)) == 0 && tensor <= cluster_.ranks_per_node &&
                (!plan_.fp8_linears || takes_fp8(lane_model(plan_.model, tensor)));
     }

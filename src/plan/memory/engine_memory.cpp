@@ -74,9 +74,9 @@ std::int64_t most_tiles(const ReplicaView& view, std::int64_t columns, std::int6
            segments;
 }
 
-LinearGroupShape head_shape(const ModelSpec& model) {
-    const LinearShape head = linear_shape(model, Linear::head);
-    return {{Linear::head}, 1, head.in, head.out};
+LinearGroupShape outer_shape(const ModelSpec& model, Linear linear) {
+    const LinearShape shape = linear_shape(model, linear);
+    return {{linear}, 1, shape.in, shape.out};
 }
 
 /// lora_shrink and lora_grad_a of the linears of `shape` together.
@@ -170,10 +170,16 @@ std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
     for (int g = 0; g < linear_group_count; ++g) {
         count(group_shape(view.lane_model, static_cast<LinearGroup>(g)));
     }
-    const bool on_head =
-        std::any_of(users.adapters.begin(), users.adapters.end(),
-                    [](const AdapterJob* adapter) { return adapter->targets_head; });
-    if (stage.has_head && on_head) count(head_shape(view.lane_model));
+    const auto any_on = [&](Linear linear) {
+        return std::any_of(
+            users.adapters.begin(), users.adapters.end(),
+            [linear](const AdapterJob* adapter) { return adapter->targets_linear(linear); });
+    };
+    if (stage.has_head && any_on(Linear::head)) count(outer_shape(view.lane_model, Linear::head));
+    if (stage.has_embedding && any_on(Linear::embedding)) {
+        const LinearGroupShape shape = outer_shape(view.lane_model, Linear::embedding);
+        bytes = std::max(bytes, sweep_scratch(view, shape, users));
+    }
     return static_cast<std::uint64_t>(bytes);
 }
 

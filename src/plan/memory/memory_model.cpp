@@ -7,6 +7,7 @@
 #include "base/shard_statistics.h"
 #include "plan/memory/engine_memory.h"
 #include "plan/memory/residency.h"
+#include "plan/memory/state_sizes.h"
 #include "plan/stage_layers.h"
 
 namespace loratrain {
@@ -56,63 +57,47 @@ std::uint64_t layer_weight_bytes(const ReplicaView& view, const StagePlan& stage
            buffers * streamed_layer(view).buffer_bytes;
 }
 
-std::int64_t layer_parameters(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
-                              bool trained) {
-    std::int64_t count = 0;
+void add_tensors(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
+                 Linear linear, StateSizes& sizes) {
+    const int rank = adapter.rank(layer, linear);
+    if (rank == 0) return;
+    const LinearShape shape = linear_shape(model, linear);
+    for (const FormTensor& tensor : adapter.form.tensors) {
+        sizes.add(element_count(tensor_shape(tensor, rank, shape)), tensor.trained,
+                  optim_on(adapter, linear));
+    }
+    if (adapter.form.keeps_norms) sizes.norms += shape.out;
+}
+
+StateSizes layer_sizes(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer) {
+    StateSizes sizes;
     for (int i = 0; i < linear_count; ++i) {
-        const auto linear = static_cast<Linear>(i);
-        const int rank = adapter.rank(layer, linear);
-        if (rank == 0) continue;
-        for (const FormTensor& tensor : adapter.form.tensors) {
-            if (tensor.trained != trained) continue;
-            count += element_count(tensor_shape(tensor, rank, linear_shape(model, linear)));
-        }
+        add_tensors(adapter, model, layer, static_cast<Linear>(i), sizes);
     }
-    return count;
+    return sizes;
 }
 
-std::int64_t head_parameters(const AdapterJob& adapter, const ModelSpec& model) {
-    if (!adapter.targets_head) return 0;
-    const LinearShape head = linear_shape(model, Linear::head);
-    return adapter.rank(model.layers, Linear::head) * (head.in + head.out);
-}
-
-std::int64_t layer_norms(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer) {
-    std::int64_t count = 0;
-    for (int i = 0; i < linear_count && adapter.form.keeps_norms; ++i) {
-        const auto linear = static_cast<Linear>(i);
-        if (adapter.targets_linear(layer, linear)) count += linear_shape(model, linear).out;
+StateSizes outer_sizes(const AdapterJob& adapter, const ModelSpec& model,
+                       const OuterLinears& with) {
+    StateSizes sizes;
+    for (const Linear linear : outer_linears) {
+        const bool has = linear == Linear::head ? with.head : with.embedding;
+        if (has) add_tensors(adapter, model, outer_layer(model, linear), linear, sizes);
     }
-    return count;
+    return sizes;
 }
 
 /// In any so many layers: of one that has most.
-template <class OfLayer>
-std::int64_t most_in_layers(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers,
-                            const OfLayer& of_layer) {
-    std::int64_t most = of_layer(0);
+StateSizes most_sizes(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers) {
+    StateSizes most = layer_sizes(adapter, model, 0);
     for (std::int64_t layer = 1; adapter.modules && layer < model.layers; ++layer) {
-        most = std::max(most, of_layer(layer));
+        most = StateSizes::most(most, layer_sizes(adapter, model, layer));
     }
-    return layers * most;
-}
-
-std::int64_t most_parameters(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers,
-                             bool trained) {
-    return most_in_layers(adapter, model, layers, [&](std::int64_t layer) {
-        return layer_parameters(adapter, model, layer, trained);
-    });
+    return most.times(layers);
 }
 
 std::uint64_t projected_bytes(const AdapterJob& adapter, const ModelSpec& model) {
     return bytes_of(projected_floats(adapter, model), size_of(DType::f32));
-}
-
-std::uint64_t state_bytes(std::int64_t trained, std::int64_t frozen, std::int64_t norms) {
-    constexpr std::uint64_t optimizer_arrays = 3;  // gradients and both moments
-    return bytes_of(trained + frozen, size_of(DType::f32)) +
-           optimizer_arrays * bytes_of(trained, size_of(DType::f32)) +
-           bytes_of(norms, size_of(DType::f32));
 }
 
 }  // namespace
@@ -390,7 +375,7 @@ std::uint64_t shard_statistics_bytes(const ReplicaView& view) {
 
 std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& model,
                                 std::int64_t layers) {
-    return most_parameters(adapter, model, layers, true);
+    return most_sizes(adapter, model, layers).trained;
 }
 
 std::int64_t projected_floats(const AdapterJob& adapter, const ModelSpec& model) {
@@ -411,31 +396,23 @@ std::int64_t projected_floats(const AdapterJob& adapter, const ModelSpec& model)
 }
 
 std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers,
-                            bool with_head) {
-    const std::int64_t head = with_head ? head_parameters(adapter, model) : 0;
-    return state_bytes(most_parameters(adapter, model, layers, true) + head,
-                       most_parameters(adapter, model, layers, false),
-                       most_in_layers(adapter, model, layers,
-                                      [&](std::int64_t layer) {
-                                          return layer_norms(adapter, model, layer);
-                                      })) +
-           projected_bytes(adapter, model);
+                            const OuterLinears& with) {
+    StateSizes sizes = most_sizes(adapter, model, layers);
+    sizes += outer_sizes(adapter, model, with);
+    return sizes.bytes() + projected_bytes(adapter, model);
 }
 
 std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const Job& job,
                                const ModelSpec& model) {
     const AdapterJob& of = job.adapter(adapter);
     const LayerRange layers = layers_of(stage, adapter);
-    if (!of.modules) return adapter_bytes(of, model, layers.count, stage.has_head);
-    std::int64_t trained = stage.has_head ? head_parameters(of, model) : 0;
-    std::int64_t frozen = 0;
-    std::int64_t norms = 0;
+    const OuterLinears with{stage.has_head, stage.has_embedding};
+    if (!of.modules) return adapter_bytes(of, model, layers.count, with);
+    StateSizes sizes = outer_sizes(of, model, with);
     for (std::int64_t layer = layers.first; layer < layers.first + layers.count; ++layer) {
-        trained += layer_parameters(of, model, layer, true);
-        frozen += layer_parameters(of, model, layer, false);
-        norms += layer_norms(of, model, layer);
+        sizes += layer_sizes(of, model, layer);
     }
-    return state_bytes(trained, frozen, norms) + projected_bytes(of, model);
+    return sizes.bytes() + projected_bytes(of, model);
 }
 
 std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job,

@@ -165,12 +165,16 @@ std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& mode
 /// projected_factors.h), 0 of other forms; `model` is a lane's.
 std::int64_t projected_floats(const AdapterJob& adapter, const ModelSpec& model);
 
-/// What a resident adapter takes in so many layers, fp32: all parameters, and gradients and both
-/// moments of those that are trained, norms (AdapterForm::keeps_norms) and projections. Layers that
-/// differ count as in adapter_parameters. `with_head`: and of the head, where that is a target.
+/// Which of outer_linears count.
+struct OuterLinears {
+    bool head = false;
+    bool embedding = false;
+};
+/// What a resident adapter takes in so many layers and in `with`, where those are targets: its
+/// state (StateSizes) and projections. Layers that differ count as in adapter_parameters.
 std::uint64_t adapter_bytes(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers,
-                            bool with_head = false);
-/// On a stage, with its head, and the most of any adapter.
+                            const OuterLinears& with = {});
+/// On a stage, with its head and embedding, and the most of any adapter.
 std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const Job& job,
                                const ModelSpec& model);
 std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job, const ModelSpec& model);

@@ -127,7 +127,7 @@ class ReplicaNumbers {
         costs.steps = load.steps;
         costs.samples = load.samples;
         costs.tokens = load.tokens;
-        costs.bytes = adapter_bytes(adapter, view_.lane_model, layers_, true);
+        costs.bytes = adapter_bytes(adapter, view_.lane_model, layers_, {true, true});
         costs.export_bytes = sizeof(float) * static_cast<std::uint64_t>(load.parameters);
         for (std::size_t s = 0; s < training_.size(); ++s) {
             const double layers = view_.replica.stages[s].layer_count;

@@ -18,10 +18,6 @@ namespace {
 constexpr const char* applied_key = "applied_steps";
 constexpr const char* skipped_key = "skipped_steps";
 
-LayerRange model_layers(const ModelSpec& model) {
-    return {0, static_cast<std::int32_t>(model.layers) + 1};
-}
-
 /// A file of earlier versions has no counters. InputError for what is no count.
 std::int64_t counter(const SafetensorsFile& file, const char* key) {
     const auto found = file.metadata().find(key);
@@ -68,7 +64,7 @@ void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const
     for (const NamedTensor& tensor : others) check_tensor(file, tensor, problems);
     for (const StoredPart& part : parts) {
         for (const NamedTensor& tensor :
-             stored_tensors(adapter, model, model_layers(model), part)) {
+             stored_tensors(adapter, model, all_state_layers(model), part)) {
             check_tensor(file, tensor, problems);
             ++wanted;
         }
@@ -131,7 +127,7 @@ std::vector<NamedTensor> stored_parameters(const std::string& path, const Adapte
                                            const ModelSpec& model) {
     const SafetensorsFile file(path);
     std::vector<NamedTensor> tensors =
-        stored_tensors(adapter, model, model_layers(model), stored_parts[0]);
+        stored_tensors(adapter, model, all_state_layers(model), stored_parts[0]);
     for (NamedTensor& tensor : tensors) tensor.values = file.read_floats(tensor.name);
     return tensors;
 }

@@ -30,20 +30,6 @@ std::vector<std::vector<float>> state_of(const AdapterBank& bank, AdapterId adap
     return values;
 }
 
-/// One optimizer step of every adapter of the microbatch.
-void train_step(WholeStage& test) {
-    test.forward(0);
-    test.backward();
-    for (const Segment& segment : test.microbatch.segments) {
-        test.stage->finish_batch(segment.adapter, false);
-        const std::size_t a = index(segment.adapter);
-        double sum = 0.0;
-        test.backend->download(&sum, test.stage->sums().partial + a, sizeof(double));
-        test.backend->upload(test.stage->sums().total + a, &sum, sizeof(double));
-        test.stage->step(segment.adapter, 1e-2);
-    }
-}
-
 void expect_counters(const AdapterBank& bank, AdapterId adapter, std::int64_t applied) {
     EXPECT_EQ(bank.counters(adapter).applied_steps, applied);
     EXPECT_EQ(bank.counters(adapter).skipped_steps, 0);

@@ -115,7 +115,9 @@ TEST_F(ModuleRules, ComeBackFromTheResolvedJob) {
           "init_lora_weights: pissa_niter_16",
           "peft_type: vera, d_initial: 0.2, projection_prng_key: 9, save_projection: false",
           "target_modules: [q_proj, lm_head], rank_pattern: {lm_head: 3}",
-          "target_modules: '.*q_proj|lm_head'", "peft_type: LORA", "peft_type: VERA"}) {
+          "target_modules: '.*q_proj|lm_head'", "target_modules: [q_proj, model.embed_tokens]",
+          "target_modules: [embed_tokens, lm_head], optim: adamw_8bit", "peft_type: LORA",
+          "peft_type: VERA"}) {
         const Job job = read(minimal_job + "defaults: {" + keys + "}\n");
         const Job again = read(to_yaml(job));
         EXPECT_EQ(to_yaml(again), to_yaml(job));
@@ -134,6 +136,8 @@ TEST_F(ModuleRules, ComeBackFromTheResolvedJob) {
         EXPECT_EQ(one.form.peft_switches, other.form.peft_switches);
         EXPECT_EQ(one.form.peft_type, other.form.peft_type);
         EXPECT_EQ(one.targets_head, other.targets_head);
+        EXPECT_EQ(one.targets_embedding, other.targets_embedding);
+        EXPECT_EQ(one.optim, other.optim);
         EXPECT_EQ(one.rank(9, Linear::head), other.rank(9, Linear::head));
         EXPECT_EQ(one.projection_prng_key, other.projection_prng_key);
         EXPECT_EQ(one.save_projection, other.save_projection);
@@ -149,8 +153,8 @@ TEST_F(ModuleRules, LoraPlusIsARateGroupOfB) {
 }
 
 TEST_F(ModuleRules, ProblemsNameKeyAndValue) {
-    expect_only(refused("target_modules: [embed_tokens]"), at(7),
-                "defaults.target_modules: 'embed_tokens' is not a target", "stay frozen");
+    expect_only(refused("target_modules: [input_layernorm]"), at(7),
+                "defaults.target_modules: 'input_layernorm' is not a target", "stay frozen");
     expect_only(refused("target_modules: [model.norm]"), at(7),
                 "defaults.target_modules: 'model.norm' is not a target", "stay frozen");
     expect_only(refused("target_modules: [mlp.q_proj]"), at(7),
@@ -260,6 +264,37 @@ TEST_F(ModuleRules, TheHeadIsATargetByName) {
                 key + "lm_head does not go with lora_dropout", "lora_dropout: 0");
     expect_only(refused("target_modules: [q_proj, lm_head], layers_to_transform: [0]"), at(6),
                 key + "lm_head is in no layer of layers_to_transform", "0.self_attn.q_proj");
+}
+
+TEST_F(ModuleRules, TheEmbeddingIsATargetByName) {
+    const AdapterJob named = adapter(
+        "target_modules: [q_proj, embed_tokens], r: 8, lora_alpha: 4, lora_dropout: 0.1, "
+        "rank_pattern: {embed_tokens: 2}");
+    EXPECT_TRUE(named.targets_embedding);
+    EXPECT_FALSE(named.targets_head);
+    EXPECT_EQ(named.rank(embedding_layer, Linear::embedding), 2);
+    EXPECT_EQ(named.scaling(embedding_layer, Linear::embedding), 2.0);
+    EXPECT_EQ(named.rank(0, Linear::q), 8);
+    for (const char* keys :
+         {"target_modules: [model.embed_tokens]", "target_modules: '.*q_proj|model.embed_tokens'",
+          "target_modules: [embed_tokens, lm_head]"}) {
+        EXPECT_TRUE(adapter(keys).targets_embedding) << keys;
+    }
+    for (const char* keys :
+         {"target_modules: all-linear", "target_modules: '.*q_proj|embed_tokens'",
+          "target_modules: [q_proj, embed_tokens], exclude_modules: [embed_tokens]"}) {
+        EXPECT_FALSE(adapter(keys).targets_embedding) << keys;
+    }
+    const std::string key = "adapters.a.target_modules: ";
+    const std::string on = "target_modules: [q_proj, embed_tokens], ";
+    for (const char* form : {"use_dora: true", "peft_type: vera", "init_lora_weights: pissa"}) {
+        expect_only(refused(on + form), at(6), key + "embed_tokens takes plain LoRA alone",
+                    "the other form");
+    }
+    expect_only(refused(on + "loraplus_lr_ratio: 4"), at(6),
+                key + "embed_tokens does not go with loraplus_lr_ratio", "one of them");
+    expect_only(refused(on + "layers_to_transform: [0]"), at(6),
+                key + "embed_tokens is in no layer of layers_to_transform", "0.self_attn.q_proj");
 }
 
 /// A hostile expression takes no time that grows with powers of the name's length.

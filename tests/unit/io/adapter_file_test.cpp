@@ -174,6 +174,49 @@ TEST_F(AdapterFileTest, TargetsMayBeARegularExpression) {
     EXPECT_NO_THROW(AdapterFile(dir(), adapter_, spec_));
 }
 
+/// As PEFT lists the targets of very small models; tiny_spec() has one layer.
+TEST_F(AdapterFileTest, TargetsMayBeWholePaths) {
+    const std::string q = "model.layers.0.self_attn.q_proj";
+    const std::string down = "model.layers.0.mlp.down_proj";
+    change_config({{"target_modules", {q, down}}});
+    EXPECT_NO_THROW(AdapterFile(dir(), adapter_, spec_));
+    EXPECT_TRUE(has(refusal_with({{"target_modules", {q}}}),
+                    down + " has no LoRA, the job has rank 2 and scaling 1.75"));
+    EXPECT_TRUE(has(refusal_with({{"target_modules", {q, down, "model.layers.0.mlp.up_proj"}}}),
+                    "up_proj has rank 2 and scaling 1.75, the job has no LoRA"));
+    EXPECT_TRUE(has(refusal_with({{"target_modules", {q, down}}, {"r", 3}}), q + " has rank 3"));
+}
+
+/// Beside LoRA on the embedding PEFT saves the base's own, which is read past.
+TEST_F(AdapterFileTest, ReadsWhatIsOnTheEmbedding) {
+    adapter_.targets_embedding = true;
+    const LinearShape shape = linear_shape(spec_, Linear::embedding);
+    const std::string path = "base_model.model.model.embed_tokens.";
+    std::vector<NamedTensor> list = tensors();
+    for (const FormTensor& of_form : adapter_.form.tensors) {
+        NamedTensor tensor{peft_tensor_name(embedding_layer, Linear::embedding, of_form),
+                           tensor_shape(of_form, 2, shape),
+                           {}};
+        tensor.values.assign(static_cast<std::size_t>(element_count(tensor.shape)), 0.25F);
+        list.push_back(tensor);
+    }
+    EXPECT_EQ(list.back().name, path + "lora_embedding_B");
+    NamedTensor base{path + "base_layer.weight", {shape.in, shape.out}, {}};
+    base.values.assign(static_cast<std::size_t>(element_count(base.shape)), 1.0F);
+    list.push_back(base);
+    write_adapter(dir(), adapter_, spec_, "some/model", list);
+    EXPECT_EQ(json::parse(get(config_path()))["target_modules"],
+              (json{"down_proj", "embed_tokens", "q_proj"}));
+    const AdapterFile file(dir(), adapter_, spec_);
+    EXPECT_EQ(file.read(embedding_layer, Linear::embedding, factor_b), list[5].values);
+    list.back().shape[0] += 1;
+    list.back().values.resize(static_cast<std::size_t>(element_count(list.back().shape)));
+    write_adapter(dir(), adapter_, spec_, "some/model", list);
+    EXPECT_TRUE(has(refusal(), "it was resized"));
+    adapter_.targets_embedding = false;
+    EXPECT_TRUE(has(refusal(), "embed_tokens"));
+}
+
 TEST_F(AdapterFileTest, RefusesVariants) {
     EXPECT_TRUE(has(refusal_with({{"peft_type", "IA3"}}), "peft_type is \"IA3\""));
     EXPECT_TRUE(has(refusal_with({{"use_dora", true}}), "use_dora is true"));

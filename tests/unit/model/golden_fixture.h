@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "backend/make_backend.h"
+#include "config/job_yaml.h"
 #include "data/loader.h"
 #include "io/adapters/adapter_file.h"
 #include "io/weights/base_weights.h"
@@ -31,52 +33,50 @@ inline const std::vector<std::string>& golden_families() {
     return families;
 }
 
-/// A golden family on one stage: base imported, all adapters in one job, planned.
+/// A golden family on one stage: base imported, all adapters in one job, planned; of golden.json,
+/// or of another file of the family those that start from a directory.
 struct GoldenStage {
     /// `start`: "init" or "final", the PEFT directories the adapters start from.
-    GoldenStage(const std::string& family, const std::string& start,
-                std::int64_t microbatch_tokens) {
+    GoldenStage(const std::string& family, const std::string& start, std::int64_t microbatch_tokens,
+                const std::string& list = "golden.json") {
         const std::string base = folder.file("base.h5");
         import_hf(golden_path(family) + "/base", base, {.force = true});
         weights = open_base_weights(base);
-        const auto golden =
-            nlohmann::json::parse(std::ifstream(golden_path(family) + "/golden.json"));
+        const auto golden = nlohmann::json::parse(std::ifstream(golden_path(family) + "/" + list));
+        nlohmann::json document = {{"model", {{"weights", base}}},
+                                   {"run", {{"dir", folder.file("run")}}},
+                                   {"parallel", {{"microbatch_tokens", microbatch_tokens}}}};
         for (const auto& [name, facts] : golden.at("adapters").items()) {
-            add_adapter(family, name, start, facts);
+            const std::string dir = golden_path(family) + "/adapters/" + name;
+            if (!std::filesystem::exists(dir + "/init")) continue;
+            nlohmann::json adapter = keys_of(facts);
+            adapter.update({{"name", name}, {"dataset", name}, {"init_from", dir + "/" + start}});
+            document["adapters"].push_back(adapter);
+            document["datasets"][name] = {{"path", dir + "/data.jsonl"}, {"shuffle", false}};
         }
-        job.parallel.microbatch_tokens = microbatch_tokens;
+        std::ofstream(folder.file("job.yaml")) << document;
+        job = read_job(folder.file("job.yaml"), {});
+        for (const AdapterJob& adapter : job.adapters) {
+            const DatasetJob& dataset = job.datasets[index(adapter.dataset)];
+            files.train.emplace_back(dataset.path, dataset, weights->spec().vocab_size);
+            files.eval.emplace_back();
+            infos.push_back({files.train.back().infos(), {}});
+        }
         Cluster cluster;
         plan = make_plan(job, weights->spec(), infos, cluster);
         backend = make_backend("cpu", {1, 0});
         stage = std::make_unique<Stage>(job, only_replica(plan), 0, *weights, *backend);
     }
 
-    void add_adapter(const std::string& family, const std::string& name, const std::string& start,
-                     const nlohmann::json& facts) {
-        const std::string dir = golden_path(family) + "/adapters/" + name;
-        DatasetJob dataset;
-        dataset.name = name;
-        dataset.path = dir + "/data.jsonl";
-        dataset.shuffle = false;
-        AdapterJob adapter;
-        adapter.name = name;
-        adapter.dataset = static_cast<DatasetId>(job.datasets.size());
-        adapter.r = facts.at("r").get<int>();
-        adapter.lora_alpha = facts.at("lora_alpha").get<double>();
-        adapter.use_rslora = facts.at("use_rslora").get<bool>();
-        adapter.global_batch_size = facts.at("global_batch_size").get<int>();
-        adapter.init_from = dir + "/" + start;
-        for (int i = 0; i < linear_count; ++i) {
-            const auto& targets = facts.at("target_modules");
-            const std::string module = module_name(static_cast<Linear>(i));
-            adapter.targets[static_cast<std::size_t>(i)] =
-                std::find(targets.begin(), targets.end(), module) != targets.end();
+    /// Those of the job that matter here.
+    static nlohmann::json keys_of(const nlohmann::json& facts) {
+        if (facts.contains("keys")) return facts.at("keys");
+        nlohmann::json keys;
+        for (const char* key :
+             {"r", "lora_alpha", "use_rslora", "global_batch_size", "target_modules"}) {
+            keys[key] = facts.at(key);
         }
-        files.train.emplace_back(dataset.path, dataset, weights->spec().vocab_size);
-        files.eval.emplace_back();
-        infos.push_back({files.train.back().infos(), {}});
-        job.datasets.push_back(dataset);
-        job.adapters.push_back(adapter);
+        return keys;
     }
 
     test::TempDir folder;

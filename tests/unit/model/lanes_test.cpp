@@ -26,6 +26,7 @@ std::vector<AdapterJob> adapters_of_all_kinds() {
                                      small_vera("vera", 6, 0.2)};
     adapters[1].targets = {true, false, true, true, false, true, true};
     adapters[1].targets_head = true;
+    adapters[1].targets_embedding = true;
     adapters.push_back(small_dora("dora", 2));
     adapters.push_back(small_dora("dropping", 3, 0.3));
     return adapters;
@@ -135,8 +136,7 @@ class Lanes {
         for (NamedTensor& tensor : joined) tensor.values.assign(tensor.values.size(), NAN);
         for (std::int32_t lane = 0; lane < count_; ++lane) {
             const AdapterLayout layout(case_.job.adapter(adapter), case_.plan.model,
-                                       {0, static_cast<std::int32_t>(case_.plan.model.layers) + 1},
-                                       {lane, count_});
+                                       all_state_layers(case_.plan.model), {lane, count_});
             const auto placed = layout.tensors(AdapterBank::Part::parameters);
             const auto& own = (results_[static_cast<std::size_t>(lane)].*tensors)[index(adapter)];
             ASSERT_EQ(own.size(), want.size());

@@ -180,6 +180,20 @@ struct WholeStage {
     LossTerms terms;
 };
 
+/// One optimizer step of every adapter of the microbatch.
+inline void train_step(WholeStage& test) {
+    test.forward(0);
+    test.backward();
+    for (const Segment& segment : test.microbatch.segments) {
+        test.stage->finish_batch(segment.adapter, false);
+        double sum = 0.0;
+        test.backend->download(&sum, test.stage->sums().partial + index(segment.adapter),
+                               sizeof(double));
+        test.stage->set_total(segment.adapter, sum);
+        test.stage->step(segment.adapter, 1e-2);
+    }
+}
+
 /// The gradients of an adapter's tensors, one by one, are slopes of its loss: after forward() and
 /// backward().
 inline void expect_slopes(WholeStage& whole, std::size_t adapter, double least = 1e-5) {

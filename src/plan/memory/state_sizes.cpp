@@ -1,0 +1,85 @@
+#include "plan/memory/state_sizes.h"
+
+#include <algorithm>
+
+#include "base/alignment.h"
+#include "base/dynamic_map.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int64_t least_coded = 4096;
+
+std::uint64_t float_bytes(std::int64_t count) {
+    return static_cast<std::uint64_t>(count) * sizeof(float);
+}
+
+}  // namespace
+
+Optim optim_on(const AdapterJob& adapter, Linear linear) {
+    return linear == Linear::embedding ? Optim::adamw_torch : adapter.optim;
+}
+
+bool has_coded_moments(Optim optim, std::int64_t parameters) {
+    return optim == Optim::adamw_8bit && parameters >= least_coded;
+}
+
+bool has_coded_states(const Job& job) {
+    return std::any_of(job.adapters.begin(), job.adapters.end(), [](const AdapterJob& adapter) {
+        return adapter.optim == Optim::adamw_8bit;
+    });
+}
+
+void StateSizes::add(std::int64_t parameters, bool is_trained, Optim optim) {
+    (is_trained ? trained : frozen) += parameters;
+    if (!is_trained || !has_coded_moments(optim, parameters)) return;
+    coded += parameters;
+    blocks += (parameters + dynamic_block - 1) / dynamic_block;
+}
+
+StateSizes StateSizes::times(std::int64_t layers) const {
+    return {trained * layers, frozen * layers, norms * layers, coded * layers, blocks * layers};
+}
+
+StateSizes& StateSizes::operator+=(const StateSizes& other) {
+    trained += other.trained;
+    frozen += other.frozen;
+    norms += other.norms;
+    coded += other.coded;
+    blocks += other.blocks;
+    return *this;
+}
+
+StateSizes StateSizes::most(const StateSizes& a, const StateSizes& b) {
+    StateSizes result;
+    result.trained = std::max(a.trained, b.trained);
+    result.frozen = std::max(a.frozen, b.frozen);
+    result.norms = std::max(a.norms, b.norms);
+    const std::int64_t plain = std::max(a.trained - a.coded, b.trained - b.coded);
+    result.coded = result.trained - std::min(plain, result.trained);
+    result.blocks = std::max(a.blocks, b.blocks);
+    return result;
+}
+
+std::uint64_t StateSizes::parameter_bytes() const {
+    return aligned(float_bytes(trained + frozen));
+}
+
+std::uint64_t StateSizes::gradient_bytes() const {
+    return aligned(float_bytes(trained));
+}
+
+std::uint64_t StateSizes::moment_bytes() const {
+    return aligned(float_bytes(trained - coded + blocks) + static_cast<std::uint64_t>(coded));
+}
+
+std::uint64_t StateSizes::norm_bytes() const {
+    return aligned(float_bytes(norms));
+}
+
+std::uint64_t StateSizes::bytes() const {
+    return parameter_bytes() + gradient_bytes() + 2 * moment_bytes() + norm_bytes();
+}
+
+}  // namespace loratrain
