@@ -2,7 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+
+#include "backend/stream_clock.h"
 
 namespace loratrain {
 
@@ -27,11 +30,15 @@ class HostCopies {
     virtual void pin(void* data, std::size_t bytes) = 0;
     /// From the backend to pinned memory, after what is queued on its stream; there on return.
     virtual void save(std::span<const HostCopy> copies) = 0;
-    /// From pinned memory; begins when what is queued on the backend's stream has ended.
-    virtual void load(std::int32_t place, std::span<const HostCopy> copies) = 0;
+    /// From pinned memory; begins when what is queued on the backend's stream has ended. `clock`,
+    /// one of make_clock(), gets a point there and one at the end; null: none.
+    virtual void load(std::int32_t place, std::span<const HostCopy> copies,
+                      StreamClock* clock = nullptr) = 0;
     /// What is queued on the backend's stream from now on begins when the last load to `place` has
     /// ended.
     virtual void await(std::int32_t place) = 0;
+    /// A clock of the copies' own stream; it must not outlive this object.
+    virtual std::unique_ptr<StreamClock> make_clock() = 0;
 };
 
 }  // namespace loratrain

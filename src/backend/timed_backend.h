@@ -15,9 +15,10 @@ class TimedHostCopies final : public HostCopies {
 
     void pin(void* data, std::size_t bytes) override { inner_->pin(data, bytes); }
     void save(std::span<const HostCopy> copies) override { inner_->save(copies); }
-    void load(std::int32_t place, std::span<const HostCopy> copies) override {
-        inner_->load(place, copies);
+    void load(std::int32_t place, std::span<const HostCopy> copies, StreamClock* clock) override {
+        inner_->load(place, copies, clock);
     }
+    std::unique_ptr<StreamClock> make_clock() override { return inner_->make_clock(); }
     void await(std::int32_t place) override {
         timer_.begin(TimedOp::wait_weights);
         inner_->await(place);

@@ -15,6 +15,7 @@
 #include "io/files.h"
 #include "io/json_text.h"
 #include "plan/memory/memory_model.h"
+#include "plan/memory/residency.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {
@@ -179,9 +180,7 @@ std::string cost_key(const Job& job, const Plan& plan, const std::string& device
                " heads ", m.heads, "/", m.kv_heads, " x ", m.head_dim, " vocabulary ", m.vocab_size,
                "; LoRA ", admitted_parameters(job, plan), differences_text(job, plan), " in ",
                only_replica(plan).replica.pad_columns, " columns",
-               only_replica(plan).replica.stages.front().resident_layers == all_layers
-                   ? ""
-                   : "; layers stream");
+               may_stream(only_replica(plan).replica) ? "; layers stream" : "");
 }
 
 std::string rank_device(BackendKind backend, int local_rank, int threads) {

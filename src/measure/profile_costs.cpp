@@ -125,7 +125,7 @@ class CostProfile {
           plan_(profile_plan(job_, plan)),
           view_(only_replica(plan_)),
           prior_(plan.costs),
-          streams_(only_replica(plan).replica.stages.front().resident_layers != all_layers),
+          streams_(may_stream(only_replica(plan).replica)),
           backend_(backend),
           clock_(backend.make_clock()) {
         const bool small = static_cast<double>(matmul_parameters(plan.model)) < small_model;

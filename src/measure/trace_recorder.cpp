@@ -56,6 +56,7 @@ void TraceRecorder::set_zero() {
     spans_.clear();
     open_ = none;
     mark();
+    if (transfers_ != nullptr) transfers_->start_recording();
 }
 
 std::size_t TraceRecorder::mark() {
@@ -78,6 +79,7 @@ void TraceRecorder::settle() {
     std::swap(now_, before_);
     mark();
     read(before_);
+    read_transfers();
 }
 
 void TraceRecorder::begin(const Action& action, const UnderWay& under_way) {
@@ -144,6 +146,22 @@ void TraceRecorder::read(WindowRecord& record) {
     start_of_before_ += points.back();
     record.entries.clear();
     record.points = 0;
+    read_transfers();
+}
+
+void TraceRecorder::read_transfers() {
+    if (transfers_ == nullptr) return;
+    for (const LayerStream::Transfer& transfer : transfers_->take_recorded()) {
+        if (!keeping()) continue;
+        TraceSpan span;
+        span.rank = rank_;
+        span.thread = 1;
+        span.start_s = transfer.start;
+        span.end_s = transfer.end;
+        span.name = cat("layer ", stage_.first_layer + transfer.layer);
+        span.category = "transfer";
+        spans_.push_back(std::move(span));
+    }
 }
 
 /// The point at which the stream goes on with something else: a host that does not keep up lets it

@@ -93,6 +93,8 @@ class FrozenWeights {
     /// For what is queued until done(): one layer at a time.
     LayerWeights& use(std::int32_t local);
     void done(std::int32_t local);
+    /// The layers that stream, for their record; null where none does.
+    LayerStream* stream() { return stream_.get(); }
     /// Rows vocabulary() of [V, H], first and last stage.
     const WeightView& embedding() const { return embedding_.view; }
     const WeightView& head() const { return head_.view; }

@@ -43,6 +43,8 @@ class Stage {
     enum class Pass : std::uint8_t { forward, backward };
     /// Whether layers stream, so that expect() is of use.
     bool streams() const { return weights_.streams(); }
+    /// For their record, null where none does.
+    LayerStream* layer_stream() { return weights_.stream(); }
     /// What follows the next forward or backward, so that its layers come in time; else backward is
     /// assumed to follow the forward of training, forward all else.
     void expect(Pass next) { next_pass_ = next; }

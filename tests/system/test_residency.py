@@ -2,6 +2,7 @@
 ones: golden families on 1 to 4 ranks, forms, quantised and recomputed, evaluated, stopped and
 resumed, replicas; the plan and its memory; what is no residency. On a GPU the same, where one is."""
 
+import json
 import unittest
 
 from harness import (GOLDEN, GOLDEN_FORMS, STOPPED, JobTest, adapter_weights, memory_report,
@@ -24,6 +25,7 @@ class Streaming(JobTest):
         job["parallel"].update(parallel)
         job["schedule"] = {"costs": "built-in"}
         job["eval"] = {"every_steps": 2}
+        job["logging"] = {"trace": True}
         for name, dataset in job["datasets"].items():
             dataset["eval_path"] = str(GOLDEN / family / "adapters" / name / "data.jsonl")
         path = self.write_job(job, f"{run_dir}.yaml")
@@ -85,6 +87,11 @@ class OnCpu(Streaming):
         process = self.train("llama", "run", SOME)
         planned, allocated, _ = memory_report(process.stdout)[0]
         self.assertAlmostEqual(allocated / planned, 1.0, delta=0.1)  # of few MiB
+        self.assertRegex(process.stdout, "streamed +rank 0: 3 of 4 layers, .* behind computation")
+        trace = json.loads((self.dir / "run/trace.json").read_text())["traceEvents"]
+        layers = [event["name"] for event in trace if event.get("cat") == "transfer"]
+        # One resident and three buffers: each of the others comes once.
+        self.assertEqual(sorted(layers), ["layer 1", "layer 2", "layer 3"])
         plan = (self.dir / "run/plan.yaml").read_text()
         self.assertIn("resident_layers: 1", plan)
         self.assertRegex(plan, r"host: [1-9]\d+")

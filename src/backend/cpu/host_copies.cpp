@@ -15,6 +15,8 @@ char* row(void* data, std::size_t i, std::size_t pitch) {
 
 class CpuHostCopies final : public HostCopies {
   public:
+    explicit CpuHostCopies(CpuBackend& backend) : backend_(backend) {}
+
     void pin(void* /*data*/, std::size_t /*bytes*/) override {}
     void save(std::span<const HostCopy> copies) override {
         for (const HostCopy& copy : copies) {
@@ -24,21 +26,28 @@ class CpuHostCopies final : public HostCopies {
             }
         }
     }
-    void load(std::int32_t /*place*/, std::span<const HostCopy> copies) override {
+    void load(std::int32_t /*place*/, std::span<const HostCopy> copies,
+              StreamClock* clock) override {
+        if (clock != nullptr) clock->mark();
         for (const HostCopy& copy : copies) {
             for (std::size_t i = 0; i < copy.rows; ++i) {
                 std::memcpy(row(copy.device, i, copy.pitch), row(copy.host, i, copy.row_bytes),
                             copy.row_bytes);
             }
         }
+        if (clock != nullptr) clock->mark();
     }
     void await(std::int32_t /*place*/) override {}
+    std::unique_ptr<StreamClock> make_clock() override { return backend_.make_clock(); }
+
+  private:
+    CpuBackend& backend_;
 };
 
 }  // namespace
 
 std::unique_ptr<HostCopies> CpuBackend::make_host_copies(std::int32_t /*places*/) {
-    return std::make_unique<CpuHostCopies>();
+    return std::make_unique<CpuHostCopies>(*this);
 }
 
 }  // namespace loratrain

@@ -144,6 +144,9 @@ class CudaBackend final : public Backend {
     std::int64_t copy_rows_ = 0;
 };
 
+/// A clock of the stream, which outlives it.
+std::unique_ptr<StreamClock> make_event_clock(cudaStream_t stream);
+
 /// The GPUs that this process sees, 0 where there is no driver.
 int cuda_device_count();
 

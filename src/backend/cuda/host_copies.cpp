@@ -53,16 +53,20 @@ class CudaHostCopies final : public HostCopies {
         CUDA_CHECK(cudaStreamSynchronize(computing_));
     }
 
-    void load(std::int32_t place, std::span<const HostCopy> copies) override {
+    void load(std::int32_t place, std::span<const HostCopy> copies, StreamClock* clock) override {
         CUDA_CHECK(cudaEventRecord(computed_, computing_));
         CUDA_CHECK(cudaStreamWaitEvent(stream_, computed_));
+        if (clock != nullptr) clock->mark();
         for (const HostCopy& copy : copies) queue(copy, cudaMemcpyHostToDevice, stream_);
+        if (clock != nullptr) clock->mark();
         CUDA_CHECK(cudaEventRecord(there_[static_cast<std::size_t>(place)], stream_));
     }
 
     void await(std::int32_t place) override {
         CUDA_CHECK(cudaStreamWaitEvent(computing_, there_[static_cast<std::size_t>(place)]));
     }
+
+    std::unique_ptr<StreamClock> make_clock() override { return make_event_clock(stream_); }
 
   private:
     static void queue(const HostCopy& copy, cudaMemcpyKind kind, cudaStream_t stream) {

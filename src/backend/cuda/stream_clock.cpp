@@ -51,8 +51,12 @@ class EventClock final : public StreamClock {
 
 }  // namespace
 
+std::unique_ptr<StreamClock> make_event_clock(cudaStream_t stream) {
+    return std::make_unique<EventClock>(stream);
+}
+
 std::unique_ptr<StreamClock> CudaBackend::make_clock() {
-    return std::make_unique<EventClock>(stream_);
+    return make_event_clock(stream_);
 }
 
 }  // namespace loratrain

@@ -58,8 +58,9 @@ LoraWidth lora_width(const Job& job, BackendKind backend) {
 
 class Planner {
   public:
-    /// Of a job whose layers stream: chosen for that, or as for any job.
-    enum class Sizes : std::uint8_t { searched, as_given };
+    /// Of a job whose layers stream: chosen for that, or as for any job; tried is a plan that is
+    /// not to be carried out, however much of the host's memory it takes.
+    enum class Sizes : std::uint8_t { searched, as_given, tried };
 
     Planner(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
             const Cluster& cluster, const Plan* former, Sizes sizes = Sizes::searched)
@@ -155,14 +156,16 @@ class Planner {
         std::optional<Job> best;
         double fastest = 0.0;
         for (const Recompute recompute : {Recompute::layer, Recompute::none}) {
-            if (!may_use(job, recompute)) continue;
+            const bool other =
+                former_ != nullptr && former_->replicas.front().recompute != recompute;
+            if (!may_use(job, recompute) || other) continue;
             Job trial = job;
             trial.parallel.recompute = recompute;
-            const auto planned = planned_or_none(trial);
+            const auto planned = planned_or_none(trial, Sizes::tried);
             if (!planned) continue;
             const std::int64_t most = planned->plan.replicas.front().microbatch_tokens;
             for (const std::int64_t share : {8, 6, 4, 3, 2}) {
-                if (share < 8 && job.parallel.microbatch_tokens) break;
+                if (share < 8 && (job.parallel.microbatch_tokens || former_ != nullptr)) break;
                 trial.parallel.microbatch_tokens = most * share / 8;
                 const double speed = streaming_speed(planned->plan, trial, find_resident);
                 if (speed <= least_gain * fastest) continue;
@@ -173,9 +176,9 @@ class Planner {
         return best;
     }
 
-    std::optional<PlannedJob> planned_or_none(const Job& job) const {
+    std::optional<PlannedJob> planned_or_none(const Job& job, Sizes sizes) const {
         try {
-            return Planner(job, model_, datasets_, cluster_, former_, Sizes::as_given).run();
+            return Planner(job, model_, datasets_, cluster_, former_, sizes).run();
         } catch (const InputError&) {
             return std::nullopt;
         }
@@ -200,7 +203,7 @@ class Planner {
     /// Where layers stream: with the fastest sizes. A base that does not fit on GPUs and a job that
     /// lets layers stream do so too.
     std::optional<PlannedJob> with_streaming(bool fits) const {
-        if (sizes_ == Sizes::as_given || cluster_.backend != BackendKind::cuda) return std::nullopt;
+        if (sizes_ != Sizes::searched || cluster_.backend != BackendKind::cuda) return std::nullopt;
         const bool automatic = job_.model.residency.kind == Residency::Kind::automatic;
         if (automatic ? fits : resident_layers(job_) == all_layers) return std::nullopt;
         Job job = job_;
@@ -212,7 +215,7 @@ class Planner {
         } else if (!automatic) {
             return std::nullopt;
         }
-        return planned_or_none(job);
+        return planned_or_none(job, Sizes::as_given);
     }
 
     void set_memory(Plan& plan) const {
@@ -446,7 +449,7 @@ class Planner {
 
     void check_memory(const ReplicaPlanner& planner, const ReplicaView& view,
                       const FittingTokens& fitting) {
-        check_host_memory(view);
+        if (sizes_ != Sizes::tried) check_host_memory(view);
         if (cluster_.bytes_per_rank == 0) return;
         std::string hint;
         for (const StagePlan& stage : view.replica.stages) {

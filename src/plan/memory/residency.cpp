@@ -50,6 +50,11 @@ std::vector<StagePlan> with_residency(std::vector<StagePlan> stages, const Job& 
     return stages;
 }
 
+bool may_stream(const ReplicaPlan& replica) {
+    return std::any_of(replica.stages.begin(), replica.stages.end(),
+                       [](const StagePlan& stage) { return stage.resident_layers != all_layers; });
+}
+
 std::int32_t streamed_layers(const StagePlan& stage) {
     return std::max(0, stage.layer_count - std::min(stage.resident_layers, stage.layer_count));
 }

@@ -16,6 +16,8 @@ std::int32_t resident_layers(const Job& job);
 /// The stages with it.
 std::vector<StagePlan> with_residency(std::vector<StagePlan> stages, const Job& job);
 
+/// Whether layers of a stage may stream, however many there are.
+bool may_stream(const ReplicaPlan& replica);
 /// Of the stage's.
 std::int32_t streamed_layers(const StagePlan& stage);
 /// Whether a layer, counted from the stage's first, is one of them: they lie as evenly as can be,

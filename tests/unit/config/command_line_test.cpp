@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "base/text.h"
 #include "unit/config/job_files.h"
 
 namespace loratrain {
@@ -234,6 +235,13 @@ TEST(CommandLineBench, RandomLengthsGoUpToALongerSample) {
 TEST(CommandLineBench, BadUsage) {
     expect_only(problems_of({"bench", "--policy", "gpipe"}), "--policy", "'gpipe' is not known",
                 "sequential, 1f1b, mlora, balanced");
+    for (const char* residency : {"auto", "all", "stream", "0", "60"}) {
+        EXPECT_EQ(parse({"bench", "--residency", residency}).bench.residency, residency);
+    }
+    for (const char* residency : {"some", "-1", "3x"}) {
+        expect_only(problems_of({"bench", cat("--residency=", residency).c_str()}), "--residency",
+                    cat("'", residency, "' is not known"), "give auto, all, stream");
+    }
     expect_only(problems_of({"bench", "--lengths", "x"}), "--lengths", "'x' is not known", "cnn");
     expect_only(problems_of({"bench", "--rank", "0"}), "--rank", "0 is out of range", "at least 1");
     expect_only(problems_of({"bench", "--hidden", "100", "--heads", "3"}), "--heads",

@@ -11,7 +11,7 @@ using Lines = std::vector<std::string>;
 
 Job two_adapters() {
     Job job;
-    job.model = {"/base.h5", "", Precision::fp32, "org/model", ""};
+    job.model = {"/base.h5", "", Precision::fp32, {}, "org/model", ""};
     job.run.dir = "/out";
     job.datasets.resize(2);
     job.datasets[0].name = "math";
@@ -119,6 +119,16 @@ TEST(JobCompare, StepsInPlaceOfEpochsAreHarmful) {
     expect_harmful(
         [](Job& job) { job.adapters[0].max_steps = 100; },
         {"adapters.a.num_train_epochs: 1 -> not set", "adapters.a.max_steps: not set -> 100"});
+}
+
+TEST(JobCompare, WhereWeightsLieChangesNothing) {
+    expect_harmless([](Job& job) { job.model.residency.kind = Residency::Kind::stream; },
+                    {"model.residency: auto -> stream"});
+    expect_harmless(
+        [](Job& job) {
+            job.model.residency = {Residency::Kind::some, 3};
+        },
+        {"model.residency: auto -> {resident_layers: 3}"});
 }
 
 TEST(JobCompare, WhatChangesTheResultIsHarmful) {

@@ -21,8 +21,10 @@ std::string job_with_mapping(const JobKey& key) {
     const auto first = [&](const char* name, const char* required, const std::string& rest) {
         return section == name && std::string(key.key) == required ? value : entries(name, rest);
     };
+    const std::string residency =
+        section == "residency" ? cat(", residency: {", value, "}") : std::string();
     std::string text =
-        cat("model: {", first("model", "weights", "weights: b"), "}\nrun: {",
+        cat("model: {", first("model", "weights", "weights: b"), residency, "}\nrun: {",
             first("run", "dir", "dir: o"), "}\ndatasets: {d: {",
             section == "file"
                 ? cat("files: [{", std::string(key.key) == "path" ? "" : "path: p, ", value, "}]")
@@ -49,7 +51,7 @@ TEST_F(JobKeys, AllAreRead) {
         const std::string name = key.key;
         if (std::string(key.section).empty()) continue;
         if (name == "rank_pattern" || name == "alpha_pattern") continue;  // are mappings
-        if (name == "lr_scheduler_kwargs") continue;
+        if (name == "lr_scheduler_kwargs" || name == "residency") continue;
         const std::string text = job_with_mapping(key);
         bool named = false;
         for (const Problem& problem : problems(text)) {

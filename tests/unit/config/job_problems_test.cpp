@@ -349,6 +349,24 @@ TEST_F(JobProblems, ModelRunAndDatasetsAreCheckedToo) {
                  "did you mean 'eval_path'?");
 }
 
+TEST_F(JobProblems, Residency) {
+    const auto found = [&](const std::string& value) {
+        return problems("model: {weights: base.h5, residency: " + value +
+                        "}\nrun: {dir: out}\ndatasets: {a: {path: a}}\nadapters: [{name: a}]\n");
+    };
+    expect_among(found("often"), at(1), "model.residency: 'often' is not known here",
+                 "give one of: auto, all, stream");
+    expect_among(found("[stream]"), at(1), "model.residency: is a list", "give");
+    expect_among(found("{}"), at(1), "model.residency.resident_layers: is missing",
+                 "give the layers that stay on each rank");
+    expect_among(found("{resident_layers: -1}"), at(1),
+                 "model.residency.resident_layers: -1 is out of range", "at least 0");
+    expect_among(found("{resident_layers: few}"), at(1),
+                 "model.residency.resident_layers: 'few' is not a whole number", "whole number");
+    expect_among(found("{resident_layers: 1, layers: 2}"), at(1),
+                 "unknown key 'model.residency.layers'", "resident_layers");
+}
+
 TEST_F(JobProblems, ComeInTheOrderOfTheLinesWithTheCommandLineLast) {
     const std::vector<Problem> found =
         problems("logging: {every_steps: x}\n" + minimal_job + "nonsense: 1\nrum: 2\n",

@@ -79,6 +79,21 @@ TEST_F(JobRead, EvalSplitIsAFractionOrANumberAndHasADefault) {
     EXPECT_EQ(job.datasets[3].eval_split.fraction, 0.025);
 }
 
+TEST_F(JobRead, Residency) {
+    const auto residency = [&](const std::string& value) {
+        return read("model: {weights: base.h5" + value +
+                    "}\nrun: {dir: out}\ndatasets: {a: {path: a}}\nadapters: [{name: a}]\n")
+            .model.residency;
+    };
+    using Kind = Residency::Kind;
+    EXPECT_EQ(residency(""), Residency{});
+    EXPECT_EQ(residency(", residency: auto").kind, Kind::automatic);
+    EXPECT_EQ(residency(", residency: all").kind, Kind::all);
+    EXPECT_EQ(residency(", residency: stream").kind, Kind::stream);
+    EXPECT_EQ(residency(", residency: {resident_layers: 8}"), (Residency{Kind::some, 8}));
+    EXPECT_EQ(residency(", residency: {resident_layers: 0}"), (Residency{Kind::some, 0}));
+}
+
 TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
     const Job job = read(
         "model: {weights: base.h5, precision: bf16, base_model_name_or_path: org/model}\n"

@@ -61,6 +61,7 @@ void expect_same(const DatasetJob& a, const DatasetJob& b) {
 void expect_same(const Job& a, const Job& b) {
     EXPECT_EQ(a.model.weights, b.model.weights);
     EXPECT_EQ(a.model.precision, b.model.precision);
+    EXPECT_EQ(a.model.residency, b.model.residency);
     EXPECT_EQ(a.model.base_model_name_or_path, b.model.base_model_name_or_path);
     EXPECT_EQ(a.run.dir, b.run.dir);
     EXPECT_EQ(a.run.seed, b.run.seed);
@@ -95,7 +96,7 @@ void expect_same(const Job& a, const Job& b) {
 /// A job in which every field differs from its default.
 Job unusual_job() {
     Job job;
-    job.model = {"/w/base model.h5", "", Precision::fp32, "org/model: the #1 \"best\"", ""};
+    job.model = {"/w/base model.h5", "", Precision::fp32, {}, "org/model: the #1 \"best\"", ""};
     job.run = {"/out/ü", 18446744073709551615ULL, BackendKind::cpu};
     job.parallel = {3, 1234567890, Recompute::layer};
     DatasetJob odd{
@@ -221,6 +222,15 @@ TEST_F(JobWrite, Deployments) {
     EXPECT_EQ(same.parallel.redeploy, Redeploy::never);
 }
 
+TEST_F(JobWrite, Residency) {
+    Job job = read(minimal_job);
+    job.model.residency = {Residency::Kind::some, 12};
+    EXPECT_NE(to_yaml(job).find("residency: {resident_layers: 12}"), std::string::npos);
+    EXPECT_EQ(again(job).model.residency, job.model.residency);
+    job.model.residency = {Residency::Kind::stream, 0};
+    EXPECT_EQ(again(job).model.residency, job.model.residency);
+}
+
 TEST_F(JobWrite, RelativePathsAreWrittenAbsolute) {
     Job job = read(minimal_job);
     job.model.weights = "base.h5";
@@ -232,6 +242,7 @@ TEST_F(JobWrite, DefaultsAreMergedAndEveryKeyIsWritten) {
     EXPECT_EQ(text.find("defaults"), std::string::npos);
     for (const std::string key : {"weights: ",
                                   "precision: auto",
+                                  "residency: auto",
                                   "base_model_name_or_path: ",
                                   "dir: ",
                                   "seed: 42",

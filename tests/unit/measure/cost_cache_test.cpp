@@ -25,6 +25,7 @@ CostModel some_costs() {
     costs.step_per_parameter = 4e-11;
     costs.message_fixed = 5e-6;
     costs.message_per_byte = 6e-12;
+    costs.layer_transfer = 0.1 / 7.0;
     costs.full_speed_ranks = 1.5;
     costs.ranks_per_host = 4;
     costs.source = "measured on \"cpu\"";
@@ -52,6 +53,7 @@ TEST_F(CostCache, KeepsCostsToTheBit) {
     EXPECT_EQ(find_costs(path_, "two")->step_fixed, 1.0);
     EXPECT_EQ(find_costs(path_, "two")->first_layer_saving, 0.1);
     EXPECT_EQ(find_costs(path_, "two")->full_speed_ranks, 1.5);
+    EXPECT_EQ(find_costs(path_, "two")->layer_transfer, 0.1 / 7.0);
     EXPECT_EQ(find_costs(path_, "two")->ranks_per_host, 4);
     EXPECT_EQ(find_costs(path_, "two")->host.layer_backward.fixed, 2e-4);
     EXPECT_EQ(find_costs(path_, "two")->host.forward.per_segment, 3e-6);

@@ -224,6 +224,16 @@ TEST_F(ProfileCosts, NameTheBackend) {
     EXPECT_GT(costs.layer_forward.seconds(512, 0), 0.0);
 }
 
+TEST_F(ProfileCosts, TransfersAreTimedWhereLayersStream) {
+    const auto backend = make_backend("cpu", {1, 0});
+    const auto transfer = [&](std::int32_t resident) {
+        test_case_.plan.replicas[0].stages[0].resident_layers = resident;
+        return profile_costs(test_case_.job, test_case_.plan, *backend).costs.layer_transfer;
+    };
+    EXPECT_GT(transfer(0), 0.0);
+    EXPECT_EQ(transfer(all_layers), 0.0);
+}
+
 TEST_F(ProfileCosts, NothingStaysAllocated) {
     MeteredBackend backend;
     profile_costs(test_case_.job, test_case_.plan, backend);

@@ -21,7 +21,9 @@ class SpoiltCopies final : public HostCopies {
 
     void pin(void* data, std::size_t bytes) override { inner_->pin(data, bytes); }
     void save(std::span<const HostCopy> copies) override { inner_->save(copies); }
-    void load(std::int32_t place, std::span<const HostCopy> copies) override {
+    void load(std::int32_t place, std::span<const HostCopy> copies, StreamClock* clock) override {
+        if (clock != nullptr) clock->mark();
+        if (clock != nullptr) clock->mark();
         for (const HostCopy& copy : copies) {
             for (std::size_t row = 0; row < copy.rows; ++row) {
                 std::memset(static_cast<char*>(copy.device) + row * copy.pitch, 0xff,
@@ -37,6 +39,7 @@ class SpoiltCopies final : public HostCopies {
         if (!due.empty()) inner_->load(place, due);
         due.clear();
     }
+    std::unique_ptr<StreamClock> make_clock() override { return inner_->make_clock(); }
 
   private:
     std::unique_ptr<HostCopies> inner_;
@@ -150,6 +153,32 @@ TEST(LayerStream, BiasesAndQueryNorms) {
     model.qk_norm = true;
     model.qkv_bias = model.o_bias = model.mlp_bias = true;
     expect_equal_to_the_bit({model, all_forms()});
+}
+
+TEST(LayerStream, RecordsTransfersInOrderOnceTheyCannotBeWaitedFor) {
+    SmallCase test_case(small_model(6), {small_adapter("a", 4)});
+    test_case.plan.replicas[0].stages[0].resident_layers = 1;
+    WholeStage whole(test_case);
+    LayerStream* stream = whole.stage->layer_stream();
+    ASSERT_NE(stream, nullptr);
+    whole.forward(0);
+    EXPECT_TRUE(stream->take_recorded().empty());
+    stream->start_recording();
+    whole.backward();  // of layers 5 to 1 three are there
+    EXPECT_TRUE(stream->take_recorded().empty());
+    whole.forward(0);
+    std::vector<LayerStream::Transfer> transfers = stream->take_recorded();
+    ASSERT_EQ(transfers.size(), 2U);
+    for (const auto& later : stream->take_recorded()) transfers.push_back(later);
+    std::vector<std::int32_t> layers;
+    double before = 0.0;
+    for (const LayerStream::Transfer& transfer : transfers) {
+        layers.push_back(transfer.layer);
+        EXPECT_LE(before, transfer.start);
+        EXPECT_LE(transfer.start, transfer.end);
+        before = transfer.end;
+    }
+    EXPECT_EQ(layers, (std::vector<std::int32_t>{2, 1, 4, 5}));
 }
 
 TEST(LayerStream, LayersLieEvenly) {

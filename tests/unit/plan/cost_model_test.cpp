@@ -265,4 +265,48 @@ TEST(AttentionSpan, TwiceThePairsThatSeeEachOther) {
     EXPECT_NEAR(span.squares(1000), 2.0 * pairs, 0.01 * pairs);
 }
 
+TEST(CostModel, LayersThatStreamComeBesideComputation) {
+    StagePlan stage;
+    stage.layer_count = 8;
+    stage.resident_layers = 0;
+    CostModel costs = some_costs();
+    const AdapterLoads loads = three_adapters();
+    const auto expect = [&](double forward, double backward, double hidden) {
+        EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads), forward);
+        EXPECT_DOUBLE_EQ(backward_seconds(costs, stage, loads, Recompute::none), backward);
+        EXPECT_DOUBLE_EQ(hidden_share(costs, stage, loads, Recompute::none), hidden);
+    };
+    costs.layer_transfer = 10.0;
+    expect(8 * all_forward, 8 * all_backward, 1.0);
+    // Through three buffers five come in turn, beside two layers fewer than there are.
+    costs.layer_transfer = 40.0;
+    expect(2 * all_forward + 200.0, 2 * all_backward + 200.0, 1.0 - (74.0 + 20.0) / 400.0);
+    stage.resident_layers = 4;
+    expect(8 * all_forward, 8 * all_backward, 1.0);
+    costs.layer_transfer = 1000.0;
+    expect(2 * all_forward + 1000.0, 2 * all_backward + 1000.0, 1.0 - (874.0 + 820.0) / 2000.0);
+    stage.resident_layers = 5;  // all of the others have a buffer
+    expect(8 * all_forward, 8 * all_backward, 1.0);
+}
+
+TEST(CostModel, TransfersAreOfJobsWhoseLayersMayStream) {
+    Job job;
+    Plan plan;
+    plan.model = *model_preset("llama-3-70b");
+    plan.weights = WeightFormat::bf16;
+    CostModel costs;
+    add_transfers(job, plan, "h200", 1, costs);
+    EXPECT_EQ(costs.layer_transfer, 0.0);
+    job.model.residency.kind = Residency::Kind::stream;
+    add_transfers(job, plan, "h200", 1, costs);
+    const double of_bf16 = costs.layer_transfer;
+    const double bytes = 2.0 * (8192.0 * (8192 + 2 * 1024 + 8192) + 3.0 * 8192 * 28672);
+    EXPECT_NEAR(of_bf16, bytes / 50e9, 1e-4);
+    add_transfers(job, plan, "h200", 2, costs);
+    EXPECT_NEAR(costs.layer_transfer, of_bf16 / 2, 1e-4);
+    plan.model.quantization = {WeightFormat::nf4, SourceType::bf16};
+    add_transfers(job, plan, "h200", 1, costs);
+    EXPECT_NEAR(costs.layer_transfer, of_bf16 * 4.5 / 16, 1e-4);
+}
+
 }  // namespace loratrain
