@@ -26,6 +26,7 @@ GOLDEN = SOURCE / "tests" / "golden"
 GOLDEN_LAYERS = {"llama": 4, "qwen2": 3, "qwen3": 3, "mistral": 2,  # of the families' models
                  "smollm3": 4, "granite": 4, "seed_oss": 4, "mistral_window": 2, "qwen2_window": 3,
                  "qwen3_yarn": 2, "olmo2": 3, "olmo3": 4, "gemma2": 3, "gemma3_text": 3,
+                 "ministral3": 2, "gemma3": 2,
                  "llama_nf4": 2, "llama_int8": 2, "llama_e4m3": 2, "llama_e4m3_block": 2}
 GOLDEN_FORMS = {"llama": ("f_patterns", "f_regex_plus", "f_dora", "f_dora_plus", "f_pissa", "f_olora",
                           "f_vera", "f_vera_fresh", "f_head"),
@@ -294,6 +295,12 @@ class EachFamily:
 
     def test_gemma3_text(self):
         self.check_family("gemma3_text")
+
+    def test_ministral3(self):
+        self.check_family("ministral3")
+
+    def test_gemma3(self):
+        self.check_family("gemma3")
 
     def tell_worst(self, what, worst):
         """Of check_golden()'s errors."""
