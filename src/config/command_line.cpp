@@ -60,6 +60,12 @@ po::options_description report_options(CommandLine& line) {
     return options;
 }
 
+po::options_description check_export_options(CommandLine& line) {
+    po::options_description options;
+    options.add_options()("base", po::value(&line.base));
+    return options;
+}
+
 po::options_description bench_options(CommandLine::Bench& bench) {
     po::options_description options;
     auto add = options.add_options();
@@ -100,11 +106,12 @@ Words option_names(const po::options_description& options) {
 
 std::string owner_of(const std::string& option) {
     CommandLine line;
-    const std::array<std::pair<const char*, Words>, 5> commands{{
+    const std::array<std::pair<const char*, Words>, 6> commands{{
         {"loratrain status", option_names(status_options(line))},
         {"loratrain report", option_names(report_options(line))},
         {"loratrain JOB.yaml", option_names(train_options(line))},
         {"loratrain import-hf", option_names(import_options(line))},
+        {"loratrain check-export", option_names(check_export_options(line))},
         {"loratrain bench", option_names(bench_options(line.bench))},
     }};
     for (const auto& [command, names] : commands) {
@@ -201,8 +208,8 @@ void read_max_hours(const Parsed& parsed, CommandLine& line, Problems& problems)
 /// A command that was probably meant by a first word that names no file of a usual form.
 std::string meant_command(const std::string& word) {
     if (word.find_first_of("./") != std::string::npos) return "";
-    return nearest(
-        word, {"import-hf", "bench", "status", "report", "stop", "--help", "--keys", "--version"});
+    return nearest(word, {"import-hf", "bench", "status", "report", "stop", "check-export",
+                          "--help", "--keys", "--version"});
 }
 
 void read_job_path(const Words& arguments, CommandLine& line, Problems& problems) {
@@ -328,6 +335,20 @@ CommandLine parse_stop(const Words& words) {
     return line;
 }
 
+CommandLine parse_check_export(const Words& words) {
+    CommandLine line;
+    line.command = Command::check_export;
+    const Parsed parsed = parse_words(words, check_export_options(line));
+    constexpr const char* usage = "write loratrain check-export ADAPTER_DIR --base BASE.h5";
+    if (parsed.arguments.size() != 1) {
+        throw InputError("check-export", cat("needs 1 argument, got ", parsed.arguments.size()),
+                         usage);
+    }
+    if (line.base.empty()) throw InputError("--base", "is missing", usage);
+    line.run_dir = parsed.arguments.front();
+    return line;
+}
+
 void check_bench(const CommandLine::Bench& bench, Problems& problems) {
     const std::array<std::pair<const char*, int>, 10> counts{{
         {"--steps", bench.steps},
@@ -425,6 +446,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     if (command == "report")
         return parse_about_run(Command::report, {words.begin() + 1, words.end()});
     if (command == "stop") return parse_stop({words.begin() + 1, words.end()});
+    if (command == "check-export") return parse_check_export({words.begin() + 1, words.end()});
     line = parse_train(words);
     line.arguments = words;
     return line;
