@@ -11,7 +11,7 @@ namespace loratrain {
 
 namespace {
 
-std::string text_of(const LoaderVerdict& verdict) {
+std::string verdict_text(const LoaderVerdict& verdict) {
     std::string text = cat(verdict.loader, ": ", verdict.loads() ? "loads it" : "does not load it");
     for (const std::string& obstacle : verdict.obstacles) text += cat("\n  because: ", obstacle);
     for (const std::string& advice : verdict.advice) text += cat("\n  ", advice);
@@ -25,7 +25,7 @@ ExitCode check_export_command(const CommandLine& command_line, const MpiSession&
         if (!mpi.is_root()) return;
         const auto base = open_base_weights(command_line.base);
         for (const LoaderVerdict& verdict : check_loaders(command_line.run_dir, base->spec())) {
-            log::block(text_of(verdict));
+            log::block(verdict_text(verdict));
         }
     });
     return ExitCode::done;
