@@ -54,6 +54,24 @@ class PeftExport(JobTest):
             with self.subTest(adapter=line):
                 self.assertEqual(text.count("sample"), 3, text)
 
+    def test_plain_scaling(self):
+        """The same logits without use_rslora and patterns."""
+        for name in ("b_r8_attn", "f_patterns", "f_dora"):
+            job = self.golden_job("llama", f"run-{name}", 64, [name])
+            job["export"] = {"scaling": "plain"}
+            self.succeed(run([self.write_job(job)]))
+            folder = self.dir / f"run-{name}" / "adapters" / name
+            with open(folder / "adapter_config.json", encoding="utf-8") as file:
+                config = json.load(file)
+            self.assertEqual([config[key] for key in ("use_rslora", "rank_pattern", "alpha_pattern")],
+                             [False, {}, {}])
+            golden = GOLDEN / "llama" / "adapters" / name
+            process = self.succeed(subprocess.run(
+                [PYTHON, SOURCE / "scripts/check_peft_export.py", GOLDEN / "llama" / "base", folder,
+                 golden / "eval_logits.safetensors", "--samples", golden / "data.jsonl"],
+                capture_output=True, text=True, check=False))
+            self.assertEqual(process.stdout.count("sample"), 3, process.stdout)
+
     def test_loads_by_itself(self):
         """As README.md has it: the adapter knows its base."""
         self.succeed(run([self.write_job(self.golden_job("llama", "run", 64, ADAPTERS["llama"][:1],

@@ -136,11 +136,8 @@ void write_adapter(const std::string& dir, const AdapterJob& adapter, const Mode
     const AdapterJob exported = exported_job(adapter);
     std::map<std::string, std::string> metadata;
     if (!base_quantization.empty()) metadata["base_quantization"] = base_quantization;
-    std::vector<NamedTensor> written = exported_tensors(adapter, model, tensors);
-    if (!model.wrapper.empty()) {
-        for (NamedTensor& tensor : written) tensor.name = peft_name_in_wrapper(tensor.name);
-    }
-    write_safetensors(cat(dir, "/", adapter_weights_name), written, metadata);
+    write_safetensors(cat(dir, "/", adapter_weights_name),
+                      exported_tensors(adapter, model, tensors), metadata);
     write_text_atomic(dir + config_name,
                       peft_config_text(exported, base_model_name_or_path, layers_of_names(tensors),
                                        !model.wrapper.empty()));
