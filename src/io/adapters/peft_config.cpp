@@ -179,7 +179,7 @@ Json renamed(const Json& names, const PathOf& path_of) {
         if (names.is_object()) {
             result[path_of(key)] = value;
         } else {
-            result.push_back(path_of(value.get<std::string>()));
+            result.push_back(path_of(value.template get<std::string>()));
         }
     }
     return result;
