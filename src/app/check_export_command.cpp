@@ -12,7 +12,8 @@ namespace loratrain {
 namespace {
 
 std::string verdict_text(const LoaderVerdict& verdict) {
-    std::string text = cat(verdict.loader, ": ", verdict.loads() ? "loads it" : "does not load it");
+    std::string text = cat(verdict.loader, ": ",
+                           verdict.loads() ? "loads it" : "does not load it as it was trained");
     for (const std::string& obstacle : verdict.obstacles) text += cat("\n  because: ", obstacle);
     for (const std::string& advice : verdict.advice) text += cat("\n  ", advice);
     return text;
