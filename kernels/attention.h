@@ -1,6 +1,7 @@
 #pragma once
 
 #include "matrix.h"
+#include "shared_memory.h"
 
 namespace loratrain::kernels {
 
@@ -30,6 +31,7 @@ struct AttentionParams {
     float soft_cap;              ///< 0: none
     const AttentionTile* tiles;  ///< query tiles of attention_tile_rows().forward rows
     std::int32_t tile_count;
+    int shared_limit = least_shared_bytes;  ///< bytes of shared memory that a block may have
 };
 
 /// Overwrites dq, dk, dv. Sums in a fixed order, without atomics: repeatable to the bit.
@@ -56,6 +58,8 @@ constexpr std::int32_t no_attention_window = 0x7fffffff;
 
 /// Wider heads are refused.
 constexpr std::int32_t attention_max_head_dim = 256;
+/// The widest head whose gradients fit in that much shared memory: 181 in fp32 with the least.
+std::int32_t attention_most_head_dim(Element type, int shared_limit);
 
 /// The tile sizes that the launchers below expect for these operands.
 AttentionTileRows attention_tile_rows(const AttentionParams& params);

@@ -313,6 +313,7 @@ __global__ void __launch_bounds__(attention_threads, 2)
 template <int dim, bool capped>
 cudaError_t launch(cudaStream_t stream, const AttentionBackwardParams& params) {
     constexpr int key_value_bytes = tiles_bytes<dim> + 2 * stats_bytes;
+    static_assert(key_value_bytes <= least_shared_bytes);
     cudaError_t error =
         cudaFuncSetAttribute(key_value_kernel<dim, capped>,
                              cudaFuncAttributeMaxDynamicSharedMemorySize, key_value_bytes);

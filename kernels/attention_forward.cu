@@ -177,6 +177,7 @@ __global__ void __launch_bounds__(attention_threads, 2)
 
 template <int dim, bool capped>
 cudaError_t launch(cudaStream_t stream, const AttentionParams& params) {
+    static_assert(shared_bytes<dim> <= least_shared_bytes);
     const cudaError_t error =
         cudaFuncSetAttribute(forward_kernel<dim, capped>,
                              cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<dim>);

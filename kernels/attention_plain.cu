@@ -28,19 +28,20 @@ __device__ __forceinline__ HeadRows<T> head_rows(const Matrix& matrix, const Att
             tile.length};
 }
 
-/// Tiles in shared memory have an odd row stride; zeros beyond the sample.
-__device__ __forceinline__ int tile_ld(int dim) {
+/// Tiles in shared memory have an odd row stride; zeros beyond the sample. Their elements E are
+/// float, or the rows' own type where floats do not fit: the numbers are the same.
+__host__ __device__ __forceinline__ int tile_ld(int dim) {
     return dim | 1;
 }
 
-template <class T>
-__device__ void load_tile(float* tile, const HeadRows<T>& source, int begin, int dim) {
+template <class T, class E>
+__device__ void load_tile(E* tile, const HeadRows<T>& source, int begin, int dim) {
     for (int i = static_cast<int>(threadIdx.x); i < tile_rows * dim; i += threads) {
         const int row = i / dim;
         const int column = i % dim;
-        tile[row * tile_ld(dim) + column] =
+        tile[row * tile_ld(dim) + column] = from_float<E>(
             begin + row < source.length ? to_float(source.data[(begin + row) * source.ld + column])
-                                        : 0.0F;
+                                        : 0.0F);
     }
 }
 
@@ -51,22 +52,23 @@ struct Position {
 
 /// result[i] = dot of row `row` of x with row lane + lanes * i of y. Summed in pieces of 16: the
 /// rounding of large scores is what limits the precision of everything that follows.
-__device__ __forceinline__ void dot_rows(float (&result)[keys_per_thread], const float* x,
-                                         const float* y, int dim, const Position& at) {
+template <class E>
+__device__ __forceinline__ void dot_rows(float (&result)[keys_per_thread], const E* x, const E* y,
+                                         int dim, const Position& at) {
     constexpr int piece = 16;
 #pragma unroll
     for (int i = 0; i < keys_per_thread; ++i) result[i] = 0.0F;
-    const float* x_row = x + at.row * tile_ld(dim);
-    const float* y_row = y + at.lane * tile_ld(dim);
+    const E* x_row = x + at.row * tile_ld(dim);
+    const E* y_row = y + at.lane * tile_ld(dim);
     for (int begin = 0; begin < dim; begin += piece) {
         float sums[keys_per_thread] = {};
         const int end = min(begin + piece, dim);
 #pragma unroll 4
         for (int j = begin; j < end; ++j) {
-            const float value = x_row[j];
+            const float value = to_float(x_row[j]);
 #pragma unroll
             for (int i = 0; i < keys_per_thread; ++i) {
-                sums[i] = fmaf(value, y_row[i * lanes * tile_ld(dim) + j], sums[i]);
+                sums[i] = fmaf(value, to_float(y_row[i * lanes * tile_ld(dim) + j]), sums[i]);
             }
         }
 #pragma unroll
@@ -75,17 +77,17 @@ __device__ __forceinline__ void dot_rows(float (&result)[keys_per_thread], const
 }
 
 /// acc[j] += sum over i of weights[i * stride] * tile[i, lane + lanes * j].
-template <int columns>
+template <int columns, class E>
 __device__ __forceinline__ void add_rows(float (&acc)[columns], const float* weights, int stride,
-                                         const float* tile, int dim, const Position& at) {
+                                         const E* tile, int dim, const Position& at) {
     float sums[columns] = {};
     for (int i = 0; i < tile_rows; ++i) {
         const float weight = weights[i * stride];
-        const float* row = tile + i * tile_ld(dim);
+        const E* row = tile + i * tile_ld(dim);
 #pragma unroll
         for (int j = 0; j < columns; ++j) {
             const int column = at.lane + lanes * j;
-            if (column < dim) sums[j] = fmaf(weight, row[column], sums[j]);
+            if (column < dim) sums[j] = fmaf(weight, to_float(row[column]), sums[j]);
         }
     }
 #pragma unroll
@@ -118,15 +120,15 @@ __device__ __forceinline__ float capped(float score, float cap) {
     return cap * tanhf(score / cap);
 }
 
-template <class T, int columns>
+template <class T, class E, int columns>
 __global__ void __launch_bounds__(threads)
     forward_kernel(const __grid_constant__ AttentionParams p) {
     extern __shared__ float plain_shared[];
     const int dim = p.head_dim;
-    float* q_tile = plain_shared;
-    float* k_tile = q_tile + tile_rows * tile_ld(dim);
-    float* v_tile = k_tile + tile_rows * tile_ld(dim);
-    float* weights = v_tile + tile_rows * tile_ld(dim);
+    E* q_tile = reinterpret_cast<E*>(plain_shared);
+    E* k_tile = q_tile + tile_rows * tile_ld(dim);
+    E* v_tile = k_tile + tile_rows * tile_ld(dim);
+    float* weights = reinterpret_cast<float*>(v_tile + tile_rows * tile_ld(dim));
     const Position at;
     const AttentionTile tile = p.tiles[blockIdx.x / p.heads];
     const int head = static_cast<int>(blockIdx.x) % p.heads;
@@ -200,8 +202,9 @@ __global__ void row_stats_kernel(const __grid_constant__ AttentionBackwardParams
 }
 
 /// P and dS = P (dP - delta), of scores before a cap, of 32 queries by 32 keys into shared memory.
-__device__ void gradients_of_scores(float* probabilities, float* d_scores, const float* q_tile,
-                                    const float* k_tile, const float* v_tile, const float* d_o_tile,
+template <class E>
+__device__ void gradients_of_scores(float* probabilities, float* d_scores, const E* q_tile,
+                                    const E* k_tile, const E* v_tile, const E* d_o_tile,
                                     float2 stats, int ahead, const AttentionParams& p,
                                     const Position& at) {
     const int dim = p.head_dim;
@@ -225,20 +228,21 @@ __device__ void gradients_of_scores(float* probabilities, float* d_scores, const
     }
 }
 
+template <class E>
 struct BackwardTiles {
-    float* q;
-    float* d_o;
-    float* k;
-    float* v;
+    E* q;
+    E* d_o;
+    E* k;
+    E* v;
     float* probabilities;
     float* d_scores;
 
     __device__ BackwardTiles(float* shared, int dim)
-        : q(shared),
+        : q(reinterpret_cast<E*>(shared)),
           d_o(q + tile_rows * tile_ld(dim)),
           k(d_o + tile_rows * tile_ld(dim)),
           v(k + tile_rows * tile_ld(dim)),
-          probabilities(v + tile_rows * tile_ld(dim)),
+          probabilities(reinterpret_cast<float*>(v + tile_rows * tile_ld(dim))),
           d_scores(probabilities + tile_rows * score_ld) {}
 };
 
@@ -248,13 +252,13 @@ __device__ __forceinline__ float2 stats_of(const AttentionBackwardParams& p,
                                : float2{INFINITY, 0.0F};
 }
 
-template <class T, int columns>
+template <class T, class E, int columns>
 __global__ void __launch_bounds__(threads)
     key_value_kernel(const __grid_constant__ AttentionBackwardParams p) {
     extern __shared__ float plain_shared[];
     const AttentionParams& forward = p.forward;
     const int dim = forward.head_dim;
-    const BackwardTiles tiles(plain_shared, dim);
+    const BackwardTiles<E> tiles(plain_shared, dim);
     const Position at;
     const AttentionTile tile = p.key_tiles[blockIdx.x / forward.kv_heads];
     const int kv_head = static_cast<int>(blockIdx.x) % forward.kv_heads;
@@ -284,13 +288,13 @@ __global__ void __launch_bounds__(threads)
     write_row(head_rows<T>(p.dv, tile, kv_head, dim), tile.begin + at.row, dv, 1.0F, dim, at);
 }
 
-template <class T, int columns>
+template <class T, class E, int columns>
 __global__ void __launch_bounds__(threads)
     query_kernel(const __grid_constant__ AttentionBackwardParams p) {
     extern __shared__ float plain_shared[];
     const AttentionParams& forward = p.forward;
     const int dim = forward.head_dim;
-    const BackwardTiles tiles(plain_shared, dim);
+    const BackwardTiles<E> tiles(plain_shared, dim);
     const Position at;
     const AttentionTile tile = p.query_tiles[blockIdx.x / forward.heads];
     const int head = static_cast<int>(blockIdx.x) % forward.heads;
@@ -314,9 +318,19 @@ __global__ void __launch_bounds__(threads)
     write_row(head_rows<T>(p.dq, tile, head, dim), tile.begin + at.row, dq, forward.scale, dim, at);
 }
 
+template <class E>
 std::size_t tile_bytes(int tiles, int score_tiles, int dim) {
-    return sizeof(float) * tile_rows *
-           static_cast<std::size_t>(tiles * (dim | 1) + score_tiles * score_ld);
+    return tile_rows * (sizeof(E) * static_cast<std::size_t>(tiles * tile_ld(dim)) +
+                        sizeof(float) * static_cast<std::size_t>(score_tiles * score_ld));
+}
+
+template <class E>
+std::size_t forward_bytes(int dim) {
+    return tile_bytes<E>(3, 1, dim);
+}
+template <class E>
+std::size_t backward_bytes(int dim) {
+    return tile_bytes<E>(4, 2, dim);
 }
 
 template <class Params>
@@ -329,49 +343,66 @@ cudaError_t launch_kernel(cudaStream_t stream, void (*kernel)(Params), const Par
     return cudaGetLastError();
 }
 
-template <class T, int columns>
+template <class T, class E, int columns>
 cudaError_t launch_forward(cudaStream_t stream, const AttentionParams& params) {
-    return launch_kernel(stream, forward_kernel<T, columns>, params,
+    return launch_kernel(stream, forward_kernel<T, E, columns>, params,
                          static_cast<std::int64_t>(params.tile_count) * params.heads,
-                         tile_bytes(3, 1, params.head_dim));
+                         forward_bytes<E>(params.head_dim));
 }
 
-template <class T, int columns>
+template <class T, class E, int columns>
 cudaError_t launch_backward(cudaStream_t stream, const AttentionBackwardParams& params) {
     const AttentionParams& forward = params.forward;
-    const std::size_t shared = tile_bytes(4, 2, forward.head_dim);
+    const std::size_t shared = backward_bytes<E>(forward.head_dim);
     constexpr int rows_per_block = threads / 32;
     const std::int64_t rows = forward.q.rows * forward.heads;
     cudaError_t error = launch_kernel(stream, row_stats_kernel<T>, params,
                                       (rows + rows_per_block - 1) / rows_per_block, 0);
     if (error != cudaSuccess) return error;
     error =
-        launch_kernel(stream, key_value_kernel<T, columns>, params,
+        launch_kernel(stream, key_value_kernel<T, E, columns>, params,
                       static_cast<std::int64_t>(params.key_tile_count) * forward.kv_heads, shared);
     if (error != cudaSuccess) return error;
-    return launch_kernel(stream, query_kernel<T, columns>, params,
+    return launch_kernel(stream, query_kernel<T, E, columns>, params,
                          static_cast<std::int64_t>(params.query_tile_count) * forward.heads,
                          shared);
 }
 
+bool exceeds(std::size_t bytes, int limit) {
+    return bytes > static_cast<std::size_t>(limit);
+}
+
 }  // namespace
 
+std::int32_t attention_most_head_dim(Element type, int shared_limit) {
+    std::int32_t dim = attention_max_head_dim;
+    while (type == Element::f32 && exceeds(backward_bytes<float>(dim), shared_limit)) --dim;
+    return dim;
+}
+
 cudaError_t attention_forward_plain(cudaStream_t stream, const AttentionParams& params) {
+    const bool bf16 = params.q.type == Element::bf16;
     if (params.head_dim <= 64) {
-        return params.q.type == Element::bf16 ? launch_forward<Bf16, 8>(stream, params)
-                                              : launch_forward<float, 8>(stream, params);
+        return bf16 ? launch_forward<Bf16, float, 8>(stream, params)
+                    : launch_forward<float, float, 8>(stream, params);
     }
-    return params.q.type == Element::bf16 ? launch_forward<Bf16, 32>(stream, params)
-                                          : launch_forward<float, 32>(stream, params);
+    if (!bf16) return launch_forward<float, float, 32>(stream, params);
+    return exceeds(forward_bytes<float>(params.head_dim), params.shared_limit)
+               ? launch_forward<Bf16, Bf16, 32>(stream, params)
+               : launch_forward<Bf16, float, 32>(stream, params);
 }
 
 cudaError_t attention_backward_plain(cudaStream_t stream, const AttentionBackwardParams& params) {
-    if (params.forward.head_dim <= 64) {
-        return params.forward.q.type == Element::bf16 ? launch_backward<Bf16, 8>(stream, params)
-                                                      : launch_backward<float, 8>(stream, params);
+    const AttentionParams& forward = params.forward;
+    const bool bf16 = forward.q.type == Element::bf16;
+    if (forward.head_dim <= 64) {
+        return bf16 ? launch_backward<Bf16, float, 8>(stream, params)
+                    : launch_backward<float, float, 8>(stream, params);
     }
-    return params.forward.q.type == Element::bf16 ? launch_backward<Bf16, 32>(stream, params)
-                                                  : launch_backward<float, 32>(stream, params);
+    if (!bf16) return launch_backward<float, float, 32>(stream, params);
+    return exceeds(backward_bytes<float>(forward.head_dim), forward.shared_limit)
+               ? launch_backward<Bf16, Bf16, 32>(stream, params)
+               : launch_backward<Bf16, float, 32>(stream, params);
 }
 
 }  // namespace loratrain::kernels

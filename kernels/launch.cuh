@@ -51,13 +51,24 @@ __device__ __forceinline__ void wait_for_kernel_before() {
 #endif
 }
 
-/// Lets a kernel have `shared` bytes a block, and the multiprocessor as much for several blocks.
-inline cudaError_t allow_shared(const void* kernel, int shared) {
-    const cudaError_t error =
+/// Lets a kernel have `shared` bytes a block, and the multiprocessor as much for several blocks as
+/// one has that offers a block `limit`: all that this one has, but where tests lower the limit.
+inline cudaError_t allow_shared(const void* kernel, int shared, int limit) {
+    constexpr int reserved = 1024;  // of each block
+    int device = 0;
+    int of_processor = 0;
+    cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    if (error == cudaSuccess) error = cudaGetDevice(&device);
+    if (error == cudaSuccess) {
+        error = cudaDeviceGetAttribute(&of_processor, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+                                       device);
+    }
     if (error != cudaSuccess) return error;
+    const std::int64_t wanted = std::int64_t{100} * (limit + reserved);
+    const auto percent = static_cast<int>((wanted + of_processor - 1) / of_processor);
     return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                cudaSharedmemCarveoutMaxShared);
+                                percent < 100 ? percent : 100);
 }
 
 /// Launches a kernel whose blocks may start before the kernel queued ahead has ended (programmatic
@@ -66,13 +77,12 @@ inline cudaError_t allow_shared(const void* kernel, int shared) {
 template <class... Parameters, class... Arguments>
 cudaError_t launch_early(cudaStream_t stream, void (*kernel)(Parameters...), dim3 grid,
                          unsigned threads, std::size_t shared, const Arguments&... arguments) {
-    static const bool supported = [] {
-        int device = 0;
-        int major = 0;
-        return cudaGetDevice(&device) == cudaSuccess &&
-               cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
-                   cudaSuccess &&
-               major >= 9;
+    // By what it was compiled for, not by the device: PTX of older GPUs does not wait.
+    static const bool supported = [kernel] {
+        constexpr int hopper = 90;
+        cudaFuncAttributes attributes{};
+        return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess &&
+               attributes.ptxVersion >= hopper;
     }();
     cudaLaunchAttribute attribute{};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;

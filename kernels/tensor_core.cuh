@@ -71,6 +71,26 @@ __device__ __forceinline__ void copy_line_async(uint4* staged, const T* source, 
     }
 }
 
+/// As copy_line_async, of one chunk: rows of 64 bytes one behind the other, piece `piece` of row
+/// `row` at 4 row + piece. The 4 pieces of two neighbouring rows fill every bank once.
+template <int row_count, class T>
+__device__ __forceinline__ void copy_chunk_async(uint4* staged, const T* source, std::int64_t ld,
+                                                 int valid_rows, int columns_left) {
+    constexpr int pieces = chunk_columns / 8;
+    constexpr int rows_at_once = 32 / pieces;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int piece = lane % pieces;
+    const int bytes = min(16, max(0, (columns_left - piece * 8) * 2));
+    const int rows_left = valid_rows - lane / pieces;
+    const T* from = source + lane / pieces * ld + piece * 8;
+    const std::int64_t stride = rows_at_once * ld;
+#pragma unroll
+    for (int i = 0; i < row_count / rows_at_once; ++i) {
+        copy_piece_async(staged + i * 32 + lane, from, i * rows_at_once < rows_left ? bytes : 0);
+        from += stride;
+    }
+}
+
 /// Four transposed 8 x 8 blocks; lane i gives the 16 bytes of row i % 8 of block i / 8.
 __device__ __forceinline__ void load_transposed(const void* piece, std::uint32_t (&blocks)[4]) {
     const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(piece));

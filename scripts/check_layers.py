@@ -35,6 +35,7 @@ LAYERS["bench"] = set(LAYERS) - {"watch", "report"}
 LAYERS["app"] = {"bench", "session", "report", "train", "measure", "plan", "comm", "io", "config",
                  "base"}
 LAYERS["main.cpp"] = {"app", "session", "train", "comm", "backend", "base"}
+LAYERS["pages.cpp"] = {"config"}
 
 # Made by the build.
 GENERATED = {"version_values.h"}

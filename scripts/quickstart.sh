@@ -1,13 +1,24 @@
 #!/usr/bin/env bash
-# From a bare clone to four trained adapters: installs what is missing, builds, imports the demo
-# base and runs jobs/quickstart.yaml on two ranks.
+# Four trained adapters: imports the demo base and runs jobs/quickstart.yaml on two ranks.
+#   quickstart.sh [options of loratrain]
+# From a bare clone it installs what is missing and builds first, and writes to runs/quickstart there; from
+# an installed tree it writes to ./quickstart.
 set -euo pipefail
-cd "$(dirname "$0")/.."
-scripts/install_packages.sh
-. scripts/mpi_environment.sh
-scripts/build.sh build -DLORATRAIN_TESTS=OFF
-mkdir -p runs/quickstart
-[ -e runs/quickstart/demo_base.h5 ] ||
-    build/loratrain import-hf inputs/demo_base runs/quickstart/demo_base.h5
+root="$(cd "$(dirname "$0")/.." && pwd)"
+. "$root/scripts/mpi_environment.sh"
+if [ -e "$root/CMakeLists.txt" ]; then
+    cd "$root"
+    scripts/install_packages.sh
+    scripts/build.sh build -DLORATRAIN_TESTS=OFF
+    program="$root/build/loratrain"
+    folder="$root/runs/quickstart"  # where the job looks
+    settings=()
+else
+    program="$root/../../bin/loratrain"
+    folder="$PWD/quickstart"
+    settings=(--set "model.weights=$folder/demo_base.h5" --set "run.dir=$folder/run")
+fi
+mkdir -p "$folder"
+[ -e "$folder/demo_base.h5" ] || "$program" import-hf "$root/inputs/demo_base" "$folder/demo_base.h5"
 ranks=2
-mpirun --quiet -np "$ranks" --oversubscribe build/loratrain jobs/quickstart.yaml "$@"
+mpirun --quiet -np "$ranks" --oversubscribe "$program" "$root/jobs/quickstart.yaml" "${settings[@]}" "$@"

@@ -47,7 +47,7 @@ waiting=(-j "$((2 * $(nproc)))" --repeat until-pass:2)  # processes that wait fo
 under_the_sanitizers() {
     local checks=OFF failed=0
     [ -z "${LORATRAIN_FULL_TESTS:-}" ] || checks=ON
-    scripts/build.sh build-sanitize -DLORATRAIN_TESTS=ON -DLORATRAIN_CUDA=OFF \
+    scripts/build.sh build-sanitize -DLORATRAIN_TESTS=ON -DLORATRAIN_CUDA=OFF -DLORATRAIN_NATIVE=ON \
         -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-Og -g1 -DNDEBUG" \
         -DLORATRAIN_SANITIZE=address,undefined -DLORATRAIN_SANITIZE_ALL=$checks || return 1
     run_tests build-sanitize "${alone[@]}" -L unit || failed=1

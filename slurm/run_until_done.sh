@@ -3,7 +3,8 @@
 # time limit, and the job back in the queue while loratrain ends with 75 (stopped, continue me).
 #   slurm/run_until_done.sh tune.yaml [options of loratrain]
 # Set by slurm/machine.sh or before sbatch:
-#   LORATRAIN               the program (default: build/loratrain of the repository)
+#   LORATRAIN               the program (default: the installed one, build/loratrain of a repository)
+#   LORATRAIN_MACHINE       the cluster's profile (default: slurm/machine.sh beside this script)
 #   LORATRAIN_LAUNCHER      default: srun --mpi=pmix; or: mpirun --quiet --bind-to none
 #   LORATRAIN_MAX_RESTARTS  the job is put back at most so often (default 20)
 set -uo pipefail
@@ -28,14 +29,16 @@ trap pass_on USR1
 trap 'ended=yes; pass_on' TERM
 
 root="${LORATRAIN_ROOT:-$(cd "$(dirname "$0")/.." && pwd)}"
-if [ -e "$root/slurm/machine.sh" ]; then . "$root/slurm/machine.sh"; fi
+machine="${LORATRAIN_MACHINE:-$root/slurm/machine.sh}"
+if [ -e "$machine" ]; then . "$machine"; fi
 
 program="${LORATRAIN:-$root/build/loratrain}"
+if [ -z "${LORATRAIN:-}" ] && [ ! -e "$program" ]; then program="$root/../../bin/loratrain"; fi
 launcher="${LORATRAIN_LAUNCHER:-srun --mpi=pmix}"
 most_restarts="${LORATRAIN_MAX_RESTARTS:-20}"
 restarts="${SLURM_RESTART_COUNT:-0}"
 if ! command -v "$program" >/dev/null; then
-    echo "error: $program is not here; build it (scripts/build.sh) or set LORATRAIN" >&2
+    echo "error: $program is not here; build it (scripts/build.sh), install it or set LORATRAIN" >&2
     exit 2
 fi
 

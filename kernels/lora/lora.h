@@ -1,15 +1,14 @@
 #pragma once
 
+#include "kernels/shared_memory.h"
 #include "lora_table.h"
 
 namespace loratrain::kernels {
 
 /// The LoRA operators on packed rows (backend.h has their formulas). Two implementations: tensor
 /// cores for bf16 rows in multiples of 16 bytes, plain fp32 arithmetic for the rest. A caller asks
-/// for the number of rows per tile, cuts the rows, and asks for the workspace.
-
-/// Shared memory that the device has to offer a block where rows are bf16: as from sm_90 on.
-constexpr int lora_shared_bytes = 227 * 1024;
+/// for the number of rows per tile, cuts the rows, and asks for the workspace. shared_limit: bytes
+/// of shared memory that a block may have.
 
 /// S[t, column .. column + rank) = scale drop(x_t) Aᵀ for the slot that owns row t, other columns
 /// 0.
@@ -21,6 +20,7 @@ struct LoraShrinkParams {
     std::int32_t tile_rows = 0;  ///< lora_shrink_tile_rows()
     void* copies = nullptr;      ///< workspace [copy_rows, lora_copy_ld(K)] bf16
     std::int64_t copy_rows = 0;  ///< ranks rounded up to lora_copy_row_multiple, summed
+    int shared_limit = least_shared_bytes;
 };
 constexpr std::int32_t lora_copy_row_multiple = 8;
 constexpr std::int32_t lora_copy_column_multiple = 64;  ///< of lora_copy_ld
@@ -52,6 +52,7 @@ struct LoraBackwardParams {
     Matrix ds[max_lora_targets];          ///< [T, R]
     LoraTables tables;
     void* workspace = nullptr;
+    int shared_limit = least_shared_bytes;
 };
 /// Several targets are taken by the tensor cores alone, which begin at multiples of 16 bytes.
 bool lora_backward_takes_together(const LoraBackwardParams& params, std::size_t targets);
@@ -66,6 +67,7 @@ struct LoraGradAParams {
     Matrix ds[max_lora_targets];  ///< [T, R] per target
     LoraTables tables;
     void* workspace = nullptr;
+    int shared_limit = least_shared_bytes;
 };
 std::int32_t lora_grad_a_tile_rows(const LoraGradAParams& params, const LoraRowCuts& cuts,
                                    int processors);
@@ -73,13 +75,15 @@ std::int64_t lora_grad_a_workspace(const LoraGradAParams& params);
 cudaError_t lora_grad_a(cudaStream_t stream, const LoraGradAParams& params);
 
 /// Y += S Bᵀ (forward) or dX = / += sum over targets of drop'(dS A); not accumulated rows of no
-/// segment become 0.
+/// segment become 0. Y is rounded once for every so many ranks of a slot as fit in shared_limit:
+/// 320 on sm_90, 272 on sm_80, 160 with the least.
 struct LoraExpandParams {
     Matrix y;  ///< Y [T, N] or dX [T, K]
     Matrix s[max_lora_targets];
     LoraTables tables;
     bool of_a = false;  ///< the factor is A and dropout applies
     bool accumulate = true;
+    int shared_limit = least_shared_bytes;
 };
 std::int32_t lora_expand_tile_rows(const LoraExpandParams& params);
 cudaError_t lora_expand(cudaStream_t stream, const LoraExpandParams& params);

@@ -137,9 +137,9 @@ __device__ __forceinline__ void write_ds(const SweepParams& p, int row, int end,
     }
 }
 
-template <int blocks, bool with_ds, bool with_dropout>
+template <int blocks, bool with_ds, bool with_dropout, int stages>
 __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(SweepParams p) {
-    using Shape = Split<blocks, with_ds, with_dropout>;
+    using Shape = Split<blocks, with_ds, with_dropout, stages>;
     extern __shared__ uint4 staging[];
     __shared__ RankBlock rank_blocks[blocks];
     __shared__ uint4 factor[factor_pieces<with_ds>];
@@ -256,19 +256,43 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
                                             reinterpret_cast<float*>(staging));
 }
 
-template <int blocks, bool with_ds, bool with_dropout>
-cudaError_t launch_sweep(cudaStream_t stream, const SweepParams& p) {
-    constexpr int shared = Split<blocks, with_ds, with_dropout>::bytes;
-    static_assert(shared + blocks * sizeof(RankBlock) + factor_pieces<with_ds> * sizeof(uint4) <=
-                  lora_shared_bytes);
-    const auto kernel = sweep_kernel<blocks, with_ds, with_dropout>;
-    static const cudaError_t raised = allow_shared(reinterpret_cast<const void*>(kernel), shared);
+template <int blocks, bool with_ds, bool with_dropout, int stages>
+cudaError_t launch_stages(cudaStream_t stream, const SweepParams& p, int shared_limit) {
+    constexpr int shared = Split<blocks, with_ds, with_dropout, stages>::bytes;
+    const auto kernel = sweep_kernel<blocks, with_ds, with_dropout, stages>;
+    static const cudaError_t raised =
+        allow_shared(reinterpret_cast<const void*>(kernel), shared, shared_limit);
     if (raised != cudaSuccess) return raised;
     const int column_blocks =
         with_ds ? column_blocks_before(p, p.tables.target_count) : pieces(p.x.cols, block_columns);
     const dim3 grid(static_cast<unsigned>(column_blocks * pieces(p.rank_blocks, blocks)),
                     static_cast<unsigned>(p.tables.tile_count));
     return launch_early(stream, kernel, grid, threads, shared, p);
+}
+
+template <int blocks, bool with_ds, bool with_dropout, int stages>
+constexpr int shared_of_block = Split<blocks, with_ds, with_dropout, stages>::bytes +
+                                blocks* static_cast<int>(sizeof(RankBlock)) +
+                                factor_pieces<with_ds>* static_cast<int>(sizeof(uint4));
+
+/// Four stages, or three, which dropout leaves room for, where a multiprocessor cannot have two
+/// blocks of four: with less than the most shared memory, unless a block has one rank block alone.
+template <int blocks, bool with_ds, bool with_dropout>
+cudaError_t launch_sweep(cudaStream_t stream, const SweepParams& p, int shared_limit) {
+    constexpr bool always_small = with_dropout;
+    constexpr bool always_large = !always_small && blocks == 1 && !with_ds;
+    static_assert(shared_of_block < blocks, with_ds, with_dropout,
+                  always_large ? 4 : 3 > <= least_shared_bytes);
+    static_assert(shared_of_block < blocks, with_ds, with_dropout,
+                  always_small ? 3 : 4 > <= most_shared_bytes);
+    if constexpr (!always_large) {
+        if (always_small || shared_limit < most_shared_bytes) {
+            return launch_stages<blocks, with_ds, with_dropout, 3>(stream, p, shared_limit);
+        }
+    }
+    if constexpr (!always_small) {
+        return launch_stages<blocks, with_ds, with_dropout, 4>(stream, p, shared_limit);
+    }
 }
 
 }  // namespace loratrain::kernels::sweep

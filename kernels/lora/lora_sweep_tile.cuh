@@ -119,9 +119,10 @@ __device__ __forceinline__ ColumnBlock find_columns(const SweepParams& p, int in
 }
 
 /// How the warps share rows and columns: `blocks` rank blocks need registers for their sums.
-template <int blocks, bool with_ds, bool with_dropout>
+/// `stages`: lines that are under way or in use, also row blocks of S.
+template <int blocks, bool with_ds, bool with_dropout, int stage_count>
 struct Split {
-    static constexpr int stages = with_dropout ? 3 : 4;  ///< also of S, a row block each
+    static constexpr int stages = stage_count;
     static constexpr int column_warps = with_ds ? 1 : blocks == 1 ? 2 : 4;
     static constexpr int row_warps = warps / column_warps;
     static constexpr int chunks = block_columns / chunk_columns / column_warps;

@@ -169,7 +169,7 @@ std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& p) {
 cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& p) {
     const SweepParams sweep = backward_sweep(p);
     if (sweep.rank_blocks > 0 && p.tables.tile_count > 0 && p.dy.cols > 0) {
-        const cudaError_t status = launch_sweep<1, true, false>(stream, sweep);
+        const cudaError_t status = launch_sweep<1, true, false>(stream, sweep, p.shared_limit);
         if (status != cudaSuccess) return status;
     }
     const std::int64_t largest = std::max(p.dy.rows, p.dy.cols) * groups_of_block;

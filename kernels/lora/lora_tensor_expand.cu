@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 
 #include "kernels/dropout.cuh"
 #include "kernels/launch.cuh"
@@ -15,7 +16,7 @@ constexpr int block_columns = warps * chunk_columns;
 constexpr int tile_rows = lora_tensor_expand_rows;
 constexpr int step_rows = 32;  ///< rows that a warp handles at once
 constexpr int block_ranks = 16;
-constexpr int most_blocks = 20;  ///< rank blocks whose factors fit in shared memory: of one launch
+constexpr int most_blocks = 20;  ///< rank blocks of one launch
 
 /// Sums of a warp's 32 rows and 32 columns: [row block of 16][word w][..], where lane (g, q) holds
 /// rows g and g + 8 and the columns 8q + 2w and 8q + 2w + 1.
@@ -46,6 +47,12 @@ struct Staging {
           rows(reinterpret_cast<uint4*>(s + blocks * s_elements)) {}
 };
 
+/// Rank blocks first .. first + count - 1, which a launch stages.
+struct BlockSpan {
+    int first;
+    int count;
+};
+
 /// The rank blocks of a slot that this launch handles. `place`: of the first one among those
 /// staged.
 struct RankBlocks {
@@ -56,19 +63,19 @@ struct RankBlocks {
     __device__ int count() const { return max(0, end - begin); }
 };
 
-/// Goes through the targets of a slot; a launch has the rank blocks first .. first + most_blocks -
-/// 1 of all targets in a row.
+/// Goes through the targets of a slot; a launch has the rank blocks of `span` among those of all
+/// targets in a row.
 class Targets {
   public:
-    __device__ Targets(const LoraExpandParams& p, const LoraTile& tile, int first_block)
-        : p_(p), slots_(p.tables.slots + tile.slot), place_(-first_block) {}
+    __device__ Targets(const LoraExpandParams& p, const LoraTile& tile, const BlockSpan& span)
+        : p_(p), slots_(p.tables.slots + tile.slot), staged_(span.count), place_(-span.first) {}
     __device__ const LoraSlotEntry& slot(int target) const {
         return slots_[target * p_.tables.slot_count];
     }
     __device__ RankBlocks next(int target) {
         const int blocks = (slot(target).rank + block_ranks - 1) / block_ranks;
         const int begin = max(0, -place_);
-        const RankBlocks result{begin, min(blocks, most_blocks - place_), place_ + begin};
+        const RankBlocks result{begin, min(blocks, staged_ - place_), place_ + begin};
         place_ += blocks;
         return result;
     }
@@ -76,6 +83,7 @@ class Targets {
   private:
     const LoraExpandParams& p_;
     const LoraSlotEntry* slots_;
+    int staged_;
     int place_;
 };
 
@@ -199,9 +207,9 @@ __device__ __forceinline__ void write_rows(const LoraExpandParams& p, int first_
 /// Stages what serves all rows of the tile.
 template <bool with_dropout>
 __device__ __forceinline__ void stage_targets(const LoraExpandParams& p, const LoraTile& tile,
-                                              int first_block, std::int64_t first_column,
+                                              const BlockSpan& span, std::int64_t first_column,
                                               const Staging& staging) {
-    Targets targets(p, tile, first_block);
+    Targets targets(p, tile, span);
     for (int target = 0; target < p.tables.target_count; ++target) {
         const LoraSlotEntry& slot = targets.slot(target);
         const RankBlocks blocks = targets.next(target);
@@ -219,9 +227,9 @@ __device__ __forceinline__ void stage_targets(const LoraExpandParams& p, const L
 
 /// Stages S of the rows from `row` on.
 __device__ __forceinline__ void stage_rows(const LoraExpandParams& p, const LoraTile& tile,
-                                           int first_block, int row, const Staging& staging) {
+                                           const BlockSpan& span, int row, const Staging& staging) {
     constexpr int threads_of_block = step_rows * 2;
-    Targets targets(p, tile, first_block);
+    Targets targets(p, tile, span);
     for (int target = 0; target < p.tables.target_count; ++target) {
         const LoraSlotEntry& slot = targets.slot(target);
         const RankBlocks blocks = targets.next(target);
@@ -236,10 +244,10 @@ __device__ __forceinline__ void stage_rows(const LoraExpandParams& p, const Lora
 /// Sums of the staged rows from `row` on.
 template <bool with_dropout>
 __device__ __forceinline__ void add_targets(const LoraExpandParams& p, const LoraTile& tile,
-                                            int first_block, int row, const Lane& lane,
+                                            const BlockSpan& span, int row, const Lane& lane,
                                             const Staging& staging, Sums& totals) {
     const std::uint32_t step = p.tables.segments[tile.segment].step;
-    Targets targets(p, tile, first_block);
+    Targets targets(p, tile, span);
     for (int target = 0; target < p.tables.target_count; ++target) {
         const LoraSlotEntry& slot = targets.slot(target);
         const RankBlocks blocks = targets.next(target);
@@ -260,9 +268,9 @@ __device__ __forceinline__ void add_targets(const LoraExpandParams& p, const Lor
 /// One tile of rows and 256 columns; each warp has 32 columns.
 template <bool with_dropout>
 __global__ void __launch_bounds__(threads, 2)
-    expand_kernel(const __grid_constant__ LoraExpandParams p, int first_block, int staged_blocks) {
+    expand_kernel(const __grid_constant__ LoraExpandParams p, BlockSpan span) {
     extern __shared__ uint4 memory[];
-    const Staging staging(memory, staged_blocks);
+    const Staging staging(memory, span.count);
     const LoraTile tile = p.tables.tiles[blockIdx.x];
     const bool used = tile.segment >= 0;
     if (!used && p.accumulate) return;
@@ -270,38 +278,49 @@ __global__ void __launch_bounds__(threads, 2)
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const Lane lane{static_cast<int>(threadIdx.x) % 32 / 4, static_cast<int>(threadIdx.x) % 4, warp,
                     first_column + warp * chunk_columns};
-    if (used) stage_targets<with_dropout>(p, tile, first_block, first_column, staging);
+    if (used) stage_targets<with_dropout>(p, tile, span, first_column, staging);
     for (int row = tile.begin; row < tile.end; row += step_rows) {
         Sums totals = {};
         if (used) {
-            stage_rows(p, tile, first_block, row, staging);
+            stage_rows(p, tile, span, row, staging);
             __syncthreads();
-            add_targets<with_dropout>(p, tile, first_block, row, lane, staging, totals);
+            add_targets<with_dropout>(p, tile, span, row, lane, staging, totals);
             __syncthreads();
         }
         write_rows(p, row, tile.end, lane, totals);
     }
 }
 
+/// Rank blocks of a launch: as many as fit beside the rows of all targets.
+int most_blocks_within(int shared_limit) {
+    const int left = shared_limit - Staging::bytes(0, max_lora_targets);
+    return std::min(most_blocks, left / Staging::bytes(1, 0));
+}
+
 template <bool with_dropout>
 cudaError_t launch(cudaStream_t stream, LoraExpandParams p) {
-    constexpr int most_shared = Staging::bytes(most_blocks, max_lora_targets);
-    static_assert(most_shared <= lora_shared_bytes);
+    static_assert(Staging::bytes(most_blocks, max_lora_targets) <= most_shared_bytes);
     const auto kernel = expand_kernel<with_dropout>;
-    static const cudaError_t raised =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared);
-    if (raised != cudaSuccess) return raised;
+    const int most = most_blocks_within(p.shared_limit);
+    static std::atomic<int> allowed{0};
+    const int most_shared = Staging::bytes(most, max_lora_targets);
+    if (most_shared > allowed) {
+        const cudaError_t raised =
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared);
+        if (raised != cudaSuccess) return raised;
+        allowed = most_shared;
+    }
     const dim3 grid(static_cast<unsigned>(p.tables.tile_count),
                     static_cast<unsigned>((p.y.cols + block_columns - 1) / block_columns));
     const int all_blocks = p.tables.largest_rank_sum / block_ranks;
-    int first = 0;
+    BlockSpan span{};
     do {
-        const int blocks = std::min(most_blocks, all_blocks - first);
-        const int bytes = Staging::bytes(blocks, with_dropout ? p.tables.target_count : 0);
-        kernel<<<grid, threads, bytes, stream>>>(p, first, blocks);
+        span.count = std::min(most, all_blocks - span.first);
+        const int bytes = Staging::bytes(span.count, with_dropout ? p.tables.target_count : 0);
+        kernel<<<grid, threads, bytes, stream>>>(p, span);
         p.accumulate = true;
-        first += blocks;
-    } while (first < all_blocks);
+        span.first += span.count;
+    } while (span.first < all_blocks);
     return cudaGetLastError();
 }
 

@@ -37,14 +37,14 @@ __global__ void __launch_bounds__(threads) finish_grad_a(SweepParams p) {
 }
 
 template <bool with_dropout>
-cudaError_t launch_grad_a(cudaStream_t stream, const SweepParams& p) {
+cudaError_t launch_grad_a(cudaStream_t stream, const SweepParams& p, int shared_limit) {
     switch (p.rank_blocks) {
         case 1:
-            return launch_sweep<1, false, with_dropout>(stream, p);
+            return launch_sweep<1, false, with_dropout>(stream, p, shared_limit);
         case 2:
-            return launch_sweep<2, false, with_dropout>(stream, p);
+            return launch_sweep<2, false, with_dropout>(stream, p, shared_limit);
         default:
-            return launch_sweep<3, false, with_dropout>(stream, p);
+            return launch_sweep<3, false, with_dropout>(stream, p, shared_limit);
     }
 }
 
@@ -85,8 +85,9 @@ std::int64_t lora_grad_a_tensor_workspace(const LoraGradAParams& p) {
 cudaError_t lora_grad_a_tensor(cudaStream_t stream, const LoraGradAParams& p) {
     const SweepParams sweep = grad_a_sweep(p);
     if (sweep.rank_blocks == 0 || p.tables.tile_count == 0 || p.x.cols == 0) return cudaSuccess;
-    const cudaError_t status =
-        p.tables.dropout ? launch_grad_a<true>(stream, sweep) : launch_grad_a<false>(stream, sweep);
+    const cudaError_t status = p.tables.dropout
+                                   ? launch_grad_a<true>(stream, sweep, p.shared_limit)
+                                   : launch_grad_a<false>(stream, sweep, p.shared_limit);
     if (status != cudaSuccess) return status;
     const dim3 grid(static_cast<unsigned>(pieces(p.x.cols, threads)),
                     static_cast<unsigned>(p.tables.largest_rank),

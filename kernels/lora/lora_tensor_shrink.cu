@@ -75,11 +75,14 @@ __device__ void clear_other_columns(const LoraShrinkParams& p, const LoraTile& t
     }
 }
 
-/// Brings one line of columns of X (a tile's rows) and of the factor strips to a warp's own stage.
-template <int rows, int strip_count>
+/// Brings columns of X (a tile's rows) and of the factor strips to a warp's own stage: `chunks` of
+/// the two of a line at a time. With one, half as much shared memory does.
+template <int rows, int strip_count, int chunks>
 struct Feeder {
     static constexpr int stages = 2;
-    static constexpr int stage_pieces = (rows + strip_count * strip_columns) * line_pieces;
+    static constexpr int parts = 2 / chunks;  ///< of a line
+    static constexpr int pieces = line_pieces / parts;
+    static constexpr int stage_pieces = (rows + strip_count * strip_columns) * pieces;
     static constexpr int bytes = stages * stage_pieces * warps * 16;
 
     uint4* staging;  ///< of this warp
@@ -94,16 +97,29 @@ struct Feeder {
         return staging + stage * stage_pieces;
     }
     __device__ __forceinline__ uint4* strip_of(int stage, int strip) const {
-        return rows_of(stage) + (rows + strip * strip_columns) * line_pieces;
+        return rows_of(stage) + (rows + strip * strip_columns) * pieces;
     }
-    __device__ __forceinline__ void fetch(int stage, int line) const {
-        const int first = line * line_columns;
-        copy_line_async<rows>(rows_of(stage), x + first, ld, valid_rows, columns - first);
+    /// Of the 8 columns from 8 `piece` on of a staged row.
+    __device__ __forceinline__ static int place(int row, int piece) {
+        return parts == 1 ? staged_piece(row, piece) : row * pieces + piece;
+    }
+    template <int row_count>
+    __device__ __forceinline__ static void copy(uint4* staged, const Bf16* source, std::int64_t ld,
+                                                int valid_rows, int columns_left) {
+        if constexpr (parts == 1) {
+            copy_line_async<row_count>(staged, source, ld, valid_rows, columns_left);
+        } else {
+            copy_chunk_async<row_count>(staged, source, ld, valid_rows, columns_left);
+        }
+    }
+    __device__ __forceinline__ void fetch(int stage, int line, int part) const {
+        const int first = line * line_columns + part * pieces * 8;
+        copy<rows>(rows_of(stage), x + first, ld, valid_rows, columns - first);
 #pragma unroll
         for (int i = 0; i < strip_count; ++i) {
             if (factors[i] == nullptr) break;
-            copy_line_async<strip_columns>(strip_of(stage, i), factors[i] + first, factor_ld,
-                                           strip_columns, line_columns);
+            copy<strip_columns>(strip_of(stage, i), factors[i] + first, factor_ld, strip_columns,
+                                line_columns);
         }
     }
 };
@@ -150,18 +166,19 @@ __device__ __forceinline__ void stage_dropout_rows(const LoraTables& tables, con
 template <int rows, int strip_count>
 using Sums = float[rows / 16][strip_count][4];
 
-/// Adds one chunk of 32 columns, half `half` of the staged line.
-template <int rows, int strip_count, bool with_dropout>
-__device__ __forceinline__ void add_chunk(const Feeder<rows, strip_count>& feeder, int stage,
-                                          int line, int half, const Strip* strips,
+/// Adds one chunk of 32 columns, number `chunk` of the stage's; `first_eight`: which 8 columns of X
+/// the stage begins with.
+template <int rows, int strip_count, int chunks, bool with_dropout>
+__device__ __forceinline__ void add_chunk(const Feeder<rows, strip_count, chunks>& feeder,
+                                          int stage, int chunk, const Strip* strips,
                                           const DropoutRows<rows>& dropout_rows, std::uint32_t step,
-                                          int first_block, Sums<rows, strip_count>& sums) {
+                                          int first_eight, Sums<rows, strip_count>& sums) {
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
-    const int piece = half * 4 + static_cast<int>(threadIdx.x) % 4;
+    const int piece = chunk * 4 + static_cast<int>(threadIdx.x) % 4;
     uint4 x[row_pieces<rows>];
 #pragma unroll
     for (int i = 0; i < row_pieces<rows>; ++i) {
-        x[i] = feeder.rows_of(stage)[staged_piece(i * 8 + g, piece)];
+        x[i] = feeder.rows_of(stage)[feeder.place(i * 8 + g, piece)];
     }
     uint4 used[row_pieces<rows>];
     int masked_for = -1;
@@ -171,9 +188,8 @@ __device__ __forceinline__ void add_chunk(const Feeder<rows, strip_count>& feede
         if (with_dropout && strips[strip].target != masked_for) {
             masked_for = strips[strip].target;
             const Strip& target = strips[strip];
-            const uint4 column = dropout_column(
-                target.key, step,
-                static_cast<std::uint32_t>(first_block + line * line_pieces + piece));
+            const uint4 column =
+                dropout_column(target.key, step, static_cast<std::uint32_t>(first_eight + piece));
 #pragma unroll
             for (int i = 0; i < row_pieces<rows>; ++i) {
                 used[i] = x[i];
@@ -184,7 +200,7 @@ __device__ __forceinline__ void add_chunk(const Feeder<rows, strip_count>& feede
                     target.dropout);
             }
         }
-        const uint4 f = feeder.strip_of(stage, strip)[staged_piece(g, piece)];
+        const uint4 f = feeder.strip_of(stage, strip)[feeder.place(g, piece)];
 #pragma unroll
         for (int m = 0; m < rows / 16; ++m) {
             const uint4 top = with_dropout ? used[2 * m] : x[2 * m];
@@ -235,7 +251,7 @@ __device__ __forceinline__ void write_sums(const LoraShrinkParams& p, const Lora
 
 /// One tile of at most `rows` rows and `strip_count` strips; the warps share the columns of X.
 /// Blocks of the same rows are neighbours, which find them in the L2.
-template <int rows, int strip_count, bool with_dropout>
+template <int rows, int strip_count, int chunks, bool with_dropout>
 __global__ void __launch_bounds__(threads, 1)
     shrink_kernel(LoraShrinkParams p, std::int64_t copy_ld) {
     extern __shared__ uint4 staging[];
@@ -258,7 +274,7 @@ __global__ void __launch_bounds__(threads, 1)
         return;
     }
 
-    using Feed = Feeder<rows, strip_count>;
+    using Feed = Feeder<rows, strip_count, chunks>;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     Feed feeder;
     feeder.staging = staging + warp * Feed::stages * Feed::stage_pieces;
@@ -278,25 +294,31 @@ __global__ void __launch_bounds__(threads, 1)
     Sums<rows, strip_count> sums = {};
 #pragma unroll
     for (int i = 0; i < Feed::stages; ++i) {
-        if (warp + i * warps < lines) feeder.fetch(i, warp + i * warps);
+        const int line = warp + i / Feed::parts * warps;
+        if (line < lines) feeder.fetch(i, line, i % Feed::parts);
         commit_pieces();
     }
     if (blockIdx.x == 0) clear_other_columns<rows>(p, tile);
     const std::uint32_t step = with_dropout ? p.tables.segments[tile.segment].step : 0;
     int stage = 0;
     for (int line = warp; line < lines; line += warps) {
-        wait_for_pieces<Feed::stages - 1>();
-        __syncwarp();
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            add_chunk<rows, strip_count, with_dropout>(feeder, stage, line, half, strips,
-                                                       dropout_rows, step,
-                                                       p.tables.first_dropout_block, sums);
+        for (int part = 0; part < Feed::parts; ++part) {
+            const int first_eight =
+                p.tables.first_dropout_block + line * line_pieces + part * Feed::pieces;
+            wait_for_pieces<Feed::stages - 1>();
+            __syncwarp();
+#pragma unroll
+            for (int chunk = 0; chunk < chunks; ++chunk) {
+                add_chunk<rows, strip_count, chunks, with_dropout>(
+                    feeder, stage, chunk, strips, dropout_rows, step, first_eight, sums);
+            }
+            __syncwarp();
+            const int next = line + Feed::stages / Feed::parts * warps;
+            if (next < lines) feeder.fetch(stage, next, part);
+            commit_pieces();
+            stage = (stage + 1) % Feed::stages;
         }
-        __syncwarp();
-        if (line + Feed::stages * warps < lines) feeder.fetch(stage, line + Feed::stages * warps);
-        commit_pieces();
-        stage = (stage + 1) % Feed::stages;
     }
     wait_for_pieces<0>();
     __syncthreads();
@@ -322,13 +344,18 @@ __global__ void __launch_bounds__(threads)
         make_uint2(pack_halves(v[0], v[1]), pack_halves(v[2], v[3]));
 }
 
-template <int rows, int strip_count, bool with_dropout>
+template <int rows, int strip_count, int chunks>
+struct Shared {
+    static constexpr int reduction = warps * rows * strip_count * strip_columns * 4;
+    static constexpr int dynamic = std::max(Feeder<rows, strip_count, chunks>::bytes, reduction);
+    static constexpr int all =
+        dynamic + static_cast<int>(strip_count * sizeof(Strip) + sizeof(DropoutRows<rows>));
+};
+
+template <int rows, int strip_count, int chunks, bool with_dropout>
 cudaError_t launch(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
-    constexpr int reduction = warps * rows * strip_count * strip_columns * 4;
-    constexpr int shared = std::max(Feeder<rows, strip_count>::bytes, reduction);
-    static_assert(shared + strip_count * sizeof(Strip) + sizeof(DropoutRows<rows>) <=
-                  lora_shared_bytes);
-    const auto kernel = shrink_kernel<rows, strip_count, with_dropout>;
+    const auto kernel = shrink_kernel<rows, strip_count, chunks, with_dropout>;
+    constexpr int shared = Shared<rows, strip_count, chunks>::dynamic;
     static const cudaError_t raised =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     if (raised != cudaSuccess) return raised;
@@ -337,17 +364,40 @@ cudaError_t launch(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
     return launch_early(stream, kernel, grid, threads, shared, p, lora_tensor_copy_ld(p.x.cols));
 }
 
-template <int rows, bool with_dropout>
+/// Whole lines where they fit, else chunks of as many strips, else of fewer, which read X again.
+template <int strip_count, bool with_dropout>
+cudaError_t launch_many(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
+    constexpr int fewer = std::min(strip_count, 4);
+    static_assert(Shared<many_rows, strip_count, 2>::all <= most_shared_bytes);
+    static_assert(Shared<many_rows, fewer, 1>::all <= least_shared_bytes);
+    if (Shared<many_rows, strip_count, 2>::all <= p.shared_limit) {
+        return launch<many_rows, strip_count, 2, with_dropout>(stream, p, strips);
+    }
+    if (Shared<many_rows, strip_count, 1>::all <= p.shared_limit) {
+        return launch<many_rows, strip_count, 1, with_dropout>(stream, p, strips);
+    }
+    return launch<many_rows, fewer, 1, with_dropout>(stream, p, strips);
+}
+
+template <int strip_count, bool with_dropout>
+cudaError_t launch_few(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
+    static_assert(Shared<few_rows, 2, 2>::all <= least_shared_bytes);
+    return Shared<few_rows, strip_count, 2>::all <= p.shared_limit
+               ? launch<few_rows, strip_count, 2, with_dropout>(stream, p, strips)
+               : launch<few_rows, 2, 2, with_dropout>(stream, p, strips);
+}
+
+template <int strip_count, bool with_dropout>
 cudaError_t launch_for(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
-    if (strips <= 2) return launch<rows, 2, with_dropout>(stream, p, strips);
-    if (strips <= 4) return launch<rows, 4, with_dropout>(stream, p, strips);
-    return launch<rows, 6, with_dropout>(stream, p, strips);
+    return p.tile_rows == few_rows ? launch_few<strip_count, with_dropout>(stream, p, strips)
+                                   : launch_many<strip_count, with_dropout>(stream, p, strips);
 }
 
 template <bool with_dropout>
 cudaError_t launch_for(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
-    return p.tile_rows == few_rows ? launch_for<few_rows, with_dropout>(stream, p, strips)
-                                   : launch_for<many_rows, with_dropout>(stream, p, strips);
+    if (strips <= 2) return launch_for<2, with_dropout>(stream, p, strips);
+    if (strips <= 4) return launch_for<4, with_dropout>(stream, p, strips);
+    return launch_for<6, with_dropout>(stream, p, strips);
 }
 
 }  // namespace

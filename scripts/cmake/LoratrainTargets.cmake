@@ -31,8 +31,24 @@ endif()
 if(LORATRAIN_WERROR)
   target_compile_options(loratrain_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
+# Vector code: for this machine's processor, or chosen when the program starts (base/vector_code.h).
+# Sanitizers are not ready when the choice is made.
+set(LORATRAIN_VECTOR_CODE_USED "plain")
 if(LORATRAIN_NATIVE)
+  set(LORATRAIN_VECTOR_CODE_USED "native")
   target_compile_options(loratrain_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
+elseif(NOT LORATRAIN_SANITIZE)
+  include(CheckCXXSourceCompiles)
+  check_cxx_source_compiles("
+    template <int n>
+    __attribute__((target_clones(\"default\", \"arch=x86-64-v3\", \"arch=x86-64-v4\")))
+    void add(float* x) { for (int i = 0; i < n; ++i) x[i] += 1.0F; }
+    int main() { float x[64] = {}; add<64>(x); return static_cast<int>(x[0]) - 1; }"
+    LORATRAIN_HAS_TARGET_CLONES)
+  if(LORATRAIN_HAS_TARGET_CLONES)
+    set(LORATRAIN_VECTOR_CODE_USED "chosen at start")
+    target_compile_definitions(loratrain_options INTERFACE LORATRAIN_TARGET_CLONES)
+  endif()
 endif()
 if(LORATRAIN_SANITIZE)
   target_compile_options(loratrain_options INTERFACE
@@ -92,19 +108,25 @@ function(loratrain_module name)
   endif()
 endfunction()
 
-# base/version.h's values: project version, git hash (with + when the tree is dirty), build type.
+# base/version.h's values: project version, git hash (with + when the tree is dirty), build type. A
+# source package has the hash in a file (source_package.cmake.in).
 function(loratrain_version_file)
-  find_package(Git QUIET)
-  set(hash "unknown")
-  if(GIT_FOUND)
-    execute_process(COMMAND ${GIT_EXECUTABLE} describe --always --dirty=+ --abbrev=12 --exclude=*
-                    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE hash
-                    OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  set(hash "")
+  if(EXISTS "${PROJECT_SOURCE_DIR}/source_commit")
+    file(STRINGS "${PROJECT_SOURCE_DIR}/source_commit" hash)
+  else()
+    find_package(Git QUIET)
+    if(GIT_FOUND)
+      execute_process(COMMAND ${GIT_EXECUTABLE} describe --always --dirty=+ --abbrev=12 --exclude=*
+                      WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE hash
+                      OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    endif()
   endif()
   if(NOT hash)
     set(hash "unknown")
   endif()
   set(LORATRAIN_GIT_HASH "${hash}")
+  set(LORATRAIN_GIT_HASH "${hash}" PARENT_SCOPE)
   configure_file("${PROJECT_SOURCE_DIR}/scripts/cmake/version_values.h.in"
                  "${PROJECT_BINARY_DIR}/generated/version_values.h")
   target_include_directories(loratrain_options INTERFACE "${PROJECT_BINARY_DIR}/generated")

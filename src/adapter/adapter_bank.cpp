@@ -225,9 +225,9 @@ std::vector<float> AdapterBank::gradients(AdapterId adapter) const {
     return values;
 }
 
-HostGradients AdapterBank::host_gradients(AdapterId adapter) const {
+std::span<float> AdapterBank::gradient_array(AdapterId adapter) const {
     const State& state = resident(adapter);
-    return {backend_, state.array(Part::gradients), state.count(Part::gradients)};
+    return {state.array(Part::gradients), state.count(Part::gradients)};
 }
 
 void AdapterBank::check_gradients_are_zero(AdapterId adapter) const {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "adapter/adapter_layout.h"
-#include "adapter/host_gradients.h"
 #include "adapter/projected_factors.h"
 #include "backend/backend.h"
 #include "backend/rank_group.h"
@@ -102,8 +101,8 @@ class AdapterBank {
     void sum_squares(AdapterId adapter, double* result) const;
     /// The array of a resident adapter's gradients.
     std::vector<float> gradients(AdapterId adapter) const;
-    /// The same to be summed on the host, until it is stored or done without.
-    HostGradients host_gradients(AdapterId adapter) const;
+    /// The same where it is, in backend memory.
+    std::span<float> gradient_array(AdapterId adapter) const;
     /// AdamW on this stage's part with the norm total at *grad_sumsq; zeroes the gradients. Rate
     /// groups step at their multiples of `learning_rate`.
     void step(AdapterId adapter, double learning_rate, const double* grad_sumsq);

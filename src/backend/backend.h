@@ -9,6 +9,7 @@
 
 #include "backend/buffer.h"
 #include "backend/readback.h"
+#include "backend/side_stream.h"
 #include "backend/stream_clock.h"
 #include "base/activation.h"
 #include "base/quantized.h"
@@ -77,7 +78,7 @@ struct RowCodes {
 /// C = A Bᵀ + beta C with sums in fp32, scaled after summing:
 ///   C_ij = a.scales_i b.scales_j sum_k a_ik b_jk + beta D_ij.
 /// A: [m, k], B: [n, k]; C, D: [m, n] compute_dtype(). beta = 0 overwrites, also NaN. On CUDA:
-/// bf16, compute capability 8.9 or more; n, k and row strides are multiples of 16, all addresses
+/// bf16, compute capability 9.0 or more; n, k and row strides are multiples of 16, all addresses
 /// too. `fast`: sums may be kept in the tensor cores' own, less exact accumulators.
 struct GemmFp8 {
     Fp8Rows a;
@@ -476,6 +477,8 @@ struct ScratchSizes {
     std::size_t cudnn_tables = 0;
 };
 
+class HostCopies;
+
 class Backend {
   public:
     virtual ~Backend() = default;
@@ -505,8 +508,14 @@ class Backend {
     virtual void zero(void* target, std::size_t bytes) = 0;
     virtual void synchronize() = 0;
 
+    /// Copies between host memory and the backend's beside its stream, for loads to so many places
+    /// (backend/host_copies.h); it must not outlive the backend.
+    virtual std::unique_ptr<HostCopies> make_host_copies(std::int32_t places) = 0;
+
     /// A clock of the stream; it must not outlive the backend.
     virtual std::unique_ptr<StreamClock> make_clock() = 0;
+    /// Null where ops run at once.
+    virtual std::unique_ptr<SideStream> make_side_stream() { return nullptr; }
     /// Names the work queued until pop_range() for a profiler (backend/range.h); `name` must live
     /// as long as the program.
     virtual void push_range(const char* /*name*/, std::int64_t /*number*/) {}

@@ -1,5 +1,8 @@
 #include "backend/gpu_info.h"
 
+#include <algorithm>
+#include <charconv>
+
 #include "base/error.h"
 #include "base/system.h"
 #include "base/text.h"
@@ -15,18 +18,44 @@ void require_shared_memory(const std::string& gpu, std::size_t offered, std::siz
     throw InputError("run.backend",
                      cat("'cuda' in bf16 needs ", human_bytes(needed),
                          " of shared memory per block, but ", gpu, " has ", human_bytes(offered)),
-                     "use a GPU that has it (H100 or H200), model.precision: fp32 or run.backend: "
-                     "cpu");
+                     "use a GPU of compute capability 8.0 or more, model.precision: fp32 or "
+                     "run.backend: cpu");
+}
+
+int shared_memory_limit(std::size_t offered) {
+    constexpr const char* name = "LORATRAIN_MAX_SHARED_KIB";
+    const std::string text = environment(name);
+    std::size_t limit = offered;
+    if (!text.empty()) {
+        std::size_t kib = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), kib);
+        if (error != std::errc() || end != text.data() + text.size() || kib == 0 || kib > 1024) {
+            throw InputError(name, cat("'", text, "' is no number of KiB"),
+                             "give 99, 163 or 227, or do not set it");
+        }
+        limit = std::min(limit, kib * 1024);
+    }
+    return static_cast<int>(limit);
 }
 
 void require_fp8(const GpuInfo& gpu) {
-    constexpr int least = 89;
+    constexpr int least = 90;
     if (gpu.compute_capability >= least) return;
     throw InputError("model.precision",
-                     cat("fp8 needs a GPU of compute capability 8.9 or more, but ",
+                     cat("fp8 needs a GPU of compute capability 9.0 or more, but ",
                          gpu.name.empty() ? "no GPU" : gpu.name, " has ",
                          gpu.compute_capability / 10, ".", gpu.compute_capability % 10),
-                     "use model.precision: bf16, or a GPU that has it (L4, L40S, H100, H200)");
+                     "use model.precision: bf16, or a GPU that has it (H100, H200)");
+}
+
+void refuse_architecture(const GpuInfo& gpu, const std::string& why) {
+    const std::string number = std::to_string(gpu.compute_capability);
+    throw InputError("run.backend",
+                     cat("this program has no GPU code for ", gpu.name, " (compute capability ",
+                         gpu.compute_capability / 10, ".", gpu.compute_capability % 10, "): ", why,
+                         "; it was built for CMAKE_CUDA_ARCHITECTURES=", cuda_architectures()),
+                     cat("build with -DCMAKE_CUDA_ARCHITECTURES=", number,
+                         ", or for several GPUs with \"80;90\""));
 }
 
 }  // namespace loratrain

@@ -29,12 +29,22 @@ bool ranks_may_share_gpus();
 /// all GPUs of the host and when each sees its own as number 0.
 GpuInfo gpu_info(int local_rank);
 
-/// Throws InputError when the GPU named `gpu` offers a block of threads less shared memory than
+/// Bytes of shared memory that kernels may use per block of threads of a GPU that offers `offered`:
+/// no more than LORATRAIN_MAX_SHARED_KIB where that is set, by which tests run on one GPU what is
+/// made for older ones. Throws InputError where it is not a number of KiB.
+int shared_memory_limit(std::size_t offered);
+
+/// Throws InputError when the GPU named `gpu` lets a block of threads have less shared memory than
 /// the kernels for bf16 need.
 void require_shared_memory(const std::string& gpu, std::size_t offered, std::size_t needed);
 
-/// Throws InputError when that GPU has no fp8 products: they came with compute capability 8.9.
+/// Throws InputError when that GPU has no fp8 products of rows with a scale each: cuBLASLt makes
+/// them from compute capability 9.0 on.
 void require_fp8(const GpuInfo& gpu);
+
+/// Throws InputError when nothing that this program was built for runs on that GPU; `why` is CUDA's
+/// word for it.
+[[noreturn]] void refuse_architecture(const GpuInfo& gpu, const std::string& why);
 
 /// CUDA's runtime and the driver, as loaded; empty when the program was built without CUDA.
 std::vector<Library> gpu_libraries();

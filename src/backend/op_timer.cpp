@@ -47,6 +47,7 @@ constexpr std::array<OpEntry, timed_op_count> op_table{{
     {"fill", TimedPart::other},
     {"transfer", TimedPart::other},
     {"move_doubles", TimedPart::other},
+    {"wait_weights", TimedPart::communication},
     {"wait_receive", TimedPart::communication},
     {"wait_send", TimedPart::communication},
 }};

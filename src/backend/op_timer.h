@@ -49,10 +49,11 @@ enum class TimedOp : std::uint8_t {
     fill,      ///< zero, fill_random
     transfer,  ///< upload, download
     move_doubles,
+    wait_weights,  ///< for frozen weights that stream
     wait_receive,
     wait_send,
 };
-inline constexpr std::size_t timed_op_count = 39;
+inline constexpr std::size_t timed_op_count = 40;
 
 /// Ops that belong together in a report.
 enum class TimedPart : std::uint8_t {

@@ -1,10 +1,33 @@
 #pragma once
 
 #include "backend/backend.h"
+#include "backend/host_copies.h"
 #include "backend/op_timer.h"
 #include "backend/range.h"
 
 namespace loratrain {
+
+/// Others whose waits are timed.
+class TimedHostCopies final : public HostCopies {
+  public:
+    TimedHostCopies(std::unique_ptr<HostCopies> inner, OpTimer& timer)
+        : inner_(std::move(inner)), timer_(timer) {}
+
+    void pin(void* data, std::size_t bytes) override { inner_->pin(data, bytes); }
+    void save(std::span<const HostCopy> copies) override { inner_->save(copies); }
+    void load(std::int32_t place, std::span<const HostCopy> copies) override {
+        inner_->load(place, copies);
+    }
+    void await(std::int32_t place) override {
+        timer_.begin(TimedOp::wait_weights);
+        inner_->await(place);
+        timer_.end();
+    }
+
+  private:
+    std::unique_ptr<HostCopies> inner_;
+    OpTimer& timer_;
+};
 
 /// Another backend with its ops timed and named for a profiler. Buffers belong to the other one.
 class TimedBackend final : public Backend {
@@ -23,7 +46,11 @@ class TimedBackend final : public Backend {
     void release(void* data, std::size_t bytes) override { inner_.release(data, bytes); }
     MemoryUse memory() const override { return inner_.memory(); }
     void synchronize() override { inner_.synchronize(); }
+    std::unique_ptr<HostCopies> make_host_copies(std::int32_t places) override {
+        return std::make_unique<TimedHostCopies>(inner_.make_host_copies(places), timer_);
+    }
     std::unique_ptr<StreamClock> make_clock() override { return inner_.make_clock(); }
+    std::unique_ptr<SideStream> make_side_stream() override { return inner_.make_side_stream(); }
     std::unique_ptr<Readback> read_later(std::span<const ReadPart> parts) override {
         return inner_.read_later(parts);
     }

@@ -23,6 +23,10 @@ inline constexpr std::int64_t sum_squares = 1024 * sizeof(double);
 inline constexpr std::uint64_t nccl_connection = std::uint64_t{10} << 20U;
 inline constexpr std::int64_t nccl_most_peers = 3;
 inline constexpr int nccl_channels = 32;
+/// Likewise of the exchange of gradients between replicas.
+inline constexpr int exchange_channels = 4;
+/// Of that exchange: squares of a batch's sums, and of the blocks that add them up.
+inline constexpr std::uint64_t exchange_numbers = (1 + 1024) * sizeof(double);
 
 /// Own attention kernels: statistics of a row and head; three tables of tiles, and the fewest rows
 /// of a tile.

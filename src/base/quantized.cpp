@@ -7,6 +7,7 @@
 
 #include "base/e4m3.h"
 #include "base/error.h"
+#include "base/vector_code.h"
 
 namespace loratrain {
 
@@ -66,6 +67,7 @@ void for_each_block(const QuantizedMatrix& weights, std::int64_t row, const Body
     }
 }
 
+LORATRAIN_VECTOR_CODE
 void nf4_row(const QuantizedMatrix& weights, std::int64_t row, const std::uint8_t* codes,
              float* target) {
     for_each_block(weights, row, [&](std::int64_t first, std::int64_t count, float scale) {
@@ -80,6 +82,7 @@ void nf4_row(const QuantizedMatrix& weights, std::int64_t row, const std::uint8_
     });
 }
 
+LORATRAIN_VECTOR_CODE
 float largest_magnitude(std::span<const float> values) {
     std::uint32_t largest = 0;  // magnitudes are ordered as their bits
     for (const float value : values) {
@@ -88,6 +91,7 @@ float largest_magnitude(std::span<const float> values) {
     return std::bit_cast<float>(largest);
 }
 
+LORATRAIN_VECTOR_CODE
 void quantize_nf4(std::span<const float> row, std::uint8_t* codes, float* scales) {
     LORATRAIN_CHECK(row.size() % nf4_block == 0, "nf4 of ", row.size(), " columns");
     for (std::size_t first = 0; first < row.size(); first += nf4_block) {
@@ -103,6 +107,7 @@ void quantize_nf4(std::span<const float> row, std::uint8_t* codes, float* scales
     }
 }
 
+LORATRAIN_VECTOR_CODE
 void quantize_int8(std::span<const float> row, std::uint8_t* codes, float* scales) {
     constexpr float most = 127.0F;
     const float scale = largest_magnitude(row);
@@ -114,6 +119,7 @@ void quantize_int8(std::span<const float> row, std::uint8_t* codes, float* scale
     *scales = scale;
 }
 
+LORATRAIN_VECTOR_CODE
 void quantize_e4m3(std::span<const float> row, std::size_t block, std::uint8_t* codes,
                    float* scales) {
     for (std::size_t first = 0; first < row.size(); first += block) {
@@ -136,6 +142,7 @@ float rounded_to(SourceType type, float value) {
     return type == SourceType::bf16 ? to_float(to_bfloat16(value)) : rounded_to_half(value);
 }
 
+LORATRAIN_VECTOR_CODE
 void round_to(SourceType type, std::span<float> values) {
     if (type == SourceType::bf16) {
         for (float& value : values) value = to_float(to_bfloat16(value));
@@ -144,6 +151,7 @@ void round_to(SourceType type, std::span<float> values) {
     }
 }
 
+LORATRAIN_VECTOR_CODE
 void effective_row(const QuantizedMatrix& weights, std::int64_t row, float* target) {
     const WeightTraits& traits = traits_of(weights.format);
     LORATRAIN_CHECK(!traits.dense, traits.name);

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/rng.h"
+#include "base/vector_code.h"
 
 namespace loratrain {
 
@@ -15,6 +16,7 @@ constexpr std::int64_t lane_cols = 8;
 constexpr std::int64_t block_cols = lanes * lane_cols;
 
 /// Columns block * block_cols and on of a row.
+LORATRAIN_VECTOR_CODE
 std::array<float, block_cols> random_block(const RandomMatrix& random, std::int64_t row,
                                            std::int64_t block) {
     const PhiloxLanes words = philox4x32_lanes(
@@ -35,6 +37,7 @@ std::array<float, block_cols> random_block(const RandomMatrix& random, std::int6
 
 }  // namespace
 
+LORATRAIN_VECTOR_CODE
 void fill_random_rows(const RandomMatrix& random, std::int64_t first_row,
                       const TensorView& target) {
     for (std::int64_t row = 0; row < target.rows; ++row) {

@@ -1,5 +1,7 @@
 #include "base/rng.h"
 
+#include "base/vector_code.h"
+
 namespace loratrain {
 
 namespace {
@@ -37,6 +39,7 @@ std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, st
     return counter;
 }
 
+LORATRAIN_VECTOR_CODE
 PhiloxLanes philox4x32_lanes(const std::array<std::uint32_t, 4>& counter, std::uint64_t key,
                              int rounds) {
     PhiloxLanes lanes{};

@@ -2,11 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 namespace loratrain {
@@ -47,6 +49,33 @@ std::uint64_t proc_value(const char* file, const std::string& name) {
         return kilobytes * 1024;
     }
     return 0;
+}
+
+namespace {
+
+/// The whole number in a file, or behind `name` in a line of it; none for other texts ("max").
+std::optional<std::uint64_t> number_in_file(const char* file, const std::string& name = "") {
+    std::ifstream in(file);
+    for (std::string line; std::getline(in, line);) {
+        if (!line.starts_with(name)) continue;
+        std::istringstream fields(line.substr(name.size()));
+        std::uint64_t number = 0;
+        if (fields >> number) return number;
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+std::uint64_t available_memory() {
+    const std::uint64_t available = proc_value("/proc/meminfo", "MemAvailable");
+    const auto limit = number_in_file("/sys/fs/cgroup/memory.max");
+    const auto used = number_in_file("/sys/fs/cgroup/memory.current");
+    if (!limit || !used) return available;
+    // Cached pages of files make way.
+    const auto cached = number_in_file("/sys/fs/cgroup/memory.stat", "inactive_file ").value_or(0);
+    const std::uint64_t kept = *used - std::min(*used, cached);
+    return std::min(available, *limit - std::min(*limit, kept));
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {

@@ -18,6 +18,10 @@ std::string environment(const char* name);
 /// Value in bytes of a "Name:   123 kB" line of a /proc file; 0 when absent.
 std::uint64_t proc_value(const char* file, const std::string& name);
 
+/// Memory of this host that the process may still take, in bytes: what is available, within the
+/// limit of its control group; 0 where that is not known.
+std::uint64_t available_memory();
+
 /// Seconds that a steady clock has run since `start`.
 double seconds_since(std::chrono::steady_clock::time_point start);
 

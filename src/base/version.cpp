@@ -20,10 +20,14 @@ std::string build_text() {
                            LORATRAIN_CPU_GEMM_TEXT, ", -march=native ", LORATRAIN_NATIVE_TEXT,
                            ", CUDA ", LORATRAIN_CUDA_TEXT);
     if (std::string_view(LORATRAIN_CUDA_TEXT) == "ON") {
-        text += cat(" for ", LORATRAIN_CUDA_ARCHITECTURES_TEXT);
+        text += cat(" for ", cuda_architectures());
     }
     if (std::string_view(LORATRAIN_SANITIZE_TEXT).empty()) return text;
     return cat(text, ", sanitizers ", LORATRAIN_SANITIZE_TEXT);
+}
+
+std::string cuda_architectures() {
+    return LORATRAIN_CUDA_ARCHITECTURES_TEXT;
 }
 
 std::vector<Library> libraries_of_the_build() {

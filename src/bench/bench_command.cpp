@@ -14,6 +14,7 @@
 #include "measure/profile_costs.h"
 #include "measure/profile_ranks.h"
 #include "plan/memory/memory_model.h"
+#include "plan/memory/residency.h"
 #include "plan/place.h"
 #include "plan/replica_view.h"
 #include "plan/text/plan_text.h"
@@ -45,6 +46,9 @@ class BenchCommand {
         result.model = bench_model(bench_);
         result.microbatch_tokens = tokens;
         result.recompute = only_replica(with_lora.plan).replica.recompute == Recompute::layer;
+        for (const StagePlan& stage : only_replica(with_lora.plan).replica.stages) {
+            result.streamed_layers += streamed_layers(stage);
+        }
         measure_window(with_lora, result);
         if (bench_.quick) return result;
         result.lora_off = measure_without(lora_off);
@@ -97,6 +101,7 @@ class BenchCommand {
         }
         const auto rank = static_cast<std::size_t>(mpi_.rank());
         result.planned_bytes = gather_numbers(mpi_, with_lora.plan.memory[rank].total());
+        result.planned_host_bytes = gather_numbers(mpi_, with_lora.plan.memory[rank].host);
         result.allocated_bytes =
             gather_numbers(mpi_, backend_->memory().current + communicator_->bytes());
         result.peak_bytes = gather_numbers(mpi_, backend_->memory().peak);

@@ -60,6 +60,8 @@ OrderedJson case_json(const CommandLine::Bench& bench, const BenchResult& result
             {"weights", bench.weights},
             {"microbatch_tokens", result.microbatch_tokens},
             {"recompute", result.recompute},
+            {"residency", bench.residency},
+            {"streamed_layers", result.streamed_layers},
             {"steps", bench.steps}};
 }
 
@@ -96,6 +98,8 @@ std::string bench_json(const CommandLine::Bench& bench, const BenchResult& resul
         }
         json["idle_share_of_ranks"] = result.idle_shares;
     }
+    json["losses"] = result.window.losses;
+    json["planned_host_bytes"] = largest(result.planned_host_bytes);
     json["memory_error"] = summary.memory_error;
     json["planned_bytes"] = largest(result.planned_bytes);
     json["allocated_bytes"] = largest(result.allocated_bytes);

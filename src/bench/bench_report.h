@@ -33,11 +33,13 @@ struct BenchResult {
     std::optional<WindowTime> lora_off;  ///< the same without adapters, same microbatches
     std::optional<double> fastest_step;  ///< seconds, of windows of one round; one rank only
     std::optional<double> gemm_seconds;  ///< of the base GEMMs of one microbatch on all layers
-    std::vector<std::uint64_t> planned_bytes;    ///< per rank
-    std::vector<std::uint64_t> allocated_bytes;  ///< per rank, after the window
-    std::vector<std::uint64_t> peak_bytes;       ///< per rank
-    std::optional<BenchPrediction> prediction;   ///< --predict
-    std::vector<double> idle_shares;             ///< --predict: per rank, of the window
+    std::int32_t streamed_layers = 0;    ///< of all ranks
+    std::vector<std::uint64_t> planned_bytes;       ///< per rank
+    std::vector<std::uint64_t> planned_host_bytes;  ///< per rank: MemoryPlan::host
+    std::vector<std::uint64_t> allocated_bytes;     ///< per rank, after the window
+    std::vector<std::uint64_t> peak_bytes;          ///< per rank
+    std::optional<BenchPrediction> prediction;      ///< --predict
+    std::vector<double> idle_shares;                ///< --predict: per rank, of the window
     std::optional<BenchProfile> profile;
 };
 

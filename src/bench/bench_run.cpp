@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "comm/collective.h"
@@ -32,6 +34,24 @@ void add_load(const BenchCase& bench_case, const Window& window, WindowTime& tim
         }
     }
 }
+
+/// Losses of batches as rounds have them.
+class RoundLosses {
+  public:
+    void add(const BatchPlan& batch, double loss_sum) {
+        auto& [sum, denominator] = rounds_[batch.round];
+        sum += loss_sum;
+        denominator += batch.denominator;
+    }
+    std::vector<double> means() const {
+        std::vector<double> means;
+        for (const auto& [round, sums] : rounds_) means.push_back(sums.first / sums.second);
+        return means;
+    }
+
+  private:
+    std::map<std::int32_t, std::pair<double, double>> rounds_;
+};
 
 }  // namespace
 
@@ -71,17 +91,21 @@ WindowTime BenchRun::run(int rounds) {
     for (const Window& window : windows_) add_load(case_, window, time);
     run_.recorder().settle();
     const double computed_before = run_.recorder().computed_seconds();
+    RoundLosses losses;
+    PipelineRunner::Hooks hooks;
+    hooks.on_batch = [&](const auto& batch) { losses.add(batch.batch, batch.loss_sum); };
     barrier(mpi_);
     const auto start = std::chrono::steady_clock::now();
     for (const Window& window : windows_) {
         run_.loader().start(window);
-        run_.runner().run(window, run_.loader(), {});
+        run_.runner().run(window, run_.loader(), hooks);
     }
     backend_.synchronize();
     barrier(mpi_);
     const std::chrono::duration<double> mine = std::chrono::steady_clock::now() - start;
     const std::vector<double> seconds = gather_numbers(mpi_, mine.count());
     time.seconds = *std::max_element(seconds.begin(), seconds.end());
+    time.losses = losses.means();
     run_.recorder().settle();
     busy_seconds_ = run_.recorder().computed_seconds() - computed_before;
     return time;

@@ -17,6 +17,8 @@ struct WindowTime {
     double seconds = 0.0;
     double tokens = 0.0;
     double squares = 0.0;  ///< sum over samples of tokens²
+    /// Of each round the mean loss of the targets, all adapters'; on the first rank.
+    std::vector<double> losses = {};
 };
 
 /// A pipeline that trains a bench case, window by window. Collective.

@@ -183,12 +183,21 @@ std::string memory_line(const BenchResult& result, const BenchSummary& summary) 
                     signed_percent(summary.memory_error), " at most)"));
 }
 
+std::string stream_lines(const BenchResult& result) {
+    if (result.streamed_layers == 0) return "";
+    std::uint64_t bytes = 0;
+    for (const std::uint64_t of_rank : result.planned_host_bytes) bytes += of_rank;
+    return line("streamed", cat(result.streamed_layers, " of ", result.model.layers, " layers, ",
+                                human_bytes(bytes), " of host memory"));
+}
+
 }  // namespace
 
 std::string bench_text(const CommandLine::Bench& bench, const BenchResult& result) {
     const BenchSummary summary(bench, result);
     std::string text = head_lines(bench, result, summary) + rate_lines(bench, result, summary) +
-                       prediction_lines(bench, result, summary) + memory_line(result, summary);
+                       prediction_lines(bench, result, summary) + memory_line(result, summary) +
+                       stream_lines(result);
     if (result.profile) {
         const BenchProfile& profile = *result.profile;
         const double slower = profile.seconds / profile.rounds / summary.seconds_per_step - 1.0;

@@ -23,6 +23,7 @@ constexpr const char* see_help = "see loratrain --help";
 constexpr const char* arguments_key = "argument";
 constexpr int longest_random_sample = 4096;
 constexpr int largest_bench_count = 1000000;
+constexpr std::array<const char*, 3> general_options{"--help", "--keys", "--version"};
 
 po::options_description train_options(CommandLine& line) {
     po::options_description options;
@@ -92,6 +93,7 @@ po::options_description bench_options(CommandLine::Bench& bench) {
     add("precision", po::value(&bench.precision));
     add("weights", po::value(&bench.weights));
     add("recompute", po::value(&bench.recompute));
+    add("residency", po::value(&bench.residency));
     add("predict", po::bool_switch(&bench.predict));
     add("quick", po::bool_switch(&bench.quick));
     add("json", po::bool_switch(&bench.json));
@@ -105,23 +107,17 @@ Words option_names(const po::options_description& options) {
 }
 
 std::string owner_of(const std::string& option) {
-    CommandLine line;
-    const std::array<std::pair<const char*, Words>, 6> commands{{
-        {"loratrain status", option_names(status_options(line))},
-        {"loratrain report", option_names(report_options(line))},
-        {"loratrain JOB.yaml", option_names(train_options(line))},
-        {"loratrain import-hf", option_names(import_options(line))},
-        {"loratrain check-export", option_names(check_export_options(line))},
-        {"loratrain bench", option_names(bench_options(line.bench))},
-    }};
-    for (const auto& [command, names] : commands) {
-        if (std::find(names.begin(), names.end(), option) != names.end()) return command;
+    for (const CommandWords& command : command_words()) {
+        const bool owns = std::any_of(command.options.begin(), command.options.end(),
+                                      [&](const OptionWord& word) { return word.name == option; });
+        if (!owns) continue;
+        return command.word.empty() ? "loratrain JOB.yaml" : "loratrain " + command.word;
     }
     return "";
 }
 
 std::string unknown_option_hint(const std::string& option, Words known) {
-    known.insert(known.end(), {"--help", "--keys", "--version"});
+    known.insert(known.end(), general_options.begin(), general_options.end());
     const std::string owner = owner_of(option);
     if (!owner.empty()) return "it is an option of: " + owner;
     const std::string near = nearest(option, known);
@@ -208,8 +204,11 @@ void read_max_hours(const Parsed& parsed, CommandLine& line, Problems& problems)
 /// A command that was probably meant by a first word that names no file of a usual form.
 std::string meant_command(const std::string& word) {
     if (word.find_first_of("./") != std::string::npos) return "";
-    return nearest(word, {"import-hf", "bench", "status", "report", "stop", "check-export",
-                          "--help", "--keys", "--version"});
+    Words known(general_options.begin(), general_options.end());
+    for (const CommandWords& command : command_words()) {
+        if (!command.word.empty()) known.push_back(command.word);
+    }
+    return nearest(word, known);
 }
 
 void read_job_path(const Words& arguments, CommandLine& line, Problems& problems) {
@@ -391,6 +390,10 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
                      "give a multiple of 64, or --weights int8");
     }
     check_word("--recompute", bench.recompute, {"auto", "none", "layer"}, problems);
+    if (!residency_of(bench.residency)) {
+        problems.add("--residency", "'" + bench.residency + "' is not known",
+                     "give auto, all, stream, or the layers that stay, as in 60");
+    }
     check_word("--lengths", bench.lengths, {"fixed", "xsum", "cnn", "wikisum", "mix"}, problems);
     check_word("--policy", bench.policy, word_texts(schedule_policy_words), problems);
     check_word("--packing", bench.packing, word_texts(packing_words), problems);
@@ -422,6 +425,31 @@ bool has_word(const Words& words, const char* word) {
 }
 
 }  // namespace
+
+std::vector<CommandWords> command_words() {
+    CommandLine line;
+    const auto words_of = [](const char* word, const po::options_description& options) {
+        CommandWords command{word, {}};
+        for (const auto& option : options.options()) {
+            command.options.push_back(
+                {"--" + option->long_name(), option->semantic()->max_tokens() > 0});
+        }
+        return command;
+    };
+    std::vector<CommandWords> all{
+        words_of("status", status_options(line)),
+        words_of("report", report_options(line)),
+        words_of("", train_options(line)),
+        words_of("import-hf", import_options(line)),
+        words_of("check-export", check_export_options(line)),
+        words_of("bench", bench_options(line.bench)),
+        words_of("stop", po::options_description()),
+    };
+    const auto no_command = std::find_if(
+        all.begin(), all.end(), [](const CommandWords& command) { return command.word.empty(); });
+    for (const char* option : general_options) no_command->options.push_back({option, false});
+    return all;
+}
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
     const Words words(argv + std::min(argc, 1), argv + argc);

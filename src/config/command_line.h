@@ -81,6 +81,7 @@ struct CommandLine {
         std::string precision = "auto";  ///< --precision auto|fp32|bf16
         std::string weights;             ///< --weights nf4|int8|fp8: linears quantised; "" = dense
         std::string recompute = "auto";  ///< --recompute auto|none|layer
+        std::string residency = "auto";  ///< --residency auto|all|stream|N, as model.residency
         bool predict = false;            ///< --predict: simulate the window with measured costs
         bool quick = false;              ///< --quick: that window alone
         bool json = false;               ///< --json: one JSON line per case
@@ -89,6 +90,17 @@ struct CommandLine {
 
 /// Throws InputError on bad usage. Boost.Program_options stays inside command_line.cpp.
 CommandLine parse_command_line(int argc, const char* const* argv);
+
+struct OptionWord {
+    std::string name;  ///< "--set"
+    bool takes_value;
+};
+/// What may follow `loratrain`.
+struct CommandWords {
+    std::string word;                 ///< "" = a job file, and what needs none (--help)
+    std::vector<OptionWord> options;  ///< as the parser knows them
+};
+std::vector<CommandWords> command_words();
 
 /// The text of `loratrain --help`: one screen (at most 40 lines of at most 90 columns).
 std::string help_text();

@@ -17,13 +17,12 @@ Usage:
 Options for training:
   --set KEY=VALUE     override any key (--keys); paths count from the job file, as in it
   --dry-run           print plan, memory, predicted speed and idle time; with it:
-    --ranks N  --device h200|h100|a100|cpu (timeline in <run.dir>/dry_run)  --out DIR
+    --ranks N  --device h200|h100|a100|... (timeline in <run.dir>/dry_run)  --out DIR
   --restart auto      continue from the newest checkpoint in run.dir, if any (default)
   --restart never     start anew; what is there goes to <run.dir>/before-TIME
   --restart PATH      continue from this checkpoint
   --stop-after N      checkpoint and exit with 75 at the first block end from step N
   --max-hours H       the same before H hours are over (run.max_hours)
-
 Options for import-hf: --force  --dtype bf16  --quantize nf4|int8|fp8  --base-model-name
 
 Options for bench, with their defaults:
@@ -32,6 +31,7 @@ Options for bench, with their defaults:
   --model PRESET  --dora|--vera  --dropout 0  --microbatch-tokens N  --json  --quick
   --backend cpu|cuda  --precision auto|fp32|bf16|fp8  --weights nf4|int8|fp8  --predict
   --lengths fixed|xsum|cnn|wikisum|mix  --policy, --packing  --recompute auto|none|layer
+  --residency auto|all|stream|LAYERS
 
 Other options: -h, --help, --keys (all keys of a job file), --version (and build)
 

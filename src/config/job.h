@@ -69,11 +69,26 @@ enum class Speculation : std::uint8_t {
 /// How trials are ended early (plan/rungs.h).
 enum class TrialScheduler : std::uint8_t { none, halving, asha, median };
 
+/// Which layers' frozen weights stay in a rank's own memory; those of the others come from the
+/// host's for each use (plan/memory/residency.h).
+struct Residency {
+    enum class Kind : std::uint8_t {
+        automatic,  ///< all, and on GPUs where they do not fit as many as do
+        all,
+        stream,  ///< none
+        some,    ///< `layers` of every rank
+    };
+    Kind kind = Kind::automatic;
+    int layers = 0;  ///< of Kind::some
+    friend bool operator==(const Residency&, const Residency&) = default;
+};
+
 struct ModelJob {
     std::string weights;  ///< HDF5 file of the base model; "" with `synthetic`
     std::string
         synthetic;  ///< random weights of this shape instead (model_presets.h), to benchmark
     Precision precision = Precision::automatic;
+    Residency residency = {};
     /// Written into exported adapter_config.json: the Hugging Face folder or hub name; "" = what
     /// import-hf recorded in `weights` (name_base_model() of session/job_inputs.h), or `synthetic`.
     std::string base_model_name_or_path;

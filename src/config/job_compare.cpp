@@ -114,7 +114,7 @@ bool is_harmless(const Setting& before, const std::string& now) {
     const std::string& section = before.section;
     const std::string& key = before.key;
     if (all_keys_harmless(section)) return true;
-    if (section == "model") return key == "base_model_name_or_path";
+    if (section == "model") return key == "base_model_name_or_path" || key == "residency";
     if (section == "sweep") {
         return key == "top_k" || key == "export" || key == "budget_hours" ||
                key == "wait_minutes" || key == "speculate";

@@ -32,10 +32,16 @@ constexpr JobKey keys[] = {
      "`-fp8` behind it quantised",
      "none"},
     {"model", "precision",
-     "`auto`, `fp32`, `bf16`; auto is bf16 on GPUs, fp32 on CPUs; `fp8`, on GPUs from Hopper and "
-     "Ada on: the linears of the layers in 8 bits, a faster approximation"},
+     "`auto`, `fp32`, `bf16`; auto is bf16 on GPUs, fp32 on CPUs; `fp8`, on GPUs from Hopper "
+     "on: the linears of the layers in 8 bits, a faster approximation"},
+    {"model", "residency",
+     "whose frozen weights stay on a rank: `all`; `stream`: no layer's, they come from the host's "
+     "memory behind computation; `{resident_layers: N}`: of N layers of each rank; `auto`: all, on "
+     "GPUs where they do not fit as many as do"},
     {"model", "base_model_name_or_path", "what exported adapters name as their base",
      "as imported"},
+
+    {"residency", "resident_layers", "layers that stay on each rank, spread evenly", "required"},
 
     {"run", "dir", "folder of everything that the run writes", "required"},
     {"run", "seed", "seed of adapters that have none, and of eval splits"},
@@ -265,20 +271,21 @@ std::string shown_section(const std::string& section) {
     if (section == "deployment") return "parallel.deployment[0]";
     if (section == "file") return "datasets.NAME.files[0]";
     if (section == "kwargs") return "lr_scheduler_kwargs";
+    if (section == "residency") return "model.residency";
     if (section == "space") return "sweep.space.KEY";
     return section == "adapters" ? "adapters, defaults" : section;
 }
 
-void write_row(std::ostringstream& out, const JobKey& key, const YamlNode& defaults) {
+void write_row(std::ostringstream& out, const KeyRow& row) {
     const auto padded = [&](std::string text, std::size_t width) {
         text.resize(std::max(text.size(), width), ' ');
         out << "| " << text << ' ';
     };
-    std::vector<std::string> names = names_elsewhere(key.section, key.key);
+    std::vector<std::string> names = row.elsewhere;
     for (std::string& name : names) name = cat("`", name, "`");
-    padded(cat("`", key.key, "`"), 26);
-    padded(default_of(defaults, key), 12);
-    out << "| " << key.meaning << " | " << join(names, ", ") << " |\n";
+    padded(cat("`", row.key, "`"), 26);
+    padded(row.default_value, 12);
+    out << "| " << row.meaning << " | " << join(names, ", ") << " |\n";
 }
 
 }  // namespace
@@ -292,6 +299,7 @@ std::string key_section(const std::string& path) {
     if (path.starts_with("parallel.deployment[")) return "deployment";
     if (path.starts_with("datasets.") && path.ends_with(']')) return "file";
     if (path.ends_with(".lr_scheduler_kwargs")) return "kwargs";
+    if (path == "model.residency") return "residency";
     if (path == "sweep.space" || path == "sweep.configurations") return "adapters";
     if (path.starts_with("sweep.space.")) return "space";
     const std::string section = path.substr(0, path.find_first_of(".["));
@@ -309,6 +317,7 @@ std::string key_place(const std::string& section, const std::string& key) {
     if (section == "deployment") return cat("parallel.deployment[0].", key);
     if (section == "file") return cat("datasets.NAME.files[0].", key);
     if (section == "kwargs") return cat("lr_scheduler_kwargs.", key);
+    if (section == "residency") return cat("model.residency.", key);
     if (section == "space") return cat("sweep.space.KEY.", key);
     return section.empty() ? key : cat(section, ".", key);
 }
@@ -321,19 +330,30 @@ std::vector<std::string> sections_with(const std::string& key) {
     return sections;
 }
 
-std::string keys_text() {
+std::vector<KeyRow> key_rows() {
     const YamlNode defaults = default_tree();
+    std::vector<KeyRow> rows;
+    for (const JobKey& key : keys) {
+        const bool is_section = std::strlen(key.section) == 0;
+        rows.push_back({shown_section(key.section), key.key,
+                        is_section ? "" : default_of(defaults, key), key.meaning,
+                        names_elsewhere(key.section, key.key)});
+    }
+    return rows;
+}
+
+std::string keys_text() {
     std::ostringstream out;
     out << "| key | default | meaning | names in PEFT, Hugging Face, axolotl, ... |\n"
            "|---|---|---|---|\n";
     std::string section;
-    for (const JobKey& key : keys) {
-        if (std::strlen(key.section) == 0) continue;
-        if (section != key.section) {
-            section = key.section;
-            out << "| **" << shown_section(section) << "** | | | |\n";
+    for (const KeyRow& row : key_rows()) {
+        if (row.section.empty()) continue;
+        if (section != row.section) {
+            section = row.section;
+            out << "| **" << section << "** | | | |\n";
         }
-        write_row(out, key, defaults);
+        write_row(out, row);
     }
     return out.str();
 }

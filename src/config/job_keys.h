@@ -30,6 +30,16 @@ std::string key_place(const std::string& section, const std::string& key);
 /// Sections that have a key of this name.
 std::vector<std::string> sections_with(const std::string& key);
 
+/// A key as people read of it.
+struct KeyRow {
+    std::string section;  ///< "" = the top level, "datasets.NAME", "adapters, defaults", ...
+    std::string key;
+    std::string default_value;
+    std::string meaning;                 ///< Markdown
+    std::vector<std::string> elsewhere;  ///< names that others have for it (foreign_keys.h)
+};
+std::vector<KeyRow> key_rows();
+
 /// A table of all keys in Markdown: default, meaning, and names elsewhere (foreign_keys.h).
 std::string keys_text();
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -24,12 +25,28 @@ inline constexpr std::array<Word<Precision>, 4> precision_words{{
     {"bf16", Precision::bf16},
     {"fp8", Precision::fp8},
 }};
+inline constexpr std::array<Word<Residency::Kind>, 3> residency_words{{
+    {"auto", Residency::Kind::automatic},
+    {"all", Residency::Kind::all},
+    {"stream", Residency::Kind::stream},
+}};
 /// What a base is quantised to.
 inline constexpr std::array<Word<WeightFormat>, 3> quantize_words{{
     {"nf4", WeightFormat::nf4},
     {"int8", WeightFormat::int8},
     {"fp8", WeightFormat::e4m3},
 }};
+/// Of --residency: a word, or the number of layers that stay; none for any other text.
+inline std::optional<Residency> residency_of(std::string_view text) {
+    for (const auto& known : residency_words) {
+        if (text == known.text) return Residency{known.value, 0};
+    }
+    Residency some{Residency::Kind::some, 0};
+    const char* end = text.data() + text.size();
+    const auto parsed = std::from_chars(text.data(), end, some.layers);
+    if (parsed.ec != std::errc{} || parsed.ptr != end || some.layers < 0) return std::nullopt;
+    return some;
+}
 /// None for any other word.
 inline std::optional<WeightFormat> quantized_format(std::string_view word) {
     for (const auto& known : quantize_words) {

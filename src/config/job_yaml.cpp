@@ -57,6 +57,22 @@ YamlNode read_tree(const std::string& path, ProblemLog& log) {
     return std::move(*root);
 }
 
+/// auto, all, stream or {resident_layers: N}.
+void read_residency(SectionReader& section, Residency& residency, ProblemLog& log) {
+    const std::string key = "residency";
+    const YamlNode* node = section.find(key);
+    if (node == nullptr) return;
+    if (node->kind != YamlNode::Kind::map) {
+        section.read_word(key, residency.kind, residency_words);
+        return;
+    }
+    SectionReader entry(node, node->place, cat(section.path(), ".", key), log);
+    entry.require("resident_layers", "give the layers that stay on each rank");
+    entry.read("resident_layers", residency.layers, 0);
+    residency.kind = Residency::Kind::some;
+    entry.finish();
+}
+
 ModelJob read_model(SectionReader& top, const std::string& folder, ProblemLog& log) {
     ModelJob model;
     SectionReader section = top.section("model");
@@ -74,6 +90,7 @@ ModelJob read_model(SectionReader& top, const std::string& folder, ProblemLog& l
     }
     section.read_path("weights", model.weights, folder);
     section.read_word("precision", model.precision, precision_words);
+    read_residency(section, model.residency, log);
     section.read("base_model_name_or_path", model.base_model_name_or_path);
     section.finish();
     return model;

@@ -60,6 +60,16 @@ class Writer {
         }
         end_list();
     }
+    /// stream, or {resident_layers: 8}.
+    void put_residency(const char* key, const Residency& residency) {
+        if (residency.kind != Residency::Kind::some) {
+            return put(key, std::string(word_of(residency_words, residency.kind)));
+        }
+        out_ << YAML::Key << key << YAML::Value << YAML::Flow;
+        begin_map();
+        put("resident_layers", residency.layers);
+        end_map();
+    }
     /// {min_lr_rate: 0.1}; nothing where nothing is given.
     void put_kwargs(const char* key, const LrSchedulerKwargs& kwargs) {
         if (kwargs == LrSchedulerKwargs{}) return;
@@ -113,6 +123,7 @@ void write_model(Writer& out, const ModelJob& model) {
         out.put("synthetic", model.synthetic);
     }
     out.put("precision", word_of(precision_words, model.precision));
+    out.put_residency("residency", model.residency);
     out.put("base_model_name_or_path", model.base_model_name_or_path);
     out.end_map();
 }

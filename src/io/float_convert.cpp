@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/vector_code.h"
 
 namespace loratrain {
 
@@ -38,7 +39,8 @@ struct ReadF64 {
 };
 
 template <class Reader, class Writer>
-void convert_all(const Reader& read, const void* source, std::int64_t count, const Writer& write) {
+LORATRAIN_VECTOR_CODE void convert_all(const Reader& read, const void* source, std::int64_t count,
+                                       const Writer& write) {
     for (std::int64_t i = 0; i < count; ++i) write(i, read(source, i));
 }
 

@@ -90,6 +90,9 @@ CostModel model_from(const OrderedJson& json) {
     costs.first_layer_saving = non_negative(json.at("first_layer_saving"));
     costs.full_speed_ranks = non_negative(json.at("host").at(0));
     costs.ranks_per_host = json.at("host").at(1).get<std::int32_t>();
+    if (json.contains("layer_transfer")) {  // not in files of before
+        costs.layer_transfer = non_negative(json.at("layer_transfer"));
+    }
     costs.source = json.at("source").get<std::string>();
     return costs;
 }
@@ -143,6 +146,7 @@ OrderedJson cost_json(const CostModel& costs) {
             {"host_work", host_json(costs.host)},
             {"step", {costs.step_fixed, costs.step_per_parameter}},
             {"message", {costs.message_fixed, costs.message_per_byte}},
+            {"layer_transfer", costs.layer_transfer},
             {"host", {costs.full_speed_ranks, costs.ranks_per_host}}};
 }
 
@@ -174,7 +178,10 @@ std::string cost_key(const Job& job, const Plan& plan, const std::string& device
                "; ", m.family, " hidden ", m.hidden_size, " intermediate ", m.intermediate_size,
                " heads ", m.heads, "/", m.kv_heads, " x ", m.head_dim, " vocabulary ", m.vocab_size,
                "; LoRA ", admitted_parameters(job, plan), differences_text(job, plan), " in ",
-               only_replica(plan).replica.pad_columns, " columns");
+               only_replica(plan).replica.pad_columns, " columns",
+               only_replica(plan).replica.stages.front().resident_layers == all_layers
+                   ? ""
+                   : "; layers stream");
 }
 
 std::string rank_device(BackendKind backend, int local_rank, int threads) {

@@ -4,14 +4,17 @@
 #include <array>
 #include <chrono>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "base/host_pages.h"
 #include "base/rng.h"
 #include "base/system.h"
 #include "data/loader.h"
 #include "measure/profile_host.h"
 #include "measure/profile_loads.h"
+#include "model/layer_stream.h"
 #include "model/stage.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/fit_costs.h"
@@ -122,6 +125,7 @@ class CostProfile {
           plan_(profile_plan(job_, plan)),
           view_(only_replica(plan_)),
           prior_(plan.costs),
+          streams_(only_replica(plan).replica.stages.front().resident_layers != all_layers),
           backend_(backend),
           clock_(backend.make_clock()) {
         const bool small = static_cast<double>(matmul_parameters(plan.model)) < small_model;
@@ -137,6 +141,7 @@ class CostProfile {
         costs.source = "measured on " + backend_.description();
         profile_layers(*weights, costs);
         profile_head(*weights, costs);
+        if (streams_) costs.layer_transfer = profile_transfer();
         if (host_) costs.host = profile_host(*weights);
         return {costs, largest_seconds_};
     }
@@ -204,6 +209,20 @@ class CostProfile {
     }
 
     double share(std::size_t i) const { return on_gpu_ ? shares[i] : processor_shares[i]; }
+
+    /// Of one layer's weights from host memory.
+    double profile_transfer() {
+        const StreamedLayer layout = streamed_layer(view_);
+        const HostPages host(host_block_bytes(layout));
+        const Buffer buffer = backend_.allocate(layout.buffer_bytes, "profile");
+        const std::unique_ptr<HostCopies> link = backend_.make_host_copies(1);
+        link->pin(host.data(), host.bytes());
+        const auto copies = layer_copies(layout, buffer.as<char>(), host.data());
+        return repeat<1>([&](std::size_t) {
+            link->load(0, copies);
+            link->await(0);
+        })[0];
+    }
 
     HostCosts profile_host(const WeightSource& weights) {
         if (!out_of_time()) {
@@ -410,6 +429,7 @@ class CostProfile {
     Plan plan_;
     ReplicaView view_;
     CostModel prior_;
+    bool streams_;  ///< layers do
     Backend& backend_;
     std::unique_ptr<StreamClock> clock_;
     bool on_gpu_ = backend_.native_stream() != nullptr;

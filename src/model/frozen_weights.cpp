@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 #include "base/error.h"
 #include "io/tensor_names.h"
@@ -22,6 +24,7 @@ WeightResidence residence(bool staged) {
 FrozenWeights::FrozenWeights(const ReplicaView& view, const StagePlan& stage,
                              const WeightSource& source, Backend& backend, std::int32_t lane)
     : view_(view),
+      stage_(stage),
       lane_{lane, view.replica.tensor},
       vocabulary_(lane_vocabulary(view.plan.model, lane_)),
       source_(source),
@@ -31,8 +34,14 @@ FrozenWeights::FrozenWeights(const ReplicaView& view, const StagePlan& stage,
     const ModelSpec& model = view.lane_model;
     layers_.resize(static_cast<std::size_t>(stage.layer_count));
     make_unit_scales();
+    if (streamed_layers(stage) > 0) stream_ = std::make_unique<LayerStream>(view, stage, backend);
     for (std::int32_t l = 0; l < stage.layer_count; ++l) {
-        load_layer(stage.first_layer + l, layers_[static_cast<std::size_t>(l)]);
+        LayerWeights& weights = layers_[static_cast<std::size_t>(l)];
+        if (streams(l)) place_in(stream_->assembly(), weights);
+        load_layer(stage.first_layer + l, weights);
+        if (!streams(l)) continue;
+        stream_->keep(l);
+        take_away(weights);
     }
     dense_ = Buffer();
     if (stage.has_embedding) {
@@ -55,6 +64,47 @@ Buffer FrozenWeights::load_frequencies(const RopeSpec& rope) {
     Buffer table = backend_.allocate(aligned(frequencies.size() * sizeof(float)), "rotary table");
     backend_.upload(table.data(), frequencies.data(), frequencies.size() * sizeof(float));
     return table;
+}
+
+void FrozenWeights::expect(const std::vector<std::int32_t>& layers) {
+    if (!streams()) return;
+    std::vector<std::int32_t> streamed;
+    std::copy_if(layers.begin(), layers.end(), std::back_inserter(streamed),
+                 [this](std::int32_t layer) { return streams(layer); });
+    stream_->expect(std::move(streamed));
+}
+
+LayerWeights& FrozenWeights::use(std::int32_t local) {
+    LayerWeights& weights = layer(local);
+    if (!streams() || !streams(local)) return weights;
+    const LayerStream::Place place = stream_->use(local);
+    place_in(place.data, weights);
+    for (GroupWeights& group : weights.groups) {
+        if (place.anew) group.packed_width = -1;
+    }
+    return weights;
+}
+
+void FrozenWeights::done(std::int32_t local) {
+    if (!streams() || !streams(local)) return;
+    take_away(layer(local));
+    stream_->done();
+}
+
+void FrozenWeights::place_in(char* buffer, LayerWeights& weights) {
+    for (int g = 0; g < linear_group_count; ++g) {
+        const auto at = static_cast<std::size_t>(g);
+        weights.groups[at].shape = group_shape(view_.lane_model, static_cast<LinearGroup>(g));
+        place_group(static_cast<LinearGroup>(g), buffer + stream_->layout().groups[at].in_buffer,
+                    weights.groups[at]);
+    }
+}
+
+void FrozenWeights::take_away(LayerWeights& weights) {
+    for (GroupWeights& group : weights.groups) {
+        group.matrix.view = {};
+        group.fp8 = {};
+    }
 }
 
 void FrozenWeights::load_layer(std::int32_t layer, LayerWeights& weights) {
@@ -84,8 +134,11 @@ void FrozenWeights::load_group(std::int32_t layer, LinearGroup group, GroupWeigh
     const ModelSpec& model = view_.lane_model;
     weights.shape = group_shape(model, group);
     load_biases(layer, weights);
-    if (view_.plan.fp8_linears) return load_fp8_group(layer, group, weights);
-    weights.matrix = allocate_linears(group, {weights.shape.out, weights.shape.in});
+    if (!streams(layer - stage_.first_layer)) {
+        Buffer& storage = view_.plan.fp8_linears ? weights.fp8.storage : weights.matrix.storage;
+        storage = allocate_group(group, weights);
+    }
+    if (view_.plan.fp8_linears) return load_fp8_group(layer, weights);
     std::int64_t first_row = 0;
     for (int i = 0; i < weights.shape.count; ++i) {
         const Linear linear = weights.shape.linears[static_cast<std::size_t>(i)];
@@ -117,21 +170,10 @@ void FrozenWeights::make_unit_scales() {
     if (bytes > 0) backend_.upload(unit_scales_.data(), ones.data(), bytes);
 }
 
-void FrozenWeights::load_fp8_group(std::int32_t layer, LinearGroup group, GroupWeights& weights) {
-    const std::int64_t n = weights.shape.out;
+void FrozenWeights::load_fp8_group(std::int32_t layer, GroupWeights& weights) {
     const std::int64_t k = weights.shape.in;
-    const std::int64_t r = view_.replica.pad_columns;
     const DType dtype = backend_.compute_dtype();
-    const Fp8GroupLayout layout = fp8_group_layout(view_, group);
-    Fp8Weights& fp8 = weights.fp8;
-    fp8.storage = backend_.allocate(layout.bytes, "base weights in fp8");
-    const auto at = [&](std::uint64_t offset) { return fp8.storage.as<std::uint8_t>() + offset; };
-    fp8.codes = {at(layout.codes), reinterpret_cast<float*>(at(layout.scales)), n, k, k};
-    const bool one_order = view_.plan.fp8_one_order;
-    fp8.transposed = {one_order ? nullptr : at(layout.transposed), unit_scales_.as<float>(), k, n,
-                      n};
-    fp8.b_pad = matrix(at(layout.b_pad), dtype, n, r);
-    fp8.a_pad = matrix(at(layout.a_pad), dtype, weights.shape.count * r, k);
+    const Fp8Weights& fp8 = weights.fp8;
     std::int64_t first_row = 0;
     for (int i = 0; i < weights.shape.count; ++i) {
         const Linear linear = weights.shape.linears[static_cast<std::size_t>(i)];
@@ -154,7 +196,7 @@ void FrozenWeights::load_fp8_group(std::int32_t layer, LinearGroup group, GroupW
         backend_.quantize_rows({dense, nullptr, fp8.codes.row_range(first_row, shape.out)});
         first_row += shape.out;
     }
-    if (!one_order) backend_.transpose_codes(fp8.transposed, fp8.codes);
+    if (!view_.plan.fp8_one_order) backend_.transpose_codes(fp8.transposed, fp8.codes);
 }
 
 Buffer FrozenWeights::load_bias(std::int32_t layer, Linear linear) {
@@ -188,14 +230,36 @@ FrozenMatrix FrozenWeights::load_vocabulary(const std::string& name) {
     return frozen;
 }
 
-FrozenMatrix FrozenWeights::allocate_linears(LinearGroup group, const MatrixShape& shape) {
-    const std::optional<Quantization>& quantization = view_.plan.model.quantization;
-    FrozenMatrix frozen;
-    frozen.storage = backend_.allocate(stored_layout(view_, group).bytes, "base weights");
-    frozen.view = weight_view(frozen.storage.data(), linear_format(view_.plan),
-                              residence(weights_are_staged(view_.plan)), stored_shape(view_, group),
-                              shape, quantization ? quantization->source : SourceType::f32);
-    return frozen;
+Buffer FrozenWeights::allocate_group(LinearGroup group, GroupWeights& weights) {
+    const bool fp8 = view_.plan.fp8_linears;
+    Buffer storage = backend_.allocate(
+        fp8 ? fp8_group_layout(view_, group).bytes : stored_layout(view_, group).bytes,
+        fp8 ? "base weights in fp8" : "base weights");
+    place_group(group, storage.data(), weights);
+    return storage;
+}
+
+void FrozenWeights::place_group(LinearGroup group, void* data, GroupWeights& weights) {
+    const std::int64_t n = weights.shape.out;
+    const std::int64_t k = weights.shape.in;
+    if (!view_.plan.fp8_linears) {
+        const std::optional<Quantization>& quantization = view_.plan.model.quantization;
+        weights.matrix.view =
+            weight_view(data, linear_format(view_.plan), residence(weights_are_staged(view_.plan)),
+                        stored_shape(view_, group), {n, k},
+                        quantization ? quantization->source : SourceType::f32);
+        return;
+    }
+    const std::int64_t r = view_.replica.pad_columns;
+    const DType dtype = backend_.compute_dtype();
+    const Fp8GroupLayout layout = fp8_group_layout(view_, group);
+    Fp8Weights& fp8 = weights.fp8;
+    const auto at = [&](std::uint64_t offset) { return static_cast<std::uint8_t*>(data) + offset; };
+    fp8.codes = {at(layout.codes), reinterpret_cast<float*>(at(layout.scales)), n, k, k};
+    fp8.transposed = {view_.plan.fp8_one_order ? nullptr : at(layout.transposed),
+                      unit_scales_.as<float>(), k, n, n};
+    fp8.b_pad = matrix(at(layout.b_pad), dtype, n, r);
+    fp8.a_pad = matrix(at(layout.a_pad), dtype, weights.shape.count * r, k);
 }
 
 void FrozenWeights::load_linear(const std::string& name, const Part& part,

@@ -2,11 +2,13 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "backend/backend.h"
 #include "io/weights/base_weights.h"
+#include "model/layer_stream.h"
 #include "model/weight_view.h"
 #include "plan/memory/memory_model.h"
 #include "plan/tensor_shard.h"
@@ -23,7 +25,7 @@ struct PackedFactors {
 
 /// A frozen matrix and the memory that holds it.
 struct FrozenMatrix {
-    Buffer storage;
+    Buffer storage;  ///< empty where the layer streams
     WeightView view;
 };
 
@@ -31,7 +33,7 @@ struct FrozenMatrix {
 /// and, so that gradients belong to the very same weights, in backward. LoRA's factors lie beside
 /// it, in compute type.
 struct Fp8Weights {
-    Buffer storage;
+    Buffer storage;      ///< empty where the layer streams
     Fp8Rows codes;       ///< [N, K]
     Fp8Rows transposed;  ///< [K, N], scales 1; without codes where Plan::fp8_one_order
     TensorView b_pad;    ///< [N, R]
@@ -80,7 +82,17 @@ class FrozenWeights {
     FrozenWeights(const ReplicaView& view, const StagePlan& stage, const WeightSource& source,
                   Backend& backend, std::int32_t lane = 0);
 
+    /// The linears of layers that stream are there between use() and done() alone.
     LayerWeights& layer(std::int32_t local) { return layers_[static_cast<std::size_t>(local)]; }
+    /// Whether any layer streams, and this one.
+    bool streams() const { return stream_ != nullptr; }
+    bool streams(std::int32_t local) const { return is_streamed(stage_, local); }
+    /// The layers of the stage that are used from now on, in order, so that those that stream come
+    /// in time.
+    void expect(const std::vector<std::int32_t>& layers);
+    /// For what is queued until done(): one layer at a time.
+    LayerWeights& use(std::int32_t local);
+    void done(std::int32_t local);
     /// Rows vocabulary() of [V, H], first and last stage.
     const WeightView& embedding() const { return embedding_.view; }
     const WeightView& head() const { return head_.view; }
@@ -94,7 +106,15 @@ class FrozenWeights {
   private:
     void load_layer(std::int32_t layer, LayerWeights& weights);
     void load_group(std::int32_t layer, LinearGroup group, GroupWeights& weights);
-    void load_fp8_group(std::int32_t layer, LinearGroup group, GroupWeights& weights);
+    void load_fp8_group(std::int32_t layer, GroupWeights& weights);
+    /// Where the group's linears lie from now on: as stored_layout or Fp8GroupLayout say, behind
+    /// `data`.
+    void place_group(LinearGroup group, void* data, GroupWeights& weights);
+    void place_in(char* buffer, LayerWeights& weights);
+    /// So that nothing reads what a buffer holds of another layer.
+    static void take_away(LayerWeights& weights);
+    /// Memory of a resident layer's group, with the group placed in it.
+    Buffer allocate_group(LinearGroup group, GroupWeights& weights);
     void make_unit_scales();
     void load_biases(std::int32_t layer, GroupWeights& weights);
     Buffer load_bias(std::int32_t layer, Linear linear);
@@ -105,7 +125,6 @@ class FrozenWeights {
         return load_vector(name, whole, {0, whole});
     }
     FrozenMatrix load_vocabulary(const std::string& name);
-    FrozenMatrix allocate_linears(LinearGroup group, const MatrixShape& shape);
 
     /// The part of a tensor that a matrix gets.
     struct Part {
@@ -127,11 +146,13 @@ class FrozenWeights {
     void upload_cut(void* target, char* rows, std::int64_t count, const CodeCut& cut);
 
     ReplicaView view_;
+    StagePlan stage_;
     TensorLane lane_;
     Slice vocabulary_;
     const WeightSource& source_;
     Backend& backend_;
     std::vector<LayerWeights> layers_;
+    std::unique_ptr<LayerStream> stream_;  ///< null where all layers are resident
     FrozenMatrix embedding_;
     FrozenMatrix head_;  ///< without storage where it is tied to the embedding of this stage
     Buffer final_norm_;

@@ -1,5 +1,6 @@
 #include "model/stage.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "backend/range.h"
@@ -22,8 +23,10 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
       workspace_(view, stage_, backend),
       bank_(job, view, stage_, backend, lanes,
             {[this](std::int32_t layer, Linear linear) {
-                 return row_norms({view_, workspace_, lanes_, backend_}, weights_.layer(layer),
-                                  linear);
+                 std::vector<float> norms =
+                     row_norms({view_, workspace_, lanes_, backend_}, weights_.use(layer), linear);
+                 weights_.done(layer);
+                 return norms;
              },
              [&source](std::int64_t layer, Linear linear) {
                  const LinearShape shape = linear_shape(source.spec(), linear);
@@ -77,6 +80,7 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
     tables.set(job_, microbatch, own, terms);
     if (loss_) loss_->set_labels(microbatch, rows, terms, tables);
     const std::int64_t t = tables.tokens();
+    expect_layers(tables, Pass::forward, terms.evaluation ? Pass::forward : Pass::backward);
     if (stage_.has_embedding) embed(slot);
     pack_factors(tables);
     for (std::int32_t l = 0; l < stage_.layer_count; ++l) {
@@ -84,8 +88,9 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
         const LayerRows& computed = tables.in_layer(l);
         pass_others(slot, l);
         if (computed.tokens == 0) continue;
-        layer_.forward(l, weights_.layer(l), computed, slot.layer(l),
+        layer_.forward(l, use_layer(l, computed), computed, slot.layer(l),
                        slot.boundary(l + 1, t).row_range(computed.first_row, computed.tokens));
+        weights_.done(l);
     }
     resident_slot_ = slot_index;
     if (!loss_) return;
@@ -97,7 +102,8 @@ void Stage::pack_factors(const MicrobatchTables& tables) {
     std::vector<DecoderLayer::Computed> computed;
     for (std::int32_t l = 0; l < stage_.layer_count; ++l) {
         const LayerRows& rows = tables.in_layer(l);
-        if (rows.tokens > 0) computed.push_back({l, weights_.layer(l), rows});
+        if (rows.tokens == 0 || weights_.streams(l)) continue;
+        computed.push_back({l, weights_.layer(l), rows});
     }
     layer_.pack(computed);
 }
@@ -107,6 +113,32 @@ float Stage::embedding_scale() const {
     const auto scale = static_cast<float>(model.embedding_scale());
     const bool rounds = model.embeds_scaled && backend_.compute_dtype() == DType::bf16;
     return rounds ? to_float(to_bfloat16(scale)) : scale;
+}
+
+LayerWeights& Stage::use_layer(std::int32_t l, const LayerRows& rows) {
+    LayerWeights& weights = weights_.use(l);
+    if (!weights_.streams(l)) return weights;
+    const DecoderLayer::Computed computed{l, weights, rows};
+    layer_.pack({&computed, 1});
+    return weights;
+}
+
+void Stage::expect_layers(const MicrobatchTables& tables, Pass now, Pass usually_next) {
+    if (!weights_.streams()) return;
+    std::vector<std::int32_t> order;
+    const auto add = [&](Pass pass, const auto& is_computed) {
+        const std::size_t first = order.size();
+        for (std::int32_t l = 0; l < stage_.layer_count; ++l) {
+            if (is_computed(l)) order.push_back(l);
+        }
+        if (pass == Pass::backward) {
+            std::reverse(order.begin() + static_cast<std::ptrdiff_t>(first), order.end());
+        }
+    };
+    add(now, [&](std::int32_t l) { return tables.in_layer(l).tokens > 0; });
+    add(next_pass_.value_or(usually_next), [](std::int32_t) { return true; });
+    next_pass_.reset();
+    weights_.expect(order);
 }
 
 void Stage::embed(const ActivationSlot& slot) {
@@ -172,6 +204,7 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
     const MicrobatchTables& tables = slot.tables();
     const TensorView gradient = workspace_.residual(0, tables.tokens());
     backend_.copy(gradient, head_ ? slot.loss_gradient(tables.tokens()) : d_output);
+    expect_layers(tables, Pass::backward, Pass::forward);
     pack_factors(tables);
     for (std::int32_t l = stage_.layer_count - 1; l >= 0; --l) {
         const Range range(backend_, "layer backward", stage_.first_layer + l);
@@ -179,11 +212,13 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
         const LayerRows& computed = tables.in_layer(l);
         if (computed.tokens == 0) continue;
         const LayerActivations saved = slot.layer(l);
+        LayerWeights& weights = use_layer(l, computed);
         if (is_lost(slot_index, l)) {
             const Range again(backend_, "layer recompute", stage_.first_layer + l);
-            layer_.recompute(l, weights_.layer(l), computed, saved);
+            layer_.recompute(l, weights, computed, saved);
         }
-        layer_.backward(l, weights_.layer(l), computed, saved, need_dx);
+        layer_.backward(l, weights, computed, saved, need_dx);
+        weights_.done(l);
     }
     resident_slot_ = -1;
     if (!stage_.has_embedding) backend_.copy(d_input, gradient);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "adapter/adapter_bank.h"
@@ -37,6 +38,14 @@ class Stage {
     void forward(std::int32_t slot, const Microbatch& microbatch, const MicrobatchRows& rows,
                  const LossTerms& terms);
 
+    /// What a stage does with a microbatch.
+    enum class Pass : std::uint8_t { forward, backward };
+    /// Whether layers stream, so that expect() is of use.
+    bool streams() const { return weights_.streams(); }
+    /// What follows the next forward or backward, so that its layers come in time; else backward is
+    /// assumed to follow the forward of training, forward all else.
+    void expect(Pass next) { next_pass_ = next; }
+
     /// Accumulates the adapter gradients of the microbatch in `slot`. `d_output`: gradient of
     /// output(slot) (unused on the last stage); `d_input`: receives the gradient of input(slot)
     /// (unused on the first stage). Both [tokens, H].
@@ -64,8 +73,11 @@ class Stage {
 
   private:
     void embed(const ActivationSlot& slot);
-    /// What has changed of the factors, for all layers at once.
+    /// What has changed of the factors, for all resident layers at once.
     void pack_factors(const MicrobatchTables& tables);
+    /// The layer's weights until done(), with factors packed where it streams.
+    LayerWeights& use_layer(std::int32_t l, const LayerRows& rows);
+    void expect_layers(const MicrobatchTables& tables, Pass now, Pass usually_next);
     /// To the embeddings of adapters with NEFTune's noise.
     float embedding_scale() const;
     void add_noise(const LayerRows& rows, const TensorView& x);
@@ -87,6 +99,7 @@ class Stage {
     std::vector<std::unique_ptr<ActivationSlot>> slots_;
     /// With recomputation: the slot whose last layer is in Workspace::layer, -1 = none.
     std::int32_t resident_slot_ = -1;
+    std::optional<Pass> next_pass_;
     std::vector<std::int32_t> own_ids_;
     std::vector<Buffer> sum_buffers_;
     StageSums sums_;

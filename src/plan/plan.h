@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -66,11 +67,16 @@ struct Cluster {
     int ranks = 1;
     int ranks_per_node = 1;
     std::uint64_t bytes_per_rank = 0;  ///< memory one rank may use; 0 = unknown, not checked
+    /// Of the host's memory, on GPUs, what one rank may take for layers that stream; 0 as above.
+    std::uint64_t host_bytes_per_rank = 0;
     BackendKind backend = BackendKind::cpu;
     /// "h200" and so on (cost_model.h), for the costs built in; "" = "cpu" or "h100" by backend.
     std::string device;
     std::optional<CostModel> costs;  ///< measured ones; none = those built in for `device`
 };
+
+/// StagePlan::resident_layers where no layer streams.
+inline constexpr std::int32_t all_layers = std::numeric_limits<std::int32_t>::max();
 
 /// A contiguous range of layers on the ranks of its lanes. First stage embeds, last stage has the
 /// head and loss. Two neighbours may share the layer between them: both hold its frozen weights,
@@ -83,6 +89,9 @@ struct StagePlan {
     bool has_head = false;
     AdapterSpan first_layer_adapters = {};  ///< computed in the first layer; in the others all are
     AdapterSpan last_layer_adapters = {};   ///< and in the last one
+    /// Most layers whose frozen weights stay in the rank's memory; others stream from the host's
+    /// (plan/memory/residency.h).
+    std::int32_t resident_layers = all_layers;
 };
 
 /// One pipeline that holds the whole model: stages of `tensor` lanes each. Every lane is a rank.
@@ -123,6 +132,8 @@ struct MemoryPlan {
     std::uint64_t activations = 0;  ///< all slots
     std::uint64_t workspace = 0;    ///< scratch shared by all layers, logits chunk, message buffers
     std::uint64_t engine = 0;       ///< what the CUDA backend takes for itself (engine_memory.h)
+    /// Of the host's memory, beside all these: frozen weights of layers that stream.
+    std::uint64_t host = 0;
     std::uint64_t total() const { return weights + adapters + activations + workspace + engine; }
 };
 

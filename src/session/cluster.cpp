@@ -53,18 +53,6 @@ void check_gpus(const MpiSession& mpi, const GpuInfo& gpu) {
     problems.throw_if_any();
 }
 
-/// "NVIDIA H200" -> "h200": the first word that names a device whose costs are built in.
-std::string known_device(const GpuInfo& gpu) {
-    std::string name;
-    for (const char c : gpu.name) {
-        name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    }
-    for (const std::string& device : device_names()) {
-        if (name.find(device) != std::string::npos) return device;
-    }
-    return gpu.name;
-}
-
 }  // namespace
 
 Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
@@ -77,7 +65,7 @@ Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
         backend = all_have_gpus ? BackendKind::cuda : BackendKind::cpu;
     }
     cluster.backend = backend;
-    cluster.device = backend == BackendKind::cuda ? known_device(gpu) : "cpu";
+    cluster.device = backend == BackendKind::cuda ? known_device(gpu.name) : "cpu";
     if (backend == BackendKind::cuda) agree(mpi, [&] { check_gpus(mpi, gpu); });
     const std::uint64_t share =
         backend == BackendKind::cuda
@@ -86,6 +74,11 @@ Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
                   static_cast<std::uint64_t>(mpi.host_size());
     const auto shares = gather_numbers(mpi, share);
     cluster.bytes_per_rank = *std::min_element(shares.begin(), shares.end());
+    if (backend == BackendKind::cuda) {
+        const auto host =
+            gather_numbers(mpi, available_memory() / static_cast<std::uint64_t>(mpi.host_size()));
+        cluster.host_bytes_per_rank = *std::min_element(host.begin(), host.end());
+    }
     return cluster;
 }
 

@@ -155,7 +155,9 @@ void Session::build() {
     together(mpi_, "connecting the ranks", [&] {
         communicator_ = make_communicator(mpi_, neighbours_in(plan_), link_room(plan_), *backend_);
         lanes_.emplace(mpi_, plan_, *backend_);
-        if (plan_.replicas.size() > 1) exchange_.emplace(mpi_, job_, plan_, *backend_);
+        if (plan_.replicas.size() > 1) {
+            exchange_ = make_gradient_exchange(mpi_, job_, plan_, *backend_);
+        }
     });
     together(mpi_, "measuring messages",
              [&] { settle_costs(mpi_, job_, plan_, *communicator_, *backend_, costs_); });
@@ -180,7 +182,7 @@ void Session::build_stage() {
     const std::vector<AdapterId> first = plan_.first_admitted;
     if (group_ != nullptr || !checkpoint_.empty()) plan_.first_admitted.clear();
     run_.emplace(StageRun::Parts{job_, plan_, *inputs_.weights, inputs_.files, *communicator_,
-                                 *backend_, lanes_->of_rank(), exchange_ ? &*exchange_ : nullptr},
+                                 *backend_, lanes_->of_rank(), exchange_.get()},
                  mpi_.rank(),
                  job_.logging.trace ? StageRun::Record::spans : StageRun::Record::costs);
     plan_.first_admitted = first;

@@ -119,7 +119,7 @@ class Session {
     std::unique_ptr<Backend> backend_;
     std::unique_ptr<Communicator> communicator_;
     std::optional<LaneGroups> lanes_;
-    std::optional<GradientExchange> exchange_;  ///< among several replicas
+    std::unique_ptr<GradientExchange> exchange_;  ///< among several replicas
     std::optional<StageRun> run_;
     std::optional<Watchdog> watchdog_;  ///< ends before what is above, which may take its time
     FormerRun former_run_;              ///< of workers; the first one's root's

@@ -46,12 +46,16 @@ void PipelineRunner::run(const Window& window, Loader& loader, const Hooks& hook
         if (action.kind == ActionKind::recv_forward) forward_receives_.push_back(action);
         if (action.kind == ActionKind::recv_backward) backward_receives_.push_back(action);
     }
-    for (const Action& action : window.actions[stage_index_]) {
+    const std::vector<Action>& actions = window.actions[stage_index_];
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+        const Action& action = actions[i];
         const activity::Task task = traits_of(action.kind).task;
         activity::begin(task, number_of(action), on_device_);
         const Range range(backend_, activity::words_of(task), number_of(action));
         const RecordedAction recorded(recorder_, action, under_way_);
         post_receives();
+        if (stage_.streams())
+            expect_pass({actions.begin() + static_cast<std::ptrdiff_t>(i) + 1, actions.end()});
         perform(action, loader);
         under_way_.performed(action);
         reads_.poll();
@@ -63,6 +67,14 @@ void PipelineRunner::run(const Window& window, Loader& loader, const Hooks& hook
     activity::begin(activity::Task::end_window, -1, on_device_);
     drain();
     hooks_ = {};
+}
+
+/// The next forward or backward of `later`, where there is one.
+void PipelineRunner::expect_pass(std::span<const Action> later) {
+    for (const Action& action : later) {
+        if (action.kind == ActionKind::forward) return stage_.expect(Stage::Pass::forward);
+        if (action.kind == ActionKind::backward) return stage_.expect(Stage::Pass::backward);
+    }
 }
 
 void PipelineRunner::begin_stream() {
@@ -234,7 +246,7 @@ void PipelineRunner::step(std::int32_t batch_number) {
 void PipelineRunner::reduce(std::int32_t batch_number) {
     LORATRAIN_CHECK(exchange_ != nullptr, "batch ", batch_number, " has no replicas to be summed");
     const AdapterId adapter = under_way_.batch(batch_number).adapter;
-    exchange_->begin({batch_number, adapter, stage_.bank().host_gradients(adapter),
+    exchange_->begin({batch_number, adapter, stage_.bank().gradient_array(adapter),
                       stage_.loss_to_tell(adapter)});
 }
 

@@ -83,6 +83,7 @@ class PipelineRunner {
     };
 
     void begin_stream();
+    void expect_pass(std::span<const Action> later);
     void perform(const Action& action, Loader& loader);
     void post_receives();
     void receive_forward(const Action& action);

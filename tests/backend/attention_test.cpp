@@ -124,7 +124,7 @@ TEST_P(AttentionTest, LongSampleNeedsLittleMemory) {
     expect_close(o, HostMatrix(8192, 16, 0.5), "mean of equal values");
 }
 
-LORATRAIN_FOR_EACH_BACKEND(AttentionTest);
+LORATRAIN_FOR_EACH_BACKEND_AND_LIMIT(AttentionTest);
 
 }  // namespace
 }  // namespace loratrain

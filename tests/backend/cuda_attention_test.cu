@@ -6,6 +6,7 @@
 
 #include "backend/cuda/attention.h"
 #include "backend/cuda/attention_cudnn.h"
+#include "backend/gpu_info.h"
 #include "base/error.h"
 #include "reference/attention.h"
 #include "support/cuda_device.h"
@@ -248,9 +249,16 @@ AttentionInput input(const Shape& shape, DType dtype) {
     return in;
 }
 
+/// Of a block of threads, within LORATRAIN_MAX_SHARED_KIB.
+int shared_limit() {
+    int offered = 0;
+    require(cudaDeviceGetAttribute(&offered, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+    return shared_memory_limit(static_cast<std::size_t>(offered));
+}
+
 std::unique_ptr<CudaAttention> make_attention(const char* choice, DType dtype) {
     setenv("LORATRAIN_ATTENTION", choice, 1);
-    auto result = std::make_unique<CudaAttention>(nullptr, dtype);
+    auto result = std::make_unique<CudaAttention>(nullptr, dtype, shared_limit());
     unsetenv("LORATRAIN_ATTENTION");
     return result;
 }
@@ -284,6 +292,8 @@ class CudaAttentionTest : public testing::TestWithParam<Case> {
 
     void check(const Shape& shape) const {
         const DType dtype = GetParam().dtype;
+        const auto element = dtype == DType::f32 ? kernels::Element::f32 : kernels::Element::bf16;
+        if (shape.head_dim > kernels::attention_most_head_dim(element, shared_limit())) return;
         const AttentionInput in = input(shape, dtype);
         const HostMatrix d_o = random(in.q.rows, in.q.cols, 4, dtype);
         const std::string of =
@@ -355,7 +365,7 @@ TEST(CudaAttentionPartsTest, CountsItsDeviceMemory) {
     const Operands operands(in, d_o, 0, DType::bf16);
     MemoryUse use;
     {
-        CudaAttention attention(nullptr, DType::bf16, &use);
+        CudaAttention attention(nullptr, DType::bf16, shared_limit(), &use);
         operands.forward(attention);
         const std::size_t forward = use.current;
         operands.backward(attention);
@@ -390,7 +400,7 @@ TEST(CudaAttentionPartsTest, UsesNoTableOfMemoryThatWasReplaced) {
 
 TEST(CudaAttentionChoiceTest, UnknownValueIsAnInputError) {
     setenv("LORATRAIN_ATTENTION", "flash", 1);
-    EXPECT_THROW(CudaAttention(nullptr, DType::bf16), InputError);
+    EXPECT_THROW(CudaAttention(nullptr, DType::bf16, kernels::least_shared_bytes), InputError);
     unsetenv("LORATRAIN_ATTENTION");
 }
 

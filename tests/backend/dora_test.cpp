@@ -155,7 +155,7 @@ TEST_P(DoraTest, RowsAreDroppedAsLoraInputsAre) {
     }
 }
 
-LORATRAIN_FOR_EACH_BACKEND(DoraTest);
+LORATRAIN_FOR_EACH_BACKEND_AND_LIMIT(DoraTest);
 
 }  // namespace
 }  // namespace loratrain

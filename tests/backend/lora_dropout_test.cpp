@@ -105,7 +105,7 @@ TEST_P(LoraDropoutTest, MaskDependsOnStepSampleAndPositionOnly) {
     EXPECT_NE(shrunk(3, 10, 1), shrunk(3, 10, 2));
 }
 
-LORATRAIN_FOR_EACH_BACKEND(LoraDropoutTest);
+LORATRAIN_FOR_EACH_BACKEND_AND_LIMIT(LoraDropoutTest);
 
 }  // namespace
 }  // namespace loratrain

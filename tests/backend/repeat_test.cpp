@@ -9,40 +9,48 @@ namespace {
 using reference::HostMatrix;
 using Outputs = std::vector<std::vector<double>>;
 
+std::vector<double> widened(const DeviceVector<float>& values) {
+    const auto floats = values.download();
+    return {floats.begin(), floats.end()};
+}
+
+/// What the LoRA operators make of two adapters with these ranks, and of `tokens` rows.
+Outputs lora_outputs(Backend& backend, const std::vector<std::int32_t>& ranks, std::int32_t tokens,
+                     std::uint32_t dropout) {
+    const auto random = [&](std::int64_t cols, std::uint64_t seed) {
+        return reference::random_matrix(tokens, cols, seed, backend.compute_dtype());
+    };
+    const LoraLinear linear(backend, 704, 608, ranks, dropout, 1);
+    const PackedSamples samples(backend, {tokens - 700, 700});
+    const std::int32_t middle = tokens / 2 - 10;
+    const std::vector<LoraSegment> segments{{1, 0, middle, 0}, {0, middle, tokens, 0}};
+    const LoraRows rows{segments, samples.rows()};
+    const DeviceMatrix x(backend, random(704, 1));
+    const DeviceMatrix y(backend, random(608, 2));
+    const DeviceMatrix s(backend, HostMatrix(tokens, linear.columns()));
+    const DeviceMatrix ds(backend, HostMatrix(tokens, linear.columns()));
+    const std::vector<LoraTarget> forward{linear.target(s.view())};
+    const std::vector<LoraTarget> backward{linear.target(ds.view())};
+    backend.lora_shrink({x.view(), forward, rows});
+    backend.lora_backward({y.view(), forward[0], ds.view(), rows});
+    backend.lora_expand({forward[0], y.view(), rows});
+    backend.lora_grad_a({x.view(), backward, rows});
+    backend.lora_expand_backward({x.view(), backward, rows, true});
+    Outputs outputs;
+    for (const DeviceMatrix* result : {&x, &y, &s, &ds}) {
+        outputs.push_back(result->download().values);
+    }
+    for (const std::size_t slot : {0, 1}) {
+        outputs.push_back(widened(linear.grad_a(slot)));
+        outputs.push_back(widened(linear.grad_b(slot)));
+    }
+    return outputs;
+}
+
 /// The same calls give the same bits.
 class RepeatTest : public BackendTest {
   protected:
-    static std::vector<double> widened(const DeviceVector<float>& values) {
-        const auto floats = values.download();
-        return {floats.begin(), floats.end()};
-    }
-
-    Outputs lora(std::uint32_t dropout) {
-        const LoraLinear linear(backend(), 704, 608, {16, 24}, dropout, 1);
-        const PackedSamples samples(backend(), {900, 700});
-        const std::vector<LoraSegment> segments{{1, 0, 790, 0}, {0, 790, 1600, 0}};
-        const LoraRows rows{segments, samples.rows()};
-        const DeviceMatrix x(backend(), random(1600, 704, 1));
-        const DeviceMatrix y(backend(), random(1600, 608, 2));
-        const DeviceMatrix s(backend(), HostMatrix(1600, linear.columns()));
-        const DeviceMatrix ds(backend(), HostMatrix(1600, linear.columns()));
-        const std::vector<LoraTarget> forward{linear.target(s.view())};
-        const std::vector<LoraTarget> backward{linear.target(ds.view())};
-        backend().lora_shrink({x.view(), forward, rows});
-        backend().lora_backward({y.view(), forward[0], ds.view(), rows});
-        backend().lora_expand({forward[0], y.view(), rows});
-        backend().lora_grad_a({x.view(), backward, rows});
-        backend().lora_expand_backward({x.view(), backward, rows, true});
-        Outputs outputs;
-        for (const DeviceMatrix* result : {&x, &y, &s, &ds}) {
-            outputs.push_back(result->download().values);
-        }
-        for (const std::size_t slot : {0, 1}) {
-            outputs.push_back(widened(linear.grad_a(slot)));
-            outputs.push_back(widened(linear.grad_b(slot)));
-        }
-        return outputs;
-    }
+    Outputs lora(std::uint32_t dropout) { return lora_outputs(backend(), {16, 24}, 1600, dropout); }
 
     Outputs gemm_loss_and_norms() {
         const DeviceMatrix a(backend(), random(300, 1040, 1));
@@ -72,7 +80,27 @@ TEST_P(RepeatTest, GemmLossAndNorms) {
     EXPECT_EQ(gemm_loss_and_norms(), gemm_loss_and_norms());
 }
 
-LORATRAIN_FOR_EACH_BACKEND(RepeatTest);
+LORATRAIN_FOR_EACH_BACKEND_AND_LIMIT(RepeatTest);
+
+/// Less shared memory makes other tiles, but for ranks that need several passes the same sums.
+TEST(SharedLimitTest, ChangesNoBitOfLora) {
+    if (const std::string missing = missing_cuda(); !missing.empty()) GTEST_SKIP() << missing;
+    const auto whole = make_backend("cuda", {1, 0, DType::bf16});
+    for (const BackendCase& limited : shared_limit_cases()) {
+        const auto backend = limited.make();
+        for (const std::vector<std::int32_t>& ranks :
+             {std::vector{8, 16}, std::vector{24, 32}, std::vector{40, 16}, std::vector{64, 48}}) {
+            for (const std::int32_t tokens : {1600, 4800}) {
+                for (const std::uint32_t dropout : {0U, 10000U}) {
+                    EXPECT_EQ(lora_outputs(*backend, ranks, tokens, dropout),
+                              lora_outputs(*whole, ranks, tokens, dropout))
+                        << limited << ", ranks " << ranks[0] << " and " << ranks[1] << ", "
+                        << tokens << " tokens, dropout " << dropout;
+                }
+            }
+        }
+    }
+}
 
 }  // namespace
 }  // namespace loratrain

@@ -1,13 +1,16 @@
 #include "train/gradient_exchange.h"
 
 #include <limits>
+#include "adapter/host_gradients.h"
 
 #include "adapter/adapter_layout.h"
+#include "adapter/host_gradients.h"
 #include "backend/make_backend.h"
 #include "base/rng.h"
 #include "comm/collective.h"
 #include "comm/mpi_rank_group.h"
 #include "comm/while_waiting.h"
+#include "mpi/gpu_ranks.h"
 #include "mpi/mpi_main.h"
 #include "plan/deploy/partition_layers.h"
 #include "plan/place.h"
@@ -44,13 +47,20 @@ std::vector<ReplicaPlan> replicas_for(int ranks) {
     }
 }
 
-class Exchange : public ::testing::Test {
+/// Through the host's memory with backend cpu; through GPUs', where there are some, with cuda.
+class Exchange : public ::testing::TestWithParam<std::string> {
   protected:
     Exchange()
         : case_(test::small_model(),
                 {test::small_adapter("one", 3), test::small_adapter("two", 5)}),
-          plan_(case_.plan),
-          backend_(make_backend("cpu", {1, 0})) {
+          plan_(case_.plan) {}
+
+    void SetUp() override {
+        if (GetParam() == "cuda") {
+            if (too_few_gpus()) GTEST_SKIP() << "too few GPUs";
+            plan_.backend = BackendKind::cuda;
+        }
+        backend_ = make_backend(GetParam(), {1, session().host_rank()});
         plan_.replicas = replicas_for(session().size());
         number_ranks(plan_.replicas);
         lanes_ = std::make_unique<LaneGroups>(session(), plan_, *backend_);
@@ -61,8 +71,7 @@ class Exchange : public ::testing::Test {
         bank_ = std::make_unique<AdapterBank>(case_.job, view_of(plan_, replica), stage_, *backend_,
                                               lanes_->of_rank());
         plan_.joint = plan_.replicas.size() > 1;
-        exchange_ =
-            std::make_unique<GradientExchange>(session(), case_.job, plan_, *backend_, 4096);
+        exchange_ = make_gradient_exchange(session(), case_.job, plan_, *backend_, 4096);
     }
 
     AdapterLayout layout(AdapterId adapter) const {
@@ -99,12 +108,14 @@ class Exchange : public ::testing::Test {
 
     void begin(std::int32_t batch, AdapterId adapter, const std::vector<float>& gradients,
                double loss) {
-        HostGradients own = bank_->host_gradients(adapter);
+        const std::span<float> array = bank_->gradient_array(adapter);
+        HostGradients own(*backend_, array.data(), array.size());
         std::copy(gradients.begin(), gradients.end(), own.sums().begin());
         own.store();
-        const ReadPart part{&loss, sizeof(loss)};
-        exchange_->begin(
-            {batch, adapter, bank_->host_gradients(adapter), backend_->read_later({&part, 1})});
+        if (!loss_.data()) loss_ = backend_->allocate(sizeof(loss), "test");
+        backend_->upload(loss_.data(), &loss, sizeof(loss));
+        const ReadPart part{loss_.data(), sizeof(loss)};
+        exchange_->begin({batch, adapter, array, backend_->read_later({&part, 1})});
     }
 
     /// What the bank has now is the sum; returns the squares of what this rank has of it.
@@ -159,17 +170,18 @@ class Exchange : public ::testing::Test {
     std::unique_ptr<LaneGroups> lanes_;
     StagePlan stage_;
     TensorLane tensor_;
+    Buffer loss_;
     std::unique_ptr<AdapterBank> bank_;
     std::unique_ptr<GradientExchange> exchange_;
 };
 
-TEST_F(Exchange, TakesThePlannedMemory) {
+TEST_P(Exchange, TakesThePlannedMemory) {
     const std::size_t before = backend_->memory().current;
-    const GradientExchange another(session(), case_.job, plan_, *backend_);
+    const auto another = make_gradient_exchange(session(), case_.job, plan_, *backend_);
     EXPECT_EQ(backend_->memory().current - before, exchange_bytes(plan_));
 }
 
-TEST_F(Exchange, AddsWhatHoldersHaveInTheirOrder) {
+TEST_P(Exchange, AddsWhatHoldersHaveInTheirOrder) {
     begin(0, one, own_gradients(one), 1.0 + session().rank());
     const GradientExchange::Sums sums = exchange_->finish(0, {});
     const double own_squares = check_sums(one);
@@ -190,7 +202,7 @@ TEST_F(Exchange, AddsWhatHoldersHaveInTheirOrder) {
 }
 
 /// Nothing waits as they begin, and each rank goes on with them when it likes.
-TEST_F(Exchange, OfSeveralBatchesGoesOnBesideOtherWork) {
+TEST_P(Exchange, OfSeveralBatchesGoesOnBesideOtherWork) {
     for (int round = 0; round < 3; ++round) {
         begin(2 * round, one, own_gradients(one), 1.0);
         begin(2 * round + 1, two, own_gradients(two), 2.0);
@@ -202,7 +214,7 @@ TEST_F(Exchange, OfSeveralBatchesGoesOnBesideOtherWork) {
     }
 }
 
-TEST_F(Exchange, GoesOnWhereverARankWaitsForOthers) {
+TEST_P(Exchange, GoesOnWhereverARankWaitsForOthers) {
     const WhileWaiting exchanging([&] { exchange_->poll(); });
     begin(0, one, own_gradients(one), 1.0);
     const std::unique_ptr<RankGroup> all = make_mpi_rank_group(session(), 0);
@@ -214,7 +226,7 @@ TEST_F(Exchange, GoesOnWhereverARankWaitsForOthers) {
     check_sums(one);
 }
 
-TEST_F(Exchange, SpreadsWhatIsNotFinite) {
+TEST_P(Exchange, SpreadsWhatIsNotFinite) {
     std::vector<float> gradients = own_gradients(one);
     if (session().rank() + 1 == session().size()) {
         gradients.back() = std::numeric_limits<float>::infinity();
@@ -222,6 +234,9 @@ TEST_F(Exchange, SpreadsWhatIsNotFinite) {
     begin(0, one, gradients, 0.0);
     EXPECT_FALSE(std::isfinite(exchange_->finish(0, {}).squares));
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, Exchange, ::testing::Values("cpu", "cuda"),
+                         [](const auto& backend) { return backend.param; });
 
 }  // namespace
 }  // namespace loratrain::mpi_test

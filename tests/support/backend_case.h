@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "reference/host_matrix.h"
+#include "support/shared_limit.h"
 #include "support/tolerance.h"
 
 namespace loratrain {
@@ -36,6 +37,11 @@ inline std::string missing_cuda() {
     return "";
 }
 
+inline bool has_cuda() {
+    static const bool result = missing_cuda().empty();
+    return result;
+}
+
 /// The CPU, and both compute types of the CUDA backend where there is a GPU (gpu_test.cpp says so
 /// when there is none).
 inline std::vector<BackendCase> backend_cases() {
@@ -45,11 +51,24 @@ inline std::vector<BackendCase> backend_cases() {
     const auto cuda = [](DType compute) {
         return [compute] { return make_backend("cuda", {1, 0, compute}); };
     };
-    static const bool with_cuda = missing_cuda().empty();
     std::vector<BackendCase> cases{{"cpu_1_thread", cpu(1)}, {"cpu_2_threads", cpu(2)}};
-    if (with_cuda) {
+    if (has_cuda()) {
         cases.push_back({"cuda_fp32", cuda(DType::f32)});
         cases.push_back({"cuda_bf16", cuda(DType::bf16)});
+    }
+    return cases;
+}
+
+/// The CUDA backend in bf16 with the shared memory of sm_80 and of sm_86 and sm_89, where the GPU
+/// has as much: with its own limit it is one of backend_cases().
+inline std::vector<BackendCase> shared_limit_cases() {
+    std::vector<BackendCase> cases;
+    for (const int kib : {163, 99}) {
+        const auto make = [kib] {
+            const SharedLimit limit(kib);
+            return make_backend("cuda", {1, 0, DType::bf16});
+        };
+        if (has_cuda()) cases.push_back({cat("cuda_bf16_", kib, "_kib"), make});
     }
     return cases;
 }
@@ -69,6 +88,13 @@ class BackendTest : public testing::TestWithParam<BackendCase> {
 #define LORATRAIN_FOR_EACH_BACKEND(Suite)                    \
     INSTANTIATE_TEST_SUITE_P(                                \
         Backends, Suite, testing::ValuesIn(backend_cases()), \
+        [](const testing::TestParamInfo<BackendCase>& backend) { return backend.param.name; })
+
+/// Also with less shared memory.
+#define LORATRAIN_FOR_EACH_BACKEND_AND_LIMIT(Suite)             \
+    LORATRAIN_FOR_EACH_BACKEND(Suite);                          \
+    INSTANTIATE_TEST_SUITE_P(                                   \
+        Limits, Suite, testing::ValuesIn(shared_limit_cases()), \
         [](const testing::TestParamInfo<BackendCase>& backend) { return backend.param.name; })
 
 }  // namespace loratrain

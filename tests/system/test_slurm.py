@@ -137,6 +137,16 @@ class Train(SlurmTest):
         self.whole(20)
         self.assert_same_weights("run", "whole", ADAPTERS)
 
+    def test_installed_tree(self):
+        """From anywhere, without a module: the scripts find each other and the program."""
+        prefix = self.dir / "prefix"
+        self.command("cmake", "--install", pathlib.Path(BIN).parent, "--prefix", prefix)
+        for name in ("LORATRAIN", "LORATRAIN_ROOT"):
+            del self.environment[name]
+        job = self.submit(prefix / "share/loratrain/slurm/cpu.sbatch", self.job("run", 5))
+        self.assert_done(job, self.wait_for_end(job))
+        self.assertTrue((self.dir / "run/adapters/one/DONE").exists())
+
     def test_requeues_until_done(self):
         """Slurm sends the same signal before a time limit, but its limits are whole minutes."""
         job = self.submit("cpu.sbatch", self.job("run", LONG))

@@ -7,8 +7,10 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/parallel.h"
+#include "backend/cpu/row_math.h"
 #include "backend/cpu/vector_math.h"
 #include "base/error.h"
+#include "base/vector_code.h"
 
 namespace loratrain {
 
@@ -19,13 +21,7 @@ struct RunningSoftmax {
     std::array<float, attention_query_block> sum;
 };
 
-float largest_of(const float* x, std::int64_t count, float start) {
-    float result = start;
-#pragma omp simd reduction(max : result)
-    for (std::int64_t j = 0; j < count; ++j) result = x[j] > result ? x[j] : result;
-    return result;
-}
-
+LORATRAIN_VECTOR_CODE
 float exp_in_place(float* x, std::int64_t count, float shift) {
     float sum = 0.0F;
 #pragma omp simd reduction(+ : sum)
@@ -48,15 +44,7 @@ void update_row(std::int64_t row, float* scores, const KeyRange& visible, std::i
     const float correction = before == now ? 1.0F : std::exp(before - now);
     softmax.largest[row] = now;
     softmax.sum[row] = softmax.sum[row] * correction + exp_in_place(seen, visible.count(), now);
-    if (o == nullptr || correction == 1.0F) return;
-#pragma omp simd
-    for (std::int64_t j = 0; j < head_dim; ++j) o[j] *= correction;
-}
-
-void finish_row(float sum, float* o, std::int64_t head_dim) {
-    const float inverse = 1.0F / sum;
-#pragma omp simd
-    for (std::int64_t j = 0; j < head_dim; ++j) o[j] *= inverse;
+    if (o != nullptr && correction != 1.0F) scale_values(o, head_dim, correction);
 }
 
 void attend(const Attention& op, const AttentionBlock& block, std::int64_t group, float* scores) {
@@ -88,7 +76,7 @@ void attend(const Attention& op, const AttentionBlock& block, std::int64_t group
     }
     const std::int64_t heads = op.q.cols / dim;
     for (std::int64_t row = 0; row < rows; ++row) {
-        finish_row(softmax.sum[row], o + row * op.o.ld, dim);
+        scale_values(o + row * op.o.ld, dim, 1.0F / softmax.sum[row]);
         op.lse[(first_row + row) * heads + block.head] =
             softmax.largest[row] + std::log(softmax.sum[row]);
     }

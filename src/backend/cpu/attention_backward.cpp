@@ -6,11 +6,13 @@
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/parallel.h"
 #include "backend/cpu/vector_math.h"
+#include "base/vector_code.h"
 
 namespace loratrain {
 
 namespace {
 
+LORATRAIN_VECTOR_CODE
 float dot(const float* x, const float* y, std::int64_t count) {
     float sum = 0.0F;
 #pragma omp simd reduction(+ : sum)
@@ -26,6 +28,7 @@ void zero_head(const TensorView& x, const AttentionBlock& sample, std::int64_t h
 }
 
 /// scores -> P = exp(scores - lse), dp -> dS = P (dP - delta); what is not visible becomes 0.
+LORATRAIN_VECTOR_CODE
 void probabilities_row(float* scores, float* dp, const KeyRange& visible, std::int64_t keys,
                        float lse, float delta) {
     std::fill(scores, scores + visible.begin, 0.0F);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/host_copies.h"
 
 namespace loratrain {
 
@@ -50,6 +51,7 @@ class CpuBackend : public Backend {
     std::unique_ptr<Readback> read_later(std::span<const ReadPart> parts) override;
     void zero(void* target, std::size_t bytes) override;
     void synchronize() override {}
+    std::unique_ptr<HostCopies> make_host_copies(std::int32_t places) override;
     std::unique_ptr<StreamClock> make_clock() override;
 
     void copy(const TensorView& target, const TensorView& source) override;

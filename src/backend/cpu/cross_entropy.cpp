@@ -4,8 +4,10 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/parallel.h"
+#include "backend/cpu/row_math.h"
 #include "backend/cpu/vector_math.h"
 #include "base/error.h"
+#include "base/vector_code.h"
 
 namespace loratrain {
 
@@ -15,10 +17,7 @@ namespace {
 constexpr std::int64_t terms_per_sum = 1024;
 
 float largest(const float* x, std::int64_t count) {
-    float result = -std::numeric_limits<float>::infinity();
-#pragma omp simd reduction(max : result)
-    for (std::int64_t j = 0; j < count; ++j) result = x[j] > result ? x[j] : result;
-    return result;
+    return largest_of(x, count, -std::numeric_limits<float>::infinity());
 }
 
 /// True when some logit before the target is >= it or some logit after it is larger, or either is
@@ -32,7 +31,7 @@ bool target_loses(const float* logits, std::int64_t count, std::int64_t target) 
 }
 
 template <bool store>
-double sum_of_exp(float* x, std::int64_t count, float shift) {
+LORATRAIN_VECTOR_CODE double sum_of_exp(float* x, std::int64_t count, float shift) {
     double total = 0.0;
     for (std::int64_t begin = 0; begin < count; begin += terms_per_sum) {
         float* part = x + begin;
@@ -49,6 +48,7 @@ double sum_of_exp(float* x, std::int64_t count, float shift) {
     return total;
 }
 
+LORATRAIN_VECTOR_CODE
 double sum_of(const float* x, std::int64_t count) {
     double total = 0.0;
     for (std::int64_t begin = 0; begin < count; begin += terms_per_sum) {
@@ -81,6 +81,7 @@ FormedLoss formed_loss(const TokenLoss& form, double log_sum, double target, dou
 
 /// `exponentials` of a row's logits become its gradient; `share`: 1 / their sum over all lanes;
 /// `target`: among these columns, or -1.
+LORATRAIN_VECTOR_CODE
 void formed_gradient(float* exponentials, std::int64_t count, std::int64_t target, float scale,
                      double share, std::int64_t columns, const FormedLoss& of) {
     const auto factor = static_cast<float>(scale * of.softmax * share);
@@ -117,8 +118,7 @@ double row_loss(const CrossEntropy& op, std::int64_t row) {
     if (op.gradient) {
         const float own_probability = static_cast<float>(logits[target] / sum);
         const auto factor = static_cast<float>(op.scales[row] / sum);
-#pragma omp simd
-        for (std::int64_t j = 0; j < count; ++j) logits[j] *= factor;
+        scale_values(logits, count, factor);
         logits[target] = op.scales[row] * (own_probability - 1.0F);
     }
     return static_cast<double>(shift) - static_cast<double>(own) + std::log(sum);
@@ -198,8 +198,7 @@ void gradient_of_row(const ShardedCrossEntropy& op, std::int64_t row, const Whol
     const float own_probability =
         own.standing == 0.0 ? 0.0F : static_cast<float>(logits[target] * share);
     const auto factor = static_cast<float>(scale * share);
-#pragma omp simd
-    for (std::int64_t j = 0; j < op.of.logits.cols; ++j) logits[j] *= factor;
+    scale_values(logits, op.of.logits.cols, factor);
     if (own.standing != 0.0) logits[target] = scale * (own_probability - 1.0F);
 }
 

@@ -8,6 +8,7 @@
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/parallel.h"
 #include "base/error.h"
+#include "base/vector_code.h"
 
 namespace loratrain {
 
@@ -49,6 +50,21 @@ void add_squares(const DoraNorms& op, std::int64_t first, std::int64_t count, fl
     }
 }
 
+LORATRAIN_VECTOR_CODE
+void scale_row(const DoraScale& op, std::int64_t row) {
+    const float* source = op.source.f32() + row * op.source.ld;
+    float* target = op.target.f32() + row * op.target.ld;
+    for (std::int64_t j = 0; j < op.target.cols; ++j) {
+        const float gain = op.magnitude[j] / std::sqrt(op.squares[j]) - (op.less_one ? 1.0F : 0.0F);
+        target[j] = (op.accumulate ? target[j] : 0.0F) + gain * source[j];
+    }
+}
+
+LORATRAIN_VECTOR_CODE
+void add_products(const float* x, const float* y, std::int64_t count, double* sums) {
+    for (std::int64_t j = 0; j < count; ++j) sums[j] += static_cast<double>(x[j]) * y[j];
+}
+
 }  // namespace
 
 void CpuBackend::dora_norms(const DoraNorms& op) {
@@ -66,18 +82,10 @@ void CpuBackend::dora_norms(const DoraNorms& op) {
 void CpuBackend::dora_scale(const DoraScale& op) {
     require_f32({&op.target, &op.source});
     check_shapes(op);
-    parallel_rows(
-        threads_, op.target.rows, op.target.cols, [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t row = begin; row < end; ++row) {
-                const float* source = op.source.f32() + row * op.source.ld;
-                float* target = op.target.f32() + row * op.target.ld;
-                for (std::int64_t j = 0; j < op.target.cols; ++j) {
-                    const float gain =
-                        op.magnitude[j] / std::sqrt(op.squares[j]) - (op.less_one ? 1.0F : 0.0F);
-                    target[j] = (op.accumulate ? target[j] : 0.0F) + gain * source[j];
-                }
-            }
-        });
+    parallel_rows(threads_, op.target.rows, op.target.cols,
+                  [&](std::int64_t begin, std::int64_t end) {
+                      for (std::int64_t row = begin; row < end; ++row) scale_row(op, row);
+                  });
 }
 
 void CpuBackend::dora_grad_magnitude(const DoraGradMagnitude& op) {
@@ -89,11 +97,8 @@ void CpuBackend::dora_grad_magnitude(const DoraGradMagnitude& op) {
         const std::int64_t end = std::min(op.dy.cols, first + columns_at_once);
         std::vector<double> sums(columns_at_once, 0.0);
         for (std::int64_t row = 0; row < op.dy.rows; ++row) {
-            const float* dy = op.dy.f32() + row * op.dy.ld;
-            const float* v = op.v.f32() + row * op.v.ld;
-            for (std::int64_t j = first; j < end; ++j) {
-                sums[static_cast<std::size_t>(j - first)] += static_cast<double>(dy[j]) * v[j];
-            }
+            add_products(op.dy.f32() + row * op.dy.ld + first, op.v.f32() + row * op.v.ld + first,
+                         end - first, sums.data());
         }
         for (std::int64_t j = first; j < end; ++j) {
             const double divisor = op.magnitude == nullptr

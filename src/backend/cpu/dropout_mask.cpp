@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/rng.h"
+#include "base/vector_code.h"
 
 namespace loratrain {
 
@@ -16,6 +17,7 @@ constexpr std::int64_t columns_per_call = lanes * columns_per_word_block;
 
 /// dropout_bits (base/rng.h) of `lanes` neighbouring column blocks at once; bits[j] are the 15
 /// random bits of column 8 * first_block + j.
+LORATRAIN_VECTOR_CODE
 void random_bits(const DropoutRow& row, std::uint32_t first_block,
                  std::array<std::uint16_t, columns_per_call>& bits) {
     std::array<std::uint32_t, lanes> c0;
@@ -51,8 +53,8 @@ void random_bits(const DropoutRow& row, std::uint32_t first_block,
 }
 
 template <bool accumulate>
-void apply(const DropoutRow& row, std::int64_t first, std::int64_t count, const float* source,
-           float* target) {
+LORATRAIN_VECTOR_CODE void apply(const DropoutRow& row, std::int64_t first, std::int64_t count,
+                                 const float* source, float* target) {
     const float scale = dropout_scale(row.threshold);
     std::array<std::uint16_t, columns_per_call> bits;
     for (std::int64_t begin = 0; begin < count; begin += columns_per_call) {
@@ -81,6 +83,7 @@ void add_dropped_row(const DropoutRow& row, std::int64_t first, std::int64_t cou
     apply<true>(row, first, count, source, target);
 }
 
+LORATRAIN_VECTOR_CODE
 void add_noise_row(const DropoutRow& row, std::int64_t count, float amplitude, float* target) {
     std::array<std::uint16_t, columns_per_call> bits;
     for (std::int64_t begin = 0; begin < count; begin += columns_per_call) {

@@ -4,11 +4,13 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/parallel.h"
 #include "base/error.h"
+#include "base/vector_code.h"
 
 namespace loratrain {
 
 namespace {
 
+LORATRAIN_VECTOR_CODE
 void copy_finite(const float* source, std::int64_t count, float* target) {
     std::transform(source, source + count, target,
                    [](float value) { return std::isfinite(value) ? value : 0.0F; });

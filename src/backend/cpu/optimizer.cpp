@@ -4,6 +4,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/parallel.h"
+#include "base/vector_code.h"
 
 namespace loratrain {
 
@@ -28,6 +29,7 @@ struct AdamWStep {
     float clip, decay, beta1, beta2, rest1, rest2, rate, root_scale, epsilon;
 };
 
+LORATRAIN_VECTOR_CODE
 void apply(const AdamW& op, const AdamWStep& step, std::int64_t begin, std::int64_t end) {
     float* const parameters = op.parameters;
     float* const gradients = op.gradients;
@@ -46,6 +48,7 @@ void apply(const AdamW& op, const AdamWStep& step, std::int64_t begin, std::int6
     }
 }
 
+LORATRAIN_VECTOR_CODE
 double sum_of_squares(const float* values, std::int64_t count) {
     double sum = 0.0;
 #pragma omp simd reduction(+ : sum)

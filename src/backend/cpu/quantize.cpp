@@ -7,6 +7,7 @@
 #include "backend/cpu/parallel.h"
 #include "base/e4m3.h"
 #include "base/error.h"
+#include "base/vector_code.h"
 
 namespace loratrain {
 
@@ -24,6 +25,7 @@ std::uint32_t magnitude_bits(float value) {
     return std::bit_cast<std::uint32_t>(value) & 0x7fffffffU;
 }
 
+LORATRAIN_VECTOR_CODE
 void quantize_row(const QuantizeRows& op, std::int64_t row) {
     const auto value_at = [&](std::int64_t col) {
         const float value = element(op.x, row, col);
@@ -42,6 +44,7 @@ void quantize_row(const QuantizeRows& op, std::int64_t row) {
     op.to.scales[row] = coding.scale;
 }
 
+LORATRAIN_VECTOR_CODE
 void decode(const Fp8Rows& rows, float* target) {
     static const auto table = [] {
         std::array<float, 256> values{};
@@ -59,6 +62,7 @@ void decode(const Fp8Rows& rows, float* target) {
 }
 
 /// c = a.scales b.scales sums + beta d of one tile; sums: [c.rows, c.cols].
+LORATRAIN_VECTOR_CODE
 void add_scaled(const GemmFp8& op, const float* sums) {
     for (std::int64_t i = 0; i < op.c.rows; ++i) {
         float* c = op.c.f32() + i * op.c.ld;

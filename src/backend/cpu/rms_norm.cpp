@@ -3,6 +3,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/parallel.h"
 #include "base/error.h"
+#include "base/vector_code.h"
 
 namespace loratrain {
 
@@ -25,6 +26,7 @@ float* at(const TensorView& x, std::int64_t row, std::int64_t col) {
     return x.f32() + row * x.ld + col;
 }
 
+LORATRAIN_VECTOR_CODE
 float inverse_rms(const float* x, std::int64_t width, float eps) {
     float sum = 0.0F;
 #pragma omp simd reduction(+ : sum)
@@ -39,6 +41,7 @@ struct NormWeight {
 };
 
 /// added: null where there is none.
+LORATRAIN_VECTOR_CODE
 void normalize(const float* x, const NormWeight& weight, std::int64_t width, float eps,
                const float* added, float* y) {
     const float inverse = inverse_rms(x, width, eps);
@@ -51,6 +54,7 @@ void normalize(const float* x, const NormWeight& weight, std::int64_t width, flo
     for (std::int64_t j = 0; j < width; ++j) y[j] = x[j] * inverse * weight.at(j);
 }
 
+LORATRAIN_VECTOR_CODE
 void normalize_backward(const float* x, const NormWeight& weight, const float* dy,
                         std::int64_t width, float eps, bool accumulate, float* dx) {
     const float inverse = inverse_rms(x, width, eps);

@@ -4,12 +4,14 @@
 #include "backend/cpu/parallel.h"
 #include "backend/cpu/vector_math.h"
 #include "base/error.h"
+#include "base/vector_code.h"
 
 namespace loratrain {
 
 namespace {
 
 /// The angle is rounded to fp32 as Hugging Face's models do, its sine and cosine are exact.
+LORATRAIN_VECTOR_CODE
 void fill_rotation(const Rope& op, std::int64_t row, float* cosines, float* sines) {
     const std::int64_t half = op.head_dim / 2;
     const auto position = static_cast<float>(op.positions[row]);
@@ -22,6 +24,7 @@ void fill_rotation(const Rope& op, std::int64_t row, float* cosines, float* sine
     }
 }
 
+LORATRAIN_VECTOR_CODE
 void rotate_head(const float* cosines, const float* sines, std::int64_t half, float* x) {
 #pragma omp simd
     for (std::int64_t j = 0; j < half; ++j) {

@@ -3,17 +3,21 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/parallel.h"
+#include "backend/cpu/row_math.h"
 #include "base/error.h"
+#include "base/vector_code.h"
 
 namespace loratrain {
 
 namespace {
 
+LORATRAIN_VECTOR_CODE
 void convert(const float* source, std::int64_t count, BFloat16* target) {
 #pragma omp simd
     for (std::int64_t i = 0; i < count; ++i) target[i] = to_bfloat16(source[i]);
 }
 
+LORATRAIN_VECTOR_CODE
 void convert(const BFloat16* source, std::int64_t count, float* target) {
 #pragma omp simd
     for (std::int64_t i = 0; i < count; ++i) target[i] = to_float(source[i]);
@@ -32,10 +36,10 @@ void copy_row(const TensorView& target, std::int64_t to, const TensorView& sourc
     }
 }
 
-void scale_row(const TensorView& y, std::int64_t row, float scale) {
-    float* out = y.f32() + row * y.ld;
+LORATRAIN_VECTOR_CODE
+void add_values(const float* source, std::int64_t count, float* target) {
 #pragma omp simd
-    for (std::int64_t j = 0; j < y.cols; ++j) out[j] *= scale;
+    for (std::int64_t j = 0; j < count; ++j) target[j] += source[j];
 }
 
 void zero_rows(const TensorView& y, std::int64_t begin, std::int64_t end) {
@@ -59,9 +63,7 @@ void CpuBackend::add_bias(const TensorView& y, const void* bias) {
     const auto* in = static_cast<const float*>(bias);
     parallel_rows(threads_, y.rows, y.cols, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
-            float* out = y.f32() + row * y.ld;
-#pragma omp simd
-            for (std::int64_t j = 0; j < y.cols; ++j) out[j] += in[j];
+            add_values(in, y.cols, y.f32() + row * y.ld);
         }
     });
 }
@@ -89,7 +91,7 @@ void CpuBackend::gather_rows(const TensorView& y, const TensorView& table, const
                 zero_rows(y, row, row + 1);
             } else {
                 copy_row(y, row, table, ids[row]);
-                if (scale != 1.0F) scale_row(y, row, scale);
+                if (scale != 1.0F) scale_values(y.f32() + row * y.ld, y.cols, scale);
             }
         }
     });

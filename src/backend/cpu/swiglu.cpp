@@ -2,6 +2,7 @@
 #include "backend/cpu/parallel.h"
 #include "backend/cpu/vector_math.h"
 #include "base/error.h"
+#include "base/vector_code.h"
 
 namespace loratrain {
 
@@ -38,8 +39,9 @@ void with_activation(Activation activation, const Body& body) {
 
 /// Writes h only where it is kept.
 template <class Function, bool keep_h>
-void backward_row(const float* gate, const float* up, const float* dh, std::int64_t count,
-                  float* dgate, float* dup, [[maybe_unused]] float* h) {
+LORATRAIN_VECTOR_CODE void backward_row(const float* gate, const float* up, const float* dh,
+                                        std::int64_t count, float* dgate, float* dup,
+                                        [[maybe_unused]] float* h) {
 #pragma omp simd
     for (std::int64_t j = 0; j < count; ++j) {
         const float g = gate[j];
@@ -53,7 +55,8 @@ void backward_row(const float* gate, const float* up, const float* dh, std::int6
 }
 
 template <class Function>
-void forward_row(const float* gate, const float* up, std::int64_t count, float* h) {
+LORATRAIN_VECTOR_CODE void forward_row(const float* gate, const float* up, std::int64_t count,
+                                       float* h) {
 #pragma omp simd
     for (std::int64_t j = 0; j < count; ++j) h[j] = Function::value(gate[j]) * up[j];
 }

@@ -33,36 +33,6 @@ double typical_length(const PackedRows& rows) {
     return squares / static_cast<double>(rows.tokens);
 }
 
-kernels::AttentionParams params_of(const Attention& op) {
-    kernels::AttentionParams params{};
-    params.q = matrix_of(op.q);
-    params.k = matrix_of(op.k);
-    params.v = matrix_of(op.v);
-    params.o = matrix_of(op.o);
-    params.lse = op.lse;
-    params.heads = static_cast<std::int32_t>(op.q.cols / op.head_dim);
-    params.kv_heads = static_cast<std::int32_t>(op.k.cols / op.head_dim);
-    params.head_dim = static_cast<std::int32_t>(op.head_dim);
-    params.scale = op.scale;
-    params.window = op.window > 0 && op.window < kernels::no_attention_window
-                        ? static_cast<std::int32_t>(op.window)
-                        : kernels::no_attention_window;
-    params.soft_cap = op.soft_cap;
-    return params;
-}
-
-void check_shapes(const Attention& op, DType compute) {
-    LORATRAIN_CHECK(op.head_dim > 0 && op.head_dim <= kernels::attention_max_head_dim &&
-                        op.k.cols > 0 && op.k.cols % op.head_dim == 0 &&
-                        op.q.cols % op.k.cols == 0 && op.v.cols == op.k.cols &&
-                        op.o.cols == op.q.cols,
-                    "attention of ", op.q.cols, " query and ", op.k.cols,
-                    " key columns with head_dim ", op.head_dim);
-    for (const TensorView* x : {&op.q, &op.k, &op.v, &op.o}) {
-        LORATRAIN_CHECK(x->dtype == compute, "attention on ", to_string(x->dtype));
-    }
-}
-
 }  // namespace
 
 CudaAttention::Choice CudaAttention::forced_choice() {
@@ -82,10 +52,11 @@ CudaAttention::Choice CudaAttention::forced_choice() {
     return Choice::cudnn;
 }
 
-CudaAttention::CudaAttention(cudaStream_t stream, DType compute, MemoryUse* use)
+CudaAttention::CudaAttention(cudaStream_t stream, DType compute, int shared_limit, MemoryUse* use)
     : choice_(forced_choice()),
       stream_(stream),
       compute_(compute),
+      shared_limit_(shared_limit),
       staging_(stream, staging_sectors, staging_bytes, false),
       forward_tiles_(TileOrder::queries, use),
       query_tiles_(TileOrder::queries, use),
@@ -93,6 +64,40 @@ CudaAttention::CudaAttention(cudaStream_t stream, DType compute, MemoryUse* use)
       row_stats_(use) {
     if (choice_ != Choice::own && compute == DType::bf16) {
         cudnn_ = make_cudnn_attention(stream, staging_, use);
+    }
+}
+
+kernels::AttentionParams CudaAttention::params_of(const Attention& op) const {
+    kernels::AttentionParams params{};
+    params.q = matrix_of(op.q);
+    params.k = matrix_of(op.k);
+    params.v = matrix_of(op.v);
+    params.o = matrix_of(op.o);
+    params.lse = op.lse;
+    params.heads = static_cast<std::int32_t>(op.q.cols / op.head_dim);
+    params.kv_heads = static_cast<std::int32_t>(op.k.cols / op.head_dim);
+    params.head_dim = static_cast<std::int32_t>(op.head_dim);
+    params.scale = op.scale;
+    params.shared_limit = shared_limit_;
+    params.window = op.window > 0 && op.window < kernels::no_attention_window
+                        ? static_cast<std::int32_t>(op.window)
+                        : kernels::no_attention_window;
+    params.soft_cap = op.soft_cap;
+    return params;
+}
+
+void CudaAttention::check_shapes(const Attention& op) const {
+    LORATRAIN_CHECK(op.head_dim > 0 && op.head_dim <= kernels::attention_max_head_dim &&
+                        op.k.cols > 0 && op.k.cols % op.head_dim == 0 &&
+                        op.q.cols % op.k.cols == 0 && op.v.cols == op.k.cols &&
+                        op.o.cols == op.q.cols,
+                    "attention of ", op.q.cols, " query and ", op.k.cols,
+                    " key columns with head_dim ", op.head_dim);
+    const std::int64_t most = kernels::attention_most_head_dim(matrix_of(op.q).type, shared_limit_);
+    LORATRAIN_CHECK(op.head_dim <= most, "attention in ", to_string(compute_), " with head_dim ",
+                    op.head_dim, ", but this GPU's shared memory is enough for ", most);
+    for (const TensorView* x : {&op.q, &op.k, &op.v, &op.o}) {
+        LORATRAIN_CHECK(x->dtype == compute_, "attention on ", to_string(x->dtype));
     }
 }
 
@@ -124,7 +129,7 @@ void CudaAttention::before_stalls(const std::function<void()>& call) {
 
 void CudaAttention::forward(const Attention& op) {
     if (op.rows.tokens == 0) return;
-    check_shapes(op, compute_);
+    check_shapes(op);
     if (prefers_cudnn(op.rows, cudnn_forward_length)) {
         if (cudnn_->forward(op)) return;
         if (choice_ == Choice::cudnn) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
@@ -134,7 +139,7 @@ void CudaAttention::forward(const Attention& op) {
 
 void CudaAttention::backward(const AttentionBackward& op) {
     if (op.forward.rows.tokens == 0) return;
-    check_shapes(op.forward, compute_);
+    check_shapes(op.forward);
     LORATRAIN_CHECK(op.d_o.cols == op.forward.q.cols && op.dq.cols == op.forward.q.cols &&
                         op.dk.cols == op.forward.k.cols && op.dv.cols == op.forward.k.cols,
                     "attention gradients of ", op.dq.cols, " and ", op.dk.cols, " columns");

@@ -20,7 +20,8 @@ class CudnnAttention;
 /// when a larger size first appears, counted in `use` (plan/memory/engine_memory.h bounds it).
 class CudaAttention {
   public:
-    CudaAttention(cudaStream_t stream, DType compute, MemoryUse* use = nullptr);
+    /// `shared_limit`: bytes of shared memory that a block of the own kernels may have.
+    CudaAttention(cudaStream_t stream, DType compute, int shared_limit, MemoryUse* use = nullptr);
     ~CudaAttention();
     CudaAttention(const CudaAttention&) = delete;
     CudaAttention& operator=(const CudaAttention&) = delete;
@@ -38,6 +39,8 @@ class CudaAttention {
     void allow_any_order();
 
   private:
+    void check_shapes(const Attention& op) const;
+    kernels::AttentionParams params_of(const Attention& op) const;
     void own_forward(const Attention& op);
     void own_backward(const AttentionBackward& op);
 
@@ -49,6 +52,7 @@ class CudaAttention {
     Choice choice_;
     cudaStream_t stream_;
     DType compute_;
+    int shared_limit_;
     std::unique_ptr<CudnnAttention> cudnn_;
     StagingRing staging_;
     AttentionTiles forward_tiles_;

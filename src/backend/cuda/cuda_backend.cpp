@@ -9,6 +9,7 @@
 #include "backend/cuda/table_cache.h"
 #include "backend/gpu_info.h"
 #include "base/device_memory.h"
+#include "kernels/architecture.h"
 
 namespace loratrain {
 
@@ -34,13 +35,7 @@ kernels::Matrix matrix_of(const TensorView& view) {
 CudaBackend::CudaBackend(int device, DType compute, const std::string& algorithm_file)
     : device_(device), compute_(compute) {
     CUDA_CHECK(cudaSetDevice(device_));
-    cudaDeviceProp properties{};
-    CUDA_CHECK(cudaGetDeviceProperties(&properties, device_));
-    name_ = properties.name;
-    processors_ = properties.multiProcessorCount;
-    if (compute_ == DType::bf16) {
-        require_shared_memory(name_, properties.sharedMemPerBlockOptin, kernels::lora_shared_bytes);
-    }
+    describe_device();
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     transfers_ =
         std::make_unique<StagingRing>(stream_, transfer_sectors, transfer_sector_bytes, false);
@@ -52,7 +47,26 @@ CudaBackend::CudaBackend(int device, DType compute, const std::string& algorithm
     gemm_workspace_ = allocate(device_memory::gemm_workspace, "GEMM workspace");
     gemm_ = std::make_unique<GemmCublasLt>(stream_, compute_, name_, gemm_workspace_, &memory_,
                                            algorithm_file);
-    attention_ = std::make_unique<CudaAttention>(stream_, compute_, &memory_);
+    attention_ = std::make_unique<CudaAttention>(stream_, compute_, shared_limit_, &memory_);
+}
+
+void CudaBackend::describe_device() {
+    cudaDeviceProp properties{};
+    CUDA_CHECK(cudaGetDeviceProperties(&properties, device_));
+    name_ = properties.name;
+    processors_ = properties.multiProcessorCount;
+    const cudaError_t runs = kernels::check_architecture();
+    if (runs != cudaSuccess) {
+        GpuInfo gpu;
+        gpu.name = name_;
+        gpu.compute_capability = 10 * properties.major + properties.minor;
+        refuse_architecture(gpu, cudaGetErrorString(runs));
+    }
+    shared_limit_ = shared_memory_limit(properties.sharedMemPerBlockOptin);
+    if (compute_ == DType::bf16) {
+        require_shared_memory(name_, static_cast<std::size_t>(shared_limit_),
+                              kernels::least_shared_bytes);
+    }
 }
 
 CudaBackend::~CudaBackend() {

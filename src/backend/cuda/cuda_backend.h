@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/host_copies.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/lora/lora.h"
 #include "kernels/quantize.h"
@@ -48,7 +49,9 @@ class CudaBackend final : public Backend {
     std::unique_ptr<Readback> read_later(std::span<const ReadPart> parts) override;
     void zero(void* target, std::size_t bytes) override;
     void synchronize() override;
+    std::unique_ptr<HostCopies> make_host_copies(std::int32_t places) override;
     std::unique_ptr<StreamClock> make_clock() override;
+    std::unique_ptr<SideStream> make_side_stream() override;
     void push_range(const char* name, std::int64_t number) override;
     void pop_range() override;
 
@@ -94,6 +97,8 @@ class CudaBackend final : public Backend {
     void move_doubles(const MoveDoubles& op) override;
 
   private:
+    /// Sets what the kernels go by, and refuses a GPU that they do not run on.
+    void describe_device();
     void require_compute(std::initializer_list<const TensorView*> views) const;
     /// Device scratch of one op, valid until the next call; grows, so that a steady state allocates
     /// nothing.
@@ -113,6 +118,7 @@ class CudaBackend final : public Backend {
     DType compute_;
     std::string name_;
     int processors_ = 0;
+    int shared_limit_ = 0;  ///< bytes that a block of threads may have
     cudaStream_t stream_ = nullptr;
     MemoryUse memory_;
     std::unique_ptr<StagingRing> transfers_;

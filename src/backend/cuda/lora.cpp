@@ -138,6 +138,7 @@ void CudaBackend::lora_shrink(const LoraShrink& op) {
     require_compute({&op.x});
     kernels::LoraShrinkParams params;
     params.x = matrix_of(op.x);
+    params.shared_limit = shared_limit_;
     params.tile_rows = lora_shrink_tile_rows(params, processors_);
     params.tables = lora_tables(op.targets, op.rows, op.x.rows, params.tile_rows);
     for (std::size_t i = 0; i < op.targets.size(); ++i) params.s[i] = matrix_of(op.targets[i].s);
@@ -152,6 +153,7 @@ void CudaBackend::lora_expand(const LoraExpand& op) {
     require_compute({&op.y});
     kernels::LoraExpandParams params;
     params.y = matrix_of(op.y);
+    params.shared_limit = shared_limit_;
     params.tables = lora_tables({&op.target, 1}, op.rows, op.y.rows, lora_expand_tile_rows(params));
     params.s[0] = matrix_of(op.target.s);
     CUDA_CHECK(kernels::lora_expand(stream_, params));
@@ -166,6 +168,7 @@ void CudaBackend::lora_backward_group(std::span<const LoraBackward> ops) {
     LORATRAIN_CHECK(ops.size() <= kernels::max_lora_targets, ops.size(), " LoRA targets");
     kernels::LoraBackwardParams params;
     params.dy = matrix_of(ops.front().dy);
+    params.shared_limit = shared_limit_;
     swept_targets_.clear();
     for (std::size_t i = 0; i < ops.size(); ++i) {
         const LoraBackward& op = ops[i];
@@ -197,6 +200,7 @@ void CudaBackend::lora_grad_a(const LoraGradA& op) {
     require_compute({&op.x});
     kernels::LoraGradAParams params;
     params.x = matrix_of(op.x);
+    params.shared_limit = shared_limit_;
     const kernels::LoraRowCuts cuts = row_cuts(op.rows, op.x.rows);
     params.tables = lora_tables(op.targets, op.rows, op.x.rows,
                                 lora_grad_a_tile_rows(params, cuts, processors_));
@@ -210,6 +214,7 @@ void CudaBackend::lora_expand_backward(const LoraExpandBackward& op) {
     require_compute({&op.dx});
     kernels::LoraExpandParams params;
     params.y = matrix_of(op.dx);
+    params.shared_limit = shared_limit_;
     params.tables = lora_tables(op.targets, op.rows, op.dx.rows, lora_expand_tile_rows(params));
     for (std::size_t i = 0; i < op.targets.size(); ++i) params.s[i] = matrix_of(op.targets[i].s);
     params.of_a = true;

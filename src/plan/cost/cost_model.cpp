@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "plan/memory/residency.h"
 #include "plan/stage_layers.h"
 #include "plan/tensor_shard.h"
 
@@ -19,9 +20,10 @@ namespace {
 /// of 2048. Those of the H100 are what a profile of the same took there, of 2048 to 8192 tokens and
 /// samples of up to 4096 (tests/bench/device_rates.py; the step's of adapters of r = 8 to 128): at
 /// 700 W its layers take no longer, for more tokens at a time. Links are the H200's for both, as
-/// its peaks are. The A100's are scaled from the H200's by the maker's peaks: dense bf16 (989.4,
-/// 312 TFLOP/s of SXM modules), memory (4.8, 2.04 TB/s) for what `matrix` takes beside the head's
-/// plain products and for optimizer steps, and links (900, 600 GB/s).
+/// its peaks are. All others are scaled from the H200's by the maker's peaks: dense bf16 (989.4
+/// TFLOP/s; A100 312 as an SXM module, L40S 362, A40 150, A10 125, L4 121), memory (4.8 TB/s; 2.04,
+/// 0.864, 0.696, 0.6, 0.3) for what `matrix` takes beside the head's plain products and for
+/// optimizer steps, and links (900 GB/s; 600, PCIe 4's 64 for the rest).
 struct DeviceRates {
     std::string_view name;
     double matrix;     ///< linears with their adapters, norms and elementwise work
@@ -34,19 +36,32 @@ struct DeviceRates {
     double message_bytes;    ///< per second
     double sum_bytes;        ///< per second, of a sum over lanes, sent and received
     double memory_bytes;     ///< per second, of an optimizer step
+    double host_bytes;       ///< per second, from the host's memory; an estimate of all
     std::string_view doubt;  ///< why they are estimates; "" = measured
 };
 
-constexpr std::array<DeviceRates, 4> devices{{
-    {"h200", 574e12, 850e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 2.5e12, ""},
-    {"h100", 587e12, 818e12, 604e12, 319e12, 60e-6, 360.0, 20e-6, 200e9, 320e9, 1.74e12, ""},
-    {"a100", 184e12, 0.0, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 213e9, 1.06e12,
-     ", an estimate: an h200's rates, scaled by the maker's peaks"},
-    {"cpu", 300e9, 0.0, 350e9, 100e9, 20e-6, 0.0, 5e-6, 5e9, 5e9, 10e9,
+constexpr std::string_view scaled_from_h200 =
+    ", an estimate: an h200's rates, scaled by the maker's peaks";
+
+constexpr std::array<DeviceRates, 8> devices{{
+    {"h200", 574e12, 850e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 2.5e12, 50e9, ""},
+    {"h100", 587e12, 818e12, 604e12, 319e12, 60e-6, 360.0, 20e-6, 200e9, 320e9, 1.74e12, 50e9, ""},
+    {"a100", 184e12, 0.0, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 213e9, 1.06e12, 24e9,
+     scaled_from_h200},
+    {"l40s", 198e12, 0.0, 223e12, 124e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.45e12, 24e9,
+     scaled_from_h200},
+    {"a40", 87e12, 0.0, 92e12, 51e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.36e12, 24e9,
+     scaled_from_h200},
+    {"a10", 73e12, 0.0, 77e12, 43e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.31e12, 24e9,
+     scaled_from_h200},
+    {"l4", 66e12, 0.0, 75e12, 42e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.16e12, 24e9,
+     scaled_from_h200},
+    {"cpu", 300e9, 0.0, 350e9, 100e9, 20e-6, 0.0, 5e-6, 5e9, 5e9, 10e9, 5e9,
      ", an estimate: processors differ"},
 }};
 
 constexpr double fp32_on_gpu = 1.0 / 20.0;  // no TF32
+constexpr double layers_at_ends = 2.0;      // beside which none comes that the pass needs
 constexpr double sums_of_a_pass = 2.0;      // over lanes, in a layer
 constexpr double forward_share = 0.45;      // of a layer's matrix time
 constexpr double forward_of_attention = 1.0 / 3.5;
@@ -57,6 +72,13 @@ constexpr double bytes_per_stepped_parameter = 32.0;
 /// out: a run meets few after its first minutes.
 constexpr HostCosts host_of_gpu{
     {120e-6, 2e-6}, {180e-6, 3e-6}, {60e-6, 5e-6}, {20e-6, 2e-6}, 80e-6, 0.0, {}, {}};
+
+/// Of a device that is not known, the h100's.
+const DeviceRates& rates_of(std::string_view device) {
+    const auto* found = std::find_if(devices.begin(), devices.end(),
+                                     [&](const DeviceRates& d) { return d.name == device; });
+    return found != devices.end() ? *found : devices[1];
+}
 
 /// What narrower matrices leave of a lane's speed: .97, .92, .85 of 2, 4 and 8 lanes.
 double lane_efficiency(std::int32_t tensor) {
@@ -82,10 +104,8 @@ void add_sums(const ModelSpec& model, DType compute, const DeviceRates& rates, s
 CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view device,
                          std::int32_t tensor, bool fp8_linears) {
     const ModelSpec model = lane_model(whole, tensor);
-    const auto* found = std::find_if(devices.begin(), devices.end(),
-                                     [&](const DeviceRates& d) { return d.name == device; });
-    const bool known = found != devices.end();
-    const DeviceRates& rates = known ? *found : devices[1];
+    const DeviceRates& rates = rates_of(device);
+    const bool known = rates.name == device;
     const bool cpu = rates.name == "cpu";
     const double speed =
         (!cpu && compute == DType::f32 ? fp32_on_gpu : 1.0) * lane_efficiency(tensor);
@@ -113,8 +133,9 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
     costs.message_fixed = rates.message_fixed;
     costs.message_per_byte = 1.0 / rates.message_bytes;
     add_sums(model, compute, rates, tensor, costs);
-    costs.source = cat("built in for ", rates.name, rates.doubt,
-                       known ? std::string() : cat(", as '", device, "' is not known"));
+    costs.source =
+        cat("built in for ", rates.name, rates.doubt,
+            known ? std::string() : cat(", an estimate, as '", device, "' is not known"));
     return costs;
 }
 
@@ -142,11 +163,30 @@ void add_dora(const Job& job, const ModelSpec& model, CostModel& costs) {
     costs.layer_backward.per_token += backward * one;
 }
 
+void add_transfers(const Job& job, const Plan& plan, std::string_view device, std::int32_t tensor,
+                   CostModel& costs) {
+    if (resident_layers(job) == all_layers) return;
+    const ModelSpec model = lane_model(plan.model, tensor);
+    const WeightFormat format = plan.fp8_linears ? WeightFormat::e4m3 : linear_format(plan);
+    std::uint64_t bytes = 0;
+    for (int i = 0; i < linear_count; ++i) {
+        const LinearShape shape = linear_shape(model, static_cast<Linear>(i));
+        bytes += weight_layout(traits_of(format), {shape.out, shape.in}).bytes;
+    }
+    costs.layer_transfer = static_cast<double>(bytes) / rates_of(device).host_bytes;
+}
+
 std::vector<std::string> device_names() {
     std::vector<std::string> names;
     names.reserve(devices.size());
     for (const DeviceRates& rates : devices) names.emplace_back(rates.name);
     return names;
+}
+
+bool computes_fp8(std::string_view device) {
+    const auto* found = std::find_if(devices.begin(), devices.end(),
+                                     [&](const DeviceRates& d) { return d.name == device; });
+    return found == devices.end() || found->fp8 > 0.0;
 }
 
 void AdapterLoads::add(AdapterId adapter, const MicrobatchLoad& load) {
@@ -232,6 +272,14 @@ double device_seconds(const CostModel& costs, const StagePlan& stage, const Adap
            device_backward(costs, stage, loads, Recompute::none);
 }
 
+/// What the layers that stream let a pass be, which takes so many seconds without them.
+double with_transfers(double seconds, const CostModel& costs, const StagePlan& stage) {
+    const std::int32_t loads = streamed_layers(stage) - stream_buffers(stage);
+    if (loads == 0 || stage.layer_count == 0) return seconds;
+    const double of_layers = seconds / stage.layer_count * layers_at_ends;
+    return std::max(seconds, of_layers + loads * costs.layer_transfer);
+}
+
 /// `part`, of what the device computes, as long as the host lets it be.
 double held_up(double part, const CostModel& costs, const StagePlan& stage,
                const AdapterLoads& loads) {
@@ -256,12 +304,15 @@ bool is_held_up(const CostModel& costs, const StagePlan& stage, const AdapterLoa
 }
 
 double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {
-    return held_up(device_forward(costs, stage, loads), costs, stage, loads);
+    return with_transfers(held_up(device_forward(costs, stage, loads), costs, stage, loads), costs,
+                          stage);
 }
 
 double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                         Recompute recompute) {
-    return held_up(device_backward(costs, stage, loads, recompute), costs, stage, loads);
+    return with_transfers(
+        held_up(device_backward(costs, stage, loads, recompute), costs, stage, loads), costs,
+        stage);
 }
 
 double stage_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
@@ -276,6 +327,18 @@ double slowest_seconds(const CostModel& costs, const std::vector<StagePlan>& sta
         most = std::max(most, stage_seconds(costs, stage, loads, recompute));
     }
     return most;
+}
+
+double hidden_share(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
+                    Recompute recompute) {
+    const double transfers =
+        2.0 * (streamed_layers(stage) - stream_buffers(stage)) * costs.layer_transfer;
+    if (transfers <= 0.0) return 1.0;
+    StagePlan resident = stage;
+    resident.resident_layers = all_layers;
+    const double waits = stage_seconds(costs, stage, loads, recompute) -
+                         stage_seconds(costs, resident, loads, recompute);
+    return std::clamp(1.0 - waits / transfers, 0.0, 1.0);
 }
 
 HostCosts scaled(HostCosts host, double factor) {

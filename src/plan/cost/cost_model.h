@@ -13,12 +13,12 @@
 
 namespace loratrain {
 
-/// Estimate from the sizes of the model and rates of the device that computes in `compute`: "h200",
-/// "h100", "a100", "cpu"; any other name counts as h100 (CUDA) and says so in `source`, as rates do
-/// that were not measured on such a device. What hosts take is an estimate for all. Depends on its
-/// arguments alone. Of `tensor` lanes each computes its share (lane_model) less well, as its
-/// matrices are narrower, and takes part in two sums of [T, hidden size] in a layer's forward and
-/// two in its backward. `fp8_linears`: Plan's.
+/// Estimate from the sizes of the model and rates of the device that computes in `compute`, one of
+/// device_names(); any other name counts as h100 (CUDA) and says so in `source`, as rates do that
+/// were not measured on such a device: "an estimate". What hosts take is an estimate for all.
+/// Depends on its arguments alone. Of `tensor` lanes each computes its share (lane_model) less
+/// well, as its matrices are narrower, and takes part in two sums of [T, hidden size] in a layer's
+/// forward and two in its backward. `fp8_linears`: Plan's.
 CostModel built_in_costs(const ModelSpec& model, DType compute, std::string_view device,
                          std::int32_t tensor = 1, bool fp8_linears = false);
 
@@ -28,8 +28,15 @@ CostModel built_in_costs(const ModelSpec& model, DType compute, std::string_view
 /// target.
 void add_dora(const Job& job, const ModelSpec& model, CostModel& costs);
 
-/// The devices whose costs are built in: "h200", "h100", "a100", "cpu".
+/// Adds what a layer that streams takes to come from host memory to built-in costs of a job in
+/// which any may (resident_layers()). `plan`: its model and formats.
+void add_transfers(const Job& job, const Plan& plan, std::string_view device, std::int32_t tensor,
+                   CostModel& costs);
+
+/// The devices whose costs are built in: "h200", "h100", "a100", "l40s", "a40", "a10", "l4", "cpu".
 std::vector<std::string> device_names();
+/// Whether fp8 products with a scale per row are made there; what is not known is taken to.
+bool computes_fp8(std::string_view device);
 
 MicrobatchLoad load_of(const Microbatch& microbatch, const AttentionSpan& span);
 AdapterLoads loads_of(const Microbatch& microbatch, const AttentionSpan& span);
@@ -38,7 +45,9 @@ AdapterLoads loads_of(const Microbatch& microbatch, const AttentionSpan& span);
 /// backward includes the second forward of `Recompute::layer`, and in the model's first layer no
 /// gradient of its input. The host runs ahead: a microbatch takes the longer of what the device
 /// computes and of what the host takes to queue it, forward and backward together. Where that is
-/// the host's, both are longer in proportion.
+/// the host's, both are longer in proportion. Layers that stream come beside that: where S of a
+/// stage's do through B buffers, S - B come in a pass in turn, at the ends of which something else
+/// than a transfer is waited for.
 double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads);
 double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                         Recompute recompute);
@@ -47,6 +56,10 @@ double stage_seconds(const CostModel& costs, const StagePlan& stage, const Adapt
                      Recompute recompute);
 double slowest_seconds(const CostModel& costs, const std::vector<StagePlan>& stages,
                        const AdapterLoads& loads, Recompute recompute);
+/// What computation hides of the transfers of a microbatch's forward and backward: 1 where it takes
+/// no longer for them.
+double hidden_share(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
+                    Recompute recompute);
 /// What the host takes for a microbatch's forward and backward.
 double host_seconds(const HostCosts& host, const StagePlan& stage, const AdapterLoads& loads);
 /// Whether that is longer than what the device computes.

@@ -1,6 +1,7 @@
 #include "plan/cost/device.h"
 
 #include <array>
+#include <cctype>
 
 namespace loratrain {
 
@@ -14,9 +15,13 @@ struct Entry {
     std::uint64_t gibibytes;
 };
 
-constexpr std::array<Entry, 4> entries{{{"h200", BackendKind::cuda, 139},
+constexpr std::array<Entry, 8> entries{{{"h200", BackendKind::cuda, 139},
                                         {"h100", BackendKind::cuda, 78},
                                         {"a100", BackendKind::cuda, 78},
+                                        {"l40s", BackendKind::cuda, 43},
+                                        {"a40", BackendKind::cuda, 43},
+                                        {"a10", BackendKind::cuda, 21},
+                                        {"l4", BackendKind::cuda, 21},
                                         {"cpu", BackendKind::cpu, 0}}};
 
 }  // namespace
@@ -28,6 +33,24 @@ std::optional<Device> find_device(std::string_view name) {
         }
     }
     return std::nullopt;
+}
+
+std::string known_device(std::string_view gpu) {
+    std::string word;
+    for (std::size_t i = 0; i <= gpu.size(); ++i) {
+        const auto c = static_cast<unsigned char>(i < gpu.size() ? gpu[i] : ' ');
+        if (std::isalnum(c) != 0) {
+            word += static_cast<char>(std::tolower(c));
+            continue;
+        }
+        for (const Entry& entry : entries) {
+            if (entry.backend == BackendKind::cuda && word.ends_with(entry.name)) {
+                return std::string(entry.name);
+            }
+        }
+        word.clear();
+    }
+    return std::string(gpu);
 }
 
 std::string_view usual_device(BackendKind backend) {

@@ -21,6 +21,10 @@ struct Device {
 /// None for a name that device_names() does not have.
 std::optional<Device> find_device(std::string_view name);
 
+/// "NVIDIA H200" -> "h200": the device that a word of a GPU's name ends with; the name itself where
+/// none is known.
+std::string known_device(std::string_view gpu);
+
 /// What is planned for where no device is named: "h100" or "cpu".
 std::string_view usual_device(BackendKind backend);
 

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "base/text.h"
+#include "plan/cost/cost_model.h"
+#include "plan/cost/device.h"
 #include "plan/tensor_shard.h"
 
 namespace loratrain {
@@ -35,14 +37,20 @@ bool takes_fp8(const ModelSpec& lane_model) {
            lane_model.intermediate_size % fp8_multiple == 0;
 }
 
-void check_precision(const Job& job, const ModelSpec& model, BackendKind backend,
+void check_precision(const Job& job, const ModelSpec& model, const Cluster& cluster,
                      Problems& problems) {
     if (job.model.precision != Precision::fp8) return;
     const std::string key = cat(job.path, ": model.precision");
-    if (backend != BackendKind::cuda) {
+    if (cluster.backend != BackendKind::cuda) {
         problems.add(key, "fp8 is computed by GPUs alone, and this job runs on the CPU",
                      "use model.precision: bf16 or fp32, or run.backend: cuda");
         return;
+    }
+    if (!computes_fp8(device_of(cluster))) {
+        problems.add(key,
+                     cat("fp8 products with a scale per row are for Hopper, not for '",
+                         device_of(cluster), "'"),
+                     instead);
     }
     if (model.quantization && model.quantization->format != WeightFormat::e4m3) {
         problems.add(key,

@@ -7,6 +7,7 @@
 #include "plan/deploy/choose_split.h"
 #include "plan/deploy/fit_layers.h"
 #include "plan/deploy/search_layout.h"
+#include "plan/memory/residency.h"
 #include "plan/schedule/admission.h"
 
 namespace loratrain {
@@ -67,9 +68,13 @@ class Chooser {
     }
 
     std::vector<StagePlan> split(const AdapterLoads& loads, Recompute recompute) const {
-        return choose_split(static_cast<std::int32_t>(in_.constants.model.layers), in_.stages,
-                            in_.built_in, in_.constants.costs, loads, recompute);
+        return with_residency(
+            choose_split(static_cast<std::int32_t>(in_.constants.model.layers), in_.stages,
+                         in_.built_in, in_.constants.costs, loads, recompute),
+            job_);
     }
+
+    std::vector<StagePlan> former_stages() const { return with_residency(alike_->stages, job_); }
 
     /// Whole layers, by cost.
     Candidate of_whole_layers(Recompute recompute, const Adapters& adapters) const {
@@ -156,7 +161,7 @@ class Chooser {
         add(sized_job_, [this](const Adapters& a) { return by_cost(sized_job_, a); });
         if (alike_ != nullptr) {
             add(sized_job_, [this](const Adapters& a) {
-                return sized(sized_job_, of_stages(alike_->stages, a));
+                return sized(sized_job_, of_stages(former_stages(), a));
             });
         }
         if (in_.former != nullptr) {
@@ -193,7 +198,7 @@ class Chooser {
     Candidate with_shared_layers(const Candidate& whole) const {
         Candidate other = whole;
         if (alike_ != nullptr) {
-            other.replica.stages = alike_->stages;
+            other.replica.stages = former_stages();
             if (fits(other)) return other;
         }
         if (whole.first_admitted.size() < job_.adapters.size()) return whole;
@@ -234,9 +239,10 @@ Plan plan_with(const Plan& constants, const Candidate& candidate) {
 
 LayerSplit layer_split(const DeploymentInputs& inputs) {
     return [&inputs](std::int32_t stages, Recompute recompute) {
-        return choose_split(static_cast<std::int32_t>(inputs.constants.model.layers), stages,
-                            inputs.built_in, inputs.constants.costs, inputs.work.usual.total,
-                            recompute);
+        return with_residency(choose_split(static_cast<std::int32_t>(inputs.constants.model.layers),
+                                           stages, inputs.built_in, inputs.constants.costs,
+                                           inputs.work.usual.total, recompute),
+                              inputs.job);
     };
 }
 

@@ -14,10 +14,14 @@
 #include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/check_deployment.h"
 #include "plan/deploy/check_precision.h"
+#include "plan/deploy/fit_residency.h"
 #include "plan/deploy/plan_replica.h"
 #include "plan/deploy/replica_options.h"
+#include "plan/deploy/search_layout.h"
 #include "plan/deploy/workload.h"
+#include "plan/memory/fit_memory.h"
 #include "plan/memory/memory_model.h"
+#include "plan/memory/residency.h"
 #include "plan/number_types.h"
 #include "plan/place.h"
 #include "plan/schedule/admission.h"
@@ -54,13 +58,17 @@ LoraWidth lora_width(const Job& job, BackendKind backend) {
 
 class Planner {
   public:
+    /// Of a job whose layers stream: chosen for that, or as for any job.
+    enum class Sizes : std::uint8_t { searched, as_given };
+
     Planner(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
-            const Cluster& cluster, const Plan* former)
+            const Cluster& cluster, const Plan* former, Sizes sizes = Sizes::searched)
         : job_(job),
           model_(model),
           datasets_(datasets),
           cluster_(cluster),
           former_(former),
+          sizes_(sizes),
           types_(number_types(job.model.precision, cluster.backend)),
           checks_(job, model, job.path, problems_) {
         LORATRAIN_CHECK(datasets.size() == job.datasets.size(), "one DatasetInfo per dataset");
@@ -74,13 +82,14 @@ class Planner {
         } else {
             check_deployment(job_, model_, cluster_, problems_);
         }
-        check_precision(job_, model_, cluster_.backend, problems_);
+        check_precision(job_, model_, cluster_, problems_);
         check_data(given_limit());
         problems_.throw_if_any();
         std::optional<std::int64_t> usual;
         if (cluster_.backend == BackendKind::cuda && cluster_.ranks == 1) {
             usual = usual_tokens_of_one_gpu(model_);
         }
+        if (cluster_.backend == BackendKind::cuda) usual = wide_enough_to_hide(usual);
         const Workload work = workload_of(job_, model_, cluster_.backend, datasets_, usual);
         Plan constants = constants_of();
         problems_.throw_if_any();
@@ -90,12 +99,13 @@ class Planner {
             constants.fp8_one_order = true;
             planned = planned_with(constants, work);
         }
+        if (auto streaming = with_streaming(problems_.empty())) return *streaming;
         problems_.throw_if_any();
         return planned;
     }
 
     Plan before_deployment() {
-        check_precision(job_, model_, cluster_.backend, problems_);
+        check_precision(job_, model_, cluster_, problems_);
         check_data(given_limit());
         problems_.throw_if_any();
         Plan plan = constants_of();
@@ -111,15 +121,120 @@ class Planner {
     }
 
   private:
+    /// Of microbatches that are not given: those behind which layers come that stream.
+    std::optional<std::int64_t> wide_enough_to_hide(std::optional<std::int64_t> usual) const {
+        constexpr std::int64_t most = 32768;
+        const std::int32_t resident = resident_layers(job_);
+        if (resident == all_layers || !job_.parallel.deployment.empty()) return usual;
+        CostModel costs =
+            built_in_costs(model_, types_.compute, device_of(cluster_), 1, types_.fp8_linears);
+        Plan plan;
+        plan.model = model_;
+        plan.weights = types_.weights;
+        plan.fp8_linears = types_.fp8_linears;
+        add_transfers(job_, plan, device_of(cluster_), 1, costs);
+        const auto layers = static_cast<std::int32_t>(model_.layers) / stages();
+        return std::max(usual.value_or(usual_tokens_of_one_gpu(model_)),
+                        std::min(most, tokens_that_hide(costs, layers, resident)));
+    }
+
+    /// Whether sizes of microbatches are looked for beside which layers stream.
+    bool has_free_sizes() const {
+        const ParallelJob& parallel = job_.parallel;
+        const bool given = parallel.microbatch_tokens && parallel.recompute != Recompute::automatic;
+        return cluster_.backend == BackendKind::cuda && former_ == nullptr &&
+               parallel.deployment.empty() && !given;
+    }
+
+    /// The job with what makes it fastest as layers of it stream: none where it does not fit. With
+    /// `find_resident` as many stay as fit beside the microbatches, else as many as it says. Large
+    /// microbatches are preferred, and recomputation for their sake: they hide transfers on slower
+    /// hosts too.
+    std::optional<Job> fastest_streaming(const Job& job, bool find_resident) const {
+        constexpr double least_gain = 1.03;
+        std::optional<Job> best;
+        double fastest = 0.0;
+        for (const Recompute recompute : {Recompute::layer, Recompute::none}) {
+            if (!may_use(job, recompute)) continue;
+            Job trial = job;
+            trial.parallel.recompute = recompute;
+            const auto planned = planned_or_none(trial);
+            if (!planned) continue;
+            const std::int64_t most = planned->plan.replicas.front().microbatch_tokens;
+            for (const std::int64_t share : {8, 6, 4, 3, 2}) {
+                if (share < 8 && job.parallel.microbatch_tokens) break;
+                trial.parallel.microbatch_tokens = most * share / 8;
+                const double speed = streaming_speed(planned->plan, trial, find_resident);
+                if (speed <= least_gain * fastest) continue;
+                fastest = speed;
+                best = trial;
+            }
+        }
+        return best;
+    }
+
+    std::optional<PlannedJob> planned_or_none(const Job& job) const {
+        try {
+            return Planner(job, model_, datasets_, cluster_, former_, Sizes::as_given).run();
+        } catch (const InputError&) {
+            return std::nullopt;
+        }
+    }
+
+    /// Tokens a second with the trial's microbatches, by simulation; gives it the layers that stay.
+    double streaming_speed(const Plan& planned, Job& trial, bool find_resident) const {
+        Plan plan = planned;
+        ReplicaPlan& replica = plan.replicas.front();
+        replica.microbatch_tokens = *trial.parallel.microbatch_tokens;
+        const Workload work = workload_of(trial, model_, cluster_.backend, datasets_);
+        if (replica.microbatch_tokens < work.longest_sample) return 0.0;
+        if (find_resident) {
+            const auto resident = most_resident_layers(trial, only_replica(plan));
+            if (!resident) return 0.0;
+            trial.model.residency.layers = *resident;
+        }
+        replica.stages = with_residency(replica.stages, trial);
+        return played_speed(trial, plan, datasets_, built_in_of(trial, plan, replica.tensor));
+    }
+
+    /// Where layers stream: with the fastest sizes. A base that does not fit on GPUs and a job that
+    /// lets layers stream do so too.
+    std::optional<PlannedJob> with_streaming(bool fits) const {
+        if (sizes_ == Sizes::as_given || cluster_.backend != BackendKind::cuda) return std::nullopt;
+        const bool automatic = job_.model.residency.kind == Residency::Kind::automatic;
+        if (automatic ? fits : resident_layers(job_) == all_layers) return std::nullopt;
+        Job job = job_;
+        if (automatic) job.model.residency = {Residency::Kind::some, 0};
+        if (has_free_sizes() || (automatic && job_.parallel.deployment.empty())) {
+            const auto fastest = fastest_streaming(job, automatic);
+            if (!fastest) return std::nullopt;
+            job = *fastest;
+        } else if (!automatic) {
+            return std::nullopt;
+        }
+        return planned_or_none(job);
+    }
+
+    void set_memory(Plan& plan) const {
+        plan.memory.clear();
+        for (const ReplicaPlan& replica : plan.replicas) {
+            const ReplicaView view = view_of(plan, replica);
+            for (std::size_t s = 0; s < replica.stages.size(); ++s) {
+                plan.memory.insert(plan.memory.end(), static_cast<std::size_t>(replica.tensor),
+                                   stage_memory(job_, view, s));
+            }
+        }
+    }
+
     /// Adds to problems_ what does not fit.
     PlannedJob planned_with(const Plan& constants, const Workload& work) {
         const std::vector<ReplicaJob> shapes = replicas();
         std::vector<std::unique_ptr<ReplicaPlanner>> planners;
         for (std::size_t r = 0; r < shapes.size(); ++r) {
-            planners.push_back(std::make_unique<ReplicaPlanner>(
-                ReplicaTask{job_, constants, datasets_, work, costs_of_lanes(shapes[r].tensor),
-                            lora_width(job_, cluster_.backend), former_of(shapes, r), shapes[r],
-                            shapes.size() > 1}));
+            planners.push_back(std::make_unique<ReplicaPlanner>(ReplicaTask{
+                job_, constants, datasets_, work, costs_of_lanes(constants, shapes[r].tensor),
+                lora_width(job_, cluster_.backend), former_of(shapes, r), shapes[r],
+                shapes.size() > 1}));
         }
         return assembled(constants, planners);
     }
@@ -158,11 +273,17 @@ class Planner {
         return most;
     }
 
-    /// Built in, and for a pipeline that is alone those that are measured.
-    LaneCosts costs_of_lanes(std::int32_t tensor) const {
-        CostModel built_in =
+    CostModel built_in_of(const Job& job, const Plan& constants, std::int32_t tensor) const {
+        CostModel costs =
             built_in_costs(model_, types_.compute, device_of(cluster_), tensor, types_.fp8_linears);
-        add_dora(job_, model_, built_in);
+        add_dora(job, model_, costs);
+        add_transfers(job, constants, device_of(cluster_), tensor, costs);
+        return costs;
+    }
+
+    /// Built in, and for a pipeline that is alone those that are measured.
+    LaneCosts costs_of_lanes(const Plan& constants, std::int32_t tensor) const {
+        const CostModel built_in = built_in_of(job_, constants, tensor);
         return {built_in, has_several() ? built_in : cluster_.costs.value_or(built_in)};
     }
 
@@ -222,7 +343,8 @@ class Planner {
         plan.compute = types_.compute;
         plan.weights = types_.weights;
         plan.fp8_linears = types_.fp8_linears;
-        plan.fp8_one_order = former_ != nullptr && former_->fp8_one_order;
+        plan.fp8_one_order = (former_ != nullptr && former_->fp8_one_order) ||
+                             (types_.fp8_linears && resident_layers(job_) != all_layers);
         plan.device = former_ != nullptr ? former_->device : device_of(cluster_);
         plan.bytes_per_rank = cluster_.bytes_per_rank;
         plan.joint = has_several();
@@ -243,13 +365,7 @@ class Planner {
         plan.costs = planners.front()->costs();
         for (const auto& planner : planners) add_replica(planner->candidate(), *planner, plan);
         number_ranks(plan.replicas);
-        for (const ReplicaPlan& replica : plan.replicas) {
-            const ReplicaView view = view_of(plan, replica);
-            for (std::size_t s = 0; s < replica.stages.size(); ++s) {
-                plan.memory.insert(plan.memory.end(), static_cast<std::size_t>(replica.tensor),
-                                   stage_memory(job_, view, s));
-            }
-        }
+        set_memory(plan);
         for (std::size_t r = 0; r < planners.size(); ++r) {
             const ReplicaView view = view_of(plan, plan.replicas[r]);
             const FittingTokens fitting = fitting_tokens(job_, view, planners[r]->longest_sample());
@@ -310,8 +426,27 @@ class Planner {
         return cat(to_text(room->replica), " would take ", room->tokens, ", # are needed");
     }
 
+    /// What layers that stream take of the host's memory, which CPU ranks have no other than.
+    void check_host_memory(const ReplicaView& view) {
+        const bool cpu = cluster_.backend == BackendKind::cpu;
+        const std::uint64_t room = cpu ? cluster_.bytes_per_rank : cluster_.host_bytes_per_rank;
+        for (const StagePlan& stage : view.replica.stages) {
+            const MemoryPlan& memory = view.plan.memory[static_cast<std::size_t>(stage.rank)];
+            const std::uint64_t needed = memory.host + (cpu ? memory.total() : 0);
+            if (room == 0 || memory.host == 0 || needed <= room) continue;
+            problems_.add(where("model.residency"),
+                          cat("the ", streamed_layers(stage), " layers of rank ", stage.rank,
+                              place_text(view.plan, stage.rank), " that stream need ",
+                              human_bytes(memory.host), " of the host's memory, of which it has ",
+                              human_bytes(cpu ? room - std::min(room, memory.total()) : room)),
+                          "use a smaller or quantised base, residency: all, or more ranks on other "
+                          "hosts");
+        }
+    }
+
     void check_memory(const ReplicaPlanner& planner, const ReplicaView& view,
                       const FittingTokens& fitting) {
+        check_host_memory(view);
         if (cluster_.bytes_per_rank == 0) return;
         std::string hint;
         for (const StagePlan& stage : view.replica.stages) {
@@ -339,6 +474,7 @@ class Planner {
     std::span<const DatasetInfo> datasets_;
     const Cluster& cluster_;
     const Plan* former_;
+    Sizes sizes_;
     NumberTypes types_;
     Problems problems_;
     AdapterChecks checks_;

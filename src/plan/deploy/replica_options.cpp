@@ -13,6 +13,7 @@
 #include "plan/deploy/choose_split.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
+#include "plan/memory/residency.h"
 #include "plan/pack/dispatch.h"
 #include "plan/pack/length_buckets.h"
 #include "plan/pack/rounds_at_start.h"
@@ -102,6 +103,7 @@ class OptionList {
         CostModel costs = built_in_costs(plan_.model, plan_.compute, device_of(cluster_), tensor,
                                          plan_.fp8_linears);
         add_dora(job_, plan_.model, costs);
+        add_transfers(job_, plan_, device_of(cluster_), tensor, costs);
         return costs;
     }
 
@@ -121,8 +123,10 @@ class OptionList {
         Plan plan = plan_;
         ReplicaPlan& replica = plan.replicas.front();
         replica.tensor = tensor;
-        replica.stages = choose_split(static_cast<std::int32_t>(plan_.model.layers), stages, costs,
-                                      costs, work_.usual.total, assumed);
+        replica.stages =
+            with_residency(choose_split(static_cast<std::int32_t>(plan_.model.layers), stages,
+                                        costs, costs, work_.usual.total, assumed),
+                           job_);
         replica.max_in_flight = stages;
         plan.replicas.resize(1);
         return plan;

@@ -54,6 +54,11 @@ class LayoutSearch {
         return trials;
     }
 
+    double speed() {
+        return play(view_.replica.microbatch_tokens, plan_.first_admitted.size(), false)
+            .tokens_per_second;
+    }
+
     std::int32_t depth() {
         std::vector<double> speeds;
         const std::int32_t least = view_.replica.max_in_flight;
@@ -171,6 +176,11 @@ std::vector<LayoutTrial> search_layout(const Job& job, const Plan& plan,
                                        const CostModel& costs, std::int64_t usual,
                                        std::int64_t longest) {
     return LayoutSearch(job, plan, datasets, costs).run(usual, longest);
+}
+
+double played_speed(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+                    const CostModel& costs) {
+    return LayoutSearch(job, plan, datasets, costs).speed();
 }
 
 std::int32_t search_depth(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,

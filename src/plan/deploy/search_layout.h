@@ -27,6 +27,11 @@ std::vector<LayoutTrial> search_layout(const Job& job, const Plan& plan,
                                        const CostModel& costs, std::int64_t usual,
                                        std::int64_t longest);
 
+/// Tokens a second of the plan's first rounds, by the same simulation. `plan` is complete but for
+/// its memory.
+double played_speed(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+                    const CostModel& costs);
+
 /// How many microbatches may be in flight at the first stage: plan.max_in_flight, or the fewest
 /// more (at most twice as many) that come within 1% of the fastest by simulation, as far as they
 /// fit in memory. What is ready ahead of time fills the pauses that microbatches of unequal cost

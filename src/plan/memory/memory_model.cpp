@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "base/device_memory.h"
 #include "base/shape.h"
 #include "base/shard_statistics.h"
 #include "plan/memory/engine_memory.h"
+#include "plan/memory/residency.h"
 #include "plan/stage_layers.h"
 
 namespace loratrain {
@@ -14,7 +16,7 @@ namespace {
 constexpr std::int64_t logits_chunk_bytes_cpu = 64LL << 20U;
 constexpr std::int64_t logits_chunk_bytes_cuda = 256LL << 20U;
 constexpr std::int64_t exchanged_values_cpu = 1 << 16;  ///< little beside small models
-constexpr std::int64_t exchanged_values_cuda = 1 << 20;
+constexpr std::int64_t exchanged_values_cuda = 1 << 23;
 constexpr std::int64_t logits_chunk_rows = 256;  ///< or a multiple: whole tiles of a product
 constexpr std::int64_t staged_head_bytes = 64LL << 20U;
 
@@ -35,14 +37,23 @@ std::uint64_t norm_and_bias_bytes(const ReplicaView& view) {
     return bytes;
 }
 
-std::uint64_t layer_weight_bytes(const ReplicaView& view) {
-    std::uint64_t bytes = norm_and_bias_bytes(view);
+std::uint64_t linear_bytes(const ReplicaView& view) {
+    std::uint64_t bytes = 0;
     for (int g = 0; g < linear_group_count; ++g) {
         const auto group = static_cast<LinearGroup>(g);
         bytes += view.plan.fp8_linears ? fp8_group_layout(view, group).bytes
                                        : stored_layout(view, group).bytes;
     }
     return bytes;
+}
+
+/// Of all layers of a stage: what is resident, and buffers for those that stream.
+std::uint64_t layer_weight_bytes(const ReplicaView& view, const StagePlan& stage) {
+    const auto layers = static_cast<std::uint64_t>(stage.layer_count);
+    const auto streamed = static_cast<std::uint64_t>(streamed_layers(stage));
+    const auto buffers = static_cast<std::uint64_t>(stream_buffers(stage));
+    return layers * norm_and_bias_bytes(view) + (layers - streamed) * linear_bytes(view) +
+           buffers * streamed_layer(view).buffer_bytes;
 }
 
 std::int64_t layer_parameters(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
@@ -287,8 +298,9 @@ std::int64_t exchanged_at_once(const Plan& plan) {
 }
 
 std::uint64_t exchange_bytes(const Plan& plan) {
-    if (!plan.joint || plan.backend == BackendKind::cuda) return 0;
-    return bytes_of(2 * exchanged_at_once(plan), size_of(DType::f32));
+    if (!plan.joint) return 0;
+    const std::uint64_t both = bytes_of(2 * exchanged_at_once(plan), size_of(DType::f32));
+    return both + (plan.backend == BackendKind::cuda ? device_memory::exchange_numbers : 0);
 }
 
 LogitsChunk logits_chunk(const ReplicaView& view) {
@@ -439,7 +451,9 @@ MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t sta
     const StagePlan& stage = view.replica.stages[stage_index];
     const ModelSpec& model = view.lane_model;
     MemoryPlan memory;
-    memory.weights = static_cast<std::uint64_t>(stage.layer_count) * layer_weight_bytes(view);
+    memory.weights = layer_weight_bytes(view, stage);
+    memory.host =
+        static_cast<std::uint64_t>(streamed_layers(stage)) * host_block_bytes(streamed_layer(view));
     const std::uint64_t matrix = vocabulary_bytes(view);
     if (stage.has_embedding) memory.weights += matrix;
     if (stage.has_head) memory.weights += bytes_of(model.hidden_size, compute_bytes(view.plan));

@@ -117,7 +117,7 @@ std::uint64_t link_room(const Plan& plan);
 /// Values that a rank at most sends, and at most receives, at a time where several replicas
 /// exchange their gradients.
 std::int64_t exchanged_at_once(const Plan& plan);
-/// Room for both, fp32; 0 with one replica, and on GPUs, where it is the host's memory.
+/// Room for both, fp32, and on GPUs for the squares of the sums; 0 with one replica.
 std::uint64_t exchange_bytes(const Plan& plan);
 
 /// Rows and vocabulary columns of one chunk of logits.

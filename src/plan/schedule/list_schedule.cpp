@@ -140,7 +140,7 @@ bool ListSchedule::go_to_next_end() {
     const std::int64_t next = ends_.first();
     if (next == EndTimes::never) return false;
     now_ = next;
-    while (ends_.first() == next) end_task(ends_.first_stage());
+    ends_.each_at(next, [this](std::size_t s) { end_task(s); });
     return true;
 }
 

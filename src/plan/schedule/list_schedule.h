@@ -47,8 +47,8 @@ void drop_below(PipelineLoad& load, std::int32_t number);
 /// Forwards and backwards each go in microbatch order. A forward waits while max_in_flight - stage
 /// (at least 1) microbatches are in flight there; on the first stage also for its `required`
 /// backwards. An evaluation counts as backwarded on a stage once its forward there, and all
-/// backwards of microbatches before it, are over. A computation takes O(log stages): an end wakes
-/// its stage and that one's neighbours, as nothing else can have become ready (end_times.h).
+/// backwards of microbatches before it, are over. An end wakes its stage
+/// and that one's neighbours alone, as nothing else can have become ready.
 class ListSchedule {
   public:
     /// Kept by reference; between calls microbatches may be added to it, and those that have ended

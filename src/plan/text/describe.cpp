@@ -7,6 +7,7 @@
 #include "config/job_words.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
+#include "plan/memory/residency.h"
 #include "plan/predict/predict.h"
 #include "plan/schedule/admission.h"
 #include "plan/stage_layers.h"
@@ -162,6 +163,29 @@ std::string recompute_summary(const Job& job, const Plan& plan) {
     return cat("recompute   ", layer ? "layer" : "none", ": ", why, "\n");
 }
 
+/// "streamed" line: what comes from where in every pass, and what part of the time computation
+/// hides it, of microbatches like the first one.
+std::string streamed_summary(const Plan& plan, const JointWindow& round) {
+    std::string text;
+    for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+        const ReplicaView view = view_of(plan, plan.replicas[r]);
+        const auto& microbatches = round.replicas[r].microbatches;
+        for (const StagePlan& stage : view.replica.stages) {
+            if (streamed_layers(stage) == 0 || microbatches.empty()) continue;
+            const AdapterLoads loads = loads_of(microbatches.front(), AttentionSpan(plan.model));
+            const double hidden =
+                hidden_share(costs_of(view), stage, loads, view.replica.recompute);
+            text += cat("streamed    rank ", stage.rank, ": ", streamed_layers(stage), " of ",
+                        stage.layer_count, " layers, ",
+                        human_bytes(streamed_layer(view).host_bytes), " each, from ",
+                        human_bytes(plan.memory[static_cast<std::size_t>(stage.rank)].host),
+                        " of pinned host memory; ", format_fixed(100.0 * hidden, 0),
+                        "% of their transfers behind computation\n");
+        }
+    }
+    return text;
+}
+
 /// "looked at" lines: sizes of microbatches that were compared.
 std::string trials_summary(const PlanReport& report) {
     if (report.trials.empty()) return "";
@@ -201,9 +225,7 @@ std::string packing_summary(const Job& job, const Plan& plan) {
         "\n");
 }
 
-std::string microbatch_summary(const Job& job, const Plan& plan,
-                               std::span<const DatasetInfo> datasets) {
-    const JointWindow round = plan_joint_window(job, plan, datasets, at_start(plan), 1);
+std::string microbatch_summary(const Plan& plan, const JointWindow& round) {
     std::int64_t tokens = 0;
     std::int64_t padding = 0;
     for (const BatchPlan& batch : round.common().batches) {
@@ -236,9 +258,10 @@ std::string microbatch_summary(const Job& job, const Plan& plan,
 
 std::string describe(const Job& job, const Plan& plan, const PlanReport& report,
                      std::span<const DatasetInfo> datasets) {
+    const JointWindow round = plan_joint_window(job, plan, datasets, at_start(plan), 1);
     return summary(plan) + replicas_summary(plan) + lanes_summary(plan) +
-           microbatch_summary(job, plan, datasets) + packing_summary(job, plan) +
-           trials_summary(report) + recompute_summary(job, plan) +
+           microbatch_summary(plan, round) + streamed_summary(plan, round) +
+           packing_summary(job, plan) + trials_summary(report) + recompute_summary(job, plan) +
            fitting_summary(plan, report.fitting) + admission_summary(job, plan) + "\n" +
            stage_table(plan) + "\n" + adapter_table(job, plan, datasets);
 }

@@ -184,6 +184,7 @@ std::string costs_text(const CostModel& c) {
                ",\n  head: ", line_text(c.head), ",\n  host: ", host_text(c.host),
                ",\n  step: ", pair_text(c.step_fixed, c.step_per_parameter),
                ", message: ", pair_text(c.message_fixed, c.message_per_byte),
+               c.layer_transfer == 0.0 ? "" : ", layer_transfer: " + format_exact(c.layer_transfer),
                ",\n  full_speed_ranks: ", format_exact(c.full_speed_ranks),
                ", ranks_per_host: ", c.ranks_per_host, ",\n  source: ", in_quotes(c.source), "}\n");
 }
@@ -209,12 +210,15 @@ std::string replica_text(const ReplicaPlan& replica) {
         "\n    saved_columns: ", replica.saved_columns,
         "\n    stages:  # adapters: first, and one past the last\n");
     for (const StagePlan& stage : replica.stages) {
-        text += cat("      - {rank: ", stage.rank, ", first_layer: ", stage.first_layer,
-                    ", layer_count: ", stage.layer_count,
-                    ", has_embedding: ", yes_no(stage.has_embedding),
-                    ", has_head: ", yes_no(stage.has_head),
-                    ",\n        first_layer_adapters: ", span_text(stage.first_layer_adapters),
-                    ", last_layer_adapters: ", span_text(stage.last_layer_adapters), "}\n");
+        text += cat(
+            "      - {rank: ", stage.rank, ", first_layer: ", stage.first_layer,
+            ", layer_count: ", stage.layer_count, ", has_embedding: ", yes_no(stage.has_embedding),
+            ", has_head: ", yes_no(stage.has_head),
+            ",\n        first_layer_adapters: ", span_text(stage.first_layer_adapters),
+            ", last_layer_adapters: ", span_text(stage.last_layer_adapters),
+            stage.resident_layers == all_layers ? ""
+                                                : cat(", resident_layers: ", stage.resident_layers),
+            "}\n");
     }
     return text;
 }
@@ -346,6 +350,7 @@ StagePlan read_stage(const Map& map) {
     map.read("has_head", stage.has_head);
     stage.first_layer_adapters = read_span(map.at("first_layer_adapters"));
     stage.last_layer_adapters = read_span(map.at("last_layer_adapters"));
+    if (map.has("resident_layers")) map.read("resident_layers", stage.resident_layers);
     return stage;
 }
 
@@ -379,6 +384,7 @@ MemoryPlan read_memory(const Map& map) {
     map.read("activations", memory.activations);
     map.read("workspace", memory.workspace);
     map.read("engine", memory.engine);
+    if (map.has("host")) map.read("host", memory.host);
     return memory;
 }
 
@@ -442,6 +448,7 @@ CostModel read_costs(const Map& map) {
     const std::vector<double> message = read_doubles(map.at("message"), 2);
     costs.message_fixed = message[0];
     costs.message_per_byte = message[1];
+    if (map.has("layer_transfer")) map.read("layer_transfer", costs.layer_transfer);
     map.read("full_speed_ranks", costs.full_speed_ranks);
     map.read("ranks_per_host", costs.ranks_per_host);
     map.read("source", costs.source);
@@ -557,7 +564,8 @@ std::string to_text(const Plan& plan) {
     for (const MemoryPlan& memory : plan.memory) {
         text += cat("  - {weights: ", memory.weights, ", adapters: ", memory.adapters,
                     ", activations: ", memory.activations, ", workspace: ", memory.workspace,
-                    ", engine: ", memory.engine, "}\n");
+                    ", engine: ", memory.engine,
+                    memory.host == 0 ? "" : cat(", host: ", memory.host), "}\n");
     }
     return text;
 }

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* applied_key = "applied_steps";
 constexpr const char* skipped_key = "skipped_steps";
 
-LayerRange all_layers(const ModelSpec& model) {
+LayerRange model_layers(const ModelSpec& model) {
     return {0, static_cast<std::int32_t>(model.layers) + 1};
 }
 
@@ -67,7 +67,8 @@ void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const
     std::size_t wanted = others.size();
     for (const NamedTensor& tensor : others) check_tensor(file, tensor, problems);
     for (const StoredPart& part : parts) {
-        for (const NamedTensor& tensor : stored_tensors(adapter, model, all_layers(model), part)) {
+        for (const NamedTensor& tensor :
+             stored_tensors(adapter, model, model_layers(model), part)) {
             check_tensor(file, tensor, problems);
             ++wanted;
         }
@@ -130,7 +131,7 @@ std::vector<NamedTensor> stored_parameters(const std::string& path, const Adapte
                                            const ModelSpec& model) {
     const SafetensorsFile file(path);
     std::vector<NamedTensor> tensors =
-        stored_tensors(adapter, model, all_layers(model), stored_parts[0]);
+        stored_tensors(adapter, model, model_layers(model), stored_parts[0]);
     for (NamedTensor& tensor : tensors) tensor.values = file.read_floats(tensor.name);
     return tensors;
 }

@@ -294,7 +294,7 @@ TEST(HelpText, NamesEveryOptionAndItsDefault) {
                                     std::string("--set KEY=VALUE"),
                                     std::string("--dry-run"),
                                     std::string("--ranks N"),
-                                    std::string("--device h200|h100|a100|cpu"),
+                                    std::string("--device h200|h100|a100|..."),
                                     std::string("--out DIR"),
                                     std::string("--restart auto"),
                                     std::string("--restart never"),
@@ -324,8 +324,18 @@ TEST(HelpText, NamesEveryOptionAndItsDefault) {
     }
 }
 
+TEST(HelpText, HasEveryCommandAndOptionOfTheParser) {
+    const std::string text = help_text();
+    for (const CommandWords& command : command_words()) {
+        EXPECT_NE(text.find("loratrain " + command.word), std::string::npos) << command.word;
+        for (const OptionWord& option : command.options) {
+            EXPECT_NE(text.find(option.name), std::string::npos) << option.name;
+        }
+    }
+}
+
 TEST(HelpText, SaysWhenADryRunWritesFiles) {
-    const char* line = "--device h200|h100|a100|cpu (timeline in <run.dir>/dry_run)  --out DIR\n";
+    const char* line = "--device h200|h100|a100|... (timeline in <run.dir>/dry_run)  --out DIR\n";
     EXPECT_NE(help_text().find(line), std::string::npos);
 }
 

@@ -1,4 +1,5 @@
 #include "backend/cpu/cpu_backend.h"
+#include "plan/memory/residency.h"
 #include "unit/model/shared_stages.h"
 #include "unit/model/small_stage.h"
 
@@ -148,6 +149,26 @@ TEST(StageMemory, WeightsOnGpus) {
             AsIfOnGpu backend(plan.compute);
             const FrozenWeights weights(view, view.replica.stages[s], *test_case.weights, backend);
             EXPECT_EQ(backend.memory().current, plan.memory[s].weights) << "stage " << s;
+        }
+    }
+}
+
+TEST(StageMemory, LayersThatStream) {
+    for (const std::int32_t resident : {0, 1, 4}) {
+        for (const bool fp8 : {false, true}) {
+            for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+                SmallCase test_case(small_model(6), two_adapters(), 1, precision);
+                test_case.job.model.residency = {Residency::Kind::some, resident};
+                test_case.make_plan_again();
+                Plan& plan = test_case.plan;
+                ASSERT_EQ(plan.replicas[0].stages[0].resident_layers, resident);
+                plan.fp8_linears = plan.fp8_one_order = fp8;
+                plan.memory[0] = stage_memory(test_case.job, only_replica(plan), 0);
+                expect_exact(test_case, Recompute::none);
+                EXPECT_EQ(plan.memory[0].host,
+                          static_cast<std::uint64_t>(6 - resident) *
+                              host_block_bytes(streamed_layer(only_replica(plan))));
+            }
         }
     }
 }

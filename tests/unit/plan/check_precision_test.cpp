@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/text.h"
 #include "plan/number_types.h"
 #include "plan/tensor_shard.h"
 #include "support/small_model.h"
@@ -9,9 +10,13 @@
 namespace loratrain::test {
 namespace {
 
-std::vector<Problem> problems_of(const Job& job, const ModelSpec& model, BackendKind backend) {
+std::vector<Problem> problems_of(const Job& job, const ModelSpec& model, BackendKind backend,
+                                 const std::string& device = "") {
+    Cluster cluster;
+    cluster.backend = backend;
+    cluster.device = device;
     Problems problems;
-    check_precision(job, model, backend, problems);
+    check_precision(job, model, cluster, problems);
     return problems.list();
 }
 
@@ -29,6 +34,22 @@ TEST(CheckPrecision, Fp8IsForGpus) {
     EXPECT_NE(problems[0].what.find("fp8 is computed by GPUs alone"), std::string::npos);
     for (const Precision precision : {Precision::automatic, Precision::bf16, Precision::fp32}) {
         EXPECT_TRUE(problems_of(job_in(precision), small_model(), BackendKind::cpu).empty());
+    }
+}
+
+TEST(CheckPrecision, Fp8IsForHopper) {
+    const Job job = job_in(Precision::fp8);
+    for (const char* device : {"a100", "l40s", "a40", "a10", "l4"}) {
+        const auto problems = problems_of(job, small_model(), BackendKind::cuda, device);
+        ASSERT_EQ(problems.size(), 1U) << device;
+        EXPECT_NE(problems[0].what.find(cat("for Hopper, not for '", device, "'")),
+                  std::string::npos);
+        EXPECT_EQ(problems[0].hint, "use model.precision: bf16");
+        EXPECT_TRUE(
+            problems_of(job_in(Precision::bf16), small_model(), BackendKind::cuda, device).empty());
+    }
+    for (const char* device : {"", "h100", "h200", "NVIDIA B200"}) {
+        EXPECT_TRUE(problems_of(job, small_model(), BackendKind::cuda, device).empty()) << device;
     }
 }
 

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/model_presets.h"
-#include "plan/memory/memory_model.h"
+#include "plan/memory/residency.h"
 #include "plan/text/plan_text.h"
 #include "support/problems.h"
 #include "unit/plan/plan_fixtures.h"
@@ -178,6 +178,7 @@ TEST(MakePlan, AQuantisedModelOf70BillionFitsOneGpuOf80Gigabytes) {
         test.model = *model_preset(other);
         test.cluster.bytes_per_rank =
             std::string(other) == "llama-3-70b" ? 138ULL << 30U : 64ULL << 30U;
+        test.job.model.residency.kind = Residency::Kind::all;
         EXPECT_THROW(test.plan(), InputError) << other;
     }
     EXPECT_FALSE(model_preset("llama-3-70b-nf5"));
@@ -203,7 +204,57 @@ TEST(MakePlan, KeepsFp8CodesInOneOrderWhereBothDoNotFit) {
     const auto linears = static_cast<std::uint64_t>(matmul_parameters(test.model)) - 128256 * 8192;
     EXPECT_EQ(roomy.memory[0].weights - plan.memory[0].weights, linears);
     test.cluster.bytes_per_rank = 70ULL << 30U;
+    test.job.model.residency.kind = Residency::Kind::all;
     EXPECT_THROW(test.plan(), InputError);
+}
+
+TEST(MakePlan, LayersStreamWhereTheyDoNotFit) {
+    Case test = uniform_case(4, 1, 64, 2048, 8);
+    test.cluster.backend = BackendKind::cuda;
+    test.cluster.device = "h200";
+    test.cluster.bytes_per_rank = 138ULL << 30U;
+    test.model = *model_preset("llama-3-70b");
+    const Plan plan = test.plan();
+    const StagePlan& stage = plan.replicas[0].stages[0];
+    EXPECT_GT(stage.resident_layers, 40);
+    EXPECT_LT(stage.resident_layers, 70);
+    EXPECT_LE(plan.memory[0].total(), test.cluster.bytes_per_rank);
+    // One more does not fit.
+    ReplicaPlan more = plan.replicas[0];
+    ++more.stages[0].resident_layers;
+    EXPECT_GT(stage_memory(test.job, only_replica(plan).with(more), 0).total(),
+              test.cluster.bytes_per_rank);
+    EXPECT_EQ(plan.memory[0].host, static_cast<std::uint64_t>(80 - stage.resident_layers) *
+                                       host_block_bytes(streamed_layer(only_replica(plan))));
+    EXPECT_EQ(plan.replicas[0].recompute, Recompute::layer);
+    EXPECT_NE(described(test).find("100% of their transfers behind computation"),
+              std::string::npos);
+
+    test.cluster.host_bytes_per_rank = plan.memory[0].host;
+    EXPECT_EQ(test.plan().memory[0].host, plan.memory[0].host);
+    test.job.model.residency.kind = Residency::Kind::stream;
+    try {
+        test.plan();
+        ADD_FAILURE() << "the host has too little memory";
+    } catch (const InputError& error) {
+        EXPECT_NE(std::string(error.what()).find("the 80 layers of rank 0 that stream need"),
+                  std::string::npos)
+            << error.what();
+    }
+    test.cluster.host_bytes_per_rank = 0;
+    EXPECT_EQ(test.plan().replicas[0].stages[0].resident_layers, 0);
+}
+
+TEST(MakePlan, AutomaticResidencyLeavesOtherPlansAsTheyAre) {
+    Case test = uniform_case(4, 1, 64, 2048, 8);
+    test.cluster.backend = BackendKind::cuda;
+    test.cluster.bytes_per_rank = 75ULL << 30U;
+    test.model = *model_preset("llama-3.1-8b");
+    const std::string automatic = to_text(test.plan());
+    test.job.model.residency.kind = Residency::Kind::all;
+    EXPECT_EQ(to_text(test.plan()), automatic);
+    EXPECT_EQ(automatic.find("resident_layers"), std::string::npos);
+    EXPECT_EQ(automatic.find("layer_transfer"), std::string::npos);
 }
 
 TEST(MakePlan, TotalStepsAsHuggingFace) {

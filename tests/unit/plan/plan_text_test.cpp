@@ -55,6 +55,7 @@ Plan odd_plan() {
                   11,
                   12,
                   13,
+                  0.125,
                   1.5,
                   4,
                   "\"x\": #"};
@@ -63,6 +64,7 @@ Plan odd_plan() {
     plan.adapter_capacity = 19;
     plan.first_admitted = {AdapterId{2}, AdapterId{0}};
     plan.replicas[0].stages[0].last_layer_adapters = {2};
+    plan.replicas[0].stages[0].resident_layers = 7;
     plan.replicas[0].stages[1].first_layer_adapters = {0, 2};
     return plan;
 }
@@ -198,6 +200,9 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.costs.step_fixed, 11);
     EXPECT_EQ(read.costs.message_fixed, 12);
     EXPECT_EQ(read.costs.message_per_byte, 13);
+    EXPECT_EQ(read.costs.layer_transfer, 0.125);
+    EXPECT_EQ(read.replicas[0].stages[0].resident_layers, 7);
+    EXPECT_EQ(read.replicas[0].stages[1].resident_layers, all_layers);
     EXPECT_EQ(read.costs.full_speed_ranks, 1.5);
     EXPECT_EQ(read.costs.ranks_per_host, 4);
     EXPECT_EQ(read.costs.source, "\"x\": #");

@@ -213,6 +213,29 @@ TEST(FindDevice, KnowsTheDevicesWithCosts) {
     EXPECT_FALSE(find_device(""));
 }
 
+TEST(KnownDevice, IsAWordOfTheGpusName) {
+    for (const auto& [gpu, device] :
+         {std::pair{"NVIDIA H200", "h200"}, std::pair{"NVIDIA GH200 480GB", "h200"},
+          std::pair{"NVIDIA H100 80GB HBM3", "h100"}, std::pair{"NVIDIA A100-SXM4-80GB", "a100"},
+          std::pair{"NVIDIA A100-PCIE-40GB", "a100"}, std::pair{"NVIDIA A10", "a10"},
+          std::pair{"NVIDIA L40S", "l40s"}, std::pair{"NVIDIA L4", "l4"},
+          std::pair{"NVIDIA L40", "NVIDIA L40"}, std::pair{"NVIDIA RTX A1000", "NVIDIA RTX A1000"},
+          std::pair{"NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 4090"}, std::pair{"", ""}}) {
+        EXPECT_EQ(known_device(gpu), device);
+    }
+}
+
+TEST(BuiltInCosts, WhatNobodyMeasuredIsAnEstimate) {
+    const Case test = uniform_case(1, 1, 4, 10, 4);
+    std::vector<std::string> names = device_names();
+    names.emplace_back("NVIDIA T4");
+    for (const std::string& name : names) {
+        const std::string source = built_in_costs(test.model, DType::bf16, name).source;
+        const bool measured = name == "h200" || name == "h100";
+        EXPECT_EQ(source.find("an estimate") == std::string::npos, measured) << source;
+    }
+}
+
 TEST(MakePlan, CostsAreThoseOfTheDeviceUnlessMeasured) {
     Case test = uniform_case(1, 1, 4, 10, 4);
     EXPECT_EQ(test.plan().costs.source, "built in for cpu, an estimate: processors differ");

@@ -1,0 +1,21 @@
+#include "backend/cpu/row_math.h"
+
+#include "base/vector_code.h"
+
+namespace loratrain {
+
+LORATRAIN_VECTOR_CODE
+float largest_of(const float* x, std::int64_t count, float start) {
+    float result = start;
+#pragma omp simd reduction(max : result)
+    for (std::int64_t j = 0; j < count; ++j) result = x[j] > result ? x[j] : result;
+    return result;
+}
+
+LORATRAIN_VECTOR_CODE
+void scale_values(float* x, std::int64_t count, float factor) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < count; ++j) x[j] *= factor;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,106 @@
+#include "backend/host_copies.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "backend/cuda/check.h"
+#include "backend/cuda/cuda_backend.h"
+
+namespace loratrain {
+
+namespace {
+
+/// Small copies of the backend's own stream share the copy engine: they wait for one of these.
+constexpr std::size_t bytes_at_once = std::size_t{64} << 20U;
+
+class CudaHostCopies final : public HostCopies {
+  public:
+    CudaHostCopies(cudaStream_t computing, std::int32_t places)
+        : computing_(computing), there_(static_cast<std::size_t>(places)) {
+        CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+        CUDA_CHECK(cudaEventCreateWithFlags(&computed_, cudaEventDisableTiming));
+        for (cudaEvent_t& event : there_) {
+            CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+        }
+    }
+
+    ~CudaHostCopies() override {
+        cudaStreamSynchronize(stream_);
+        cudaStreamSynchronize(computing_);
+        for (void* data : pinned_) cudaHostUnregister(data);
+        for (cudaEvent_t event : there_) cudaEventDestroy(event);
+        cudaEventDestroy(computed_);
+        cudaStreamDestroy(stream_);
+    }
+
+    CudaHostCopies(const CudaHostCopies&) = delete;
+    CudaHostCopies& operator=(const CudaHostCopies&) = delete;
+
+    void pin(void* data, std::size_t bytes) override {
+        const cudaError_t status = cudaHostRegister(data, bytes, cudaHostRegisterDefault);
+        if (status != cudaSuccess) {
+            static_cast<void>(cudaGetLastError());
+            throw Error(cat("cannot pin ", human_bytes(bytes),
+                            " of host memory for weights: ", cudaGetErrorString(status),
+                            "; see ulimit -l, or use model.residency: all"));
+        }
+        pinned_.push_back(data);
+    }
+
+    void save(std::span<const HostCopy> copies) override {
+        for (const HostCopy& copy : copies) queue(copy, cudaMemcpyDeviceToHost, computing_);
+        CUDA_CHECK(cudaStreamSynchronize(computing_));
+    }
+
+    void load(std::int32_t place, std::span<const HostCopy> copies) override {
+        CUDA_CHECK(cudaEventRecord(computed_, computing_));
+        CUDA_CHECK(cudaStreamWaitEvent(stream_, computed_));
+        for (const HostCopy& copy : copies) queue(copy, cudaMemcpyHostToDevice, stream_);
+        CUDA_CHECK(cudaEventRecord(there_[static_cast<std::size_t>(place)], stream_));
+    }
+
+    void await(std::int32_t place) override {
+        CUDA_CHECK(cudaStreamWaitEvent(computing_, there_[static_cast<std::size_t>(place)]));
+    }
+
+  private:
+    static void queue(const HostCopy& copy, cudaMemcpyKind kind, cudaStream_t stream) {
+        if (copy.rows == 1) return queue_bytes(copy, kind, stream);
+        const std::size_t at_once = std::max<std::size_t>(1, bytes_at_once / copy.row_bytes);
+        const bool down = kind == cudaMemcpyHostToDevice;
+        for (std::size_t row = 0; row < copy.rows; row += at_once) {
+            const std::size_t rows = std::min(at_once, copy.rows - row);
+            char* device = static_cast<char*>(copy.device) + row * copy.pitch;
+            char* host = static_cast<char*>(copy.host) + row * copy.row_bytes;
+            CUDA_CHECK(cudaMemcpy2DAsync(down ? device : host, down ? copy.pitch : copy.row_bytes,
+                                         down ? host : device, down ? copy.row_bytes : copy.pitch,
+                                         copy.row_bytes, rows, kind, stream));
+        }
+    }
+
+    static void queue_bytes(const HostCopy& copy, cudaMemcpyKind kind, cudaStream_t stream) {
+        const bool down = kind == cudaMemcpyHostToDevice;
+        for (std::size_t done = 0; done < copy.row_bytes; done += bytes_at_once) {
+            const std::size_t bytes = std::min(bytes_at_once, copy.row_bytes - done);
+            char* device = static_cast<char*>(copy.device) + done;
+            char* host = static_cast<char*>(copy.host) + done;
+            CUDA_CHECK(
+                cudaMemcpyAsync(down ? device : host, down ? host : device, bytes, kind, stream));
+        }
+    }
+
+    cudaStream_t computing_;
+    cudaStream_t stream_ = nullptr;
+    cudaEvent_t computed_ = nullptr;
+    std::vector<cudaEvent_t> there_;
+    std::vector<void*> pinned_;
+};
+
+}  // namespace
+
+std::unique_ptr<HostCopies> CudaBackend::make_host_copies(std::int32_t places) {
+    return std::make_unique<CudaHostCopies>(stream_, places);
+}
+
+}  // namespace loratrain

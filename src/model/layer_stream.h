@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/host_copies.h"
+#include "base/host_pages.h"
+#include "plan/memory/residency.h"
+#include "plan/memory/stream_order.h"
+
+namespace loratrain {
+
+/// Of a layer, between a buffer and host memory.
+std::vector<HostCopy> layer_copies(const StreamedLayer& layout, char* buffer, char* host);
+
+/// The streamed layers of a stage (plan/memory/residency.h): their linears in host memory, a few
+/// buffers, and copies from there to these that run beside computation, in the order of use.
+class LayerStream {
+  public:
+    /// Allocates buffers and host memory. Throws Error where either is short.
+    LayerStream(const ReplicaView& view, const StagePlan& stage, Backend& backend);
+
+    /// Where groups of linears lie in a buffer (StreamedGroup::in_buffer).
+    const StreamedLayer& layout() const { return layout_; }
+    /// A buffer to put a layer together in, before keep(); only before the first use.
+    char* assembly() const { return buffers_.front().as<char>(); }
+    /// Copies what assembly() holds to host memory, as the layer's.
+    void keep(std::int32_t layer);
+
+    /// The streamed layers that are used from now on, in order. Those that are not needed soon make
+    /// way.
+    void expect(std::vector<std::int32_t> layers);
+    struct Place {
+        char* data = nullptr;  ///< the layer's buffer, until done()
+        bool anew = false;     ///< copied there since the layer's last use: all else there is lost
+    };
+    /// For what is queued on the backend's stream until done(). A layer that is not the one
+    /// expected is loaded now, and nothing is expected behind it.
+    Place use(std::int32_t layer);
+    void done();
+
+  private:
+    void load_what_can();
+    std::vector<HostCopy> copies(std::int32_t layer, char* buffer) const;
+
+    StreamedLayer layout_;
+    std::vector<std::int32_t> place_of_;  ///< per layer of the stage: in host_, -1 = resident
+    std::vector<HostPages> host_;
+    std::vector<Buffer> buffers_;
+    std::unique_ptr<HostCopies> link_;
+    StreamOrder order_;
+    std::vector<bool> anew_;  ///< per layer of the stage
+};
+
+}  // namespace loratrain

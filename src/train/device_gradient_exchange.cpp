@@ -1,0 +1,148 @@
+#include "train/device_gradient_exchange.h"
+
+#include <array>
+#include <deque>
+#include <utility>
+
+#include "base/device_memory.h"
+#include "comm/device_exchange.h"
+#include "plan/memory/memory_model.h"
+
+namespace loratrain {
+
+namespace {
+
+static_assert(device_memory::exchange_numbers == sizeof(double) + SideStream::workspace_bytes);
+
+/// Copies between a tensor and a unit's values one behind the other.
+CopyBlock cut_of(const UnitHolder& holder, float* gradients, float* values) {
+    const TensorCut& cut = holder.cut;
+    float* first = gradients + holder.first + cut.own.first * cut.inner;
+    const std::int64_t cols = cut.own.count * cut.inner;
+    return {first, values, cut.outer, cols, cut.extent * cut.inner, cols};
+}
+
+CopyBlock reversed(const CopyBlock& block) {
+    return {block.to,    const_cast<float*>(block.from),  // NOLINT(*-const-cast)
+            block.rows,  block.cols,
+            block.to_ld, block.from_ld};
+}
+
+class DeviceGradientExchange final : public GradientExchange {
+  public:
+    DeviceGradientExchange(const MpiSession& mpi, const Job& job, const Plan& plan,
+                           Backend& backend, std::int64_t at_once,
+                           std::unique_ptr<SideStream> stream,
+                           std::unique_ptr<DeviceExchange> exchange)
+        : GradientExchange(mpi, job, plan, at_once),
+          backend_(backend),
+          stream_(std::move(stream)),
+          exchange_(std::move(exchange)),
+          memory_(backend.allocate(exchange_bytes(plan), "exchange of gradients")),
+          all_(static_cast<std::size_t>(mpi.size())) {
+        own_ = memory_.as<float>();
+        owned_ = own_ + exchanged_at_once(plan);
+        squares_ = reinterpret_cast<double*>(owned_ + exchanged_at_once(plan));
+        workspace_ = squares_ + 1;
+    }
+
+  private:
+    /// A rank has come to a batch once its part is computed: what others queue then has nobody to
+    /// wait for.
+    enum class Step : std::uint8_t { begun, meeting, queued, summed };
+
+    void begin_sums(const Batch& /*batch*/) override {
+        computed_.push_back(backend_.read_later({}));
+    }
+
+    bool go_on_summing(Batch& batch) override {
+        if (step_ == Step::summed) step_ = Step::begun;
+        switch (step_) {
+            case Step::begun:
+                if (!computed_.front()->ready()) return false;
+                if (batch.own.loss && !batch.own.loss->ready()) return false;
+                computed_.pop_front();
+                host_exchange().begin_all_gather(come_, all_);
+                step_ = Step::meeting;
+                return true;
+            case Step::meeting:
+                if (!host_exchange().done()) return false;
+                queue(batch);
+                step_ = Step::queued;
+                return true;
+            case Step::queued:
+                exchange_->check_peers();
+                if (!result_->ready()) return false;
+                batch.squares = *static_cast<const double*>(result_->value());
+                result_.reset();
+                step_ = Step::summed;
+                return true;
+            case Step::summed:
+                break;
+        }
+        return false;
+    }
+
+    bool summed() const override { return step_ == Step::summed; }
+    void store(const Batch& /*batch*/) override {}
+
+    void queue(const Batch& batch) {
+        stream_->zero(squares_, sizeof(double));
+        for (std::size_t c = 0; c < batch.route->chunks(); ++c) {
+            queue_chunk(batch.route->chunk(c), batch.own.gradients.data());
+        }
+        const ReadPart part{squares_, sizeof(double)};
+        result_ = stream_->read_later({&part, 1});
+    }
+
+    void queue_chunk(std::span<const GradUnit> units, float* gradients) {
+        const ExchangeCounts counts(units, rank(), ranks());
+        std::vector<CopyBlock> in;
+        std::vector<CopyBlock> out;
+        for_each_held(units, rank(), counts.to_owners,
+                      [&](const GradUnit&, const UnitHolder& holder, std::int64_t place) {
+                          in.push_back(cut_of(holder, gradients, own_ + place));
+                          out.push_back(reversed(in.back()));
+                      });
+        std::vector<AddParts> sums;
+        for_each_owned(units, rank(), counts.from_holders,
+                       [&](const GradUnit& unit, std::vector<std::int64_t>& places) {
+                           sums.push_back({owned_, std::move(places), unit.count});
+                       });
+        stream_->copy(in);
+        exchange_->all_to_all(own_, counts.to_owners, owned_, counts.from_holders);
+        stream_->add_parts(sums, squares_, workspace_);
+        exchange_->all_to_all(owned_, counts.from_holders, own_, counts.to_owners);
+        stream_->copy(out);
+    }
+
+    Backend& backend_;
+    std::unique_ptr<SideStream> stream_;
+    std::unique_ptr<DeviceExchange> exchange_;
+    Buffer memory_;      ///< exchange_bytes()
+    float* own_;         ///< this rank's values, owner after owner
+    float* owned_;       ///< values of the units that it owns, holder after holder
+    double* squares_;    ///< of the batch under way
+    double* workspace_;  ///< SideStream::workspace_bytes
+    std::deque<std::unique_ptr<Readback>> computed_;  ///< of batches that are begun, not met
+    std::unique_ptr<Readback> result_;
+    Step step_ = Step::summed;  ///< of the earliest batch that is not summed
+    std::array<double, 1> come_{};
+    std::vector<double> all_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientExchange> make_device_gradient_exchange(const MpiSession& mpi,
+                                                                const Job& job, const Plan& plan,
+                                                                Backend& backend,
+                                                                std::int64_t at_once) {
+    std::unique_ptr<SideStream> stream = plan.joint ? backend.make_side_stream() : nullptr;
+    if (!stream) return nullptr;
+    std::unique_ptr<DeviceExchange> exchange = make_nccl_exchange(mpi, stream->native_stream());
+    if (!exchange) return nullptr;
+    return std::make_unique<DeviceGradientExchange>(mpi, job, plan, backend, at_once,
+                                                    std::move(stream), std::move(exchange));
+}
+
+}  // namespace loratrain

@@ -1,0 +1,139 @@
+#include "train/host_gradient_exchange.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "plan/memory/memory_model.h"
+
+namespace loratrain {
+
+namespace {
+
+std::size_t sum_of(const std::vector<int>& counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+}
+
+/// The whole tensor of a holder.
+template <class Value>
+std::span<Value> tensor_of(const UnitHolder& holder, std::span<Value> gradients) {
+    return gradients.subspan(static_cast<std::size_t>(holder.first),
+                             static_cast<std::size_t>(holder.cut.whole_count()));
+}
+
+}  // namespace
+
+HostGradientExchange::HostGradientExchange(const MpiSession& mpi, const Job& job, const Plan& plan,
+                                           Backend& backend, std::int64_t at_once)
+    : GradientExchange(mpi, job, plan, at_once), backend_(backend), counts_({}, 0, mpi.size()) {
+    const auto values = static_cast<std::size_t>(exchanged_at_once(plan));
+    if (plan.backend == BackendKind::cpu && plan.joint) {
+        memory_ = backend.allocate(exchange_bytes(plan), "exchange of gradients");
+        own_ = memory_.as<float>();
+    } else {
+        host_memory_.resize(2 * values);
+        own_ = host_memory_.data();
+    }
+    owned_ = own_ + values;
+}
+
+void HostGradientExchange::begin_sums(const Batch& batch) {
+    const std::span<float> own = batch.own.gradients;
+    gradients_.emplace_back(backend_, own.data(), own.size());
+}
+
+void HostGradientExchange::store(const Batch& /*batch*/) {
+    gradients_.front().store();
+    gradients_.pop_front();
+    --summed_;
+}
+
+bool HostGradientExchange::go_on_summing(Batch& batch) {
+    HostGradients& gradients = gradients_[summed_];
+    if (step_ == Step::summed) step_ = Step::begun;
+    switch (step_) {
+        case Step::begun:
+            if (!gradients.ready() || (batch.own.loss && !batch.own.loss->ready())) return false;
+            chunk_ = 0;
+            begin_chunk(batch);
+            return true;
+        case Step::to_owners:
+            if (!host_exchange().done()) return false;
+            batch.squares += add_up(batch.route->chunk(chunk_));
+            host_exchange().begin_all_to_all(owned(), counts_.from_holders, own(),
+                                             counts_.to_owners);
+            step_ = Step::to_holders;
+            return true;
+        case Step::to_holders:
+            if (!host_exchange().done()) return false;
+            unpack(batch.route->chunk(chunk_), gradients.sums());
+            ++chunk_;
+            begin_chunk(batch);
+            return true;
+        case Step::summed:
+            break;
+    }
+    return false;
+}
+
+/// Or what comes behind the last one.
+void HostGradientExchange::begin_chunk(const Batch& batch) {
+    if (chunk_ == batch.route->chunks()) {
+        step_ = Step::summed;
+        ++summed_;
+        return;
+    }
+    const std::span<const GradUnit> units = batch.route->chunk(chunk_);
+    counts_ = ExchangeCounts(units, rank(), ranks());
+    pack(units, gradients_[summed_].values());
+    host_exchange().begin_all_to_all(own(), counts_.to_owners, owned(), counts_.from_holders);
+    step_ = Step::to_owners;
+}
+
+std::span<float> HostGradientExchange::own() {
+    return {own_, sum_of(counts_.to_owners)};
+}
+
+std::span<float> HostGradientExchange::owned() {
+    return {owned_, sum_of(counts_.from_holders)};
+}
+
+void HostGradientExchange::pack(std::span<const GradUnit> units, std::span<const float> gradients) {
+    for_each_held(units, rank(), counts_.to_owners,
+                  [&](const GradUnit&, const UnitHolder& holder, std::int64_t place) {
+                      const std::vector<float> values =
+                          cut_out(holder.cut, tensor_of(holder, gradients));
+                      std::copy(values.begin(), values.end(), own_ + place);
+                  });
+}
+
+/// Every holder's values of an owned unit become the sum; returns its squares.
+double HostGradientExchange::add_up(std::span<const GradUnit> units) {
+    double squares = 0.0;
+    for_each_owned(units, rank(), counts_.from_holders,
+                   [&](const GradUnit& unit, const std::vector<std::int64_t>& places) {
+                       const auto count = static_cast<std::size_t>(unit.count);
+                       float* sum = owned_ + places.front();
+                       for (std::size_t h = 1; h < places.size(); ++h) {
+                           const float* values = owned_ + places[h];
+                           for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
+                       }
+                       for (std::size_t i = 0; i < count; ++i) {
+                           squares += double{sum[i]} * double{sum[i]};
+                       }
+                       for (std::size_t h = 1; h < places.size(); ++h) {
+                           std::copy_n(sum, count, owned_ + places[h]);
+                       }
+                   });
+    return squares;
+}
+
+void HostGradientExchange::unpack(std::span<const GradUnit> units, std::span<float> gradients) {
+    for_each_held(units, rank(), counts_.to_owners,
+                  [&](const GradUnit& unit, const UnitHolder& holder, std::int64_t place) {
+                      paste(holder.cut, {own_ + place, static_cast<std::size_t>(unit.count)},
+                            tensor_of(holder, gradients));
+                  });
+}
+
+}  // namespace loratrain

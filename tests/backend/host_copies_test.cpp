@@ -1,0 +1,68 @@
+#include "backend/host_copies.h"
+
+#include <array>
+#include <cstring>
+
+#include "base/host_pages.h"
+#include "support/backend_case.h"
+#include "support/device_data.h"
+
+namespace loratrain {
+namespace {
+
+class HostCopiesTest : public BackendTest {};
+
+std::vector<std::uint8_t> numbers(std::size_t count, unsigned seed) {
+    std::vector<std::uint8_t> bytes(count);
+    for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::uint8_t>(seed + i * 7);
+    return bytes;
+}
+
+TEST_P(HostCopiesTest, RowsGoThereAndBackAndLeavePadsAlone) {
+    constexpr std::size_t rows = 300;
+    constexpr std::size_t row_bytes = 64;
+    constexpr std::size_t pitch = 96;
+    HostPages pages(std::size_t{1} << 20U);
+    const auto link = backend().make_host_copies(1);
+    link->pin(pages.data(), pages.bytes());
+    const std::vector<std::uint8_t> before = numbers(rows * pitch, 3);
+    const DeviceVector<std::uint8_t> source(backend(), before);
+    link->save(std::array{HostCopy{source.data(), pitch, pages.data(), row_bytes, rows}});
+    const DeviceVector<std::uint8_t> target(backend(), std::vector<std::uint8_t>(rows * pitch, 1));
+    link->load(0, std::array{HostCopy{target.data(), pitch, pages.data(), row_bytes, rows}});
+    link->await(0);
+    const std::vector<std::uint8_t> after = target.download();
+    for (std::size_t i = 0; i < after.size(); ++i) {
+        ASSERT_EQ(after[i], i % pitch < row_bytes ? before[i] : 1) << i;
+    }
+}
+
+/// Each load waits for what was queued before it, and what is queued behind await() for the load.
+TEST_P(HostCopiesTest, LoadsKeepTheOrderOfTheStream) {
+    constexpr std::size_t bytes = std::size_t{66} << 20U;  // two copies on CUDA
+    constexpr std::int64_t floats = bytes / sizeof(float);
+    constexpr std::int32_t loads = 3;
+    HostPages pages(loads * bytes);
+    for (std::int32_t i = 0; i < loads; ++i) {
+        std::memset(pages.data() + static_cast<std::size_t>(i) * bytes, i + 1, bytes);
+    }
+    const auto link = backend().make_host_copies(2);
+    link->pin(pages.data(), pages.bytes());
+    const Buffer buffer = backend().allocate(bytes, "test");
+    const Buffer seen = backend().allocate(loads * bytes, "test");
+    for (std::int32_t i = 0; i < loads; ++i) {
+        const auto at = static_cast<std::size_t>(i) * bytes;
+        link->load(i % 2, std::array{HostCopy{buffer.data(), bytes, pages.data() + at, bytes, 1}});
+        link->await(i % 2);
+        backend().copy(matrix(seen.as<char>() + at, DType::f32, 1, floats),
+                       matrix(buffer.data(), DType::f32, 1, floats));
+    }
+    std::vector<char> read(loads * bytes);
+    backend().download(read.data(), seen.data(), read.size());
+    EXPECT_EQ(std::memcmp(read.data(), pages.data(), read.size()), 0);
+}
+
+LORATRAIN_FOR_EACH_BACKEND(HostCopiesTest);
+
+}  // namespace
+}  // namespace loratrain
