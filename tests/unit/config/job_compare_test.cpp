@@ -11,7 +11,7 @@ using Lines = std::vector<std::string>;
 
 Job two_adapters() {
     Job job;
-    job.model = {"/base.h5", "", Precision::fp32, "org/model", ""};
+    job.model = {"/base.h5", "", Precision::fp32, {}, "org/model", ""};
     job.run.dir = "/out";
     job.datasets.resize(2);
     job.datasets[0].name = "math";
