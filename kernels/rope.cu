@@ -10,7 +10,7 @@ namespace {
 
 template <class T, int N>
 __device__ __forceinline__ void rotate(T* low_half, T* high_half, const float* cosines,
-                                       const float* sines) {
+                                       const float* sines, float scale) {
     float low[N];
     float high[N];
     load<N>(low_half, low);
@@ -18,11 +18,16 @@ __device__ __forceinline__ void rotate(T* low_half, T* high_half, const float* c
 #pragma unroll
     for (int i = 0; i < N; ++i) {
         const float x = low[i];
-        low[i] = x * cosines[i] - high[i] * sines[i];
-        high[i] = high[i] * cosines[i] + x * sines[i];
+        low[i] = (x * cosines[i] - high[i] * sines[i]) * scale;
+        high[i] = (high[i] * cosines[i] + x * sines[i]) * scale;
     }
     store<N>(low_half, low);
     store<N>(high_half, high);
+}
+
+__device__ __forceinline__ float scale_at(const RopeParams& p, std::int64_t row) {
+    const auto position = static_cast<float>(p.positions[row]);
+    return 1.0F + p.scale_beta * logf(1.0F + floorf(__fdiv_rn(position, p.scale_period)));
 }
 
 /// Dynamic shared memory holds the cosines and sines of the block's rows.
@@ -50,7 +55,9 @@ __global__ void __launch_bounds__(block_threads) rope_kernel(RopeParams p, int b
         const int j = place % per_head * N;
         T* head = x + row * p.x.ld + place / per_head * p.head_dim;
         const int angle = row * half + j;
-        rotate<T, N>(head + j, head + half + j, cosines + angle, sines + angle);
+        const bool scaled = place / per_head * p.head_dim < p.scaled_columns;
+        rotate<T, N>(head + j, head + half + j, cosines + angle, sines + angle,
+                     scaled ? scale_at(p, first + row) : 1.0F);
     }
 }
 

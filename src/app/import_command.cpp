@@ -26,6 +26,12 @@ ExitCode import_command(const CommandLine& command_line, const MpiSession& mpi) 
                        quantized_format(command_line.quantize)});
         log::info(cat("wrote ", command_line.output, ": ", report.family, ", ", report.tensors,
                       " tensors", quantization_text(report), ", ", human_bytes(report.bytes)));
+        if (!report.wrapper.empty()) {
+            log::info(cat("the text model of a ", report.wrapper, "; ", report.ignored,
+                          " tensors that are not its own are left out, and adapters name their "
+                          "modules as in ",
+                          report.wrapper));
+        }
         log::info(
             cat("adapters trained on it will name ", report.base_model_name, " as their base model",
                 command_line.base_model_name.empty() ? " (--base-model-name says otherwise)" : ""));

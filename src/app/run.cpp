@@ -1,5 +1,6 @@
 #include "app/run.h"
 
+#include "app/check_export_command.h"
 #include "app/import_command.h"
 #include "app/report_command.h"
 #include "app/stop_command.h"
@@ -48,6 +49,8 @@ ExitCode run(const CommandLine& command_line, const MpiSession& mpi) {
             return report_command(command_line, mpi);
         case Command::stop:
             return stop_command(command_line, mpi);
+        case Command::check_export:
+            return check_export_command(command_line, mpi);
         case Command::train:
             return train_command(command_line, mpi);
     }

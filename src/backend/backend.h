@@ -318,13 +318,18 @@ struct RmsNormBackward {
 
 /// Rotates halves in place (HF rotate_half): for each head of width D and j < D/2,
 ///   (x_j, x_{j+D/2}) <- (x_j c - x_{j+D/2} s, x_{j+D/2} c + x_j s), angle = position * inv_freq_j;
-/// backward: the inverse rotation. x: [T, heads * D]; inv_freq: [D/2] fp32.
+/// backward: the inverse rotation. The heads of the first scaled_columns are multiplied as well, by
+/// 1 + scale_beta ln(1 + floor(position / scale_period)), both ways (queries of Ministral 3). x:
+/// [T, heads * D]; inv_freq: [D/2] fp32.
 struct Rope {
     TensorView x;
     std::int64_t head_dim = 0;
     const float* inv_freq = nullptr;
     const std::int32_t* positions = nullptr;  ///< [T]
     bool backward = false;
+    std::int64_t scaled_columns = 0;
+    float scale_beta = 0.0F;
+    float scale_period = 1.0F;
 };
 
 /// Causal attention inside each sample, grouped queries: head h reads key-value head h / (Q/G).

@@ -53,8 +53,8 @@ Words keys_to_set() {
     for (const JobKey& key : job_keys()) {
         const std::string section = key.section;
         if (section == "adapters") keys.push_back(cat("defaults.", key.key, "="));
-        for (const char* name :
-             {"model", "run", "parallel", "schedule", "checkpoint", "eval", "logging", "sweep"}) {
+        for (const char* name : {"model", "run", "parallel", "schedule", "checkpoint", "eval",
+                                 "export", "logging", "sweep"}) {
             if (section == name) keys.push_back(cat(section, ".", key.key, "="));
         }
     }

@@ -61,6 +61,12 @@ po::options_description report_options(CommandLine& line) {
     return options;
 }
 
+po::options_description check_export_options(CommandLine& line) {
+    po::options_description options;
+    options.add_options()("base", po::value(&line.base));
+    return options;
+}
+
 po::options_description bench_options(CommandLine::Bench& bench) {
     po::options_description options;
     auto add = options.add_options();
@@ -329,6 +335,20 @@ CommandLine parse_stop(const Words& words) {
     return line;
 }
 
+CommandLine parse_check_export(const Words& words) {
+    CommandLine line;
+    line.command = Command::check_export;
+    const Parsed parsed = parse_words(words, check_export_options(line));
+    constexpr const char* usage = "write loratrain check-export ADAPTER_DIR --base BASE.h5";
+    if (parsed.arguments.size() != 1) {
+        throw InputError("check-export", cat("needs 1 argument, got ", parsed.arguments.size()),
+                         usage);
+    }
+    if (line.base.empty()) throw InputError("--base", "is missing", usage);
+    line.run_dir = parsed.arguments.front();
+    return line;
+}
+
 void check_bench(const CommandLine::Bench& bench, Problems& problems) {
     const std::array<std::pair<const char*, int>, 10> counts{{
         {"--steps", bench.steps},
@@ -423,6 +443,7 @@ std::vector<CommandWords> command_words() {
         words_of("report", report_options(line)),
         words_of("", train_options(line)),
         words_of("import-hf", import_options(line)),
+        words_of("check-export", check_export_options(line)),
         words_of("bench", bench_options(line.bench)),
         words_of("stop", po::options_description()),
     };
@@ -455,6 +476,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     if (command == "report")
         return parse_about_run(Command::report, {words.begin() + 1, words.end()});
     if (command == "stop") return parse_stop({words.begin() + 1, words.end()});
+    if (command == "check-export") return parse_check_export({words.begin() + 1, words.end()});
     line = parse_train(words);
     line.arguments = words;
     return line;

@@ -15,6 +15,7 @@ enum class Command : std::uint8_t {
     status,
     report,
     stop,
+    check_export,
     help,
     keys,
     version
@@ -51,6 +52,9 @@ struct CommandLine {
     bool follow = false;  ///< status --follow: until the run ends
     std::string run_dir;
     std::string adapter;
+
+    // check-export: loratrain check-export DIR --base BASE.h5; DIR is run_dir
+    std::string base;
 
     // bench: loratrain bench [--steps N] [--hidden H] [--layers L] [--adapters A] [--rank r]
     struct Bench {

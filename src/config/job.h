@@ -272,6 +272,8 @@ struct AdapterJob {
     bool trial = false;
     /// It had ended when the deployment was made, which need not hold its samples.
     bool ended = false;
+    /// ExportJob::scaling is plain; no key of its own.
+    bool plain_export = false;
 
     /// The PEFT directories that it reads, each once.
     std::vector<std::string> directories() const;
@@ -322,6 +324,14 @@ struct EvalJob {
     EvalSplit split{};  ///< eval_split of datasets that have neither that nor an eval_path
 };
 
+/// How exports tell what adapters are scaled by: as the job has it, with use_rslora and patterns
+/// (`peft`), or by lora_alpha and r alone (`plain`; io/adapters/exported_adapter.h).
+enum class ExportScaling : std::uint8_t { peft, plain };
+
+struct ExportJob {
+    ExportScaling scaling = ExportScaling::peft;
+};
+
 struct LoggingJob {
     int every_steps = 1;
     /// auto: on a terminal, one table drawn anew in place stands for the lines of every_steps.
@@ -357,6 +367,7 @@ struct Job {
     AdapterDefaults defaults;  ///< merged into `adapters`; for those added later
     CheckpointJob checkpoint;
     EvalJob eval;
+    ExportJob exports;
     LoggingJob logging;
     std::optional<SweepJob> sweep;
 

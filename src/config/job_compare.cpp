@@ -103,7 +103,7 @@ bool grows(const std::string& before, const std::string& now) {
 
 bool all_keys_harmless(const std::string& section) {
     return section == "logging" || section == "checkpoint" || section == "parallel" ||
-           section == "schedule" || section == "eval";
+           section == "schedule" || section == "eval" || section == "export";
 }
 
 bool is_length(const std::string& key) {

@@ -22,6 +22,7 @@ constexpr JobKey keys[] = {
     {"", "adapters", "the list of adapters"},
     {"", "checkpoint", "when the run is saved"},
     {"", "eval", "when adapters are evaluated"},
+    {"", "export", "how adapters are written"},
     {"", "logging", "what is told"},
     {"", "sweep", "adapters made of a space of keys, which compete"},
 
@@ -204,6 +205,10 @@ constexpr JobKey keys[] = {
      "evaluations without improvement that end an adapter; 0 = none do"},
     {"eval", "early_stopping_threshold", "a smaller decrease is no improvement"},
     {"eval", "split", "`eval_split` of datasets without that and without `eval_path`", "none"},
+
+    {"export", "scaling",
+     "`peft`: use_rslora, ranks and alphas as in the job; `plain`: all in lora_alpha, r and B, "
+     "for programs that know no more (not VeRA)"},
 
     {"logging", "every_steps", "steps from one progress line to the next"},
     {"logging", "live", "`auto`: on a terminal a table drawn in place; `never`"},

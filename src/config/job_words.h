@@ -117,6 +117,11 @@ inline constexpr std::array<Word<CostSource>, 2> cost_source_words{{
     {"auto", CostSource::automatic},
     {"built-in", CostSource::built_in},
 }};
+inline constexpr std::array<Word<ExportScaling>, 2> export_scaling_words{{
+    {"peft", ExportScaling::peft},
+    {"plain", ExportScaling::plain},
+}};
+
 inline constexpr std::array<Word<LiveTable>, 2> live_table_words{{
     {"auto", LiveTable::automatic},
     {"never", LiveTable::never},

@@ -201,6 +201,18 @@ CheckpointJob read_checkpoint(SectionReader& top) {
     return checkpoint;
 }
 
+/// Its scaling goes to the adapters.
+ExportJob read_export(SectionReader& top, Job& job) {
+    ExportJob exports;
+    SectionReader section = top.section("export");
+    section.read_word("scaling", exports.scaling, export_scaling_words);
+    section.finish();
+    const bool plain = exports.scaling == ExportScaling::plain;
+    job.defaults.adapter.plain_export = plain;
+    for (AdapterJob& adapter : job.adapters) adapter.plain_export = plain;
+    return exports;
+}
+
 /// Its split goes to the datasets.
 EvalJob read_eval(SectionReader& top, std::vector<DatasetJob>& datasets, ProblemLog& log) {
     EvalJob eval;
@@ -279,6 +291,7 @@ Job read_job(const std::string& path, const std::vector<Override>& overrides) {
     job.adapters = std::move(list.adapters);
     job.checkpoint = read_checkpoint(top);
     job.eval = read_eval(top, job.datasets, log);
+    job.exports = read_export(top, job);
     job.logging = read_logging(top);
     if (job.sweep) check_sweep(job, sweep_place, log);
     top.finish();

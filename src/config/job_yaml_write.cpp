@@ -338,6 +338,13 @@ void write_eval(Writer& out, const EvalJob& eval) {
     out.end_map();
 }
 
+void write_export(Writer& out, const ExportJob& exports) {
+    out.begin_section("export");
+    out.begin_map();
+    out.put("scaling", word_of(export_scaling_words, exports.scaling));
+    out.end_map();
+}
+
 void write_logging(Writer& out, const LoggingJob& logging) {
     out.begin_section("logging");
     out.begin_map();
@@ -385,6 +392,7 @@ std::string to_yaml(const Job& job) {
     out.end_list();
     write_checkpoint(out, job.checkpoint);
     write_eval(out, job.eval);
+    write_export(out, job.exports);
     write_logging(out, job.logging);
     if (job.sweep) write_sweep(out, *job.sweep);
     out.end_map();

@@ -28,6 +28,8 @@ struct RopeSpec {
     double beta_slow = 1.0;
     bool truncate = true;
     double attention_factor = 1.0;  ///< rotated q and k are so much longer
+    /// Rotated q times 1 + beta ln(1 + floor(position / original_max_position)); 0: not.
+    double query_beta = 0.0;
     friend bool operator==(const RopeSpec&, const RopeSpec&) = default;
 };
 
@@ -52,6 +54,8 @@ enum class NormPlacement : std::uint8_t { before, after, both };
 struct ModelSpec {
     std::string
         family;  ///< HF model_type: llama, mistral, ..., gemma3_text (io/weights/hf_config.h)
+    /// HF model_type of the config that this one's is text_config of: gemma3, mistral3; else empty.
+    std::string wrapper{};
     std::int64_t vocab_size = 0;
     std::int64_t hidden_size = 0;
     std::int64_t intermediate_size = 0;

@@ -74,6 +74,15 @@ SafetensorsFile::SafetensorsFile(const std::string& path)
     metadata_ = std::move(header.metadata);
 }
 
+void SafetensorsFile::rename(const std::function<std::string(const std::string&)>& name_of) {
+    std::map<std::string, SafetensorsEntry> renamed;
+    for (const auto& [name, entry] : entries_) {
+        const std::string other = name_of(name);
+        if (!other.empty()) renamed.emplace(other, entry);
+    }
+    entries_ = std::move(renamed);
+}
+
 const SafetensorsEntry& SafetensorsFile::entry(const std::string& name) const {
     const auto found = entries_.find(name);
     if (found == entries_.end()) throw InputError(path() + ":" + name, "tensor is missing");

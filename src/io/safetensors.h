@@ -30,6 +30,8 @@ class SafetensorsFile {
     const std::map<std::string, std::string>& metadata() const { return metadata_; }
     /// The tensor's entry; an InputError when the file does not have it.
     const SafetensorsEntry& entry(const std::string& name) const;
+    /// Gives tensors the names that `name_of` makes of theirs; those with none, "", are left out.
+    void rename(const std::function<std::string(const std::string&)>& name_of);
     /// Raw bytes [first, first + bytes) of a tensor.
     void read_bytes(const std::string& name, std::uint64_t first, std::uint64_t bytes,
                     void* target) const;

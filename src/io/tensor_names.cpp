@@ -74,6 +74,32 @@ std::int64_t layer_in_name(const std::string& name) {
     return layer;
 }
 
+std::string name_in_text_model(const std::string& name) {
+    const auto behind = [&name](std::string_view prefix) { return name.substr(prefix.size()); };
+    if (name.starts_with("language_model.")) return behind("language_model.");
+    constexpr std::string_view inner = "model.language_model.";
+    if (name.starts_with(inner)) return "model." + behind(inner);
+    return name.starts_with("lm_head.") ? name : "";
+}
+
+std::string module_path_in_wrapper(const std::string& path) {
+    constexpr std::string_view text = "model.";
+    return path.starts_with(text) ? "model.language_model." + path.substr(text.size()) : path;
+}
+
+std::string peft_name_in_wrapper(const std::string& name) {
+    constexpr std::string_view base = "base_model.model.";
+    return name.starts_with(base) ? cat(base, module_path_in_wrapper(name.substr(base.size())))
+                                  : name;
+}
+
+std::string peft_name_in_text_model(const std::string& name) {
+    constexpr std::string_view base = "base_model.model.";
+    if (!name.starts_with(base)) return name;
+    const std::string text = name_in_text_model(name.substr(base.size()));
+    return text.empty() ? name : cat(base, text);
+}
+
 std::string peft_tensor_name(std::int64_t layer, Linear linear, const FormTensor& tensor) {
     return cat("base_model.model.", module_path(layer, linear), ".",
                on_linear(tensor, linear).peft_suffix);

@@ -140,10 +140,16 @@ void DecoderLayer::head_norm_backward(const TensorView& x, const Buffer& weight,
 }
 
 void DecoderLayer::rope(const TensorView& x, const LayerSpec& spec, const LayerRows& rows,
-                        bool backward) {
+                        bool backward, std::int64_t queries) {
     if (!spec.rope) return;
-    backend_.rope(
-        {x, view_.lane_model.head_dim, rotary_.of(spec), rows.packed.positions, backward});
+    const RopeSpec& rotation = view_.lane_model.rope_of(spec);
+    Rope op{x, view_.lane_model.head_dim, rotary_.of(spec), rows.packed.positions, backward};
+    if (rotation.query_beta != 0.0) {
+        op.scaled_columns = queries;
+        op.scale_beta = static_cast<float>(rotation.query_beta);
+        op.scale_period = static_cast<float>(rotation.original_max_position);
+    }
+    backend_.rope(op);
 }
 
 void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights,
@@ -166,7 +172,7 @@ void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights
         head_norm(y[0], weights.q_norm, heads.q);
         head_norm(y[1], weights.k_norm, heads.k);
     }
-    rope(queries_and_keys(saved.qkv), weights.spec, at.rows, false);
+    rope(queries_and_keys(saved.qkv), weights.spec, at.rows, false, model.q_size());
 }
 
 void DecoderLayer::add_over_lanes(const LoraLinear::Site& at, const TensorView& x,
@@ -300,9 +306,10 @@ TensorView DecoderLayer::projected(const LoraLinear::Site& qkv, int i, const Lay
     }
     const TensorView& rotated = i == 0 ? heads.q : heads.k;
     if (!spec.rope) return rotated;
+    if (i == 0 && model.rope_of(spec).query_beta != 0.0) return {};
     const TensorView y = workspace_.inner(rotated.rows, rotated.cols);
     backend_.copy(y, rotated);
-    rope(y, spec, qkv.rows, true);
+    rope(y, spec, qkv.rows, true, 0);
     return y;
 }
 
@@ -328,7 +335,7 @@ void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& we
     const Heads grads = split_heads(d_qkv);
     backend_.attention_backward(
         {attention_op(weights.spec, saved, rows), d_o, grads.q, grads.k, grads.v});
-    rope(queries_and_keys(d_qkv), weights.spec, rows, true);
+    rope(queries_and_keys(d_qkv), weights.spec, rows, true, model.q_size());
     if (model.qk_norm) {
         head_norm_backward(saved.qk_raw.col_range(0, model.q_size()), weights.q_norm, grads.q);
         head_norm_backward(saved.qk_raw.col_range(model.q_size(), model.kv_size()), weights.k_norm,

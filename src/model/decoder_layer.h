@@ -87,8 +87,9 @@ class DecoderLayer {
     TensorView normed_input(std::int64_t tokens) const;
     void head_norm(const TensorView& x, const Buffer& weight, const TensorView& y);
     void head_norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy);
-    /// Of q and k, rotated in place.
-    void rope(const TensorView& x, const LayerSpec& spec, const LayerRows& rows, bool backward);
+    /// Of q and k, or one of them, rotated in place; the first `queries` columns are q's.
+    void rope(const TensorView& x, const LayerSpec& spec, const LayerRows& rows, bool backward,
+              std::int64_t queries);
     void project_qkv(const LoraLinear::Site& at, LayerWeights& weights,
                      const LayerActivations& saved);
     /// Where what a group makes goes: sum = residual + made, or its norm, which `made` is kept for.

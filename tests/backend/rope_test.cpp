@@ -55,6 +55,27 @@ TEST_P(RopeTest, AgreesWithLoopsAndInverts) {
     check(40, 128, positions_up_to(5), 0);
 }
 
+TEST_P(RopeTest, FirstHeadsAreScaledByPosition) {
+    const std::vector<std::int32_t> positions{0, 7, 8, 15, 16, 4000};
+    for (const std::int64_t head_dim : {6, 64}) {
+        const HostMatrix x = random(6, 3 * head_dim, 1);
+        const auto inv_freq = frequencies(head_dim);
+        const DeviceVector<float> device_freq(backend(), inv_freq);
+        const DeviceVector<std::int32_t> device_positions(backend(), positions);
+        for (const bool backward : {false, true}) {
+            const DeviceMatrix device_x(backend(), x, 8);
+            HostMatrix expected = reference::rope(x, head_dim, inv_freq, positions, backward);
+            for (std::int64_t row = 0; row < 6; ++row) {
+                const double scale = 1.0 + 0.25 * std::log(1.0 + std::floor(positions[row] / 8.0));
+                for (std::int64_t j = 0; j < 2 * head_dim; ++j) expected(row, j) *= scale;
+            }
+            backend().rope({device_x.view(), head_dim, device_freq.data(), device_positions.data(),
+                            backward, 2 * head_dim, 0.25F, 8.0F});
+            expect_close(device_x, expected, "rope of scaled queries");
+        }
+    }
+}
+
 LORATRAIN_FOR_EACH_BACKEND(RopeTest);
 
 }  // namespace

@@ -16,7 +16,8 @@ ADAPTERS = {"llama": ["a_r4_all", "f_patterns", "f_regex_plus", "f_dora", "f_dor
             "qwen3": ["c_r3_qv"], "mistral": ["a_r4_all"], "smollm3": ["a_r4_all"],
             "granite": ["a_r4_all", "f_embed"], "seed_oss": ["a_r4_all"], "qwen2_window": ["a_r4_all"],
             "qwen3_yarn": ["a_r4_all"], "olmo2": ["a_r4_all"], "olmo3": ["a_r4_all"],
-            "gemma2": ["a_r4_all"], "gemma3_text": ["a_r4_all"]}
+            "gemma2": ["a_r4_all"], "gemma3_text": ["a_r4_all"], "ministral3": ["a_r4_all"],
+            "gemma3": ["a_r4_all"]}
 
 
 def setUpModule():
@@ -52,6 +53,24 @@ class PeftExport(JobTest):
         for line, text in zip(lines, checks):
             with self.subTest(adapter=line):
                 self.assertEqual(text.count("sample"), 3, text)
+
+    def test_plain_scaling(self):
+        """The same logits without use_rslora and patterns."""
+        for name in ("b_r8_attn", "f_patterns", "f_dora"):
+            job = self.golden_job("llama", f"run-{name}", 64, [name])
+            job["export"] = {"scaling": "plain"}
+            self.succeed(run([self.write_job(job)]))
+            folder = self.dir / f"run-{name}" / "adapters" / name
+            with open(folder / "adapter_config.json", encoding="utf-8") as file:
+                config = json.load(file)
+            self.assertEqual([config[key] for key in ("use_rslora", "rank_pattern", "alpha_pattern")],
+                             [False, {}, {}])
+            golden = GOLDEN / "llama" / "adapters" / name
+            process = self.succeed(subprocess.run(
+                [PYTHON, SOURCE / "scripts/check_peft_export.py", GOLDEN / "llama" / "base", folder,
+                 golden / "eval_logits.safetensors", "--samples", golden / "data.jsonl"],
+                capture_output=True, text=True, check=False))
+            self.assertEqual(process.stdout.count("sample"), 3, process.stdout)
 
     def test_loads_by_itself(self):
         """As README.md has it: the adapter knows its base."""

@@ -6,7 +6,7 @@ import unittest
 import test_golden
 import test_invariance
 import test_resume
-from harness import (EachFamily, JobTest, adapter_weights, frobenius, run, start, step_metrics)
+from harness import (NO_LANES, EachFamily, JobTest, adapter_weights, frobenius, run, start, step_metrics)
 
 LIMIT = 1e-6
 WEIGHTS = 5e-5
@@ -14,7 +14,7 @@ WEIGHTS = 5e-5
 GOLDEN = {"llama": [(2, 1), (4, 1), (2, 2)], "qwen2": [(2, 1)], "qwen3": [(2, 1)],
           "mistral": [(2, 1)], "smollm3": [(2, 1)], "granite": [(2, 2)], "seed_oss": [(2, 1)],
           "mistral_window": [(2, 1)], "qwen2_window": [(2, 1)],
-          "qwen3_yarn": [(2, 1)]}
+          "qwen3_yarn": [(2, 1)], "gemma3_text": [(2, 1)], "ministral3": [(2, 1)], "gemma3": [(2, 1)]}
 
 
 def lanes(tp, pp=1):
@@ -23,7 +23,17 @@ def lanes(tp, pp=1):
 
 
 class Golden(EachFamily, JobTest):
+    def check_refused(self, family):
+        job = self.golden_job(family, "run", 64)
+        job["parallel"]["deployment"] = lanes(2)
+        process = run([self.write_job(job)], 2)
+        self.assertEqual(process.returncode, 2, process.stdout + process.stderr)
+        self.assertIn("lanes cannot share " + NO_LANES[family], process.stdout + process.stderr)
+
     def check_family(self, family):
+        if family in NO_LANES:
+            self.check_refused(family)
+            return
         worst = dict.fromkeys(test_golden.LIMITS, 0.0)
         for tp, pp in GOLDEN[family]:
             for tokens in (64, 4096):

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/parallel.h"
 #include "backend/cpu/vector_math.h"
@@ -33,12 +35,24 @@ void rotate_head(const float* cosines, const float* sines, std::int64_t half, fl
     }
 }
 
+float scale_of(const Rope& op, std::int64_t row) {
+    const auto position = static_cast<float>(op.positions[row]);
+    return 1.0F + op.scale_beta * std::log(1.0F + std::floor(position / op.scale_period));
+}
+
+void scale_head(float scale, std::int64_t head_dim, float* x) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < head_dim; ++j) x[j] *= scale;
+}
+
 }  // namespace
 
 void CpuBackend::rope(const Rope& op) {
     require_f32({&op.x});
     LORATRAIN_CHECK(op.head_dim > 0 && op.head_dim % 2 == 0 && op.x.cols % op.head_dim == 0,
                     "rope of ", op.x.cols, " columns with head_dim ", op.head_dim);
+    LORATRAIN_CHECK(op.scaled_columns % op.head_dim == 0 && op.scaled_columns <= op.x.cols,
+                    "rope that scales ", op.scaled_columns, " of ", op.x.cols, " columns");
     const std::int64_t half = op.head_dim / 2;
     const Scratch scratch = reserve_scratch(op.head_dim);
     parallel_rows(threads_, op.x.rows, op.x.cols, [&](std::int64_t begin, std::int64_t end) {
@@ -46,8 +60,14 @@ void CpuBackend::rope(const Rope& op) {
         float* sines = cosines + half;
         for (std::int64_t row = begin; row < end; ++row) {
             fill_rotation(op, row, cosines, sines);
+            float* x = op.x.f32() + row * op.x.ld;
             for (std::int64_t col = 0; col < op.x.cols; col += op.head_dim) {
-                rotate_head(cosines, sines, half, op.x.f32() + row * op.x.ld + col);
+                rotate_head(cosines, sines, half, x + col);
+            }
+            if (op.scaled_columns == 0) continue;
+            const float scale = scale_of(op, row);
+            for (std::int64_t col = 0; col < op.scaled_columns; col += op.head_dim) {
+                scale_head(scale, op.head_dim, x + col);
             }
         }
     });

@@ -51,8 +51,11 @@ void CudaBackend::rope(const Rope& op) {
     require_compute({&op.x});
     LORATRAIN_CHECK(op.head_dim > 0 && op.head_dim % 2 == 0 && op.x.cols % op.head_dim == 0,
                     "rope of ", op.x.cols, " columns with head_dim ", op.head_dim);
-    CUDA_CHECK(kernels::rope(
-        stream_, {matrix_of(op.x), op.head_dim, op.inv_freq, op.positions, op.backward}));
+    LORATRAIN_CHECK(op.scaled_columns % op.head_dim == 0 && op.scaled_columns <= op.x.cols,
+                    "rope that scales ", op.scaled_columns, " of ", op.x.cols, " columns");
+    CUDA_CHECK(
+        kernels::rope(stream_, {matrix_of(op.x), op.head_dim, op.inv_freq, op.positions,
+                                op.backward, op.scaled_columns, op.scale_beta, op.scale_period}));
 }
 
 void CudaBackend::swiglu(const SwiGlu& op) {

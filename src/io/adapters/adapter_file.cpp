@@ -125,7 +125,8 @@ SafetensorsFile open_checked(const std::string& dir, const AdapterJob& adapter,
     CappedProblems problems(dir);
     check_peft_config(dir + config_name, adapter, model, problems);
     const bool config_fits = problems.empty();
-    const std::optional<SafetensorsFile> file = open_weights(dir, problems);
+    std::optional<SafetensorsFile> file = open_weights(dir, problems);
+    if (file && !model.wrapper.empty()) file->rename(peft_name_in_text_model);
     // With another r or other targets every tensor would be a problem of its own.
     if (file && config_fits) check_tensors(*file, adapter, model, problems);
     problems.throw_if_any();
@@ -152,8 +153,9 @@ void write_adapter(const std::string& dir, const AdapterJob& adapter, const Mode
     if (!base_quantization.empty()) metadata["base_quantization"] = base_quantization;
     write_safetensors(cat(dir, "/", adapter_weights_name),
                       exported_tensors(adapter, model, tensors), metadata);
-    write_text_atomic(dir + config_name, peft_config_text(exported, base_model_name_or_path,
-                                                          layers_of_names(tensors)));
+    write_text_atomic(dir + config_name,
+                      peft_config_text(exported, base_model_name_or_path, layers_of_names(tensors),
+                                       !model.wrapper.empty()));
 }
 
 std::string adapter_checksum(const std::string& dir) {

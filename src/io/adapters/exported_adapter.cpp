@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "io/adapters/vera_projections.h"
+#include "io/tensor_names.h"
 
 namespace loratrain {
 
@@ -49,9 +50,7 @@ void add_projections(const AdapterJob& adapter, const ModelSpec& model,
     }
 }
 
-}  // namespace
-
-AdapterJob exported_job(const AdapterJob& adapter) {
+AdapterJob job_of_difference(const AdapterJob& adapter) {
     if (!is_difference(adapter.form)) return adapter;
     AdapterJob plain = adapter;
     const double factor = adapter.use_rslora ? std::sqrt(2.0) : 2.0;
@@ -69,9 +68,73 @@ AdapterJob exported_job(const AdapterJob& adapter) {
     return plain;
 }
 
-std::vector<NamedTensor> exported_tensors(const AdapterJob& adapter, const ModelSpec& model,
-                                          std::vector<NamedTensor> tensors) {
-    if (adapter.form.projects && adapter.save_projection) add_projections(adapter, model, tensors);
+bool is_folded(const AdapterJob& adapter) {
+    return adapter.plain_export && !adapter.is_vera();
+}
+
+/// Of modules that no pattern names.
+double usual_scaling(const AdapterJob& adapter) {
+    const double r = adapter.r;
+    return adapter.lora_alpha / (adapter.use_rslora ? std::sqrt(r) : r);
+}
+
+AdapterJob folded_job(const AdapterJob& adapter) {
+    AdapterJob folded = adapter;
+    folded.r = adapter.largest_rank();
+    folded.lora_alpha = usual_scaling(adapter) * folded.r;
+    folded.use_rslora = false;
+    if (adapter.modules) {
+        ModuleKeys keys = adapter.modules->keys();
+        keys.rank_pattern.clear();
+        keys.alpha_pattern.clear();
+        folded.modules = std::make_shared<const ModuleTable>(keys, adapter.modules->targets());
+    }
+    folded.form = form_of(folded);
+    return folded;
+}
+
+void pad_rows(NamedTensor& a, std::int64_t rank) {
+    a.values.resize(static_cast<std::size_t>(rank * a.shape[1]), 0.0F);
+    a.shape[0] = rank;
+}
+
+/// B times `factor`.
+void pad_columns(NamedTensor& b, std::int64_t rank, double factor) {
+    const auto before = static_cast<std::size_t>(b.shape[1]);
+    std::vector<float> values(static_cast<std::size_t>(b.shape[0] * rank), 0.0F);
+    for (std::size_t i = 0; i < b.values.size(); ++i) {
+        values[i / before * static_cast<std::size_t>(rank) + i % before] =
+            static_cast<float>(b.values[i] * factor);
+    }
+    b.shape[1] = rank;
+    b.values = std::move(values);
+}
+
+/// Of adapter `of`, which is no difference.
+void fold(const AdapterJob& of, const ModelSpec& model, std::vector<NamedTensor>& tensors) {
+    const std::int64_t rank = of.largest_rank();
+    std::map<std::string, NamedTensor*> by_name;
+    for (NamedTensor& tensor : tensors) by_name.emplace(tensor.name, &tensor);
+    const auto fold_module = [&](std::int64_t layer, Linear linear) {
+        if (!of.targets_linear(layer, linear)) return;
+        const auto tensor = [&](TensorRole role) {
+            const auto name = peft_tensor_name(layer, linear, of_role(of.form, role));
+            const auto found = by_name.find(name);
+            return found == by_name.end() ? nullptr : found->second;
+        };
+        if (NamedTensor* a = tensor(TensorRole::a)) pad_rows(*a, rank);
+        if (NamedTensor* b = tensor(TensorRole::b)) {
+            pad_columns(*b, rank, of.scaling(layer, linear) / usual_scaling(of));
+        }
+    };
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+        for (int i = 0; i < linear_count; ++i) fold_module(layer, static_cast<Linear>(i));
+    }
+    fold_module(model.layers, Linear::head);
+}
+
+std::vector<NamedTensor> tensors_of_difference(const AdapterJob& adapter,
+                                               std::vector<NamedTensor> tensors) {
     if (!is_difference(adapter.form)) return tensors;
     const std::string a = of_role(adapter.form, TensorRole::a).peft_suffix;
     const std::string b = of_role(adapter.form, TensorRole::b).peft_suffix;
@@ -94,6 +157,23 @@ std::vector<NamedTensor> exported_tensors(const AdapterJob& adapter, const Model
             append_columns(exported.emplace_back(tensor), beside(tensor, b, start_b));
         }
     }
+    return exported;
+}
+
+}  // namespace
+
+AdapterJob exported_job(const AdapterJob& adapter) {
+    const AdapterJob plain = job_of_difference(adapter);
+    return is_folded(adapter) ? folded_job(plain) : plain;
+}
+
+std::vector<NamedTensor> exported_tensors(const AdapterJob& adapter, const ModelSpec& model,
+                                          std::vector<NamedTensor> tensors) {
+    if (adapter.form.projects && adapter.save_projection) add_projections(adapter, model, tensors);
+    std::vector<NamedTensor> exported = tensors_of_difference(adapter, std::move(tensors));
+    if (is_folded(adapter)) fold(job_of_difference(adapter), model, exported);
+    if (model.wrapper.empty()) return exported;
+    for (NamedTensor& tensor : exported) tensor.name = peft_name_in_wrapper(tensor.name);
     return exported;
 }
 

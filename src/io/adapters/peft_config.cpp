@@ -12,6 +12,7 @@
 #include "io/adapters/peft_modules.h"
 #include "io/files.h"
 #include "io/json_reader.h"
+#include "io/tensor_names.h"
 
 namespace loratrain {
 
@@ -181,6 +182,37 @@ bool has_module_keys(JsonReader& config) {
     return false;
 }
 
+/// A regular expression for whole names.
+constexpr const char* other_parts = ".*(vision_tower|multi_modal_projector).*";
+
+/// Names in a list, or keys of a pattern, as `path_of` makes them of these.
+template <class PathOf>
+Json renamed(const Json& names, const PathOf& path_of) {
+    Json result = names.is_object() ? Json::object() : Json::array();
+    for (const auto& [key, value] : names.items()) {
+        if (names.is_object()) {
+            result[path_of(key)] = value;
+        } else {
+            result.push_back(path_of(value.template get<std::string>()));
+        }
+    }
+    return result;
+}
+
+/// adapter_config.json of a text model inside of another, as that of the text model alone.
+void leave_wrapper(Json& config) {
+    for (const char* key : {"target_modules", "rank_pattern", "alpha_pattern"}) {
+        const Json& names = config[key];
+        const bool patterns = names.is_object();
+        if (!patterns && !is_list_of_texts(names)) continue;
+        config[key] = renamed(names, [](const std::string& path) {
+            const std::string text = name_in_text_model(path);
+            return text.empty() ? path : text;
+        });
+    }
+    if (config["exclude_modules"] == other_parts) config.erase("exclude_modules");
+}
+
 Json keys_of_lora(const AdapterJob& adapter, const PeftModules& modules) {
     return {{"alpha_pattern", modules.alpha_pattern},
             {"init_lora_weights", true},
@@ -203,8 +235,14 @@ Json keys_of_vera(const AdapterJob& adapter) {
 }  // namespace
 
 std::string peft_config_text(const AdapterJob& adapter, const std::string& base_model_name_or_path,
-                             std::int64_t layers) {
-    const PeftModules modules = peft_modules(adapter, layers);
+                             std::int64_t layers, bool in_wrapper) {
+    PeftModules modules = peft_modules(adapter, layers);
+    if (in_wrapper) {
+        for (Json* names :
+             {&modules.target_modules, &modules.rank_pattern, &modules.alpha_pattern}) {
+            *names = renamed(*names, module_path_in_wrapper);
+        }
+    }
     Json config = {{"auto_mapping", nullptr},
                    {"base_model_name_or_path", base_model_name_or_path},
                    {"bias", "none"},
@@ -220,17 +258,19 @@ std::string peft_config_text(const AdapterJob& adapter, const std::string& base_
                    {"task_type", "CAUSAL_LM"}};
     config.update(adapter.is_vera() ? keys_of_vera(adapter) : keys_of_lora(adapter, modules));
     for (const std::string& key : adapter.form.peft_switches) config[key] = true;
+    if (in_wrapper) config["exclude_modules"] = other_parts;
     return dump_json(config, 2) + "\n";
 }
 
 void check_peft_config(const std::string& path, const AdapterJob& adapter, const ModelSpec& model,
                        CappedProblems& problems) {
     try {
-        const Json document = parse_json(read_text(path), path);
+        Json document = parse_json(read_text(path), path);
         if (!document.is_object()) {
             throw InputError(path, "holds " + json_kind(document) + ", must be an object",
                              "give a directory that PEFT or loratrain has written");
         }
+        if (!model.wrapper.empty()) leave_wrapper(document);
         Problems found;
         JsonReader config(document, path, "", found);
         check_form(config, adapter.form);

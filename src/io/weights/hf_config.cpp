@@ -101,6 +101,14 @@ constexpr Family families[] = {
      .kv_heads = 8,
      .reads_out_bias = true,
      .reads_mlp_bias = true},
+    {.name = "ministral3",
+     .architecture = "Ministral3ForCausalLM",
+     .head_dim = 128,
+     .kv_heads = 8,
+     .rope = {.theta = 1000000.0, .scales_queries = true},
+     .windows = Windows::on_every_layer,
+     .window = 0,
+     .eps = 1e-5},
     {.name = "olmo2",
      .architecture = "Olmo2ForCausalLM",
      .reads_attention_bias = true,
@@ -150,9 +158,19 @@ constexpr Family families[] = {
      .query_scalar = 256},
 };
 
+/// Configs around a text model, which is their text_config.
+struct Wrapper {
+    const char* name = "";
+    const char* architecture = "";
+};
+
+constexpr Wrapper wrappers[] = {{"gemma3", "Gemma3ForConditionalGeneration"},
+                                {"mistral3", "Mistral3ForConditionalGeneration"}};
+
 std::vector<std::string> family_names() {
     std::vector<std::string> names;
     for (const Family& family : families) names.emplace_back(family.name);
+    for (const Wrapper& wrapper : wrappers) names.emplace_back(wrapper.name);
     return names;
 }
 
@@ -170,11 +188,11 @@ const Family* find_family(JsonReader& config) {
     return nullptr;
 }
 
-void check_architecture(JsonReader& config, const Family& family) {
+void check_architecture(JsonReader& config, const char* architecture) {
     const Json& list = config.get("architectures");
     if (list.is_null() || (list.is_array() && list.empty())) return;
-    if (list.is_array() && list[0] == family.architecture) return;
-    config.wrong("architectures", cat("must be [\"", family.architecture, "\"]"), not_supported);
+    if (list.is_array() && list[0] == architecture) return;
+    config.wrong("architectures", cat("must be [\"", architecture, "\"]"), not_supported);
 }
 
 /// Switches whose mere presence means another kind of model.
@@ -389,10 +407,60 @@ void read_unlike_layers(JsonReader& config, const Family& family, ModelSpec& spe
     }
 }
 
+const Wrapper* wrapper_of(const Json& document) {
+    const auto type = document.find("model_type");
+    for (const Wrapper& wrapper : wrappers) {
+        if (type != document.end() && *type == wrapper.name) return &wrapper;
+    }
+    return nullptr;
+}
+
+/// text_config with what the config around it says of it. Tied embeddings are the wrapper's, which
+/// has them where it does not say.
+Json text_config(const Json& document, const Wrapper& wrapper, const std::string& where) {
+    const auto found = document.find("text_config");
+    if (found == document.end() || !found->is_object()) {
+        throw InputError(where, cat("has no text_config, which a ", wrapper.name, " has"),
+                         "give the config.json of the whole model");
+    }
+    Json text = *found;
+    text.erase("architectures");
+    const auto outer = document.find("tie_word_embeddings");
+    if (outer != document.end()) text["tie_word_embeddings"] = *outer;
+    if (!text.contains("tie_word_embeddings")) text["tie_word_embeddings"] = true;
+    const auto quantization = document.find("quantization_config");
+    if (quantization != document.end()) text["quantization_config"] = *quantization;
+    return text;
+}
+
+ModelSpec parse_text_model(const Json& document, const std::string& where, Problems& problems) {
+    JsonReader config(document, where, "", problems);
+    ModelSpec spec;
+    const Family* family = find_family(config);
+    check_refused_keys(config);
+    // An unknown family is judged like a llama, so that further problems are named as well.
+    const Family& assumed = family != nullptr ? *family : families[0];
+    if (family != nullptr) check_architecture(config, assumed.architecture);
+    spec.family = assumed.name;
+    read_dimensions(config, assumed, spec);
+    read_head_dim(config, assumed, spec);
+    read_unlike_layers(config, assumed, spec);
+    read_ropes(config, assumed.rope, spec);
+    read_activation(config, assumed, spec);
+    read_family_switches(config, assumed, spec);
+    read_multipliers(config, assumed, spec);
+    read_scalars_and_caps(config, assumed, spec);
+    spec.quantization = read_hf_quantization(config);
+    return spec;
+}
+
 }  // namespace
 
 std::int64_t max_positions_of(const std::string& json_text) {
-    const Json config = parse_json(json_text, "config.json");
+    Json config = parse_json(json_text, "config.json");
+    if (const Wrapper* wrapper = wrapper_of(config)) {
+        config = text_config(config, *wrapper, "config.json");
+    }
     const auto found = config.find("max_position_embeddings");
     const bool told = found != config.end() && found->is_number_integer();
     return told ? std::max<std::int64_t>(0, found->get<std::int64_t>()) : 0;
@@ -405,23 +473,17 @@ ModelSpec parse_hf_config(const std::string& json_text, const std::string& where
                          "give the config.json of a Hugging Face model");
     }
     Problems problems;
-    JsonReader config(document, where, "", problems);
-    ModelSpec spec;
-    const Family* family = find_family(config);
-    check_refused_keys(config);
-    // An unknown family is judged like a llama, so that further problems are named as well.
-    const Family& assumed = family != nullptr ? *family : families[0];
-    if (family != nullptr) check_architecture(config, assumed);
-    spec.family = assumed.name;
-    read_dimensions(config, assumed, spec);
-    read_head_dim(config, assumed, spec);
-    read_unlike_layers(config, assumed, spec);
-    read_ropes(config, assumed.rope, spec);
-    read_activation(config, assumed, spec);
-    read_family_switches(config, assumed, spec);
-    read_multipliers(config, assumed, spec);
-    read_scalars_and_caps(config, assumed, spec);
-    spec.quantization = read_hf_quantization(config);
+    const Wrapper* wrapper = wrapper_of(document);
+    if (wrapper == nullptr) {
+        ModelSpec spec = parse_text_model(document, where, problems);
+        problems.throw_if_any();
+        return spec;
+    }
+    JsonReader outer(document, where, "", problems);
+    check_architecture(outer, wrapper->architecture);
+    ModelSpec spec =
+        parse_text_model(text_config(document, *wrapper, where), where + ":text_config", problems);
+    spec.wrapper = wrapper->name;
     problems.throw_if_any();
     return spec;
 }

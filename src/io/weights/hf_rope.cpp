@@ -59,6 +59,10 @@ RopeSpec read_rope_object(JsonReader& config, const Json& object, const std::str
     if (rope.has("rope_theta")) spec.theta = rope.required_positive("rope_theta");
     const bool has_factor = type == "linear" || type == "llama3" || type == "yarn";
     if (has_factor) spec.factor = rope.required_positive("factor");
+    if (rope.has("llama_4_scaling_beta")) {
+        spec.query_beta = rope.required_positive("llama_4_scaling_beta");
+        spec.original_max_position = read_original_positions(rope, config);
+    }
     if (type == "linear") {
         spec.type = RopeType::linear;
     } else if (type == "llama3") {
@@ -83,6 +87,16 @@ bool same_rope(const RopeSpec& a, const RopeSpec& b) {
     RopeSpec with_theta = b;
     with_theta.theta = a.theta;
     return a == with_theta;
+}
+
+void check_query_scale(JsonReader& config, const RopeDefaults& defaults, const RopeSpec& rope) {
+    if (rope.query_beta != 0.0 && !defaults.scales_queries) {
+        config.add("llama_4_scaling_beta is no setting of this family", not_rotated_here);
+    }
+    if (!defaults.scales_queries || config.has("rope_parameters") || config.has("rope_scaling")) {
+        return;
+    }
+    config.add("rope_parameters are missing", "give those that the model was trained with");
 }
 
 RopeSpec read_rope(JsonReader& config, const RopeDefaults& defaults) {
@@ -128,6 +142,7 @@ void read_ropes(JsonReader& config, const RopeDefaults& defaults, ModelSpec& spe
                                                     parameters.contains("sliding_attention"));
     if (!defaults.by_layer_type) {
         spec.rope = read_rope(config, defaults);
+        check_query_scale(config, defaults, spec.rope);
         return;
     }
     RopeSpec of_windows;

@@ -10,6 +10,7 @@ struct RopeDefaults {
     double theta = 10000.0;
     bool by_layer_type = false;     ///< layers with a window have rotary positions of their own
     double window_theta = 10000.0;  ///< of theirs
+    bool scales_queries = false;    ///< with llama_4_scaling_beta; rope_parameters must be there
 };
 
 /// Sets spec.rope, and window_rope where it is another. Spellings: rope_theta and rope_scaling,

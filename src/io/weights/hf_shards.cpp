@@ -6,6 +6,7 @@
 #include "io/capped_problems.h"
 #include "io/files.h"
 #include "io/json_text.h"
+#include "io/tensor_names.h"
 
 namespace loratrain {
 
@@ -53,7 +54,7 @@ InputError no_weights(const std::string& dir) {
 
 }  // namespace
 
-HfShards::HfShards(const std::string& dir) {
+HfShards::HfShards(const std::string& dir, bool text_only) {
     const std::string single = dir + "/model.safetensors";
     const std::string index = single + ".index.json";
     if (fs::exists(single)) {
@@ -63,6 +64,17 @@ HfShards::HfShards(const std::string& dir) {
     } else {
         throw no_weights(dir);
     }
+    if (text_only) keep_text_model();
+}
+
+void HfShards::keep_text_model() {
+    const auto all = std::ssize(tensors_);
+    tensors_.clear();
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+        files_[i].rename(name_in_text_model);
+        for (const auto& [name, entry] : files_[i].entries()) tensors_.emplace(name, i);
+    }
+    ignored_ = all - std::ssize(tensors_);
 }
 
 void HfShards::add_file(const std::string& path) {

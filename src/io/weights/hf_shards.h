@@ -14,7 +14,11 @@ namespace loratrain {
 /// every problem at once (InputError).
 class HfShards {
   public:
-    explicit HfShards(const std::string& dir);
+    /// `text_only`: of a text model inside of another (name_in_text_model), under the names that
+    /// these have without; the others are `ignored()`.
+    explicit HfShards(const std::string& dir, bool text_only = false);
+
+    std::int64_t ignored() const { return ignored_; }
 
     /// Tensor name -> position of its file.
     const std::map<std::string, std::size_t>& tensors() const { return tensors_; }
@@ -26,10 +30,12 @@ class HfShards {
 
   private:
     void open_index(const std::string& dir, const std::string& index_path);
+    void keep_text_model();
     void add_file(const std::string& path);
 
     std::vector<SafetensorsFile> files_;
     std::map<std::string, std::size_t> tensors_;
+    std::int64_t ignored_ = 0;
 };
 
 }  // namespace loratrain

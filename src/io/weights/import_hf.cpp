@@ -236,7 +236,7 @@ ImportReport import_hf(const std::string& hf_dir, const std::string& output,
     const std::string config_path = hf_dir + "/config.json";
     const std::string config = read_text(config_path);
     const ModelSpec spec = parse_hf_config(config, config_path);
-    const HfShards shards(hf_dir);
+    const HfShards shards(hf_dir, !spec.wrapper.empty());
     const Import import = check_weights(shards, spec, options, hf_dir);
 
     const auto format_of = [&](const BaseTensor& tensor) {
@@ -251,6 +251,8 @@ ImportReport import_hf(const std::string& hf_dir, const std::string& output,
 
     ImportReport report;
     report.family = spec.family;
+    report.wrapper = spec.wrapper;
+    report.ignored = shards.ignored();
     report.quantization = import.quantization;
     name_base(hf_dir, config, options, import, report);
     write_file_atomic(output, [&](const std::string& temporary) {

@@ -20,6 +20,8 @@ struct ImportReport {
     std::int64_t tensors = 0;
     std::uint64_t bytes = 0;  ///< of tensor data written
     std::string family;
+    std::string wrapper;       ///< ModelSpec::wrapper
+    std::int64_t ignored = 0;  ///< tensors of a wrapper that are not the text model's
     std::string base_model_name;
     /// That is a folder quantised before, of which nothing tells what it was made of.
     bool base_is_quantized = false;
@@ -31,9 +33,10 @@ struct ImportReport {
 /// size (at most 64 MiB held). Checks names, shapes and dtypes against config.json before writing:
 /// all problems at once. F16 is converted to F32 unless bf16 is asked for. A tied head that is
 /// stored all the same must equal the embedding or is refused. Unknown tensors are refused, except
-/// rotary inv_freq buffers; so are weights with a nan or an infinity. A folder that is quantised
-/// already keeps its codes and scales, and cannot be quantised again.
-/// Written to a temporary name and renamed; nothing is left behind on failure.
+/// rotary inv_freq buffers, and of a wrapper what is not its text model's, which is left out; so
+/// are weights with a nan or an infinity. A folder that is quantised already keeps its codes and
+/// scales, and cannot be quantised again. Written to a temporary name and renamed; nothing is left
+/// behind on failure.
 ImportReport import_hf(const std::string& hf_dir, const std::string& output,
                        const ImportOptions& options);
 

@@ -77,10 +77,12 @@ std::string quantization_text(const ModelSpec& m) {
 }
 
 std::string yarn_text(const RopeSpec& rope) {
-    if (rope.type != RopeType::yarn) return "";
+    const std::string beta =
+        rope.query_beta == 0.0 ? "" : cat(", query_beta: ", format_exact(rope.query_beta));
+    if (rope.type != RopeType::yarn) return beta;
     return cat(",\n  beta_fast: ", format_exact(rope.beta_fast),
                ", beta_slow: ", format_exact(rope.beta_slow), ", truncate: ", yes_no(rope.truncate),
-               ", attention_factor: ", format_exact(rope.attention_factor));
+               ", attention_factor: ", format_exact(rope.attention_factor), beta);
 }
 
 /// What most families do without.
@@ -112,6 +114,7 @@ std::string arithmetic_text(const ModelSpec& m) {
     add("qk_norm_whole", m.qk_norm_whole);
     add("norm_plus_one", m.norm_plus_one);
     add("embeds_scaled", m.embeds_scaled);
+    if (!m.wrapper.empty()) text += cat(", wrapper: ", in_quotes(m.wrapper));
     return text.empty() ? text : ",\n " + text.substr(1);
 }
 
@@ -267,6 +270,7 @@ void read_arithmetic(const Map& model, ModelSpec& m) {
     read("qk_norm_whole", m.qk_norm_whole);
     read("norm_plus_one", m.norm_plus_one);
     read("embeds_scaled", m.embeds_scaled);
+    if (model.has("wrapper")) model.read("wrapper", m.wrapper);
 }
 
 RopeSpec read_rope(const Map& rope) {
@@ -277,6 +281,7 @@ RopeSpec read_rope(const Map& rope) {
     rope.read("low_freq_factor", spec.low_freq_factor);
     rope.read("high_freq_factor", spec.high_freq_factor);
     rope.read("original_max_position", spec.original_max_position);
+    if (rope.has("query_beta")) rope.read("query_beta", spec.query_beta);
     if (spec.type != RopeType::yarn) return spec;
     rope.read("beta_fast", spec.beta_fast);
     rope.read("beta_slow", spec.beta_slow);

@@ -191,6 +191,17 @@ TEST(CommandLineImport, ReadsArgumentsAndOptions) {
     EXPECT_TRUE(full.store_bf16);
 }
 
+TEST(CommandLineCheckExport, ReadsAndRefuses) {
+    const CommandLine line = parse({"check-export", "runs/x/adapters/a", "--base", "base.h5"});
+    EXPECT_EQ(line.command, Command::check_export);
+    EXPECT_EQ(line.run_dir, "runs/x/adapters/a");
+    EXPECT_EQ(line.base, "base.h5");
+    expect_only(problems_of({"check-export", "x"}), "--base", "is missing",
+                "loratrain check-export ADAPTER_DIR --base BASE.h5");
+    expect_only(problems_of({"check-export", "--base", "b.h5"}), "check-export",
+                "needs 1 argument, got 0", "ADAPTER_DIR");
+}
+
 TEST(CommandLineImport, BadUsage) {
     expect_only(problems_of({"import-hf", "x"}), "import-hf", "needs 2 arguments, got 1",
                 "loratrain import-hf HF_DIR OUT.h5");

@@ -31,7 +31,7 @@ std::string job_with_mapping(const JobKey& key) {
             : std::string(key.key) == "files" ? value
                                               : first("datasets", "path", "path: p"),
             "}}\nadapters: [{", first("adapters", "name", "name: a"), "}]\n");
-    for (const char* name : {"parallel", "schedule", "checkpoint", "eval", "logging"}) {
+    for (const char* name : {"parallel", "schedule", "checkpoint", "eval", "export", "logging"}) {
         if (section == name) text += cat(name, ": {", value, "}\n");
     }
     if (section == "sweep") {

@@ -117,8 +117,9 @@ TEST_F(AdapterFileTest, WritesTheConfigAsPeftDoes) {
 }
 
 TEST_F(AdapterFileTest, ReadsAdaptersOfPeft) {
-    for (const std::string family : {"llama", "qwen2", "qwen3", "mistral", "smollm3", "granite",
-                                     "seed_oss", "olmo2", "olmo3", "gemma2", "gemma3_text"}) {
+    for (const std::string family :
+         {"llama", "qwen2", "qwen3", "mistral", "smollm3", "granite", "seed_oss", "olmo2", "olmo3",
+          "gemma2", "gemma3_text", "ministral3", "gemma3"}) {
         const ModelSpec spec = golden_spec(family);
         AdapterJob adapter;
         adapter.r = 3;

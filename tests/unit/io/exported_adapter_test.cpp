@@ -57,5 +57,75 @@ TEST(ExportedAdapter, ScalingsStay) {
     }
 }
 
+AdapterJob plain_job(AdapterJob adapter) {
+    adapter.plain_export = true;
+    adapter.form = form_of(adapter);
+    return adapter;
+}
+
+ModelSpec one_layer() {
+    ModelSpec model;
+    model.layers = 1;
+    return model;
+}
+
+constexpr const char* q_path = "base_model.model.model.layers.0.self_attn.q_proj";
+constexpr const char* v_path = "base_model.model.model.layers.0.self_attn.v_proj";
+
+TEST(ExportedAdapter, PlainHasNeitherRsloraNorPatterns) {
+    AdapterJob adapter;
+    adapter.r = 4;
+    adapter.lora_alpha = 6.0;
+    adapter.use_rslora = true;
+    const AdapterJob alone = exported_job(plain_job(adapter));
+    EXPECT_FALSE(alone.use_rslora);
+    EXPECT_EQ(alone.r, 4);
+    EXPECT_DOUBLE_EQ(alone.lora_alpha, 12.0);  // 6 / sqrt(4) = 12 / 4
+    ModuleKeys keys;
+    keys.rank_pattern = {{"v_proj", 1}, {"o_proj", 6}};
+    keys.alpha_pattern = {{"v_proj", 4.5}};
+    adapter.modules = std::make_shared<const ModuleTable>(keys, adapter.targets);
+    const AdapterJob folded = exported_job(plain_job(adapter));
+    EXPECT_EQ(folded.r, 6);
+    EXPECT_DOUBLE_EQ(folded.lora_alpha, 18.0);
+    for (const Linear linear : {Linear::q, Linear::v, Linear::o}) {
+        EXPECT_EQ(folded.rank(0, linear), 6);
+        EXPECT_DOUBLE_EQ(folded.scaling(0, linear), 3.0);
+    }
+}
+
+// What a module adds to W x, scaling B A, is the same.
+TEST(ExportedAdapter, PlainFactorsArePaddedAndRescaled) {
+    AdapterJob adapter;
+    adapter.r = 2;
+    adapter.lora_alpha = 4.0;
+    ModuleKeys keys;
+    keys.rank_pattern = {{"v_proj", 1}};
+    keys.alpha_pattern = {{"v_proj", 3.0}};
+    adapter.modules = std::make_shared<const ModuleTable>(keys, adapter.targets);
+    const std::vector<NamedTensor> exported =
+        exported_tensors(plain_job(adapter), one_layer(),
+                         {{std::string(q_path) + ".lora_A.weight", {2, 3}, {1, 2, 3, 4, 5, 6}},
+                          {std::string(q_path) + ".lora_B.weight", {2, 2}, {1, 2, 3, 4}},
+                          {std::string(v_path) + ".lora_A.weight", {1, 3}, {1, 2, 3}},
+                          {std::string(v_path) + ".lora_B.weight", {2, 1}, {4, 6}}});
+    ASSERT_EQ(exported.size(), 4U);
+    EXPECT_EQ(exported[0].values, (std::vector<float>{1, 2, 3, 4, 5, 6}));
+    EXPECT_EQ(exported[1].values, (std::vector<float>{1, 2, 3, 4}));
+    EXPECT_EQ(exported[2].shape, (std::vector<std::int64_t>{2, 3}));
+    EXPECT_EQ(exported[2].values, (std::vector<float>{1, 2, 3, 0, 0, 0}));
+    EXPECT_EQ(exported[3].shape, (std::vector<std::int64_t>{2, 2}));
+    EXPECT_EQ(exported[3].values, (std::vector<float>{6, 0, 9, 0}));  // 3 / 1 beside 4 / 2
+}
+
+TEST(ExportedAdapter, NamesFollowTheModelAround) {
+    ModelSpec model = one_layer();
+    model.wrapper = "gemma3";
+    const std::vector<NamedTensor> exported = exported_tensors(
+        AdapterJob{}, model, {{std::string(q_path) + ".lora_A.weight", {1, 1}, {1}}});
+    EXPECT_EQ(exported[0].name,
+              "base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_A.weight");
+}
+
 }  // namespace
 }  // namespace loratrain

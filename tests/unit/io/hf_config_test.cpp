@@ -170,6 +170,46 @@ TEST(HfConfigTest, GoldenGemma) {
     EXPECT_EQ(gemma3.rope.type, RopeType::linear);
 }
 
+TEST(HfConfigTest, TextModelsInsideOfOthers) {
+    const ModelSpec gemma3 = golden_model("gemma3");
+    EXPECT_EQ(gemma3.wrapper, "gemma3");
+    EXPECT_EQ(gemma3.family, "gemma3_text");
+    EXPECT_EQ(gemma3.layers, 2);
+    EXPECT_TRUE(gemma3.tie_word_embeddings);
+    json text = config("mistral");
+    text.erase("model_type");
+    const json mistral3 = {{"model_type", "mistral3"},
+                           {"architectures", {"Mistral3ForConditionalGeneration"}},
+                           {"tie_word_embeddings", false},
+                           {"text_config", with(text, {{"model_type", "mistral"}})},
+                           {"vision_config", {{"model_type", "pixtral"}}}};
+    EXPECT_EQ(parse(mistral3).wrapper, "mistral3");
+    EXPECT_EQ(parse(mistral3).family, "mistral");
+    EXPECT_FALSE(parse(mistral3).tie_word_embeddings);
+    EXPECT_TRUE(parse(with(mistral3, {{"tie_word_embeddings", nullptr}})).tie_word_embeddings);
+    json bare = mistral3;
+    bare.erase("text_config");
+    EXPECT_TRUE(has(refusal(bare), "has no text_config, which a mistral3 has"));
+    EXPECT_TRUE(has(refusal(with(mistral3, {{"text_config", {{"hidden_size", -1}}}})),
+                    "config.json:text_config: hidden_size is -1"));
+}
+
+TEST(HfConfigTest, QueriesOfMinistral) {
+    const ModelSpec spec = golden_model("ministral3");
+    EXPECT_EQ(spec.rope.query_beta, 0.3);
+    EXPECT_EQ(spec.rope.original_max_position, 8);
+    EXPECT_EQ(spec.rope.type, RopeType::yarn);
+    EXPECT_EQ(spec.rope.attention_factor, 1.0);
+    EXPECT_TRUE(has(refusal(config("ministral3")), "rope_parameters are missing"));
+    const json scaled = {{"rope_parameters",
+                          {{"rope_type", "yarn"},
+                           {"factor", 4.0},
+                           {"original_max_position_embeddings", 32},
+                           {"llama_4_scaling_beta", 0.1}}}};
+    EXPECT_EQ(parse(with(config("ministral3"), scaled)).rope.query_beta, 0.1);
+    EXPECT_TRUE(has(refusal_with(scaled), "llama_4_scaling_beta"));
+}
+
 // As the files of google/gemma-2-2b, google/gemma-3-1b-it and allenai/Olmo-3-7B have them.
 TEST(HfConfigTest, OlmoAndGemmaInTheOlderSpelling) {
     const ModelSpec gemma2 =

@@ -82,8 +82,9 @@ class ImportHfTest : public ::testing::Test {
 };
 
 TEST_F(ImportHfTest, GoldenModelsComeOutAsTheyWere) {
-    for (const std::string family : {"llama", "qwen2", "qwen3", "mistral", "smollm3", "granite",
-                                     "seed_oss", "olmo2", "olmo3", "gemma2", "gemma3_text"}) {
+    for (const std::string family :
+         {"llama", "qwen2", "qwen3", "mistral", "smollm3", "granite", "seed_oss", "olmo2", "olmo3",
+          "gemma2", "gemma3_text", "ministral3"}) {
         const ImportReport report = import_hf(golden_base(family), out(), {.force = true});
         const auto weights = open_base_weights(out());
         const SafetensorsFile original(golden_base(family) + "/model.safetensors");
@@ -97,6 +98,24 @@ TEST_F(ImportHfTest, GoldenModelsComeOutAsTheyWere) {
             bytes += original.read_floats(tensor.name).size() * 4;
         }
         EXPECT_EQ(report.bytes, bytes);
+    }
+}
+
+TEST_F(ImportHfTest, TextModelsInsideOfOthersComeOutAlone) {
+    const ImportReport report = import_hf(golden_base("gemma3"), out(), {.force = true});
+    const auto weights = open_base_weights(out());
+    const SafetensorsFile original(golden_base("gemma3") + "/model.safetensors");
+    EXPECT_EQ(report.wrapper, "gemma3");
+    EXPECT_EQ(report.family, "gemma3_text");
+    EXPECT_EQ(weights->spec().wrapper, "gemma3");
+    EXPECT_EQ(weights->max_positions(), 256);
+    const auto tensors = base_tensors(weights->spec());
+    EXPECT_EQ(report.tensors, std::ssize(tensors));
+    EXPECT_GT(report.ignored, 0);
+    EXPECT_EQ(report.ignored + report.tensors, std::ssize(original.entries()));
+    for (const BaseTensor& tensor : tensors) {
+        EXPECT_EQ(read_all(*weights, tensor), original.read_floats("language_model." + tensor.name))
+            << tensor.name;
     }
 }
 

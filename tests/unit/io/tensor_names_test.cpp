@@ -54,5 +54,27 @@ TEST(TensorNames, OfAdapters) {
               "base_model.model.model.layers.10.mlp.down_proj.lora_B.weight");
 }
 
+TEST(TensorNames, OfTextModelsInsideOfOthers) {
+    const std::string layer = "layers.0.mlp.up_proj.weight";
+    EXPECT_EQ(name_in_text_model("language_model.model." + layer), "model." + layer);
+    EXPECT_EQ(name_in_text_model("model.language_model." + layer), "model." + layer);
+    EXPECT_EQ(name_in_text_model("language_model.lm_head.weight"), "lm_head.weight");
+    EXPECT_EQ(name_in_text_model("lm_head.weight"), "lm_head.weight");
+    EXPECT_EQ(name_in_text_model("vision_tower.vision_model.head.weight"), "");
+    EXPECT_EQ(name_in_text_model("multi_modal_projector.mm_soft_emb_norm.weight"), "");
+    const std::string text = "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight";
+    const std::string wrapped =
+        "base_model.model.model.language_model.layers.3.self_attn.q_proj.lora_A.weight";
+    EXPECT_EQ(peft_name_in_wrapper(text), wrapped);
+    EXPECT_EQ(peft_name_in_text_model(wrapped), text);
+    EXPECT_EQ(peft_name_in_text_model("base_model.model.language_model.model.layers.3.self_attn."
+                                      "q_proj.lora_A.weight"),
+              text);
+    EXPECT_EQ(peft_name_in_wrapper("base_model.model.lm_head.lora_B.weight"),
+              "base_model.model.lm_head.lora_B.weight");
+    EXPECT_EQ(peft_name_in_text_model("base_model.vera_A"), "base_model.vera_A");
+    EXPECT_EQ(module_path_in_wrapper("q_proj"), "q_proj");
+}
+
 }  // namespace
 }  // namespace loratrain

@@ -1,3 +1,4 @@
+#include "io/tensor_names.h"
 #include "plan/schedule/lora_columns.h"
 #include "unit/model/golden_fixture.h"
 
@@ -36,8 +37,9 @@ void expect_first_step_gradients(const std::string& family, const std::string& l
         }
         for (std::size_t a = 0; a < golden.job.adapters.size(); ++a) {
             const std::string& name = golden.job.adapters[a].name;
-            const SafetensorsFile expected(golden_path(family) + "/adapters/" + name +
-                                           "/grad_step1.safetensors");
+            SafetensorsFile expected(golden_path(family) + "/adapters/" + name +
+                                     "/grad_step1.safetensors");
+            expected.rename(peft_name_in_text_model);
             const auto gradients = golden.stage->bank().download(static_cast<AdapterId>(a),
                                                                  AdapterBank::Part::gradients);
             EXPECT_EQ(gradients.size(), expected.entries().size()) << name;

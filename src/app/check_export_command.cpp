@@ -1,0 +1,35 @@
+#include "app/check_export_command.h"
+
+#include <string>
+
+#include "base/log.h"
+#include "comm/collective.h"
+#include "io/adapters/loader_rules.h"
+#include "io/weights/base_weights.h"
+
+namespace loratrain {
+
+namespace {
+
+std::string verdict_text(const LoaderVerdict& verdict) {
+    std::string text = cat(verdict.loader, ": ",
+                           verdict.loads() ? "loads it" : "does not load it as it was trained");
+    for (const std::string& obstacle : verdict.obstacles) text += cat("\n  because: ", obstacle);
+    for (const std::string& advice : verdict.advice) text += cat("\n  ", advice);
+    return text;
+}
+
+}  // namespace
+
+ExitCode check_export_command(const CommandLine& command_line, const MpiSession& mpi) {
+    agree(mpi, [&] {
+        if (!mpi.is_root()) return;
+        const auto base = open_base_weights(command_line.base);
+        for (const LoaderVerdict& verdict : check_loaders(command_line.run_dir, base->spec())) {
+            log::block(verdict_text(verdict));
+        }
+    });
+    return ExitCode::done;
+}
+
+}  // namespace loratrain

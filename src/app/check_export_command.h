@@ -1,0 +1,13 @@
+#pragma once
+
+#include "base/error.h"
+#include "comm/mpi_session.h"
+#include "config/command_line.h"
+
+namespace loratrain {
+
+/// `loratrain check-export DIR --base base.h5`: which programs load the adapter, and why others do
+/// not (io/adapters/loader_rules.h). Needs no mpirun.
+ExitCode check_export_command(const CommandLine& command_line, const MpiSession& mpi);
+
+}  // namespace loratrain

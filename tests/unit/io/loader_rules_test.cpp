@@ -1,0 +1,114 @@
+#include "io/adapters/loader_rules.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "io/files.h"
+#include "io/weights/hf_config.h"
+#include "support/files.h"
+#include "support/golden_path.h"
+#include "support/problems.h"
+
+namespace loratrain {
+namespace {
+
+using nlohmann::json;
+using test::golden_path;
+using test::has;
+
+ModelSpec base_of(const std::string& family) {
+    const std::string path = golden_path(family + "/base/config.json");
+    return parse_hf_config(read_text(path), path);
+}
+
+class LoaderRulesTest : public testing::Test {
+  protected:
+    /// What each loader says of a golden adapter with these changes of its adapter_config.json:
+    /// "PEFT", or "vLLM: obstacles".
+    std::string check(const std::string& adapter, const ModelSpec& base, const json& changes = {}) {
+        const std::string from = golden_path(adapter);
+        const std::string dir = folder_.file("adapter");
+        std::filesystem::create_directories(dir);
+        json config = json::parse(read_text(from + "/adapter_config.json"));
+        if (!changes.is_null()) config.merge_patch(changes);
+        write_text_atomic(dir + "/adapter_config.json", config.dump());
+        std::filesystem::copy_file(from + "/adapter_model.safetensors",
+                                   dir + "/adapter_model.safetensors",
+                                   std::filesystem::copy_options::overwrite_existing);
+        std::string text;
+        advice_.clear();
+        for (const LoaderVerdict& verdict : check_loaders(dir, base)) {
+            text += verdict.loader + (verdict.loads() ? " loads\n" : " does not\n");
+            for (const std::string& obstacle : verdict.obstacles) text += obstacle + "\n";
+            for (const std::string& line : verdict.advice) advice_ += line + "\n";
+        }
+        return text;
+    }
+    static constexpr const char* all = "PEFT loads\nvLLM loads\nSGLang loads\nllama.cpp loads\n";
+
+    test::TempDir folder_;
+    std::string advice_;
+};
+
+TEST_F(LoaderRulesTest, PlainLoraLoadsEverywhere) {
+    EXPECT_EQ(check("llama/adapters/a_r4_all/final", base_of("llama")), all);
+    EXPECT_FALSE(has(advice_, "--max-lora-rank"));
+    EXPECT_EQ(check("gemma2/adapters/c_r3_qv/final", base_of("gemma2")), all);
+}
+
+TEST_F(LoaderRulesTest, ScalesThatOneDoesNotKnow) {
+    const std::string text = check("llama/adapters/b_r8_attn/final", base_of("llama"));
+    EXPECT_TRUE(has(text, "vLLM loads"));
+    EXPECT_TRUE(has(text, "llama.cpp does not\nuse_rslora"));
+    const std::string patterns = check("llama/adapters/f_patterns/final", base_of("llama"));
+    EXPECT_TRUE(has(patterns, "llama.cpp does not\nalpha_pattern"));
+    EXPECT_TRUE(has(advice_, "rank_pattern"));
+}
+
+TEST_F(LoaderRulesTest, FormsThatOnlyPeftKnows) {
+    const std::string dora = check("llama/adapters/f_dora/final", base_of("llama"));
+    EXPECT_TRUE(has(dora, "PEFT loads\nvLLM does not\nuse_dora is true\ntensor "));
+    EXPECT_TRUE(has(dora, "llama.cpp does not\ntensor "));
+    const std::string vera = check("llama/adapters/f_vera/final", base_of("llama"));
+    EXPECT_TRUE(has(vera, "PEFT loads\nvLLM does not\nit reads peft_type LORA alone"));
+}
+
+TEST_F(LoaderRulesTest, HeadsOfTiedModels) {
+    EXPECT_TRUE(has(check("qwen2/adapters/f_head/final", base_of("qwen2")),
+                    "LoRA on lm_head of a model with tied embeddings"));
+    EXPECT_FALSE(has(check("llama/adapters/f_head/final", base_of("llama")), "tied embeddings"));
+}
+
+TEST_F(LoaderRulesTest, ModulesOfAnotherBase) {
+    const std::string text = check("llama/adapters/a_r4_all/final", base_of("qwen2"));
+    for (const char* loader : {"PEFT", "vLLM", "SGLang", "llama.cpp"}) {
+        EXPECT_TRUE(has(text, std::string(loader) + " does not"));
+    }
+    EXPECT_TRUE(has(text, "which the base needs"));
+}
+
+// The fault that makes an adapter load and change nothing.
+TEST_F(LoaderRulesTest, NamesFollowTheModelAround) {
+    EXPECT_EQ(check("gemma3/adapters/a_r4_all/final", base_of("gemma3")), all);
+    EXPECT_TRUE(has(check("gemma3/adapters/a_r4_all/final", base_of("gemma3_text")),
+                    "is no module of the base (gemma3_text)"));
+    EXPECT_TRUE(has(check("gemma3_text/adapters/a_r4_all/final", base_of("gemma3")),
+                    "is no module of the base (gemma3)"));
+}
+
+TEST_F(LoaderRulesTest, KeysAndRanks) {
+    const auto llama = base_of("llama");
+    const std::string plain = "llama/adapters/a_r4_all/final";
+    EXPECT_TRUE(has(check(plain, llama, {{"lora_alpha", nullptr}}),
+                    "vLLM does not\nadapter_config.json has no lora_alpha"));
+    EXPECT_TRUE(has(check(plain, llama, {{"modules_to_save", {"embed_tokens"}}}),
+                    "modules_to_save is [\"embed_tokens\"]"));
+    EXPECT_TRUE(
+        has(check(plain, llama, {{"init_lora_weights", "pissa"}}), "which changes the base"));
+    EXPECT_TRUE(has(check(plain, llama, {{"peft_type", "IA3"}}), "not LORA or VERA"));
+}
+
+}  // namespace
+}  // namespace loratrain
