@@ -2,6 +2,7 @@
 
 #include "app/import_command.h"
 #include "app/report_command.h"
+#include "app/selftest_command.h"
 #include "app/stop_command.h"
 #include "app/train_command.h"
 #include "base/log.h"
@@ -48,6 +49,8 @@ ExitCode run(const CommandLine& command_line, const MpiSession& mpi) {
             return report_command(command_line, mpi);
         case Command::stop:
             return stop_command(command_line, mpi);
+        case Command::selftest:
+            return selftest_command(mpi);
         case Command::train:
             return train_command(command_line, mpi);
     }

@@ -15,6 +15,7 @@ enum class Command : std::uint8_t {
     status,
     report,
     stop,
+    selftest,
     help,
     keys,
     version
@@ -37,7 +38,8 @@ struct CommandLine {
 
     // import-hf: loratrain import-hf HF_DIR OUT.h5
     std::string hf_dir;
-    /// Also report's --out; there "" = RUN_DIR/report.html. And a dry run's: a directory; "" = with
+    /// Also report's --out; there "" = RUN_DIR/report.html, of several ./comparison.html. And a dry
+    /// run's: a directory; "" = with
     /// --device <run.dir>/dry_run, else no files are written.
     std::string output;
     bool force = false;           ///< --force: replace an existing OUT.h5
@@ -47,9 +49,10 @@ struct CommandLine {
     std::string quantize;  ///< --quantize nf4|int8|fp8: of the linears of the layers; "" = none
 
     // status, report, stop: loratrain status RUN_DIR [--follow],
-    // loratrain report RUN_DIR [--out FILE], loratrain stop RUN_DIR ADAPTER
+    // loratrain report RUN_DIR... [--out FILE], loratrain stop RUN_DIR ADAPTER
     bool follow = false;  ///< status --follow: until the run ends
     std::string run_dir;
+    std::vector<std::string> other_runs;  ///< report: those that run_dir is compared with
     std::string adapter;
 
     // bench: loratrain bench [--steps N] [--hidden H] [--layers L] [--adapters A] [--rank r]

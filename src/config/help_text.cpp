@@ -10,8 +10,9 @@ Usage:
   loratrain import-hf HF_DIR OUT.h5 [options]   convert Hugging Face weights, once
   [mpirun -np N] loratrain bench [options]      measure the speed, with random weights
   loratrain status RUN_DIR [--follow]           how a run is doing (until it ends)
-  loratrain report RUN_DIR [--out FILE]         its curves and tables as a web page
+  loratrain report RUN_DIR... [--out FILE]      curves and tables as a web page
   loratrain stop RUN_DIR ADAPTER                end one adapter of a run; it is exported
+  loratrain selftest                            check this installation, within a minute
 
 Options for training:
   --set KEY=VALUE     override any key (--keys); paths count from the job file, as in it
@@ -31,7 +32,6 @@ Options for bench, with their defaults:
   --model PRESET  --dora|--vera  --dropout 0  --microbatch-tokens N  --json  --quick
   --backend cpu|cuda  --precision auto|fp32|bf16|fp8  --weights nf4|int8|fp8  --predict
   --lengths fixed|xsum|cnn|wikisum|mix  --policy, --packing  --recompute auto|none|layer
-
 Other options: -h, --help, --keys (all keys of a job file), --version (and build)
 
 Exit codes:
