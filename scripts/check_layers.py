@@ -32,8 +32,9 @@ LAYERS: dict[str, set[str]] = {
 }
 LAYERS["session"] = set(LAYERS)
 LAYERS["bench"] = set(LAYERS) - {"watch", "report"}
-LAYERS["app"] = {"bench", "session", "report", "train", "measure", "plan", "comm", "io", "config",
-                 "base"}
+LAYERS["selftest"] = {"io", "backend", "config", "base"}
+LAYERS["app"] = {"selftest", "bench", "session", "report", "train", "measure", "plan", "comm", "io",
+                 "backend", "config", "base"}
 LAYERS["main.cpp"] = {"app", "session", "train", "comm", "backend", "base"}
 LAYERS["pages.cpp"] = {"config"}
 
@@ -54,7 +55,8 @@ THIRD_PARTY: list[tuple[str, tuple[str, ...]]] = [
                                   "comm/stream_flags.")),
     (r"nvtx3/.*", ("backend/cuda/",)),
     (r"omp\.h", ("backend/cpu/",)),
-    (r"nlohmann/.*", ("io/", "train/", "measure/", "session/", "bench/", "report/")),
+    (r"nlohmann/.*", ("io/", "train/", "measure/", "session/", "bench/", "report/",
+                       "selftest/", "app/")),
 ]
 KERNEL_USERS = ("backend/cuda/",)
 

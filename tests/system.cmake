@@ -2,7 +2,7 @@
 # mpirun. One ctest per script; ranks are stated in the scripts.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
-foreach(name no_flock failing_files)
+foreach(name no_flock failing_files wrong_products)
   add_library(loratrain_${name} MODULE "${CMAKE_CURRENT_LIST_DIR}/support/${name}.c")
 endforeach()
 
@@ -17,7 +17,8 @@ function(loratrain_system_test name timeout)
     LABELS "system;${ARGN}" TIMEOUT ${timeout} SKIP_RETURN_CODE 77
     ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0:malloc_context_size=3;LORATRAIN_BIN=$<TARGET_FILE:loratrain>;LORATRAIN_MPIEXEC=${MPIEXEC_EXECUTABLE};\
 LORATRAIN_NO_FLOCK=$<TARGET_FILE:loratrain_no_flock>;\
-LORATRAIN_FAILING_FILES=$<TARGET_FILE:loratrain_failing_files>")
+LORATRAIN_FAILING_FILES=$<TARGET_FILE:loratrain_failing_files>;\
+LORATRAIN_WRONG_PRODUCTS=$<TARGET_FILE:loratrain_wrong_products>")
 endfunction()
 
 if(LORATRAIN_SANITIZE)

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "comm/collective.h"
 #include "io/files.h"
+#include "report/comparison_page.h"
 #include "report/merge_runs.h"
 #include "report/report_page.h"
 
@@ -78,6 +79,39 @@ void follow(const std::string& dir) {
     log::end_live();
 }
 
+std::string place_of_page(const CommandLine& command_line, const std::string& usual) {
+    const std::string out = command_line.output.empty() ? usual : command_line.output;
+    check_place_of_file(out);
+    return out;
+}
+
+void write_page(const std::string& out, const std::string& page) {
+    write_text_atomic(out, page);
+    log::info("wrote " + out);
+}
+
+void compare_runs(const CommandLine& command_line) {
+    std::vector<RunRecord> runs{read_runs(command_line.run_dir)};
+    for (const std::string& dir : command_line.other_runs) runs.push_back(read_runs(dir));
+    if (runs.size() > most_compared_runs) {
+        throw InputError("report",
+                         cat("compares at most ", most_compared_runs, " runs, got ", runs.size()));
+    }
+    const std::string out = place_of_page(command_line, "comparison.html");
+    write_page(out, comparison_page(runs, unix_time()));
+}
+
+void report_run(const CommandLine& command_line) {
+    const RunRecord run = read_runs(command_line.run_dir);
+    const Pulse pulse = run.status ? pulse_now(*run.status) : Pulse{};
+    const std::string out = place_of_page(command_line, command_line.run_dir + "/report.html");
+    if (!run.parts.empty()) {
+        log::info(cat("merged ", run.parts.size(), " runs: ", join(run.parts, ", ")));
+        write_merged(run);
+    }
+    write_page(out, report_page(run, pulse, unix_time()));
+}
+
 }  // namespace
 
 ExitCode status_command(const CommandLine& command_line, const MpiSession& mpi) {
@@ -93,17 +127,11 @@ ExitCode status_command(const CommandLine& command_line, const MpiSession& mpi) 
 ExitCode report_command(const CommandLine& command_line, const MpiSession& mpi) {
     agree(mpi, [&] {
         if (!mpi.is_root()) return;
-        const RunRecord run = read_runs(command_line.run_dir);
-        const Pulse pulse = run.status ? pulse_now(*run.status) : Pulse{};
-        const std::string out = command_line.output.empty() ? command_line.run_dir + "/report.html"
-                                                            : command_line.output;
-        check_place_of_file(out);
-        if (!run.parts.empty()) {
-            log::info(cat("merged ", run.parts.size(), " runs: ", join(run.parts, ", ")));
-            write_merged(run);
+        if (command_line.other_runs.empty()) {
+            report_run(command_line);
+        } else {
+            compare_runs(command_line);
         }
-        write_text_atomic(out, report_page(run, pulse, unix_time()));
-        log::info("wrote " + out);
     });
     return ExitCode::done;
 }

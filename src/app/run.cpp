@@ -3,6 +3,7 @@
 #include "app/check_export_command.h"
 #include "app/import_command.h"
 #include "app/report_command.h"
+#include "app/selftest_command.h"
 #include "app/stop_command.h"
 #include "app/train_command.h"
 #include "base/log.h"
@@ -51,6 +52,8 @@ ExitCode run(const CommandLine& command_line, const MpiSession& mpi) {
             return stop_command(command_line, mpi);
         case Command::check_export:
             return check_export_command(command_line, mpi);
+        case Command::selftest:
+            return selftest_command(mpi);
         case Command::train:
             return train_command(command_line, mpi);
     }

@@ -19,6 +19,7 @@ struct State {
     std::ofstream file;
     std::mutex writing;                        ///< the watchdog writes too
     std::function<void(std::string)> forward;  ///< of info lines of other ranks than the root
+    int silences = 0;
 
     std::unique_ptr<Terminal> terminal;  ///< while there is a live table
     bool shows_errors = false;           ///< standard error leads to it as well
@@ -55,6 +56,7 @@ void write(std::ostream& stream, const std::string& text) {
     State& all = state();
     const std::lock_guard lock(all.writing);
     all.keep(line);
+    if (all.silences > 0) return;
     if (all.is_live() && (&stream == &std::cout || all.shows_errors)) {
         std::cout << all.region.draw(line + '\n', all.lines, all.terminal->size()) << std::flush;
     } else {
@@ -71,6 +73,16 @@ std::string rank_prefix() {
 }
 
 }  // namespace
+
+Silence::Silence() {
+    const std::lock_guard lock(state().writing);
+    ++state().silences;
+}
+
+Silence::~Silence() {
+    const std::lock_guard lock(state().writing);
+    --state().silences;
+}
 
 void set_rank(int rank) {
     state().rank = rank;

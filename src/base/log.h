@@ -28,6 +28,15 @@ void error(std::string_view text);
 /// Without the time: tables and listings that a person reads as a block.
 void block(std::string_view text);
 
+/// While one lives nothing of this process goes to the terminal or a pipe, only to the log file.
+class Silence {
+  public:
+    Silence();
+    ~Silence();
+    Silence(const Silence&) = delete;
+    Silence& operator=(const Silence&) = delete;
+};
+
 /// A live table: lines at the foot of the terminal, drawn anew in place; what is logged scrolls by
 /// above them. Never written to the file. False when standard output is no terminal
 /// (base/terminal.h) or this is not the root rank; then the next three do nothing.

@@ -312,13 +312,14 @@ CommandLine parse_about_run(Command command, const Words& words) {
     line.command = command;
     const bool report = command == Command::report;
     const Parsed parsed = parse_words(words, report ? report_options(line) : status_options(line));
-    if (parsed.arguments.size() != 1) {
-        throw InputError(report ? "report" : "status",
-                         cat("needs 1 argument, got ", parsed.arguments.size()),
-                         report ? "write loratrain report RUN_DIR [--out FILE]"
+    const std::size_t count = parsed.arguments.size();
+    if (count == 0 || (count > 1 && !report)) {
+        throw InputError(report ? "report" : "status", cat("needs 1 argument, got ", count),
+                         report ? "write loratrain report RUN_DIR [RUN_DIR ...] [--out FILE]"
                                 : "write loratrain status RUN_DIR [--follow]");
     }
     line.run_dir = parsed.arguments.front();
+    line.other_runs.assign(parsed.arguments.begin() + 1, parsed.arguments.end());
     return line;
 }
 
@@ -346,6 +347,17 @@ CommandLine parse_check_export(const Words& words) {
     }
     if (line.base.empty()) throw InputError("--base", "is missing", usage);
     line.run_dir = parsed.arguments.front();
+    return line;
+}
+
+CommandLine parse_selftest(const Words& words) {
+    CommandLine line;
+    line.command = Command::selftest;
+    const Parsed parsed = parse_words(words, po::options_description());
+    if (!parsed.arguments.empty()) {
+        throw InputError("selftest", "unexpected argument '" + parsed.arguments.front() + "'",
+                         "write loratrain selftest");
+    }
     return line;
 }
 
@@ -446,6 +458,7 @@ std::vector<CommandWords> command_words() {
         words_of("check-export", check_export_options(line)),
         words_of("bench", bench_options(line.bench)),
         words_of("stop", po::options_description()),
+        words_of("selftest", po::options_description()),
     };
     const auto no_command = std::find_if(
         all.begin(), all.end(), [](const CommandWords& command) { return command.word.empty(); });
@@ -477,6 +490,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         return parse_about_run(Command::report, {words.begin() + 1, words.end()});
     if (command == "stop") return parse_stop({words.begin() + 1, words.end()});
     if (command == "check-export") return parse_check_export({words.begin() + 1, words.end()});
+    if (command == "selftest") return parse_selftest({words.begin() + 1, words.end()});
     line = parse_train(words);
     line.arguments = words;
     return line;

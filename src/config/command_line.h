@@ -16,6 +16,7 @@ enum class Command : std::uint8_t {
     report,
     stop,
     check_export,
+    selftest,
     help,
     keys,
     version
@@ -38,7 +39,8 @@ struct CommandLine {
 
     // import-hf: loratrain import-hf HF_DIR OUT.h5
     std::string hf_dir;
-    /// Also report's --out; there "" = RUN_DIR/report.html. And a dry run's: a directory; "" = with
+    /// Also report's --out; there "" = RUN_DIR/report.html, of several ./comparison.html. And a dry
+    /// run's: a directory; "" = with
     /// --device <run.dir>/dry_run, else no files are written.
     std::string output;
     bool force = false;           ///< --force: replace an existing OUT.h5
@@ -48,9 +50,10 @@ struct CommandLine {
     std::string quantize;  ///< --quantize nf4|int8|fp8: of the linears of the layers; "" = none
 
     // status, report, stop: loratrain status RUN_DIR [--follow],
-    // loratrain report RUN_DIR [--out FILE], loratrain stop RUN_DIR ADAPTER
+    // loratrain report RUN_DIR... [--out FILE], loratrain stop RUN_DIR ADAPTER
     bool follow = false;  ///< status --follow: until the run ends
     std::string run_dir;
+    std::vector<std::string> other_runs;  ///< report: those that run_dir is compared with
     std::string adapter;
 
     // check-export: loratrain check-export DIR --base BASE.h5; DIR is run_dir

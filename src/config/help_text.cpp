@@ -10,9 +10,10 @@ Usage:
   loratrain import-hf HF_DIR OUT.h5 [options]   convert Hugging Face weights, once
   [mpirun -np N] loratrain bench [options]      measure the speed, with random weights
   loratrain status RUN_DIR [--follow]           how a run is doing (until it ends)
-  loratrain report RUN_DIR [--out FILE]         its curves and tables as a web page
+  loratrain report RUN_DIR... [--out FILE]      curves and tables as a web page
   loratrain stop RUN_DIR ADAPTER                end one adapter of a run; it is exported
   loratrain check-export DIR --base BASE.h5     which programs load it, why others do not
+  loratrain selftest                            check this installation, within a minute
 
 Options for training:
   --set KEY=VALUE     override any key (--keys); paths count from the job file, as in it
@@ -23,6 +24,7 @@ Options for training:
   --restart PATH      continue from this checkpoint
   --stop-after N      checkpoint and exit with 75 at the first block end from step N
   --max-hours H       the same before H hours are over (run.max_hours)
+
 Options for import-hf: --force  --dtype bf16  --quantize nf4|int8|fp8  --base-model-name
 
 Options for bench, with their defaults:

@@ -44,6 +44,7 @@ class DeviceGradientExchange final : public GradientExchange {
         owned_ = own_ + exchanged_at_once(plan);
         squares_ = reinterpret_cast<double*>(owned_ + exchanged_at_once(plan));
         workspace_ = squares_ + 1;
+        use_all_code();
     }
 
   private:
@@ -85,6 +86,18 @@ class DeviceGradientExchange final : public GradientExchange {
 
     bool summed() const override { return step_ == Step::summed; }
     void store(const Batch& /*batch*/) override {}
+
+    /// The driver loads code at its first use, and may wait for the device then: not while others
+    /// wait for this rank.
+    void use_all_code() {
+        const CopyBlock block{own_, owned_, 1, 1, 1, 1};
+        const AddParts sum{own_, {0}, 1};
+        stream_->zero(squares_, sizeof(double));
+        stream_->copy({&block, 1});
+        stream_->add_parts({&sum, 1}, squares_, workspace_);
+        const ReadPart part{squares_, sizeof(double)};
+        stream_->read_later({&part, 1})->value();
+    }
 
     void queue(const Batch& batch) {
         stream_->zero(squares_, sizeof(double));

@@ -9,9 +9,10 @@ import subprocess
 import tarfile
 import unittest
 
-from harness import BIN, SCRATCH, SOURCE, JobTest, direct, mpirun_command
+from harness import BIN, SCRATCH, SOURCE, JobTest, direct, mpirun_command, run
 
 BUILD = pathlib.Path(BIN).parent
+WRONG_PRODUCTS = os.environ.get("LORATRAIN_WRONG_PRODUCTS", "")
 MODULES = "/usr/share/modules/init/bash"
 
 
@@ -103,13 +104,17 @@ class Installed(JobTest):
 
     @unittest.skipUnless(os.path.exists(MODULES), "no Environment Modules here")
     def test_module(self):
-        text = self.in_bash(f". {MODULES}; module use {self.prefix}/share/modulefiles; module load loratrain;"
-                            "command -v loratrain prepare_data.py; echo $LORATRAIN_ROOT; man -w loratrain;"
-                            "module unload loratrain; command -v loratrain; echo \"-$LORATRAIN_ROOT\"",
-                            MANPATH="", XDG_DATA_DIRS="")
-        self.assertEqual(text.splitlines(),
-                         [str(self.prefix / "bin/loratrain"), str(self.share / "scripts/prepare_data.py"),
-                          str(self.share), str(self.page), "-"])
+        """Also where the variables that it adds to were set before; the system's own are still found."""
+        for before in ("", "/elsewhere/share"):
+            text = self.in_bash(
+                f". {MODULES}; module use {self.prefix}/share/modulefiles; module load loratrain; "
+                "command -v loratrain prepare_data.py; echo $LORATRAIN_ROOT; man -w loratrain; "
+                "echo $XDG_DATA_DIRS; module unload loratrain; command -v loratrain; echo \"-$LORATRAIN_ROOT\"",
+                MANPATH=before and before + "/man", XDG_DATA_DIRS=before)
+            self.assertEqual(text.splitlines(), [
+                str(self.prefix / "bin/loratrain"), str(self.share / "scripts/prepare_data.py"),
+                str(self.share), str(self.page),
+                f"{self.prefix}/share:{before or '/usr/local/share:/usr/share'}", "-"])
 
     def test_quickstart(self):
         process = self.succeed(command(self.share / "scripts/quickstart.sh", "--set", "defaults.max_steps=2",
@@ -119,6 +124,33 @@ class Installed(JobTest):
         self.assertTrue((self.dir / "quickstart/run/adapters/add-r16/adapter_config.json").exists())
         self.assertEqual(self.files, {path.relative_to(self.prefix) for path in self.prefix.rglob("*")
                                       if path.is_file()})
+
+    def selftest(self, code, **environment):
+        process = self.succeed(command(self.prefix / "bin/loratrain", "selftest", TMPDIR=str(self.dir),
+                                       OMPI_MCA_orte_tmpdir_base="/tmp", **environment), code)
+        return process.stdout + process.stderr
+
+    def test_selftest(self):
+        text = self.selftest(0)
+        told = re.search(r"^passed: all of (\d+) checks", text, re.M)
+        self.assertEqual(len(re.findall(r"^  ok  ", text, re.M)), int(told[1]), text)
+        self.assertEqual(list(self.dir.iterdir()), [])
+        for check in ("imports", "attention", "losses of all steps", "exported weights", "the same to the bit"):
+            self.assertIn(check, text)
+
+    @unittest.skipUnless(WRONG_PRODUCTS, "LORATRAIN_WRONG_PRODUCTS names no library (ctest sets it)")
+    def test_selftest_finds_a_library_that_errs(self):
+        text = self.selftest(1, LD_PRELOAD=WRONG_PRODUCTS)
+        for check in ("matrix product", "attention", "losses of all steps", "exported weights"):
+            self.assertRegex(text, rf"(?m)^  FAILED  {check}")
+        self.assertRegex(text, r"(?m)^  ok      RMSNorm")
+        (folder,) = self.dir.iterdir()
+        self.assertIn(str(folder), text)
+
+    def test_selftest_says_what_it_needs(self):
+        self.assertIn("let TMPDIR name a folder", command(BIN, "selftest", TMPDIR="/proc").stderr)
+        process = self.succeed(run(["selftest"], 2), 2)
+        self.assertIn("without a launcher", process.stderr)
 
     def test_scripts(self):
         data = self.share / "inputs/demo_tasks/add/train.jsonl"

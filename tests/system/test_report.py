@@ -4,6 +4,7 @@ import csv
 import html.parser
 import json
 import os
+import shutil
 import signal
 import struct
 import threading
@@ -133,9 +134,9 @@ class Watching(JobTest):
     def train(self, *options, code=0, ranks=2):
         return self.succeed(run([self.write_job(self.job), *options], ranks), code)
 
-    def page(self):
+    def page(self, *others):
         out = self.dir / "page.html"
-        self.succeed(direct("report", self.run_dir, "--out", out))
+        self.succeed(direct("report", self.run_dir, *others, "--out", out))
         check = PageCheck()
         text = out.read_text()
         check.feed(text)
@@ -233,6 +234,17 @@ class StopAndContinue(Watching):
         self.assertNotIn("Timeline", self.page()[1])
         self.succeed(direct("report", self.run_dir))
         self.assertGreater((self.run_dir / "report.html").stat().st_size, 10000)
+        self.check_comparison()
+
+    def check_comparison(self):
+        """With a copy of itself, whose curves are the same."""
+        other = self.dir / "other"
+        shutil.copytree(self.run_dir, other)
+        check, _ = self.page(other)
+        self.assertEqual(check.tags.count("svg"), 5)  # losses and norms of both, evaluations of one
+        self.assertEqual(sum(part.strip() == str(other) for part in check.text), 2 + 1)
+        process = self.succeed(direct("report", *[other] * 9), 2)
+        self.assertIn("compares at most 8 runs, got 9", process.stderr)
 
 
 class OtherStates(Watching):
