@@ -95,16 +95,20 @@ class DryRun(JobTest):
         self.assertLessEqual(max(shares), 100)
 
     def test_what_cannot_fit_is_refused_with_a_way_out(self):
-        process = self.preview("llama-3-70b", "--device", "h100")
+        streamed = self.succeed(self.preview("llama-3-70b", "--device", "h100", "--out", self.dir / "s"))
+        self.assertRegex(streamed.stdout, r"streamed +rank 0: \d+ of 80 layers, 1.6 GiB each, from .* "
+                                          r"of pinned host memory; \d+% of their transfers")
+        resident = ("--set", "model.residency=all", "--device", "h100")
+        process = self.preview("llama-3-70b", *resident)
         self.assertEqual(process.returncode, 2)
         self.assertEqual(process.stdout, "")
         message = process.stderr
         self.assertRegex(message, r"rank 0 needs .* but has 7\d\.\d GiB, [\d.]+ GiB too little")
         enough = int(re.search(r"pipeline stages .*, (\d+) would fit", message).group(1))
         self.assertIn(enough, range(2, 6))
-        fewer = self.preview("llama-3-70b", "--ranks", enough - 1, "--device", "h100")
+        fewer = self.preview("llama-3-70b", "--ranks", enough - 1, *resident)
         self.assertEqual(fewer.returncode, 2)
-        self.succeed(self.preview("llama-3-70b", "--ranks", enough, "--device", "h100",
+        self.succeed(self.preview("llama-3-70b", "--ranks", enough, *resident,
                                   "--out", self.dir / "enough"))
         self.assertFalse((self.dir / "run").exists())
 
