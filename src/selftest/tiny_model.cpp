@@ -101,9 +101,10 @@ TinyModel make_tiny_model() {
             weights.linears[i] =
                 random_host_matrix(shape.out, shape.in, key_of(module_path(layer, linear)), 0.2);
         }
-        weights.input_norm = norm_weights(spec.hidden_size, norm_name(layer, LayerNorm::input));
+        weights.input_norm = norm_weights(
+            spec.hidden_size, norm_name(layer, LayerNorm::before_attention, spec.norms));
         weights.post_attention_norm =
-            norm_weights(spec.hidden_size, norm_name(layer, LayerNorm::post_attention));
+            norm_weights(spec.hidden_size, norm_name(layer, LayerNorm::before_mlp, spec.norms));
         model.layers.push_back(weights);
     }
     return model;
@@ -121,8 +122,9 @@ void write_tiny_model(const TinyModel& model, const std::string& folder) {
             tensors.push_back(
                 tensor(weight_name(layer, static_cast<Linear>(i)), weights.linears[i]));
         }
-        tensors.push_back(tensor(norm_name(layer, LayerNorm::input), hidden, weights.input_norm));
-        tensors.push_back(tensor(norm_name(layer, LayerNorm::post_attention), hidden,
+        tensors.push_back(tensor(norm_name(layer, LayerNorm::before_attention, model.spec.norms),
+                                 hidden, weights.input_norm));
+        tensors.push_back(tensor(norm_name(layer, LayerNorm::before_mlp, model.spec.norms), hidden,
                                  weights.post_attention_norm));
     }
     write_safetensors(folder + "/model.safetensors", tensors);
