@@ -37,7 +37,7 @@ def possible(deployments):
 
 @unittest.skipIf(RANKS < 2, "needs two ranks")
 class GpuReplicas(Deployed):
-    """Replicas that train together, alike and not; their gradients meet in host memory."""
+    """Replicas that train together, alike and not; their gradients are summed over NCCL."""
 
     DEPLOYMENTS = possible([[(1, 1, 2)], [(2, 1, 1), (1, 1, 2)], [(1, 2, 1), (1, 1, 1)]])
 
