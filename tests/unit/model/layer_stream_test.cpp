@@ -104,7 +104,7 @@ std::vector<std::vector<float>> train(const SmallCase& test_case, When when) {
     return seen;
 }
 
-void expect_equal_to_the_bit(SmallCase test_case) {
+void expect_streamed_bits(SmallCase test_case) {
     for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
         ReplicaPlan& replica = test_case.plan.replicas[0];
         replica.recompute = recompute;
@@ -121,38 +121,38 @@ void expect_equal_to_the_bit(SmallCase test_case) {
 }
 
 TEST(LayerStream, EqualsResidentLayersToTheBit) {
-    expect_equal_to_the_bit({small_model(6), all_forms()});
+    expect_streamed_bits({small_model(6), all_forms()});
 }
 
 TEST(LayerStream, Segments) {
     SmallCase test_case(small_model(5), all_forms());
     test_case.plan.replicas[0].pad_columns = 0;
-    expect_equal_to_the_bit(std::move(test_case));
+    expect_streamed_bits(std::move(test_case));
 }
 
 TEST(LayerStream, StagedBf16AndQuantised) {
-    expect_equal_to_the_bit({small_model(5), all_forms(), 1, Precision::bf16});
+    expect_streamed_bits({small_model(5), all_forms(), 1, Precision::bf16});
     ModelSpec model = small_model(5);
     model.hidden_size = model.intermediate_size = 128;
     model.heads = 4;
     model.head_dim = 32;
     for (const WeightFormat format : {WeightFormat::nf4, WeightFormat::int8}) {
         model.quantization = {format, SourceType::bf16};
-        expect_equal_to_the_bit({model, all_forms()});
+        expect_streamed_bits({model, all_forms()});
     }
 }
 
 TEST(LayerStream, Fp8Linears) {
     SmallCase test_case(small_model(5), {small_adapter("a", 4), small_adapter("b", 3)});
     test_case.plan.fp8_linears = test_case.plan.fp8_one_order = true;
-    expect_equal_to_the_bit(std::move(test_case));
+    expect_streamed_bits(std::move(test_case));
 }
 
 TEST(LayerStream, BiasesAndQueryNorms) {
     ModelSpec model = small_model(5);
     model.qk_norm = true;
     model.qkv_bias = model.o_bias = model.mlp_bias = true;
-    expect_equal_to_the_bit({model, all_forms()});
+    expect_streamed_bits({model, all_forms()});
 }
 
 TEST(LayerStream, RecordsTransfersInOrderOnceTheyCannotBeWaitedFor) {
