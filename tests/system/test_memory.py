@@ -27,7 +27,7 @@ def resident(pid):
 
 
 class Growth(JobTest):
-    def test_thousand_steps(self):
+    def test_thousands_of_steps(self):
         keys = {"lora_dropout": 0.1, "max_steps": 100000, "lr_scheduler_type": "constant"}
         job = self.tiny_job("run", {"one": {**keys, "r": 4}, "two": {**keys, "r": 7},
                                     "three": {**keys, "target_modules": ["o_proj"]}})
@@ -41,7 +41,7 @@ class Growth(JobTest):
         samples = {}
         for line in process.stdout:
             match = re.search(r"round (\d+)/100000", line)
-            if match and int(match[1]) in (300, 700, 1500):
+            if match and int(match[1]) in (300, 700, 3000):
                 samples[int(match[1])] = [resident(pid) for pid in ranks_below(process.pid)]
                 if len(samples) == 3:  # not before: what has ended has no memory
                     process.send_signal(signal.SIGUSR1)
@@ -50,9 +50,9 @@ class Growth(JobTest):
                                         for step, values in samples.items()}, file=sys.stderr)
         self.assertEqual([len(values) for values in samples.values()], [2, 2, 2])
         for rank in range(2):
-            # A heap breathes by a megabyte: what it had at either step is no growth.
+            # A heap breathes by a megabyte or so; a kilobyte a step would be two more.
             before = max(samples[300][rank], samples[700][rank])
-            self.assertLess(samples[1500][rank] - before, MIB)
+            self.assertLess(samples[3000][rank] - before, 2 * MIB)
 
 
 class Prediction(JobTest):
