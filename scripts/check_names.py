@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that the sources of a module name different things differently in their anonymous namespaces.
+"""Checks that the sources of a module, or of its tests, name different things differently in their
+anonymous namespaces.
 
   check_names.py      exit code 1 and a line for each name that two sources of a module share
 
@@ -55,8 +56,8 @@ def shared_names(module: Path) -> list[str]:
 
 
 def main() -> int:
-    lines = [line for module in sorted((ROOT / "src").iterdir()) if module.is_dir()
-             for line in shared_names(module)]
+    folders = [*(ROOT / "src").iterdir(), *(ROOT / "tests/unit").iterdir(), ROOT / "tests/fuzz"]
+    lines = [line for folder in sorted(folders) if folder.is_dir() for line in shared_names(folder)]
     print("\n".join(lines) or "no name is used twice")
     return 1 if lines else 0
 

@@ -6,8 +6,6 @@ target_include_directories(fuzz_inputs PRIVATE "${CMAKE_CURRENT_LIST_DIR}")
 target_link_libraries(fuzz_inputs PRIVATE loratrain_train loratrain_report loratrain_hdf5
                                           nlohmann_json::nlohmann_json)
 loratrain_unity(fuzz_inputs)
-target_compile_definitions(fuzz_inputs PRIVATE
-  LORATRAIN_TEST_DATA="${CMAKE_CURRENT_LIST_DIR}" LORATRAIN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 add_test(NAME fuzz.inputs COMMAND fuzz_inputs)
 set_tests_properties(fuzz.inputs PROPERTIES LABELS "fuzz;sanitize" TIMEOUT 1500 COST 90
                      ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0:malloc_context_size=3;OMP_NUM_THREADS=1;OMP_WAIT_POLICY=passive")

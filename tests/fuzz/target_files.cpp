@@ -7,6 +7,7 @@
 #include "io/hdf5_handle.h"
 #include "io/weights/import_hf.h"
 #include "support/files.h"
+#include "test_paths.h"
 #include "unit/io/tiny_model.h"
 
 /// Files of others: HF folders, base.h5, data and PEFT folders.

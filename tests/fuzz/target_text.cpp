@@ -7,6 +7,7 @@
 #include "io/weights/hf_config.h"
 #include "plan/deploy/extend_plan.h"
 #include "support/files.h"
+#include "test_paths.h"
 
 /// Job files, --set, inbox files and config.json.
 

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "test_paths.h"
+
 namespace loratrain::test {
 
 /// The folder of a golden family, or something in it ("llama/base").

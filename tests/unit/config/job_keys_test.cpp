@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "config/foreign_keys.h"
+#include "test_paths.h"
 #include "unit/config/job_files.h"
 
 namespace loratrain {

@@ -7,6 +7,7 @@
 
 #include "support/files.h"
 #include "support/problems.h"
+#include "test_paths.h"
 
 namespace loratrain {
 namespace {

@@ -40,12 +40,12 @@ ModelSpec parse(const json& document) {
     return parse_hf_config(document.dump(), "config.json");
 }
 
-std::string refusal(const json& document) {
+std::string config_refusal(const json& document) {
     return problem_text([&] { parse(document); });
 }
 
 std::string refusal_with(const json& changes, const std::string& family = "llama") {
-    return refusal(with(config(family), changes));
+    return config_refusal(with(config(family), changes));
 }
 
 TEST(HfConfigTest, GoldenLlama) {
@@ -189,8 +189,8 @@ TEST(HfConfigTest, TextModelsInsideOfOthers) {
     EXPECT_TRUE(parse(with(mistral3, {{"tie_word_embeddings", nullptr}})).tie_word_embeddings);
     json bare = mistral3;
     bare.erase("text_config");
-    EXPECT_TRUE(has(refusal(bare), "has no text_config, which a mistral3 has"));
-    EXPECT_TRUE(has(refusal(with(mistral3, {{"text_config", {{"hidden_size", -1}}}})),
+    EXPECT_TRUE(has(config_refusal(bare), "has no text_config, which a mistral3 has"));
+    EXPECT_TRUE(has(config_refusal(with(mistral3, {{"text_config", {{"hidden_size", -1}}}})),
                     "config.json:text_config: hidden_size is -1"));
 }
 
@@ -200,7 +200,7 @@ TEST(HfConfigTest, QueriesOfMinistral) {
     EXPECT_EQ(spec.rope.original_max_position, 8);
     EXPECT_EQ(spec.rope.type, RopeType::yarn);
     EXPECT_EQ(spec.rope.attention_factor, 1.0);
-    EXPECT_TRUE(has(refusal(config("ministral3")), "rope_parameters are missing"));
+    EXPECT_TRUE(has(config_refusal(config("ministral3")), "rope_parameters are missing"));
     const json scaled = {{"rope_parameters",
                           {{"rope_type", "yarn"},
                            {"factor", 4.0},
@@ -405,10 +405,10 @@ TEST(HfConfigTest, RefusesUnreadableDocuments) {
 }
 
 TEST(HfConfigTest, RefusesOtherModels) {
-    EXPECT_TRUE(has(refusal(config("gpt_oss")), "model_type is \"gpt_oss\""));
+    EXPECT_TRUE(has(config_refusal(config("gpt_oss")), "model_type is \"gpt_oss\""));
     json none = config("llama");
     none.erase("model_type");
-    EXPECT_TRUE(has(refusal(none), "'model_type' is missing"));
+    EXPECT_TRUE(has(config_refusal(none), "'model_type' is missing"));
     EXPECT_TRUE(has(refusal_with({{"model_type", 3}}), "must be a string"));
     EXPECT_TRUE(has(refusal_with({{"architectures", {"LlamaForSequenceClassification"}}}),
                     "must be [\"LlamaForCausalLM\"]"));
@@ -590,7 +590,7 @@ TEST(HfConfigTest, RefusesRopeTypes) {
 TEST(HfConfigTest, RefusesBadDimensions) {
     json missing = config("llama");
     missing.erase("hidden_size");
-    EXPECT_TRUE(has(refusal(missing), "'hidden_size' is missing"));
+    EXPECT_TRUE(has(config_refusal(missing), "'hidden_size' is missing"));
     EXPECT_TRUE(has(refusal_with({{"hidden_size", 64.5}}), "hidden_size is 64.5"));
     EXPECT_TRUE(has(refusal_with({{"num_hidden_layers", 0}}), "num_hidden_layers is 0"));
     EXPECT_TRUE(has(refusal_with({{"num_hidden_layers", 2000000000}}),

@@ -9,6 +9,7 @@
 #include "base/dtype.h"
 #include "support/files.h"
 #include "support/problems.h"
+#include "test_paths.h"
 
 namespace loratrain {
 namespace {

@@ -10,6 +10,7 @@
 #include "io/hdf5_handle.h"
 #include "support/files.h"
 #include "support/problems.h"
+#include "test_paths.h"
 
 namespace loratrain {
 namespace {

@@ -7,7 +7,7 @@
 namespace loratrain {
 namespace {
 
-CostModel some_costs(double layers, double head) {
+CostModel costs_of(double layers, double head) {
     CostModel costs;
     costs.layer_forward = {1e-4 * layers, 2e-6 * layers, 1e-9 * layers};
     costs.layer_backward = {2e-4 * layers, 4e-6 * layers, 3e-9 * layers};
@@ -56,8 +56,8 @@ void expect_like(const CostModel& costs, const CostModel& truth, const StagePlan
 }
 
 TEST(CostObserver, StagesTogetherFindLayersAndHead) {
-    const CostModel prior = some_costs(1.0, 1.0);
-    const CostModel truth = some_costs(1.6, 0.5);
+    const CostModel prior = costs_of(1.0, 1.0);
+    const CostModel truth = costs_of(1.6, 0.5);
     CostObserver first(prior, first_stage, 2, Recompute::none);
     CostObserver last(prior, last_stage, 2, Recompute::none);
     observe(first, first_stage, truth);
@@ -73,23 +73,23 @@ TEST(CostObserver, StagesTogetherFindLayersAndHead) {
 }
 
 TEST(CostObserver, OneStageKeepsTheSharesOfThePrior) {
-    CostObserver observer(some_costs(1.0, 1.0), whole_model, 1, Recompute::none);
-    observe(observer, whole_model, some_costs(1.5, 1.5));
-    expect_like(observer.refined(), some_costs(1.5, 1.5), whole_model);
+    CostObserver observer(costs_of(1.0, 1.0), whole_model, 1, Recompute::none);
+    observe(observer, whole_model, costs_of(1.5, 1.5));
+    expect_like(observer.refined(), costs_of(1.5, 1.5), whole_model);
 }
 
 TEST(CostObserver, RecomputationIsNotTheBackwardItself) {
-    const CostModel truth = some_costs(0.5, 1.0);
-    CostObserver observer(some_costs(1.0, 1.0), first_stage, 2, Recompute::layer);
+    const CostModel truth = costs_of(0.5, 1.0);
+    CostObserver observer(costs_of(1.0, 1.0), first_stage, 2, Recompute::layer);
     observe(observer, first_stage, truth, Recompute::layer);
     expect_like(observer.refined(), truth, first_stage);
 }
 
 TEST(CostObserver, SharedLayersCountByTheirRows) {
     for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
-        const CostModel truth = some_costs(1.6, 0.5);
-        CostObserver first(some_costs(1.0, 1.0), first_shared, 2, recompute);
-        CostObserver last(some_costs(1.0, 1.0), last_shared, 2, recompute);
+        const CostModel truth = costs_of(1.6, 0.5);
+        CostObserver first(costs_of(1.0, 1.0), first_shared, 2, recompute);
+        CostObserver last(costs_of(1.0, 1.0), last_shared, 2, recompute);
         observe(first, first_shared, truth, recompute);
         observe(last, last_shared, truth, recompute);
         first.add(last.to_text());
@@ -105,17 +105,17 @@ TEST(CostObserver, SharedLayersCountByTheirRows) {
 }
 
 TEST(CostObserver, SharedLayersOfOtherCostsThanThePrior) {
-    CostModel truth = some_costs(1.0, 1.0);
+    CostModel truth = costs_of(1.0, 1.0);
     truth.layer_forward.fixed *= 3.0;
     truth.layer_backward.per_token *= 0.7;
-    CostObserver first(some_costs(1.0, 1.0), first_shared, 2, Recompute::none);
+    CostObserver first(costs_of(1.0, 1.0), first_shared, 2, Recompute::none);
     observe(first, first_shared, truth);
     expect_like(first.refined(), truth, first_stage);
     expect_like(first.refined(), truth, first_shared);
 }
 
 TEST(CostObserver, WhatTheHostHoldsUpIsTheHosts) {
-    CostModel prior = some_costs(1.0, 1.0);
+    CostModel prior = costs_of(1.0, 1.0);
     prior.host = {{1e-2, 1e-3}, {2e-2, 1e-3}, {5e-3, 0.0}, {1e-3, 0.0}, 3e-3, 0.0, {}, {}};
     CostModel truth = prior;
     truth.host = {{1.3e-2, 3e-3}, {2.6e-2, 3e-3}, {7e-3, 0.0}, {1.4e-3, 0.0}, 4e-3, 0.0, {}, {}};
@@ -137,17 +137,17 @@ TEST(CostObserver, WhatTheHostHoldsUpIsTheHosts) {
 }
 
 TEST(CostObserver, PausesAreLeftOut) {
-    CostObserver observer(some_costs(1.0, 1.0), first_stage, 2, Recompute::none);
-    observe(observer, first_stage, some_costs(1.0, 1.0));
+    CostObserver observer(costs_of(1.0, 1.0), first_stage, 2, Recompute::none);
+    observe(observer, first_stage, costs_of(1.0, 1.0));
     for (int i = 0; i < 20; ++i) observer.backward(load(i), 1000.0);
     EXPECT_EQ(observer.observations(), 200);
-    expect_like(observer.refined(), some_costs(1.0, 1.0), first_stage);
+    expect_like(observer.refined(), costs_of(1.0, 1.0), first_stage);
 }
 
 TEST(CostObserver, NothingObservedIsThePrior) {
-    const CostObserver observer(some_costs(1.0, 1.0), first_stage, 2, Recompute::none);
+    const CostObserver observer(costs_of(1.0, 1.0), first_stage, 2, Recompute::none);
     EXPECT_EQ(observer.observations(), 0);
-    EXPECT_EQ(observer.refined().head.per_token, some_costs(1.0, 1.0).head.per_token);
+    EXPECT_EQ(observer.refined().head.per_token, costs_of(1.0, 1.0).head.per_token);
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ void shrink_readers(WholeStage& whole) {
 
 /// Losses and gradients of fp8 linears are close to those of dense ones, as far as a few targets of
 /// a narrow model with random weights let them be.
-void expect_close(const SmallCase& fp8, const SmallCase& dense, bool outliers = false) {
+void expect_close_to_dense(const SmallCase& fp8, const SmallCase& dense, bool outliers = false) {
     WholeStage coded(fp8);
     WholeStage exact(dense);
     if (outliers) {
@@ -80,8 +80,8 @@ TEST(Fp8Linears, AreCloseToDenseOnes) {
     biased.qkv_bias = biased.o_bias = biased.mlp_bias = true;
     for (const ModelSpec& model : {wide_model(), qwen, biased}) {
         for (const double dropout : {0.0, 0.3}) {
-            expect_close(fp8_case(model, some_adapters(dropout)),
-                         SmallCase(model, some_adapters(dropout)));
+            expect_close_to_dense(fp8_case(model, some_adapters(dropout)),
+                                  SmallCase(model, some_adapters(dropout)));
         }
     }
 }
@@ -130,7 +130,7 @@ TEST(Fp8Linears, TakeOutliers) {
     dense.weights = std::make_shared<OutlierWeights>(*plain.weights);
     SmallCase fp8 = fp8_case(wide_model(), some_adapters());
     fp8.weights = dense.weights;
-    expect_close(fp8, dense, true);
+    expect_close_to_dense(fp8, dense, true);
 }
 
 /// Gradients of an adapter, its sample alone in the microbatch or with those of others.

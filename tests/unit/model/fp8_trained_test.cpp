@@ -3,6 +3,7 @@
 #include "io/weights/import_hf.h"
 #include "plan/schedule/plan_window.h"
 #include "support/files.h"
+#include "test_paths.h"
 #include "unit/model/outlier_weights.h"
 #include "unit/model/small_stage.h"
 

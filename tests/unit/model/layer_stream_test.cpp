@@ -68,7 +68,7 @@ std::vector<AdapterJob> all_forms() {
 
 /// Losses and gradients of passes in several orders: what each expects to follow is true, false or
 /// left to the stage.
-std::vector<std::vector<float>> train(const SmallCase& test_case, When when) {
+std::vector<std::vector<float>> train_streamed(const SmallCase& test_case, When when) {
     WholeStage whole(test_case);
     whole.stage.reset();
     whole.backend = std::make_unique<SpoilingBackend>(when);
@@ -110,11 +110,12 @@ void expect_streamed_bits(SmallCase test_case) {
         replica.recompute = recompute;
         StagePlan& stage = replica.stages[0];
         stage.resident_layers = all_layers;
-        const auto resident = train(test_case, When::early);
+        const auto resident = train_streamed(test_case, When::early);
         for (const std::int32_t layers : {0, 1, 3, stage.layer_count - 1}) {
             stage.resident_layers = layers;
             for (const When when : {When::early, When::late}) {
-                EXPECT_EQ(train(test_case, when), resident) << layers << " resident layers";
+                EXPECT_EQ(train_streamed(test_case, when), resident)
+                    << layers << " resident layers";
             }
         }
     }

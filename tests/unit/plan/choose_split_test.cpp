@@ -11,7 +11,7 @@ namespace {
 const MicrobatchLoad load{1000, 0.0, 1000};
 
 /// A layer takes a second, the head `head_seconds`.
-CostModel costs_with_head(double head_seconds) {
+CostModel costs_with_slow_head(double head_seconds) {
     CostModel costs;
     costs.layer_forward.fixed = 0.4;
     costs.layer_backward.fixed = 0.6;
@@ -20,8 +20,8 @@ CostModel costs_with_head(double head_seconds) {
 }
 
 std::int32_t last_layers(double usual_head, double measured_head, std::int32_t layers = 32) {
-    return choose_split(layers, 2, costs_with_head(usual_head), costs_with_head(measured_head),
-                        load, Recompute::none)
+    return choose_split(layers, 2, costs_with_slow_head(usual_head),
+                        costs_with_slow_head(measured_head), load, Recompute::none)
         .back()
         .layer_count;
 }
@@ -44,8 +44,8 @@ TEST(ChooseSplit, TheFirstGainAboveFivePercent) {
 }
 
 TEST(ChooseSplit, OneStageHasAllLayers) {
-    const auto stages =
-        choose_split(7, 1, costs_with_head(0), costs_with_head(9), load, Recompute::layer);
+    const auto stages = choose_split(7, 1, costs_with_slow_head(0), costs_with_slow_head(9), load,
+                                     Recompute::layer);
     ASSERT_EQ(stages.size(), 1U);
     EXPECT_EQ(stages[0].layer_count, 7);
 }
@@ -58,7 +58,7 @@ AdapterLoads four_adapters() {
 }
 
 /// A token takes a millisecond in a layer, and `head_layers` in the head.
-CostModel token_costs(double head_layers) {
+CostModel costs_by_tokens(double head_layers) {
     CostModel costs;
     costs.layer_forward.per_token = 0.4e-3;
     costs.layer_backward.per_token = 0.6e-3;
@@ -69,9 +69,10 @@ CostModel token_costs(double head_layers) {
 /// Layers of the first stage, a shared one by its share of the adapters.
 double first_layers(double usual_head, double measured_head, const AdapterLoads& loads,
                     std::int32_t layers = 10) {
-    const std::vector<StagePlan> stages = choose_split(
-        layers, 2, token_costs(usual_head), token_costs(measured_head), loads, Recompute::none);
-    return forward_seconds(token_costs(0.0), stages[0], loads) / 0.4;
+    const std::vector<StagePlan> stages =
+        choose_split(layers, 2, costs_by_tokens(usual_head), costs_by_tokens(measured_head), loads,
+                     Recompute::none);
+    return forward_seconds(costs_by_tokens(0.0), stages[0], loads) / 0.4;
 }
 
 TEST(ChooseSplit, SharesLayersByUsualCosts) {

@@ -17,7 +17,7 @@ namespace loratrain::plan_test {
 namespace {
 
 /// A replica of the same layers on so many lanes and stages.
-PackRules replica_of(std::int32_t tensor, std::int32_t stages, std::int64_t capacity) {
+PackRules rules_of(std::int32_t tensor, std::int32_t stages, std::int64_t capacity) {
     ModelSpec model = cheap_head_model(4);
     model.vocab_size = 64;
     PackRules rules;
@@ -159,9 +159,9 @@ void expect_dealt(std::span<const PackRules> replicas, const Round& round,
 
 TEST(Dispatch, EndsNotMuchLaterThanTheBestOfAllWays) {
     const std::vector<std::vector<PackRules>> deployments{
-        {replica_of(1, 1, 300), replica_of(1, 1, 300)},
-        {replica_of(1, 2, 300), replica_of(1, 1, 100)},
-        {replica_of(2, 1, 300), replica_of(1, 1, 100), replica_of(1, 1, 100)}};
+        {rules_of(1, 1, 300), rules_of(1, 1, 300)},
+        {rules_of(1, 2, 300), rules_of(1, 1, 100)},
+        {rules_of(2, 1, 300), rules_of(1, 1, 100), rules_of(1, 1, 100)}};
     double worst = 0.0;
     for (int seed = 0; seed < 60; ++seed) {
         Draw draw(static_cast<std::uint64_t>(seed));
@@ -179,8 +179,8 @@ TEST(Dispatch, EndsNotMuchLaterThanTheBestOfAllWays) {
 
 /// However unlike the lengths are of samples that a bucket would hold.
 TEST(Dispatch, ReplicasEndWithinTheShortestSample) {
-    const std::vector<PackRules> replicas{replica_of(2, 1, 900), replica_of(1, 1, 900),
-                                          replica_of(1, 1, 900)};
+    const std::vector<PackRules> replicas{rules_of(2, 1, 900), rules_of(1, 1, 900),
+                                          rules_of(1, 1, 900)};
     for (std::uint64_t seed = 0; seed < 8; ++seed) {
         Draw draw(seed);
         Round round = random_round(draw, 3, 90, 900);
@@ -201,9 +201,9 @@ TEST(Dispatch, ReplicasEndWithinTheShortestSample) {
 
 TEST(Dispatch, KindsOfReplicasAreBalancedBetterThanGreedily) {
     if (!milp_available()) GTEST_SKIP() << "built without a solver";
-    std::vector<PackRules> replicas{replica_of(4, 1, 4000)};
-    replicas.insert(replicas.end(), 2, replica_of(2, 1, 2000));
-    replicas.insert(replicas.end(), 4, replica_of(1, 1, 600));
+    std::vector<PackRules> replicas{rules_of(4, 1, 4000)};
+    replicas.insert(replicas.end(), 2, rules_of(2, 1, 2000));
+    replicas.insert(replicas.end(), 4, rules_of(1, 1, 600));
     int better = 0;
     for (std::uint64_t seed = 0; seed < 12; ++seed) {
         Draw draw(seed);
@@ -238,7 +238,7 @@ TEST(Dispatch, TheMilpIsThatOfThePaper) {
 }
 
 TEST(Dispatch, LongSamplesGoWhereTheyFitAndShortOnesElsewhere) {
-    const std::vector<PackRules> replicas{replica_of(2, 1, 400), replica_of(1, 1, 50)};
+    const std::vector<PackRules> replicas{rules_of(2, 1, 400), rules_of(1, 1, 50)};
     std::vector<std::int32_t> lengths(6, 400);
     lengths.insert(lengths.end(), 3, 50);
     const std::vector<Round> parts = dealt(replicas, round_of({lengths}));
@@ -249,7 +249,7 @@ TEST(Dispatch, LongSamplesGoWhereTheyFitAndShortOnesElsewhere) {
 }
 
 TEST(Dispatch, KeepsGroupsTogether) {
-    const std::vector<PackRules> replicas{replica_of(1, 1, 100), replica_of(1, 1, 100)};
+    const std::vector<PackRules> replicas{rules_of(1, 1, 100), rules_of(1, 1, 100)};
     const std::vector<Round> parts =
         dealt(replicas, round_of({{10, 70, 20, 60, 30, 50, 40, 45}}, 2));
     for (const Round& part : parts) {
@@ -263,7 +263,7 @@ TEST(Dispatch, KeepsGroupsTogether) {
 }
 
 TEST(Dispatch, OneSampleAndNone) {
-    const std::vector<PackRules> replicas{replica_of(1, 1, 100), replica_of(1, 1, 100)};
+    const std::vector<PackRules> replicas{rules_of(1, 1, 100), rules_of(1, 1, 100)};
     const std::vector<Round> one = dealt(replicas, round_of({{7}}));
     EXPECT_EQ(one[0].size() + one[1].size(), 1U);
     for (const Round& part : dealt(replicas, {})) EXPECT_TRUE(part.empty());
@@ -271,8 +271,8 @@ TEST(Dispatch, OneSampleAndNone) {
 }
 
 TEST(Dispatch, ByLengthGoesWhereItTakesTheFewestGpuSeconds) {
-    const std::vector<PackRules> replicas{replica_of(2, 1, 400), replica_of(1, 1, 50),
-                                          replica_of(1, 1, 50)};
+    const std::vector<PackRules> replicas{rules_of(2, 1, 400), rules_of(1, 1, 50),
+                                          rules_of(1, 1, 50)};
     const Round round = round_of({{400, 50, 50, 50, 50, 50, 50, 50, 50}});
     const std::vector<Round> parts = dispatch(replicas, round, DispatchRule::length);
     expect_dealt(replicas, round, parts);
@@ -284,14 +284,14 @@ TEST(Dispatch, ByLengthGoesWhereItTakesTheFewestGpuSeconds) {
 }
 
 TEST(Dispatch, UniformlyAllGetAsManyGroups) {
-    const std::vector<PackRules> replicas{replica_of(2, 1, 100), replica_of(1, 1, 100)};
+    const std::vector<PackRules> replicas{rules_of(2, 1, 100), rules_of(1, 1, 100)};
     const Round round = round_of({{90, 10, 90, 10, 90, 10}, {5, 5, 60, 40}}, 2);
     const std::vector<Round> parts = dispatch(replicas, round, DispatchRule::uniform);
     expect_dealt(replicas, round, parts);
     EXPECT_EQ(parts[0][0].samples.size(), 4U);
     EXPECT_EQ(parts[1][0].samples.size(), 2U);
     EXPECT_EQ(parts[1][1].samples.size(), 2U);
-    EXPECT_THROW(dispatch(std::vector{replica_of(2, 1, 100), replica_of(1, 1, 50)}, round,
+    EXPECT_THROW(dispatch(std::vector{rules_of(2, 1, 100), rules_of(1, 1, 50)}, round,
                           DispatchRule::uniform),
                  Error);
 }

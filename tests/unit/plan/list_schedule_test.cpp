@@ -38,7 +38,7 @@ PipelineLoad random_load(std::uint64_t seed) {
     return load;
 }
 
-struct Played {
+struct PlayedByTheClock {
     ComputeOrder order;
     std::int64_t end = 0;
 };
@@ -49,7 +49,7 @@ class ByTheClock {
     explicit ByTheClock(const PipelineLoad& load)
         : load_(load), stages_(static_cast<std::size_t>(load.stages)), all_(stages_.size()) {}
 
-    Played play() {
+    PlayedByTheClock play() {
         const auto count = static_cast<std::int32_t>(load_.required.size());
         for (std::int64_t now = 0; stages_[0].backwards < count || stages_[0].free_at > now;
              ++now) {
@@ -122,7 +122,7 @@ std::vector<std::vector<int>> words(const ComputeOrder& order) {
 TEST(ListSchedule, FollowsItsRules) {
     for (std::uint64_t seed = 0; seed < 200; ++seed) {
         const PipelineLoad load = random_load(seed);
-        const Played expected = ByTheClock(load).play();
+        const PlayedByTheClock expected = ByTheClock(load).play();
         ListSchedule schedule(load);
         ComputeOrder order(static_cast<std::size_t>(load.stages));
         schedule.advance(true, &order);

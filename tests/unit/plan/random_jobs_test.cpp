@@ -18,7 +18,7 @@ namespace loratrain::plan_test {
 namespace {
 
 /// A microbatch in words.
-std::string words(const Microbatch& microbatch) {
+std::string words_of(const Microbatch& microbatch) {
     std::string text;
     for (const Segment& segment : microbatch.segments) {
         text += cat("|", number(segment.adapter), "@", segment.step);
@@ -48,7 +48,7 @@ std::vector<std::string> train(const Case& test, const Plan& plan, const Cuts& c
             EXPECT_EQ(join(checker.check(joint), "\n"), "");
             EXPECT_EQ(to_text(joint_window_from_text(to_text(joint))), to_text(joint));
             for (const Microbatch& microbatch : window.microbatches) {
-                if (!microbatch.evaluation) all.push_back(words(microbatch));
+                if (!microbatch.evaluation) all.push_back(words_of(microbatch));
             }
             advance(progress, window);
         }

@@ -55,10 +55,8 @@ const Deployment pipelines{{1, 2, 2, {}}, {2, 2, 1, {}}};
 
 /// Plans all in windows of so many rounds, the last of `drained` draining; returns the samples that
 /// each adapter's steps had, and how many windows there were.
-std::map<std::pair<AdapterId, std::int32_t>, std::multiset<std::int32_t>> train(const Case& test,
-                                                                                const Plan& plan,
-                                                                                std::int32_t rounds,
-                                                                                int drained) {
+std::map<std::pair<AdapterId, std::int32_t>, std::multiset<std::int32_t>> train_jointly(
+    const Case& test, const Plan& plan, std::int32_t rounds, int drained) {
     std::map<std::pair<AdapterId, std::int32_t>, std::multiset<std::int32_t>> samples;
     Progress progress = fresh(plan);
     for (bool more = true; more;) {
@@ -176,10 +174,10 @@ TEST(Replicas, TrainEverySampleOnceHoweverWindowsAreCut) {
     for (const Deployment& deployment : {two_equal, unlike, with_lanes, pipelines}) {
         const Case test = mixed(deployment);
         const Plan plan = test.plan();
-        const auto wanted = train(test, plan, 1000, 1);
+        const auto wanted = train_jointly(test, plan, 1000, 1);
         EXPECT_EQ(wanted.size(), 3U * 4U);  // adapters, steps
         for (const std::int32_t rounds : {1, 2, 5}) {
-            EXPECT_EQ(train(test, plan, rounds, 3), wanted);
+            EXPECT_EQ(train_jointly(test, plan, rounds, 3), wanted);
         }
     }
 }
@@ -219,7 +217,7 @@ TEST(Replicas, SomeHaveNoSamplesOfABatchOrARound) {
     }
     EXPECT_EQ(here, joint.common().batches.size());  // a sample is on one replica
     for (const Window& window : joint.replicas) EXPECT_FALSE(window.microbatches.empty());
-    train(test, plan, 2, 4);
+    train_jointly(test, plan, 2, 4);
 }
 
 TEST(Replicas, RandomJobs) {
@@ -237,7 +235,7 @@ TEST(Replicas, RandomJobs) {
         for (AdapterJob& adapter : test.job.adapters) adapter.max_steps = 5;
         test = deployed(test, deployment);
         const Plan plan = test.plan();
-        train(test, plan, 1 + seed % 3, 2);
+        train_jointly(test, plan, 1 + seed % 3, 2);
     }
 }
 

@@ -28,7 +28,7 @@ Case many_lengths(int ranks, SchedulePolicy policy) {
 }
 
 /// Six such adapters on four GPUs.
-Case deep_case(SchedulePolicy policy = SchedulePolicy::balanced, int ranks = 4) {
+Case case_of_deep_layers(SchedulePolicy policy = SchedulePolicy::balanced, int ranks = 4) {
     Case test = many_lengths(ranks, policy);
     while (test.job.adapters.size() < 6) test.job.adapters.push_back(test.job.adapters[0]);
     test.job.parallel.microbatch_tokens = 8192;
@@ -189,16 +189,16 @@ TEST(SearchLayout, ARunThatIsContinuedKeepsItsRecomputationWithGivenTokens) {
 
 TEST(SearchDepth, SomePoliciesKeepAsManyInFlightAsStages) {
     for (const SchedulePolicy policy : {SchedulePolicy::one_f_one_b, SchedulePolicy::sequential}) {
-        EXPECT_EQ(deep_case(policy).plan().replicas[0].max_in_flight, 4);
+        EXPECT_EQ(case_of_deep_layers(policy).plan().replicas[0].max_in_flight, 4);
     }
-    EXPECT_EQ(deep_case(SchedulePolicy::balanced, 1).plan().replicas[0].max_in_flight, 1);
-    const std::int32_t depth = deep_case().plan().replicas[0].max_in_flight;
+    EXPECT_EQ(case_of_deep_layers(SchedulePolicy::balanced, 1).plan().replicas[0].max_in_flight, 1);
+    const std::int32_t depth = case_of_deep_layers().plan().replicas[0].max_in_flight;
     EXPECT_GT(depth, 4);
     EXPECT_LE(depth, 8);
 }
 
 TEST(SearchDepth, TheFewestThatComeCloseToTheFastest) {
-    Case test = deep_case();
+    Case test = case_of_deep_layers();
     for (AdapterJob& adapter : test.job.adapters) adapter.num_train_epochs = 3;
     Plan plan = test.plan();
     const std::int32_t chosen = plan.replicas[0].max_in_flight;
@@ -213,7 +213,7 @@ TEST(SearchDepth, TheFewestThatComeCloseToTheFastest) {
 }
 
 TEST(SearchDepth, WhatGainsLittleIsLeft) {
-    Case test = deep_case();
+    Case test = case_of_deep_layers();
     test.job.adapters.resize(2);
     EXPECT_LE(test.plan().replicas[0].max_in_flight, 5);
     test.job.adapters.resize(1);
@@ -221,7 +221,7 @@ TEST(SearchDepth, WhatGainsLittleIsLeft) {
 }
 
 TEST(SearchDepth, AsDeepAsFits) {
-    Case test = deep_case();
+    Case test = case_of_deep_layers();
     const Plan free = test.plan();
     for (std::int32_t depth = 4; depth <= free.replicas[0].max_in_flight; ++depth) {
         for (const std::uint64_t bytes :
@@ -238,7 +238,7 @@ TEST(SearchDepth, AsDeepAsFits) {
 }
 
 TEST(SearchDepth, ARunThatIsContinuedKeepsItsDepth) {
-    Case test = deep_case();
+    Case test = case_of_deep_layers();
     const Plan free = test.plan();
     Plan former = free;
     for (const std::int32_t depth : {4, 5, 7, 8}) {
@@ -259,7 +259,7 @@ TEST(SearchDepth, ARunThatIsContinuedKeepsItsDepth) {
 }
 
 TEST(SearchDepth, OtherStagesAreSearchedAnew) {
-    Case test = deep_case();
+    Case test = case_of_deep_layers();
     const Plan former = test.plan();
     test.cluster.ranks = 2;
     const std::int32_t fresh_depth = test.plan().replicas[0].max_in_flight;
