@@ -35,6 +35,7 @@ if [ -e "$machine" ]; then . "$machine"; fi
 program="${LORATRAIN:-$root/build/loratrain}"
 if [ -z "${LORATRAIN:-}" ] && [ ! -e "$program" ]; then program="$root/../../bin/loratrain"; fi
 launcher="${LORATRAIN_LAUNCHER:-srun --mpi=pmix}"
+. "$root/scripts/mpi_environment.sh" # of no use to srun
 most_restarts="${LORATRAIN_MAX_RESTARTS:-20}"
 restarts="${SLURM_RESTART_COUNT:-0}"
 if ! command -v "$program" >/dev/null; then

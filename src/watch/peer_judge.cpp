@@ -91,6 +91,14 @@ std::optional<Verdict> PeerJudge::pass(double seconds, double longest) {
     return deadlock();
 }
 
+std::vector<int> PeerJudge::silent_ranks(double seconds) const {
+    std::vector<int> ranks;
+    for (const Peer& peer : peers_) {
+        if (peer.silent >= seconds) ranks.push_back(peer.rank);
+    }
+    return ranks;
+}
+
 std::optional<Verdict> PeerJudge::fault_of(const Peer& peer) const {
     const std::string last = to_string(peer.last.state);
     if (peer.closed) {

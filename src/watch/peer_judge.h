@@ -56,6 +56,8 @@ class PeerJudge {
 
     /// `seconds` have passed since the last call; more than `longest` count as that many.
     std::optional<Verdict> pass(double seconds, double longest);
+    /// Of the last `seconds` at least; in order.
+    std::vector<int> silent_ranks(double seconds) const;
 
   private:
     struct Peer {

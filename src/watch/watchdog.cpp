@@ -25,6 +25,9 @@ constexpr double turn_seconds = 4.0;
 constexpr double shortest_device_limit = 60.0;
 constexpr double time_to_obey = 5.0;
 constexpr unsigned time_to_abort = 10;
+/// For mpirun to notice that a host is gone (scripts/mpi_environment.sh). After an abort it would
+/// wait for that host to take the news, until TCP gives up.
+constexpr double time_to_notice = 20.0;
 constexpr const char* farewell = "bye";
 constexpr const char* verdict_word = "end";
 constexpr const char* failure_word = "failed";
@@ -78,6 +81,7 @@ class Watchdog::Guard {
   public:
     Guard(const MpiSession& mpi, double timeout, int worker_ranks)
         : mpi_(mpi),
+          timeout_(timeout),
           interval_(std::min(longest_interval, timeout / beats_per_timeout)),
           network_(mpi) {
         const std::vector<int>& connected = network_.connected();
@@ -129,33 +133,72 @@ class Watchdog::Guard {
         if (condemned_) {
             condemned_for_ += seconds;
             if (condemned_for_ > time_to_obey) std::_Exit(static_cast<int>(ExitCode::error));
+        } else if (lost_for_) {
+            await_launcher(seconds);
         } else if (verdict) {
             end_job(*verdict);
         }
     }
 
-    [[noreturn]] void end_job(const Verdict& verdict) {
-        // The main thread may hold whatever the calls below need: the alarm ends the process then.
-        std::signal(SIGALRM, SIG_DFL);
-        alarm(time_to_abort);
-        MpiSession::before_abort({});
-        network_.send(verdict_word);
-        const auto rank = static_cast<std::size_t>(verdict.rank);
+    bool all_silent(const std::string& host) const {
+        const std::vector<int> silent = judge_->silent_ranks(timeout_ / 2);
+        const auto silent_there = std::count_if(silent.begin(), silent.end(), [&](int rank) {
+            return mpi_.hosts()[static_cast<std::size_t>(rank)] == host;
+        });
+        return silent_there == std::count(mpi_.hosts().begin(), mpi_.hosts().end(), host);
+    }
+
+    void say(const Verdict& verdict, const std::string& more = "") const {
         log::error(to_string(Problem{
-            cat("rank ", verdict.rank, " on host ", mpi_.hosts()[rank]), verdict.reason,
+            cat("rank ", verdict.rank, " on host ",
+                mpi_.hosts()[static_cast<std::size_t>(verdict.rank)]),
+            cat(verdict.reason, more),
             "the job is ended; see what happened there (killed, out of memory, stopped, network). "
             "The same command continues from the last checkpoint; run.peer_timeout sets the "
             "patience"}));
+    }
+
+    /// Beats for the ranks that are there until the launcher has noticed, or had the time for it.
+    void await_launcher(double seconds) {
+        *lost_for_ += seconds;
+        if (*lost_for_ <= time_to_notice) return;
+        alarm(time_to_abort);
+        if (!mpi_.is_root()) say(*verdict_);
+        MpiSession::abort(static_cast<int>(ExitCode::error));
+    }
+
+    void end_job(const Verdict& verdict) {
+        const std::string& host = mpi_.hosts()[static_cast<std::size_t>(verdict.rank)];
+        // The main thread may hold whatever the calls below need: the alarm ends the process then.
+        std::signal(SIGALRM, SIG_DFL);
+        MpiSession::before_abort({});
+        // Ranks other than 0 know nothing of the others on its host; and what they print goes
+        // there.
+        if (host != mpi_.host() && (!mpi_.is_root() || all_silent(host))) {
+            verdict_ = verdict;
+            lost_for_ = 0.0;
+            if (mpi_.is_root()) {
+                say(verdict, cat("; all ranks on ", host, " are silent: that host, or the network ",
+                                 "between it and ", mpi_.host()));
+            }
+            return;
+        }
+        alarm(time_to_abort);
+        network_.send(verdict_word);
+        say(verdict);
         MpiSession::abort(static_cast<int>(ExitCode::error));
     }
 
     const MpiSession& mpi_;
+    double timeout_;
     double interval_;
     std::optional<PeerJudge> judge_;
     std::atomic<bool> dismissed_{false};
     bool condemned_ = false;
     double condemned_for_ = 0.0;
-    StarNetwork network_;  ///< last: its thread uses all of the above
+    std::optional<double> lost_for_;  ///< seconds since a whole host fell silent
+    std::optional<Verdict> verdict_;  ///< of then
+    StarNetwork network_;             ///< last: its thread uses all of the above
 };
 
 Watchdog::Watchdog(const MpiSession& mpi, double timeout, int worker_ranks) : mpi_(mpi) {

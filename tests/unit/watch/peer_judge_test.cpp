@@ -60,6 +60,16 @@ TEST_F(PeerJudgeTest, SilenceIsFoundWithinTheLimitAndNamesTheLastAction) {
     EXPECT_EQ(verdict->reason, "no sign of life for 30 s, last seen in backward of microbatch 3");
 }
 
+TEST_F(PeerJudgeTest, TellsWhoElseIsSilent) {
+    const auto beat_of_0 = [&] { judge_.heard(0, computing(++progress_)); };
+    judge_.heard(1, computing(1));
+    EXPECT_FALSE(pass(10.0, beat_of_0));
+    judge_.heard(2, computing(1));
+    ASSERT_TRUE(pass(30.0, beat_of_0));
+    EXPECT_EQ(judge_.silent_ranks(15.0), (std::vector<int>{1, 2}));
+    EXPECT_EQ(judge_.silent_ranks(25.0), (std::vector<int>{1}));
+}
+
 TEST_F(PeerJudgeTest, ARankNeverHeardOfIsSilentToo) {
     const auto verdict = pass(40.0, [&] {
         judge_.heard(0, computing(1));

@@ -1,0 +1,150 @@
+"""Two hosts with a network between them: Linux namespaces of this machine, with names, addresses and
+a cable of their own, and the daemons of mpirun in both."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+from harness import BIN, STOPPED, JobTest, mpirun_command
+
+NEEDED = ("ip", "nsenter", "unshare")
+NETWORK = "10.231.7"
+NAMES = ("node1", "node2")
+SOON = 60
+ADAPTERS = {"one": {"lora_dropout": 0.1}, "two": {"r": 2}}
+
+
+def can_make_hosts():
+    return (os.geteuid() == 0 and all(map(shutil.which, NEEDED)) and
+            subprocess.run(["unshare", "--net", "--uts", "true"], check=False,
+                           capture_output=True).returncode == 0)
+
+
+def inside(pid, *command):
+    return ["nsenter", "--target", str(pid), "--net", "--uts", *map(str, command)]
+
+
+def processes_of(pid):
+    """What runs in the namespaces of a process, besides it."""
+    mine = os.readlink(f"/proc/{pid}/ns/net")
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if int(entry) != pid and os.readlink(f"/proc/{entry}/ns/net") == mine:
+                found.append(int(entry))
+        except OSError:
+            continue
+    return found
+
+
+@unittest.skipUnless(can_make_hosts(), f"needs root, namespaces and {', '.join(NEEDED)}")
+class TwoHosts(JobTest):
+
+    def setUp(self):
+        super().setUp()
+        self.hosts = [self.new_host() for _ in NAMES]
+        ends = [f"lt{pid}" for pid in self.hosts]
+        self.call("ip", "link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
+        for i, (pid, end, name) in enumerate(zip(self.hosts, ends, NAMES, strict=True), 1):
+            self.call("ip", "link", "set", end, "netns", pid, "name", "cable")
+            self.call(*inside(pid, "hostname", name))
+            self.call(*inside(pid, "ip", "address", "add", f"{NETWORK}.{i}/24", "dev", "cable"))
+            for device in ("lo", "cable"):
+                self.call(*inside(pid, "ip", "link", "set", device, "up"))
+        self.agent = self.dir / "agent"
+        self.agent.write_text("#!/bin/sh\nshift\nexec " +
+                              " ".join(inside(self.hosts[1], 'sh -c "$*"')) + "\n")
+        self.agent.chmod(0o755)
+
+    def new_host(self):
+        """The process that holds its namespaces; whatever runs in them ends with it."""
+        process = subprocess.Popen(["unshare", "--net", "--uts", "sleep", "infinity"])
+        own = os.readlink("/proc/self/ns/net")
+        end = time.monotonic() + SOON
+        while os.readlink(f"/proc/{process.pid}/ns/net") == own:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.addCleanup(lambda: [os.kill(pid, signal.SIGKILL) for pid in processes_of(process.pid)])
+        return process.pid
+
+    def call(self, *command):
+        self.succeed(subprocess.run([*map(str, command)], text=True, capture_output=True,
+                                    check=False))
+
+    def start(self, *arguments):
+        """Two ranks on each host, with what scripts/mpi_environment.sh sets."""
+        _, environment = mpirun_command([])
+        for name, value in (("time", 4), ("intvl", 2), ("probes", 3)):
+            environment[f"OMPI_MCA_oob_tcp_keepalive_{name}"] = str(value)
+        command = ["mpirun", "--mca", "plm_rsh_agent", self.agent, "--bind-to", "none",
+                   "--host", ",".join(f"{name}:2" for name in NAMES), "-np", 4, BIN, *arguments]
+        return subprocess.Popen(inside(self.hosts[0], *command), text=True, env=environment,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def job(self, run_dir, steps, timeout=30):
+        job = self.tiny_job(run_dir, {name: {**keys, "max_steps": steps}
+                                      for name, keys in ADAPTERS.items()})
+        job["defaults"]["lr_scheduler_type"] = "constant"
+        job["run"]["peer_timeout"] = timeout
+        job["parallel"]["deployment"] = [{"tp": 2, "count": 2}]
+        job["schedule"] = {"costs": "built-in"}
+        job["checkpoint"] = {"every_steps": 10, "every_minutes": 0}
+        return self.write_job(job, f"{run_dir}.yaml")
+
+    def cut_the_cable(self, run_dir, steps, timeout):
+        """While it trains, some time after a checkpoint; what the job said, which ends soon."""
+        process = self.start(self.job(run_dir, steps, timeout))
+        self.addCleanup(process.kill)
+        self.wait_for_file(f"{run_dir}/ckpt/LATEST")
+        self.call(*inside(self.hosts[0], "ip", "link", "set", "cable", "down"))
+        try:
+            output, _ = process.communicate(timeout=SOON)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            self.fail(f"the job still runs after {SOON} s:\n{process.stdout.read()}")
+        self.assertNotEqual(process.returncode, 0, output)
+        self.call(*inside(self.hosts[0], "ip", "link", "set", "cable", "up"))
+        return output
+
+    def check_continues(self, run_dir, whole, steps):
+        """From its checkpoint to the bits of a run that nothing happened to."""
+        stop = int((self.dir / run_dir / "ckpt/LATEST").read_text()) + 20
+        for name in (run_dir, whole):
+            self.finish(self.start(self.job(name, steps), "--stop-after", stop), STOPPED)
+        for name in ADAPTERS:
+            file = f"ckpt/{stop}/{name}.safetensors"
+            self.assertEqual((self.dir / run_dir / file).read_bytes(),
+                             (self.dir / whole / file).read_bytes(), name)
+
+    def test_replicas_on_both(self):
+        output = self.finish(self.start(self.job("run", 20)))
+        hosts = dict(re.findall(r"(?m)^ *rank (\d): (\w+)$", output))
+        self.assertEqual(hosts, {"0": "node1", "1": "node1", "2": "node2", "3": "node2"}, output)
+        self.succeed(self.run_here("here", 20))
+        self.assert_same_weights("run", "here", ADAPTERS)
+
+    def run_here(self, run_dir, steps):
+        command, environment = mpirun_command([self.job(run_dir, steps)], 4)
+        return subprocess.run(command, text=True, capture_output=True, env=environment, check=False)
+
+    def test_cable_cut(self):
+        """mpirun says so, before a rank does."""
+        output = self.cut_the_cable("run", 100000, 30)
+        self.assertRegex(output, r"lost communication[\s\S]*node1\n[\s\S]*node2")
+        self.check_continues("run", "whole", 100000)
+
+    def test_cable_cut_with_less_patience(self):
+        output = self.cut_the_cable("run", 100000, 2)
+        self.assertRegex(output, r"error: rank [23] on host node2: no sign of life for \d+ s, last "
+                                 "seen in .*; all ranks on node2 are silent: that host, or the "
+                                 "network between it and node1")
+
+
+if __name__ == "__main__":
+    unittest.main()
