@@ -134,13 +134,13 @@ class CostProfile {
           backend_(backend),
           lane_(view_.replica.tensor, backend),
           sharers_(lanes_per_key_value_head(plan.model, view_.replica.tensor), backend),
-          clock_(backend.make_clock()) {
+          clock_(backend.make_clock()),
+          start_(on_gpu_ ? start : std::span<const StartShape>{}) {
         add_to_layers(sums_, -1.0, prior_);
         if (!on_gpu_) return;
         const bool small = is_small(plan.model);
         effort_ = small ? of_small_model : of_large_model;
         if (small) effort_.wall_seconds = small_seconds;
-        if (!small) start_ = start;
         host_.emplace(job_, view_, loads().front(), backend_, profiled_layers);
     }
 

@@ -175,6 +175,21 @@ TEST_F(ProfileCosts, TheHostOfADeviceIsTimed) {
     EXPECT_EQ(profile().host.forward.seconds(2.0), 0.0);  // the host computes
 }
 
+TEST_F(ProfileCosts, ShapesOfTheStartAreRunBeforeIt) {
+    DeviceLike backend;
+    const std::int64_t width = test_case_.plan.replicas[0].pad_columns;
+    const std::vector<StartShape> shapes{
+        {300, width, 100}, {70, 0, 0}, {301, width, 300}, {513, 0, 0}, {64, 0, 0}};
+    const auto prepared = [&](std::size_t count) {
+        return profile_costs(test_case_.job, test_case_.plan, backend, {shapes.data(), count})
+            .prepared;
+    };
+    EXPECT_GT(width, 0);
+    EXPECT_EQ(prepared(0), 0U);
+    EXPECT_EQ(prepared(3), 3U);
+    EXPECT_EQ(prepared(5), 3U);  // the fourth has more rows than a microbatch
+}
+
 TEST_F(ProfileCosts, WhatASmallModelHasNoTimeForStaysBuiltIn) {
     DeviceLike backend;
     test_case_.plan.costs.host = built_in_costs(medium_model(), DType::bf16, "h200").host;
