@@ -50,6 +50,14 @@ std::vector<DegreeCosts> find_all(const std::string& path, const Plan& plan,
     return all;
 }
 
+/// Of a run that goes on: its ranks have kept the algorithms that they chose.
+void forget_new_shapes(std::vector<DegreeCosts>& costs) {
+    for (DegreeCosts& degree : costs) {
+        degree.costs.host.new_rows = {};
+        degree.costs.host.new_targets = {};
+    }
+}
+
 void keep_all(const std::string& path, const MeasuredCosts& measured) {
     for (std::size_t i = 0; i < measured.keys.size(); ++i) {
         keep_costs(path, measured.keys[i], measured.costs[i].costs);
@@ -114,6 +122,7 @@ MeasuredCosts kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan
         std::vector<DegreeCosts> found = find_all(path, plan, keys);
         if (found.empty()) continue;
         log::info(cat("costs: ", found.front().costs.source, ", from ", path));
+        if (path == run_file(job)) forget_new_shapes(found);
         kept.costs = std::move(found);
         kept.keys = keys;
         break;

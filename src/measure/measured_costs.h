@@ -34,7 +34,8 @@ struct MeasuredCosts {
 
 /// Costs that runs of `host_size` ranks on this host have measured for such a job, from
 /// <run.dir>/costs.json, else the cache; unknown where neither has all of them or schedule.costs
-/// says built-in. Says in the log where they are from.
+/// says built-in. Those of the run's own file have no GEMMs' new shapes left to be met. Says in the
+/// log where they are from.
 MeasuredCosts kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan, int host_size);
 
 /// Costs as schedule.costs says. auto: those of <run.dir>/costs.json, so that a resumed run plans
