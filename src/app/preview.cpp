@@ -12,6 +12,7 @@
 #include "plan/deploy/make_plan.h"
 #include "plan/predict/compare_deployments.h"
 #include "plan/predict/predict.h"
+#include "plan/replica_view.h"
 #include "plan/sweep/worker_queues.h"
 #include "plan/text/describe.h"
 #include "plan/text/describe_prediction.h"
@@ -115,10 +116,12 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, Jo
         settle_deployment(job, model, inputs.infos, cluster, nullptr);
     PlannedJob planned = plan_job(job, model, inputs.infos, cluster);
     if (command_line.device.empty()) {
-        cluster.costs = kept_costs(mpi, job, planned.plan, cluster.ranks_per_node);
-        if (cluster.costs) {
+        const MeasuredCosts kept = kept_costs(mpi, job, planned.plan, cluster.ranks_per_node);
+        if (kept.known() && !has_built_in_costs(planned.plan)) {
+            cluster.costs = kept.of_first();
             planned = plan_again(planned, *cluster.costs, job, inputs.infos, cluster, nullptr);
         }
+        kept.tell(planned.plan);
     }
     const Plan& plan = planned.plan;
     const Prediction prediction = predict(job, plan, inputs.infos, rounds_played);

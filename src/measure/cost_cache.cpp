@@ -33,7 +33,7 @@ OrderedJson line_json(const HostLine& line) {
 }
 
 OrderedJson line_json(const NewShapeLine& line) {
-    return {line.each, line.first};
+    return {line.each, line.first, line.per_row};
 }
 
 OrderedJson host_json(const HostCosts& host) {
@@ -64,7 +64,9 @@ HostLine host_line_from(const OrderedJson& json) {
 }
 
 NewShapeLine shapes_from(const OrderedJson& json) {
-    return {non_negative(json.at(0)), non_negative(json.at(1)), 0};
+    constexpr std::size_t before = 2;  // in files of before
+    return {non_negative(json.at(0)), non_negative(json.at(1)), 0,
+            json.size() > before ? non_negative(json.at(before)) : 0.0};
 }
 
 HostCosts host_from(const OrderedJson& json) {
@@ -170,17 +172,20 @@ CostTable costs_from_json(const std::string& text, const std::string& where) {
     }
 }
 
-std::string cost_key(const Job& job, const Plan& plan, const std::string& device,
+std::string cost_key(const Job& job, const ReplicaView& view, const std::string& device,
                      int ranks_per_node) {
+    const Plan& plan = view.plan;
     const ModelSpec& m = plan.model;
+    const std::int32_t lanes = view.replica.tensor;
     return cat("loratrain ", git_hash(), "; ", device, "; ", ranks_per_node, " ranks a host; ",
                to_string(plan.compute), ", weights in ", traits_of(linear_format(plan)).name,
                plan.fp8_linears ? ", fp8 linears" : "", plan.fp8_one_order ? " in one order" : "",
                "; ", m.family, " hidden ", m.hidden_size, " intermediate ", m.intermediate_size,
                " heads ", m.heads, "/", m.kv_heads, " x ", m.head_dim, " vocabulary ", m.vocab_size,
                "; LoRA ", admitted_parameters(job, plan), differences_text(job, plan), " in ",
-               only_replica(plan).replica.pad_columns, " columns",
-               may_stream(only_replica(plan).replica) ? "; layers stream" : "");
+               view.replica.pad_columns, " columns",
+               may_stream(view.replica) ? "; layers stream" : "",
+               lanes > 1 ? cat("; ", lanes, " lanes") : "");
 }
 
 std::string rank_device(BackendKind backend, int local_rank, int threads) {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "io/json_text.h"
-#include "plan/plan.h"
+#include "plan/replica_view.h"
 
 namespace loratrain {
 
@@ -15,8 +15,8 @@ using CostTable = std::map<std::string, CostModel>;
 /// {"layer_forward": [fixed, per_token, per_square, per_segment], "layer_backward",
 /// "first_layer_saving": share, "head", "host_work": {"layer_forward": [fixed, per_segment],
 /// "layer_backward", "forward", "backward", "head": seconds, "new_attention", "new_rows": [each,
-/// first], "new_targets"}, "step": [fixed, per_parameter], "message": [fixed, per_byte], "host":
-/// [full_speed_ranks, ranks_per_host], "source"}, in seconds.
+/// first, per_row], "new_targets"}, "step": [fixed, per_parameter], "message": [fixed, per_byte],
+/// "host": [full_speed_ranks, ranks_per_host], "source"}, in seconds.
 OrderedJson cost_json(const CostModel& costs);
 
 /// {"format": "loratrain-costs-2", "costs": {KEY: cost_json()}}; another number is another
@@ -27,9 +27,9 @@ std::string costs_to_json(const CostTable& table);
 CostTable costs_from_json(const std::string& text, const std::string& where);
 
 /// What costs depend on, as one line: program, device and threads, ranks that share a host,
-/// compute type, weight format, sizes of a layer and of the head, parameters and columns of the
-/// adapters that share microbatches. `device`: rank_device().
-std::string cost_key(const Job& job, const Plan& plan, const std::string& device,
+/// compute type, weight format, sizes of a layer and of the head, lanes that share them, parameters
+/// and columns of the adapters that share microbatches. `device`: rank_device().
+std::string cost_key(const Job& job, const ReplicaView& view, const std::string& device,
                      int ranks_per_node);
 
 /// The GPU's name, or the processor's with the threads of this rank.

@@ -3,6 +3,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "plan/predict/simulate.h"
 
@@ -15,8 +16,10 @@ class MakespanCheck {
   public:
     static constexpr std::size_t most_microbatches = 20000;  ///< their times are kept
 
-    MakespanCheck(const Job& job, const Plan& plan, std::size_t most = most_microbatches)
-        : job_(job), plan_(plan), most_(most) {}
+    /// `met`: shapes that stages have met before the training.
+    MakespanCheck(const Job& job, const Plan& plan, std::size_t most = most_microbatches,
+                  MetShapes met = {})
+        : job_(job), plan_(plan), most_(most), met_(std::move(met)) {}
 
     /// The next window of training, and the time since the one before ended.
     void add(const JointWindow& joint, double measured_seconds);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
+#include <iterator>
+#include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -12,108 +14,150 @@
 #include "measure/measured_trace.h"
 #include "measure/profile_costs.h"
 #include "measure/profile_ranks.h"
-#include "plan/cost/cost_model.h"
-#include "plan/predict/predict.h"
-#include "plan/schedule/plan_window.h"
-#include "plan/text/plan_text.h"
+#include "measure/profile_tasks.h"
+#include "plan/replica_view.h"
 
 namespace loratrain {
 
 namespace {
 
-/// Mean over tokens of the length of their sample, in samples of one, a half, a quarter and an
-/// eighth of the longest.
-constexpr double typical_of_longest = 0.708;
-
 std::string run_file(const Job& job) {
     return job.run.dir + "/" + costs_file_name;
 }
 
-/// What costs of so many ranks on this host are kept under; "" where none are.
-std::string key_of(const MpiSession& mpi, const Job& job, const Plan& plan, int host_size) {
-    // A profile is of one rank alone.
-    const bool shared = plan.replicas.size() > 1 || plan.replicas.front().tensor > 1;
-    if (job.schedule.costs == CostSource::built_in || shared) return "";
+/// What costs of so many ranks on this host are kept under; none where they are not.
+std::vector<std::string> keys_of(const MpiSession& mpi, const Job& job, const Plan& plan,
+                                 int host_size) {
+    if (job.schedule.costs == CostSource::built_in) return {};
     const int threads = threads_per_rank(mpi, host_size);
-    return cost_key(job, plan, rank_device(plan.backend, mpi.host_rank(), threads), host_size);
+    const std::string device = rank_device(plan.backend, mpi.host_rank(), threads);
+    std::vector<std::string> keys;
+    for (const ReplicaView& view : degrees_of(plan)) {
+        keys.push_back(cost_key(job, view, device, host_size));
+    }
+    return keys;
 }
 
-std::optional<CostModel> find_kept(const Job& job, const std::string& key) {
-    if (key.empty()) return std::nullopt;
-    for (const std::string& path : {run_file(job), cost_cache_path()}) {
-        auto found = find_costs(path, key);
-        if (!found) continue;
-        log::info(cat("costs: ", found->source, ", from ", path));
-        return found;
+/// The costs under all keys; none where the file lacks one.
+std::vector<DegreeCosts> find_all(const std::string& path, const Plan& plan,
+                                  const std::vector<std::string>& keys) {
+    std::vector<DegreeCosts> all;
+    for (const ReplicaView& view : degrees_of(plan)) {
+        const auto found = find_costs(path, keys[all.size()]);
+        if (!found) return {};
+        all.push_back({view.replica.tensor, *found});
     }
-    return std::nullopt;
+    return all;
+}
+
+/// Of a run that goes on: its ranks have kept the algorithms that they chose.
+void forget_new_shapes(std::vector<DegreeCosts>& costs) {
+    for (DegreeCosts& degree : costs) {
+        degree.costs.host.new_rows = {};
+        degree.costs.host.new_targets = {};
+    }
+}
+
+void keep_all(const std::string& path, const MeasuredCosts& measured) {
+    for (std::size_t i = 0; i < measured.keys.size(); ++i) {
+        keep_costs(path, measured.keys[i], measured.costs[i].costs);
+    }
 }
 
 /// Root.
 MeasuredCosts known_costs(const MpiSession& mpi, const Job& job, const Plan& plan) {
-    MeasuredCosts measured;
-    measured.key = key_of(mpi, job, plan, mpi.host_size());
-    const auto found = find_kept(job, measured.key);
-    measured.costs = found ? *found : plan.costs;
-    measured.fresh = !found && measured.known();
+    MeasuredCosts measured = kept_costs(mpi, job, plan, mpi.host_size());
+    if (measured.known()) return measured;
+    measured.keys = keys_of(mpi, job, plan, mpi.host_size());
+    measured.fresh = measured.known();
     return measured;
 }
 
-/// Root: as if microbatches held no more than those of the first round do: the more rows, the fewer
-/// of them does a processor find in its caches. For GPUs as if it began with the adapters alone
-/// that have rows in the first microbatch, and its samples were as long as typical ones there, of
-/// which a profile's mixture is (profile_costs.h): to a GPU it matters how many columns adapters
-/// add to the base's products, and by length which kernels attention takes.
-Plan plan_to_profile(const Job& job, Plan plan, std::span<const DatasetInfo> datasets) {
-    const JointWindow round = plan_joint_window(job, plan, datasets, at_start(plan), 1);
-    const auto& microbatches = round.common().microbatches;
-    const auto first = std::find_if(microbatches.begin(), microbatches.end(),
-                                    [](const Microbatch& m) { return !m.evaluation; });
-    if (first == microbatches.end()) return plan;
-    if (plan.backend != BackendKind::cuda) {
-        std::int64_t most = 1;
-        for (const Microbatch& m : microbatches) {
-            most = std::max(most, m.evaluation ? 1 : m.tokens());
+/// What stages have met of their ranks' shapes.
+MetShapes met_shapes(const Plan& plan, std::span<const ProfileTask> tasks,
+                     std::span<const std::size_t> task_of_rank,
+                     std::span<const std::size_t> prepared) {
+    MetShapes met;
+    std::size_t number = 0;
+    for (const ReplicaView& view : views_of(plan)) {
+        for (const StagePlan& stage : view.replica.stages) {
+            const auto rank = static_cast<std::size_t>(stage.rank);
+            const auto lanes =
+                prepared.subspan(rank, static_cast<std::size_t>(view.replica.tensor));
+            const std::size_t least = *std::min_element(lanes.begin(), lanes.end());
+            meet(met, number++, head_rows(view, stage),
+                 std::span(tasks[task_of_rank[rank]].shapes).first(least));
         }
-        plan.replicas.front().microbatch_tokens = most;
-        return plan;
     }
-    plan.first_admitted.clear();
-    for (const Segment& segment : first->segments) plan.first_admitted.push_back(segment.adapter);
-    const MicrobatchLoad load = load_of(*first, AttentionSpan());
-    const double typical = load.squares / static_cast<double>(load.tokens);
-    plan.samples.longest = std::min(
-        plan.samples.longest, static_cast<std::int64_t>(std::ceil(typical / typical_of_longest)));
-    return plan;
+    return met;
+}
+
+std::string numbers_text(const std::vector<std::size_t>& numbers) {
+    std::string text;
+    for (const std::size_t number : numbers) text += cat(number, " ");
+    return text;
+}
+
+std::vector<std::size_t> numbers_from(const std::string& text) {
+    std::istringstream in(text);
+    return {std::istream_iterator<std::size_t>(in), {}};
 }
 
 }  // namespace
 
-std::optional<CostModel> kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
-                                    int host_size) {
-    return find_kept(job, key_of(mpi, job, plan, host_size));
+void MeasuredCosts::tell(Plan& plan) const {
+    if (!known()) return;
+    if (has_built_in_costs(plan)) {
+        plan.measured = costs;
+    } else {
+        plan.costs = of_first();
+    }
+}
+
+MeasuredCosts kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan, int host_size) {
+    MeasuredCosts kept;
+    const std::vector<std::string> keys = keys_of(mpi, job, plan, host_size);
+    if (keys.empty()) return kept;
+    for (const std::string& path : {run_file(job), cost_cache_path()}) {
+        std::vector<DegreeCosts> found = find_all(path, plan, keys);
+        if (found.empty()) continue;
+        log::info(cat("costs: ", found.front().costs.source, ", from ", path));
+        if (path == run_file(job)) forget_new_shapes(found);
+        kept.costs = std::move(found);
+        kept.keys = keys;
+        break;
+    }
+    return kept;
 }
 
 MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
                             std::span<const DatasetInfo> datasets,
                             const std::function<std::unique_ptr<Backend>(const Plan&)>& backend) {
     MeasuredCosts measured;
-    if (mpi.is_root()) measured = known_costs(mpi, job, plan);
-    const std::string text =
-        broadcast_text(mpi, measured.fresh ? to_text(plan_to_profile(job, plan, datasets)) : "");
-    if (text.empty()) return measured;
+    std::vector<ProfileTask> tasks;
+    if (mpi.is_root()) {
+        measured = known_costs(mpi, job, plan);
+        if (measured.fresh) tasks = profile_tasks(job, plan, datasets);
+    }
+    tasks = broadcast_tasks(mpi, tasks);
+    if (tasks.empty()) return measured;
+    const std::vector<std::size_t> task_of_rank = numbers_from(
+        broadcast_text(mpi, mpi.is_root() ? numbers_text(tasks_of_ranks(plan, tasks)) : ""));
     measured.fresh = true;
     try {
-        const Plan built_in = plan_from_text(text);
-        const std::unique_ptr<Backend> device = backend(built_in);
+        const std::unique_ptr<Backend> device = backend(tasks.front().plan);
         const auto start = std::chrono::steady_clock::now();
-        measured.costs = profile_ranks(mpi, job, built_in, *device);
+        RankProfiles profiles = profile_ranks(mpi, job, tasks, task_of_rank, *device);
         const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-        log::info(
-            cat("costs: ", measured.costs.source, " in ", format_fixed(seconds.count(), 1), " s"));
+        if (mpi.is_root()) {
+            measured.costs = std::move(profiles.costs);
+            measured.met_shapes = met_shapes(plan, tasks, task_of_rank, profiles.prepared);
+            log::info(cat("costs: ", measured.of_first().source, " in ",
+                          format_fixed(seconds.count(), 1), " s"));
+        }
     } catch (const std::exception& error) {
         log::warn(cat("costs cannot be measured, built-in ones are used: ", error.what()));
-        measured.key.clear();
+        measured.keys.clear();
     }
     measured.fresh = !any_rank(mpi, mpi.is_root() && !measured.known());
     return measured;
@@ -132,20 +176,25 @@ PlannedJob plan_again(const PlannedJob& planned, const CostModel& costs, const J
 void settle_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
                   Communicator& communicator, Backend& backend, MeasuredCosts& measured) {
     if (measured.fresh) {
-        profile_messages(plan, mpi.rank(), communicator, backend, measured.costs);
+        CostModel first = measured.of_first();
+        profile_messages(plan, mpi.rank(), communicator, backend, first);
+        for (DegreeCosts& degree : measured.costs) {
+            degree.costs.message_fixed = first.message_fixed;
+            degree.costs.message_per_byte = first.message_per_byte;
+        }
     }
     if (!mpi.is_root() || !measured.known()) return;
-    keep_costs(run_file(job), measured.key, measured.costs);
-    if (measured.fresh) keep_costs(cost_cache_path(), measured.key, measured.costs);
+    keep_all(run_file(job), measured);
+    if (measured.fresh) keep_all(cost_cache_path(), measured);
 }
 
 void refine_costs(const MpiSession& mpi, const Job& job, const Plan& plan, TraceRecorder& recorder,
                   const MeasuredCosts& measured) {
     auto refined = gather_refined_costs(mpi, plan, recorder);
     if (!mpi.is_root() || !measured.known() || !refined) return;
-    refined->message_fixed = measured.costs.message_fixed;
-    refined->message_per_byte = measured.costs.message_per_byte;
-    keep_costs(run_file(job), "refined: " + measured.key, *refined);
+    refined->message_fixed = measured.of_first().message_fixed;
+    refined->message_per_byte = measured.of_first().message_per_byte;
+    keep_costs(run_file(job), "refined: " + measured.keys.front(), *refined);
 }
 
 }  // namespace loratrain

@@ -2,39 +2,46 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 #include "comm/communicator.h"
 #include "comm/mpi_session.h"
 #include "measure/trace_recorder.h"
 #include "plan/deploy/make_plan.h"
+#include "plan/predict/met_shapes.h"
 
 namespace loratrain {
 
 inline constexpr const char* costs_file_name = "costs.json";  ///< in <run.dir>
 
-/// What is known of the costs of a job on these ranks; without a key they are built in, and nothing
+/// What is known of the costs of a job on these ranks; without keys they are built in, and nothing
 /// is kept.
 struct MeasuredCosts {
-    CostModel costs;
-    std::string key;     ///< of cost_cache.h
-    bool fresh = false;  ///< measured just now
-    bool known() const { return !key.empty(); }
+    /// For each number of lanes in use, the first replica's first.
+    std::vector<DegreeCosts> costs{DegreeCosts{}};
+    std::vector<std::string> keys;  ///< of cost_cache.h, theirs
+    bool fresh = false;             ///< measured just now
+    MetShapes met_shapes;           ///< that stages have met when training begins
+    bool known() const { return !keys.empty(); }
+    const CostModel& of_first() const { return costs.front().costs; }
+    /// Where they are known: as the costs of a plan that is made with measured ones, else as what
+    /// predictions take (has_built_in_costs).
+    void tell(Plan& plan) const;
 };
 
 /// Costs that runs of `host_size` ranks on this host have measured for such a job, from
-/// <run.dir>/costs.json, else the cache; none where neither has any or schedule.costs says
-/// built-in. Says in the log where they are from.
-std::optional<CostModel> kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
-                                    int host_size);
+/// <run.dir>/costs.json, else the cache; unknown where neither has all of them or schedule.costs
+/// says built-in. Those of the run's own file have no GEMMs' new shapes left to be met. Says in the
+/// log where they are from.
+MeasuredCosts kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan, int host_size);
 
-/// Costs as schedule.costs says; with several lanes per stage they are built in. auto: those of
-/// <run.dir>/costs.json, so that a resumed run plans as before; else of the cache; else what
-/// profile_ranks measures. A profile that fails leaves the built-in costs, with a warning. `plan`:
-/// made with built-in costs (root). The result is the root's; others get `fresh` alone. Collective.
+/// Costs as schedule.costs says. auto: those of <run.dir>/costs.json, so that a resumed run plans
+/// as before; else of the cache; else what profile_ranks measures, for each number of lanes in use.
+/// A profile that fails leaves the built-in costs, with a warning. `plan`: made with built-in costs
+/// (root). The result is the root's; others get `fresh` alone. Collective.
 MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
                             std::span<const DatasetInfo> datasets,
                             const std::function<std::unique_ptr<Backend>(const Plan&)>& backend);

@@ -4,6 +4,7 @@
 #include "base/warn_at_failure.h"
 #include "comm/collective.h"
 #include "io/files.h"
+#include "plan/replica_view.h"
 
 namespace loratrain {
 
@@ -18,8 +19,9 @@ void write_trace(const MpiSession& mpi, const Job& job, const Plan& plan, TraceR
     }
     const std::string path = job.run.dir + "/" + trace_file_name;
     warn_at_failure([&] {
-        write_text_atomic(path, trace_to_json(std::move(spans), {{"times", "measured"},
-                                                                 {"costs", plan.costs.source}}));
+        write_text_atomic(
+            path, trace_to_json(std::move(spans),
+                                {{"times", "measured"}, {"costs", prediction_source(plan)}}));
     });
 }
 

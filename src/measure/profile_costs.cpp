@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "base/system.h"
 #include "data/loader.h"
+#include "measure/lone_lane.h"
 #include "measure/profile_host.h"
 #include "measure/profile_loads.h"
 #include "model/layer_stream.h"
@@ -20,6 +21,7 @@
 #include "plan/cost/fit_costs.h"
 #include "plan/memory/memory_model.h"
 #include "plan/schedule/lora_columns.h"
+#include "plan/tensor_shard.h"
 
 namespace loratrain {
 
@@ -44,6 +46,8 @@ constexpr Effort of_large_model{unlimited, 2.0, 1.5, 6, 3};
 constexpr double small_model = 1e9;  ///< parameters in matrices
 
 constexpr double limit_seconds = 15.0;
+constexpr double prepare_seconds = 8.0;       // of layers, and likewise of the head
+constexpr std::int64_t prepared_sample = 64;  // for which no graph of attention is built
 constexpr int repeats = 3;
 constexpr std::int32_t profiled_layers = 2;
 /// Shares of the largest load; of what is to be quick, the first few.
@@ -120,16 +124,21 @@ Plan profile_plan(const Job& job, const Plan& plan) {
 class CostProfile {
   public:
     CostProfile(const Job& job, const Plan& plan, Backend& backend,
-                double small_seconds = unlimited)
+                std::span<const StartShape> start = {}, double small_seconds = unlimited)
         : job_(profile_job(job, plan)),
           plan_(profile_plan(job_, plan)),
           view_(only_replica(plan_)),
+          sums_(lane_sums(plan.model, plan.compute, plan.device, view_.replica.tensor)),
           prior_(plan.costs),
           streams_(may_stream(only_replica(plan).replica)),
           backend_(backend),
-          clock_(backend.make_clock()) {
-        const bool small = static_cast<double>(matmul_parameters(plan.model)) < small_model;
+          lane_(view_.replica.tensor, backend),
+          sharers_(lanes_per_key_value_head(plan.model, view_.replica.tensor), backend),
+          clock_(backend.make_clock()),
+          start_(on_gpu_ ? start : std::span<const StartShape>{}) {
+        add_to_layers(sums_, -1.0, prior_);
         if (!on_gpu_) return;
+        const bool small = is_small(plan.model);
         effort_ = small ? of_small_model : of_large_model;
         if (small) effort_.wall_seconds = small_seconds;
         host_.emplace(job_, view_, loads().front(), backend_, profiled_layers);
@@ -143,28 +152,31 @@ class CostProfile {
         profile_head(*weights, costs);
         if (streams_) costs.layer_transfer = profile_transfer();
         if (host_) costs.host = profile_host(*weights);
-        return {costs, largest_seconds_};
+        add_to_layers(sums_, 1.0, costs);
+        return {costs, largest_seconds_, std::min(prepared_layers_, prepared_targets_)};
     }
 
     double probe() {
         const auto weights = synthetic_base_weights(plan_.model, 1);
-        Layers layers(job_, view_, *weights, backend_);
+        Layers layers(*this, *weights);
         const auto [forward, backward] = time_layers(layers, loads().front());
         return forward + backward;
     }
 
   private:
     struct Layers {
-        Layers(const Job& job, const ReplicaView& view, const WeightSource& weights,
-               Backend& backend)
-            : stage(job, view, layer_stage, weights, backend),
-              gradient_in(backend.allocate(boundary_bytes(view), "profile")),
-              gradient_out(backend.allocate(boundary_bytes(view), "profile")) {}
+        Layers(CostProfile& of, const WeightSource& weights)
+            : stage(of.stage(layer_stage, weights)),
+              gradient_in(of.backend_.allocate(boundary_bytes(of.view_), "profile")),
+              gradient_out(of.backend_.allocate(boundary_bytes(of.view_), "profile")) {}
         Stage stage;
         Buffer gradient_in;
         Buffer gradient_out;
     };
 
+    Stage stage(std::size_t number, const WeightSource& weights) {
+        return {job_, view_, number, weights, backend_, objective_of, {&lane_, &sharers_}};
+    }
     bool late() const { return spent_seconds_ > effort_.budget_seconds; }
     bool too_late() const { return spent_seconds_ > limit_seconds || out_of_time(); }
     bool out_of_time() const { return seconds_since(begin_) > effort_.wall_seconds; }
@@ -226,14 +238,14 @@ class CostProfile {
 
     HostCosts profile_host(const WeightSource& weights) {
         if (!out_of_time()) {
-            Stage bare(job_, view_, bare_stage, weights, backend_);
+            Stage bare = stage(bare_stage, weights);
             host_->profile_bare(bare);
         }
         return host_->costs(prior_.host);
     }
 
     void profile_layers(const WeightSource& weights, CostModel& costs) {
-        Layers layers(job_, view_, weights, backend_);
+        Layers layers(*this, weights);
         std::vector<CostObservation> forward;
         std::vector<CostObservation> backward;
         std::vector<Microbatch> microbatches = loads();
@@ -255,6 +267,7 @@ class CostProfile {
         costs.layer_forward = fit(forward, prior_.layer_forward);
         costs.layer_backward = fit(backward, prior_.layer_backward);
         profile_steps(layers.stage, costs);
+        prepare_layers(layers);
     }
 
     /// What took no longer than the host needs to queue it tells nothing of the device, where
@@ -312,15 +325,57 @@ class CostProfile {
         if (!host_) return;
         std::size_t met = 0;
         for (; met < microbatches.size() && (met == 0 || !out_of_time()); ++met) {
-            with_layers(layers, microbatches[met], [&](const auto& run) {
-                run(0);
-                run(1);
-                host_->meet(microbatches[met]);
-            });
-            backend_.synchronize();
+            host_->meet(microbatches[met],
+                        with_layers(layers, microbatches[met], [&](const auto& run) {
+                            return seconds_at_first([&] {
+                                run(0);
+                                run(1);
+                            });
+                        }));
         }
         microbatches.resize(met);
         with_layers(layers, microbatches.front(), [&](const auto& run) { heat<2>(run); });
+    }
+
+    /// What work takes for the first time beyond a second one, where that is of interest.
+    template <class Work>
+    std::optional<double> seconds_at_first(const Work& work) {
+        const double first = seconds_alone(work);
+        if (effort_.shares == of_small_model.shares) return std::nullopt;
+        return first - seconds_alone(work);
+    }
+
+    template <class Work>
+    double seconds_alone(const Work& work) {
+        backend_.synchronize();
+        const Clock::time_point start = Clock::now();
+        work();
+        backend_.synchronize();
+        return seconds_since(start);
+    }
+
+    /// Has algorithms chosen for what training begins with.
+    void prepare_layers(Layers& layers) {
+        const Clock::time_point begin = Clock::now();
+        for (const StartShape& shape : start_) {
+            if (seconds_since(begin) > prepare_seconds) return;
+            const bool fits = shape.tokens <= view_.replica.microbatch_tokens &&
+                              shape.width <= view_.replica.pad_columns;
+            if (!fits) return;
+            ++prepared_layers_;
+            if (!host_->prepares_rows(shape.tokens, shape.width)) continue;
+            Microbatch microbatch =
+                microbatch_of(sample_lengths(shape.tokens, prepared_sample, prepared_sample), 1);
+            microbatch.columns.augmented = shape.width > 0;
+            microbatch.columns.width = std::max(padded_columns(job_.adapters[0].largest_rank()),
+                                                static_cast<std::int32_t>(shape.width));
+            microbatch.columns.first = {0};
+            with_layers(layers, microbatch, [&](const auto& run) {
+                run(0);
+                run(1);
+            });
+            backend_.synchronize();
+        }
     }
 
     /// On a GPU, the parts again and again until it is hot.
@@ -352,7 +407,7 @@ class CostProfile {
 
     void profile_head(const WeightSource& weights, CostModel& costs) {
         if (out_of_time()) return;
-        Stage stage(job_, view_, head_stage, weights, backend_);
+        Stage stage = this->stage(head_stage, weights);
         std::vector<CostObservation> observations;
         const Microbatch microbatch = loads().front();
         const std::int64_t tokens = microbatch.tokens();
@@ -367,13 +422,25 @@ class CostProfile {
             const MicrobatchRows rows{
                 {}, targets, packed.positions, packed.sample_ids, packed.offsets};
             const auto run = [&](std::size_t) { stage.forward(0, microbatch, rows, terms); };
-            if (host_) host_->meet_targets(labels);
+            if (host_) host_->meet_targets(labels, seconds_at_first([&] { run(0); }));
             if (observations.empty()) heat<1>(run);
             const auto times = repeat<1>(run);
             observations.push_back({static_cast<double>(labels), 0.0, times[0]});
         }
         costs.head = fit(observations, prior_.head);
         if (host_ && !out_of_time()) host_->profile_head(stage);
+        const Clock::time_point begin = Clock::now();
+        for (const StartShape& shape : start_) {
+            if (seconds_since(begin) > prepare_seconds) return;
+            ++prepared_targets_;
+            const std::int64_t labels = std::min(shape.targets, tokens);
+            if (labels == 0 || !host_->prepares_targets(labels)) continue;
+            const std::vector<std::int32_t> targets = random_targets(tokens, labels);
+            stage.forward(0, microbatch,
+                          {{}, targets, packed.positions, packed.sample_ids, packed.offsets},
+                          terms);
+            backend_.synchronize();
+        }
     }
 
     /// Every n-th row has a target.
@@ -428,9 +495,12 @@ class CostProfile {
     Job job_;
     Plan plan_;
     ReplicaView view_;
-    CostModel prior_;
-    bool streams_;  ///< layers do
+    CostLine sums_;    ///< over lanes, which are not measured
+    CostModel prior_;  ///< without them
+    bool streams_;     ///< layers do
     Backend& backend_;
+    LoneLane lane_;
+    LoneLane sharers_;
     std::unique_ptr<StreamClock> clock_;
     bool on_gpu_ = backend_.native_stream() != nullptr;
     Effort effort_ = of_processor;
@@ -438,6 +508,9 @@ class CostProfile {
     Clock::time_point begin_ = Clock::now();
     double spent_seconds_ = 0.0;
     double largest_seconds_ = 0.0;
+    std::span<const StartShape> start_;
+    std::size_t prepared_layers_ = 0;
+    std::size_t prepared_targets_ = 0;
 };
 
 /// Seconds of one way of `count` messages to and fro, after a first that is not counted.
@@ -465,9 +538,13 @@ double message_seconds(int rank, Communicator& communicator, Backend& backend, c
 
 }  // namespace
 
+bool is_small(const ModelSpec& model) {
+    return static_cast<double>(matmul_parameters(model)) < small_model;
+}
+
 ProfiledCosts profile_costs(const Job& job, const Plan& plan, Backend& backend,
-                            double small_seconds) {
-    return CostProfile(job, plan, backend, small_seconds).run();
+                            std::span<const StartShape> start, double small_seconds) {
+    return CostProfile(job, plan, backend, start, small_seconds).run();
 }
 
 double probe_seconds(const Job& job, const Plan& plan, Backend& backend) {
@@ -477,8 +554,9 @@ double probe_seconds(const Job& job, const Plan& plan, Backend& backend) {
 void profile_messages(const Plan& plan, int rank, Communicator& communicator, Backend& backend,
                       CostModel& costs) {
     const bool on_device = backend.native_stream() != nullptr;  // built-in costs do there
-    const ReplicaView view = only_replica(plan);
-    if (view.replica.stages.size() < 2 || rank > 1 || on_device) return;
+    const ReplicaView view = view_of(plan, plan.replicas.front());
+    const bool neighbours = view.replica.stages.size() > 1 && view.replica.tensor == 1;
+    if (!neighbours || rank > 1 || on_device) return;
     const std::size_t large = boundary_bytes(view);
     constexpr std::size_t small = 64;
     const Buffer buffer = backend.allocate(large, "profile of messages");

@@ -1,7 +1,11 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
+
 #include "backend/backend.h"
 #include "comm/communicator.h"
+#include "measure/start_shapes.h"
 #include "plan/plan.h"
 
 namespace loratrain {
@@ -9,7 +13,11 @@ namespace loratrain {
 struct ProfiledCosts {
     CostModel costs;
     double probe_seconds = 0.0;  ///< what probe_seconds() measures, met on the way
+    std::size_t prepared = 0;    ///< of the start's shapes, from the first on
 };
+
+/// Models whose profile on a GPU is to take no more than about a second.
+bool is_small(const ModelSpec& model);
 
 /// Measured costs of one rank: two layers and a head with random weights of the plan's model and
 /// the adapters of its first group run a few microbatches of up to microbatch_tokens, in samples of
@@ -23,16 +31,20 @@ struct ProfiledCosts {
 /// (profile_host.h), and loads that it holds up do not count for the device. What is slower than
 /// that is measured with fewer loads and repeats, as few as tell what grows with the tokens from
 /// what grows with the length of samples; after 15 s with what there is. Messages are taken from
-/// `plan.costs`. Frees what it allocates.
+/// `plan.costs`. A lane computes without the others; their sums are added as built in. On a
+/// GPU the GEMM algorithms of `start` are chosen afterwards, for 16 s at most: training finds them
+/// in the backend's file (gemm_cublaslt.h). Of larger models there it is measured what new shapes
+/// take. `plan`: of one replica. Frees what it allocates.
 ProfiledCosts profile_costs(const Job& job, const Plan& plan, Backend& backend,
-                            double small_seconds = 0.9);
+                            std::span<const StartShape> start = {}, double small_seconds = 0.9);
 
 /// Seconds of a forward and a backward of those layers with the largest of those microbatches: what
 /// changes with what else the host computes meanwhile.
 double probe_seconds(const Job& job, const Plan& plan, Backend& backend);
 
 /// Sets the message costs to those between ranks 0 and 1, by sending small and boundary-sized
-/// messages to and fro; does nothing on other ranks and with one stage. Times of rank 0 count.
+/// messages to and fro; does nothing on other ranks, and where these are not neighbours. Times of
+/// rank 0 count.
 void profile_messages(const Plan& plan, int rank, Communicator& communicator, Backend& backend,
                       CostModel& costs);
 

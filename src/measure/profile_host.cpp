@@ -4,6 +4,7 @@
 #include <chrono>
 #include <vector>
 
+#include "base/gemm_shape.h"
 #include "data/loader.h"
 #include "measure/profile_loads.h"
 #include "plan/memory/memory_model.h"
@@ -27,6 +28,7 @@ constexpr NewShapeLine new_targets{0.038, 0.0, 0};
 /// What MetShapes counts shapes with.
 constexpr NewShapeLine a_shape{1.0, 0.0, 0};
 constexpr HostCosts of_shapes{{}, {}, {}, {}, 0.0, 0.0, a_shape, a_shape};
+constexpr HostCosts of_graphs{{}, {}, {}, {}, 0.0, 1.0, {}, {}};
 
 double middle_of(std::vector<double> values) {
     const auto middle = values.begin() + std::ssize(values) / 2;
@@ -129,12 +131,30 @@ HostProfile::HostProfile(const Job& job, const ReplicaView& view, Microbatch lar
     times_.segments = static_cast<double>(largest_.segments.size());
 }
 
-void HostProfile::meet(const Microbatch& microbatch) {
-    rows_ += counted_.meet(layers_number, 0, of_shapes, microbatch);
+void HostProfile::meet(const Microbatch& microbatch, std::optional<double> seconds) {
+    MetShapes before = counted_;
+    const double graphs = before.meet(layers_number, 0, of_graphs, microbatch);
+    const double shapes = counted_.meet(layers_number, 0, of_shapes, microbatch);
+    rows_ += shapes;
+    if (!seconds) return;
+    const auto rows = static_cast<double>(sizes_alike(microbatch.tokens()).largest);
+    new_shapes_.push_back({shapes > 0.0 ? static_cast<std::int64_t>(rows_) : 0, rows,
+                           static_cast<std::int64_t>(graphs), *seconds});
 }
 
-void HostProfile::meet_targets(std::int64_t targets) {
-    targets_ += counted_.meet_targets(head_number, targets, logits_chunk(view_).rows, a_shape);
+void HostProfile::meet_targets(std::int64_t targets, std::optional<double> seconds) {
+    const double shapes =
+        counted_.meet_targets(head_number, targets, logits_chunk(view_).rows, a_shape);
+    targets_ += shapes;
+    if (seconds) new_targets_.push_back({static_cast<std::int64_t>(shapes), *seconds});
+}
+
+bool HostProfile::prepares_rows(std::int64_t tokens, std::int64_t width) {
+    return counted_.meet_rows(layers_number, tokens, width, a_shape) > 0.0;
+}
+
+bool HostProfile::prepares_targets(std::int64_t targets) {
+    return counted_.meet_targets(head_number, targets, logits_chunk(view_).rows, a_shape) > 0.0;
 }
 
 double HostProfile::profile_layers(Stage& stage) {
@@ -162,6 +182,10 @@ HostCosts HostProfile::costs(const HostCosts& others) const {
     }
     HostCosts host = host_costs(times);
     if (!head_profiled_) host.head = others.head;
+    const NewShapeCosts fitted = fit_new_shapes(new_shapes_, {host.new_attention, host.new_rows});
+    host.new_attention = fitted.new_attention;
+    host.new_rows = fitted.new_rows;
+    host.new_targets = fit_new_targets(new_targets_, host.new_targets);
     host.new_rows.met = static_cast<std::int32_t>(rows_);
     host.new_targets.met = static_cast<std::int32_t>(targets_);
     return host;

@@ -2,10 +2,13 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "backend/backend.h"
 #include "model/stage.h"
 #include "plan/cost/costs.h"
+#include "plan/cost/fit_new_shapes.h"
 #include "plan/predict/met_shapes.h"
 #include "plan/replica_view.h"
 
@@ -43,9 +46,13 @@ class HostProfile {
     HostProfile(const Job& job, const ReplicaView& view, Microbatch largest, Backend& backend,
                 std::int32_t layers);
 
-    /// A microbatch has run on the stage with layers, targets on the stage with the head.
-    void meet(const Microbatch& microbatch);
-    void meet_targets(std::int64_t targets);
+    /// A microbatch has run on the stage with layers for the first time, targets on the stage with
+    /// the head. `seconds`: what it took beyond what it takes again, where that was measured.
+    void meet(const Microbatch& microbatch, std::optional<double> seconds = {});
+    void meet_targets(std::int64_t targets, std::optional<double> seconds = {});
+    /// Whether such rows' shape is new: it is to run now, and is told to nobody (start_shapes.h).
+    bool prepares_rows(std::int64_t tokens, std::int64_t width);
+    bool prepares_targets(std::int64_t targets);
 
     /// Returns what a microbatch's forward and backward take together.
     double profile_layers(Stage& stage);
@@ -68,6 +75,8 @@ class HostProfile {
     MetShapes counted_;
     double rows_ = 0.0;  ///< shapes met
     double targets_ = 0.0;
+    std::vector<NewShapeObservation> new_shapes_;
+    std::vector<NewTargetsObservation> new_targets_;
 };
 
 }  // namespace loratrain

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <exception>
 #include <numeric>
-#include <vector>
+#include <string>
 
+#include "base/error.h"
 #include "comm/collective.h"
+#include "measure/cost_cache.h"
 #include "measure/profile_costs.h"
 
 namespace loratrain {
@@ -25,28 +27,106 @@ void keep_failure(std::exception_ptr& failure, const Measure& measure) {
     }
 }
 
-}  // namespace
+std::int32_t lanes_of(const ProfileTask& task) {
+    return task.plan.replicas.front().tensor;
+}
 
-CostModel profile_ranks(const MpiSession& mpi, const Job& job, const Plan& plan, Backend& backend) {
-    if (plan.backend == BackendKind::cuda || mpi.size() == 1) {
-        return profile_costs(job, plan, backend).costs;
+/// Of the first rank that has the task. What shapes it has met is not kept: as many as the root.
+CostModel costs_from(const std::vector<std::string>& texts, std::size_t task,
+                     std::span<const std::size_t> task_of_rank, const HostCosts& own) {
+    const auto rank = std::find(task_of_rank.begin(), task_of_rank.end(), task);
+    const std::string& text = texts[static_cast<std::size_t>(rank - task_of_rank.begin())];
+    if (text.empty()) {
+        throw Error(cat("rank ", rank - task_of_rank.begin(), " could not measure its costs"));
     }
-    ProfiledCosts alone;
+    CostModel costs = costs_from_json(text, "costs of another rank").begin()->second;
+    costs.host.new_rows.met = own.new_rows.met;
+    costs.host.new_targets.met = own.new_targets.met;
+    return costs;
+}
+
+RankProfiles profile_gpus(const MpiSession& mpi, const Job& job, std::span<const ProfileTask> tasks,
+                          std::span<const std::size_t> task_of_rank, Backend& backend) {
+    const std::size_t own = task_of_rank[static_cast<std::size_t>(mpi.rank())];
+    ProfiledCosts profiled;
     std::exception_ptr failure;
-    if (mpi.is_root()) {
-        keep_failure(failure, [&] { alone = profile_costs(job, plan, backend); });
+    keep_failure(failure, [&] {
+        profiled = profile_costs(job, tasks[own].plan, backend, tasks[own].shapes);
+    });
+    const std::vector<std::uint64_t> prepared =
+        gather_numbers(mpi, static_cast<std::uint64_t>(profiled.prepared));
+    std::vector<std::string> texts;
+    if (tasks.size() > 1) {
+        texts = gather_texts(mpi, failure ? "" : costs_to_json({{"measured", profiled.costs}}));
     }
-    quiet_barrier(mpi);
-    double together = 0.0;  // where it cannot be measured
-    keep_failure(failure, [&] { together = probe_seconds(job, plan, backend); });
-    std::vector<double> of_ranks = gather_numbers(mpi, together);
     if (failure) std::rethrow_exception(failure);
+    RankProfiles result;
+    if (!mpi.is_root()) return result;
+    result.prepared.assign(prepared.begin(), prepared.end());
+    for (std::size_t t = 0; t < tasks.size(); ++t) {
+        result.costs.push_back(
+            {lanes_of(tasks[t]),
+             t == own ? profiled.costs : costs_from(texts, t, task_of_rank, profiled.costs.host)});
+    }
+    return result;
+}
+
+/// What the ranks take in the mean for the first task at the same time; 0 where none can tell.
+double seconds_together(const MpiSession& mpi, const Job& job, const ProfileTask& task,
+                        Backend& backend, std::exception_ptr& failure) {
+    quiet_barrier(mpi);
+    double together = 0.0;
+    keep_failure(failure, [&] { together = probe_seconds(job, task.plan, backend); });
+    std::vector<double> of_ranks = gather_numbers(mpi, together);
     std::erase(of_ranks, 0.0);
     const double sum = std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0);
-    alone.costs.ranks_per_host = mpi.local_size();
-    alone.costs.full_speed_ranks = full_speed_ranks(mpi.local_size(), alone.probe_seconds,
-                                                    sum / static_cast<double>(of_ranks.size()));
-    return alone.costs;
+    return of_ranks.empty() ? 0.0 : sum / static_cast<double>(of_ranks.size());
+}
+
+RankProfiles profile_processors(const MpiSession& mpi, const Job& job,
+                                std::span<const ProfileTask> tasks, Backend& backend) {
+    std::vector<ProfiledCosts> alone(tasks.size());
+    std::exception_ptr failure;
+    if (mpi.is_root()) {
+        keep_failure(failure, [&] {
+            for (std::size_t t = 0; t < tasks.size(); ++t) {
+                alone[t] = profile_costs(job, tasks[t].plan, backend);
+            }
+        });
+    }
+    const double together = mpi.size() == 1
+                                ? alone.front().probe_seconds
+                                : seconds_together(mpi, job, tasks.front(), backend, failure);
+    if (failure) std::rethrow_exception(failure);
+    RankProfiles result;
+    result.prepared.assign(static_cast<std::size_t>(mpi.size()), 0);
+    for (std::size_t t = 0; t < tasks.size(); ++t) {
+        CostModel& costs = alone[t].costs;
+        if (mpi.size() > 1) {
+            costs.ranks_per_host = mpi.local_size();
+            costs.full_speed_ranks =
+                full_speed_ranks(mpi.local_size(), alone.front().probe_seconds, together);
+        }
+        result.costs.push_back({lanes_of(tasks[t]), costs});
+    }
+    return result;
+}
+
+}  // namespace
+
+RankProfiles profile_ranks(const MpiSession& mpi, const Job& job,
+                           std::span<const ProfileTask> tasks,
+                           std::span<const std::size_t> task_of_rank, Backend& backend) {
+    return tasks.front().plan.backend == BackendKind::cuda
+               ? profile_gpus(mpi, job, tasks, task_of_rank, backend)
+               : profile_processors(mpi, job, tasks, backend);
+}
+
+CostModel profile_ranks(const MpiSession& mpi, const Job& job, const Plan& plan, Backend& backend) {
+    const std::vector<ProfileTask> tasks{{plan, {}}};
+    const std::vector<std::size_t> first(static_cast<std::size_t>(mpi.size()), 0);
+    const RankProfiles profiles = profile_ranks(mpi, job, tasks, first, backend);
+    return profiles.costs.empty() ? CostModel{} : profiles.costs.front().costs;
 }
 
 double full_speed_ranks(int ranks, double alone, double together) {

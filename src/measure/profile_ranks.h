@@ -1,15 +1,32 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
+#include <vector>
+
 #include "backend/backend.h"
 #include "comm/mpi_session.h"
+#include "measure/profile_tasks.h"
 #include "plan/plan.h"
 
 namespace loratrain {
 
-/// profile_costs on the root. GPUs are profiled on all ranks at once. Ranks on processors, which
-/// may share a host's cores and memory, wait while the root computes alone; then all compute at the
-/// same time, and what they take in the mean beside that tells CostModel::full_speed_ranks. The
-/// result is the root's; throws on a rank that cannot measure. Collective.
+/// What ranks have measured; the root's.
+struct RankProfiles {
+    std::vector<DegreeCosts> costs;     ///< of the tasks
+    std::vector<std::size_t> prepared;  ///< of the shapes of each rank's task, from the first on
+};
+
+/// profile_costs of the tasks: on GPUs of the rank's own (`task_of_rank`), on all ranks at once.
+/// Ranks on processors, which may share a host's cores and memory, wait while the root computes
+/// alone, one task after the other; then all compute the first one at the same time, and what they
+/// take in the mean beside that tells CostModel::full_speed_ranks. Throws on a rank that cannot
+/// measure, and on the root where one could not that its result needs. Collective.
+RankProfiles profile_ranks(const MpiSession& mpi, const Job& job,
+                           std::span<const ProfileTask> tasks,
+                           std::span<const std::size_t> task_of_rank, Backend& backend);
+
+/// The same of a plan with one replica, whose stages' ranks all have.
 CostModel profile_ranks(const MpiSession& mpi, const Job& job, const Plan& plan, Backend& backend);
 
 /// Of `ranks` that slow each other down from `alone` to `together` seconds, as many as would not; 0

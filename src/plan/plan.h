@@ -171,8 +171,11 @@ struct Plan {
     std::uint64_t bytes_per_rank = 0;  ///< as Cluster's
     CostModel costs;  ///< of the first replica's lanes: as Cluster's, or built in for its device
     std::vector<DegreeCosts> other_costs;  ///< of replicas with other numbers of lanes
-    std::vector<ReplicaPlan> replicas;     ///< the deployment: by falling `tensor` (place.h)
-    bool joint = false;                    ///< several replicas, also while they are not all known
+    /// What lanes were measured to take, for predictions alone: plans of lanes and of several
+    /// replicas are made with costs that are built in. Not in texts; empty = the costs above.
+    std::vector<DegreeCosts> measured;
+    std::vector<ReplicaPlan> replicas;  ///< the deployment: by falling `tensor` (place.h)
+    bool joint = false;                 ///< several replicas, also while they are not all known
     std::vector<AdapterPlan> adapters;
     /// Adapters that sums, counters and message tails have room for.
     std::int32_t adapter_capacity = 0;

@@ -5,6 +5,7 @@
 #include "config/job_words.h"
 #include "io/files.h"
 #include "plan/predict/predict.h"
+#include "plan/replica_view.h"
 #include "report/plan_trace.h"
 #include "report/timeline_svg.h"
 
@@ -22,13 +23,13 @@ void write_pictures(const std::string& dir, const Job& job, const Plan& plan,
     const std::vector<TraceSpan> spans = trace_of(job, plan, timeline);
     const std::string policy = word_of(schedule_policy_words, job.schedule.policy);
     const std::string title = cat("Simulated start on ", plan.memory.size(), " ranks, policy ",
-                                  policy, ", costs ", plan.costs.source);
+                                  policy, ", costs ", prediction_source(plan));
     write_text_atomic(dir + "/timeline.svg",
                       timeline_svg(spans, first_stretch(spans), title, adapter_names(job)));
-    write_text_atomic(
-        dir + "/" + trace_file_name,
-        trace_to_json(spans,
-                      {{"times", "simulated"}, {"costs", plan.costs.source}, {"policy", policy}}));
+    write_text_atomic(dir + "/" + trace_file_name,
+                      trace_to_json(spans, {{"times", "simulated"},
+                                            {"costs", prediction_source(plan)},
+                                            {"policy", policy}}));
 }
 
 void write_preview(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {

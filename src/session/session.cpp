@@ -11,6 +11,7 @@
 #include "plan/memory/memory_model.h"
 #include "plan/place.h"
 #include "plan/predict/find_deployments.h"
+#include "plan/replica_view.h"
 #include "plan/text/describe.h"
 #include "plan/text/plan_text.h"
 #include "session/cluster.h"
@@ -136,7 +137,7 @@ void Session::settle_plan() {
         log::block(describe(job_, plan_, report_, inputs_.infos));
     });
     plan_ = plan_from_text(broadcast_text(world(), plan_text));
-    if (!world().is_root()) costs_.key.clear();  // the first worker keeps what was measured
+    if (!world().is_root()) costs_.keys.clear();  // the first worker keeps what was measured
 }
 
 void Session::take(PlannedJob planned) {
@@ -145,8 +146,8 @@ void Session::take(PlannedJob planned) {
 }
 
 void Session::plan_with_costs() {
-    if (!costs_.known()) return;
-    take(plan_again({plan_, report_}, costs_.costs, job_, inputs_.infos, cluster_,
+    if (!costs_.known() || has_built_in_costs(plan_)) return;
+    take(plan_again({plan_, report_}, costs_.of_first(), job_, inputs_.infos, cluster_,
                     former_ ? &*former_ : nullptr));
 }
 
@@ -161,7 +162,7 @@ void Session::build() {
     });
     together(mpi_, "measuring messages",
              [&] { settle_costs(mpi_, job_, plan_, *communicator_, *backend_, costs_); });
-    if (costs_.known()) plan_.costs = costs_.costs;
+    costs_.tell(plan_);
     agree(world(), [&] { build_stage(); });
 }
 

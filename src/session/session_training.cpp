@@ -60,6 +60,7 @@ void Session::begin() {
                        stop_,
                        {},
                        inputs_.weights->max_positions()};
+    parts.met_shapes = costs_.met_shapes;
     if (group_ == nullptr) {
         parts.view = live_table(job_);
         const bool redeploys = mpi_.is_root() && mpi_.size() > 1 && may_redeploy(job_);

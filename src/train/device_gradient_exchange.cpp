@@ -2,7 +2,9 @@
 
 #include <array>
 #include <deque>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "base/device_memory.h"
 #include "comm/device_exchange.h"
@@ -52,16 +54,28 @@ class DeviceGradientExchange final : public GradientExchange {
     /// wait for.
     enum class Step : std::uint8_t { begun, meeting, queued, summed };
 
+    /// What is queued for a chunk of an adapter's route.
+    struct ChunkTables {
+        ExchangeCounts counts;
+        std::vector<CopyBlock> in;   ///< own gradients to where they are sent from
+        std::vector<CopyBlock> out;  ///< and back
+        std::vector<AddParts> sums;
+    };
+    struct RouteTables {
+        float* gradients = nullptr;
+        std::vector<ChunkTables> chunks;
+    };
+
+    bool waits_for_backend() const override { return false; }
     void begin_sums(const Batch& /*batch*/) override {
         computed_.push_back(backend_.read_later({}));
     }
+    bool computed() override { return computed_.front()->ready(); }
 
     bool go_on_summing(Batch& batch) override {
         if (step_ == Step::summed) step_ = Step::begun;
         switch (step_) {
             case Step::begun:
-                if (!computed_.front()->ready()) return false;
-                if (batch.own.loss && !batch.own.loss->ready()) return false;
                 computed_.pop_front();
                 host_exchange().begin_all_gather(come_, all_);
                 step_ = Step::meeting;
@@ -101,32 +115,42 @@ class DeviceGradientExchange final : public GradientExchange {
 
     void queue(const Batch& batch) {
         stream_->zero(squares_, sizeof(double));
-        for (std::size_t c = 0; c < batch.route->chunks(); ++c) {
-            queue_chunk(batch.route->chunk(c), batch.own.gradients.data());
+        for (const ChunkTables& chunk : tables_of(batch).chunks) {
+            stream_->copy(chunk.in);
+            exchange_->all_to_all(own_, chunk.counts.to_owners, owned_, chunk.counts.from_holders);
+            stream_->add_parts(chunk.sums, squares_, workspace_);
+            exchange_->all_to_all(owned_, chunk.counts.from_holders, own_, chunk.counts.to_owners);
+            stream_->copy(chunk.out);
         }
         const ReadPart part{squares_, sizeof(double)};
         result_ = stream_->read_later({&part, 1});
     }
 
-    void queue_chunk(std::span<const GradUnit> units, float* gradients) {
-        const ExchangeCounts counts(units, rank(), ranks());
-        std::vector<CopyBlock> in;
-        std::vector<CopyBlock> out;
-        for_each_held(units, rank(), counts.to_owners,
+    /// Made for the adapter's first batch, and again where its gradients have moved.
+    const RouteTables& tables_of(const Batch& batch) {
+        float* gradients = batch.own.gradients.data();
+        const auto [found, is_new] = tables_.try_emplace(batch.route);
+        RouteTables& tables = found->second;
+        if (!is_new && tables.gradients == gradients) return tables;
+        tables = {gradients, {}};
+        for (std::size_t c = 0; c < batch.route->chunks(); ++c) {
+            tables.chunks.push_back(tables_for(batch.route->chunk(c), gradients));
+        }
+        return tables;
+    }
+
+    ChunkTables tables_for(std::span<const GradUnit> units, float* gradients) const {
+        ChunkTables tables{ExchangeCounts(units, rank(), ranks()), {}, {}, {}};
+        for_each_held(units, rank(), tables.counts.to_owners,
                       [&](const GradUnit&, const UnitHolder& holder, std::int64_t place) {
-                          in.push_back(cut_of(holder, gradients, own_ + place));
-                          out.push_back(reversed(in.back()));
+                          tables.in.push_back(cut_of(holder, gradients, own_ + place));
+                          tables.out.push_back(reversed(tables.in.back()));
                       });
-        std::vector<AddParts> sums;
-        for_each_owned(units, rank(), counts.from_holders,
+        for_each_owned(units, rank(), tables.counts.from_holders,
                        [&](const GradUnit& unit, std::vector<std::int64_t>& places) {
-                           sums.push_back({owned_, std::move(places), unit.count});
+                           tables.sums.push_back({owned_, std::move(places), unit.count});
                        });
-        stream_->copy(in);
-        exchange_->all_to_all(own_, counts.to_owners, owned_, counts.from_holders);
-        stream_->add_parts(sums, squares_, workspace_);
-        exchange_->all_to_all(owned_, counts.from_holders, own_, counts.to_owners);
-        stream_->copy(out);
+        return tables;
     }
 
     Backend& backend_;
@@ -137,6 +161,7 @@ class DeviceGradientExchange final : public GradientExchange {
     float* owned_;       ///< values of the units that it owns, holder after holder
     double* squares_;    ///< of the batch under way
     double* workspace_;  ///< SideStream::workspace_bytes
+    std::map<const ExchangeRoute*, RouteTables> tables_;
     std::deque<std::unique_ptr<Readback>> computed_;  ///< of batches that are begun, not met
     std::unique_ptr<Readback> result_;
     Step step_ = Step::summed;  ///< of the earliest batch that is not summed

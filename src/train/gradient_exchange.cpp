@@ -74,6 +74,10 @@ GradientExchange::Sums GradientExchange::finish(std::int32_t batch,
 /// One step; false where others have to be waited for.
 bool GradientExchange::go_on(Batch& batch) {
     switch (batch.phase) {
+        case Phase::computing:
+            if (!computed() || (batch.own.loss && !batch.own.loss->ready())) return false;
+            batch.phase = Phase::summing;
+            return true;
         case Phase::summing:
             if (!go_on_summing(batch)) return false;
             if (summed()) begin_gathering(batch);

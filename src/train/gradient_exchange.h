@@ -44,6 +44,8 @@ class GradientExchange {
     void poll();
     /// Whether nothing of the batch is left to be waited for.
     bool over(std::int32_t batch);
+    /// Whether the host waits for the backend in finish() (Communicator::settle).
+    virtual bool waits_for_backend() const = 0;
 
     /// Equal bits on all ranks.
     struct Sums {
@@ -58,11 +60,11 @@ class GradientExchange {
     Sums finish(std::int32_t batch, const std::function<void()>& meanwhile);
 
   protected:
-    enum class Phase : std::uint8_t { summing, gathering, over };
+    enum class Phase : std::uint8_t { computing, summing, gathering, over };
     struct Batch {
         Own own;
         const ExchangeRoute* route = nullptr;
-        Phase phase = Phase::summing;
+        Phase phase = Phase::computing;
         double squares = 0.0;  ///< of the units that this rank owns
     };
 
@@ -76,8 +78,10 @@ class GradientExchange {
     /// Batches are begun, summed and stored in one order, but begun and stored without regard to
     /// how far others of them are.
     virtual void begin_sums(const Batch& batch) = 0;
-    /// Goes on with the earliest batch that is not summed; false where others have to be waited
-    /// for. Once all is done host_exchange() is idle and summed() true.
+    /// Whether this rank's gradients of the earliest batch that is not summed are computed.
+    virtual bool computed() = 0;
+    /// Goes on with that batch, once it and its loss are computed; false where others have to be
+    /// waited for. Once all is done host_exchange() is idle and summed() true.
     virtual bool go_on_summing(Batch& batch) = 0;
     virtual bool summed() const = 0;
     /// The sums become the gradients.

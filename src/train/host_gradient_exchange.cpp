@@ -53,7 +53,6 @@ bool HostGradientExchange::go_on_summing(Batch& batch) {
     if (step_ == Step::summed) step_ = Step::begun;
     switch (step_) {
         case Step::begun:
-            if (!gradients.ready() || (batch.own.loss && !batch.own.loss->ready())) return false;
             chunk_ = 0;
             begin_chunk(batch);
             return true;

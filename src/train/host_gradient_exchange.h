@@ -16,7 +16,9 @@ class HostGradientExchange final : public GradientExchange {
   private:
     enum class Step : std::uint8_t { begun, to_owners, to_holders, summed };
 
+    bool waits_for_backend() const override { return true; }
     void begin_sums(const Batch& batch) override;
+    bool computed() override { return gradients_[summed_].ready(); }
     bool go_on_summing(Batch& batch) override;
     bool summed() const override { return step_ == Step::summed; }
     void store(const Batch& batch) override;

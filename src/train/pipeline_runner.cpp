@@ -254,7 +254,7 @@ void PipelineRunner::finish_reduce(std::int32_t batch_number) {
     const BatchPlan& batch = under_way_.batch(batch_number);
     const bool waits = recorder_ != nullptr && !exchange_->over(batch_number);
     if (waits) recorder_->begin_wait();
-    settle();  // the host may wait as it stores on a GPU
+    if (exchange_->waits_for_backend()) settle();
     const GradientExchange::Sums sums = exchange_->finish(batch_number, [this] {
         communicator_.progress();
         if (hooks_.between_actions) hooks_.between_actions();

@@ -44,7 +44,7 @@ StreamTrainer::StreamTrainer(const TrainerParts& parts, const AdapterTable& adap
       performer_(performer),
       channel_(channel),
       journal_(journal),
-      makespan_(parts.job, parts.plan) {}
+      makespan_(parts.job, parts.plan, MakespanCheck::most_microbatches, parts.met_shapes) {}
 
 std::int32_t StreamTrainer::run(std::int32_t last_round, ScheduleStream::Evaluations evaluations,
                                 const Hooks& hooks) {

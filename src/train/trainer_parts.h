@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/predict/met_shapes.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/orders/stop_conditions.h"
 #include "train/records/run_records.h"
@@ -26,6 +27,7 @@ struct TrainerParts {
     StatusView view;             ///< root only, may be empty
     std::int64_t positions = 0;  ///< that the base model was made for; 0 = not known
     std::string checkpoints{};   ///< root of the checkpoints; "" = checkpoint_folder()
+    MetShapes met_shapes{};      ///< before the training; root only
     bool keeps_records = true;   ///< resolved.yaml and plan.yaml, as the job grows
     WorkerLink* desk = nullptr;  ///< of a worker's leader: who gives it its adapters
     /// Whether the run is to go on in another deployment for what is left of this state; asked with

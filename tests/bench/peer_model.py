@@ -24,7 +24,7 @@ TINY = ("llama", 320, 64, 160, 2, 4, 2, 10000.0)  # for trying the scripts out w
 def presets() -> dict[str, tuple]:
     """Name -> (family, the six FIELDS, rope theta), read from the program's own table."""
     found = {"tiny": TINY}
-    pattern = r'Preset\{"([^"]+)", "([^"]+)", (\d+), (\d+), (\d+), (\d+), (\d+), (\d+), ([\d.]+), \w+\}'
+    pattern = r'Preset\{"([^"]+)", "([^"]+)", (\d+), (\d+), (\d+), (\d+), (\d+), (\d+), ([\d.]+), \w+, \w+\}'
     for name, family, *sizes, theta in re.findall(pattern, PRESETS.read_text()):
         found[name] = (family, *map(int, sizes), float(theta))
     if len(found) == 1:

@@ -80,6 +80,26 @@ class Costs(JobTest):
             self.train("a")
         self.assertTrue((self.dir / "a" / "costs.json").exists())
 
+    def test_replicas_and_lanes_have_profiles(self):
+        """By which they are not planned: two runs are equal, whatever was measured."""
+        deployments = {"equal": ([{"count": 2}], 1), "lanes": ([{"tp": 2}], 1),
+                       "unlike": ([{"tp": 2}, {"microbatch_tokens": 40}], 2)}
+        for name, (deployment, degrees) in deployments.items():
+            with self.subTest(name):
+                ranks = 3 if name == "unlike" else 2
+                parallel = {"microbatch_tokens": 64, "deployment": deployment}
+                text = self.train(name, ranks, parallel=parallel)
+                self.assertIn("costs: measured on cpu", text)
+                self.assertRegex(text, r"training predicted [0-9.]+ s, measured [0-9.]+ s")
+                costs = json.loads((self.dir / name / "costs.json").read_text())["costs"]
+                measured = [key for key in costs if not key.startswith("refined: ")]
+                self.assertEqual(len(measured), degrees)
+                self.assertTrue(all(costs[key]["layer_forward"][1] > 0 for key in measured))
+                self.assertNotIn("measured", (self.dir / name / "plan.yaml").read_text())
+                self.assertIn(f"from {self.cache}", self.train(f"{name}-again", ranks,
+                                                               parallel=parallel))
+                self.assert_same_weights(f"{name}-again", name, ("one", "two"))
+
     def test_built_in(self):
         text = self.train("a", schedule={"costs": "built-in"})
         self.assertNotIn("costs: measured", text)

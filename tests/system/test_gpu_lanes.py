@@ -20,11 +20,11 @@ class Deployed(JobTest):
         ranks = sum(tp * pp * count for tp, pp, count in deployment)
         return self.succeed(run([self.write_job(job)], ranks))
 
-    def check_golden_on(self, family, precision, *deployment):
+    def check_golden_on(self, family, precision, *deployment, tokens=4096):
         text = " + ".join(f"{tp} x {pp} x {count}" for tp, pp, count in deployment)
-        with self.subTest(family=family, precision=precision, deployment=text):
-            run_dir = f"{family}-{precision}-{text}".replace(" ", "")
-            self.train(self.golden_job(family, run_dir, 4096), precision, *deployment)
+        with self.subTest(family=family, precision=precision, deployment=text, tokens=tokens):
+            run_dir = f"{family}-{precision}-{text}-{tokens}".replace(" ", "")
+            self.train(self.golden_job(family, run_dir, tokens), precision, *deployment)
             worst = self.check_golden(family, run_dir, LIMITS[precision])
             print(f"{family} {precision} on {text} rank(s): losses {worst['loss']:.1e}, "
                   f"grad norms {worst['grad_norm']:.1e}, weights {worst['weights']:.1e}",
@@ -39,18 +39,25 @@ def possible(deployments):
 class GpuReplicas(Deployed):
     """Replicas that train together, alike and not; their gradients are summed over NCCL."""
 
-    DEPLOYMENTS = possible([[(1, 1, 2)], [(2, 1, 1), (1, 1, 2)], [(1, 2, 1), (1, 1, 1)]])
+    DEPLOYMENTS = possible([[(1, 1, 2)], [(1, 2, 1), (1, 1, 1)], [(1, 1, 4)],
+                            [(2, 1, 1), (1, 1, 2)], [(1, 2, 1), (1, 1, 2)]])
 
     def test_golden(self):
         for deployment in self.DEPLOYMENTS:
             for precision in LIMITS:
                 self.check_golden_on("llama", precision, *deployment)
 
+    def test_golden_of_many_microbatches(self):
+        """Several a batch, of which replicas have unlike numbers."""
+        for deployment in self.DEPLOYMENTS[-2:]:
+            self.check_golden_on("llama", "fp32", *deployment, tokens=64)
+
     def test_two_runs_are_equal_to_the_bit(self):
-        for run_dir in ("first", "second"):
-            job = self.golden_job("llama", run_dir, 64, lora_dropout=0.1)
-            self.train(job, "bf16", *self.DEPLOYMENTS[-1])
-        self.assert_same_bits("second", "first", ADAPTERS)
+        for deployment in self.DEPLOYMENTS[-2:]:
+            for run_dir in ("first", "second"):
+                job = self.golden_job("llama", f"{run_dir}-{len(deployment)}", 64, lora_dropout=0.1)
+                self.train(job, "bf16", *deployment)
+            self.assert_same_bits(f"second-{len(deployment)}", f"first-{len(deployment)}", ADAPTERS)
 
 
 @unittest.skipIf(RANKS < 2, "needs two ranks")

@@ -10,6 +10,8 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -27,6 +29,8 @@ namespace loratrain {
 /// llama-3.1-8b's layers, over all numbers of rows, took 2.3% longer with such choices than with
 /// the best found for each number, 9.1% with choices for the first number in each eighth of a power
 /// of two. A largest number of rows, which microbatches of equal samples have, is timed alone.
+/// What takes long is timed once, and again where it is near the best so far. Once a family of
+/// shapes has choices, also of a run before, later ones try these and a few proposals.
 ///
 /// Choices are read from `algorithm_file` (one per rank: a stopped run continues to the bit) and
 /// the file that LORATRAIN_ALGO_CACHE names (shared: runs repeat to the bit and start without
@@ -73,6 +77,7 @@ class GemmCublasLt {
     /// m, n, k, row strides, transpositions, accumulation (and of what: accumulation_of),
     /// alignments.
     using Key = std::array<std::int64_t, 13>;
+    using AlgoKey = std::array<std::uint64_t, std::extent_v<decltype(cublasLtMatmulAlgo_t::data)>>;
 
     void run_whole(const Product& op);
     static Key key_of(const Product& op);
@@ -99,10 +104,10 @@ class GemmCublasLt {
     bool can_use(const cublasLtMatmulAlgo_t& algo, const Problem& problem) const;
     cublasStatus_t launch(const Problem& problem, const Product& op,
                           const cublasLtMatmulAlgo_t& algo) const;
-    /// Of one run after a first one, fewer runs where it is far above the best so far; infinite
-    /// when the algorithm fails.
+    /// Of one run, after a first one where it is short or its kernel may not be loaded yet; fewer
+    /// runs where it is far above the best so far. Infinite when the algorithm fails.
     float milliseconds(const Problem& problem, const Product& op, const cublasLtMatmulAlgo_t& algo,
-                       float best_so_far) const;
+                       const Key& family, float best_so_far);
     void read_choices(const std::string& path);
     void append_choice(const std::string& path, const Key& key,
                        const cublasLtMatmulAlgo_t& algo) const;
@@ -121,6 +126,7 @@ class GemmCublasLt {
     std::map<Key, cublasLtMatmulAlgo_t> chosen_;
     std::map<Key, std::vector<cublasLtMatmulAlgo_t>> good_;  ///< by family
     std::set<Key> used_;                                     ///< buckets
+    std::set<std::pair<Key, AlgoKey>> loaded_;               ///< have run in timings, by family
     std::function<void()> before_stall_;
     std::map<Key, std::unique_ptr<Problem>> problems_;
 };

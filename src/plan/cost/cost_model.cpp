@@ -86,20 +86,25 @@ double lane_efficiency(std::int32_t tensor) {
     return 1.0 - 0.01 * doublings * (doublings + 2.0);
 }
 
-/// What sums over the lanes add to a layer's forward, and to its backward.
-void add_sums(const ModelSpec& model, DType compute, const DeviceRates& rates, std::int32_t tensor,
-              CostModel& costs) {
-    if (tensor == 1) return;
+}  // namespace
+
+CostLine lane_sums(const ModelSpec& model, DType compute, std::string_view device,
+                   std::int32_t tensor) {
+    if (tensor == 1) return {};
+    const DeviceRates& rates = rates_of(device);
     const double row =
         static_cast<double>(model.hidden_size) * static_cast<double>(size_of(compute));
     const double travelled = 2.0 * (tensor - 1) / tensor;
-    for (CostLine* line : {&costs.layer_forward, &costs.layer_backward}) {
-        line->fixed += sums_of_a_pass * rates.message_fixed;
-        line->per_token += sums_of_a_pass * travelled * row / rates.sum_bytes;
-    }
+    return {sums_of_a_pass * rates.message_fixed,
+            sums_of_a_pass * travelled * row / rates.sum_bytes, 0.0};
 }
 
-}  // namespace
+void add_to_layers(const CostLine& line, double times, CostModel& costs) {
+    for (CostLine* layer : {&costs.layer_forward, &costs.layer_backward}) {
+        layer->fixed = std::max(0.0, layer->fixed + times * line.fixed);
+        layer->per_token = std::max(0.0, layer->per_token + times * line.per_token);
+    }
+}
 
 CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view device,
                          std::int32_t tensor, bool fp8_linears) {
@@ -132,7 +137,7 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
     costs.step_per_parameter = bytes_per_stepped_parameter / rates.memory_bytes;
     costs.message_fixed = rates.message_fixed;
     costs.message_per_byte = 1.0 / rates.message_bytes;
-    add_sums(model, compute, rates, tensor, costs);
+    add_to_layers(lane_sums(model, compute, rates.name, tensor), 1.0, costs);
     costs.source =
         cat("built in for ", rates.name, rates.doubt,
             known ? std::string() : cat(", an estimate, as '", device, "' is not known"));
@@ -347,9 +352,11 @@ HostCosts scaled(HostCosts host, double factor) {
         line->fixed *= factor;
         line->per_segment *= factor;
     }
-    for (double* once : {&host.head, &host.new_attention, &host.new_rows.each, &host.new_rows.first,
-                         &host.new_targets.each, &host.new_targets.first}) {
-        *once *= factor;
+    for (double* once : {&host.head, &host.new_attention}) *once *= factor;
+    for (NewShapeLine* line : {&host.new_rows, &host.new_targets}) {
+        line->each *= factor;
+        line->per_row *= factor;
+        line->first *= factor;
     }
     return host;
 }

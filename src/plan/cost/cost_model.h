@@ -22,6 +22,12 @@ namespace loratrain {
 CostModel built_in_costs(const ModelSpec& model, DType compute, std::string_view device,
                          std::int32_t tensor = 1, bool fp8_linears = false);
 
+/// What a layer's forward, and likewise its backward, takes in built-in costs for sums over lanes.
+CostLine lane_sums(const ModelSpec& model, DType compute, std::string_view device,
+                   std::int32_t tensor);
+/// Adds so many times that line's fixed and per_token to a layer's forward and backward, down to 0.
+void add_to_layers(const CostLine& line, double times, CostModel& costs);
+
 /// Adds what the job's DoRA adapters compute beyond LoRA (model/dora_linear.h) to built-in costs,
 /// as if all adapters had as many tokens: a product with W of o, down and linears with a bias in
 /// the backward pass, or with dropout one in the forward and two in the backward pass of every

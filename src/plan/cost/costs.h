@@ -68,18 +68,21 @@ struct HostLine {
     double seconds(double segments) const { return fixed + per_segment * segments; }
 };
 
-/// What the host takes at the n-th shape of a kind that a process meets: each + first / n seconds.
-/// Candidates are tried for every shape; of the kernels that they are, ever fewer are loaded for
-/// the first time.
+/// What the host takes at the n-th shape of a kind that a process meets: each + per_row * rows +
+/// first / n seconds. Candidates are tried for every shape, which takes the longer the more rows it
+/// has; of the kernels that they are, ever fewer are loaded for the first time.
 struct NewShapeLine {
     double each = 0.0;
     double first = 0.0;
     /// Shapes that this process met before it trains (in a profile of costs); not kept with costs.
     std::int32_t met = 0;
+    double per_row = 0.0;
 
-    bool any() const { return each > 0.0 || first > 0.0; }
+    bool any() const { return each > 0.0 || first > 0.0 || per_row > 0.0; }
     /// nth: from 1, beside those met before.
-    double seconds(std::int64_t nth) const { return each + first / static_cast<double>(nth + met); }
+    double seconds(std::int64_t nth, double rows) const {
+        return each + per_row * rows + first / static_cast<double>(nth + met);
+    }
 };
 
 /// What the host of a GPU takes for a microbatch, whatever its tokens: launches, tables, operators'

@@ -61,11 +61,16 @@ double MetShapes::meet(std::size_t stage, std::int64_t head_rows, const HostCost
         seconds += host.new_attention;
     }
     const std::int64_t width = microbatch.columns.augmented ? microbatch.columns.width : 0;
-    const Shape rows{sizes_alike(sizes.tokens).largest,
-                     sizes_alike(std::max<std::int64_t>(1, width)).largest, 0};
-    const std::int64_t nth = number_if_new(stage, Kind::rows, rows);
-    if (nth > 0) seconds += host.new_rows.seconds(nth);
+    seconds += meet_rows(stage, sizes.tokens, width, host.new_rows);
     return seconds + meet_targets(stage, sizes.targets, head_rows, host.new_targets);
+}
+
+double MetShapes::meet_rows(std::size_t stage, std::int64_t tokens, std::int64_t width,
+                            const NewShapeLine& line) {
+    const Shape shape{sizes_alike(tokens).largest,
+                      sizes_alike(std::max<std::int64_t>(1, width)).largest, 0};
+    const std::int64_t nth = number_if_new(stage, Kind::rows, shape);
+    return nth > 0 ? line.seconds(nth, static_cast<double>(shape[0])) : 0.0;
 }
 
 double MetShapes::meet_targets(std::size_t stage, std::int64_t targets, std::int64_t head_rows,
@@ -74,7 +79,7 @@ double MetShapes::meet_targets(std::size_t stage, std::int64_t targets, std::int
     for (std::int64_t left = head_rows > 0 ? targets : 0; left > 0; left -= head_rows) {
         const Shape shape{sizes_alike(std::min(left, head_rows)).largest, 0, 0};
         const std::int64_t nth = number_if_new(stage, Kind::targets, shape);
-        if (nth > 0) seconds += line.seconds(nth);
+        if (nth > 0) seconds += line.seconds(nth, static_cast<double>(shape[0]));
     }
     return seconds;
 }

@@ -23,6 +23,10 @@ class MetShapes {
     /// met. `stage`: its number, `head_rows`: as of head_rows().
     double meet(std::size_t stage, std::int64_t head_rows, const HostCosts& host,
                 const Microbatch& microbatch);
+    /// The part of it of the layers' GEMMs. `width`: of the LoRA columns that are beside the base's
+    /// matrices, 0 where none are.
+    double meet_rows(std::size_t stage, std::int64_t tokens, std::int64_t width,
+                     const NewShapeLine& line);
     /// The head's part of it.
     double meet_targets(std::size_t stage, std::int64_t targets, std::int64_t head_rows,
                         const NewShapeLine& line);

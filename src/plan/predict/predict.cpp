@@ -140,9 +140,10 @@ class Predictor {
             const ReplicaView view = view_of(plan_, plan_.replicas[r]);
             for (std::size_t s = 0; s < view.replica.stages.size(); ++s) {
                 const std::int64_t rows = head_rows(view, view.replica.stages[s]);
+                const HostCosts& host = predicted_costs_of(view).host;
                 double seconds = 0.0;
                 for (const Microbatch& microbatch : joint.replicas[r].microbatches) {
-                    seconds += met_.meet(first_stage + s, rows, costs_of(view).host, microbatch);
+                    seconds += met_.meet(first_stage + s, rows, host, microbatch);
                 }
                 most = std::max(most, seconds);
             }

@@ -65,7 +65,7 @@ double Timeline::tokens_per_second() const {
 }
 
 Simulator::Simulator(const Job& job, const Plan& plan) : job_(job) {
-    for (const ReplicaView& view : views_of(plan)) add_replica(view, costs_of(view));
+    for (const ReplicaView& view : views_of(plan)) add_replica(view, predicted_costs_of(view));
 }
 
 Simulator::Simulator(const Job& job, const ReplicaView& view, const CostModel& costs) : job_(job) {
@@ -201,7 +201,7 @@ bool Simulator::next_event() {
     now_ = next;
     for (const std::size_t s : ended) {
         stages_[s].computing = false;
-        --computing_[stages_[s].host];
+        computing_[stages_[s].host] -= replica_of(s).view.replica.tensor;
         timeline_.stages[s].back().end = now_;
     }
     return true;
@@ -248,7 +248,7 @@ void Simulator::compute(std::size_t stage, const Action& action) {
     state.left = seconds_of(stage, action) + stall_of(stage, action);
     timeline_.full_speed_seconds += state.left;
     state.computing = true;
-    ++computing_[state.host];
+    computing_[state.host] += replica_of(stage).view.replica.tensor;
 }
 
 void Simulator::send(std::size_t stage, Link& link, const Action& action) {

@@ -131,7 +131,7 @@ class Simulator {
     std::vector<Replica> replicas_;
     double now_ = 0.0;
     std::vector<StageState> stages_;
-    std::vector<int> computing_;        ///< stages per host
+    std::vector<int> computing_;        ///< ranks per host
     std::map<std::int32_t, Sum> sums_;  ///< by batch
     double sums_end_ = 0.0;             ///< of those begun
     std::vector<AdapterLoads> loads_;

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "base/text_table.h"
 #include "config/job_words.h"
+#include "plan/replica_view.h"
 
 namespace loratrain {
 
@@ -70,7 +71,7 @@ TextRow policy_row(const std::string& name, const std::optional<Prediction>& pre
 
 std::string describe(const Plan& plan, const Prediction& prediction, double planning_seconds) {
     const std::string speed = format_fixed(prediction.tokens_per_second(), 0);
-    std::string text = cat("prediction  costs ", plan.costs.source, "\n");
+    std::string text = cat("prediction  costs ", prediction_source(plan), "\n");
     text += cat("speed       ", speed, " tokens/s\n");
     text += cat("whole job   ", human_duration(prediction.seconds), " for ", prediction.tokens,
                 " tokens in ", prediction.rounds, " rounds (", how_far(prediction),

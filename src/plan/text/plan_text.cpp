@@ -167,7 +167,8 @@ std::string pair_text(double first, double second) {
 std::string host_text(const HostCosts& host) {
     const auto line = [](const HostLine& of) { return pair_text(of.fixed, of.per_segment); };
     const auto shapes = [](const NewShapeLine& of) {
-        return cat("[", format_exact(of.each), ", ", format_exact(of.first), ", ", of.met, "]");
+        return cat("[", format_exact(of.each), ", ", format_exact(of.first), ", ", of.met, ", ",
+                   format_exact(of.per_row), "]");
     };
     return cat(
         "{layer_forward: ", line(host.layer_forward),
@@ -415,8 +416,11 @@ HostLine read_host_line(const YAML::Node& node) {
 }
 
 NewShapeLine read_new_shapes(const YAML::Node& node) {
-    const std::vector<double> values = read_doubles(node, 3);
-    return {values[0], values[1], static_cast<std::int32_t>(values[2])};
+    constexpr std::size_t before = 3;  // in plans of before
+    const std::size_t count = parse_numbers<double>(node).size() == before ? before : before + 1;
+    const std::vector<double> values = read_doubles(node, count);
+    return {values[0], values[1], static_cast<std::int32_t>(values[2]),
+            count > before ? values[before] : 0.0};
 }
 
 HostCosts read_host(const Map& map) {

@@ -19,8 +19,8 @@ CostModel some_costs() {
     costs.layer_backward = {2e-5, 0.2, 0.0};
     costs.first_layer_saving = 0.1;
     costs.head = {0.0, 1e-7, 0.0};
-    costs.host = {{1e-4, 1e-6}, {2e-4, 2e-6}, {3e-5, 3e-6},   {4e-5, 0.0},
-                  5e-5,         0.06,         {0.05, 0.5, 3}, {0.01, 0.2, 4}};
+    costs.host = {{1e-4, 1e-6}, {2e-4, 2e-6}, {3e-5, 3e-6},         {4e-5, 0.0},
+                  5e-5,         0.06,         {0.05, 0.5, 3, 2e-5}, {0.01, 0.2, 4}};
     costs.step_fixed = 3e-6;
     costs.step_per_parameter = 4e-11;
     costs.message_fixed = 5e-6;
@@ -61,6 +61,7 @@ TEST_F(CostCache, KeepsCostsToTheBit) {
     EXPECT_EQ(find_costs(path_, "two")->host.new_attention, 0.06);
     EXPECT_EQ(find_costs(path_, "two")->host.new_rows.each, 0.05);
     EXPECT_EQ(find_costs(path_, "two")->host.new_rows.first, 0.5);
+    EXPECT_EQ(find_costs(path_, "two")->host.new_rows.per_row, 2e-5);
     EXPECT_EQ(find_costs(path_, "two")->host.new_rows.met, 0);  // by another process
     EXPECT_EQ(find_costs(path_, "two")->host.new_targets.first, 0.2);
     EXPECT_FALSE(find_costs(path_, "three"));
@@ -127,29 +128,32 @@ TEST(CostKey, TellsModelsDevicesAndAdaptersApart) {
     plan.first_admitted.push_back(AdapterId{0});
     plan.replicas.resize(1);
     plan.replicas[0].pad_columns = 16;
-    const std::string key = cost_key(job, plan, "H200", 8);
-    EXPECT_EQ(cost_key(job, plan, "H200", 8), key);
-    EXPECT_NE(cost_key(job, plan, "H100", 8), key);
-    EXPECT_NE(cost_key(job, plan, "H200", 4), key);
+    const std::string key = cost_key(job, only_replica(plan), "H200", 8);
+    EXPECT_EQ(cost_key(job, only_replica(plan), "H200", 8), key);
+    EXPECT_NE(cost_key(job, only_replica(plan), "H100", 8), key);
+    EXPECT_NE(cost_key(job, only_replica(plan), "H200", 4), key);
     job.adapters[0].r = 32;
-    EXPECT_NE(cost_key(job, plan, "H200", 8), key);
+    EXPECT_NE(cost_key(job, only_replica(plan), "H200", 8), key);
     job.adapters[0].r = 16;
     job.adapters[0].form = difference_form(Initial::olora);
-    EXPECT_NE(cost_key(job, plan, "H200", 8), key);
+    EXPECT_NE(cost_key(job, only_replica(plan), "H200", 8), key);
     job.adapters[0].form = lora_form();
     plan.compute = DType::bf16;
-    EXPECT_NE(cost_key(job, plan, "H200", 8), key);
+    EXPECT_NE(cost_key(job, only_replica(plan), "H200", 8), key);
     plan.compute = DType::f32;
     plan.weights = WeightFormat::bf16;
-    EXPECT_NE(cost_key(job, plan, "H200", 8), key);
+    EXPECT_NE(cost_key(job, only_replica(plan), "H200", 8), key);
     plan.weights = WeightFormat::f32;
     plan.model.quantization = {WeightFormat::nf4, SourceType::bf16};
-    EXPECT_NE(cost_key(job, plan, "H200", 8), key);
+    EXPECT_NE(cost_key(job, only_replica(plan), "H200", 8), key);
     plan.model.quantization.reset();
     plan.model.layers = 3;
-    EXPECT_EQ(cost_key(job, plan, "H200", 8), key);
+    EXPECT_EQ(cost_key(job, only_replica(plan), "H200", 8), key);
+    plan.replicas[0].tensor = 2;
+    EXPECT_NE(cost_key(job, only_replica(plan), "H200", 8), key);
+    plan.replicas[0].tensor = 1;
     plan.model.vocab_size = 3;
-    EXPECT_NE(cost_key(job, plan, "H200", 8), key);
+    EXPECT_NE(cost_key(job, only_replica(plan), "H200", 8), key);
 }
 
 }  // namespace

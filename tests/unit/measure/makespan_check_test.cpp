@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "plan/cost/cost_model.h"
+#include "plan/predict/predict.h"
 #include "plan/schedule/plan_window.h"
 #include "plan/schedule/schedule_stream.h"
+#include "plan/text/window_text.h"
 #include "unit/model/small_stage.h"
 
 namespace loratrain {
@@ -79,6 +81,40 @@ TEST(MakespanCheck, NewShapesStallOnce) {
     EXPECT_NEAR(check.predicted(), before + 7.5, 1e-9);
     check.add({{window}, {}}, 5.0);
     EXPECT_NEAR(check.predicted(), 2.0 * before + 7.5, 1e-9);
+}
+
+TEST(MakespanCheck, NotThoseThatAreMetBefore) {
+    test::SmallCase small(test::small_model(), {test::small_adapter("a", 4)});
+    const Window window = plan_window(small.job, small.plan, small.infos, at_start(small.plan), 1);
+    small.plan.costs.host.new_rows.each = 7.0;
+    MetShapes met;
+    met.meet_rows(0, window.microbatches[0].tokens(), window.microbatches[0].columns.width, {});
+    MakespanCheck check(small.job, small.plan, MakespanCheck::most_microbatches, met);
+    check.add({{window}, {}}, 5.0);
+    EXPECT_LT(check.predicted(), 7.0);
+}
+
+TEST(MakespanCheck, TakesWhatWasMeasuredOfReplicas) {
+    test::SmallCase small(test::small_model(), {test::small_adapter("a", 4)}, 2);
+    small.job.parallel.deployment = {{1, 1, 2, {}}};
+    small.make_plan_again();
+    const JointWindow window =
+        plan_joint_window(small.job, small.plan, small.infos, at_start(small.plan), 1);
+    const auto predicted = [&] {
+        MakespanCheck check(small.job, small.plan);
+        check.add(window, 5.0);
+        return check.predicted();
+    };
+    const double before = predicted();
+    small.plan.measured = {{1, scaled(small.plan.costs, 3.0)}};
+    EXPECT_GT(predicted(), 2.0 * before);
+    EXPECT_NE(prediction_source(small.plan), "");
+    const JointWindow again =
+        plan_joint_window(small.job, small.plan, small.infos, at_start(small.plan), 1);
+    ASSERT_EQ(again.replicas.size(), window.replicas.size());
+    for (std::size_t r = 0; r < again.replicas.size(); ++r) {
+        EXPECT_EQ(to_text(again.replicas[r]), to_text(window.replicas[r]));
+    }
 }
 
 }  // namespace

@@ -165,7 +165,7 @@ class DeviceLike final : public CpuBackend {
 
 TEST_F(ProfileCosts, TheHostOfADeviceIsTimed) {
     DeviceLike backend;
-    const CostModel costs = profile_costs(test_case_.job, test_case_.plan, backend, 1e9).costs;
+    const CostModel costs = profile_costs(test_case_.job, test_case_.plan, backend, {}, 1e9).costs;
     EXPECT_GT(costs.host.layer_forward.seconds(2.0), 0.0);
     EXPECT_GT(costs.host.layer_backward.seconds(2.0), 0.0);
     EXPECT_GT(costs.host.forward.seconds(2.0), 0.0);
@@ -175,11 +175,26 @@ TEST_F(ProfileCosts, TheHostOfADeviceIsTimed) {
     EXPECT_EQ(profile().host.forward.seconds(2.0), 0.0);  // the host computes
 }
 
+TEST_F(ProfileCosts, ShapesOfTheStartAreRunBeforeIt) {
+    DeviceLike backend;
+    const std::int64_t width = test_case_.plan.replicas[0].pad_columns;
+    const std::vector<StartShape> shapes{
+        {300, width, 100}, {70, 0, 0}, {301, width, 300}, {513, 0, 0}, {64, 0, 0}};
+    const auto prepared = [&](std::size_t count) {
+        return profile_costs(test_case_.job, test_case_.plan, backend, {shapes.data(), count})
+            .prepared;
+    };
+    EXPECT_GT(width, 0);
+    EXPECT_EQ(prepared(0), 0U);
+    EXPECT_EQ(prepared(3), 3U);
+    EXPECT_EQ(prepared(5), 3U);  // the fourth has more rows than a microbatch
+}
+
 TEST_F(ProfileCosts, WhatASmallModelHasNoTimeForStaysBuiltIn) {
     DeviceLike backend;
     test_case_.plan.costs.host = built_in_costs(medium_model(), DType::bf16, "h200").host;
     const CostModel& built_in = test_case_.plan.costs;
-    const CostModel costs = profile_costs(test_case_.job, test_case_.plan, backend, 0.0).costs;
+    const CostModel costs = profile_costs(test_case_.job, test_case_.plan, backend, {}, 0.0).costs;
     EXPECT_NE(costs.layer_forward.per_token, built_in.layer_forward.per_token);
     EXPECT_EQ(costs.head.per_token, built_in.head.per_token);
     EXPECT_EQ(costs.head.fixed, built_in.head.fixed);
@@ -215,6 +230,24 @@ TEST(HostCosts, NoTermIsNegative) {
     EXPECT_EQ(host.layer_forward.seconds(3.0), 0.0);
     EXPECT_EQ(host.layer_backward.seconds(3.0), 0.0);
     EXPECT_EQ(host.head, 0.0);
+}
+
+TEST_F(ProfileCosts, ALaneIsMeasuredAlone) {
+    const CostModel whole = profile();
+    test_case_.cluster.ranks = 2;
+    test_case_.job.parallel.deployment = {{2, 1, 1, 512}};
+    test_case_.make_plan_again();
+    test_case_.plan.device = "cpu";
+    const CostLine sums = lane_sums(medium_model(), test_case_.plan.compute, "cpu", 2);
+    const CostModel lane = profile();
+    EXPECT_GT(sums.per_token, 0.0);
+    EXPECT_NEAR(lane.layer_backward.per_square, whole.layer_backward.per_square,
+                1e-6 * whole.layer_backward.per_square);  // the meter does not look at heads
+    const double share =
+        (lane.layer_backward.per_token - sums.per_token) / whole.layer_backward.per_token;
+    EXPECT_GT(share, 0.5);  // of LoRA's A and B a lane has more than a half
+    EXPECT_LT(share, 0.65);
+    EXPECT_NEAR(lane.head.per_token / whole.head.per_token, 0.5, 0.02);
 }
 
 TEST_F(ProfileCosts, NameTheBackend) {

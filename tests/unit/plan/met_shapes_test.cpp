@@ -81,6 +81,16 @@ TEST(MetShapes, FirstOnesTakeLonger) {
     EXPECT_EQ(warm.meet_targets(0, 64, 1000, {1.0, 12.0, 5}), 3.0);
 }
 
+TEST(MetShapes, MoreRowsTakeLonger) {
+    MetShapes met;
+    HostCosts host;
+    host.new_rows.per_row = 0.5;
+    EXPECT_EQ(met.meet(0, middle, host, of_lengths({60, 60})), 64.0);  // as 128 rows do
+    EXPECT_EQ(met.meet_rows(0, 121, 16, host.new_rows), 0.0);
+    EXPECT_EQ(met.meet_rows(0, 129, 16, host.new_rows), 96.0);
+    EXPECT_EQ(met.meet_rows(0, 129, 80, host.new_rows), 96.0);
+}
+
 TEST(MetShapes, NothingWithoutCosts) {
     MetShapes met;
     EXPECT_EQ(met.meet(0, last, {}, of_lengths({200, 300})), 0.0);

@@ -46,19 +46,20 @@ Plan odd_plan() {
     plan.replicas[1].microbatch_tokens = 77;
     plan.samples = {12, 3, 45};
     plan.bytes_per_rank = 9876543210;
-    plan.costs = {{0.1 + 0.2, 1e-300, 1.0 / 3.0, 0.7 / 3.0},
-                  {4, 5, 6},
-                  0.7,
-                  {7, 8, 9},
-                  {{0.1, 0.3}, {14, 15}, {16, 17}, {18, 19}, 20, 21, {22, 23, 24}, {25, 26, 27}},
-                  10,
-                  11,
-                  12,
-                  13,
-                  0.125,
-                  1.5,
-                  4,
-                  "\"x\": #"};
+    plan.costs = {
+        {0.1 + 0.2, 1e-300, 1.0 / 3.0, 0.7 / 3.0},
+        {4, 5, 6},
+        0.7,
+        {7, 8, 9},
+        {{0.1, 0.3}, {14, 15}, {16, 17}, {18, 19}, 20, 21, {22, 23, 24, 0.5}, {25, 26, 27}},
+        10,
+        11,
+        12,
+        13,
+        0.125,
+        1.5,
+        4,
+        "\"x\": #"};
     plan.device = "NVIDIA \"T4\"";
     plan.adapters[1].group_samples = 2;
     plan.adapter_capacity = 19;
@@ -194,6 +195,7 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.costs.host.new_attention, 21);
     EXPECT_EQ(read.costs.host.new_rows.each, 22);
     EXPECT_EQ(read.costs.host.new_rows.met, 24);
+    EXPECT_EQ(read.costs.host.new_rows.per_row, 0.5);
     EXPECT_EQ(read.costs.host.new_targets.first, 26);
     EXPECT_EQ(read.device, plan.device);
     EXPECT_EQ(read.costs.step_per_parameter, 10);

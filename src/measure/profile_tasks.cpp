@@ -1,0 +1,133 @@
+#include "measure/profile_tasks.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "comm/collective.h"
+#include "measure/profile_costs.h"
+#include "plan/cost/cost_model.h"
+#include "plan/place.h"
+#include "plan/predict/predict.h"
+#include "plan/replica_view.h"
+#include "plan/schedule/plan_window.h"
+#include "plan/text/plan_text.h"
+
+namespace loratrain {
+
+namespace {
+
+/// Mean over tokens of the length of their sample, in samples of one, a half, a quarter and an
+/// eighth of the longest.
+constexpr double typical_of_longest = 0.708;
+/// Whose shapes are looked at.
+constexpr std::int32_t start_rounds = 16;
+
+/// The windows of the replicas with so many lanes.
+std::vector<Window> windows_of(const Plan& plan, const JointWindow& joint, std::int32_t tensor) {
+    std::vector<Window> windows;
+    for (std::size_t r = 0; r < joint.replicas.size(); ++r) {
+        if (plan.replicas[r].tensor == tensor) windows.push_back(joint.replicas[r]);
+    }
+    return windows;
+}
+
+/// Training microbatches.
+std::vector<Microbatch> trained_in(const std::vector<Window>& windows) {
+    std::vector<Microbatch> trained;
+    for (const Window& window : windows) {
+        std::copy_if(window.microbatches.begin(), window.microbatches.end(),
+                     std::back_inserter(trained),
+                     [](const Microbatch& m) { return !m.evaluation; });
+    }
+    return trained;
+}
+
+/// As if there was no more than these microbatches of a round have.
+void narrow(Plan& plan, const std::vector<Microbatch>& round) {
+    if (round.empty()) return;
+    if (plan.backend != BackendKind::cuda) {
+        std::int64_t most = 1;
+        for (const Microbatch& m : round) most = std::max(most, m.tokens());
+        plan.replicas.front().microbatch_tokens = most;
+        return;
+    }
+    const Microbatch& first = round.front();
+    plan.first_admitted.clear();
+    for (const Segment& segment : first.segments) plan.first_admitted.push_back(segment.adapter);
+    const MicrobatchLoad load = load_of(first, AttentionSpan());
+    const double typical = load.squares / static_cast<double>(load.tokens);
+    plan.samples.longest = std::min(
+        plan.samples.longest, static_cast<std::int64_t>(std::ceil(typical / typical_of_longest)));
+}
+
+const ReplicaPlan& largest_of(const Plan& plan, std::int32_t tensor) {
+    const ReplicaPlan* largest = nullptr;
+    for (const ReplicaPlan& replica : plan.replicas) {
+        if (replica.tensor != tensor) continue;
+        const bool larger =
+            largest == nullptr || replica.microbatch_tokens > largest->microbatch_tokens;
+        if (larger) largest = &replica;
+    }
+    return *largest;
+}
+
+}  // namespace
+
+Plan alone(const Plan& plan, const ReplicaPlan& replica) {
+    Plan one = plan;
+    one.replicas = {replica};
+    number_ranks(one.replicas);
+    one.costs = costs_of(plan, replica.tensor);
+    one.other_costs.clear();
+    one.measured.clear();
+    one.joint = false;
+    return one;
+}
+
+std::vector<ProfileTask> profile_tasks(const Job& job, const Plan& plan,
+                                       std::span<const DatasetInfo> datasets) {
+    const JointWindow round = plan_joint_window(job, plan, datasets, at_start(plan), 1);
+    const bool prepares = plan.backend == BackendKind::cuda && !is_small(plan.model);
+    JointWindow rounds;
+    if (prepares) rounds = plan_joint_window(job, plan, datasets, at_start(plan), start_rounds);
+    std::vector<ProfileTask> tasks;
+    for (const ReplicaView& degree : degrees_of(plan)) {
+        const std::int32_t tensor = degree.replica.tensor;
+        ProfileTask task{alone(plan, largest_of(plan, tensor)), {}};
+        narrow(task.plan, trained_in(windows_of(plan, round, tensor)));
+        if (prepares) {
+            const ReplicaView view = view_of(plan, largest_of(plan, tensor));
+            task.shapes = start_shapes(windows_of(plan, rounds, tensor),
+                                       head_rows(view, view.replica.stages.back()));
+        }
+        tasks.push_back(std::move(task));
+    }
+    return tasks;
+}
+
+std::vector<std::size_t> tasks_of_ranks(const Plan& plan, std::span<const ProfileTask> tasks) {
+    std::vector<std::size_t> numbers;
+    for (const ReplicaPlan& replica : plan.replicas) {
+        const auto own = std::find_if(tasks.begin(), tasks.end(), [&](const ProfileTask& task) {
+            return task.plan.replicas.front().tensor == replica.tensor;
+        });
+        const std::size_t ranks = replica.stages.size() * static_cast<std::size_t>(replica.tensor);
+        numbers.insert(numbers.end(), ranks, static_cast<std::size_t>(own - tasks.begin()));
+    }
+    return numbers;
+}
+
+std::vector<ProfileTask> broadcast_tasks(const MpiSession& mpi,
+                                         const std::vector<ProfileTask>& tasks) {
+    const std::size_t count = std::stoul(broadcast_text(mpi, std::to_string(tasks.size())));
+    std::vector<ProfileTask> result;
+    for (std::size_t t = 0; t < count; ++t) {
+        const bool root = mpi.is_root();
+        const std::string plan = broadcast_text(mpi, root ? to_text(tasks[t].plan) : "");
+        const std::string shapes = broadcast_text(mpi, root ? to_text(tasks[t].shapes) : "");
+        result.push_back({plan_from_text(plan), start_shapes_from_text(shapes)});
+    }
+    return result;
+}
+
+}  // namespace loratrain

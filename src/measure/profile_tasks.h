@@ -1,0 +1,37 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/mpi_session.h"
+#include "measure/start_shapes.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// What is profiled for the replicas that have so many lanes.
+struct ProfileTask {
+    Plan plan;                       ///< of one of them alone, as its profile is to know it
+    std::vector<StartShape> shapes;  ///< of the first rounds: of larger models on GPUs
+};
+
+/// One for each number of lanes, the first replica's first. A plan has the largest microbatches of
+/// its replicas; its first_admitted, its longest sample and on processors its microbatch_tokens are
+/// as if there was no more than the first round has: the more rows, the fewer of them does a
+/// processor find in its caches, and to a GPU it matters how many columns adapters add to the
+/// base's products, and by length which kernels attention takes.
+std::vector<ProfileTask> profile_tasks(const Job& job, const Plan& plan,
+                                       std::span<const DatasetInfo> datasets);
+
+/// Which of these tasks each rank of the plan has.
+std::vector<std::size_t> tasks_of_ranks(const Plan& plan, std::span<const ProfileTask> tasks);
+
+/// The root's, on every rank. Collective.
+std::vector<ProfileTask> broadcast_tasks(const MpiSession& mpi,
+                                         const std::vector<ProfileTask>& tasks);
+
+/// The plan of one of a plan's replicas alone, on ranks from 0 on, with its lanes' costs.
+Plan alone(const Plan& plan, const ReplicaPlan& replica);
+
+}  // namespace loratrain

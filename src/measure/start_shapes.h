@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plan/predict/met_shapes.h"
+
+namespace loratrain {
+
+/// What of a microbatch decides which GEMMs it takes (met_shapes.h).
+struct StartShape {
+    std::int64_t tokens = 0;
+    std::int64_t width = 0;    ///< of LoRA columns beside the base's matrices, 0 where none are
+    std::int64_t targets = 0;  ///< 0 = of no shape that others have not
+    friend bool operator==(const StartShape&, const StartShape&) = default;
+};
+
+/// Those that these replicas' microbatches have which are unlike all before them, each replica's
+/// first ones first, the next ones then, and so on. `head_rows`: as of head_rows().
+std::vector<StartShape> start_shapes(std::span<const Window> replicas, std::int64_t head_rows);
+
+/// Numbers in one line.
+std::string to_text(const std::vector<StartShape>& shapes);
+std::vector<StartShape> start_shapes_from_text(const std::string& text);
+
+/// A stage has met them; as MetShapes::meet().
+void meet(MetShapes& met, std::size_t stage, std::int64_t head_rows,
+          std::span<const StartShape> shapes);
+
+}  // namespace loratrain
