@@ -1,8 +1,8 @@
 """Sweeps: trials are trained as if each were alone, the best are kept and ranked, and a run that is
 killed again and again comes to the same winner without training anything that has ended again.
 
-LORATRAIN_SWEEP_KILLS is the number of kills (default 3; with LORATRAIN_FULL_TESTS=1 30), LORATRAIN_SWEEP_ALONE
-of trials that are trained alone too (default 2; 24 are all)."""
+LORATRAIN_SWEEP_KILLS is the number of kills (default 3; with LORATRAIN_FULL_TESTS=1 30; from 10 on sweeps are longer,
+so that kills hit what is under way), LORATRAIN_SWEEP_ALONE of trials that are trained alone too (default 2; 24 are all)."""
 
 import csv
 import json
@@ -20,6 +20,8 @@ from harness import (SOURCE, JobTest, adapter_weights, children, direct, frobeni
 FULL = os.environ.get("LORATRAIN_FULL_TESTS") == "1"
 KILLS = int(os.environ.get("LORATRAIN_SWEEP_KILLS", "30" if FULL else "3"))
 ALONE = int(os.environ.get("LORATRAIN_SWEEP_ALONE", "2"))
+LONGER = max(1, KILLS // 10)
+KILL_WINDOW = 0.4 if KILLS < 10 else 1.5  # seconds
 SPACE = {"r": [2, 4], "learning_rate": [5e-4, 1e-3, 2e-3], "global_batch_size": [2, 4],
          "lora_alpha": {"times_r": [1, 2]}}
 
@@ -101,15 +103,14 @@ class SweepTest(JobTest):
                 return
             time.sleep(0.01)
 
-    def check_kills(self, run_dir, job, seconds):
+    def check_kills(self, run_dir, arguments, seconds, ranks=(2,)):
         """Kills the job at times drawn within `seconds` of each start's first round; then it ends by
-        itself. Returns how many trials had ended at each kill."""
-        path = self.write_job(job, f"{run_dir}.yaml")
+        itself. Starts have so many ranks, in turn. Prints how many trials had ended at each kill."""
         draw = random.Random(5)
         ended = []
         for kill in range(KILLS + 1):
             before = self.ended(run_dir)
-            process = start([path], 2)
+            process = start(arguments, ranks[kill % len(ranks)])
             if kill == KILLS:
                 self.finish(process)
             else:
@@ -119,7 +120,7 @@ class SweepTest(JobTest):
             for name, text in before.items():
                 self.assertEqual(now[name], text, f"{name} had ended")
             ended.append(len(now))
-        return ended
+        print(f"{run_dir}: trials ended at kills: {ended}", file=sys.stderr)
 
 
 class Sweep(SweepTest):
@@ -163,7 +164,7 @@ class Sweep(SweepTest):
         self.assertEqual(self.kept(), {*ranked[:3], "default"})
 
     def test_halving_ends_trials_early_and_kills_do_not_change_the_winner(self):
-        epochs = 4 * max(1, KILLS // 10)
+        epochs = 4 * LONGER
         job = self.job("run", epochs=epochs, scheduler="halving", rungs=3, reduction_factor=3,
                        rung_eval_samples=5)
         self.succeed(run([self.write_job(job)], 2))
@@ -181,12 +182,25 @@ class Sweep(SweepTest):
         self.assertLess(2 * sum(steps[name] for name in self.ranked()), total)
         job["run"]["dir"] = str(self.dir / "killed")
         job["sweep"]["speculate"] = "always"
-        ended = self.check_kills("killed", job, 0.4 if KILLS < 10 else 1.5)
-        print(f"trials ended at kills: {ended}", file=sys.stderr)
+        self.check_kills("killed", [self.write_job(job, "killed.yaml")], KILL_WINDOW)
         self.assertEqual(self.ranked("killed")[0], winner)
         self.assertGreater(self.trained_tokens("killed"), self.trained_tokens("run"), "on speculation")
         self.assertEqual({name: row["rung"] for name, row in self.results("killed").items()},
                          {name: row["rung"] for name, row in rows.items()})
+
+    def test_kills_of_the_demo_do_not_change_the_winner(self):
+        # In CI a fifteenth of its length.
+        keys = ["--set", f"model.weights={self.import_golden('demo')}", "--set", "checkpoint.every_steps=5",
+                "--set", f"defaults.num_train_epochs={0.5 if LONGER > 1 else 0.033}"]
+        demo = SOURCE / "jobs/sweep_demo.yaml"
+        output = self.succeed(run([demo, *keys, "--set", f"run.dir={self.dir}/run"], 2)).stdout
+        self.assertIn("checkpoint at round 5", output)
+        self.assertRegex(output, r"planned \d+ windows? of 1 stream in ", "checkpoints drain nothing")
+        self.assertEqual(len(self.ranked()), 24)
+        self.check_kills("killed", [demo, *keys, "--set", f"run.dir={self.dir}/killed"], KILL_WINDOW)
+        self.assertEqual(self.ranked("killed"), self.ranked())
+        self.assert_same_bits("killed", "run", self.kept())
+        self.assertEqual(self.kept("killed"), self.kept())
 
     def test_diverging_trial_is_last_and_the_others_go_on(self):
         job = self.job("run", {"learning_rate": [1e-3, 1e30, 3e-3]}, epochs=3, top_k=1,

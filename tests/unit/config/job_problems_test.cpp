@@ -164,6 +164,14 @@ const BadValue bad_values[] = {
     {"OtherStart", "defaults", "init_lora_weights: loftq",
      "defaults.init_lora_weights: 'loftq' changes the base, which other adapters share",
      "use true, gaussian, pissa or olora"},
+    {"StartFromData", "defaults", "init_lora_weights: eva",
+     "defaults.init_lora_weights: 'eva' needs a pass over the data before the adapter is made",
+     "use true, gaussian, pissa or olora"},
+    {"ContrastiveLoss", "defaults", "loss: cit",
+     "defaults.loss: cit is not defined: mLoRA's compares all logits in the last column of a "
+     "padded "
+     "batch with one another",
+     "no batch can be cut"},
     {"OtherOptimizer", "defaults", "optim: sgd",
      "defaults.optim: 'sgd' is not one of the optimizers here", "write adamw_torch"},
     {"Muon", "defaults", "optim: muon", "defaults.optim: 'muon' is not one of the optimizers here",
