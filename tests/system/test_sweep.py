@@ -1,8 +1,8 @@
 """Sweeps: trials are trained as if each were alone, the best are kept and ranked, and a run that is
 killed again and again comes to the same winner without training anything that has ended again.
 
-LORATRAIN_SWEEP_KILLS is the number of kills (default 3; with LORATRAIN_FULL_TESTS=1 30; from 10 on sweeps are longer,
-so that kills hit what is under way), LORATRAIN_SWEEP_ALONE of trials that are trained alone too (default 2; 24 are all)."""
+LORATRAIN_SWEEP_KILLS is the number of kills (default 3; with LORATRAIN_FULL_TESTS=1 30; sweeps are longer the more
+there are), LORATRAIN_SWEEP_ALONE of trials that are trained alone too (default 2; 24 are all)."""
 
 import csv
 import json
@@ -20,8 +20,7 @@ from harness import (SOURCE, JobTest, adapter_weights, children, direct, frobeni
 FULL = os.environ.get("LORATRAIN_FULL_TESTS") == "1"
 KILLS = int(os.environ.get("LORATRAIN_SWEEP_KILLS", "30" if FULL else "3"))
 ALONE = int(os.environ.get("LORATRAIN_SWEEP_ALONE", "2"))
-LONGER = max(1, KILLS // 10)
-KILL_WINDOW = 0.4 if KILLS < 10 else 1.5  # seconds
+LONGER = max(1, KILLS // 3)
 SPACE = {"r": [2, 4], "learning_rate": [5e-4, 1e-3, 2e-3], "global_batch_size": [2, 4],
          "lora_alpha": {"times_r": [1, 2]}}
 
@@ -104,23 +103,28 @@ class SweepTest(JobTest):
             time.sleep(0.01)
 
     def check_kills(self, run_dir, arguments, seconds, ranks=(2,)):
-        """Kills the job at times drawn within `seconds` of each start's first round; then it ends by
-        itself. Starts have so many ranks, in turn. Prints how many trials had ended at each kill."""
+        """Kills the job, which takes so long, at times drawn so that it gets on by a part of it with each
+        start; then it ends by itself. Starts have so many ranks, in turn. Says how many kills came while it
+        trained, and how many trials had ended at each."""
         draw = random.Random(5)
-        ended = []
+        ended, hits = [], 0
         for kill in range(KILLS + 1):
             before = self.ended(run_dir)
             process = start(arguments, ranks[kill % len(ranks)])
             if kill == KILLS:
                 self.finish(process)
             else:
-                self.wait_for_steps(run_dir, process, draw, seconds)
+                self.wait_for_steps(run_dir, process, draw, 1.4 * seconds / KILLS)
+                hits += process.poll() is None
                 self.kill(process)
             now = self.ended(run_dir)
             for name, text in before.items():
                 self.assertEqual(now[name], text, f"{name} had ended")
             ended.append(len(now))
-        print(f"{run_dir}: trials ended at kills: {ended}", file=sys.stderr)
+        print(f"{hits} of {KILLS} kills while it trained; trials ended by then: {ended}", file=sys.stderr)
+
+    def seconds_of(self, run_dir):
+        return json.loads((self.dir / run_dir / "status.json").read_text())["elapsed_seconds"]
 
 
 class Sweep(SweepTest):
@@ -182,22 +186,24 @@ class Sweep(SweepTest):
         self.assertLess(2 * sum(steps[name] for name in self.ranked()), total)
         job["run"]["dir"] = str(self.dir / "killed")
         job["sweep"]["speculate"] = "always"
-        self.check_kills("killed", [self.write_job(job, "killed.yaml")], KILL_WINDOW)
+        self.check_kills("killed", [self.write_job(job, "killed.yaml")], self.seconds_of("run"))
         self.assertEqual(self.ranked("killed")[0], winner)
         self.assertGreater(self.trained_tokens("killed"), self.trained_tokens("run"), "on speculation")
         self.assertEqual({name: row["rung"] for name, row in self.results("killed").items()},
                          {name: row["rung"] for name, row in rows.items()})
 
     def test_kills_of_the_demo_do_not_change_the_winner(self):
-        # In CI a fifteenth of its length.
+        # In CI a tenth of its length.
         keys = ["--set", f"model.weights={self.import_golden('demo')}", "--set", "checkpoint.every_steps=5",
-                "--set", f"defaults.num_train_epochs={0.5 if LONGER > 1 else 0.033}"]
+                "--set", f"defaults.num_train_epochs={0.5 if LONGER > 1 else 0.05}"]
         demo = SOURCE / "jobs/sweep_demo.yaml"
         output = self.succeed(run([demo, *keys, "--set", f"run.dir={self.dir}/run"], 2)).stdout
         self.assertIn("checkpoint at round 5", output)
-        self.assertRegex(output, r"planned \d+ windows? of 1 stream in ", "checkpoints drain nothing")
+        if LONGER == 1:  # with more, one may be due while the one before is being written
+            self.assertRegex(output, r"planned \d+ windows? of 1 stream in ")
         self.assertEqual(len(self.ranked()), 24)
-        self.check_kills("killed", [demo, *keys, "--set", f"run.dir={self.dir}/killed"], KILL_WINDOW)
+        self.check_kills("killed", [demo, *keys, "--set", f"run.dir={self.dir}/killed"],
+                         self.seconds_of("run"))
         self.assertEqual(self.ranked("killed"), self.ranked())
         self.assert_same_bits("killed", "run", self.kept())
         self.assertEqual(self.kept("killed"), self.kept())

@@ -8,7 +8,7 @@ import time
 import unittest
 
 from harness import ENDLESS, STOPPED, children, direct, run, send, start, step_metrics
-from test_sweep import KILL_WINDOW, LONGER, SweepTest
+from test_sweep import LONGER, SweepTest
 
 SPACE = {"r": [2, 4], "learning_rate": [5e-4, 1e-3], "global_batch_size": [2, 4]}
 
@@ -62,7 +62,7 @@ class Workers(SweepTest):
         job["parallel"]["assignment"] = "joint"
         self.succeed(run([self.write_job(job)]))
         path = self.write_job(self.workers_job("killed", **keys), "killed.yaml")
-        self.check_kills("killed", [path], KILL_WINDOW, (2, 3, 1))
+        self.check_kills("killed", [path], self.seconds_of("joint"), (2, 3, 1))
         self.assertEqual(self.ranked("killed"), self.ranked("joint"))
         self.assertEqual({name: row["rung"] for name, row in self.results("killed").items()},
                          {name: row["rung"] for name, row in self.results("joint").items()})
