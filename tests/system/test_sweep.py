@@ -200,8 +200,8 @@ class Sweep(SweepTest):
                 "--set", f"defaults.num_train_epochs={0.5 if LONGER > 1 else 0.05}"]
         demo = SOURCE / "jobs/sweep_demo.yaml"
         output = self.succeed(run([demo, *keys, "--set", f"run.dir={self.dir}/run"], 2)).stdout
-        self.assertIn("checkpoint at round 5", output)
         if LONGER == 1:  # with more, one may be due while the one before is being written
+            self.assertIn("checkpoint at round 5", output)
             self.assertRegex(output, r"planned \d+ windows? of 1 stream in ")
         self.assertEqual(len(self.ranked()), 24)
         self.check_kills("killed", [demo, *keys, "--set", f"run.dir={self.dir}/killed"],

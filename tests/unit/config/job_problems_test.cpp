@@ -160,6 +160,8 @@ const BadValue bad_values[] = {
      "write true or false"},
     {"ModulesToSave", "defaults", "modules_to_save: [lm_head]",
      "unknown key 'defaults.modules_to_save'", "whole modules stay frozen"},
+    {"LoraBiases", "defaults", "lora_bias: true", "unknown key 'defaults.lora_bias'",
+     "LoRA layers have no biases"},
     {"Biases", "defaults", "bias: all", "unknown key 'defaults.bias'", "biases stay frozen"},
     {"OtherStart", "defaults", "init_lora_weights: loftq",
      "defaults.init_lora_weights: 'loftq' changes the base, which other adapters share",
