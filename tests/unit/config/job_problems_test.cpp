@@ -171,9 +171,9 @@ const BadValue bad_values[] = {
      "use true, gaussian, pissa or olora"},
     {"ContrastiveLoss", "defaults", "loss: cit",
      "defaults.loss: cit is not defined: mLoRA's compares all logits in the last column of a "
-     "padded "
-     "batch with one another",
-     "no batch can be cut"},
+     "padded batch with one another and trains on its padding too, so the loss depends on what "
+     "else is in the batch and no batch can be cut",
+     "by sft, or use a loss of pairs: dpo, cpo, simpo or orpo"},
     {"OtherOptimizer", "defaults", "optim: sgd",
      "defaults.optim: 'sgd' is not one of the optimizers here", "write adamw_torch"},
     {"Muon", "defaults", "optim: muon", "defaults.optim: 'muon' is not one of the optimizers here",
