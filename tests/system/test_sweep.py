@@ -114,7 +114,7 @@ class SweepTest(JobTest):
             if kill == KILLS:
                 self.finish(process)
             else:
-                self.wait_for_steps(run_dir, process, draw, 1.2 * seconds / KILLS)
+                self.wait_for_steps(run_dir, process, draw, 2.0 * seconds / KILLS)
                 hits += process.poll() is None
                 self.kill(process)
             now = self.ended(run_dir)
