@@ -33,6 +33,25 @@ struct RandomBody {
     }
 };
 
+/// N = 4: a block of four neighbours in the stream; N = 1: one of them.
+template <int N>
+struct UniformBody {
+    DrawUniformParams p;
+    __device__ void operator()(std::int64_t row, std::int64_t col) const {
+        const auto place = static_cast<std::uint64_t>(p.first + row * p.stride + col);
+        const uint4 block = philox4x32(make_uint4(static_cast<std::uint32_t>(place >> 2U),
+                                                  static_cast<std::uint32_t>(place >> 34U), 0, 0),
+                                       p.key);
+        const std::uint32_t words[4] = {block.x, block.y, block.z, block.w};
+        const auto first = static_cast<unsigned>(place & 3U);
+#pragma unroll
+        for (unsigned i = 0; i < N; ++i) {
+            const float u = static_cast<float>(words[(first + i) & 3U] >> 8U) * 0x1p-24F;
+            p.values[row * p.cols + col + i] = (2.0F * u - 1.0F) * p.bound;
+        }
+    }
+};
+
 template <class T, int N>
 struct NoiseBody {
     AddNoiseParams p;
@@ -73,6 +92,12 @@ cudaError_t fill_random(cudaStream_t stream, const Matrix& target, std::uint64_t
         return launch_elements<1>(stream, target.rows, target.cols,
                                   RandomBody<T, 1>{data, target.ld, key, center, half_width});
     });
+}
+
+cudaError_t draw_uniform(cudaStream_t stream, const DrawUniformParams& params) {
+    const bool in_blocks = params.first % 4 == 0 && params.stride % 4 == 0 && params.cols % 4 == 0;
+    return in_blocks ? launch_elements<4>(stream, params.rows, params.cols, UniformBody<4>{params})
+                     : launch_elements<1>(stream, params.rows, params.cols, UniformBody<1>{params});
 }
 
 cudaError_t add_noise(cudaStream_t stream, const AddNoiseParams& params) {

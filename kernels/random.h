@@ -8,6 +8,18 @@ namespace loratrain::kernels {
 cudaError_t fill_random(cudaStream_t stream, const Matrix& target, std::uint64_t key, float center,
                         float half_width);
 
+/// values[i, j] = (2 u - 1) bound, u of 24 bits; bit for bit backend.h DrawUniform.
+struct DrawUniformParams {
+    float* values = nullptr;  ///< [rows, cols], one after another
+    std::int64_t rows = 1;
+    std::int64_t cols = 0;
+    std::int64_t first = 0;   ///< of the stream, in row 0
+    std::int64_t stride = 0;  ///< from row to row
+    std::uint64_t key = 0;
+    float bound = 1.0F;
+};
+cudaError_t draw_uniform(cudaStream_t stream, const DrawUniformParams& params);
+
 /// x[t, c] += amplitude u, u in (-1, 1) of the bits of base/rng.h dropout_bits at column c of the
 /// row's sample and position, as noise_unit there says.
 struct AddNoiseParams {

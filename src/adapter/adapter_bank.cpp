@@ -49,27 +49,31 @@ std::unique_ptr<Backend> host_backend() {
     return make_backend("cpu", {static_cast<int>(threads)});
 }
 
-/// Initial::constant, uniform, gaussian and normal.
-std::vector<float> first_values(const AdapterJob& adapter, const PlacedTensor& tensor,
-                                std::int64_t in) {
-    const FormTensor form = on_linear(adapter.form.tensors[tensor.of_form], tensor.linear);
-    if (form.initial == Initial::constant) {
-        return std::vector<float>(static_cast<std::size_t>(tensor.range.count),
-                                  static_cast<float>(form.value));
-    }
-    const std::uint64_t key = random_key(adapter, tensor);
-    const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(in)));
-    const bool wide = form.initial == Initial::normal;
-    const float deviation =
-        wide ? 1.0F : 1.0F / static_cast<float>(adapter.rank(tensor.layer, tensor.linear));
-    std::vector<float> values(static_cast<std::size_t>(tensor.range.count));
-    share_rows(tensor.range.count, 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-            const auto place = static_cast<std::uint64_t>(tensor.cut.whole_index(i));
-            values[static_cast<std::size_t>(i)] =
-                wide || form.initial == Initial::gaussian
-                    ? normal_float(key, place) * deviation
-                    : (2.0F * uniform_float(key, place) - 1.0F) * bound;
+/// Initial::uniform, of a tensor whose linear has so many inputs.
+DrawUniform uniform_start(std::uint64_t key, const TensorCut& cut, std::int64_t in, float* values) {
+    DrawUniform draw;
+    draw.values = values;
+    draw.rows = cut.outer;
+    draw.cols = cut.own.count * cut.inner;
+    draw.first = cut.own.first * cut.inner;
+    draw.stride = cut.extent * cut.inner;
+    draw.key = key;
+    draw.bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(in)));
+    return draw;
+}
+
+/// N(0, deviation^2): on the host, as devices have other logarithms.
+std::vector<float> normal_start(std::uint64_t key, const TensorCut& cut, float deviation) {
+    constexpr std::int64_t work_per_value = 16;  // beside copying one
+    const std::int64_t row = cut.own.count * cut.inner;
+    std::vector<float> values(static_cast<std::size_t>(cut.count()));
+    share_rows(cut.count(), work_per_value, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end;) {
+            const std::int64_t count = std::min(end - i, row - i % row);
+            const std::span<float> part(values.data() + i, static_cast<std::size_t>(count));
+            normal_floats(key, static_cast<std::uint64_t>(cut.whole_index(i)), part);
+            for (float& value : part) value *= deviation;
+            i += count;
         }
     });
     return values;
@@ -288,12 +292,37 @@ void AdapterBank::initialise(AdapterId adapter) {
     if (!job.init_from.empty()) return read_parameters(adapter, job.init_from);
     const State& state = states_[index(adapter)];
     for (const PlacedTensor& tensor : state.layout.tensors(Part::parameters)) {
-        const Initial initial = on_linear(job.form.tensors[tensor.of_form], tensor.linear).initial;
-        if (initial == Initial::zeros) continue;
-        put(state, tensor,
-            initial == Initial::norms
-                ? base_.row_norms(tensor.layer - stage_.first_layer, tensor.linear)
-                : first_values(job, tensor, linear_shape(model_, tensor.linear).in));
+        start(state, job, tensor);
+    }
+}
+
+/// An array is allocated with zeros.
+void AdapterBank::start(const State& state, const AdapterJob& job,
+                        const PlacedTensor& tensor) const {
+    const FormTensor form = on_linear(job.form.tensors[tensor.of_form], tensor.linear);
+    const std::uint64_t key = random_key(job, tensor);
+    switch (form.initial) {
+        case Initial::uniform:
+            return backend_.draw_uniform(
+                uniform_start(key, tensor.cut, linear_shape(model_, tensor.linear).in,
+                              state.array(Part::parameters) + tensor.range.first));
+        case Initial::normal:
+            return put(state, tensor, normal_start(key, tensor.cut, 1.0F));
+        case Initial::gaussian: {
+            const auto rank = static_cast<float>(job.rank(tensor.layer, tensor.linear));
+            return put(state, tensor, normal_start(key, tensor.cut, 1.0F / rank));
+        }
+        case Initial::constant:
+            return put(state, tensor,
+                       std::vector<float>(static_cast<std::size_t>(tensor.range.count),
+                                          static_cast<float>(form.value)));
+        case Initial::norms:
+            return put(state, tensor,
+                       base_.row_norms(tensor.layer - stage_.first_layer, tensor.linear));
+        case Initial::zeros:
+        case Initial::pissa:
+        case Initial::olora:
+            return;
     }
 }
 

@@ -173,6 +173,7 @@ class AdapterBank {
     /// The flat numbers of a resident or suspended adapter's array, in the order of tensors(part).
     std::vector<float> numbers(AdapterId adapter, Part part) const;
     void initialise(AdapterId adapter);
+    void start(const State& state, const AdapterJob& job, const PlacedTensor& tensor) const;
     void put(const State& state, const PlacedTensor& tensor, const std::vector<float>& cut) const;
     /// Of a difference (is_difference).
     void start_from_weights(AdapterId adapter);

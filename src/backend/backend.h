@@ -486,6 +486,18 @@ struct MoveDoubles {
     bool add = false;
 };
 
+/// values[i, j] = (2 u - 1) bound, u = uniform_float(key, first + i stride + j) of base/rng.h:
+/// equal bits on every backend.
+struct DrawUniform {
+    float* values = nullptr;  ///< [rows, cols], one after another
+    std::int64_t rows = 1;
+    std::int64_t cols = 0;
+    std::int64_t first = 0;
+    std::int64_t stride = 0;
+    std::uint64_t key = 0;
+    float bound = 1.0F;
+};
+
 struct MemoryUse {
     std::size_t current = 0;  ///< bytes allocated now
     std::size_t peak = 0;
@@ -560,6 +572,7 @@ class Backend {
                               const std::int32_t* ids) = 0;
     /// The matrix of base/random_matrix.h: equal bits on every backend. target: f32 or bf16.
     virtual void fill_random(const TensorView& target, const RandomMatrix& random) = 0;
+    virtual void draw_uniform(const DrawUniform& op) = 0;
     /// target = the effective weights of base/quantized.h, rounded to its type: equal bits on every
     /// backend.
     virtual void dequantize(const TensorView& target, const QuantizedMatrix& weights) = 0;

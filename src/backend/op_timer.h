@@ -49,7 +49,7 @@ enum class TimedOp : std::uint8_t {
     sum_squares,
     adamw,
     adamw_8bit,
-    fill,      ///< zero, fill_random
+    fill,      ///< zero, fill_random, draw_uniform
     transfer,  ///< upload, download
     move_doubles,
     wait_weights,  ///< for frozen weights that stream

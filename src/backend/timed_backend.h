@@ -88,6 +88,9 @@ class TimedBackend final : public Backend {
     void fill_random(const TensorView& target, const RandomMatrix& random) override {
         timed(TimedOp::fill, [&] { inner_.fill_random(target, random); });
     }
+    void draw_uniform(const DrawUniform& op) override {
+        timed(TimedOp::fill, [&] { inner_.draw_uniform(op); });
+    }
     void dequantize(const TensorView& target, const QuantizedMatrix& weights) override {
         timed(TimedOp::dequantize, [&] { inner_.dequantize(target, weights); });
     }

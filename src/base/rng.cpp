@@ -1,5 +1,8 @@
 #include "base/rng.h"
 
+#include <algorithm>
+#include <tuple>
+
 #include "base/vector_code.h"
 
 namespace loratrain {
@@ -21,6 +24,34 @@ struct WidePair {
 WidePair multiply(std::uint32_t a, std::uint32_t b) {
     const std::uint64_t product = static_cast<std::uint64_t>(a) * b;
     return {static_cast<std::uint32_t>(product >> 32U), static_cast<std::uint32_t>(product)};
+}
+
+constexpr std::size_t lanes_at_once = std::tuple_size_v<PhiloxLanes::value_type>;
+constexpr std::size_t uniform_block = std::tuple_size_v<PhiloxLanes> * lanes_at_once;
+
+/// Both as uniform_float() has them.
+float box_muller(float first, float second) {
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - first));
+    constexpr double turn = 6.283185307179586;
+    return static_cast<float>(radius * std::cos(turn * second));
+}
+
+/// Elements uniform_block * first_block and on of the stream.
+LORATRAIN_VECTOR_CODE
+void fill_uniform_blocks(std::uint64_t key, std::uint64_t first_block, std::size_t blocks,
+                         float* values) {
+    for (std::size_t block = 0; block < blocks; ++block, values += uniform_block) {
+        const std::uint64_t counter = (first_block + block) * lanes_at_once;
+        const PhiloxLanes words = philox4x32_lanes(
+            {static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32U), 0, 0},
+            key);
+        for (std::size_t i = 0; i < lanes_at_once; ++i) {
+            for (std::size_t w = 0; w < words.size(); ++w) {
+                const auto bits = static_cast<std::int32_t>(words[w][i] >> 8U);
+                values[i * words.size() + w] = static_cast<float>(bits) * 0x1p-24F;
+            }
+        }
+    }
 }
 
 }  // namespace
@@ -87,10 +118,31 @@ float uniform_float(std::uint64_t key, std::uint64_t i) {
     return static_cast<float>(words[i & 3U] >> 8U) * 0x1p-24F;
 }
 
+void uniform_floats(std::uint64_t key, std::uint64_t first, std::span<float> values) {
+    std::size_t done = 0;
+    for (; done < values.size() && (first + done) % uniform_block != 0; ++done) {
+        values[done] = uniform_float(key, first + done);
+    }
+    const std::size_t blocks = (values.size() - done) / uniform_block;
+    fill_uniform_blocks(key, (first + done) / uniform_block, blocks, values.data() + done);
+    for (done += blocks * uniform_block; done < values.size(); ++done) {
+        values[done] = uniform_float(key, first + done);
+    }
+}
+
 float normal_float(std::uint64_t key, std::uint64_t i) {
-    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform_float(key, 2 * i)));
-    constexpr double turn = 6.283185307179586;
-    return static_cast<float>(radius * std::cos(turn * uniform_float(key, 2 * i + 1)));
+    return box_muller(uniform_float(key, 2 * i), uniform_float(key, 2 * i + 1));
+}
+
+void normal_floats(std::uint64_t key, std::uint64_t first, std::span<float> values) {
+    std::array<float, 16 * uniform_block> uniform;
+    for (std::size_t begin = 0; begin < values.size(); begin += uniform.size() / 2) {
+        const std::size_t count = std::min(uniform.size() / 2, values.size() - begin);
+        uniform_floats(key, 2 * (first + begin), std::span(uniform).first(2 * count));
+        for (std::size_t i = 0; i < count; ++i) {
+            values[begin + i] = box_muller(uniform[2 * i], uniform[2 * i + 1]);
+        }
+    }
 }
 
 std::uint64_t uniform_int(std::uint64_t key, std::uint64_t i, std::uint64_t bound) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace loratrain {
@@ -35,8 +36,13 @@ inline std::uint64_t tensor_key(std::uint64_t seed, std::string_view adapter,
 /// Uniform in [0, 1) with 24 bits, element `i` of the stream of `key`.
 float uniform_float(std::uint64_t key, std::uint64_t i);
 
+/// values[i] = uniform_float(key, first + i), many at a time.
+void uniform_floats(std::uint64_t key, std::uint64_t first, std::span<float> values);
+
 /// N(0, 1), element `i` of the stream of `key` (Box and Muller, 1958).
 float normal_float(std::uint64_t key, std::uint64_t i);
+/// values[i] = normal_float(key, first + i); its uniform numbers many at a time.
+void normal_floats(std::uint64_t key, std::uint64_t first, std::span<float> values);
 
 /// Uniform integer in [0, bound), element `i` of the stream of `key`; bound >= 1.
 std::uint64_t uniform_int(std::uint64_t key, std::uint64_t i, std::uint64_t bound);

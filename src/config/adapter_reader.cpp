@@ -231,9 +231,9 @@ void read_loss(SectionReader& section, LossJob& loss) {
     const YamlNode* name = section.find("loss");
     if (name != nullptr && name->text == "cit") {
         section.problem(name->place, "loss",
-                        "cit is not defined: mLoRA's compares logits in the last column of a "
-                        "padded batch and trains on its padding too, so the loss depends on what "
-                        "else is in the batch",
+                        "cit is not defined: mLoRA's compares all logits in the last column of a "
+                        "padded batch with one another and trains on its padding too, so the loss "
+                        "depends on what else is in the batch and no batch can be cut",
                         "train instructions and their paraphrases, each with the answer, by sft, "
                         "or use a loss of pairs: dpo, cpo, simpo or orpo");
     } else {

@@ -75,16 +75,22 @@ void Conductor::train_and_settle() {
     if (adapters_.finished() || due || !stop_reason_.empty()) save();
 }
 
-ExitCode Conductor::end() {
+void Conductor::log_planning() const {
     const PlanningRecord& planning = stream_.planning();
-    if (planning.windows > 0) {
-        log::info(cat("planned ", planning.windows, planning.windows == 1 ? " window" : " windows",
-                      " of ", planning.streams, planning.streams == 1 ? " stream" : " streams",
-                      " in ", format_fixed(planning.seconds, 2), " s, ",
-                      format_fixed(planning.waited_seconds, 2), " s of it waited for"));
-        const std::string fillings = to_text(planning.fillings);
-        if (!fillings.empty()) log::info("packed " + fillings);
+    if (planning.windows == 0) return;
+    log::info(cat("planned ", planning.windows, planning.windows == 1 ? " window" : " windows",
+                  " of ", planning.streams, planning.streams == 1 ? " stream" : " streams", " in ",
+                  format_fixed(planning.seconds, 2), " s, ",
+                  format_fixed(planning.waited_seconds, 2), " s of it waited for"));
+    const std::string fillings = to_text(planning.fillings);
+    if (!fillings.empty()) log::info("packed " + fillings);
+    if (parts_.desk != nullptr && makespan().compared()) {
+        log::info("training " + makespan().text());
     }
+}
+
+ExitCode Conductor::end() {
+    log_planning();
     const bool stopped = !adapters_.finished();
     const bool failed = adapters_.any_failed();
     ExitCode code = stopped ? ExitCode::stopped_resume_me : ExitCode::done;

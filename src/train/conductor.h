@@ -26,8 +26,7 @@ namespace loratrain {
 /// on as one stream of windows until something needs an empty pipeline: an adapter that comes or
 /// makes room for one that waits, a stop. Evaluations go on in the stream, beside what others
 /// train, and adapters end in it, unless an evaluation may end an adapter or keep its state.
-/// Checkpoints are written while it goes on, unless there is no memory for copies, or a sweep
-/// trains, whose trials are judged between streams.
+/// Checkpoints are written while it goes on, unless there is no memory for copies.
 class Conductor {
   public:
     /// The arguments outlive it.
@@ -54,6 +53,7 @@ class Conductor {
     void post(const Directive& directive) { channel_.post(to_text(directive)); }
 
     void train_and_settle();
+    void log_planning() const;
     ExitCode end();
 
     // One stream of windows.
@@ -123,6 +123,7 @@ class Conductor {
     void tell_ends();
     void tell_ends(const std::vector<AdapterId>& ended);
     void save_and_tell();
+    void tell_saved(const StateAtRound& saved);
     void stop_working(const std::string& why);
     void obey_desk();
     void obey(const DeskOrders& orders);
@@ -164,7 +165,7 @@ class Conductor {
         Saving(const TrainerParts& parts, std::int32_t round,
                const std::vector<StateAtRound::Goal>& goals, std::size_t parts_to_come)
             : state(round, goals),
-              files(parts.job, parts.plan, parts.identity, round),
+              files(parts.job, parts.plan, parts.identity, round, parts.checkpoints),
               parts_left(parts_to_come) {}
 
         StateAtRound state;

@@ -26,11 +26,13 @@ std::vector<AdapterId> Conductor::adapters_held() const {
     return held;
 }
 
+/// Of the host's free memory a worker has its ranks' share.
 bool Conductor::saves_in_stream() const {
-    const bool one_of_workers = parts_.desk != nullptr;
-    return !one_of_workers && !parts_.job.sweep &&
-           checkpoint_copies_fit(parts_.job, parts_.plan, adapters_held(),
-                                 proc_value("/proc/meminfo", "MemAvailable"));
+    const int here = parts_.mpi.local_size();
+    const double share = static_cast<double>(std::min(here, parts_.mpi.size())) / here;
+    const auto free = static_cast<double>(proc_value("/proc/meminfo", "MemAvailable"));
+    return checkpoint_copies_fit(parts_.job, parts_.plan, adapters_held(),
+                                 static_cast<std::uint64_t>(share * free));
 }
 
 bool Conductor::checkpoint_due_at(std::int32_t round) const {
@@ -106,6 +108,7 @@ void Conductor::end_saving() {
     parts_.stop.checkpoint_took(saving_->files.finish());
     log::info(cat("checkpoint at round ", saving_->state.round()));
     saved_ended_ = saving_->state.ended();
+    if (parts_.desk != nullptr) tell_saved(saving_->state);
     saving_.reset();
     journal_.checkpointed();
     forget_obeyed();

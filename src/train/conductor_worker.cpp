@@ -48,6 +48,7 @@ ExitCode Conductor::work() {
         const std::string why = resting_ ? "" : reason_to_stop();
         if (!why.empty()) stop_working(why);
     }
+    log_planning();
     parts_.desk->send();
     if (parts_.keeps_records) parts_.stop.obeyed();
     post(Finish{*over_});
@@ -144,6 +145,19 @@ void Conductor::save_and_tell() {
         saved.push_back(a);
     }
     parts_.desk->tell_saved(saved);
+    parts_.desk->send();
+}
+
+/// What the checkpoint of the stream has, of those that have not ended since.
+void Conductor::tell_saved(const StateAtRound& saved) {
+    const RunState then = saved.state(state());
+    std::vector<AdapterId> adapters;
+    for (const AdapterId a : adapters_.all()) {
+        if (!has(a) || !is_unfinished(adapters_[a].state.status)) continue;
+        parts_.desk->tell(a, then.adapters[index(a)]);
+        adapters.push_back(a);
+    }
+    parts_.desk->tell_saved(adapters);
     parts_.desk->send();
 }
 

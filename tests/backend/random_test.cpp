@@ -1,4 +1,5 @@
 #include "base/random_matrix.h"
+#include "base/rng.h"
 #include "support/backend_case.h"
 #include "support/device_data.h"
 
@@ -35,6 +36,30 @@ TEST_P(RandomTest, FillsEqualBitsOnEveryBackend) {
                     << to_string(type) << " " << rows << " x " << cols << " + " << padding;
             }
         }
+    }
+}
+
+TEST_P(RandomTest, DrawsEqualBitsOfTheStreamOnEveryBackend) {
+    struct Case {
+        std::int64_t rows, cols, first, stride;
+    };
+    constexpr std::int64_t far = (std::int64_t{1} << 34) - 40;
+    for (const Case& c :
+         {Case{1, 0, 0, 0}, Case{1, 1, 0, 1}, Case{1, 40000, 0, 40000}, Case{8, 512, 512, 1024},
+          Case{8, 512, 513, 1024}, Case{3, 7, 14, 21}, Case{2, 20000, far, 20000}}) {
+        const auto count = static_cast<std::size_t>(c.rows * c.cols);
+        const DeviceVector<float> values(backend(), std::vector<float>(count + 1, -7.0F));
+        backend().draw_uniform({values.data(), c.rows, c.cols, c.first, c.stride, 9, 0.3F});
+        std::vector<float> expected;
+        for (std::int64_t i = 0; i < c.rows; ++i) {
+            for (std::int64_t j = 0; j < c.cols; ++j) {
+                const auto place = static_cast<std::uint64_t>(c.first + i * c.stride + j);
+                const double unit = 2.0 * uniform_float(9, place) - 1.0;
+                expected.push_back(static_cast<float>(unit * static_cast<double>(0.3F)));
+            }
+        }
+        expected.push_back(-7.0F);
+        EXPECT_EQ(values.download(), expected) << c.rows << " x " << c.cols << " from " << c.first;
     }
 }
 

@@ -12,7 +12,9 @@
 
 Prints a JSON line for each way (and appends it to FILE): seconds of training with evaluations and
 exports, tokens that trials trained, the winner and its objective; `predicted` and `measured` are
-seconds of training alone, as the run compares them itself."""
+seconds of training alone, as the run compares them itself. On workers (--set parallel.assignment=each)
+they are the desk's, which plans who gets what before the first step and counts evaluations and exports;
+`workers` has then what each worker's windows were predicted and measured to take."""
 from __future__ import annotations
 
 import argparse
@@ -30,7 +32,9 @@ from pathlib import Path
 SETTINGS = {"grid": ["sweep.scheduler=none"], "halving": ["sweep.scheduler=halving"],
             "each": ["sweep.scheduler=none", "schedule.max_adapters=1"]}
 TIMED_STEPS, WARMUP_STEPS = 12, 3
-MAKESPAN = re.compile(r"training predicted ([\d.]+) s, measured ([\d.]+) s")
+SECONDS = r"predicted ([\d.]+) s, (?:measured|took) ([\d.]+) s"
+OF_PIPELINE = re.compile(rf"training {SECONDS}")
+OF_WORKERS = re.compile(rf"training on \d+ workers: {SECONDS}")
 
 
 def parse_arguments():
@@ -74,9 +78,12 @@ def measure(arguments, way: str, folder: Path) -> dict:
     wall = time.monotonic() - begin
     status = json.loads((run_dir / "status.json").read_text())
     trials = trials_of(run_dir)
-    found = MAKESPAN.search(output)
+    pipelines = [[float(text) for text in pair] for pair in OF_PIPELINE.findall(output)]
+    of_workers = OF_WORKERS.search(output)
+    predicted, measured = ((float(of_workers[1]), float(of_workers[2])) if of_workers else
+                           pipelines[0] if pipelines else (None, None))
     return {"seconds": round(status["elapsed_seconds"], 2), "wall_seconds": round(wall, 1),
-            "predicted": float(found[1]) if found else None, "measured": float(found[2]) if found else None,
+            "predicted": predicted, "measured": measured, **({"workers": pipelines} if of_workers else {}),
             "trials": len(trials), "done": sum(row["status"] == "DONE" for row in trials),
             "tokens": sum(int(row["tokens"]) for row in trials), "winner": trials[0]["name"],
             "objective": float(trials[0]["objective"]), "best": [row["name"] for row in trials[:5]]}

@@ -2,14 +2,13 @@
 what one group does with all of them, whoever dies or stops, on however many workers it goes on."""
 
 import json
-import random
 import re
 import signal
 import time
 import unittest
 
 from harness import ENDLESS, STOPPED, children, direct, run, send, start, step_metrics
-from test_sweep import SweepTest
+from test_sweep import LONGER, SweepTest
 
 SPACE = {"r": [2, 4], "learning_rate": [5e-4, 1e-3], "global_batch_size": [2, 4]}
 
@@ -57,30 +56,26 @@ class Workers(SweepTest):
         self.assert_same_run("each-3", "joint")
 
     def test_kills_and_other_numbers_of_workers_do_not_change_the_winner(self):
-        keys = {"scheduler": "halving", "rungs": 3, "reduction_factor": 2, "rung_eval_samples": 5}
+        keys = {"scheduler": "halving", "rungs": 3, "reduction_factor": 2, "rung_eval_samples": 5,
+                "epochs": 2 * LONGER}
         job = self.workers_job("joint", **keys)
         job["parallel"]["assignment"] = "joint"
         self.succeed(run([self.write_job(job)]))
         path = self.write_job(self.workers_job("killed", **keys), "killed.yaml")
-        draw = random.Random(11)
-        for ranks in (2, 3, 1):
-            before = self.ended("killed")
-            process = start([path], ranks)
-            self.wait_for_steps("killed", process, draw, 0.3)
-            self.kill(process)
-            self.assert_kept_texts("killed", before)
-        before = self.ended("killed")
-        self.succeed(run([path], 3))
-        self.assert_kept_texts("killed", before)
+        self.check_kills("killed", [path], self.seconds_of("joint"), (2, 3, 1))
         self.assertEqual(self.ranked("killed"), self.ranked("joint"))
         self.assertEqual({name: row["rung"] for name, row in self.results("killed").items()},
                          {name: row["rung"] for name, row in self.results("joint").items()})
         self.assert_same_bits("killed", "joint", self.kept("joint"))
 
-    def assert_kept_texts(self, run_dir, before):
-        now = self.ended(run_dir)
-        for name, text in before.items():
-            self.assertEqual(now[name], text, f"{name} had ended")
+    def test_checkpoints_are_written_while_workers_train(self):
+        job = self.by_hand("run", max_steps=40, lr_scheduler_type="constant")
+        job["checkpoint"]["every_steps"] = 25
+        output = self.succeed(run([self.write_job(job)], 2)).stdout
+        for worker in ("", "worker 1: "):
+            self.assertRegex(output, rf"(?m)^[\d:]+ {worker}checkpoint at round 25$")
+            self.assertRegex(output, rf"(?m)^[\d:]+ {worker}planned \d+ windows of 1 stream in ")
+        self.assertEqual(self.statuses("run"), {f"a{i}": "DONE" for i in range(5)})
 
     def test_failure_stop_and_requeue_with_adapters_by_hand(self):
         job = self.by_hand("run", max_steps=ENDLESS)

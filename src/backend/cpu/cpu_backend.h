@@ -61,6 +61,7 @@ class CpuBackend : public Backend {
                      float scale) override;
     void scatter_rows(const TensorView& y, const TensorView& x, const std::int32_t* ids) override;
     void fill_random(const TensorView& target, const RandomMatrix& random) override;
+    void draw_uniform(const DrawUniform& op) override;
     void dequantize(const TensorView& target, const QuantizedMatrix& weights) override;
     void gemm(const Gemm& op) override;
     void quantize_rows(const QuantizeRows& op) override;

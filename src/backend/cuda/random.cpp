@@ -10,6 +10,11 @@ void CudaBackend::fill_random(const TensorView& target, const RandomMatrix& rand
                                     random.half_width));
 }
 
+void CudaBackend::draw_uniform(const DrawUniform& op) {
+    CUDA_CHECK(kernels::draw_uniform(
+        stream_, {op.values, op.rows, op.cols, op.first, op.stride, op.key, op.bound}));
+}
+
 void CudaBackend::add_noise(const AddNoise& op) {
     require_compute({&op.x});
     CUDA_CHECK(kernels::add_noise(

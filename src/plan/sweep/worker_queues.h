@@ -11,7 +11,7 @@ namespace loratrain {
 /// Who is to train what is left of a run on equal workers.
 struct WorkerQueues {
     std::vector<std::vector<AdapterId>> queues;  ///< per worker, in order
-    double seconds = 0.0;                        ///< predicted until all have ended; 0 = not known
+    double seconds = 0.0;  ///< predicted until all have ended, with evaluations; 0 = not known
 };
 
 /// Assigns adapters to workers by simulation (assign_trials.h) with the costs of `plan`, a

@@ -12,8 +12,9 @@
 namespace loratrain {
 
 BackgroundCheckpoint::BackgroundCheckpoint(const Job& job, const Plan& plan,
-                                           const RunIdentity& identity, std::int32_t round)
-    : job_(job), plan_(plan), writer_(job, identity, round) {}
+                                           const RunIdentity& identity, std::int32_t round,
+                                           const std::string& root)
+    : job_(job), plan_(plan), writer_(job, identity, round, root) {}
 
 BackgroundCheckpoint::~BackgroundCheckpoint() {
     if (writing_.valid()) writing_.wait();

@@ -4,6 +4,7 @@
 #include <functional>
 #include <future>
 #include <map>
+#include <string>
 
 #include "train/adapter_parts.h"
 #include "train/checkpoint/checkpoint_writer.h"
@@ -14,9 +15,9 @@ namespace loratrain {
 /// others train. Root only. Job, plan and identity must not change meanwhile.
 class BackgroundCheckpoint {
   public:
-    /// The arguments outlive it.
+    /// The arguments outlive it. `root` as CheckpointWriter's.
     BackgroundCheckpoint(const Job& job, const Plan& plan, const RunIdentity& identity,
-                         std::int32_t round);
+                         std::int32_t round, const std::string& root = "");
     /// Waits for what is being written.
     ~BackgroundCheckpoint();
     BackgroundCheckpoint(const BackgroundCheckpoint&) = delete;

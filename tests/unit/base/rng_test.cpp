@@ -125,6 +125,25 @@ TEST(UniformFloat, UsesAllBitsOfTheIndex) {
     EXPECT_EQ(seen.size(), 65U);
 }
 
+TEST(UniformFloats, AreThoseOfOneByOne) {
+    constexpr float untouched = -7.0F;
+    for (const std::uint64_t first :
+         {UINT64_C(0), UINT64_C(3), UINT64_C(64), (UINT64_C(1) << 34U) - 70}) {
+        for (const std::size_t count : {0U, 1U, 63U, 64U, 200U, 1300U}) {
+            std::vector<float> uniform(count + 1, untouched);
+            std::vector<float> normal(count + 1, untouched);
+            uniform_floats(11, first, std::span(uniform).first(count));
+            normal_floats(11, first, std::span(normal).first(count));
+            for (std::size_t i = 0; i < count; ++i) {
+                ASSERT_EQ(uniform[i], uniform_float(11, first + i)) << first << " + " << i;
+                ASSERT_EQ(normal[i], normal_float(11, first + i)) << first << " + " << i;
+            }
+            EXPECT_EQ(uniform.back(), untouched);
+            EXPECT_EQ(normal.back(), untouched);
+        }
+    }
+}
+
 TEST(UniformInt, IsUniformAndBelowTheBound) {
     constexpr int samples = 70000;
     std::vector<int> counts(7, 0);

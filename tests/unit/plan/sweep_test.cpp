@@ -469,6 +469,23 @@ TEST(WorkerQueues, HoldWhatIsLeftOnceAndBalanceIt) {
     EXPECT_EQ(queued(3).queues, std::vector<std::vector<AdapterId>>(3));
 }
 
+TEST(WorkerQueues, CountEvaluationsBeforeTheFirstStepAndAtTheEnd) {
+    Case test = uniform_case(4, 1, 60, 24, 2);
+    const auto seconds = [&](std::int32_t steps_of_first) {
+        const Plan plan = test.plan();
+        std::vector<std::int32_t> left(4, plan.adapters.front().total_steps);
+        left.front() = steps_of_first;
+        return queue_for_workers(test.job, plan, test.datasets, left, 1).seconds;
+    };
+    const double trained = seconds(3);
+    test.datasets.front().eval = test.datasets.front().train;
+    const double by_hand = seconds(3) - trained;
+    test.job.sweep.emplace();
+    const double trials = seconds(3) - trained;
+    EXPECT_GT(trials, 0.0);
+    EXPECT_NEAR(trials / 5.0, by_hand / 7.0, 1e-9) << "the base of trials is evaluated once";
+}
+
 TEST(DeploySweep, WantsARankThatHoldsATrial) {
     Case test = sweep_case(3);
     test.cluster.bytes_per_rank = 4096;
