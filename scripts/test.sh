@@ -3,8 +3,10 @@
 # under AddressSanitizer and UndefinedBehaviorSanitizer; operators and the program as users run it in
 # the release build, to whose ctest arguments go. A test that starts several processes (labels system
 # and mpi) may fail once: it runs again and is listed as flaky. Ends with "N passed, N failed" over all.
-# LORATRAIN_FAULTS, LORATRAIN_EARLY_STOPS, LORATRAIN_FUZZ_CASES: random kills, stops and inputs; the
-# own numbers of the tests are larger.
+# LORATRAIN_FAULTS, LORATRAIN_EARLY_STOPS: random kills and stops; the tests' own numbers are larger.
+# LORATRAIN_FUZZ_SECONDS, LORATRAIN_FUZZ_SEED: processor time for changed inputs under the sanitizers, a
+# minute by default, and where they begin: by default the time of the commit, so that each commit has
+# others and a run of it can be repeated.
 # LORATRAIN_FULL_TESTS=1: all random cases of the unit tests, all checks of the sanitizers, and all tests
 # in the release build.
 set -euo pipefail
@@ -15,7 +17,8 @@ scripts/install_packages.sh scripts/debian_packages_tests.txt
 scripts/test_python.sh --make &  # beside the build
 python=$!
 export LORATRAIN_FAULTS="${LORATRAIN_FAULTS:-4}" LORATRAIN_EARLY_STOPS="${LORATRAIN_EARLY_STOPS:-3}"
-export LORATRAIN_FUZZ_CASES="${LORATRAIN_FUZZ_CASES:-3000}"
+export LORATRAIN_FUZZ_SECONDS="${LORATRAIN_FUZZ_SECONDS:-60}"
+export LORATRAIN_FUZZ_SEED="${LORATRAIN_FUZZ_SEED:-$(git log -1 --format=%ct 2>/dev/null || echo 1)}"
 log="$(mktemp)"
 
 # names STATUS: of the tests that ended so at least once, over all runs of ctest

@@ -1,5 +1,6 @@
-# Mutated inputs for everything that is read (fuzz/main.cpp): a fixed number of cases, about a minute
-# under the sanitizers; LORATRAIN_FUZZ_SECONDS in the environment gives it hours.
+# Mutated inputs for everything that is read (fuzz/main.cpp): a fixed number of cases from a fixed seed;
+# LORATRAIN_FUZZ_SECONDS in the environment gives it a time instead, of the processor: CI a minute under
+# the sanitizers, others hours.
 file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/fuzz/*.cpp")
 add_executable(fuzz_inputs ${sources})
 target_include_directories(fuzz_inputs PRIVATE "${CMAKE_CURRENT_LIST_DIR}")

@@ -1,11 +1,11 @@
 #include "app/preview.h"
 
-#include <chrono>
 #include <filesystem>
 #include <optional>
 
 #include "base/log.h"
 #include "base/system.h"
+#include "base/text.h"
 #include "comm/collective.h"
 #include "io/files.h"
 #include "measure/measured_costs.h"
@@ -91,8 +91,10 @@ void preview_sweep(const Job& job, const ModelSpec& model, const std::vector<Dat
 }
 
 void tell_deployments(const Job& job, const Plan& plan, const std::vector<DatasetInfo>& datasets,
-                      const Cluster& cluster, const FoundDeployments& found) {
-    const std::string others = describe(compare_deployments(job, plan, datasets, cluster, found));
+                      const Cluster& cluster, const FoundDeployments& found,
+                      const Prediction& own) {
+    const std::string others =
+        describe(compare_deployments(job, plan, datasets, cluster, found, own));
     if (!others.empty()) log::block(others);
     if (found.fastest.empty()) return;
     log::block(describe(compare_baselines(job, plan.model, datasets, cluster, found)));
@@ -110,7 +112,7 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, Jo
         cluster.ranks = workers.replica.tensor * workers.replica.stages;
         job = job_of_worker(std::move(job), workers);
     }
-    const auto start = std::chrono::steady_clock::now();
+    const double start = processor_seconds();
     const ModelSpec model = inputs.weights->spec();
     std::optional<FoundDeployments> found =
         settle_deployment(job, model, inputs.infos, cluster, nullptr);
@@ -124,15 +126,18 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, Jo
         kept.tell(planned.plan);
     }
     const Plan& plan = planned.plan;
+    const double planned_at = processor_seconds();
     const Prediction prediction = predict(job, plan, inputs.infos, rounds_played);
-    const double planning_seconds = seconds_since(start);
+    const double predicted_at = processor_seconds();
     for (const std::string& text :
          job_warnings(job, plan, inputs.files, inputs.weights->max_positions())) {
         log::warn(text);
     }
     log::block("datasets\n" + describe_datasets(job, inputs.files));
     log::block(describe(job, plan, planned.report, inputs.infos));
-    log::block(describe(plan, prediction, planning_seconds));
+    log::block(describe(plan, prediction));
+    log::block(cat("planned in  ", format_fixed(planned_at - start, 2), " s, predicted in ",
+                   format_fixed(predicted_at - planned_at, 2), " s of processor time\n"));
     log::block(
         describe(compare_policies(job, model, inputs.infos, cluster, rounds_played, prediction),
                  job.schedule.policy));
@@ -141,10 +146,12 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, Jo
         const std::vector<IdleRemedy> remedies =
             idle_remedies(job, plan, inputs.infos, cluster, rounds_played, prediction, *found);
         if (!remedies.empty()) log::block(describe(prediction, cluster.ranks, remedies));
-        tell_deployments(job, plan, inputs.infos, cluster, *found);
+        tell_deployments(job, plan, inputs.infos, cluster, *found, prediction);
     }
     if (job.parallel.by_workers()) tell_workers(job, plan, inputs.infos, workers.replica);
     if (job.sweep) preview_sweep(job, model, inputs.infos, all_ranks, dir);
+    log::block(cat("compared and advised in ", format_fixed(processor_seconds() - predicted_at, 2),
+                   " s of processor time\n"));
     if (dir.empty()) return;
     write_pictures(dir, job, plan, prediction.start);
     log::info(cat("wrote ", dir, "/timeline.svg and ", dir, "/", trace_file_name));

@@ -22,6 +22,9 @@ std::uint64_t proc_value(const char* file, const std::string& name);
 /// limit of its control group; 0 where that is not known.
 std::uint64_t available_memory();
 
+/// That all threads of this process have spent on processors.
+double processor_seconds();
+
 /// Seconds that a steady clock has run since `start`.
 double seconds_since(std::chrono::steady_clock::time_point start);
 

@@ -4,12 +4,14 @@
 ///   fuzz_inputs --target NAME --case N [--seed S]                      repeats one, in this
 ///   process
 ///
-/// N cases in all (LORATRAIN_FUZZ_CASES; default_cases), or as many as fit in S seconds
-/// (LORATRAIN_FUZZ_SECONDS), shared out among the targets.
+/// N cases in all (LORATRAIN_FUZZ_CASES; default_cases), or as many as fit in S seconds of a
+/// processor (LORATRAIN_FUZZ_SECONDS), shared out among the targets; seed 1 or LORATRAIN_FUZZ_SEED.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -25,7 +27,9 @@ constexpr const char* default_cases = "6000";
 using Options = std::map<std::string, std::string>;
 
 Options parse(int argc, char** argv) {
-    Options options{{"--seed", "1"}};
+    Options options;
+    const std::string seed = environment("LORATRAIN_FUZZ_SEED");
+    options["--seed"] = seed.empty() ? "1" : seed;
     const std::string cases = environment("LORATRAIN_FUZZ_CASES");
     options["--cases"] = cases.empty() ? default_cases : cases;
     const std::string seconds = environment("LORATRAIN_FUZZ_SECONDS");
@@ -51,40 +55,52 @@ std::vector<Run> chosen(const Options& options) {
 }
 
 void print(const std::string& name, const Tally& tally) {
-    std::printf("%-12s %10llu cases, %10llu refused, %llu findings, slowest %.2f s (%llu)\n",
-                name.c_str(), static_cast<unsigned long long>(tally.cases),
-                static_cast<unsigned long long>(tally.refused),
-                static_cast<unsigned long long>(tally.findings), tally.slowest,
-                static_cast<unsigned long long>(tally.slowest_case));
+    std::printf(
+        "%-12s %10llu cases, %10llu refused, %llu findings, %.1f s, slowest %.2f s (%llu)\n",
+        name.c_str(), static_cast<unsigned long long>(tally.cases),
+        static_cast<unsigned long long>(tally.refused),
+        static_cast<unsigned long long>(tally.findings), tally.all_seconds, tally.slowest,
+        static_cast<unsigned long long>(tally.slowest_case));
     std::fflush(stdout);
 }
 
-/// Rounds over all targets until the cases or the time are used up.
+constexpr double turn = 60.0;  // seconds of all targets, after which they begin again
+
+/// Cases of one target, up to `count` or for `seconds`; 0 = no limit.
+void run_share(Run& run, std::uint64_t seed, std::uint64_t count, double seconds) {
+    const std::uint64_t last =
+        count > 0 ? run.done + count : std::numeric_limits<std::uint64_t>::max();
+    const Tally more = run_cases(*run.kind, seed, run.done, last, {.all_seconds = seconds});
+    run.done += more.cases;
+    run.tally.add(more);
+}
+
+/// Turns of all targets until the cases or the time are used up.
 int run_all(const Options& options) {
     std::vector<Run> runs = chosen(options);
     const std::uint64_t seed = std::stoull(options.at("--seed"));
-    const bool timed = options.contains("--seconds");
-    const double seconds = timed ? std::stod(options.at("--seconds")) : 0.0;
     std::uint64_t shares = 0;
     for (const Run& run : runs) shares += static_cast<std::uint64_t>(run.kind->share);
+    const bool timed = options.contains("--seconds");
+    double left = timed ? std::stod(options.at("--seconds")) : 0.0;
     const std::uint64_t unit =
-        timed ? 400 : std::max<std::uint64_t>(1, std::stoull(options.at("--cases")) / shares);
+        timed ? 0 : std::max<std::uint64_t>(1, std::stoull(options.at("--cases")) / shares);
     const auto start = std::chrono::steady_clock::now();
     do {
+        const double seconds = std::min(left, turn) / static_cast<double>(shares);
         for (Run& run : runs) {
-            const std::uint64_t count = unit * static_cast<std::uint64_t>(run.kind->share);
-            run.tally.add(run_cases(*run.kind, seed, run.done, run.done + count, {}));
-            run.done += count;
-            if (timed && seconds_since(start) > seconds) break;
+            run_share(run, seed, unit * static_cast<std::uint64_t>(run.kind->share),
+                      seconds * run.kind->share);
         }
-    } while (timed && seconds_since(start) < seconds);
+        left -= turn;
+    } while (left > 0.0);
     Tally all;
     for (const Run& run : runs) {
         print(run.kind->name, run.tally);
         all.add(run.tally);
     }
     print("all", all);
-    std::printf("%.0f s\n", seconds_since(start));
+    std::printf("seed %llu, %.0f s\n", static_cast<unsigned long long>(seed), seconds_since(start));
     return all.findings > 0 ? 1 : 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <limits>
 #include <thread>
 
 #include "base/error.h"
@@ -65,12 +67,14 @@ void redirect_output(const std::string& errors) {
 }
 
 [[noreturn]] void work(const TargetKind& kind, std::uint64_t seed, std::uint64_t first,
-                       std::uint64_t last, const std::string& folder, Board& board) {
+                       std::uint64_t last, double seconds, const std::string& folder,
+                       Board& board) {
     redirect_output(folder + "/errors");
     fs::create_directories(folder + "/case");
     try {
         const std::unique_ptr<Target> target = kind.make(folder + "/case");
         for (std::uint64_t i = first; i < last; ++i) {
+            if (i > first && processor_seconds() > seconds) break;
             board.at = i;
             Draw draw(case_key(seed, kind, i));
             try {
@@ -91,12 +95,16 @@ std::uint64_t resident_bytes(pid_t process) {
 }
 
 /// The machine may have other work to do.
-double processor_seconds(pid_t process) {
+double processor_seconds_of(pid_t process) {
     clockid_t clock{};
     timespec spent{};
     if (::clock_getcpuclockid(process, &clock) != 0 || ::clock_gettime(clock, &spent) != 0)
         return 0;
     return static_cast<double>(spent.tv_sec) + 1e-9 * static_cast<double>(spent.tv_nsec);
+}
+
+double seconds_of(const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
 }
 
 /// The part of a sanitizer's report that says what and where, or the last lines.
@@ -123,24 +131,27 @@ std::uint64_t run_process(const TargetKind& kind, std::uint64_t seed, std::uint6
     const test::TempDir folder;
     SharedBoard board;
     board->at = first;
+    const double left = limits.all_seconds > 0.0 ? limits.all_seconds - tally.all_seconds
+                                                 : std::numeric_limits<double>::infinity();
     const pid_t process = ::fork();
     if (process < 0) throw Error("fork failed");
-    if (process == 0) work(kind, seed, first, last, folder.path(), *board);
+    if (process == 0) work(kind, seed, first, last, left, folder.path(), *board);
     std::uint64_t seen = first;
     auto since = Clock::now();
     double spent_before = 0.0;
     int status = 0;
+    rusage used{};
     std::string ended_for;
-    for (int look = 0; ::waitpid(process, &status, WNOHANG) == 0; ++look) {
+    for (int look = 0; ::wait4(process, &status, WNOHANG, &used) == 0; ++look) {
         const std::uint64_t at = board->at;
-        const double spent = processor_seconds(process);
+        const double spent = processor_seconds_of(process);
         if (at != seen) {
             since = Clock::now();
             spent_before = spent;
         }
         seen = at;
         const double seconds = spent - spent_before;
-        tally.add({0, 0, 0, seconds, at});
+        tally.add({0, 0, 0, 0.0, seconds, at});
         if (seconds > limits.seconds || seconds_since(since) > limits.idle_seconds) {
             ended_for = cat("did not end in ", format_fixed(seconds, 1), " s");
         }
@@ -149,15 +160,16 @@ std::uint64_t run_process(const TargetKind& kind, std::uint64_t seed, std::uint6
         }
         if (!ended_for.empty()) {
             ::kill(process, SIGKILL);
-            ::waitpid(process, &status, 0);
+            ::wait4(process, &status, 0, &used);
             break;
         }
         std::this_thread::sleep_for(between_looks);
     }
     tally.refused += board->refused;
+    tally.all_seconds += seconds_of(used.ru_utime) + seconds_of(used.ru_stime);
     if (ended_for.empty() && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-        tally.cases += last - first;
-        return last;
+        tally.cases += board->at + 1 - first;
+        return board->at + 1;
     }
     const std::uint64_t found = board->at;
     tally.cases += found + 1 - first;
@@ -176,6 +188,7 @@ void Tally::add(const Tally& other) {
     cases += other.cases;
     refused += other.refused;
     findings += other.findings;
+    all_seconds += other.all_seconds;
     if (other.slowest <= slowest) return;
     slowest = other.slowest;
     slowest_case = other.slowest_case;
@@ -189,6 +202,7 @@ Tally run_cases(const TargetKind& kind, std::uint64_t seed, std::uint64_t first,
                 const Limits& limits) {
     Tally tally;
     while (first < last) {
+        if (limits.all_seconds > 0.0 && tally.all_seconds >= limits.all_seconds) break;
         const std::uint64_t end = std::min(last, first + cases_per_process);
         first = run_process(kind, seed, first, end, limits, tally);
     }

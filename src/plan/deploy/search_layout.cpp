@@ -19,6 +19,7 @@ constexpr std::int64_t parts_of_usual = 8;
 constexpr std::int64_t fewest_parts = 2;
 constexpr double least_gain = 0.02;
 constexpr double depth_tolerance = 0.01;
+constexpr std::int32_t most_depths = 16;
 constexpr std::size_t most_samples_balanced = 1024;
 constexpr std::size_t most_samples_quick = 16384;  // the other policies pack in no time
 constexpr std::int32_t most_rounds = 32;
@@ -62,7 +63,8 @@ class LayoutSearch {
     std::int32_t depth() {
         std::vector<double> speeds;
         const std::int32_t least = view_.replica.max_in_flight;
-        for (std::int32_t depth = least; depth <= 2 * least && fits_with(depth); ++depth) {
+        const std::int32_t apart = std::max(1, least / most_depths);
+        for (std::int32_t depth = least; depth <= 2 * least && fits_with(depth); depth += apart) {
             rules_.max_in_flight = depth;
             speeds.push_back(
                 play(view_.replica.microbatch_tokens, plan_.first_admitted.size(), false)
@@ -73,7 +75,7 @@ class LayoutSearch {
             (1.0 - depth_tolerance) * *std::max_element(speeds.begin(), speeds.end());
         const auto enough = std::find_if(speeds.begin(), speeds.end(),
                                          [&](double speed) { return speed >= wanted; });
-        return least + static_cast<std::int32_t>(enough - speeds.begin());
+        return least + apart * static_cast<std::int32_t>(enough - speeds.begin());
     }
 
   private:

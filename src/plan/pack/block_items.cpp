@@ -107,6 +107,30 @@ std::vector<std::int32_t> required_backwards(const BlockItems& block,
     return required;
 }
 
+/// Appends what bins take, from `first` to before `last`.
+void add_bins(const PackRules& rules, const BlockItems& block, const Bins& bins, std::size_t first,
+              std::size_t last, PipelineLoad& load) {
+    AdapterLoads work;
+    for (std::size_t b = first; b < last; ++b) {
+        work.clear();
+        for (const std::int32_t i : bins[b]) {
+            const BlockItem& item = block.item(i);
+            work.add(block.batch_of(i).adapter, {item.tokens, item.squares, item.targets});
+        }
+        add_times(load, rules.costs, rules.stages, rules.recompute, work);
+    }
+}
+
+PipelineLoad load_without_bins(const PackRules& rules, std::size_t bins) {
+    PipelineLoad load;
+    load.stages = static_cast<std::int32_t>(rules.stages.size());
+    load.max_in_flight = rules.max_in_flight;
+    const std::size_t times = bins * rules.stages.size();
+    load.forward.reserve(times);
+    load.backward.reserve(times);
+    return load;
+}
+
 /// What is there `repeats` times in a row.
 void repeat(std::vector<std::int64_t>& times, int repeats) {
     const std::size_t once = times.size();
@@ -145,21 +169,8 @@ BlockItems block_items(const PackRules& rules, std::span<const Round> rounds) {
 
 PipelineLoad pipeline_load(const PackRules& rules, const BlockItems& block, const Bins& bins,
                            int repeats) {
-    PipelineLoad load;
-    load.stages = static_cast<std::int32_t>(rules.stages.size());
-    load.max_in_flight = rules.max_in_flight;
-    const std::size_t times = bins.size() * rules.stages.size();
-    load.forward.reserve(times);
-    load.backward.reserve(times);
-    AdapterLoads work;
-    for (const auto& bin : bins) {
-        work.clear();
-        for (const std::int32_t i : bin) {
-            const BlockItem& item = block.item(i);
-            work.add(block.batch_of(i).adapter, {item.tokens, item.squares, item.targets});
-        }
-        add_times(load, rules.costs, rules.stages, rules.recompute, work);
-    }
+    PipelineLoad load = load_without_bins(rules, bins.size() * static_cast<std::size_t>(repeats));
+    add_bins(rules, block, bins, 0, bins.size(), load);
     repeat(load.forward, repeats);
     repeat(load.backward, repeats);
     const std::vector<Extent> extent = extents(block, bins);
@@ -172,6 +183,20 @@ PipelineLoad pipeline_load(const PackRules& rules, const BlockItems& block, cons
             load.required.push_back(std::max(0, needed + done));
         }
     }
+    return load;
+}
+
+PipelineLoad changed_load(const PackRules& rules, const BlockItems& block, const Bins& bins,
+                          const PipelineLoad& before, std::size_t from, std::size_t alike) {
+    PipelineLoad load = load_without_bins(rules, bins.size());
+    const auto first = static_cast<std::ptrdiff_t>(from * rules.stages.size());
+    const auto last = static_cast<std::ptrdiff_t>(alike * rules.stages.size());
+    load.forward.assign(before.forward.begin(), before.forward.begin() + first);
+    load.backward.assign(before.backward.begin(), before.backward.begin() + first);
+    add_bins(rules, block, bins, from, bins.size() - alike, load);
+    load.forward.insert(load.forward.end(), before.forward.end() - last, before.forward.end());
+    load.backward.insert(load.backward.end(), before.backward.end() - last, before.backward.end());
+    load.required = required_backwards(block, extents(block, bins), bins.size(), false);
     return load;
 }
 

@@ -50,6 +50,10 @@ BlockItems block_items(const PackRules& rules, std::span<const Round> rounds);
 PipelineLoad pipeline_load(const PackRules& rules, const BlockItems& block, const Bins& bins,
                            int repeats = 1);
 
+/// The same of bins done once, those before `from` and the last `alike` ones as in another load.
+PipelineLoad changed_load(const PackRules& rules, const BlockItems& block, const Bins& bins,
+                          const PipelineLoad& before, std::size_t from, std::size_t alike);
+
 /// The bins as microbatches.
 std::vector<Microbatch> to_microbatches(std::span<const Round> rounds, const BlockItems& block,
                                         const Bins& bins);

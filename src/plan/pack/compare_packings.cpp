@@ -4,7 +4,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
-#include <numeric>
+#include <utility>
 
 #include "base/parallel_for.h"
 #include "plan/schedule/pipeline_bound.h"
@@ -41,6 +41,8 @@ class Limit {
     std::atomic<std::int64_t> most_ = TriedPacking::too_long;
 };
 
+constexpr double most_before_merging = 1.15;
+
 class Comparison {
   public:
     Comparison(const PackRules& rules, const BlockItems& block, int repeats,
@@ -50,14 +52,12 @@ class Comparison {
     }
 
     void run(const Relevance& relevance) {
-        pack_all();
-        std::vector<std::size_t> order(tried_.size());
-        std::iota(order.begin(), order.end(), 0);
-        std::stable_sort(order.begin(), order.end(),
-                         [&](std::size_t a, std::size_t b) { return least_[a] < least_[b]; });
+        least_.assign(tried_.size(), TriedPacking::too_long);
         Limit limit(relevance);
-        parallel_for(order.size(), rules_.threads,
-                     [&](std::size_t i) { simulate(order[i], limit); });
+        pack_others();
+        simulate_all(false, limit);
+        pack_filled_ones(limit.most());
+        simulate_all(true, limit);
     }
 
   private:
@@ -69,17 +69,58 @@ class Comparison {
         return pipeline_load(rules_, block_, tried_[i].bins, repeats_);
     }
 
-    void pack_all() {
-        std::vector<std::size_t> runs;  // first ones
+    bool is_filled(std::size_t i) const { return tried_[i].variant.filling == Filling::filled; }
+
+    std::vector<std::size_t> those(bool filled) const {
+        std::vector<std::size_t> chosen;
+        for (std::size_t i = 0; i < tried_.size(); ++i) {
+            if (is_filled(i) == filled) chosen.push_back(i);
+        }
+        return chosen;
+    }
+
+    void simulate_all(bool filled, Limit& limit) {
+        std::vector<std::size_t> order = those(filled);
+        std::stable_sort(order.begin(), order.end(),
+                         [&](std::size_t a, std::size_t b) { return least_[a] < least_[b]; });
+        parallel_for(order.size(), rules_.threads,
+                     [&](std::size_t i) { simulate(order[i], limit); });
+    }
+
+    /// Of variants that differ in order alone the first, and the end of them.
+    void pack_others() {
+        std::vector<std::pair<std::size_t, std::size_t>> runs;
         for (std::size_t i = 0; i < tried_.size(); ++i) {
             const PackVariant& variant = tried_[i].variant;
-            if (i == 0 || !differ_in_order_alone(variant, tried_[i - 1].variant)) runs.push_back(i);
             auto [known, fresh] = portions_.try_emplace(variant.groups);
             if (fresh) known->second = portions(block_, variant.groups);
+            if (is_filled(i)) continue;
+            if (i > 0 && differ_in_order_alone(variant, tried_[i - 1].variant)) {
+                runs.back().second = i + 1;
+            } else {
+                runs.emplace_back(i, i + 1);
+            }
         }
-        least_.resize(tried_.size());
-        parallel_for(runs.size(), rules_.threads, [&](std::size_t r) {
-            pack_run(runs[r], r + 1 < runs.size() ? runs[r + 1] : tried_.size());
+        parallel_for(runs.size(), rules_.threads,
+                     [&](std::size_t r) { pack_run(runs[r].first, runs[r].second); });
+    }
+
+    /// Merging simulates again and again: not of what is far behind without it.
+    void pack_filled_ones(std::int64_t limit) {
+        const std::vector<std::size_t> filled = those(true);
+        const bool any = limit == TriedPacking::too_long;
+        const std::int64_t most =
+            any ? limit
+                : static_cast<std::int64_t>(most_before_merging * static_cast<double>(limit));
+        parallel_for(filled.size(), rules_.threads, [&](std::size_t f) {
+            TriedPacking& one = tried_[filled[f]];
+            const std::vector<Bins> bins =
+                pack_filled(block_, portions_.at(one.variant.groups), alone_, false);
+            one.bins = concatenate(bins);
+            const PipelineLoad load = load_of(filled[f]);
+            if (!pipeline_time_within(load, pipeline_bound(load), most)) return;
+            one.bins = merge_portions(rules_, block_, bins).bins;
+            least_[filled[f]] = pipeline_bound(load_of(filled[f])).makespan();
         });
     }
 

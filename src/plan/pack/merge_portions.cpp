@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "plan/pack/pack_variants.h"
+#include "plan/schedule/list_schedule.h"
 
 namespace loratrain {
 
@@ -14,31 +17,57 @@ class Merging {
         : rules_(rules), block_(block), packed_(packed) {}
 
     Merged run() {
-        Merged result;
-        std::int64_t makespan = simulated();
+        if (packed_.empty()) return {};
+        load_ = pipeline_load(rules_, block_, concatenate(packed_));
+        begun_.emplace(load_);
+        makespan_ = end_of(*begun_);
+        std::int32_t merges = 0;
         const std::size_t stride = 1 + packed_.size() / most_simulations;
         for (std::size_t p = 0; p + 1 < packed_.size(); p += stride) {
-            const std::vector<Bins> before = packed_;
-            std::int32_t merges = 0;
-            for (std::size_t q = p; q < std::min(p + stride, packed_.size() - 1); ++q) {
-                merges += merge(q) ? 1 : 0;
-            }
-            if (merges == 0) continue;
-            const std::int64_t now = simulated();
-            if (now > makespan) {
-                packed_ = before;
-                continue;
-            }
-            makespan = now;
-            result.merges += merges;
+            merges += merge_if_good(p, std::min(p + stride, packed_.size() - 1));
         }
-        result.bins = concatenate(packed_);
-        return result;
+        return {concatenate(packed_), merges};
     }
 
   private:
-    std::int64_t simulated() const {
-        return pipeline_time(pipeline_load(rules_, block_, concatenate(packed_))).makespan;
+    /// Of portions from `p` to before `last` with those behind them, where that takes no longer.
+    std::int32_t merge_if_good(std::size_t p, std::size_t last) {
+        const std::vector<Bins> before(at(p), at(last + 1));
+        const std::size_t first_changed = first_ + (packed_[p].empty() ? 0 : packed_[p].size() - 1);
+        std::int32_t merges = 0;
+        for (std::size_t q = p; q < last; ++q) merges += merge(q) ? 1 : 0;
+        if (merges > 0 && !takes_no_longer(first_changed, last + 1)) {
+            std::copy(before.begin(), before.end(), at(p));
+            merges = 0;
+        }
+        for (std::size_t q = p; q < last; ++q) first_ += packed_[q].size();
+        return merges;
+    }
+
+    std::vector<Bins>::iterator at(std::size_t p) {
+        return packed_.begin() + static_cast<std::ptrdiff_t>(p);
+    }
+
+    /// With bins from `first_changed` on that have changed, but for those of portions from `alike`.
+    bool takes_no_longer(std::size_t first_changed, std::size_t alike) {
+        std::size_t bins_alike = 0;
+        for (std::size_t q = alike; q < packed_.size(); ++q) bins_alike += packed_[q].size();
+        begun_->advance_to(static_cast<std::int32_t>(first_changed));
+        PipelineLoad changed =
+            changed_load(rules_, block_, concatenate(packed_), load_, first_changed, bins_alike);
+        std::swap(load_, changed);
+        const std::int64_t end = end_of(*begun_);
+        if (end > makespan_) {
+            std::swap(load_, changed);
+            return false;
+        }
+        makespan_ = end;
+        return true;
+    }
+
+    static std::int64_t end_of(ListSchedule begun) {
+        begun.advance(true, nullptr);
+        return begun.now();
     }
 
     std::int64_t tokens(const std::vector<std::int32_t>& bin) const {
@@ -82,6 +111,10 @@ class Merging {
     const PackRules& rules_;
     const BlockItems& block_;
     std::vector<Bins> packed_;
+    PipelineLoad load_;                  ///< of packed_
+    std::optional<ListSchedule> begun_;  ///< of load_, up to what may change still
+    std::int64_t makespan_ = 0;
+    std::size_t first_ = 0;  ///< bin of the portion that is next
 };
 
 }  // namespace

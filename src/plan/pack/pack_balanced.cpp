@@ -26,6 +26,7 @@ constexpr std::size_t kept = 12;            // variants compared over the whole 
 constexpr double near_best = 1.03;
 constexpr double as_good = 1.003;
 constexpr std::size_t steady_microbatches = 16;  // per stage
+constexpr std::size_t few_stages = 8;            // beyond them twice is enough
 constexpr int most_repeats = 4;
 
 using Tried = TriedPacking;
@@ -74,20 +75,25 @@ class Search {
     BalancedPacking run() {
         const BlockItems part = first_rounds(block_);
         std::vector<Tried> tried = variants(rules_.rough ? rough_stride : 1);
-        evaluate(part, {kept, 1.0}, tried);
+        const bool is_all = part.items.size() == block_.items.size();
+        evaluate(part, is_all ? Relevance{1, relevant()} : Relevance{kept, 1.0}, tried);
         sort(tried);
         tried.resize(std::min(tried.size(), kept));
-        if (part.items.size() < block_.items.size()) {
+        if (!is_all) {
             if (!has_in_turn(tried)) tried.push_back(in_turn());
-            evaluate(block_, {1, near_best}, tried);
+            evaluate(block_, {1, relevant()}, tried);
             sort(tried);
         }
         refine(tried);
-        if (rules_.packing != Packing::greedy && milp_available()) add_fewest(tried);
+        if (tries_fewest()) add_fewest(tried);
         return result(fewest_of_the_best(tried));
     }
 
   private:
+    bool tries_fewest() const { return rules_.packing != Packing::greedy && milp_available(); }
+    /// Beyond this many times the best makespan nothing is looked at again.
+    double relevant() const { return tries_fewest() ? near_best : as_good; }
+
     std::vector<std::int32_t> groups() const {
         std::vector<std::int32_t> counts;
         const auto stages = static_cast<std::int32_t>(rules_.stages.size());
@@ -139,7 +145,7 @@ class Search {
         const std::size_t most = rules_.stages.size() * steady_microbatches;
         const double full = static_cast<double>(block.tokens) / static_cast<double>(block.capacity);
         const auto wanted = static_cast<int>(static_cast<double>(most) / std::max(1.0, full));
-        return std::clamp(wanted, 1, most_repeats);
+        return std::clamp(wanted, 1, rules_.stages.size() > few_stages ? 2 : most_repeats);
     }
 
     void evaluate(const BlockItems& block, const Relevance& relevance,
@@ -169,7 +175,7 @@ class Search {
             variant.target = leveled(static_cast<double>(best.target) * factor);
             around.push_back({variant, {}, 0});
         }
-        evaluate(block_, {1, near_best}, around);
+        evaluate(block_, {1, relevant()}, around);
         tried.insert(tried.end(), around.begin(), around.end());
     }
 

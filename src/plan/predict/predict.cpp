@@ -1,6 +1,7 @@
 #include "plan/predict/predict.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "base/error.h"
 #include "plan/deploy/make_plan.h"
@@ -92,6 +93,11 @@ class Predictor {
         progress_.stopped = all_but(plan_, admit(job_, plan_, claims));
     }
 
+    std::unique_ptr<ScheduleStream> stream_with(PackedBlocks& packed) const {
+        return std::make_unique<ScheduleStream>(job_, plan_, datasets_, progress_, 1,
+                                                ScheduleStream::Evaluations::none, &packed);
+    }
+
     Timeline simulate(const JointWindow& window) const {
         Simulator simulator(job_, plan_);
         simulator.add(window);
@@ -100,10 +106,10 @@ class Predictor {
 
     /// Seconds of one more repetition of `whole`. A shorter run from the same start, which fills
     /// and drains the pipeline as well, tells what the rounds beyond it take in between.
-    double repeated_seconds(const Timeline& whole, std::int32_t fewer_rounds) const {
+    double repeated_seconds(const Timeline& whole, std::int32_t fewer_rounds,
+                            PackedBlocks& packed) const {
         if (fewer_rounds == 0) return whole.makespan();
-        const Timeline part =
-            simulate(plan_joint_window(job_, plan_, datasets_, progress_, fewer_rounds));
+        const Timeline part = simulate(stream_with(packed)->next(fewer_rounds, true, true));
         const auto tokens = static_cast<double>(whole.tokens());
         const double more = tokens - static_cast<double>(part.tokens());
         return more > 0.0 ? (whole.makespan() - part.makespan()) * tokens / more : whole.makespan();
@@ -112,17 +118,19 @@ class Predictor {
     /// False when nothing is left.
     bool play(std::int32_t rounds) {
         admit_next();
-        ScheduleStream stream(job_, plan_, datasets_, progress_);
-        const JointWindow joint = stream.next(rounds, true, true);
+        PackedBlocks packed;
+        const auto stream = stream_with(packed);
+        const JointWindow joint = stream->next(rounds, true, true);
         const Window& window = joint.common();
-        result_.fillings.add(stream.fillings());
+        result_.fillings.add(stream->fillings());
         if (window.batches.empty()) return false;
         const Timeline timeline = simulate(joint);
         add_shares(joint);
         const std::vector<std::int32_t> steps = steps_in(window, plan_.adapters.size());
         const std::int32_t times = repetitions(plan_, progress_, steps);
         seconds_ += timeline.makespan() + stall_seconds(joint);
-        if (times > 1) seconds_ += (times - 1) * repeated_seconds(timeline, window.rounds / 2);
+        if (times > 1)
+            seconds_ += (times - 1) * repeated_seconds(timeline, window.rounds / 2, packed);
         tokens_ += times * static_cast<double>(timeline.tokens());
         for (std::size_t s = 0; s < busy_.size(); ++s) busy_[s] += times * timeline.busy(s);
         if (result_.rounds_played == 0) result_.start = timeline;

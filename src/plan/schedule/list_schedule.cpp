@@ -58,13 +58,13 @@ ListSchedule::ListSchedule(const PipelineLoad& load)
     }
 }
 
-void ListSchedule::follow_load() {
-    count_ = load_.first + static_cast<std::int32_t>(load_.required.size());
+void ListSchedule::follow(std::size_t microbatches) {
+    count_ = load_.first + static_cast<std::int32_t>(microbatches);
     for (std::size_t s = 0; s < stages_.size(); ++s) wake(s);
 }
 
 void ListSchedule::advance(bool to_the_end, ComputeOrder* order, std::int32_t least_backwards) {
-    follow_load();
+    follow(load_.required.size());
     const Stage& first = stages_.front();
     do {
         start_woken(order);
@@ -75,8 +75,15 @@ void ListSchedule::advance(bool to_the_end, ComputeOrder* order, std::int32_t le
     check_finished();
 }
 
+void ListSchedule::advance_to(std::int32_t microbatch) {
+    follow(static_cast<std::size_t>(microbatch - load_.first));
+    do {
+        start_woken(nullptr);
+    } while (stages_.front().forwarded < count_ && go_to_next_end());
+}
+
 bool ListSchedule::finish_within(std::span<const std::int64_t> least_left, std::int64_t most) {
-    follow_load();
+    follow(load_.required.size());
     do {
         start_woken(nullptr);
         const auto next = static_cast<std::size_t>(stages_.front().forwarded);

@@ -94,13 +94,14 @@ struct ReplicaStream {
 
 struct ScheduleStream::State {
     State(const Job& of_job, const Plan& of_plan, std::span<const DatasetInfo> infos,
-          const Progress& start, int threads, Evaluations of_adapters)
+          const Progress& start, int threads, Evaluations of_adapters, PackedBlocks* blocks)
         : job(of_job),
           plan(of_plan),
           datasets(infos),
           progress(start),
           per_block(rounds_per_block(of_job, of_plan, infos)),
           evaluations(of_adapters),
+          known_blocks(blocks),
           checker(of_job, of_plan) {
         for (const ReplicaView& view : views_of(of_plan)) {
             replicas.push_back(std::make_unique<ReplicaStream>(of_job, view, threads));
@@ -145,6 +146,7 @@ struct ScheduleStream::State {
     SharedAdapter shared_adapter(std::size_t a) const;
     Round take_round(std::vector<BatchPlan>& batches);
     std::vector<std::vector<Microbatch>> pack(std::vector<Round> block, JointWindow& joint);
+    std::vector<Microbatch> packed_block(const std::vector<Round>& block);
     std::vector<std::vector<Microbatch>> pack_joint(const Round& round, JointWindow& joint);
     void add_block(std::int32_t rounds, JointWindow& joint);
     std::vector<DueEvaluation> evaluations_due(std::size_t first_batch,
@@ -162,6 +164,7 @@ struct ScheduleStream::State {
     std::vector<SharedAdapter> shared;      ///< by AdapterId, where there are several
     std::int32_t per_block;
     Evaluations evaluations;
+    PackedBlocks* known_blocks;  ///< or null
     FillingCounts fillings;
     SampleOrders orders;
     std::vector<BatchSource> sources;
@@ -227,7 +230,7 @@ std::vector<std::vector<Microbatch>> ScheduleStream::State::pack(std::vector<Rou
                                                                  JointWindow& joint) {
     std::vector<std::vector<Microbatch>> microbatches(replicas.size());
     if (replicas.size() == 1) {
-        microbatches.front() = pack_block(rules.front(), block, &fillings);
+        microbatches.front() = packed_block(block);
         return microbatches;
     }
     for (const Round& round : block) {
@@ -237,6 +240,15 @@ std::vector<std::vector<Microbatch>> ScheduleStream::State::pack(std::vector<Rou
         }
     }
     return microbatches;
+}
+
+/// Of one replica; the block's rounds have been taken.
+std::vector<Microbatch> ScheduleStream::State::packed_block(const std::vector<Round>& block) {
+    if (known_blocks == nullptr) return pack_block(rules.front(), block, &fillings);
+    const auto rounds = static_cast<std::int32_t>(block.size());
+    const auto [known, fresh] = known_blocks->try_emplace({progress.round - rounds, rounds});
+    if (fresh) known->second = pack_block(rules.front(), block, &fillings);
+    return known->second;
 }
 
 /// Notes the order in which its batches are reduced.
@@ -331,8 +343,8 @@ void ScheduleStream::State::settle_batches(JointWindow& joint, std::size_t first
 
 ScheduleStream::ScheduleStream(const Job& job, const Plan& plan,
                                std::span<const DatasetInfo> datasets, const Progress& start,
-                               int threads, Evaluations evaluations)
-    : state_(new State(job, plan, datasets, start, threads, evaluations)) {}
+                               int threads, Evaluations evaluations, PackedBlocks* packed)
+    : state_(new State(job, plan, datasets, start, threads, evaluations, packed)) {}
 ScheduleStream::~ScheduleStream() = default;
 
 JointWindow ScheduleStream::next(std::int32_t rounds, bool drain, bool cut_block) {

@@ -2,8 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "plan/pack/fillings.h"
 #include "plan/pack/pack_block.h"
@@ -11,6 +14,10 @@
 #include "plan/schedule/plan_window.h"
 
 namespace loratrain {
+
+/// Microbatches of blocks, by their first round and their rounds: streams from the same state that
+/// share them pack each block once. Of one replica.
+using PackedBlocks = std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Microbatch>>;
 
 /// The schedule of training from one empty pipeline to the next, for a fixed set of adapters, in
 /// windows. Rounds are packed in blocks (pack_block.h) so that batches of neighbouring rounds can
@@ -33,10 +40,11 @@ class ScheduleStream {
     enum class Evaluations : std::uint8_t { none, due };
 
     /// From the state `start`; the arguments are kept by reference, `start` is copied. `threads`:
-    /// for packing; results do not depend on it.
+    /// for packing; results do not depend on it. `packed`, which outlives the stream: of streams
+    /// with the same arguments.
     ScheduleStream(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                    const Progress& start, int threads = 1,
-                   Evaluations evaluations = Evaluations::none);
+                   Evaluations evaluations = Evaluations::none, PackedBlocks* packed = nullptr);
     ~ScheduleStream();
     ScheduleStream(const ScheduleStream&) = delete;
     ScheduleStream& operator=(const ScheduleStream&) = delete;

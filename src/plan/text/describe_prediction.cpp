@@ -69,7 +69,7 @@ TextRow policy_row(const std::string& name, const std::optional<Prediction>& pre
 
 }  // namespace
 
-std::string describe(const Plan& plan, const Prediction& prediction, double planning_seconds) {
+std::string describe(const Plan& plan, const Prediction& prediction) {
     const std::string speed = format_fixed(prediction.tokens_per_second(), 0);
     std::string text = cat("prediction  costs ", prediction_source(plan), "\n");
     text += cat("speed       ", speed, " tokens/s\n");
@@ -80,7 +80,7 @@ std::string describe(const Plan& plan, const Prediction& prediction, double plan
     text += replica_shares(plan, prediction);
     const std::string fillings = to_text(prediction.fillings);
     if (!fillings.empty()) text += cat("packing     ", fillings, "\n");
-    return text + cat("planned in  ", format_fixed(planning_seconds, 2), " s\n");
+    return text;
 }
 
 std::string describe(const std::vector<PolicyPrediction>& policies, SchedulePolicy chosen) {

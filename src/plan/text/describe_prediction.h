@@ -11,7 +11,7 @@
 namespace loratrain {
 
 /// Speed, time of the whole job, idle shares and what blocks were filled by.
-std::string describe(const Plan& plan, const Prediction& prediction, double planning_seconds);
+std::string describe(const Plan& plan, const Prediction& prediction);
 
 /// A line per policy, and for mlora one more with its published rule where that differs: tokens/s,
 /// time, idle share, and the gain over it of `chosen`.
