@@ -316,11 +316,13 @@ struct RmsNormBackward {
     float weight_offset = 0.0F;
 };
 
-/// Rotates halves in place (HF rotate_half): for each head of width D and j < D/2,
-///   (x_j, x_{j+D/2}) <- (x_j c - x_{j+D/2} s, x_{j+D/2} c + x_j s), angle = position * inv_freq_j;
-/// backward: the inverse rotation. The heads of the first scaled_columns are multiplied as well, by
-/// 1 + scale_beta ln(1 + floor(position / scale_period)), both ways (queries of Ministral 3). x:
-/// [T, heads * D]; inv_freq: [D/2] fp32.
+/// Rotates halves in place (HF rotate_half): of each head the first D columns, rotary_dim or all,
+///   (x_j, x_{j+D/2}) <- l (x_j c - x_{j+D/2} s, x_{j+D/2} c + x_j s), angle = position *
+///   inv_freq_j
+/// for j < D/2 and l = length; interleaved: of the pairs (x_2j, x_{2j+1}) instead (GLM-4).
+/// backward: the transpose. The heads of the first scaled_columns are multiplied as well, by
+/// 1 + scale_beta ln(1 + floor(position / scale_period)), both ways (queries of Ministral 3), where
+/// all of a head is rotated. x: [T, heads * head_dim]; inv_freq: [D/2] fp32.
 struct Rope {
     TensorView x;
     std::int64_t head_dim = 0;
@@ -330,6 +332,16 @@ struct Rope {
     std::int64_t scaled_columns = 0;
     float scale_beta = 0.0F;
     float scale_period = 1.0F;
+    std::int64_t rotary_dim = 0;  ///< 0: head_dim
+    bool interleaved = false;
+    float length = 1.0F;
+
+    std::int64_t rotated() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
+    bool has_sizes_that_fit() const {
+        return head_dim > 0 && rotated() > 0 && rotated() % 2 == 0 && rotated() <= head_dim &&
+               x.cols % head_dim == 0 && scaled_columns % head_dim == 0 &&
+               scaled_columns <= x.cols && (scaled_columns == 0 || rotated() == head_dim);
+    }
 };
 
 /// Causal attention inside each sample, grouped queries: head h reads key-value head h / (Q/G).

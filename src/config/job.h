@@ -221,7 +221,7 @@ struct AdapterJob {
     double lora_alpha = 32.0;
     double lora_dropout = 0.0;
     /// The linears that it is on in some layer; with `modules` at most.
-    std::array<bool, linear_count> targets{true, true, true, true, true, true, true};
+    std::array<bool, linear_count> targets = all_linears();
     bool targets_head = false;       ///< it is on lm_head too
     bool targets_embedding = false;  ///< and on embed_tokens
     /// What is not alike in all layers; null = everything is.

@@ -15,20 +15,23 @@ std::string layer_path(std::int64_t layer) {
 
 }  // namespace
 
-std::string norm_name(std::int64_t layer, LayerNorm norm, NormPlacement placement) {
+std::string norm_name(std::int64_t layer, LayerNorm norm, const ModelSpec& spec) {
     const auto named = [layer](const char* name) {
         return cat(layer_path(layer), name, ".weight");
     };
+    const bool both = spec.norms == NormPlacement::both;
+    const bool glm4 = spec.norm_names == NormNames::glm4;
+    const bool apertus = spec.norm_names == NormNames::apertus;
     switch (norm) {
         case LayerNorm::before_attention:
-            return named("input_layernorm");
+            return named(apertus ? "attention_layernorm" : "input_layernorm");
         case LayerNorm::after_attention:
-            return named("post_attention_layernorm");
+            return named(glm4 ? "post_self_attn_layernorm" : "post_attention_layernorm");
         case LayerNorm::before_mlp:
-            return named(placement == NormPlacement::both ? "pre_feedforward_layernorm"
-                                                          : "post_attention_layernorm");
+            if (apertus) return named("feedforward_layernorm");
+            return named(both && !glm4 ? "pre_feedforward_layernorm" : "post_attention_layernorm");
         case LayerNorm::after_mlp:
-            return named("post_feedforward_layernorm");
+            return named(glm4 ? "post_mlp_layernorm" : "post_feedforward_layernorm");
         case LayerNorm::q:
             return named("self_attn.q_norm");
         case LayerNorm::k:

@@ -27,9 +27,10 @@ enum class LayerNorm : std::uint8_t {
     k,
 };
 
-/// "model.layers.3.input_layernorm.weight". `placement`: post_attention_layernorm is the one before
-/// the MLP in families that have none behind the attention.
-std::string norm_name(std::int64_t layer, LayerNorm norm, NormPlacement placement);
+/// "model.layers.3.input_layernorm.weight", as ModelSpec::norm_names and norms say:
+/// post_attention_layernorm is the one before the MLP in families that have none behind the
+/// attention, and in glm4.
+std::string norm_name(std::int64_t layer, LayerNorm norm, const ModelSpec& spec);
 
 std::string weight_name(std::int64_t layer, Linear linear);
 std::string bias_name(std::int64_t layer, Linear linear);

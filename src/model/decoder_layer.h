@@ -54,6 +54,10 @@ class DecoderLayer {
     };
     Heads split_heads(const TensorView& qkv) const;
     TensorView queries_and_keys(const TensorView& qkv) const;
+    /// The columns of each linear of the group.
+    std::array<TensorView, 3> by_linear(const LinearGroupShape& group, const TensorView& y) const;
+    /// And of its S.
+    std::array<TensorView, 3> columns_of(const LoraLinear::Site& at, const TensorView& s) const;
     LoraLinear::Site site(std::int32_t layer, LayerWeights& weights, LinearGroup group,
                           const LayerRows& rows) const;
     Attention attention_op(const LayerSpec& spec, const LayerActivations& saved,

@@ -60,7 +60,8 @@ FrozenWeights::FrozenWeights(const ReplicaView& view, const StagePlan& stage,
 }
 
 Buffer FrozenWeights::load_frequencies(const RopeSpec& rope) {
-    const std::vector<float> frequencies = rope_frequencies(rope, view_.lane_model.head_dim);
+    const std::vector<float> frequencies =
+        rope_frequencies(rope, view_.lane_model.rotary_dim(rope));
     Buffer table = backend_.allocate(aligned(frequencies.size() * sizeof(float)), "rotary table");
     backend_.upload(table.data(), frequencies.data(), frequencies.size() * sizeof(float));
     return table;
@@ -111,7 +112,7 @@ void FrozenWeights::load_layer(std::int32_t layer, LayerWeights& weights) {
     const ModelSpec& model = view_.lane_model;
     weights.spec = model.layer(layer);
     const auto norm = [&](LayerNorm which, std::int64_t size) {
-        return load_vector(norm_name(layer, which, model.norms), size);
+        return load_vector(norm_name(layer, which, model), size);
     };
     if (model.has_norms_before()) {
         weights.attention_norm = norm(LayerNorm::before_attention, model.hidden_size);

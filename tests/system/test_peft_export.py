@@ -17,7 +17,8 @@ ADAPTERS = {"llama": ["a_r4_all", "f_patterns", "f_regex_plus", "f_dora", "f_dor
             "granite": ["a_r4_all", "f_embed"], "seed_oss": ["a_r4_all"], "qwen2_window": ["a_r4_all"],
             "qwen3_yarn": ["a_r4_all"], "olmo2": ["a_r4_all"], "olmo3": ["a_r4_all"],
             "gemma2": ["a_r4_all"], "gemma3_text": ["a_r4_all"], "ministral3": ["a_r4_all"],
-            "gemma3": ["a_r4_all"]}
+            "gemma3": ["a_r4_all"], "glm4": ["a_r4_all"], "phi3": ["a_r4_all", "f_dora_fused"],
+            "phi3_window": ["b_r8_attn"]}
 
 
 def setUpModule():

@@ -49,13 +49,12 @@ void CudaBackend::rms_norm_backward(const RmsNormBackward& op) {
 
 void CudaBackend::rope(const Rope& op) {
     require_compute({&op.x});
-    LORATRAIN_CHECK(op.head_dim > 0 && op.head_dim % 2 == 0 && op.x.cols % op.head_dim == 0,
-                    "rope of ", op.x.cols, " columns with head_dim ", op.head_dim);
-    LORATRAIN_CHECK(op.scaled_columns % op.head_dim == 0 && op.scaled_columns <= op.x.cols,
-                    "rope that scales ", op.scaled_columns, " of ", op.x.cols, " columns");
-    CUDA_CHECK(
-        kernels::rope(stream_, {matrix_of(op.x), op.head_dim, op.inv_freq, op.positions,
-                                op.backward, op.scaled_columns, op.scale_beta, op.scale_period}));
+    LORATRAIN_CHECK(op.has_sizes_that_fit(), "rope of ", op.x.cols, " columns with head_dim ",
+                    op.head_dim, ", of which ", op.rotated(), " are rotated and ",
+                    op.scaled_columns, " columns scaled");
+    CUDA_CHECK(kernels::rope(stream_, {matrix_of(op.x), op.head_dim, op.inv_freq, op.positions,
+                                       op.backward, op.scaled_columns, op.scale_beta,
+                                       op.scale_period, op.rotated(), op.interleaved, op.length}));
 }
 
 void CudaBackend::swiglu(const SwiGlu& op) {

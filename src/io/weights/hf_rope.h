@@ -11,6 +11,9 @@ struct RopeDefaults {
     bool by_layer_type = false;     ///< layers with a window have rotary positions of their own
     double window_theta = 10000.0;  ///< of theirs
     bool scales_queries = false;    ///< with llama_4_scaling_beta; rope_parameters must be there
+    double rotated = 0.0;           ///< partial_rotary_factor where not told; 0: a family without
+    bool interleaved = false;
+    bool longrope = false;  ///< the family may have it, also as type "su"
 };
 
 /// Sets spec.rope, and window_rope where it is another. Spellings: rope_theta and rope_scaling,
