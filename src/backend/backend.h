@@ -316,6 +316,28 @@ struct RmsNormBackward {
     float weight_offset = 0.0F;
 };
 
+/// Of an MLP without a gate (Huang and Schlag 2024, "Deriving Activation Functions Using
+/// Integration"; Apertus), with e = -1e-6:
+///   h = positive x² + x / 2 where x > 0, else negative (exp(min(x, e)) - 1 - x) + x / 2
+struct Xielu {
+    TensorView x;
+    float positive = 0.0F;
+    float negative = 0.0F;
+    TensorView h;
+    RowCodes codes = {};  ///< of h
+};
+
+/// dx = dh times the slope; dx may alias x. h is made again where it has data, and may alias dh.
+struct XieluBackward {
+    TensorView x;
+    float positive = 0.0F;
+    float negative = 0.0F;
+    TensorView dh;
+    TensorView dx;
+    TensorView h = {};
+    RowCodes codes = {};  ///< of dx
+};
+
 /// Rotates halves in place (HF rotate_half): of each head the first D columns, rotary_dim or all,
 ///   (x_j, x_{j+D/2}) <- l (x_j c - x_{j+D/2} s, x_{j+D/2} c + x_j s), angle = position *
 ///   inv_freq_j
@@ -612,6 +634,8 @@ class Backend {
     virtual void attention_backward(const AttentionBackward& op) = 0;
     virtual void swiglu(const SwiGlu& op) = 0;
     virtual void swiglu_backward(const SwiGluBackward& op) = 0;
+    virtual void xielu(const Xielu& op) = 0;
+    virtual void xielu_backward(const XieluBackward& op) = 0;
     virtual void soft_cap(const SoftCap& op) = 0;
     virtual void cross_entropy(const CrossEntropy& op) = 0;
     /// Writes the own lane's statistics; with `of.gradient` the logits are of no other use then.

@@ -70,6 +70,7 @@ bool has_linear(const ModelSpec& spec, Linear linear) {
         case Linear::qkv:
             return spec.fused_qkv;
         case Linear::gate:
+            return !spec.fused_gate_up && spec.has_gate();
         case Linear::up:
             return !spec.fused_gate_up;
         case Linear::gate_up:

@@ -119,6 +119,8 @@ struct ModelSpec {
     const RopeSpec& rope_of(const LayerSpec& layer) const {
         return layer.window > 0 && window_rope ? *window_rope : rope;
     }
+    /// The MLP has one: else up alone goes through the activation.
+    bool has_gate() const { return activation != Activation::xielu; }
     bool has_norms_before() const { return norms != NormPlacement::after; }
     bool has_norms_after() const { return norms != NormPlacement::before; }
     /// Columns of a head that are rotated.

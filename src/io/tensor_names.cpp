@@ -40,6 +40,14 @@ std::string norm_name(std::int64_t layer, LayerNorm norm, const ModelSpec& spec)
     return "";
 }
 
+std::string activation_weight_name(std::int64_t layer, bool positive) {
+    return activation_constant_name(layer, positive ? "alpha_p" : "alpha_n");
+}
+
+std::string activation_constant_name(std::int64_t layer, const char* constant) {
+    return cat(layer_path(layer), "mlp.act_fn.", constant);
+}
+
 std::string weight_name(std::int64_t layer, Linear linear) {
     return module_path(layer, linear) + ".weight";
 }
@@ -65,7 +73,8 @@ bool is_linear_weight(const std::string& name) {
 }
 
 bool is_stored_table_name(const std::string& name) {
-    return name.ends_with("rotary_emb.inv_freq");
+    return name.ends_with("rotary_emb.inv_freq") || name.ends_with("mlp.act_fn.beta") ||
+           name.ends_with("mlp.act_fn.eps");
 }
 
 std::int64_t layer_in_name(const std::string& name) {

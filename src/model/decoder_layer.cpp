@@ -219,21 +219,44 @@ void DecoderLayer::attention_block(std::int32_t layer, LayerWeights& weights, co
                    pad_of(saved.o, rows.width), LoraLinear::Codes::to_make);
 }
 
+void DecoderLayer::activate(const LayerWeights& weights, const TensorView& made,
+                            const TensorView& product) {
+    const std::int64_t f = view_.lane_model.intermediate_size;
+    const RowCodes codes = linear_.coding_of_input(made.rows, f);
+    if (!view_.lane_model.has_gate()) {
+        return backend_.xielu(
+            {made, weights.xielu_positive, weights.xielu_negative, product, codes});
+    }
+    backend_.swiglu(
+        {made.col_range(0, f), made.col_range(f, f), product, codes, view_.lane_model.activation});
+}
+
+void DecoderLayer::activate_backward(const LayerWeights& weights, const TensorView& made,
+                                     const TensorView& d_product, const TensorView& d_made,
+                                     const TensorView& product, const RowCodes& codes) {
+    const std::int64_t f = view_.lane_model.intermediate_size;
+    if (!view_.lane_model.has_gate()) {
+        return backend_.xielu_backward({made, weights.xielu_positive, weights.xielu_negative,
+                                        d_product, d_made, product, codes});
+    }
+    backend_.swiglu_backward({made.col_range(0, f), made.col_range(f, f), d_product,
+                              d_made.col_range(0, f), d_made.col_range(f, f), product, codes,
+                              view_.lane_model.activation});
+}
+
 TensorView DecoderLayer::gated_product(std::int32_t layer, LayerWeights& weights,
                                        const LayerRows& rows, const LayerActivations& saved) {
     const ModelSpec& model = view_.lane_model;
     const std::int64_t r = view_.replica.saved_columns;
     const std::int64_t t = saved.x.rows;
-    const std::int64_t f = model.intermediate_size;
     const TensorView h2 = workspace_.input(t, model.hidden_size, model.hidden_size + r);
     make_input(saved.x2, weights.mlp_norm, h2, linear_.coding_of_input(t, h2.cols));
-    const TensorView gate = saved.gate_up.col_range(0, f);
-    const TensorView up = saved.gate_up.col_range(f, f);
     const LoraLinear::Site at = site(layer, weights, LinearGroup::gate_up, rows);
     linear_.forward(at, h2, by_linear(at.weights.shape, saved.gate_up),
                     columns_of(at, saved.s_gate_up), {}, codes_of_input());
+    const std::int64_t f = model.intermediate_size;
     const TensorView product = workspace_.input(t, f, f + r);
-    backend_.swiglu({gate, up, product, linear_.coding_of_input(t, f), model.activation});
+    activate(weights, saved.gate_up, product);
     return product;
 }
 
@@ -273,8 +296,6 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
     const std::int64_t t = saved.x.rows;
     const std::int64_t f = model.intermediate_size;
     const TensorView dx = workspace_.residual(rows.first_row, t);
-    const TensorView gate = saved.gate_up.col_range(0, f);
-    const TensorView up = saved.gate_up.col_range(f, f);
 
     const LoraLinear::Site down = site(layer, weights, LinearGroup::down, rows);
     const TensorView d_made = before_norm(saved.mlp_made, weights.after_mlp, dx);
@@ -282,12 +303,11 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
     const TensorView d_product = workspace_.inner(t, f);
     linear_.backward_x(down, d_made, d_product);
     const LoraLinear::Site gate_up = site(layer, weights, LinearGroup::gate_up, rows);
-    const TensorView d_gate_up =
-        workspace_.gradient(t, 2 * f, 2 * f + gate_up.weights.shape.count * r);
+    const std::int64_t out = gate_up.weights.shape.out;
+    const TensorView d_gate_up = workspace_.gradient(t, out, out + gate_up.weights.shape.count * r);
     const TensorView product = workspace_.input(t, f, f + r);
-    backend_.swiglu_backward({gate, up, d_product, d_gate_up.col_range(0, f),
-                              d_gate_up.col_range(f, f), product,
-                              linear_.coding_of_gradient(gate_up, t), model.activation});
+    activate_backward(weights, saved.gate_up, d_product, d_gate_up, product,
+                      linear_.coding_of_gradient(gate_up, t));
     linear_.backward_a(down, product, d_made);
     linear_.backward_m(down, 0, product, d_made, columns_of(down, saved.s_down), product);
 

@@ -1,6 +1,7 @@
 #include "model/frozen_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -126,6 +127,11 @@ void FrozenWeights::load_layer(std::int32_t layer, LayerWeights& weights) {
         weights.q_norm = norm(LayerNorm::q, model.q_norm_size());
         weights.k_norm = norm(LayerNorm::k, model.k_norm_size());
     }
+    if (model.activation == Activation::xielu) {
+        constexpr float least = 0.5F;
+        weights.xielu_positive = load_softplus(activation_weight_name(layer, true));
+        weights.xielu_negative = least + load_softplus(activation_weight_name(layer, false));
+    }
     for (int g = 0; g < linear_group_count; ++g) {
         load_group(layer, static_cast<LinearGroup>(g), weights.groups[static_cast<std::size_t>(g)]);
     }
@@ -148,6 +154,12 @@ void FrozenWeights::load_group(std::int32_t layer, LinearGroup group, GroupWeigh
                     weights.matrix.view.row_range(first_row, shape.out));
         first_row += shape.out;
     }
+}
+
+float FrozenWeights::load_softplus(const std::string& name) const {
+    float value = 0.0F;
+    source_.read_rows(name, 0, matrix(&value, DType::f32, 1, 1));
+    return value > 20.0F ? value : std::log1p(std::exp(value));
 }
 
 FrozenWeights::Part FrozenWeights::part_of(Linear linear) const {

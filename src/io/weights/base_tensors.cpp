@@ -41,6 +41,10 @@ std::vector<BaseTensor> base_tensors(const ModelSpec& spec) {
         for (const Linear linear : {Linear::gate, Linear::up, Linear::gate_up, Linear::down}) {
             add_linear(tensors, spec, layer, linear);
         }
+        if (spec.activation == Activation::xielu) {
+            tensors.push_back({activation_weight_name(layer, true), {1}});
+            tensors.push_back({activation_weight_name(layer, false), {1}});
+        }
         if (spec.has_norms_after()) norm(LayerNorm::after_mlp);
     }
     tensors.push_back({final_norm_name, {spec.hidden_size}});

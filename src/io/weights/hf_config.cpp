@@ -109,7 +109,7 @@ constexpr Family families[] = {
      .architecture = "Ministral3ForCausalLM",
      .head_dim = 128,
      .kv_heads = 8,
-     .rope = {.theta = 1000000.0, .scales_queries = true},
+     .rope = {.theta = 1000000.0, .scales_queries = true, .must_be_told = true},
      .windows = Windows::on_every_layer,
      .window = 0,
      .eps = 1e-5},
@@ -178,6 +178,14 @@ constexpr Family families[] = {
      .eps = 1e-5,
      .fused_qkv = true,
      .fused_gate_up = true},
+    {.name = "apertus",
+     .architecture = "ApertusForCausalLM",
+     .reads_attention_bias = true,
+     .qk_norm = true,
+     .rope = {.theta = 12000000.0, .must_be_told = true},
+     .eps = 1e-5,
+     .norm_names = NormNames::apertus,
+     .activation = "xielu"},
 };
 
 /// Configs around a text model, which is their text_config.
@@ -233,6 +241,12 @@ void check_refused_keys(JsonReader& config) {
 void read_activation(JsonReader& config, const Family& family, ModelSpec& spec) {
     std::string name = config.text(family.activation_key);
     if (name.empty()) name = family.activation;
+    const std::string usual = family.activation;
+    if (usual == "xielu") {
+        spec.activation = Activation::xielu;
+        if (name != usual) config.wrong(family.activation_key, "must be xielu", not_supported);
+        return;
+    }
     if (name == "gelu_pytorch_tanh") {
         spec.activation = Activation::gelu_tanh;
     } else if (name != "silu" && name != "swish") {

@@ -121,7 +121,7 @@ void check_query_scale(JsonReader& config, const RopeDefaults& defaults, const R
     if (rope.query_beta != 0.0 && !defaults.scales_queries) {
         config.add("llama_4_scaling_beta is no setting of this family", not_rotated_here);
     }
-    if (!defaults.scales_queries || config.has("rope_parameters") || config.has("rope_scaling")) {
+    if (!defaults.must_be_told || config.has("rope_parameters") || config.has("rope_scaling")) {
         return;
     }
     config.add("rope_parameters are missing", "give those that the model was trained with");

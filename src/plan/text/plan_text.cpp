@@ -29,8 +29,9 @@ constexpr std::array<Word<NormPlacement>, 3> norm_words{{{"before", NormPlacemen
 constexpr std::array<Word<NormNames>, 3> norm_name_words{
     {{"usual", NormNames::usual}, {"glm4", NormNames::glm4}, {"apertus", NormNames::apertus}}};
 
-constexpr std::array<Word<Activation>, 2> activation_words{
-    {{"silu", Activation::silu}, {"gelu_tanh", Activation::gelu_tanh}}};
+constexpr std::array<Word<Activation>, 3> activation_words{{{"silu", Activation::silu},
+                                                            {"gelu_tanh", Activation::gelu_tanh},
+                                                            {"xielu", Activation::xielu}}};
 
 constexpr std::array<Word<DType>, 2> compute_words{{{"fp32", DType::f32}, {"bf16", DType::bf16}}};
 

@@ -306,6 +306,27 @@ TEST(HfConfigTest, Phi3InTheOlderSpelling) {
     EXPECT_TRUE(has(refusal(older), "must be a list of numbers above 0"));
 }
 
+TEST(HfConfigTest, GoldenApertus) {
+    const ModelSpec spec = golden_model("apertus");
+    EXPECT_EQ(spec.activation, Activation::xielu);
+    EXPECT_TRUE(spec.qk_norm);
+    EXPECT_FALSE(spec.has_gate() || spec.qkv_bias || spec.qk_norm_whole);
+    EXPECT_EQ(spec.rope.type, RopeType::llama3);
+    EXPECT_EQ(spec.head_dim, 12);
+    EXPECT_EQ(linear_names(spec), (std::vector<std::string>{"q_proj", "k_proj", "v_proj", "o_proj",
+                                                            "up_proj", "down_proj"}));
+    json older = older_spelling("apertus");
+    EXPECT_TRUE(
+        has(refusal(with(older, {{"rope_scaling", nullptr}})), "rope_parameters are missing"));
+    older["rope_scaling"] = {{"rope_type", "llama3"},
+                             {"factor", 8.0},
+                             {"low_freq_factor", 1.0},
+                             {"high_freq_factor", 4.0},
+                             {"original_max_position_embeddings", 32}};
+    EXPECT_EQ(parse(older).rope, spec.rope);
+    EXPECT_TRUE(has(refusal(with(older, {{"hidden_act", "silu"}})), "must be xielu"));
+}
+
 TEST(HfConfigTest, LaterFamiliesInTheOlderSpelling) {
     for (const std::string family : {"smollm3", "granite", "seed_oss"}) {
         const ModelSpec older = parse(older_spelling(family));

@@ -28,6 +28,12 @@ TEST(TensorNames, OfTheBaseModel) {
     EXPECT_EQ(name(1, LayerNorm::after_attention, glm4), "1.post_self_attn_layernorm.weight");
     EXPECT_EQ(name(1, LayerNorm::before_mlp, glm4), "1.post_attention_layernorm.weight");
     EXPECT_EQ(name(1, LayerNorm::after_mlp, glm4), "1.post_mlp_layernorm.weight");
+    ModelSpec apertus;
+    apertus.norm_names = NormNames::apertus;
+    EXPECT_EQ(name(1, LayerNorm::before_attention, apertus), "1.attention_layernorm.weight");
+    EXPECT_EQ(name(1, LayerNorm::before_mlp, apertus), "1.feedforward_layernorm.weight");
+    EXPECT_EQ(activation_weight_name(2, true), "model.layers.2.mlp.act_fn.alpha_p");
+    EXPECT_TRUE(is_stored_table_name(activation_constant_name(2, "beta")));
     EXPECT_EQ(module_path(3, Linear::qkv), "model.layers.3.self_attn.qkv_proj");
     EXPECT_EQ(module_path(3, Linear::gate_up), "model.layers.3.mlp.gate_up_proj");
     EXPECT_EQ(module_path(3, Linear::q), "model.layers.3.self_attn.q_proj");

@@ -275,6 +275,7 @@ TEST(PlanText, KeepsFusedLinearsAndPartsOfHeads) {
     plan.model.fused_qkv = true;
     plan.model.fused_gate_up = true;
     plan.model.norm_names = NormNames::glm4;
+    plan.model.activation = Activation::xielu;
     plan.model.rope = {.type = RopeType::longrope,
                        .attention_factor = 1.1902380714238083,
                        .short_factors = {1.0, 1.0 / 3.0},
@@ -284,6 +285,7 @@ TEST(PlanText, KeepsFusedLinearsAndPartsOfHeads) {
     EXPECT_EQ(read.rope, plan.model.rope);
     EXPECT_TRUE(read.fused_qkv && read.fused_gate_up);
     EXPECT_EQ(read.norm_names, NormNames::glm4);
+    EXPECT_EQ(read.activation, Activation::xielu);
 }
 
 TEST(PlanText, KeepsYarn) {
