@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/ids.h"
 #include "config/adapter_form.h"
 #include "config/loss_job.h"
@@ -274,6 +275,7 @@ struct AdapterJob {
     bool ended = false;
     /// ExportJob::scaling is plain; no key of its own.
     bool plain_export = false;
+    DType export_dtype = DType::f32;  ///< ExportJob::dtype; no key of its own
 
     /// The PEFT directories that it reads, each once.
     std::vector<std::string> directories() const;
@@ -330,6 +332,8 @@ enum class ExportScaling : std::uint8_t { peft, plain };
 
 struct ExportJob {
     ExportScaling scaling = ExportScaling::peft;
+    DType dtype = DType::f32;  ///< of the tensors
+    bool tokenizer = true;     ///< with the tokenizer files of a base's folder
 };
 
 struct LoggingJob {

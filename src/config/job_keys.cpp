@@ -210,6 +210,9 @@ constexpr JobKey keys[] = {
     {"export", "scaling",
      "`peft`: use_rslora, ranks and alphas as in the job; `plain`: all in lora_alpha, r and B, "
      "for programs that know no more (not VeRA)"},
+    {"export", "dtype", "of the tensors: `fp32`, or `bf16` for half the size"},
+    {"export", "tokenizer",
+     "with the tokenizer files and chat template of the base's folder, where that is here"},
 
     {"logging", "every_steps", "steps from one progress line to the next"},
     {"logging", "live", "`auto`: on a terminal a table drawn in place; `never`"},

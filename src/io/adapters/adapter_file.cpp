@@ -152,7 +152,7 @@ void write_adapter(const std::string& dir, const AdapterJob& adapter, const Mode
     std::map<std::string, std::string> metadata;
     if (!base_quantization.empty()) metadata["base_quantization"] = base_quantization;
     write_safetensors(cat(dir, "/", adapter_weights_name),
-                      exported_tensors(adapter, model, tensors), metadata);
+                      exported_tensors(adapter, model, tensors), metadata, adapter.export_dtype);
     write_text_atomic(dir + config_name, peft_config_text(exported, base_model_name_or_path, model,
                                                           layers_of_names(tensors)));
 }

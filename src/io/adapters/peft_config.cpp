@@ -246,7 +246,8 @@ std::string peft_config_text(const AdapterJob& adapter, const std::string& base_
         }
     }
     Json config = {{"auto_mapping", nullptr},
-                   {"base_model_name_or_path", base_model_name_or_path},
+                   {"base_model_name_or_path",
+                    base_model_name_or_path.empty() ? Json() : Json(base_model_name_or_path)},
                    {"bias", "none"},
                    {"fan_in_fan_out", false},
                    {"inference_mode", true},
