@@ -7,7 +7,8 @@
       --eval-fraction 0.05 --eval-out gsm8k_eval.h5
   prepare_data.py chat.jsonl --tokenizer models/Qwen3-0.6B --show 3
 
-Input: JSONL files, or .json files holding an array. Formats, told apart by their keys:
+Input: JSONL, .json files holding an array, .csv and .tsv with names in the first line, .parquet, .arrow and .feather
+(these with pyarrow); folders of them, and patterns as 'data/*.parquet'. Formats, told apart by their keys:
   messages            {"messages": [{"role", "content"}, ...]}             through the chat template
   sharegpt            {"conversations": [{"from", "value"}, ...]}          through the chat template
   alpaca              {"instruction", "input", "output"}                   the Alpaca prompt, or --as-chat
@@ -30,11 +31,16 @@ the input or on the command line is wrong, with one line for each problem.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import multiprocessing
 import os
 import random
 import sys
+import time
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,7 +48,7 @@ from pathlib import Path
 from dataprep import formats
 from dataprep.chat_template import ChatTemplate, find_template
 from dataprep.output import Writer, open_writer
-from dataprep.records import InputError, Record, check_characters, read_records
+from dataprep.records import InputError, Record, check_characters, input_files, read_records
 from dataprep.tokenizer import (IGNORE, ByteTokenizer, HfTokenizer, Sample, Tokenizer, save_tokenizer,
                                 train_tokenizer)
 
@@ -98,25 +104,72 @@ def records_of(paths: list[Path], problems: Problems) -> Iterator[Record]:
                 yield record
 
 
-def samples_of(records: Iterator[Record], tokenizer: Tokenizer, options: formats.Options,
+class Encoder:
+    """Records to samples; what cannot be rendered is an InputError among them."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.tokenizer, self.options = make_tokenizer(args)
+
+    def __call__(self, records: list[tuple[int, Record]]) -> list[tuple[int, Sample | InputError]]:
+        rendered: list[tuple[int, formats.Rendered]] = []
+        results: list[tuple[int, Sample | InputError]] = []
+        for number, record in records:
+            try:
+                rendered += [(number, one) for one in formats.render(record, self.options)]
+            except InputError as error:
+                results.append((number, error))
+        samples = self.tokenizer.encode([one for _, one in rendered])
+        for (number, one), sample in zip(rendered, samples):
+            results.append((number, replace(sample, of_pair=one.of_pair, label=one.label, is_raw=one.is_raw)))
+        return results
+
+
+def begin_worker(args: argparse.Namespace) -> None:
+    global encode_in_worker  # of this process
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its own threads: workers are the processes
+    encode_in_worker = Encoder(args)
+
+
+def encode_batch(records: list[tuple[int, Record]]) -> list[tuple[int, Sample | InputError]]:
+    return encode_in_worker(records)
+
+
+def encoded_batches(records: Iterator[Record], encoder: Encoder,
+                    args: argparse.Namespace) -> Iterator[list[tuple[int, Sample | InputError]]]:
+    """In order, whoever makes them."""
+    numbered = enumerate(records)
+    batches = iter(lambda: list(itertools.islice(numbered, BATCH)), [])
+    if args.workers == 1:
+        yield from map(encoder, batches)
+        return
+    with ProcessPoolExecutor(args.workers, multiprocessing.get_context("spawn"), begin_worker, (args,)) as pool:
+        queued: deque = deque()
+        for batch in batches:
+            queued.append(pool.submit(encode_batch, batch))
+            if len(queued) > 2 * args.workers:
+                yield queued.popleft().result()
+        while queued:
+            yield queued.popleft().result()
+
+
+def samples_of(records: Iterator[Record], encoder: Encoder, args: argparse.Namespace,
                problems: Problems) -> Iterator[tuple[int, Sample]]:
     """(record number, sample) in order; records that cannot be rendered go to `problems`."""
-    batch: list[tuple[int, formats.Rendered]] = []
+    for batch in encoded_batches(records, encoder, args):
+        for number, result in batch:
+            if isinstance(result, InputError):
+                problems.add(result)
+                continue
+            yield from ((number, part) for part in chunks_of(result, args.chunk))
 
-    def encoded() -> Iterator[tuple[int, Sample]]:
-        samples = tokenizer.encode([rendered for _, rendered in batch])
-        for (number, rendered), sample in zip(batch, samples):
-            yield number, replace(sample, of_pair=rendered.of_pair, label=rendered.label)
-        batch.clear()
 
-    for number, record in enumerate(records):
-        try:
-            batch += [(number, rendered) for rendered in formats.render(record, options)]
-        except InputError as error:
-            problems.add(error)
-        if len(batch) >= BATCH:
-            yield from encoded()
-    yield from encoded()
+def chunks_of(sample: Sample, tokens: int | None) -> list[Sample]:
+    """Raw text in parts of at most so many tokens. Each begins with the last token of the one before, so that
+    every token but the first is predicted once."""
+    if tokens is None or not sample.is_raw or len(sample.input_ids) <= tokens:
+        return [sample]
+    return [replace(sample, input_ids=sample.input_ids[i:i + tokens], labels=sample.labels[i:i + tokens])
+            for i in range(0, len(sample.input_ids) - 1, tokens - 1)]
 
 
 def groups_of(samples: Iterator[tuple[int, Sample]]) -> Iterator[tuple[int, list[Sample]]]:
@@ -146,6 +199,8 @@ def fit(sample: Sample, limit: int | None, policy: str, counts: Counts) -> Sampl
     if policy == "drop":
         counts.dropped += 1
         return None
+    if policy == "turns" and sample.turns:
+        limit = max((end for end in sample.turns if end <= limit), default=0)
     cut = replace(sample, input_ids=sample.input_ids[:limit], labels=sample.labels[:limit],
                   weights=sample.weights and sample.weights[:limit])
     if cut.targets == 0:
@@ -159,7 +214,7 @@ def too_long_error(counts: Counts, limit: int) -> InputError:
     (tokens, where), (longest, worst) = counts.first_too_long, counts.worst
     rest = f"; {counts.too_long} samples have more, the longest, {worst}, has {longest}" if counts.too_long > 1 else ""
     return InputError(f"{where}: {tokens} tokens, more than --max-seq-len {limit}{rest}; --max-seq-len {longest} "
-                      "takes all, --over-length truncate or drop cuts or leaves out")
+                      "takes all, --over-length truncate, turns or drop cuts or leaves out")
 
 
 def eval_records(count: int, fraction: float, seed: int) -> set[int]:
@@ -177,6 +232,30 @@ def say(text: str) -> None:
         print(text, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Progress:
+    """A line on a terminal, of work that takes longer than two seconds."""
+
+    PATIENCE, INTERVAL = 2.0, 0.2  # seconds
+
+    def __init__(self) -> None:
+        self._begin = time.monotonic()
+        self._next = self._begin + (self.PATIENCE if sys.stderr.isatty() else float("inf"))
+        self._shown = False
+
+    def tell(self, text) -> None:
+        """text(): what is done by now."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next, self._shown = now + self.INTERVAL, True
+        print(f"\r\033[K{text()}, {now - self._begin:.0f} s", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        self._shown = False
 
 
 def shown(sample: Sample, tokenizer: Tokenizer, colour: bool) -> str:
@@ -215,15 +294,17 @@ def make_tokenizer(args: argparse.Namespace) -> tuple[Tokenizer, formats.Options
 
 def convert(args: argparse.Namespace, problems: Problems) -> Counts:
     """Reads, tokenises, shows and writes. Nothing is written where there are problems."""
-    tokenizer, options = make_tokenizer(args)
+    encoder = Encoder(args)
     held_out: set[int] = set()
     if args.eval_fraction:
         held_out = eval_records(sum(1 for _ in records_of(args.input, Problems())), args.eval_fraction, args.seed)
-    counts, to_show = Counts(), args.show
+    counts, to_show, progress = Counts(), args.show, Progress()
     with ExitStack() as stack:
-        main_writer = _writer(args.output, stack)
-        eval_writer = _writer(args.eval_out, stack)
-        for number, wholes in groups_of(samples_of(records_of(args.input, problems), tokenizer, options, problems)):
+        main_writer = _writer(args.output, encoder.tokenizer, stack)
+        eval_writer = _writer(args.eval_out, encoder.tokenizer, stack)
+        stack.callback(progress.end)
+        for number, wholes in groups_of(samples_of(records_of(args.input, problems), encoder, args, problems)):
+            progress.tell(lambda done=number + 1: f"{done} records, {counts.tokens} tokens")
             try:
                 group = fit_all(wholes, args.max_seq_len, args.over_length, counts)
                 check_kind(wholes, counts)
@@ -234,7 +315,7 @@ def convert(args: argparse.Namespace, problems: Problems) -> Counts:
                 continue
             if to_show:
                 for sample in group:
-                    say(shown(sample, tokenizer, sys.stdout.isatty()))
+                    say(shown(sample, encoder.tokenizer, sys.stdout.isatty()))
                 to_show -= 1
             count(group, number in held_out, counts)
             writer = eval_writer if number in held_out else main_writer
@@ -255,15 +336,16 @@ def convert(args: argparse.Namespace, problems: Problems) -> Counts:
             for writer in (main_writer, eval_writer):
                 if writer:
                     writer.commit()
+            progress.end()
             stack.pop_all()  # complete: nothing to discard
     return counts
 
 
-def _writer(path: Path | None, stack: ExitStack) -> Writer | None:
+def _writer(path: Path | None, tokenizer: Tokenizer, stack: ExitStack) -> Writer | None:
     """A writer that is discarded on leaving the stack."""
     if path is None:
         return None
-    writer = open_writer(path)
+    writer = open_writer(path, tokenizer.digest)
     stack.callback(writer.discard)
     return writer
 
@@ -329,7 +411,7 @@ def texts_for_tokenizer(args: argparse.Namespace, problems: Problems) -> Iterato
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="prepare_data.py", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("input", nargs="+", type=Path, help="JSONL files, or .json files with an array")
+    parser.add_argument("input", nargs="+", help="files, folders, or patterns of files in quotes")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=".jsonl or .h5 file to write")
     parser.add_argument("--tokenizer", metavar="DIR|bytes", help="directory with tokenizer.json, or the word bytes")
     parser.add_argument("--format", choices=formats.FORMATS, help="instead of telling it from each record's keys")
@@ -353,12 +435,17 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
                          help="train <think>...</think> as other text (default), leave empty blocks out of the loss, or all")
     length = parser.add_argument_group("length")
     length.add_argument("--max-seq-len", type=int, metavar="N", help="most tokens a sample may have (default: any)")
-    length.add_argument("--over-length", choices=("error", "truncate", "drop"), default="error",
-                        help="what to do with longer samples (default: error)")
+    length.add_argument("--over-length", choices=("error", "truncate", "turns", "drop"), default="error",
+                        help="what to do with longer samples: refuse them (default), cut them, cut conversations behind "
+                             "the last assistant turn that fits and others as truncate, or leave them out")
+    length.add_argument("--chunk", type=int, metavar="N",
+                        help="cut raw text (format text) into samples of at most N tokens, all of which are trained")
     split = parser.add_argument_group("held-out samples")
     split.add_argument("--eval-fraction", type=float, default=0.0, metavar="F", help="share of records for --eval-out")
     split.add_argument("--eval-out", type=Path, metavar="FILE", help="file for them")
     split.add_argument("--seed", type=int, default=42, help="of the choice of eval records (default 42)")
+    parser.add_argument("--workers", type=int, default=1, metavar="N",
+                        help="processes that render and tokenise; the output is the same (default 1)")
     parser.add_argument("--show", type=int, default=0, metavar="N",
                         help="print the first N samples with the trained parts between [[ and ]]")
     parser.add_argument("--train-tokenizer", nargs=2, metavar=("N", "DIR"),
@@ -389,6 +476,12 @@ def check_arguments(parser: argparse.ArgumentParser, args: argparse.Namespace) -
         parser.error("-o and --eval-out name the same file")
     if args.max_seq_len is not None and args.max_seq_len < 2:
         parser.error("--max-seq-len must be at least 2")
+    if args.chunk is not None and args.chunk < 2:
+        parser.error("--chunk must be at least 2")
+    if args.chunk and args.max_seq_len and args.chunk > args.max_seq_len:
+        parser.error(f"--chunk {args.chunk} is more than --max-seq-len {args.max_seq_len}")
+    if args.workers < 1:
+        parser.error("--workers must be at least 1")
     if "{prompt}" not in args.prompt_template:
         parser.error("--prompt-template must contain {prompt}")
 
@@ -397,6 +490,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parse_arguments(argv)
     problems = Problems()
     try:
+        args.input = input_files(args.input)
         if args.train_tokenizer:
             entries, directory = int(args.train_tokenizer[0]), Path(args.train_tokenizer[1])
             bpe = train_tokenizer(texts_for_tokenizer(args, problems), entries)

@@ -35,7 +35,7 @@ class Rendered:
     """Text of one sample. `spans`: ascending. `is_chat`: the template wrote all special tokens, so the
     tokenizer must add none in front. `of_pair`: the chosen one of a pair, or the rejected one, which
     comes next. `end_weight`: of an EOS behind the text. `label`: of an unpaired preference, whether it
-    is desirable."""
+    is desirable. `is_raw`: text without a prompt. `turns`: where the assistant turns of a conversation end."""
 
     where: str
     text: str
@@ -44,6 +44,8 @@ class Rendered:
     of_pair: bool = False
     end_weight: float = 1.0
     label: bool | None = None
+    is_raw: bool = False
+    turns: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_characters(self.where, self.text)
@@ -126,7 +128,7 @@ def _render(record: Record, options: Options) -> list[Rendered]:
         return [_preferred(record, side, options) for side in ("chosen", "rejected")]
     if kind == "text":
         text = _string(record, options.text_field)
-        return [Rendered(record.where, text, [Span(0, len(text))])]
+        return [Rendered(record.where, text, [Span(0, len(text))], is_raw=True)]
     if kind == "messages":
         return _chat(record, _messages(record), options)
     if kind == "sharegpt":
@@ -314,7 +316,8 @@ def _chat(record: Record, messages: list[Message], options: Options) -> list[Ren
     pieces = [(text, span._replace(weight=weight)) for (text, span), weight in zip(pieces, weights)]
     full = pieces[-1][0]
     if all(full.startswith(text) for text, _ in pieces):
-        return [Rendered(record.where, full, [span for _, span in pieces], is_chat=True, end_weight=weights[-1])]
+        return [Rendered(record.where, full, [span for _, span in pieces], is_chat=True, end_weight=weights[-1],
+                         turns=tuple(span.end for _, span in pieces))]
     return [Rendered(record.where, text, [span], is_chat=True, end_weight=span.weight)
             for text, span in pieces if span.weight or options.train_on == "all"]
 

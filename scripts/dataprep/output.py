@@ -21,7 +21,7 @@ class JsonlWriter:
     """{"input_ids": [...], "labels": [...]} lines, with "weights" where a sample has them; of pairs both with
     chosen_ and rejected_ before the keys, of unpaired preferences with "label" behind them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, tokenizer: str) -> None:
         self._path, self._temporary = path, path.with_name(f".{path.name}.{os.getpid()}.tmp")
         self._file = self._temporary.open("w")
 
@@ -50,11 +50,11 @@ class JsonlWriter:
 
 class Hdf5Writer:
     """Datasets tokens and labels (int32, all samples end to end), weights (float32, likewise; where a sample has them)
-    and offsets (int64, samples + 1); root attribute format = "loratrain-tokens-1"."""
+    and offsets (int64, samples + 1); root attributes format = "loratrain-tokens-1" and tokenizer, a digest of it."""
 
     FLUSH = 1 << 20  # tokens gathered before they are appended to the file
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, tokenizer: str) -> None:
         try:
             import h5py
         except ImportError as error:
@@ -62,6 +62,7 @@ class Hdf5Writer:
         self._path, self._temporary = path, path.with_name(f".{path.name}.{os.getpid()}.tmp")
         self._file = h5py.File(self._temporary, "w")
         self._file.attrs["format"] = "loratrain-tokens-1"
+        self._file.attrs["tokenizer"] = tokenizer
         self._tokens = self._file.create_dataset("tokens", (0,), "<i4", maxshape=(None,), chunks=(1 << 16,))
         self._labels = self._file.create_dataset("labels", (0,), "<i4", maxshape=(None,), chunks=(1 << 16,))
         self._offsets: list[int] = [0]
@@ -103,8 +104,8 @@ class Hdf5Writer:
         self._temporary.unlink(missing_ok=True)
 
 
-def open_writer(path: Path) -> Writer:
-    """A writer by the ending of the name; makes the folder if needed."""
+def open_writer(path: Path, tokenizer: str) -> Writer:
+    """A writer by the ending of the name; makes the folder if needed. `tokenizer`: Tokenizer.digest."""
     kinds = {".jsonl": JsonlWriter, ".h5": Hdf5Writer, ".hdf5": Hdf5Writer}
     if path.suffix not in kinds:
         raise InputError(f"{path}: the output's name must end in .jsonl, .h5 or .hdf5")
@@ -112,6 +113,6 @@ def open_writer(path: Path) -> Writer:
         raise InputError(f"{path}: is a directory")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return kinds[path.suffix](path)
+        return kinds[path.suffix](path, tokenizer)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error

@@ -1,9 +1,10 @@
 """Text -> token ids and labels, with Hugging Face `tokenizers` or as plain bytes."""
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ IGNORE = -100
 class Sample:
     """Token ids and, for each, itself where it is trained and -100 where it is not; `weights` of their losses, or
     None where all trained ones have 1. `straddles`: some token holds both prompt and trained text. `of_pair`,
-    `label`: as Rendered's."""
+    `label`, `is_raw`: as Rendered's. `turns`: how many tokens there are up to the end of each assistant turn."""
 
     where: str
     input_ids: list[int]
@@ -26,6 +27,8 @@ class Sample:
     of_pair: bool = False
     weights: list[float] | None = None
     label: bool | None = None
+    is_raw: bool = False
+    turns: tuple[int, ...] = ()
 
     @property
     def targets(self) -> int:
@@ -42,6 +45,7 @@ def make_sample(where: str, ids: list[int], weights: list[float], straddles: boo
 
 class Tokenizer(Protocol):
     vocab_size: int
+    digest: str                     # what tells tokenizers apart
     special_tokens: dict[str, str]  # bos_token, eos_token, ... for chat templates
     end_tokens: list[str]           # texts of the tokens that can close a turn
 
@@ -54,6 +58,7 @@ class ByteTokenizer:
 
     BOS, EOS = 256, 257
     vocab_size = 264
+    digest = "bytes"
     special_tokens: dict[str, str] = {}
     end_tokens: list[str] = []
 
@@ -68,7 +73,8 @@ class ByteTokenizer:
             weights += [0.0] * len(between) + [weight] * len(trained)
             position = end
         rest = rendered.text[position:].encode()
-        return make_sample(rendered.where, [*ids, *rest, self.EOS], [*weights, *[0.0] * len(rest), rendered.end_weight])
+        sample = make_sample(rendered.where, [*ids, *rest, self.EOS], [*weights, *[0.0] * len(rest), rendered.end_weight])
+        return replace(sample, turns=tuple(1 + len(rendered.text[:end].encode()) for end in rendered.turns))
 
     def decode(self, ids: list[int]) -> str:
         names = {self.BOS: b"<BOS>", self.EOS: b"<EOS>"}
@@ -101,6 +107,7 @@ class HfTokenizer:
         self.end_tokens = [token.content for token in added if token.special]
         self._end_ids = {self._tokenizer.token_to_id(token) for token in self.end_tokens}
         self.vocab_size = self._tokenizer.get_vocab_size()
+        self.digest = hashlib.sha256(path.read_bytes()).hexdigest()
         self._eos = self._id("eos_token", path)
         self._bos = self._id("bos_token", path) if config.get("add_bos_token") else None
 
@@ -132,7 +139,8 @@ class HfTokenizer:
                 raise InputError("the tokenizer directory names no eos_token; say which with --eos-token TEXT")
             ids.append(self._eos)
             weights.append(rendered.end_weight)
-        return make_sample(rendered.where, ids, weights, straddles)
+        turns = tuple(max(i for i, (start, _) in enumerate(offsets, 1) if start < end) for end in rendered.turns)
+        return replace(make_sample(rendered.where, ids, weights, straddles), turns=turns)
 
     def _closed(self, ids: list[int], touched: list[list[Span]]) -> bool:
         """Is the last token of the last span a special one, such as <|im_end|>?"""

@@ -2,6 +2,7 @@
 
 #include "app/check_export_command.h"
 #include "app/import_command.h"
+#include "app/merge_command.h"
 #include "app/report_command.h"
 #include "app/selftest_command.h"
 #include "app/stop_command.h"
@@ -52,6 +53,8 @@ ExitCode run(const CommandLine& command_line, const MpiSession& mpi) {
             return stop_command(command_line, mpi);
         case Command::check_export:
             return check_export_command(command_line, mpi);
+        case Command::merge:
+            return merge_command(command_line, mpi);
         case Command::selftest:
             return selftest_command(mpi);
         case Command::train:

@@ -316,11 +316,35 @@ struct RmsNormBackward {
     float weight_offset = 0.0F;
 };
 
-/// Rotates halves in place (HF rotate_half): for each head of width D and j < D/2,
-///   (x_j, x_{j+D/2}) <- (x_j c - x_{j+D/2} s, x_{j+D/2} c + x_j s), angle = position * inv_freq_j;
-/// backward: the inverse rotation. The heads of the first scaled_columns are multiplied as well, by
-/// 1 + scale_beta ln(1 + floor(position / scale_period)), both ways (queries of Ministral 3). x:
-/// [T, heads * D]; inv_freq: [D/2] fp32.
+/// Of an MLP without a gate (Huang and Schlag 2024, "Deriving Activation Functions Using
+/// Integration"; Apertus), with e = -1e-6:
+///   h = positive x² + x / 2 where x > 0, else negative (exp(min(x, e)) - 1 - x) + x / 2
+struct Xielu {
+    TensorView x;
+    float positive = 0.0F;
+    float negative = 0.0F;
+    TensorView h;
+    RowCodes codes = {};  ///< of h
+};
+
+/// dx = dh times the slope; dx may alias x. h is made again where it has data, and may alias dh.
+struct XieluBackward {
+    TensorView x;
+    float positive = 0.0F;
+    float negative = 0.0F;
+    TensorView dh;
+    TensorView dx;
+    TensorView h = {};
+    RowCodes codes = {};  ///< of dx
+};
+
+/// Rotates halves in place (HF rotate_half): of each head the first D columns, rotary_dim or all,
+///   (x_j, x_{j+D/2}) <- l (x_j c - x_{j+D/2} s, x_{j+D/2} c + x_j s), angle = position *
+///   inv_freq_j
+/// for j < D/2 and l = length; interleaved: of the pairs (x_2j, x_{2j+1}) instead (GLM-4).
+/// backward: the transpose. The heads of the first scaled_columns are multiplied as well, by
+/// 1 + scale_beta ln(1 + floor(position / scale_period)), both ways (queries of Ministral 3), where
+/// all of a head is rotated. x: [T, heads * head_dim]; inv_freq: [D/2] fp32.
 struct Rope {
     TensorView x;
     std::int64_t head_dim = 0;
@@ -330,6 +354,16 @@ struct Rope {
     std::int64_t scaled_columns = 0;
     float scale_beta = 0.0F;
     float scale_period = 1.0F;
+    std::int64_t rotary_dim = 0;  ///< 0: head_dim
+    bool interleaved = false;
+    float length = 1.0F;
+
+    std::int64_t rotated() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
+    bool has_sizes_that_fit() const {
+        return head_dim > 0 && rotated() > 0 && rotated() % 2 == 0 && rotated() <= head_dim &&
+               x.cols % head_dim == 0 && scaled_columns % head_dim == 0 &&
+               scaled_columns <= x.cols && (scaled_columns == 0 || rotated() == head_dim);
+    }
 };
 
 /// Causal attention inside each sample, grouped queries: head h reads key-value head h / (Q/G).
@@ -613,6 +647,8 @@ class Backend {
     virtual void attention_backward(const AttentionBackward& op) = 0;
     virtual void swiglu(const SwiGlu& op) = 0;
     virtual void swiglu_backward(const SwiGluBackward& op) = 0;
+    virtual void xielu(const Xielu& op) = 0;
+    virtual void xielu_backward(const XieluBackward& op) = 0;
     virtual void soft_cap(const SoftCap& op) = 0;
     virtual void cross_entropy(const CrossEntropy& op) = 0;
     /// Writes the own lane's statistics; with `of.gradient` the logits are of no other use then.

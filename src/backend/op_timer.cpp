@@ -35,6 +35,8 @@ constexpr std::array<OpEntry, timed_op_count> op_table{{
     {"rms_norm_backward", TimedPart::elementwise},
     {"swiglu", TimedPart::elementwise},
     {"swiglu_backward", TimedPart::elementwise},
+    {"xielu", TimedPart::elementwise},
+    {"xielu_backward", TimedPart::elementwise},
     {"rope", TimedPart::elementwise},
     {"copy", TimedPart::elementwise},
     {"add_bias", TimedPart::elementwise},

@@ -37,6 +37,8 @@ enum class TimedOp : std::uint8_t {
     rms_norm_backward,
     swiglu,
     swiglu_backward,
+    xielu,
+    xielu_backward,
     rope,
     copy,
     add_bias,
@@ -56,7 +58,7 @@ enum class TimedOp : std::uint8_t {
     wait_receive,
     wait_send,
 };
-inline constexpr std::size_t timed_op_count = 43;
+inline constexpr std::size_t timed_op_count = 45;
 
 /// Ops that belong together in a report.
 enum class TimedPart : std::uint8_t {

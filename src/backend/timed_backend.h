@@ -175,6 +175,12 @@ class TimedBackend final : public Backend {
     void swiglu_backward(const SwiGluBackward& op) override {
         timed(TimedOp::swiglu_backward, [&] { inner_.swiglu_backward(op); });
     }
+    void xielu(const Xielu& op) override {
+        timed(TimedOp::xielu, [&] { inner_.xielu(op); });
+    }
+    void xielu_backward(const XieluBackward& op) override {
+        timed(TimedOp::xielu_backward, [&] { inner_.xielu_backward(op); });
+    }
     void soft_cap(const SoftCap& op) override {
         timed(TimedOp::soft_cap, [&] { inner_.soft_cap(op); });
     }

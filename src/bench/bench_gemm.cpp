@@ -53,7 +53,9 @@ double linear_seconds(Backend& backend, std::int64_t m, LinearShape shape) {
 double gemm_seconds(const ModelSpec& model, std::int64_t tokens, Backend& backend) {
     double per_layer = 0.0;
     for (int i = 0; i < linear_count; ++i) {
-        per_layer += linear_seconds(backend, tokens, linear_shape(model, static_cast<Linear>(i)));
+        const auto linear = static_cast<Linear>(i);
+        if (!has_linear(model, linear)) continue;
+        per_layer += linear_seconds(backend, tokens, linear_shape(model, linear));
     }
     const std::int64_t rows = std::min(tokens, chunk_rows);
     const double head = linear_seconds(backend, rows, {model.hidden_size, model.vocab_size}) *

@@ -61,7 +61,7 @@ po::options_description report_options(CommandLine& line) {
     return options;
 }
 
-po::options_description check_export_options(CommandLine& line) {
+po::options_description base_options(CommandLine& line) {
     po::options_description options;
     options.add_options()("base", po::value(&line.base));
     return options;
@@ -339,7 +339,7 @@ CommandLine parse_stop(const Words& words) {
 CommandLine parse_check_export(const Words& words) {
     CommandLine line;
     line.command = Command::check_export;
-    const Parsed parsed = parse_words(words, check_export_options(line));
+    const Parsed parsed = parse_words(words, base_options(line));
     constexpr const char* usage = "write loratrain check-export ADAPTER_DIR --base BASE.h5";
     if (parsed.arguments.size() != 1) {
         throw InputError("check-export", cat("needs 1 argument, got ", parsed.arguments.size()),
@@ -347,6 +347,20 @@ CommandLine parse_check_export(const Words& words) {
     }
     if (line.base.empty()) throw InputError("--base", "is missing", usage);
     line.run_dir = parsed.arguments.front();
+    return line;
+}
+
+CommandLine parse_merge(const Words& words) {
+    CommandLine line;
+    line.command = Command::merge;
+    const Parsed parsed = parse_words(words, base_options(line));
+    constexpr const char* usage = "write loratrain merge ADAPTER_DIR OUT_DIR --base BASE.h5";
+    if (parsed.arguments.size() != 2) {
+        throw InputError("merge", cat("needs 2 arguments, got ", parsed.arguments.size()), usage);
+    }
+    if (line.base.empty()) throw InputError("--base", "is missing", usage);
+    line.run_dir = parsed.arguments[0];
+    line.output = parsed.arguments[1];
     return line;
 }
 
@@ -455,7 +469,8 @@ std::vector<CommandWords> command_words() {
         words_of("report", report_options(line)),
         words_of("", train_options(line)),
         words_of("import-hf", import_options(line)),
-        words_of("check-export", check_export_options(line)),
+        words_of("check-export", base_options(line)),
+        words_of("merge", base_options(line)),
         words_of("bench", bench_options(line.bench)),
         words_of("stop", po::options_description()),
         words_of("selftest", po::options_description()),
@@ -490,6 +505,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         return parse_about_run(Command::report, {words.begin() + 1, words.end()});
     if (command == "stop") return parse_stop({words.begin() + 1, words.end()});
     if (command == "check-export") return parse_check_export({words.begin() + 1, words.end()});
+    if (command == "merge") return parse_merge({words.begin() + 1, words.end()});
     if (command == "selftest") return parse_selftest({words.begin() + 1, words.end()});
     line = parse_train(words);
     line.arguments = words;

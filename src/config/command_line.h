@@ -16,6 +16,7 @@ enum class Command : std::uint8_t {
     report,
     stop,
     check_export,
+    merge,
     selftest,
     help,
     keys,
@@ -57,6 +58,7 @@ struct CommandLine {
     std::string adapter;
 
     // check-export: loratrain check-export DIR --base BASE.h5; DIR is run_dir
+    // merge: loratrain merge DIR OUT_DIR --base BASE.h5; OUT_DIR is output
     std::string base;
 
     // bench: loratrain bench [--steps N] [--hidden H] [--layers L] [--adapters A] [--rank r]

@@ -13,6 +13,7 @@ Usage:
   loratrain report RUN_DIR... [--out FILE]      curves and tables as a web page
   loratrain stop RUN_DIR ADAPTER                end one adapter of a run; it is exported
   loratrain check-export DIR --base BASE.h5     which programs load it, why others do not
+  loratrain merge DIR OUT --base BASE.h5        a Hugging Face folder, the adapter in it
   loratrain selftest                            check this installation, within a minute
 
 Options for training:

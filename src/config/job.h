@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/ids.h"
 #include "config/adapter_form.h"
 #include "config/loss_job.h"
@@ -221,7 +222,7 @@ struct AdapterJob {
     double lora_alpha = 32.0;
     double lora_dropout = 0.0;
     /// The linears that it is on in some layer; with `modules` at most.
-    std::array<bool, linear_count> targets{true, true, true, true, true, true, true};
+    std::array<bool, linear_count> targets = all_linears();
     bool targets_head = false;       ///< it is on lm_head too
     bool targets_embedding = false;  ///< and on embed_tokens
     /// What is not alike in all layers; null = everything is.
@@ -274,6 +275,7 @@ struct AdapterJob {
     bool ended = false;
     /// ExportJob::scaling is plain; no key of its own.
     bool plain_export = false;
+    DType export_dtype = DType::f32;  ///< ExportJob::dtype; no key of its own
 
     /// The PEFT directories that it reads, each once.
     std::vector<std::string> directories() const;
@@ -330,6 +332,8 @@ enum class ExportScaling : std::uint8_t { peft, plain };
 
 struct ExportJob {
     ExportScaling scaling = ExportScaling::peft;
+    DType dtype = DType::f32;  ///< of the tensors
+    bool tokenizer = true;     ///< with the tokenizer files of a base's folder
 };
 
 struct LoggingJob {

@@ -112,8 +112,9 @@ constexpr JobKey keys[] = {
     {"adapters", "lora_alpha", "scaling is lora_alpha / r"},
     {"adapters", "lora_dropout", "of the inputs of A"},
     {"adapters", "target_modules",
-     "`all-linear`, or a list of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, or "
-     "a regular expression for whole names as model.layers.0.self_attn.q_proj"},
+     "`all-linear`, or a list of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, "
+     "where the model fuses them qkv_proj, gate_up_proj, or a regular expression for whole names "
+     "as model.layers.0.self_attn.q_proj"},
     {"adapters", "exclude_modules", "names or ends of names, or a regular expression", "none"},
     {"adapters", "layers_to_transform", "layers that the list of target_modules is about, from 0",
      "all"},
@@ -209,6 +210,9 @@ constexpr JobKey keys[] = {
     {"export", "scaling",
      "`peft`: use_rslora, ranks and alphas as in the job; `plain`: all in lora_alpha, r and B, "
      "for programs that know no more (not VeRA)"},
+    {"export", "dtype", "of the tensors: `fp32`, or `bf16` for half the size"},
+    {"export", "tokenizer",
+     "with the tokenizer files and chat template of the base's folder, where that is here"},
 
     {"logging", "every_steps", "steps from one progress line to the next"},
     {"logging", "live", "`auto`: on a terminal a table drawn in place; `never`"},

@@ -122,6 +122,11 @@ inline constexpr std::array<Word<ExportScaling>, 2> export_scaling_words{{
     {"plain", ExportScaling::plain},
 }};
 
+inline constexpr std::array<Word<DType>, 2> export_dtype_words{{
+    {"fp32", DType::f32},
+    {"bf16", DType::bf16},
+}};
+
 inline constexpr std::array<Word<LiveTable>, 2> live_table_words{{
     {"auto", LiveTable::automatic},
     {"never", LiveTable::never},

@@ -201,15 +201,20 @@ CheckpointJob read_checkpoint(SectionReader& top) {
     return checkpoint;
 }
 
-/// Its scaling goes to the adapters.
+/// Its scaling and its type go to the adapters.
 ExportJob read_export(SectionReader& top, Job& job) {
     ExportJob exports;
     SectionReader section = top.section("export");
     section.read_word("scaling", exports.scaling, export_scaling_words);
+    section.read_word("dtype", exports.dtype, export_dtype_words);
+    section.read("tokenizer", exports.tokenizer);
     section.finish();
-    const bool plain = exports.scaling == ExportScaling::plain;
-    job.defaults.adapter.plain_export = plain;
-    for (AdapterJob& adapter : job.adapters) adapter.plain_export = plain;
+    const auto set = [&](AdapterJob& adapter) {
+        adapter.plain_export = exports.scaling == ExportScaling::plain;
+        adapter.export_dtype = exports.dtype;
+    };
+    set(job.defaults.adapter);
+    for (AdapterJob& adapter : job.adapters) set(adapter);
     return exports;
 }
 

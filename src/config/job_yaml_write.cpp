@@ -342,6 +342,8 @@ void write_export(Writer& out, const ExportJob& exports) {
     out.begin_section("export");
     out.begin_map();
     out.put("scaling", word_of(export_scaling_words, exports.scaling));
+    out.put("dtype", word_of(export_dtype_words, exports.dtype));
+    out.put("tokenizer", exports.tokenizer);
     out.end_map();
 }
 

@@ -9,7 +9,9 @@ namespace loratrain {
 
 double ModelSpec::attention_scale(const LayerSpec& layer) const {
     const double usual = 1.0 / std::sqrt(static_cast<double>(head_dim));
-    const double length = layer.rope ? rope_of(layer).attention_factor : 1.0;
+    const RopeSpec& rotation = rope_of(layer);
+    const bool whole = layer.rope && rotation.rotated == 1.0;
+    const double length = whole ? rotation.attention_factor : 1.0;
     return (attention_multiplier > 0.0 ? attention_multiplier : usual) * length * length;
 }
 
@@ -19,31 +21,36 @@ std::int64_t outer_layer(const ModelSpec& spec, Linear linear) {
 
 const char* module_name(Linear linear) {
     static constexpr std::array<const char*, linear_count + outer_linears.size()> names{
-        "q_proj",  "k_proj",    "v_proj",  "o_proj",      "gate_proj",
-        "up_proj", "down_proj", "lm_head", "embed_tokens"};
+        "q_proj",    "k_proj",   "v_proj",       "o_proj",  "gate_proj",   "up_proj",
+        "down_proj", "qkv_proj", "gate_up_proj", "lm_head", "embed_tokens"};
     return names[static_cast<std::size_t>(linear)];
 }
 
 std::string module_path(std::int64_t layer, Linear linear) {
     if (linear == Linear::head) return module_name(linear);
     if (linear == Linear::embedding) return cat("model.", module_name(linear));
-    const bool in_attention =
-        linear == Linear::q || linear == Linear::k || linear == Linear::v || linear == Linear::o;
+    const bool in_attention = linear == Linear::q || linear == Linear::k || linear == Linear::v ||
+                              linear == Linear::o || linear == Linear::qkv;
     return cat("model.layers.", layer, in_attention ? ".self_attn." : ".mlp.", module_name(linear));
 }
 
 LinearShape linear_shape(const ModelSpec& spec, Linear linear) {
+    if (!has_linear(spec, linear)) return {};
     switch (linear) {
         case Linear::q:
             return {spec.hidden_size, spec.q_size()};
         case Linear::k:
         case Linear::v:
             return {spec.hidden_size, spec.kv_size()};
+        case Linear::qkv:
+            return {spec.hidden_size, spec.q_size() + 2 * spec.kv_size()};
         case Linear::o:
             return {spec.q_size(), spec.hidden_size};
         case Linear::gate:
         case Linear::up:
             return {spec.hidden_size, spec.intermediate_size};
+        case Linear::gate_up:
+            return {spec.hidden_size, 2 * spec.intermediate_size};
         case Linear::down:
             return {spec.intermediate_size, spec.hidden_size};
         case Linear::head:
@@ -54,11 +61,41 @@ LinearShape linear_shape(const ModelSpec& spec, Linear linear) {
     return {};
 }
 
-bool has_bias(const ModelSpec& spec, Linear linear) {
+bool has_linear(const ModelSpec& spec, Linear linear) {
     switch (linear) {
         case Linear::q:
         case Linear::k:
         case Linear::v:
+            return !spec.fused_qkv;
+        case Linear::qkv:
+            return spec.fused_qkv;
+        case Linear::gate:
+            return !spec.fused_gate_up && spec.has_gate();
+        case Linear::up:
+            return !spec.fused_gate_up;
+        case Linear::gate_up:
+            return spec.fused_gate_up;
+        default:
+            return true;
+    }
+}
+
+std::vector<std::string> linear_names(const ModelSpec& spec) {
+    std::vector<std::string> names;
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (has_linear(spec, linear)) names.emplace_back(module_name(linear));
+    }
+    return names;
+}
+
+bool has_bias(const ModelSpec& spec, Linear linear) {
+    if (!has_linear(spec, linear)) return false;
+    switch (linear) {
+        case Linear::q:
+        case Linear::k:
+        case Linear::v:
+        case Linear::qkv:
             return spec.qkv_bias;
         case Linear::o:
             return spec.o_bias;

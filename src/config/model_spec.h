@@ -14,7 +14,9 @@ namespace loratrain {
 /// How rotary frequencies are made (names of HF `rope_type`). inv_freq_j = theta^(-2j/D), then
 ///   linear: inv_freq / factor
 ///   llama3, yarn: wavelength-dependent interpolation, see model/rope_frequencies.h
-enum class RopeType : std::uint8_t { standard, linear, llama3, yarn };
+///   longrope: inv_freq_j / short_factors[j] (Ding et al. 2024, "LongRoPE"), for samples of at most
+///   original_max_position tokens
+enum class RopeType : std::uint8_t { standard, linear, llama3, yarn, longrope };
 
 struct RopeSpec {
     RopeType type = RopeType::standard;
@@ -27,7 +29,10 @@ struct RopeSpec {
     double beta_fast = 32.0;
     double beta_slow = 1.0;
     bool truncate = true;
-    double attention_factor = 1.0;  ///< rotated q and k are so much longer
+    double attention_factor = 1.0;        ///< what is rotated of q and k is so much longer
+    std::vector<double> short_factors{};  ///< of longrope, one for each pair
+    double rotated = 1.0;      ///< share of a head that is rotated, from its first column on
+    bool interleaved = false;  ///< pairs are neighbours, not columns of two halves (glm4)
     /// Rotated q times 1 + beta ln(1 + floor(position / original_max_position)); 0: not.
     double query_beta = 0.0;
     friend bool operator==(const RopeSpec&, const RopeSpec&) = default;
@@ -45,6 +50,9 @@ struct LayerSpec {
 /// Which norms a decoder layer has: before the attention and the MLP (llama), of what they add to
 /// the residual stream (olmo2), or both (gemma2).
 enum class NormPlacement : std::uint8_t { before, after, both };
+
+/// What the norms of a layer are called.
+enum class NormNames : std::uint8_t { usual, glm4, apertus };
 
 /// Dimensions of the frozen decoder-only transformer (Llama family). Read from the HF config.json
 /// that is kept in the weights file. With multipliers e, r, a and l as granite has them
@@ -71,7 +79,12 @@ struct ModelSpec {
     bool qk_norm = false;        ///< RMSNorm over head_dim on q and k, before RoPE (qwen3)
     bool qk_norm_whole = false;  ///< with qk_norm: over all heads together instead (olmo2)
     NormPlacement norms = NormPlacement::before;
+    NormNames norm_names = NormNames::usual;
     bool norm_plus_one = false;  ///< norms multiply by 1 + weight (gemma2)
+    /// One linear makes q, k and v, one makes gate and up, in this order (phi3): LoRA on it has one
+    /// A for all of them.
+    bool fused_qkv = false;
+    bool fused_gate_up = false;
     Activation activation = Activation::silu;
     bool tie_word_embeddings = false;  ///< the head is the embedding matrix
     /// Of the file, nothing else says it: a token whose embedding is not trained (torch's
@@ -106,33 +119,48 @@ struct ModelSpec {
     const RopeSpec& rope_of(const LayerSpec& layer) const {
         return layer.window > 0 && window_rope ? *window_rope : rope;
     }
+    /// The MLP has one: else up alone goes through the activation.
+    bool has_gate() const { return activation != Activation::xielu; }
     bool has_norms_before() const { return norms != NormPlacement::after; }
     bool has_norms_after() const { return norms != NormPlacement::before; }
+    /// Columns of a head that are rotated.
+    std::int64_t rotary_dim(const RopeSpec& of) const {
+        return static_cast<std::int64_t>(static_cast<double>(head_dim) * of.rotated);
+    }
     std::int64_t q_norm_size() const { return qk_norm_whole ? q_size() : head_dim; }
     std::int64_t k_norm_size() const { return qk_norm_whole ? kv_size() : head_dim; }
 };
 
-/// The seven linears of a decoder layer, in this order everywhere; the output head, which counts as
-/// the linear of a layer behind the last one, and the embedding, as that of a layer -1 before the
-/// first: its in-features are the vocabulary.
-enum class Linear : std::uint8_t { q, k, v, o, gate, up, down, head, embedding };
-inline constexpr int linear_count = 7;  ///< of a layer
+/// The linears that a decoder layer may have (has_linear), in this order everywhere; the output
+/// head, which counts as the linear of a layer behind the last one, and the embedding, as that of a
+/// layer -1 before the first: its in-features are the vocabulary.
+enum class Linear : std::uint8_t { q, k, v, o, gate, up, down, qkv, gate_up, head, embedding };
+inline constexpr int linear_count = 9;  ///< of layers
+/// One flag for each.
+constexpr std::array<bool, linear_count> all_linears() {
+    std::array<bool, linear_count> all{};
+    all.fill(true);
+    return all;
+}
 inline constexpr std::array<Linear, 2> outer_linears{Linear::head, Linear::embedding};
 inline constexpr std::int32_t embedding_layer = -1;
 std::int64_t outer_layer(const ModelSpec& spec, Linear linear);
 
-/// PEFT name of a linear: "q_proj" ... "down_proj", "lm_head", "embed_tokens".
+/// PEFT name of a linear: "q_proj" ... "gate_up_proj", "lm_head", "embed_tokens".
 const char* module_name(Linear linear);
 /// Its module in Hugging Face's models, also its key for random numbers:
 /// "model.layers.3.self_attn.q_proj", "lm_head", "model.embed_tokens".
 std::string module_path(std::int64_t layer, Linear linear);
 
-/// In- and out-features of a linear.
+/// In- and out-features of a linear; 0 of one that the model's layers do not have.
 struct LinearShape {
     std::int64_t in = 0;
     std::int64_t out = 0;
 };
 LinearShape linear_shape(const ModelSpec& spec, Linear linear);
+bool has_linear(const ModelSpec& spec, Linear linear);
+/// Names of those that the layers have.
+std::vector<std::string> linear_names(const ModelSpec& spec);
 bool has_bias(const ModelSpec& spec, Linear linear);
 
 /// Parameters in matrix products per token: all linears and the head, without the embedding.

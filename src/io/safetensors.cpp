@@ -42,24 +42,32 @@ std::string read_header(const InputFile& file) {
 }
 
 std::string header_text(const std::vector<const NamedTensor*>& tensors,
-                        const std::map<std::string, std::string>& extra_metadata) {
+                        const std::map<std::string, std::string>& extra_metadata, DType dtype) {
     Json header;
     header["__metadata__"] = extra_metadata;
     header["__metadata__"]["format"] = "pt";
     std::uint64_t begin = 0;
     for (const NamedTensor* tensor : tensors) {
-        const std::uint64_t end = begin + tensor->values.size() * sizeof(float);
+        const std::uint64_t end = begin + tensor->values.size() * size_of(dtype);
         LORATRAIN_CHECK(
             element_count(tensor->shape) == static_cast<std::int64_t>(tensor->values.size()),
             tensor->name);
         LORATRAIN_CHECK(!header.contains(tensor->name), tensor->name, " is given twice");
-        header[tensor->name] = {
-            {"dtype", "F32"}, {"shape", tensor->shape}, {"data_offsets", {begin, end}}};
+        header[tensor->name] = {{"dtype", dtype == DType::f32 ? "F32" : "BF16"},
+                                {"shape", tensor->shape},
+                                {"data_offsets", {begin, end}}};
         begin = end;
     }
     std::string text = dump_json(header);
     text.resize((text.size() + 7) / 8 * 8, ' ');
     return text;
+}
+
+void write_values(OutputFile& file, const std::vector<float>& values, DType dtype) {
+    if (dtype == DType::f32) return file.write(values.data(), values.size() * sizeof(float));
+    std::vector<BFloat16> rounded(values.size());
+    std::transform(values.begin(), values.end(), rounded.begin(), to_bfloat16);
+    file.write(rounded.data(), rounded.size() * sizeof(BFloat16));
 }
 
 }  // namespace
@@ -112,20 +120,20 @@ std::vector<float> SafetensorsFile::read_floats(const std::string& name) const {
 }
 
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
-                       const std::map<std::string, std::string>& extra_metadata) {
+                       const std::map<std::string, std::string>& extra_metadata, DType dtype) {
     std::vector<const NamedTensor*> sorted;
     sorted.reserve(tensors.size());
     for (const NamedTensor& tensor : tensors) sorted.push_back(&tensor);
     std::sort(sorted.begin(), sorted.end(),
               [](const NamedTensor* a, const NamedTensor* b) { return a->name < b->name; });
-    const std::string header = header_text(sorted, extra_metadata);
+    const std::string header = header_text(sorted, extra_metadata, dtype);
     const std::uint64_t header_bytes = header.size();
     write_file_atomic(path, [&](const std::string& temporary) {
         OutputFile file(temporary);
         file.write(&header_bytes, sizeof(header_bytes));
         file.write(header.data(), header.size());
         for (const NamedTensor* tensor : sorted) {
-            file.write(tensor->values.data(), tensor->values.size() * sizeof(float));
+            write_values(file, tensor->values, dtype);
         }
         file.close();
     });

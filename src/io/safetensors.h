@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "io/raw_file.h"
 
 namespace loratrain {
@@ -52,9 +53,10 @@ struct NamedTensor {
     std::vector<float> values;
 };
 
-/// Writes F32 tensors with metadata {"format":"pt", extra...}; header padded to 8 bytes, names
-/// sorted, atomically.
+/// Writes F32 or BF16 tensors with metadata {"format":"pt", extra...}; header padded to 8 bytes,
+/// names sorted, atomically.
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
-                       const std::map<std::string, std::string>& extra_metadata = {});
+                       const std::map<std::string, std::string>& extra_metadata = {},
+                       DType dtype = DType::f32);
 
 }  // namespace loratrain

@@ -15,26 +15,37 @@ std::string layer_path(std::int64_t layer) {
 
 }  // namespace
 
-std::string norm_name(std::int64_t layer, LayerNorm norm, NormPlacement placement) {
+std::string norm_name(std::int64_t layer, LayerNorm norm, const ModelSpec& spec) {
     const auto named = [layer](const char* name) {
         return cat(layer_path(layer), name, ".weight");
     };
+    const bool both = spec.norms == NormPlacement::both;
+    const bool glm4 = spec.norm_names == NormNames::glm4;
+    const bool apertus = spec.norm_names == NormNames::apertus;
     switch (norm) {
         case LayerNorm::before_attention:
-            return named("input_layernorm");
+            return named(apertus ? "attention_layernorm" : "input_layernorm");
         case LayerNorm::after_attention:
-            return named("post_attention_layernorm");
+            return named(glm4 ? "post_self_attn_layernorm" : "post_attention_layernorm");
         case LayerNorm::before_mlp:
-            return named(placement == NormPlacement::both ? "pre_feedforward_layernorm"
-                                                          : "post_attention_layernorm");
+            if (apertus) return named("feedforward_layernorm");
+            return named(both && !glm4 ? "pre_feedforward_layernorm" : "post_attention_layernorm");
         case LayerNorm::after_mlp:
-            return named("post_feedforward_layernorm");
+            return named(glm4 ? "post_mlp_layernorm" : "post_feedforward_layernorm");
         case LayerNorm::q:
             return named("self_attn.q_norm");
         case LayerNorm::k:
             return named("self_attn.k_norm");
     }
     return "";
+}
+
+std::string activation_weight_name(std::int64_t layer, bool positive) {
+    return activation_constant_name(layer, positive ? "alpha_p" : "alpha_n");
+}
+
+std::string activation_constant_name(std::int64_t layer, const char* constant) {
+    return cat(layer_path(layer), "mlp.act_fn.", constant);
 }
 
 std::string weight_name(std::int64_t layer, Linear linear) {
@@ -62,7 +73,8 @@ bool is_linear_weight(const std::string& name) {
 }
 
 bool is_stored_table_name(const std::string& name) {
-    return name.ends_with("rotary_emb.inv_freq");
+    return name.ends_with("rotary_emb.inv_freq") || name.ends_with("mlp.act_fn.beta") ||
+           name.ends_with("mlp.act_fn.eps");
 }
 
 std::int64_t layer_in_name(const std::string& name) {

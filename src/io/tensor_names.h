@@ -27,9 +27,16 @@ enum class LayerNorm : std::uint8_t {
     k,
 };
 
-/// "model.layers.3.input_layernorm.weight". `placement`: post_attention_layernorm is the one before
-/// the MLP in families that have none behind the attention.
-std::string norm_name(std::int64_t layer, LayerNorm norm, NormPlacement placement);
+/// "model.layers.3.input_layernorm.weight", as ModelSpec::norm_names and norms say:
+/// post_attention_layernorm is the one before the MLP in families that have none behind the
+/// attention, and in glm4.
+std::string norm_name(std::int64_t layer, LayerNorm norm, const ModelSpec& spec);
+
+/// The weights of Activation::xielu, before softplus: "model.layers.3.mlp.act_fn.alpha_p" where x
+/// is positive, "...alpha_n".
+std::string activation_weight_name(std::int64_t layer, bool positive);
+/// Its constants, which transformers stores beside them.
+std::string activation_constant_name(std::int64_t layer, const char* constant);
 
 std::string weight_name(std::int64_t layer, Linear linear);
 std::string bias_name(std::int64_t layer, Linear linear);
@@ -40,7 +47,7 @@ bool is_bias_name(const std::string& name);
 bool is_name_of(const std::string& name, Linear linear);
 /// The weight of any of a layer's linears.
 bool is_linear_weight(const std::string& name);
-/// Tables that old versions of transformers stored beside the weights.
+/// Tables and constants that versions of transformers store beside the weights.
 bool is_stored_table_name(const std::string& name);
 
 /// 3 of "...model.layers.3.self_attn..."; -1 = the name has no layer.

@@ -58,10 +58,12 @@ LayerActivations ActivationSlot::layer(std::int32_t local) const {
         saved.attention_made = part(layout_.attention_made, model.hidden_size, model.hidden_size);
         saved.mlp_made = part(layout_.mlp_made, model.hidden_size, model.hidden_size);
     }
-    const std::int64_t gate_up = 2 * model.intermediate_size;
-    saved.gate_up = part(layout_.gate_up, gate_up, gate_up);
-    saved.s_qkv = part(layout_.s_qkv, 3 * r, 3 * r);
-    saved.s_gate_up = part(layout_.s_gate_up, 2 * r, 2 * r);
+    const LinearGroupShape gate_up = group_shape(model, LinearGroup::gate_up);
+    const std::int64_t of_qkv = group_shape(model, LinearGroup::qkv).count * r;
+    const std::int64_t of_gate_up = gate_up.count * r;
+    saved.gate_up = part(layout_.gate_up, gate_up.out, gate_up.out);
+    saved.s_qkv = part(layout_.s_qkv, of_qkv, of_qkv);
+    saved.s_gate_up = part(layout_.s_gate_up, of_gate_up, of_gate_up);
     saved.s_down = part(layout_.s_down, r, r);
     return saved;
 }

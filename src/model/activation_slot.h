@@ -21,7 +21,7 @@ struct LayerActivations {
     TensorView x2;              ///< [T, H] after the attention block
     TensorView mlp_made;
     TensorView gate_up;  ///< [T, 2F]
-    TensorView s_qkv;    ///< [T, 3R]
+    TensorView s_qkv;    ///< [T, R] for each linear of the group, as s_gate_up
     TensorView s_gate_up;
     TensorView s_down;
 };

@@ -4,16 +4,6 @@ namespace loratrain {
 
 namespace {
 
-/// The LoRA columns of linear i in a saved S of several linears.
-std::array<TensorView, 3> split_columns(const TensorView& s, int count, std::int64_t stride,
-                                        std::int64_t width) {
-    std::array<TensorView, 3> parts;
-    for (int i = 0; i < count; ++i) {
-        parts[static_cast<std::size_t>(i)] = s.col_range(i * stride, width);
-    }
-    return parts;
-}
-
 TensorView pad_of(const TensorView& x, std::int64_t width) {
     return {x.offset(0, x.cols), x.dtype, x.rows, width, x.ld};
 }
@@ -38,6 +28,28 @@ DecoderLayer::Heads DecoderLayer::split_heads(const TensorView& qkv) const {
 
 TensorView DecoderLayer::queries_and_keys(const TensorView& qkv) const {
     return qkv.col_range(0, view_.lane_model.q_size() + view_.lane_model.kv_size());
+}
+
+std::array<TensorView, 3> DecoderLayer::by_linear(const LinearGroupShape& group,
+                                                  const TensorView& y) const {
+    std::array<TensorView, 3> parts;
+    std::int64_t first = 0;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(group.count); ++i) {
+        const std::int64_t out = linear_shape(view_.lane_model, group.linears[i]).out;
+        parts[i] = y.col_range(first, out);
+        first += out;
+    }
+    return parts;
+}
+
+std::array<TensorView, 3> DecoderLayer::columns_of(const LoraLinear::Site& at,
+                                                   const TensorView& s) const {
+    std::array<TensorView, 3> parts;
+    for (int i = 0; i < at.weights.shape.count; ++i) {
+        parts[static_cast<std::size_t>(i)] =
+            s.col_range(i * view_.replica.saved_columns, at.rows.width);
+    }
+    return parts;
 }
 
 LoraLinear::Site DecoderLayer::site(std::int32_t layer, LayerWeights& weights, LinearGroup group,
@@ -142,8 +154,12 @@ void DecoderLayer::head_norm_backward(const TensorView& x, const Buffer& weight,
 void DecoderLayer::rope(const TensorView& x, const LayerSpec& spec, const LayerRows& rows,
                         bool backward, std::int64_t queries) {
     if (!spec.rope) return;
-    const RopeSpec& rotation = view_.lane_model.rope_of(spec);
-    Rope op{x, view_.lane_model.head_dim, rotary_.of(spec), rows.packed.positions, backward};
+    const ModelSpec& model = view_.lane_model;
+    const RopeSpec& rotation = model.rope_of(spec);
+    Rope op{x, model.head_dim, rotary_.of(spec), rows.packed.positions, backward};
+    op.rotary_dim = model.rotary_dim(rotation);
+    op.interleaved = rotation.interleaved;
+    if (rotation.rotated < 1.0) op.length = static_cast<float>(rotation.attention_factor);
     if (rotation.query_beta != 0.0) {
         op.scaled_columns = queries;
         op.scale_beta = static_cast<float>(rotation.query_beta);
@@ -160,14 +176,12 @@ void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights
         workspace_.input(t, model.hidden_size, model.hidden_size + view_.replica.saved_columns);
     make_input(saved.x, weights.attention_norm, h, linear_.coding_of_input(t, h.cols));
     const Heads heads = split_heads(saved.qkv);
-    std::array<TensorView, 3> y{heads.q, heads.k, heads.v};
+    std::array<TensorView, 3> y = by_linear(at.weights.shape, saved.qkv);
     if (model.qk_norm) {
         y[0] = saved.qk_raw.col_range(0, model.q_size());
         y[1] = saved.qk_raw.col_range(model.q_size(), model.kv_size());
     }
-    linear_.forward(at, h, y,
-                    split_columns(saved.s_qkv, 3, view_.replica.saved_columns, at.rows.width), {},
-                    codes_of_input());
+    linear_.forward(at, h, y, columns_of(at, saved.s_qkv), {}, codes_of_input());
     if (model.qk_norm) {
         head_norm(y[0], weights.q_norm, heads.q);
         head_norm(y[1], weights.k_norm, heads.k);
@@ -205,20 +219,44 @@ void DecoderLayer::attention_block(std::int32_t layer, LayerWeights& weights, co
                    pad_of(saved.o, rows.width), LoraLinear::Codes::to_make);
 }
 
+void DecoderLayer::activate(const LayerWeights& weights, const TensorView& made,
+                            const TensorView& product) {
+    const std::int64_t f = view_.lane_model.intermediate_size;
+    const RowCodes codes = linear_.coding_of_input(made.rows, f);
+    if (!view_.lane_model.has_gate()) {
+        return backend_.xielu(
+            {made, weights.xielu_positive, weights.xielu_negative, product, codes});
+    }
+    backend_.swiglu(
+        {made.col_range(0, f), made.col_range(f, f), product, codes, view_.lane_model.activation});
+}
+
+void DecoderLayer::activate_backward(const LayerWeights& weights, const TensorView& made,
+                                     const TensorView& d_product, const TensorView& d_made,
+                                     const TensorView& product, const RowCodes& codes) {
+    const std::int64_t f = view_.lane_model.intermediate_size;
+    if (!view_.lane_model.has_gate()) {
+        return backend_.xielu_backward({made, weights.xielu_positive, weights.xielu_negative,
+                                        d_product, d_made, product, codes});
+    }
+    backend_.swiglu_backward({made.col_range(0, f), made.col_range(f, f), d_product,
+                              d_made.col_range(0, f), d_made.col_range(f, f), product, codes,
+                              view_.lane_model.activation});
+}
+
 TensorView DecoderLayer::gated_product(std::int32_t layer, LayerWeights& weights,
                                        const LayerRows& rows, const LayerActivations& saved) {
     const ModelSpec& model = view_.lane_model;
     const std::int64_t r = view_.replica.saved_columns;
     const std::int64_t t = saved.x.rows;
-    const std::int64_t f = model.intermediate_size;
     const TensorView h2 = workspace_.input(t, model.hidden_size, model.hidden_size + r);
     make_input(saved.x2, weights.mlp_norm, h2, linear_.coding_of_input(t, h2.cols));
-    const TensorView gate = saved.gate_up.col_range(0, f);
-    const TensorView up = saved.gate_up.col_range(f, f);
-    linear_.forward(site(layer, weights, LinearGroup::gate_up, rows), h2, {gate, up, {}},
-                    split_columns(saved.s_gate_up, 2, r, rows.width), {}, codes_of_input());
+    const LoraLinear::Site at = site(layer, weights, LinearGroup::gate_up, rows);
+    linear_.forward(at, h2, by_linear(at.weights.shape, saved.gate_up),
+                    columns_of(at, saved.s_gate_up), {}, codes_of_input());
+    const std::int64_t f = model.intermediate_size;
     const TensorView product = workspace_.input(t, f, f + r);
-    backend_.swiglu({gate, up, product, linear_.coding_of_input(t, f), model.activation});
+    activate(weights, saved.gate_up, product);
     return product;
 }
 
@@ -241,8 +279,8 @@ void DecoderLayer::recompute(std::int32_t layer, LayerWeights& weights, const La
                        saved.s_down.col_range(0, rows.width), LoraLinear::Codes::made);
         return;
     }
-    linear_.shrink(site(layer, weights, LinearGroup::down, rows), product,
-                   split_columns(saved.s_down, 1, view_.replica.saved_columns, rows.width));
+    const LoraLinear::Site down = site(layer, weights, LinearGroup::down, rows);
+    linear_.shrink(down, product, columns_of(down, saved.s_down));
 }
 
 void DecoderLayer::backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
@@ -255,39 +293,37 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
                                 const LayerActivations& saved) {
     const ModelSpec& model = view_.lane_model;
     const std::int64_t r = view_.replica.saved_columns;
-    const std::int64_t width = rows.width;
     const std::int64_t t = saved.x.rows;
     const std::int64_t f = model.intermediate_size;
     const TensorView dx = workspace_.residual(rows.first_row, t);
-    const TensorView gate = saved.gate_up.col_range(0, f);
-    const TensorView up = saved.gate_up.col_range(f, f);
 
     const LoraLinear::Site down = site(layer, weights, LinearGroup::down, rows);
     const TensorView d_made = before_norm(saved.mlp_made, weights.after_mlp, dx);
-    linear_.backward_b(down, d_made, split_columns(saved.s_down, 1, r, width));
+    linear_.backward_b(down, d_made, columns_of(down, saved.s_down));
     const TensorView d_product = workspace_.inner(t, f);
     linear_.backward_x(down, d_made, d_product);
-    const TensorView d_gate_up = workspace_.gradient(t, 2 * f, 2 * f + 2 * r);
-    const TensorView product = workspace_.input(t, f, f + r);
     const LoraLinear::Site gate_up = site(layer, weights, LinearGroup::gate_up, rows);
-    backend_.swiglu_backward({gate, up, d_product, d_gate_up.col_range(0, f),
-                              d_gate_up.col_range(f, f), product,
-                              linear_.coding_of_gradient(gate_up, t), model.activation});
+    const std::int64_t out = gate_up.weights.shape.out;
+    const TensorView d_gate_up = workspace_.gradient(t, out, out + gate_up.weights.shape.count * r);
+    const TensorView product = workspace_.input(t, f, f + r);
+    activate_backward(weights, saved.gate_up, d_product, d_gate_up, product,
+                      linear_.coding_of_gradient(gate_up, t));
     linear_.backward_a(down, product, d_made);
-    linear_.backward_m(down, 0, product, d_made, split_columns(saved.s_down, 1, r, width), product);
+    linear_.backward_m(down, 0, product, d_made, columns_of(down, saved.s_down), product);
 
-    linear_.backward_b(gate_up, d_gate_up, split_columns(saved.s_gate_up, 2, r, width));
+    linear_.backward_b(gate_up, d_gate_up, columns_of(gate_up, saved.s_gate_up));
     const Normed of{saved.x2, weights.mlp_norm, d_gate_up, dx};
     const bool dora = linear_.has_dora(gate_up);
     if (dora) {
         const TensorView h2 = normed_input(t);
         make_input(of.x, of.weight, h2);
         linear_.backward_a(gate_up, h2, d_gate_up);
-        for (int i = 0; i < 2; ++i) {
-            const TensorView& y = i == 0 ? gate : up;
+        const std::array<TensorView, 3> y = by_linear(gate_up.weights.shape, saved.gate_up);
+        for (int i = 0; i < gate_up.weights.shape.count; ++i) {
             const bool lost = linear_.backward_m(
-                gate_up, i, h2, d_gate_up, split_columns(saved.s_gate_up, 2, r, width), h2,
-                LoraLinear::has_bias_of(gate_up, i) ? TensorView{} : y);
+                gate_up, i, h2, d_gate_up, columns_of(gate_up, saved.s_gate_up), h2,
+                LoraLinear::has_bias_of(gate_up, i) ? TensorView{}
+                                                    : y[static_cast<std::size_t>(i)]);
             if (lost) make_input(of.x, of.weight, h2);
         }
     }
@@ -297,7 +333,7 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
 TensorView DecoderLayer::projected(const LoraLinear::Site& qkv, int i, const LayerSpec& spec,
                                    const LayerActivations& saved) {
     const ModelSpec& model = view_.lane_model;
-    if (LoraLinear::has_bias_of(qkv, i)) return {};
+    if (LoraLinear::has_bias_of(qkv, i) || model.fused_qkv) return {};
     const Heads heads = split_heads(saved.qkv);
     if (i == 2) return heads.v;
     if (model.qk_norm) {
@@ -307,6 +343,7 @@ TensorView DecoderLayer::projected(const LoraLinear::Site& qkv, int i, const Lay
     const TensorView& rotated = i == 0 ? heads.q : heads.k;
     if (!spec.rope) return rotated;
     if (i == 0 && model.rope_of(spec).query_beta != 0.0) return {};
+    if (model.rope_of(spec).rotated < 1.0) return {};
     const TensorView y = workspace_.inner(rotated.rows, rotated.cols);
     backend_.copy(y, rotated);
     rope(y, spec, qkv.rows, true, 0);
@@ -331,7 +368,9 @@ void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& we
     const TensorView d_o = workspace_.inner(t, model.q_size());
     linear_.backward_x(o, d_made, d_o);
 
-    const TensorView d_qkv = workspace_.gradient(t, saved.qkv.cols, saved.qkv.cols + 3 * r);
+    const LoraLinear::Site qkv = site(layer, weights, LinearGroup::qkv, rows);
+    const TensorView d_qkv =
+        workspace_.gradient(t, saved.qkv.cols, saved.qkv.cols + qkv.weights.shape.count * r);
     const Heads grads = split_heads(d_qkv);
     backend_.attention_backward(
         {attention_op(weights.spec, saved, rows), d_o, grads.q, grads.k, grads.v});
@@ -342,18 +381,16 @@ void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& we
                            grads.k);
     }
 
-    const LoraLinear::Site qkv = site(layer, weights, LinearGroup::qkv, rows);
-    linear_.backward_b(qkv, d_qkv, split_columns(saved.s_qkv, 3, r, width));
+    linear_.backward_b(qkv, d_qkv, columns_of(qkv, saved.s_qkv));
     const Normed of{saved.x, weights.attention_norm, d_qkv, dx};
     const bool dora = linear_.has_dora(qkv);
     if (dora || !need_dx) {
         const TensorView h = normed_input(t);
         make_input(of.x, of.weight, h);
         linear_.backward_a(qkv, h, d_qkv);
-        for (int i = 0; i < 3 && dora; ++i) {
-            const bool lost =
-                linear_.backward_m(qkv, i, h, d_qkv, split_columns(saved.s_qkv, 3, r, width), h,
-                                   projected(qkv, i, weights.spec, saved));
+        for (int i = 0; i < qkv.weights.shape.count && dora; ++i) {
+            const bool lost = linear_.backward_m(qkv, i, h, d_qkv, columns_of(qkv, saved.s_qkv), h,
+                                                 projected(qkv, i, weights.spec, saved));
             if (lost) make_input(of.x, of.weight, h);
         }
     }

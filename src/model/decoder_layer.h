@@ -54,6 +54,10 @@ class DecoderLayer {
     };
     Heads split_heads(const TensorView& qkv) const;
     TensorView queries_and_keys(const TensorView& qkv) const;
+    /// The columns of each linear of the group.
+    std::array<TensorView, 3> by_linear(const LinearGroupShape& group, const TensorView& y) const;
+    /// And of its S.
+    std::array<TensorView, 3> columns_of(const LoraLinear::Site& at, const TensorView& s) const;
     LoraLinear::Site site(std::int32_t layer, LayerWeights& weights, LinearGroup group,
                           const LayerRows& rows) const;
     Attention attention_op(const LayerSpec& spec, const LayerActivations& saved,
@@ -102,10 +106,16 @@ class DecoderLayer {
     /// The group is cut by columns; over all lanes.
     void add_over_lanes(const LoraLinear::Site& at, const TensorView& x, const Branch& branch,
                         const TensorView& s, LoraLinear::Codes codes);
+    /// What the linears before down made, through the activation; and back, with `product` made
+    /// again.
+    void activate(const LayerWeights& weights, const TensorView& made, const TensorView& product);
+    void activate_backward(const LayerWeights& weights, const TensorView& made,
+                           const TensorView& d_product, const TensorView& d_made,
+                           const TensorView& product, const RowCodes& codes);
     /// Everything up to x2.
     void attention_block(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                          const LayerActivations& saved);
-    /// gate, up and their SwiGLU product, which is in scratch (Workspace::input).
+    /// What the MLP's first linears make, and it activated, in scratch (Workspace::input).
     TensorView gated_product(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                              const LayerActivations& saved);
     void mlp_backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,

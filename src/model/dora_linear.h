@@ -38,7 +38,7 @@ class DoraLinear {
         const std::vector<LoraSlot>& slots;  ///< one per segment
         /// [N, K], not looked at without such rows.
         TensorView w;
-        bool alone;  ///< its group has no other linear
+        bool alone;  ///< dY is not in the scratch of gradients: that of o and down
     };
 
     /// backward_m() needs W: rows drop their input, or y, its argument, was not kept.

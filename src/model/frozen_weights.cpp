@@ -1,6 +1,7 @@
 #include "model/frozen_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -60,7 +61,8 @@ FrozenWeights::FrozenWeights(const ReplicaView& view, const StagePlan& stage,
 }
 
 Buffer FrozenWeights::load_frequencies(const RopeSpec& rope) {
-    const std::vector<float> frequencies = rope_frequencies(rope, view_.lane_model.head_dim);
+    const std::vector<float> frequencies =
+        rope_frequencies(rope, view_.lane_model.rotary_dim(rope));
     Buffer table = backend_.allocate(aligned(frequencies.size() * sizeof(float)), "rotary table");
     backend_.upload(table.data(), frequencies.data(), frequencies.size() * sizeof(float));
     return table;
@@ -111,7 +113,7 @@ void FrozenWeights::load_layer(std::int32_t layer, LayerWeights& weights) {
     const ModelSpec& model = view_.lane_model;
     weights.spec = model.layer(layer);
     const auto norm = [&](LayerNorm which, std::int64_t size) {
-        return load_vector(norm_name(layer, which, model.norms), size);
+        return load_vector(norm_name(layer, which, model), size);
     };
     if (model.has_norms_before()) {
         weights.attention_norm = norm(LayerNorm::before_attention, model.hidden_size);
@@ -124,6 +126,11 @@ void FrozenWeights::load_layer(std::int32_t layer, LayerWeights& weights) {
     if (model.qk_norm) {
         weights.q_norm = norm(LayerNorm::q, model.q_norm_size());
         weights.k_norm = norm(LayerNorm::k, model.k_norm_size());
+    }
+    if (model.activation == Activation::xielu) {
+        constexpr float least = 0.5F;
+        weights.xielu_positive = load_softplus(activation_weight_name(layer, true));
+        weights.xielu_negative = least + load_softplus(activation_weight_name(layer, false));
     }
     for (int g = 0; g < linear_group_count; ++g) {
         load_group(layer, static_cast<LinearGroup>(g), weights.groups[static_cast<std::size_t>(g)]);
@@ -147,6 +154,12 @@ void FrozenWeights::load_group(std::int32_t layer, LinearGroup group, GroupWeigh
                     weights.matrix.view.row_range(first_row, shape.out));
         first_row += shape.out;
     }
+}
+
+float FrozenWeights::load_softplus(const std::string& name) const {
+    float value = 0.0F;
+    source_.read_rows(name, 0, matrix(&value, DType::f32, 1, 1));
+    return value > 20.0F ? value : std::log1p(std::exp(value));
 }
 
 FrozenWeights::Part FrozenWeights::part_of(Linear linear) const {

@@ -70,6 +70,8 @@ struct LayerWeights {
     Buffer after_mlp;
     Buffer q_norm;  ///< ModelSpec::q_norm_size(), only with qk_norm
     Buffer k_norm;
+    float xielu_positive = 0.0F;  ///< of Activation::xielu alone, as Xielu has them
+    float xielu_negative = 0.0F;
     std::array<GroupWeights, linear_group_count> groups;
 };
 
@@ -120,6 +122,8 @@ class FrozenWeights {
     void make_unit_scales();
     void load_biases(std::int32_t layer, GroupWeights& weights);
     Buffer load_bias(std::int32_t layer, Linear linear);
+    /// softplus of one number of a layer.
+    float load_softplus(const std::string& name) const;
     Buffer load_frequencies(const RopeSpec& rope);
     /// Elements `slice` of a vector of `whole`.
     Buffer load_vector(const std::string& name, std::int64_t whole, const Slice& slice);

@@ -241,8 +241,12 @@ TensorView LoraLinear::rows_of_linear(const Site& site, int i, const TensorView&
 DoraLinear::Site LoraLinear::dora_site(const Site& site, int i, const TensorView& m) {
     const LinearGroupShape& group = site.weights.shape;
     const Linear linear = group.linears[static_cast<std::size_t>(i)];
-    return {site.layer,      linear, site.rows, gather_slots(site, i), rows_of_linear(site, i, m),
-            group.count == 1};
+    return {site.layer,
+            linear,
+            site.rows,
+            gather_slots(site, i),
+            rows_of_linear(site, i, m),
+            site.group == LinearGroup::o || site.group == LinearGroup::down};
 }
 
 void LoraLinear::forward(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,

@@ -32,11 +32,11 @@ struct YarnRange {
     double high = 0.0;
 };
 
-YarnRange yarn_range(const RopeSpec& rope, std::int64_t head_dim) {
+YarnRange yarn_range(const RopeSpec& rope, std::int64_t dim) {
     const auto place_of = [&](double rotations) {
         const double turns =
             static_cast<double>(rope.original_max_position) / (rotations * 2.0 * std::numbers::pi);
-        return static_cast<double>(head_dim) * std::log(turns) / (2.0 * std::log(rope.theta));
+        return static_cast<double>(dim) * std::log(turns) / (2.0 * std::log(rope.theta));
     };
     double low = place_of(rope.beta_fast);
     double high = place_of(rope.beta_slow);
@@ -45,7 +45,7 @@ YarnRange yarn_range(const RopeSpec& rope, std::int64_t head_dim) {
         high = std::ceil(high);
     }
     low = std::max(low, 0.0);
-    high = std::min(high, static_cast<double>(head_dim - 1));
+    high = std::min(high, static_cast<double>(dim - 1));
     return {low, low == high ? high + 0.001 : high};  // as there
 }
 
@@ -60,16 +60,21 @@ float yarn_frequency(float power, std::int64_t j, const YarnRange& range, double
 
 }  // namespace
 
-std::vector<float> rope_frequencies(const RopeSpec& rope, std::int64_t head_dim) {
+std::vector<float> rope_frequencies(const RopeSpec& rope, std::int64_t dim) {
     std::vector<float> frequencies;
-    for (std::int64_t j = 0; j < head_dim / 2; ++j) {
-        const float exponent = static_cast<float>(2 * j) / static_cast<float>(head_dim);
+    const bool has_factors = rope.type == RopeType::longrope;
+    for (std::int64_t j = 0; j < dim / 2; ++j) {
+        const float exponent = static_cast<float>(2 * j) / static_cast<float>(dim);
         const auto power = static_cast<float>(std::pow(rope.theta, double{exponent}));
         float inv_freq = 1.0F / power;
         if (rope.type == RopeType::linear) inv_freq /= static_cast<float>(rope.factor);
         if (rope.type == RopeType::llama3) inv_freq = llama3_frequency(inv_freq, rope);
         if (rope.type == RopeType::yarn) {
-            inv_freq = yarn_frequency(power, j, yarn_range(rope, head_dim), rope.factor);
+            inv_freq = yarn_frequency(power, j, yarn_range(rope, dim), rope.factor);
+        }
+        if (has_factors) {
+            const auto factor = static_cast<float>(rope.short_factors[static_cast<std::size_t>(j)]);
+            inv_freq = 1.0F / product(factor, power);
         }
         frequencies.push_back(inv_freq);
     }

@@ -14,7 +14,8 @@ namespace loratrain {
 /// a multiple of them (a key-value head then lies on several lanes); 8 * tensor divides
 /// intermediate_size; 8 divides q_size / tensor; the vocabulary has 16 rows for each; the
 /// columns that a lane has of quantised linears share no scale with others; no norm goes over the
-/// heads of several lanes (qk_norm_whole), and logits have no soft cap. One lane always can.
+/// heads of several lanes (qk_norm_whole), logits have no soft cap, and no linear is fused of
+/// several. One lane always can.
 bool can_shard(const ModelSpec& model, std::int32_t tensor);
 /// All numbers of lanes that can, rising.
 std::vector<std::int32_t> tensor_degrees(const ModelSpec& model);

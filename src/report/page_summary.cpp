@@ -83,9 +83,10 @@ std::string run_tiles(const RunRecord& run) {
     if (!run.parts.empty()) tiles += tile(std::to_string(run.parts.size()), "runs merged");
     if (!run.plan) return tiles;
     const Plan& plan = *run.plan;
+    const std::string& named = run.job.model.base_model_name_or_path;
     tiles +=
         tile(cat(plan.model.family, ", ", plan.model.layers, " layers x ", plan.model.hidden_size),
-             "base model, " + base_name(run.job.model.base_model_name_or_path));
+             "base model" + (named.empty() ? "" : ", " + base_name(named)));
     tiles += tile(cat(word_of(backend_words, plan.backend), ", ", types_text(plan)),
                   "backend, " + join(replica_words(plan), "; "));
     return tiles;

@@ -101,10 +101,10 @@ TinyModel make_tiny_model() {
             weights.linears[i] =
                 random_host_matrix(shape.out, shape.in, key_of(module_path(layer, linear)), 0.2);
         }
-        weights.input_norm = norm_weights(
-            spec.hidden_size, norm_name(layer, LayerNorm::before_attention, spec.norms));
+        weights.input_norm =
+            norm_weights(spec.hidden_size, norm_name(layer, LayerNorm::before_attention, spec));
         weights.post_attention_norm =
-            norm_weights(spec.hidden_size, norm_name(layer, LayerNorm::before_mlp, spec.norms));
+            norm_weights(spec.hidden_size, norm_name(layer, LayerNorm::before_mlp, spec));
         model.layers.push_back(weights);
     }
     return model;
@@ -119,12 +119,13 @@ void write_tiny_model(const TinyModel& model, const std::string& folder) {
     for (std::int64_t layer = 0; layer < model.spec.layers; ++layer) {
         const TinyModel::Layer& weights = model.layers[static_cast<std::size_t>(layer)];
         for (int i = 0; i < linear_count; ++i) {
-            tensors.push_back(
-                tensor(weight_name(layer, static_cast<Linear>(i)), weights.linears[i]));
+            const auto linear = static_cast<Linear>(i);
+            if (!has_linear(model.spec, linear)) continue;
+            tensors.push_back(tensor(weight_name(layer, linear), weights.linears[i]));
         }
-        tensors.push_back(tensor(norm_name(layer, LayerNorm::before_attention, model.spec.norms),
-                                 hidden, weights.input_norm));
-        tensors.push_back(tensor(norm_name(layer, LayerNorm::before_mlp, model.spec.norms), hidden,
+        tensors.push_back(tensor(norm_name(layer, LayerNorm::before_attention, model.spec), hidden,
+                                 weights.input_norm));
+        tensors.push_back(tensor(norm_name(layer, LayerNorm::before_mlp, model.spec), hidden,
                                  weights.post_attention_norm));
     }
     write_safetensors(folder + "/model.safetensors", tensors);

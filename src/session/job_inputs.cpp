@@ -88,9 +88,9 @@ void name_base_model(Job& job, const WeightSource& weights) {
     if (!name.empty()) return;
     name = job.model.synthetic.empty() ? weights.base_model_name() : job.model.synthetic;
     if (!name.empty()) return;
-    name = job.model.weights;
-    log::warn(cat("exported adapters name ", name, " as their base model, which PEFT cannot load: ",
-                  "give its Hugging Face folder or hub name as model.base_model_name_or_path, or "
+    log::warn(cat("exported adapters name no base model, as ", job.model.weights,
+                  " does not tell what it was made of: give its Hugging Face folder or hub name as "
+                  "model.base_model_name_or_path, or "
                   "import the model again"));
 }
 

@@ -45,6 +45,7 @@ std::string too_small_target(const AdapterJob& adapter, const ModelSpec& model) 
         for (int i = 0; i < linear_count; ++i) {
             const auto linear = static_cast<Linear>(i);
             const LinearShape shape = linear_shape(model, linear);
+            if (!has_linear(model, linear)) continue;
             if (adapter.rank(layer, linear) <= std::min(shape.in, shape.out)) continue;
             return cat(module_name(linear), " [", shape.out, ", ", shape.in, "]");
         }

@@ -76,6 +76,35 @@ TEST_P(RopeTest, FirstHeadsAreScaledByPosition) {
     }
 }
 
+TEST_P(RopeTest, PartsOfHeadsAndPairsOfNeighbours) {
+    const std::vector<std::int32_t> positions{0, 7, 8, 15, 16, 4000, 131071};
+    const auto rows = static_cast<std::int64_t>(positions.size());
+    for (const auto& [head_dim, part] : {std::pair{6L, reference::RotatedPart{4, false, 1.25}},
+                                         {16L, {12, false, 1.1902380714238083}},
+                                         {128L, {96, false, 1.0}},
+                                         {128L, {64, true, 1.0}},
+                                         {16L, {8, true, 0.5}},
+                                         {10L, {6, true, 1.0}},
+                                         {64L, {0, true, 1.0}}}) {
+        const HostMatrix x = random(rows, 3 * head_dim, 1);
+        const auto inv_freq = frequencies(part.columns == 0 ? head_dim : part.columns);
+        const DeviceVector<float> device_freq(backend(), inv_freq);
+        const DeviceVector<std::int32_t> device_positions(backend(), positions);
+        for (const bool backward : {false, true}) {
+            const DeviceMatrix device_x(backend(), x, 8);
+            Rope op{device_x.view(), head_dim, device_freq.data(), device_positions.data(),
+                    backward};
+            op.rotary_dim = part.columns;
+            op.interleaved = part.interleaved;
+            op.length = static_cast<float>(part.length);
+            backend().rope(op);
+            expect_close(device_x,
+                         reference::rope(x, head_dim, inv_freq, positions, backward, part),
+                         "rope of a part of heads");
+        }
+    }
+}
+
 LORATRAIN_FOR_EACH_BACKEND(RopeTest);
 
 }  // namespace

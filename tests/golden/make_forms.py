@@ -43,6 +43,7 @@ FORMS = {
     "granite": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True, lr_scheduler_type="constant"),
                 "f_embed": dict(PLAIN, r=3, lora_alpha=3, target_modules=["q_proj", "embed_tokens"])},
     "olmo2": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True)},
+    "phi3": {"f_dora_fused": dict(PLAIN, r=4, lora_alpha=8, target_modules=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], use_dora=True)},
 }
 DIFFERENCES = ("pissa", "olora")
 CONFIG = ("r", "lora_alpha", "target_modules", "use_rslora", "use_dora", "exclude_modules", "layers_to_transform", "rank_pattern", "alpha_pattern",
@@ -178,11 +179,12 @@ def train(model, keys, samples, folder):
 
 
 def main():
-    golden, wanted = sys.argv[1], sys.argv[2:]
+    golden, wanted = sys.argv[1], set(sys.argv[2:])
     generators = {kind: torch.Generator().manual_seed(seed) for kind, seed in (("lora", 12), ("difference", 13), ("vera", 14), ("head", 15), ("embedding", 16))}
     for family, adapters in FORMS.items():
         path = f"{golden}/{family}/forms.json"
-        report = json.load(open(path))["adapters"] if wanted else {}
+        if wanted and not wanted & adapters.keys(): continue
+        report = json.load(open(path))["adapters"] if wanted and os.path.exists(path) else {}
         for name, keys in adapters.items():
             if wanted and name not in wanted: continue
             folder = f"{golden}/{family}/adapters/{name}"

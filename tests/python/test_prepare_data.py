@@ -3,6 +3,7 @@ skips what needs a Python package that is not installed."""
 from __future__ import annotations
 
 import contextlib
+import csv
 import importlib.util
 import io
 import json
@@ -606,6 +607,140 @@ class Hdf5Output(Case):
         for sample, weight in enumerate((1, 0.5, 1)):
             trained = labels[offsets[sample]:offsets[sample + 1]] != -100
             self.assertEqual(set(weights[offsets[sample]:offsets[sample + 1]][trained]), {weight})
+
+
+class Tables(Case):
+    ROWS = [{"question": f"{i}+{i}?", "answer": str(2 * i), "note": None if i % 2 else "x"} for i in range(5)]
+    COLUMNS = ("--prompt-field", "question", "--completion-field", "answer", "--tokenizer", "bytes")
+
+    def lines(self, *inputs: object, options: tuple = COLUMNS) -> list[str]:
+        code, _, err = self.run_script(*inputs, "-o", self.out, *options)
+        self.assertEqual(code, 0, err)
+        return self.out.read_text().splitlines()
+
+    def test_csv_and_tsv_are_the_same_samples(self):
+        expected = self.lines(self.write(*self.ROWS))
+        for name, delimiter in (("rows.csv", ","), ("rows.tsv", "\t")):
+            path = self.folder / name
+            with path.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, ["question", "answer", "note"], delimiter=delimiter)
+                writer.writeheader()
+                writer.writerows(self.ROWS)
+            self.assertEqual(self.lines(path), expected)
+
+    def test_rows_with_other_numbers_of_values_are_named(self):
+        path = self.folder / "rows.csv"
+        path.write_text('question,answer\n1+1?,2\n"2+2?"\n3+3?,6,7\n')
+        code, _, err = self.run_script(path, "-o", self.out, *self.COLUMNS)
+        self.assertEqual(code, 2)
+        self.assertIn(f"{path}:3: has fewer values than the 2 names of the first line", err)
+        self.assertIn(f"{path}:4: has more values", err)
+
+    @needs("pyarrow")
+    def test_parquet_and_arrow_are_the_same_samples(self):
+        import pyarrow
+        import pyarrow.feather
+        import pyarrow.parquet
+        expected = self.lines(self.write(*self.ROWS))
+        table = pyarrow.Table.from_pylist(self.ROWS)
+        pyarrow.parquet.write_table(table, self.folder / "rows.parquet", row_group_size=2)
+        pyarrow.feather.write_feather(table, str(self.folder / "rows.feather"))
+        with pyarrow.ipc.new_stream(str(self.folder / "rows.arrow"), table.schema) as stream:
+            stream.write_table(table)
+        for name in ("rows.parquet", "rows.feather", "rows.arrow"):
+            self.assertEqual(self.lines(self.folder / name), expected, name)
+
+    @needs("pyarrow", "jinja2")
+    def test_conversations_in_parquet(self):
+        import pyarrow
+        import pyarrow.parquet
+        records = [{"messages": TALK}, {"messages": TALK[1:3]}]
+        template = self.folder / "template.jinja"
+        template.write_text(CHATML)
+        options = ("--tokenizer", "bytes", "--chat-template", template)
+        expected = self.lines(self.write(*records), options=options)
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), self.folder / "talk.parquet")
+        self.assertEqual(self.lines(self.folder / "talk.parquet", options=options), expected)
+
+    @needs("pyarrow")
+    def test_a_damaged_table_is_one_line(self):
+        for name in ("a.parquet", "a.arrow"):
+            path = self.folder / name
+            path.write_bytes(b"x" * 100)
+            code, _, err = self.run_script(path, "-o", self.out, *self.COLUMNS)
+            self.assertEqual((code, err.count("\n")), (2, 1), err)
+            self.assertIn(str(path), err)
+
+    def test_folders_and_patterns_are_files_by_name(self):
+        folder = self.folder / "parts"
+        folder.mkdir()
+        for i in (1, 0, 2):
+            (folder / f"part{i}.jsonl").write_text(json.dumps(self.ROWS[i]) + "\n")
+        (folder / "notes.txt").write_text("no data")
+        expected = self.lines(*(folder / f"part{i}.jsonl" for i in range(3)))
+        self.assertEqual(len(expected), 3)
+        self.assertEqual(self.lines(folder), expected)
+        self.assertEqual(self.lines(f"{folder}/part?.jsonl"), expected)
+        self.assertEqual(self.lines(f"{self.folder}/**/part*.jsonl"), expected)
+        code, _, err = self.run_script(f"{folder}/*.csv", "-o", self.out, *self.COLUMNS)
+        self.assertEqual(code, 2)
+        self.assertIn("*.csv: matches no file", err)
+
+
+class Cuts(Case):
+    def test_chunks_predict_every_token_once(self):
+        text = "The quick brown fox jumps over the lazy dog."
+        whole = self.prepare({"text": text}, {"text": "short"})
+        parts = self.prepare({"text": text}, {"text": "short"}, options=("--tokenizer", "bytes", "--chunk", "10"))
+        self.assertEqual(len(whole), 2)
+        self.assertEqual(parts[-1], whole[1])
+        chunks = parts[:-1]
+        self.assertTrue(all(2 <= len(part["input_ids"]) <= 10 for part in chunks))
+        joined = chunks[0]["input_ids"] + [token for part in chunks[1:] for token in part["input_ids"][1:]]
+        self.assertEqual(joined, whole[0]["input_ids"])
+        targets = [label for part in chunks for label in part["labels"][1:]]
+        self.assertEqual(targets, whole[0]["labels"][1:])
+
+    def test_chunks_leave_prompts_alone(self):
+        record = {"prompt": "a" * 30, "completion": "b" * 30}
+        self.assertEqual(self.prepare(record, options=("--tokenizer", "bytes", "--chunk", "10")), self.prepare(record))
+        code, _, err = self.run_script(self.write(record), "-o", self.out, "--tokenizer", "bytes", "--chunk", "10",
+                                       "--max-seq-len", "9")
+        self.assertEqual(code, 2)
+        self.assertIn("--chunk 10 is more than --max-seq-len 9", err)
+
+    @needs("jinja2")
+    def test_conversations_are_cut_behind_a_turn(self):
+        template = self.folder / "template.jinja"
+        template.write_text(CHATML)
+        options = ("--tokenizer", "bytes", "--chat-template", template)
+        whole, = self.prepare({"messages": TALK}, options=options)
+        first, = self.prepare({"messages": TALK[:3]}, options=options)
+        end = len(first["input_ids"]) - 1  # without EOS
+        for limit in (end, end + 1, len(whole["input_ids"]) - 2):
+            cut, = self.prepare({"messages": TALK}, options=(*options, "--max-seq-len", limit, "--over-length", "turns"))
+            self.assertEqual(cut["input_ids"], whole["input_ids"][:end])
+            self.assertEqual(cut["labels"], whole["labels"][:end])
+        code, out, _ = self.run_script(self.write({"messages": TALK}, {"messages": TALK[1:3]}), "-o", self.out, *options,
+                                       "--max-seq-len", end - 1, "--over-length", "turns")
+        self.assertEqual(code, 0)
+        self.assertIn("1 dropped because the cut left no target", out)
+
+
+class Workers(Case):
+    @needs("jinja2")
+    def test_workers_write_the_same_and_name_the_same_problems(self):
+        template = self.folder / "template.jinja"
+        template.write_text(CHATML)
+        options = ("--tokenizer", "bytes", "--chat-template", template)
+        records = [{"messages": [*TALK[1:4], {"role": "assistant", "content": f"It is {i}."}]} for i in range(2500)]
+        expected = self.prepare(*records, options=options)
+        self.assertEqual(self.prepare(*records, options=(*options, "--workers", "2")), expected)
+        records[1700] = {"messages": "x"}
+        source = self.write(*records)
+        code, _, err = self.run_script(source, "-o", self.out, *options, "--workers", "2")
+        self.assertEqual(code, 2)
+        self.assertIn(f'{source}:1701: "messages" must be a list', err)
 
 
 if __name__ == "__main__":

@@ -26,15 +26,18 @@ GOLDEN = SOURCE / "tests" / "golden"
 GOLDEN_LAYERS = {"llama": 4, "qwen2": 3, "qwen3": 3, "mistral": 2,  # of the families' models
                  "smollm3": 4, "granite": 4, "seed_oss": 4, "mistral_window": 2, "qwen2_window": 3,
                  "qwen3_yarn": 2, "olmo2": 3, "olmo3": 4, "gemma2": 3, "gemma3_text": 3,
-                 "ministral3": 2, "gemma3": 2,
+                 "ministral3": 2, "gemma3": 2, "glm4": 3, "phi3": 3, "phi3_window": 2,
+                 "apertus": 3,
                  "llama_nf4": 2, "llama_int8": 2, "llama_e4m3": 2, "llama_e4m3_block": 2}
 # What lanes cannot share of them.
 NO_LANES = {"olmo2": "norms over all heads of q and k", "olmo3": "norms over all heads of q and k",
-            "gemma2": "logits with a soft cap"}
+            "gemma2": "logits with a soft cap", "glm4": "fused linears (gate_up_proj)",
+            "phi3": "fused linears (qkv_proj, gate_up_proj)",
+            "phi3_window": "fused linears (qkv_proj, gate_up_proj)"}
 GOLDEN_FORMS = {"llama": ("f_patterns", "f_regex_plus", "f_dora", "f_dora_plus", "f_pissa", "f_olora",
                           "f_vera", "f_vera_fresh", "f_head", "f_embed"),
                 "qwen2": ("f_dora", "f_pissa", "f_vera", "f_head", "f_embed"), "smollm3": ("f_dora",),
-                "granite": ("f_dora", "f_embed"), "olmo2": ("f_dora",)}
+                "granite": ("f_dora", "f_embed"), "olmo2": ("f_dora",), "phi3": ("f_dora_fused",)}
 BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))
 STOPPED = 75  # exit code: the same command continues
 ENDLESS = 1000000  # steps
@@ -304,6 +307,18 @@ class EachFamily:
 
     def test_gemma3(self):
         self.check_family("gemma3")
+
+    def test_glm4(self):
+        self.check_family("glm4")
+
+    def test_phi3(self):
+        self.check_family("phi3")
+
+    def test_phi3_window(self):
+        self.check_family("phi3_window")
+
+    def test_apertus(self):
+        self.check_family("apertus")
 
     def tell_worst(self, what, worst):
         """Of check_golden()'s errors."""

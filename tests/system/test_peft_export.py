@@ -4,10 +4,12 @@ Skipped where the tests' Python (scripts/test_python.sh --make) has no torch and
 
 import json
 import os
+import shutil
+import struct
 import subprocess
 import unittest
 
-from harness import GOLDEN, GOLDEN_LAYERS, SOURCE, JobTest, run
+from harness import GOLDEN, GOLDEN_LAYERS, SOURCE, JobTest, frobenius, read_safetensors, run
 
 PYTHON = SOURCE / "scripts/test_python.sh"
 ADAPTERS = {"llama": ["a_r4_all", "f_patterns", "f_regex_plus", "f_dora", "f_dora_plus", "f_pissa",
@@ -17,7 +19,8 @@ ADAPTERS = {"llama": ["a_r4_all", "f_patterns", "f_regex_plus", "f_dora", "f_dor
             "granite": ["a_r4_all", "f_embed"], "seed_oss": ["a_r4_all"], "qwen2_window": ["a_r4_all"],
             "qwen3_yarn": ["a_r4_all"], "olmo2": ["a_r4_all"], "olmo3": ["a_r4_all"],
             "gemma2": ["a_r4_all"], "gemma3_text": ["a_r4_all"], "ministral3": ["a_r4_all"],
-            "gemma3": ["a_r4_all"]}
+            "gemma3": ["a_r4_all"], "glm4": ["a_r4_all"], "phi3": ["a_r4_all", "f_dora_fused"],
+            "phi3_window": ["b_r8_attn"], "apertus": ["a_r4_all"]}
 
 
 def setUpModule():
@@ -27,11 +30,44 @@ def setUpModule():
         raise unittest.SkipTest(process.stderr.strip().rpartition("\n")[2])
 
 
+def read_bf16(path):
+    """Name -> list of floats of a BF16 safetensors file."""
+    data = path.read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    tensors = {}
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name == "__metadata__":
+            continue
+        assert entry["dtype"] == "BF16", (name, entry)
+        begin, end = (8 + size + offset for offset in entry["data_offsets"])
+        halves = struct.unpack(f"<{(end - begin) // 2}H", data[begin:end])
+        tensors[name] = struct.unpack(f"<{len(halves)}f", struct.pack(f"<{len(halves)}I", *(half << 16 for half in halves)))
+    return tensors
+
+
 # Runs the script for every line of the input, its arguments; torch and peft are read only once.
 CHECK_ALL = ("import json, sys; sys.path.insert(0, sys.argv[1]); import check_peft_export\n"
              "for line in sys.stdin:\n"
              "    sys.argv[1:] = json.loads(line)\n"
              "    print('exit code', check_peft_export.main(), flush=True)")
+
+
+# The largest difference of logits of a folder from those of a golden adapter, over the largest logit.
+MERGED_LOGITS = '''
+import json, sys, torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], attn_implementation="eager", dtype=torch.float64)
+wanted = load_file(sys.argv[2] + "/eval_logits.safetensors")
+worst = 0.0
+for i, line in zip(range(3), open(sys.argv[2] + "/data.jsonl")):
+    ids = torch.tensor([json.loads(line)["input_ids"]])
+    with torch.no_grad():
+        logits = model(input_ids=ids).logits[0]
+    want = wanted[f"sample{i}"].double()
+    worst = max(worst, ((logits - want).abs().max() / want.abs().max()).item())
+print(worst)
+'''
 
 
 class PeftExport(JobTest):
@@ -71,6 +107,42 @@ class PeftExport(JobTest):
                  golden / "eval_logits.safetensors", "--samples", golden / "data.jsonl"],
                 capture_output=True, text=True, check=False))
             self.assertEqual(process.stdout.count("sample"), 3, process.stdout)
+
+    def test_bf16_beside_the_tokenizer(self):
+        """export.dtype, what is copied of the base's folder, and that the run continues from it."""
+        base = self.dir / "base"
+        shutil.copytree(GOLDEN / "llama" / "base", base)
+        for name in ("tokenizer.json", "chat_template.jinja", "notes.txt"):
+            (base / name).write_text(name, encoding="utf-8")
+        job = self.golden_job("llama", "run", 64, ["b_r8_attn"])
+        job["model"]["base_model_name_or_path"] = str(base)
+        job["export"] = {"dtype": "bf16"}
+        self.succeed(run([self.write_job(job)]))
+        folder = self.dir / "run/adapters/b_r8_attn"
+        self.assertEqual((folder / "chat_template.jinja").read_text(encoding="utf-8"), "chat_template.jinja")
+        self.assertTrue((folder / "tokenizer.json").exists())
+        self.assertFalse((folder / "notes.txt").exists())
+        exported = read_bf16(folder / "adapter_model.safetensors")
+        final = read_safetensors(GOLDEN / "llama/adapters/b_r8_attn/final/adapter_model.safetensors")
+        self.assertEqual(exported.keys(), final.keys())
+        for name, values in final.items():
+            self.assertLess(frobenius(exported[name], values), 0.004, name)
+        self.assertNotIn("damaged", self.succeed(run([self.write_job(job)])).stderr)
+        job["run"]["dir"] = str(self.dir / "bare")
+        job["export"] = {"tokenizer": False}
+        self.succeed(run([self.write_job(job)]))
+        self.assertFalse((self.dir / "bare/adapters/b_r8_attn/tokenizer.json").exists())
+
+    def test_merged_folder(self):
+        """transformers computes with it as PEFT with the adapter."""
+        for family, name in (("phi3", "a_r4_all"), ("apertus", "b_r8_attn")):
+            golden = GOLDEN / family / "adapters" / name
+            self.succeed(run(["import-hf", GOLDEN / family / "base", self.dir / f"{family}.h5"]))
+            merged = self.dir / f"merged-{family}"
+            self.succeed(run(["merge", golden / "final", merged, "--base", self.dir / f"{family}.h5"]))
+            process = self.succeed(subprocess.run(
+                [PYTHON, "-c", MERGED_LOGITS, merged, golden], capture_output=True, text=True, check=False))
+            self.assertLess(float(process.stdout.split()[-1]), 1e-4, process.stdout)
 
     def test_loads_by_itself(self):
         """As README.md has it: the adapter knows its base."""

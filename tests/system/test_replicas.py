@@ -28,7 +28,8 @@ MANY = [{"tp": 2}, {"count": 2, "microbatch_tokens": 26}]
 GOLDEN = {"llama": [UNLIKE], "qwen2": [EQUAL], "qwen3": [LANES], "mistral": [EQUAL],
           "smollm3": [UNLIKE], "granite": [LANES], "seed_oss": [EQUAL], "mistral_window": [EQUAL],
           "qwen2_window": [UNLIKE], "qwen3_yarn": [EQUAL], "olmo2": [UNLIKE], "olmo3": [EQUAL],
-          "gemma2": [UNLIKE], "gemma3_text": [LANES], "ministral3": [EQUAL], "gemma3": [EQUAL]}
+          "gemma2": [UNLIKE], "gemma3_text": [LANES], "ministral3": [EQUAL], "gemma3": [EQUAL],
+          "glm4": [EQUAL], "phi3": [UNLIKE], "phi3_window": [EQUAL], "apertus": [LANES]}
 NAMES = {"equal": EQUAL, "unlike": UNLIKE, "lanes": LANES, "many": MANY}
 
 

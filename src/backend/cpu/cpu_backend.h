@@ -89,6 +89,8 @@ class CpuBackend : public Backend {
     void attention_backward(const AttentionBackward& op) override;
     void swiglu(const SwiGlu& op) override;
     void swiglu_backward(const SwiGluBackward& op) override;
+    void xielu(const Xielu& op) override;
+    void xielu_backward(const XieluBackward& op) override;
     void soft_cap(const SoftCap& op) override;
     void cross_entropy(const CrossEntropy& op) override;
     void shard_statistics(const ShardedCrossEntropy& op) override;

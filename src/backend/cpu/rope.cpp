@@ -13,7 +13,7 @@ namespace {
 /// The angle is rounded to fp32 as Hugging Face's models do, its sine and cosine are exact.
 LORATRAIN_VECTOR_CODE
 void fill_rotation(const Rope& op, std::int64_t row, float* cosines, float* sines) {
-    const std::int64_t half = op.head_dim / 2;
+    const std::int64_t half = op.rotated() / 2;
     const auto position = static_cast<float>(op.positions[row]);
     const double direction = op.backward ? -1.0 : 1.0;
 #pragma omp simd
@@ -21,6 +21,10 @@ void fill_rotation(const Rope& op, std::int64_t row, float* cosines, float* sine
         const SinCos rotation = sin_cos_inline(static_cast<double>(position * op.inv_freq[j]));
         cosines[j] = static_cast<float>(rotation.cos);
         sines[j] = static_cast<float>(direction * rotation.sin);
+    }
+    for (std::int64_t j = 0; op.length != 1.0F && j < half; ++j) {
+        cosines[j] *= op.length;
+        sines[j] *= op.length;
     }
 }
 
@@ -32,6 +36,17 @@ void rotate_head(const float* cosines, const float* sines, std::int64_t half, fl
         const float high = x[j + half];
         x[j] = low * cosines[j] - high * sines[j];
         x[j + half] = high * cosines[j] + low * sines[j];
+    }
+}
+
+LORATRAIN_VECTOR_CODE
+void rotate_pairs(const float* cosines, const float* sines, std::int64_t half, float* x) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < half; ++j) {
+        const float first = x[2 * j];
+        const float second = x[2 * j + 1];
+        x[2 * j] = first * cosines[j] - second * sines[j];
+        x[2 * j + 1] = second * cosines[j] + first * sines[j];
     }
 }
 
@@ -49,11 +64,11 @@ void scale_head(float scale, std::int64_t head_dim, float* x) {
 
 void CpuBackend::rope(const Rope& op) {
     require_f32({&op.x});
-    LORATRAIN_CHECK(op.head_dim > 0 && op.head_dim % 2 == 0 && op.x.cols % op.head_dim == 0,
-                    "rope of ", op.x.cols, " columns with head_dim ", op.head_dim);
-    LORATRAIN_CHECK(op.scaled_columns % op.head_dim == 0 && op.scaled_columns <= op.x.cols,
-                    "rope that scales ", op.scaled_columns, " of ", op.x.cols, " columns");
-    const std::int64_t half = op.head_dim / 2;
+    LORATRAIN_CHECK(op.has_sizes_that_fit(), "rope of ", op.x.cols, " columns with head_dim ",
+                    op.head_dim, ", of which ", op.rotated(), " are rotated and ",
+                    op.scaled_columns, " columns scaled");
+    const std::int64_t half = op.rotated() / 2;
+    const auto rotate = op.interleaved ? rotate_pairs : rotate_head;
     const Scratch scratch = reserve_scratch(op.head_dim);
     parallel_rows(threads_, op.x.rows, op.x.cols, [&](std::int64_t begin, std::int64_t end) {
         float* cosines = scratch.local();
@@ -62,7 +77,7 @@ void CpuBackend::rope(const Rope& op) {
             fill_rotation(op, row, cosines, sines);
             float* x = op.x.f32() + row * op.x.ld;
             for (std::int64_t col = 0; col < op.x.cols; col += op.head_dim) {
-                rotate_head(cosines, sines, half, x + col);
+                rotate(cosines, sines, half, x + col);
             }
             if (op.scaled_columns == 0) continue;
             const float scale = scale_of(op, row);

@@ -3,6 +3,7 @@
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "kernels/swiglu.h"
+#include "kernels/xielu.h"
 
 namespace loratrain {
 
@@ -49,13 +50,12 @@ void CudaBackend::rms_norm_backward(const RmsNormBackward& op) {
 
 void CudaBackend::rope(const Rope& op) {
     require_compute({&op.x});
-    LORATRAIN_CHECK(op.head_dim > 0 && op.head_dim % 2 == 0 && op.x.cols % op.head_dim == 0,
-                    "rope of ", op.x.cols, " columns with head_dim ", op.head_dim);
-    LORATRAIN_CHECK(op.scaled_columns % op.head_dim == 0 && op.scaled_columns <= op.x.cols,
-                    "rope that scales ", op.scaled_columns, " of ", op.x.cols, " columns");
-    CUDA_CHECK(
-        kernels::rope(stream_, {matrix_of(op.x), op.head_dim, op.inv_freq, op.positions,
-                                op.backward, op.scaled_columns, op.scale_beta, op.scale_period}));
+    LORATRAIN_CHECK(op.has_sizes_that_fit(), "rope of ", op.x.cols, " columns with head_dim ",
+                    op.head_dim, ", of which ", op.rotated(), " are rotated and ",
+                    op.scaled_columns, " columns scaled");
+    CUDA_CHECK(kernels::rope(stream_, {matrix_of(op.x), op.head_dim, op.inv_freq, op.positions,
+                                       op.backward, op.scaled_columns, op.scale_beta,
+                                       op.scale_period, op.rotated(), op.interleaved, op.length}));
 }
 
 void CudaBackend::swiglu(const SwiGlu& op) {
@@ -72,6 +72,24 @@ void CudaBackend::swiglu_backward(const SwiGluBackward& op) {
         stream_, {matrix_of(op.gate), matrix_of(op.up), matrix_of(op.dh), matrix_of(op.dgate),
                   matrix_of(op.dup), matrix_of(op.h), codes_of(op.codes.to), op.codes.column_scales,
                   gate_of(op.activation)}));
+}
+
+void CudaBackend::xielu(const Xielu& op) {
+    require_compute({&op.x, &op.h});
+    kernels::XieluParams params{matrix_of(op.x), op.positive, op.negative, matrix_of(op.h)};
+    params.codes = codes_of(op.codes.to);
+    CUDA_CHECK(kernels::xielu(stream_, params));
+}
+
+void CudaBackend::xielu_backward(const XieluBackward& op) {
+    require_compute({&op.x, &op.dh, &op.dx});
+    kernels::XieluParams params{matrix_of(op.x), op.positive, op.negative, {}};
+    if (op.h.data != nullptr) params.h = matrix_of(op.h);
+    params.dh = matrix_of(op.dh);
+    params.dx = matrix_of(op.dx);
+    params.codes = codes_of(op.codes.to);
+    params.column_scales = op.codes.column_scales;
+    CUDA_CHECK(kernels::xielu_backward(stream_, params));
 }
 
 }  // namespace loratrain

@@ -73,7 +73,7 @@ void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const
     std::set<std::string> known;
     const auto check = [&](std::int64_t layer, Linear linear) {
         const int rank = adapter.rank(layer, linear);
-        if (rank == 0) return;
+        if (rank == 0 || !has_linear(model, linear)) return;
         const LinearShape shape = linear_shape(model, linear);
         for (const FormTensor& tensor : adapter.form.tensors) {
             const std::string name = peft_tensor_name(layer, linear, tensor);
@@ -152,10 +152,9 @@ void write_adapter(const std::string& dir, const AdapterJob& adapter, const Mode
     std::map<std::string, std::string> metadata;
     if (!base_quantization.empty()) metadata["base_quantization"] = base_quantization;
     write_safetensors(cat(dir, "/", adapter_weights_name),
-                      exported_tensors(adapter, model, tensors), metadata);
-    write_text_atomic(dir + config_name,
-                      peft_config_text(exported, base_model_name_or_path, layers_of_names(tensors),
-                                       !model.wrapper.empty()));
+                      exported_tensors(adapter, model, tensors), metadata, adapter.export_dtype);
+    write_text_atomic(dir + config_name, peft_config_text(exported, base_model_name_or_path, model,
+                                                          layers_of_names(tensors)));
 }
 
 std::string adapter_checksum(const std::string& dir) {

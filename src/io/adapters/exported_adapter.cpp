@@ -133,6 +133,12 @@ void fold(const AdapterJob& of, const ModelSpec& model, std::vector<NamedTensor>
     fold_module(model.layers, Linear::head);
 }
 
+void round_to_bf16(std::vector<NamedTensor>& tensors) {
+    for (NamedTensor& tensor : tensors) {
+        for (float& value : tensor.values) value = to_float(to_bfloat16(value));
+    }
+}
+
 std::vector<NamedTensor> tensors_of_difference(const AdapterJob& adapter,
                                                std::vector<NamedTensor> tensors) {
     if (!is_difference(adapter.form)) return tensors;
@@ -172,6 +178,7 @@ std::vector<NamedTensor> exported_tensors(const AdapterJob& adapter, const Model
     if (adapter.form.projects && adapter.save_projection) add_projections(adapter, model, tensors);
     std::vector<NamedTensor> exported = tensors_of_difference(adapter, std::move(tensors));
     if (is_folded(adapter)) fold(job_of_difference(adapter), model, exported);
+    if (adapter.export_dtype == DType::bf16) round_to_bf16(exported);
     if (model.wrapper.empty()) return exported;
     for (NamedTensor& tensor : exported) tensor.name = peft_name_in_wrapper(tensor.name);
     return exported;

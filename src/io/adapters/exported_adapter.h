@@ -15,7 +15,7 @@ namespace loratrain {
 /// With AdapterJob::plain_export, but of VeRA, it is without use_rslora and patterns: r is the
 /// largest rank, A and B of others get zeros, lora_alpha = r s with s the scaling of modules that
 /// no pattern names, and B of a module of another scaling t is B t / s. Names are those of
-/// ModelSpec::wrapper where there is one.
+/// ModelSpec::wrapper where there is one. With AdapterJob::export_dtype bf16 values are rounded.
 AdapterJob exported_job(const AdapterJob& adapter);
 std::vector<NamedTensor> exported_tensors(const AdapterJob& adapter, const ModelSpec& model,
                                           std::vector<NamedTensor> tensors);

@@ -56,7 +56,7 @@ std::optional<Linear> linear_of(const std::string& module, const ModelSpec& mode
         const auto linear = static_cast<Linear>(i);
         const std::int64_t layer = linear == Linear::head ? 0 : layer_in_name(module);
         if (layer < 0 || layer >= model.layers) continue;
-        if (module_path(layer, linear) == module) return linear;
+        if (has_linear(model, linear) && module_path(layer, linear) == module) return linear;
     }
     return std::nullopt;
 }

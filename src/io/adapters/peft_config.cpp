@@ -20,17 +20,17 @@ namespace {
 
 using Names = std::set<std::string>;
 
-Names all_names() {
-    Names names;
-    for (int i = 0; i < linear_count; ++i) names.insert(module_name(static_cast<Linear>(i)));
-    return names;
+Names all_names(const ModelSpec& model) {
+    const std::vector<std::string> names = linear_names(model);
+    return {names.begin(), names.end()};
 }
 
-Names target_names(const AdapterJob& adapter) {
+Names target_names(const AdapterJob& adapter, const ModelSpec& model) {
     Names names;
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
-        if (adapter.targets_linear(linear)) names.insert(module_name(linear));
+        const bool is_there = has_linear(model, linear);
+        if (is_there && adapter.targets_linear(linear)) names.insert(module_name(linear));
     }
     for (const Linear linear : outer_linears) {
         if (adapter.targets_linear(linear)) names.insert(module_name(linear));
@@ -92,11 +92,11 @@ void check_form(JsonReader& config, const AdapterForm& form) {
     }
 }
 
-void check_targets(JsonReader& config, const AdapterJob& adapter) {
+void check_targets(JsonReader& config, const AdapterJob& adapter, const ModelSpec& model) {
     const Json& value = config.get("target_modules");
     Names found;
     if (value == "all-linear") {
-        found = all_names();
+        found = all_names(model);
     } else if (is_list_of_texts(value)) {
         found = value.get<Names>();
     } else {
@@ -104,7 +104,7 @@ void check_targets(JsonReader& config, const AdapterJob& adapter) {
         if (!value.is_string()) config.wrong("target_modules", "must be a list of names");
         return;
     }
-    const Names wanted = target_names(adapter);
+    const Names wanted = target_names(adapter, model);
     if (found == wanted) return;
     config.add("target_modules are " + list_text(found) + ", the job has " + list_text(wanted),
                "set target_modules of adapter '" + adapter.name + "' to those of that directory");
@@ -145,6 +145,7 @@ void check_modules(JsonReader& config, const AdapterJob& adapter, const ModelSpe
                          : cat("rank ", rank, " and scaling ", format_exact(alpha));
     };
     const auto is_other = [&](std::int64_t layer, Linear linear) {
+        if (!has_linear(model, linear)) return false;
         const int rank = found->rank(layer, linear);
         const int wanted = adapter.rank(layer, linear);
         const double scaling = rank > 0 ? found->scaling(layer, linear) : 0.0;
@@ -235,8 +236,9 @@ Json keys_of_vera(const AdapterJob& adapter) {
 }  // namespace
 
 std::string peft_config_text(const AdapterJob& adapter, const std::string& base_model_name_or_path,
-                             std::int64_t layers, bool in_wrapper) {
-    PeftModules modules = peft_modules(adapter, layers);
+                             const ModelSpec& model, std::int64_t layers) {
+    const bool in_wrapper = !model.wrapper.empty();
+    PeftModules modules = peft_modules(adapter, model, layers);
     if (in_wrapper) {
         for (Json* names :
              {&modules.target_modules, &modules.rank_pattern, &modules.alpha_pattern}) {
@@ -244,7 +246,8 @@ std::string peft_config_text(const AdapterJob& adapter, const std::string& base_
         }
     }
     Json config = {{"auto_mapping", nullptr},
-                   {"base_model_name_or_path", base_model_name_or_path},
+                   {"base_model_name_or_path",
+                    base_model_name_or_path.empty() ? Json() : Json(base_model_name_or_path)},
                    {"bias", "none"},
                    {"fan_in_fan_out", false},
                    {"inference_mode", true},
@@ -280,7 +283,7 @@ void check_peft_config(const std::string& path, const AdapterJob& adapter, const
             check_modules(config, adapter, model);
         } else {
             check_scale(config, adapter);
-            check_targets(config, adapter);
+            check_targets(config, adapter, model);
         }
         refuse_variants(config, adapter.form);
         found.throw_if_any();

@@ -17,11 +17,12 @@ constexpr std::int64_t layers_compared = 256;
 
 using Targets = std::array<bool, linear_count>;
 
-Targets targets_in(const AdapterJob& adapter, std::int64_t layer) {
+Targets targets_in(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer) {
     Targets targets{};
     for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
         targets[static_cast<std::size_t>(i)] =
-            adapter.targets_linear(layer, static_cast<Linear>(i));
+            has_linear(model, linear) && adapter.targets_linear(layer, linear);
     }
     return targets;
 }
@@ -34,10 +35,10 @@ std::set<std::string> names_of(const Targets& targets) {
     return names;
 }
 
-bool alike_in_all_layers(const AdapterJob& adapter) {
-    const Targets first = targets_in(adapter, 0);
+bool alike_in_all_layers(const AdapterJob& adapter, const ModelSpec& model) {
+    const Targets first = targets_in(adapter, model, 0);
     for (std::int64_t layer = 1; adapter.modules && layer < layers_compared; ++layer) {
-        if (targets_in(adapter, layer) != first) return false;
+        if (targets_in(adapter, model, layer) != first) return false;
     }
     return true;
 }
@@ -49,16 +50,17 @@ std::set<std::string> with_outer(const AdapterJob& adapter, std::set<std::string
     return names;
 }
 
-void choose_targets(const AdapterJob& adapter, std::int64_t layers, PeftModules& result) {
-    if (alike_in_all_layers(adapter)) {
-        result.target_modules = with_outer(adapter, names_of(targets_in(adapter, 0)));
+void choose_targets(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers,
+                    PeftModules& result) {
+    if (alike_in_all_layers(adapter, model)) {
+        result.target_modules = with_outer(adapter, names_of(targets_in(adapter, model, 0)));
         return;
     }
     std::set<Targets> kinds;
     std::vector<std::int64_t> with_targets;
     std::set<std::string> paths;
     for (std::int64_t layer = 0; layer < layers; ++layer) {
-        const Targets targets = targets_in(adapter, layer);
+        const Targets targets = targets_in(adapter, model, layer);
         if (targets == Targets{}) continue;
         kinds.insert(targets);
         with_targets.push_back(layer);
@@ -77,11 +79,12 @@ void choose_targets(const AdapterJob& adapter, std::int64_t layers, PeftModules&
 
 /// {"q_proj": 8} where all layers have it, else by whole names; what has `usual` is left out.
 template <class ValueOf, class Usual, class Write>
-Json pattern_of(const AdapterJob& adapter, std::int64_t layers, const ValueOf& value_of,
-                Usual usual, const Write& write) {
+Json pattern_of(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers,
+                const ValueOf& value_of, Usual usual, const Write& write) {
     Json pattern = Json::object();
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
+        if (!has_linear(model, linear)) continue;
         std::set<Usual> values;
         for (std::int64_t layer = 0; layer < layers; ++layer) {
             if (adapter.targets_linear(layer, linear)) values.insert(value_of(layer, linear));
@@ -148,16 +151,16 @@ Json whole_or_real(double value) {
     return value;
 }
 
-PeftModules peft_modules(const AdapterJob& adapter, std::int64_t layers) {
+PeftModules peft_modules(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers) {
     PeftModules result{{}, nullptr, Json::object(), Json::object()};
-    choose_targets(adapter, layers, result);
+    choose_targets(adapter, model, layers, result);
     if (!adapter.modules) return result;
     result.rank_pattern = pattern_of(
-        adapter, layers,
+        adapter, model, layers,
         [&](std::int64_t layer, Linear linear) { return adapter.rank(layer, linear); }, adapter.r,
         [](int rank) { return Json(rank); });
     result.alpha_pattern = pattern_of(
-        adapter, layers,
+        adapter, model, layers,
         [&](std::int64_t layer, Linear linear) {
             return adapter.choice(layer, linear).lora_alpha.value_or(adapter.lora_alpha);
         },

@@ -21,7 +21,7 @@ struct PeftModules {
     Json alpha_pattern;
 };
 /// `layers`: the first so many of the model that have all of the adapter's targets.
-PeftModules peft_modules(const AdapterJob& adapter, std::int64_t layers);
+PeftModules peft_modules(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers);
 
 /// An adapter with the modules, ranks and alphas of an adapter_config.json; none and a problem
 /// where they cannot be read.

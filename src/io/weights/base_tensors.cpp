@@ -8,6 +8,7 @@ namespace {
 
 void add_linear(std::vector<BaseTensor>& tensors, const ModelSpec& spec, std::int64_t layer,
                 Linear linear) {
+    if (!has_linear(spec, linear)) return;
     const LinearShape shape = linear_shape(spec, linear);
     tensors.push_back({weight_name(layer, linear), {shape.out, shape.in}});
     if (has_bias(spec, linear)) tensors.push_back({bias_name(layer, linear), {shape.out}});
@@ -18,7 +19,7 @@ void add_norm(std::vector<BaseTensor>& tensors, const ModelSpec& spec, std::int6
     std::int64_t size = spec.hidden_size;
     if (norm == LayerNorm::q) size = spec.q_norm_size();
     if (norm == LayerNorm::k) size = spec.k_norm_size();
-    tensors.push_back({norm_name(layer, norm, spec.norms), {size}});
+    tensors.push_back({norm_name(layer, norm, spec), {size}});
 }
 
 }  // namespace
@@ -28,7 +29,7 @@ std::vector<BaseTensor> base_tensors(const ModelSpec& spec) {
     for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
         const auto norm = [&](LayerNorm which) { add_norm(tensors, spec, layer, which); };
         if (spec.has_norms_before()) norm(LayerNorm::before_attention);
-        for (const Linear linear : {Linear::q, Linear::k, Linear::v, Linear::o}) {
+        for (const Linear linear : {Linear::q, Linear::k, Linear::v, Linear::qkv, Linear::o}) {
             add_linear(tensors, spec, layer, linear);
         }
         if (spec.qk_norm) {
@@ -37,8 +38,12 @@ std::vector<BaseTensor> base_tensors(const ModelSpec& spec) {
         }
         if (spec.has_norms_after()) norm(LayerNorm::after_attention);
         if (spec.has_norms_before()) norm(LayerNorm::before_mlp);
-        for (const Linear linear : {Linear::gate, Linear::up, Linear::down}) {
+        for (const Linear linear : {Linear::gate, Linear::up, Linear::gate_up, Linear::down}) {
             add_linear(tensors, spec, layer, linear);
+        }
+        if (spec.activation == Activation::xielu) {
+            tensors.push_back({activation_weight_name(layer, true), {1}});
+            tensors.push_back({activation_weight_name(layer, false), {1}});
         }
         if (spec.has_norms_after()) norm(LayerNorm::after_mlp);
     }

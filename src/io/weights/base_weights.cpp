@@ -30,6 +30,8 @@ class BaseFile : public WeightSource {
     std::string checksum() const override;
     std::string base_model_name() const override { return layout_.base_model_name; }
     std::int64_t max_positions() const override { return max_positions_of(layout_.config); }
+    std::string config() const override { return layout_.config; }
+    DType dense_type_of(const std::string& name) const override;
     void read_rows(const std::string& name, std::int64_t first_row,
                    const TensorView& target) const override;
     void read_codes(const std::string& name, std::int64_t first_row, std::int64_t count,
@@ -54,6 +56,15 @@ class BaseFile : public WeightSource {
     Hdf5Handle file_;
     BaseLayout layout_;
 };
+
+DType BaseFile::dense_type_of(const std::string& name) const {
+    const StoredTensor& stored = layout_.tensors.at(name);
+    const auto& quantization = layout_.spec.quantization;
+    if (stored.quantized()) {
+        return quantization->source == SourceType::f32 ? DType::f32 : DType::bf16;
+    }
+    return stored.type.elements == StoredType::Elements::bf16 ? DType::bf16 : DType::f32;
+}
 
 std::string BaseFile::checksum() const {
     Checksum config;

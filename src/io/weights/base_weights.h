@@ -24,6 +24,11 @@ class WeightSource {
     virtual std::string base_model_name() const { return ""; }
     /// Positions that the model was made for; 0 = not known.
     virtual std::int64_t max_positions() const { return 0; }
+    /// The text of config.json; "" where there is none.
+    virtual std::string config() const { return ""; }
+    /// What a tensor's numbers are as a whole folder has them: bf16 of quantised ones, too, but of
+    /// those that came from fp32.
+    virtual DType dense_type_of(const std::string& /*name*/) const { return DType::f32; }
     /// Fills `target` (host memory, f32 or bf16, any ld) with rows [first_row, first_row +
     /// target.rows) of tensor `name`; a [n] tensor is one row.
     virtual void read_rows(const std::string& name, std::int64_t first_row,

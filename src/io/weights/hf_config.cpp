@@ -35,6 +35,7 @@ struct Family {
     bool reads_attention_bias = false;  ///< key attention_bias decides on q, k, v, o
     /// Key attention_bias decides on q, k, v (true where missing), attention_out_bias on o.
     bool reads_out_bias = false;
+    bool reads_qkv_bias = false;  ///< key attention_bias decides on q, k, v (true where missing)
     bool reads_mlp_bias = false;
     bool qkv_bias = false;  ///< fixed by the family
     bool qk_norm = false;
@@ -48,7 +49,10 @@ struct Family {
     double eps = 1e-6;  ///< rms_norm_eps where config.json has none
     bool qk_norm_whole = false;
     NormPlacement norms = NormPlacement::before;
+    NormNames norm_names = NormNames::usual;
     bool norm_plus_one = false;
+    bool fused_qkv = false;
+    bool fused_gate_up = false;
     const char* activation_key = "hidden_act";
     const char* activation = "silu";  ///< where config.json has none
     /// Keys query_pre_attn_scalar (where missing so much) and the soft caps; embeddings times
@@ -105,7 +109,7 @@ constexpr Family families[] = {
      .architecture = "Ministral3ForCausalLM",
      .head_dim = 128,
      .kv_heads = 8,
-     .rope = {.theta = 1000000.0, .scales_queries = true},
+     .rope = {.theta = 1000000.0, .scales_queries = true, .must_be_told = true},
      .windows = Windows::on_every_layer,
      .window = 0,
      .eps = 1e-5},
@@ -156,6 +160,32 @@ constexpr Family families[] = {
      .activation_key = "hidden_activation",
      .activation = "gelu_pytorch_tanh",
      .query_scalar = 256},
+    {.name = "glm4",
+     .architecture = "Glm4ForCausalLM",
+     .head_dim = 128,
+     .kv_heads = 2,
+     .reads_qkv_bias = true,
+     .rope = {.rotated = 0.5, .interleaved = true},
+     .eps = 1.5625e-7,
+     .norms = NormPlacement::both,
+     .norm_names = NormNames::glm4,
+     .fused_gate_up = true},
+    {.name = "phi3",
+     .architecture = "Phi3ForCausalLM",
+     .rope = {.rotated = 1.0, .longrope = true},
+     .windows = Windows::on_every_layer,
+     .window = 0,
+     .eps = 1e-5,
+     .fused_qkv = true,
+     .fused_gate_up = true},
+    {.name = "apertus",
+     .architecture = "ApertusForCausalLM",
+     .reads_attention_bias = true,
+     .qk_norm = true,
+     .rope = {.theta = 12000000.0, .must_be_told = true},
+     .eps = 1e-5,
+     .norm_names = NormNames::apertus,
+     .activation = "xielu"},
 };
 
 /// Configs around a text model, which is their text_config.
@@ -211,6 +241,12 @@ void check_refused_keys(JsonReader& config) {
 void read_activation(JsonReader& config, const Family& family, ModelSpec& spec) {
     std::string name = config.text(family.activation_key);
     if (name.empty()) name = family.activation;
+    const std::string usual = family.activation;
+    if (usual == "xielu") {
+        spec.activation = Activation::xielu;
+        if (name != usual) config.wrong(family.activation_key, "must be xielu", not_supported);
+        return;
+    }
     if (name == "gelu_pytorch_tanh") {
         spec.activation = Activation::gelu_tanh;
     } else if (name != "silu" && name != "swish") {
@@ -336,6 +372,7 @@ void read_family_switches(JsonReader& config, const Family& family, ModelSpec& s
     };
     spec.qkv_bias = family.qkv_bias || attention_bias;
     spec.o_bias = attention_bias;
+    if (family.reads_qkv_bias) spec.qkv_bias = flag("attention_bias", true);
     if (family.reads_out_bias) {
         spec.qkv_bias = flag("attention_bias", true);
         spec.o_bias = flag("attention_out_bias", false);
@@ -344,6 +381,9 @@ void read_family_switches(JsonReader& config, const Family& family, ModelSpec& s
     spec.qk_norm = family.qk_norm;
     spec.qk_norm_whole = family.qk_norm_whole;
     spec.norms = family.norms;
+    spec.norm_names = family.norm_names;
+    spec.fused_qkv = family.fused_qkv;
+    spec.fused_gate_up = family.fused_gate_up;
     spec.norm_plus_one = family.norm_plus_one;
     spec.tie_word_embeddings = flag("tie_word_embeddings", family.tied);
     spec.rms_norm_eps = config.positive("rms_norm_eps").value_or(family.eps);

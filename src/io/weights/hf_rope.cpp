@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "base/text.h"
 
@@ -45,6 +46,30 @@ void read_llama3_rope(JsonReader& rope, JsonReader& config, RopeSpec& spec) {
     }
 }
 
+std::vector<double> read_factors(JsonReader& rope, const char* key) {
+    const Json& list = rope.get(key);
+    std::vector<double> factors;
+    for (const Json& value : list.is_array() ? list : Json::array()) {
+        if (value.is_number() && value.get<double>() > 0.0) factors.push_back(value.get<double>());
+    }
+    if (!list.is_array() || factors.size() != list.size()) {
+        rope.wrong(key, "must be a list of numbers above 0");
+    }
+    return factors;
+}
+
+void read_longrope(JsonReader& rope, JsonReader& config, RopeSpec& spec) {
+    spec.short_factors = read_factors(rope, "short_factor");
+    spec.original_max_position = read_original_positions(rope, config);
+    const auto original = static_cast<double>(spec.original_max_position);
+    const Json& positions = config.get("max_position_embeddings");
+    const double longer = positions.is_number() ? positions.get<double>() / original : 1.0;
+    const double factor = rope.positive("factor").value_or(longer);
+    const double length =
+        factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(factor) / std::log(original));
+    spec.attention_factor = rope.positive("attention_factor").value_or(length);
+}
+
 /// One object of rotary settings, in the older (`type`) or newer (`rope_type`) spelling.
 RopeSpec read_rope_object(JsonReader& config, const Json& object, const std::string& key) {
     RopeSpec spec;
@@ -71,14 +96,17 @@ RopeSpec read_rope_object(JsonReader& config, const Json& object, const std::str
     } else if (type == "yarn") {
         spec.type = RopeType::yarn;
         read_yarn_rope(rope, config, spec);
+    } else if (type == "longrope" || type == "su") {
+        spec.type = RopeType::longrope;
+        read_longrope(rope, config, spec);
     } else if (known_key && type != "default") {
         rope.wrong(type_key, "which is not supported",
-                   "known types: default, linear, llama3, yarn");
+                   "known types: default, linear, llama3, yarn, longrope");
     } else if (!known_key && (rope.has("factor") || !rope.has("rope_theta"))) {
         rope.add(key + " names no rope_type");
     }
-    if (rope.has("partial_rotary_factor") && rope.get("partial_rotary_factor") != 1) {
-        rope.wrong("partial_rotary_factor", "must be 1", not_rotated_here);
+    if (rope.has("partial_rotary_factor")) {
+        spec.rotated = rope.required_positive("partial_rotary_factor");
     }
     return spec;
 }
@@ -93,7 +121,7 @@ void check_query_scale(JsonReader& config, const RopeDefaults& defaults, const R
     if (rope.query_beta != 0.0 && !defaults.scales_queries) {
         config.add("llama_4_scaling_beta is no setting of this family", not_rotated_here);
     }
-    if (!defaults.scales_queries || config.has("rope_parameters") || config.has("rope_scaling")) {
+    if (!defaults.must_be_told || config.has("rope_parameters") || config.has("rope_scaling")) {
         return;
     }
     config.add("rope_parameters are missing", "give those that the model was trained with");
@@ -116,10 +144,36 @@ RopeSpec read_rope(JsonReader& config, const RopeDefaults& defaults) {
         !same_rope(spec, read_rope_object(config, config.get("rope_scaling"), "rope_scaling"))) {
         config.add("rope_parameters and rope_scaling contradict each other", "remove one of them");
     }
-    if (config.has("partial_rotary_factor") && config.get("partial_rotary_factor") != 1) {
-        config.wrong("partial_rotary_factor", "must be 1", not_rotated_here);
-    }
     return spec;
+}
+
+/// partial_rotary_factor of the rotary settings, else of the model, else of the family.
+void read_rotated_part(JsonReader& config, const RopeDefaults& defaults, const ModelSpec& model,
+                       RopeSpec& rope) {
+    constexpr const char* key = "partial_rotary_factor";
+    const Json& parameters = config.get("rope_parameters");
+    const bool told = parameters.is_object() && parameters.contains(key);
+    if (!told && config.has(key)) rope.rotated = config.required_positive(key);
+    if (!told && !config.has(key) && defaults.rotated > 0.0) rope.rotated = defaults.rotated;
+    rope.interleaved = defaults.interleaved;
+    if (rope.rotated != 1.0 && defaults.rotated == 0.0) {
+        config.add(cat(key, " is ", rope.rotated, ", must be 1 in this family"), not_rotated_here);
+    }
+    const std::int64_t dim = model.rotary_dim(rope);
+    if (rope.rotated > 1.0 || (model.head_dim > 0 && (dim <= 0 || dim % 2 != 0))) {
+        config.add(cat(key, " ", rope.rotated, " of head_dim ", model.head_dim, " is ", dim,
+                       " columns; rotary positions need pairs"));
+    }
+}
+
+void check_longrope(JsonReader& config, const RopeDefaults& defaults, const ModelSpec& model,
+                    const RopeSpec& rope) {
+    if (rope.type != RopeType::longrope) return;
+    if (!defaults.longrope) config.add("longrope is no setting of this family", not_rotated_here);
+    const std::int64_t pairs = model.rotary_dim(rope) / 2;
+    if (std::ssize(rope.short_factors) == pairs) return;
+    config.add(cat("short_factor has ", rope.short_factors.size(), " numbers, must have one for ",
+                   "each of the ", pairs, " rotated pairs"));
 }
 
 /// rope_parameters by type of layer: {full_attention: {...}, sliding_attention: {...}}.
@@ -142,6 +196,8 @@ void read_ropes(JsonReader& config, const RopeDefaults& defaults, ModelSpec& spe
                                                     parameters.contains("sliding_attention"));
     if (!defaults.by_layer_type) {
         spec.rope = read_rope(config, defaults);
+        read_rotated_part(config, defaults, spec, spec.rope);
+        check_longrope(config, defaults, spec, spec.rope);
         check_query_scale(config, defaults, spec.rope);
         return;
     }
@@ -154,6 +210,10 @@ void read_ropes(JsonReader& config, const RopeDefaults& defaults, ModelSpec& spe
         const bool one_theta = defaults.window_theta == defaults.theta;
         of_windows.theta = config.positive("rope_local_base_freq")
                                .value_or(one_theta ? spec.rope.theta : defaults.window_theta);
+    }
+    for (RopeSpec* rope : {&spec.rope, &of_windows}) {
+        read_rotated_part(config, defaults, spec, *rope);
+        check_longrope(config, defaults, spec, *rope);
     }
     if (of_windows != spec.rope) spec.window_rope = of_windows;
 }

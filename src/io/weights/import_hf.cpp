@@ -1,8 +1,10 @@
 #include "io/weights/import_hf.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -68,6 +70,23 @@ void check_tied_head(const HfShards& shards, CappedProblems& problems) {
             problems.add(shards.where(head_name),
                          "differs from the embedding although tie_word_embeddings is true", hint);
             return;
+        }
+    }
+}
+
+/// Operators have them built in.
+void check_activation_constants(const HfShards& shards, const ModelSpec& spec,
+                                CappedProblems& problems) {
+    if (spec.activation != Activation::xielu) return;
+    for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
+        for (const auto& [constant, value] : {std::pair{"beta", 0.5F}, {"eps", -1e-6F}}) {
+            const std::string name = activation_constant_name(layer, constant);
+            if (!shards.has(name)) continue;
+            const std::vector<float> found = shards.file(name).read_floats(name);
+            const bool fits = found.size() == 1 && std::abs(found[0] / value - 1.0F) < 0.01F;
+            if (fits) continue;
+            problems.add(shards.where(name), cat("must be ", value),
+                         "this variant of the model is not supported");
         }
     }
 }
@@ -138,6 +157,7 @@ Import check_weights(const HfShards& shards, const ModelSpec& spec, const Import
                                                 options.store_bf16, problems);
     }
     check_names(import, spec, problems);
+    check_activation_constants(shards, spec, problems);
     if (spec.tie_word_embeddings && shards.has(head_name) && shards.has(embedding_name)) {
         check_tied_head(shards, problems);
     }

@@ -152,7 +152,8 @@ void add_dora(const Job& job, const ModelSpec& model, CostModel& costs) {
         const auto linear = static_cast<Linear>(i);
         const LinearShape shape = linear_shape(model, linear);
         layer += shape.in * shape.out;
-        const bool kept = linear != Linear::o && linear != Linear::down && !has_bias(model, linear);
+        const bool kept = linear != Linear::o && linear != Linear::down && linear != Linear::qkv &&
+                          !has_bias(model, linear);
         for (const AdapterJob& adapter : job.adapters) {
             if (!adapter.use_dora || !adapter.targets_linear(linear)) continue;
             const bool drops = adapter.lora_dropout > 0.0;

@@ -63,11 +63,27 @@ void AdapterChecks::dataset(DatasetId id, const DatasetInfo& info, std::int64_t 
     const std::string key = cat("datasets.", dataset.name);
     samples(key + ".path", dataset.path, info.train);
     lengths(key + ".path", info.train, info.group_samples, most, hint_longer, limit);
+    positions(key + ".path", info.train);
     if (!dataset.has_eval()) return;
     const bool own_file = !dataset.eval_path.empty();
     const std::string eval_key = key + (own_file ? ".eval_path" : ".eval_split");
     samples(eval_key, own_file ? dataset.eval_path : "the split", info.eval);
     lengths(eval_key, info.eval, info.group_samples, most, hint_longer, limit);
+    positions(eval_key, info.eval);
+}
+
+void AdapterChecks::positions(const std::string& key, const std::vector<SampleInfo>& samples) {
+    const std::int64_t most = model_.rope.original_max_position;
+    if (model_.rope.type != RopeType::longrope) return;
+    const auto longer = std::count_if(samples.begin(), samples.end(),
+                                      [&](const SampleInfo& s) { return s.tokens > most; });
+    if (longer == 0) return;
+    problems_.add(where(key),
+                  cat(longer, longer == 1 ? " sample has" : " samples have", " more tokens than ",
+                      "original_max_position_embeddings ", most,
+                      " of a model with longrope, which rotates longer ones by other factors"),
+                  cat("set max_seq_len: ", most,
+                      ", with over_length: truncate or drop: ", "long_factor is not supported"));
 }
 
 void AdapterChecks::samples(const std::string& key, const std::string& path,
@@ -109,7 +125,7 @@ void AdapterChecks::start(const AdapterJob& adapter) {
             const auto linear = static_cast<Linear>(i);
             const LinearShape shape = linear_shape(model_, linear);
             const int rank = adapter.rank(layer, linear);
-            if (rank <= std::min(shape.in, shape.out)) continue;
+            if (!has_linear(model_, linear) || rank <= std::min(shape.in, shape.out)) continue;
             problems_.add(
                 where(cat("adapters.", adapter.name, ".init_lora_weights")),
                 cat("'", word_of(initial_words, adapter.init_lora_weights), "' needs r of at most ",
@@ -129,11 +145,24 @@ void AdapterChecks::form(const AdapterJob& adapter) {
                   "use model.precision: bf16, or use_dora: false");
 }
 
+void AdapterChecks::named_targets(const AdapterJob& adapter) {
+    if (adapter.targets == all_linears()) return;
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (!adapter.targets_linear(linear) || has_linear(model_, linear)) continue;
+        problems_.add(where(cat("adapters.", adapter.name, ".target_modules")),
+                      cat(module_name(linear), " is no linear of a ", model_.family, " model"),
+                      cat("it has ", join(linear_names(model_), ", ")));
+    }
+}
+
 void AdapterChecks::targets(const AdapterJob& adapter) {
+    named_targets(adapter);
     if (!adapter.modules || adapter.targets_outer()) return;
     for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
         for (int i = 0; i < linear_count; ++i) {
-            if (adapter.targets_linear(layer, static_cast<Linear>(i))) return;
+            const auto linear = static_cast<Linear>(i);
+            if (has_linear(model_, linear) && adapter.targets_linear(layer, linear)) return;
         }
     }
     problems_.add(where(cat("adapters.", adapter.name, ".target_modules")),

@@ -30,10 +30,14 @@ class AdapterChecks {
   private:
     /// Each target has as many columns and rows as a start that is taken from W needs.
     void start(const AdapterJob& adapter);
+    /// The model has the linears that it names.
+    void named_targets(const AdapterJob& adapter);
     /// The dataset is of the kind that its loss takes, and its batches are whole groups.
     void check_kind(const AdapterJob& adapter, const DatasetInfo& info);
     void samples(const std::string& key, const std::string& path,
                  const std::vector<SampleInfo>& samples);
+    /// No sample is longer than what longrope's factors are for.
+    void positions(const std::string& key, const std::vector<SampleInfo>& samples);
     void lengths(const std::string& key, const std::vector<SampleInfo>& samples,
                  std::int32_t group_samples, std::int64_t most, const std::string& hint_longer,
                  const std::string& limit);

@@ -208,7 +208,9 @@ std::uint64_t cudnn_workspace_bytes(const ReplicaView& view) {
                            static_cast<double>(length * length);
     const std::int64_t sums = tokens * model.heads * 4;
     const std::int64_t queries_per_key = model.heads / model.kv_heads;
-    const std::int64_t ld = model.q_size() + 2 * model.kv_size() + 3 * view.replica.saved_columns;
+    const std::int64_t columns =
+        group_shape(model, LinearGroup::qkv).count * view.replica.saved_columns;
+    const std::int64_t ld = model.q_size() + 2 * model.kv_size() + columns;
     const std::int64_t all_heads = queries_per_key > 1 ? 2 * tokens * ld * queries_per_key * 4 : 0;
     return grown(static_cast<std::int64_t>(static_cast<double>(scores) * padding) + sums +
                  all_heads);

@@ -1,6 +1,7 @@
 #include "plan/memory/memory_model.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/device_memory.h"
 #include "base/shape.h"
@@ -60,7 +61,7 @@ std::uint64_t layer_weight_bytes(const ReplicaView& view, const StagePlan& stage
 void add_tensors(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
                  Linear linear, StateSizes& sizes) {
     const int rank = adapter.rank(layer, linear);
-    if (rank == 0) return;
+    if (rank == 0 || !has_linear(model, linear)) return;
     const LinearShape shape = linear_shape(model, linear);
     for (const FormTensor& tensor : adapter.form.tensors) {
         sizes.add(element_count(tensor_shape(tensor, rank, shape)), tensor.trained,
@@ -100,32 +101,34 @@ std::uint64_t projected_bytes(const AdapterJob& adapter, const ModelSpec& model)
     return bytes_of(projected_floats(adapter, model), size_of(DType::f32));
 }
 
+/// What a group may have.
+std::span<const Linear> candidates(LinearGroup group) {
+    static constexpr std::array qkv{Linear::q, Linear::k, Linear::v, Linear::qkv};
+    static constexpr std::array o{Linear::o};
+    static constexpr std::array gate_up{Linear::gate, Linear::up, Linear::gate_up};
+    static constexpr std::array down{Linear::down};
+    switch (group) {
+        case LinearGroup::qkv:
+            return qkv;
+        case LinearGroup::o:
+            return o;
+        case LinearGroup::gate_up:
+            return gate_up;
+        case LinearGroup::down:
+            return down;
+    }
+    return {};
+}
+
 }  // namespace
 
 LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group) {
     LinearGroupShape shape;
-    switch (group) {
-        case LinearGroup::qkv:
-            shape.linears = {Linear::q, Linear::k, Linear::v};
-            shape.count = 3;
-            break;
-        case LinearGroup::o:
-            shape.linears = {Linear::o};
-            shape.count = 1;
-            break;
-        case LinearGroup::gate_up:
-            shape.linears = {Linear::gate, Linear::up};
-            shape.count = 2;
-            break;
-        case LinearGroup::down:
-            shape.linears = {Linear::down};
-            shape.count = 1;
-            break;
-    }
-    for (int i = 0; i < shape.count; ++i) {
-        const LinearShape linear = linear_shape(model, shape.linears[static_cast<std::size_t>(i)]);
-        shape.in = linear.in;
-        shape.out += linear.out;
+    for (const Linear linear : candidates(group)) {
+        if (!has_linear(model, linear)) continue;
+        shape.linears[static_cast<std::size_t>(shape.count++)] = linear;
+        shape.in = linear_shape(model, linear).in;
+        shape.out += linear_shape(model, linear).out;
     }
     return shape;
 }
@@ -220,9 +223,11 @@ LayerSlotLayout layer_slot_layout(const ReplicaView& view) {
     const std::int64_t made = model.has_norms_after() ? model.hidden_size : 0;
     layout.attention_made = take(made, e);
     layout.mlp_made = take(made, e);
-    layout.gate_up = take(2 * model.intermediate_size, e);
-    layout.s_qkv = take(3 * r, e);
-    layout.s_gate_up = take(2 * r, e);
+    const LinearGroupShape qkv = group_shape(model, LinearGroup::qkv);
+    const LinearGroupShape gate_up = group_shape(model, LinearGroup::gate_up);
+    layout.gate_up = take(gate_up.out, e);
+    layout.s_qkv = take(qkv.count * r, e);
+    layout.s_gate_up = take(gate_up.count * r, e);
     layout.s_down = take(r, e);
     return layout;
 }
@@ -317,6 +322,7 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     const std::int64_t r = view.replica.saved_columns;
     WorkspaceLayout layout;
     std::int64_t widest_in = 0;
+    std::int64_t widest_linear = 0;
     std::int64_t widest_out = 0;
     std::int64_t largest_group = 0;
     std::int64_t widest_codes = 0;
@@ -325,6 +331,10 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
         const auto group = static_cast<LinearGroup>(g);
         const LinearGroupShape shape = group_shape(model, group);
         widest_in = std::max(widest_in, shape.in);
+        for (int i = 0; i < shape.count; ++i) {
+            const Linear linear = shape.linears[static_cast<std::size_t>(i)];
+            widest_linear = std::max({widest_linear, shape.in, linear_shape(model, linear).out});
+        }
         widest_out = std::max(widest_out, shape.out + shape.count * r);
         widest_codes = std::max({widest_codes, shape.in, shape.out});
         if (view.plan.fp8_one_order) transposed = std::max(transposed, shape.in * shape.out);
@@ -333,7 +343,7 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     layout.input = bytes_of(t * (widest_in + r), e);
     layout.gradient = bytes_of(t * widest_out, e);
     layout.residual = bytes_of(t * (model.hidden_size + r), e);
-    layout.inner = bytes_of(t * widest_in, e);
+    layout.inner = bytes_of(t * widest_linear, e);
     if (model.has_norms_after()) layout.branch = bytes_of(t * (model.hidden_size + r), e);
     if (view.replica.recompute == Recompute::layer) layout.layer = layer_slot_layout(view).bytes;
     if (view.plan.fp8_linears) {

@@ -132,7 +132,7 @@ struct WorkspaceLayout {
     std::uint64_t input = 0;     ///< X|S of a linear group: [T, max K + R]
     std::uint64_t gradient = 0;  ///< dY|dS of a group: [T, max(N + count R)]
     std::uint64_t residual = 0;  ///< running dx with pad: [T, H + R]
-    std::uint64_t inner = 0;     ///< dX of a group: [T, max K]
+    std::uint64_t inner = 0;     ///< dX of a group, Y of a linear: [T, max K or N]
     std::uint64_t branch = 0;    ///< gradient before a branch's norm, with pad: [T, H + R]
     std::uint64_t layer = 0;     ///< activations of one layer, with recomputation
     std::uint64_t staged =

@@ -16,17 +16,22 @@ namespace {
 
 using namespace plan_yaml;
 
-constexpr std::array<Word<RopeType>, 4> rope_words{{{"standard", RopeType::standard},
+constexpr std::array<Word<RopeType>, 5> rope_words{{{"standard", RopeType::standard},
                                                     {"linear", RopeType::linear},
                                                     {"llama3", RopeType::llama3},
-                                                    {"yarn", RopeType::yarn}}};
+                                                    {"yarn", RopeType::yarn},
+                                                    {"longrope", RopeType::longrope}}};
 
 constexpr std::array<Word<NormPlacement>, 3> norm_words{{{"before", NormPlacement::before},
                                                          {"after", NormPlacement::after},
                                                          {"both", NormPlacement::both}}};
 
-constexpr std::array<Word<Activation>, 2> activation_words{
-    {{"silu", Activation::silu}, {"gelu_tanh", Activation::gelu_tanh}}};
+constexpr std::array<Word<NormNames>, 3> norm_name_words{
+    {{"usual", NormNames::usual}, {"glm4", NormNames::glm4}, {"apertus", NormNames::apertus}}};
+
+constexpr std::array<Word<Activation>, 3> activation_words{{{"silu", Activation::silu},
+                                                            {"gelu_tanh", Activation::gelu_tanh},
+                                                            {"xielu", Activation::xielu}}};
 
 constexpr std::array<Word<DType>, 2> compute_words{{{"fp32", DType::f32}, {"bf16", DType::bf16}}};
 
@@ -76,13 +81,24 @@ std::string quantization_text(const ModelSpec& m) {
                ", source_type: ", name_of(m.quantization->source));
 }
 
-std::string yarn_text(const RopeSpec& rope) {
-    const std::string beta =
-        rope.query_beta == 0.0 ? "" : cat(", query_beta: ", format_exact(rope.query_beta));
-    if (rope.type != RopeType::yarn) return beta;
+std::string longrope_text(const RopeSpec& rope) {
+    std::vector<std::string> factors;
+    for (const double factor : rope.short_factors) factors.push_back(format_exact(factor));
+    return cat(",\n  attention_factor: ", format_exact(rope.attention_factor), ", short_factors: [",
+               join(factors, ", "), "]");
+}
+
+/// What most ropes do without.
+std::string unusual_rope_text(const RopeSpec& rope) {
+    std::string rest;
+    if (rope.query_beta != 0.0) rest += cat(", query_beta: ", format_exact(rope.query_beta));
+    if (rope.rotated != 1.0) rest += cat(", rotated: ", format_exact(rope.rotated));
+    if (rope.interleaved) rest += cat(", interleaved: ", yes_no(true));
+    if (rope.type == RopeType::longrope) return longrope_text(rope) + rest;
+    if (rope.type != RopeType::yarn) return rest;
     return cat(",\n  beta_fast: ", format_exact(rope.beta_fast),
                ", beta_slow: ", format_exact(rope.beta_slow), ", truncate: ", yes_no(rope.truncate),
-               ", attention_factor: ", format_exact(rope.attention_factor), beta);
+               ", attention_factor: ", format_exact(rope.attention_factor), rest);
 }
 
 /// What most families do without.
@@ -113,6 +129,11 @@ std::string arithmetic_text(const ModelSpec& m) {
     };
     add("qk_norm_whole", m.qk_norm_whole);
     add("norm_plus_one", m.norm_plus_one);
+    add("fused_qkv", m.fused_qkv);
+    add("fused_gate_up", m.fused_gate_up);
+    if (m.norm_names != NormNames::usual) {
+        text += cat(", norm_names: ", word_of(norm_name_words, m.norm_names));
+    }
     add("embeds_scaled", m.embeds_scaled);
     if (!m.wrapper.empty()) text += cat(", wrapper: ", in_quotes(m.wrapper));
     return text.empty() ? text : ",\n " + text.substr(1);
@@ -139,7 +160,8 @@ std::string rope_text(const RopeSpec& rope) {
                ", factor: ", format_exact(rope.factor),
                ", low_freq_factor: ", format_exact(rope.low_freq_factor),
                ",\n  high_freq_factor: ", format_exact(rope.high_freq_factor),
-               ", original_max_position: ", rope.original_max_position, yarn_text(rope), "}\n");
+               ", original_max_position: ", rope.original_max_position, unusual_rope_text(rope),
+               "}\n");
 }
 
 std::string model_text(const ModelSpec& m) {
@@ -270,6 +292,11 @@ void read_arithmetic(const Map& model, ModelSpec& m) {
     };
     read("qk_norm_whole", m.qk_norm_whole);
     read("norm_plus_one", m.norm_plus_one);
+    read("fused_qkv", m.fused_qkv);
+    read("fused_gate_up", m.fused_gate_up);
+    if (model.has("norm_names")) {
+        m.norm_names = parse_word(norm_name_words, model.text("norm_names"));
+    }
     read("embeds_scaled", m.embeds_scaled);
     if (model.has("wrapper")) model.read("wrapper", m.wrapper);
 }
@@ -283,11 +310,16 @@ RopeSpec read_rope(const Map& rope) {
     rope.read("high_freq_factor", spec.high_freq_factor);
     rope.read("original_max_position", spec.original_max_position);
     if (rope.has("query_beta")) rope.read("query_beta", spec.query_beta);
+    if (rope.has("rotated")) rope.read("rotated", spec.rotated);
+    if (rope.has("interleaved")) rope.read("interleaved", spec.interleaved);
+    if (rope.has("attention_factor")) rope.read("attention_factor", spec.attention_factor);
+    if (rope.has("short_factors")) {
+        spec.short_factors = parse_numbers<double>(rope.at("short_factors"));
+    }
     if (spec.type != RopeType::yarn) return spec;
     rope.read("beta_fast", spec.beta_fast);
     rope.read("beta_slow", spec.beta_slow);
     rope.read("truncate", spec.truncate);
-    rope.read("attention_factor", spec.attention_factor);
     return spec;
 }
 

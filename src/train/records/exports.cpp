@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "io/adapters/adapter_file.h"
 #include "io/adapters/exported_adapter.h"
+#include "io/adapters/tokenizer_files.h"
 #include "io/files.h"
 #include "train/checkpoint/stored_adapter.h"
 
@@ -49,6 +50,7 @@ void write_export(const Job& job, const ModelSpec& model, const AdapterState& st
     const std::string dir = export_dir(job, adapter);
     write_adapter(dir, job.adapter(adapter), model, job.model.base_model_name_or_path, tensors,
                   job.model.base_quantization);
+    if (job.exports.tokenizer) copy_tokenizer_files(job.model.base_model_name_or_path, dir);
     write_text_atomic(cat(dir, "/", done_name), done_text(job.eval, state));
     log::info("exported " + dir);
 }

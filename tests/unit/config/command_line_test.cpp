@@ -202,6 +202,18 @@ TEST(CommandLineCheckExport, ReadsAndRefuses) {
                 "needs 1 argument, got 0", "ADAPTER_DIR");
 }
 
+TEST(CommandLineMerge, ReadsAndRefuses) {
+    const CommandLine line = parse({"merge", "runs/x/adapters/a", "merged", "--base", "base.h5"});
+    EXPECT_EQ(line.command, Command::merge);
+    EXPECT_EQ(line.run_dir, "runs/x/adapters/a");
+    EXPECT_EQ(line.output, "merged");
+    EXPECT_EQ(line.base, "base.h5");
+    expect_only(problems_of({"merge", "x", "y"}), "--base", "is missing",
+                "loratrain merge ADAPTER_DIR OUT_DIR --base BASE.h5");
+    expect_only(problems_of({"merge", "x", "--base", "b.h5"}), "merge", "needs 2 arguments, got 1",
+                "OUT_DIR");
+}
+
 TEST(CommandLineImport, BadUsage) {
     expect_only(problems_of({"import-hf", "x"}), "import-hf", "needs 2 arguments, got 1",
                 "loratrain import-hf HF_DIR OUT.h5");

@@ -119,17 +119,21 @@ TEST_F(AdapterFileTest, WritesTheConfigAsPeftDoes) {
 TEST_F(AdapterFileTest, ReadsAdaptersOfPeft) {
     for (const std::string family :
          {"llama", "qwen2", "qwen3", "mistral", "smollm3", "granite", "seed_oss", "olmo2", "olmo3",
-          "gemma2", "gemma3_text", "ministral3", "gemma3"}) {
+          "gemma2", "gemma3_text", "ministral3", "glm4", "phi3", "apertus", "gemma3"}) {
         const ModelSpec spec = golden_spec(family);
         AdapterJob adapter;
         adapter.r = 3;
         adapter.lora_alpha = 12;
-        adapter.targets = {true, false, true, false, false, false, false};
+        adapter.targets = {};
+        const Linear last = spec.fused_qkv ? Linear::qkv : Linear::v;
+        for (const Linear linear : {Linear::q, last}) {
+            adapter.targets[static_cast<std::size_t>(linear)] = has_linear(spec, linear);
+        }
         const std::string dir = golden_path(family + "/adapters/c_r3_qv/final");
         const AdapterFile file(dir, adapter, spec);
         const auto layer = spec.layers - 1;
-        EXPECT_EQ(file.read(layer, Linear::v, factor_b).size(),
-                  static_cast<std::size_t>(spec.kv_size() * 3));
+        EXPECT_EQ(file.read(layer, last, factor_b).size(),
+                  static_cast<std::size_t>(linear_shape(spec, last).out * 3));
         adapter.r = 4;
         adapter.lora_alpha = 8;
         adapter.targets.fill(true);
@@ -259,7 +263,7 @@ TEST_F(AdapterFileTest, ModulesMustAgree) {
 TEST_F(AdapterFileTest, WritesModulesByNamesAlone) {
     const auto config_of = [&](const ModuleKeys& keys, std::int64_t layers) {
         adapter_.modules = std::make_shared<const ModuleTable>(keys, adapter_.targets);
-        return json::parse(peft_config_text(adapter_, "some/model", layers));
+        return json::parse(peft_config_text(adapter_, "some/model", spec_, layers));
     };
     adapter_.lora_alpha = 8;
     json config = config_of({.rank_pattern = {{".*q_proj", 4}, {"up_proj", 9}},

@@ -252,6 +252,81 @@ TEST(HfConfigTest, OlmoAndGemmaInTheOlderSpelling) {
     EXPECT_TRUE(has(text, "only causal attention"));
 }
 
+TEST(HfConfigTest, GoldenGlm4) {
+    const ModelSpec spec = golden_model("glm4");
+    EXPECT_TRUE(spec.qkv_bias && spec.fused_gate_up);
+    EXPECT_FALSE(spec.o_bias || spec.fused_qkv || spec.qk_norm);
+    EXPECT_EQ(spec.norms, NormPlacement::both);
+    EXPECT_EQ(spec.norm_names, NormNames::glm4);
+    EXPECT_EQ(spec.rope.rotated, 0.5);
+    EXPECT_TRUE(spec.rope.interleaved);
+    EXPECT_EQ(spec.rotary_dim(spec.rope), 8);
+    EXPECT_EQ(linear_shape(spec, Linear::gate_up).out, 2 * 96);
+    EXPECT_EQ(linear_names(spec), (std::vector<std::string>{"q_proj", "k_proj", "v_proj", "o_proj",
+                                                            "down_proj", "gate_up_proj"}));
+    const ModelSpec older = parse(older_spelling("glm4"));
+    EXPECT_EQ(older.rope, spec.rope) << "the family's part";
+    EXPECT_EQ(parse(with(older_spelling("glm4"), {{"partial_rotary_factor", 0.25}})).rope.rotated,
+              0.25);
+    EXPECT_TRUE(has(refusal(with(older_spelling("glm4"), {{"partial_rotary_factor", 0.2}})),
+                    "partial_rotary_factor 0.2 of head_dim 16 is 3 columns"));
+}
+
+TEST(HfConfigTest, GoldenPhi3) {
+    const ModelSpec spec = golden_model("phi3");
+    EXPECT_TRUE(spec.fused_qkv && spec.fused_gate_up && spec.tie_word_embeddings);
+    EXPECT_EQ(spec.rope.type, RopeType::longrope);
+    EXPECT_EQ(spec.rope.short_factors, (std::vector<double>{1.0, 1.1, 1.25, 1.5, 2.0, 2.75}));
+    EXPECT_EQ(spec.rope.original_max_position, 64);
+    EXPECT_DOUBLE_EQ(spec.rope.attention_factor,
+                     std::sqrt(1.0 + std::log(256.0 / 64.0) / std::log(64.0)));
+    EXPECT_EQ(spec.rotary_dim(spec.rope), 12);
+    EXPECT_EQ(spec.attention_scale({}), 0.25) << "what is not rotated stays as long as it was";
+    EXPECT_EQ(linear_names(spec),
+              (std::vector<std::string>{"o_proj", "down_proj", "qkv_proj", "gate_up_proj"}));
+    EXPECT_EQ(linear_shape(spec, Linear::qkv).out, 64 + 2 * 32);
+    EXPECT_EQ(linear_shape(spec, Linear::q).out, 0);
+    const ModelSpec window = golden_model("phi3_window");
+    EXPECT_EQ(window.layer(1).window, 6);
+    EXPECT_EQ(window.rope.theta, 250000.0);
+}
+
+// As the files of microsoft/Phi-3-mini-128k-instruct and Phi-4-mini-instruct have them.
+TEST(HfConfigTest, Phi3InTheOlderSpelling) {
+    json older = older_spelling("phi3");
+    const std::vector<double> factors{1.0, 1.1, 1.25, 1.5, 2.0, 2.75};
+    older["rope_scaling"] = {{"type", "su"}, {"short_factor", factors}, {"long_factor", factors}};
+    older["partial_rotary_factor"] = 0.75;
+    EXPECT_EQ(parse(older).rope, golden_model("phi3").rope);
+    older["rope_scaling"]["type"] = "longrope";
+    EXPECT_EQ(parse(older).rope, golden_model("phi3").rope);
+    older["partial_rotary_factor"] = 1.0;
+    EXPECT_TRUE(has(refusal(older), "short_factor has 6 numbers, must have one for each of the 8"));
+    older["rope_scaling"]["short_factor"] = "x";
+    EXPECT_TRUE(has(refusal(older), "must be a list of numbers above 0"));
+}
+
+TEST(HfConfigTest, GoldenApertus) {
+    const ModelSpec spec = golden_model("apertus");
+    EXPECT_EQ(spec.activation, Activation::xielu);
+    EXPECT_TRUE(spec.qk_norm);
+    EXPECT_FALSE(spec.has_gate() || spec.qkv_bias || spec.qk_norm_whole);
+    EXPECT_EQ(spec.rope.type, RopeType::llama3);
+    EXPECT_EQ(spec.head_dim, 12);
+    EXPECT_EQ(linear_names(spec), (std::vector<std::string>{"q_proj", "k_proj", "v_proj", "o_proj",
+                                                            "up_proj", "down_proj"}));
+    json older = older_spelling("apertus");
+    EXPECT_TRUE(
+        has(refusal(with(older, {{"rope_scaling", nullptr}})), "rope_parameters are missing"));
+    older["rope_scaling"] = {{"rope_type", "llama3"},
+                             {"factor", 8.0},
+                             {"low_freq_factor", 1.0},
+                             {"high_freq_factor", 4.0},
+                             {"original_max_position_embeddings", 32}};
+    EXPECT_EQ(parse(older).rope, spec.rope);
+    EXPECT_TRUE(has(refusal(with(older, {{"hidden_act", "silu"}})), "must be xielu"));
+}
+
 TEST(HfConfigTest, LaterFamiliesInTheOlderSpelling) {
     for (const std::string family : {"smollm3", "granite", "seed_oss"}) {
         const ModelSpec older = parse(older_spelling(family));
@@ -567,7 +642,7 @@ TEST(HfConfigTest, Yarn) {
 
 TEST(HfConfigTest, RefusesRopeTypes) {
     EXPECT_TRUE(has(refusal_with({{"rope_scaling", {{"type", "longrope"}, {"factor", 2.0}}}}),
-                    "rope_scaling.type is \"longrope\""));
+                    "longrope is no setting of this family"));
     EXPECT_TRUE(has(refusal_with({{"rope_parameters", {{"rope_type", "dynamic"}}}}),
                     "rope_parameters.rope_type is \"dynamic\""));
     EXPECT_TRUE(has(refusal_with({{"rope_scaling", {{"type", "linear"}}}}),

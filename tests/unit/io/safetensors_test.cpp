@@ -64,6 +64,18 @@ TEST(SafetensorsTest, WritesWhatItReads) {
     EXPECT_EQ(dir.names(), std::vector<std::string>{"a.safetensors"});
 }
 
+TEST(SafetensorsTest, WritesBf16RoundedToEven) {
+    const TempDir dir;
+    const std::string path = dir.file("a.safetensors");
+    write_safetensors(path, {{"b", {3}, {1.0F, 1.00390625F, 1.01171875F}}, {"a", {1}, {-2.5F}}}, {},
+                      DType::bf16);
+    const SafetensorsFile file(path);
+    EXPECT_EQ(file.entry("b").dtype, "BF16");
+    EXPECT_EQ(file.entry("b").end - file.entry("b").begin, 6U);
+    EXPECT_EQ(file.read_floats("b"), (std::vector<float>{1.0F, 1.0F, 1.015625F}));
+    EXPECT_EQ(file.read_floats("a"), std::vector<float>{-2.5F});
+}
+
 TEST(SafetensorsTest, HeaderIsPaddedAndSorted) {
     const TempDir dir;
     write_safetensors(dir.file("a"), {{"y", {1}, {1}}, {"x", {1}, {2}}});

@@ -35,6 +35,17 @@ TEST(RopeFrequencies, LinearDividesByTheFactor) {
     EXPECT_FLOAT_EQ(frequencies[3], 0.00025F);
 }
 
+TEST(RopeFrequencies, LongropeDividesPairByPair) {
+    RopeSpec rope;
+    rope.type = RopeType::longrope;
+    rope.short_factors = {1.0, 1.25, 2.0, 8.0};
+    const auto frequencies = rope_frequencies(rope, 8);
+    EXPECT_FLOAT_EQ(frequencies[0], 1.0F);
+    EXPECT_FLOAT_EQ(frequencies[1], 0.08F);
+    EXPECT_FLOAT_EQ(frequencies[2], 0.005F);
+    EXPECT_FLOAT_EQ(frequencies[3], 0.000125F);
+}
+
 TEST(RopeFrequencies, Llama3) {
     RopeSpec rope;
     rope.type = RopeType::llama3;

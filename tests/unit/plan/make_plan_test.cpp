@@ -433,6 +433,27 @@ TEST(MakePlan, RefusesAdaptersWithoutATargetInTheModel) {
         has(problems_of(test), "tune.yaml: adapters.a1.target_modules: none of them is in"));
 }
 
+TEST(MakePlan, RefusesLinearsThatTheModelDoesNotHave) {
+    Case test = uniform_case(2, 1, 8, 10, 8);
+    EXPECT_EQ(problems_of(test), "");
+    test.model.fused_qkv = true;
+    EXPECT_EQ(problems_of(test), "") << "all-linear is what the model has";
+    test.job.adapters[1].targets = {};
+    test.job.adapters[1].targets[static_cast<std::size_t>(Linear::k)] = true;
+    const std::string text = problems_of(test);
+    EXPECT_TRUE(has(text, "adapters.a1.target_modules: k_proj is no linear of a "));
+    EXPECT_TRUE(has(text, "it has o_proj, gate_proj, up_proj, down_proj, qkv_proj"));
+}
+
+TEST(MakePlan, RefusesSamplesThatLongropeRotatesOtherwise) {
+    Case test = uniform_case(1, 1, 8, 10, 8);
+    test.model.rope.type = RopeType::longrope;
+    test.model.rope.original_max_position = 10;
+    EXPECT_EQ(problems_of(test), "");
+    --test.model.rope.original_max_position;
+    EXPECT_TRUE(has(problems_of(test), "more tokens than original_max_position_embeddings "));
+}
+
 TEST(MakePlan, RefusesAStartWithMoreColumnsThanTheWeights) {
     Case test = uniform_case(2, 1, 8, 10, 8);
     AdapterJob& adapter = test.job.adapters[1];

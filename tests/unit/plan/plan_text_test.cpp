@@ -271,6 +271,25 @@ TEST(PlanText, RefusesWhatItDidNotWrite) {
     EXPECT_THROW(plan_from_text(with(good, "first_layer_adapters", "adapters")), Error);
 }
 
+TEST(PlanText, KeepsFusedLinearsAndPartsOfHeads) {
+    Plan plan = odd_plan();
+    plan.replicas[0].tensor = 1;
+    plan.model.fused_qkv = true;
+    plan.model.fused_gate_up = true;
+    plan.model.norm_names = NormNames::glm4;
+    plan.model.activation = Activation::xielu;
+    plan.model.rope = {.type = RopeType::longrope,
+                       .attention_factor = 1.1902380714238083,
+                       .short_factors = {1.0, 1.0 / 3.0},
+                       .rotated = 0.75,
+                       .interleaved = true};
+    const ModelSpec read = plan_from_text(to_text(plan)).model;
+    EXPECT_EQ(read.rope, plan.model.rope);
+    EXPECT_TRUE(read.fused_qkv && read.fused_gate_up);
+    EXPECT_EQ(read.norm_names, NormNames::glm4);
+    EXPECT_EQ(read.activation, Activation::xielu);
+}
+
 TEST(PlanText, KeepsYarn) {
     Plan plan = odd_plan();
     plan.model.rope = {RopeType::yarn, 1e6, 4.0, 1.0, 4.0, 32768, 31.5, 1.0 / 3.0, false, 1.25};

@@ -58,6 +58,9 @@ TEST(TensorShard, ValidDegrees) {
     EXPECT_EQ(valid_up_to_16(quantized), (Degrees{1, 2}));
     quantized.quantization->format = WeightFormat::int8;
     EXPECT_EQ(valid_up_to_16(quantized), (Degrees{1, 2, 4, 8, 16}));
+    ModelSpec fused = model_of(16, 8, 8, 8 * 16);
+    fused.fused_gate_up = true;
+    EXPECT_EQ(valid_up_to_16(fused), (Degrees{1}));
     // One lane has no rule.
     EXPECT_EQ(valid_up_to_16(model_of(3, 3, 5, 7)), (Degrees{1}));
     EXPECT_FALSE(can_shard(model_of(32, 8, 128, 14336), 0));

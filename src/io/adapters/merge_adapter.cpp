@@ -1,0 +1,270 @@
+#include "io/adapters/merge_adapter.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "base/error.h"
+#include "base/parallel_for.h"
+#include "base/shape.h"
+#include "io/adapters/adapter_file.h"
+#include "io/adapters/peft_modules.h"
+#include "io/adapters/tokenizer_files.h"
+#include "io/files.h"
+#include "io/json_text.h"
+#include "io/raw_file.h"
+#include "io/tensor_names.h"
+
+namespace loratrain {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::int64_t block_floats = 2 << 20;
+constexpr const char* peft_hint = "merge it with PEFT: merge_and_unload()";
+
+/// scaling B A of one module.
+struct Product {
+    std::int64_t rank = 0;
+    std::vector<float> a;  ///< [rank, in]
+    std::vector<float> b;  ///< [out, rank], times scaling
+};
+
+/// A tensor to be written.
+struct Piece {
+    std::string name;
+    std::vector<std::int64_t> shape;
+    DType dtype = DType::f32;
+    const Product* product = nullptr;
+    std::optional<float> constant{};  ///< a scalar that base.h5 has not
+    std::uint64_t bytes() const {
+        return static_cast<std::uint64_t>(element_count(shape)) * size_of(dtype);
+    }
+};
+
+class AdapterProducts {
+  public:
+    AdapterProducts(const std::string& dir, const ModelSpec& model)
+        : path_(dir + "/adapter_config.json"),
+          document_(parse_json(read_text(path_), path_)),
+          file_(cat(dir, "/", adapter_weights_name)),
+          model_(model) {
+        JsonReader config(document_, path_, "", problems_);
+        refuse(config);
+        const std::optional<AdapterJob> job = modules_of_config(config);
+        if (job) read(*job);
+        for (const auto& [name, entry] : file_.entries()) {
+            if (known_.count(name) > 0) continue;
+            problems_.add(cat(file_.path(), ":", name), "cannot be merged into the base",
+                          "only lora_A and lora_B of its linears can");
+        }
+        if (products_.empty()) problems_.add(dir, "has no LoRA of this model's linears");
+        problems_.throw_if_any();
+    }
+
+    /// Null where the weight has none.
+    const Product* of(const std::string& weight) const {
+        const auto found = products_.find(weight);
+        return found == products_.end() ? nullptr : &found->second;
+    }
+    std::int64_t count() const { return std::ssize(products_); }
+
+  private:
+    void refuse(JsonReader& config) {
+        if (config.text("peft_type") != "LORA") {
+            config.wrong("peft_type", "only LORA can be merged here", peft_hint);
+        }
+        for (const char* key : {"use_dora", "lora_bias", "fan_in_fan_out", "use_qalora"}) {
+            if (config.get(key) == true) config.wrong(key, "cannot be merged here", peft_hint);
+        }
+        if (model_.wrapper.empty()) return;
+        config.add(cat("the base is the text model of a ", model_.wrapper,
+                       ", whose other parts are not in it"),
+                   peft_hint);
+    }
+
+    void read(const AdapterJob& job) {
+        for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
+            for (int i = 0; i < linear_count; ++i) read(job, layer, static_cast<Linear>(i));
+        }
+        if (!model_.tie_word_embeddings) read(job, model_.layers, Linear::head);
+    }
+
+    void read(const AdapterJob& job, std::int64_t layer, Linear linear) {
+        const std::string module = cat("base_model.model.", module_path(layer, linear), ".lora_");
+        const std::string a = module + "A.weight";
+        const std::string b = module + "B.weight";
+        if (!has_linear(model_, linear) || file_.entries().count(a) == 0) return;
+        known_.insert({a, b});
+        const LinearShape shape = linear_shape(model_, linear);
+        const int rank = job.rank(layer, linear);
+        const auto fits = [&](const std::string& name, const std::vector<std::int64_t>& wanted) {
+            const auto found = file_.entries().find(name);
+            const bool there = found != file_.entries().end();
+            if (there && found->second.shape == wanted) return true;
+            problems_.add(cat(file_.path(), ":", name),
+                          cat(there ? "has shape " + shape_text(found->second.shape) : "is missing",
+                              ", the base and r want ", shape_text(wanted)));
+            return false;
+        };
+        if (!fits(a, {rank, shape.in}) || !fits(b, {shape.out, rank})) return;
+        Product product{rank, file_.read_floats(a), file_.read_floats(b)};
+        const auto scaling = static_cast<float>(job.scaling(layer, linear));
+        for (float& value : product.b) value *= scaling;
+        products_.emplace(weight_name(layer, linear), std::move(product));
+    }
+
+    std::string path_;
+    Json document_;
+    SafetensorsFile file_;
+    const ModelSpec& model_;
+    Problems problems_;
+    std::set<std::string> known_;
+    std::map<std::string, Product> products_;
+};
+
+/// Adds rows [first, first + rows.rows) of the product.
+void add_product(const Product& product, std::int64_t first, const TensorView& rows) {
+    share_rows(rows.rows, rows.cols * product.rank, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            float* w = rows.f32() + i * rows.ld;
+            const float* b = product.b.data() + (first + i) * product.rank;
+            for (std::int64_t k = 0; k < product.rank; ++k) {
+                const float* a = product.a.data() + k * rows.cols;
+                for (std::int64_t j = 0; j < rows.cols; ++j) w[j] += b[k] * a[j];
+            }
+        }
+    });
+}
+
+std::vector<Piece> pieces_of(const WeightSource& base, const AdapterProducts& products) {
+    std::vector<Piece> pieces;
+    for (const BaseTensor& tensor : base_tensors(base.spec())) {
+        pieces.push_back(
+            {tensor.name, tensor.shape, base.dense_type_of(tensor.name), products.of(tensor.name)});
+    }
+    const bool xielu = base.spec().activation == Activation::xielu;
+    for (std::int64_t layer = 0; xielu && layer < base.spec().layers; ++layer) {
+        const DType type = base.dense_type_of(activation_weight_name(layer, true));
+        pieces.push_back({activation_constant_name(layer, "beta"), {}, type, nullptr, 0.5F});
+        pieces.push_back({activation_constant_name(layer, "eps"), {}, type, nullptr, -1e-6F});
+    }
+    return pieces;
+}
+
+void write_rows(const TensorView& rows, DType dtype, OutputFile& file) {
+    const auto count = static_cast<std::size_t>(rows.rows * rows.cols);
+    if (dtype == DType::f32) return file.write(rows.data, count * sizeof(float));
+    std::vector<BFloat16> rounded(count);
+    std::transform(rows.f32(), rows.f32() + count, rounded.begin(), to_bfloat16);
+    file.write(rounded.data(), count * sizeof(BFloat16));
+}
+
+void write_piece(const Piece& piece, const WeightSource& base, OutputFile& file) {
+    const bool vector = piece.shape.size() < 2;
+    const std::int64_t cols = piece.shape.empty() ? 1 : piece.shape.back();
+    const std::int64_t rows = vector ? 1 : piece.shape[0];
+    const std::int64_t at_once = std::clamp<std::int64_t>(block_floats / cols, 1, rows);
+    std::vector<float> block(static_cast<std::size_t>(at_once * cols), piece.constant.value_or(0));
+    for (std::int64_t first = 0; first < rows; first += at_once) {
+        const TensorView view =
+            matrix(block.data(), DType::f32, std::min(at_once, rows - first), cols);
+        if (!piece.constant) base.read_rows(piece.name, first, view);
+        if (piece.product != nullptr) add_product(*piece.product, first, view);
+        write_rows(view, piece.dtype, file);
+    }
+}
+
+void write_shard(const std::string& path, const std::vector<Piece>& pieces,
+                 const WeightSource& base) {
+    Json header;
+    header["__metadata__"]["format"] = "pt";
+    std::uint64_t begin = 0;
+    for (const Piece& piece : pieces) {
+        const std::uint64_t end = begin + piece.bytes();
+        header[piece.name] = {{"dtype", piece.dtype == DType::f32 ? "F32" : "BF16"},
+                              {"shape", piece.shape},
+                              {"data_offsets", {begin, end}}};
+        begin = end;
+    }
+    std::string text = dump_json(header);
+    text.resize((text.size() + 7) / 8 * 8, ' ');
+    const std::uint64_t bytes = text.size();
+    OutputFile file(path);
+    file.write(&bytes, sizeof(bytes));
+    file.write(text.data(), text.size());
+    for (const Piece& piece : pieces) write_piece(piece, base, file);
+    file.close();
+}
+
+std::vector<std::vector<Piece>> shards_of(const std::vector<Piece>& pieces, std::uint64_t most) {
+    std::vector<std::vector<Piece>> shards;
+    std::uint64_t bytes = 0;
+    for (const Piece& piece : pieces) {
+        if (shards.empty() || bytes + piece.bytes() > most) {
+            shards.emplace_back();
+            bytes = 0;
+        }
+        bytes += piece.bytes();
+        shards.back().push_back(piece);
+    }
+    return shards;
+}
+
+std::string shard_name(std::size_t shard, std::size_t count) {
+    if (count == 1) return "model.safetensors";
+    char name[64];
+    std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", shard + 1, count);
+    return name;
+}
+
+void write_weights(const std::string& dir, const std::vector<std::vector<Piece>>& shards,
+                   const WeightSource& base, MergeReport& report) {
+    Json map = Json::object();
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+        const std::string name = shard_name(i, shards.size());
+        write_shard(cat(dir, "/", name), shards[i], base);
+        for (const Piece& piece : shards[i]) {
+            map[piece.name] = name;
+            report.bytes += piece.bytes();
+        }
+    }
+    report.files = std::ssize(shards);
+    if (shards.size() == 1) return;
+    const Json index = {{"metadata", {{"total_size", report.bytes}}}, {"weight_map", map}};
+    write_text_atomic(dir + "/model.safetensors.index.json", dump_json(index, 2) + "\n");
+}
+
+void write_config(const std::string& dir, const WeightSource& base) {
+    Json config = parse_json(base.config(), "config.json");
+    config.erase("quantization_config");
+    config.erase("torch_dtype");
+    const DType type = base.dense_type_of(embedding_name);
+    config["dtype"] = type == DType::f32 ? "float32" : "bfloat16";
+    write_text_atomic(dir + "/config.json", dump_json(config, 2) + "\n");
+}
+
+}  // namespace
+
+MergeReport merge_adapter(const std::string& dir, const WeightSource& base,
+                          const std::string& output, std::uint64_t shard_bytes) {
+    if (fs::exists(output)) throw InputError(output, "exists already", "choose another folder");
+    const AdapterProducts products(dir, base.spec());
+    MergeReport report;
+    report.modules = products.count();
+    const std::string temporary = output + ".tmp";
+    fs::remove_all(temporary);
+    make_directory(temporary);
+    write_weights(temporary, shards_of(pieces_of(base, products), shard_bytes), base, report);
+    write_config(temporary, base);
+    copy_tokenizer_files(base.base_model_name(), temporary);
+    fs::rename(temporary, output);
+    return report;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,151 @@
+#include "io/adapters/merge_adapter.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "io/files.h"
+#include "io/safetensors.h"
+#include "io/weights/import_hf.h"
+#include "support/files.h"
+#include "support/golden_path.h"
+#include "support/problems.h"
+
+namespace loratrain {
+namespace {
+
+using nlohmann::json;
+using test::golden_path;
+using test::has;
+using test::problem_text;
+
+class MergeAdapterTest : public testing::Test {
+  protected:
+    std::unique_ptr<WeightSource> base(const std::string& family,
+                                       const ImportOptions& options = {}) {
+        ImportOptions anew = options;
+        anew.force = true;
+        import_hf(golden_path(family + "/base"), folder_.file("base.h5"), anew);
+        return open_base_weights(folder_.file("base.h5"));
+    }
+    std::string out() const { return folder_.file("merged"); }
+    /// W + scaling B A of a module, in fp64.
+    static std::vector<double> expected(const std::string& family, const std::string& adapter,
+                                        const std::string& module, double scaling) {
+        const SafetensorsFile base(golden_path(family + "/base/model.safetensors"));
+        const SafetensorsFile lora(
+            golden_path(family + "/adapters/" + adapter + "/final/adapter_model.safetensors"));
+        const std::vector<float> w = base.read_floats(module + ".weight");
+        const std::string name = "base_model.model." + module;
+        const std::vector<float> a = lora.read_floats(name + ".lora_A.weight");
+        const std::vector<float> b = lora.read_floats(name + ".lora_B.weight");
+        const auto in = static_cast<std::size_t>(base.entry(module + ".weight").shape[1]);
+        const std::size_t rank = a.size() / in;
+        std::vector<double> merged(w.begin(), w.end());
+        for (std::size_t i = 0; i < merged.size(); ++i) {
+            for (std::size_t k = 0; k < rank; ++k) {
+                merged[i] += scaling * b[i / in * rank + k] * a[k * in + i % in];
+            }
+        }
+        return merged;
+    }
+    static std::string adapter_dir(const std::string& family, const std::string& adapter) {
+        return golden_path(family + "/adapters/" + adapter + "/final");
+    }
+
+    test::TempDir folder_;
+};
+
+TEST_F(MergeAdapterTest, AddsTheScaledProductToItsWeightsAlone) {
+    const auto weights = base("phi3");
+    const MergeReport report = merge_adapter(adapter_dir("phi3", "a_r4_all"), *weights, out());
+    EXPECT_EQ(report.modules, 3 * 4);
+    EXPECT_EQ(report.files, 1);
+    const SafetensorsFile merged(out() + "/model.safetensors");
+    const SafetensorsFile original(golden_path("phi3/base/model.safetensors"));
+    EXPECT_EQ(merged.entries().size(), base_tensors(weights->spec()).size());
+    for (const auto& [name, entry] : merged.entries()) {
+        const std::vector<float> values = merged.read_floats(name);
+        if (!name.ends_with("_proj.weight")) {
+            EXPECT_EQ(values, original.read_floats(name)) << name;
+            continue;
+        }
+        const std::string module = name.substr(0, name.size() - std::string(".weight").size());
+        const std::vector<double> wanted = expected("phi3", "a_r4_all", module, 8.0 / 4.0);
+        ASSERT_EQ(values.size(), wanted.size());
+        for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], wanted[i], 1e-6);
+        EXPECT_NE(values, original.read_floats(name)) << name;
+    }
+    const json config = json::parse(read_text(out() + "/config.json"));
+    EXPECT_EQ(config["dtype"], "float32");
+    EXPECT_EQ(config["model_type"], "phi3");
+    EXPECT_NO_THROW(import_hf(out(), folder_.file("again.h5"), {}));
+}
+
+TEST_F(MergeAdapterTest, ShardsHoldEveryTensorOnce) {
+    const auto weights = base("apertus");
+    const MergeReport report =
+        merge_adapter(adapter_dir("apertus", "b_r8_attn"), *weights, out(), 40'000);
+    EXPECT_EQ(report.modules, 3 * 4);
+    EXPECT_GT(report.files, 3);
+    const json index = json::parse(read_text(out() + "/model.safetensors.index.json"));
+    const SafetensorsFile original(golden_path("apertus/base/model.safetensors"));
+    EXPECT_EQ(index["weight_map"].size(), original.entries().size());
+    std::uint64_t bytes = 0;
+    for (const auto& [name, file] : index["weight_map"].items()) {
+        const SafetensorsFile shard(out() + "/" + file.get<std::string>());
+        EXPECT_EQ(shard.entry(name).shape, original.entry(name).shape) << name;
+        bytes += shard.entry(name).end - shard.entry(name).begin;
+    }
+    EXPECT_EQ(index["metadata"]["total_size"], bytes);
+    EXPECT_EQ(report.bytes, bytes);
+    const std::string module = "model.layers.2.self_attn.o_proj";
+    const std::string file = index["weight_map"][module + ".weight"];
+    const std::vector<double> wanted =
+        expected("apertus", "b_r8_attn", module, 8.0 / std::sqrt(8.0));  // rsLoRA
+    const std::vector<float> values =
+        SafetensorsFile(out() + "/" + file).read_floats(module + ".weight");
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], wanted[i], 1e-6);
+    EXPECT_NO_THROW(import_hf(out(), folder_.file("again.h5"), {}));
+}
+
+TEST_F(MergeAdapterTest, KeepsBf16) {
+    const auto weights = base("llama", {.store_bf16 = true});
+    merge_adapter(adapter_dir("llama", "c_r3_qv"), *weights, out());
+    const SafetensorsFile merged(out() + "/model.safetensors");
+    for (const auto& [name, entry] : merged.entries()) EXPECT_EQ(entry.dtype, "BF16") << name;
+    const std::string module = "model.layers.1.self_attn.v_proj";
+    const std::vector<double> wanted = expected("llama", "c_r3_qv", module, 4.0);
+    const std::vector<float> values = merged.read_floats(module + ".weight");
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        ASSERT_NEAR(values[i], wanted[i], 0.01 * std::abs(wanted[i]) + 0.003);
+    }
+    EXPECT_EQ(json::parse(read_text(out() + "/config.json"))["dtype"], "bfloat16");
+}
+
+TEST_F(MergeAdapterTest, RefusesWhatAWeightCannotTake) {
+    const auto weights = base("llama");
+    const auto refusal = [&](const std::string& adapter) {
+        const std::string text =
+            problem_text([&] { merge_adapter(adapter_dir("llama", adapter), *weights, out()); });
+        EXPECT_FALSE(std::filesystem::exists(out()));
+        return text;
+    };
+    EXPECT_TRUE(has(refusal("f_dora"), "use_dora is true, cannot be merged here"));
+    EXPECT_TRUE(has(refusal("f_vera"), "peft_type is \"VERA\""));
+    EXPECT_TRUE(has(refusal("f_embed"), "embed_tokens.lora_embedding_A: cannot be merged"));
+    const auto other = base("phi3");
+    EXPECT_TRUE(
+        has(problem_text([&] { merge_adapter(adapter_dir("llama", "a_r4_all"), *other, out()); }),
+            "cannot be merged into the base"));
+    std::filesystem::create_directories(out());
+    EXPECT_TRUE(
+        has(problem_text([&] { merge_adapter(adapter_dir("llama", "a_r4_all"), *weights, out()); }),
+            "exists already"));
+}
+
+}  // namespace
+}  // namespace loratrain
