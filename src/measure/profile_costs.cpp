@@ -18,6 +18,7 @@
 #include "model/stage.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/fit_costs.h"
+#include "plan/memory/holders.h"
 #include "plan/memory/memory_model.h"
 #include "plan/schedule/lora_columns.h"
 
@@ -125,7 +126,7 @@ class CostProfile {
           plan_(profile_plan(job_, plan)),
           view_(only_replica(plan_)),
           prior_(plan.costs),
-          streams_(may_stream(only_replica(plan).replica)),
+          streams_(may_stream(only_replica(plan).replica) && !has_holders(plan)),
           backend_(backend),
           clock_(backend.make_clock()) {
         const bool small = static_cast<double>(matmul_parameters(plan.model)) < small_model;
