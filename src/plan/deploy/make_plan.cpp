@@ -127,18 +127,23 @@ class Planner {
     /// Of microbatches that are not given: those behind which layers come that stream.
     std::optional<std::int64_t> wide_enough_to_hide(std::optional<std::int64_t> usual) const {
         constexpr std::int64_t most = 32768;
-        const std::int32_t resident = resident_layers(job_);
-        if (resident == all_layers || !job_.parallel.deployment.empty()) return usual;
-        CostModel costs =
-            built_in_costs(model_, types_.compute, device_of(cluster_), 1, types_.fp8_linears);
+        if (resident_layers(job_) == all_layers) return usual;
         Plan plan;
         plan.model = model_;
         plan.weights = types_.weights;
         plan.fp8_linears = types_.fp8_linears;
-        add_transfers(job_, plan, device_of(cluster_), 1, costs);
-        const auto layers = static_cast<std::int32_t>(model_.layers) / stages();
-        return std::max(usual.value_or(usual_tokens_of_one_gpu(model_)),
-                        std::min(most, tokens_that_hide(costs, layers, resident)));
+        std::int64_t tokens = usual.value_or(usual_tokens_of_one_gpu(model_));
+        for (const ReplicaJob& replica : replicas()) {
+            CostModel costs = built_in_costs(model_, types_.compute, device_of(cluster_),
+                                             replica.tensor, types_.fp8_linears);
+            add_transfers(job_, plan, device_of(cluster_), replica.tensor, costs);
+            StagePlan stage;
+            stage.layer_count = static_cast<std::int32_t>(model_.layers) / replica.stages;
+            const StagePlan own = with_residency({stage}, job_).front();
+            tokens = std::max(tokens, std::min(most, tokens_that_hide(costs, own.layer_count,
+                                                                      own.resident_layers)));
+        }
+        return tokens;
     }
 
     /// Whether sizes of microbatches are looked for beside which layers stream.

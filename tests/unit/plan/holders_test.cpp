@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "plan/memory/residency.h"
 #include "plan/place.h"
+#include "plan/predict/find_deployments.h"
 #include "plan/text/plan_text.h"
 #include "unit/plan/deployment_cases.h"
 
@@ -39,9 +40,10 @@ std::uint64_t host_bytes(const Plan& plan, std::size_t first, std::size_t count)
 
 TEST(Holders, EachLayerIsOnOneOfThoseThatHaveIt) {
     Case test = replicas_case({entry(1, 1, 3)}, 3, 3);
+    test.model = cheap_head_model(11);
     test.job.model.residency.kind = Residency::Kind::shared;
     const Plan plan = test.plan();
-    for (std::int32_t layer = 0; layer < 5; ++layer) {
+    for (std::int32_t layer = 0; layer < 11; ++layer) {
         int resident = 0;
         for (const ReplicaPlan& replica : plan.replicas) {
             const StagePlan& stage = replica.stages.front();
@@ -52,8 +54,8 @@ TEST(Holders, EachLayerIsOnOneOfThoseThatHaveIt) {
         }
         EXPECT_EQ(resident, 1) << layer;
     }
-    EXPECT_EQ(plan.replicas[0].stages[0].resident_layers, 2);
-    EXPECT_EQ(plan.replicas[2].stages[0].resident_layers, 1);
+    EXPECT_EQ(plan.replicas[0].stages[0].resident_layers, 4);
+    EXPECT_EQ(plan.replicas[2].stages[0].resident_layers, 3);
     EXPECT_EQ(host_bytes(plan, 0, 3), 0U);
     EXPECT_EQ(to_text(plan_from_text(to_text(plan))), to_text(plan));
     EXPECT_NE(to_text(plan).find("holders: [0, 1, 2]"), std::string::npos);
@@ -142,6 +144,7 @@ TEST(Holders, ReplicasWhoseBaseDoesNotFitHoldItBetweenThem) {
     test.model = cheap_head_model(12);
     test.cluster.backend = BackendKind::cuda;
     test.job.parallel.microbatch_tokens = 32;
+    test.job.parallel.recompute = Recompute::none;
     const std::uint64_t whole = test.plan().memory[0].total();
     test.job.model.residency.kind = Residency::Kind::shared;
     const std::uint64_t shared = test.plan().memory[0].total();
@@ -151,6 +154,21 @@ TEST(Holders, ReplicasWhoseBaseDoesNotFitHoldItBetweenThem) {
     EXPECT_FALSE(has_holders(test.plan()));
     test.cluster.bytes_per_rank = shared;
     EXPECT_TRUE(has_holders(test.plan()));
+    const auto found = [&] {
+        Case any = test;
+        any.job.parallel.deployment.clear();
+        any.job.parallel.find_deployment = true;
+        std::int64_t count = 0;
+        for (const DeploymentPrediction& entry :
+             find_deployments(any.job, any.model, any.datasets, any.cluster).fastest) {
+            count += entry.deployment.size() == 1 && entry.deployment.front().stages == 1 ? 1 : 0;
+        }
+        return count;
+    };
+    EXPECT_EQ(found(), 1);
+    test.job.model.residency.kind = Residency::Kind::all;
+    EXPECT_EQ(found(), 0);
+    test.job.model.residency.kind = Residency::Kind::automatic;
     test.cluster.bytes_per_rank = shared - 1;
     const Plan streamed = test.plan();
     EXPECT_FALSE(has_holders(streamed));
