@@ -13,8 +13,9 @@ namespace loratrain::plan_test {
 
 namespace {
 
-Case replicas_case(std::vector<ReplicaJob> deployment, int ranks, int ranks_per_node) {
-    Case test = uniform_case(2, ranks, 16, 10, 4);
+Case replicas_case(std::vector<ReplicaJob> deployment, int ranks, int ranks_per_node,
+                   int adapters = 2) {
+    Case test = uniform_case(adapters, ranks, 16, 10, 4);
     test.model = cheap_head_model(5);
     test.cluster.ranks_per_node = ranks_per_node;
     test.cluster.bytes_per_rank = 0;
@@ -140,7 +141,7 @@ TEST(Holders, AHostThatLacksTheCopyIsTold) {
 }
 
 TEST(Holders, ReplicasWhoseBaseDoesNotFitHoldItBetweenThem) {
-    Case test = replicas_case({entry(1, 1, 2)}, 2, 2);
+    Case test = replicas_case({entry(1, 1, 2)}, 2, 2, 1);  // of several fewer would train at once
     test.model = cheap_head_model(12);
     test.cluster.backend = BackendKind::cuda;
     test.job.parallel.microbatch_tokens = 32;
